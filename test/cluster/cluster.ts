@@ -1,0 +1,396 @@
+/**
+ * A Kubernetes cluster on one machine, on the real kernel: an embedded API server that the real kubectl talks to, the operator, nodes
+ * that are network namespaces with an agent each, pods that are network namespaces with veths and real processes, and an outside.
+ *
+ * Guarantees: several clusters run side by side; `stop()` leaves no process, namespace, link or pin; what a killed cluster left is
+ * removed by the next `Cluster.start()`. It is for demos, development and fault injection; it is no product.
+ */
+import { writeFileSync } from 'node:fs';
+import { createServer, type Server } from 'node:net';
+import { join } from 'node:path';
+import { crds } from '@weir/kube';
+import { buildCni } from '@weir/node-agent/cni/build.ts';
+import { inNetns } from 'libbpf-ts';
+import { customAlphabet } from 'nanoid';
+import { type ApiServer, createApiServer } from './apiserver/index.ts';
+import { Fabric, NODE_NET, netnsPath } from './fabric.ts';
+import { Kubelet, type Sandbox } from './kubelet.ts';
+import { bpfRootOf, claim, prefixOf, remains, remove, sweep } from './leftovers.ts';
+import { ClusterNode } from './node.ts';
+import { PodProcess } from './pod/process.ts';
+import type { ProbeProtocol, ProbeResult } from './pod/protocol.ts';
+import { Program } from './process.ts';
+import { attempt, type Output, ROOT, run, TOOL_PATH } from './run.ts';
+
+const newId = customAlphabet('abcdefghijkmnpqrstuvwxyz23456789', 5);
+/** Address of the API server inside each node. */
+const API_IN_NODE = 'http://127.0.0.1:6443';
+
+export interface ClusterOptions {
+  /** Default 2. */
+  readonly nodes?: number;
+  /** Fixed API port on 127.0.0.1 of this machine; default any free one. */
+  readonly apiPort?: number;
+  /** IPv4 addresses beyond the cluster. Default 203.0.113.9, 10.1.2.3, 10.2.0.1 (spec section 11). */
+  readonly outside?: readonly string[];
+  /** TCP and UDP ports that the outside addresses answer on. Default 80. */
+  readonly outsidePorts?: readonly number[];
+  readonly agentArgs?: readonly string[];
+  readonly operatorArgs?: readonly string[];
+  /** Start without operator or agents (tests start them). Default true. */
+  readonly operator?: boolean;
+  readonly agents?: boolean;
+  /** CNI versions that pods are made with, in turn. */
+  readonly cniVersions?: readonly string[];
+  readonly onLog?: (line: string) => void;
+}
+
+export interface PodSpec {
+  readonly name: string;
+  readonly namespace?: string;
+  readonly labels?: Readonly<Record<string, string>>;
+  /** Node number, from 1. */
+  readonly node: number;
+  readonly tcp?: readonly number[];
+  readonly udp?: readonly number[];
+}
+
+export interface ProbeOptions {
+  readonly port?: number;
+  readonly protocol?: ProbeProtocol;
+  /** Silence this long is a drop. Default 400 ms. */
+  readonly timeoutMs?: number;
+  readonly sourcePort?: number;
+}
+
+/** Somebody that can probe: a running pod, the outside host, or a node itself. */
+export interface Host {
+  readonly name: string;
+  readonly address: string;
+  readonly process: PodProcess;
+}
+
+export class Cluster {
+  readonly id: string;
+  readonly name = 'weir';
+  readonly api: ApiServer;
+  readonly nodes: readonly ClusterNode[];
+  readonly folder: string;
+  /** For kubectl and the operator on this machine. */
+  readonly kubeconfig: string;
+  readonly logDir: string;
+  readonly apiUrl: string;
+  readonly #options: ClusterOptions;
+  readonly #fabric: Fabric;
+  readonly #listeners: Server[] = [];
+  readonly #hosts = new Map<string, PodProcess>();
+  #kubelet: Kubelet | undefined;
+  #operator: Program | undefined;
+
+  private constructor(id: string, options: ClusterOptions, api: ApiServer, url: string, folder: string) {
+    this.id = id;
+    this.#options = options;
+    this.api = api;
+    this.apiUrl = url;
+    this.folder = folder;
+    this.logDir = join(folder, 'logs');
+    this.kubeconfig = join(folder, 'kubeconfig');
+    writeFileSync(this.kubeconfig, api.kubeconfig(url), { mode: 0o600 });
+    const inNode = join(folder, 'node-kubeconfig');
+    writeFileSync(inNode, api.kubeconfig(API_IN_NODE), { mode: 0o600 });
+    this.#fabric = new Fabric(prefixOf(id));
+    this.nodes = Array.from({ length: options.nodes ?? 2 }, (_, index) => {
+      const name = `node-${index + 1}`;
+      return new ClusterNode({
+        name,
+        netns: `${prefixOf(id)}-n${index + 1}`,
+        address: `${NODE_NET}.${index + 11}`,
+        podCidr: `10.244.${index + 1}.0/24`,
+        folder: join(folder, name),
+        bpfRoot: bpfRootOf(id, name),
+        kubeconfig: inNode,
+        clusterName: this.name,
+        logDir: this.logDir,
+        agentArgs: options.agentArgs ?? [],
+      });
+    });
+  }
+
+  static async start(options: ClusterOptions = {}): Promise<Cluster> {
+    for (const dead of await sweep()) options.onLog?.(`removed what cluster ${dead} had left`);
+    const id = newId();
+    const folder = claim(id);
+    const api = createApiServer({ crds: crds() });
+    let cluster: Cluster | undefined;
+    try {
+      const { url } = await api.listen(options.apiPort);
+      cluster = new Cluster(id, options, api, url, folder);
+      await cluster.#start();
+      return cluster;
+    } catch (error) {
+      if (cluster === undefined) {
+        await api.stop();
+        await remove(id);
+      } else await cluster.stop();
+      throw error;
+    }
+  }
+
+  async #start(): Promise<void> {
+    const cni = await buildCni();
+    const outside = this.#options.outside ?? ['203.0.113.9', '10.1.2.3', '10.2.0.1'];
+    await this.#fabric.start(outside);
+    for (const [index, node] of this.nodes.entries()) await this.#fabric.addNode(node, index + 1);
+    await this.#fabric.route(this.nodes);
+    for (const node of this.nodes) {
+      this.#serveApiIn(node.netns);
+      await this.#registerNode(node);
+    }
+    if (this.#options.operator !== false) this.startOperator();
+    if (this.#options.agents !== false) await Promise.all(this.nodes.map((node) => node.startAgent()));
+    this.#kubelet = new Kubelet({
+      prefix: prefixOf(this.id),
+      kubeconfig: this.kubeconfig,
+      apiUrl: this.apiUrl,
+      cni,
+      logDir: this.logDir,
+      node: (name) => this.nodes.find((node) => node.name === name),
+      onError: (message) => this.#options.onLog?.(message),
+      cniVersions: this.#options.cniVersions ?? ['1.0.0', '1.1.0'],
+    });
+    this.#kubelet.start();
+    const world = this.#process('outside', this.#fabric.outside);
+    const ports = this.#options.outsidePorts ?? [80];
+    await world.serve('outside', ports, ports);
+  }
+
+  /** A listener made inside the node's namespace stays there: its connections are served by this process. */
+  #serveApiIn(netns: string): void {
+    const listener = createServer((socket) => this.api.handleSocket(socket));
+    inNetns(netnsPath(netns), () => {
+      // Without a host the socket is made before listen() returns, that is, still inside the namespace.
+      listener.listen({ port: 6443 });
+    });
+    this.#listeners.push(listener);
+  }
+
+  async #registerNode(node: ClusterNode): Promise<void> {
+    const now = new Date().toISOString();
+    await this.applyObjects([
+      {
+        apiVersion: 'v1',
+        kind: 'Node',
+        metadata: { name: node.name, labels: { 'kubernetes.io/hostname': node.name, 'kubernetes.io/os': 'linux' } },
+        spec: { podCIDR: node.podCidr, podCIDRs: [node.podCidr] },
+      },
+    ]);
+    const status = {
+      addresses: [
+        { type: 'InternalIP', address: node.address },
+        { type: 'Hostname', address: node.name },
+      ],
+      conditions: [
+        {
+          type: 'Ready',
+          status: 'True',
+          reason: 'KubeletReady',
+          message: 'the node runs',
+          lastTransitionTime: now,
+          lastHeartbeatTime: now,
+        },
+      ],
+      nodeInfo: {
+        kubeletVersion: 'v1.34.0',
+        osImage: 'one machine',
+        kernelVersion: '',
+        containerRuntimeVersion: 'netns://1',
+      },
+    };
+    await run('kubectl', [
+      '--kubeconfig',
+      this.kubeconfig,
+      'patch',
+      'node',
+      node.name,
+      '--subresource=status',
+      '--type=merge',
+      '-p',
+      JSON.stringify({ status }),
+    ]);
+  }
+
+  startOperator(): void {
+    const args = [
+      join(ROOT, 'operator/main.ts'),
+      '--kubeconfig',
+      this.kubeconfig,
+      '--cluster-name',
+      this.name,
+      ...(this.#options.operatorArgs ?? []),
+    ];
+    this.#operator = new Program({
+      name: 'operator',
+      command: process.execPath,
+      args,
+      logFile: join(this.logDir, 'operator.log'),
+      env: { PATH: TOOL_PATH },
+    });
+  }
+
+  get operator(): Program {
+    if (this.#operator === undefined) throw new Error('the operator was never started');
+    return this.#operator;
+  }
+
+  get kubelet(): Kubelet {
+    if (this.#kubelet === undefined) throw new Error('the cluster is not started');
+    return this.#kubelet;
+  }
+
+  node(number: number): ClusterNode {
+    const node = this.nodes[number - 1];
+    if (node === undefined) throw new Error(`there is no node ${number}: the cluster has ${this.nodes.length}`);
+    return node;
+  }
+
+  /** The real kubectl; whatever its exit code. */
+  tryKubectl(args: readonly string[], stdin?: string): Promise<Output> {
+    return attempt('kubectl', args, {
+      env: { KUBECONFIG: this.kubeconfig, HOME: this.folder },
+      ...(stdin === undefined ? {} : { stdin }),
+    });
+  }
+
+  /** The real kubectl; another exit code than 0 throws. Returns its standard output. */
+  async kubectl(args: readonly string[], stdin?: string): Promise<string> {
+    const { stdout } = await run('kubectl', args, {
+      env: { KUBECONFIG: this.kubeconfig, HOME: this.folder },
+      ...(stdin === undefined ? {} : { stdin }),
+    });
+    return stdout;
+  }
+
+  /** `kubectl apply -f -` of YAML or JSON text. */
+  apply(text: string): Promise<string> {
+    return this.kubectl(['apply', '-f', '-'], text);
+  }
+
+  applyObjects(objects: readonly object[]): Promise<string> {
+    return this.apply(JSON.stringify({ apiVersion: 'v1', kind: 'List', items: objects }));
+  }
+
+  /** `kubectl wait --for=condition=Programmed`. */
+  async programmed(...policies: readonly string[]): Promise<void> {
+    await this.kubectl(['wait', '--for=condition=Programmed', '--timeout=20s', ...policies]);
+  }
+
+  /** Creates pods and waits until they run. */
+  async createPods(specs: readonly PodSpec[]): Promise<void> {
+    await this.applyObjects(
+      specs.map((spec) => ({
+        apiVersion: 'v1',
+        kind: 'Pod',
+        metadata: { name: spec.name, namespace: spec.namespace ?? 'default', labels: spec.labels ?? {} },
+        spec: {
+          nodeName: this.node(spec.node).name,
+          terminationGracePeriodSeconds: 1,
+          containers: [
+            {
+              name: 'main',
+              image: 'pod',
+              ports: [
+                ...(spec.tcp ?? []).map((containerPort) => ({ containerPort, protocol: 'TCP' })),
+                ...(spec.udp ?? []).map((containerPort) => ({ containerPort, protocol: 'UDP' })),
+              ],
+            },
+          ],
+        },
+      })),
+    );
+    const namespaces = new Set(specs.map((spec) => spec.namespace ?? 'default'));
+    for (const namespace of namespaces) {
+      const names = specs
+        .filter((spec) => (spec.namespace ?? 'default') === namespace)
+        .map((spec) => `pod/${spec.name}`);
+      const waited = await this.tryKubectl([
+        'wait',
+        '-n',
+        namespace,
+        '--for=condition=Ready',
+        '--timeout=30s',
+        ...names,
+      ]);
+      if (waited.code !== 0) {
+        const pods = await this.tryKubectl([
+          'get',
+          'pods',
+          '-n',
+          namespace,
+          '-o',
+          'jsonpath={range .items[*]}{.metadata.name}: {.status.conditions[0].message}{"\\n"}{end}',
+        ]);
+        throw new Error(`pods did not become ready: ${waited.stderr.trim()}\n${pods.stdout}`);
+      }
+    }
+  }
+
+  async deletePod(name: string, namespace = 'default'): Promise<void> {
+    await this.kubectl(['delete', 'pod', name, '-n', namespace, '--wait=true', '--timeout=20s']);
+  }
+
+  sandbox(name: string): Sandbox {
+    const key = name.includes('/') ? name : `default/${name}`;
+    const sandbox = this.kubelet.sandbox(key);
+    if (sandbox?.address === undefined) throw new Error(`pod ${key} is not running`);
+    return sandbox;
+  }
+
+  /** A probing host by name: `app1`, `ns/app1`, `outside`, `node-1`. */
+  async host(name: string): Promise<Host> {
+    if (name === 'outside')
+      return {
+        name,
+        address: this.#options.outside?.[0] ?? '203.0.113.9',
+        process: this.#process(name, this.#fabric.outside),
+      };
+    const node = this.nodes.find((each) => each.name === name);
+    if (node !== undefined) return { name, address: node.address, process: this.#process(name, node.netns) };
+    const { address, process } = this.sandbox(name);
+    if (address === undefined || process === undefined) throw new Error(`pod ${name} is not running`);
+    return { name, address, process };
+  }
+
+  /** Whether `from` gets an answer of `to` (a host's name or an IPv4 address). Default TCP 80. */
+  async probe(from: string, to: string, options: ProbeOptions = {}): Promise<ProbeResult> {
+    const source = await this.host(from);
+    const address = /^\d+\.\d+\.\d+\.\d+$/.test(to) ? to : (await this.host(to)).address;
+    return source.process.probe({
+      protocol: options.protocol ?? 'tcp',
+      address,
+      port: options.port ?? 80,
+      timeoutMs: options.timeoutMs ?? 400,
+      ...(options.sourcePort === undefined ? {} : { sourcePort: options.sourcePort }),
+    });
+  }
+
+  #process(name: string, netns: string): PodProcess {
+    const found = this.#hosts.get(name);
+    if (found?.program.running === true) return found;
+    const made = new PodProcess(name, netnsPath(netns), join(this.logDir, `host-${name}.log`));
+    this.#hosts.set(name, made);
+    return made;
+  }
+
+  /** Ends everything. Throws when something remained. */
+  async stop(): Promise<void> {
+    await this.#kubelet?.stop();
+    await Promise.all([...this.#hosts.values()].map((process) => process.stop()));
+    await this.#operator?.stop();
+    await Promise.all(this.nodes.map((node) => node.stopAgentIfStarted()));
+    for (const listener of this.#listeners) listener.close();
+    await this.api.stop();
+    await remove(this.id);
+    const left = remains(this.id);
+    if (left.length > 0) throw new Error(`cluster ${this.id} left behind: ${left.join(', ')}`);
+  }
+}

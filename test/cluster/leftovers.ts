@@ -1,0 +1,96 @@
+/**
+ * Each cluster writes who it is before it makes anything. A cluster whose owner died is taken away by the next one that starts:
+ * the processes in its namespaces, the namespaces, pins, files.
+ */
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { attempt } from './run.ts';
+
+/** Where clusters keep their files: `<CLUSTERS>/<id>`. */
+export const CLUSTERS = '/run/weir-cluster';
+const BPF = '/sys/fs/bpf';
+
+/** Names of a cluster's namespaces and pins begin with this. */
+export const prefixOf = (id: string): string => `weir-${id}`;
+export const bpfRootOf = (id: string, node: string): string => join(BPF, `${prefixOf(id)}-${node}`);
+
+/** Start time of a process in clock ticks since boot (proc(5), field 22); undefined when it does not run. */
+function startTime(pid: number): string | undefined {
+  try {
+    const text = readFileSync(`/proc/${pid}/stat`, 'utf8');
+    return text.slice(text.lastIndexOf(')') + 2).split(' ')[19];
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT' || (error as NodeJS.ErrnoException).code === 'ESRCH')
+      return undefined;
+    throw error;
+  }
+}
+
+interface Owner {
+  readonly pid: number;
+  readonly started: string | undefined;
+}
+
+const alive = (owner: Owner): boolean => owner.started !== undefined && startTime(owner.pid) === owner.started;
+
+/** Claims the folder of a new cluster. */
+export function claim(id: string): string {
+  // Complete before it has its name: another cluster that starts meanwhile never sees a folder without an owner.
+  const draft = join(CLUSTERS, `.${id}`);
+  const folder = join(CLUSTERS, id);
+  mkdirSync(join(draft, 'logs'), { recursive: true, mode: 0o700 });
+  writeFileSync(
+    join(draft, 'owner.json'),
+    JSON.stringify({ pid: process.pid, started: startTime(process.pid) } satisfies Owner),
+  );
+  renameSync(draft, folder);
+  return folder;
+}
+
+/** Removes what a cluster left: also used by its own orderly stop. */
+export async function remove(id: string): Promise<void> {
+  const prefix = `${prefixOf(id)}-`;
+  const names = existsSync('/var/run/netns')
+    ? readdirSync('/var/run/netns').filter((name) => name.startsWith(prefix))
+    : [];
+  for (const name of names) {
+    const pids = await attempt('ip', ['netns', 'pids', name]);
+    for (const pid of pids.stdout.split('\n').filter((line) => line !== '')) {
+      try {
+        process.kill(Number(pid), 'SIGKILL');
+      } catch (error) {
+        if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
+      }
+    }
+    await attempt('ip', ['netns', 'delete', name]);
+  }
+  if (existsSync(BPF))
+    for (const name of readdirSync(BPF))
+      if (name.startsWith(prefix)) rmSync(join(BPF, name), { recursive: true, force: true });
+  rmSync(join(CLUSTERS, id), { recursive: true, force: true });
+}
+
+/** Removes every cluster whose owner has died. Returns their ids. */
+export async function sweep(): Promise<readonly string[]> {
+  if (!existsSync(CLUSTERS)) return [];
+  const dead: string[] = [];
+  for (const id of readdirSync(CLUSTERS).filter((name) => !name.startsWith('.'))) {
+    const file = join(CLUSTERS, id, 'owner.json');
+    if (existsSync(file) && alive(JSON.parse(readFileSync(file, 'utf8')) as Owner)) continue;
+    await remove(id);
+    dead.push(id);
+  }
+  return dead;
+}
+
+/** Namespaces and pins of a cluster that exist now; empty after an orderly stop. */
+export function remains(id: string): readonly string[] {
+  const prefix = `${prefixOf(id)}-`;
+  return ['/var/run/netns', BPF].flatMap((folder) =>
+    existsSync(folder)
+      ? readdirSync(folder)
+          .filter((name) => name.startsWith(prefix))
+          .map((name) => join(folder, name))
+      : [],
+  );
+}

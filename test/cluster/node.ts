@@ -1,0 +1,138 @@
+/** One node of the cluster: a network namespace with an agent in it. */
+import { mkdirSync } from 'node:fs';
+import { request } from 'node:http';
+import { join } from 'node:path';
+import { netnsPath } from './fabric.ts';
+import type { KubeletNode } from './kubelet.ts';
+import { Program } from './process.ts';
+import { attempt, type Output, ROOT, TOOL_PATH } from './run.ts';
+
+export interface ClusterNodeOptions {
+  readonly name: string;
+  readonly netns: string;
+  readonly address: string;
+  readonly podCidr: string;
+  readonly folder: string;
+  readonly bpfRoot: string;
+  readonly kubeconfig: string;
+  readonly clusterName: string;
+  readonly logDir: string;
+  readonly agentArgs: readonly string[];
+}
+
+export class ClusterNode implements KubeletNode {
+  readonly name: string;
+  readonly netns: string;
+  readonly address: string;
+  readonly podCidr: string;
+  readonly socket: string;
+  readonly bpfRoot: string;
+  readonly stateDir: string;
+  readonly #options: ClusterNodeOptions;
+  #agent: Program | undefined;
+
+  constructor(options: ClusterNodeOptions) {
+    this.#options = options;
+    this.name = options.name;
+    this.netns = options.netns;
+    this.address = options.address;
+    this.podCidr = options.podCidr;
+    this.bpfRoot = options.bpfRoot;
+    this.socket = join(options.folder, 'weir.sock');
+    this.stateDir = join(options.folder, 'state');
+    mkdirSync(options.folder, { recursive: true });
+  }
+
+  get agent(): Program {
+    if (this.#agent === undefined) throw new Error(`the agent of ${this.name} was never started`);
+    return this.#agent;
+  }
+
+  /** Command line of this node's agent. */
+  agentCommand(): readonly string[] {
+    const o = this.#options;
+    return [
+      join(ROOT, 'node-agent/main.ts'),
+      '--node-name',
+      o.name,
+      '--cluster-name',
+      o.clusterName,
+      '--kubeconfig',
+      o.kubeconfig,
+      '--socket',
+      this.socket,
+      '--bpf-root',
+      o.bpfRoot,
+      '--state-dir',
+      this.stateDir,
+      ...o.agentArgs,
+    ];
+  }
+
+  /** Starts the agent and waits until its API answers and its tables are complete. */
+  async startAgent(timeoutMs = 30_000): Promise<void> {
+    this.#agent = new Program({
+      name: `agent ${this.name}`,
+      netns: netnsPath(this.netns),
+      command: process.execPath,
+      args: this.agentCommand(),
+      logFile: join(this.#options.logDir, `agent-${this.name}.log`),
+      env: { PATH: TOOL_PATH },
+    });
+    const end = Date.now() + timeoutMs;
+    while (Date.now() < end) {
+      if (!this.#agent.running) throw new Error(`the agent of ${this.name} ended: ${this.#agent.tail}`);
+      if (await this.healthy()) return;
+      await new Promise((resolve) => setTimeout(resolve, 25));
+    }
+    throw new Error(`the agent of ${this.name} was not ready within ${timeoutMs} ms: ${this.#agent.tail}`);
+  }
+
+  /** Whether GET /v1/healthz says that the agent works. */
+  async healthy(): Promise<boolean> {
+    const { status } = await this.call('GET', '/v1/healthz').catch(() => ({ status: 0 }));
+    return status === 200;
+  }
+
+  stopAgent(): Promise<void> {
+    return this.agent.stop();
+  }
+
+  async stopAgentIfStarted(): Promise<void> {
+    await this.#agent?.stop();
+  }
+
+  /** Runs `weir` against this node's agent. */
+  weir(args: readonly string[], stdin?: string): Promise<Output> {
+    return attempt(join(ROOT, 'bin/weir'), args, {
+      env: { WEIR_SOCKET: this.socket },
+      ...(stdin === undefined ? {} : { stdin }),
+    });
+  }
+
+  /** One request over the agent's unix socket. */
+  call(method: string, path: string, body?: unknown): Promise<{ readonly status: number; readonly body: unknown }> {
+    return new Promise((resolve, reject) => {
+      const text = body === undefined ? undefined : JSON.stringify(body);
+      const headers =
+        text === undefined ? {} : { 'content-type': 'application/json', 'content-length': Buffer.byteLength(text) };
+      const req = request({ socketPath: this.socket, method, path, headers, timeout: 20_000 }, (response) => {
+        let answer = '';
+        response.setEncoding('utf8').on('data', (chunk: string) => {
+          answer += chunk;
+        });
+        response.on('error', reject);
+        response.on('end', () => {
+          try {
+            resolve({ status: response.statusCode ?? 0, body: answer === '' ? undefined : JSON.parse(answer) });
+          } catch (error) {
+            reject(error instanceof Error ? error : new Error(String(error)));
+          }
+        });
+      });
+      req.on('timeout', () => req.destroy(new Error(`${method} ${path}: no answer from ${this.name} within 20 s`)));
+      req.on('error', reject);
+      req.end(text);
+    });
+  }
+}

@@ -1,0 +1,48 @@
+/** What the cluster and a pod's process say to each other over the IPC channel. */
+
+export type ProbeProtocol = 'tcp' | 'udp' | 'http';
+
+/** `reached`: an answer came. `refused`: the host answered that nothing listens. `dropped`: silence until the timeout. */
+export type ProbeResult = 'reached' | 'refused' | 'dropped';
+
+export interface ProbeTarget {
+  readonly protocol: ProbeProtocol;
+  readonly address: string;
+  readonly port: number;
+  readonly timeoutMs: number;
+  /** Bind the source port (TCP, UDP). */
+  readonly sourcePort?: number;
+}
+
+/** Counts of a stream: numbered messages sent on one connection, and echoes that came back. */
+export interface StreamReport {
+  readonly sent: number;
+  readonly echoed: number;
+  /** Milliseconds since the last echo; undefined before the first. */
+  readonly silentMs: number | undefined;
+  readonly closed: boolean;
+}
+
+export type PodRequest =
+  | {
+      readonly id: number;
+      readonly do: 'serve';
+      readonly tcp: readonly number[];
+      readonly udp: readonly number[];
+      readonly name: string;
+    }
+  | { readonly id: number; readonly do: 'probe'; readonly target: ProbeTarget }
+  | {
+      readonly id: number;
+      readonly do: 'stream';
+      readonly protocol: 'tcp' | 'udp';
+      readonly address: string;
+      readonly port: number;
+      readonly intervalMs: number;
+    }
+  | { readonly id: number; readonly do: 'report'; readonly stream: number }
+  | { readonly id: number; readonly do: 'close'; readonly stream: number };
+
+export type PodReply =
+  | { readonly id: number; readonly ok: true; readonly value: ProbeResult | StreamReport | number | null }
+  | { readonly id: number; readonly ok: false; readonly error: string };

@@ -1,0 +1,67 @@
+/** `npm start`: keeps a cluster up until ctrl-C, prints the KUBECONFIG and what to try. */
+import { parseArgs } from 'node:util';
+import { Cluster } from './index.ts';
+
+const { values } = parseArgs({
+  options: { port: { type: 'string', default: '0' }, nodes: { type: 'string', default: '2' } },
+});
+
+function number(flag: string, text: string, from: number, to: number): number {
+  const value = Number(text);
+  if (!Number.isInteger(value) || value < from || value > to)
+    throw new Error(`--${flag} is "${text}": give a whole number from ${from} to ${to}`);
+  return value;
+}
+
+async function main(): Promise<void> {
+  const apiPort = number('port', values.port, 0, 65_535);
+  const cluster = await Cluster.start({
+    nodes: number('nodes', values.nodes, 1, 8),
+    ...(apiPort === 0 ? {} : { apiPort }),
+    onLog: (line) => console.error(line),
+  });
+  let stopping = false;
+  const stop = async () => {
+    if (stopping) return;
+    stopping = true;
+    console.log('\nstopping: pods, agents, namespaces, pins');
+    await cluster.stop();
+  };
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+    process.on(signal, () => {
+      stop().catch((error: unknown) => {
+        console.error(error);
+        process.exitCode = 1;
+      });
+    });
+  }
+  await cluster.createPods([
+    { name: 'app1', labels: { id: 'app1' }, node: 1, tcp: [80, 8080] },
+    { name: 'app2', labels: { id: 'app2' }, node: 1, tcp: [80] },
+    { name: 'app3', labels: { id: 'app3' }, node: 2, tcp: [80] },
+  ]);
+  const app1 = cluster.sandbox('app1');
+  const app3 = cluster.sandbox('app3');
+  console.log(`
+A cluster of ${cluster.nodes.length} nodes runs on this machine. Three pods run: app1 and app2 on node-1, app3 on node-2.
+
+  export KUBECONFIG=${cluster.kubeconfig}
+  kubectl get nodes,pods,cep -o wide
+  kubectl apply -f test/story/example.yaml        # app1 accepts from id=app2 on TCP 80 only
+  kubectl wait --for=condition=Programmed cnp/l3-rule && kubectl get cnp
+
+Packets, from inside a pod's network namespace:
+
+  nsenter --net=/var/run/netns/${app3.netns} node -e 'fetch("http://${app1.address}/").then(r => r.text()).then(console.log, console.error)'
+
+The agent of node-1 (status, endpoint list, monitor, map list, ...):
+
+  WEIR_SOCKET=${cluster.node(1).socket} bin/weir monitor
+
+Logs: ${cluster.logDir}. Ctrl-C takes everything away.`);
+}
+
+main().catch((error: unknown) => {
+  console.error(error instanceof Error ? error.message : error);
+  process.exit(1);
+});

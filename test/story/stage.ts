@@ -1,0 +1,204 @@
+/**
+ * Where a story is played: a cluster, somebody who listens to what happens (the demo prints, the test collects), and the words that
+ * the steps are written in. A probe whose answer is not the expected one is recorded as a fault, never passed over.
+ */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { Cluster, type ProbeProtocol, ROOT } from '../cluster/index.ts';
+import { EnforcementClock } from './clock.ts';
+import { reachability } from './table.ts';
+
+export interface Listener {
+  /** A step begins. */
+  title(text: string): void;
+  /** What was done, or seen. */
+  say(text: string): void;
+  /** Something is not as it must be. */
+  fault(text: string): void;
+}
+
+/** A destination of a table: `app1:80`, `app1:53/udp`, `203.0.113.9:80`. */
+export type Destination = string;
+
+export interface Expectation {
+  readonly from: readonly string[];
+  readonly to: readonly Destination[];
+  /** Whether `from` must get an answer of `to`. */
+  readonly reaches: (from: string, to: Destination) => boolean;
+}
+
+/** The fields of a flow event that a story looks at (`weir monitor --json`). */
+export interface SeenEvent {
+  readonly verdict: string;
+  readonly direction: string;
+  readonly reason: string;
+  readonly message: string;
+  readonly policies: readonly string[];
+  readonly source: { readonly address: string; readonly name?: string };
+  readonly destination: { readonly address: string; readonly name?: string };
+  readonly destinationPort?: number;
+}
+
+export class Stage {
+  readonly cluster: Cluster;
+  readonly listener: Listener;
+  readonly #clock: EnforcementClock;
+  readonly #monitors: ChildProcess[] = [];
+  #events: SeenEvent[] = [];
+
+  private constructor(cluster: Cluster, listener: Listener) {
+    this.cluster = cluster;
+    this.listener = listener;
+    this.#clock = new EnforcementClock(cluster.kubeconfig);
+  }
+
+  /** Sets the scene: two nodes; app1 with two ports; app2 and app3 beside it and on the other node. */
+  static async set(listener: Listener, apiPort?: number): Promise<Stage> {
+    const cluster = await Cluster.start({
+      onLog: (line) => listener.say(line),
+      ...(apiPort === undefined ? {} : { apiPort }),
+    });
+    const stage = new Stage(cluster, listener);
+    try {
+      stage.#clock.start();
+      await cluster.createPods([
+        { name: 'app1', labels: { id: 'app1' }, node: 1, tcp: [80, 8080], udp: [5353] },
+        { name: 'app2', labels: { id: 'app2' }, node: 1, tcp: [80] },
+        { name: 'app2-far', labels: { id: 'app2' }, node: 2, tcp: [80] },
+        { name: 'app3', labels: { id: 'app3' }, node: 1, tcp: [80] },
+        { name: 'app3-far', labels: { id: 'app3' }, node: 2, tcp: [80] },
+      ]);
+      for (const node of cluster.nodes) stage.#monitor(node.socket);
+      return stage;
+    } catch (error) {
+      await stage.close();
+      throw error;
+    }
+  }
+
+  async close(): Promise<void> {
+    for (const monitor of this.#monitors) monitor.kill('SIGTERM');
+    await this.#clock.stop();
+    await this.cluster.stop();
+  }
+
+  #monitor(socket: string): void {
+    const child = spawn(join(ROOT, 'bin/weir'), ['monitor', '--json', '--type', 'drop'], {
+      env: { ...process.env, WEIR_SOCKET: socket },
+      stdio: ['ignore', 'pipe', 'ignore'],
+    });
+    createInterface({ input: child.stdout }).on('line', (line) => {
+      if (line.startsWith('{')) this.#events.push(JSON.parse(line) as SeenEvent);
+    });
+    this.#monitors.push(child);
+  }
+
+  say(text: string): void {
+    this.listener.say(text);
+  }
+
+  /** Records a fault when `holds` is false. */
+  check(holds: boolean, claim: string): void {
+    if (holds) this.say(`ok: ${claim}`);
+    else this.listener.fault(`not so: ${claim}`);
+  }
+
+  /** Applies YAML with kubectl, waits until the named policies are Programmed, and says how long the kernel took. */
+  async apply(yaml: string, ...policies: readonly string[]): Promise<void> {
+    this.say(`kubectl apply -f - <<EOF\n${yaml.trim()}\nEOF`);
+    this.say((await this.cluster.apply(yaml)).trim());
+    await this.programmed(...policies);
+  }
+
+  async programmed(...policies: readonly string[]): Promise<void> {
+    for (const policy of policies) {
+      await this.cluster.programmed(policy);
+      const took = await this.#clock.enforcedAfter(policy.split('/')[1] ?? policy);
+      this.say(`${policy}: ${took.toFixed(0)} ms from the API write to every kernel`);
+    }
+  }
+
+  async kubectl(...args: readonly string[]): Promise<string> {
+    const text = (await this.cluster.kubectl(args)).trim();
+    this.say(`$ kubectl ${args.join(' ')}\n${text}`);
+    return text;
+  }
+
+  /** Runs `weir` on a node's agent; another exit code than 0 is a fault. */
+  async weir(node: number, ...args: readonly string[]): Promise<string> {
+    const output = await this.cluster.node(node).weir(args);
+    this.say(`${this.cluster.node(node).name}$ weir ${args.join(' ')}\n${(output.stdout + output.stderr).trim()}`);
+    if (output.code !== 0) this.listener.fault(`weir ${args.join(' ')} ended with code ${output.code}`);
+    return output.stdout;
+  }
+
+  /** Probes every pair at once, prints the table, and records each wrong answer. */
+  async expect(expectation: Expectation): Promise<void> {
+    const seen = new Map<string, string>();
+    const pairs = expectation.from.flatMap((from) =>
+      expectation.to.filter((to) => host(to) !== from).map((to) => [from, to] as const),
+    );
+    await Promise.all(
+      pairs.map(async ([from, to]) =>
+        seen.set(`${from} ${to}`, await this.#probe(from, to, expectation.reaches(from, to))),
+      ),
+    );
+    const cell = (from: string, to: string) => {
+      const result = seen.get(`${from} ${to}`);
+      if (result === undefined) return undefined;
+      return {
+        seen: result === 'reached' ? 'yes' : result,
+        right: (result === 'reached') === expectation.reaches(from, to),
+      };
+    };
+    this.say(reachability(expectation.from, expectation.to, cell));
+    for (const [from, to] of pairs) {
+      if (cell(from, to)?.right === false)
+        this.listener.fault(
+          `${from} -> ${to}: ${seen.get(`${from} ${to}`)}, expected ${expectation.reaches(from, to) ? 'an answer' : 'a drop'}`,
+        );
+    }
+  }
+
+  #probe(from: string, to: Destination, patient: boolean): Promise<string> {
+    const [name = '', rest = '80'] = to.split(':');
+    const [port = '80', protocol = 'tcp'] = rest.split('/');
+    // Where an answer is expected a slow machine is given time; where a drop is expected silence is believed sooner.
+    return this.cluster.probe(from, name, {
+      port: Number(port),
+      protocol: protocol as ProbeProtocol,
+      timeoutMs: patient ? 3000 : 400,
+    });
+  }
+
+  /** Waits for a drop event that `matches`, prints it, and records a fault when none comes within 2 s. */
+  async dropEvent(claim: string, matches: (event: SeenEvent) => boolean): Promise<SeenEvent | undefined> {
+    const end = Date.now() + 2000;
+    for (;;) {
+      const event = this.#events.findLast(matches);
+      if (event !== undefined) {
+        this.say(`event: ${describe(event)}`);
+        return event;
+      }
+      if (Date.now() > end) {
+        this.listener.fault(`no event for ${claim}`);
+        return undefined;
+      }
+      await new Promise((resolve) => setTimeout(resolve, 25));
+    }
+  }
+
+  forgetEvents(): void {
+    this.#events = [];
+  }
+}
+
+const host = (to: Destination): string => to.split(':')[0] ?? to;
+
+function describe(event: SeenEvent): string {
+  const who = (peer: SeenEvent['source']) =>
+    peer.name === undefined ? peer.address : `${peer.name} (${peer.address})`;
+  const port = event.destinationPort === undefined ? '' : `:${event.destinationPort}`;
+  return `${event.verdict} ${event.direction} ${who(event.source)} -> ${who(event.destination)}${port}, ${event.reason}: ${event.message} [${event.policies.join(', ')}]`;
+}
