@@ -1,0 +1,30 @@
+/** One thing that is wrong with a selector or a label. */
+export interface LabelProblem {
+  /** JSON path of the offending value. */
+  readonly path: string;
+  readonly message: string;
+}
+
+/** A selector is not valid. Carries every problem found, in order of the text. */
+export class SelectorError extends Error {
+  readonly code = 'InvalidSelector';
+  readonly problems: readonly LabelProblem[];
+
+  constructor(problems: readonly LabelProblem[]) {
+    super(problems.map((problem) => `${problem.path}: ${problem.message}`).join('; '));
+    this.name = 'SelectorError';
+    this.problems = problems;
+  }
+}
+
+/** A label or a key is not valid. */
+export class LabelError extends Error {
+  readonly code = 'InvalidLabel';
+  readonly value: string;
+
+  constructor(value: string, reason: string) {
+    super(`${JSON.stringify(value)} ${reason}`);
+    this.name = 'LabelError';
+    this.value = value;
+  }
+}

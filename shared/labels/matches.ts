@@ -1,0 +1,36 @@
+import type { LabelMap, LabelSelector, Requirement } from './types.ts';
+
+/**
+ * Whether every requirement holds (spec 2.2). A key of source `any` looks at that key under every source; a positive
+ * requirement needs one label that satisfies it, a negative one needs that none violates it. No requirement: true.
+ */
+export function matches(selector: LabelSelector, labels: LabelMap): boolean {
+  return selector.requirements.every((requirement) => holds(requirement, labels));
+}
+
+function holds({ key, operator, values }: Requirement, labels: LabelMap): boolean {
+  switch (operator) {
+    case 'In':
+      return some(key, labels, (value) => values.includes(value));
+    case 'NotIn':
+      return !some(key, labels, (value) => values.includes(value));
+    case 'Exists':
+      return some(key, labels, () => true);
+    case 'DoesNotExist':
+      return !some(key, labels, () => true);
+  }
+}
+
+function some(key: string, labels: LabelMap, test: (value: string) => boolean): boolean {
+  if (!key.startsWith('any:')) {
+    const value = Object.hasOwn(labels, key) ? labels[key] : undefined;
+    return value !== undefined && test(value);
+  }
+  const bare = key.slice('any:'.length);
+  for (const name in labels) {
+    const value = labels[name];
+    if (value === undefined || name.length <= bare.length || !name.endsWith(bare)) continue;
+    if (name.indexOf(':') === name.length - bare.length - 1 && test(value)) return true;
+  }
+  return false;
+}

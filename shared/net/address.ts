@@ -1,0 +1,129 @@
+import { NetError } from './errors.ts';
+import type { Family } from './types.ts';
+
+export interface Address {
+  readonly family: Family;
+  /** 4 or 16 bytes, network order. */
+  readonly bytes: Uint8Array;
+}
+
+/**
+ * Parses an IPv4 or IPv6 address, strictly: four decimal octets without leading zeros, or RFC 4291 text without a zone.
+ * @throws NetError `InvalidAddress`
+ */
+export function parseAddress(text: string): Address {
+  if (typeof text !== 'string' || text === '') {
+    throw new NetError(
+      'InvalidAddress',
+      String(text),
+      'is not an IP address: write one such as 10.1.2.3 or 2001:db8::1',
+    );
+  }
+  return text.includes(':') ? { family: 6, bytes: parseV6(text) } : { family: 4, bytes: parseV4(text, text) };
+}
+
+function parseV4(text: string, whole: string): Uint8Array {
+  const parts = text.split('.');
+  if (parts.length !== 4) {
+    throw new NetError('InvalidAddress', whole, 'is not an IPv4 address: write four decimal numbers such as 10.1.2.3');
+  }
+  const bytes = new Uint8Array(4);
+  parts.forEach((part, index) => {
+    if (!/^\d{1,3}$/.test(part)) {
+      throw new NetError(
+        'InvalidAddress',
+        whole,
+        `is not an IPv4 address: ${JSON.stringify(part)} is not a number 0..255`,
+      );
+    }
+    if (part.length > 1 && part.startsWith('0')) {
+      throw new NetError(
+        'InvalidAddress',
+        whole,
+        `has a leading zero in ${JSON.stringify(part)}: write ${Number(part)} (leading zeros are read as octal by some)`,
+      );
+    }
+    const value = Number(part);
+    if (value > 255) throw new NetError('InvalidAddress', whole, `has ${value} where 0..255 is allowed`);
+    bytes[index] = value;
+  });
+  return bytes;
+}
+
+function parseV6(text: string): Uint8Array {
+  const bad = (reason: string) => new NetError('InvalidAddress', text, `is not an IPv6 address: ${reason}`);
+  if (text.includes('%')) throw bad('a zone is not allowed, remove the % part');
+  const halves = text.split('::');
+  if (halves.length > 2) throw bad('"::" may be written once');
+  const expand = (half: string, last: boolean): number[] => {
+    if (half === '') return [];
+    const groups: number[] = [];
+    const parts = half.split(':');
+    parts.forEach((part, index) => {
+      if (part.includes('.')) {
+        if (!last || index !== parts.length - 1) throw bad('a dotted IPv4 part is allowed at the end only');
+        const v4 = parseV4(part, text);
+        groups.push(((v4[0] ?? 0) << 8) | (v4[1] ?? 0), ((v4[2] ?? 0) << 8) | (v4[3] ?? 0));
+        return;
+      }
+      if (!/^[0-9a-fA-F]{1,4}$/.test(part)) throw bad(`${JSON.stringify(part)} is not a group of 1 to 4 hex digits`);
+      groups.push(Number.parseInt(part, 16));
+    });
+    return groups;
+  };
+  const head = expand(halves[0] ?? '', halves.length === 1);
+  const tail = halves.length === 2 ? expand(halves[1] ?? '', true) : [];
+  const given = head.length + tail.length;
+  if (halves.length === 1 ? given !== 8 : given > 7) throw bad(`it must have 8 groups, or "::" for the missing ones`);
+  const groups = [...head, ...Array.from({ length: 8 - given }, () => 0), ...tail];
+  const bytes = new Uint8Array(16);
+  groups.forEach((group, index) => {
+    bytes[index * 2] = group >> 8;
+    bytes[index * 2 + 1] = group & 0xff;
+  });
+  return bytes;
+}
+
+/** Canonical text: dotted decimal, or RFC 5952 (lower case, longest run of zeros as `::`). */
+export function formatAddress(bytes: Uint8Array): string {
+  if (bytes.length === 4) return bytes.join('.');
+  if (bytes.length !== 16) {
+    throw new NetError('InvalidAddress', `${bytes.length} bytes`, 'is no address length: 4 or 16 is needed');
+  }
+  const groups = Array.from({ length: 8 }, (_, i) => ((bytes[i * 2] ?? 0) << 8) | (bytes[i * 2 + 1] ?? 0));
+  let best = { start: -1, length: 1 };
+  for (let start = 0; start < 8; start += 1) {
+    let length = 0;
+    while (start + length < 8 && groups[start + length] === 0) length += 1;
+    if (length > best.length) best = { start, length };
+  }
+  const hex = (part: number[]) => part.map((group) => group.toString(16)).join(':');
+  if (best.start < 0) return hex(groups);
+  return `${hex(groups.slice(0, best.start))}::${hex(groups.slice(best.start + best.length))}`;
+}
+
+/** The IPv4 address as an unsigned number, most significant octet first: 10.0.0.1 is 0x0a000001. */
+export function addressToU32(bytes: Uint8Array): number {
+  if (bytes.length !== 4) {
+    throw new NetError('InvalidAddress', formatAddress(bytes), 'is not an IPv4 address: only those fit 32 bits');
+  }
+  return (((bytes[0] ?? 0) << 24) | ((bytes[1] ?? 0) << 16) | ((bytes[2] ?? 0) << 8) | (bytes[3] ?? 0)) >>> 0;
+}
+
+/** Inverse of `addressToU32`. `value`: 0..0xffffffff. */
+export function u32ToAddress(value: number): Uint8Array {
+  if (!Number.isInteger(value) || value < 0 || value > 0xffffffff) {
+    throw new NetError('InvalidAddress', String(value), 'is not an IPv4 address as a number: 0..4294967295 is needed');
+  }
+  return Uint8Array.of(value >>> 24, (value >>> 16) & 0xff, (value >>> 8) & 0xff, value & 0xff);
+}
+
+/** Whether the address lies in ::ffff:0:0/96, IPv4 in IPv6 clothes. */
+export function isV4Mapped(address: Address): boolean {
+  if (address.family !== 6) return false;
+  return (
+    address.bytes.subarray(0, 10).every((byte) => byte === 0) &&
+    address.bytes[10] === 0xff &&
+    address.bytes[11] === 0xff
+  );
+}

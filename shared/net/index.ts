@@ -1,0 +1,5 @@
+export * from './address.ts';
+export * from './errors.ts';
+export * from './ports.ts';
+export * from './prefix.ts';
+export * from './types.ts';

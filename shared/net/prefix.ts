@@ -1,0 +1,102 @@
+import { addressToU32, formatAddress, parseAddress, u32ToAddress } from './address.ts';
+import { NetError } from './errors.ts';
+import type { Family, Prefix } from './types.ts';
+
+/** 32 or 128. */
+export function addressBits(family: Family): number {
+  return family === 4 ? 32 : 128;
+}
+
+/**
+ * Parses `address/length`; host bits are masked off (10.1.2.3/8 is 10.0.0.0/8). A bare address is a prefix of full length
+ * unless `requireLength`.
+ * @throws NetError `InvalidPrefix` (or `InvalidAddress` for its address)
+ */
+export function parsePrefix(text: string, options: { readonly requireLength?: boolean } = {}): Prefix {
+  const slash = typeof text === 'string' ? text.indexOf('/') : -1;
+  const address = parseAddress(slash < 0 ? text : text.slice(0, slash));
+  const full = addressBits(address.family);
+  if (slash < 0) {
+    if (options.requireLength) {
+      throw new NetError('InvalidPrefix', text, `has no prefix length: write ${text}/${full} for the single address`);
+    }
+    return { family: address.family, bytes: address.bytes, bits: full };
+  }
+  const length = text.slice(slash + 1);
+  if (!/^(0|[1-9]\d{0,2})$/.test(length) || Number(length) > full) {
+    throw new NetError(
+      'InvalidPrefix',
+      text,
+      `has the prefix length ${JSON.stringify(length)}: write a decimal number 0..${full} without leading zeros (no mask)`,
+    );
+  }
+  return maskPrefix(address.family, address.bytes, Number(length));
+}
+
+/** The prefix of `bits` bits that holds the address. */
+export function maskPrefix(family: Family, address: Uint8Array, bits: number): Prefix {
+  const bytes = Uint8Array.from(address, (byte, index) => {
+    const kept = Math.min(8, Math.max(0, bits - index * 8));
+    return byte & (0xff00 >> kept) & 0xff;
+  });
+  return { family, bytes, bits };
+}
+
+export function formatPrefix(prefix: Prefix): string {
+  return `${formatAddress(prefix.bytes)}/${prefix.bits}`;
+}
+
+/** `formatPrefix(parsePrefix(text))`. */
+export function canonicalPrefix(text: string): string {
+  return formatPrefix(parsePrefix(text));
+}
+
+/** Whether every address of `inner` is in `outer`. False across families. */
+export function prefixContains(outer: Prefix, inner: Prefix): boolean {
+  return outer.family === inner.family && outer.bits <= inner.bits && addressIn(outer, inner.bytes);
+}
+
+/** Whether the address (4 or 16 bytes) is in the prefix. False across families. */
+export function addressIn(prefix: Prefix, address: Uint8Array): boolean {
+  if (address.length !== prefix.bytes.length) return false;
+  const whole = prefix.bits >> 3;
+  for (let index = 0; index < whole; index += 1) {
+    if (address[index] !== prefix.bytes[index]) return false;
+  }
+  const rest = prefix.bits & 7;
+  if (rest === 0) return true;
+  const mask = (0xff00 >> rest) & 0xff;
+  return ((address[whole] ?? 0) & mask) === ((prefix.bytes[whole] ?? 0) & mask);
+}
+
+/** Order for canonical lists: family, then address, then length (shorter first). */
+export function comparePrefixes(a: Prefix, b: Prefix): number {
+  if (a.family !== b.family) return a.family - b.family;
+  for (let index = 0; index < a.bytes.length; index += 1) {
+    const difference = (a.bytes[index] ?? 0) - (b.bytes[index] ?? 0);
+    if (difference !== 0) return difference;
+  }
+  return a.bits - b.bits;
+}
+
+/**
+ * The addresses that a pod may be given, ascending, lazily: of an IPv4 prefix up to /30 all but the first (network) and the
+ * last (broadcast); of /31 and /32 all. Of an IPv6 prefix all but the first (the subnet-router anycast address), up to 2^32.
+ */
+export function* hostsOf(prefix: Prefix): Generator<Uint8Array, void, undefined> {
+  const hostBits = addressBits(prefix.family) - prefix.bits;
+  if (prefix.family === 4) {
+    const base = addressToU32(prefix.bytes);
+    const size = 2 ** hostBits;
+    const skip = hostBits >= 2 ? 1 : 0;
+    for (let offset = skip; offset < size - skip; offset += 1) yield u32ToAddress(base + offset);
+    return;
+  }
+  const size = hostBits >= 32 ? 2 ** 32 : 2 ** hostBits;
+  for (let offset = size > 1 ? 1 : 0; offset < size; offset += 1) {
+    const bytes = Uint8Array.from(prefix.bytes);
+    const low = u32ToAddress(offset);
+    for (let index = 0; index < 4; index += 1) bytes[12 + index] = (bytes[12 + index] ?? 0) | (low[index] ?? 0);
+    yield bytes;
+  }
+}

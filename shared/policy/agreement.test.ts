@@ -1,0 +1,178 @@
+import { describe, expect, it } from '@jest/globals';
+import fc from 'fast-check';
+import { compile, evaluate, explain, parsePolicy, type Rule } from './index.ts';
+import { Judge } from './testing/judge.ts';
+import {
+  type PolicyObject,
+  policiesArbitrary,
+  SMALL_WORLD,
+  SMALL_WORLD_PEERS,
+  trafficArbitrary,
+} from './testing/worlds.ts';
+
+function rulesOf(policies: readonly PolicyObject[]): Rule[] {
+  return policies.flatMap(({ object, kind }) => {
+    const { rules, problems } = parsePolicy(object, kind);
+    expect(problems).toEqual([]);
+    return rules;
+  });
+}
+
+const optionsArbitrary = fc.record({
+  mode: fc.constantFrom(
+    'default' as const,
+    'default' as const,
+    'default' as const,
+    'always' as const,
+    'never' as const,
+  ),
+  allowLocalhost: fc.boolean(),
+});
+const trafficsArbitrary = fc.array(trafficArbitrary, { minLength: 1, maxLength: 4 });
+
+describe('oracle, compiled policy and explanation', () => {
+  it('agree on every peer of random worlds', () => {
+    const reasons = new Set<string>();
+    fc.assert(
+      fc.property(policiesArbitrary, optionsArbitrary, trafficsArbitrary, (policies, options, traffics) => {
+        const judge = new Judge(SMALL_WORLD, rulesOf(policies), options);
+        for (const subject of SMALL_WORLD.endpoints.slice(0, 4)) {
+          for (const direction of ['ingress', 'egress'] as const) {
+            for (const peer of SMALL_WORLD_PEERS) {
+              for (const traffic of traffics) {
+                const { oracle, compiled, explained } = judge.ask({ direction, subject, peer, ...traffic });
+                const agreed =
+                  compiled.verdict === oracle.verdict &&
+                  explained.verdict === oracle.verdict &&
+                  compiled.cookie === (explained.deciding[0]?.cookie ?? 0) &&
+                  (compiled.by === 'not-enforced') === (oracle.reason === 'not-enforced');
+                reasons.add(oracle.reason);
+                if (!agreed)
+                  expect({ subject: subject.name, direction, peer, traffic, oracle, compiled, explained }).toBe(
+                    'agreed',
+                  );
+              }
+            }
+          }
+        }
+      }),
+      { numRuns: 150 },
+    );
+    // Every way to decide must have come up, or the property proves less than it says.
+    expect([...reasons].sort()).toEqual([
+      'explicit-deny',
+      'localhost',
+      'no-default-deny',
+      'no-match',
+      'not-enforced',
+      'rule-allows',
+    ]);
+  });
+
+  it('an unknown peer is never allowed what any pod, outside address or node is denied', () => {
+    fc.assert(
+      fc.property(policiesArbitrary, trafficArbitrary, (policies, traffic) => {
+        const judge = new Judge(SMALL_WORLD, rulesOf(policies));
+        for (const subject of SMALL_WORLD.endpoints.slice(0, 4)) {
+          const compiled = judge.compiledFor(subject);
+          for (const direction of ['ingress', 'egress'] as const) {
+            const unknown = evaluate(compiled, { direction, identity: 0, ...traffic });
+            if (unknown.verdict === 'deny') continue;
+            const ids = new Set([300, 0x01abcdef, 0x03000001, 0x02000001, 12, 99]);
+            for (const { members } of compiled[direction].classes) for (const id of members) ids.add(id);
+            for (const identity of ids) {
+              expect(evaluate(compiled, { direction, identity, ...traffic }).verdict).toBe('allow');
+            }
+          }
+        }
+      }),
+      { numRuns: 120 },
+    );
+  });
+});
+
+describe('compile', () => {
+  it('gives equal output for any order of its input', () => {
+    fc.assert(
+      fc.property(policiesArbitrary, fc.infiniteStream(fc.nat()), (policies, random) => {
+        const judge = new Judge(SMALL_WORLD, rulesOf(policies));
+        const shuffle = <T>(items: Iterable<T>): T[] => {
+          const rest = [...items];
+          const out: T[] = [];
+          while (rest.length > 0) out.push(...rest.splice((random.next().value ?? 0) % rest.length, 1));
+          return out;
+        };
+        for (const subject of SMALL_WORLD.endpoints.slice(0, 2)) {
+          const input = judge.inputFor(subject);
+          const shuffled = {
+            ...input,
+            rules: shuffle(input.rules),
+            identities: shuffle(input.identities),
+            peerSets: {
+              identities: (hash: string) => {
+                const members = input.peerSets.identities(hash);
+                return members === undefined ? undefined : shuffle(members);
+              },
+            },
+          };
+          expect(compile(shuffled)).toEqual(compile(input));
+        }
+      }),
+      { numRuns: 100 },
+    );
+  });
+
+  it('makes canonical classes and rows', () => {
+    fc.assert(
+      fc.property(policiesArbitrary, (policies) => {
+        const judge = new Judge(SMALL_WORLD, rulesOf(policies));
+        for (const subject of SMALL_WORLD.endpoints.slice(0, 2)) {
+          const compiled = judge.compiledFor(subject);
+          for (const direction of [compiled.ingress, compiled.egress]) {
+            const members = direction.classes.flatMap((one) => one.members);
+            expect(new Set(members).size).toBe(members.length);
+            for (const one of direction.classes) expect(one.members).toEqual([...one.members].sort((a, b) => a - b));
+            const firsts = direction.classes.map((one) => one.members[0] ?? -1);
+            expect(firsts).toEqual([...firsts].sort((a, b) => a - b));
+            const all = [...direction.classes.map((one) => one.rows), ...Object.values(direction.scope)];
+            for (const rows of all) {
+              rows.forEach((row, index) => {
+                expect(row.from).toBeLessThanOrEqual(row.to);
+                const before = rows[index - 1];
+                if (before === undefined || before.protocol < row.protocol) return;
+                expect(before.protocol).toBe(row.protocol);
+                expect(before.to).toBeLessThan(row.from);
+                const joined =
+                  before.to + 1 === row.from && before.verdict === row.verdict && before.cookie === row.cookie;
+                expect(joined).toBe(false);
+              });
+            }
+          }
+        }
+      }),
+      { numRuns: 100 },
+    );
+  });
+
+  it('explains with the same contract errors', () => {
+    const rules = [
+      {
+        subject: 's',
+        direction: 'ingress',
+        verdict: 'allow',
+        peers: [{ peerSet: 'h' }],
+        defaultDeny: true,
+        cookie: 1,
+        path: 'p',
+      },
+    ] as const;
+    const peerSets = { identities: () => undefined };
+    const base = { rules, peerSets, mode: 'default' as const };
+    expect(() => compile({ ...base, identities: [] })).toThrow(
+      expect.objectContaining({ code: 'UnknownPeerSet', hash: 'h' }),
+    );
+    expect(() => explain(base, { direction: 'ingress', peer: { id: 300 }, protocol: 6, port: 80 })).toThrow(
+      expect.objectContaining({ code: 'UnknownPeerSet' }),
+    );
+  });
+});

@@ -1,0 +1,186 @@
+import { RESERVED, RESERVED_ID, scopeOf } from '@weir/identity';
+import { CidrIndex } from './cidr-peers.ts';
+import { InvalidResolvedRuleError, UnknownPeerSetError } from './errors.ts';
+import { entityHas, outsidePrefix } from './membership.ts';
+import { compareNumber } from './order.ts';
+import { type Fallback, rowsOf } from './rows.ts';
+import type {
+  ClassRows,
+  CompiledDirection,
+  CompiledPolicy,
+  CompileInput,
+  Direction,
+  Entity,
+  PeerIdentity,
+  ResolvedRule,
+} from './types.ts';
+
+const UNENFORCED: CompiledDirection = { enforced: false, scope: { unknown: [], pod: [], world: [] }, classes: [] };
+
+/**
+ * The rules that select one endpoint -> what its slot holds. Near-linear in members, peers and port ranges. The order of
+ * rules, identities and members in the input does not matter.
+ *
+ * A CIDR identity that `identities` does not list is judged as the plain world: list it before the ipcache hands it out.
+ * @throws UnknownPeerSetError, InvalidResolvedRuleError
+ */
+export function compile(input: CompileInput): CompiledPolicy {
+  for (const rule of input.rules) checkRule(rule);
+  if (input.mode === 'never') return { ingress: UNENFORCED, egress: UNENFORCED };
+  const identities = knownIdentities(input.identities);
+  return {
+    ingress: compileDirection('ingress', input, identities),
+    egress: compileDirection('egress', input, identities),
+  };
+}
+
+/** Every reserved identity, and those given; what is given of an identity holds. */
+function knownIdentities(given: Iterable<PeerIdentity>): ReadonlyMap<number, PeerIdentity> {
+  const identities = new Map<number, PeerIdentity>();
+  for (const id of RESERVED.keys()) identities.set(id, { id });
+  for (const identity of given) if (identity.id !== RESERVED_ID.unknown) identities.set(identity.id, identity);
+  return identities;
+}
+
+function compileDirection(
+  direction: Direction,
+  input: CompileInput,
+  identities: ReadonlyMap<number, PeerIdentity>,
+): CompiledDirection {
+  const rules = input.rules.filter((rule) => rule.direction === direction);
+  if (rules.length === 0 && input.mode === 'default') return UNENFORCED;
+  const defaultDeny = input.mode === 'always' || rules.some((rule) => rule.defaultDeny);
+  const hitsOf = new RuleHits(rules, input.peerSets);
+  const fallback: Fallback = { allow: !defaultDeny };
+  const rows = (hits: readonly number[], use = fallback): ClassRows =>
+    rowsOf(
+      hits.map((index) => rules[index]).filter((rule) => rule !== undefined),
+      use,
+    );
+
+  const scopeHits = { unknown: hitsOf.unknown(), pod: hitsOf.scope('pod'), world: hitsOf.scope('world') };
+  const scope = { unknown: rows(scopeHits.unknown), pod: rows(scopeHits.pod), world: rows(scopeHits.world) };
+  const scopeKey = { unknown: undefined, reserved: undefined, pod: key(scopeHits.pod), world: key(scopeHits.world) };
+
+  const localhost = direction === 'ingress' && input.allowLocalhost !== false;
+  const groups = new Map<string, { members: number[]; rows: ClassRows }>();
+  for (const id of hitsOf.candidates(identities.keys())) {
+    const { hits, text } = hitsOf.of(identities.get(id) ?? { id });
+    if (text === scopeKey[scopeOf(id)]) continue;
+    const exempt = localhost && id === RESERVED_ID.host;
+    const name = exempt ? `${text} localhost` : text;
+    const group = groups.get(name);
+    if (group === undefined) groups.set(name, { members: [id], rows: rows(hits, exempt ? { allow: true } : fallback) });
+    else group.members.push(id);
+  }
+  // Candidates come in ascending order, so groups are in order of their first member already.
+  return { enforced: true, scope, classes: [...groups.values()] };
+}
+
+/** Indexes of rules, ascending, and the text that stands for them. */
+interface Hits {
+  readonly hits: readonly number[];
+  readonly text: string;
+}
+
+function key(hits: readonly number[]): string {
+  return hits.join(',');
+}
+
+/** Which rules hit which identity, by inverted indexes: never identities times rules. */
+class RuleHits {
+  readonly #rules: readonly ResolvedRule[];
+  /** Rules by identity, from peer sets. */
+  readonly #bySet = new Map<number, number[]>();
+  readonly #anyPeer: number[] = [];
+  readonly #byEntity = new Map<Entity, number[]>();
+  readonly #cidrs = new CidrIndex();
+  readonly #cidrRule: number[] = [];
+  readonly #podHits = new Map<string, Hits>();
+
+  constructor(rules: readonly ResolvedRule[], peerSets: CompileInput['peerSets']) {
+    this.#rules = rules;
+    rules.forEach((rule, index) => {
+      if (rule.peers === undefined) {
+        this.#anyPeer.push(index);
+        return;
+      }
+      for (const peer of rule.peers) {
+        if ('entity' in peer) append(this.#byEntity, peer.entity, index);
+        else if ('cidr' in peer) {
+          this.#cidrs.add(this.#cidrRule.length, peer.cidr, peer.except ?? []);
+          this.#cidrRule.push(index);
+        } else {
+          const members = peerSets.identities(peer.peerSet);
+          if (members === undefined) throw new UnknownPeerSetError(peer.peerSet, rule.path);
+          for (const id of members) append(this.#bySet, id, index);
+        }
+      }
+    });
+  }
+
+  /** Every identity that may differ from its scope, ascending. */
+  candidates(known: Iterable<number>): number[] {
+    const ids = new Set(known);
+    for (const id of this.#bySet.keys()) if (id !== RESERVED_ID.unknown) ids.add(id);
+    return [...ids].sort(compareNumber);
+  }
+
+  of(identity: PeerIdentity): Hits {
+    const own = this.#bySet.get(identity.id) ?? [];
+    // Pods differ by their peer sets only: one computation serves all of one combination.
+    const shared = scopeOf(identity.id) === 'pod' && identity.kubeApiserver !== true ? key(own) : undefined;
+    const cached = shared === undefined ? undefined : this.#podHits.get(shared);
+    if (cached !== undefined) return cached;
+    const hits = [...this.#anyPeer, ...own];
+    for (const [entity, rules] of this.#byEntity) if (entityHas(entity, identity)) hits.push(...rules);
+    const prefix = outsidePrefix(identity);
+    if (prefix !== undefined) for (const peer of this.#cidrs.peersOf(prefix)) hits.push(this.#cidrRule[peer] ?? -1);
+    const found = unique(hits);
+    const result = { hits: found, text: key(found) };
+    if (shared !== undefined) this.#podHits.set(shared, result);
+    return result;
+  }
+
+  /** What applies to a member of the scope of which nothing else is known. */
+  scope(name: 'pod' | 'world'): number[] {
+    const entities: Entity[] = name === 'pod' ? ['all', 'cluster'] : ['all', 'world'];
+    return unique([...this.#anyPeer, ...entities.flatMap((entity) => this.#byEntity.get(entity) ?? [])]);
+  }
+
+  /** What applies to an unknown peer: allows of any peer only, and every deny that selects anyone at all. */
+  unknown(): number[] {
+    return [...this.#rules.keys()].filter((index) => {
+      const rule = this.#rules[index];
+      if (rule === undefined) return false;
+      if (rule.peers === undefined) return true;
+      return rule.peers.some((peer) =>
+        rule.verdict === 'allow'
+          ? 'entity' in peer && peer.entity === 'all'
+          : !('entity' in peer && peer.entity === 'none'),
+      );
+    });
+  }
+}
+
+function append<K>(map: Map<K, number[]>, name: K, value: number): void {
+  const values = map.get(name);
+  if (values === undefined) map.set(name, [value]);
+  else if (values.at(-1) !== value) values.push(value);
+}
+
+function unique(values: readonly number[]): number[] {
+  return [...new Set(values)].sort(compareNumber);
+}
+
+function checkRule(rule: ResolvedRule): void {
+  if (!Number.isInteger(rule.cookie) || rule.cookie < 1 || rule.cookie > 0xffffffff) {
+    throw new InvalidResolvedRuleError(rule.path, `the cookie ${rule.cookie} is not in 1..4294967295`);
+  }
+  for (const { protocol, from, to } of rule.ports ?? []) {
+    const ports = Number.isInteger(from) && Number.isInteger(to) && from >= 0 && from <= to && to <= 0xffff;
+    if (!ports || !['TCP', 'UDP', 'SCTP'].includes(protocol)) {
+      throw new InvalidResolvedRuleError(rule.path, `${protocol} ${from}..${to} is no interval of ports`);
+    }
+  }
+}

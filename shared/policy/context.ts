@@ -1,0 +1,35 @@
+import { type LabelSelector, parseSelector, SelectorError } from '@weir/labels';
+import type { Problems } from './problems.ts';
+import type { Direction, Verdict } from './types.ts';
+
+/** Where a rule comes from: decides what is injected into its selectors (spec 2.3, 2.4). */
+export type RuleScope =
+  | { readonly kind: 'CiliumNetworkPolicy'; readonly namespace: string }
+  | { readonly kind: 'CiliumClusterwideNetworkPolicy' }
+  | { readonly kind: 'BareRules' };
+
+/** The element that a part is parsed for. */
+export interface ElementContext {
+  readonly path: string;
+  readonly direction: Direction;
+  readonly verdict: Verdict;
+  readonly scope: RuleScope;
+}
+
+/** What an unsupported part does to its element; ends a message. */
+export function consequence(verdict: Verdict): string {
+  return verdict === 'allow'
+    ? 'until then this element allows nothing'
+    : 'until then this element denies every peer or port that it might mean';
+}
+
+/** `parseSelector` with its errors reported. */
+export function readSelector(json: unknown, path: string, problems: Problems): LabelSelector | undefined {
+  try {
+    return parseSelector(json, path);
+  } catch (error) {
+    if (!(error instanceof SelectorError)) throw error;
+    for (const problem of error.problems) problems.invalid(problem.path, problem.message);
+    return undefined;
+  }
+}

@@ -1,0 +1,30 @@
+import type { PeerRef, PortRange, ResolvedRule } from './types.ts';
+
+/** One line for people: `deny ingress from 10.0.0.0/8 except 10.1.0.0/16 on TCP 80, UDP 53-60 (spec.ingressDeny[0])`. */
+export function describeRule(rule: ResolvedRule): string {
+  const peers =
+    rule.peers === undefined
+      ? 'any peer'
+      : rule.peers.length === 0
+        ? 'nobody'
+        : rule.peers.map(describePeer).join(' or ');
+  const ports =
+    rule.ports === undefined
+      ? 'every protocol and port'
+      : rule.ports.length === 0
+        ? 'no port'
+        : rule.ports.map(describePorts).join(', ');
+  const side = rule.direction === 'ingress' ? 'from' : 'to';
+  return `${rule.verdict} ${rule.direction} ${side} ${peers} on ${ports} (${rule.path})`;
+}
+
+function describePeer(peer: PeerRef): string {
+  if ('entity' in peer) return `entity ${peer.entity}`;
+  if ('cidr' in peer) return peer.except?.length ? `${peer.cidr} except ${peer.except.join(', ')}` : peer.cidr;
+  return `peer set ${peer.peerSet}`;
+}
+
+function describePorts({ protocol, from, to }: PortRange): string {
+  if (from === 0 && to === 0xffff) return protocol;
+  return from === to ? `${protocol} ${from}` : `${protocol} ${from}-${to}`;
+}

@@ -1,0 +1,224 @@
+/**
+ * The slow, obvious reading of the language (spec 5.2): rules, labels and addresses in, a verdict out. No identities, no hashes,
+ * no classes: it shares nothing with the compiler but the parsed rules, and everything fast must equal it.
+ */
+import { type LabelMap, matches } from '@weir/labels';
+import { addressIn, formatAddress, parseAddress, parsePrefix } from '@weir/net';
+import { OracleInputError } from './errors.ts';
+import type { CidrPeer, Direction, Entity, Rule, RuleElement, RulePeer, Verdict } from './types.ts';
+
+export interface OracleEndpoint {
+  readonly name: string;
+  /** Identity labels, as `podIdentityLabels` gives them. */
+  readonly labels: LabelMap;
+  readonly addresses: readonly string[];
+  /** Name of its node. */
+  readonly node: string;
+}
+
+export interface OracleNode {
+  readonly name: string;
+  readonly addresses: readonly string[];
+  /** Runs the API server. */
+  readonly kubeApiserver?: boolean;
+}
+
+/** All that verdicts depend on. Every address that belongs to no endpoint and no node is outside. */
+export interface OracleWorld {
+  readonly endpoints: readonly OracleEndpoint[];
+  readonly nodes: readonly OracleNode[];
+  /** Outside addresses of an API server. */
+  readonly externalApiServers?: readonly string[];
+}
+
+/** `unknown`: a peer that the datapath has no entry for. `reserved`: health, init, ingress, unmanaged. */
+export type OraclePeer =
+  | { readonly kind: 'endpoint'; readonly endpoint: OracleEndpoint }
+  | { readonly kind: 'node'; readonly node: OracleNode }
+  | { readonly kind: 'outside'; readonly address: string; readonly kubeApiserver?: boolean }
+  | { readonly kind: 'reserved'; readonly name: 'health' | 'init' | 'ingress' | 'unmanaged' }
+  | { readonly kind: 'unknown' };
+
+export interface OracleOptions {
+  /** Default `default`. */
+  readonly mode?: 'default' | 'always' | 'never';
+  /** Default true. */
+  readonly allowLocalhost?: boolean;
+}
+
+export interface OracleTraffic {
+  /** IP protocol number: 6, 17, 132 have ports; 1 and 58 have types; others have neither. */
+  readonly protocol: number;
+  /** Destination port or ICMP type. */
+  readonly port: number;
+}
+
+export type OracleReason =
+  | 'not-enforced'
+  | 'explicit-deny'
+  | 'rule-allows'
+  | 'localhost'
+  | 'no-default-deny'
+  | 'no-match';
+
+export interface OracleVerdict {
+  readonly verdict: Verdict;
+  readonly reason: OracleReason;
+  /** Every element that hit, allows and denies, in order of the rules. */
+  readonly hits: readonly RuleElement[];
+}
+
+/** What an address is. @throws NetError when it is no address */
+export function peerAt(world: OracleWorld, address: string): OraclePeer {
+  const text = formatAddress(parseAddress(address).bytes);
+  const has = (addresses: readonly string[]) =>
+    addresses.some((own) => formatAddress(parseAddress(own).bytes) === text);
+  const endpoint = world.endpoints.find((candidate) => has(candidate.addresses));
+  if (endpoint !== undefined) return { kind: 'endpoint', endpoint };
+  const node = world.nodes.find((candidate) => has(candidate.addresses));
+  if (node !== undefined) return { kind: 'node', node };
+  return { kind: 'outside', address: text, ...(has(world.externalApiServers ?? []) ? { kubeApiserver: true } : {}) };
+}
+
+/** Verdict of one direction at one endpoint, for a new flow. `rules`: those of all policies; the subject is matched here. */
+export function oracleVerdict(
+  rules: readonly Rule[],
+  direction: Direction,
+  subject: OracleEndpoint,
+  peer: OraclePeer,
+  traffic: OracleTraffic,
+  options: OracleOptions = {},
+): OracleVerdict {
+  const mode = options.mode ?? 'default';
+  const selecting = rules.filter((rule) => rule.has[direction] && matches(rule.subject, subject.labels));
+  if (mode === 'never' || (mode === 'default' && selecting.length === 0)) {
+    return { verdict: 'allow', reason: 'not-enforced', hits: [] };
+  }
+  const hits = selecting.flatMap((rule) =>
+    rule.elements.filter(
+      (element) => element.direction === direction && hitsPeer(element, subject, peer) && hitsPorts(element, traffic),
+    ),
+  );
+  if (hits.some((element) => element.verdict === 'deny')) return { verdict: 'deny', reason: 'explicit-deny', hits };
+  if (hits.length > 0) return { verdict: 'allow', reason: 'rule-allows', hits };
+  const isHost = peer.kind === 'node' && peer.node.name === subject.node;
+  if (direction === 'ingress' && isHost && options.allowLocalhost !== false) {
+    return { verdict: 'allow', reason: 'localhost', hits };
+  }
+  const defaultDeny = mode === 'always' || selecting.some((rule) => rule.defaultDeny[direction]);
+  return defaultDeny
+    ? { verdict: 'deny', reason: 'no-match', hits }
+    : { verdict: 'allow', reason: 'no-default-deny', hits };
+}
+
+export interface ConnectionVerdict {
+  readonly verdict: Verdict;
+  /** The end that denied. */
+  readonly deniedAt?: Direction;
+  /** Undefined at an end that is no endpoint, and at the destination when the source denied. */
+  readonly egress?: OracleVerdict;
+  readonly ingress?: OracleVerdict;
+}
+
+/** Verdict of a new connection between two addresses: egress at the source, then ingress at the destination. */
+export function oracleConnection(
+  world: OracleWorld,
+  rules: readonly Rule[],
+  flow: OracleTraffic & { readonly from: string; readonly to: string },
+  options: OracleOptions = {},
+): ConnectionVerdict {
+  const from = peerAt(world, flow.from);
+  const to = peerAt(world, flow.to);
+  if (from.kind !== 'endpoint' && to.kind !== 'endpoint') {
+    throw new OracleInputError(`neither ${flow.from} nor ${flow.to} is an endpoint of the world: name one that is`);
+  }
+  const egress =
+    from.kind === 'endpoint' ? oracleVerdict(rules, 'egress', from.endpoint, to, flow, options) : undefined;
+  if (egress?.verdict === 'deny') return { verdict: 'deny', deniedAt: 'egress', egress };
+  const ingress =
+    to.kind === 'endpoint' ? oracleVerdict(rules, 'ingress', to.endpoint, from, flow, options) : undefined;
+  return {
+    verdict: ingress?.verdict ?? 'allow',
+    ...(ingress?.verdict === 'deny' ? { deniedAt: 'ingress' as const } : {}),
+    ...(egress === undefined ? {} : { egress }),
+    ...(ingress === undefined ? {} : { ingress }),
+  };
+}
+
+function hitsPeer(element: RuleElement, subject: OracleEndpoint, peer: OraclePeer): boolean {
+  if (element.peers === 'any') return true;
+  if (peer.kind === 'unknown') return hitsUnknown(element.verdict, element.peers);
+  return element.peers.some((written) => isPeer(written, subject, peer));
+}
+
+function isPeer(written: RulePeer, subject: OracleEndpoint, peer: OraclePeer): boolean {
+  switch (written.kind) {
+    case 'endpoints':
+      return matches(written.selector, labelsOf(peer, subject));
+    case 'cidr':
+      return peer.kind === 'outside' && inCidr(written.cidr, peer.address);
+    case 'entity':
+      return inEntity(written.entity, labelsOf(peer, subject), peer);
+  }
+}
+
+/** An unknown peer may be anyone: nothing but `all` allows it, and whatever denies someone denies it. */
+function hitsUnknown(verdict: Verdict, peers: readonly RulePeer[]): boolean {
+  if (verdict === 'allow') return peers.some((written) => written.kind === 'entity' && written.entity === 'all');
+  return peers.some((written) => written.kind !== 'entity' || written.entity !== 'none');
+}
+
+/** Labels of the peer as the subject's node sees it (spec 3.1). */
+function labelsOf(peer: OraclePeer, subject: OracleEndpoint): LabelMap {
+  switch (peer.kind) {
+    case 'endpoint':
+      return peer.endpoint.labels;
+    case 'node':
+      return {
+        [peer.node.name === subject.node ? 'reserved:host' : 'reserved:remote-node']: '',
+        ...(peer.node.kubeApiserver ? { 'reserved:kube-apiserver': '' } : {}),
+      };
+    case 'outside':
+      return {
+        'reserved:world': '',
+        [parseAddress(peer.address).family === 4 ? 'reserved:world-ipv4' : 'reserved:world-ipv6']: '',
+        ...(peer.kubeApiserver ? { 'reserved:kube-apiserver': '' } : {}),
+      };
+    case 'reserved':
+      return { [`reserved:${peer.name}`]: '' };
+    case 'unknown':
+      return {};
+  }
+}
+
+function inEntity(entity: Entity, labels: LabelMap, peer: OraclePeer): boolean {
+  const has = (name: string) => Object.hasOwn(labels, `reserved:${name}`);
+  switch (entity) {
+    case 'all':
+      return true;
+    case 'none':
+      return false;
+    case 'cluster':
+      return (
+        peer.kind === 'endpoint' ||
+        ['host', 'remote-node', 'init', 'ingress', 'health', 'unmanaged', 'kube-apiserver'].some(has)
+      );
+    default:
+      return has(entity);
+  }
+}
+
+function inCidr(cidr: CidrPeer, address: string): boolean {
+  const { bytes } = parseAddress(address);
+  return (
+    addressIn(parsePrefix(cidr.cidr), bytes) && !cidr.except.some((except) => addressIn(parsePrefix(except), bytes))
+  );
+}
+
+function hitsPorts(element: RuleElement, traffic: OracleTraffic): boolean {
+  if (element.ports === 'any') return true;
+  const name = { 6: 'TCP', 17: 'UDP', 132: 'SCTP' }[traffic.protocol];
+  return element.ports.some(
+    ({ protocol, from, to }) => protocol === name && from <= traffic.port && traffic.port <= to,
+  );
+}

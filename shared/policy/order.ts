@@ -1,0 +1,3 @@
+export function compareNumber(a: number, b: number): number {
+  return a - b;
+}

@@ -1,0 +1,97 @@
+import {
+  type Address,
+  comparePrefixes,
+  formatPrefix,
+  isV4Mapped,
+  NetError,
+  type Prefix,
+  parsePrefix,
+  prefixContains,
+} from '@weir/net';
+import { consequence } from './context.ts';
+import { checkFields, isObject, listOf, member, type Problems, show, textOf } from './problems.ts';
+import type { CidrPeer, Verdict } from './types.ts';
+
+/** A parsed peer; `unsupported` for a CIDR group; undefined when it was reported as invalid. */
+export type CidrSetItem = CidrPeer | 'unsupported' | undefined;
+
+/** An item of fromCIDR or toCIDR: a prefix, or a bare address for one address. */
+export function parseBareCidr(item: unknown, path: string, problems: Problems): CidrPeer | undefined {
+  const prefix = readPrefix(item, path, false, problems);
+  return prefix === undefined ? undefined : { cidr: formatPrefix(prefix), except: [] };
+}
+
+/** An item of fromCIDRSet or toCIDRSet: exactly one of cidr, cidrGroupRef, cidrGroupSelector; and `except` (spec 1.3, 11 and 12). */
+export function parseCidrSetItem(item: unknown, path: string, verdict: Verdict, problems: Problems): CidrSetItem {
+  if (!isObject(item)) {
+    problems.invalid(path, `${show(item)} is not a CIDR rule: write {cidr: 10.0.0.0/8}`);
+    return undefined;
+  }
+  checkFields(item, ['cidr', 'cidrGroupRef', 'cidrGroupSelector', 'except'], path, problems);
+  const before = problems.list.length;
+  const cidr = textOf(item, 'cidr', path, problems);
+  const group = textOf(item, 'cidrGroupRef', path, problems);
+  const selector = member(item, 'cidrGroupSelector');
+  if (problems.list.length > before) return undefined;
+  const present = [
+    ...(cidr ? ['cidr'] : []),
+    ...(group ? ['cidrGroupRef'] : []),
+    ...(selector !== undefined ? ['cidrGroupSelector'] : []),
+  ];
+  if (present.length !== 1) {
+    const found = present.length === 0 ? 'none of them' : present.join(' and ');
+    problems.invalid(
+      path,
+      `a CIDR rule has exactly one of cidr, cidrGroupRef and cidrGroupSelector, not ${found}: mend it`,
+    );
+    return undefined;
+  }
+  const groupField = present[0];
+  if (groupField !== 'cidr') {
+    if (selector === null) {
+      problems.invalid(`${path}.cidrGroupSelector`, 'null would select every group: write {} if that is meant');
+      return undefined;
+    }
+    problems.unsupported(
+      `${path}.${groupField}`,
+      `${groupField} is not supported by Weir yet; ${consequence(verdict)}`,
+    );
+    return 'unsupported';
+  }
+
+  const outer = readPrefix(cidr, `${path}.cidr`, true, problems);
+  const excepts: Prefix[] = [];
+  (listOf(item, 'except', path, problems) ?? []).forEach((text, index) => {
+    const where = `${path}.except[${index}]`;
+    const inner = readPrefix(text, where, true, problems);
+    if (inner === undefined || outer === undefined) return;
+    if (prefixContains(outer, inner)) excepts.push(inner);
+    else
+      problems.invalid(
+        where,
+        `${formatPrefix(inner)} is not inside ${formatPrefix(outer)}: an exception must lie in its cidr`,
+      );
+  });
+  if (outer === undefined) return undefined;
+  return { cidr: formatPrefix(outer), except: [...new Set(excepts.sort(comparePrefixes).map(formatPrefix))] };
+}
+
+function readPrefix(item: unknown, path: string, requireLength: boolean, problems: Problems): Prefix | undefined {
+  if (typeof item !== 'string') {
+    problems.invalid(path, `${show(item)} is not a CIDR: write a text such as "10.0.0.0/8"`);
+    return undefined;
+  }
+  try {
+    const prefix = parsePrefix(item, { requireLength });
+    const address: Address = prefix;
+    if (prefix.bits >= 96 && isV4Mapped(address)) {
+      problems.invalid(path, `${show(item)} is IPv4 written as IPv6 and would match nothing: write the IPv4 prefix`);
+      return undefined;
+    }
+    return prefix;
+  } catch (error) {
+    if (!(error instanceof NetError)) throw error;
+    problems.invalid(path, error.message);
+    return undefined;
+  }
+}

@@ -1,0 +1,182 @@
+import { consequence, type ElementContext, readSelector } from './context.ts';
+import { peerSelector } from './namespace.ts';
+import { type CidrSetItem, parseBareCidr, parseCidrSetItem } from './parse-cidr.ts';
+import { parsePorts } from './parse-ports.ts';
+import { checkFields, isObject, type Json, listOf, member, nearest, type Problems, show } from './problems.ts';
+import type { Entity, RuleElement, RulePeer } from './types.ts';
+
+export const ENTITIES: readonly Entity[] = [
+  'all',
+  'world',
+  'world-ipv4',
+  'world-ipv6',
+  'cluster',
+  'host',
+  'remote-node',
+  'kube-apiserver',
+  'ingress',
+  'health',
+  'init',
+  'unmanaged',
+  'none',
+];
+
+/** L3 members that are enforced, and those that are not yet. Each is prefixed by `from` or `to`. */
+const SUPPORTED_L3 = ['Endpoints', 'CIDR', 'CIDRSet', 'Entities'];
+const EXPLICIT_EMPTY_L3 = [...SUPPORTED_L3, 'Nodes'];
+
+/** Parses one element of a direction list (spec 1.2, 2.5). Undefined when it is not readable at all. */
+export function parseElement(json: unknown, context: ElementContext, problems: Problems): RuleElement | undefined {
+  const { path, direction, verdict } = context;
+  if (!isObject(json)) {
+    problems.invalid(path, `${show(json)} is not a rule element: write an object, {} selects nothing`);
+    return undefined;
+  }
+  const prefix = direction === 'ingress' ? 'from' : 'to';
+  const l3 = [
+    ...[...SUPPORTED_L3, 'Nodes', 'Groups'].map((name) => prefix + name),
+    ...(direction === 'egress' ? ['toServices', 'toFQDNs'] : []),
+  ];
+  checkFields(json, [...l3, `${prefix}Requires`, 'toPorts', 'icmps', 'authentication'], path, problems);
+
+  let unsupported = false;
+  const refuse = (where: string, message: string) => {
+    unsupported = true;
+    problems.unsupported(where, message);
+  };
+
+  const filled: string[] = [];
+  let explicitEmpty = false;
+  let peersUnsupported = false;
+  const peers: RulePeer[] = [];
+  for (const field of l3) {
+    const items = listOf(json, field, path, problems);
+    if (items === undefined) continue;
+    const where = `${path}.${field}`;
+    const name = field.slice(prefix.length);
+    if (field === 'toFQDNs' && verdict === 'deny') {
+      problems.invalid(
+        where,
+        'toFQDNs cannot deny: names are not known before they are looked up; deny CIDRs or entities',
+      );
+      continue;
+    }
+    if (items.length === 0) {
+      if (EXPLICIT_EMPTY_L3.includes(name)) explicitEmpty = true;
+      else problems.invalid(where, `the list is empty: remove ${field}, or name at least one peer`);
+      continue;
+    }
+    filled.push(field);
+    if (!SUPPORTED_L3.includes(name)) {
+      peersUnsupported = true;
+      refuse(where, `${field} is not supported by Weir yet; ${consequence(verdict)}`);
+      continue;
+    }
+    items.forEach((item, index) => {
+      const peer = parsePeer(name, item, `${where}[${index}]`, context, problems);
+      if (peer === 'unsupported') {
+        peersUnsupported = true;
+        unsupported = true;
+      } else if (peer !== undefined) peers.push(peer);
+    });
+  }
+  if (filled.length > 1) {
+    problems.invalid(
+      `${path}.${filled[1]}`,
+      `${filled.join(' and ')} are in one element: split them into separate elements, each with its own ports`,
+    );
+  }
+
+  const requires = member(json, `${prefix}Requires`);
+  if (requires !== undefined && requires !== null) {
+    peersUnsupported = true;
+    refuse(`${path}.${prefix}Requires`, `${prefix}Requires was removed from the language; ${consequence(verdict)}`);
+  }
+  if (parseAuthentication(json, context, problems) === 'unsupported') unsupported = true;
+  const icmps = parseIcmps(json, context, problems);
+  const ports = parsePorts(json, context, problems);
+  if (icmps && ports !== undefined) {
+    problems.invalid(`${path}.icmps`, 'toPorts and icmps are in one element: split them into two elements');
+  }
+  const portsUnsupported = icmps || ports === 'unsupported';
+  if (portsUnsupported) unsupported = true;
+
+  const written = ports === undefined || ports === 'unsupported' ? 'any' : ports;
+  const noMember = filled.length === 0 && !explicitEmpty && !peersUnsupported;
+  const hasPorts = icmps || ports !== undefined;
+  let selected: RuleElement['peers'] = peers;
+  if (explicitEmpty) selected = [];
+  else if (noMember) selected = hasPorts ? 'any' : [];
+  if (unsupported && verdict === 'allow') selected = [];
+  if (peersUnsupported && verdict === 'deny' && !explicitEmpty) selected = 'any';
+  return { direction, verdict, peers: selected, ports: portsUnsupported ? 'any' : written, path };
+}
+
+function parsePeer(
+  member: string,
+  item: unknown,
+  path: string,
+  context: ElementContext,
+  problems: Problems,
+): RulePeer | 'unsupported' | undefined {
+  switch (member) {
+    case 'Endpoints': {
+      if (item === null) {
+        problems.invalid(path, 'null would select every pod in scope: write {} if that is meant');
+        return undefined;
+      }
+      const selector = readSelector(item, path, problems);
+      return selector === undefined ? undefined : peerSelector(selector, path, context, problems);
+    }
+    case 'CIDR':
+      return cidrPeer(parseBareCidr(item, path, problems));
+    case 'CIDRSet':
+      return cidrPeer(parseCidrSetItem(item, path, context.verdict, problems));
+    default:
+      return parseEntity(item, path, problems);
+  }
+}
+
+function cidrPeer(item: CidrSetItem): RulePeer | 'unsupported' | undefined {
+  return item === undefined || item === 'unsupported' ? item : { kind: 'cidr', cidr: item };
+}
+
+function parseEntity(item: unknown, path: string, problems: Problems): RulePeer | undefined {
+  const entity = ENTITIES.find((known) => known === item);
+  if (entity !== undefined) return { kind: 'entity', entity };
+  const near = typeof item === 'string' ? nearest(item, ENTITIES) : undefined;
+  const hint = near === undefined ? `write one of ${ENTITIES.join(', ')}` : `did you mean ${near}?`;
+  problems.invalid(path, `${show(item)} is no entity: ${hint}`);
+  return undefined;
+}
+
+function parseAuthentication(json: Json, context: ElementContext, problems: Problems): 'unsupported' | undefined {
+  const value = member(json, 'authentication');
+  if (value === undefined || value === null) return undefined;
+  const path = `${context.path}.authentication`;
+  if (context.verdict === 'deny') {
+    problems.invalid(path, 'a deny takes no authentication: remove it');
+    return undefined;
+  }
+  if (!isObject(value)) {
+    problems.invalid(path, `${show(value)} is not {mode: ...}`);
+    return undefined;
+  }
+  checkFields(value, ['mode'], path, problems);
+  const mode = member(value, 'mode');
+  if (mode === 'disabled') return undefined;
+  if (mode === 'required' || mode === 'test-always-fail') {
+    problems.unsupported(`${path}.mode`, `mutual authentication is not supported by Weir yet; ${consequence('allow')}`);
+    return 'unsupported';
+  }
+  problems.invalid(`${path}.mode`, `${show(mode)} is no mode: write disabled, required or test-always-fail`);
+  return undefined;
+}
+
+/** Whether the element has ICMP rules (reported as unsupported). */
+function parseIcmps(json: Json, context: ElementContext, problems: Problems): boolean {
+  const items = listOf(json, 'icmps', context.path, problems);
+  if (items === undefined || items.length === 0) return false;
+  problems.unsupported(`${context.path}.icmps`, `icmps is not supported by Weir yet; ${consequence(context.verdict)}`);
+  return true;
+}

@@ -1,0 +1,198 @@
+import { consequence, type ElementContext } from './context.ts';
+import { checkFields, isObject, type Json, listOf, member, type Problems, show, textOf } from './problems.ts';
+import type { PortProtocol, PortRange } from './types.ts';
+
+const PROTOCOLS: readonly PortProtocol[] = ['TCP', 'UDP', 'SCTP'];
+const EXTENDED = ['VRRP', 'IGMP', 'GRE', 'IPIP', 'IPV6', 'ESP', 'AH'];
+const MAX_PORTS = 40;
+
+/** `toPorts` of an element: undefined when absent or empty, ranges (maybe none: no port at all), or `unsupported`. */
+export function parsePorts(
+  json: Json,
+  context: ElementContext,
+  problems: Problems,
+): readonly PortRange[] | 'unsupported' | undefined {
+  const items = listOf(json, 'toPorts', context.path, problems);
+  if (items === undefined || items.length === 0) return undefined;
+  let unsupported = false;
+  const ranges: PortRange[] = [];
+  items.forEach((item, index) => {
+    const path = `${context.path}.toPorts[${index}]`;
+    if (!isObject(item)) {
+      problems.invalid(path, `${show(item)} is not a port rule: write {ports: [{port: "80", protocol: TCP}]}`);
+      return;
+    }
+    const known = ['ports', ...(context.verdict === 'allow' ? L7_FIELDS : ['rules'])];
+    if (context.verdict === 'deny' && (member(item, 'rules') ?? null) !== null) {
+      problems.invalid(`${path}.rules`, 'a deny takes no L7 rules, it denies whole ports: remove rules');
+    }
+    checkFields(item, known, path, problems);
+    if (context.verdict === 'allow' && refuseL7(item, path, problems)) unsupported = true;
+    const ports = listOf(item, 'ports', path, problems) ?? [];
+    if (ports.length > MAX_PORTS) {
+      problems.invalid(
+        `${path}.ports`,
+        `there are ${ports.length} ports, at most ${MAX_PORTS} are allowed: split them into several toPorts entries`,
+      );
+    }
+    ports.forEach((port, portIndex) => {
+      const parsed = parsePort(port, `${path}.ports[${portIndex}]`, context, problems);
+      if (parsed === 'unsupported') unsupported = true;
+      else ranges.push(...parsed);
+    });
+  });
+  return unsupported ? 'unsupported' : mergeRanges(ranges);
+}
+
+const L7_FIELDS = ['rules', 'terminatingTLS', 'originatingTLS', 'serverNames', 'listener'];
+
+/** Reports the L7 members that are set. An empty list of rules counts as none. */
+function refuseL7(item: Json, path: string, problems: Problems): boolean {
+  let found = false;
+  for (const field of L7_FIELDS) {
+    const value = member(item, field);
+    if (value === undefined || value === null) continue;
+    if (field === 'serverNames' && Array.isArray(value) && value.length === 0) continue;
+    if (field === 'rules' && isObject(value) && Object.values(value).every(isNothing)) continue;
+    found = true;
+    const what =
+      field === 'rules' && isObject(value)
+        ? `rules.${Object.keys(value).find((key) => !isNothing(value[key]))}`
+        : field;
+    problems.unsupported(
+      `${path}.${field}`,
+      `${what} needs a proxy, which Weir does not have yet; ${consequence('allow')}`,
+    );
+  }
+  return found;
+}
+
+function isNothing(value: unknown): boolean {
+  return value === undefined || value === null || (Array.isArray(value) && value.length === 0);
+}
+
+function parsePort(
+  json: unknown,
+  path: string,
+  context: ElementContext,
+  problems: Problems,
+): readonly PortRange[] | 'unsupported' {
+  if (!isObject(json)) {
+    problems.invalid(path, `${show(json)} is not a port: write {port: "80", protocol: TCP}`);
+    return [];
+  }
+  checkFields(json, ['port', 'endPort', 'protocol'], path, problems);
+  const protocols = parseProtocol(json, path, context, problems);
+  if (protocols === 'unsupported') return 'unsupported';
+  const before = problems.list.length;
+  const port = parseNumber(json, path, context, problems);
+  const endPort = parseEndPort(json, path, problems);
+  if (port === 'unsupported') {
+    if (endPort !== undefined && endPort !== 0) {
+      problems.invalid(
+        `${path}.endPort`,
+        'endPort beside a port name: the range is not defined, write the port as a number',
+      );
+    }
+    return 'unsupported';
+  }
+  if (port === undefined || problems.list.length > before) return [];
+  const to = port === 0 && !endPort ? 0xffff : Math.max(port, endPort ?? 0);
+  return protocols.map((protocol) => ({ protocol, from: port, to }));
+}
+
+function parseProtocol(
+  json: Json,
+  path: string,
+  context: ElementContext,
+  problems: Problems,
+): readonly PortProtocol[] | 'unsupported' {
+  const text = textOf(json, 'protocol', path, problems) ?? '';
+  const upper = text.toUpperCase();
+  if (upper === '' || upper === 'ANY') return PROTOCOLS;
+  const known = PROTOCOLS.find((protocol) => protocol === upper);
+  if (known !== undefined) return [known];
+  const where = `${path}.protocol`;
+  if (EXTENDED.includes(upper)) {
+    problems.unsupported(where, `protocol ${upper} is not supported by Weir yet; ${consequence(context.verdict)}`);
+    return 'unsupported';
+  }
+  const hint = upper.startsWith('ICMP') ? 'write ICMP under icmps' : 'write TCP, UDP, SCTP or ANY';
+  problems.invalid(where, `${show(text)} is no protocol of ports: ${hint}`);
+  return [];
+}
+
+function parseNumber(
+  json: Json,
+  path: string,
+  context: ElementContext,
+  problems: Problems,
+): number | 'unsupported' | undefined {
+  const where = `${path}.port`;
+  const value = member(json, 'port');
+  if (typeof value === 'number') {
+    problems.invalid(where, `${value} is a number: write it in quotes, port: "${value}"`);
+    return undefined;
+  }
+  if (typeof value !== 'string' || value === '') {
+    problems.invalid(where, `${show(value)} is no port: write a number in quotes, "0" for all ports`);
+    return undefined;
+  }
+  if (/^\d+$/.test(value)) {
+    if (value.length > 1 && value.startsWith('0')) {
+      problems.invalid(where, `${show(value)} has a leading zero: write "${value.replace(/^0+(?=\d)/, '')}"`);
+      return undefined;
+    }
+    if (value.length > 5 || Number(value) > 0xffff) {
+      problems.invalid(where, `${show(value)} is more than 65535, the highest port`);
+      return undefined;
+    }
+    return Number(value);
+  }
+  if (isPortName(value.toLowerCase())) {
+    problems.unsupported(
+      where,
+      `port names such as ${show(value)} are not supported by Weir yet; ${consequence(context.verdict)}`,
+    );
+    return 'unsupported';
+  }
+  const hint = /^\d+\s*[-:,]/.test(value)
+    ? 'write the last port of a range as endPort'
+    : 'write a decimal number in quotes';
+  problems.invalid(where, `${show(value)} is neither a port number nor a port name: ${hint}`);
+  return undefined;
+}
+
+/** A service name of RFC 6335, in lower case. */
+function isPortName(text: string): boolean {
+  return text.length <= 15 && /^[a-z0-9]+(-[a-z0-9]+)*$/.test(text) && /[a-z]/.test(text);
+}
+
+function parseEndPort(json: Json, path: string, problems: Problems): number | undefined {
+  const value = member(json, 'endPort');
+  if (value === undefined || value === null) return undefined;
+  const where = `${path}.endPort`;
+  if (typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= 0xffff) return value;
+  const hint = typeof value === 'string' ? 'write it without quotes' : 'write a whole number 0..65535';
+  problems.invalid(where, `${show(value)} is no last port: ${hint}`);
+  return undefined;
+}
+
+/** Sorted by protocol and port; overlapping and adjacent ranges joined. */
+export function mergeRanges(ranges: readonly PortRange[]): PortRange[] {
+  const merged: PortRange[] = [];
+  for (const protocol of PROTOCOLS) {
+    const own = ranges.filter((range) => range.protocol === protocol).sort((a, b) => a.from - b.from || a.to - b.to);
+    let current: PortRange | undefined;
+    for (const range of own) {
+      if (current !== undefined && range.from <= current.to + 1) {
+        current = { protocol, from: current.from, to: Math.max(current.to, range.to) };
+      } else {
+        if (current !== undefined) merged.push(current);
+        current = range;
+      }
+    }
+    if (current !== undefined) merged.push(current);
+  }
+  return merged;
+}

@@ -1,0 +1,100 @@
+import type { PolicyProblem } from './types.ts';
+
+export type Json = Readonly<Record<string, unknown>>;
+
+/** Collects every problem of one object, in order of the text. */
+export class Problems {
+  readonly list: PolicyProblem[] = [];
+
+  invalid(path: string, message: string): void {
+    this.list.push({ code: 'InvalidSpec', path, message });
+  }
+
+  unsupported(path: string, message: string): void {
+    this.list.push({ code: 'UnsupportedField', path, message });
+  }
+
+  warn(path: string, message: string): void {
+    this.list.push({ code: 'Warning', path, message });
+  }
+
+  get hasInvalid(): boolean {
+    return this.list.some((problem) => problem.code === 'InvalidSpec');
+  }
+}
+
+export function isObject(value: unknown): value is Json {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+/** Own member only: a field named `constructor` is not found on the prototype. */
+export function member(object: Json, field: string): unknown {
+  return Object.hasOwn(object, field) ? object[field] : undefined;
+}
+
+/** A value as it stands in a message: JSON, cut to 80 characters. */
+export function show(value: unknown): string {
+  const text = JSON.stringify(value) ?? 'an absent value';
+  return text.length > 80 ? `${text.slice(0, 77)}...` : text;
+}
+
+export function childPath(path: string, field: string): string {
+  const plain = /^[A-Za-z_][A-Za-z0-9_-]*$/.test(field);
+  if (!plain) return `${path}[${JSON.stringify(field)}]`;
+  return path === '' ? field : `${path}.${field}`;
+}
+
+/** Reports each field that is not among `known`, with the nearest known name. */
+export function checkFields(object: Json, known: readonly string[], path: string, problems: Problems): void {
+  for (const field of Object.keys(object)) {
+    if (known.includes(field)) continue;
+    const near = nearest(field, known);
+    const hint = near === undefined ? `the fields here are ${known.join(', ')}` : `did you mean ${near}?`;
+    problems.invalid(childPath(path, field), `unknown field ${JSON.stringify(field)}: ${hint}`);
+  }
+}
+
+/**
+ * The items of a list member. Absent and null give undefined (spec 2.5: a null list equals an absent one); what is no list
+ * is reported and gives undefined.
+ */
+export function listOf(object: Json, field: string, path: string, problems: Problems): readonly unknown[] | undefined {
+  const value = member(object, field);
+  if (value === undefined || value === null) return undefined;
+  if (Array.isArray(value)) return value;
+  problems.invalid(childPath(path, field), `${show(value)} is not a list: write a list, even of one`);
+  return undefined;
+}
+
+/** The text of a member; undefined when absent or null, reported when it is no text. */
+export function textOf(object: Json, field: string, path: string, problems: Problems): string | undefined {
+  const value = member(object, field);
+  if (value === undefined || value === null) return undefined;
+  if (typeof value === 'string') return value;
+  problems.invalid(childPath(path, field), `${show(value)} is not a text: put it in quotes`);
+  return undefined;
+}
+
+/** The known name that is most like the given one, when any is like it. */
+export function nearest(given: string, known: readonly string[]): string | undefined {
+  let best: { name: string; distance: number } | undefined;
+  for (const name of known) {
+    const distance = editDistance(given.toLowerCase(), name.toLowerCase());
+    if (distance < (best?.distance ?? Math.max(2, Math.ceil(name.length * 0.4)) + 1)) best = { name, distance };
+  }
+  return best?.name;
+}
+
+function editDistance(a: string, b: string): number {
+  if (Math.abs(a.length - b.length) > 12) return 99;
+  let previous = Array.from({ length: b.length + 1 }, (_, index) => index);
+  for (let i = 1; i <= a.length; i += 1) {
+    const row = [i];
+    for (let j = 1; j <= b.length; j += 1) {
+      const change = a[i - 1] === b[j - 1] ? 0 : 1;
+      row.push(Math.min((previous[j] ?? 0) + 1, (row[j - 1] ?? 0) + 1, (previous[j - 1] ?? 0) + change));
+    }
+    previous = row;
+  }
+  return previous[b.length] ?? 99;
+}

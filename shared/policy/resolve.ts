@@ -1,0 +1,62 @@
+import { type LabelSelector, selectorHash } from '@weir/labels';
+import type { PeerRef, Resolution, ResolvedRule, Rule, RuleElement, RulePeer, SelectorHash } from './types.ts';
+
+export interface ResolveOptions {
+  /** The cookie of an element: unique in the cluster and stable while the element is the same. 1..0xffffffff. */
+  readonly cookieOf: (rule: Rule, element: RuleElement) => number;
+}
+
+/**
+ * Replaces selectors by the hashes that name their peer sets: one ResolvedRule for each element, in order. Pure and
+ * deterministic; peers are in canonical order without doubles.
+ */
+export function resolve(rules: readonly Rule[], options: ResolveOptions): Resolution {
+  const selectors = new Map<SelectorHash, LabelSelector>();
+  const hashes = new Map<LabelSelector, SelectorHash>();
+  const name = (selector: LabelSelector): SelectorHash => {
+    const hash = hashes.get(selector) ?? selectorHash(selector);
+    hashes.set(selector, hash);
+    selectors.set(hash, selector);
+    return hash;
+  };
+  const resolved: ResolvedRule[] = [];
+  for (const rule of rules) {
+    const subject = name(rule.subject);
+    for (const element of rule.elements) {
+      resolved.push({
+        subject,
+        direction: element.direction,
+        verdict: element.verdict,
+        ...(element.peers === 'any' ? {} : { peers: peerRefs(element.peers, name) }),
+        ...(element.ports === 'any' ? {} : { ports: element.ports }),
+        defaultDeny: rule.defaultDeny[element.direction],
+        cookie: options.cookieOf(rule, element),
+        path: element.path,
+        ...(rule.log === undefined ? {} : { log: rule.log }),
+      });
+    }
+  }
+  return { rules: resolved, selectors };
+}
+
+function peerRefs(peers: readonly RulePeer[], name: (selector: LabelSelector) => SelectorHash): PeerRef[] {
+  const byText = new Map<string, PeerRef>();
+  for (const peer of peers) {
+    const ref = peerRef(peer, name);
+    byText.set(JSON.stringify(ref), ref);
+  }
+  return [...byText.entries()].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, ref]) => ref);
+}
+
+function peerRef(peer: RulePeer, name: (selector: LabelSelector) => SelectorHash): PeerRef {
+  switch (peer.kind) {
+    case 'endpoints':
+      return { peerSet: name(peer.selector) };
+    case 'cidr':
+      return peer.cidr.except.length === 0
+        ? { cidr: peer.cidr.cidr }
+        : { cidr: peer.cidr.cidr, except: peer.cidr.except };
+    case 'entity':
+      return { entity: peer.entity };
+  }
+}

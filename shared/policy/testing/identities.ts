@@ -1,0 +1,98 @@
+/** Numbers for the things of an oracle world, as an operator and a node agent would give them. For tests. */
+import { CIDR_BASE, RESERVED_ID } from '@weir/identity';
+import { type LabelSelector, labelsKey, matches } from '@weir/labels';
+import { addressIn, formatPrefix, parseAddress, parsePrefix } from '@weir/net';
+import type { OracleEndpoint, OraclePeer, OracleWorld } from '../oracle.ts';
+import type { PeerIdentity, PeerSetView, Rule, SelectorHash } from '../types.ts';
+
+export interface IdentityWorld {
+  /** What `compile` takes: reserved and CIDR identities. */
+  readonly identities: readonly PeerIdentity[];
+  /** Prefix -> identity of everything outside, the /0 entries included: rows of an ipcache. */
+  readonly cidrs: ReadonlyMap<string, number>;
+  /** The number of a peer as seen on a node. */
+  identityOf(peer: OraclePeer, node: string): number;
+  /** Peer sets of the given selectors over the world's pods. */
+  peerSets(selectors: ReadonlyMap<SelectorHash, LabelSelector>): PeerSetView;
+}
+
+/** Equal label sets share a number; each CIDR and exception of the rules, and each outside API server, gets one of its own. */
+export function identityWorld(world: OracleWorld, rules: readonly Rule[]): IdentityWorld {
+  const pods = new Map<string, { id: number; endpoint: OracleEndpoint }>();
+  for (const endpoint of world.endpoints) {
+    const key = labelsKey(endpoint.labels);
+    if (!pods.has(key)) pods.set(key, { id: 256 + pods.size, endpoint });
+  }
+  const apiServers = new Set((world.externalApiServers ?? []).map((text) => fullPrefix(text)));
+  const texts = new Set<string>(apiServers);
+  for (const rule of rules) {
+    for (const { peers } of rule.elements) {
+      for (const peer of peers === 'any' ? [] : peers) {
+        if (peer.kind === 'cidr') for (const text of [peer.cidr.cidr, ...peer.cidr.except]) texts.add(text);
+      }
+    }
+  }
+  const cidrs = new Map<string, number>([
+    ['0.0.0.0/0', RESERVED_ID.world],
+    ['::/0', RESERVED_ID['world-ipv6']],
+  ]);
+  const identities: PeerIdentity[] = [];
+  for (const text of [...texts].sort()) {
+    if (cidrs.has(text)) continue;
+    const id = CIDR_BASE + 1 + identities.length;
+    cidrs.set(text, id);
+    identities.push({ id, cidr: text, ...(apiServers.has(text) ? { kubeApiserver: true } : {}) });
+  }
+  for (let id = 1; id <= 11; id += 1) identities.push({ id });
+  const prefixes = [...cidrs].map(([text, id]) => ({ prefix: parsePrefix(text), id }));
+  prefixes.sort((a, b) => b.prefix.bits - a.prefix.bits);
+
+  return {
+    identities,
+    cidrs,
+    identityOf(peer, node) {
+      switch (peer.kind) {
+        case 'endpoint':
+          return pods.get(labelsKey(peer.endpoint.labels))?.id ?? RESERVED_ID.unknown;
+        case 'node':
+          if (peer.node.name === node) return RESERVED_ID.host;
+          return peer.node.kubeApiserver ? RESERVED_ID['kube-apiserver'] : RESERVED_ID['remote-node'];
+        case 'outside': {
+          const { bytes } = parseAddress(peer.address);
+          return prefixes.find(({ prefix }) => addressIn(prefix, bytes))?.id ?? RESERVED_ID.unknown;
+        }
+        case 'reserved':
+          return RESERVED_ID[peer.name];
+        case 'unknown':
+          return RESERVED_ID.unknown;
+      }
+    },
+    peerSets(selectors) {
+      const sets = new Map<SelectorHash, readonly number[]>();
+      return {
+        identities(hash) {
+          const known = sets.get(hash);
+          if (known !== undefined) return known;
+          const selector = selectors.get(hash);
+          if (selector === undefined) return undefined;
+          const members = [...pods.values()].filter(({ endpoint }) => matches(selector, endpoint.labels));
+          const ids = members.map(({ id }) => id).sort((a, b) => a - b);
+          sets.set(hash, ids);
+          return ids;
+        },
+      };
+    },
+  };
+}
+
+/** `identities` of a world, the own node flagged when the API server runs there. */
+export function identitiesOn(world: OracleWorld, identities: readonly PeerIdentity[], node: string): PeerIdentity[] {
+  const local = world.nodes.some((candidate) => candidate.name === node && candidate.kubeApiserver);
+  return identities.map((identity) =>
+    identity.id === RESERVED_ID.host && local ? { ...identity, kubeApiserver: true } : identity,
+  );
+}
+
+function fullPrefix(address: string): string {
+  return formatPrefix(parsePrefix(address));
+}

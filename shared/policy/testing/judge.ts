@@ -1,0 +1,97 @@
+/** Runs one question through the oracle and through parse -> resolve -> compile -> evaluate. For tests. */
+import { matches } from '@weir/labels';
+import { compile } from '../compile.ts';
+import { type Decision, evaluate } from '../evaluate.ts';
+import { type Explanation, explain } from '../explain.ts';
+import {
+  type OracleEndpoint,
+  type OraclePeer,
+  type OracleVerdict,
+  type OracleWorld,
+  oracleVerdict,
+} from '../oracle.ts';
+import { resolve } from '../resolve.ts';
+import type { CompiledPolicy, CompileInput, Direction, ResolvedRule, Rule } from '../types.ts';
+import { type IdentityWorld, identitiesOn, identityWorld } from './identities.ts';
+
+export interface JudgeOptions {
+  readonly mode?: CompileInput['mode'];
+  readonly allowLocalhost?: boolean;
+}
+
+export interface Question {
+  readonly direction: Direction;
+  readonly subject: OracleEndpoint;
+  readonly peer: OraclePeer;
+  readonly protocol: number;
+  readonly port: number;
+}
+
+/** Answers of all three implementations; they must agree. */
+export interface Answers {
+  readonly oracle: OracleVerdict;
+  readonly compiled: Decision;
+  readonly explained: Explanation;
+}
+
+/** All policies of a world, resolved once; compiled for each subject once. */
+export class Judge {
+  readonly world: OracleWorld;
+  readonly rules: readonly Rule[];
+  readonly resolved: readonly ResolvedRule[];
+  readonly numbers: IdentityWorld;
+  readonly #options: JudgeOptions;
+  readonly #resolution: ReturnType<typeof resolve>;
+  readonly #compiled = new Map<string, CompiledPolicy>();
+  readonly #inputs = new Map<string, CompileInput>();
+
+  constructor(world: OracleWorld, rules: readonly Rule[], options: JudgeOptions = {}) {
+    this.world = world;
+    this.rules = rules;
+    this.#options = options;
+    let cookie = 0;
+    this.#resolution = resolve(rules, {
+      cookieOf: () => {
+        cookie += 1;
+        return cookie;
+      },
+    });
+    this.resolved = this.#resolution.rules;
+    this.numbers = identityWorld(world, rules);
+  }
+
+  inputFor(subject: OracleEndpoint): CompileInput {
+    const known = this.#inputs.get(subject.name);
+    if (known !== undefined) return known;
+    const { selectors } = this.#resolution;
+    const input: CompileInput = {
+      rules: this.resolved.filter((rule) => {
+        const selector = selectors.get(rule.subject);
+        return selector !== undefined && matches(selector, subject.labels);
+      }),
+      peerSets: this.numbers.peerSets(selectors),
+      identities: identitiesOn(this.world, this.numbers.identities, subject.node),
+      mode: this.#options.mode ?? 'default',
+      allowLocalhost: this.#options.allowLocalhost ?? true,
+    };
+    this.#inputs.set(subject.name, input);
+    return input;
+  }
+
+  compiledFor(subject: OracleEndpoint): CompiledPolicy {
+    const known = this.#compiled.get(subject.name) ?? compile(this.inputFor(subject));
+    this.#compiled.set(subject.name, known);
+    return known;
+  }
+
+  ask({ direction, subject, peer, protocol, port }: Question): Answers {
+    const identity = this.numbers.identityOf(peer, subject.node);
+    const input = this.inputFor(subject);
+    const found = [...input.identities].find((candidate) => candidate.id === identity) ?? { id: identity };
+    return {
+      oracle: oracleVerdict(this.rules, direction, subject, peer, { protocol, port }, this.#options),
+      compiled: evaluate(this.compiledFor(subject), { direction, identity, protocol, port }),
+      explained: explain(input, { direction, peer: found, protocol, port }),
+    };
+  }
+}

@@ -1,0 +1,215 @@
+/** fast-check arbitraries: a small fixed world, and policies (whole Kubernetes objects of the supported language) about it. */
+import { podIdentityLabels } from '@weir/labels';
+import fc from 'fast-check';
+import type { OracleEndpoint, OraclePeer, OracleWorld } from '../oracle.ts';
+import type { PolicyKind } from '../types.ts';
+
+type Labels = Record<string, string>;
+
+function pod(
+  namespace: string,
+  team: string,
+  name: string,
+  labels: Labels,
+  address: string,
+  node: string,
+): OracleEndpoint {
+  return {
+    name: `${namespace}/${name}`,
+    labels: podIdentityLabels({ namespace, namespaceLabels: { team }, podLabels: labels, serviceAccount: 'default' }),
+    addresses: [address],
+    node,
+  };
+}
+
+/** Two namespaces, six pods, three nodes (n3 runs the API server), addresses inside and outside of the usual test prefixes. */
+export const SMALL_WORLD: OracleWorld = {
+  endpoints: [
+    pod('a', 'red', 'web', { app: 'web', tier: 'front' }, '10.244.0.6', 'n1'),
+    pod('a', 'red', 'api', { app: 'api', tier: 'back' }, '10.244.0.7', 'n1'),
+    pod('a', 'red', 'db', { app: 'db', tier: 'back' }, '10.244.0.8', 'n2'),
+    pod('b', 'blue', 'web', { app: 'web', tier: 'front' }, '10.244.1.6', 'n2'),
+    pod('b', 'blue', 'cli', { app: 'cli', host: 'x' }, '10.244.1.9', 'n2'),
+    pod('b', 'blue', 'cli-2', { app: 'cli', host: 'x' }, '10.244.1.10', 'n3'),
+  ],
+  nodes: [
+    { name: 'n1', addresses: ['10.9.0.1'] },
+    { name: 'n2', addresses: ['10.9.0.2'] },
+    { name: 'n3', addresses: ['10.9.0.3'], kubeApiserver: true },
+  ],
+  externalApiServers: ['10.1.9.9'],
+};
+
+/** Every kind of peer of the small world. Outside addresses fall in and between the prefixes of `prefixArbitrary`. */
+export const SMALL_WORLD_PEERS: readonly OraclePeer[] = [
+  ...SMALL_WORLD.endpoints.map((endpoint): OraclePeer => ({ kind: 'endpoint', endpoint })),
+  ...SMALL_WORLD.nodes.map((node): OraclePeer => ({ kind: 'node', node })),
+  ...['203.0.113.9', '10.1.2.3', '10.1.2.4', '10.1.200.1', '10.2.0.1', '10.244.0.99', '2001:db8::9', 'fd00::1'].map(
+    (address): OraclePeer => ({ kind: 'outside', address }),
+  ),
+  { kind: 'outside', address: '10.1.9.9', kubeApiserver: true },
+  { kind: 'reserved', name: 'health' },
+  { kind: 'reserved', name: 'init' },
+  { kind: 'reserved', name: 'ingress' },
+  { kind: 'reserved', name: 'unmanaged' },
+  { kind: 'unknown' },
+];
+
+const NESTED = ['10.0.0.0/8', '10.1.0.0/16', '10.1.2.0/24', '10.1.2.3/32'];
+const PREFIXES = ['0.0.0.0/0', ...NESTED, '10.2.0.0/16', '10.244.0.0/16', '203.0.113.0/24', '::/0', '2001:db8::/32'];
+const EXCEPTS: Record<string, readonly string[]> = {
+  '0.0.0.0/0': [...NESTED, '203.0.113.0/24'],
+  '10.0.0.0/8': [...NESTED.slice(1), '10.2.0.0/16'],
+  '10.1.0.0/16': NESTED.slice(2),
+  '::/0': ['2001:db8::/32'],
+};
+
+export const prefixArbitrary: fc.Arbitrary<string> = fc.constantFrom(...PREFIXES);
+
+const expressionArbitrary = fc.oneof(
+  fc.record({
+    key: fc.constantFrom('app', 'k8s:tier', 'any:app', 'host'),
+    operator: fc.constantFrom('In', 'NotIn'),
+    values: fc.uniqueArray(fc.constantFrom('web', 'api', 'db', 'front', 'back', 'x'), { minLength: 1, maxLength: 2 }),
+  }),
+  fc.record({ key: fc.constantFrom('tier', 'host', 'k8s:app'), operator: fc.constantFrom('Exists', 'DoesNotExist') }),
+);
+
+/** Selectors without namespace keys: subjects and peers. */
+export const selectorArbitrary = fc.oneof(
+  { weight: 1, arbitrary: fc.constant({}) },
+  {
+    weight: 3,
+    arbitrary: fc.record({
+      matchLabels: fc.constantFrom<Labels[]>({ app: 'web' }, { 'k8s:app': 'api' }, { tier: 'back' }),
+    }),
+  },
+  {
+    weight: 2,
+    arbitrary: fc.record({ matchExpressions: fc.array(expressionArbitrary, { minLength: 1, maxLength: 2 }) }),
+  },
+);
+
+const NS = 'io.kubernetes.pod.namespace';
+const NS_TEAM = 'k8s:io.cilium.k8s.namespace.labels.team';
+
+/** Selectors of peers: also across namespaces, also negative ones, also reserved labels. */
+export const peerSelectorArbitrary = fc.oneof(
+  { weight: 4, arbitrary: selectorArbitrary },
+  {
+    weight: 3,
+    arbitrary: fc.constantFrom(
+      { matchLabels: { [`k8s:${NS}`]: 'b' } },
+      { matchLabels: { app: 'web', [NS]: 'b' } },
+      { matchExpressions: [{ key: `k8s:${NS}`, operator: 'Exists' }] },
+      { matchExpressions: [{ key: NS, operator: 'NotIn', values: ['a'] }] },
+      { matchLabels: { [NS_TEAM]: 'blue' } },
+      { matchExpressions: [{ key: NS_TEAM, operator: 'NotIn', values: ['red'] }] },
+      { matchExpressions: [{ key: NS_TEAM, operator: 'DoesNotExist' }] },
+      { matchLabels: { 'reserved:host': '' } },
+      { matchExpressions: [{ key: 'reserved:remote-node', operator: 'Exists' }] },
+    ),
+  },
+);
+
+const ENTITY_NAMES = ['all', 'world', 'world-ipv4', 'world-ipv6', 'cluster', 'host', 'remote-node', 'kube-apiserver'];
+const entityArbitrary = fc.constantFrom(...ENTITY_NAMES, 'ingress', 'health', 'init', 'unmanaged', 'none');
+
+const cidrSetArbitrary = prefixArbitrary.chain((cidr) =>
+  fc.subarray([...(EXCEPTS[cidr] ?? [])]).map((except) => (except.length === 0 ? { cidr } : { cidr, except })),
+);
+
+const portArbitrary = fc
+  .record({
+    port: fc.constantFrom(0, 53, 80, 81, 8080, 8087, 65535),
+    width: fc.constantFrom(0, 0, 0, 1, 7, 15),
+    protocol: fc.constantFrom('TCP', 'UDP', 'SCTP', 'ANY', undefined),
+  })
+  .map(({ port, width, protocol }) => ({
+    port: String(port),
+    ...(width === 0 ? {} : { endPort: Math.min(65535, port + width) }),
+    ...(protocol === undefined ? {} : { protocol }),
+  }));
+
+const toPortsArbitrary = fc.oneof(
+  { weight: 3, arbitrary: fc.constant(undefined) },
+  {
+    weight: 3,
+    arbitrary: fc.array(fc.record({ ports: fc.array(portArbitrary, { maxLength: 3 }) }), {
+      minLength: 0,
+      maxLength: 2,
+    }),
+  },
+);
+
+function elementArbitrary(side: 'from' | 'to'): fc.Arbitrary<Record<string, unknown>> {
+  const peers = fc.oneof(
+    { weight: 2, arbitrary: fc.constant({}) },
+    {
+      weight: 4,
+      arbitrary: fc.array(peerSelectorArbitrary, { maxLength: 2 }).map((items) => ({ [`${side}Endpoints`]: items })),
+    },
+    { weight: 2, arbitrary: fc.array(prefixArbitrary, { maxLength: 2 }).map((items) => ({ [`${side}CIDR`]: items })) },
+    {
+      weight: 3,
+      arbitrary: fc.array(cidrSetArbitrary, { maxLength: 2 }).map((items) => ({ [`${side}CIDRSet`]: items })),
+    },
+    {
+      weight: 3,
+      arbitrary: fc.array(entityArbitrary, { maxLength: 2 }).map((items) => ({ [`${side}Entities`]: items })),
+    },
+  );
+  return fc
+    .tuple(peers, toPortsArbitrary)
+    .map(([peer, toPorts]) => ({ ...peer, ...(toPorts === undefined ? {} : { toPorts }) }));
+}
+
+const ingressArbitrary = fc.array(elementArbitrary('from'), { maxLength: 3 });
+const egressArbitrary = fc.array(elementArbitrary('to'), { maxLength: 3 });
+
+/** One rule with at least one element. */
+export const ruleArbitrary = fc
+  .record(
+    {
+      endpointSelector: selectorArbitrary,
+      ingress: ingressArbitrary,
+      ingressDeny: ingressArbitrary,
+      egress: egressArbitrary,
+      egressDeny: egressArbitrary,
+      enableDefaultDeny: fc.record({ ingress: fc.boolean(), egress: fc.boolean() }, { requiredKeys: [] }),
+    },
+    { requiredKeys: ['endpointSelector'] },
+  )
+  .filter((rule) =>
+    [rule.ingress, rule.ingressDeny, rule.egress, rule.egressDeny].some((list) => (list ?? []).length > 0),
+  );
+
+export interface PolicyObject {
+  readonly kind: Exclude<PolicyKind, 'BareRules'>;
+  readonly object: Readonly<Record<string, unknown>>;
+}
+
+/** A valid, fully supported policy object of namespace a or b, or clusterwide. */
+export const policyArbitrary: fc.Arbitrary<PolicyObject> = fc
+  .record({
+    scope: fc.constantFrom('a', 'a', 'b', undefined),
+    specs: fc.array(ruleArbitrary, { minLength: 1, maxLength: 2 }),
+  })
+  .map(({ scope, specs }) => {
+    const kind = scope === undefined ? 'CiliumClusterwideNetworkPolicy' : 'CiliumNetworkPolicy';
+    const metadata = scope === undefined ? { name: 'p' } : { name: 'p', namespace: scope };
+    const body = specs.length === 1 ? { spec: specs[0] } : { specs };
+    return { kind, object: { apiVersion: 'cilium.io/v2', kind, metadata, ...body } };
+  });
+
+export const policiesArbitrary: fc.Arbitrary<PolicyObject[]> = fc.array(policyArbitrary, { maxLength: 3 });
+
+/** Protocol and port of flows that hit and miss the ports above. */
+export const trafficArbitrary: fc.Arbitrary<{ protocol: number; port: number }> = fc.oneof(
+  fc.record({
+    protocol: fc.constantFrom(6, 17, 132),
+    port: fc.constantFrom(0, 1, 15, 16, 53, 60, 80, 81, 82, 87, 88, 95, 8080, 8087, 8088, 8095, 8096, 65535, 443),
+  }),
+  fc.record({ protocol: fc.constantFrom(1, 58), port: fc.constantFrom(0, 8, 128) }),
+  fc.constant({ protocol: 47, port: 0 }),
+);

@@ -1,0 +1,178 @@
+/**
+ * The CiliumNetworkPolicy language: parse, normalise, resolve, decide, compile. Pure: imports no I/O.
+ *
+ *   JSON --parse--> Rule --resolve--> ResolvedRule + selectors --compile--> classes and port intervals --> (node-agent) map entries
+ *                    |
+ *                    +--oracle--> verdict   (slow, obvious, spec 5.2; the fast path must always equal it)
+ *
+ * Guarantees: an unknown or unsupported field is an error with its JSON path; nothing is ever widened: of an element that
+ * cannot be enforced, an allow selects nothing and a deny is taken at its widest; unknown identities are never more allowed than known.
+ */
+import type { LabelSelector } from '@weir/labels';
+
+export type PolicyKind = 'CiliumNetworkPolicy' | 'CiliumClusterwideNetworkPolicy' | 'BareRules';
+export type Direction = 'ingress' | 'egress';
+export type Verdict = 'allow' | 'deny';
+export type PortProtocol = 'TCP' | 'UDP' | 'SCTP';
+
+/** Entities of spec 3.2. */
+export type Entity =
+  | 'all'
+  | 'world'
+  | 'world-ipv4'
+  | 'world-ipv6'
+  | 'cluster'
+  | 'host'
+  | 'remote-node'
+  | 'kube-apiserver'
+  | 'ingress'
+  | 'health'
+  | 'init'
+  | 'unmanaged'
+  | 'none';
+
+/** Why a policy object, or a part of it, is not as written. */
+export interface PolicyProblem {
+  /** `InvalidSpec`: the whole object is rejected. `UnsupportedField`: valid Cilium, not enforced by Weir yet. `Warning`: enforced. */
+  readonly code: 'InvalidSpec' | 'UnsupportedField' | 'Warning';
+  /** JSON path from the object's root: `spec.egress[2].toPorts[0].ports[1].port`. */
+  readonly path: string;
+  /** One sentence: what is wrong with the value (quoted), and how to mend it. */
+  readonly message: string;
+}
+
+/** All ports of a protocol are 0..65535. For a single port, from = to. */
+export interface PortRange {
+  readonly protocol: PortProtocol;
+  readonly from: number;
+  readonly to: number;
+}
+
+export interface CidrPeer {
+  /** Canonical prefix, host bits masked: `10.0.0.0/8`. */
+  readonly cidr: string;
+  /** Canonical prefixes inside `cidr`, sorted. */
+  readonly except: readonly string[];
+}
+
+/** One direction element as written, after parsing and namespace injection. */
+export interface RuleElement {
+  readonly direction: Direction;
+  readonly verdict: Verdict;
+  /** `any`: no L3 member but ports given. An empty list selects nobody. */
+  readonly peers: 'any' | readonly RulePeer[];
+  /** `any`: all protocols and ports, ICMP included. An empty list matches no port. */
+  readonly ports: 'any' | readonly PortRange[];
+  /** Path of the element: `spec.ingress[0]`. */
+  readonly path: string;
+}
+
+export type RulePeer =
+  | { readonly kind: 'endpoints'; readonly selector: LabelSelector }
+  | { readonly kind: 'cidr'; readonly cidr: CidrPeer }
+  | { readonly kind: 'entity'; readonly entity: Entity };
+
+export interface Rule {
+  /** The subject, with the namespace of a CNP injected. */
+  readonly subject: LabelSelector;
+  readonly elements: readonly RuleElement[];
+  /** Effective default deny of each direction (spec 1.1): false when the rule has no element there. */
+  readonly defaultDeny: Readonly<Record<Direction, boolean>>;
+  /** Whether the rule has any element in the direction (allow or deny). */
+  readonly has: Readonly<Record<Direction, boolean>>;
+  /** User labels, `source:key=value`, sorted (spec 2.6). */
+  readonly labels: readonly string[];
+  readonly path: string;
+  readonly log?: string;
+}
+
+export interface ParseResult {
+  /** Empty when an `InvalidSpec` problem is present. With only `UnsupportedField`: the fail-closed reading. */
+  readonly rules: readonly Rule[];
+  readonly problems: readonly PolicyProblem[];
+}
+
+/** Hash of a canonical selector: 20 hex digits. Names a PeerSet. */
+export type SelectorHash = string;
+
+export type PeerRef =
+  | { readonly peerSet: SelectorHash }
+  | { readonly cidr: string; readonly except?: readonly string[] }
+  | { readonly entity: Entity };
+
+/** One element of a rule with its selectors replaced by references: what nodes receive (ResolvedPolicy.spec.rules[]). Plain JSON. */
+export interface ResolvedRule {
+  readonly subject: SelectorHash;
+  readonly direction: Direction;
+  readonly verdict: Verdict;
+  /** Absent: any peer. Empty: nobody. */
+  readonly peers?: readonly PeerRef[];
+  /** Absent: every protocol and port. Empty: none. */
+  readonly ports?: readonly PortRange[];
+  readonly defaultDeny: boolean;
+  /** Names this element in drop events; unique in the cluster, 1..0x7fffffff. 0x80000000 and above: rules imported on one node. */
+  readonly cookie: number;
+  readonly path: string;
+  readonly log?: string;
+}
+
+export interface Resolution {
+  readonly rules: readonly ResolvedRule[];
+  /** Every selector that `rules` names, canonical, by hash. */
+  readonly selectors: ReadonlyMap<SelectorHash, LabelSelector>;
+}
+
+/** What the policy engine knows of one identity. */
+export interface PeerIdentity {
+  readonly id: number;
+  /** For a local CIDR identity: its prefix. */
+  readonly cidr?: string;
+  /** Also carries reserved:kube-apiserver (host, or an external API server's address). */
+  readonly kubeApiserver?: boolean;
+}
+
+/** How the compiler asks about membership of a PeerSet. */
+export interface PeerSetView {
+  /** Identities of the set, ascending; undefined when the set is not known (compile throws `UnknownPeerSetError`). */
+  identities(hash: SelectorHash): Iterable<number> | undefined;
+}
+
+/** One port interval's decision. Protocol 0 = any protocol not listed (port 0..0). For 1 and 58 the port is the ICMP type. */
+export interface CompiledRow {
+  readonly protocol: 0 | 1 | 6 | 17 | 58 | 132;
+  readonly from: number;
+  readonly to: number;
+  readonly verdict: Verdict;
+  /** Cookie of the deciding rule (the lowest among equals); 0 when none (allowed by absence of default deny, or the localhost rule). */
+  readonly cookie: number;
+}
+
+/** Rows of one class: disjoint, ascending by (protocol, from), neighbours with equal decisions merged. No row = no match = drop. */
+export type ClassRows = readonly CompiledRow[];
+
+export interface CompiledDirection {
+  readonly enforced: boolean;
+  /** Rows of the scope classes, always present when enforced. */
+  readonly scope: { readonly unknown: ClassRows; readonly pod: ClassRows; readonly world: ClassRows };
+  /** Classes made for identities in at least one named peer set, and for reserved identities; members ascending. Identities not
+   * listed get their scope's class (spec of scopes: bpf contract). Distinct classes have distinct membership; order canonical. */
+  readonly classes: readonly { readonly members: readonly number[]; readonly rows: ClassRows }[];
+}
+
+/** The compiled policy of one slot. Deterministic: equal inputs give deeply equal outputs. */
+export interface CompiledPolicy {
+  readonly ingress: CompiledDirection;
+  readonly egress: CompiledDirection;
+}
+
+export interface CompileInput {
+  /** The rules whose subject selects the endpoint, from all policies. */
+  readonly rules: readonly ResolvedRule[];
+  readonly peerSets: PeerSetView;
+  /** Every identity that can appear as a peer and is not a plain pod: reserved ones and local CIDR identities. */
+  readonly identities: Iterable<PeerIdentity>;
+  /** `default` | `always` | `never` (spec 2.7). */
+  readonly mode: 'default' | 'always' | 'never';
+  /** The localhost rule (spec 2.7): host may reach pods on ingress unless explicitly denied. Default true. */
+  readonly allowLocalhost?: boolean;
+}
