@@ -1,7 +1,6 @@
 {{- define "weir.labels" -}}
 app.kubernetes.io/part-of: weir
 app.kubernetes.io/managed-by: {{ .Release.Service }}
-app.kubernetes.io/instance: {{ .Release.Name }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 

@@ -1,0 +1,203 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
+import { Cluster, ROOT, run } from '../cluster/index.ts';
+
+const onlyFrom = (...ids: readonly string[]): string =>
+  JSON.stringify({
+    apiVersion: 'cilium.io/v2',
+    kind: 'CiliumNetworkPolicy',
+    metadata: { name: 'guard', namespace: 'default' },
+    spec: {
+      endpointSelector: { matchLabels: { id: 'app1' } },
+      ingress: [{ fromEndpoints: ids.map((id) => ({ matchLabels: { id } })) }],
+    },
+  });
+
+/** Reachability of app1 from app2 and app3, on both nodes. */
+async function who(cluster: Cluster): Promise<string[]> {
+  const hosts = ['app2', 'app2-far', 'app3', 'app3-far'];
+  const results = await Promise.all(hosts.map((host) => cluster.probe(host, 'app1', { timeoutMs: 500 })));
+  return hosts.filter((_, index) => results[index] === 'reached');
+}
+
+/** Repeats until `check` holds, at most 15 s. */
+async function eventually<T>(get: () => Promise<T>, check: (value: T) => boolean): Promise<T> {
+  const end = Date.now() + 15_000;
+  for (;;) {
+    const value = await get();
+    if (check(value) || Date.now() > end) return value;
+    await sleep(50);
+  }
+}
+
+describe('faults under traffic', () => {
+  let cluster: Cluster;
+  beforeAll(async () => {
+    cluster = await Cluster.start();
+    await cluster.createPods([
+      { name: 'app1', labels: { id: 'app1' }, node: 1, tcp: [80], udp: [5353] },
+      { name: 'app2', labels: { id: 'app2' }, node: 1 },
+      { name: 'app2-far', labels: { id: 'app2' }, node: 2 },
+      { name: 'app3', labels: { id: 'app3' }, node: 1 },
+      { name: 'app3-far', labels: { id: 'app3' }, node: 2 },
+    ]);
+    await cluster.apply(onlyFrom('app2'));
+    await cluster.programmed('cnp/guard');
+  }, 60_000);
+  afterEach(() => cluster.api.faults.clear());
+  afterAll(() => cluster?.stop(), 30_000);
+
+  it('an agent that is killed and restarted loses no packet of an allowed flow and lets none of a denied one in', async () => {
+    const app1 = (await cluster.host('app1')).address;
+    const allowed = await (await cluster.host('app2-far')).process.stream('udp', app1, 5353);
+    const denied = await (await cluster.host('app3')).process.stream('udp', app1, 5353);
+    await cluster.node(1).agent.kill9();
+    await sleep(200);
+    expect(await who(cluster)).toEqual(['app2', 'app2-far']);
+    await cluster.node(1).startAgent();
+    await sleep(200);
+    expect(await who(cluster)).toEqual(['app2', 'app2-far']);
+    const [kept, stopped] = [await allowed.close(), await denied.close()];
+    expect(kept.sent).toBeGreaterThan(50);
+    expect(kept.sent - kept.echoed).toBeLessThanOrEqual(1);
+    expect(stopped).toMatchObject({ echoed: 0 });
+
+    await cluster.apply(onlyFrom('app3'));
+    await cluster.programmed('cnp/guard');
+    expect(await who(cluster)).toEqual(['app3', 'app3-far']);
+    await cluster.apply(onlyFrom('app2'));
+    await cluster.programmed('cnp/guard');
+  }, 60_000);
+
+  it('a policy deleted while the agent is down is pruned when it comes back, and not before its tables are complete', async () => {
+    await cluster.node(1).agent.kill9();
+    await cluster.kubectl(['delete', 'cnp', 'guard']);
+    await sleep(300);
+    expect(await who(cluster)).toEqual(['app2', 'app2-far']);
+    await cluster.node(1).startAgent();
+    expect(
+      await eventually(
+        () => who(cluster),
+        (hosts) => hosts.length === 4,
+      ),
+    ).toHaveLength(4);
+    await cluster.apply(onlyFrom('app2'));
+    await cluster.programmed('cnp/guard');
+    expect(await who(cluster)).toEqual(['app2', 'app2-far']);
+  }, 60_000);
+
+  it('an operator that is killed resumes from what is in the API', async () => {
+    await cluster.operator.kill9();
+    await cluster.apply(onlyFrom('app3'));
+    await sleep(200);
+    expect(await who(cluster)).toEqual(['app2', 'app2-far']);
+    cluster.startOperator();
+    await cluster.programmed('cnp/guard');
+    expect(await who(cluster)).toEqual(['app3', 'app3-far']);
+  }, 60_000);
+
+  it('dropped watches, an expired history, errors and delays of the API server lose and widen nothing', async () => {
+    cluster.api.faults.dropWatches();
+    await cluster.apply(onlyFrom('app2'));
+    await cluster.programmed('cnp/guard');
+    expect(await who(cluster)).toEqual(['app2', 'app2-far']);
+
+    cluster.api.faults.expireWatches();
+    cluster.api.faults.dropWatches();
+    await cluster.apply(onlyFrom('app3'));
+    await cluster.programmed('cnp/guard');
+    expect(await who(cluster)).toEqual(['app3', 'app3-far']);
+
+    const mend = cluster.api.faults.fail(500, { userAgent: 'weir' });
+    cluster.api.faults.dropWatches();
+    await cluster.apply(onlyFrom('app2'));
+    await sleep(500);
+    expect(await who(cluster)).toEqual(['app3', 'app3-far']);
+    mend();
+    await cluster.programmed('cnp/guard');
+    expect(await who(cluster)).toEqual(['app2', 'app2-far']);
+
+    const quicken = cluster.api.faults.delay(150);
+    await cluster.apply(onlyFrom('app3'));
+    await cluster.programmed('cnp/guard');
+    quicken();
+    expect(await who(cluster)).toEqual(['app3', 'app3-far']);
+  }, 90_000);
+
+  it('a second agent on one node is refused, and says who holds it', async () => {
+    const node = cluster.node(1);
+    const args = node.agentCommand().map((arg) => (arg === node.socket ? `${arg}.second` : arg));
+    const second = await run('nsenter', [`--net=/var/run/netns/${node.netns}`, process.execPath, ...args], {
+      timeoutMs: 20_000,
+    }).catch((error: Error) => error);
+    expect(second).toBeInstanceOf(Error);
+    expect(String(second)).toMatch(new RegExp(`${node.agent.pid}`));
+    expect(await node.healthy()).toBe(true);
+  }, 30_000);
+
+  it('a pod whose labels change is judged by its new labels, its open connection too', async () => {
+    await cluster.apply(onlyFrom('app2'));
+    await cluster.programmed('cnp/guard');
+    const app1 = (await cluster.host('app1')).address;
+    const stream = await (await cluster.host('app2-far')).process.stream('tcp', app1, 80);
+    await eventually(
+      () => stream.report(),
+      ({ echoed }) => echoed > 0,
+    );
+    await cluster.kubectl(['label', 'pod', 'app2-far', 'id=other', '--overwrite']);
+    const cut = await eventually(
+      () => stream.report(),
+      ({ silentMs }) => (silentMs ?? 0) > 500,
+    );
+    expect(cut.silentMs).toBeGreaterThan(500);
+    await stream.close();
+    expect(await who(cluster)).toEqual(['app2']);
+    await cluster.kubectl(['label', 'pod', 'app2-far', 'id=app2', '--overwrite']);
+    expect(
+      await eventually(
+        () => who(cluster),
+        (hosts) => hosts.length === 2,
+      ),
+    ).toEqual(['app2', 'app2-far']);
+  }, 60_000);
+});
+
+describe('clusters come and go', () => {
+  it('two clusters run side by side; one that is killed is swept away by the next', async () => {
+    const [first, second] = await Promise.all([Cluster.start({ nodes: 1 }), Cluster.start({ nodes: 1 })]);
+    const program = `
+      import { Cluster } from '${ROOT}/test/cluster/index.ts';
+      const cluster = await Cluster.start({ nodes: 1 });
+      process.stdout.write(cluster.id + '\\n', () => process.kill(process.pid, 'SIGKILL'));
+    `;
+    try {
+      await Promise.all(
+        [first, second].map((cluster) =>
+          cluster.createPods([
+            { name: 'app1', node: 1, tcp: [80] },
+            { name: 'app2', node: 1 },
+          ]),
+        ),
+      );
+      expect(await Promise.all([first, second].map((cluster) => cluster.probe('app2', 'app1')))).toEqual([
+        'reached',
+        'reached',
+      ]);
+      const killed = await run(process.execPath, ['--input-type=module', '-e', program]).catch(
+        (error: { output: { stdout: string } }) => error.output,
+      );
+      const id = killed.stdout.trim();
+      expect(id).toMatch(/^[a-z0-9]{5}$/);
+      const { remains, sweep } = await import('../cluster/index.ts');
+      expect(remains(id)).not.toEqual([]);
+      expect(await sweep()).toContain(id);
+      expect(remains(id)).toEqual([]);
+      expect(await Promise.all([first, second].map((cluster) => cluster.probe('app2', 'app1')))).toEqual([
+        'reached',
+        'reached',
+      ]);
+    } finally {
+      await Promise.all([first, second].map((cluster) => cluster.stop()));
+    }
+  }, 90_000);
+});

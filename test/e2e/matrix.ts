@@ -1,0 +1,161 @@
+/**
+ * The kernel against the oracle: the same policies are applied to a running cluster and read by the oracle, and every pair of
+ * hosts on every port is tried with a real packet.
+ */
+import { podIdentityLabels } from '@weir/labels';
+import { type OracleWorld, oracleConnection, parsePolicy, type Rule } from '@weir/policy';
+import type { PolicyObject } from '@weir/policy/testing/worlds.ts';
+import { Cluster, type ProbeProtocol } from '../cluster/index.ts';
+
+/** Pods of the matrix: the labels of the policy language's test world, on two nodes. */
+const PODS = [
+  { namespace: 'a', name: 'web', labels: { app: 'web', tier: 'front' }, node: 1 },
+  { namespace: 'a', name: 'api', labels: { app: 'api', tier: 'back' }, node: 1 },
+  { namespace: 'a', name: 'db', labels: { app: 'db', tier: 'back' }, node: 2 },
+  { namespace: 'b', name: 'web', labels: { app: 'web', tier: 'front' }, node: 2 },
+  { namespace: 'b', name: 'cli', labels: { app: 'cli', host: 'x' }, node: 2 },
+] as const;
+const NAMESPACES = { a: { team: 'red' }, b: { team: 'blue' } } as const;
+const OUTSIDE = ['203.0.113.9', '10.1.2.3', '10.2.0.1'];
+const PORTS: readonly (readonly [ProbeProtocol, number])[] = [
+  ['tcp', 80],
+  ['tcp', 81],
+  ['tcp', 8080],
+  ['udp', 53],
+  ['udp', 80],
+];
+const PROTOCOL_NUMBER = { tcp: 6, http: 6, udp: 17 } as const;
+
+/** One pair and port where the packet's fate is not the oracle's verdict. */
+export interface Difference {
+  readonly flow: string;
+  readonly seen: string;
+  readonly expected: string;
+}
+
+export class Matrix {
+  readonly cluster: Cluster;
+  readonly #world: OracleWorld;
+  #round = 0;
+
+  private constructor(cluster: Cluster) {
+    this.cluster = cluster;
+    this.#world = {
+      endpoints: PODS.map((pod) => ({
+        name: `${pod.namespace}/${pod.name}`,
+        labels: podIdentityLabels({
+          namespace: pod.namespace,
+          namespaceLabels: NAMESPACES[pod.namespace],
+          podLabels: pod.labels,
+          serviceAccount: 'default',
+          cluster: cluster.name,
+        }),
+        addresses: [cluster.sandbox(`${pod.namespace}/${pod.name}`).address ?? ''],
+        node: `node-${pod.node}`,
+      })),
+      nodes: cluster.nodes.map((node) => ({ name: node.name, addresses: [node.address] })),
+    };
+  }
+
+  static async start(): Promise<Matrix> {
+    const tcp = PORTS.filter(([protocol]) => protocol === 'tcp').map(([, port]) => port);
+    const udp = PORTS.filter(([protocol]) => protocol === 'udp').map(([, port]) => port);
+    const cluster = await Cluster.start({ outside: OUTSIDE, outsidePorts: [...new Set([...tcp, ...udp])] });
+    try {
+      await cluster.applyObjects(
+        Object.entries(NAMESPACES).map(([name, labels]) => ({
+          apiVersion: 'v1',
+          kind: 'Namespace',
+          metadata: { name, labels },
+        })),
+      );
+      await cluster.createPods(PODS.map((pod) => ({ ...pod, tcp, udp })));
+      return new Matrix(cluster);
+    } catch (error) {
+      await cluster.stop();
+      throw error;
+    }
+  }
+
+  /** Applies the policies alone, waits until they are programmed, tries everything, and takes them away again. */
+  async differences(policies: readonly PolicyObject[]): Promise<readonly Difference[]> {
+    this.#round += 1;
+    const named = policies.map(({ kind, object }, index) => {
+      const metadata = { ...(object.metadata as object), name: `round-${this.#round}-${index}` };
+      return {
+        kind,
+        object: { ...object, metadata } as Readonly<Record<string, unknown>> & {
+          readonly metadata: { readonly name: string; readonly namespace?: string };
+        },
+      };
+    });
+    const rules = named.flatMap(({ kind, object }) => {
+      const parsed = parsePolicy(object, kind);
+      if (parsed.problems.length > 0)
+        throw new Error(`a policy of the matrix is not valid: ${JSON.stringify(parsed.problems)}`);
+      return parsed.rules;
+    });
+    if (named.length > 0) await this.cluster.applyObjects(named.map(({ object }) => object));
+    try {
+      await Promise.all(
+        named.map(({ kind, object }) =>
+          this.cluster.kubectl([
+            'wait',
+            '--for=condition=Programmed',
+            '--timeout=20s',
+            `${kind.toLowerCase()}/${object.metadata.name}`,
+            ...(object.metadata.namespace === undefined ? [] : ['-n', object.metadata.namespace]),
+          ]),
+        ),
+      );
+      return await this.#tryAll(rules);
+    } finally {
+      for (const { kind, object } of named)
+        await this.cluster.kubectl([
+          'delete',
+          kind.toLowerCase(),
+          object.metadata.name,
+          ...(object.metadata.namespace === undefined ? [] : ['-n', object.metadata.namespace]),
+        ]);
+    }
+  }
+
+  async #tryAll(rules: readonly Rule[]): Promise<readonly Difference[]> {
+    const pods = PODS.map((pod) => `${pod.namespace}/${pod.name}`);
+    const hosts = [...pods, 'node-1', 'node-2', 'outside'];
+    const flows = hosts.flatMap((from) =>
+      [...pods, ...OUTSIDE]
+        .filter((to) => to !== from && (pods.includes(from) || pods.includes(to)))
+        .flatMap((to) => PORTS.map((port) => ({ from, to, port }))),
+    );
+    const found = await Promise.all(flows.map(({ from, to, port }) => this.#try(rules, from, to, port)));
+    return found.filter((difference) => difference !== undefined);
+  }
+
+  async #try(
+    rules: readonly Rule[],
+    from: string,
+    to: string,
+    [protocol, port]: readonly [ProbeProtocol, number],
+  ): Promise<Difference | undefined> {
+    const source = (await this.cluster.host(from)).address;
+    const destination = OUTSIDE.includes(to) ? to : (await this.cluster.host(to)).address;
+    const { verdict, deniedAt } = oracleConnection(this.#world, rules, {
+      from: source,
+      to: destination,
+      protocol: PROTOCOL_NUMBER[protocol],
+      port,
+    });
+    const seen = await this.cluster.probe(from, destination, {
+      protocol,
+      port,
+      timeoutMs: verdict === 'allow' ? 4000 : 300,
+    });
+    if ((seen === 'reached') === (verdict === 'allow')) return undefined;
+    return {
+      flow: `${from} -> ${to}:${port}/${protocol}`,
+      seen,
+      expected: verdict === 'allow' ? 'reached' : `dropped at ${deniedAt}`,
+    };
+  }
+}
