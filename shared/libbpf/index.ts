@@ -1,0 +1,26 @@
+export { attachTc } from './attach.ts';
+export { ensureBpffs, isBpffs } from './bpffs.ts';
+export { attachClsact, type ClsactSlot, detachClsact, queryClsact } from './clsact.ts';
+export { mapFlags } from './constants.ts';
+export { possibleCpus } from './cpus.ts';
+export {
+  ArgumentError,
+  BatchError,
+  BpfError,
+  BufferLengthError,
+  errnoName,
+  LibraryMissingError,
+  PlatformError,
+  VerifierError,
+} from './errors.ts';
+export { createMap, openMapById, openPinnedMap } from './map.ts';
+export { createMemoryMap } from './memory-map.ts';
+export { inNetns } from './netns.ts';
+export { loadObject } from './object.ts';
+export { percpu } from './percpu.ts';
+export { type Feature, probe } from './probe.ts';
+export { openPinnedProgram, SK_BUFF_SIZE, type SkbFields, skbContext } from './program.ts';
+export type { RingCounts } from './ring.ts';
+export { RingBufferReader, type RingBufferReaderOptions } from './ring-reader.ts';
+export { attachTcx, hasTcx, openPinnedLink, queryTcx } from './tcx.ts';
+export * from './types.ts';

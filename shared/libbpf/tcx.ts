@@ -1,0 +1,163 @@
+import { constants } from 'node:os';
+import { openPin, pinFd } from './bpffs.ts';
+import { attachType, cmd } from './constants.ts';
+import { ArgumentError, BpfError } from './errors.ts';
+import { infoByFd, OwnedFd } from './fd.ts';
+import { Attr } from './syscall.ts';
+import type { AttachOptions, BpfProgram, TcDirection, TcLink } from './types.ts';
+
+const LINK_INFO_SIZE = 64;
+/** enum bpf_link_type. */
+const LINK_TYPE_TCX = 11;
+
+interface TcxInfo {
+  readonly programId: number;
+  readonly ifindex: number;
+  readonly direction: TcDirection;
+}
+
+function readLink(fd: number, what: string): TcxInfo {
+  const info = infoByFd(fd, LINK_INFO_SIZE, what);
+  const type = info.readUInt32LE(0);
+  if (type !== LINK_TYPE_TCX) {
+    throw new BpfError({
+      operation: `use ${what}`,
+      errno: constants.errno.EINVAL,
+      fix: `it is a link of type ${type}, not a tcx link: unlink it if it is stale`,
+    });
+  }
+  const attach = info.readUInt32LE(20);
+  return {
+    programId: info.readUInt32LE(8),
+    ifindex: info.readUInt32LE(16),
+    direction: attach === attachType.ingress ? 'ingress' : 'egress',
+  };
+}
+
+/** A tcx link. The attachment lives as long as this descriptor, another one of it, or a pin. */
+class TcxLink implements TcLink {
+  readonly kind = 'tcx';
+  readonly ifindex: number;
+  readonly direction: TcDirection;
+  readonly #fd: OwnedFd;
+  readonly #what: string;
+
+  /** Takes ownership of the descriptor. */
+  constructor(fd: number, what: string) {
+    this.#what = what;
+    this.#fd = new OwnedFd(fd, what);
+    try {
+      const info = readLink(fd, what);
+      this.ifindex = info.ifindex;
+      this.direction = info.direction;
+    } catch (error) {
+      this.#fd.close();
+      throw error;
+    }
+  }
+
+  programId(): number {
+    return readLink(this.#fd.value, this.#what).programId;
+  }
+
+  replace(program: BpfProgram): void {
+    new Attr()
+      .u32(0, this.#fd.value)
+      .u32(4, program.fd)
+      .call(
+        cmd.LINK_UPDATE,
+        `replace the program of ${this.#what} by "${program.name}"`,
+        'the interface may be gone (the link is then defunct: detach it), or the program is of another type',
+      );
+  }
+
+  pin(path: string): void {
+    pinFd(this.#fd.value, path, this.#what);
+  }
+
+  /** Ends the attachment even when the link is pinned; the pin then holds a link without effect, for the caller to unlink. */
+  detach(): void {
+    const result = new Attr().u32(0, this.#fd.value).try(cmd.LINK_DETACH);
+    // ENOLINK: the interface is gone, and the attachment with it.
+    if (result < 0 && -result !== constants.errno.ENOLINK) {
+      throw new BpfError({ operation: `detach ${this.#what}`, errno: -result });
+    }
+    this.close();
+  }
+
+  close(): void {
+    this.#fd.close();
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+}
+
+/** @throws ArgumentError when the interface index cannot be one */
+export function checkAttach(options: AttachOptions): void {
+  if (!Number.isInteger(options.ifindex) || options.ifindex < 1 || options.ifindex > 0x7fffffff) {
+    throw new ArgumentError(`ifindex must be a whole number from 1 to 2147483647, got ${options.ifindex}`);
+  }
+  if (options.direction !== 'ingress' && options.direction !== 'egress') {
+    throw new ArgumentError(`direction must be "ingress" or "egress", got ${JSON.stringify(options.direction)}`);
+  }
+}
+
+/**
+ * Attaches by a tcx link (Linux 6.6), after the programs that are there already. Closing the returned link without a pin
+ * detaches it.
+ * @throws BpfError EINVAL where the kernel has no tcx, ENODEV when the calling thread's namespace has no such interface
+ */
+export function attachTcx(program: BpfProgram, options: AttachOptions): TcLink {
+  checkAttach(options);
+  const where = `${options.direction} of interface ${options.ifindex}`;
+  const fd = new Attr()
+    .u32(0, program.fd)
+    .u32(4, options.ifindex)
+    .u32(8, attachType[options.direction])
+    .call(cmd.LINK_CREATE, `attach program "${program.name}" by tcx to ${where}`);
+  return new TcxLink(fd, `the tcx link on ${where}`);
+}
+
+/** @throws BpfError ENOENT when nothing is pinned at the path, EINVAL when it is not a tcx link */
+export function openPinnedLink(path: string): TcLink {
+  return new TcxLink(openPin(path, 'link'), `the tcx link ${path}`);
+}
+
+/**
+ * Ids of the programs attached by tcx, in the order in which they run.
+ * @throws BpfError EINVAL where the kernel has no tcx, ENODEV without such an interface
+ */
+export function queryTcx(ifindex: number, direction: TcDirection): number[] {
+  checkAttach({ ifindex, direction });
+  const operation = `list the tcx programs at ${direction} of interface ${ifindex}`;
+  for (let room = 16; ; room *= 2) {
+    const ids = Buffer.alloc(room * 4);
+    // attr.query: target_ifindex, attach_type, query_flags, attach_flags, prog_ids, count.
+    const attr = new Attr().u32(0, ifindex).u32(4, attachType[direction]).pointer(16, ids).u32(24, room);
+    const result = attr.try(cmd.PROG_QUERY);
+    if (-result === constants.errno.ENOSPC) continue;
+    // An interface on which nothing was ever attached has no list yet.
+    if (-result === constants.errno.ENOENT) return [];
+    if (result < 0) throw new BpfError({ operation, errno: -result });
+    return Array.from({ length: Math.min(attr.getU32(24), room) }, (_, at) => ids.readUInt32LE(at * 4));
+  }
+}
+
+let supported: boolean | undefined;
+
+/** Whether this kernel has tcx; asked once, by a query of the loopback interface's index that changes nothing. */
+export function hasTcx(): boolean {
+  if (supported === undefined) {
+    const ids = Buffer.alloc(64);
+    const result = new Attr().u32(0, 1).u32(4, attachType.ingress).pointer(16, ids).u32(24, 16).try(cmd.PROG_QUERY);
+    const errno = -result;
+    if (result < 0 && errno === constants.errno.EPERM) {
+      throw new BpfError({ operation: 'ask the kernel for tcx', errno });
+    }
+    // Kernels without tcx refuse the attach type itself.
+    supported = result >= 0 || (errno !== constants.errno.EINVAL && errno !== constants.errno.EOPNOTSUPP);
+  }
+  return supported;
+}

@@ -1,0 +1,145 @@
+/**
+ * libbpf-ts: a typed binding to libbpf and bpf(2). Knows nothing of policy or of Kubernetes.
+ *
+ * Guarantees: every buffer's length is checked before the kernel sees it (key size, value size, count, possible CPUs for
+ * per-CPU maps); every failed call throws a `BpfError` that carries errno, the operation and what to do; descriptors are
+ * closed by `close()` or `using`, exactly once. All calls are synchronous: the system call is the cost (about 0.5 us).
+ */
+
+export type MapType =
+  | 'hash'
+  | 'array'
+  | 'percpu_hash'
+  | 'percpu_array'
+  | 'lru_hash'
+  | 'lpm_trie'
+  | 'array_of_maps'
+  | 'hash_of_maps'
+  | 'ringbuf'
+  | 'prog_array';
+
+export interface MapInfo {
+  readonly id: number;
+  readonly name: string;
+  readonly type: MapType | number;
+  readonly keySize: number;
+  readonly valueSize: number;
+  readonly maxEntries: number;
+  readonly flags: number;
+}
+
+export interface CreateMapOptions {
+  readonly name: string;
+  readonly type: MapType;
+  readonly keySize: number;
+  readonly valueSize: number;
+  readonly maxEntries: number;
+  /** BPF_F_* map flags, for example `mapFlags.NO_PREALLOC` (required for lpm_trie). */
+  readonly flags?: number;
+  /** Template of the inner maps, for array_of_maps and hash_of_maps. */
+  readonly inner?: BpfMap;
+}
+
+/** `any`: create or replace; `noexist`: create only (EEXIST); `exist`: replace only (ENOENT). */
+export type UpdateMode = 'any' | 'noexist' | 'exist';
+
+/** One open map. Keys and values are exact-length byte arrays; per-CPU values hold `possibleCpus()` copies, each padded to 8. */
+export interface BpfMap extends Disposable {
+  readonly fd: number;
+  readonly info: MapInfo;
+  lookup(key: Uint8Array): Uint8Array | undefined;
+  update(key: Uint8Array, value: Uint8Array, mode?: UpdateMode): void;
+  /** Returns false when the key was absent. */
+  delete(key: Uint8Array): boolean;
+  /** Every entry once, in no order; entries changed meanwhile may be seen or not. Uses batches where the map type has them. */
+  entries(): Generator<readonly [key: Uint8Array, value: Uint8Array]>;
+  keys(): Generator<Uint8Array>;
+  updateBatch(entries: readonly (readonly [Uint8Array, Uint8Array])[]): void;
+  /** Absent keys are not an error. */
+  deleteBatch(keys: readonly Uint8Array[]): void;
+  /** For map-in-map: puts an inner map at a key. */
+  setInner(key: Uint8Array, inner: BpfMap): void;
+  /** For map-in-map: opens the inner map at a key (caller closes it); undefined when absent. */
+  openInner(key: Uint8Array): BpfMap | undefined;
+  pin(path: string): void;
+  close(): void;
+}
+
+export interface ProgramInfo {
+  readonly id: number;
+  readonly name: string;
+  readonly tag: string;
+  readonly type: number;
+}
+
+export interface TestRunOptions {
+  /** The packet, from the Ethernet header for tc programs. */
+  readonly data: Uint8Array;
+  /** `struct __sk_buff` context to start from (for example to set ifindex); its size is checked. */
+  readonly context?: Uint8Array;
+  /** Runs; the duration is the mean. Default 1. */
+  readonly repeat?: number;
+}
+
+export interface TestRunResult {
+  /** The program's return value (for tc: TC_ACT_*). */
+  readonly returnValue: number;
+  /** Mean nanoseconds a run. */
+  readonly durationNs: number;
+  readonly data: Uint8Array;
+  readonly context: Uint8Array | undefined;
+}
+
+export interface BpfProgram extends Disposable {
+  readonly fd: number;
+  readonly name: string;
+  info(): ProgramInfo;
+  testRun(options: TestRunOptions): TestRunResult;
+  pin(path: string): void;
+  close(): void;
+}
+
+export interface LoadOptions {
+  /** Initial contents of `.rodata` variables by section-relative bytes: replaces the whole section when given. */
+  readonly rodata?: Uint8Array;
+  /** Maps to reuse instead of creating, by the name in the object file; their type and sizes must match. */
+  readonly reuseMaps?: Readonly<Record<string, BpfMap>>;
+  /** max_entries to set before load, by map name. */
+  readonly maxEntries?: Readonly<Record<string, number>>;
+}
+
+/** A loaded object file: all its programs and maps. */
+export interface BpfObject extends Disposable {
+  readonly programs: Readonly<Record<string, BpfProgram>>;
+  readonly maps: Readonly<Record<string, BpfMap>>;
+  program(name: string): BpfProgram;
+  map(name: string): BpfMap;
+  close(): void;
+}
+
+export type TcDirection = 'ingress' | 'egress';
+
+export interface AttachOptions {
+  /** Interface index in the network namespace of the calling thread. */
+  readonly ifindex: number;
+  readonly direction: TcDirection;
+}
+
+/** An attachment. A tcx link lives as long as a descriptor or pin of it; a clsact filter lives until detached. */
+export interface TcLink extends Disposable {
+  readonly kind: 'tcx' | 'clsact';
+  readonly ifindex: number;
+  readonly direction: TcDirection;
+  /** The attached program's id, asked from the kernel. */
+  programId(): number;
+  /** Swaps the program atomically: every packet sees the old or the new one. */
+  replace(program: BpfProgram): void;
+  /** tcx only; throws for clsact, which outlives the process by itself. */
+  pin(path: string): void;
+  detach(): void;
+  /** Closes the descriptor; a pinned or clsact attachment stays. */
+  close(): void;
+}
+
+/** One record of a ring buffer; the bytes are a copy. */
+export type RingHandler = (record: Uint8Array) => void;
