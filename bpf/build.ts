@@ -1,0 +1,118 @@
+/**
+ * Compiles the datapath with clang, once per content: the object's name holds a hash of the sources, the flags and the
+ * compiler, and a finished object is never compiled again.
+ */
+import { execFileSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+
+import { DatapathBuildError } from './errors.ts';
+
+const SOURCES = import.meta.dirname;
+
+/** atomics with results (compare-and-swap) need v3, which every kernel since 5.12 takes. */
+const FLAGS = [
+  '-target',
+  'bpfel',
+  '-mcpu=v3',
+  '-O2',
+  '-g',
+  '-Wall',
+  '-Wextra',
+  '-Werror',
+  '-Wno-unused-parameter',
+  '-fno-jump-tables',
+];
+
+const MULTIARCH: Readonly<Record<string, string>> = { x64: 'x86_64-linux-gnu', arm64: 'aarch64-linux-gnu' };
+
+export interface BuildOptions {
+  /** Where the object goes. Default: `.cache/bpf/weir-HASH.o` beside the source tree. */
+  readonly out?: string;
+  /** A ready object (as shipped in an image): nothing is compiled. */
+  readonly prebuilt?: string;
+  /** The compiler. Default `clang`. */
+  readonly clang?: string;
+}
+
+export interface BuiltDatapath {
+  readonly objectPath: string;
+  /** Hex; of the sources, flags and compiler, or of the prebuilt object's bytes. */
+  readonly hash: string;
+}
+
+/** Throws DatapathBuildError when clang or a header is missing, or the prebuilt object is. */
+export function buildDatapath(options: BuildOptions = {}): BuiltDatapath {
+  if (options.prebuilt !== undefined) return prebuilt(options.prebuilt);
+  const clang = options.clang ?? 'clang';
+  const version = compilerVersion(clang);
+  const flags = [...FLAGS, ...includes()];
+  const hash = sourceHash([version, ...flags]);
+  const objectPath = options.out ?? join(dirname(SOURCES), '.cache', 'bpf', `weir-${hash}.o`);
+  if (options.out === undefined && existsSync(objectPath)) return { objectPath, hash };
+
+  mkdirSync(dirname(objectPath), { recursive: true });
+  const unfinished = `${objectPath}.${process.pid}.tmp`;
+  try {
+    execFileSync(clang, [...flags, '-c', join(SOURCES, 'weir.c'), '-o', unfinished], { stdio: 'pipe' });
+    renameSync(unfinished, objectPath);
+  } catch (error) {
+    rmSync(unfinished, { force: true });
+    throw compileError(error);
+  }
+  return { objectPath, hash };
+}
+
+function prebuilt(path: string): BuiltDatapath {
+  if (!existsSync(path)) {
+    throw new DatapathBuildError(`the prebuilt object ${path} does not exist`, 'Give the path of a compiled weir.o');
+  }
+  return { objectPath: path, hash: createHash('sha256').update(readFileSync(path)).digest('hex').slice(0, 20) };
+}
+
+function compilerVersion(clang: string): string {
+  try {
+    return execFileSync(clang, ['--version'], { encoding: 'utf8', stdio: 'pipe' });
+  } catch (error) {
+    throw new DatapathBuildError(
+      `${clang} does not run (${messageOf(error)})`,
+      'Install clang 14 or later, or pass the path of a prebuilt object',
+    );
+  }
+}
+
+/** linux/types.h includes asm/types.h, which Debian keeps in the host's multiarch directory. */
+function includes(): string[] {
+  const triple = MULTIARCH[process.arch];
+  return triple === undefined ? [] : [`-I/usr/include/${triple}`];
+}
+
+function sourceHash(context: readonly string[]): string {
+  const hash = createHash('sha256').update(context.join('\0'));
+  for (const name of readdirSync(SOURCES).sort()) {
+    if (name.endsWith('.h') || name === 'weir.c') {
+      hash.update(`\0${name}\0`).update(readFileSync(join(SOURCES, name)));
+    }
+  }
+  return hash.digest('hex').slice(0, 20);
+}
+
+function compileError(error: unknown): DatapathBuildError {
+  const stderr = error instanceof Error && 'stderr' in error ? String(error.stderr) : messageOf(error);
+  const missing = /fatal error: '([^']+)' file not found/.exec(stderr)?.[1];
+  if (missing !== undefined) {
+    const fix = missing.startsWith('bpf/')
+      ? 'Install the headers of libbpf (Debian: libbpf-dev)'
+      : 'Install the kernel headers for user space (Debian: linux-libc-dev)';
+    return new DatapathBuildError(`the header ${missing} is missing`, fix);
+  }
+  return new DatapathBuildError(
+    `clang failed:\n${stderr.slice(0, 2000)}`,
+    'Use clang 14 or later, or pass the path of a prebuilt object',
+  );
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

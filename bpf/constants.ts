@@ -1,0 +1,64 @@
+/** Numbers that the C program and its users agree on (layout.h). */
+
+export const DIRECTION = { ingress: 0, egress: 1 } as const;
+export type Direction = keyof typeof DIRECTION;
+
+export const VERDICT = { allow: 1, deny: 2 } as const;
+
+export const ENDPOINT_FLAGS = { ingressEnforced: 1, egressEnforced: 2, noSourceCheck: 4 } as const;
+
+/** Classes of identities that a policy does not name; 3..15 are reserved. */
+export const SCOPE_CLASS = { unknown: 0, cluster: 1, world: 2 } as const;
+
+/** First class number that a policy compiler may use; the last is 65535. */
+export const FIRST_CLASS = 16;
+
+/** Protocols of verdict keys. `other` stands for every protocol not listed here, with port 0. */
+export const PROTOCOL = { other: 0, icmp: 1, tcp: 6, udp: 17, icmpv6: 58, sctp: 132 } as const;
+
+/** `settings` key 0, bit 0: events for allowed new flows. */
+export const SETTINGS = { allowEvents: 1 } as const;
+
+export const EVENT_KIND = { drop: 1, allow: 2 } as const;
+
+/** Conntrack flags. */
+export const CT_FLAGS = { replied: 1, finForward: 2, finReply: 4, reset: 8 } as const;
+
+export interface Reason {
+  readonly number: number;
+  readonly name: string;
+  /** One sentence for people. */
+  readonly sentence: string;
+  /** False for reasons that are only counted. */
+  readonly drop: boolean;
+}
+
+function reason(number: number, name: string, sentence: string, drop = true): Reason {
+  return { number, name, sentence, drop };
+}
+
+const REASONS: readonly Reason[] = [
+  reason(1, 'no-endpoint', 'The device belongs to no known endpoint.'),
+  reason(2, 'invalid-packet', 'The packet is shorter than its headers claim, or its headers contradict each other.'),
+  reason(3, 'invalid-source', "The source address is not the endpoint's own."),
+  reason(4, 'fragment-without-first', 'A later fragment came without its first, so its ports are unknown.'),
+  reason(5, 'unknown-l3', 'The frame is neither IPv4, IPv6 nor ARP, or carries a VLAN tag.'),
+  reason(6, 'ipv6-unsupported', 'IPv6 cannot be judged, and this direction is enforced.'),
+  reason(7, 'policy-denied', 'A policy rule denies the flow.'),
+  reason(8, 'policy', 'The direction is enforced and no policy rule allows the flow.'),
+  reason(9, 'unknown-identity', 'The peer has no identity and no policy rule allows unknown peers.'),
+  reason(10, 'no-policy', 'The compiled policy of the endpoint is missing in the kernel.'),
+  reason(32, 'forwarded', 'The packet passed.', false),
+  reason(33, 'ct-full', 'The connection table is full; an allowed packet passed untracked.', false),
+  reason(34, 'event-lost', 'An event was not reported: rate limit or full buffer.', false),
+];
+
+/** Drop reasons and counted outcomes by number. */
+export const DROP_REASONS: ReadonlyMap<number, Reason> = new Map(REASONS.map((each) => [each.number, each]));
+
+/** Reason numbers by name; throws for a name that does not exist. */
+export function reasonNumber(name: string): number {
+  const found = REASONS.find((each) => each.name === name);
+  if (found === undefined) throw new RangeError(`no drop reason is named ${name}`);
+  return found.number;
+}

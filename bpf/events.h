@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Events to user space, at most EVENT_RATE a second per CPU; what is suppressed is counted. */
+#ifndef WEIR_EVENTS_H
+#define WEIR_EVENTS_H
+
+#include <linux/if_ether.h>
+#include <linux/ipv6.h>
+
+#include "metrics.h"
+#include "packet.h"
+#include "policy.h"
+
+#define EVENT_RATE 2000
+#define EVENT_BURST 500
+#define NS_PER_EVENT (1000000000ULL / EVENT_RATE)
+
+static __always_inline bool event_affordable(void)
+{
+	__u64 now = bpf_ktime_get_coarse_ns();
+	struct event_budget *b;
+	__u64 elapsed;
+	__u32 zero = 0;
+
+	b = bpf_map_lookup_elem(&event_budgets, &zero);
+	if (!b)
+		return false;
+	elapsed = now - b->refilled_ns;
+	if (elapsed >= NS_PER_EVENT) {
+		__u64 earned = elapsed >= EVENT_BURST * NS_PER_EVENT ? EVENT_BURST : elapsed / NS_PER_EVENT;
+
+		b->tokens = b->tokens + earned > EVENT_BURST ? EVENT_BURST : b->tokens + earned;
+		b->refilled_ns = now;
+	}
+	if (!b->tokens)
+		return false;
+	b->tokens--;
+	return true;
+}
+
+static __noinline void event_emit(struct __sk_buff *skb, const struct packet *p, const struct decision *d, __u8 kind)
+{
+	__u32 direction = p->direction & 1;
+	struct event *e;
+	__u32 peer;
+
+	if (!event_affordable())
+		goto lost;
+	e = bpf_ringbuf_reserve(&events, sizeof(*e), 0);
+	if (!e)
+		goto lost;
+	__builtin_memset(e, 0, sizeof(*e));
+	e->time_ns = bpf_ktime_get_boot_ns();
+	e->kind = kind;
+	e->direction = direction;
+	e->reason = d->reason;
+	e->protocol = p->key.protocol;
+	e->endpoint = p->ep.id;
+	e->sport = p->key.sport;
+	e->dport = p->key.dport;
+	e->ethertype = p->ethertype;
+	e->icmp_type = p->icmp_type;
+	e->icmp_code = p->icmp_code;
+	e->tcp_flags = p->tcp_flags;
+	e->family = p->family;
+	e->ifindex = skb->ifindex;
+	e->cookie = d->cookie;
+	e->length = skb->len;
+	e->revision = WORD_REVISION(p->ep.word);
+	if (p->family == 4) {
+		*(__be32 *)e->src = p->key.src;
+		*(__be32 *)e->dst = p->key.dst;
+		peer = d->identity ?: identity_of(direction == WEIR_EGRESS ? p->key.dst : p->key.src);
+		e->src_identity = direction == WEIR_EGRESS ? p->ep.identity : peer;
+		e->dst_identity = direction == WEIR_EGRESS ? peer : p->ep.identity;
+	} else if (p->family == 6) {
+		bpf_skb_load_bytes(skb, ETH_HLEN + __builtin_offsetof(struct ipv6hdr, saddr), e->src, 16);
+		bpf_skb_load_bytes(skb, ETH_HLEN + __builtin_offsetof(struct ipv6hdr, daddr), e->dst, 16);
+	}
+	bpf_ringbuf_submit(e, 0);
+	return;
+lost:
+	metric_count(REASON_EVENT_LOST, direction, skb->len);
+}
+
+static __always_inline bool allow_events(void)
+{
+	__u32 zero = 0;
+	__u32 *bits = bpf_map_lookup_elem(&settings, &zero);
+
+	return bits && (READ_ONCE(*bits) & SETTING_ALLOW_EVENTS);
+}
+
+#endif

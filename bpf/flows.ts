@@ -1,0 +1,226 @@
+/** Conntrack, fragments, metrics and events as codecs, and the conntrack expiry rule for whoever collects garbage. */
+import { type Codec, reader, Writer } from './codec.ts';
+import { CT_FLAGS, DROP_REASONS, EVENT_KIND, PROTOCOL } from './constants.ts';
+
+/** A flow, initiator to responder. ICMP queries: sport = identifier, dport = request type. */
+export interface CtKey {
+  readonly src: Uint8Array;
+  readonly dst: Uint8Array;
+  readonly sport: number;
+  readonly dport: number;
+  readonly endpoint: number;
+  readonly protocol: number;
+  /** DIRECTION of the initiator's packets, seen from the endpoint. */
+  readonly direction: number;
+}
+
+export const ctKey: Codec<CtKey> = {
+  size: 16,
+  encode: (value) =>
+    new Writer('ct4 key', 16)
+      .raw(0, value.src, 4, 'src')
+      .raw(4, value.dst, 4, 'dst')
+      .be16(8, value.sport, 'sport')
+      .be16(10, value.dport, 'dport')
+      .u16(12, value.endpoint, 'endpoint')
+      .u8(14, value.protocol, 'protocol')
+      .u8(15, value.direction, 'direction').bytes,
+  decode(bytes) {
+    const view = reader('ct4 key', bytes, 16);
+    return {
+      src: bytes.slice(0, 4),
+      dst: bytes.slice(4, 8),
+      sport: view.getUint16(8),
+      dport: view.getUint16(10),
+      endpoint: view.getUint16(12, true),
+      protocol: view.getUint8(14),
+      direction: view.getUint8(15),
+    };
+  },
+};
+
+export interface CtValue {
+  /** The policy revision that allowed the flow. */
+  readonly revision: number;
+  /** Made of the key by the kernel program (layout.h); user space does not create entries. */
+  readonly tag: number;
+  /** Ticks of 2^30 ns of CLOCK_MONOTONIC, modulo 2^32. */
+  readonly lastSeen: number;
+  /** CT_FLAGS. */
+  readonly flags: number;
+  /** Units of 128 jiffies: the kernel's last look at the clock. */
+  readonly stamp: number;
+  /** Cookie of the rule that allowed the flow; 0 = not enforced. */
+  readonly cookie: number;
+  readonly packets: bigint;
+  readonly bytes: bigint;
+}
+
+export const ctValue: Codec<CtValue> = {
+  size: 40,
+  encode: (value) =>
+    new Writer('ct4 value', 40)
+      .u32(0, value.revision, 'revision')
+      .u32(4, value.tag, 'tag')
+      .u32(8, value.lastSeen, 'lastSeen')
+      .u32(12, value.flags, 'flags')
+      .u32(16, value.cookie, 'cookie')
+      .u32(20, value.stamp, 'stamp')
+      .u64(24, value.packets, 'packets')
+      .u64(32, value.bytes, 'bytes').bytes,
+  decode(bytes) {
+    const view = reader('ct4 value', bytes, 40);
+    return {
+      revision: view.getUint32(0, true),
+      tag: view.getUint32(4, true),
+      lastSeen: view.getUint32(8, true),
+      flags: view.getUint32(12, true),
+      cookie: view.getUint32(16, true),
+      stamp: view.getUint32(20, true),
+      packets: view.getBigUint64(24, true),
+      bytes: view.getBigUint64(32, true),
+    };
+  },
+};
+
+/** Nanoseconds of one conntrack tick. */
+export const TICK_NS = 1n << 30n;
+
+/** The tick of an instant of CLOCK_MONOTONIC (`process.hrtime.bigint()`). */
+export function ticksAt(monotonicNs: bigint): number {
+  return Number((monotonicNs / TICK_NS) & 0xffff_ffffn);
+}
+
+function ticksOf(seconds: number): number {
+  return Number((BigInt(seconds) * 1_000_000_000n) / TICK_NS);
+}
+
+/** Idle time in ticks after which an entry is dead, as in conntrack.h. */
+export function ctTimeoutTicks(protocol: number, flags: number): number {
+  const replied = (flags & CT_FLAGS.replied) !== 0;
+  if (protocol === PROTOCOL.tcp) {
+    const finished = CT_FLAGS.finForward | CT_FLAGS.finReply;
+    if ((flags & CT_FLAGS.reset) !== 0 || (flags & finished) === finished) return ticksOf(10);
+    return ticksOf(replied ? 21_600 : 60);
+  }
+  return ticksOf(protocol === PROTOCOL.udp && replied ? 180 : 60);
+}
+
+/** Whether the kernel would treat the entry as absent at that instant: garbage that may be deleted. */
+export function ctExpired(key: CtKey, value: CtValue, monotonicNs: bigint): boolean {
+  return ((ticksAt(monotonicNs) - value.lastSeen) | 0) > ctTimeoutTicks(key.protocol, value.flags);
+}
+
+export interface MetricsKey {
+  /** Number in DROP_REASONS. */
+  readonly reason: number;
+  /** DIRECTION. */
+  readonly direction: number;
+}
+
+export interface MetricsValue {
+  readonly packets: bigint;
+  readonly bytes: bigint;
+}
+
+/** Key of `metrics`; its value is one `metricsEntry` a possible CPU. */
+export const metricsKey: Codec<MetricsKey> = {
+  size: 4,
+  encode: (value) => new Writer('metrics key', 4).u32(0, value.reason * 2 + value.direction, 'index').bytes,
+  decode(bytes) {
+    const index = reader('metrics key', bytes, 4).getUint32(0, true);
+    return { reason: index >> 1, direction: index & 1 };
+  },
+};
+
+export const metricsEntry: Codec<MetricsValue> = {
+  size: 16,
+  encode: (value) =>
+    new Writer('metrics value', 16).u64(0, value.packets, 'packets').u64(8, value.bytes, 'bytes').bytes,
+  decode(bytes) {
+    const view = reader('metrics value', bytes, 16);
+    return { packets: view.getBigUint64(0, true), bytes: view.getBigUint64(8, true) };
+  },
+};
+
+/** Sum over all CPUs of a per-CPU `metrics` value. */
+export function sumMetrics(bytes: Uint8Array): MetricsValue {
+  let packets = 0n;
+  let total = 0n;
+  for (let at = 0; at < bytes.length; at += metricsEntry.size) {
+    const entry = metricsEntry.decode(bytes.subarray(at, at + metricsEntry.size));
+    packets += entry.packets;
+    total += entry.bytes;
+  }
+  return { packets, bytes: total };
+}
+
+export interface DatapathEvent {
+  /** CLOCK_BOOTTIME. */
+  readonly timeNs: bigint;
+  readonly kind: 'drop' | 'allow';
+  /** DIRECTION. */
+  readonly direction: number;
+  /** Number in DROP_REASONS; 0 for an allowed flow. */
+  readonly reason: number;
+  /** Name of the reason; 'allowed' for 0. */
+  readonly reasonName: string;
+  readonly protocol: number;
+  readonly endpoint: number;
+  /** 4, 6, or 0 when the frame has no IP addresses. */
+  readonly family: number;
+  /** 4 or 16 bytes, by family; empty for 0. */
+  readonly src: Uint8Array;
+  readonly dst: Uint8Array;
+  /** ICMP queries: the identifier. */
+  readonly sport: number;
+  /** ICMP: the type. */
+  readonly dport: number;
+  readonly ethertype: number;
+  readonly icmpType: number;
+  readonly icmpCode: number;
+  readonly tcpFlags: number;
+  readonly ifindex: number;
+  /** 0 = unknown. */
+  readonly srcIdentity: number;
+  readonly dstIdentity: number;
+  readonly cookie: number;
+  /** Bytes of the frame. */
+  readonly length: number;
+  /** The policy revision that judged the packet. */
+  readonly revision: number;
+}
+
+export const EVENT_SIZE = 80;
+
+/** Decodes one record of the `events` ring buffer. */
+export function decodeEvent(bytes: Uint8Array): DatapathEvent {
+  const view = reader('event', bytes, EVENT_SIZE);
+  const family = view.getUint8(23);
+  const length = family === 4 ? 4 : family === 6 ? 16 : 0;
+  const reason = view.getUint8(10);
+  return {
+    timeNs: view.getBigUint64(0, true),
+    kind: view.getUint8(8) === EVENT_KIND.allow ? 'allow' : 'drop',
+    direction: view.getUint8(9),
+    reason,
+    reasonName: reason === 0 ? 'allowed' : (DROP_REASONS.get(reason)?.name ?? `reason-${reason}`),
+    protocol: view.getUint8(11),
+    endpoint: view.getUint16(12, true),
+    sport: view.getUint16(14),
+    dport: view.getUint16(16),
+    ethertype: view.getUint16(18),
+    icmpType: view.getUint8(20),
+    icmpCode: view.getUint8(21),
+    tcpFlags: view.getUint8(22),
+    family,
+    ifindex: view.getUint32(24, true),
+    srcIdentity: view.getUint32(28, true),
+    dstIdentity: view.getUint32(32, true),
+    cookie: view.getUint32(36, true),
+    length: view.getUint32(40, true),
+    revision: view.getUint32(44, true),
+    src: bytes.slice(48, 48 + length),
+    dst: bytes.slice(64, 64 + length),
+  };
+}

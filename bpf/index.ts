@@ -1,0 +1,63 @@
+/**
+ * The datapath: its programs (weir.c), how to build them, and the bytes of their maps.
+ *
+ * Guarantees: codecs are exact inverses of the C layouts (tests compare them with the object's BTF); encoders refuse what
+ * does not fit. This folder makes no decision and keeps no state. The contract of the packet path is at the top of weir.c.
+ */
+export { type BuildOptions, type BuiltDatapath, buildDatapath } from './build.ts';
+export type { Codec } from './codec.ts';
+export {
+  CT_FLAGS,
+  DIRECTION,
+  type Direction,
+  DROP_REASONS,
+  ENDPOINT_FLAGS,
+  EVENT_KIND,
+  FIRST_CLASS,
+  PROTOCOL,
+  type Reason,
+  reasonNumber,
+  SCOPE_CLASS,
+  SETTINGS,
+  VERDICT,
+} from './constants.ts';
+export { DatapathBuildError, LayoutError } from './errors.ts';
+export {
+  type CtKey,
+  type CtValue,
+  ctExpired,
+  ctKey,
+  ctTimeoutTicks,
+  ctValue,
+  type DatapathEvent,
+  decodeEvent,
+  EVENT_SIZE,
+  type MetricsKey,
+  type MetricsValue,
+  metricsEntry,
+  metricsKey,
+  sumMetrics,
+  TICK_NS,
+  ticksAt,
+} from './flows.ts';
+export {
+  type ClassKey,
+  type ClassValue,
+  classKey,
+  classValue,
+  type EndpointValue,
+  endpointKey,
+  endpointValue,
+  type IpcacheKey,
+  type IpcacheValue,
+  ipcacheKey,
+  ipcacheValue,
+  settingsKey,
+  settingsValue,
+  slotKey,
+  type VerdictKey,
+  type VerdictValue,
+  verdictKey,
+  verdictValue,
+} from './layout.ts';
+export { createSlotMaps, MAPS, type MapName, type MapShape, PROGRAMS, type SlotSizes, slotMapOptions } from './maps.ts';

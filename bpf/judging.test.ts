@@ -1,0 +1,510 @@
+/** The steps of judging a packet, in the contract's order, on the kernel. */
+import { afterAll, beforeEach, describe, expect, it } from '@jest/globals';
+
+import { CT_FLAGS, ENDPOINT_FLAGS, PROTOCOL } from './constants.ts';
+import { slotKey } from './layout.ts';
+import { TestDatapath } from './testing/datapath.ts';
+import {
+  arp,
+  concat,
+  ETHERTYPE,
+  ethernet,
+  icmp,
+  icmpError,
+  ip4,
+  ipv4,
+  ipv6,
+  sctp,
+  TCP_FLAGS,
+  tcp,
+  udp,
+} from './testing/packets.ts';
+
+const POD = '10.0.0.1';
+const FRIEND = '10.0.0.2';
+const STRANGER = '10.0.0.3';
+const ENFORCED = ENDPOINT_FLAGS.ingressEnforced | ENDPOINT_FLAGS.egressEnforced;
+const { syn, ack, fin, rst } = TCP_FLAGS;
+
+const path = new TestDatapath({ ctEntries: 256 });
+
+/** Friend (class 16): TCP 80-95 both ways, UDP 53 out, ICMP echo out. Everything else of the friend: nothing. */
+function setUp(flags: number): void {
+  for (const name of ['ct4', 'frags', 'ipcache']) path.map(name).deleteBatch([...path.map(name).keys()]);
+  path.endpoint({ flags });
+  path.identity(FRIEND, 2000);
+  path.identity(STRANGER, 2001);
+  path.slot(
+    0,
+    [
+      { identity: 2000, direction: 'egress', class: 16 },
+      { identity: 2000, direction: 'ingress', class: 16 },
+    ],
+    [
+      { class: 16, direction: 'egress', protocol: 'tcp', port: 80, portBits: 12, verdict: 'allow', cookie: 5 },
+      { class: 16, direction: 'ingress', protocol: 'tcp', port: 80, portBits: 12, verdict: 'allow' },
+      { class: 16, direction: 'egress', protocol: 'tcp', port: 90, verdict: 'deny' },
+      { class: 16, direction: 'egress', protocol: 'udp', port: 53, verdict: 'allow' },
+      { class: 16, direction: 'egress', protocol: 'sctp', port: 53, verdict: 'allow' },
+      { class: 16, direction: 'egress', protocol: 'icmp', port: 8, verdict: 'allow' },
+    ],
+  );
+}
+
+beforeEach(() => setUp(ENFORCED));
+afterAll(() => path.close());
+
+const out = (protocol: number, payload: Uint8Array, dst = FRIEND) =>
+  ethernet(ipv4({ src: POD, dst, protocol, payload }));
+const into = (protocol: number, payload: Uint8Array, src = FRIEND) =>
+  ethernet(ipv4({ src, dst: POD, protocol, payload }));
+const tcpOut = (dport: number, flags: number = syn, dst = FRIEND) => out(6, tcp({ sport: 40_000, dport, flags }), dst);
+const tcpBack = (sport: number, flags: number = syn | ack) => into(6, tcp({ sport, dport: 40_000, flags }));
+
+describe('1. endpoint', () => {
+  it('drops what belongs to no endpoint', () => {
+    path.map('endpoints').deleteBatch([...path.map('endpoints').keys()]);
+    expect(path.judge('egress', tcpOut(80))).toBe('no-endpoint');
+    expect(path.judge('ingress', tcpBack(80))).toBe('no-endpoint');
+  });
+
+  it('drops when the element found is not the device’s own', () => {
+    path.endpoint();
+    const map = path.map('endpoints');
+    const [[key, value]] = [...map.entries()] as [[Uint8Array, Uint8Array]];
+    for (const at of [7, 8]) {
+      const foreign = value.slice();
+      foreign[at] = (foreign[at] ?? 0) ^ 0x20;
+      map.update(key, foreign);
+      expect(path.judge('egress', tcpOut(80))).toBe('no-endpoint');
+    }
+  });
+});
+
+describe('2. layer 3', () => {
+  it('passes the pod’s own ARP and no other', () => {
+    const ask = (sender: string) => ethernet(arp({ sender, target: FRIEND }), ETHERTYPE.arp);
+    expect(path.judge('egress', ask(POD))).toBe('forwarded');
+    expect(path.judge('egress', ask('0.0.0.0'))).toBe('forwarded');
+    expect(path.judge('egress', ask(FRIEND))).toBe('invalid-source');
+    expect(path.judge('ingress', ask(FRIEND))).toBe('forwarded');
+    expect(path.judge('egress', ask(POD).slice(0, 40))).toBe('invalid-packet');
+    path.endpoint({ flags: ENDPOINT_FLAGS.noSourceCheck });
+    expect(path.judge('egress', ask(FRIEND))).toBe('forwarded');
+  });
+
+  it('passes neighbour discovery, and other IPv6 only where nothing is enforced', () => {
+    const address = new Uint8Array(16).fill(1);
+    const v6 = (nextHeader: number, type: number, hopLimit = 255) =>
+      ethernet(
+        ipv6({ src: address, dst: address, nextHeader, hopLimit, payload: Uint8Array.of(type, 0, 0, 0, 0, 0, 0, 0) }),
+        ETHERTYPE.ipv6,
+      );
+    for (const direction of ['egress', 'ingress'] as const) {
+      expect(path.judge(direction, v6(58, 135))).toBe('forwarded');
+      expect(path.judge(direction, v6(58, 136))).toBe('forwarded');
+      expect(path.judge(direction, v6(58, 135, 64))).toBe('ipv6-unsupported');
+      expect(path.judge(direction, v6(58, 128))).toBe('ipv6-unsupported');
+      expect(path.judge(direction, v6(0, 135))).toBe('ipv6-unsupported');
+      expect(path.judge(direction, v6(6, 0))).toBe('ipv6-unsupported');
+    }
+    path.endpoint({ flags: 0 });
+    expect(path.judge('egress', v6(6, 0))).toBe('forwarded');
+    expect(path.judge('ingress', v6(6, 0))).toBe('forwarded');
+  });
+
+  it('drops VLAN tags and unknown ethertypes, except to a pod whose ingress is open', () => {
+    const tagged = ethernet(
+      concat(
+        Uint8Array.of(0, 1, 8, 0),
+        ipv4({ src: POD, dst: FRIEND, protocol: 6, payload: tcp({ sport: 1, dport: 80 }) }),
+      ),
+      ETHERTYPE.vlan,
+    );
+    const odd = ethernet(new Uint8Array(46), 0x1234);
+    for (const frame of [tagged, odd]) {
+      expect(path.judge('egress', frame)).toBe('unknown-l3');
+      expect(path.judge('ingress', frame)).toBe('unknown-l3');
+    }
+    path.endpoint({ flags: 0 });
+    for (const frame of [tagged, odd]) {
+      expect(path.judge('egress', frame)).toBe('unknown-l3');
+      expect(path.judge('ingress', frame)).toBe('forwarded');
+    }
+  });
+});
+
+describe('3. IPv4', () => {
+  const syn80 = tcp({ sport: 40_000, dport: 80 });
+  const lie = (fields: object, payload = syn80, pad = 0) =>
+    ethernet(ipv4({ src: POD, dst: FRIEND, protocol: 6, payload, ...fields }), ETHERTYPE.ipv4, pad);
+
+  it('drops headers that contradict the packet, enforced or not', () => {
+    for (const flags of [ENFORCED, 0]) {
+      path.endpoint({ flags });
+      expect(path.judge('egress', lie({ version: 5 }))).toBe('invalid-packet');
+      expect(path.judge('egress', lie({ headerWords: 4 }))).toBe('invalid-packet');
+      expect(path.judge('egress', lie({ headerWords: 15 }))).toBe('invalid-packet');
+      expect(path.judge('egress', lie({ totalLength: 0 }))).toBe('invalid-packet');
+      expect(path.judge('egress', lie({ totalLength: 19 }))).toBe('invalid-packet');
+      expect(path.judge('egress', lie({ totalLength: 41 }))).toBe('invalid-packet');
+      expect(path.judge('egress', lie({}))).toBe('forwarded');
+    }
+  });
+
+  it('drops short L4 headers, and does not take padding for one', () => {
+    const cases = [
+      [6, syn80, 20],
+      [17, udp({ sport: 40_000, dport: 53 }), 8],
+      [132, sctp({ sport: 40_000, dport: 53 }), 12],
+      [1, icmp({ type: 8 }), 8],
+    ] as const;
+    for (const [protocol, whole, size] of cases) {
+      for (const pad of [0, 40]) {
+        expect(path.judge('egress', lie({ protocol }, whole.slice(0, size - 1), pad))).toBe('invalid-packet');
+        expect(path.judge('egress', lie({ protocol }, whole.slice(0, 0), pad))).toBe('invalid-packet');
+      }
+      expect(path.judge('egress', lie({ protocol }, whole, 6))).toBe('forwarded');
+    }
+    expect(path.judge('egress', lie({}, tcp({ sport: 1, dport: 80, dataOffset: 4 })))).toBe('invalid-packet');
+    expect(path.judge('egress', lie({}, tcp({ sport: 1, dport: 80, dataOffset: 6 })))).toBe('invalid-packet');
+  });
+
+  it('reads the ports behind IP options, not in them', () => {
+    for (let words = 1; words <= 10; words++) {
+      // Options that look like a TCP header to an allowed port.
+      const options = concat(syn80, syn80).slice(0, words * 4);
+      expect(path.judge('egress', lie({ options }))).toBe('forwarded');
+      expect(path.judge('egress', lie({ options }, tcp({ sport: 40_000, dport: 81 + 16 })))).toBe('policy');
+    }
+  });
+
+  it('drops a source that is not the endpoint’s own, unless the endpoint may', () => {
+    for (const flags of [ENFORCED, 0]) {
+      path.endpoint({ flags });
+      expect(path.judge('egress', lie({ src: STRANGER }))).toBe('invalid-source');
+      path.endpoint({ flags: flags | ENDPOINT_FLAGS.noSourceCheck });
+      expect(path.judge('egress', lie({ src: STRANGER }))).toBe('forwarded');
+    }
+  });
+});
+
+describe('3. fragments', () => {
+  const piece = (offset: number, more: boolean, payload: Uint8Array, protocol = 17, id = 9) =>
+    ethernet(ipv4({ src: POD, dst: FRIEND, protocol, payload, offset, moreFragments: more, id }));
+  const first = (dport: number, id = 9) =>
+    piece(0, true, udp({ sport: 40_000, dport, payload: new Uint8Array(16) }), 17, id);
+
+  it('judges later fragments as their first', () => {
+    expect(path.judge('egress', piece(24, false, new Uint8Array(8)))).toBe('fragment-without-first');
+    expect(path.judge('egress', first(53))).toBe('forwarded');
+    expect(path.judge('egress', piece(24, true, new Uint8Array(8)))).toBe('forwarded');
+    expect(path.judge('egress', piece(32, false, new Uint8Array(1)))).toBe('forwarded');
+    expect(path.judge('egress', piece(24, false, new Uint8Array(8), 17, 10))).toBe('fragment-without-first');
+    expect(path.judge('egress', first(54, 11))).toBe('policy');
+    expect(path.judge('egress', piece(24, false, new Uint8Array(8), 17, 11))).toBe('policy');
+  });
+
+  it('drops fragments that could rewrite a header, or hold too little of it', () => {
+    expect(path.judge('egress', piece(0, true, tcp({ sport: 40_000, dport: 80 }).slice(0, 16), 6))).toBe(
+      'invalid-packet',
+    );
+    expect(path.judge('egress', piece(0, true, udp({ sport: 40_000, dport: 53 }).slice(0, 4)))).toBe('invalid-packet');
+    expect(path.judge('egress', piece(0, true, tcp({ sport: 40_000, dport: 80, payload: new Uint8Array(4) }), 6))).toBe(
+      'forwarded',
+    );
+    expect(path.judge('egress', piece(8, true, new Uint8Array(16), 6))).toBe('invalid-packet');
+    expect(path.judge('egress', piece(16, true, new Uint8Array(16), 6))).toBe('invalid-packet');
+    expect(path.judge('egress', piece(24, true, new Uint8Array(16), 6))).toBe('forwarded');
+    expect(path.judge('egress', piece(8, true, new Uint8Array(16), 132))).toBe('invalid-packet');
+    expect(path.judge('egress', piece(65_528, false, new Uint8Array(64)))).toBe('invalid-packet');
+  });
+
+  it('judges fragments of replies and pings as those', () => {
+    expect(path.judge('egress', out(17, udp({ sport: 40_000, dport: 53 })))).toBe('forwarded');
+    const reply = (offset: number, more: boolean, payload: Uint8Array) =>
+      ethernet(ipv4({ src: FRIEND, dst: POD, protocol: 17, payload, offset, moreFragments: more, id: 3 }));
+    expect(path.judge('ingress', reply(0, true, udp({ sport: 53, dport: 40_000 })))).toBe('forwarded');
+    expect(path.judge('ingress', reply(8, false, new Uint8Array(8)))).toBe('forwarded');
+    expect(path.judge('egress', piece(0, true, icmp({ type: 8, id: 5, payload: new Uint8Array(8) }), 1))).toBe(
+      'forwarded',
+    );
+    expect(path.judge('egress', piece(16, false, new Uint8Array(8), 1))).toBe('forwarded');
+    expect(path.judge('egress', piece(0, true, icmp({ type: 13, id: 5, payload: new Uint8Array(8) }), 1, 4))).toBe(
+      'policy',
+    );
+    expect(path.judge('egress', piece(16, false, new Uint8Array(8), 1, 4))).toBe('policy');
+  });
+});
+
+describe('3. ICMP errors', () => {
+  const quote = ipv4({ src: POD, dst: FRIEND, protocol: 6, payload: tcp({ sport: 40_000, dport: 80 }) });
+
+  it('always lets path MTU discovery through', () => {
+    expect(path.judge('ingress', into(1, icmpError(3, 4, quote), STRANGER))).toBe('forwarded');
+    expect(path.judge('egress', out(1, icmpError(3, 4, quote), STRANGER))).toBe('forwarded');
+  });
+
+  it('passes errors about a known flow, from any router, both ways', () => {
+    const error = into(1, icmpError(3, 1, quote), STRANGER);
+    expect(path.judge('ingress', error)).toBe('policy');
+    expect(path.judge('egress', tcpOut(80))).toBe('forwarded');
+    expect(path.judge('ingress', error)).toBe('forwarded');
+    expect(path.judge('ingress', into(1, icmpError(11, 0, quote), STRANGER))).toBe('forwarded');
+    expect(path.judge('ingress', into(1, icmpError(5, 0, quote), STRANGER))).toBe('policy');
+    // About the reply that the pod received.
+    const received = ipv4({ src: FRIEND, dst: POD, protocol: 6, payload: tcp({ sport: 80, dport: 40_000 }) });
+    expect(path.judge('egress', out(1, icmpError(3, 3, received)))).toBe('forwarded');
+    expect(path.judge('egress', out(1, icmpError(3, 3, received), STRANGER))).toBe('policy');
+  });
+
+  it('does not believe a quote that names no flow, lies about its sender, or is short', () => {
+    expect(path.judge('egress', tcpOut(80))).toBe('forwarded');
+    const other = ipv4({ src: POD, dst: FRIEND, protocol: 6, payload: tcp({ sport: 40_001, dport: 80 }) });
+    expect(path.judge('ingress', into(1, icmpError(3, 1, other), STRANGER))).toBe('policy');
+    const foreign = ipv4({ src: FRIEND, dst: POD, protocol: 6, payload: tcp({ sport: 80, dport: 40_000 }) });
+    expect(path.judge('ingress', into(1, icmpError(3, 1, foreign), STRANGER))).toBe('policy');
+    const short = icmp({ type: 3, code: 1, payload: quote.slice(0, 27) });
+    expect(path.judge('ingress', into(1, short, STRANGER))).toBe('policy');
+    const fragment = ipv4({ src: POD, dst: FRIEND, protocol: 6, offset: 24, payload: quote.slice(20) });
+    expect(path.judge('ingress', into(1, icmpError(3, 1, fragment), STRANGER))).toBe('policy');
+  });
+
+  it('judges a related error by the flow’s present policy', () => {
+    expect(path.judge('egress', tcpOut(80))).toBe('forwarded');
+    path.slot(1, [], []);
+    path.endpoint({ flags: ENFORCED, revision: 2, slot: 1 });
+    expect(path.judge('ingress', into(1, icmpError(3, 1, quote), STRANGER))).toBe('policy');
+    expect(path.flows()).toBe(0);
+  });
+
+  it('relates errors about pings', () => {
+    const ping = ipv4({ src: POD, dst: FRIEND, protocol: 1, payload: icmp({ type: 8, id: 77 }) });
+    expect(path.judge('ingress', into(1, icmpError(11, 0, ping), STRANGER))).toBe('policy');
+    expect(path.judge('egress', ethernet(ping))).toBe('forwarded');
+    expect(path.judge('ingress', into(1, icmpError(11, 0, ping), STRANGER))).toBe('forwarded');
+  });
+});
+
+describe('4. conntrack', () => {
+  const flow = (dport = 80) => path.flow('egress', PROTOCOL.tcp, POD, 40_000, FRIEND, dport);
+
+  it('lets replies in, and only replies', () => {
+    expect(path.judge('ingress', tcpBack(85))).toBe('policy');
+    expect(path.judge('egress', tcpOut(85))).toBe('forwarded');
+    expect(path.judge('ingress', tcpBack(85))).toBe('forwarded');
+    expect(flow(85).get()).toMatchObject({ flags: CT_FLAGS.replied, cookie: 5, packets: 2n, revision: 1 });
+    expect(path.judge('ingress', tcpBack(86))).toBe('policy');
+    expect(path.judge('ingress', into(6, tcp({ sport: 85, dport: 40_001, flags: ack })))).toBe('policy');
+  });
+
+  it('tracks flows of a direction that is not enforced, so that a later policy does not cut their replies', () => {
+    setUp(0);
+    expect(path.judge('egress', tcpOut(443))).toBe('forwarded');
+    path.endpoint({ flags: ENDPOINT_FLAGS.ingressEnforced, revision: 2 });
+    expect(path.judge('ingress', tcpBack(443))).toBe('forwarded');
+    expect(flow(443).get()?.revision).toBe(2);
+  });
+
+  it('cuts an established flow in both directions when the policy tightens', () => {
+    for (const direction of ['egress', 'ingress'] as const) {
+      setUp(ENFORCED);
+      path.judge('egress', tcpOut(80));
+      path.judge('ingress', tcpBack(80));
+      path.slot(1, [], []);
+      path.endpoint({ flags: ENFORCED, revision: 2, slot: 1 });
+      const packet = direction === 'egress' ? tcpOut(80, ack) : tcpBack(80, ack);
+      expect(path.judge(direction, packet)).toBe('policy');
+      expect(flow().get()).toBeUndefined();
+    }
+  });
+
+  it('keeps an established flow over a policy change that still allows it', () => {
+    path.judge('egress', tcpOut(80));
+    path.endpoint({ flags: ENFORCED, revision: 2 });
+    expect(path.judge('ingress', tcpBack(80))).toBe('forwarded');
+    expect(flow().get()).toMatchObject({ revision: 2, packets: 2n });
+    path.endpoint({ flags: ENFORCED, revision: 3 });
+    expect(path.judge('egress', tcpOut(80, ack))).toBe('forwarded');
+    expect(flow().get()).toMatchObject({ revision: 3, packets: 3n });
+  });
+
+  it('lets a packet of an older policy neither delete nor take back what a newer one allowed', () => {
+    path.endpoint({ flags: ENFORCED, revision: 5 });
+    path.judge('egress', tcpOut(80));
+    path.endpoint({ flags: ENFORCED, revision: 4 });
+    expect(path.judge('egress', tcpOut(80, ack))).toBe('forwarded');
+    expect(flow().get()?.revision).toBe(5);
+    path.slot(1, [], []);
+    path.endpoint({ flags: ENFORCED, revision: 4, slot: 1 });
+    expect(path.judge('egress', tcpOut(80, ack))).toBe('policy');
+    expect(flow().get()?.revision).toBe(5);
+  });
+
+  it('does not pass an entry whose tag is another flow’s', () => {
+    path.judge('egress', tcpOut(80));
+    path.judge('egress', tcpOut(81));
+    const map = path.map('ct4');
+    const rows = [...map.entries()];
+    const [a, b] = rows;
+    if (a === undefined || b === undefined) throw new Error('two flows expected');
+    map.update(a[0], b[1]);
+    map.update(b[0], a[1]);
+    expect(path.judge('ingress', tcpBack(80))).toBe('policy');
+    expect(path.judge('ingress', tcpBack(81))).toBe('policy');
+  });
+
+  it('forgets idle flows: half-open 60 s, established 6 h, closed 10 s, UDP 60 s or 180 s', () => {
+    const reply = () => path.judge('ingress', tcpBack(80, ack));
+    path.judge('egress', tcpOut(80));
+    flow().age(65);
+    expect(reply()).toBe('policy');
+    path.judge('egress', tcpOut(80));
+    reply();
+    flow().age(21_500);
+    expect(reply()).toBe('forwarded');
+    flow().age(21_700);
+    expect(reply()).toBe('policy');
+
+    path.judge('egress', tcpOut(80));
+    path.judge('ingress', tcpBack(80));
+    path.judge('egress', tcpOut(80, fin | ack));
+    flow().age(15);
+    expect(reply()).toBe('forwarded');
+    path.judge('ingress', tcpBack(80, fin | ack));
+    flow().age(15);
+    expect(reply()).toBe('policy');
+    path.judge('egress', tcpOut(80));
+    path.judge('ingress', tcpBack(80, rst | ack));
+    flow().age(15);
+    expect(reply()).toBe('policy');
+
+    const dns = () => path.flow('egress', PROTOCOL.udp, POD, 40_000, FRIEND, 53);
+    const answer = () => path.judge('ingress', into(17, udp({ sport: 53, dport: 40_000 })));
+    path.judge('egress', out(17, udp({ sport: 40_000, dport: 53 })));
+    dns().age(55);
+    expect(answer()).toBe('forwarded');
+    dns().age(170);
+    expect(answer()).toBe('forwarded');
+    dns().age(185);
+    expect(answer()).toBe('policy');
+  });
+
+  it('judges a SYN on a closing flow as a new one', () => {
+    path.judge('egress', tcpOut(80));
+    path.judge('egress', tcpOut(80, rst));
+    expect(flow().get()?.flags).toBe(CT_FLAGS.reset);
+    expect(path.judge('egress', tcpOut(80))).toBe('forwarded');
+    expect(flow().get()).toMatchObject({ flags: 0, packets: 1n });
+  });
+
+  it('does not take a SYN of the responder for a reply, except for a simultaneous open', () => {
+    path.judge('egress', tcpOut(85));
+    expect(path.judge('ingress', tcpBack(85, syn))).toBe('forwarded');
+    expect(path.judge('ingress', tcpBack(85, syn))).toBe('policy');
+    expect(path.judge('ingress', tcpBack(85, ack))).toBe('forwarded');
+  });
+
+  it('matches an echo reply to its request, and neither to anything else', () => {
+    const echo = (type: number, id: number) => icmp({ type, id });
+    expect(path.judge('egress', out(1, echo(8, 5)))).toBe('forwarded');
+    expect(path.judge('ingress', into(1, echo(0, 6)))).toBe('policy');
+    expect(path.judge('ingress', into(1, echo(0, 5)))).toBe('forwarded');
+    expect(path.judge('ingress', into(1, echo(8, 5)))).toBe('policy');
+    expect(path.judge('egress', out(1, echo(0, 5)))).toBe('policy');
+    expect(path.judge('egress', out(1, echo(13, 5)))).toBe('policy');
+    expect(path.judge('ingress', into(1, echo(14, 5)))).toBe('policy');
+  });
+
+  it('passes untracked when the table is full, and its replies are not wider', () => {
+    using small = new TestDatapath({ ctEntries: 1 });
+    small.endpoint({ flags: ENDPOINT_FLAGS.ingressEnforced });
+    small.slot(0, [], []);
+    let full = '';
+    for (let port = 1; port <= 64 && full === ''; port++) {
+      if (small.judge('egress', tcpOut(port)) === 'ct-full+forwarded') full = `${port}`;
+    }
+    expect(full).not.toBe('');
+    expect(small.judge('ingress', tcpBack(Number(full)))).toBe('unknown-identity');
+  });
+});
+
+describe('5. new flows', () => {
+  it('asks the longest port block of the class, in its direction and protocol', () => {
+    expect(path.judge('egress', tcpOut(79))).toBe('policy');
+    expect(path.judge('egress', tcpOut(80))).toBe('forwarded');
+    expect(path.judge('egress', tcpOut(95))).toBe('forwarded');
+    expect(path.judge('egress', tcpOut(96))).toBe('policy');
+    expect(path.judge('egress', tcpOut(90))).toBe('policy-denied');
+    expect(path.judge('ingress', into(6, tcp({ sport: 1, dport: 90 })))).toBe('forwarded');
+    expect(path.judge('egress', out(17, udp({ sport: 1, dport: 80 })))).toBe('policy');
+    expect(path.judge('egress', out(132, sctp({ sport: 1, dport: 53 })))).toBe('forwarded');
+    expect(path.judge('egress', tcpOut(80, syn, STRANGER))).toBe('policy');
+    expect(path.judge('egress', tcpOut(80, syn, '10.9.9.9'))).toBe('unknown-identity');
+  });
+
+  it('drops when the slot is missing, but only where the direction is enforced', () => {
+    path.endpoint({ flags: ENDPOINT_FLAGS.ingressEnforced, slot: 4095 });
+    expect(path.judge('ingress', into(6, tcp({ sport: 1, dport: 80 })))).toBe('no-policy');
+    expect(path.judge('egress', tcpOut(81))).toBe('forwarded');
+    path.endpoint({ flags: ENFORCED, slot: 60_000 });
+    expect(path.judge('egress', tcpOut(82))).toBe('no-policy');
+    expect(path.map('policy_classes').openInner(slotKey.encode(4095))).toBeUndefined();
+  });
+
+  it('falls back to the class of the identity’s scope', () => {
+    const scopes: readonly [number, number][] = [
+      [0, 0],
+      [1, 0],
+      [2, 2],
+      [6, 0],
+      [9, 2],
+      [10, 2],
+      [99, 0],
+      [100, 1],
+      [65_535, 1],
+      [65_536, 0],
+      [0x0100_0001, 2],
+      [0x0200_0001, 0],
+      [0x0300_0001, 1],
+    ];
+    for (const [identity, expected] of scopes) {
+      path.identity(STRANGER, identity);
+      for (const probe of [0, 1, 2]) {
+        path.slot(2, [], [{ class: probe, direction: 'egress', protocol: 'tcp', verdict: 'allow' }]);
+        path.endpoint({ flags: ENFORCED, revision: 1000 + identity + probe, slot: 2 });
+        path.map('ct4').deleteBatch([...path.map('ct4').keys()]);
+        const denied = identity === 0 ? 'unknown-identity' : 'policy';
+        expect([identity, probe, path.judge('egress', tcpOut(80, syn, STRANGER))]).toEqual([
+          identity,
+          probe,
+          probe === expected ? 'forwarded' : denied,
+        ]);
+      }
+    }
+  });
+
+  it('does not take a redirect for an allow', () => {
+    path.slot(2, [], [{ class: 1, direction: 'egress', protocol: 'tcp', verdict: 'allow', proxyPort: 15_000 }]);
+    path.endpoint({ flags: ENFORCED, slot: 2 });
+    expect(path.judge('egress', tcpOut(80))).toBe('policy');
+  });
+
+  it('judges protocols without ports by the row for others', () => {
+    path.slot(2, [], [{ class: 1, direction: 'egress', protocol: 'other', verdict: 'allow' }]);
+    path.endpoint({ flags: ENFORCED, slot: 2 });
+    expect(path.judge('egress', out(47, new Uint8Array(4)))).toBe('forwarded');
+    expect(path.judge('ingress', into(47, new Uint8Array(4)))).toBe('forwarded');
+    expect(path.judge('ingress', into(50, new Uint8Array(8)))).toBe('policy');
+    expect(path.judge('egress', tcpOut(80))).toBe('policy');
+  });
+
+  it('knows the peer by the longest prefix', () => {
+    path.identity('10.1.0.0', 2001, 16);
+    path.identity('10.1.2.0', 2000, 24);
+    expect(path.judge('egress', tcpOut(80, syn, '10.1.2.3'))).toBe('forwarded');
+    expect(path.judge('egress', tcpOut(80, syn, '10.1.3.3'))).toBe('policy');
+    expect(path.map('ipcache').info.maxEntries).toBe(4096);
+    expect(ip4('10.1.2.3')).toHaveLength(4);
+  });
+});

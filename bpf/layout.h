@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The bytes shared with user space. layout.ts is the other half; a test compares both with the object's BTF.
+ * Host byte order unless a field says __be. No implicit padding.
+ */
+#ifndef WEIR_LAYOUT_H
+#define WEIR_LAYOUT_H
+
+#include <linux/types.h>
+
+#define WEIR_INGRESS 0
+#define WEIR_EGRESS 1
+
+/* Endpoint flags. INGRESS_ENFORCED << direction is the flag of a direction. */
+#define ENDPOINT_INGRESS_ENFORCED 1
+#define ENDPOINT_EGRESS_ENFORCED 2
+#define ENDPOINT_NO_SOURCE_CHECK 4
+
+/*
+ * The policy of an endpoint in one aligned 64-bit word, so that a packet sees the old or the new policy, never a mix:
+ * bits 0..31 revision, 32..47 slot, 48..51 flags, 52..63 guard (low 12 bits of the ifindex).
+ * The guard makes the word prove whose it is: a hash element may be given to another key while a reader holds it.
+ */
+#define WORD_REVISION(w) ((__u32)(w))
+#define WORD_SLOT(w) ((__u32)((w) >> 32) & 0xffff)
+#define WORD_FLAGS(w) ((__u32)((w) >> 48) & 0xf)
+#define WORD_GUARD(w) ((__u32)((w) >> 52))
+#define GUARD_OF(ifindex) ((ifindex) & 0xfff)
+
+struct endpoint_value {
+	__u64 word;
+	__u32 ifindex;
+	__be32 ipv4;
+	__u32 identity;
+	__u16 id;
+	__u16 pad;
+	__u8 ipv6[16];
+};
+
+/* prefixlen = 32 + address bits; family 4 (address in the first four bytes) or 6. */
+struct ipcache_key {
+	__u32 prefixlen;
+	__u8 family;
+	__u8 pad[3];
+	__u8 addr[16];
+};
+
+#define IPCACHE_V4_BITS (32 + 32)
+#define IPCACHE_V6_BITS (32 + 128)
+
+struct ipcache_value {
+	__u32 identity;
+	__be32 node;
+	__u32 flags;
+};
+
+struct class_key {
+	__u32 identity;
+	__u32 direction;
+};
+
+/* word: bits 0..15 class, bit 16 direction, 32..63 identity: it repeats its key for the reason given at the endpoint's word. */
+struct class_value {
+	__u64 word;
+};
+
+/* Classes below 16 are whole scopes (see scope_class in policy.h). */
+#define CLASS_UNKNOWN 0
+#define CLASS_CLUSTER 1
+#define CLASS_WORLD 2
+
+/* The matched data are 6 bytes; the last two are never matched (prefixlen <= 48). */
+struct verdict_key {
+	__u32 prefixlen;
+	__be16 class;
+	__u8 direction;
+	__u8 protocol;
+	__be16 port;
+	__u16 pad;
+};
+
+#define VERDICT_FULL_BITS 48
+#define VERDICT_ALLOW 1
+#define VERDICT_DENY 2
+#define PROTOCOL_OTHER 0
+
+struct verdict_value {
+	__u8 verdict;
+	__u8 flags;
+	__be16 proxy_port;
+	__u32 cookie;
+};
+
+/* Initiator to responder. `direction` is that of the initiator's packets, seen from the endpoint. */
+struct ct_key {
+	union {
+		struct {
+			__be32 src;
+			__be32 dst;
+		};
+		__u64 addresses;
+	};
+	union {
+		struct {
+			__be16 sport;
+			__be16 dport;
+			__u16 endpoint;
+			__u8 protocol;
+			__u8 direction;
+		};
+		__u64 rest;
+	};
+};
+
+/*
+ * word: bits 0..31 the policy revision that allowed the flow, 32..63 a tag made of the key, so that an entry that was
+ * given to another flow is recognised, and a refresh by compare-and-swap never blesses another flow.
+ * last_seen: ticks of 2^30 ns of CLOCK_MONOTONIC, written when `stamp` (units of 128 jiffies) changes: while it does not,
+ * the flow is alive without asking the clock. Counters count both directions and may lose a packet when two CPUs
+ * carry one flow at the same instant.
+ */
+struct ct_value {
+	__u64 word;
+	__u32 last_seen;
+	__u32 flags;
+	__u32 cookie;
+	__u32 stamp;
+	__u64 packets;
+	__u64 bytes;
+};
+
+#define CT_REPLIED 1
+#define CT_FIN_FORWARD 2
+#define CT_FIN_REPLY 4
+#define CT_RESET 8
+
+struct fragment_key {
+	__be32 src;
+	__be32 dst;
+	__be16 id;
+	__u8 protocol;
+	__u8 direction;
+	__u16 endpoint;
+	__u16 pad;
+};
+
+/* seen: ticks as above. For ICMP: sport = identifier, dport = type. */
+struct fragment_value {
+	__be16 sport;
+	__be16 dport;
+	__u32 seen;
+};
+
+struct metric {
+	__u64 packets;
+	__u64 bytes;
+};
+
+#define EVENT_DROP 1
+#define EVENT_ALLOW 2
+
+/* IPv4 addresses are in the first four bytes of src and dst. Identity 0 = unknown. length = bytes of the frame. */
+struct event {
+	__u64 time_ns; /* CLOCK_BOOTTIME */
+	__u8 kind;
+	__u8 direction;
+	__u8 reason;
+	__u8 protocol;
+	__u16 endpoint;
+	__be16 sport;
+	__be16 dport;
+	__be16 ethertype;
+	__u8 icmp_type;
+	__u8 icmp_code;
+	__u8 tcp_flags;
+	__u8 family; /* 4, 6, or 0: no addresses */
+	__u32 ifindex;
+	__u32 src_identity;
+	__u32 dst_identity;
+	__u32 cookie;
+	__u32 length;
+	__u32 revision;
+	__u8 src[16];
+	__u8 dst[16];
+};
+
+/* Per-CPU token bucket of events. */
+struct event_budget {
+	__u64 refilled_ns;
+	__u64 tokens;
+};
+
+enum reason {
+	REASON_NONE = 0,
+	REASON_NO_ENDPOINT = 1,
+	REASON_INVALID_PACKET = 2,
+	REASON_INVALID_SOURCE = 3,
+	REASON_FRAGMENT_WITHOUT_FIRST = 4,
+	REASON_UNKNOWN_L3 = 5,
+	REASON_IPV6_UNSUPPORTED = 6,
+	REASON_POLICY_DENIED = 7,
+	REASON_POLICY = 8,
+	REASON_UNKNOWN_IDENTITY = 9,
+	REASON_NO_POLICY = 10,
+	/* counted, not drops */
+	REASON_FORWARDED = 32,
+	REASON_CT_FULL = 33,
+	REASON_EVENT_LOST = 34,
+	REASON_LIMIT = 64,
+};
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the words above are laid out for little endian");
+_Static_assert(sizeof(struct endpoint_value) == 40, "endpoint_value");
+_Static_assert(sizeof(struct ipcache_key) == 24, "ipcache_key");
+_Static_assert(sizeof(struct ipcache_value) == 12, "ipcache_value");
+_Static_assert(sizeof(struct class_key) == 8, "class_key");
+_Static_assert(sizeof(struct class_value) == 8, "class_value");
+_Static_assert(sizeof(struct verdict_key) == 12, "verdict_key");
+_Static_assert(sizeof(struct verdict_value) == 8, "verdict_value");
+_Static_assert(sizeof(struct ct_key) == 16, "ct_key");
+_Static_assert(sizeof(struct ct_value) == 40, "ct_value");
+_Static_assert(sizeof(struct fragment_key) == 16, "fragment_key");
+_Static_assert(sizeof(struct fragment_value) == 8, "fragment_value");
+_Static_assert(sizeof(struct event) == 80, "event");
+
+#endif

@@ -1,0 +1,180 @@
+/** The codecs against the object's own BTF, the maps against MAPS, events as the kernel writes them, and the build. */
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, it } from '@jest/globals';
+import fc from 'fast-check';
+
+import { buildDatapath } from './build.ts';
+import { DatapathBuildError, LayoutError } from './errors.ts';
+import { ctExpired, ctKey, ctValue, decodeEvent, EVENT_SIZE, metricsEntry, TICK_NS } from './flows.ts';
+import { classKey, classValue, endpointValue, ipcacheKey, ipcacheValue, verdictKey, verdictValue } from './layout.ts';
+import { MAPS } from './maps.ts';
+import { TestDatapath } from './testing/datapath.ts';
+
+const path = new TestDatapath();
+const scratch = mkdtempSync(join(tmpdir(), 'weir-bpf-'));
+afterAll(() => {
+  path.close();
+  rmSync(scratch, { recursive: true });
+});
+
+const address = fc.uint8Array({ minLength: 4, maxLength: 4 });
+const long = fc.uint8Array({ minLength: 16, maxLength: 16 });
+const u8 = fc.integer({ min: 0, max: 0xff });
+const u16 = fc.integer({ min: 0, max: 0xffff });
+const u32 = fc.integer({ min: 0, max: 0xffff_ffff });
+const u64 = fc.bigInt({ min: 0n, max: 0xffff_ffff_ffff_ffffn });
+
+describe('codecs', () => {
+  it('are inverses', () => {
+    const check = <T>(
+      codec: { encode(value: T): Uint8Array; decode(bytes: Uint8Array): T; size: number },
+      values: fc.Arbitrary<T>,
+    ) =>
+      fc.assert(
+        fc.property(values, (value) => {
+          expect(codec.encode(value)).toHaveLength(codec.size);
+          expect(codec.decode(codec.encode(value))).toEqual(value);
+        }),
+      );
+    const endpoint = { revision: u32, slot: u16, flags: fc.integer({ min: 0, max: 15 }), ifindex: u32, ipv4: address };
+    check(endpointValue, fc.record({ ...endpoint, identity: u32, id: u16, ipv6: long }));
+    check(ipcacheKey, fc.record({ address: fc.oneof(address, long), bits: fc.integer({ min: 0, max: 32 }) }));
+    check(ipcacheValue, fc.record({ identity: u32, node: address, flags: u32 }));
+    check(classKey, fc.record({ identity: u32, direction: fc.integer({ min: 0, max: 1 }) }));
+    check(classValue, fc.record({ class: u16, identity: u32, direction: fc.integer({ min: 0, max: 1 }) }));
+    const portBits = fc.integer({ min: 0, max: 16 });
+    check(verdictKey, fc.record({ class: u16, direction: u8, protocol: u8, port: u16, portBits }));
+    check(verdictValue, fc.record({ verdict: u8, flags: u8, proxyPort: u16, cookie: u32 }));
+    const ports = { sport: u16, dport: u16, endpoint: u16 };
+    check(ctKey, fc.record({ src: address, dst: address, ...ports, protocol: u8, direction: u8 }));
+    const counters = { packets: u64, bytes: u64 };
+    const flow = { revision: u32, tag: u32, lastSeen: u32, flags: u32, cookie: u32, stamp: u32, ...counters };
+    check(ctValue, fc.record(flow));
+    check(metricsEntry, fc.record(counters));
+  });
+
+  it('refuse what does not fit', () => {
+    const key = { class: 16, direction: 0, protocol: 6, port: 80, portBits: 16 };
+    for (const bad of [{ class: 65_536 }, { port: -1 }, { portBits: 17 }, { port: 1.5 }]) {
+      expect(() => verdictKey.encode({ ...key, ...bad })).toThrow(LayoutError);
+    }
+    expect(() => ipcacheKey.encode({ address: new Uint8Array(4), bits: 33 })).toThrow('ipcache key.bits: 33');
+    expect(() => ipcacheKey.encode({ address: new Uint8Array(5), bits: 0 })).toThrow(LayoutError);
+    expect(() => ctKey.decode(new Uint8Array(15))).toThrow('expected 16 bytes');
+  });
+
+  it('know when the kernel considers a flow dead', () => {
+    const key = ctKey.decode(new Uint8Array(16));
+    const value = { ...ctValue.decode(new Uint8Array(40)), lastSeen: 1000 };
+    const at = (seconds: bigint) => 1000n * TICK_NS + seconds * 1_000_000_000n;
+    expect(ctExpired(key, value, at(-5n))).toBe(false);
+    expect(ctExpired({ ...key, protocol: 6 }, value, at(55n))).toBe(false);
+    expect(ctExpired({ ...key, protocol: 6 }, value, at(65n))).toBe(true);
+    expect(ctExpired({ ...key, protocol: 6 }, { ...value, flags: 1 }, at(21_000n))).toBe(false);
+    expect(ctExpired({ ...key, protocol: 6 }, { ...value, flags: 9 }, at(15n))).toBe(true);
+    expect(ctExpired({ ...key, protocol: 17 }, { ...value, flags: 1 }, at(170n))).toBe(false);
+    expect(ctExpired({ ...key, protocol: 17 }, value, at(65n))).toBe(true);
+  });
+});
+
+describe('the object', () => {
+  it('has exactly the maps of MAPS, in their shapes', () => {
+    const names = Object.keys(path.object.maps).sort();
+    expect(names).toEqual(Object.keys(MAPS).sort());
+    for (const [name, shape] of Object.entries(MAPS)) {
+      const { type, keySize, valueSize, flags } = path.map(name).info;
+      expect([name, type, keySize, valueSize, flags]).toEqual([
+        name,
+        shape.type,
+        shape.keySize,
+        shape.valueSize,
+        shape.flags,
+      ]);
+    }
+  });
+
+  it('has structs of the sizes and field offsets that the codecs use', () => {
+    const source = readFileSync(join(import.meta.dirname, 'layout.h'), 'utf8');
+    const sizes = {
+      endpoint_value: 40,
+      ipcache_key: 24,
+      ipcache_value: 12,
+      ct_key: 16,
+      ct_value: 40,
+      event: EVENT_SIZE,
+    };
+    for (const [name, size] of Object.entries(sizes)) {
+      expect(source).toContain(`_Static_assert(sizeof(struct ${name}) == ${size}`);
+    }
+    // Offsets, by the compiler itself.
+    const offsets: readonly [string, string, number][] = [
+      ['endpoint_value', 'ifindex', 8],
+      ['endpoint_value', 'ipv4', 12],
+      ['endpoint_value', 'id', 20],
+      ['endpoint_value', 'ipv6', 24],
+      ['verdict_key', 'class', 4],
+      ['verdict_key', 'port', 8],
+      ['verdict_value', 'cookie', 4],
+      ['ct_key', 'endpoint', 12],
+      ['ct_key', 'direction', 15],
+      ['ct_value', 'last_seen', 8],
+      ['ct_value', 'stamp', 20],
+      ['ct_value', 'bytes', 32],
+      ['event', 'endpoint', 12],
+      ['event', 'family', 23],
+      ['event', 'ifindex', 24],
+      ['event', 'revision', 44],
+      ['event', 'dst', 64],
+    ];
+    const asserts = offsets.map(
+      ([name, field, at]) =>
+        `_Static_assert(__builtin_offsetof(struct ${name}, ${field}) == ${at}, "${name}.${field}");`,
+    );
+    const file = join(scratch, 'offsets.c');
+    writeFileSync(file, `#include "layout.h"\n${asserts.join('\n')}\n`);
+    const include = process.arch === 'arm64' ? 'aarch64-linux-gnu' : 'x86_64-linux-gnu';
+    const args = ['-target', 'bpfel', `-I${import.meta.dirname}`, `-I/usr/include/${include}`, '-fsyntax-only', file];
+    expect(() => execFileSync('clang', args, { stdio: 'pipe' })).not.toThrow();
+  });
+});
+
+describe('events', () => {
+  it('decode what the kernel writes', () => {
+    const bytes = new Uint8Array(EVENT_SIZE);
+    bytes.set([1, 1, 8, 6, 7, 0, 0x9c, 0x40, 0, 80, 8, 0, 0, 0, 2, 4], 8);
+    bytes.set([10, 0, 0, 1], 48);
+    expect(decodeEvent(bytes)).toMatchObject({
+      kind: 'drop',
+      direction: 1,
+      reason: 8,
+      reasonName: 'policy',
+      endpoint: 7,
+      sport: 40_000,
+      dport: 80,
+      ethertype: 0x0800,
+      family: 4,
+      src: Uint8Array.of(10, 0, 0, 1),
+    });
+    expect(() => decodeEvent(bytes.slice(1))).toThrow(LayoutError);
+  });
+});
+
+describe('the build', () => {
+  it('compiles once per content', () => {
+    const first = buildDatapath();
+    const again = buildDatapath({ clang: 'clang' });
+    expect(again).toEqual(first);
+    const out = join(scratch, 'weir.o');
+    expect(buildDatapath({ out })).toEqual({ objectPath: out, hash: first.hash });
+    expect(readFileSync(out).subarray(0, 4).toString('latin1')).toBe('\x7fELF');
+    expect(buildDatapath({ prebuilt: out }).objectPath).toBe(out);
+  });
+
+  it('says what to install', () => {
+    expect(() => buildDatapath({ clang: join(scratch, 'clang') })).toThrow('Install clang');
+    expect(() => buildDatapath({ prebuilt: join(scratch, 'absent.o') })).toThrow(DatapathBuildError);
+  });
+});

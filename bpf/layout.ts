@@ -1,0 +1,215 @@
+/**
+ * The datapath's keys and values (layout.h) as codecs. Addresses are byte arrays in network order (4 or 16 bytes); ports
+ * are plain numbers. Every encoder checks ranges and throws LayoutError.
+ */
+import { type Codec, reader, Writer } from './codec.ts';
+import { LayoutError } from './errors.ts';
+
+export interface EndpointValue {
+  /** Revision of the endpoint's policy; grows with every change. */
+  readonly revision: number;
+  readonly slot: number;
+  /** ENDPOINT_FLAGS. */
+  readonly flags: number;
+  readonly ifindex: number;
+  /** 4 bytes; 0.0.0.0 = none. */
+  readonly ipv4: Uint8Array;
+  readonly identity: number;
+  readonly id: number;
+  /** 16 bytes; :: = none. Default: none. */
+  readonly ipv6?: Uint8Array;
+}
+
+function u32Codec(what: string): Codec<number> {
+  return {
+    size: 4,
+    encode: (value) => new Writer(what, 4).u32(0, value, 'value').bytes,
+    decode: (bytes) => reader(what, bytes, 4).getUint32(0, true),
+  };
+}
+
+/** ifindex. */
+export const endpointKey = u32Codec('endpoints key');
+/** Slot number. */
+export const slotKey = u32Codec('slot key');
+/** `settings` value: bits of SETTINGS. Its key is `settingsKey.encode(0)`. */
+export const settingsKey = u32Codec('settings key');
+export const settingsValue = u32Codec('settings value');
+
+/** Flags have 4 bits; the 12 bits above them repeat the ifindex so that the word proves whose it is. */
+export const endpointValue: Codec<EndpointValue> = {
+  size: 40,
+  encode(value) {
+    if (value.flags > 0xf) throw new LayoutError('endpoints value', 'flags', `${value.flags}`, 'an integer in 0..15');
+    return new Writer('endpoints value', 40)
+      .u32(0, value.revision, 'revision')
+      .u16(4, value.slot, 'slot')
+      .u16(6, value.flags | ((value.ifindex & 0xfff) << 4), 'flags')
+      .u32(8, value.ifindex, 'ifindex')
+      .raw(12, value.ipv4, 4, 'ipv4')
+      .u32(16, value.identity, 'identity')
+      .u16(20, value.id, 'id')
+      .raw(24, value.ipv6 ?? new Uint8Array(16), 16, 'ipv6').bytes;
+  },
+  decode(bytes) {
+    const view = reader('endpoints value', bytes, 40);
+    return {
+      revision: view.getUint32(0, true),
+      slot: view.getUint16(4, true),
+      flags: view.getUint16(6, true) & 0xf,
+      ifindex: view.getUint32(8, true),
+      ipv4: bytes.slice(12, 16),
+      identity: view.getUint32(16, true),
+      id: view.getUint16(20, true),
+      ipv6: bytes.slice(24, 40),
+    };
+  },
+};
+
+export interface IpcacheKey {
+  /** 4 or 16 bytes; host bits should be zero (the kernel ignores them, equality here does not). */
+  readonly address: Uint8Array;
+  /** 0..32 or 0..128. */
+  readonly bits: number;
+}
+
+export const ipcacheKey: Codec<IpcacheKey> = {
+  size: 24,
+  encode(value) {
+    const length = value.address.length === 16 ? 16 : 4;
+    if (value.bits > length * 8) {
+      throw new LayoutError('ipcache key', 'bits', `${value.bits}`, `an integer in 0..${length * 8}`);
+    }
+    return new Writer('ipcache key', 24)
+      .u32(0, 32 + value.bits, 'bits')
+      .u8(4, length === 4 ? 4 : 6, 'family')
+      .raw(8, value.address, length, 'address').bytes;
+  },
+  decode(bytes) {
+    const view = reader('ipcache key', bytes, 24);
+    return { address: bytes.slice(8, view.getUint8(4) === 4 ? 12 : 24), bits: view.getUint32(0, true) - 32 };
+  },
+};
+
+export interface IpcacheValue {
+  readonly identity: number;
+  /** Address of the node that the peer lives on, 4 bytes; 0.0.0.0 = this node or none. Default: none. */
+  readonly node?: Uint8Array;
+  readonly flags?: number;
+}
+
+export const ipcacheValue: Codec<IpcacheValue> = {
+  size: 12,
+  encode: (value) =>
+    new Writer('ipcache value', 12)
+      .u32(0, value.identity, 'identity')
+      .raw(4, value.node ?? new Uint8Array(4), 4, 'node')
+      .u32(8, value.flags ?? 0, 'flags').bytes,
+  decode(bytes) {
+    const view = reader('ipcache value', bytes, 12);
+    return { identity: view.getUint32(0, true), node: bytes.slice(4, 8), flags: view.getUint32(8, true) };
+  },
+};
+
+export interface ClassKey {
+  readonly identity: number;
+  /** DIRECTION. */
+  readonly direction: number;
+}
+
+export const classKey: Codec<ClassKey> = {
+  size: 8,
+  encode: (value) =>
+    new Writer('class key', 8).u32(0, value.identity, 'identity').u32(4, value.direction, 'direction').bytes,
+  decode(bytes) {
+    const view = reader('class key', bytes, 8);
+    return { identity: view.getUint32(0, true), direction: view.getUint32(4, true) };
+  },
+};
+
+export interface ClassValue extends ClassKey {
+  readonly class: number;
+}
+
+/** The value repeats its key: the kernel may hand a hash element to another key while a packet still reads it. */
+export const classValue: Codec<ClassValue> = {
+  size: 8,
+  encode: (value) =>
+    new Writer('class value', 8)
+      .u16(0, value.class, 'class')
+      .u16(2, value.direction, 'direction')
+      .u32(4, value.identity, 'identity').bytes,
+  decode(bytes) {
+    const view = reader('class value', bytes, 8);
+    return {
+      class: view.getUint16(0, true),
+      direction: view.getUint16(2, true),
+      identity: view.getUint32(4, true),
+    };
+  },
+};
+
+export interface VerdictKey {
+  readonly class: number;
+  /** DIRECTION. */
+  readonly direction: number;
+  /** PROTOCOL. */
+  readonly protocol: number;
+  /** First port of an aligned block of 2^(16-portBits); ICMP: the type. */
+  readonly port: number;
+  /** 0 = every port .. 16 = exactly `port`. */
+  readonly portBits: number;
+}
+
+export const verdictKey: Codec<VerdictKey> = {
+  size: 12,
+  encode(value) {
+    if (!Number.isInteger(value.portBits) || value.portBits < 0 || value.portBits > 16) {
+      throw new LayoutError('verdict key', 'portBits', `${value.portBits}`, 'an integer in 0..16');
+    }
+    return new Writer('verdict key', 12)
+      .u32(0, 32 + value.portBits, 'portBits')
+      .be16(4, value.class, 'class')
+      .u8(6, value.direction, 'direction')
+      .u8(7, value.protocol, 'protocol')
+      .be16(8, value.port, 'port').bytes;
+  },
+  decode(bytes) {
+    const view = reader('verdict key', bytes, 12);
+    return {
+      class: view.getUint16(4),
+      direction: view.getUint8(6),
+      protocol: view.getUint8(7),
+      port: view.getUint16(8),
+      portBits: view.getUint32(0, true) - 32,
+    };
+  },
+};
+
+export interface VerdictValue {
+  /** VERDICT. */
+  readonly verdict: number;
+  readonly flags?: number;
+  /** Anything but 0 makes the datapath drop: it has no proxy to redirect to. */
+  readonly proxyPort?: number;
+  readonly cookie?: number;
+}
+
+export const verdictValue: Codec<VerdictValue> = {
+  size: 8,
+  encode: (value) =>
+    new Writer('verdict value', 8)
+      .u8(0, value.verdict, 'verdict')
+      .u8(1, value.flags ?? 0, 'flags')
+      .be16(2, value.proxyPort ?? 0, 'proxyPort')
+      .u32(4, value.cookie ?? 0, 'cookie').bytes,
+  decode(bytes) {
+    const view = reader('verdict value', bytes, 8);
+    return {
+      verdict: view.getUint8(0),
+      flags: view.getUint8(1),
+      proxyPort: view.getUint16(2),
+      cookie: view.getUint32(4, true),
+    };
+  },
+};

@@ -1,0 +1,75 @@
+/** The maps that the object defines, and how to make a slot's two inner maps. */
+import { type BpfMap, type CreateMapOptions, createMap, type MapType, mapFlags } from 'libbpf-ts';
+
+export interface MapShape {
+  readonly type: MapType;
+  readonly keySize: number;
+  readonly valueSize: number;
+  readonly maxEntries: number;
+  readonly flags: number;
+}
+
+function shape(type: MapType, keySize: number, valueSize: number, maxEntries: number, flags = 0): MapShape {
+  return { type, keySize, valueSize, maxEntries, flags };
+}
+
+/** Name -> shape, with the default max_entries. All are pinned under the agent's root, by name. */
+export const MAPS = {
+  endpoints: shape('hash', 4, 40, 4096, mapFlags.NO_PREALLOC),
+  ipcache: shape('lpm_trie', 24, 12, 512_000, mapFlags.NO_PREALLOC),
+  policy_classes: shape('array_of_maps', 4, 4, 4096),
+  policy_verdicts: shape('array_of_maps', 4, 4, 4096),
+  ct4: shape('hash', 16, 40, 262_144),
+  frags: shape('lru_hash', 16, 8, 8192),
+  events: shape('ringbuf', 0, 0, 1 << 20),
+  event_budgets: shape('percpu_array', 4, 16, 1),
+  metrics: shape('percpu_array', 4, 16, 128),
+  settings: shape('array', 4, 4, 1),
+} as const satisfies Readonly<Record<string, MapShape>>;
+
+export type MapName = keyof typeof MAPS;
+
+/** Names of the programs in the object. */
+export const PROGRAMS = { fromPod: 'weir_from_pod', toPod: 'weir_to_pod', pass: 'weir_pass' } as const;
+
+/** How many rows each inner map must hold; at least 1 is made. */
+export interface SlotSizes {
+  readonly classes: number;
+  readonly verdicts: number;
+}
+
+export function slotMapOptions(sizes: SlotSizes): {
+  readonly classes: CreateMapOptions;
+  readonly verdicts: CreateMapOptions;
+} {
+  return {
+    classes: {
+      name: 'weir_classes',
+      type: 'hash',
+      keySize: 8,
+      valueSize: 8,
+      maxEntries: Math.max(1, sizes.classes),
+      flags: mapFlags.NO_PREALLOC,
+    },
+    verdicts: {
+      name: 'weir_verdicts',
+      type: 'lpm_trie',
+      keySize: 12,
+      valueSize: 8,
+      maxEntries: Math.max(1, sizes.verdicts),
+      flags: mapFlags.NO_PREALLOC,
+    },
+  };
+}
+
+/** Makes the inner maps of a slot. Fill both, put them into `policy_classes` and `policy_verdicts`, close them. */
+export function createSlotMaps(sizes: SlotSizes): { readonly classes: BpfMap; readonly verdicts: BpfMap } {
+  const options = slotMapOptions(sizes);
+  const classes = createMap(options.classes);
+  try {
+    return { classes, verdicts: createMap(options.verdicts) };
+  } catch (error) {
+    classes.close();
+    throw error;
+  }
+}

@@ -1,0 +1,107 @@
+/** Random policies and random packets: the kernel and the model agree on every outcome. */
+import { afterAll, describe, expect, it } from '@jest/globals';
+import fc from 'fast-check';
+
+import { type Direction, ENDPOINT_FLAGS } from './constants.ts';
+import { type ClassRow, TestDatapath, type VerdictRow } from './testing/datapath.ts';
+import { bits, Model, type ModelPacket } from './testing/model.ts';
+import { ethernet, icmp, ipv4, tcp, udp } from './testing/packets.ts';
+
+const POD = '10.0.0.1';
+const PEERS = new Map([
+  ['10.0.0.2', 2000],
+  ['10.0.0.3', 2001],
+  ['10.0.0.4', 1],
+  ['192.0.2.1', 0x0100_0001],
+]);
+const ADDRESSES = [...PEERS.keys(), '198.51.100.1'];
+const PORTS = [0, 1, 79, 80, 81, 88, 95, 96, 443, 65_535];
+
+const direction = fc.constantFrom<Direction>('ingress', 'egress');
+const classRow: fc.Arbitrary<ClassRow> = fc.record({
+  identity: fc.constantFrom(0, ...PEERS.values()),
+  direction,
+  class: fc.constantFrom(16, 17),
+});
+const verdictRow: fc.Arbitrary<VerdictRow> = fc.record({
+  class: fc.constantFrom(0, 1, 2, 16, 17),
+  direction,
+  protocol: fc.constantFrom('tcp' as const, 'udp' as const, 'icmp' as const),
+  port: fc.constantFrom(0, 8, 80, 88, 443),
+  portBits: fc.constantFrom(0, 9, 12, 13, 16),
+  verdict: fc.constantFrom('allow' as const, 'allow' as const, 'deny' as const),
+});
+const packet: fc.Arbitrary<ModelPacket> = fc
+  .record({
+    direction,
+    protocol: fc.constantFrom('tcp' as const, 'udp' as const, 'icmp' as const),
+    peer: fc.constantFrom(...ADDRESSES),
+    podPort: fc.constantFrom(...PORTS),
+    peerPort: fc.constantFrom(80, 443),
+    tcpFlags: fc.constantFrom(2, 2, 18, 16, 17, 4, 20),
+    reply: fc.boolean(),
+  })
+  .map(({ tcpFlags, reply, ...rest }) => ({
+    ...rest,
+    bits: rest.protocol === 'tcp' ? tcpFlags : rest.protocol === 'icmp' ? (reply ? 0 : 8) : 0,
+  }));
+const policy = fc.record({
+  flags: fc.integer({ min: 0, max: 3 }),
+  classes: fc.uniqueArray(classRow, { selector: (row) => `${row.identity} ${row.direction}`, maxLength: 8 }),
+  verdicts: fc.uniqueArray(verdictRow, {
+    selector: (row) => `${row.class} ${row.direction} ${row.protocol} ${bits(row)} ${masked(row)}`,
+    maxLength: 16,
+  }),
+});
+const story = fc.array(fc.record({ policy, packets: fc.array(packet, { maxLength: 25 }) }), {
+  minLength: 1,
+  maxLength: 4,
+});
+
+function masked(row: VerdictRow): number {
+  return Math.floor((row.port ?? 0) / 2 ** (16 - bits(row)));
+}
+
+function frame(p: ModelPacket): Uint8Array {
+  const sent = p.direction === 'egress';
+  const ports = { sport: sent ? p.podPort : p.peerPort, dport: sent ? p.peerPort : p.podPort };
+  const [protocol, payload] =
+    p.protocol === 'tcp'
+      ? ([6, tcp({ ...ports, flags: p.bits })] as const)
+      : p.protocol === 'udp'
+        ? ([17, udp(ports)] as const)
+        : ([1, icmp({ type: p.bits, id: p.podPort })] as const);
+  return ethernet(ipv4({ src: sent ? POD : p.peer, dst: sent ? p.peer : POD, protocol, payload }));
+}
+
+const path = new TestDatapath();
+afterAll(() => path.close());
+
+describe('the kernel judges as the model does', () => {
+  it('over random policies, revisions and packets', () => {
+    for (const [address, identity] of PEERS) path.identity(address, identity);
+    const seen = new Map<string, number>();
+    fc.assert(
+      fc.property(story, (chapters) => {
+        path.map('ct4').deleteBatch([...path.map('ct4').keys()]);
+        const model = new Model(PEERS);
+        chapters.forEach(({ policy: { flags, classes, verdicts }, packets }, at) => {
+          const enforced = new Set<Direction>();
+          if ((flags & ENDPOINT_FLAGS.ingressEnforced) !== 0) enforced.add('ingress');
+          if ((flags & ENDPOINT_FLAGS.egressEnforced) !== 0) enforced.add('egress');
+          path.slot(at, classes, verdicts);
+          path.endpoint({ flags, revision: at + 1, slot: at });
+          model.policy(at + 1, enforced, classes, verdicts);
+          for (const each of packets) {
+            const outcome = path.judge(each.direction, frame(each));
+            seen.set(outcome, (seen.get(outcome) ?? 0) + 1);
+            expect([each, outcome]).toEqual([each, model.judge(each)]);
+          }
+          expect(path.flows()).toBe(model.flows);
+        });
+      }),
+      { numRuns: 60 },
+    );
+    expect([...seen.keys()].sort()).toEqual(['forwarded', 'policy', 'policy-denied', 'unknown-identity']);
+  });
+});

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* What is known of the packet being judged. */
+#ifndef WEIR_PACKET_H
+#define WEIR_PACKET_H
+
+#include "endpoint.h"
+
+/* Which conntrack lookups make sense: an echo request is never a reply, an echo reply never opens a flow. */
+#define TRACK_FORWARD 1
+#define TRACK_REPLY 2
+#define TRACK_CREATE 4
+#define TRACK_ALL 7
+
+struct packet {
+	struct endpoint ep;
+	struct ct_key key; /* source to destination, as if this packet opened the flow */
+	struct ct_key reply; /* the flow this packet would be a reply of */
+	__be16 ethertype;
+	__u8 family;
+	__u8 direction;
+	__u8 tcp_flags;
+	__u8 icmp_type;
+	__u8 icmp_code;
+	__u8 track;
+	bool later_fragment;
+};
+
+#endif

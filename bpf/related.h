@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * ICMP errors. The quoted packet travelled the other way, to or from this endpoint; it is looked up as what it was: a
+ * packet of a flow or a reply of one. The error must go to the quoted packet's sender.
+ */
+#ifndef WEIR_RELATED_H
+#define WEIR_RELATED_H
+
+#include "parse.h"
+
+#define QUOTE_OFFSET 8
+
+/* Reads the quoted packet into `key`, oriented as it was sent; false when it names no flow. */
+static __always_inline bool quoted_flow(struct __sk_buff *skb, const struct packet *p, struct ct_key *key)
+{
+	__u32 at = ETH_HLEN;
+	struct iphdr ip;
+	__u8 first, l4[8];
+
+	if (bpf_skb_load_bytes(skb, at, &first, 1))
+		return false;
+	at += (first & 0xf) * 4 + QUOTE_OFFSET;
+	if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)))
+		return false;
+	if (ip.version != 4 || ip.ihl < 5 || (bpf_ntohs(ip.frag_off) & IP_OFFSET_MASK) || ip.saddr != p->key.dst)
+		return false;
+	if (bpf_skb_load_bytes(skb, at + ip.ihl * 4, l4, sizeof(l4)))
+		return false;
+
+	key->addresses = (__u64)ip.daddr << 32 | ip.saddr;
+	key->rest = (__u64)p->ep.id << 32 | (__u64)ip.protocol << 48 | (__u64)((p->direction & 1) ^ 1) << 56;
+	if (ip.protocol == IPPROTO_ICMP) {
+		int query = icmp_query(l4[0]);
+
+		if (query < 0)
+			return false;
+		__builtin_memcpy(&key->sport, l4 + 4, 2);
+		key->dport = bpf_htons(query);
+		/* An answer was quoted: its query came the other way. */
+		if (query != l4[0]) {
+			key->addresses = key->addresses << 32 | key->addresses >> 32;
+			key->direction ^= 1;
+		}
+		return true;
+	}
+	if (l4_header_bytes(ip.protocol)) {
+		__builtin_memcpy(&key->sport, l4, 2);
+		__builtin_memcpy(&key->dport, l4 + 2, 2);
+	}
+	return true;
+}
+
+/* Whether `flow` is known and allowed by the policy of this packet's revision. */
+static __noinline bool flow_allowed(const struct packet *p, const struct ct_key *flow)
+{
+	struct ct_value *e = bpf_map_lookup_elem(&ct4, flow);
+	__u64 current = ct_tag(flow) | WORD_REVISION(p->ep.word);
+	struct decision d;
+	__u64 seen;
+
+	if (!e)
+		return false;
+	switch (ct_check(e, flow->protocol, current, now_stamp(), &seen)) {
+	case CT_CURRENT:
+		return true;
+	case CT_STALE:
+		decide(p->ep.word, flow, &d);
+		if (d.reason == REASON_NONE) {
+			ct_refresh(e, seen, current);
+			return true;
+		}
+		ct_forget(flow, seen, current);
+		return false;
+	default:
+		return false;
+	}
+}
+
+static __noinline bool icmp_error_related(struct __sk_buff *skb, const struct packet *p)
+{
+	struct ct_key quoted = {};
+	struct packet turned;
+
+	if (!quoted_flow(skb, p, &quoted))
+		return false;
+	if (flow_allowed(p, &quoted))
+		return true;
+	if (quoted.protocol == IPPROTO_ICMP)
+		return false;
+	turned.key = quoted;
+	packet_orient(&turned);
+	return flow_allowed(p, &turned.reply);
+}
+
+#endif

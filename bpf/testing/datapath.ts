@@ -1,0 +1,235 @@
+/** One loaded datapath for tests: writes its maps by name and judges frames with BPF_PROG_TEST_RUN. */
+import { type BpfMap, type BpfObject, loadObject, skbContext } from 'libbpf-ts';
+
+import { buildDatapath } from '../build.ts';
+import { DIRECTION, type Direction, PROTOCOL, reasonNumber, VERDICT } from '../constants.ts';
+import { type CtValue, ctKey, ctValue, metricsKey, sumMetrics } from '../flows.ts';
+import {
+  classKey,
+  classValue,
+  endpointKey,
+  endpointValue,
+  ipcacheKey,
+  ipcacheValue,
+  slotKey,
+  verdictKey,
+  verdictValue,
+} from '../layout.ts';
+import { createSlotMaps, PROGRAMS } from '../maps.ts';
+import { ip4 } from './packets.ts';
+
+/** TC_ACT_OK and TC_ACT_SHOT. */
+export type Outcome = 'pass' | 'drop';
+
+export interface ClassRow {
+  readonly identity: number;
+  readonly direction: Direction;
+  readonly class: number;
+}
+
+export interface VerdictRow {
+  readonly class: number;
+  readonly direction: Direction;
+  readonly protocol: keyof typeof PROTOCOL;
+  /** Default 0 with 0 bits: every port. */
+  readonly port?: number;
+  /** Default 16 when a port is given. */
+  readonly portBits?: number;
+  readonly verdict: keyof typeof VERDICT;
+  readonly proxyPort?: number;
+  readonly cookie?: number;
+}
+
+export interface EndpointFields {
+  readonly revision?: number;
+  readonly slot?: number;
+  readonly flags?: number;
+  readonly ipv4?: string;
+  readonly identity?: number;
+  readonly id?: number;
+  readonly ifindex?: number;
+}
+
+export interface TestDatapathOptions {
+  readonly ctEntries?: number;
+  /** Default: the object built from the sources. */
+  readonly objectPath?: string;
+}
+
+/** The test device: loopback, which exists in every network namespace. */
+export const TEST_IFINDEX = 1;
+
+export class TestDatapath implements Disposable {
+  readonly object: BpfObject;
+
+  constructor(options: TestDatapathOptions = {}) {
+    this.object = loadObject(options.objectPath ?? buildDatapath().objectPath, {
+      maxEntries: { ct4: options.ctEntries ?? 1024, ipcache: 4096 },
+    });
+  }
+
+  map(name: string): BpfMap {
+    return this.object.map(name);
+  }
+
+  /** Defaults: revision 1, slot 0, no flags, 10.0.0.1, identity 1000, id 7. */
+  endpoint(fields: EndpointFields = {}): void {
+    const ifindex = fields.ifindex ?? TEST_IFINDEX;
+    const value = endpointValue.encode({
+      revision: fields.revision ?? 1,
+      slot: fields.slot ?? 0,
+      flags: fields.flags ?? 0,
+      ifindex,
+      ipv4: ip4(fields.ipv4 ?? '10.0.0.1'),
+      identity: fields.identity ?? 1000,
+      id: fields.id ?? 7,
+    });
+    this.map('endpoints').update(endpointKey.encode(ifindex), value);
+  }
+
+  identity(address: string, identity: number, bits = 32): void {
+    this.map('ipcache').update(ipcacheKey.encode({ address: ip4(address), bits }), ipcacheValue.encode({ identity }));
+  }
+
+  /** Fills a new pair of inner maps, then puts it into the slot. */
+  slot(slot: number, classes: readonly ClassRow[], verdicts: readonly VerdictRow[]): void {
+    using inner = new Inner(classes, verdicts);
+    this.map('policy_verdicts').setInner(slotKey.encode(slot), inner.maps.verdicts);
+    this.map('policy_classes').setInner(slotKey.encode(slot), inner.maps.classes);
+  }
+
+  /** Runs the program of a direction once on the test device. */
+  run(direction: Direction, frame: Uint8Array): Outcome {
+    return this.runMany(direction, frame, 1).outcome;
+  }
+
+  runMany(direction: Direction, frame: Uint8Array, repeat: number): { outcome: Outcome; ns: number } {
+    const program = this.object.program(direction === 'egress' ? PROGRAMS.fromPod : PROGRAMS.toPod);
+    const result = program.testRun({ data: frame, repeat, context: skbContext({ ifindex: TEST_IFINDEX }) });
+    if (result.returnValue !== 0 && result.returnValue !== 2) throw new Error(`TC action ${result.returnValue}`);
+    return { outcome: result.returnValue === 0 ? 'pass' : 'drop', ns: result.durationNs };
+  }
+
+  /** Like run, and names the outcome: 'forwarded' or the drop reason, from the metrics. */
+  judge(direction: Direction, frame: Uint8Array): string {
+    const before = this.counts(direction);
+    const outcome = this.run(direction, frame);
+    const grown = [...this.counts(direction)].filter(([reason, count]) => count !== before.get(reason));
+    const names = grown.map(([reason]) => reason).filter((name) => name !== 'event-lost');
+    if (outcome === 'pass' ? !names.includes('forwarded') : names.length !== 1 || names[0] === 'forwarded') {
+      throw new Error(`outcome ${outcome} but counted ${names.join(', ') || 'nothing'}`);
+    }
+    return names.sort().join('+');
+  }
+
+  count(reason: string, direction: Direction): bigint {
+    const key = metricsKey.encode({ reason: reasonNumber(reason), direction: DIRECTION[direction] });
+    const bytes = this.map('metrics').lookup(key);
+    return bytes === undefined ? 0n : sumMetrics(bytes).packets;
+  }
+
+  counts(direction: Direction): Map<string, bigint> {
+    const names = [
+      'no-endpoint',
+      'invalid-packet',
+      'invalid-source',
+      'fragment-without-first',
+      'unknown-l3',
+      'ipv6-unsupported',
+      'policy-denied',
+      'policy',
+      'unknown-identity',
+      'no-policy',
+      'forwarded',
+      'ct-full',
+      'event-lost',
+    ];
+    return new Map(names.map((name) => [name, this.count(name, direction)]));
+  }
+
+  /** An entry of the conntrack table by initiator and responder; endpoint 7. */
+  flow(direction: Direction, protocol: number, src: string, sport: number, dst: string, dport: number): Flow {
+    const key = ctKey.encode({
+      src: ip4(src),
+      dst: ip4(dst),
+      sport,
+      dport,
+      endpoint: 7,
+      protocol,
+      direction: DIRECTION[direction],
+    });
+    return new Flow(this.map('ct4'), key);
+  }
+
+  flows(): number {
+    return [...this.map('ct4').keys()].length;
+  }
+
+  close(): void {
+    this.object.close();
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+}
+
+/** Handle of a conntrack entry that may or may not exist. */
+export class Flow {
+  readonly #map: BpfMap;
+  readonly #key: Uint8Array;
+
+  constructor(map: BpfMap, key: Uint8Array) {
+    this.#map = map;
+    this.#key = key;
+  }
+
+  get(): CtValue | undefined {
+    const bytes = this.#map.lookup(this.#key);
+    return bytes === undefined ? undefined : ctValue.decode(bytes);
+  }
+
+  /** Moves the entry's last packet into the past. */
+  age(seconds: number): void {
+    const value = this.get();
+    if (value === undefined) throw new Error('no such flow');
+    const lastSeen = (value.lastSeen - Math.ceil((seconds * 1e9) / 2 ** 30)) >>> 0;
+    this.#map.update(this.#key, ctValue.encode({ ...value, lastSeen, stamp: value.stamp ^ 1 }));
+  }
+
+  delete(): boolean {
+    return this.#map.delete(this.#key);
+  }
+}
+
+class Inner implements Disposable {
+  readonly maps: { readonly classes: BpfMap; readonly verdicts: BpfMap };
+
+  constructor(classes: readonly ClassRow[], verdicts: readonly VerdictRow[]) {
+    this.maps = createSlotMaps({ classes: classes.length, verdicts: verdicts.length });
+    for (const row of classes) {
+      const key = { identity: row.identity, direction: DIRECTION[row.direction] };
+      this.maps.classes.update(classKey.encode(key), classValue.encode({ ...key, class: row.class }));
+    }
+    for (const row of verdicts) {
+      const key = verdictKey.encode({
+        class: row.class,
+        direction: DIRECTION[row.direction],
+        protocol: PROTOCOL[row.protocol],
+        port: row.port ?? 0,
+        portBits: row.portBits ?? (row.port === undefined ? 0 : 16),
+      });
+      const value = verdictValue.encode({
+        verdict: VERDICT[row.verdict],
+        proxyPort: row.proxyPort ?? 0,
+        cookie: row.cookie ?? 0,
+      });
+      this.maps.verdicts.update(key, value);
+    }
+  }
+
+  [Symbol.dispose](): void {
+    this.maps.classes.close();
+    this.maps.verdicts.close();
+  }
+}

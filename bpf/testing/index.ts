@@ -1,0 +1,5 @@
+/** For tests of this and other folders: frames, a loaded datapath, a veth pair with processes, and a model of judging. */
+export * from './datapath.ts';
+export { Model, type ModelPacket } from './model.ts';
+export * from './packets.ts';
+export { NODE_ADDRESS, type Peer, POD_ADDRESS, VethPair } from './veth.ts';

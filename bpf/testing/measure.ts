@@ -1,0 +1,74 @@
+/**
+ * What a packet costs, by BPF_PROG_TEST_RUN (64-byte TCP): the best mean of several rounds, which is the one the least
+ * disturbed. Compare ratios to `floor` (a program that passes everything), not nanoseconds of different machines.
+ *
+ *   node bpf/testing/measure.ts
+ */
+import { skbContext } from 'libbpf-ts';
+
+import { ENDPOINT_FLAGS } from '../constants.ts';
+import { PROGRAMS } from '../maps.ts';
+import { TEST_IFINDEX, TestDatapath } from './datapath.ts';
+import { ethernet, ipv4, TCP_FLAGS, tcp } from './packets.ts';
+
+export interface Costs {
+  readonly peers: number;
+  readonly floor: number;
+  readonly established: number;
+  readonly reply: number;
+  readonly deniedPeer: number;
+  readonly deniedPort: number;
+  /** New flow allowed while the conntrack table is full: decided and not stored. */
+  readonly newUntracked: number;
+}
+
+const ROUNDS = 7;
+const RUNS = 300_000;
+const POD = '10.0.0.1';
+const PEER = '10.0.0.2';
+const STRANGER = '10.0.0.3';
+
+function frame(src: string, dst: string, sport: number, dport: number, flags: number): Uint8Array {
+  return ethernet(ipv4({ src, dst, protocol: 6, payload: tcp({ sport, dport, flags, payload: new Uint8Array(10) }) }));
+}
+
+function best(run: () => number): number {
+  return Math.min(...Array.from({ length: ROUNDS }, run));
+}
+
+function prepared(peers: number, ctEntries: number): TestDatapath {
+  const path = new TestDatapath({ ctEntries });
+  path.endpoint({ flags: ENDPOINT_FLAGS.egressEnforced | ENDPOINT_FLAGS.ingressEnforced });
+  path.identity(PEER, 0x0100_0000);
+  path.identity(STRANGER, 2000);
+  const classes = Array.from({ length: peers }, (_, at) => ({
+    identity: 0x0100_0000 + at,
+    direction: 'egress' as const,
+    class: 16,
+  }));
+  path.slot(0, classes, [{ class: 16, direction: 'egress', protocol: 'tcp', port: 0, portBits: 8, verdict: 'allow' }]);
+  return path;
+}
+
+/** Costs in nanoseconds with a policy that names `peers` identities. */
+export function measure(peers: number): Costs {
+  using path = prepared(peers, 262_144);
+  using full = prepared(peers, 1);
+  const context = skbContext({ ifindex: TEST_IFINDEX });
+  const pass = path.object.program(PROGRAMS.pass);
+  const opening = frame(POD, PEER, 1000, 80, TCP_FLAGS.syn);
+  path.run('egress', opening);
+  for (let port = 1; port < 64; port++) full.run('egress', frame(POD, PEER, 1000, port, TCP_FLAGS.syn));
+  const egress = (data: Uint8Array) => best(() => path.runMany('egress', data, RUNS).ns);
+  return {
+    peers,
+    floor: best(() => pass.testRun({ data: opening, repeat: RUNS, context }).durationNs),
+    established: egress(frame(POD, PEER, 1000, 80, TCP_FLAGS.ack)),
+    reply: best(() => path.runMany('ingress', frame(PEER, POD, 80, 1000, TCP_FLAGS.ack), RUNS).ns),
+    deniedPeer: egress(frame(POD, STRANGER, 1000, 80, TCP_FLAGS.syn)),
+    deniedPort: egress(frame(POD, PEER, 1000, 443, TCP_FLAGS.syn)),
+    newUntracked: best(() => full.runMany('egress', frame(POD, PEER, 1000, 200, TCP_FLAGS.syn), RUNS).ns),
+  };
+}
+
+if (import.meta.main) console.table([1, 1000, 10_000].map(measure));

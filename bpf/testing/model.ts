@@ -1,0 +1,166 @@
+/**
+ * The judging of single TCP, UDP and ICMP query packets, restated plainly for property tests: no bytes, no maps, no
+ * prefixes; one flow table of objects. Time stands still in it: nothing expires.
+ */
+import type { Direction } from '../constants.ts';
+import type { ClassRow, VerdictRow } from './datapath.ts';
+
+export interface ModelPacket {
+  readonly direction: Direction;
+  readonly protocol: 'tcp' | 'udp' | 'icmp';
+  readonly peer: string;
+  /** The pod's and the peer's port; ICMP: echo identifier in podPort, and peerPort unused. */
+  readonly podPort: number;
+  readonly peerPort: number;
+  /** TCP flags; ICMP type (8 or 0). */
+  readonly bits: number;
+}
+
+interface ModelFlow {
+  readonly opener: ModelPacket;
+  revision: number;
+  replied: boolean;
+  finForward: boolean;
+  finReply: boolean;
+  reset: boolean;
+}
+
+export class Model {
+  readonly #identities: ReadonlyMap<string, number>;
+  readonly #flows = new Map<string, ModelFlow>();
+  #revision = 1;
+  #enforced: ReadonlySet<Direction> = new Set();
+  #classes: readonly ClassRow[] = [];
+  #verdicts: readonly VerdictRow[] = [];
+
+  constructor(identities: ReadonlyMap<string, number>) {
+    this.#identities = identities;
+  }
+
+  get flows(): number {
+    return this.#flows.size;
+  }
+
+  policy(
+    revision: number,
+    enforced: ReadonlySet<Direction>,
+    classes: readonly ClassRow[],
+    verdicts: readonly VerdictRow[],
+  ): void {
+    this.#revision = revision;
+    this.#enforced = enforced;
+    this.#classes = classes;
+    this.#verdicts = verdicts;
+  }
+
+  judge(packet: ModelPacket): string {
+    const opens = packet.protocol === 'tcp' && (packet.bits & 0b10110) === 0b00010;
+    const echoReply = packet.protocol === 'icmp' && packet.bits === 0;
+    let denied: string | undefined;
+    const own = this.#flows.get(name(packet, packet.direction));
+    if (own !== undefined && !echoReply && !(opens && closing(own))) {
+      if (own.revision === this.#revision) return this.#seen(own, packet, false);
+      const reason = this.#decide(own.opener);
+      if (reason === 'forwarded') return this.#seen(own, packet, false);
+      this.#flows.delete(name(packet, packet.direction));
+      denied = reason;
+    }
+    const other: Direction = packet.direction === 'egress' ? 'ingress' : 'egress';
+    const theirs = this.#flows.get(name(packet, other));
+    const query = packet.protocol === 'icmp' && packet.bits === 8;
+    // The kernel looks at the own flow's state before it looks for the other side's: a reopening never gets here.
+    const reopens = own !== undefined && !echoReply && denied === undefined;
+    const answers =
+      !opens || !(denied !== undefined || theirs?.replied === true || (theirs !== undefined && closing(theirs)));
+    if (theirs !== undefined && !query && !reopens && answers) {
+      if (theirs.revision === this.#revision || this.#decide(theirs.opener) === 'forwarded') {
+        if (denied === undefined) return this.#seen(theirs, packet, true);
+        theirs.revision = this.#revision;
+        return 'forwarded';
+      }
+      this.#flows.delete(name(packet, other));
+    }
+    if (denied !== undefined) return denied;
+    const reason = this.#decide(packet);
+    if (reason === 'forwarded' && !echoReply) {
+      const flow = {
+        opener: packet,
+        revision: this.#revision,
+        replied: false,
+        finForward: false,
+        finReply: false,
+        reset: false,
+      };
+      this.#flows.set(name(packet, packet.direction), flow);
+      mark(flow, packet, false);
+    }
+    return reason;
+  }
+
+  #seen(flow: ModelFlow, packet: ModelPacket, reply: boolean): string {
+    flow.revision = this.#revision;
+    mark(flow, packet, reply);
+    return 'forwarded';
+  }
+
+  #decide(packet: ModelPacket): string {
+    if (!this.#enforced.has(packet.direction)) return 'forwarded';
+    const identity = this.#identities.get(packet.peer) ?? 0;
+    const named = this.#classes.find((row) => row.identity === identity && row.direction === packet.direction);
+    const wanted = named?.class ?? scope(identity);
+    const port =
+      packet.protocol === 'icmp' ? packet.bits : packet.direction === 'egress' ? packet.peerPort : packet.podPort;
+    const hits = this.#verdicts.filter(
+      (row) =>
+        row.class === wanted &&
+        row.direction === packet.direction &&
+        row.protocol === packet.protocol &&
+        covers(row, port),
+    );
+    const best = hits.reduce<VerdictRow | undefined>(
+      (found, row) => (found === undefined || bits(row) > bits(found) ? row : found),
+      undefined,
+    );
+    if (best === undefined) return identity === 0 ? 'unknown-identity' : 'policy';
+    return best.verdict === 'deny' ? 'policy-denied' : 'forwarded';
+  }
+}
+
+function name(packet: ModelPacket, opener: Direction): string {
+  return [
+    opener,
+    packet.protocol,
+    packet.peer,
+    packet.podPort,
+    packet.protocol === 'icmp' ? 0 : packet.peerPort,
+  ].join();
+}
+
+function mark(flow: ModelFlow, packet: ModelPacket, reply: boolean): void {
+  if (reply) flow.replied = true;
+  if (packet.protocol !== 'tcp') return;
+  if ((packet.bits & 1) !== 0) {
+    if (reply) flow.finReply = true;
+    else flow.finForward = true;
+  }
+  if ((packet.bits & 4) !== 0) flow.reset = true;
+}
+
+function closing(flow: ModelFlow): boolean {
+  return flow.reset || (flow.finForward && flow.finReply);
+}
+
+function scope(identity: number): number {
+  if ((identity >= 100 && identity < 65_536) || Math.floor(identity / 2 ** 24) === 3) return 1;
+  if ([2, 9, 10].includes(identity) || Math.floor(identity / 2 ** 24) === 1) return 2;
+  return 0;
+}
+
+export function bits(row: VerdictRow): number {
+  return row.portBits ?? (row.port === undefined ? 0 : 16);
+}
+
+function covers(row: VerdictRow, port: number): boolean {
+  const block = 2 ** (16 - bits(row));
+  return Math.floor(port / block) === Math.floor((row.port ?? 0) / block);
+}

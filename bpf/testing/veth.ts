@@ -1,0 +1,142 @@
+/** A "node" and a "pod": two network namespaces joined by a veth pair, with processes in them. Removed by dispose. */
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { createInterface, type Interface } from 'node:readline';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+export const NODE_ADDRESS = '10.77.0.1';
+export const POD_ADDRESS = '10.77.0.2';
+
+function ip(...args: string[]): string {
+  return execFileSync('ip', args, { encoding: 'utf8', stdio: 'pipe' });
+}
+
+export class VethPair {
+  readonly node: string;
+  readonly pod: string;
+  /** Index of the pod's host-side device, in the node's namespace. */
+  readonly ifindex: number;
+  readonly #peers: Peer[] = [];
+
+  constructor(name: string) {
+    this.node = `${name}-node`;
+    this.pod = `${name}-pod`;
+    ip('netns', 'add', this.node);
+    ip('netns', 'add', this.pod);
+    ip('-n', this.node, 'link', 'add', 'host0', 'type', 'veth', 'peer', 'name', 'eth0', 'netns', this.pod);
+    for (const [namespace, device, address] of [
+      [this.node, 'host0', NODE_ADDRESS],
+      [this.pod, 'eth0', POD_ADDRESS],
+    ] as const) {
+      ip('-n', namespace, 'address', 'add', `${address}/24`, 'dev', device);
+      ip('-n', namespace, 'link', 'set', device, 'up');
+      ip('-n', namespace, 'link', 'set', 'lo', 'up');
+    }
+    const links: unknown = JSON.parse(ip('-n', this.node, '-j', 'link', 'show', 'dev', 'host0'));
+    const link: unknown = Array.isArray(links) ? links[0] : undefined;
+    if (typeof link !== 'object' || link === null || !('ifindex' in link) || typeof link.ifindex !== 'number') {
+      throw new Error('ip link printed no ifindex');
+    }
+    this.ifindex = link.ifindex;
+  }
+
+  get nodePath(): string {
+    return `/run/netns/${this.node}`;
+  }
+
+  /** Runs a module's text in a namespace; it talks by lines. */
+  start(namespace: string, module: string): Peer {
+    const args = ['netns', 'exec', namespace, process.execPath, '--input-type=module', '-e', module];
+    const peer = new Peer(spawn('ip', args, { stdio: ['pipe', 'pipe', 'inherit'] }));
+    this.#peers.push(peer);
+    return peer;
+  }
+
+  async stop(): Promise<void> {
+    for (const peer of this.#peers) await peer.stop();
+    ip('netns', 'delete', this.pod);
+    ip('netns', 'delete', this.node);
+  }
+}
+
+/** A child that answers each line with one line. */
+export class Peer {
+  readonly #child: ChildProcess;
+  readonly #lines: AsyncIterator<string>;
+  readonly #input: NodeJS.WritableStream;
+
+  constructor(child: ChildProcess) {
+    if (child.stdout === null || child.stdin === null) throw new Error('the child has no pipes');
+    this.#child = child;
+    this.#input = child.stdin;
+    const lines: Interface = createInterface({ input: child.stdout });
+    this.#lines = lines[Symbol.asyncIterator]();
+  }
+
+  async line(): Promise<string> {
+    const next = await this.#lines.next();
+    if (next.done === true) throw new Error('the child ended');
+    return next.value;
+  }
+
+  async ask(question: string): Promise<string> {
+    this.#input.write(`${question}\n`);
+    return await this.line();
+  }
+
+  async stop(): Promise<void> {
+    if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
+    const gone = once(this.#child, 'exit');
+    this.#child.kill();
+    await gone;
+  }
+}
+
+/** Echoes UDP 7777 and TCP 7778. */
+export const ECHO_SERVER = `
+import { createSocket } from 'node:dgram';
+import { createServer } from 'node:net';
+const udp = createSocket('udp4');
+udp.on('message', (text, from) => udp.send(text, from.port, from.address));
+udp.bind(7777, () => {
+  const tcp = createServer((socket) => { socket.on('error', () => socket.destroy()); socket.pipe(socket); });
+  tcp.listen(7778, () => console.log('ready'));
+});
+`;
+
+/**
+ * Answers: "stream N": sends N datagrams, one a millisecond, says how many came back; "big N": the same with
+ * 4000 bytes, which is three fragments each; "say TEXT": sends TEXT over one TCP
+ * connection, says "heard TEXT" or "silence" after half a second.
+ */
+export const ECHO_CLIENT = `
+import { createSocket } from 'node:dgram';
+import { connect } from 'node:net';
+import { createInterface } from 'node:readline';
+import { setTimeout as sleep } from 'node:timers/promises';
+const udp = createSocket('udp4');
+const back = new Set();
+udp.on('message', (text) => back.add(String(text)));
+let serial = 0, tcp, heard = '';
+for await (const line of createInterface({ input: process.stdin })) {
+  const [verb, rest] = line.split(' ');
+  if (verb === 'stream' || verb === 'big') {
+    back.clear();
+    for (let at = 0; at < Number(rest); at++) { udp.send(String(serial++).padEnd(verb === 'big' ? 4000 : 0), 7777, '${NODE_ADDRESS}', () => {}); await sleep(1); }
+    await sleep(200);
+    console.log(back.size);
+  } else {
+    if (tcp === undefined) {
+      tcp = connect(7778, '${NODE_ADDRESS}');
+      tcp.setNoDelay(true);
+      tcp.on('data', (text) => { heard += text; });
+      tcp.on('error', () => {});
+    }
+    tcp.write(rest);
+    for (let at = 0; at < 50 && !heard.includes(rest); at++) await sleep(10);
+    console.log(heard.includes(rest) ? 'heard ' + rest : 'silence');
+  }
+}
+`;
+
+export { sleep };

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/*
+ * The packet path of Weir.
+ *
+ *   weir_from_pod   tc ingress of a pod's host-side veth: what the pod sends, its egress policy
+ *   weir_to_pod     tc egress of a pod's host-side veth: what the pod receives, its ingress policy
+ *   weir_pass       passes everything: the floor of benchmarks
+ *
+ * Guarantees:
+ * - A packet is judged by one policy revision: the endpoint's word is read once and everything follows from it.
+ * - What cannot be parsed, attributed to an endpoint, or decided is dropped, with a reason that is counted and, up to a
+ *   rate, reported as an event.
+ * - A conntrack entry speeds up or extends (to replies and ICMP errors) a decision; it never replaces one: an entry of
+ *   another revision means that its flow is decided again, and one that the policy no longer allows is removed.
+ * - When the conntrack table is full, a packet that the policy allows passes untracked, and its replies are judged on
+ *   their own. Nothing becomes wider.
+ *
+ * User space owes this: a slot is complete before a word names it; after the last word that names it is gone, it stays
+ * in place for one RCU grace period before it is emptied or reused; a word's revision grows whenever anything that a
+ * decision depends on has become stricter (rows of a slot, classes, ipcache), after the change is in the maps.
+ *
+ * Order of judging: endpoint, L3, lengths, source, fragments, ICMP errors, conntrack, policy.
+ */
+#include "common.h"
+#include "conntrack.h"
+#include "endpoint.h"
+#include "events.h"
+#include "fragments.h"
+#include "layout.h"
+#include "maps.h"
+#include "metrics.h"
+#include "packet.h"
+#include "parse.h"
+#include "policy.h"
+#include "related.h"
+
+char _license[] SEC("license") = "Dual BSD/GPL";
+
+static __always_inline int pass(struct __sk_buff *skb, __u32 direction)
+{
+	metric_count(REASON_FORWARDED, direction, skb->len);
+	return TC_ACT_OK;
+}
+
+static __noinline int drop(struct __sk_buff *skb, const struct packet *p, const struct decision *d)
+{
+	metric_count(d->reason & (REASON_LIMIT - 1), p->direction & 1, skb->len);
+	event_emit(skb, p, d, EVENT_DROP);
+	return TC_ACT_SHOT;
+}
+
+static __always_inline int drop_for(struct __sk_buff *skb, const struct packet *p, __u32 reason)
+{
+	struct decision d = {.reason = reason};
+
+	return drop(skb, p, &d);
+}
+
+/* The packet opens a flow of its own direction. */
+static __noinline int judge_new(struct __sk_buff *skb, const struct packet *p)
+{
+	__u32 direction = p->direction & 1;
+	struct decision d = {};
+
+	decide(p->ep.word, &p->key, &d);
+	if (d.reason != REASON_NONE)
+		return drop(skb, p, &d);
+	if (p->track & TRACK_CREATE) {
+		if (!ct_create(&p->key, ct_tag(&p->key) | WORD_REVISION(p->ep.word), p->tcp_flags, d.cookie,
+			       skb->len))
+			metric_count(REASON_CT_FULL, direction, skb->len);
+		if (unlikely(allow_events()))
+			event_emit(skb, p, &d, EVENT_ALLOW);
+	}
+	return pass(skb, direction);
+}
+
+/* An entry of another revision was found for the flow that this packet opens or continues. */
+static __noinline int judge_again(struct __sk_buff *skb, const struct packet *p, __u64 seen, __u64 current)
+{
+	struct decision d = {};
+	struct ct_value *e;
+
+	decide(p->ep.word, &p->key, &d);
+	if (d.reason != REASON_NONE) {
+		ct_forget(&p->key, seen, current);
+		/* Both sides may have opened the same tuple: then this still is a reply. */
+		if ((p->track & TRACK_REPLY) && !tcp_opens(p->tcp_flags) && flow_allowed(p, &p->reply))
+			return pass(skb, p->direction & 1);
+		return drop(skb, p, &d);
+	}
+	e = bpf_map_lookup_elem(&ct4, &p->key);
+	if (e) {
+		ct_refresh(e, seen, current);
+		ct_touch(e, p->tcp_flags, false, skb->len);
+	}
+	return pass(skb, p->direction & 1);
+}
+
+/* Whether the flow that this packet replies to is still allowed. */
+static __noinline bool reply_allowed_again(struct __sk_buff *skb, const struct packet *p, __u64 seen, __u64 current)
+{
+	struct decision d = {};
+	struct ct_value *e;
+
+	decide(p->ep.word, &p->reply, &d);
+	if (d.reason != REASON_NONE) {
+		ct_forget(&p->reply, seen, current);
+		return false;
+	}
+	e = bpf_map_lookup_elem(&ct4, &p->reply);
+	if (e) {
+		ct_refresh(e, seen, current);
+		ct_touch(e, p->tcp_flags, true, skb->len);
+	}
+	return true;
+}
+
+/* What conntrack says of a packet. */
+enum state {
+	STATE_CURRENT, /* of a flow that this revision allowed */
+	STATE_AGAIN, /* of a flow that another revision allowed */
+	STATE_REPLY_AGAIN, /* a reply of such a flow */
+	STATE_NEW,
+};
+
+struct tracked {
+	__u64 seen; /* word of the entry found */
+	__u64 current; /* what the word must be for this revision */
+};
+
+/*
+ * A bare SYN on a finished flow opens a new one. A bare SYN from the responder is its own flow too, except while the
+ * flow is unanswered: a simultaneous open. (tcp_flags are 0 for other protocols and later fragments.)
+ */
+static __always_inline enum state track(const struct packet *p, __u32 bytes, struct tracked *t)
+{
+	__u32 stamp = now_stamp();
+	struct ct_key key;
+	struct ct_value *e;
+	enum ct_status status;
+
+	if (likely(p->track & TRACK_FORWARD)) {
+		key = p->key;
+		e = bpf_map_lookup_elem(&ct4, &key);
+		if (e) {
+			t->current = ct_tag(&key) | WORD_REVISION(p->ep.word);
+			status = ct_check(e, p->key.rest >> 48, t->current, stamp, &t->seen);
+			if (status != CT_MISS) {
+				if (unlikely(tcp_opens(p->tcp_flags)) && ct_closing(READ_ONCE(e->flags)))
+					return STATE_NEW;
+				if (unlikely(status == CT_STALE))
+					return STATE_AGAIN;
+				ct_touch(e, p->tcp_flags, false, bytes);
+				return STATE_CURRENT;
+			}
+		}
+	}
+	if (p->track & TRACK_REPLY) {
+		key = p->reply;
+		e = bpf_map_lookup_elem(&ct4, &key);
+		if (e) {
+			t->current = ct_tag(&key) | WORD_REVISION(p->ep.word);
+			status = ct_check(e, p->key.rest >> 48, t->current, stamp, &t->seen);
+			if (status != CT_MISS) {
+				__u32 flags = READ_ONCE(e->flags);
+
+				if (unlikely(tcp_opens(p->tcp_flags)) && ((flags & CT_REPLIED) || ct_closing(flags)))
+					return STATE_NEW;
+				if (unlikely(status == CT_STALE))
+					return STATE_REPLY_AGAIN;
+				ct_touch(e, p->tcp_flags, true, bytes);
+				return STATE_CURRENT;
+			}
+		}
+	}
+	return STATE_NEW;
+}
+
+static __noinline int settle(struct __sk_buff *skb, const struct packet *p, enum state state, const struct tracked *t)
+{
+	if (state == STATE_AGAIN)
+		return judge_again(skb, p, t->seen, t->current);
+	if (state == STATE_REPLY_AGAIN && reply_allowed_again(skb, p, t->seen, t->current))
+		return pass(skb, p->direction & 1);
+	return judge_new(skb, p);
+}
+
+static __always_inline int judge(struct __sk_buff *skb, const __u32 direction)
+{
+	struct packet p = {.direction = direction}, slow;
+	__u32 length = skb->len, wanted = length < HEADER_BYTES ? length : HEADER_BYTES, reason;
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	struct tracked t = {}, found;
+	enum state state;
+
+	if (unlikely(!endpoint_find(skb->ifindex, &p.ep))) {
+		reason = REASON_NO_ENDPOINT;
+		goto dropped;
+	}
+	if (unlikely((__u64)(end - data) < wanted)) {
+		reason = REASON_INVALID_PACKET;
+		if (bpf_skb_pull_data(skb, wanted))
+			goto dropped;
+		data = (void *)(long)skb->data;
+		end = (void *)(long)skb->data_end;
+	}
+	reason = REASON_INVALID_PACKET;
+	if (unlikely(data + ETH_HLEN > end))
+		goto dropped;
+	p.ethertype = ((struct ethhdr *)data)->h_proto;
+	if (unlikely(p.ethertype != bpf_htons(ETH_P_IP) || skb->vlan_present)) {
+		slow = p;
+		reason = judge_other_l3(skb, &slow);
+		return reason == REASON_NONE ? pass(skb, direction) : drop_for(skb, &slow, reason);
+	}
+
+	p.family = 4;
+	reason = parse_ipv4(skb, &p);
+	if (unlikely(reason != REASON_NONE))
+		goto dropped;
+	if (unlikely(!p.track && !p.later_fragment && icmp_error(p.icmp_type))) {
+		/* Path MTU discovery works whatever the policy says. */
+		if (p.icmp_type == ICMP_DEST_UNREACH && p.icmp_code == ICMP_FRAG_NEEDED)
+			return pass(skb, direction);
+		slow = p;
+		if (icmp_error_related(skb, &slow))
+			return pass(skb, direction);
+	}
+
+	state = track(&p, length, &t);
+	if (likely(state == STATE_CURRENT))
+		return pass(skb, direction);
+	slow = p;
+	found = t;
+	return settle(skb, &slow, state, &found);
+
+dropped:
+	slow = p;
+	return drop_for(skb, &slow, reason);
+}
+
+SEC("tc")
+int weir_from_pod(struct __sk_buff *skb)
+{
+	return judge(skb, WEIR_EGRESS);
+}
+
+SEC("tc")
+int weir_to_pod(struct __sk_buff *skb)
+{
+	return judge(skb, WEIR_INGRESS);
+}
+
+SEC("tc")
+int weir_pass(struct __sk_buff *skb)
+{
+	return TC_ACT_OK;
+}
