@@ -37,6 +37,8 @@ if (target === 'operator') await bundle('operator/main.ts', 'operator.mjs');
 else {
   await bundle('node-agent/main.ts', 'agent.mjs');
   await bundle('node-agent/cli/main.ts', 'weir.mjs');
+  // The ring buffer is read by a worker thread, which is a file of its own.
+  await bundle('shared/libbpf/ring-worker.ts', 'ring-worker.mjs');
   const koffi = dirname(createRequire(import.meta.url).resolve('koffi/package.json'));
   cpSync(koffi, join(out, 'node_modules/koffi'), { recursive: true, dereference: true });
   cpSync((await buildDatapath()).objectPath, join(out, 'weir.o'));

@@ -276,7 +276,7 @@ export class Cluster {
   }
 
   applyObjects(objects: readonly object[]): Promise<string> {
-    return this.apply(JSON.stringify({ apiVersion: 'v1', kind: 'List', items: objects }));
+    return this.apply(objects.map((object) => JSON.stringify(object)).join('\n---\n'));
   }
 
   /** `kubectl wait --for=condition=Programmed`. */

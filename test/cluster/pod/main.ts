@@ -80,7 +80,8 @@ function probeUdp(target: ProbeTarget): Promise<ProbeResult> {
 class Stream {
   #sent = 0;
   #echoed = 0;
-  #last: number | undefined;
+  #last = 0;
+  #back = 0;
   #closed = false;
   readonly #timer: NodeJS.Timeout;
   readonly #end: () => void;
@@ -122,14 +123,18 @@ class Stream {
   #echo(count: number): void {
     if (count === 0) return;
     this.#echoed += count;
-    this.#last = Date.now();
+    const now = Date.now();
+    if (now - this.#last >= 20) this.#back = now;
+    this.#last = now;
   }
 
   report(): StreamReport {
     return {
       sent: this.#sent,
       echoed: this.#echoed,
-      silentMs: this.#last === undefined ? undefined : Date.now() - this.#last,
+      silentMs: this.#last === 0 ? undefined : Date.now() - this.#last,
+      lastAt: this.#last,
+      backAt: this.#back,
       closed: this.#closed,
     };
   }

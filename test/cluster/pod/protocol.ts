@@ -20,6 +20,9 @@ export interface StreamReport {
   readonly echoed: number;
   /** Milliseconds since the last echo; undefined before the first. */
   readonly silentMs: number | undefined;
+  /** Epoch milliseconds of the last echo, and of the last echo that came after a silence of 20 ms or more; 0 = none. */
+  readonly lastAt: number;
+  readonly backAt: number;
   readonly closed: boolean;
 }
 

@@ -1,0 +1,125 @@
+import type { FastifyInstance } from 'fastify';
+import { messageOf } from '../config/system-error.ts';
+import { endpointViews, findEndpoint, requireEndpoint, sendJson } from './context.ts';
+import { matchesRef, parseEndpointRef } from './endpoint-id.ts';
+import { endpointHealth } from './endpoint-model.ts';
+import { parseEndpointRequest } from './endpoint-request.ts';
+import { BadRequestError, ConflictError, HttpError, NotFoundError } from './errors.ts';
+import { object, optionalString, queryList, stringList } from './input.ts';
+import { carries } from './labels.ts';
+import type { ApiOptions } from './types.ts';
+
+type IdParams = { Params: { id: string } };
+
+/** How long a PUT waits until the kernel enforces the endpoint. */
+const ENFORCE_TIMEOUT_MS = 30_000;
+
+export function endpointRoutes(app: FastifyInstance, options: ApiOptions): void {
+  const { core } = options;
+
+  app.get('/endpoint', (request, reply) => {
+    const labels = [...queryList(request.query, 'labels'), ...stringList(request.body, 'the body (labels)')];
+    const found = endpointViews(options).filter((view) =>
+      labels.every((label) => carries(view.state?.labels ?? view.row.labels ?? {}, label)),
+    );
+    if (labels.length > 0 && found.length === 0)
+      throw new NotFoundError(`no endpoint carries all of: ${labels.join(', ')}`);
+    return sendJson(
+      reply,
+      200,
+      found.map((view) => view.model),
+    );
+  });
+
+  app.delete('/endpoint', async (request, reply) => {
+    const containerId = optionalString(object(request.body, 'the endpoint batch delete request'), 'container-id');
+    if (containerId === undefined) throw new BadRequestError('"container-id" is required');
+    const found = endpointViews(options).filter((view) => view.row.containerId === containerId);
+    if (found.length === 0) throw new NotFoundError(`no endpoint of container ${containerId} on this node`);
+    for (const view of found) await remove(options, view.row.id);
+    return sendJson(reply, 200, found.length);
+  });
+
+  app.get<IdParams>('/endpoint/:id', (request, reply) =>
+    sendJson(reply, 200, requireEndpoint(options, request.params.id).model),
+  );
+
+  app.put<IdParams>('/endpoint/:id', async (request, reply) => {
+    const ref = parseEndpointRef(request.params.id);
+    const wanted = parseEndpointRequest(request.body, ref);
+    const existing = endpointViews(options).find(
+      ({ row }) =>
+        (wanted.id !== 0 && row.id === wanted.id) ||
+        row.ipv4 === wanted.ipv4 ||
+        row.interfaceName === wanted.interfaceName ||
+        ((ref.prefix !== 'cilium-local' || ref.value !== '0') && matchesRef(row, ref)),
+    );
+    if (existing !== undefined) {
+      const { id, ipv4, interfaceName } = existing.row;
+      throw new ConflictError(
+        `endpoint ${id} (${ipv4}, ${interfaceName}) exists already; DELETE /v1/endpoint/${id} first`,
+      );
+    }
+    const ifindex = wanted.ifindex ?? (await interfaceIndex(options, wanted.interfaceName));
+    const id = wanted.id || core.allocateEndpointId();
+    try {
+      await core.upsertEndpoint(
+        {
+          id,
+          ifindex,
+          interfaceName: wanted.interfaceName,
+          ipv4: wanted.ipv4,
+          createdAt: new Date().toISOString(),
+          ...(wanted.mac === undefined ? {} : { mac: wanted.mac }),
+          ...(wanted.hostMac === undefined ? {} : { hostMac: wanted.hostMac }),
+          ...(wanted.containerId === undefined ? {} : { containerId: wanted.containerId }),
+          ...(wanted.containerInterface === undefined ? {} : { containerInterface: wanted.containerInterface }),
+          ...(wanted.pod === undefined ? {} : { pod: wanted.pod }),
+          ...(wanted.labels === undefined ? {} : { labels: wanted.labels }),
+        },
+        { timeoutMs: ENFORCE_TIMEOUT_MS },
+      );
+    } catch (error) {
+      await core.deleteEndpoint(id);
+      throw new HttpError(500, `endpoint ${id} could not be enforced and was removed again: ${messageOf(error)}`, {
+        cause: error,
+      });
+    }
+    return sendJson(reply, 201, requireEndpoint(options, String(id)).model);
+  });
+
+  app.delete<IdParams>('/endpoint/:id', async (request, reply) => {
+    await remove(options, requireEndpoint(options, request.params.id).row.id);
+    // The number of errors, as Cilium answers.
+    return sendJson(reply, 200, 0);
+  });
+
+  app.get<IdParams>('/endpoint/:id/healthz', (request, reply) =>
+    sendJson(reply, 200, endpointHealth(requireEndpoint(options, request.params.id).state)),
+  );
+
+  app.get<IdParams>('/endpoint/:id/labels', (request, reply) => {
+    const { status, spec } = requireEndpoint(options, request.params.id).model;
+    return sendJson(reply, 200, { spec: spec['label-configuration'], status: status.labels });
+  });
+
+  app.get<IdParams>('/endpoint/:id/log', (request, reply) =>
+    sendJson(reply, 200, requireEndpoint(options, request.params.id).model.status.log),
+  );
+}
+
+async function remove(options: ApiOptions, id: number): Promise<void> {
+  const view = findEndpoint(options, { prefix: 'cilium-local', value: String(id) });
+  if (view === undefined || (await options.cni.detach(view.row))) return;
+  await options.core.deleteEndpoint(id);
+}
+
+async function interfaceIndex(options: ApiOptions, name: string): Promise<number> {
+  try {
+    return await options.interfaceIndex(name);
+  } catch (error) {
+    throw new BadRequestError(
+      `"interface-name" ${name}: ${messageOf(error)}; create the interface first, in the agent's network namespace`,
+    );
+  }
+}

@@ -1,0 +1,41 @@
+/** An answer other than 2xx. The body is the message as a plain JSON string, as Cilium's agent does it (spec section 9). */
+export class HttpError extends Error {
+  readonly code: string = 'API';
+  readonly statusCode: number;
+
+  constructor(statusCode: number, message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.name = new.target.name;
+    this.statusCode = statusCode;
+  }
+}
+
+export class BadRequestError extends HttpError {
+  override readonly code = 'API_BAD_REQUEST';
+  constructor(message: string) {
+    super(400, message);
+  }
+}
+
+export class NotFoundError extends HttpError {
+  override readonly code = 'API_NOT_FOUND';
+  constructor(message: string) {
+    super(404, message);
+  }
+}
+
+export class ConflictError extends HttpError {
+  override readonly code = 'API_CONFLICT';
+  constructor(message: string) {
+    super(409, message);
+  }
+}
+
+/** The socket's path cannot be had. */
+export class SocketError extends Error {
+  readonly code = 'API_SOCKET';
+  constructor(message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.name = 'SocketError';
+  }
+}

@@ -1,0 +1,128 @@
+/**
+ * JSON models of the agent API: Cilium's v1beta1 names (spec section 9), as far as Weir fills them, and Weir's own additions, marked so.
+ */
+
+export interface EndpointChangeRequest {
+  readonly id: number;
+  readonly ifindex: number | undefined;
+  readonly interfaceName: string;
+  readonly ipv4: string;
+  readonly labels: Readonly<Record<string, string>> | undefined;
+  readonly mac: string | undefined;
+  readonly hostMac: string | undefined;
+  readonly containerId: string | undefined;
+  readonly containerInterface: string | undefined;
+  readonly pod: { readonly namespace: string; readonly name: string; readonly uid?: string } | undefined;
+}
+
+export type PolicyEnabled = 'none' | 'ingress' | 'egress' | 'both';
+
+export interface EndpointPolicy {
+  readonly id: number;
+  readonly build: number;
+  readonly 'policy-revision': number;
+  readonly 'policy-enabled': PolicyEnabled;
+  readonly 'allowed-ingress-identities': readonly number[];
+  readonly 'allowed-egress-identities': readonly number[];
+  readonly 'denied-ingress-identities': readonly number[];
+  readonly 'denied-egress-identities': readonly number[];
+  readonly l4: { readonly ingress: readonly L4Rule[]; readonly egress: readonly L4Rule[] };
+  /** Weir: policies that select the endpoint: uid -> generation. */
+  readonly policies: Readonly<Record<string, number>>;
+}
+export interface L4Rule {
+  readonly rule: string;
+  readonly 'derived-from-rules': readonly (readonly string[])[];
+}
+
+export interface EndpointModel {
+  readonly id: number;
+  readonly spec: { readonly options: object; readonly 'label-configuration': { readonly user: readonly string[] } };
+  readonly status: {
+    readonly 'external-identifiers': Readonly<Record<string, string>>;
+    readonly identity: IdentityModel;
+    readonly labels: {
+      readonly realized: { readonly user: readonly string[] };
+      readonly 'security-relevant': readonly string[];
+      readonly derived: readonly string[];
+      readonly disabled: readonly string[];
+    };
+    readonly realized: object;
+    readonly networking: {
+      readonly addressing: readonly { readonly ipv4: string }[];
+      readonly 'host-mac'?: string;
+      readonly mac?: string;
+      readonly 'interface-name': string;
+      readonly 'interface-index': number;
+      readonly 'container-interface-name'?: string;
+    };
+    readonly policy: {
+      readonly spec: EndpointPolicy;
+      readonly realized: EndpointPolicy;
+      readonly 'proxy-policy-revision': number;
+    };
+    readonly log: readonly {
+      readonly code: string;
+      readonly message: string;
+      readonly state: string;
+      readonly timestamp: string;
+    }[];
+    readonly controllers: readonly object[];
+    readonly state: string;
+    readonly health: EndpointHealth;
+    readonly namedPorts: readonly object[];
+  };
+}
+
+export type HealthWord = 'OK' | 'Bootstrap' | 'Pending' | 'Warning' | 'Failure' | 'Disabled';
+export interface EndpointHealth {
+  readonly overallHealth: HealthWord;
+  readonly bpf: HealthWord;
+  readonly policy: HealthWord;
+  readonly connected: boolean;
+}
+
+export interface IdentityModel {
+  readonly id: number;
+  readonly labels: readonly string[];
+  readonly labelsSHA256: string;
+}
+
+export interface PolicyModel {
+  readonly revision: number;
+  /** JSON text of the rules. */
+  readonly policy: string;
+}
+
+export interface Status {
+  readonly state: 'Ok' | 'Warning' | 'Failure' | 'Disabled';
+  readonly msg: string;
+}
+
+export interface StatusResponse {
+  readonly cilium: Status;
+  readonly kubernetes: Status & { readonly 'k8s-api-versions'?: readonly string[] };
+  readonly nodeMonitor: Status;
+  readonly ipam: {
+    readonly status: string;
+    readonly ipv4: readonly string[];
+    readonly allocations: Readonly<Record<string, string>>;
+  };
+  readonly cluster: { readonly self: string; readonly nodes: readonly { readonly name: string }[] };
+  readonly 'bpf-maps': {
+    readonly 'dynamic-size-ratio': 0;
+    readonly maps: readonly { readonly name: string; readonly size: number }[];
+  };
+  readonly 'identity-range': { readonly 'min-identity': number; readonly 'max-identity': number };
+  /** Weir. */
+  readonly weir: {
+    readonly version: string;
+    readonly node: string;
+    readonly clusterName: string;
+    readonly policyRevision: number;
+    readonly policyEnforcement: string;
+    readonly endpoints: { readonly total: number; readonly ready: number };
+    readonly policies: number;
+    readonly checks: readonly { readonly name: string; readonly ok: boolean; readonly message: string }[];
+  };
+}

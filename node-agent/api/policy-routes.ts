@@ -1,0 +1,126 @@
+import type { LabelSelector, Requirement } from '@weir/labels';
+import type { FastifyInstance } from 'fastify';
+import { sendJson } from './context.ts';
+import { BadRequestError, NotFoundError } from './errors.ts';
+import { queryFlag, queryList, queryString, stringList } from './input.ts';
+import { canonicalLabels } from './labels.ts';
+import type { PolicyModel } from './models.ts';
+import type { ApiOptions } from './types.ts';
+
+export function policyRoutes(app: FastifyInstance, options: ApiOptions): void {
+  const { core } = options;
+
+  app.get('/policy', (request, reply) => {
+    const labels = wantedLabels(request.query, request.body);
+    const rules = core.importedRules(labels);
+    if (labels.length > 0 && rules.length === 0)
+      throw new NotFoundError(`no imported rule carries all of: ${labels.join(', ')}`);
+    return sendJson(
+      reply,
+      200,
+      policyModel(
+        core.policyRevision(),
+        rules.map((rule) => rule.json),
+      ),
+    );
+  });
+
+  app.put('/policy', (request, reply) => {
+    if (request.body === undefined || request.body === null)
+      throw new BadRequestError('the body is empty; send a JSON list of rules');
+    const replaceWithLabels = canonicalLabels(queryList(request.query, 'replace-with-labels'));
+    const { revision, problems } = core.importRules(request.body, {
+      replace: queryFlag(request.query, 'replace'),
+      ...(replaceWithLabels.length === 0 ? {} : { replaceWithLabels }),
+    });
+    const fatal = problems.filter((problem) => problem.code !== 'Warning');
+    if (fatal.length > 0) {
+      const lines = fatal.map((problem) => `${problem.path === '' ? 'rules' : problem.path}: ${problem.message}`);
+      throw new BadRequestError(`nothing was imported: ${lines.join('; ')}`);
+    }
+    return sendJson(
+      reply,
+      200,
+      policyModel(
+        revision,
+        core.importedRules().map((rule) => rule.json),
+      ),
+    );
+  });
+
+  app.delete('/policy', (request, reply) => {
+    const labels = wantedLabels(request.query, request.body);
+    const { revision, deleted } = core.deleteRules(labels);
+    if (deleted === 0 && labels.length > 0)
+      throw new NotFoundError(`no imported rule carries all of: ${labels.join(', ')}`);
+    return sendJson(reply, 200, {
+      ...policyModel(
+        revision,
+        core.importedRules().map((rule) => rule.json),
+      ),
+      deleted,
+    });
+  });
+
+  app.get('/policy/selectors', (_request, reply) => sendJson(reply, 200, selectors(options)));
+  app.get('/policy/subject-selectors', (_request, reply) => sendJson(reply, 200, selectors(options)));
+
+  app.get('/policy/wait', async (request, reply) => {
+    const text = queryString(request.query, 'revision');
+    const revision = text === undefined ? core.policyRevision() : Number(text);
+    if (!Number.isSafeInteger(revision) || revision < 0)
+      throw new BadRequestError(`query parameter "revision" is "${text}", not a whole number`);
+    const gone = new AbortController();
+    reply.raw.on('close', () => gone.abort(new Error('the client went away')));
+    return sendJson(reply, 200, await core.waitPolicyRevision(revision, gone.signal));
+  });
+}
+
+function wantedLabels(query: unknown, body: unknown): readonly string[] {
+  return canonicalLabels([...queryList(query, 'labels'), ...stringList(body, 'the body (labels)')]);
+}
+
+function policyModel(revision: number, rules: readonly unknown[]): PolicyModel {
+  return { revision, policy: JSON.stringify(rules, null, 2) };
+}
+
+/** The selector cache: each peer set with its identities and how many policies name it. */
+function selectors(options: ApiOptions): readonly object[] {
+  const { db, tables } = options.core;
+  using snapshot = db.read();
+  const users = new Map<string, Set<string>>();
+  const use = (hash: string, uid: string): void => {
+    const set = users.get(hash) ?? new Set();
+    users.set(hash, set.add(uid));
+  };
+  for (const policy of snapshot.all(tables.policies)) {
+    for (const rule of policy.rules) {
+      use(rule.subject, policy.uid);
+      for (const peer of rule.peers ?? []) if ('peerSet' in peer) use(peer.peerSet, policy.uid);
+    }
+  }
+  return [...snapshot.all(tables.peerSets)].map((set) => ({
+    selector: selectorText(set.selector),
+    labels: [],
+    identities: set.identities,
+    users: users.get(set.hash)?.size ?? 0,
+    hash: set.hash,
+  }));
+}
+
+function selectorText(selector: LabelSelector): string {
+  return selector.requirements.length === 0 ? '{}' : selector.requirements.map(requirementText).join(', ');
+}
+
+function requirementText({ key, operator, values }: Requirement): string {
+  switch (operator) {
+    case 'In':
+      return values.length === 1 ? `${key}=${values[0] ?? ''}` : `${key} in (${values.join(',')})`;
+    case 'NotIn':
+      return `${key} not in (${values.join(',')})`;
+    case 'Exists':
+      return `${key} exists`;
+    case 'DoesNotExist':
+      return `${key} does not exist`;
+  }
+}

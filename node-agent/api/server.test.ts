@@ -1,0 +1,283 @@
+import { mkdtemp, rm, stat, writeFile } from 'node:fs/promises';
+import { request as httpRequest } from 'node:http';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
+import type { FlowEvent } from '../core.ts';
+import { FakeCore, quiet } from '../testing/fake-core.ts';
+import { call } from '../testing/request.ts';
+import { ApiServer } from './server.ts';
+
+const CHANGE = {
+  state: 'waiting-for-identity',
+  'interface-name': 'lxc1',
+  'interface-index': 7,
+  'container-id': 'c0ffee',
+  labels: ['k8s:id=app1'],
+  addressing: { ipv4: '10.1.0.5' },
+};
+const RULE = { labels: [{ key: 'name', value: 'l3-rule' }], endpointSelector: { matchLabels: { id: 'app1' } } };
+
+const EVENT: FlowEvent = {
+  time: '2025-01-01T00:00:00Z',
+  verdict: 'dropped',
+  direction: 'ingress',
+  endpoint: 1,
+  source: { address: '10.1.0.6', identity: 1002 },
+  destination: { address: '10.1.0.5', identity: 1001 },
+  protocol: 'TCP',
+  sourcePort: 4000,
+  destinationPort: 80,
+  reason: 'policy',
+  message: 'no rule allows it',
+  policies: ['cnp default/l3-rule'],
+  revision: 1,
+};
+
+let folder: string;
+let socket: string;
+let core: FakeCore;
+let server: ApiServer;
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'weir-api-'));
+  socket = join(folder, 'weir.sock');
+  core = new FakeCore();
+  server = makeServer();
+  await server.start();
+});
+afterEach(async () => {
+  await server.stop();
+  await rm(folder, { recursive: true });
+});
+
+function makeServer(): ApiServer {
+  return new ApiServer({
+    socket,
+    core,
+    log: quiet,
+    version: '0.0.1',
+    nodeName: 'n1',
+    clusterName: 'default',
+    policyEnforcement: 'default',
+    settings: {},
+    cni: {
+      handle: () => Promise.resolve({ ok: true, body: { cniVersion: '1.0.0' } }),
+      detach: () => Promise.resolve(false),
+    },
+    interfaceIndex: () => Promise.resolve(42),
+    podCidrs: () => ['10.1.0.0/24'],
+  });
+}
+
+describe('socket', () => {
+  it('is for root and its group only', async () => {
+    expect((await stat(socket)).mode & 0o777).toBe(0o660);
+  });
+  it('refuses a second agent and leaves the first one listening', async () => {
+    await expect(makeServer().start()).rejects.toThrow(`another agent listens on ${socket}`);
+    expect((await call(socket, 'GET', '/healthz')).status).toBe(200);
+  });
+  it('replaces a stale socket, and never something that is no socket', async () => {
+    await server.stop();
+    const dead = createServer();
+    await new Promise<void>((resolve) => dead.listen(socket, resolve));
+    const moved = join(folder, 'moved');
+    await import('node:fs/promises').then(({ link }) => link(socket, moved));
+    await new Promise((resolve) => dead.close(resolve));
+    await import('node:fs/promises').then(({ rename }) => rename(moved, socket));
+    server = makeServer();
+    await server.start();
+    expect((await call(socket, 'GET', '/healthz')).status).toBe(200);
+    await server.stop();
+    await writeFile(socket, 'text');
+    await expect(makeServer().start()).rejects.toThrow('is not a socket');
+  });
+});
+
+describe('endpoints', () => {
+  it('answers 201 only once the endpoint is enforced', async () => {
+    const order: string[] = [];
+    let release = (): void => undefined;
+    core.beforeEnforce = () =>
+      new Promise<void>((resolve) => {
+        release = resolve;
+        order.push('enforcing');
+      });
+    const put = call(socket, 'PUT', '/endpoint/cilium-local:0', CHANGE).then((answer) => {
+      order.push('answered');
+      return answer;
+    });
+    while (order.length === 0) await new Promise((resolve) => setImmediate(resolve));
+    order.push('released');
+    release();
+    const answer = await put;
+    expect(order).toEqual(['enforcing', 'released', 'answered']);
+    expect(answer.status).toBe(201);
+    expect(answer.body).toMatchObject({
+      id: 1,
+      status: {
+        state: 'ready',
+        identity: { id: 1001, labels: ['k8s:id=app1'] },
+        networking: { addressing: [{ ipv4: '10.1.0.5' }], 'interface-index': 7 },
+        policy: { realized: { 'policy-enabled': 'ingress' } },
+        health: { overallHealth: 'OK' },
+      },
+    });
+  });
+  it('removes an endpoint that cannot be enforced', async () => {
+    core.beforeEnforce = () => {
+      throw new Error('tcx: no such device');
+    };
+    const answer = await call(socket, 'PUT', '/endpoint/0', CHANGE);
+    expect(answer.status).toBe(500);
+    expect(answer.body).toBe('endpoint 1 could not be enforced and was removed again: tcx: no such device');
+    expect((await call(socket, 'GET', '/endpoint')).body).toEqual([]);
+  });
+  it('is found by each kind of id', async () => {
+    await call(socket, 'PUT', '/endpoint/0', { ...CHANGE, id: 9, 'k8s-namespace': 'default', 'k8s-pod-name': 'app1' });
+    for (const id of [
+      '9',
+      'cilium-local:9',
+      'container-id:c0ffee',
+      'container-name:app1',
+      'pod-name:default%2Fapp1',
+      'cep-name:default%2Fapp1',
+      'ipv4:10.1.0.5',
+    ]) {
+      expect(await call(socket, 'GET', `/endpoint/${id}`)).toMatchObject({ status: 200, body: { id: 9 } });
+    }
+    expect((await call(socket, 'GET', '/endpoint/9/healthz')).body).toMatchObject({
+      overallHealth: 'OK',
+      connected: true,
+    });
+    expect((await call(socket, 'GET', '/endpoint/9/labels')).body).toMatchObject({
+      status: { 'security-relevant': ['k8s:id=app1'] },
+    });
+  });
+  it('refuses bad requests and says where', async () => {
+    const cases: [string, unknown, string][] = [
+      ['/endpoint/70000', CHANGE, '"70000" is not a number from 0 to 65535'],
+      ['/endpoint/nope:1', CHANGE, 'unknown prefix "nope"'],
+      ['/endpoint/0', { ...CHANGE, state: undefined }, '"state"'],
+      ['/endpoint/0', { ...CHANGE, addressing: { ipv4: '10.1.0.05' } }, '"addressing.ipv4"'],
+      ['/endpoint/0', { ...CHANGE, addressing: { ipv4: '10.1.0.5', ipv6: 'fd00::1' } }, '"addressing.ipv6"'],
+      ['/endpoint/0', { ...CHANGE, labels: ['any:x=1'] }, 'any'],
+      ['/endpoint/0', { ...CHANGE, 'interface-name': '../etc' }, '"interface-name"'],
+      ['/endpoint/0', '{"state"', 'not JSON'],
+      ['/endpoint/0', [], 'must be a JSON object'],
+    ];
+    for (const [path, body, message] of cases) {
+      const answer = await call(socket, 'PUT', path, body);
+      expect([path, answer.status, typeof answer.body]).toEqual([path, 400, 'string']);
+      expect(answer.body).toContain(message);
+    }
+    expect(core.calls).toEqual([]);
+  });
+  it('does not overwrite, filters by labels, deletes', async () => {
+    await call(socket, 'PUT', '/endpoint/0', CHANGE);
+    expect((await call(socket, 'PUT', '/endpoint/0', CHANGE)).status).toBe(409);
+    expect((await call(socket, 'GET', '/endpoint?labels=id=app1')).body).toHaveLength(1);
+    expect((await call(socket, 'GET', '/endpoint', ['k8s:id=app2'])).status).toBe(404);
+    expect((await call(socket, 'DELETE', '/endpoint', { 'container-id': 'other' })).status).toBe(404);
+    expect((await call(socket, 'DELETE', '/endpoint', { 'container-id': 'c0ffee' })).body).toBe(1);
+    expect((await call(socket, 'DELETE', '/endpoint/1')).status).toBe(404);
+  });
+});
+
+describe('policy', () => {
+  it('imports, shows, replaces and deletes rules', async () => {
+    const put = await call(socket, 'PUT', '/policy', [RULE]);
+    expect(put).toMatchObject({ status: 200, body: { revision: 2 } });
+    expect(JSON.parse((put.body as { policy: string }).policy)).toEqual([RULE]);
+    expect((await call(socket, 'PUT', '/policy?replace=true', RULE)).body).toMatchObject({ revision: 3 });
+    expect(core.importedRules()).toHaveLength(1);
+    expect((await call(socket, 'GET', '/policy?labels=unspec:name=other')).status).toBe(404);
+    expect((await call(socket, 'DELETE', '/policy', ['name=l3-rule'])).body).toMatchObject({
+      revision: 4,
+      deleted: 1,
+    });
+    expect((await call(socket, 'DELETE', '/policy', ['unspec:name=l3-rule'])).status).toBe(404);
+  });
+  it('rejects an import as a whole, with the path', async () => {
+    const answer = await call(socket, 'PUT', '/policy', [RULE, {}]);
+    expect(answer).toMatchObject({
+      status: 400,
+      body: 'nothing was imported: [1].endpointSelector: is missing: give the pods that the rule is for',
+    });
+    expect(core.importedRules()).toEqual([]);
+    expect((await call(socket, 'PUT', '/policy')).status).toBe(400);
+  });
+  it('waits for a revision and names what failed', async () => {
+    core.failing = ['3'];
+    expect((await call(socket, 'GET', '/policy/wait?revision=1')).body).toEqual({ revision: 1, failing: ['3'] });
+    expect((await call(socket, 'GET', '/policy/wait?revision=-1')).status).toBe(400);
+  });
+});
+
+describe('the rest', () => {
+  it('reports status, maps, identities, prefixes, nodes, config, metrics', async () => {
+    core.db.write([core.tables.identities, core.tables.ipcache], (txn) => {
+      txn.upsert(core.tables.identities, { id: 1001, labels: { 'k8s:id': 'app1' }, labelsKey: 'x', peerSets: [] });
+      txn.upsert(core.tables.ipcache, { prefix: '10.1.0.5/32', identity: 1001, source: 'endpoint' });
+      txn.upsert(core.tables.ipcache, { prefix: '0.0.0.0/0', identity: 2, source: 'world' });
+    });
+    expect((await call(socket, 'GET', '/healthz')).body).toMatchObject({
+      cilium: { state: 'Ok' },
+      kubernetes: { state: 'Disabled' },
+      weir: { node: 'n1', policyRevision: 1 },
+    });
+    core.healthy = false;
+    expect(await call(socket, 'GET', '/healthz')).toMatchObject({
+      status: 503,
+      body: { cilium: { state: 'Failure', msg: 'datapath: no datapath' } },
+    });
+    expect((await call(socket, 'GET', '/identity/1001')).body).toMatchObject({ id: 1001, labels: ['k8s:id=app1'] });
+    expect((await call(socket, 'GET', '/identity/1002')).status).toBe(404);
+    expect((await call(socket, 'GET', '/ip?cidr=10.0.0.0/8')).body).toEqual([
+      { cidr: '10.1.0.5/32', identity: 1001, encryptKey: 0, metadata: { source: 'endpoint' } },
+    ]);
+    expect((await call(socket, 'GET', '/ip?cidr=10.0.0')).status).toBe(400);
+    expect((await call(socket, 'GET', '/map/endpoints')).body).toEqual({
+      path: '/sys/fs/bpf/fake/endpoints',
+      cache: [{ key: { ifindex: 7 }, value: { id: 1, identity: 1001 } }],
+    });
+    expect((await call(socket, 'GET', '/map/none')).body).toBe('no map "none"; there are: endpoints');
+    expect((await call(socket, 'GET', '/metrics')).body).toContainEqual({
+      name: 'weir_datapath_bytes_total',
+      value: 222,
+      labels: { reason: 'policy', direction: 'ingress' },
+    });
+    expect((await call(socket, 'GET', '/cluster/nodes')).body).toMatchObject({ self: 'n1' });
+    expect((await call(socket, 'GET', '/config')).body).toMatchObject({ spec: { 'policy-enforcement': 'default' } });
+    expect(await call(socket, 'GET', '/nothing')).toMatchObject({ status: 404, body: 'no such path: GET /v1/nothing' });
+  });
+
+  it('streams flow events, verbose only while somebody wants allowed flows', async () => {
+    const lines: string[] = [];
+    const wake: (() => void)[] = [];
+    const request = httpRequest({ socketPath: socket, path: '/v1/monitor?endpoint=1', agent: false });
+    request.end();
+    const response = await new Promise<import('node:http').IncomingMessage>((resolve) =>
+      request.on('response', resolve),
+    );
+    expect(core.verbose).toBe(true);
+    response.setEncoding('utf8').on('data', (text: string) => {
+      lines.push(...text.split('\n').filter((line) => line !== ''));
+      for (const resolve of wake.splice(0)) resolve();
+    });
+    core.events.next({ ...EVENT, endpoint: 2 });
+    core.events.next(EVENT);
+    await new Promise<void>((resolve) => {
+      if (lines.length > 0) resolve();
+      else wake.push(resolve);
+    });
+    expect(lines.map((line): unknown => JSON.parse(line))).toEqual([EVENT]);
+    const ended = new Promise((resolve) => response.on('end', resolve));
+    await server.stop();
+    await ended;
+    expect(core.verbose).toBe(false);
+    expect(core.events.observed).toBe(false);
+  });
+});

@@ -1,0 +1,94 @@
+import { chmod } from 'node:fs/promises';
+import fastify, { type FastifyError, type FastifyInstance } from 'fastify';
+import { messageOf } from '../config/system-error.ts';
+import { sendJson } from './context.ts';
+import { endpointRoutes } from './endpoint-routes.ts';
+import { HttpError, SocketError } from './errors.ts';
+import { Monitor } from './monitor-route.ts';
+import { policyRoutes } from './policy-routes.ts';
+import { claimSocketPath } from './socket.ts';
+import { statusRoutes } from './status-routes.ts';
+import type { ApiOptions } from './types.ts';
+
+const BODY_LIMIT_BYTES = 16 << 20;
+
+/** The agent's API on a unix socket. */
+export class ApiServer {
+  readonly #options: ApiOptions;
+  readonly #socket: string;
+  readonly #app: FastifyInstance;
+  readonly #monitor: Monitor;
+
+  constructor(options: ApiOptions & { readonly socket: string }) {
+    this.#options = options;
+    this.#socket = options.socket;
+    this.#monitor = new Monitor(options);
+    this.#app = this.#build();
+  }
+
+  /** Listens. Throws `SocketError` when the path is taken. */
+  async start(): Promise<void> {
+    await claimSocketPath(this.#socket);
+    try {
+      await this.#app.listen({ path: this.#socket });
+      await chmod(this.#socket, 0o660);
+    } catch (error) {
+      throw new SocketError(`cannot listen on ${this.#socket}: ${messageOf(error)}`, { cause: error });
+    }
+  }
+
+  /** Ends streams, lets requests under way end, removes the socket. */
+  async stop(): Promise<void> {
+    this.#monitor.stop();
+    await this.#app.close();
+  }
+
+  #build(): FastifyInstance {
+    const { core, cni, log } = this.#options;
+    const app = fastify({
+      bodyLimit: BODY_LIMIT_BYTES,
+      forceCloseConnections: 'idle',
+      routerOptions: { maxParamLength: 512 },
+    });
+    // Cilium's clients send the labels they look for in the body of a GET.
+    app.addHttpMethod('GET', { hasBody: true, overrideExisting: true });
+    // Whatever the content type says (curl -d says form data), a body is JSON.
+    app.removeAllContentTypeParsers();
+    app.addContentTypeParser('*', { parseAs: 'string' }, (_request, body, done) => {
+      if (body.length === 0) {
+        done(null, undefined);
+        return;
+      }
+      try {
+        done(null, JSON.parse(String(body)));
+      } catch (error) {
+        done(new HttpError(400, `the body is not JSON: ${messageOf(error)}`, { cause: error }));
+      }
+    });
+    app.setErrorHandler((error: FastifyError | HttpError, request, reply) => {
+      const status = error.statusCode ?? 500;
+      if (status >= 500) log.error({ method: request.method, url: request.url, err: error }, 'api request failed');
+      return sendJson(reply, status, error.message);
+    });
+    app.setNotFoundHandler((request, reply) => sendJson(reply, 404, `no such path: ${request.method} ${request.url}`));
+    app.register(
+      (v1, _options, done) => {
+        endpointRoutes(v1, this.#options);
+        policyRoutes(v1, this.#options);
+        statusRoutes(v1, this.#options);
+        this.#monitor.register(v1);
+        v1.post('/cni', async (request, reply) => {
+          const answer = await cni.handle(request.body);
+          if (answer.ok && answer.body === undefined) return reply.code(204).send();
+          return sendJson(reply, answer.ok ? 200 : 500, answer.body);
+        });
+        done();
+      },
+      { prefix: '/v1' },
+    );
+    app.addHook('onClose', () => {
+      core.setVerbose(false);
+    });
+    return app;
+  }
+}

@@ -1,0 +1,53 @@
+import { lstat, mkdir, unlink } from 'node:fs/promises';
+import { connect } from 'node:net';
+import { dirname } from 'node:path';
+import { codeOf } from '../config/system-error.ts';
+import { SocketError } from './errors.ts';
+
+/** sun_path is 108 bytes with its terminator (unix(7)). */
+const MAX_PATH_BYTES = 107;
+
+/**
+ * Makes the path free for listening: creates its folder and removes a socket that nobody listens on any more. Throws `SocketError` when a
+ * live agent holds it, or when something else is there.
+ */
+export async function claimSocketPath(path: string): Promise<void> {
+  if (Buffer.byteLength(path) > MAX_PATH_BYTES)
+    throw new SocketError(`socket path ${path} is longer than ${MAX_PATH_BYTES} bytes; choose a shorter --socket`);
+  try {
+    await mkdir(dirname(path), { recursive: true });
+  } catch (error) {
+    throw new SocketError(`cannot create the folder of --socket ${path}: ${String(error)}`, { cause: error });
+  }
+  let found: { isSocket(): boolean };
+  try {
+    found = await lstat(path);
+  } catch (error) {
+    if (codeOf(error) === 'ENOENT') return;
+    throw new SocketError(`cannot look at --socket ${path}: ${String(error)}`, { cause: error });
+  }
+  if (!found.isSocket())
+    throw new SocketError(`--socket ${path} exists and is not a socket; remove it or choose another path`);
+  if (await answers(path)) {
+    throw new SocketError(
+      `another agent listens on ${path}; only one agent may run on a node: stop it, or choose another --socket, --bpf-root and --state-dir`,
+    );
+  }
+  await unlink(path);
+}
+
+function answers(path: string): Promise<boolean> {
+  return new Promise((resolve, reject) => {
+    const socket = connect(path);
+    socket.once('connect', () => {
+      socket.destroy();
+      resolve(true);
+    });
+    socket.once('error', (error: NodeJS.ErrnoException) => {
+      socket.destroy();
+      if (error.code === 'ECONNREFUSED' || error.code === 'ENOENT') resolve(false);
+      else
+        reject(new SocketError(`cannot tell whether an agent listens on ${path}: ${error.message}`, { cause: error }));
+    });
+  });
+}

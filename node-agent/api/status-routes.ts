@@ -1,0 +1,202 @@
+import { formatPrefix, type Prefix, parsePrefix, prefixContains } from '@weir/net';
+import type { AnyTable } from '@weir/statedb';
+import type { FastifyInstance } from 'fastify';
+import { codeOf, messageOf } from '../config/system-error.ts';
+import { sendJson } from './context.ts';
+import { BadRequestError, NotFoundError } from './errors.ts';
+import { queryString } from './input.ts';
+import { identityModel } from './labels.ts';
+import type { Status, StatusResponse } from './models.ts';
+import type { ApiOptions } from './types.ts';
+
+export function statusRoutes(app: FastifyInstance, options: ApiOptions): void {
+  const { core } = options;
+
+  app.get('/healthz', (_request, reply) => {
+    const status = statusResponse(options);
+    return sendJson(reply, status.cilium.state === 'Ok' ? 200 : 503, status);
+  });
+
+  app.get('/identity', (_request, reply) => {
+    using snapshot = core.db.read();
+    const rows = [...snapshot.all(core.tables.identities)].sort((a, b) => a.id - b.id);
+    return sendJson(
+      reply,
+      200,
+      rows.map((row) => identityModel(row.id, row.labels)),
+    );
+  });
+
+  app.get('/identity/endpoints', (_request, reply) => {
+    using snapshot = core.db.read();
+    const counts = new Map<number, { labels: Readonly<Record<string, string>>; refCount: number }>();
+    for (const state of snapshot.all(core.tables.endpointStates)) {
+      const entry = counts.get(state.identity) ?? { labels: state.labels, refCount: 0 };
+      counts.set(state.identity, { ...entry, refCount: entry.refCount + 1 });
+    }
+    return sendJson(
+      reply,
+      200,
+      [...counts].map(([id, entry]) => ({ identity: identityModel(id, entry.labels), refCount: entry.refCount })),
+    );
+  });
+
+  app.get<{ Params: { id: string } }>('/identity/:id', (request, reply) => {
+    const id = Number(request.params.id);
+    if (!/^\d+$/.test(request.params.id) || id > 0xffffffff)
+      throw new BadRequestError(`identity "${request.params.id}" is not a number`);
+    using snapshot = core.db.read();
+    const row = [...snapshot.all(core.tables.identities)].find((identity) => identity.id === id);
+    if (row === undefined) throw new NotFoundError(`no identity ${id} is known on this node`);
+    return sendJson(reply, 200, identityModel(row.id, row.labels));
+  });
+
+  app.get('/ip', (request, reply) => {
+    const within = prefixParameter(queryString(request.query, 'cidr'));
+    using snapshot = core.db.read();
+    const rows = [...snapshot.all(core.tables.ipcache)].filter(
+      (row) => within === undefined || prefixContains(within, parsePrefix(row.prefix)),
+    );
+    if (within !== undefined && rows.length === 0) throw new NotFoundError(`no entry within ${formatPrefix(within)}`);
+    return sendJson(
+      reply,
+      200,
+      rows.map((row) => ({
+        cidr: row.prefix,
+        identity: row.identity,
+        ...(row.node === undefined ? {} : { hostIP: row.node }),
+        encryptKey: 0,
+        metadata: { source: row.source },
+      })),
+    );
+  });
+
+  app.get('/map', (_request, reply) => sendJson(reply, 200, { maps: core.maps() }));
+
+  app.get<{ Params: { name: string } }>('/map/:name', (request, reply) => {
+    const { name } = request.params;
+    const maps = core.maps();
+    const map = maps.find((entry) => entry.name === name);
+    if (map === undefined)
+      throw new NotFoundError(`no map "${name}"; there are: ${maps.map((entry) => entry.name).join(', ') || 'none'}`);
+    try {
+      return sendJson(reply, 200, { path: map.path, cache: core.mapEntries(name) });
+    } catch (error) {
+      if (codeOf(error) === 'ERR_WEIR_UNKNOWN_MAP')
+        throw new NotFoundError(`map "${name}" has no entries to show: ${messageOf(error)}`);
+      throw error;
+    }
+  });
+
+  app.get('/config', (_request, reply) =>
+    sendJson(reply, 200, {
+      spec: { options: options.settings, 'policy-enforcement': options.policyEnforcement },
+      status: {
+        immutable: {},
+        realized: { options: options.settings, 'policy-enforcement': options.policyEnforcement },
+        nodeMonitor: { cpus: 0, npages: 0 },
+        'ipam-mode': options.kubernetes === undefined ? 'static' : 'kubernetes',
+        datapathMode: 'veth',
+        addressing: { ipv4: { enabled: true, 'alloc-range': options.podCidrs()[0] ?? '' }, ipv6: { enabled: false } },
+      },
+    }),
+  );
+
+  app.get('/cluster/nodes', (_request, reply) => {
+    using snapshot = core.db.read();
+    const nodes = [...snapshot.all(core.tables.nodes)].map((node) => ({
+      name: node.name,
+      'primary-address': {
+        ipv4: { enabled: true, ip: node.addresses[0] ?? '', 'alloc-range': node.podCidrs[0] ?? '' },
+      },
+      'secondary-addresses': node.addresses.slice(1).map((ip) => ({ enabled: true, ip })),
+      'kube-apiserver': node.kubeApiserver,
+    }));
+    return sendJson(reply, 200, { self: options.nodeName, 'nodes-added': nodes, 'nodes-removed': [] });
+  });
+
+  app.get('/metrics', (_request, reply) =>
+    sendJson(
+      reply,
+      200,
+      core.metrics().flatMap(({ reason, direction, packets, bytes }) => [
+        { name: 'weir_datapath_packets_total', value: Number(packets), labels: { reason, direction } },
+        { name: 'weir_datapath_bytes_total', value: Number(bytes), labels: { reason, direction } },
+      ]),
+    ),
+  );
+}
+
+/** All that `weir status` shows. */
+export function statusResponse(options: ApiOptions): StatusResponse {
+  const { core } = options;
+  const health = core.health();
+  const kubernetes = options.kubernetes?.();
+  using snapshot = core.db.read();
+  const endpoints = [...snapshot.all(core.tables.endpoints)];
+  const states = [...snapshot.all(core.tables.endpointStates)];
+  return {
+    cilium: agentStatus(options),
+    kubernetes: kubernetesStatus(kubernetes),
+    nodeMonitor: { state: 'Ok', msg: 'Listening for events of the datapath' },
+    ipam: {
+      status: `IPv4: ${endpoints.length} allocated${options
+        .podCidrs()
+        .map((cidr) => ` from ${cidr}`)
+        .join('')}`,
+      ipv4: endpoints.map((endpoint) => endpoint.ipv4),
+      allocations: Object.fromEntries(
+        endpoints.map((endpoint) => [
+          endpoint.ipv4,
+          endpoint.pod === undefined ? endpoint.interfaceName : `${endpoint.pod.namespace}/${endpoint.pod.name}`,
+        ]),
+      ),
+    },
+    cluster: {
+      self: options.nodeName,
+      nodes: [...snapshot.all(core.tables.nodes)].map((node) => ({ name: node.name })),
+    },
+    'bpf-maps': { 'dynamic-size-ratio': 0, maps: core.maps().map((map) => ({ name: map.name, size: map.maxEntries })) },
+    'identity-range': { 'min-identity': 256, 'max-identity': 65535 },
+    weir: {
+      version: options.version,
+      node: options.nodeName,
+      clusterName: options.clusterName,
+      policyRevision: core.policyRevision(),
+      policyEnforcement: options.policyEnforcement,
+      endpoints: { total: endpoints.length, ready: states.filter((state) => state.state === 'ready').length },
+      policies: snapshot.count(core.tables.policies),
+      checks: health.checks,
+    },
+  };
+}
+
+/** `Failure`: something is broken. `Warning`: inputs are not complete yet; what the kernel holds from before stays enforced. */
+export function agentStatus({ core }: Pick<ApiOptions, 'core'>): Status {
+  const health = core.health();
+  const failing = health.checks.filter((check) => !check.ok);
+  if (!health.ok)
+    return { state: 'Failure', msg: failing.map((check) => `${check.name}: ${check.message}`).join('; ') };
+  const waiting = Object.values(core.tables as unknown as Readonly<Record<string, AnyTable>>).filter(
+    (table) => core.db.pendingInitialisers(table).length > 0,
+  );
+  if (waiting.length === 0) return { state: 'Ok', msg: 'OK' };
+  return {
+    state: 'Warning',
+    msg: `waiting for the first complete list of ${waiting.map((table) => table.name).join(', ')}`,
+  };
+}
+
+function kubernetesStatus(state: { readonly ok: boolean; readonly message: string } | undefined): Status {
+  if (state === undefined) return { state: 'Disabled', msg: 'running without Kubernetes' };
+  return { state: state.ok ? 'Ok' : 'Warning', msg: state.message };
+}
+
+function prefixParameter(text: string | undefined): Prefix | undefined {
+  if (text === undefined) return undefined;
+  try {
+    return parsePrefix(text);
+  } catch (error) {
+    throw new BadRequestError(`query parameter "cidr": ${messageOf(error)}`);
+  }
+}

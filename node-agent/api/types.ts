@@ -1,0 +1,29 @@
+/**
+ * The agent's API: Cilium's agent API v1 over a unix socket (spec section 9), with a few additions of our own.
+ *
+ * Guarantees: errors are plain JSON strings; a PUT of an endpoint answers 201 only once the kernel enforces it; a rejected policy
+ * import changes nothing and names each problem's path. The socket is for root and its group only (mode 0660).
+ */
+import type { CniAnswer } from '../cni/types.ts';
+import type { Core, Logger } from '../core.ts';
+import type { EndpointRow } from '../tables.ts';
+
+export interface ApiOptions {
+  readonly core: Core;
+  readonly log: Logger;
+  readonly version: string;
+  readonly nodeName: string;
+  readonly clusterName: string;
+  readonly policyEnforcement: string;
+  /** What `GET /v1/config` shows. */
+  readonly settings: Readonly<Record<string, string>>;
+  readonly cni: {
+    handle(request: unknown): Promise<CniAnswer>;
+    /** Removes an endpoint that CNI made, with its interface; false when it is not one. */
+    detach(endpoint: EndpointRow): Promise<boolean>;
+  };
+  readonly interfaceIndex: (name: string) => Promise<number>;
+  readonly podCidrs: () => readonly string[];
+  /** State of the connection to Kubernetes; undefined without Kubernetes. */
+  readonly kubernetes?: () => { readonly ok: boolean; readonly message: string };
+}

@@ -1,0 +1,218 @@
+/** The CLI as a user runs it: a process, against the API with a fake core. */
+
+import { spawn } from 'node:child_process';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
+import { ApiServer } from '../api/server.ts';
+import type { FlowEvent } from '../core.ts';
+import { FakeCore, quiet } from '../testing/fake-core.ts';
+import { runCli } from './program.ts';
+
+const WEIR = join(dirname(fileURLToPath(import.meta.url)), '..', '..', 'bin', 'weir');
+
+let folder = '';
+let socket = '';
+let core: FakeCore;
+let server: ApiServer;
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'weir-cli-'));
+  socket = join(folder, 'weir.sock');
+  core = new FakeCore();
+  server = new ApiServer({
+    socket,
+    core,
+    log: quiet,
+    version: '9.9.9',
+    nodeName: 'n1',
+    clusterName: 'c',
+    policyEnforcement: 'default',
+    settings: {},
+    cni: { handle: () => Promise.resolve({ ok: true }), detach: () => Promise.resolve(false) },
+    interfaceIndex: () => Promise.resolve(1),
+    podCidrs: () => ['10.1.0.0/24'],
+  });
+  await server.start();
+  await core.upsertEndpoint({
+    id: 7,
+    ifindex: 3,
+    interfaceName: 'lxc7',
+    ipv4: '10.1.0.7',
+    pod: { namespace: 'default', name: 'app1' },
+    labels: { 'k8s:id': 'app1' },
+    createdAt: '2025-01-01T00:00:00Z',
+  });
+});
+afterAll(async () => {
+  await server.stop();
+  await rm(folder, { recursive: true });
+});
+beforeEach(() => {
+  core.healthy = true;
+  core.failing = [];
+});
+
+interface Result {
+  readonly code: number | null;
+  readonly out: string;
+  readonly err: string;
+}
+function weir(args: readonly string[], stdin = '', env: Readonly<Record<string, string>> = {}): Promise<Result> {
+  return new Promise((resolve, reject) => {
+    const child = spawn(WEIR, args, { env: { ...process.env, WEIR_SOCKET: socket, ...env } });
+    let out = '';
+    let err = '';
+    child.stdout.setEncoding('utf8').on('data', (text: string) => {
+      out += text;
+      if (out.includes('STOP')) child.kill('SIGINT');
+    });
+    child.stderr.setEncoding('utf8').on('data', (text: string) => {
+      err += text;
+    });
+    child.on('error', reject);
+    child.on('close', (code) => resolve({ code, out, err }));
+    child.stdin.on('error', () => undefined);
+    child.stdin.end(stdin);
+  });
+}
+
+const RULES = JSON.stringify([
+  { labels: [{ key: 'name', value: 'l3-rule' }], endpointSelector: { matchLabels: { id: 'app1' } }, ingress: [{}] },
+]);
+
+describe('weir', () => {
+  it('shows status, and exits with 1 when the agent is not healthy', async () => {
+    const good = await weir(['status']);
+    expect([good.code, good.err]).toEqual([0, '']);
+    expect(good.out).toMatch(/^Agent: +Ok +OK$/m);
+    expect(good.out).toMatch(/^Endpoints: +1\/1 ready$/m);
+    core.healthy = false;
+    const bad = await weir(['status']);
+    expect(bad.code).toBe(1);
+    expect(bad.out).toMatch(/^Agent: +Failure +datapath: no datapath$/m);
+  });
+
+  it('prints aligned tables and JSON', async () => {
+    const list = await weir(['endpoint', 'list']);
+    expect(list.out).toBe(
+      'ENDPOINT  INGRESS   EGRESS  IDENTITY  IPV4      STATE  NAME          LABELS\n' +
+        '7         enforced  open    1007      10.1.0.7  ready  default/app1  k8s:id=app1\n',
+    );
+    expect(JSON.parse((await weir(['endpoint', 'list', '-o', 'json'])).out)).toMatchObject([{ id: 7 }]);
+    expect(JSON.parse((await weir(['endpoint', 'get', 'pod-name:default/app1'])).out)).toMatchObject({ id: 7 });
+    expect(await weir(['endpoint', 'get', '8'])).toMatchObject({
+      code: 1,
+      err: expect.stringContaining('no endpoint 8 on this node'),
+    });
+    expect((await weir(['map', 'list'])).out).toContain('endpoints  hash  1        4096  /sys/fs/bpf/fake/endpoints');
+    expect((await weir(['map', 'get', 'endpoints'])).out).toBe('KEY        VALUE\nifindex=7  id=1 identity=1001\n');
+  });
+
+  it('imports, shows, waits for and deletes rules', async () => {
+    expect(await weir(['policy', 'import', '-'], RULES)).toEqual({ code: 0, out: 'Revision: 2\n', err: '' });
+    expect((await weir(['policy', 'get', 'unspec:name=l3-rule'])).out).toContain('"value": "l3-rule"');
+    expect(await weir(['policy', 'wait', '2'])).toEqual({ code: 0, out: 'Revision: 2\n', err: '' });
+    core.failing = ['endpoint 7: no slot'];
+    expect(await weir(['policy', 'wait', '2'])).toMatchObject({
+      code: 1,
+      err: 'weir: not in the kernel for: endpoint 7: no slot\n',
+    });
+    expect(await weir(['policy', 'import', '-'], '[{}]')).toMatchObject({
+      code: 1,
+      err: expect.stringContaining('[0].endpointSelector: is missing'),
+    });
+    expect(await weir(['policy', 'delete', 'unspec:name=l3-rule'])).toEqual({ code: 0, out: 'Revision: 3\n', err: '' });
+    expect(await weir(['policy', 'delete', 'unspec:name=l3-rule'])).toMatchObject({ code: 1 });
+    expect(await weir(['policy', 'delete'])).toMatchObject({ code: 2, err: expect.stringContaining('--all') });
+  });
+
+  it('validates files without an agent', async () => {
+    const file = join(folder, 'policies.yaml');
+    await writeFile(
+      file,
+      `apiVersion: cilium.io/v2
+kind: CiliumNetworkPolicy
+metadata: {name: good, namespace: default}
+spec: {endpointSelector: {matchLabels: {id: app1}}, ingress: [{fromEndpoints: [{}]}]}
+---
+apiVersion: cilium.io/v2
+kind: CiliumNetworkPolicy
+metadata: {name: bad, namespace: default}
+spec: {endpointSelector: {}, ingress: [{bogus: 1}]}
+`,
+    );
+    const both = await weir(['policy', 'validate', file], '', { WEIR_SOCKET: '/nowhere' });
+    expect(both.code).toBe(1);
+    expect(both.out).toMatch(/^CiliumNetworkPolicy default\/good: Valid, 1 rule$/m);
+    expect(both.out).toMatch(
+      /^CiliumNetworkPolicy default\/bad: Invalid\n {2}InvalidSpec spec\.ingress\[0\]\.bogus: /m,
+    );
+    expect(await weir(['policy', 'validate', '-'], RULES)).toMatchObject({ code: 0, out: '-: Valid, 1 rule\n' });
+    expect(await weir(['policy', 'validate', '-'], '{ [')).toMatchObject({
+      code: 1,
+      err: expect.stringContaining('neither YAML nor JSON'),
+    });
+    expect(await weir(['policy', 'validate', join(folder, 'none')])).toMatchObject({
+      code: 1,
+      err: expect.stringContaining('cannot read'),
+    });
+  });
+
+  it('follows flow events and ends on a signal', async () => {
+    const event = (message: string): FlowEvent => ({
+      time: 'T',
+      verdict: 'dropped',
+      direction: 'ingress',
+      endpoint: 7,
+      source: { address: '10.1.0.8', identity: 1008, name: 'default/app3' },
+      destination: { address: '10.1.0.7', identity: 1007 },
+      protocol: 'TCP',
+      sourcePort: 1234,
+      destinationPort: 80,
+      reason: 'policy',
+      message,
+      policies: ['cnp default/l3-rule'],
+      revision: 1,
+    });
+    const running = weir(['monitor', '--type', 'drop']);
+    while (!core.events.observed) await new Promise((resolve) => setTimeout(resolve, 5));
+    core.events.next(event('first'));
+    core.events.next(event('STOP'));
+    const { code, out } = await running;
+    expect(code).toBe(0);
+    expect(out.split('\n')[0]).toBe(
+      'T DROPPED ingress TCP 10.1.0.8:1234 (default/app3, identity 1008) -> 10.1.0.7:80 (identity 1007) endpoint 7: policy: first [cnp default/l3-rule]',
+    );
+  });
+
+  it.each([
+    [['nope'], 'unknown command'],
+    [['-o', 'xml', 'status'], 'Allowed choices are text, json'],
+    [['policy', 'wait', 'x'], 'not a whole number'],
+    [['monitor', '--type', 'x'], 'Allowed choices are drop, allow'],
+    [['endpoint', 'get'], "missing required argument 'id'"],
+  ])('exits with 2 for wrong arguments: %j', async (args, message) => {
+    let err = '';
+    const sink = { write: () => undefined };
+    const write = (text: string): void => {
+      err += text;
+    };
+    const code = await runCli({ args, version: '0', out: sink, err: { write }, signal: new AbortController().signal });
+    expect([code, err]).toEqual([2, expect.stringContaining(message)]);
+  });
+  it('passes the exit code on', async () => {
+    expect((await weir(['nope'])).code).toBe(2);
+  });
+
+  it('says when the agent cannot be reached', async () => {
+    const { code, err, out } = await weir(['--socket', '/nowhere/weir.sock', 'status']);
+    expect([code, out]).toEqual([1, '']);
+    expect(err).toContain(
+      'cannot reach the Weir agent at /nowhere/weir.sock: there is no such socket: is the agent running',
+    );
+    expect((await weir(['version', '--socket', '/nowhere'])).out).toContain('not known');
+  });
+});

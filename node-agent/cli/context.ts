@@ -1,0 +1,34 @@
+import type { Command } from 'commander';
+import { AgentClient } from './client.ts';
+
+export interface Output {
+  write(text: string): void;
+}
+
+/** What every command has. */
+export interface CliContext {
+  client(command: Command): AgentClient;
+  readonly out: Output;
+  readonly err: Output;
+  /** `-o json` was given. */
+  json(command: Command): boolean;
+  setExitCode(code: number): void;
+}
+
+export const DEFAULT_SOCKET = '/var/run/weir/weir.sock';
+
+export function createContext(streams: {
+  readonly out: Output;
+  readonly err: Output;
+  readonly setExitCode: (code: number) => void;
+}): CliContext {
+  return {
+    ...streams,
+    client: (command) => new AgentClient(String(command.optsWithGlobals().socket)),
+    json: (command) => command.optsWithGlobals().output === 'json',
+  };
+}
+
+export function printJson(context: CliContext, value: unknown): void {
+  context.out.write(`${JSON.stringify(value, null, 2)}\n`);
+}

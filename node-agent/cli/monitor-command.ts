@@ -1,0 +1,47 @@
+import { type Command, InvalidArgumentError, Option } from 'commander';
+import type { FlowEvent, FlowPeer } from '../core.ts';
+import type { CliContext } from './context.ts';
+
+export function addMonitorCommand(program: Command, context: CliContext, signal: AbortSignal): void {
+  program
+    .command('monitor')
+    .description('Drops, and allowed new flows, as they happen; ends on ctrl-C')
+    .addOption(new Option('-t, --type <type>', 'only these').choices(['drop', 'allow']))
+    .option('-e, --endpoint <id>', 'only those that this endpoint judged', endpointNumber)
+    .option('--json', 'one JSON object a line')
+    .action(async (options: { type?: string; endpoint?: string; json?: boolean }, command: Command) => {
+      const query = new URLSearchParams();
+      if (options.type !== undefined) query.set('type', options.type);
+      if (options.endpoint !== undefined) query.set('endpoint', options.endpoint);
+      const raw = options.json === true || context.json(command);
+      for await (const line of context.client(command).lines(`/monitor?${query.toString()}`, signal)) {
+        context.out.write(`${raw ? line : eventText(JSON.parse(line) as FlowEvent | { lost: number })}\n`);
+      }
+    });
+}
+
+function endpointNumber(text: string): string {
+  if (!/^\d{1,5}$/.test(text))
+    throw new InvalidArgumentError('It must be an endpoint number; `weir endpoint list` shows them.');
+  return text;
+}
+
+/** One line: time, verdict, who to whom, why, by which policy. */
+export function eventText(event: FlowEvent | { readonly lost: number }): string {
+  if ('lost' in event) return `(${event.lost} events left out: this reader is too slow)`;
+  const flow = `${peerText(event.source, event.sourcePort)} -> ${peerText(event.destination, event.destinationPort)}`;
+  const kind = event.icmpType === undefined ? event.protocol : `${event.protocol} type ${event.icmpType}`;
+  const unnamed = event.policies.filter((policy) => !event.message.includes(policy));
+  const policies = unnamed.length === 0 ? '' : ` [${unnamed.join(', ')}]`;
+  return `${event.time} ${event.verdict.toUpperCase()} ${event.direction} ${kind} ${flow} endpoint ${event.endpoint}: ${event.reason}: ${event.message}${policies}`;
+}
+
+function peerText(peer: FlowPeer, port: number | undefined): string {
+  const address =
+    port === undefined
+      ? peer.address
+      : peer.address.includes(':')
+        ? `[${peer.address}]:${port}`
+        : `${peer.address}:${port}`;
+  return `${address} (${peer.name === undefined ? '' : `${peer.name}, `}identity ${peer.identity})`;
+}

@@ -1,0 +1,124 @@
+import { readFile } from 'node:fs/promises';
+import type { Command } from 'commander';
+import type { PolicyModel } from '../api/models.ts';
+import { messageOf } from '../config/system-error.ts';
+import { type CliContext, printJson } from './context.ts';
+import { parseDocuments } from './documents.ts';
+import { CliError, UsageError } from './errors.ts';
+import { formatTable } from './table.ts';
+import { validateDocuments } from './validate.ts';
+
+export function addPolicyCommands(program: Command, context: CliContext): void {
+  const policy = program.command('policy').description('Rules imported over the socket, and checks of policy files');
+
+  policy
+    .command('import')
+    .description('Imports bare rules from a JSON or YAML file ("-" for stdin); all or nothing')
+    .argument('<file>')
+    .option('--replace', 'delete the imported rules that have the same labels')
+    .option('--replace-with-labels <labels>', 'delete the rules that carry all these labels first (comma-separated)')
+    .action(async (file: string, options: { replace?: boolean; replaceWithLabels?: string }, command: Command) => {
+      const documents = parseDocuments(await readInput(file), file).map((document) => document.value);
+      const rules = documents.flatMap((value) => (Array.isArray(value) ? value : [value]));
+      if (rules.length === 0) throw new CliError(`${file} holds no rule; to delete rules use \`weir policy delete\``);
+      const query = new URLSearchParams();
+      if (options.replace === true) query.set('replace', 'true');
+      if (options.replaceWithLabels !== undefined) query.set('replace-with-labels', options.replaceWithLabels);
+      const answer = await context.client(command).send<PolicyModel>('PUT', `/policy?${query.toString()}`, rules);
+      printRevision(context, command, answer);
+    });
+
+  policy
+    .command('get')
+    .description('Imported rules, as JSON')
+    .argument('[labels...]', 'only those that carry all these labels')
+    .action(async (labels: readonly string[], _options, command: Command) => {
+      const query = labels.length === 0 ? '' : `?labels=${encodeURIComponent(labels.join(','))}`;
+      const answer = await context.client(command).get<PolicyModel>(`/policy${query}`);
+      if (context.json(command))
+        return printJson(context, { revision: answer.revision, policy: JSON.parse(answer.policy) as unknown });
+      context.out.write(`${answer.policy}\nRevision: ${answer.revision}\n`);
+    });
+
+  policy
+    .command('delete')
+    .description('Deletes the imported rules that carry all the labels')
+    .argument('[labels...]', 'source:key=value, or key=value')
+    .option('--all', 'delete every imported rule')
+    .action(async (labels: readonly string[], options: { all?: boolean }, command: Command) => {
+      if (options.all === true && labels.length > 0) throw new UsageError('give labels or --all, not both');
+      if (options.all !== true && labels.length === 0)
+        throw new UsageError('give the labels of the rules to delete, or --all');
+      printRevision(context, command, await context.client(command).send<PolicyModel>('DELETE', '/policy', labels));
+    });
+
+  policy
+    .command('wait')
+    .description('Waits until everything up to a revision is in the kernel; exit code 1 when an endpoint failed')
+    .argument('<revision>', 'as printed by import and delete')
+    .action(async (revision: string, _options, command: Command) => {
+      if (!/^\d+$/.test(revision))
+        throw new UsageError(`revision "${revision}" is not a whole number; \`weir policy import\` prints it`);
+      const answer = await context
+        .client(command)
+        .get<{ revision: number; failing: readonly string[] }>(`/policy/wait?revision=${revision}`);
+      if (context.json(command)) printJson(context, answer);
+      else context.out.write(`Revision: ${answer.revision}\n`);
+      if (answer.failing.length > 0) throw new CliError(`not in the kernel for: ${answer.failing.join('; ')}`);
+    });
+
+  policy
+    .command('validate')
+    .description(
+      'Checks a file without an agent: CNP, CCNP (also a list of them) or bare rules, in YAML or JSON; exit code 1 when invalid',
+    )
+    .argument('<file>', '"-" for stdin')
+    .action(async (file: string, _options, command: Command) => {
+      const results = validateDocuments(parseDocuments(await readInput(file), file));
+      if (results.length === 0) throw new CliError(`${file} holds no policy`);
+      if (context.json(command)) printJson(context, results);
+      else {
+        for (const result of results) {
+          context.out.write(
+            `${result.name}: ${result.valid ? `Valid, ${result.rules} ${result.rules === 1 ? 'rule' : 'rules'}` : 'Invalid'}\n`,
+          );
+          for (const problem of result.problems)
+            context.out.write(`  ${problem.code} ${problem.path}: ${problem.message}\n`);
+        }
+      }
+      if (results.some((result) => !result.valid)) context.setExitCode(1);
+    });
+
+  policy
+    .command('selectors')
+    .description('Selectors in use, and the identities they match')
+    .action(async (_options, command: Command) => {
+      const list = await context
+        .client(command)
+        .get<readonly { selector: string; identities: readonly number[]; users: number }[]>('/policy/selectors');
+      if (context.json(command)) return printJson(context, list);
+      context.out.write(
+        formatTable(
+          ['USERS', 'IDENTITIES', 'SELECTOR'],
+          list.map((entry) => [String(entry.users), entry.identities.join(' '), entry.selector]),
+        ),
+      );
+    });
+}
+
+function printRevision(context: CliContext, command: Command, answer: PolicyModel): void {
+  if (context.json(command)) printJson(context, { revision: answer.revision });
+  else context.out.write(`Revision: ${answer.revision}\n`);
+}
+
+async function readInput(file: string): Promise<string> {
+  try {
+    if (file !== '-') return await readFile(file, 'utf8');
+    let text = '';
+    process.stdin.setEncoding('utf8');
+    for await (const chunk of process.stdin) text += String(chunk);
+    return text;
+  } catch (error) {
+    throw new CliError(`cannot read ${file}: ${messageOf(error)}`, 1, { cause: error });
+  }
+}

@@ -1,0 +1,60 @@
+import { Command, CommanderError, Option } from 'commander';
+import { createContext, DEFAULT_SOCKET, type Output } from './context.ts';
+import { CliError } from './errors.ts';
+import { addMonitorCommand } from './monitor-command.ts';
+import { addPolicyCommands } from './policy-commands.ts';
+import { addEndpointCommands, addIdentityCommands, addMapCommands, addStatusCommands } from './status-commands.ts';
+
+export interface CliOptions {
+  /** Arguments after the program's name. */
+  readonly args: readonly string[];
+  readonly version: string;
+  readonly out: Output;
+  readonly err: Output;
+  /** Ends streams. */
+  readonly signal: AbortSignal;
+}
+
+/** Runs one command; returns the exit code: 0, 1 for a failure, 2 for wrong arguments. */
+export async function runCli(options: CliOptions): Promise<number> {
+  let exitCode = 0;
+  const context = createContext({
+    out: options.out,
+    err: options.err,
+    setExitCode: (code) => {
+      exitCode = code;
+    },
+  });
+  const program = new Command('weir')
+    .description('Talks to the Weir agent of this node')
+    .addOption(new Option('--socket <path>', "the agent's unix socket").env('WEIR_SOCKET').default(DEFAULT_SOCKET))
+    .addOption(new Option('-o, --output <format>', 'how to print').choices(['text', 'json']).default('text'))
+    .showHelpAfterError('(add --help for usage)')
+    .exitOverride()
+    .configureOutput({ writeOut: (text) => options.out.write(text), writeErr: (text) => options.err.write(text) });
+  addStatusCommands(program, context, options.version);
+  addEndpointCommands(program, context);
+  addPolicyCommands(program, context);
+  addMonitorCommand(program, context, options.signal);
+  addMapCommands(program, context);
+  addIdentityCommands(program, context);
+  inherit(program);
+  try {
+    await program.parseAsync([...options.args], { from: 'user' });
+    return exitCode;
+  } catch (error) {
+    // commander has printed its own message; help and version are no errors.
+    if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
+    if (!(error instanceof CliError)) throw error;
+    options.err.write(`weir: ${error.message}\n`);
+    return error.exitCode;
+  }
+}
+
+/** commander copies these settings to a subcommand only when it is added ready-made. */
+function inherit(command: Command): void {
+  for (const child of command.commands) {
+    child.copyInheritedSettings(command);
+    inherit(child);
+  }
+}

@@ -1,0 +1,169 @@
+import type { Command } from 'commander';
+import type { EndpointModel, IdentityModel, StatusResponse } from '../api/models.ts';
+import { type CliContext, printJson } from './context.ts';
+import { AgentError, UsageError } from './errors.ts';
+import { formatFields, formatLabelCell, formatTable } from './table.ts';
+
+export function addStatusCommands(program: Command, context: CliContext, version: string): void {
+  program
+    .command('status')
+    .description('Health of the agent, its datapath and its connections; exit code 1 when not healthy')
+    .action(async (_options, command: Command) => {
+      const status = await context.client(command).status<StatusResponse>();
+      if (context.json(command)) printJson(context, status);
+      else context.out.write(statusText(status));
+      if (status.cilium.state !== 'Ok') context.setExitCode(1);
+    });
+
+  program
+    .command('version')
+    .description('Version of this command and of the agent')
+    .action(async (_options, command: Command) => {
+      let agent: string;
+      try {
+        agent = (await context.client(command).status<StatusResponse>()).weir.version;
+      } catch (error) {
+        if (!(error instanceof AgentError)) throw error;
+        agent = `not known (${error.message})`;
+      }
+      if (context.json(command)) printJson(context, { client: version, agent });
+      else
+        context.out.write(
+          formatFields([
+            ['Client', version],
+            ['Agent', agent],
+          ]),
+        );
+    });
+}
+
+function statusText(status: StatusResponse): string {
+  const { weir } = status;
+  return formatFields([
+    ['Agent', `${status.cilium.state}   ${status.cilium.msg}`],
+    ['Version', weir.version],
+    ['Node', `${weir.node} (cluster ${weir.clusterName})`],
+    ['Kubernetes', `${status.kubernetes.state}   ${status.kubernetes.msg}`],
+    ['IPAM', status.ipam.status],
+    ['Endpoints', `${weir.endpoints.ready}/${weir.endpoints.total} ready`],
+    ['Policies', `${weir.policies} (enforcement ${weir.policyEnforcement})`],
+    ['Revision', String(weir.policyRevision)],
+    ...weir.checks.map((check) => [`  ${check.name}`, `${check.ok ? 'ok' : 'FAILED'}   ${check.message}`] as const),
+  ]);
+}
+
+export function addEndpointCommands(program: Command, context: CliContext): void {
+  const endpoint = program.command('endpoint').description('Local endpoints: pods of this node');
+  endpoint
+    .command('list')
+    .description('All endpoints')
+    .option('-l, --labels <labels>', 'only those that carry all these labels (comma-separated)')
+    .action(async (options: { labels?: string }, command: Command) => {
+      const query = options.labels === undefined ? '' : `?labels=${encodeURIComponent(options.labels)}`;
+      const list = await context.client(command).get<readonly EndpointModel[]>(`/endpoint${query}`);
+      if (context.json(command)) return printJson(context, list);
+      context.out.write(
+        formatTable(
+          ['ENDPOINT', 'INGRESS', 'EGRESS', 'IDENTITY', 'IPV4', 'STATE', 'NAME', 'LABELS'],
+          list.map(({ id, status }) => {
+            const enabled = status.policy.realized['policy-enabled'];
+            return [
+              String(id),
+              enabled === 'ingress' || enabled === 'both' ? 'enforced' : 'open',
+              enabled === 'egress' || enabled === 'both' ? 'enforced' : 'open',
+              String(status.identity.id),
+              status.networking.addressing[0]?.ipv4 ?? '',
+              status.state,
+              status['external-identifiers']['pod-name'] ?? status.networking['interface-name'],
+              formatLabelCell(status.labels['security-relevant']),
+            ];
+          }),
+        ),
+      );
+    });
+  endpoint
+    .command('get')
+    .description('One endpoint, with its policy')
+    .argument('<id>', 'a number, or prefix:value (pod-name:NAMESPACE/NAME, ipv4:ADDRESS, container-id:ID)')
+    .action(async (id: string, _options, command: Command) => {
+      printJson(context, await context.client(command).get<EndpointModel>(`/endpoint/${encodeURIComponent(id)}`));
+    });
+}
+
+export function addIdentityCommands(program: Command, context: CliContext): void {
+  const identity = program.command('identity').description('Security identities that this node knows');
+  identity
+    .command('list')
+    .description('All identities')
+    .action(async (_options, command: Command) => {
+      const list = await context.client(command).get<readonly IdentityModel[]>('/identity');
+      if (context.json(command)) printJson(context, list);
+      else
+        context.out.write(
+          formatTable(
+            ['ID', 'LABELS'],
+            list.map((entry) => [String(entry.id), entry.labels.join(' ')]),
+          ),
+        );
+    });
+  identity
+    .command('get')
+    .description('One identity')
+    .argument('<id>', 'its number')
+    .action(async (id: string, _options, command: Command) => {
+      if (!/^\d+$/.test(id))
+        throw new UsageError(`identity "${id}" is not a number; \`weir identity list\` shows those there are`);
+      printJson(context, await context.client(command).get<IdentityModel>(`/identity/${id}`));
+    });
+}
+
+interface MapList {
+  readonly maps: readonly {
+    readonly name: string;
+    readonly type: string;
+    readonly entries: number;
+    readonly maxEntries: number;
+    readonly path: string;
+  }[];
+}
+interface MapContent {
+  readonly path: string;
+  readonly cache: readonly { readonly key: object; readonly value: object }[];
+}
+
+export function addMapCommands(program: Command, context: CliContext): void {
+  const map = program.command('map').description('BPF maps of the datapath');
+  map
+    .command('list')
+    .description('All maps')
+    .action(async (_options, command: Command) => {
+      const { maps } = await context.client(command).get<MapList>('/map');
+      if (context.json(command)) return printJson(context, maps);
+      context.out.write(
+        formatTable(
+          ['NAME', 'TYPE', 'ENTRIES', 'MAX', 'PATH'],
+          maps.map((entry) => [entry.name, entry.type, String(entry.entries), String(entry.maxEntries), entry.path]),
+        ),
+      );
+    });
+  map
+    .command('get')
+    .description('Entries of one map')
+    .argument('<name>', 'its name')
+    .action(async (name: string, _options, command: Command) => {
+      const content = await context.client(command).get<MapContent>(`/map/${encodeURIComponent(name)}`);
+      if (context.json(command)) return printJson(context, content.cache);
+      context.out.write(
+        formatTable(
+          ['KEY', 'VALUE'],
+          content.cache.map((entry) => [words(entry.key), words(entry.value)]),
+        ),
+      );
+    });
+}
+
+function words(entry: object): string {
+  return Object.entries(entry)
+    .map(([key, value]) => `${key}=${typeof value === 'string' ? value : JSON.stringify(value)}`)
+    .join(' ');
+}

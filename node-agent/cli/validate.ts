@@ -1,0 +1,48 @@
+import { type ParseResult, type PolicyProblem, parseBareRules, parsePolicy } from '@weir/policy';
+import type { PolicyDocument } from './documents.ts';
+
+export interface Validation {
+  readonly name: string;
+  /** False when some problem rejects the policy (`InvalidSpec`). */
+  readonly valid: boolean;
+  readonly rules: number;
+  readonly problems: readonly PolicyProblem[];
+}
+
+/** Judges each document as the operator, or an import, would. Pure. */
+export function validateDocuments(documents: readonly PolicyDocument[]): readonly Validation[] {
+  return documents.map(({ name, value }) => {
+    const { rules, problems } = parseAny(value);
+    return {
+      name: title(value) ?? name,
+      valid: problems.every((problem) => problem.code !== 'InvalidSpec'),
+      rules: rules.length,
+      problems,
+    };
+  });
+}
+
+function parseAny(value: unknown): ParseResult {
+  const kind = typeof value === 'object' && value !== null && 'kind' in value ? value.kind : undefined;
+  if (kind === 'CiliumNetworkPolicy' || kind === 'CiliumClusterwideNetworkPolicy') return parsePolicy(value, kind);
+  if (kind === undefined) return parseBareRules(value);
+  return {
+    rules: [],
+    problems: [
+      {
+        code: 'InvalidSpec',
+        path: 'kind',
+        message: `is ${JSON.stringify(kind)}: write CiliumNetworkPolicy or CiliumClusterwideNetworkPolicy, or give a list of bare rules`,
+      },
+    ],
+  };
+}
+
+/** `CiliumNetworkPolicy default/l3-rule`. */
+function title(value: unknown): string | undefined {
+  if (typeof value !== 'object' || value === null || !('kind' in value) || !('metadata' in value)) return undefined;
+  const { kind, metadata } = value;
+  if (typeof metadata !== 'object' || metadata === null || !('name' in metadata)) return undefined;
+  const namespace = 'namespace' in metadata ? `${String(metadata.namespace)}/` : '';
+  return `${String(kind)} ${namespace}${String(metadata.name)}`;
+}

@@ -1,0 +1,23 @@
+import { createHash } from 'node:crypto';
+import type { Attachment } from './types.ts';
+
+/** The pod's gateway: never on a wire, reached by a permanent neighbour entry. Link-local, so no pod address can collide with it. */
+export const GATEWAY = '169.254.1.1';
+
+/** Matches the names that `vethName` gives. */
+export const VETH_PATTERN = /^weir[0-9a-f]{11}$/;
+
+function digest(attachment: Attachment, purpose: string): string {
+  return createHash('sha256').update(`${purpose}\0${attachment.containerId}\0${attachment.ifname}`).digest('hex');
+}
+
+/** Host-side interface name (15 characters): a function of the attachment, so that DEL needs no memory. */
+export function vethName(attachment: Attachment): string {
+  return `weir${digest(attachment, 'veth').slice(0, 11)}`;
+}
+
+/** A locally administered unicast MAC, also a function of the attachment. */
+export function macOf(attachment: Attachment, side: 'host' | 'pod'): string {
+  const hex = digest(attachment, `mac-${side}`);
+  return ['02', ...[0, 2, 4, 6, 8].map((at) => hex.slice(at, at + 2))].join(':');
+}

@@ -1,0 +1,210 @@
+import { readFile, stat, writeFile } from 'node:fs/promises';
+import { messageOf } from '../config/system-error.ts';
+import { type RunCommand, runCommand } from './command.ts';
+import { CNI_CODE, CniError, CommandError } from './errors.ts';
+import { GATEWAY, VETH_PATTERN } from './names.ts';
+import type { Network, PairSpec } from './types.ts';
+
+const ABSENT = /Cannot find device|does not exist|No such device/;
+const DEFAULT_MTU = 1500;
+
+interface LinkJson {
+  readonly ifindex: number;
+  readonly ifname: string;
+  readonly mtu?: number;
+  readonly flags?: readonly string[];
+  readonly addr_info?: readonly {
+    readonly family: string;
+    readonly local: string;
+    readonly prefixlen: number;
+    readonly scope?: string;
+  }[];
+}
+interface RouteJson {
+  readonly dst: string;
+  readonly gateway?: string;
+  readonly dev?: string;
+}
+
+/**
+ * Pod interfaces by iproute2. A pod's two ends never need ARP or a bridge: each side has a permanent neighbour entry for the other,
+ * the pod a default route through a link-local gateway, the node one host route for each pod.
+ */
+export class PodNetwork implements Network {
+  readonly #run: RunCommand;
+
+  constructor(options: { readonly run?: RunCommand } = {}) {
+    this.#run = options.run ?? runCommand;
+  }
+
+  async prepareNode(): Promise<void> {
+    const path = '/proc/sys/net/ipv4/ip_forward';
+    try {
+      if ((await readFile(path, 'utf8')).trim() !== '1') await writeFile(path, '1');
+    } catch (error) {
+      throw new CniError(
+        CNI_CODE.network,
+        `cannot turn on IPv4 forwarding (${path}): ${String(error)}`,
+        'run the agent as root with a writable /proc/sys',
+        {
+          cause: error,
+        },
+      );
+    }
+  }
+
+  async uplink(): Promise<{ readonly mtu: number; readonly address?: string }> {
+    const [routes, links] = await this.#json<[RouteJson[], LinkJson[]]>(['route show default', 'address show'], 2);
+    const outside = links.filter(
+      (link) => link.ifname !== 'lo' && !VETH_PATTERN.test(link.ifname) && link.flags?.includes('UP') === true,
+    );
+    const device = outside.find((link) => link.ifname === routes[0]?.dev) ?? outside[0];
+    const address = device?.addr_info?.find((entry) => entry.family === 'inet' && entry.scope === 'global')?.local;
+    return { mtu: device?.mtu ?? DEFAULT_MTU, ...(address === undefined ? {} : { address }) };
+  }
+
+  async createPair(spec: PairSpec): Promise<number> {
+    await this.#refuseOwnNamespace(spec.netns);
+    const src = spec.nodeAddress === undefined ? '' : ` src ${spec.nodeAddress}`;
+    const [links] = await this.#json<[LinkJson[]]>(
+      [
+        `link add name ${spec.hostName} mtu ${spec.mtu} address ${spec.hostMac} type veth peer name ${spec.podName} mtu ${spec.mtu} address ${spec.podMac} netns ${spec.netns}`,
+        `link set dev ${spec.hostName} addrgenmode none`,
+        `link set dev ${spec.hostName} up`,
+        `neighbour replace ${spec.ipv4} lladdr ${spec.podMac} dev ${spec.hostName} nud permanent`,
+        `route replace ${spec.ipv4}/32 dev ${spec.hostName} scope link${src}`,
+        `link show dev ${spec.hostName}`,
+      ],
+      1,
+    );
+    const ifindex = links[0]?.ifindex;
+    if (ifindex === undefined)
+      throw new CniError(CNI_CODE.network, `interface ${spec.hostName} is gone right after it was made`);
+    return ifindex;
+  }
+
+  async configurePod(spec: PairSpec): Promise<void> {
+    await this.#run(
+      'nsenter',
+      [`--net=${spec.netns}`, 'ip', '-batch', '-'],
+      lines([
+        'link set dev lo up',
+        `address add ${spec.ipv4}/32 dev ${spec.podName}`,
+        `link set dev ${spec.podName} addrgenmode none`,
+        `link set dev ${spec.podName} up`,
+        `neighbour replace ${GATEWAY} lladdr ${spec.hostMac} dev ${spec.podName} nud permanent`,
+        `route add default via ${GATEWAY} dev ${spec.podName} onlink`,
+      ]),
+    );
+  }
+
+  async removeLink(hostName: string): Promise<boolean> {
+    try {
+      await this.#run('ip', ['link', 'delete', 'dev', hostName]);
+      return true;
+    } catch (error) {
+      if (error instanceof CommandError && ABSENT.test(error.message)) return false;
+      throw error;
+    }
+  }
+
+  async checkPod(spec: { netns: string; podName: string; ipv4: string; hostName: string }): Promise<readonly string[]> {
+    const problems: string[] = [];
+    try {
+      const [links, routes] = await this.#json<[LinkJson[], RouteJson[]]>(
+        [`address show dev ${spec.podName}`, 'route show default'],
+        2,
+        spec.netns,
+      );
+      const link = links[0];
+      if (link?.flags?.includes('UP') !== true) problems.push(`pod interface ${spec.podName} is down`);
+      const found =
+        link?.addr_info
+          ?.filter((entry) => entry.family === 'inet')
+          .map((entry) => `${entry.local}/${entry.prefixlen}`) ?? [];
+      if (!found.includes(`${spec.ipv4}/32`))
+        problems.push(`pod interface ${spec.podName} has not ${spec.ipv4}/32 but [${found.join(' ')}]`);
+      if (!routes.some((route) => route.gateway === GATEWAY && route.dev === spec.podName)) {
+        problems.push(`pod has no default route by ${GATEWAY} on ${spec.podName}`);
+      }
+    } catch (error) {
+      problems.push(messageOf(error));
+    }
+    try {
+      const [links, routes] = await this.#json<[LinkJson[], RouteJson[]]>(
+        [`link show dev ${spec.hostName}`, `route show ${spec.ipv4}`],
+        2,
+      );
+      if (links[0]?.flags?.includes('UP') !== true) problems.push(`host interface ${spec.hostName} is down`);
+      if (!routes.some((route) => route.dev === spec.hostName))
+        problems.push(`node has no route to ${spec.ipv4} by ${spec.hostName}`);
+    } catch (error) {
+      problems.push(messageOf(error));
+    }
+    return problems;
+  }
+
+  async hostLinks(): Promise<readonly string[]> {
+    const [links] = await this.#json<[LinkJson[]]>(['link show type veth'], 1);
+    return links.map((link) => link.ifname).filter((name) => VETH_PATTERN.test(name));
+  }
+
+  async interfaceIndex(name: string): Promise<number> {
+    if (!/^[A-Za-z0-9_.@-]{1,15}$/.test(name))
+      throw new CniError(CNI_CODE.network, `"${name}" is not an interface name`);
+    const [links] = await this.#json<[LinkJson[]]>([`link show dev ${name}`], 1);
+    const ifindex = links[0]?.ifindex;
+    if (ifindex === undefined) throw new CniError(CNI_CODE.network, `the node has no interface ${name}`);
+    return ifindex;
+  }
+
+  /** Runs lines as one `ip -json -batch`; `show` lines print one JSON array each, which are returned in order. */
+  async #json<T extends unknown[]>(batch: readonly string[], count: number, netns?: string): Promise<T> {
+    const args = ['-json', '-batch', '-'];
+    const output =
+      netns === undefined
+        ? await this.#run('ip', args, lines(batch))
+        : await this.#run('nsenter', [`--net=${netns}`, 'ip', ...args], lines(batch));
+    const documents = output
+      .split('\n')
+      .filter((line) => line.trim() !== '')
+      .map((line): unknown => JSON.parse(line));
+    if (documents.length !== count || !documents.every(Array.isArray)) {
+      throw new CommandError(
+        'ip -json -batch',
+        lines(batch),
+        `expected ${count} JSON lists, got: ${output.slice(0, 200)}`,
+      );
+    }
+    return documents as T;
+  }
+
+  /** A pod in the node's own namespace would have the node's routes rewritten. */
+  async #refuseOwnNamespace(netns: string): Promise<void> {
+    const own = await stat('/proc/self/ns/net');
+    let other: { readonly ino: number; readonly dev: number };
+    try {
+      other = await stat(netns);
+    } catch (error) {
+      throw new CniError(
+        CNI_CODE.invalidEnvironment,
+        `CNI_NETNS ${netns} cannot be opened: ${String(error)}`,
+        "the agent must see the host's network namespaces (hostPID, or /run/netns mounted)",
+        {
+          cause: error,
+        },
+      );
+    }
+    if (own.ino === other.ino && own.dev === other.dev) {
+      throw new CniError(
+        CNI_CODE.invalidEnvironment,
+        `CNI_NETNS ${netns} is the node's own network namespace`,
+        'pods with hostNetwork need no CNI call',
+      );
+    }
+  }
+}
+
+function lines(batch: readonly string[]): string {
+  return `${batch.join('\n')}\n`;
+}

@@ -1,0 +1,214 @@
+/** The CNI logic on real network namespaces: one is the node, others are pods. The core is a fake: no policy, only the order counts. */
+
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
+import { FakeCore, quiet } from '../testing/fake-core.ts';
+import { TestNamespaces } from '../testing/netns.ts';
+import { type RunCommand, runCommand } from './command.ts';
+import { vethName } from './names.ts';
+import { PodNetwork } from './network.ts';
+import { CniService } from './service.ts';
+import type { CniAnswer } from './types.ts';
+
+const namespaces = new TestNamespaces('weir-cni');
+let node = '';
+let pod1 = '';
+let pod2 = '';
+let core: FakeCore;
+let service: CniService;
+
+/** The node's side is run inside the node's namespace: as the agent is, but for this process. */
+const inNode: RunCommand = (command, args, input) =>
+  command === 'ip' ? runCommand('nsenter', [`--net=${node}`, 'ip', ...args], input) : runCommand(command, args, input);
+
+beforeAll(async () => {
+  [node, pod1, pod2] = (await Promise.all([
+    namespaces.add('node'),
+    namespaces.add('pod1'),
+    namespaces.add('pod2'),
+  ])) as [string, string, string];
+  await runCommand('nsenter', [
+    `--net=${node}`,
+    'sh',
+    '-c',
+    'echo 1 > /proc/sys/net/ipv4/ip_forward; ip link add up0 mtu 1400 type veth peer name up1; ip address add 192.0.2.1/24 dev up0; ip link set up0 up; ip route add default via 192.0.2.254',
+  ]);
+});
+afterAll(() => namespaces.dispose());
+
+beforeEach(() => {
+  core = new FakeCore();
+  service = newService();
+});
+afterEach(async () => {
+  await request('GC', {}, { 'cni.dev/valid-attachments': [] });
+  expect(await links()).toEqual([]);
+});
+
+function newService(): CniService {
+  return new CniService({ core, network: new PodNetwork({ run: inNode }), podCidr: () => '10.55.0.0/29', log: quiet });
+}
+
+function request(command: string, env: Readonly<Record<string, string>> = {}, config: object = {}): Promise<CniAnswer> {
+  return service.handle({
+    env: { CNI_COMMAND: command, CNI_IFNAME: 'eth0', ...env },
+    stdin: JSON.stringify({ cniVersion: '1.1.0', name: 'weir', type: 'weir-cni', ...config }),
+  });
+}
+const one = () => ({ CNI_CONTAINERID: 'one', CNI_NETNS: pod1 });
+const two = () => ({ CNI_CONTAINERID: 'two', CNI_NETNS: pod2 });
+
+async function links(): Promise<readonly string[]> {
+  return await new PodNetwork({ run: inNode }).hostLinks();
+}
+
+/** An address that answers one byte on a port, in a namespace. */
+async function listen(netns: string, port: number): Promise<ChildProcess> {
+  const script = `require('net').createServer((s)=>s.end('x')).listen(${port},()=>console.log('up'))`;
+  const child = spawn('nsenter', [`--net=${netns}`, process.execPath, '-e', script], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  await once(child.stdout, 'data');
+  return child;
+}
+
+/** The source address that a connection from the namespace has; rejects when it cannot be made. */
+async function connectFrom(netns: string, address: string, port: number): Promise<string> {
+  const script = `const s=require('net').connect(${port},'${address}',()=>{console.log(s.localAddress);s.end()});s.setTimeout(3000,()=>process.exit(1));s.on('error',()=>process.exit(1))`;
+  return (await runCommand('nsenter', [`--net=${netns}`, process.execPath, '-e', script])).trim();
+}
+
+describe('ADD', () => {
+  it('connects pods with each other and with their node, by routes and permanent neighbours', async () => {
+    const [first, second] = [await request('ADD', one()), await request('ADD', two())];
+    expect(first).toMatchObject({
+      ok: true,
+      body: {
+        cniVersion: '1.1.0',
+        interfaces: [
+          { name: vethName({ containerId: 'one', ifname: 'eth0' }), mtu: 1400 },
+          { name: 'eth0', sandbox: pod1, mtu: 1400 },
+        ],
+        ips: [{ address: '10.55.0.2/32', gateway: '169.254.1.1', interface: 1 }],
+        routes: [{ dst: '0.0.0.0/0', gw: '169.254.1.1' }],
+      },
+    });
+    expect(second).toMatchObject({ ok: true, body: { ips: [{ address: '10.55.0.3/32' }] } });
+    const server = await listen(pod2, 8080);
+    try {
+      expect(await connectFrom(pod1, '10.55.0.3', 8080)).toBe('10.55.0.2');
+      expect(await connectFrom(node, '10.55.0.3', 8080)).toBe('192.0.2.1');
+    } finally {
+      server.kill();
+    }
+    expect(await request('CHECK', one())).toEqual({ ok: true });
+    expect(await request('STATUS')).toEqual({ ok: true });
+  });
+
+  it('keeps the pod down until the endpoint is enforced', async () => {
+    let seen = '';
+    core.beforeEnforce = async () => {
+      seen = await runCommand('nsenter', [`--net=${pod1}`, 'ip', '-json', 'address', 'show', 'dev', 'eth0']);
+    };
+    await request('ADD', one());
+    const [link] = JSON.parse(seen) as { flags: string[]; addr_info: unknown[] }[];
+    expect(link?.flags).not.toContain('UP');
+    expect(link?.addr_info).toEqual([]);
+  });
+
+  it('leaves nothing behind when the kernel refuses, and says why', async () => {
+    core.beforeEnforce = () => {
+      throw new Error('verifier: no');
+    };
+    expect(await request('ADD', one())).toEqual({
+      ok: false,
+      body: { cniVersion: '1.1.0', code: 101, msg: 'endpoint could not be enforced: verifier: no', details: '' },
+    });
+    expect(await links()).toEqual([]);
+    expect(core.calls).toEqual(['upsert 1', 'delete 1']);
+    core.beforeEnforce = () => undefined;
+    expect(await request('ADD', one())).toMatchObject({ ok: true, body: { ips: [{ address: '10.55.0.2/32' }] } });
+  });
+
+  it('leaves nothing behind when the pod side cannot be set up', async () => {
+    await runCommand('nsenter', [`--net=${pod1}`, 'ip', 'route', 'add', 'default', 'dev', 'lo']);
+    try {
+      expect(await request('ADD', one())).toMatchObject({ ok: false, body: { code: 100 } });
+    } finally {
+      await runCommand('nsenter', [`--net=${pod1}`, 'ip', 'route', 'delete', 'default', 'dev', 'lo']);
+    }
+    expect(await links()).toEqual([]);
+    expect(core.calls).toEqual(['upsert 1', 'delete 1']);
+  });
+
+  it('replaces an earlier attachment of the same container', async () => {
+    await request('ADD', one());
+    expect(await request('ADD', one())).toMatchObject({ ok: true, body: { ips: [{ address: '10.55.0.2/32' }] } });
+    expect(await links()).toHaveLength(1);
+  });
+
+  it('says when the addresses are used up', async () => {
+    core.db.write([core.tables.endpoints], (txn) => {
+      for (let at = 2; at < 7; at++) {
+        txn.upsert(core.tables.endpoints, {
+          id: at,
+          ifindex: 1000 + at,
+          interfaceName: `x${at}`,
+          ipv4: `10.55.0.${at}`,
+          createdAt: '',
+        });
+      }
+    });
+    expect(await request('ADD', one())).toMatchObject({
+      ok: false,
+      body: { code: 102, msg: expect.stringContaining('10.55.0.0/29') },
+    });
+    expect(await request('STATUS')).toMatchObject({ ok: false, body: { code: 50 } });
+  });
+
+  it.each([
+    ['a netns that is not there', { CNI_CONTAINERID: 'one', CNI_NETNS: '/var/run/netns/none' }, {}, 4],
+    ["the node's own netns", { CNI_CONTAINERID: 'one', CNI_NETNS: '/proc/self/ns/net' }, {}, 4],
+    ['a plugin before it', { CNI_CONTAINERID: 'one', CNI_NETNS: '/proc/self/ns/net' }, { prevResult: {} }, 7],
+  ])('refuses %s', async (_what, env, config, code) => {
+    expect(await request('ADD', env, config)).toMatchObject({ ok: false, body: { code } });
+    expect(core.calls).toEqual([]);
+  });
+});
+
+describe('DEL', () => {
+  it('is idempotent, and needs neither netns nor memory', async () => {
+    await request('ADD', one());
+    core = new FakeCore();
+    service = newService();
+    for (let time = 0; time < 2; time++) {
+      expect(await request('DEL', { CNI_CONTAINERID: 'one' })).toEqual({ ok: true });
+      expect(await links()).toEqual([]);
+    }
+  });
+  it('gives the address back', async () => {
+    await request('ADD', one());
+    await request('DEL', { CNI_CONTAINERID: 'one' });
+    expect(await request('ADD', two())).toMatchObject({ body: { ips: [{ address: '10.55.0.2/32' }] } });
+  });
+});
+
+describe('CHECK and GC', () => {
+  it('names what is no longer as it was made', async () => {
+    expect(await request('CHECK', one())).toMatchObject({ ok: false, body: { code: 3 } });
+    await request('ADD', one());
+    await runCommand('nsenter', [`--net=${pod1}`, 'ip', 'address', 'flush', 'dev', 'eth0']);
+    expect(await request('CHECK', one())).toMatchObject({
+      ok: false,
+      body: { code: 103, msg: expect.stringContaining('has not 10.55.0.2/32') },
+    });
+  });
+  it('removes what is not on the list, orphans included', async () => {
+    await request('ADD', one());
+    await request('ADD', two());
+    await core.deleteEndpoint(2);
+    await request('GC', {}, { 'cni.dev/valid-attachments': [{ containerID: 'one', ifname: 'eth0' }] });
+    expect(await links()).toEqual([vethName({ containerId: 'one', ifname: 'eth0' })]);
+  });
+});

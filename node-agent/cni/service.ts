@@ -1,0 +1,315 @@
+import { messageOf } from '../config/system-error.ts';
+import type { Core, Logger } from '../core.ts';
+import type { EndpointRow } from '../tables.ts';
+import { CNI_CODE, CniError } from './errors.ts';
+import { Ipam } from './ipam.ts';
+import { GATEWAY, macOf, vethName } from './names.ts';
+import { answerVersion, parseCall } from './request.ts';
+import {
+  type Attachment,
+  type CniAnswer,
+  type CniCall,
+  type Network,
+  type PairSpec,
+  SUPPORTED_VERSIONS,
+} from './types.ts';
+
+/** How long an ADD waits for its endpoint to be enforced, in milliseconds. The shim waits longer. */
+const ENFORCE_TIMEOUT_MS = 30_000;
+
+export interface CniServiceOptions {
+  readonly core: Core;
+  readonly network: Network;
+  /** The node's pod CIDR; undefined while unknown. */
+  readonly podCidr: () => string | undefined;
+  readonly log: Logger;
+  readonly enforceTimeoutMs?: number;
+}
+
+/** The CNI plugin's logic: one request in, the runtime's answer out. Requests for one attachment run one after another. */
+export class CniService {
+  readonly #core: Core;
+  readonly #network: Network;
+  readonly #podCidr: () => string | undefined;
+  readonly #log: Logger;
+  readonly #ipam: Ipam;
+  readonly #enforceTimeoutMs: number;
+  readonly #queues = new Map<string, Promise<unknown>>();
+
+  constructor(options: CniServiceOptions) {
+    this.#core = options.core;
+    this.#network = options.network;
+    this.#podCidr = options.podCidr;
+    this.#log = options.log;
+    this.#enforceTimeoutMs = options.enforceTimeoutMs ?? ENFORCE_TIMEOUT_MS;
+    this.#ipam = new Ipam({ cidr: options.podCidr, inUse: () => this.#endpoints().map((endpoint) => endpoint.ipv4) });
+  }
+
+  /** Turns on forwarding. */
+  async start(): Promise<void> {
+    await this.#network.prepareNode();
+  }
+
+  /** Resolves when the requests under way have ended. */
+  async stop(): Promise<void> {
+    await Promise.allSettled(this.#queues.values());
+  }
+
+  /** Never rejects: every failure is a CNI error. */
+  async handle(request: unknown): Promise<CniAnswer> {
+    try {
+      const call = parseCall(request);
+      const { attachment } = call;
+      return attachment === undefined
+        ? await this.#run(call)
+        : await this.#inOrder(vethName(attachment), () => this.#run(call));
+    } catch (error) {
+      const failure =
+        error instanceof CniError ? error : new CniError(CNI_CODE.io, messageOf(error), '', { cause: error });
+      this.#log.error(
+        { code: failure.cniCode, error: failure.message, details: failure.details },
+        'cni request failed',
+      );
+      return {
+        ok: false,
+        body: {
+          cniVersion: answerVersion(request),
+          code: failure.cniCode,
+          msg: failure.message,
+          details: failure.details,
+        },
+      };
+    }
+  }
+
+  /** Removes an endpoint this plugin made, interface first: nothing is left that could send unjudged. False when it is not one of ours. */
+  async detach(endpoint: EndpointRow): Promise<boolean> {
+    const attachment = attachmentOf(endpoint);
+    if (attachment === undefined) return false;
+    await this.#inOrder(vethName(attachment), () => this.#remove(attachment));
+    return true;
+  }
+
+  async #run(call: CniCall): Promise<CniAnswer> {
+    switch (call.command) {
+      case 'VERSION':
+        return { ok: true, body: { cniVersion: call.cniVersion, supportedVersions: SUPPORTED_VERSIONS } };
+      case 'STATUS':
+        return this.#status();
+      case 'GC':
+        return await this.#collect(call);
+      case 'ADD':
+        return await this.#add(call, required(call.attachment), required(call.netns));
+      case 'CHECK':
+        return await this.#check(required(call.attachment), required(call.netns));
+      case 'DEL':
+        await this.#remove(required(call.attachment));
+        return { ok: true };
+    }
+  }
+
+  async #add(call: CniCall, attachment: Attachment, netns: string): Promise<CniAnswer> {
+    if (call.prevResult !== undefined) {
+      throw new CniError(
+        CNI_CODE.invalidConfig,
+        'weir-cni must be the first plugin of its list',
+        'it makes the pod interface itself: remove the plugins before it',
+      );
+    }
+    await this.#remove(attachment);
+    const ipv4 = this.#ipam.allocate();
+    try {
+      const uplink = await this.#network.uplink();
+      const pair: PairSpec = {
+        hostName: vethName(attachment),
+        hostMac: macOf(attachment, 'host'),
+        podName: attachment.ifname,
+        podMac: macOf(attachment, 'pod'),
+        netns,
+        ipv4,
+        mtu: uplink.mtu,
+        ...(uplink.address === undefined ? {} : { nodeAddress: uplink.address }),
+      };
+      await this.#attach(call, attachment, pair);
+      return { ok: true, body: result(call, pair) };
+    } finally {
+      this.#ipam.release(ipv4);
+    }
+  }
+
+  /** Pair (pod side down), enforcement, pod side up: in this order. Undone in the opposite order when any step fails. */
+  async #attach(call: CniCall, attachment: Attachment, pair: PairSpec): Promise<void> {
+    let id: number | undefined;
+    try {
+      const ifindex = await this.#network.createPair(pair);
+      id = this.#core.allocateEndpointId();
+      const state = await this.#core.upsertEndpoint(
+        {
+          id,
+          ifindex,
+          interfaceName: pair.hostName,
+          ipv4: pair.ipv4,
+          mac: pair.podMac,
+          hostMac: pair.hostMac,
+          containerId: attachment.containerId,
+          containerInterface: attachment.ifname,
+          netns: pair.netns,
+          ...(call.pod === undefined ? {} : { pod: call.pod }),
+          createdAt: new Date().toISOString(),
+        },
+        { timeoutMs: this.#enforceTimeoutMs },
+      );
+      if (state.state !== 'ready') {
+        throw new CniError(CNI_CODE.tryLater, `endpoint ${id} is not enforced yet: ${state.reason ?? state.state}`);
+      }
+      await this.#network.configurePod(pair);
+      this.#log.info(
+        { endpoint: id, container: attachment.containerId, ipv4: pair.ipv4, pod: call.pod },
+        'pod attached',
+      );
+    } catch (error) {
+      const failure =
+        error instanceof CniError
+          ? error
+          : new CniError(CNI_CODE.notEnforced, `endpoint could not be enforced: ${messageOf(error)}`, '', {
+              cause: error,
+            });
+      throw await this.#undo(pair.hostName, id, failure);
+    }
+  }
+
+  /** Returns the error to report: the failure, and what could not be undone. */
+  async #undo(hostName: string, id: number | undefined, failure: CniError): Promise<CniError> {
+    try {
+      await this.#network.removeLink(hostName);
+      if (id !== undefined) await this.#core.deleteEndpoint(id);
+      return failure;
+    } catch (error) {
+      const details = [failure.details, `undoing it failed too: ${messageOf(error)}`]
+        .filter((part) => part !== '')
+        .join('; ');
+      return new CniError(failure.cniCode, failure.message, details, { cause: failure });
+    }
+  }
+
+  async #remove(attachment: Attachment): Promise<void> {
+    const removed = await this.#network.removeLink(vethName(attachment));
+    for (const endpoint of this.#endpoints()) {
+      if (endpoint.containerId === attachment.containerId && endpoint.containerInterface === attachment.ifname) {
+        await this.#core.deleteEndpoint(endpoint.id);
+        this.#log.info({ endpoint: endpoint.id, container: attachment.containerId, link: removed }, 'pod detached');
+      }
+    }
+  }
+
+  async #check(attachment: Attachment, netns: string): Promise<CniAnswer> {
+    const endpoint = this.#endpoints().find(
+      (row) => row.containerId === attachment.containerId && row.containerInterface === attachment.ifname,
+    );
+    if (endpoint === undefined) {
+      throw new CniError(
+        CNI_CODE.unknownContainer,
+        `no endpoint for container ${attachment.containerId} interface ${attachment.ifname}`,
+      );
+    }
+    const problems = [
+      ...(await this.#network.checkPod({
+        netns,
+        podName: attachment.ifname,
+        ipv4: endpoint.ipv4,
+        hostName: vethName(attachment),
+      })),
+    ];
+    const state = this.#state(endpoint.id);
+    if (state?.state !== 'ready')
+      problems.push(
+        `endpoint ${endpoint.id} is ${state?.state ?? 'not in the kernel'}${state?.reason === undefined ? '' : `: ${state.reason}`}`,
+      );
+    if (problems.length > 0)
+      throw new CniError(CNI_CODE.checkFailed, problems.join('; '), 'delete the pod: it is made anew');
+    return { ok: true };
+  }
+
+  async #collect(call: CniCall): Promise<CniAnswer> {
+    const keep = new Set(call.valid.map(vethName));
+    const stale = this.#endpoints().flatMap((endpoint) => {
+      const attachment = attachmentOf(endpoint);
+      return attachment === undefined || keep.has(vethName(attachment)) ? [] : [attachment];
+    });
+    for (const attachment of stale) await this.#inOrder(vethName(attachment), () => this.#remove(attachment));
+    const known = new Set(this.#endpoints().map((endpoint) => endpoint.interfaceName));
+    for (const name of await this.#network.hostLinks()) {
+      if (keep.has(name) || known.has(name) || this.#queues.has(name)) continue;
+      await this.#network.removeLink(name);
+      this.#log.info({ interface: name }, 'orphaned interface removed');
+    }
+    return { ok: true };
+  }
+
+  #status(): CniAnswer {
+    // What the kernel refuses for one endpoint (check `kernel`) keeps no other pod from starting.
+    const failing = this.#core.health().checks.filter((check) => !check.ok && check.name !== 'kernel');
+    if (failing.length > 0) {
+      const why = failing.map((check) => `${check.name}: ${check.message}`).join('; ');
+      throw new CniError(CNI_CODE.notAvailable, `the agent is not ready: ${why}`);
+    }
+    const free = this.#ipam.free();
+    if (free === undefined) throw new CniError(CNI_CODE.notAvailable, "this node's pod CIDR is not known yet");
+    if (free === 0)
+      throw new CniError(CNI_CODE.notAvailable, `the node's pod CIDR ${this.#podCidr() ?? ''} has no free address`);
+    return { ok: true };
+  }
+
+  #endpoints(): readonly EndpointRow[] {
+    using snapshot = this.#core.db.read();
+    return [...snapshot.all(this.#core.tables.endpoints)];
+  }
+
+  #state(id: number) {
+    using snapshot = this.#core.db.read();
+    return [...snapshot.all(this.#core.tables.endpointStates)].find((row) => row.id === id);
+  }
+
+  async #inOrder<T>(key: string, run: () => Promise<T>): Promise<T> {
+    const before = this.#queues.get(key) ?? Promise.resolve();
+    const mine = before.then(run, run);
+    this.#queues.set(key, mine);
+    try {
+      return await mine;
+    } finally {
+      if (this.#queues.get(key) === mine) this.#queues.delete(key);
+    }
+  }
+}
+
+function attachmentOf(endpoint: EndpointRow): Attachment | undefined {
+  if (endpoint.containerId === undefined || endpoint.containerInterface === undefined) return undefined;
+  const attachment = { containerId: endpoint.containerId, ifname: endpoint.containerInterface };
+  return endpoint.interfaceName === vethName(attachment) ? attachment : undefined;
+}
+
+function result(call: CniCall, pair: PairSpec): object {
+  const mtu = call.cniVersion === '1.1.0' ? { mtu: pair.mtu } : {};
+  return {
+    cniVersion: call.cniVersion,
+    interfaces: [
+      { name: pair.hostName, mac: pair.hostMac, ...mtu },
+      { name: pair.podName, mac: pair.podMac, sandbox: pair.netns, ...mtu },
+    ],
+    ips: [
+      {
+        ...(call.cniVersion === '0.4.0' ? { version: '4' } : {}),
+        address: `${pair.ipv4}/32`,
+        gateway: GATEWAY,
+        interface: 1,
+      },
+    ],
+    routes: [{ dst: '0.0.0.0/0', gw: GATEWAY }],
+    dns: {},
+  };
+}
+
+function required<T>(value: T | undefined): T {
+  if (value === undefined) throw new CniError(CNI_CODE.invalidEnvironment, 'the request lacks what its command needs');
+  return value;
+}

@@ -1,0 +1,59 @@
+import { afterEach, describe, expect, it } from '@jest/globals';
+import { parseConfig } from './config.ts';
+import { ConfigError } from './errors.ts';
+
+afterEach(() => {
+  for (const name of Object.keys(process.env)) if (name.startsWith('WEIR_')) delete process.env[name];
+});
+
+function config(...args: string[]) {
+  const parsed = parseConfig(args);
+  if (!('config' in parsed)) throw new Error('printed');
+  return parsed.config;
+}
+
+describe('parseConfig', () => {
+  it('has defaults', () => {
+    expect(config('--node-name', 'n1')).toMatchObject({
+      nodeName: 'n1',
+      clusterName: 'default',
+      kubernetes: true,
+      socket: '/var/run/weir/weir.sock',
+      bpfRoot: '/sys/fs/bpf/weir',
+      stateDir: '/var/run/weir/state',
+      policyEnforcement: 'default',
+      allowLocalhost: true,
+      logLevel: 'info',
+    });
+  });
+  it('takes the environment where flags are absent', () => {
+    process.env.WEIR_NODE_NAME = 'from-env';
+    process.env.WEIR_ALLOW_LOCALHOST = 'false';
+    expect(config()).toMatchObject({ nodeName: 'from-env', allowLocalhost: false });
+    expect(config('--node-name', 'flag').nodeName).toBe('flag');
+  });
+  it('reads host and port', () => {
+    expect(config('--health-address=[::1]:9').healthAddress).toEqual({ host: '::1', port: 9 });
+    expect(config('--health-address=:9').healthAddress).toEqual({ host: '0.0.0.0', port: 9 });
+  });
+  it.each([
+    [['--bogus'], '--bogus'],
+    [['extra'], 'too many arguments'],
+    [['--node-name', 'N 1'], "'--node-name <name>' argument 'N 1' is invalid"],
+    [['--socket', 'weir.sock'], 'absolute path'],
+    [['--pod-cidr', '10.1.0.0'], 'prefix length'],
+    [['--pod-cidr', '10.1.0.0/31'], 'at least 4 addresses'],
+    [['--policy-enforcement', 'sometimes'], 'Allowed choices are default, always, never'],
+    [['--allow-localhost', 'maybe'], 'true or false'],
+    [['--ct-entries', '5'], '1024'],
+    [['--health-address', '9100x'], 'HOST:PORT'],
+    [['--no-kubernetes', '--kubeconfig', '/x'], 'exclude each other'],
+  ])('refuses %j and names flag, value and fix', (args, message) => {
+    expect(() => config(...args)).toThrow(ConfigError);
+    expect(() => config(...args)).toThrow(message);
+  });
+  it('only prints for --help and --version', () => {
+    expect(parseConfig(['--help'])).toEqual({ printed: expect.stringContaining('--node-name') });
+    expect(parseConfig(['--version'])).toEqual({ printed: expect.stringMatching(/^\d+\.\d+\.\d+\n$/) });
+  });
+});

@@ -1,0 +1,170 @@
+import { hostname } from 'node:os';
+import { isAbsolute } from 'node:path';
+import { parsePrefix } from '@weir/net';
+import { Command, CommanderError, InvalidArgumentError, Option } from 'commander';
+import { ConfigError } from './errors.ts';
+import { messageOf } from './system-error.ts';
+import { VERSION } from './version.ts';
+
+export interface AgentConfig {
+  readonly nodeName: string;
+  readonly clusterName: string;
+  readonly kubernetes: boolean;
+  /** Absent: the pod's service account. */
+  readonly kubeconfig?: string;
+  readonly socket: string;
+  readonly bpfRoot: string;
+  readonly stateDir: string;
+  /** Standalone, or instead of Node.spec.podCIDR. */
+  readonly podCidr?: string;
+  readonly policyEnforcement: 'default' | 'always' | 'never';
+  readonly allowLocalhost: boolean;
+  readonly ctEntries?: number;
+  readonly datapathObject?: string;
+  readonly healthAddress?: { readonly host: string; readonly port: number };
+  readonly logLevel: 'debug' | 'info' | 'warn' | 'error' | 'silent';
+  readonly cniInstall?: string;
+  readonly cniConfDir: string;
+  readonly cniBinary?: string;
+}
+
+const NAME = /^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$/;
+const CT_ENTRIES = { min: 1024, max: 16_777_216 };
+
+/** What `main` is to do: run with a configuration, or only print (help, version). */
+export type Parsed = { readonly config: AgentConfig } | { readonly printed: string };
+
+/**
+ * Parses flags, and WEIR_* variables for flags that are absent (`--node-name` is WEIR_NODE_NAME). Throws `ConfigError`. Touches
+ * nothing.
+ */
+export function parseConfig(args: readonly string[]): Parsed {
+  let printed = '';
+  let complaint = '';
+  const command = new Command('weir-agent')
+    .description('Weir node agent: enforces CiliumNetworkPolicies on the pods of this node')
+    .version(VERSION)
+    .addOption(
+      option('--node-name <name>', 'name of this node in Kubernetes')
+        .default(hostname().toLowerCase(), 'host name')
+        .argParser(name('--node-name')),
+    )
+    .addOption(
+      option('--cluster-name <name>', 'name of the cluster').default('default').argParser(name('--cluster-name')),
+    )
+    .addOption(
+      option(
+        '--kubeconfig <file>',
+        'how to reach the API server; the service account of the pod when absent',
+      ).argParser(path),
+    )
+    .addOption(option('--no-kubernetes', 'run alone: policies and endpoints come over the socket only'))
+    .addOption(option('--socket <path>', 'unix socket of the API').default('/var/run/weir/weir.sock').argParser(path))
+    .addOption(
+      option('--bpf-root <dir>', 'where maps, programs and links are pinned')
+        .default('/sys/fs/bpf/weir')
+        .argParser(path),
+    )
+    .addOption(
+      option('--state-dir <dir>', 'endpoints and imported rules, kept over restarts')
+        .default('/var/run/weir/state')
+        .argParser(path),
+    )
+    .addOption(option('--pod-cidr <prefix>', 'addresses for pods; Node.spec.podCIDR when absent').argParser(podCidr))
+    .addOption(
+      option('--policy-enforcement <mode>', 'when endpoints are enforced')
+        .choices(['default', 'always', 'never'])
+        .default('default'),
+    )
+    .addOption(
+      option('--allow-localhost <bool>', 'the node may always reach its pods unless denied explicitly')
+        .default(true)
+        .argParser(bool),
+    )
+    .addOption(option('--ct-entries <number>', 'size of the conntrack map').argParser(ctEntries))
+    .addOption(option('--datapath-object <file>', 'compiled datapath; built from source when absent').argParser(path))
+    .addOption(option('--health-address <host:port>', 'serve /healthz, /readyz and /metrics there').argParser(hostPort))
+    .addOption(
+      option('--log-level <level>', 'least level that is logged')
+        .choices(['debug', 'info', 'warn', 'error', 'silent'])
+        .default('info'),
+    )
+    .addOption(option('--cni-install <dir>', 'install the CNI plugin into this folder').argParser(path))
+    .addOption(
+      option('--cni-conf-dir <dir>', 'where 10-weir.conflist is installed').default('/etc/cni/net.d').argParser(path),
+    )
+    .addOption(option('--cni-binary <file>', 'weir-cni to install; built from source when absent').argParser(path))
+    .exitOverride()
+    .configureOutput({
+      writeOut: (text) => {
+        printed += text;
+      },
+      writeErr: (text) => {
+        complaint += text;
+      },
+    })
+    .allowExcessArguments(false);
+  try {
+    command.parse([...args], { from: 'user' });
+  } catch (error) {
+    if (!(error instanceof CommanderError)) throw error;
+    if (error.exitCode === 0) return { printed };
+    throw new ConfigError(`${(complaint || error.message).trim().replace(/^error: /, '')} (--help lists the flags)`);
+  }
+  const config = command.opts<AgentConfig>();
+  if (!config.kubernetes && config.kubeconfig !== undefined) {
+    throw new ConfigError('--kubeconfig and --no-kubernetes exclude each other: leave one of them out');
+  }
+  return { config };
+}
+
+function option(flags: string, description: string): Option {
+  const flag = /^--([a-z-]+)/.exec(flags)?.[1] ?? '';
+  return new Option(flags, description).env(`WEIR_${flag.toUpperCase().replaceAll('-', '_')}`);
+}
+
+function name(flag: string): (text: string) => string {
+  return (text) => {
+    if (!NAME.test(text))
+      throw new InvalidArgumentError(
+        `${flag} must be lower-case letters, digits, "-" and ".", as \`kubectl get nodes\` prints names.`,
+      );
+    return text;
+  };
+}
+
+function path(text: string): string {
+  if (!isAbsolute(text)) throw new InvalidArgumentError('It must be an absolute path.');
+  return text;
+}
+
+function podCidr(text: string): string {
+  try {
+    const prefix = parsePrefix(text, { requireLength: true });
+    if (prefix.family === 4 && prefix.bits <= 30) return text;
+  } catch (error) {
+    throw new InvalidArgumentError(`${messageOf(error)}.`);
+  }
+  throw new InvalidArgumentError('It must be an IPv4 prefix of at least 4 addresses, such as 10.1.0.0/24.');
+}
+
+function bool(text: string): boolean {
+  if (text !== 'true' && text !== 'false') throw new InvalidArgumentError('It must be true or false.');
+  return text === 'true';
+}
+
+function ctEntries(text: string): number {
+  const value = Number(text);
+  if (!/^\d+$/.test(text) || value < CT_ENTRIES.min || value > CT_ENTRIES.max) {
+    throw new InvalidArgumentError(`It must be a whole number from ${CT_ENTRIES.min} to ${CT_ENTRIES.max}.`);
+  }
+  return value;
+}
+
+function hostPort(text: string): { readonly host: string; readonly port: number } {
+  const match = /^(?:\[([0-9a-f:.]+)\]|([^:[\]]*)):(\d{1,5})$/i.exec(text);
+  const port = Number(match?.[3]);
+  if (match === null || port > 65535)
+    throw new InvalidArgumentError('It must be HOST:PORT, such as 127.0.0.1:9879 or [::1]:9879.');
+  return { host: match[1] ?? (match[2] || '0.0.0.0'), port };
+}

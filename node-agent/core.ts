@@ -1,0 +1,167 @@
+/**
+ * The agent's core as the API, CLI, CNI and Kubernetes glue see it. Built by `createCore` (derive/ and datapath/ behind it).
+ */
+import type { ParseResult } from '@weir/policy';
+import type { StateDB, Table } from '@weir/statedb';
+import type { Observable } from 'rxjs';
+import type {
+  ApiserverAddressRow,
+  EndpointRow,
+  EndpointStateRow,
+  IdentityRow,
+  IpcacheRow,
+  LocalPodRow,
+  NamespaceRow,
+  NodeRow,
+  PeerSetRow,
+  PolicyRow,
+  RemoteEndpointRow,
+  SlotRow,
+} from './tables.ts';
+
+export interface CoreOptions {
+  readonly nodeName: string;
+  readonly clusterName: string;
+  /** Where maps, programs and links are pinned. Default /sys/fs/bpf/weir. */
+  readonly bpfRoot: string;
+  /** Survives restarts: endpoints, imported rules, CIDR identity numbers. Default /var/run/weir/state. */
+  readonly stateDir: string;
+  /** Compiled datapath object; built from source when absent. */
+  readonly datapathObject?: string;
+  readonly policyMode: 'default' | 'always' | 'never';
+  readonly allowLocalhost: boolean;
+  /** Without Kubernetes every input table but `endpoints` and imported rules is complete (empty) at once. */
+  readonly kubernetes: boolean;
+  readonly ctEntries?: number;
+  /** Network namespace of the node (`/proc/1/ns/net`), when the agent runs in another. Default: its own. */
+  readonly nodeNetns?: string;
+  /** File of the thread that reads the ring buffer; only where a bundle puts it elsewhere (libbpf-ts). */
+  readonly ringWorker?: URL;
+  readonly log: Logger;
+}
+
+export interface Logger {
+  info(fields: object, message: string): void;
+  warn(fields: object, message: string): void;
+  error(fields: object, message: string): void;
+  debug(fields: object, message: string): void;
+}
+
+export interface Tables {
+  readonly policies: Table<PolicyRow>;
+  readonly peerSets: Table<PeerSetRow>;
+  readonly identities: Table<IdentityRow>;
+  readonly remoteEndpoints: Table<RemoteEndpointRow>;
+  readonly nodes: Table<NodeRow>;
+  readonly localPods: Table<LocalPodRow>;
+  readonly namespaces: Table<NamespaceRow>;
+  readonly apiserverAddresses: Table<ApiserverAddressRow>;
+  readonly endpoints: Table<EndpointRow>;
+  readonly ipcache: Table<IpcacheRow>;
+  readonly slots: Table<SlotRow>;
+  readonly endpointStates: Table<EndpointStateRow>;
+}
+
+/** A drop, or an allowed new flow, made readable. */
+export interface FlowEvent {
+  readonly time: string;
+  readonly verdict: 'dropped' | 'allowed';
+  readonly direction: 'ingress' | 'egress';
+  /** Endpoint that judged. */
+  readonly endpoint: number;
+  readonly source: FlowPeer;
+  readonly destination: FlowPeer;
+  readonly protocol: string;
+  readonly sourcePort?: number;
+  readonly destinationPort?: number;
+  readonly icmpType?: number;
+  /** `policy-denied`, `policy`, ... with the sentence that explains it. */
+  readonly reason: string;
+  readonly message: string;
+  /** The policy that decided: the deny rule's, or those whose default deny no rule lifted. `cnp default/l3-rule spec.ingress[0]`. */
+  readonly policies: readonly string[];
+  readonly revision: number;
+}
+export interface FlowPeer {
+  readonly address: string;
+  readonly identity: number;
+  /** `namespace/name` when the address is a known pod; `host`, `world`, node name otherwise. */
+  readonly name?: string;
+  readonly labels?: readonly string[];
+}
+
+/** What this node has in its kernel, for NodePolicyStatus. */
+export interface Realised {
+  readonly revision: number;
+  /** Policies that select a local endpoint, by uid: the generation that every such endpoint has in the kernel, and how many endpoints. */
+  readonly policies: ReadonlyMap<string, { readonly generation: number; readonly endpoints: number }>;
+  readonly failures: readonly {
+    readonly uid: string;
+    readonly generation: number;
+    readonly reason: string;
+    readonly message: string;
+  }[];
+}
+
+export interface ImportedRule {
+  readonly labels: readonly string[];
+  readonly json: unknown;
+}
+
+export interface Core {
+  readonly db: StateDB;
+  readonly tables: Tables;
+  start(): Promise<void>;
+  /** Stops loops and closes descriptors; everything pinned stays and goes on enforcing. */
+  stop(): Promise<void>;
+
+  /** Adds or replaces a local endpoint; resolves when its programs are attached and its policy is in the kernel (or rejects, fail closed). */
+  upsertEndpoint(endpoint: EndpointRow, options?: { readonly timeoutMs?: number }): Promise<EndpointStateRow>;
+  /** Removes it from the kernel and the tables; succeeding when absent. */
+  deleteEndpoint(id: number): Promise<boolean>;
+  /** A free endpoint id. */
+  allocateEndpointId(): number;
+
+  /** Grows with every change of policy input; what `weir policy wait` waits for. */
+  policyRevision(): number;
+  /** Resolves once everything up to `revision` is in the kernel; the answer names endpoints that failed. */
+  waitPolicyRevision(
+    revision: number,
+    signal?: AbortSignal,
+  ): Promise<{ readonly revision: number; readonly failing: readonly string[] }>;
+  /** Imports bare rules (spec: legacy API form). Problems reject the whole import. Persisted. */
+  importRules(
+    json: unknown,
+    options?: { readonly replace?: boolean; readonly replaceWithLabels?: readonly string[] },
+  ): { readonly revision: number; readonly problems: ParseResult['problems'] };
+  importedRules(labels?: readonly string[]): readonly ImportedRule[];
+  /** Deletes imported rules that carry all the labels; returns how many. */
+  deleteRules(labels: readonly string[]): { readonly revision: number; readonly deleted: number };
+
+  realised(): Realised;
+  /** Emits after every change of `realised()`. */
+  readonly realisedChanges: Observable<Realised>;
+  readonly events: Observable<FlowEvent>;
+  /** Also emit events for allowed new flows. */
+  setVerbose(on: boolean): void;
+
+  maps(): readonly {
+    readonly name: string;
+    readonly type: string;
+    readonly entries: number;
+    readonly maxEntries: number;
+    readonly path: string;
+  }[];
+  /** A map's entries, decoded to readable objects. Throws `UnknownMapError`. */
+  mapEntries(name: string): readonly { readonly key: object; readonly value: object }[];
+  metrics(): readonly {
+    readonly reason: string;
+    readonly direction: 'ingress' | 'egress';
+    readonly packets: bigint;
+    readonly bytes: bigint;
+  }[];
+  health(): {
+    readonly ok: boolean;
+    readonly checks: readonly { readonly name: string; readonly ok: boolean; readonly message: string }[];
+  };
+}

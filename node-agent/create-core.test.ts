@@ -1,0 +1,252 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
+import { openPinnedLink, openPinnedMap } from 'libbpf-ts';
+import type { Core, CoreOptions, FlowEvent } from './core.ts';
+import { createCore } from './create-core.ts';
+import { Lab, type LabPod } from './datapath/testing/lab.ts';
+import { AgentRunningError, InterfaceGoneError, StateFileError } from './errors.ts';
+
+const MAPS = ['endpoints', 'ipcache', 'policy_classes', 'policy_verdicts', 'ct4'];
+
+function allow(app: string, port = 7777): object {
+  return {
+    endpointSelector: { matchLabels: { app: 'server' } },
+    ingress: [
+      { fromEndpoints: [{ matchLabels: { app } }], toPorts: [{ ports: [{ port: String(port), protocol: 'UDP' }] }] },
+    ],
+    labels: [{ key: 'name', value: 'test', source: 'unspec' }],
+  };
+}
+
+let lab: Lab;
+let core: Core;
+let client: LabPod;
+let server: LabPod;
+const cores: Core[] = [];
+
+async function started(more: Partial<CoreOptions> = {}): Promise<Core> {
+  const made = createCore(lab.options(more));
+  cores.push(made);
+  await made.start();
+  return made;
+}
+
+async function enforce(rules: unknown): Promise<void> {
+  core.deleteRules([]);
+  const { revision, problems } = core.importRules(rules);
+  expect(problems).toEqual([]);
+  expect(await core.waitPolicyRevision(revision)).toMatchObject({ failing: [] });
+}
+
+function ids(): unknown {
+  const maps = MAPS.map((name) => {
+    using map = openPinnedMap(join(lab.root, name));
+    return [name, map.info.id];
+  });
+  const links = readdirSync(join(lab.root, 'links'))
+    .sort()
+    .map((name) => {
+      using link = openPinnedLink(join(lab.root, 'links', name));
+      return [name, link.ifindex, link.programId()];
+    });
+  return { maps, links };
+}
+
+describe('core on the kernel', () => {
+  beforeEach(async () => {
+    lab = new Lab();
+    core = await started();
+    client = await lab.pod('c');
+    server = await lab.pod('s');
+    await core.upsertEndpoint(client.endpoint(1, { 'k8s:app': 'client' }));
+    await core.upsertEndpoint(server.endpoint(2, { 'k8s:app': 'server' }));
+  }, 20_000);
+
+  afterEach(async () => {
+    for (const each of cores.splice(0)) await each.stop();
+    lab.close();
+  }, 20_000);
+
+  it('enforces a rule, says why it drops, and opens when the rule is gone', async () => {
+    const events: FlowEvent[] = [];
+    core.events.subscribe((event) => events.push(event));
+    expect(await client.reaches(server)).toBe(true);
+    await enforce([allow('nobody')]);
+    expect(await client.reaches(server)).toBe(false);
+    const drop = events.find((event) => event.protocol === 'UDP');
+    expect(drop).toMatchObject({
+      verdict: 'dropped',
+      direction: 'ingress',
+      endpoint: 2,
+      reason: 'policy',
+      destinationPort: 7777,
+      source: { address: client.address, labels: expect.arrayContaining(['k8s:app=client']) },
+    });
+    expect(drop?.policies).toHaveLength(1);
+    expect([...core.realised().policies.values()]).toEqual([{ generation: 1, endpoints: 1 }]);
+    await enforce([allow('client')]);
+    expect(await client.reaches(server)).toBe(true);
+    await enforce([allow('client', 7778)]);
+    expect(await client.reaches(server)).toBe(false);
+    core.deleteRules([]);
+    await core.waitPolicyRevision(core.policyRevision());
+    expect(await client.reaches(server)).toBe(true);
+    expect(core.health().ok).toBe(true);
+  }, 20_000);
+
+  it('loses no packet that both the old and the new rules allow', async () => {
+    await enforce([allow('client')]);
+    await client.startStream(server);
+    for (let round = 0; round < 15; round += 1) {
+      const extra = { ...allow('other'), labels: [{ key: 'name', value: `extra-${round}`, source: 'unspec' }] };
+      const { revision } = core.importRules([extra]);
+      await core.waitPolicyRevision(revision);
+      if (round % 2 === 1) core.deleteRules([`unspec:name=extra-${round - 1}`]);
+    }
+    const { sent, lost } = await client.endStream();
+    expect(sent).toBeGreaterThan(0);
+    expect(lost).toBe(0);
+  }, 20_000);
+
+  it('edits the slot in place when a peer becomes a member, and cuts it off when it is none any more', async () => {
+    await enforce([allow('friend')]);
+    using before = core.db.read();
+    const slot = [...before.all(core.tables.endpointStates)].find(({ id }) => id === 2)?.slot;
+    expect(await client.reaches(server)).toBe(false);
+    await core.upsertEndpoint(client.endpoint(1, { 'k8s:app': 'friend' }));
+    expect(await client.reaches(server)).toBe(true);
+    await client.startStream(server);
+    await core.upsertEndpoint(client.endpoint(1, { 'k8s:app': 'foe' }));
+    expect(await client.reaches(server)).toBe(false);
+    await client.endStream();
+    using after = core.db.read();
+    expect([...after.all(core.tables.endpointStates)].find(({ id }) => id === 2)?.slot).toBe(slot);
+  }, 20_000);
+
+  it('is adopted by the next core: same maps, programs, links and revisions, no packet lost', async () => {
+    await enforce([allow('client')]);
+    const kept = ids();
+    const rows = (of: Core): unknown => {
+      using snapshot = of.db.read();
+      return [...snapshot.all(of.tables.endpointStates)];
+    };
+    const states = rows(core);
+    await client.startStream(server);
+    await core.stop();
+    const next = await started();
+    await next.waitPolicyRevision(next.policyRevision());
+    expect(ids()).toEqual(kept);
+    expect(rows(next)).toEqual(states);
+    expect((await client.endStream()).lost).toBe(0);
+    next.deleteRules([]);
+    next.importRules([allow('nobody')]);
+    await next.waitPolicyRevision(next.policyRevision());
+    expect(await client.reaches(server)).toBe(false);
+  }, 20_000);
+
+  it('goes on enforcing when the agent is killed at any instant, and the next one finishes', async () => {
+    await core.stop();
+    const { log: _, ...options } = lab.options();
+    const boot = async (): Promise<ChildProcess> => {
+      const child = spawn(
+        process.execPath,
+        [join(import.meta.dirname, 'datapath/testing/agent-process.ts'), JSON.stringify(options)],
+        {
+          stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+        },
+      );
+      expect((await once(child, 'message'))[0]).toBe('ready');
+      return child;
+    };
+    await client.startStream(server);
+    for (const delay of [3, 11, 29]) {
+      const child = await boot();
+      // Each of them allows the client, by another slot.
+      child.send({ rules: [[allow('client')], [allow('client'), { ...allow('other', 9), labels: [] }]] });
+      await once(child, 'message');
+      await new Promise((resolve) => setTimeout(resolve, delay));
+      const killed = once(child, 'exit');
+      child.kill('SIGKILL');
+      await killed;
+    }
+    expect((await client.endStream()).lost).toBe(0);
+    core = await started();
+    await core.waitPolicyRevision(core.policyRevision());
+    expect(await client.reaches(server)).toBe(true);
+    expect(core.mapEntries('endpoints')).toHaveLength(2);
+    expect(core.importedRules().length).toBeGreaterThan(0);
+    await enforce([allow('nobody')]);
+    expect(await client.reaches(server)).toBe(false);
+    expect(core.health().ok).toBe(true);
+  }, 30_000);
+
+  it('replaces a map of another size beside the old one, without opening what is enforced', async () => {
+    await enforce([allow('client')]);
+    const old = ids();
+    await core.stop();
+    core = await started({ ctEntries: 8192 });
+    await core.waitPolicyRevision(core.policyRevision());
+    expect(ids()).not.toEqual(old);
+    expect(core.maps().find(({ name }) => name === 'ct4')?.maxEntries).toBe(8192);
+    expect(readdirSync(lab.root).filter((name) => name.startsWith('next_'))).toEqual([]);
+    expect(await client.reaches(server)).toBe(true);
+    await enforce([allow('nobody')]);
+    expect(await client.reaches(server)).toBe(false);
+    const kept = ids();
+    await core.stop();
+    core = await started({ ctEntries: 8192 });
+    await core.waitPolicyRevision(core.policyRevision());
+    expect(ids()).toEqual(kept);
+  }, 20_000);
+
+  it('touches nothing of what is enforced before every input is complete', async () => {
+    await enforce([allow('nobody')]);
+    await core.stop();
+    core = createCore(lab.options({ kubernetes: true }));
+    cores.push(core);
+    const done = core.db.initialiser(core.tables.policies, 'reflector');
+    await core.start();
+    core.deleteRules([]);
+    expect(core.health()).toMatchObject({ ok: false });
+    expect(await client.reaches(server)).toBe(false);
+    await expect(core.upsertEndpoint({ ...client.endpoint(1, { 'k8s:app': 'x' }) }, { timeoutMs: 50 })).rejects.toThrow(
+      'policies (reflector)',
+    );
+    core.db.write([core.tables.policies], (txn) => done(txn));
+    await core.waitPolicyRevision(core.policyRevision());
+    expect(await client.reaches(server)).toBe(true);
+  }, 20_000);
+
+  it('refuses a second agent on the same root and names the first', async () => {
+    const second = createCore(lab.options());
+    await expect(second.start()).rejects.toThrow(AgentRunningError);
+    await expect(second.start()).rejects.toThrow(`process ${process.pid}`);
+  });
+
+  it('removes an endpoint with its links, map entry and flows', async () => {
+    expect(await client.reaches(server)).toBe(true);
+    expect(core.mapEntries('ct4').length).toBeGreaterThan(0);
+    expect(await core.deleteEndpoint(2)).toBe(true);
+    expect(await core.deleteEndpoint(2)).toBe(false);
+    expect(core.mapEntries('endpoints')).toHaveLength(1);
+    expect(readdirSync(join(lab.root, 'links')).sort()).toEqual(['1-egress', '1-ingress']);
+    expect(core.mapEntries('ct4').every(({ key }) => 'endpoint' in key && key.endpoint === 1)).toBe(true);
+  }, 20_000);
+
+  it('rejects an endpoint whose interface does not exist', async () => {
+    const ghost = { ...client.endpoint(9, {}), ifindex: 99_999, ipv4: '10.88.99.2' };
+    await expect(core.upsertEndpoint(ghost)).rejects.toThrow(InterfaceGoneError);
+  }, 20_000);
+
+  it('names a corrupt state file and leaves what is enforced', async () => {
+    await enforce([allow('nobody')]);
+    await core.stop();
+    writeFileSync(join(lab.state, 'rules.json'), '{"version":1,"content":[{');
+    await expect(createCore(lab.options()).start()).rejects.toThrow(StateFileError);
+    await expect(createCore(lab.options()).start()).rejects.toThrow('rules.json');
+    expect(await client.reaches(server)).toBe(false);
+  }, 20_000);
+});

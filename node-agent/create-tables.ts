@@ -1,0 +1,43 @@
+import type { StateDB } from '@weir/statedb';
+import { keys } from '@weir/statedb';
+import type { Tables } from './core.ts';
+import type { EndpointRow } from './tables.ts';
+
+/** Primary keys of the agent's tables, for `get` and `delete`. */
+export const tableKey = {
+  endpoint: (id: number): string => keys.uint(id),
+  identity: (id: number): string => keys.uint(id),
+  slot: (slot: number): string => keys.uint(slot),
+  pod: (namespace: string, name: string): string => `${namespace}/${name}`,
+} as const;
+
+/** Registers the agent's tables (contract: tables.ts). */
+export function createTables(db: StateDB): Tables {
+  return {
+    policies: db.table({ name: 'policies', key: (row) => row.uid }),
+    peerSets: db.table({ name: 'peerSets', key: (row) => row.hash }),
+    identities: db.table({
+      name: 'identities',
+      key: (row) => tableKey.identity(row.id),
+      indexes: [{ name: 'labels', keys: (row) => [row.labelsKey] }],
+    }),
+    remoteEndpoints: db.table({ name: 'remoteEndpoints', key: (row) => tableKey.pod(row.namespace, row.name) }),
+    nodes: db.table({ name: 'nodes', key: (row) => row.name }),
+    localPods: db.table({ name: 'localPods', key: (row) => tableKey.pod(row.namespace, row.name) }),
+    namespaces: db.table({ name: 'namespaces', key: (row) => row.name }),
+    apiserverAddresses: db.table({ name: 'apiserverAddresses', key: (row) => row.address }),
+    endpoints: db.table<EndpointRow>({
+      name: 'endpoints',
+      key: (row) => tableKey.endpoint(row.id),
+      indexes: [
+        { name: 'ifindex', unique: true, keys: (row) => [keys.uint(row.ifindex)] },
+        { name: 'ipv4', unique: true, keys: (row) => [row.ipv4] },
+        { name: 'pod', keys: (row) => (row.pod ? [tableKey.pod(row.pod.namespace, row.pod.name)] : []) },
+        { name: 'container', keys: (row) => (row.containerId === undefined ? [] : [row.containerId]) },
+      ],
+    }),
+    ipcache: db.table({ name: 'ipcache', key: (row) => row.prefix }),
+    slots: db.table({ name: 'slots', key: (row) => tableKey.slot(row.slot) }),
+    endpointStates: db.table({ name: 'endpointStates', key: (row) => tableKey.endpoint(row.id) }),
+  };
+}

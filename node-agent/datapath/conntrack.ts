@@ -1,0 +1,50 @@
+import { ctExpired, ctKey, ctValue } from '@weir/bpf';
+import type { BpfMap } from 'libbpf-ts';
+
+const STEP = 512;
+
+export interface SweepResult {
+  readonly entries: number;
+  readonly deleted: number;
+}
+
+/** Collects garbage in the connection table, in small steps. */
+export class Conntrack {
+  readonly #map: BpfMap;
+  readonly #breathe: () => Promise<void>;
+
+  constructor(map: BpfMap, breathe: () => Promise<void>) {
+    this.#map = map;
+    this.#breathe = breathe;
+  }
+
+  /** Deletes expired entries. Stops early when `signal` is aborted. */
+  async collect(signal: AbortSignal): Promise<SweepResult> {
+    return await this.#sweep(signal, (key, value) =>
+      ctExpired(ctKey.decode(key), ctValue.decode(value), process.hrtime.bigint()),
+    );
+  }
+
+  /** Deletes every flow of the endpoints, so that the next ones with their ids start without. */
+  async purge(endpoints: ReadonlySet<number>, signal: AbortSignal): Promise<SweepResult> {
+    return await this.#sweep(signal, (key) => endpoints.has(ctKey.decode(key).endpoint));
+  }
+
+  async #sweep(signal: AbortSignal, dead: (key: Uint8Array, value: Uint8Array) => boolean): Promise<SweepResult> {
+    let entries = 0;
+    let deleted = 0;
+    let batch: Uint8Array[] = [];
+    for (const [key, value] of this.#map.entries()) {
+      entries += 1;
+      if (dead(key, value)) batch.push(key);
+      if (entries % STEP !== 0) continue;
+      if (batch.length > 0) this.#map.deleteBatch(batch);
+      deleted += batch.length;
+      batch = [];
+      await this.#breathe();
+      if (signal.aborted) return { entries, deleted };
+    }
+    if (batch.length > 0) this.#map.deleteBatch(batch);
+    return { entries, deleted: deleted + batch.length };
+  }
+}

@@ -1,0 +1,90 @@
+import { type DatapathEvent, DROP_REASONS } from '@weir/bpf';
+import { reservedName } from '@weir/identity';
+import { formatLabels } from '@weir/labels';
+import { formatAddress } from '@weir/net';
+import type { FlowEvent, FlowPeer } from '../core.ts';
+import type { Engine } from '../derive/index.ts';
+import type { PolicyRow } from '../tables.ts';
+
+const PROTOCOLS: Readonly<Record<number, string>> = { 1: 'ICMP', 6: 'TCP', 17: 'UDP', 58: 'ICMPv6', 132: 'SCTP' };
+const KINDS: Readonly<Record<PolicyRow['kind'], string>> = {
+  CiliumNetworkPolicy: 'cnp',
+  CiliumClusterwideNetworkPolicy: 'ccnp',
+  BareRules: 'rule',
+};
+/** "No rule allows": the policies to name are those whose default deny was not lifted. */
+const NO_MATCH: ReadonlySet<string> = new Set(['policy', 'unknown-identity']);
+
+/** Names what the kernel reports by numbers. */
+export class FlowNames {
+  readonly #engine: Engine;
+  /** Wall clock less boot clock, in nanoseconds. */
+  readonly #bootOffset: () => bigint;
+
+  constructor(engine: Engine, bootOffset: () => bigint) {
+    this.#engine = engine;
+    this.#bootOffset = bootOffset;
+  }
+
+  event(raw: DatapathEvent): FlowEvent {
+    const direction = raw.direction === 0 ? 'ingress' : 'egress';
+    const reason = raw.reasonName;
+    const sentence = DROP_REASONS.get(raw.reason)?.sentence ?? 'A policy allows the flow, or none is in force.';
+    const policies = this.#policies(raw.endpoint, direction, raw.cookie, NO_MATCH.has(reason));
+    const icmp = raw.protocol === 1 || raw.protocol === 58;
+    return {
+      time: new Date(Number((raw.timeNs + this.#bootOffset()) / 1_000_000n)).toISOString(),
+      verdict: raw.kind === 'drop' ? 'dropped' : 'allowed',
+      direction,
+      endpoint: raw.endpoint,
+      source: this.#peer(raw.src, raw.srcIdentity),
+      destination: this.#peer(raw.dst, raw.dstIdentity),
+      protocol: PROTOCOLS[raw.protocol] ?? String(raw.protocol),
+      ...(icmp ? { icmpType: raw.icmpType } : { sourcePort: raw.sport, destinationPort: raw.dport }),
+      reason,
+      message: policies.length === 0 ? sentence : `${sentence} (${policies.join(', ')})`,
+      policies,
+      revision: raw.revision,
+    };
+  }
+
+  #peer(bytes: Uint8Array, identity: number): FlowPeer {
+    if (bytes.length === 0) return { address: '', identity };
+    const address = formatAddress(bytes);
+    const name = this.#name(address, bytes.length === 4 ? 32 : 128, identity);
+    const row = this.#engine.identities.get(identity) ?? this.#engine.localIdentity(identity);
+    return {
+      address,
+      identity,
+      ...(name === undefined ? {} : { name }),
+      ...(row === undefined ? {} : { labels: formatLabels(row.labels) }),
+    };
+  }
+
+  #name(address: string, bits: number, identity: number): string | undefined {
+    const owner = this.#engine.ownerOf(`${address}/${bits}`);
+    const space = owner?.indexOf(' ') ?? -1;
+    if (owner !== undefined && space > 0) {
+      const [kind, name] = [owner.slice(0, space), owner.slice(space + 1)];
+      if (kind === 'remote') return name;
+      if (kind === 'node') return identity === 1 ? 'host' : name;
+      if (kind === 'local') {
+        const row = this.#engine.info(Number(name))?.row;
+        return row?.pod ? `${row.pod.namespace}/${row.pod.name}` : `endpoint ${name}`;
+      }
+    }
+    return reservedName(identity) ?? this.#engine.prefixOf(identity);
+  }
+
+  #policies(endpoint: number, direction: 'ingress' | 'egress', cookie: number, noMatch: boolean): string[] {
+    const out = new Set<string>();
+    for (const [{ row }, rule] of this.#engine.selecting(endpoint)) {
+      if (rule.direction !== direction) continue;
+      const name = `${KINDS[row.kind]} ${row.namespace === undefined ? '' : `${row.namespace}/`}${row.name}`;
+      if (noMatch) {
+        if (rule.defaultDeny) out.add(name);
+      } else if (rule.cookie === cookie && cookie !== 0) out.add(`${name} ${rule.path}`);
+    }
+    return [...out];
+  }
+}

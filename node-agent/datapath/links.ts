@@ -1,0 +1,92 @@
+import { mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { attachTc, BpfError, type BpfProgram, openPinnedLink, type TcDirection, type TcLink } from 'libbpf-ts';
+import { InterfaceGoneError } from '../errors.ts';
+import { whenPinned } from './pins.ts';
+
+/** Runs in the node's network namespace, where interface indexes mean something. */
+export type InNode = <T>(body: () => T) => T;
+
+const HOOKS: readonly TcDirection[] = ['ingress', 'egress'];
+
+/** Programs on endpoints' interfaces, by pinned links: `links/ID-ingress` sees what the pod sends, `links/ID-egress` what it gets. */
+export class Links {
+  readonly #folder: string;
+  readonly #programs: Readonly<Record<TcDirection, BpfProgram>>;
+  readonly #ids: Readonly<Record<TcDirection, number>>;
+  readonly #inNode: InNode;
+
+  constructor(root: string, programs: { readonly fromPod: BpfProgram; readonly toPod: BpfProgram }, inNode: InNode) {
+    this.#folder = join(root, 'links');
+    mkdirSync(this.#folder, { recursive: true, mode: 0o700 });
+    this.#programs = { ingress: programs.fromPod, egress: programs.toPod };
+    this.#ids = { ingress: programs.fromPod.info().id, egress: programs.toPod.info().id };
+    this.#inNode = inNode;
+  }
+
+  /** Makes sure that both hooks of the interface run this version's programs. @throws InterfaceGoneError */
+  ensure(endpoint: number, ifindex: number): void {
+    for (const hook of HOOKS) {
+      const path = this.#path(endpoint, hook);
+      const link = whenPinned(() => openPinnedLink(path));
+      if (link !== undefined) {
+        try {
+          if (link.ifindex === ifindex) {
+            if (link.programId() !== this.#ids[hook]) link.replace(this.#programs[hook]);
+            continue;
+          }
+          // The pin is of an interface that is gone, or of another one.
+          link.detach();
+        } finally {
+          link.close();
+        }
+        rmSync(path, { force: true });
+      }
+      this.#attach(endpoint, ifindex, hook, path);
+    }
+  }
+
+  /** Detaches and unpins; succeeding when there is nothing. */
+  remove(endpoint: number): void {
+    for (const hook of HOOKS) {
+      const path = this.#path(endpoint, hook);
+      const link = whenPinned(() => openPinnedLink(path));
+      if (link === undefined) continue;
+      link.detach();
+      rmSync(path, { force: true });
+    }
+  }
+
+  /** Endpoints that have a pinned link. */
+  endpoints(): Set<number> {
+    const out = new Set<number>();
+    for (const file of readdirSync(this.#folder)) {
+      const match = /^(\d+)-(?:ingress|egress)$/.exec(file);
+      if (match) out.add(Number(match[1]));
+    }
+    return out;
+  }
+
+  #attach(endpoint: number, ifindex: number, hook: TcDirection, path: string): void {
+    let link: TcLink;
+    try {
+      link = this.#inNode(() => attachTc(this.#programs[hook], { ifindex, direction: hook }));
+    } catch (error) {
+      if (error instanceof BpfError && error.errnoName === 'ENODEV')
+        throw new InterfaceGoneError(endpoint, ifindex, error);
+      throw error;
+    }
+    try {
+      if (link.kind === 'tcx') link.pin(path);
+    } catch (error) {
+      link.detach();
+      throw error;
+    } finally {
+      link.close();
+    }
+  }
+
+  #path(endpoint: number, hook: TcDirection): string {
+    return join(this.#folder, `${endpoint}-${hook}`);
+  }
+}

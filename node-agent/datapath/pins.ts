@@ -1,0 +1,162 @@
+import { mkdirSync, readdirSync, renameSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { type BuiltDatapath, buildDatapath, MAPS, type MapName, PROGRAMS } from '@weir/bpf';
+import {
+  BpfError,
+  type BpfMap,
+  type BpfProgram,
+  ensureBpffs,
+  loadObject,
+  openPinnedMap,
+  openPinnedProgram,
+} from 'libbpf-ts';
+
+export interface DatapathOptions {
+  readonly root: string;
+  readonly object?: string;
+  readonly ctEntries?: number;
+}
+
+export type Maps = Readonly<Record<MapName, BpfMap>>;
+
+/** A bpf file system takes no dots in names. */
+const NEXT = 'next_';
+const NAMES = Object.keys(MAPS) as MapName[];
+
+/** Opens a pin, or undefined when nothing is pinned there. */
+export function whenPinned<T>(open: () => T): T | undefined {
+  try {
+    return open();
+  } catch (error) {
+    if (error instanceof BpfError && error.errnoName === 'ENOENT') return undefined;
+    throw error;
+  }
+}
+
+/**
+ * The pinned maps and programs of one agent. What is pinned and of the right shape is used as it is. A map of another shape
+ * (an older version's, another size) is replaced: the new one is made beside it, unpinned, and takes the name only when
+ * `commitPins` says that it is filled and in use; a crash before that leaves the old one enforcing.
+ */
+export class PinnedDatapath {
+  readonly root: string;
+  readonly built: BuiltDatapath;
+  readonly maps: Maps;
+  readonly fromPod: BpfProgram;
+  readonly toPod: BpfProgram;
+  /** Maps that are new beside an old one of the same name. */
+  readonly replaced: readonly MapName[];
+
+  private constructor(
+    root: string,
+    built: BuiltDatapath,
+    maps: Maps,
+    programs: { fromPod: BpfProgram; toPod: BpfProgram },
+    replaced: readonly MapName[],
+  ) {
+    this.root = root;
+    this.built = built;
+    this.maps = maps;
+    this.fromPod = programs.fromPod;
+    this.toPod = programs.toPod;
+    this.replaced = replaced;
+  }
+
+  /** @throws BpfError, DatapathBuildError */
+  static open(options: DatapathOptions): PinnedDatapath {
+    const { root } = options;
+    ensureBpffs(bpffsOf(root), { mount: true });
+    mkdirSync(join(root, 'links'), { recursive: true, mode: 0o700 });
+    mkdirSync(join(root, 'programs'), { recursive: true, mode: 0o700 });
+    for (const file of readdirSync(root)) if (file.startsWith(NEXT)) rmSync(join(root, file));
+    const built = buildDatapath(options.object === undefined ? {} : { prebuilt: options.object });
+    const found: Partial<Record<MapName, BpfMap>> = {};
+    const replaced: MapName[] = [];
+    for (const name of NAMES) {
+      const map = whenPinned(() => openPinnedMap(join(root, name)));
+      if (map === undefined) continue;
+      if (fits(name, map, options)) found[name] = map;
+      else {
+        map.close();
+        replaced.push(name);
+      }
+    }
+    const pin = (program: string): string => join(root, 'programs', `${built.hash.slice(0, 16)}-${program}`);
+    const complete = NAMES.every((name) => found[name] !== undefined);
+    if (complete) {
+      const fromPod = whenPinned(() => openPinnedProgram(pin(PROGRAMS.fromPod)));
+      const toPod = whenPinned(() => openPinnedProgram(pin(PROGRAMS.toPod)));
+      if (fromPod && toPod) return new PinnedDatapath(root, built, found as Maps, { fromPod, toPod }, []);
+      fromPod?.close();
+      toPod?.close();
+    }
+    const object = loadObject(built.objectPath, {
+      reuseMaps: found as Record<string, BpfMap>,
+      ...(options.ctEntries === undefined ? {} : { maxEntries: { ct4: options.ctEntries } }),
+    });
+    const maps: Partial<Record<MapName, BpfMap>> = { ...found };
+    for (const [name, map] of Object.entries(object.maps)) {
+      if (!(NAMES as string[]).includes(name) || maps[name as MapName] !== undefined) {
+        map.close();
+        continue;
+      }
+      maps[name as MapName] = map;
+      if (!replaced.includes(name as MapName)) map.pin(join(root, name));
+    }
+    for (const [name, program] of Object.entries(object.programs)) {
+      if (name !== PROGRAMS.fromPod && name !== PROGRAMS.toPod) program.close();
+    }
+    const fromPod = object.program(PROGRAMS.fromPod);
+    const toPod = object.program(PROGRAMS.toPod);
+    // A program's pin answers for all maps: it may only be there when all of them are pinned.
+    for (const [name, program] of [
+      [PROGRAMS.fromPod, fromPod],
+      [PROGRAMS.toPod, toPod],
+    ] as const) {
+      rmSync(pin(name), { force: true });
+      if (replaced.length === 0) program.pin(pin(name));
+    }
+    return new PinnedDatapath(root, built, maps as Maps, { fromPod, toPod }, replaced);
+  }
+
+  /** New maps take their names, once every endpoint runs the programs that use them; other versions' programs are let go. */
+  commitPins(): void {
+    for (const name of this.replaced) {
+      const next = join(this.root, `${NEXT}${name}`);
+      this.maps[name].pin(next);
+      renameSync(next, join(this.root, name));
+    }
+    const mine = this.built.hash.slice(0, 16);
+    if (this.replaced.length > 0) {
+      this.fromPod.pin(join(this.root, 'programs', `${mine}-${PROGRAMS.fromPod}`));
+      this.toPod.pin(join(this.root, 'programs', `${mine}-${PROGRAMS.toPod}`));
+    }
+    for (const file of readdirSync(join(this.root, 'programs'))) {
+      if (!file.startsWith(mine)) rmSync(join(this.root, 'programs', file));
+    }
+  }
+
+  close(): void {
+    for (const map of Object.values(this.maps)) map.close();
+    this.fromPod.close();
+    this.toPod.close();
+  }
+}
+
+/** The mount point to look for: the pins' root lies somewhere under it. */
+function bpffsOf(root: string): string {
+  return root.startsWith('/sys/fs/bpf') ? '/sys/fs/bpf' : root;
+}
+
+function fits(name: MapName, map: BpfMap, options: DatapathOptions): boolean {
+  const wanted = MAPS[name];
+  const maxEntries = name === 'ct4' && options.ctEntries !== undefined ? options.ctEntries : wanted.maxEntries;
+  const { info } = map;
+  return (
+    info.type === wanted.type &&
+    info.keySize === wanted.keySize &&
+    info.valueSize === wanted.valueSize &&
+    info.maxEntries === maxEntries &&
+    info.flags === wanted.flags
+  );
+}

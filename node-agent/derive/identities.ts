@@ -1,0 +1,127 @@
+import { type LabelMap, labelsKey, podIdentityLabels } from '@weir/labels';
+import type { SelectorHash } from '@weir/policy';
+import type { EndpointRow, IdentityRow, LocalPodRow, NamespaceRow, PeerSetRow } from '../tables.ts';
+import { includesSorted, Multi } from './multi.ts';
+import type { LocalNumbers } from './numbers.ts';
+
+const RESERVED_LAST = 99;
+const INIT_LABELS: LabelMap = { 'reserved:init': '' };
+const INIT = 5;
+
+/** What is concluded of one local endpoint. */
+export interface EndpointIdentity {
+  readonly row: EndpointRow;
+  /** 0 while it waits. */
+  readonly identity: number;
+  readonly labels: LabelMap;
+  readonly ready: boolean;
+  readonly reason?: string;
+}
+
+/** Identities of the cluster, and which of them may be believed. */
+export class Identities {
+  readonly #rows = new Map<number, IdentityRow>();
+  readonly #byLabels = new Multi<string, number>();
+  readonly #naming = new Multi<SelectorHash, number>();
+  readonly #present: (hash: SelectorHash) => PeerSetRow | undefined;
+
+  constructor(present: (hash: SelectorHash) => PeerSetRow | undefined) {
+    this.#present = present;
+  }
+
+  /** Returns the row that was there. */
+  set(row: IdentityRow | undefined, id: number): IdentityRow | undefined {
+    const before = this.#rows.get(id);
+    if (before) {
+      this.#byLabels.delete(before.labelsKey, id);
+      for (const hash of before.peerSets) this.#naming.delete(hash, id);
+    }
+    if (row) {
+      this.#rows.set(id, row);
+      this.#byLabels.add(row.labelsKey, id);
+      for (const hash of row.peerSets) this.#naming.add(hash, id);
+    } else this.#rows.delete(id);
+    return before;
+  }
+
+  get(id: number): IdentityRow | undefined {
+    return this.#rows.get(id);
+  }
+
+  /** Identities whose settling hangs on the set. */
+  naming(hash: SelectorHash): ReadonlySet<number> {
+    return this.#naming.get(hash);
+  }
+
+  /** Lowest number with these labels (spec 7: in a race the lowest wins). */
+  byLabels(key: string): number | undefined {
+    let lowest: number | undefined;
+    for (const id of this.#byLabels.get(key)) if (lowest === undefined || id < lowest) lowest = id;
+    return lowest;
+  }
+
+  /** Whether the number may be used: every PeerSet it was put in that is here lists it. Reserved numbers always; unheard-of never. */
+  settled(id: number): boolean {
+    if (id >= 1 && id <= RESERVED_LAST) return true;
+    const row = this.#rows.get(id);
+    if (row === undefined) return false;
+    return row.peerSets.every((hash) => {
+      const set = this.#present(hash);
+      return set === undefined || includesSorted(set.identities, id);
+    });
+  }
+}
+
+export interface EndpointContext {
+  readonly clusterName: string;
+  readonly identities: Identities;
+  readonly numbers: LocalNumbers;
+  pod(key: string): LocalPodRow | undefined;
+  namespace(name: string): NamespaceRow | undefined;
+}
+
+/** The labels that an endpoint's identity stands for, or why they are not known yet. */
+export function endpointLabels(row: EndpointRow, context: EndpointContext): LabelMap | string {
+  if (row.pod === undefined) return row.labels && Object.keys(row.labels).length > 0 ? row.labels : INIT_LABELS;
+  const { namespace, name, uid } = row.pod;
+  const pod = context.pod(`${namespace}/${name}`);
+  if (pod === undefined) return `pod ${namespace}/${name} is not known on this node yet`;
+  if (uid !== undefined && pod.uid !== uid)
+    return `pod ${namespace}/${name} has uid ${pod.uid}, the endpoint is of ${uid}`;
+  const ns = context.namespace(namespace);
+  if (ns === undefined) return `namespace ${namespace} is not known yet`;
+  return podIdentityLabels({
+    namespace,
+    namespaceLabels: ns.labels,
+    podLabels: pod.labels,
+    serviceAccount: pod.serviceAccount,
+    cluster: context.clusterName,
+  });
+}
+
+/** Identity of an endpoint. What was ready stays as it was until the new one is known: labels change without a gap. */
+export function endpointIdentity(
+  row: EndpointRow,
+  before: EndpointIdentity | undefined,
+  context: EndpointContext,
+): EndpointIdentity {
+  const waiting = (reason: string, labels: LabelMap = {}): EndpointIdentity => {
+    const same =
+      before?.ready &&
+      before.row.ifindex === row.ifindex &&
+      before.row.pod?.uid === row.pod?.uid &&
+      before.row.ipv4 === row.ipv4;
+    return same ? { ...before, row, reason } : { row, identity: 0, labels, ready: false, reason };
+  };
+  const labels = endpointLabels(row, context);
+  if (typeof labels === 'string') return waiting(labels);
+  if (labels === INIT_LABELS) return { row, identity: INIT, labels, ready: true };
+  const key = labelsKey(labels);
+  const cluster = context.identities.byLabels(key);
+  if (cluster !== undefined) {
+    if (context.identities.settled(cluster)) return { row, identity: cluster, labels, ready: true };
+    return waiting(`identity ${cluster} is not in all of its peer sets yet`, labels);
+  }
+  if (row.pod !== undefined) return waiting('the operator has not given its labels an identity yet', labels);
+  return { row, identity: context.numbers.labels(key), labels, ready: true };
+}

@@ -1,0 +1,46 @@
+/** Rows of a class as the kernel's trie holds them: blocks of ports, each with one decision. */
+import { portPrefixes } from '@weir/net';
+import type { ClassRows, CompiledPolicy, Direction } from '@weir/policy';
+
+export interface VerdictBlock {
+  readonly protocol: number;
+  readonly port: number;
+  /** Leading bits of the port that are matched, 0..16. */
+  readonly bits: number;
+  readonly deny: boolean;
+  readonly cookie: number;
+}
+
+export const DIRECTIONS: readonly Direction[] = ['ingress', 'egress'];
+
+/** The blocks of a class, ascending. */
+export function blocksOf(rows: ClassRows): VerdictBlock[] {
+  const blocks: VerdictBlock[] = [];
+  for (const row of rows) {
+    for (const { port, bits } of portPrefixes(row.from, row.to)) {
+      blocks.push({ protocol: row.protocol, port, bits, deny: row.verdict === 'deny', cookie: row.cookie });
+    }
+  }
+  return blocks;
+}
+
+/** Equal keys = equal decisions for every packet. */
+export function blocksKey(blocks: readonly VerdictBlock[]): string {
+  return blocks
+    .map((block) => `${block.protocol}/${block.port}/${block.bits}${block.deny ? '-' : '+'}${block.cookie}`)
+    .sort()
+    .join(' ');
+}
+
+export function rowsKey(rows: ClassRows): string {
+  return blocksKey(blocksOf(rows));
+}
+
+/** Everything of a compiled policy that a membership change cannot alter: a difference needs a new slot. */
+export function frameKey(compiled: CompiledPolicy): string {
+  return DIRECTIONS.map((direction) => {
+    const { enforced, scope } = compiled[direction];
+    if (!enforced) return 'open';
+    return [scope.unknown, scope.pod, scope.world].map(rowsKey).join('|');
+  }).join(' || ');
+}

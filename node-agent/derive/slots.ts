@@ -1,0 +1,243 @@
+import { createHash } from 'node:crypto';
+import {
+  type CompiledPolicy,
+  type CompileInput,
+  compile,
+  type Direction,
+  type PeerIdentity,
+  type ResolvedRule,
+  type SelectorHash,
+} from '@weir/policy';
+import { IdsExhaustedError } from '../errors.ts';
+import type { SlotRow } from '../tables.ts';
+import { type ClassMaps, ClassNumbers, classOf, FIRST_CLASS } from './classes.ts';
+import { DIRECTIONS, frameKey, rowsKey } from './rows.ts';
+
+/** Highest slot number; 0 is "no policy". */
+export const LAST_SLOT = 4095;
+
+/** What a slot found in the kernel means. */
+export interface KernelSlot {
+  /** Rows keys of the scope classes unknown, pod, world. */
+  readonly scope: Readonly<Record<Direction, readonly [string, string, string]>>;
+  readonly classes: ClassMaps;
+  /** Rows key of each class number from 16 on. */
+  readonly rows: Readonly<Record<Direction, ReadonlyMap<number, string>>>;
+}
+
+/** Rules that decide alike for all endpoints which they select. */
+export interface Shape {
+  readonly key: string;
+  readonly rules: readonly ResolvedRule[];
+  readonly mode: CompileInput['mode'];
+  readonly allowLocalhost: boolean;
+}
+
+/** The shape of an endpoint without identity: both directions denied. */
+export const DENY_ALL: Shape = { key: 'deny-all', rules: [], mode: 'always', allowLocalhost: false };
+
+export function shapeOf(
+  rules: readonly (readonly [key: string, rule: ResolvedRule])[],
+  mode: CompileInput['mode'],
+  allowLocalhost: boolean,
+): Shape | undefined {
+  if (mode === 'never' || (mode === 'default' && rules.length === 0)) return undefined;
+  const sorted = [...rules].sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
+  const hash = createHash('sha1').update(mode);
+  for (const [key] of sorted) hash.update(key);
+  return { key: hash.digest('hex'), rules: sorted.map(([, rule]) => rule), mode, allowLocalhost };
+}
+
+export interface SlotWorld {
+  members(hash: SelectorHash): Iterable<number> | undefined;
+  identities(): Iterable<PeerIdentity>;
+  /** Whether some address has the identity. */
+  addressed(identity: number): boolean;
+}
+
+interface Entry {
+  readonly shape: Shape;
+  readonly hashes: ReadonlySet<SelectorHash>;
+  readonly namesIdentities: boolean;
+  numbers: ClassNumbers;
+  row: SlotRow | undefined;
+}
+
+/** Slots by shape. */
+export class Slots {
+  readonly #entries = new Map<string, Entry>();
+  readonly #dirty = new Set<string>();
+  readonly #busy = new Set<number>();
+  readonly #kernel = new Map<number, KernelSlot>();
+  readonly #world: SlotWorld;
+  #next = 1;
+
+  constructor(world: SlotWorld) {
+    this.#world = world;
+  }
+
+  /** Slots found in the kernel; each may be taken over by the shape that means the same. */
+  adopt(slots: ReadonlyMap<number, KernelSlot>): void {
+    for (const [slot, content] of slots) {
+      this.#kernel.set(slot, content);
+      this.#busy.add(slot);
+    }
+  }
+
+  /** The kernel no longer has the slot: its number may be given out again. */
+  release(slot: number): void {
+    for (const entry of this.#entries.values()) if (entry.row?.slot === slot) return;
+    this.#busy.delete(slot);
+  }
+
+  /** The shape is in use. */
+  need(shape: Shape): void {
+    if (this.#entries.has(shape.key)) return;
+    const hashes = new Set<SelectorHash>();
+    let namesIdentities = false;
+    for (const rule of shape.rules) {
+      for (const peer of rule.peers ?? []) {
+        if ('peerSet' in peer) hashes.add(peer.peerSet);
+        else namesIdentities = true;
+      }
+    }
+    this.#entries.set(shape.key, { shape, hashes, namesIdentities, numbers: new ClassNumbers(), row: undefined });
+    this.#dirty.add(shape.key);
+  }
+
+  /** Shapes that are not needed any more. Until `drop`, their slots are kept up to date: endpoints still point at them. */
+  departing(needed: ReadonlySet<string>): string[] {
+    return [...this.#entries.keys()].filter((key) => !needed.has(key));
+  }
+
+  /** Forgets a shape; returns its slot number. */
+  drop(key: string): number | undefined {
+    const slot = this.#entries.get(key)?.row?.slot;
+    this.#entries.delete(key);
+    this.#dirty.delete(key);
+    return slot;
+  }
+
+  peerSetChanged(hash: SelectorHash): void {
+    for (const [key, entry] of this.#entries) if (entry.hashes.has(hash)) this.#dirty.add(key);
+  }
+
+  /** Local CIDR identities, or what is known of the host, changed. */
+  identitiesChanged(): void {
+    for (const [key, entry] of this.#entries) if (entry.namesIdentities) this.#dirty.add(key);
+  }
+
+  allChanged(): void {
+    for (const key of this.#entries.keys()) this.#dirty.add(key);
+  }
+
+  row(shape: string): SlotRow | undefined {
+    return this.#entries.get(shape)?.row;
+  }
+
+  dirtyShapes(): string[] {
+    return [...this.#dirty];
+  }
+
+  /**
+   * Compiles one shape. `candidates`: kernel slots that endpoints of this shape have. Returns the slot that it left, when it
+   * had to move. When it throws, the shape stays dirty and keeps the row that it had.
+   */
+  refresh(key: string, candidates: Iterable<number>): { readonly left?: number; readonly changed: boolean } {
+    const entry = this.#entries.get(key);
+    if (entry === undefined) {
+      this.#dirty.delete(key);
+      return { changed: false };
+    }
+    const { shape } = entry;
+    const compiled = compile({
+      rules: shape.rules,
+      peerSets: { identities: (hash) => this.#world.members(hash) },
+      identities: this.#world.identities(),
+      mode: shape.mode,
+      allowLocalhost: shape.allowLocalhost,
+    });
+    const result = this.#place(entry, key, compiled, candidates);
+    // Only now: what failed is tried again.
+    this.#dirty.delete(key);
+    return result;
+  }
+
+  #place(
+    entry: Entry,
+    key: string,
+    compiled: CompiledPolicy,
+    candidates: Iterable<number>,
+  ): { readonly left?: number; readonly changed: boolean } {
+    const before = entry.row;
+    if (before && frameKey(before.compiled) === frameKey(compiled)) {
+      const classes = entry.numbers.assign(compiled);
+      const differs = this.#differs(before.classes, classes);
+      if (sameClasses(before.classes, classes)) return { changed: false };
+      entry.row = { ...before, compiled, classes, epoch: before.epoch + (differs ? 1 : 0) };
+      return { changed: true };
+    }
+    if (!before) {
+      for (const slot of candidates) {
+        const known = this.#kernel.get(slot);
+        if (known === undefined || !sameFrame(known, compiled)) continue;
+        this.#kernel.delete(slot);
+        for (const direction of DIRECTIONS) entry.numbers.adopt(direction, inverse(known.rows[direction]));
+        const classes = entry.numbers.assign(compiled);
+        const differs = this.#differs(known.classes, classes);
+        // Epoch 1 tells endpoints that had this slot already: something differs from what the kernel decided.
+        entry.row = { slot, shape: key, compiled, classes, epoch: differs ? 1 : 0 };
+        return { changed: true };
+      }
+    }
+    const slot = this.#allocate();
+    entry.numbers = new ClassNumbers();
+    entry.row = { slot, shape: key, compiled, classes: entry.numbers.assign(compiled), epoch: 0 };
+    return before ? { changed: true, left: before.slot } : { changed: true };
+  }
+
+  #differs(before: ClassMaps, after: ClassMaps): boolean {
+    return DIRECTIONS.some((direction) => {
+      const a = before[direction];
+      const b = after[direction];
+      for (const [id] of a) if (classOf(a, id) !== classOf(b, id) && this.#world.addressed(id)) return true;
+      for (const [id] of b)
+        if (!a.has(id) && classOf(a, id) !== classOf(b, id) && this.#world.addressed(id)) return true;
+      return false;
+    });
+  }
+
+  #allocate(): number {
+    for (let tried = 0; tried < LAST_SLOT; tried += 1) {
+      const slot = this.#next;
+      this.#next = slot === LAST_SLOT ? 1 : slot + 1;
+      if (this.#busy.has(slot)) continue;
+      this.#busy.add(slot);
+      return slot;
+    }
+    throw new IdsExhaustedError('policy slots', LAST_SLOT);
+  }
+}
+
+function sameClasses(a: ClassMaps, b: ClassMaps): boolean {
+  return DIRECTIONS.every((direction) => {
+    if (a[direction].size !== b[direction].size) return false;
+    for (const [id, number] of a[direction]) if (b[direction].get(id) !== number) return false;
+    return true;
+  });
+}
+
+function sameFrame(known: KernelSlot, compiled: CompiledPolicy): boolean {
+  return DIRECTIONS.every((direction) => {
+    const { enforced, scope } = compiled[direction];
+    if (!enforced) return true;
+    const [unknown, pod, world] = known.scope[direction];
+    return unknown === rowsKey(scope.unknown) && pod === rowsKey(scope.pod) && world === rowsKey(scope.world);
+  });
+}
+
+function inverse(rows: ReadonlyMap<number, string>): Map<string, number> {
+  const out = new Map<string, number>();
+  for (const [number, key] of rows) if (number >= FIRST_CLASS && !out.has(key)) out.set(key, number);
+  return out;
+}

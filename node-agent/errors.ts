@@ -1,0 +1,100 @@
+/** The agent core's errors. Each has a stable `code`; the message names the cause, the value and the fix. */
+
+export class CoreError extends Error {
+  readonly code: string;
+
+  constructor(code: string, message: string, cause?: unknown) {
+    super(message, cause === undefined ? undefined : { cause });
+    this.name = new.target.name;
+    this.code = code;
+  }
+}
+
+/** A file of the state folder cannot be read back. What the kernel enforces is not touched. */
+export class StateFileError extends CoreError {
+  readonly file: string;
+
+  constructor(file: string, problem: string, cause?: unknown) {
+    super(
+      'ERR_WEIR_STATE_FILE',
+      `the state file ${file} ${problem}. What the kernel enforces is left as it is. Restore the file from a copy, or move it away to start without it`,
+      cause,
+    );
+    this.file = file;
+  }
+}
+
+/** Another agent drives the same maps. */
+export class AgentRunningError extends CoreError {
+  constructor(bpfRoot: string, pid: number | undefined) {
+    const who = pid === undefined ? 'another process' : `process ${pid}`;
+    super(
+      'ERR_WEIR_AGENT_RUNNING',
+      `${who} already drives the maps under ${bpfRoot}: stop it first, or give this agent another bpf root`,
+    );
+  }
+}
+
+export class NotStartedError extends CoreError {
+  constructor(what: string) {
+    super('ERR_WEIR_NOT_STARTED', `cannot ${what}: the core is not running; call start() first`);
+  }
+}
+
+export class UnknownMapError extends CoreError {
+  constructor(name: string, known: readonly string[]) {
+    super('ERR_WEIR_UNKNOWN_MAP', `there is no map ${JSON.stringify(name)}; the maps are ${known.join(', ')}`);
+  }
+}
+
+export class InvalidEndpointError extends CoreError {
+  constructor(id: number, problem: string) {
+    super('ERR_WEIR_INVALID_ENDPOINT', `endpoint ${id} is not valid: ${problem}`);
+  }
+}
+
+/** The endpoint is not enforced as wanted within the time; until it is, it stays fail closed. */
+export class EndpointNotReadyError extends CoreError {
+  readonly endpoint: number;
+
+  constructor(endpoint: number, waitedMs: number, reason: string, cause?: unknown) {
+    super('ERR_WEIR_ENDPOINT_NOT_READY', `endpoint ${endpoint} is not ready after ${waitedMs} ms: ${reason}`, cause);
+    this.endpoint = endpoint;
+  }
+}
+
+export class IdsExhaustedError extends CoreError {
+  constructor(what: string, limit: number) {
+    super('ERR_WEIR_EXHAUSTED', `all ${limit} ${what} are in use: remove some first`);
+  }
+}
+
+/** A slot may not be freed, or an endpoint moved to it, yet: the other side of the swap is not in the kernel. Retried. */
+export class OrderError extends CoreError {
+  constructor(message: string) {
+    super('ERR_WEIR_ORDER', message);
+  }
+}
+
+/** The endpoint's interface does not exist (any more) in this network namespace. */
+export class InterfaceGoneError extends CoreError {
+  constructor(endpoint: number, ifindex: number, cause: unknown) {
+    super(
+      'ERR_WEIR_INTERFACE_GONE',
+      `endpoint ${endpoint}: no interface has index ${ifindex} in the agent's network namespace: delete the endpoint, or run the agent in the node's network namespace`,
+      cause,
+    );
+  }
+}
+
+/** A pinned object is not what this version expects, and cannot be replaced beside it. */
+export class PinMismatchError extends CoreError {
+  constructor(path: string, found: string, expected: string) {
+    super('ERR_WEIR_PIN_MISMATCH', `${path} holds ${found}, not ${expected}: unlink it and restart the agent`);
+  }
+}
+
+/** The `code` of a system error (`ENOENT`), whatever realm made it. */
+export function codeOf(error: unknown): unknown {
+  return typeof error === 'object' && error !== null && 'code' in error ? error.code : undefined;
+}

@@ -1,0 +1,6 @@
+/** The node agent: resolved rules in, BPF maps out. */
+export * from './core.ts';
+export { createCore } from './create-core.ts';
+export { createTables, tableKey } from './create-tables.ts';
+export * from './errors.ts';
+export * from './tables.ts';

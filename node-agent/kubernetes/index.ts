@@ -1,0 +1,1 @@
+export { Kubernetes, type KubernetesOptions } from './source.ts';

@@ -1,0 +1,501 @@
+import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
+import {
+  ApiError,
+  type CiliumEndpointSlice,
+  type KubeClient,
+  type KubeObject,
+  type PeerSet,
+  type ResolvedPolicyObject,
+  type Resource,
+  type WatchEvent,
+} from '@weir/kube';
+import type { AnyTable } from '@weir/statedb';
+import fc from 'fast-check';
+import { FakeCore, quiet, recordingLogger } from '../testing/fake-core.ts';
+import { CiliumEndpointWriter } from './cilium-endpoints.ts';
+import { Connection } from './connection.ts';
+import { NodePolicyStatusWriter } from './node-policy-status.ts';
+import { NodeTables } from './nodes.ts';
+import { endpointSliceParts, identityParts, mergePeerSet, peerSetParts, podParts, policyParts } from './rows.ts';
+import { Kubernetes } from './source.ts';
+import { last, TableSink } from './table-sink.ts';
+
+/** Answers lists from `objects`, watches from nothing; records writes. */
+class FakeClient implements KubeClient {
+  readonly objects = new Map<string, KubeObject[]>();
+  readonly writes: {
+    readonly verb: string;
+    readonly plural: string;
+    readonly object?: KubeObject;
+    readonly name: string;
+    readonly uid?: string;
+  }[] = [];
+  failure: Error | undefined;
+  onWrite: () => void = () => undefined;
+
+  list<T extends KubeObject>(resource: Resource<T>) {
+    if (this.failure !== undefined) return Promise.reject(this.failure);
+    return Promise.resolve({ items: (this.objects.get(resource.plural) ?? []) as T[], resourceVersion: '1' });
+  }
+  listPage<T extends KubeObject>(resource: Resource<T>) {
+    return this.list(resource);
+  }
+  async *watch<T extends KubeObject>(
+    _resource: Resource<T>,
+    options: { readonly signal?: AbortSignal },
+  ): AsyncGenerator<WatchEvent<T>> {
+    await new Promise<void>((resolve) => options.signal?.addEventListener('abort', () => resolve()));
+  }
+  get<T extends KubeObject>(_resource: Resource<T>, name: string): Promise<T> {
+    return Promise.resolve({ apiVersion: 'v1', kind: 'Node', metadata: { name, uid: 'node-uid' } } as unknown as T);
+  }
+  create<T extends KubeObject>(): Promise<T> {
+    return Promise.reject(new Error('the agent creates nothing but by apply'));
+  }
+  replace<T extends KubeObject>(): Promise<T> {
+    return Promise.reject(new Error('the agent replaces nothing'));
+  }
+  apply<T extends KubeObject>(resource: Resource<T>, object: T): Promise<T> {
+    if (this.failure !== undefined) return Promise.reject(this.failure);
+    this.writes.push({ verb: 'apply', plural: resource.plural, object, name: object.metadata.name });
+    this.onWrite();
+    return Promise.resolve({ ...object, metadata: { ...object.metadata, uid: `uid-${object.metadata.name}` } });
+  }
+  delete<T extends KubeObject>(
+    resource: Resource<T>,
+    name: string,
+    _namespace?: string,
+    options?: { readonly uid?: string },
+  ): Promise<void> {
+    this.writes.push({
+      verb: 'delete',
+      plural: resource.plural,
+      name,
+      ...(options?.uid === undefined ? {} : { uid: options.uid }),
+    });
+    this.onWrite();
+    return Promise.resolve();
+  }
+  close(): void {}
+
+  /** Resolves once there are so many writes. */
+  async written(count: number): Promise<void> {
+    while (this.writes.length < count) await new Promise<void>((resolve) => (this.onWrite = resolve));
+  }
+}
+
+let core: FakeCore;
+let client: FakeClient;
+let connection: Connection;
+const stops: (() => Promise<void>)[] = [];
+
+beforeEach(() => {
+  core = new FakeCore();
+  client = new FakeClient();
+  connection = new Connection(quiet);
+});
+afterEach(async () => {
+  for (const stop of stops.splice(0)) await stop();
+  connection.stop();
+});
+
+function rows<T>(table: { readonly name: string }): readonly T[] {
+  using snapshot = core.db.read();
+  return [...snapshot.all(table as AnyTable)] as T[];
+}
+/** Lets everything that is already due happen. */
+const settle = () => new Promise((resolve) => setTimeout(resolve, 20));
+
+function slice(hash: string, slice: number, slices: number, identities: readonly number[]): PeerSet {
+  return {
+    apiVersion: 'weir.dev/v1alpha1',
+    kind: 'PeerSet',
+    metadata: { name: slice === 0 ? hash : `${hash}-${slice}` },
+    spec: { hash, selector: { requirements: [] }, identities, slice, slices },
+  };
+}
+function policy(name: string, generation: unknown): ResolvedPolicyObject {
+  const source = { kind: 'CiliumNetworkPolicy', namespace: 'default', name, uid: `u-${name}`, generation };
+  return {
+    apiVersion: 'weir.dev/v1alpha1',
+    kind: 'ResolvedPolicy',
+    metadata: { name },
+    spec: { source, rules: [] },
+  } as unknown as ResolvedPolicyObject;
+}
+
+describe('TableSink', () => {
+  it('initialises the table with the first list, in the same transaction', () => {
+    const { db, tables } = core;
+    const sink = new TableSink({ db, log: quiet, table: tables.policies, parts: policyParts, merge: last });
+    expect(db.pendingInitialisers(tables.policies)).toEqual(['kubernetes']);
+    sink.upsert(policy('early', 1));
+    expect(db.pendingInitialisers(tables.policies)).toHaveLength(1);
+    sink.replace([policy('a', 1)]);
+    expect(db.pendingInitialisers(tables.policies)).toEqual([]);
+    expect(rows(tables.policies)).toEqual([
+      { uid: 'u-a', kind: 'CiliumNetworkPolicy', namespace: 'default', name: 'a', generation: 1, rules: [] },
+    ]);
+  });
+
+  it('isolates an object that cannot be read, and keeps what it said before', () => {
+    const log = recordingLogger();
+    const sink = new TableSink({ db: core.db, log, table: core.tables.policies, parts: policyParts, merge: last });
+    sink.replace([policy('a', 1), policy('b', 'x')]);
+    sink.upsert(policy('a', 'bad'));
+    sink.replace([policy('a', 'bad'), policy('c', 3)]);
+    expect(
+      rows<{ name: string; generation: number }>(core.tables.policies).map((row) => [row.name, row.generation]),
+    ).toEqual([
+      ['a', 1],
+      ['c', 3],
+    ]);
+    expect(log.lines.filter((line) => line.level === 'error')).toHaveLength(3);
+  });
+
+  it('does not write what has not changed', () => {
+    const sink = new TableSink({
+      db: core.db,
+      log: quiet,
+      table: core.tables.policies,
+      parts: policyParts,
+      merge: last,
+    });
+    sink.replace([policy('a', 1)]);
+    using stream = core.db.changes(core.tables.policies);
+    stream.next();
+    sink.replace([policy('a', 1)]);
+    sink.upsert(policy('a', 1));
+    expect(stream.next()).toEqual([]);
+  });
+
+  it('leaves rows of others alone', () => {
+    const local = { hash: 'local', selector: { requirements: [] }, identities: [], origin: 'local' as const };
+    core.db.write([core.tables.peerSets], (txn) => txn.upsert(core.tables.peerSets, local));
+    const sink = new TableSink({
+      db: core.db,
+      log: quiet,
+      table: core.tables.peerSets,
+      parts: peerSetParts,
+      merge: mergePeerSet,
+    });
+    sink.replace([slice('h', 0, 1, [1])]);
+    sink.replace([]);
+    expect(rows(core.tables.peerSets)).toEqual([local]);
+  });
+
+  it('equals a plain model on random traces of sliced peer sets: never half a set', () => {
+    const object = fc.record({
+      hash: fc.constantFrom('h1', 'h2'),
+      slice: fc.nat(2),
+      slices: fc.integer({ min: 1, max: 3 }),
+      identities: fc.uniqueArray(fc.nat(9)),
+    });
+    const step = fc.oneof(
+      fc.record({ do: fc.constant('upsert' as const), object }),
+      fc.record({ do: fc.constant('delete' as const), object }),
+      fc.record({ do: fc.constant('replace' as const), objects: fc.array(object, { maxLength: 4 }) }),
+    );
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 25 }), (steps) => {
+        core = new FakeCore();
+        const sink = new TableSink({
+          db: core.db,
+          log: quiet,
+          table: core.tables.peerSets,
+          parts: peerSetParts,
+          merge: mergePeerSet,
+        });
+        const model = new Map<string, PeerSet>();
+        const known = new Map<string, readonly number[]>();
+        const make = (o: { hash: string; slice: number; slices: number; identities: readonly number[] }): PeerSet =>
+          slice(o.hash, o.slice, o.slices, o.identities);
+        for (const step of steps) {
+          if (step.do === 'replace') {
+            model.clear();
+            const items = [...new Map(step.objects.map(make).map((item) => [item.metadata.name, item])).values()];
+            for (const item of items) model.set(item.metadata.name, item);
+            sink.replace(items);
+          } else {
+            const item = make(step.object);
+            if (step.do === 'upsert') {
+              model.set(item.metadata.name, item);
+              sink.upsert(item);
+            } else {
+              model.delete(item.metadata.name);
+              sink.delete(item);
+            }
+          }
+          for (const hash of ['h1', 'h2']) {
+            const of = [...model.values()].map((set) => set.spec).filter((spec) => spec.hash === hash);
+            const wanted = of.find((spec) => spec.slice === 0)?.slices ?? 0;
+            const present = Array.from({ length: wanted }, (_, at) =>
+              of.find((spec) => spec.slice === at && spec.slices === wanted),
+            );
+            if (of.length === 0) known.delete(hash);
+            else if (wanted > 0 && present.every((spec) => spec !== undefined)) {
+              known.set(
+                hash,
+                [...new Set(present.flatMap((spec) => spec.identities))].sort((a, b) => a - b),
+              );
+            }
+          }
+          const expected = [...known]
+            .sort(([a], [b]) => (a < b ? -1 : 1))
+            .map(([hash, identities]) => ({ hash, identities }));
+          expect(
+            rows<{ hash: string; identities: readonly number[] }>(core.tables.peerSets).map(({ hash, identities }) => ({
+              hash,
+              identities,
+            })),
+          ).toEqual(expected);
+        }
+      }),
+      { numRuns: 150 },
+    );
+  });
+});
+
+describe('rows', () => {
+  it('reads identities with the sets they belonged to', () => {
+    const identity = {
+      apiVersion: 'cilium.io/v2',
+      kind: 'CiliumIdentity',
+      metadata: { name: '1234', annotations: { 'weir.dev/peer-sets': 'a,b' } },
+      'security-labels': { 'k8s:id': 'x' },
+    };
+    expect(identityParts(identity).get('1234')).toMatchObject({
+      id: 1234,
+      labels: { 'k8s:id': 'x' },
+      peerSets: ['a', 'b'],
+    });
+    expect(() => identityParts({ ...identity, metadata: { name: 'abc' } })).toThrow('metadata.name');
+  });
+  it('keeps a pod that moves from one slice to another', () => {
+    const ces = (name: string, pods: readonly string[]): CiliumEndpointSlice => ({
+      apiVersion: 'cilium.io/v2alpha1',
+      kind: 'CiliumEndpointSlice',
+      metadata: { name },
+      namespace: 'default',
+      endpoints: pods.map((pod) => ({
+        name: pod,
+        id: 0,
+        identity: 7,
+        networking: { addressing: [{ ipv4: '10.0.0.1' }], node: '192.0.2.1' },
+      })),
+    });
+    const sink = new TableSink({
+      db: core.db,
+      log: quiet,
+      table: core.tables.remoteEndpoints,
+      parts: endpointSliceParts,
+      merge: last,
+    });
+    sink.replace([ces('s1', ['p'])]);
+    sink.upsert(ces('s2', ['p']));
+    sink.upsert(ces('s1', []));
+    expect(rows(core.tables.remoteEndpoints)).toEqual([
+      { namespace: 'default', name: 'p', addresses: ['10.0.0.1'], identity: 7, node: '192.0.2.1' },
+    ]);
+  });
+  it('takes only pods of this node that have a network of their own', () => {
+    const pod = (spec: object) => ({
+      apiVersion: 'v1',
+      kind: 'Pod',
+      metadata: { name: 'p', namespace: 'd', uid: 'u' },
+      spec,
+    });
+    expect(podParts('n1')(pod({ nodeName: 'n1' })).size).toBe(1);
+    expect(podParts('n1')(pod({ nodeName: 'n2' })).size).toBe(0);
+    expect(podParts('n1')(pod({ nodeName: 'n1', hostNetwork: true })).size).toBe(0);
+  });
+});
+
+describe('NodeTables', () => {
+  it('tells API servers on nodes from those outside, once both kinds are listed', () => {
+    const { db, tables } = core;
+    const nodes = new NodeTables({ db, nodes: tables.nodes, apiserverAddresses: tables.apiserverAddresses });
+    const node = (name: string, address: string) => ({
+      apiVersion: 'v1',
+      kind: 'Node',
+      metadata: { name },
+      spec: { podCIDR: '10.1.0.0/24' },
+      status: {
+        addresses: [
+          { type: 'InternalIP', address },
+          { type: 'Hostname', address: name },
+        ],
+      },
+    });
+    nodes.nodeSink.replace([node('n1', '192.0.2.1'), node('n2', '192.0.2.2')], '1');
+    expect(db.pendingInitialisers(tables.nodes)).toHaveLength(1);
+    nodes.sliceSink.replace(
+      [
+        {
+          apiVersion: 'discovery.k8s.io/v1',
+          kind: 'EndpointSlice',
+          metadata: { name: 'kubernetes', namespace: 'default' },
+          addressType: 'IPv4',
+          endpoints: [{ addresses: ['192.0.2.1'] }, { addresses: ['203.0.113.5'] }],
+        },
+        {
+          apiVersion: 'discovery.k8s.io/v1',
+          kind: 'EndpointSlice',
+          metadata: { name: 'web-x', namespace: 'default' },
+          addressType: 'IPv4',
+          endpoints: [{ addresses: ['192.0.2.2'] }],
+        },
+      ],
+      '1',
+    );
+    expect([db.pendingInitialisers(tables.nodes), db.pendingInitialisers(tables.apiserverAddresses)]).toEqual([[], []]);
+    expect(rows(tables.nodes)).toEqual([
+      { name: 'n1', addresses: ['192.0.2.1'], podCidrs: ['10.1.0.0/24'], kubeApiserver: true },
+      { name: 'n2', addresses: ['192.0.2.2'], podCidrs: ['10.1.0.0/24'], kubeApiserver: false },
+    ]);
+    expect(rows(tables.apiserverAddresses)).toEqual([{ address: '203.0.113.5' }]);
+  });
+});
+
+describe('CiliumEndpointWriter', () => {
+  it('writes a pod endpoint once, on change again, and deletes it with the endpoint', async () => {
+    const writer = new CiliumEndpointWriter({ core, client, nodeName: 'n1', connection });
+    stops.push(() => writer.stop());
+    writer.start();
+    const endpoint = {
+      id: 1,
+      ifindex: 3,
+      interfaceName: 'weir1',
+      ipv4: '10.1.0.2',
+      pod: { namespace: 'default', name: 'app1', uid: 'pod-uid' },
+      createdAt: '',
+    };
+    await core.upsertEndpoint(endpoint);
+    await core.upsertEndpoint({
+      ...endpoint,
+      id: 2,
+      ifindex: 4,
+      ipv4: '10.1.0.3',
+      pod: { namespace: 'default', name: 'no-uid' },
+    } as never);
+    await client.written(1);
+    expect(client.writes[0]).toMatchObject({
+      verb: 'apply',
+      object: {
+        metadata: {
+          name: 'app1',
+          namespace: 'default',
+          ownerReferences: [{ apiVersion: 'v1', kind: 'Pod', name: 'app1', uid: 'pod-uid' }],
+        },
+        status: {
+          id: 1,
+          identity: { id: 1001, labels: ['k8s:app=web'] },
+          networking: { addressing: [{ ipv4: '10.1.0.2' }] },
+          policy: { ingress: { enforcing: true } },
+          state: 'ready',
+        },
+      },
+    });
+    core.db.write([core.tables.endpoints], (txn) =>
+      txn.upsert(core.tables.endpoints, { ...endpoint, createdAt: 'later' }),
+    );
+    await settle();
+    expect(client.writes).toHaveLength(1);
+    await core.deleteEndpoint(1);
+    await client.written(2);
+    expect(client.writes[1]).toEqual({ verb: 'delete', plural: 'ciliumendpoints', name: 'app1', uid: 'uid-app1' });
+  });
+});
+
+describe('NodePolicyStatusWriter', () => {
+  const realised = (generation: number, revision = generation) => ({
+    revision,
+    policies: new Map([['u', { generation, endpoints: 1 }]]),
+    failures: [],
+  });
+  function start(intervalMs: number): void {
+    const writer = new NodePolicyStatusWriter({ core, client, nodeName: 'n1', connection, intervalMs });
+    stops.push(() => writer.stop());
+    writer.start();
+  }
+
+  it('is created at the start, owned by its node, but not before the inputs are complete', async () => {
+    const done = core.db.initialiser(core.tables.policies, 'test');
+    start(0);
+    await settle();
+    expect(client.writes).toEqual([]);
+    core.db.write([core.tables.policies], (txn) => done(txn));
+    await client.written(1);
+    expect(client.writes[0]?.object).toEqual({
+      apiVersion: 'weir.dev/v1alpha1',
+      kind: 'NodePolicyStatus',
+      metadata: { name: 'n1', ownerReferences: [{ apiVersion: 'v1', kind: 'Node', name: 'n1', uid: 'node-uid' }] },
+      status: { policies: {}, failures: [], revision: 1 },
+    });
+  });
+
+  it('never repeats itself', async () => {
+    start(0);
+    await client.written(1);
+    core.setRealised(realised(2));
+    await client.written(2);
+    core.setRealised(realised(2, 99));
+    await settle();
+    core.setRealised(realised(3));
+    await client.written(3);
+    expect(
+      client.writes.map(
+        ({ object }) =>
+          (object as unknown as { status: { policies: { u?: { generation: number } } } }).status.policies.u?.generation,
+      ),
+    ).toEqual([undefined, 2, 3]);
+  });
+
+  it('writes the first change at once and folds what follows within the interval', async () => {
+    start(200);
+    await client.written(1);
+    for (let generation = 2; generation <= 9; generation++) core.setRealised(realised(generation));
+    await client.written(2);
+    expect(client.writes[1]?.object).toMatchObject({ status: { policies: { u: { generation: 9 } } } });
+  });
+
+  it('tries again when the API server fails, and says so once', async () => {
+    const log = recordingLogger();
+    connection = new Connection(log);
+    client.failure = new ApiError('down', { status: 503, reason: 'ServiceUnavailable' });
+    start(0);
+    while (connection.status().ok) await settle();
+    expect(connection.status().message).toContain('still enforcing');
+    client.failure = undefined;
+    await client.written(1);
+    await settle();
+    expect(connection.status().ok).toBe(true);
+    expect(log.lines.map((line) => line.level)).toEqual(['warn', 'info']);
+  });
+});
+
+describe('Kubernetes', () => {
+  it('initialises every input table from the first lists, and stops', async () => {
+    client.objects.set('resolvedpolicies', [policy('a', 1)]);
+    const source = new Kubernetes({ core, client, nodeName: 'n1', log: quiet });
+    stops.push(() => source.stop());
+    const { db, tables } = core;
+    const inputs = [
+      tables.policies,
+      tables.peerSets,
+      tables.identities,
+      tables.remoteEndpoints,
+      tables.nodes,
+      tables.localPods,
+      tables.namespaces,
+      tables.apiserverAddresses,
+    ];
+    expect(inputs.map((table) => db.pendingInitialisers(table as AnyTable))).toEqual(inputs.map(() => ['kubernetes']));
+    expect(source.status()).toMatchObject({ ok: false, message: expect.stringContaining('resolvedpolicies') });
+    source.start();
+    await Promise.all(inputs.map((table) => db.initialisedWatch(table as AnyTable).wait()));
+    await settle();
+    expect(source.status()).toEqual({ ok: true, message: 'connected' });
+    expect(rows(tables.policies)).toHaveLength(1);
+  });
+});

@@ -1,0 +1,113 @@
+/** Objects of the API to rows of the tables. Pure; each throws `ObjectShapeError` for an object that says nothing usable. */
+import {
+  type CiliumEndpointSlice,
+  type CiliumIdentity,
+  type Namespace,
+  PEER_SETS_ANNOTATION,
+  type PeerSet,
+  type Pod,
+  type ResolvedPolicyObject,
+} from '@weir/kube';
+import { labelsKey } from '@weir/labels';
+import type { IdentityRow, LocalPodRow, NamespaceRow, PeerSetRow, PolicyRow, RemoteEndpointRow } from '../tables.ts';
+import { ObjectShapeError } from './errors.ts';
+
+type Parts<P> = ReadonlyMap<string, P>;
+
+export function policyParts(object: ResolvedPolicyObject): Parts<PolicyRow> {
+  const source = object.spec?.source;
+  if (typeof source?.uid !== 'string' || source.uid === '')
+    throw new ObjectShapeError('spec.source.uid', 'a uid', source?.uid);
+  if (!Number.isInteger(source.generation))
+    throw new ObjectShapeError('spec.source.generation', 'a whole number', source.generation);
+  if (!Array.isArray(object.spec.rules)) throw new ObjectShapeError('spec.rules', 'a list', object.spec.rules);
+  return one(source.uid, {
+    uid: source.uid,
+    kind: source.kind,
+    ...(source.namespace === undefined ? {} : { namespace: source.namespace }),
+    name: source.name,
+    generation: source.generation,
+    rules: object.spec.rules,
+  });
+}
+
+export function peerSetParts(object: PeerSet): Parts<PeerSet['spec']> {
+  const { spec } = object;
+  if (typeof spec?.hash !== 'string') throw new ObjectShapeError('spec.hash', 'a hash', spec?.hash);
+  if (!Array.isArray(spec.identities)) throw new ObjectShapeError('spec.identities', 'a list', spec.identities);
+  if (!Number.isInteger(spec.slice) || spec.slice < 0)
+    throw new ObjectShapeError('spec.slice', 'a number from 0', spec.slice);
+  if (!Number.isInteger(spec.slices) || spec.slices < 1)
+    throw new ObjectShapeError('spec.slices', 'a number from 1', spec.slices);
+  return one(spec.hash, spec);
+}
+
+/**
+ * A set is taken only when all of its slices are there (slice 0 says how many): half a set would let a denied peer pass, or cut an allowed
+ * one. While slices are being rewritten, what was complete before stands.
+ */
+export function mergePeerSet(
+  hash: string,
+  slices: readonly PeerSet['spec'][],
+  before: PeerSetRow | undefined,
+): PeerSetRow | undefined {
+  const first = slices.find((slice) => slice.slice === 0);
+  const count = first?.slices ?? 0;
+  const members = slices.filter((slice) => slice.slices === count && slice.slice < count);
+  if (first === undefined || new Set(members.map((slice) => slice.slice)).size !== count) return before;
+  const identities = [...new Set(members.flatMap((slice) => slice.identities))].sort((a, b) => a - b);
+  return { hash, selector: first.selector, identities, origin: 'cluster' };
+}
+
+export function identityParts(object: CiliumIdentity): Parts<IdentityRow> {
+  const { name, annotations } = object.metadata;
+  const id = Number(name);
+  if (!/^[1-9]\d*$/.test(name) || id > 0xffffff)
+    throw new ObjectShapeError('metadata.name', 'an identity number', name);
+  const labels = object['security-labels'];
+  if (typeof labels !== 'object' || labels === null) throw new ObjectShapeError('security-labels', 'a map', labels);
+  const peerSets = (annotations?.[PEER_SETS_ANNOTATION] ?? '').split(',').filter((hash) => hash !== '');
+  return one(name, { id, labels, labelsKey: labelsKey(labels), peerSets });
+}
+
+export function endpointSliceParts(object: CiliumEndpointSlice): Parts<RemoteEndpointRow> {
+  if (typeof object.namespace !== 'string') throw new ObjectShapeError('namespace', 'a namespace', object.namespace);
+  return new Map(
+    (object.endpoints ?? []).map((endpoint) => {
+      const addresses = (endpoint.networking?.addressing ?? []).flatMap(({ ipv4, ipv6 }) =>
+        [ipv4, ipv6].filter((address) => address !== undefined && address !== ''),
+      );
+      const row: RemoteEndpointRow = {
+        namespace: object.namespace,
+        name: endpoint.name,
+        addresses: addresses as string[],
+        identity: endpoint.identity,
+        node: endpoint.networking?.node ?? '',
+      };
+      return [`${row.namespace}/${row.name}`, row] as const;
+    }),
+  );
+}
+
+/** Pods of this node that have a network of their own. */
+export function podParts(nodeName: string): (object: Pod) => Parts<LocalPodRow> {
+  return ({ metadata, spec }) => {
+    if (spec?.nodeName !== nodeName || spec.hostNetwork === true) return new Map();
+    const namespace = metadata.namespace ?? '';
+    return one(`${namespace}/${metadata.name}`, {
+      namespace,
+      name: metadata.name,
+      uid: metadata.uid ?? '',
+      labels: metadata.labels ?? {},
+      serviceAccount: spec.serviceAccountName ?? 'default',
+    });
+  };
+}
+
+export function namespaceParts({ metadata }: Namespace): Parts<NamespaceRow> {
+  return one(metadata.name, { name: metadata.name, labels: metadata.labels ?? {} });
+}
+
+function one<P>(key: string, part: P): Parts<P> {
+  return new Map([[key, part]]);
+}

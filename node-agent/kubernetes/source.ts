@@ -1,0 +1,151 @@
+import {
+  createReflector,
+  type KubeClient,
+  type KubeObject,
+  type ListOptions,
+  type Reflector,
+  type ReflectorSink,
+  type Resource,
+  resources,
+  withoutManagedFields,
+} from '@weir/kube';
+import { messageOf } from '../config/system-error.ts';
+import type { Core, Logger } from '../core.ts';
+import { CiliumEndpointWriter } from './cilium-endpoints.ts';
+import { Connection } from './connection.ts';
+import { NodePolicyStatusWriter } from './node-policy-status.ts';
+import { NodeTables } from './nodes.ts';
+import {
+  endpointSliceParts,
+  identityParts,
+  mergePeerSet,
+  namespaceParts,
+  peerSetParts,
+  podParts,
+  policyParts,
+} from './rows.ts';
+import { last, TableSink } from './table-sink.ts';
+
+export interface KubernetesOptions {
+  readonly core: Core;
+  readonly client: KubeClient;
+  readonly nodeName: string;
+  readonly log: Logger;
+}
+
+/**
+ * The agent's connection to Kubernetes: reflectors into the core's input tables, writers of CiliumEndpoints and NodePolicyStatus.
+ * Make it before `core.start()`: it registers the initialisers without which the core would take an empty table for a complete one.
+ */
+export class Kubernetes {
+  readonly #client: KubeClient;
+  readonly #log: Logger;
+  readonly #connection: Connection;
+  readonly #reflectors: Reflector[] = [];
+  readonly #names: string[] = [];
+  readonly #endpointWriter: CiliumEndpointWriter;
+  readonly #statusWriter: NodePolicyStatusWriter;
+
+  constructor(options: KubernetesOptions) {
+    const { core, client, nodeName, log } = options;
+    const { db, tables } = core;
+    this.#client = client;
+    this.#log = log;
+    this.#connection = new Connection(log);
+    const nodes = new NodeTables({ db, nodes: tables.nodes, apiserverAddresses: tables.apiserverAddresses });
+    this.#reflect(resources.KubeNode, nodes.nodeSink);
+    this.#reflect(resources.EndpointSlice, nodes.sliceSink, { namespace: 'default' });
+    this.#reflect(
+      resources.Namespace,
+      new TableSink({ db, log, table: tables.namespaces, parts: namespaceParts, merge: last }),
+    );
+    this.#reflect(
+      resources.Pod,
+      new TableSink({ db, log, table: tables.localPods, parts: podParts(nodeName), merge: last }),
+      {
+        fieldSelector: `spec.nodeName=${nodeName}`,
+      },
+    );
+    this.#reflect(
+      resources.CiliumIdentity,
+      new TableSink({ db, log, table: tables.identities, parts: identityParts, merge: last }),
+    );
+    this.#reflect(
+      resources.PeerSet,
+      new TableSink({ db, log, table: tables.peerSets, parts: peerSetParts, merge: mergePeerSet }),
+    );
+    this.#reflect(
+      resources.CiliumEndpointSlice,
+      new TableSink({ db, log, table: tables.remoteEndpoints, parts: endpointSliceParts, merge: last }),
+    );
+    this.#reflect(
+      resources.ResolvedPolicy,
+      new TableSink({ db, log, table: tables.policies, parts: policyParts, merge: last }),
+    );
+    this.#endpointWriter = new CiliumEndpointWriter({ core, client, nodeName, connection: this.#connection });
+    this.#statusWriter = new NodePolicyStatusWriter({ core, client, nodeName, connection: this.#connection });
+  }
+
+  start(): void {
+    for (const reflector of this.#reflectors) reflector.start();
+    this.#endpointWriter.start();
+    this.#statusWriter.start();
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all([
+      this.#endpointWriter.stop(),
+      this.#statusWriter.stop(),
+      ...this.#reflectors.map((reflector) => reflector.stop()),
+    ]);
+    this.#connection.stop();
+    this.#client.close();
+  }
+
+  status(): { readonly ok: boolean; readonly message: string } {
+    const connection = this.#connection.status();
+    const waiting = this.#reflectors.flatMap((reflector, at) => (reflector.synced ? [] : [this.#names[at] ?? '']));
+    if (!connection.ok || waiting.length === 0) return connection;
+    return { ok: false, message: `waiting for the first list of ${waiting.join(', ')}` };
+  }
+
+  #reflect<T extends KubeObject>(
+    resource: Resource<T>,
+    sink: ReflectorSink<T>,
+    list: Omit<ListOptions, 'signal'> = {},
+  ): void {
+    const { plural } = resource;
+    this.#names.push(plural);
+    this.#reflectors.push(
+      createReflector<T>({
+        client: this.#client,
+        resource,
+        sink: reporting(sink, () => this.#connection.succeeded(plural)),
+        list,
+        trim: withoutManagedFields,
+        onError: (error, { retryInMs }) => {
+          this.#log.debug({ resource: plural, error: messageOf(error), retryInMs }, 'list or watch failed');
+          this.#connection.failed(plural, messageOf(error), retryInMs);
+        },
+      }),
+    );
+  }
+}
+
+/** Whatever arrives proves that the API server answers. */
+function reporting<T extends KubeObject>(sink: ReflectorSink<T>, arrived: () => void): ReflectorSink<T> {
+  return {
+    replace: (items, version) => {
+      sink.replace(items, version);
+      arrived();
+    },
+    upsert: (item) => {
+      sink.upsert(item);
+      arrived();
+    },
+    delete: (item) => {
+      sink.delete(item);
+      arrived();
+    },
+  };
+}

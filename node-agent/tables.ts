@@ -1,0 +1,134 @@
+/**
+ * The agent's tables: what it is told (inputs) and what it concludes (derived). Inputs are written by `kubernetes/`, `api/` and
+ * `cni/`; derived tables by `derive/` only; the kernel by `datapath/` only.
+ */
+import type { LabelMap, LabelSelector } from '@weir/labels';
+import type { CompiledPolicy, ResolvedRule, SelectorHash } from '@weir/policy';
+
+// ---- inputs ----
+
+/** One policy with its resolved rules: a ResolvedPolicy of the cluster, or rules imported over the socket. Key: `uid`. */
+export interface PolicyRow {
+  readonly uid: string;
+  readonly kind: 'CiliumNetworkPolicy' | 'CiliumClusterwideNetworkPolicy' | 'BareRules';
+  readonly namespace?: string;
+  readonly name: string;
+  readonly generation: number;
+  readonly rules: readonly ResolvedRule[];
+}
+
+/** One selector's identities, all slices merged. Key: `hash`. Absent while a slice is missing. */
+export interface PeerSetRow {
+  readonly hash: SelectorHash;
+  readonly selector: LabelSelector;
+  /** Cluster identities, ascending, as the operator says (or as this agent computed for imported rules). */
+  readonly identities: readonly number[];
+  /** `cluster`: from the operator. `local`: for imported rules, computed here from `identities`. */
+  readonly origin: 'cluster' | 'local';
+}
+
+/** A cluster identity, or a label set of this node only (top byte 0x03). Key: `id`. Index `labels` on `labelsKey`. */
+export interface IdentityRow {
+  readonly id: number;
+  readonly labels: LabelMap;
+  readonly labelsKey: string;
+  /** PeerSets the operator put it in when it was allocated; until each that is known here lists it, it is treated as unknown. */
+  readonly peerSets: readonly SelectorHash[];
+}
+
+/** A pod's address anywhere in the cluster. Key: `namespace/name`. */
+export interface RemoteEndpointRow {
+  readonly namespace: string;
+  readonly name: string;
+  readonly addresses: readonly string[];
+  readonly identity: number;
+  readonly node: string;
+}
+
+/** Key: `name`. */
+export interface NodeRow {
+  readonly name: string;
+  readonly addresses: readonly string[];
+  readonly podCidrs: readonly string[];
+  readonly kubeApiserver: boolean;
+}
+
+/** A pod scheduled to this node. Key: `namespace/name`. */
+export interface LocalPodRow {
+  readonly namespace: string;
+  readonly name: string;
+  readonly uid: string;
+  readonly labels: Readonly<Record<string, string>>;
+  readonly serviceAccount: string;
+}
+
+/** Key: `name`. */
+export interface NamespaceRow {
+  readonly name: string;
+  readonly labels: Readonly<Record<string, string>>;
+}
+
+/** Addresses of API servers that are not nodes (entity kube-apiserver). Key: `address`. */
+export interface ApiserverAddressRow {
+  readonly address: string;
+}
+
+/** A local endpoint: one pod interface. Key: `id` (1..65535). Indexes: `ifindex`, `ipv4`, `pod`, `container`. Persisted in the state folder. */
+export interface EndpointRow {
+  readonly id: number;
+  /** Host-side interface in the node's network namespace. */
+  readonly ifindex: number;
+  readonly interfaceName: string;
+  readonly ipv4: string;
+  readonly mac?: string;
+  readonly hostMac?: string;
+  readonly containerId?: string;
+  readonly containerInterface?: string;
+  readonly netns?: string;
+  readonly pod?: { readonly namespace: string; readonly name: string; readonly uid?: string };
+  /** Labels given with the endpoint (API, no pod): its identity is then of this node only unless the cluster has one. */
+  readonly labels?: LabelMap;
+  readonly createdAt: string;
+}
+
+// ---- derived ----
+
+export type IpcacheSource = 'host' | 'remote-node' | 'endpoint' | 'apiserver' | 'cidr' | 'pod-cidr' | 'world';
+
+/** One row per prefix; sources merged by precedence in the order above. Key: `prefix` (canonical). */
+export interface IpcacheRow {
+  readonly prefix: string;
+  readonly identity: number;
+  /** IPv4 of the node behind which the prefix is; absent for local and outside. */
+  readonly node?: string;
+  readonly source: IpcacheSource;
+}
+
+/** A compiled policy of one shape, and the kernel slot it has. Key: `slot` (1..4095; 0 = no policy). */
+export interface SlotRow {
+  readonly slot: number;
+  /** Names the rule set (policy uids, generations, rules that select): equal shape = shared slot. */
+  readonly shape: string;
+  readonly compiled: CompiledPolicy;
+  /** Class numbers as given out: they survive membership changes. identity -> class per direction; class -> rows. */
+  readonly classes: Readonly<Record<'ingress' | 'egress', ReadonlyMap<number, number>>>;
+  /** Changes whenever a decision of this slot may differ for some peer. */
+  readonly epoch: number;
+}
+
+/** What the kernel is to hold for a local endpoint. Key: `id`. */
+export interface EndpointStateRow {
+  readonly id: number;
+  readonly ifindex: number;
+  readonly ipv4: string;
+  readonly identity: number;
+  readonly labels: LabelMap;
+  readonly slot: number;
+  readonly enforced: Readonly<Record<'ingress' | 'egress', boolean>>;
+  /** Datapath revision: grows whenever a decision for this endpoint may differ; established flows are then judged anew. */
+  readonly revision: number;
+  /** Policies that select it: uid -> generation. */
+  readonly policies: Readonly<Record<string, number>>;
+  readonly state: 'waiting-for-identity' | 'ready' | 'not-ready';
+  readonly reason?: string;
+}

@@ -1,0 +1,182 @@
+/**
+ * A core without a kernel, for tests of what is built on the core: real tables, instant "enforcement" that a test can fail or hold.
+ */
+import { createStateDB, keys } from '@weir/statedb';
+import { Subject } from 'rxjs';
+import type { Core, FlowEvent, ImportedRule, Logger, Realised, Tables } from '../core.ts';
+import type { EndpointRow, EndpointStateRow } from '../tables.ts';
+
+export const quiet: Logger = {
+  info: () => undefined,
+  warn: () => undefined,
+  error: () => undefined,
+  debug: () => undefined,
+};
+
+/** A logger that keeps what it is told. */
+export function recordingLogger(): Logger & {
+  readonly lines: { readonly level: string; readonly message: string; readonly fields: object }[];
+} {
+  const lines: { level: string; message: string; fields: object }[] = [];
+  const at = (level: string) => (fields: object, message: string) => {
+    lines.push({ level, message, fields });
+  };
+  return { lines, info: at('info'), warn: at('warn'), error: at('error'), debug: at('debug') };
+}
+
+export class FakeCore implements Core {
+  readonly db = createStateDB({ freeze: true });
+  readonly tables: Tables;
+  readonly events = new Subject<FlowEvent>();
+  readonly realisedChanges = new Subject<Realised>();
+  /** Called before an endpoint counts as enforced; a throw is the kernel's refusal. */
+  beforeEnforce: (endpoint: EndpointRow) => void | Promise<void> = () => undefined;
+  readonly calls: string[] = [];
+  verbose = false;
+  healthy = true;
+  failing: readonly string[] = [];
+  started = false;
+  #revision = 1;
+  #realised: Realised = { revision: 1, policies: new Map(), failures: [] };
+  #rules: ImportedRule[] = [];
+
+  constructor() {
+    const { db } = this;
+    this.tables = {
+      policies: db.table({ name: 'policies', key: (row) => row.uid }),
+      peerSets: db.table({ name: 'peerSets', key: (row) => row.hash }),
+      identities: db.table({ name: 'identities', key: (row) => keys.uint(row.id) }),
+      remoteEndpoints: db.table({ name: 'remoteEndpoints', key: (row) => `${row.namespace}/${row.name}` }),
+      nodes: db.table({ name: 'nodes', key: (row) => row.name }),
+      localPods: db.table({ name: 'localPods', key: (row) => `${row.namespace}/${row.name}` }),
+      namespaces: db.table({ name: 'namespaces', key: (row) => row.name }),
+      apiserverAddresses: db.table({ name: 'apiserverAddresses', key: (row) => row.address }),
+      endpoints: db.table({ name: 'endpoints', key: (row) => keys.uint(row.id) }),
+      ipcache: db.table({ name: 'ipcache', key: (row) => row.prefix }),
+      slots: db.table({ name: 'slots', key: (row) => keys.uint(row.slot) }),
+      endpointStates: db.table({ name: 'endpointStates', key: (row) => keys.uint(row.id) }),
+    };
+  }
+
+  async start(): Promise<void> {
+    this.started = true;
+  }
+  async stop(): Promise<void> {
+    this.started = false;
+  }
+
+  async upsertEndpoint(endpoint: EndpointRow): Promise<EndpointStateRow> {
+    this.calls.push(`upsert ${endpoint.id}`);
+    this.db.write([this.tables.endpoints], (txn) => txn.upsert(this.tables.endpoints, endpoint));
+    await this.beforeEnforce(endpoint);
+    const state: EndpointStateRow = {
+      id: endpoint.id,
+      ifindex: endpoint.ifindex,
+      ipv4: endpoint.ipv4,
+      identity: 1000 + endpoint.id,
+      labels: endpoint.labels ?? { 'k8s:app': 'web' },
+      slot: 0,
+      enforced: { ingress: true, egress: false },
+      revision: 1,
+      policies: {},
+      state: 'ready',
+    };
+    this.db.write([this.tables.endpointStates], (txn) => txn.upsert(this.tables.endpointStates, state));
+    return state;
+  }
+
+  async deleteEndpoint(id: number): Promise<boolean> {
+    this.calls.push(`delete ${id}`);
+    return this.db.write([this.tables.endpoints, this.tables.endpointStates], (txn) => {
+      txn.delete(this.tables.endpointStates, keys.uint(id));
+      return txn.delete(this.tables.endpoints, keys.uint(id)) !== undefined;
+    });
+  }
+
+  allocateEndpointId(): number {
+    using snapshot = this.db.read();
+    const used = new Set([...snapshot.all(this.tables.endpoints)].map((endpoint) => endpoint.id));
+    let id = 1;
+    while (used.has(id)) id++;
+    return id;
+  }
+
+  policyRevision(): number {
+    return this.#revision;
+  }
+
+  waitPolicyRevision(
+    revision: number,
+    signal?: AbortSignal,
+  ): Promise<{ revision: number; failing: readonly string[] }> {
+    if (revision <= this.#revision) return Promise.resolve({ revision: this.#revision, failing: this.failing });
+    return new Promise((_resolve, reject) => signal?.addEventListener('abort', () => reject(signal.reason)));
+  }
+
+  /** Takes any list whose items have an `endpointSelector`; what the real parser says of others is its own tests' matter. */
+  importRules: Core['importRules'] = (json, options = {}) => {
+    const list = Array.isArray(json) ? json : [json];
+    const problems = list.flatMap((rule: { endpointSelector?: unknown }, at) =>
+      rule.endpointSelector === undefined
+        ? [
+            {
+              code: 'InvalidSpec' as const,
+              path: `[${at}].endpointSelector`,
+              message: 'is missing: give the pods that the rule is for',
+            },
+          ]
+        : [],
+    );
+    if (problems.length > 0) return { revision: this.#revision, problems };
+    if (options.replace === true) this.#rules = [];
+    const replaced = options.replaceWithLabels;
+    if (replaced !== undefined)
+      this.#rules = this.#rules.filter((rule) => !replaced.every((label) => rule.labels.includes(label)));
+    for (const rule of list as { labels?: { key: string; value?: string }[] }[]) {
+      this.#rules.push({
+        labels: (rule.labels ?? []).map((label) => `unspec:${label.key}=${label.value ?? ''}`),
+        json: rule,
+      });
+    }
+    return { revision: ++this.#revision, problems: [] };
+  };
+
+  importedRules(labels: readonly string[] = []): readonly ImportedRule[] {
+    return this.#rules.filter((rule) => labels.every((label) => rule.labels.includes(label)));
+  }
+
+  deleteRules(labels: readonly string[]): { readonly revision: number; readonly deleted: number } {
+    const gone = new Set(this.importedRules(labels));
+    this.#rules = this.#rules.filter((rule) => !gone.has(rule));
+    if (gone.size > 0) this.#revision++;
+    return { revision: this.#revision, deleted: gone.size };
+  }
+
+  realised(): Realised {
+    return this.#realised;
+  }
+  setRealised(realised: Realised): void {
+    this.#realised = realised;
+    this.realisedChanges.next(realised);
+  }
+
+  setVerbose(on: boolean): void {
+    this.verbose = on;
+  }
+
+  maps(): ReturnType<Core['maps']> {
+    return [{ name: 'endpoints', type: 'hash', entries: 1, maxEntries: 4096, path: '/sys/fs/bpf/fake/endpoints' }];
+  }
+  mapEntries(): ReturnType<Core['mapEntries']> {
+    return [{ key: { ifindex: 7 }, value: { id: 1, identity: 1001 } }];
+  }
+  metrics(): ReturnType<Core['metrics']> {
+    return [{ reason: 'policy', direction: 'ingress', packets: 3n, bytes: 222n }];
+  }
+  health(): ReturnType<Core['health']> {
+    return {
+      ok: this.healthy,
+      checks: [{ name: 'datapath', ok: this.healthy, message: this.healthy ? 'attached' : 'no datapath' }],
+    };
+  }
+}

@@ -1,0 +1,52 @@
+import { describe, expect, it } from '@jest/globals';
+import { parseConfig, parseDuration } from './config.ts';
+import { parseAddress } from './health.ts';
+
+const parse = (...args: string[]) => parseConfig(args, { POD_NAME: 'pod-x', POD_NAMESPACE: 'weir' }, { exit: false });
+
+describe('command line', () => {
+  it('has safe defaults', () => {
+    expect(parse()).toMatchObject({
+      kubeconfig: undefined,
+      clusterName: 'default',
+      healthAddress: ':9964',
+      identityGcGraceMs: 1_800_000,
+      identityGcIntervalMs: 900_000,
+      leaderElect: true,
+      leaseNamespace: 'weir',
+      leaseName: 'weir-operator',
+    });
+    expect(parse().identity).toMatch(/^pod-x-[0-9a-f]{8}$/);
+  });
+
+  it('reads flags', () => {
+    expect(
+      parse('--no-leader-elect', '--cluster-name', 'east', '--health-address=', '--identity-gc-grace', '1h30m'),
+    ).toMatchObject({
+      leaderElect: false,
+      clusterName: 'east',
+      healthAddress: undefined,
+      identityGcGraceMs: 5_400_000,
+    });
+  });
+
+  it.each([
+    ['--unknown'],
+    ['stray'],
+    ['--cluster-name=A_B'],
+    ['--identity-gc-grace=5'],
+    ['--identity-gc-grace=0s'],
+    ['--health-address=nope'],
+    ['--log-level=loud'],
+  ])('refuses %s', (arg) => {
+    expect(() => parse(arg)).toThrow();
+  });
+
+  it('durations and addresses', () => {
+    expect(parseDuration('250ms')).toBe(250);
+    for (const bad of ['', 's', '1d', '1m 2s', '-1s']) expect(() => parseDuration(bad)).toThrow();
+    expect(parseAddress('[::1]:80')).toEqual({ host: '::1', port: 80 });
+    expect(parseAddress(':9964')).toEqual({ host: undefined, port: 9964 });
+    expect(() => parseAddress('host:70000')).toThrow(/host:70000/);
+  });
+});

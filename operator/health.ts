@@ -1,0 +1,66 @@
+/** HTTP for probes and Prometheus: /healthz, /readyz, /metrics. */
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { ConfigError } from './errors.ts';
+import type { Metrics } from './metrics.ts';
+
+export interface HealthOptions {
+  /** `host:port`, `[v6]:port` or `:port` (all addresses). */
+  readonly address: string;
+  readonly metrics: Metrics;
+  /** Why the process must be restarted; undefined: it is well. */
+  readonly unhealthy: () => string | undefined;
+  /** Why it does not do its work yet; undefined: it does. */
+  readonly unready: () => string | undefined;
+}
+
+export class HealthServer {
+  readonly #server: Server;
+  readonly #at: { readonly host: string | undefined; readonly port: number };
+
+  constructor(options: HealthOptions) {
+    this.#at = parseAddress(options.address);
+    this.#server = createServer((request, response) => {
+      const say = (status: number, text: string, type = 'text/plain'): void => {
+        response.writeHead(status, { 'content-type': type });
+        response.end(text);
+      };
+      const judge = (problem: string | undefined): void =>
+        say(problem === undefined ? 200 : 503, `${problem ?? 'ok'}\n`);
+      const path = (request.url ?? '/').split('?')[0];
+      if (path === '/healthz') judge(options.unhealthy());
+      else if (path === '/readyz') judge(options.unready());
+      else if (path === '/metrics') {
+        options.metrics.registry.metrics().then(
+          (text) => say(200, text, options.metrics.registry.contentType),
+          (error: unknown) => say(500, `${String(error)}\n`),
+        );
+      } else say(404, 'see /healthz, /readyz and /metrics\n');
+    });
+  }
+
+  /** Throws when the address cannot be listened on. Returns the port. */
+  async start(): Promise<number> {
+    await new Promise<void>((resolve, reject) => {
+      this.#server.once('error', reject);
+      this.#server.listen(this.#at.port, this.#at.host, resolve);
+    });
+    return (this.#server.address() as AddressInfo).port;
+  }
+
+  async stop(): Promise<void> {
+    if (!this.#server.listening) return;
+    this.#server.closeAllConnections();
+    await new Promise((resolve) => this.#server.close(resolve));
+  }
+}
+
+/** Throws ConfigError. */
+export function parseAddress(address: string): { readonly host: string | undefined; readonly port: number } {
+  const [, bracketed, plain, port] = /^(?:\[([0-9a-fA-F:.]+)\]|([^:[\]]*)):([0-9]{1,5})$/.exec(address) ?? [];
+  if (port === undefined || Number(port) > 65535) {
+    throw new ConfigError(`health address "${address}" is not host:port, [v6]:port or :port: write for example :9964`);
+  }
+  const host = bracketed ?? plain;
+  return { host: host === '' ? undefined : host, port: Number(port) };
+}

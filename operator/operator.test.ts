@@ -1,0 +1,441 @@
+import { afterEach, describe, expect, it } from '@jest/globals';
+import { type CiliumPolicyObject, type Condition, crds, PEER_SETS_ANNOTATION, resources } from '@weir/kube';
+import { PreflightError } from './errors.ts';
+import { ccnp, cnp, createWorld, eventually, namespace, node, pod, report, type World } from './testing.ts';
+
+let world: World;
+afterEach(async () => {
+  await world.stop();
+});
+
+const WEB_FROM_API = {
+  endpointSelector: { matchLabels: { app: 'web' } },
+  ingress: [
+    {
+      fromEndpoints: [{ matchLabels: { app: 'api' } }],
+      toPorts: [{ ports: [{ port: '80', protocol: 'TCP' }] }],
+    },
+  ],
+};
+
+const apply = { fieldManager: 'user', force: true } as const;
+
+/** Two namespaces, two nodes, two pods. */
+async function cluster(): Promise<World> {
+  world = await createWorld();
+  const { client } = world;
+  for (const name of ['a', 'b']) await client.create(resources.Namespace, namespace(name, { team: name }));
+  for (const name of ['n1', 'n2']) await createWithStatus(node(name));
+  await createWithStatus(pod('a/web-1', { app: 'web' }, { ip: '10.0.0.1', node: 'n1' }));
+  await createWithStatus(pod('a/api-1', { app: 'api' }, { ip: '10.0.0.2', node: 'n2' }));
+  return world;
+}
+
+/** Creates, then writes the status, as a scheduler and a kubelet would. */
+async function createWithStatus(object: ReturnType<typeof pod> | ReturnType<typeof node>): Promise<void> {
+  const resource = object.kind === 'Pod' ? resources.Pod : resources.KubeNode;
+  await world.client.create(resource as typeof resources.Pod, object as ReturnType<typeof pod>);
+  await world.client.apply(resource as typeof resources.Pod, { ...object, spec: undefined } as never, {
+    ...apply,
+    subresource: 'status',
+  });
+}
+
+const policy = (name = 'web', ns = 'a'): Promise<CiliumPolicyObject> =>
+  world.client.get(resources.CiliumNetworkPolicy, name, ns);
+
+const condition = (object: CiliumPolicyObject, type: Condition['type']): Condition | undefined =>
+  object.status?.conditions.find((one) => one.type === type);
+
+const identityOf = async (labels: Record<string, string>): Promise<number> => {
+  const { items } = await world.client.list(resources.CiliumIdentity);
+  const found = items.find((item) => Object.entries(labels).every(([k, v]) => item['security-labels'][k] === v));
+  return Number(found?.metadata.name);
+};
+
+describe('operator', () => {
+  it('turns pods into identities and slices, and a policy into peer sets, rules and status', async () => {
+    await cluster();
+    const operator = await world.operator();
+    await world.settle(operator);
+
+    const web = await identityOf({ 'k8s:app': 'web' });
+    const api = await identityOf({ 'k8s:app': 'api' });
+    expect(web).toBeGreaterThanOrEqual(256);
+    expect(api).not.toBe(web);
+    const identity = await world.client.get(resources.CiliumIdentity, String(web));
+    expect(identity['security-labels']).toMatchObject({
+      'k8s:io.kubernetes.pod.namespace': 'a',
+      'k8s:io.cilium.k8s.namespace.labels.team': 'a',
+      'k8s:io.cilium.k8s.policy.cluster': 'default',
+    });
+    expect(identity.metadata.labels).toMatchObject({ app: 'web' });
+
+    const slices = await world.client.list(resources.CiliumEndpointSlice);
+    expect(slices.items).toHaveLength(1);
+    expect(slices.items[0]).toMatchObject({
+      namespace: 'a',
+      endpoints: [
+        { name: 'api-1', id: 0, identity: api, networking: { addressing: [{ ipv4: '10.0.0.2' }], node: '192.0.2.1' } },
+        { name: 'web-1', id: 0, identity: web, networking: { addressing: [{ ipv4: '10.0.0.1' }] } },
+      ],
+    });
+
+    const created = await world.client.create(resources.CiliumNetworkPolicy, cnp('a/web', WEB_FROM_API));
+    await eventually(async () => expect((await policy()).status).toBeDefined());
+    await world.settle(operator);
+    const resolved = await world.client.get(resources.ResolvedPolicy, 'cnp-a.web');
+    expect(resolved.spec.source).toEqual({
+      kind: 'CiliumNetworkPolicy',
+      namespace: 'a',
+      name: 'web',
+      uid: created.metadata.uid,
+      generation: 1,
+    });
+    for (const { metadata } of (await world.client.list(resources.PeerSet)).items) {
+      expect(Number(metadata.resourceVersion)).toBeLessThan(Number(resolved.metadata.resourceVersion));
+    }
+    const [rule] = resolved.spec.rules;
+    expect(rule).toMatchObject({ direction: 'ingress', verdict: 'allow', defaultDeny: true, path: 'spec.ingress[0]' });
+    expect(rule?.cookie).toBeGreaterThan(0);
+    const subject = await world.client.get(resources.PeerSet, rule?.subject ?? '');
+    expect(subject.spec).toMatchObject({ identities: [web], slice: 0, slices: 1 });
+    const [peer] = rule?.peers ?? [];
+    const peers = await world.client.get(
+      resources.PeerSet,
+      peer !== undefined && 'peerSet' in peer ? peer.peerSet : '',
+    );
+    expect(peers.spec.identities).toEqual([api]);
+
+    const status = (await policy()).status;
+    expect(status).toMatchObject({ observedGeneration: 1, summary: { nodes: '0/1', endpoints: 1, rules: 1 } });
+    expect(condition(await policy(), 'Programmed')).toMatchObject({ status: 'False', reason: 'Progressing' });
+
+    const uid = created.metadata.uid ?? '';
+    const done = { policies: { [uid]: { generation: 1, endpoints: 1 } } };
+    await world.client.create(resources.NodePolicyStatus, report('n1', done));
+    await eventually(async () => expect(condition(await policy(), 'Programmed')?.status).toBe('True'));
+    expect(condition(await policy(), 'Ready')).toMatchObject({ status: 'True', observedGeneration: 1 });
+    expect((await policy()).status?.summary.nodes).toBe('1/1');
+  });
+
+  it('writes one slice for a pod with known labels, and nothing when nothing changes', async () => {
+    await cluster();
+    const operator = await world.operator();
+    await world.client.create(resources.CiliumNetworkPolicy, cnp('b/web', WEB_FROM_API));
+    await eventually(async () => expect((await policy('web', 'b')).status).toBeDefined());
+    await world.settle(operator);
+    world.writes();
+    await createWithStatus(pod('a/web-2', { app: 'web' }, { ip: '10.0.0.3', node: 'n1' }));
+    await eventually(async () => {
+      const { items } = await world.client.list(resources.CiliumEndpointSlice);
+      expect(items[0]?.endpoints.map(({ name }) => name)).toEqual(['api-1', 'web-1', 'web-2']);
+    });
+    await world.settle(operator);
+    expect(world.writes()).toEqual(['apply ciliumendpointslices']);
+
+    // A heartbeat, a label nobody reads, a report that says nothing new.
+    await world.client.apply(
+      resources.KubeNode,
+      { ...node('n1'), metadata: { name: 'n1', annotations: { x: 'y' } } },
+      apply,
+    );
+    await world.client.create(resources.NodePolicyStatus, report('n1', { revision: 7 }));
+    await world.settle(operator);
+    expect(world.writes()).toEqual([]);
+  });
+
+  it('a new identity is listed by its peer sets, and names them', async () => {
+    await cluster();
+    const operator = await world.operator();
+    await world.client.create(
+      resources.CiliumClusterwideNetworkPolicy,
+      ccnp('all', { endpointSelector: {}, ingressDeny: [{ fromEndpoints: [{ matchLabels: { bad: 'yes' } }] }] }),
+    );
+    await eventually(() => world.client.get(resources.ResolvedPolicy, 'ccnp-all'));
+    await world.settle(operator);
+    world.writes();
+    await createWithStatus(pod('b/evil', { bad: 'yes' }));
+    const id = await eventually(async () => {
+      const number = await identityOf({ 'k8s:bad': 'yes' });
+      expect(number).toBeGreaterThan(0);
+      return number;
+    });
+    const named = (await world.client.get(resources.CiliumIdentity, String(id))).metadata.annotations?.[
+      PEER_SETS_ANNOTATION
+    ];
+    const { items } = await world.client.list(resources.PeerSet);
+    expect(named?.split(',')).toEqual(items.map((item) => item.spec.hash).sort());
+    const written = Number((await world.client.get(resources.CiliumIdentity, String(id))).metadata.resourceVersion);
+    for (const item of items) {
+      expect(item.spec.identities).toContain(id);
+      expect(Number(item.metadata.resourceVersion)).toBeLessThan(written);
+    }
+    await world.settle(operator);
+    // Without an address it is in no slice.
+    expect(world.writes()).toEqual(['apply ciliumidentities', 'apply peersets', 'apply peersets']);
+  });
+
+  it('a restarted operator adopts everything and writes nothing', async () => {
+    await cluster();
+    const first = await world.operator();
+    await world.client.create(resources.CiliumNetworkPolicy, cnp('a/web', WEB_FROM_API));
+    await world.client.create(
+      resources.CiliumNetworkPolicy,
+      cnp('a/broken', { endpointSelector: {}, ingress: [{ fromCIDR: ['10.0.0.300/8'] }] }),
+    );
+    await eventually(async () => {
+      for (const name of ['web', 'broken']) expect((await policy(name)).status).toBeDefined();
+    });
+    await world.settle(first);
+    await first.stop();
+    world.writes();
+    const version = world.api.stats.resourceVersion;
+    const second = await world.operator();
+    await world.settle(second);
+    expect(world.writes()).toEqual([]);
+    expect(world.api.stats.resourceVersion).toBe(version);
+  });
+
+  it('an invalid edit leaves the last valid generation enforced, over a restart too, with its peer sets kept up', async () => {
+    await cluster();
+    const first = await world.operator();
+    await world.client.create(resources.CiliumNetworkPolicy, cnp('a/web', WEB_FROM_API));
+    const before = await eventually(() => world.client.get(resources.ResolvedPolicy, 'cnp-a.web'));
+    const broken = {
+      ...WEB_FROM_API,
+      ingress: [{ fromEndpoints: [{ matchLabels: { app: 'db' } }], toPorts: [{ ports: [{ port: '99999' }] }] }],
+    };
+    await world.client.apply(resources.CiliumNetworkPolicy, cnp('a/web', broken), apply);
+    await eventually(async () => expect(condition(await policy(), 'Valid')?.status).toBe('False'));
+    const check = async (): Promise<void> => {
+      const valid = condition(await policy(), 'Valid');
+      expect(valid).toMatchObject({ reason: 'InvalidSpec', observedGeneration: 2 });
+      expect(valid?.message).toMatch(
+        /^spec\.ingress\[0\]\.toPorts\[0\]\.ports\[0\]\.port: .*generation 1 stays enforced$/,
+      );
+      expect(condition(await policy(), 'Programmed')).toMatchObject({ status: 'False', reason: 'Invalid' });
+      expect((await world.client.get(resources.ResolvedPolicy, 'cnp-a.web')).spec).toEqual(before.spec);
+    };
+    await check();
+    await first.stop();
+    const second = await world.operator();
+    await world.settle(second);
+    await check();
+    // Another api pod, with a label set of its own, joins the set that generation 1 names.
+    await createWithStatus(pod('a/api-9', { app: 'api', version: '9' }, { ip: '10.0.0.9', node: 'n2' }));
+    const [rule] = before.spec.rules;
+    const [peer] = rule?.peers ?? [];
+    const hash = peer !== undefined && 'peerSet' in peer ? peer.peerSet : '';
+    await eventually(async () =>
+      expect((await world.client.get(resources.PeerSet, hash)).spec.identities).toHaveLength(2),
+    );
+
+    // Mended: the new generation takes over, and the cookie of the same element stays.
+    await world.client.apply(
+      resources.CiliumNetworkPolicy,
+      cnp('a/web', { ...WEB_FROM_API, description: 'mended' }),
+      apply,
+    );
+    await eventually(async () => {
+      const now = await world.client.get(resources.ResolvedPolicy, 'cnp-a.web');
+      expect(now.spec.source.generation).toBe(3);
+      expect(now.spec.rules[0]?.cookie).toBe(rule?.cookie);
+    });
+  });
+
+  it('a policy that was never valid enforces nothing and says so', async () => {
+    await cluster();
+    const operator = await world.operator();
+    await world.client.create(resources.CiliumNetworkPolicy, cnp('a/web', { endpointSelector: {}, ingres: [{}] }));
+    await eventually(async () =>
+      expect(condition(await policy(), 'Valid')?.message).toContain('nothing of this policy is enforced'),
+    );
+    await world.settle(operator);
+    expect((await world.client.list(resources.ResolvedPolicy)).items).toEqual([]);
+  });
+
+  it('what cannot be enforced yet is resolved fail-closed and named', async () => {
+    await cluster();
+    await world.operator();
+    const http = {
+      ...WEB_FROM_API,
+      ingress: [
+        {
+          ...WEB_FROM_API.ingress[0],
+          toPorts: [{ ports: [{ port: '80', protocol: 'TCP' }], rules: { http: [{ method: 'GET' }] } }],
+        },
+      ],
+    };
+    await world.client.create(resources.CiliumNetworkPolicy, cnp('a/web', http));
+    await eventually(async () => expect(condition(await policy(), 'Valid')?.reason).toBe('UnsupportedField'));
+    expect(condition(await policy(), 'Valid')?.message).toContain('spec.ingress[0]');
+    expect(condition(await policy(), 'Ready')?.status).toBe('False');
+    const { spec } = await eventually(() => world.client.get(resources.ResolvedPolicy, 'cnp-a.web'));
+    expect(spec.rules[0]).toMatchObject({ defaultDeny: true });
+  });
+
+  it('deletes the resolved policy, then the peer sets that nobody names', async () => {
+    await cluster();
+    const operator = await world.operator();
+    await world.client.create(resources.CiliumNetworkPolicy, cnp('a/web', WEB_FROM_API));
+    await world.client.create(resources.CiliumNetworkPolicy, cnp('a/other', { ...WEB_FROM_API, ingress: [{}] }));
+    await eventually(async () => expect((await world.client.list(resources.ResolvedPolicy)).items).toHaveLength(2));
+    await world.settle(operator);
+    expect((await world.client.list(resources.PeerSet)).items).toHaveLength(2);
+    world.writes();
+    await world.client.delete(resources.CiliumNetworkPolicy, 'web', 'a');
+    await eventually(async () => expect((await world.client.list(resources.PeerSet)).items).toHaveLength(1));
+    await world.settle(operator);
+    expect((await world.client.list(resources.ResolvedPolicy)).items.map((i) => i.metadata.name)).toEqual([
+      'cnp-a.other',
+    ]);
+    expect(world.writes()).toEqual(['delete peersets', 'delete resolvedpolicies']);
+  });
+
+  it('survives failing writes, dropped and expired watches: the end is the same', async () => {
+    await cluster();
+    const operator = await world.operator();
+    await world.settle(operator);
+    const heal = world.api.faults.fail(500, { userAgent: 'weir-operator' });
+    await world.client.create(resources.CiliumNetworkPolicy, cnp('a/web', WEB_FROM_API));
+    await createWithStatus(pod('a/db-1', { app: 'db' }, { ip: '10.0.0.5', node: 'n1' }));
+    world.api.faults.dropWatches();
+    world.api.faults.expireWatches();
+    await world.client.delete(resources.Pod, 'api-1', 'a', { gracePeriodSeconds: 0 });
+    heal();
+    await eventually(async () => {
+      const { items } = await world.client.list(resources.CiliumEndpointSlice);
+      expect(items.flatMap((item) => item.endpoints.map(({ name }) => name))).toEqual(['db-1', 'web-1']);
+      expect((await policy()).status?.summary).toMatchObject({ endpoints: 1, rules: 1 });
+    });
+    await world.client.get(resources.ResolvedPolicy, 'cnp-a.web');
+  });
+
+  it('repairs what another hand changed or deleted', async () => {
+    await cluster();
+    const operator = await world.operator();
+    await world.client.create(resources.CiliumNetworkPolicy, cnp('a/web', WEB_FROM_API));
+    const before = await eventually(() => world.client.get(resources.ResolvedPolicy, 'cnp-a.web'));
+    await world.settle(operator);
+    await world.client.delete(resources.ResolvedPolicy, 'cnp-a.web');
+    await eventually(async () => {
+      const after = await world.client.get(resources.ResolvedPolicy, 'cnp-a.web');
+      expect(after.spec).toEqual(before.spec);
+      expect(after.metadata.uid).not.toBe(before.metadata.uid);
+    });
+    const [slice] = (await world.client.list(resources.CiliumEndpointSlice)).items;
+    if (slice === undefined) throw new Error('no slice');
+    await world.client.replace(resources.CiliumEndpointSlice, { ...slice, endpoints: [] });
+    await eventually(async () => {
+      const after = await world.client.get(resources.CiliumEndpointSlice, slice.metadata.name);
+      expect(after.endpoints).toEqual(slice.endpoints);
+    });
+  });
+
+  it('a policy waits for its peer sets, an endpoint for its identity, however often those fail', async () => {
+    await cluster();
+    const operator = await world.operator();
+    await world.settle(operator);
+    const heal = world.api.faults.fail(500, { userAgent: 'weir-operator', verb: 'apply', resource: 'peersets' });
+    await world.client.create(resources.CiliumNetworkPolicy, cnp('a/web', { endpointSelector: {}, ingress: [{}] }));
+    await eventually(async () =>
+      expect(
+        world.api.stats.count({ verb: 'apply', resource: 'peersets', userAgent: 'weir-operator' }),
+      ).toBeGreaterThan(1),
+    );
+    await createWithStatus(pod('a/new-1', { app: 'new' }, { ip: '10.0.0.7', node: 'n1' }));
+    await createWithStatus(pod('a/web-2', { app: 'web' }, { ip: '10.0.0.8', node: 'n1' }));
+    const shown = async (): Promise<string[]> =>
+      (await world.client.list(resources.CiliumEndpointSlice)).items.flatMap((i) => i.endpoints.map((e) => e.name));
+    // Others do not wait with it.
+    await eventually(async () => expect(await shown()).toContain('web-2'));
+    expect(await shown()).not.toContain('new-1');
+    expect(await identityOf({ 'k8s:app': 'new' })).toBeNaN();
+    expect((await world.client.list(resources.ResolvedPolicy)).items).toEqual([]);
+    heal();
+    await eventually(async () => expect(await shown()).toContain('new-1'));
+    await eventually(() => world.client.get(resources.ResolvedPolicy, 'cnp-a.web'));
+  });
+
+  it('collects identities that nobody has used for the grace period', async () => {
+    await cluster();
+    const operator = await world.operator({ identityGraceMs: 0, identityGcIntervalMs: 30 });
+    await world.settle(operator);
+    const api = await identityOf({ 'k8s:app': 'api' });
+    await world.client.delete(resources.Pod, 'api-1', 'a', { gracePeriodSeconds: 0 });
+    await eventually(async () => expect(await identityOf({ 'k8s:app': 'api' })).toBeNaN());
+    await expect(world.client.get(resources.CiliumIdentity, String(api))).rejects.toMatchObject({ notFound: true });
+    expect(await identityOf({ 'k8s:app': 'web' })).toBeGreaterThan(0);
+  });
+});
+
+describe('preflight', () => {
+  it('names missing CRDs and the fix', async () => {
+    world = await createWorld({ crds: crds().slice(1) });
+    await expect(world.operator()).rejects.toThrow(PreflightError);
+    await expect(world.operator()).rejects.toThrow(/ciliumnetworkpolicies\.cilium\.io.*kubectl apply/);
+  });
+});
+
+describe('preflight against Cilium', () => {
+  it('refuses to run beside it, and says what it found', async () => {
+    world = await createWorld();
+    const template = {
+      metadata: { labels: { 'k8s-app': 'cilium' } },
+      spec: { containers: [{ name: 'c', image: 'i' }] },
+    };
+    await world.client.create(resources.DaemonSet, {
+      apiVersion: 'apps/v1',
+      kind: 'DaemonSet',
+      metadata: { namespace: 'kube-system', name: 'cilium', labels: { 'k8s-app': 'cilium' } },
+      ...({ spec: { selector: { matchLabels: { 'k8s-app': 'cilium' } }, template } } as object),
+    });
+    await expect(world.operator()).rejects.toThrow(/Cilium is installed here \(DaemonSet kube-system\/cilium\)/);
+  });
+});
+
+describe('probes', () => {
+  it('healthz, readyz and metrics tell how it is', async () => {
+    await cluster();
+    const operator = await world.operator({ healthAddress: '127.0.0.1:0' });
+    await world.settle(operator);
+    const get = async (path: string): Promise<string> => {
+      const answer = await fetch(`http://127.0.0.1:${operator.healthPort}${path}`);
+      return `${answer.status} ${await answer.text()}`;
+    };
+    expect(await get('/healthz')).toBe('200 ok\n');
+    expect(await get('/readyz')).toBe('200 ok\n');
+    const metrics = await get('/metrics');
+    expect(metrics).toContain('weir_operator_identities 2');
+    expect(metrics).toContain('weir_operator_api_writes_total{verb="apply",resource="ciliumidentities"} 2');
+    expect(await get('/else')).toMatch(/^404/);
+  });
+});
+
+describe('leadership', () => {
+  it('only the leader writes; the other takes over at once when it stops', async () => {
+    await cluster();
+    const election = (identity: string) => ({
+      leaderElection: {
+        namespace: 'a',
+        name: 'weir-operator',
+        identity,
+        leaseDurationMs: 3_000,
+        renewDeadlineMs: 2_000,
+        retryPeriodMs: 50,
+      },
+    });
+    const first = await world.operator(election('one'));
+    await eventually(async () => expect(first.leading).toBe(true));
+    await first.ready();
+    const second = await world.operator(election('two'));
+    await world.client.create(resources.CiliumNetworkPolicy, cnp('a/web', WEB_FROM_API));
+    await eventually(() => world.client.get(resources.ResolvedPolicy, 'cnp-a.web'));
+    expect(second.leading).toBe(false);
+    await first.stop();
+    await eventually(async () => expect(second.leading).toBe(true));
+    await world.client.delete(resources.CiliumNetworkPolicy, 'web', 'a');
+    await eventually(async () => expect((await world.client.list(resources.ResolvedPolicy)).items).toEqual([]));
+  });
+});

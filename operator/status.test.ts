@@ -1,0 +1,101 @@
+import { describe, expect, it } from '@jest/globals';
+import { foldStatus, type StatusInput } from './status.ts';
+
+const quiet = { generation: 3, failures: [] };
+const input = (more: Partial<StatusInput> = {}): StatusInput => ({
+  generation: 3,
+  problems: [],
+  enforcedGeneration: 3,
+  rules: 2,
+  nodes: ['n1', 'n2'],
+  endpoints: 5,
+  reported: () => quiet,
+  previous: undefined,
+  now: '2026-01-01T00:00:00Z',
+  ...more,
+});
+
+const conditions = (status: ReturnType<typeof foldStatus>): Record<string, string> =>
+  Object.fromEntries(status.conditions.map((c) => [c.type, `${c.status} ${c.reason}`]));
+
+describe('foldStatus', () => {
+  it('all nodes have the generation', () => {
+    const status = foldStatus(input());
+    expect(conditions(status)).toEqual({
+      Valid: 'True Valid',
+      ResolvedRefs: 'True Resolved',
+      Programmed: 'True Programmed',
+      Ready: 'True Ready',
+    });
+    expect(status.summary).toEqual({ nodes: '2/2', endpoints: 5, rules: 2 });
+    expect(status.conditions.every((c) => c.observedGeneration === 3)).toBe(true);
+    expect('failures' in status).toBe(false);
+  });
+
+  it('one node is behind, or says nothing', () => {
+    for (const generation of [2, undefined]) {
+      const status = foldStatus(input({ reported: (node) => (node === 'n2' ? { generation, failures: [] } : quiet) }));
+      expect(conditions(status)).toMatchObject({ Programmed: 'False Progressing', Ready: 'False Progressing' });
+      expect(status.conditions[2]?.message).toContain('1 of 2 nodes');
+      expect(status.summary.nodes).toBe('1/2');
+    }
+  });
+
+  it('failures of this generation count, at most five are shown, sorted', () => {
+    const nodes = ['n7', 'n6', 'n5', 'n4', 'n3', 'n2', 'n1'];
+    const failure = (generation: number) => ({ generation, reason: 'VerifierRejected', message: 'too complex' });
+    const status = foldStatus(
+      input({ nodes, reported: () => ({ generation: 2, failures: [failure(2), failure(3)] }) }),
+    );
+    expect(conditions(status)).toMatchObject({ Programmed: 'False NodeFailed', Ready: 'False NodeFailed' });
+    expect(status.failureCount).toBe(7);
+    expect(status.failures?.map((f) => f.node)).toEqual(['n1', 'n2', 'n3', 'n4', 'n5']);
+  });
+
+  it('nothing matches', () => {
+    const status = foldStatus(input({ nodes: [], endpoints: 0 }));
+    expect(conditions(status)).toMatchObject({ Programmed: 'True NoMatchingEndpoints', Ready: 'True Ready' });
+  });
+
+  it('what cannot be read is never programmed, and says what stays enforced', () => {
+    const problems = [
+      { code: 'InvalidSpec', path: 'spec.ingress[0]', message: 'first' },
+      { code: 'InvalidSpec', path: 'spec.egress[0]', message: 'second' },
+      { code: 'UnsupportedField', path: 'spec.x', message: 'third' },
+    ] as const;
+    const older = foldStatus(input({ generation: 4, problems, reported: () => ({ generation: 4, failures: [] }) }));
+    expect(conditions(older)).toEqual({
+      Valid: 'False InvalidSpec',
+      ResolvedRefs: 'Unknown Invalid',
+      Programmed: 'False Invalid',
+      Ready: 'False InvalidSpec',
+    });
+    expect(older.conditions[0]?.message).toBe('spec.ingress[0]: first (and 1 more); generation 3 stays enforced');
+    const nothing = foldStatus(input({ problems, enforcedGeneration: undefined, rules: 0 }));
+    expect(nothing.conditions[0]?.message).toMatch(/nothing of this policy is enforced$/);
+  });
+
+  it('an unsupported field is not valid, while its fail-closed reading is programmed', () => {
+    const problems = [
+      { code: 'UnsupportedField', path: 'spec.ingress[0].toPorts[0].rules', message: 'no L7' },
+    ] as const;
+    expect(conditions(foldStatus(input({ problems })))).toEqual({
+      Valid: 'False UnsupportedField',
+      ResolvedRefs: 'True Resolved',
+      Programmed: 'True Programmed',
+      Ready: 'False UnsupportedField',
+    });
+  });
+
+  it('the transition time moves only when a status flips', () => {
+    const first = foldStatus(input());
+    const second = foldStatus(input({ generation: 4, previous: first, now: '2026-01-02T00:00:00Z' }));
+    const times = Object.fromEntries(second.conditions.map((c) => [c.type, c.lastTransitionTime]));
+    expect(times).toEqual({
+      Valid: '2026-01-01T00:00:00Z',
+      ResolvedRefs: '2026-01-01T00:00:00Z',
+      Programmed: '2026-01-02T00:00:00Z',
+      Ready: '2026-01-02T00:00:00Z',
+    });
+  });
+});

@@ -1,0 +1,53 @@
+/** The operator's tables. A write that changes nothing is not a change. */
+import { isDeepStrictEqual } from 'node:util';
+import type { StateDB, Table } from '@weir/statedb';
+import type {
+  IdentityRow,
+  NamespaceRow,
+  NodeReportRow,
+  NodeRow,
+  PeerSetRow,
+  PodRow,
+  PolicyRow,
+  ResolvedRow,
+  SliceRow,
+  StatusRow,
+} from './types.ts';
+
+/** A desired row; `touch` grows when the object must be looked at again although the row stays. */
+export interface Desired<T> {
+  readonly row: T;
+  readonly touch: number;
+}
+
+export interface Tables {
+  readonly policies: Table<PolicyRow>;
+  readonly namespaces: Table<NamespaceRow>;
+  readonly pods: Table<PodRow>;
+  readonly nodes: Table<NodeRow>;
+  readonly reports: Table<NodeReportRow>;
+  readonly identities: Table<Desired<IdentityRow>>;
+  readonly peerSets: Table<Desired<PeerSetRow>>;
+  readonly resolved: Table<Desired<ResolvedRow>>;
+  readonly slices: Table<Desired<SliceRow>>;
+  readonly statuses: Table<Desired<StatusRow>>;
+}
+
+export function createTables(db: StateDB): Tables {
+  const input = <T>(name: string, key: (row: T) => string): Table<T> =>
+    db.table({ name, key, equals: isDeepStrictEqual });
+  const desired = <T>(name: string, key: (row: T) => string): Table<Desired<T>> =>
+    db.table<Desired<T>>({ name, key: (desired) => key(desired.row), equals: isDeepStrictEqual });
+  return {
+    policies: input<PolicyRow>('policies', (row) => row.key),
+    namespaces: input<NamespaceRow>('namespaces', (row) => row.name),
+    pods: input<PodRow>('pods', (row) => row.key),
+    nodes: input<NodeRow>('nodes', (row) => row.name),
+    reports: input<NodeReportRow>('node-reports', (row) => row.node),
+    identities: desired<IdentityRow>('desired-identities', (row) => String(row.id)),
+    peerSets: desired<PeerSetRow>('desired-peer-sets', (row) => row.name),
+    resolved: desired<ResolvedRow>('desired-resolved-policies', (row) => row.name),
+    slices: desired<SliceRow>('desired-endpoint-slices', (row) => row.name),
+    statuses: desired<StatusRow>('desired-policy-statuses', (row) => row.key),
+  };
+}

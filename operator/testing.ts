@@ -1,0 +1,148 @@
+/** Test helper: an operator on the embedded API server. */
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import {
+  type CiliumPolicyObject,
+  crds,
+  createKubeClient,
+  type KubeClient,
+  type KubeNode,
+  type Namespace,
+  type NodePolicyStatus,
+  type Pod,
+} from '@weir/kube';
+import { pino } from 'pino';
+import { type ApiServer, createApiServer } from '../test/cluster/apiserver/index.ts';
+import { createOperator, type Operator, type OperatorOptions } from './operator.ts';
+
+export interface World {
+  readonly api: ApiServer;
+  /** What users and nodes do: a client of its own. */
+  readonly client: KubeClient;
+  /** Starts an operator (another one, when called again). */
+  operator(options?: Partial<OperatorOptions>): Promise<Operator>;
+  /** Waits until the operator has nothing left to do and the API server has been still for a while. */
+  settle(operator: Operator): Promise<void>;
+  /** Writes of the operator since the last call: `apply peersets`. */
+  writes(): string[];
+  stop(): Promise<void>;
+}
+
+export async function createWorld(options: { readonly crds?: readonly object[] } = {}): Promise<World> {
+  const api = createApiServer({ crds: options.crds ?? crds() });
+  await api.listen();
+  const folder = await mkdtemp(join(tmpdir(), 'weir-operator-'));
+  const kubeconfig = join(folder, 'config');
+  await writeFile(kubeconfig, api.kubeconfig());
+  const connect = (userAgent: string): KubeClient =>
+    createKubeClient({ kubeconfig, userAgent, requestTimeoutMs: 5_000 });
+  const client = connect('test');
+  const clients = [client];
+  const operators: Operator[] = [];
+  return {
+    api,
+    client,
+    async operator(more = {}) {
+      const own = connect('weir-operator');
+      clients.push(own);
+      const operator = createOperator({
+        client: own,
+        logger: pino({ level: process.env['WEIR_TEST_LOG'] ?? 'silent' }),
+        statusRoundsPerSecond: 1000,
+        ...more,
+      });
+      operators.push(operator);
+      await operator.start();
+      return operator;
+    },
+    async settle(operator) {
+      await operator.ready();
+      for (let calm = 0; calm < 3; ) {
+        const before = api.stats.resourceVersion;
+        await new Promise((resolve) => setTimeout(resolve, 40));
+        const failing = await operator.settled();
+        calm = failing.size === 0 && api.stats.resourceVersion === before ? calm + 1 : 0;
+      }
+    },
+    writes() {
+      const rows = api.stats
+        .requests({ userAgent: 'weir-operator' })
+        .filter(({ verb }) => verb !== 'get' && verb !== 'list' && verb !== 'watch')
+        .flatMap(({ verb, resource, count }) => Array.from({ length: count }, () => `${verb} ${resource}`));
+      api.stats.reset();
+      return rows.sort();
+    },
+    async stop() {
+      for (const operator of operators) await operator.stop();
+      for (const each of clients) each.close();
+      await api.stop();
+      await rm(folder, { recursive: true });
+    },
+  };
+}
+
+/** Repeats `check` until it does not throw. The test's own timeout is the limit. */
+export async function eventually<T>(check: () => Promise<T>): Promise<T> {
+  for (;;) {
+    try {
+      return await check();
+    } catch {
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+  }
+}
+
+export const namespace = (name: string, labels: Record<string, string> = {}): Namespace => ({
+  apiVersion: 'v1',
+  kind: 'Namespace',
+  metadata: { name, labels },
+});
+
+export const node = (name: string, ready = 'True'): KubeNode => ({
+  apiVersion: 'v1',
+  kind: 'Node',
+  metadata: { name },
+  status: { conditions: [{ type: 'Ready', status: ready }] },
+});
+
+export function pod(
+  where: string,
+  labels: Record<string, string>,
+  more: { readonly ip?: string; readonly node?: string; readonly hostNetwork?: boolean; readonly phase?: string } = {},
+): Pod {
+  const [ns = '', name = ''] = where.split('/');
+  return {
+    apiVersion: 'v1',
+    kind: 'Pod',
+    metadata: { namespace: ns, name, labels },
+    spec: {
+      containers: [{ name: 'c', ...({ image: 'i' } as object) }],
+      ...(more.node === undefined ? {} : { nodeName: more.node }),
+      ...(more.hostNetwork === undefined ? {} : { hostNetwork: more.hostNetwork }),
+    },
+    status: {
+      phase: more.phase ?? 'Running',
+      ...(more.ip === undefined ? {} : { podIP: more.ip, podIPs: [{ ip: more.ip }], hostIP: '192.0.2.1' }),
+    },
+  };
+}
+
+export const cnp = (where: string, spec: object): CiliumPolicyObject => {
+  const [ns = '', name = ''] = where.split('/');
+  return { apiVersion: 'cilium.io/v2', kind: 'CiliumNetworkPolicy', metadata: { namespace: ns, name }, spec };
+};
+
+export const ccnp = (name: string, spec: object): CiliumPolicyObject => ({
+  apiVersion: 'cilium.io/v2',
+  kind: 'CiliumClusterwideNetworkPolicy',
+  metadata: { name },
+  spec,
+});
+
+export const report = (name: string, status: Partial<NodePolicyStatus['status']>): NodePolicyStatus => ({
+  apiVersion: 'weir.dev/v1alpha1',
+  kind: 'NodePolicyStatus',
+  metadata: { name },
+  status: { policies: {}, failures: [], revision: 1, ...status },
+});

@@ -1,0 +1,52 @@
+/** Exponential backoff with full jitter, and waits that an abort ends. */
+
+export interface BackoffOptions {
+  /** Milliseconds. */
+  readonly minMs: number;
+  /** Milliseconds. */
+  readonly maxMs: number;
+  /** 0 <= random() < 1. */
+  readonly random?: () => number;
+}
+
+/**
+ * Delays that double from `minMs` to `maxMs`; each is drawn from the upper half of its range, so that many clients that
+ * failed together do not return together.
+ */
+export class Backoff {
+  readonly #options: BackoffOptions;
+  #attempt = 0;
+
+  constructor(options: BackoffOptions) {
+    this.#options = options;
+  }
+
+  /** The next delay in milliseconds; at least `atLeastMs` (a server's Retry-After). */
+  next(atLeastMs = 0): number {
+    const random = this.#options.random ?? Math.random;
+    const ceiling = Math.min(this.#options.maxMs, this.#options.minMs * 2 ** Math.min(this.#attempt, 30));
+    this.#attempt += 1;
+    return Math.max(atLeastMs, Math.round(ceiling / 2 + (random() * ceiling) / 2));
+  }
+
+  reset(): void {
+    this.#attempt = 0;
+  }
+}
+
+/** Waits; returns early, without an error, when `signal` aborts. */
+export function delay(ms: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal?.aborted === true) {
+      resolve();
+      return;
+    }
+    const done = (): void => {
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', done);
+      resolve();
+    };
+    const timer = setTimeout(done, ms);
+    signal?.addEventListener('abort', done, { once: true });
+  });
+}

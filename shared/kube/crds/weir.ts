@@ -1,0 +1,151 @@
+/** CRDs of group weir.dev: what the operator and the node agents tell each other. */
+import { crd, fields, flag, list, map, text, whole } from './schema.ts';
+
+const portRange = fields(
+  { protocol: text('TCP, UDP or SCTP.'), from: whole('First port.'), to: whole('Last port.') },
+  undefined,
+  ['protocol', 'from', 'to'],
+);
+const peer = fields({
+  peerSet: text('Name of a PeerSet: its identities.'),
+  cidr: text('A prefix.'),
+  except: list(text(), 'Prefixes inside it that are left out.'),
+  entity: text('A named scope.'),
+});
+
+export const weirCrds = (): object[] => [
+  crd({
+    group: 'weir.dev',
+    version: 'v1alpha1',
+    kind: 'ResolvedPolicy',
+    plural: 'resolvedpolicies',
+    singular: 'resolvedpolicy',
+    shortNames: ['rpol'],
+    categories: ['weir'],
+    scope: 'Cluster',
+    description: 'A policy as nodes read it: selectors replaced by peer sets. Written by the operator; do not edit.',
+    properties: {
+      spec: fields(
+        {
+          source: fields(
+            {
+              kind: text('CiliumNetworkPolicy or CiliumClusterwideNetworkPolicy.'),
+              namespace: text('Namespace of the policy.'),
+              name: text('Name of the policy.'),
+              uid: text('Its uid.'),
+              generation: whole('Generation that was resolved.'),
+            },
+            'The policy that this comes from.',
+            ['kind', 'name', 'uid', 'generation'],
+          ),
+          rules: list(
+            fields(
+              {
+                subject: text('PeerSet of the pods that the rule is for.'),
+                direction: text('ingress or egress.'),
+                verdict: text('allow or deny.'),
+                peers: list(peer, 'Absent: any peer. Empty: nobody.'),
+                ports: list(portRange, 'Absent: every protocol and port. Empty: none.'),
+                defaultDeny: flag('Whether the rule turns on default deny in its direction.'),
+                cookie: whole('Names the rule in drop events.'),
+                path: text('Where in the policy the rule stands.'),
+                log: text('Text shown with flows that the rule decides.'),
+              },
+              undefined,
+              ['subject', 'direction', 'verdict', 'defaultDeny', 'cookie', 'path'],
+            ),
+            'The rules.',
+          ),
+        },
+        undefined,
+        ['source', 'rules'],
+      ),
+    },
+    required: ['spec'],
+    columns: [
+      { name: 'Kind', type: 'string', jsonPath: '.spec.source.kind' },
+      { name: 'Namespace', type: 'string', jsonPath: '.spec.source.namespace' },
+      { name: 'Policy', type: 'string', jsonPath: '.spec.source.name' },
+      { name: 'Generation', type: 'integer', jsonPath: '.spec.source.generation' },
+      { name: 'Age', type: 'date', jsonPath: '.metadata.creationTimestamp' },
+    ],
+  }),
+  crd({
+    group: 'weir.dev',
+    version: 'v1alpha1',
+    kind: 'PeerSet',
+    plural: 'peersets',
+    singular: 'peerset',
+    shortNames: ['peers'],
+    categories: ['weir'],
+    scope: 'Cluster',
+    description: 'The identities that one selector matches. Written by the operator; do not edit.',
+    properties: {
+      spec: fields(
+        {
+          hash: text('Hash of the selector.'),
+          selector: fields(
+            {
+              requirements: list(
+                fields({ key: text('Label key with its source.'), operator: text(), values: list(text()) }, undefined, [
+                  'key',
+                  'operator',
+                  'values',
+                ]),
+              ),
+            },
+            'The selector.',
+            ['requirements'],
+          ),
+          identities: list(whole(), 'Numeric identities, ascending.'),
+          slice: whole('Number of this slice, from 0.'),
+          slices: whole('How many slices the set has.'),
+        },
+        undefined,
+        ['hash', 'selector', 'identities', 'slice', 'slices'],
+      ),
+    },
+    required: ['spec'],
+    columns: [
+      { name: 'Slice', type: 'integer', jsonPath: '.spec.slice' },
+      { name: 'Slices', type: 'integer', jsonPath: '.spec.slices' },
+      { name: 'Age', type: 'date', jsonPath: '.metadata.creationTimestamp' },
+    ],
+  }),
+  crd({
+    group: 'weir.dev',
+    version: 'v1alpha1',
+    kind: 'NodePolicyStatus',
+    plural: 'nodepolicystatuses',
+    singular: 'nodepolicystatus',
+    shortNames: ['nps'],
+    categories: ['weir'],
+    scope: 'Cluster',
+    description: 'What one node has in its kernel. Written by the agent of that node.',
+    properties: {
+      status: fields({
+        policies: map(
+          fields({
+            generation: whole('Generation in the kernel.'),
+            endpoints: whole('Pods of the node that it selects.'),
+          }),
+          'By uid of the policy.',
+        ),
+        failures: list(
+          fields({
+            uid: text('Policy.'),
+            generation: whole('Generation that failed.'),
+            reason: text(),
+            message: text(),
+          }),
+          'What the node could not do.',
+        ),
+        revision: whole('Policy revision of the agent.'),
+      }),
+    },
+    columns: [
+      { name: 'Revision', type: 'integer', jsonPath: '.status.revision' },
+      { name: 'Age', type: 'date', jsonPath: '.metadata.creationTimestamp' },
+    ],
+  }),
+];

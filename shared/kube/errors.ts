@@ -1,0 +1,68 @@
+/** What can go wrong between Weir and the API server. */
+
+/** Base of this folder's errors; `code` is stable. */
+export abstract class KubeError extends Error {
+  abstract readonly code: string;
+  override get name(): string {
+    return this.constructor.name;
+  }
+}
+
+/** The kubeconfig, or the service account of the pod, cannot be used. */
+export class KubeConfigError extends KubeError {
+  readonly code = 'KUBE_CONFIG';
+}
+
+/** The API server answered with a failure, or did not answer (`status` 0, reason `Timeout` or `Unreachable`). */
+export class ApiError extends KubeError {
+  readonly code = 'KUBE_API';
+  /** HTTP status; 0 when there was no answer. */
+  readonly status: number;
+  /** `metav1.Status.reason`, for example `NotFound`; or `Timeout`, `Unreachable`, `BadAnswer`. */
+  readonly reason: string;
+  /** How long the server asked to wait, in milliseconds. */
+  readonly retryAfterMs: number | undefined;
+
+  constructor(
+    message: string,
+    details: {
+      readonly status: number;
+      readonly reason: string;
+      readonly retryAfterMs?: number | undefined;
+      readonly cause?: unknown;
+    },
+  ) {
+    super(message, details.cause === undefined ? undefined : { cause: details.cause });
+    this.status = details.status;
+    this.reason = details.reason;
+    this.retryAfterMs = details.retryAfterMs;
+  }
+
+  /** The object changed meanwhile, or another field manager owns the field. */
+  get conflict(): boolean {
+    return this.status === 409;
+  }
+  /** Creating what is there already; a kind of `conflict`. */
+  get alreadyExists(): boolean {
+    return this.status === 409 && this.reason === 'AlreadyExists';
+  }
+  get notFound(): boolean {
+    return this.status === 404;
+  }
+  /** The resource version or continue token is too old: list again. */
+  get gone(): boolean {
+    return this.status === 410;
+  }
+  get forbidden(): boolean {
+    return this.status === 401 || this.status === 403;
+  }
+  /** The object itself is refused: the same request never succeeds. */
+  get invalid(): boolean {
+    return this.status === 400 || this.status === 422;
+  }
+}
+
+/** Leadership could not be renewed in time and must be taken as lost. */
+export class LeadershipLostError extends KubeError {
+  readonly code = 'LEADERSHIP_LOST';
+}

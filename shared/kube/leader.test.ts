@@ -1,0 +1,135 @@
+import { afterEach, describe, expect, it } from '@jest/globals';
+import { type FakeServer, fakeServer, send } from './fake-server.ts';
+import { LeaderElector } from './leader.ts';
+import type { Lease } from './types.ts';
+
+let server: FakeServer | undefined;
+const electors: LeaderElector[] = [];
+afterEach(async () => {
+  for (const elector of electors.splice(0)) await elector.stop();
+  await server?.stop();
+  server = undefined;
+});
+
+/** One lease, with optimistic locking; `broken` answers 500 instead. */
+async function leaseServer(
+  initial?: Lease,
+): Promise<{ lease: () => Lease | undefined; broken: (yes: boolean) => void }> {
+  let lease = initial;
+  let version = 1;
+  let broken = false;
+  server = await fakeServer((seen, response) => {
+    const given = seen.body as Lease | undefined;
+    if (broken) send(response, 500, { kind: 'Status' });
+    else if (seen.method === 'GET') {
+      if (lease === undefined) send(response, 404, { kind: 'Status', reason: 'NotFound' });
+      else send(response, 200, lease);
+    } else if (seen.method === 'POST' && lease !== undefined) send(response, 409, { reason: 'AlreadyExists' });
+    else if (seen.method === 'PUT' && given?.metadata.resourceVersion !== lease?.metadata.resourceVersion) {
+      send(response, 409, { reason: 'Conflict' });
+    } else {
+      version += 1;
+      lease = { ...(given as Lease), metadata: { ...(given as Lease).metadata, resourceVersion: String(version) } };
+      send(response, 200, lease);
+    }
+  });
+  return {
+    lease: () => lease,
+    broken: (yes) => {
+      broken = yes;
+    },
+  };
+}
+
+interface Candidate {
+  readonly elector: LeaderElector;
+  readonly elected: Promise<void>;
+  readonly lost: Promise<Error>;
+}
+
+function candidate(
+  identity: string,
+  timing: { lease?: number; deadline?: number; retry?: number; now?: () => number } = {},
+): Candidate {
+  if (server === undefined) throw new Error('no server');
+  const elected = Promise.withResolvers<void>();
+  const lost = Promise.withResolvers<Error>();
+  const elector = new LeaderElector({
+    client: server.client,
+    namespace: 'ns',
+    name: 'op',
+    identity,
+    leaseDurationMs: timing.lease ?? 1_000,
+    renewDeadlineMs: timing.deadline ?? 500,
+    retryPeriodMs: timing.retry ?? 20,
+    onElected: elected.resolve,
+    onLost: lost.resolve,
+    ...(timing.now === undefined ? {} : { now: timing.now }),
+  });
+  electors.push(elector);
+  elector.start();
+  return { elector, elected: elected.promise, lost: lost.promise };
+}
+
+const held = (holderIdentity: string, renewTime = '2001-01-01T00:00:00.000000Z'): Lease => ({
+  apiVersion: 'coordination.k8s.io/v1',
+  kind: 'Lease',
+  metadata: { name: 'op', namespace: 'ns', resourceVersion: '1' },
+  spec: { holderIdentity, leaseDurationSeconds: 1, renewTime, leaseTransitions: 4 },
+});
+
+describe('LeaderElector', () => {
+  it('creates the lease, leads, and releases it on stop', async () => {
+    const { lease } = await leaseServer();
+    const one = candidate('one');
+    await one.elected;
+    expect(lease()?.spec).toMatchObject({ holderIdentity: 'one', leaseDurationSeconds: 1, leaseTransitions: 0 });
+    await one.elector.stop();
+    expect(one.elector.leading).toBe(false);
+    expect(lease()?.spec?.holderIdentity).toBe('');
+  });
+
+  it('a released lease is taken at once; while it is renewed nobody else leads', async () => {
+    const { lease } = await leaseServer();
+    const one = candidate('one');
+    await one.elected;
+    const two = candidate('two');
+    expect(two.elector.leading).toBe(false);
+    await one.elector.stop();
+    await two.elected;
+    expect(lease()?.spec).toMatchObject({ holderIdentity: 'two', leaseTransitions: 1 });
+  });
+
+  it('does not trust the clock of the holder: an old renewTime is waited for like a new one', async () => {
+    const { lease } = await leaseServer(held('other'));
+    let now = 5_000;
+    const one = candidate('one', { now: () => now });
+    while ((server?.requests.length ?? 0) < 5) await new Promise((resolve) => setTimeout(resolve, 5));
+    // Seen five times, but for no time at all by our own clock.
+    expect(lease()?.spec?.holderIdentity).toBe('other');
+    now += 1_001;
+    await one.elected;
+    expect(lease()?.spec).toMatchObject({ holderIdentity: 'one', leaseTransitions: 5 });
+  });
+
+  it('stops leading when it cannot renew, and says so', async () => {
+    const { broken } = await leaseServer();
+    const one = candidate('one', { deadline: 100 });
+    await one.elected;
+    broken(true);
+    expect((await one.lost).message).toContain('ns/op');
+    expect(one.elector.leading).toBe(false);
+  });
+
+  it('refuses times that could let two lead', () => {
+    const options = {
+      client: {} as never,
+      namespace: '',
+      name: '',
+      identity: '',
+      onElected: () => {},
+      onLost: () => {},
+    };
+    expect(() => new LeaderElector({ ...options, leaseDurationMs: 10, renewDeadlineMs: 10 })).toThrow(RangeError);
+  });
+});

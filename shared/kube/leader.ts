@@ -1,0 +1,212 @@
+/**
+ * Leader election on a Lease.
+ *
+ * Guarantees: at most one elector believes it leads, as long as clocks run at about the same speed (their readings may
+ * differ: another's lease is judged by how long *we* have seen it unchanged). A leader that cannot renew within
+ * `renewDeadlineMs` (shorter than the lease) stops leading before anybody else may start. stop() releases the lease, so
+ * that the next leader need not wait.
+ */
+import { delay } from './backoff.ts';
+import { ApiError, LeadershipLostError } from './errors.ts';
+import { resources } from './resources.ts';
+import type { KubeClient, Lease } from './types.ts';
+
+export interface LeaderElectorOptions {
+  readonly client: KubeClient;
+  readonly namespace: string;
+  readonly name: string;
+  /** Unique for each process: pod name plus something random. */
+  readonly identity: string;
+  /** Milliseconds; at least 1000 more than `renewDeadlineMs`. Default 15_000. */
+  readonly leaseDurationMs?: number;
+  /** Milliseconds. Default 10_000. */
+  readonly renewDeadlineMs?: number;
+  /** Milliseconds between attempts, jittered. Default 2_000. */
+  readonly retryPeriodMs?: number;
+  /** Called once when leadership is won. */
+  readonly onElected: () => void;
+  /** Called once when leadership is lost, but not by stop(). The elector has ended: start a new process. */
+  readonly onLost: (error: LeadershipLostError) => void;
+  /** Another (or this) process is seen to lead. */
+  readonly onLeader?: (identity: string) => void;
+  readonly onError?: (error: Error) => void;
+  /** Milliseconds of a clock that never goes back. Default performance.now. */
+  readonly now?: () => number;
+}
+
+export class LeaderElector {
+  readonly #options: LeaderElectorOptions;
+  readonly #leaseMs: number;
+  readonly #deadlineMs: number;
+  readonly #retryMs: number;
+  readonly #now: () => number;
+  readonly #stop = new AbortController();
+  #loop: Promise<void> | undefined;
+  #leading = false;
+  #lease: Lease | undefined;
+  /** What we saw last of the lease, and when we saw it first. */
+  #seen = { record: '', at: 0 };
+  #announced = '';
+
+  constructor(options: LeaderElectorOptions) {
+    this.#options = options;
+    this.#leaseMs = options.leaseDurationMs ?? 15_000;
+    this.#deadlineMs = options.renewDeadlineMs ?? 10_000;
+    this.#retryMs = options.retryPeriodMs ?? 2_000;
+    this.#now = options.now ?? (() => performance.now());
+    if (this.#deadlineMs >= this.#leaseMs || this.#retryMs >= this.#deadlineMs) {
+      throw new RangeError(
+        `leader election needs retryPeriodMs < renewDeadlineMs < leaseDurationMs, not ${this.#retryMs}, ${this.#deadlineMs}, ${this.#leaseMs}`,
+      );
+    }
+  }
+
+  get leading(): boolean {
+    return this.#leading;
+  }
+
+  start(): void {
+    this.#loop ??= this.#run();
+  }
+
+  /** Ends the election and releases the lease when it is ours. */
+  async stop(): Promise<void> {
+    this.#stop.abort();
+    await this.#loop;
+    if (!this.#leading) return;
+    this.#leading = false;
+    const lease = this.#lease;
+    if (lease === undefined) return;
+    try {
+      await this.#options.client.replace(resources.Lease, {
+        ...lease,
+        spec: { ...lease.spec, holderIdentity: '', leaseDurationSeconds: 1, renewTime: timestamp() },
+      });
+    } catch (error) {
+      // The lease then simply expires.
+      this.#report(error);
+    }
+  }
+
+  async #run(): Promise<void> {
+    const stopped = this.#stop.signal;
+    let renewedAt = 0;
+    while (!stopped.aborted) {
+      const began = this.#now();
+      const held = await this.#attempt();
+      if (held) {
+        // Counted from before the request: the lease may have been written at any time since then.
+        renewedAt = began;
+        if (!this.#leading && !stopped.aborted) {
+          this.#leading = true;
+          this.#options.onElected();
+        }
+      } else if (this.#leading && (this.#heldByOther() || this.#now() - renewedAt >= this.#deadlineMs)) {
+        this.#leading = false;
+        this.#options.onLost(
+          new LeadershipLostError(
+            `lease ${this.#options.namespace}/${this.#options.name} was not renewed within ${this.#deadlineMs} ms: another replica may lead now`,
+          ),
+        );
+        return;
+      }
+      const jittered = this.#retryMs * (0.8 + Math.random() * 0.4);
+      const left = this.#leading ? Math.max(0, renewedAt + this.#deadlineMs - this.#now()) : jittered;
+      await delay(Math.min(jittered, left), stopped);
+    }
+  }
+
+  /** One try to take or renew the lease. False: not ours, or not known. */
+  async #attempt(): Promise<boolean> {
+    const { client, namespace, name, identity } = this.#options;
+    const signal = AbortSignal.timeout(this.#deadlineMs / 2);
+    try {
+      let lease: Lease;
+      try {
+        lease = await client.get(resources.Lease, name, namespace, signal);
+      } catch (error) {
+        if (!(error instanceof ApiError && error.notFound)) throw error;
+        this.#accept(await this.#within(client.create(resources.Lease, this.#claim(undefined))));
+        return true;
+      }
+      this.#observe(lease);
+      const holder = lease.spec?.holderIdentity ?? '';
+      if (holder !== '' && holder !== identity && !this.#expired(lease)) return false;
+      this.#accept(await this.#within(client.replace(resources.Lease, this.#claim(lease))));
+      return true;
+    } catch (error) {
+      // A conflict means that somebody else was faster: the next look tells who.
+      if (!(error instanceof ApiError && error.conflict)) this.#report(error);
+      return false;
+    }
+  }
+
+  /** A write that hangs must not hide that the deadline has passed. */
+  async #within(write: Promise<Lease>): Promise<Lease> {
+    const late = new AbortController();
+    try {
+      return await Promise.race([
+        write,
+        delay(this.#deadlineMs / 2, late.signal).then((): never => {
+          throw new ApiError(`lease ${this.#options.name}: no answer in time`, { status: 0, reason: 'Timeout' });
+        }),
+      ]);
+    } finally {
+      late.abort();
+    }
+  }
+
+  #claim(lease: Lease | undefined): Lease {
+    const { namespace, name, identity } = this.#options;
+    const now = timestamp();
+    const ours = lease?.spec?.holderIdentity === identity;
+    return {
+      ...lease,
+      apiVersion: 'coordination.k8s.io/v1',
+      kind: 'Lease',
+      metadata: lease?.metadata ?? { name, namespace },
+      spec: {
+        holderIdentity: identity,
+        leaseDurationSeconds: Math.max(1, Math.ceil(this.#leaseMs / 1000)),
+        acquireTime: ours ? (lease.spec?.acquireTime ?? now) : now,
+        renewTime: now,
+        leaseTransitions: (lease?.spec?.leaseTransitions ?? 0) + (ours || lease === undefined ? 0 : 1),
+      },
+    };
+  }
+
+  #accept(lease: Lease): void {
+    this.#lease = lease;
+    this.#observe(lease);
+  }
+
+  #observe(lease: Lease): void {
+    this.#lease = lease;
+    const record = JSON.stringify([lease.spec?.holderIdentity, lease.spec?.renewTime, lease.spec?.leaseTransitions]);
+    if (record !== this.#seen.record) this.#seen = { record, at: this.#now() };
+    const holder = lease.spec?.holderIdentity ?? '';
+    if (holder !== '' && holder !== this.#announced) {
+      this.#announced = holder;
+      this.#options.onLeader?.(holder);
+    }
+  }
+
+  #expired(lease: Lease): boolean {
+    const duration = (lease.spec?.leaseDurationSeconds ?? this.#leaseMs / 1000) * 1000;
+    return this.#now() - this.#seen.at > duration;
+  }
+
+  #heldByOther(): boolean {
+    const holder = this.#lease?.spec?.holderIdentity ?? '';
+    return holder !== '' && holder !== this.#options.identity;
+  }
+
+  #report(error: unknown): void {
+    this.#options.onError?.(error instanceof Error ? error : new Error(String(error)));
+  }
+}
+
+/** RFC 3339 with microseconds, as metav1.MicroTime wants it. */
+function timestamp(): string {
+  return new Date().toISOString().replace(/Z$/, '000Z');
+}

@@ -1,0 +1,164 @@
+/**
+ * Reflector: keeps a sink equal to what the API server holds of one kind.
+ *
+ *   list in pages -> trim -> sink.replace -> watch from there -> sink.upsert / sink.delete
+ *                       ^                       |  ended or failed: watch again from the last version
+ *                       +--- 410, sink threw ---+
+ *
+ * Guarantees: the sink sees one complete state first, then every change in order; a gap is always closed by another
+ * complete state; a failing server is asked at a jittered, growing interval that honours Retry-After; a silent watch is
+ * renewed; after stop() resolves no connection, timer or call is left.
+ */
+import { Backoff, delay } from './backoff.ts';
+import { ApiError } from './errors.ts';
+import type { KubeObject, Reflector, ReflectorOptions } from './types.ts';
+
+const PAGE = 500;
+/** A watch that lived shorter than this without an event counts as a failure: a server that closes at once is not asked in a loop. */
+const SHORT_WATCH_MS = 1_000;
+
+/** Creates a reflector; nothing happens before start(). */
+export function createReflector<T extends KubeObject>(options: ReflectorOptions<T>): Reflector {
+  return new ListWatch(options);
+}
+
+/** Why a list must be repeated. */
+class SinkError extends Error {
+  override readonly name = 'SinkError';
+}
+
+class ListWatch<T extends KubeObject> implements Reflector {
+  readonly #options: ReflectorOptions<T>;
+  readonly #backoff = new Backoff({ minMs: 200, maxMs: 30_000 });
+  readonly #stop = new AbortController();
+  #loop: Promise<void> | undefined;
+  #synced = false;
+  #version: string | undefined;
+
+  constructor(options: ReflectorOptions<T>) {
+    this.#options = options;
+  }
+
+  get synced(): boolean {
+    return this.#synced;
+  }
+
+  get lastResourceVersion(): string | undefined {
+    return this.#version;
+  }
+
+  start(): void {
+    this.#loop ??= this.#run();
+  }
+
+  async stop(): Promise<void> {
+    this.#stop.abort();
+    await this.#loop;
+  }
+
+  async #run(): Promise<void> {
+    const stopped = this.#stop.signal;
+    while (!stopped.aborted) {
+      try {
+        if (this.#version === undefined) await this.#list();
+        else await this.#watch(this.#version);
+      } catch (error) {
+        if (stopped.aborted) return;
+        await this.#recover(error instanceof Error ? error : new Error(String(error)));
+      }
+    }
+  }
+
+  async #recover(error: Error): Promise<void> {
+    const gone = error instanceof ApiError && error.gone;
+    if (gone || error instanceof SinkError) this.#version = undefined;
+    // Too old a version is the normal end of a long silence: the list follows at once, the first time.
+    const retryInMs = this.#backoff.next(error instanceof ApiError ? error.retryAfterMs : 0);
+    try {
+      this.#options.onError?.(error, { resource: this.#options.resource.plural, retryInMs });
+    } catch {
+      // The reporter itself failed; there is nobody left to tell, and the loop must live.
+    }
+    await delay(retryInMs, this.#stop.signal);
+  }
+
+  async #list(): Promise<void> {
+    const { client, resource, list } = this.#options;
+    const items: T[] = [];
+    let continueToken: string | undefined;
+    let version = '';
+    do {
+      const page = await client.listPage(resource, {
+        ...list,
+        limit: PAGE,
+        signal: this.#stop.signal,
+        ...(continueToken === undefined ? {} : { continueToken }),
+      });
+      for (const item of page.items) items.push(this.#trim(item));
+      version = page.resourceVersion;
+      continueToken = page.continueToken;
+    } while (continueToken !== undefined && !this.#stop.signal.aborted);
+    if (this.#stop.signal.aborted) return;
+    this.#deliver(() => this.#options.sink.replace(items, version));
+    if (!this.#synced) {
+      this.#deliver(() => this.#options.sink.synced?.());
+      this.#synced = true;
+    }
+    this.#version = version;
+    this.#backoff.reset();
+  }
+
+  async #watch(from: string): Promise<void> {
+    const { client, resource, list } = this.#options;
+    const idleMs = this.#options.idleTimeoutMs ?? 120_000;
+    const ended = new AbortController();
+    const signal = AbortSignal.any([ended.signal, this.#stop.signal]);
+    let idle = setTimeout(() => ended.abort(), idleMs);
+    const began = performance.now();
+    let events = 0;
+    try {
+      for await (const event of client.watch(resource, { ...list, resourceVersion: from, signal })) {
+        if (signal.aborted) break;
+        clearTimeout(idle);
+        idle = setTimeout(() => ended.abort(), idleMs);
+        if (event.type === 'DELETED') {
+          const item = this.#trim(event.object);
+          this.#deliver(() => this.#options.sink.delete(item));
+        } else if (event.type !== 'BOOKMARK') {
+          const item = this.#trim(event.object);
+          this.#deliver(() => this.#options.sink.upsert(item));
+        }
+        this.#version = event.object.metadata.resourceVersion ?? this.#version;
+        events += 1;
+        this.#backoff.reset();
+      }
+    } catch (error) {
+      // The idle timer closed it: renew, which is no failure.
+      if (!ended.signal.aborted) throw error;
+    } finally {
+      clearTimeout(idle);
+    }
+    if (events === 0 && performance.now() - began < SHORT_WATCH_MS && !signal.aborted) {
+      throw new ApiError(`watch ${resource.plural}: closed at once`, { status: 0, reason: 'Closed' });
+    }
+  }
+
+  #trim(object: T): T {
+    return this.#options.trim === undefined ? withoutManagedFields(object) : this.#options.trim(object);
+  }
+
+  #deliver(call: () => void): void {
+    try {
+      call();
+    } catch (error) {
+      throw new SinkError(`the sink of ${this.#options.resource.plural} threw: ${String(error)}`, { cause: error });
+    }
+  }
+}
+
+/** The default trim: managed fields are often half of an object and never read here. */
+export function withoutManagedFields<T extends KubeObject>(object: T): T {
+  if (!('managedFields' in object.metadata)) return object;
+  const { managedFields: _, ...metadata } = object.metadata as T['metadata'] & { managedFields?: unknown };
+  return { ...object, metadata };
+}

@@ -1,0 +1,240 @@
+/**
+ * HTTP to the API server: where it is and who we are come from @kubernetes/client-node's KubeConfig (kubeconfig files,
+ * exec plugins, token files that rotate, client certificates); the requests are node's own, with kept-alive connections.
+ */
+import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from 'node:http';
+import { Agent as HttpsAgent, request as httpsRequest, type RequestOptions } from 'node:https';
+import { KubeConfig } from '@kubernetes/client-node';
+import { ApiError, KubeConfigError } from './errors.ts';
+
+export interface TransportRequest {
+  readonly method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
+  /** Path from the server's root. */
+  readonly path: string;
+  readonly query?: Readonly<Record<string, string | undefined>>;
+  readonly contentType?: string;
+  /** Serialised as JSON. */
+  readonly body?: unknown;
+  readonly signal?: AbortSignal | undefined;
+  /** Milliseconds until the headers must be there; and the body too, unless `stream`. */
+  readonly timeoutMs: number;
+}
+
+export interface Transport {
+  /** The whole answer, parsed. Throws ApiError for any status but 2xx. */
+  json(request: TransportRequest): Promise<unknown>;
+  /** The answer's body while it arrives. The caller ends it by aborting `signal` or destroying the message. */
+  stream(request: TransportRequest): Promise<IncomingMessage>;
+  close(): void;
+}
+
+/**
+ * Loads a kubeconfig file, or the pod's service account when `path` is undefined. Throws KubeConfigError, naming the file.
+ */
+export function loadKubeConfig(path: string | undefined): KubeConfig {
+  const config = new KubeConfig();
+  try {
+    if (path === undefined) config.loadFromCluster();
+    else config.loadFromFile(path);
+  } catch (error) {
+    throw new KubeConfigError(
+      `cannot read kubeconfig ${path === undefined ? 'of the service account' : `"${path}"`}: ${messageOf(error)}`,
+      { cause: error },
+    );
+  }
+  const cluster = config.getCurrentCluster();
+  if (cluster === null || !/^https?:\/\//.test(cluster.server)) {
+    throw new KubeConfigError(
+      path === undefined
+        ? 'not in a cluster (KUBERNETES_SERVICE_HOST is not set): name a kubeconfig with --kubeconfig'
+        : `kubeconfig "${path}" has no cluster with a server for its current context "${config.getCurrentContext()}"`,
+    );
+  }
+  // client-node refuses plain http unless TLS verification is off, although there is no TLS to verify.
+  if (cluster.server.startsWith('http:') && !cluster.skipTLSVerify) {
+    const user = config.getCurrentUser() ?? { name: 'anonymous' };
+    config.loadFromClusterAndUser({ ...cluster, skipTLSVerify: true }, user);
+  }
+  return config;
+}
+
+export class NodeTransport implements Transport {
+  readonly #config: KubeConfig;
+  readonly #userAgent: string;
+  #agent: { readonly key: string; readonly agent: HttpAgent | HttpsAgent } | undefined;
+
+  constructor(config: KubeConfig, userAgent: string) {
+    this.#config = config;
+    this.#userAgent = userAgent;
+  }
+
+  async json(request: TransportRequest): Promise<unknown> {
+    const deadline = new AbortController();
+    const timer = setTimeout(() => deadline.abort(), request.timeoutMs);
+    const signal = request.signal === undefined ? deadline.signal : AbortSignal.any([deadline.signal, request.signal]);
+    try {
+      const message = await this.#send(request, signal);
+      const text = await readText(message);
+      if (text === '') return undefined;
+      return parseJson(text, request);
+    } catch (error) {
+      throw this.#explain(error, request, deadline.signal.aborted);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  async stream(request: TransportRequest): Promise<IncomingMessage> {
+    const deadline = new AbortController();
+    const timer = setTimeout(() => deadline.abort(), request.timeoutMs);
+    const signal = request.signal === undefined ? deadline.signal : AbortSignal.any([deadline.signal, request.signal]);
+    try {
+      return await this.#send(request, signal);
+    } catch (error) {
+      throw this.#explain(error, request, deadline.signal.aborted);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  close(): void {
+    this.#agent?.agent.destroy();
+    this.#agent = undefined;
+  }
+
+  async #send(request: TransportRequest, signal: AbortSignal): Promise<IncomingMessage> {
+    const cluster = this.#config.getCurrentCluster();
+    if (cluster === null) throw new KubeConfigError('the kubeconfig has no current cluster');
+    const options: RequestOptions = {};
+    await this.#config.applyToHTTPSOptions(options);
+    const url = new URL(cluster.server.replace(/\/+$/, '') + request.path);
+    for (const [key, value] of Object.entries(request.query ?? {})) {
+      if (value !== undefined) url.searchParams.set(key, value);
+    }
+    const body = request.body === undefined ? undefined : Buffer.from(JSON.stringify(request.body));
+    const secure = url.protocol === 'https:';
+    options.agent = cluster.proxyUrl ? options.agent : this.#keptAgent(options, secure);
+    options.method = request.method;
+    options.signal = signal;
+    options.headers = {
+      ...(options.headers as Record<string, string> | undefined),
+      Accept: 'application/json',
+      'User-Agent': this.#userAgent,
+      ...(body === undefined
+        ? {}
+        : { 'Content-Type': request.contentType ?? 'application/json', 'Content-Length': String(body.length) }),
+    };
+    const message = await new Promise<IncomingMessage>((resolve, reject) => {
+      const sent = (secure ? httpsRequest : httpRequest)(url, options, resolve);
+      sent.on('error', reject);
+      sent.end(body);
+    });
+    const status = message.statusCode ?? 0;
+    if (status < 200 || status > 299) throw await failure(message, status, request);
+    return message;
+  }
+
+  /** One agent for as long as the credentials stay: rotated certificates get new connections. */
+  #keptAgent(options: RequestOptions, secure: boolean): HttpAgent | HttpsAgent {
+    const tls = {
+      ca: options.ca,
+      cert: options.cert,
+      key: options.key,
+      rejectUnauthorized: options.rejectUnauthorized,
+      servername: options.servername,
+    };
+    const key = JSON.stringify([
+      secure,
+      ...Object.values(tls).map((value) => (Buffer.isBuffer(value) ? value.toString('base64') : value)),
+    ]);
+    if (this.#agent?.key === key) return this.#agent.agent;
+    const agent = secure
+      ? new HttpsAgent({
+          keepAlive: true,
+          ...Object.fromEntries(Object.entries(tls).filter((entry) => entry[1] !== undefined)),
+        })
+      : new HttpAgent({ keepAlive: true });
+    this.#agent = { key, agent };
+    return agent;
+  }
+
+  #explain(error: unknown, request: TransportRequest, timedOut: boolean): Error {
+    if (error instanceof ApiError || error instanceof KubeConfigError) return error;
+    if (request.signal?.aborted === true) {
+      return request.signal.reason instanceof Error ? request.signal.reason : new Error('aborted');
+    }
+    const what = `${request.method} ${request.path}`;
+    if (timedOut) {
+      return new ApiError(`${what}: no answer within ${request.timeoutMs} ms`, { status: 0, reason: 'Timeout' });
+    }
+    return new ApiError(`${what}: ${messageOf(error)}`, { status: 0, reason: 'Unreachable', cause: error });
+  }
+}
+
+export function messageOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  // Node gives an AggregateError with an empty message when every address of a name refused.
+  if (error.message === '' && 'code' in error) return String(error.code);
+  return error.message;
+}
+
+function parseJson(text: string, request: TransportRequest): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new ApiError(`${request.method} ${request.path}: the answer is not JSON: ${messageOf(error)}`, {
+      status: 0,
+      reason: 'BadAnswer',
+      cause: error,
+    });
+  }
+}
+
+async function readText(message: IncomingMessage): Promise<string> {
+  const chunks: Buffer[] = [];
+  for await (const chunk of message) chunks.push(chunk as Buffer);
+  return Buffer.concat(chunks).toString('utf8');
+}
+
+async function failure(message: IncomingMessage, status: number, request: TransportRequest): Promise<ApiError> {
+  const text = await readText(message);
+  let body: unknown;
+  try {
+    body = JSON.parse(text);
+  } catch {
+    // A proxy before the API server answers in HTML or plain text: the text is the message.
+    body = undefined;
+  }
+  return apiErrorOf(body ?? { message: text.slice(0, 300) }, status, request, retryAfter(message));
+}
+
+/** An ApiError from a `metav1.Status`, as an answer or inside a watch. */
+export function apiErrorOf(
+  body: unknown,
+  status: number,
+  request: Pick<TransportRequest, 'method' | 'path'>,
+  retryAfterMs?: number,
+): ApiError {
+  const fields = (typeof body === 'object' && body !== null ? body : {}) as {
+    message?: unknown;
+    reason?: unknown;
+    details?: { retryAfterSeconds?: unknown };
+  };
+  const reason = typeof fields.reason === 'string' && fields.reason !== '' ? fields.reason : `Status${status}`;
+  const message = typeof fields.message === 'string' && fields.message !== '' ? fields.message : reason;
+  const seconds = fields.details?.retryAfterSeconds;
+  return new ApiError(`${request.method} ${request.path}: ${status} ${message}`, {
+    status,
+    reason,
+    retryAfterMs: retryAfterMs ?? (typeof seconds === 'number' && seconds > 0 ? seconds * 1000 : undefined),
+  });
+}
+
+/** Retry-After in milliseconds: seconds, or an HTTP date. */
+function retryAfter(message: IncomingMessage): number | undefined {
+  const value = message.headers['retry-after'];
+  if (value === undefined) return undefined;
+  if (/^\d+$/.test(value)) return Number(value) * 1000;
+  const at = Date.parse(value);
+  return Number.isNaN(at) ? undefined : Math.max(0, at - Date.now());
+}

@@ -1,0 +1,317 @@
+/**
+ * The typed objects that Weir reads and writes, and the contract of the client and reflector. Only this folder talks to
+ * the API server.
+ */
+
+import type { LabelMap, LabelSelector } from '@weir/labels';
+import type { ResolvedRule, SelectorHash } from '@weir/policy';
+
+export interface ObjectMeta {
+  readonly name: string;
+  readonly namespace?: string;
+  readonly uid?: string;
+  readonly resourceVersion?: string;
+  readonly generation?: number;
+  readonly labels?: Readonly<Record<string, string>>;
+  readonly annotations?: Readonly<Record<string, string>>;
+  readonly creationTimestamp?: string;
+  readonly deletionTimestamp?: string;
+  readonly ownerReferences?: readonly object[];
+}
+
+export interface KubeObject {
+  readonly apiVersion: string;
+  readonly kind: string;
+  readonly metadata: ObjectMeta;
+}
+
+export interface Condition {
+  readonly type: 'Valid' | 'ResolvedRefs' | 'Programmed' | 'Ready';
+  readonly status: 'True' | 'False' | 'Unknown';
+  readonly reason: string;
+  readonly message: string;
+  readonly observedGeneration: number;
+  readonly lastTransitionTime: string;
+}
+
+/** Status of a CNP or CCNP (design section 7). */
+export interface PolicyStatus {
+  readonly observedGeneration: number;
+  readonly summary: { readonly nodes: string; readonly endpoints: number; readonly rules: number };
+  readonly conditions: readonly Condition[];
+  readonly failures?: readonly { readonly node: string; readonly reason: string; readonly message: string }[];
+  readonly failureCount?: number;
+}
+
+/** CNP (namespaced) and CCNP (cluster), cilium.io/v2. The spec stays raw JSON here: @weir/policy is its only judge. */
+export interface CiliumPolicyObject extends KubeObject {
+  readonly spec?: unknown;
+  readonly specs?: unknown;
+  readonly status?: PolicyStatus;
+}
+
+/** cilium.io/v2 CiliumIdentity; the name is the decimal number. */
+export interface CiliumIdentity extends KubeObject {
+  /** `source:key` -> value, the identity's labels. */
+  readonly 'security-labels': LabelMap;
+}
+/** Annotation on a CiliumIdentity: comma-separated hashes of the PeerSets it belonged to when it was allocated. A node treats the
+ * identity as unknown (0) until each of those that it knows lists it: so a new identity never slips past a deny. */
+export const PEER_SETS_ANNOTATION = 'weir.dev/peer-sets';
+
+/** weir.dev/v1alpha1 PeerSet, cluster. Name: `<hash>` for slice 0, `<hash>-<n>` for the others. */
+export interface PeerSet extends KubeObject {
+  readonly spec: {
+    readonly hash: SelectorHash;
+    readonly selector: LabelSelector;
+    /** Ascending. */
+    readonly identities: readonly number[];
+    readonly slice: number;
+    /** How many slices the set has, in every slice; a set is known to a node when it has all of them. */
+    readonly slices: number;
+  };
+}
+
+/** weir.dev/v1alpha1 ResolvedPolicy, cluster. Name: `cnp-<namespace>.<name>`, `ccnp-<name>` (hashed when too long). */
+export interface ResolvedPolicyObject extends KubeObject {
+  readonly spec: {
+    readonly source: {
+      readonly kind: 'CiliumNetworkPolicy' | 'CiliumClusterwideNetworkPolicy';
+      readonly namespace?: string;
+      readonly name: string;
+      readonly uid: string;
+      readonly generation: number;
+    };
+    readonly rules: readonly ResolvedRule[];
+  };
+}
+
+/** One endpoint of a CiliumEndpointSlice (cilium.io/v2alpha1): how nodes learn address -> identity. */
+export interface SliceEndpoint {
+  /** Pod name; the slice's top-level `namespace` holds its namespace. */
+  readonly name: string;
+  readonly id: number;
+  /** Numeric identity. */
+  readonly identity: number;
+  readonly networking: {
+    readonly addressing: readonly { readonly ipv4?: string; readonly ipv6?: string }[];
+    readonly node: string;
+  };
+  readonly 'named-ports'?: readonly { readonly name: string; readonly port: number; readonly protocol: string }[];
+}
+export interface CiliumEndpointSlice extends KubeObject {
+  readonly namespace: string;
+  readonly endpoints: readonly SliceEndpoint[];
+}
+
+/** cilium.io/v2 CiliumEndpoint (ns/pod name), written by the agent. */
+export interface CiliumEndpoint extends KubeObject {
+  readonly status?: {
+    readonly id: number;
+    readonly identity: { readonly id: number; readonly labels: readonly string[] };
+    readonly networking: {
+      readonly addressing: readonly { readonly ipv4?: string; readonly ipv6?: string }[];
+      readonly node: string;
+    };
+    readonly policy: {
+      readonly ingress: { readonly enforcing: boolean; readonly state: string };
+      readonly egress: { readonly enforcing: boolean; readonly state: string };
+    };
+    readonly state: string;
+    readonly 'named-ports'?: readonly { readonly name: string; readonly port: number; readonly protocol: string }[];
+  };
+}
+
+/** weir.dev/v1alpha1 NodePolicyStatus, cluster; name = node name; written by that node's agent, at most once a second. */
+export interface NodePolicyStatus extends KubeObject {
+  readonly status: {
+    /** Policies that select an endpoint of this node, by policy uid. */
+    readonly policies: Readonly<Record<string, { readonly generation: number; readonly endpoints: number }>>;
+    /** What this node could not do. `generation` is the one that failed. */
+    readonly failures: readonly {
+      readonly uid: string;
+      readonly generation: number;
+      readonly reason: string;
+      readonly message: string;
+    }[];
+    /** The agent's policy revision when this was written. */
+    readonly revision: number;
+  };
+}
+
+export interface Pod extends KubeObject {
+  readonly spec?: {
+    readonly nodeName?: string;
+    readonly hostNetwork?: boolean;
+    readonly serviceAccountName?: string;
+    readonly containers?: readonly {
+      readonly name: string;
+      readonly ports?: readonly {
+        readonly name?: string;
+        readonly containerPort: number;
+        readonly protocol?: string;
+      }[];
+    }[];
+  };
+  readonly status?: {
+    readonly phase?: string;
+    readonly podIP?: string;
+    readonly podIPs?: readonly { readonly ip: string }[];
+    readonly hostIP?: string;
+  };
+}
+export interface Namespace extends KubeObject {}
+export interface KubeNode extends KubeObject {
+  readonly spec?: { readonly podCIDR?: string; readonly podCIDRs?: readonly string[] };
+  readonly status?: {
+    readonly addresses?: readonly { readonly type: string; readonly address: string }[];
+    readonly conditions?: readonly { readonly type: string; readonly status: string }[];
+  };
+}
+
+/** A kind that can be requested: where it is served. */
+export interface Resource<T extends KubeObject> {
+  readonly group: string;
+  readonly version: string;
+  readonly kind: string;
+  readonly plural: string;
+  readonly namespaced: boolean;
+  /** Never set; carries the type. */
+  readonly _type?: T;
+}
+
+export interface ListOptions {
+  readonly namespace?: string;
+  readonly labelSelector?: string;
+  readonly fieldSelector?: string;
+  readonly signal?: AbortSignal;
+}
+
+/** Requests. Every failure is an `ApiError` with status, reason, message, retryAfterMs. */
+export interface KubeClient {
+  get<T extends KubeObject>(resource: Resource<T>, name: string, namespace?: string, signal?: AbortSignal): Promise<T>;
+  list<T extends KubeObject>(
+    resource: Resource<T>,
+    options?: ListOptions,
+  ): Promise<{ readonly items: readonly T[]; readonly resourceVersion: string }>;
+  create<T extends KubeObject>(resource: Resource<T>, object: T): Promise<T>;
+  replace<T extends KubeObject>(resource: Resource<T>, object: T): Promise<T>;
+  /** Server-side apply. `subresource: 'status'` applies the status. */
+  apply<T extends KubeObject>(
+    resource: Resource<T>,
+    object: T,
+    options: { readonly fieldManager: string; readonly force?: boolean; readonly subresource?: 'status' },
+  ): Promise<T>;
+  delete<T extends KubeObject>(
+    resource: Resource<T>,
+    name: string,
+    namespace?: string,
+    options?: { readonly uid?: string; readonly resourceVersion?: string; readonly gracePeriodSeconds?: number },
+  ): Promise<void>;
+  /** One page of a list. `continueToken` absent: the last page. */
+  listPage<T extends KubeObject>(
+    resource: Resource<T>,
+    options: ListOptions & { readonly limit: number; readonly continueToken?: string },
+  ): Promise<ListPage<T>>;
+  /**
+   * Changes after `resourceVersion`, with bookmarks. Ends when the server closes the stream or `signal` aborts; throws an
+   * ApiError (`gone` when the version is too old). Leaving the iteration closes the connection.
+   */
+  watch<T extends KubeObject>(
+    resource: Resource<T>,
+    options: ListOptions & { readonly resourceVersion: string },
+  ): AsyncIterable<WatchEvent<T>>;
+  /** Closes idle connections. Requests made afterwards still work. */
+  close(): void;
+}
+
+export interface ListPage<T extends KubeObject> {
+  readonly items: readonly T[];
+  readonly resourceVersion: string;
+  readonly continueToken?: string;
+}
+
+/** `BOOKMARK` carries only a resourceVersion. */
+export interface WatchEvent<T extends KubeObject> {
+  readonly type: 'ADDED' | 'MODIFIED' | 'DELETED' | 'BOOKMARK';
+  readonly object: T;
+}
+
+/** coordination.k8s.io/v1 Lease. Times are RFC 3339 with microseconds. */
+export interface Lease extends KubeObject {
+  readonly spec?: {
+    readonly holderIdentity?: string;
+    readonly leaseDurationSeconds?: number;
+    readonly acquireTime?: string;
+    readonly renewTime?: string;
+    readonly leaseTransitions?: number;
+  };
+}
+
+/** discovery.k8s.io/v1 EndpointSlice. */
+export interface EndpointSlice extends KubeObject {
+  readonly addressType: 'IPv4' | 'IPv6' | 'FQDN';
+  readonly endpoints: readonly {
+    readonly addresses: readonly string[];
+    readonly conditions?: { readonly ready?: boolean; readonly serving?: boolean; readonly terminating?: boolean };
+    readonly nodeName?: string;
+    readonly targetRef?: { readonly kind?: string; readonly namespace?: string; readonly name?: string };
+  }[];
+  readonly ports?: readonly { readonly name?: string; readonly port?: number; readonly protocol?: string }[];
+}
+
+export interface CustomResourceDefinition extends KubeObject {
+  readonly spec: {
+    readonly group: string;
+    readonly names: { readonly kind: string; readonly plural: string };
+    readonly versions: readonly { readonly name: string }[];
+  };
+  readonly status?: { readonly conditions?: readonly { readonly type: string; readonly status: string }[] };
+}
+
+/** v1 Event. */
+export interface KubeEvent extends KubeObject {
+  readonly involvedObject: {
+    readonly kind?: string;
+    readonly namespace?: string;
+    readonly name?: string;
+    readonly uid?: string;
+    readonly apiVersion?: string;
+  };
+  readonly reason?: string;
+  readonly message?: string;
+  readonly type?: string;
+  readonly count?: number;
+  readonly firstTimestamp?: string;
+  readonly lastTimestamp?: string;
+  readonly source?: { readonly component?: string; readonly host?: string };
+}
+
+/** Where a reflector puts what it sees; called synchronously, in order. A throw is isolated and reported, and the list is repeated. */
+export interface ReflectorSink<T extends KubeObject> {
+  /** The complete state (first list, or a relist after a gap): the sink diffs. */
+  replace(items: readonly T[], resourceVersion: string): void;
+  upsert(item: T): void;
+  delete(item: T): void;
+  /** First complete list delivered. */
+  synced?(): void;
+}
+
+export interface ReflectorOptions<T extends KubeObject> {
+  readonly client: KubeClient;
+  readonly resource: Resource<T>;
+  readonly sink: ReflectorSink<T>;
+  readonly list?: Omit<ListOptions, 'signal'>;
+  /** Reduces an object to what is kept in memory. */
+  readonly trim?: (object: T) => T;
+  readonly onError?: (error: Error, context: { readonly resource: string; readonly retryInMs: number }) => void;
+  /** Watch is renewed when nothing (not even a bookmark) arrived for this long. Default 120_000 ms. */
+  readonly idleTimeoutMs?: number;
+}
+
+export interface Reflector {
+  start(): void;
+  stop(): Promise<void>;
+  readonly synced: boolean;
+  readonly lastResourceVersion: string | undefined;
+}
