@@ -1,9 +1,9 @@
 /**
- * `node scripts/bundle.ts operator|node-agent OUT`: what an image needs, in one folder. The operator is one file; the agent is its
- * bundle, the CLI, koffi's native library, the compiled datapath and the static CNI shim.
+ * What runs in production is one file a program. `node scripts/bundle.ts operator|node-agent OUT` makes an image's folder; the
+ * cluster on one machine runs the same bundles.
  */
-import { cpSync, mkdirSync } from 'node:fs';
-import { createRequire } from 'node:module';
+import { createHash } from 'node:crypto';
+import { cpSync, existsSync, globSync, mkdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { buildDatapath } from '@weir/bpf';
@@ -11,36 +11,74 @@ import { buildCni } from '@weir/node-agent/cni/build.ts';
 import { build } from 'esbuild';
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
-const [target, out] = process.argv.slice(2);
-if ((target !== 'operator' && target !== 'node-agent') || out === undefined) {
-  console.error('usage: node scripts/bundle.ts operator|node-agent OUT_FOLDER');
-  process.exit(2);
-}
 
-async function bundle(entry: string, file: string): Promise<void> {
+async function bundle(out: string, entries: Readonly<Record<string, string>>): Promise<void> {
   await build({
-    entryPoints: [join(root, entry)],
-    outfile: join(out ?? '', file),
+    entryPoints: Object.entries(entries).map(([name, file]) => ({ in: join(root, file), out: name })),
+    outdir: out,
+    outExtension: { '.js': '.mjs' },
     bundle: true,
     platform: 'node',
     target: 'node24',
     format: 'esm',
     sourcemap: true,
+    logLevel: 'warning',
     // koffi finds its native library beside its package; bundled CommonJS parts need a require.
     external: ['koffi'],
-    banner: { js: "import { createRequire as weirCreateRequire } from 'node:module'; const require = weirCreateRequire(import.meta.url);" },
+    banner: {
+      js: "import { createRequire as weirCreateRequire } from 'node:module'; const require = weirCreateRequire(import.meta.url);",
+    },
   });
 }
 
-mkdirSync(out, { recursive: true });
-if (target === 'operator') await bundle('operator/main.ts', 'operator.mjs');
-else {
-  await bundle('node-agent/main.ts', 'agent.mjs');
-  await bundle('node-agent/cli/main.ts', 'weir.mjs');
-  // The ring buffer is read by a worker thread, which is a file of its own.
-  await bundle('shared/libbpf/ring-worker.ts', 'ring-worker.mjs');
-  const koffi = dirname(createRequire(import.meta.url).resolve('koffi/package.json'));
-  cpSync(koffi, join(out, 'node_modules/koffi'), { recursive: true, dereference: true });
-  cpSync((await buildDatapath()).objectPath, join(out, 'weir.o'));
-  cpSync(await buildCni(), join(out, 'weir-cni'));
+/** Writes operator.mjs. */
+export function bundleOperator(out: string): Promise<void> {
+  return bundle(out, { operator: 'operator/main.ts' });
 }
+
+/** Writes agent.mjs, weir.mjs (the CLI) and ring-worker.mjs (the thread that reads the ring buffer). They need koffi at run time. */
+export function bundleAgent(out: string): Promise<void> {
+  return bundle(out, {
+    agent: 'node-agent/main.ts',
+    weir: 'node-agent/cli/main.ts',
+    'ring-worker': 'shared/libbpf/ring-worker.ts',
+  });
+}
+
+/** Both programs in a folder of the cache, made anew when a source file has changed. Returns the folder. */
+export async function bundlePrograms(): Promise<string> {
+  const sources = globSync(['{bpf,node-agent,operator,shared}/**/*.ts', 'scripts/bundle.ts', 'package-lock.json'], {
+    cwd: root,
+    exclude: (path) => path.includes('node_modules') || path.endsWith('.test.ts'),
+  });
+  const hash = createHash('sha256');
+  for (const file of sources.sort()) hash.update(file).update(readFileSync(join(root, file)));
+  const folder = join(root, '.cache/dist', hash.digest('hex').slice(0, 16));
+  if (existsSync(folder)) return folder;
+  // Complete before it has its name: a concurrent run never sees half of it.
+  const draft = `${folder}.${process.pid}`;
+  mkdirSync(draft, { recursive: true });
+  await Promise.all([bundleOperator(draft), bundleAgent(draft)]);
+  if (existsSync(folder)) rmSync(draft, { recursive: true });
+  else renameSync(draft, folder);
+  return folder;
+}
+
+async function main(target: string | undefined, out: string | undefined): Promise<number> {
+  if ((target !== 'operator' && target !== 'node-agent') || out === undefined) {
+    console.error('usage: node scripts/bundle.ts operator|node-agent OUT_FOLDER');
+    return 2;
+  }
+  mkdirSync(out, { recursive: true });
+  if (target === 'operator') await bundleOperator(out);
+  else {
+    await bundleAgent(out);
+    for (const part of ['koffi', '@koromix'])
+      cpSync(join(root, 'node_modules', part), join(out, 'node_modules', part), { recursive: true });
+    cpSync(buildDatapath().objectPath, join(out, 'weir.o'));
+    cpSync(await buildCni(), join(out, 'weir-cni'));
+  }
+  return 0;
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) process.exitCode = await main(process.argv[2], process.argv[3]);

@@ -8,10 +8,12 @@
 import { writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:net';
 import { join } from 'node:path';
+import { buildDatapath } from '@weir/bpf';
 import { crds } from '@weir/kube';
 import { buildCni } from '@weir/node-agent/cni/build.ts';
 import { inNetns } from 'libbpf-ts';
 import { customAlphabet } from 'nanoid';
+import { bundlePrograms } from '../../scripts/bundle.ts';
 import { type ApiServer, createApiServer } from './apiserver/index.ts';
 import { Fabric, NODE_NET, netnsPath } from './fabric.ts';
 import { Kubelet, type Sandbox } from './kubelet.ts';
@@ -20,7 +22,7 @@ import { ClusterNode } from './node.ts';
 import { PodProcess } from './pod/process.ts';
 import type { ProbeProtocol, ProbeResult } from './pod/protocol.ts';
 import { Program } from './process.ts';
-import { attempt, type Output, ROOT, run, TOOL_PATH } from './run.ts';
+import { attempt, type Output, run, TOOL_PATH } from './run.ts';
 
 const newId = customAlphabet('abcdefghijkmnpqrstuvwxyz23456789', 5);
 /** Address of the API server inside each node. */
@@ -82,14 +84,24 @@ export class Cluster {
   readonly apiUrl: string;
   readonly #options: ClusterOptions;
   readonly #fabric: Fabric;
+  /** Folder of the bundled programs. */
+  readonly #programs: string;
   readonly #listeners: Server[] = [];
   readonly #hosts = new Map<string, PodProcess>();
   #kubelet: Kubelet | undefined;
   #operator: Program | undefined;
 
-  private constructor(id: string, options: ClusterOptions, api: ApiServer, url: string, folder: string) {
+  private constructor(
+    id: string,
+    options: ClusterOptions,
+    api: ApiServer,
+    url: string,
+    folder: string,
+    programs: string,
+  ) {
     this.id = id;
     this.#options = options;
+    this.#programs = programs;
     this.api = api;
     this.apiUrl = url;
     this.folder = folder;
@@ -111,7 +123,8 @@ export class Cluster {
         kubeconfig: inNode,
         clusterName: this.name,
         logDir: this.logDir,
-        agentArgs: options.agentArgs ?? [],
+        agentArgs: ['--datapath-object', buildDatapath().objectPath, ...(options.agentArgs ?? [])],
+        program: join(programs, 'agent.mjs'),
       });
     });
   }
@@ -124,7 +137,7 @@ export class Cluster {
     let cluster: Cluster | undefined;
     try {
       const { url } = await api.listen(options.apiPort);
-      cluster = new Cluster(id, options, api, url, folder);
+      cluster = new Cluster(id, options, api, url, folder, await bundlePrograms());
       await cluster.#start();
       return cluster;
     } catch (error) {
@@ -148,6 +161,7 @@ export class Cluster {
     }
     if (this.#options.operator !== false) this.startOperator();
     if (this.#options.agents !== false) await Promise.all(this.nodes.map((node) => node.startAgent()));
+    if (this.#operator?.running === false) throw new Error(`the operator ended: ${this.#operator.tail}`);
     this.#kubelet = new Kubelet({
       prefix: prefixOf(this.id),
       kubeconfig: this.kubeconfig,
@@ -221,11 +235,16 @@ export class Cluster {
 
   startOperator(): void {
     const args = [
-      join(ROOT, 'operator/main.ts'),
+      '--enable-source-maps',
+      join(this.#programs, 'operator.mjs'),
       '--kubeconfig',
       this.kubeconfig,
       '--cluster-name',
       this.name,
+      // One operator, and several clusters on one machine: no election, any free port.
+      '--no-leader-elect',
+      '--health-address',
+      '127.0.0.1:0',
       ...(this.#options.operatorArgs ?? []),
     ];
     this.#operator = new Program({

@@ -18,6 +18,8 @@ export interface ClusterNodeOptions {
   readonly clusterName: string;
   readonly logDir: string;
   readonly agentArgs: readonly string[];
+  /** The agent's bundle. */
+  readonly program: string;
 }
 
 export class ClusterNode implements KubeletNode {
@@ -52,7 +54,8 @@ export class ClusterNode implements KubeletNode {
   agentCommand(): readonly string[] {
     const o = this.#options;
     return [
-      join(ROOT, 'node-agent/main.ts'),
+      '--enable-source-maps',
+      o.program,
       '--node-name',
       o.name,
       '--cluster-name',

@@ -125,7 +125,11 @@ describe('real packets against the oracle: peers x ports x directions, same node
   it.each(CASES)('%s', async (_, policies) => expect(await matrix.differences(policies)).toEqual([]), 60_000);
 
   it.each(
-    fc.sample(policiesArbitrary, { numRuns: 10, seed: SEED }).map((policies, index) => [index, policies] as const),
+    fc
+      .sample(policiesArbitrary, { numRuns: 40, seed: SEED })
+      .filter((policies) => policies.length > 0)
+      .slice(0, 12)
+      .map((policies, index) => [index, policies] as const),
   )(
     `random policies of seed ${SEED}, number %i`,
     async (_, policies) => expect(await matrix.differences(policies)).toEqual([]),

@@ -77,6 +77,7 @@ export class InProcessClient implements ApiClient {
     };
     const result = await this.#service.handle(request);
     if (result.kind === 'watch') throw new Error('the in-process client opens no watches: use HTTP');
+    if (Buffer.isBuffer(result.body)) throw new Error(`the in-process client reads objects, and ${path} is none`);
     return typeof result.body === 'string' ? (JSON.parse(result.body) as JsonObject) : result.body;
   }
 }

@@ -6,6 +6,7 @@ import { Decoder } from './decode.ts';
 import { Deletes } from './deletes.ts';
 import { type JsonObject, text } from './json.ts';
 import { OpenApi } from './openapi.ts';
+import { OpenApiV2 } from './openapi-v2.ts';
 import { ProtobufReader } from './protobuf.ts';
 import { Reads } from './reads.ts';
 import { Registry } from './registry.ts';
@@ -26,6 +27,7 @@ export class Core {
   readonly writes: Writes;
   readonly deletes: Deletes;
   readonly openApi: OpenApi;
+  readonly openApiV2: OpenApiV2;
   readonly protobuf: ProtobufReader;
   readonly now: () => Date;
   #eventsSinceSweep = 0;
@@ -40,6 +42,7 @@ export class Core {
       this.deletes.finalize(resource, object),
     );
     this.openApi = new OpenApi(this.registry, schemas);
+    this.openApiV2 = new OpenApiV2(this.registry, this.openApi);
     this.protobuf = new ProtobufReader(schemas);
     const strategies = {
       Service: serviceStrategy(() => this.store.list('/services', '')),

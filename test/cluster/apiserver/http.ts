@@ -117,8 +117,8 @@ export class HttpFace {
     this.#send(response, known.httpStatus, known.toStatus(), 'application/json');
   }
 
-  #send(response: ServerResponse, status: number, body: JsonObject | string, contentType: string): void {
-    const payload = Buffer.from(typeof body === 'string' ? body : this.#text(body));
+  #send(response: ServerResponse, status: number, body: JsonObject | string | Buffer, contentType: string): void {
+    const payload = Buffer.isBuffer(body) ? body : Buffer.from(typeof body === 'string' ? body : this.#text(body));
     this.#stats.bytesWritten += payload.length;
     response.writeHead(status, { 'Content-Type': contentType, 'Content-Length': payload.length });
     response.end(payload);

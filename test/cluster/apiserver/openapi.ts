@@ -34,14 +34,15 @@ export class OpenApi {
     const key = `${group}/${version}`;
     const cached = this.#cache.get(key);
     if (cached !== undefined && cached.revision === this.#registry.revision) return cached.text;
-    const resources = this.#registry.inGroupVersion(group, version);
-    if (resources.length === 0) return undefined;
-    const text = JSON.stringify(this.#build(resources));
+    if (this.#registry.inGroupVersion(group, version).length === 0) return undefined;
+    const text = JSON.stringify(this.build(group, version));
     this.#cache.set(key, { revision: this.#registry.revision, text });
     return text;
   }
 
-  #build(resources: readonly Resource[]): JsonObject {
+  /** The document of a group version; without definitions when it is not served. */
+  build(group: string, version: string): JsonObject {
+    const resources = this.#registry.inGroupVersion(group, version);
     const definitions = new Map<string, Json>();
     const paths: JsonObject = {};
     for (const resource of resources) {

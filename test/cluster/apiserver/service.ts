@@ -6,6 +6,7 @@ import { badRequest, methodNotAllowed, noSuchResource } from './errors.ts';
 import type { FaultInjector, RequestInfo, RequestStats } from './faults.ts';
 import { isObject, type JsonObject, text } from './json.ts';
 import { openApiIndex } from './openapi.ts';
+import { OPENAPI_V2_PROTOBUF, wantsProtobuf } from './openapi-v2.ts';
 import { patchTypeOf } from './patch.ts';
 import { listObject } from './reads.ts';
 import { type ApiRequest, deleteOptions, integer, isDryRun, isTrue, managerOf } from './request.ts';
@@ -17,8 +18,8 @@ import type { WriteContext } from './writes.ts';
 export interface Answer {
   readonly kind: 'answer';
   readonly status: number;
-  /** An object, or JSON text ready to send. */
-  readonly body: JsonObject | string;
+  /** An object, or JSON text or bytes ready to send. */
+  readonly body: JsonObject | string | Buffer;
   readonly contentType?: string;
   readonly warnings: readonly string[];
 }
@@ -31,7 +32,7 @@ export interface WatchAnswer {
   readonly open: (emit: (event: WatchEvent) => void) => { watch: Watch; live: boolean };
 }
 
-const answer = (body: JsonObject | string, status = 200, warnings: readonly string[] = []): Answer => ({
+const answer = (body: JsonObject | string | Buffer, status = 200, warnings: readonly string[] = []): Answer => ({
   kind: 'answer',
   status,
   body,
@@ -108,6 +109,12 @@ export class Service {
         ? { ...answer(aggregated(registry, false)), contentType: AGGREGATED }
         : answer(apiGroupList(registry));
     }
+    if (path === '/openapi/v2') {
+      const { openApiV2 } = this.#core;
+      return wantsProtobuf(request.accept)
+        ? { ...answer(openApiV2.protobuf()), contentType: OPENAPI_V2_PROTOBUF }
+        : answer(openApiV2.json());
+    }
     if (path === '/openapi/v3') return answer(openApiIndex(registry));
     if (path.startsWith('/openapi/v3/')) {
       const at = splitPath(path.slice('/openapi/v3'.length));
@@ -115,7 +122,7 @@ export class Service {
       if (document === undefined) throw noSuchResource();
       return answer(document);
     }
-    if (path === '' || path === '/') return answer({ paths: ['/api', '/apis', '/healthz', '/openapi/v3', '/version'] });
+    if (path === '' || path === '/') return answer({ paths: ['/api', '/apis', '/healthz', '/openapi/v2', '/openapi/v3', '/version'] });
     const named = /^\/apis\/([^/]+)$/.exec(path)?.[1];
     const found =
       named !== undefined

@@ -4,6 +4,7 @@
  */
 import { createSocket, type Socket as UdpSocket } from 'node:dgram';
 import { connect, createServer, type Socket } from 'node:net';
+import { networkInterfaces } from 'node:os';
 import type { PodReply, PodRequest, ProbeResult, ProbeTarget, StreamReport } from './protocol.ts';
 
 /** HTTP for a request line, an echo for anything else: one port serves probes and streams. */
@@ -25,12 +26,19 @@ function serveTcp(port: number, name: string): Promise<void> {
   });
 }
 
-function serveUdp(port: number): Promise<void> {
+/** One socket for each own address: an answer then leaves from the address that was asked. */
+async function serveUdp(port: number): Promise<void> {
+  const own = Object.values(networkInterfaces()).flatMap((addresses) => addresses ?? []);
+  const addresses = own.filter(({ family, address }) => family === 'IPv4' && !address.startsWith('127.'));
+  await Promise.all(addresses.map(({ address }) => echoUdp(address, port)));
+}
+
+function echoUdp(address: string, port: number): Promise<void> {
   const socket = createSocket('udp4');
   socket.on('message', (data, from) => socket.send(data, from.port, from.address));
   return new Promise((resolve, reject) => {
     socket.once('error', reject);
-    socket.bind(port, '0.0.0.0', resolve);
+    socket.bind(port, address, resolve);
   });
 }
 
