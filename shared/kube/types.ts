@@ -122,11 +122,19 @@ export interface CiliumEndpoint extends KubeObject {
   };
 }
 
+/** One policy on one node. */
+export interface NodePolicy {
+  readonly generation: number;
+  readonly endpoints: number;
+  /** Milliseconds since the epoch, by the node's clock: when the node's kernel had this generation. */
+  readonly at?: number;
+}
+
 /** weir.dev/v1alpha1 NodePolicyStatus, cluster; name = node name; written by that node's agent, at most once a second. */
 export interface NodePolicyStatus extends KubeObject {
   readonly status: {
     /** Policies that select an endpoint of this node, by policy uid. */
-    readonly policies: Readonly<Record<string, { readonly generation: number; readonly endpoints: number }>>;
+    readonly policies: Readonly<Record<string, NodePolicy>>;
     /** What this node could not do. `generation` is the one that failed. */
     readonly failures: readonly {
       readonly uid: string;

@@ -41,7 +41,7 @@ describe('RingBufferReader.drain', () => {
       expect(reader.drain()).toBe(1 + (round % 17));
     }
     expect(numbers).toEqual(numbers.map((_, i) => i));
-    expect([...lengths].sort()).toEqual([12, 64]);
+    expect([...lengths].sort((a, b) => a - b)).toEqual([12, 64]);
     expect(numbers.length * 48).toBeGreaterThan(4096 * 4);
     expect(reader.counts).toMatchObject({ records: numbers.length, discarded: 0 });
     expect(reader.drain()).toBe(0);

@@ -59,9 +59,9 @@ export function currentNamespace(): string {
   return readFileSync('/proc/thread-self/net/dev', 'utf8')
     .split('\n')
     .slice(2)
-    .map((line) => line.split(':')[0]?.trim())
-    .filter(Boolean)
-    .sort()
+    .map((line) => line.split(':')[0]?.trim() ?? '')
+    .filter((name) => name !== '')
+    .sort((a, b) => a.localeCompare(b))
     .join(' ');
 }
 

@@ -131,7 +131,7 @@ describe('faults under traffic', () => {
       timeoutMs: 20_000,
     }).catch((error: Error) => error);
     expect(second).toBeInstanceOf(Error);
-    expect(String(second)).toMatch(new RegExp(`${node.agent.pid}`));
+    expect((second as Error).message).toMatch(new RegExp(`${node.agent.pid}`));
     expect(await node.healthy()).toBe(true);
   }, 30_000);
 

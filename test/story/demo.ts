@@ -21,7 +21,13 @@ async function main(): Promise<void> {
   const stage = await Stage.set(print);
   const interrupted = () => {
     process.stdout.write('\ninterrupted: taking the cluster away\n');
-    stage.close().finally(() => process.exit(130));
+    stage.close().then(
+      () => process.exit(130),
+      (error: unknown) => {
+        process.stderr.write(`${String(error)}\n`);
+        process.exit(1);
+      },
+    );
   };
   process.once('SIGINT', interrupted).once('SIGTERM', interrupted);
   try {

@@ -69,7 +69,7 @@ describe('CRDs', () => {
         if (rule === undefined) throw new Error('no rule schema');
         walk(rule, kind, (schema, path) => {
           if (schema.type === 'object' && schema.additionalProperties === undefined) {
-            expect(`${path} ${schema['x-kubernetes-preserve-unknown-fields']}`).toBe(`${path} true`);
+            expect(`${path} ${String(schema['x-kubernetes-preserve-unknown-fields'])}`).toBe(`${path} true`);
           }
           for (const judge of ['enum', 'pattern', 'required', 'minimum', 'maximum', 'maxLength', 'maxItems']) {
             expect(schema).not.toHaveProperty(judge);

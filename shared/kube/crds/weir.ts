@@ -128,6 +128,7 @@ export const weirCrds = (): object[] => [
           fields({
             generation: whole('Generation in the kernel.'),
             endpoints: whole('Pods of the node that it selects.'),
+            at: whole('Milliseconds since the epoch, by the clock of the node: when its kernel had this generation.'),
           }),
           'By uid of the policy.',
         ),

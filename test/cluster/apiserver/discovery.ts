@@ -1,6 +1,7 @@
 /** Discovery: /version, /api, /apis and each group version, in the legacy and the aggregated shape. */
 import type { Json, JsonObject } from './json.ts';
 import { apiVersionOf, type Registry, type Resource } from './registry.ts';
+import { hasScale } from './subresources.ts';
 
 /** The release whose behaviour the server follows. */
 export const VERSION: JsonObject = {
@@ -14,6 +15,8 @@ export const VERSION: JsonObject = {
   compiler: 'node',
   platform: 'linux/amd64',
 };
+
+const SCALE: JsonObject = { group: 'autoscaling', version: 'v1', kind: 'Scale' };
 
 const VERBS = ['create', 'delete', 'deletecollection', 'get', 'list', 'patch', 'update', 'watch'];
 
@@ -83,6 +86,15 @@ export function resourceList(registry: Registry, group: string, version: string)
         verbs: ['get', 'patch', 'update'],
       });
     }
+    if (hasScale(resource)) {
+      resources.push({
+        name: `${resource.plural}/scale`,
+        singularName: '',
+        namespaced: true,
+        ...SCALE,
+        verbs: ['get', 'patch', 'update'],
+      });
+    }
     if (resource.storage === '/pods') {
       resources.push({ name: 'pods/binding', singularName: '', namespaced: true, kind: 'Binding', verbs: ['create'] });
     }
@@ -127,9 +139,10 @@ export function aggregated(registry: Registry, core: boolean): JsonObject {
 
 function aggregatedResource(resource: Resource): JsonObject {
   const responseKind = { group: resource.group, version: resource.version, kind: resource.kind };
-  const subresources: Json[] = resource.statusSubresource
-    ? [{ subresource: 'status', responseKind, verbs: ['get', 'patch', 'update'] }]
-    : [];
+  const verbs = ['get', 'patch', 'update'];
+  const subresources: Json[] = [];
+  if (resource.statusSubresource) subresources.push({ subresource: 'status', responseKind, verbs });
+  if (hasScale(resource)) subresources.push({ subresource: 'scale', responseKind: SCALE, verbs });
   return {
     resource: resource.plural,
     responseKind,

@@ -17,6 +17,8 @@ const FIELDS: Readonly<Record<string, string>> = {
   V1ObjectMeta:
     '1:name 2:generateName 3:namespace 4:selfLink 5:uid 6:resourceVersion 7:generation 8:creationTimestamp 9:deletionTimestamp 10:deletionGracePeriodSeconds 11:labels 12:annotations 13:ownerReferences 14:finalizers',
   V1OwnerReference: '1:kind 3:name 4:uid 5:apiVersion 6:controller 7:blockOwnerDeletion',
+  V1DeleteOptions: '1:gracePeriodSeconds 2:preconditions 3:orphanDependents 4:propagationPolicy 5:dryRun',
+  V1Preconditions: '1:uid 2:resourceVersion',
   V1Namespace: OBJECT,
   V1NamespaceSpec: '1:finalizers',
   V1NamespaceStatus: '1:phase',
@@ -75,6 +77,7 @@ const FIELDS: Readonly<Record<string, string>> = {
 const KEEPS_ZERO = new Set([
   'replicas',
   'terminationGracePeriodSeconds',
+  'gracePeriodSeconds',
   'backoffLimit',
   'parallelism',
   'completions',

@@ -7,10 +7,11 @@ import type { FaultInjector, RequestInfo, RequestStats } from './faults.ts';
 import { isObject, type JsonObject, text } from './json.ts';
 import { openApiIndex } from './openapi.ts';
 import { OPENAPI_V2_PROTOBUF, wantsProtobuf } from './openapi-v2.ts';
-import { patchTypeOf } from './patch.ts';
+import { applyPatch, patchTypeOf } from './patch.ts';
 import { listObject } from './reads.ts';
 import { type ApiRequest, deleteOptions, integer, isDryRun, isTrue, managerOf } from './request.ts';
 import { type Route, routeOf, splitPath } from './route.ts';
+import { hasScale, patchOfScale, refuseKubelet, scaleOf } from './subresources.ts';
 import { partialMetadata, toTable, type View, viewOf } from './table.ts';
 import { Watch, type WatchEvent } from './watch.ts';
 import type { WriteContext } from './writes.ts';
@@ -165,6 +166,8 @@ export class Service {
     if (subresource === 'binding' && resource.storage === '/pods' && request.method === 'POST') {
       return this.#bind(request, route);
     }
+    if (subresource === 'scale' && hasScale(resource)) return this.#scale(request, route);
+    refuseKubelet(resource, name, subresource);
     const finalizing = subresource === 'finalize' && resource.storage === '/namespaces';
     if (!known && !finalizing) throw noSuchResource();
     switch (request.method) {
@@ -344,6 +347,22 @@ export class Service {
       this.#core.deletes.delete(resource, home, name, options);
     }
     return answer(listObject(resource, listed));
+  }
+
+  #scale(request: ApiRequest, route: Route): Answer {
+    const { resource, namespace, name } = route;
+    const scale = scaleOf(this.#core.reads.get(resource, namespace, name));
+    if (request.method === 'GET') return answer(scale);
+    const warnings: string[] = [];
+    const context = this.#context(request, route, warnings);
+    let wanted = request.body;
+    if (request.method === 'PATCH') {
+      const type = patchTypeOf(request.contentType, resource);
+      if (type === 'apply') throw badRequest('scale: server-side apply is not served here: use a merge patch');
+      wanted = applyPatch(resource, scale, type === 'json' ? type : 'merge', request.body ?? {});
+    } else if (request.method !== 'PUT') throw methodNotAllowed();
+    const { object } = this.#core.writes.patch(resource, namespace, name, 'merge', patchOfScale(wanted), context);
+    return answer(scaleOf(object), 200, warnings);
   }
 
   #bind(request: ApiRequest, route: Route): Answer {
