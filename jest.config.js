@@ -6,4 +6,5 @@ export default {
   testMatch: ['**/*.test.ts'],
   modulePathIgnorePatterns: ['<rootDir>/.cache/'],
   testTimeout: 30_000,
+  globalSetup: '<rootDir>/test/leftovers.ts',
 };

@@ -73,8 +73,9 @@ export function addPolicyCommands(program: Command, context: CliContext): void {
       'Checks a file without an agent: CNP, CCNP (also a list of them) or bare rules, in YAML or JSON; exit code 1 when invalid',
     )
     .argument('<file>', '"-" for stdin')
-    .action(async (file: string, _options, command: Command) => {
-      const results = validateDocuments(parseDocuments(await readInput(file), file));
+    .option('-n, --namespace <name>', 'namespace of a CiliumNetworkPolicy that names none', 'default')
+    .action(async (file: string, options: { namespace: string }, command: Command) => {
+      const results = validateDocuments(parseDocuments(await readInput(file), file), options.namespace);
       if (results.length === 0) throw new CliError(`${file} holds no policy`);
       if (context.json(command)) printJson(context, results);
       else {

@@ -9,9 +9,14 @@ export interface Validation {
   readonly problems: readonly PolicyProblem[];
 }
 
-/** Judges each document as the operator, or an import, would. Pure. */
-export function validateDocuments(documents: readonly PolicyDocument[]): readonly Validation[] {
-  return documents.map(({ name, value }) => {
+/**
+ * Judges each document as the operator, or an import, would. Pure.
+ *
+ * @param namespace where a CiliumNetworkPolicy that names none would be applied, as with kubectl
+ */
+export function validateDocuments(documents: readonly PolicyDocument[], namespace = 'default'): readonly Validation[] {
+  return documents.map(({ name, value: written }) => {
+    const value = inNamespace(written, namespace);
     const { rules, problems } = parseAny(value);
     return {
       name: title(value) ?? name,
@@ -36,6 +41,14 @@ function parseAny(value: unknown): ParseResult {
       },
     ],
   };
+}
+
+function inNamespace(value: unknown, namespace: string): unknown {
+  if (typeof value !== 'object' || value === null || !('kind' in value) || !('metadata' in value)) return value;
+  const { kind, metadata } = value;
+  if (kind !== 'CiliumNetworkPolicy' || typeof metadata !== 'object' || metadata === null || 'namespace' in metadata)
+    return value;
+  return { ...value, metadata: { ...metadata, namespace } };
 }
 
 /** `CiliumNetworkPolicy default/l3-rule`. */

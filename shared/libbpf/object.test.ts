@@ -11,7 +11,7 @@ import { openPinnedLink } from './tcx.ts';
 import { buildProgram, removePins } from './test-kit.ts';
 import type { BpfProgram } from './types.ts';
 
-const pins = `/sys/fs/bpf/lbts-object-${process.pid}`;
+const pins = `/sys/fs/bpf/wt${process.pid}-object`;
 let basic: ReturnType<typeof buildProgram>;
 let refused: ReturnType<typeof buildProgram>;
 beforeAll(() => {

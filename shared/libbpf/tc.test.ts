@@ -10,7 +10,7 @@ import { attachTcx, hasTcx, openPinnedLink, queryTcx } from './tcx.ts';
 import { buildProgram, currentNamespace, makeNamespace, removePins, type TestNamespace } from './test-kit.ts';
 import type { BpfObject } from './types.ts';
 
-const pins = `/sys/fs/bpf/lbts-tc-${process.pid}`;
+const pins = `/sys/fs/bpf/wt${process.pid}-tc`;
 let built: ReturnType<typeof buildProgram>;
 let object: BpfObject;
 let net: TestNamespace;

@@ -27,7 +27,7 @@ export interface TestNamespace extends Disposable {
 
 /** A network namespace with a veth pair (va: `ifindex`, vb), both up. */
 export function makeNamespace(label: string): TestNamespace {
-  const name = `lbts-${label}-${process.pid}`;
+  const name = `wt${process.pid}-lb-${label}`;
   const ip = (...args: string[]): string => execFileSync('ip', args, { encoding: 'utf8' });
   ip('netns', 'add', name);
   const remove = (): string => ip('netns', 'del', name);

@@ -18,7 +18,6 @@ import {
 import { TestDatapath } from '@weir/bpf/testing/datapath.ts';
 import { ip4 } from '@weir/bpf/testing/packets.ts';
 import { attachTc, inNetns, type TcLink } from 'libbpf-ts';
-import { customAlphabet } from 'nanoid';
 import { netnsPath } from '../cluster/fabric.ts';
 import { ipBatch, ROOT, run } from '../cluster/run.ts';
 import { quantile } from './report.ts';
@@ -37,7 +36,7 @@ interface Ends {
 }
 
 async function wire(): Promise<Ends> {
-  const id = `weir-${customAlphabet('abcdefghijkmnpqrstuvwxyz', 5)()}-bench`;
+  const id = `wt${process.pid}-bench`;
   const ends = { router: `${id}-r`, a: `${id}-a`, b: `${id}-b`, all: [`${id}-r`, `${id}-a`, `${id}-b`] };
   await ipBatch(ends.all.map((name) => `netns add ${name}`));
   await ipBatch([

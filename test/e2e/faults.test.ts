@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
-import { Cluster, ROOT, run } from '../cluster/index.ts';
+import { attempt, Cluster, ROOT, remains, run, sweep } from '../cluster/index.ts';
 
 const onlyFrom = (...ids: readonly string[]): string =>
   JSON.stringify({
@@ -163,41 +163,33 @@ describe('faults under traffic', () => {
 });
 
 describe('clusters come and go', () => {
+  const clusters: Cluster[] = [];
+  afterAll(() => Promise.all(clusters.map((cluster) => cluster.stop())), 30_000);
+
   it('two clusters run side by side; one that is killed is swept away by the next', async () => {
-    const [first, second] = await Promise.all([Cluster.start({ nodes: 1 }), Cluster.start({ nodes: 1 })]);
+    for (let count = 0; count < 2; count += 1) clusters.push(await Cluster.start({ nodes: 1 }));
+    const reached = () => Promise.all(clusters.map((cluster) => cluster.probe('app2', 'app1')));
+    await Promise.all(
+      clusters.map((cluster) =>
+        cluster.createPods([
+          { name: 'app1', node: 1, tcp: [80] },
+          { name: 'app2', node: 1 },
+        ]),
+      ),
+    );
+    expect(await reached()).toEqual(['reached', 'reached']);
+
     const program = `
       import { Cluster } from '${ROOT}/test/cluster/index.ts';
       const cluster = await Cluster.start({ nodes: 1 });
       process.stdout.write(cluster.id + '\\n', () => process.kill(process.pid, 'SIGKILL'));
     `;
-    try {
-      await Promise.all(
-        [first, second].map((cluster) =>
-          cluster.createPods([
-            { name: 'app1', node: 1, tcp: [80] },
-            { name: 'app2', node: 1 },
-          ]),
-        ),
-      );
-      expect(await Promise.all([first, second].map((cluster) => cluster.probe('app2', 'app1')))).toEqual([
-        'reached',
-        'reached',
-      ]);
-      const killed = await run(process.execPath, ['--input-type=module', '-e', program]).catch(
-        (error: { output: { stdout: string } }) => error.output,
-      );
-      const id = killed.stdout.trim();
-      expect(id).toMatch(/^[a-z0-9]{5}$/);
-      const { remains, sweep } = await import('../cluster/index.ts');
-      expect(remains(id)).not.toEqual([]);
-      expect(await sweep()).toContain(id);
-      expect(remains(id)).toEqual([]);
-      expect(await Promise.all([first, second].map((cluster) => cluster.probe('app2', 'app1')))).toEqual([
-        'reached',
-        'reached',
-      ]);
-    } finally {
-      await Promise.all([first, second].map((cluster) => cluster.stop()));
-    }
+    const killed = await attempt(process.execPath, ['--input-type=module', '-e', program]);
+    const id = killed.stdout.trim();
+    expect(id).toMatch(/^[a-z0-9]{5}$/);
+    expect(remains(id)).not.toEqual([]);
+    expect(await sweep()).toContain(id);
+    expect(remains(id)).toEqual([]);
+    expect(await reached()).toEqual(['reached', 'reached']);
   }, 90_000);
 });

@@ -123,7 +123,8 @@ export class Service {
       if (document === undefined) throw noSuchResource();
       return answer(document);
     }
-    if (path === '' || path === '/') return answer({ paths: ['/api', '/apis', '/healthz', '/openapi/v2', '/openapi/v3', '/version'] });
+    if (path === '' || path === '/')
+      return answer({ paths: ['/api', '/apis', '/healthz', '/openapi/v2', '/openapi/v3', '/version'] });
     const named = /^\/apis\/([^/]+)$/.exec(path)?.[1];
     const found =
       named !== undefined

@@ -23,9 +23,13 @@ export function refuseKubelet(resource: Resource, name: string, subresource: str
 
 /** The autoscaling/v1 Scale of a workload. */
 export function scaleOf(workload: JsonObject): JsonObject {
-  const { name = '', namespace = '', uid = '', resourceVersion = '', creationTimestamp = '' } = isObject(workload.metadata)
-    ? workload.metadata
-    : {};
+  const {
+    name = '',
+    namespace = '',
+    uid = '',
+    resourceVersion = '',
+    creationTimestamp = '',
+  } = isObject(workload.metadata) ? workload.metadata : {};
   const labels = at(workload, 'spec', 'selector', 'matchLabels');
   const selector = Object.entries(isObject(labels) ? labels : {})
     .map(([key, value]) => `${key}=${scalarText(value)}`)
