@@ -2,10 +2,6 @@
 import { parseArgs } from 'node:util';
 import { Cluster } from './index.ts';
 
-const { values } = parseArgs({
-  options: { port: { type: 'string', default: '0' }, nodes: { type: 'string', default: '2' } },
-});
-
 function number(flag: string, text: string, from: number, to: number): number {
   const value = Number(text);
   if (!Number.isInteger(value) || value < from || value > to)
@@ -13,11 +9,27 @@ function number(flag: string, text: string, from: number, to: number): number {
   return value;
 }
 
+/** Bad arguments: exit code 2. */
+class UsageError extends Error {}
+
+function options(): { readonly port: number; readonly nodes: number } {
+  try {
+    const { values } = parseArgs({
+      options: { port: { type: 'string', default: '0' }, nodes: { type: 'string', default: '2' } },
+    });
+    return { port: number('port', values.port, 0, 65_535), nodes: number('nodes', values.nodes, 1, 8) };
+  } catch (error) {
+    throw new UsageError(
+      `${error instanceof Error ? error.message : String(error)}\nusage: npm start -- [--port API_PORT] [--nodes COUNT]`,
+    );
+  }
+}
+
 async function main(): Promise<void> {
-  const apiPort = number('port', values.port, 0, 65_535);
+  const { port, nodes } = options();
   const cluster = await Cluster.start({
-    nodes: number('nodes', values.nodes, 1, 8),
-    ...(apiPort === 0 ? {} : { apiPort }),
+    nodes,
+    ...(port === 0 ? {} : { apiPort: port }),
     onLog: (line) => console.error(line),
   });
   let stopping = false;
@@ -52,7 +64,7 @@ A cluster of ${cluster.nodes.length} nodes runs on this machine. Three pods run:
 
 Packets, from inside a pod's network namespace:
 
-  nsenter --net=/var/run/netns/${app3.netns} node -e 'fetch("http://${app1.address}/").then(r => r.text()).then(console.log, console.error)'
+  nsenter --net=/var/run/netns/${app3.netns} node_modules/.bin/node -e 'fetch("http://${app1.address}/").then(r => r.text()).then(console.log, console.error)'
 
 The agent of node-1 (status, endpoint list, monitor, map list, ...):
 
@@ -63,5 +75,5 @@ Logs: ${cluster.logDir}. Ctrl-C takes everything away.`);
 
 main().catch((error: unknown) => {
   console.error(error instanceof Error ? error.message : error);
-  process.exit(1);
+  process.exit(error instanceof UsageError ? 2 : 1);
 });
