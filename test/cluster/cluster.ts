@@ -295,7 +295,7 @@ export class Cluster {
   }
 
   applyObjects(objects: readonly object[]): Promise<string> {
-    return this.apply(objects.map((object) => JSON.stringify(object)).join('\n---\n'));
+    return this.apply(objects.map((object) => JSON.stringify(object)).join('\n'));
   }
 
   /** `kubectl wait --for=condition=Programmed`. */
