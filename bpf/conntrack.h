@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Connection tracking. An entry says: this flow was allowed by that policy revision. It never outlives that: a packet
- * that finds another revision has its flow decided again.
+ * Connection tracking. An entry says: this flow was opened, and that policy revision allowed it. It never outlives that: a
+ * packet that finds another revision has its flow decided again, and the outcome is stored.
  *
- * Entries are preallocated and may be given to another flow while a reader holds one. The word (revision and tag) is
+ * A flow that is denied then keeps its entry, marked. Were it removed, the next packet of its responder would open a flow
+ * of the other direction, and the initiator's packets would pass as replies to that one. A denied entry passes nothing:
+ * every packet that finds it has the flow decided again. It dies after 300 s without a packet of either side, because TCP
+ * waits up to 120 s between two retransmissions. A flow that was denied from the start has no entry.
+ *
+ * A revision never undoes what a newer one stored.
+ *
+ * Entries are preallocated and may be given to another flow while a reader holds one. The word (denied, tag, revision) is
  * therefore the only thing a verdict depends on. A late write of last_seen, flags or counters may land in the entry of
  * another flow: it moves that entry's expiry, never its verdict.
  */
@@ -20,14 +27,18 @@
 #define TCP_RST 0x04
 #define TCP_ACK 0x10
 
-enum ct_status { CT_MISS, CT_CURRENT, CT_STALE };
+enum ct_status {
+	CT_MISS,
+	CT_CURRENT, /* this revision allowed the flow */
+	CT_UNDECIDED, /* it did not, or denies it: the flow must be decided again */
+};
 
 static __always_inline __u64 ct_tag(const struct ct_key *key)
 {
 	__u64 mixed = (key->addresses ^ 0x9e3779b97f4a7c15ULL) * 0xff51afd7ed558ccdULL;
 
 	mixed = (mixed ^ (mixed >> 32) ^ key->rest) * 0xc4ceb9fe1a85ec53ULL;
-	return mixed & 0xffffffff00000000ULL;
+	return (mixed & ~CT_DENIED) >> 32 << 32;
 }
 
 static __always_inline bool ct_closing(__u32 flags)
@@ -35,8 +46,10 @@ static __always_inline bool ct_closing(__u32 flags)
 	return (flags & CT_RESET) || (flags & (CT_FIN_FORWARD | CT_FIN_REPLY)) == (CT_FIN_FORWARD | CT_FIN_REPLY);
 }
 
-static __always_inline __u32 ct_timeout(__u8 protocol, __u32 flags)
+static __always_inline __u32 ct_timeout(__u8 protocol, __u64 word, __u32 flags)
 {
+	if (word & CT_DENIED)
+		return TICKS(300);
 	if (protocol == IPPROTO_TCP) {
 		if (ct_closing(flags))
 			return TICKS(10);
@@ -51,18 +64,20 @@ static __always_inline __u32 ct_timeout(__u8 protocol, __u32 flags)
  */
 static __always_inline enum ct_status ct_check(struct ct_value *e, __u8 protocol, __u64 current, __u32 stamp, __u64 *word)
 {
-	*word = READ_ONCE(e->word);
-	if (unlikely((*word ^ current) >> 32))
+	__u64 found = READ_ONCE(e->word);
+
+	*word = found;
+	if (unlikely((found ^ current) << 1 >> 33))
 		return CT_MISS;
 	if (unlikely(READ_ONCE(e->stamp) != stamp)) {
 		__u32 now = now_ticks();
 
-		if ((__s32)(now - READ_ONCE(e->last_seen)) > (__s32)ct_timeout(protocol, READ_ONCE(e->flags)))
+		if ((__s32)(now - READ_ONCE(e->last_seen)) > (__s32)ct_timeout(protocol, found, READ_ONCE(e->flags)))
 			return CT_MISS;
 		WRITE_ONCE(e->last_seen, now);
 		WRITE_ONCE(e->stamp, stamp);
 	}
-	return likely(*word == current) ? CT_CURRENT : CT_STALE;
+	return likely(found == current) ? CT_CURRENT : CT_UNDECIDED;
 }
 
 static __always_inline __u32 ct_flags_of(__u8 tcp_flags, bool reply)
@@ -92,21 +107,22 @@ static __always_inline bool tcp_opens(__u8 tcp_flags)
 	return (tcp_flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_SYN;
 }
 
-/* Marks the flow as allowed by the revision in `current`, unless the entry changed since `seen` was read or is newer. */
-static __always_inline void ct_refresh(struct ct_value *e, __u64 seen, __u64 current)
+/* A packet that can only answer or end a connection: without an entry it is judged, but it opens nothing. */
+static __always_inline bool tcp_never_opens(__u8 tcp_flags)
 {
-	if ((__s32)((__u32)current - (__u32)seen) > 0)
-		__sync_val_compare_and_swap(&e->word, seen, current);
+	return (tcp_flags & TCP_RST) || (tcp_flags & (TCP_SYN | TCP_ACK)) == (TCP_SYN | TCP_ACK);
 }
 
 /*
- * Forgets a flow that the policy of `current` denies. A packet still judged by an older policy does not delete what a
- * newer one allowed.
+ * Stores what the revision in `current` decided, unless the entry changed since `seen` was read or holds a newer decision.
+ * A denied flow may be allowed by the same revision: a policy that becomes wider may keep its number.
  */
-static __always_inline void ct_forget(const struct ct_key *key, __u64 seen, __u64 current)
+static __always_inline void ct_settle(struct ct_value *e, __u64 seen, __u64 current, bool allowed)
 {
-	if ((__s32)((__u32)current - (__u32)seen) > 0)
-		bpf_map_delete_elem(&ct4, key);
+	__s32 newer = (__s32)((__u32)current - (__u32)seen);
+
+	if (newer > 0 || (newer == 0 && allowed))
+		__sync_val_compare_and_swap(&e->word, seen, allowed ? current : current | CT_DENIED);
 }
 
 /* False when the table is full. */

@@ -1,6 +1,7 @@
 /** Conntrack, fragments, metrics and events as codecs, and the conntrack expiry rule for whoever collects garbage. */
 import { type Codec, reader, Writer } from './codec.ts';
 import { CT_FLAGS, DROP_REASONS, EVENT_KIND, PROTOCOL } from './constants.ts';
+import { LayoutError } from './errors.ts';
 
 /** A flow, initiator to responder. ICMP queries: sport = identifier, dport = request type. */
 export interface CtKey {
@@ -40,9 +41,11 @@ export const ctKey: Codec<CtKey> = {
 };
 
 export interface CtValue {
-  /** The policy revision that allowed the flow. */
+  /** The policy revision that allowed the flow or, when `denied`, denied it. */
   readonly revision: number;
-  /** Made of the key by the kernel program (layout.h); user space does not create entries. */
+  /** A flow that the policy stopped allowing: remembered so that packets of its other side do not open it again. */
+  readonly denied: boolean;
+  /** 31 bits, made of the key by the kernel program (layout.h); user space does not create entries. */
   readonly tag: number;
   /** Ticks of 2^30 ns of CLOCK_MONOTONIC, modulo 2^32. */
   readonly lastSeen: number;
@@ -50,29 +53,36 @@ export interface CtValue {
   readonly flags: number;
   /** Units of 128 jiffies: the kernel's last look at the clock. */
   readonly stamp: number;
-  /** Cookie of the rule that allowed the flow; 0 = not enforced. */
+  /** Cookie of the rule that allowed the flow when it was opened; 0 = not enforced. */
   readonly cookie: number;
   readonly packets: bigint;
   readonly bytes: bigint;
 }
 
+const DENIED_BIT = 0x8000_0000;
+const TAG_MASK = 0x7fff_ffff;
+
 export const ctValue: Codec<CtValue> = {
   size: 40,
-  encode: (value) =>
-    new Writer('ct4 value', 40)
+  encode(value) {
+    if (value.tag > TAG_MASK) throw new LayoutError('ct4 value', 'tag', `${value.tag}`, `an integer in 0..${TAG_MASK}`);
+    return new Writer('ct4 value', 40)
       .u32(0, value.revision, 'revision')
-      .u32(4, value.tag, 'tag')
+      .u32(4, value.denied ? value.tag + DENIED_BIT : value.tag, 'tag')
       .u32(8, value.lastSeen, 'lastSeen')
       .u32(12, value.flags, 'flags')
       .u32(16, value.cookie, 'cookie')
       .u32(20, value.stamp, 'stamp')
       .u64(24, value.packets, 'packets')
-      .u64(32, value.bytes, 'bytes').bytes,
+      .u64(32, value.bytes, 'bytes').bytes;
+  },
   decode(bytes) {
     const view = reader('ct4 value', bytes, 40);
+    const tag = view.getUint32(4, true);
     return {
       revision: view.getUint32(0, true),
-      tag: view.getUint32(4, true),
+      denied: tag >= DENIED_BIT,
+      tag: tag & TAG_MASK,
       lastSeen: view.getUint32(8, true),
       flags: view.getUint32(12, true),
       cookie: view.getUint32(16, true),
@@ -95,8 +105,12 @@ function ticksOf(seconds: number): number {
   return Number((BigInt(seconds) * 1_000_000_000n) / TICK_NS);
 }
 
-/** Idle time in ticks after which an entry is dead, as in conntrack.h. */
-export function ctTimeoutTicks(protocol: number, flags: number): number {
+/**
+ * Idle time in ticks after which an entry is dead, as in conntrack.h. A denied flow is remembered longer than TCP waits
+ * between two retransmissions (120 s), whatever its protocol and state.
+ */
+export function ctTimeoutTicks(protocol: number, flags: number, denied = false): number {
+  if (denied) return ticksOf(300);
   const replied = (flags & CT_FLAGS.replied) !== 0;
   if (protocol === PROTOCOL.tcp) {
     const finished = CT_FLAGS.finForward | CT_FLAGS.finReply;
@@ -108,7 +122,7 @@ export function ctTimeoutTicks(protocol: number, flags: number): number {
 
 /** Whether the kernel would treat the entry as absent at that instant: garbage that may be deleted. */
 export function ctExpired(key: CtKey, value: CtValue, monotonicNs: bigint): boolean {
-  return ((ticksAt(monotonicNs) - value.lastSeen) | 0) > ctTimeoutTicks(key.protocol, value.flags);
+  return ((ticksAt(monotonicNs) - value.lastSeen) | 0) > ctTimeoutTicks(key.protocol, value.flags, value.denied);
 }
 
 export interface MetricsKey {

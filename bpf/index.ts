@@ -1,7 +1,7 @@
 /**
  * The datapath: its programs (weir.c), how to build them, and the bytes of their maps.
  *
- * Guarantees: codecs are exact inverses of the C layouts (tests compare them with the object's BTF); encoders refuse what
+ * Guarantees: codecs are exact inverses of the C layouts (the compiler asserts sizes and offsets); encoders refuse what
  * does not fit. This folder makes no decision and keeps no state. The contract of the packet path is at the top of weir.c.
  */
 export { type BuildOptions, type BuiltDatapath, buildDatapath } from './build.ts';

@@ -274,8 +274,16 @@ describe('3. ICMP errors', () => {
     expect(path.judge('egress', tcpOut(80))).toBe('forwarded');
     path.slot(1, [], []);
     path.endpoint({ flags: ENFORCED, revision: 2, slot: 1 });
-    expect(path.judge('ingress', into(1, icmpError(3, 1, quote), STRANGER))).toBe('policy');
-    expect(path.flows()).toBe(0);
+    for (let again = 0; again < 2; again++) {
+      expect(path.judge('ingress', into(1, icmpError(3, 1, quote), STRANGER))).toBe('policy');
+      expect(path.flow('egress', PROTOCOL.tcp, POD, 40_000, FRIEND, 80).get()).toMatchObject({ denied: true });
+    }
+    path.endpoint({ flags: ENFORCED, revision: 3 });
+    expect(path.judge('ingress', into(1, icmpError(3, 1, quote), STRANGER))).toBe('forwarded');
+    expect(path.flow('egress', PROTOCOL.tcp, POD, 40_000, FRIEND, 80).get()).toMatchObject({
+      denied: false,
+      revision: 3,
+    });
   });
 
   it('relates errors about pings', () => {
@@ -315,7 +323,7 @@ describe('4. conntrack', () => {
       path.endpoint({ flags: ENFORCED, revision: 2, slot: 1 });
       const packet = direction === 'egress' ? tcpOut(80, ack) : tcpBack(80, ack);
       expect(path.judge(direction, packet)).toBe('policy');
-      expect(flow().get()).toBeUndefined();
+      expect(flow().get()).toMatchObject({ denied: true, revision: 2 });
     }
   });
 
@@ -426,6 +434,198 @@ describe('4. conntrack', () => {
     }
     expect(full).not.toBe('');
     expect(small.judge('ingress', tcpBack(Number(full)))).toBe('unknown-identity');
+  });
+});
+
+describe('4. packets that can only answer', () => {
+  it('open nothing: neither a SYN-ACK nor a reset makes the other side’s packets replies', () => {
+    setUp(0);
+    for (const flags of [syn | ack, rst, rst | ack]) {
+      expect(path.judge('egress', tcpOut(80, flags))).toBe('forwarded');
+      expect(path.flows()).toBe(0);
+    }
+    path.endpoint({ flags: ENDPOINT_FLAGS.ingressEnforced, revision: 2 });
+    expect(path.judge('ingress', tcpBack(443, ack))).toBe('policy');
+    expect(path.judge('egress', tcpOut(443, ack))).toBe('forwarded');
+    expect(path.judge('ingress', tcpBack(443, ack))).toBe('forwarded');
+  });
+});
+
+describe('4. denied flows', () => {
+  const INGRESS_ONLY = ENDPOINT_FLAGS.ingressEnforced;
+  const ALLOWING = 0;
+  const DENYING = 1;
+  const NOTHING = 2;
+  /** The friend opened a flow to the pod; the pod's egress is open. */
+  const protocols = [
+    {
+      name: 'TCP',
+      number: PROTOCOL.tcp,
+      opening: into(6, tcp({ sport: 50_000, dport: 80, flags: syn })),
+      answer: out(6, tcp({ sport: 80, dport: 50_000, flags: syn | ack })),
+      theirs: into(6, tcp({ sport: 50_000, dport: 80, flags: ack })),
+      ours: out(6, tcp({ sport: 80, dport: 50_000, flags: ack })),
+    },
+    {
+      name: 'UDP',
+      number: PROTOCOL.udp,
+      opening: into(17, udp({ sport: 50_000, dport: 80 })),
+      answer: out(17, udp({ sport: 80, dport: 50_000 })),
+      theirs: into(17, udp({ sport: 50_000, dport: 80 })),
+      ours: out(17, udp({ sport: 80, dport: 50_000 })),
+    },
+  ] as const;
+  let revision = 1;
+
+  function enforce(slot: number, flags: number = INGRESS_ONLY): void {
+    revision += 1;
+    path.endpoint({ flags, revision, slot });
+  }
+
+  function establish(each: (typeof protocols)[number]): void {
+    const class16 = [
+      { identity: 2000, direction: 'ingress', class: 16 },
+      { identity: 2000, direction: 'egress', class: 16 },
+    ] as const;
+    path.slot(ALLOWING, class16, [
+      { class: 16, direction: 'ingress', protocol: 'tcp', port: 80, verdict: 'allow', cookie: 3 },
+      { class: 16, direction: 'ingress', protocol: 'udp', port: 80, verdict: 'allow', cookie: 3 },
+    ]);
+    path.slot(DENYING, class16, [
+      { class: 16, direction: 'ingress', protocol: 'tcp', port: 80, verdict: 'deny' },
+      { class: 16, direction: 'ingress', protocol: 'udp', port: 80, verdict: 'deny' },
+    ]);
+    path.slot(NOTHING, class16, []);
+    enforce(ALLOWING);
+    expect(path.judge('ingress', each.opening)).toBe('forwarded');
+    expect(path.judge('egress', each.answer)).toBe('forwarded');
+    expect(path.judge('ingress', each.theirs)).toBe('forwarded');
+  }
+
+  const theirFlow = (protocol: number) => path.flow('ingress', protocol, FRIEND, 50_000, POD, 80);
+
+  it.each(protocols)('$name: stay cut however the other side’s packets fall, its own direction being open', (each) => {
+    const orders = [
+      ['theirs', 'ours', 'theirs', 'ours', 'theirs'],
+      ['ours', 'theirs', 'ours', 'ours', 'theirs'],
+      ['ours', 'ours', 'ours', 'theirs', 'theirs'],
+    ] as const;
+    for (const order of orders) {
+      setUp(0);
+      establish(each);
+      enforce(DENYING);
+      for (const side of order) {
+        if (side === 'theirs') expect(path.judge('ingress', each.theirs)).toBe('policy-denied');
+        // What the pod sends is judged by its own direction, and opens nothing for the friend.
+        else expect(path.judge('egress', each.ours)).toBe('forwarded');
+      }
+      expect(path.flows()).toBe(1);
+      expect(theirFlow(each.number).get()).toMatchObject({ denied: true, revision });
+      // The tightening of the other direction cuts the rest.
+      enforce(DENYING, ENFORCED);
+      expect(path.judge('egress', each.ours)).toBe('policy');
+      expect(path.judge('ingress', each.theirs)).toBe('policy-denied');
+    }
+  });
+
+  it.each(protocols)('$name: are decided by the present policy, and go on when it allows them again', (each) => {
+    establish(each);
+    enforce(DENYING);
+    expect(path.judge('ingress', each.theirs)).toBe('policy-denied');
+    enforce(NOTHING);
+    expect(path.judge('ingress', each.theirs)).toBe('policy');
+    expect(theirFlow(each.number).get()).toMatchObject({ denied: true, revision });
+    // Rows may become wider without a new revision.
+    path.slot(
+      NOTHING,
+      [],
+      [
+        { class: 1, direction: 'ingress', protocol: 'tcp', verdict: 'allow' },
+        { class: 1, direction: 'ingress', protocol: 'udp', verdict: 'allow' },
+      ],
+    );
+    expect(path.judge('ingress', each.theirs)).toBe('forwarded');
+    expect(theirFlow(each.number).get()).toMatchObject({ denied: false, revision });
+    enforce(DENYING);
+    expect(path.judge('egress', each.ours)).toBe('forwarded');
+    expect(theirFlow(each.number).get()).toMatchObject({ denied: true });
+    enforce(ALLOWING, ENFORCED);
+    expect(path.judge('egress', each.ours)).toBe('forwarded');
+    expect(theirFlow(each.number).get()).toMatchObject({ denied: false, revision });
+    enforce(NOTHING, 0);
+    expect(path.judge('egress', each.ours)).toBe('forwarded');
+    expect(path.judge('ingress', each.theirs)).toBe('forwarded');
+  });
+
+  it.each(protocols)('$name: are remembered for 300 s after the last packet of either side', (each) => {
+    establish(each);
+    enforce(DENYING);
+    const flow = theirFlow(each.number);
+    expect(path.judge('egress', each.ours)).toBe('forwarded');
+    for (const side of ['ingress', 'egress'] as const) {
+      flow.age(295);
+      const aged = flow.get()?.lastSeen ?? 0;
+      path.judge(side, side === 'ingress' ? each.theirs : each.ours);
+      expect((flow.get()?.lastSeen ?? 0) - aged).toBeGreaterThan(270);
+      expect(path.flows()).toBe(1);
+    }
+    flow.age(305);
+    expect(path.judge('ingress', each.theirs)).toBe('policy-denied');
+    expect((flow.get()?.lastSeen ?? 0) - Number(process.hrtime.bigint() / 2n ** 30n)).toBeLessThan(-270);
+    expect(path.judge('egress', each.ours)).toBe('forwarded');
+    expect(path.flows()).toBe(2);
+  });
+
+  it('outlive their connection’s own timeout, reset or not', () => {
+    const [each] = protocols;
+    establish(each);
+    path.judge('ingress', into(6, tcp({ sport: 50_000, dport: 80, flags: rst })));
+    enforce(DENYING);
+    expect(path.judge('ingress', each.theirs)).toBe('policy-denied');
+    theirFlow(each.number).age(200);
+    expect(path.judge('egress', each.ours)).toBe('forwarded');
+    expect(path.judge('ingress', each.theirs)).toBe('policy-denied');
+    expect(path.flows()).toBe(1);
+  });
+
+  it('do not hinder a connection that the pod opens itself on the same ports', () => {
+    const [each] = protocols;
+    establish(each);
+    enforce(DENYING);
+    expect(path.judge('egress', each.ours)).toBe('forwarded');
+    expect(path.judge('ingress', each.theirs)).toBe('policy-denied');
+    expect(path.judge('egress', out(6, tcp({ sport: 80, dport: 50_000, flags: syn })))).toBe('forwarded');
+    expect(path.flows()).toBe(2);
+    expect(path.judge('ingress', into(6, tcp({ sport: 50_000, dport: 80, flags: syn | ack })))).toBe('forwarded');
+    expect(path.judge('ingress', into(6, tcp({ sport: 50_000, dport: 80, flags: syn })))).toBe('policy-denied');
+  });
+
+  it('leave nothing behind when they never were flows', () => {
+    const [each] = protocols;
+    establish(each);
+    theirFlow(each.number).delete();
+    enforce(DENYING);
+    expect(path.judge('ingress', each.opening)).toBe('policy-denied');
+    expect(path.flows()).toBe(0);
+  });
+
+  it('are not brought back, nor newer ones denied, by a packet of an older policy', () => {
+    const [each] = protocols;
+    establish(each);
+    const old = revision;
+    enforce(DENYING);
+    expect(path.judge('ingress', each.theirs)).toBe('policy-denied');
+    path.endpoint({ flags: INGRESS_ONLY, revision: old, slot: ALLOWING });
+    expect(path.judge('ingress', each.theirs)).toBe('forwarded');
+    expect(path.judge('egress', each.ours)).toBe('forwarded');
+    expect(theirFlow(each.number).get()).toMatchObject({ denied: true, revision });
+    enforce(ALLOWING);
+    expect(path.judge('ingress', each.theirs)).toBe('forwarded');
+    path.endpoint({ flags: INGRESS_ONLY, revision: revision - 1, slot: DENYING });
+    expect(path.judge('egress', each.ours)).toBe('forwarded');
+    expect(path.judge('ingress', each.theirs)).toBe('policy-denied');
+    expect(theirFlow(each.number).get()).toMatchObject({ denied: false, revision });
+    expect(path.flows()).toBe(1);
   });
 });
 

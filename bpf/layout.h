@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * The bytes shared with user space. layout.ts is the other half; a test compares both with the object's BTF.
- * Host byte order unless a field says __be. No implicit padding.
+ * The bytes shared with user space. layout.ts and flows.ts are the other half; sizes are asserted below, offsets by a test
+ * that has the compiler assert the codecs' own. Host byte order unless a field says __be. No implicit padding.
  */
 #ifndef WEIR_LAYOUT_H
 #define WEIR_LAYOUT_H
@@ -113,8 +113,8 @@ struct ct_key {
 };
 
 /*
- * word: bits 0..31 the policy revision that allowed the flow, 32..63 a tag made of the key, so that an entry that was
- * given to another flow is recognised, and a refresh by compare-and-swap never blesses another flow.
+ * word: bits 0..31 the policy revision that decided the flow, 32..62 a tag made of the key, so that an entry that was
+ * given to another flow is recognised, and a compare-and-swap never decides another flow; 63: that revision denies it.
  * last_seen: ticks of 2^30 ns of CLOCK_MONOTONIC, written when `stamp` (units of 128 jiffies) changes: while it does not,
  * the flow is alive without asking the clock. Counters count both directions and may lose a packet when two CPUs
  * carry one flow at the same instant.
@@ -129,6 +129,9 @@ struct ct_value {
 	__u64 bytes;
 };
 
+#define CT_DENIED (1ULL << 63)
+
+/* Flags. */
 #define CT_REPLIED 1
 #define CT_FIN_FORWARD 2
 #define CT_FIN_REPLY 4

@@ -1,4 +1,4 @@
-/** The codecs against the object's own BTF, the maps against MAPS, events as the kernel writes them, and the build. */
+/** The codecs against the C layouts as the compiler sees them, the maps against MAPS, events as the kernel writes them, and the build. */
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -51,7 +51,17 @@ describe('codecs', () => {
     const ports = { sport: u16, dport: u16, endpoint: u16 };
     check(ctKey, fc.record({ src: address, dst: address, ...ports, protocol: u8, direction: u8 }));
     const counters = { packets: u64, bytes: u64 };
-    const flow = { revision: u32, tag: u32, lastSeen: u32, flags: u32, cookie: u32, stamp: u32, ...counters };
+    const tag = fc.integer({ min: 0, max: 0x7fff_ffff });
+    const flow = {
+      revision: u32,
+      denied: fc.boolean(),
+      tag,
+      lastSeen: u32,
+      flags: u32,
+      cookie: u32,
+      stamp: u32,
+      ...counters,
+    };
     check(ctValue, fc.record(flow));
     check(metricsEntry, fc.record(counters));
   });
@@ -77,6 +87,12 @@ describe('codecs', () => {
     expect(ctExpired({ ...key, protocol: 6 }, { ...value, flags: 9 }, at(15n))).toBe(true);
     expect(ctExpired({ ...key, protocol: 17 }, { ...value, flags: 1 }, at(170n))).toBe(false);
     expect(ctExpired({ ...key, protocol: 17 }, value, at(65n))).toBe(true);
+    for (const protocol of [6, 17, 1]) {
+      for (const flags of [0, 1, 6, 9]) {
+        expect(ctExpired({ ...key, protocol }, { ...value, flags, denied: true }, at(295n))).toBe(false);
+        expect(ctExpired({ ...key, protocol }, { ...value, flags, denied: true }, at(305n))).toBe(true);
+      }
+    }
   });
 });
 

@@ -76,16 +76,24 @@ static __always_inline bool icmp_error(__u8 type)
 	       type == ICMP_PARAMETERPROB;
 }
 
+/* The flow that a packet of `key` would be a reply of. */
+static __always_inline struct ct_key flow_reversed(const struct ct_key *key)
+{
+	__u32 ports = (__u32)key->rest;
+
+	return (struct ct_key){
+		.addresses = key->addresses << 32 | key->addresses >> 32,
+		.rest = ((key->rest >> 32 ^ 1ULL << 24) << 32) | (__u32)(ports << 16 | ports >> 16),
+	};
+}
+
 /*
  * Sets p->reply: the flow this packet would be a reply of. An ICMP query and its answer share identifier and request
  * type, which do not swap sides.
  */
 static __always_inline void packet_orient(struct packet *p)
 {
-	__u32 ports = (__u32)p->key.rest;
-
-	p->reply.addresses = p->key.addresses << 32 | p->key.addresses >> 32;
-	p->reply.rest = ((p->key.rest >> 32 ^ 1ULL << 24) << 32) | (__u32)(ports << 16 | ports >> 16);
+	p->reply = flow_reversed(&p->key);
 }
 
 static __always_inline void packet_orient_icmp(struct packet *p)

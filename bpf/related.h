@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * ICMP errors. The quoted packet travelled the other way, to or from this endpoint; it is looked up as what it was: a
- * packet of a flow or a reply of one. The error must go to the quoted packet's sender.
+ * packet of a flow or a reply of one. An error about a denied flow is judged on its own. The error must go to the quoted packet's sender.
  */
 #ifndef WEIR_RELATED_H
 #define WEIR_RELATED_H
@@ -63,14 +63,10 @@ static __noinline bool flow_allowed(const struct packet *p, const struct ct_key 
 	switch (ct_check(e, flow->protocol, current, now_stamp(), &seen)) {
 	case CT_CURRENT:
 		return true;
-	case CT_STALE:
+	case CT_UNDECIDED:
 		decide(p->ep.word, flow, &d);
-		if (d.reason == REASON_NONE) {
-			ct_refresh(e, seen, current);
-			return true;
-		}
-		ct_forget(flow, seen, current);
-		return false;
+		ct_settle(e, seen, current, d.reason == REASON_NONE);
+		return d.reason == REASON_NONE;
 	default:
 		return false;
 	}
@@ -79,7 +75,6 @@ static __noinline bool flow_allowed(const struct packet *p, const struct ct_key 
 static __noinline bool icmp_error_related(struct __sk_buff *skb, const struct packet *p)
 {
 	struct ct_key quoted = {};
-	struct packet turned;
 
 	if (!quoted_flow(skb, p, &quoted))
 		return false;
@@ -87,9 +82,8 @@ static __noinline bool icmp_error_related(struct __sk_buff *skb, const struct pa
 		return true;
 	if (quoted.protocol == IPPROTO_ICMP)
 		return false;
-	turned.key = quoted;
-	packet_orient(&turned);
-	return flow_allowed(p, &turned.reply);
+	quoted = flow_reversed(&quoted);
+	return flow_allowed(p, &quoted);
 }
 
 #endif

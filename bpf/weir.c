@@ -11,13 +11,24 @@
  * - What cannot be parsed, attributed to an endpoint, or decided is dropped, with a reason that is counted and, up to a
  *   rate, reported as an event.
  * - A conntrack entry speeds up or extends (to replies and ICMP errors) a decision; it never replaces one: an entry of
- *   another revision means that its flow is decided again, and one that the policy no longer allows is removed.
+ *   another revision means that its flow is decided again. A flow that the policy no longer allows is cut in the direction
+ *   that denies it, whatever its other side sends, and for as long as anything of it is sent: see "denied" below.
  * - When the conntrack table is full, a packet that the policy allows passes untracked, and its replies are judged on
  *   their own. Nothing becomes wider.
  *
  * User space owes this: a slot is complete before a word names it; after the last word that names it is gone, it stays
  * in place for one RCU grace period before it is emptied or reused; a word's revision grows whenever anything that a
  * decision depends on has become stricter (rows of a slot, classes, ipcache), after the change is in the maps.
+ *
+ * Denied. A flow that has an entry and is denied keeps it (conntrack.h). Then
+ *   - a packet of its initiator is dropped, for the reason that the present policy gives;
+ *   - a packet of its responder is judged by its own direction as if it stood alone, and when allowed passes without an
+ *     entry, so that nothing of the denied flow becomes a reply. A bare SYN stands alone: it opens a connection;
+ *   - an ICMP error about it is judged by its own direction;
+ *   - when the policy allows it again, the next packet of either side revives it.
+ *
+ * Limit: a TCP connection first seen in its middle belongs to the side whose packet came first (but not to a SYN-ACK or
+ * a reset), because nothing in the packet says who opened it. Both programs are attached before a pod starts.
  *
  * Order of judging: endpoint, L3, lengths, source, fragments, ICMP errors, conntrack, policy.
  */
@@ -56,8 +67,8 @@ static __always_inline int drop_for(struct __sk_buff *skb, const struct packet *
 	return drop(skb, p, &d);
 }
 
-/* The packet opens a flow of its own direction. */
-static __noinline int judge_new(struct __sk_buff *skb, const struct packet *p)
+/* The packet is judged by its own direction; when it is allowed and `opens`, it gets an entry. */
+static __noinline int judge_new(struct __sk_buff *skb, const struct packet *p, bool opens)
 {
 	__u32 direction = p->direction & 1;
 	struct decision d = {};
@@ -65,7 +76,7 @@ static __noinline int judge_new(struct __sk_buff *skb, const struct packet *p)
 	decide(p->ep.word, &p->key, &d);
 	if (d.reason != REASON_NONE)
 		return drop(skb, p, &d);
-	if (p->track & TRACK_CREATE) {
+	if (opens && (p->track & TRACK_CREATE) && !tcp_never_opens(p->tcp_flags)) {
 		if (!ct_create(&p->key, ct_tag(&p->key) | WORD_REVISION(p->ep.word), p->tcp_flags, d.cookie,
 			       skb->len))
 			metric_count(REASON_CT_FULL, direction, skb->len);
@@ -75,52 +86,11 @@ static __noinline int judge_new(struct __sk_buff *skb, const struct packet *p)
 	return pass(skb, direction);
 }
 
-/* An entry of another revision was found for the flow that this packet opens or continues. */
-static __noinline int judge_again(struct __sk_buff *skb, const struct packet *p, __u64 seen, __u64 current)
-{
-	struct decision d = {};
-	struct ct_value *e;
-
-	decide(p->ep.word, &p->key, &d);
-	if (d.reason != REASON_NONE) {
-		ct_forget(&p->key, seen, current);
-		/* Both sides may have opened the same tuple: then this still is a reply. */
-		if ((p->track & TRACK_REPLY) && !tcp_opens(p->tcp_flags) && flow_allowed(p, &p->reply))
-			return pass(skb, p->direction & 1);
-		return drop(skb, p, &d);
-	}
-	e = bpf_map_lookup_elem(&ct4, &p->key);
-	if (e) {
-		ct_refresh(e, seen, current);
-		ct_touch(e, p->tcp_flags, false, skb->len);
-	}
-	return pass(skb, p->direction & 1);
-}
-
-/* Whether the flow that this packet replies to is still allowed. */
-static __noinline bool reply_allowed_again(struct __sk_buff *skb, const struct packet *p, __u64 seen, __u64 current)
-{
-	struct decision d = {};
-	struct ct_value *e;
-
-	decide(p->ep.word, &p->reply, &d);
-	if (d.reason != REASON_NONE) {
-		ct_forget(&p->reply, seen, current);
-		return false;
-	}
-	e = bpf_map_lookup_elem(&ct4, &p->reply);
-	if (e) {
-		ct_refresh(e, seen, current);
-		ct_touch(e, p->tcp_flags, true, skb->len);
-	}
-	return true;
-}
-
 /* What conntrack says of a packet. */
 enum state {
 	STATE_CURRENT, /* of a flow that this revision allowed */
-	STATE_AGAIN, /* of a flow that another revision allowed */
-	STATE_REPLY_AGAIN, /* a reply of such a flow */
+	STATE_UNDECIDED, /* of a flow that is denied or was decided by another revision */
+	STATE_REPLY_UNDECIDED, /* a reply of such a flow */
 	STATE_NEW,
 };
 
@@ -128,6 +98,25 @@ struct tracked {
 	__u64 seen; /* word of the entry found */
 	__u64 current; /* what the word must be for this revision */
 };
+
+/* Decides the flow that the packet belongs to (`reply`: as its responder's) and stores that; true when it is allowed. */
+static __noinline bool judge_tracked(struct __sk_buff *skb, const struct packet *p, const struct tracked *t, bool reply,
+				     struct decision *d)
+{
+	const struct ct_key *flow = reply ? &p->reply : &p->key;
+	bool allowed;
+	struct ct_value *e;
+
+	decide(p->ep.word, flow, d);
+	allowed = d->reason == REASON_NONE;
+	e = bpf_map_lookup_elem(&ct4, flow);
+	if (e) {
+		ct_settle(e, t->seen, t->current, allowed);
+		if (allowed)
+			ct_touch(e, p->tcp_flags, reply, skb->len);
+	}
+	return allowed;
+}
 
 /*
  * A bare SYN on a finished flow opens a new one. A bare SYN from the responder is its own flow too, except while the
@@ -149,8 +138,8 @@ static __always_inline enum state track(const struct packet *p, __u32 bytes, str
 			if (status != CT_MISS) {
 				if (unlikely(tcp_opens(p->tcp_flags)) && ct_closing(READ_ONCE(e->flags)))
 					return STATE_NEW;
-				if (unlikely(status == CT_STALE))
-					return STATE_AGAIN;
+				if (unlikely(status == CT_UNDECIDED))
+					return STATE_UNDECIDED;
 				ct_touch(e, p->tcp_flags, false, bytes);
 				return STATE_CURRENT;
 			}
@@ -167,8 +156,8 @@ static __always_inline enum state track(const struct packet *p, __u32 bytes, str
 
 				if (unlikely(tcp_opens(p->tcp_flags)) && ((flags & CT_REPLIED) || ct_closing(flags)))
 					return STATE_NEW;
-				if (unlikely(status == CT_STALE))
-					return STATE_REPLY_AGAIN;
+				if (unlikely(status == CT_UNDECIDED))
+					return STATE_REPLY_UNDECIDED;
 				ct_touch(e, p->tcp_flags, true, bytes);
 				return STATE_CURRENT;
 			}
@@ -179,11 +168,18 @@ static __always_inline enum state track(const struct packet *p, __u32 bytes, str
 
 static __noinline int settle(struct __sk_buff *skb, const struct packet *p, enum state state, const struct tracked *t)
 {
-	if (state == STATE_AGAIN)
-		return judge_again(skb, p, t->seen, t->current);
-	if (state == STATE_REPLY_AGAIN && reply_allowed_again(skb, p, t->seen, t->current))
+	struct decision d = {};
+
+	if (state == STATE_NEW)
+		return judge_new(skb, p, true);
+	if (judge_tracked(skb, p, t, state == STATE_REPLY_UNDECIDED, &d))
 		return pass(skb, p->direction & 1);
-	return judge_new(skb, p);
+	if (state == STATE_REPLY_UNDECIDED)
+		return judge_new(skb, p, tcp_opens(p->tcp_flags));
+	/* Both sides may have opened the same tuple: then this still is a reply. */
+	if ((p->track & TRACK_REPLY) && !tcp_opens(p->tcp_flags) && flow_allowed(p, &p->reply))
+		return pass(skb, p->direction & 1);
+	return drop(skb, p, &d);
 }
 
 static __always_inline int judge(struct __sk_buff *skb, const __u32 direction)

@@ -3,7 +3,7 @@ import { type BpfMap, type BpfObject, loadObject, skbContext } from 'libbpf-ts';
 
 import { buildDatapath } from '../build.ts';
 import { DIRECTION, type Direction, PROTOCOL, reasonNumber, VERDICT } from '../constants.ts';
-import { type CtValue, ctKey, ctValue, metricsKey, sumMetrics } from '../flows.ts';
+import { type CtValue, ctKey, ctValue, type MetricsValue, metricsKey, sumMetrics } from '../flows.ts';
 import {
   classKey,
   classValue,
@@ -123,9 +123,12 @@ export class TestDatapath implements Disposable {
   }
 
   count(reason: string, direction: Direction): bigint {
+    return this.metric(reason, direction).packets;
+  }
+
+  metric(reason: string, direction: Direction): MetricsValue {
     const key = metricsKey.encode({ reason: reasonNumber(reason), direction: DIRECTION[direction] });
-    const bytes = this.map('metrics').lookup(key);
-    return bytes === undefined ? 0n : sumMetrics(bytes).packets;
+    return sumMetrics(this.map('metrics').lookup(key) ?? new Uint8Array(0));
   }
 
   counts(direction: Direction): Map<string, bigint> {

@@ -19,6 +19,7 @@ export interface ModelPacket {
 interface ModelFlow {
   readonly opener: ModelPacket;
   revision: number;
+  denied: boolean;
   replied: boolean;
   finForward: boolean;
   finReply: boolean;
@@ -41,6 +42,11 @@ export class Model {
     return this.#flows.size;
   }
 
+  /** How many flows are known and denied. */
+  get denied(): number {
+    return [...this.#flows.values()].filter((flow) => flow.denied).length;
+  }
+
   policy(
     revision: number,
     enforced: ReadonlySet<Direction>,
@@ -56,36 +62,31 @@ export class Model {
   judge(packet: ModelPacket): string {
     const opens = packet.protocol === 'tcp' && (packet.bits & 0b10110) === 0b00010;
     const echoReply = packet.protocol === 'icmp' && packet.bits === 0;
-    let denied: string | undefined;
     const own = this.#flows.get(name(packet, packet.direction));
-    if (own !== undefined && !echoReply && !(opens && closing(own))) {
-      if (own.revision === this.#revision) return this.#seen(own, packet, false);
-      const reason = this.#decide(own.opener);
-      if (reason === 'forwarded') return this.#seen(own, packet, false);
-      this.#flows.delete(name(packet, packet.direction));
-      denied = reason;
-    }
     const other: Direction = packet.direction === 'egress' ? 'ingress' : 'egress';
     const theirs = this.#flows.get(name(packet, other));
     const query = packet.protocol === 'icmp' && packet.bits === 8;
-    // The kernel looks at the own flow's state before it looks for the other side's: a reopening never gets here.
-    const reopens = own !== undefined && !echoReply && denied === undefined;
-    const answers =
-      !opens || !(denied !== undefined || theirs?.replied === true || (theirs !== undefined && closing(theirs)));
-    if (theirs !== undefined && !query && !reopens && answers) {
-      if (theirs.revision === this.#revision || this.#decide(theirs.opener) === 'forwarded') {
-        if (denied === undefined) return this.#seen(theirs, packet, true);
-        theirs.revision = this.#revision;
-        return 'forwarded';
-      }
-      this.#flows.delete(name(packet, other));
+    if (own !== undefined && !echoReply && !(opens && closing(own))) {
+      const reason = this.#present(own);
+      if (reason === 'forwarded') return this.#seen(own, packet, false);
+      // Both sides may have opened the same ports.
+      if (theirs === undefined || query || opens) return reason;
+      return this.#present(theirs) === 'forwarded' ? 'forwarded' : reason;
     }
-    if (denied !== undefined) return denied;
+    // The kernel looks at the own flow's state before it looks for the other side's: a reopening never gets here.
+    const reopens = own !== undefined && !echoReply;
+    let standsAlone = false;
+    if (theirs !== undefined && !query && !reopens && !(opens && (theirs.replied || closing(theirs)))) {
+      if (this.#present(theirs) === 'forwarded') return this.#seen(theirs, packet, true);
+      standsAlone = !opens;
+    }
     const reason = this.#decide(packet);
-    if (reason === 'forwarded' && !echoReply) {
+    const answers = packet.protocol === 'tcp' && ((packet.bits & 4) !== 0 || (packet.bits & 0b10010) === 0b10010);
+    if (reason === 'forwarded' && !echoReply && !standsAlone && !answers) {
       const flow = {
         opener: packet,
         revision: this.#revision,
+        denied: false,
         replied: false,
         finForward: false,
         finReply: false,
@@ -97,8 +98,16 @@ export class Model {
     return reason;
   }
 
-  #seen(flow: ModelFlow, packet: ModelPacket, reply: boolean): string {
+  /** What the present policy makes of a known flow; remembered, as long as it stays denied or the policy the same. */
+  #present(flow: ModelFlow): string {
+    if (flow.revision === this.#revision && !flow.denied) return 'forwarded';
+    const reason = this.#decide(flow.opener);
     flow.revision = this.#revision;
+    flow.denied = reason !== 'forwarded';
+    return reason;
+  }
+
+  #seen(flow: ModelFlow, packet: ModelPacket, reply: boolean): string {
     mark(flow, packet, reply);
     return 'forwarded';
   }

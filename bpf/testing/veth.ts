@@ -19,8 +19,8 @@ export class VethPair {
   readonly #peers: Peer[] = [];
 
   constructor(name: string) {
-    this.node = `${name}-node`;
-    this.pod = `${name}-pod`;
+    this.node = `wt${process.pid}-${name}-node`;
+    this.pod = `wt${process.pid}-${name}-pod`;
     ip('netns', 'add', this.node);
     ip('netns', 'add', this.pod);
     ip('-n', this.node, 'link', 'add', 'host0', 'type', 'veth', 'peer', 'name', 'eth0', 'netns', this.pod);
@@ -137,6 +137,37 @@ for await (const line of createInterface({ input: process.stdin })) {
     console.log(heard.includes(rest) ? 'heard ' + rest : 'silence');
   }
 }
+`;
+
+/**
+ * TCP 7779 and UDP 7780: whoever has been heard is sent something every 5 ms, unasked. Answers any line with the numbers of
+ * TCP bytes and of datagrams received.
+ */
+const CHATTER = `
+import { createSocket } from 'node:dgram';
+import { createServer, connect } from 'node:net';
+import { createInterface } from 'node:readline';
+let bytes = 0, datagrams = 0;
+const chat = (socket) => {
+  socket.setNoDelay(true);
+  socket.on('error', () => socket.destroy());
+  socket.on('data', (data) => { bytes += data.length; });
+  setInterval(() => { if (!socket.destroyed) socket.write('x'); }, 5);
+};
+const udp = createSocket('udp4');
+udp.on('message', () => { datagrams += 1; });
+const chatTo = (port, address) => setInterval(() => udp.send('x', port, address, () => {}), 5);
+createInterface({ input: process.stdin }).on('line', () => console.log(bytes + ' ' + datagrams));
+`;
+
+export const CHATTER_IN_POD = `${CHATTER}
+udp.once('message', (_, from) => chatTo(from.port, from.address));
+udp.bind(7780, () => createServer(chat).listen(7779, () => console.log('ready')));
+`;
+
+export const CHATTER_IN_NODE = `${CHATTER}
+chat(connect(7779, '${POD_ADDRESS}'));
+chatTo(7780, '${POD_ADDRESS}');
 `;
 
 export { sleep };
