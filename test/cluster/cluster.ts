@@ -22,7 +22,7 @@ import { ClusterNode } from './node.ts';
 import { PodProcess } from './pod/process.ts';
 import type { ProbeProtocol, ProbeResult } from './pod/protocol.ts';
 import { Program } from './process.ts';
-import { attempt, type Output, run, TOOL_PATH } from './run.ts';
+import { attempt, NODE_FLAGS, type Output, run, TOOL_PATH } from './run.ts';
 
 const newId = customAlphabet('abcdefghijkmnpqrstuvwxyz23456789', 5);
 /** Address of the API server inside each node. */
@@ -235,7 +235,7 @@ export class Cluster {
 
   startOperator(): void {
     const args = [
-      '--enable-source-maps',
+      ...NODE_FLAGS,
       join(this.#programs, 'operator.mjs'),
       '--kubeconfig',
       this.kubeconfig,

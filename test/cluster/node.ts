@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { netnsPath } from './fabric.ts';
 import type { KubeletNode } from './kubelet.ts';
 import { Program } from './process.ts';
-import { attempt, type Output, ROOT, TOOL_PATH } from './run.ts';
+import { attempt, NODE_FLAGS, type Output, ROOT, TOOL_PATH } from './run.ts';
 
 export interface ClusterNodeOptions {
   readonly name: string;
@@ -54,7 +54,7 @@ export class ClusterNode implements KubeletNode {
   agentCommand(): readonly string[] {
     const o = this.#options;
     return [
-      '--enable-source-maps',
+      ...NODE_FLAGS,
       o.program,
       '--node-name',
       o.name,
