@@ -106,8 +106,9 @@ export class Engine {
         if (this.#started || !busy) this.#write();
         if (busy || model.more) await new Promise((resolve) => setImmediate(resolve));
         else {
-          this.#rest();
-          await this.#wait(inputs, Math.max(0, collectAt - performance.now()));
+          const dueInMs = model.dueInMs;
+          if (dueInMs === undefined) this.#rest();
+          await this.#wait(inputs, Math.min(dueInMs ?? Infinity, Math.max(0, collectAt - performance.now())));
           this.#wake();
         }
       }
@@ -125,6 +126,7 @@ export class Engine {
   }
 
   #wake(): void {
+    if (this.#pending) return;
     this.#pending = true;
     this.#calm = Promise.withResolvers();
   }

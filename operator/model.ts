@@ -29,6 +29,8 @@ import type {
 
 /** Statuses folded in one flush: each may look at many identities, and other work waits meanwhile. */
 const STATUSES_PER_FLUSH = 200;
+/** Milliseconds between two statuses of one policy that say something new: a bound for what flaps. */
+const NEWS_INTERVAL_MS = 10;
 /** Most identities in one slice of a peer set. */
 export const PEER_SLICE_SIZE = 10_000;
 
@@ -38,6 +40,8 @@ export interface ModelOptions {
   readonly identityGraceMs: number;
   /** Milliseconds since the epoch. */
   readonly now: () => number;
+  /** Milliseconds between two statuses of one policy that differ in counts only. Default 0: nothing is held back. */
+  readonly statusIntervalMs?: number;
   /** A pod that got no identity, with the reason: no number is left. */
   readonly onNoIdentity?: (pod: string, error: Error) => void;
 }
@@ -87,6 +91,9 @@ export class Model {
   readonly #identityEdits = new Map<string, IdentityRow | undefined>();
   readonly #resolvedEdits = new Map<string, ResolvedRow | undefined>();
   readonly #dirtyStatuses = new Set<string>();
+  /** When a status was shown last, and when a change of it that may wait will be. Milliseconds of `now`. */
+  readonly #shownAt = new Map<string, number>();
+  readonly #deferred = new Map<string, number>();
 
   constructor(options: ModelOptions) {
     this.#options = options;
@@ -196,14 +203,32 @@ export class Model {
     return this.#dirtyStatuses.size > 0;
   }
 
+  /** Milliseconds until a status that was held back is due; undefined: none was. */
+  get dueInMs(): number | undefined {
+    if (this.#deferred.size === 0) return undefined;
+    let due = Number.POSITIVE_INFINITY;
+    for (const at of this.#deferred.values()) due = Math.min(due, at);
+    return Math.max(0, due - this.#options.now());
+  }
+
   /** Desired rows that changed since the last call; of the statuses, as many as fit. */
   flush(): Edits {
     const peerSets = this.#sets.drainChanged().flatMap((hash) => this.#peerSetEdits(hash));
     const statuses: Edit<StatusRow>[] = [];
+    const now = this.#options.now();
+    for (const [key, at] of this.#deferred) if (at <= now) this.#dirtyStatuses.add(key);
+    let folded = 0;
     for (const key of this.#dirtyStatuses) {
-      if (statuses.length === STATUSES_PER_FLUSH) break;
+      if (folded === STATUSES_PER_FLUSH) break;
+      folded += 1;
       this.#dirtyStatuses.delete(key);
-      statuses.push({ key, row: this.#statusRow(key) });
+      const row = this.#statusRow(key);
+      const wait = row === undefined ? 0 : this.#holdBack(row, now);
+      if (wait > 0) this.#deferred.set(key, now + wait);
+      else {
+        this.#show(key, row, now);
+        statuses.push({ key, row });
+      }
     }
     return {
       identities: drain(this.#identityEdits),
@@ -336,12 +361,34 @@ export class Model {
     return edits;
   }
 
+  /**
+   * Milliseconds to hold a status back. The first change after a while is shown at once, and so is, a moment later at
+   * most, one that says something new; counts that move while many nodes follow wait their turn.
+   */
+  #holdBack(row: StatusRow, now: number): number {
+    const shownAt = this.#shownAt.get(row.key);
+    const shown = this.#statuses.get(row.key);
+    if (shownAt === undefined || shown === undefined || shown.uid !== row.uid) return 0;
+    const interval = this.#options.statusIntervalMs ?? 0;
+    const least = saysTheSame(shown.status, row.status) ? interval : Math.min(interval, NEWS_INTERVAL_MS);
+    // A clock that was set back holds nothing back for long.
+    return Math.min(least, shownAt + least - now);
+  }
+
+  #show(key: string, row: StatusRow | undefined, now: number): void {
+    this.#deferred.delete(key);
+    if (row === undefined) {
+      this.#statuses.delete(key);
+      this.#shownAt.delete(key);
+      return;
+    }
+    this.#statuses.set(key, { uid: row.uid, status: row.status });
+    this.#shownAt.set(key, now);
+  }
+
   #statusRow(key: string): StatusRow | undefined {
     const entry = this.#policies.get(key);
-    if (entry === undefined) {
-      this.#statuses.delete(key);
-      return undefined;
-    }
+    if (entry === undefined) return undefined;
     const { kind, namespace, name, uid, generation } = entry.row;
     const perNode = new Map<string, number>();
     const seen = new Set<number>();
@@ -374,9 +421,15 @@ export class Model {
       previous: previous?.uid === uid ? previous.status : undefined,
       now: new Date(Math.floor(this.#options.now() / 1000) * 1000).toISOString().replace('.000Z', 'Z'),
     });
-    this.#statuses.set(key, { uid, status });
     return { key, kind, ...(namespace === undefined ? {} : { namespace }), name, uid, status };
   }
+}
+
+/** Whether two statuses differ in counts and messages at most. */
+function saysTheSame(a: PolicyStatus, b: PolicyStatus): boolean {
+  const said = ({ observedGeneration, conditions }: PolicyStatus): string =>
+    JSON.stringify([observedGeneration, conditions.map(({ type, status, reason }) => [type, status, reason])]);
+  return said(a) === said(b);
 }
 
 function drain<T>(edits: Map<string, T | undefined>): Edit<T>[] {

@@ -15,6 +15,7 @@ import { createStateDB, type StateDB, type Table } from '@weir/statedb';
 import type { Logger } from 'pino';
 import { Engine } from './engine.ts';
 import { DependencyError, PreflightError } from './errors.ts';
+import { GarbageCollector } from './garbage.ts';
 import { HealthServer } from './health.ts';
 import { Metrics } from './metrics.ts';
 import { Model } from './model.ts';
@@ -46,10 +47,15 @@ export interface OperatorOptions {
   };
   /** `host:port` for probes and metrics; absent: none. */
   readonly healthAddress?: string;
+  /** Milliseconds that objects of nodes and pods that are gone are kept, and between looks for them. Default 5 minutes. */
+  readonly orphanGraceMs?: number;
   /** Called when the operator cannot go on: the process must end. */
   readonly onFatal?: (error: Error) => void;
-  /** Rounds of status writes a second. Default 4. */
-  readonly statusRoundsPerSecond?: number;
+  /**
+   * Milliseconds between two writes of one policy's status that differ in counts only (more nodes have followed). The
+   * first change after a while, and what says something new, is written at once. Default 250.
+   */
+  readonly statusIntervalMs?: number;
   /** Milliseconds since the epoch. Default Date.now. */
   readonly now?: () => number;
 }
@@ -86,6 +92,7 @@ class Assembly implements Operator {
   readonly #targets: Targets;
   readonly #engine: Engine;
   readonly #writers: Writers;
+  readonly #garbage: GarbageCollector;
   readonly #reflectors: Reflector[] = [];
   readonly #elector: LeaderElector | undefined;
   readonly #health: HealthServer | undefined;
@@ -123,6 +130,7 @@ class Assembly implements Operator {
         cluster: options.clusterName ?? 'default',
         identityGraceMs: options.identityGraceMs ?? 30 * 60_000,
         now: options.now ?? Date.now,
+        statusIntervalMs: options.statusIntervalMs ?? 250,
         onNoIdentity: (pod, error) => {
           this.metrics.error('identity');
           this.#log.error({ pod, err: error }, 'pod has no identity');
@@ -136,8 +144,26 @@ class Assembly implements Operator {
       db: this.db,
       tables: this.#tables,
       targets: this.#targets,
-      ...(options.statusRoundsPerSecond === undefined ? {} : { statusRoundsPerSecond: options.statusRoundsPerSecond }),
       onError: (writer, key, error, retries) => this.#writeFailed(writer, key, error, retries),
+    });
+    const orphanGraceMs = options.orphanGraceMs ?? 5 * 60_000;
+    this.#garbage = new GarbageCollector({
+      client: options.client,
+      hasPod: (namespace, name) => {
+        using snapshot = this.db.read();
+        return snapshot.has(this.#tables.pods, `${namespace}/${name}`);
+      },
+      graceMs: orphanGraceMs,
+      intervalMs: orphanGraceMs,
+      now: options.now ?? Date.now,
+      onDeleted: (resource, key) => {
+        this.metrics.write('delete', resource);
+        this.#log.info({ resource, key }, 'removed: its owner is gone');
+      },
+      onError: (error) => {
+        this.metrics.error('garbage');
+        this.#log.warn({ err: error }, 'could not remove what has no owner');
+      },
     });
     this.#elector = options.leaderElection === undefined ? undefined : this.#createElector(options.leaderElection);
     this.#health =
@@ -170,6 +196,7 @@ class Assembly implements Operator {
   async stop(): Promise<void> {
     this.#stop.abort();
     await Promise.all(this.#reflectors.map((reflector) => reflector.stop()));
+    await this.#garbage.stop();
     await this.#engine.stop();
     await this.#writers.stop();
     // Last: while the lease is ours nobody else writes.
@@ -280,6 +307,7 @@ class Assembly implements Operator {
         if (this.#stop.signal.aborted) return;
         this.#engine.start();
         this.#writers.start();
+        this.#garbage.start();
         this.#log.info('inputs complete');
       },
       (error: unknown) => this.#fail(error instanceof Error ? error : new Error(String(error))),

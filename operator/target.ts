@@ -15,9 +15,14 @@ export interface TargetOptions<T extends KubeObject> {
   /** What says whether an object is as desired. */
   readonly content: (object: T) => unknown;
   readonly subresource?: 'status';
+  /**
+   * An apply leaves what others have put beside our fields. With this, such an object is replaced: by `wanted`'s content in
+   * what the server answered.
+   */
+  readonly replacement?: (answer: T, wanted: T) => T;
   /** An object is not any more as it was last known, and not by our hand. */
   readonly onDrift?: (key: string) => void;
-  readonly onWrite?: (verb: 'apply' | 'delete', resource: string) => void;
+  readonly onWrite?: (verb: 'apply' | 'update' | 'delete', resource: string) => void;
 }
 
 interface Known<T> {
@@ -28,6 +33,8 @@ interface Known<T> {
 export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
   readonly #options: TargetOptions<T>;
   readonly #known = new Map<string, Known<T>>();
+  /** Content that is being written: its event may come before the answer, and is no other hand's. */
+  readonly #writing = new Map<string, unknown>();
   #changes = 0;
 
   constructor(options: TargetOptions<T>) {
@@ -69,7 +76,10 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
     if (before !== undefined && version <= before.version) return;
     this.#learn(key, { object: item, version });
     const { content, onDrift } = this.#options;
-    if (before === undefined || !isDeepStrictEqual(content(before.object), content(item))) onDrift?.(key);
+    const now = content(item);
+    if (before !== undefined && isDeepStrictEqual(content(before.object), now)) return;
+    if (this.#writing.has(key) && isDeepStrictEqual(this.#writing.get(key), now)) return;
+    onDrift?.(key);
   }
 
   delete(item: T): void {
@@ -83,15 +93,23 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
   /** Makes the object as given; makes no request when it is. Throws ApiError. */
   async apply(object: T): Promise<void> {
     const key = objectKey(object);
-    const { client, resource, content, subresource, onWrite } = this.#options;
+    const { client, resource, content, subresource, replacement, onWrite } = this.#options;
     const before = this.#known.get(key);
-    if (before !== undefined && isDeepStrictEqual(content(before.object), content(object))) return;
-    const answer = await client.apply(resource, object, {
-      fieldManager: FIELD_MANAGER,
-      force: true,
-      ...(subresource === undefined ? {} : { subresource }),
-    });
-    onWrite?.('apply', resource.plural);
+    const wanted = content(object);
+    if (before !== undefined && isDeepStrictEqual(content(before.object), wanted)) return;
+    this.#writing.set(key, wanted);
+    let answer: T;
+    try {
+      const part = subresource === undefined ? {} : { subresource };
+      answer = await client.apply(resource, object, { fieldManager: FIELD_MANAGER, force: true, ...part });
+      onWrite?.('apply', resource.plural);
+      if (replacement !== undefined && !isDeepStrictEqual(content(answer), wanted)) {
+        answer = await client.replace(resource, replacement(answer, object), part);
+        onWrite?.('update', resource.plural);
+      }
+    } finally {
+      this.#writing.delete(key);
+    }
     const version = versionOf(answer.metadata.resourceVersion);
     const meanwhile = this.#known.get(key);
     if (meanwhile === undefined || meanwhile.version <= version) this.#learn(key, { object: answer, version });

@@ -27,7 +27,7 @@ export interface TargetsOptions {
   readonly client: KubeClient;
   /** Key of the desired row whose object changed by another hand. */
   readonly onDrift: (target: TargetName, key: string) => void;
-  readonly onWrite: (verb: 'apply' | 'delete', resource: string) => void;
+  readonly onWrite: (verb: 'apply' | 'update' | 'delete', resource: string) => void;
 }
 
 export function createTargets({ client, onDrift, onWrite }: TargetsOptions): Targets {
@@ -38,6 +38,10 @@ export function createTargets({ client, onDrift, onWrite }: TargetsOptions): Tar
       resource: resources[kind],
       content: content.status,
       subresource: 'status',
+      replacement: (answer, wanted) => ({
+        ...answer,
+        ...(wanted.status === undefined ? {} : { status: wanted.status }),
+      }),
       onWrite,
       onDrift: (key) => onDrift('statuses', kind === 'CiliumNetworkPolicy' ? `cnp/${key}` : `ccnp/${key}`),
     });

@@ -9,6 +9,8 @@
  * - An object is written only when it differs from what the API server holds; after a restart nothing is written twice.
  * - Order: a peer set is written before the identity that joins it and before the policy that names it, an identity
  *   before an endpoint slice that uses it; a peer set is deleted after the last policy that names it.
+ * - What agents wrote for nodes and pods that are gone is removed after a grace period of 5 minutes, never on the word of a
+ *   watch alone (garbage.ts).
  * - An edit that cannot be read leaves the last readable generation enforced, and the status says so.
  */
 import type { CiliumPolicyObject, PolicyStatus, ResolvedPolicyObject, SliceEndpoint } from '@weir/kube';

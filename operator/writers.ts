@@ -30,8 +30,6 @@ export interface WritersOptions {
   readonly tables: Tables;
   readonly targets: Targets;
   readonly onError: (writer: string, key: string, error: Error, retries: number) => void;
-  /** Rounds of status writes a second. Default 4. */
-  readonly statusRoundsPerSecond?: number;
 }
 
 interface Part<T> {
@@ -208,8 +206,9 @@ export class Writers {
   #statusPart(): Part<StatusRow> {
     const { statuses } = this.#options.targets;
     return {
-      roundsPerSecond: this.#options.statusRoundsPerSecond ?? 4,
       update: async (row) => {
+        // Rules of the same change go out first: nodes wait for them, people for the status.
+        await new Promise((resolve) => setImmediate(resolve));
         const object = statusObject(row);
         // Gone, or another object of the same name: its own row comes, or has come.
         if (statuses[row.kind].get(objectKey(object))?.metadata.uid !== row.uid) return;

@@ -1,8 +1,9 @@
 /** Requests by kind. */
 import { StringDecoder } from 'node:string_decoder';
+import { accessOf } from './access.ts';
 import { ApiError } from './errors.ts';
 import { apiVersionOf, pathOf } from './resources.ts';
-import { apiErrorOf, loadKubeConfig, messageOf, NodeTransport, type Transport } from './transport.ts';
+import { apiErrorOf, messageOf, NodeTransport, type Transport } from './transport.ts';
 import type { KubeClient, KubeObject, ListOptions, ListPage, Resource, WatchEvent } from './types.ts';
 
 export interface KubeClientOptions {
@@ -20,7 +21,7 @@ const WATCH_SECONDS = { min: 300, spread: 300 };
 
 /** Throws KubeConfigError when the configuration cannot be used; makes no request. */
 export function createKubeClient(options: KubeClientOptions): KubeClient {
-  const transport = new NodeTransport(loadKubeConfig(options.kubeconfig), options.userAgent);
+  const transport = new NodeTransport(accessOf(options.kubeconfig), options.userAgent);
   return new RestClient(transport, options.requestTimeoutMs ?? 30_000);
 }
 
@@ -101,8 +102,16 @@ class RestClient implements KubeClient {
     return asObject<T>(answer, path);
   }
 
-  async replace<T extends KubeObject>(resource: Typed<T>, object: T): Promise<T> {
-    const path = pathOf(resource, { namespace: object.metadata.namespace, name: object.metadata.name });
+  async replace<T extends KubeObject>(
+    resource: Typed<T>,
+    object: T,
+    options: { readonly subresource?: 'status' } = {},
+  ): Promise<T> {
+    const path = pathOf(resource, {
+      namespace: object.metadata.namespace,
+      name: object.metadata.name,
+      ...(options.subresource === undefined ? {} : { subresource: options.subresource }),
+    });
     const answer = await this.#transport.json({ method: 'PUT', path, body: object, timeoutMs: this.#timeoutMs });
     return asObject<T>(answer, path);
   }

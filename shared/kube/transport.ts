@@ -1,10 +1,7 @@
-/**
- * HTTP to the API server: where it is and who we are come from @kubernetes/client-node's KubeConfig (kubeconfig files,
- * exec plugins, token files that rotate, client certificates); the requests are node's own, with kept-alive connections.
- */
+/** HTTP to the API server: where it is and who we are say the Access; the requests are node's own, with kept-alive connections. */
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest, type RequestOptions } from 'node:https';
-import { KubeConfig } from '@kubernetes/client-node';
+import type { Access } from './access.ts';
 import { ApiError, KubeConfigError } from './errors.ts';
 
 export interface TransportRequest {
@@ -28,43 +25,13 @@ export interface Transport {
   close(): void;
 }
 
-/**
- * Loads a kubeconfig file, or the pod's service account when `path` is undefined. Throws KubeConfigError, naming the file.
- */
-export function loadKubeConfig(path: string | undefined): KubeConfig {
-  const config = new KubeConfig();
-  try {
-    if (path === undefined) config.loadFromCluster();
-    else config.loadFromFile(path);
-  } catch (error) {
-    throw new KubeConfigError(
-      `cannot read kubeconfig ${path === undefined ? 'of the service account' : `"${path}"`}: ${messageOf(error)}`,
-      { cause: error },
-    );
-  }
-  const cluster = config.getCurrentCluster();
-  if (cluster === null || !/^https?:\/\//.test(cluster.server)) {
-    throw new KubeConfigError(
-      path === undefined
-        ? 'not in a cluster (KUBERNETES_SERVICE_HOST is not set): name a kubeconfig with --kubeconfig'
-        : `kubeconfig "${path}" has no cluster with a server for its current context "${config.getCurrentContext()}"`,
-    );
-  }
-  // client-node refuses plain http unless TLS verification is off, although there is no TLS to verify.
-  if (cluster.server.startsWith('http:') && !cluster.skipTLSVerify) {
-    const user = config.getCurrentUser() ?? { name: 'anonymous' };
-    config.loadFromClusterAndUser({ ...cluster, skipTLSVerify: true }, user);
-  }
-  return config;
-}
-
 export class NodeTransport implements Transport {
-  readonly #config: KubeConfig;
+  readonly #access: Access;
   readonly #userAgent: string;
   #agent: { readonly key: string; readonly agent: HttpAgent | HttpsAgent } | undefined;
 
-  constructor(config: KubeConfig, userAgent: string) {
-    this.#config = config;
+  constructor(access: Access, userAgent: string) {
+    this.#access = access;
     this.#userAgent = userAgent;
   }
 
@@ -103,17 +70,15 @@ export class NodeTransport implements Transport {
   }
 
   async #send(request: TransportRequest, signal: AbortSignal): Promise<IncomingMessage> {
-    const cluster = this.#config.getCurrentCluster();
-    if (cluster === null) throw new KubeConfigError('the kubeconfig has no current cluster');
-    const options: RequestOptions = {};
-    await this.#config.applyToHTTPSOptions(options);
-    const url = new URL(cluster.server.replace(/\/+$/, '') + request.path);
+    const { server, options: given, proxied } = await this.#access.prepare();
+    const options: RequestOptions = { ...given };
+    const url = new URL(server.replace(/\/+$/, '') + request.path);
     for (const [key, value] of Object.entries(request.query ?? {})) {
       if (value !== undefined) url.searchParams.set(key, value);
     }
     const body = request.body === undefined ? undefined : Buffer.from(JSON.stringify(request.body));
     const secure = url.protocol === 'https:';
-    options.agent = cluster.proxyUrl ? options.agent : this.#keptAgent(options, secure);
+    options.agent = proxied ? options.agent : this.#keptAgent(options, secure);
     options.method = request.method;
     options.signal = signal;
     options.headers = {

@@ -203,7 +203,12 @@ export interface KubeClient {
     options?: ListOptions,
   ): Promise<{ readonly items: readonly T[]; readonly resourceVersion: string }>;
   create<T extends KubeObject>(resource: Resource<T>, object: T): Promise<T>;
-  replace<T extends KubeObject>(resource: Resource<T>, object: T): Promise<T>;
+  /** With `subresource: 'status'` the status alone; what others had put there goes. Conflicts when `object` is not the newest. */
+  replace<T extends KubeObject>(
+    resource: Resource<T>,
+    object: T,
+    options?: { readonly subresource?: 'status' },
+  ): Promise<T>;
   /** Server-side apply. `subresource: 'status'` applies the status. */
   apply<T extends KubeObject>(
     resource: Resource<T>,

@@ -62,7 +62,7 @@ export class OpenApi {
   #customRoot(resource: Resource, definitions: Map<string, Json>): JsonObject {
     const meta = this.#schemas.ref('V1ObjectMeta');
     this.#include(meta, definitions);
-    const root = JSON.parse(JSON.stringify(resource.schema)) as JsonObject;
+    const root = { ...resource.schema } as JsonObject;
     const properties = (root.properties ?? {}) as JsonObject;
     root.properties = {
       ...properties,
@@ -102,7 +102,8 @@ export class OpenApi {
       'x-kubernetes-int-or-string': either,
       ...rest
     } = schema;
-    const out = JSON.parse(JSON.stringify(rest)) as JsonObject;
+    // Not copied in depth: the document is only ever read.
+    const out = { ...rest } as JsonObject;
     if (either === true) {
       out.format = 'int-or-string';
       out.oneOf = [{ type: 'integer' }, { type: 'string' }];

@@ -8,6 +8,9 @@
  * - stored objects are immutable: what `client` returns must not be mutated (copy it first);
  * - the HTTP face and `client` run the same code, validation included.
  *
+ * No controllers run here and no kubelet answers: workloads are stored only, and `kubectl logs`, `exec`, `attach` and
+ * `port-forward` are refused with 501 and the reason.
+ *
  * There is no authentication and no TLS: whoever reaches the socket is administrator. Listen on loopback only.
  */
 import type { Socket } from 'node:net';

@@ -4,7 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from '@jest/globals';
 import { resources } from '@weir/kube';
-import { createWorld, eventually, namespace } from './testing.ts';
+import { namespace } from '../../operator/testing.ts';
+import { createWorld, eventually } from './world.ts';
 
 describe('main', () => {
   it('leads, stops cleanly on SIGTERM, and leaves the lease free', async () => {
@@ -14,7 +15,7 @@ describe('main', () => {
       await world.client.create(resources.Namespace, namespace('weir'));
       const kubeconfig = join(folder, 'config');
       await writeFile(kubeconfig, world.api.kubeconfig());
-      const main = new URL('./main.ts', import.meta.url).pathname;
+      const main = new URL('../../operator/main.ts', import.meta.url).pathname;
       const args = [main, '--kubeconfig', kubeconfig, '--leader-namespace', 'weir', '--health-address', '127.0.0.1:0'];
       const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'inherit'] });
       let output = '';

@@ -1,7 +1,8 @@
 import { afterEach, describe, expect, it } from '@jest/globals';
 import { type CiliumPolicyObject, type Condition, crds, PEER_SETS_ANNOTATION, resources } from '@weir/kube';
-import { PreflightError } from './errors.ts';
-import { ccnp, cnp, createWorld, eventually, namespace, node, pod, report, type World } from './testing.ts';
+import { PreflightError } from '../../operator/errors.ts';
+import { ccnp, cnp, namespace, node, pod, report } from '../../operator/testing.ts';
+import { createWorld, eventually, type World } from './world.ts';
 
 let world: World;
 afterEach(async () => {
@@ -392,6 +393,70 @@ describe('preflight against Cilium', () => {
       ...({ spec: { selector: { matchLabels: { 'k8s-app': 'cilium' } }, template } } as object),
     });
     await expect(world.operator()).rejects.toThrow(/Cilium is installed here \(DaemonSet kube-system\/cilium\)/);
+  });
+});
+
+describe('status', () => {
+  it('two nodes that report every second what is known write nothing', async () => {
+    await cluster();
+    const operator = await world.operator();
+    const made = await world.client.create(resources.CiliumNetworkPolicy, cnp('a/web', WEB_FROM_API));
+    const uid = made.metadata.uid ?? '';
+    const say = (name: string, revision: number): Promise<unknown> =>
+      world.client.apply(
+        resources.NodePolicyStatus,
+        report(name, { policies: { [uid]: { generation: 1, endpoints: 1, at: 1_000 + revision } }, revision }),
+        apply,
+      );
+    for (const name of ['n1', 'n2']) await say(name, 1);
+    await eventually(async () => expect(condition(await policy(), 'Ready')?.status).toBe('True'));
+    await world.settle(operator);
+    world.writes();
+    for (let revision = 2; revision < 12; revision += 1) for (const name of ['n1', 'n2']) await say(name, revision);
+    await world.settle(operator);
+    expect(world.writes()).toEqual([]);
+  });
+
+  it('puts a status right that another hand has changed, with one write, and then is quiet', async () => {
+    await cluster();
+    const operator = await world.operator();
+    await world.client.create(resources.CiliumNetworkPolicy, cnp('a/web', WEB_FROM_API));
+    await eventually(async () => expect((await policy()).status).toBeDefined());
+    await world.settle(operator);
+    const { status } = await policy();
+    const wrong = { ...status, summary: { nodes: '9/9', endpoints: 9, rules: 9 } };
+    const bare = cnp('a/web', {});
+    world.writes();
+    await world.client.apply(
+      resources.CiliumNetworkPolicy,
+      { apiVersion: bare.apiVersion, kind: bare.kind, metadata: bare.metadata, status: wrong } as CiliumPolicyObject,
+      { fieldManager: 'other', force: true, subresource: 'status' },
+    );
+    await eventually(async () => expect((await policy()).status).toEqual(status));
+    await world.settle(operator);
+    expect(world.writes()).toEqual(['apply ciliumnetworkpolicies/status']);
+  });
+
+  it('takes foreign fields out of a status, which an apply alone would leave there', async () => {
+    await cluster();
+    const operator = await world.operator();
+    await world.client.create(resources.CiliumNetworkPolicy, cnp('a/web', WEB_FROM_API));
+    await eventually(async () => expect((await policy()).status).toBeDefined());
+    await world.settle(operator);
+    const { status } = await policy();
+    world.writes();
+    const url = `${world.url}/apis/cilium.io/v2/namespaces/a/ciliumnetworkpolicies/web/status`;
+    const answer = await fetch(url, {
+      method: 'PATCH',
+      headers: { 'content-type': 'application/merge-patch+json', 'user-agent': 'other' },
+      body: JSON.stringify({
+        status: { failures: [{ node: 'nowhere', reason: 'Made', message: 'up' }], failureCount: 1 },
+      }),
+    });
+    expect(answer.status).toBe(200);
+    await eventually(async () => expect((await policy()).status).toEqual(status));
+    await world.settle(operator);
+    expect(world.writes()).toEqual(['apply ciliumnetworkpolicies/status', 'update ciliumnetworkpolicies/status']);
   });
 });
 

@@ -1,0 +1,155 @@
+/**
+ * Removes what agents wrote and can no longer remove themselves: the NodePolicyStatus of a node that is deleted, and a
+ * CiliumEndpoint whose pod is gone.
+ *
+ * Guarantees: nothing goes that was seen without its owner for less than the grace period, except a CiliumEndpoint whose
+ * pod and node are both gone, which nobody can want back; the API server itself, not the watch, must say that the owner
+ * is gone; an object that somebody has written since it was read stays.
+ */
+import {
+  ApiError,
+  type CiliumEndpoint,
+  delay,
+  type KubeClient,
+  type KubeObject,
+  type Resource,
+  resources,
+} from '@weir/kube';
+
+const PAGE = 500;
+
+export interface GarbageOptions {
+  readonly client: KubeClient;
+  /** Whether the watch knows a pod. Not trusted alone. */
+  readonly hasPod: (namespace: string, name: string) => boolean;
+  /** Milliseconds that an object is kept after it was first seen without its owner. */
+  readonly graceMs: number;
+  /** Milliseconds between two looks. */
+  readonly intervalMs: number;
+  /** Milliseconds since the epoch. */
+  readonly now: () => number;
+  readonly onDeleted: (resource: string, key: string) => void;
+  /** A look, or one deletion, failed: the next look tries again. */
+  readonly onError: (error: Error) => void;
+}
+
+/** Nodes by everything that an endpoint may call them: names and addresses. */
+type Nodes = ReadonlySet<string>;
+
+export class GarbageCollector {
+  readonly #options: GarbageOptions;
+  readonly #stop = new AbortController();
+  /** When an object without its owner was seen first, by uid. */
+  #since = new Map<string, number>();
+  #loop: Promise<void> | undefined;
+
+  constructor(options: GarbageOptions) {
+    this.#options = options;
+  }
+
+  /** Call when the pods are known completely. The first look follows at once, and only notes what it sees. */
+  start(): void {
+    this.#loop ??= this.#run();
+  }
+
+  async stop(): Promise<void> {
+    this.#stop.abort();
+    await this.#loop;
+  }
+
+  /** One look. Throws ApiError when the lists cannot be read. */
+  async sweep(): Promise<void> {
+    const { client } = this.#options;
+    const noted = new Map<string, number>();
+    const nodes = (await client.list(resources.KubeNode)).items;
+    const names = new Set(nodes.map(({ metadata }) => metadata.name));
+    const known = new Set([
+      ...names,
+      ...nodes.flatMap(({ status }) => (status?.addresses ?? []).map((a) => a.address)),
+    ]);
+    for (const object of (await client.list(resources.NodePolicyStatus)).items) {
+      if (!names.has(object.metadata.name) && this.#due(object, noted)) {
+        await this.#remove(resources.NodePolicyStatus, object, resources.KubeNode);
+      }
+    }
+    let continueToken: string | undefined;
+    do {
+      const page = await client.listPage(resources.CiliumEndpoint, {
+        limit: PAGE,
+        signal: this.#stop.signal,
+        ...(continueToken === undefined ? {} : { continueToken }),
+      });
+      for (const object of page.items) await this.#look(object, known, noted);
+      continueToken = page.continueToken;
+    } while (continueToken !== undefined && !this.#stop.signal.aborted);
+    // What is not noted has its owner again, or is gone.
+    this.#since = noted;
+  }
+
+  async #run(): Promise<void> {
+    const { intervalMs } = this.#options;
+    while (!this.#stop.signal.aborted) {
+      try {
+        await this.sweep();
+      } catch (error) {
+        this.#report(error);
+      }
+      await delay(intervalMs, this.#stop.signal);
+    }
+  }
+
+  async #look(object: CiliumEndpoint, nodes: Nodes, noted: Map<string, number>): Promise<void> {
+    const { namespace = '', name } = object.metadata;
+    if (this.#options.hasPod(namespace, name)) return;
+    const node = object.status?.networking.node;
+    const nodeGone = node !== undefined && !nodes.has(node);
+    if (this.#due(object, noted) || nodeGone) await this.#remove(resources.CiliumEndpoint, object, resources.Pod);
+  }
+
+  #due(object: KubeObject, noted: Map<string, number>): boolean {
+    const { graceMs, now } = this.#options;
+    const id = object.metadata.uid ?? '';
+    const since = this.#since.get(id) ?? now();
+    noted.set(id, since);
+    return now() - since >= graceMs;
+  }
+
+  /** Removes `object` when its owner, of the same name, is not there. */
+  async #remove<T extends KubeObject>(resource: Resource<T>, object: T, owner: Resource<KubeObject>): Promise<void> {
+    if (this.#stop.signal.aborted) return;
+    const { client, onDeleted } = this.#options;
+    const { name, namespace, uid, resourceVersion } = object.metadata;
+    const key = namespace === undefined ? name : `${namespace}/${name}`;
+    try {
+      if (await isThere(client, owner, name, namespace)) return;
+      await client.delete(resource, name, namespace, {
+        ...(uid === undefined ? {} : { uid }),
+        ...(resourceVersion === undefined ? {} : { resourceVersion }),
+      });
+      onDeleted(resource.plural, key);
+    } catch (error) {
+      // Gone already, or written since: not garbage.
+      if (error instanceof ApiError && (error.notFound || error.conflict)) return;
+      this.#report(error);
+    }
+  }
+
+  #report(error: unknown): void {
+    if (!this.#stop.signal.aborted) this.#options.onError(error instanceof Error ? error : new Error(String(error)));
+  }
+}
+
+async function isThere(
+  client: KubeClient,
+  resource: Resource<KubeObject>,
+  name: string,
+  namespace: string | undefined,
+): Promise<boolean> {
+  try {
+    await client.get(resource, name, namespace);
+    return true;
+  } catch (error) {
+    if (error instanceof ApiError && error.notFound) return false;
+    throw error;
+  }
+}

@@ -1,0 +1,87 @@
+/** Test helper: an operator on the embedded API server. */
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { crds, createKubeClient, type KubeClient } from '@weir/kube';
+import { pino } from 'pino';
+import { createOperator, type Operator, type OperatorOptions } from '../../operator/operator.ts';
+import { type ApiServer, createApiServer } from '../cluster/apiserver/index.ts';
+
+export interface World {
+  readonly api: ApiServer;
+  readonly url: string;
+  /** What users and nodes do: a client of its own. */
+  readonly client: KubeClient;
+  /** Starts an operator (another one, when called again). */
+  operator(options?: Partial<OperatorOptions>): Promise<Operator>;
+  /** Waits until the operator has nothing left to do and the API server has been still for a while. */
+  settle(operator: Operator): Promise<void>;
+  /** Writes of the operator since the last call: `apply peersets`. */
+  writes(): string[];
+  stop(): Promise<void>;
+}
+
+export async function createWorld(options: { readonly crds?: readonly object[] } = {}): Promise<World> {
+  const api = createApiServer({ crds: options.crds ?? crds() });
+  const { url } = await api.listen();
+  const folder = await mkdtemp(join(tmpdir(), 'weir-operator-'));
+  const kubeconfig = join(folder, 'config');
+  await writeFile(kubeconfig, api.kubeconfig());
+  const connect = (userAgent: string): KubeClient =>
+    createKubeClient({ kubeconfig, userAgent, requestTimeoutMs: 5_000 });
+  const client = connect('test');
+  const clients = [client];
+  const operators: Operator[] = [];
+  return {
+    api,
+    url,
+    client,
+    async operator(more = {}) {
+      const own = connect('weir-operator');
+      clients.push(own);
+      const operator = createOperator({
+        client: own,
+        logger: pino({ level: process.env['WEIR_TEST_LOG'] ?? 'silent' }),
+        statusIntervalMs: 0,
+        ...more,
+      });
+      operators.push(operator);
+      await operator.start();
+      return operator;
+    },
+    async settle(operator) {
+      await operator.ready();
+      for (let calm = 0; calm < 3; ) {
+        const before = api.stats.resourceVersion;
+        await new Promise((resolve) => setTimeout(resolve, 40));
+        const failing = await operator.settled();
+        calm = failing.size === 0 && api.stats.resourceVersion === before ? calm + 1 : 0;
+      }
+    },
+    writes() {
+      const rows = api.stats
+        .requests({ userAgent: 'weir-operator' })
+        .filter(({ verb }) => verb !== 'get' && verb !== 'list' && verb !== 'watch')
+        .flatMap(({ verb, resource, count }) => Array.from({ length: count }, () => `${verb} ${resource}`));
+      api.stats.reset();
+      return rows.sort();
+    },
+    async stop() {
+      for (const operator of operators) await operator.stop();
+      for (const each of clients) each.close();
+      await api.stop();
+      await rm(folder, { recursive: true });
+    },
+  };
+}
+
+/** Repeats `check` until it does not throw. The test's own timeout is the limit. */
+export async function eventually<T>(check: () => Promise<T>): Promise<T> {
+  for (;;) {
+    try {
+      return await check();
+    } catch {
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+  }
+}
