@@ -10,7 +10,9 @@ const node = (file: string, ...args: readonly string[]) =>
 
 describe('what cannot be done says why, how to mend it, and ends with a code other than 0', () => {
   let taken: Server | undefined;
-  afterEach(() => taken?.close());
+  afterEach(() => {
+    taken?.close();
+  });
 
   it('a taken port: nothing is left behind', async () => {
     taken = createServer();

@@ -188,49 +188,27 @@ export class Cluster {
     this.#listeners.push(listener);
   }
 
+  /** As a kubelet does when it starts. */
   async #registerNode(node: ClusterNode): Promise<void> {
     const now = new Date().toISOString();
-    await this.applyObjects([
-      {
-        apiVersion: 'v1',
-        kind: 'Node',
-        metadata: { name: node.name, labels: { 'kubernetes.io/hostname': node.name, 'kubernetes.io/os': 'linux' } },
-        spec: { podCIDR: node.podCidr, podCIDRs: [node.podCidr] },
-      },
-    ]);
+    const nodes = { group: '', version: 'v1', plural: 'nodes' };
+    await this.api.client.create(nodes, {
+      apiVersion: 'v1',
+      kind: 'Node',
+      metadata: { name: node.name, labels: { 'kubernetes.io/hostname': node.name, 'kubernetes.io/os': 'linux' } },
+      spec: { podCIDR: node.podCidr, podCIDRs: [node.podCidr] },
+    });
+    const addresses = [
+      { type: 'InternalIP', address: node.address },
+      { type: 'Hostname', address: node.name },
+    ];
+    const ready = { type: 'Ready', status: 'True', reason: 'KubeletReady', message: 'the node runs' };
     const status = {
-      addresses: [
-        { type: 'InternalIP', address: node.address },
-        { type: 'Hostname', address: node.name },
-      ],
-      conditions: [
-        {
-          type: 'Ready',
-          status: 'True',
-          reason: 'KubeletReady',
-          message: 'the node runs',
-          lastTransitionTime: now,
-          lastHeartbeatTime: now,
-        },
-      ],
-      nodeInfo: {
-        kubeletVersion: 'v1.34.0',
-        osImage: 'one machine',
-        kernelVersion: '',
-        containerRuntimeVersion: 'netns://1',
-      },
+      addresses,
+      conditions: [{ ...ready, lastTransitionTime: now, lastHeartbeatTime: now }],
+      nodeInfo: { kubeletVersion: 'v1.34.0', osImage: 'one machine', containerRuntimeVersion: 'netns://1' },
     };
-    await run('kubectl', [
-      '--kubeconfig',
-      this.kubeconfig,
-      'patch',
-      'node',
-      node.name,
-      '--subresource=status',
-      '--type=merge',
-      '-p',
-      JSON.stringify({ status }),
-    ]);
+    await this.api.client.patch({ ...nodes, name: node.name }, 'merge', { status }, { subresource: 'status' });
   }
 
   startOperator(): void {

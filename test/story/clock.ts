@@ -1,4 +1,4 @@
-/** Measures, from API objects alone, how long a policy took from its write to the last node's report that its kernel has it. */
+/** Measures, from API objects alone, how long a policy took from its write until the last node had it in its kernel. */
 import {
   type CiliumPolicyObject,
   createKubeClient,
@@ -10,7 +10,7 @@ import {
 
 export class EnforcementClock {
   readonly #written = new Map<string, { readonly uid: string; readonly generation: number; readonly at: number }>();
-  /** `uid/generation` -> node -> time of its report. */
+  /** `uid/generation` -> node -> when its kernel had it, as the node says. */
   readonly #reported = new Map<string, Map<string, number>>();
   readonly #reflectors: readonly Reflector[];
 
@@ -51,26 +51,28 @@ export class EnforcementClock {
     await Promise.all(this.#reflectors.map((reflector) => reflector.stop()));
   }
 
-  /** Milliseconds from the write of a policy's present generation to the latest first report of it; NaN when nobody reported. */
-  async enforcedAfter(name: string): Promise<number> {
+  /** Milliseconds from the write of a policy's present generation; NaN when no node has said when. */
+  enforcedAfter(name: string): number {
     const written = this.#written.get(name);
     if (written === undefined) return Number.NaN;
     const reports = this.#reported.get(`${written.uid}/${written.generation}`);
-    return reports === undefined ? Number.NaN : Math.max(...reports.values()) - written.at;
+    return reports === undefined || reports.size === 0
+      ? Number.NaN
+      : Math.max(0, Math.max(...reports.values()) - written.at);
   }
 
   #policy(policy: CiliumPolicyObject): void {
     const { name, uid = '', generation = 0 } = policy.metadata;
     const known = this.#written.get(name);
     if (known?.uid === uid && known.generation === generation) return;
-    this.#written.set(name, { uid, generation, at: performance.now() });
+    this.#written.set(name, { uid, generation, at: Date.now() });
   }
 
   #node(report: NodePolicyStatus): void {
-    for (const [uid, { generation }] of Object.entries(report.status?.policies ?? {})) {
+    for (const [uid, { generation, at }] of Object.entries(report.status?.policies ?? {})) {
       const key = `${uid}/${generation}`;
       const nodes = this.#reported.get(key) ?? new Map<string, number>();
-      if (!nodes.has(report.metadata.name)) nodes.set(report.metadata.name, performance.now());
+      if (at !== undefined) nodes.set(report.metadata.name, at);
       this.#reported.set(key, nodes);
     }
   }

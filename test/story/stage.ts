@@ -114,7 +114,7 @@ export class Stage {
   async programmed(...policies: readonly string[]): Promise<void> {
     for (const policy of policies) {
       await this.cluster.programmed(policy);
-      const took = await this.#clock.enforcedAfter(policy.split('/')[1] ?? policy);
+      const took = this.#clock.enforcedAfter(policy.split('/')[1] ?? policy);
       this.say(`${policy}: ${took.toFixed(0)} ms from the API write to every kernel`);
     }
   }
