@@ -366,6 +366,7 @@ export class Cluster {
       address,
       port: options.port ?? 80,
       timeoutMs: options.timeoutMs ?? 400,
+      ...(from === 'outside' ? { sourceAddress: source.address } : {}),
       ...(options.sourcePort === undefined ? {} : { sourcePort: options.sourcePort }),
     });
   }

@@ -47,6 +47,7 @@ function probeTcp(target: ProbeTarget): Promise<ProbeResult> {
     const options = {
       host: target.address,
       port: target.port,
+      ...(target.sourceAddress === undefined ? {} : { localAddress: target.sourceAddress }),
       ...(target.sourcePort === undefined ? {} : { localPort: target.sourcePort }),
     };
     const socket = connect(options);
@@ -80,7 +81,9 @@ function probeUdp(target: ProbeTarget): Promise<ProbeResult> {
     socket.once('error', (error: NodeJS.ErrnoException) =>
       finish(error.code === 'ECONNREFUSED' ? 'refused' : 'dropped'),
     );
-    socket.bind(target.sourcePort ?? 0, () => socket.connect(target.port, target.address, () => socket.send('probe')));
+    socket.bind(target.sourcePort ?? 0, target.sourceAddress ?? '0.0.0.0', () =>
+      socket.connect(target.port, target.address, () => socket.send('probe')),
+    );
   });
 }
 

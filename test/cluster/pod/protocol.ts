@@ -10,6 +10,8 @@ export interface ProbeTarget {
   readonly address: string;
   readonly port: number;
   readonly timeoutMs: number;
+  /** Bind this own address: a host with several has no other way to say who asks. */
+  readonly sourceAddress?: string;
   /** Bind the source port (TCP, UDP). */
   readonly sourcePort?: number;
 }
