@@ -33,10 +33,10 @@ export interface CoreOptions {
   /** Without Kubernetes every input table but `endpoints` and imported rules is complete (empty) at once. */
   readonly kubernetes: boolean;
   readonly ctEntries?: number;
+  /** How programs get onto interfaces. Default: tcx links where the kernel has them (6.6), else clsact filters. */
+  readonly attachment?: 'tcx' | 'clsact';
   /** Network namespace of the node (`/proc/1/ns/net`), when the agent runs in another. Default: its own. */
   readonly nodeNetns?: string;
-  /** File of the thread that reads the ring buffer; only where a bundle puts it elsewhere (libbpf-ts). */
-  readonly ringWorker?: URL;
   readonly log: Logger;
 }
 
@@ -90,11 +90,22 @@ export interface FlowPeer {
   readonly labels?: readonly string[];
 }
 
+export interface RealisedPolicy {
+  /** The generation that every endpoint which the policy selects has in the kernel; 0 while one of them has none. */
+  readonly generation: number;
+  readonly endpoints: number;
+  /**
+   * When the kernel had acknowledged this generation on the last of its endpoints: milliseconds since 1970. Endpoints that
+   * come later do not change it.
+   */
+  readonly at: number;
+}
+
 /** What this node has in its kernel, for NodePolicyStatus. */
 export interface Realised {
   readonly revision: number;
-  /** Policies that select a local endpoint, by uid: the generation that every such endpoint has in the kernel, and how many endpoints. */
-  readonly policies: ReadonlyMap<string, { readonly generation: number; readonly endpoints: number }>;
+  /** Policies that select a local endpoint, by uid. */
+  readonly policies: ReadonlyMap<string, RealisedPolicy>;
   readonly failures: readonly {
     readonly uid: string;
     readonly generation: number;

@@ -1,9 +1,9 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readdirSync, writeFileSync } from 'node:fs';
+import { readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
-import { openPinnedLink, openPinnedMap } from 'libbpf-ts';
+import { inNetns, openPinnedLink, openPinnedMap, queryClsact } from 'libbpf-ts';
 import type { Core, CoreOptions, FlowEvent } from './core.ts';
 import { createCore } from './create-core.ts';
 import { Lab, type LabPod } from './datapath/testing/lab.ts';
@@ -50,7 +50,7 @@ function ids(): unknown {
     .sort()
     .map((name) => {
       using link = openPinnedLink(join(lab.root, 'links', name));
-      return [name, link.ifindex, link.programId()];
+      return [name, link.id(), link.ifindex, link.programId()];
     });
   return { maps, links };
 }
@@ -86,7 +86,7 @@ describe('core on the kernel', () => {
       source: { address: client.address, labels: expect.arrayContaining(['k8s:app=client']) },
     });
     expect(drop?.policies).toHaveLength(1);
-    expect([...core.realised().policies.values()]).toEqual([{ generation: 1, endpoints: 1 }]);
+    expect([...core.realised().policies.values()]).toEqual([{ generation: 1, endpoints: 1, at: expect.any(Number) }]);
     await enforce([allow('client')]);
     expect(await client.reaches(server)).toBe(true);
     await enforce([allow('client', 7778)]);
@@ -239,6 +239,31 @@ describe('core on the kernel', () => {
   it('rejects an endpoint whose interface does not exist', async () => {
     const ghost = { ...client.endpoint(9, {}), ifindex: 99_999, ipv4: '10.88.99.2' };
     await expect(core.upsertEndpoint(ghost)).rejects.toThrow(InterfaceGoneError);
+  }, 20_000);
+
+  it('enforces by clsact filters where there are no tcx links, adopts them, and takes them away', async () => {
+    await core.stop();
+    rmSync(lab.root, { recursive: true });
+    core = await started({ attachment: 'clsact' });
+    await enforce([allow('nobody')]);
+    expect(await client.reaches(server)).toBe(false);
+    const filters = (pod: LabPod): (number | undefined)[] =>
+      inNetns(lab.netns, () =>
+        (['ingress', 'egress'] as const).map((hook) =>
+          queryClsact(pod.ifindex, hook, { priority: 1, handle: 0x77656972 }),
+        ),
+      );
+    const kept = filters(server);
+    expect(kept.every((id) => id !== undefined)).toBe(true);
+    await core.stop();
+    expect(await client.reaches(server)).toBe(false);
+    core = await started({ attachment: 'clsact' });
+    await core.waitPolicyRevision(core.policyRevision());
+    expect(filters(server)).toEqual(kept);
+    expect(await client.reaches(server)).toBe(false);
+    await core.deleteEndpoint(2);
+    expect(filters(server)).toEqual([undefined, undefined]);
+    expect(readdirSync(join(lab.root, 'links'))).toEqual([`1-clsact-${client.ifindex}`]);
   }, 20_000);
 
   it('names a corrupt state file and leaves what is enforced', async () => {

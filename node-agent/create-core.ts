@@ -1,29 +1,14 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import {
-  ctKey,
-  ctValue,
-  DROP_REASONS,
-  decodeEvent,
-  endpointKey,
-  endpointValue,
-  ipcacheKey,
-  ipcacheValue,
-  MAPS,
-  type MapName,
-  metricsKey,
-  SETTINGS,
-  settingsKey,
-  settingsValue,
-  sumMetrics,
-} from '@weir/bpf';
-import { formatAddress, parseAddress } from '@weir/net';
+import { decodeEvent, SETTINGS } from '@weir/bpf';
+import { parseAddress } from '@weir/net';
 import { type AnyTable, createStateDB, type InitDone, type StateDB } from '@weir/statedb';
-import { inNetns, RingBufferReader } from 'libbpf-ts';
+import { hasTcx, inNetns, RingBufferReader } from 'libbpf-ts';
 import { Subject } from 'rxjs';
 import type { Core, CoreOptions, FlowEvent, ImportedRule, Realised, Tables } from './core.ts';
 import { createTables, tableKey } from './create-tables.ts';
 import {
+  ClsactLinks,
   Conntrack,
   EndpointStore,
   FlowNames,
@@ -31,7 +16,9 @@ import {
   IpcacheStore,
   Links,
   PinnedDatapath,
+  PlanWriter,
   RootLock,
+  RoundMark,
   SlotStore,
   SyncLoop,
 } from './datapath/index.ts';
@@ -43,14 +30,16 @@ import {
   InterfaceGoneError,
   InvalidEndpointError,
   NotStartedError,
-  UnknownMapError,
 } from './errors.ts';
+import { MapInspector } from './map-inspector.ts';
 import { objects, StateFile } from './persist.ts';
-import { computeRealised } from './realised.ts';
+import { RealisedReport } from './realised.ts';
 import type { EndpointRow, EndpointStateRow } from './tables.ts';
 
 const LAST_ENDPOINT = 65535;
 const UPSERT_TIMEOUT_MS = 10_000;
+/** A packet is judged in microseconds. */
+const QUIESCE_MS = 50;
 const COLLECT_MS = 10_000;
 
 /** Lets timers, sockets and other callers of this process run. */
@@ -61,6 +50,10 @@ interface Running {
   readonly pinned: PinnedDatapath;
   readonly slots: SlotStore;
   readonly sync: SyncLoop;
+  readonly writer: PlanWriter;
+  readonly mark: RoundMark;
+  readonly report: RealisedReport;
+  readonly inspector: MapInspector;
   readonly ring: RingBufferReader;
   readonly endpoints: EndpointStore;
   readonly stop: AbortController;
@@ -93,7 +86,7 @@ class KernelCore implements Core {
   #realisedText = '';
   #nextId = 1;
   #ctEntries = 0;
-  #ringError: unknown;
+  #ringError: string | undefined;
 
   constructor(options: CoreOptions) {
     this.#options = options;
@@ -107,8 +100,6 @@ class KernelCore implements Core {
       numbers: this.#numbers,
       now: () => performance.now(),
       breathe,
-      // An endpoint id is used again: a flow of the old one must never look current to the new one.
-      firstRevision: () => 1 + Math.floor(Math.random() * 0x7fffffff),
     });
     this.#imported = new ImportedRules(this.db, this.tables);
     this.#files = {
@@ -117,7 +108,7 @@ class KernelCore implements Core {
       numbers: new StateFile({
         path: join(options.stateDir, 'identities.json'),
         decode: decodeNumbers,
-        empty: { cidrs: {}, labels: {} },
+        empty: { cidrs: {}, labels: {}, revisions: 0 },
       }),
     };
   }
@@ -142,34 +133,55 @@ class KernelCore implements Core {
         log.info({ maps: pinned.replaced }, 'maps of another shape are replaced beside the old ones');
       this.#restore(restored);
       const inNode = this.#inNode();
-      const slots = new SlotStore(pinned.maps);
+      const now = (): number => performance.now();
+      const slots = new SlotStore({ ...pinned.maps, now });
+      const mark = new RoundMark(pinned.maps.settings);
+      const attachment = this.#options.attachment ?? (hasTcx() ? 'tcx' : 'clsact');
+      const links =
+        attachment === 'tcx' ? new Links(bpfRoot, pinned, inNode) : new ClsactLinks(bpfRoot, pinned, inNode);
       const ipcache = new IpcacheStore(pinned.maps.ipcache);
-      const endpoints = new EndpointStore(pinned.maps.endpoints, new Links(bpfRoot, pinned, inNode), (slot) =>
-        sync.slotReady(slot),
-      );
+      const endpoints = new EndpointStore(pinned.maps.endpoints, links, (slot) => writer.slotReady(slot));
       const conntrack = new Conntrack(pinned.maps.ct4, breathe);
       this.#engine.adopt({
         endpoints: endpoints.adopt(),
         slots: await slots.adopt(breathe),
         ipcache: await ipcache.adopt(breathe),
+        interrupted: mark.set,
       });
-      const sync = new SyncLoop({
+      const writer = new PlanWriter({
         db: this.db,
         tables: this.tables,
         engine: this.#engine,
-        imported: this.#imported,
         numbers: this.#numbers,
-        pinned,
         slots,
         ipcache,
         endpoints,
         conntrack,
+        mark,
         breathe,
+        quiesce: () => new Promise((resolve) => setTimeout(resolve, QUIESCE_MS)),
+        saveNumbers: () => this.#files.numbers.save(this.#numbers.state()),
+        onAdopted: () => pinned.commitPins(),
+        log,
+      });
+      const sync = new SyncLoop({
+        engine: this.#engine,
+        imported: this.#imported,
+        writer,
+        slots,
+        breathe,
+        now,
         log,
         complete: () => this.#pendingInputs().length === 0,
-        saveNumbers: () => this.#files.numbers.save(this.#numbers.state()),
         policyRevision: () => this.policyRevision(),
         onRound: () => this.#onRound(),
+      });
+      const report = new RealisedReport({ engine: this.#engine, sync, writer, endpoints, now, wallClock: Date.now });
+      const inspector = new MapInspector({
+        root: bpfRoot,
+        maps: pinned.maps,
+        slots,
+        counts: () => ({ ipcache: this.#engine.ipcacheSize(), ct4: this.#ctEntries }),
       });
       const names = new FlowNames(this.#engine, bootOffset);
       const ring = new RingBufferReader({
@@ -178,14 +190,26 @@ class KernelCore implements Core {
           if (this.events.observed) this.events.next(names.event(decodeEvent(record)));
         },
         onError: (error) => {
-          this.#ringError = error;
-          log.error({ error: String(error) }, 'reading drop events failed');
+          this.#ringError = String(error);
+          log.error({ error: this.#ringError }, 'reading drop events failed');
         },
-        ...(this.#options.ringWorker === undefined ? {} : { worker: this.#options.ringWorker }),
       });
       ring.start();
       const stop = new AbortController();
-      this.#running = { lock, pinned, slots, sync, ring, endpoints, stop, collecting: Promise.resolve() };
+      this.#running = {
+        lock,
+        pinned,
+        slots,
+        sync,
+        writer,
+        mark,
+        report,
+        inspector,
+        ring,
+        endpoints,
+        stop,
+        collecting: Promise.resolve(),
+      };
       this.#running.collecting = this.#collect(conntrack, stop.signal);
       // A table may become complete without a changed row.
       for (const table of this.#inputs()) this.db.initialisedWatch(table).onFire(() => sync.schedule());
@@ -203,7 +227,7 @@ class KernelCore implements Core {
     running.stop.abort();
     await running.sync.stop();
     await running.collecting;
-    await running.ring.stop();
+    running.ring.close();
     running.slots.close();
     running.pinned.close();
     this.#engine.dispose();
@@ -225,7 +249,7 @@ class KernelCore implements Core {
     const ready = (): EndpointStateRow | undefined => {
       const running = this.#need('add an endpoint');
       const held = running.endpoints.held(endpoint.id);
-      const status = running.sync.endpoints.status(key);
+      const status = running.writer.endpoints.status(key);
       if (status?.kind === 'error' && status.error instanceof InterfaceGoneError) throw status.error;
       if (this.#engine.info(endpoint.id)?.row !== endpoint || held?.state !== 'ready' || status?.kind !== 'done')
         return undefined;
@@ -233,7 +257,7 @@ class KernelCore implements Core {
     };
     const found = await this.#until(ready, AbortSignal.timeout(timeoutMs));
     if (found) return found;
-    const status = this.#running?.sync.endpoints.status(key);
+    const status = this.#running?.writer.endpoints.status(key);
     const cause = status?.kind === 'error' ? status.error : undefined;
     const pending = this.#pendingInputs();
     const why =
@@ -256,7 +280,7 @@ class KernelCore implements Core {
     const gone = (): true | undefined =>
       this.#engine.info(id) === undefined &&
       running.endpoints.held(id) === undefined &&
-      running.sync.endpoints.status(key) === undefined
+      running.writer.endpoints.status(key) === undefined
         ? true
         : undefined;
     // Before the inputs are complete no round runs: the programs of a pod that is gone have nothing to enforce until then.
@@ -294,7 +318,7 @@ class KernelCore implements Core {
       signal?.throwIfAborted();
       throw new NotStartedError('wait for a policy revision');
     }
-    const failing = running.sync.endpoints.failing().map(({ row, error }) => `endpoint ${row.id}: ${error.message}`);
+    const failing = running.writer.endpoints.failing().map(({ row, error }) => `endpoint ${row.id}: ${error.message}`);
     return { revision: found, failing };
   }
 
@@ -322,114 +346,26 @@ class KernelCore implements Core {
   }
 
   setVerbose(on: boolean): void {
-    const { pinned } = this.#need('change the event level');
-    pinned.maps.settings.update(settingsKey.encode(0), settingsValue.encode(on ? SETTINGS.allowEvents : 0));
+    this.#need('change the event level').mark.change(on ? SETTINGS.allowEvents : 0);
   }
 
   maps(): ReturnType<Core['maps']> {
-    const { pinned, slots } = this.#need('list maps');
-    const counts: Partial<Record<MapName, number>> = {
-      ipcache: this.#engine.ipcacheSize(),
-      policy_classes: slots.slots().length,
-      policy_verdicts: slots.slots().length,
-      ct4: this.#ctEntries,
-      events: 0,
-    };
-    return (Object.keys(MAPS) as MapName[]).map((name) => {
-      const { info } = pinned.maps[name];
-      const entries = counts[name] ?? count(pinned.maps[name].keys());
-      return {
-        name,
-        type: String(info.type),
-        entries,
-        maxEntries: info.maxEntries,
-        path: join(this.#options.bpfRoot, name),
-      };
-    });
+    return this.#need('list maps').inspector.maps();
   }
 
   mapEntries(name: string): ReturnType<Core['mapEntries']> {
-    const { pinned, slots } = this.#need('read a map');
-    const { maps } = pinned;
-    switch (name) {
-      case 'endpoints':
-        return [...maps.endpoints.entries()].map(([key, value]) => ({
-          key: { ifindex: endpointKey.decode(key) },
-          value: addresses(endpointValue.decode(value)),
-        }));
-      case 'ipcache':
-        return [...maps.ipcache.entries()].map(([key, value]) => {
-          const { address, bits } = ipcacheKey.decode(key);
-          return { key: { prefix: `${formatAddress(address)}/${bits}` }, value: addresses(ipcacheValue.decode(value)) };
-        });
-      case 'ct4':
-        return [...maps.ct4.entries()].map(([key, value]) => {
-          const { packets, bytes, ...rest } = ctValue.decode(value);
-          return {
-            key: addresses(ctKey.decode(key)),
-            value: { ...rest, packets: String(packets), bytes: String(bytes) },
-          };
-        });
-      case 'policy_classes':
-        return [...slots.dump()].flatMap(({ slot, elements }) =>
-          (['ingress', 'egress'] as const).flatMap((direction) =>
-            [...elements[direction]].map(([identity, number]) => ({
-              key: { slot, direction, identity },
-              value: { class: number },
-            })),
-          ),
-        );
-      case 'policy_verdicts':
-        return [...slots.dump()].flatMap(({ slot, rows }) =>
-          (['ingress', 'egress'] as const).flatMap((direction) =>
-            [...rows[direction]].flatMap(([number, blocks]) =>
-              blocks.map(({ protocol, port, bits, deny, cookie }) => ({
-                key: { slot, direction, class: number, protocol, port, portBits: bits },
-                value: { verdict: deny ? 'deny' : 'allow', cookie },
-              })),
-            ),
-          ),
-        );
-      case 'metrics':
-        return this.metrics().map(({ reason, direction, packets, bytes }) => ({
-          key: { reason, direction },
-          value: { packets: String(packets), bytes: String(bytes) },
-        }));
-      case 'settings':
-        return [...maps.settings.entries()].map(([key, value]) => ({
-          key: { setting: settingsKey.decode(key) },
-          value: { bits: settingsValue.decode(value) },
-        }));
-      default:
-        throw new UnknownMapError(name, [
-          'endpoints',
-          'ipcache',
-          'ct4',
-          'policy_classes',
-          'policy_verdicts',
-          'metrics',
-          'settings',
-        ]);
-    }
+    return this.#need('read a map').inspector.entries(name);
   }
 
   metrics(): ReturnType<Core['metrics']> {
-    const { metrics } = this.#need('read metrics').pinned.maps;
-    const out: { reason: string; direction: 'ingress' | 'egress'; packets: bigint; bytes: bigint }[] = [];
-    for (const { number, name } of DROP_REASONS.values()) {
-      for (const direction of [0, 1]) {
-        const value = metrics.lookup(metricsKey.encode({ reason: number, direction }));
-        if (value) out.push({ reason: name, direction: direction === 0 ? 'ingress' : 'egress', ...sumMetrics(value) });
-      }
-    }
-    return out;
+    return this.#need('read metrics').inspector.metrics();
   }
 
   health(): ReturnType<Core['health']> {
     const running = this.#running;
     const pending = this.#pendingInputs();
     const failing = running
-      ? [...running.sync.slots.failing(), ...running.sync.ipcache.failing(), ...running.sync.endpoints.failing()]
+      ? [...running.writer.slots.failing(), ...running.writer.ipcache.failing(), ...running.writer.endpoints.failing()]
       : [];
     const first = failing[0]?.error.message;
     const broken = running?.sync.broken;
@@ -456,7 +392,7 @@ class KernelCore implements Core {
       {
         name: 'events',
         ok: this.#ringError === undefined,
-        message: this.#ringError === undefined ? 'drop events are read' : String(this.#ringError),
+        message: this.#ringError === undefined ? 'drop events are read' : this.#ringError,
       },
     ];
     return { ok: checks.every(({ ok }) => ok), checks };
@@ -497,10 +433,12 @@ class KernelCore implements Core {
     ];
   }
 
+  /** Inputs that are not complete; while there is one the kernel is left as it is. */
   #pendingInputs(): string[] {
-    return this.#inputs().flatMap((table) =>
+    const tables = this.#inputs().flatMap((table) =>
       this.db.pendingInitialisers(table).map((name) => `${table.name} (${name})`),
     );
+    return [...tables, ...this.#engine.awaited().map((hash) => `peerSets (${hash}, which a policy names)`)];
   }
 
   #restore(restored: { endpoints: readonly EndpointRow[]; rules: readonly unknown[]; numbers: NumbersState }): void {
@@ -575,7 +513,7 @@ class KernelCore implements Core {
   #onRound(): void {
     const running = this.#running;
     if (running) {
-      const next = computeRealised(this.#engine, running.sync, running.endpoints, performance.now());
+      const next = running.report.take();
       const text = JSON.stringify([[...next.policies], next.failures]);
       if (text !== this.#realisedText || this.#realised.revision === 0) {
         this.#realisedText = text;
@@ -609,22 +547,6 @@ class KernelCore implements Core {
       }
     }
   }
-}
-
-function count(items: Iterable<unknown>): number {
-  let total = 0;
-  for (const _ of items) total += 1;
-  return total;
-}
-
-/** Byte addresses as text. */
-function addresses(value: object): object {
-  return Object.fromEntries(
-    Object.entries(value).map(([key, field]: [string, unknown]) => [
-      key,
-      field instanceof Uint8Array ? formatAddress(field) : field,
-    ]),
-  );
 }
 
 /** Wall clock less boot clock now, in nanoseconds (`/proc/uptime` counts suspended time, as CLOCK_BOOTTIME does). */

@@ -47,6 +47,15 @@ export class UnknownMapError extends CoreError {
   }
 }
 
+export class MapTooLargeError extends CoreError {
+  constructor(name: string, limit: number, path: string) {
+    super(
+      'ERR_WEIR_MAP_TOO_LARGE',
+      `the map ${name} has more than ${limit} entries, which is more than one answer holds: read it with bpftool map dump pinned ${path}`,
+    );
+  }
+}
+
 export class InvalidEndpointError extends CoreError {
   constructor(id: number, problem: string) {
     super('ERR_WEIR_INVALID_ENDPOINT', `endpoint ${id} is not valid: ${problem}`);

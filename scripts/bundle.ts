@@ -58,12 +58,11 @@ export function bundleOperator(out: string): Promise<void> {
   return bundle(out, { operator: 'operator/main.ts' });
 }
 
-/** Writes agent.mjs, weir.mjs (the CLI) and ring-worker.mjs (the thread that reads the ring buffer). They need koffi at run time. */
+/** Writes agent.mjs and weir.mjs (the CLI). The agent needs koffi at run time. */
 export function bundleAgent(out: string): Promise<void> {
   return bundle(out, {
     agent: 'node-agent/main.ts',
     weir: 'node-agent/cli/main.ts',
-    'ring-worker': 'shared/libbpf/ring-worker.ts',
   });
 }
 

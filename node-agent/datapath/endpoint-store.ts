@@ -4,12 +4,12 @@ import type { BpfMap } from 'libbpf-ts';
 import type { KernelEndpoint } from '../derive/index.ts';
 import { OrderError } from '../errors.ts';
 import type { EndpointStateRow } from '../tables.ts';
-import type { Links } from './links.ts';
+import type { LinkTable } from './links.ts';
 
 /** Endpoints in the kernel: the word that says which policy revision judges, and the programs on the interface. */
 export class EndpointStore {
   readonly #map: BpfMap;
-  readonly #links: Links;
+  readonly #links: LinkTable;
   /** Whether the kernel holds the slot as its newest row says. */
   readonly #slotReady: (slot: number) => boolean;
   /** What the kernel acknowledged, by id. */
@@ -17,7 +17,7 @@ export class EndpointStore {
   /** Slot of each endpoint that was found at start and is not written yet. */
   readonly #found = new Map<number, KernelEndpoint>();
 
-  constructor(map: BpfMap, links: Links, slotReady: (slot: number) => boolean) {
+  constructor(map: BpfMap, links: LinkTable, slotReady: (slot: number) => boolean) {
     this.#map = map;
     this.#links = links;
     this.#slotReady = slotReady;

@@ -1,16 +1,26 @@
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { attachTc, BpfError, type BpfProgram, openPinnedLink, type TcDirection, type TcLink } from 'libbpf-ts';
+import { attachTcx, BpfError, type BpfProgram, openPinnedLink, type TcDirection, type TcLink } from 'libbpf-ts';
 import { InterfaceGoneError } from '../errors.ts';
 import { whenPinned } from './pins.ts';
 
 /** Runs in the node's network namespace, where interface indexes mean something. */
 export type InNode = <T>(body: () => T) => T;
 
+/** Which interfaces run the programs. */
+export interface LinkTable {
+  /** Makes sure that both hooks of the interface run this version's programs. @throws InterfaceGoneError */
+  ensure(endpoint: number, ifindex: number): void;
+  /** Detaches; succeeding when there is nothing. */
+  remove(endpoint: number): void;
+  /** Endpoints whose interface has them. */
+  endpoints(): Set<number>;
+}
+
 const HOOKS: readonly TcDirection[] = ['ingress', 'egress'];
 
 /** Programs on endpoints' interfaces, by pinned links: `links/ID-ingress` sees what the pod sends, `links/ID-egress` what it gets. */
-export class Links {
+export class Links implements LinkTable {
   readonly #folder: string;
   readonly #programs: Readonly<Record<TcDirection, BpfProgram>>;
   readonly #ids: Readonly<Record<TcDirection, number>>;
@@ -70,14 +80,14 @@ export class Links {
   #attach(endpoint: number, ifindex: number, hook: TcDirection, path: string): void {
     let link: TcLink;
     try {
-      link = this.#inNode(() => attachTc(this.#programs[hook], { ifindex, direction: hook }));
+      link = this.#inNode(() => attachTcx(this.#programs[hook], { ifindex, direction: hook }));
     } catch (error) {
       if (error instanceof BpfError && error.errnoName === 'ENODEV')
         throw new InterfaceGoneError(endpoint, ifindex, error);
       throw error;
     }
     try {
-      if (link.kind === 'tcx') link.pin(path);
+      link.pin(path);
     } catch (error) {
       link.detach();
       throw error;

@@ -1,37 +1,67 @@
-import { classKey, classValue, createSlotMaps, DIRECTION, slotKey, VERDICT, verdictKey, verdictValue } from '@weir/bpf';
+import { classKey, createSlotMaps, DIRECTION, slotKey } from '@weir/bpf';
 import type { Direction } from '@weir/policy';
 import type { BpfMap } from 'libbpf-ts';
-import { blocksKey, blocksOf, DIRECTIONS, type KernelSlot, rowsByClass, type VerdictBlock } from '../derive/index.ts';
+import { blocksKey, DIRECTIONS, GRACE_MS, type KernelSlot, type VerdictBlock } from '../derive/index.ts';
 import { OrderError } from '../errors.ts';
 import type { SlotRow } from '../tables.ts';
+import {
+  both,
+  classEntry,
+  contentOf,
+  count,
+  countBlocks,
+  meaning,
+  type PerDirection,
+  readSlot,
+  type SlotContent,
+  verdictEntries,
+  verdictEntry,
+} from './slot-content.ts';
 
-type PerDirection<T> = Readonly<Record<Direction, T>>;
-
-/** One slot as the kernel holds it. */
-interface Held {
+export interface SlotMaps {
   readonly classes: BpfMap;
   readonly verdicts: BpfMap;
-  readonly elements: PerDirection<Map<number, number>>;
-  readonly rows: PerDirection<Map<number, readonly VerdictBlock[]>>;
 }
 
-interface Wanted {
-  readonly elements: PerDirection<ReadonlyMap<number, number>>;
-  readonly rows: PerDirection<ReadonlyMap<number, readonly VerdictBlock[]>>;
+/** One slot as the kernel holds it. */
+interface Held extends SlotMaps {
+  readonly elements: PerDirection<Map<number, number>>;
+  readonly rows: PerDirection<Map<number, readonly VerdictBlock[]>>;
+  /** Identities and classes that nothing wants, and since when (milliseconds). */
+  readonly stale: PerDirection<{ readonly elements: Map<number, number>; readonly rows: Map<number, number> }>;
+}
+
+export interface SlotStoreOptions {
+  readonly policy_classes: BpfMap;
+  readonly policy_verdicts: BpfMap;
+  /** Milliseconds; any clock that only grows. */
+  readonly now: () => number;
+  /** Makes the inner maps of a slot. Default: in the kernel. */
+  readonly create?: (sizes: { readonly classes: number; readonly verdicts: number }) => SlotMaps;
+  /** The least that a slot has room for. Default 256 elements and 1024 rows. */
+  readonly least?: { readonly classes: number; readonly verdicts: number };
 }
 
 const SLOTS = 4096;
 
-/** The slots in the kernel. A change of one is made so that every packet in between meets the old or the new decision. */
+/**
+ * The slots in the kernel. A change of one is made so that every packet in between meets the old or the new decision; what a
+ * packet under way may still look at (rows of a class that it has read, a slot that its word named) stays for GRACE_MS.
+ */
 export class SlotStore {
+  readonly #options: SlotStoreOptions;
   readonly #classes: BpfMap;
   readonly #verdicts: BpfMap;
   readonly #held = new Map<number, Held>();
-  readonly #trims = new Map<number, SlotRow>();
+  /** The newest content of each slot that holds something else too. */
+  readonly #trims = new Map<number, SlotContent>();
+  /** Slots that no word names any more, and when they may go. */
+  readonly #retired = new Map<number, number>();
 
-  constructor(maps: { readonly policy_classes: BpfMap; readonly policy_verdicts: BpfMap }) {
-    this.#classes = maps.policy_classes;
-    this.#verdicts = maps.policy_verdicts;
+  constructor(options: SlotStoreOptions) {
+    this.#options = options;
+    this.#classes = options.policy_classes;
+    this.#verdicts = options.policy_verdicts;
   }
 
   /** Slots that the kernel has. Half-made ones (a crash between the two maps) are removed: no endpoint points at them. */
@@ -50,7 +80,7 @@ export class SlotStore {
         continue;
       }
       await breathe();
-      const held = readSlot(classes, verdicts);
+      const held = { classes, verdicts, ...readSlot(classes, verdicts), stale: nothingStale() };
       this.#held.set(slot, held);
       out.set(slot, meaning(held));
     }
@@ -66,69 +96,89 @@ export class SlotStore {
   }
 
   /**
-   * Brings a slot to a row, but for what nothing uses any more (`trim`). `stays` tells whether an address has the identity
-   * after this round: only of such an identity may the element go at once.
+   * Brings a slot to a row, but for what a packet may still look at (`trim`). `stays` tells whether an address has the
+   * identity after this round: of such an identity the element goes at once, as that is the change of its decision.
    */
   apply(row: SlotRow, stays: (identity: number) => boolean): void {
-    const wanted = wantedOf(row);
-    const held = this.#held.get(row.slot);
-    if (held === undefined || !roomFor(held, wanted)) {
-      this.#build(row.slot, wanted, held);
-      return;
-    }
+    const wanted = contentOf(row);
+    this.#retired.delete(row.slot);
+    let held = this.#held.get(row.slot);
+    if (held === undefined || !roomFor(held, wanted)) held = this.#build(row.slot, wanted, held);
     for (const direction of DIRECTIONS) {
       for (const [number, blocks] of wanted.rows[direction]) {
+        held.stale[direction].rows.delete(number);
         const old = held.rows[direction].get(number);
         if (old !== undefined && blocksKey(old) === blocksKey(blocks)) continue;
-        if (old !== undefined) {
-          for (const [, used] of held.elements[direction]) {
-            if (used === number) throw new OrderError(`slot ${row.slot}: class ${number} is in use with other rows`);
-          }
-          this.#deleteRows(held, direction, number);
-        }
-        held.verdicts.updateBatch(blocks.map((block) => verdictEntry(direction, number, block)));
-        held.rows[direction].set(number, blocks);
+        if (old !== undefined)
+          throw new OrderError(`slot ${row.slot}: class ${number} still has other rows, which a packet may be reading`);
+        this.#writeRows(held, direction, number, blocks);
       }
     }
     for (const direction of DIRECTIONS) {
       const old = held.elements[direction];
       for (const [identity, number] of wanted.elements[direction]) {
+        held.stale[direction].elements.delete(identity);
         if (old.get(identity) === number) continue;
         held.classes.update(...classEntry(direction, identity, number));
         old.set(identity, number);
       }
       for (const identity of [...old.keys()]) {
-        if (wanted.elements[direction].has(identity) || !stays(identity)) continue;
-        held.classes.delete(classKey.encode({ identity, direction: DIRECTION[direction] }));
-        old.delete(identity);
+        if (!wanted.elements[direction].has(identity) && stays(identity))
+          this.#deleteElement(held, direction, identity);
       }
     }
-    this.#trims.set(row.slot, row);
+    this.#trims.set(row.slot, wanted);
   }
 
-  /** Removes elements and rows that no packet can reach any more. Idempotent; what fails is tried again at the next call. */
-  trim(): void {
-    for (const [slot, row] of this.#trims) {
+  /** Addresses are about to get these identities: elements that nothing wants must not decide about them. */
+  forget(identities: ReadonlySet<number>): void {
+    for (const [slot, wanted] of this.#trims) {
       const held = this.#held.get(slot);
-      if (held) {
-        const wanted = wantedOf(row);
-        for (const direction of DIRECTIONS) {
-          const old = held.elements[direction];
-          for (const identity of [...old.keys()]) {
-            if (wanted.elements[direction].has(identity)) continue;
-            held.classes.delete(classKey.encode({ identity, direction: DIRECTION[direction] }));
-            old.delete(identity);
-          }
-          for (const number of [...held.rows[direction].keys()]) {
-            if (!wanted.rows[direction].has(number)) this.#deleteRows(held, direction, number);
-          }
+      if (held === undefined) continue;
+      for (const direction of DIRECTIONS) {
+        for (const identity of [...held.elements[direction].keys()]) {
+          if (identities.has(identity) && !wanted.elements[direction].has(identity))
+            this.#deleteElement(held, direction, identity);
         }
       }
-      this.#trims.delete(slot);
     }
   }
 
-  /** Frees a slot that no endpoint points at. Succeeds when it is absent. */
+  /** Removes elements, rows and slots that no packet has been able to reach for GRACE_MS. Returns the slots that are gone. */
+  trim(): number[] {
+    const now = this.#options.now();
+    for (const [slot, wanted] of this.#trims) {
+      const held = this.#held.get(slot);
+      if (held === undefined || this.#trimOne(held, wanted, now)) this.#trims.delete(slot);
+    }
+    const gone = [...this.#retired].filter(([, due]) => due <= now).map(([slot]) => slot);
+    for (const slot of gone) this.free(slot);
+    return gone;
+  }
+
+  /** When `trim` next has something to remove; undefined when nothing waits. */
+  trimDue(): number | undefined {
+    let due: number | undefined;
+    const note = (at: number): void => {
+      if (due === undefined || at < due) due = at;
+    };
+    for (const at of this.#retired.values()) note(at);
+    for (const slot of this.#trims.keys()) {
+      for (const direction of DIRECTIONS) {
+        const stale = this.#held.get(slot)?.stale[direction];
+        for (const since of stale?.elements.values() ?? []) note(since + GRACE_MS);
+        for (const since of stale?.rows.values() ?? []) note(since + GRACE_MS);
+      }
+    }
+    return due;
+  }
+
+  /** No word names the slot any more: `trim` frees it once no packet can have read one that did. */
+  retire(slot: number): void {
+    if (this.#held.has(slot) && !this.#retired.has(slot)) this.#retired.set(slot, this.#options.now() + GRACE_MS);
+  }
+
+  /** Frees a slot that no packet can reach. Succeeds when it is absent. */
   free(slot: number): void {
     const key = slotKey.encode(slot);
     this.#classes.delete(key);
@@ -138,10 +188,11 @@ export class SlotStore {
     held?.verdicts.close();
     this.#held.delete(slot);
     this.#trims.delete(slot);
+    this.#retired.delete(slot);
   }
 
   /** Rows and elements of a slot, for people. */
-  *dump(): Generator<{ readonly slot: number; readonly elements: Held['elements']; readonly rows: Held['rows'] }> {
+  *dump(): Generator<{ readonly slot: number } & SlotContent> {
     for (const [slot, { elements, rows }] of this.#held) yield { slot, elements, rows };
   }
 
@@ -153,17 +204,59 @@ export class SlotStore {
     this.#held.clear();
   }
 
+  /** Whether nothing unwanted is left. */
+  #trimOne(held: Held, wanted: SlotContent, now: number): boolean {
+    let clean = true;
+    for (const direction of DIRECTIONS) {
+      const stale = held.stale[direction];
+      for (const identity of [...held.elements[direction].keys()]) {
+        if (wanted.elements[direction].has(identity)) continue;
+        if (due(stale.elements, identity, now)) this.#deleteElement(held, direction, identity);
+        else clean = false;
+      }
+      const used = new Set(held.elements[direction].values());
+      for (const number of [...held.rows[direction].keys()]) {
+        if (wanted.rows[direction].has(number)) continue;
+        if (!used.has(number) && due(stale.rows, number, now)) this.#deleteRows(held, direction, number);
+        else clean = false;
+      }
+    }
+    return clean;
+  }
+
+  #deleteElement(held: Held, direction: Direction, identity: number): void {
+    held.classes.delete(classKey.encode({ identity, direction: DIRECTION[direction] }));
+    held.elements[direction].delete(identity);
+    held.stale[direction].elements.delete(identity);
+  }
+
+  #writeRows(held: Held, direction: Direction, number: number, blocks: readonly VerdictBlock[]): void {
+    const entries = blocks.map((block) => verdictEntry(direction, number, block));
+    try {
+      held.verdicts.updateBatch(entries);
+    } catch (error) {
+      held.verdicts.deleteBatch(entries.map(([key]) => key));
+      throw error;
+    }
+    held.rows[direction].set(number, blocks);
+  }
+
   #deleteRows(held: Held, direction: Direction, number: number): void {
     const keys = (held.rows[direction].get(number) ?? []).map((block) => verdictEntry(direction, number, block)[0]);
     held.verdicts.deleteBatch(keys);
     held.rows[direction].delete(number);
+    held.stale[direction].rows.delete(number);
   }
 
-  /** Makes both maps beside and puts them in place. While growing, each new map means the same as the one it replaces. */
-  #build(slot: number, wanted: Wanted, old: Held | undefined): void {
-    const elements = both((direction) => new Map([...(old?.elements[direction] ?? []), ...wanted.elements[direction]]));
-    const rows = both((direction) => new Map([...(old?.rows[direction] ?? []), ...wanted.rows[direction]]));
-    const maps = createSlotMaps(sizesFor(elements, rows));
+  /** Makes both maps beside and puts them in place: the old content, where there is one, and room for the wanted. */
+  #build(slot: number, wanted: SlotContent, old: Held | undefined): Held {
+    const elements = both((direction) => new Map(old?.elements[direction] ?? wanted.elements[direction]));
+    const rows = both((direction) => new Map(old?.rows[direction] ?? wanted.rows[direction]));
+    const { create = createSlotMaps, least = { classes: 256, verdicts: 1024 } } = this.#options;
+    const maps = create({
+      classes: roundUp(Math.max(least.classes, 2 * (count(wanted.elements) + (old ? count(elements) : 0)))),
+      verdicts: roundUp(Math.max(least.verdicts, 2 * (countBlocks(wanted.rows) + (old ? countBlocks(rows) : 0)))),
+    });
     try {
       maps.verdicts.updateBatch(verdictEntries(rows));
       maps.classes.updateBatch(
@@ -181,109 +274,31 @@ export class SlotStore {
     }
     old?.classes.close();
     old?.verdicts.close();
-    this.#held.set(slot, { ...maps, elements, rows });
+    const held = { ...maps, elements, rows, stale: old?.stale ?? nothingStale() };
+    this.#held.set(slot, held);
+    return held;
   }
 }
 
-function both<T>(of: (direction: Direction) => T): PerDirection<T> {
-  return { ingress: of('ingress'), egress: of('egress') };
+function nothingStale(): Held['stale'] {
+  return both(() => ({ elements: new Map(), rows: new Map() }));
 }
 
-function wantedOf(row: SlotRow): Wanted {
-  return {
-    elements: both((direction) => row.classes[direction]),
-    rows: both(
-      (direction) => new Map([...rowsByClass(row, direction)].map(([number, rows]) => [number, blocksOf(rows)])),
-    ),
-  };
+/** Whether it has been stale for long enough; the first look starts the count. */
+function due(stale: Map<number, number>, item: number, now: number): boolean {
+  const since = stale.get(item);
+  if (since === undefined) stale.set(item, now);
+  return since !== undefined && now - since >= GRACE_MS;
 }
 
-function count(maps: PerDirection<ReadonlyMap<number, unknown>>): number {
-  return maps.ingress.size + maps.egress.size;
-}
-
-function countBlocks(rows: Wanted['rows']): number {
-  let total = 0;
-  for (const direction of DIRECTIONS) for (const blocks of rows[direction].values()) total += blocks.length;
-  return total;
-}
-
-/** Room to grow by membership changes without a rebuild; entries are allocated only when used. */
-function sizesFor(elements: Wanted['elements'], rows: Wanted['rows']): { classes: number; verdicts: number } {
-  return {
-    classes: ceilPower(Math.max(256, 2 * count(elements))),
-    verdicts: ceilPower(Math.max(1024, 4 * countBlocks(rows))),
-  };
-}
-
-function ceilPower(value: number): number {
+/** Entries are allocated only when used: room costs nothing. */
+function roundUp(value: number): number {
   return 2 ** Math.ceil(Math.log2(value));
 }
 
-function roomFor(held: Held, wanted: Wanted): boolean {
+function roomFor(held: Held, wanted: SlotContent): boolean {
   return (
     count(held.elements) + count(wanted.elements) <= held.classes.info.maxEntries &&
     countBlocks(held.rows) + countBlocks(wanted.rows) <= held.verdicts.info.maxEntries
   );
-}
-
-function classEntry(direction: Direction, identity: number, number: number): [Uint8Array, Uint8Array] {
-  const key = { identity, direction: DIRECTION[direction] };
-  return [classKey.encode(key), classValue.encode({ ...key, class: number })];
-}
-
-function verdictEntry(direction: Direction, number: number, block: VerdictBlock): [Uint8Array, Uint8Array] {
-  return [
-    verdictKey.encode({
-      class: number,
-      direction: DIRECTION[direction],
-      protocol: block.protocol,
-      port: block.port,
-      portBits: block.bits,
-    }),
-    verdictValue.encode({ verdict: block.deny ? VERDICT.deny : VERDICT.allow, cookie: block.cookie }),
-  ];
-}
-
-function verdictEntries(rows: Wanted['rows']): [Uint8Array, Uint8Array][] {
-  return DIRECTIONS.flatMap((direction) =>
-    [...rows[direction]].flatMap(([number, blocks]) => blocks.map((block) => verdictEntry(direction, number, block))),
-  );
-}
-
-function readSlot(classes: BpfMap, verdicts: BpfMap): Held {
-  const elements = both(() => new Map<number, number>());
-  const rows = both(() => new Map<number, VerdictBlock[]>());
-  for (const [, bytes] of classes.entries()) {
-    const { identity, direction, class: number } = classValue.decode(bytes);
-    elements[direction === DIRECTION.ingress ? 'ingress' : 'egress'].set(identity, number);
-  }
-  for (const [keyBytes, valueBytes] of verdicts.entries()) {
-    const key = verdictKey.decode(keyBytes);
-    const value = verdictValue.decode(valueBytes);
-    const ofDirection = rows[key.direction === DIRECTION.ingress ? 'ingress' : 'egress'];
-    const block = {
-      protocol: key.protocol,
-      port: key.port,
-      bits: key.portBits,
-      deny: value.verdict === VERDICT.deny,
-      cookie: value.cookie ?? 0,
-    };
-    const list = ofDirection.get(key.class);
-    if (list) list.push(block);
-    else ofDirection.set(key.class, [block]);
-  }
-  return { classes, verdicts, elements, rows };
-}
-
-function meaning(held: Held): KernelSlot {
-  const scopeKey = (direction: Direction, number: number): string => blocksKey(held.rows[direction].get(number) ?? []);
-  return {
-    scope: both((direction) => [scopeKey(direction, 0), scopeKey(direction, 1), scopeKey(direction, 2)] as const),
-    classes: both((direction) => new Map(held.elements[direction])),
-    rows: both(
-      (direction) =>
-        new Map([...held.rows[direction]].filter(([n]) => n >= 16).map(([n, blocks]) => [n, blocksKey(blocks)])),
-    ),
-  };
 }

@@ -28,7 +28,6 @@ class World {
   readonly states = new Map<number, EndpointStateRow>();
   readonly slots = new Map<number, SlotRow>();
   readonly ipcache = new Map<string, IpcacheRow>();
-  #revision = 0;
 
   constructor(mode: 'default' | 'always' | 'never' = 'default') {
     this.engine = new Engine({
@@ -38,10 +37,6 @@ class World {
       numbers: this.numbers,
       now: () => 0,
       breathe: async () => undefined,
-      firstRevision: () => {
-        this.#revision += 1000;
-        return this.#revision;
-      },
     });
   }
 

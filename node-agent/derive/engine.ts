@@ -33,6 +33,8 @@ export interface KernelState {
   readonly endpoints: readonly KernelEndpoint[];
   readonly slots: ReadonlyMap<number, KernelSlot>;
   readonly ipcache: Iterable<readonly [prefix: string, identity: number]>;
+  /** A round was under way: endpoints' revisions may not tell of everything that has changed. */
+  readonly interrupted: boolean;
 }
 export interface KernelEndpoint {
   readonly id: number;
@@ -66,8 +68,6 @@ export interface EngineOptions {
   readonly now: () => number;
   /** Lets other work of the process run; called between steps of a few milliseconds. */
   readonly breathe: () => Promise<void>;
-  /** A first datapath revision for an endpoint that the kernel has not seen. */
-  readonly firstRevision: () => number;
 }
 
 interface Subject {
@@ -117,6 +117,7 @@ export class Engine {
   readonly #failures = new Map<string, Error>();
   readonly #kernelEndpoints = new Map<number, KernelEndpoint>();
   #adopting = false;
+  #interrupted = false;
 
   constructor(options: EngineOptions) {
     this.#options = options;
@@ -131,6 +132,7 @@ export class Engine {
       members: (hash) => this.members(hash),
       identities: () => this.#peerIdentities(),
       addressed: (identity) => (this.#addresses.get(identity) ?? 0) > 0,
+      now: options.now,
     });
     this.#context = {
       clusterName: options.core.clusterName,
@@ -145,10 +147,12 @@ export class Engine {
   /** Takes over what the kernel holds; before the first plan. */
   adopt(kernel: KernelState): void {
     this.#adopting = true;
+    this.#interrupted = kernel.interrupted;
     this.#slots.adopt(kernel.slots);
     for (const endpoint of kernel.endpoints) {
       this.#kernelEndpoints.set(endpoint.id, endpoint);
       this.#found.add(endpoint.id);
+      this.#options.numbers.sawRevision(endpoint.revision);
     }
     for (const [prefix, identity] of kernel.ipcache) {
       this.#current.set(prefix, identity);
@@ -156,6 +160,16 @@ export class Engine {
       this.#ipcache.dirty.add(prefix);
       this.#options.numbers.adoptCidr(prefix, identity);
     }
+  }
+
+  /**
+   * PeerSets without which nothing may be concluded: endpoints are enforced since before this start, and what a policy said
+   * of them is not known. What the kernel holds stays until the sets are here.
+   */
+  awaited(): SelectorHash[] {
+    if (!this.#adopting) return [];
+    const enforced = [...this.#kernelEndpoints.values()].some((one) => one.enforced.ingress || one.enforced.egress);
+    return enforced ? [...new Set(this.policies.awaited())].sort() : [];
   }
 
   /** Takes in at most `limit` changes of each table; whether more are waiting. */
@@ -296,7 +310,7 @@ export class Engine {
     for (const id of endpoints) {
       const state = this.#states.get(id);
       if (state === undefined) continue;
-      const next = { ...state, revision: grown(state.revision) };
+      const next = { ...state, revision: this.#options.numbers.revision() };
       this.#states.set(id, next);
       out.push(next);
     }
@@ -311,6 +325,7 @@ export class Engine {
     const localChanged = this.#settleEndpoints();
     await this.#settleSubjects();
     const { users, departing } = this.#settleShapes(localChanged);
+    const leaving = this.#leavers(users);
     const slots: SlotRow[] = [];
     const slotsGone: number[] = [];
     for (const key of this.#slots.dirtyShapes()) {
@@ -318,13 +333,13 @@ export class Engine {
       const candidates = new Set<number>();
       for (const id of users.get(key) ?? []) {
         const kernel = this.#kernelEndpoints.get(id);
-        if (kernel && kernel.slot !== 0) candidates.add(kernel.slot);
+        if (kernel && kernel.slot !== 0 && !this.#leftAtStart(kernel.slot, key)) candidates.add(kernel.slot);
       }
       try {
-        const { changed, left } = this.#slots.refresh(key, candidates);
+        const how = departing.includes(key) ? 'all' : leaving.has(key) ? 'some' : 'none';
+        const { rows, left } = this.#slots.refresh(key, candidates, how);
         this.#failures.delete(key);
-        const row = this.#slots.row(key);
-        if (changed && row) slots.push(row);
+        slots.push(...rows);
         if (left !== undefined) slotsGone.push(left);
       } catch (error) {
         this.#failures.set(key, error instanceof Error ? error : new Error(String(error)));
@@ -574,6 +589,32 @@ export class Engine {
     return { users, departing };
   }
 
+  /**
+   * Shapes whose slot some endpoint leaves while others stay. Editing it in place would show the leaving ones the new members
+   * of rules that no longer are theirs.
+   */
+  #leavers(users: ReadonlyMap<string, readonly number[]>): Set<string> {
+    const bySlot = new Map<number, string>();
+    for (const key of users.keys()) {
+      const row = this.#slots.row(key);
+      if (row) bySlot.set(row.slot, key);
+    }
+    const out = new Set<string>();
+    for (const [id, { slot }] of this.#states) {
+      const key = bySlot.get(slot);
+      if (key !== undefined && this.#shapes.get(id) !== key) out.add(key);
+    }
+    return out;
+  }
+
+  /** Whether an endpoint that was found at the slot goes to another shape: the slot must then stay as it is. */
+  #leftAtStart(slot: number, shape: string): boolean {
+    for (const { id, slot: had } of this.#kernelEndpoints.values()) {
+      if (had === slot && this.#infos.has(id) && this.#shapes.get(id) !== shape) return true;
+    }
+    return false;
+  }
+
   async #settleIpcache(): Promise<{
     upserts: IpcacheRow[];
     deletes: string[];
@@ -684,18 +725,19 @@ export class Engine {
         before.ipv4 !== info.row.ipv4 ||
         before.enforced.ingress !== enforced.ingress ||
         before.enforced.egress !== enforced.egress;
-      revision = differs ? grown(before.revision) : before.revision;
+      revision = differs ? this.#options.numbers.revision() : before.revision;
     } else {
       const kernel = this.#adopting ? this.#kernelEndpoints.get(id) : undefined;
       if (kernel && kernel.ifindex === info.row.ifindex && kernel.ipv4 === info.row.ipv4) {
         const same =
+          !this.#interrupted &&
           kernel.slot === slot &&
           epoch === 0 &&
           !affected &&
           kernel.enforced.ingress === enforced.ingress &&
           kernel.enforced.egress === enforced.egress;
-        revision = same ? kernel.revision : grown(kernel.revision);
-      } else revision = this.#options.firstRevision();
+        revision = same ? kernel.revision : this.#options.numbers.revision();
+      } else revision = this.#options.numbers.revision();
     }
     this.#epochs.set(id, { slot, epoch });
     const state: EndpointStateRow = {
@@ -716,10 +758,6 @@ export class Engine {
     this.#found.delete(id);
     return state;
   }
-}
-
-function grown(revision: number): number {
-  return revision >= 0xffffffff ? 1 : revision + 1;
 }
 
 function sameState(a: EndpointStateRow, b: EndpointStateRow): boolean {

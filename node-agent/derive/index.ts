@@ -5,6 +5,7 @@
  */
 export { classOf, distinguishes, FIRST_CLASS, rowsByClass } from './classes.ts';
 export { Engine, type EngineOptions, type KernelEndpoint, type KernelState, type Plan } from './engine.ts';
+export { GRACE_MS } from './grace.ts';
 export type { EndpointIdentity } from './identities.ts';
 export { ImportedRules, type ImportOptions } from './imported.ts';
 export { Multi } from './multi.ts';

@@ -4,7 +4,13 @@ import { CIDR_BASE, CIDR_LAST, IdentityAllocator, LOCAL_ENDPOINT_BASE, LOCAL_END
 export interface NumbersState {
   readonly cidrs: Readonly<Record<string, number>>;
   readonly labels: Readonly<Record<string, number>>;
+  /** No datapath revision beyond this one was ever given out. */
+  readonly revisions: number;
 }
+
+const LAST_REVISION = 0xffffffff;
+/** Revisions are reserved in blocks, so that a file is written for one in many of them. */
+const REVISION_BLOCK = 1 << 16;
 
 /** One range of node-local numbers, by name. A name keeps its number until it is released. */
 class Numbering {
@@ -56,16 +62,38 @@ class Numbering {
   }
 }
 
-/** Node-local identity numbers: of CIDRs (top byte 0x01) and of label sets (0x03). They survive a restart. */
+/**
+ * Numbers of this node: identities of CIDRs (top byte 0x01) and of label sets (0x03), which survive a restart, and datapath
+ * revisions: each greater than every one before, across restarts and crashes, whatever endpoint they were for.
+ */
 export class LocalNumbers {
   readonly #cidrs = new Numbering(CIDR_BASE + 1, CIDR_LAST);
   readonly #labels = new Numbering(LOCAL_ENDPOINT_BASE + 1, LOCAL_ENDPOINT_LAST);
-  /** Whether `state()` differs from what was last taken by `saved()`. */
+  #revision = 0;
+  #reserved = 0;
+  /** Whether `state()` must be saved before any number given out may reach the kernel. */
   dirty = false;
 
   adopt(state: NumbersState): void {
     for (const [prefix, id] of Object.entries(state.cidrs)) this.#cidrs.adopt(prefix, id);
     for (const [key, id] of Object.entries(state.labels)) this.#labels.adopt(key, id);
+    this.sawRevision(state.revisions);
+  }
+
+  /** A revision that was given out before this start. */
+  sawRevision(revision: number): void {
+    this.#revision = Math.max(this.#revision, revision);
+  }
+
+  /** The next datapath revision. After 2^32 of them they start anew: flows of so long ago have expired. */
+  revision(): number {
+    if (this.#revision >= LAST_REVISION) {
+      this.#revision = 0;
+      this.#reserved = 0;
+    }
+    this.#revision += 1;
+    if (this.#revision > this.#reserved) this.dirty = true;
+    return this.#revision;
   }
 
   adoptCidr(prefix: string, id: number): void {
@@ -101,8 +129,10 @@ export class LocalNumbers {
     if (this.#labels.release(key)) this.dirty = true;
   }
 
+  /** What to save. */
   state(): NumbersState {
-    return { cidrs: this.#cidrs.toJSON(), labels: this.#labels.toJSON() };
+    this.#reserved = Math.min(this.#revision + REVISION_BLOCK, LAST_REVISION);
+    return { cidrs: this.#cidrs.toJSON(), labels: this.#labels.toJSON(), revisions: this.#reserved };
   }
 }
 
@@ -111,7 +141,12 @@ export function decodeNumbers(json: unknown): NumbersState {
   if (typeof json !== 'object' || json === null || !('cidrs' in json) || !('labels' in json)) {
     throw new Error('holds no numbers of cidrs and labels');
   }
-  return { cidrs: numbersOf(json.cidrs), labels: numbersOf(json.labels) };
+  // Files of agents that did not count revisions have none; the kernel's endpoints tell theirs.
+  const revisions = 'revisions' in json ? json.revisions : 0;
+  if (typeof revisions !== 'number' || !Number.isInteger(revisions) || revisions < 0 || revisions > LAST_REVISION) {
+    throw new Error(`has ${JSON.stringify(revisions)} as the last revision, which is none`);
+  }
+  return { cidrs: numbersOf(json.cidrs), labels: numbersOf(json.labels), revisions };
 }
 
 function numbersOf(json: unknown): Record<string, number> {

@@ -103,6 +103,14 @@ export class Policies {
     return this.#inUseNaming.get(hash);
   }
 
+  /** PeerSets that policies wait for of which no generation is in force. Known before `settle`. */
+  *awaited(): Generator<SelectorHash> {
+    for (const [uid, row] of this.#rows) {
+      if (this.#inUse.has(uid)) continue;
+      for (const hash of hashesOf(row)) if (!this.#peerSets.has(hash)) yield hash;
+    }
+  }
+
   missing(): Iterable<Missing> {
     return this.#missing.values();
   }

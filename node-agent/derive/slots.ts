@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import { isLocalCidr } from '@weir/identity';
 import {
   type CompiledPolicy,
   type CompileInput,
@@ -10,7 +11,7 @@ import {
 } from '@weir/policy';
 import { IdsExhaustedError } from '../errors.ts';
 import type { SlotRow } from '../tables.ts';
-import { type ClassMaps, ClassNumbers, classOf, FIRST_CLASS } from './classes.ts';
+import { type ClassMaps, ClassNumbers, classOf } from './classes.ts';
 import { DIRECTIONS, frameKey, rowsKey } from './rows.ts';
 
 /** Highest slot number; 0 is "no policy". */
@@ -53,6 +54,14 @@ export interface SlotWorld {
   identities(): Iterable<PeerIdentity>;
   /** Whether some address has the identity. */
   addressed(identity: number): boolean;
+  /** Milliseconds; any clock that only grows. */
+  readonly now: () => number;
+}
+
+/** What became of a shape: rows that changed, and the slot that it left when it had to move. */
+export interface Refreshed {
+  readonly rows: readonly SlotRow[];
+  readonly left?: number;
 }
 
 interface Entry {
@@ -101,7 +110,13 @@ export class Slots {
         else namesIdentities = true;
       }
     }
-    this.#entries.set(shape.key, { shape, hashes, namesIdentities, numbers: new ClassNumbers(), row: undefined });
+    this.#entries.set(shape.key, {
+      shape,
+      hashes,
+      namesIdentities,
+      numbers: new ClassNumbers(this.#world.now),
+      row: undefined,
+    });
     this.#dirty.add(shape.key);
   }
 
@@ -140,14 +155,15 @@ export class Slots {
   }
 
   /**
-   * Compiles one shape. `candidates`: kernel slots that endpoints of this shape have. Returns the slot that it left, when it
-   * had to move. When it throws, the shape stays dirty and keeps the row that it had.
+   * Compiles one shape. `candidates`: kernel slots that endpoints of this shape have. `left`: endpoints that point at its slot
+   * go elsewhere, all of them or some; for them it stays as it was. When it throws, the shape stays dirty and keeps the row
+   * that it had.
    */
-  refresh(key: string, candidates: Iterable<number>): { readonly left?: number; readonly changed: boolean } {
+  refresh(key: string, candidates: Iterable<number>, left: 'none' | 'some' | 'all' = 'none'): Refreshed {
     const entry = this.#entries.get(key);
     if (entry === undefined) {
       this.#dirty.delete(key);
-      return { changed: false };
+      return { rows: [] };
     }
     const { shape } = entry;
     const compiled = compile({
@@ -157,7 +173,7 @@ export class Slots {
       mode: shape.mode,
       allowLocalhost: shape.allowLocalhost,
     });
-    const result = this.#place(entry, key, compiled, candidates);
+    const result = this.#place(entry, key, compiled, candidates, left);
     // Only now: what failed is tried again.
     this.#dirty.delete(key);
     return result;
@@ -168,32 +184,61 @@ export class Slots {
     key: string,
     compiled: CompiledPolicy,
     candidates: Iterable<number>,
-  ): { readonly left?: number; readonly changed: boolean } {
+    leaving: 'none' | 'some' | 'all',
+  ): Refreshed {
     const before = entry.row;
-    if (before && frameKey(before.compiled) === frameKey(compiled)) {
+    if (before && leaving === 'all') return { rows: this.#withNewCidrs(entry, before, compiled) };
+    if (before && frameKey(before.compiled) === frameKey(compiled) && this.#mayStay(before, compiled, leaving)) {
       const classes = entry.numbers.assign(compiled);
       const differs = this.#differs(before.classes, classes);
-      if (sameClasses(before.classes, classes)) return { changed: false };
+      if (sameClasses(before.classes, classes)) return { rows: [] };
       entry.row = { ...before, compiled, classes, epoch: before.epoch + (differs ? 1 : 0) };
-      return { changed: true };
+      return { rows: [entry.row] };
     }
     if (!before) {
       for (const slot of candidates) {
         const known = this.#kernel.get(slot);
         if (known === undefined || !sameFrame(known, compiled)) continue;
         this.#kernel.delete(slot);
-        for (const direction of DIRECTIONS) entry.numbers.adopt(direction, inverse(known.rows[direction]));
+        for (const direction of DIRECTIONS) entry.numbers.adopt(direction, known.rows[direction]);
         const classes = entry.numbers.assign(compiled);
         const differs = this.#differs(known.classes, classes);
         // Epoch 1 tells endpoints that had this slot already: something differs from what the kernel decided.
         entry.row = { slot, shape: key, compiled, classes, epoch: differs ? 1 : 0 };
-        return { changed: true };
+        return { rows: [entry.row] };
       }
     }
+    const old = before ? this.#withNewCidrs(entry, before, compiled) : [];
     const slot = this.#allocate();
-    entry.numbers = new ClassNumbers();
+    entry.numbers = new ClassNumbers(this.#world.now);
     entry.row = { slot, shape: key, compiled, classes: entry.numbers.assign(compiled), epoch: 0 };
-    return before ? { changed: true, left: before.slot } : { changed: true };
+    return { rows: [...old, entry.row], ...(before ? { left: before.slot } : {}) };
+  }
+
+  /** Whether the slot may be edited in place: nobody leaves it, or there is nothing to edit. */
+  #mayStay(before: SlotRow, compiled: CompiledPolicy, leaving: 'none' | 'some' | 'all'): boolean {
+    if (leaving === 'none') return true;
+    return DIRECTIONS.every((direction) => {
+      const members = (of: CompiledPolicy): string =>
+        of[direction].classes.map(({ members: ids, rows }) => `${ids}:${rowsKey(rows)}`).join(' ');
+      return members(before.compiled) === members(compiled);
+    });
+  }
+
+  /** The slot as it was, but for addresses outside that get a number of their own: they mean there what they meant before. */
+  #withNewCidrs(entry: Entry, before: SlotRow, compiled: CompiledPolicy): SlotRow[] {
+    const one = (direction: Direction): CompiledPolicy[Direction] => {
+      const added = compiled[direction].classes.flatMap(({ members, rows }) => {
+        const fresh = members.filter((id) => isLocalCidr(id) && !before.classes[direction].has(id));
+        return fresh.length === 0 ? [] : [{ members: fresh, rows }];
+      });
+      return { ...before.compiled[direction], classes: [...before.compiled[direction].classes, ...added] };
+    };
+    const extended: CompiledPolicy = { ingress: one('ingress'), egress: one('egress') };
+    const classes = entry.numbers.assign(extended);
+    if (sameClasses(before.classes, classes)) return [];
+    entry.row = { ...before, compiled: extended, classes };
+    return [entry.row];
   }
 
   #differs(before: ClassMaps, after: ClassMaps): boolean {
@@ -230,14 +275,9 @@ function sameClasses(a: ClassMaps, b: ClassMaps): boolean {
 function sameFrame(known: KernelSlot, compiled: CompiledPolicy): boolean {
   return DIRECTIONS.every((direction) => {
     const { enforced, scope } = compiled[direction];
-    if (!enforced) return true;
     const [unknown, pod, world] = known.scope[direction];
+    // A word may still enforce what is open now: rows of an open direction must not be emptied under it.
+    if (!enforced) return `${unknown}${pod}${world}` === '' && known.classes[direction].size === 0;
     return unknown === rowsKey(scope.unknown) && pod === rowsKey(scope.pod) && world === rowsKey(scope.world);
   });
-}
-
-function inverse(rows: ReadonlyMap<number, string>): Map<string, number> {
-  const out = new Map<string, number>();
-  for (const [number, key] of rows) if (number >= FIRST_CLASS && !out.has(key)) out.set(key, number);
-  return out;
 }

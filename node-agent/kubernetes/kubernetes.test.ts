@@ -410,7 +410,7 @@ describe('CiliumEndpointWriter', () => {
 describe('NodePolicyStatusWriter', () => {
   const realised = (generation: number, revision = generation) => ({
     revision,
-    policies: new Map([['u', { generation, endpoints: 1 }]]),
+    policies: new Map([['u', { generation, endpoints: 1, at: 1_000 }]]),
     failures: [],
   });
   function start(intervalMs: number): void {

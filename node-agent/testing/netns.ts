@@ -6,7 +6,7 @@ export class TestNamespaces {
   readonly #made: string[] = [];
 
   constructor(prefix: string) {
-    this.#prefix = `${prefix}-${process.pid}`;
+    this.#prefix = `wt${process.pid}-${prefix}`;
   }
 
   /** Makes one with its loopback up; returns its path. */

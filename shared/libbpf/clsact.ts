@@ -69,6 +69,10 @@ class ClsactLink implements TcLink {
     this.#slot = slot;
   }
 
+  id(): undefined {
+    return undefined;
+  }
+
   programId(): number {
     const id = queryClsact(this.ifindex, this.direction, this.#slot);
     if (id !== undefined) return id;

@@ -14,6 +14,7 @@ export {
   VerifierError,
 } from './errors.ts';
 export { createMap, openMapById, openPinnedMap } from './map.ts';
+export { type MappedArray, mapArray } from './map-memory.ts';
 export { createMemoryMap } from './memory-map.ts';
 export { inNetns } from './netns.ts';
 export { loadObject } from './object.ts';

@@ -202,7 +202,7 @@ export function describeMaps(kind: string, create: (options: CreateMapOptions) =
         outer.setInner(u32(0), longer);
         outer.setInner(u32(1), template);
         expect(() => outer.setInner(u32(2), template)).toThrow(errno('E2BIG'));
-        expect([...outer.keys()].map((k) => number(k)).sort((a, b) => a - b)).toEqual([0, 1]);
+        expect([...outer.keys()].map((k) => number(k)).sort((a, b) => (a ?? 0) - (b ?? 0))).toEqual([0, 1]);
       });
     }
 

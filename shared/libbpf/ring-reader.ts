@@ -1,39 +1,21 @@
-import { closeSync, writeSync } from 'node:fs';
-import { Worker } from 'node:worker_threads';
-import { ArgumentError, BpfError } from './errors.ts';
-import { duplicateFd } from './fd.ts';
-import { lastErrno, libcFunction } from './native.ts';
+import { ArgumentError } from './errors.ts';
 import { RingConsumer, type RingCounts } from './ring.ts';
-import { ACKED, type RingBatch, type RingWorkerData, recordsOf, STOP } from './ring-protocol.ts';
 import type { BpfMap, RingHandler } from './types.ts';
 
 export interface RingBufferReaderOptions {
   readonly map: BpfMap;
   readonly handler: RingHandler;
-  /** Told of an error that the handler threw (reading goes on) and of the end of the thread by an error (it does not). */
+  /** Told of an error that the handler threw (reading goes on), and of a ring that cannot be read (reading ends). */
   readonly onError: (error: unknown) => void;
-  /** Most records a batch, default 1024. */
+  /** Milliseconds between two looks at an empty ring. Default 50. */
+  readonly intervalMs?: number;
+  /** Most records a look; with more waiting the next look comes at once, after other work. Default 1024, about a millisecond. */
   readonly batchRecords?: number;
-  /** Batches that may wait for the handler before the thread stops reading, default 8. */
-  readonly maxOutstanding?: number;
-  /** The thread's file. Needed only where a bundle puts `ring-worker` elsewhere than beside the bundle's own file. */
-  readonly worker?: URL;
-}
-
-const NO_COUNTS: RingCounts = { records: 0, bytes: 0, discarded: 0, highWater: 0 };
-const EFD_CLOEXEC = 0o2000000;
-const EFD_NONBLOCK = 0o4000;
-
-interface Running {
-  readonly worker: Worker;
-  readonly control: Int32Array<SharedArrayBuffer>;
-  readonly fd: number;
-  readonly wakeFd: number;
-  readonly ended: Promise<void>;
 }
 
 /**
- * Reads a BPF ring buffer in a thread of its own and hands the records to `handler` on this one, in order, each once.
+ * Reads a BPF ring buffer by looking at it, in order, each record once. A look at an empty ring costs two memory reads, so that no
+ * thread or wake-up is needed where programs limit their rate; the ring must hold what they can write in one interval.
  *
  * Nothing is dropped here: when the handler is slower than the programs, the ring itself fills and `bpf_ringbuf_reserve`
  * fails, which only the program can count. `counts.highWater` against `capacity` shows how near that came.
@@ -41,15 +23,14 @@ interface Running {
 export class RingBufferReader {
   readonly capacity: number;
   readonly #options: RingBufferReaderOptions;
-  #running: Running | undefined;
-  #stopping: Promise<void> | undefined;
-  #counts: RingCounts = NO_COUNTS;
+  readonly #consumer: RingConsumer;
+  #timer: NodeJS.Timeout | undefined;
 
-  /** @throws ArgumentError when the map is not a ring buffer */
+  /** @throws ArgumentError when the map is not a ring buffer, or a number of the options makes no sense */
   constructor(options: RingBufferReaderOptions) {
     const { info } = options.map;
     if (info.type !== 'ringbuf') throw new ArgumentError(`map "${info.name}" is a ${info.type}, not a ringbuf`);
-    for (const field of ['batchRecords', 'maxOutstanding'] as const) {
+    for (const field of ['batchRecords', 'intervalMs'] as const) {
       const value = options[field] ?? 1;
       if (!Number.isInteger(value) || value < 1) {
         throw new ArgumentError(`${field} must be a whole number of at least 1, got ${value}`);
@@ -57,86 +38,50 @@ export class RingBufferReader {
     }
     this.capacity = info.maxEntries;
     this.#options = options;
+    this.#consumer = new RingConsumer(options.map.fd, this.capacity);
   }
 
-  /** Counts of all that was read, by the thread and by `drain`, as of the last batch. */
+  /** Counts of all that was read. */
   get counts(): RingCounts {
-    return this.#counts;
+    return this.#consumer.counts;
   }
 
-  /** @throws ArgumentError when it runs already */
+  /** Looks from now on. Does not keep the process alive. @throws ArgumentError when it looks already */
   start(): void {
-    if (this.#running !== undefined) throw new ArgumentError('the ring buffer reader runs already: stop it first');
-    const fd = duplicateFd(this.#options.map.fd, 'a ring buffer');
-    const wakeFd = Number(libcFunction('int eventfd(unsigned int initial, int flags)')(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (wakeFd < 0) {
-      closeSync(fd);
-      throw new BpfError({ operation: 'make an eventfd for a ring buffer reader', errno: lastErrno() });
-    }
-    const control = new Int32Array(new SharedArrayBuffer(8));
-    const workerData: RingWorkerData = {
-      fd,
-      wakeFd,
-      size: this.capacity,
-      control: control.buffer,
-      batchRecords: this.#options.batchRecords ?? 1024,
-      maxOutstanding: this.#options.maxOutstanding ?? 8,
-    };
-    const worker = new Worker(this.#options.worker ?? workerFile(), { workerData, execArgv: [] });
-    const before = this.#counts;
-    worker.on('message', (batch: RingBatch) => {
-      try {
-        for (const record of recordsOf(batch)) this.#deliver(record);
-        this.#counts = add(before, batch.counts);
-      } finally {
-        Atomics.add(control, ACKED, 1);
-        Atomics.notify(control, ACKED);
-      }
-    });
-    worker.on('error', (error) => this.#options.onError(error));
-    const ended = new Promise<void>((resolve) => {
-      worker.on('exit', () => {
-        closeSync(fd);
-        closeSync(wakeFd);
-        if (this.#running?.worker === worker) this.#running = undefined;
-        resolve();
-      });
-    });
-    this.#running = { worker, control, fd, wakeFd, ended };
+    if (this.#timer !== undefined) throw new ArgumentError('the ring buffer reader runs already: stop it first');
+    this.#lookAfter(0);
   }
 
-  /** Ends the thread. Records that it has read are handled before this resolves; unread ones stay in the ring. */
-  stop(): Promise<void> {
-    const running = this.#running;
-    if (running === undefined) return Promise.resolve();
-    if (this.#stopping === undefined) {
-      Atomics.store(running.control, STOP, 1);
-      Atomics.notify(running.control, ACKED);
-      const one = Buffer.alloc(8);
-      one.writeBigUInt64LE(1n);
-      writeSync(running.wakeFd, one);
-      this.#stopping = running.ended.finally(() => {
-        this.#stopping = undefined;
-      });
-    }
-    return this.#stopping;
+  /** Looks no more. Unread records stay in the ring, for the next start. */
+  stop(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
   }
 
-  /**
-   * Reads what is there now, on this thread, without `start`. For tests and for the last records after `stop`.
-   * @returns records given
-   * @throws ArgumentError while the thread runs, as only one may read
-   */
+  /** Reads what is there now. An error of the handler is thrown. @returns records given */
   drain(handler: RingHandler = this.#options.handler): number {
-    if (this.#running !== undefined)
-      throw new ArgumentError('drain() and a started reader exclude each other: stop it first');
-    const consumer = new RingConsumer(this.#options.map.fd, this.capacity);
-    const before = this.#counts;
+    return this.#consumer.drain(handler);
+  }
+
+  /** Stops and unmaps the ring. */
+  close(): void {
+    this.stop();
+    this.#consumer.close();
+  }
+
+  #lookAfter(ms: number): void {
+    this.#timer = setTimeout(() => this.#look(), ms);
+    this.#timer.unref();
+  }
+
+  #look(): void {
+    const { batchRecords = 1024, intervalMs = 50, onError } = this.#options;
     try {
-      return consumer.drain(handler);
-    } finally {
-      this.#counts = add(before, consumer.counts);
-      consumer.close();
+      const given = this.#consumer.drain((record) => this.#deliver(record), batchRecords);
+      this.#lookAfter(given < batchRecords ? intervalMs : 0);
+    } catch (error) {
+      this.#timer = undefined;
+      onError(error);
     }
   }
 
@@ -147,19 +92,4 @@ export class RingBufferReader {
       this.#options.onError(error);
     }
   }
-}
-
-function add(a: RingCounts, b: RingCounts): RingCounts {
-  return {
-    records: a.records + b.records,
-    bytes: a.bytes + b.bytes,
-    discarded: a.discarded + b.discarded,
-    highWater: Math.max(a.highWater, b.highWater),
-  };
-}
-
-/** Beside this file, with its ending: a bundle emits `ring-worker.js` (or .mjs) as an entry of its own. */
-function workerFile(): URL {
-  const ending = /\.[cm]?[jt]s$/.exec(new URL(import.meta.url).pathname)?.[0] ?? '.js';
-  return new URL(`./ring-worker${ending}`, import.meta.url);
 }

@@ -11,6 +11,7 @@ const LINK_INFO_SIZE = 64;
 const LINK_TYPE_TCX = 11;
 
 interface TcxInfo {
+  readonly id: number;
   readonly programId: number;
   readonly ifindex: number;
   readonly direction: TcDirection;
@@ -28,6 +29,7 @@ function readLink(fd: number, what: string): TcxInfo {
   }
   const attach = info.readUInt32LE(20);
   return {
+    id: info.readUInt32LE(4),
     programId: info.readUInt32LE(8),
     ifindex: info.readUInt32LE(16),
     direction: attach === attachType.ingress ? 'ingress' : 'egress',
@@ -54,6 +56,10 @@ class TcxLink implements TcLink {
       this.#fd.close();
       throw error;
     }
+  }
+
+  id(): number {
+    return readLink(this.#fd.value, this.#what).id;
   }
 
   programId(): number {

@@ -130,6 +130,8 @@ export interface TcLink extends Disposable {
   readonly kind: 'tcx' | 'clsact';
   readonly ifindex: number;
   readonly direction: TcDirection;
+  /** The kernel's id of the link; undefined for clsact, which has none. */
+  id(): number | undefined;
   /** The attached program's id, asked from the kernel. */
   programId(): number;
   /** Swaps the program atomically: every packet sees the old or the new one. */

@@ -261,6 +261,8 @@ export const STEPS: readonly Step[] = [
       await stage.kubectl('delete', 'cnp', '--all');
       await settled(stage);
       await stage.expect(everything(() => true));
+      // A slot that no endpoint names any more stays for a grace time: a packet may still be looking at it.
+      await sleep(3000);
       for (const node of [1, 2]) {
         const maps = await stage.weir(node, 'map', 'list');
         for (const name of ['policy_classes', 'policy_verdicts']) {

@@ -95,9 +95,9 @@ export class Lab {
 
   constructor() {
     labs += 1;
-    this.prefix = `wl${process.pid}x${labs}`;
+    this.prefix = `wt${process.pid}-l${labs}`;
     this.node = `${this.prefix}n`;
-    this.root = `/sys/fs/bpf/weir-test-${this.prefix}`;
+    this.root = `/sys/fs/bpf/${this.prefix}`;
     this.state = mkdtempSync(join(tmpdir(), 'weir-core-'));
     this.#add(this.node);
     execFileSync('nsenter', [`--net=${this.netns}`, 'sysctl', '-qw', 'net.ipv4.ip_forward=1']);

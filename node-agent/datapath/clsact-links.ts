@@ -1,0 +1,87 @@
+import { mkdirSync, readdirSync, rmdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { attachClsact, BpfError, type BpfProgram, detachClsact, queryClsact, type TcDirection } from 'libbpf-ts';
+import { InterfaceGoneError } from '../errors.ts';
+import type { InNode, LinkTable } from './links.ts';
+
+const HOOKS: readonly TcDirection[] = ['ingress', 'egress'];
+/** This agent's filter on each hook: first, and told from others' by its handle. */
+const SLOT = { priority: 1, handle: 0x77656972 } as const;
+
+interface Marker {
+  readonly endpoint: number;
+  readonly ifindex: number;
+  readonly path: string;
+}
+
+/**
+ * Programs on endpoints' interfaces by clsact filters, for kernels before 6.6. A filter lives with its interface and cannot be
+ * pinned; an empty folder `links/ID-clsact-IFINDEX` tells the next agent where it is.
+ */
+export class ClsactLinks implements LinkTable {
+  readonly #folder: string;
+  readonly #programs: Readonly<Record<TcDirection, BpfProgram>>;
+  readonly #inNode: InNode;
+
+  constructor(root: string, programs: { readonly fromPod: BpfProgram; readonly toPod: BpfProgram }, inNode: InNode) {
+    this.#folder = join(root, 'links');
+    mkdirSync(this.#folder, { recursive: true, mode: 0o700 });
+    this.#programs = { ingress: programs.fromPod, egress: programs.toPod };
+    this.#inNode = inNode;
+  }
+
+  ensure(endpoint: number, ifindex: number): void {
+    for (const marker of this.#markers()) {
+      if (marker.endpoint === endpoint && marker.ifindex !== ifindex) this.#detach(marker);
+    }
+    // The marker first: a filter that nobody knows of would outlive its endpoint.
+    mkdirSync(join(this.#folder, `${endpoint}-clsact-${ifindex}`), { recursive: true, mode: 0o700 });
+    this.#inNode(() => {
+      for (const hook of HOOKS) {
+        const program = this.#programs[hook];
+        try {
+          if (queryClsact(ifindex, hook, SLOT) === program.info().id) continue;
+          attachClsact(program, { ifindex, direction: hook }, SLOT).close();
+        } catch (error) {
+          throw isGone(error) ? new InterfaceGoneError(endpoint, ifindex, error) : error;
+        }
+      }
+    });
+  }
+
+  remove(endpoint: number): void {
+    for (const marker of this.#markers()) if (marker.endpoint === endpoint) this.#detach(marker);
+  }
+
+  endpoints(): Set<number> {
+    return new Set(this.#markers().map(({ endpoint }) => endpoint));
+  }
+
+  #detach({ endpoint, ifindex, path }: Marker): void {
+    // The index may be of another endpoint's interface by now.
+    const taken = this.#markers().some((other) => other.ifindex === ifindex && other.endpoint !== endpoint);
+    if (!taken) {
+      this.#inNode(() => {
+        for (const hook of HOOKS) {
+          try {
+            detachClsact({ ifindex, direction: hook }, SLOT);
+          } catch (error) {
+            if (!isGone(error)) throw error;
+          }
+        }
+      });
+    }
+    rmdirSync(path);
+  }
+
+  #markers(): Marker[] {
+    return readdirSync(this.#folder).flatMap((file) => {
+      const match = /^(\d+)-clsact-(\d+)$/.exec(file);
+      return match ? [{ endpoint: Number(match[1]), ifindex: Number(match[2]), path: join(this.#folder, file) }] : [];
+    });
+  }
+}
+
+function isGone(error: unknown): boolean {
+  return error instanceof BpfError && error.errnoName === 'ENODEV';
+}

@@ -1,0 +1,239 @@
+import { isLocalCidr } from '@weir/identity';
+import { createReconciler, type Reconciler } from '@weir/reconciler';
+import type { StateDB } from '@weir/statedb';
+import type { Logger, Tables } from '../core.ts';
+import { tableKey } from '../create-tables.ts';
+import type { Engine, LocalNumbers, Plan } from '../derive/index.ts';
+import { OrderError } from '../errors.ts';
+import type { EndpointStateRow, IpcacheRow, SlotRow } from '../tables.ts';
+import type { Conntrack } from './conntrack.ts';
+import type { EndpointStore } from './endpoint-store.ts';
+import type { IpcacheStore } from './ipcache-store.ts';
+import type { RoundMark } from './round-mark.ts';
+import type { SlotStore } from './slot-store.ts';
+
+const STEP = 1000;
+
+export interface PlanWriterOptions {
+  readonly db: StateDB;
+  readonly tables: Tables;
+  readonly engine: Engine;
+  readonly numbers: LocalNumbers;
+  readonly slots: SlotStore;
+  readonly ipcache: IpcacheStore;
+  readonly endpoints: EndpointStore;
+  readonly conntrack: Pick<Conntrack, 'purge'>;
+  readonly mark: RoundMark;
+  readonly breathe: () => Promise<void>;
+  /** Returns once no packet runs any more that runs now. */
+  readonly quiesce: () => Promise<void>;
+  readonly saveNumbers: () => void;
+  /** The kernel holds all that is wanted, for the first time. */
+  readonly onAdopted: () => void;
+  readonly log: Logger;
+}
+
+/**
+ * Carries plans out: derived rows into their tables, tables into the kernel, in the order that keeps every packet judged by
+ * something complete: slots, addresses, endpoints' words and programs; then what is gone.
+ */
+export class PlanWriter {
+  readonly slots: Reconciler<SlotRow>;
+  readonly ipcache: Reconciler<IpcacheRow>;
+  readonly endpoints: Reconciler<EndpointStateRow>;
+  adopted = false;
+  readonly #options: PlanWriterOptions;
+  #ipcacheFailed = false;
+  /** Words have been written since packets were last waited for; at start another agent may have. */
+  #moved = true;
+  /** Endpoints that need a new revision once the addresses of the plan are gone. */
+  readonly #bump = new Set<number>();
+  /** Endpoints that are gone and whose flows are to be deleted. */
+  readonly #purge = new Set<number>();
+
+  constructor(options: PlanWriterOptions) {
+    this.#options = options;
+    const { db, tables, slots, ipcache, endpoints, engine, log } = options;
+    const retry = { db, minBackoffMs: 50, maxBackoffMs: 2000 };
+    const onError =
+      (what: string, key: (row: never) => object) =>
+      (row: unknown, error: Error, retries: number): void =>
+        log.error({ ...key(row as never), error: error.message, retries }, `the kernel does not hold the ${what}`);
+    this.slots = createReconciler<SlotRow>({
+      ...retry,
+      name: 'kernel-slots',
+      table: tables.slots,
+      operations: {
+        // A CIDR identity on its way out is decided by the new rules like every other address outside.
+        update: (row) => slots.apply(row, (identity) => engine.addressed(identity) || isLocalCidr(identity)),
+        delete: (row) => this.#retire(row.slot),
+      },
+      onError: onError('policy slot', (row: SlotRow) => ({ slot: row.slot })),
+    });
+    this.ipcache = createReconciler<IpcacheRow>({
+      ...retry,
+      name: 'kernel-ipcache',
+      table: tables.ipcache,
+      operations: {
+        update: (row) => ipcache.updateAll([row]),
+        delete: (row) => ipcache.delete(row.prefix),
+        updateBatch: (batch) => ipcache.updateAll(batch.map(({ row }) => row)),
+      },
+      onError: onError('address', (row: IpcacheRow) => ({ prefix: row.prefix })),
+    });
+    this.endpoints = createReconciler<EndpointStateRow>({
+      ...retry,
+      name: 'kernel-endpoints',
+      table: tables.endpointStates,
+      operations: {
+        update: (row) => endpoints.update(row),
+        delete: (row) => endpoints.delete(row.id),
+      },
+      onError: onError('endpoint', (row: EndpointStateRow) => ({ endpoint: row.id })),
+    });
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all([this.slots.stop(), this.ipcache.stop(), this.endpoints.stop()]);
+  }
+
+  /** Whether the slot is in the kernel as its newest row says. */
+  slotReady(slot: number): boolean {
+    return this.slots.status(tableKey.slot(slot))?.kind === 'done';
+  }
+
+  /** How many rows the kernel has refused. */
+  get failing(): number {
+    return this.slots.failing().length + this.ipcache.failing().length + this.endpoints.failing().length;
+  }
+
+  /** Whether something of the last plan is still to be done. */
+  get unfinished(): boolean {
+    return this.failing > 0 || this.#bump.size > 0 || this.#purge.size > 0;
+  }
+
+  /** Every step is idempotent: a plan that broke off is carried out again from its start. */
+  async carryOut(plan: Plan, signal: AbortSignal): Promise<void> {
+    if (changesAnything(plan)) this.#options.mark.begin();
+    this.#saveNumbers();
+    await this.#grow(plan);
+    await this.#shrink(plan, signal);
+    if (!this.adopted) this.#finishAdoption();
+    if (!this.unfinished && !this.#ipcacheFailed) this.#options.mark.end();
+  }
+
+  /** A number reaches the kernel only once a restart would know it. */
+  #saveNumbers(): void {
+    const { numbers } = this.#options;
+    if (!numbers.dirty) return;
+    this.#options.saveNumbers();
+    numbers.dirty = false;
+  }
+
+  /** Everything that adds or moves. */
+  async #grow(plan: Plan): Promise<void> {
+    const { db, tables, slots, engine } = this.#options;
+    db.write([tables.slots], (txn) => {
+      for (const row of plan.slots) txn.upsert(tables.slots, row);
+    });
+    await this.slots.reconcile();
+    if (plan.ipcache.length > 0) slots.forget(new Set(plan.ipcache.map(({ identity }) => identity)));
+    await this.#inSteps(plan.ipcache, (rows) =>
+      db.write([tables.ipcache], (txn) => {
+        for (const row of rows) txn.upsert(tables.ipcache, row);
+      }),
+    );
+    await this.ipcache.reconcile();
+    const states = [...plan.endpoints];
+    // Addresses that the kernel refused before may have changed decisions just now.
+    const failing = this.ipcache.failing().length > 0;
+    if (this.#ipcacheFailed && !failing) states.push(...engine.bump([...engine.states()].map(({ id }) => id)));
+    this.#ipcacheFailed = failing;
+    this.#writeStates(states);
+    await this.endpoints.reconcile();
+  }
+
+  /** Everything that goes, now that nothing points at it. */
+  async #shrink(plan: Plan, signal: AbortSignal): Promise<void> {
+    const { db, tables, engine, ipcache, slots, conntrack } = this.#options;
+    for (const id of plan.afterGone) this.#bump.add(id);
+    // A packet that has read an old word may still look its peer up by an address that only the old rules need.
+    if (this.#moved && plan.ipcacheGone.length > 0) {
+      await this.#options.quiesce();
+      this.#moved = false;
+    }
+    await this.#inSteps(plan.ipcacheGone, (prefixes) => {
+      db.write([tables.ipcache], (txn) => {
+        for (const prefix of prefixes) {
+          // Only the kernel knew it (from before this start).
+          if (txn.delete(tables.ipcache, prefix) === undefined) ipcache.delete(prefix);
+        }
+      });
+    });
+    if (plan.ipcacheGone.length > 0) await this.ipcache.reconcile();
+    if (this.#bump.size > 0 && this.ipcache.failing().length === 0) {
+      this.#writeStates(engine.bump(this.#bump));
+      this.#bump.clear();
+      await this.endpoints.reconcile();
+    }
+    engine.forgetCidrs(plan.ipcacheGone);
+    db.write([tables.endpointStates, tables.slots], (txn) => {
+      for (const id of plan.endpointsGone) txn.delete(tables.endpointStates, tableKey.endpoint(id));
+      for (const slot of plan.slotsGone) txn.delete(tables.slots, tableKey.slot(slot));
+    });
+    for (const id of plan.endpointsGone) this.#purge.add(id);
+    if (plan.endpointsGone.length > 0) await this.endpoints.reconcile();
+    if (plan.slotsGone.length > 0) await this.slots.reconcile();
+    for (const slot of slots.trim()) engine.slotReleased(slot);
+    if (this.#purge.size > 0) {
+      await conntrack.purge(this.#purge, signal);
+      this.#purge.clear();
+    }
+  }
+
+  /** What nobody wants may go, now that every table is complete and everything wanted is in the kernel. */
+  #finishAdoption(): void {
+    const { db, tables, endpoints, slots, engine, ipcache, log, onAdopted } = this.#options;
+    if (this.endpoints.failing().length + this.slots.failing().length > 0 || engine.failing) return;
+    using snapshot = db.read();
+    for (const id of endpoints.strays((known) => snapshot.has(tables.endpoints, tableKey.endpoint(known)))) {
+      log.info({ endpoint: id }, 'removing an endpoint that nobody knows');
+      endpoints.delete(id);
+      this.#purge.add(id);
+    }
+    for (const slot of slots.slots()) {
+      if (!snapshot.has(tables.slots, tableKey.slot(slot)) && !endpoints.uses(slot)) slots.retire(slot);
+    }
+    ipcache.forget();
+    onAdopted();
+    this.adopted = true;
+  }
+
+  #retire(slot: number): void {
+    const { endpoints, slots, engine } = this.#options;
+    if (endpoints.uses(slot)) throw new OrderError(`policy slot ${slot} is still in use by an endpoint`);
+    if (slots.has(slot)) slots.retire(slot);
+    else engine.slotReleased(slot);
+  }
+
+  #writeStates(rows: readonly EndpointStateRow[]): void {
+    const { db, tables } = this.#options;
+    this.#saveNumbers();
+    if (rows.length > 0) this.#moved = true;
+    db.write([tables.endpointStates], (txn) => {
+      for (const row of rows) txn.upsert(tables.endpointStates, row);
+    });
+  }
+
+  async #inSteps<T>(items: readonly T[], body: (step: readonly T[]) => void): Promise<void> {
+    for (let from = 0; from < items.length; from += STEP) {
+      if (from > 0) await this.#options.breathe();
+      body(items.slice(from, from + STEP));
+    }
+  }
+}
+
+function changesAnything(plan: Plan): boolean {
+  const { slots, ipcache, endpoints, ipcacheGone, afterGone, endpointsGone } = plan;
+  return [slots, ipcache, endpoints, ipcacheGone, afterGone, endpointsGone].some((part) => part.length > 0);
+}

@@ -1,0 +1,114 @@
+/** What a slot holds, between rows of the tables and entries of its two inner maps. */
+import { classKey, classValue, DIRECTION, VERDICT, verdictKey, verdictValue } from '@weir/bpf';
+import type { Direction } from '@weir/policy';
+import type { BpfMap } from 'libbpf-ts';
+import {
+  blocksKey,
+  blocksOf,
+  DIRECTIONS,
+  FIRST_CLASS,
+  type KernelSlot,
+  rowsByClass,
+  type VerdictBlock,
+} from '../derive/index.ts';
+import type { SlotRow } from '../tables.ts';
+
+export type PerDirection<T> = Readonly<Record<Direction, T>>;
+
+export interface SlotContent {
+  /** Class number by identity. */
+  readonly elements: PerDirection<ReadonlyMap<number, number>>;
+  /** Blocks by class number. */
+  readonly rows: PerDirection<ReadonlyMap<number, readonly VerdictBlock[]>>;
+}
+
+export function both<T>(of: (direction: Direction) => T): PerDirection<T> {
+  return { ingress: of('ingress'), egress: of('egress') };
+}
+
+export function contentOf(row: SlotRow): SlotContent {
+  return {
+    elements: both((direction) => row.classes[direction]),
+    rows: both(
+      (direction) => new Map([...rowsByClass(row, direction)].map(([number, rows]) => [number, blocksOf(rows)])),
+    ),
+  };
+}
+
+export function count(maps: PerDirection<ReadonlyMap<number, unknown>>): number {
+  return maps.ingress.size + maps.egress.size;
+}
+
+export function countBlocks(rows: SlotContent['rows']): number {
+  let total = 0;
+  for (const direction of DIRECTIONS) for (const blocks of rows[direction].values()) total += blocks.length;
+  return total;
+}
+
+export function classEntry(direction: Direction, identity: number, number: number): [Uint8Array, Uint8Array] {
+  const key = { identity, direction: DIRECTION[direction] };
+  return [classKey.encode(key), classValue.encode({ ...key, class: number })];
+}
+
+export function verdictEntry(direction: Direction, number: number, block: VerdictBlock): [Uint8Array, Uint8Array] {
+  return [
+    verdictKey.encode({
+      class: number,
+      direction: DIRECTION[direction],
+      protocol: block.protocol,
+      port: block.port,
+      portBits: block.bits,
+    }),
+    verdictValue.encode({ verdict: block.deny ? VERDICT.deny : VERDICT.allow, cookie: block.cookie }),
+  ];
+}
+
+export function verdictEntries(rows: SlotContent['rows']): [Uint8Array, Uint8Array][] {
+  return DIRECTIONS.flatMap((direction) =>
+    [...rows[direction]].flatMap(([number, blocks]) => blocks.map((block) => verdictEntry(direction, number, block))),
+  );
+}
+
+export function readSlot(
+  classes: BpfMap,
+  verdicts: BpfMap,
+): {
+  readonly elements: PerDirection<Map<number, number>>;
+  readonly rows: PerDirection<Map<number, readonly VerdictBlock[]>>;
+} {
+  const elements = both(() => new Map<number, number>());
+  const rows = both(() => new Map<number, VerdictBlock[]>());
+  for (const [, bytes] of classes.entries()) {
+    const { identity, direction, class: number } = classValue.decode(bytes);
+    elements[direction === DIRECTION.ingress ? 'ingress' : 'egress'].set(identity, number);
+  }
+  for (const [keyBytes, valueBytes] of verdicts.entries()) {
+    const key = verdictKey.decode(keyBytes);
+    const value = verdictValue.decode(valueBytes);
+    const ofDirection = rows[key.direction === DIRECTION.ingress ? 'ingress' : 'egress'];
+    const block = {
+      protocol: key.protocol,
+      port: key.port,
+      bits: key.portBits,
+      deny: value.verdict === VERDICT.deny,
+      cookie: value.cookie ?? 0,
+    };
+    const list = ofDirection.get(key.class);
+    if (list) list.push(block);
+    else ofDirection.set(key.class, [block]);
+  }
+  return { elements, rows };
+}
+
+export function meaning(held: SlotContent): KernelSlot {
+  const rowsOf = (direction: Direction, number: number): string => blocksKey(held.rows[direction].get(number) ?? []);
+  return {
+    scope: both((direction) => [rowsOf(direction, 0), rowsOf(direction, 1), rowsOf(direction, 2)] as const),
+    classes: both((direction) => new Map(held.elements[direction])),
+    rows: both((direction) => {
+      // A class without rows is one too: its number must not be given to others while elements have it.
+      const numbers = new Set([...held.rows[direction].keys(), ...held.elements[direction].values()]);
+      return new Map([...numbers].filter((n) => n >= FIRST_CLASS).map((n) => [n, rowsOf(direction, n)]));
+    }),
+  };
+}

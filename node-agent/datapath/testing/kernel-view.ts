@@ -1,0 +1,108 @@
+/** What the kernel would decide by its maps as they are now: endpoint word, identity, class, verdict (bpf/policy.h). */
+import {
+  classKey,
+  classValue,
+  DIRECTION,
+  ENDPOINT_FLAGS,
+  endpointValue,
+  ipcacheKey,
+  ipcacheValue,
+  slotKey,
+  VERDICT,
+  verdictKey,
+  verdictValue,
+} from '@weir/bpf';
+import { parseAddress } from '@weir/net';
+import type { Direction } from '@weir/policy';
+import { classOf } from '../../derive/index.ts';
+import type { KernelMaps } from './recorded-map.ts';
+
+export interface Probe {
+  readonly direction: Direction;
+  readonly peer: string;
+  readonly protocol: number;
+  readonly port: number;
+}
+
+export interface Word {
+  readonly endpoint: number;
+  readonly revision: number;
+  readonly slot: number;
+  readonly flags: number;
+}
+
+export function words(maps: KernelMaps): Word[] {
+  return [...maps.endpoints.entries()].map(([, bytes]) => {
+    const { id, revision, slot, flags } = endpointValue.decode(bytes);
+    return { endpoint: id, revision, slot, flags };
+  });
+}
+
+export interface Decision {
+  readonly allowed: boolean;
+  /** Where the verdict was looked up; absent when the direction is open. */
+  readonly row?: { readonly slot: number; readonly direction: Direction; readonly class: number };
+}
+
+/** One instant of the maps: what it has looked up it does not look up again. */
+export class Instant {
+  readonly #maps: KernelMaps;
+  readonly #known = new Map<string, unknown>();
+
+  constructor(maps: KernelMaps) {
+    this.#maps = maps;
+  }
+
+  decide(word: Pick<Word, 'slot' | 'flags'>, probe: Probe): Decision {
+    const { direction } = probe;
+    const flag = direction === 'ingress' ? ENDPOINT_FLAGS.ingressEnforced : ENDPOINT_FLAGS.egressEnforced;
+    if ((word.flags & flag) === 0) return { allowed: true };
+    const number = this.#class(word.slot, direction, this.identity(probe.peer));
+    if (number === undefined) return { allowed: false };
+    const row = { slot: word.slot, direction, class: number };
+    return { allowed: this.verdict(row, probe), row };
+  }
+
+  verdict(row: NonNullable<Decision['row']>, probe: Probe): boolean {
+    const key = `${row.slot} ${row.direction} ${row.class} ${probe.protocol} ${probe.port}`;
+    return this.#once(key, () => verdictOf(this.#maps, row, probe));
+  }
+
+  identity(peer: string): number {
+    return this.#once(peer, () => {
+      const found = this.#maps.ipcache.lookup(ipcacheKey.encode({ address: parseAddress(peer).bytes, bits: 32 }));
+      return found === undefined ? 0 : ipcacheValue.decode(found).identity;
+    });
+  }
+
+  /** Undefined: the slot is not there. */
+  #class(slot: number, direction: Direction, identity: number): number | undefined {
+    return this.#once(`${slot} ${direction} ${identity}`, () => {
+      const classes = this.#maps.policy_classes.openInner(slotKey.encode(slot));
+      if (classes === undefined) return undefined;
+      const element = classes.lookup(classKey.encode({ identity, direction: DIRECTION[direction] }));
+      return element === undefined ? classOf(new Map(), identity) : classValue.decode(element).class;
+    });
+  }
+
+  #once<T>(key: string, look: () => T): T {
+    if (!this.#known.has(key)) this.#known.set(key, look());
+    return this.#known.get(key) as T;
+  }
+}
+
+function verdictOf(maps: KernelMaps, row: NonNullable<Decision['row']>, probe: Probe): boolean {
+  const verdicts = maps.policy_verdicts.openInner(slotKey.encode(row.slot));
+  const found = verdicts?.lookup(
+    verdictKey.encode({
+      class: row.class,
+      direction: DIRECTION[row.direction],
+      protocol: probe.protocol,
+      port: probe.port,
+      portBits: 16,
+    }),
+  );
+  if (found === undefined) return false;
+  const { verdict, proxyPort = 0 } = verdictValue.decode(found);
+  return verdict === VERDICT.allow && proxyPort === 0;
+}

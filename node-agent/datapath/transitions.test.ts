@@ -1,0 +1,262 @@
+import { describe, expect, it } from '@jest/globals';
+import { scopeOf } from '@weir/identity';
+import type { PeerRef, ResolvedRule } from '@weir/policy';
+import fc from 'fast-check';
+import { Agent, APPS, type App, hashOf, type Input, input, Node, PROBES, REMOTE } from './testing/transition-world.ts';
+
+const IDENTITIES = [300, 301, 302, 303];
+
+interface Step {
+  readonly name: string;
+  readonly inputs: readonly Input[];
+  /** Milliseconds until the next. */
+  readonly wait: number;
+  /** Dies at this map operation of the step. */
+  readonly crash: number | undefined;
+}
+
+const app = fc.constantFrom<App>(...APPS);
+const some = fc.subarray(IDENTITIES);
+const peer: fc.Arbitrary<PeerRef> = fc.oneof(
+  { weight: 4, arbitrary: app.map((each) => ({ peerSet: hashOf(each) })) },
+  { weight: 1, arbitrary: fc.constant({ entity: 'cluster' as const }) },
+  { weight: 1, arbitrary: fc.constant({ entity: 'all' as const }) },
+  { weight: 1, arbitrary: fc.constant({ entity: 'world' as const }) },
+  {
+    weight: 2,
+    arbitrary: fc.constantFrom(
+      { cidr: '192.0.2.0/24', except: ['192.0.2.64/26'] },
+      { cidr: '192.0.2.5/32' },
+      { cidr: '0.0.0.0/0' },
+    ),
+  },
+);
+const ports = fc.option(
+  fc.subarray(
+    [
+      { protocol: 'TCP' as const, from: 80, to: 80 },
+      { protocol: 'TCP' as const, from: 400, to: 500 },
+      { protocol: 'UDP' as const, from: 53, to: 53 },
+    ],
+    { minLength: 1 },
+  ),
+  { nil: undefined },
+);
+const rules: fc.Arbitrary<ResolvedRule[]> = fc
+  .array(
+    fc.record({
+      subject: app.map(hashOf),
+      direction: fc.constantFrom('ingress' as const, 'egress' as const),
+      verdict: fc.constantFrom('allow' as const, 'allow' as const, 'deny' as const),
+      peers: fc.option(fc.array(peer, { maxLength: 2 }), { nil: undefined }),
+      ports,
+      defaultDeny: fc.boolean(),
+    }),
+    { minLength: 1, maxLength: 3 },
+  )
+  .map((list) =>
+    list.map(({ peers, ports: wanted, ...rest }, index) => ({
+      ...rest,
+      ...(peers === undefined ? {} : { peers }),
+      ...(wanted === undefined ? {} : { ports: wanted }),
+      cookie: index + 1,
+      path: `spec[${index}]`,
+    })),
+  );
+
+let generation = 0;
+const change: fc.Arbitrary<{ name: string; inputs: Input[] }> = fc.oneof(
+  {
+    weight: 4,
+    arbitrary: fc.tuple(fc.constantFrom('p', 'q'), fc.option(rules, { freq: 4, nil: undefined })).map(([uid, list]) => {
+      generation += 1;
+      return { name: `policy ${uid} ${JSON.stringify(list)}`, inputs: [input.policy(uid, generation, list)] };
+    }),
+  },
+  {
+    weight: 3,
+    arbitrary: fc
+      .tuple(app, some)
+      .map(([each, ids]) => ({ name: `set ${each} ${ids}`, inputs: [input.peerSet(each, ids)] })),
+  },
+  {
+    weight: 2,
+    arbitrary: fc.tuple(fc.constantFrom(...IDENTITIES), app, fc.subarray([...APPS])).map(([id, each, sets]) => ({
+      name: `identity ${id} ${each} of ${sets}`,
+      inputs: [input.identity(id, each, sets.map(hashOf))],
+    })),
+  },
+  {
+    weight: 3,
+    arbitrary: fc
+      .tuple(fc.nat(REMOTE.length - 1), fc.option(fc.constantFrom(...IDENTITIES), { nil: undefined }))
+      .map(([index, id]) => ({
+        name: `remote ${index} ${id}`,
+        inputs: [input.remote(index, id)],
+      })),
+  },
+  {
+    weight: 1,
+    arbitrary: fc
+      .tuple(fc.constantFrom(1, 2), app)
+      .map(([id, each]) => ({ name: `pod ${id} ${each}`, inputs: [input.pod(id, each)] })),
+  },
+  {
+    weight: 1,
+    arbitrary: fc
+      .tuple(fc.constantFrom(1, 2), fc.boolean())
+      .map(([id, present]) => ({ name: `endpoint ${id} ${present}`, inputs: [input.endpoint(id, present)] })),
+  },
+);
+
+function steps(changes: number): fc.Arbitrary<Step[]> {
+  return fc.array(
+    fc
+      .record({
+        changes: fc.array(change, { minLength: 1, maxLength: changes }),
+        wait: fc.constantFrom(0, 100, 1500),
+        crash: fc.option(fc.nat(20), { nil: undefined, freq: 3 }),
+      })
+      .map(({ changes: list, ...rest }) => ({
+        ...rest,
+        name: list.map(({ name }) => name).join('; '),
+        inputs: list.flatMap((each) => each.inputs),
+        [fc.toStringMethod]: () =>
+          `${list.map(({ name }) => name).join('; ')} (wait ${rest.wait}, crash ${rest.crash})`,
+      })),
+    { minLength: 2, maxLength: 8 },
+  );
+}
+
+function start(): Input[] {
+  return [
+    input.base(),
+    ...APPS.map((each, index) => input.peerSet(each, [IDENTITIES[index] ?? 0])),
+    ...APPS.map((each, index) => input.identity(IDENTITIES[index] ?? 0, each, [hashOf(each)])),
+    input.remote(0, 300),
+    input.remote(1, 301),
+    input.pod(1, 'a'),
+    input.pod(2, 'b'),
+    input.endpoint(1, true),
+    input.endpoint(2, true),
+  ];
+}
+
+/** Plays the trace; throws where a verdict is neither the old nor the new one. */
+async function play(trace: readonly Step[]): Promise<void> {
+  const node = new Node();
+  const history = start();
+  let agent = await Agent.start(node, history);
+  await agent.round();
+  let before = node.verdicts();
+  let placed = node.placing();
+  for (const step of trace) {
+    node.now += step.wait;
+    node.begin();
+    if (step.crash !== undefined) agent.doom(step.crash);
+    agent.apply(step.inputs);
+    history.push(...step.inputs);
+    await agent.round();
+    let lost = false;
+    if (agent.dead) {
+      lost = agent.waits;
+      await agent.end();
+      agent = await Agent.start(node, history);
+      await agent.round();
+    } else agent.doom(Number.POSITIVE_INFINITY);
+    const after = node.verdicts();
+    const now = node.placing();
+    for (const { endpoint, verdicts, operation } of node.log) {
+      const old = before.get(endpoint);
+      const wanted = after.get(endpoint);
+      // What was in force only until its successor is known dies with the agent that knew it.
+      if (wanted === undefined || lost || (step.crash !== undefined && agent.waits)) continue;
+      for (const [index, verdict] of verdicts.entries()) {
+        if (verdict === wanted[index] || (old !== undefined && verdict === old[index])) continue;
+        // The address changed its identity and the endpoint its rules, at once: old rules have judged the new identity.
+        const composite = placed.slots.get(endpoint) !== now.slots.get(endpoint);
+        if (composite && renamed(placed.identities[index], now.identities[index])) continue;
+        throw new Error(
+          `${step.name}: after "${operation}" endpoint ${endpoint} ${verdict ? 'allows' : 'drops'} ${JSON.stringify(PROBES[index])}`,
+        );
+      }
+    }
+    expect(node.problems).toEqual([]);
+    expect(node.overstaying()).toEqual([]);
+    expect(agent.failing).toEqual([]);
+    before = after;
+    placed = now;
+  }
+  if (!agent.waits) {
+    const other = new Node();
+    const fresh = await Agent.start(other, history);
+    await fresh.round();
+    expect(named(other.verdicts())).toEqual(named(before));
+    await fresh.end();
+  }
+  await agent.end();
+}
+
+/** Addresses outside get numbers by the policies themselves: that is no change of who they are. */
+function renamed(before = 0, after = 0): boolean {
+  return before !== after && !(scopeOf(before) === 'world' && scopeOf(after) === 'world');
+}
+
+/** What is allowed, readable in a difference. */
+function named(verdicts: ReadonlyMap<number, readonly boolean[]>): string[] {
+  return [...verdicts]
+    .flatMap(([id, list]) => PROBES.filter((_, index) => list[index]).map((probe) => `${id} ${JSON.stringify(probe)}`))
+    .sort();
+}
+
+describe('a transition of the kernel', () => {
+  it('gives every packet the old verdict or the new one, whatever changes and wherever the agent dies', async () => {
+    await fc.assert(fc.asyncProperty(steps(1), play), { numRuns: 40, endOnFailure: true });
+  }, 120_000);
+
+  /** The changes one after another, dying at each operation of the last. */
+  async function everywhere(...changes: readonly Input[]): Promise<void> {
+    for (let crash = 0; crash < 25; crash += 1) {
+      const last = changes.length - 1;
+      await play(
+        changes.map((each, index) => ({
+          name: `change ${index}, crash ${crash}`,
+          inputs: [each],
+          wait: 1500,
+          crash: index === last ? crash : undefined,
+        })),
+      );
+    }
+  }
+  const rule = (fields: Partial<ResolvedRule>): ResolvedRule => ({
+    subject: hashOf('a'),
+    direction: 'ingress',
+    verdict: 'allow',
+    peers: [{ peerSet: hashOf('b') }],
+    defaultDeny: true,
+    cookie: 1,
+    path: 'spec[0]',
+    ...fields,
+  });
+
+  it('does not empty a direction that words still enforce', async () => {
+    const both = [rule({}), rule({ direction: 'egress', cookie: 2 })];
+    await everywhere(input.policy('p', 1, both), input.policy('p', 2, [rule({ direction: 'egress', cookie: 2 })]));
+  });
+
+  it('does not show the new members of a set to endpoints that leave its rules', async () => {
+    // Endpoint 1 has identity 300: it is selected by the set, and allowed peers are in it.
+    const own = rule({ subject: hashOf('b') });
+    await everywhere(input.policy('p', 1, [own]), input.peerSet('b', [300, 301]), input.peerSet('b', [301]));
+  });
+
+  it('leaves no established flow through an address range that no rule names any more', async () => {
+    const range = rule({ direction: 'egress', peers: [{ cidr: '192.0.2.0/24', except: ['192.0.2.64/26'] }] });
+    await everywhere(input.policy('p', 1, [range]), input.policy('p', 2, [rule({ peers: [] })]));
+  });
+
+  it('cuts established flows although the agent dies between a change and the revision that tells of it', async () => {
+    const peers = [{ peerSet: hashOf('c') }];
+    await everywhere(input.remote(2, 302), input.policy('p', 1, [rule({ peers })]), input.peerSet('c', []));
+  });
+});

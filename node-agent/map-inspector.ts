@@ -1,0 +1,174 @@
+import { join } from 'node:path';
+import {
+  ctKey,
+  ctValue,
+  DROP_REASONS,
+  endpointKey,
+  endpointValue,
+  ipcacheKey,
+  ipcacheValue,
+  MAPS,
+  type MapName,
+  metricsKey,
+  settingsKey,
+  settingsValue,
+  sumMetrics,
+} from '@weir/bpf';
+import { formatAddress } from '@weir/net';
+import type { BpfMap } from 'libbpf-ts';
+import type { Core } from './core.ts';
+import type { SlotStore } from './datapath/index.ts';
+import { MapTooLargeError, UnknownMapError } from './errors.ts';
+
+/** Entries that are decoded in one answer. */
+const LARGEST = 20_000;
+
+export interface MapInspectorOptions {
+  readonly root: string;
+  readonly maps: Readonly<Record<MapName, BpfMap>>;
+  readonly slots: Pick<SlotStore, 'slots' | 'dump'>;
+  /** Sizes that are known without counting. */
+  readonly counts: () => Partial<Record<MapName, number>>;
+}
+
+/** The pinned maps, for people. */
+export class MapInspector {
+  readonly #options: MapInspectorOptions;
+
+  constructor(options: MapInspectorOptions) {
+    this.#options = options;
+  }
+
+  /** Every pinned map. */
+  maps(): ReturnType<Core['maps']> {
+    const { maps, slots, root, counts: known } = this.#options;
+    const counts: Partial<Record<MapName, number>> = {
+      ...known(),
+      policy_classes: slots.slots().length,
+      policy_verdicts: slots.slots().length,
+      events: 0,
+    };
+    return (Object.keys(MAPS) as MapName[]).map((name) => {
+      const { info } = maps[name];
+      const entries = counts[name] ?? count(maps[name].keys());
+      return {
+        name,
+        type: String(info.type),
+        entries,
+        maxEntries: info.maxEntries,
+        path: join(root, name),
+      };
+    });
+  }
+
+  /**
+   * A map's entries, decoded.
+   * @throws UnknownMapError, MapTooLargeError
+   */
+  entries(name: string): ReturnType<Core['mapEntries']> {
+    const { maps, slots } = this.#options;
+    switch (name) {
+      case 'endpoints':
+        return this.#bounded('endpoints').map(([key, value]) => ({
+          key: { ifindex: endpointKey.decode(key) },
+          value: addresses(endpointValue.decode(value)),
+        }));
+      case 'ipcache':
+        return this.#bounded('ipcache').map(([key, value]) => {
+          const { address, bits } = ipcacheKey.decode(key);
+          return { key: { prefix: `${formatAddress(address)}/${bits}` }, value: addresses(ipcacheValue.decode(value)) };
+        });
+      case 'ct4':
+        return this.#bounded('ct4').map(([key, value]) => {
+          const { packets, bytes, ...rest } = ctValue.decode(value);
+          return {
+            key: addresses(ctKey.decode(key)),
+            value: { ...rest, packets: String(packets), bytes: String(bytes) },
+          };
+        });
+      case 'policy_classes':
+        return [...slots.dump()].flatMap(({ slot, elements }) =>
+          (['ingress', 'egress'] as const).flatMap((direction) =>
+            [...elements[direction]].map(([identity, number]) => ({
+              key: { slot, direction, identity },
+              value: { class: number },
+            })),
+          ),
+        );
+      case 'policy_verdicts':
+        return [...slots.dump()].flatMap(({ slot, rows }) =>
+          (['ingress', 'egress'] as const).flatMap((direction) =>
+            [...rows[direction]].flatMap(([number, blocks]) =>
+              blocks.map(({ protocol, port, bits, deny, cookie }) => ({
+                key: { slot, direction, class: number, protocol, port, portBits: bits },
+                value: { verdict: deny ? 'deny' : 'allow', cookie },
+              })),
+            ),
+          ),
+        );
+      case 'metrics':
+        return this.metrics().map(({ reason, direction, packets, bytes }) => ({
+          key: { reason, direction },
+          value: { packets: String(packets), bytes: String(bytes) },
+        }));
+      case 'settings':
+        return [...maps.settings.entries()].map(([key, value]) => ({
+          key: { setting: settingsKey.decode(key) },
+          value: { bits: settingsValue.decode(value) },
+        }));
+      case 'frags':
+        return this.#bounded('frags').map(([key, value]) => ({
+          key: { bytes: Buffer.from(key).toString('hex') },
+          value: { bytes: Buffer.from(value).toString('hex') },
+        }));
+      case 'events':
+        // A ring buffer has no entries: its records are gone once they are read.
+        return [{ key: { map: 'events' }, value: { about: 'a ring buffer, read by the agent: see `weir monitor`' } }];
+      case 'event_budgets':
+        return [...maps.event_budgets.entries()].map(([key, value]) => ({
+          key: { index: Buffer.from(key).readUInt32LE(0) },
+          value: { about: 'events that each CPU may still send', bytes: Buffer.from(value).toString('hex') },
+        }));
+      default:
+        throw new UnknownMapError(name, Object.keys(MAPS));
+    }
+  }
+
+  metrics(): ReturnType<Core['metrics']> {
+    const { metrics } = this.#options.maps;
+    const out: { reason: string; direction: 'ingress' | 'egress'; packets: bigint; bytes: bigint }[] = [];
+    for (const { number, name } of DROP_REASONS.values()) {
+      for (const direction of [0, 1]) {
+        const value = metrics.lookup(metricsKey.encode({ reason: number, direction }));
+        if (value) out.push({ reason: name, direction: direction === 0 ? 'ingress' : 'egress', ...sumMetrics(value) });
+      }
+    }
+    return out;
+  }
+
+  /** Reading more at once would hold up the agent. */
+  #bounded(name: MapName): (readonly [Uint8Array, Uint8Array])[] {
+    const out: (readonly [Uint8Array, Uint8Array])[] = [];
+    for (const entry of this.#options.maps[name].entries()) {
+      if (out.length === LARGEST) throw new MapTooLargeError(name, LARGEST, join(this.#options.root, name));
+      out.push(entry);
+    }
+    return out;
+  }
+}
+
+function count(items: Iterable<unknown>): number {
+  let total = 0;
+  for (const _ of items) total += 1;
+  return total;
+}
+
+/** Byte addresses as text. */
+function addresses(value: object): object {
+  return Object.fromEntries(
+    Object.entries(value).map(([key, field]: [string, unknown]) => [
+      key,
+      field instanceof Uint8Array ? formatAddress(field) : field,
+    ]),
+  );
+}
