@@ -14,26 +14,55 @@ struct endpoint {
 
 /*
  * The fields are taken between two reads of the word. An element that was given to another device meanwhile shows by
- * its guard, its ifindex, or a changed word.
+ * its guard, its ifindex, or a changed word; one that is half written has a word of 0 (layout.h).
  */
-static __always_inline bool endpoint_copy(__u32 ifindex, struct endpoint *out)
+static __always_inline bool endpoint_copy(const struct endpoint_value *v, __u32 ifindex, struct endpoint *out)
 {
-	struct endpoint_value *v = bpf_map_lookup_elem(&endpoints, &ifindex);
-
-	if (!v)
-		return false;
 	out->word = READ_ONCE(v->word);
 	out->ipv4 = READ_ONCE(v->ipv4);
 	out->identity = READ_ONCE(v->identity);
 	out->id = READ_ONCE(v->id);
-	return READ_ONCE(v->ifindex) == ifindex && WORD_GUARD(out->word) == GUARD_OF(ifindex) &&
+	return READ_ONCE(v->ifindex) == ifindex && out->word && WORD_GUARD(out->word) == GUARD_OF(ifindex) &&
 	       READ_ONCE(v->word) == out->word;
 }
 
-/* A second look finds the element that replaced the one just lost; losing that too drops the packet. */
+static __always_inline bool endpoint_in_array(__u32 ifindex, struct endpoint *out)
+{
+	__u32 cell = ENDPOINT_CELL(ifindex);
+	struct endpoint_value *v = bpf_map_lookup_elem(&endpoint_array, &cell);
+
+	return v && endpoint_copy(v, ifindex, out);
+}
+
+static __always_inline bool endpoint_in_hash(__u32 ifindex, struct endpoint *out)
+{
+	struct endpoint_value *v = bpf_map_lookup_elem(&endpoints, &ifindex);
+
+	return v && endpoint_copy(v, ifindex, out);
+}
+
+/*
+ * Not in the array: the endpoint is in the hash, or moved from one to the other meanwhile, or had its element replaced
+ * between two reads. Losing it in all of these looks drops the packet.
+ */
+static __noinline bool endpoint_search(__u32 ifindex, struct endpoint *out)
+{
+	return endpoint_in_hash(ifindex, out) || endpoint_in_array(ifindex, out) || endpoint_in_hash(ifindex, out);
+}
+
+/* Writes `out` only when it returns true. */
 static __always_inline bool endpoint_find(__u32 ifindex, struct endpoint *out)
 {
-	return likely(endpoint_copy(ifindex, out)) || endpoint_copy(ifindex, out);
+	struct endpoint first, second = {};
+
+	if (likely(endpoint_in_array(ifindex, &first))) {
+		*out = first;
+		return true;
+	}
+	if (!endpoint_search(ifindex, &second))
+		return false;
+	*out = second;
+	return true;
 }
 
 static __always_inline bool endpoint_enforces(const struct endpoint *ep, __u8 direction)

@@ -21,6 +21,7 @@ export {
   SETTINGS,
   VERDICT,
 } from './constants.ts';
+export { checkElement, ENDPOINT_CELLS, EndpointCells, elementProblem } from './endpoint-cells.ts';
 export { DatapathBuildError, LayoutError } from './errors.ts';
 export {
   type CtKey,

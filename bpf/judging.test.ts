@@ -1,9 +1,13 @@
 /** The steps of judging a packet, in the contract's order, on the kernel. */
+import { execFileSync } from 'node:child_process';
 import { afterAll, beforeEach, describe, expect, it } from '@jest/globals';
+import { inNetns, skbContext } from 'libbpf-ts';
 
 import { CT_FLAGS, ENDPOINT_FLAGS, PROTOCOL } from './constants.ts';
-import { slotKey } from './layout.ts';
-import { TestDatapath } from './testing/datapath.ts';
+import { ENDPOINT_CELLS } from './endpoint-cells.ts';
+import { type EndpointValue, endpointKey, endpointValue, slotKey } from './layout.ts';
+import { PROGRAMS } from './maps.ts';
+import { TEST_IFINDEX, TestDatapath } from './testing/datapath.ts';
 import {
   arp,
   concat,
@@ -51,6 +55,9 @@ function setUp(flags: number): void {
   );
 }
 
+const endpoint = (fields: Partial<EndpointValue>) =>
+  endpointValue.encode({ revision: 1, slot: 0, flags: 0, ifindex: 1, ipv4: ip4(POD), identity: 1, id: 7, ...fields });
+
 beforeEach(() => setUp(ENFORCED));
 afterAll(() => path.close());
 
@@ -63,20 +70,87 @@ const tcpBack = (sport: number, flags: number = syn | ack) => into(6, tcp({ spor
 
 describe('1. endpoint', () => {
   it('drops what belongs to no endpoint', () => {
-    path.map('endpoints').deleteBatch([...path.map('endpoints').keys()]);
+    path.clearEndpoints();
     expect(path.judge('egress', tcpOut(80))).toBe('no-endpoint');
     expect(path.judge('ingress', tcpBack(80))).toBe('no-endpoint');
   });
+});
 
-  it('drops when the element found is not the device’s own', () => {
-    path.endpoint();
-    const map = path.map('endpoints');
-    const [[key, value]] = [...map.entries()] as [[Uint8Array, Uint8Array]];
+describe.each(['array', 'hash'] as const)('1. endpoint in the %s', (place) => {
+  const other = new TestDatapath({ place });
+  const name = place === 'array' ? 'endpoint_array' : 'endpoints';
+  beforeEach(() => {
+    other.clearEndpoints();
+    other.endpoint();
+  });
+  afterAll(() => other.close());
+
+  it('is found there and nowhere else', () => {
+    expect(other.judge('egress', tcpOut(80))).toBe('forwarded');
+    expect(other.cells.holder(TEST_IFINDEX)).toBe(place === 'array' ? TEST_IFINDEX : undefined);
+    expect([...other.map('endpoints').keys()]).toHaveLength(place === 'array' ? 0 : 1);
+    other.clearEndpoints();
+    expect(other.judge('egress', tcpOut(80))).toBe('no-endpoint');
+  });
+
+  it('is not taken when it is not the device’s own', () => {
+    const key = endpointKey.encode(TEST_IFINDEX);
+    const value = other.map(name).lookup(key) ?? new Uint8Array(0);
     for (const at of [7, 8]) {
       const foreign = value.slice();
       foreign[at] = (foreign[at] ?? 0) ^ 0x20;
-      map.update(key, foreign);
-      expect(path.judge('egress', tcpOut(80))).toBe('no-endpoint');
+      other.map(name).update(key, foreign);
+      expect(other.judge('egress', tcpOut(80))).toBe('no-endpoint');
+    }
+  });
+
+  it('is judged by the new word from the next packet on', () => {
+    other.endpoint({ revision: 2, flags: ENFORCED, slot: 9 });
+    expect(other.judge('egress', tcpOut(80))).toBe('no-policy');
+    other.endpoint({ revision: 3 });
+    expect(other.judge('egress', tcpOut(80))).toBe('forwarded');
+    other.endpoint({ revision: 4, ipv4: STRANGER });
+    expect(other.judge('egress', tcpOut(80))).toBe('invalid-source');
+  });
+
+  it('is found beside another endpoint of the same cell', () => {
+    other.clearEndpoints();
+    other.cells.put(endpoint({ ifindex: TEST_IFINDEX + ENDPOINT_CELLS, ipv4: ip4(STRANGER) }));
+    expect(other.judge('egress', tcpOut(80))).toBe('no-endpoint');
+    other.endpoint();
+    expect(other.judge('egress', tcpOut(80))).toBe('forwarded');
+    expect(other.cells.holder(TEST_IFINDEX)).toBe(TEST_IFINDEX + ENDPOINT_CELLS);
+  });
+});
+
+describe('1. a half-written endpoint', () => {
+  it('is none, also where a word of 0 has the right guard', () => {
+    // Its guard is 0.
+    const ifindex = ENDPOINT_CELLS + 1;
+    const namespace = `wt${process.pid}-half`;
+    const ip = (...args: string[]) => execFileSync('ip', args, { stdio: 'pipe' });
+    ip('netns', 'add', namespace);
+    try {
+      ip('-n', namespace, 'link', 'add', 'half', 'index', `${ifindex}`, 'type', 'veth', 'peer', 'name', 'halfp');
+      const context = skbContext({ ifindex });
+      const passes = () =>
+        inNetns(`/run/netns/${namespace}`, () =>
+          path.object.program(PROGRAMS.fromPod).testRun({ data: tcpOut(80), context }),
+        ).returnValue === 0;
+      const value = endpoint({ ifindex });
+      path.clearEndpoints();
+      path.cells.stage(value);
+      expect(path.map('endpoint_array').lookup(slotKey.encode(1))?.slice(8)).toEqual(value.slice(8));
+      expect(passes()).toBe(false);
+      path.map('endpoints').update(endpointKey.encode(ifindex), Uint8Array.from(value).fill(0, 0, 8));
+      expect(passes()).toBe(false);
+      path.cells.publish(value);
+      expect(passes()).toBe(true);
+      path.cells.clear(ifindex);
+      expect(passes()).toBe(false);
+    } finally {
+      path.clearEndpoints();
+      ip('netns', 'delete', namespace);
     }
   });
 });

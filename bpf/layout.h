@@ -18,15 +18,24 @@
 
 /*
  * The policy of an endpoint in one aligned 64-bit word, so that a packet sees the old or the new policy, never a mix:
- * bits 0..31 revision, 32..47 slot, 48..51 flags, 52..63 guard (low 12 bits of the ifindex).
- * The guard makes the word prove whose it is: a hash element may be given to another key while a reader holds it.
+ * bits 0..31 revision, 32..47 slot, 48..51 flags, 52..63 guard (12 bits of the ifindex xor the next 12).
+ * The guard makes the word prove whose it is: a hash element may be given to another key while a reader holds it, and a
+ * cell of the array to another ifindex with the same low 12 bits.
  */
 #define WORD_REVISION(w) ((__u32)(w))
 #define WORD_SLOT(w) ((__u32)((w) >> 32) & 0xffff)
 #define WORD_FLAGS(w) ((__u32)((w) >> 48) & 0xf)
 #define WORD_GUARD(w) ((__u32)((w) >> 52))
-#define GUARD_OF(ifindex) ((ifindex) & 0xfff)
+#define GUARD_OF(ifindex) (((ifindex) ^ (ifindex) >> 12) & 0xfff)
 
+#define ENDPOINT_CELLS 4096
+#define ENDPOINT_CELL(ifindex) ((ifindex) & (ENDPOINT_CELLS - 1))
+
+/*
+ * Element of `endpoints` and of `endpoint_array`. In the array it is written in place: the word is stored last when the
+ * endpoint comes and first (as 0) when it goes, and only the word and the identity change in between, each by one store.
+ * So a word that is not 0 stands for a complete element. A word of 0 is no endpoint in either map.
+ */
 struct endpoint_value {
 	__u64 word;
 	__u32 ifindex;

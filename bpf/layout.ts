@@ -36,7 +36,12 @@ export const slotKey = u32Codec('slot key');
 export const settingsKey = u32Codec('settings key');
 export const settingsValue = u32Codec('settings value');
 
-/** Flags have 4 bits; the 12 bits above them repeat the ifindex so that the word proves whose it is. */
+/** What the upper 12 bits of an endpoint's word must be. Devices of one cell of the array differ in it (below 2^24). */
+export function guardOf(ifindex: number): number {
+  return (ifindex ^ (ifindex >>> 12)) & 0xfff;
+}
+
+/** Flags have 4 bits; the 12 bits above them are the guard, so that the word proves whose it is. */
 export const endpointValue: Codec<EndpointValue> = {
   size: 40,
   encode(value) {
@@ -44,7 +49,7 @@ export const endpointValue: Codec<EndpointValue> = {
     return new Writer('endpoints value', 40)
       .u32(0, value.revision, 'revision')
       .u16(4, value.slot, 'slot')
-      .u16(6, value.flags | ((value.ifindex & 0xfff) << 4), 'flags')
+      .u16(6, value.flags | (guardOf(value.ifindex) << 4), 'flags')
       .u32(8, value.ifindex, 'ifindex')
       .raw(12, value.ipv4, 4, 'ipv4')
       .u32(16, value.identity, 'identity')

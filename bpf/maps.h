@@ -6,6 +6,18 @@
 #include "common.h"
 #include "layout.h"
 
+/*
+ * An endpoint is in one of two maps: in its cell of the array (ENDPOINT_CELL), which a lookup without a call finds, or,
+ * when another endpoint has that cell, in the hash. Only user space writes them, the array through mmap.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, ENDPOINT_CELLS);
+	__type(key, __u32);
+	__type(value, struct endpoint_value);
+} endpoint_array SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);

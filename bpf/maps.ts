@@ -15,6 +15,7 @@ function shape(type: MapType, keySize: number, valueSize: number, maxEntries: nu
 
 /** Name -> shape, with the default max_entries. All are pinned under the agent's root, by name. */
 export const MAPS = {
+  endpoint_array: shape('array', 4, 40, 4096, mapFlags.MMAPABLE),
   endpoints: shape('hash', 4, 40, 4096, mapFlags.NO_PREALLOC),
   ipcache: shape('lpm_trie', 24, 12, 512_000, mapFlags.NO_PREALLOC),
   policy_classes: shape('array_of_maps', 4, 4, 4096),

@@ -18,7 +18,9 @@
  *
  * User space owes this: a slot is complete before a word names it; after the last word that names it is gone, it stays
  * in place for one RCU grace period before it is emptied or reused; a word's revision grows whenever anything that a
- * decision depends on has become stricter (rows of a slot, classes, ipcache), after the change is in the maps.
+ * decision depends on has become stricter (rows of a slot, classes, ipcache), after the change is in the maps; an
+ * endpoint is complete in `endpoint_array` or `endpoints` before programs run on its device, is never absent from both
+ * before they are detached, and only its word and its identity change in the array (layout.h, endpoint-cells.ts).
  *
  * Denied. A flow that has an entry and is denied keeps it (conntrack.h). Then
  *   - a packet of its initiator is dropped, for the reason that the present policy gives;

@@ -140,7 +140,7 @@ class KernelCore implements Core {
       const links =
         attachment === 'tcx' ? new Links(bpfRoot, pinned, inNode) : new ClsactLinks(bpfRoot, pinned, inNode);
       const ipcache = new IpcacheStore(pinned.maps.ipcache);
-      const endpoints = new EndpointStore(pinned.maps.endpoints, links, (slot) => writer.slotReady(slot));
+      const endpoints = new EndpointStore(pinned.endpoints, links, (slot) => writer.slotReady(slot));
       const conntrack = new Conntrack(pinned.maps.ct4, breathe);
       this.#engine.adopt({
         endpoints: endpoints.adopt(),
@@ -180,6 +180,7 @@ class KernelCore implements Core {
       const inspector = new MapInspector({
         root: bpfRoot,
         maps: pinned.maps,
+        endpoints: pinned.endpoints,
         slots,
         counts: () => ({ ipcache: this.#engine.ipcacheSize(), ct4: this.#ctEntries }),
       });

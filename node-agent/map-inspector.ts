@@ -17,7 +17,7 @@ import {
 import { formatAddress } from '@weir/net';
 import type { BpfMap } from 'libbpf-ts';
 import type { Core } from './core.ts';
-import type { SlotStore } from './datapath/index.ts';
+import type { EndpointMap, SlotStore } from './datapath/index.ts';
 import { MapTooLargeError, UnknownMapError } from './errors.ts';
 
 /** Entries that are decoded in one answer. */
@@ -26,6 +26,7 @@ const LARGEST = 20_000;
 export interface MapInspectorOptions {
   readonly root: string;
   readonly maps: Readonly<Record<MapName, BpfMap>>;
+  readonly endpoints: Pick<EndpointMap, 'located'>;
   readonly slots: Pick<SlotStore, 'slots' | 'dump'>;
   /** Sizes that are known without counting. */
   readonly counts: () => Partial<Record<MapName, number>>;
@@ -47,6 +48,7 @@ export class MapInspector {
       policy_classes: slots.slots().length,
       policy_verdicts: slots.slots().length,
       events: 0,
+      endpoint_array: this.#endpoints().filter(({ map }) => map === 'endpoint_array').length,
     };
     return (Object.keys(MAPS) as MapName[]).map((name) => {
       const { info } = maps[name];
@@ -69,10 +71,12 @@ export class MapInspector {
     const { maps, slots } = this.#options;
     switch (name) {
       case 'endpoints':
-        return this.#bounded('endpoints').map(([key, value]) => ({
-          key: { ifindex: endpointKey.decode(key) },
-          value: addresses(endpointValue.decode(value)),
-        }));
+        // People ask for the endpoints, wherever they are.
+        return this.#endpoints().map(({ entry }) => entry);
+      case 'endpoint_array':
+        return this.#endpoints()
+          .filter(({ map }) => map === name)
+          .map(({ entry }) => entry);
       case 'ipcache':
         return this.#bounded('ipcache').map(([key, value]) => {
           const { address, bits } = ipcacheKey.decode(key);
@@ -144,6 +148,13 @@ export class MapInspector {
       }
     }
     return out;
+  }
+
+  #endpoints() {
+    return [...this.#options.endpoints.located()].map(({ map, key, value }) => ({
+      map,
+      entry: { key: { ifindex: endpointKey.decode(key) }, value: { ...addresses(endpointValue.decode(value)), map } },
+    }));
   }
 
   /** Reading more at once would hold up the agent. */

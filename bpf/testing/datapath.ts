@@ -1,8 +1,9 @@
 /** One loaded datapath for tests: writes its maps by name and judges frames with BPF_PROG_TEST_RUN. */
-import { type BpfMap, type BpfObject, loadObject, skbContext } from 'libbpf-ts';
+import { type BpfMap, type BpfObject, loadObject, type MappedArray, mapArray, skbContext } from 'libbpf-ts';
 
 import { buildDatapath } from '../build.ts';
 import { DIRECTION, type Direction, PROTOCOL, reasonNumber, VERDICT } from '../constants.ts';
+import { EndpointCells } from '../endpoint-cells.ts';
 import { type CtValue, ctKey, ctValue, type MetricsValue, metricsKey, sumMetrics } from '../flows.ts';
 import {
   classKey,
@@ -50,7 +51,12 @@ export interface EndpointFields {
   readonly ifindex?: number;
 }
 
+/** Which of the two maps holds an endpoint. */
+export type EndpointPlace = 'array' | 'hash';
+
 export interface TestDatapathOptions {
+  /** Where `endpoint` writes. Default: the array, unless another endpoint has the cell. */
+  readonly place?: EndpointPlace;
   readonly ctEntries?: number;
   /** Default: the object built from the sources. */
   readonly objectPath?: string;
@@ -61,11 +67,18 @@ export const TEST_IFINDEX = 1;
 
 export class TestDatapath implements Disposable {
   readonly object: BpfObject;
+  /** The cells of `endpoint_array`. */
+  readonly cells: EndpointCells;
+  readonly #memory: MappedArray;
+  readonly #place: EndpointPlace;
 
   constructor(options: TestDatapathOptions = {}) {
     this.object = loadObject(options.objectPath ?? buildDatapath().objectPath, {
       maxEntries: { ct4: options.ctEntries ?? 1024, ipcache: 4096 },
     });
+    this.#memory = mapArray(this.object.map('endpoint_array'));
+    this.cells = new EndpointCells(this.#memory.bytes);
+    this.#place = options.place ?? 'array';
   }
 
   map(name: string): BpfMap {
@@ -84,7 +97,27 @@ export class TestDatapath implements Disposable {
       identity: fields.identity ?? 1000,
       id: fields.id ?? 7,
     });
-    this.map('endpoints').update(endpointKey.encode(ifindex), value);
+    this.write(value);
+  }
+
+  /** The rule of user space: changed in its cell, else new in its cell, else in the hash; whole in one before gone from the other. */
+  write(value: Uint8Array): void {
+    const { ifindex } = endpointValue.decode(value);
+    const key = endpointKey.encode(ifindex);
+    const holder = this.cells.holder(ifindex);
+    if (this.#place === 'hash' || (holder !== undefined && !this.cells.change(value))) {
+      this.map('endpoints').update(key, value);
+      this.cells.clear(ifindex);
+      return;
+    }
+    if (holder === undefined) this.cells.put(value);
+    this.map('endpoints').delete(key);
+  }
+
+  /** Removes all endpoints. */
+  clearEndpoints(): void {
+    this.map('endpoints').deleteBatch([...this.map('endpoints').keys()]);
+    for (const [ifindex] of this.cells.entries()) this.cells.clear(ifindex);
   }
 
   identity(address: string, identity: number, bits = 32): void {
@@ -169,6 +202,7 @@ export class TestDatapath implements Disposable {
   }
 
   close(): void {
+    this.#memory.close();
     this.object.close();
   }
 

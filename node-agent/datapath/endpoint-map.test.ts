@@ -168,7 +168,7 @@ describe('EndpointMap', () => {
     expect(moved).toBeGreaterThan(20);
   });
 
-  it('changes a policy by one store, and nothing that is already so', () => {
+  it('changes a policy by one store, and an identity by one more', () => {
     const kernel = new Kernel();
     const map = kernel.open();
     const key = endpointKey.encode(1);

@@ -62,19 +62,26 @@ export class EndpointMap implements EndpointTable {
     else this.#cells.put(value);
   }
 
-  /** The hash first: what the programs see last must not be older than what they saw before. */
+  /** The hash first: where a failed call left the endpoint in both, what it held must not come back when the cell is gone. */
   delete(key: Uint8Array): boolean {
     const inHash = this.#hash.delete(key);
     return this.#cells.clear(endpointKey.decode(key)) || inHash;
   }
 
   *entries(): Generator<readonly [key: Uint8Array, value: Uint8Array]> {
+    for (const { key, value } of this.located()) yield [key, value];
+  }
+
+  /** Every endpoint with the name of the map that it is in. */
+  *located(): Generator<{ readonly map: 'endpoint_array' | 'endpoints'; key: Uint8Array; value: Uint8Array }> {
     const seen = new Set<number>();
     for (const [ifindex, value] of this.#cells.entries()) {
       seen.add(ifindex);
-      yield [endpointKey.encode(ifindex), value];
+      yield { map: 'endpoint_array', key: endpointKey.encode(ifindex), value };
     }
-    for (const entry of this.#hash.entries()) if (!seen.has(endpointKey.decode(entry[0]))) yield entry;
+    for (const [key, value] of this.#hash.entries()) {
+      if (!seen.has(endpointKey.decode(key))) yield { map: 'endpoints', key, value };
+    }
   }
 
   *keys(): Generator<Uint8Array> {

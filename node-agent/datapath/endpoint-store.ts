@@ -1,14 +1,14 @@
 import { ENDPOINT_FLAGS, endpointKey, endpointValue } from '@weir/bpf';
 import { formatAddress, parseAddress } from '@weir/net';
-import type { BpfMap } from 'libbpf-ts';
 import type { KernelEndpoint } from '../derive/index.ts';
 import { OrderError } from '../errors.ts';
 import type { EndpointStateRow } from '../tables.ts';
+import type { EndpointTable } from './endpoint-map.ts';
 import type { LinkTable } from './links.ts';
 
 /** Endpoints in the kernel: the word that says which policy revision judges, and the programs on the interface. */
 export class EndpointStore {
-  readonly #map: BpfMap;
+  readonly #map: EndpointTable;
   readonly #links: LinkTable;
   /** Whether the kernel holds the slot as its newest row says. */
   readonly #slotReady: (slot: number) => boolean;
@@ -17,7 +17,7 @@ export class EndpointStore {
   /** Slot of each endpoint that was found at start and is not written yet. */
   readonly #found = new Map<number, KernelEndpoint>();
 
-  constructor(map: BpfMap, links: LinkTable, slotReady: (slot: number) => boolean) {
+  constructor(map: EndpointTable, links: LinkTable, slotReady: (slot: number) => boolean) {
     this.#map = map;
     this.#links = links;
     this.#slotReady = slotReady;

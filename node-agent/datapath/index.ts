@@ -4,6 +4,7 @@
  */
 export { ClsactLinks } from './clsact-links.ts';
 export { Conntrack, type SweepResult } from './conntrack.ts';
+export { EndpointMap, type EndpointTable } from './endpoint-map.ts';
 export { EndpointStore } from './endpoint-store.ts';
 export { FlowNames } from './flow-events.ts';
 export { IpcacheStore } from './ipcache-store.ts';

@@ -7,9 +7,12 @@ import {
   type BpfProgram,
   ensureBpffs,
   loadObject,
+  type MappedArray,
+  mapArray,
   openPinnedMap,
   openPinnedProgram,
 } from 'libbpf-ts';
+import { EndpointMap } from './endpoint-map.ts';
 
 export interface DatapathOptions {
   readonly root: string;
@@ -42,10 +45,13 @@ export class PinnedDatapath {
   readonly root: string;
   readonly built: BuiltDatapath;
   readonly maps: Maps;
+  /** `endpoint_array` and `endpoints`. */
+  readonly endpoints: EndpointMap;
   readonly fromPod: BpfProgram;
   readonly toPod: BpfProgram;
   /** Maps that are new beside an old one of the same name. */
   readonly replaced: readonly MapName[];
+  readonly #array: MappedArray;
 
   private constructor(
     root: string,
@@ -60,6 +66,8 @@ export class PinnedDatapath {
     this.fromPod = programs.fromPod;
     this.toPod = programs.toPod;
     this.replaced = replaced;
+    this.#array = mapArray(maps.endpoint_array);
+    this.endpoints = EndpointMap.open(this.#array.bytes, maps.endpoints);
   }
 
   /** @throws BpfError, DatapathBuildError */
@@ -119,7 +127,10 @@ export class PinnedDatapath {
     return new PinnedDatapath(root, built, maps as Maps, { fromPod, toPod }, replaced);
   }
 
-  /** New maps take their names, once every endpoint runs the programs that use them; other versions' programs are let go. */
+  /**
+   * New maps take their names, once every endpoint runs the programs that use them; other versions' programs are let go,
+   * and endpoints that those had to find in the hash move to the array.
+   */
   commitPins(): void {
     for (const name of this.replaced) {
       const next = join(this.root, `${NEXT}${name}`);
@@ -134,9 +145,11 @@ export class PinnedDatapath {
     for (const file of readdirSync(join(this.root, 'programs'))) {
       if (!file.startsWith(mine)) rmSync(join(this.root, 'programs', file));
     }
+    this.endpoints.settle();
   }
 
   close(): void {
+    this.#array.close();
     for (const map of Object.values(this.maps)) map.close();
     this.fromPod.close();
     this.toPod.close();

@@ -5,16 +5,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import {
-  buildDatapath,
-  ENDPOINT_FLAGS,
-  endpointKey,
-  endpointValue,
-  FIRST_CLASS,
-  ipcacheKey,
-  ipcacheValue,
-  PROGRAMS,
-} from '@weir/bpf';
+import { buildDatapath, ENDPOINT_FLAGS, FIRST_CLASS, ipcacheKey, ipcacheValue, PROGRAMS } from '@weir/bpf';
 import { TestDatapath } from '@weir/bpf/testing/datapath.ts';
 import { ip4 } from '@weir/bpf/testing/packets.ts';
 import { attachTc, inNetns, type TcLink } from 'libbpf-ts';
@@ -96,12 +87,7 @@ async function enforce(ends: Ends, datapath: TestDatapath): Promise<readonly TcL
   const links: TcLink[] = [];
   for (const { dev, address, id, identity } of sides) {
     const flags = ENDPOINT_FLAGS.ingressEnforced | ENDPOINT_FLAGS.egressEnforced;
-    datapath
-      .map('endpoints')
-      .update(
-        endpointKey.encode(dev),
-        endpointValue.encode({ revision: 1, slot: 1, flags, ifindex: dev, ipv4: ip4(address), identity, id }),
-      );
+    datapath.endpoint({ ifindex: dev, slot: 1, flags, ipv4: address, identity, id });
     inNetns(netnsPath(ends.router), () => {
       links.push(attachTc(datapath.object.program(PROGRAMS.fromPod), { ifindex: dev, direction: 'ingress' }));
       links.push(attachTc(datapath.object.program(PROGRAMS.toPod), { ifindex: dev, direction: 'egress' }));
