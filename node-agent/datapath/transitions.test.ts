@@ -77,12 +77,12 @@ const change: fc.Arbitrary<{ name: string; inputs: Input[] }> = fc.oneof(
     weight: 3,
     arbitrary: fc
       .tuple(app, some)
-      .map(([each, ids]) => ({ name: `set ${each} ${ids}`, inputs: [input.peerSet(each, ids)] })),
+      .map(([each, ids]) => ({ name: `set ${each} ${ids.join()}`, inputs: [input.peerSet(each, ids)] })),
   },
   {
     weight: 2,
     arbitrary: fc.tuple(fc.constantFrom(...IDENTITIES), app, fc.subarray([...APPS])).map(([id, each, sets]) => ({
-      name: `identity ${id} ${each} of ${sets}`,
+      name: `identity ${id} ${each} of ${sets.join()}`,
       inputs: [input.identity(id, each, sets.map(hashOf))],
     })),
   },
