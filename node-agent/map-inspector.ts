@@ -27,7 +27,7 @@ export interface MapInspectorOptions {
   readonly root: string;
   readonly maps: Readonly<Record<MapName, BpfMap>>;
   readonly endpoints: Pick<EndpointMap, 'located'>;
-  readonly slots: Pick<SlotStore, 'slots' | 'dump'>;
+  readonly slots: Pick<SlotStore, 'slots' | 'spares' | 'dump'>;
   /** Sizes that are known without counting. */
   readonly counts: () => Partial<Record<MapName, number>>;
 }
@@ -45,8 +45,8 @@ export class MapInspector {
     const { maps, slots, root, counts: known } = this.#options;
     const counts: Partial<Record<MapName, number>> = {
       ...known(),
-      policy_classes: slots.slots().length,
-      policy_verdicts: slots.slots().length,
+      policy_classes: slots.slots().length + slots.spares,
+      policy_verdicts: slots.slots().length + slots.spares,
       events: 0,
       endpoint_array: this.#endpoints().filter(({ map }) => map === 'endpoint_array').length,
     };

@@ -43,6 +43,11 @@ export interface SlotStoreOptions {
 }
 
 const SLOTS = 4096;
+/**
+ * How long an emptied slot keeps its maps for the next policy, in milliseconds. To put maps into a slot or take them out makes the
+ * kernel wait for an RCU grace period, twice: 15 ms of an edit that a slot with maps in it does not need.
+ */
+const SPARE_MS = 3000;
 
 /**
  * The slots in the kernel. A change of one is made so that every packet in between meets the old or the new decision; what a
@@ -57,6 +62,8 @@ export class SlotStore {
   readonly #trims = new Map<number, SlotContent>();
   /** Slots that no word names any more, and when they may go. */
   readonly #retired = new Map<number, number>();
+  /** Emptied slots with their maps, and when these go. */
+  readonly #spare = new Map<number, { readonly maps: SlotMaps; readonly due: number }>();
 
   constructor(options: SlotStoreOptions) {
     this.#options = options;
@@ -102,7 +109,7 @@ export class SlotStore {
   apply(row: SlotRow, stays: (identity: number) => boolean): void {
     const wanted = contentOf(row);
     this.#retired.delete(row.slot);
-    let held = this.#held.get(row.slot);
+    let held = this.#held.get(row.slot) ?? this.#takeSpare(row.slot);
     if (held === undefined || !roomFor(held, wanted)) held = this.#build(row.slot, wanted, held);
     for (const direction of DIRECTIONS) {
       for (const [number, blocks] of wanted.rows[direction]) {
@@ -152,7 +159,10 @@ export class SlotStore {
       if (held === undefined || this.#trimOne(held, wanted, now)) this.#trims.delete(slot);
     }
     const gone = [...this.#retired].filter(([, due]) => due <= now).map(([slot]) => slot);
-    for (const slot of gone) this.free(slot);
+    for (const slot of gone) this.#empty(slot);
+    // One a call: each waits for the kernel.
+    const spent = [...this.#spare].find(([, { due }]) => due <= now);
+    if (spent) this.free(spent[0]);
     return gone;
   }
 
@@ -163,6 +173,7 @@ export class SlotStore {
       if (due === undefined || at < due) due = at;
     };
     for (const at of this.#retired.values()) note(at);
+    for (const { due: at } of this.#spare.values()) note(at);
     for (const slot of this.#trims.keys()) {
       for (const direction of DIRECTIONS) {
         const stale = this.#held.get(slot)?.stale[direction];
@@ -183,9 +194,10 @@ export class SlotStore {
     const key = slotKey.encode(slot);
     this.#classes.delete(key);
     this.#verdicts.delete(key);
-    const held = this.#held.get(slot);
-    held?.classes.close();
-    held?.verdicts.close();
+    const maps = this.#held.get(slot) ?? this.#spare.get(slot)?.maps;
+    maps?.classes.close();
+    maps?.verdicts.close();
+    this.#spare.delete(slot);
     this.#held.delete(slot);
     this.#trims.delete(slot);
     this.#retired.delete(slot);
@@ -196,12 +208,52 @@ export class SlotStore {
     for (const [slot, { elements, rows }] of this.#held) yield { slot, elements, rows };
   }
 
+  /** Emptied slots whose maps wait for the next policy. */
+  get spares(): number {
+    return this.#spare.size;
+  }
+
   close(): void {
-    for (const { classes, verdicts } of this.#held.values()) {
+    for (const { classes, verdicts } of [
+      ...this.#held.values(),
+      ...[...this.#spare.values()].map(({ maps }) => maps),
+    ]) {
       classes.close();
       verdicts.close();
     }
     this.#held.clear();
+    this.#spare.clear();
+  }
+
+  /** Takes everything out of a slot that no packet can reach, and keeps its maps for a while. */
+  #empty(slot: number): void {
+    const held = this.#held.get(slot);
+    if (held !== undefined) {
+      for (const direction of DIRECTIONS) {
+        for (const number of [...held.rows[direction].keys()]) this.#deleteRows(held, direction, number);
+        for (const identity of [...held.elements[direction].keys()]) this.#deleteElement(held, direction, identity);
+      }
+      this.#held.delete(slot);
+      this.#spare.set(slot, { maps: held, due: this.#options.now() + SPARE_MS });
+    }
+    this.#trims.delete(slot);
+    this.#retired.delete(slot);
+  }
+
+  #takeSpare(slot: number): Held | undefined {
+    const spare = this.#spare.get(slot);
+    if (spare === undefined) return undefined;
+    this.#spare.delete(slot);
+    const { classes, verdicts } = spare.maps;
+    const held = {
+      classes,
+      verdicts,
+      elements: both(() => new Map()),
+      rows: both(() => new Map()),
+      stale: nothingStale(),
+    };
+    this.#held.set(slot, held);
+    return held;
   }
 
   /** Whether nothing unwanted is left. */

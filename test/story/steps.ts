@@ -261,9 +261,8 @@ export const STEPS: readonly Step[] = [
       await stage.kubectl('delete', 'cnp', '--all');
       await settled(stage);
       await stage.expect(everything(() => true));
-      // A slot that no endpoint names any more stays for a grace time: a packet may still be looking at it.
-      await sleep(3000);
       for (const node of [1, 2]) {
+        await emptied(stage, node);
         const maps = await stage.weir(node, 'map', 'list');
         for (const name of ['policy_classes', 'policy_verdicts']) {
           const entries = new RegExp(`^${name}\\s+\\S+\\s+(\\d+)`, 'm').exec(maps)?.[1];
@@ -289,5 +288,18 @@ async function settled(stage: Stage): Promise<void> {
     if (gone.length === 0) return;
     if (Date.now() > end) throw new Error(`nodes still report deleted policies after 10 s: ${gone.join(', ')}`);
     await sleep(50);
+  }
+}
+
+/**
+ * Waits, at most 15 s, until a node has no policy slot any more. A slot that no endpoint names stays for a grace time, as a packet may
+ * still be looking at it, and its empty maps a little longer, for the next policy.
+ */
+async function emptied(stage: Stage, node: number): Promise<void> {
+  const end = Date.now() + 15_000;
+  for (;;) {
+    const { body } = await stage.cluster.node(node).call('GET', '/v1/map');
+    if (/"policy_classes"[^}]*"entries":0\b/.test(JSON.stringify(body)) || Date.now() > end) return;
+    await sleep(200);
   }
 }
