@@ -6,8 +6,9 @@ import fc from 'fast-check';
 import type { Tables } from '../core.ts';
 import { createTables, tableKey } from '../create-tables.ts';
 import type { EndpointRow, EndpointStateRow, IpcacheRow, PeerSetRow, PolicyRow, SlotRow } from '../tables.ts';
-import { Engine, type Plan } from './engine.ts';
+import { Engine } from './engine.ts';
 import { LocalNumbers } from './numbers.ts';
+import type { Plan } from './plan.ts';
 
 const APPS = ['a', 'b', 'c'] as const;
 const HASHES = APPS.map((app) => `hash-${app}`);
@@ -29,19 +30,33 @@ class World {
   readonly slots = new Map<number, SlotRow>();
   readonly ipcache = new Map<string, IpcacheRow>();
 
-  constructor(mode: 'default' | 'always' | 'never' = 'default') {
+  /** Breaks that plans have made. */
+  breaths = 0;
+  #clock = 0;
+  #before: readonly EndpointStateRow[] = [];
+
+  /** `eager`: the clock runs so fast that a plan takes every break that it may take. */
+  constructor(mode: 'default' | 'always' | 'never' = 'default', eager = false) {
     this.engine = new Engine({
       db: this.db,
       tables: this.tables,
       core: { nodeName: 'self', clusterName: 'default', policyMode: mode, allowLocalhost: true },
       numbers: this.numbers,
-      now: () => 0,
-      breathe: async () => undefined,
+      now: () => {
+        if (eager) this.#clock += 10;
+        return this.#clock;
+      },
+      breathe: async () => {
+        this.breaths += 1;
+        // Whoever reads in a break sees no state of the plan that is being concluded.
+        expect([...this.engine.states()].every((state, index) => state === this.#before[index])).toBe(true);
+      },
     });
   }
 
   async plan(): Promise<Plan> {
     while (this.engine.pull(100));
+    this.#before = [...this.engine.states()];
     const plan = await this.engine.plan();
     for (const row of plan.slots) this.slots.set(row.slot, row);
     for (const row of plan.ipcache) this.ipcache.set(row.prefix, row);
@@ -411,6 +426,7 @@ describe('engine', () => {
       }
     };
     let compared = 0;
+    let breaths = 0;
     await fc.assert(
       fc.asyncProperty(fc.array(step, { minLength: 1, maxLength: 25 }), async (steps) => {
         const world = new World();
@@ -425,17 +441,30 @@ describe('engine', () => {
             return info?.ready === true && info.reason !== undefined;
           });
           if (held || [...world.engine.missing()].length > 0) continue;
-          const fresh = new World();
+          const fresh = new World('default', true);
           fresh.numbers.adopt(world.numbers.state());
           copy(world, fresh);
           while ((await fresh.plan()).again);
           compared += 1;
+          breaths += fresh.breaths;
           expect(world.conclusion()).toEqual(fresh.conclusion());
         }
       }),
       { numRuns: 120 },
     );
     expect(compared).toBeGreaterThan(100);
+    expect(breaths).toBeGreaterThan(compared);
+  });
+});
+
+describe('pull', () => {
+  it('takes in no more changes than the limit, of all tables together, and says when nothing is left', () => {
+    const world = new World();
+    world.namespace();
+    for (const name of ['p', 'q', 'r']) world.pod(name, 'a');
+    expect(world.engine.pull(3)).toBe(true);
+    expect(world.engine.pull(3)).toBe(false);
+    expect(world.engine.pull(3)).toBe(false);
   });
 });
 

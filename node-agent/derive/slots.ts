@@ -79,7 +79,6 @@ export class Slots {
   readonly #busy = new Set<number>();
   readonly #kernel = new Map<number, KernelSlot>();
   readonly #world: SlotWorld;
-  #next = 1;
 
   constructor(world: SlotWorld) {
     this.#world = world;
@@ -220,7 +219,7 @@ export class Slots {
     if (leaving === 'none') return true;
     return DIRECTIONS.every((direction) => {
       const members = (of: CompiledPolicy): string =>
-        of[direction].classes.map(({ members: ids, rows }) => `${ids}:${rowsKey(rows)}`).join(' ');
+        of[direction].classes.map(({ members: ids, rows }) => `${ids.join()}:${rowsKey(rows)}`).join(' ');
       return members(before.compiled) === members(compiled);
     });
   }
@@ -252,10 +251,9 @@ export class Slots {
     });
   }
 
+  /** The lowest: a slot that was emptied lately still has its maps in the kernel. */
   #allocate(): number {
-    for (let tried = 0; tried < LAST_SLOT; tried += 1) {
-      const slot = this.#next;
-      this.#next = slot === LAST_SLOT ? 1 : slot + 1;
+    for (let slot = 1; slot <= LAST_SLOT; slot += 1) {
       if (this.#busy.has(slot)) continue;
       this.#busy.add(slot);
       return slot;

@@ -1,0 +1,61 @@
+import type { ChangeStream, StateDB, Table } from '@weir/statedb';
+
+/** The change streams of the input tables, each with what takes a changed row in. */
+export class Inputs {
+  readonly #db: StateDB;
+  readonly #streams: (readonly [ChangeStream<never>, (change: never) => void])[] = [];
+
+  constructor(db: StateDB) {
+    this.#db = db;
+  }
+
+  /** Rows of the table go to `take` from now on. Tables are pulled in the order in which they are named here. */
+  on<T>(table: Table<T>, take: (row: T, deleted: boolean) => void): void {
+    const stream = this.#db.changes(table);
+    const handler = (change: { readonly row: T; readonly deleted: boolean }): void => take(change.row, change.deleted);
+    this.#streams.push([stream as ChangeStream<never>, handler as (change: never) => void]);
+  }
+
+  /**
+   * Takes in at most `limit` changes of all tables together; whether more may be waiting. When it returns false, every table was
+   * taken in up to the same moment.
+   */
+  pull(limit: number): boolean {
+    let left = limit;
+    for (const [stream, take] of this.#streams) {
+      const changes = stream.next(left);
+      for (const change of changes) take(change as never);
+      left -= changes.length;
+      if (left <= 0) return true;
+    }
+    return false;
+  }
+
+  /** Calls back once, when a table has something to pull (at once when it has already). Returns what takes it back. */
+  onPending(callback: () => void): () => void {
+    let armed = true;
+    const once = (): void => {
+      if (!armed) return;
+      armed = false;
+      for (const off of offs) off();
+      callback();
+    };
+    const offs: (() => void)[] = [];
+    for (const [stream] of this.#streams) {
+      const watch = stream.watch();
+      if (watch.fired) {
+        queueMicrotask(once);
+        break;
+      }
+      offs.push(watch.onFire(once));
+    }
+    return () => {
+      armed = false;
+      for (const off of offs) off();
+    };
+  }
+
+  dispose(): void {
+    for (const [stream] of this.#streams) stream[Symbol.dispose]();
+  }
+}

@@ -1,0 +1,31 @@
+/** Longest stretch of work without a break, in milliseconds, but for single steps that take longer by themselves. */
+const STRETCH_MS = 3;
+
+/** Says when a long piece of work should let the rest of the process run. */
+export class Pace {
+  readonly #now: () => number;
+  readonly #breathe: () => Promise<void>;
+  #since: number;
+
+  /** `now`: milliseconds, any clock that only grows. */
+  constructor(now: () => number, breathe: () => Promise<void>) {
+    this.#now = now;
+    this.#breathe = breathe;
+    this.#since = now();
+  }
+
+  /** Work begins now. */
+  restart(): void {
+    this.#since = this.#now();
+  }
+
+  /** Whether a break is due: `if (pace.due()) await pace.breathe()` costs no promise while none is. */
+  due(): boolean {
+    return this.#now() - this.#since >= STRETCH_MS;
+  }
+
+  async breathe(): Promise<void> {
+    await this.#breathe();
+    this.restart();
+  }
+}

@@ -1,0 +1,34 @@
+/** What the engine is given of the kernel at start, and what a round is to carry out. */
+import type { EndpointStateRow, IpcacheRow, SlotRow } from '../tables.ts';
+import type { KernelSlot } from './slots.ts';
+
+/** What was found in the kernel at start. */
+export interface KernelState {
+  readonly endpoints: readonly KernelEndpoint[];
+  readonly slots: ReadonlyMap<number, KernelSlot>;
+  readonly ipcache: Iterable<readonly [prefix: string, identity: number]>;
+  /** A round was under way: endpoints' revisions may not tell of everything that has changed. */
+  readonly interrupted: boolean;
+}
+export interface KernelEndpoint {
+  readonly id: number;
+  readonly ifindex: number;
+  readonly ipv4: string;
+  readonly slot: number;
+  readonly revision: number;
+  readonly enforced: EndpointStateRow['enforced'];
+}
+
+/** Changes to the derived tables, in the order in which they may reach the kernel. */
+export interface Plan {
+  readonly slots: readonly SlotRow[];
+  readonly ipcache: readonly IpcacheRow[];
+  readonly endpoints: readonly EndpointStateRow[];
+  readonly ipcacheGone: readonly string[];
+  /** Endpoints whose decisions may differ once `ipcacheGone` is gone. */
+  readonly afterGone: readonly number[];
+  readonly endpointsGone: readonly number[];
+  readonly slotsGone: readonly number[];
+  /** Another plan has something to tidy up. */
+  readonly again: boolean;
+}
