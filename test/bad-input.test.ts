@@ -44,9 +44,9 @@ describe('what cannot be done says why, how to mend it, and ends with a code oth
   });
 
   it('bootstrap as another user than root', async () => {
-    const { code, stderr } = await attempt('setpriv', [
-      '--reuid=65534',
-      '--clear-groups',
+    // A user namespace without a mapping: the id is nobody's, and the files of this checkout are still readable.
+    const { code, stderr } = await attempt('unshare', [
+      '--user',
       process.execPath,
       join(ROOT, 'scripts/bootstrap.mjs'),
       'demo',
