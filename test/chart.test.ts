@@ -62,6 +62,28 @@ describe('charts/weir', () => {
     expect(stderr).toContain('policyEnforcement');
   });
 
+  it.each([
+    ['operator', 'operator/main.ts', []],
+    ['agent', 'node-agent/main.ts', ['--node-name', 'n', '--state-dir', '/run/weir-test-chart']],
+  ])('the %s knows every flag that the chart gives it', async (name, program, more) => {
+    const { stdout } = await run('helm', ['template', 'weir', CHART]);
+    const workload = loadAll(stdout).find((each) => JSON.stringify(each)?.includes(`"name":"${name}","image"`)) as {
+      readonly spec: {
+        readonly template: { readonly spec: { readonly containers: readonly { readonly args: string[] }[] } };
+      };
+    };
+    const args = workload.spec.template.spec.containers[0]?.args ?? [];
+    expect(args.length).toBeGreaterThan(3);
+    // Flags are judged first: what it complains of is the kubeconfig.
+    const {
+      code,
+      stdout: out,
+      stderr,
+    } = await attempt(process.execPath, [join(ROOT, program), ...args, ...more, '--kubeconfig', '/nonexistent']);
+    expect(code).toBe(1);
+    expect(out + stderr).toContain('cannot read kubeconfig');
+  });
+
   it('agents may write neither policies nor pods', async () => {
     const { stdout } = await run('helm', ['template', 'weir', CHART]);
     const agent = objects(stdout).find(
