@@ -5,6 +5,14 @@
 
 #include "endpoint.h"
 
+/* Of RFC 792 and RFC 826. The kernel's own headers of them (linux/icmp.h, linux/if_arp.h) include the C library's, which has none for BPF. */
+#define ICMP_DEST_UNREACH 3
+#define ICMP_SOURCE_QUENCH 4
+#define ICMP_TIME_EXCEEDED 11
+#define ICMP_PARAMETERPROB 12
+#define ICMP_FRAG_NEEDED 4 /* a code of ICMP_DEST_UNREACH */
+#define ARPHRD_ETHER 1
+
 /* Which conntrack lookups make sense: an echo request is never a reply, an echo reply never opens a flow. */
 #define TRACK_FORWARD 1
 #define TRACK_REPLY 2

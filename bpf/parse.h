@@ -6,9 +6,7 @@
 #ifndef WEIR_PARSE_H
 #define WEIR_PARSE_H
 
-#include <linux/if_arp.h>
 #include <linux/if_ether.h>
-#include <linux/icmp.h>
 #include <linux/in.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
