@@ -4,6 +4,8 @@ export default {
   extensionsToTreatAsEsm: ['.ts'],
   transform: {},
   testMatch: ['**/*.test.ts'],
+  // A real Kubernetes: npm run test:real.
+  testPathIgnorePatterns: ['/node_modules/', '<rootDir>/test/real/', '<rootDir>/test/cluster/real/'],
   modulePathIgnorePatterns: ['<rootDir>/.cache/'],
   testTimeout: 30_000,
   globalSetup: '<rootDir>/test/leftovers.ts',

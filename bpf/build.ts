@@ -55,7 +55,7 @@ export function buildDatapath(options: BuildOptions = {}): BuiltDatapath {
   mkdirSync(dirname(objectPath), { recursive: true });
   const unfinished = `${objectPath}.${process.pid}.tmp`;
   try {
-    execFileSync(clang, [...flags, '-c', join(SOURCES, 'weir.c'), '-o', unfinished], { stdio: 'pipe' });
+    execFileSync(clang, [...flags, ...anywhere(), '-c', join(SOURCES, 'weir.c'), '-o', unfinished], { stdio: 'pipe' });
     renameSync(unfinished, objectPath);
   } catch (error) {
     rmSync(unfinished, { force: true });
@@ -86,6 +86,11 @@ function compilerVersion(clang: string): string {
 function includes(): string[] {
   const triple = MULTIARCH[process.arch];
   return triple === undefined ? [] : [`-I/usr/include/${triple}`];
+}
+
+/** Debugging information names no folder of this machine: the same sources give the same object anywhere. */
+function anywhere(): string[] {
+  return [`-ffile-prefix-map=${dirname(SOURCES)}/=/weir/`, '-fdebug-compilation-dir=/weir'];
 }
 
 function sourceHash(context: readonly string[]): string {

@@ -1,15 +1,57 @@
 import { createKubeClient } from '@weir/kube';
-import { ApiServer, agentStatus, claimSocketPath, createMetrics, HealthServer } from './api/index.ts';
-import { buildCni, CniService, installCni, PodNetwork } from './cni/index.ts';
+import {
+  type AgentMetrics,
+  ApiServer,
+  agentStatus,
+  claimSocketPath,
+  createMetrics,
+  HealthServer,
+  type HealthServerOptions,
+} from './api/index.ts';
+import { buildCni, CniInstallation, CniService, PodNetwork } from './cni/index.ts';
 import type { AgentConfig } from './config/config.ts';
 import { VERSION } from './config/version.ts';
 import type { Core, CoreOptions, Logger } from './core.ts';
 import { Kubernetes } from './kubernetes/index.ts';
+import { nodeAddress, podCidrsOf } from './own-node.ts';
+import { NodeRouting } from './routing/index.ts';
+import { agentRemoval, Uninstall } from './uninstall/index.ts';
+
+/** Requests of the runtime that still wait for the kernel this long after a stop began are given up, in milliseconds. */
+const CNI_GRACE_MS = 2500;
 
 export interface AgentOptions {
   readonly config: AgentConfig;
   readonly log: Logger;
   readonly createCore: (options: CoreOptions) => Core | Promise<Core>;
+}
+
+/** The parts that others of them ask. */
+interface Parts {
+  readonly core: Core;
+  readonly network: PodNetwork;
+  readonly cni: CniService;
+  readonly routing: NodeRouting;
+  readonly installation: CniInstallation | undefined;
+  readonly kubernetes: Kubernetes | undefined;
+  readonly uninstall: Uninstall | undefined;
+  readonly metrics: AgentMetrics;
+}
+
+/** What the core is made of, from the flags. */
+export function coreOptions(config: AgentConfig, log: Logger): CoreOptions {
+  return {
+    nodeName: config.nodeName,
+    clusterName: config.clusterName,
+    bpfRoot: config.bpfRoot,
+    stateDir: config.stateDir,
+    ...(config.datapathObject === undefined ? {} : { datapathObject: config.datapathObject }),
+    policyMode: config.policyEnforcement,
+    allowLocalhost: config.allowLocalhost,
+    kubernetes: config.kubernetes,
+    ...(config.ctEntries === undefined ? {} : { ctEntries: config.ctEntries }),
+    log,
+  };
 }
 
 /**
@@ -53,36 +95,105 @@ export class Agent {
     const { config, log } = this.#options;
     // Before the core: a second agent must not touch the maps of the first.
     await claimSocketPath(config.socket);
-    const core = await this.#options.createCore({
-      nodeName: config.nodeName,
-      clusterName: config.clusterName,
-      bpfRoot: config.bpfRoot,
-      stateDir: config.stateDir,
-      ...(config.datapathObject === undefined ? {} : { datapathObject: config.datapathObject }),
-      policyMode: config.policyEnforcement,
-      allowLocalhost: config.allowLocalhost,
-      kubernetes: config.kubernetes,
-      ...(config.ctEntries === undefined ? {} : { ctEntries: config.ctEntries }),
-      log,
-    });
-    // Before core.start(): it registers the initialisers of the input tables.
-    const kubernetes = config.kubernetes ? this.#kubernetes(core) : undefined;
+    const core = await this.#options.createCore(coreOptions(config, log));
+    const parts = await this.#parts(core);
+    const { kubernetes, routing, cni, uninstall, installation } = parts;
     this.#running.push({ name: 'core', stop: () => core.stop() });
     await core.start();
     if (kubernetes !== undefined) {
       kubernetes.start();
       this.#running.push({ name: 'kubernetes', stop: () => kubernetes.stop() });
     }
-    const network = new PodNetwork();
-    const podCidrs = (): readonly string[] => podCidrsOf(core, config);
-    const cni = new CniService({ core, network, log, podCidr: () => podCidrs().find((cidr) => !cidr.includes(':')) });
+    routing.start();
+    this.#running.push({ name: 'routing', stop: () => routing.stop() });
     await cni.start();
     this.#running.push({ name: 'cni', stop: () => cni.stop() });
-    const api = new ApiServer({
+    const api = this.#api(parts);
+    this.#running.push({ name: 'api', stop: () => api.stop() });
+    await api.start();
+    this.#running.push({ name: 'cni requests', stop: async () => cni.endWithin(CNI_GRACE_MS) });
+    await this.#serveHealth(parts);
+    if (installation !== undefined) {
+      await installation.start();
+      this.#running.push({ name: 'cni installation', stop: () => installation.stop() });
+    }
+    // Last: what is taken away must have been put there.
+    if (uninstall !== undefined) {
+      kubernetes?.onUninstall((mark) => uninstall.wanted(mark));
+      this.#running.push({ name: 'uninstall', stop: () => uninstall.stop() });
+    }
+    log.info({ socket: config.socket, version: VERSION }, 'agent is running');
+  }
+
+  /** Before core.start(): Kubernetes registers the initialisers of the input tables. */
+  async #parts(core: Core): Promise<Parts> {
+    const { config, log } = this.#options;
+    const { db, tables } = core;
+    const { nodeName } = config;
+    const kubernetes = config.kubernetes ? this.#kubernetes(core) : undefined;
+    const routing = new NodeRouting({ db, nodes: tables.nodes, nodeName, mode: config.routing, log });
+    const network = new PodNetwork({ procSys: config.procSys, nodeAddress: () => nodeAddress(core, nodeName) });
+    const installation = await this.#installation();
+    const metrics = createMetrics({
+      core,
+      version: VERSION,
+      routing: () => routing.status(),
+      ...(kubernetes === undefined ? {} : { kubernetes: () => kubernetes.status() }),
+      ...(installation === undefined ? {} : { cniStatus: () => installation.status() }),
+    });
+    const cni = new CniService({
+      core,
+      network,
+      log,
+      podCidr: () => podCidrsOf(core, config).find((cidr) => !cidr.includes(':')),
+      onCall: (call) => metrics.cniCall(call),
+    });
+    const parts = { core, network, cni, routing, installation, kubernetes, metrics };
+    const uninstall =
+      kubernetes === undefined || config.daemonset === undefined ? undefined : this.#uninstall(parts, kubernetes);
+    return { ...parts, uninstall };
+  }
+
+  #kubernetes(core: Core): Kubernetes {
+    const { config, log } = this.#options;
+    const client = createKubeClient({ kubeconfig: config.kubeconfig, userAgent: `weir-agent/${VERSION}` });
+    const daemonSet = config.daemonset;
+    return new Kubernetes({
+      core,
+      client,
+      nodeName: config.nodeName,
+      log,
+      ...(daemonSet === undefined ? {} : { daemonSet }),
+    });
+  }
+
+  async #installation(): Promise<CniInstallation | undefined> {
+    const { config, log } = this.#options;
+    if (config.cniInstall === undefined) return undefined;
+    const binary = config.cniBinary ?? (await buildCni());
+    return new CniInstallation({
+      binary,
+      binDir: config.cniInstall,
+      confDir: config.cniConfDir,
+      socket: config.socket,
+      log,
+    });
+  }
+
+  #uninstall(parts: Omit<Parts, 'uninstall'>, kubernetes: Kubernetes): Uninstall {
+    const { config, log } = this.#options;
+    const steps = agentRemoval({ ...parts, config });
+    return new Uninstall({ log, steps, markRemoved: (mark) => kubernetes.markRemoved(mark) });
+  }
+
+  #api(parts: Parts): ApiServer {
+    const { config, log } = this.#options;
+    const { core, cni, network, kubernetes } = parts;
+    return new ApiServer({
       core,
       cni,
       log,
-      podCidrs,
+      podCidrs: () => podCidrsOf(core, config),
       socket: config.socket,
       version: VERSION,
       nodeName: config.nodeName,
@@ -91,48 +202,48 @@ export class Agent {
       settings: {
         'allow-localhost': String(config.allowLocalhost),
         'bpf-root': config.bpfRoot,
+        routing: config.routing,
         'state-dir': config.stateDir,
       },
       interfaceIndex: (name) => network.interfaceIndex(name),
       ...(kubernetes === undefined ? {} : { kubernetes: () => kubernetes.status() }),
+      ...conditions(parts),
     });
-    this.#running.push({ name: 'api', stop: () => api.stop() });
-    await api.start();
-    await this.#serveHealth(core);
-    await this.#installCni();
-    log.info({ socket: config.socket, version: VERSION }, 'agent is running');
   }
 
-  #kubernetes(core: Core): Kubernetes {
+  async #serveHealth(parts: Parts): Promise<void> {
     const { config, log } = this.#options;
-    const client = createKubeClient({ kubeconfig: config.kubeconfig, userAgent: `weir-agent/${VERSION}` });
-    return new Kubernetes({ core, client, nodeName: config.nodeName, log });
-  }
-
-  async #serveHealth(core: Core): Promise<void> {
-    const { config, log } = this.#options;
-    if (config.healthAddress === undefined) return;
+    const { core, metrics, uninstall } = parts;
     const ready = (): { ok: boolean; message: string } => {
-      const { state, msg } = agentStatus({ core });
+      const { state, msg } = agentStatus({ core, ...conditions(parts) });
       return { ok: state === 'Ok', message: msg };
     };
-    const health = new HealthServer({ core, log, ready, metrics: createMetrics(core), ...config.healthAddress });
-    await health.start();
-    this.#running.push({ name: 'health', stop: () => health.stop() });
+    const health = { core, ready, idle: () => uninstall?.message };
+    const { healthAddress, metricsAddress } = config;
+    const { registry } = metrics;
+    if (healthAddress !== undefined)
+      await this.#serve({
+        log,
+        ...healthAddress,
+        health,
+        ...(metricsAddress === undefined ? { metrics: registry } : {}),
+      });
+    if (metricsAddress !== undefined)
+      await this.#serve({ log, ...metricsAddress, flag: '--metrics-address', metrics: registry });
   }
 
-  async #installCni(): Promise<void> {
-    const { config, log } = this.#options;
-    if (config.cniInstall === undefined) return;
-    const binary = config.cniBinary ?? (await buildCni());
-    await installCni({ binary, binDir: config.cniInstall, confDir: config.cniConfDir, socket: config.socket });
-    log.info({ binDir: config.cniInstall, confDir: config.cniConfDir }, 'cni plugin installed');
+  async #serve(options: HealthServerOptions): Promise<void> {
+    const server = new HealthServer(options);
+    await server.start();
+    this.#running.push({ name: 'health', stop: () => server.stop() });
   }
 }
 
-/** The flag, or what Kubernetes gave this node. */
-function podCidrsOf(core: Core, config: AgentConfig): readonly string[] {
-  if (config.podCidr !== undefined) return [config.podCidr];
-  using snapshot = core.db.read();
-  return [...snapshot.all(core.tables.nodes)].find((node) => node.name === config.nodeName)?.podCidrs ?? [];
+/** What the agent says of itself beside the core. */
+function conditions({ installation, routing, uninstall }: Parts) {
+  return {
+    routing: () => routing.status(),
+    idle: () => uninstall?.message,
+    ...(installation === undefined ? {} : { cniStatus: () => installation.status() }),
+  };
 }

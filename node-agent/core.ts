@@ -15,6 +15,7 @@ import type {
   NodeRow,
   PeerSetRow,
   PolicyRow,
+  PolicyStatusRow,
   RemoteEndpointRow,
   SlotRow,
 } from './tables.ts';
@@ -49,6 +50,8 @@ export interface Logger {
 
 export interface Tables {
   readonly policies: Table<PolicyRow>;
+  /** What the operator says of policies, for people: no input of what is enforced. */
+  readonly policyStatuses: Table<PolicyStatusRow>;
   readonly peerSets: Table<PeerSetRow>;
   readonly identities: Table<IdentityRow>;
   readonly remoteEndpoints: Table<RemoteEndpointRow>;
@@ -125,6 +128,12 @@ export interface Core {
   start(): Promise<void>;
   /** Stops loops and closes descriptors; everything pinned stays and goes on enforcing. */
   stop(): Promise<void>;
+  /**
+   * Stops, and takes away everything of this agent: programs from interfaces, links, maps, the bpf root and the state folder's
+   * files. Nothing is enforced afterwards, and packets flow freely. Idempotent; works on a core that was never started.
+   * @throws AgentRunningError when another agent drives the same maps
+   */
+  remove(): Promise<void>;
 
   /** Adds or replaces a local endpoint; resolves when its programs are attached and its policy is in the kernel (or rejects, fail closed). */
   upsertEndpoint(endpoint: EndpointRow, options?: { readonly timeoutMs?: number }): Promise<EndpointStateRow>;

@@ -97,6 +97,28 @@ describe('core on the kernel', () => {
     expect(core.health().ok).toBe(true);
   }, 20_000);
 
+  it('names the NetworkPolicy that no rule of which allows, as people call it', async () => {
+    const events: FlowEvent[] = [];
+    core.events.subscribe((event) => events.push(event));
+    const selector = { requirements: [{ key: 'k8s:app', operator: 'In' as const, values: ['server'] }] };
+    const deny = { subject: 'hash-s', direction: 'ingress', verdict: 'allow', peers: [], defaultDeny: true } as const;
+    core.db.write([core.tables.policies, core.tables.peerSets], (txn) => {
+      txn.upsert(core.tables.peerSets, { hash: 'hash-s', selector, identities: [], origin: 'cluster' });
+      txn.upsert(core.tables.policies, {
+        uid: 'u',
+        kind: 'NetworkPolicy',
+        namespace: 'ns',
+        name: 'deny',
+        generation: 3,
+        rules: [{ ...deny, cookie: 1, path: 'spec.ingress' }],
+      });
+    });
+    await core.waitPolicyRevision(core.policyRevision());
+    expect(await client.reaches(server)).toBe(false);
+    expect(events.find(({ protocol }) => protocol === 'UDP')?.policies).toEqual(['knp ns/deny']);
+    expect(core.realised().policies.get('u')).toMatchObject({ generation: 3, endpoints: 1 });
+  }, 20_000);
+
   it('loses no packet that both the old and the new rules allow', async () => {
     await enforce([allow('client')]);
     await client.startStream(server);

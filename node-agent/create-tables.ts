@@ -1,4 +1,4 @@
-import type { StateDB } from '@weir/statedb';
+import type { AnyTable, StateDB } from '@weir/statedb';
 import { keys } from '@weir/statedb';
 import type { Tables } from './core.ts';
 import type { EndpointRow } from './tables.ts';
@@ -15,6 +15,7 @@ export const tableKey = {
 export function createTables(db: StateDB): Tables {
   return {
     policies: db.table({ name: 'policies', key: (row) => row.uid }),
+    policyStatuses: db.table({ name: 'policyStatuses', key: (row) => row.uid }),
     peerSets: db.table({ name: 'peerSets', key: (row) => row.hash }),
     identities: db.table({
       name: 'identities',
@@ -40,4 +41,10 @@ export function createTables(db: StateDB): Tables {
     slots: db.table({ name: 'slots', key: (row) => tableKey.slot(row.slot) }),
     endpointStates: db.table({ name: 'endpointStates', key: (row) => tableKey.endpoint(row.id) }),
   };
+}
+
+/** Tables that the kernel's content is concluded from: before each of them is complete, it is left as it is. */
+export function inputTables(tables: Tables): readonly AnyTable[] {
+  const { policyStatuses: _, ipcache: __, slots: ___, endpointStates: ____, ...inputs } = tables;
+  return Object.values(inputs);
 }

@@ -103,6 +103,15 @@ export class PinMismatchError extends CoreError {
   }
 }
 
+/** Something of the datapath could not be taken away; it goes on enforcing. */
+export class RemoveError extends CoreError {
+  constructor(what: string, count: number, cause: unknown) {
+    const more = count > 1 ? ` (and ${count - 1} more)` : '';
+    const why = cause instanceof Error ? cause.message : String(cause);
+    super('ERR_WEIR_REMOVE', `cannot remove ${what}${more}: ${why}. What is left goes on enforcing; try again`, cause);
+  }
+}
+
 /** The `code` of a system error (`ENOENT`), whatever realm made it. */
 export function codeOf(error: unknown): unknown {
   return typeof error === 'object' && error !== null && 'code' in error ? error.code : undefined;

@@ -3,4 +3,5 @@ export * from './core.ts';
 export { createCore } from './create-core.ts';
 export { createTables, tableKey } from './create-tables.ts';
 export * from './errors.ts';
+export { type RemoveDatapathOptions, removeDatapath } from './remove-datapath.ts';
 export * from './tables.ts';

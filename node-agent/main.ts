@@ -1,14 +1,19 @@
-/** `weir-agent`: parses the configuration, checks the machine, runs the agent until a signal. Exit codes: 1 failure, 2 wrong configuration. */
+/**
+ * `weir-agent`: parses the configuration, checks the machine, runs the agent until a signal (or one of the other commands). Exit codes: 1
+ * failure, 2 wrong configuration.
+ */
 import { pino } from 'pino';
-import { Agent } from './agent.ts';
+import { Agent, coreOptions } from './agent.ts';
 import { parseConfig } from './config/config.ts';
 import { ConfigError, PreflightError } from './config/errors.ts';
+import { mountBpffs } from './config/mount-bpffs.ts';
 import { preflight } from './config/preflight.ts';
 import { codeOf, messageOf } from './config/system-error.ts';
 import { createCore } from './create-core.ts';
+import { cleanup } from './uninstall/index.ts';
 
 /** A stop that takes longer than this is cut short, in milliseconds. */
-const STOP_TIMEOUT_MS = 10_000;
+const STOP_TIMEOUT_MS = 5000;
 
 async function main(args: readonly string[]): Promise<void> {
   const parsed = parseConfig(args);
@@ -16,12 +21,23 @@ async function main(args: readonly string[]): Promise<void> {
     process.stdout.write(parsed.printed);
     return;
   }
-  const { config } = parsed;
+  const { command, config } = parsed;
+  if (command === 'mount-bpffs') {
+    process.stdout.write(`${await mountBpffs(config)}\n`);
+    return;
+  }
   preflight(config);
   const log = pino(
     { level: config.logLevel, base: { node: config.nodeName } },
     pino.destination({ dest: 1, sync: true }),
   );
+  if (command === 'cleanup') {
+    const { removed, left } = await cleanup({ config, core: createCore(coreOptions(config, log)) });
+    for (const what of removed) process.stdout.write(`removed ${what}\n`);
+    for (const name of left) process.stdout.write(`stays: interface ${name} of a pod that runs, with its route\n`);
+    if (removed.length === 0) process.stdout.write('nothing of Weir was left on this node\n');
+    return;
+  }
   const die = (error: unknown): void => {
     log.error({ err: error }, 'unexpected error; the agent ends, what is in the kernel stays enforced');
     process.exit(1);

@@ -2,6 +2,7 @@
  * The agent's tables: what it is told (inputs) and what it concludes (derived). Inputs are written by `kubernetes/`, `api/` and
  * `cni/`; derived tables by `derive/` only; the kernel by `datapath/` only.
  */
+import type { PolicyStatus } from '@weir/kube';
 import type { LabelMap, LabelSelector } from '@weir/labels';
 import type { CompiledPolicy, ResolvedRule, SelectorHash } from '@weir/policy';
 
@@ -10,11 +11,20 @@ import type { CompiledPolicy, ResolvedRule, SelectorHash } from '@weir/policy';
 /** One policy with its resolved rules: a ResolvedPolicy of the cluster, or rules imported over the socket. Key: `uid`. */
 export interface PolicyRow {
   readonly uid: string;
-  readonly kind: 'CiliumNetworkPolicy' | 'CiliumClusterwideNetworkPolicy' | 'BareRules';
+  readonly kind: 'CiliumNetworkPolicy' | 'CiliumClusterwideNetworkPolicy' | 'NetworkPolicy' | 'BareRules';
   readonly namespace?: string;
   readonly name: string;
   readonly generation: number;
   readonly rules: readonly ResolvedRule[];
+}
+
+/** What the operator says of a whole policy: for kinds whose objects have no status of their own. Plain JSON. */
+export type PolicyStatusJson = PolicyStatus;
+
+/** The cluster's conditions of a policy (ResolvedPolicy.status). Nothing is derived from it. Key: `uid`. */
+export interface PolicyStatusRow {
+  readonly uid: string;
+  readonly status: PolicyStatusJson;
 }
 
 /** One selector's identities, all slices merged. Key: `hash`. Absent while a slice is missing. */
@@ -36,6 +46,13 @@ export interface IdentityRow {
   readonly peerSets: readonly SelectorHash[];
 }
 
+/** A container port that has a name. `name` as the pod's specification writes it. */
+export interface ContainerPort {
+  readonly name: string;
+  readonly port: number;
+  readonly protocol: 'TCP' | 'UDP' | 'SCTP';
+}
+
 /** A pod's address anywhere in the cluster. Key: `namespace/name`. */
 export interface RemoteEndpointRow {
   readonly namespace: string;
@@ -43,6 +60,7 @@ export interface RemoteEndpointRow {
   readonly addresses: readonly string[];
   readonly identity: number;
   readonly node: string;
+  readonly namedPorts: readonly ContainerPort[];
 }
 
 /** Key: `name`. */
@@ -60,6 +78,8 @@ export interface LocalPodRow {
   readonly uid: string;
   readonly labels: Readonly<Record<string, string>>;
   readonly serviceAccount: string;
+  /** Of its containers and of init containers that keep running, in the order of the specification. */
+  readonly namedPorts: readonly ContainerPort[];
 }
 
 /** Key: `name`. */

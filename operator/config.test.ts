@@ -1,8 +1,9 @@
 import { describe, expect, it } from '@jest/globals';
-import { parseConfig, parseDuration } from './config.ts';
+import { parseConfig, parseDuration, VERSION } from './config.ts';
 import { parseAddress } from './health.ts';
 
-const parse = (...args: string[]) => parseConfig(args, { POD_NAME: 'pod-x', POD_NAMESPACE: 'weir' }, { exit: false });
+const ENV = { POD_NAME: 'pod-x', POD_NAMESPACE: 'weir' };
+const parse = (...args: string[]) => parseConfig(args, ENV, { exit: false });
 
 describe('command line', () => {
   it('has safe defaults', () => {
@@ -16,7 +17,7 @@ describe('command line', () => {
       leaseNamespace: 'weir',
       leaseName: 'weir-operator',
     });
-    expect(parse().identity).toMatch(/^pod-x-[0-9a-f]{8}$/);
+    expect(parse()).toMatchObject({ command: 'run', identity: expect.stringMatching(/^pod-x-[0-9a-f]{8}$/) });
   });
 
   it('reads flags', () => {
@@ -40,6 +41,37 @@ describe('command line', () => {
     ['--log-level=loud'],
   ])('refuses %s', (arg) => {
     expect(() => parse(arg)).toThrow();
+  });
+
+  it('uninstall has flags of its own', () => {
+    expect(parse('uninstall')).toEqual({
+      command: 'uninstall',
+      kubeconfig: undefined,
+      requestTimeoutMs: 30_000,
+      logLevel: 'info',
+      namespace: 'weir',
+      daemonSet: 'weir-agent',
+      deployment: 'weir-operator',
+      leaseName: 'weir-operator',
+      timeoutMs: 120_000,
+    });
+    const given = '--namespace=net --daemonset=a --deployment=o --timeout=120s --kubeconfig=k --log-level=debug';
+    expect(parse('uninstall', ...given.split(' '))).toMatchObject({
+      namespace: 'net',
+      daemonSet: 'a',
+      deployment: 'o',
+      timeoutMs: 120_000,
+      kubeconfig: 'k',
+      logLevel: 'debug',
+    });
+    expect(() => parse('uninstall', '--cluster-name=east')).toThrow(/cluster-name/);
+    expect(() => parse('uninstall', 'stray')).toThrow();
+    expect(() => parse('uninstall', '--timeout=soon')).toThrow(/duration/);
+  });
+
+  it('says its version', () => {
+    expect(VERSION).toMatch(/^\d+\.\d+\.\d+$/);
+    expect(() => parse('--version')).toThrow(expect.objectContaining({ code: 'commander.version', message: VERSION }));
   });
 
   it('durations and addresses', () => {

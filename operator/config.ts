@@ -3,9 +3,19 @@ import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
 import { Command, InvalidArgumentError, Option } from 'commander';
 import { parseAddress } from './health.ts';
+import packageJson from './package.json' with { type: 'json' };
 
-export interface OperatorConfig {
+export const VERSION: string = packageJson.version;
+
+interface CommonConfig {
   readonly kubeconfig: string | undefined;
+  readonly requestTimeoutMs: number;
+  readonly logLevel: string;
+}
+
+/** Run the operator. */
+export interface OperatorConfig extends CommonConfig {
+  readonly command: 'run';
   readonly clusterName: string;
   readonly healthAddress: string | undefined;
   readonly identityGcGraceMs: number;
@@ -15,8 +25,16 @@ export interface OperatorConfig {
   readonly leaseName: string;
   /** Unique for this process. */
   readonly identity: string;
-  readonly requestTimeoutMs: number;
-  readonly logLevel: string;
+}
+
+/** Take Weir out of the cluster. */
+export interface UninstallConfig extends CommonConfig {
+  readonly command: 'uninstall';
+  readonly namespace: string;
+  readonly daemonSet: string;
+  readonly deployment: string;
+  readonly leaseName: string;
+  readonly timeoutMs: number;
 }
 
 const UNITS: Readonly<Record<string, number>> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000 };
@@ -48,20 +66,40 @@ function address(text: string): string {
   return text;
 }
 
+type Environment = Readonly<Record<string, string | undefined>>;
+
 /**
  * Parses the arguments after the program's name. An unknown flag or a bad value ends the process with a message and
- * status 1; `--help` ends it with 0. `exit: false` throws commander's error instead.
+ * status 1; `--help` and `--version` end it with 0. `exit: false` throws commander's error instead.
  */
 export function parseConfig(
   args: readonly string[],
-  env: Readonly<Record<string, string | undefined>>,
+  env: Environment,
   options: { readonly exit?: boolean } = {},
-): OperatorConfig {
+): OperatorConfig | UninstallConfig {
+  let parsed: OperatorConfig | UninstallConfig | undefined;
+  const done = (config: OperatorConfig | UninstallConfig): void => {
+    parsed = config;
+  };
+  const command = runCommand(env, done);
+  const uninstall = command.command('uninstall');
+  uninstallCommand(uninstall, env, done);
+  for (const each of options.exit === false ? [command, uninstall] : []) {
+    each.exitOverride().configureOutput({ writeErr: () => {}, writeOut: () => {} });
+  }
+  command.parse(args, { from: 'user' });
+  if (parsed === undefined) throw new InvalidArgumentError('No command was given.');
+  return parsed;
+}
+
+function runCommand(env: Environment, done: (config: OperatorConfig) => void): Command {
   const command = new Command('weir-operator')
     .description(
       "The cluster's half of Weir: reads policies and pods, writes what nodes enforce and the policies' status.",
     )
-    .option('--kubeconfig <file>', "kubeconfig file (default: the pod's service account)")
+    .version(VERSION)
+    // A subcommand's flags are its own, also where they have the same name.
+    .enablePositionalOptions()
     .addOption(
       new Option('--cluster-name <name>', 'name of this cluster, part of every identity')
         .default('default')
@@ -86,6 +124,76 @@ export function parseConfig(
     .option('--no-leader-elect', 'write at once; only where there is one replica')
     .option('--leader-namespace <namespace>', 'namespace of the lease (default: $POD_NAMESPACE, or kube-system)')
     .option('--leader-name <name>', 'name of the lease', 'weir-operator')
+    .allowExcessArguments(false);
+  return withCommon(command).action((given: RunFlags) => {
+    done({
+      command: 'run',
+      ...commonOf(given),
+      clusterName: given.clusterName,
+      healthAddress: given.healthAddress === '' ? undefined : given.healthAddress,
+      identityGcGraceMs: given.identityGcGrace,
+      identityGcIntervalMs: given.identityGcInterval,
+      leaderElect: given.leaderElect,
+      leaseNamespace: given.leaderNamespace ?? env['POD_NAMESPACE'] ?? 'kube-system',
+      leaseName: given.leaderName,
+      identity: `${env['POD_NAME'] ?? hostname()}-${randomBytes(4).toString('hex')}`,
+    });
+  });
+}
+
+function uninstallCommand(command: Command, env: Environment, done: (config: UninstallConfig) => void): void {
+  command
+    .description(
+      'Takes Weir out of the cluster: stops the operator, has every agent clear its node, deletes what was derived. Policies and CRDs stay.',
+    )
+    .option('--namespace <namespace>', 'where Weir is installed (default: $POD_NAMESPACE, or kube-system)')
+    .option('--daemonset <name>', 'DaemonSet of the agents', 'weir-agent')
+    .option('--deployment <name>', 'Deployment of the operator', 'weir-operator')
+    .option('--leader-name <name>', "name of the operator's lease", 'weir-operator')
+    .addOption(
+      new Option('--timeout <duration>', 'how long all of it may take').default(120_000, '2m').argParser(parseDuration),
+    )
+    .allowExcessArguments(false);
+  withCommon(command).action((given: UninstallFlags) => {
+    done({
+      command: 'uninstall',
+      ...commonOf(given),
+      namespace: given.namespace ?? env['POD_NAMESPACE'] ?? 'kube-system',
+      daemonSet: given.daemonset,
+      deployment: given.deployment,
+      leaseName: given.leaderName,
+      timeoutMs: given.timeout,
+    });
+  });
+}
+
+interface CommonFlags {
+  readonly kubeconfig?: string;
+  readonly requestTimeout: number;
+  readonly logLevel: string;
+}
+
+interface RunFlags extends CommonFlags {
+  readonly clusterName: string;
+  readonly healthAddress: string;
+  readonly identityGcGrace: number;
+  readonly identityGcInterval: number;
+  readonly leaderElect: boolean;
+  readonly leaderNamespace?: string;
+  readonly leaderName: string;
+}
+
+interface UninstallFlags extends CommonFlags {
+  readonly namespace?: string;
+  readonly daemonset: string;
+  readonly deployment: string;
+  readonly leaderName: string;
+  readonly timeout: number;
+}
+
+function withCommon(command: Command): Command {
+  return command
+    .option('--kubeconfig <file>', "kubeconfig file (default: the pod's service account)")
     .addOption(
       new Option('--request-timeout <duration>', 'how long a request to the API server may take')
         .default(30_000, '30s')
@@ -95,33 +203,9 @@ export function parseConfig(
       new Option('--log-level <level>', 'least level that is logged')
         .choices(['trace', 'debug', 'info', 'warn', 'error', 'fatal'])
         .default('info'),
-    )
-    .allowExcessArguments(false);
-  if (options.exit === false) command.exitOverride().configureOutput({ writeErr: () => {} });
-  command.parse(args, { from: 'user' });
-  const given = command.opts<{
-    kubeconfig?: string;
-    clusterName: string;
-    healthAddress: string;
-    identityGcGrace: number;
-    identityGcInterval: number;
-    leaderElect: boolean;
-    leaderNamespace?: string;
-    leaderName: string;
-    requestTimeout: number;
-    logLevel: string;
-  }>();
-  return {
-    kubeconfig: given.kubeconfig,
-    clusterName: given.clusterName,
-    healthAddress: given.healthAddress === '' ? undefined : given.healthAddress,
-    identityGcGraceMs: given.identityGcGrace,
-    identityGcIntervalMs: given.identityGcInterval,
-    leaderElect: given.leaderElect,
-    leaseNamespace: given.leaderNamespace ?? env['POD_NAMESPACE'] ?? 'kube-system',
-    leaseName: given.leaderName,
-    identity: `${env['POD_NAME'] ?? hostname()}-${randomBytes(4).toString('hex')}`,
-    requestTimeoutMs: given.requestTimeout,
-    logLevel: given.logLevel,
-  };
+    );
+}
+
+function commonOf({ kubeconfig, requestTimeout, logLevel }: CommonFlags): CommonConfig {
+  return { kubeconfig, requestTimeoutMs: requestTimeout, logLevel };
 }

@@ -2,12 +2,13 @@
  * Drives the model: changes of the input tables in, edits of the desired tables out, in rounds.
  *
  * Guarantees: the first round starts when every input table is complete, and makes the desired tables initialised, so
- * that nothing is written or pruned before; a round takes a bounded number of changes and then yields to other work.
+ * that nothing is written or pruned before; a round takes a bounded number of changes and then yields to other work. A kind
+ * of policies that cannot be read does not hold the rest up: what is enforced of it stays (Model.adoptionDone).
  */
 import type { ChangeStream, InitDone, StateDB, Table } from '@weir/statedb';
-import type { Edit, Model } from './model.ts';
+import type { Model } from './model.ts';
 import type { Desired, Tables } from './tables.ts';
-import type { Adopted } from './types.ts';
+import type { Adopted, Edit, PolicyObjectKind } from './types.ts';
 
 /** Changes of one table in one round. */
 const ROUND = 200;
@@ -18,6 +19,8 @@ export interface EngineOptions {
   readonly model: Model;
   /** Read once, when the inputs are complete. */
   readonly adopted: () => Adopted;
+  /** Kinds of policies that cannot be read now; call `poke` when there are fewer. */
+  readonly missingKinds: () => ReadonlySet<PolicyObjectKind>;
   /** Milliseconds between collections of unused identities. */
   readonly collectIntervalMs: number;
   readonly onError: (error: Error) => void;
@@ -38,14 +41,16 @@ export class Engine {
   readonly #stop = new AbortController();
   #loop: Promise<void> | undefined;
   #started = false;
+  #poke: () => void = () => {};
+  #poked = false;
   /** Rounds that changed something; for those who wait until all is calm. */
   #pending = true;
   #calm = Promise.withResolvers<void>();
 
   constructor(options: EngineOptions) {
     this.#options = options;
-    const { identities, peerSets, resolved, slices, statuses } = options.tables;
-    this.#desired = [identities, peerSets, resolved, slices, statuses] as unknown as Table<Desired<never>>[];
+    const { identities, peerSets, resolved, slices, statuses, events } = options.tables;
+    this.#desired = [identities, peerSets, resolved, slices, statuses, events] as unknown as Table<Desired<never>>[];
     for (const table of this.#desired) this.#done.push(options.db.initialiser(table, 'derived'));
   }
 
@@ -78,6 +83,18 @@ export class Engine {
     });
   }
 
+  /** The same for the status of a policy, at most once an interval. */
+  touchStatus(key: string): void {
+    this.#options.model.touchStatus(key);
+    this.poke();
+  }
+
+  /** Something that is no input table has changed. */
+  poke(): void {
+    this.#poked = true;
+    this.#poke();
+  }
+
   async #run(): Promise<void> {
     const { db, tables, model, adopted, collectIntervalMs } = this.#options;
     const signal = this.#stop.signal;
@@ -96,8 +113,13 @@ export class Engine {
         this.#input(tables.pods, model.setPod.bind(model), (row) => model.deletePod(row.key)),
       );
       while (!signal.aborted) {
+        this.#poked = false;
+        const missing = this.#options.missingKinds();
         const busy = inputs.map((input) => input.take()).includes(true);
-        if (!this.#started && !busy) model.adoptionDone();
+        if (!busy) {
+          if (!this.#started) model.adoptionDone(missing);
+          for (const kind of [...model.missingKinds]) if (!missing.has(kind)) model.kindKnown(kind);
+        }
         if (performance.now() >= collectAt) {
           model.collect();
           collectAt = performance.now() + collectIntervalMs;
@@ -108,7 +130,8 @@ export class Engine {
         else {
           const dueInMs = model.dueInMs;
           if (dueInMs === undefined) this.#rest();
-          await this.#wait(inputs, Math.min(dueInMs ?? Infinity, Math.max(0, collectAt - performance.now())));
+          const collectInMs = Math.max(0, collectAt - performance.now());
+          await this.#wait(inputs, Math.min(dueInMs ?? Infinity, model.eventDueInMs ?? Infinity, collectInMs));
           this.#wake();
         }
       }
@@ -169,8 +192,9 @@ export class Engine {
         setImmediate(resolve);
       };
       const timer = setTimeout(end, Math.min(ms, 0x7fffffff));
-      if (signal.aborted) end();
+      if (signal.aborted || this.#poked) end();
       else signal.addEventListener('abort', end);
+      this.#poke = end;
       for (const input of inputs) {
         if (!over) undo.push(input.onPending(end));
       }
@@ -184,9 +208,9 @@ export class Engine {
     if (!first && Object.values(edits).every((list) => list.length === 0)) return;
     db.write(this.#desired, (txn) => {
       const edit = <T>(table: Table<Desired<T>>, list: readonly Edit<T>[]): void => {
-        for (const { key, row } of list) {
+        for (const { key, row, again } of list) {
           if (row === undefined) txn.delete(table, key);
-          else txn.upsert(table, { row, touch: txn.get(table, key)?.touch ?? 0 });
+          else txn.upsert(table, { row, touch: (txn.get(table, key)?.touch ?? 0) + (again === true ? 1 : 0) });
         }
       };
       edit(tables.peerSets, edits.peerSets);
@@ -194,6 +218,7 @@ export class Engine {
       edit(tables.resolved, edits.resolved);
       edit(tables.slices, edits.slices);
       edit(tables.statuses, edits.statuses);
+      edit(tables.events, edits.events);
       if (first) for (const done of this.#done) done(txn);
     });
     this.#started = true;

@@ -21,3 +21,8 @@ export class DependencyError extends OperatorError {
 export class ConfigError extends OperatorError {
   readonly code = 'CONFIG';
 }
+
+/** Weir could not be taken out of the cluster in time. */
+export class UninstallError extends OperatorError {
+  readonly code = 'UNINSTALL';
+}

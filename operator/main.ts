@@ -2,66 +2,87 @@
 /** Entry of the operator. */
 import { createKubeClient } from '@weir/kube';
 import { pino } from 'pino';
-import { parseConfig } from './config.ts';
+import { type OperatorConfig, parseConfig, type UninstallConfig, VERSION } from './config.ts';
 import { createOperator } from './operator.ts';
+import { uninstall } from './uninstall.ts';
 
 const config = parseConfig(process.argv.slice(2), process.env);
 const logger = pino({ level: config.logLevel, name: 'weir-operator' });
+const client = createClient();
 
-let ending = false;
-const end = (status: number): void => {
-  if (ending) return;
-  ending = true;
-  operator.stop().then(
-    () => process.exit(status),
+if (config.command === 'run') run(config);
+else remove(config);
+
+function run(options: OperatorConfig): void {
+  let ending = false;
+  const end = (status: number): void => {
+    if (ending) return;
+    ending = true;
+    operator.stop().then(
+      () => process.exit(status),
+      (error: unknown) => {
+        logger.error({ err: error }, 'stop failed');
+        process.exit(1);
+      },
+    );
+  };
+  const operator = createOperator({
+    client,
+    logger,
+    clusterName: options.clusterName,
+    identityGraceMs: options.identityGcGraceMs,
+    identityGcIntervalMs: options.identityGcIntervalMs,
+    ...(options.healthAddress === undefined ? {} : { healthAddress: options.healthAddress }),
+    ...(options.leaderElect
+      ? {
+          leaderElection: {
+            namespace: options.leaseNamespace,
+            name: options.leaseName,
+            identity: options.identity,
+          },
+        }
+      : {}),
+    // Another replica may lead now: nothing more may be written, not even to finish.
+    onFatal: () => process.exit(1),
+  });
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) {
+    process.once(signal, () => {
+      logger.info({ signal }, 'stopping');
+      end(0);
+    });
+  }
+  operator.start().then(
+    () => logger.info({ leaderElect: options.leaderElect, version: VERSION }, 'started'),
     (error: unknown) => {
-      logger.error({ err: error }, 'stop failed');
+      logger.fatal({ err: error }, 'cannot start');
+      end(1);
+    },
+  );
+}
+
+function remove(options: UninstallConfig): void {
+  uninstall({
+    client,
+    namespace: options.namespace,
+    daemonSet: options.daemonSet,
+    deployment: options.deployment,
+    lease: options.leaseName,
+    timeoutMs: options.timeoutMs,
+    log: (message) => logger.info(message),
+  }).then(
+    () => process.exit(0),
+    (error: unknown) => {
+      logger.fatal({ err: error }, error instanceof Error ? error.message : 'uninstall failed');
       process.exit(1);
     },
   );
-};
-
-const client = createClient();
-const operator = createOperator({
-  client,
-  logger,
-  clusterName: config.clusterName,
-  identityGraceMs: config.identityGcGraceMs,
-  identityGcIntervalMs: config.identityGcIntervalMs,
-  ...(config.healthAddress === undefined ? {} : { healthAddress: config.healthAddress }),
-  ...(config.leaderElect
-    ? {
-        leaderElection: {
-          namespace: config.leaseNamespace,
-          name: config.leaseName,
-          identity: config.identity,
-        },
-      }
-    : {}),
-  // Another replica may lead now: nothing more may be written, not even to finish.
-  onFatal: () => process.exit(1),
-});
-
-for (const signal of ['SIGTERM', 'SIGINT'] as const) {
-  process.once(signal, () => {
-    logger.info({ signal }, 'stopping');
-    end(0);
-  });
 }
-
-operator.start().then(
-  () => logger.info({ leaderElect: config.leaderElect }, 'started'),
-  (error: unknown) => {
-    logger.fatal({ err: error }, 'cannot start');
-    end(1);
-  },
-);
 
 function createClient(): ReturnType<typeof createKubeClient> {
   try {
     return createKubeClient({
       kubeconfig: config.kubeconfig,
-      userAgent: 'weir-operator/0.1.0',
+      userAgent: `weir-operator/${VERSION}`,
       requestTimeoutMs: config.requestTimeoutMs,
     });
   } catch (error) {

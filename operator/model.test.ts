@@ -1,12 +1,23 @@
 import { describe, expect, it } from '@jest/globals';
 import { type LabelMap, matches } from '@weir/labels';
 import fc from 'fast-check';
-import { type Edit, type Edits, Model } from './model.ts';
+import { Model } from './model.ts';
 import { hashesOf } from './policy-book.ts';
 import { namespaceRow, nodeReportRow, nodeRow, podRow, policyRow } from './rows.ts';
 import { SLICE_SIZE } from './slices.ts';
-import { ccnp, cnp, namespace, node, pod, report } from './testing.ts';
-import type { Adopted, IdentityRow, PeerSetRow, PodRow, PolicyRow, ResolvedRow, SliceRow, StatusRow } from './types.ts';
+import { ccnp, cnp, knp, namespace, node, pod, report } from './testing.ts';
+import type {
+  Adopted,
+  Edit,
+  Edits,
+  IdentityRow,
+  PeerSetRow,
+  PodRow,
+  PolicyRow,
+  ResolvedRow,
+  SliceRow,
+  StatusRow,
+} from './types.ts';
 
 /** Desired tables, kept by applying edits. */
 class Desired {
@@ -103,11 +114,32 @@ const SPECS: readonly object[] = [
     endpointSelector: {},
     ingress: [{ fromEndpoints: [{ matchLabels: { 'io.cilium.k8s.namespace.labels.team': 'red' } }] }],
   },
+  {
+    endpointSelector: { matchLabels: { app: 'x' } },
+    ingress: [{ toPorts: [{ ports: [{ port: 'http', protocol: 'TCP' }] }] }],
+    egress: [{ toEndpoints: [{ matchLabels: { app: 'y' } }], toPorts: [{ ports: [{ port: 'dns' }] }] }],
+  },
+  { endpointSelector: {}, egress: [{ toPorts: [{ ports: [{ port: 'http', protocol: 'TCP' }] }] }] },
   // Invalid, and unsupported.
   { endpointSelector: {}, ingress: [{ fromCIDR: ['nonsense'] }] },
   {
     endpointSelector: {},
     ingress: [{ fromEndpoints: [{}], toPorts: [{ ports: [{ port: '80', protocol: 'TCP' }], rules: { http: [{}] } }] }],
+  },
+];
+
+const KNP_SPECS: readonly object[] = [
+  { podSelector: {}, policyTypes: ['Ingress'] },
+  {
+    podSelector: { matchLabels: { app: 'x' } },
+    ingress: [
+      { from: [{ podSelector: { matchLabels: { app: 'y' } } }, { namespaceSelector: {} }], ports: [{ port: 'http' }] },
+    ],
+  },
+  {
+    podSelector: { matchLabels: { app: 'y' } },
+    policyTypes: ['Egress'],
+    egress: [{ to: [{ ipBlock: { cidr: '10.0.0.0/8', except: ['10.1.0.0/16'] } }] }],
   },
 ];
 
@@ -126,13 +158,15 @@ const step: fc.Arbitrary<Step> = fc.oneof(
       ns: fc.constantFrom(...NAMESPACES),
       n: fc.nat(5),
       app: fc.constantFrom('x', 'y', 'z'),
-      ip: fc.option(fc.nat(250), { nil: undefined }),
+      ip: fc.option(fc.nat(12), { nil: undefined }),
+      terminating: fc.boolean(),
+      ports: fc.subarray(['http', 'dns'] as const),
       node: fc.constantFrom('n1', 'n2', undefined),
       hostNetwork: fc.boolean(),
       phase: fc.constantFrom('Running', 'Running', 'Running', 'Succeeded'),
     })
     .map(
-      ({ ns, n, app, ip, node: on, hostNetwork, phase }): Step =>
+      ({ ns, n, app, ip, node: on, hostNetwork, phase, terminating, ports }): Step =>
         (model, inputs) => {
           const row = podRow(
             pod(
@@ -143,6 +177,8 @@ const step: fc.Arbitrary<Step> = fc.oneof(
                 ...(on === undefined ? {} : { node: on }),
                 hostNetwork: hostNetwork && n === 0,
                 phase,
+                terminating: terminating && n > 2,
+                ports: ports.map((name, i) => ({ name, containerPort: 80 + i })),
               },
             ),
           );
@@ -162,25 +198,31 @@ const step: fc.Arbitrary<Step> = fc.oneof(
       ns: fc.constantFrom('a', 'b', undefined),
       n: fc.nat(2),
       spec: fc.constantFrom(...SPECS),
+      knpSpec: fc.constantFrom(...KNP_SPECS),
+      k8s: fc.boolean(),
       anew: fc.boolean(),
     })
     .map(
-      ({ ns, n, spec, anew }): Step =>
+      ({ ns, n, spec, knpSpec, k8s, anew }): Step =>
         (model, inputs) => {
-          const kind = ns === undefined ? 'CiliumClusterwideNetworkPolicy' : 'CiliumNetworkPolicy';
-          const object = ns === undefined ? ccnp(`p${n}`, spec) : cnp(`${ns}/p${n}`, spec);
+          const [kind, object] =
+            ns === undefined
+              ? (['CiliumClusterwideNetworkPolicy', ccnp(`p${n}`, spec)] as const)
+              : k8s
+                ? (['NetworkPolicy', knp(`${ns}/p${n}`, knpSpec)] as const)
+                : (['CiliumNetworkPolicy', cnp(`${ns}/p${n}`, spec)] as const);
           const before = inputs.policies.get(policyRow(object, kind).key);
-          const uid = before === undefined ? `${ns}-${n}-1` : anew ? `${before.uid}1` : before.uid;
+          const uid = before === undefined ? `${kind}-${ns}-${n}-1` : anew ? `${before.uid}1` : before.uid;
           const generation = before === undefined || anew ? 1 : before.generation + 1;
           const row = policyRow({ ...object, metadata: { ...object.metadata, uid, generation } }, kind);
           inputs.policies.set(row.key, row);
           model.setPolicy(row);
         },
     ),
-  fc.record({ ns: fc.constantFrom('a', 'b', undefined), n: fc.nat(2) }).map(
-    ({ ns, n }): Step =>
+  fc.record({ ns: fc.constantFrom('a', 'b', undefined), n: fc.nat(2), k8s: fc.boolean() }).map(
+    ({ ns, n, k8s }): Step =>
       (model, inputs) => {
-        const key = ns === undefined ? `ccnp/p${n}` : `cnp/${ns}/p${n}`;
+        const key = ns === undefined ? `ccnp/p${n}` : `${k8s ? 'knp' : 'cnp'}/${ns}/p${n}`;
         inputs.policies.delete(key);
         model.deletePolicy(key);
       },
@@ -266,10 +308,18 @@ describe('model', () => {
         const named = new Set([...desired.resolved.values()].flatMap((row) => [...hashesOf(row.rules)]));
         expect(new Set([...desired.peerSets.values()].map((row) => row.hash))).toEqual(named);
         const shown = [...desired.slices.values()].flatMap((s) => s.endpoints.map((e) => `${s.namespace}/${e.name}`));
-        const there = [...inputs.pods.values()]
-          .filter((p) => !p.hostNetwork && !p.finished && p.addresses.length > 0 && inputs.namespaces.has(p.namespace))
-          .map((p) => p.key);
-        expect(shown.sort()).toEqual(there.sort());
+        const there = [...inputs.pods.values()].filter(
+          (p) => !p.hostNetwork && !p.finished && p.addresses.length > 0 && inputs.namespaces.has(p.namespace),
+        );
+        const owners = there.filter((p) => {
+          const rivals = there.filter((other) => other !== p && other.addresses[0] === p.addresses[0]);
+          return p.terminating ? rivals.length === 0 : rivals.every((other) => other.terminating);
+        });
+        expect(shown.sort()).toEqual(owners.map((p) => p.key).sort());
+        const ips = [...desired.slices.values()].flatMap((s) =>
+          s.endpoints.map((e) => e.networking.addressing[0]?.ipv4),
+        );
+        expect(new Set(ips).size).toBe(ips.length);
         const cookies = [...desired.resolved.values()].flatMap((row) => row.rules.map((rule) => rule.cookie));
         expect(new Set(cookies).size).toBe(cookies.length);
         for (const cookie of cookies) expect(cookie).toBeGreaterThan(0);

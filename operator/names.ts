@@ -5,17 +5,23 @@ import type { PolicyObjectKind } from './types.ts';
 /** Longest name of a Kubernetes object. */
 const LONGEST = 253;
 
-/** Key of a policy in tables: `cnp/namespace/name` or `ccnp/name`. */
+const PREFIX: Readonly<Record<PolicyObjectKind, string>> = {
+  CiliumNetworkPolicy: 'cnp',
+  CiliumClusterwideNetworkPolicy: 'ccnp',
+  NetworkPolicy: 'knp',
+};
+
+/** Key of a policy in tables: `cnp/namespace/name`, `knp/namespace/name` or `ccnp/name`. */
 export function policyKey(kind: PolicyObjectKind, namespace: string | undefined, name: string): string {
-  return kind === 'CiliumNetworkPolicy' ? `cnp/${namespace ?? ''}/${name}` : `ccnp/${name}`;
+  const where = kind === 'CiliumClusterwideNetworkPolicy' ? '' : `${namespace ?? ''}/`;
+  return `${PREFIX[kind]}/${where}${name}`;
 }
 
-/** `cnp-<namespace>.<name>` or `ccnp-<name>`; a name that would be too long ends in a hash instead. */
+/** `cnp-<namespace>.<name>`, `knp-<namespace>.<name>` or `ccnp-<name>`; a name that would be too long ends in a hash. */
 export function resolvedName(kind: PolicyObjectKind, namespace: string | undefined, name: string): string {
-  const full = kind === 'CiliumNetworkPolicy' ? `cnp-${namespace ?? ''}.${name}` : `ccnp-${name}`;
-  if (full.length <= LONGEST) return full;
-  const hash = createHash('sha256').update(full).digest('hex').slice(0, 16);
-  return `${full.slice(0, LONGEST - 17).replace(/[^a-z0-9]+$/, '')}-${hash}`;
+  const where = kind === 'CiliumClusterwideNetworkPolicy' ? '' : `${namespace ?? ''}.`;
+  const full = `${PREFIX[kind]}-${where}${name}`;
+  return full.length <= LONGEST ? full : cut(full, full, '-');
 }
 
 /** `<hash>` for slice 0, `<hash>-<n>` for the others. */
@@ -26,4 +32,15 @@ export function peerSetName(hash: string, slice: number): string {
 /** `ces-<namespace>-<n>`. */
 export function sliceName(namespace: string, n: number): string {
   return `ces-${namespace}-${n}`;
+}
+
+/** `<policy>.<hash>`: one Event for each reason of each policy object. */
+export function eventName(policy: string, uid: string, reason: string): string {
+  return cut(policy, `${uid} ${reason}`, '.');
+}
+
+/** The beginning of `text` and a hash of `what`, together no longer than a name may be. */
+function cut(text: string, what: string, between: string): string {
+  const hash = createHash('sha256').update(what).digest('hex').slice(0, 16);
+  return `${text.slice(0, LONGEST - 17).replace(/[^a-z0-9]+$/, '')}${between}${hash}`;
 }

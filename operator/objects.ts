@@ -3,12 +3,27 @@ import type {
   CiliumEndpointSlice,
   CiliumIdentity,
   CiliumPolicyObject,
+  KubeEvent,
+  KubeObject,
   PeerSet,
+  PolicyStatus,
   ResolvedPolicyObject,
 } from '@weir/kube';
 import { PEER_SETS_ANNOTATION } from '@weir/kube';
 import { type LabelMap, labelValueProblem, parseSelectorKey } from '@weir/labels';
-import type { Adopted, IdentityRow, PeerSetRow, ResolvedRow, SliceRow, StatusRow } from './types.ts';
+import { eventName, resolvedName } from './names.ts';
+import type { Adopted, EventRow, IdentityRow, PeerSetRow, ResolvedRow, SliceRow, StatusRow } from './types.ts';
+
+/** Who an Event comes from. */
+const REPORTER = 'weir-operator';
+
+/** Without a spec: for the status subresource. */
+export interface ResolvedPolicyWithStatus extends KubeObject {
+  readonly spec?: ResolvedPolicyObject['spec'];
+  readonly status?: PolicyStatus;
+}
+
+type EventObject = KubeEvent & { readonly reportingComponent: string };
 
 export function identityObject(row: IdentityRow): CiliumIdentity {
   return {
@@ -87,6 +102,41 @@ export function statusObject(row: StatusRow): CiliumPolicyObject {
   };
 }
 
+/** The status of a NetworkPolicy, on the ResolvedPolicy that comes from it. */
+export function resolvedStatusObject(row: StatusRow, uid: string | undefined): ResolvedPolicyWithStatus {
+  return {
+    apiVersion: 'weir.dev/v1alpha1',
+    kind: 'ResolvedPolicy',
+    metadata: { name: resolvedName(row.kind, row.namespace, row.name), ...(uid === undefined ? {} : { uid }) },
+    status: row.status,
+  };
+}
+
+/** In the policy's namespace; a cluster-wide policy's Events are in `default`, as those of all such objects. */
+export function eventObject(row: EventRow): EventObject {
+  const { kind, namespace, name, uid } = row.policy;
+  return {
+    apiVersion: 'v1',
+    kind: 'Event',
+    metadata: { namespace: namespace ?? 'default', name: eventName(name, uid, row.reason) },
+    involvedObject: {
+      apiVersion: kind === 'NetworkPolicy' ? 'networking.k8s.io/v1' : 'cilium.io/v2',
+      kind,
+      ...(namespace === undefined ? {} : { namespace }),
+      name,
+      uid,
+    },
+    type: row.type,
+    reason: row.reason,
+    message: row.message,
+    count: row.count,
+    firstTimestamp: row.first,
+    lastTimestamp: row.last,
+    source: { component: REPORTER },
+    reportingComponent: REPORTER,
+  };
+}
+
 /** The parts that are compared before a write. */
 export const content = {
   identity: (object: CiliumIdentity): unknown => [
@@ -97,7 +147,7 @@ export const content = {
   peerSet: (object: PeerSet): unknown => object.spec,
   resolved: (object: ResolvedPolicyObject): unknown => object.spec,
   slice: (object: CiliumEndpointSlice): unknown => [object.namespace, object.endpoints],
-  status: (object: CiliumPolicyObject): unknown => object.status,
+  status: (object: { readonly status?: PolicyStatus }): unknown => object.status,
 };
 
 export function adoptedIdentity(object: CiliumIdentity): Adopted['identities'] extends Iterable<infer T> ? T : never {

@@ -1,82 +1,22 @@
 /** The operator, assembled. */
-import {
-  Backoff,
-  createReflector,
-  delay,
-  type KubeClient,
-  type KubeObject,
-  LeaderElector,
-  type Reflector,
-  type ReflectorSink,
-  type Resource,
-  resources,
-} from '@weir/kube';
+import { Backoff, delay, LeaderElector } from '@weir/kube';
 import { createStateDB, type StateDB, type Table } from '@weir/statedb';
 import type { Logger } from 'pino';
+import type { Operator, OperatorOptions } from './contract.ts';
 import { Engine } from './engine.ts';
 import { DependencyError, PreflightError } from './errors.ts';
 import { GarbageCollector } from './garbage.ts';
 import { HealthServer } from './health.ts';
+import { Inputs } from './inputs.ts';
 import { Metrics } from './metrics.ts';
 import { Model } from './model.ts';
 import { preflight } from './preflight.ts';
-import { fanOut, tableSink } from './reflect.ts';
-import { namespaceRow, nodeReportRow, nodeRow, podRow, policyRow } from './rows.ts';
 import { createTables, type Desired, type Tables } from './tables.ts';
 import { adopted, createTargets, type TargetName, type Targets } from './targets.ts';
 import type { PolicyObjectKind } from './types.ts';
 import { Writers } from './writers.ts';
 
-export interface OperatorOptions {
-  readonly client: KubeClient;
-  readonly logger: Logger;
-  /** Name of the local cluster, part of every identity. Default `default`. */
-  readonly clusterName?: string;
-  /** Milliseconds an unused identity is kept. Default 30 minutes. */
-  readonly identityGraceMs?: number;
-  /** Milliseconds between collections of unused identities. Default 15 minutes. */
-  readonly identityGcIntervalMs?: number;
-  /** Absent: this process leads at once. */
-  readonly leaderElection?: {
-    readonly namespace: string;
-    readonly name: string;
-    readonly identity: string;
-    readonly leaseDurationMs?: number;
-    readonly renewDeadlineMs?: number;
-    readonly retryPeriodMs?: number;
-  };
-  /** `host:port` for probes and metrics; absent: none. */
-  readonly healthAddress?: string;
-  /** Milliseconds that objects of nodes and pods that are gone are kept, and between looks for them. Default 5 minutes. */
-  readonly orphanGraceMs?: number;
-  /** Called when the operator cannot go on: the process must end. */
-  readonly onFatal?: (error: Error) => void;
-  /**
-   * Milliseconds between two writes of one policy's status that differ in counts only (more nodes have followed). The
-   * first change after a while, and what says something new, is written at once. Default 250.
-   */
-  readonly statusIntervalMs?: number;
-  /** Milliseconds since the epoch. Default Date.now. */
-  readonly now?: () => number;
-}
-
-export interface Operator {
-  /** Preflight, then leader election (when asked for), then the work. Throws PreflightError. Resolves once it runs. */
-  start(): Promise<void>;
-  /** Finishes what is being written, releases the lease, closes everything. */
-  stop(): Promise<void>;
-  /** Resolves when the first state has been derived. */
-  ready(): Promise<void>;
-  /**
-   * Waits until everything that the operator has seen is derived and has been tried to write. Returns the writers that
-   * still fail, with how many rows: empty when all is written.
-   */
-  settled(signal?: AbortSignal): Promise<ReadonlyMap<string, number>>;
-  readonly leading: boolean;
-  readonly healthPort: number | undefined;
-  readonly db: StateDB;
-  readonly metrics: Metrics;
-}
+export type { Operator, OperatorOptions } from './contract.ts';
 
 /** Nothing happens before start(). An operator that was stopped is not started again: make a new one. */
 export function createOperator(options: OperatorOptions): Operator {
@@ -93,11 +33,10 @@ class Assembly implements Operator {
   readonly #engine: Engine;
   readonly #writers: Writers;
   readonly #garbage: GarbageCollector;
-  readonly #reflectors: Reflector[] = [];
+  readonly #inputs: Inputs;
   readonly #elector: LeaderElector | undefined;
   readonly #health: HealthServer | undefined;
   readonly #stop = new AbortController();
-  readonly #synced = new Set<string>();
   #fatal: Error | undefined;
   #working = false;
   #healthPort: number | undefined;
@@ -106,65 +45,43 @@ class Assembly implements Operator {
     this.#options = options;
     this.#log = options.logger;
     this.#tables = createTables(this.db);
-    const count = (table: Table<never>) => (): number => {
-      using snapshot = this.db.read();
-      return snapshot.count(table);
-    };
-    const gauge = (help: string, table: unknown) => ({ help, read: count(table as Table<never>) });
-    this.metrics = new Metrics({
-      policies: gauge('Policies in the cluster.', this.#tables.policies),
-      identities: gauge('Identities, unused ones included.', this.#tables.identities),
-      peer_set_slices: gauge('Slices of peer sets.', this.#tables.peerSets),
-      endpoint_slices: gauge('Endpoint slices.', this.#tables.slices),
-      leading: { help: '1 when this process leads.', read: () => (this.leading ? 1 : 0) },
-    });
+    this.metrics = this.#createMetrics();
     this.#targets = createTargets({
       client: options.client,
       onDrift: (target, key) => this.#drift(target, key),
       onWrite: (verb, resource) => this.metrics.write(verb, resource),
     });
+    this.#inputs = new Inputs({
+      client: options.client,
+      db: this.db,
+      tables: this.#tables,
+      targets: this.#targets,
+      onError: (error, context) => {
+        this.metrics.error('reflector');
+        this.#log.warn({ err: error, ...context }, 'watch failed');
+      },
+      onMissing: (kind, because) => this.#kindMissing(kind, because),
+    });
+    const model = this.#createModel();
     this.#engine = new Engine({
       db: this.db,
       tables: this.#tables,
-      model: new Model({
-        cluster: options.clusterName ?? 'default',
-        identityGraceMs: options.identityGraceMs ?? 30 * 60_000,
-        now: options.now ?? Date.now,
-        statusIntervalMs: options.statusIntervalMs ?? 250,
-        onNoIdentity: (pod, error) => {
-          this.metrics.error('identity');
-          this.#log.error({ pod, err: error }, 'pod has no identity');
-        },
-      }),
+      model,
       adopted: () => adopted(this.#targets),
+      missingKinds: () => this.#inputs.missing,
       collectIntervalMs: options.identityGcIntervalMs ?? 15 * 60_000,
       onError: (error) => this.#fail(error),
     });
     this.#writers = new Writers({
+      client: options.client,
       db: this.db,
       tables: this.#tables,
       targets: this.#targets,
+      onWrite: (verb, resource) => this.metrics.write(verb, resource),
+      onStatus: (key) => model.statusWritten(key),
       onError: (writer, key, error, retries) => this.#writeFailed(writer, key, error, retries),
     });
-    const orphanGraceMs = options.orphanGraceMs ?? 5 * 60_000;
-    this.#garbage = new GarbageCollector({
-      client: options.client,
-      hasPod: (namespace, name) => {
-        using snapshot = this.db.read();
-        return snapshot.has(this.#tables.pods, `${namespace}/${name}`);
-      },
-      graceMs: orphanGraceMs,
-      intervalMs: orphanGraceMs,
-      now: options.now ?? Date.now,
-      onDeleted: (resource, key) => {
-        this.metrics.write('delete', resource);
-        this.#log.info({ resource, key }, 'removed: its owner is gone');
-      },
-      onError: (error) => {
-        this.metrics.error('garbage');
-        this.#log.warn({ err: error }, 'could not remove what has no owner');
-      },
-    });
+    this.#garbage = this.#createGarbageCollector();
     this.#elector = options.leaderElection === undefined ? undefined : this.#createElector(options.leaderElection);
     this.#health =
       options.healthAddress === undefined
@@ -195,7 +112,7 @@ class Assembly implements Operator {
 
   async stop(): Promise<void> {
     this.#stop.abort();
-    await Promise.all(this.#reflectors.map((reflector) => reflector.stop()));
+    await this.#inputs.stop();
     await this.#garbage.stop();
     await this.#engine.stop();
     await this.#writers.stop();
@@ -229,6 +146,64 @@ class Assembly implements Operator {
     }
   }
 
+  #createMetrics(): Metrics {
+    const gauge = (help: string, table: unknown): { readonly help: string; readonly read: () => number } => ({
+      help,
+      read: () => {
+        using snapshot = this.db.read();
+        return snapshot.count(table as Table<never>);
+      },
+    });
+    return new Metrics({
+      policies: gauge('Policies in the cluster.', this.#tables.policies),
+      identities: gauge('Identities, unused ones included.', this.#tables.identities),
+      peer_set_slices: gauge('Slices of peer sets.', this.#tables.peerSets),
+      endpoint_slices: gauge('Endpoint slices.', this.#tables.slices),
+      leading: { help: '1 when this process leads.', read: () => (this.leading ? 1 : 0) },
+    });
+  }
+
+  #createModel(): Model {
+    const options = this.#options;
+    return new Model({
+      cluster: options.clusterName ?? 'default',
+      identityGraceMs: options.identityGraceMs ?? 30 * 60_000,
+      now: options.now ?? Date.now,
+      statusIntervalMs: options.statusIntervalMs ?? 1_000,
+      onNoIdentity: (pod, error) => {
+        this.metrics.error('identity');
+        this.#log.error({ pod, err: error }, 'pod has no identity');
+      },
+      onAddressClash: (address, pods) => {
+        this.metrics.error('address');
+        this.#log.warn({ address, pods }, 'pods claim one address: it has no identity until one of them is gone');
+      },
+    });
+  }
+
+  #createGarbageCollector(): GarbageCollector {
+    const options = this.#options;
+    const orphanGraceMs = options.orphanGraceMs ?? 5 * 60_000;
+    return new GarbageCollector({
+      client: options.client,
+      hasPod: (namespace, name) => {
+        using snapshot = this.db.read();
+        return snapshot.has(this.#tables.pods, `${namespace}/${name}`);
+      },
+      graceMs: orphanGraceMs,
+      intervalMs: orphanGraceMs,
+      now: options.now ?? Date.now,
+      onDeleted: (resource, key) => {
+        this.metrics.write('delete', resource);
+        this.#log.info({ resource, key }, 'removed: its owner is gone');
+      },
+      onError: (error) => {
+        this.metrics.error('garbage');
+        this.#log.warn({ err: error }, 'could not remove what has no owner');
+      },
+    });
+  }
+
   #createElector(election: NonNullable<OperatorOptions['leaderElection']>): LeaderElector {
     return new LeaderElector({
       ...election,
@@ -249,60 +224,7 @@ class Assembly implements Operator {
   #work(): void {
     if (this.#working || this.#stop.signal.aborted) return;
     this.#working = true;
-    const { db } = this;
-    const tables = this.#tables;
-    const outputs: Promise<void>[] = [];
-    const reflect = <T extends KubeObject>(resource: Resource<T>, sink: ReflectorSink<T>): Promise<void> => {
-      const synced = Promise.withResolvers<void>();
-      const reflector = createReflector({
-        client: this.#options.client,
-        resource,
-        sink: {
-          replace: (items, version) => sink.replace(items, version),
-          upsert: (item) => sink.upsert(item),
-          delete: (item) => sink.delete(item),
-          synced: () => {
-            this.#synced.add(resource.plural);
-            synced.resolve();
-          },
-        },
-        onError: (error, context) => {
-          this.metrics.error('reflector');
-          this.#log.warn({ err: error, ...context }, 'watch failed');
-        },
-      });
-      this.#reflectors.push(reflector);
-      reflector.start();
-      return synced.promise;
-    };
-    const policies = (kind: PolicyObjectKind): Promise<void> =>
-      reflect(
-        resources[kind],
-        fanOut(
-          // First the status that is known, then the row that may make a new one.
-          this.#targets.statuses[kind],
-          tableSink(
-            db,
-            tables.policies,
-            kind,
-            (object) => policyRow(object, kind),
-            (row) => row.kind === kind,
-          ),
-        ),
-      );
-    outputs.push(
-      reflect(resources.CiliumIdentity, this.#targets.identities),
-      reflect(resources.PeerSet, this.#targets.peerSets),
-      reflect(resources.ResolvedPolicy, this.#targets.resolved),
-      reflect(resources.CiliumEndpointSlice, this.#targets.slices),
-      policies('CiliumNetworkPolicy'),
-      policies('CiliumClusterwideNetworkPolicy'),
-      reflect(resources.Namespace, tableSink(db, tables.namespaces, 'namespaces', namespaceRow)),
-      reflect(resources.Pod, tableSink(db, tables.pods, 'pods', podRow)),
-      reflect(resources.KubeNode, tableSink(db, tables.nodes, 'nodes', nodeRow)),
-      reflect(resources.NodePolicyStatus, tableSink(db, tables.reports, 'reports', nodeReportRow)),
-    );
-    Promise.all(outputs).then(
+    this.#inputs.start().then(
       () => {
         if (this.#stop.signal.aborted) return;
         this.#engine.start();
@@ -314,16 +236,28 @@ class Assembly implements Operator {
     );
   }
 
+  #kindMissing(kind: PolicyObjectKind, because: string | undefined): void {
+    if (because === undefined) {
+      this.#log.info({ kind }, 'policies of this kind can be read again');
+      this.#engine.poke();
+      return;
+    }
+    this.metrics.error('reflector');
+    this.#log.error(
+      { kind, because },
+      'policies of this kind cannot be read: what is enforced of them stays as it is, the others are served; grant the operator get, list and watch on them',
+    );
+  }
+
   #drift(target: TargetName, key: string): void {
     if (!this.#engine.started) return;
-    const table: Record<TargetName, Table<never>> = {
-      identities: this.#tables.identities,
-      peerSets: this.#tables.peerSets,
-      resolved: this.#tables.resolved,
-      slices: this.#tables.slices,
-      statuses: this.#tables.statuses,
-    } as unknown as Record<TargetName, Table<never>>;
-    this.#engine.touch(table[target] as unknown as Table<Desired<unknown>>, key);
+    if (target === 'statuses') {
+      this.#engine.touchStatus(key);
+      return;
+    }
+    const { identities, peerSets, resolved, slices } = this.#tables;
+    const tables = { identities, peerSets, resolved, slices };
+    this.#engine.touch(tables[target] as unknown as Table<Desired<unknown>>, key);
   }
 
   #writeFailed(writer: string, key: string, error: Error, retries: number): void {
@@ -341,7 +275,9 @@ class Assembly implements Operator {
     // A replica that waits for the lease does its whole work.
     if (this.#elector !== undefined && !this.#working) return undefined;
     if (!this.#working) return 'preflight is not over';
-    return this.#engine.started ? undefined : `inputs are not complete: ${[...this.#synced].join(', ') || 'none yet'}`;
+    if (this.#engine.started) return undefined;
+    const waiting = this.#inputs.waiting();
+    return waiting.length === 0 ? 'the first state is being derived' : `waiting for ${waiting.join(', ')}`;
   }
 
   #fail(error: Error): void {

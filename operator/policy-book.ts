@@ -3,7 +3,7 @@ import type { LabelSelector } from '@weir/labels';
 import { type PolicyProblem, parsePolicy, type ResolvedRule, resolve } from '@weir/policy';
 import { CookieBook, elementName } from './cookies.ts';
 import { resolvedName } from './names.ts';
-import type { PolicyRow, ResolvedRow } from './types.ts';
+import type { PolicyObjectKind, PolicyRow, ResolvedRow } from './types.ts';
 
 export interface PolicyEntry {
   readonly row: PolicyRow;
@@ -33,11 +33,39 @@ export class PolicyBook {
     for (const rule of row.rules) this.#cookies.keep(rule.cookie, nameOf(row.source.uid, rule));
   }
 
-  /** Forgets what was adopted for policies that do not exist any more. Call once, when all policies have been set. */
-  adoptionDone(): void {
-    for (const row of this.#adopted.values()) this.#releaseCookies(row, undefined);
-    this.#adopted.clear();
-    this.#adoptedSelectors.clear();
+  /**
+   * Forgets what was adopted for policies that do not exist any more. Call once, when all policies have been set. Of the
+   * kinds that are `missing` nobody knows: theirs are kept, and returned.
+   */
+  adoptionDone(
+    missing: ReadonlySet<PolicyObjectKind> = new Set(),
+  ): { readonly resolved: ResolvedRow; readonly selectors: ReadonlyMap<string, LabelSelector> }[] {
+    const kept = [];
+    for (const [name, row] of [...this.#adopted]) {
+      if (missing.has(row.source.kind)) kept.push({ resolved: row, selectors: this.#selectorsOf(row, undefined) });
+      else {
+        this.#releaseCookies(row, undefined);
+        this.#adopted.delete(name);
+      }
+    }
+    if (kept.length === 0) this.#adoptedSelectors.clear();
+    return kept;
+  }
+
+  /** What an earlier run resolved, of a policy that has not been set. */
+  adopted(name: string): ResolvedRow | undefined {
+    return this.#adopted.get(name);
+  }
+
+  /** Forgets, and returns, what is kept of a kind. */
+  forgetAdopted(kind: PolicyObjectKind): ResolvedRow[] {
+    const rows = [...this.#adopted.values()].filter(({ source }) => source.kind === kind);
+    for (const row of rows) {
+      this.#releaseCookies(row, undefined);
+      this.#adopted.delete(row.name);
+    }
+    if (this.#adopted.size === 0) this.#adoptedSelectors.clear();
+    return rows;
   }
 
   get(key: string): PolicyEntry | undefined {

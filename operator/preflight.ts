@@ -42,7 +42,7 @@ export async function preflight(client: KubeClient): Promise<void> {
   const missing = NEEDED.filter((_, index) => served[index] !== true).map(({ plural, group }) => `${plural}.${group}`);
   if (missing.length > 0) {
     throw new PreflightError(
-      `CustomResourceDefinitions are missing: ${missing.join(', ')}. Install them: kubectl apply --server-side -f charts/weir/crds`,
+      `CustomResourceDefinitions are missing: ${missing.join(', ')}. Install them: kubectl apply --server-side -f charts/weir/files/crds`,
     );
   }
 }

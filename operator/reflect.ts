@@ -2,6 +2,11 @@
 import type { KubeObject, ReflectorSink } from '@weir/kube';
 import type { StateDB, Table } from '@weir/statedb';
 
+export interface TableSink<T extends KubeObject> extends ReflectorSink<T> {
+  /** The kind cannot be read now: the table counts as complete without it. */
+  withoutIt(): void;
+}
+
 /**
  * A sink that keeps `table` equal to the objects, one row each. `replace` removes the rows of vanished objects; the first
  * one completes the table's initialiser. `mine` says which rows of a shared table come from this kind.
@@ -12,10 +17,15 @@ export function tableSink<T extends KubeObject, Row>(
   name: string,
   row: (object: T) => Row,
   mine: (row: Row) => boolean = () => true,
-): ReflectorSink<T> {
+): TableSink<T> {
   const done = db.initialiser(table, name);
   let initialised = false;
   return {
+    withoutIt() {
+      if (initialised) return;
+      db.write([table], (txn) => done(txn));
+      initialised = true;
+    },
     replace(items) {
       db.write([table], (txn) => {
         const rows = items.map(row);

@@ -2,8 +2,10 @@
 import type { Condition, PolicyStatus } from '@weir/kube';
 import { compareText } from '@weir/labels';
 import type { PolicyProblem } from '@weir/policy';
+import type { MissingName } from './port-names.ts';
 
 const MOST_FAILURES = 5;
+const MOST_NODES = 3;
 const LONGEST_MESSAGE = 1024;
 
 export interface StatusInput {
@@ -15,8 +17,12 @@ export interface StatusInput {
   readonly rules: number;
   /** Live nodes that host selected pods. */
   readonly nodes: readonly string[];
+  /** Nodes that host selected pods and are down: they keep what they had, and nobody waits for them. */
+  readonly down: readonly string[];
   /** Selected pods that have an address. */
   readonly endpoints: number;
+  /** Port names that stand for nothing. */
+  readonly missingNames: readonly MissingName[];
   /** What a node reports of this policy. */
   readonly reported: (node: string) => {
     readonly generation: number | undefined;
@@ -28,17 +34,17 @@ export interface StatusInput {
 }
 
 type Verdict = Pick<Condition, 'status' | 'reason' | 'message'>;
+type NodeFailure = { readonly node: string; readonly reason: string; readonly message: string };
 
 export function foldStatus(input: StatusInput): PolicyStatus {
   const invalid = input.problems.some((problem) => problem.code === 'InvalidSpec');
-  const reached = input.nodes.filter((node) => input.reported(node).generation === input.generation);
+  // A node may be ahead for a moment: what it has then is at least this generation.
+  const behind = input.nodes.filter((node) => (input.reported(node).generation ?? -1) < input.generation);
   const failures = invalid ? [] : failuresOf(input);
 
   const valid = validity(input, invalid);
-  const resolved: Verdict = invalid
-    ? { status: 'Unknown', reason: 'Invalid', message: 'The policy cannot be read.' }
-    : { status: 'True', reason: 'Resolved', message: 'Everything that the policy names is resolved.' };
-  const programmed = progress(input, invalid, reached, failures);
+  const resolved = references(input, invalid);
+  const programmed = progress(input, invalid, behind, failures);
   const ready = summary([valid, resolved, programmed]);
 
   const condition = (type: Condition['type'], verdict: Verdict): Condition => {
@@ -55,7 +61,7 @@ export function foldStatus(input: StatusInput): PolicyStatus {
   return {
     observedGeneration: input.generation,
     summary: {
-      nodes: `${invalid ? 0 : reached.length}/${input.nodes.length}`,
+      nodes: `${invalid ? 0 : input.nodes.length - behind.length}/${input.nodes.length}`,
       endpoints: input.endpoints,
       rules: input.rules,
     },
@@ -93,25 +99,42 @@ function enforced(input: StatusInput): string {
     : `generation ${input.enforcedGeneration} stays enforced`;
 }
 
+function references(input: StatusInput, invalid: boolean): Verdict {
+  if (invalid) return { status: 'Unknown', reason: 'Invalid', message: 'The policy cannot be read.' };
+  const [first, ...others] = input.missingNames;
+  if (first === undefined) {
+    return { status: 'True', reason: 'Resolved', message: 'Everything that the policy names is resolved.' };
+  }
+  const { path, name, protocols, asked } = first;
+  const lacks =
+    asked === 'selected pods'
+      ? 'no pod that the policy selects has a container port of this name'
+      : 'no peer of the rule has a container port of this name';
+  const more = others.length === 0 ? '' : ` (and ${others.length} more)`;
+  return {
+    status: 'False',
+    reason: 'PortNameNotFound',
+    message: `${path}: port name "${name}" (${protocols.join(', ')}): ${lacks}; until one has, it matches no port${more}`,
+  };
+}
+
 function progress(
   input: StatusInput,
   invalid: boolean,
-  reached: readonly string[],
-  failures: readonly { readonly node: string; readonly reason: string; readonly message: string }[],
+  behind: readonly string[],
+  failures: readonly NodeFailure[],
 ): Verdict {
+  const { generation, nodes } = input;
   if (invalid) {
-    return {
-      status: 'False',
-      reason: 'Invalid',
-      message: `Generation ${input.generation} is invalid: ${enforced(input)}.`,
-    };
+    return { status: 'False', reason: 'Invalid', message: `Generation ${generation} is invalid: ${enforced(input)}.` };
   }
-  if (input.nodes.length === 0) {
+  const down = input.down.length === 0 ? '' : ` Down, and not waited for: ${some(input.down)}.`;
+  if (nodes.length === 0) {
     const message =
       input.endpoints === 0
         ? 'The policy selects no pod that runs.'
         : 'No live node hosts a pod that the policy selects.';
-    return { status: 'True', reason: 'NoMatchingEndpoints', message };
+    return { status: 'True', reason: 'NoMatchingEndpoints', message: `${message}${down}` };
   }
   const [first] = failures;
   if (first !== undefined) {
@@ -122,22 +145,25 @@ function progress(
       message: `${first.node}: ${first.reason}: ${first.message}${others}`,
     };
   }
-  const missing = input.nodes.length - reached.length;
-  if (missing > 0) {
+  if (behind.length > 0) {
+    const named = behind.map((node) => {
+      const has = input.reported(node).generation;
+      return has === undefined || has === 0 ? `${node} (has reported none)` : `${node} (has ${has})`;
+    });
     return {
       status: 'False',
       reason: 'Progressing',
-      message: `${missing} of ${input.nodes.length} nodes do not enforce generation ${input.generation} yet.`,
+      message: `${behind.length} of ${nodes.length} nodes do not enforce generation ${generation} yet: ${some(named)}.${down}`,
     };
   }
   return {
     status: 'True',
     reason: 'Programmed',
-    message: `Generation ${input.generation} is in the kernel of ${reached.length === 1 ? 'the 1 node' : `all ${reached.length} nodes`} that must enforce it.`,
+    message: `Generation ${generation} is in the kernel of ${nodes.length === 1 ? 'the 1 node' : `all ${nodes.length} nodes`} that must enforce it.${down}`,
   };
 }
 
-function failuresOf(input: StatusInput): { node: string; reason: string; message: string }[] {
+function failuresOf(input: StatusInput): NodeFailure[] {
   return [...input.nodes].sort(compareText).flatMap((node) =>
     input
       .reported(node)
@@ -151,6 +177,12 @@ function summary(verdicts: readonly Verdict[]): Verdict {
   const bad = verdicts.find((verdict) => verdict.status !== 'True');
   if (bad !== undefined) return { status: 'False', reason: bad.reason, message: bad.message };
   return { status: 'True', reason: 'Ready', message: verdicts.at(-1)?.message ?? '' };
+}
+
+/** The first few of a list. */
+function some(names: readonly string[]): string {
+  const more = names.length > MOST_NODES ? ` and ${names.length - MOST_NODES} more` : '';
+  return `${names.slice(0, MOST_NODES).join(', ')}${more}`;
 }
 
 function shorten(text: string, longest = LONGEST_MESSAGE): string {

@@ -2,6 +2,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { StateDB, Table } from '@weir/statedb';
 import type {
+  EventRow,
   IdentityRow,
   NamespaceRow,
   NodeReportRow,
@@ -31,6 +32,7 @@ export interface Tables {
   readonly resolved: Table<Desired<ResolvedRow>>;
   readonly slices: Table<Desired<SliceRow>>;
   readonly statuses: Table<Desired<StatusRow>>;
+  readonly events: Table<Desired<EventRow>>;
 }
 
 export function createTables(db: StateDB): Tables {
@@ -49,5 +51,6 @@ export function createTables(db: StateDB): Tables {
     resolved: desired<ResolvedRow>('desired-resolved-policies', (row) => row.name),
     slices: desired<SliceRow>('desired-endpoint-slices', (row) => row.name),
     statuses: desired<StatusRow>('desired-policy-statuses', (row) => row.key),
+    events: desired<EventRow>('desired-events', (row) => row.key),
   };
 }

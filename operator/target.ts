@@ -90,13 +90,13 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
     this.#options.onDrift?.(key);
   }
 
-  /** Makes the object as given; makes no request when it is. Throws ApiError. */
-  async apply(object: T): Promise<void> {
+  /** Makes the object as given; makes no request, and says false, when it is. Throws ApiError. */
+  async apply(object: T): Promise<boolean> {
     const key = objectKey(object);
     const { client, resource, content, subresource, replacement, onWrite } = this.#options;
     const before = this.#known.get(key);
     const wanted = content(object);
-    if (before !== undefined && isDeepStrictEqual(content(before.object), wanted)) return;
+    if (before !== undefined && isDeepStrictEqual(content(before.object), wanted)) return false;
     this.#writing.set(key, wanted);
     let answer: T;
     try {
@@ -113,6 +113,7 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
     const version = versionOf(answer.metadata.resourceVersion);
     const meanwhile = this.#known.get(key);
     if (meanwhile === undefined || meanwhile.version <= version) this.#learn(key, { object: answer, version });
+    return true;
   }
 
   /** Removes the object; succeeds when it is absent. Throws ApiError. */

@@ -6,10 +6,11 @@ import {
   type KubeClient,
   type PeerSet,
   type ResolvedPolicyObject,
+  type Resource,
   resources,
 } from '@weir/kube';
 import { policyKey } from './names.ts';
-import { adoptedIdentity, content } from './objects.ts';
+import { adoptedIdentity, content, type ResolvedPolicyWithStatus } from './objects.ts';
 import { ObjectTarget } from './target.ts';
 import type { Adopted, PolicyObjectKind } from './types.ts';
 
@@ -18,8 +19,13 @@ export interface Targets {
   readonly peerSets: ObjectTarget<PeerSet>;
   readonly resolved: ObjectTarget<ResolvedPolicyObject>;
   readonly slices: ObjectTarget<CiliumEndpointSlice>;
-  readonly statuses: Readonly<Record<PolicyObjectKind, ObjectTarget<CiliumPolicyObject>>>;
+  readonly statuses: Readonly<Record<CiliumKind, ObjectTarget<CiliumPolicyObject>>>;
+  /** Of NetworkPolicies, by name of the ResolvedPolicy. */
+  readonly resolvedStatuses: ObjectTarget<ResolvedPolicyWithStatus>;
 }
+
+/** Policies that have a status of their own. */
+export type CiliumKind = Exclude<PolicyObjectKind, 'NetworkPolicy'>;
 
 export type TargetName = 'identities' | 'peerSets' | 'resolved' | 'slices' | 'statuses';
 
@@ -32,10 +38,13 @@ export interface TargetsOptions {
 
 export function createTargets({ client, onDrift, onWrite }: TargetsOptions): Targets {
   const drift = (target: TargetName) => (key: string) => onDrift(target, key);
-  const status = (kind: PolicyObjectKind): ObjectTarget<CiliumPolicyObject> =>
-    new ObjectTarget({
+  const status = <T extends CiliumPolicyObject | ResolvedPolicyWithStatus>(
+    resource: Resource<T>,
+    keyOf: (key: string) => string | undefined,
+  ): ObjectTarget<T> =>
+    new ObjectTarget<T>({
       client,
-      resource: resources[kind],
+      resource,
       content: content.status,
       subresource: 'status',
       replacement: (answer, wanted) => ({
@@ -43,8 +52,22 @@ export function createTargets({ client, onDrift, onWrite }: TargetsOptions): Tar
         ...(wanted.status === undefined ? {} : { status: wanted.status }),
       }),
       onWrite,
-      onDrift: (key) => onDrift('statuses', kind === 'CiliumNetworkPolicy' ? `cnp/${key}` : `ccnp/${key}`),
+      onDrift: (key) => {
+        const policy = keyOf(key);
+        if (policy !== undefined) onDrift('statuses', policy);
+      },
     });
+  const resolved = new ObjectTarget<ResolvedPolicyObject>({
+    client,
+    resource: resources.ResolvedPolicy,
+    content: content.resolved,
+    onWrite,
+    onDrift: drift('resolved'),
+  });
+  const networkPolicyOf = (name: string): string | undefined => {
+    const source = resolved.get(name)?.spec.source;
+    return source?.kind === 'NetworkPolicy' ? policyKey(source.kind, source.namespace, source.name) : undefined;
+  };
   return {
     identities: new ObjectTarget({
       client,
@@ -60,13 +83,7 @@ export function createTargets({ client, onDrift, onWrite }: TargetsOptions): Tar
       onWrite,
       onDrift: drift('peerSets'),
     }),
-    resolved: new ObjectTarget({
-      client,
-      resource: resources.ResolvedPolicy,
-      content: content.resolved,
-      onWrite,
-      onDrift: drift('resolved'),
-    }),
+    resolved,
     slices: new ObjectTarget({
       client,
       resource: resources.CiliumEndpointSlice,
@@ -75,9 +92,10 @@ export function createTargets({ client, onDrift, onWrite }: TargetsOptions): Tar
       onDrift: drift('slices'),
     }),
     statuses: {
-      CiliumNetworkPolicy: status('CiliumNetworkPolicy'),
-      CiliumClusterwideNetworkPolicy: status('CiliumClusterwideNetworkPolicy'),
+      CiliumNetworkPolicy: status(resources.CiliumNetworkPolicy, (key) => `cnp/${key}`),
+      CiliumClusterwideNetworkPolicy: status(resources.CiliumClusterwideNetworkPolicy, (key) => `ccnp/${key}`),
     },
+    resolvedStatuses: status<ResolvedPolicyWithStatus>(resources.ResolvedPolicy, networkPolicyOf),
   };
 }
 
@@ -98,10 +116,17 @@ export function adopted(targets: Targets): Adopted {
       namespace,
       pods: (endpoints ?? []).map((endpoint) => endpoint.name),
     })),
-    statuses: (['CiliumNetworkPolicy', 'CiliumClusterwideNetworkPolicy'] as const).flatMap((kind) =>
-      byName(targets.statuses[kind].objects()).flatMap(({ metadata: { namespace, name, uid = '' }, status }) =>
-        status === undefined ? [] : [{ key: policyKey(kind, namespace, name), uid, status }],
+    statuses: [
+      ...(['CiliumNetworkPolicy', 'CiliumClusterwideNetworkPolicy'] as const).flatMap((kind) =>
+        byName(targets.statuses[kind].objects()).flatMap(({ metadata: { namespace, name, uid = '' }, status }) =>
+          status === undefined ? [] : [{ key: policyKey(kind, namespace, name), uid, status }],
+        ),
       ),
-    ),
+      ...byName(targets.resolvedStatuses.objects()).flatMap(({ spec, status }) => {
+        if (status === undefined || spec?.source.kind !== 'NetworkPolicy') return [];
+        const { kind, namespace, name, uid } = spec.source;
+        return [{ key: policyKey(kind, namespace, name), uid, status }];
+      }),
+    ],
   };
 }

@@ -1,5 +1,5 @@
 /** Test helper: objects that users and nodes write. */
-import type { CiliumPolicyObject, KubeNode, Namespace, NodePolicyStatus, Pod } from '@weir/kube';
+import type { CiliumPolicyObject, KubeNode, Namespace, NetworkPolicyObject, NodePolicyStatus, Pod } from '@weir/kube';
 
 export const namespace = (name: string, labels: Record<string, string> = {}): Namespace => ({
   apiVersion: 'v1',
@@ -17,15 +17,29 @@ export const node = (name: string, ready = 'True'): KubeNode => ({
 export function pod(
   where: string,
   labels: Record<string, string>,
-  more: { readonly ip?: string; readonly node?: string; readonly hostNetwork?: boolean; readonly phase?: string } = {},
+  more: {
+    readonly ip?: string;
+    readonly node?: string;
+    readonly hostNetwork?: boolean;
+    readonly phase?: string;
+    readonly terminating?: boolean;
+    readonly ports?: readonly { readonly name?: string; readonly containerPort: number; readonly protocol?: string }[];
+  } = {},
 ): Pod {
   const [ns = '', name = ''] = where.split('/');
   return {
     apiVersion: 'v1',
     kind: 'Pod',
-    metadata: { namespace: ns, name, labels },
+    metadata: {
+      namespace: ns,
+      name,
+      labels,
+      ...(more.terminating === true ? { deletionTimestamp: '2026-01-01T00:00:00Z' } : {}),
+    },
     spec: {
-      containers: [{ name: 'c', ...({ image: 'i' } as object) }],
+      containers: [
+        { name: 'c', ...({ image: 'i' } as object), ...(more.ports === undefined ? {} : { ports: more.ports }) },
+      ],
       ...(more.node === undefined ? {} : { nodeName: more.node }),
       ...(more.hostNetwork === undefined ? {} : { hostNetwork: more.hostNetwork }),
     },
@@ -39,6 +53,12 @@ export function pod(
 export const cnp = (where: string, spec: object): CiliumPolicyObject => {
   const [ns = '', name = ''] = where.split('/');
   return { apiVersion: 'cilium.io/v2', kind: 'CiliumNetworkPolicy', metadata: { namespace: ns, name }, spec };
+};
+
+/** A NetworkPolicy of networking.k8s.io/v1. */
+export const knp = (where: string, spec: object): NetworkPolicyObject => {
+  const [ns = '', name = ''] = where.split('/');
+  return { apiVersion: 'networking.k8s.io/v1', kind: 'NetworkPolicy', metadata: { namespace: ns, name }, spec };
 };
 
 export const ccnp = (name: string, spec: object): CiliumPolicyObject => ({

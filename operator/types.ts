@@ -5,21 +5,27 @@
  *   API --reflectors--> input tables --Model--> desired tables --reconcilers--> API
  *
  * Guarantees:
- * - Nothing is derived before every input, and every object written earlier, has been read completely.
+ * - Nothing is derived before every input, and every object written earlier, has been read completely. NetworkPolicies
+ *   alone may be missing (not served, or not ours to read): what is enforced of them then stays as it is.
  * - An object is written only when it differs from what the API server holds; after a restart nothing is written twice.
  * - Order: a peer set is written before the identity that joins it and before the policy that names it, an identity
  *   before an endpoint slice that uses it; a peer set is deleted after the last policy that names it.
+ * - One address is in one slice at most: a pod that is going gives way, and where two pods claim an address on equal
+ *   terms neither gets it, so that a stale identity never speaks for another pod.
+ * - A status is written at most once a second a policy and never when it says nothing new. Programmed is True only when
+ *   each live node that hosts a pod of the policy has reported this generation.
+ * - What a policy suffers from is an Event on it, once for each change of the answer, over a change of leader too.
  * - What agents wrote for nodes and pods that are gone is removed after a grace period of 5 minutes, never on the word of a
  *   watch alone (garbage.ts).
  * - An edit that cannot be read leaves the last readable generation enforced, and the status says so.
  */
-import type { CiliumPolicyObject, PolicyStatus, ResolvedPolicyObject, SliceEndpoint } from '@weir/kube';
+import type { PolicyStatus, ResolvedPolicyObject, SliceEndpoint } from '@weir/kube';
 import type { LabelMap, LabelSelector } from '@weir/labels';
-import type { ResolvedRule } from '@weir/policy';
+import type { PolicyKind, ResolvedRule } from '@weir/policy';
 
-export type PolicyObjectKind = 'CiliumNetworkPolicy' | 'CiliumClusterwideNetworkPolicy';
+export type PolicyObjectKind = Exclude<PolicyKind, 'BareRules'>;
 
-/** Input: a policy as written, without its status. Key: `cnp/namespace/name`, `ccnp/name`. */
+/** Input: a policy as written, without its status. Key: `cnp/namespace/name`, `knp/namespace/name`, `ccnp/name`. */
 export interface PolicyRow {
   readonly key: string;
   readonly kind: PolicyObjectKind;
@@ -27,13 +33,21 @@ export interface PolicyRow {
   readonly name: string;
   readonly uid: string;
   readonly generation: number;
-  readonly object: CiliumPolicyObject;
+  /** The API object, with name and namespace alone of its metadata. */
+  readonly object: object;
 }
 
 /** Input: a namespace. */
 export interface NamespaceRow {
   readonly name: string;
   readonly labels: Readonly<Record<string, string>>;
+}
+
+/** A port of a pod that has a name. */
+export interface PodPort {
+  readonly name: string;
+  readonly port: number;
+  readonly protocol: string;
 }
 
 /** Input: a pod, reduced to what decides its identity and where it is. Key: `namespace/name`. */
@@ -52,18 +66,22 @@ export interface PodRow {
   readonly finished: boolean;
   readonly terminating: boolean;
   readonly addresses: readonly string[];
-  readonly namedPorts: readonly { readonly name: string; readonly port: number; readonly protocol: string }[];
+  /** Of its containers and the init containers that run beside them; each (name, protocol) once. */
+  readonly namedPorts: readonly PodPort[];
 }
 
 /** Input: a node. `live`: it exists and its Ready condition is neither False nor Unknown. */
 export interface NodeRow {
   readonly name: string;
+  readonly uid: string;
   readonly live: boolean;
 }
 
 /** Input: what one node reports. */
 export interface NodeReportRow {
   readonly node: string;
+  /** Uid of the Node that wrote it; undefined: it does not say. A later Node of the same name has not reported yet. */
+  readonly nodeUid: string | undefined;
   /** Generation in the kernel by policy uid. */
   readonly generations: Readonly<Record<string, number>>;
   readonly failures: readonly {
@@ -106,7 +124,7 @@ export interface SliceRow {
   readonly endpoints: readonly SliceEndpoint[];
 }
 
-/** Desired: the status of a policy. */
+/** Desired: the status of a policy. A NetworkPolicy has none: its status is that of its ResolvedPolicy. */
 export interface StatusRow {
   readonly key: string;
   readonly kind: PolicyObjectKind;
@@ -114,6 +132,35 @@ export interface StatusRow {
   readonly name: string;
   readonly uid: string;
   readonly status: PolicyStatus;
+}
+
+/** Desired: an Event. One for each (policy object, reason); `count` and `last` grow. */
+export interface EventRow {
+  readonly key: string;
+  readonly policy: Pick<StatusRow, 'key' | 'kind' | 'namespace' | 'name' | 'uid'>;
+  readonly type: 'Normal' | 'Warning';
+  readonly reason: string;
+  readonly message: string;
+  readonly count: number;
+  /** RFC 3339, in seconds. */
+  readonly first: string;
+  readonly last: string;
+}
+
+/** A desired row that changed; without `row` it is gone. `again`: what the API holds must be looked at, changed or not. */
+export interface Edit<T> {
+  readonly key: string;
+  readonly row: T | undefined;
+  readonly again?: boolean;
+}
+
+export interface Edits {
+  readonly identities: readonly Edit<IdentityRow>[];
+  readonly peerSets: readonly Edit<PeerSetRow>[];
+  readonly resolved: readonly Edit<ResolvedRow>[];
+  readonly slices: readonly Edit<SliceRow>[];
+  readonly statuses: readonly Edit<StatusRow>[];
+  readonly events: readonly Edit<EventRow>[];
 }
 
 /** What the API held when the operator started. */

@@ -3,20 +3,33 @@
  *
  *   peer sets -> identities -> endpoint slices
  *        \----> resolved policies -> unused peer sets are deleted
+ *                       \----> statuses of NetworkPolicies
+ *   events -> statuses
  *
  * A row waits until what it needs has been attempted; when that failed, the row fails with a DependencyError and is
- * retried. Deletions of peer sets never wait, so that the order has no circle: they fail and are retried.
+ * retried. Deletions of peer sets never wait, so that the order has no circle: they fail and are retried. An Event goes out
+ * before the status that it tells of, so that a leader that ends in between leaves its successor something to tell.
  */
+import { type KubeClient, resources } from '@weir/kube';
 import { createReconciler, type Reconciler } from '@weir/reconciler';
 import type { StateDB, Table } from '@weir/statedb';
 import { DependencyError } from './errors.ts';
-import { peerSetName } from './names.ts';
-import { identityObject, peerSetObject, resolvedObject, sliceObject, statusObject } from './objects.ts';
+import { peerSetName, policyKey, resolvedName } from './names.ts';
+import {
+  eventObject,
+  identityObject,
+  peerSetObject,
+  resolvedObject,
+  resolvedStatusObject,
+  sliceObject,
+  statusObject,
+} from './objects.ts';
+import { isComplete, listsIdentity } from './peer-set-slices.ts';
 import { hashesOf } from './policy-book.ts';
 import type { Desired, Tables } from './tables.ts';
-import { objectKey } from './target.ts';
+import { FIELD_MANAGER, objectKey } from './target.ts';
 import type { Targets } from './targets.ts';
-import type { IdentityRow, PeerSetRow, ResolvedRow, SliceRow, StatusRow } from './types.ts';
+import type { EventRow, IdentityRow, PeerSetRow, ResolvedRow, SliceRow, StatusRow } from './types.ts';
 
 /** Requests of one kind at once. */
 const CONCURRENCY = 8;
@@ -26,9 +39,13 @@ const SLICE_ROUNDS = 20;
 const PRUNE_INTERVAL_MS = 60_000;
 
 export interface WritersOptions {
+  readonly client: KubeClient;
   readonly db: StateDB;
   readonly tables: Tables;
   readonly targets: Targets;
+  readonly onWrite: (verb: 'apply', resource: string) => void;
+  /** The API server has taken the status of this policy. */
+  readonly onStatus: (key: string) => void;
   readonly onError: (writer: string, key: string, error: Error, retries: number) => void;
 }
 
@@ -43,6 +60,8 @@ export class Writers {
   readonly #options: WritersOptions;
   readonly #peerSets: Reconciler<Desired<PeerSetRow>>;
   readonly #identities: Reconciler<Desired<IdentityRow>>;
+  readonly #resolved: Reconciler<Desired<ResolvedRow>>;
+  readonly #events: Reconciler<Desired<EventRow>>;
   readonly #all: readonly { readonly reconciler: Reconciler<never>; readonly table: Table<never> }[];
   #inUse: { readonly at: number; readonly hashes: ReadonlySet<string> } = { at: -1, hashes: new Set() };
 
@@ -51,14 +70,16 @@ export class Writers {
     const { tables } = options;
     this.#peerSets = this.#writer('peer-sets', tables.peerSets, this.#peerSetPart());
     this.#identities = this.#writer('identities', tables.identities, this.#identityPart());
-    const resolved = this.#writer('resolved-policies', tables.resolved, this.#resolvedPart());
+    this.#resolved = this.#writer('resolved-policies', tables.resolved, this.#resolvedPart());
     const slices = this.#writer('endpoint-slices', tables.slices, this.#slicePart());
+    this.#events = this.#writer('events', tables.events, this.#eventPart());
     const statuses = this.#writer('policy-statuses', tables.statuses, this.#statusPart());
     this.#all = [
       { reconciler: this.#peerSets, table: tables.peerSets },
       { reconciler: this.#identities, table: tables.identities },
-      { reconciler: resolved, table: tables.resolved },
+      { reconciler: this.#resolved, table: tables.resolved },
       { reconciler: slices, table: tables.slices },
+      { reconciler: this.#events, table: tables.events },
       { reconciler: statuses, table: tables.statuses },
     ] as unknown as { reconciler: Reconciler<never>; table: Table<never> }[];
   }
@@ -123,7 +144,9 @@ export class Writers {
       await peerSets.remove(key);
     };
     return {
-      update: (row) => peerSets.apply(peerSetObject(row)),
+      update: async (row) => {
+        await peerSets.apply(peerSetObject(row));
+      },
       delete: (row) => remove(row.name, row.hash, row.slice),
       prune: async (keys) => {
         const used = this.#usedHashes();
@@ -144,12 +167,7 @@ export class Writers {
         await this.#after(this.#peerSets, this.#options.tables.peerSets);
         for (const hash of row.peerSets) {
           if (!this.#desires(hash)) continue;
-          const slices = peerSets.get(hash)?.spec.slices ?? 0;
-          let listed = false;
-          for (let slice = 0; slice < slices && !listed; slice += 1) {
-            listed = includes(peerSets.get(peerSetName(hash, slice))?.spec.identities ?? [], row.id);
-          }
-          if (!listed)
+          if (!listsIdentity(peerSets, hash, row.id))
             throw new DependencyError(`identity ${row.id} goes after peer set ${hash}, which does not list it yet`);
         }
         await identities.apply(identityObject(row));
@@ -164,14 +182,12 @@ export class Writers {
       update: async (row) => {
         await this.#after(this.#peerSets, this.#options.tables.peerSets);
         for (const hash of hashesOf(row.rules)) {
-          const slices = peerSets.get(hash)?.spec.slices ?? 0;
-          const complete =
-            slices > 0 && range(slices).every((slice) => peerSets.get(peerSetName(hash, slice)) !== undefined);
           // One that is not desired is gone for good (see PolicyBook): waiting would not bring it back.
-          if (!complete && this.#desires(hash)) {
+          if (!isComplete(peerSets, hash) && this.#desires(hash)) {
             throw new DependencyError(`policy ${row.name} goes after peer set ${hash}, which is not written yet`);
           }
         }
+        await this.#takeStatusBack(row);
         await resolved.apply(resolvedObject(row));
       },
       delete: (row) => resolved.remove(row.name),
@@ -204,17 +220,61 @@ export class Writers {
   }
 
   #statusPart(): Part<StatusRow> {
-    const { statuses } = this.#options.targets;
+    const { targets, onStatus } = this.#options;
+    const { statuses } = targets;
     return {
       update: async (row) => {
         // Rules of the same change go out first: nodes wait for them, people for the status.
         await new Promise((resolve) => setImmediate(resolve));
+        await this.#after(this.#events, this.#options.tables.events);
+        if (row.kind === 'NetworkPolicy') {
+          await this.#applyResolvedStatus(row);
+          return;
+        }
         const object = statusObject(row);
         // Gone, or another object of the same name: its own row comes, or has come.
         if (statuses[row.kind].get(objectKey(object))?.metadata.uid !== row.uid) return;
-        await statuses[row.kind].apply(object);
+        if (await statuses[row.kind].apply(object)) onStatus(row.key);
       },
       // The policy is gone, and its status with it.
+      delete: async () => {},
+    };
+  }
+
+  async #applyResolvedStatus(row: StatusRow): Promise<void> {
+    const { db, tables, targets, onStatus } = this.#options;
+    const name = resolvedName(row.kind, row.namespace, row.name);
+    await this.#after(this.#resolved, tables.resolved);
+    using snapshot = db.read();
+    // Nothing of it is enforced: there is no object to say it on, and the Event has said it.
+    if (!snapshot.has(tables.resolved, name)) return;
+    const object = targets.resolved.get(name);
+    if (object?.spec.source.uid !== row.uid) {
+      throw new DependencyError(`the status of ${row.key} goes after ResolvedPolicy ${name}, which is not written yet`);
+    }
+    if (await targets.resolvedStatuses.apply(resolvedStatusObject(row, object.metadata.uid))) onStatus(row.key);
+  }
+
+  /** Another NetworkPolicy has the name now: what was said of the one before it must not seem to be said of this one. */
+  async #takeStatusBack({ name, source: { kind, namespace, name: policy, uid } }: ResolvedRow): Promise<void> {
+    const { db, tables, targets } = this.#options;
+    const before = targets.resolved.get(name);
+    if (kind !== 'NetworkPolicy' || before === undefined || before.spec.source.uid === uid) return;
+    using snapshot = db.read();
+    const status = snapshot.get(tables.statuses, policyKey(kind, namespace, policy))?.row;
+    if (status?.uid === uid) {
+      await targets.resolvedStatuses.apply(resolvedStatusObject(status, before.metadata.uid));
+    }
+  }
+
+  #eventPart(): Part<EventRow> {
+    const { client, onWrite } = this.#options;
+    return {
+      update: async (row) => {
+        await client.apply(resources.Event, eventObject(row), { fieldManager: FIELD_MANAGER, force: true });
+        onWrite('apply', resources.Event.plural);
+      },
+      // What has been told stays told; the API server forgets it by itself.
       delete: async () => {},
     };
   }
@@ -243,20 +303,4 @@ export class Writers {
     }
     return this.#inUse.hashes;
   }
-}
-
-function range(length: number): number[] {
-  return Array.from({ length }, (_, index) => index);
-}
-
-/** Whether an ascending list has the number. */
-function includes(ascending: readonly number[], wanted: number): boolean {
-  let low = 0;
-  let high = ascending.length;
-  while (low < high) {
-    const middle = (low + high) >>> 1;
-    if ((ascending[middle] ?? 0) < wanted) low = middle + 1;
-    else high = middle;
-  }
-  return ascending[low] === wanted;
 }

@@ -1,13 +1,10 @@
 /**
- * What runs in production is one file a program. `node scripts/bundle.ts operator|node-agent OUT` makes an image's folder; the
- * cluster on one machine runs the same bundles.
+ * What runs in production is one file a program. Images (`images.ts`) and the cluster on one machine run the same bundles.
  */
 import { createHash } from 'node:crypto';
-import { cpSync, existsSync, globSync, mkdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
+import { existsSync, globSync, mkdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { buildDatapath } from '@weir/bpf';
-import { buildCni } from '@weir/node-agent/cni/build.ts';
 import { build, type Plugin } from 'esbuild';
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
@@ -66,6 +63,11 @@ export function bundleAgent(out: string): Promise<void> {
   });
 }
 
+/** Writes pod.mjs: what runs in test pods on a real cluster. */
+export function bundlePod(out: string): Promise<void> {
+  return bundle(out, { pod: 'test/cluster/pod/main.ts' });
+}
+
 /** Both programs in a folder of the cache, made anew when a source file has changed. Returns the folder. */
 export async function bundlePrograms(): Promise<string> {
   const sources = globSync(['{bpf,node-agent,operator,shared}/**/*.ts', 'scripts/bundle.ts', 'package-lock.json'], {
@@ -84,22 +86,3 @@ export async function bundlePrograms(): Promise<string> {
   else renameSync(draft, folder);
   return folder;
 }
-
-async function main(target: string | undefined, out: string | undefined): Promise<number> {
-  if ((target !== 'operator' && target !== 'node-agent') || out === undefined) {
-    console.error('usage: node scripts/bundle.ts operator|node-agent OUT_FOLDER');
-    return 2;
-  }
-  mkdirSync(out, { recursive: true });
-  if (target === 'operator') await bundleOperator(out);
-  else {
-    await bundleAgent(out);
-    for (const part of ['koffi', '@koromix'])
-      cpSync(join(root, 'node_modules', part), join(out, 'node_modules', part), { recursive: true });
-    cpSync(buildDatapath().objectPath, join(out, 'weir.o'));
-    cpSync(await buildCni(), join(out, 'weir-cni'));
-  }
-  return 0;
-}
-
-if (process.argv[1] === fileURLToPath(import.meta.url)) process.exitCode = await main(process.argv[2], process.argv[3]);

@@ -64,6 +64,8 @@ export const PACKAGES = [
     present: () => existsSync(`/usr/lib/${multiarch}/libc.a`),
   },
   { name: 'iproute2', why: 'makes network namespaces, veth pairs, routes', present: () => which('ip') },
+  { name: 'binutils', why: 'strip and readelf: images hold no debugging symbols', present: () => which('readelf') },
+  { name: 'busybox-static', why: 'shell and wget of test pods', present: () => which('busybox') },
   { name: 'util-linux', why: 'nsenter: runs agents and pods in their namespaces', present: () => which('nsenter') },
 ];
 

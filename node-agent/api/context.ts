@@ -20,6 +20,7 @@ export function endpointViews(options: ApiOptions): readonly EndpointView[] {
   const states = new Map([...snapshot.all(core.tables.endpointStates)].map((state) => [state.id, state]));
   const slots = new Map<number, SlotRow>([...snapshot.all(core.tables.slots)].map((slot) => [slot.slot, slot]));
   const revision = core.policyRevision();
+  const pods = new Map([...snapshot.all(core.tables.localPods)].map((pod) => [`${pod.namespace}/${pod.name}`, pod]));
   return [...snapshot.all(core.tables.endpoints)]
     .sort((a, b) => a.id - b.id)
     .map((row) => {
@@ -27,7 +28,13 @@ export function endpointViews(options: ApiOptions): readonly EndpointView[] {
       return {
         row,
         state,
-        model: endpointModel(row, state, state === undefined ? undefined : slots.get(state.slot), revision),
+        model: endpointModel(
+          row,
+          state,
+          state === undefined ? undefined : slots.get(state.slot),
+          revision,
+          row.pod === undefined ? [] : pods.get(`${row.pod.namespace}/${row.pod.name}`)?.namedPorts,
+        ),
       };
     });
 }

@@ -1,6 +1,6 @@
 import { formatLabels, type LabelMap } from '@weir/labels';
 import type { ClassRows, CompiledRow, Direction } from '@weir/policy';
-import type { EndpointRow, EndpointStateRow, SlotRow } from '../tables.ts';
+import type { ContainerPort, EndpointRow, EndpointStateRow, SlotRow } from '../tables.ts';
 import { identityModel } from './labels.ts';
 import type { EndpointHealth, EndpointModel, EndpointPolicy, HealthWord, L4Rule, PolicyEnabled } from './models.ts';
 
@@ -19,6 +19,7 @@ export function endpointModel(
   state: EndpointStateRow | undefined,
   slot: SlotRow | undefined,
   policyRevision: number,
+  namedPorts: readonly ContainerPort[] = [],
 ): EndpointModel {
   const labels: LabelMap = state?.labels ?? row.labels ?? {};
   const texts = formatLabels(labels);
@@ -53,7 +54,7 @@ export function endpointModel(
       controllers: [],
       state: word,
       health: endpointHealth(state),
-      namedPorts: [],
+      namedPorts: namedPorts.map(({ name, port, protocol }) => ({ name, port, protocol })),
     },
   };
 }

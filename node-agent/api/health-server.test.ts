@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, it } from '@jest/globals';
 import { FakeCore, quiet } from '../testing/fake-core.ts';
-import { HealthServer } from './health-server.ts';
+import { HealthServer, type HealthServerOptions } from './health-server.ts';
 import { createMetrics } from './metrics.ts';
 
 const servers: HealthServer[] = [];
@@ -8,18 +8,14 @@ afterEach(async () => {
   for (const server of servers.splice(0)) await server.stop();
 });
 
-function make(core: FakeCore, ready: { ok: boolean; message: string }, port = 0): HealthServer {
-  const server = new HealthServer({
-    core,
-    log: quiet,
-    metrics: createMetrics(core),
-    ready: () => ready,
-    host: '127.0.0.1',
-    port,
-  });
+function make(options: Partial<HealthServerOptions>): HealthServer {
+  const server = new HealthServer({ log: quiet, host: '127.0.0.1', port: 0, ...options });
   servers.push(server);
   return server;
 }
+const registryOf = (core: FakeCore) => createMetrics({ core, version: '1.2.3' }).registry;
+const ok = (): { ok: boolean; message: string } => ({ ok: true, message: 'OK' });
+
 async function get(server: HealthServer, path: string): Promise<{ status: number; text: string }> {
   const response = await fetch(`http://127.0.0.1:${server.port}${path}`);
   return { status: response.status, text: await response.text() };
@@ -28,34 +24,103 @@ async function get(server: HealthServer, path: string): Promise<{ status: number
 describe('HealthServer', () => {
   it('tells liveness from readiness', async () => {
     const core = new FakeCore();
-    const server = make(core, { ok: false, message: 'waiting for the first complete list of nodes' });
+    const message = 'waiting for the first complete list of nodes';
+    const server = make({ health: { core, ready: () => ({ ok: false, message }) } });
     await server.start();
     expect(await get(server, '/healthz')).toEqual({ status: 200, text: 'ok datapath: attached\n' });
-    expect(await get(server, '/readyz')).toEqual({
-      status: 503,
-      text: 'waiting for the first complete list of nodes\n',
-    });
+    expect(await get(server, '/readyz')).toEqual({ status: 503, text: `${message}\n` });
     core.healthy = false;
     expect((await get(server, '/healthz')).status).toBe(503);
-    expect((await get(server, '/other')).status).toBe(404);
+    expect(await get(server, '/metrics')).toEqual({ status: 404, text: 'here is only /healthz, /readyz\n' });
   });
 
-  it('shows the datapath to Prometheus, the same at every scrape', async () => {
+  it.each(['inputs', 'kernel', 'peer-sets'])('is alive while it waits for others: %s', async (name) => {
     const core = new FakeCore();
-    const server = make(core, { ok: true, message: 'OK' });
+    core.health = () => ({ ok: false, checks: [{ name, ok: false, message: 'not yet' }] });
+    const server = make({ health: { core, ready: () => ({ ok: false, message: 'not yet' }) } });
     await server.start();
-    for (let scrape = 0; scrape < 2; scrape++) {
-      const { text } = await get(server, '/metrics');
-      expect(text).toContain('weir_datapath_packets_total{reason="policy",direction="ingress"} 3\n');
-      expect(text).toContain('weir_bpf_map_entries{map="endpoints"} 1\n');
-    }
+    expect(await get(server, '/healthz')).toEqual({ status: 200, text: `FAILED ${name}: not yet\n` });
+  });
+
+  it('is alive when there is nothing left to do', async () => {
+    const core = new FakeCore();
+    core.healthy = false;
+    const idle = (): string => 'Weir has been removed';
+    const server = make({ health: { core, ready: () => ({ ok: false, message: idle() }), idle } });
+    await server.start();
+    expect(await get(server, '/healthz')).toEqual({ status: 200, text: 'Weir has been removed\n' });
+    expect(await get(server, '/readyz')).toEqual({ status: 503, text: 'Weir has been removed\n' });
+  });
+
+  it('serves metrics apart from probes', async () => {
+    const metrics = registryOf(new FakeCore());
+    const server = make({ metrics });
+    await server.start();
+    expect((await get(server, '/metrics')).status).toBe(200);
+    expect((await get(server, '/healthz')).status).toBe(404);
+    const taken = make({ metrics, port: server.port, flag: '--metrics-address' });
+    await expect(taken.start()).rejects.toThrow(`cannot listen on --metrics-address 127.0.0.1:${server.port}`);
+    servers.pop();
   });
 
   it('names the flag when its port is taken', async () => {
-    const first = make(new FakeCore(), { ok: true, message: '' });
+    const first = make({ health: { core: new FakeCore(), ready: ok } });
     await first.start();
-    const second = make(new FakeCore(), { ok: true, message: '' }, first.port);
+    const second = make({ health: { core: new FakeCore(), ready: ok }, port: first.port });
     await expect(second.start()).rejects.toThrow(`cannot listen on --health-address 127.0.0.1:${first.port}`);
     servers.pop();
+  });
+});
+
+describe('createMetrics', () => {
+  it('shows the datapath to Prometheus, the same at every scrape', async () => {
+    const registry = registryOf(new FakeCore());
+    for (let scrape = 0; scrape < 2; scrape++) {
+      const text = await registry.metrics();
+      expect(text).toContain('weir_datapath_packets_total{reason="policy",direction="ingress"} 3\n');
+      expect(text).toContain('weir_bpf_map_entries{map="endpoints"} 1\n');
+      expect(text).toContain('weir_agent_bpf_map_capacity{map="endpoints"} 4096\n');
+    }
+  });
+
+  it('shows what the agent is at', async () => {
+    const core = new FakeCore();
+    const { registry, cniCall } = createMetrics({
+      core,
+      version: '1.2.3',
+      kubernetes: () => ({ ok: false, message: '' }),
+      cniStatus: ok,
+      routing: () => ({ wanted: 3, failing: [{}] }),
+    });
+    await core.upsertEndpoint({ id: 7, ifindex: 3, interfaceName: 'x', ipv4: '10.1.0.7', createdAt: '' });
+    core.importRules([{ endpointSelector: {} }]);
+    core.importRules([{ endpointSelector: {} }]);
+    core.setRealised({
+      revision: 1,
+      policies: new Map(),
+      failures: [
+        { uid: 'u', generation: 1, reason: 'R', message: 'm' },
+        { uid: 'u', generation: 2, reason: 'R', message: 'm' },
+      ],
+    });
+    cniCall({ command: 'ADD', ok: true, seconds: 0.2 });
+    cniCall({ command: 'ADD', ok: false, seconds: 40 });
+    const text = await registry.metrics();
+    for (const line of [
+      `weir_agent_build_info{version="1.2.3",node_version="${process.versions.node}"} 1`,
+      'weir_endpoints{state="ready"} 1',
+      'weir_agent_endpoint_regenerations_total 1',
+      'weir_agent_policy_revision_lag 2',
+      'weir_agent_policy_failures 1',
+      'weir_agent_healthy 1',
+      'weir_agent_kubernetes_connected 0',
+      'weir_agent_cni_installed 1',
+      'weir_agent_routes 3',
+      'weir_agent_route_errors 1',
+      'weir_agent_cni_duration_seconds_bucket{le="0.25",command="ADD",result="ok"} 1',
+      'weir_agent_cni_duration_seconds_bucket{le="30",command="ADD",result="error"} 0',
+      'weir_agent_cni_duration_seconds_count{command="ADD",result="error"} 1',
+    ])
+      expect(text).toContain(`${line}\n`);
   });
 });

@@ -4,76 +4,69 @@ import type { Registry } from 'prom-client';
 import type { Core, Logger } from '../core.ts';
 
 /**
- * Checks that fail while the agent waits for others (the API server, a retry): a restart mends none of them, so they are readiness, not
+ * Checks that fail while the agent waits for others (the API server, the operator, a retry): a restart mends none of them, so they are readiness, not
  * liveness.
  */
-const WAITS: readonly string[] = ['inputs', 'kernel'];
+const WAITS: readonly string[] = ['inputs', 'kernel', 'peer-sets'];
 
-/** /healthz, /readyz and /metrics over TCP, for kubelet's probes and Prometheus. */
-export class HealthServer {
-  readonly #core: Core;
-  readonly #log: Logger;
-  readonly #metrics: Registry;
-  readonly #ready: () => { readonly ok: boolean; readonly message: string };
-  readonly #host: string;
-  readonly #port: number;
-  readonly #server: Server;
-
-  constructor(options: {
+export interface HealthServerOptions {
+  readonly log: Logger;
+  readonly host: string;
+  readonly port: number;
+  /** The flag that names the address, for the message when it is taken. */
+  readonly flag?: '--health-address' | '--metrics-address';
+  /** Serves /metrics. */
+  readonly metrics?: Registry;
+  /** Serves /healthz and /readyz. */
+  readonly health?: {
     readonly core: Core;
-    readonly log: Logger;
-    readonly metrics: Registry;
     /** Whether CNI requests can be served. */
     readonly ready: () => { readonly ok: boolean; readonly message: string };
-    readonly host: string;
-    readonly port: number;
-  }) {
-    this.#core = options.core;
-    this.#log = options.log;
-    this.#metrics = options.metrics;
-    this.#ready = options.ready;
-    this.#host = options.host;
-    this.#port = options.port;
+    /** Why the agent does nothing any more: it is to be left alone then, not restarted. */
+    readonly idle?: () => string | undefined;
+  };
+}
+
+interface Answer {
+  readonly status: number;
+  readonly text: string;
+  readonly type?: string;
+}
+
+/** /healthz and /readyz, /metrics, or all of them over TCP, for kubelet's probes and Prometheus. */
+export class HealthServer {
+  readonly #options: HealthServerOptions;
+  readonly #server: Server;
+
+  constructor(options: HealthServerOptions) {
+    this.#options = options;
     this.#server = createServer((request, response) => {
-      const path = (request.url ?? '/').split('?')[0];
-      const send = (status: number, type: string, body: string): void => {
-        response.writeHead(status, { 'content-type': type });
-        response.end(body);
-      };
-      if (path === '/metrics') {
-        this.#metrics.metrics().then(
-          (text) => send(200, this.#metrics.contentType, text),
-          (error: unknown) => {
-            this.#log.error({ err: error }, 'metrics could not be collected');
-            send(500, 'text/plain', `${String(error)}\n`);
-          },
-        );
-      } else if (path === '/healthz') {
-        const { checks } = this.#core.health();
-        const lines = checks.map((check) => `${check.ok ? 'ok' : 'FAILED'} ${check.name}: ${check.message}\n`);
-        const alive = checks.every((check) => check.ok || WAITS.includes(check.name));
-        send(alive ? 200 : 503, 'text/plain', lines.join('') || 'ok\n');
-      } else if (path === '/readyz') {
-        const ready = this.#ready();
-        send(ready.ok ? 200 : 503, 'text/plain', `${ready.message}\n`);
-      } else {
-        send(404, 'text/plain', 'there are /healthz, /readyz and /metrics\n');
-      }
+      this.#answer((request.url ?? '/').split('?')[0] ?? '/').then(
+        ({ status, text, type = 'text/plain' }) => {
+          response.writeHead(status, { 'content-type': type });
+          response.end(text);
+        },
+        (error: unknown) => {
+          options.log.error({ err: error, path: request.url }, 'a probe or scrape could not be answered');
+          response.writeHead(500, { 'content-type': 'text/plain' });
+          response.end(`${String(error)}\n`);
+        },
+      );
     });
   }
 
   /** Rejects when the address is taken. */
   start(): Promise<void> {
+    const { host, port, flag = '--health-address' } = this.#options;
     return new Promise((resolve, reject) => {
       this.#server.once('error', (error) => {
         reject(
-          new Error(
-            `cannot listen on --health-address ${this.#host}:${this.#port}: ${error.message}; choose another port`,
-            { cause: error },
-          ),
+          new Error(`cannot listen on ${flag} ${host}:${port}: ${error.message}; choose another port`, {
+            cause: error,
+          }),
         );
       });
-      this.#server.listen(this.#port, this.#host, () => resolve());
+      this.#server.listen(port, host, () => resolve());
     });
   }
 
@@ -88,4 +81,29 @@ export class HealthServer {
       this.#server.closeAllConnections();
     });
   }
+
+  async #answer(path: string): Promise<Answer> {
+    const { metrics, health } = this.#options;
+    if (path === '/metrics' && metrics !== undefined)
+      return { status: 200, text: await metrics.metrics(), type: metrics.contentType };
+    if (path === '/healthz' && health !== undefined) return alive(health);
+    if (path === '/readyz' && health !== undefined) {
+      const { ok, message } = health.ready();
+      return { status: ok ? 200 : 503, text: `${message}\n` };
+    }
+    const there = [
+      ...(health === undefined ? [] : ['/healthz', '/readyz']),
+      ...(metrics === undefined ? [] : ['/metrics']),
+    ];
+    return { status: 404, text: `here is only ${there.join(', ')}\n` };
+  }
+}
+
+function alive({ core, idle }: NonNullable<HealthServerOptions['health']>): Answer {
+  const why = idle?.();
+  if (why !== undefined) return { status: 200, text: `${why}\n` };
+  const { checks } = core.health();
+  const lines = checks.map((check) => `${check.ok ? 'ok' : 'FAILED'} ${check.name}: ${check.message}\n`);
+  const good = checks.every((check) => check.ok || WAITS.includes(check.name));
+  return { status: good ? 200 : 503, text: lines.join('') || 'ok\n' };
 }

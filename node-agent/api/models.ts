@@ -1,6 +1,7 @@
 /**
  * JSON models of the agent API: Cilium's v1beta1 names (spec section 9), as far as Weir fills them, and Weir's own additions, marked so.
  */
+import type { PolicyStatus } from '@weir/kube';
 
 export interface EndpointChangeRequest {
   readonly id: number;
@@ -70,7 +71,7 @@ export interface EndpointModel {
     readonly controllers: readonly object[];
     readonly state: string;
     readonly health: EndpointHealth;
-    readonly namedPorts: readonly object[];
+    readonly namedPorts: readonly { readonly name: string; readonly port: number; readonly protocol: string }[];
   };
 }
 
@@ -92,6 +93,24 @@ export interface PolicyModel {
   readonly revision: number;
   /** JSON text of the rules. */
   readonly policy: string;
+}
+
+/** Weir: a policy on this node. */
+export interface PolicyStatusModel {
+  readonly kind: string;
+  readonly namespace?: string;
+  readonly name: string;
+  readonly uid: string;
+  /** Generation that the cluster asks for. */
+  readonly wanted: number;
+  /** Generation that every selected endpoint has in this kernel; 0 when none. */
+  readonly kernel: number;
+  /** Endpoints of this node that it selects. */
+  readonly endpoints: number;
+  readonly state: 'Programmed' | 'NoEndpoints' | 'Pending' | 'Failing';
+  readonly failures: readonly { readonly generation: number; readonly reason: string; readonly message: string }[];
+  /** What the operator says for the whole cluster, of kinds whose objects have no status. */
+  readonly cluster?: PolicyStatus;
 }
 
 export interface Status {
@@ -123,6 +142,8 @@ export interface StatusResponse {
     readonly policyEnforcement: string;
     readonly endpoints: { readonly total: number; readonly ready: number };
     readonly policies: number;
+    readonly cni: Status;
+    readonly routing: Status;
     readonly checks: readonly { readonly name: string; readonly ok: boolean; readonly message: string }[];
   };
 }

@@ -57,6 +57,8 @@ export class Monitor {
   /** Allowed flows are reported while at least one reader wants them. */
   #setVerbose(change: 1 | -1): void {
     this.#verbose += change;
+    // After an uninstall there is no datapath to be told, and readers still go away.
+    if (this.#options.idle?.() !== undefined) return;
     this.#options.core.setVerbose(this.#verbose > 0);
   }
 }

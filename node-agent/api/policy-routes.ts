@@ -1,14 +1,21 @@
 import type { LabelSelector, Requirement } from '@weir/labels';
 import type { FastifyInstance } from 'fastify';
 import { sendJson } from './context.ts';
-import { BadRequestError, NotFoundError } from './errors.ts';
+import { BadRequestError, HttpError, NotFoundError } from './errors.ts';
 import { queryFlag, queryList, queryString, stringList } from './input.ts';
 import { canonicalLabels } from './labels.ts';
 import type { PolicyModel } from './models.ts';
+import { parsePolicyRef, policyStatuses } from './policy-status.ts';
 import type { ApiOptions } from './types.ts';
 
-export function policyRoutes(app: FastifyInstance, options: ApiOptions): void {
+/** @param stopping ends requests that wait, when the agent does */
+export function policyRoutes(app: FastifyInstance, options: ApiOptions, stopping: AbortSignal): void {
   const { core } = options;
+
+  app.get('/policy/status', (request, reply) => {
+    const wanted = queryString(request.query, 'policy');
+    return sendJson(reply, 200, policyStatuses(options, wanted === undefined ? undefined : parsePolicyRef(wanted)));
+  });
 
   app.get('/policy', (request, reply) => {
     const labels = wantedLabels(request.query, request.body);
@@ -72,7 +79,12 @@ export function policyRoutes(app: FastifyInstance, options: ApiOptions): void {
       throw new BadRequestError(`query parameter "revision" is "${text}", not a whole number`);
     const gone = new AbortController();
     reply.raw.on('close', () => gone.abort(new Error('the client went away')));
-    return sendJson(reply, 200, await core.waitPolicyRevision(revision, gone.signal));
+    try {
+      return sendJson(reply, 200, await core.waitPolicyRevision(revision, AbortSignal.any([gone.signal, stopping])));
+    } catch (error) {
+      if (!stopping.aborted) throw error;
+      throw new HttpError(503, 'the agent is ending; ask its successor', { cause: error });
+    }
   });
 }
 

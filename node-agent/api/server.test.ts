@@ -71,6 +71,25 @@ function makeServer(): ApiServer {
   });
 }
 
+describe('endpoints', () => {
+  it('show the names of their ports', async () => {
+    const pod = { namespace: 'default', name: 'web' };
+    await core.upsertEndpoint({ id: 7, ifindex: 3, interfaceName: 'x', ipv4: '10.1.0.7', pod, createdAt: '' });
+    core.db.write([core.tables.localPods], (txn) =>
+      txn.upsert(core.tables.localPods, {
+        ...pod,
+        uid: 'u',
+        labels: {},
+        serviceAccount: 'default',
+        namedPorts: [{ name: 'http', port: 8080, protocol: 'TCP' }],
+      }),
+    );
+    expect((await call(socket, 'GET', '/endpoint/7')).body).toMatchObject({
+      status: { namedPorts: [{ name: 'http', port: 8080, protocol: 'TCP' }] },
+    });
+  });
+});
+
 describe('socket', () => {
   it('is for root and its group only', async () => {
     expect((await stat(socket)).mode & 0o777).toBe(0o660);
@@ -213,6 +232,21 @@ describe('policy', () => {
     core.failing = ['3'];
     expect((await call(socket, 'GET', '/policy/wait?revision=1')).body).toEqual({ revision: 1, failing: ['3'] });
     expect((await call(socket, 'GET', '/policy/wait?revision=-1')).status).toBe(400);
+  });
+  it('sends those away who wait when the agent ends', async () => {
+    let waiting: () => void = () => undefined;
+    const asked = new Promise<void>((resolve) => {
+      waiting = resolve;
+    });
+    const wait = core.waitPolicyRevision.bind(core);
+    core.waitPolicyRevision = (revision, signal) => {
+      waiting();
+      return wait(revision, signal);
+    };
+    const answer = call(socket, 'GET', '/policy/wait?revision=99');
+    await asked;
+    await server.stop();
+    expect(await answer).toMatchObject({ status: 503, body: expect.stringContaining('the agent is ending') });
   });
 });
 

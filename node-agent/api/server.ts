@@ -18,6 +18,7 @@ export class ApiServer {
   readonly #socket: string;
   readonly #app: FastifyInstance;
   readonly #monitor: Monitor;
+  readonly #stopping = new AbortController();
 
   constructor(options: ApiOptions & { readonly socket: string }) {
     this.#options = options;
@@ -39,12 +40,13 @@ export class ApiServer {
 
   /** Ends streams, lets requests under way end, removes the socket. */
   async stop(): Promise<void> {
+    this.#stopping.abort();
     this.#monitor.stop();
     await this.#app.close();
   }
 
   #build(): FastifyInstance {
-    const { core, cni, log } = this.#options;
+    const { cni, log } = this.#options;
     const app = fastify({
       bodyLimit: BODY_LIMIT_BYTES,
       forceCloseConnections: 'idle',
@@ -74,7 +76,7 @@ export class ApiServer {
     app.register(
       (v1, _options, done) => {
         endpointRoutes(v1, this.#options);
-        policyRoutes(v1, this.#options);
+        policyRoutes(v1, this.#options, this.#stopping.signal);
         statusRoutes(v1, this.#options);
         this.#monitor.register(v1);
         v1.post('/cni', async (request, reply) => {
@@ -86,9 +88,6 @@ export class ApiServer {
       },
       { prefix: '/v1' },
     );
-    app.addHook('onClose', () => {
-      core.setVerbose(false);
-    });
     return app;
   }
 }

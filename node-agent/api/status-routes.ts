@@ -7,7 +7,7 @@ import { BadRequestError, NotFoundError } from './errors.ts';
 import { queryString } from './input.ts';
 import { identityModel } from './labels.ts';
 import type { Status, StatusResponse } from './models.ts';
-import type { ApiOptions } from './types.ts';
+import type { ApiOptions, Condition } from './types.ts';
 
 export function statusRoutes(app: FastifyInstance, options: ApiOptions): void {
   const { core } = options;
@@ -137,7 +137,7 @@ export function statusResponse(options: ApiOptions): StatusResponse {
   const states = [...snapshot.all(core.tables.endpointStates)];
   return {
     cilium: agentStatus(options),
-    kubernetes: kubernetesStatus(kubernetes),
+    kubernetes: conditionStatus(kubernetes, 'running without Kubernetes'),
     nodeMonitor: { state: 'Ok', msg: 'Listening for events of the datapath' },
     ipam: {
       status: `IPv4: ${endpoints.length} allocated${options
@@ -166,13 +166,21 @@ export function statusResponse(options: ApiOptions): StatusResponse {
       policyEnforcement: options.policyEnforcement,
       endpoints: { total: endpoints.length, ready: states.filter((state) => state.state === 'ready').length },
       policies: snapshot.count(core.tables.policies),
+      cni: conditionStatus(options.cniStatus?.(), 'this agent does not install the CNI plugin'),
+      routing: conditionStatus(options.routing?.(), 'this agent makes no routes'),
       checks: health.checks,
     },
   };
 }
 
-/** `Failure`: something is broken. `Warning`: inputs are not complete yet; what the kernel holds from before stays enforced. */
-export function agentStatus({ core }: Pick<ApiOptions, 'core'>): Status {
+/**
+ * `Failure`: something is broken. `Warning`: inputs are not complete yet; what the kernel holds from before stays enforced. `Disabled`:
+ * the agent has removed itself. What keeps pods of this node from others, or from this agent, is named, but is no failure of the agent.
+ */
+export function agentStatus(options: Pick<ApiOptions, 'core' | 'cniStatus' | 'routing' | 'idle'>): Status {
+  const { core } = options;
+  const idle = options.idle?.();
+  if (idle !== undefined) return { state: 'Disabled', msg: idle };
   const health = core.health();
   const failing = health.checks.filter((check) => !check.ok);
   if (!health.ok)
@@ -180,15 +188,18 @@ export function agentStatus({ core }: Pick<ApiOptions, 'core'>): Status {
   const waiting = Object.values(core.tables as unknown as Readonly<Record<string, AnyTable>>).filter(
     (table) => core.db.pendingInitialisers(table).length > 0,
   );
-  if (waiting.length === 0) return { state: 'Ok', msg: 'OK' };
+  if (waiting.length === 0) {
+    const outside = [options.cniStatus?.(), options.routing?.()].filter((part) => part?.ok === false);
+    return { state: 'Ok', msg: ['OK', ...outside.map((part) => part?.message)].join('; ') };
+  }
   return {
     state: 'Warning',
     msg: `waiting for the first complete list of ${waiting.map((table) => table.name).join(', ')}`,
   };
 }
 
-function kubernetesStatus(state: { readonly ok: boolean; readonly message: string } | undefined): Status {
-  if (state === undefined) return { state: 'Disabled', msg: 'running without Kubernetes' };
+function conditionStatus(state: Condition | undefined, absent: string): Status {
+  if (state === undefined) return { state: 'Disabled', msg: absent };
   return { state: state.ok ? 'Ok' : 'Warning', msg: state.message };
 }
 

@@ -8,6 +8,11 @@ import type { CniAnswer } from '../cni/types.ts';
 import type { Core, Logger } from '../core.ts';
 import type { EndpointRow } from '../tables.ts';
 
+export interface Condition {
+  readonly ok: boolean;
+  readonly message: string;
+}
+
 export interface ApiOptions {
   readonly core: Core;
   readonly log: Logger;
@@ -25,5 +30,11 @@ export interface ApiOptions {
   readonly interfaceIndex: (name: string) => Promise<number>;
   readonly podCidrs: () => readonly string[];
   /** State of the connection to Kubernetes; undefined without Kubernetes. */
-  readonly kubernetes?: () => { readonly ok: boolean; readonly message: string };
+  readonly kubernetes?: () => Condition;
+  /** Whether the container runtime uses the plugin; undefined when the agent does not install it. */
+  readonly cniStatus?: () => Condition;
+  /** The routes to other nodes. */
+  readonly routing?: () => Condition;
+  /** Why this agent does nothing any more; undefined while it works. */
+  readonly idle?: () => string | undefined;
 }

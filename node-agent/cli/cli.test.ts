@@ -7,7 +7,8 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
 import { ApiServer } from '../api/server.ts';
-import type { FlowEvent } from '../core.ts';
+import type { FlowEvent, Realised } from '../core.ts';
+import type { PolicyRow } from '../tables.ts';
 import { FakeCore, quiet } from '../testing/fake-core.ts';
 import { runCli } from './program.ts';
 
@@ -17,6 +18,7 @@ let folder = '';
 let socket = '';
 let core: FakeCore;
 let server: ApiServer;
+let routing = { ok: true, message: '2 routes to other nodes' };
 
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'weir-cli-'));
@@ -34,6 +36,8 @@ beforeAll(async () => {
     cni: { handle: () => Promise.resolve({ ok: true }), detach: () => Promise.resolve(false) },
     interfaceIndex: () => Promise.resolve(1),
     podCidrs: () => ['10.1.0.0/24'],
+    cniStatus: () => ({ ok: true, message: 'installed' }),
+    routing: () => routing,
   });
   await server.start();
   await core.upsertEndpoint({
@@ -89,6 +93,15 @@ describe('weir', () => {
     expect([good.code, good.err]).toEqual([0, '']);
     expect(good.out).toMatch(/^Agent: +Ok +OK$/m);
     expect(good.out).toMatch(/^Endpoints: +1\/1 ready$/m);
+    expect(good.out).toMatch(/^CNI: +Ok +installed$/m);
+    expect(good.out).toMatch(/^Routing: +Ok +2 routes to other nodes$/m);
+    // Another node's pods cannot be reached: said, but no reason to take this one out.
+    routing = { ok: false, message: 'no route to the pods of node n2' };
+    const apart = await weir(['status']);
+    routing = { ok: true, message: '2 routes to other nodes' };
+    expect(apart.code).toBe(0);
+    expect(apart.out).toMatch(/^Agent: +Ok +OK; no route to the pods of node n2$/m);
+    expect(apart.out).toMatch(/^Routing: +Warning +no route to the pods of node n2$/m);
     core.healthy = false;
     const bad = await weir(['status']);
     expect(bad.code).toBe(1);
@@ -127,6 +140,89 @@ describe('weir', () => {
     expect(await weir(['policy', 'delete', 'unspec:name=l3-rule'])).toEqual({ code: 0, out: 'Revision: 3\n', err: '' });
     expect(await weir(['policy', 'delete', 'unspec:name=l3-rule'])).toMatchObject({ code: 1 });
     expect(await weir(['policy', 'delete'])).toMatchObject({ code: 2, err: expect.stringContaining('--all') });
+  });
+
+  it("shows policies as this node's kernel has them", async () => {
+    const policy = (uid: string, kind: PolicyRow['kind'], name: string, generation: number): PolicyRow => ({
+      uid,
+      kind,
+      ...(kind === 'CiliumClusterwideNetworkPolicy' ? {} : { namespace: 'default' }),
+      name,
+      generation,
+      rules: [],
+    });
+    core.db.write([core.tables.policies, core.tables.policyStatuses], (txn) => {
+      txn.upsert(core.tables.policies, policy('a', 'CiliumNetworkPolicy', 'good', 3));
+      txn.upsert(core.tables.policies, policy('b', 'CiliumClusterwideNetworkPolicy', 'none', 1));
+      txn.upsert(core.tables.policies, policy('c', 'NetworkPolicy', 'web', 2));
+      txn.upsert(core.tables.policyStatuses, {
+        uid: 'c',
+        status: {
+          observedGeneration: 2,
+          summary: { nodes: '0/1', endpoints: 1, rules: 1 },
+          conditions: [
+            {
+              type: 'Programmed',
+              status: 'False',
+              reason: 'NodesPending',
+              message: 'waiting for n1',
+              observedGeneration: 2,
+              lastTransitionTime: '2026-01-01T00:00:00Z',
+            },
+          ],
+        },
+      });
+    });
+    const at = Date.now();
+    const realised = (generation: number, failures: Realised['failures'] = []): void =>
+      core.setRealised({
+        revision: core.policyRevision(),
+        policies: new Map([
+          ['a', { generation: 3, endpoints: 2, at }],
+          ['c', { generation, endpoints: 1, at }],
+        ]),
+        failures,
+      });
+    try {
+      realised(1);
+      const pending = await weir(['policy', 'status']);
+      expect(pending).toEqual({
+        code: 1,
+        err: '',
+        out:
+          'KIND                            NAMESPACE  NAME  WANTED  KERNEL  ENDPOINTS  STATE\n' +
+          'CiliumClusterwideNetworkPolicy  -          none  1       -       0          NoEndpoints\n' +
+          'CiliumNetworkPolicy             default    good  3       3       2          Programmed\n' +
+          'NetworkPolicy                   default    web   2       1       1          Pending\n' +
+          '\nNetworkPolicy/default/web:\n  cluster: Programmed=False (NodesPending) waiting for n1\n',
+      });
+      realised(2);
+      expect((await weir(['policy', 'status'])).code).toBe(0);
+      realised(2, [{ uid: 'c', generation: 2, reason: 'KernelRefused', message: 'E2BIG' }]);
+      const failing = await weir(['policy', 'status', 'netpol/default/web']);
+      expect(failing.code).toBe(1);
+      expect(failing.out).toContain('  KernelRefused (generation 2): E2BIG\n');
+      const json = await weir(['policy', 'status', '--json', 'cnp/default/good']);
+      expect([json.code, JSON.parse(json.out)]).toEqual([
+        0,
+        [expect.objectContaining({ name: 'good', wanted: 3, kernel: 3, state: 'Programmed', failures: [] })],
+      ]);
+      // What the agent has been told and not yet looked at may select anything.
+      core.importRules(JSON.parse(RULES));
+      expect((await weir(['policy', 'status', 'ccnp/none'])).out).toContain('Pending');
+      for (const [ref, message] of [
+        ['cnp/default/absent', 'no CiliumNetworkPolicy default/absent has reached this node'],
+        ['pod/default/x', '"pod" is no kind'],
+        ['ccnp/default/none', 'is named CiliumClusterwideNetworkPolicy/NAME'],
+      ] as const)
+        expect(await weir(['policy', 'status', ref])).toMatchObject({ code: 1, err: expect.stringContaining(message) });
+    } finally {
+      core.deleteRules([]);
+      core.db.write([core.tables.policies, core.tables.policyStatuses], (txn) => {
+        txn.deleteAll(core.tables.policies);
+        txn.deleteAll(core.tables.policyStatuses);
+      });
+    }
   });
 
   it('validates files without an agent', async () => {
@@ -214,5 +310,9 @@ spec: {endpointSelector: {}, ingress: [{bogus: 1}]}
       'cannot reach the Weir agent at /nowhere/weir.sock: there is no such socket: is the agent running',
     );
     expect((await weir(['version', '--socket', '/nowhere'])).out).toContain('not known');
+    expect(await weir(['--version', '--socket', '/nowhere'])).toMatchObject({
+      code: 0,
+      out: expect.stringMatching(/^\d+\.\d+\.\d+\n$/),
+    });
   });
 });

@@ -5,11 +5,15 @@ import { messageOf } from '../config/system-error.ts';
 import { type CliContext, printJson } from './context.ts';
 import { parseDocuments } from './documents.ts';
 import { CliError, UsageError } from './errors.ts';
+import { addPolicyStatusCommand } from './policy-status-command.ts';
 import { formatTable } from './table.ts';
 import { validateDocuments } from './validate.ts';
 
 export function addPolicyCommands(program: Command, context: CliContext): void {
-  const policy = program.command('policy').description('Rules imported over the socket, and checks of policy files');
+  const policy = program
+    .command('policy')
+    .description('Policies on this node, rules imported over the socket, and checks of policy files');
+  addPolicyStatusCommand(policy, context);
 
   policy
     .command('import')

@@ -27,6 +27,7 @@ export async function runCli(options: CliOptions): Promise<number> {
   });
   const program = new Command('weir')
     .description('Talks to the Weir agent of this node')
+    .version(options.version)
     .addOption(new Option('--socket <path>', "the agent's unix socket").env('WEIR_SOCKET').default(DEFAULT_SOCKET))
     .addOption(new Option('-o, --output <format>', 'how to print').choices(['text', 'json']).default('text'))
     .showHelpAfterError('(add --help for usage)')

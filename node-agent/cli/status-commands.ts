@@ -44,6 +44,8 @@ function statusText(status: StatusResponse): string {
     ['Version', weir.version],
     ['Node', `${weir.node} (cluster ${weir.clusterName})`],
     ['Kubernetes', `${status.kubernetes.state}   ${status.kubernetes.msg}`],
+    ['CNI', `${weir.cni.state}   ${weir.cni.msg}`],
+    ['Routing', `${weir.routing.state}   ${weir.routing.msg}`],
     ['IPAM', status.ipam.status],
     ['Endpoints', `${weir.endpoints.ready}/${weir.endpoints.total} ready`],
     ['Policies', `${weir.policies} (enforcement ${weir.policyEnforcement})`],

@@ -62,8 +62,10 @@ export class PodCidrError extends CniError {
 /** A system command (ip, nsenter) failed. */
 export class CommandError extends CniError {
   override readonly code = 'CNI_COMMAND';
+  readonly stderr: string;
   constructor(command: string, input: string, stderr: string, options?: ErrorOptions) {
     super(CNI_CODE.network, `${command} failed: ${stderr.trim() || 'no message'}`, input.trim(), options);
+    this.stderr = stderr;
   }
 }
 

@@ -1,6 +1,7 @@
 export { buildCni } from './build.ts';
 export * from './errors.ts';
-export { conflist, installCni } from './install.ts';
+export { removeCni } from './install.ts';
+export { CniInstallation } from './installation.ts';
 export { Ipam, podRange } from './ipam.ts';
 export { vethName } from './names.ts';
 export { PodNetwork } from './network.ts';

@@ -1,7 +1,9 @@
 import { readFile, stat, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { messageOf } from '../config/system-error.ts';
 import { type RunCommand, runCommand } from './command.ts';
 import { CNI_CODE, CniError, CommandError } from './errors.ts';
+import { batchLines, ipBatch } from './ip.ts';
 import { GATEWAY, VETH_PATTERN } from './names.ts';
 import type { Network, PairSpec } from './types.ts';
 
@@ -32,23 +34,36 @@ interface RouteJson {
  */
 export class PodNetwork implements Network {
   readonly #run: RunCommand;
+  readonly #procSys: string;
+  readonly #nodeAddress: () => string | undefined;
 
-  constructor(options: { readonly run?: RunCommand } = {}) {
+  constructor(
+    options: {
+      readonly run?: RunCommand;
+      /** Where the node's /proc/sys can be written. Default /proc/sys. */
+      readonly procSys?: string;
+      /** The Node's InternalIP; undefined while unknown. */
+      readonly nodeAddress?: () => string | undefined;
+    } = {},
+  ) {
     this.#run = options.run ?? runCommand;
+    this.#procSys = options.procSys ?? '/proc/sys';
+    this.#nodeAddress = options.nodeAddress ?? (() => undefined);
   }
 
   async prepareNode(): Promise<void> {
-    const path = '/proc/sys/net/ipv4/ip_forward';
+    const path = join(this.#procSys, 'net/ipv4/ip_forward');
     try {
+      // Written only when it must be: in most clusters the node has been set up so, and /proc/sys may be read-only.
       if ((await readFile(path, 'utf8')).trim() !== '1') await writeFile(path, '1');
     } catch (error) {
+      // The agent does not start without: its last line is all that is read.
       throw new CniError(
         CNI_CODE.network,
-        `cannot turn on IPv4 forwarding (${path}): ${String(error)}`,
-        'run the agent as root with a writable /proc/sys',
-        {
-          cause: error,
-        },
+        `cannot turn on IPv4 forwarding (${path}): ${messageOf(error)}; run "sysctl -w net.ipv4.ip_forward=1" on the node, or name ` +
+          "its writable /proc/sys by --proc-sys (a container's own is read-only)",
+        '',
+        { cause: error },
       );
     }
   }
@@ -58,9 +73,14 @@ export class PodNetwork implements Network {
     const outside = links.filter(
       (link) => link.ifname !== 'lo' && !VETH_PATTERN.test(link.ifname) && link.flags?.includes('UP') === true,
     );
+    // The address by which the cluster knows the node, where an interface has it: probes and the API server come from it.
+    const wanted = this.#nodeAddress();
+    const named = wanted === undefined ? undefined : links.find((link) => addressesOf(link).includes(wanted));
     const device = outside.find((link) => link.ifname === routes[0]?.dev) ?? outside[0];
-    const address = device?.addr_info?.find((entry) => entry.family === 'inet' && entry.scope === 'global')?.local;
-    return { mtu: device?.mtu ?? DEFAULT_MTU, ...(address === undefined ? {} : { address }) };
+    // A node's address on its loopback says nothing of the wire.
+    const wire = named === undefined || named.ifname === 'lo' ? device : named;
+    const address = named === undefined ? addressesOf(device)[0] : wanted;
+    return { mtu: wire?.mtu ?? DEFAULT_MTU, ...(address === undefined ? {} : { address }) };
   }
 
   async createPair(spec: PairSpec): Promise<number> {
@@ -87,7 +107,7 @@ export class PodNetwork implements Network {
     await this.#run(
       'nsenter',
       [`--net=${spec.netns}`, 'ip', '-batch', '-'],
-      lines([
+      batchLines([
         'link set dev lo up',
         `address add ${spec.ipv4}/32 dev ${spec.podName}`,
         `link set dev ${spec.podName} addrgenmode none`,
@@ -158,25 +178,8 @@ export class PodNetwork implements Network {
     return ifindex;
   }
 
-  /** Runs lines as one `ip -json -batch`; `show` lines print one JSON array each, which are returned in order. */
-  async #json<T extends unknown[]>(batch: readonly string[], count: number, netns?: string): Promise<T> {
-    const args = ['-json', '-batch', '-'];
-    const output =
-      netns === undefined
-        ? await this.#run('ip', args, lines(batch))
-        : await this.#run('nsenter', [`--net=${netns}`, 'ip', ...args], lines(batch));
-    const documents = output
-      .split('\n')
-      .filter((line) => line.trim() !== '')
-      .map((line): unknown => JSON.parse(line));
-    if (documents.length !== count || !documents.every(Array.isArray)) {
-      throw new CommandError(
-        'ip -json -batch',
-        lines(batch),
-        `expected ${count} JSON lists, got: ${output.slice(0, 200)}`,
-      );
-    }
-    return documents as T;
+  #json<T extends unknown[]>(batch: readonly string[], count: number, netns?: string): Promise<T> {
+    return ipBatch<T>(this.#run, batch, count, netns);
   }
 
   /** A pod in the node's own namespace would have the node's routes rewritten. */
@@ -205,6 +208,9 @@ export class PodNetwork implements Network {
   }
 }
 
-function lines(batch: readonly string[]): string {
-  return `${batch.join('\n')}\n`;
+/** Its IPv4 addresses that other machines may know. */
+function addressesOf(link: LinkJson | undefined): readonly string[] {
+  return (link?.addr_info ?? [])
+    .filter((entry) => entry.family === 'inet' && entry.scope === 'global')
+    .map((entry) => entry.local);
 }

@@ -26,6 +26,12 @@ export function answerVersion(request: unknown): CniVersion {
   }
 }
 
+/** The command of a request, for counting; `other` for what is none. */
+export function commandOf(request: unknown): string {
+  const command = isRequest(request) ? (request.env.CNI_COMMAND ?? '') : '';
+  return COMMANDS.includes(command) ? command : 'other';
+}
+
 /** Validates a request from the shim. Throws `CniError` with the code of the CNI specification. */
 export function parseCall(request: unknown): CniCall {
   if (!isRequest(request)) {

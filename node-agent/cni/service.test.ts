@@ -212,3 +212,59 @@ describe('CHECK and GC', () => {
     expect(await links()).toEqual([vethName({ containerId: 'one', ifname: 'eth0' })]);
   });
 });
+
+describe('the end of an agent', () => {
+  it('gives up what the kernel does not acknowledge in time, and leaves nothing behind', async () => {
+    const asked = Promise.withResolvers<void>();
+    core.beforeEnforce = async () => {
+      asked.resolve();
+      await new Promise(() => undefined);
+    };
+    const answer = request('ADD', one());
+    await asked.promise;
+    service.endWithin(0);
+    await service.stop();
+    expect(await answer).toMatchObject({ ok: false, body: { code: 11, msg: expect.stringContaining('is ending') } });
+    expect(await links()).toEqual([]);
+    expect(core.calls).toEqual(['upsert 1', 'delete 1']);
+    service = newService();
+  });
+
+  it('attaches no pod while Weir is being removed, but lets them go', async () => {
+    await request('ADD', one());
+    const calls = core.calls.length;
+    await service.close('Weir is being removed from this node');
+    for (const [command, code] of [
+      ['ADD', 11],
+      ['STATUS', 50],
+      ['GC', 50],
+    ] as const) {
+      const answer = await request(command, two(), { 'cni.dev/valid-attachments': [] });
+      expect(answer).toMatchObject({ ok: false, body: { code, msg: 'Weir is being removed from this node' } });
+    }
+    expect(await request('DEL', one())).toEqual({ ok: true });
+    expect(await links()).toEqual([]);
+    // The core is gone by then.
+    expect(core.calls).toHaveLength(calls);
+    service = newService();
+  });
+
+  it('counts every request by what it was', async () => {
+    const seen: string[] = [];
+    service = new CniService({
+      core,
+      network: new PodNetwork({ run: inNode }),
+      podCidr: () => '10.55.0.0/29',
+      log: quiet,
+      onCall: ({ command, ok, seconds }) => {
+        expect(seconds).toBeGreaterThanOrEqual(0);
+        seen.push(`${command} ${ok}`);
+      },
+    });
+    await request('STATUS');
+    await request('CHECK', one());
+    await request('BOGUS');
+    await service.handle('no request');
+    expect(seen).toEqual(['STATUS true', 'CHECK false', 'other false', 'other false']);
+  });
+});

@@ -1,10 +1,11 @@
 import { messageOf } from '../config/system-error.ts';
 import type { Core, Logger } from '../core.ts';
 import type { EndpointRow } from '../tables.ts';
+import { addResult, attachmentOf, required } from './answers.ts';
 import { CNI_CODE, CniError } from './errors.ts';
 import { Ipam } from './ipam.ts';
-import { GATEWAY, macOf, vethName } from './names.ts';
-import { answerVersion, parseCall } from './request.ts';
+import { macOf, vethName } from './names.ts';
+import { answerVersion, commandOf, parseCall } from './request.ts';
 import {
   type Attachment,
   type CniAnswer,
@@ -17,6 +18,8 @@ import {
 /** How long an ADD waits for its endpoint to be enforced, in milliseconds. The shim waits longer. */
 const ENFORCE_TIMEOUT_MS = 30_000;
 
+const CLOSED_FIX = 'install Weir again, or another network plugin';
+
 export interface CniServiceOptions {
   readonly core: Core;
   readonly network: Network;
@@ -24,6 +27,8 @@ export interface CniServiceOptions {
   readonly podCidr: () => string | undefined;
   readonly log: Logger;
   readonly enforceTimeoutMs?: number;
+  /** Told of every request that has ended. */
+  readonly onCall?: (call: { readonly command: string; readonly ok: boolean; readonly seconds: number }) => void;
 }
 
 /** The CNI plugin's logic: one request in, the runtime's answer out. Requests for one attachment run one after another. */
@@ -34,7 +39,11 @@ export class CniService {
   readonly #log: Logger;
   readonly #ipam: Ipam;
   readonly #enforceTimeoutMs: number;
+  readonly #onCall: NonNullable<CniServiceOptions['onCall']>;
   readonly #queues = new Map<string, Promise<unknown>>();
+  readonly #ending = new AbortController();
+  /** Why no pod may be attached any more. */
+  #closed: string | undefined;
 
   constructor(options: CniServiceOptions) {
     this.#core = options.core;
@@ -42,6 +51,7 @@ export class CniService {
     this.#podCidr = options.podCidr;
     this.#log = options.log;
     this.#enforceTimeoutMs = options.enforceTimeoutMs ?? ENFORCE_TIMEOUT_MS;
+    this.#onCall = options.onCall ?? (() => undefined);
     this.#ipam = new Ipam({ cidr: options.podCidr, inUse: () => this.#endpoints().map((endpoint) => endpoint.ipv4) });
   }
 
@@ -55,8 +65,29 @@ export class CniService {
     await Promise.allSettled(this.#queues.values());
   }
 
+  /** From now on, requests that still wait for the kernel after `graceMs` are given up and undone: the runtime tries again later. */
+  endWithin(graceMs: number): void {
+    setTimeout(() => this.#ending.abort(), graceMs).unref();
+  }
+
+  /**
+   * No pod is attached any more, and the core is no longer asked for anything: DEL only takes the interface away. Resolves when the
+   * requests under way have ended.
+   */
+  async close(why: string): Promise<void> {
+    this.#closed = why;
+    await Promise.allSettled(this.#queues.values());
+  }
+
   /** Never rejects: every failure is a CNI error. */
   async handle(request: unknown): Promise<CniAnswer> {
+    const began = performance.now();
+    const answer = await this.#answer(request);
+    this.#onCall({ command: commandOf(request), ok: answer.ok, seconds: (performance.now() - began) / 1000 });
+    return answer;
+  }
+
+  async #answer(request: unknown): Promise<CniAnswer> {
     try {
       const call = parseCall(request);
       const { attachment } = call;
@@ -109,6 +140,7 @@ export class CniService {
   }
 
   async #add(call: CniCall, attachment: Attachment, netns: string): Promise<CniAnswer> {
+    if (this.#closed !== undefined) throw new CniError(CNI_CODE.tryLater, this.#closed, CLOSED_FIX);
     if (call.prevResult !== undefined) {
       throw new CniError(
         CNI_CODE.invalidConfig,
@@ -131,7 +163,7 @@ export class CniService {
         ...(uplink.address === undefined ? {} : { nodeAddress: uplink.address }),
       };
       await this.#attach(call, attachment, pair);
-      return { ok: true, body: result(call, pair) };
+      return { ok: true, body: addResult(call, pair) };
     } finally {
       this.#ipam.release(ipv4);
     }
@@ -143,21 +175,23 @@ export class CniService {
     try {
       const ifindex = await this.#network.createPair(pair);
       id = this.#core.allocateEndpointId();
-      const state = await this.#core.upsertEndpoint(
-        {
-          id,
-          ifindex,
-          interfaceName: pair.hostName,
-          ipv4: pair.ipv4,
-          mac: pair.podMac,
-          hostMac: pair.hostMac,
-          containerId: attachment.containerId,
-          containerInterface: attachment.ifname,
-          netns: pair.netns,
-          ...(call.pod === undefined ? {} : { pod: call.pod }),
-          createdAt: new Date().toISOString(),
-        },
-        { timeoutMs: this.#enforceTimeoutMs },
+      const state = await this.#unlessEnding(
+        this.#core.upsertEndpoint(
+          {
+            id,
+            ifindex,
+            interfaceName: pair.hostName,
+            ipv4: pair.ipv4,
+            mac: pair.podMac,
+            hostMac: pair.hostMac,
+            containerId: attachment.containerId,
+            containerInterface: attachment.ifname,
+            netns: pair.netns,
+            ...(call.pod === undefined ? {} : { pod: call.pod }),
+            createdAt: new Date().toISOString(),
+          },
+          { timeoutMs: this.#enforceTimeoutMs },
+        ),
       );
       if (state.state !== 'ready') {
         throw new CniError(CNI_CODE.tryLater, `endpoint ${id} is not enforced yet: ${state.reason ?? state.state}`);
@@ -194,6 +228,7 @@ export class CniService {
 
   async #remove(attachment: Attachment): Promise<void> {
     const removed = await this.#network.removeLink(vethName(attachment));
+    if (this.#closed !== undefined) return;
     for (const endpoint of this.#endpoints()) {
       if (endpoint.containerId === attachment.containerId && endpoint.containerInterface === attachment.ifname) {
         await this.#core.deleteEndpoint(endpoint.id);
@@ -231,6 +266,7 @@ export class CniService {
   }
 
   async #collect(call: CniCall): Promise<CniAnswer> {
+    if (this.#closed !== undefined) throw new CniError(CNI_CODE.notAvailable, this.#closed, CLOSED_FIX);
     const keep = new Set(call.valid.map(vethName));
     const stale = this.#endpoints().flatMap((endpoint) => {
       const attachment = attachmentOf(endpoint);
@@ -246,7 +282,30 @@ export class CniService {
     return { ok: true };
   }
 
+  /** Rejects with "try later" when the agent ends before the kernel has acknowledged the endpoint. */
+  async #unlessEnding<T>(running: Promise<T>): Promise<T> {
+    const { signal } = this.#ending;
+    const { promise, reject } = Promise.withResolvers<never>();
+    const ended = (): void =>
+      reject(
+        new CniError(
+          CNI_CODE.tryLater,
+          'the agent is ending before the endpoint is enforced',
+          'its successor makes the pod',
+        ),
+      );
+    signal.addEventListener('abort', ended, { once: true });
+    if (signal.aborted) ended();
+    try {
+      return await Promise.race([running, promise]);
+    } finally {
+      signal.removeEventListener('abort', ended);
+      running.catch(() => undefined);
+    }
+  }
+
   #status(): CniAnswer {
+    if (this.#closed !== undefined) throw new CniError(CNI_CODE.notAvailable, this.#closed, CLOSED_FIX);
     // What the kernel refuses for one endpoint (check `kernel`) keeps no other pod from starting.
     const failing = this.#core.health().checks.filter((check) => !check.ok && check.name !== 'kernel');
     if (failing.length > 0) {
@@ -280,36 +339,4 @@ export class CniService {
       if (this.#queues.get(key) === mine) this.#queues.delete(key);
     }
   }
-}
-
-function attachmentOf(endpoint: EndpointRow): Attachment | undefined {
-  if (endpoint.containerId === undefined || endpoint.containerInterface === undefined) return undefined;
-  const attachment = { containerId: endpoint.containerId, ifname: endpoint.containerInterface };
-  return endpoint.interfaceName === vethName(attachment) ? attachment : undefined;
-}
-
-function result(call: CniCall, pair: PairSpec): object {
-  const mtu = call.cniVersion === '1.1.0' ? { mtu: pair.mtu } : {};
-  return {
-    cniVersion: call.cniVersion,
-    interfaces: [
-      { name: pair.hostName, mac: pair.hostMac, ...mtu },
-      { name: pair.podName, mac: pair.podMac, sandbox: pair.netns, ...mtu },
-    ],
-    ips: [
-      {
-        ...(call.cniVersion === '0.4.0' ? { version: '4' } : {}),
-        address: `${pair.ipv4}/32`,
-        gateway: GATEWAY,
-        interface: 1,
-      },
-    ],
-    routes: [{ dst: '0.0.0.0/0', gw: GATEWAY }],
-    dns: {},
-  };
-}
-
-function required<T>(value: T | undefined): T {
-  if (value === undefined) throw new CniError(CNI_CODE.invalidEnvironment, 'the request lacks what its command needs');
-  return value;
 }

@@ -24,7 +24,10 @@ describe('parseConfig', () => {
       policyEnforcement: 'default',
       allowLocalhost: true,
       logLevel: 'info',
+      routing: 'direct',
+      procSys: '/proc/sys',
     });
+    expect(config().daemonset).toBeUndefined();
   });
   it('takes the environment where flags are absent', () => {
     process.env.WEIR_NODE_NAME = 'from-env';
@@ -38,7 +41,8 @@ describe('parseConfig', () => {
   });
   it.each([
     [['--bogus'], '--bogus'],
-    [['extra'], 'too many arguments'],
+    [['extra'], 'Allowed choices are run, cleanup, mount-bpffs'],
+    [['cleanup', 'extra'], 'too many arguments'],
     [['--node-name', 'N 1'], "'--node-name <name>' argument 'N 1' is invalid"],
     [['--socket', 'weir.sock'], 'absolute path'],
     [['--pod-cidr', '10.1.0.0'], 'prefix length'],
@@ -48,9 +52,30 @@ describe('parseConfig', () => {
     [['--ct-entries', '5'], '1024'],
     [['--health-address', '9100x'], 'HOST:PORT'],
     [['--no-kubernetes', '--kubeconfig', '/x'], 'exclude each other'],
+    [['--no-kubernetes', '--daemonset', 'a/b'], 'exclude each other'],
+    [['--daemonset', 'weir-agent'], 'NAMESPACE/NAME'],
+    [['--daemonset', 'a/b/c'], 'NAMESPACE/NAME'],
+    [['--routing', 'tunnel'], 'Allowed choices are direct, none'],
+    [['--proc-sys', 'proc'], 'absolute path'],
   ])('refuses %j and names flag, value and fix', (args, message) => {
     expect(() => config(...args)).toThrow(ConfigError);
     expect(() => config(...args)).toThrow(message);
+  });
+  it('finds the subcommand behind flags', () => {
+    const image = ['--datapath-object', '/app/weir.o', '--cni-binary', '/app/weir-cni'];
+    expect(parseConfig([...image, 'mount-bpffs', '--host-proc=/h'])).toMatchObject({
+      command: 'mount-bpffs',
+      config: { hostProc: '/h' },
+    });
+    expect(parseConfig([...image, 'cleanup'])).toMatchObject({ command: 'cleanup' });
+    expect(parseConfig(image)).toMatchObject({ command: 'run' });
+  });
+  it('takes a DaemonSet, and an IPv4 address in brackets', () => {
+    expect(config('--daemonset', 'kube-system/weir-agent').daemonset).toEqual({
+      namespace: 'kube-system',
+      name: 'weir-agent',
+    });
+    expect(config('--metrics-address', '[10.0.0.1]:9').metricsAddress).toEqual({ host: '10.0.0.1', port: 9 });
   });
   it('only prints for --help and --version', () => {
     expect(parseConfig(['--help'])).toEqual({ printed: expect.stringContaining('--node-name') });

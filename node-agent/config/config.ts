@@ -1,7 +1,7 @@
 import { hostname } from 'node:os';
 import { isAbsolute } from 'node:path';
 import { parsePrefix } from '@weir/net';
-import { Command, CommanderError, InvalidArgumentError, Option } from 'commander';
+import { Argument, Command, CommanderError, InvalidArgumentError, Option } from 'commander';
 import { ConfigError } from './errors.ts';
 import { messageOf } from './system-error.ts';
 import { VERSION } from './version.ts';
@@ -21,18 +21,36 @@ export interface AgentConfig {
   readonly allowLocalhost: boolean;
   readonly ctEntries?: number;
   readonly datapathObject?: string;
-  readonly healthAddress?: { readonly host: string; readonly port: number };
+  readonly healthAddress?: HostPort;
+  /** Only /metrics is served there; absent: /metrics is at `healthAddress`. */
+  readonly metricsAddress?: HostPort;
+  /** Who routes to other nodes' pods: the agent, or the network. */
+  readonly routing: 'direct' | 'none';
+  /** The DaemonSet that the agent is of; absent: nobody can ask it to uninstall. */
+  readonly daemonset?: { readonly namespace: string; readonly name: string };
+  /** Where the node's /proc/sys can be written: a container has its own read-only. */
+  readonly procSys: string;
+  /** `mount-bpffs`: the host's /proc. */
+  readonly hostProc: string;
   readonly logLevel: 'debug' | 'info' | 'warn' | 'error' | 'silent';
   readonly cniInstall?: string;
   readonly cniConfDir: string;
   readonly cniBinary?: string;
 }
 
+export interface HostPort {
+  readonly host: string;
+  readonly port: number;
+}
+
 const NAME = /^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$/;
 const CT_ENTRIES = { min: 1024, max: 16_777_216 };
 
-/** What `main` is to do: run with a configuration, or only print (help, version). */
-export type Parsed = { readonly config: AgentConfig } | { readonly printed: string };
+const COMMANDS = ['run', 'cleanup', 'mount-bpffs'] as const;
+export type AgentCommand = (typeof COMMANDS)[number];
+
+/** What `main` is to do: a command with a configuration, or only print (help, version). */
+export type Parsed = { readonly command: AgentCommand; readonly config: AgentConfig } | { readonly printed: string };
 
 /**
  * Parses flags, and WEIR_* variables for flags that are absent (`--node-name` is WEIR_NODE_NAME). Throws `ConfigError`. Touches
@@ -44,6 +62,14 @@ export function parseConfig(args: readonly string[]): Parsed {
   const command = new Command('weir-agent')
     .description('Weir node agent: enforces CiliumNetworkPolicies on the pods of this node')
     .version(VERSION)
+    .addArgument(
+      new Argument(
+        '[command]',
+        'run: the agent; cleanup: remove what Weir left on this node; mount-bpffs: give the node a BPF filesystem',
+      )
+        .choices(COMMANDS)
+        .default('run'),
+    )
     .addOption(
       option('--node-name <name>', 'name of this node in Kubernetes')
         .default(hostname().toLowerCase(), 'host name')
@@ -85,6 +111,31 @@ export function parseConfig(args: readonly string[]): Parsed {
     .addOption(option('--datapath-object <file>', 'compiled datapath; built from source when absent').argParser(path))
     .addOption(option('--health-address <host:port>', 'serve /healthz, /readyz and /metrics there').argParser(hostPort))
     .addOption(
+      option('--metrics-address <host:port>', 'serve /metrics there, and no longer at --health-address').argParser(
+        hostPort,
+      ),
+    )
+    .addOption(
+      option('--routing <mode>', "direct: routes to other nodes' pods by their InternalIP; none: the network has them")
+        .choices(['direct', 'none'])
+        .default('direct'),
+    )
+    .addOption(
+      option('--daemonset <namespace/name>', 'the DaemonSet it runs in: its uninstall mark is obeyed').argParser(
+        daemonset,
+      ),
+    )
+    .addOption(
+      option('--proc-sys <dir>', "the node's /proc/sys, writable (only net/ipv4 is needed)")
+        .default('/proc/sys')
+        .argParser(path),
+    )
+    .addOption(
+      option('--host-proc <dir>', "mount-bpffs: the node's /proc; /proc when absent")
+        .default('/host/proc')
+        .argParser(path),
+    )
+    .addOption(
       option('--log-level <level>', 'least level that is logged')
         .choices(['debug', 'info', 'warn', 'error', 'silent'])
         .default('info'),
@@ -112,10 +163,14 @@ export function parseConfig(args: readonly string[]): Parsed {
     throw new ConfigError(`${(complaint || error.message).trim().replace(/^error: /, '')} (--help lists the flags)`);
   }
   const config = command.opts<AgentConfig>();
+  const [wanted = 'run'] = command.processedArgs as [AgentCommand | undefined];
   if (!config.kubernetes && config.kubeconfig !== undefined) {
     throw new ConfigError('--kubeconfig and --no-kubernetes exclude each other: leave one of them out');
   }
-  return { config };
+  if (config.daemonset !== undefined && !config.kubernetes) {
+    throw new ConfigError('--daemonset and --no-kubernetes exclude each other: leave one of them out');
+  }
+  return { command: wanted, config };
 }
 
 function option(flags: string, description: string): Option {
@@ -161,7 +216,14 @@ function ctEntries(text: string): number {
   return value;
 }
 
-function hostPort(text: string): { readonly host: string; readonly port: number } {
+function daemonset(text: string): { readonly namespace: string; readonly name: string } {
+  const [namespace = '', name = '', ...more] = text.split('/');
+  if (!NAME.test(namespace) || !NAME.test(name) || more.length > 0)
+    throw new InvalidArgumentError('It must be NAMESPACE/NAME, such as kube-system/weir-agent.');
+  return { namespace, name };
+}
+
+function hostPort(text: string): HostPort {
   const match = /^(?:\[([0-9a-f:.]+)\]|([^:[\]]*)):(\d{1,5})$/i.exec(text);
   const port = Number(match?.[3]);
   if (match === null || port > 65535)

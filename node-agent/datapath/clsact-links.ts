@@ -6,7 +6,10 @@ import type { InNode, LinkTable } from './links.ts';
 
 const HOOKS: readonly TcDirection[] = ['ingress', 'egress'];
 /** This agent's filter on each hook: first, and told from others' by its handle. */
-const SLOT = { priority: 1, handle: 0x77656972 } as const;
+export const SLOT = { priority: 1, handle: 0x77656972 } as const;
+
+/** The folder that says where the filters of an endpoint are. */
+export const MARKER = /^(\d+)-clsact-(\d+)$/;
 
 interface Marker {
   readonly endpoint: number;
@@ -76,7 +79,7 @@ export class ClsactLinks implements LinkTable {
 
   #markers(): Marker[] {
     return readdirSync(this.#folder).flatMap((file) => {
-      const match = /^(\d+)-clsact-(\d+)$/.exec(file);
+      const match = MARKER.exec(file);
       return match ? [{ endpoint: Number(match[1]), ifindex: Number(match[2]), path: join(this.#folder, file) }] : [];
     });
   }

@@ -10,6 +10,7 @@ const PROTOCOLS: Readonly<Record<number, string>> = { 1: 'ICMP', 6: 'TCP', 17: '
 const KINDS: Readonly<Record<PolicyRow['kind'], string>> = {
   CiliumNetworkPolicy: 'cnp',
   CiliumClusterwideNetworkPolicy: 'ccnp',
+  NetworkPolicy: 'knp',
   BareRules: 'rule',
 };
 /** "No rule allows": the policies to name are those whose default deny was not lifted. */

@@ -19,6 +19,9 @@ export interface LinkTable {
 
 const HOOKS: readonly TcDirection[] = ['ingress', 'egress'];
 
+/** The pin of one hook's link. */
+export const PIN = /^(\d+)-(?:ingress|egress)$/;
+
 /** Programs on endpoints' interfaces, by pinned links: `links/ID-ingress` sees what the pod sends, `links/ID-egress` what it gets. */
 export class Links implements LinkTable {
   readonly #folder: string;
@@ -71,7 +74,7 @@ export class Links implements LinkTable {
   endpoints(): Set<number> {
     const out = new Set<number>();
     for (const file of readdirSync(this.#folder)) {
-      const match = /^(\d+)-(?:ingress|egress)$/.exec(file);
+      const match = PIN.exec(file);
       if (match) out.add(Number(match[1]));
     }
     return out;

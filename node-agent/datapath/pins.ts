@@ -13,6 +13,7 @@ import {
   openPinnedProgram,
 } from 'libbpf-ts';
 import { EndpointMap } from './endpoint-map.ts';
+import { LAYOUT_VERSIONS, LayoutMarks } from './layouts.ts';
 
 export interface DatapathOptions {
   readonly root: string;
@@ -25,6 +26,11 @@ export type Maps = Readonly<Record<MapName, BpfMap>>;
 /** A bpf file system takes no dots in names. */
 const NEXT = 'next_';
 const NAMES = Object.keys(MAPS) as MapName[];
+/**
+ * What a packet is judged by: an endpoint's word names a slot, a slot's classes name identities. One of them is never used with
+ * another version's others.
+ */
+const JUDGING: readonly MapName[] = ['endpoint_array', 'endpoints', 'ipcache', 'policy_classes', 'policy_verdicts'];
 
 /** Opens a pin, or undefined when nothing is pinned there. */
 export function whenPinned<T>(open: () => T): T | undefined {
@@ -37,9 +43,14 @@ export function whenPinned<T>(open: () => T): T | undefined {
 }
 
 /**
- * The pinned maps and programs of one agent. What is pinned and of the right shape is used as it is. A map of another shape
- * (an older version's, another size) is replaced: the new one is made beside it, unpinned, and takes the name only when
+ * The pinned maps and programs of one agent. What is pinned and of the right shape and layout is used as it is. A map of another
+ * one (another version's, another size) is replaced: the new one is made beside it, unpinned, and takes the name only when
  * `commitPins` says that it is filled and in use; a crash before that leaves the old one enforcing.
+ *
+ * An upgrade or rollback to a version with another layout therefore goes so: old programs with old maps judge each endpoint as
+ * they did, until the new maps hold its whole policy; one replacement of its programs then moves it over. Nothing passes that
+ * neither of the two allows. Established flows stay allowed as long as `ct4` keeps its layout. Where that changes, flows are judged
+ * as new ones: what only answers a flow of the other direction is dropped until a packet of that direction comes (TCP repeats it).
  */
 export class PinnedDatapath {
   readonly root: string;
@@ -52,6 +63,7 @@ export class PinnedDatapath {
   /** Maps that are new beside an old one of the same name. */
   readonly replaced: readonly MapName[];
   readonly #array: MappedArray;
+  readonly #marks: LayoutMarks;
 
   private constructor(
     root: string,
@@ -59,6 +71,7 @@ export class PinnedDatapath {
     maps: Maps,
     programs: { fromPod: BpfProgram; toPod: BpfProgram },
     replaced: readonly MapName[],
+    marks: LayoutMarks,
   ) {
     this.root = root;
     this.built = built;
@@ -66,6 +79,7 @@ export class PinnedDatapath {
     this.fromPod = programs.fromPod;
     this.toPod = programs.toPod;
     this.replaced = replaced;
+    this.#marks = marks;
     this.#array = mapArray(maps.endpoint_array);
     this.endpoints = EndpointMap.open(this.#array.bytes, maps.endpoints);
   }
@@ -80,12 +94,21 @@ export class PinnedDatapath {
     const built = buildDatapath(options.object === undefined ? {} : { prebuilt: options.object });
     const found: Partial<Record<MapName, BpfMap>> = {};
     const replaced: MapName[] = [];
+    const marks = new LayoutMarks(root);
     for (const name of NAMES) {
       const map = whenPinned(() => openPinnedMap(join(root, name)));
       if (map === undefined) continue;
-      if (fits(name, map, options)) found[name] = map;
+      if (fits(name, map, options) && marks.versionOf(map) === LAYOUT_VERSIONS[name]) found[name] = map;
       else {
         map.close();
+        replaced.push(name);
+      }
+    }
+    if (JUDGING.some((name) => replaced.includes(name))) {
+      for (const name of JUDGING) {
+        if (found[name] === undefined) continue;
+        found[name].close();
+        delete found[name];
         replaced.push(name);
       }
     }
@@ -94,7 +117,7 @@ export class PinnedDatapath {
     if (complete) {
       const fromPod = whenPinned(() => openPinnedProgram(pin(PROGRAMS.fromPod)));
       const toPod = whenPinned(() => openPinnedProgram(pin(PROGRAMS.toPod)));
-      if (fromPod && toPod) return new PinnedDatapath(root, built, found as Maps, { fromPod, toPod }, []);
+      if (fromPod && toPod) return new PinnedDatapath(root, built, found as Maps, { fromPod, toPod }, [], marks);
       fromPod?.close();
       toPod?.close();
     }
@@ -109,7 +132,9 @@ export class PinnedDatapath {
         continue;
       }
       maps[name as MapName] = map;
-      if (!replaced.includes(name as MapName)) map.pin(join(root, name));
+      if (replaced.includes(name as MapName)) continue;
+      marks.mark(name as MapName, map);
+      map.pin(join(root, name));
     }
     for (const [name, program] of Object.entries(object.programs)) {
       if (name !== PROGRAMS.fromPod && name !== PROGRAMS.toPod) program.close();
@@ -124,7 +149,7 @@ export class PinnedDatapath {
       rmSync(pin(name), { force: true });
       if (replaced.length === 0) program.pin(pin(name));
     }
-    return new PinnedDatapath(root, built, maps as Maps, { fromPod, toPod }, replaced);
+    return new PinnedDatapath(root, built, maps as Maps, { fromPod, toPod }, replaced, marks);
   }
 
   /**
@@ -134,6 +159,7 @@ export class PinnedDatapath {
   commitPins(): void {
     for (const name of this.replaced) {
       const next = join(this.root, `${NEXT}${name}`);
+      this.#marks.mark(name, this.maps[name]);
       this.maps[name].pin(next);
       renameSync(next, join(this.root, name));
     }
@@ -145,7 +171,13 @@ export class PinnedDatapath {
     for (const file of readdirSync(join(this.root, 'programs'))) {
       if (!file.startsWith(mine)) rmSync(join(this.root, 'programs', file));
     }
+    this.#marks.keep(Object.values(this.maps));
     this.endpoints.settle();
+  }
+
+  /** Endpoints may be enforced by maps that this version cannot read. */
+  get endpointsUnread(): boolean {
+    return this.replaced.includes('endpoints') && readdirSync(join(this.root, 'links')).length > 0;
   }
 
   close(): void {

@@ -103,7 +103,7 @@ export class SyncLoop {
       await breathe();
       reached = policyRevision();
     }
-    if (!complete() || engine.awaited().length > 0) return;
+    if (!complete() || engine.awaited().size > 0) return;
     // A plan that broke off goes first, from its start.
     if (this.#plan) await this.#carryOut(this.#plan);
     this.#plan = await engine.plan();

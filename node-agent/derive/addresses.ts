@@ -42,17 +42,22 @@ export class Addresses {
     return (this.#counts.get(identity) ?? 0) > 0;
   }
 
-  /** Concludes what must change; it counts as current from then on. */
-  async settle(): Promise<AddressChanges> {
+  /** Concludes what must change, but for addresses that are to get the identities in `wait`; it counts as current from then on. */
+  async settle(wait: ReadonlySet<number>): Promise<AddressChanges> {
     const pace = this.#pace;
     const upserts: IpcacheRow[] = [];
     const deletes: string[] = [];
     const before = new Map<string, number>();
+    const waiting: string[] = [];
     for (const prefix of this.#ipcache.dirty) {
       if (pace.due()) await pace.breathe();
       const row = this.#ipcache.row(prefix);
       const had = this.#rows.get(prefix);
       const kernel = this.#current.get(prefix);
+      if (row && row.identity !== kernel && wait.has(row.identity)) {
+        waiting.push(prefix);
+        continue;
+      }
       if (row === undefined) {
         if (kernel === undefined && had === undefined) continue;
         deletes.push(prefix);
@@ -63,6 +68,7 @@ export class Addresses {
       if (row?.identity !== kernel) before.set(prefix, this.#current.match(prefix));
     }
     this.#ipcache.dirty.clear();
+    for (const prefix of waiting) this.#ipcache.dirty.add(prefix);
     for (const row of upserts) {
       if (pace.due()) await pace.breathe();
       this.#rows.set(row.prefix, row);

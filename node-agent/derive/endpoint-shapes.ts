@@ -5,7 +5,8 @@ import type { EndpointIdentity } from './identities.ts';
 import type { InForce } from './in-force.ts';
 import type { Pace } from './pace.ts';
 import type { KernelEndpoint } from './plan.ts';
-import { DENY_ALL, type Shape, type Slots, shapeOf } from './slots.ts';
+import { DENY_ALL, type Shape, shapeOf } from './shape.ts';
+import type { Slots } from './slots.ts';
 
 export interface EndpointShapesOptions {
   readonly core: Pick<CoreOptions, 'policyMode' | 'allowLocalhost'>;
@@ -20,6 +21,13 @@ export interface EndpointShapesOptions {
 export interface ShapeUse {
   readonly users: ReadonlyMap<string, readonly number[]>;
   readonly departing: readonly string[];
+}
+
+export interface CompiledShapes {
+  readonly slots: SlotRow[];
+  readonly slotsGone: number[];
+  /** Some shape moves to a slot that judges unknown peers otherwise, because of port names. */
+  readonly reframed: boolean;
 }
 
 /** The shape of each endpoint's policy, and the slot that holds it. */
@@ -124,11 +132,12 @@ export class EndpointShapes {
   }
 
   /** Compiles what changed; a shape that fails keeps the slot that it had. */
-  async compile({ users, departing }: ShapeUse): Promise<{ slots: SlotRow[]; slotsGone: number[] }> {
+  async compile({ users, departing }: ShapeUse): Promise<CompiledShapes> {
     const { slots, pace } = this.#options;
     const leaving = this.#leavers(users);
     const rows: SlotRow[] = [];
     const slotsGone: number[] = [];
+    let reframed = false;
     for (const key of slots.dirtyShapes()) {
       await pace.breathe();
       const candidates = new Set<number>();
@@ -141,6 +150,7 @@ export class EndpointShapes {
         const refreshed = slots.refresh(key, candidates, how);
         this.#failures.delete(key);
         rows.push(...refreshed.rows);
+        if (refreshed.reframed) reframed = true;
         if (refreshed.left !== undefined) slotsGone.push(refreshed.left);
       } catch (error) {
         this.#failures.set(key, error instanceof Error ? error : new Error(String(error)));
@@ -151,7 +161,7 @@ export class EndpointShapes {
       if (slot !== undefined) slotsGone.push(slot);
       this.#failures.delete(key);
     }
-    return { slots: rows, slotsGone };
+    return { slots: rows, slotsGone, reframed };
   }
 
   #shape(info: EndpointIdentity): Shape | undefined {
@@ -161,7 +171,7 @@ export class EndpointShapes {
     const rules: (readonly [string, ResolvedRule])[] = [];
     for (const [, rule, key] of this.#options.inForce.rules(info.identity)) rules.push([key, rule]);
     const mode = 'reserved:init' in info.labels ? 'always' : policyMode;
-    return shapeOf(rules, mode, allowLocalhost);
+    return shapeOf(rules, mode, allowLocalhost, info.namedPorts);
   }
 
   /**

@@ -1,166 +1,7 @@
 import { describe, expect, it } from '@jest/globals';
-import { type LabelSelector, labelsKey } from '@weir/labels';
-import type { ResolvedRule } from '@weir/policy';
-import { createStateDB, type StateDB } from '@weir/statedb';
 import fc from 'fast-check';
-import type { Tables } from '../core.ts';
-import { createTables, tableKey } from '../create-tables.ts';
-import type { EndpointRow, EndpointStateRow, IpcacheRow, PeerSetRow, PolicyRow, SlotRow } from '../tables.ts';
-import { Engine } from './engine.ts';
-import { LocalNumbers } from './numbers.ts';
-import type { Plan } from './plan.ts';
-
-const APPS = ['a', 'b', 'c'] as const;
-const HASHES = APPS.map((app) => `hash-${app}`);
-
-function selector(app: string): LabelSelector {
-  return { requirements: [{ key: 'k8s:app', operator: 'In', values: [app] }] };
-}
-
-function podLabels(app: string): Record<string, string> {
-  return { 'k8s:app': app, 'k8s:io.cilium.k8s.policy.cluster': 'default', 'k8s:io.kubernetes.pod.namespace': 'ns' };
-}
-
-class World {
-  readonly db: StateDB = createStateDB({ freeze: true });
-  readonly tables: Tables = createTables(this.db);
-  readonly numbers = new LocalNumbers();
-  readonly engine: Engine;
-  readonly states = new Map<number, EndpointStateRow>();
-  readonly slots = new Map<number, SlotRow>();
-  readonly ipcache = new Map<string, IpcacheRow>();
-
-  /** Breaks that plans have made. */
-  breaths = 0;
-  #clock = 0;
-  #before: readonly EndpointStateRow[] = [];
-
-  /** `eager`: the clock runs so fast that a plan takes every break that it may take. */
-  constructor(mode: 'default' | 'always' | 'never' = 'default', eager = false) {
-    this.engine = new Engine({
-      db: this.db,
-      tables: this.tables,
-      core: { nodeName: 'self', clusterName: 'default', policyMode: mode, allowLocalhost: true },
-      numbers: this.numbers,
-      now: () => {
-        if (eager) this.#clock += 10;
-        return this.#clock;
-      },
-      breathe: async () => {
-        this.breaths += 1;
-        // Whoever reads in a break sees no state of the plan that is being concluded.
-        expect([...this.engine.states()].every((state, index) => state === this.#before[index])).toBe(true);
-      },
-    });
-  }
-
-  async plan(): Promise<Plan> {
-    while (this.engine.pull(100));
-    this.#before = [...this.engine.states()];
-    const plan = await this.engine.plan();
-    for (const row of plan.slots) this.slots.set(row.slot, row);
-    for (const row of plan.ipcache) this.ipcache.set(row.prefix, row);
-    for (const prefix of plan.ipcacheGone) this.ipcache.delete(prefix);
-    for (const row of [...plan.endpoints, ...this.engine.bump(plan.afterGone)]) this.states.set(row.id, row);
-    for (const id of plan.endpointsGone) this.states.delete(id);
-    for (const slot of plan.slotsGone) {
-      this.slots.delete(slot);
-      this.engine.slotReleased(slot);
-    }
-    return plan;
-  }
-
-  /** What was concluded, without the numbers that history gave. */
-  conclusion(): unknown {
-    const classRows = (slot: SlotRow | undefined): unknown => slot?.compiled;
-    return {
-      states: [...this.states.values()]
-        .sort((x, y) => x.id - y.id)
-        .map(({ slot, revision: _, ...rest }) => ({
-          ...rest,
-          compiled: classRows(this.slots.get(slot)),
-          open: slot === 0,
-        })),
-      ipcache: [...this.ipcache.values()].sort((x, y) => (x.prefix < y.prefix ? -1 : 1)),
-      slots: new Set([...this.slots.values()].map(({ shape }) => shape)),
-    };
-  }
-
-  namespace(): void {
-    this.db.write([this.tables.namespaces], (txn) => txn.upsert(this.tables.namespaces, { name: 'ns', labels: {} }));
-  }
-  pod(name: string, app: string): void {
-    this.db.write([this.tables.localPods], (txn) =>
-      txn.upsert(this.tables.localPods, {
-        namespace: 'ns',
-        name,
-        uid: `u-${name}`,
-        labels: { app },
-        serviceAccount: '',
-      }),
-    );
-  }
-  identity(id: number, app: string, peerSets: readonly string[] = []): void {
-    const labels = podLabels(app);
-    this.db.write([this.tables.identities], (txn) =>
-      txn.upsert(this.tables.identities, { id, labels, labelsKey: labelsKey(labels), peerSets }),
-    );
-  }
-  peerSet(app: string, identities: readonly number[]): void {
-    const row: PeerSetRow = { hash: `hash-${app}`, selector: selector(app), identities, origin: 'cluster' };
-    this.db.write([this.tables.peerSets], (txn) => txn.upsert(this.tables.peerSets, row));
-  }
-  policy(uid: string, generation: number, rules: readonly ResolvedRule[]): void {
-    const row: PolicyRow = { uid, kind: 'CiliumNetworkPolicy', namespace: 'ns', name: uid, generation, rules };
-    this.db.write([this.tables.policies], (txn) => txn.upsert(this.tables.policies, row));
-  }
-  endpoint(id: number, fields: Partial<EndpointRow> = {}): void {
-    const row: EndpointRow = {
-      id,
-      ifindex: 100 + id,
-      interfaceName: `lxc${id}`,
-      ipv4: `10.0.0.${id}`,
-      createdAt: '2026-01-01T00:00:00Z',
-      ...fields,
-    };
-    this.db.write([this.tables.endpoints], (txn) => txn.upsert(this.tables.endpoints, row));
-  }
-  remote(name: string, address: string, identity: number): void {
-    this.db.write([this.tables.remoteEndpoints], (txn) =>
-      txn.upsert(this.tables.remoteEndpoints, {
-        namespace: 'ns',
-        name,
-        addresses: [address],
-        identity,
-        node: '192.0.2.9',
-      }),
-    );
-  }
-}
-
-function rule(subject: string, peer: string | { cidr: string } | undefined, cookie: number): ResolvedRule {
-  const peers = peer === undefined ? [] : typeof peer === 'string' ? [{ peerSet: `hash-${peer}` }] : [peer];
-  return {
-    subject: `hash-${subject}`,
-    direction: 'ingress',
-    verdict: 'allow',
-    peers,
-    defaultDeny: true,
-    cookie,
-    path: 'spec.ingress[0]',
-  };
-}
-
-function basic(): World {
-  const world = new World();
-  world.namespace();
-  world.pod('web', 'a');
-  world.endpoint(1, { pod: { namespace: 'ns', name: 'web', uid: 'u-web' } });
-  world.identity(256, 'a');
-  world.peerSet('a', [256]);
-  world.peerSet('b', [257]);
-  return world;
-}
+import { tableKey } from '../create-tables.ts';
+import { APPS, basic, byName, copy, HASHES, rule, World, web } from './testing/engine-world.ts';
 
 describe('engine', () => {
   it('denies both directions of a pod without identity, and opens it when no policy selects it', async () => {
@@ -337,7 +178,17 @@ describe('engine', () => {
 
   it('concludes step by step what a fresh engine concludes at once', async () => {
     const app = fc.constantFrom(...APPS);
+    const ports = fc.array(fc.constantFrom(web(80), web(81), { ...web(53), protocol: 'UDP' as const }), {
+      maxLength: 2,
+    });
     const step = fc.oneof(
+      fc.record({
+        kind: fc.constant('policy-by-name' as const),
+        uid: fc.constantFrom('p', 'q'),
+        verdict: fc.constantFrom('allow' as const, 'deny' as const),
+        direction: fc.constantFrom('ingress' as const, 'egress' as const),
+        peer: fc.option(app, { nil: undefined }),
+      }),
       fc.record({
         kind: fc.constant('policy' as const),
         uid: fc.constantFrom('p', 'q'),
@@ -354,9 +205,10 @@ describe('engine', () => {
         name: fc.constantFrom('r', 's'),
         host: fc.nat(3),
         index: fc.nat(2),
+        ports,
       }),
       fc.record({ kind: fc.constant('drop-remote' as const), name: fc.constantFrom('r', 's') }),
-      fc.record({ kind: fc.constant('pod-endpoint' as const), id: fc.integer({ min: 1, max: 2 }), app }),
+      fc.record({ kind: fc.constant('pod-endpoint' as const), id: fc.integer({ min: 1, max: 2 }), app, ports }),
       fc.record({ kind: fc.constant('label-endpoint' as const), id: fc.integer({ min: 1, max: 2 }), app }),
       fc.record({ kind: fc.constant('drop-endpoint' as const), id: fc.integer({ min: 1, max: 2 }) }),
       fc.record({
@@ -376,6 +228,13 @@ describe('engine', () => {
           generation += 1;
           world.policy(change.uid, generation, [rule(change.subject, change.peer, 1 + (generation % 3))]);
           break;
+        case 'policy-by-name':
+          generation += 1;
+          world.policy(change.uid, generation, [
+            byName(change.verdict, change.direction, change.peer),
+            { ...rule('a', 'c', 9), direction: change.direction },
+          ]);
+          break;
         case 'drop-policy':
           db.write([tables.policies], (txn) => txn.delete(tables.policies, change.uid));
           break;
@@ -392,14 +251,14 @@ describe('engine', () => {
           db.write([tables.identities], (txn) => txn.delete(tables.identities, tableKey.identity(256 + change.index)));
           break;
         case 'remote':
-          world.remote(change.name, `10.9.9.${change.host}`, 256 + change.index);
+          world.remote(change.name, `10.9.9.${change.host}`, 256 + change.index, change.ports);
           break;
         case 'drop-remote':
           db.write([tables.remoteEndpoints], (txn) => txn.delete(tables.remoteEndpoints, `ns/${change.name}`));
           break;
         case 'pod-endpoint':
           world.namespace();
-          world.pod(`w${change.id}`, change.app);
+          world.pod(`w${change.id}`, change.app, change.ports);
           world.endpoint(change.id, { pod: { namespace: 'ns', name: `w${change.id}` } });
           break;
         case 'label-endpoint':
@@ -467,26 +326,3 @@ describe('pull', () => {
     expect(world.engine.pull(3)).toBe(false);
   });
 });
-
-/** Puts all input rows of one world into another. */
-function copy(from: World, to: World): void {
-  using snapshot = from.db.read();
-  const pairs = [
-    'policies',
-    'peerSets',
-    'identities',
-    'remoteEndpoints',
-    'nodes',
-    'localPods',
-    'namespaces',
-    'apiserverAddresses',
-    'endpoints',
-  ] as const;
-  for (const name of pairs) {
-    const rows = [...snapshot.all(from.tables[name] as Tables['nodes'])];
-    const table = to.tables[name] as unknown as Tables['nodes'];
-    to.db.write([table], (txn) => {
-      for (const row of rows) txn.upsert(table, row);
-    });
-  }
-}

@@ -9,7 +9,7 @@ import { type LabelMap, matches } from '@weir/labels';
 import type { PeerIdentity, ResolvedRule, SelectorHash } from '@weir/policy';
 import type { StateDB } from '@weir/statedb';
 import type { CoreOptions, Tables } from '../core.ts';
-import type { EndpointStateRow, IdentityRow, NodeRow, PeerSetRow } from '../tables.ts';
+import type { EndpointStateRow, IdentityRow, NodeRow, PeerSetRow, PolicyRow, RemoteEndpointRow } from '../tables.ts';
 import { Addresses } from './addresses.ts';
 import { EndpointShapes } from './endpoint-shapes.ts';
 import { EndpointStates } from './endpoint-states.ts';
@@ -20,6 +20,7 @@ import { IpcacheDeriver } from './ipcache.ts';
 import { LocalEndpoints } from './local-endpoints.ts';
 import type { LocalNumbers } from './numbers.ts';
 import { Pace } from './pace.ts';
+import { PeerPortNames } from './peer-port-names.ts';
 import type { KernelState, Plan } from './plan.ts';
 import { type InUse, type Missing, Policies } from './policies.ts';
 import { Slots } from './slots.ts';
@@ -35,6 +36,9 @@ export interface EngineOptions {
   readonly breathe: () => Promise<void>;
 }
 
+const NOTHING: ReadonlyMap<SelectorHash, PolicyRow> = new Map();
+const NONE: ReadonlySet<number> = new Set();
+
 export class Engine {
   readonly policies: Policies;
   readonly identities: Identities;
@@ -45,6 +49,7 @@ export class Engine {
   readonly #addresses: Addresses;
   readonly #local: LocalEndpoints;
   readonly #inForce: InForce;
+  readonly #portNames: PeerPortNames;
   readonly #slots: Slots;
   readonly #shapes: EndpointShapes;
   readonly #states = new Map<number, EndpointStateRow>();
@@ -52,6 +57,7 @@ export class Engine {
   #hostApiserver = false;
   #adopting = false;
   #interrupted = false;
+  #unread = false;
 
   // What has changed since the last plan.
   readonly #dirtyIdentities = new Set<number>();
@@ -73,11 +79,13 @@ export class Engine {
     });
     this.#ipcache = ipcache;
     this.#addresses = new Addresses(ipcache, pace);
+    this.#portNames = new PeerPortNames(pace);
     this.#local = new LocalEndpoints({
       clusterName: core.clusterName,
       identities: this.identities,
       numbers,
       ipcache,
+      portNames: this.#portNames,
       pace,
     });
     const cidrsChanged = (): void => {
@@ -87,6 +95,7 @@ export class Engine {
     this.#slots = new Slots({
       members: (hash) => this.members(hash),
       identities: () => this.#peerIdentities(),
+      peerPorts: this.#portNames.peers,
       addressed: (identity) => this.#addresses.has(identity),
       now,
     });
@@ -104,9 +113,7 @@ export class Engine {
     inputs.on(tables.policies, (row, deleted) => this.policies.setPolicy(deleted ? undefined : row, row.uid));
     inputs.on(tables.peerSets, (row, deleted) => this.#onPeerSet(row, deleted));
     inputs.on(tables.identities, (row, deleted) => this.#onIdentity(row, deleted));
-    inputs.on(tables.remoteEndpoints, (row, deleted) =>
-      this.#ipcache.setRemote(deleted ? undefined : row, `${row.namespace}/${row.name}`),
-    );
+    inputs.on(tables.remoteEndpoints, (row, deleted) => this.#onRemote(row, deleted));
     inputs.on(tables.nodes, (row, deleted) => this.#onNode(row, deleted));
     inputs.on(tables.localPods, (row, deleted) => this.#local.setPod(row, deleted));
     inputs.on(tables.namespaces, (row, deleted) => this.#local.setNamespace(row, deleted));
@@ -129,6 +136,12 @@ export class Engine {
     this.#dirtyIdentities.add(row.id);
   }
 
+  #onRemote(row: RemoteEndpointRow, deleted: boolean): void {
+    const key = `${row.namespace}/${row.name}`;
+    this.#ipcache.setRemote(deleted ? undefined : row, key);
+    this.#portNames.set(`remote ${key}`, row.identity, deleted ? [] : row.namedPorts);
+  }
+
   #onNode(row: NodeRow, deleted: boolean): void {
     this.#ipcache.setNode(deleted ? undefined : row, row.name);
     if (row.name !== this.#options.core.nodeName) return;
@@ -141,6 +154,7 @@ export class Engine {
   adopt(kernel: KernelState): void {
     this.#adopting = true;
     this.#interrupted = kernel.interrupted;
+    this.#unread = kernel.unread === true;
     this.#slots.adopt(kernel.slots);
     for (const endpoint of kernel.endpoints) {
       this.#shapes.adopt(endpoint);
@@ -153,13 +167,14 @@ export class Engine {
   }
 
   /**
-   * PeerSets without which nothing may be concluded: endpoints are enforced since before this start, and what a policy said
-   * of them is not known. What the kernel holds stays until the sets are here.
+   * PeerSets without which nothing may be concluded, each with a policy that names it: endpoints are enforced since before this
+   * start, and what a policy said of them is not known. What the kernel holds stays until the sets are here.
    */
-  awaited(): SelectorHash[] {
-    if (!this.#adopting) return [];
-    const enforced = [...this.#shapes.kernel.values()].some((one) => one.enforced.ingress || one.enforced.egress);
-    return enforced ? [...new Set(this.policies.awaited())].sort() : [];
+  awaited(): ReadonlyMap<SelectorHash, PolicyRow> {
+    if (!this.#adopting) return NOTHING;
+    const found = [...this.#shapes.kernel.values()];
+    const enforced = this.#unread || found.some((one) => one.enforced.ingress || one.enforced.egress);
+    return enforced ? new Map(this.policies.awaited()) : NOTHING;
   }
 
   /**
@@ -190,13 +205,14 @@ export class Engine {
     }
     const localChanged = await this.#local.settle(this.#dirtyIdentities.size > 0);
     await this.#inForce.settleSubjects(this.#local.infos.values());
+    this.#slots.portNamesChanged(await this.#portNames.settle());
     const use = await this.#shapes.settle();
     if (localChanged) this.#slots.allChanged();
     if (this.#cidrsChanged) this.#slots.identitiesChanged();
-    const { slots, slotsGone } = await this.#shapes.compile(use);
+    const { slots, slotsGone, reframed } = await this.#shapes.compile(use);
     const tidy = !this.#ipcache.leaving().next().done;
-    const again = tidy || this.#shapes.unsettled();
-    const addresses = await this.#addresses.settle();
+    const again = tidy || reframed || this.#shapes.unsettled() || this.#portNamesLeave();
+    const addresses = await this.#addresses.settle(reframed ? this.#portNames.hold() : NONE);
     const { endpoints, afterGone } = await this.#endpointStates.settle(addresses, this.#interrupted);
     const endpointsGone = this.#endpointStates.tidy();
     this.#dirtyHashes.clear();
@@ -297,6 +313,12 @@ export class Engine {
     const info = this.#local.infos.get(endpoint);
     if (info === undefined || !info.ready) return;
     for (const [inUse, rule] of this.#inForce.rules(info.identity)) yield [inUse, rule];
+  }
+
+  /** Whether rules are judged by port names of pods whose addresses this plan takes away. */
+  #portNamesLeave(): boolean {
+    for (const name of this.#portNames.leaving()) if (this.#slots.usesPortName(name)) return true;
+    return false;
   }
 
   *#peerIdentities(): Generator<PeerIdentity> {

@@ -1,6 +1,6 @@
 import { type LabelMap, labelsKey, podIdentityLabels } from '@weir/labels';
 import type { SelectorHash } from '@weir/policy';
-import type { EndpointRow, IdentityRow, LocalPodRow, NamespaceRow, PeerSetRow } from '../tables.ts';
+import type { ContainerPort, EndpointRow, IdentityRow, LocalPodRow, NamespaceRow, PeerSetRow } from '../tables.ts';
 import { includesSorted, Multi } from './multi.ts';
 import type { LocalNumbers } from './numbers.ts';
 
@@ -14,6 +14,8 @@ export interface EndpointIdentity {
   /** 0 while it waits. */
   readonly identity: number;
   readonly labels: LabelMap;
+  /** Of the pod's containers. While it waits nothing is known of them, and nothing is allowed. */
+  readonly namedPorts: readonly ContainerPort[];
   readonly ready: boolean;
   readonly reason?: string;
 }
@@ -80,9 +82,14 @@ export interface EndpointContext {
   namespace(name: string): NamespaceRow | undefined;
 }
 
-/** The labels that an endpoint's identity stands for, or why they are not known yet. */
-export function endpointLabels(row: EndpointRow, context: EndpointContext): LabelMap | string {
-  if (row.pod === undefined) return row.labels && Object.keys(row.labels).length > 0 ? row.labels : INIT_LABELS;
+/** What an endpoint's pod says of it: the labels that its identity stands for, and names of its ports. */
+type Saying = Pick<EndpointIdentity, 'labels' | 'namedPorts'>;
+const INIT_SAYING: Saying = { labels: INIT_LABELS, namedPorts: [] };
+
+/** What is said of the endpoint, or why that is not known yet. */
+export function endpointSaying(row: EndpointRow, context: EndpointContext): Saying | string {
+  if (row.pod === undefined)
+    return row.labels && Object.keys(row.labels).length > 0 ? { labels: row.labels, namedPorts: [] } : INIT_SAYING;
   const { namespace, name, uid } = row.pod;
   const pod = context.pod(`${namespace}/${name}`);
   if (pod === undefined) return `pod ${namespace}/${name} is not known on this node yet`;
@@ -90,13 +97,14 @@ export function endpointLabels(row: EndpointRow, context: EndpointContext): Labe
     return `pod ${namespace}/${name} has uid ${pod.uid}, the endpoint is of ${uid}`;
   const ns = context.namespace(namespace);
   if (ns === undefined) return `namespace ${namespace} is not known yet`;
-  return podIdentityLabels({
+  const labels = podIdentityLabels({
     namespace,
     namespaceLabels: ns.labels,
     podLabels: pod.labels,
     serviceAccount: pod.serviceAccount,
     cluster: context.clusterName,
   });
+  return { labels, namedPorts: pod.namedPorts };
 }
 
 /** Identity of an endpoint. What was ready stays as it was until the new one is known: labels change without a gap. */
@@ -111,17 +119,18 @@ export function endpointIdentity(
       before.row.ifindex === row.ifindex &&
       before.row.pod?.uid === row.pod?.uid &&
       before.row.ipv4 === row.ipv4;
-    return same ? { ...before, row, reason } : { row, identity: 0, labels, ready: false, reason };
+    return same ? { ...before, row, reason } : { row, identity: 0, labels, namedPorts: [], ready: false, reason };
   };
-  const labels = endpointLabels(row, context);
-  if (typeof labels === 'string') return waiting(labels);
-  if (labels === INIT_LABELS) return { row, identity: INIT, labels, ready: true };
+  const saying = endpointSaying(row, context);
+  if (typeof saying === 'string') return waiting(saying);
+  if (saying === INIT_SAYING) return { row, identity: INIT, ...saying, ready: true };
+  const { labels } = saying;
   const key = labelsKey(labels);
   const cluster = context.identities.byLabels(key);
   if (cluster !== undefined) {
-    if (context.identities.settled(cluster)) return { row, identity: cluster, labels, ready: true };
+    if (context.identities.settled(cluster)) return { row, identity: cluster, ...saying, ready: true };
     return waiting(`identity ${cluster} is not in all of its peer sets yet`, labels);
   }
   if (row.pod !== undefined) return waiting('the operator has not given its labels an identity yet', labels);
-  return { row, identity: context.numbers.labels(key), labels, ready: true };
+  return { row, identity: context.numbers.labels(key), ...saying, ready: true };
 }

@@ -7,7 +7,8 @@
  *   inputs            changed rows, table by table, to the part that keeps them
  *   policies, in-force    which generation of each policy is in force; which of its rules select which identity
  *   identities, local-endpoints    which identities may be believed; the identity of each of this node's endpoints
- *   slots, classes, rows, endpoint-shapes    what an endpoint's rules come to; the slot that holds it
+ *   peer-port-names   which number each identity gives a port name
+ *   shape, slots, classes, rows, endpoint-shapes    what an endpoint's rules come to; the slot that holds it
  *   ipcache, prefixes, addresses    the identity of each address
  *   endpoint-states   what each endpoint enforces, at which revision
  *   plan              what a round is to carry out

@@ -3,9 +3,11 @@ import { type EndpointContext, type EndpointIdentity, endpointIdentity } from '.
 import type { IpcacheDeriver } from './ipcache.ts';
 import { Multi } from './multi.ts';
 import type { Pace } from './pace.ts';
+import type { PeerPortNames } from './peer-port-names.ts';
 
 export interface LocalEndpointsOptions extends Pick<EndpointContext, 'clusterName' | 'identities' | 'numbers'> {
   readonly ipcache: Pick<IpcacheDeriver, 'setLocal'>;
+  readonly portNames: Pick<PeerPortNames, 'set'>;
   readonly pace: Pace;
 }
 
@@ -59,7 +61,7 @@ export class LocalEndpoints {
    * or all of the new ones.
    */
   async settle(identitiesChanged: boolean): Promise<boolean> {
-    const { ipcache, pace } = this.#options;
+    const { ipcache, portNames, pace } = this.#options;
     this.#spread(identitiesChanged);
     const concluded: [number, EndpointIdentity | undefined][] = [];
     for (const id of this.#dirty) {
@@ -72,12 +74,15 @@ export class LocalEndpoints {
       if (info === undefined) {
         this.infos.delete(id);
         ipcache.setLocal(id, undefined, 0);
+        portNames.set(`local ${id}`, 0, []);
         continue;
       }
       this.infos.set(id, info);
       if (before?.identity !== info.identity || before.row.ipv4 !== info.row.ipv4) {
         ipcache.setLocal(id, info.row.ipv4, info.identity);
       }
+      if (before?.identity !== info.identity || before.namedPorts !== info.namedPorts)
+        portNames.set(`local ${id}`, info.identity, info.namedPorts);
     }
     this.#dirty.clear();
     return this.#settleLabels();

@@ -9,6 +9,8 @@ export interface KernelState {
   readonly ipcache: Iterable<readonly [prefix: string, identity: number]>;
   /** A round was under way: endpoints' revisions may not tell of everything that has changed. */
   readonly interrupted: boolean;
+  /** Endpoints are enforced by maps that this version cannot read (another layout): they are not in `endpoints`. */
+  readonly unread?: boolean;
 }
 export interface KernelEndpoint {
   readonly id: number;

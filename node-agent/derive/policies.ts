@@ -104,10 +104,10 @@ export class Policies {
   }
 
   /** PeerSets that policies wait for of which no generation is in force. Known before `settle`. */
-  *awaited(): Generator<SelectorHash> {
+  *awaited(): Generator<readonly [SelectorHash, PolicyRow]> {
     for (const [uid, row] of this.#rows) {
       if (this.#inUse.has(uid)) continue;
-      for (const hash of hashesOf(row)) if (!this.#peerSets.has(hash)) yield hash;
+      for (const hash of hashesOf(row)) if (!this.#peerSets.has(hash)) yield [hash, row];
     }
   }
 

@@ -1,18 +1,19 @@
-import { createHash } from 'node:crypto';
 import { isLocalCidr } from '@weir/identity';
 import {
   type CompiledPolicy,
-  type CompileInput,
   compile,
   type Direction,
   type PeerIdentity,
-  type ResolvedRule,
+  type PortNames,
+  portNamesOf,
   type SelectorHash,
 } from '@weir/policy';
 import { IdsExhaustedError } from '../errors.ts';
 import type { SlotRow } from '../tables.ts';
 import { type ClassMaps, ClassNumbers, classOf } from './classes.ts';
+import { portNameKey } from './peer-port-names.ts';
 import { DIRECTIONS, frameKey, rowsKey } from './rows.ts';
+import type { Shape } from './shape.ts';
 
 /** Highest slot number; 0 is "no policy". */
 export const LAST_SLOT = 4095;
@@ -26,32 +27,11 @@ export interface KernelSlot {
   readonly rows: Readonly<Record<Direction, ReadonlyMap<number, string>>>;
 }
 
-/** Rules that decide alike for all endpoints which they select. */
-export interface Shape {
-  readonly key: string;
-  readonly rules: readonly ResolvedRule[];
-  readonly mode: CompileInput['mode'];
-  readonly allowLocalhost: boolean;
-}
-
-/** The shape of an endpoint without identity: both directions denied. */
-export const DENY_ALL: Shape = { key: 'deny-all', rules: [], mode: 'always', allowLocalhost: false };
-
-export function shapeOf(
-  rules: readonly (readonly [key: string, rule: ResolvedRule])[],
-  mode: CompileInput['mode'],
-  allowLocalhost: boolean,
-): Shape | undefined {
-  if (mode === 'never' || (mode === 'default' && rules.length === 0)) return undefined;
-  const sorted = [...rules].sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
-  const hash = createHash('sha1').update(mode);
-  for (const [key] of sorted) hash.update(key);
-  return { key: hash.digest('hex'), rules: sorted.map(([, rule]) => rule), mode, allowLocalhost };
-}
-
 export interface SlotWorld {
   members(hash: SelectorHash): Iterable<number> | undefined;
   identities(): Iterable<PeerIdentity>;
+  /** Numbers that peers give port names. */
+  readonly peerPorts: PortNames['peers'];
   /** Whether some address has the identity. */
   addressed(identity: number): boolean;
   /** Milliseconds; any clock that only grows. */
@@ -62,12 +42,16 @@ export interface SlotWorld {
 export interface Refreshed {
   readonly rows: readonly SlotRow[];
   readonly left?: number;
+  /** It judges unknown peers or whole scopes otherwise than before: peers gave port names other numbers. */
+  readonly reframed?: boolean;
 }
 
 interface Entry {
   readonly shape: Shape;
   readonly hashes: ReadonlySet<SelectorHash>;
   readonly namesIdentities: boolean;
+  /** Port names that mean what each peer says. */
+  readonly portNames: ReadonlySet<string>;
   numbers: ClassNumbers;
   row: SlotRow | undefined;
 }
@@ -113,6 +97,7 @@ export class Slots {
       shape,
       hashes,
       namesIdentities,
+      portNames: new Set(portNamesOf(shape.rules).egress.map(({ protocol, name }) => portNameKey(protocol, name))),
       numbers: new ClassNumbers(this.#world.now),
       row: undefined,
     });
@@ -139,6 +124,18 @@ export class Slots {
   /** Local CIDR identities, or what is known of the host, changed. */
   identitiesChanged(): void {
     for (const [key, entry] of this.#entries) if (entry.namesIdentities) this.#dirty.add(key);
+  }
+
+  /** Peers give these port names other numbers. */
+  portNamesChanged(names: ReadonlySet<string>): void {
+    if (names.size === 0) return;
+    for (const [key, entry] of this.#entries) if (!names.isDisjointFrom(entry.portNames)) this.#dirty.add(key);
+  }
+
+  /** Whether a shape in use asks what peers mean by the port name. */
+  usesPortName(name: string): boolean {
+    for (const entry of this.#entries.values()) if (entry.portNames.has(name)) return true;
+    return false;
   }
 
   allChanged(): void {
@@ -171,6 +168,10 @@ export class Slots {
       identities: this.#world.identities(),
       mode: shape.mode,
       allowLocalhost: shape.allowLocalhost,
+      portNames: {
+        own: (name, protocol) => shape.ownPorts.get(portNameKey(protocol, name)),
+        peers: this.#world.peerPorts,
+      },
     });
     const result = this.#place(entry, key, compiled, candidates, left);
     // Only now: what failed is tried again.
@@ -208,10 +209,11 @@ export class Slots {
       }
     }
     const old = before ? this.#withNewCidrs(entry, before, compiled) : [];
+    const reframed = before !== undefined && frameKey(before.compiled) !== frameKey(compiled);
     const slot = this.#allocate();
     entry.numbers = new ClassNumbers(this.#world.now);
     entry.row = { slot, shape: key, compiled, classes: entry.numbers.assign(compiled), epoch: 0 };
-    return { rows: [...old, entry.row], ...(before ? { left: before.slot } : {}) };
+    return { rows: [...old, entry.row], ...(before ? { left: before.slot } : {}), reframed };
   }
 
   /** Whether the slot may be edited in place: nobody leaves it, or there is nothing to edit. */

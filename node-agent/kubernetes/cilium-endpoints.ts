@@ -3,7 +3,7 @@ import { ApiError, Backoff, type CiliumEndpoint, delay, type KubeClient, resourc
 import { formatLabels } from '@weir/labels';
 import { messageOf } from '../config/system-error.ts';
 import type { Core } from '../core.ts';
-import type { EndpointStateRow } from '../tables.ts';
+import type { ContainerPort, EndpointStateRow } from '../tables.ts';
 import type { Connection } from './connection.ts';
 import { FIELD_MANAGER } from './node-policy-status.ts';
 import { Wakeup } from './wakeup.ts';
@@ -113,15 +113,16 @@ export class CiliumEndpointWriter {
     const watches = [endpoints.watch, states.watch, pods.watch].map((watch) => watch.onFire(() => this.#wakeup.wake()));
     const node = [...snapshot.all(tables.nodes)].find((row) => row.name === this.#nodeName);
     const byId = new Map(states.rows.map((state) => [state.id, state]));
-    const uids = new Map(pods.rows.map((pod) => [`${pod.namespace}/${pod.name}`, pod.uid]));
+    const known = new Map(pods.rows.map((pod) => [`${pod.namespace}/${pod.name}`, pod]));
     const desired = new Map<string, CiliumEndpoint>();
     for (const { id, pod } of endpoints.rows) {
       const state = byId.get(id);
       const key = pod === undefined ? '' : `${pod.namespace}/${pod.name}`;
       // Without its pod's uid the object would have no owner, and would outlive it.
-      const uid = pod?.uid ?? uids.get(key);
+      const uid = pod?.uid ?? known.get(key)?.uid;
       if (pod === undefined || state === undefined || uid === undefined || uid === '') continue;
-      desired.set(key, ciliumEndpoint(pod, uid, state, node?.addresses[0] ?? ''));
+      const ports = known.get(key)?.namedPorts ?? [];
+      desired.set(key, ciliumEndpoint(pod, uid, state, node?.addresses[0] ?? '', ports));
     }
     return {
       desired,
@@ -137,6 +138,7 @@ function ciliumEndpoint(
   uid: string,
   state: EndpointStateRow,
   node: string,
+  namedPorts: readonly ContainerPort[],
 ): CiliumEndpoint {
   return {
     apiVersion: 'cilium.io/v2',
@@ -155,6 +157,7 @@ function ciliumEndpoint(
         egress: { enforcing: state.enforced.egress, state: state.state === 'ready' ? 'ok' : state.state },
       },
       state: state.state,
+      ...(namedPorts.length === 0 ? {} : { 'named-ports': namedPorts }),
     },
   };
 }

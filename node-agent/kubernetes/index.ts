@@ -1,1 +1,2 @@
 export { Kubernetes, type KubernetesOptions } from './source.ts';
+export { REMOVED_ANNOTATION, UNINSTALL_ANNOTATION } from './uninstall-mark.ts';

@@ -16,7 +16,15 @@ import { CiliumEndpointWriter } from './cilium-endpoints.ts';
 import { Connection } from './connection.ts';
 import { NodePolicyStatusWriter } from './node-policy-status.ts';
 import { NodeTables } from './nodes.ts';
-import { endpointSliceParts, identityParts, mergePeerSet, peerSetParts, podParts, policyParts } from './rows.ts';
+import {
+  endpointSliceParts,
+  identityParts,
+  mergePeerSet,
+  peerSetParts,
+  podParts,
+  policyParts,
+  policyStatusParts,
+} from './rows.ts';
 import { Kubernetes } from './source.ts';
 import { last, TableSink } from './table-sink.ts';
 
@@ -46,8 +54,9 @@ class FakeClient implements KubeClient {
   ): AsyncGenerator<WatchEvent<T>> {
     await new Promise<void>((resolve) => options.signal?.addEventListener('abort', () => resolve()));
   }
+  nodeUid = 'node-uid';
   get<T extends KubeObject>(_resource: Resource<T>, name: string): Promise<T> {
-    return Promise.resolve({ apiVersion: 'v1', kind: 'Node', metadata: { name, uid: 'node-uid' } } as unknown as T);
+    return Promise.resolve({ apiVersion: 'v1', kind: 'Node', metadata: { name, uid: this.nodeUid } } as unknown as T);
   }
   create<T extends KubeObject>(): Promise<T> {
     return Promise.reject(new Error('the agent creates nothing but by apply'));
@@ -295,8 +304,63 @@ describe('rows', () => {
     sink.upsert(ces('s2', ['p']));
     sink.upsert(ces('s1', []));
     expect(rows(core.tables.remoteEndpoints)).toEqual([
-      { namespace: 'default', name: 'p', addresses: ['10.0.0.1'], identity: 7, node: '192.0.2.1' },
+      { namespace: 'default', name: 'p', addresses: ['10.0.0.1'], identity: 7, node: '192.0.2.1', namedPorts: [] },
     ]);
+  });
+  it('reads the named ports of containers, and of init containers that keep running, in order', () => {
+    const port = (name: string | undefined, containerPort: number, protocol?: string) => ({
+      ...(name === undefined ? {} : { name }),
+      containerPort,
+      ...(protocol === undefined ? {} : { protocol }),
+    });
+    const pod = {
+      apiVersion: 'v1',
+      kind: 'Pod',
+      metadata: { name: 'p', namespace: 'd', uid: 'u' },
+      spec: {
+        nodeName: 'n1',
+        containers: [
+          { name: 'a', ports: [port('web', 8080), port(undefined, 9090), port('dns', 53, 'UDP')] },
+          { name: 'b' },
+          { name: 'c', ports: [port('odd', 70000), port('tap', 5, 'OTHER')] },
+        ],
+        initContainers: [
+          { name: 'i', restartPolicy: 'Always', ports: [port('side', 15000, 'TCP')] },
+          { name: 'j', ports: [port('gone', 1)] },
+        ],
+      },
+    };
+    expect(podParts('n1')(pod).get('d/p')?.namedPorts).toEqual([
+      { name: 'web', port: 8080, protocol: 'TCP' },
+      { name: 'dns', port: 53, protocol: 'UDP' },
+      { name: 'side', port: 15000, protocol: 'TCP' },
+    ]);
+    const slices = endpointSliceParts({
+      apiVersion: 'cilium.io/v2alpha1',
+      kind: 'CiliumEndpointSlice',
+      metadata: { name: 's' },
+      namespace: 'd',
+      endpoints: [
+        {
+          name: 'p',
+          id: 0,
+          identity: 7,
+          networking: { addressing: [{ ipv4: '10.0.0.1' }], node: '192.0.2.1' },
+          'named-ports': [{ name: 'web', port: 8080, protocol: 'TCP' }],
+        },
+      ],
+    });
+    expect(slices.get('d/p')?.namedPorts).toEqual([{ name: 'web', port: 8080, protocol: 'TCP' }]);
+  });
+  it('keeps what the operator says of a policy apart from what is enforced', () => {
+    const status = { observedGeneration: 1, conditions: [], summary: { nodes: '0/0', endpoints: 0, rules: 0 } };
+    const said = { ...policy('a', 1), status } as ResolvedPolicyObject;
+    expect([...policyStatusParts(policy('a', 1))]).toEqual([]);
+    expect(policyStatusParts(said).get('u-a')).toEqual({ uid: 'u-a', status });
+    expect(policyParts(said)).toEqual(policyParts(policy('a', 1)));
+    expect(() => policyStatusParts({ ...said, status: { conditions: 'no' } } as never)).toThrow('status.conditions');
+    const kind = { ...said.spec.source, kind: 'NetworkPolicy' } as never;
+    expect(policyParts({ ...said, spec: { ...said.spec, source: kind } }).get('u-a')?.kind).toBe('NetworkPolicy');
   });
   it('takes only pods of this node that have a network of their own', () => {
     const pod = (spec: object) => ({
@@ -413,8 +477,9 @@ describe('NodePolicyStatusWriter', () => {
     policies: new Map([['u', { generation, endpoints: 1, at: 1_000 }]]),
     failures: [],
   });
-  function start(intervalMs: number): void {
-    const writer = new NodePolicyStatusWriter({ core, client, nodeName: 'n1', connection, intervalMs });
+  function start(intervalMs: number, refreshMs?: number): void {
+    const refresh = refreshMs === undefined ? {} : { refreshMs };
+    const writer = new NodePolicyStatusWriter({ core, client, nodeName: 'n1', connection, intervalMs, ...refresh });
     stops.push(() => writer.stop());
     writer.start();
   }
@@ -451,6 +516,16 @@ describe('NodePolicyStatusWriter', () => {
     ).toEqual([undefined, 2, 3]);
   });
 
+  it('is written again after a while, for the Node that there is then: the former one may have taken it along', async () => {
+    start(0, 50);
+    await client.written(1);
+    client.nodeUid = 'another-node-uid';
+    await client.written(3);
+    expect(client.writes.at(-1)?.object?.metadata.ownerReferences).toEqual([
+      { apiVersion: 'v1', kind: 'Node', name: 'n1', uid: 'another-node-uid' },
+    ]);
+  });
+
   it('writes the first change at once and folds what follows within the interval', async () => {
     start(200);
     await client.written(1);
@@ -474,9 +549,74 @@ describe('NodePolicyStatusWriter', () => {
   });
 });
 
+describe('removal of this node', () => {
+  const daemonSet = { namespace: 'weir', name: 'weir-agent' };
+  const marked = (name: string, value: string): KubeObject => ({
+    apiVersion: 'apps/v1',
+    kind: 'DaemonSet',
+    metadata: { name, namespace: 'weir', annotations: { 'weir.dev/uninstall': value } },
+  });
+  function started(objects: readonly KubeObject[]): { source: Kubernetes; seen: string[] } {
+    client.objects.set('daemonsets', [...objects]);
+    const source = new Kubernetes({ core, client, nodeName: 'n1', daemonSet, log: quiet });
+    stops.push(() => source.stop());
+    const seen: string[] = [];
+    source.onUninstall((value) => seen.push(value));
+    source.start();
+    return { source, seen };
+  }
+
+  it('is asked for by the mark on the own DaemonSet, and by no other', async () => {
+    const { source, seen } = started([marked('other', 'x'), marked('weir-agent', '2026-01-01T00:00:00Z')]);
+    await client.written(1);
+    await settle();
+    expect(seen).toEqual(['2026-01-01T00:00:00Z']);
+    const late: string[] = [];
+    source.onUninstall((value) => late.push(value));
+    expect(late).toEqual(seen);
+  });
+
+  it('is not asked for by a DaemonSet without the mark', async () => {
+    const { seen } = started([marked('other', 'x'), marked('weir-agent', '')]);
+    await client.written(1);
+    await settle();
+    expect(seen).toEqual([]);
+  });
+
+  it('is told once, after which nothing is written any more', async () => {
+    const { source } = started([]);
+    await client.written(1);
+    client.failure = new ApiError('down', { status: 503, reason: 'ServiceUnavailable' });
+    const told = source.markRemoved('stamp');
+    await settle();
+    client.failure = undefined;
+    await told;
+    expect(client.writes.at(-1)?.object).toMatchObject({
+      kind: 'NodePolicyStatus',
+      metadata: { name: 'n1', annotations: { 'weir.dev/removed': 'stamp' } },
+      status: { policies: {}, failures: [] },
+    });
+    const count = client.writes.length;
+    core.setRealised({ revision: 9, policies: new Map([['u', { generation: 9, endpoints: 1, at: 1 }]]), failures: [] });
+    const pod = { namespace: 'default', name: 'p', uid: 'pod-uid' };
+    await core.upsertEndpoint({ id: 1, ifindex: 3, interfaceName: 'weir1', ipv4: '10.1.0.2', pod, createdAt: '' });
+    await settle();
+    expect(client.writes).toHaveLength(count);
+  });
+
+  it('gives up telling when the agent stops', async () => {
+    const { source } = started([]);
+    await client.written(1);
+    client.failure = new ApiError('down', { status: 503, reason: 'ServiceUnavailable' });
+    const told = source.markRemoved('stamp');
+    await Promise.all([expect(told).rejects.toThrow('stopped'), settle().then(() => source.stop())]);
+  });
+});
+
 describe('Kubernetes', () => {
   it('initialises every input table from the first lists, and stops', async () => {
-    client.objects.set('resolvedpolicies', [policy('a', 1)]);
+    const status = { observedGeneration: 1, conditions: [] };
+    client.objects.set('resolvedpolicies', [{ ...policy('a', 1), status } as KubeObject]);
     const source = new Kubernetes({ core, client, nodeName: 'n1', log: quiet });
     stops.push(() => source.stop());
     const { db, tables } = core;
@@ -497,5 +637,6 @@ describe('Kubernetes', () => {
     await settle();
     expect(source.status()).toEqual({ ok: true, message: 'connected' });
     expect(rows(tables.policies)).toHaveLength(1);
+    expect(rows(tables.policyStatuses)).toEqual([{ uid: 'u-a', status }]);
   });
 });

@@ -1,18 +1,21 @@
 import { isDeepStrictEqual } from 'node:util';
 import { Backoff, delay, type KubeClient, type NodePolicyStatus, resources } from '@weir/kube';
-import type { AnyTable } from '@weir/statedb';
 import type { Subscription } from 'rxjs';
 import { messageOf } from '../config/system-error.ts';
 import type { Core, Realised } from '../core.ts';
+import { inputTables } from '../create-tables.ts';
 import type { Connection } from './connection.ts';
+import { REMOVED_ANNOTATION } from './uninstall-mark.ts';
 import { Wakeup } from './wakeup.ts';
 
 export const FIELD_MANAGER = 'weir-agent';
 const MIN_INTERVAL_MS = 1000;
+const REFRESH_MS = 60_000;
 
 /**
- * Reports what this node has in its kernel. The first change is written at once, then at most one write a second, and never one that
- * says nothing new. The first report waits until every input table is complete and in the kernel: a restart does not take back what the
+ * Reports what this node has in its kernel. The first change is written at once, then at most one write a second. What says nothing new
+ * is written once a minute only, which changes nothing at the API server, unless somebody has deleted the report, or the Node that owned
+ * it has been made anew. The first report waits until every input table is complete and in the kernel: a restart does not take back what the
  * node has said.
  */
 export class NodePolicyStatusWriter {
@@ -21,10 +24,14 @@ export class NodePolicyStatusWriter {
   readonly #nodeName: string;
   readonly #connection: Connection;
   readonly #intervalMs: number;
+  readonly #refreshMs: number;
   readonly #stop = new AbortController();
+  /** Ends the reports, but not the last word. */
+  readonly #quiet = new AbortController();
   readonly #wakeup = new Wakeup();
   #subscription: Subscription | undefined;
   #loop: Promise<void> | undefined;
+  #uid: string | undefined;
 
   constructor(options: {
     readonly core: Core;
@@ -33,15 +40,19 @@ export class NodePolicyStatusWriter {
     readonly connection: Connection;
     /** Least time between two writes, in milliseconds. Default 1000. */
     readonly intervalMs?: number;
+    /** Time after which the report is written again though nothing has changed, in milliseconds. Default 60,000. */
+    readonly refreshMs?: number;
   }) {
     this.#core = options.core;
     this.#client = options.client;
     this.#nodeName = options.nodeName;
     this.#connection = options.connection;
     this.#intervalMs = options.intervalMs ?? MIN_INTERVAL_MS;
+    this.#refreshMs = options.refreshMs ?? REFRESH_MS;
   }
 
   start(): void {
+    if (this.#quiet.signal.aborted) return;
     this.#subscription = this.#core.realisedChanges.subscribe(() => this.#wakeup.wake());
     this.#wakeup.wake();
     this.#loop ??= this.#run();
@@ -53,20 +64,45 @@ export class NodePolicyStatusWriter {
     await this.#loop;
   }
 
-  async #run(): Promise<void> {
+  /**
+   * The last report: this node enforces nothing any more, as the uninstall request `value` asked. Tries until the API server has it.
+   * Nothing is written afterwards.
+   * @throws when `stop` comes first
+   */
+  async markRemoved(value: string): Promise<void> {
     const { signal } = this.#stop;
+    this.#subscription?.unsubscribe();
+    this.#quiet.abort(new Error('this node has been cleared'));
+    await this.#loop;
+    const backoff = new Backoff({ minMs: 200, maxMs: 5_000 });
+    while (true) {
+      signal.throwIfAborted();
+      try {
+        const { revision } = this.#core.realised();
+        await this.#apply(await this.#nodeUid(signal), { policies: {}, failures: [], revision }, value);
+        this.#connection.succeeded('nodepolicystatus');
+        return;
+      } catch (error) {
+        const retryInMs = backoff.next();
+        if (!signal.aborted) this.#connection.failed('nodepolicystatus', messageOf(error), retryInMs);
+        await delay(retryInMs, signal);
+      }
+    }
+  }
+
+  async #run(): Promise<void> {
+    const signal = AbortSignal.any([this.#stop.signal, this.#quiet.signal]);
     const backoff = new Backoff({ minMs: 200, maxMs: 15_000 });
     let written: Omit<NodePolicyStatus['status'], 'revision'> | undefined;
-    let uid: string | undefined;
     await this.#complete(signal);
     while (!signal.aborted) {
-      await this.#wakeup.wait(signal);
+      const woken = await this.#wakeup.wait(signal, this.#refreshMs);
       if (signal.aborted) return;
+      if (!woken) this.#uid = undefined;
       const { revision, ...content } = statusOf(this.#core.realised());
-      if (written !== undefined && isDeepStrictEqual(written, content)) continue;
+      if (woken && written !== undefined && isDeepStrictEqual(written, content)) continue;
       try {
-        uid ??= (await this.#client.get(resources.KubeNode, this.#nodeName, undefined, signal)).metadata.uid ?? '';
-        await this.#apply(uid, { ...content, revision });
+        await this.#apply(await this.#nodeUid(signal), { ...content, revision });
         written = content;
         backoff.reset();
         this.#connection.succeeded('nodepolicystatus');
@@ -80,12 +116,18 @@ export class NodePolicyStatusWriter {
     }
   }
 
-  async #apply(uid: string, status: NodePolicyStatus['status']): Promise<void> {
+  async #nodeUid(signal: AbortSignal): Promise<string> {
+    this.#uid ??= (await this.#client.get(resources.KubeNode, this.#nodeName, undefined, signal)).metadata.uid ?? '';
+    return this.#uid;
+  }
+
+  async #apply(uid: string, status: NodePolicyStatus['status'], removed?: string): Promise<void> {
     const object: NodePolicyStatus = {
       apiVersion: 'weir.dev/v1alpha1',
       kind: 'NodePolicyStatus',
       metadata: {
         name: this.#nodeName,
+        ...(removed === undefined ? {} : { annotations: { [REMOVED_ANNOTATION]: removed } }),
         ownerReferences: [{ apiVersion: 'v1', kind: 'Node', name: this.#nodeName, uid }],
       },
       status,
@@ -96,17 +138,8 @@ export class NodePolicyStatusWriter {
   /** Resolves when all inputs have been received and are in the kernel, or on abort. */
   async #complete(signal: AbortSignal): Promise<void> {
     const { db, tables } = this.#core;
-    const inputs = [
-      tables.policies,
-      tables.peerSets,
-      tables.identities,
-      tables.remoteEndpoints,
-      tables.nodes,
-      tables.localPods,
-      tables.namespaces,
-    ];
     try {
-      await Promise.all(inputs.map((table) => db.initialisedWatch(table as AnyTable).wait(signal)));
+      await Promise.all(inputTables(tables).map((table) => db.initialisedWatch(table).wait(signal)));
       await this.#core.waitPolicyRevision(this.#core.policyRevision(), signal);
     } catch (error) {
       if (!signal.aborted) throw error;

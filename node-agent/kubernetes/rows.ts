@@ -9,7 +9,16 @@ import {
   type ResolvedPolicyObject,
 } from '@weir/kube';
 import { labelsKey } from '@weir/labels';
-import type { IdentityRow, LocalPodRow, NamespaceRow, PeerSetRow, PolicyRow, RemoteEndpointRow } from '../tables.ts';
+import type {
+  ContainerPort,
+  IdentityRow,
+  LocalPodRow,
+  NamespaceRow,
+  PeerSetRow,
+  PolicyRow,
+  PolicyStatusRow,
+  RemoteEndpointRow,
+} from '../tables.ts';
 import { ObjectShapeError } from './errors.ts';
 
 type Parts<P> = ReadonlyMap<string, P>;
@@ -29,6 +38,19 @@ export function policyParts(object: ResolvedPolicyObject): Parts<PolicyRow> {
     generation: source.generation,
     rules: object.spec.rules,
   });
+}
+
+/** What the operator says of the policy; nothing before it has. */
+export function policyStatusParts(
+  object: ResolvedPolicyObject & { readonly status?: unknown },
+): Parts<PolicyStatusRow> {
+  const uid = object.spec?.source?.uid;
+  const { status } = object;
+  if (status === undefined || status === null) return new Map();
+  if (typeof uid !== 'string' || uid === '') throw new ObjectShapeError('spec.source.uid', 'a uid', uid);
+  if (typeof status !== 'object' || !('conditions' in status) || !Array.isArray(status.conditions))
+    throw new ObjectShapeError('status.conditions', 'a list', status);
+  return one(uid, { uid, status: status as PolicyStatusRow['status'] });
 }
 
 export function peerSetParts(object: PeerSet): Parts<PeerSet['spec']> {
@@ -83,6 +105,9 @@ export function endpointSliceParts(object: CiliumEndpointSlice): Parts<RemoteEnd
         addresses: addresses as string[],
         identity: endpoint.identity,
         node: endpoint.networking?.node ?? '',
+        namedPorts: (endpoint['named-ports'] ?? []).flatMap(({ name, port, protocol }) =>
+          containerPort(name, port, protocol),
+        ),
       };
       return [`${row.namespace}/${row.name}`, row] as const;
     }),
@@ -100,8 +125,24 @@ export function podParts(nodeName: string): (object: Pod) => Parts<LocalPodRow> 
       uid: metadata.uid ?? '',
       labels: metadata.labels ?? {},
       serviceAccount: spec.serviceAccountName ?? 'default',
+      namedPorts: namedPortsOf(spec),
     });
   };
+}
+
+/** Names of the containers' ports, and of those init containers that go on running beside them. */
+function namedPortsOf(spec: NonNullable<Pod['spec']>): ContainerPort[] {
+  const { containers = [], initContainers = [] } = spec;
+  const running = initContainers.filter(({ restartPolicy }) => restartPolicy === 'Always');
+  return [...containers, ...running].flatMap(({ ports = [] }) =>
+    ports.flatMap((port) => containerPort(port.name, port.containerPort, port.protocol)),
+  );
+}
+
+/** Nothing when it has no name, or is no port that a rule could mean. */
+function containerPort(name: string | undefined, port: number, protocol = 'TCP'): ContainerPort[] {
+  if (name === undefined || name === '' || !Number.isInteger(port) || port < 1 || port > 0xffff) return [];
+  return protocol === 'TCP' || protocol === 'UDP' || protocol === 'SCTP' ? [{ name, port, protocol }] : [];
 }
 
 export function namespaceParts({ metadata }: Namespace): Parts<NamespaceRow> {

@@ -23,13 +23,17 @@ import {
   peerSetParts,
   podParts,
   policyParts,
+  policyStatusParts,
 } from './rows.ts';
 import { last, TableSink } from './table-sink.ts';
+import { UninstallMark } from './uninstall-mark.ts';
 
 export interface KubernetesOptions {
   readonly core: Core;
   readonly client: KubeClient;
   readonly nodeName: string;
+  /** The DaemonSet that the agent runs in. Absent: it is never told to remove itself. */
+  readonly daemonSet?: { readonly namespace: string; readonly name: string };
   readonly log: Logger;
 }
 
@@ -45,9 +49,10 @@ export class Kubernetes {
   readonly #names: string[] = [];
   readonly #endpointWriter: CiliumEndpointWriter;
   readonly #statusWriter: NodePolicyStatusWriter;
+  readonly #uninstall: UninstallMark | undefined;
 
   constructor(options: KubernetesOptions) {
-    const { core, client, nodeName, log } = options;
+    const { core, client, nodeName, daemonSet, log } = options;
     const { db, tables } = core;
     this.#client = client;
     this.#log = log;
@@ -80,8 +85,17 @@ export class Kubernetes {
     );
     this.#reflect(
       resources.ResolvedPolicy,
-      new TableSink({ db, log, table: tables.policies, parts: policyParts, merge: last }),
+      both(
+        new TableSink({ db, log, table: tables.policies, parts: policyParts, merge: last }),
+        new TableSink({ db, log, table: tables.policyStatuses, parts: policyStatusParts, merge: last }),
+      ),
     );
+    this.#uninstall = daemonSet === undefined ? undefined : new UninstallMark(daemonSet);
+    if (this.#uninstall !== undefined && daemonSet !== undefined) {
+      // By name, as the agent's role allows no other: list and watch of one object.
+      const list = { namespace: daemonSet.namespace, fieldSelector: `metadata.name=${daemonSet.name}` };
+      this.#reflect(resources.DaemonSet, this.#uninstall, list);
+    }
     this.#endpointWriter = new CiliumEndpointWriter({ core, client, nodeName, connection: this.#connection });
     this.#statusWriter = new NodePolicyStatusWriter({ core, client, nodeName, connection: this.#connection });
   }
@@ -100,6 +114,24 @@ export class Kubernetes {
     ]);
     this.#connection.stop();
     this.#client.close();
+  }
+
+  /**
+   * Calls back when the agent's DaemonSet carries the uninstall annotation (at once when that has been seen already), once a value.
+   * Returns what takes it back. Without `daemonSet` it never calls.
+   */
+  onUninstall(callback: (value: string) => void): () => void {
+    return this.#uninstall?.on(callback) ?? (() => undefined);
+  }
+
+  /**
+   * Says on the node's NodePolicyStatus that nothing is enforced here any more, with the uninstall request's value; resolves when the API
+   * server has it, trying for as long as that takes. Nothing is written afterwards, CiliumEndpoints neither.
+   * @throws when `stop` comes first
+   */
+  async markRemoved(value: string): Promise<void> {
+    await this.#endpointWriter.stop();
+    await this.#statusWriter.markRemoved(value);
   }
 
   status(): { readonly ok: boolean; readonly message: string } {
@@ -146,6 +178,23 @@ function reporting<T extends KubeObject>(sink: ReflectorSink<T>, arrived: () => 
     delete: (item) => {
       sink.delete(item);
       arrived();
+    },
+  };
+}
+
+function both<T extends KubeObject>(first: ReflectorSink<T>, second: ReflectorSink<T>): ReflectorSink<T> {
+  return {
+    replace: (items, version) => {
+      first.replace(items, version);
+      second.replace(items, version);
+    },
+    upsert: (item) => {
+      first.upsert(item);
+      second.upsert(item);
+    },
+    delete: (item) => {
+      first.delete(item);
+      second.delete(item);
     },
   };
 }

@@ -8,17 +8,21 @@ export class Wakeup {
     this.#resolve?.();
   }
 
-  /** Resolves when woken or aborted. One waiter at a time. */
-  async wait(signal: AbortSignal): Promise<void> {
+  /** Resolves when woken or aborted, true, or after `timeoutMs`, false. One waiter at a time. */
+  async wait(signal: AbortSignal, timeoutMs?: number): Promise<boolean> {
     if (!this.#pending && !signal.aborted) {
       const { promise, resolve } = Promise.withResolvers<void>();
       const aborted = (): void => resolve();
       this.#resolve = resolve;
       signal.addEventListener('abort', aborted, { once: true });
+      const timer = timeoutMs === undefined ? undefined : setTimeout(resolve, timeoutMs);
       await promise;
+      clearTimeout(timer);
       signal.removeEventListener('abort', aborted);
       this.#resolve = undefined;
     }
+    const woken = this.#pending || signal.aborted;
     this.#pending = false;
+    return woken;
   }
 }

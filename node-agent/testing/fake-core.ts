@@ -44,6 +44,7 @@ export class FakeCore implements Core {
     const { db } = this;
     this.tables = {
       policies: db.table({ name: 'policies', key: (row) => row.uid }),
+      policyStatuses: db.table({ name: 'policyStatuses', key: (row) => row.uid }),
       peerSets: db.table({ name: 'peerSets', key: (row) => row.hash }),
       identities: db.table({ name: 'identities', key: (row) => keys.uint(row.id) }),
       remoteEndpoints: db.table({ name: 'remoteEndpoints', key: (row) => `${row.namespace}/${row.name}` }),
@@ -63,6 +64,10 @@ export class FakeCore implements Core {
   }
   async stop(): Promise<void> {
     this.started = false;
+  }
+  async remove(): Promise<void> {
+    this.calls.push('remove');
+    await this.stop();
   }
 
   async upsertEndpoint(endpoint: EndpointRow): Promise<EndpointStateRow> {

@@ -4,7 +4,7 @@ import { accessOf } from './access.ts';
 import { ApiError } from './errors.ts';
 import { apiVersionOf, pathOf } from './resources.ts';
 import { apiErrorOf, messageOf, NodeTransport, type Transport } from './transport.ts';
-import type { KubeClient, KubeObject, ListOptions, ListPage, Resource, WatchEvent } from './types.ts';
+import type { KubeClient, KubeObject, KubePatcher, ListOptions, ListPage, Resource, WatchEvent } from './types.ts';
 
 export interface KubeClientOptions {
   /** Path of a kubeconfig file; undefined: the pod's service account. */
@@ -20,14 +20,14 @@ const PAGE = 500;
 const WATCH_SECONDS = { min: 300, spread: 300 };
 
 /** Throws KubeConfigError when the configuration cannot be used; makes no request. */
-export function createKubeClient(options: KubeClientOptions): KubeClient {
+export function createKubeClient(options: KubeClientOptions): KubeClient & KubePatcher {
   const transport = new NodeTransport(accessOf(options.kubeconfig), options.userAgent);
   return new RestClient(transport, options.requestTimeoutMs ?? 30_000);
 }
 
 type Typed<T extends KubeObject> = Resource<T>;
 
-class RestClient implements KubeClient {
+class RestClient implements KubeClient, KubePatcher {
   readonly #transport: Transport;
   readonly #timeoutMs: number;
 
@@ -136,6 +136,23 @@ class RestClient implements KubeClient {
       timeoutMs: this.#timeoutMs,
     });
     return asObject<T>(answer, path);
+  }
+
+  async patch<T extends KubeObject>(
+    resource: Typed<T>,
+    name: string,
+    patch: Readonly<Record<string, unknown>>,
+    options: { readonly namespace?: string; readonly subresource?: 'status' | 'scale' } = {},
+  ): Promise<KubeObject> {
+    const path = pathOf(resource, { name, ...options });
+    const answer = await this.#transport.json({
+      method: 'PATCH',
+      path,
+      contentType: 'application/merge-patch+json',
+      body: patch,
+      timeoutMs: this.#timeoutMs,
+    });
+    return asObject<KubeObject>(answer, path);
   }
 
   async delete<T extends KubeObject>(

@@ -11,6 +11,7 @@ import type {
   KubeObject,
   Lease,
   Namespace,
+  NetworkPolicyObject,
   NodePolicyStatus,
   PeerSet,
   Pod,
@@ -43,6 +44,7 @@ export const resources = Object.freeze({
     'ciliumclusterwidenetworkpolicies',
     false,
   ),
+  NetworkPolicy: resource<NetworkPolicyObject>('networking.k8s.io', 'v1', 'NetworkPolicy', 'networkpolicies', true),
   CiliumIdentity: resource<CiliumIdentity>('cilium.io', 'v2', 'CiliumIdentity', 'ciliumidentities', false),
   CiliumEndpoint: resource<CiliumEndpoint>('cilium.io', 'v2', 'CiliumEndpoint', 'ciliumendpoints', true),
   CiliumEndpointSlice: resource<CiliumEndpointSlice>(

@@ -4,7 +4,7 @@
  */
 
 import type { LabelMap, LabelSelector } from '@weir/labels';
-import type { ResolvedRule, SelectorHash } from '@weir/policy';
+import type { PolicyKind, ResolvedRule, SelectorHash } from '@weir/policy';
 
 export interface ObjectMeta {
   readonly name: string;
@@ -34,7 +34,7 @@ export interface Condition {
   readonly lastTransitionTime: string;
 }
 
-/** Status of a CNP or CCNP (design section 7). */
+/** Status of a CNP or CCNP, or of the ResolvedPolicy of a NetworkPolicy (design section 7). */
 export interface PolicyStatus {
   readonly observedGeneration: number;
   readonly summary: { readonly nodes: string; readonly endpoints: number; readonly rules: number };
@@ -48,6 +48,11 @@ export interface CiliumPolicyObject extends KubeObject {
   readonly spec?: unknown;
   readonly specs?: unknown;
   readonly status?: PolicyStatus;
+}
+
+/** networking.k8s.io/v1 NetworkPolicy. It has no status. The spec stays raw JSON here, as of the Cilium policies. */
+export interface NetworkPolicyObject extends KubeObject {
+  readonly spec?: unknown;
 }
 
 /** cilium.io/v2 CiliumIdentity; the name is the decimal number. */
@@ -72,11 +77,11 @@ export interface PeerSet extends KubeObject {
   };
 }
 
-/** weir.dev/v1alpha1 ResolvedPolicy, cluster. Name: `cnp-<namespace>.<name>`, `ccnp-<name>` (hashed when too long). */
+/** weir.dev/v1alpha1 ResolvedPolicy, cluster. Name: `cnp-<namespace>.<name>`, `ccnp-<name>`, `knp-<namespace>.<name>` (hashed when too long). */
 export interface ResolvedPolicyObject extends KubeObject {
   readonly spec: {
     readonly source: {
-      readonly kind: 'CiliumNetworkPolicy' | 'CiliumClusterwideNetworkPolicy';
+      readonly kind: Exclude<PolicyKind, 'BareRules'>;
       readonly namespace?: string;
       readonly name: string;
       readonly uid: string;
@@ -84,6 +89,8 @@ export interface ResolvedPolicyObject extends KubeObject {
     };
     readonly rules: readonly ResolvedRule[];
   };
+  /** For a NetworkPolicy only, which has no status of its own: how far it is enforced. A subresource. */
+  readonly status?: PolicyStatus;
 }
 
 /** One endpoint of a CiliumEndpointSlice (cilium.io/v2alpha1): how nodes learn address -> identity. */
@@ -147,19 +154,22 @@ export interface NodePolicyStatus extends KubeObject {
   };
 }
 
+export interface Container {
+  readonly name: string;
+  readonly ports?: readonly {
+    readonly name?: string;
+    readonly containerPort: number;
+    readonly protocol?: string;
+  }[];
+}
 export interface Pod extends KubeObject {
   readonly spec?: {
     readonly nodeName?: string;
     readonly hostNetwork?: boolean;
     readonly serviceAccountName?: string;
-    readonly containers?: readonly {
-      readonly name: string;
-      readonly ports?: readonly {
-        readonly name?: string;
-        readonly containerPort: number;
-        readonly protocol?: string;
-      }[];
-    }[];
+    readonly containers?: readonly Container[];
+    /** Those with restartPolicy Always go on running beside the containers. */
+    readonly initContainers?: readonly (Container & { readonly restartPolicy?: string })[];
   };
   readonly status?: {
     readonly phase?: string;
@@ -236,6 +246,21 @@ export interface KubeClient {
   ): AsyncIterable<WatchEvent<T>>;
   /** Closes idle connections. Requests made afterwards still work. */
   close(): void;
+}
+
+/** Changes of a few members of an object that others write too. */
+export interface KubePatcher {
+  /**
+   * JSON merge patch (RFC 7386): members of `patch` replace those of the object, null removes one, lists are replaced whole.
+   * Gives the object after the change; with a subresource, what that one answers (a Scale for `scale`). With
+   * `metadata.resourceVersion` in the patch it conflicts when the object is not that version.
+   */
+  patch<T extends KubeObject>(
+    resource: Resource<T>,
+    name: string,
+    patch: Readonly<Record<string, unknown>>,
+    options?: { readonly namespace?: string; readonly subresource?: 'status' | 'scale' },
+  ): Promise<KubeObject>;
 }
 
 export interface ListPage<T extends KubeObject> {

@@ -40,6 +40,16 @@ export function isSecurityRelevant(key: string): boolean {
   return longest(IGNORE, key) === 0 || longest(INCLUDE, key) > longest(IGNORE, key);
 }
 
+/** Whether a pod's own label of this key counts for its identity: a selector of any other key would see no pod's label. */
+export function isPodLabelSeen(key: string): boolean {
+  return !SYNTHETIC.some((prefix) => key.startsWith(prefix)) && isSecurityRelevant(key);
+}
+
+/** Whether a namespace's label of this key counts for the identities of its pods. */
+export function isNamespaceLabelSeen(key: string): boolean {
+  return isSecurityRelevant(`${NAMESPACE_LABEL_PREFIX}${key}`);
+}
+
 function longest(patterns: readonly RegExp[], key: string): number {
   return Math.max(0, ...patterns.map((pattern) => pattern.exec(key)?.[0].length ?? 0));
 }
@@ -60,11 +70,10 @@ export interface PodLabelSources {
 export function podIdentityLabels(pod: PodLabelSources): LabelMap {
   const labels: Record<string, string> = {};
   for (const [key, value] of Object.entries(pod.podLabels ?? {})) {
-    if (!SYNTHETIC.some((prefix) => key.startsWith(prefix)) && isSecurityRelevant(key)) labels[`k8s:${key}`] = value;
+    if (isPodLabelSeen(key)) labels[`k8s:${key}`] = value;
   }
   for (const [key, value] of Object.entries(pod.namespaceLabels ?? {})) {
-    const name = `${NAMESPACE_LABEL_PREFIX}${key}`;
-    if (isSecurityRelevant(name)) labels[`k8s:${name}`] = value;
+    if (isNamespaceLabelSeen(key)) labels[`k8s:${NAMESPACE_LABEL_PREFIX}${key}`] = value;
   }
   labels[`k8s:${NAMESPACE_KEY}`] = pod.namespace;
   labels[`k8s:${CLUSTER_KEY}`] = pod.cluster ?? 'default';

@@ -3,6 +3,8 @@ import { CidrIndex } from './cidr-peers.ts';
 import { InvalidResolvedRuleError, UnknownPeerSetError } from './errors.ts';
 import { entityHas, outsidePrefix } from './membership.ts';
 import { compareNumber } from './order.ts';
+import { PeerNames } from './peer-names.ts';
+import { isNamed, NO_PORT_NAMES, type NumbersOf, numbered, ownNumbers } from './port-names.ts';
 import { type Fallback, rowsOf } from './rows.ts';
 import type {
   ClassRows,
@@ -13,13 +15,14 @@ import type {
   Entity,
   PeerIdentity,
   ResolvedRule,
+  Verdict,
 } from './types.ts';
 
 const UNENFORCED: CompiledDirection = { enforced: false, scope: { unknown: [], pod: [], world: [] }, classes: [] };
 
 /**
- * The rules that select one endpoint -> what its slot holds. Near-linear in members, peers and port ranges. The order of
- * rules, identities and members in the input does not matter.
+ * The rules that select one endpoint -> what its slot holds. Near-linear in members, peers, port ranges and the numbers of
+ * port names. The order of rules, identities and members in the input does not matter.
  *
  * A CIDR identity that `identities` does not list is judged as the plain world: list it before the ipcache hands it out.
  * @throws UnknownPeerSetError, InvalidResolvedRuleError
@@ -50,16 +53,32 @@ function compileDirection(
   const rules = input.rules.filter((rule) => rule.direction === direction);
   if (rules.length === 0 && input.mode === 'default') return UNENFORCED;
   const defaultDeny = input.mode === 'always' || rules.some((rule) => rule.defaultDeny);
-  const hitsOf = new RuleHits(rules, input.peerSets);
+  const portNames = input.portNames ?? NO_PORT_NAMES;
+  const own = ownNumbers(portNames);
+  const peerNames = new PeerNames(direction === 'egress' ? rules : [], portNames);
+  const hitsOf = new RuleHits(rules, input.peerSets, peerNames);
   const fallback: Fallback = { allow: !defaultDeny };
-  const rows = (hits: readonly number[], use = fallback): ClassRows =>
-    rowsOf(
-      hits.map((index) => rules[index]).filter((rule) => rule !== undefined),
+  const rows = (hits: readonly number[], identity: number | undefined, use = fallback): ClassRows => {
+    const numbersOf = (verdict: Verdict): NumbersOf =>
+      direction === 'ingress' ? own : peerNames.numbersOf(identity, verdict);
+    return rowsOf(
+      hits
+        .map((index) => rules[index])
+        .filter((rule) => rule !== undefined)
+        .map(({ verdict, cookie, ports }) => {
+          const numbers = numbered(ports, numbersOf(verdict));
+          return { verdict, cookie, ...(numbers === undefined ? {} : { ports: numbers }) };
+        }),
       use,
     );
+  };
 
   const scopeHits = { unknown: hitsOf.unknown(), pod: hitsOf.scope('pod'), world: hitsOf.scope('world') };
-  const scope = { unknown: rows(scopeHits.unknown), pod: rows(scopeHits.pod), world: rows(scopeHits.world) };
+  const scope = {
+    unknown: rows(scopeHits.unknown, RESERVED_ID.unknown),
+    pod: rows(scopeHits.pod, undefined),
+    world: rows(scopeHits.world, undefined),
+  };
   const scopeKey = { unknown: undefined, reserved: undefined, pod: key(scopeHits.pod), world: key(scopeHits.world) };
 
   const localhost = direction === 'ingress' && input.allowLocalhost !== false;
@@ -70,14 +89,15 @@ function compileDirection(
     const exempt = localhost && id === RESERVED_ID.host;
     const name = exempt ? `${text} localhost` : text;
     const group = groups.get(name);
-    if (group === undefined) groups.set(name, { members: [id], rows: rows(hits, exempt ? { allow: true } : fallback) });
+    if (group === undefined)
+      groups.set(name, { members: [id], rows: rows(hits, id, exempt ? { allow: true } : fallback) });
     else group.members.push(id);
   }
   // Candidates come in ascending order, so groups are in order of their first member already.
   return { enforced: true, scope, classes: [...groups.values()] };
 }
 
-/** Indexes of rules, ascending, and the text that stands for them. */
+/** Indexes of rules, ascending, and the text that stands for them and for what their port names are to the peer. */
 interface Hits {
   readonly hits: readonly number[];
   readonly text: string;
@@ -97,9 +117,11 @@ class RuleHits {
   readonly #cidrs = new CidrIndex();
   readonly #cidrRule: number[] = [];
   readonly #podHits = new Map<string, Hits>();
+  readonly #names: PeerNames;
 
-  constructor(rules: readonly ResolvedRule[], peerSets: CompileInput['peerSets']) {
+  constructor(rules: readonly ResolvedRule[], peerSets: CompileInput['peerSets'], names: PeerNames) {
     this.#rules = rules;
+    this.#names = names;
     rules.forEach((rule, index) => {
       if (rule.peers === undefined) {
         this.#anyPeer.push(index);
@@ -123,13 +145,17 @@ class RuleHits {
   candidates(known: Iterable<number>): number[] {
     const ids = new Set(known);
     for (const id of this.#bySet.keys()) if (id !== RESERVED_ID.unknown) ids.add(id);
+    for (const id of this.#names.identities()) ids.add(id);
     return [...ids].sort(compareNumber);
   }
 
   of(identity: PeerIdentity): Hits {
     const own = this.#bySet.get(identity.id) ?? [];
-    // Pods differ by their peer sets only: one computation serves all of one combination.
-    const shared = scopeOf(identity.id) === 'pod' && identity.kubeApiserver !== true ? key(own) : undefined;
+    // Pods differ by their peer sets and named ports only: one computation serves all of one combination.
+    const shared =
+      scopeOf(identity.id) === 'pod' && identity.kubeApiserver !== true
+        ? `${key(own)}|${this.#names.signature(identity.id)}`
+        : undefined;
     const cached = shared === undefined ? undefined : this.#podHits.get(shared);
     if (cached !== undefined) return cached;
     const hits = [...this.#anyPeer, ...own];
@@ -137,7 +163,7 @@ class RuleHits {
     const prefix = outsidePrefix(identity);
     if (prefix !== undefined) for (const peer of this.#cidrs.peersOf(prefix)) hits.push(this.#cidrRule[peer] ?? -1);
     const found = unique(hits);
-    const result = { hits: found, text: key(found) };
+    const result = { hits: found, text: key(found) + this.#names.text(identity.id, found) };
     if (shared !== undefined) this.#podHits.set(shared, result);
     return result;
   }
@@ -177,7 +203,15 @@ function checkRule(rule: ResolvedRule): void {
   if (!Number.isInteger(rule.cookie) || rule.cookie < 1 || rule.cookie > 0xffffffff) {
     throw new InvalidResolvedRuleError(rule.path, `the cookie ${rule.cookie} is not in 1..4294967295`);
   }
-  for (const { protocol, from, to } of rule.ports ?? []) {
+  for (const port of rule.ports ?? []) {
+    const { protocol } = port;
+    if (isNamed(port)) {
+      if (port.name === '' || !['TCP', 'UDP', 'SCTP'].includes(protocol)) {
+        throw new InvalidResolvedRuleError(rule.path, `${protocol} ${JSON.stringify(port.name)} is no port name`);
+      }
+      continue;
+    }
+    const { from, to } = port;
     const ports = Number.isInteger(from) && Number.isInteger(to) && from >= 0 && from <= to && to <= 0xffff;
     if (!ports || !['TCP', 'UDP', 'SCTP'].includes(protocol)) {
       throw new InvalidResolvedRuleError(rule.path, `${protocol} ${from}..${to} is no interval of ports`);

@@ -1,4 +1,4 @@
-import { type LabelSelector, parseSelector, SelectorError } from '@weir/labels';
+import { type LabelSelector, parseSelector, SelectorError, type SelectorOptions } from '@weir/labels';
 import type { Problems } from './problems.ts';
 import type { Direction, Verdict } from './types.ts';
 
@@ -24,9 +24,14 @@ export function consequence(verdict: Verdict): string {
 }
 
 /** `parseSelector` with its errors reported. */
-export function readSelector(json: unknown, path: string, problems: Problems): LabelSelector | undefined {
+export function readSelector(
+  json: unknown,
+  path: string,
+  problems: Problems,
+  options: SelectorOptions = {},
+): LabelSelector | undefined {
   try {
-    return parseSelector(json, path);
+    return parseSelector(json, path, options);
   } catch (error) {
     if (!(error instanceof SelectorError)) throw error;
     for (const problem of error.problems) problems.invalid(problem.path, problem.message);

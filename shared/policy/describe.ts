@@ -1,6 +1,6 @@
-import type { PeerRef, PortRange, ResolvedRule } from './types.ts';
+import type { PeerRef, ResolvedRule, RulePort } from './types.ts';
 
-/** One line for people: `deny ingress from 10.0.0.0/8 except 10.1.0.0/16 on TCP 80, UDP 53-60 (spec.ingressDeny[0])`. */
+/** One line for people: `deny ingress from 10.0.0.0/8 except 10.1.0.0/16 on TCP 80, UDP 53-60, TCP http (spec.ingressDeny[0])`. */
 export function describeRule(rule: ResolvedRule): string {
   const peers =
     rule.peers === undefined
@@ -24,7 +24,9 @@ function describePeer(peer: PeerRef): string {
   return `peer set ${peer.peerSet}`;
 }
 
-function describePorts({ protocol, from, to }: PortRange): string {
+function describePorts(port: RulePort): string {
+  if ('name' in port) return `${port.protocol} ${port.name}`;
+  const { protocol, from, to } = port;
   if (from === 0 && to === 0xffff) return protocol;
   return from === to ? `${protocol} ${from}` : `${protocol} ${from}-${to}`;
 }

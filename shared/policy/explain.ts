@@ -2,7 +2,8 @@ import { RESERVED_ID } from '@weir/identity';
 import { describeRule } from './describe.ts';
 import { membership } from './membership.ts';
 import { compareNumber } from './order.ts';
-import type { CompileInput, Direction, PeerIdentity, ResolvedRule, Verdict } from './types.ts';
+import { NO_PORT_NAMES, numbered, ownNumbers, peerNumbers } from './port-names.ts';
+import type { CompileInput, Direction, PeerIdentity, PortNames, ResolvedRule, Verdict } from './types.ts';
 
 export type ExplanationReason =
   | 'mode-never'
@@ -44,7 +45,9 @@ export function explain(input: Omit<CompileInput, 'identities'>, flow: ExplainFl
     return plain('allow', 'not-enforced', `no policy selects the endpoint for ${flow.direction}`);
   }
   const hits = rules
-    .filter((rule) => hitsPeer(rule, flow.peer, input.peerSets) && hitsPort(rule, flow))
+    .filter(
+      (rule) => hitsPeer(rule, flow.peer, input.peerSets) && hitsPort(rule, flow, input.portNames ?? NO_PORT_NAMES),
+    )
     .sort((a, b) => compareNumber(a.cookie, b.cookie));
   const denies = hits.filter((rule) => rule.verdict === 'deny');
   const allows = hits.filter((rule) => rule.verdict === 'allow');
@@ -90,9 +93,11 @@ function hitsPeer(rule: ResolvedRule, peer: PeerIdentity, peerSets: CompileInput
   return rule.peers.some((ref) => membership(ref, peer, peerSets));
 }
 
-function hitsPort(rule: ResolvedRule, flow: ExplainFlow): boolean {
-  if (rule.ports === undefined) return true;
-  return rule.ports.some(({ protocol, from, to }) => {
+function hitsPort(rule: ResolvedRule, flow: ExplainFlow, names: PortNames): boolean {
+  const numbersOf = flow.direction === 'ingress' ? ownNumbers(names) : peerNumbers(names, flow.peer.id, rule.verdict);
+  const ports = numbered(rule.ports, numbersOf);
+  if (ports === undefined) return true;
+  return ports.some(({ protocol, from, to }) => {
     const number = protocol === 'TCP' ? 6 : protocol === 'UDP' ? 17 : 132;
     return number === flow.protocol && from <= flow.port && flow.port <= to;
   });

@@ -6,5 +6,6 @@ export * from './explain.ts';
 export * from './membership.ts';
 export * from './oracle.ts';
 export * from './parse.ts';
+export { portNamesOf } from './port-names.ts';
 export * from './resolve.ts';
 export * from './types.ts';

@@ -96,7 +96,7 @@ function isNamespaceKey(key: string): boolean {
   return NAMESPACE_KEYS.includes(key) || NAMESPACE_LABEL_KEYS.some((prefix) => key.startsWith(prefix));
 }
 
-function isPositive({ operator }: Requirement): boolean {
+export function isPositive({ operator }: Requirement): boolean {
   return operator === 'In' || operator === 'Exists';
 }
 

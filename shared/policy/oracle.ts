@@ -5,7 +5,17 @@
 import { type LabelMap, matches } from '@weir/labels';
 import { addressIn, formatAddress, parseAddress, parsePrefix } from '@weir/net';
 import { OracleInputError } from './errors.ts';
-import type { CidrPeer, Direction, Entity, Rule, RuleElement, RulePeer, Verdict } from './types.ts';
+import type {
+  CidrPeer,
+  Direction,
+  Entity,
+  NamedPort,
+  PortProtocol,
+  Rule,
+  RuleElement,
+  RulePeer,
+  Verdict,
+} from './types.ts';
 
 export interface OracleEndpoint {
   readonly name: string;
@@ -14,6 +24,8 @@ export interface OracleEndpoint {
   readonly addresses: readonly string[];
   /** Name of its node. */
   readonly node: string;
+  /** Its container ports that have a name. Default none. */
+  readonly namedPorts?: readonly { readonly name: string; readonly port: number; readonly protocol: PortProtocol }[];
 }
 
 export interface OracleNode {
@@ -44,6 +56,8 @@ export interface OracleOptions {
   readonly mode?: 'default' | 'always' | 'never';
   /** Default true. */
   readonly allowLocalhost?: boolean;
+  /** Everyone who gives port names a meaning on egress. Default: subject and peer alone. */
+  readonly endpoints?: readonly OracleEndpoint[];
 }
 
 export interface OracleTraffic {
@@ -96,7 +110,10 @@ export function oracleVerdict(
   }
   const hits = selecting.flatMap((rule) =>
     rule.elements.filter(
-      (element) => element.direction === direction && hitsPeer(element, subject, peer) && hitsPorts(element, traffic),
+      (element) =>
+        element.direction === direction &&
+        hitsPeer(element, subject, peer) &&
+        hitsPorts(element, subject, peer, traffic, options),
     ),
   );
   if (hits.some((element) => element.verdict === 'deny')) return { verdict: 'deny', reason: 'explicit-deny', hits };
@@ -129,14 +146,15 @@ export function oracleConnection(
 ): ConnectionVerdict {
   const from = peerAt(world, flow.from);
   const to = peerAt(world, flow.to);
+  const everyone = { endpoints: world.endpoints, ...options };
   if (from.kind !== 'endpoint' && to.kind !== 'endpoint') {
     throw new OracleInputError(`neither ${flow.from} nor ${flow.to} is an endpoint of the world: name one that is`);
   }
   const egress =
-    from.kind === 'endpoint' ? oracleVerdict(rules, 'egress', from.endpoint, to, flow, options) : undefined;
+    from.kind === 'endpoint' ? oracleVerdict(rules, 'egress', from.endpoint, to, flow, everyone) : undefined;
   if (egress?.verdict === 'deny') return { verdict: 'deny', deniedAt: 'egress', egress };
   const ingress =
-    to.kind === 'endpoint' ? oracleVerdict(rules, 'ingress', to.endpoint, from, flow, options) : undefined;
+    to.kind === 'endpoint' ? oracleVerdict(rules, 'ingress', to.endpoint, from, flow, everyone) : undefined;
   return {
     verdict: ingress?.verdict ?? 'allow',
     ...(ingress?.verdict === 'deny' ? { deniedAt: 'ingress' as const } : {}),
@@ -215,10 +233,52 @@ function inCidr(cidr: CidrPeer, address: string): boolean {
   );
 }
 
-function hitsPorts(element: RuleElement, traffic: OracleTraffic): boolean {
+function hitsPorts(
+  element: RuleElement,
+  subject: OracleEndpoint,
+  peer: OraclePeer,
+  traffic: OracleTraffic,
+  options: OracleOptions,
+): boolean {
   if (element.ports === 'any') return true;
-  const name = { 6: 'TCP', 17: 'UDP', 132: 'SCTP' }[traffic.protocol];
-  return element.ports.some(
-    ({ protocol, from, to }) => protocol === name && from <= traffic.port && traffic.port <= to,
-  );
+  const protocol = { 6: 'TCP', 17: 'UDP', 132: 'SCTP' }[traffic.protocol];
+  return element.ports.some((port) => {
+    if (port.protocol !== protocol) return false;
+    if (!('name' in port)) return port.from <= traffic.port && traffic.port <= port.to;
+    return element.direction === 'ingress'
+      ? ownNumber(subject, port) === traffic.port
+      : hitsNameOfPeer(element.verdict, port, peer, traffic.port, options.endpoints ?? [subject]);
+  });
+}
+
+/** The first container port of the name: port names are unique in a pod. */
+function ownNumber(subject: OracleEndpoint, { name, protocol }: NamedPort): number | undefined {
+  return subject.namedPorts?.find((own) => own.name === name && own.protocol === protocol)?.port;
+}
+
+/**
+ * Egress by name (spec section 4). The datapath tells pods of equal labels apart by nothing: what one of them means by the name,
+ * any of them may mean. An unknown peer may be any pod of all.
+ */
+function hitsNameOfPeer(
+  verdict: Verdict,
+  { name, protocol }: NamedPort,
+  peer: OraclePeer,
+  port: number,
+  endpoints: readonly OracleEndpoint[],
+): boolean {
+  if (peer.kind !== 'endpoint' && peer.kind !== 'unknown') return false;
+  const alike =
+    peer.kind === 'unknown' ? endpoints : [peer.endpoint, ...endpoints.filter((one) => sameLabels(one, peer.endpoint))];
+  const numbers = new Set<number>();
+  for (const { namedPorts } of alike) {
+    for (const own of namedPorts ?? []) if (own.name === name && own.protocol === protocol) numbers.add(own.port);
+  }
+  if (verdict === 'deny') return numbers.has(port);
+  return peer.kind === 'endpoint' && numbers.size === 1 && numbers.has(port);
+}
+
+function sameLabels(a: OracleEndpoint, b: OracleEndpoint): boolean {
+  const keys = Object.keys(a.labels);
+  return keys.length === Object.keys(b.labels).length && keys.every((key) => a.labels[key] === b.labels[key]);
 }

@@ -9,7 +9,7 @@ import {
   prefixContains,
 } from '@weir/net';
 import { consequence } from './context.ts';
-import { checkFields, isObject, listOf, member, type Problems, show, textOf } from './problems.ts';
+import { checkFields, isObject, type Json, listOf, member, type Problems, show, textOf } from './problems.ts';
 import type { CidrPeer, Verdict } from './types.ts';
 
 /** A parsed peer; `unsupported` for a CIDR group; undefined when it was reported as invalid. */
@@ -59,7 +59,12 @@ export function parseCidrSetItem(item: unknown, path: string, verdict: Verdict, 
     return 'unsupported';
   }
 
-  const outer = readPrefix(cidr, `${path}.cidr`, true, problems);
+  return parseCidrWithExcept(item, path, problems);
+}
+
+/** `{cidr, except}`: exceptions must lie inside. Undefined when reported. */
+export function parseCidrWithExcept(item: Json, path: string, problems: Problems): CidrPeer | undefined {
+  const outer = readPrefix(member(item, 'cidr'), `${path}.cidr`, true, problems);
   const excepts: Prefix[] = [];
   (listOf(item, 'except', path, problems) ?? []).forEach((text, index) => {
     const where = `${path}.except[${index}]`;

@@ -1,21 +1,21 @@
 import { consequence, type ElementContext } from './context.ts';
+import { isNamed, isPortName, PROTOCOLS, uniqueNames } from './port-names.ts';
 import { checkFields, isObject, type Json, listOf, member, type Problems, show, textOf } from './problems.ts';
-import type { PortProtocol, PortRange } from './types.ts';
+import type { NamedPort, PortProtocol, PortRange, RulePort } from './types.ts';
 
-const PROTOCOLS: readonly PortProtocol[] = ['TCP', 'UDP', 'SCTP'];
 const EXTENDED = ['VRRP', 'IGMP', 'GRE', 'IPIP', 'IPV6', 'ESP', 'AH'];
 const MAX_PORTS = 40;
 
-/** `toPorts` of an element: undefined when absent or empty, ranges (maybe none: no port at all), or `unsupported`. */
+/** `toPorts` of an element: undefined when absent or empty, ports (maybe none: no port at all), or `unsupported`. */
 export function parsePorts(
   json: Json,
   context: ElementContext,
   problems: Problems,
-): readonly PortRange[] | 'unsupported' | undefined {
+): readonly RulePort[] | 'unsupported' | undefined {
   const items = listOf(json, 'toPorts', context.path, problems);
   if (items === undefined || items.length === 0) return undefined;
   let unsupported = false;
-  const ranges: PortRange[] = [];
+  const written: RulePort[] = [];
   items.forEach((item, index) => {
     const path = `${context.path}.toPorts[${index}]`;
     if (!isObject(item)) {
@@ -38,10 +38,10 @@ export function parsePorts(
     ports.forEach((port, portIndex) => {
       const parsed = parsePort(port, `${path}.ports[${portIndex}]`, context, problems);
       if (parsed === 'unsupported') unsupported = true;
-      else ranges.push(...parsed);
+      else written.push(...parsed);
     });
   });
-  return unsupported ? 'unsupported' : mergeRanges(ranges);
+  return unsupported ? 'unsupported' : canonicalPorts(written);
 }
 
 const L7_FIELDS = ['rules', 'terminatingTLS', 'originatingTLS', 'serverNames', 'listener'];
@@ -76,7 +76,7 @@ function parsePort(
   path: string,
   context: ElementContext,
   problems: Problems,
-): readonly PortRange[] | 'unsupported' {
+): readonly RulePort[] | 'unsupported' {
   if (!isObject(json)) {
     problems.invalid(path, `${show(json)} is not a port: write {port: "80", protocol: TCP}`);
     return [];
@@ -85,16 +85,16 @@ function parsePort(
   const protocols = parseProtocol(json, path, context, problems);
   if (protocols === 'unsupported') return 'unsupported';
   const before = problems.list.length;
-  const port = parseNumber(json, path, context, problems);
+  const port = parseNumber(json, path, problems);
   const endPort = parseEndPort(json, path, problems);
-  if (port === 'unsupported') {
+  if (typeof port === 'string') {
     if (endPort !== undefined && endPort !== 0) {
       problems.invalid(
         `${path}.endPort`,
         'endPort beside a port name: the range is not defined, write the port as a number',
       );
     }
-    return 'unsupported';
+    return problems.list.length > before ? [] : protocols.map((protocol) => ({ protocol, name: port }));
   }
   if (port === undefined || problems.list.length > before) return [];
   const to = port === 0 && !endPort ? 0xffff : Math.max(port, endPort ?? 0);
@@ -122,12 +122,8 @@ function parseProtocol(
   return [];
 }
 
-function parseNumber(
-  json: Json,
-  path: string,
-  context: ElementContext,
-  problems: Problems,
-): number | 'unsupported' | undefined {
+/** A number, or a name in lower case. */
+function parseNumber(json: Json, path: string, problems: Problems): number | string | undefined {
   const where = `${path}.port`;
   const value = member(json, 'port');
   if (typeof value === 'number') {
@@ -149,23 +145,12 @@ function parseNumber(
     }
     return Number(value);
   }
-  if (isPortName(value.toLowerCase())) {
-    problems.unsupported(
-      where,
-      `port names such as ${show(value)} are not supported by Weir yet; ${consequence(context.verdict)}`,
-    );
-    return 'unsupported';
-  }
+  if (isPortName(value)) return value.toLowerCase();
   const hint = /^\d+\s*[-:,]/.test(value)
     ? 'write the last port of a range as endPort'
     : 'write a decimal number in quotes';
   problems.invalid(where, `${show(value)} is neither a port number nor a port name: ${hint}`);
   return undefined;
-}
-
-/** A service name of RFC 6335, in lower case. */
-function isPortName(text: string): boolean {
-  return text.length <= 15 && /^[a-z0-9]+(-[a-z0-9]+)*$/.test(text) && /[a-z]/.test(text);
 }
 
 function parseEndPort(json: Json, path: string, problems: Problems): number | undefined {
@@ -176,6 +161,17 @@ function parseEndPort(json: Json, path: string, problems: Problems): number | un
   const hint = typeof value === 'string' ? 'write it without quotes' : 'write a whole number 0..65535';
   problems.invalid(where, `${show(value)} is no last port: ${hint}`);
   return undefined;
+}
+
+/** Ranges merged, then names, sorted; each port once. */
+export function canonicalPorts(ports: readonly RulePort[]): RulePort[] {
+  const named: NamedPort[] = [];
+  const ranges: PortRange[] = [];
+  for (const port of ports) {
+    if (isNamed(port)) named.push(port);
+    else ranges.push(port);
+  }
+  return [...mergeRanges(ranges), ...uniqueNames(named)];
 }
 
 /** Sorted by protocol and port; overlapping and adjacent ranges joined. */

@@ -232,7 +232,9 @@ describe('ports', () => {
     const result = ingress({ toPorts: [{ ports: fields }] });
     expect(result.problems).toEqual([]);
     const ports = result.rules[0]?.elements[0]?.ports;
-    return ports === 'any' ? ports : ports?.map(({ protocol, from, to }) => `${protocol} ${from}-${to}`);
+    return ports === 'any'
+      ? ports
+      : ports?.map((one) => ('name' in one ? `${one.protocol} ${one.name}` : `${one.protocol} ${one.from}-${one.to}`));
   };
 
   it('are ranges of a protocol, sorted and joined', () => {
@@ -256,7 +258,30 @@ describe('ports', () => {
     expect(ingress({ fromEntities: ['all'], toPorts: [] }).rules[0]?.elements[0]?.ports).toBe('any');
   });
 
+  it('have names in lower case, after the numbers, each once', () => {
+    expect(ranges({ port: 'HTTP', protocol: 'TCP' })).toEqual(['TCP http']);
+    expect(ranges({ port: 'dns' })).toEqual(['TCP dns', 'UDP dns', 'SCTP dns']);
+    for (const name of ['0x50', '1e3', 'a', '8080-tcp', 'fifteen-letters'])
+      expect(ranges({ port: name, protocol: 'UDP', endPort: 0 })).toEqual([`UDP ${name}`]);
+    expect(
+      ranges(
+        { port: 'web', protocol: 'UDP' },
+        { port: 'web', protocol: 'TCP' },
+        { port: 'api', protocol: 'tcp' },
+        { port: 'Web', protocol: 'TCP' },
+        { port: '80', protocol: 'SCTP' },
+      ),
+    ).toEqual(['SCTP 80-80', 'TCP api', 'TCP web', 'UDP web']);
+    const denied = deny({ toPorts: [{ ports: [{ port: 'http', protocol: 'TCP' }] }] });
+    expect(found(denied)).toEqual([]);
+    expect(denied.rules[0]?.elements[0]).toMatchObject({ peers: 'any', ports: [{ protocol: 'TCP', name: 'http' }] });
+    const bare = parseBareRules([{ endpointSelector: WEB, ingress: [{ toPorts: [{ ports: [{ port: 'pg' }] }] }] }]);
+    expect(bare.rules[0]?.elements[0]?.ports).toHaveLength(3);
+  });
+
   it.each([
+    [{ port: 'pg', protocol: 'TCP', endPort: 90 }, 'endPort'],
+    [{ port: 'pg', endPort: 'x' }, 'endPort'],
     [{ port: 80 }, 'port'],
     [{ port: '' }, 'port'],
     [{}, 'port'],
@@ -325,8 +350,6 @@ describe('what is not supported', () => {
     ['egress', l7({ listener: { name: 'x' } }), 'toPorts[0].listener'],
     ['egress', l7({ terminatingTLS: {} }), 'toPorts[0].terminatingTLS'],
     ['egress', l7({ originatingTLS: {} }), 'toPorts[0].originatingTLS'],
-    ['ingress', { toPorts: [{ ports: [{ port: 'http' }] }] }, 'toPorts[0].ports[0].port'],
-    ['ingress', { toPorts: [{ ports: [{ port: '0x50' }] }] }, 'toPorts[0].ports[0].port'],
     ['ingress', { toPorts: [{ ports: [{ protocol: 'vrrp' }] }] }, 'toPorts[0].ports[0].protocol'],
     ['ingress', { fromEndpoints: [{ matchLabels: { 'reserved:host': '', app: 'x' } }] }, 'fromEndpoints[0]'],
     ['ingress', { fromEndpoints: [{ matchLabels: { 'cidr:10.0.0.0/8': '' } }] }, 'fromEndpoints[0]'],
@@ -353,10 +376,9 @@ describe('what is not supported', () => {
       ports: 'any',
     });
     expect(element({ icmps: [{ fields: [{ type: 8 }] }] })).toEqual({ peers: 'any', ports: 'any' });
-    expect(element({ fromEntities: ['world'], toPorts: [{ ports: [{ port: 'http' }] }] })).toEqual({
-      peers: [{ kind: 'entity', entity: 'world' }],
-      ports: 'any',
-    });
+    expect(
+      element({ fromEntities: ['world'], toPorts: [{ ports: [{ port: 'http' }, { protocol: 'IGMP' }] }] }),
+    ).toEqual({ peers: [{ kind: 'entity', entity: 'world' }], ports: 'any' });
     expect(element({ fromRequires: [{}], fromEndpoints: api, ...ports })).toEqual({ peers: 'any', ports: tcp80 });
   });
 

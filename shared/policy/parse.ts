@@ -4,15 +4,17 @@
  */
 
 import type { RuleScope } from './context.ts';
+import { parseNetworkPolicySpec } from './parse-network-policy.ts';
 import { parseRule } from './parse-rule.ts';
-import { checkFields, isObject, member, Problems, show } from './problems.ts';
+import { checkFields, isObject, type Json, member, Problems, show } from './problems.ts';
 import type { ParseResult, PolicyKind, Rule } from './types.ts';
 
 const OBJECT_FIELDS = ['apiVersion', 'kind', 'metadata', 'spec', 'specs', 'status'];
 
 /**
- * Parses a CiliumNetworkPolicy or CiliumClusterwideNetworkPolicy, the whole Kubernetes object. `spec` and `specs` may both be
- * set; the policy is their union. `kind` is what it must be; the object's own `kind` may be absent, as in lists.
+ * Parses a CiliumNetworkPolicy, CiliumClusterwideNetworkPolicy or NetworkPolicy, the whole Kubernetes object. `spec` and `specs`
+ * (not in a NetworkPolicy) may both be set; the policy is their union. `kind` is what it must be; the object's own `kind` may be
+ * absent, as in lists. The annotation `policy.cilium.io/name` is not looked at: a policy goes by the name of its object.
  */
 export function parsePolicy(object: unknown, kind: Exclude<PolicyKind, 'BareRules'>): ParseResult {
   const problems = new Problems();
@@ -20,6 +22,7 @@ export function parsePolicy(object: unknown, kind: Exclude<PolicyKind, 'BareRule
     problems.invalid('$', `${show(object)} is not a policy: write an object with metadata and spec`);
     return { rules: [], problems: problems.list };
   }
+  if (kind === 'NetworkPolicy') return parseNetworkPolicy(object, problems);
   checkFields(object, OBJECT_FIELDS, '', problems);
   checkHeader(object, kind, problems);
   const scope = scopeOfObject(object, kind, problems);
@@ -47,6 +50,20 @@ export function parsePolicy(object: unknown, kind: Exclude<PolicyKind, 'BareRule
   return { rules: problems.hasInvalid ? [] : rules, problems: problems.list };
 }
 
+function parseNetworkPolicy(object: Json, problems: Problems): ParseResult {
+  const kind = 'NetworkPolicy';
+  checkFields(
+    object,
+    OBJECT_FIELDS.filter((field) => field !== 'specs'),
+    '',
+    problems,
+  );
+  checkHeader(object, kind, problems);
+  const namespace = namespaceOf(object, kind, problems);
+  const rule = parseNetworkPolicySpec(member(object, 'spec'), 'spec', namespace, problems);
+  return { rules: problems.hasInvalid || rule === undefined ? [] : [rule], problems: problems.list };
+}
+
 /**
  * Parses Cilium's older bare form: a list of rules, each with its `labels`, no Kubernetes object around them. Selectors are
  * taken as written: no namespace is needed and none is added.
@@ -66,43 +83,54 @@ export function parseBareRules(json: unknown): ParseResult {
   return { rules: problems.hasInvalid ? [] : rules, problems: problems.list };
 }
 
-function checkHeader(object: Readonly<Record<string, unknown>>, kind: PolicyKind, problems: Problems): void {
+function checkHeader(object: Json, kind: PolicyKind, problems: Problems): void {
   const given = member(object, 'kind');
   if (given !== undefined && given !== kind)
     problems.invalid('kind', `${show(given)} is not ${kind}: write kind: ${kind}`);
+  const wanted = kind === 'NetworkPolicy' ? 'networking.k8s.io/v1' : 'cilium.io/v2';
   const version = member(object, 'apiVersion');
-  if (version !== undefined && version !== 'cilium.io/v2') {
-    problems.invalid('apiVersion', `${show(version)} is not cilium.io/v2: write apiVersion: cilium.io/v2`);
+  if (version !== undefined && version !== wanted) {
+    problems.invalid('apiVersion', `${show(version)} is not ${wanted}: write apiVersion: ${wanted}`);
+  }
+  if (!textMember(metadataOf(object), 'name')) {
+    problems.invalid('metadata.name', 'the policy has no name: write metadata.name');
   }
 }
 
 function scopeOfObject(
-  object: Readonly<Record<string, unknown>>,
-  kind: Exclude<PolicyKind, 'BareRules'>,
+  object: Json,
+  kind: 'CiliumNetworkPolicy' | 'CiliumClusterwideNetworkPolicy',
   problems: Problems,
 ): RuleScope {
-  const metadata = member(object, 'metadata');
-  const fields = isObject(metadata) ? metadata : {};
-  const name = member(fields, 'name');
-  if (typeof name !== 'string' || name === '')
-    problems.invalid('metadata.name', 'the policy has no name: write metadata.name');
-  const namespace = member(fields, 'namespace');
-  const hasNamespace = namespace !== undefined && namespace !== null && namespace !== '';
-  if (kind === 'CiliumClusterwideNetworkPolicy') {
-    if (hasNamespace) {
-      problems.invalid(
-        'metadata.namespace',
-        `${show(namespace)}: a ${kind} has no namespace; remove it, or write a CiliumNetworkPolicy`,
-      );
-    }
-    return { kind };
+  if (kind === 'CiliumNetworkPolicy') return { kind, namespace: namespaceOf(object, kind, problems) };
+  const namespace = member(metadataOf(object), 'namespace');
+  if (namespace !== undefined && namespace !== null && namespace !== '') {
+    problems.invalid(
+      'metadata.namespace',
+      `${show(namespace)}: a ${kind} has no namespace; remove it, or write a CiliumNetworkPolicy`,
+    );
   }
-  if (typeof namespace !== 'string' || namespace === '') {
+  return { kind };
+}
+
+/** Empty when it is missing, which is reported. */
+function namespaceOf(object: Json, kind: PolicyKind, problems: Problems): string {
+  const namespace = textMember(metadataOf(object), 'namespace');
+  if (!namespace) {
     problems.invalid(
       'metadata.namespace',
       `a ${kind} needs a namespace: write metadata.namespace, or use a clusterwide policy`,
     );
-    return { kind, namespace: '' };
   }
-  return { kind, namespace };
+  return namespace;
+}
+
+function metadataOf(object: Json): Json {
+  const metadata = member(object, 'metadata');
+  return isObject(metadata) ? metadata : {};
+}
+
+function textMember(object: Json, field: string): string {
+  const value = member(object, field);
+  return typeof value === 'string' ? value : '';
 }

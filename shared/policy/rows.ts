@@ -1,6 +1,14 @@
 /** Rules that hit one peer -> disjoint port intervals, each with one decision (design section 4). */
 import { compareNumber } from './order.ts';
-import type { ClassRows, CompiledRow, ResolvedRule, Verdict } from './types.ts';
+import type { ClassRows, CompiledRow, PortRange, Verdict } from './types.ts';
+
+/** A rule whose port names are numbers by now. */
+export interface NumberedRule {
+  readonly verdict: Verdict;
+  readonly cookie: number;
+  /** Absent: every protocol and port. */
+  readonly ports?: readonly PortRange[];
+}
 
 /** What decides when no rule hits: nothing (drop), or an allow with cookie 0 (no default deny, or the localhost rule). */
 export interface Fallback {
@@ -29,7 +37,7 @@ interface Span {
  * Rows of the class that exactly `hits` apply to. A deny beats every allow, whatever its width; among equals the lowest
  * cookie is named. Time is n log n in the number of port ranges.
  */
-export function rowsOf(hits: Iterable<ResolvedRule>, fallback: Fallback): ClassRows {
+export function rowsOf(hits: Iterable<NumberedRule>, fallback: Fallback): ClassRows {
   const ranked = [...hits].sort(
     (a, b) => (a.verdict === b.verdict ? 0 : a.verdict === 'deny' ? -1 : 1) || compareNumber(a.cookie, b.cookie),
   );

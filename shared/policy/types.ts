@@ -1,5 +1,5 @@
 /**
- * The CiliumNetworkPolicy language: parse, normalise, resolve, decide, compile. Pure: imports no I/O.
+ * The CiliumNetworkPolicy language, and NetworkPolicy of Kubernetes read into the same rules: parse, normalise, resolve, decide, compile. Pure: imports no I/O.
  *
  *   JSON --parse--> Rule --resolve--> ResolvedRule + selectors --compile--> classes and port intervals --> (node-agent) map entries
  *                    |
@@ -10,7 +10,8 @@
  */
 import type { LabelSelector } from '@weir/labels';
 
-export type PolicyKind = 'CiliumNetworkPolicy' | 'CiliumClusterwideNetworkPolicy' | 'BareRules';
+/** `NetworkPolicy` is the one of networking.k8s.io/v1. */
+export type PolicyKind = 'CiliumNetworkPolicy' | 'CiliumClusterwideNetworkPolicy' | 'NetworkPolicy' | 'BareRules';
 export type Direction = 'ingress' | 'egress';
 export type Verdict = 'allow' | 'deny';
 export type PortProtocol = 'TCP' | 'UDP' | 'SCTP';
@@ -48,6 +49,27 @@ export interface PortRange {
   readonly to: number;
 }
 
+/** The port of this name and protocol, as each pod gives it a number. From a CNP in lower case; from a NetworkPolicy as written. */
+export interface NamedPort {
+  readonly protocol: PortProtocol;
+  readonly name: string;
+}
+
+/** `'name' in port` tells which. */
+export type RulePort = PortRange | NamedPort;
+
+/**
+ * What port names stand for, seen from one endpoint. Ingress asks for the endpoint's own number. Egress asks by the peer's
+ * identity: an allow uses the number only when exactly one is known, a deny uses all of them. To an unknown peer (identity 0)
+ * an allow by name allows nothing, and a deny by name denies every number that any identity gives the name.
+ */
+export interface PortNames {
+  /** Number of the endpoint's own container port; undefined: it has none of this name and protocol, and the port matches nothing. */
+  own(name: string, protocol: PortProtocol): number | undefined;
+  /** Identity -> every number that an endpoint of that identity gives the name, ascending. */
+  peers(name: string, protocol: PortProtocol): ReadonlyMap<number, readonly number[]>;
+}
+
 export interface CidrPeer {
   /** Canonical prefix, host bits masked: `10.0.0.0/8`. */
   readonly cidr: string;
@@ -62,7 +84,7 @@ export interface RuleElement {
   /** `any`: no L3 member but ports given. An empty list selects nobody. */
   readonly peers: 'any' | readonly RulePeer[];
   /** `any`: all protocols and ports, ICMP included. An empty list matches no port. */
-  readonly ports: 'any' | readonly PortRange[];
+  readonly ports: 'any' | readonly RulePort[];
   /** Path of the element: `spec.ingress[0]`. */
   readonly path: string;
 }
@@ -108,7 +130,7 @@ export interface ResolvedRule {
   /** Absent: any peer. Empty: nobody. */
   readonly peers?: readonly PeerRef[];
   /** Absent: every protocol and port. Empty: none. */
-  readonly ports?: readonly PortRange[];
+  readonly ports?: readonly RulePort[];
   readonly defaultDeny: boolean;
   /** Names this element in drop events; unique in the cluster, 1..0x7fffffff. 0x80000000 and above: rules imported on one node. */
   readonly cookie: number;
@@ -175,4 +197,6 @@ export interface CompileInput {
   readonly mode: 'default' | 'always' | 'never';
   /** The localhost rule (spec 2.7): host may reach pods on ingress unless explicitly denied. Default true. */
   readonly allowLocalhost?: boolean;
+  /** Absent: no name stands for any number. */
+  readonly portNames?: PortNames;
 }

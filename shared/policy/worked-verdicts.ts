@@ -17,8 +17,8 @@ export interface WorkedRow {
   readonly mode?: 'default' | 'always' | 'never';
   /** `api -> web tcp/80: allow`. Names are of `WORKED_WORLD`, X, Y, Z, W (an outside IPv6 address), or reserved ones. */
   readonly flows?: readonly string[];
-  /** What the parser must say. With `UnsupportedField` the flows hold for the fail-closed reading. */
-  readonly refused?: { readonly code: 'InvalidSpec' | 'UnsupportedField'; readonly path: string };
+  /** What the parser must say. With `UnsupportedField` the flows hold for the fail-closed reading, with `Warning` for all that is written. */
+  readonly refused?: { readonly code: 'InvalidSpec' | 'UnsupportedField' | 'Warning'; readonly path: string };
   /** Why the row is outside of what policies decide here. */
   readonly outside?: string;
 }
@@ -30,12 +30,19 @@ function pod(
   labels: Record<string, string>,
   address: string,
   node: string,
+  ...tcpPorts: readonly (readonly [string, number])[]
 ) {
   const endpoint: OracleEndpoint = {
     name: `${namespace}/${name}`,
-    labels: podIdentityLabels({ namespace, namespaceLabels: { team }, podLabels: labels, serviceAccount: 'default' }),
+    labels: podIdentityLabels({
+      namespace,
+      namespaceLabels: { team, 'kubernetes.io/metadata.name': namespace },
+      podLabels: labels,
+      serviceAccount: 'default',
+    }),
     addresses: [address],
     node,
+    namedPorts: tcpPorts.map(([portName, number]) => ({ name: portName, port: number, protocol: 'TCP' })),
   };
   return endpoint;
 }
@@ -44,8 +51,10 @@ export const WORKED_WORLD: OracleWorld = {
   endpoints: [
     pod('a', 'red', 'web', { app: 'web' }, '10.244.0.6', 'n1'),
     pod('a', 'red', 'api', { app: 'api' }, '10.244.0.7', 'n1'),
-    pod('a', 'red', 'db', { app: 'db' }, '10.244.0.8', 'n1'),
-    pod('a', 'red', 'db2', { app: 'db' }, '10.244.0.9', 'n1'),
+    pod('a', 'red', 'db', { app: 'db' }, '10.244.0.8', 'n1', ['pg', 5432]),
+    pod('a', 'red', 'db2', { app: 'db' }, '10.244.0.9', 'n1', ['pg', 6432]),
+    pod('a', 'red', 'pool', { app: 'pool', no: '1' }, '10.244.0.12', 'n1', ['pg', 5432]),
+    pod('a', 'red', 'pool2', { app: 'pool', no: '2' }, '10.244.0.13', 'n1', ['pg', 6432]),
     pod('a', 'red', 'cli', { app: 'cli' }, '10.244.0.10', 'n1'),
     pod('a', 'red', 'h', { app: 'h', host: 'x' }, '10.244.0.11', 'n1'),
     pod('b', 'blue', 'cli', { app: 'cli' }, '10.244.1.9', 'n2'),
@@ -67,6 +76,8 @@ export const WORKED_ADDRESSES: Readonly<Record<string, string>> = {
   db2: '10.244.0.9',
   'a/cli': '10.244.0.10',
   h: '10.244.0.11',
+  pool: '10.244.0.12',
+  pool2: '10.244.0.13',
   'b/cli': '10.244.1.9',
   'b/api': '10.244.1.10',
   dns: '10.244.1.53',
@@ -115,7 +126,6 @@ const EIGHT = { icmps: [{ fields: [{ family: 'IPv4', type: 8 }] }] };
 const GROUP = { fromCIDRSet: [{ cidrGroupRef: 'g' }] };
 const unsupported = (path: string) => ({ code: 'UnsupportedField' as const, path });
 const invalid = (path: string) => ({ code: 'InvalidSpec' as const, path });
-const KNP = invalid('kind');
 
 export const WORKED_VERDICTS: readonly WorkedRow[] = [
   {
@@ -443,24 +453,38 @@ export const WORKED_VERDICTS: readonly WorkedRow[] = [
   },
   {
     row: 44,
-    title: 'port names on egress',
+    title: 'port names on egress: pods of different identities, each by its own number',
+    objects: [web({ egress: [{ ...to('pool'), ...tcp('pg') }] })],
+    flows: [
+      'web -> pool tcp/5432: allow',
+      'web -> pool tcp/6432: deny',
+      'web -> pool2 tcp/6432: allow',
+      'web -> pool2 tcp/5432: deny',
+      'web -> db tcp/5432: deny',
+    ],
+  },
+  {
+    row: 44,
+    title: 'port names on egress: pods of equal labels make the name ambiguous',
     objects: [web({ egress: [{ ...to('db'), ...tcp('pg') }] })],
-    refused: unsupported('spec.egress[0].toPorts[0].ports[0].port'),
-    flows: ['web -> db tcp/6432: deny'],
+    flows: [
+      'web -> db tcp/5432: deny',
+      'web -> db tcp/6432: deny',
+      'web -> db2 tcp/6432: deny',
+      'web -> db2 tcp/5432: deny',
+    ],
   },
   {
     row: 45,
-    title: 'port names on ingress',
+    title: 'port names on ingress: each pod by its own number',
     objects: [cnp({ endpointSelector: app('db'), ingress: [tcp('pg')] })],
-    refused: unsupported('spec.ingress[0].toPorts[0].ports[0].port'),
-    flows: ['X -> db tcp/6432: deny', 'X -> db2 tcp/5432: deny'],
+    flows: ['X -> db tcp/5432: allow', 'X -> db tcp/6432: deny', 'X -> db2 tcp/6432: allow', 'X -> db2 tcp/5432: deny'],
   },
   {
     row: 46,
     title: 'a port name that the pod lacks',
     objects: [web({ ingress: [ports(port('pg'))] })],
-    refused: unsupported('spec.ingress[0].toPorts[0].ports[0].port'),
-    flows: ['X -> web tcp/5432: deny', 'api -> web tcp/80: deny'],
+    flows: ['X -> web tcp/5432: deny', 'api -> web tcp/80: deny', 'n1 -> web tcp/80: allow'],
   },
   {
     row: 47,
@@ -532,19 +556,39 @@ export const WORKED_VERDICTS: readonly WorkedRow[] = [
     refused: unsupported('spec.egress[1].toFQDNs'),
     flows: ['web -> X tcp/80: deny'],
   },
-  { row: 55, title: 'KNP: deny all', objects: [webKnp({ policyTypes: ['Ingress'], ingress: [] })], refused: KNP },
-  { row: 56, title: 'KNP: allow all', objects: [webKnp({ ingress: [{}] })], refused: KNP },
+  {
+    row: 55,
+    title: 'KNP: deny all',
+    objects: [webKnp({ policyTypes: ['Ingress'], ingress: [] })],
+    flows: ['api -> web tcp/80: deny', 'X -> web icmp/8: deny', 'n1 -> web tcp/80: allow', 'web -> api tcp/80: allow'],
+  },
+  {
+    row: 56,
+    title: 'KNP: allow all',
+    objects: [webKnp({ ingress: [{}] })],
+    flows: [
+      'api -> web tcp/80: allow',
+      'X -> web icmp/8: allow',
+      'n2 -> web gre: allow',
+      'unknown -> web tcp/80: allow',
+    ],
+  },
   {
     row: 57,
     title: 'KNP: ipBlock',
     objects: [webKnp({ ingress: [{ from: [{ ipBlock: { cidr: '10.0.0.0/8' } }] }] })],
-    refused: KNP,
+    flows: ['Y -> web tcp/80: allow', 'b/cli -> web tcp/80: deny', 'api -> web tcp/80: deny', 'n2 -> web tcp/80: deny'],
   },
   {
     row: 58,
     title: 'KNP: any namespace',
     objects: [webKnp({ ingress: [{ from: [{ namespaceSelector: {} }] }] })],
-    refused: KNP,
+    flows: [
+      'api -> web tcp/80: allow',
+      'b/cli -> web udp/53: allow',
+      'X -> web tcp/80: deny',
+      'n2 -> web tcp/80: deny',
+    ],
   },
   {
     row: 59,
@@ -554,9 +598,14 @@ export const WORKED_VERDICTS: readonly WorkedRow[] = [
         ingress: [{ from: [{ podSelector: app('cli'), namespaceSelector: { matchLabels: { team: 'blue' } } }] }],
       }),
     ],
-    refused: KNP,
+    flows: ['b/cli -> web tcp/80: allow', 'a/cli -> web tcp/80: deny', 'b/api -> web tcp/80: deny'],
   },
-  { row: 60, title: 'KNP: no egress', objects: [webKnp({ policyTypes: ['Egress'], egress: [] })], refused: KNP },
+  {
+    row: 60,
+    title: 'KNP: no egress',
+    objects: [webKnp({ policyTypes: ['Egress'], egress: [] })],
+    flows: ['web -> api tcp/80: deny', 'web -> X tcp/80: deny', 'web -> n1 tcp/80: deny', 'api -> web tcp/80: allow'],
+  },
   {
     row: 61,
     title: 'mode always without a policy',
@@ -680,7 +729,13 @@ export const WORKED_VERDICTS: readonly WorkedRow[] = [
     objects: [web({ ingress: [{ fromEndpoints: [{ matchLabels: { app: 'cli', [NS]: 'b' } }] }] })],
     flows: ['n1 -> web tcp/80: allow', 'n2 -> web tcp/80: deny'],
   },
-  { row: 75, title: 'KNP: an empty peer', objects: [webKnp({ ingress: [{ from: [{}] }] })], refused: KNP },
+  {
+    row: 75,
+    title: 'KNP: an empty peer',
+    objects: [webKnp({ ingress: [{ from: [{}] }] })],
+    refused: { code: 'Warning', path: 'spec.ingress[0].from[0]' },
+    flows: ['api -> web tcp/80: deny', 'b/cli -> web tcp/80: deny', 'X -> web tcp/80: deny'],
+  },
   {
     row: 76,
     title: 'KNP: an operator that is none',
@@ -689,7 +744,7 @@ export const WORKED_VERDICTS: readonly WorkedRow[] = [
         ingress: [{ from: [{ podSelector: { matchExpressions: [{ key: 'app', operator: 'in', values: ['x'] }] } }] }],
       }),
     ],
-    refused: KNP,
+    refused: invalid('spec.ingress[0].from[0].podSelector.matchExpressions[0].operator'),
   },
   {
     row: 77,
@@ -845,7 +900,7 @@ export const WORKED_VERDICTS: readonly WorkedRow[] = [
         ],
       }),
     ],
-    refused: KNP,
+    flows: ['b/cli -> web tcp/80: allow', 'api -> web tcp/80: deny', 'X -> web tcp/80: deny', 'n2 -> web tcp/80: deny'],
   },
   {
     row: 94,
@@ -885,7 +940,8 @@ export const WORKED_VERDICTS: readonly WorkedRow[] = [
     row: 96,
     title: 'KNP: policyTypes decide',
     objects: [webKnp({ policyTypes: ['Ingress'], egress: [{ to: [{ podSelector: app('api') }] }] })],
-    refused: KNP,
+    refused: { code: 'Warning', path: 'spec.egress' },
+    flows: ['web -> api tcp/80: allow', 'web -> db tcp/80: allow', 'api -> web tcp/80: deny'],
   },
   {
     row: 97,

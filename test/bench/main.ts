@@ -2,10 +2,11 @@
 import { writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { path } from './path.ts';
+import { real } from './real.ts';
 import { print, type Row, row } from './report.ts';
 import type { Suite } from './suite.ts';
 
-const SUITES: Readonly<Record<string, Suite>> = { path };
+const SUITES: Readonly<Record<string, Suite>> = { path, real };
 
 async function main(): Promise<number> {
   const { values, positionals } = parseArgs({ allowPositionals: true, options: { json: { type: 'string' } } });

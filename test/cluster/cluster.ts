@@ -16,13 +16,24 @@ import { customAlphabet } from 'nanoid';
 import { bundlePrograms } from '../../scripts/bundle.ts';
 import { type ApiServer, createApiServer } from './apiserver/index.ts';
 import { Fabric, NODE_NET, netnsPath } from './fabric.ts';
+import { Kubectl } from './kubectl.ts';
 import { Kubelet, type Sandbox } from './kubelet.ts';
 import { bpfRootOf, claim, prefixOf, remains, remove, sweep } from './leftovers.ts';
 import { ClusterNode } from './node.ts';
 import { PodProcess } from './pod/process.ts';
-import type { ProbeProtocol, ProbeResult } from './pod/protocol.ts';
+import type { ProbeResult } from './pod/protocol.ts';
 import { Program } from './process.ts';
-import { attempt, NODE_FLAGS, type Output, run, TOOL_PATH } from './run.ts';
+import { NODE_FLAGS, type Output, TOOL_PATH } from './run.ts';
+import {
+  containerPorts,
+  type Host,
+  OUTSIDE,
+  OUTSIDE_PORTS,
+  type PodSpec,
+  type ProbeOptions,
+  probeBetween,
+  type TestCluster,
+} from './types.ts';
 
 const newId = customAlphabet('abcdefghijkmnpqrstuvwxyz23456789', 5);
 /** Address of the API server inside each node. */
@@ -47,32 +58,7 @@ export interface ClusterOptions {
   readonly onLog?: (line: string) => void;
 }
 
-export interface PodSpec {
-  readonly name: string;
-  readonly namespace?: string;
-  readonly labels?: Readonly<Record<string, string>>;
-  /** Node number, from 1. */
-  readonly node: number;
-  readonly tcp?: readonly number[];
-  readonly udp?: readonly number[];
-}
-
-export interface ProbeOptions {
-  readonly port?: number;
-  readonly protocol?: ProbeProtocol;
-  /** Silence this long is a drop. Default 400 ms. */
-  readonly timeoutMs?: number;
-  readonly sourcePort?: number;
-}
-
-/** Somebody that can probe: a running pod, the outside host, or a node itself. */
-export interface Host {
-  readonly name: string;
-  readonly address: string;
-  readonly process: PodProcess;
-}
-
-export class Cluster {
+export class Cluster implements TestCluster {
   readonly id: string;
   readonly name = 'weir';
   readonly api: ApiServer;
@@ -84,6 +70,7 @@ export class Cluster {
   readonly apiUrl: string;
   readonly #options: ClusterOptions;
   readonly #fabric: Fabric;
+  readonly #kubectl: Kubectl;
   /** Folder of the bundled programs. */
   readonly #programs: string;
   readonly #listeners: Server[] = [];
@@ -107,6 +94,7 @@ export class Cluster {
     this.folder = folder;
     this.logDir = join(folder, 'logs');
     this.kubeconfig = join(folder, 'kubeconfig');
+    this.#kubectl = new Kubectl(this.kubeconfig, folder);
     writeFileSync(this.kubeconfig, api.kubeconfig(url), { mode: 0o600 });
     const inNode = join(folder, 'node-kubeconfig');
     writeFileSync(inNode, api.kubeconfig(API_IN_NODE), { mode: 0o600 });
@@ -151,7 +139,7 @@ export class Cluster {
 
   async #start(): Promise<void> {
     const cni = await buildCni();
-    const outside = this.#options.outside ?? ['203.0.113.9', '10.1.2.3', '10.2.0.1'];
+    const outside = this.#options.outside ?? OUTSIDE;
     await this.#fabric.start(outside);
     for (const [index, node] of this.nodes.entries()) await this.#fabric.addNode(node, index + 1);
     await this.#fabric.route(this.nodes);
@@ -174,7 +162,7 @@ export class Cluster {
     });
     this.#kubelet.start();
     const world = this.#process('outside', this.#fabric.outside);
-    const ports = this.#options.outsidePorts ?? [80];
+    const ports = this.#options.outsidePorts ?? OUTSIDE_PORTS;
     await world.serve('outside', ports, ports);
   }
 
@@ -250,38 +238,26 @@ export class Cluster {
     return node;
   }
 
-  /** The real kubectl; whatever its exit code. */
   tryKubectl(args: readonly string[], stdin?: string): Promise<Output> {
-    return attempt('kubectl', args, {
-      env: { KUBECONFIG: this.kubeconfig, HOME: this.folder },
-      ...(stdin === undefined ? {} : { stdin }),
-    });
+    return this.#kubectl.attempt(args, stdin);
   }
 
-  /** The real kubectl; another exit code than 0 throws. Returns its standard output. */
-  async kubectl(args: readonly string[], stdin?: string): Promise<string> {
-    const { stdout } = await run('kubectl', args, {
-      env: { KUBECONFIG: this.kubeconfig, HOME: this.folder },
-      ...(stdin === undefined ? {} : { stdin }),
-    });
-    return stdout;
+  kubectl(args: readonly string[], stdin?: string): Promise<string> {
+    return this.#kubectl.run(args, stdin);
   }
 
-  /** `kubectl apply -f -` of YAML or JSON text. */
   apply(text: string): Promise<string> {
-    return this.kubectl(['apply', '-f', '-'], text);
+    return this.#kubectl.apply(text);
   }
 
   applyObjects(objects: readonly object[]): Promise<string> {
-    return this.apply(objects.map((object) => JSON.stringify(object)).join('\n'));
+    return this.#kubectl.applyObjects(objects);
   }
 
-  /** `kubectl wait --for=condition=Programmed`. */
-  async programmed(...policies: readonly string[]): Promise<void> {
-    await this.kubectl(['wait', '--for=condition=Programmed', '--timeout=20s', ...policies]);
+  programmed(...policies: readonly string[]): Promise<void> {
+    return this.#kubectl.programmed(policies);
   }
 
-  /** Creates pods and waits until they run. */
   async createPods(specs: readonly PodSpec[]): Promise<void> {
     await this.applyObjects(
       specs.map((spec) => ({
@@ -295,44 +271,17 @@ export class Cluster {
             {
               name: 'main',
               image: 'pod',
-              ports: [
-                ...(spec.tcp ?? []).map((containerPort) => ({ containerPort, protocol: 'TCP' })),
-                ...(spec.udp ?? []).map((containerPort) => ({ containerPort, protocol: 'UDP' })),
-              ],
+              ports: containerPorts(spec),
             },
           ],
         },
       })),
     );
-    const namespaces = new Set(specs.map((spec) => spec.namespace ?? 'default'));
-    for (const namespace of namespaces) {
-      const names = specs
-        .filter((spec) => (spec.namespace ?? 'default') === namespace)
-        .map((spec) => `pod/${spec.name}`);
-      const waited = await this.tryKubectl([
-        'wait',
-        '-n',
-        namespace,
-        '--for=condition=Ready',
-        '--timeout=30s',
-        ...names,
-      ]);
-      if (waited.code !== 0) {
-        const pods = await this.tryKubectl([
-          'get',
-          'pods',
-          '-n',
-          namespace,
-          '-o',
-          'jsonpath={range .items[*]}{.metadata.name}: {.status.conditions[0].message}{"\\n"}{end}',
-        ]);
-        throw new Error(`pods did not become ready: ${waited.stderr.trim()}\n${pods.stdout}`);
-      }
-    }
+    await this.#kubectl.podsReady(specs, 30);
   }
 
-  async deletePod(name: string, namespace = 'default'): Promise<void> {
-    await this.kubectl(['delete', 'pod', name, '-n', namespace, '--wait=true', '--timeout=20s']);
+  deletePod(name: string, namespace?: string): Promise<void> {
+    return this.#kubectl.deletePod(name, namespace);
   }
 
   sandbox(name: string): Sandbox {
@@ -342,12 +291,11 @@ export class Cluster {
     return sandbox;
   }
 
-  /** A probing host by name: `app1`, `ns/app1`, `outside`, `node-1`. */
   async host(name: string): Promise<Host> {
     if (name === 'outside')
       return {
         name,
-        address: this.#options.outside?.[0] ?? '203.0.113.9',
+        address: this.#options.outside?.[0] ?? OUTSIDE[0],
         process: this.#process(name, this.#fabric.outside),
       };
     const node = this.nodes.find((each) => each.name === name);
@@ -357,18 +305,8 @@ export class Cluster {
     return { name, address, process };
   }
 
-  /** Whether `from` gets an answer of `to` (a host's name or an IPv4 address). Default TCP 80. */
-  async probe(from: string, to: string, options: ProbeOptions = {}): Promise<ProbeResult> {
-    const source = await this.host(from);
-    const address = /^\d+\.\d+\.\d+\.\d+$/.test(to) ? to : (await this.host(to)).address;
-    return source.process.probe({
-      protocol: options.protocol ?? 'tcp',
-      address,
-      port: options.port ?? 80,
-      timeoutMs: options.timeoutMs ?? 400,
-      ...(from === 'outside' ? { sourceAddress: source.address } : {}),
-      ...(options.sourcePort === undefined ? {} : { sourcePort: options.sourcePort }),
-    });
+  probe(from: string, to: string, options?: ProbeOptions): Promise<ProbeResult> {
+    return probeBetween(this, from, to, options);
   }
 
   #process(name: string, netns: string): PodProcess {
@@ -379,7 +317,6 @@ export class Cluster {
     return made;
   }
 
-  /** Ends everything. Throws when something remained. */
   async stop(): Promise<void> {
     await this.#kubelet?.stop();
     await Promise.all([...this.#hosts.values()].map((process) => process.stop()));

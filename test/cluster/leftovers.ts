@@ -4,6 +4,7 @@
  */
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { alive, mark, type ProcessMark } from './owner.ts';
 import { attempt } from './run.ts';
 
 /** Where clusters keep their files: `<CLUSTERS>/<id>`. */
@@ -14,35 +15,13 @@ const BPF = '/sys/fs/bpf';
 export const prefixOf = (id: string): string => `weir-${id}`;
 export const bpfRootOf = (id: string, node: string): string => join(BPF, `${prefixOf(id)}-${node}`);
 
-/** Start time of a process in clock ticks since boot (proc(5), field 22); undefined when it does not run. */
-function startTime(pid: number): string | undefined {
-  try {
-    const text = readFileSync(`/proc/${pid}/stat`, 'utf8');
-    return text.slice(text.lastIndexOf(')') + 2).split(' ')[19];
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT' || (error as NodeJS.ErrnoException).code === 'ESRCH')
-      return undefined;
-    throw error;
-  }
-}
-
-interface Owner {
-  readonly pid: number;
-  readonly started: string | undefined;
-}
-
-const alive = (owner: Owner): boolean => owner.started !== undefined && startTime(owner.pid) === owner.started;
-
 /** Claims the folder of a new cluster. */
 export function claim(id: string): string {
   // Complete before it has its name: another cluster that starts meanwhile never sees a folder without an owner.
   const draft = join(CLUSTERS, `.${id}`);
   const folder = join(CLUSTERS, id);
   mkdirSync(join(draft, 'logs'), { recursive: true, mode: 0o700 });
-  writeFileSync(
-    join(draft, 'owner.json'),
-    JSON.stringify({ pid: process.pid, started: startTime(process.pid) } satisfies Owner),
-  );
+  writeFileSync(join(draft, 'owner.json'), JSON.stringify(mark(process.pid)));
   renameSync(draft, folder);
   return folder;
 }
@@ -76,7 +55,7 @@ export async function sweep(): Promise<readonly string[]> {
   const dead: string[] = [];
   for (const id of readdirSync(CLUSTERS).filter((name) => !name.startsWith('.'))) {
     const file = join(CLUSTERS, id, 'owner.json');
-    if (existsSync(file) && alive(JSON.parse(readFileSync(file, 'utf8')) as Owner)) continue;
+    if (existsSync(file) && alive(JSON.parse(readFileSync(file, 'utf8')) as ProcessMark)) continue;
     await remove(id);
     dead.push(id);
   }

@@ -1,11 +1,12 @@
 /** One node of the cluster: a network namespace with an agent in it. */
 import { mkdirSync } from 'node:fs';
-import { request } from 'node:http';
 import { join } from 'node:path';
+import { type AgentReply, callAgent } from './agent-api.ts';
 import { netnsPath } from './fabric.ts';
 import type { KubeletNode } from './kubelet.ts';
 import { Program } from './process.ts';
 import { attempt, NODE_FLAGS, type Output, ROOT, TOOL_PATH } from './run.ts';
+import type { TestNode } from './types.ts';
 
 export interface ClusterNodeOptions {
   readonly name: string;
@@ -22,7 +23,7 @@ export interface ClusterNodeOptions {
   readonly program: string;
 }
 
-export class ClusterNode implements KubeletNode {
+export class ClusterNode implements KubeletNode, TestNode {
   readonly name: string;
   readonly netns: string;
   readonly address: string;
@@ -114,28 +115,7 @@ export class ClusterNode implements KubeletNode {
   }
 
   /** One request over the agent's unix socket. */
-  call(method: string, path: string, body?: unknown): Promise<{ readonly status: number; readonly body: unknown }> {
-    return new Promise((resolve, reject) => {
-      const text = body === undefined ? undefined : JSON.stringify(body);
-      const headers =
-        text === undefined ? {} : { 'content-type': 'application/json', 'content-length': Buffer.byteLength(text) };
-      const req = request({ socketPath: this.socket, method, path, headers, timeout: 20_000 }, (response) => {
-        let answer = '';
-        response.setEncoding('utf8').on('data', (chunk: string) => {
-          answer += chunk;
-        });
-        response.on('error', reject);
-        response.on('end', () => {
-          try {
-            resolve({ status: response.statusCode ?? 0, body: answer === '' ? undefined : JSON.parse(answer) });
-          } catch (error) {
-            reject(error instanceof Error ? error : new Error(String(error)));
-          }
-        });
-      });
-      req.on('timeout', () => req.destroy(new Error(`${method} ${path}: no answer from ${this.name} within 20 s`)));
-      req.on('error', reject);
-      req.end(text);
-    });
+  call(method: string, path: string, body?: unknown): Promise<AgentReply> {
+    return callAgent(this, method, path, body);
   }
 }

@@ -17,6 +17,8 @@ export interface ProgramOptions {
   readonly logFile: string;
   /** With an IPC channel (`send`, `onMessage`). */
   readonly ipc?: boolean;
+  /** In a session of its own: ctrl-C at the terminal is the cluster's to handle, not the program's. */
+  readonly detached?: boolean;
 }
 
 /** One run of a program. A program whose cluster dies is killed by the kernel (parent-death signal). */
@@ -35,6 +37,7 @@ export class Program {
     const [command = '', ...args] = options.netns === undefined ? die : ['nsenter', `--net=${options.netns}`, ...die];
     this.child = spawn(command, args, {
       env: { ...process.env, ...options.env },
+      detached: options.detached === true,
       stdio: options.ipc === true ? ['ignore', 'pipe', 'pipe', 'ipc'] : ['ignore', 'pipe', 'pipe'],
     });
     for (const stream of [this.child.stdout, this.child.stderr]) {
@@ -49,8 +52,9 @@ export class Program {
     });
     this.child.on('exit', () => {
       this.#exited = true;
-      this.#log.end();
     });
+    // What it printed last may come after its end.
+    this.child.on('close', () => this.#log.end());
   }
 
   get pid(): number | undefined {

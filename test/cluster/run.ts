@@ -1,5 +1,6 @@
 /** Runs one command to its end. */
 import { spawn } from 'node:child_process';
+import { closeSync, openSync } from 'node:fs';
 import { delimiter, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -34,31 +35,37 @@ export class CommandError extends Error {
 
 export interface RunOptions {
   readonly stdin?: string;
+  /** A file as standard input, in place of `stdin`. */
+  readonly stdinFile?: string;
   readonly env?: Readonly<Record<string, string>>;
   readonly timeoutMs?: number;
 }
 
 /** Resolves with the output whatever the exit code; rejects only when the command cannot be started. */
 export function attempt(command: string, args: readonly string[], options: RunOptions = {}): Promise<Output> {
-  return new Promise((resolve, reject) => {
+  const file = options.stdinFile === undefined ? undefined : openSync(options.stdinFile, 'r');
+  return new Promise<Output>((resolve, reject) => {
     const child = spawn(command, [...args], {
       env: { ...process.env, PATH: TOOL_PATH, ...options.env },
       timeout: options.timeoutMs ?? 60_000,
+      stdio: [file ?? 'pipe', 'pipe', 'pipe'],
     });
     let stdout = '';
     let stderr = '';
-    child.stdout.setEncoding('utf8').on('data', (text: string) => {
+    child.stdout?.setEncoding('utf8').on('data', (text: string) => {
       stdout += text;
     });
-    child.stderr.setEncoding('utf8').on('data', (text: string) => {
+    child.stderr?.setEncoding('utf8').on('data', (text: string) => {
       stderr += text;
     });
     child.on('error', reject);
     child.on('close', (code, signal) =>
       resolve({ code: code ?? 128, stdout, stderr: signal === null ? stderr : `${stderr}\nended by ${signal}` }),
     );
-    child.stdin.on('error', () => undefined);
-    child.stdin.end(options.stdin ?? '');
+    child.stdin?.on('error', () => undefined);
+    child.stdin?.end(options.stdin ?? '');
+  }).finally(() => {
+    if (file !== undefined) closeSync(file);
   });
 }
 

@@ -5,7 +5,7 @@
 import { podIdentityLabels } from '@weir/labels';
 import { type OracleWorld, oracleConnection, parsePolicy, type Rule } from '@weir/policy';
 import type { PolicyObject } from '@weir/policy/testing/worlds.ts';
-import { Cluster, type ProbeProtocol } from '../cluster/index.ts';
+import { Cluster, OUTSIDE, type ProbeProtocol, type TestCluster } from '../cluster/index.ts';
 
 /** Pods of the matrix: the labels of the policy language's test world, on two nodes. */
 const PODS = [
@@ -16,7 +16,6 @@ const PODS = [
   { namespace: 'b', name: 'cli', labels: { app: 'cli', host: 'x' }, node: 2 },
 ] as const;
 const NAMESPACES = { a: { team: 'red' }, b: { team: 'blue' } } as const;
-const OUTSIDE = ['203.0.113.9', '10.1.2.3', '10.2.0.1'];
 const PORTS: readonly (readonly [ProbeProtocol, number])[] = [
   ['tcp', 80],
   ['tcp', 81],
@@ -34,34 +33,25 @@ export interface Difference {
 }
 
 export class Matrix {
-  readonly cluster: Cluster;
+  readonly cluster: TestCluster;
+  readonly #own: boolean;
   readonly #world: OracleWorld;
   #round = 0;
 
-  private constructor(cluster: Cluster) {
+  private constructor(cluster: TestCluster, own: boolean, world: OracleWorld) {
     this.cluster = cluster;
-    this.#world = {
-      endpoints: PODS.map((pod) => ({
-        name: `${pod.namespace}/${pod.name}`,
-        labels: podIdentityLabels({
-          namespace: pod.namespace,
-          namespaceLabels: NAMESPACES[pod.namespace],
-          podLabels: pod.labels,
-          serviceAccount: 'default',
-          cluster: cluster.name,
-        }),
-        addresses: [cluster.sandbox(`${pod.namespace}/${pod.name}`).address ?? ''],
-        node: `node-${pod.node}`,
-      })),
-      nodes: cluster.nodes.map((node) => ({ name: node.name, addresses: [node.address] })),
-    };
+    this.#own = own;
+    this.#world = world;
   }
 
-  static async start(): Promise<Matrix> {
+  /** @param given a cluster of two nodes or more, without the namespaces a and b; it stays. Default: an embedded one. */
+  static async start(given?: TestCluster): Promise<Matrix> {
     const tcp = PORTS.filter(([protocol]) => protocol === 'tcp').map(([, port]) => port);
     const udp = PORTS.filter(([protocol]) => protocol === 'udp').map(([, port]) => port);
-    const cluster = await Cluster.start({ outside: OUTSIDE, outsidePorts: [...new Set([...tcp, ...udp])] });
+    const cluster = given ?? (await Cluster.start());
     try {
+      const outside = await cluster.host('outside');
+      await outside.process.serve('outside', tcp, udp);
       await cluster.applyObjects(
         Object.entries(NAMESPACES).map(([name, labels]) => ({
           apiVersion: 'v1',
@@ -70,11 +60,16 @@ export class Matrix {
         })),
       );
       await cluster.createPods(PODS.map((pod) => ({ ...pod, tcp, udp })));
-      return new Matrix(cluster);
+      return new Matrix(cluster, given === undefined, await worldOf(cluster));
     } catch (error) {
-      await cluster.stop();
+      if (given === undefined) await cluster.stop();
       throw error;
     }
+  }
+
+  async close(): Promise<void> {
+    if (this.#own) await this.cluster.stop();
+    else await this.cluster.kubectl(['delete', 'namespace', ...Object.keys(NAMESPACES), '--timeout=90s']);
   }
 
   /** Applies the policies alone, waits until they are programmed, tries everything, and takes them away again. */
@@ -139,7 +134,7 @@ export class Matrix {
     [protocol, port]: readonly [ProbeProtocol, number],
   ): Promise<Difference | undefined> {
     const source = (await this.cluster.host(from)).address;
-    const destination = OUTSIDE.includes(to) ? to : (await this.cluster.host(to)).address;
+    const destination = isAddress(to) ? to : (await this.cluster.host(to)).address;
     const { verdict, deniedAt } = oracleConnection(this.#world, rules, {
       from: source,
       to: destination,
@@ -158,4 +153,34 @@ export class Matrix {
       expected: verdict === 'allow' ? 'reached' : `dropped at ${deniedAt}`,
     };
   }
+}
+
+const isAddress = (to: string): boolean => OUTSIDE.some((address) => address === to);
+
+/** The pods and nodes as the oracle sees them: with the labels and addresses that the cluster gave them. */
+async function worldOf(cluster: TestCluster): Promise<OracleWorld> {
+  const text = await cluster.kubectl(['get', 'namespaces', ...Object.keys(NAMESPACES), '-o', 'json']);
+  const { items } = JSON.parse(text) as {
+    readonly items: readonly {
+      readonly metadata: { readonly name: string; readonly labels?: Readonly<Record<string, string>> };
+    }[];
+  };
+  const labels = new Map(items.map(({ metadata }) => [metadata.name, metadata.labels ?? {}]));
+  return {
+    endpoints: await Promise.all(
+      PODS.map(async (pod) => ({
+        name: `${pod.namespace}/${pod.name}`,
+        labels: podIdentityLabels({
+          namespace: pod.namespace,
+          namespaceLabels: labels.get(pod.namespace) ?? {},
+          podLabels: pod.labels,
+          serviceAccount: 'default',
+          cluster: cluster.name,
+        }),
+        addresses: [(await cluster.host(`${pod.namespace}/${pod.name}`)).address],
+        node: `node-${pod.node}`,
+      })),
+    ),
+    nodes: cluster.nodes.map((node) => ({ name: node.name, addresses: [node.address] })),
+  };
 }

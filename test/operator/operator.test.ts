@@ -2,7 +2,7 @@ import { afterEach, describe, expect, it } from '@jest/globals';
 import { type CiliumPolicyObject, type Condition, crds, PEER_SETS_ANNOTATION, resources } from '@weir/kube';
 import { PreflightError } from '../../operator/errors.ts';
 import { ccnp, cnp, namespace, node, pod, report } from '../../operator/testing.ts';
-import { createWorld, eventually, type World } from './world.ts';
+import { createWithStatus, createWorld, eventually, type World } from './world.ts';
 
 let world: World;
 afterEach(async () => {
@@ -26,20 +26,10 @@ async function cluster(): Promise<World> {
   world = await createWorld();
   const { client } = world;
   for (const name of ['a', 'b']) await client.create(resources.Namespace, namespace(name, { team: name }));
-  for (const name of ['n1', 'n2']) await createWithStatus(node(name));
-  await createWithStatus(pod('a/web-1', { app: 'web' }, { ip: '10.0.0.1', node: 'n1' }));
-  await createWithStatus(pod('a/api-1', { app: 'api' }, { ip: '10.0.0.2', node: 'n2' }));
+  for (const name of ['n1', 'n2']) await createWithStatus(world.client, node(name));
+  await createWithStatus(world.client, pod('a/web-1', { app: 'web' }, { ip: '10.0.0.1', node: 'n1' }));
+  await createWithStatus(world.client, pod('a/api-1', { app: 'api' }, { ip: '10.0.0.2', node: 'n2' }));
   return world;
-}
-
-/** Creates, then writes the status, as a scheduler and a kubelet would. */
-async function createWithStatus(object: ReturnType<typeof pod> | ReturnType<typeof node>): Promise<void> {
-  const resource = object.kind === 'Pod' ? resources.Pod : resources.KubeNode;
-  await world.client.create(resource as typeof resources.Pod, object as ReturnType<typeof pod>);
-  await world.client.apply(resource as typeof resources.Pod, { ...object, spec: undefined } as never, {
-    ...apply,
-    subresource: 'status',
-  });
 }
 
 const policy = (name = 'web', ns = 'a'): Promise<CiliumPolicyObject> =>
@@ -127,7 +117,7 @@ describe('operator', () => {
     await eventually(async () => expect((await policy('web', 'b')).status).toBeDefined());
     await world.settle(operator);
     world.writes();
-    await createWithStatus(pod('a/web-2', { app: 'web' }, { ip: '10.0.0.3', node: 'n1' }));
+    await createWithStatus(world.client, pod('a/web-2', { app: 'web' }, { ip: '10.0.0.3', node: 'n1' }));
     await eventually(async () => {
       const { items } = await world.client.list(resources.CiliumEndpointSlice);
       expect(items[0]?.endpoints.map(({ name }) => name)).toEqual(['api-1', 'web-1', 'web-2']);
@@ -156,7 +146,7 @@ describe('operator', () => {
     await eventually(() => world.client.get(resources.ResolvedPolicy, 'ccnp-all'));
     await world.settle(operator);
     world.writes();
-    await createWithStatus(pod('b/evil', { bad: 'yes' }));
+    await createWithStatus(world.client, pod('b/evil', { bad: 'yes' }));
     const id = await eventually(async () => {
       const number = await identityOf({ 'k8s:bad': 'yes' });
       expect(number).toBeGreaterThan(0);
@@ -224,7 +214,7 @@ describe('operator', () => {
     await world.settle(second);
     await check();
     // Another api pod, with a label set of its own, joins the set that generation 1 names.
-    await createWithStatus(pod('a/api-9', { app: 'api', version: '9' }, { ip: '10.0.0.9', node: 'n2' }));
+    await createWithStatus(world.client, pod('a/api-9', { app: 'api', version: '9' }, { ip: '10.0.0.9', node: 'n2' }));
     const [rule] = before.spec.rules;
     const [peer] = rule?.peers ?? [];
     const hash = peer !== undefined && 'peerSet' in peer ? peer.peerSet : '';
@@ -300,7 +290,7 @@ describe('operator', () => {
     await world.settle(operator);
     const heal = world.api.faults.fail(500, { userAgent: 'weir-operator' });
     await world.client.create(resources.CiliumNetworkPolicy, cnp('a/web', WEB_FROM_API));
-    await createWithStatus(pod('a/db-1', { app: 'db' }, { ip: '10.0.0.5', node: 'n1' }));
+    await createWithStatus(world.client, pod('a/db-1', { app: 'db' }, { ip: '10.0.0.5', node: 'n1' }));
     world.api.faults.dropWatches();
     world.api.faults.expireWatches();
     await world.client.delete(resources.Pod, 'api-1', 'a', { gracePeriodSeconds: 0 });
@@ -345,8 +335,8 @@ describe('operator', () => {
         world.api.stats.count({ verb: 'apply', resource: 'peersets', userAgent: 'weir-operator' }),
       ).toBeGreaterThan(1),
     );
-    await createWithStatus(pod('a/new-1', { app: 'new' }, { ip: '10.0.0.7', node: 'n1' }));
-    await createWithStatus(pod('a/web-2', { app: 'web' }, { ip: '10.0.0.8', node: 'n1' }));
+    await createWithStatus(world.client, pod('a/new-1', { app: 'new' }, { ip: '10.0.0.7', node: 'n1' }));
+    await createWithStatus(world.client, pod('a/web-2', { app: 'web' }, { ip: '10.0.0.8', node: 'n1' }));
     const shown = async (): Promise<string[]> =>
       (await world.client.list(resources.CiliumEndpointSlice)).items.flatMap((i) => i.endpoints.map((e) => e.name));
     // Others do not wait with it.

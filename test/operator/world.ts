@@ -2,7 +2,16 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { crds, createKubeClient, type KubeClient } from '@weir/kube';
+import {
+  crds,
+  createKubeClient,
+  type KubeClient,
+  type KubeNode,
+  type KubeObject,
+  type Pod,
+  type Resource,
+  resources,
+} from '@weir/kube';
 import { pino } from 'pino';
 import { createOperator, type Operator, type OperatorOptions } from '../../operator/operator.ts';
 import { type ApiServer, createApiServer } from '../cluster/apiserver/index.ts';
@@ -10,6 +19,8 @@ import { type ApiServer, createApiServer } from '../cluster/apiserver/index.ts';
 export interface World {
   readonly api: ApiServer;
   readonly url: string;
+  /** File that leads a client to the API server. */
+  readonly kubeconfig: string;
   /** What users and nodes do: a client of its own. */
   readonly client: KubeClient;
   /** Starts an operator (another one, when called again). */
@@ -20,6 +31,9 @@ export interface World {
   writes(): string[];
   stop(): Promise<void>;
 }
+
+/** Worlds that have been stopped. */
+let stopped = 0;
 
 export async function createWorld(options: { readonly crds?: readonly object[] } = {}): Promise<World> {
   const api = createApiServer({ crds: options.crds ?? crds() });
@@ -35,6 +49,7 @@ export async function createWorld(options: { readonly crds?: readonly object[] }
   return {
     api,
     url,
+    kubeconfig,
     client,
     async operator(more = {}) {
       const own = connect('weir-operator');
@@ -67,6 +82,7 @@ export async function createWorld(options: { readonly crds?: readonly object[] }
       return rows.sort();
     },
     async stop() {
+      stopped += 1;
       for (const operator of operators) await operator.stop();
       for (const each of clients) each.close();
       await api.stop();
@@ -75,12 +91,30 @@ export async function createWorld(options: { readonly crds?: readonly object[] }
   };
 }
 
-/** Repeats `check` until it does not throw. The test's own timeout is the limit. */
+/** Creates, then writes the status, as a scheduler and a kubelet would. */
+export async function createWithStatus(client: KubeClient, object: Pod | KubeNode): Promise<void> {
+  const resource = (object.kind === 'Pod' ? resources.Pod : resources.KubeNode) as Resource<KubeObject>;
+  await client.create(resource, object);
+  const { apiVersion, kind, metadata, status } = object;
+  await client.apply(
+    resource,
+    { apiVersion, kind, metadata, ...(status === undefined ? {} : { status }) },
+    {
+      fieldManager: 'user',
+      force: true,
+      subresource: 'status',
+    },
+  );
+}
+
+/** Repeats `check` until it does not throw. The test's own timeout is the limit: what is left of it ends with its world. */
 export async function eventually<T>(check: () => Promise<T>): Promise<T> {
+  const world = stopped;
   for (;;) {
     try {
       return await check();
-    } catch {
+    } catch (error) {
+      if (stopped !== world) throw error;
       await new Promise((resolve) => setTimeout(resolve, 20));
     }
   }

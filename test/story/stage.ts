@@ -5,7 +5,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { Cluster, type ProbeProtocol, ROOT } from '../cluster/index.ts';
+import { Cluster, type PodSpec, type ProbeProtocol, ROOT, type TestCluster } from '../cluster/index.ts';
 import { EnforcementClock } from './clock.ts';
 import { reachability } from './table.ts';
 
@@ -40,35 +40,41 @@ export interface SeenEvent {
   readonly destinationPort?: number;
 }
 
+const PODS: readonly PodSpec[] = [
+  { name: 'app1', labels: { id: 'app1' }, node: 1, tcp: [80, 8080], udp: [5353] },
+  { name: 'app2', labels: { id: 'app2' }, node: 1, tcp: [80] },
+  { name: 'app2-far', labels: { id: 'app2' }, node: 2, tcp: [80] },
+  { name: 'app3', labels: { id: 'app3' }, node: 1, tcp: [80] },
+  { name: 'app3-far', labels: { id: 'app3' }, node: 2, tcp: [80] },
+];
+
 export class Stage {
-  readonly cluster: Cluster;
+  readonly cluster: TestCluster;
   readonly listener: Listener;
   readonly #clock: EnforcementClock;
   readonly #monitors: ChildProcess[] = [];
   #events: SeenEvent[] = [];
 
-  private constructor(cluster: Cluster, listener: Listener) {
+  readonly #own: boolean;
+
+  /** @param own the cluster ends with the stage. */
+  private constructor(cluster: TestCluster, listener: Listener, own: boolean) {
     this.cluster = cluster;
     this.listener = listener;
+    this.#own = own;
     this.#clock = new EnforcementClock(cluster.kubeconfig);
   }
 
-  /** Sets the scene: two nodes; app1 with two ports; app2 and app3 beside it and on the other node. */
-  static async set(listener: Listener, apiPort?: number): Promise<Stage> {
-    const cluster = await Cluster.start({
-      onLog: (line) => listener.say(line),
-      ...(apiPort === undefined ? {} : { apiPort }),
-    });
-    const stage = new Stage(cluster, listener);
+  /**
+   * Sets the scene: two nodes; app1 with two ports; app2 and app3 beside it and on the other node.
+   * @param given a cluster of two nodes or more that has no such pods; it stays when the stage is closed. Default: an embedded one.
+   */
+  static async set(listener: Listener, given?: TestCluster): Promise<Stage> {
+    const cluster = given ?? (await Cluster.start({ onLog: (line) => listener.say(line) }));
+    const stage = new Stage(cluster, listener, given === undefined);
     try {
       stage.#clock.start();
-      await cluster.createPods([
-        { name: 'app1', labels: { id: 'app1' }, node: 1, tcp: [80, 8080], udp: [5353] },
-        { name: 'app2', labels: { id: 'app2' }, node: 1, tcp: [80] },
-        { name: 'app2-far', labels: { id: 'app2' }, node: 2, tcp: [80] },
-        { name: 'app3', labels: { id: 'app3' }, node: 1, tcp: [80] },
-        { name: 'app3-far', labels: { id: 'app3' }, node: 2, tcp: [80] },
-      ]);
+      await cluster.createPods(PODS);
       for (const node of cluster.nodes) stage.#monitor(node.socket);
       return stage;
     } catch (error) {
@@ -80,7 +86,11 @@ export class Stage {
   async close(): Promise<void> {
     for (const monitor of this.#monitors) monitor.kill('SIGTERM');
     await this.#clock.stop();
-    await this.cluster.stop();
+    if (this.#own) await this.cluster.stop();
+    else {
+      const pods = PODS.map(({ name }) => name);
+      await this.cluster.kubectl(['delete', 'pod', ...pods, '--ignore-not-found', '--wait=true', '--timeout=60s']);
+    }
   }
 
   #monitor(socket: string): void {

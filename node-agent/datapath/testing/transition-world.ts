@@ -6,7 +6,7 @@ import { createStateDB, type StateDB } from '@weir/statedb';
 import type { Tables } from '../../core.ts';
 import { createTables, tableKey } from '../../create-tables.ts';
 import { Engine, LocalNumbers, type NumbersState } from '../../derive/index.ts';
-import type { PeerSetRow } from '../../tables.ts';
+import type { ContainerPort, PeerSetRow } from '../../tables.ts';
 import { EndpointStore, IpcacheStore, PlanWriter, RoundMark, SlotStore, SyncLoop } from '../index.ts';
 import { Instant, type Probe, type Word, words } from './kernel-view.ts';
 import { silent } from './lab.ts';
@@ -300,7 +300,15 @@ export class Agent {
   /** Whether something is still in force whose successor is incomplete. */
   get waits(): boolean {
     const retained = [...this.#engine.states()].some(({ reason }) => reason !== undefined);
-    return retained || this.#engine.awaited().length > 0 || [...this.#engine.missing()].length > 0;
+    return retained || this.#engine.awaited().size > 0 || [...this.#engine.missing()].length > 0;
+  }
+
+  /** Whether some policy names a port by its name. */
+  get usesPortNames(): boolean {
+    using snapshot = this.db.read();
+    return [...snapshot.all(this.tables.policies)].some(({ rules }) =>
+      rules.some(({ ports }) => ports?.some((port) => 'name' in port)),
+    );
   }
 
   /** Dies at the given map operation from now. */
@@ -363,7 +371,7 @@ export const input = {
           txn.upsert(tables.identities, { id, labels: podLabels(app), labelsKey: labelsKey(podLabels(app)), peerSets });
       }),
   remote:
-    (index: number, identity: number | undefined): Input =>
+    (index: number, identity: number | undefined, namedPorts: readonly ContainerPort[] = []): Input =>
     (tables, db) =>
       db.write([tables.remoteEndpoints], (txn) => {
         const name = `r${index}`;
@@ -375,10 +383,11 @@ export const input = {
             addresses: [REMOTE[index] ?? ''],
             identity,
             node: '203.0.113.7',
+            namedPorts,
           });
       }),
   pod:
-    (id: number, app: App): Input =>
+    (id: number, app: App, namedPorts: readonly ContainerPort[] = []): Input =>
     (tables, db) =>
       db.write([tables.localPods], (txn) =>
         txn.upsert(tables.localPods, {
@@ -387,6 +396,7 @@ export const input = {
           uid: `u${id}`,
           labels: { app },
           serviceAccount: '',
+          namedPorts,
         }),
       ),
   endpoint:

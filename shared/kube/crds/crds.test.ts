@@ -95,6 +95,18 @@ describe('CRDs', () => {
     ]);
   });
 
+  it('give a ResolvedPolicy ports by number or by name, and a status that is written alone', () => {
+    const version = all.find((crd) => crd.spec.names.kind === 'ResolvedPolicy')?.spec.versions[0];
+    expect(version).toMatchObject({ subresources: { status: {} } });
+    const { spec, status } = schemaOf('ResolvedPolicy').properties ?? {};
+    const port = spec?.properties?.rules?.items?.properties?.ports?.items;
+    expect(Object.keys(port?.properties ?? {})).toEqual(['protocol', 'from', 'to', 'name']);
+    expect(port?.required).toEqual(['protocol']);
+    expect(Object.keys(status?.properties ?? {})).toEqual(
+      Object.keys(schemaOf('CiliumNetworkPolicy').properties?.status?.properties ?? {}),
+    );
+  });
+
   it('as YAML read back as the same objects', () => {
     const files = crdYaml();
     expect(Object.keys(files)).toContain('ciliumnetworkpolicies.cilium.io.yaml');

@@ -16,8 +16,10 @@ export const list = (items: Schema, description?: string): Schema => ({
   items,
   ...described(description),
 });
+/** One value to server-side apply: of a map by keys, an API server leaves null when the last key is taken away, and refuses that. */
 export const map = (values: Schema, description?: string): Schema => ({
   type: 'object',
+  'x-kubernetes-map-type': 'atomic',
   additionalProperties: values,
   ...described(description),
 });

@@ -1,10 +1,16 @@
 /** CRDs of group weir.dev: what the operator and the node agents tell each other. */
+import { policyStatusSchema } from './rule.ts';
 import { crd, fields, flag, list, map, text, whole } from './schema.ts';
 
-const portRange = fields(
-  { protocol: text('TCP, UDP or SCTP.'), from: whole('First port.'), to: whole('Last port.') },
+const port = fields(
+  {
+    protocol: text('TCP, UDP or SCTP.'),
+    from: whole('First port.'),
+    to: whole('Last port.'),
+    name: text("Name of a container port, in place of from and to: its number is each pod's own."),
+  },
   undefined,
-  ['protocol', 'from', 'to'],
+  ['protocol'],
 );
 const peer = fields({
   peerSet: text('Name of a PeerSet: its identities.'),
@@ -29,7 +35,7 @@ export const weirCrds = (): object[] => [
         {
           source: fields(
             {
-              kind: text('CiliumNetworkPolicy or CiliumClusterwideNetworkPolicy.'),
+              kind: text('CiliumNetworkPolicy, CiliumClusterwideNetworkPolicy or NetworkPolicy.'),
               namespace: text('Namespace of the policy.'),
               name: text('Name of the policy.'),
               uid: text('Its uid.'),
@@ -45,7 +51,7 @@ export const weirCrds = (): object[] => [
                 direction: text('ingress or egress.'),
                 verdict: text('allow or deny.'),
                 peers: list(peer, 'Absent: any peer. Empty: nobody.'),
-                ports: list(portRange, 'Absent: every protocol and port. Empty: none.'),
+                ports: list(port, 'Absent: every protocol and port. Empty: none.'),
                 defaultDeny: flag('Whether the rule turns on default deny in its direction.'),
                 cookie: whole('Names the rule in drop events.'),
                 path: text('Where in the policy the rule stands.'),
@@ -60,13 +66,19 @@ export const weirCrds = (): object[] => [
         undefined,
         ['source', 'rules'],
       ),
+      status: {
+        ...policyStatusSchema,
+        description: 'How far a NetworkPolicy is enforced; other policies say so themselves. Written by the operator.',
+      },
     },
+    statusSubresource: true,
     required: ['spec'],
     columns: [
       { name: 'Kind', type: 'string', jsonPath: '.spec.source.kind' },
       { name: 'Namespace', type: 'string', jsonPath: '.spec.source.namespace' },
       { name: 'Policy', type: 'string', jsonPath: '.spec.source.name' },
       { name: 'Generation', type: 'integer', jsonPath: '.spec.source.generation' },
+      { name: 'Ready', type: 'string', jsonPath: ".status.conditions[?(@.type=='Ready')].status" },
       { name: 'Age', type: 'date', jsonPath: '.metadata.creationTimestamp' },
     ],
   }),

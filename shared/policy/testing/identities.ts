@@ -3,7 +3,7 @@ import { CIDR_BASE, RESERVED_ID } from '@weir/identity';
 import { type LabelSelector, labelsKey, matches } from '@weir/labels';
 import { addressIn, formatPrefix, parseAddress, parsePrefix } from '@weir/net';
 import type { OracleEndpoint, OraclePeer, OracleWorld } from '../oracle.ts';
-import type { PeerIdentity, PeerSetView, Rule, SelectorHash } from '../types.ts';
+import type { PeerIdentity, PeerSetView, PortNames, Rule, SelectorHash } from '../types.ts';
 
 export interface IdentityWorld {
   /** What `compile` takes: reserved and CIDR identities. */
@@ -14,6 +14,8 @@ export interface IdentityWorld {
   identityOf(peer: OraclePeer, node: string): number;
   /** Peer sets of the given selectors over the world's pods. */
   peerSets(selectors: ReadonlyMap<SelectorHash, LabelSelector>): PeerSetView;
+  /** Named ports of the world's pods, as the subject sees them. */
+  portNames(subject: OracleEndpoint): PortNames;
 }
 
 /** Equal label sets share a number; each CIDR and exception of the rules, and each outside API server, gets one of its own. */
@@ -66,6 +68,29 @@ export function identityWorld(world: OracleWorld, rules: readonly Rule[]): Ident
         case 'unknown':
           return RESERVED_ID.unknown;
       }
+    },
+    portNames(subject) {
+      const of = (endpoint: OracleEndpoint, name: string, protocol: string) =>
+        (endpoint.namedPorts ?? []).filter((port) => port.name === name && port.protocol === protocol);
+      return {
+        own: (name, protocol) => of(subject, name, protocol)[0]?.port,
+        peers(name, protocol) {
+          const found = new Map<number, readonly number[]>();
+          for (const endpoint of world.endpoints) {
+            const id = pods.get(labelsKey(endpoint.labels))?.id ?? RESERVED_ID.unknown;
+            const numbers = new Set([
+              ...(found.get(id) ?? []),
+              ...of(endpoint, name, protocol).map(({ port }) => port),
+            ]);
+            if (numbers.size > 0)
+              found.set(
+                id,
+                [...numbers].sort((a, b) => a - b),
+              );
+          }
+          return found;
+        },
+      };
     },
     peerSets(selectors) {
       const sets = new Map<SelectorHash, readonly number[]>();

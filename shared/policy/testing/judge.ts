@@ -73,6 +73,7 @@ export class Judge {
       identities: identitiesOn(this.world, this.numbers.identities, subject.node),
       mode: this.#options.mode ?? 'default',
       allowLocalhost: this.#options.allowLocalhost ?? true,
+      portNames: this.numbers.portNames(subject),
     };
     this.#inputs.set(subject.name, input);
     return input;
@@ -87,9 +88,10 @@ export class Judge {
   ask({ direction, subject, peer, protocol, port }: Question): Answers {
     const identity = this.numbers.identityOf(peer, subject.node);
     const input = this.inputFor(subject);
+    const options = { endpoints: this.world.endpoints, ...this.#options };
     const found = [...input.identities].find((candidate) => candidate.id === identity) ?? { id: identity };
     return {
-      oracle: oracleVerdict(this.rules, direction, subject, peer, { protocol, port }, this.#options),
+      oracle: oracleVerdict(this.rules, direction, subject, peer, { protocol, port }, options),
       compiled: evaluate(this.compiledFor(subject), { direction, identity, protocol, port }),
       explained: explain(input, { direction, peer: found, protocol, port }),
     };

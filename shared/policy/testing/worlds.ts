@@ -13,24 +13,29 @@ function pod(
   labels: Labels,
   address: string,
   node: string,
+  namedPorts: OracleEndpoint['namedPorts'] = [],
 ): OracleEndpoint {
   return {
     name: `${namespace}/${name}`,
     labels: podIdentityLabels({ namespace, namespaceLabels: { team }, podLabels: labels, serviceAccount: 'default' }),
     addresses: [address],
     node,
+    namedPorts,
   };
 }
 
-/** Two namespaces, six pods, three nodes (n3 runs the API server), addresses inside and outside of the usual test prefixes. */
+const tcp = (name: string, port: number) => ({ name, port, protocol: 'TCP' as const });
+const udp = (name: string, port: number) => ({ name, port, protocol: 'UDP' as const });
+
+/** Two namespaces, six pods (two of one identity, which give `http` different numbers), three nodes (n3 runs the API server), addresses inside and outside of the usual test prefixes. */
 export const SMALL_WORLD: OracleWorld = {
   endpoints: [
-    pod('a', 'red', 'web', { app: 'web', tier: 'front' }, '10.244.0.6', 'n1'),
-    pod('a', 'red', 'api', { app: 'api', tier: 'back' }, '10.244.0.7', 'n1'),
+    pod('a', 'red', 'web', { app: 'web', tier: 'front' }, '10.244.0.6', 'n1', [tcp('http', 80)]),
+    pod('a', 'red', 'api', { app: 'api', tier: 'back' }, '10.244.0.7', 'n1', [tcp('http', 8080), udp('dns', 53)]),
     pod('a', 'red', 'db', { app: 'db', tier: 'back' }, '10.244.0.8', 'n2'),
-    pod('b', 'blue', 'web', { app: 'web', tier: 'front' }, '10.244.1.6', 'n2'),
-    pod('b', 'blue', 'cli', { app: 'cli', host: 'x' }, '10.244.1.9', 'n2'),
-    pod('b', 'blue', 'cli-2', { app: 'cli', host: 'x' }, '10.244.1.10', 'n3'),
+    pod('b', 'blue', 'web', { app: 'web', tier: 'front' }, '10.244.1.6', 'n2', [tcp('http', 8080), tcp('dns', 53)]),
+    pod('b', 'blue', 'cli', { app: 'cli', host: 'x' }, '10.244.1.9', 'n2', [tcp('http', 80), udp('dns', 53)]),
+    pod('b', 'blue', 'cli-2', { app: 'cli', host: 'x' }, '10.244.1.10', 'n3', [tcp('http', 81), udp('dns', 53)]),
   ],
   nodes: [
     { name: 'n1', addresses: ['10.9.0.1'] },
@@ -131,18 +136,25 @@ const portArbitrary = fc
     ...(protocol === undefined ? {} : { protocol }),
   }));
 
-const toPortsArbitrary = fc.oneof(
-  { weight: 3, arbitrary: fc.constant(undefined) },
-  {
-    weight: 3,
-    arbitrary: fc.array(fc.record({ ports: fc.array(portArbitrary, { maxLength: 3 }) }), {
-      minLength: 0,
-      maxLength: 2,
-    }),
-  },
-);
+/** `HTTP` means `http` in a CNP; no pod has `gone`. */
+const namedPortArbitrary = fc.record({
+  port: fc.constantFrom('http', 'http', 'HTTP', 'dns', 'gone'),
+  protocol: fc.constantFrom('TCP', 'UDP', 'ANY'),
+});
 
-function elementArbitrary(side: 'from' | 'to'): fc.Arbitrary<Record<string, unknown>> {
+const toPortsArbitrary = (port: fc.Arbitrary<object>) =>
+  fc.oneof(
+    { weight: 3, arbitrary: fc.constant(undefined) },
+    {
+      weight: 3,
+      arbitrary: fc.array(fc.record({ ports: fc.array(port, { maxLength: 3 }) }), {
+        minLength: 0,
+        maxLength: 2,
+      }),
+    },
+  );
+
+function elementArbitrary(side: 'from' | 'to', port: fc.Arbitrary<object>): fc.Arbitrary<Record<string, unknown>> {
   const peers = fc.oneof(
     { weight: 2, arbitrary: fc.constant({}) },
     {
@@ -160,47 +172,57 @@ function elementArbitrary(side: 'from' | 'to'): fc.Arbitrary<Record<string, unkn
     },
   );
   return fc
-    .tuple(peers, toPortsArbitrary)
+    .tuple(peers, toPortsArbitrary(port))
     .map(([peer, toPorts]) => ({ ...peer, ...(toPorts === undefined ? {} : { toPorts }) }));
 }
 
-const ingressArbitrary = fc.array(elementArbitrary('from'), { maxLength: 3 });
-const egressArbitrary = fc.array(elementArbitrary('to'), { maxLength: 3 });
-
-/** One rule with at least one element. */
-export const ruleArbitrary = fc
-  .record(
-    {
-      endpointSelector: selectorArbitrary,
-      ingress: ingressArbitrary,
-      ingressDeny: ingressArbitrary,
-      egress: egressArbitrary,
-      egressDeny: egressArbitrary,
-      enableDefaultDeny: fc.record({ ingress: fc.boolean(), egress: fc.boolean() }, { requiredKeys: [] }),
-    },
-    { requiredKeys: ['endpointSelector'] },
-  )
-  .filter((rule) =>
-    [rule.ingress, rule.ingressDeny, rule.egress, rule.egressDeny].some((list) => (list ?? []).length > 0),
-  );
+/** One rule with at least one element, its ports of the given kind. */
+function ruleOf(port: fc.Arbitrary<object>) {
+  const ingress = fc.array(elementArbitrary('from', port), { maxLength: 3 });
+  const egress = fc.array(elementArbitrary('to', port), { maxLength: 3 });
+  return fc
+    .record(
+      {
+        endpointSelector: selectorArbitrary,
+        ingress,
+        ingressDeny: ingress,
+        egress,
+        egressDeny: egress,
+        enableDefaultDeny: fc.record({ ingress: fc.boolean(), egress: fc.boolean() }, { requiredKeys: [] }),
+      },
+      { requiredKeys: ['endpointSelector'] },
+    )
+    .filter((rule) =>
+      [rule.ingress, rule.ingressDeny, rule.egress, rule.egressDeny].some((list) => (list ?? []).length > 0),
+    );
+}
 
 export interface PolicyObject {
   readonly kind: Exclude<PolicyKind, 'BareRules'>;
   readonly object: Readonly<Record<string, unknown>>;
 }
 
-/** A valid, fully supported policy object of namespace a or b, or clusterwide. */
-export const policyArbitrary: fc.Arbitrary<PolicyObject> = fc
-  .record({
-    scope: fc.constantFrom('a', 'a', 'b', undefined),
-    specs: fc.array(ruleArbitrary, { minLength: 1, maxLength: 2 }),
-  })
-  .map(({ scope, specs }) => {
-    const kind = scope === undefined ? 'CiliumClusterwideNetworkPolicy' : 'CiliumNetworkPolicy';
-    const metadata = scope === undefined ? { name: 'p' } : { name: 'p', namespace: scope };
-    const body = specs.length === 1 ? { spec: specs[0] } : { specs };
-    return { kind, object: { apiVersion: 'cilium.io/v2', kind, metadata, ...body } };
-  });
+function policyOf(port: fc.Arbitrary<object>): fc.Arbitrary<PolicyObject> {
+  return fc
+    .record({
+      scope: fc.constantFrom('a', 'a', 'b', undefined),
+      specs: fc.array(ruleOf(port), { minLength: 1, maxLength: 2 }),
+    })
+    .map(({ scope, specs }) => {
+      const kind = scope === undefined ? 'CiliumClusterwideNetworkPolicy' : 'CiliumNetworkPolicy';
+      const metadata = scope === undefined ? { name: 'p' } : { name: 'p', namespace: scope };
+      const body = specs.length === 1 ? { spec: specs[0] } : { specs };
+      return { kind, object: { apiVersion: 'cilium.io/v2', kind, metadata, ...body } };
+    });
+}
+
+/** A valid, fully supported policy object of namespace a or b, or clusterwide. Ports are numbers. */
+export const policyArbitrary: fc.Arbitrary<PolicyObject> = policyOf(portArbitrary);
+
+/** The same, with port names of the small world too. */
+export const namingPolicyArbitrary: fc.Arbitrary<PolicyObject> = policyOf(
+  fc.oneof({ weight: 1, arbitrary: portArbitrary }, { weight: 2, arbitrary: namedPortArbitrary }),
+);
 
 export const policiesArbitrary: fc.Arbitrary<PolicyObject[]> = fc.array(policyArbitrary, { maxLength: 3 });
 

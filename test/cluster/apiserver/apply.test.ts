@@ -112,7 +112,7 @@ describe('server-side apply', () => {
       headers: { 'content-type': 'application/apply-patch+yaml' },
       body: 'apiVersion: v1\nkind: ConfigMap\n',
     });
-    expect(response.status).toBe(400);
+    expect(response.status).toBe(422);
     expect(text((await response.json()) as JsonObject, 'message')).toContain('fieldManager: Required value');
     await server.stop();
   });

@@ -136,7 +136,9 @@ function removeGivenUp(
     if (part === undefined) continue;
     const [inConfig, inOwned] = [config?.children.get(element), owned?.children.get(element)];
     const othersHold = inOwned !== undefined && !inOwned.empty;
-    if (inConfig === undefined && !othersHold) gone.add(element);
+    // An object never loses its metadata, whatever of it was given up.
+    const whole = inConfig === undefined && !othersHold && element !== 'f:metadata';
+    if (whole) gone.add(element);
     else if (lastChild.children.size > 0) removeGivenUp(part.value, lastChild, inConfig, inOwned, part.schema, resolve);
   }
   if (gone.size === 0) return;
@@ -168,6 +170,6 @@ function conflictError(clashes: readonly { entry: Entry; fields: FieldSet }[]): 
 function describe(entry: Entry): string {
   const { manager } = entry;
   const subresource = manager.subresource === '' ? '' : ` with subresource "${manager.subresource}"`;
-  const when = manager.operation === 'Update' && entry.time !== '' ? ` at ${entry.time}` : '';
-  return `"${manager.name}"${subresource} using ${entry.apiVersion}${when}`;
+  const version = manager.operation === 'Update' ? ` using ${entry.apiVersion}` : '';
+  return `"${manager.name}"${subresource}${version}`;
 }

@@ -5,6 +5,7 @@ import {
   ensureObject,
   equal,
   isObject,
+  type Json,
   type JsonObject,
   list,
   object,
@@ -12,7 +13,10 @@ import {
   stringMap,
   text,
 } from './json.ts';
-import { objects, pod, podSpecDefaults, podSpecRules, portRule, protocolRule, setDefault } from './pod-rules.ts';
+import { selectorRules } from './label-rules.ts';
+import { disruptionBudget, endpointSlice, endpoints, event, lease, node } from './more-rules.ts';
+import { networkPolicy } from './network-policy-rules.ts';
+import { objects, pod, podSpecDefaults, podSpecRules, setDefault } from './pod-rules.ts';
 import type { Strategy } from './registry.ts';
 
 function workload(kind: string): Strategy {
@@ -49,6 +53,10 @@ function workload(kind: string): Strategy {
         setDefault(spec, 'podManagementPolicy', 'OrderedReady');
         const strategy = ensureObject(spec, 'updateStrategy');
         setDefault(strategy, 'type', 'RollingUpdate');
+        if (strategy.type === 'RollingUpdate') setDefault(ensureObject(strategy, 'rollingUpdate'), 'partition', 0);
+        const claims = ensureObject(spec, 'persistentVolumeClaimRetentionPolicy');
+        setDefault(claims, 'whenDeleted', 'Retain');
+        setDefault(claims, 'whenScaled', 'Retain');
       }
     },
     validate: (o, previous) => workloadRules(o, previous, kind),
@@ -74,7 +82,14 @@ function workloadRules(o: JsonObject, previous: JsonObject | undefined, kind: st
       out.push(cause.invalid('spec.template.metadata.labels', labels, '`selector` does not match template `labels`'));
     }
   }
-  if (isObject(template)) out.push(...podSpecRules(object(template, 'spec'), 'spec.template.spec'));
+  if (isObject(template)) {
+    out.push(...podSpecRules(object(template, 'spec'), 'spec.template.spec'));
+    const restart = text(template, 'spec', 'restartPolicy');
+    if (restart !== 'Always' && ['OnFailure', 'Never'].includes(restart))
+      out.push(cause.notSupported('spec.template.spec.restartPolicy', restart, ['Always']));
+  }
+  if (kind === 'Deployment') out.push(...strategyRules(object(o, 'spec', 'strategy')));
+  out.push(...selectorRules(at(o, 'spec', 'selector'), 'spec.selector'));
   if (
     previous !== undefined &&
     kind !== 'ReplicaSet' &&
@@ -89,6 +104,21 @@ function workloadRules(o: JsonObject, previous: JsonObject | undefined, kind: st
   return out;
 }
 
+function strategyRules(strategy: JsonObject): Cause[] {
+  if (strategy.type !== 'Recreate' && strategy.type !== 'RollingUpdate')
+    return [cause.notSupported('spec.strategy', strategy, ['Recreate', 'RollingUpdate'])];
+  const none = (value: Json | undefined): boolean => value === 0 || value === '0%';
+  const rolling = object(strategy, 'rollingUpdate');
+  if (strategy.type !== 'RollingUpdate' || !none(rolling.maxSurge) || !none(rolling.maxUnavailable)) return [];
+  return [
+    cause.invalid(
+      'spec.strategy.rollingUpdate.maxUnavailable',
+      rolling.maxUnavailable,
+      'may not be 0 when `maxSurge` is 0',
+    ),
+  ];
+}
+
 const job: Strategy = {
   defaults: (o) => {
     const spec = ensureObject(o, 'spec');
@@ -96,6 +126,9 @@ const job: Strategy = {
     setDefault(spec, 'completions', 1);
     setDefault(spec, 'parallelism', 1);
     setDefault(spec, 'suspend', false);
+    setDefault(spec, 'completionMode', 'NonIndexed');
+    setDefault(spec, 'manualSelector', false);
+    setDefault(spec, 'podReplacementPolicy', 'TerminatingOrFailed');
     const template = spec.template;
     if (isObject(template)) podSpecDefaults(ensureObject(template, 'spec'));
   },
@@ -108,10 +141,16 @@ const job: Strategy = {
     const labels = ensureObject(ensureObject(spec.template, 'metadata'), 'labels');
     setDefault(labels, 'batch.kubernetes.io/controller-uid', uid);
     setDefault(labels, 'batch.kubernetes.io/job-name', name);
+    setDefault(labels, 'controller-uid', uid);
+    setDefault(labels, 'job-name', name);
   },
   validate: (o) => {
     const template = at(o, 'spec', 'template');
-    return isObject(template) ? podSpecRules(object(template, 'spec'), 'spec.template.spec') : [];
+    if (!isObject(template)) return [];
+    const out = podSpecRules(object(template, 'spec'), 'spec.template.spec');
+    if (text(template, 'spec', 'restartPolicy') === 'Always')
+      out.push(cause.required('spec.template.spec.restartPolicy', 'valid values: "OnFailure", "Never"'));
+    return out;
   },
 };
 
@@ -124,11 +163,17 @@ const configMap: Strategy = {
           cause.invalid(
             `data[${key}]`,
             key,
-            "a valid config key must consist of alphanumeric characters, '-', '_' or '.'",
+            "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')",
           ),
         );
       }
     }
+    for (const key of Object.keys(object(o, 'data'))) {
+      if (Object.hasOwn(object(o, 'binaryData'), key))
+        out.push(cause.invalid(`data[${key}]`, key, 'duplicate of key present in binaryData'));
+    }
+    if (previous?.immutable === true && o.immutable !== true)
+      out.push(cause.forbidden('immutable', 'field is immutable when `immutable` is set'));
     if (previous?.immutable === true && !(equal(previous.data, o.data) && equal(previous.binaryData, o.binaryData))) {
       out.push(cause.forbidden('data', 'field is immutable when `immutable` is set'));
     }
@@ -146,51 +191,11 @@ const secret: Strategy = {
       delete o.stringData;
     }
   },
-  validate: (o, previous) =>
-    previous !== undefined && previous.type !== o.type ? [cause.invalid('type', o.type, 'field is immutable')] : [],
-};
-
-const networkPolicy: Strategy = {
-  defaults: (o) => {
-    const spec = ensureObject(o, 'spec');
-    setDefault(spec, 'podSelector', {});
-    if (spec.policyTypes === undefined)
-      spec.policyTypes = spec.egress === undefined ? ['Ingress'] : ['Ingress', 'Egress'];
-    for (const rule of [...objects(spec, 'ingress'), ...objects(spec, 'egress')]) {
-      for (const port of objects(rule, 'ports')) setDefault(port, 'protocol', 'TCP');
-    }
-  },
-  validate: (o) => {
-    const out: Cause[] = [];
-    for (const direction of ['ingress', 'egress']) {
-      objects(o, 'spec', direction).forEach((rule, i) => {
-        objects(rule, 'ports').forEach((port, j) => {
-          const where = `spec.${direction}[${i}].ports[${j}]`;
-          out.push(...protocolRule(port.protocol, `${where}.protocol`), ...portRule(port.port, `${where}.port`));
-          if (port.endPort !== undefined && typeof port.port !== 'number') {
-            out.push(
-              cause.invalid(`${where}.endPort`, port.endPort, 'may not be specified when `port` is non-numeric'),
-            );
-          } else if (typeof port.endPort === 'number' && typeof port.port === 'number' && port.endPort < port.port) {
-            out.push(cause.invalid(`${where}.endPort`, port.endPort, 'must be greater than or equal to `port`'));
-          }
-        });
-        const field = direction === 'ingress' ? 'from' : 'to';
-        objects(rule, field).forEach((peer, j) => {
-          const where = `spec.${direction}[${i}].${field}[${j}]`;
-          if (Object.keys(peer).length === 0) out.push(cause.required(where, 'must specify a peer'));
-          if (peer.ipBlock !== undefined && Object.keys(peer).length > 1) {
-            out.push(cause.forbidden(where, 'may not specify both ipBlock and another peer'));
-          }
-        });
-      });
-    }
-    list(o, 'spec', 'policyTypes').forEach((type, i) => {
-      if (type !== 'Ingress' && type !== 'Egress') {
-        out.push(cause.notSupported(`spec.policyTypes[${i}]`, type, ['Egress', 'Ingress']));
-      }
-    });
-    return out;
+  validate: (o, previous) => {
+    if (previous !== undefined && previous.type !== o.type)
+      return [cause.invalid('type', o.type, 'field is immutable')];
+    const needed = o.type === 'kubernetes.io/tls' ? ['tls.crt', 'tls.key'] : [];
+    return needed.filter((key) => object(o, 'data')[key] === undefined).map((key) => cause.required(`data[${key}]`));
   },
 };
 
@@ -235,6 +240,12 @@ export const RULES: Readonly<Record<string, Strategy>> = {
   ConfigMap: configMap,
   Secret: secret,
   NetworkPolicy: networkPolicy,
+  EndpointSlice: endpointSlice,
+  Endpoints: endpoints,
+  Event: event,
+  PodDisruptionBudget: disruptionBudget,
+  Lease: lease,
+  Node: node,
   Namespace: namespace,
   RoleBinding: binding,
   ClusterRoleBinding: binding,

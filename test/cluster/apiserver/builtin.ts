@@ -41,12 +41,11 @@ const EVENT_FIELDS = {
   ...Object.fromEntries(
     ['kind', 'namespace', 'name', 'uid', 'apiVersion', 'resourceVersion', 'fieldPath'].flatMap((name) => [
       [`involvedObject.${name}`, by('involvedObject', name)],
-      [`regarding.${name}`, by('involvedObject', name)],
     ]),
   ),
   reason: by('reason'),
   type: by('type'),
-  reportingComponent: (object: JsonObject) => text(object, 'reportingComponent') || text(object, 'source', 'component'),
+  reportingComponent: by('reportingComponent'),
   source: (object: JsonObject) => text(object, 'source', 'component') || text(object, 'reportingComponent'),
 };
 
@@ -158,6 +157,8 @@ const KINDS: readonly Kind[] = [
   },
 ];
 
+const CONDITIONAL = new Set(['leases', 'customresourcedefinitions', 'poddisruptionbudgets']);
+
 /** All built-in resources; `strategies` override the rules of kinds that need the store. */
 export function builtinResources(schemas: BuiltinSchemas, strategies: Record<string, Strategy>): Resource[] {
   return KINDS.map((kind) => {
@@ -175,6 +176,7 @@ export function builtinResources(schemas: BuiltinSchemas, strategies: Record<str
       categories: kind.categories ?? [],
       statusSubresource: kind.status === true,
       hasGeneration: kind.generation === true,
+      conditionalUpdates: CONDITIONAL.has(kind.plural),
       schema: schemas.ref(kind.model ?? `V1${kind.kind}`),
       resolve: schemas.resolve,
       columns: COLUMNS[kind.kind] ?? [NAME, AGE],

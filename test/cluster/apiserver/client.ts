@@ -1,4 +1,5 @@
 /** The in-process client: the same requests as over HTTP, without the network. */
+import { noSuchResource } from './errors.ts';
 import type { Json, JsonObject } from './json.ts';
 import type { ApiRequest } from './request.ts';
 import type { Service } from './service.ts';
@@ -77,6 +78,8 @@ export class InProcessClient implements ApiClient {
     };
     const result = await this.#service.handle(request);
     if (result.kind === 'watch') throw new Error('the in-process client opens no watches: use HTTP');
+    // A path outside the API: the page for people says no more than this.
+    if (result.status >= 400) throw noSuchResource();
     if (Buffer.isBuffer(result.body)) throw new Error(`the in-process client reads objects, and ${path} is none`);
     return typeof result.body === 'string' ? (JSON.parse(result.body) as JsonObject) : result.body;
   }

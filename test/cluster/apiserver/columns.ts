@@ -169,6 +169,12 @@ const replicas = [
 ];
 const ready: Value = (o) => `${number(o, 'status', 'readyReplicas') ?? 0}/${number(o, 'spec', 'replicas') ?? 0}`;
 
+/** Three addresses, and how many more there are. */
+function few(all: readonly Json[]): string {
+  const shown = all.slice(0, 3).map(scalarText).join(',');
+  return all.length > 3 ? `${shown} + ${all.length - 3} more...` : shown;
+}
+
 export const COLUMNS: Readonly<Record<string, readonly Column[]>> = {
   Namespace: [NAME, col('Status', path('status', 'phase')), AGE],
   Pod: [
@@ -217,28 +223,16 @@ export const COLUMNS: Readonly<Record<string, readonly Column[]>> = {
           .map((p) => number(p, 'port') ?? '*')
           .join(',') || '<unset>',
     ),
-    col(
-      'Endpoints',
-      (o) =>
-        list(o, 'endpoints')
-          .flatMap((e) => list(e, 'addresses'))
-          .map(scalarText)
-          .join(',') || '<unset>',
-    ),
+    col('Endpoints', (o) => few(list(o, 'endpoints').flatMap((e) => list(e, 'addresses'))) || '<unset>'),
     AGE,
   ],
   ConfigMap: [
     NAME,
-    col(
-      'Data',
-      (o) => Object.keys(object(o, 'data')).length + Object.keys(object(o, 'binaryData')).length,
-      0,
-      'integer',
-    ),
+    col('Data', (o) => Object.keys(object(o, 'data')).length + Object.keys(object(o, 'binaryData')).length),
     AGE,
   ],
-  Secret: [NAME, col('Type', path('type')), col('Data', size('data'), 0, 'integer'), AGE],
-  ServiceAccount: [NAME, col('Secrets', size('secrets'), 0, 'integer'), AGE],
+  Secret: [NAME, col('Type', path('type')), col('Data', size('data')), AGE],
+  ServiceAccount: [NAME, col('Secrets', size('secrets')), AGE],
   Event: [
     col('Last Seen', (o, now) => age(eventTime(o), now)),
     col('Type', path('type')),
@@ -252,8 +246,8 @@ export const COLUMNS: Readonly<Record<string, readonly Column[]>> = {
   Deployment: [
     NAME,
     col('Ready', ready),
-    col('Up-to-date', count('status', 'updatedReplicas'), 0, 'integer'),
-    col('Available', count('status', 'availableReplicas'), 0, 'integer'),
+    col('Up-to-date', count('status', 'updatedReplicas')),
+    col('Available', count('status', 'availableReplicas')),
     AGE,
     containers,
     images,
@@ -307,8 +301,8 @@ export const COLUMNS: Readonly<Record<string, readonly Column[]>> = {
   ],
   PodDisruptionBudget: [
     NAME,
-    col('Min Available', (o) => at(o, 'spec', 'minAvailable') ?? 'N/A'),
-    col('Max Unavailable', (o) => at(o, 'spec', 'maxUnavailable') ?? 'N/A'),
+    col('Min Available', (o) => scalarText(at(o, 'spec', 'minAvailable')) || 'N/A'),
+    col('Max Unavailable', (o) => scalarText(at(o, 'spec', 'maxUnavailable')) || 'N/A'),
     col('Allowed Disruptions', count('status', 'disruptionsAllowed'), 0, 'integer'),
     AGE,
   ],

@@ -4,6 +4,7 @@ import { BuiltinSchemas } from './builtin-schema.ts';
 import { definedResources, definitionStrategy } from './crd.ts';
 import { Decoder } from './decode.ts';
 import { Deletes } from './deletes.ts';
+import { Evictions } from './evictions.ts';
 import { type JsonObject, text } from './json.ts';
 import { OpenApi } from './openapi.ts';
 import { OpenApiV2 } from './openapi-v2.ts';
@@ -26,6 +27,7 @@ export class Core {
   readonly reads: Reads;
   readonly writes: Writes;
   readonly deletes: Deletes;
+  readonly evictions: Evictions;
   readonly openApi: OpenApi;
   readonly openApiV2: OpenApiV2;
   readonly protobuf: ProtobufReader;
@@ -38,6 +40,7 @@ export class Core {
     this.store = new Store(watchHistory);
     this.reads = new Reads(this.store);
     this.deletes = new Deletes(this.store, this.reads, this.registry, now);
+    this.evictions = new Evictions(this.store, this.reads, this.deletes);
     this.writes = new Writes(this.store, this.reads, new Decoder(schemas), now, (resource, object) =>
       this.deletes.finalize(resource, object),
     );
@@ -57,6 +60,7 @@ export class Core {
       if (change.type === 'ADDED') this.#sweepEvents();
     });
     this.#bootstrap();
+    this.store.begin();
   }
 
   /** Creates an object of a built-in kind as the server itself. */

@@ -163,6 +163,7 @@ export function definedResources(definition: JsonObject): Resource[] {
         categories: list(names, 'categories').map(String),
         statusSubresource: at(version, 'subresources', 'status') !== undefined,
         hasGeneration: true,
+        conditionalUpdates: true,
         schema,
         resolve: NO_REFERENCES,
         columns: [NAME, ...columns(version)],

@@ -1,6 +1,6 @@
 /** From a request body to an object of its kind: identity checks, unknown fields, nulls, quantities, types. */
 import type { BuiltinSchemas } from './builtin-schema.ts';
-import { badRequest, invalid, type StatusError } from './errors.ts';
+import { badRequest, cause, invalid, type StatusError } from './errors.ts';
 import { copy, isObject, type Json, type JsonObject, text } from './json.ts';
 import { apiVersionOf, type Resource } from './registry.ts';
 import { childSchema, EMBEDDED_FIELDS, isSchema, prune, type Resolve, type Schema, validate } from './schema.ts';
@@ -9,9 +9,14 @@ export type FieldValidation = 'Strict' | 'Warn' | 'Ignore';
 
 export interface Decoded {
   readonly object: JsonObject;
+  /** Paths that the kind does not have. */
+  readonly unknown: readonly string[];
   /** Texts for Warning headers. */
   readonly warnings: readonly string[];
 }
+
+/** What a decoder of Go stumbles over, not a rule of the kind. */
+const UNREADABLE = /in body must be of type (byte|date-time):/;
 
 export class Decoder {
   readonly #meta: Schema;
@@ -38,6 +43,14 @@ export class Decoder {
       );
     }
     const kind = text(value, 'kind');
+    if (resource.custom && kind === '')
+      throw badRequest(
+        `the object provided is unrecognized (must be of type ${resource.kind}): Object 'Kind' is missing`,
+      );
+    if (resource.custom && kind !== resource.kind) {
+      const given = { group: resource.group, plural: resource.plural, kind };
+      throw invalid(given, text(value, 'metadata', 'name'), [cause.invalid('kind', kind, `must be ${resource.kind}`)]);
+    }
     if (kind !== '' && kind !== resource.kind) {
       throw badRequest(
         `${resource.kind} in version ${JSON.stringify(resource.version)} cannot be handled as a ${resource.kind}: the object provided is of kind ${kind}`,
@@ -56,7 +69,7 @@ export class Decoder {
       throw this.#refused(resource, `strict decoding error: ${unknown.join(', ')}`);
     }
     this.#checkTypes(resource, object);
-    return { object, warnings: mode === 'Warn' ? unknown : [] };
+    return { object, unknown, warnings: mode === 'Warn' ? unknown : [] };
   }
 
   /** Removes what the schema does not know; used again after a patch has added fields. */
@@ -74,7 +87,7 @@ export class Decoder {
   #checkTypes(resource: Resource, object: JsonObject): void {
     const causes = validate(this.#meta, object.metadata ?? {}, 'metadata', this.#resolve);
     if (!resource.custom) causes.push(...validate(resource.schema, object, '', resource.resolve));
-    const wrong = causes.find((cause) => cause.reason === 'FieldValueTypeInvalid');
+    const wrong = causes.find((one) => one.reason === 'FieldValueTypeInvalid' || UNREADABLE.test(one.message));
     if (wrong !== undefined) throw this.#refused(resource, `json: ${wrong.field}: ${wrong.message}`);
   }
 
@@ -90,7 +103,11 @@ export class Decoder {
     const relaxed = resource.custom
       ? { ...resource.schema, required: (resource.schema.required ?? []).filter((n) => !EMBEDDED_FIELDS.includes(n)) }
       : resource.schema;
-    const causes = validate(relaxed, subject, '', resource.resolve);
+    // Where a built-in kind has rules of its own, they say what may not be twice.
+    const own = !resource.custom && resource.strategy.validate !== undefined && resource.kind !== 'Node';
+    const causes = validate(relaxed, subject, '', resource.resolve).filter(
+      (one) => !own || one.reason !== 'FieldValueDuplicate',
+    );
     if (causes.length > 0) throw invalid(resource, text(object, 'metadata', 'name'), causes);
   }
 }
@@ -114,7 +131,11 @@ function normalise(schema: Schema, value: Json, resolve: Resolve, custom: boolea
     const typed = child.type !== undefined || child['x-kubernetes-int-or-string'] === true;
     const inMap = isSchema(schema.additionalProperties) && schema.properties === undefined;
     if (entry === null && typed && child.nullable !== true && !(custom && inMap)) delete value[key];
+    else if (!custom && isMap(child) && isObject(entry) && Object.keys(entry).length === 0) delete value[key];
     else if (child['x-weir-quantity'] === true && typeof entry === 'number') value[key] = String(entry);
     else normalise(child, entry, resolve, custom);
   }
 }
+
+/** A map of a built-in kind: an empty one is none. */
+const isMap = (schema: Schema): boolean => isSchema(schema.additionalProperties) && schema.properties === undefined;

@@ -1,5 +1,5 @@
 /** Deletion: grace periods, finalizers, owners and dependents, and the emptying of namespaces. */
-import { badRequest, conflict, forbidden } from './errors.ts';
+import { conflict, forbidden } from './errors.ts';
 import { isObject, type JsonObject, list, number, object, text } from './json.ts';
 import { timestamp } from './object-meta.ts';
 import type { Reads } from './reads.ts';
@@ -37,26 +37,20 @@ export class Deletes {
   delete(resource: Resource, namespace: string, name: string, options: DeleteOptions): Deleted {
     const stored = this.#reads.stored(resource, namespace, name);
     const { uid, resourceVersion } = options.preconditions ?? {};
+    const unmet = (field: string, wanted: string, actual: string, why: string): never => {
+      // The real server names the kind here, not the resource.
+      const what = { group: resource.group, plural: resource.kind, kind: resource.kind };
+      throw conflict(
+        what,
+        name,
+        `the ${field} in the precondition (${wanted}) does not match the ${field} in record (${actual}). The object might have been ${why}`,
+      );
+    };
     const actualUid = text(stored, 'metadata', 'uid');
-    if (uid !== undefined && uid !== actualUid) {
-      throw conflict(
-        resource,
-        name,
-        `Precondition failed: UID in precondition: ${uid}, UID in object meta: ${actualUid}`,
-      );
-    }
+    if (uid !== undefined && uid !== actualUid) unmet('UID', uid, actualUid, 'deleted and then recreated');
     const actual = text(stored, 'metadata', 'resourceVersion');
-    if (resourceVersion !== undefined && resourceVersion !== actual) {
-      throw conflict(
-        resource,
-        name,
-        `Precondition failed: ResourceVersion in precondition: ${resourceVersion}, ResourceVersion in object meta: ${actual}`,
-      );
-    }
-    const policy = options.propagationPolicy;
-    if (policy !== undefined && !['Background', 'Foreground', 'Orphan'].includes(policy)) {
-      throw badRequest(`invalid propagationPolicy ${JSON.stringify(policy)}: use Background, Foreground or Orphan`);
-    }
+    if (resourceVersion !== undefined && resourceVersion !== actual)
+      unmet('ResourceVersion', resourceVersion, actual, 'modified');
     if (resource.storage === '/namespaces' && PROTECTED.has(name)) {
       throw forbidden(resource, name, 'this namespace may not be deleted');
     }
@@ -119,7 +113,7 @@ export class Deletes {
     const metadata: JsonObject = {
       ...object(stored, 'metadata'),
       deletionTimestamp: timestamp(when),
-      deletionGracePeriodSeconds: grace,
+      ...(resource.storage === '/namespaces' ? {} : { deletionGracePeriodSeconds: grace }),
     };
     if (finalizers.length > 0) metadata.finalizers = [...finalizers];
     if (resource.hasGeneration) metadata.generation = (number(metadata, 'generation') ?? 0) + 1;
@@ -233,8 +227,36 @@ export class Deletes {
   }
 }
 
-/** The answer to a DELETE that removed its object. */
-export function deletedStatus(resource: Resource, last: JsonObject): JsonObject {
+/** Kinds whose deletion is answered with the object, also when it is gone. */
+const RETURNED = new Set(['/pods', '/services', '/serviceaccounts', '/persistentvolumeclaims']);
+
+/**
+ * The answer to a DELETE that removed its object: a Status, or the object as it last was where a finalizer or a grace
+ * period of the real server would still have held it at the time of the answer.
+ */
+export function deletedAnswer(resource: Resource, last: JsonObject, options: DeleteOptions, now: Date): JsonObject {
+  const definition = resource.storage === 'apiextensions.k8s.io/customresourcedefinitions';
+  const held =
+    options.propagationPolicy === 'Orphan'
+      ? ORPHAN
+      : options.propagationPolicy === 'Foreground'
+        ? FOREGROUND
+        : undefined;
+  if (held === undefined && !definition && !RETURNED.has(resource.storage)) return deletedStatus(resource, last);
+  const metadata: JsonObject = object(last, 'metadata');
+  if (options.dryRun === true || (RETURNED.has(resource.storage) && resource.storage !== '/pods')) return last;
+  return {
+    ...last,
+    metadata: {
+      ...metadata,
+      deletionTimestamp: metadata.deletionTimestamp ?? timestamp(now),
+      deletionGracePeriodSeconds: 0,
+      ...(held === undefined ? {} : { finalizers: [held] }),
+    },
+  };
+}
+
+function deletedStatus(resource: Resource, last: JsonObject): JsonObject {
   return {
     kind: 'Status',
     apiVersion: 'v1',

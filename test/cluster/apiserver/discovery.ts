@@ -16,9 +16,18 @@ export const VERSION: JsonObject = {
   platform: 'linux/amd64',
 };
 
+const EVICTION: JsonObject = { group: 'policy', version: 'v1', kind: 'Eviction' };
 const SCALE: JsonObject = { group: 'autoscaling', version: 'v1', kind: 'Scale' };
 
 const VERBS = ['create', 'delete', 'deletecollection', 'get', 'list', 'patch', 'update', 'watch'];
+
+/** The order in which the real server lists them for objects that definitions define. */
+const CUSTOM_VERBS = ['delete', 'deletecollection', 'get', 'list', 'patch', 'create', 'update', 'watch'];
+
+function verbsOf(resource: Resource): string[] {
+  if (resource.custom) return CUSTOM_VERBS;
+  return resource.storage === '/namespaces' ? VERBS.filter((verb) => verb !== 'deletecollection') : VERBS;
+}
 
 const groupVersion = (group: string, version: string): string => apiVersionOf({ group, version });
 
@@ -40,6 +49,8 @@ export const REVIEW_GROUPS: Readonly<Record<string, readonly { plural: string; k
     'authentication.k8s.io': [{ plural: 'selfsubjectreviews', kind: 'SelfSubjectReview', namespaced: false }],
   };
 
+export const servesGroup = (registry: Registry, group: string): boolean => allGroups(registry).has(group);
+
 function allGroups(registry: Registry): Map<string, string[]> {
   const groups = registry.groups();
   for (const group of Object.keys(REVIEW_GROUPS)) groups.set(group, ['v1']);
@@ -53,7 +64,11 @@ export function apiGroup(group: string, versions: readonly string[]): JsonObject
 
 export function apiGroupList(registry: Registry): JsonObject {
   const groups: Json[] = [];
-  for (const [group, versions] of allGroups(registry)) if (group !== '') groups.push(apiGroup(group, versions));
+  for (const [group, versions] of allGroups(registry)) {
+    if (group === '') continue;
+    const { kind: _k, apiVersion: _a, ...entry } = apiGroup(group, versions);
+    groups.push(entry);
+  }
   return { kind: 'APIGroupList', apiVersion: 'v1', groups };
 }
 
@@ -73,7 +88,7 @@ export function resourceList(registry: Registry, group: string, version: string)
       name: resource.plural,
       singularName: resource.singular,
       ...base,
-      verbs: VERBS,
+      verbs: verbsOf(resource),
       ...(resource.shortNames.length === 0 ? {} : { shortNames: [...resource.shortNames] }),
       ...(resource.categories.length === 0 ? {} : { categories: [...resource.categories] }),
       storageVersionHash: '',
@@ -97,18 +112,22 @@ export function resourceList(registry: Registry, group: string, version: string)
     }
     if (resource.storage === '/pods') {
       resources.push({ name: 'pods/binding', singularName: '', namespaced: true, kind: 'Binding', verbs: ['create'] });
+      resources.push({ name: 'pods/eviction', singularName: '', namespaced: true, ...EVICTION, verbs: ['create'] });
     }
+    if (resource.storage === '/namespaces')
+      resources.push({ name: 'namespaces/finalize', singularName: '', ...base, verbs: ['update'] });
   }
   for (const review of reviews) {
     resources.push({
       name: review.plural,
-      singularName: '',
+      singularName: review.kind.toLowerCase(),
       namespaced: review.namespaced,
       kind: review.kind,
       verbs: ['create'],
     });
   }
-  return { kind: 'APIResourceList', apiVersion: 'v1', groupVersion: groupVersion(group, version), resources };
+  const typed = group === '' ? {} : { apiVersion: 'v1' };
+  return { kind: 'APIResourceList', ...typed, groupVersion: groupVersion(group, version), resources };
 }
 
 /** The aggregated document: of the core group alone, or of all others. */
@@ -117,20 +136,20 @@ export function aggregated(registry: Registry, core: boolean): JsonObject {
   for (const [group, versions] of allGroups(registry)) {
     if ((group === '') !== core) continue;
     items.push({
-      metadata: { name: group === '' ? null : group, creationTimestamp: null },
+      metadata: group === '' ? {} : { name: group },
       versions: versions.map((version) => ({
         version,
-        freshness: 'Current',
         resources: [
           ...registry.inGroupVersion(group, version).map(aggregatedResource),
           ...(REVIEW_GROUPS[group] ?? []).map((review) => ({
             resource: review.plural,
-            responseKind: { group, version, kind: review.kind },
+            responseKind: { group: '', version: '', kind: review.kind },
             scope: review.namespaced ? 'Namespaced' : 'Cluster',
-            singularResource: '',
+            singularResource: review.kind.toLowerCase(),
             verbs: ['create'],
           })),
         ],
+        freshness: 'Current',
       })),
     });
   }
@@ -138,17 +157,27 @@ export function aggregated(registry: Registry, core: boolean): JsonObject {
 }
 
 function aggregatedResource(resource: Resource): JsonObject {
-  const responseKind = { group: resource.group, version: resource.version, kind: resource.kind };
+  const { group, version, kind } = resource;
+  // Built-in kinds leave out what the document says around them already.
+  const responseKind = resource.custom ? { group, version, kind } : { group: '', version: '', kind };
   const verbs = ['get', 'patch', 'update'];
-  const subresources: Json[] = [];
+  const subresources: { subresource: string; responseKind: JsonObject; verbs: string[] }[] = [];
   if (resource.statusSubresource) subresources.push({ subresource: 'status', responseKind, verbs });
   if (hasScale(resource)) subresources.push({ subresource: 'scale', responseKind: SCALE, verbs });
+  if (resource.storage === '/pods') {
+    const binding = { group: '', version: '', kind: 'Binding' };
+    subresources.push({ subresource: 'binding', responseKind: binding, verbs: ['create'] });
+    subresources.push({ subresource: 'eviction', responseKind: EVICTION, verbs: ['create'] });
+  }
+  if (resource.storage === '/namespaces')
+    subresources.push({ subresource: 'finalize', responseKind, verbs: ['update'] });
+  subresources.sort((a, b) => (a.subresource < b.subresource ? -1 : 1));
   return {
     resource: resource.plural,
     responseKind,
     scope: resource.namespaced ? 'Namespaced' : 'Cluster',
     singularResource: resource.singular,
-    verbs: VERBS,
+    verbs: verbsOf(resource),
     ...(resource.shortNames.length === 0 ? {} : { shortNames: [...resource.shortNames] }),
     ...(resource.categories.length === 0 ? {} : { categories: [...resource.categories] }),
     ...(subresources.length === 0 ? {} : { subresources }),

@@ -3,8 +3,8 @@ import type { Json, JsonObject } from './json.ts';
 export interface Cause {
   readonly reason: string;
   readonly message: string;
-  /** Path in the object, such as `spec.ports[0].port`. */
-  readonly field: string;
+  /** Path in the object, such as `spec.ports[0].port`; absent where no field is to blame. */
+  readonly field?: string;
 }
 
 export interface StatusDetails {
@@ -37,9 +37,12 @@ export class StatusError extends Error {
       metadata: {},
       status: 'Failure',
       message: this.message,
-      reason: this.code,
+      ...(this.code === '' ? {} : { reason: this.code }),
     };
-    if (this.details !== undefined) status.details = JSON.parse(JSON.stringify(this.details)) as Json;
+    if (this.details !== undefined) {
+      const told = Object.entries(this.details).filter(([, value]) => value !== '');
+      status.details = JSON.parse(JSON.stringify(Object.fromEntries(told))) as Json;
+    }
     status.code = this.httpStatus;
     return status;
   }
@@ -108,6 +111,11 @@ export function invalid(what: Named, name: string, causes: readonly Cause[]): St
   });
 }
 
+/** Options of a request that are not allowed; `verb` is Create, Update, Patch, Delete or List. */
+export function invalidOptions(verb: string, causes: readonly Cause[]): StatusError {
+  return invalid({ group: 'meta.k8s.io', plural: '', kind: `${verb}Options` }, '', causes);
+}
+
 export const badRequest = (message: string): StatusError => new StatusError(400, 'BadRequest', message);
 
 export function forbidden(what: Named, name: string, why: string, causes?: readonly Cause[]): StatusError {
@@ -134,7 +142,7 @@ export const methodNotAllowed = (): StatusError =>
 /** A resourceVersion that this server has not reached. */
 export function tooLargeRevision(asked: number, current: number): StatusError {
   const message = `Timeout: Too large resource version: ${asked}, current: ${current}`;
-  const causes = [{ reason: 'ResourceVersionTooLarge', message: 'Too large resource version', field: '' }];
+  const causes = [{ reason: 'ResourceVersionTooLarge', message: 'Too large resource version' }];
   return new StatusError(504, 'Timeout', message, { causes, retryAfterSeconds: 1 });
 }
 

@@ -148,8 +148,11 @@ function withoutRef(schema: Schema): Schema {
   return own;
 }
 
-/** The fields that an applied configuration names. */
-export function fieldsOf(schema: Schema | undefined, value: Json, resolve: Resolve): FieldSet {
+/**
+ * The fields that an applied configuration names; `containers` counts each map,
+ * struct and list itself as a field too, as plain writes do.
+ */
+export function fieldsOf(schema: Schema | undefined, value: Json, resolve: Resolve, containers = false): FieldSet {
   const set = new FieldSet();
   const shape = shapeOf(schema, value);
   if (shape === 'scalar' || shape === 'atomic') {
@@ -157,9 +160,10 @@ export function fieldsOf(schema: Schema | undefined, value: Json, resolve: Resol
     return set;
   }
   const parts = elements(schema, value, resolve);
-  if (parts.length === 0) set.member = true;
+  // An empty list of keyed items or of a set names no field.
+  if ((parts.length === 0 && isObject(value)) || containers) set.member = true;
   for (const part of parts) {
-    const child = fieldsOf(part.schema, part.value, resolve);
+    const child = fieldsOf(part.schema, part.value, resolve, containers);
     if (shape === 'list-map' || (shape === 'map' && !isScalar(part.value))) child.member = true;
     set.children.set(part.element, child);
   }
@@ -182,8 +186,7 @@ export function compare(
   resolve: Resolve,
 ): Comparison {
   if (before === undefined || after === undefined) {
-    const whole = fieldsOf(schema, (after ?? before) as Json, resolve);
-    if (shapeOf(schema, (after ?? before) as Json) === 'map') whole.member = true;
+    const whole = fieldsOf(schema, (after ?? before) as Json, resolve, true);
     return before === undefined
       ? { changed: whole, removed: new FieldSet() }
       : { changed: new FieldSet(), removed: whole };

@@ -85,7 +85,7 @@ describe('kubectl', () => {
     expect((await apply('one', 'a')).code).toBe(0);
     const refused = await apply('two', 'b');
     expect(refused.code).toBe(1);
-    expect(refused.stderr).toContain('conflict with "one" using v1: .data.key');
+    expect(refused.stderr).toContain('conflict with "one": .data.key');
     expect((await apply('two', 'b', '--force-conflicts')).code).toBe(0);
     expect(await cluster.ok(['get', 'cm', 'ssa', '-o', 'jsonpath={.data.key}'])).toBe('b');
     const managers = await cluster.ok([

@@ -51,7 +51,6 @@ export function writeEntries(entries: readonly Entry[]): Json[] {
 
 const UNMANAGED = [
   'name',
-  'generateName',
   'namespace',
   'creationTimestamp',
   'selfLink',
@@ -59,8 +58,6 @@ const UNMANAGED = [
   'generation',
   'managedFields',
   'resourceVersion',
-  'deletionTimestamp',
-  'deletionGracePeriodSeconds',
 ];
 
 /** The object without the fields that nobody owns. */
@@ -81,6 +78,33 @@ function entriesFor(live: JsonObject | undefined, next: JsonObject): Entry[] {
   return readEntries(given.length === 0 ? live : next);
 }
 
+/** What Go's zero value of a built-in kind has, so that its appearing is no change of its own. */
+const ZERO: JsonObject = {
+  metadata: {},
+  spec: {
+    podSelector: {},
+    containers: [],
+    strategy: {},
+    updateStrategy: {},
+    template: { metadata: {}, spec: { containers: [] } },
+    jobTemplate: { metadata: {}, spec: { template: { metadata: {}, spec: { containers: [] } } } },
+  },
+  status: { loadBalancer: {}, daemonEndpoints: { kubeletEndpoint: {} }, nodeInfo: {} },
+};
+
+/** `before` with the parts of `zero` that only `after` has. */
+function withZeroes(before: JsonObject, after: JsonObject, zero: JsonObject): JsonObject {
+  const out = { ...before };
+  for (const [key, value] of Object.entries(zero)) {
+    const fresh = after[key];
+    if (fresh === undefined || (Array.isArray(value) && !Array.isArray(fresh))) continue;
+    const old = out[key];
+    if (isObject(value) && isObject(fresh)) out[key] = withZeroes(isObject(old) ? old : {}, fresh, value);
+    else if (old === undefined) out[key] = value;
+  }
+  return out;
+}
+
 /**
  * Ownership after a plain write: the writer takes what it added or changed, everyone loses that and what was removed.
  * Returns `next` with its managedFields set; `live` is undefined at creation.
@@ -93,7 +117,9 @@ export function recordUpdate(
   time: string,
 ): JsonObject {
   const schema = resource.resolve(resource.schema);
-  const { changed, removed } = compare(schema, managedPart(live ?? {}), managedPart(next), resource.resolve);
+  const [old, after] = [managedPart(live ?? {}), managedPart(next)];
+  const before = resource.custom ? old : withZeroes(old, after, ZERO);
+  const { changed, removed } = compare(schema, before, after, resource.resolve);
   const entries = entriesFor(live, next);
   const lost = changed.union(removed);
   const out: Entry[] = [];

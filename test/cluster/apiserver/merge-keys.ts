@@ -109,8 +109,6 @@ export const ENFORCED_REQUIRED: ReadonlySet<string> = new Set([
   'V1CronJobSpec.jobTemplate',
   'V1CronJobSpec.schedule',
   'V1ServicePort.port',
-  'V1LabelSelectorRequirement.key',
-  'V1LabelSelectorRequirement.operator',
   'V1RoleBinding.roleRef',
   'V1ClusterRoleBinding.roleRef',
   'V1RoleRef.kind',

@@ -1,78 +1,64 @@
 /** Rules of object metadata: names, labels, what only the server sets. */
 import { randomBytes } from 'node:crypto';
 import { type Cause, cause } from './errors.ts';
-import { type JsonObject, list, object, stringMap, text } from './json.ts';
+import { type JsonObject, list, object, scalarText, stringMap, text } from './json.ts';
+import { dnsLabelFaults, faults, keyFaults, subdomainFaults, valueFaults } from './label-rules.ts';
 import type { Resource } from './registry.ts';
 
 const LABEL_NAMES = new Set(['namespaces', 'services']);
+const OWN_FINALIZERS = new Set([
+  'orphan',
+  'foregroundDeletion',
+  'kubernetes',
+  'customresourcecleanup.apiextensions.k8s.io',
+]);
 const FREE_NAMES = 'rbac.authorization.k8s.io';
-const DNS_LABEL = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?$/;
-const SUBDOMAIN = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/;
-const QUALIFIED = /^([a-z0-9]([-a-z0-9.]*[a-z0-9])?\/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$/;
-const LABEL_VALUE = /^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$/;
 
 export function metadataRules(resource: Resource, o: JsonObject): Cause[] {
   const out: Cause[] = [];
   const name = text(o, 'metadata', 'name');
+  const prefix = text(o, 'metadata', 'generateName');
+  // The prefix may end in what the suffix puts right.
+  if (prefix !== '' && resource.group !== FREE_NAMES)
+    out.push(...faults('metadata.generateName', prefix, nameFaults(resource, prefix.replace(/[-.]$/, 'a'))));
   if (name === '') out.push(cause.required('metadata.name', 'name or generateName is required'));
   else if (resource.group === FREE_NAMES) {
     if (/[/%]|^\.\.?$/.test(name))
       out.push(cause.invalid('metadata.name', name, "may not contain '/' or '%', or be '.' or '..'"));
-  } else if (LABEL_NAMES.has(resource.plural)) {
-    if (!DNS_LABEL.test(name) || name.length > 63) {
-      out.push(
-        cause.invalid(
-          'metadata.name',
-          name,
-          "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')",
-        ),
-      );
-    }
-  } else if (!SUBDOMAIN.test(name) || name.length > 253) {
-    out.push(
-      cause.invalid(
-        'metadata.name',
-        name,
-        "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
-      ),
-    );
-  }
+  } else out.push(...faults('metadata.name', name, nameFaults(resource, name)));
   for (const [key, value] of Object.entries(stringMap(o, 'metadata', 'labels'))) {
-    if (!QUALIFIED.test(key))
-      out.push(
-        cause.invalid(
-          'metadata.labels',
-          key,
-          "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character",
-        ),
-      );
-    if (!LABEL_VALUE.test(value))
-      out.push(
-        cause.invalid(
-          'metadata.labels',
-          value,
-          "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character",
-        ),
-      );
+    out.push(...faults('metadata.labels', key, keyFaults(key)));
+    out.push(...faults('metadata.labels', value, valueFaults(value)));
   }
   for (const key of Object.keys(object(o, 'metadata', 'annotations'))) {
-    if (!QUALIFIED.test(key))
-      out.push(
-        cause.invalid(
-          'metadata.annotations',
-          key,
-          "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character",
-        ),
-      );
+    out.push(...faults('metadata.annotations', key, keyFaults(key.toLowerCase())));
   }
-  list(o, 'metadata', 'ownerReferences').forEach((owner, i) => {
+  list(o, 'metadata', 'finalizers').forEach((finalizer, i) => {
+    out.push(...finalizerFaults(`metadata.finalizers[${i}]`, scalarText(finalizer)));
+  });
+  for (const owner of list(o, 'metadata', 'ownerReferences')) {
     for (const field of ['apiVersion', 'kind', 'name', 'uid']) {
       if (text(owner, field) === '') {
-        out.push(cause.invalid(`metadata.ownerReferences[${i}].${field}`, '', `${field} must not be empty`));
+        const what = field === 'apiVersion' ? 'version must' : 'must';
+        out.push(cause.invalid(`metadata.ownerReferences.${field}`, '', `${what} not be empty`));
       }
     }
-  });
+  }
   return out;
+}
+
+function nameFaults(resource: Resource, name: string): string[] {
+  if (LABEL_NAMES.has(resource.plural) && resource.group === '') {
+    return dnsLabelFaults(name);
+  }
+  return subdomainFaults(name);
+}
+
+/** Finalizers of others than the server itself are qualified by a domain. */
+function finalizerFaults(field: string, name: string): Cause[] {
+  const wrong = faults(field, name, keyFaults(name));
+  if (wrong.length > 0 || name.includes('/') || OWN_FINALIZERS.has(name)) return wrong;
+  return [cause.invalid(field, name, 'name is neither a standard finalizer name nor is it fully qualified')];
 }
 
 const ALPHABET = 'bcdfghjklmnpqrstvwxz2456789';

@@ -13,9 +13,8 @@ import {
   stringMap,
   text,
 } from './json.ts';
+import { dnsLabelFaults, faults, portNameFaults, subdomainFaults } from './label-rules.ts';
 import type { Strategy } from './registry.ts';
-
-const LABEL = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?$/;
 
 export function setDefault(target: JsonObject, key: string, value: Json): void {
   if (target[key] === undefined || target[key] === null) target[key] = value;
@@ -32,7 +31,10 @@ export function podSpecDefaults(spec: JsonObject): void {
   setDefault(spec, 'schedulerName', 'default-scheduler');
   setDefault(spec, 'securityContext', {});
   if (text(spec, 'serviceAccountName') !== '') spec.serviceAccount = text(spec, 'serviceAccountName');
+  if (spec.terminationGracePeriodSeconds === -1) spec.terminationGracePeriodSeconds = 1;
   for (const container of [...objects(spec, 'containers'), ...objects(spec, 'initContainers')]) {
+    if (spec.hostNetwork === true)
+      for (const port of objects(container, 'ports')) setDefault(port, 'hostPort', port.containerPort ?? null);
     const image = text(container, 'image');
     const tagged = /:[^/]*$/.test(image) && !image.endsWith(':latest');
     setDefault(container, 'imagePullPolicy', tagged || image.includes('@') ? 'IfNotPresent' : 'Always');
@@ -71,6 +73,40 @@ export function podSpecDefaults(spec: JsonObject): void {
   }
 }
 
+const DNS_POLICIES = ['ClusterFirstWithHostNet', 'ClusterFirst', 'Default', 'None'];
+const PULL_POLICIES = ['Always', 'IfNotPresent', 'Never'];
+const HANDLERS = ['exec', 'httpGet', 'tcpSocket', 'grpc'];
+
+function containerRules(container: JsonObject, where: string, hostNetwork: boolean): Cause[] {
+  const out: Cause[] = [];
+  const names = new Set<string>();
+  objects(container, 'ports').forEach((port, j) => {
+    const at = `${where}.ports[${j}]`;
+    const name = text(port, 'name');
+    if (name !== '') {
+      out.push(...faults(`${at}.name`, name, portNameFaults(name)));
+      if (names.has(name)) out.push(cause.duplicate(`${at}.name`, name));
+      names.add(name);
+    }
+    if (port.containerPort === 0) out.push(cause.required(`${at}.containerPort`));
+    else out.push(...portRule(port.containerPort, `${at}.containerPort`));
+    if (hostNetwork && port.hostPort !== port.containerPort)
+      out.push(cause.invalid(`${at}.hostPort`, port.hostPort, 'must match `containerPort` when `hostNetwork` is true'));
+    out.push(...protocolRule(port.protocol, `${at}.protocol`));
+  });
+  objects(container, 'env').forEach((variable, j) => {
+    if (text(variable, 'name') === '') out.push(cause.required(`${where}.env[${j}].name`));
+  });
+  for (const name of ['livenessProbe', 'readinessProbe', 'startupProbe']) {
+    const probe = container[name];
+    if (isObject(probe) && !HANDLERS.some((handler) => isObject(probe[handler])))
+      out.push(cause.required(`${where}.${name}`, 'must specify a handler type'));
+  }
+  if (!PULL_POLICIES.includes(scalarText(container.imagePullPolicy)))
+    out.push(cause.notSupported(`${where}.imagePullPolicy`, container.imagePullPolicy, PULL_POLICIES));
+  return out;
+}
+
 export function podSpecRules(spec: JsonObject, path: string): Cause[] {
   const out: Cause[] = [];
   const names = new Set<string>();
@@ -80,22 +116,11 @@ export function podSpecRules(spec: JsonObject, path: string): Cause[] {
     objects(spec, field).forEach((container, i) => {
       const where = `${path}.${field}[${i}]`;
       const name = text(container, 'name');
-      if (container.name !== undefined && !LABEL.test(name)) {
-        out.push(
-          cause.invalid(
-            `${where}.name`,
-            name,
-            "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character",
-          ),
-        );
-      }
+      if (container.name !== undefined) out.push(...faults(`${where}.name`, name, dnsLabelFaults(name)));
       if (names.has(name)) out.push(cause.duplicate(`${where}.name`, name));
       names.add(name);
       if (text(container, 'image') === '') out.push(cause.required(`${where}.image`));
-      objects(container, 'ports').forEach((port, j) => {
-        out.push(...portRule(port.containerPort, `${where}.ports[${j}].containerPort`));
-        out.push(...protocolRule(port.protocol, `${where}.ports[${j}].protocol`));
-      });
+      out.push(...containerRules(container, where, spec.hostNetwork === true));
       const volumes = new Set(objects(spec, 'volumes').map((volume) => text(volume, 'name')));
       objects(container, 'volumeMounts').forEach((mount, j) => {
         const wanted = text(mount, 'name');
@@ -106,9 +131,14 @@ export function podSpecRules(spec: JsonObject, path: string): Cause[] {
             field: `${where}.volumeMounts[${j}].name`,
           });
         }
+        if (text(mount, 'mountPath') === '') out.push(cause.required(`${where}.volumeMounts[${j}].mountPath`));
       });
     });
   }
+  const node = text(spec, 'nodeName');
+  if (node !== '') out.push(...faults(`${path}.nodeName`, node, subdomainFaults(node)));
+  if (!DNS_POLICIES.includes(scalarText(spec.dnsPolicy)))
+    out.push(cause.notSupported(`${path}.dnsPolicy`, spec.dnsPolicy, DNS_POLICIES));
   const restart = text(spec, 'restartPolicy');
   if (!['Always', 'OnFailure', 'Never'].includes(restart)) {
     out.push(cause.notSupported(`${path}.restartPolicy`, restart, ['Always', 'OnFailure', 'Never']));
@@ -154,17 +184,30 @@ function podUpdateRules(next: JsonObject, previous: JsonObject): Cause[] {
   ];
 }
 
+/** What the real server's admission adds to a pod; nobody owns it. */
+function admitted(spec: JsonObject): void {
+  setDefault(spec, 'serviceAccountName', 'default');
+  spec.serviceAccount = text(spec, 'serviceAccountName');
+  setDefault(spec, 'preemptionPolicy', 'PreemptLowerPriority');
+  setDefault(spec, 'priority', 0);
+  const tolerations = objects(spec, 'tolerations');
+  for (const key of ['node.kubernetes.io/not-ready', 'node.kubernetes.io/unreachable']) {
+    const covers = (t: JsonObject): boolean =>
+      (t.key === key || (t.key ?? '') === '') && (t.effect === 'NoExecute' || (t.effect ?? '') === '');
+    if (!tolerations.some(covers))
+      tolerations.push({ key, operator: 'Exists', effect: 'NoExecute', tolerationSeconds: 300 });
+  }
+  spec.tolerations = tolerations;
+}
+
 export const pod: Strategy = {
   defaults: (o) => {
     const spec = ensureObject(o, 'spec');
     podSpecDefaults(spec);
     setDefault(spec, 'enableServiceLinks', true);
-    setDefault(spec, 'serviceAccountName', 'default');
-    spec.serviceAccount = text(spec, 'serviceAccountName');
-    setDefault(spec, 'preemptionPolicy', 'PreemptLowerPriority');
-    setDefault(spec, 'priority', 0);
   },
   prepareCreate: (o) => {
+    admitted(ensureObject(o, 'spec'));
     o.status = { phase: 'Pending', qosClass: qosClass(o) };
   },
   validate: (o, previous) => [

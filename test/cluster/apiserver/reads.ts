@@ -21,6 +21,12 @@ export interface Listed {
   readonly metadata: JsonObject;
 }
 
+interface RevisionOptions {
+  readonly resourceVersion?: string;
+  /** The list as it was at resourceVersion. */
+  readonly exact?: boolean;
+}
+
 export class Reads {
   readonly #store: Store;
   readonly #snapshots = new Map<string, Snapshot>();
@@ -58,7 +64,7 @@ export class Reads {
   }
 
   /** @throws StatusError Expired for a continue token whose snapshot is gone. */
-  list(resource: Resource, namespace: string, options: ListOptions & { readonly resourceVersion?: string }): Listed {
+  list(resource: Resource, namespace: string, options: ListOptions & RevisionOptions): Listed {
     const oldest = Number(options.resourceVersion ?? '0');
     if (oldest > this.#store.revision) throw tooLargeRevision(oldest, this.#store.revision);
     const labels = options.labelSelector ?? '';
@@ -68,6 +74,7 @@ export class Reads {
     let start = 0;
     if (options.continue !== undefined && options.continue !== '') {
       const [id = '', offset] = Buffer.from(options.continue, 'base64url').toString().split(':');
+      if (offset === undefined) throw badRequest('invalid continue token: continue key is not valid');
       const found = this.#snapshots.get(id);
       if (found === undefined) {
         throw expired(
@@ -82,16 +89,19 @@ export class Reads {
       start = Number(offset);
     } else {
       const selects = predicate(labels, fields, resource);
-      const all = this.#store.list(resource.storage, namespace);
+      const revision = options.exact === true ? oldest : this.#store.revision;
+      const all = this.#store.listAt(resource.storage, namespace, revision);
+      if (all === undefined) throw expired(`The resourceVersion for the provided list is too old.`);
       const objects = selects === undefined ? all : all.filter(selects);
-      snapshot = { objects, revision: this.#store.revision, scope };
+      snapshot = { objects, revision, scope };
     }
     const limit = options.limit ?? 0;
     const end = limit > 0 ? Math.min(start + limit, snapshot.objects.length) : snapshot.objects.length;
     const metadata: JsonObject = { resourceVersion: String(snapshot.revision) };
     if (end < snapshot.objects.length) {
       metadata.continue = this.#keep(snapshot, end, options.continue ?? '');
-      metadata.remainingItemCount = snapshot.objects.length - end;
+      // The real server does not count through a selector.
+      if (labels === '' && fields === '') metadata.remainingItemCount = snapshot.objects.length - end;
     }
     return { objects: snapshot.objects.slice(start, end).map((object) => this.served(resource, object)), metadata };
   }

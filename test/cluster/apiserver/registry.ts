@@ -19,6 +19,8 @@ export interface Strategy {
   readonly defaults?: (object: JsonObject) => void;
   /** Rules beyond the schema; on update `previous` is the stored object. */
   readonly validate?: (object: JsonObject, previous: JsonObject | undefined) => Cause[];
+  /** Texts for Warning headers about an object that is taken. */
+  readonly warnings?: (object: JsonObject) => string[];
   /** Sets what only the server may set at creation (the status, allocated addresses). */
   readonly prepareCreate?: (object: JsonObject) => void;
   readonly prepareUpdate?: (object: JsonObject, previous: JsonObject) => void;
@@ -38,6 +40,8 @@ export interface Resource {
   readonly statusSubresource: boolean;
   /** Fields outside metadata and status count for metadata.generation. */
   readonly hasGeneration: boolean;
+  /** Whether a PUT must carry the resourceVersion that it changes. */
+  readonly conditionalUpdates: boolean;
   readonly schema: Schema;
   readonly resolve: Resolve;
   readonly columns: readonly Column[];

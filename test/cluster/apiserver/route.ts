@@ -8,6 +8,8 @@ export interface Route {
   /** Empty for the collection. */
   readonly name: string;
   readonly subresource: string;
+  /** A collection over all namespaces of a namespaced kind: it can be read only. */
+  readonly anywhere: boolean;
 }
 
 export interface GroupVersionPath {
@@ -42,7 +44,7 @@ export function routeOf(registry: Registry, at: GroupVersionPath): Route {
   if (resource === undefined || extra !== undefined) throw noSuchResource();
   if (!resource.namespaced && namespace !== '') throw noSuchResource();
   if (resource.namespaced && namespace === '' && name !== '') throw noSuchResource();
-  return { resource, namespace, name, subresource };
+  return { resource, namespace, name, subresource, anywhere: resource.namespaced && namespace === '' };
 }
 
 const isNamespaceSubresource = (part: string | undefined): boolean => part === 'status' || part === 'finalize';

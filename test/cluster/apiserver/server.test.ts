@@ -107,7 +107,7 @@ describe('deletion', () => {
     const marked = await client.delete(named(core('pods'), 'graceful'));
     expect(text(marked, 'metadata', 'deletionTimestamp')).not.toBe('');
     expect(number(marked, 'metadata', 'deletionGracePeriodSeconds')).toBe(30);
-    expect((await client.delete(named(core('pods'), 'graceful'), { gracePeriodSeconds: 0 })).status).toBe('Success');
+    expect((await client.delete(named(core('pods'), 'graceful'), { gracePeriodSeconds: 0 })).kind).toBe('Pod');
     expect((await refusal(client.get(named(core('pods'), 'graceful')))).code).toBe('NotFound');
   });
 

@@ -1,15 +1,34 @@
 /** Requests and their answers, apart from the transport: HTTP and the in-process client both end here. */
 import type { Core } from './core.ts';
-import { deletedStatus } from './deletes.ts';
-import { aggregated, apiGroupList, apiVersions, groupOf, REVIEW_GROUPS, resourceList, VERSION } from './discovery.ts';
-import { badRequest, methodNotAllowed, noSuchResource } from './errors.ts';
+import { deletedAnswer } from './deletes.ts';
+import {
+  aggregated,
+  apiGroupList,
+  apiVersions,
+  groupOf,
+  REVIEW_GROUPS,
+  resourceList,
+  servesGroup,
+  VERSION,
+} from './discovery.ts';
+import { badRequest, cause, invalidOptions, methodNotAllowed, noSuchResource } from './errors.ts';
 import type { FaultInjector, RequestInfo, RequestStats } from './faults.ts';
 import { isObject, type JsonObject, text } from './json.ts';
 import { openApiIndex } from './openapi.ts';
 import { OPENAPI_V2_PROTOBUF, wantsProtobuf } from './openapi-v2.ts';
 import { applyPatch, patchTypeOf } from './patch.ts';
 import { listObject } from './reads.ts';
-import { type ApiRequest, deleteOptions, integer, isDryRun, isTrue, managerOf } from './request.ts';
+import {
+  type ApiRequest,
+  checkListOptions,
+  checkRevision,
+  deleteOptions,
+  deleteOptionsOf,
+  integer,
+  isDryRun,
+  isTrue,
+  managerOf,
+} from './request.ts';
 import { type Route, routeOf, splitPath } from './route.ts';
 import { hasScale, patchOfScale, refuseKubelet, scaleOf } from './subresources.ts';
 import { partialMetadata, toTable, type View, viewOf } from './table.ts';
@@ -40,6 +59,11 @@ const answer = (body: JsonObject | string | Buffer, status = 200, warnings: read
   warnings,
 });
 
+const PLAIN = 'text/plain; charset=utf-8';
+const NO_PAGE: Answer = { ...answer('404 page not found\n', 404), contentType: PLAIN };
+
+const OPTIONS: Readonly<Record<string, string>> = { POST: 'Create', PUT: 'Update', PATCH: 'Patch' };
+
 const METHODS = new Set(['GET', 'POST', 'PUT', 'PATCH', 'DELETE']);
 
 export class Service {
@@ -64,6 +88,7 @@ export class Service {
     if (delay > 0) await new Promise((resolve) => setTimeout(resolve, delay));
     this.#faults.check(info);
     if (!isObjectPath) return this.#meta(request, gv?.group, gv?.version);
+    if (!servesGroup(this.#core.registry, gv.group)) return NO_PAGE;
     const review = this.#review(gv.group, gv.rest, request);
     if (review !== undefined) return review;
     return this.#resource(request, routeOf(this.#core.registry, gv), info);
@@ -99,7 +124,7 @@ export class Service {
     const wantsAggregated = /g=apidiscovery\.k8s\.io;v=v2(;|,|$)|v=v2;g=apidiscovery\.k8s\.io/.test(request.accept);
     const AGGREGATED = 'application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList';
     if (path === '/version') return answer(VERSION);
-    if (['/healthz', '/livez', '/readyz'].includes(path)) return { ...answer('ok'), contentType: 'text/plain' };
+    if (['/healthz', '/livez', '/readyz'].includes(path)) return { ...answer('ok'), contentType: PLAIN };
     if (path === '/api') {
       return wantsAggregated
         ? { ...answer(aggregated(registry, true)), contentType: AGGREGATED }
@@ -116,11 +141,11 @@ export class Service {
         ? { ...answer(openApiV2.protobuf()), contentType: OPENAPI_V2_PROTOBUF }
         : answer(openApiV2.json());
     }
-    if (path === '/openapi/v3') return answer(openApiIndex(registry));
+    if (path === '/openapi/v3') return { ...answer(openApiIndex(registry)), contentType: PLAIN };
     if (path.startsWith('/openapi/v3/')) {
       const at = splitPath(path.slice('/openapi/v3'.length));
       const document = at === undefined ? undefined : this.#core.openApi.document(at.group, at.version);
-      if (document === undefined) throw noSuchResource();
+      if (document === undefined) return { ...NO_PAGE, body: '', contentType: '' };
       return answer(document);
     }
     if (path === '' || path === '/')
@@ -132,8 +157,10 @@ export class Service {
         : version === undefined
           ? undefined
           : resourceList(registry, group ?? '', version);
-    if (found === undefined) throw noSuchResource();
-    return answer(found);
+    if (found !== undefined) return answer(found);
+    // What no group serves is no API path at all.
+    if (group === undefined || !servesGroup(registry, group)) return NO_PAGE;
+    throw noSuchResource();
   }
 
   /** Access and identity reviews: everything is allowed, everyone is administrator. */
@@ -167,10 +194,14 @@ export class Service {
     if (subresource === 'binding' && resource.storage === '/pods' && request.method === 'POST') {
       return this.#bind(request, route);
     }
+    if (subresource === 'eviction' && resource.storage === '/pods' && request.method === 'POST') {
+      return answer(this.#core.evictions.evict(resource, route.namespace, name, deleteOptionsOf(request)), 201);
+    }
     if (subresource === 'scale' && hasScale(resource)) return this.#scale(request, route);
     refuseKubelet(resource, name, subresource);
     const finalizing = subresource === 'finalize' && resource.storage === '/namespaces';
     if (!known && !finalizing) throw noSuchResource();
+    if (route.anywhere && request.method === 'POST') throw methodNotAllowed();
     switch (request.method) {
       case 'GET':
         if (info.verb === 'watch') return this.#watch(request, route, info);
@@ -186,11 +217,13 @@ export class Service {
         return this.#patch(request, route);
       default:
         if (subresource !== '') throw methodNotAllowed();
+        if (name === '' && (route.anywhere || resource.storage === '/namespaces')) throw methodNotAllowed();
         return name === '' ? this.#deleteCollection(request, route) : this.#delete(request, route);
     }
   }
 
   #get(request: ApiRequest, { resource, namespace, name }: Route): Answer {
+    checkRevision(request.query.get('resourceVersion') ?? '');
     const object = this.#core.reads.get(resource, namespace, name);
     return answer(this.#one(request, { resource }, object));
   }
@@ -206,11 +239,13 @@ export class Service {
   #list(request: ApiRequest, { resource, namespace }: Route): Answer {
     const { query } = request;
     const limit = query.get('limit');
+    checkListOptions(query, false);
     const listed = this.#core.reads.list(resource, namespace, {
       labelSelector: query.get('labelSelector') ?? '',
       fieldSelector: query.get('fieldSelector') ?? '',
       continue: query.get('continue') ?? '',
       resourceVersion: query.get('resourceVersion') || '0',
+      exact: query.get('resourceVersionMatch') === 'Exact',
       ...(limit === null ? {} : { limit: integer('limit', limit) }),
     });
     const view = viewOf(request.accept);
@@ -232,6 +267,8 @@ export class Service {
 
   #watch(request: ApiRequest, { resource, namespace, name }: Route, info: RequestInfo): WatchAnswer {
     const { query } = request;
+    checkListOptions(query, true);
+    checkRevision(query.get('resourceVersion') ?? '');
     const view = viewOf(request.accept);
     const include = query.get('includeObject') ?? '';
     const named = name === '' ? [] : [`metadata.name=${name}`];
@@ -277,14 +314,18 @@ export class Service {
   #context(request: ApiRequest, route: Route, warnings: string[]): WriteContext {
     const { query } = request;
     const validation = query.get('fieldValidation') ?? 'Warn';
+    const verb = OPTIONS[request.method] ?? 'Update';
+    const manager = query.get('fieldManager') ?? '';
+    if (manager.length > 128)
+      throw invalidOptions(verb, [
+        { reason: 'FieldValueTooLong', message: 'Too long: may not be more than 128 bytes', field: 'fieldManager' },
+      ]);
     if (validation !== 'Strict' && validation !== 'Warn' && validation !== 'Ignore' && validation !== '') {
-      throw badRequest(
-        `fieldValidation: Unsupported value: ${JSON.stringify(validation)}: supported values: "Ignore", "Strict", "Warn"`,
-      );
+      throw invalidOptions(verb, [cause.notSupported('fieldValidation', validation, ['', 'Ignore', 'Strict', 'Warn'])]);
     }
     return {
       fieldManager: managerOf(request),
-      dryRun: isDryRun(query.getAll('dryRun')),
+      dryRun: isDryRun(query.getAll('dryRun'), verb),
       fieldValidation: validation === '' ? 'Warn' : validation,
       subresource: route.subresource === 'status' ? 'status' : '',
       force: isTrue(query.get('force')),
@@ -311,14 +352,10 @@ export class Service {
     const warnings: string[] = [];
     const context = this.#context(request, route, warnings);
     if (type === 'apply' && request.query.get('fieldManager') === null) {
-      throw badRequest(
-        'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for apply patch',
-      );
+      throw invalidOptions('Patch', [cause.required('fieldManager', 'is required for apply patch')]);
     }
     if (type !== 'apply' && request.query.get('force') !== null) {
-      throw badRequest(
-        'PatchOptions.meta.k8s.io "" is invalid: force: Forbidden: may not be specified for non-apply patch',
-      );
+      throw invalidOptions('Patch', [cause.forbidden('force', 'may not be specified for non-apply patch')]);
     }
     if (request.body === undefined) throw badRequest('the patch has no body');
     const result = this.#core.writes.patch(route.resource, route.namespace, route.name, type, request.body, context);
@@ -326,13 +363,10 @@ export class Service {
   }
 
   #delete(request: ApiRequest, route: Route): Answer {
-    const { object, gone } = this.#core.deletes.delete(
-      route.resource,
-      route.namespace,
-      route.name,
-      deleteOptions(request),
-    );
-    return answer(gone ? deletedStatus(route.resource, object) : this.#one(request, route, object));
+    const options = deleteOptions(request);
+    const { object, gone } = this.#core.deletes.delete(route.resource, route.namespace, route.name, options);
+    if (!gone) return answer(this.#one(request, route, object));
+    return answer(deletedAnswer(route.resource, object, options, this.#core.now()));
   }
 
   #deleteCollection(request: ApiRequest, { resource, namespace }: Route): Answer {
@@ -362,7 +396,7 @@ export class Service {
       if (type === 'apply') throw badRequest('scale: server-side apply is not served here: use a merge patch');
       wanted = applyPatch(resource, scale, type === 'json' ? type : 'merge', request.body ?? {});
     } else if (request.method !== 'PUT') throw methodNotAllowed();
-    const { object } = this.#core.writes.patch(resource, namespace, name, 'merge', patchOfScale(wanted), context);
+    const { object } = this.#core.writes.patch(resource, namespace, name, 'merge', patchOfScale(wanted, name), context);
     return answer(scaleOf(object), 200, warnings);
   }
 

@@ -64,6 +64,21 @@ export class Store {
       .filter((found) => found !== undefined);
   }
 
+  /** As list(), of an earlier revision; undefined when the changes since then were forgotten. */
+  listAt(resource: string, namespace: string, revision: number): JsonObject[] | undefined {
+    const now = this.list(resource, namespace);
+    if (revision >= this.#revision) return now;
+    const changes = this.since(resource, revision);
+    if (changes === undefined) return undefined;
+    const then = new Map(now.map((object) => [keyOf(object), object]));
+    for (const { object, previous, type } of changes.toReversed()) {
+      if (namespace !== '' && text(object, 'metadata', 'namespace') !== namespace) continue;
+      if (type === 'ADDED' || previous === undefined) then.delete(keyOf(object));
+      else then.set(keyOf(previous), previous);
+    }
+    return [...then].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, object]) => object);
+  }
+
   count(resource: string): number {
     return this.#objects.get(resource)?.size ?? 0;
   }
@@ -135,6 +150,12 @@ export class Store {
     return () => {
       set.delete(listener);
     };
+  }
+
+  /** Forgets the history up to now, as if the server had started at this revision. */
+  begin(): void {
+    this.#history = [];
+    this.#forgotten = this.#revision;
   }
 
   /** Forgets the history: a watch from a revision older than now gets 410. Advances the revision so that "now" is new. */

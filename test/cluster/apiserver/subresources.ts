@@ -1,5 +1,5 @@
 /** Subresources beyond status: the scale of workloads, and the answers for what a kubelet would serve. */
-import { badRequest, StatusError } from './errors.ts';
+import { badRequest, cause, invalid, StatusError } from './errors.ts';
 import { at, isObject, type Json, type JsonObject, scalarText, text } from './json.ts';
 import type { Resource } from './registry.ts';
 
@@ -38,15 +38,21 @@ export function scaleOf(workload: JsonObject): JsonObject {
     kind: 'Scale',
     apiVersion: 'autoscaling/v1',
     metadata: { name, namespace, uid, resourceVersion, creationTimestamp },
-    spec: { replicas: at(workload, 'spec', 'replicas') ?? 0 },
+    // Go leaves a zero out.
+    spec: at(workload, 'spec', 'replicas') ? { replicas: at(workload, 'spec', 'replicas') ?? 0 } : {},
     status: { replicas: at(workload, 'status', 'replicas') ?? 0, selector: selector.join(',') },
   };
 }
 
 /** The merge patch of the workload that a written Scale asks for. @throws StatusError BadRequest */
-export function patchOfScale(scale: Json | undefined): JsonObject {
+export function patchOfScale(scale: Json | undefined, name: string): JsonObject {
   const replicas = at(scale, 'spec', 'replicas') ?? 0;
-  if (typeof replicas !== 'number' || !Number.isInteger(replicas) || replicas < 0) {
+  if (typeof replicas === 'number' && replicas < 0) {
+    const scaled = { group: 'autoscaling', plural: '', kind: 'Scale' };
+    const why = cause.invalid('spec.replicas', replicas, 'must be greater than or equal to 0');
+    throw invalid(scaled, name, [why]);
+  }
+  if (typeof replicas !== 'number' || !Number.isInteger(replicas)) {
     throw badRequest(`spec.replicas: ${JSON.stringify(replicas)} is not a whole number of 0 or more`);
   }
   const resourceVersion = text(scale, 'metadata', 'resourceVersion');

@@ -1,5 +1,5 @@
 /** One watch: initial events, replay from history, live events, bookmarks, and its end. */
-import { badRequest, expired, tooLargeRevision } from './errors.ts';
+import { expired, tooLargeRevision } from './errors.ts';
 import type { JsonObject } from './json.ts';
 import type { Reads } from './reads.ts';
 import { apiVersionOf, type Resource } from './registry.ts';
@@ -55,11 +55,6 @@ export class Watch {
     const namespace = this.#options.namespace;
     const inScope = (object: JsonObject): boolean =>
       (namespace === '' || (object.metadata as JsonObject).namespace === namespace) && (selects?.(object) ?? true);
-    if (!/^\d*$/.test(resourceVersion))
-      throw badRequest(`resource version ${JSON.stringify(resourceVersion)}: Invalid value: must be a number`);
-    if (sendInitialEvents === true && !allowBookmarks) {
-      throw badRequest('sendInitialEvents is forbidden without allowWatchBookmarks=true');
-    }
     const from = Number(resourceVersion === '' ? '0' : resourceVersion);
     if (from > this.#store.revision) throw tooLargeRevision(from, this.#store.revision);
     const initial = sendInitialEvents ?? from === 0;
@@ -77,7 +72,8 @@ export class Watch {
     }
     for (const change of replay) this.#deliver(change, inScope);
     this.#lastSent = this.#store.revision;
-    if (sendInitialEvents === true) this.#bookmark({ annotations: { 'k8s.io/initial-events-end': 'true' } });
+    if (sendInitialEvents === true && allowBookmarks)
+      this.#bookmark({ annotations: { 'k8s.io/initial-events-end': 'true' } });
     this.#unsubscribe = this.#store.subscribe(this.#resource.storage, (change) => this.#deliver(change, inScope));
     return true;
   }
@@ -94,7 +90,7 @@ export class Watch {
 
   #bookmark(extra: JsonObject): void {
     this.#lastSent = this.#store.revision;
-    const metadata: JsonObject = { resourceVersion: String(this.#store.revision), creationTimestamp: null, ...extra };
+    const metadata: JsonObject = { resourceVersion: String(this.#store.revision), ...extra };
     this.#emit({
       type: 'BOOKMARK',
       object: { kind: this.#resource.kind, apiVersion: apiVersionOf(this.#resource), metadata },
@@ -108,6 +104,13 @@ export class Watch {
     if (!before && !after) return;
     this.#lastSent = change.revision;
     const type = before ? (after ? 'MODIFIED' : 'DELETED') : 'ADDED';
-    this.#emit({ type, object: this.#reads.served(this.#resource, change.object) });
+    const leaves = before && !after && change.type !== 'DELETED';
+    this.#emit({ type, object: this.#reads.served(this.#resource, leaves ? lastMatching(change) : change.object) });
   }
+}
+
+/** What leaves a selection is shown as it last matched, under the revision at which it left. */
+function lastMatching({ object, previous = object }: Change): JsonObject {
+  const [was, is] = [previous.metadata as JsonObject, object.metadata as JsonObject];
+  return { ...previous, metadata: { ...was, resourceVersion: is.resourceVersion ?? '' } };
 }

@@ -1,8 +1,18 @@
 /** Creating, updating and patching: one path from a body to a stored object, whatever the verb. */
 import { randomUUID } from 'node:crypto';
 import { serverSideApply } from './apply.ts';
-import type { Decoder, FieldValidation } from './decode.ts';
-import { alreadyExists, badRequest, cause, conflict, forbidden, invalid, notFound, STALE } from './errors.ts';
+import type { Decoded, Decoder, FieldValidation } from './decode.ts';
+import {
+  alreadyExists,
+  badRequest,
+  cause,
+  conflict,
+  forbidden,
+  invalid,
+  notFound,
+  STALE,
+  StatusError,
+} from './errors.ts';
 import { at, equal, isObject, type Json, type JsonObject, list, object, text } from './json.ts';
 import { type Manager, recordUpdate } from './managed-fields.ts';
 import { metadataRules, nameSuffix, timestamp } from './object-meta.ts';
@@ -41,6 +51,9 @@ const SERVER_OWNED = [
   'selfLink',
 ];
 
+/** Kinds whose status endpoint writes labels and annotations too. */
+const LABELLED_BY_STATUS = new Set(['/pods', '/nodes']);
+
 export class Writes {
   readonly #store: Store;
   readonly #reads: Reads;
@@ -71,9 +84,8 @@ export class Writes {
       throw badRequest(`the name of the object (${given}) does not match the name on the URL (${name})`);
     }
     const live = this.#reads.stored(resource, namespace, name);
-    if (resource.custom && text(next, 'metadata', 'resourceVersion') === '') {
-      throw invalid(resource, name, [cause.invalid('metadata.resourceVersion', 0, 'must be specified for an update')]);
-    }
+    if (resource.conditionalUpdates && text(next, 'metadata', 'resourceVersion') === '')
+      throw noRevision(resource, name);
     return this.#update(resource, namespace, live, next, context, undefined);
   }
 
@@ -90,14 +102,24 @@ export class Writes {
     if (stored === undefined) throw notFound(resource, name);
     const live = this.#reads.served(resource, stored);
     const patched = applyPatch(resource, live, type, body);
-    const { object: next, warnings } = this.#decoder.decode(resource, patched, context.fieldValidation);
+    const { object: next, warnings } = this.#decodePatched(resource, patched, context.fieldValidation);
     context.warnings.push(...warnings);
-    if (text(next, 'metadata', 'name') !== name) {
-      throw invalid(resource, name, [
-        cause.invalid('metadata.name', text(next, 'metadata', 'name'), 'field is immutable'),
-      ]);
-    }
+    const given = text(next, 'metadata', 'name');
+    if (given !== name)
+      throw badRequest(`the name of the object (${given}) does not match the name on the URL (${name})`);
+    const uid = text(next, 'metadata', 'uid');
+    if (uid !== '' && uid !== text(live, 'metadata', 'uid'))
+      throw invalid(resource, name, [cause.invalid('metadata.uid', uid, 'field is immutable')]);
     return this.#update(resource, namespace, stored, next, context, undefined);
+  }
+
+  /** What a patch made unreadable is the patch's fault: 422, not 400. */
+  #decodePatched(resource: Resource, patched: JsonObject, mode: FieldValidation): Decoded {
+    const { object, unknown, warnings } = this.#decoder.decode(resource, patched, mode === 'Strict' ? 'Warn' : mode);
+    if (mode !== 'Strict' || unknown.length === 0) return { object, unknown, warnings };
+    const shown = JSON.stringify(JSON.stringify(patched));
+    const message = `Invalid value: ${shown}: strict decoding error: ${unknown.join(', ')}`;
+    throw invalid({ group: '', plural: '', kind: '' }, '', [{ reason: 'FieldValueInvalid', message, field: 'patch' }]);
   }
 
   /** Sets a pod's node. @throws StatusError Conflict when it has one already. */
@@ -132,8 +154,21 @@ export class Writes {
     body: Json,
     context: WriteContext,
   ): Written {
-    const { object: config, warnings } = this.#decoder.decode(resource, body, context.fieldValidation);
-    context.warnings.push(...warnings);
+    for (const field of ['apiVersion', 'kind']) {
+      if (text(body, field) === '')
+        throw badRequest(`invalid object type: apiVersion and kind are required: ${field} is missing`);
+    }
+    const { object: config, unknown } = this.#decoder.decode(resource, body, 'Ignore');
+    // Apply must know the type of every field that it tracks, whatever fieldValidation says.
+    if (unknown.length > 0) {
+      const what = `/${name}; ${apiVersionOf(resource).includes('/') ? '' : '/'}${apiVersionOf(resource)}, Kind=${resource.kind}`;
+      const field = /"(.*)"/.exec(unknown[0] ?? '')?.[1] ?? '';
+      throw new StatusError(
+        500,
+        '',
+        `failed to create typed patch object (${what}): .${field}: field not declared in schema`,
+      );
+    }
     const metadata = object(config, 'metadata');
     if (list(metadata, 'managedFields').length > 0) {
       throw badRequest('metadata.managedFields must be nil');
@@ -144,13 +179,7 @@ export class Writes {
     }
     metadata.name = name;
     if (context.subresource === 'status' && stored === undefined) throw notFound(resource, name);
-    if (stored === undefined && text(metadata, 'resourceVersion') !== '') {
-      throw conflict(
-        resource,
-        name,
-        'the object does not exist, so its resourceVersion cannot match; leave it out to create',
-      );
-    }
+    if (stored === undefined) delete metadata.resourceVersion;
     const manager: Manager = { name: context.fieldManager, operation: 'Apply', subresource: context.subresource };
     const live = stored === undefined ? undefined : this.#reads.served(resource, stored);
     const applied = this.#onlyPart(resource, config, context.subresource);
@@ -185,20 +214,25 @@ export class Writes {
     const metadata: JsonObject = { ...object(body, 'metadata') };
     this.#checkNamespace(resource, namespace, metadata);
     if (text(metadata, 'resourceVersion') !== '' && applier === undefined) {
-      throw badRequest('resourceVersion should not be set on objects to be created');
+      throw new StatusError(500, '', 'resourceVersion should not be set on objects to be created');
     }
     const prefix = text(metadata, 'generateName');
     if (text(metadata, 'name') === '' && prefix !== '') metadata.name = prefix + nameSuffix();
     const name = text(metadata, 'name');
-    for (const field of [...SERVER_OWNED, 'resourceVersion']) delete metadata[field];
+    for (const field of [...SERVER_OWNED, 'resourceVersion']) {
+      // Kinds without generations keep the number that they are given.
+      if (field !== 'generation' || resource.hasGeneration) delete metadata[field];
+    }
     metadata.uid = randomUUID();
     metadata.creationTimestamp = timestamp(this.#now());
     if (resource.hasGeneration) metadata.generation = 1;
     if (applier === undefined) delete metadata.managedFields;
     let next: JsonObject = { ...body, metadata };
     if (resource.statusSubresource) delete next.status;
-    next = this.#complete(resource, next, undefined);
-    if (applier === undefined) next = this.#recorded(resource, undefined, next, context);
+    // The writer owns what it gave and its defaults, not what the server adds after that.
+    const own = (given: JsonObject): JsonObject =>
+      applier === undefined ? this.#recorded(resource, undefined, given, context) : given;
+    next = this.#complete(resource, next, undefined, context, own);
     if (this.#store.get(resource.storage, namespace, name) !== undefined) throw alreadyExists(resource, name);
     return { object: this.#save(resource, next, context.dryRun), created: true };
   }
@@ -236,7 +270,7 @@ export class Writes {
       else metadata[field] = value;
     }
     let next = this.#mergeParts(resource, live, { ...body, metadata }, context.subresource);
-    next = this.#complete(resource, next, live);
+    next = this.#complete(resource, next, live, context);
     if (resource.hasGeneration && !equal(specOf(resource, live), specOf(resource, next))) {
       next = { ...next, metadata: { ...object(next, 'metadata'), generation: Number(old.generation ?? 0) + 1 } };
     }
@@ -254,7 +288,8 @@ export class Writes {
   #mergeParts(resource: Resource, live: JsonObject, next: JsonObject, subresource: string): JsonObject {
     if (subresource === 'status') {
       const managed = object(next, 'metadata').managedFields;
-      const metadata = { ...object(live, 'metadata'), ...(managed === undefined ? {} : { managedFields: managed }) };
+      const shared = LABELLED_BY_STATUS.has(resource.storage) ? object(next, 'metadata') : object(live, 'metadata');
+      const metadata = { ...shared, ...(managed === undefined ? {} : { managedFields: managed }) };
       const { status: _old, ...rest } = live;
       return { ...rest, metadata, ...(next.status === undefined ? {} : { status: next.status }) };
     }
@@ -263,10 +298,18 @@ export class Writes {
     return live.status === undefined ? rest : { ...rest, status: live.status };
   }
 
-  #complete(resource: Resource, value: JsonObject, previous: JsonObject | undefined): JsonObject {
-    const native = structuredClone(resource.toStored?.(value) ?? value);
+  #complete(
+    resource: Resource,
+    value: JsonObject,
+    previous: JsonObject | undefined,
+    context: WriteContext,
+    own: (defaulted: JsonObject) => JsonObject = (defaulted) => defaulted,
+  ): JsonObject {
+    let native = structuredClone(resource.toStored?.(value) ?? value);
     applyDefaults(resource.schema, resource.toStored === undefined ? native : {}, resource.resolve);
     resource.strategy.defaults?.(native);
+    const owned = own(resource.fromStored?.(native) ?? native);
+    native = structuredClone(resource.toStored?.(owned) ?? owned);
     const before = previous === undefined ? undefined : (resource.toStored?.(previous) ?? previous);
     if (before === undefined) resource.strategy.prepareCreate?.(native);
     else resource.strategy.prepareUpdate?.(native, before);
@@ -277,6 +320,7 @@ export class Writes {
     this.#decoder.checkSchema(resource, next);
     const broken = resource.strategy.validate?.(native, before) ?? [];
     if (broken.length > 0) throw invalid(resource, name, broken);
+    context.warnings.push(...(resource.strategy.warnings?.(native) ?? []));
     return next;
   }
 
@@ -323,10 +367,17 @@ export class Writes {
     throw invalid(resource, text(live, 'metadata', 'name'), [
       cause.forbidden(
         'metadata.finalizers',
-        `no new finalizers can be added if the object is being deleted, found new finalizers ${JSON.stringify(added)}`,
+        `no new finalizers can be added if the object is being deleted, found new finalizers []string{${added.map((name) => JSON.stringify(name)).join(', ')}}`,
       ),
     ]);
   }
+}
+
+/** The real server names the resource, not the kind, where an update must say what it started from. */
+function noRevision(resource: Resource, name: string): StatusError {
+  const { plural, group } = resource;
+  const why = cause.invalid('metadata.resourceVersion', 0, 'must be specified for an update');
+  return invalid({ group, plural, kind: plural }, name, [why]);
 }
 
 /** What counts for metadata.generation. */

@@ -1,10 +1,17 @@
 /**
  * The process inside a pod (or an outside host): serves HTTP on TCP ports and echoes on UDP ports, and probes others on request.
- * Runs in the pod's network namespace and ends when its cluster does.
+ *
+ * As a child of a cluster it listens to its parent over Node's channel, and ends with it. In a container the environment tells it:
+ * WEIR_POD_SOCKET, a unix socket that takes requests as JSON lines; WEIR_POD_TCP and WEIR_POD_UDP, ports that it serves from its start
+ * ("80,8080"); WEIR_POD_NAME, what it answers with. The socket is there once those ports are served.
  */
+
 import { createSocket, type Socket as UdpSocket } from 'node:dgram';
+import { mkdirSync, rmSync } from 'node:fs';
 import { connect, createServer, type Socket } from 'node:net';
-import { networkInterfaces } from 'node:os';
+import { hostname, networkInterfaces } from 'node:os';
+import { dirname } from 'node:path';
+import { createInterface } from 'node:readline';
 import type { PodReply, PodRequest, ProbeResult, ProbeTarget, StreamReport } from './protocol.ts';
 
 /** HTTP for a request line, an echo for anything else: one port serves probes and streams. */
@@ -28,9 +35,14 @@ function serveTcp(port: number, name: string): Promise<void> {
 
 /** One socket for each own address: an answer then leaves from the address that was asked. */
 async function serveUdp(port: number): Promise<void> {
-  const own = Object.values(networkInterfaces()).flatMap((addresses) => addresses ?? []);
-  const addresses = own.filter(({ family, address }) => family === 'IPv4' && !address.startsWith('127.'));
-  await Promise.all(addresses.map(({ address }) => echoUdp(address, port)));
+  await Promise.all(ownAddresses().map((address) => echoUdp(address, port)));
+}
+
+function ownAddresses(): readonly string[] {
+  return Object.values(networkInterfaces())
+    .flatMap((addresses) => addresses ?? [])
+    .filter(({ family, address }) => family === 'IPv4' && !address.startsWith('127.'))
+    .map(({ address }) => address);
 }
 
 function echoUdp(address: string, port: number): Promise<void> {
@@ -158,6 +170,9 @@ class Stream {
 }
 
 const streams = new Map<number, Stream>();
+let streamsOpened = 0;
+/** Ports that are served: `tcp/80`. */
+const served = new Map<string, Promise<void>>();
 
 function stream(id: number): Stream {
   const found = streams.get(id);
@@ -165,16 +180,33 @@ function stream(id: number): Stream {
   return found;
 }
 
+function once(key: string, start: () => Promise<void>): Promise<void> {
+  const begun = served.get(key) ?? start();
+  served.set(key, begun);
+  begun.catch(() => served.delete(key));
+  return begun;
+}
+
+async function serve(name: string, tcp: readonly number[], udp: readonly number[]): Promise<void> {
+  await Promise.all([
+    ...tcp.map((port) => once(`tcp/${port}`, () => serveTcp(port, name))),
+    ...udp.map((port) => once(`udp/${port}`, () => serveUdp(port))),
+  ]);
+}
+
 async function answer(request: PodRequest): Promise<Extract<PodReply, { ok: true }>['value']> {
   switch (request.do) {
     case 'serve':
-      await Promise.all([...request.tcp.map((port) => serveTcp(port, request.name)), ...request.udp.map(serveUdp)]);
+      await serve(request.name, request.tcp, request.udp);
       return null;
+    case 'addresses':
+      return ownAddresses();
     case 'probe':
       return request.target.protocol === 'udp' ? probeUdp(request.target) : probeTcp(request.target);
     case 'stream':
-      streams.set(request.id, new Stream(request.protocol, request.address, request.port, request.intervalMs));
-      return request.id;
+      streamsOpened += 1;
+      streams.set(streamsOpened, new Stream(request.protocol, request.address, request.port, request.intervalMs));
+      return streamsOpened;
     case 'report':
       return stream(request.stream).report();
     case 'close': {
@@ -185,15 +217,60 @@ async function answer(request: PodRequest): Promise<Extract<PodReply, { ok: true
   }
 }
 
-process.on('message', (request: PodRequest) => {
+function reply(request: PodRequest, send: (reply: PodReply) => void): void {
   answer(request).then(
-    (value) => process.send?.({ id: request.id, ok: true, value } satisfies PodReply),
+    (value) => send({ id: request.id, ok: true, value }),
     (error: unknown) =>
-      process.send?.({
-        id: request.id,
-        ok: false,
-        error: error instanceof Error ? error.message : String(error),
-      } satisfies PodReply),
+      send({ id: request.id, ok: false, error: error instanceof Error ? error.message : String(error) }),
   );
+}
+
+/** Requests over a unix socket, from as many askers as there are. */
+function listen(path: string): void {
+  const server = createServer((socket) => {
+    socket.on('error', () => socket.destroy());
+    createInterface({ input: socket })
+      .on('line', (line) => {
+        reply(JSON.parse(line) as PodRequest, (answered) => socket.write(`${JSON.stringify(answered)}\n`));
+      })
+      // The socket's own, once more.
+      .on('error', () => undefined);
+  });
+  mkdirSync(dirname(path), { recursive: true });
+  // What an earlier run of this container left.
+  rmSync(path, { force: true });
+  server.listen(path);
+}
+
+function ports(variable: string): readonly number[] {
+  const text = process.env[variable] ?? '';
+  return text
+    .split(',')
+    .filter((part) => part.trim() !== '')
+    .map((part) => {
+      const port = Number(part);
+      if (!Number.isInteger(port) || port < 1 || port > 65_535)
+        throw new Error(`${variable} is "${text}": "${part}" is no port; give numbers from 1 to 65535, as "80,8080"`);
+      return port;
+    });
+}
+
+async function main(): Promise<void> {
+  // As process 1 of a container it gets no signal that it does not ask for.
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => process.exit(0));
+  if (process.send !== undefined) {
+    process.on('message', (request: PodRequest) => reply(request, (answered) => process.send?.(answered)));
+    process.on('disconnect', () => process.exit(0));
+  }
+  const [tcp, udp] = [ports('WEIR_POD_TCP'), ports('WEIR_POD_UDP')];
+  await serve(process.env.WEIR_POD_NAME ?? hostname(), tcp, udp);
+  const socket = process.env.WEIR_POD_SOCKET;
+  if (socket !== undefined && socket !== '') listen(socket);
+  else if (process.send === undefined && tcp.length === 0 && udp.length === 0)
+    throw new Error('nothing to do: set WEIR_POD_SOCKET, WEIR_POD_TCP or WEIR_POD_UDP');
+}
+
+main().catch((error: unknown) => {
+  console.error(error instanceof Error ? error.message : error);
+  process.exit(1);
 });
-process.on('disconnect', () => process.exit(0));

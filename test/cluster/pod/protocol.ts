@@ -46,8 +46,14 @@ export type PodRequest =
       readonly intervalMs: number;
     }
   | { readonly id: number; readonly do: 'report'; readonly stream: number }
-  | { readonly id: number; readonly do: 'close'; readonly stream: number };
+  | { readonly id: number; readonly do: 'close'; readonly stream: number }
+  /** Its own IPv4 addresses beyond loopback. */
+  | { readonly id: number; readonly do: 'addresses' };
 
 export type PodReply =
-  | { readonly id: number; readonly ok: true; readonly value: ProbeResult | StreamReport | number | null }
+  | {
+      readonly id: number;
+      readonly ok: true;
+      readonly value: ProbeResult | StreamReport | number | readonly string[] | null;
+    }
   | { readonly id: number; readonly ok: false; readonly error: string };

@@ -1,0 +1,259 @@
+/** The agent as a process on a node of its own (a network namespace), called by the real shim, with pods that talk. */
+
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync } from 'node:fs';
+import { mkdtemp, readdir, rm, stat, writeFile } from 'node:fs/promises';
+import { request as httpRequest, type IncomingMessage } from 'node:http';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { basename, join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
+import { crds, type KubeObject } from '@weir/kube';
+import { inNetns } from 'libbpf-ts';
+import { createApiServer } from '../test/cluster/apiserver/index.ts';
+import { runCommand } from './cni/command.ts';
+import { buildCni } from './cni/index.ts';
+import { LabPod } from './datapath/testing/lab.ts';
+import { TestNamespaces } from './testing/netns.ts';
+import { call } from './testing/request.ts';
+
+const MAIN = join(import.meta.dirname, 'main.ts');
+
+let folder = '';
+let namespaces: TestNamespaces;
+let node = '';
+let shim = '';
+let bpfRoot = '';
+const children: ChildProcess[] = [];
+const pods: LabPod[] = [];
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'weir-agent-'));
+  namespaces = new TestNamespaces('weir-ag');
+  node = await namespaces.add('node');
+  bpfRoot = `/sys/fs/bpf/${basename(node)}`;
+  shim = await buildCni({ out: join(folder, 'weir-cni') });
+}, 30_000);
+afterEach(async () => {
+  for (const pod of pods.splice(0)) pod.kill();
+  for (const child of children.splice(0)) {
+    if (child.exitCode === null && child.signalCode === null) {
+      child.kill('SIGKILL');
+      await once(child, 'close');
+    }
+  }
+  await rm(bpfRoot, { recursive: true, force: true });
+  await namespaces.dispose();
+  await rm(folder, { recursive: true });
+}, 30_000);
+
+const path = (name: string): string => join(folder, name);
+
+/** Nobody tells this node of policies, and pods without labels would be closed. */
+const ALONE = ['--no-kubernetes', '--pod-cidr', '10.87.0.0/24', '--policy-enforcement', 'never'];
+
+/** Runs `weir-agent` on the node. */
+function weirAgent(
+  command: string,
+  more: readonly string[] = ALONE,
+): { readonly child: ChildProcess; readonly output: () => string } {
+  const args = [
+    ...['--node-name', 'n1', '--bpf-root', bpfRoot, '--socket', path('weir.sock'), '--state-dir', path('state')],
+    ...['--cni-binary', path('weir-cni'), '--cni-install', path('bin'), '--cni-conf-dir', path('net.d')],
+    ...['--ct-entries', '4096', ...more, command],
+  ];
+  const child = spawn('nsenter', [`--net=${node}`, process.execPath, MAIN, ...args], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  children.push(child);
+  let text = '';
+  for (const stream of [child.stdout, child.stderr])
+    stream.setEncoding('utf8').on('data', (chunk: string) => {
+      text += chunk;
+    });
+  return { child, output: () => text };
+}
+
+async function startAgent(more?: readonly string[]): Promise<ChildProcess> {
+  return (await startedAgent(more)).child;
+}
+async function startedAgent(more?: readonly string[]): Promise<ReturnType<typeof weirAgent>> {
+  const { child, output } = weirAgent('run', more);
+  while (!output().includes('agent is running')) {
+    if (child.exitCode !== null) throw new Error(`the agent ended: ${output()}`);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  return { child, output };
+}
+async function ended(child: ChildProcess): Promise<number | null> {
+  if (child.exitCode === null && child.signalCode === null) await once(child, 'close');
+  return child.exitCode;
+}
+
+async function cni(command: string, container: string, netns: string): Promise<{ code: number; answer: unknown }> {
+  const config = JSON.stringify({ cniVersion: '1.0.0', name: 'weir', type: 'weir-cni', socket: path('weir.sock') });
+  const env = { CNI_COMMAND: command, CNI_CONTAINERID: container, CNI_NETNS: netns, CNI_IFNAME: 'eth0' };
+  const child = spawn(shim, [], { env, stdio: ['pipe', 'pipe', 'inherit'] });
+  let text = '';
+  child.stdout.setEncoding('utf8').on('data', (chunk: string) => {
+    text += chunk;
+  });
+  child.stdin.end(config);
+  await once(child, 'close');
+  return { code: child.exitCode ?? -1, answer: text === '' ? undefined : JSON.parse(text) };
+}
+
+async function pod(name: string): Promise<LabPod> {
+  const netns = await namespaces.add(name);
+  const { code, answer } = await cni('ADD', name, netns);
+  expect({ code, answer }).toMatchObject({ code: 0 });
+  const [{ address }] = (answer as { ips: [{ address: string }] }).ips;
+  const made = new LabPod(name, address.split('/')[0] ?? '', 0, '', basename(netns));
+  pods.push(made);
+  await made.ready();
+  return made;
+}
+
+describe('weir-agent', () => {
+  it('is restarted and replaced without the loss of a packet, and tells the runtime to wait meanwhile', async () => {
+    const first = await startAgent();
+    const [client, server] = [await pod('c1'), await pod('c2')];
+    await client.startStream(server);
+    expect(await client.reaches(server)).toBe(true);
+
+    // A request that would wait for ever keeps no agent from ending in good order.
+    const waiting = call(path('weir.sock'), 'GET', '/policy/wait?revision=99');
+    first.kill('SIGTERM');
+    expect(await ended(first)).toBe(0);
+    await waiting.catch(() => undefined);
+
+    const late = await namespaces.add('c3');
+    for (const command of ['ADD', 'DEL'])
+      expect(await cni(command, 'c3', late)).toMatchObject({
+        code: 1,
+        answer: { code: 11, msg: expect.stringContaining(`the Weir agent is not reachable at ${path('weir.sock')}`) },
+      });
+    expect(await client.reaches(server)).toBe(true);
+
+    // The successor comes with another plugin.
+    const before = await stat(path('bin/weir-cni'));
+    await writeFile(path('weir-cni'), '\n', { flag: 'a' });
+    const second = await startAgent();
+    expect((await stat(path('bin/weir-cni'))).size).toBe(before.size + 1);
+    shim = path('bin/weir-cni');
+    expect((await cni('ADD', 'c3', late)).code).toBe(0);
+    expect((await cni('DEL', 'c3', late)).code).toBe(0);
+    const { sent, lost } = await client.endStream();
+    expect(sent).toBeGreaterThan(0);
+    expect(lost).toBe(0);
+    second.kill('SIGTERM');
+    expect(await ended(second)).toBe(0);
+  }, 120_000);
+
+  it('removes itself when its DaemonSet is marked, says so once, and ends in good order', async () => {
+    const api = createApiServer({ crds: crds() });
+    const listener = createServer((socket) => api.handleSocket(socket));
+    // Without a host the socket is made before listen() returns: inside the node.
+    inNetns(node, () => listener.listen({ port: 6443 }));
+    try {
+      await writeFile(path('kubeconfig'), api.kubeconfig('http://127.0.0.1:6443'));
+      await api.client.create(
+        { group: '', version: 'v1', plural: 'nodes' },
+        {
+          apiVersion: 'v1',
+          kind: 'Node',
+          metadata: { name: 'n1' },
+          spec: { podCIDR: '10.87.0.0/24', podCIDRs: ['10.87.0.0/24'] },
+        },
+      );
+      const daemonSets = { group: 'apps', version: 'v1', plural: 'daemonsets', namespace: 'weir' };
+      const template = { metadata: { labels: { app: 'weir' } }, spec: { containers: [{ name: 'a', image: 'a' }] } };
+      await api.client.create(
+        { group: '', version: 'v1', plural: 'namespaces' },
+        {
+          apiVersion: 'v1',
+          kind: 'Namespace',
+          metadata: { name: 'weir' },
+        },
+      );
+      await api.client.create(daemonSets, {
+        apiVersion: 'apps/v1',
+        kind: 'DaemonSet',
+        metadata: { name: 'weir-agent', namespace: 'weir' },
+        spec: { selector: { matchLabels: { app: 'weir' } }, template },
+      });
+      const { child: agent, output } = await startedAgent([
+        ...['--kubeconfig', path('kubeconfig'), '--daemonset', 'weir/weir-agent'],
+        ...['--health-address', '127.0.0.1:9879'],
+      ]);
+      const probe = (which: string): Promise<string> =>
+        runCommand('nsenter', [
+          `--net=${node}`,
+          process.execPath,
+          '-e',
+          `fetch('http://127.0.0.1:9879/${which}').then(async (r)=>console.log(r.status, await r.text()))`,
+        ]);
+      const reports = { group: 'weir.dev', version: 'v1alpha1', plural: 'nodepolicystatuses' };
+      const listed = async () => (await api.client.list(reports)).items as unknown as readonly KubeObject[];
+      const removed = async (): Promise<unknown> => {
+        const [report] = await listed();
+        return report?.metadata.annotations?.['weir.dev/removed'];
+      };
+      while (!(await probe('readyz')).startsWith('200')) await new Promise((resolve) => setTimeout(resolve, 50));
+
+      // A reader of events does not mind, and does no harm when it goes.
+      const reader = httpRequest({ socketPath: path('weir.sock'), path: '/v1/monitor' }).end();
+      const [stream] = (await once(reader, 'response')) as [IncomingMessage];
+      const annotations = { 'weir.dev/uninstall': '2026-01-01T00:00:00Z' };
+      await api.client.patch({ ...daemonSets, name: 'weir-agent' }, 'merge', { metadata: { annotations } });
+      while ((await removed()) !== '2026-01-01T00:00:00Z') await new Promise((resolve) => setTimeout(resolve, 50));
+      expect(await readdir(path('net.d'))).toEqual([]);
+      expect(await readdir(path('bin'))).toEqual([]);
+      expect(existsSync(bpfRoot)).toBe(false);
+      while (!(await probe('readyz')).includes('does nothing any more')) await new Promise((r) => setTimeout(r, 20));
+      expect(await probe('readyz')).toMatch(/^503 Weir has been removed from this node/);
+      expect(await probe('healthz')).toMatch(/^200 /);
+
+      await api.client.delete({ ...reports, name: 'n1' });
+      await api.client.delete({ ...daemonSets, name: 'weir-agent' });
+      stream.destroy();
+      expect(await probe('healthz')).toMatch(/^200 /);
+      agent.kill('SIGTERM');
+      const code = await ended(agent);
+      expect(`${output()}exit code ${code}`).toMatch(/exit code 0$/);
+      expect(await listed()).toEqual([]);
+    } finally {
+      listener.close();
+      await api.stop();
+    }
+  }, 120_000);
+
+  it('is cleaned up by hand, but not under a running agent', async () => {
+    const agent = await startAgent();
+    const [client, server] = [await pod('c1'), await pod('c2')];
+    const refused = weirAgent('cleanup');
+    expect(await ended(refused.child)).toBe(1);
+    expect(refused.output()).toContain('another agent listens on');
+    expect(await readdir(path('net.d'))).toEqual(['10-weir.conflist']);
+    agent.kill('SIGKILL');
+    await ended(agent);
+
+    const cleanup = weirAgent('cleanup');
+    const code = await ended(cleanup.child);
+    // With its output, which says why it is another.
+    expect(`${cleanup.output()}exit code ${code}`).toMatch(/exit code 0$/);
+    for (const gone of [bpfRoot, path('state'), path('net.d/10-weir.conflist'), path('bin/weir-cni')]) {
+      expect(cleanup.output()).toContain(`removed ${gone}\n`);
+      expect(existsSync(gone)).toBe(false);
+    }
+    expect(cleanup.output().match(/stays: interface weir[0-9a-f]{11} /g)).toHaveLength(2);
+    expect(await client.reaches(server)).toBe(true);
+    const again = weirAgent('cleanup');
+    expect(await ended(again.child)).toBe(0);
+    expect(again.output()).not.toContain('removed ');
+    // What stays is what the shim's next DEL, or the end of the pod, takes away.
+    const left = await runCommand('nsenter', [`--net=${node}`, 'ip', '-brief', 'link', 'show', 'type', 'veth']);
+    expect(left.trim().split('\n')).toHaveLength(2);
+  }, 120_000);
+});

@@ -1,0 +1,92 @@
+import type { EndpointStateRow, PolicyRow } from '../tables.ts';
+import { BadRequestError, NotFoundError } from './errors.ts';
+import type { PolicyStatusModel } from './models.ts';
+import type { ApiOptions } from './types.ts';
+
+const KINDS: readonly (readonly [kind: PolicyRow['kind'], ...others: string[]])[] = [
+  ['CiliumNetworkPolicy', 'cnp', 'ciliumnetworkpolicies'],
+  ['CiliumClusterwideNetworkPolicy', 'ccnp', 'ciliumclusterwidenetworkpolicies'],
+  ['NetworkPolicy', 'knp', 'netpol', 'networkpolicies'],
+  ['BareRules', 'rule'],
+];
+
+export interface PolicyRef {
+  readonly kind: PolicyRow['kind'];
+  readonly namespace: string | undefined;
+  readonly name: string;
+}
+
+/** Parses KIND/NAMESPACE/NAME, or KIND/NAME of a cluster-wide policy; kinds also by kubectl's short names. Throws `BadRequestError`. */
+export function parsePolicyRef(text: string): PolicyRef {
+  const [word = '', ...rest] = text.split('/');
+  const kind = KINDS.find((names) => names.some((name) => name.toLowerCase() === word.toLowerCase()))?.[0];
+  if (kind === undefined) {
+    const known = KINDS.map(([name, short]) => `${name} (${short})`).join(', ');
+    throw new BadRequestError(`policy "${text}": "${word}" is no kind; use one of ${known}`);
+  }
+  const namespaced = kind === 'CiliumNetworkPolicy' || kind === 'NetworkPolicy';
+  const name = rest.at(-1);
+  if (rest.length !== (namespaced ? 2 : 1) || name === undefined || rest.includes(''))
+    throw new BadRequestError(`policy "${text}": a ${kind} is named ${kind}/${namespaced ? 'NAMESPACE/' : ''}NAME`);
+  return { kind, namespace: namespaced ? rest[0] : undefined, name };
+}
+
+/** Every policy, or the one asked for, as this node's kernel has it. Throws `NotFoundError`. */
+export function policyStatuses({ core }: ApiOptions, ref?: PolicyRef): readonly PolicyStatusModel[] {
+  using snapshot = core.db.read();
+  const wanted = [...snapshot.all(core.tables.policies)].filter((row) => ref === undefined || matches(row, ref));
+  if (ref !== undefined && wanted.length === 0)
+    throw new NotFoundError(
+      `no ${ref.kind} ${ref.namespace === undefined ? '' : `${ref.namespace}/`}${ref.name} has reached this node: does it exist, ` +
+        'is it valid (kubectl describe), and is the operator running?',
+    );
+  const realised = core.realised();
+  const behind = realised.revision < core.policyRevision();
+  const states = [...snapshot.all(core.tables.endpointStates)];
+  return wanted
+    .map((row): PolicyStatusModel => {
+      const { uid, kind, namespace, name, generation } = row;
+      const kernel = realised.policies.get(uid);
+      const failures = realised.failures.filter((failure) => failure.uid === uid);
+      const cluster = snapshot.get(core.tables.policyStatuses, uid)?.status;
+      return {
+        kind,
+        ...(namespace === undefined ? {} : { namespace }),
+        name,
+        uid,
+        wanted: generation,
+        kernel: kernel?.generation ?? 0,
+        endpoints: Math.max(kernel?.endpoints ?? 0, selected(states, uid)),
+        state: stateOf(failures.length > 0, kernel?.generation, generation, behind || selected(states, uid) > 0),
+        failures: failures.map(({ generation: of, reason, message }) => ({ generation: of, reason, message })),
+        ...(cluster === undefined ? {} : { cluster }),
+      };
+    })
+    .sort((a, b) => (textOf(a) < textOf(b) ? -1 : 1));
+}
+
+/** @param underWay endpoints may come, or are there without it */
+function stateOf(
+  failing: boolean,
+  kernel: number | undefined,
+  wanted: number,
+  underWay: boolean,
+): PolicyStatusModel['state'] {
+  if (failing) return 'Failing';
+  if (kernel === wanted) return 'Programmed';
+  return kernel === undefined && !underWay ? 'NoEndpoints' : 'Pending';
+}
+
+function selected(states: readonly EndpointStateRow[], uid: string): number {
+  return states.filter((state) => state.policies[uid] !== undefined).length;
+}
+
+function matches(row: PolicyRow, ref: PolicyRef): boolean {
+  return (
+    row.kind === ref.kind && row.name === ref.name && (ref.namespace === undefined || row.namespace === ref.namespace)
+  );
+}
+
+function textOf({ kind, namespace, name, uid }: PolicyStatusModel): string {
+  return `${kind}/${namespace ?? ''}/${name}/${uid}`;
+}

@@ -1,0 +1,39 @@
+import type { EndpointRow } from '../tables.ts';
+import { CNI_CODE, CniError } from './errors.ts';
+import { GATEWAY, vethName } from './names.ts';
+import type { Attachment, CniCall, PairSpec } from './types.ts';
+
+/** Whose interface an endpoint is; undefined when this plugin did not make it. */
+export function attachmentOf(endpoint: EndpointRow): Attachment | undefined {
+  if (endpoint.containerId === undefined || endpoint.containerInterface === undefined) return undefined;
+  const attachment = { containerId: endpoint.containerId, ifname: endpoint.containerInterface };
+  return endpoint.interfaceName === vethName(attachment) ? attachment : undefined;
+}
+
+/** What ADD answers. */
+export function addResult(call: CniCall, pair: PairSpec): object {
+  const mtu = call.cniVersion === '1.1.0' ? { mtu: pair.mtu } : {};
+  return {
+    cniVersion: call.cniVersion,
+    interfaces: [
+      { name: pair.hostName, mac: pair.hostMac, ...mtu },
+      { name: pair.podName, mac: pair.podMac, sandbox: pair.netns, ...mtu },
+    ],
+    ips: [
+      {
+        ...(call.cniVersion === '0.4.0' ? { version: '4' } : {}),
+        address: `${pair.ipv4}/32`,
+        gateway: GATEWAY,
+        interface: 1,
+      },
+    ],
+    routes: [{ dst: '0.0.0.0/0', gw: GATEWAY }],
+    dns: {},
+  };
+}
+
+/** What parseCall has made sure of. */
+export function required<T>(value: T | undefined): T {
+  if (value === undefined) throw new CniError(CNI_CODE.invalidEnvironment, 'the request lacks what its command needs');
+  return value;
+}

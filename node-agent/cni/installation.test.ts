@@ -1,0 +1,109 @@
+import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
+import { recordingLogger } from '../testing/fake-core.ts';
+import { conflist, installCni, removeCni } from './install.ts';
+import { CniInstallation } from './installation.ts';
+
+let folder = '';
+let options: { binary: string; binDir: string; confDir: string; socket: string };
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'weir-install-'));
+  options = {
+    binary: join(folder, 'built'),
+    binDir: join(folder, 'bin'),
+    confDir: join(folder, 'net.d'),
+    socket: '/run/w.sock',
+  };
+  await writeFile(options.binary, 'weir-cni: one');
+});
+afterEach(() => rm(folder, { recursive: true }));
+
+const plugin = (): string => join(options.binDir, 'weir-cni');
+const config = (): string => join(options.confDir, '10-weir.conflist');
+
+describe('installCni', () => {
+  it('writes what is missing or different, and nothing else', async () => {
+    expect(await installCni(options)).toEqual([plugin(), config()]);
+    expect(await installCni(options)).toEqual([]);
+    const before = await stat(plugin());
+    expect(before.mode & 0o777).toBe(0o755);
+    await writeFile(options.binary, 'weir-cni: two');
+    expect(await installCni(options)).toEqual([plugin()]);
+    // Another file under the name: who runs the old one goes on with it.
+    expect((await stat(plugin())).ino).not.toBe(before.ino);
+    expect(await readdir(options.binDir)).toEqual(['weir-cni']);
+    expect(await readdir(options.confDir)).toEqual(['10-weir.conflist']);
+    expect(JSON.parse(await readFile(config(), 'utf8'))).toEqual(conflist('/run/w.sock'));
+  });
+
+  it('chains portmap for hostPort where the node has it', async () => {
+    await installCni(options);
+    await writeFile(join(options.binDir, 'portmap'), '');
+    expect(await installCni(options)).toEqual([config()]);
+    expect(JSON.parse(await readFile(config(), 'utf8'))).toMatchObject({
+      plugins: [
+        { type: 'weir-cni', socket: '/run/w.sock' },
+        { type: 'portmap', capabilities: { portMappings: true } },
+      ],
+    });
+  });
+
+  it('says which folder cannot be written', async () => {
+    await writeFile(options.confDir, 'a file');
+    await expect(installCni(options)).rejects.toThrow(`cannot install ${config()}`);
+  });
+});
+
+describe('removeCni', () => {
+  it('removes the configuration and then the plugin, once', async () => {
+    await installCni(options);
+    await writeFile(join(options.confDir, '99-other.conflist'), '{}');
+    expect(await removeCni(options)).toEqual([config(), plugin()]);
+    expect(await readdir(options.confDir)).toEqual(['99-other.conflist']);
+    expect(await removeCni(options)).toEqual([]);
+  });
+
+  it('leaves what others have put under our names', async () => {
+    await installCni(options);
+    await writeFile(plugin(), 'something else');
+    await writeFile(config(), '{"plugins": [{"type": "bridge"}]}');
+    expect(await removeCni(options)).toEqual([]);
+    expect(await readFile(plugin(), 'utf8')).toBe('something else');
+  });
+});
+
+describe('CniInstallation', () => {
+  it('puts back what somebody took away, until it is stopped or removed', async () => {
+    const log = recordingLogger();
+    const installation = new CniInstallation({ ...options, log, checkMs: 10 });
+    expect(installation.status()).toEqual({ ok: false, message: 'not installed yet' });
+    await installation.start();
+    expect(installation.status()).toEqual({ ok: true, message: `installed (${config()})` });
+    await rm(config());
+    while (!log.lines.some((line) => line.level === 'warn')) await new Promise((resolve) => setTimeout(resolve, 5));
+    expect(JSON.parse(await readFile(config(), 'utf8'))).toEqual(conflist('/run/w.sock'));
+    await installation.stop();
+    expect(await readdir(options.confDir)).toEqual(['10-weir.conflist']);
+    expect(await installation.remove()).toEqual([config(), plugin()]);
+    expect(installation.status().ok).toBe(false);
+  });
+
+  it('names a configuration that the runtime takes instead of ours', async () => {
+    const log = recordingLogger();
+    const installation = new CniInstallation({ ...options, log });
+    await installCni(options);
+    await writeFile(join(options.confDir, '10-flannel.conflist'), '{}');
+    await writeFile(join(options.confDir, '00-notes.txt'), '');
+    await writeFile(join(options.confDir, '20-later.conf'), '');
+    await installation.start();
+    const { ok, message } = installation.status();
+    expect(ok).toBe(false);
+    expect(message).toContain(`remove or rename ${join(options.confDir, '10-flannel.conflist')}`);
+    expect(log.lines.filter((line) => line.level === 'warn')).toHaveLength(1);
+    await rm(join(options.confDir, '10-flannel.conflist'));
+    expect(installation.status().ok).toBe(true);
+    await installation.stop();
+  });
+});

@@ -1,0 +1,88 @@
+import { readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { messageOf } from '../config/system-error.ts';
+import type { Logger } from '../core.ts';
+import { type CniInstallOptions, CONFLIST, installCni, removeCni } from './install.ts';
+
+/** How soon a file that somebody took away is back. */
+const CHECK_MS = 30_000;
+
+/** What runtimes take for a configuration. */
+const CONFIGURATION = /\.(conf|conflist|json)$/;
+
+/**
+ * Keeps plugin and configuration in place while the agent runs. Stopping leaves them: a pod that starts while the agent is away is told to
+ * try later, and is not given another network.
+ */
+export class CniInstallation {
+  readonly #options: CniInstallOptions & { readonly log: Logger; readonly checkMs?: number };
+  #timer: NodeJS.Timeout | undefined;
+  #running: Promise<void> = Promise.resolve();
+  #problem: string | undefined = 'not installed yet';
+
+  constructor(options: CniInstallOptions & { readonly log: Logger; readonly checkMs?: number }) {
+    this.#options = options;
+  }
+
+  /** Installs. Throws `CniInstallError`. */
+  async start(): Promise<void> {
+    const { log, binDir, confDir, checkMs = CHECK_MS } = this.#options;
+    await installCni(this.#options);
+    this.#problem = undefined;
+    log.info({ binDir, confDir }, 'cni plugin installed');
+    const before = this.#earlier();
+    if (before.length > 0) log.warn({ confDir, files: before }, this.status().message);
+    this.#timer = setInterval(() => {
+      this.#running = this.#again();
+    }, checkMs).unref();
+  }
+
+  async stop(): Promise<void> {
+    clearInterval(this.#timer);
+    this.#timer = undefined;
+    await this.#running;
+  }
+
+  /** Stops, and takes the configuration and then the plugin away. Returns what is gone. */
+  async remove(): Promise<readonly string[]> {
+    await this.stop();
+    this.#problem = 'removed';
+    return await removeCni(this.#options);
+  }
+
+  /** Whether the runtime of this node uses Weir. */
+  status(): { readonly ok: boolean; readonly message: string } {
+    const { confDir } = this.#options;
+    if (this.#problem !== undefined) return { ok: false, message: this.#problem };
+    const [first] = this.#earlier();
+    if (first === undefined) return { ok: true, message: `installed (${join(confDir, CONFLIST)})` };
+    return {
+      ok: false,
+      message: `the container runtime reads ${first} before ${CONFLIST} and so ignores Weir: remove or rename ${join(confDir, first)}`,
+    };
+  }
+
+  /** Configurations that a runtime, which takes the first by name, prefers to ours. */
+  #earlier(): readonly string[] {
+    try {
+      return readdirSync(this.#options.confDir)
+        .filter((file) => CONFIGURATION.test(file) && file < CONFLIST)
+        .sort();
+    } catch {
+      return []; // the next check says that the folder cannot be read
+    }
+  }
+
+  async #again(): Promise<void> {
+    const { log } = this.#options;
+    try {
+      const written = await installCni(this.#options);
+      if (written.length > 0) log.warn({ files: written }, 'cni files had been changed or removed; put back');
+      this.#problem = undefined;
+    } catch (error) {
+      const message = messageOf(error);
+      if (message !== this.#problem) log.error({ error: message }, 'cni plugin could not be put back');
+      this.#problem = message;
+    }
+  }
+}

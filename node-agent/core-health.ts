@@ -1,0 +1,110 @@
+import type { SelectorHash } from '@weir/policy';
+import type { Core } from './core.ts';
+import type { KernelSide } from './kernel-side.ts';
+import type { PolicyRow } from './tables.ts';
+
+/** How long PeerSets may stay away after a start before that is a fault of its own, in milliseconds. */
+const AWAITED_MS = 30_000;
+
+export interface HealthSources {
+  readonly side: Pick<KernelSide, 'writer' | 'sync' | 'ringError'> | undefined;
+  readonly removed: boolean;
+  /** Inputs that are not complete, as text. */
+  readonly pending: readonly string[];
+  readonly awaited: AwaitedSets;
+}
+
+type Check = ReturnType<Core['health']>['checks'][number];
+
+/** Each part of the core, and whether it does its work. */
+export function healthOf(sources: HealthSources): ReturnType<Core['health']> {
+  const { side, awaited } = sources;
+  const checks = [
+    running(sources),
+    inputs(sources.pending),
+    awaited.check(),
+    kernel(side),
+    {
+      name: 'events',
+      ok: side?.ringError === undefined,
+      message: side?.ringError ?? 'drop events are read',
+    },
+  ];
+  return { ok: checks.every(({ ok }) => ok), checks };
+}
+
+function running({ side, removed }: HealthSources): Check {
+  const message = removed
+    ? 'the datapath was removed: nothing is enforced on this node'
+    : side
+      ? 'the core runs'
+      : 'the core is not started';
+  return { name: 'running', ok: side !== undefined, message };
+}
+
+function inputs(pending: readonly string[]): Check {
+  const message =
+    pending.length === 0
+      ? 'all inputs are complete'
+      : `not complete yet: ${pending.join(', ')}; what was enforced stays enforced`;
+  return { name: 'inputs', ok: pending.length === 0, message };
+}
+
+function kernel(side: HealthSources['side']): Check {
+  const name = 'kernel';
+  const broken = side?.sync.broken;
+  if (broken !== undefined) {
+    const why = broken instanceof Error ? broken.message : 'for an unknown reason';
+    return { name, ok: false, message: `the last round failed: ${why}` };
+  }
+  const failing = side
+    ? [...side.writer.slots.failing(), ...side.writer.ipcache.failing(), ...side.writer.endpoints.failing()]
+    : [];
+  const [first] = failing;
+  return first === undefined
+    ? { name, ok: true, message: 'the kernel holds what is wanted' }
+    : { name, ok: false, message: `${failing.length} changes are refused: ${first.error.message}` };
+}
+
+/**
+ * PeerSets that policies name and that do not come. After a start they hold up everything: what the kernel enforces stays, but
+ * nothing that is new is.
+ */
+export class AwaitedSets {
+  readonly #awaited: () => ReadonlyMap<SelectorHash, PolicyRow>;
+  readonly #now: () => number;
+  #since: number | undefined;
+
+  /** `now`: milliseconds, any clock that only grows. */
+  constructor(awaited: () => ReadonlyMap<SelectorHash, PolicyRow>, now: () => number) {
+    this.#awaited = awaited;
+    this.#now = now;
+  }
+
+  /** To be called whenever they may have come. */
+  look(): ReadonlyMap<SelectorHash, PolicyRow> {
+    const awaited = this.#awaited();
+    if (awaited.size === 0) this.#since = undefined;
+    else this.#since ??= this.#now();
+    return awaited;
+  }
+
+  check(): Check {
+    const name = 'peer-sets';
+    const awaited = this.look();
+    const seconds = Math.floor((this.#now() - (this.#since ?? this.#now())) / 1000);
+    const [first] = awaited;
+    if (first === undefined || seconds * 1000 < AWAITED_MS)
+      return { name, ok: true, message: 'no policy waits for its peer sets' };
+    const [hash, policy] = first;
+    const more = awaited.size > 1 ? ` and ${awaited.size - 1} more` : '';
+    const of = `${policy.kind} ${policy.namespace === undefined ? '' : `${policy.namespace}/`}${policy.name}`;
+    return {
+      name,
+      ok: false,
+      message:
+        `PeerSet ${hash}${more}, which ${of} names, has not come for ${seconds} s: endpoints keep what was enforced before ` +
+        'this start, and no change is carried out. Check that the operator runs and writes PeerSets',
+    };
+  }
+}

@@ -1,0 +1,63 @@
+import { mkdirSync, readdirSync, rmdirSync } from 'node:fs';
+import { join } from 'node:path';
+import type { MapName } from '@weir/bpf';
+import type { BpfMap } from 'libbpf-ts';
+
+/**
+ * Version of what the bytes of each map mean: to be raised with every change of a key or value that keeps its size (bpf/layout.h;
+ * for `policy_classes` and `policy_verdicts` the inner maps). `layouts.test.ts` notices a change that has raised none.
+ */
+export const LAYOUT_VERSIONS: Readonly<Record<MapName, number>> = {
+  endpoint_array: 1,
+  endpoints: 1,
+  ipcache: 1,
+  policy_classes: 1,
+  policy_verdicts: 1,
+  ct4: 1,
+  frags: 1,
+  events: 1,
+  event_budgets: 1,
+  metrics: 1,
+  settings: 1,
+};
+
+/** Maps without a mark are from before there were marks. */
+const UNMARKED = 1;
+
+/**
+ * Which layout a pinned map has: an empty folder `layouts/ID-VERSION` for the map of that id. It is made before the map's pin, so
+ * that whatever is pinned at any instant is marked right; the id tells a map from its successor of the same name.
+ */
+export class LayoutMarks {
+  readonly #folder: string;
+
+  constructor(root: string) {
+    this.#folder = join(root, 'layouts');
+    mkdirSync(this.#folder, { recursive: true, mode: 0o700 });
+  }
+
+  versionOf(map: BpfMap): number {
+    for (const { id, version } of this.#marks()) if (id === map.info.id) return version;
+    return UNMARKED;
+  }
+
+  /** The map is of this version's layout. */
+  mark(name: MapName, map: BpfMap): void {
+    mkdirSync(join(this.#folder, `${map.info.id}-${LAYOUT_VERSIONS[name]}`), { recursive: true, mode: 0o700 });
+  }
+
+  /** Forgets maps that are not pinned any more. */
+  keep(maps: Iterable<BpfMap>): void {
+    const ids = new Set([...maps].map(({ info }) => info.id));
+    for (const { id, version } of this.#marks()) {
+      if (!ids.has(id)) rmdirSync(join(this.#folder, `${id}-${version}`));
+    }
+  }
+
+  #marks(): { readonly id: number; readonly version: number }[] {
+    return readdirSync(this.#folder).flatMap((file) => {
+      const match = /^(\d+)-(\d+)$/.exec(file);
+      return match ? [{ id: Number(match[1]), version: Number(match[2]) }] : [];
+    });
+  }
+}

@@ -1,0 +1,208 @@
+/** Input tables and an engine over them, for tests: rows in by one call each, plans carried out in memory. */
+import { expect } from '@jest/globals';
+import { type LabelSelector, labelsKey } from '@weir/labels';
+import type { ResolvedRule } from '@weir/policy';
+import { createStateDB, type StateDB } from '@weir/statedb';
+import type { Tables } from '../../core.ts';
+import { createTables } from '../../create-tables.ts';
+import type {
+  ContainerPort,
+  EndpointRow,
+  EndpointStateRow,
+  IpcacheRow,
+  PeerSetRow,
+  PolicyRow,
+  SlotRow,
+} from '../../tables.ts';
+import { Engine } from '../engine.ts';
+import { LocalNumbers } from '../numbers.ts';
+import type { Plan } from '../plan.ts';
+
+export const APPS = ['a', 'b', 'c'] as const;
+export const HASHES = APPS.map((app) => `hash-${app}`);
+
+function selector(app: string): LabelSelector {
+  return { requirements: [{ key: 'k8s:app', operator: 'In', values: [app] }] };
+}
+
+function podLabels(app: string): Record<string, string> {
+  return { 'k8s:app': app, 'k8s:io.cilium.k8s.policy.cluster': 'default', 'k8s:io.kubernetes.pod.namespace': 'ns' };
+}
+
+export class World {
+  readonly db: StateDB = createStateDB({ freeze: true });
+  readonly tables: Tables = createTables(this.db);
+  readonly numbers = new LocalNumbers();
+  readonly engine: Engine;
+  readonly states = new Map<number, EndpointStateRow>();
+  readonly slots = new Map<number, SlotRow>();
+  readonly ipcache = new Map<string, IpcacheRow>();
+
+  /** Breaks that plans have made. */
+  breaths = 0;
+  #clock = 0;
+  #before: readonly EndpointStateRow[] = [];
+
+  /** `eager`: the clock runs so fast that a plan takes every break that it may take. */
+  constructor(mode: 'default' | 'always' | 'never' = 'default', eager = false) {
+    this.engine = new Engine({
+      db: this.db,
+      tables: this.tables,
+      core: { nodeName: 'self', clusterName: 'default', policyMode: mode, allowLocalhost: true },
+      numbers: this.numbers,
+      now: () => {
+        if (eager) this.#clock += 10;
+        return this.#clock;
+      },
+      breathe: async () => {
+        this.breaths += 1;
+        // Whoever reads in a break sees no state of the plan that is being concluded.
+        expect([...this.engine.states()].every((state, index) => state === this.#before[index])).toBe(true);
+      },
+    });
+  }
+
+  async plan(): Promise<Plan> {
+    while (this.engine.pull(100));
+    this.#before = [...this.engine.states()];
+    const plan = await this.engine.plan();
+    for (const row of plan.slots) this.slots.set(row.slot, row);
+    for (const row of plan.ipcache) this.ipcache.set(row.prefix, row);
+    for (const prefix of plan.ipcacheGone) this.ipcache.delete(prefix);
+    for (const row of [...plan.endpoints, ...this.engine.bump(plan.afterGone)]) this.states.set(row.id, row);
+    for (const id of plan.endpointsGone) this.states.delete(id);
+    for (const slot of plan.slotsGone) {
+      this.slots.delete(slot);
+      this.engine.slotReleased(slot);
+    }
+    return plan;
+  }
+
+  /** What was concluded, without the numbers that history gave. */
+  conclusion(): unknown {
+    const classRows = (slot: SlotRow | undefined): unknown => slot?.compiled;
+    return {
+      states: [...this.states.values()]
+        .sort((x, y) => x.id - y.id)
+        .map(({ slot, revision: _, ...rest }) => ({
+          ...rest,
+          compiled: classRows(this.slots.get(slot)),
+          open: slot === 0,
+        })),
+      ipcache: [...this.ipcache.values()].sort((x, y) => (x.prefix < y.prefix ? -1 : 1)),
+      slots: new Set([...this.slots.values()].map(({ shape }) => shape)),
+    };
+  }
+
+  namespace(): void {
+    this.db.write([this.tables.namespaces], (txn) => txn.upsert(this.tables.namespaces, { name: 'ns', labels: {} }));
+  }
+  pod(name: string, app: string, namedPorts: readonly ContainerPort[] = []): void {
+    this.db.write([this.tables.localPods], (txn) =>
+      txn.upsert(this.tables.localPods, {
+        namespace: 'ns',
+        name,
+        uid: `u-${name}`,
+        labels: { app },
+        serviceAccount: '',
+        namedPorts,
+      }),
+    );
+  }
+  identity(id: number, app: string, peerSets: readonly string[] = []): void {
+    const labels = podLabels(app);
+    this.db.write([this.tables.identities], (txn) =>
+      txn.upsert(this.tables.identities, { id, labels, labelsKey: labelsKey(labels), peerSets }),
+    );
+  }
+  peerSet(app: string, identities: readonly number[]): void {
+    const row: PeerSetRow = { hash: `hash-${app}`, selector: selector(app), identities, origin: 'cluster' };
+    this.db.write([this.tables.peerSets], (txn) => txn.upsert(this.tables.peerSets, row));
+  }
+  policy(uid: string, generation: number, rules: readonly ResolvedRule[]): void {
+    const row: PolicyRow = { uid, kind: 'CiliumNetworkPolicy', namespace: 'ns', name: uid, generation, rules };
+    this.db.write([this.tables.policies], (txn) => txn.upsert(this.tables.policies, row));
+  }
+  endpoint(id: number, fields: Partial<EndpointRow> = {}): void {
+    const row: EndpointRow = {
+      id,
+      ifindex: 100 + id,
+      interfaceName: `lxc${id}`,
+      ipv4: `10.0.0.${id}`,
+      createdAt: '2026-01-01T00:00:00Z',
+      ...fields,
+    };
+    this.db.write([this.tables.endpoints], (txn) => txn.upsert(this.tables.endpoints, row));
+  }
+  remote(name: string, address: string, identity: number, namedPorts: readonly ContainerPort[] = []): void {
+    this.db.write([this.tables.remoteEndpoints], (txn) =>
+      txn.upsert(this.tables.remoteEndpoints, {
+        namespace: 'ns',
+        name,
+        addresses: [address],
+        identity,
+        node: '192.0.2.9',
+        namedPorts,
+      }),
+    );
+  }
+}
+
+export function rule(subject: string, peer: string | { cidr: string } | undefined, cookie: number): ResolvedRule {
+  const peers = peer === undefined ? [] : typeof peer === 'string' ? [{ peerSet: `hash-${peer}` }] : [peer];
+  return {
+    subject: `hash-${subject}`,
+    direction: 'ingress',
+    verdict: 'allow',
+    peers,
+    defaultDeny: true,
+    cookie,
+    path: 'spec.ingress[0]',
+  };
+}
+
+/** A container port of the name `web`. */
+export function web(port: number): ContainerPort {
+  return { name: 'web', port, protocol: 'TCP' };
+}
+
+/** What pods of app a may reach, or may not, by the port name `web`. */
+export function byName(verdict: 'allow' | 'deny', direction: 'ingress' | 'egress', peer?: string): ResolvedRule {
+  const { peers, ...rest } = rule('a', peer, 7);
+  const ports = [{ protocol: 'TCP' as const, name: 'web' }];
+  return { ...rest, ...(peer === undefined ? {} : { peers: peers ?? [] }), verdict, direction, ports };
+}
+
+export function basic(): World {
+  const world = new World();
+  world.namespace();
+  world.pod('web', 'a');
+  world.endpoint(1, { pod: { namespace: 'ns', name: 'web', uid: 'u-web' } });
+  world.identity(256, 'a');
+  world.peerSet('a', [256]);
+  world.peerSet('b', [257]);
+  return world;
+}
+
+/** Puts all input rows of one world into another. */
+export function copy(from: World, to: World): void {
+  using snapshot = from.db.read();
+  const pairs = [
+    'policies',
+    'peerSets',
+    'identities',
+    'remoteEndpoints',
+    'nodes',
+    'localPods',
+    'namespaces',
+    'apiserverAddresses',
+    'endpoints',
+  ] as const;
+  for (const name of pairs) {
+    const rows = [...snapshot.all(from.tables[name] as Tables['nodes'])];
+    const table = to.tables[name] as unknown as Tables['nodes'];
+    to.db.write([table], (txn) => {
+      for (const row of rows) txn.upsert(table, row);
+    });
+  }
+}

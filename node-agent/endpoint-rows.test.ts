@@ -1,0 +1,23 @@
+import { describe, expect, it } from '@jest/globals';
+import { outdated } from './endpoint-rows.ts';
+
+describe('an endpoint of the state folder', () => {
+  const row = {
+    id: 1,
+    ifindex: 7,
+    interfaceName: 'weir1',
+    ipv4: '10.0.0.1',
+    hostMac: '02:00:00:AA:00:01',
+    createdAt: '',
+  };
+  const node = (ifindex: number, mac?: string) =>
+    new Map([['weir1', { name: 'weir1', ifindex, ...(mac === undefined ? {} : { mac }) }]]);
+
+  it('is none any more unless name, index and address of its interface are as they were', () => {
+    expect(outdated(row, node(7, '02:00:00:aa:00:01'))).toBeUndefined();
+    expect(outdated(row, node(7))).toBeUndefined();
+    expect(outdated(row, new Map())).toContain('no interface weir1');
+    expect(outdated(row, node(8, '02:00:00:aa:00:01'))).toContain('index 8');
+    expect(outdated(row, node(7, '02:00:00:aa:00:02'))).toContain('02:00:00:aa:00:02');
+  });
+});

@@ -1,0 +1,48 @@
+/** Rows of local endpoints: what makes one valid, and which of a state file are still true. */
+import { parseAddress } from '@weir/net';
+import type { NodeInterface } from './datapath/index.ts';
+import { InvalidEndpointError } from './errors.ts';
+import { objects } from './persist.ts';
+import type { EndpointRow } from './tables.ts';
+
+export const LAST_ENDPOINT = 65535;
+
+/** @throws InvalidEndpointError */
+export function checkEndpoint(row: EndpointRow): void {
+  if (!Number.isInteger(row.id) || row.id < 1 || row.id > LAST_ENDPOINT)
+    throw new InvalidEndpointError(row.id, 'its id must be 1..65535');
+  if (!Number.isInteger(row.ifindex) || row.ifindex < 1)
+    throw new InvalidEndpointError(row.id, `ifindex ${row.ifindex} is no interface index`);
+  try {
+    if (parseAddress(row.ipv4).family === 4) return;
+  } catch (error) {
+    throw new InvalidEndpointError(
+      row.id,
+      `ipv4 ${JSON.stringify(row.ipv4)}: ${error instanceof Error ? error.message : String(error)}`,
+    );
+  }
+  throw new InvalidEndpointError(row.id, `ipv4 ${JSON.stringify(row.ipv4)} is no IPv4 address`);
+}
+
+export function decodeEndpoints(json: unknown): readonly EndpointRow[] {
+  return objects(json, 'endpoints').map((fields) => {
+    const row = fields as unknown as EndpointRow;
+    if (typeof fields.interfaceName !== 'string') throw new Error('has an endpoint without interfaceName');
+    checkEndpoint(row);
+    return row;
+  });
+}
+
+/**
+ * Why a remembered endpoint is none any more; undefined when its interface is there. After a reboot names and indexes may be
+ * those of other interfaces: all that is known of the interface must agree.
+ */
+export function outdated(row: EndpointRow, interfaces: ReadonlyMap<string, NodeInterface>): string | undefined {
+  const found = interfaces.get(row.interfaceName);
+  if (found === undefined) return `the node has no interface ${row.interfaceName}`;
+  if (found.ifindex !== row.ifindex)
+    return `interface ${row.interfaceName} has index ${found.ifindex}, the endpoint's had ${row.ifindex}`;
+  if (row.hostMac !== undefined && found.mac !== undefined && row.hostMac.toLowerCase() !== found.mac)
+    return `interface ${row.interfaceName} has address ${found.mac}, the endpoint's had ${row.hostMac}`;
+  return undefined;
+}

@@ -1,0 +1,43 @@
+import { inNetns } from 'libbpf-ts';
+import { VETH_PATTERN } from './cni/names.ts';
+import type { CoreOptions } from './core.ts';
+import { nodeInterfaces, RootLock, removePinned } from './datapath/index.ts';
+import { removeStateFiles, StateFiles } from './state-files.ts';
+
+export type RemoveDatapathOptions = Pick<CoreOptions, 'bpfRoot' | 'stateDir' | 'nodeNetns' | 'log'>;
+
+/**
+ * Removes what an agent has left in the kernel and in its state folder, from what is pinned alone; packets flow freely afterwards.
+ * Interfaces of pods, their addresses and routes stay. Succeeds when there is nothing.
+ * @throws AgentRunningError while an agent drives these maps; RemoveError naming what could not be removed
+ */
+export async function removeDatapath(options: RemoveDatapathOptions): Promise<void> {
+  const { bpfRoot, stateDir, nodeNetns, log } = options;
+  const lock = new RootLock(bpfRoot, stateDir);
+  await lock.acquire();
+  try {
+    const named = rememberedNames(options);
+    const interfaces = [...(await nodeInterfaces(nodeNetns)).values()];
+    removePinned({
+      root: bpfRoot,
+      inNode: (body) => (nodeNetns === undefined ? body() : inNetns(nodeNetns, body)),
+      interfaces: interfaces
+        .filter(({ name }) => VETH_PATTERN.test(name) || named.has(name))
+        .map(({ ifindex }) => ifindex),
+    });
+    removeStateFiles(stateDir);
+    log.info({ bpfRoot, stateDir }, 'programs, links, maps and state are removed; nothing is enforced on this node');
+  } finally {
+    await lock.release();
+  }
+}
+
+/** Names of the endpoints' interfaces, as far as the state folder tells. */
+function rememberedNames({ stateDir, log }: RemoveDatapathOptions): ReadonlySet<string> {
+  try {
+    return new Set(new StateFiles(stateDir).endpoints.load().map(({ interfaceName }) => interfaceName));
+  } catch (error) {
+    log.warn({ error: String(error) }, 'endpoints are not known by name; their interfaces are found by what is pinned');
+    return new Set();
+  }
+}

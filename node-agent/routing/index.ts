@@ -1,0 +1,3 @@
+export { removeRoutes } from './kernel.ts';
+export { NodeRouting, type NodeRoutingOptions } from './routing.ts';
+export * from './types.ts';

@@ -1,0 +1,45 @@
+/**
+ * Routes to the pods of other nodes (`--routing direct`): one for each IPv4 pod CIDR of each other node, by that node's InternalIP.
+ *
+ * Guarantees: only routes that carry our protocol number are ever changed or removed, and none before the nodes have been listed
+ * completely; our metric keeps a route from replacing somebody else's to the same prefix. What others take away comes back at the
+ * next refresh. Stopping leaves the routes: pods go on talking while the agent is away.
+ */
+
+/** Route protocol number of Weir's routes in the main table (`ip route show proto 87`; 87 is the letter W). */
+export const ROUTE_PROTOCOL = 87;
+
+/** Metric of Weir's routes: a route of the administrator (metric 0) to the same prefix wins, and is not touched. */
+export const ROUTE_METRIC = 87;
+
+/** A pod CIDR of another node. Key: `prefix`. */
+export interface RouteRow {
+  /** Canonical IPv4 prefix. */
+  readonly prefix: string;
+  readonly node: string;
+  /** The node's address; absent when it has no IPv4 address. */
+  readonly gateway?: string;
+}
+
+/** A route as the kernel has it. */
+export interface KernelRoute {
+  readonly prefix: string;
+  readonly gateway?: string;
+}
+
+/** Why a route could not be made; `message` names the node, the value and the fix. */
+export class RouteError extends Error {
+  readonly code = 'ROUTE';
+  constructor(row: RouteRow, why: string, options?: ErrorOptions) {
+    super(`no route to the pods of node ${row.node} (${row.prefix}): ${why}`, options);
+    this.name = 'RouteError';
+  }
+}
+
+export interface RoutingStatus {
+  readonly ok: boolean;
+  readonly message: string;
+  /** Routes that should be there. */
+  readonly wanted: number;
+  readonly failing: readonly { readonly node: string; readonly prefix: string; readonly message: string }[];
+}

@@ -1,0 +1,53 @@
+/** What the operator is given, and what it offers. */
+import type { KubeClient } from '@weir/kube';
+import type { StateDB } from '@weir/statedb';
+import type { Logger } from 'pino';
+import type { Metrics } from './metrics.ts';
+
+export interface OperatorOptions {
+  readonly client: KubeClient;
+  readonly logger: Logger;
+  /** Name of the local cluster, part of every identity. Default `default`. */
+  readonly clusterName?: string;
+  /** Milliseconds an unused identity is kept. Default 30 minutes. */
+  readonly identityGraceMs?: number;
+  /** Milliseconds between collections of unused identities. Default 15 minutes. */
+  readonly identityGcIntervalMs?: number;
+  /** Absent: this process leads at once. */
+  readonly leaderElection?: {
+    readonly namespace: string;
+    readonly name: string;
+    readonly identity: string;
+    readonly leaseDurationMs?: number;
+    readonly renewDeadlineMs?: number;
+    readonly retryPeriodMs?: number;
+  };
+  /** `host:port` for probes and metrics; absent: none. */
+  readonly healthAddress?: string;
+  /** Milliseconds that objects of nodes and pods that are gone are kept, and between looks for them. Default 5 minutes. */
+  readonly orphanGraceMs?: number;
+  /** Called when the operator cannot go on: the process must end. */
+  readonly onFatal?: (error: Error) => void;
+  /** Milliseconds between two writes of one policy's status; the first change after a while is written at once. Default 1000. */
+  readonly statusIntervalMs?: number;
+  /** Milliseconds since the epoch. Default Date.now. */
+  readonly now?: () => number;
+}
+
+export interface Operator {
+  /** Preflight, then leader election (when asked for), then the work. Throws PreflightError. Resolves once it runs. */
+  start(): Promise<void>;
+  /** Finishes what is being written, releases the lease, closes everything. */
+  stop(): Promise<void>;
+  /** Resolves when the first state has been derived. */
+  ready(): Promise<void>;
+  /**
+   * Waits until everything that the operator has seen is derived and has been tried to write. Returns the writers that
+   * still fail, with how many rows: empty when all is written.
+   */
+  settled(signal?: AbortSignal): Promise<ReadonlyMap<string, number>>;
+  readonly leading: boolean;
+  readonly healthPort: number | undefined;
+  readonly db: StateDB;
+  readonly metrics: Metrics;
+}

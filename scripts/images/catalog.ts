@@ -1,0 +1,75 @@
+/**
+ * What the images are called and how they start. `rootfs.ts` says what is in them. The Dockerfiles repeat user, environment and entry
+ * point; a test compares.
+ */
+import { readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+/** The checkout's root. */
+export const ROOT = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
+
+export type ImageName = 'operator' | 'node-agent' | 'pod';
+export const IMAGE_NAMES: readonly ImageName[] = ['operator', 'node-agent', 'pod'];
+
+export interface ImageSpec {
+  readonly name: ImageName;
+  /** Under which name a container runtime knows it. */
+  readonly reference: string;
+  readonly user: string;
+  readonly env: readonly string[];
+  readonly entrypoint: readonly string[];
+  /** The most that its files may take, in bytes. */
+  readonly limit: number;
+}
+
+/** Where programs are: ours first, then Node and what the agent calls, then the pod image's busybox. */
+const ENV = ['PATH=/usr/local/bin:/usr/bin:/bin'];
+/** A small young generation: an idle agent's memory is paid on every node. */
+const NODE = ['node', '--max-semi-space-size=1'];
+
+export function imageSpec(name: ImageName): ImageSpec {
+  switch (name) {
+    case 'operator':
+      return {
+        name,
+        reference: `docker.io/weir/operator:${version()}`,
+        user: '65532',
+        env: ENV,
+        entrypoint: [...NODE, '/app/operator.mjs'],
+        limit: 120e6,
+      };
+    case 'node-agent':
+      return {
+        name,
+        reference: `docker.io/weir/node-agent:${version()}`,
+        user: '0',
+        env: ENV,
+        entrypoint: [...NODE, '/app/agent.mjs', '--datapath-object', '/app/weir.o', '--cni-binary', '/app/weir-cni'],
+        limit: 150e6,
+      };
+    case 'pod':
+      return {
+        name,
+        reference: 'localhost/weir-pod:1',
+        user: '0',
+        env: ENV,
+        entrypoint: ['node', '/app/pod.mjs'],
+        limit: 120e6,
+      };
+  }
+}
+
+/** The project's version, which is the chart's appVersion and the images' tag. */
+function version(): string {
+  const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as { readonly version: string };
+  return version;
+}
+
+/** How OCI calls this machine's processor. Throws on any that Weir has no images for. */
+export function architecture(): string {
+  const known: Readonly<Record<string, string>> = { x64: 'amd64', arm64: 'arm64' };
+  const found = known[process.arch];
+  if (found === undefined) throw new Error(`images are made on x64 and arm64; this is ${process.arch}`);
+  return found;
+}

@@ -1,0 +1,124 @@
+/**
+ * NetworkPolicy of Kubernetes (spec section 6) -> Rule. It only allows, and is the opposite of a CNP where something is left out:
+ * `ingress: [{}]` allows everything, an element without `from` means every peer.
+ */
+import { canonicalSelector, NAMESPACE_KEY } from '@weir/labels';
+import { parseNetworkPeers, podRequirements } from './parse-network-peers.ts';
+import { parseNetworkPorts } from './parse-network-ports.ts';
+import { checkFields, isObject, type Json, listOf, member, type Problems, show } from './problems.ts';
+import type { Direction, Rule, RuleElement } from './types.ts';
+
+const TYPES: Readonly<Record<string, Direction>> = { Ingress: 'ingress', Egress: 'egress' };
+
+/** Undefined when there is nothing to enforce, which is reported. */
+export function parseNetworkPolicySpec(
+  json: unknown,
+  path: string,
+  namespace: string,
+  problems: Problems,
+): Rule | undefined {
+  if (!isObject(json)) {
+    problems.invalid(path, `${show(json)} is not the spec of a NetworkPolicy: write podSelector, ingress, egress`);
+    return undefined;
+  }
+  checkFields(json, ['podSelector', 'ingress', 'egress', 'policyTypes'], path, problems);
+  const subject = parseSubject(json, path, problems);
+  const types = parsePolicyTypes(json, path, problems);
+  const elements = [
+    ...parseDirection(json, 'ingress', types, path, namespace, problems),
+    ...parseDirection(json, 'egress', types, path, namespace, problems),
+  ];
+  if (subject === undefined) return undefined;
+  const has = { ingress: types.has('ingress'), egress: types.has('egress') };
+  return {
+    subject: canonicalSelector({
+      requirements: [...subject, { key: `k8s:${NAMESPACE_KEY}`, operator: 'In', values: [namespace] }],
+    }),
+    elements,
+    defaultDeny: has,
+    has,
+    labels: [],
+    path,
+  };
+}
+
+/** Left out, it is `{}`: every pod of the namespace. */
+function parseSubject(json: Json, path: string, problems: Problems) {
+  const where = `${path}.podSelector`;
+  const written = member(json, 'podSelector');
+  if (written === null) {
+    problems.invalid(where, 'null would select every pod of the namespace: write {} if that is meant');
+    return undefined;
+  }
+  const read = podRequirements(written ?? {}, where, problems);
+  if (read?.unseen === undefined) return read?.requirements;
+  problems.invalid(
+    where,
+    `the label ${show(read.unseen)} is not part of a pod's identity, so Weir cannot tell which pods are selected: use another label`,
+  );
+  return undefined;
+}
+
+/** The directions that the policy is about. Not given: ingress, and egress when it has rules. */
+function parsePolicyTypes(json: Json, path: string, problems: Problems): ReadonlySet<Direction> {
+  const types = new Set<Direction>();
+  const items = listOf(json, 'policyTypes', path, problems) ?? [];
+  const before = problems.list.length;
+  items.forEach((item, index) => {
+    const direction = typeof item === 'string' && Object.hasOwn(TYPES, item) ? TYPES[item] : undefined;
+    if (direction !== undefined) types.add(direction);
+    else problems.invalid(`${path}.policyTypes[${index}]`, `${show(item)} is no policy type: write Ingress or Egress`);
+  });
+  if (problems.list.length > before) return new Set(['ingress', 'egress']);
+  if (items.length > 0) return types;
+  const egress = member(json, 'egress');
+  return new Set(Array.isArray(egress) && egress.length > 0 ? ['ingress', 'egress'] : ['ingress']);
+}
+
+function parseDirection(
+  json: Json,
+  direction: Direction,
+  types: ReadonlySet<Direction>,
+  path: string,
+  namespace: string,
+  problems: Problems,
+): RuleElement[] {
+  const where = `${path}.${direction}`;
+  const items = listOf(json, direction, path, problems) ?? [];
+  const elements = items
+    .map((item, index) => parseElement(item, `${where}[${index}]`, direction, namespace, problems))
+    .filter((element) => element !== undefined);
+  if (!types.has(direction)) {
+    if (items.length > 0) {
+      problems.warn(
+        where,
+        `these rules have no effect: policyTypes does not list ${direction === 'ingress' ? 'Ingress' : 'Egress'}; add it, or remove the rules`,
+      );
+    }
+    return [];
+  }
+  // Default deny rides on elements: a direction without any still denies all.
+  return elements.length > 0 ? elements : [{ direction, verdict: 'allow', peers: [], ports: 'any', path: where }];
+}
+
+function parseElement(
+  json: unknown,
+  path: string,
+  direction: Direction,
+  namespace: string,
+  problems: Problems,
+): RuleElement | undefined {
+  if (!isObject(json)) {
+    problems.invalid(path, `${show(json)} is not a rule: write an object, {} allows everything`);
+    return undefined;
+  }
+  const side = direction === 'ingress' ? 'from' : 'to';
+  checkFields(json, [side, 'ports'], path, problems);
+  return {
+    direction,
+    verdict: 'allow',
+    peers: parseNetworkPeers(json, side, path, namespace, problems),
+    ports: parseNetworkPorts(json, path, problems),
+    path,
+  };
+}

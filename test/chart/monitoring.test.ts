@@ -1,0 +1,101 @@
+/** Alerts and dashboard speak of metrics that the programs have, and Prometheus finds where they are served. */
+import { beforeAll, describe, expect, it } from '@jest/globals';
+import type { KubeClient } from '@weir/kube';
+import { pino } from 'pino';
+import { createMetrics } from '../../node-agent/api/metrics.ts';
+import type { Core } from '../../node-agent/core.ts';
+import { createOperator } from '../../operator/operator.ts';
+import { find, podSpec, type Rendered, render } from './render.ts';
+
+const ON = 'metrics.serviceMonitor.enabled=true,metrics.prometheusRule.enabled=true,metrics.dashboard.enabled=true';
+const KINDS = ['Service', 'ServiceMonitor', 'PrometheusRule'];
+
+/** Metrics and their labels as the programs register them; nothing is collected. */
+async function registered(): Promise<Map<string, readonly string[]>> {
+  const operator = createOperator({ client: {} as KubeClient, logger: pino({ level: 'silent' }) });
+  const all = [
+    ...createMetrics({
+      core: {} as Core,
+      version: '0.0.0',
+      kubernetes: () => ({ ok: true, message: '' }),
+      cniStatus: () => ({ ok: true, message: '' }),
+      routing: () => ({ wanted: 0, failing: [] }),
+    }).registry.getMetricsAsArray(),
+    ...operator.metrics.registry.getMetricsAsArray(),
+  ] as unknown as readonly { readonly name: string; readonly labelNames?: readonly string[] }[];
+  return new Map(all.map(({ name, labelNames = [] }) => [name, labelNames]));
+}
+
+describe('monitoring', () => {
+  let rendered: readonly Rendered[];
+  let expressions: readonly string[];
+  beforeAll(async () => {
+    rendered = await render(['--set', ON]);
+    const rules = find(rendered, 'PrometheusRule', 'weir').spec as unknown as {
+      readonly groups: readonly { readonly rules: readonly { readonly expr: string }[] }[];
+    };
+    const dashboard = JSON.parse(find(rendered, 'ConfigMap', 'weir-dashboard').data?.['weir.json'] ?? '') as {
+      readonly panels: readonly { readonly targets: readonly { readonly expr: string }[] }[];
+    };
+    expressions = [
+      ...rules.groups.flatMap((group) => group.rules.map(({ expr }) => expr)),
+      ...dashboard.panels.flatMap(({ targets }) => targets.map(({ expr }) => expr)),
+    ];
+  });
+
+  it('is off by default', async () => {
+    const kinds = new Set((await render()).map(({ kind }) => kind));
+    for (const kind of KINDS) expect(kinds).not.toContain(kind);
+    expect((await render()).some(({ metadata }) => metadata.name === 'weir-dashboard')).toBe(false);
+  });
+
+  it('every metric of alerts and dashboard is one that the programs have', async () => {
+    const known = await registered();
+    const used = new Set(expressions.flatMap((expr) => expr.match(/\b(?:weir|process|nodejs)_[a-z0-9_]+/g) ?? []));
+    expect(used.size).toBeGreaterThan(10);
+    // A histogram's own name, without the endings of its series.
+    const base = (name: string): string => name.replace(/_(bucket|count|sum)$/, '');
+    expect([...used].filter((name) => !known.has(name) && !known.has(base(name)))).toEqual([]);
+  });
+
+  it('every label that alerts and dashboard select or group by is one of the metric, or of Prometheus', async () => {
+    const known = await registered();
+    for (const expr of expressions) {
+      const names = expr.match(/\b(?:weir|process|nodejs)_[a-z0-9_]+/g) ?? [];
+      const own = names.flatMap((name) => known.get(name) ?? known.get(name.replace(/_bucket$/, '')) ?? []);
+      const labels = [
+        ...[...expr.matchAll(/\bby \(([a-z, ]+)\)/g)].flatMap(([, list = '']) => list.split(', ')),
+        ...[...expr.matchAll(/[{,]([a-z]+)(?:=|!=|=~|!~)"/g)].map(([, label]) => label),
+      ];
+      for (const label of labels) expect([expr, ...own, 'node', 'job', 'le']).toContain(label);
+    }
+  });
+
+  it.each([
+    ['agent', 'DaemonSet'],
+    ['operator', 'Deployment'],
+  ])(
+    'a ServiceMonitor selects the headless Service of the %s, and that the port where metrics are served',
+    (name, kind) => {
+      const service = find(rendered, 'Service', `weir-${name}-metrics`) as unknown as {
+        readonly metadata: { readonly labels: Readonly<Record<string, string>> };
+        readonly spec: {
+          readonly clusterIP: string;
+          readonly selector: Readonly<Record<string, string>>;
+          readonly ports: readonly { readonly name: string; readonly port: number }[];
+        };
+      };
+      const monitor = find(rendered, 'ServiceMonitor', `weir-${name}`).spec as unknown as {
+        readonly selector: { readonly matchLabels: Readonly<Record<string, string>> };
+        readonly endpoints: readonly { readonly port: string }[];
+      };
+      const workload = find(rendered, kind, `weir-${name}`);
+      expect(service.metadata.labels).toMatchObject(monitor.selector.matchLabels);
+      expect(monitor.endpoints.map(({ port }) => port)).toEqual(service.spec.ports.map((port) => port.name));
+      expect(service.spec.clusterIP).toBe('None');
+      expect(workload.metadata.labels).toMatchObject(service.spec.selector);
+      const flag = podSpec(workload)?.containers[0]?.args?.find((arg) => arg.startsWith('--health-address='));
+      expect(flag).toMatch(new RegExp(`:${service.spec.ports[0]?.port}$`));
+    },
+  );
+});

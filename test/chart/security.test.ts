@@ -1,0 +1,126 @@
+/** What the pods of the chart may do on a node. */
+import { beforeAll, describe, expect, it } from '@jest/globals';
+import { type Container, find, type PodSpec, podSpec, type Rendered, render, template } from './render.ts';
+
+const pods = (rendered: readonly Rendered[]): (readonly [string, PodSpec])[] =>
+  rendered.flatMap((object) => {
+    const spec = podSpec(object);
+    return spec === undefined ? [] : [[`${object.kind}/${object.metadata.name}`, spec] as const];
+  });
+const containers = (spec: PodSpec): readonly Container[] => [...(spec.initContainers ?? []), ...spec.containers];
+
+describe('pods of the chart', () => {
+  let rendered: readonly Rendered[];
+  let agent: PodSpec;
+  beforeAll(async () => {
+    rendered = await render();
+    agent = podSpec(find(rendered, 'DaemonSet', 'weir-agent')) as PodSpec;
+  });
+
+  it('are known here', () => {
+    expect(pods(rendered).map(([name]) => name)).toEqual([
+      'DaemonSet/weir-agent',
+      'Deployment/weir-operator',
+      'Pod/weir-test',
+      'Job/weir-uninstall',
+      'Deployment/weir-test-server',
+      'Deployment/weir-test-allowed',
+      'Deployment/weir-test-denied',
+    ]);
+  });
+
+  it('are never privileged, see no processes of the host, gain no rights, cannot write into their image', () => {
+    for (const [, spec] of pods(rendered)) {
+      expect(spec.hostPID ?? false).toBe(false);
+      expect(spec.securityContext.seccompProfile).toEqual({ type: 'RuntimeDefault' });
+      for (const { securityContext } of containers(spec)) {
+        expect(securityContext.privileged ?? false).toBe(false);
+        expect(securityContext).toMatchObject({ allowPrivilegeEscalation: false, readOnlyRootFilesystem: true });
+        expect(securityContext.capabilities.drop).toEqual(['ALL']);
+      }
+    }
+  });
+
+  it('are not root and have no capability, except the agent', () => {
+    for (const [name, spec] of pods(rendered)) {
+      if (name === 'DaemonSet/weir-agent') continue;
+      expect(spec.securityContext).toMatchObject({ runAsNonRoot: true, runAsUser: 65532 });
+      for (const { securityContext } of containers(spec)) expect(securityContext.capabilities.add).toBeUndefined();
+      expect((spec.volumes ?? []).filter(({ hostPath }) => hostPath !== undefined)).toEqual([]);
+    }
+  });
+
+  it('the agent has four capabilities, and its init container three others', () => {
+    const of = (list: readonly Container[] = []) =>
+      Object.fromEntries(list.map(({ name, securityContext }) => [name, securityContext.capabilities.add]));
+    expect(of(agent.containers)).toEqual({ agent: ['BPF', 'NET_ADMIN', 'PERFMON', 'SYS_ADMIN'] });
+    expect(of(agent.initContainers)).toEqual({ 'mount-bpffs': ['SYS_ADMIN', 'SYS_CHROOT', 'SYS_PTRACE'] });
+  });
+
+  it('each capability has its reason in the text beside it', async () => {
+    const lines = (await template()).split('\n').filter((line) => /^ +- [A-Z]+(_[A-Z]+)?( |$)/.test(line));
+    expect(lines).toHaveLength(7);
+    for (const line of lines) expect(line).toMatch(/^ +- [A-Z_]+ # .{20,}/);
+  });
+
+  it('the agent sees these folders of its node and writes no others', () => {
+    const host = new Map(
+      (agent.volumes ?? []).flatMap(({ name, hostPath }) => (hostPath ? [[name, hostPath.path]] : [])),
+    );
+    const mounted = agent.containers[0]?.volumeMounts?.flatMap(({ name, mountPath, mountPropagation }) =>
+      host.has(name) ? [[host.get(name), mountPath, mountPropagation]] : [],
+    );
+    expect(mounted).toEqual([
+      ['/sys/fs/bpf', '/sys/fs/bpf', 'HostToContainer'],
+      ['/var/run/weir', '/var/run/weir', undefined],
+      ['/var/run/netns', '/var/run/netns', 'HostToContainer'],
+      ['/proc/sys/net/ipv4', '/host/proc/sys/net/ipv4', undefined],
+      ['/opt/cni/bin', '/opt/cni/bin', undefined],
+      ['/etc/cni/net.d', '/etc/cni/net.d', undefined],
+    ]);
+    expect(agent.initContainers?.[0]?.volumeMounts).toEqual([
+      { name: 'host-proc', mountPath: '/host/proc', readOnly: true },
+      { name: 'bpffs', mountPath: '/sys/fs/bpf', mountPropagation: 'HostToContainer' },
+    ]);
+  });
+
+  it('every mount has its volume and every volume its mount, whatever is set', async () => {
+    for (const flags of [[], ['--set', 'cni.install=false,agent.mountBpffs=false']]) {
+      for (const [, spec] of pods(await render(flags))) {
+        const mounts = new Set(containers(spec).flatMap((each) => (each.volumeMounts ?? []).map(({ name }) => name)));
+        expect([...mounts].sort()).toEqual((spec.volumes ?? []).map(({ name }) => name).sort());
+      }
+    }
+  });
+
+  it('AppArmor is off for the agent alone, by field or, before Kubernetes 1.30, by annotation', async () => {
+    expect(containers(agent).map(({ securityContext }) => securityContext.appArmorProfile?.type)).toEqual([
+      'Unconfined',
+      'Unconfined',
+    ]);
+    const old = await template(['--kube-version', '1.29.0']);
+    expect(old).not.toContain('appArmorProfile');
+    expect(old).toContain('container.apparmor.security.beta.kubernetes.io/agent: unconfined');
+    expect(old).toContain('container.apparmor.security.beta.kubernetes.io/mount-bpffs: unconfined');
+  });
+
+  it('probes ask where the program listens: the loopback, or the address of the node when metrics are exposed', async () => {
+    for (const [flags, host, listen] of [
+      [[], '127.0.0.1', '--health-address=127.0.0.1:'],
+      [['--set', 'metrics.expose=true'], undefined, '--health-address=[$(WEIR_HOST_IP)]:'],
+    ] as const) {
+      const some = await render(flags);
+      for (const [kind, name] of [
+        ['DaemonSet', 'weir-agent'],
+        ['Deployment', 'weir-operator'],
+      ] as const) {
+        const program = podSpec(find(some, kind, name))?.containers[0];
+        const probes = [program?.livenessProbe, program?.readinessProbe].map((probe) => probe?.httpGet);
+        const port = probes[0]?.port;
+        expect(program?.args).toContain(`${listen}${port}`);
+        expect(probes).toEqual(['/healthz', '/readyz'].map((path) => ({ ...(host ? { host } : {}), path, port })));
+        expect(program?.env?.some((variable) => variable.name === 'WEIR_HOST_IP')).toBe(host === undefined);
+      }
+    }
+  });
+});

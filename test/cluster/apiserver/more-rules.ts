@@ -1,0 +1,168 @@
+/** Endpoint slices, events, disruption budgets, leases and nodes: their defaults and rules. */
+import { isIPv4, isIPv6 } from 'node:net';
+import { type Cause, cause } from './errors.ts';
+import { at, equal, type JsonObject, list, number, object, scalarText, text } from './json.ts';
+import { faults, portNameFaults } from './label-rules.ts';
+import { objects, protocolRule, setDefault } from './pod-rules.ts';
+import type { Strategy } from './registry.ts';
+
+const NO_ADDRESS = 'must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)';
+const ADDRESS_TYPES = ['FQDN', 'IPv4', 'IPv6'];
+
+export const endpointSlice: Strategy = {
+  defaults: (o) => {
+    setDefault(o, 'endpoints', []);
+    for (const port of objects(o, 'ports')) {
+      setDefault(port, 'name', '');
+      setDefault(port, 'protocol', 'TCP');
+    }
+  },
+  validate: (o, previous) => {
+    const out: Cause[] = [];
+    const type = text(o, 'addressType');
+    if (type === '') out.push(cause.required('addressType'));
+    else if (!ADDRESS_TYPES.includes(type)) out.push(cause.notSupported('addressType', type, ADDRESS_TYPES));
+    if (previous !== undefined && previous.addressType !== o.addressType) {
+      return [cause.invalid('addressType', type, 'field is immutable')];
+    }
+    objects(o, 'endpoints').forEach((endpoint, i) => {
+      const where = `endpoints[${i}].addresses`;
+      const addresses = list(endpoint, 'addresses').map(scalarText);
+      if (addresses.length === 0) out.push(cause.required(where, 'must contain at least 1 address'));
+      addresses.forEach((address, j) => {
+        out.push(...addressFaults(address, type, where, `${where}[${j}]`));
+      });
+    });
+    const names = new Set<string>();
+    objects(o, 'ports').forEach((port, i) => {
+      const name = text(port, 'name');
+      if (names.has(name)) out.push(cause.duplicate(`ports[${i}].name`, name));
+      names.add(name);
+      out.push(...protocolRule(port.protocol, `ports[${i}].protocol`));
+    });
+    return out;
+  },
+};
+
+function addressFaults(address: string, type: string, all: string, where: string): Cause[] {
+  if (type !== 'IPv4' && type !== 'IPv6') return [];
+  if (!isIPv4(address) && !isIPv6(address)) return [cause.invalid(where, address, NO_ADDRESS)];
+  const out: Cause[] = [];
+  if (type === 'IPv4' && !isIPv4(address)) out.push(cause.invalid(all, address, 'must be an IPv4 address'));
+  if (type === 'IPv6' && !isIPv6(address)) out.push(cause.invalid(all, address, 'must be an IPv6 address'));
+  if (address.startsWith('127.') || address === '::1') {
+    out.push(cause.invalid(where, address, 'may not be in the loopback range (127.0.0.0/8, ::1/128)'));
+  }
+  return out;
+}
+
+export const endpoints: Strategy = {
+  defaults: (o) => {
+    for (const subset of objects(o, 'subsets')) {
+      for (const port of objects(subset, 'ports')) setDefault(port, 'protocol', 'TCP');
+    }
+  },
+  warnings: () => ['v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice'],
+};
+
+/** Both shapes of an event are judged in the core one; a time of its own tells a new one. */
+export const event: Strategy = {
+  // Empty values that Go writes out; nobody owns them.
+  prepareCreate: (o) => {
+    setDefault(o, 'source', {});
+    setDefault(o, 'reportingComponent', '');
+    setDefault(o, 'reportingInstance', '');
+  },
+  validate: (o, previous) => {
+    const out: Cause[] = [];
+    const [involved, own] = [text(o, 'involvedObject', 'namespace'), text(o, 'metadata', 'namespace')];
+    if (involved === '' ? own !== 'default' && own !== 'kube-system' : involved !== own) {
+      out.push(cause.invalid('involvedObject.namespace', involved, 'does not match event.namespace'));
+    }
+    const modern = o.eventTime !== undefined || (o.reportingComponent !== '' && text(o, 'reportingInstance') !== '');
+    return modern ? [...out, ...modernRules(o, previous)] : out;
+  },
+};
+
+function modernRules(o: JsonObject, previous: JsonObject | undefined): Cause[] {
+  const out: Cause[] = [];
+  if (o.eventTime === undefined) out.push(cause.required('eventTime'));
+  if (text(o, 'reportingComponent') === '') out.push(cause.required('reportingController'));
+  if (text(o, 'reportingInstance') === '') out.push(cause.required('reportingInstance'));
+  if (text(o, 'action') === '') out.push(cause.required('action'));
+  if (text(o, 'reason') === '') out.push(cause.required('reason'));
+  if (text(o, 'reason').length > 128) out.push(cause.invalid('reason', '', 'can have at most 128 characters'));
+  const type = text(o, 'type');
+  if (type !== 'Normal' && type !== 'Warning') out.push(cause.invalid('type', '', `has invalid value: ${type}`));
+  if (previous === undefined) return out;
+  for (const field of [
+    'involvedObject',
+    'reason',
+    'message',
+    'action',
+    'type',
+    'reportingComponent',
+    'reportingInstance',
+  ]) {
+    if (!equal(o[field], previous[field])) out.push(cause.invalid(field, o[field], 'field is immutable'));
+  }
+  return out;
+}
+
+export const disruptionBudget: Strategy = {
+  prepareCreate: (o) => {
+    // No controller counts pods here: a budget allows nothing until someone writes its status.
+    o.status = { currentHealthy: 0, desiredHealthy: 0, disruptionsAllowed: 0, expectedPods: 0 };
+  },
+  validate: (o) => {
+    const spec = object(o, 'spec');
+    if (spec.minAvailable !== undefined && spec.maxUnavailable !== undefined)
+      return [cause.invalid('spec', spec, 'minAvailable and maxUnavailable cannot be both set')];
+    return ['minAvailable', 'maxUnavailable'].flatMap((field): Cause[] => {
+      const value = spec[field];
+      const share = /^(\d+)%$/.exec(scalarText(value))?.[1];
+      if (share !== undefined && Number(share) > 100)
+        return [cause.invalid(`spec.${field}`, value, 'must not be greater than 100%')];
+      if (typeof value === 'number' && value < 0)
+        return [cause.invalid(`spec.${field}`, value, 'must be greater than or equal to 0')];
+      return [];
+    });
+  },
+};
+
+export const lease: Strategy = {
+  validate: (o) => {
+    const out: Cause[] = [];
+    const [duration, transitions] = [number(o, 'spec', 'leaseDurationSeconds'), number(o, 'spec', 'leaseTransitions')];
+    if (duration !== undefined && duration <= 0)
+      out.push(cause.invalid('spec.leaseDurationSeconds', duration, 'must be greater than 0'));
+    if (transitions !== undefined && transitions < 0)
+      out.push(cause.invalid('spec.leaseTransitions', transitions, 'must be greater than or equal to 0'));
+    return out;
+  },
+};
+
+const EFFECTS = ['NoSchedule', 'PreferNoSchedule', 'NoExecute'];
+
+export const node: Strategy = {
+  defaults: (o) => {
+    const status = object(o, 'status');
+    if (status.capacity !== undefined) setDefault(status, 'allocatable', structuredClone(status.capacity));
+  },
+  validate: (o, previous) => {
+    const out: Cause[] = [];
+    objects(o, 'spec', 'taints').forEach((taint, i) => {
+      if (!EFFECTS.includes(scalarText(taint.effect)))
+        out.push(cause.notSupported(`metadata.taints[${i}].effect`, taint.effect, EFFECTS));
+    });
+    const before = at(previous, 'spec', 'podCIDR');
+    if (before !== undefined && before !== '' && before !== at(o, 'spec', 'podCIDR'))
+      out.push(cause.forbidden('spec.podCIDRs', 'node updates may not change podCIDR except from "" to valid'));
+    return out;
+  },
+};
+
+/** Rules of a numbered or named target port. */
+export function targetRules(value: unknown, where: string): Cause[] {
+  return typeof value === 'string' ? faults(where, value, portNameFaults(value)) : [];
+}

@@ -1,0 +1,335 @@
+/** The pages of docs/: every command is marked for the test that runs it, and what they name exists. */
+import { existsSync, globSync, readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { describe, expect, it } from '@jest/globals';
+import { crds } from '@weir/kube';
+import { load } from 'js-yaml';
+import { ACCESS } from './chart/access.ts';
+import { find, type PodSpec, podSpec, render } from './chart/render.ts';
+import { ROOT, run } from './cluster/run.ts';
+import { commandsOf, type DocBlock, type DocPage, readPage } from './real/docs.ts';
+
+const FILES = globSync('docs/*.md', { cwd: ROOT }).sort();
+const text = (file: string): string => readFileSync(join(ROOT, file), 'utf8');
+const pages: readonly DocPage[] = FILES.map((file) => readPage(file, text(file)));
+const blocks: readonly DocBlock[] = pages.flatMap((page) => page.blocks);
+/** Text outside of fenced blocks. */
+const prose = (file: string): string => text(file).replace(/^\s*```[\s\S]*?^\s*```$/gm, '');
+/** What stands in backquotes outside of fenced blocks. */
+const quoted = (file: string): string[] => [...prose(file).matchAll(/`([^`\n]+)`/g)].map(([, inner]) => inner ?? '');
+
+describe('the reader', () => {
+  const page = (...lines: readonly string[]): DocPage => readPage('p.md', lines.join('\n'));
+  const CLUSTER = '<!-- cluster: installed -->';
+
+  it('finds scripts with their place, what is expected of them, and the cluster that they want', () => {
+    expect(
+      page(
+        '<!-- cluster: empty -->',
+        '```sh test',
+        'a',
+        'b',
+        '```',
+        '```text',
+        'x',
+        '```',
+        '- item',
+        '',
+        '  ```sh test fails',
+        '  c',
+        '  ```',
+        '```sh no-test needs a crane',
+        'd',
+        '```',
+      ),
+    ).toEqual({
+      file: 'p.md',
+      cluster: 'empty',
+      problems: [],
+      blocks: [
+        { file: 'p.md', line: 3, expect: 'success', script: 'a\nb\n' },
+        { file: 'p.md', line: 12, expect: 'failure', script: 'c\n' },
+        { file: 'p.md', line: 15, expect: 'skip', reason: 'needs a crane', script: 'd\n' },
+      ],
+    });
+  });
+
+  it.each([
+    ['a script without a marker', [CLUSTER, '```sh', 'a', '```'], 'p.md:2: "```sh"'],
+    ['no language', [CLUSTER, '```', 'a', '```'], 'p.md:2: "```"'],
+    ['a skip without a reason', [CLUSTER, '```sh no-test', 'a', '```'], 'p.md:2: "```sh no-test"'],
+    ['another language', [CLUSTER, '```yaml', 'a: 1', '```'], 'p.md:2: "```yaml"'],
+    ['output of nothing', [CLUSTER, '```text', 'a', '```'], 'p.md:2: output that follows no script'],
+    ['output after prose', [CLUSTER, '```sh test', 'a', '```', 'So:', '```text', 'x', '```'], 'p.md:6: output'],
+    ['no end', [CLUSTER, '```sh test', 'a'], 'p.md:2: a fence that nothing closes'],
+    ['an empty script', [CLUSTER, '```sh test', '', '```'], 'p.md:2: a script without a command'],
+    ['no cluster', ['```sh test', 'a', '```'], 'p.md:1: no line'],
+    ['a strange cluster', ['<!-- cluster: big -->'], 'p.md:1: there is no cluster "big"'],
+    ['two clusters', [CLUSTER, CLUSTER], 'p.md:2: a second cluster marker'],
+  ])('%s is a problem', (_, lines, problem) => {
+    const { problems } = page(...lines);
+    expect(problems).toHaveLength(1);
+    expect(problems[0]).toContain(problem);
+  });
+
+  it('takes a script apart into commands', () => {
+    const script =
+      "A=$(kubectl get x -o 'a b')   # why\nhelm y | grep -E 'z|q' && w\nk apply -f - <<EOF\nnot: this\nEOF\n";
+    expect(commandsOf({ file: 'p', line: 10, expect: 'success', script })).toEqual([
+      { line: 10, words: ['kubectl', 'get', 'x', '-o', 'a b'] },
+      { line: 11, words: ['helm', 'y'] },
+      { line: 11, words: ['grep', '-E', 'z|q'] },
+      { line: 11, words: ['w'] },
+      { line: 12, words: ['k', 'apply', '-f', '-'] },
+    ]);
+  });
+});
+
+describe('the pages', () => {
+  it('are these', () => {
+    expect(FILES).toEqual(['docs/install.md', 'docs/security.md', 'docs/troubleshooting.md', 'docs/upgrade.md']);
+  });
+
+  it('have a marker at every block', () => {
+    expect(pages.flatMap(({ problems }) => problems)).toEqual([]);
+    for (const page of pages) expect([page.file, page.blocks.length > 3]).toEqual([page.file, true]);
+    expect(blocks.filter((block) => block.expect === 'skip')).toHaveLength(3);
+  });
+
+  it('are linked to what exists', () => {
+    for (const file of FILES)
+      for (const [link, target] of prose(file).matchAll(/\]\(([^)]+)\)/g)) {
+        const [path = '', anchor] = (target ?? '').split('#');
+        const at = path === '' ? file : join(dirname(file), path);
+        expect([file, link, existsSync(join(ROOT, at))]).toEqual([file, link, true]);
+        if (anchor === undefined) continue;
+        const anchors = [...text(at).matchAll(/^#+ (.*)$/gm)].map(([, title]) =>
+          (title ?? '')
+            .toLowerCase()
+            .replace(/[^\w -]/g, '')
+            .replaceAll(' ', '-'),
+        );
+        expect(anchors).toContain(anchor);
+      }
+  });
+
+  it('name values that the chart has', () => {
+    const values = load(text('charts/weir/values.yaml')) as Readonly<Record<string, unknown>>;
+    const has = (path: string): boolean => {
+      let at: unknown = values;
+      for (const part of path.split('.')) {
+        if (typeof at !== 'object' || at === null || !(part in at)) return false;
+        at = (at as Readonly<Record<string, unknown>>)[part];
+      }
+      return true;
+    };
+    const inProse = FILES.flatMap((file) => quoted(file))
+      .map((code) => /^([A-Za-z]+(?:\.[A-Za-z]+)*)(?:: .*)?$/.exec(code)?.[1] ?? '')
+      .filter((path) => (path.split('.')[0] ?? '') in values);
+    const inCommands = blocks
+      .filter((block) => block.expect !== 'failure')
+      .flatMap((block) => [...block.script.matchAll(/--set ([\w.]+)=/g)].map(([, path]) => path ?? ''));
+    expect(inProse.length).toBeGreaterThan(15);
+    expect(inCommands.length).toBeGreaterThan(2);
+    for (const path of [...inProse, ...inCommands]) expect([path, has(path)]).toEqual([path, true]);
+  });
+});
+
+describe('commands', () => {
+  const commands = blocks.flatMap((block) => commandsOf(block).map((command) => ({ ...command, file: block.file })));
+  const of = (program: string) => commands.filter(({ words }) => words[0] === program);
+  const helps = new Map<string, Promise<string>>();
+  const help = (program: string, args: readonly string[]): Promise<string> => {
+    const key = [program, ...args].join(' ');
+    const known = helps.get(key) ?? run(program, [...args]).then(({ stdout }) => stdout);
+    helps.set(key, known);
+    return known;
+  };
+  /** The words that name the subcommand, and the long flags; what follows `--` belongs to another program. */
+  const read = (words: readonly string[], depth: (name: string) => number) => {
+    const end = words.indexOf('--');
+    const own = words.slice(1, end < 0 ? undefined : end);
+    // `-n NAMESPACE` may come before the subcommand.
+    const plain = own.filter((word, index) => !word.startsWith('-') && own[index - 1] !== '-n');
+    return {
+      sub: plain.slice(0, depth(plain[0] ?? '')),
+      flags: own.filter((word) => word.startsWith('--')).map((word) => word.replace(/=.*$/, '')),
+      inner: end < 0 ? [] : words.slice(end + 1),
+      plain,
+    };
+  };
+
+  it('start only these programs', () => {
+    expect(new Set(commands.map(({ words }) => words[0]))).toEqual(
+      new Set(['kubectl', 'helm', 'docker', 'ctr', 'timeout', 'grep', 'xargs', 'npm', 'bin/weir']),
+    );
+  });
+
+  it('helm has each subcommand and flag, and the chart is where they say', async () => {
+    expect(of('helm').length).toBeGreaterThan(10);
+    for (const { words, file, line } of of('helm')) {
+      const { sub, flags } = read(words, (name) => (['get', 'show'].includes(name) ? 2 : 1));
+      const known = await help('helm', [...sub, '--help']);
+      expect([file, line, known.includes(`helm ${sub.join(' ')} `)]).toEqual([file, line, true]);
+      for (const flag of flags)
+        expect([file, line, flag, known.includes(`${flag} `)]).toEqual([file, line, flag, true]);
+    }
+  }, 60_000);
+
+  it('kubectl has each subcommand and flag, and Weir or Kubernetes each resource', async () => {
+    const names = (
+      crds() as readonly {
+        readonly spec: { readonly names: Readonly<Record<string, unknown>>; readonly group: string };
+      }[]
+    )
+      .flatMap(
+        ({
+          spec: {
+            names: { plural, singular, shortNames },
+            group,
+          },
+        }) => [plural, singular, `${String(plural)}.${group}`, ...((shortNames ?? []) as string[])],
+      )
+      .concat([
+        'nodes',
+        'node',
+        'pods',
+        'pod',
+        'events',
+        'lease',
+        'endpointslices',
+        'daemonsets',
+        'daemonset',
+        'deployments',
+        'deployment',
+        'crd',
+        'secrets',
+      ]);
+    const options = await help('kubectl', ['options']);
+    const all = [...of('kubectl'), ...of('timeout').map((command) => ({ ...command, words: command.words.slice(2) }))];
+    expect(all.length).toBeGreaterThan(30);
+    for (const { words, file, line } of all) {
+      const { sub, flags, plain } = read(words, (name) => (['rollout', 'auth'].includes(name) ? 2 : 1));
+      const known = await help('kubectl', [...sub, '--help']);
+      expect([file, line, known.includes(`kubectl ${sub.join(' ')}`)]).toEqual([file, line, true]);
+      for (const flag of flags)
+        expect([file, line, flag, `${known}${options}`.includes(`${flag}=`)]).toEqual([file, line, flag, true]);
+      const resource = { get: 1, wait: 1, describe: 1, 'rollout status': 2, 'auth can-i': 3 }[sub.join(' ')];
+      if (resource === undefined || plain[resource] === undefined) continue;
+      for (const each of plain[resource].split(',')) expect(names).toContain(each.split('/')[0]);
+    }
+  }, 60_000);
+
+  it('weir has each subcommand and flag', async () => {
+    const inner = [...of('kubectl'), ...of('timeout')]
+      .map(({ words }) => words.slice(words.indexOf('--') + 1))
+      .filter(([program]) => program === 'weir');
+    const all = [...inner, ...of('bin/weir').map(({ words }) => words)];
+    expect(all.length).toBeGreaterThan(6);
+    const top = await help(join(ROOT, 'bin/weir'), ['--help']);
+    for (const words of all) {
+      const { sub, flags } = read(words, (name) => (['policy', 'endpoint', 'map', 'identity'].includes(name) ? 2 : 1));
+      const known = await help(join(ROOT, 'bin/weir'), [...sub, '--help']);
+      expect(known).toContain(`weir ${sub.join(' ')}`);
+      for (const flag of flags) expect(`${known}${top}`).toContain(flag);
+    }
+  }, 60_000);
+
+  it('npm has each script', () => {
+    const { scripts } = JSON.parse(text('package.json')) as { readonly scripts: Readonly<Record<string, string>> };
+    expect(of('npm').length).toBeGreaterThan(0);
+    for (const { words } of of('npm')) expect(Object.keys(scripts)).toContain(words[2]);
+  });
+
+  it('the files that commands take exist', () => {
+    for (const { words, file, line } of commands)
+      for (const word of words)
+        if (/^(charts|test|scripts|operator|node-agent)\//.test(word))
+          expect([file, line, word, existsSync(join(ROOT, word))]).toEqual([file, line, word, true]);
+  });
+
+  it('flags named in the text are those of agent, operator, helm or Kubernetes', async () => {
+    const foreign = ['--allocate-node-cidrs', '--take-ownership', '--no-hooks'];
+    const known = [
+      await help(process.execPath, [join(ROOT, 'node-agent/main.ts'), '--help']),
+      await help(process.execPath, [join(ROOT, 'operator/main.ts'), '--help']),
+    ].join('');
+    for (const file of FILES)
+      for (const [flag] of quoted(file)
+        .join('\n')
+        .matchAll(/--[a-z][a-z-]+/g))
+        expect([file, flag, known.includes(`${flag} `) || foreign.includes(flag)]).toEqual([file, flag, true]);
+  });
+
+  it('the pod that cleans a node runs the image and the command that there are', async () => {
+    const manifest = /<<EOF\n([\s\S]*?)^EOF$/m.exec(text('docs/install.md'))?.[1] ?? '';
+    const pod = load(manifest) as { readonly spec: PodSpec };
+    const agent = podSpec(find(await render(), 'DaemonSet', 'weir-agent'));
+    expect(pod.spec.containers[0]?.image).toBe(agent?.containers[0]?.image);
+    expect(pod.spec.containers[0]?.args).toContain('cleanup');
+    expect(await help(process.execPath, [join(ROOT, 'node-agent/main.ts'), '--help'])).toContain('"cleanup"');
+  });
+});
+
+describe('security.md', () => {
+  /** Rows of the table below a text, each a list of cells. */
+  const table = (after: string): string[][] => {
+    const page = text('docs/security.md');
+    const start = page.indexOf('\n|', page.indexOf(after)) + 1;
+    expect([after, page.includes(after), start > 0]).toEqual([after, true, true]);
+    return page
+      .slice(start)
+      .split('\n\n', 1)
+      .join()
+      .trim()
+      .split('\n')
+      .slice(2)
+      .map((row) =>
+        row
+          .split('|')
+          .slice(1, -1)
+          .map((cell) => cell.trim()),
+      );
+  };
+
+  it.each([
+    ['weir-operator', '## The operator'],
+    ['weir-agent', '| `/proc` |'],
+    ['weir-uninstall', '## The uninstall Job'],
+    ['weir-test', '## The test of'],
+  ])('has every right of %s, with its reason', (component, after) => {
+    const rows = ACCESS.filter((access) => access.component === component).map(
+      ({ resource, verbs, namespace, names, why }) => {
+        const where =
+          namespace === undefined
+            ? 'cluster'
+            : namespace === 'release'
+              ? 'release namespace'
+              : `namespace ${namespace}`;
+        return [
+          `\`${resource}\``,
+          verbs.join(', '),
+          [where, ...(names ?? []).map((name) => `only \`${name}\``)].join(', '),
+          why,
+        ];
+      },
+    );
+    expect(rows.length).toBeGreaterThan(0);
+    expect(table(after)).toEqual(rows);
+  });
+
+  it('has every capability and every folder of the node that the chart gives', async () => {
+    const agent = podSpec(find(await render(), 'DaemonSet', 'weir-agent'));
+    const containers = [...(agent?.containers ?? []), ...(agent?.initContainers ?? [])];
+    const capabilities = containers.flatMap(({ name, securityContext }) =>
+      (securityContext.capabilities.add ?? []).map((capability) => [`\`${capability}\``, `\`${name}\``]),
+    );
+    expect(table('The agent\n').map((row) => row.slice(0, 2))).toEqual(capabilities);
+    const folders = (agent?.volumes ?? []).flatMap(({ hostPath }) =>
+      hostPath === undefined ? [] : [`\`${hostPath.path}\``],
+    );
+    expect(new Set(table('leaves it out').map(([folder]) => folder))).toEqual(new Set(folders));
+    for (const row of [...table('The agent\n'), ...table('leaves it out')])
+      expect(row.at(-1)?.length).toBeGreaterThan(10);
+  });
+});

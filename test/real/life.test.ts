@@ -1,0 +1,275 @@
+/** The life of an installation, in order: each step with traffic running and every packet accounted for. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
+import type { RealCluster } from '../cluster/real/index.ts';
+import { type Account, Traffic } from './traffic.ts';
+import { eventually, weirCluster } from './weir.ts';
+
+const GUARD = {
+  apiVersion: 'cilium.io/v2',
+  kind: 'CiliumNetworkPolicy',
+  metadata: { name: 'guard', namespace: 'default' },
+  spec: {
+    endpointSelector: { matchLabels: { app: 'server' } },
+    ingress: [{ fromEndpoints: [{ matchLabels: { app: 'friend' } }] }],
+  },
+};
+const SPEC = {
+  allowed: ['friend', 'friend-far'],
+  denied: ['stranger', 'stranger-far'],
+  to: 'server',
+  tcp: 80,
+  udp: 53,
+};
+
+/** Nothing lost, nothing leaked, and enough seen to say so. */
+function expectEveryPacket(account: Account): void {
+  expect(account).toMatchObject({ lost: [], leaked: [] });
+  expect(account.packets).toBeGreaterThan(100);
+  expect(account.connections).toBeGreaterThan(20);
+}
+
+describe('the life of an installation on a real Kubernetes', () => {
+  let cluster: RealCluster;
+  beforeAll(async () => {
+    cluster = await weirCluster({ install: false });
+  }, 240_000);
+  afterAll(() => cluster?.stop(), 60_000);
+
+  const condition = async (type: string): Promise<string> =>
+    cluster.kubectl([
+      ...['get', 'cnp', 'guard', '-o'],
+      `jsonpath={.status.conditions[?(@.type=="${type}")].status} {.status.summary.nodes}`,
+    ]);
+  const during = async (what: () => Promise<unknown>): Promise<Account> => {
+    const traffic = await Traffic.start(cluster, SPEC);
+    try {
+      await sleep(500);
+      await what();
+      await sleep(500);
+    } catch (error) {
+      await traffic.stop();
+      throw error;
+    }
+    return traffic.stop();
+  };
+  const nodeFiles = async (node: number): Promise<string> =>
+    (
+      await cluster.enter(node, [
+        'bash',
+        '-c',
+        'ls /etc/cni/net.d /opt/cni/bin; ls -d /var/run/weir /sys/fs/bpf/* 2>/dev/null; true',
+      ])
+    ).stdout;
+  let before: string;
+
+  it('installs: nodes become Ready by it, pods get their network from it, its own test passes', async () => {
+    before = await nodeFiles(1);
+    expect(await cluster.kubectl(['get', 'nodes'])).toContain('NotReady');
+    await cluster.install();
+    expect(await cluster.kubectl(['get', 'nodes'])).not.toContain('NotReady');
+    await cluster.createPods([
+      { name: 'server', labels: { app: 'server' }, node: 1, tcp: [80], udp: [53] },
+      { name: 'friend', labels: { app: 'friend' }, node: 1 },
+      { name: 'friend-far', labels: { app: 'friend' }, node: 2 },
+      { name: 'stranger', labels: { app: 'stranger' }, node: 1 },
+      { name: 'stranger-far', labels: { app: 'stranger' }, node: 2 },
+    ]);
+    await cluster.applyObjects([GUARD]);
+    await cluster.programmed('cnp/guard');
+    expect(await condition('Programmed')).toBe('True 1/1');
+    expect(await cluster.helmTest()).toMatch(/Phase:\s+Succeeded/);
+    expectEveryPacket(await during(() => sleep(1000)));
+  });
+
+  it('upgrades with changed values: no packet of an allowed flow is lost, none of a denied one passes', async () => {
+    const account = await during(() =>
+      cluster.upgrade({ agent: { logLevel: 'debug' }, operator: { logLevel: 'debug' } }),
+    );
+    expectEveryPacket(account);
+    expect(await condition('Programmed')).toBe('True 1/1');
+  });
+
+  it('rolls back', async () => {
+    expectEveryPacket(await during(() => cluster.rollback(1)));
+    expect(await condition('Programmed')).toBe('True 1/1');
+  });
+
+  it('fails over: the new leader contradicts nothing and goes on', async () => {
+    const seen = new Set<string>();
+    let watching = true;
+    const watch = (async () => {
+      while (watching) {
+        seen.add(await condition('Programmed'));
+        await sleep(50);
+      }
+    })();
+    const leader = await cluster.kubectl([
+      ...['get', 'lease', 'weir-operator', '-n', 'kube-system', '-o', 'jsonpath={.spec.holderIdentity}'],
+    ]);
+    const pods = (
+      await cluster.kubectl([
+        ...['get', 'pods', '-n', 'kube-system', '-l', 'app.kubernetes.io/name=weir-operator'],
+        ...['-o', 'jsonpath={range .items[*]}{.metadata.name}{"\\n"}{end}'],
+      ])
+    )
+      .trim()
+      .split('\n');
+    const leading = pods.find((name) => leader.startsWith(name));
+    expect(leading).toBeDefined();
+    await cluster.kubectl(['delete', 'pod', '-n', 'kube-system', leading ?? '', '--grace-period=0', '--force']);
+    // An edit that only a leader can carry out.
+    await cluster.applyObjects([
+      { ...GUARD, spec: { ...GUARD.spec, description: 'the same rules, another generation' } },
+    ]);
+    await cluster.kubectl(['wait', '--for=condition=Programmed', '--timeout=60s', 'cnp/guard']);
+    watching = false;
+    await watch;
+    expect([...seen].filter((each) => each.startsWith('False') && !each.endsWith('0/1'))).toEqual([]);
+    expect(await condition('Programmed')).toBe('True 1/1');
+    await cluster.kubectl(['rollout', 'status', '-n', 'kube-system', 'deployment/weir-operator', '--timeout=60s']);
+  });
+
+  it('kubelet and containerd restart', async () => {
+    const account = await during(async () => {
+      await cluster.restartKubelet(1);
+      await cluster.restartContainerd(1);
+      await cluster.nodesReady();
+      await sleep(3000);
+    });
+    expectEveryPacket(account);
+  });
+
+  it('a node joins: its pods are enforced, and the status counts it', async () => {
+    const account = await during(async () => {
+      await cluster.addNode();
+      await cluster.nodesReady();
+      await cluster.createPods([
+        { name: 'server-3', labels: { app: 'server' }, node: 3, tcp: [80], udp: [53] },
+        { name: 'stranger-3', labels: { app: 'stranger' }, node: 3 },
+        { name: 'friend-3', labels: { app: 'friend' }, node: 3 },
+      ]);
+    });
+    expectEveryPacket(account);
+    expect(
+      await eventually(
+        () => condition('Programmed'),
+        (text) => text === 'True 2/2',
+      ),
+    ).toBe('True 2/2');
+    expect(await cluster.probe('friend-3', 'server', { timeoutMs: 3000 })).toBe('reached');
+    expect(await cluster.probe('friend', 'server-3', { timeoutMs: 3000 })).toBe('reached');
+    expect(await cluster.probe('stranger-3', 'server', { timeoutMs: 800 })).toBe('dropped');
+    expect(await cluster.probe('stranger', 'server-3', { timeoutMs: 800 })).toBe('dropped');
+  });
+
+  it('a node reboots: its pods come back enforced, the others notice nothing', async () => {
+    const account = await during(async () => {
+      await cluster.rebootNode(3);
+      // Its pods are made anew from the start; until then kubelet still reports those of before.
+      await eventually(
+        async () =>
+          (await cluster.enter(3, ['sh', '-c', 'ls /run/weir/weir.sock && ls -d /sys/fs/bpf/weir'])).code === 0,
+        (up) => up,
+        60,
+      );
+      await cluster.nodesReady();
+    });
+    expectEveryPacket(account);
+    const reach = (from: string) =>
+      eventually(
+        () => cluster.probe(from, 'server-3', { timeoutMs: 1000 }),
+        (answer) => answer === 'reached',
+        60,
+      );
+    expect(await reach('friend')).toBe('reached');
+    expect(await cluster.probe('stranger', 'server-3', { timeoutMs: 800 })).toBe('dropped');
+    expect(
+      await eventually(
+        () => condition('Programmed'),
+        (text) => text === 'True 2/2',
+      ),
+    ).toBe('True 2/2');
+  });
+
+  it('a node that is down does not hold up the status, and is caught up with when it comes back', async () => {
+    await cluster.haltNode(3);
+    const down = async (): Promise<string> =>
+      cluster.kubectl(['get', 'node', 'node-3', '-o', 'jsonpath={.status.conditions[?(@.type=="Ready")].status}']);
+    expect(await eventually(down, (status) => status === 'Unknown', 90)).toBe('Unknown');
+    await cluster.applyObjects([{ ...GUARD, spec: { ...GUARD.spec, description: 'while node-3 is down' } }]);
+    await cluster.programmed('cnp/guard');
+    expect(await condition('Programmed')).toBe('True 1/1');
+    await cluster.bootNode(3);
+    await cluster.nodesReady();
+    expect(
+      await eventually(
+        () => condition('Programmed'),
+        (text) => text === 'True 2/2',
+        60,
+      ),
+    ).toBe('True 2/2');
+  }, 240_000);
+
+  it('a node is drained and leaves: nothing of it remains in the status', async () => {
+    const account = await during(async () => {
+      await cluster.kubectl([
+        ...['drain', 'node-3', '--ignore-daemonsets', '--force', '--delete-emptydir-data', '--timeout=60s'],
+      ]);
+      await cluster.removeNode(3);
+    });
+    expectEveryPacket(account);
+    expect(
+      await eventually(
+        () => condition('Programmed'),
+        (text) => text === 'True 1/1',
+      ),
+    ).toBe('True 1/1');
+    const reports = () => cluster.kubectl(['get', 'nodepolicystatuses', '-o', 'name']);
+    expect(await reports()).toContain('node-1');
+  });
+
+  it('uninstalls: allowed flows go on, nodes are as they were, and no status claims enforcement', async () => {
+    const allowed = await Traffic.start(cluster, { ...SPEC, denied: [] });
+    await cluster.uninstall();
+    await sleep(1000);
+    expectEveryPacket(await allowed.stop());
+    expect(await cluster.probe('stranger-far', 'server', { timeoutMs: 3000 })).toBe('reached');
+    for (const node of [1, 2]) expect(await nodeFiles(node)).toBe(before);
+    // The policies stay, with their kinds.
+    expect(await cluster.kubectl(['get', 'cnp', 'guard', '-o', 'jsonpath={.metadata.name} {.status.conditions}'])).toBe(
+      'guard ',
+    );
+    for (const kind of [
+      'resolvedpolicies',
+      'peersets',
+      'nodepolicystatuses',
+      'ciliumidentities',
+      'ciliumendpointslices',
+      'ciliumendpoints',
+    ])
+      expect(await cluster.kubectl(['get', kind, '-A', '-o', 'name'])).toBe('');
+    const left = await cluster.kubectl([
+      ...[
+        'get',
+        'all,clusterrole,clusterrolebinding,role,rolebinding,configmap,serviceaccount,lease,poddisruptionbudget',
+      ],
+      ...['-A', '-o', 'name'],
+    ]);
+    expect(left.split('\n').filter((name) => name.includes('weir'))).toEqual([]);
+  });
+
+  it('installs again over what an uninstall left: policies are enforced once more', async () => {
+    await cluster.install();
+    await cluster.kubectl(['delete', 'pod', '--all', '--grace-period=0', '--force']);
+    await cluster.createPods([
+      { name: 'server', labels: { app: 'server' }, node: 1, tcp: [80], udp: [53] },
+      { name: 'friend', labels: { app: 'friend' }, node: 1 },
+      { name: 'friend-far', labels: { app: 'friend' }, node: 2 },
+      { name: 'stranger', labels: { app: 'stranger' }, node: 1 },
+      { name: 'stranger-far', labels: { app: 'stranger' }, node: 2 },
+    ]);
+    await cluster.programmed('cnp/guard');
+    expectEveryPacket(await during(() => sleep(1000)));
+  });
+});
