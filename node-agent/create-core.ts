@@ -108,9 +108,10 @@ class KernelCore implements Core {
   }
 
   async remove(): Promise<void> {
+    // From here on there is nothing to list or count, and those who ask are answered so.
+    this.#removed = true;
     await this.stop();
     await removeDatapath(this.#options);
-    this.#removed = true;
   }
 
   async upsertEndpoint(
@@ -226,6 +227,7 @@ class KernelCore implements Core {
   }
 
   setVerbose(on: boolean): void {
+    if (this.#removed) return;
     this.#need('change the event level').mark.change(on ? SETTINGS.allowEvents : 0);
   }
 

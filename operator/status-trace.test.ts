@@ -28,6 +28,7 @@ class Cluster {
   valid = true;
   #policy: ReturnType<typeof policyRow> | undefined;
   #model: Model;
+  #uids = 0;
   #status: PolicyStatus | undefined;
   readonly #identities = new Map<string, IdentityRow>();
   readonly #peerSets = new Map<string, PeerSetRow>();
@@ -53,7 +54,8 @@ class Cluster {
 
   setNode(name: string, ready: string, anew: boolean): void {
     const before = this.nodes.get(name);
-    const uid = before === undefined || anew ? `${before?.uid ?? name}+` : before.uid;
+    // No uid comes twice, also not after a deletion.
+    const uid = before === undefined || anew ? `${name}-${++this.#uids}` : before.uid;
     if (uid !== before?.uid) this.reached.delete(name);
     this.nodes.set(name, { uid, ready });
     const object = node(name, ready);
@@ -143,7 +145,7 @@ class Cluster {
 
   /** Live nodes that host a selected pod which stays. */
   hosts(): string[] {
-    const on = [...this.pods.values()].filter((p) => !p.terminating && p.labels['app'] === 'web').map((p) => p.node);
+    const on = [...this.pods.values()].filter((p) => !p.terminating && p.labels.app === 'web').map((p) => p.node);
     return NODES.filter((name) => on.includes(name) && this.nodes.get(name)?.ready === 'True');
   }
 

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import { attempt, Cluster, ROOT, remains, run, sweep } from '../cluster/index.ts';
+import { eventually } from '../eventually.ts';
 
 const onlyFrom = (...ids: readonly string[]): string =>
   JSON.stringify({
@@ -18,16 +19,6 @@ async function who(cluster: Cluster): Promise<string[]> {
   const hosts = ['app2', 'app2-far', 'app3', 'app3-far'];
   const results = await Promise.all(hosts.map((host) => cluster.probe(host, 'app1', { timeoutMs: 500 })));
   return hosts.filter((_, index) => results[index] === 'reached');
-}
-
-/** Repeats until `check` holds, at most 15 s. */
-async function eventually<T>(get: () => Promise<T>, check: (value: T) => boolean): Promise<T> {
-  const end = Date.now() + 15_000;
-  for (;;) {
-    const value = await get();
-    if (check(value) || Date.now() > end) return value;
-    await sleep(50);
-  }
 }
 
 describe('faults under traffic', () => {

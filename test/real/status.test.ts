@@ -5,7 +5,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import type { RealCluster } from '../cluster/real/index.ts';
 import { TOOL_PATH } from '../cluster/run.ts';
-import { eventually, weirCluster } from './weir.ts';
+import { eventually } from '../eventually.ts';
+import { weirCluster } from './weir.ts';
 
 const cnp = (name: string, spec: object) => ({
   apiVersion: 'cilium.io/v2',
@@ -31,7 +32,9 @@ describe('what is read about a policy on a real Kubernetes', () => {
 
   const json = async (...what: readonly string[]): Promise<Record<string, never>> =>
     JSON.parse(await cluster.kubectl(['get', ...what, '-o', 'json'])) as Record<string, never>;
-  const conditionsOf = async (...what: readonly string[]): Promise<Record<string, string>> => {
+  const conditionsOf = async (
+    ...what: readonly string[]
+  ): Promise<Partial<Record<'Valid' | 'ResolvedRefs' | 'Programmed' | 'Ready', string>>> => {
     const object = (await json(...what)) as unknown as {
       readonly status?: {
         readonly conditions?: readonly { readonly type: string; readonly status: string; readonly reason: string }[];
@@ -66,7 +69,7 @@ describe('what is read about a policy on a real Kubernetes', () => {
     await cluster.applyObjects([cnp('turn', { ...from('left'), ingress: [{ fromCIDR: ['300.1.2.3/8'] }] })]);
     const invalid = await eventually(
       () => conditionsOf('cnp', 'turn'),
-      (all) => all['Valid'] === 'False InvalidSpec',
+      (all) => all.Valid === 'False InvalidSpec',
     );
     expect(invalid).toMatchObject({
       Valid: 'False InvalidSpec',
@@ -110,7 +113,7 @@ describe('what is read about a policy on a real Kubernetes', () => {
     await cluster.createPods([{ name: 'late', labels: { app: 'late' }, node: 2, tcp: [80] }]);
     const counted = await eventually(
       () => conditionsOf('cnp', 'early'),
-      (all) => all['Programmed'] === 'True Programmed',
+      (all) => all.Programmed === 'True Programmed',
     );
     expect(counted).toMatchObject({ Programmed: 'True Programmed', Ready: 'True Ready' });
     expect(await cluster.probe('left', 'late', { timeoutMs: 400 })).toBe('dropped');
@@ -129,7 +132,7 @@ describe('what is read about a policy on a real Kubernetes', () => {
     ]);
     const found = await eventually(
       () => conditionsOf('cnp', 'named'),
-      (all) => all['ResolvedRefs'] === 'True Resolved',
+      (all) => all.ResolvedRefs === 'True Resolved',
     );
     expect(found).toMatchObject({ ResolvedRefs: 'True Resolved' });
     expect(await cluster.probe('left', 'server-named', { port: 9000, timeoutMs: 3000 })).toBe('reached');

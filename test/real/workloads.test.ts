@@ -4,7 +4,8 @@ import { once } from 'node:events';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import { askableContainer, askableVolume, type RealCluster } from '../cluster/real/index.ts';
 import { TOOL_PATH } from '../cluster/run.ts';
-import { eventually, weirCluster } from './weir.ts';
+import { eventually } from '../eventually.ts';
+import { weirCluster } from './weir.ts';
 
 const policy = (name: string, spec: object) => ({
   apiVersion: 'cilium.io/v2',

@@ -1,7 +1,7 @@
 /** The real cluster itself, with the bridge plugin as its network: what the end-to-end tests of Weir build on. */
 import { existsSync } from 'node:fs';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
+import { eventually } from '../../eventually.ts';
 import { attempt, ROOT } from '../run.ts';
 import { askableContainer, askableVolume, RealCluster, remains, sweep, weirImages } from './index.ts';
 
@@ -35,15 +35,6 @@ const service = {
   metadata: { name: 'server' },
   spec: { selector: SERVERS, ports: [{ port: 8080, targetPort: 80 }] },
 };
-
-async function eventually<T>(get: () => Promise<T>, check: (value: T) => boolean, seconds = 30): Promise<T> {
-  const end = Date.now() + seconds * 1000;
-  for (;;) {
-    const value = await get();
-    if (check(value) || Date.now() > end) return value;
-    await sleep(200);
-  }
-}
 
 describe('a real cluster with the bridge plugin and kube-proxy', () => {
   let cluster: RealCluster;
@@ -158,7 +149,9 @@ describe('a real cluster with the bridge plugin and kube-proxy', () => {
     );
     await cluster.nodesReady();
     await cluster.kubectl(['wait', '--for=condition=Ready', 'pod/joined', '--timeout=60s']);
-    expect(await cluster.probe('near', 'joined', { timeoutMs: 3000 })).toBe('reached');
+    // Ready may still be what the API remembers of the pod from before.
+    const probe = () => cluster.probe('near', 'joined', { timeoutMs: 1000 }).catch(() => 'gone');
+    expect(await eventually(probe, (answer) => answer === 'reached', 60)).toBe('reached');
   });
 
   it('lets a node go', async () => {
@@ -175,7 +168,7 @@ describe('a real cluster with the bridge plugin and kube-proxy', () => {
     await cluster.bridgeOff();
     const ready = () =>
       cluster.kubectl([...['get', 'nodes', '-o', 'jsonpath={.items[*].status.conditions[?(@.type=="Ready")].status}']]);
-    expect(await eventually(ready, (text) => text === 'False False')).toBe('False False');
+    expect(await eventually(ready, (text) => text === 'False False', 90)).toBe('False False');
   });
 });
 
