@@ -252,14 +252,18 @@ describe('the life of an installation on a real Kubernetes', () => {
       'ciliumendpoints',
     ])
       expect(await cluster.kubectl(['get', kind, '-A', '-o', 'name'])).toBe('');
-    const left = await cluster.kubectl([
-      ...[
-        'get',
-        'all,clusterrole,clusterrolebinding,role,rolebinding,configmap,serviceaccount,lease,poddisruptionbudget',
-      ],
-      ...['-A', '-o', 'name'],
-    ]);
-    expect(left.split('\n').filter((name) => name.includes('weir'))).toEqual([]);
+    const left = async (): Promise<readonly string[]> =>
+      (
+        await cluster.kubectl([
+          'get',
+          'all,clusterrole,clusterrolebinding,role,rolebinding,configmap,serviceaccount,lease,poddisruptionbudget',
+          ...['-A', '-o', 'name'],
+        ])
+      )
+        .split('\n')
+        .filter((name) => name.includes('weir'));
+    // helm does not wait for the last agent's pod to end.
+    expect(await eventually(left, (names) => names.length === 0)).toEqual([]);
   });
 
   it('installs again over what an uninstall left: policies are enforced once more', async () => {

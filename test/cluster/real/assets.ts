@@ -156,13 +156,14 @@ async function build(bin: string, programs: readonly Built[], say: (line: string
   // Beside the target: a rename within one file system is at once.
   const work = mkdtempSync(join(assetsFolder(), '.build-'));
   try {
-    cpSync(MODULES, work, { recursive: true });
+    const modules = join(work, 'modules');
+    cpSync(MODULES, modules, { recursive: true });
     for (const [index, { name, module, package: path }] of programs.entries()) {
       say(`building ${name} (${index + 1} of ${programs.length}; all six take about 10 minutes the first time)`);
       const out = join(work, name);
       const began = performance.now();
       // -mod=mod: go.mod names the roots only; what follows from them is held by go.sum's hashes.
-      await run(go, ['build', '-C', join(work, module), '-ldflags', stamp(), '-o', out, path], {
+      await run(go, ['build', '-C', join(modules, module), '-ldflags', stamp(), '-o', out, path], {
         env: { GOFLAGS: '-mod=mod -buildvcs=false', CGO_ENABLED: '0' },
         timeoutMs: BUILD_LIMIT_MS,
       });
