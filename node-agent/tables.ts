@@ -61,6 +61,8 @@ export interface RemoteEndpointRow {
   readonly identity: number;
   readonly node: string;
   readonly namedPorts: readonly ContainerPort[];
+  /** Absent where the operator does not say it: then no identity outlives its row. */
+  readonly podUid?: string;
 }
 
 /** Key: `name`. */

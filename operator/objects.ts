@@ -9,10 +9,19 @@ import type {
   PolicyStatus,
   ResolvedPolicyObject,
 } from '@weir/kube';
-import { PEER_SETS_ANNOTATION } from '@weir/kube';
+import { PEER_SETS_ANNOTATION, POD_UIDS_ANNOTATION } from '@weir/kube';
 import { type LabelMap, labelValueProblem, parseSelectorKey } from '@weir/labels';
 import { eventName, resolvedName } from './names.ts';
-import type { Adopted, EventRow, IdentityRow, PeerSetRow, ResolvedRow, SliceRow, StatusRow } from './types.ts';
+import type {
+  Adopted,
+  EventRow,
+  IdentityRow,
+  PeerSetRow,
+  ResolvedRow,
+  SlicedPod,
+  SliceRow,
+  StatusRow,
+} from './types.ts';
 
 /** Who an Event comes from. */
 const REPORTER = 'weir-operator';
@@ -79,13 +88,24 @@ export function resolvedObject(row: ResolvedRow): ResolvedPolicyObject {
 }
 
 export function sliceObject(row: SliceRow): CiliumEndpointSlice {
+  const uids = row.endpoints.map(({ uid }) => uid ?? '').join(',');
   return {
     apiVersion: 'cilium.io/v2alpha1',
     kind: 'CiliumEndpointSlice',
-    metadata: { name: row.name },
+    metadata: { name: row.name, annotations: { [POD_UIDS_ANNOTATION]: uids } },
     namespace: row.namespace,
-    endpoints: row.endpoints,
+    endpoints: row.endpoints.map(({ uid: _, ...endpoint }) => endpoint),
   };
+}
+
+/** The pods of a slice, as the API holds it. */
+export function slicedPods(object: CiliumEndpointSlice): SlicedPod[] {
+  const endpoints = object.endpoints ?? [];
+  const uids = (object.metadata.annotations?.[POD_UIDS_ANNOTATION] ?? '').split(',');
+  return endpoints.map((endpoint, index) => {
+    const uid = uids.length === endpoints.length ? uids[index] : undefined;
+    return uid === undefined || uid === '' ? endpoint : { ...endpoint, uid };
+  });
 }
 
 /** For the status subresource. The uid keeps it off another object of the same name. */
@@ -146,7 +166,11 @@ export const content = {
   ],
   peerSet: (object: PeerSet): unknown => object.spec,
   resolved: (object: ResolvedPolicyObject): unknown => object.spec,
-  slice: (object: CiliumEndpointSlice): unknown => [object.namespace, object.endpoints],
+  slice: (object: CiliumEndpointSlice): unknown => [
+    object.namespace,
+    object.endpoints,
+    object.metadata.annotations?.[POD_UIDS_ANNOTATION] ?? '',
+  ],
   status: (object: { readonly status?: PolicyStatus }): unknown => object.status,
 };
 

@@ -4,7 +4,6 @@
  * Guarantees: a pod moves from one identity to the next in one edit, never over none; a pod on the host's network, or one
  * that has ended, has no identity and is in no slice; an address is in one slice at most (addresses.ts).
  */
-import type { SliceEndpoint } from '@weir/kube';
 import { podIdentityLabels } from '@weir/labels';
 import { AddressBook } from './addresses.ts';
 import type { Census } from './census.ts';
@@ -12,7 +11,7 @@ import { IdentityBook } from './identity-book.ts';
 import type { PortNames } from './port-names.ts';
 import type { SelectorIndex } from './selector-index.ts';
 import { SlicePacker } from './slices.ts';
-import type { Adopted, Edit, IdentityRow, NamespaceRow, PodRow, SliceRow } from './types.ts';
+import type { Adopted, Edit, IdentityRow, NamespaceRow, PodRow, SlicedPod, SliceRow } from './types.ts';
 
 export interface PodBookOptions {
   readonly cluster: string;
@@ -209,7 +208,7 @@ function namerOf(
   return { identity: state.identity, ports: state.row.namedPorts };
 }
 
-function endpointOf(row: PodRow, identity: number, addresses: readonly string[]): SliceEndpoint {
+function endpointOf(row: PodRow, identity: number, addresses: readonly string[]): SlicedPod {
   const ipv4 = addresses.find((address) => !address.includes(':'));
   const ipv6 = addresses.find((address) => address.includes(':'));
   const pair = { ...(ipv4 === undefined ? {} : { ipv4 }), ...(ipv6 === undefined ? {} : { ipv6 }) };
@@ -219,5 +218,6 @@ function endpointOf(row: PodRow, identity: number, addresses: readonly string[])
     identity,
     networking: { addressing: [pair], node: row.hostIP },
     ...(row.namedPorts.length === 0 ? {} : { 'named-ports': row.namedPorts }),
+    ...(row.uid === '' ? {} : { uid: row.uid }),
   };
 }

@@ -1,8 +1,7 @@
 /** Packs pods into endpoint slices. A pod stays in its slice for as long as it has an address. */
-import type { SliceEndpoint } from '@weir/kube';
 import { compareText } from '@weir/labels';
 import { sliceName } from './names.ts';
-import type { SliceRow } from './types.ts';
+import type { SlicedPod, SliceRow } from './types.ts';
 
 /** Endpoints per slice. */
 export const SLICE_SIZE = 100;
@@ -10,7 +9,7 @@ export const SLICE_SIZE = 100;
 interface Slice {
   readonly name: string;
   readonly namespace: string;
-  readonly endpoints: Map<string, SliceEndpoint>;
+  readonly endpoints: Map<string, SlicedPod>;
   /** Pods that were in the slice before a restart and have not been seen yet: their place is kept. */
   readonly reserved: Set<string>;
 }
@@ -43,7 +42,7 @@ export class SlicePacker {
     }
   }
 
-  set(namespace: string, endpoint: SliceEndpoint): void {
+  set(namespace: string, endpoint: SlicedPod): void {
     const key = `${namespace}/${endpoint.name}`;
     const slice = this.#ofPod.get(key) ?? this.#roomIn(namespace);
     slice.reserved.delete(endpoint.name);

@@ -26,6 +26,7 @@ import {
 } from './objects.ts';
 import { isComplete, listsIdentity } from './peer-set-slices.ts';
 import { hashesOf } from './policy-book.ts';
+import { writableSlice } from './slice-writes.ts';
 import type { Desired, Tables } from './tables.ts';
 import { FIELD_MANAGER, objectKey } from './target.ts';
 import type { Targets } from './targets.ts';
@@ -203,12 +204,12 @@ export class Writers {
       roundsPerSecond: SLICE_ROUNDS,
       update: async (row) => {
         await this.#after(this.#identities, this.#options.tables.identities);
-        const known = row.endpoints.filter((endpoint) => identities.get(String(endpoint.identity)) !== undefined);
-        // The others need not wait for one whose identity could not be written: nodes take it for unknown until then.
-        await slices.apply(sliceObject({ ...row, endpoints: known }));
-        if (known.length < row.endpoints.length) {
+        const { row: now, waiting } = writableSlice(row, slices.get(row.name), (id) => identities.get(String(id)));
+        // The others need not wait for one whose identity could not be written.
+        await slices.apply(sliceObject(now));
+        if (waiting > 0) {
           throw new DependencyError(
-            `${row.endpoints.length - known.length} endpoints of slice ${row.name} go after their identities, which are not written yet`,
+            `${waiting} endpoints of slice ${row.name} go after their identities, which are not written yet`,
           );
         }
       },

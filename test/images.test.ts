@@ -191,7 +191,7 @@ describe('how an image starts', () => {
       [...final.matchAll(new RegExp(`^${instruction} (.*)$`, 'gm'))].map(([, value]) => value ?? '');
     const config: Config = {
       User: all('USER').join(),
-      Env: all('ENV'),
+      Env: all('ENV').flatMap((line) => line.split(' ')),
       Entrypoint: JSON.parse(all('ENTRYPOINT').join()) as string[],
       WorkingDir: all('WORKDIR').join(),
     };
@@ -207,8 +207,8 @@ describe('how an image starts', () => {
       Record<'operator' | 'agent', { readonly image: { readonly repository: string } }>
     >;
     const chart = load(readFileSync(join(ROOT, 'charts/weir/Chart.yaml'), 'utf8')) as { readonly appVersion: string };
-    expect(image('operator').reference).toBe(`docker.io/${values.operator.image.repository}:${chart.appVersion}`);
-    expect(image('node-agent').reference).toBe(`docker.io/${values.agent.image.repository}:${chart.appVersion}`);
+    expect(image('operator').reference).toBe(`${values.operator.image.repository}:${chart.appVersion}`);
+    expect(image('node-agent').reference).toBe(`${values.agent.image.repository}:${chart.appVersion}`);
     expect(image('pod').reference).toBe('localhost/weir-pod:1');
   });
 
@@ -326,7 +326,7 @@ describe('the command', () => {
     const { code, stdout } = await images('operator', '--out', join(folder, 'named'));
     expect(code).toBe(0);
     expect(stdout).toMatch(
-      /^docker\.io\/weir\/operator:\S+ [\d.]+ MB unpacked \(at most 120\.0 MB\) \S+operator\.tar [\d.]+ MB, unchanged\n$/,
+      /^localhost\/weir\/operator:\S+ [\d.]+ MB unpacked \(at most 120\.0 MB\) \S+operator\.tar [\d.]+ MB, unchanged\n$/,
     );
     expect(digest(join(folder, 'named/operator.tar'))).toBe(digest(image('operator').built.path));
   });

@@ -9,7 +9,7 @@ import { type LabelMap, matches } from '@weir/labels';
 import type { PeerIdentity, ResolvedRule, SelectorHash } from '@weir/policy';
 import type { StateDB } from '@weir/statedb';
 import type { CoreOptions, Tables } from '../core.ts';
-import type { EndpointStateRow, IdentityRow, NodeRow, PeerSetRow, PolicyRow, RemoteEndpointRow } from '../tables.ts';
+import type { EndpointStateRow, IdentityRow, NodeRow, PeerSetRow, PolicyRow } from '../tables.ts';
 import { Addresses } from './addresses.ts';
 import { EndpointShapes } from './endpoint-shapes.ts';
 import { EndpointStates } from './endpoint-states.ts';
@@ -23,6 +23,7 @@ import { Pace } from './pace.ts';
 import { PeerPortNames } from './peer-port-names.ts';
 import type { KernelState, Plan } from './plan.ts';
 import { type InUse, type Missing, Policies } from './policies.ts';
+import { RemoteEndpoints } from './remote-endpoints.ts';
 import { Slots } from './slots.ts';
 
 export interface EngineOptions {
@@ -48,6 +49,7 @@ export class Engine {
   readonly #ipcache: IpcacheDeriver;
   readonly #addresses: Addresses;
   readonly #local: LocalEndpoints;
+  readonly #remote: RemoteEndpoints;
   readonly #inForce: InForce;
   readonly #portNames: PeerPortNames;
   readonly #slots: Slots;
@@ -72,11 +74,7 @@ export class Engine {
     const policies = new Policies(now);
     this.policies = policies;
     this.identities = new Identities((hash) => policies.present(hash));
-    const ipcache = new IpcacheDeriver({
-      nodeName: core.nodeName,
-      numbers,
-      settled: (id) => this.identities.settled(id),
-    });
+    const ipcache = new IpcacheDeriver({ nodeName: core.nodeName, numbers });
     this.#ipcache = ipcache;
     this.#addresses = new Addresses(ipcache, pace);
     this.#portNames = new PeerPortNames(pace);
@@ -88,6 +86,7 @@ export class Engine {
       portNames: this.#portNames,
       pace,
     });
+    this.#remote = new RemoteEndpoints({ identities: this.identities, ipcache, portNames: this.#portNames, pace });
     const cidrsChanged = (): void => {
       this.#cidrsChanged = true;
     };
@@ -113,7 +112,7 @@ export class Engine {
     inputs.on(tables.policies, (row, deleted) => this.policies.setPolicy(deleted ? undefined : row, row.uid));
     inputs.on(tables.peerSets, (row, deleted) => this.#onPeerSet(row, deleted));
     inputs.on(tables.identities, (row, deleted) => this.#onIdentity(row, deleted));
-    inputs.on(tables.remoteEndpoints, (row, deleted) => this.#onRemote(row, deleted));
+    inputs.on(tables.remoteEndpoints, (row, deleted) => this.#remote.set(row, deleted));
     inputs.on(tables.nodes, (row, deleted) => this.#onNode(row, deleted));
     inputs.on(tables.localPods, (row, deleted) => this.#local.setPod(row, deleted));
     inputs.on(tables.namespaces, (row, deleted) => this.#local.setNamespace(row, deleted));
@@ -134,12 +133,6 @@ export class Engine {
     if (row.id >= 0x03000000) return;
     this.identities.set(deleted ? undefined : row, row.id);
     this.#dirtyIdentities.add(row.id);
-  }
-
-  #onRemote(row: RemoteEndpointRow, deleted: boolean): void {
-    const key = `${row.namespace}/${row.name}`;
-    this.#ipcache.setRemote(deleted ? undefined : row, key);
-    this.#portNames.set(`remote ${key}`, row.identity, deleted ? [] : row.namedPorts);
   }
 
   #onNode(row: NodeRow, deleted: boolean): void {
@@ -200,9 +193,10 @@ export class Engine {
     await this.#inForce.settle(this.#dirtyHashes);
     for (const hash of this.#dirtyHashes) this.#slots.peerSetChanged(hash);
     for (const id of this.#dirtyIdentities) {
-      this.#ipcache.touchIdentity(id);
+      this.#remote.touchIdentity(id);
       if (this.#pace.due()) await this.#pace.breathe();
     }
+    await this.#remote.settle();
     const localChanged = await this.#local.settle(this.#dirtyIdentities.size > 0);
     await this.#inForce.settleSubjects(this.#local.infos.values());
     this.#slots.portNamesChanged(await this.#portNames.settle());

@@ -107,6 +107,12 @@ export function endpointSaying(row: EndpointRow, context: EndpointContext): Sayi
   return { labels, namedPorts: pod.namedPorts };
 }
 
+/** Whether the number of what was concluded means other labels now. */
+function renumbered({ identity, labels }: EndpointIdentity, identities: Identities): boolean {
+  const now = identities.get(identity)?.labelsKey;
+  return now !== undefined && now !== labelsKey(labels);
+}
+
 /** Identity of an endpoint. What was ready stays as it was until the new one is known: labels change without a gap. */
 export function endpointIdentity(
   row: EndpointRow,
@@ -118,7 +124,8 @@ export function endpointIdentity(
       before?.ready &&
       before.row.ifindex === row.ifindex &&
       before.row.pod?.uid === row.pod?.uid &&
-      before.row.ipv4 === row.ipv4;
+      before.row.ipv4 === row.ipv4 &&
+      !renumbered(before, context.identities);
     return same ? { ...before, row, reason } : { row, identity: 0, labels, namedPorts: [], ready: false, reason };
   };
   const saying = endpointSaying(row, context);

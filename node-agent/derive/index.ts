@@ -6,7 +6,8 @@
  * The way of an input row to the plan (`Engine` wires it, and asks each step in this order):
  *   inputs            changed rows, table by table, to the part that keeps them
  *   policies, in-force    which generation of each policy is in force; which of its rules select which identity
- *   identities, local-endpoints    which identities may be believed; the identity of each of this node's endpoints
+ *   identities, remote-endpoints, local-endpoints    which identities may be believed; the identity of each pod of the slices, and of
+ *                                                    each of this node's endpoints
  *   peer-port-names   which number each identity gives a port name
  *   shape, slots, classes, rows, endpoint-shapes    what an endpoint's rules come to; the slot that holds it
  *   ipcache, prefixes, addresses    the identity of each address

@@ -1,4 +1,3 @@
-import { isLocalCidr } from '@weir/identity';
 import { parsePrefix, prefixContains } from '@weir/net';
 import type { ApiserverAddressRow, IpcacheRow, IpcacheSource, NodeRow, RemoteEndpointRow } from '../tables.ts';
 import type { LocalNumbers } from './numbers.ts';
@@ -28,15 +27,12 @@ interface Claim {
   readonly source: IpcacheSource;
   /** `undefined`: the local number of the prefix itself. */
   readonly identity: number | undefined;
-  /** Whether the identity counts only once it is settled. */
-  readonly settle: boolean;
   readonly node?: string;
 }
 
 export interface IpcacheInputs {
   readonly nodeName: string;
   readonly numbers: LocalNumbers;
-  settled(identity: number): boolean;
 }
 
 /** Merges what the tables say of each prefix. `dirty` names the prefixes whose row may differ; `row()` says what it is now. */
@@ -45,7 +41,6 @@ export class IpcacheDeriver {
   readonly #inputs: IpcacheInputs;
   readonly #claims = new Map<string, Claim[]>();
   readonly #owned = new Map<string, readonly string[]>();
-  readonly #byIdentity = new Map<number, Set<string>>();
   /** Prefixes that some claim wants a local number for. */
   readonly #numbered = new Set<string>();
   readonly #podCidrs = new Map<string, number>();
@@ -54,7 +49,7 @@ export class IpcacheDeriver {
   constructor(inputs: IpcacheInputs) {
     this.#inputs = inputs;
     for (const prefix of ['0.0.0.0/0', '::/0']) {
-      this.#own(`world ${prefix}`, [[prefix, { rank: RANK.world, source: 'world', identity: WORLD, settle: false }]]);
+      this.#own(`world ${prefix}`, [[prefix, { rank: RANK.world, source: 'world', identity: WORLD }]]);
     }
   }
 
@@ -66,23 +61,23 @@ export class IpcacheDeriver {
       if (prefix === undefined) continue;
       const identity = own ? HOST : row?.kubeApiserver ? KUBE_APISERVER : REMOTE_NODE;
       const source = own ? 'host' : 'remote-node';
-      claims.push([prefix, { rank: RANK[source], source, identity, settle: false }]);
+      claims.push([prefix, { rank: RANK[source], source, identity }]);
     }
     for (const text of row?.podCidrs ?? []) {
       const cidr = prefixOrNone(text);
-      if (cidr !== undefined)
-        claims.push([cidr, { rank: RANK['pod-cidr'], source: 'pod-cidr', identity: 0, settle: false }]);
+      if (cidr !== undefined) claims.push([cidr, { rank: RANK['pod-cidr'], source: 'pod-cidr', identity: 0 }]);
     }
     this.#own(`node ${name}`, claims);
   }
 
+  /** A pod of the slices, with the identity that it is judged by: 0 while that is not known. */
   setRemote(row: RemoteEndpointRow | undefined, key: string): void {
     const claims: [string, Omit<Claim, 'owner'>][] = [];
     for (const address of row?.addresses ?? []) {
       const prefix = hostPrefix(address);
       if (prefix === undefined || row === undefined) continue;
       const node = hostPrefix(row.node) === undefined ? {} : { node: row.node };
-      claims.push([prefix, { rank: RANK.endpoint, source: 'endpoint', identity: row.identity, settle: true, ...node }]);
+      claims.push([prefix, { rank: RANK.endpoint, source: 'endpoint', identity: row.identity, ...node }]);
     }
     this.#own(`remote ${key}`, claims);
   }
@@ -92,7 +87,7 @@ export class IpcacheDeriver {
     const prefix = address === undefined ? undefined : hostPrefix(address);
     this.#own(
       `local ${id}`,
-      prefix === undefined ? [] : [[prefix, { rank: RANK.local, source: 'endpoint', identity, settle: false }]],
+      prefix === undefined ? [] : [[prefix, { rank: RANK.local, source: 'endpoint', identity }]],
     );
   }
 
@@ -100,9 +95,7 @@ export class IpcacheDeriver {
     const prefix = row === undefined ? undefined : hostPrefix(row.address);
     this.#own(
       `apiserver ${address}`,
-      prefix === undefined
-        ? []
-        : [[prefix, { rank: RANK.apiserver, source: 'apiserver', identity: undefined, settle: false }]],
+      prefix === undefined ? [] : [[prefix, { rank: RANK.apiserver, source: 'apiserver', identity: undefined }]],
     );
   }
 
@@ -113,15 +106,7 @@ export class IpcacheDeriver {
     if (prefix === undefined || prefix.endsWith('/0')) return;
     if (named) this.#ruleCidrs.add(prefix);
     else this.#ruleCidrs.delete(prefix);
-    this.#own(
-      `cidr ${prefix}`,
-      named ? [[prefix, { rank: RANK.cidr, source: 'cidr', identity: undefined, settle: false }]] : [],
-    );
-  }
-
-  /** Marks every prefix that an identity explains. */
-  touchIdentity(identity: number): void {
-    for (const prefix of this.#byIdentity.get(identity) ?? []) this.dirty.add(prefix);
+    this.#own(`cidr ${prefix}`, named ? [[prefix, { rank: RANK.cidr, source: 'cidr', identity: undefined }]] : []);
   }
 
   /**
@@ -166,7 +151,6 @@ export class IpcacheDeriver {
       if (claim.source === 'cidr' && this.#inPodCidr(prefix)) return 0;
       return this.#inputs.numbers.cidr(prefix);
     }
-    if (claim.settle && !isLocalCidr(claim.identity) && !this.#inputs.settled(claim.identity)) return 0;
     return claim.identity;
   }
 
@@ -198,14 +182,6 @@ export class IpcacheDeriver {
     list.sort((a, b) => a.rank - b.rank || (a.owner < b.owner ? -1 : 1));
     this.dirty.add(prefix);
     if (claim.identity === undefined) this.#numbered.add(prefix);
-    if (claim.identity !== undefined && claim.settle) {
-      let prefixes = this.#byIdentity.get(claim.identity);
-      if (prefixes === undefined) {
-        prefixes = new Set();
-        this.#byIdentity.set(claim.identity, prefixes);
-      }
-      prefixes.add(prefix);
-    }
     if (claim.source === 'pod-cidr') this.#countPodCidr(prefix, 1);
   }
 
@@ -217,11 +193,6 @@ export class IpcacheDeriver {
     if (list.length === 0) this.#claims.delete(prefix);
     if (!list.some((other) => other.identity === undefined)) this.#numbered.delete(prefix);
     this.dirty.add(prefix);
-    if (claim?.identity !== undefined && claim.settle && !list.some((other) => other.identity === claim.identity)) {
-      const prefixes = this.#byIdentity.get(claim.identity);
-      prefixes?.delete(prefix);
-      if (prefixes?.size === 0) this.#byIdentity.delete(claim.identity);
-    }
     if (claim?.source === 'pod-cidr') this.#countPodCidr(prefix, -1);
   }
 

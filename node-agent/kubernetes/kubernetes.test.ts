@@ -307,6 +307,24 @@ describe('rows', () => {
       { namespace: 'default', name: 'p', addresses: ['10.0.0.1'], identity: 7, node: '192.0.2.1', namedPorts: [] },
     ]);
   });
+  it('reads which pods a slice is of, and nothing from a list that is not of its endpoints', () => {
+    const uids = (annotation: string | undefined) => {
+      const slice: CiliumEndpointSlice = {
+        apiVersion: 'cilium.io/v2alpha1',
+        kind: 'CiliumEndpointSlice',
+        metadata: {
+          name: 's',
+          ...(annotation === undefined ? {} : { annotations: { 'weir.dev/pod-uids': annotation } }),
+        },
+        namespace: 'd',
+        endpoints: ['p', 'q'].map((name) => ({ name, id: 0, identity: 7, networking: { addressing: [], node: '' } })),
+      };
+      return [...endpointSliceParts(slice).values()].map(({ podUid }) => podUid);
+    };
+    expect(uids('u-p,u-q')).toEqual(['u-p', 'u-q']);
+    expect(uids(',u-q')).toEqual([undefined, 'u-q']);
+    for (const other of [undefined, '', 'u-p', 'u-p,u-q,u-r']) expect(uids(other)).toEqual([undefined, undefined]);
+  });
   it('reads the named ports of containers, and of init containers that keep running, in order', () => {
     const port = (name: string | undefined, containerPort: number, protocol?: string) => ({
       ...(name === undefined ? {} : { name }),

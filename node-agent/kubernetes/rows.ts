@@ -5,6 +5,7 @@ import {
   type Namespace,
   PEER_SETS_ANNOTATION,
   type PeerSet,
+  POD_UIDS_ANNOTATION,
   type Pod,
   type ResolvedPolicyObject,
 } from '@weir/kube';
@@ -94,8 +95,12 @@ export function identityParts(object: CiliumIdentity): Parts<IdentityRow> {
 
 export function endpointSliceParts(object: CiliumEndpointSlice): Parts<RemoteEndpointRow> {
   if (typeof object.namespace !== 'string') throw new ObjectShapeError('namespace', 'a namespace', object.namespace);
+  const endpoints = object.endpoints ?? [];
+  const uids = (object.metadata.annotations?.[POD_UIDS_ANNOTATION] ?? '').split(',');
   return new Map(
-    (object.endpoints ?? []).map((endpoint) => {
+    endpoints.map((endpoint, index) => {
+      // A list of another length is not of these endpoints.
+      const podUid = uids.length === endpoints.length ? uids[index] : undefined;
       const addresses = (endpoint.networking?.addressing ?? []).flatMap(({ ipv4, ipv6 }) =>
         [ipv4, ipv6].filter((address) => address !== undefined && address !== ''),
       );
@@ -108,6 +113,7 @@ export function endpointSliceParts(object: CiliumEndpointSlice): Parts<RemoteEnd
         namedPorts: (endpoint['named-ports'] ?? []).flatMap(({ name, port, protocol }) =>
           containerPort(name, port, protocol),
         ),
+        ...(podUid === undefined || podUid === '' ? {} : { podUid }),
       };
       return [`${row.namespace}/${row.name}`, row] as const;
     }),

@@ -24,16 +24,24 @@ export interface ImageSpec {
 }
 
 /** Where programs are: ours first, then Node and what the agent calls, then the pod image's busybox. */
-const ENV = ['PATH=/usr/local/bin:/usr/bin:/bin'];
-/** A small young generation: an idle agent's memory is paid on every node. */
-const NODE = ['node', '--max-semi-space-size=1'];
+const PATH = 'PATH=/usr/local/bin:/usr/bin:/bin';
+
+/**
+ * An idle agent's memory is paid on every node: a small young generation, one helper thread, one heap of the C library, and less
+ * inlining make 12 MB less than Node's own choices.
+ */
+export const NODE_FLAGS = ['--max-semi-space-size=1', '--optimize-for-size', '--v8-pool-size=1'];
+export const NODE_ENV = { MALLOC_ARENA_MAX: '1' };
+
+const ENV = [PATH, ...Object.entries(NODE_ENV).map(([name, value]) => `${name}=${value}`)];
+const NODE = ['node', ...NODE_FLAGS];
 
 export function imageSpec(name: ImageName): ImageSpec {
   switch (name) {
     case 'operator':
       return {
         name,
-        reference: `docker.io/weir/operator:${version()}`,
+        reference: `localhost/weir/operator:${version()}`,
         user: '65532',
         env: ENV,
         entrypoint: [...NODE, '/app/operator.mjs'],
@@ -42,7 +50,7 @@ export function imageSpec(name: ImageName): ImageSpec {
     case 'node-agent':
       return {
         name,
-        reference: `docker.io/weir/node-agent:${version()}`,
+        reference: `localhost/weir/node-agent:${version()}`,
         user: '0',
         env: ENV,
         entrypoint: [...NODE, '/app/agent.mjs', '--datapath-object', '/app/weir.o', '--cni-binary', '/app/weir-cni'],

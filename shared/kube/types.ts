@@ -64,6 +64,12 @@ export interface CiliumIdentity extends KubeObject {
  * identity as unknown (0) until each of those that it knows lists it: so a new identity never slips past a deny. */
 export const PEER_SETS_ANNOTATION = 'weir.dev/peer-sets';
 
+/**
+ * On a CiliumEndpointSlice: uids of its endpoints' pods, in their order, comma-separated. An address keeps its identity while that of
+ * its pod changes, but never for another pod of the same name.
+ */
+export const POD_UIDS_ANNOTATION = 'weir.dev/pod-uids';
+
 /** weir.dev/v1alpha1 PeerSet, cluster. Name: `<hash>` for slice 0, `<hash>-<n>` for the others. */
 export interface PeerSet extends KubeObject {
   readonly spec: {

@@ -14,6 +14,7 @@ import { buildCni } from '@weir/node-agent/cni/build.ts';
 import { inNetns } from 'libbpf-ts';
 import { customAlphabet } from 'nanoid';
 import { bundlePrograms } from '../../scripts/bundle.ts';
+import { NODE_ENV, NODE_FLAGS } from '../../scripts/images/catalog.ts';
 import { type ApiServer, createApiServer } from './apiserver/index.ts';
 import { Fabric, NODE_NET, netnsPath } from './fabric.ts';
 import { Kubectl } from './kubectl.ts';
@@ -23,7 +24,7 @@ import { ClusterNode } from './node.ts';
 import { PodProcess } from './pod/process.ts';
 import type { ProbeResult } from './pod/protocol.ts';
 import { Program } from './process.ts';
-import { NODE_FLAGS, type Output, TOOL_PATH } from './run.ts';
+import { type Output, TOOL_PATH } from './run.ts';
 import {
   containerPorts,
   type Host,
@@ -218,7 +219,7 @@ export class Cluster implements TestCluster {
       command: process.execPath,
       args,
       logFile: join(this.logDir, 'operator.log'),
-      env: { PATH: TOOL_PATH },
+      env: { PATH: TOOL_PATH, ...NODE_ENV },
     });
   }
 

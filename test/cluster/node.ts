@@ -1,11 +1,12 @@
 /** One node of the cluster: a network namespace with an agent in it. */
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
+import { NODE_ENV, NODE_FLAGS } from '../../scripts/images/catalog.ts';
 import { type AgentReply, callAgent } from './agent-api.ts';
 import { netnsPath } from './fabric.ts';
 import type { KubeletNode } from './kubelet.ts';
 import { Program } from './process.ts';
-import { attempt, NODE_FLAGS, type Output, ROOT, TOOL_PATH } from './run.ts';
+import { attempt, type Output, ROOT, TOOL_PATH } from './run.ts';
 import type { TestNode } from './types.ts';
 
 export interface ClusterNodeOptions {
@@ -81,7 +82,7 @@ export class ClusterNode implements KubeletNode, TestNode {
       command: process.execPath,
       args: this.agentCommand(),
       logFile: join(this.#options.logDir, `agent-${this.name}.log`),
-      env: { PATH: TOOL_PATH },
+      env: { PATH: TOOL_PATH, ...NODE_ENV },
     });
     const end = Date.now() + timeoutMs;
     while (Date.now() < end) {

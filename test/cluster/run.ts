@@ -15,9 +15,6 @@ export const TOOL_PATH = [
   '/sbin',
 ].join(delimiter);
 
-/** As in the images: a small young generation, because an idle agent's memory is paid on every node. */
-export const NODE_FLAGS = ['--max-semi-space-size=1'];
-
 export interface Output {
   readonly code: number;
   readonly stdout: string;

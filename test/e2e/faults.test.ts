@@ -151,6 +151,33 @@ describe('faults under traffic', () => {
       ),
     ).toEqual(['app2', 'app2-far']);
   }, 60_000);
+
+  it.each(['ciliumidentities', 'peersets'])(
+    'a pod whose labels change keeps a flow that both allow, also when the agents hear of %s late',
+    async (resource) => {
+      const moved = `moved-${resource}`;
+      await cluster.apply(onlyFrom('app2', moved));
+      await cluster.programmed('cnp/guard');
+      const app1 = (await cluster.host('app1')).address;
+      const flow = await (await cluster.host('app2-far')).process.stream('udp', app1, 5353);
+      const denied = await (await cluster.host('app3-far')).process.stream('udp', app1, 5353);
+      cluster.api.faults.delay(1000, { verb: 'watch', resource, userAgent: 'weir-agent' });
+      expect(cluster.api.faults.dropWatches({ resource, userAgent: 'weir-agent' })).toBe(2);
+      await cluster.kubectl(['label', 'pod', 'app2-far', `id=${moved}`, '--overwrite']);
+      const identity = () => cluster.kubectl(['get', 'cep', 'app2-far', '-o', 'jsonpath={.status.identity.labels}']);
+      expect(await eventually(identity, (labels) => labels.includes(moved))).toContain(moved);
+      cluster.api.faults.clear();
+      await cluster.kubectl(['label', 'pod', 'app2-far', 'id=app2', '--overwrite']);
+      expect(await eventually(identity, (labels) => labels.includes('k8s:id=app2'))).toContain('k8s:id=app2');
+      const [kept, stopped] = [await flow.close(), await denied.close()];
+      // Longer than the watch was away.
+      expect(kept.sent).toBeGreaterThan(150);
+      expect(kept.sent - kept.echoed).toBeLessThanOrEqual(1);
+      expect(stopped).toMatchObject({ echoed: 0 });
+      expect(await who(cluster)).toEqual(['app2', 'app2-far']);
+    },
+    60_000,
+  );
 });
 
 describe('clusters come and go', () => {

@@ -228,17 +228,26 @@ describe('workloads under policies on a real Kubernetes with kube-proxy', () => 
       only('web', [{ fromEndpoints: [{ matchLabels: { app: 'client' } }, { matchLabels: { role: 'friend' } }] }]),
     ]);
     await cluster.programmed('cnp/only-web');
-    // Both of its identities are allowed: not one packet may be lost on the way.
-    const flow = await (await cluster.host('client')).process.stream('udp', web, 53);
+    // Both of their identities are allowed: not one packet may be lost on the way, from the node of the target or from another one.
+    const pods = ['client', 'client-far'];
+    const flows = await Promise.all(
+      pods.map(async (name) => (await cluster.host(name)).process.stream('udp', web, 53)),
+    );
     const denied = await (await cluster.host('stranger')).process.stream('udp', web, 53);
-    await cluster.kubectl(['label', 'pod', 'client', 'app=moved', 'role=friend', '--overwrite']);
-    const identity = () => cluster.kubectl(['get', 'cep', 'client', '-o', 'jsonpath={.status.identity.labels}']);
-    expect(await eventually(identity, (labels) => labels.includes('k8s:role=friend'))).toContain('k8s:app=moved');
-    await cluster.kubectl(['label', 'pod', 'client', 'app=client', 'role-', '--overwrite']);
-    expect(await eventually(identity, (labels) => labels.includes('k8s:app=client'))).toContain('k8s:app=client');
-    const kept = await flow.close();
-    expect(kept.sent).toBeGreaterThan(20);
-    expect(kept.sent - kept.echoed).toBeLessThanOrEqual(1);
+    const labelled = async (labels: readonly string[], seen: string): Promise<void> => {
+      await cluster.kubectl(['label', 'pod', ...pods, ...labels, '--overwrite']);
+      for (const name of pods) {
+        const identity = () => cluster.kubectl(['get', 'cep', name, '-o', 'jsonpath={.status.identity.labels}']);
+        expect(await eventually(identity, (all) => all.includes(seen))).toContain(seen);
+      }
+    };
+    await labelled(['app=moved', 'role=friend'], 'k8s:app=moved');
+    await labelled(['app=client', 'role-'], 'k8s:app=client');
+    for (const flow of flows) {
+      const kept = await flow.close();
+      expect(kept.sent).toBeGreaterThan(20);
+      expect(kept.sent - kept.echoed).toBeLessThanOrEqual(1);
+    }
     expect((await denied.close()).echoed).toBe(0);
     expect(await who(web, 80)).toEqual(['client', 'client-far']);
   });

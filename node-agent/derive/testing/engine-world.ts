@@ -12,6 +12,7 @@ import type {
   IpcacheRow,
   PeerSetRow,
   PolicyRow,
+  RemoteEndpointRow,
   SlotRow,
 } from '../../tables.ts';
 import { Engine } from '../engine.ts';
@@ -25,8 +26,13 @@ function selector(app: string): LabelSelector {
   return { requirements: [{ key: 'k8s:app', operator: 'In', values: [app] }] };
 }
 
-function podLabels(app: string): Record<string, string> {
-  return { 'k8s:app': app, 'k8s:io.cilium.k8s.policy.cluster': 'default', 'k8s:io.kubernetes.pod.namespace': 'ns' };
+function podLabels(app: string, version?: string): Record<string, string> {
+  return {
+    'k8s:app': app,
+    'k8s:io.cilium.k8s.policy.cluster': 'default',
+    'k8s:io.kubernetes.pod.namespace': 'ns',
+    ...(version === undefined ? {} : { 'k8s:version': version }),
+  };
 }
 
 export class World {
@@ -97,20 +103,21 @@ export class World {
   namespace(): void {
     this.db.write([this.tables.namespaces], (txn) => txn.upsert(this.tables.namespaces, { name: 'ns', labels: {} }));
   }
-  pod(name: string, app: string, namedPorts: readonly ContainerPort[] = []): void {
+  pod(name: string, app: string, namedPorts: readonly ContainerPort[] = [], version?: string): void {
     this.db.write([this.tables.localPods], (txn) =>
       txn.upsert(this.tables.localPods, {
         namespace: 'ns',
         name,
         uid: `u-${name}`,
-        labels: { app },
+        labels: { app, ...(version === undefined ? {} : { version }) },
         serviceAccount: '',
         namedPorts,
       }),
     );
   }
-  identity(id: number, app: string, peerSets: readonly string[] = []): void {
-    const labels = podLabels(app);
+  /** `version`: one more label, so that one app has several identities. */
+  identity(id: number, app: string, peerSets: readonly string[] = [], version?: string): void {
+    const labels = podLabels(app, version);
     this.db.write([this.tables.identities], (txn) =>
       txn.upsert(this.tables.identities, { id, labels, labelsKey: labelsKey(labels), peerSets }),
     );
@@ -134,17 +141,23 @@ export class World {
     };
     this.db.write([this.tables.endpoints], (txn) => txn.upsert(this.tables.endpoints, row));
   }
-  remote(name: string, address: string, identity: number, namedPorts: readonly ContainerPort[] = []): void {
-    this.db.write([this.tables.remoteEndpoints], (txn) =>
-      txn.upsert(this.tables.remoteEndpoints, {
-        namespace: 'ns',
-        name,
-        addresses: [address],
-        identity,
-        node: '192.0.2.9',
-        namedPorts,
-      }),
-    );
+  remote(
+    name: string,
+    address: string,
+    identity: number,
+    namedPorts: readonly ContainerPort[] = [],
+    podUid?: string,
+  ): void {
+    const row: RemoteEndpointRow = {
+      namespace: 'ns',
+      name,
+      addresses: [address],
+      identity,
+      node: '192.0.2.9',
+      namedPorts,
+      ...(podUid === undefined ? {} : { podUid }),
+    };
+    this.db.write([this.tables.remoteEndpoints], (txn) => txn.upsert(this.tables.remoteEndpoints, row));
   }
 }
 
