@@ -1,3 +1,5 @@
+import { availableParallelism } from 'node:os';
+
 /** Tests run on Node's own TypeScript support: no transformer, no build step. */
 export default {
   testEnvironment: 'node',
@@ -7,6 +9,8 @@ export default {
   // A real Kubernetes: npm run test:real.
   testPathIgnorePatterns: ['/node_modules/', '<rootDir>/test/real/', '<rootDir>/test/cluster/real/'],
   modulePathIgnorePatterns: ['<rootDir>/.cache/'],
+  // On two cores, too: much of the time goes into waiting for packets that must not come.
+  maxWorkers: Math.max(2, availableParallelism() - 1),
   testTimeout: 30_000,
   globalSetup: '<rootDir>/test/leftovers.ts',
 };
