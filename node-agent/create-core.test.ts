@@ -97,6 +97,21 @@ describe('core on the kernel', () => {
     expect(core.health().ok).toBe(true);
   }, 20_000);
 
+  it('gives drops to those who follow at the time', async () => {
+    await enforce([allow('nobody')]);
+    const first: FlowEvent[] = [];
+    const following = core.events.subscribe((event) => first.push(event));
+    expect(await client.reaches(server)).toBe(false);
+    following.unsubscribe();
+    const before = [...first];
+    expect(before).toContainEqual(expect.objectContaining({ protocol: 'UDP', endpoint: 2 }));
+    const second: FlowEvent[] = [];
+    core.events.subscribe((event) => second.push(event));
+    expect(await client.reaches(server)).toBe(false);
+    expect(second).toContainEqual(expect.objectContaining({ protocol: 'UDP', endpoint: 2 }));
+    expect(first).toEqual(before);
+  }, 20_000);
+
   it('names the NetworkPolicy that no rule of which allows, as people call it', async () => {
     const events: FlowEvent[] = [];
     core.events.subscribe((event) => events.push(event));

@@ -7,7 +7,7 @@ import { Agent, coreOptions } from './agent.ts';
 import { parseConfig } from './config/config.ts';
 import { ConfigError, PreflightError } from './config/errors.ts';
 import { mountBpffs } from './config/mount-bpffs.ts';
-import { preflight } from './config/preflight.ts';
+import { cgroupProblem, preflight } from './config/preflight.ts';
 import { codeOf, messageOf } from './config/system-error.ts';
 import { createCore } from './create-core.ts';
 import { cleanup } from './uninstall/index.ts';
@@ -38,6 +38,8 @@ async function main(args: readonly string[]): Promise<void> {
     if (removed.length === 0) process.stdout.write('nothing of Weir was left on this node\n');
     return;
   }
+  const problem = cgroupProblem(config.cgroupRoot);
+  if (problem !== undefined) log.warn({ problem }, 'Services cannot be translated on sockets of this node');
   const die = (error: unknown): void => {
     log.error({ err: error }, 'unexpected error; the agent ends, what is in the kernel stays enforced');
     process.exit(1);

@@ -43,6 +43,8 @@ async function bundle(out: string, entries: Readonly<Record<string, string>>): P
     external: ['koffi'],
     minifyWhitespace: true,
     minifySyntax: true,
+    // A name in a licence is not ASCII, and V8 keeps the whole of such a source in two bytes a character: 4 MB. They get a file beside.
+    legalComments: 'external',
     plugins: [pureClientNode],
     banner: {
       js: "import { createRequire as weirCreateRequire } from 'node:module'; const require = weirCreateRequire(import.meta.url);",

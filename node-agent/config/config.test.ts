@@ -26,6 +26,7 @@ describe('parseConfig', () => {
       logLevel: 'info',
       routing: 'direct',
       procSys: '/proc/sys',
+      cgroupRoot: '/sys/fs/cgroup',
     });
     expect(config().daemonset).toBeUndefined();
   });

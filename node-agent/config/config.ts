@@ -30,6 +30,8 @@ export interface AgentConfig {
   readonly daemonset?: { readonly namespace: string; readonly name: string };
   /** Where the node's /proc/sys can be written: a container has its own read-only. */
   readonly procSys: string;
+  /** The node's cgroup v2 hierarchy, where programs for sockets attach. */
+  readonly cgroupRoot: string;
   /** `mount-bpffs`: the host's /proc. */
   readonly hostProc: string;
   readonly logLevel: 'debug' | 'info' | 'warn' | 'error' | 'silent';
@@ -128,6 +130,11 @@ export function parseConfig(args: readonly string[]): Parsed {
     .addOption(
       option('--proc-sys <dir>', "the node's /proc/sys, writable (only net/ipv4 is needed)")
         .default('/proc/sys')
+        .argParser(path),
+    )
+    .addOption(
+      option('--cgroup-root <dir>', "the node's cgroup v2 hierarchy, where programs for sockets attach")
+        .default('/sys/fs/cgroup')
         .argParser(path),
     )
     .addOption(

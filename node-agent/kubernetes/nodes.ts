@@ -4,6 +4,9 @@ import type { InitDone, StateDB, Table } from '@weir/statedb';
 import type { ApiserverAddressRow, NodeRow } from '../tables.ts';
 import { objectKey } from './table-sink.ts';
 
+/** What is read of a node. */
+type NodeFacts = Omit<NodeRow, 'kubeApiserver'>;
+
 /**
  * Nodes, and where the API servers are: an address of the service default/kubernetes is a node's (the node then is `kubeApiserver`) or
  * outside the cluster's nodes. Both tables are complete once both kinds have been listed.
@@ -14,8 +17,9 @@ export class NodeTables {
   readonly #db: StateDB;
   readonly #nodesTable: Table<NodeRow>;
   readonly #apiserverTable: Table<ApiserverAddressRow>;
-  readonly #nodes = new Map<string, KubeNode>();
-  readonly #slices = new Map<string, EndpointSlice>();
+  readonly #nodes = new Map<string, NodeFacts>();
+  /** Addresses of API servers. */
+  readonly #slices = new Map<string, readonly string[]>();
   readonly #listed = { nodes: false, slices: false };
   #initDone: readonly InitDone[];
 
@@ -31,36 +35,40 @@ export class NodeTables {
       options.db.initialiser(options.nodes, 'kubernetes'),
       options.db.initialiser(options.apiserverAddresses, 'kubernetes'),
     ];
-    this.nodeSink = this.#sink(this.#nodes, 'nodes');
-    this.sliceSink = this.#sink(this.#slices, 'slices');
+    this.nodeSink = this.#sink(this.#nodes, 'nodes', nodeFacts);
+    this.sliceSink = this.#sink(this.#slices, 'slices', apiserversOf);
   }
 
-  #sink<T extends KubeObject>(objects: Map<string, T>, what: 'nodes' | 'slices'): ReflectorSink<T> {
+  /** Keeps what is read of each object, and no more: nodes report their images and conditions again and again. */
+  #sink<T extends KubeObject, F>(
+    facts: Map<string, F>,
+    what: 'nodes' | 'slices',
+    read: (object: T) => F,
+  ): ReflectorSink<T> {
     return {
       replace: (items) => {
-        objects.clear();
-        for (const item of items) objects.set(objectKey(item), item);
+        facts.clear();
+        for (const item of items) facts.set(objectKey(item), read(item));
         this.#listed[what] = true;
         this.#write();
       },
       upsert: (item) => {
-        objects.set(objectKey(item), item);
+        const key = objectKey(item);
+        const next = read(item);
+        if (isDeepStrictEqual(facts.get(key), next)) return;
+        facts.set(key, next);
         this.#write();
       },
       delete: (item) => {
-        objects.delete(objectKey(item));
+        facts.delete(objectKey(item));
         this.#write();
       },
     };
   }
 
   #write(): void {
-    const apiservers = new Set(
-      [...this.#slices.values()]
-        .filter(isApiserverSlice)
-        .flatMap((slice) => slice.endpoints?.flatMap((endpoint) => endpoint.addresses) ?? []),
-    );
-    const nodes = new Map([...this.#nodes.values()].map((node) => [node.metadata.name, nodeRow(node, apiservers)]));
+    const apiservers = new Set([...this.#slices.values()].flat());
+    const nodes = new Map([...this.#nodes.values()].map((facts) => [facts.name, nodeRow(facts, apiservers)]));
     const ofNodes = new Set([...nodes.values()].flatMap((row) => row.addresses));
     const outside = new Map(
       [...apiservers].filter((address) => !ofNodes.has(address)).map((address) => [address, { address }]),
@@ -85,24 +93,23 @@ export class NodeTables {
   }
 }
 
-function isApiserverSlice({ metadata }: EndpointSlice): boolean {
-  return (
+/** Of a slice that is not the API server's: none. */
+function apiserversOf({ metadata, endpoints }: EndpointSlice): readonly string[] {
+  const is =
     metadata.namespace === 'default' &&
-    (metadata.labels?.['kubernetes.io/service-name'] === 'kubernetes' || metadata.name === 'kubernetes')
-  );
+    (metadata.labels?.['kubernetes.io/service-name'] === 'kubernetes' || metadata.name === 'kubernetes');
+  return is ? (endpoints?.flatMap(({ addresses }) => addresses) ?? []) : [];
 }
 
-function nodeRow(node: KubeNode, apiservers: ReadonlySet<string>): NodeRow {
-  const all = node.status?.addresses ?? [];
+function nodeFacts({ metadata, spec, status }: KubeNode): NodeFacts {
+  const all = status?.addresses ?? [];
   const addresses = ['InternalIP', 'ExternalIP'].flatMap((type) =>
     all.filter((entry) => entry.type === type).map((entry) => entry.address),
   );
-  const podCidrs =
-    node.spec?.podCIDRs ?? (node.spec?.podCIDR === undefined || node.spec.podCIDR === '' ? [] : [node.spec.podCIDR]);
-  return {
-    name: node.metadata.name,
-    addresses: [...new Set(addresses)],
-    podCidrs,
-    kubeApiserver: addresses.some((address) => apiservers.has(address)),
-  };
+  const podCidrs = spec?.podCIDRs ?? (spec?.podCIDR === undefined || spec.podCIDR === '' ? [] : [spec.podCIDR]);
+  return { name: metadata.name, addresses: [...new Set(addresses)], podCidrs };
+}
+
+function nodeRow(facts: NodeFacts, apiservers: ReadonlySet<string>): NodeRow {
+  return { ...facts, kubeApiserver: facts.addresses.some((address) => apiservers.has(address)) };
 }

@@ -130,6 +130,46 @@ describe('RingBufferReader.start', () => {
     expect(reader.counts).toMatchObject({ records: 10, bytes: 120 });
   });
 
+  it('looks at once when the pace changes, and at the new pace from then on', async () => {
+    using object = loadObject(built.path);
+    const numbers: number[] = [];
+    const handler = (record: Uint8Array): number => numbers.push(numberOf(record));
+    const reader = new RingBufferReader({ map: object.map('events'), handler, onError: fail, intervalMs: 3_600_000 });
+    reader.pace(3_600_001);
+    call(object, 'emit');
+    expect(numbers).toEqual([]);
+    reader.start();
+    await until(() => numbers.length === 1);
+    call(object, 'emit');
+    reader.pace(1);
+    await until(() => numbers.length === 2);
+    call(object, 'emit');
+    await until(() => numbers.length === 3);
+    expect(() => reader.pace(0)).toThrow('intervalMs must be a whole number of at least 1, got 0');
+    reader.stop();
+  });
+
+  it('looks no more when its handler stops it', async () => {
+    using object = loadObject(built.path);
+    const numbers: number[] = [];
+    const reader: RingBufferReader = new RingBufferReader({
+      map: object.map('events'),
+      handler: (record) => {
+        numbers.push(numberOf(record));
+        reader.stop();
+      },
+      onError: fail,
+      batchRecords: 1,
+    });
+    call(object, 'emit', 0, 3);
+    reader.start();
+    await until(() => numbers.length > 0);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    expect(numbers).toEqual([0]);
+    expect(() => reader.start()).not.toThrow();
+    reader.stop();
+  });
+
   it('does not keep the process alive', () => {
     const script = `
       import { createMap, RingBufferReader } from ${JSON.stringify(new URL('./index.ts', import.meta.url).href)};
