@@ -2,6 +2,7 @@
  * The agent's core as the API, CLI, CNI and Kubernetes glue see it. Built by `createCore` (derive/ and datapath/ behind it).
  */
 import type { ParseResult } from '@weir/policy';
+import type { Reconciler } from '@weir/reconciler';
 import type { StateDB, Table } from '@weir/statedb';
 import type { Observable } from 'rxjs';
 import type {
@@ -162,6 +163,8 @@ export interface Core {
   /** Emits after every change of `realised()`. */
   readonly realisedChanges: Observable<Realised>;
   readonly events: Observable<FlowEvent>;
+  /** What drives the tables into the kernel; none before start(). */
+  reconcilers(): readonly Pick<Reconciler<unknown>, 'name' | 'metrics'>[];
   /** Also emit events for allowed new flows. */
   setVerbose(on: boolean): void;
 

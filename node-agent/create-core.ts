@@ -1,6 +1,6 @@
 import { SETTINGS } from '@weir/bpf';
 import { type AnyTable, createStateDB, type InitDone, type StateDB } from '@weir/statedb';
-import { Subject } from 'rxjs';
+import { Observable, Subject } from 'rxjs';
 import type { Core, CoreOptions, FlowEvent, ImportedRule, Realised, Tables } from './core.ts';
 import { AwaitedSets, healthOf } from './core-health.ts';
 import { createTables, inputTables, tableKey } from './create-tables.ts';
@@ -29,7 +29,16 @@ interface Running {
 class KernelCore implements Core {
   readonly db: StateDB;
   readonly tables: Tables;
-  readonly events = new Subject<FlowEvent>();
+  readonly #events = new Subject<FlowEvent>();
+  /** The ring is read faster while somebody follows. */
+  readonly events = new Observable<FlowEvent>((follower) => {
+    const subscription = this.#events.subscribe((event) => follower.next(event));
+    this.#running?.side.followersChanged();
+    return () => {
+      subscription.unsubscribe();
+      this.#running?.side.followersChanged();
+    };
+  });
   readonly realisedChanges = new Subject<Realised>();
   readonly #options: CoreOptions;
   readonly #numbers = new LocalNumbers();
@@ -80,7 +89,7 @@ class KernelCore implements Core {
         engine: this.#engine,
         imported: this.#imported,
         numbers: this.#numbers,
-        events: this.events,
+        events: this.#events,
         saveNumbers: () => this.#files.numbers.save(this.#numbers.state()),
         complete: () => this.#pendingInputs().length === 0,
         policyRevision: () => this.policyRevision(),
@@ -229,6 +238,11 @@ class KernelCore implements Core {
   setVerbose(on: boolean): void {
     if (this.#removed) return;
     this.#need('change the event level').mark.change(on ? SETTINGS.allowEvents : 0);
+  }
+
+  reconcilers(): ReturnType<Core['reconcilers']> {
+    const writer = this.#running?.side.writer;
+    return writer === undefined ? [] : [writer.slots, writer.ipcache, writer.endpoints];
   }
 
   maps(): ReturnType<Core['maps']> {

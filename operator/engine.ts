@@ -155,7 +155,7 @@ export class Engine {
   }
 
   #input<T>(table: Table<T>, set: (row: T) => void, remove: (row: T) => void): Input {
-    const stream: ChangeStream<T> = this.#options.db.changes(table);
+    const stream: ChangeStream<T> = this.#options.db.changes(table, { name: 'engine' });
     return {
       take() {
         const changes = stream.next(ROUND);

@@ -1,6 +1,8 @@
 /** The operator, assembled. */
 import { Backoff, delay, LeaderElector } from '@weir/kube';
+import { registerMetrics as registerWriterMetrics } from '@weir/reconciler/prometheus';
 import { createStateDB, type StateDB, type Table } from '@weir/statedb';
+import { registerMetrics as registerStateMetrics } from '@weir/statedb/prometheus';
 import type { Logger } from 'pino';
 import type { Operator, OperatorOptions } from './contract.ts';
 import { Engine } from './engine.ts';
@@ -81,6 +83,8 @@ class Assembly implements Operator {
       onStatus: (key) => model.statusWritten(key),
       onError: (writer, key, error, retries) => this.#writeFailed(writer, key, error, retries),
     });
+    registerStateMetrics(this.db, this.metrics.registry, 'weir_operator_statedb');
+    registerWriterMetrics(() => this.#writers.reconcilers, this.metrics.registry, 'weir_operator_writer');
     this.#garbage = this.#createGarbageCollector();
     this.#elector = options.leaderElection === undefined ? undefined : this.#createElector(options.leaderElection);
     this.#health =

@@ -85,6 +85,10 @@ export class Writers {
     ] as unknown as { reconciler: Reconciler<never>; table: Table<never> }[];
   }
 
+  get reconcilers(): readonly Pick<Reconciler<unknown>, 'name' | 'metrics'>[] {
+    return this.#all.map(({ reconciler }) => reconciler);
+  }
+
   start(): void {
     for (const { reconciler } of this.#all) reconciler.start();
   }

@@ -33,7 +33,7 @@ export class ImportedRules {
   constructor(db: StateDB, tables: Tables) {
     this.#db = db;
     this.#tables = tables;
-    this.#identities = db.changes(tables.identities);
+    this.#identities = db.changes(tables.identities, { name: 'imported-rules' });
   }
 
   /** Parses and puts in force; with any problem that is no warning, nothing changes. */

@@ -11,7 +11,7 @@ export class Inputs {
 
   /** Rows of the table go to `take` from now on. Tables are pulled in the order in which they are named here. */
   on<T>(table: Table<T>, take: (row: T, deleted: boolean) => void): void {
-    const stream = this.#db.changes(table);
+    const stream = this.#db.changes(table, { name: 'engine' });
     const handler = (change: { readonly row: T; readonly deleted: boolean }): void => take(change.row, change.deleted);
     this.#streams.push([stream as ChangeStream<never>, handler as (change: never) => void]);
   }

@@ -1,6 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { ApiError, Backoff, type CiliumEndpoint, delay, type KubeClient, resources } from '@weir/kube';
 import { formatLabels } from '@weir/labels';
+import { query } from '@weir/statedb';
 import { messageOf } from '../config/system-error.ts';
 import type { Core } from '../core.ts';
 import type { ContainerPort, EndpointStateRow } from '../tables.ts';
@@ -107,9 +108,9 @@ export class CiliumEndpointWriter {
   #desired(): { readonly desired: ReadonlyMap<string, CiliumEndpoint>; readonly forget: () => void } {
     const { db, tables } = this.#core;
     using snapshot = db.read();
-    const endpoints = snapshot.allWatch(tables.endpoints);
-    const states = snapshot.allWatch(tables.endpointStates);
-    const pods = snapshot.allWatch(tables.localPods);
+    const endpoints = snapshot.watch(query.all(tables.endpoints));
+    const states = snapshot.watch(query.all(tables.endpointStates));
+    const pods = snapshot.watch(query.all(tables.localPods));
     const watches = [endpoints.watch, states.watch, pods.watch].map((watch) => watch.onFire(() => this.#wakeup.wake()));
     const node = [...snapshot.all(tables.nodes)].find((row) => row.name === this.#nodeName);
     const byId = new Map(states.rows.map((state) => [state.id, state]));

@@ -1,12 +1,11 @@
-import { isDeepStrictEqual } from 'node:util';
 import { createReconciler, type Reconciler } from '@weir/reconciler';
-import type { InitDone, StateDB, Table } from '@weir/statedb';
+import type { Derivation, StateDB, Table } from '@weir/statedb';
 import { type RunCommand, runCommand } from '../cni/command.ts';
 import type { Logger } from '../core.ts';
 import type { NodeRow } from '../tables.ts';
 import { KernelRoutes } from './kernel.ts';
 import type { RouteRow, RoutingStatus } from './types.ts';
-import { wantedRoutes } from './wanted.ts';
+import { deriveRoutes } from './wanted.ts';
 
 /** How soon a route that somebody took away is back. */
 const REFRESH_MS = 30_000;
@@ -29,8 +28,7 @@ export class NodeRouting {
   readonly #kernel: KernelRoutes;
   readonly #table: Table<RouteRow>;
   readonly #reconciler: Reconciler<RouteRow>;
-  #initDone: InitDone | undefined;
-  #ended: (() => void) | undefined;
+  readonly #derivation: Derivation | undefined;
 
   constructor(options: NodeRoutingOptions) {
     const { db, log } = options;
@@ -38,7 +36,11 @@ export class NodeRouting {
     this.#options = options;
     this.#kernel = new KernelRoutes(options.run ?? runCommand);
     this.#table = db.table<RouteRow>({ name: 'nodeRoutes', key: (row) => row.prefix });
-    this.#initDone = db.initialiser(this.#table, 'nodes');
+    // Without it nothing is wanted, and nothing waited for.
+    if (options.mode === 'direct') {
+      this.#derivation = deriveRoutes(db, options.nodes, this.#table, options.nodeName);
+      this.#derivation.stop();
+    }
     this.#reconciler = createReconciler<RouteRow>({
       name: 'node-routes',
       db,
@@ -68,14 +70,13 @@ export class NodeRouting {
   }
 
   start(): void {
-    this.#follow();
+    this.#derivation?.start();
     this.#reconciler.start();
   }
 
   /** The routes stay. */
   async stop(): Promise<void> {
-    this.#ended?.();
-    this.#ended = undefined;
+    this.#derivation?.stop();
     await this.#reconciler.stop();
   }
 
@@ -86,48 +87,6 @@ export class NodeRouting {
       .failing()
       .map(({ row, error }) => ({ node: row.node, prefix: row.prefix, message: error.message }));
     return { ok: failing.length === 0, message: messageOf(this.#options.mode, wanted, failing), wanted, failing };
-  }
-
-  /** Carries the nodes over into the table of routes, now and whenever they change. */
-  #follow(): void {
-    const { db, nodes, nodeName, mode } = this.#options;
-    const undo: (() => void)[] = [];
-    const again = (): void => {
-      for (const action of undo.splice(0)) action();
-      this.#follow();
-    };
-    using snapshot = db.read();
-    const { rows, watch } = snapshot.allWatch(nodes);
-    const complete = mode === 'none' || snapshot.initialised(nodes);
-    const wanted = mode === 'none' ? new Map<string, RouteRow>() : wantedRoutes(rows, nodeName);
-    // A watch tells within the commit that it is of, where nothing may be written.
-    const later = (): void => {
-      const timer = setImmediate(again);
-      undo.push(() => clearImmediate(timer));
-    };
-    this.#ended = () => {
-      for (const action of undo.splice(0)) action();
-    };
-    this.#write(wanted, complete);
-    let told = false;
-    const once = (): void => {
-      if (told) return;
-      told = true;
-      later();
-    };
-    undo.push(watch.onFire(once));
-    if (!complete) undo.push(db.initialisedWatch(nodes).onFire(once));
-  }
-
-  #write(wanted: ReadonlyMap<string, RouteRow>, complete: boolean): void {
-    this.#options.db.write([this.#table], (txn) => {
-      for (const row of [...txn.all(this.#table)]) if (!wanted.has(row.prefix)) txn.delete(this.#table, row.prefix);
-      for (const row of wanted.values()) {
-        if (!isDeepStrictEqual(txn.get(this.#table, row.prefix), row)) txn.upsert(this.#table, row);
-      }
-      if (complete) this.#initDone?.(txn);
-    });
-    if (complete) this.#initDone = undefined;
   }
 
   async #prune(rows: Iterable<RouteRow>): Promise<void> {

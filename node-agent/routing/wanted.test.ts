@@ -1,7 +1,10 @@
 import { describe, expect, it } from '@jest/globals';
+import { createStateDB } from '@weir/statedb';
+import { checkIncremental } from '@weir/statedb/testing';
 import fc from 'fast-check';
 import type { NodeRow } from '../tables.ts';
-import { wantedRoutes } from './wanted.ts';
+import type { RouteRow } from './types.ts';
+import { deriveRoutes, routesTo } from './wanted.ts';
 
 const node = (name: string, addresses: string[], podCidrs: string[]): NodeRow => ({
   name,
@@ -10,44 +13,56 @@ const node = (name: string, addresses: string[], podCidrs: string[]): NodeRow =>
   kubeApiserver: false,
 });
 
-describe('wantedRoutes', () => {
-  it('takes the IPv4 address and the IPv4 CIDRs of the others', () => {
-    const nodes = [
-      node('a', ['192.0.2.1'], ['10.1.1.0/24']),
-      node('b', ['2001:db8::2', '192.0.2.2', '198.51.100.2'], ['fd00::/64', '10.1.2.7/24']),
-      node('c', ['192.0.2.3'], []),
-    ];
-    expect([...wantedRoutes(nodes, 'a').values()]).toEqual([
-      { prefix: '10.1.2.0/24', node: 'b', gateway: '192.0.2.2' },
-    ]);
+describe('routesTo', () => {
+  it("takes the other node's IPv4 address and IPv4 CIDRs, but for our own", () => {
+    const self = node('a', ['192.0.2.1'], ['10.1.1.0/24']);
+    const other = node('b', ['2001:db8::2', '192.0.2.2', '198.51.100.2'], ['fd00::/64', '10.1.2.7/24', '10.1.1.9/24']);
+    expect(routesTo(other, self)).toEqual([{ prefix: '10.1.2.0/24', node: 'b', gateway: '192.0.2.2' }]);
+    expect(routesTo(node('c', ['192.0.2.3'], []), self)).toEqual([]);
+    expect(routesTo(node('d', [], ['10.1.4.0/24']), undefined)).toEqual([{ prefix: '10.1.4.0/24', node: 'd' }]);
   });
+});
 
-  it('gives each prefix to one node, whatever the order, and never routes its own', () => {
+describe('deriveRoutes', () => {
+  it('gives each prefix to the first node by name that claims it, after any change of nodes', async () => {
     const row = fc.record({
       name: fc.constantFrom('a', 'b', 'c', 'd'),
       addresses: fc.array(fc.constantFrom('192.0.2.1', '192.0.2.2', 'fd00::1'), { maxLength: 2 }),
       podCidrs: fc.array(fc.constantFrom('10.1.1.0/24', '10.1.2.0/24', '10.1.3.0/24', 'fd00::/64'), { maxLength: 2 }),
       kubeApiserver: fc.constant(false),
     });
-    fc.assert(
-      fc.property(fc.uniqueArray(row, { selector: (entry) => entry.name }), (nodes) => {
-        const wanted = wantedRoutes(nodes, 'a');
-        expect(wantedRoutes([...nodes].reverse(), 'a')).toEqual(wanted);
-        const own: readonly string[] = nodes.find((entry) => entry.name === 'a')?.podCidrs ?? [];
-        const claimed = nodes
-          .filter((entry) => entry.name !== 'a')
-          .flatMap((entry) => entry.podCidrs.filter((cidr) => cidr.startsWith('10.') && !own.includes(cidr)));
-        expect([...wanted.keys()].sort()).toEqual([...new Set(claimed)].sort());
-        for (const { prefix, node: name, gateway } of wanted.values()) {
-          const claimants = nodes.filter(
-            (entry) => entry.name !== 'a' && (entry.podCidrs as string[]).includes(prefix),
-          );
-          expect(name).toBe(claimants.map((entry) => entry.name).sort()[0]);
-          expect(gateway).toBe(
-            nodes.find((entry) => entry.name === name)?.addresses.find((address) => address.startsWith('192.')),
-          );
-        }
-      }),
-    );
+    await checkIncremental({
+      step: fc.record({ row, gone: fc.boolean() }),
+      create() {
+        const db = createStateDB({ freeze: true });
+        const nodes = db.table<NodeRow>({ name: 'nodes', key: ({ name }) => name });
+        const routes = db.table<RouteRow>({ name: 'routes', key: ({ prefix }) => prefix });
+        const derivation = deriveRoutes(db, nodes, routes, 'a');
+        return {
+          apply: ({ row: changed, gone }) =>
+            db.write([nodes], (txn) => {
+              if (gone) txn.delete(nodes, changed.name);
+              else txn.upsert(nodes, changed);
+            }),
+          incremental() {
+            derivation.flush();
+            using snapshot = db.read();
+            return [...snapshot.all(routes)];
+          },
+          recompute() {
+            using snapshot = db.read();
+            const all = [...snapshot.all(nodes)];
+            const own = all.find(({ name }) => name === 'a')?.podCidrs ?? [];
+            return ['10.1.1.0/24', '10.1.2.0/24', '10.1.3.0/24'].flatMap((prefix) => {
+              const claimant = all.find(({ name, podCidrs }) => name !== 'a' && podCidrs.includes(prefix));
+              if (claimant === undefined || own.includes(prefix)) return [];
+              const gateway = claimant.addresses.find((address) => address.startsWith('192.'));
+              return [{ prefix, node: claimant.name, ...(gateway === undefined ? {} : { gateway }) }];
+            });
+          },
+          dispose: () => derivation[Symbol.dispose](),
+        };
+      },
+    });
   });
 });

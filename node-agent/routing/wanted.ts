@@ -1,20 +1,33 @@
+import { isDeepStrictEqual } from 'node:util';
 import { canonicalPrefix, parseAddress } from '@weir/net';
+import { type Derivation, derive, type StateDB, type Table } from '@weir/statedb';
 import type { NodeRow } from '../tables.ts';
 import type { RouteRow } from './types.ts';
 
-/** The routes that the nodes ask for, by prefix. Where two nodes claim one prefix, the first by name has it. */
-export function wantedRoutes(nodes: Iterable<NodeRow>, self: string): ReadonlyMap<string, RouteRow> {
-  const others = [...nodes].filter((node) => node.name !== self).sort((a, b) => (a.name < b.name ? -1 : 1));
-  const own = new Set([...nodes].filter((node) => node.name === self).flatMap((node) => node.podCidrs.flatMap(ipv4)));
-  const routes = new Map<string, RouteRow>();
-  for (const { name, podCidrs, addresses } of others) {
-    const gateway = addresses.find(isIpv4);
-    for (const prefix of podCidrs.flatMap(ipv4)) {
-      if (own.has(prefix) || routes.has(prefix)) continue;
-      routes.set(prefix, { prefix, node: name, ...(gateway === undefined ? {} : { gateway }) });
-    }
-  }
-  return routes;
+/** The routes to one node's pods, but for prefixes that this node has itself. */
+export function routesTo(node: NodeRow, self: NodeRow | undefined): readonly RouteRow[] {
+  const own = new Set(self?.podCidrs.flatMap(ipv4));
+  const gateway = node.addresses.find(isIpv4);
+  return node.podCidrs
+    .flatMap(ipv4)
+    .filter((prefix) => !own.has(prefix))
+    .map((prefix) => ({ prefix, node: node.name, ...(gateway === undefined ? {} : { gateway }) }));
+}
+
+/** Keeps the routes that the nodes ask for in `routes`. Where two nodes claim one prefix, the first by name has it. */
+export function deriveRoutes(
+  db: StateDB,
+  nodes: Table<NodeRow>,
+  routes: Table<RouteRow>,
+  nodeName: string,
+): Derivation {
+  return derive(db, {
+    name: routes.name,
+    into: routes,
+    inputs: [nodes],
+    fn: (node, read) => (node.name === nodeName ? [] : routesTo(node, read.get(nodes, nodeName))),
+    equals: isDeepStrictEqual,
+  });
 }
 
 function isIpv4(text: string): boolean {

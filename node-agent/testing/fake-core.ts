@@ -169,6 +169,10 @@ export class FakeCore implements Core {
     this.verbose = on;
   }
 
+  reconcilers(): ReturnType<Core['reconcilers']> {
+    return [];
+  }
+
   maps(): ReturnType<Core['maps']> {
     return [{ name: 'endpoints', type: 'hash', entries: 1, maxEntries: 4096, path: '/sys/fs/bpf/fake/endpoints' }];
   }

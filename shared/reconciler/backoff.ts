@@ -1,12 +1,11 @@
-/** When a failed row is tried again: exponential delay with jitter, and a heap of what is due. */
+/** When a failed row is tried again: exponential delay with full jitter, and a heap of what is due. */
 
 /**
- * Milliseconds to wait after the failure number `retries` (0 = the first): `min` doubled with each, at most `max`, and of
- * that a random part between half and all, so that many rows that failed together do not come back together.
+ * Milliseconds to wait after the failed attempt number `attempt` (from 1): `min` doubled with each, at most `max`, and of
+ * that any part with equal chance (full jitter), so that rows that failed together do not come back together.
  */
-export function backoffDelay(retries: number, min: number, max: number, random: () => number): number {
-  const whole = Math.min(max, min * 2 ** Math.min(retries, 60));
-  return whole * (0.5 + random() * 0.5);
+export function backoffDelay(attempt: number, min: number, max: number, random: () => number): number {
+  return Math.min(max, min * 2 ** Math.min(attempt - 1, 60)) * (1 - random());
 }
 
 interface Due<V> {

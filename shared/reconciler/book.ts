@@ -1,73 +1,143 @@
 /**
- * What a reconciler knows of each row: what the target was last asked for, whether it acknowledged, when to try again.
- * A newer change replaces what is known of the row, its error and its retries, whatever either asks for.
+ * What a reconciler knows of the rows that are not done: those whose operation runs, those that wait for an older
+ * operation on the same row, and those that failed. A row that is not in the book is done if its change has been handled.
  */
 import type { Change, Revision } from '@weir/statedb';
 import { DueHeap } from './backoff.ts';
+import type { Group } from './frontier.ts';
 import type { Failure } from './types.ts';
 
-export interface Item<T> {
+/** What a set of attempts is for. */
+export interface Work {
+  /** Where attempts that do not end at once are counted. */
+  readonly group: Group;
+  /** The oldest revision that a change among them may have taken the place of. */
+  readonly since: Revision;
+}
+
+/** One change of one row, until the target has acknowledged it or a newer one takes its place. */
+export class Item<T> {
   readonly key: string;
-  readonly row: T;
-  readonly revision: Revision;
-  readonly deleted: boolean;
-  state: 'pending' | 'done' | 'error';
+  row: T;
+  revision: Revision;
+  deleted: boolean;
+  running = false;
+  /** The operation's time was over; it still runs, or has ended since. */
+  timedOut = false;
+  /** Of the last attempt, or of an older revision that was refused. */
   error: Error | undefined;
-  /** Failed attempts beyond the first, of this revision. */
-  retries: number;
-  dueAt: number;
-  /** The oldest revision of the row that the target has not acknowledged. */
-  unacknowledgedSince: Revision;
+  /** Failed attempts at this revision. */
+  attempt = 0;
+  dueAt = 0;
+  /** The oldest revision of the row that the target may not have acknowledged. */
+  since: Revision;
+  /** As `since`, were all older changes acknowledged. */
+  readonly #first: Revision;
+  /** Where the attempt under way, or the first one to come, is counted. */
+  group: Group | undefined;
+  /** Waits for this one to end. */
+  newer: Item<T> | undefined;
+  /** How often the row was in a batch that failed without saying which row was to blame, since it last succeeded. */
+  suspected = 0;
+
+  constructor(key: string, { row, revision, deleted }: Change<T>, since: Revision) {
+    this.key = key;
+    this.row = row;
+    this.revision = revision;
+    this.deleted = deleted;
+    this.since = since;
+    this.#first = since;
+  }
+
+  /** Everything older than this change is acknowledged. */
+  clear(): void {
+    this.error = undefined;
+    this.since = this.#first;
+  }
 }
 
 export class Book<T> {
+  /** By primary key, the newest of each row. */
   readonly items = new Map<string, Item<T>>();
-  readonly #failing = new Set<Item<T>>();
+  /** Keys whose status may have changed since somebody last cleared it; undefined when nobody does. */
+  readonly touched: Set<string> | undefined;
   readonly #due = new DueHeap<Item<T>>();
+  #failing = 0;
 
-  /** Notes a change that is now to be carried out. */
-  record(key: string, change: Change<T>): Item<T> {
-    const before = this.items.get(key);
-    const item: Item<T> = {
-      key,
-      row: change.row,
-      revision: change.revision,
-      deleted: change.deleted,
-      state: 'pending',
-      error: undefined,
-      retries: 0,
-      dueAt: 0,
-      unacknowledgedSince:
-        before === undefined || before.state === 'done' ? change.revision : before.unacknowledgedSince,
-    };
-    if (before !== undefined) this.#failing.delete(before);
+  constructor(noteTouched: boolean) {
+    this.touched = noteTouched ? new Set() : undefined;
+  }
+
+  /** Items with an error. */
+  get failing(): number {
+    return this.#failing;
+  }
+
+  newest(item: Item<T>): boolean {
+    return this.items.get(item.key) === item;
+  }
+
+  /** `since`: the oldest revision of the row that this change may have taken the place of. */
+  add(key: string, change: Change<T>, since: Revision): Item<T> {
+    const item = new Item(key, change, Math.min(since, change.revision));
     this.items.set(key, item);
     return item;
   }
 
-  current(item: Item<T>): boolean {
-    return this.items.get(item.key) === item;
+  /** A newer change of a row in the book. Returns the item to begin, or undefined when that must wait for an older one. */
+  supersede(known: Item<T>, change: Change<T>, { group, since }: Work): Item<T> | undefined {
+    if (known.group !== undefined && !known.running) {
+      // It has been waiting, and goes on waiting in its place.
+      known.row = change.row;
+      known.revision = change.revision;
+      known.deleted = change.deleted;
+      return undefined;
+    }
+    const item = this.add(known.key, change, since);
+    if (known.error !== undefined) {
+      item.error = known.error;
+      item.since = known.since;
+      item.suspected = known.suspected;
+    }
+    if (!known.running) return item;
+    known.newer = item;
+    item.group = group;
+    group.running++;
+    return undefined;
   }
 
+  /** The target has acknowledged the newest change. */
   succeeded(item: Item<T>): void {
-    if (!this.current(item)) return;
-    this.#failing.delete(item);
-    item.state = 'done';
-    item.error = undefined;
-    item.retries = 0;
-    if (item.deleted) this.items.delete(item.key);
+    if (item.error !== undefined) this.#failing--;
+    this.items.delete(item.key);
+    this.touched?.add(item.key);
   }
 
-  /** `delay` gives the milliseconds until the next attempt, from the number of retries so far. */
-  failed(item: Item<T>, error: Error, now: number, delay: (retries: number) => number): void {
-    if (!this.current(item)) return;
-    item.retries = item.state === 'error' ? item.retries + 1 : 0;
-    if (item.state === 'done') item.unacknowledgedSince = item.revision;
-    item.state = 'error';
+  /** The newest change was refused; it is due again at `dueAt`, once it does not run. */
+  failed(item: Item<T>, error: Error, dueAt: number): void {
+    if (item.error === undefined) this.#failing++;
     item.error = error;
-    item.dueAt = now + delay(item.retries);
-    this.#failing.add(item);
+    item.attempt++;
+    item.dueAt = dueAt;
+    this.touched?.add(item.key);
+    if (!item.running) this.schedule(item);
+  }
+
+  schedule(item: Item<T>): void {
     this.#due.push(item.dueAt, item);
+  }
+
+  /** An older change has ended while this one waited for it. */
+  released(item: Item<T>, older: Item<T>, error: Error | undefined): void {
+    if (error === undefined) {
+      if (item.error !== undefined) this.#failing--;
+      item.clear();
+    } else {
+      if (item.error === undefined) this.#failing++;
+      item.error = error;
+      item.since = older.since;
+    }
+    this.touched?.add(item.key);
   }
 
   /** When the next retry is due; undefined when none is. */
@@ -75,7 +145,7 @@ export class Book<T> {
     for (;;) {
       const top = this.#due.peek();
       if (top === undefined) return undefined;
-      if (this.#failing.has(top.value) && top.value.dueAt === top.at) return top.at;
+      if (this.#retriable(top.value) && top.value.dueAt === top.at) return top.at;
       this.#due.pop();
     }
   }
@@ -92,16 +162,20 @@ export class Book<T> {
     return taken;
   }
 
-  /** Puts back a retry that was taken and not attempted. */
-  putBack(item: Item<T>): void {
-    if (this.#failing.has(item)) this.#due.push(item.dueAt, item);
-  }
-
-  failing(until: Revision = Number.POSITIVE_INFINITY): Failure<T>[] {
+  failures(until: Revision = Number.POSITIVE_INFINITY): Failure<T>[] {
     const failures: Failure<T>[] = [];
-    for (const { row, error, retries, unacknowledgedSince } of this.#failing) {
-      if (error !== undefined && unacknowledgedSince <= until) failures.push({ row, error, retries });
+    if (this.#failing === 0) return failures;
+    for (const item of this.items.values()) {
+      if (item.error !== undefined && item.since <= until) failures.push(failureOf(item, item.error));
     }
     return failures;
   }
+
+  #retriable(item: Item<T>): boolean {
+    return item.attempt > 0 && !item.running && this.newest(item);
+  }
+}
+
+export function failureOf<T>({ key, row, revision, deleted, attempt, dueAt }: Item<T>, error: Error): Failure<T> {
+  return { key, row, revision, deleted, error, attempt, nextRetryAt: dueAt };
 }

@@ -1,321 +1,291 @@
 /**
- * The reconciler: pulls a table's changes, carries them out on the target, remembers what the target acknowledged.
+ * The reconciler: the loop that decides what is due, the lifecycle, and the answers.
  *
- * One thing runs at a time: a round, a prune, or a part of a refresh; `#exclusive` queues them. The loop only decides
- * what is due. Nothing that the target did not acknowledge is ever recorded as done: an outcome is written only after
- * the operation has returned, and only for the revision it was given.
+ * One thing runs at a time: a round, a prune, or a part of a refresh; `#exclusive` queues them. Operations that return a
+ * promise go on beside it.
  */
-import type { Change, ChangeStream, Revision } from '@weir/statedb';
-import type { Outcome } from './apply.ts';
-import { apply } from './apply.ts';
-import { backoffDelay } from './backoff.ts';
-import type { Item } from './book.ts';
-import { Book } from './book.ts';
-import { Slice } from './clock.ts';
-import { NotInitialisedError, ReconcilerStoppedError, toError } from './errors.ts';
-import type { Settings } from './settings.ts';
-import { settingsOf } from './settings.ts';
-import type { Failure, Progress, Reconciler, ReconcilerOptions, RowStatus } from './types.ts';
+import type { Revision } from '@weir/statedb';
+import { Book, type Item } from './book.ts';
+import { TokenBucket } from './bucket.ts';
+import { Calls } from './calls.ts';
+import { Alarm } from './clock.ts';
+import { ReconcilerStoppedError, StopTimeoutError } from './errors.ts';
+import { Frontier } from './frontier.ts';
+import { Gate } from './gate.ts';
+import { Inputs } from './inputs.ts';
+import { type Settings, settingsOf } from './options.ts';
+import type { Parts } from './parts.ts';
+import { Pruner } from './pruner.ts';
+import { Report } from './report.ts';
+import { Results } from './results.ts';
+import { Rounds, type Sweep } from './rounds.ts';
+import type {
+  Failure,
+  Progress,
+  Reconciler,
+  ReconcilerMetrics,
+  ReconcilerOptions,
+  RowStatus,
+  WaitOptions,
+} from './types.ts';
+import { waitFor } from './wait.ts';
 
-interface Waiter<T> {
-  readonly revision: Revision;
-  resolve(progress: Progress<T>): void;
-  reject(error: Error): void;
-}
-
-export class TableReconciler<T> implements Reconciler<T> {
+class TableReconciler<T> implements Reconciler<T> {
   readonly name: string;
-  readonly #options: Settings<T>;
-  readonly #book = new Book<T>();
-  readonly #waiters = new Set<Waiter<T>>();
-  #stream: ChangeStream<T> | undefined;
-  /** Pulled from the stream, not attempted yet. */
-  #queue: Item<T>[] = [];
-  #attempted: Revision = 0;
+  readonly #settings: Settings<T>;
+  readonly #alarm: Alarm;
+  readonly #parts: Parts<T>;
+  readonly #inputs: Inputs<T>;
+  readonly #rounds: Rounds<T>;
+  readonly #pruner: Pruner<T>;
+  readonly #report: Report<T> | undefined;
   #running: Promise<unknown> = Promise.resolve();
   #loop: Promise<void> | undefined;
-  #stopping = false;
-  #wake: () => void = () => {};
-  #refresh: Iterator<Item<T>> | undefined;
+  #stopped: Promise<void> | undefined;
+  #sweep: Sweep<T> | undefined;
   #refreshAt: number;
-  /** When the loop prunes next; infinity when no prune is due by time. */
-  #pruneAt = 0;
-  #pruneRetries = 0;
-  /** The first prune waits until the table's state at initialisation has been attempted. */
-  #pruneAfter: Revision | undefined;
+  #count = 0;
 
   constructor(options: ReconcilerOptions<T>) {
-    this.#options = settingsOf(options);
-    this.name = options.name;
+    const settings = settingsOf(options);
+    const { name, clock, operationsPerSecond, burst, operationTimeoutMs, report } = settings;
+    this.name = name;
+    this.#settings = settings;
+    this.#alarm = new Alarm(clock);
+    const book = new Book<T>(report !== undefined);
+    const calls = new Calls({ name, clock, alarm: this.#alarm, operationTimeoutMs });
+    const gate = new Gate(this.#alarm, calls, new TokenBucket(operationsPerSecond, burst, clock));
+    this.#parts = { settings, book, calls, gate, frontier: new Frontier(), results: new Results(settings, book) };
+    this.#inputs = new Inputs(settings);
+    this.#rounds = new Rounds(this.#parts, this.#inputs);
+    this.#pruner = new Pruner(this.#parts, this.#inputs);
+    this.#report = report && new Report(report, book, () => this.#health());
     this.#refreshAt = this.#nextRefresh();
   }
 
   start(): void {
-    if (this.#loop !== undefined) return;
-    this.#stopping = false;
-    this.#open();
-    this.#loop = this.#run();
+    if (this.#stopped !== undefined) throw this.#stoppedError('it cannot be started again');
+    this.#loop ??= this.#run();
   }
 
-  async stop(): Promise<void> {
-    this.#stopping = true;
-    this.#wake();
-    await this.#loop;
-    await this.#running;
-    this.#loop = undefined;
-    this.#stream?.[Symbol.dispose]();
-    this.#stream = undefined;
-    for (const waiter of this.#waiters) waiter.reject(new ReconcilerStoppedError(this.name, waiter.revision));
-    this.#waiters.clear();
-    this.#stopping = false;
+  stop(): Promise<void> {
+    this.#stopped ??= this.#stop();
+    return this.#stopped;
   }
 
   reconcile(): Promise<Progress<T>> {
-    return this.#exclusive(async () => {
-      const target = this.#tableRevision();
-      do await this.#changes();
-      while (this.#attempted < target && !this.#stopping);
-      await this.#retries();
-      return this.#progress(this.#attempted);
+    return this.#exclusive('it did not reconcile', async () => {
+      const { frontier, gate } = this.#parts;
+      const { singles } = this.#rounds;
+      const revision = this.#rounds.tableRevision();
+      const group = { running: 0 };
+      this.#count++;
+      await this.#rounds.catchUp(revision);
+      await this.#rounds.retries(group);
+      while (!gate.closed && (frontier.attempted < revision || group.running > 0)) {
+        if (singles.ready.length > 0) await singles.released({ group, since: 0 });
+        else await this.#alarm.sleep(Number.POSITIVE_INFINITY);
+      }
+      this.#report?.write(this.#settings.clock.now());
+      return this.#progress(revision, frontier.attempted);
     });
   }
 
   prune(): Promise<void> {
-    return this.#exclusive(() => this.#prune());
+    return this.#exclusive('it did not prune', () => this.#pruner.run());
+  }
+
+  async refresh(): Promise<Progress<T>> {
+    const { gate } = this.#parts;
+    const refused = 'it did not refresh every row';
+    const sweep = await this.#exclusive(refused, async () => this.#rounds.sweep());
+    try {
+      while (await this.#exclusive(refused, () => this.#rounds.refresh(sweep)));
+    } finally {
+      sweep.stream[Symbol.dispose]();
+    }
+    if (!(await gate.until(() => sweep.group.running === 0))) throw this.#stoppedError(refused);
+    return this.#progress(sweep.until, Number.POSITIVE_INFINITY);
   }
 
   status(key: string): RowStatus | undefined {
-    using snapshot = this.#options.db.read();
-    const version = snapshot.getVersioned(this.#options.table, key);
-    const item = this.#book.items.get(key);
+    const { book } = this.#parts;
+    const item = book.items.get(key);
+    using snapshot = this.#settings.db.read();
+    const { table } = this.#settings;
+    const version = snapshot.getVersioned(table, key);
     if (version === undefined) {
-      if (item === undefined) return undefined;
-      if (!item.deleted) return { kind: 'pending', revision: snapshot.revision(this.#options.table) };
-    } else if (item === undefined || item.deleted || item.revision !== version.revision) {
-      return { kind: 'pending', revision: version.revision };
+      if (item?.deleted) return statusOf(item);
+      const revision = snapshot.revision(table);
+      return item === undefined && this.#rounds.handled >= revision ? undefined : { kind: 'pending', revision };
     }
-    const { revision, state, error, retries } = item;
-    if (state === 'error' && error !== undefined) return { kind: 'error', revision, error, retries };
-    return { kind: state === 'done' ? 'done' : 'pending', revision };
+    const { revision } = version;
+    if (item === undefined) return { kind: revision <= this.#rounds.handled ? 'done' : 'pending', revision };
+    return item.revision === revision ? statusOf(item) : { kind: 'pending', revision };
+  }
+
+  async waitUntil(revision: Revision, options: WaitOptions | AbortSignal = {}): Promise<Progress<T>> {
+    const { frontier } = this.#parts;
+    if (this.#stopped !== undefined && frontier.attempted < revision) {
+      throw this.#stoppedError(`it did not attempt revision ${revision}`);
+    }
+    await waitFor(frontier, revision, options, this.#settings);
+    return this.#progress(revision, revision);
   }
 
   failing(): readonly Failure<T>[] {
-    return this.#book.failing();
+    return this.#parts.book.failures();
   }
 
-  waitUntil(revision: Revision, signal?: AbortSignal): Promise<Progress<T>> {
-    return new Promise((resolve, reject) => {
-      if (this.#attempted >= revision) return resolve(this.#progress(revision));
-      if (signal?.aborted) return reject(signal.reason);
-      const end = (): void => {
-        this.#waiters.delete(waiter);
-        signal?.removeEventListener('abort', abort);
-      };
-      const abort = (): void => {
-        end();
-        reject(signal?.reason);
-      };
-      const waiter: Waiter<T> = {
-        revision,
-        resolve: (progress) => {
-          end();
-          resolve(progress);
-        },
-        reject: (error) => {
-          end();
-          reject(error);
-        },
-      };
-      this.#waiters.add(waiter);
-      signal?.addEventListener('abort', abort, { once: true });
-    });
+  metrics(): ReconcilerMetrics {
+    const { results, calls, book } = this.#parts;
+    const { update, delete: deletes, prune } = results.totals;
+    return {
+      update: { ...update },
+      delete: { ...deletes },
+      prune: { ...prune },
+      rounds: this.#count,
+      lag: this.#lag(),
+      running: calls.running,
+      failing: book.failing,
+    };
   }
 
   async #run(): Promise<void> {
-    while (!this.#stopping) {
-      const began = this.#options.clock.now();
-      await this.#exclusive(async () => {
-        await this.#changes();
-        await this.#retries();
-        await this.#refreshSome();
-        await this.#pruneWhenDue();
-      });
-      await this.#idle(began + this.#options.roundIntervalMs);
+    const { clock } = this.#settings;
+    while (!this.#parts.gate.closed) {
+      const began = clock.now();
+      await this.#locked(() => this.#round());
+      await this.#idle(began + this.#settings.roundIntervalMs);
     }
+  }
+
+  async #round(): Promise<void> {
+    this.#count++;
+    await this.#rounds.changes();
+    await this.#rounds.retries({ running: 0 });
+    await this.#refreshWhenDue();
+    await this.#pruner.runWhenDue();
+    const now = this.#settings.clock.now();
+    if (this.#report !== undefined && now >= this.#report.dueAt) this.#report.write(now);
   }
 
   /** Waits until something is due, and at least until `earliest`. Always lets the event loop run once. */
   async #idle(earliest: number): Promise<void> {
-    const { clock, db, table } = this.#options;
+    const { gate, book } = this.#parts;
+    const { clock } = this.#settings;
     await new Promise<void>((resolve) => setImmediate(resolve));
-    await this.#sleep(earliest - clock.now(), []);
-    if (this.#stopping || this.#stream === undefined) return;
-    const pending = this.#stream.watch();
-    const initialised = db.initialisedWatch(table);
-    if (this.#queue.length > 0 || pending.fired || this.#refresh !== undefined) return;
-    const pruneAt = initialised.fired ? this.#pruneAt : Number.POSITIVE_INFINITY;
-    const due = Math.min(this.#book.nextDue() ?? Number.POSITIVE_INFINITY, this.#refreshAt, pruneAt);
-    await this.#sleep(due - clock.now(), initialised.fired ? [pending] : [pending, initialised]);
-  }
-
-  /** Sleeps for `ms`, until a watch fires, or until `#wake` is called. */
-  async #sleep(ms: number, watches: readonly { onFire(callback: () => void): () => void }[]): Promise<void> {
-    if (ms <= 0 || this.#stopping) return;
-    const undo: (() => void)[] = [];
-    await new Promise<void>((resolve) => {
-      this.#wake = resolve;
-      for (const watch of watches) undo.push(watch.onFire(resolve));
-      if (Number.isFinite(ms)) undo.push(this.#options.clock.after(ms, resolve));
-    });
-    this.#wake = () => {};
-    for (const action of undo) action();
-  }
-
-  /** Runs `action` after whatever runs now. */
-  #exclusive<R>(action: () => Promise<R>): Promise<R> {
-    const result = this.#running.then(action);
-    this.#running = result.then(
-      () => {},
-      () => {},
+    for (let left = earliest - clock.now(); left > 0 && !gate.closed; left = earliest - clock.now()) {
+      await this.#alarm.sleep(left);
+    }
+    if (gate.closed || this.#rounds.singles.ready.length > 0 || this.#sweep !== undefined) return;
+    const pending = this.#rounds.stream.watch();
+    if (pending.fired) return;
+    const initialised = this.#inputs.watches();
+    const due = Math.min(
+      book.nextDue() ?? Number.POSITIVE_INFINITY,
+      initialised.length > 0 ? Number.POSITIVE_INFINITY : Math.min(this.#refreshAt, this.#pruner.dueAt),
+      this.#report?.dueAt ?? Number.POSITIVE_INFINITY,
     );
-    return result;
+    await this.#alarm.sleep(due - clock.now(), [pending, ...initialised]);
   }
 
-  /** Attempts at most one batch of changes. */
-  async #changes(): Promise<void> {
-    const stream = this.#open();
-    const room = this.#options.batchSize - this.#queue.length;
-    if (room > 0) await this.#record(stream.next(room));
-    const items = this.#queue;
-    this.#queue = [];
-    const left = await this.#apply(items.filter((item) => this.#book.current(item)));
-    this.#queue.push(...left);
-    if (left.length > 0) return;
-    this.#attempted = Math.max(this.#attempted, stream.revision);
-    for (const waiter of this.#waiters) {
-      if (waiter.revision <= this.#attempted) waiter.resolve(this.#progress(waiter.revision));
+  async #refreshWhenDue(): Promise<void> {
+    if (this.#sweep === undefined) {
+      if (this.#settings.clock.now() < this.#refreshAt || this.#inputs.watches().length > 0) return;
+      this.#sweep = this.#rounds.sweep();
     }
-  }
-
-  async #record(changes: readonly Change<T>[]): Promise<void> {
-    const slice = new Slice();
-    for (const change of changes) {
-      const key = this.#options.table.spec.key(change.row);
-      const known = this.#book.items.get(key);
-      // After a restart the stream begins anew: what the target has acknowledged is not repeated.
-      if (known !== undefined && known.revision === change.revision && known.state !== 'pending') continue;
-      this.#queue.push(this.#book.record(key, change));
-      const pause = slice.pause();
-      if (pause !== undefined) await pause;
-    }
-  }
-
-  async #retries(): Promise<void> {
-    if (this.#stopping) return;
-    const due = this.#book.takeDue(this.#options.clock.now(), this.#options.batchSize);
-    for (const item of await this.#apply(due)) this.#book.putBack(item);
-  }
-
-  /** Applies again one batch of acknowledged rows when a refresh is due or under way. */
-  async #refreshSome(): Promise<void> {
-    if (this.#refresh === undefined) {
-      if (this.#options.clock.now() < this.#refreshAt) return;
-      this.#refresh = this.#book.items.values();
-    }
-    const items: Item<T>[] = [];
-    while (items.length < this.#options.batchSize) {
-      const next = this.#refresh.next();
-      if (next.done === true) {
-        this.#refresh = undefined;
-        this.#refreshAt = this.#nextRefresh();
-        break;
-      }
-      if (next.value.state === 'done') items.push(next.value);
-    }
-    await this.#apply(items);
+    if (await this.#rounds.refresh(this.#sweep)) return;
+    this.#sweep.stream[Symbol.dispose]();
+    this.#sweep = undefined;
+    this.#refreshAt = this.#nextRefresh();
   }
 
   #nextRefresh(): number {
-    const { clock, refreshIntervalMs } = this.#options;
+    const { clock, refreshIntervalMs } = this.#settings;
     return refreshIntervalMs === 0 ? Number.POSITIVE_INFINITY : clock.now() + refreshIntervalMs;
   }
 
-  async #pruneWhenDue(): Promise<void> {
-    const { clock, db, table, minBackoffMs, maxBackoffMs, random, onPruneError } = this.#options;
-    if (this.#stopping || clock.now() < this.#pruneAt || !db.initialisedWatch(table).fired) return;
-    this.#pruneAfter ??= this.#tableRevision();
-    if (this.#attempted < this.#pruneAfter) return;
-    try {
-      await this.#prune();
-    } catch (error) {
-      this.#pruneAt = clock.now() + backoffDelay(this.#pruneRetries, minBackoffMs, maxBackoffMs, random);
-      this.#guard(() => onPruneError(toError(error), this.#pruneRetries++));
-    }
+  /** Runs what a caller asks for; the loop then looks anew at what is due. */
+  #exclusive<R>(refused: string, action: () => Promise<R>): Promise<R> {
+    return this.#locked(async () => {
+      if (this.#stopped !== undefined) throw this.#stoppedError(refused);
+      try {
+        return await action();
+      } finally {
+        this.#alarm.ring();
+      }
+    });
   }
 
-  /** Only what one and the same snapshot calls complete is given to the target's prune. */
-  async #prune(): Promise<void> {
-    const { clock, db, table, operations, pruneIntervalMs } = this.#options;
-    using snapshot = db.read();
-    if (!snapshot.initialised(table)) {
-      throw new NotInitialisedError(this.name, table.name, db.pendingInitialisers(table));
-    }
-    await operations.prune?.({ [Symbol.iterator]: () => snapshot.all(table) });
-    this.#pruneRetries = 0;
-    this.#pruneAt = pruneIntervalMs === 0 ? Number.POSITIVE_INFINITY : clock.now() + pruneIntervalMs;
+  /** Runs `action` after whatever runs now. */
+  #locked<R>(action: () => Promise<R>): Promise<R> {
+    const result = this.#running.then(() => {
+      this.#parts.gate.begin();
+      return action();
+    });
+    this.#running = result.catch(() => {});
+    return result;
   }
 
-  #apply(items: readonly Item<T>[]): Promise<readonly Item<T>[]> {
-    const { operations, concurrency } = this.#options;
-    const stopped = (): boolean => this.#stopping;
-    return apply(items, { name: this.name, operations, concurrency, outcome: this.#outcome, stopped });
-  }
-
-  readonly #outcome: Outcome<T> = {
-    succeeded: (item) => this.#book.succeeded(item),
-    failed: (item, error) => {
-      const { clock, minBackoffMs, maxBackoffMs, random, onError } = this.#options;
-      this.#book.failed(item, error, clock.now(), (retries) =>
-        backoffDelay(retries, minBackoffMs, maxBackoffMs, random),
-      );
-      this.#guard(() => onError(item.row, error, item.retries));
-    },
-  };
-
-  /** A callback that throws is a defect of its owner: it surfaces as an uncaught exception, and the loop goes on. */
-  #guard(callback: () => void): void {
-    try {
-      callback();
-    } catch (error) {
-      queueMicrotask(() => {
-        throw error;
+  async #stop(): Promise<void> {
+    const { calls, gate, frontier } = this.#parts;
+    const { clock, stopGraceMs } = this.#settings;
+    gate.closed = true;
+    this.#alarm.ring();
+    let givenUp = false;
+    let forget = clock.after(stopGraceMs, () => {
+      calls.abort(this.#stoppedError('its operations are to end'));
+      forget = clock.after(stopGraceMs, () => {
+        givenUp = true;
+        this.#alarm.ring();
       });
-    }
+    });
+    let ended = false;
+    void Promise.allSettled([this.#loop, this.#running]).then(() => {
+      ended = true;
+      this.#alarm.ring();
+    });
+    while (!givenUp && (!ended || calls.running > 0)) await this.#alarm.sleep(Number.POSITIVE_INFINITY);
+    forget();
+    this.#rounds.close();
+    this.#sweep?.stream[Symbol.dispose]();
+    for (const waiter of [...frontier.waiters]) waiter.stopped();
+    this.#report?.write(clock.now());
+    if (calls.running > 0) throw new StopTimeoutError(this.name, calls.running, stopGraceMs);
   }
 
-  #progress(until: Revision): Progress<T> {
-    return { revision: this.#attempted, failing: this.#book.failing(until) };
+  #progress(asked: Revision, failingUntil: Revision): Progress<T> {
+    const { frontier, book } = this.#parts;
+    const revision = frontier.attempted;
+    return { revision, reached: revision >= asked, failing: book.failures(failingUntil) };
   }
 
-  #tableRevision(): Revision {
-    using snapshot = this.#options.db.read();
-    return snapshot.revision(this.#options.table);
+  #health() {
+    const { failing } = this.#parts.book;
+    return {
+      reconciler: this.name,
+      table: this.#settings.table.name,
+      state: this.#stopped === undefined ? ('running' as const) : ('stopped' as const),
+      ok: failing === 0,
+      attempted: this.#parts.frontier.attempted,
+      lag: this.#lag(),
+      failing,
+    };
   }
 
-  /** Opens the stream. Rows known from an earlier run and gone since are deleted. */
-  #open(): ChangeStream<T> {
-    if (this.#stream !== undefined) return this.#stream;
-    const { db, table } = this.#options;
-    this.#stream = db.changes(table);
-    if (this.#book.items.size === 0) return this.#stream;
-    using snapshot = db.read();
-    const revision = snapshot.revision(table);
-    for (const [key, { row, deleted }] of this.#book.items) {
-      if (deleted || snapshot.has(table, key)) continue;
-      this.#queue.push(this.#book.record(key, { row, revision, deleted: true }));
-    }
-    return this.#stream;
+  #lag(): number {
+    return Math.max(0, this.#rounds.tableRevision() - this.#parts.frontier.attempted);
   }
+
+  #stoppedError(what: string): ReconcilerStoppedError {
+    return new ReconcilerStoppedError(this.name, what);
+  }
+}
+
+function statusOf<T>({ revision, error, attempt, dueAt }: Item<T>): RowStatus {
+  if (error === undefined || attempt === 0) return { kind: 'pending', revision };
+  return { kind: 'error', revision, error, attempt, nextRetryAt: dueAt };
 }
 
 /** A reconciler of `options.table`; nothing happens until `start()` or `reconcile()`. Throws `InvalidOptionError`. */

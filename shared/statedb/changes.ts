@@ -1,14 +1,13 @@
-/** A change stream: a cursor into the revision log. It always reads the committed state, also within a transaction. */
+/** A change stream: a place in a table's history. It always reads what is committed, also within a transaction. */
+import { Marker } from './entry.ts';
 import { InvalidLimitError, StreamDisposedError } from './errors.ts';
-import type { Generation } from './history.ts';
-import type { Cursor, TableStore } from './table.ts';
+import type { Place } from './history.ts';
+import type { TableStore } from './table.ts';
 import type { Change, ChangeStream, Revision, Watch } from './types.ts';
 import { WatchNode } from './watch.ts';
 
 /** What a stream needs to know of the running transaction. */
-export interface Committed {
-  /** The generation of the committed state; undefined when that is the present. */
-  at(): Generation | undefined;
+export interface Running {
   /** Runs `undo` should the running transaction abort; at once forgotten when none is running. */
   onAbort(undo: () => void): void;
   /** Runs `action` when no transaction is running: now, or after it has ended. */
@@ -17,8 +16,8 @@ export interface Committed {
 
 export class TableStream<T> implements ChangeStream<T> {
   readonly #store: TableStore<T>;
-  readonly #cursor: Cursor;
-  readonly #committed: Committed;
+  readonly #place: Place<T>;
+  readonly #running: Running;
   readonly #release: (stream: TableStream<T>) => void;
   /** Deletes up to here happened before this stream began from nothing: it has never shown those rows. */
   readonly #hideDeletesUntil: Revision;
@@ -26,58 +25,48 @@ export class TableStream<T> implements ChangeStream<T> {
 
   constructor(
     store: TableStore<T>,
-    cursor: Cursor,
+    place: Place<T>,
     hideDeletesUntil: Revision,
-    committed: Committed,
+    running: Running,
     release: (stream: TableStream<T>) => void,
   ) {
     this.#store = store;
-    this.#cursor = cursor;
+    this.#place = place;
     this.#hideDeletesUntil = hideDeletesUntil;
-    this.#committed = committed;
+    this.#running = running;
     this.#release = release;
   }
 
   get revision(): Revision {
-    return this.#cursor.revision;
+    return this.#place.revision;
   }
 
   next(limit: number = Number.POSITIVE_INFINITY): readonly Change<T>[] {
     this.#check();
     if (!(limit >= 1)) throw new InvalidLimitError(limit);
-    const at = this.#committed.at();
+    const place = this.#place;
+    const { history, committed } = this.#store;
+    const { revision: before, entry: beforeEntry } = place;
+    if (before === committed.revision) return [];
     const changes: Change<T>[] = [];
-    const before = this.#cursor.revision;
-    let reached = this.#store.stateAt(at).revision;
-    for (const { revision, key } of this.#store.log.after(before)) {
-      if (changes.length >= limit) {
-        reached = changes.at(-1)?.revision ?? before;
-        break;
-      }
-      const version = this.#store.rows.get(key, at);
-      if (version?.revision === revision) {
-        changes.push({ row: version.row, revision, deleted: false });
-        continue;
-      }
-      const marker = this.#store.markers.get(key);
-      if (marker?.revision === revision && revision > this.#hideDeletesUntil) {
-        changes.push({ row: marker.row, revision, deleted: true });
-      }
+    let last = beforeEntry;
+    let entry = history.after(last);
+    for (; entry !== undefined && changes.length < limit; entry = entry.after) {
+      last = entry;
+      const { row, revision } = entry;
+      const deleted = entry instanceof Marker;
+      if (!deleted || revision > this.#hideDeletesUntil) changes.push({ row, revision, deleted });
     }
-    if (reached !== before) {
-      this.#cursor.revision = reached;
-      this.#committed.onAbort(() => {
-        this.#cursor.revision = before;
-      });
-      this.#committed.afterwards(() => this.#store.forgetMarkers());
-    }
+    history.move(place, entry === undefined ? committed.revision : last.revision, last);
+    this.#running.onAbort(() => history.move(place, before, beforeEntry));
+    if (history.markers > 0) this.#running.afterwards(() => history.forgetMarkers());
     return changes;
   }
 
   watch(): Watch {
     this.#check();
-    const { revision } = this.#store.stateAt(this.#committed.at());
-    return revision > this.#cursor.revision ? new WatchNode(true) : this.#store.changed.node;
+    const pending = this.#store.committed.revision > this.#place.revision;
+    return pending ? new WatchNode(true) : this.#store.watches.moved.node;
   }
 
   [Symbol.dispose](): void {

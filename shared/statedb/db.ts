@@ -8,41 +8,42 @@ import {
   InvalidRevisionError,
   ReentrantWriteError,
   RevisionGoneError,
-  UnknownTableError,
 } from './errors.ts';
-import type { Generation } from './history.ts';
-import { History, rollback, VersionedMap } from './history.ts';
-import { SnapshotView } from './snapshot.ts';
-import type { Cursor, Initialiser, TableState } from './table.ts';
-import { TableStore } from './table.ts';
-import { isThenable, Transaction } from './transaction.ts';
+import { type Leak, type SnapshotOwner, SnapshotReader } from './reader.ts';
+import { storeOf, TableStore } from './table.ts';
+import { refuseAsync, Transaction } from './transaction.ts';
 import type {
   AnyTable,
   ChangeStream,
+  ChangesOptions,
+  IndexSpec,
   InitDone,
-  Revision,
+  Query,
   Snapshot,
   StateDB,
   StateDBStats,
   Table,
+  TableInfo,
   TableSpec,
   Watch,
   WriteTxn,
 } from './types.ts';
+import { Edits, type View } from './view.ts';
+import { Views } from './views.ts';
 import { WatchNode } from './watch.ts';
 
 export interface StateDBOptions {
   /** Freeze every stored row deeply, so that a change in place throws. For tests: it costs a walk over each row. */
   readonly freeze?: boolean;
+  /**
+   * Tell `onLeak` of a snapshot that was garbage collected undisposed. For tests: it costs a microsecond a snapshot. Without
+   * it a forgotten snapshot shows in `stats()`. Streams, which hold delete markers, are always watched for.
+   */
+  readonly findLeaks?: boolean;
   /** Told of a snapshot or stream that was garbage collected undisposed. Default: a process warning. */
   readonly onLeak?: (what: string) => void;
   /** Told of an error thrown by a watch callback; the commit stands. Default: thrown anew as an uncaught exception. */
   readonly onCallbackError?: (error: unknown) => void;
-}
-
-interface Leakable {
-  readonly what: string;
-  release(): void;
 }
 
 function warnOfLeak(what: string): void {
@@ -62,21 +63,25 @@ function closing<T>(stream: TableStream<T>): () => void {
   return () => stream.close('was opened in a write transaction that aborted');
 }
 
-export class MemoryStateDB implements StateDB {
-  readonly #history = new History();
-  readonly #states = new VersionedMap<TableState>(this.#history);
-  readonly #stores = new Map<AnyTable, TableStore<unknown>>();
-  readonly #names = new Set<string>();
+const AsyncFunction = (async () => {}).constructor;
+
+export class MemoryStateDB implements StateDB, SnapshotOwner {
+  readonly edits = new Edits();
+  readonly #stores = new Map<string, TableStore<unknown>>();
   readonly #freeze: boolean;
   readonly #onCallbackError: (error: unknown) => void;
-  readonly #leaks: FinalizationRegistry<Leakable>;
+  readonly #leaks: FinalizationRegistry<Leak>;
+  readonly #findLeaks: boolean;
+  #views = new Views<View<unknown>>();
   #snapshots = 0;
+  #watchesFired = 0;
   #active: Transaction | undefined;
   #afterwards: (() => void)[] = [];
 
   constructor(options: StateDBOptions = {}) {
     enableMapSet();
     this.#freeze = options.freeze ?? false;
+    this.#findLeaks = options.findLeaks ?? this.#freeze;
     this.#onCallbackError = options.onCallbackError ?? throwLater;
     const onLeak = options.onLeak ?? warnOfLeak;
     this.#leaks = new FinalizationRegistry((leaked) => {
@@ -85,63 +90,191 @@ export class MemoryStateDB implements StateDB {
     });
   }
 
+  get views(): Views<View<unknown>> {
+    return this.#views;
+  }
+
   table<T>(spec: TableSpec<T>): Table<T> {
     if (this.#active !== undefined) throw new ReentrantWriteError('db.table');
-    if (this.#names.has(spec.name)) throw new DuplicateTableError(spec.name);
-    const store = new TableStore<T>(spec, this.#history, this.#states, this.#freeze);
-    this.#names.add(spec.name);
-    this.#stores.set(store.handle, store as unknown as TableStore<unknown>);
+    if (this.#stores.has(spec.name)) throw new DuplicateTableError(spec.name);
+    const store = new TableStore<T>(spec, this.#views.length, this.edits, this.#freeze);
+    this.#stores.set(spec.name, store as unknown as TableStore<unknown>);
+    this.#publish(store);
     return store.handle;
   }
 
-  tables(): readonly AnyTable[] {
-    return [...this.#stores.keys()];
+  addIndex<T>(table: Table<T>, spec: IndexSpec<T>): void {
+    const store = storeOf(table, this.edits);
+    if (this.#active !== undefined) throw new ReentrantWriteError('db.addIndex');
+    store.addIndex(spec);
+    this.#publish(store);
   }
 
   read(): Snapshot {
-    const generation = this.#active?.base ?? this.#history.acquire();
-    if (this.#active !== undefined) generation.refs++;
     this.#snapshots++;
-    const release = (): void => {
-      this.#snapshots--;
-      this.#history.release(generation);
-    };
-    const snapshot = new SnapshotView(this.#storeOf, generation, this.#committed, (self) => {
-      this.#leaks.unregister(self);
-      release();
-    });
-    this.#leaks.register(snapshot, { what: 'a snapshot', release }, snapshot);
+    return this.#findLeaks ? this.#tracked() : new SnapshotReader(this);
+  }
+
+  #tracked(): Snapshot {
+    const leak: Leak = { what: 'a snapshot', release: () => this.closed(undefined) };
+    const snapshot = new SnapshotReader(this, leak);
+    this.#leaks.register(snapshot, leak, leak);
     return snapshot;
+  }
+
+  /** A snapshot is no longer used. */
+  closed(leak: Leak | undefined): void {
+    this.#snapshots--;
+    if (leak !== undefined) this.#leaks.unregister(leak);
   }
 
   write<R>(tables: readonly AnyTable[], fn: (txn: WriteTxn) => R): R {
     if (this.#active !== undefined) throw new ReentrantWriteError('db.write');
-    if (Object.prototype.toString.call(fn) === '[object AsyncFunction]') {
-      throw new AsyncWriteError('the function given to write');
-    }
-    const stores = [...new Set(tables)].map((table) => this.#storeOf(table) as TableStore<unknown>);
-    const base = this.#history.acquire();
-    const txn = new Transaction(this.#storeOf, base, new Set(tables));
+    if (fn instanceof AsyncFunction) throw new AsyncWriteError('the function given to write');
+    const stores = tables.map((table) => storeOf<unknown>(table, this.edits));
+    const txn = new Transaction(this, stores);
+    for (const store of stores) store.seal();
     this.#active = txn;
-    const callbacks: (() => void)[] = [];
+    const fire: WatchNode[] = [];
     let result: R;
     try {
       result = fn(txn);
-      if (isThenable(result)) {
-        // The caller gets the error that explains; what the abandoned promise does later says nothing more.
-        result.then(undefined, () => {});
-        throw new AsyncWriteError('the function given to write');
-      }
-      const plans = stores.map((store) => ({ store, plan: store.plan(base) }));
-      for (const { store, plan } of plans) store.commit(base, plan, callbacks);
+      refuseAsync(result, 'the function given to write');
+      for (const store of stores) store.prepare(fire);
     } catch (error) {
-      rollback(base);
       for (const store of stores) store.abort();
-      for (const undo of txn.undo.reverse()) undo();
-      this.#end(txn, base);
+      if (txn.undo !== undefined) for (const undo of txn.undo.reverse()) undo();
+      this.#end(txn);
       throw error;
     }
-    this.#end(txn, base);
+    for (const store of stores) {
+      store.commit();
+      this.#publish(store);
+    }
+    this.#end(txn);
+    if (fire.length > 0) this.#fire(fire);
+    return result;
+  }
+
+  changes<T>(table: Table<T>, options: ChangesOptions = {}): ChangeStream<T> {
+    const store = storeOf(table, this.edits);
+    const { from = 0, name = '' } = options;
+    const current = store.committed.revision;
+    const { forgotten } = store.history;
+    if (!Number.isInteger(from) || from < 0 || from > current) {
+      throw new InvalidRevisionError(table.name, from, current);
+    }
+    if (from > 0 && from < forgotten) throw new RevisionGoneError(table.name, from, forgotten);
+    const place = store.history.open(name, from);
+    const release = (): void => this.#whenIdle(() => store.history.close(place));
+    const running = {
+      onAbort: (undo: () => void) => this.#onAbort(undo),
+      afterwards: (action: () => void) => this.#whenIdle(action),
+    };
+    const stream = new TableStream<T>(store, place, from === 0 ? current : 0, running, (self) => {
+      this.#leaks.unregister(self);
+      release();
+    });
+    this.#leaks.register(stream, { what: `a change stream of table "${table.name}"`, release }, stream);
+    this.#onAbort(closing(stream));
+    return stream;
+  }
+
+  async waitFor<T>(
+    query: Query<T>,
+    predicate: (rows: readonly T[]) => boolean,
+    signal?: AbortSignal,
+  ): Promise<readonly T[]> {
+    for (;;) {
+      signal?.throwIfAborted();
+      const { rows, watch } = this.#ask(query);
+      if (predicate(rows)) return rows;
+      await watch.wait(signal);
+    }
+  }
+
+  #ask<T>(query: Query<T>) {
+    using snapshot = this.read();
+    return snapshot.watch(query);
+  }
+
+  initialiser<T>(table: Table<T>, name: string): InitDone {
+    const store = storeOf(table, this.edits);
+    const register = (): void => {
+      const { pending } = store.current;
+      if (pending.includes(name)) {
+        throw new InitialiserError(table.name, name, 'is pending already; give each initialiser its own name');
+      }
+      if (store.committed.complete) {
+        throw new InitialiserError(
+          table.name,
+          name,
+          'the table is initialised already; register before the last one is done',
+        );
+      }
+      store.setPending([...pending, name]);
+    };
+    if (this.#active === undefined) this.write([table], register);
+    else if (this.#active.writes(store)) register();
+    else throw new ReentrantWriteError(`db.initialiser on table "${table.name}", which the transaction does not name,`);
+    return (txn) => {
+      if (txn !== this.#active || !(txn instanceof Transaction)) {
+        throw new InitialiserError(table.name, name, 'call it with the running write transaction of this StateDB');
+      }
+      txn.initialiserDone(table, name);
+    };
+  }
+
+  pendingInitialisers<T>(table: Table<T>): readonly string[] {
+    return storeOf(table, this.edits).committed.pending;
+  }
+
+  initialisedWatch<T>(table: Table<T>): Watch {
+    const store = storeOf(table, this.edits);
+    return store.committed.pending.length === 0 ? new WatchNode(true) : store.watches.initialised.node;
+  }
+
+  tables(): readonly TableInfo[] {
+    return [...this.#stores.values()].map((store) => {
+      const { count, revision, pending } = store.committed;
+      return {
+        table: store.handle,
+        name: store.spec.name,
+        rows: count,
+        revision,
+        indexes: store.indexNames,
+        pending,
+        streams: [...store.history.places()].map((place) => ({
+          name: place.name,
+          revision: place.revision,
+          lag: revision - place.revision,
+        })),
+        deleteMarkers: store.history.markers,
+        watches: store.watches.size,
+      };
+    });
+  }
+
+  stats(): StateDBStats {
+    let deleteMarkers = 0;
+    let streams = 0;
+    for (const { history } of this.#stores.values()) {
+      deleteMarkers += history.markers;
+      streams += history.streams;
+    }
+    return { snapshots: this.#snapshots, streams, deleteMarkers, watchesFired: this.#watchesFired };
+  }
+
+  #publish<T>(store: TableStore<T>): void {
+    this.#views = this.#views.with(store.number, store.committed as View<unknown>);
+  }
+
+  #fire(nodes: readonly WatchNode[]): void {
+    const callbacks: (() => void)[] = [];
+    for (const node of nodes) {
+      if (!node.fired) this.#watchesFired++;
+      node.fire(callbacks);
+    }
     for (const callback of callbacks) {
       try {
         callback();
@@ -149,102 +282,23 @@ export class MemoryStateDB implements StateDB {
         this.#onCallbackError(error);
       }
     }
-    return result;
   }
 
-  changes<T>(table: Table<T>, from: Revision = 0): ChangeStream<T> {
-    const store = this.#storeOf(table);
-    const current = store.stateAt(this.#committed()).revision;
-    if (!Number.isInteger(from) || from < 0 || from > current) {
-      throw new InvalidRevisionError(table.name, from, current);
-    }
-    if (from > 0 && from < store.forgotten) throw new RevisionGoneError(table.name, from, store.forgotten);
-    const cursor: Cursor = { revision: from };
-    store.cursors.add(cursor);
-    const release = (): void => {
-      store.cursors.delete(cursor);
-      this.#whenIdle(() => store.forgetMarkers());
-    };
-    const committed = {
-      at: this.#committed,
-      onAbort: (undo: () => void) => this.#active?.undo.push(undo),
-      afterwards: (action: () => void) => this.#whenIdle(action),
-    };
-    const stream = new TableStream<T>(store, cursor, from === 0 ? current : 0, committed, (self) => {
-      this.#leaks.unregister(self);
-      release();
-    });
-    this.#leaks.register(stream, { what: `a change stream of table "${table.name}"`, release }, stream);
-    this.#active?.undo.push(closing(stream));
-    return stream;
+  #onAbort(undo: () => void): void {
+    if (this.#active === undefined) return;
+    this.#active.undo ??= [];
+    this.#active.undo.push(undo);
   }
-
-  initialiser<T>(table: Table<T>, name: string): InitDone {
-    const store = this.#storeOf(table);
-    if (store.initialised.fired) {
-      throw new InitialiserError(
-        table.name,
-        name,
-        'the table is initialised already; register before the last one is done',
-      );
-    }
-    const initialiser: Initialiser = { name };
-    const register = (): void => {
-      const { pending } = store.state;
-      if (pending.some((other) => other.name === name)) {
-        throw new InitialiserError(table.name, name, 'is pending already; give each initialiser its own name');
-      }
-      store.setPending([...pending, initialiser]);
-    };
-    if (this.#active === undefined) this.write([table], register);
-    else if (this.#active.tables.has(table)) register();
-    else throw new ReentrantWriteError(`db.initialiser on table "${table.name}", which the transaction does not name,`);
-    return (txn) => {
-      if (txn !== this.#active || !(txn instanceof Transaction)) {
-        throw new InitialiserError(table.name, name, 'call it with the running write transaction of this StateDB');
-      }
-      txn.initialiserDone(table, initialiser);
-    };
-  }
-
-  pendingInitialisers<T>(table: Table<T>): readonly string[] {
-    return this.#storeOf(table)
-      .stateAt(this.#committed())
-      .pending.map((initialiser) => initialiser.name);
-  }
-
-  initialisedWatch<T>(table: Table<T>): Watch {
-    const store = this.#storeOf(table);
-    return store.stateAt(this.#committed()).pending.length === 0 ? new WatchNode(true) : store.initialised;
-  }
-
-  stats(): StateDBStats {
-    let markers = 0;
-    let streams = 0;
-    for (const store of this.#stores.values()) {
-      markers += store.markers.size;
-      streams += store.cursors.size;
-    }
-    return { snapshots: this.#snapshots, savedVersions: this.#history.saved, streams, deleteMarkers: markers };
-  }
-
-  readonly #storeOf = <T>(table: Table<T>): TableStore<T> => {
-    const store = this.#stores.get(table);
-    if (store === undefined) throw new UnknownTableError(table.name);
-    return store as unknown as TableStore<T>;
-  };
-
-  readonly #committed = (): Generation | undefined => this.#active?.base;
 
   #whenIdle(action: () => void): void {
     if (this.#active === undefined) action();
     else this.#afterwards.push(action);
   }
 
-  #end(txn: Transaction, base: Generation): void {
+  #end(txn: Transaction): void {
     txn.close();
     this.#active = undefined;
-    this.#history.release(base);
+    if (this.#afterwards.length === 0) return;
     const actions = this.#afterwards;
     this.#afterwards = [];
     for (const action of actions) action();

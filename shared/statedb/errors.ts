@@ -35,6 +35,47 @@ export class InvalidTableSpecError extends StateDBError {
   }
 }
 
+/** A key function threw, or did not give what it must. Nothing was changed. */
+export class KeyFunctionError extends StateDBError {
+  readonly code = 'STATEDB_KEY_FUNCTION';
+  readonly table: string;
+  constructor(table: string, index: string | undefined, wanted: 'a key' | 'keys', got: unknown, thrown?: unknown) {
+    const where = index === undefined ? 'its key function' : `the key function of index "${index}"`;
+    const problem =
+      thrown === undefined
+        ? `gave ${show(got)}`
+        : `threw ${thrown instanceof Error ? `${thrown.name}: ${thrown.message}` : show(thrown)}`;
+    super(
+      `table "${table}": ${where} ${problem}; it must give ${wanted === 'a key' ? 'a string' : 'an array (or other iterable, but no string) of strings, [] for none'} for every row`,
+      thrown === undefined ? undefined : { cause: thrown },
+    );
+    this.table = table;
+  }
+}
+
+/** A stored row was changed in place: its keys are no longer those it was stored under. */
+export class MutatedRowError extends StateDBError {
+  readonly code = 'STATEDB_MUTATED_ROW';
+  readonly table: string;
+  readonly key: string;
+  constructor(table: string, index: string | undefined, key: string) {
+    super(
+      `table "${table}": row ${JSON.stringify(key)} was changed in place after it had been stored: ` +
+        `${index === undefined ? 'its keys differ' : `its keys in index "${index}" differ`}; ` +
+        'store a changed copy instead (txn.edit makes one), and open the StateDB with { freeze: true } to find who changes it',
+    );
+    this.table = table;
+    this.key = key;
+  }
+}
+
+export class RowExistsError extends StateDBError {
+  readonly code = 'STATEDB_ROW_EXISTS';
+  constructor(table: string, key: string) {
+    super(`table "${table}" has a row ${JSON.stringify(key)} already; use upsert or modify to replace it`);
+  }
+}
+
 export class InvalidKeyError extends StateDBError {
   readonly code = 'STATEDB_INVALID_KEY';
 }
@@ -66,7 +107,7 @@ export class KeyChangedError extends StateDBError {
   readonly code = 'STATEDB_KEY_CHANGED';
   constructor(table: string, from: string, to: string) {
     super(
-      `table "${table}": the edit changed the primary key from ${JSON.stringify(from)} to ${JSON.stringify(to)}; ` +
+      `table "${table}": the new row's primary key was changed from ${JSON.stringify(from)} to ${JSON.stringify(to)}; ` +
         'delete the old row and upsert the new one instead',
     );
   }
@@ -148,4 +189,12 @@ export class InitialiserError extends StateDBError {
   constructor(table: string, name: string, problem: string) {
     super(`table "${table}", initialiser "${name}": ${problem}`);
   }
+}
+
+/** A value in a message. */
+function show(value: unknown): string {
+  if (typeof value === 'string') return `the string ${JSON.stringify(value)}`;
+  if (typeof value === 'object' && value !== null) return 'an object';
+  if (typeof value === 'function' || typeof value === 'symbol') return `a ${typeof value}`;
+  return String(value as number | bigint | boolean | null | undefined);
 }

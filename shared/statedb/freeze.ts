@@ -1,15 +1,24 @@
+/** Freezing of rows, so that a test fails where a row is changed in place. */
+const MUTATORS = ['set', 'add', 'delete', 'clear'] as const;
+
 /**
- * Freezes a row deeply, so that a test fails where a row is changed in place. Arrays of bytes cannot be frozen in
- * JavaScript and are left alone; maps and sets keep their entries changeable, only the values in them are frozen.
+ * Freezes a value deeply: a change in place throws a TypeError, also of a Map or Set. The content of typed arrays cannot be
+ * frozen in JavaScript; where it is part of a key, `MutatedRowError` tells when the row is next written.
  */
 export function deepFreeze<T>(value: T, seen: WeakSet<object> = new WeakSet()): T {
   if (typeof value !== 'object' || value === null || ArrayBuffer.isView(value) || seen.has(value)) return value;
   seen.add(value);
-  Object.freeze(value);
   if (value instanceof Map || value instanceof Set) {
-    for (const inner of value.values()) deepFreeze(inner, seen);
-    return value;
+    for (const [key, inner] of value.entries()) {
+      deepFreeze(key, seen);
+      deepFreeze(inner, seen);
+    }
+    if (Object.isExtensible(value)) for (const name of MUTATORS) Object.defineProperty(value, name, { value: refuse });
   }
   for (const inner of Object.values(value)) deepFreeze(inner, seen);
-  return value;
+  return Object.freeze(value);
+}
+
+function refuse(): never {
+  throw new TypeError('this Map or Set is part of a stored row; store a changed copy of the row instead');
 }

@@ -2,7 +2,6 @@ import { describe, expect, it } from '@jest/globals';
 import fc from 'fast-check';
 import { InvalidKeyError, keys } from './index.ts';
 import { afterPrefix, parsePrefix, truncatePrefix } from './keys.ts';
-import { SortedList } from './sorted-list.ts';
 
 const sign = (a: string | bigint | number, b: string | bigint | number) => (a < b ? -1 : a > b ? 1 : 0);
 
@@ -54,47 +53,5 @@ describe('keys', () => {
     expect(afterPrefix('a\uffff')).toBe('b');
     expect(afterPrefix('\uffff')).toBeUndefined();
     expect(afterPrefix('')).toBeUndefined();
-  });
-});
-
-describe('SortedList', () => {
-  it('equals a sorted set through many changes, and old lists stay as they were', () => {
-    const number = fc.integer({ min: 0, max: 3000 });
-    const change = fc.oneof(
-      fc.array(fc.tuple(number, fc.boolean()), { maxLength: 5 }),
-      fc
-        .tuple(number, fc.integer({ min: 100, max: 1500 }), fc.boolean())
-        .map(([from, length, add]) => Array.from({ length }, (_, i): [number, boolean] => [from + i, add])),
-    );
-    fc.assert(
-      fc.property(fc.array(change, { maxLength: 12 }), number, (changes, from) => {
-        let list = SortedList.empty;
-        const set = new Set<string>();
-        let old = { list, keys: [] as string[] };
-        for (const entries of changes) {
-          old = { list, keys: [...set].sort() };
-          for (const [n, add] of entries.slice(0, 3)) {
-            const key = keys.uint(n);
-            if (add) set.add(key);
-            else set.delete(key);
-            list = add ? list.withKey(key) : list.withoutKey(key);
-          }
-          const present = new Map(entries.map(([n, add]) => [keys.uint(n), add]));
-          for (const [key, add] of present) {
-            if (add) set.add(key);
-            else set.delete(key);
-          }
-          list = list.with(present);
-          const sorted = [...set].sort();
-          expect([...list.iterate()]).toEqual(sorted);
-          expect(list.size).toBe(sorted.length);
-          const start = keys.uint(from);
-          expect([...list.iterate(start)]).toEqual(sorted.filter((key) => key >= start));
-          expect(list.has(start)).toBe(set.has(start));
-          expect([...old.list.iterate()]).toEqual(old.keys);
-        }
-      }),
-      { numRuns: 40 },
-    );
   });
 });

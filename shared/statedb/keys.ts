@@ -5,22 +5,68 @@
 import { InvalidKeyError } from './errors.ts';
 import type { Key } from './types.ts';
 
-const SIGN = 1n << 63n;
 const MAX_PREFIX_BYTES = 31;
 
-function bigEndian64(value: bigint): Key {
-  let out = '';
-  for (let shift = 56n; shift >= 0n; shift -= 8n) out += String.fromCharCode(Number((value >> shift) & 0xffn));
-  return out;
+/** Widths of integers in bits. Keys of different widths do not compare: use one width for one index. */
+export type IntegerBits = 8 | 16 | 32 | 64;
+
+const WIDTHS: readonly number[] = [8, 16, 32, 64];
+const TWO_32 = 2 ** 32;
+
+function bigEndian32(value: number): Key {
+  return String.fromCharCode((value >>> 24) & 0xff, (value >>> 16) & 0xff, (value >>> 8) & 0xff, value & 0xff);
 }
 
-function integer(value: number | bigint, min: bigint, max: bigint, what: string): bigint {
-  if (typeof value === 'number' && !Number.isSafeInteger(value)) {
-    throw new InvalidKeyError(`${value} is not a safe integer; pass a bigint for values beyond 2^53`);
+/** `high` and `low` are the two halves of 64 bits, as unsigned numbers or signed ones. */
+function bigEndian64(high: number, low: number): Key {
+  return String.fromCharCode(
+    (high >>> 24) & 0xff,
+    (high >>> 16) & 0xff,
+    (high >>> 8) & 0xff,
+    high & 0xff,
+    (low >>> 24) & 0xff,
+    (low >>> 16) & 0xff,
+    (low >>> 8) & 0xff,
+    low & 0xff,
+  );
+}
+
+function bigEndian(value: number, bits: IntegerBits): Key {
+  switch (bits) {
+    case 64:
+      return bigEndian64(Math.floor(value / TWO_32), value);
+    case 32:
+      return bigEndian32(value);
+    case 16:
+      return String.fromCharCode(value >>> 8, value & 0xff);
+    case 8:
+      return String.fromCharCode(value);
   }
-  const big = BigInt(value);
-  if (big < min || big > max) throw new InvalidKeyError(`${value} does not fit a ${what} of 64 bits`);
-  return big;
+}
+
+function integer(value: number | bigint, bits: IntegerBits, signed: boolean): Key {
+  if (!WIDTHS.includes(bits))
+    throw new InvalidKeyError(`${String(bits)} is no width of integers; give 8, 16, 32 or 64`);
+  const least = signed ? -(2 ** (bits - 1)) : 0;
+  const beyond = signed ? 2 ** (bits - 1) : 2 ** bits;
+  if (typeof value !== 'bigint' && !Number.isSafeInteger(value)) {
+    throw new InvalidKeyError(`${String(value)} is not a safe integer; pass a bigint for values beyond 2^53`);
+  }
+  if (value < least || value >= beyond) {
+    const kind = signed ? 'a signed' : 'an unsigned';
+    throw new InvalidKeyError(
+      `${value} does not fit ${kind} integer of ${bits} bits, from ${least} to below ${beyond}`,
+    );
+  }
+  if (typeof value === 'bigint') {
+    if (bits !== 64) return integer(Number(value), bits, signed);
+    const high = Number(value >> 32n);
+    return bigEndian64(signed ? high ^ -0x80000000 : high, Number(value & 0xffffffffn));
+  }
+  if (!signed) return bigEndian(value, bits);
+  // The sign bit turned over, so that negative numbers come first; 2^63 does not go into a number's 53 bits.
+  if (bits === 64) return bigEndian64(Math.floor(value / TWO_32) ^ -0x80000000, value);
+  return bigEndian(value + 2 ** (bits - 1), bits);
 }
 
 /** The parts of a key made by `keys.prefix`. */
@@ -60,14 +106,23 @@ export function afterPrefix(prefix: Key): Key | undefined {
 }
 
 export const keys = {
-  /** A signed integer of 64 bits; negative numbers sort before positive ones. Throws `InvalidKeyError`. */
-  int(value: number | bigint): Key {
-    return bigEndian64(integer(value, -SIGN, SIGN - 1n, 'signed integer') + SIGN);
+  /** A signed integer of `bits` bits (default 64); negative numbers sort before positive ones. Throws `InvalidKeyError`. */
+  int(value: number | bigint, bits: IntegerBits = 64): Key {
+    return integer(value, bits, true);
   },
 
-  /** An unsigned integer of 64 bits, in numeric order. Throws `InvalidKeyError`. */
-  uint(value: number | bigint): Key {
-    return bigEndian64(integer(value, 0n, (1n << 64n) - 1n, 'unsigned integer'));
+  /** An unsigned integer of `bits` bits (default 64), in numeric order. Throws `InvalidKeyError`. */
+  uint(value: number | bigint, bits: IntegerBits = 64): Key {
+    // The common case, checked once.
+    if (bits === 64 && typeof value === 'number' && value >= 0 && Number.isSafeInteger(value)) {
+      return bigEndian64(Math.floor(value / TWO_32), value);
+    }
+    return integer(value, bits, false);
+  },
+
+  /** false before true. */
+  bool(value: boolean): Key {
+    return value ? '\u0001' : '\0';
   },
 
   /**
@@ -95,7 +150,7 @@ export const keys = {
     let out = String.fromCharCode(size);
     for (const byte of bytes) {
       if (!Number.isInteger(byte) || byte < 0 || byte > 255) {
-        throw new InvalidKeyError(`${byte} is not a byte`);
+        throw new InvalidKeyError(`${byte} is not a byte of an address; give integers from 0 to 255`);
       }
       out += String.fromCharCode(byte);
     }

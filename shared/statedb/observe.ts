@@ -1,5 +1,6 @@
 /** A table's changes as an rxjs Observable, for fan-out and lifecycle. */
 import { Observable } from 'rxjs';
+import { InvalidLimitError } from './errors.ts';
 import type { Change, StateDB, Table } from './types.ts';
 
 const BATCH = 1000;
@@ -7,19 +8,30 @@ const BATCH = 1000;
 export interface ObserveOptions {
   /** Completes the observable. */
   readonly signal?: AbortSignal;
+  /** Names the stream in `tables()`. Default `observe`. */
+  readonly name?: string;
+  /** At most so many changes in one batch, at least 1. Default 1000. */
+  readonly batch?: number;
 }
 
 /**
- * Batches of at most 1000 changes: first the whole table, then what changes. Each subscriber has its own stream and gets
- * its batches from the event loop, never from within a commit; between two batches the event loop runs.
+ * Batches of changes: first the whole table, then what changes. Each subscriber has its own stream and gets its batches
+ * from the event loop, never from within a commit; between two batches the event loop runs.
+ *
+ * Nothing is buffered beyond the one batch being handed over: what a subscriber has not taken yet waits in the table,
+ * coalesced by key. Unsubscribing, completion and errors close the stream; what the stream or the database throws goes
+ * to `error`. Throws `InvalidLimitError` for a `batch` below 1.
  */
 export function observe<T>(
   db: StateDB,
   table: Table<T>,
   options: ObserveOptions = {},
 ): Observable<readonly Change<T>[]> {
+  const { signal, name = 'observe', batch = BATCH } = options;
+  if (!(batch >= 1)) throw new InvalidLimitError(batch);
   return new Observable((subscriber) => {
-    const stream = db.changes(table);
+    // Thrown errors go to `error`, here by rxjs itself.
+    const stream = db.changes(table, { name });
     let scheduled: NodeJS.Immediate | undefined;
     let stopWatching = (): void => {};
     const complete = (): void => subscriber.complete();
@@ -28,19 +40,22 @@ export function observe<T>(
     };
     const pull = (): void => {
       scheduled = undefined;
-      const batch = stream.next(BATCH);
-      if (batch.length > 0) subscriber.next(batch);
-      if (subscriber.closed) return;
-      stopWatching = stream.watch().onFire(schedule);
+      try {
+        const changes = stream.next(batch);
+        if (changes.length > 0) subscriber.next(changes);
+        if (!subscriber.closed) stopWatching = stream.watch().onFire(schedule);
+      } catch (error) {
+        subscriber.error(error);
+      }
     };
     subscriber.add(() => {
       if (scheduled !== undefined) clearImmediate(scheduled);
       stopWatching();
-      options.signal?.removeEventListener('abort', complete);
+      signal?.removeEventListener('abort', complete);
       stream[Symbol.dispose]();
     });
-    if (options.signal?.aborted) return complete();
-    options.signal?.addEventListener('abort', complete, { once: true });
+    if (signal?.aborted) return complete();
+    signal?.addEventListener('abort', complete, { once: true });
     schedule();
   });
 }

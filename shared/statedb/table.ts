@@ -1,216 +1,341 @@
-/** One table's storage: rows, indexes, the log of revisions, delete markers, watches. Changed only by transactions. */
-import { InvalidKeyError, InvalidTableSpecError, UnknownIndexError } from './errors.ts';
+/** One table: its committed content, its history, its watches, and the draft of the running transaction. */
+import { Entry, goAway, isGone, Marker } from './entry.ts';
+import {
+  InvalidTableSpecError,
+  KeyChangedError,
+  KeyFunctionError,
+  MutatedRowError,
+  RowExistsError,
+  RowNotFoundError,
+  UnknownIndexError,
+  UnknownTableError,
+} from './errors.ts';
 import { deepFreeze } from './freeze.ts';
-import type { Generation, History } from './history.ts';
-import { VersionedMap } from './history.ts';
-import { ExactIndex } from './index-exact.ts';
-import { LpmIndex } from './index-lpm.ts';
-import { RevisionLog } from './revision-log.ts';
-import type { Key, Revision, Table, TableSpec, Versioned } from './types.ts';
-import { Pulse, WatchNode, WatchRegistry } from './watch.ts';
+import { History } from './history.ts';
+import { Index, type Root } from './indexes.ts';
+import { Cursor, find, put, remove } from './tree.ts';
+import type { IndexSpec, Key, Revision, Table, TableSpec } from './types.ts';
+import { Draft, type Edits, EMPTY, type View } from './view.ts';
+import type { WatchNode } from './watch.ts';
+import { type RowChange, TableWatches } from './watches.ts';
 
-/** What a snapshot needs to know of a table besides its rows. */
-export interface TableState {
-  readonly revision: Revision;
-  readonly count: number;
-  readonly pending: readonly Initialiser[];
-}
-
-export interface Initialiser {
+/** What users hold of a table. */
+export class TableHandle<T> implements Table<T> {
   readonly name: string;
+  readonly spec: TableSpec<T>;
+  readonly #store: TableStore<T>;
+
+  constructor(store: TableStore<T>) {
+    this.name = store.spec.name;
+    this.spec = store.spec;
+    this.#store = store;
+  }
+
+  static storeOf<T>(table: Table<T>): TableStore<T> | undefined {
+    return typeof table === 'object' && table !== null && #store in table
+      ? (table as unknown as TableHandle<T>).#store
+      : undefined;
+  }
 }
 
-/** A stream's place in the table. */
-export interface Cursor {
-  revision: Revision;
+/** Throws `UnknownTableError` for a table of another StateDB than the one with these tokens. */
+export function storeOf<T>(table: Table<T>, owner: Edits): TableStore<T> {
+  const store = TableHandle.storeOf(table);
+  if (store?.edits !== owner) throw new UnknownTableError(table?.name ?? typeof table);
+  return store;
 }
 
-interface NetChange {
-  readonly key: Key;
-  readonly revision: Revision;
-}
-
-/** What a commit will do, worked out while the transaction can still be aborted. */
-export interface CommitPlan {
-  readonly changes: readonly NetChange[];
-  readonly indexKeys: readonly {
-    readonly index: { fire(k: Iterable<Key>, c: (() => void)[]): void };
-    readonly keys: ReadonlySet<Key>;
-  }[];
-}
-
-const EMPTY: TableState = { revision: 0, count: 0, pending: [] };
+const NOTHING: readonly never[] = [];
 
 export class TableStore<T> {
-  readonly handle: Table<T>;
   readonly spec: TableSpec<T>;
-  readonly rows: VersionedMap<Versioned<T>>;
-  readonly indexes = new Map<string, ExactIndex<T>>();
-  readonly log = new RevisionLog();
-  /** In revision order. */
-  readonly markers = new Map<Key, Versioned<T>>();
-  readonly cursors = new Set<Cursor>();
-  readonly keyWatches = new WatchRegistry();
-  readonly changed = new Pulse();
-  readonly initialised = new WatchNode();
-  /** Deletes up to this revision may have no marker any more. */
-  forgotten: Revision = 0;
-  /** The state as the running transaction sees it; committed otherwise. */
-  state: TableState = EMPTY;
-
-  readonly #states: VersionedMap<TableState>;
+  readonly history = new History<T>();
+  readonly watches = new TableWatches<T>();
+  readonly #indexes: Index<T>[] = [];
+  readonly edits: Edits;
+  readonly number: number;
+  readonly handle: Table<T>;
   readonly #freeze: boolean;
-  #deletes = new Map<Key, Revision>();
-  #revision = 0;
-  #count = 0;
+  #committed: View<T> = EMPTY;
+  #draft: Draft<T> | undefined;
+  /** The token under which the running transaction edits trees. */
+  #edit = 0;
+  /** Entries and markers of the running transaction, by revision; among them some that it has replaced itself. */
+  #changes: Entry<T>[] = [];
+  /** Rows that the running transaction has deleted, for as long as it has not written them again. */
+  #deleted: Map<Key, Marker<T>> | undefined;
 
-  constructor(spec: TableSpec<T>, history: History, states: VersionedMap<TableState>, freeze: boolean) {
-    this.spec = spec;
-    this.handle = Object.freeze({ name: spec.name, spec });
-    this.rows = new VersionedMap(history);
-    this.#states = states;
-    this.#freeze = freeze;
-    for (const index of spec.indexes ?? []) {
-      if (this.indexes.has(index.name)) {
-        throw new InvalidTableSpecError(spec.name, `two indexes are named "${index.name}"; give each its own name`);
-      }
-      const Index = index.kind === 'lpm' ? LpmIndex : ExactIndex;
-      this.indexes.set(index.name, new Index<T>(spec.name, index, history));
+  /** `number` is the table's place among all views. */
+  constructor(spec: TableSpec<T>, number: number, edits: Edits, freeze: boolean) {
+    if (typeof spec.name !== 'string' || spec.name === '' || typeof spec.key !== 'function') {
+      throw new InvalidTableSpecError(String(spec.name), 'it needs a name and a function `key`');
     }
+    this.spec = spec;
+    this.number = number;
+    this.edits = edits;
+    this.handle = new TableHandle(this);
+    this.#freeze = freeze;
+    for (const index of spec.indexes ?? []) this.addIndex(index);
   }
 
-  index(name: string): ExactIndex<T> {
-    const index = this.indexes.get(name);
-    if (index === undefined) throw new UnknownIndexError(this.spec.name, name, [...this.indexes.keys()]);
-    return index;
+  get committed(): View<T> {
+    return this.#committed;
   }
 
-  stateAt(at?: Generation): TableState {
-    if (at !== undefined) return this.#states.get(this.spec.name, at) ?? EMPTY;
-    return { revision: this.#revision, count: this.#count, pending: this.state.pending };
+  /** What the running transaction sees. */
+  get current(): View<T> {
+    return this.#draft ?? this.#committed;
   }
 
-  get revision(): Revision {
-    return this.#revision;
+  get indexNames(): readonly string[] {
+    return this.#indexes.map(({ spec }) => spec.name);
+  }
+
+  /** Throws what the key functions throw, `UniqueIndexError`, `InvalidTableSpecError`; then nothing is added. */
+  addIndex(spec: IndexSpec<T>): void {
+    if (this.#indexes.some((other) => other.spec.name === spec.name)) {
+      throw new InvalidTableSpecError(this.spec.name, `two indexes are named "${spec.name}"; give each its own name`);
+    }
+    const index = new Index(this.spec.name, spec);
+    const edit = this.edits.next();
+    let root: Root<T>;
+    const cursor = Cursor.all(this.#committed.rows);
+    for (let entry = cursor.next(); entry !== undefined; entry = cursor.next()) {
+      const keys = index.keysOf(entry.row);
+      index.check(root, entry.key, keys);
+      for (const key of keys) root = index.add(root, key, entry, edit);
+      entry.keys += keys.length;
+    }
+    this.#indexes.push(index);
+    this.#committed = { ...this.#committed, indexes: [...this.#committed.indexes, root] };
+    this.watches.addIndex(index);
+  }
+
+  /** The number of an index that the view knows. */
+  indexNumber(name: string, view: View<T> = this.#committed): number {
+    const indexes = this.#indexes;
+    for (let i = 0; i < view.indexes.length; i++) if (indexes[i]?.spec.name === name) return i;
+    throw new UnknownIndexError(this.spec.name, name, this.indexNames.slice(0, view.indexes.length));
+  }
+
+  index(number: number): Index<T> {
+    return this.#indexes[number] as Index<T>;
   }
 
   keyOf(row: T): Key {
-    const key = this.spec.key(row);
-    if (typeof key !== 'string') {
-      throw new InvalidKeyError(
-        `table "${this.spec.name}": key() returned ${String(key)} (${typeof key}); return a string`,
-      );
+    let key: unknown;
+    try {
+      key = this.spec.key(row);
+    } catch (error) {
+      throw new KeyFunctionError(this.spec.name, undefined, 'a key', undefined, error);
     }
+    if (typeof key !== 'string') throw new KeyFunctionError(this.spec.name, undefined, 'a key', key);
     return key;
   }
 
-  /** Stores a row. Throws before anything is changed. Returns the row that was there. */
+  /** From here on what the running transaction sees is changed by copy: at its begin, and after it was handed out. */
+  seal(): void {
+    this.#edit = this.edits.next();
+  }
+
+  insert(row: T): void {
+    const key = this.keyOf(row);
+    if (find(this.current.rows, key) !== undefined) throw new RowExistsError(this.spec.name, key);
+    this.#store(key, undefined, row);
+  }
+
   upsert(row: T): T | undefined {
     const key = this.keyOf(row);
-    const old = this.rows.get(key);
-    if (old !== undefined && (old.row === row || this.spec.equals?.(old.row, row) === true)) return old.row;
-    const moves = [...this.indexes.values()].map((index) => {
-      const to = index.keysOf(row);
-      index.check(key, to);
-      return { index, from: old === undefined ? [] : index.keysOf(old.row), to };
-    });
-    if (this.#freeze) deepFreeze(row);
-    for (const { index, from, to } of moves) index.move(key, from, to);
-    this.rows.set(key, { row, revision: ++this.#revision });
-    if (old === undefined) this.#count++;
+    const old = find(this.current.rows, key);
+    this.#store(key, old, row);
     return old?.row;
   }
 
+  modify(row: T, merge: (there: T, row: T) => T): T | undefined {
+    const key = this.keyOf(row);
+    const old = find(this.current.rows, key);
+    this.#store(key, old, old === undefined ? row : this.#sameKey(key, merge(old.row, row)));
+    return old?.row;
+  }
+
+  compareAndSwap(revision: Revision, row: T): boolean {
+    const key = this.keyOf(row);
+    const old = find(this.current.rows, key);
+    if ((old?.revision ?? 0) !== revision) return false;
+    this.#store(key, old, row);
+    return true;
+  }
+
+  edit(key: Key, change: (row: T) => T): T {
+    const old = find(this.current.rows, key);
+    if (old === undefined) throw new RowNotFoundError(this.spec.name, key);
+    return this.#store(key, old, this.#sameKey(key, change(old.row)));
+  }
+
+  #sameKey(key: Key, row: T): T {
+    const now = this.keyOf(row);
+    if (now !== key) throw new KeyChangedError(this.spec.name, key, now);
+    return row;
+  }
+
+  /** Stores a row where `old` is. Throws before anything is changed. Returns the row that is there now. */
+  #store(key: Key, old: Entry<T> | undefined, row: T): T {
+    if (old !== undefined) {
+      this.#checkUnchanged(old);
+      if (old.row === row || this.spec.equals?.(old.row, row) === true) return old.row;
+    }
+    const draft = this.#open();
+    const indexes = this.#indexes;
+    const edit = this.#edit;
+    if (indexes.length === 0) {
+      if (this.#freeze) deepFreeze(row);
+      const entry = new Entry(key, row, ++draft.revision);
+      draft.rows = put(draft.rows, entry, edit);
+      this.#record(old, entry, draft);
+      return row;
+    }
+    const from = old === undefined ? NOTHING : this.#keysOf(old, draft);
+    const to: (readonly Key[])[] = [];
+    let count = 0;
+    for (let i = 0; i < indexes.length; i++) {
+      const index = indexes[i] as Index<T>;
+      const keys = index.keysOf(row);
+      index.check(draft.indexes[i], key, keys);
+      to.push(keys);
+      count += keys.length;
+    }
+    if (this.#freeze) deepFreeze(row);
+    const entry = new Entry(key, row, ++draft.revision);
+    entry.keys = count;
+    draft.rows = put(draft.rows, entry, edit);
+    for (let i = 0; i < indexes.length; i++) {
+      const index = indexes[i] as Index<T>;
+      const keys = to[i] ?? NOTHING;
+      let root = draft.indexes[i];
+      for (const gone of from[i] ?? NOTHING) if (!keys.includes(gone)) root = index.drop(root, gone, key, edit);
+      for (const added of keys) root = index.add(root, added, entry, edit);
+      draft.indexes[i] = root;
+    }
+    this.#record(old, entry, draft);
+    return row;
+  }
+
   delete(key: Key): T | undefined {
-    const old = this.rows.get(key);
+    const old = find(this.current.rows, key);
     if (old === undefined) return undefined;
-    const moves = [...this.indexes.values()].map((index) => ({ index, from: index.keysOf(old.row) }));
-    for (const { index, from } of moves) index.move(key, from, []);
-    this.rows.set(key, undefined);
-    this.#deletes.set(key, ++this.#revision);
-    this.#count--;
+    this.#checkUnchanged(old);
+    const draft = this.#open();
+    const keysOf = this.#keysOf(old, draft);
+    draft.rows = remove(draft.rows, key, this.#edit);
+    this.#indexes.forEach((index, i) => {
+      let root = draft.indexes[i];
+      for (const gone of keysOf[i] ?? NOTHING) root = index.drop(root, gone, key, this.#edit);
+      draft.indexes[i] = root;
+    });
+    draft.count--;
+    draft.revision++;
+    const replaced = this.#replacedBy(old);
+    if (replaced === undefined) return old.row;
+    const marker = new Marker(key, old.row, draft.revision);
+    marker.before = replaced;
+    this.#changes.push(marker);
+    this.#deleted ??= new Map();
+    this.#deleted.set(key, marker);
     return old.row;
   }
 
-  setPending(pending: readonly Initialiser[]): void {
-    this.state = { ...this.state, pending };
+  deleteAll(): void {
+    const cursor = Cursor.all(this.current.rows);
+    this.seal();
+    for (let entry = cursor.next(); entry !== undefined; entry = cursor.next()) this.delete(entry.key);
   }
 
-  /** Works out what the running transaction has changed. May throw what the spec's functions throw; changes nothing. */
-  plan(base: Generation): CommitPlan {
-    const changes: NetChange[] = [];
-    const watched = [...this.indexes.values()]
-      .filter((index) => index.watches.size > 0)
-      .map((index) => ({ index, keys: new Set<Key>() }));
-    let sorted = true;
-    for (const [key, old] of this.rows.changedSince(base)) {
-      const now = this.rows.get(key);
-      if (now === old) continue;
-      const revision = now?.revision ?? this.#deletes.get(key) ?? this.#revision;
-      if (changes.length > 0 && revision < (changes.at(-1)?.revision ?? 0)) sorted = false;
-      changes.push({ key, revision });
-      for (const { index, keys } of watched) {
-        for (const row of [old, now]) if (row !== undefined) for (const k of index.keysOf(row.row)) keys.add(k);
-      }
+  setPending(pending: readonly string[]): void {
+    const draft = this.#open();
+    draft.pending = pending;
+    draft.complete = pending.length === 0;
+  }
+
+  #open(): Draft<T> {
+    this.#draft ??= new Draft(this.#committed);
+    return this.#draft;
+  }
+
+  /** The keys under which the indexes have a row. Throws `MutatedRowError` when they are no longer those of the row. */
+  #keysOf(entry: Entry<T>, view: View<T>): readonly (readonly Key[])[] {
+    const all: (readonly Key[])[] = [];
+    let count = 0;
+    for (let i = 0; i < this.#indexes.length; i++) {
+      const index = this.#indexes[i] as Index<T>;
+      const keys = index.keysOf(entry.row);
+      index.checkUnchanged(view.indexes[i], entry, keys);
+      all.push(keys);
+      count += keys.length;
     }
-    if (!sorted) changes.sort((a, b) => a.revision - b.revision);
-    return { changes, indexKeys: watched };
+    if (count !== entry.keys) throw new MutatedRowError(this.spec.name, undefined, entry.key);
+    return all;
   }
 
-  /** Makes the running transaction's changes the committed state. Does not throw. Collects the callbacks to run. */
-  commit(base: Generation, plan: CommitPlan, callbacks: (() => void)[]): void {
-    const before = this.rows.changedSince(base);
-    for (const { key, revision } of plan.changes) {
-      const old = before.get(key);
-      const now = this.rows.get(key);
-      const marker = this.markers.get(key);
-      if (old !== undefined) this.log.remove(old.revision);
+  /** In tests, where it may cost: a row whose primary key was changed in place. */
+  #checkUnchanged(old: Entry<T>): void {
+    if (this.#freeze && this.keyOf(old.row) !== old.key) {
+      throw new MutatedRowError(this.spec.name, undefined, old.key);
+    }
+  }
+
+  /** The committed entry that whoever takes the place of `old` replaces; `old` goes when it is not committed itself. */
+  #replacedBy(old: Entry<T>): Entry<T> | undefined {
+    if (old.revision <= this.#committed.revision) return old;
+    goAway(old);
+    return old.before;
+  }
+
+  #record(old: Entry<T> | undefined, entry: Entry<T>, draft: Draft<T>): void {
+    if (old !== undefined) {
+      entry.before = this.#replacedBy(old);
+    } else {
+      draft.count++;
+      const marker = this.#deleted?.get(entry.key);
       if (marker !== undefined) {
-        this.log.remove(marker.revision);
-        this.markers.delete(key);
-      }
-      if (now !== undefined) {
-        this.log.append(revision, key);
-      } else if (old !== undefined) {
-        if (this.cursors.size === 0) this.forgotten = revision;
-        else {
-          this.markers.set(key, { row: old.row, revision });
-          this.log.append(revision, key);
-        }
+        this.#deleted?.delete(entry.key);
+        entry.before = this.#replacedBy(marker);
       }
     }
-    const committed = this.#states.get(this.spec.name) ?? EMPTY;
-    const wasPending = committed.pending.length;
-    this.#deletes = new Map();
-    if (committed.revision !== this.#revision || committed.pending !== this.state.pending) {
-      this.state = { revision: this.#revision, count: this.#count, pending: this.state.pending };
-      this.#states.set(this.spec.name, this.state);
-    }
-    for (const { key } of plan.changes) this.keyWatches.fire(key, callbacks);
-    for (const { index, keys } of plan.indexKeys) index.fire(keys, callbacks);
-    // Also when a row came and went within the transaction: streams still have to pass the revisions that took.
-    if (committed.revision !== this.#revision) this.changed.fire(callbacks);
-    if (wasPending > 0 && this.state.pending.length === 0) this.initialised.fire(callbacks);
+    this.#changes.push(entry);
   }
 
-  /** Goes back to the committed state; the rows have been rolled back already. */
+  /**
+   * Adds the watches that are to fire once the running transaction is committed. May throw what key functions throw;
+   * changes nothing.
+   */
+  prepare(fire: WatchNode[]): void {
+    const draft = this.#draft;
+    if (draft === undefined) return;
+    const { watches } = this;
+    const changed: RowChange<T>[] = [];
+    if (watches.size > 0) {
+      for (const entry of this.#changes) {
+        if (isGone(entry)) continue;
+        changed.push({ key: entry.key, old: entry.before?.row, now: entry instanceof Marker ? undefined : entry.row });
+      }
+    }
+    watches.collect(changed, this.#committed, draft, fire);
+  }
+
+  /** Makes the draft the committed content. Does not throw. */
+  commit(): View<T> {
+    const draft = this.#draft;
+    if (draft === undefined) return this.#committed;
+    for (const entry of this.#changes) if (!isGone(entry)) this.history.commit(entry);
+    this.#committed = draft;
+    this.abort();
+    return draft;
+  }
+
+  /** Forgets the draft. */
   abort(): void {
-    this.state = this.#states.get(this.spec.name) ?? EMPTY;
-    this.#revision = this.state.revision;
-    this.#count = this.state.count;
-    this.#deletes = new Map();
-  }
-
-  /** Drops the delete markers that every stream has passed. */
-  forgetMarkers(): void {
-    if (this.markers.size === 0) return;
-    let passed = Number.POSITIVE_INFINITY;
-    for (const cursor of this.cursors) passed = Math.min(passed, cursor.revision);
-    for (const [key, marker] of this.markers) {
-      if (marker.revision > passed) return;
-      this.markers.delete(key);
-      this.log.remove(marker.revision);
-      this.forgotten = marker.revision;
-    }
+    this.#draft = undefined;
+    this.#deleted = undefined;
+    if (this.#changes.length > 0) this.#changes = [];
   }
 }

@@ -1,61 +1,60 @@
-/** A write transaction. It changes the maps in place; what it changed is saved in the generation it started from. */
+/** A write transaction: its tables' drafts. */
 import { produce } from 'immer';
-import {
-  AsyncWriteError,
-  KeyChangedError,
-  RowNotFoundError,
-  TableNotInTransactionError,
-  TransactionClosedError,
-} from './errors.ts';
-import type { Generation } from './history.ts';
-import type { StoreOf } from './reader.ts';
-import { BaseReader } from './reader.ts';
-import type { Initialiser, TableStore } from './table.ts';
-import type { AnyTable, Key, Revision, Table, WriteTxn } from './types.ts';
+import { AsyncWriteError, TableNotInTransactionError, TransactionClosedError } from './errors.ts';
+import { type SnapshotOwner, SnapshotReader } from './reader.ts';
+import type { TableStore } from './table.ts';
+import type { Key, Revision, Table, WriteTxn } from './types.ts';
+import type { View } from './view.ts';
 
-export function isThenable(value: unknown): value is PromiseLike<unknown> {
+function isThenable(value: unknown): value is PromiseLike<unknown> {
   return typeof value === 'object' && value !== null && 'then' in value && typeof value.then === 'function';
 }
 
-export class Transaction extends BaseReader implements WriteTxn {
-  readonly base: Generation;
-  readonly tables: ReadonlySet<AnyTable>;
+export class Transaction extends SnapshotReader implements WriteTxn {
+  readonly stores: readonly TableStore<unknown>[];
   /** Undone in reverse order when the transaction aborts. */
-  readonly undo: (() => void)[] = [];
+  undo: (() => void)[] | undefined;
   #open = true;
 
-  constructor(storeOf: StoreOf, base: Generation, tables: ReadonlySet<AnyTable>) {
-    super(storeOf);
-    this.base = base;
-    this.tables = tables;
+  constructor(db: SnapshotOwner, stores: readonly TableStore<unknown>[]) {
+    super(db);
+    this.stores = stores;
+  }
+
+  insert<T>(table: Table<T>, row: T): void {
+    this.#writable(table).insert(row);
   }
 
   upsert<T>(table: Table<T>, row: T): T | undefined {
     return this.#writable(table).upsert(row);
   }
 
-  compareAndSwap<T>(table: Table<T>, revision: Revision, row: T): boolean {
+  modify<T>(table: Table<T>, row: T, merge: (there: T, row: T) => T): T | undefined {
     const store = this.#writable(table);
-    if ((store.rows.get(store.keyOf(row))?.revision ?? 0) !== revision) return false;
-    store.upsert(row);
+    return store.modify(row, (there, given) => {
+      const merged = merge(there, given);
+      refuseAsync(merged, `the merge function given to modify on table "${table.name}"`);
+      return merged;
+    });
+  }
+
+  compareAndSwap<T>(table: Table<T>, revision: Revision, row: T): boolean {
+    return this.#writable(table).compareAndSwap(revision, row);
+  }
+
+  compareAndDelete<T>(table: Table<T>, revision: Revision, key: Key): boolean {
+    const store = this.#writable(table);
+    if (this.getVersioned(table, key)?.revision !== revision) return false;
+    store.delete(key);
     return true;
   }
 
   edit<T>(table: Table<T>, key: Key, recipe: (draft: T) => void): T {
-    const store = this.#writable(table);
-    const old = store.rows.get(key);
-    if (old === undefined) throw new RowNotFoundError(table.name, key);
-    const row = produce(old.row, (draft) => {
-      const result: unknown = recipe(draft as T);
-      if (isThenable(result)) {
-        result.then(undefined, () => {});
-        throw new AsyncWriteError(`the recipe given to edit on table "${table.name}"`);
-      }
-    });
-    const newKey = store.keyOf(row);
-    if (newKey !== key) throw new KeyChangedError(table.name, key, newKey);
-    store.upsert(row);
-    return store.rows.get(key)?.row ?? row;
+    return this.#writable(table).edit(key, (old) =>
+      produce(old, (draft) => {
+        refuseAsync(recipe(draft as T), `the recipe given to edit on table "${table.name}"`);
+      }),
+    );
   }
 
   delete<T>(table: Table<T>, key: Key): T | undefined {
@@ -63,33 +62,56 @@ export class Transaction extends BaseReader implements WriteTxn {
   }
 
   deleteAll<T>(table: Table<T>): void {
-    const store = this.#writable(table);
-    for (const key of store.rows.ordered().iterate()) store.delete(key);
+    this.#writable(table).deleteAll();
   }
 
   /** Takes an initialiser off its table's pending ones. */
-  initialiserDone<T>(table: Table<T>, initialiser: Initialiser): void {
+  initialiserDone<T>(table: Table<T>, name: string): void {
     const store = this.#writable(table);
-    store.setPending(store.state.pending.filter((pending) => pending !== initialiser));
+    const { pending } = store.current;
+    if (pending.includes(name)) store.setPending(pending.filter((other) => other !== name));
+  }
+
+  writes<T>(store: TableStore<T>): boolean {
+    return this.stores.includes(store as unknown as TableStore<unknown>);
   }
 
   close(): void {
     this.#open = false;
   }
 
-  protected at(): undefined {
+  override check(): void {
     if (!this.#open) throw new TransactionClosedError();
-    return undefined;
+  }
+
+  protected override view<T>(store: TableStore<T>): View<T> {
+    this.check();
+    return store.current;
+  }
+
+  protected override stableView<T>(store: TableStore<T>): View<T> {
+    this.check();
+    store.seal();
+    return store.current;
   }
 
   #writable<T>(table: Table<T>): TableStore<T> {
-    this.at();
+    this.check();
     const store = this.storeOf(table);
-    if (!this.tables.has(table))
+    if (!this.writes(store)) {
       throw new TableNotInTransactionError(
         table.name,
-        [...this.tables].map((t) => t.name),
+        this.stores.map(({ spec }) => spec.name),
       );
+    }
     return store;
   }
+}
+
+/** Throws `AsyncWriteError` for a promise. */
+export function refuseAsync(result: unknown, what: string): void {
+  if (!isThenable(result)) return;
+  // The caller gets the error that explains; what the abandoned promise does later says nothing more.
+  result.then(undefined, () => {});
+  throw new AsyncWriteError(what);
 }

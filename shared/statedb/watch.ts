@@ -1,19 +1,27 @@
 /**
- * Watches: one-shot signals on the answer of a lookup.
+ * Watches: one-shot signals on the answer of a query.
  *
  * A registry keeps a watch alive only while someone listens to it or holds it, so asking for watches of ever new keys
  * does not grow the table.
  */
-import type { Key, Watch } from './types.ts';
+import type { Watch } from './types.ts';
+
+/** Where a watch is found by what it watches. */
+interface Home {
+  listened(node: WatchNode, on: boolean): void;
+  forget(id: string): void;
+}
 
 export class WatchNode implements Watch {
-  #fired: boolean;
   readonly #callbacks = new Set<{ readonly run: () => void }>();
-  readonly #listening: ((node: WatchNode, on: boolean) => void) | undefined;
+  readonly #home: Home | undefined;
+  readonly #id: string;
+  #fired: boolean;
 
-  constructor(fired = false, listening?: (node: WatchNode, on: boolean) => void) {
+  constructor(fired = false, home?: Home, id = '') {
     this.#fired = fired;
-    this.#listening = listening;
+    this.#home = home;
+    this.#id = id;
   }
 
   get fired(): boolean {
@@ -27,9 +35,9 @@ export class WatchNode implements Watch {
     }
     const entry = { run: callback };
     this.#callbacks.add(entry);
-    if (this.#callbacks.size === 1) this.#listening?.(this, true);
+    if (this.#callbacks.size === 1) this.#home?.listened(this, true);
     return () => {
-      if (this.#callbacks.delete(entry) && this.#callbacks.size === 0) this.#listening?.(this, false);
+      if (this.#callbacks.delete(entry) && this.#callbacks.size === 0) this.#home?.listened(this, false);
     };
   }
 
@@ -54,56 +62,70 @@ export class WatchNode implements Watch {
     if (this.#fired) return;
     this.#fired = true;
     for (const entry of this.#callbacks) callbacks.push(() => this.#callbacks.delete(entry) && entry.run());
-    this.#listening?.(this, false);
+    this.#home?.listened(this, false);
+    this.#home?.forget(this.#id);
   }
 }
 
 /** One watch for all who wait for the next event of a kind. */
 export class Pulse {
-  #node = new WatchNode();
+  #node: WatchNode | undefined;
 
   get node(): WatchNode {
+    if (this.#node === undefined || this.#node.fired) this.#node = new WatchNode();
     return this.#node;
   }
 
-  fire(callbacks: (() => void)[]): void {
-    const node = this.#node;
-    this.#node = new WatchNode();
-    node.fire(callbacks);
+  /** The watch to fire; undefined when nobody has asked for one since it last did. */
+  get asked(): WatchNode | undefined {
+    return this.#node?.fired === false ? this.#node : undefined;
   }
 }
 
-/** Watches by key. */
-export class WatchRegistry {
-  readonly #nodes = new Map<Key, WeakRef<WatchNode>>();
+interface Registered<Q> {
+  readonly question: Q;
+  readonly ref: WeakRef<WatchNode>;
+}
+
+/** Watches by what they watch; one for each question that is asked. */
+export class WatchRegistry<Q> implements Home {
+  readonly #watches = new Map<string, Registered<Q>>();
   readonly #listened = new Set<WatchNode>();
-  readonly #collected = new FinalizationRegistry<Key>((key) => {
-    if (this.#nodes.get(key)?.deref() === undefined) this.forget(key);
+  readonly #collected = new FinalizationRegistry<string>((id) => {
+    if (this.#watches.get(id)?.ref.deref() === undefined) this.forget(id);
   });
 
   get size(): number {
-    return this.#nodes.size;
+    return this.#watches.size;
   }
 
-  node(key: Key): WatchNode {
-    const known = this.#nodes.get(key)?.deref();
+  /** The watch of the question named `id`. */
+  ask(id: string, question: Q): WatchNode {
+    const known = this.get(id);
     if (known !== undefined) return known;
-    const node = new WatchNode(false, (self, on) => {
-      if (on) this.#listened.add(self);
-      else this.#listened.delete(self);
-    });
-    this.#nodes.set(key, new WeakRef(node));
-    this.#collected.register(node, key);
+    const node = new WatchNode(false, this, id);
+    this.#watches.set(id, { question, ref: new WeakRef(node) });
+    this.#collected.register(node, id);
     return node;
   }
 
-  fire(key: Key, callbacks: (() => void)[]): void {
-    const node = this.#nodes.get(key)?.deref();
-    if (this.#nodes.has(key)) this.forget(key);
-    node?.fire(callbacks);
+  get(id: string): WatchNode | undefined {
+    return this.#watches.get(id)?.ref.deref();
   }
 
-  protected forget(key: Key): void {
-    this.#nodes.delete(key);
+  *[Symbol.iterator](): Generator<readonly [Q, WatchNode]> {
+    for (const { question, ref } of this.#watches.values()) {
+      const node = ref.deref();
+      if (node !== undefined) yield [question, node];
+    }
+  }
+
+  listened(node: WatchNode, on: boolean): void {
+    if (on) this.#listened.add(node);
+    else this.#listened.delete(node);
+  }
+
+  forget(id: string): void {
+    this.#watches.delete(id);
   }
 }

@@ -3,10 +3,12 @@ import { writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { path } from './path.ts';
 import { real } from './real.ts';
+import { reconciler } from './reconciler.ts';
 import { print, type Row, row } from './report.ts';
+import { statedb } from './statedb.ts';
 import type { Suite } from './suite.ts';
 
-const SUITES: Readonly<Record<string, Suite>> = { path, real };
+const SUITES: Readonly<Record<string, Suite>> = { path, real, statedb, reconciler };
 
 async function main(): Promise<number> {
   const { values, positionals } = parseArgs({ allowPositionals: true, options: { json: { type: 'string' } } });

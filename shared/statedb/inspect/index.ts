@@ -1,0 +1,3 @@
+export { UnserialisableError } from './codec.ts';
+export * from './dump.ts';
+export * from './print.ts';
