@@ -30,6 +30,9 @@ import type {
 } from './types.ts';
 import { waitFor } from './wait.ts';
 
+/** Timers come late. Rounds that such a delay has held up follow closer, up to what would have run in so many milliseconds. */
+const LATE_MS = 10;
+
 class TableReconciler<T> implements Reconciler<T> {
   readonly name: string;
   readonly #settings: Settings<T>;
@@ -152,11 +155,12 @@ class TableReconciler<T> implements Reconciler<T> {
   }
 
   async #run(): Promise<void> {
-    const { clock } = this.#settings;
+    const { clock, roundIntervalMs } = this.#settings;
+    let next = clock.now();
     while (!this.#parts.gate.closed) {
-      const began = clock.now();
+      next = Math.max(next, clock.now() - LATE_MS) + roundIntervalMs;
       await this.#locked(() => this.#round());
-      await this.#idle(began + this.#settings.roundIntervalMs);
+      await this.#idle(next);
     }
   }
 

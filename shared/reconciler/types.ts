@@ -141,7 +141,10 @@ export interface ReconcilerOptions<T> {
   readonly refreshIntervalMs?: number;
   /** Rows in a round and in a batch, from 1. Default 1000. */
   readonly batchSize?: number;
-  /** At most this many rounds a second, so that changes that come in a burst share a round. Default unlimited. */
+  /**
+   * At most this many rounds a second, so that changes that come in a burst share a round; after a rest or a late timer, up to
+   * 10 ms' worth of rounds more. Default unlimited.
+   */
   readonly roundsPerSecond?: number;
   /** At most this many rows are given to the target a second, in the long run. Default unlimited. */
   readonly operationsPerSecond?: number;

@@ -73,6 +73,9 @@ const SCALES: readonly Case[] = [
   },
 ];
 
+/** A young generation whose collections are short, and helpers for those of the old one: what the package's README advises. */
+const LARGE = ['--max-semi-space-size=2'];
+
 /** Milliseconds. */
 const LONGEST_PAUSE = 10;
 
@@ -98,4 +101,5 @@ export const statedb: Suite = async function* () {
   );
   yield* beside([pauses("node's defaults")], ours, undefined);
   yield* beside([pauses("the images' flags")], own('statedb-own.ts', NODE_FLAGS), undefined);
+  yield* beside([pauses('flags for large states')], own('statedb-own.ts', LARGE), undefined);
 };

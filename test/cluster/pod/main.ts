@@ -12,6 +12,7 @@ import { connect, createServer, type Socket } from 'node:net';
 import { hostname, networkInterfaces } from 'node:os';
 import { dirname } from 'node:path';
 import { createInterface } from 'node:readline';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { PodReply, PodRequest, ProbeResult, ProbeTarget, StreamReport } from './protocol.ts';
 
 /** HTTP for a request line, an echo for anything else: one port serves probes and streams. */
@@ -99,6 +100,9 @@ function probeUdp(target: ProbeTarget): Promise<ProbeResult> {
   });
 }
 
+/** Milliseconds after the last message until its echo counts as lost. */
+const SETTLE_MS = 1000;
+
 /** One connection that sends a numbered message at an interval and counts the echoes. */
 class Stream {
   #sent = 0;
@@ -162,8 +166,11 @@ class Stream {
     };
   }
 
-  close(): StreamReport {
+  /** Sends no more, and gives echoes that are on their way the time to come. */
+  async close(): Promise<StreamReport> {
     clearInterval(this.#timer);
+    const end = Date.now() + SETTLE_MS;
+    while (this.#echoed > 0 && this.#echoed < this.#sent && !this.#closed && Date.now() < end) await sleep(10);
     this.#end();
     return this.report();
   }
@@ -210,7 +217,7 @@ async function answer(request: PodRequest): Promise<Extract<PodReply, { ok: true
     case 'report':
       return stream(request.stream).report();
     case 'close': {
-      const report = stream(request.stream).close();
+      const report = await stream(request.stream).close();
       streams.delete(request.stream);
       return report;
     }
