@@ -73,7 +73,7 @@ const SCALES: readonly Case[] = [
   },
 ];
 
-/** A young generation whose collections are short, and helpers for those of the old one: what the package's README advises. */
+/** A young generation whose collections are short, and helpers for those of the old one: as the package's README advises. */
 const LARGE = ['--max-semi-space-size=2'];
 
 /** Milliseconds. */
