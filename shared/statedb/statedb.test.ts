@@ -72,6 +72,32 @@ describe('write', () => {
 });
 
 describe('streams and snapshots', () => {
+  it('stay right when a merge function or recipe writes its own row', () => {
+    const { db, pods } = setUp();
+    db.write([pods], (txn) => txn.insert(pods, { name: 'a', node: 'n0' }));
+    using stream = db.changes(pods);
+    stream.next();
+    db.write([pods], (txn) => {
+      txn.modify(pods, { name: 'a', node: 'n2' }, (_, row) => {
+        txn.upsert(pods, { name: 'a', node: 'n1' });
+        return row;
+      });
+      txn.modify(pods, { name: 'a', node: 'n3' }, (_, row) => {
+        txn.delete(pods, 'a');
+        return row;
+      });
+      txn.edit(pods, 'a', (draft) => {
+        txn.upsert(pods, { name: 'a', node: 'n4' });
+        (draft as { node: string }).node = 'n5';
+      });
+    });
+    expect(stream.next().map(({ row }) => row.node)).toEqual(['n5']);
+    db.write([pods], (txn) => txn.delete(pods, 'a'));
+    expect(stream.next().map(({ deleted }) => deleted)).toEqual([true]);
+    using after = db.read();
+    expect([after.count(pods), [...after.all(pods)], [...after.list(pods, 'node', 'n1')]]).toEqual([0, [], []]);
+  });
+
   it('passes the revisions of a row that came and went in one transaction', () => {
     const { db, pods } = setUp();
     using stream = db.changes(pods);

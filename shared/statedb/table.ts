@@ -154,7 +154,9 @@ export class TableStore<T> {
   modify(row: T, merge: (there: T, row: T) => T): T | undefined {
     const key = this.keyOf(row);
     const old = find(this.current.rows, key);
-    this.#store(key, old, old === undefined ? row : this.#sameKey(key, merge(old.row, row)));
+    const merged = old === undefined ? row : this.#sameKey(key, merge(old.row, row));
+    // The merge function may have written the row itself: its result replaces that.
+    this.#store(key, find(this.current.rows, key), merged);
     return old?.row;
   }
 
@@ -169,7 +171,8 @@ export class TableStore<T> {
   edit(key: Key, change: (row: T) => T): T {
     const old = find(this.current.rows, key);
     if (old === undefined) throw new RowNotFoundError(this.spec.name, key);
-    return this.#store(key, old, this.#sameKey(key, change(old.row)));
+    const changed = this.#sameKey(key, change(old.row));
+    return this.#store(key, find(this.current.rows, key), changed);
   }
 
   #sameKey(key: Key, row: T): T {
