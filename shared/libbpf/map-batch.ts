@@ -3,7 +3,7 @@ import { cmd } from './constants.ts';
 import { BatchError, BpfError } from './errors.ts';
 import type { MapShape } from './shape.ts';
 import { Attr } from './syscall.ts';
-import type { MapInfo } from './types.ts';
+import type { EncodeRow, MapInfo } from './types.ts';
 
 /** Map types with all of the kernel's batch operations. The others go element by element. */
 export const BATCH_TYPES: ReadonlySet<MapInfo['type']> = new Set([
@@ -49,21 +49,79 @@ export function batchUpdate(
   // Every byte that the kernel reads is written first.
   const keys = Buffer.allocUnsafeSlow(size * shape.keySize);
   const values = Buffer.allocUnsafeSlow(size * shape.valueBytes);
-  const attr = new Attr().pointer(16, keys).pointer(24, values).u32(36, fd);
-  for (let start = 0; start < entries.length; start += size) {
-    const count = Math.min(size, entries.length - start);
+  sendUpdates(shape, fd, { keys, values, size, total: entries.length }, (start, count) => {
     for (let at = 0; at < count; at++) {
       const [key, value] = entries[start + at] as readonly [Uint8Array, Uint8Array];
       copy(key, keys, at * shape.keySize);
       copy(value, values, at * shape.valueBytes);
     }
+  });
+}
+
+/** The same for rows that `encode` writes. */
+export function batchUpdateRows<T>(shape: MapShape, fd: number, rows: readonly T[], encode: EncodeRow<T>): void {
+  const { keySize, valueBytes } = shape;
+  const size = Math.min(chunkSize(shape), rows.length);
+  if (size === 0) return;
+  const keys = Buffer.alloc(size * keySize);
+  const values = Buffer.alloc(size * valueBytes);
+  const keyView = viewOf(keys);
+  const valueView = viewOf(values);
+  sendUpdates(shape, fd, { keys, values, size, total: rows.length }, (start, count) => {
+    if (start > 0) {
+      keys.fill(0);
+      values.fill(0);
+    }
+    for (let at = 0; at < count; at++) {
+      encode(rows[start + at] as T, keyView, at * keySize, valueView, at * valueBytes);
+    }
+  });
+}
+
+/** Each row's key and value in arrays of their own, for maps without the kernel's batches. */
+export function* encodedRows<T>(
+  { keySize, valueBytes }: MapShape,
+  rows: readonly T[],
+  encode: EncodeRow<T>,
+): Generator<readonly [Uint8Array, Uint8Array]> {
+  for (const row of rows) {
+    const key = new Uint8Array(keySize);
+    const value = new Uint8Array(valueBytes);
+    encode(row, viewOf(key), 0, viewOf(value), 0);
+    yield [key, value];
+  }
+}
+
+function viewOf({ buffer, byteOffset, byteLength }: Uint8Array): DataView {
+  return new DataView(buffer, byteOffset, byteLength);
+}
+
+interface Updates {
+  readonly keys: Buffer;
+  readonly values: Buffer;
+  /** Elements that the buffers hold. */
+  readonly size: number;
+  readonly total: number;
+}
+
+/** Sends `total` elements, as many a call as the buffers hold; `fill` writes the next `count` of them, from `start` on. */
+function sendUpdates(
+  shape: MapShape,
+  fd: number,
+  { keys, values, size, total }: Updates,
+  fill: (start: number, count: number) => void,
+): void {
+  const attr = new Attr().pointer(16, keys).pointer(24, values).u32(36, fd);
+  for (let start = 0; start < total; start += size) {
+    const count = Math.min(size, total - start);
+    fill(start, count);
     const result = attr.u32(32, count).try(cmd.MAP_UPDATE_BATCH);
     if (result < 0) {
       throw new BatchError({
         operation: `update ${shape.describe()}`,
         errno: -result,
         done: start + processed(attr, count),
-        count: entries.length,
+        count: total,
       });
     }
   }

@@ -2,7 +2,7 @@ import { describe, expect, it } from '@jest/globals';
 import { mapFlags } from './constants.ts';
 import { possibleCpus } from './cpus.ts';
 import { percpu } from './percpu.ts';
-import type { BpfMap, CreateMapOptions, MapType } from './types.ts';
+import type { BpfMap, CreateMapOptions, EncodeRow, MapType } from './types.ts';
 
 /** What every map must do, in the kernel or in memory. Run by the tests of both. */
 export function describeMaps(kind: string, create: (options: CreateMapOptions) => BpfMap): void {
@@ -45,6 +45,32 @@ export function describeMaps(kind: string, create: (options: CreateMapOptions) =
         expect.objectContaining({ errnoName: 'E2BIG', code: 'ERR_BPF_BATCH', done: 5 }),
       );
       expect([...map.keys()]).toHaveLength(5);
+    });
+
+    it('takes rows as they are encoded, and stops at the refused one', () => {
+      using map = make('hash', { maxEntries: 1500 });
+      const encode: EncodeRow<number> = (row, keys, keyAt, values, valueAt) => {
+        keys.setUint32(keyAt, row, true);
+        // Every other value is left as it is found: zeros, whatever was sent before.
+        if (row % 2 === 1) values.setBigUint64(valueAt, BigInt(row), true);
+      };
+      const rows = range(1600);
+      expect(() => map.updateRows(rows, encode)).toThrow(
+        expect.objectContaining({ errnoName: 'E2BIG', code: 'ERR_BPF_BATCH', done: 1500 }),
+      );
+      const value = (i: number): string => hex(u32(i % 2 === 1 ? i : 0)) + hex(u32(0));
+      const expected = rows.slice(0, 1500).map((i) => `${hex(u32(i))}=${value(i)}`);
+      expect(sorted(map)).toEqual(expected.sort());
+      map.updateRows([], encode);
+    });
+
+    it('writes nothing where the encoding of the only row fails', () => {
+      using map = make('hash', { maxEntries: 5 });
+      const encode = (row: number): void => {
+        throw new RangeError(`row ${row}`);
+      };
+      expect(() => map.updateRows([7], encode)).toThrow('row 7');
+      expect([...map.keys()]).toEqual([]);
     });
 
     it('lru_hash forgets instead of refusing', () => {
@@ -104,7 +130,10 @@ export function describeMaps(kind: string, create: (options: CreateMapOptions) =
       it(`${type}: all elements exist, none beyond`, () => {
         using map = make(type, { maxEntries: 5 });
         const size = type === 'array' ? 8 : 8 * possibleCpus();
-        map.updateBatch([3, 1].map((i) => [u32(i), bytes(size, i)] as const));
+        map.updateRows([3, 1], (row, keys, keyAt, values, valueAt) => {
+          keys.setUint32(keyAt, row, true);
+          for (let i = 0; i < size; i += 8) values.setBigUint64(valueAt + i, BigInt(row), true);
+        });
         expect(sorted(map)).toEqual([0, 1, 0, 3, 0].map((v, i) => `${hex(u32(i))}=${hex(bytes(size, v))}`));
         expect(map.lookup(u32(5))).toBeUndefined();
         expect(() => map.update(u32(5), bytes(size, 1))).toThrow(errno('E2BIG'));

@@ -3,10 +3,10 @@ import { openPin, pinFd } from './bpffs.ts';
 import { cmd, MAX_NAME, mapTypeName, mapTypeNumbers, updateFlags } from './constants.ts';
 import { ArgumentError, BpfError } from './errors.ts';
 import { infoByFd, OwnedFd } from './fd.ts';
-import { BATCH_TYPES, batchDelete, batchEntries, batchUpdate } from './map-batch.ts';
+import { BATCH_TYPES, batchDelete, batchEntries, batchUpdate, batchUpdateRows, encodedRows } from './map-batch.ts';
 import { MapShape } from './shape.ts';
 import { Attr } from './syscall.ts';
-import type { BpfMap, CreateMapOptions, MapInfo, UpdateMode } from './types.ts';
+import type { BpfMap, CreateMapOptions, EncodeRow, MapInfo, UpdateMode } from './types.ts';
 
 const MAP_INFO_SIZE = 96;
 
@@ -103,6 +103,12 @@ export class KernelMap implements BpfMap {
     }
     if (BATCH_TYPES.has(this.info.type)) batchUpdate(this.#shape, this.fd, entries);
     else for (const [key, value] of entries) this.update(key, value);
+  }
+
+  updateRows<T>(rows: readonly T[], encode: EncodeRow<T>): void {
+    this.#shape.checkPlainUpdate();
+    if (BATCH_TYPES.has(this.info.type)) batchUpdateRows(this.#shape, this.fd, rows, encode);
+    else for (const [key, value] of encodedRows(this.#shape, rows, encode)) this.update(key, value);
   }
 
   deleteBatch(keys: readonly Uint8Array[]): void {

@@ -2,9 +2,10 @@ import { constants } from 'node:os';
 import { mapFlags } from './constants.ts';
 import { ArgumentError, BatchError, BpfError } from './errors.ts';
 import { checkCreate } from './map.ts';
+import { encodedRows } from './map-batch.ts';
 import { openStore, type Store } from './memory-store.ts';
 import { MapShape } from './shape.ts';
-import type { BpfMap, CreateMapOptions, MapInfo, UpdateMode } from './types.ts';
+import type { BpfMap, CreateMapOptions, EncodeRow, MapInfo, UpdateMode } from './types.ts';
 
 /**
  * A strict in-memory stand-in for the kernel's maps: the same checks and the same errors, held to the same conformance
@@ -86,6 +87,10 @@ class MemoryMap implements BpfMap {
       if (errno === 0) return;
       throw new BatchError({ operation: `update ${this.shared.shape.describe()}`, errno, done, count: entries.length });
     });
+  }
+
+  updateRows<T>(rows: readonly T[], encode: EncodeRow<T>): void {
+    this.updateBatch([...encodedRows(this.shared.shape, rows, encode)]);
   }
 
   deleteBatch(keys: readonly Uint8Array[]): void {

@@ -43,6 +43,12 @@ export interface CreateMapOptions {
 /** `any`: create or replace; `noexist`: create only (EEXIST); `exist`: replace only (ENOENT). */
 export type UpdateMode = 'any' | 'noexist' | 'exist';
 
+/**
+ * Writes the key and the value of a row at the given offsets, in buffers that hold zeros there; other bytes are other rows'.
+ * Nothing is kept of the buffers: they are used again.
+ */
+export type EncodeRow<T> = (row: T, keys: DataView, keyAt: number, values: DataView, valueAt: number) => void;
+
 /** One open map. Keys and values are exact-length byte arrays; per-CPU values hold `possibleCpus()` copies, each padded to 8. */
 export interface BpfMap extends Disposable {
   readonly fd: number;
@@ -55,6 +61,11 @@ export interface BpfMap extends Disposable {
   entries(): Generator<readonly [key: Uint8Array, value: Uint8Array]>;
   keys(): Generator<Uint8Array>;
   updateBatch(entries: readonly (readonly [Uint8Array, Uint8Array])[]): void;
+  /**
+   * As `updateBatch`, without a byte array for each key and value: `encode` writes what the kernel reads. What it throws is
+   * thrown on; of the rows before, some may have been written.
+   */
+  updateRows<T>(rows: readonly T[], encode: EncodeRow<T>): void;
   /** Absent keys are not an error. */
   deleteBatch(keys: readonly Uint8Array[]): void;
   /** For map-in-map: puts an inner map at a key. */

@@ -23,7 +23,7 @@ class BatchRow<T> implements BatchItem<T> {
   readonly row: T;
   readonly revision: Revision;
   readonly change: Change<T>;
-  error: Error | undefined;
+  error: Error | undefined = undefined;
   readonly #call: BatchCall;
 
   constructor(change: Change<T>, call: BatchCall) {
@@ -55,7 +55,8 @@ export class Batches<T> {
       const most = this.#most(changes, from);
       const size = gate.enter(most, 1) || (await gate.wait(most, 1));
       if (size === 0) return false;
-      from += await this.#call(changes.slice(from, from + size), work);
+      const all = size === changes.length;
+      from += await this.#call(all ? changes : changes.slice(from, from + size), work);
     }
     return true;
   }

@@ -134,8 +134,9 @@ export class Rounds<T> {
   /** Deletes before updates where batches are used, so that what one row gives up is free when another takes it. */
   async #split(changes: readonly Change<T>[], work: Work): Promise<boolean> {
     if (this.#updates === this.singles && this.#deletes === this.singles) return this.singles.run(changes, work);
-    const updates = changes.filter(({ deleted }) => !deleted);
-    const deletes = updates.length === changes.length ? [] : changes.filter(({ deleted }) => deleted);
+    const some = hasDeletes(changes);
+    const updates = some ? changes.filter(({ deleted }) => !deleted) : changes;
+    const deletes = some ? changes.filter(({ deleted }) => deleted) : [];
     return (await this.#deletes.run(deletes, work)) && this.#updates.run(updates, work);
   }
 
@@ -151,4 +152,9 @@ export class Rounds<T> {
     const waited = awaited <= reached || [...frontier.waiters].some(({ revision }) => revision <= reached);
     return written && waited ? this.#limit * 4 : this.#limit;
   }
+}
+
+function hasDeletes(changes: readonly Change<unknown>[]): boolean {
+  for (const { deleted } of changes) if (deleted) return true;
+  return false;
 }

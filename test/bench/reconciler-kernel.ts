@@ -3,9 +3,9 @@
  * everything prepared, which is what the kernel can do. Both send 1,000 entries a call, in the same order, into an empty map.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { createReconciler } from '@weir/reconciler';
+import { type BatchItem, createReconciler } from '@weir/reconciler';
 import { createStateDB, keys } from '@weir/statedb';
-import { type BpfMap, createMap, mapFlags } from 'libbpf-ts';
+import { type BpfMap, createMap, type EncodeRow, mapFlags } from 'libbpf-ts';
 import { cmd } from '../../shared/libbpf/constants.ts';
 import { Attr } from '../../shared/libbpf/syscall.ts';
 import { collect, type Measured, median, RUNS } from './statedb-measure.ts';
@@ -16,24 +16,28 @@ const BATCH = 1000;
 const BYTES = 8;
 const WARM_UPS = 5;
 
-/** As the map takes them: prefix length and address, identity. */
+/** A row as an agent would hold it. */
 interface Entry {
   readonly id: number;
-  readonly key: Uint8Array;
-  readonly value: Uint8Array;
+  /** IPv4. */
+  readonly address: number;
+  readonly identity: number;
 }
 
-/** Distinct addresses of 10.0.0.0/8, scattered (an odd factor permutes the numbers below 2^24), as /32. */
+/** Distinct addresses of 10.0.0.0/8, scattered (an odd factor permutes the numbers below 2^24). */
 function entries(): readonly Entry[] {
-  return Array.from({ length: ROWS }, (_, id) => {
-    const key = new Uint8Array(BYTES);
-    const view = new DataView(key.buffer);
-    view.setUint32(0, 32, true);
-    view.setUint32(4, 0x0a000000 + (Math.imul(id, 0x9e3779) & 0xffffff));
-    const value = new Uint8Array(BYTES);
-    new DataView(value.buffer).setUint32(0, 256 + (id % 1000), true);
-    return { id, key, value };
-  });
+  return Array.from({ length: ROWS }, (_, id) => ({
+    id,
+    address: 0x0a000000 + (Math.imul(id, 0x9e3779) & 0xffffff),
+    identity: 256 + (id % 1000),
+  }));
+}
+
+/** As the map takes it: prefix length and address, identity. */
+function encode({ address, identity }: Entry, keys: DataView, keyAt: number, values: DataView, valueAt: number): void {
+  keys.setUint32(keyAt, 32, true);
+  keys.setUint32(keyAt + 4, address);
+  values.setUint32(valueAt, identity, true);
 }
 
 function emptyMap(): BpfMap {
@@ -47,9 +51,22 @@ function emptyMap(): BpfMap {
   });
 }
 
+const encodeItem: EncodeRow<BatchItem<Entry>> = ({ row }, keys, keyAt, values, valueAt) =>
+  encode(row, keys, keyAt, values, valueAt);
+
+/** Keys and values of rows, as the kernel takes a batch. */
+function encoded(rows: readonly Entry[]): { readonly keys: Buffer; readonly values: Buffer } {
+  const keys = Buffer.alloc(rows.length * BYTES);
+  const values = Buffer.alloc(rows.length * BYTES);
+  const views = [keys, values].map((buffer) => new DataView(buffer.buffer, buffer.byteOffset, buffer.length));
+  const [keyView, valueView] = views as [DataView, DataView];
+  for (const [at, row] of rows.entries()) encode(row, keyView, at * BYTES, valueView, at * BYTES);
+  return { keys, values };
+}
+
 function expectHeld(map: BpfMap, all: readonly Entry[]): void {
   for (let at = 0; at < ROWS; at += 97) {
-    const { key, value } = all[at] as Entry;
+    const { keys: key, values: value } = encoded(all.slice(at, at + 1));
     if (Buffer.compare(map.lookup(key) ?? Buffer.alloc(0), value) !== 0)
       throw new Error(`prefix ${at} is not in the trie`);
   }
@@ -60,9 +77,7 @@ function bare(all: readonly Entry[]): number {
   using map = emptyMap();
   const calls: Attr[] = [];
   for (let first = 0; first < ROWS; first += BATCH) {
-    const part = all.slice(first, first + BATCH);
-    const keyBytes = Buffer.concat(part.map(({ key }) => key));
-    const valueBytes = Buffer.concat(part.map(({ value }) => value));
+    const { keys: keyBytes, values: valueBytes } = encoded(all.slice(first, first + BATCH));
     calls.push(new Attr().pointer(16, keyBytes).pointer(24, valueBytes).u32(32, BATCH).u32(36, map.fd));
   }
   const began = performance.now();
@@ -78,7 +93,7 @@ async function reconciled(all: readonly Entry[]): Promise<number> {
   const db = createStateDB();
   const table = db.table<Entry>({ name: 'prefixes', key: (row) => keys.uint(row.id) });
   db.write([table], (txn) => {
-    for (const { id, key, value } of all) txn.upsert(table, { id, key, value });
+    for (const row of all) txn.upsert(table, { ...row });
   });
   const reconciler = createReconciler<Entry>({
     name: 'bench',
@@ -86,11 +101,11 @@ async function reconciled(all: readonly Entry[]): Promise<number> {
     table,
     batchSize: BATCH,
     operations: {
-      update: ({ key, value }) => map.update(key, value),
-      delete: ({ key }) => {
-        map.delete(key);
+      update: (row) => map.updateRows([row], encode),
+      delete: (row) => {
+        map.delete(encoded([row]).keys);
       },
-      updateBatch: (batch) => map.updateBatch(batch.map(({ row }) => [row.key, row.value])),
+      updateBatch: (batch) => map.updateRows(batch, encodeItem),
     },
   });
   const began = performance.now();

@@ -1,6 +1,6 @@
 /** Maps in memory that tell of every single change, so that a test can look between any two of them. */
 import { MAPS, type MapName, slotMapOptions } from '@weir/bpf';
-import { type BpfMap, createMemoryMap, type MapInfo, type UpdateMode } from 'libbpf-ts';
+import { type BpfMap, createMemoryMap, type EncodeRow, type MapInfo, type UpdateMode } from 'libbpf-ts';
 import type { SlotMaps } from '../slot-store.ts';
 
 /** Called before (and may refuse by a throw) and after each change. */
@@ -42,6 +42,9 @@ class RecordedMap implements BpfMap {
   /** The kernel's batches are no transactions: each entry is a change. */
   updateBatch(entries: readonly (readonly [Uint8Array, Uint8Array])[]): void {
     for (const [key, value] of entries) this.update(key, value);
+  }
+  updateRows<T>(rows: readonly T[], encode: EncodeRow<T>): void {
+    for (const row of rows) this.#change('update', () => this.plain.updateRows([row], encode));
   }
   deleteBatch(keys: readonly Uint8Array[]): void {
     for (const key of keys) this.delete(key);
