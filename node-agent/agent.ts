@@ -60,7 +60,7 @@ export function coreOptions(config: AgentConfig, log: Logger): CoreOptions {
  */
 export class Agent {
   readonly #options: AgentOptions;
-  /** What has been started, in order. */
+  /** Handles: what has been started, in order. */
   readonly #running: { readonly name: string; stop(): Promise<void> }[] = [];
 
   constructor(options: AgentOptions) {

@@ -1,4 +1,5 @@
 import { describe, expect, it } from '@jest/globals';
+import { createStateDB } from '@weir/statedb';
 import { AwaitedSets } from './core-health.ts';
 import type { PolicyRow } from './tables.ts';
 
@@ -9,6 +10,7 @@ describe('PeerSets that do not come', () => {
     let now = 0;
     let awaited = new Map<string, PolicyRow>();
     const sets = new AwaitedSets(
+      createStateDB({ freeze: true }),
       () => awaited,
       () => now,
     );

@@ -1,8 +1,10 @@
 import type { SelectorHash } from '@weir/policy';
+import type { StateDB, Table } from '@weir/statedb';
 import type { Core } from './core.ts';
 import type { KernelSide } from './kernel-side.ts';
 import type { PolicyRow } from './tables.ts';
 
+const WHAT = 'peer-sets';
 /** How long PeerSets may stay away after a start before that is a fault of its own, in milliseconds. */
 const AWAITED_MS = 30_000;
 
@@ -66,33 +68,47 @@ function kernel(side: HealthSources['side']): Check {
     : { name, ok: false, message: `${failing.length} changes are refused: ${first.error.message}` };
 }
 
+/** Something waits. Key: `what`. */
+interface WaitRow {
+  readonly what: 'peer-sets';
+  /** Milliseconds. */
+  readonly since: number;
+}
+
 /**
  * PeerSets that policies name and that do not come. After a start they hold up everything: what the kernel enforces stays, but
- * nothing that is new is.
+ * nothing that is new is. Table `waits` has since when.
  */
 export class AwaitedSets {
+  readonly #db: StateDB;
   readonly #awaited: () => ReadonlyMap<SelectorHash, PolicyRow>;
   readonly #now: () => number;
-  #since: number | undefined;
+  readonly #waits: Table<WaitRow>;
 
   /** `now`: milliseconds, any clock that only grows. */
-  constructor(awaited: () => ReadonlyMap<SelectorHash, PolicyRow>, now: () => number) {
+  constructor(db: StateDB, awaited: () => ReadonlyMap<SelectorHash, PolicyRow>, now: () => number) {
+    this.#db = db;
     this.#awaited = awaited;
     this.#now = now;
+    this.#waits = db.table<WaitRow>({ name: 'waits', key: (row) => row.what });
   }
 
   /** To be called whenever they may have come. */
   look(): ReadonlyMap<SelectorHash, PolicyRow> {
     const awaited = this.#awaited();
-    if (awaited.size === 0) this.#since = undefined;
-    else this.#since ??= this.#now();
+    this.#db.write([this.#waits], (txn) => {
+      if (awaited.size === 0) txn.delete(this.#waits, WHAT);
+      else if (!txn.has(this.#waits, WHAT)) txn.insert(this.#waits, { what: WHAT, since: this.#now() });
+    });
     return awaited;
   }
 
   check(): Check {
-    const name = 'peer-sets';
+    const name = WHAT;
     const awaited = this.look();
-    const seconds = Math.floor((this.#now() - (this.#since ?? this.#now())) / 1000);
+    using snapshot = this.#db.read();
+    const since = snapshot.get(this.#waits, WHAT)?.since ?? this.#now();
+    const seconds = Math.floor((this.#now() - since) / 1000);
     const [first] = awaited;
     if (first === undefined || seconds * 1000 < AWAITED_MS)
       return { name, ok: true, message: 'no policy waits for its peer sets' };

@@ -9,6 +9,7 @@ import { Engine, ImportedRules, LocalNumbers } from './derive/index.ts';
 import { checkEndpoint, LAST_ENDPOINT, outdated } from './endpoint-rows.ts';
 import { CoreError, EndpointNotReadyError, IdsExhaustedError, InterfaceGoneError, NotStartedError } from './errors.ts';
 import { breathe, KernelSide } from './kernel-side.ts';
+import { RealisedReport } from './realised.ts';
 import { removeDatapath } from './remove-datapath.ts';
 import { StateFiles } from './state-files.ts';
 import type { EndpointRow, EndpointStateRow } from './tables.ts';
@@ -41,24 +42,24 @@ class KernelCore implements Core {
   });
   readonly realisedChanges = new Subject<Realised>();
   readonly #options: CoreOptions;
-  readonly #numbers = new LocalNumbers();
+  readonly #numbers: LocalNumbers;
   readonly #engine: Engine;
   readonly #imported: ImportedRules;
   readonly #files: StateFiles;
   readonly #inputs: readonly AnyTable[];
   readonly #awaited: AwaitedSets;
   readonly #restored: InitDone;
+  readonly #report: RealisedReport;
   readonly #waiters = new Waiters();
   #running: Running | undefined;
   #removed = false;
-  #realised: Realised = { revision: 0, policies: new Map(), failures: [] };
-  #realisedText = '';
   #nextId = 1;
 
   constructor(options: CoreOptions) {
     this.#options = options;
     this.db = createStateDB();
     this.tables = createTables(this.db);
+    this.#numbers = new LocalNumbers(this.db);
     this.#inputs = inputTables(this.tables);
     this.#restored = this.db.initialiser(this.tables.endpoints, 'state-folder');
     const now = (): number => performance.now();
@@ -70,7 +71,8 @@ class KernelCore implements Core {
       now,
       breathe,
     });
-    this.#awaited = new AwaitedSets(() => this.#engine.awaited(), now);
+    this.#awaited = new AwaitedSets(this.db, () => this.#engine.awaited(), now);
+    this.#report = new RealisedReport({ db: this.db, engine: this.#engine, now, wallClock: Date.now });
     this.#imported = new ImportedRules(this.db, this.tables);
     this.#files = new StateFiles(options.stateDir);
   }
@@ -232,7 +234,7 @@ class KernelCore implements Core {
   }
 
   realised(): Realised {
-    return this.#realised;
+    return this.#report.read();
   }
 
   setVerbose(on: boolean): void {
@@ -325,13 +327,7 @@ class KernelCore implements Core {
     const running = this.#running;
     if (running) {
       this.#awaited.look();
-      const next = running.side.report.take();
-      const text = JSON.stringify([[...next.policies], next.failures]);
-      if (text !== this.#realisedText || this.#realised.revision === 0) {
-        this.#realisedText = text;
-        this.#realised = next;
-        this.realisedChanges.next(next);
-      } else this.#realised = next;
+      if (this.#report.take(running.side)) this.realisedChanges.next(this.realised());
     }
     this.#waiters.look();
   }

@@ -1,7 +1,8 @@
+import type { SelectorHash } from '@weir/policy';
 import type { AnyTable, StateDB } from '@weir/statedb';
 import { keys } from '@weir/statedb';
 import type { Tables } from './core.ts';
-import type { EndpointRow } from './tables.ts';
+import type { EndpointRow, PolicyRow } from './tables.ts';
 
 /** Primary keys of the agent's tables, for `get` and `delete`. */
 export const tableKey = {
@@ -11,18 +12,39 @@ export const tableKey = {
   pod: (namespace: string, name: string): string => `${namespace}/${name}`,
 } as const;
 
+/** The PeerSets that a policy names, as subjects and as peers. */
+export function peerSetsOf({ rules }: PolicyRow): Set<SelectorHash> {
+  const out = new Set<SelectorHash>();
+  for (const { subject, peers } of rules) {
+    out.add(subject);
+    for (const peer of peers ?? []) if ('peerSet' in peer) out.add(peer.peerSet);
+  }
+  return out;
+}
+
 /** Registers the agent's tables (contract: tables.ts). */
 export function createTables(db: StateDB): Tables {
   return {
-    policies: db.table({ name: 'policies', key: (row) => row.uid }),
+    policies: db.table<PolicyRow>({
+      name: 'policies',
+      key: (row) => row.uid,
+      indexes: [{ name: 'peerSet', keys: peerSetsOf }],
+    }),
     policyStatuses: db.table({ name: 'policyStatuses', key: (row) => row.uid }),
     peerSets: db.table({ name: 'peerSets', key: (row) => row.hash }),
     identities: db.table({
       name: 'identities',
       key: (row) => tableKey.identity(row.id),
-      indexes: [{ name: 'labels', keys: (row) => [row.labelsKey] }],
+      indexes: [
+        { name: 'labels', keys: (row) => [row.labelsKey] },
+        { name: 'peerSet', keys: (row) => row.peerSets },
+      ],
     }),
-    remoteEndpoints: db.table({ name: 'remoteEndpoints', key: (row) => tableKey.pod(row.namespace, row.name) }),
+    remoteEndpoints: db.table({
+      name: 'remoteEndpoints',
+      key: (row) => tableKey.pod(row.namespace, row.name),
+      indexes: [{ name: 'identity', keys: (row) => [tableKey.identity(row.identity)] }],
+    }),
     nodes: db.table({ name: 'nodes', key: (row) => row.name }),
     localPods: db.table({ name: 'localPods', key: (row) => tableKey.pod(row.namespace, row.name) }),
     namespaces: db.table({ name: 'namespaces', key: (row) => row.name }),

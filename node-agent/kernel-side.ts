@@ -20,7 +20,6 @@ import {
 } from './datapath/index.ts';
 import type { Engine, ImportedRules, LocalNumbers } from './derive/index.ts';
 import { MapInspector } from './map-inspector.ts';
-import { RealisedReport } from './realised.ts';
 
 /** A packet is judged in microseconds. */
 const QUIESCE_MS = 50;
@@ -54,7 +53,6 @@ export class KernelSide {
   readonly sync: SyncLoop;
   readonly writer: PlanWriter;
   readonly mark: RoundMark;
-  readonly report: RealisedReport;
   readonly inspector: MapInspector;
   readonly endpoints: EndpointStore;
   /** Why drop events are not read. */
@@ -95,14 +93,14 @@ export class KernelSide {
     this.#options = options;
     this.#pinned = pinned;
     const now = (): number => performance.now();
-    this.#slots = new SlotStore({ ...pinned.maps, now });
+    this.#slots = new SlotStore({ ...pinned.maps, db, now });
     this.mark = new RoundMark(pinned.maps.settings);
     const inNode = nodeScope(core);
     const attachment = core.attachment ?? (hasTcx() ? 'tcx' : 'clsact');
     const links = attachment === 'tcx' ? new Links(bpfRoot, pinned, inNode) : new ClsactLinks(bpfRoot, pinned, inNode);
-    this.endpoints = new EndpointStore(pinned.endpoints, links, (slot) => this.writer.slotReady(slot));
+    this.endpoints = new EndpointStore(db, pinned.endpoints, links, (slot) => this.writer.slotReady(slot));
     this.#conntrack = new Conntrack(pinned.maps.ct4, breathe);
-    this.#ipcache = new IpcacheStore(pinned.maps.ipcache);
+    this.#ipcache = new IpcacheStore(db, pinned.maps.ipcache);
     this.writer = new PlanWriter({
       db,
       tables,
@@ -131,8 +129,6 @@ export class KernelSide {
       policyRevision: options.policyRevision,
       onRound: options.onRound,
     });
-    const { endpoints, sync, writer } = this;
-    this.report = new RealisedReport({ engine, sync, writer, endpoints, now, wallClock: Date.now });
     this.inspector = new MapInspector({
       root: bpfRoot,
       maps: pinned.maps,

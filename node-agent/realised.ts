@@ -1,3 +1,4 @@
+import { type Key, keys, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import type { Realised, RealisedPolicy } from './core.ts';
 import type { EndpointStore, PlanWriter, SyncLoop } from './datapath/index.ts';
 import type { Engine } from './derive/index.ts';
@@ -6,47 +7,108 @@ import { InterfaceGoneError } from './errors.ts';
 /** How long a policy may wait for its PeerSets before that is a failure: they are other objects and come a moment later. */
 const MISSING_AFTER_MS = 5_000;
 
-export interface RealisedSources {
+/** Key: `uid`. */
+interface PolicyRealised {
+  readonly uid: string;
+  readonly policy: RealisedPolicy;
+}
+
+/** Key: all of it. */
+type PolicyFailure = Realised['failures'][number];
+
+/** Policy inputs up to `revision` have been through a round. Key: `what`. */
+interface Reached {
+  readonly what: 'policies';
+  readonly revision: number;
+}
+
+export interface RealisedOptions {
+  readonly db: StateDB;
   readonly engine: Engine;
-  readonly sync: Pick<SyncLoop, 'reached'>;
-  readonly writer: Pick<PlanWriter, 'endpoints'>;
-  readonly endpoints: Pick<EndpointStore, 'held'>;
   /** Milliseconds; any clock that only grows. */
   readonly now: () => number;
   /** Milliseconds since 1970. */
   readonly wallClock: () => number;
 }
 
-/** What this node's kernel acknowledged of each policy and since when, and what it refuses. */
-export class RealisedReport {
-  readonly #sources: RealisedSources;
-  #last: ReadonlyMap<string, RealisedPolicy> = new Map();
+/** What the kernel has acknowledged, and what it refuses. */
+export interface RealisedSources {
+  readonly sync: Pick<SyncLoop, 'reached'>;
+  readonly writer: Pick<PlanWriter, 'endpoints'>;
+  readonly endpoints: Pick<EndpointStore, 'held'>;
+}
 
-  constructor(sources: RealisedSources) {
-    this.#sources = sources;
+/**
+ * What this node's kernel acknowledged of each policy and since when, and what it refuses: tables `realisedPolicies`, `policyFailures` and
+ * `reached`, as of the last `take`.
+ */
+export class RealisedReport {
+  readonly #options: RealisedOptions;
+  readonly #policies: Table<PolicyRealised>;
+  readonly #failures: Table<PolicyFailure>;
+  readonly #reached: Table<Reached>;
+
+  constructor(options: RealisedOptions) {
+    const { db } = options;
+    this.#options = options;
+    this.#policies = db.table<PolicyRealised>({ name: 'realisedPolicies', key: (row) => row.uid });
+    this.#failures = db.table<PolicyFailure>({ name: 'policyFailures', key: failureKey });
+    this.#reached = db.table<Reached>({ name: 'reached', key: (row) => row.what });
   }
 
-  /** As of now; to be called after every round, so that times are those of the acknowledgement. */
-  take(): Realised {
-    const { engine, sync, now, wallClock } = this.#sources;
-    const at = wallClock();
-    const policies = new Map<string, RealisedPolicy>();
-    for (const [uid, counted] of this.#counts()) {
-      const last = this.#last.get(uid);
-      policies.set(uid, { ...counted, at: last?.generation === counted.generation ? last.at : at });
+  read(): Realised {
+    using snapshot = this.#options.db.read();
+    return {
+      revision: snapshot.get(this.#reached, 'policies')?.revision ?? 0,
+      policies: new Map(Array.from(snapshot.all(this.#policies), ({ uid, policy }) => [uid, policy])),
+      failures: [...snapshot.all(this.#failures)],
+    };
+  }
+
+  /**
+   * Looks at everything; to be called after every round, so that times are those of the acknowledgement. Returns whether something but
+   * the revision has changed, or it is the first that there is.
+   */
+  take(sources: RealisedSources): boolean {
+    const { engine, now, db } = this.#options;
+    const counts = this.#counts(sources);
+    const failures = [...this.#refused(sources), ...uncompiled(engine), ...unresolved(engine, now())];
+    return db.write([this.#policies, this.#failures, this.#reached], (txn) => {
+      const revisions = (): number => txn.revision(this.#policies) + txn.revision(this.#failures);
+      const before = revisions();
+      this.#putPolicies(txn, counts);
+      this.#putFailures(txn, failures);
+      const { reached } = sources.sync;
+      const last = txn.upsert(this.#reached, { what: 'policies', revision: reached });
+      return revisions() !== before || (last?.revision ?? 0) === 0;
+    });
+  }
+
+  #putPolicies(txn: WriteTxn, counts: ReadonlyMap<string, Omit<RealisedPolicy, 'at'>>): void {
+    const at = this.#options.wallClock();
+    for (const { uid } of txn.all(this.#policies)) if (!counts.has(uid)) txn.delete(this.#policies, uid);
+    for (const [uid, counted] of counts) {
+      const last = txn.get(this.#policies, uid)?.policy;
+      const same = last?.generation === counted.generation;
+      if (same && last.endpoints === counted.endpoints) continue;
+      txn.upsert(this.#policies, { uid, policy: { ...counted, at: same ? last.at : at } });
     }
-    this.#last = policies;
-    const failures = [...this.#refused(), ...uncompiled(engine), ...unresolved(engine, now())];
-    failures.sort((a, b) => (a.uid < b.uid ? -1 : a.uid > b.uid ? 1 : 0));
-    return { revision: sync.reached, policies, failures };
+  }
+
+  #putFailures(txn: WriteTxn, failures: readonly PolicyFailure[]): void {
+    const wanted = new Set(failures.map(failureKey));
+    for (const row of txn.all(this.#failures)) {
+      const key = failureKey(row);
+      if (!wanted.has(key)) txn.delete(this.#failures, key);
+    }
+    for (const row of failures) if (!txn.has(this.#failures, failureKey(row))) txn.insert(this.#failures, row);
   }
 
   /** Generation and endpoints of each policy. */
-  #counts(): Map<string, { generation: number; endpoints: number }> {
-    const { engine, endpoints } = this.#sources;
+  #counts({ writer, endpoints }: RealisedSources): Map<string, { generation: number; endpoints: number }> {
     const out = new Map<string, { generation: number; endpoints: number }>();
-    const failing = this.#failing();
-    for (const state of engine.states()) {
+    const failing = failingOf(writer);
+    for (const state of this.#options.engine.states()) {
       // No packet can come from or go to an interface that is gone.
       if (failing.get(state.id) instanceof InterfaceGoneError) continue;
       const held = endpoints.held(state.id);
@@ -60,13 +122,9 @@ export class RealisedReport {
     return out;
   }
 
-  #failing(): Map<number, Error> {
-    return new Map(this.#sources.writer.endpoints.failing().map(({ row, error }) => [row.id, error]));
-  }
-
-  #refused(): PolicyFailure[] {
-    const failing = this.#failing();
-    return [...this.#sources.engine.states()].flatMap((state) => {
+  #refused({ writer }: RealisedSources): PolicyFailure[] {
+    const failing = failingOf(writer);
+    return [...this.#options.engine.states()].flatMap((state) => {
       const error = failing.get(state.id);
       if (error === undefined || error instanceof InterfaceGoneError) return [];
       const message = `endpoint ${state.id}: ${error.message}`;
@@ -80,7 +138,13 @@ export class RealisedReport {
   }
 }
 
-type PolicyFailure = Realised['failures'][number];
+function failureKey({ uid, generation, reason, message }: PolicyFailure): Key {
+  return keys.join(uid, keys.uint(generation), reason, message);
+}
+
+function failingOf({ endpoints }: RealisedSources['writer']): Map<number, Error> {
+  return new Map(endpoints.failing().map(({ row, error }) => [row.id, error]));
+}
 
 function uncompiled(engine: Engine): PolicyFailure[] {
   return [...engine.endpoints()].flatMap((endpoint) => {

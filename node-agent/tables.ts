@@ -8,7 +8,10 @@ import type { CompiledPolicy, ResolvedRule, SelectorHash } from '@weir/policy';
 
 // ---- inputs ----
 
-/** One policy with its resolved rules: a ResolvedPolicy of the cluster, or rules imported over the socket. Key: `uid`. */
+/**
+ * One policy with its resolved rules: a ResolvedPolicy of the cluster, or rules imported over the socket. Key: `uid`. Index
+ * `peerSet`: those that it names.
+ */
 export interface PolicyRow {
   readonly uid: string;
   readonly kind: 'CiliumNetworkPolicy' | 'CiliumClusterwideNetworkPolicy' | 'NetworkPolicy' | 'BareRules';
@@ -37,7 +40,7 @@ export interface PeerSetRow {
   readonly origin: 'cluster' | 'local';
 }
 
-/** A cluster identity, or a label set of this node only (top byte 0x03). Key: `id`. Index `labels` on `labelsKey`. */
+/** A cluster identity, or a label set of this node only (top byte 0x03). Key: `id`. Indexes: `labels` on `labelsKey`, `peerSet`. */
 export interface IdentityRow {
   readonly id: number;
   readonly labels: LabelMap;
@@ -53,7 +56,7 @@ export interface ContainerPort {
   readonly protocol: 'TCP' | 'UDP' | 'SCTP';
 }
 
-/** A pod's address anywhere in the cluster. Key: `namespace/name`. */
+/** A pod's address anywhere in the cluster. Key: `namespace/name`. Index `identity`. */
 export interface RemoteEndpointRow {
   readonly namespace: string;
   readonly name: string;

@@ -1,5 +1,6 @@
 /** Callers that wait until a round has made something true. */
 export class Waiters {
+  /** Callbacks of callers that wait. */
   readonly #looks = new Set<() => void>();
   #closed = false;
 

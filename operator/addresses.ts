@@ -5,56 +5,37 @@
  * Guarantee: at most one pod owns an address. One that stays wins over those that are going; among equals nobody does, so
  * that nodes take the address for unknown until the API server tells them apart.
  */
-export class AddressBook {
-  readonly #claims = new Map<string, string | readonly string[]>();
-  readonly #leaving = new Set<string>();
+import type { Reader, Table } from '@weir/statedb';
+import { claimsOf, type PlacedPod } from './placed-pods.ts';
 
-  /** Replaces a pod's claims. Returns the other pods that may have gained or lost an address by it. */
-  set(pod: string, before: readonly string[], after: readonly string[], leaving: boolean): ReadonlySet<string> {
-    const rivals = new Set<string>();
-    const moved = this.#leaving.has(pod) !== leaving;
-    for (const address of before) {
-      if (moved || !after.includes(address)) this.#note(rivals, address, pod);
-      if (!after.includes(address)) this.#drop(address, pod);
-    }
-    for (const address of after) {
-      if (before.includes(address)) continue;
-      this.#note(rivals, address, pod);
-      const known = this.#claims.get(address);
-      if (known === undefined) this.#claims.set(address, pod);
-      else this.#claims.set(address, [...(typeof known === 'string' ? [known] : known), pod]);
-    }
-    if (leaving && after.length > 0) this.#leaving.add(pod);
-    else this.#leaving.delete(pod);
-    return rivals;
+export class AddressBook {
+  readonly #pods: Table<PlacedPod>;
+
+  constructor(pods: Table<PlacedPod>) {
+    this.#pods = pods;
   }
 
-  owns(pod: string, address: string): boolean {
-    const claims = this.#claims.get(address);
-    if (claims === undefined || typeof claims === 'string') return claims === pod;
-    const staying = claims.filter((other) => !this.#leaving.has(other));
-    return (staying.length === 0 ? claims.length === 1 : staying.length === 1) && (staying[0] ?? claims[0]) === pod;
+  /** The other pods that may have gained or lost an address because a pod is now `after`. */
+  affected(reader: Reader, before: PlacedPod | undefined, after: PlacedPod | undefined): ReadonlySet<PlacedPod> {
+    const [had, has] = [claimsOf(before), claimsOf(after)];
+    const moved = before?.row.terminating !== after?.row.terminating;
+    const changed = [
+      ...had.filter((address) => moved || !has.includes(address)),
+      ...has.filter((address) => !had.includes(address)),
+    ];
+    const pod = (after ?? before)?.row.key;
+    return new Set(changed.flatMap((address) => this.rivals(reader, pod, address)));
+  }
+
+  owns(reader: Reader, pod: string, address: string): boolean {
+    const claims = [...reader.list(this.#pods, 'address', address)];
+    const staying = claims.filter(({ row }) => !row.terminating);
+    const [owner, ...others] = staying.length > 0 ? staying : claims;
+    return others.length === 0 && owner?.row.key === pod;
   }
 
   /** Other pods that claim the address. */
-  rivals(pod: string, address: string): readonly string[] {
-    const claims = this.#claims.get(address);
-    return claims === undefined || typeof claims === 'string' ? [] : claims.filter((other) => other !== pod);
-  }
-
-  #note(rivals: Set<string>, address: string, pod: string): void {
-    const claims = this.#claims.get(address);
-    if (claims === undefined) return;
-    for (const other of typeof claims === 'string' ? [claims] : claims) if (other !== pod) rivals.add(other);
-  }
-
-  #drop(address: string, pod: string): void {
-    const claims = this.#claims.get(address);
-    if (claims === undefined || typeof claims === 'string') {
-      if (claims === pod) this.#claims.delete(address);
-      return;
-    }
-    const [first, ...others] = claims.filter((other) => other !== pod);
-    if (first !== undefined) this.#claims.set(address, others.length === 0 ? first : [first, ...others]);
+  rivals(reader: Reader, pod: string | undefined, address: string): PlacedPod[] {
+    return [...reader.list(this.#pods, 'address', address)].filter(({ row }) => row.key !== pod);
   }
 }

@@ -1,4 +1,6 @@
 /** How many pods of each identity are on each node. */
+import { keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
+import { identityKey } from './known-identities.ts';
 
 /** A pod that has an identity and an address. */
 export interface Resident {
@@ -14,41 +16,80 @@ export interface Count {
   readonly leaving: number;
 }
 
-const NONE: ReadonlyMap<string, Count> = new Map();
+/** Pods of one identity on one node; the node '' is no known one. */
+interface Residents extends Count {
+  readonly identity: number;
+  readonly node: string;
+}
+
+export interface CensusOptions {
+  /** The counts of the identity have changed. */
+  readonly onChange: (txn: WriteTxn, identity: number) => void;
+  /** The first pod of the identity has come, or the last has gone. */
+  readonly onPresence: (txn: WriteTxn, identity: number) => void;
+}
 
 export class Census {
-  readonly #counts = new Map<number, Map<string, Count>>();
-  readonly #onChange: (identity: number) => void;
+  readonly #residents: Table<Residents>;
+  readonly #options: CensusOptions;
 
-  /** `onChange`: the counts of the identity have changed. */
-  constructor(onChange: (identity: number) => void) {
-    this.#onChange = onChange;
+  constructor(db: StateDB, options: CensusOptions) {
+    this.#options = options;
+    this.#residents = db.table<Residents>({
+      name: 'residents',
+      key: ({ identity, node }) => keys.join(identityKey(identity), node),
+    });
   }
 
-  move(before: Resident | undefined, after: Resident | undefined): void {
+  get tables(): readonly Table<Residents>[] {
+    return [this.#residents];
+  }
+
+  move(txn: WriteTxn, before: Resident | undefined, after: Resident | undefined): void {
     const same =
       before?.identity === after?.identity && before?.node === after?.node && before?.leaving === after?.leaving;
     if (same) return;
-    this.#add(before, -1);
-    this.#add(after, 1);
-    if (before !== undefined) this.#onChange(before.identity);
-    if (after !== undefined && after.identity !== before?.identity) this.#onChange(after.identity);
+    const identities = new Set([before, after].flatMap((resident) => resident?.identity ?? []));
+    const present = [...identities].filter((identity) => this.has(txn, identity));
+    this.#add(txn, before, -1);
+    this.#add(txn, after, 1);
+    for (const identity of identities) {
+      this.#options.onChange(txn, identity);
+      if (this.has(txn, identity) !== present.includes(identity)) this.#options.onPresence(txn, identity);
+    }
   }
 
   /** Pods of an identity by node. */
-  of(identity: number): ReadonlyMap<string, Count> {
-    return this.#counts.get(identity) ?? NONE;
+  *of(reader: Reader, identity: number): Generator<readonly [node: string, count: Count]> {
+    for (const residents of this.#of(reader, identity)) {
+      if (residents.node !== '') yield [residents.node, residents];
+    }
   }
 
-  #add(resident: Resident | undefined, by: 1 | -1): void {
-    if (resident?.node === undefined) return;
-    const { identity, node, leaving } = resident;
-    const nodes = this.#counts.get(identity) ?? new Map<string, Count>();
-    const { staying, leaving: going } = nodes.get(node) ?? { staying: 0, leaving: 0 };
-    const count = leaving ? { staying, leaving: going + by } : { staying: staying + by, leaving: going };
-    if (count.staying + count.leaving === 0) nodes.delete(node);
-    else nodes.set(node, count);
-    if (nodes.size === 0) this.#counts.delete(identity);
-    else this.#counts.set(identity, nodes);
+  has(reader: Reader, identity: number): boolean {
+    for (const _ of this.#of(reader, identity)) return true;
+    return false;
+  }
+
+  /** In how many places, each of one identity and one node, there are pods. */
+  places(reader: Reader): number {
+    return reader.count(this.#residents);
+  }
+
+  #of(reader: Reader, identity: number): Iterable<Residents> {
+    return reader.prefix(this.#residents, keys.join(identityKey(identity)));
+  }
+
+  #add(txn: WriteTxn, resident: Resident | undefined, by: 1 | -1): void {
+    if (resident === undefined) return;
+    const { identity, node = '' } = resident;
+    const none = { identity, node, staying: 0, leaving: 0 };
+    const key = this.#residents.spec.key(none);
+    const known = txn.get(this.#residents, key) ?? none;
+    const counted = resident.leaving
+      ? { ...known, leaving: known.leaving + by }
+      : { ...known, staying: known.staying + by };
+    if (counted.staying + counted.leaving === 0) txn.delete(this.#residents, key);
+    else txn.upsert(this.#residents, counted);
   }
 }

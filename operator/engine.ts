@@ -1,14 +1,15 @@
 /**
- * Drives the model: changes of the input tables in, edits of the desired tables out, in rounds.
+ * Drives the model: changes of the input tables in, in rounds, each of which puts what follows into the desired tables.
  *
- * Guarantees: the first round starts when every input table is complete, and makes the desired tables initialised, so
- * that nothing is written or pruned before; a round takes a bounded number of changes and then yields to other work. A kind
- * of policies that cannot be read does not hold the rest up: what is enforced of it stays (Model.adoptionDone).
+ * Guarantees: the first round starts when every input table is complete, and the desired tables are initialised when all
+ * of that has been taken in, so that nothing is written or pruned before; a round takes a bounded number of changes and then
+ * yields to other work. A kind of policies that cannot be read does not hold the rest up: what is enforced of it stays
+ * (Model.adoptionDone).
  */
-import type { ChangeStream, InitDone, StateDB, Table } from '@weir/statedb';
+import type { Change, StateDB, Table, WriteTxn } from '@weir/statedb';
 import type { Model } from './model.ts';
 import type { Desired, Tables } from './tables.ts';
-import type { Adopted, Edit, PolicyObjectKind } from './types.ts';
+import type { Adopted, PolicyObjectKind } from './types.ts';
 
 /** Changes of one table in one round. */
 const ROUND = 200;
@@ -27,8 +28,8 @@ export interface EngineOptions {
 }
 
 interface Input {
-  /** Takes up to ROUND changes into the model; whether there were any. */
-  take(): boolean;
+  /** Pulls up to ROUND changes; what takes them into the model, undefined when there are none. */
+  pull(): ((txn: WriteTxn) => void) | undefined;
   /** Calls back when something is pending; returns how to take that back. */
   onPending(callback: () => void): () => void;
   dispose(): void;
@@ -36,11 +37,8 @@ interface Input {
 
 export class Engine {
   readonly #options: EngineOptions;
-  readonly #done: InitDone[] = [];
-  readonly #desired: readonly Table<Desired<never>>[];
   readonly #stop = new AbortController();
   #loop: Promise<void> | undefined;
-  #started = false;
   #poke: () => void = () => {};
   #poked = false;
   /** Rounds that changed something; for those who wait until all is calm. */
@@ -49,14 +47,12 @@ export class Engine {
 
   constructor(options: EngineOptions) {
     this.#options = options;
-    const { identities, peerSets, resolved, slices, statuses, events } = options.tables;
-    this.#desired = [identities, peerSets, resolved, slices, statuses, events] as unknown as Table<Desired<never>>[];
-    for (const table of this.#desired) this.#done.push(options.db.initialiser(table, 'derived'));
   }
 
-  /** The first round is over. */
+  /** The first state is complete. */
   get started(): boolean {
-    return this.#started;
+    using snapshot = this.#options.db.read();
+    return this.#options.model.isComplete(snapshot);
   }
 
   start(): void {
@@ -104,34 +100,35 @@ export class Engine {
       for (const table of [tables.policies, tables.namespaces, tables.pods, tables.nodes, tables.reports]) {
         await db.initialisedWatch(table as Table<unknown>).wait(signal);
       }
-      model.adopt(adopted());
+      const held = adopted();
+      model.round((txn) => model.adopt(txn, held));
       inputs.push(
-        this.#input(tables.namespaces, model.setNamespace.bind(model), (row) => model.deleteNamespace(row.name)),
-        this.#input(tables.policies, model.setPolicy.bind(model), (row) => model.deletePolicy(row.key)),
-        this.#input(tables.nodes, model.setNode.bind(model), (row) => model.deleteNode(row.name)),
-        this.#input(tables.reports, model.setReport.bind(model), (row) => model.deleteReport(row.node)),
-        this.#input(tables.pods, model.setPod.bind(model), (row) => model.deletePod(row.key)),
+        this.#input(
+          tables.namespaces,
+          (txn, { name }) => model.namespaceChanged(txn, name),
+          () => {},
+        ),
+        this.#input(tables.policies, model.setPolicy.bind(model), (txn, { key }) => model.deletePolicy(txn, key)),
+        this.#batches(tables.nodes, (txn) => model.nodesChanged(txn)),
+        this.#input(tables.reports, model.setReport.bind(model), (txn, { node }) => model.deleteReport(txn, node)),
+        this.#input(tables.pods, model.setPod.bind(model), (txn, { key }) => model.deletePod(txn, key)),
       );
       while (!signal.aborted) {
         this.#poked = false;
         const missing = this.#options.missingKinds();
-        const busy = inputs.map((input) => input.take()).includes(true);
-        if (!busy) {
-          if (!this.#started) model.adoptionDone(missing);
-          for (const kind of [...model.missingKinds]) if (!missing.has(kind)) model.kindKnown(kind);
-        }
-        if (performance.now() >= collectAt) {
-          model.collect();
-          collectAt = performance.now() + collectIntervalMs;
-        }
-        // Until the first state is complete nothing is shown: half of it would look like deletions.
-        if (this.#started || !busy) this.#write();
-        if (busy || model.more) await new Promise((resolve) => setImmediate(resolve));
+        const changes = inputs.flatMap((input) => input.pull() ?? []);
+        const collecting = performance.now() >= collectAt;
+        const next = model.round((txn) => {
+          for (const take of changes) take(txn);
+          if (changes.length === 0) this.#lookAtKinds(txn, missing);
+          if (collecting) model.collect(txn);
+        });
+        if (collecting) collectAt = performance.now() + collectIntervalMs;
+        if (changes.length > 0 || next.more) await new Promise((resolve) => setImmediate(resolve));
         else {
-          const dueInMs = model.dueInMs;
-          if (dueInMs === undefined) this.#rest();
+          if (next.dueInMs === undefined) this.#rest();
           const collectInMs = Math.max(0, collectAt - performance.now());
-          await this.#wait(inputs, Math.min(dueInMs ?? Infinity, model.eventDueInMs ?? Infinity, collectInMs));
+          await this.#wait(inputs, Math.min(next.dueInMs ?? Infinity, next.eventDueInMs ?? Infinity, collectInMs));
           this.#wake();
         }
       }
@@ -154,16 +151,28 @@ export class Engine {
     this.#calm = Promise.withResolvers();
   }
 
-  #input<T>(table: Table<T>, set: (row: T) => void, remove: (row: T) => void): Input {
-    const stream: ChangeStream<T> = this.#options.db.changes(table, { name: 'engine' });
+  /** All inputs have been taken in. */
+  #lookAtKinds(txn: WriteTxn, missing: ReadonlySet<PolicyObjectKind>): void {
+    const { model } = this.#options;
+    if (!model.isComplete(txn)) model.adoptionDone(txn, missing);
+    for (const kind of model.keptKinds(txn)) if (!missing.has(kind)) model.kindKnown(txn, kind);
+  }
+
+  #input<T>(table: Table<T>, set: (txn: WriteTxn, row: T) => void, remove: (txn: WriteTxn, row: T) => void): Input {
+    return this.#batches(table, (txn, changes) => {
+      for (const { row, deleted } of changes) {
+        if (deleted) remove(txn, row);
+        else set(txn, row);
+      }
+    });
+  }
+
+  #batches<T>(table: Table<T>, take: (txn: WriteTxn, changes: readonly Change<T>[]) => void): Input {
+    const stream = this.#options.db.changes(table, { name: 'engine' });
     return {
-      take() {
+      pull() {
         const changes = stream.next(ROUND);
-        for (const { row, deleted } of changes) {
-          if (deleted) remove(row);
-          else set(row);
-        }
-        return changes.length > 0;
+        return changes.length === 0 ? undefined : (txn) => take(txn, changes);
       },
       onPending: (callback) => {
         const watch = stream.watch();
@@ -199,28 +208,5 @@ export class Engine {
         if (!over) undo.push(input.onPending(end));
       }
     });
-  }
-
-  #write(): void {
-    const { db, tables, model } = this.#options;
-    const edits = model.flush();
-    const first = !this.#started;
-    if (!first && Object.values(edits).every((list) => list.length === 0)) return;
-    db.write(this.#desired, (txn) => {
-      const edit = <T>(table: Table<Desired<T>>, list: readonly Edit<T>[]): void => {
-        for (const { key, row, again } of list) {
-          if (row === undefined) txn.delete(table, key);
-          else txn.upsert(table, { row, touch: (txn.get(table, key)?.touch ?? 0) + (again === true ? 1 : 0) });
-        }
-      };
-      edit(tables.peerSets, edits.peerSets);
-      edit(tables.identities, edits.identities);
-      edit(tables.resolved, edits.resolved);
-      edit(tables.slices, edits.slices);
-      edit(tables.statuses, edits.statuses);
-      edit(tables.events, edits.events);
-      if (first) for (const done of this.#done) done(txn);
-    });
-    this.#started = true;
   }
 }

@@ -1,7 +1,10 @@
 import { describe, expect, it } from '@jest/globals';
 import type { Condition, PolicyStatus } from '@weir/kube';
+import { createStateDB, type WriteTxn } from '@weir/statedb';
 import { EventBook } from './events.ts';
 import { eventObject } from './objects.ts';
+import { statusTables } from './status-tables.ts';
+import { createTables } from './tables.ts';
 import type { EventRow, PolicyObjectKind, StatusRow } from './types.ts';
 
 const NOW = 1_700_000_000_000;
@@ -30,9 +33,47 @@ const row = (of: PolicyStatus, kind: PolicyObjectKind = 'CiliumNetworkPolicy', u
   status: of,
 });
 
+interface Told {
+  readonly key: string;
+  readonly row: EventRow | undefined;
+}
+
+/** A book, and what it has changed in the desired table since the last look. */
+class Book {
+  readonly #db = createStateDB({ freeze: true });
+  readonly #tables = { ...createTables(this.#db), ...statusTables(this.#db) };
+  readonly #book = new EventBook(this.#tables);
+  readonly #told = this.#db.changes(this.#tables.events);
+
+  note(before: PolicyStatus | undefined, after: StatusRow, now: number): void {
+    this.#write((txn) => this.#book.note(txn, before, after, now));
+  }
+
+  forget(policy: string): void {
+    this.#write((txn) => this.#book.forget(txn, policy));
+  }
+
+  drain(now: number): Told[] {
+    this.#write((txn) => this.#book.tellDue(txn, now));
+    return this.#told.next().map(({ row: desired, deleted }) => ({
+      key: desired.row.key,
+      row: deleted ? undefined : desired.row,
+    }));
+  }
+
+  dueInMs(now: number): number | undefined {
+    using snapshot = this.#db.read();
+    return this.#book.dueInMs(snapshot, now);
+  }
+
+  #write(act: (txn: WriteTxn) => void): void {
+    this.#db.write([this.#tables.events, this.#tables.toldEvents], act);
+  }
+}
+
 /** What is told of a history of statuses, all at one instant. */
 const told = (history: readonly PolicyStatus[], kind?: PolicyObjectKind): string[] => {
-  const book = new EventBook();
+  const book = new Book();
   let before: PolicyStatus | undefined;
   return history.flatMap((after) => {
     book.note(before, row(after, kind), NOW);
@@ -68,7 +109,7 @@ describe('EventBook', () => {
   });
 
   it('one Event for each reason: what comes often is told once in ten seconds, with its count, and is never lost', () => {
-    const book = new EventBook();
+    const book = new Book();
     const drained: EventRow[] = [];
     const drain = (at: number): void => {
       drained.push(...book.drain(at).flatMap((edit) => (edit.row === undefined ? [] : [edit.row])));
@@ -92,8 +133,20 @@ describe('EventBook', () => {
     expect(new Set(drained.map((event) => eventObject(event).metadata.name)).size).toBe(1);
   });
 
+  it('a clock that was set back holds nothing back for long', () => {
+    const book = new Book();
+    const bad = (generation: number) => row(status(generation, ['Valid', 'False', 'InvalidSpec']));
+    book.note(undefined, bad(1), NOW);
+    book.note(bad(1).status, bad(2), NOW + 1_000);
+    expect(book.drain(NOW - 3_600_000).at(-1)?.row?.count).toBe(2);
+    book.note(bad(2).status, bad(3), NOW - 7_200_000);
+    expect(book.dueInMs(NOW - 7_200_000)).toBe(10_000);
+    expect(book.drain(NOW - 7_200_000)).toEqual([]);
+    expect(book.drain(NOW - 7_190_000).at(-1)?.row?.count).toBe(3);
+  });
+
   it('another policy of the name has Events of its own, and a policy that is gone leaves none behind', () => {
-    const book = new EventBook();
+    const book = new Book();
     const bad = status(1, ['Valid', 'False', 'InvalidSpec']);
     book.note(undefined, row(bad), NOW);
     const [first] = book.drain(NOW);

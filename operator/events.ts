@@ -6,74 +6,73 @@
  * repeats nothing. What comes often is told at once, and then once in 10 seconds with its count.
  */
 import type { Condition, PolicyStatus } from '@weir/kube';
-import type { Edit, EventRow, StatusRow } from './types.ts';
+import type { Reader, WriteTxn } from '@weir/statedb';
+import { due, dueInMs, type StatusTables } from './status-tables.ts';
+import { show, type Tables } from './tables.ts';
+import type { EventRow, StatusRow } from './types.ts';
 
 const INTERVAL_MS = 10_000;
 
 type News = Pick<EventRow, 'type' | 'reason' | 'message'>;
 
-interface Known {
-  row: EventRow;
-  toldAt: number;
-}
+type BookTables = Pick<Tables, 'events'> & Pick<StatusTables, 'toldEvents'>;
 
 export class EventBook {
-  /** By policy key, then reason. */
-  readonly #known = new Map<string, Map<string, Known>>();
-  readonly #pending = new Set<Known>();
-  readonly #gone: string[] = [];
+  readonly #tables: BookTables;
 
-  /** Notes what is new in `row`, beside the status before it. */
-  note(before: PolicyStatus | undefined, row: StatusRow, now: number): void {
-    for (const news of newsOf(before, row)) this.#add(row, news, now);
+  constructor(tables: BookTables) {
+    this.#tables = tables;
+  }
+
+  /** Tells what is new in `row`, beside the status before it, or keeps it until it is due. */
+  note(txn: WriteTxn, before: PolicyStatus | undefined, row: StatusRow, now: number): void {
+    for (const news of newsOf(before, row)) this.#add(txn, row, news, now);
   }
 
   /** The policy is gone, or another object has its name. */
-  forget(key: string): void {
-    for (const known of this.#known.get(key)?.values() ?? []) {
-      this.#gone.push(known.row.key);
-      this.#pending.delete(known);
+  forget(txn: WriteTxn, policy: string): void {
+    const { toldEvents, events } = this.#tables;
+    for (const { row } of txn.list(toldEvents, 'policy', policy)) {
+      txn.delete(toldEvents, row.key);
+      txn.delete(events, row.key);
     }
-    this.#known.delete(key);
   }
 
   /** Milliseconds until something is due; undefined: nothing waits. */
-  dueInMs(now: number): number | undefined {
-    let due: number | undefined;
-    for (const known of this.#pending) due = Math.min(due ?? INTERVAL_MS, waitOf(known, now));
-    return due;
+  dueInMs(reader: Reader, now: number): number | undefined {
+    return dueInMs(reader, this.#tables.toldEvents, now, INTERVAL_MS);
   }
 
-  drain(now: number): Edit<EventRow>[] {
-    const edits: Edit<EventRow>[] = this.#gone.splice(0).map((key) => ({ key, row: undefined }));
-    for (const known of this.#pending) {
-      if (waitOf(known, now) > 0) continue;
-      known.toldAt = now;
-      this.#pending.delete(known);
-      edits.push({ key: known.row.key, row: known.row });
-    }
-    return edits;
+  /** Tells what is due. */
+  tellDue(txn: WriteTxn, now: number): void {
+    for (const { row } of due(txn, this.#tables.toldEvents, now, INTERVAL_MS)) this.#tell(txn, row, now);
   }
 
-  #add(status: StatusRow, news: News, now: number): void {
-    const { key, kind, namespace, name, uid } = status;
-    if ([...(this.#known.get(key)?.values() ?? [])].some(({ row }) => row.policy.uid !== uid)) this.forget(key);
-    const reasons = this.#known.get(key) ?? new Map<string, Known>();
-    this.#known.set(key, reasons);
+  #add(txn: WriteTxn, status: StatusRow, news: News, now: number): void {
+    const { toldEvents } = this.#tables;
+    const { key: policy, kind, namespace, name, uid } = status;
+    const [other] = txn.list(toldEvents, 'policy', policy);
+    if (other !== undefined && other.row.policy.uid !== uid) this.forget(txn, policy);
+    const key = `${policy} ${uid} ${news.reason}`;
+    const before = txn.get(toldEvents, key);
     const last = secondsOf(now);
-    const before = reasons.get(news.reason);
     const row: EventRow = {
       ...news,
-      key: `${key} ${uid} ${news.reason}`,
-      policy: { key, kind, name, uid, ...(namespace === undefined ? {} : { namespace }) },
+      key,
+      policy: { key: policy, kind, name, uid, ...(namespace === undefined ? {} : { namespace }) },
       count: (before?.row.count ?? 0) + 1,
       first: before?.row.first ?? last,
       last,
     };
-    const known: Known = before ?? { row, toldAt: Number.NEGATIVE_INFINITY };
-    known.row = row;
-    reasons.set(news.reason, known);
-    this.#pending.add(known);
+    // A clock that was set back holds nothing back for long.
+    const dueAt = before === undefined ? now : (before.dueAt ?? Math.min(now, before.toldAt) + INTERVAL_MS);
+    if (before === undefined || dueAt <= now) this.#tell(txn, row, now);
+    else txn.upsert(toldEvents, { ...before, row, dueAt });
+  }
+
+  #tell(txn: WriteTxn, row: EventRow, now: number): void {
+    txn.upsert(this.#tables.toldEvents, { row, toldAt: now, dueAt: undefined });
+    show(txn, this.#tables.events, row);
   }
 }
 
@@ -106,9 +105,4 @@ function isFailure({ type, status, reason }: Condition): boolean {
 
 function same(a: Condition, b: Condition): boolean {
   return a.status === b.status && a.reason === b.reason && a.observedGeneration === b.observedGeneration;
-}
-
-function waitOf({ toldAt }: Known, now: number): number {
-  // A clock that was set back holds nothing back for long.
-  return Math.min(INTERVAL_MS, Math.max(0, toldAt + INTERVAL_MS - now));
 }

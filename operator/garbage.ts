@@ -15,10 +15,12 @@ import {
   type Resource,
   resources,
 } from '@weir/kube';
+import type { StateDB, Table } from '@weir/statedb';
 
 const PAGE = 500;
 
 export interface GarbageOptions {
+  readonly db: StateDB;
   readonly client: KubeClient;
   /** Whether the watch knows a pod. Not trusted alone. */
   readonly hasPod: (namespace: string, name: string) => boolean;
@@ -33,18 +35,26 @@ export interface GarbageOptions {
   readonly onError: (error: Error) => void;
 }
 
+/** An object without its owner. */
+interface Orphan {
+  readonly uid: string;
+  /** When it was seen so first. Milliseconds since the epoch. */
+  readonly since: number;
+}
+
 /** Nodes by everything that an endpoint may call them: names and addresses. */
 type Nodes = ReadonlySet<string>;
 
 export class GarbageCollector {
   readonly #options: GarbageOptions;
+  readonly #orphans: Table<Orphan>;
   readonly #stop = new AbortController();
-  /** When an object without its owner was seen first, by uid. */
-  #since = new Map<string, number>();
   #loop: Promise<void> | undefined;
 
+  /** Registers a table: `orphans`. */
   constructor(options: GarbageOptions) {
     this.#options = options;
+    this.#orphans = options.db.table({ name: 'orphans', key: ({ uid }) => uid });
   }
 
   /** Call when the pods are known completely. The first look follows at once, and only notes what it sees. */
@@ -59,8 +69,8 @@ export class GarbageCollector {
 
   /** One look. Throws ApiError when the lists cannot be read. */
   async sweep(): Promise<void> {
-    const { client } = this.#options;
-    const noted = new Map<string, number>();
+    const { client, db } = this.#options;
+    const noted = new Map<string, Orphan>();
     const nodes = (await client.list(resources.KubeNode)).items;
     const names = new Set(nodes.map(({ metadata }) => metadata.name));
     const known = new Set([
@@ -82,8 +92,11 @@ export class GarbageCollector {
       for (const object of page.items) await this.#look(object, known, noted);
       continueToken = page.continueToken;
     } while (continueToken !== undefined && !this.#stop.signal.aborted);
-    // What is not noted has its owner again, or is gone.
-    this.#since = noted;
+    db.write([this.#orphans], (txn) => {
+      // What is not noted has its owner again, or is gone.
+      for (const { uid } of txn.all(this.#orphans)) if (!noted.has(uid)) txn.delete(this.#orphans, uid);
+      for (const orphan of noted.values()) txn.upsert(this.#orphans, orphan);
+    });
   }
 
   async #run(): Promise<void> {
@@ -98,7 +111,7 @@ export class GarbageCollector {
     }
   }
 
-  async #look(object: CiliumEndpoint, nodes: Nodes, noted: Map<string, number>): Promise<void> {
+  async #look(object: CiliumEndpoint, nodes: Nodes, noted: Map<string, Orphan>): Promise<void> {
     const { namespace = '', name } = object.metadata;
     if (this.#options.hasPod(namespace, name)) return;
     const node = object.status?.networking.node;
@@ -106,12 +119,13 @@ export class GarbageCollector {
     if (this.#due(object, noted) || nodeGone) await this.#remove(resources.CiliumEndpoint, object, resources.Pod);
   }
 
-  #due(object: KubeObject, noted: Map<string, number>): boolean {
-    const { graceMs, now } = this.#options;
-    const id = object.metadata.uid ?? '';
-    const since = this.#since.get(id) ?? now();
-    noted.set(id, since);
-    return now() - since >= graceMs;
+  #due(object: KubeObject, noted: Map<string, Orphan>): boolean {
+    const { db, graceMs, now } = this.#options;
+    const { uid = '' } = object.metadata;
+    using snapshot = db.read();
+    const orphan = snapshot.get(this.#orphans, uid) ?? { uid, since: now() };
+    noted.set(uid, orphan);
+    return now() - orphan.since >= graceMs;
   }
 
   /** Removes `object` when its owner, of the same name, is not there. */

@@ -1,14 +1,14 @@
 import { describe, expect, it } from '@jest/globals';
-import { Model } from './model.ts';
 import { namespaceRow, nodeRow, podRow } from './rows.ts';
 import { namespace, node, pod } from './testing.ts';
+import { TestModel } from './testing-model.ts';
 
 type PodMore = Parameters<typeof pod>[2] & object;
 
 /** A model, and for each address what the slices in the API have said of it, edit by edit. */
 class Cluster {
   readonly clashes: string[] = [];
-  readonly model = new Model({
+  readonly model = new TestModel({
     cluster: 'default',
     identityGraceMs: 0,
     now: () => 1_700_000_000_000,

@@ -1,87 +1,118 @@
-/** Which label set has which number, and which numbers are unused since when. */
-import { CLUSTER_FIRST, CLUSTER_LAST, IdentityAllocator } from '@weir/identity';
+/**
+ * Which label set has which number, and which numbers are unused since when. Shows them in the desired table, as soon as
+ * that is complete.
+ */
+import {
+  CLUSTER_FIRST,
+  CLUSTER_LAST,
+  IdentityExhaustedError,
+  type IdentityRange,
+  identityAfter,
+  unusedIdentity,
+} from '@weir/identity';
 import { type LabelMap, labelsKey } from '@weir/labels';
+import type { AnyTable, StateDB, Table, WriteTxn } from '@weir/statedb';
+import { identityKey, type KnownIdentity } from './known-identities.ts';
+import { type Desired, show } from './tables.ts';
+import type { IdentityRow } from './types.ts';
 
-interface Entry {
-  readonly id: number;
-  readonly labels: LabelMap;
-  readonly key: string;
-  users: number;
-  /** Milliseconds; meaningful while `users` is 0. */
-  unusedSince: number;
+const RANGE: IdentityRange = { first: CLUSTER_FIRST, last: CLUSTER_LAST };
+
+/** Where the search for an unused number goes on; the table has one row. */
+interface Cursor {
+  readonly next: number;
 }
 
+const CURSOR = 'cursor';
+
 export class IdentityBook {
-  readonly #allocator = new IdentityAllocator({ first: CLUSTER_FIRST, last: CLUSTER_LAST });
-  readonly #byId = new Map<number, Entry>();
-  /** The numbers of each label set, ascending: the lowest wins. */
-  readonly #byKey = new Map<string, Entry[]>();
+  readonly #known: Table<KnownIdentity>;
+  readonly #cursor: Table<Cursor>;
+  readonly #desired: Table<Desired<IdentityRow>>;
+
+  constructor(db: StateDB, known: Table<KnownIdentity>, desired: Table<Desired<IdentityRow>>) {
+    this.#known = known;
+    this.#cursor = db.table<Cursor>({ name: 'identity-cursor', key: () => CURSOR });
+    this.#desired = desired;
+  }
+
+  get tables(): readonly AnyTable[] {
+    return [this.#known, this.#cursor];
+  }
 
   /** Takes over an identity that exists already. A number outside of the cluster's range, or a known one, is ignored. */
-  adopt(id: number, labels: LabelMap, now: number): boolean {
-    if (!Number.isInteger(id) || id < CLUSTER_FIRST || id > CLUSTER_LAST || this.#byId.has(id)) return false;
-    const key = labelsKey(labels);
-    const entry: Entry = { id, labels, key, users: 0, unusedSince: now };
-    this.#allocator.adopt(id);
-    this.#byId.set(id, entry);
-    const same = this.#byKey.get(key);
-    if (same === undefined) this.#byKey.set(key, [entry]);
-    else same.splice(same.filter((other) => other.id < id).length, 0, entry);
+  adopt(txn: WriteTxn, row: IdentityRow, now: number): boolean {
+    const { id } = row;
+    if (!Number.isInteger(id) || id < RANGE.first || id > RANGE.last || txn.has(this.#known, identityKey(id))) {
+      return false;
+    }
+    this.#add(txn, { row, unusedSince: now });
+    if (id >= this.#next(txn)) this.#goOnAfter(txn, id);
     return true;
   }
 
   /**
-   * The number of a label set, allocated when it has none; counts one more user.
+   * The number of a label set, for a pod that has it from now on; allocated when there is none. `join` puts a new number
+   * into its peer sets and says which.
    * Throws IdentityExhaustedError when no number is left.
    */
-  use(labels: LabelMap): { readonly id: number; readonly allocated: boolean } {
-    const key = labelsKey(labels);
-    const known = this.#byKey.get(key)?.[0];
+  use(
+    txn: WriteTxn,
+    labels: LabelMap,
+    join: (id: number) => readonly string[],
+  ): { readonly id: number; readonly allocated: boolean } {
+    // The lowest wins.
+    const [known] = txn.list(this.#known, 'labels', labelsKey(labels));
     if (known !== undefined) {
-      known.users += 1;
-      return { id: known.id, allocated: false };
+      if (known.unusedSince !== undefined) txn.upsert(this.#known, { row: known.row, unusedSince: undefined });
+      return { id: known.row.id, allocated: false };
     }
-    const id = this.#allocator.allocate();
-    const entry: Entry = { id, labels, key, users: 1, unusedSince: 0 };
-    this.#byId.set(id, entry);
-    this.#byKey.set(key, [entry]);
+    // Pods that wait while the range is used up do not search it each.
+    if (txn.count(this.#known) > RANGE.last - RANGE.first) throw new IdentityExhaustedError(RANGE.first, RANGE.last);
+    const id = unusedIdentity(RANGE, this.#next(txn), (other) => txn.has(this.#known, identityKey(other)));
+    this.#goOnAfter(txn, id);
+    this.#add(txn, { row: { id, labels, peerSets: join(id) }, unusedSince: undefined });
     return { id, allocated: true };
   }
 
-  /** One user less. */
-  release(id: number, now: number): void {
-    const entry = this.#byId.get(id);
-    if (entry === undefined || entry.users === 0) throw new RangeError(`identity ${id} is released but not in use`);
-    entry.users -= 1;
-    if (entry.users === 0) entry.unusedSince = now;
+  /** No pod has the number any more. */
+  release(txn: WriteTxn, id: number, now: number): void {
+    const known = txn.get(this.#known, identityKey(id));
+    if (known?.unusedSince !== undefined) throw new RangeError(`identity ${id} is released but not in use`);
+    if (known !== undefined) txn.upsert(this.#known, { row: known.row, unusedSince: now });
   }
 
   /** Forgets the identities that nobody has used for `graceMs`, and returns their numbers. */
-  collect(now: number, graceMs: number): number[] {
+  collect(txn: WriteTxn, now: number, graceMs: number): number[] {
     const gone: number[] = [];
-    for (const entry of this.#byId.values()) {
-      if (entry.users > 0 || now - entry.unusedSince < graceMs) continue;
-      gone.push(entry.id);
+    for (const { row, unusedSince = now } of txn.list(this.#known, 'unused', '')) {
+      if (now - unusedSince < graceMs) continue;
+      gone.push(row.id);
+      txn.delete(this.#known, identityKey(row.id));
+      txn.delete(this.#desired, String(row.id));
     }
-    for (const id of gone) this.#forget(id);
     return gone;
   }
 
-  get size(): number {
-    return this.#byId.size;
+  labels(txn: WriteTxn, id: number): LabelMap | undefined {
+    return txn.get(this.#known, identityKey(id))?.row.labels;
   }
 
-  labels(id: number): LabelMap | undefined {
-    return this.#byId.get(id)?.labels;
+  /** Shows all of them. */
+  showAll(txn: WriteTxn): void {
+    for (const { row } of txn.all(this.#known)) show(txn, this.#desired, row);
   }
 
-  #forget(id: number): void {
-    const entry = this.#byId.get(id);
-    if (entry === undefined) return;
-    this.#byId.delete(id);
-    this.#allocator.release(id);
-    const left = (this.#byKey.get(entry.key) ?? []).filter((other) => other !== entry);
-    if (left.length === 0) this.#byKey.delete(entry.key);
-    else this.#byKey.set(entry.key, left);
+  #add(txn: WriteTxn, known: KnownIdentity): void {
+    txn.insert(this.#known, known);
+    if (txn.initialised(this.#desired)) show(txn, this.#desired, known.row);
+  }
+
+  #next(txn: WriteTxn): number {
+    return txn.get(this.#cursor, CURSOR)?.next ?? RANGE.first;
+  }
+
+  #goOnAfter(txn: WriteTxn, id: number): void {
+    txn.upsert(this.#cursor, { next: identityAfter(RANGE, id) });
   }
 }

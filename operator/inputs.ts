@@ -15,7 +15,7 @@ import {
   type Resource,
   resources,
 } from '@weir/kube';
-import type { StateDB } from '@weir/statedb';
+import { keys, type StateDB, type Table } from '@weir/statedb';
 import type { ResolvedPolicyWithStatus } from './objects.ts';
 import { fanOut, type TableSink, tableSink } from './reflect.ts';
 import { namespaceRow, nodeReportRow, nodeRow, podRow, policyRow } from './rows.ts';
@@ -34,20 +34,30 @@ export interface InputsOptions {
   readonly onMissing: (kind: PolicyObjectKind, because: string | undefined) => void;
 }
 
-interface Input {
+/** A kind of objects that is read. */
+interface Source {
   readonly name: string;
-  synced: boolean;
-  error: string | undefined;
+  /** Among the others. */
+  readonly place: number;
+  readonly synced: boolean;
+  /** Why it could not be read last. */
+  readonly error: string | undefined;
+  /** Policies that cannot be read, and that the rest does not wait for. */
+  readonly missing: PolicyObjectKind | undefined;
 }
 
 export class Inputs {
   readonly #options: InputsOptions;
   readonly #reflectors: Reflector[] = [];
-  readonly #inputs: Input[] = [];
-  readonly #missing = new Set<PolicyObjectKind>();
+  readonly #sources: Table<Source>;
 
   constructor(options: InputsOptions) {
     this.#options = options;
+    this.#sources = options.db.table<Source>({
+      name: 'input-sources',
+      key: ({ name }) => name,
+      indexes: [{ name: 'place', keys: ({ place }) => [keys.uint(place, 8)] }],
+    });
   }
 
   /** Resolves when every kind has been read completely, or does not matter. */
@@ -74,12 +84,14 @@ export class Inputs {
 
   /** Kinds of policies that cannot be read now. */
   get missing(): ReadonlySet<PolicyObjectKind> {
-    return this.#missing;
+    using snapshot = this.#options.db.read();
+    return new Set([...snapshot.all(this.#sources)].flatMap(({ missing }) => missing ?? []));
   }
 
   /** What is waited for, and why it has not come. */
   waiting(): string[] {
-    return this.#inputs
+    using snapshot = this.#options.db.read();
+    return [...snapshot.prefix(this.#sources, '', 'place')]
       .filter(({ synced }) => !synced)
       .map(({ name, error }) => (error === undefined ? name : `${name} (${error})`));
   }
@@ -91,6 +103,7 @@ export class Inputs {
 
   #reflectNetworkPolicies(): Promise<void> {
     const kind = 'NetworkPolicy';
+    const { plural } = resources[kind];
     const { onMissing } = this.#options;
     const sink = this.#policySink(kind);
     const without = Promise.withResolvers<void>();
@@ -100,12 +113,12 @@ export class Inputs {
         ...sink,
         replace: (items, version) => {
           sink.replace(items, version);
-          if (this.#missing.delete(kind)) onMissing(kind, undefined);
+          if (this.#note(plural, { missing: undefined }).missing !== undefined) onMissing(kind, undefined);
         },
       },
       (error) => {
-        if (!(error instanceof ApiError && (error.forbidden || error.notFound)) || this.#missing.has(kind)) return;
-        this.#missing.add(kind);
+        if (!(error instanceof ApiError && (error.forbidden || error.notFound))) return;
+        if (this.#note(plural, { missing: kind }).missing !== undefined) return;
         sink.withoutIt();
         onMissing(kind, error.message);
         without.resolve();
@@ -133,8 +146,7 @@ export class Inputs {
   ): Promise<void> {
     const { client, onError } = this.#options;
     const synced = Promise.withResolvers<void>();
-    const input: Input = { name: resource.plural, synced: false, error: undefined };
-    this.#inputs.push(input);
+    this.#note(resource.plural, {});
     const reflector = createReflector({
       client,
       resource,
@@ -143,19 +155,30 @@ export class Inputs {
         upsert: (item) => sink.upsert(item),
         delete: (item) => sink.delete(item),
         synced: () => {
-          input.synced = true;
+          this.#note(resource.plural, { synced: true });
           synced.resolve();
         },
       },
       onError: (error, context) => {
-        input.error = failureOf(error, resource);
+        const { synced: isSynced } = this.#note(resource.plural, { error: failureOf(error, resource) });
         onError(error, context);
-        if (!input.synced) unreadable?.(error);
+        if (!isSynced) unreadable?.(error);
       },
     });
     this.#reflectors.push(reflector);
     reflector.start();
     return synced.promise;
+  }
+
+  /** Returns what was known of the source before. */
+  #note(name: string, news: Partial<Source>): Source {
+    return this.#options.db.write([this.#sources], (txn) => {
+      const place = txn.count(this.#sources);
+      const fresh = { name, place, synced: false, error: undefined, missing: undefined };
+      const known = txn.get(this.#sources, name) ?? fresh;
+      txn.upsert(this.#sources, { ...known, ...news });
+      return known;
+    });
   }
 }
 

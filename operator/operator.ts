@@ -49,6 +49,7 @@ class Assembly implements Operator {
     this.#tables = createTables(this.db);
     this.metrics = this.#createMetrics();
     this.#targets = createTargets({
+      db: this.db,
       client: options.client,
       onDrift: (target, key) => this.#drift(target, key),
       onWrite: (verb, resource) => this.metrics.write(verb, resource),
@@ -170,6 +171,8 @@ class Assembly implements Operator {
   #createModel(): Model {
     const options = this.#options;
     return new Model({
+      db: this.db,
+      tables: this.#tables,
       cluster: options.clusterName ?? 'default',
       identityGraceMs: options.identityGraceMs ?? 30 * 60_000,
       now: options.now ?? Date.now,
@@ -189,6 +192,7 @@ class Assembly implements Operator {
     const options = this.#options;
     const orphanGraceMs = options.orphanGraceMs ?? 5 * 60_000;
     return new GarbageCollector({
+      db: this.db,
       client: options.client,
       hasPod: (namespace, name) => {
         using snapshot = this.db.read();

@@ -1,23 +1,23 @@
 import { describe, expect, it } from '@jest/globals';
 import type { NodePolicyStatus, PolicyStatus } from '@weir/kube';
 import fc from 'fast-check';
-import { Model } from './model.ts';
 import { namespaceRow, nodeReportRow, nodeRow, podRow, policyRow } from './rows.ts';
 import { cnp, namespace, node, pod, report } from './testing.ts';
+import { TestModel } from './testing-model.ts';
 
 const INTERVAL = 1_000;
 const NODES = ['n1', 'n2', 'n3', 'n4'];
 
 /** A policy that four nodes must enforce, and a clock. */
 class World {
-  readonly #model: Model;
+  readonly #model: TestModel;
   #now = 1_700_000_000_000;
   readonly shown: PolicyStatus[] = [];
   readonly times: number[] = [];
   again = false;
 
   constructor(statusIntervalMs: number) {
-    this.#model = new Model({
+    this.#model = new TestModel({
       cluster: 'default',
       identityGraceMs: 1_000_000,
       now: () => this.#now,

@@ -4,164 +4,148 @@
  * Guarantees: a pod moves from one identity to the next in one edit, never over none; a pod on the host's network, or one
  * that has ended, has no identity and is in no slice; an address is in one slice at most (addresses.ts).
  */
+import { IdentityExhaustedError } from '@weir/identity';
 import { podIdentityLabels } from '@weir/labels';
+import type { AnyTable, StateDB, Table, WriteTxn } from '@weir/statedb';
 import { AddressBook } from './addresses.ts';
-import type { Census } from './census.ts';
+import type { Census, Resident } from './census.ts';
 import { IdentityBook } from './identity-book.ts';
-import type { PortNames } from './port-names.ts';
+import { identityKey, type KnownIdentity } from './known-identities.ts';
+import { claimsOf, createPlacedPods, type PlacedPod } from './placed-pods.ts';
+import type { Namer, PortNames } from './port-names.ts';
 import type { SelectorIndex } from './selector-index.ts';
 import { SlicePacker } from './slices.ts';
-import type { Adopted, Edit, IdentityRow, NamespaceRow, PodRow, SlicedPod, SliceRow } from './types.ts';
+import type { Tables } from './tables.ts';
+import type { Adopted, PodRow, SlicedPod } from './types.ts';
 
 export interface PodBookOptions {
   readonly cluster: string;
   /** Milliseconds since the epoch. */
   readonly now: () => number;
-  /** A pod that got no identity, with the reason: no number is left. */
+  /** A pod that got no identity, with the reason: no number is left. Called within a transaction, as the next. */
   readonly onNoIdentity?: (pod: string, error: Error) => void;
   /** Pods that claim one address on equal terms: none of them gets it. */
   readonly onAddressClash?: (address: string, pods: readonly string[]) => void;
 }
 
 export interface PodBookSources {
+  readonly tables: Pick<Tables, 'namespaces' | 'identities' | 'slices'>;
+  readonly knownIdentities: Table<KnownIdentity>;
   readonly sets: SelectorIndex;
   readonly census: Census;
   readonly portNames: PortNames;
 }
 
-interface PodState {
-  readonly row: PodRow;
-  readonly identity: number | undefined;
-}
-
 export class PodBook {
   readonly #options: PodBookOptions;
   readonly #sources: PodBookSources;
-  readonly #identities = new IdentityBook();
-  readonly #slices = new SlicePacker();
-  readonly #addresses = new AddressBook();
-  readonly #namespaces = new Map<string, NamespaceRow>();
-  readonly #pods = new Map<string, PodState>();
-  readonly #podsIn = new Map<string, Set<string>>();
-  /** Pods that found no free number. */
-  readonly #waiting = new Set<string>();
-  readonly #identityEdits = new Map<string, IdentityRow | undefined>();
+  readonly #pods: Table<PlacedPod>;
+  readonly #identities: IdentityBook;
+  readonly #slices: SlicePacker;
+  readonly #addresses: AddressBook;
 
-  constructor(sources: PodBookSources, options: PodBookOptions) {
+  constructor(db: StateDB, sources: PodBookSources, options: PodBookOptions) {
     this.#sources = sources;
     this.#options = options;
+    this.#pods = createPlacedPods(db);
+    this.#identities = new IdentityBook(db, sources.knownIdentities, sources.tables.identities);
+    this.#slices = new SlicePacker(db, sources.tables.slices);
+    this.#addresses = new AddressBook(this.#pods);
   }
 
-  adopt(adopted: Pick<Adopted, 'identities' | 'slices'>): void {
+  get tables(): readonly AnyTable[] {
+    return [this.#pods, ...this.#identities.tables, ...this.#slices.tables];
+  }
+
+  adopt(txn: WriteTxn, adopted: Pick<Adopted, 'identities' | 'slices'>): void {
     for (const row of adopted.identities) {
-      if (!this.#identities.adopt(row.id, row.labels, this.#options.now())) continue;
-      this.#sources.sets.addIdentity(row.id, row.labels);
-      this.#identityEdits.set(String(row.id), row);
+      if (!this.#identities.adopt(txn, row, this.#options.now())) continue;
+      this.#sources.sets.addIdentity(txn, row.id, row.labels);
     }
-    for (const { name, namespace, pods } of adopted.slices) this.#slices.adopt(name, namespace, pods);
+    for (const { name, namespace, pods } of adopted.slices) this.#slices.adopt(txn, name, namespace, pods);
   }
 
-  adoptionDone(): void {
-    this.#slices.adoptionDone();
+  adoptionDone(txn: WriteTxn): void {
+    this.#slices.adoptionDone(txn);
   }
 
-  setNamespace(row: NamespaceRow): void {
-    this.#namespaces.set(row.name, row);
-    for (const key of this.#podsIn.get(row.name) ?? []) this.#refresh(key);
+  /** The labels of a namespace have changed. */
+  namespaceChanged(txn: WriteTxn, name: string): void {
+    for (const pod of txn.prefix(this.#pods, `${name}/`)) this.#place(txn, pod.row, pod);
   }
 
-  deleteNamespace(name: string): void {
-    // Its pods keep their identity until they go: a namespace vanishes after its pods.
-    this.#namespaces.delete(name);
+  setPod(txn: WriteTxn, row: PodRow): void {
+    this.#place(txn, row, txn.get(this.#pods, row.key));
   }
 
-  setPod(row: PodRow): void {
-    const before = this.#pods.get(row.key);
-    if (before === undefined) {
-      const others = this.#podsIn.get(row.namespace);
-      if (others === undefined) this.#podsIn.set(row.namespace, new Set([row.key]));
-      else others.add(row.key);
-    }
-    this.#place(row, before);
-  }
-
-  deletePod(key: string): void {
-    const before = this.#pods.get(key);
+  deletePod(txn: WriteTxn, key: string): void {
+    const before = txn.delete(this.#pods, key);
     if (before === undefined) return;
-    this.#pods.delete(key);
-    this.#waiting.delete(key);
-    this.#move(before, undefined);
-    if (before.identity !== undefined) this.#identities.release(before.identity, this.#options.now());
-    const others = this.#podsIn.get(before.row.namespace);
-    others?.delete(key);
-    if (others?.size === 0) this.#podsIn.delete(before.row.namespace);
+    this.#move(txn, before, undefined);
   }
 
   /** Forgets identities that nobody uses for long enough, and gives numbers to pods that wait for one. */
-  collect(graceMs: number): void {
-    for (const id of this.#identities.collect(this.#options.now(), graceMs)) {
-      this.#sources.sets.removeIdentity(id);
-      this.#identityEdits.set(String(id), undefined);
+  collect(txn: WriteTxn, graceMs: number): void {
+    for (const id of this.#identities.collect(txn, this.#options.now(), graceMs)) {
+      this.#sources.sets.removeIdentity(txn, id);
     }
-    for (const key of [...this.#waiting]) this.#refresh(key);
+    for (const pod of txn.list(this.#pods, 'waiting', '')) this.#place(txn, pod.row, pod);
   }
 
-  flush(): { readonly identities: Edit<IdentityRow>[]; readonly slices: Edit<SliceRow>[] } {
-    const identities = [...this.#identityEdits].map(([key, row]) => ({ key, row }));
-    this.#identityEdits.clear();
-    return { identities, slices: this.#slices.drainChanged().map(({ name, row }) => ({ key: name, row })) };
+  /** Shows what changed in this transaction. */
+  showChanged(txn: WriteTxn): void {
+    this.#slices.showChanged(txn);
   }
 
-  #refresh(key: string): void {
-    const state = this.#pods.get(key);
-    if (state !== undefined) this.#place(state.row, state);
+  /** Shows everything. */
+  showAll(txn: WriteTxn): void {
+    this.#identities.showAll(txn);
+    this.#slices.showAll(txn);
   }
 
-  #place(row: PodRow, before: PodState | undefined): void {
-    const after: PodState = { row, identity: this.#identityOf(row, before) };
-    this.#pods.set(row.key, after);
-    this.#move(before, after);
-    if (before?.identity !== undefined) this.#identities.release(before.identity, this.#options.now());
+  #place(txn: WriteTxn, row: PodRow, before: PlacedPod | undefined): void {
+    const after = { row, ...this.#identityOf(txn, row, before) };
+    txn.upsert(this.#pods, after);
+    this.#move(txn, before, after);
   }
 
   /** Tells everybody who counts pods. */
-  #move(before: PodState | undefined, after: PodState | undefined): void {
+  #move(txn: WriteTxn, before: PlacedPod | undefined, after: PlacedPod | undefined): void {
     const { census, portNames } = this.#sources;
-    census.move(residentOf(before), residentOf(after));
-    portNames.move(namerOf(before), namerOf(after));
-    const row = (after ?? before)?.row;
-    if (row === undefined) return;
-    const leaving = after?.row.terminating ?? false;
-    const rivals = this.#addresses.set(row.key, claimsOf(before), claimsOf(after), leaving);
-    this.#show(row.key, row);
-    for (const rival of rivals) this.#show(rival, this.#pods.get(rival)?.row);
+    census.move(txn, residentOf(before), residentOf(after));
+    portNames.move(txn, namerOf(before), namerOf(after));
+    for (const pod of [after ?? before, ...this.#addresses.affected(txn, before, after)]) {
+      if (pod !== undefined) this.#show(txn, pod.row);
+    }
+    if (before?.identity !== undefined && !this.#isUsed(txn, before.identity)) {
+      this.#identities.release(txn, before.identity, this.#options.now());
+    }
   }
 
   /** Puts into the slices what the pod owns now. */
-  #show(key: string, row: PodRow | undefined): void {
-    if (row === undefined) return;
-    const state = this.#pods.get(key);
-    const owned = claimsOf(state).filter((address) => {
-      const owns = this.#addresses.owns(key, address);
-      if (!owns && state?.row.terminating === false) this.#clash(key, address);
+  #show(txn: WriteTxn, { key, namespace, name }: PodRow): void {
+    const pod = txn.get(this.#pods, key);
+    const owned = claimsOf(pod).filter((address) => {
+      const owns = this.#addresses.owns(txn, key, address);
+      if (!owns && pod?.row.terminating === false) this.#clash(txn, key, address);
       return owns;
     });
-    if (state?.identity === undefined || owned.length === 0) this.#slices.remove(row.namespace, row.name);
-    else this.#slices.set(row.namespace, endpointOf(row, state.identity, owned));
+    if (pod?.identity === undefined || owned.length === 0) this.#slices.remove(txn, namespace, name);
+    else this.#slices.set(txn, namespace, endpointOf(pod.row, pod.identity, owned));
   }
 
-  #clash(pod: string, address: string): void {
-    const rivals = this.#addresses.rivals(pod, address).filter((key) => this.#pods.get(key)?.row.terminating === false);
-    if (rivals.length > 0) this.#options.onAddressClash?.(address, [pod, ...rivals].sort());
+  #clash(txn: WriteTxn, pod: string, address: string): void {
+    const rivals = this.#addresses.rivals(txn, pod, address).filter(({ row }) => !row.terminating);
+    if (rivals.length === 0) return;
+    this.#options.onAddressClash?.(address, [pod, ...rivals.map(({ row }) => row.key)].sort());
   }
 
-  /** Counts one use of the pod's identity; the use of before is released by the caller. */
-  #identityOf(row: PodRow, before: PodState | undefined): number | undefined {
-    this.#waiting.delete(row.key);
-    if (row.hostNetwork || row.finished) return undefined;
-    const namespace = this.#namespaces.get(row.namespace);
-    // Without the namespace's labels the identity would be a wrong one: the pod waits, unknown to the nodes.
-    if (namespace === undefined) return this.#keep(before);
+  #identityOf(txn: WriteTxn, row: PodRow, before: PlacedPod | undefined): Pick<PlacedPod, 'identity' | 'waiting'> {
+    if (row.hostNetwork || row.finished) return { identity: undefined, waiting: false };
+    const namespace = txn.get(this.#sources.tables.namespaces, row.namespace);
+    // Without the namespace's labels the identity would be a wrong one: a new pod waits, unknown to the nodes. Those of a
+    // namespace that is gone keep theirs until they go: it vanishes after its pods.
+    if (namespace === undefined) return { identity: before?.identity, waiting: false };
     const labels = podIdentityLabels({
       namespace: row.namespace,
       namespaceLabels: namespace.labels,
@@ -169,43 +153,30 @@ export class PodBook {
       serviceAccount: row.serviceAccount,
       cluster: this.#options.cluster,
     });
+    const join = (id: number): string[] => this.#sources.sets.addIdentity(txn, id, labels).sort();
     try {
-      const { id, allocated } = this.#identities.use(labels);
-      if (allocated) {
-        const peerSets = [...this.#sources.sets.addIdentity(id, labels)].sort();
-        this.#identityEdits.set(String(id), { id, labels, peerSets });
-      }
-      return id;
+      return { identity: this.#identities.use(txn, labels, join).id, waiting: false };
     } catch (error) {
-      this.#waiting.add(row.key);
-      this.#options.onNoIdentity?.(row.key, error instanceof Error ? error : new Error(String(error)));
-      return undefined;
+      if (!(error instanceof IdentityExhaustedError)) throw error;
+      this.#options.onNoIdentity?.(row.key, error);
+      return { identity: undefined, waiting: true };
     }
   }
 
-  #keep(before: PodState | undefined): number | undefined {
-    const labels = before?.identity === undefined ? undefined : this.#identities.labels(before.identity);
-    return labels === undefined ? undefined : this.#identities.use(labels).id;
+  #isUsed(txn: WriteTxn, identity: number): boolean {
+    for (const _ of txn.list(this.#pods, 'identity', identityKey(identity))) return true;
+    return false;
   }
 }
 
-/** Addresses that the pod claims: none without an identity. */
-function claimsOf(state: PodState | undefined): readonly string[] {
-  return state?.identity === undefined ? [] : state.row.addresses;
+function residentOf(pod: PlacedPod | undefined): Resident | undefined {
+  if (pod?.identity === undefined || pod.row.addresses.length === 0) return undefined;
+  return { identity: pod.identity, node: pod.row.node, leaving: pod.row.terminating };
 }
 
-function residentOf(
-  state: PodState | undefined,
-): { readonly identity: number; readonly node: string | undefined; readonly leaving: boolean } | undefined {
-  if (state?.identity === undefined || state.row.addresses.length === 0) return undefined;
-  return { identity: state.identity, node: state.row.node, leaving: state.row.terminating };
-}
-
-function namerOf(
-  state: PodState | undefined,
-): { readonly identity: number; readonly ports: PodRow['namedPorts'] } | undefined {
-  if (state?.identity === undefined || state.row.addresses.length === 0) return undefined;
-  return { identity: state.identity, ports: state.row.namedPorts };
+function namerOf(pod: PlacedPod | undefined): Namer | undefined {
+  if (pod?.identity === undefined || pod.row.addresses.length === 0) return undefined;
+  return { identity: pod.identity, ports: pod.row.namedPorts };
 }
 
 function endpointOf(row: PodRow, identity: number, addresses: readonly string[]): SlicedPod {

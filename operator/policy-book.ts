@@ -1,101 +1,160 @@
 /** Policies, read and resolved, and what stays enforced of those that cannot be read. */
 import type { LabelSelector } from '@weir/labels';
 import { type PolicyProblem, parsePolicy, type ResolvedRule, resolve } from '@weir/policy';
+import type { AnyTable, IndexSpec, Key, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
+import { askedBy, namedPorts, portNameKey } from './asked-names.ts';
 import { CookieBook, elementName } from './cookies.ts';
 import { resolvedName } from './names.ts';
-import type { PolicyObjectKind, PolicyRow, ResolvedRow } from './types.ts';
+import type { Adopted, PolicyObjectKind, PolicyRow, ResolvedRow } from './types.ts';
 
-export interface PolicyEntry {
+/** Rules in force, and what they need. */
+export interface Enforced {
+  readonly resolved: ResolvedRow | undefined;
+  /** Selectors that `resolved` names, by hash. */
+  readonly selectors: ReadonlyMap<string, LabelSelector>;
+}
+
+export interface PolicyEntry extends Enforced {
   readonly row: PolicyRow;
   readonly problems: readonly PolicyProblem[];
   /** What is enforced: this generation, or an older one of the same uid. */
   readonly resolved: ResolvedRow | undefined;
-  /** Selectors that `resolved` names, by hash. */
-  readonly selectors: ReadonlyMap<string, LabelSelector>;
   readonly subjects: ReadonlySet<string>;
 }
 
+/** What an earlier run resolved, of a policy that has not been set yet. */
+export interface AdoptedPolicy extends Enforced {
+  readonly resolved: ResolvedRow;
+}
+
 export class PolicyBook {
-  readonly #entries = new Map<string, PolicyEntry>();
-  readonly #byUid = new Map<string, string>();
-  readonly #cookies = new CookieBook();
-  /** ResolvedPolicies of an earlier run, until their policy comes. */
-  readonly #adopted = new Map<string, ResolvedRow>();
-  readonly #adoptedSelectors = new Map<string, LabelSelector>();
+  readonly #entries: Table<PolicyEntry>;
+  readonly #adopted: Table<AdoptedPolicy>;
+  readonly #cookies: CookieBook;
 
-  adoptSelector(hash: string, selector: LabelSelector): void {
-    this.#adoptedSelectors.set(hash, selector);
+  constructor(db: StateDB) {
+    const selector: IndexSpec<Enforced> = { name: 'selector', keys: ({ selectors }) => selectors.keys() };
+    this.#entries = db.table<PolicyEntry>({
+      name: 'parsed-policies',
+      key: ({ row }) => row.key,
+      indexes: [
+        selector,
+        { name: 'uid', keys: ({ row }) => [row.uid] },
+        { name: 'subject', keys: ({ subjects }) => subjects },
+        {
+          name: 'port-name',
+          keys: (entry) => rulesWithNames(entry).flatMap((rule) => namedPorts(rule).map(portNameKey)),
+        },
+        { name: 'asked', keys: (entry) => rulesWithNames(entry).flatMap((rule) => askedBy(rule).hashes) },
+        {
+          name: 'asks-everyone',
+          keys: (entry) => (rulesWithNames(entry).some((rule) => askedBy(rule).everyone) ? [''] : []),
+        },
+      ],
+    });
+    this.#adopted = db.table<AdoptedPolicy>({
+      name: 'adopted-policies',
+      key: ({ resolved }) => resolved.name,
+      indexes: [selector, { name: 'kind', keys: ({ resolved }) => [resolved.source.kind] }],
+    });
+    this.#cookies = new CookieBook(db);
   }
 
-  /** Takes over what an earlier run resolved: its cookies, and its rules in case the policy cannot be read now. */
-  adopt(row: ResolvedRow): void {
-    this.#adopted.set(row.name, row);
-    for (const rule of row.rules) this.#cookies.keep(rule.cookie, nameOf(row.source.uid, rule));
+  get tables(): readonly AnyTable[] {
+    return [this.#entries, this.#adopted, ...this.#cookies.tables];
   }
 
-  /**
-   * Forgets what was adopted for policies that do not exist any more. Call once, when all policies have been set. Of the
-   * kinds that are `missing` nobody knows: theirs are kept, and returned.
-   */
-  adoptionDone(
-    missing: ReadonlySet<PolicyObjectKind> = new Set(),
-  ): { readonly resolved: ResolvedRow; readonly selectors: ReadonlyMap<string, LabelSelector> }[] {
-    const kept = [];
-    for (const [name, row] of [...this.#adopted]) {
-      if (missing.has(row.source.kind)) kept.push({ resolved: row, selectors: this.#selectorsOf(row, undefined) });
-      else {
-        this.#releaseCookies(row, undefined);
-        this.#adopted.delete(name);
+  /** Takes over what an earlier run resolved: its cookies, and its rules in case the policies cannot be read now. */
+  adopt(txn: WriteTxn, { peerSets, resolved }: Pick<Adopted, 'peerSets' | 'resolved'>): void {
+    const known = new Map([...peerSets].map(({ hash, selector }) => [hash, selector]));
+    for (const row of resolved) {
+      const selectors = new Map<string, LabelSelector>();
+      for (const hash of hashesOf(row.rules)) {
+        const selector = known.get(hash);
+        // A set that somebody deleted meanwhile cannot be had back from its hash: nodes keep what they have of it.
+        if (selector !== undefined) selectors.set(hash, selector);
       }
+      txn.upsert(this.#adopted, { resolved: row, selectors });
+      for (const rule of row.rules) this.#cookies.keep(txn, rule.cookie, nameOf(row.source.uid, rule));
     }
-    if (kept.length === 0) this.#adoptedSelectors.clear();
-    return kept;
   }
 
-  /** What an earlier run resolved, of a policy that has not been set. */
-  adopted(name: string): ResolvedRow | undefined {
-    return this.#adopted.get(name);
+  /** What was adopted of policies that have not been set since. */
+  adopted(reader: Reader): Iterable<AdoptedPolicy> {
+    return reader.all(this.#adopted);
   }
 
-  /** Forgets, and returns, what is kept of a kind. */
-  forgetAdopted(kind: PolicyObjectKind): ResolvedRow[] {
-    const rows = [...this.#adopted.values()].filter(({ source }) => source.kind === kind);
-    for (const row of rows) {
-      this.#releaseCookies(row, undefined);
-      this.#adopted.delete(row.name);
-    }
-    if (this.#adopted.size === 0) this.#adoptedSelectors.clear();
-    return rows;
+  adoptedOf(reader: Reader, kind: PolicyObjectKind): Iterable<AdoptedPolicy> {
+    return reader.list(this.#adopted, 'kind', kind);
   }
 
-  get(key: string): PolicyEntry | undefined {
-    return this.#entries.get(key);
+  /** Forgets what was adopted of a policy. */
+  forgetAdopted(txn: WriteTxn, name: string): AdoptedPolicy | undefined {
+    const adopted = txn.delete(this.#adopted, name);
+    if (adopted !== undefined) this.#releaseCookies(txn, adopted.resolved, undefined);
+    return adopted;
   }
 
-  keys(): Iterable<string> {
-    return this.#entries.keys();
+  get(reader: Reader, key: string): PolicyEntry | undefined {
+    return reader.get(this.#entries, key);
   }
 
-  keyOfUid(uid: string): string | undefined {
-    return this.#byUid.get(uid);
+  all(reader: Reader): Iterable<PolicyEntry> {
+    return reader.all(this.#entries);
   }
 
-  /** Reads a policy. Returns the entry before and after. */
-  set(row: PolicyRow): { readonly before: PolicyEntry | undefined; readonly after: PolicyEntry } {
-    const before = this.#entries.get(row.key);
-    const earlier = this.#earlier(row, before);
+  keys(reader: Reader): Iterable<string> {
+    return keysOf(reader.all(this.#entries));
+  }
+
+  keyOfUid(reader: Reader, uid: string): string | undefined {
+    const [entry] = reader.list(this.#entries, 'uid', uid);
+    return entry?.row.key;
+  }
+
+  /** Policies that have this set as a subject. */
+  withSubject(reader: Reader, hash: string): Iterable<string> {
+    return this.#keysIn(reader, 'subject', hash);
+  }
+
+  /** Policies that name ports by this name (`TCP/http`). */
+  usingPortName(reader: Reader, name: string): Iterable<string> {
+    return this.#keysIn(reader, 'port-name', name);
+  }
+
+  /** Policies that ask the members of this set for names. */
+  asking(reader: Reader, hash: string): Iterable<string> {
+    return this.#keysIn(reader, 'asked', hash);
+  }
+
+  /** Policies that ask all pods for names. */
+  askingEveryone(reader: Reader): Iterable<string> {
+    return this.#keysIn(reader, 'asks-everyone', '');
+  }
+
+  /** Whether anything that is enforced, or was adopted, names this set. */
+  names(reader: Reader, hash: string): boolean {
+    for (const _ of reader.list(this.#entries, 'selector', hash)) return true;
+    for (const _ of reader.list(this.#adopted, 'selector', hash)) return true;
+    return false;
+  }
+
+  /** Reads a policy. Returns its entry, and what that takes the place of. */
+  set(txn: WriteTxn, row: PolicyRow): { readonly before: readonly Enforced[]; readonly after: PolicyEntry } {
+    const before = this.get(txn, row.key);
+    const adopted = txn.delete(this.#adopted, resolvedName(row.kind, row.namespace, row.name));
+    const earlier = this.#earlier(txn, row, before, adopted);
     const { rules, problems } = parsePolicy(row.object, row.kind);
     let after: PolicyEntry;
     if (problems.some((problem) => problem.code === 'InvalidSpec')) {
-      const selectors = earlier === undefined ? new Map<string, LabelSelector>() : this.#selectorsOf(earlier, before);
-      after = entryOf(row, problems, earlier, selectors);
+      after = entryOf(row, problems, earlier?.resolved, earlier?.selectors ?? new Map<string, LabelSelector>());
     } else {
-      const kept = new Map(earlier?.rules.map((rule) => [nameOf(row.uid, rule), rule.cookie]));
+      const kept = new Map(earlier?.resolved?.rules.map((rule) => [nameOf(row.uid, rule), rule.cookie]));
       const resolution = resolve(rules, {
         cookieOf: (_rule, element) => {
           const name = nameOf(row.uid, element);
           const cookie = kept.get(name);
-          return cookie !== undefined && this.#cookies.keep(cookie, name) ? cookie : this.#cookies.give(name);
+          return cookie !== undefined && this.#cookies.keep(txn, cookie, name) ? cookie : this.#cookies.give(txn, name);
         },
       });
       const { kind, namespace, name, uid, generation } = row;
@@ -103,48 +162,40 @@ export class PolicyBook {
       const resolved = { name: resolvedName(kind, namespace, name), source, rules: resolution.rules };
       after = entryOf(row, problems, resolved, resolution.selectors);
     }
-    if (before !== undefined) this.#byUid.delete(before.row.uid);
-    for (const old of [before?.resolved, earlier]) if (old !== undefined) this.#releaseCookies(old, after.resolved);
-    this.#entries.set(row.key, after);
-    this.#byUid.set(row.uid, row.key);
-    return { before, after };
+    for (const old of [before?.resolved, earlier?.resolved]) {
+      if (old !== undefined) this.#releaseCookies(txn, old, after.resolved);
+    }
+    txn.upsert(this.#entries, after);
+    return { before: [before, adopted].filter((old) => old !== undefined), after };
   }
 
-  delete(key: string): PolicyEntry | undefined {
-    const entry = this.#entries.get(key);
-    if (entry === undefined) return undefined;
-    this.#entries.delete(key);
-    this.#byUid.delete(entry.row.uid);
-    if (entry.resolved !== undefined) this.#releaseCookies(entry.resolved, undefined);
+  delete(txn: WriteTxn, key: string): PolicyEntry | undefined {
+    const entry = txn.delete(this.#entries, key);
+    if (entry?.resolved !== undefined) this.#releaseCookies(txn, entry.resolved, undefined);
     return entry;
   }
 
   /** What was enforced until now of the same object (not of another one of the same name). */
-  #earlier(row: PolicyRow, before: PolicyEntry | undefined): ResolvedRow | undefined {
-    const name = resolvedName(row.kind, row.namespace, row.name);
-    const adopted = this.#adopted.get(name);
-    this.#adopted.delete(name);
-    const earlier = before?.resolved ?? adopted;
-    if (earlier?.source.uid === row.uid) return earlier;
-    if (adopted !== undefined) this.#releaseCookies(adopted, undefined);
+  #earlier(
+    txn: WriteTxn,
+    row: PolicyRow,
+    before: PolicyEntry | undefined,
+    adopted: AdoptedPolicy | undefined,
+  ): Enforced | undefined {
+    const earlier = before?.resolved === undefined ? adopted : before;
+    if (earlier?.resolved?.source.uid === row.uid) return earlier;
+    if (adopted !== undefined) this.#releaseCookies(txn, adopted.resolved, undefined);
     return undefined;
   }
 
-  #selectorsOf(resolved: ResolvedRow, before: PolicyEntry | undefined): ReadonlyMap<string, LabelSelector> {
-    if (before?.resolved === resolved) return before.selectors;
-    const selectors = new Map<string, LabelSelector>();
-    for (const hash of hashesOf(resolved.rules)) {
-      const selector = this.#adoptedSelectors.get(hash);
-      // A set that somebody deleted meanwhile cannot be had back from its hash: nodes keep what they have of it.
-      if (selector !== undefined) selectors.set(hash, selector);
-    }
-    return selectors;
+  #keysIn(reader: Reader, index: string, key: Key): Iterable<string> {
+    return keysOf(reader.list(this.#entries, index, key));
   }
 
-  #releaseCookies(old: ResolvedRow, now: ResolvedRow | undefined): void {
+  #releaseCookies(txn: WriteTxn, old: ResolvedRow, now: ResolvedRow | undefined): void {
     const still = new Set(now?.source.uid === old.source.uid ? now.rules.map((rule) => rule.cookie) : []);
     for (const rule of old.rules) {
-      if (!still.has(rule.cookie)) this.#cookies.release(rule.cookie, nameOf(old.source.uid, rule));
+      if (!still.has(rule.cookie)) this.#cookies.release(txn, rule.cookie, nameOf(old.source.uid, rule));
     }
   }
 }
@@ -157,6 +208,15 @@ export function hashesOf(rules: readonly ResolvedRule[]): Set<string> {
     for (const peer of rule.peers ?? []) if ('peerSet' in peer) hashes.add(peer.peerSet);
   }
   return hashes;
+}
+
+/** Rules that name ports. */
+function rulesWithNames({ resolved }: PolicyEntry): readonly ResolvedRule[] {
+  return (resolved?.rules ?? []).filter((rule) => namedPorts(rule).length > 0);
+}
+
+function* keysOf(entries: Iterable<PolicyEntry>): Generator<string> {
+  for (const { row } of entries) yield row.key;
 }
 
 function nameOf(

@@ -1,7 +1,7 @@
 import { describe, expect, it } from '@jest/globals';
-import { Model } from './model.ts';
 import { namespaceRow, nodeRow, podRow, policyRow } from './rows.ts';
 import { cnp, knp, namespace, node, pod } from './testing.ts';
+import { TestModel } from './testing-model.ts';
 import type { PolicyObjectKind } from './types.ts';
 
 const http = [{ name: 'http', containerPort: 8080 }];
@@ -9,7 +9,7 @@ let generation = 0;
 
 /** A model with pods and one policy; `refs` is what its ResolvedRefs says now. */
 class World {
-  readonly model = new Model({ cluster: 'default', identityGraceMs: 1_000_000, now: () => 1_700_000_000_000 });
+  readonly model = new TestModel({ cluster: 'default', identityGraceMs: 1_000_000, now: () => 1_700_000_000_000 });
   #refs = '';
   readonly #ips = new Map<string, string>();
   /** Statuses that were looked at by the last `refs`. */

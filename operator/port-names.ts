@@ -5,7 +5,11 @@
  * that comes or goes wakes only the policies that ask its identity for names, and only when it is the first or last.
  */
 import type { NamedPort, ResolvedRule } from '@weir/policy';
-import type { PolicyEntry } from './policy-book.ts';
+import { type AnyTable, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
+import { askedBy, namedPorts, portNameKey } from './asked-names.ts';
+import type { Census } from './census.ts';
+import { identityKey } from './known-identities.ts';
+import type { PolicyBook } from './policy-book.ts';
 import type { SelectorIndex } from './selector-index.ts';
 import type { PodPort } from './types.ts';
 
@@ -26,65 +30,58 @@ export interface MissingName {
 }
 
 type Answer = 'found' | 'nobody' | 'missing';
-/** Entities that stand for pods. */
-const POD_ENTITIES = new Set(['all', 'cluster']);
+
+/** An identity that gives ports a name (`TCP/http`), with the number of its pods that do. */
+interface Giver {
+  readonly name: string;
+  readonly identity: number;
+  readonly pods: number;
+}
+
+export interface PortNamesSources {
+  readonly sets: SelectorIndex;
+  readonly policies: PolicyBook;
+  readonly census: Census;
+}
 
 export class PortNames {
-  readonly #sets: SelectorIndex;
-  readonly #onChange: (policy: string) => void;
-  /** Pods by identity. */
-  readonly #pods = new Map<number, number>();
-  /** `TCP/http` -> identity -> pods that know it. */
-  readonly #givers = new Map<string, Map<number, number>>();
-  /** Policies that use a name, ask the members of a peer set for names, or ask all pods. */
-  readonly #users = new Map<string, Set<string>>();
-  readonly #askers = new Map<string, Set<string>>();
-  readonly #askersOfAll = new Set<string>();
+  readonly #sources: PortNamesSources;
+  readonly #onChange: (txn: WriteTxn, policy: string) => void;
+  readonly #givers: Table<Giver>;
 
   /** `onChange`: the answer for this policy may have changed. */
-  constructor(sets: SelectorIndex, onChange: (policy: string) => void) {
-    this.#sets = sets;
+  constructor(db: StateDB, sources: PortNamesSources, onChange: (txn: WriteTxn, policy: string) => void) {
+    this.#sources = sources;
     this.#onChange = onChange;
+    this.#givers = db.table<Giver>({ name: 'named-ports', key: ({ name, identity }) => giverKey(name, identity) });
   }
 
-  move(before: Namer | undefined, after: Namer | undefined): void {
+  get tables(): readonly AnyTable[] {
+    return [this.#givers];
+  }
+
+  move(txn: WriteTxn, before: Namer | undefined, after: Namer | undefined): void {
     if (before?.identity === after?.identity && before?.ports === after?.ports) return;
     // First the new: what both have is not missed in between.
-    for (const [namer, by] of [
-      [after, 1],
-      [before, -1],
-    ] as const) {
-      if (namer === undefined) continue;
-      if (step(this.#pods, namer.identity, by)) this.#populated(namer.identity);
-      for (const port of namer.ports) this.#give(`${port.protocol}/${port.name}`, namer.identity, by);
-    }
+    this.#count(txn, after, 1);
+    this.#count(txn, before, -1);
   }
 
-  setPolicy(key: string, before: PolicyEntry | undefined, after: PolicyEntry | undefined): void {
-    for (const [entry, change] of [
-      [before, leave],
-      [after, join],
-    ] as const) {
-      for (const rule of entry?.resolved?.rules ?? []) {
-        const named = namedPorts(rule);
-        for (const port of named) change(this.#users, keyOf(port), key);
-        if (named.length === 0) continue;
-        const { hashes, everyone } = askedBy(rule);
-        for (const hash of hashes) change(this.#askers, hash, key);
-        if (everyone && change === join) this.#askersOfAll.add(key);
-        else if (everyone) this.#askersOfAll.delete(key);
-      }
-    }
+  /** The first pod of an identity has come, or the last has gone. */
+  presence(txn: WriteTxn, identity: number): void {
+    const { sets, policies, census } = this.#sources;
+    for (const hash of sets.setsOf(txn, identity)) this.#wake(txn, policies.asking(txn, hash));
+    if (census.places(txn) <= 1) this.#wake(txn, policies.askingEveryone(txn));
   }
 
   /** Names in `rules` that nobody who was asked knows. */
-  missing(rules: readonly ResolvedRule[]): MissingName[] {
+  missing(reader: Reader, rules: readonly ResolvedRule[]): MissingName[] {
     const answers = new Map<string, { answer: Answer; readonly missing: MissingName }>();
     for (const rule of rules) {
       for (const port of namedPorts(rule)) {
         const { path, direction } = rule;
         const key = `${path} ${direction} ${port.name}`;
-        const answer = this.#answer(rule, port);
+        const answer = this.#answer(reader, rule, port);
         const known = answers.get(key);
         if (known === undefined) {
           const asked = direction === 'ingress' ? 'selected pods' : 'peers';
@@ -98,80 +95,63 @@ export class PortNames {
     return [...answers.values()].filter(({ answer }) => answer === 'missing').map(({ missing }) => missing);
   }
 
-  #answer(rule: ResolvedRule, port: NamedPort): Answer {
+  #answer(reader: Reader, rule: ResolvedRule, port: NamedPort): Answer {
+    const { sets, census } = this.#sources;
     const { hashes, everyone } = askedBy(rule);
-    const givers = this.#givers.get(keyOf(port)) ?? new Map<number, number>();
+    const name = portNameKey(port);
     if (everyone) {
-      if (givers.size > 0) return 'found';
-      return this.#pods.size === 0 ? 'nobody' : 'missing';
+      for (const _ of this.#giversOf(reader, name)) return 'found';
+      return census.places(reader) === 0 ? 'nobody' : 'missing';
     }
     // Nobody is meant, or only addresses and nodes, which give no port a name.
     if (hashes.length === 0) return rule.peers?.length === 0 ? 'nobody' : 'missing';
-    let somebody = false;
+    if (hashes.some((hash) => this.#isGivenBy(reader, name, hash))) return 'found';
     for (const hash of hashes) {
-      const members = this.#sets.members(hash) ?? new Set<number>();
-      const [few, many] = members.size < givers.size ? [members, givers] : [givers, members];
-      for (const id of few.keys()) if (many.has(id)) return 'found';
-      for (const id of somebody ? [] : members) somebody ||= this.#pods.has(id);
+      for (const id of sets.members(reader, hash)) if (census.has(reader, id)) return 'missing';
     }
-    return somebody ? 'missing' : 'nobody';
+    return 'nobody';
   }
 
-  #give(name: string, identity: number, by: 1 | -1): void {
-    const givers = this.#givers.get(name) ?? new Map<number, number>();
-    const changed = step(givers, identity, by);
-    if (givers.size === 0) this.#givers.delete(name);
-    else this.#givers.set(name, givers);
-    if (changed) for (const key of this.#users.get(name) ?? []) this.#onChange(key);
-  }
-
-  #populated(identity: number): void {
-    if (this.#askers.size > 0) {
-      for (const hash of this.#sets.setsOf(identity)) {
-        for (const key of this.#askers.get(hash) ?? []) this.#onChange(key);
-      }
+  /** Whether a member of the set gives the name: walks both, and is done at the end of the shorter one. */
+  #isGivenBy(reader: Reader, name: string, hash: string): boolean {
+    const { sets } = this.#sources;
+    const givers = this.#giversOf(reader, name);
+    for (const id of sets.members(reader, hash)) {
+      if (reader.has(this.#givers, giverKey(name, id))) return true;
+      const { value: giver, done } = givers.next();
+      if (done === true) return false;
+      if (sets.has(reader, hash, giver.identity)) return true;
     }
-    if (this.#pods.size <= 1) for (const key of this.#askersOfAll) this.#onChange(key);
+    return false;
+  }
+
+  #giversOf(reader: Reader, name: string): IterableIterator<Giver, undefined> {
+    return reader.prefix(this.#givers, keys.join(name));
+  }
+
+  #count(txn: WriteTxn, namer: Namer | undefined, by: 1 | -1): void {
+    if (namer === undefined) return;
+    const { identity } = namer;
+    for (const port of namer.ports) {
+      const name = portNameKey(port);
+      const before = txn.get(this.#givers, giverKey(name, identity))?.pods ?? 0;
+      const pods = before + by;
+      if (pods === 0) txn.delete(this.#givers, giverKey(name, identity));
+      else txn.upsert(this.#givers, { name, identity, pods });
+      if (before === 0 || pods === 0) this.#wake(txn, this.#sources.policies.usingPortName(txn, name));
+    }
+  }
+
+  #wake(txn: WriteTxn, policies: Iterable<string>): void {
+    for (const policy of policies) this.#onChange(txn, policy);
   }
 }
 
-function askedBy(rule: ResolvedRule): { readonly hashes: readonly string[]; readonly everyone: boolean } {
-  if (rule.direction === 'ingress') return { hashes: [rule.subject], everyone: false };
-  return {
-    hashes: (rule.peers ?? []).flatMap((peer) => ('peerSet' in peer ? [peer.peerSet] : [])),
-    everyone: rule.peers?.some((peer) => 'entity' in peer && POD_ENTITIES.has(peer.entity)) ?? true,
-  };
-}
-
-function namedPorts(rule: ResolvedRule): NamedPort[] {
-  return (rule.ports ?? []).filter((port): port is NamedPort => 'name' in port);
-}
-
-function keyOf({ protocol, name }: NamedPort): string {
-  return `${protocol}/${name}`;
+function giverKey(name: string, identity: number): string {
+  return keys.join(name, identityKey(identity));
 }
 
 function better(a: Answer, b: Answer): Answer {
   if (a === 'found' || b === 'found') return 'found';
   return a === 'missing' || b === 'missing' ? 'missing' : 'nobody';
-}
-
-/** Whether the key came or went. */
-function step<K>(counts: Map<K, number>, key: K, by: 1 | -1): boolean {
-  const before = counts.get(key) ?? 0;
-  if (before + by === 0) counts.delete(key);
-  else counts.set(key, before + by);
-  return before === 0 || before + by === 0;
-}
-
-function join(map: Map<string, Set<string>>, key: string, value: string): void {
-  const set = map.get(key);
-  if (set === undefined) map.set(key, new Set([value]));
-  else set.add(value);
-}
-
-function leave(map: Map<string, Set<string>>, key: string, value: string): void {
-  const set = map.get(key);
-  set?.delete(value);
-  if (set?.size === 0) map.delete(key);
 }

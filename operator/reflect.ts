@@ -19,23 +19,21 @@ export function tableSink<T extends KubeObject, Row>(
   mine: (row: Row) => boolean = () => true,
 ): TableSink<T> {
   const done = db.initialiser(table, name);
-  let initialised = false;
+  const isPending = (): boolean => db.pendingInitialisers(table).includes(name);
   return {
     withoutIt() {
-      if (initialised) return;
-      db.write([table], (txn) => done(txn));
-      initialised = true;
+      if (isPending()) db.write([table], (txn) => done(txn));
     },
     replace(items) {
+      const first = isPending();
       db.write([table], (txn) => {
         const rows = items.map(row);
         const keys = new Set(rows.map((item) => table.spec.key(item)));
         const gone = [...txn.all(table)].filter((old) => mine(old) && !keys.has(table.spec.key(old)));
         for (const old of gone) txn.delete(table, table.spec.key(old));
         for (const item of rows) txn.upsert(table, item);
-        if (!initialised) done(txn);
+        if (first) done(txn);
       });
-      initialised = true;
     },
     upsert(item) {
       db.write([table], (txn) => {

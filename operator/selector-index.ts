@@ -2,130 +2,124 @@
  * Which identities each selector matches. A selector is evaluated when it is new, an identity when it is new; both only
  * within the namespaces that the selector names, when it names any.
  */
-import { type LabelMap, type LabelSelector, matches, NAMESPACE_KEY } from '@weir/labels';
+import { type LabelMap, type LabelSelector, matches } from '@weir/labels';
+import { type AnyTable, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
+import { identityKey, type KnownIdentity, NAMESPACE_LABEL, namespaceOf } from './known-identities.ts';
+import { Marks } from './marks.ts';
 
-interface Entry {
+interface SelectorRow {
+  readonly hash: string;
   readonly selector: LabelSelector;
-  readonly members: Set<number>;
-  readonly owners: Set<string>;
   /** undefined: any namespace. */
   readonly namespaces: readonly string[] | undefined;
 }
 
-const NAMESPACE_LABEL = `k8s:${NAMESPACE_KEY}`;
+interface Member {
+  readonly hash: string;
+  readonly identity: number;
+}
+
+/** No namespace has this name. */
+const ANYWHERE = '*';
 
 export class SelectorIndex {
-  readonly #sets = new Map<string, Entry>();
-  readonly #byNamespace = new Map<string, Set<string>>();
-  readonly #anywhere = new Set<string>();
-  readonly #identities = new Map<number, LabelMap>();
-  readonly #identitiesIn = new Map<string, Set<number>>();
-  readonly #setsOf = new Map<number, Set<string>>();
-  /** Hashes whose members or existence changed since the last drain. */
-  readonly #changed = new Set<string>();
+  readonly #identities: Table<KnownIdentity>;
+  readonly #selectors: Table<SelectorRow>;
+  readonly #members: Table<Member>;
+  /** Hashes whose members or existence changed. */
+  readonly #changed = new Marks<string>();
+
+  constructor(db: StateDB, identities: Table<KnownIdentity>) {
+    this.#identities = identities;
+    this.#selectors = db.table<SelectorRow>({
+      name: 'selectors',
+      key: ({ hash }) => hash,
+      indexes: [{ name: 'namespace', keys: ({ namespaces }) => namespaces ?? [ANYWHERE] }],
+    });
+    this.#members = db.table<Member>({
+      name: 'set-members',
+      key: memberKey,
+      indexes: [{ name: 'identity', keys: ({ identity }) => [identityKey(identity)] }],
+    });
+  }
+
+  get tables(): readonly AnyTable[] {
+    return [this.#selectors, this.#members];
+  }
 
   /** Adds an identity; the sets that gain it. */
-  addIdentity(id: number, labels: LabelMap): ReadonlySet<string> {
-    const namespace = labels[NAMESPACE_LABEL] ?? '';
-    this.#identities.set(id, labels);
-    into(this.#identitiesIn, namespace, id);
-    const gained = new Set<string>();
-    this.#setsOf.set(id, gained);
-    for (const hashes of [this.#anywhere, this.#byNamespace.get(namespace) ?? []]) {
-      for (const hash of hashes) {
-        const entry = this.#sets.get(hash);
-        if (entry === undefined || !matches(entry.selector, labels)) continue;
-        entry.members.add(id);
-        gained.add(hash);
-        this.#changed.add(hash);
+  addIdentity(txn: WriteTxn, identity: number, labels: LabelMap): string[] {
+    const gained: string[] = [];
+    for (const namespace of [ANYWHERE, namespaceOf(labels)]) {
+      for (const { hash, selector } of txn.list(this.#selectors, 'namespace', namespace)) {
+        if (!matches(selector, labels)) continue;
+        txn.upsert(this.#members, { hash, identity });
+        gained.push(hash);
+        this.#changed.add(txn, hash);
       }
     }
     return gained;
   }
 
-  removeIdentity(id: number): void {
-    const labels = this.#identities.get(id);
-    if (labels === undefined) return;
-    this.#identities.delete(id);
-    outOf(this.#identitiesIn, labels[NAMESPACE_LABEL] ?? '', id);
-    for (const hash of this.setsOf(id)) {
-      this.#sets.get(hash)?.members.delete(id);
-      this.#changed.add(hash);
+  removeIdentity(txn: WriteTxn, identity: number): void {
+    for (const hash of this.setsOf(txn, identity)) {
+      txn.delete(this.#members, memberKey({ hash, identity }));
+      this.#changed.add(txn, hash);
     }
-    this.#setsOf.delete(id);
   }
 
-  /** `owner` names the selector `hash`. */
-  retain(hash: string, selector: LabelSelector, owner: string): void {
-    const known = this.#sets.get(hash);
-    if (known !== undefined) {
-      known.owners.add(owner);
-      return;
-    }
-    const namespaces = namespacesOf(selector);
-    const entry: Entry = { selector, members: new Set(), owners: new Set([owner]), namespaces };
-    this.#sets.set(hash, entry);
-    this.#changed.add(hash);
-    if (namespaces === undefined) this.#anywhere.add(hash);
-    else for (const namespace of namespaces) into(this.#byNamespace, namespace, hash);
+  /** Adds a set, unless it is there. */
+  add(txn: WriteTxn, hash: string, selector: LabelSelector): void {
+    if (txn.has(this.#selectors, hash)) return;
+    const namespaces = selector.requirements.find(
+      ({ key, operator }) => key === NAMESPACE_LABEL && operator === 'In',
+    )?.values;
+    txn.insert(this.#selectors, { hash, selector, namespaces });
+    this.#changed.add(txn, hash);
     const candidates =
       namespaces === undefined
-        ? this.#identities.keys()
-        : namespaces.flatMap((namespace) => [...(this.#identitiesIn.get(namespace) ?? [])]);
-    for (const id of candidates) {
-      const labels = this.#identities.get(id);
-      if (labels === undefined || !matches(selector, labels)) continue;
-      entry.members.add(id);
-      this.#setsOf.get(id)?.add(hash);
+        ? [txn.all(this.#identities)]
+        : namespaces.map((namespace) => txn.list(this.#identities, 'namespace', namespace));
+    for (const identities of candidates) {
+      for (const { row } of identities) {
+        if (matches(selector, row.labels)) txn.upsert(this.#members, { hash, identity: row.id });
+      }
     }
   }
 
-  /** `owner` names it no longer; the last owner's set is forgotten. */
-  release(hash: string, owner: string): void {
-    const entry = this.#sets.get(hash);
-    if (entry === undefined) return;
-    entry.owners.delete(owner);
-    if (entry.owners.size > 0) return;
-    this.#sets.delete(hash);
-    this.#changed.add(hash);
-    if (entry.namespaces === undefined) this.#anywhere.delete(hash);
-    else for (const namespace of entry.namespaces) outOf(this.#byNamespace, namespace, hash);
-    for (const id of entry.members) this.#setsOf.get(id)?.delete(hash);
+  remove(txn: WriteTxn, hash: string): void {
+    if (txn.delete(this.#selectors, hash) === undefined) return;
+    this.#changed.add(txn, hash);
+    for (const member of txn.prefix(this.#members, keys.join(hash))) txn.delete(this.#members, memberKey(member));
   }
 
-  selector(hash: string): LabelSelector | undefined {
-    return this.#sets.get(hash)?.selector;
+  selector(reader: Reader, hash: string): LabelSelector | undefined {
+    return reader.get(this.#selectors, hash)?.selector;
   }
 
-  members(hash: string): ReadonlySet<number> | undefined {
-    return this.#sets.get(hash)?.members;
+  *hashes(reader: Reader): Generator<string> {
+    for (const { hash } of reader.all(this.#selectors)) yield hash;
   }
 
-  setsOf(id: number): ReadonlySet<string> {
-    return this.#setsOf.get(id) ?? new Set();
+  /** Ascending. */
+  *members(reader: Reader, hash: string): Generator<number> {
+    for (const { identity } of reader.prefix(this.#members, keys.join(hash))) yield identity;
   }
 
-  /** Hashes that changed since the last call. */
-  drainChanged(): string[] {
-    const changed = [...this.#changed];
-    this.#changed.clear();
-    return changed;
+  has(reader: Reader, hash: string, identity: number): boolean {
+    return reader.has(this.#members, memberKey({ hash, identity }));
+  }
+
+  *setsOf(reader: Reader, identity: number): Generator<string> {
+    for (const { hash } of reader.list(this.#members, 'identity', identityKey(identity))) yield hash;
+  }
+
+  /** Hashes that changed in this transaction since the last call. */
+  takeChanged(txn: WriteTxn): Iterable<string> {
+    return this.#changed.take(txn);
   }
 }
 
-/** The namespaces outside of which the selector matches nothing; undefined when it is not bound to any. */
-function namespacesOf(selector: LabelSelector): readonly string[] | undefined {
-  return selector.requirements.find((r) => r.key === NAMESPACE_LABEL && r.operator === 'In')?.values;
-}
-
-function into<K, V>(map: Map<K, Set<V>>, key: K, value: V): void {
-  const set = map.get(key);
-  if (set === undefined) map.set(key, new Set([value]));
-  else set.add(value);
-}
-
-function outOf<K, V>(map: Map<K, Set<V>>, key: K, value: V): void {
-  const set = map.get(key);
-  set?.delete(value);
-  if (set?.size === 0) map.delete(key);
+function memberKey({ hash, identity }: Member): string {
+  return keys.join(hash, identityKey(identity));
 }

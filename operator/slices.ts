@@ -1,6 +1,11 @@
-/** Packs pods into endpoint slices. A pod stays in its slice for as long as it has an address. */
-import { compareText } from '@weir/labels';
+/**
+ * Packs pods into endpoint slices. A pod stays in its slice for as long as it has an address. Shows the slices in the
+ * desired table, as soon as that is complete.
+ */
+import type { AnyTable, StateDB, Table, WriteTxn } from '@weir/statedb';
+import { Marks } from './marks.ts';
 import { sliceName } from './names.ts';
+import { type Desired, show } from './tables.ts';
 import type { SlicedPod, SliceRow } from './types.ts';
 
 /** Endpoints per slice. */
@@ -9,97 +14,109 @@ export const SLICE_SIZE = 100;
 interface Slice {
   readonly name: string;
   readonly namespace: string;
-  readonly endpoints: Map<string, SlicedPod>;
-  /** Pods that were in the slice before a restart and have not been seen yet: their place is kept. */
-  readonly reserved: Set<string>;
+  readonly places: number;
+}
+
+interface Place {
+  readonly namespace: string;
+  readonly pod: string;
+  readonly slice: string;
+  /** undefined: the pod was in the slice before a restart and has not been seen yet; its place is kept. */
+  readonly endpoint: SlicedPod | undefined;
 }
 
 export class SlicePacker {
-  readonly #slices = new Map<string, Slice>();
-  readonly #ofPod = new Map<string, Slice>();
-  readonly #inNamespace = new Map<string, Set<Slice>>();
-  readonly #changed = new Set<string>();
+  readonly #slices: Table<Slice>;
+  readonly #places: Table<Place>;
+  readonly #desired: Table<Desired<SliceRow>>;
+  readonly #changed = new Marks<string>();
+
+  constructor(db: StateDB, desired: Table<Desired<SliceRow>>) {
+    this.#desired = desired;
+    this.#slices = db.table<Slice>({
+      name: 'packed-slices',
+      key: ({ name }) => name,
+      indexes: [{ name: 'room', keys: ({ namespace, places }) => (places < SLICE_SIZE ? [namespace] : []) }],
+    });
+    this.#places = db.table<Place>({
+      name: 'slice-places',
+      key: ({ namespace, pod }) => placeKey(namespace, pod),
+      indexes: [
+        { name: 'slice', keys: ({ slice }) => [slice] },
+        { name: 'kept', keys: ({ endpoint }) => (endpoint === undefined ? [''] : []) },
+      ],
+    });
+  }
+
+  get tables(): readonly AnyTable[] {
+    return [this.#slices, this.#places];
+  }
 
   /** Keeps the places of pods (names) in a slice that exists. */
-  adopt(name: string, namespace: string, pods: readonly string[]): void {
-    if (this.#slices.has(name)) return;
-    const slice = this.#create(name, namespace);
-    for (const pod of pods) {
-      const key = `${namespace}/${pod}`;
-      if (this.#ofPod.has(key)) continue;
-      slice.reserved.add(pod);
-      this.#ofPod.set(key, slice);
-    }
-    this.#changed.add(name);
+  adopt(txn: WriteTxn, name: string, namespace: string, pods: readonly string[]): void {
+    if (txn.has(this.#slices, name)) return;
+    const kept = new Set(pods.filter((pod) => !txn.has(this.#places, placeKey(namespace, pod))));
+    txn.insert(this.#slices, { name, namespace, places: kept.size });
+    for (const pod of kept) txn.insert(this.#places, { namespace, pod, slice: name, endpoint: undefined });
   }
 
   /** Frees the places that nobody came to take. Call once, when all pods have been set. */
-  adoptionDone(): void {
-    for (const slice of [...this.#slices.values()]) {
-      for (const pod of slice.reserved) this.#ofPod.delete(`${slice.namespace}/${pod}`);
-      slice.reserved.clear();
-      this.#dropIfEmpty(slice);
-    }
+  adoptionDone(txn: WriteTxn): void {
+    for (const { namespace, pod } of txn.list(this.#places, 'kept', '')) this.remove(txn, namespace, pod);
+    for (const { name, places } of txn.all(this.#slices)) if (places === 0) txn.delete(this.#slices, name);
   }
 
-  set(namespace: string, endpoint: SlicedPod): void {
-    const key = `${namespace}/${endpoint.name}`;
-    const slice = this.#ofPod.get(key) ?? this.#roomIn(namespace);
-    slice.reserved.delete(endpoint.name);
-    slice.endpoints.set(endpoint.name, endpoint);
-    this.#ofPod.set(key, slice);
-    this.#changed.add(slice.name);
+  set(txn: WriteTxn, namespace: string, endpoint: SlicedPod): void {
+    const pod = endpoint.name;
+    const known = txn.get(this.#places, placeKey(namespace, pod));
+    const slice = known?.slice ?? this.#takeRoom(txn, namespace);
+    txn.upsert(this.#places, { namespace, pod, slice, endpoint });
+    this.#changed.add(txn, slice);
   }
 
-  remove(namespace: string, pod: string): void {
-    const key = `${namespace}/${pod}`;
-    const slice = this.#ofPod.get(key);
+  remove(txn: WriteTxn, namespace: string, pod: string): void {
+    const place = txn.delete(this.#places, placeKey(namespace, pod));
+    const slice = place === undefined ? undefined : txn.get(this.#slices, place.slice);
     if (slice === undefined) return;
-    this.#ofPod.delete(key);
-    slice.endpoints.delete(pod);
-    slice.reserved.delete(pod);
-    this.#changed.add(slice.name);
-    this.#dropIfEmpty(slice);
+    if (slice.places === 1) txn.delete(this.#slices, slice.name);
+    else txn.upsert(this.#slices, { ...slice, places: slice.places - 1 });
+    this.#changed.add(txn, slice.name);
   }
 
-  /** What changed since the last call. A slice that is gone has no row. */
-  drainChanged(): { readonly name: string; readonly row: SliceRow | undefined }[] {
-    const changed = [...this.#changed].map((name) => ({ name, row: this.#row(name) }));
-    this.#changed.clear();
-    return changed;
+  /** Shows what changed in this transaction. */
+  showChanged(txn: WriteTxn): void {
+    for (const name of this.#changed.take(txn)) this.#show(txn, name);
   }
 
-  #row(name: string): SliceRow | undefined {
-    const slice = this.#slices.get(name);
-    if (slice === undefined) return undefined;
-    const endpoints = [...slice.endpoints.values()].sort((a, b) => compareText(a.name, b.name));
-    return { name, namespace: slice.namespace, endpoints };
+  /** Shows all of them. */
+  showAll(txn: WriteTxn): void {
+    for (const { name } of txn.all(this.#slices)) this.#show(txn, name);
   }
 
-  #roomIn(namespace: string): Slice {
-    for (const slice of this.#inNamespace.get(namespace) ?? []) {
-      if (slice.endpoints.size + slice.reserved.size < SLICE_SIZE) return slice;
+  #show(txn: WriteTxn, name: string): void {
+    const slice = txn.get(this.#slices, name);
+    if (slice === undefined) {
+      txn.delete(this.#desired, name);
+      return;
+    }
+    // In order of name: the keys of one namespace's places differ in it alone.
+    const endpoints = [...txn.list(this.#places, 'slice', name)].flatMap(({ endpoint }) => endpoint ?? []);
+    show(txn, this.#desired, { name, namespace: slice.namespace, endpoints });
+  }
+
+  #takeRoom(txn: WriteTxn, namespace: string): string {
+    const [slice] = txn.list(this.#slices, 'room', namespace);
+    if (slice !== undefined) {
+      txn.upsert(this.#slices, { ...slice, places: slice.places + 1 });
+      return slice.name;
     }
     let n = 0;
-    while (this.#slices.has(sliceName(namespace, n))) n += 1;
-    return this.#create(sliceName(namespace, n), namespace);
+    while (txn.has(this.#slices, sliceName(namespace, n))) n += 1;
+    txn.insert(this.#slices, { name: sliceName(namespace, n), namespace, places: 1 });
+    return sliceName(namespace, n);
   }
+}
 
-  #create(name: string, namespace: string): Slice {
-    const slice: Slice = { name, namespace, endpoints: new Map(), reserved: new Set() };
-    this.#slices.set(name, slice);
-    const others = this.#inNamespace.get(namespace);
-    if (others === undefined) this.#inNamespace.set(namespace, new Set([slice]));
-    else others.add(slice);
-    return slice;
-  }
-
-  #dropIfEmpty(slice: Slice): void {
-    if (slice.endpoints.size + slice.reserved.size > 0) return;
-    this.#slices.delete(slice.name);
-    this.#changed.add(slice.name);
-    const others = this.#inNamespace.get(slice.namespace);
-    others?.delete(slice);
-    if (others?.size === 0) this.#inNamespace.delete(slice.namespace);
-  }
+function placeKey(namespace: string, pod: string): string {
+  return `${namespace}/${pod}`;
 }

@@ -6,13 +6,16 @@
  */
 import { isDeepStrictEqual } from 'node:util';
 import type { PolicyStatus } from '@weir/kube';
+import type { Reader, WriteTxn } from '@weir/statedb';
 import type { Census } from './census.ts';
 import { EventBook, secondsOf } from './events.ts';
 import type { PolicyBook, PolicyEntry } from './policy-book.ts';
 import type { PortNames } from './port-names.ts';
 import type { SelectorIndex } from './selector-index.ts';
 import { foldStatus } from './status.ts';
-import type { Edit, EventRow, NodeReportRow, NodeRow, StatusRow } from './types.ts';
+import { due, dueInMs, type StatusMark, type StatusTables } from './status-tables.ts';
+import { show, type Tables } from './tables.ts';
+import type { NodeReportRow, NodeRow, StatusRow } from './types.ts';
 
 /** Statuses folded in one flush: each may look at many identities, and other work waits meanwhile. */
 const STATUSES_PER_FLUSH = 200;
@@ -24,6 +27,8 @@ export interface StatusSources {
   readonly portNames: PortNames;
 }
 
+type BoardTables = Pick<Tables, 'nodes' | 'statuses' | 'events'> & StatusTables;
+
 export interface StatusBoardOptions {
   /** Milliseconds since the epoch. */
   readonly now: () => number;
@@ -31,7 +36,15 @@ export interface StatusBoardOptions {
   readonly intervalMs: number;
 }
 
+/** A node, and what this very node reports, not one of the same name before it. */
+interface Host {
+  readonly node: NodeRow | undefined;
+  readonly report: NodeReportRow | undefined;
+}
+
+/** Where the pods of a policy are. */
 interface Where {
+  readonly hosts: ReadonlyMap<string, Host>;
   readonly live: readonly string[];
   readonly down: readonly string[];
   readonly endpoints: number;
@@ -39,148 +52,137 @@ interface Where {
 
 export class StatusBoard {
   readonly #sources: StatusSources;
+  readonly #tables: BoardTables;
   readonly #options: StatusBoardOptions;
-  readonly #events = new EventBook();
-  readonly #nodes = new Map<string, NodeRow>();
-  readonly #reports = new Map<string, NodeReportRow>();
-  readonly #shown = new Map<string, { readonly uid: string; readonly status: PolicyStatus }>();
-  /** When a status was shown or written last, and when a change of it that waits is due. Milliseconds of `now`. */
-  readonly #shownAt = new Map<string, number>();
-  readonly #deferred = new Map<string, number>();
-  readonly #dirty = new Set<string>();
-  /** Statuses whose object is not as it was left. */
-  readonly #touched = new Set<string>();
+  readonly #events: EventBook;
 
-  constructor(sources: StatusSources, options: StatusBoardOptions) {
+  constructor(sources: StatusSources, tables: BoardTables, options: StatusBoardOptions) {
     this.#sources = sources;
+    this.#tables = tables;
     this.#options = options;
+    this.#events = new EventBook(tables);
   }
 
-  adopt(key: string, uid: string, status: PolicyStatus): void {
-    this.#shown.set(key, { uid, status });
+  /** Takes over what the API holds of a policy. */
+  adopt(txn: WriteTxn, key: string, uid: string, status: PolicyStatus): void {
+    txn.upsert(this.#tables.shownStatuses, { key, uid, status, shownAt: undefined });
   }
 
   /** Forgets what was adopted for policies that do not exist. */
-  adoptionDone(): void {
-    for (const key of [...this.#shown.keys()]) {
-      if (this.#sources.policies.get(key) === undefined) this.#shown.delete(key);
+  adoptionDone(txn: WriteTxn): void {
+    for (const { key } of txn.all(this.#tables.shownStatuses)) {
+      if (this.#sources.policies.get(txn, key) === undefined) txn.delete(this.#tables.shownStatuses, key);
     }
   }
 
   /** What the policy's status depends on may have changed. */
-  mark(key: string): void {
-    this.#dirty.add(key);
+  mark(txn: WriteTxn, key: string): void {
+    this.#mark(txn, key, false);
   }
 
   /** The API holds another status than the one that was written. */
-  touch(key: string): void {
-    if (this.#sources.policies.get(key) === undefined) return;
-    this.#touched.add(key);
-    this.#dirty.add(key);
+  touch(txn: WriteTxn, key: string): void {
+    if (this.#sources.policies.get(txn, key) !== undefined) this.#mark(txn, key, true);
   }
 
   /** The API has taken a status just now: a write that was retried is one too. */
-  written(key: string): void {
-    if (this.#shown.has(key)) this.#shownAt.set(key, this.#options.now());
+  written(txn: WriteTxn, key: string): void {
+    const { shownStatuses } = this.#tables;
+    const shown = txn.get(shownStatuses, key);
+    if (shown !== undefined) txn.upsert(shownStatuses, { ...shown, shownAt: this.#options.now() });
   }
 
-  setNode(row: NodeRow): void {
-    const before = this.#nodes.get(row.name);
-    if (before?.live === row.live && before.uid === row.uid) return;
-    this.#nodes.set(row.name, row);
-    this.#markAll();
+  /** A node has come, changed or gone. */
+  nodesChanged(txn: WriteTxn): void {
+    for (const key of this.#sources.policies.keys(txn)) this.mark(txn, key);
   }
 
-  deleteNode(name: string): void {
-    if (this.#nodes.delete(name)) this.#markAll();
+  setReport(txn: WriteTxn, row: NodeReportRow): void {
+    this.#reportChanged(txn, txn.upsert(this.#tables.countedReports, row), row);
   }
 
-  setReport(row: NodeReportRow): void {
-    const before = this.#reports.get(row.node);
-    this.#reports.set(row.node, row);
-    this.#reportChanged(before, row);
-  }
-
-  deleteReport(node: string): void {
-    const before = this.#reports.get(node);
-    this.#reports.delete(node);
-    this.#reportChanged(before, undefined);
+  deleteReport(txn: WriteTxn, node: string): void {
+    this.#reportChanged(txn, txn.delete(this.#tables.countedReports, node), undefined);
   }
 
   /** Some changes did not fit in the last flush. */
-  get more(): boolean {
-    return this.#dirty.size > 0;
+  more(reader: Reader): boolean {
+    const [first] = reader.prefix(this.#tables.statusMarks, '', 'turn');
+    return first !== undefined;
   }
 
   /** Milliseconds until an Event that was held back is due; undefined: none was. */
-  get eventDueInMs(): number | undefined {
-    return this.#events.dueInMs(this.#options.now());
+  eventDueInMs(reader: Reader): number | undefined {
+    return this.#events.dueInMs(reader, this.#options.now());
   }
 
   /** Milliseconds until a status that was held back is due; undefined: none was. */
-  get dueInMs(): number | undefined {
-    const now = this.#options.now();
-    let due: number | undefined;
-    for (const at of this.#deferred.values()) due = Math.min(due ?? Number.POSITIVE_INFINITY, Math.max(0, at - now));
-    return due;
+  dueInMs(reader: Reader): number | undefined {
+    const { now, intervalMs } = this.#options;
+    return dueInMs(reader, this.#tables.statusMarks, now(), intervalMs);
   }
 
-  /** What is to be shown now; of the statuses, as many as fit. */
-  flush(): { readonly statuses: Edit<StatusRow>[]; readonly events: Edit<EventRow>[] } {
-    const statuses: Edit<StatusRow>[] = [];
+  /** Puts what is to be shown now into the desired tables; of the statuses, as many as fit. */
+  flush(txn: WriteTxn): void {
+    const { statusMarks } = this.#tables;
     const now = this.#options.now();
-    for (const [key, at] of this.#deferred) if (at <= now) this.#dirty.add(key);
+    const seconds = secondsOf(now);
+    for (const { key } of due(txn, statusMarks, now, this.#options.intervalMs)) this.mark(txn, key);
     let folded = 0;
-    for (const key of this.#dirty) {
+    for (const mark of txn.prefix(statusMarks, '', 'turn')) {
       if (folded === STATUSES_PER_FLUSH) break;
       folded += 1;
-      this.#dirty.delete(key);
-      const row = this.#row(key, now);
-      const edit = row === undefined ? this.#drop(key) : this.#show(row, now);
-      if (edit !== undefined) statuses.push(edit);
+      const row = this.#row(txn, mark.key, seconds);
+      if (row === undefined) this.#drop(txn, mark.key);
+      else this.#show(txn, mark, row, now);
     }
-    return { statuses, events: this.#events.drain(now) };
+    this.#events.tellDue(txn, now);
   }
 
-  #drop(key: string): Edit<StatusRow> {
-    for (const map of [this.#shown, this.#shownAt, this.#deferred]) map.delete(key);
-    this.#touched.delete(key);
-    this.#events.forget(key);
-    return { key, row: undefined };
+  #mark(txn: WriteTxn, key: string, touched: boolean): void {
+    const { statusMarks } = this.#tables;
+    const there = txn.get(statusMarks, key);
+    if (there?.turn !== undefined && (there.touched || !touched)) return;
+    const turn = there?.turn ?? txn.revision(statusMarks);
+    txn.upsert(statusMarks, { key, turn, dueAt: there?.dueAt, touched: touched || there?.touched === true });
   }
 
-  #show(row: StatusRow, now: number): Edit<StatusRow> | undefined {
+  #drop(txn: WriteTxn, key: string): void {
+    const { statusMarks, shownStatuses, statuses } = this.#tables;
+    txn.delete(statusMarks, key);
+    txn.delete(shownStatuses, key);
+    txn.delete(statuses, key);
+    this.#events.forget(txn, key);
+  }
+
+  #show(txn: WriteTxn, { touched }: StatusMark, row: StatusRow, now: number): void {
+    const { statusMarks, shownStatuses, statuses } = this.#tables;
     const { key, uid, status } = row;
-    const shown = this.#shown.get(key);
+    const shown = txn.get(shownStatuses, key);
     const before = shown?.uid === uid ? shown.status : undefined;
-    const shownAt = this.#shownAt.get(key);
-    const again = this.#touched.has(key);
-    // Once shown by this process, what is the same again needs no write; before that the desired row must come to be.
-    if (shownAt !== undefined && !again && before !== undefined && isDeepStrictEqual(before, status)) {
-      this.#deferred.delete(key);
-      return undefined;
+    txn.delete(statusMarks, key);
+    // Until this process has shown one, the desired row must come to be, whatever it says.
+    if (shown?.shownAt !== undefined && before !== undefined) {
+      if (!touched && isDeepStrictEqual(before, status)) return;
+      // A clock that was set back holds nothing back for long.
+      if (shown.shownAt > now) txn.upsert(shownStatuses, { ...shown, shownAt: now });
+      const dueAt = Math.min(shown.shownAt, now) + this.#options.intervalMs;
+      if (dueAt > now) {
+        txn.upsert(statusMarks, { key, turn: undefined, dueAt, touched });
+        return;
+      }
     }
-    const { intervalMs } = this.#options;
-    // A clock that was set back holds nothing back for long.
-    const wait = shownAt === undefined || before === undefined ? 0 : Math.min(intervalMs, shownAt + intervalMs - now);
-    if (wait > 0) {
-      this.#deferred.set(key, now + wait);
-      return undefined;
-    }
-    this.#deferred.delete(key);
-    this.#touched.delete(key);
-    this.#shown.set(key, { uid, status });
-    this.#shownAt.set(key, now);
-    this.#events.note(before, row, now);
-    return { key, row, ...(again ? { again } : {}) };
+    txn.upsert(shownStatuses, { key, uid, status, shownAt: now });
+    this.#events.note(txn, before, row, now);
+    show(txn, statuses, row, touched);
   }
 
-  #row(key: string, now: number): StatusRow | undefined {
-    const entry = this.#sources.policies.get(key);
+  #row(reader: Reader, key: string, now: string): StatusRow | undefined {
+    const entry = this.#sources.policies.get(reader, key);
     if (entry === undefined) return undefined;
     const { kind, namespace, name, uid, generation } = entry.row;
-    const { live, down, endpoints } = this.#where(entry);
-    const shown = this.#shown.get(key);
+    const { hosts, live, down, endpoints } = this.#where(reader, entry);
+    const shown = reader.get(this.#tables.shownStatuses, key);
     const status = foldStatus({
       generation,
       problems: entry.problems,
@@ -189,51 +191,52 @@ export class StatusBoard {
       nodes: live,
       down,
       endpoints,
-      missingNames: this.#sources.portNames.missing(entry.resolved?.rules ?? []),
+      missingNames: this.#sources.portNames.missing(reader, entry.resolved?.rules ?? []),
       reported: (node) => {
-        const report = this.#reportOf(node);
+        const report = hosts.get(node)?.report;
         return {
           generation: report?.generations[uid],
           failures: report?.failures.filter((failure) => failure.uid === uid) ?? [],
         };
       },
       previous: shown?.uid === uid ? shown.status : undefined,
-      now: secondsOf(now),
+      now,
     });
     return { key, kind, ...(namespace === undefined ? {} : { namespace }), name, uid, status };
   }
 
-  /** Where the policy's pods are. */
-  #where({ subjects, row: { uid } }: PolicyEntry): Where {
+  #where(reader: Reader, { subjects, row: { uid } }: PolicyEntry): Where {
+    const hosts = new Map<string, Host>();
     const live = new Set<string>();
     const down = new Set<string>();
     const seen = new Set<number>();
     let endpoints = 0;
     for (const hash of subjects) {
-      for (const id of this.#sources.sets.members(hash) ?? []) {
+      for (const id of this.#sources.sets.members(reader, hash)) {
         if (seen.has(id)) continue;
         seen.add(id);
-        for (const [node, { staying }] of this.#sources.census.of(id)) {
+        for (const [name, { staying }] of this.#sources.census.of(reader, id)) {
           endpoints += staying;
+          const host = hosts.get(name) ?? this.#host(reader, name);
+          hosts.set(name, host);
           // A pod that is going counts while its node says that it has it: afterwards only the object is left.
-          if (staying === 0 && this.#reportOf(node)?.generations[uid] === undefined) continue;
-          const known = this.#nodes.get(node);
-          if (known?.live === true) live.add(node);
-          else if (known !== undefined) down.add(node);
+          if (staying === 0 && host.report?.generations[uid] === undefined) continue;
+          if (host.node?.live === true) live.add(name);
+          else if (host.node !== undefined) down.add(name);
         }
       }
     }
-    return { live: [...live].sort(), down: [...down].sort(), endpoints };
+    return { hosts, live: [...live].sort(), down: [...down].sort(), endpoints };
   }
 
-  /** What this very node reports, not one of the same name before it. */
-  #reportOf(node: string): NodeReportRow | undefined {
-    const report = this.#reports.get(node);
-    const uid = this.#nodes.get(node)?.uid ?? '';
-    return report?.nodeUid === undefined || uid === '' || report.nodeUid === uid ? report : undefined;
+  #host(reader: Reader, name: string): Host {
+    const node = reader.get(this.#tables.nodes, name);
+    const report = reader.get(this.#tables.countedReports, name);
+    const { uid = '' } = node ?? {};
+    return { node, report: report?.nodeUid === undefined || uid === '' || report.nodeUid === uid ? report : undefined };
   }
 
-  #reportChanged(before: NodeReportRow | undefined, after: NodeReportRow | undefined): void {
+  #reportChanged(txn: WriteTxn, before: NodeReportRow | undefined, after: NodeReportRow | undefined): void {
     const uids = new Set<string>();
     const renewed = before?.nodeUid !== after?.nodeUid;
     for (const row of [before, after]) {
@@ -244,12 +247,8 @@ export class StatusBoard {
       for (const failure of row.failures) uids.add(failure.uid);
     }
     for (const uid of uids) {
-      const key = this.#sources.policies.keyOfUid(uid);
-      if (key !== undefined) this.#dirty.add(key);
+      const key = this.#sources.policies.keyOfUid(txn, uid);
+      if (key !== undefined) this.mark(txn, key);
     }
-  }
-
-  #markAll(): void {
-    for (const key of this.#sources.policies.keys()) this.#dirty.add(key);
   }
 }

@@ -1,9 +1,9 @@
 import { describe, expect, it } from '@jest/globals';
 import type { PolicyStatus } from '@weir/kube';
 import fc from 'fast-check';
-import { Model } from './model.ts';
 import { namespaceRow, nodeReportRow, nodeRow, podRow, policyRow } from './rows.ts';
 import { cnp, namespace, node, pod, report } from './testing.ts';
+import { TestModel } from './testing-model.ts';
 import type { Adopted, IdentityRow, PeerSetRow, PodRow, ResolvedRow, SliceRow } from './types.ts';
 
 const NODES = ['n1', 'n2', 'n3'];
@@ -27,7 +27,7 @@ class Cluster {
   generation = 0;
   valid = true;
   #policy: ReturnType<typeof policyRow> | undefined;
-  #model: Model;
+  #model: TestModel;
   #uids = 0;
   #status: PolicyStatus | undefined;
   readonly #identities = new Map<string, IdentityRow>();
@@ -158,8 +158,8 @@ class Cluster {
     return this.#status;
   }
 
-  #newModel(): Model {
-    return new Model({
+  #newModel(): TestModel {
+    return new TestModel({
       cluster: 'default',
       identityGraceMs: 1_000_000,
       now: () => this.now,

@@ -1,6 +1,6 @@
 /** The operator's tables. A write that changes nothing is not a change. */
 import { isDeepStrictEqual } from 'node:util';
-import type { StateDB, Table } from '@weir/statedb';
+import type { IndexSpec, StateDB, Table, WriteTxn } from '@weir/statedb';
 import type {
   EventRow,
   IdentityRow,
@@ -38,8 +38,12 @@ export interface Tables {
 export function createTables(db: StateDB): Tables {
   const input = <T>(name: string, key: (row: T) => string): Table<T> =>
     db.table({ name, key, equals: isDeepStrictEqual });
-  const desired = <T>(name: string, key: (row: T) => string): Table<Desired<T>> =>
-    db.table<Desired<T>>({ name, key: (desired) => key(desired.row), equals: isDeepStrictEqual });
+  const desired = <T>(
+    name: string,
+    key: (row: T) => string,
+    indexes: readonly IndexSpec<Desired<T>>[] = [],
+  ): Table<Desired<T>> =>
+    db.table<Desired<T>>({ name, key: (desired) => key(desired.row), indexes, equals: isDeepStrictEqual });
   return {
     policies: input<PolicyRow>('policies', (row) => row.key),
     namespaces: input<NamespaceRow>('namespaces', (row) => row.name),
@@ -47,10 +51,18 @@ export function createTables(db: StateDB): Tables {
     nodes: input<NodeRow>('nodes', (row) => row.name),
     reports: input<NodeReportRow>('node-reports', (row) => row.node),
     identities: desired<IdentityRow>('desired-identities', (row) => String(row.id)),
-    peerSets: desired<PeerSetRow>('desired-peer-sets', (row) => row.name),
+    peerSets: desired<PeerSetRow>('desired-peer-sets', (row) => row.name, [
+      { name: 'hash', keys: ({ row }) => [row.hash] },
+    ]),
     resolved: desired<ResolvedRow>('desired-resolved-policies', (row) => row.name),
     slices: desired<SliceRow>('desired-endpoint-slices', (row) => row.name),
     statuses: desired<StatusRow>('desired-policy-statuses', (row) => row.key),
     events: desired<EventRow>('desired-events', (row) => row.key),
   };
+}
+
+/** Puts a row into its desired table. `again`: what the API holds must be looked at, changed or not. */
+export function show<T>(txn: WriteTxn, table: Table<Desired<T>>, row: T, again = false): void {
+  const touch = txn.get(table, table.spec.key({ row, touch: 0 }))?.touch ?? 0;
+  txn.upsert(table, { row, touch: again ? touch + 1 : touch });
 }

@@ -1,20 +1,24 @@
 /**
- * One kind of object that the operator writes: what the API server holds of it, and writes that make it as desired.
+ * One kind of object that the operator writes: what the API server holds of it, a table, and writes that make it as desired.
  *
  * What is known comes from the watch and from the answers to our own writes; the newer resource version wins, so that a
  * late event of the past never hides a later write. A write that would change nothing is not made.
  */
 import { isDeepStrictEqual } from 'node:util';
-import { ApiError, describe, type KubeClient, type KubeObject, type ReflectorSink, type Resource } from '@weir/kube';
+import { ApiError, type KubeClient, type KubeObject, type ReflectorSink, type Resource } from '@weir/kube';
+import type { IndexSpec, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
 
 export const FIELD_MANAGER = 'weir-operator';
 
 export interface TargetOptions<T extends KubeObject> {
-  readonly client: KubeClient;
+  readonly db: StateDB;
+  readonly client: Pick<KubeClient, 'apply' | 'replace' | 'delete'>;
   readonly resource: Resource<T>;
   /** What says whether an object is as desired. */
   readonly content: (object: T) => unknown;
   readonly subresource?: 'status';
+  /** For `has`. */
+  readonly indexes?: readonly IndexSpec<Held<T>>[];
   /**
    * An apply leaves what others have put beside our fields. With this, such an object is replaced: by `wanted`'s content in
    * what the server answered.
@@ -25,78 +29,80 @@ export interface TargetOptions<T extends KubeObject> {
   readonly onWrite?: (verb: 'apply' | 'update' | 'delete', resource: string) => void;
 }
 
-interface Known<T> {
+/** An object as the API server holds it. */
+export interface Held<T> {
   readonly object: T;
   readonly version: bigint;
 }
 
 export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
   readonly #options: TargetOptions<T>;
-  readonly #known = new Map<string, Known<T>>();
+  readonly #held: Table<Held<T>>;
   /** Content that is being written: its event may come before the answer, and is no other hand's. */
   readonly #writing = new Map<string, unknown>();
-  #changes = 0;
 
+  /** Registers a table: `held-` and the kind. */
   constructor(options: TargetOptions<T>) {
     this.#options = options;
-  }
-
-  /** Grows with every change of what is known. */
-  get changes(): number {
-    return this.#changes;
+    const { db, resource, subresource, indexes = [] } = options;
+    this.#held = db.table({
+      name: ['held', resource.plural, ...(subresource === undefined ? [] : [subresource])].join('-'),
+      key: ({ object }) => objectKey(object),
+      indexes,
+    });
   }
 
   get(key: string): T | undefined {
-    return this.#known.get(key)?.object;
+    return this.#read((reader) => reader.get(this.#held, key))?.object;
   }
 
-  *objects(): IterableIterator<T> {
-    for (const { object } of this.#known.values()) yield object;
+  /** In the order of their keys. */
+  objects(): readonly T[] {
+    return this.#read((reader) => Array.from(reader.all(this.#held), ({ object }) => object));
   }
 
-  keys(): Iterable<string> {
-    return this.#known.keys();
+  keys(): readonly string[] {
+    return this.objects().map(objectKey);
+  }
+
+  /** Whether an object has this key in an index. */
+  has(index: string, key: string): boolean {
+    return this.#read((reader) => reader.list(this.#held, index, key).next().done === false);
   }
 
   replace(items: readonly T[], resourceVersion: string): void {
     const listed = new Set(items.map(objectKey));
     const at = versionOf(resourceVersion);
-    for (const [key, known] of [...this.#known]) {
-      if (listed.has(key) || known.version > at) continue;
-      this.#forget(key);
-      this.#options.onDrift?.(key);
-    }
-    for (const item of items) this.upsert(item);
+    this.#learn((txn) => {
+      const gone = Array.from(txn.all(this.#held)).filter(
+        ({ object, version }) => version <= at && !listed.has(objectKey(object)),
+      );
+      for (const { object } of gone) txn.delete(this.#held, objectKey(object));
+      return [...gone.map(({ object }) => object), ...items.filter((item) => this.#take(txn, item))];
+    });
   }
 
   upsert(item: T): void {
-    const key = objectKey(item);
-    const version = versionOf(item.metadata.resourceVersion);
-    const before = this.#known.get(key);
-    if (before !== undefined && version <= before.version) return;
-    this.#learn(key, { object: item, version });
-    const { content, onDrift } = this.#options;
-    const now = content(item);
-    if (before !== undefined && isDeepStrictEqual(content(before.object), now)) return;
-    if (this.#writing.has(key) && isDeepStrictEqual(this.#writing.get(key), now)) return;
-    onDrift?.(key);
+    this.#learn((txn) => (this.#take(txn, item) ? [item] : []));
   }
 
   delete(item: T): void {
-    const key = objectKey(item);
-    const before = this.#known.get(key);
-    if (before === undefined || versionOf(item.metadata.resourceVersion) < before.version) return;
-    this.#forget(key);
-    this.#options.onDrift?.(key);
+    this.#learn((txn) => {
+      const key = objectKey(item);
+      const before = txn.get(this.#held, key);
+      if (before === undefined || versionOf(item.metadata.resourceVersion) < before.version) return [];
+      txn.delete(this.#held, key);
+      return [item];
+    });
   }
 
   /** Makes the object as given; makes no request, and says false, when it is. Throws ApiError. */
   async apply(object: T): Promise<boolean> {
     const key = objectKey(object);
     const { client, resource, content, subresource, replacement, onWrite } = this.#options;
-    const before = this.#known.get(key);
+    const before = this.get(key);
     const wanted = content(object);
-    if (before !== undefined && isDeepStrictEqual(content(before.object), wanted)) return false;
+    if (before !== undefined && isDeepStrictEqual(content(before), wanted)) return false;
     this.#writing.set(key, wanted);
     let answer: T;
     try {
@@ -111,38 +117,55 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
       this.#writing.delete(key);
     }
     const version = versionOf(answer.metadata.resourceVersion);
-    const meanwhile = this.#known.get(key);
-    if (meanwhile === undefined || meanwhile.version <= version) this.#learn(key, { object: answer, version });
+    this.#learn((txn) => {
+      const meanwhile = txn.get(this.#held, key);
+      if (meanwhile === undefined || meanwhile.version <= version) txn.upsert(this.#held, { object: answer, version });
+      return [];
+    });
     return true;
   }
 
   /** Removes the object; succeeds when it is absent. Throws ApiError. */
   async remove(key: string): Promise<void> {
-    const known = this.#known.get(key);
-    if (known === undefined) return;
+    const object = this.get(key);
+    if (object === undefined) return;
     const { client, resource, onWrite } = this.#options;
-    const { name, namespace, uid } = known.object.metadata;
+    const { name, namespace, uid } = object.metadata;
     try {
       await client.delete(resource, name, namespace, uid === undefined ? {} : { uid });
       onWrite?.('delete', resource.plural);
     } catch (error) {
       if (!(error instanceof ApiError && error.notFound)) throw error;
     }
-    if (this.#known.get(key)?.object.metadata.uid === uid) this.#forget(key);
+    this.#learn((txn) => {
+      if (txn.get(this.#held, key)?.object.metadata.uid === uid) txn.delete(this.#held, key);
+      return [];
+    });
   }
 
-  describe(key: string): string {
-    return describe(this.#options.resource, key);
+  /** Takes over an object unless it is old. Whether another hand has changed it. */
+  #take(txn: WriteTxn, item: T): boolean {
+    const key = objectKey(item);
+    const version = versionOf(item.metadata.resourceVersion);
+    const before = txn.get(this.#held, key);
+    if (before !== undefined && version <= before.version) return false;
+    txn.upsert(this.#held, { object: item, version });
+    const { content } = this.#options;
+    const now = content(item);
+    if (before !== undefined && isDeepStrictEqual(content(before.object), now)) return false;
+    return !(this.#writing.has(key) && isDeepStrictEqual(this.#writing.get(key), now));
   }
 
-  #learn(key: string, known: Known<T>): void {
-    this.#known.set(key, known);
-    this.#changes += 1;
+  /** Changes what is known; `change` returns what is not any more as it was, and not by our hand. */
+  #learn(change: (txn: WriteTxn) => readonly T[]): void {
+    const drifted = this.#options.db.write([this.#held], change);
+    // After the commit: who is told writes other tables.
+    for (const object of drifted) this.#options.onDrift?.(objectKey(object));
   }
 
-  #forget(key: string): void {
-    this.#known.delete(key);
-    this.#changes += 1;
+  #read<R>(answer: (reader: Reader) => R): R {
+    using snapshot = this.#options.db.read();
+    return answer(snapshot);
   }
 }
 

@@ -9,14 +9,17 @@ import {
   type Resource,
   resources,
 } from '@weir/kube';
+import type { StateDB } from '@weir/statedb';
 import { policyKey } from './names.ts';
 import { adoptedIdentity, content, type ResolvedPolicyWithStatus } from './objects.ts';
+import { hashesOf } from './policy-book.ts';
 import { ObjectTarget } from './target.ts';
 import type { Adopted, PolicyObjectKind } from './types.ts';
 
 export interface Targets {
   readonly identities: ObjectTarget<CiliumIdentity>;
   readonly peerSets: ObjectTarget<PeerSet>;
+  /** Index `peer-set`: the hashes that an object names. */
   readonly resolved: ObjectTarget<ResolvedPolicyObject>;
   readonly slices: ObjectTarget<CiliumEndpointSlice>;
   readonly statuses: Readonly<Record<CiliumKind, ObjectTarget<CiliumPolicyObject>>>;
@@ -30,19 +33,21 @@ export type CiliumKind = Exclude<PolicyObjectKind, 'NetworkPolicy'>;
 export type TargetName = 'identities' | 'peerSets' | 'resolved' | 'slices' | 'statuses';
 
 export interface TargetsOptions {
+  readonly db: StateDB;
   readonly client: KubeClient;
   /** Key of the desired row whose object changed by another hand. */
   readonly onDrift: (target: TargetName, key: string) => void;
   readonly onWrite: (verb: 'apply' | 'update' | 'delete', resource: string) => void;
 }
 
-export function createTargets({ client, onDrift, onWrite }: TargetsOptions): Targets {
+export function createTargets({ db, client, onDrift, onWrite }: TargetsOptions): Targets {
   const drift = (target: TargetName) => (key: string) => onDrift(target, key);
   const status = <T extends CiliumPolicyObject | ResolvedPolicyWithStatus>(
     resource: Resource<T>,
     keyOf: (key: string) => string | undefined,
   ): ObjectTarget<T> =>
     new ObjectTarget<T>({
+      db,
       client,
       resource,
       content: content.status,
@@ -58,9 +63,11 @@ export function createTargets({ client, onDrift, onWrite }: TargetsOptions): Tar
       },
     });
   const resolved = new ObjectTarget<ResolvedPolicyObject>({
+    db,
     client,
     resource: resources.ResolvedPolicy,
     content: content.resolved,
+    indexes: [{ name: 'peer-set', keys: ({ object }) => hashesOf(object.spec.rules) }],
     onWrite,
     onDrift: drift('resolved'),
   });
@@ -70,6 +77,7 @@ export function createTargets({ client, onDrift, onWrite }: TargetsOptions): Tar
   };
   return {
     identities: new ObjectTarget({
+      db,
       client,
       resource: resources.CiliumIdentity,
       content: content.identity,
@@ -77,6 +85,7 @@ export function createTargets({ client, onDrift, onWrite }: TargetsOptions): Tar
       onDrift: drift('identities'),
     }),
     peerSets: new ObjectTarget({
+      db,
       client,
       resource: resources.PeerSet,
       content: content.peerSet,
@@ -85,6 +94,7 @@ export function createTargets({ client, onDrift, onWrite }: TargetsOptions): Tar
     }),
     resolved,
     slices: new ObjectTarget({
+      db,
       client,
       resource: resources.CiliumEndpointSlice,
       content: content.slice,
@@ -99,30 +109,30 @@ export function createTargets({ client, onDrift, onWrite }: TargetsOptions): Tar
   };
 }
 
-/** What the API holds, for a model that starts. In order of name, so that a start is repeatable. */
+/** What the API holds, for a model that starts. In the order of keys, so that a start is repeatable. */
 export function adopted(targets: Targets): Adopted {
-  const byName = <T extends { readonly metadata: { readonly name: string } }>(objects: Iterable<T>): T[] =>
-    [...objects].sort((a, b) => (a.metadata.name < b.metadata.name ? -1 : 1));
   return {
-    identities: byName(targets.identities.objects()).map(adoptedIdentity),
-    peerSets: byName(targets.peerSets.objects()).map(({ spec: { hash, selector } }) => ({ hash, selector })),
-    resolved: byName(targets.resolved.objects()).map(({ metadata: { name }, spec: { source, rules } }) => ({
+    identities: targets.identities.objects().map(adoptedIdentity),
+    peerSets: targets.peerSets.objects().map(({ spec: { hash, selector } }) => ({ hash, selector })),
+    resolved: targets.resolved.objects().map(({ metadata: { name }, spec: { source, rules } }) => ({
       name,
       source,
       rules,
     })),
-    slices: byName(targets.slices.objects()).map(({ metadata: { name }, namespace, endpoints }) => ({
+    slices: targets.slices.objects().map(({ metadata: { name }, namespace, endpoints }) => ({
       name,
       namespace,
       pods: (endpoints ?? []).map((endpoint) => endpoint.name),
     })),
     statuses: [
       ...(['CiliumNetworkPolicy', 'CiliumClusterwideNetworkPolicy'] as const).flatMap((kind) =>
-        byName(targets.statuses[kind].objects()).flatMap(({ metadata: { namespace, name, uid = '' }, status }) =>
-          status === undefined ? [] : [{ key: policyKey(kind, namespace, name), uid, status }],
-        ),
+        targets.statuses[kind]
+          .objects()
+          .flatMap(({ metadata: { namespace, name, uid = '' }, status }) =>
+            status === undefined ? [] : [{ key: policyKey(kind, namespace, name), uid, status }],
+          ),
       ),
-      ...byName(targets.resolvedStatuses.objects()).flatMap(({ spec, status }) => {
+      ...targets.resolvedStatuses.objects().flatMap(({ spec, status }) => {
         if (status === undefined || spec?.source.kind !== 'NetworkPolicy') return [];
         const { kind, namespace, name, uid } = spec.source;
         return [{ key: policyKey(kind, namespace, name), uid, status }];

@@ -154,22 +154,6 @@ export interface EventRow {
   readonly last: string;
 }
 
-/** A desired row that changed; without `row` it is gone. `again`: what the API holds must be looked at, changed or not. */
-export interface Edit<T> {
-  readonly key: string;
-  readonly row: T | undefined;
-  readonly again?: boolean;
-}
-
-export interface Edits {
-  readonly identities: readonly Edit<IdentityRow>[];
-  readonly peerSets: readonly Edit<PeerSetRow>[];
-  readonly resolved: readonly Edit<ResolvedRow>[];
-  readonly slices: readonly Edit<SliceRow>[];
-  readonly statuses: readonly Edit<StatusRow>[];
-  readonly events: readonly Edit<EventRow>[];
-}
-
 /** What the API held when the operator started. */
 export interface Adopted {
   readonly identities: Iterable<IdentityRow>;

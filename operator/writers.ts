@@ -64,7 +64,6 @@ export class Writers {
   readonly #resolved: Reconciler<Desired<ResolvedRow>>;
   readonly #events: Reconciler<Desired<EventRow>>;
   readonly #all: readonly { readonly reconciler: Reconciler<never>; readonly table: Table<never> }[];
-  #inUse: { readonly at: number; readonly hashes: ReadonlySet<string> } = { at: -1, hashes: new Set() };
 
   constructor(options: WritersOptions) {
     this.#options = options;
@@ -143,7 +142,7 @@ export class Writers {
         if (first !== undefined && first.spec.slices > slice) {
           throw new DependencyError(`slice ${slice} of peer set ${hash} goes after slice 0 has been written`);
         }
-      } else if (this.#usedHashes().has(hash)) {
+      } else if (this.#isNamed(hash)) {
         throw new DependencyError(`peer set ${hash} is still named by a resolved policy`);
       }
       await peerSets.remove(key);
@@ -154,12 +153,10 @@ export class Writers {
       },
       delete: (row) => remove(row.name, row.hash, row.slice),
       prune: async (keys) => {
-        const used = this.#usedHashes();
-        for (const object of [...peerSets.objects()]) {
-          const { name } = object.metadata;
+        for (const { metadata, spec } of peerSets.objects()) {
           // What a policy still names stays; the next look comes.
-          if (keys.has(name) || used.has(object.spec.hash)) continue;
-          await remove(name, object.spec.hash, object.spec.slice);
+          if (keys.has(metadata.name) || this.#isNamed(spec.hash)) continue;
+          await remove(metadata.name, spec.hash, spec.slice);
         }
       },
     };
@@ -197,7 +194,7 @@ export class Writers {
       },
       delete: (row) => resolved.remove(row.name),
       prune: async (keys) => {
-        for (const key of [...resolved.keys()]) if (!keys.has(key)) await resolved.remove(key);
+        for (const key of resolved.keys()) if (!keys.has(key)) await resolved.remove(key);
       },
     };
   }
@@ -219,7 +216,7 @@ export class Writers {
       },
       delete: (row) => slices.remove(row.name),
       prune: async (keys) => {
-        for (const key of [...slices.keys()]) if (!keys.has(key)) await slices.remove(key);
+        for (const key of slices.keys()) if (!keys.has(key)) await slices.remove(key);
       },
     };
   }
@@ -298,14 +295,8 @@ export class Writers {
     return snapshot.has(this.#options.tables.peerSets, peerSetName(hash, 0));
   }
 
-  /** Peer sets that a ResolvedPolicy in the API names. */
-  #usedHashes(): ReadonlySet<string> {
-    const { resolved } = this.#options.targets;
-    if (this.#inUse.at !== resolved.changes) {
-      const hashes = new Set<string>();
-      for (const object of resolved.objects()) for (const hash of hashesOf(object.spec.rules)) hashes.add(hash);
-      this.#inUse = { at: resolved.changes, hashes };
-    }
-    return this.#inUse.hashes;
+  /** Whether a ResolvedPolicy in the API names the peer set. */
+  #isNamed(hash: string): boolean {
+    return this.#options.targets.resolved.has('peer-set', hash);
   }
 }

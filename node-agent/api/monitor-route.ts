@@ -11,6 +11,7 @@ const MAX_PENDING_BYTES = 1 << 20;
 /** `GET /v1/monitor?type=drop|allow&endpoint=ID`: flow events, one JSON object a line, until either side ends. */
 export class Monitor {
   readonly #options: ApiOptions;
+  /** Callbacks that end the streams under way. */
   readonly #streams = new Set<() => void>();
   #verbose = 0;
 

@@ -25,6 +25,7 @@ function prefixOf(cidr: string): Prefix {
 export class Ipam {
   readonly #cidr: () => string | undefined;
   readonly #inUse: () => Iterable<string>;
+  /** In flight: addresses of ADDs between being chosen and their endpoint's row, or their failure. */
   readonly #reserved = new Set<string>();
 
   constructor(options: { readonly cidr: () => string | undefined; readonly inUse: () => Iterable<string> }) {

@@ -1,6 +1,7 @@
 import { messageOf } from '../config/system-error.ts';
 import type { Core, Logger } from '../core.ts';
-import type { EndpointRow } from '../tables.ts';
+import { tableKey } from '../create-tables.ts';
+import type { EndpointRow, EndpointStateRow } from '../tables.ts';
 import { addResult, attachmentOf, required } from './answers.ts';
 import { CNI_CODE, CniError } from './errors.ts';
 import { Ipam } from './ipam.ts';
@@ -40,6 +41,7 @@ export class CniService {
   readonly #ipam: Ipam;
   readonly #enforceTimeoutMs: number;
   readonly #onCall: NonNullable<CniServiceOptions['onCall']>;
+  /** In flight: the end of the last request for each interface that has one. */
   readonly #queues = new Map<string, Promise<unknown>>();
   readonly #ending = new AbortController();
   /** Why no pod may be attached any more. */
@@ -229,18 +231,14 @@ export class CniService {
   async #remove(attachment: Attachment): Promise<void> {
     const removed = await this.#network.removeLink(vethName(attachment));
     if (this.#closed !== undefined) return;
-    for (const endpoint of this.#endpoints()) {
-      if (endpoint.containerId === attachment.containerId && endpoint.containerInterface === attachment.ifname) {
-        await this.#core.deleteEndpoint(endpoint.id);
-        this.#log.info({ endpoint: endpoint.id, container: attachment.containerId, link: removed }, 'pod detached');
-      }
+    for (const endpoint of this.#attached(attachment)) {
+      await this.#core.deleteEndpoint(endpoint.id);
+      this.#log.info({ endpoint: endpoint.id, container: attachment.containerId, link: removed }, 'pod detached');
     }
   }
 
   async #check(attachment: Attachment, netns: string): Promise<CniAnswer> {
-    const endpoint = this.#endpoints().find(
-      (row) => row.containerId === attachment.containerId && row.containerInterface === attachment.ifname,
-    );
+    const [endpoint] = this.#attached(attachment);
     if (endpoint === undefined) {
       throw new CniError(
         CNI_CODE.unknownContainer,
@@ -324,9 +322,15 @@ export class CniService {
     return [...snapshot.all(this.#core.tables.endpoints)];
   }
 
-  #state(id: number) {
+  #attached({ containerId, ifname }: Attachment): readonly EndpointRow[] {
     using snapshot = this.#core.db.read();
-    return [...snapshot.all(this.#core.tables.endpointStates)].find((row) => row.id === id);
+    const ofContainer = [...snapshot.list(this.#core.tables.endpoints, 'container', containerId)];
+    return ofContainer.filter((row) => row.containerInterface === ifname);
+  }
+
+  #state(id: number): EndpointStateRow | undefined {
+    using snapshot = this.#core.db.read();
+    return snapshot.get(this.#core.tables.endpointStates, tableKey.endpoint(id));
   }
 
   async #inOrder<T>(key: string, run: () => Promise<T>): Promise<T> {

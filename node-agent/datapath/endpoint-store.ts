@@ -1,32 +1,51 @@
 import { ENDPOINT_FLAGS, endpointKey, endpointValue } from '@weir/bpf';
 import { formatAddress, parseAddress } from '@weir/net';
+import { keys, type StateDB, type Table } from '@weir/statedb';
+import { tableKey } from '../create-tables.ts';
 import type { KernelEndpoint } from '../derive/index.ts';
 import { OrderError } from '../errors.ts';
 import type { EndpointStateRow } from '../tables.ts';
 import type { EndpointTable } from './endpoint-map.ts';
 import type { LinkTable } from './links.ts';
 
-/** Endpoints in the kernel: the word that says which policy revision judges, and the programs on the interface. */
+/** An endpoint that the kernel has. Key: `id`. Index: `slot`. */
+interface KernelEndpointRow {
+  readonly id: number;
+  readonly ifindex: number;
+  readonly slot: number;
+  /** What the kernel acknowledged; absent while it has what was found at start. */
+  readonly held?: EndpointStateRow;
+}
+
+/**
+ * Endpoints in the kernel: the word that says which policy revision judges, and the programs on the interface. Table `kernelEndpoints` has
+ * what the kernel has.
+ */
 export class EndpointStore {
+  readonly #db: StateDB;
+  readonly #table: Table<KernelEndpointRow>;
   readonly #map: EndpointTable;
   readonly #links: LinkTable;
   /** Whether the kernel holds the slot as its newest row says. */
   readonly #slotReady: (slot: number) => boolean;
-  /** What the kernel acknowledged, by id. */
-  readonly #held = new Map<number, EndpointStateRow>();
-  /** Slot of each endpoint that was found at start and is not written yet. */
-  readonly #found = new Map<number, KernelEndpoint>();
 
-  constructor(map: EndpointTable, links: LinkTable, slotReady: (slot: number) => boolean) {
+  constructor(db: StateDB, map: EndpointTable, links: LinkTable, slotReady: (slot: number) => boolean) {
+    this.#db = db;
+    this.#table = db.table<KernelEndpointRow>({
+      name: 'kernelEndpoints',
+      key: (row) => tableKey.endpoint(row.id),
+      indexes: [{ name: 'slot', keys: (row) => [keys.uint(row.slot)] }],
+    });
     this.#map = map;
     this.#links = links;
     this.#slotReady = slotReady;
   }
 
   adopt(): KernelEndpoint[] {
+    const found = new Map<number, KernelEndpoint>();
     for (const [, bytes] of this.#map.entries()) {
       const value = endpointValue.decode(bytes);
-      this.#found.set(value.id, {
+      found.set(value.id, {
         id: value.id,
         ifindex: value.ifindex,
         ipv4: formatAddress(value.ipv4),
@@ -38,23 +57,21 @@ export class EndpointStore {
         },
       });
     }
-    return [...this.#found.values()];
+    this.#db.write([this.#table], (txn) => {
+      for (const { id, ifindex, slot } of found.values()) txn.upsert(this.#table, { id, ifindex, slot });
+    });
+    return [...found.values()];
   }
 
   /** What the kernel acknowledged. */
   held(id: number): EndpointStateRow | undefined {
-    return this.#held.get(id);
-  }
-
-  allHeld(): Iterable<EndpointStateRow> {
-    return this.#held.values();
+    return this.#row(id)?.held;
   }
 
   /** Whether some endpoint in the kernel points at the slot. */
   uses(slot: number): boolean {
-    for (const row of this.#held.values()) if (row.slot === slot) return true;
-    for (const found of this.#found.values()) if (found.slot === slot) return true;
-    return false;
+    using snapshot = this.#db.read();
+    return !snapshot.list(this.#table, 'slot', keys.uint(slot)).next().done;
   }
 
   update(row: EndpointStateRow): void {
@@ -78,25 +95,30 @@ export class EndpointStore {
     const had = this.#map.lookup(key);
     if (had === undefined || Buffer.compare(had, value) !== 0) this.#map.update(key, value);
     this.#links.ensure(row.id, row.ifindex);
-    const before = this.#held.get(row.id)?.ifindex ?? this.#found.get(row.id)?.ifindex;
+    const before = this.#row(row.id)?.ifindex;
     if (before !== undefined && before !== row.ifindex) this.#removeEntry(before, row.id);
-    this.#found.delete(row.id);
-    this.#held.set(row.id, row);
+    const { id, ifindex, slot } = row;
+    this.#db.write([this.#table], (txn) => txn.upsert(this.#table, { id, ifindex, slot, held: row }));
   }
 
   /** Detaches first: an interface whose programs find no endpoint would drop everything with a misleading reason. */
   delete(id: number): void {
     this.#links.remove(id);
-    const ifindex = this.#held.get(id)?.ifindex ?? this.#found.get(id)?.ifindex;
-    if (ifindex !== undefined) this.#removeEntry(ifindex, id);
-    this.#held.delete(id);
-    this.#found.delete(id);
+    const row = this.#row(id);
+    if (row !== undefined) this.#removeEntry(row.ifindex, id);
+    this.#db.write([this.#table], (txn) => txn.delete(this.#table, tableKey.endpoint(id)));
   }
 
   /** Endpoints that the kernel or a pin knows, and nobody else. */
   strays(known: (id: number) => boolean): number[] {
-    const ids = new Set([...this.#found.keys(), ...this.#held.keys(), ...this.#links.endpoints()]);
-    return [...ids].filter((id) => !known(id));
+    using snapshot = this.#db.read();
+    const ids = Array.from(snapshot.all(this.#table), ({ id }) => id);
+    return [...new Set([...ids, ...this.#links.endpoints()])].filter((id) => !known(id));
+  }
+
+  #row(id: number): KernelEndpointRow | undefined {
+    using snapshot = this.#db.read();
+    return snapshot.get(this.#table, tableKey.endpoint(id));
   }
 
   #removeEntry(ifindex: number, id: number): void {

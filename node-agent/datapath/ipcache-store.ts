@@ -1,54 +1,77 @@
 import { ipcacheKey, ipcacheValue } from '@weir/bpf';
 import { formatPrefix, parseAddress, parsePrefix } from '@weir/net';
+import type { StateDB, Table } from '@weir/statedb';
 import type { BpfMap } from 'libbpf-ts';
 import type { IpcacheRow } from '../tables.ts';
 
-/** Prefix -> identity in the kernel. */
-export class IpcacheStore {
-  readonly #map: BpfMap;
-  readonly #known = new Map<string, Uint8Array>();
+/** A prefix as the kernel held it at start. Key: `prefix`. */
+interface FoundPrefix {
+  readonly prefix: string;
+  readonly value: Uint8Array;
+}
 
-  constructor(map: BpfMap) {
+const STEP = 1000;
+
+/** Prefix -> identity in the kernel. While it is adopted, table `foundIpcache` has what was found and is not written yet. */
+export class IpcacheStore {
+  readonly #db: StateDB;
+  readonly #found: Table<FoundPrefix>;
+  readonly #map: BpfMap;
+
+  constructor(db: StateDB, map: BpfMap) {
+    this.#db = db;
+    this.#found = db.table<FoundPrefix>({ name: 'foundIpcache', key: (row) => row.prefix });
     this.#map = map;
   }
 
   /** Everything that is there, in steps. */
   async adopt(breathe: () => Promise<void>): Promise<[string, number][]> {
     const out: [string, number][] = [];
-    for (const [keyBytes, valueBytes] of this.#map.entries()) {
-      if (out.length % 1000 === 999) await breathe();
+    let step: FoundPrefix[] = [];
+    const keep = (): void =>
+      this.#db.write([this.#found], (txn) => {
+        for (const row of step) txn.upsert(this.#found, row);
+      });
+    for (const [keyBytes, value] of this.#map.entries()) {
+      if (step.length === STEP) {
+        keep();
+        step = [];
+        await breathe();
+      }
       const { address, bits } = ipcacheKey.decode(keyBytes);
       const prefix = formatPrefix({ family: address.length === 4 ? 4 : 6, bytes: address, bits });
-      this.#known.set(prefix, valueBytes);
-      out.push([prefix, ipcacheValue.decode(valueBytes).identity]);
+      step.push({ prefix, value });
+      out.push([prefix, ipcacheValue.decode(value).identity]);
     }
+    keep();
     return out;
   }
 
   /** Idempotent. Rows that the kernel held alike when it was adopted are not written again. */
   updateAll(rows: readonly IpcacheRow[]): void {
-    const entries: [Uint8Array, Uint8Array][] = [];
-    for (const row of rows) {
-      const node = row.node === undefined ? undefined : parseAddress(row.node);
-      const value = ipcacheValue.encode({
-        identity: row.identity,
-        ...(node?.family === 4 ? { node: node.bytes } : {}),
-      });
-      const known = this.#known.get(row.prefix);
-      this.#known.delete(row.prefix);
-      if (known === undefined || Buffer.compare(known, value) !== 0) entries.push([keyOf(row.prefix), value]);
-    }
+    const entries = this.#db.write([this.#found], (txn) =>
+      rows.flatMap((row): [Uint8Array, Uint8Array][] => {
+        const value = elementOf(row);
+        const found = txn.delete(this.#found, row.prefix)?.value;
+        return found !== undefined && Buffer.compare(found, value) === 0 ? [] : [[keyOf(row.prefix), value]];
+      }),
+    );
     if (entries.length > 0) this.#map.updateBatch(entries);
   }
 
   /** Adoption is over: what the kernel held at start is no longer remembered. */
   forget(): void {
-    this.#known.clear();
+    this.#db.write([this.#found], (txn) => txn.deleteAll(this.#found));
   }
 
   delete(prefix: string): void {
     this.#map.delete(keyOf(prefix));
   }
+}
+
+function elementOf({ identity, node }: IpcacheRow): Uint8Array {
+  const behind = node === undefined ? undefined : parseAddress(node);
+  return ipcacheValue.encode({ identity, ...(behind?.family === 4 ? { node: behind.bytes } : {}) });
 }
 
 function keyOf(prefix: string): Uint8Array {

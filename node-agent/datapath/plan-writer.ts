@@ -1,6 +1,6 @@
 import { isLocalCidr } from '@weir/identity';
 import { createReconciler, type Reconciler } from '@weir/reconciler';
-import type { StateDB } from '@weir/statedb';
+import { keys, type StateDB, type Table } from '@weir/statedb';
 import type { Logger, Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
 import type { Engine, LocalNumbers, Plan } from '../derive/index.ts';
@@ -13,6 +13,8 @@ import type { RoundMark } from './round-mark.ts';
 import type { SlotStore } from './slot-store.ts';
 
 const STEP = 1000;
+/** No endpoint has this id. */
+const EVERY = 0;
 
 export interface PlanWriterOptions {
   readonly db: StateDB;
@@ -33,6 +35,14 @@ export interface PlanWriterOptions {
   readonly log: Logger;
 }
 
+/** What is still to be done for an endpoint once the rest of a plan is in the kernel, be it rounds later. Key: both. */
+interface Afterwards {
+  /** `bump`: a new revision, once all addresses are as they should be. `purge`: its flows are to be deleted, as it is gone itself. */
+  readonly what: 'bump' | 'purge';
+  /** Or EVERY. */
+  readonly endpoint: number;
+}
+
 /**
  * Carries plans out: derived rows into their tables, tables into the kernel, in the order that keeps every packet judged by
  * something complete: slots, addresses, endpoints' words and programs; then what is gone.
@@ -43,17 +53,14 @@ export class PlanWriter {
   readonly endpoints: Reconciler<EndpointStateRow>;
   adopted = false;
   readonly #options: PlanWriterOptions;
-  #ipcacheFailed = false;
   /** Words have been written since packets were last waited for; at start another agent may have. */
   #moved = true;
-  /** Endpoints that need a new revision once the addresses of the plan are gone. */
-  readonly #bump = new Set<number>();
-  /** Endpoints that are gone and whose flows are to be deleted. */
-  readonly #purge = new Set<number>();
+  readonly #afterwards: Table<Afterwards>;
 
   constructor(options: PlanWriterOptions) {
     this.#options = options;
     const { db, tables, slots, ipcache, endpoints, engine, log } = options;
+    this.#afterwards = db.table<Afterwards>({ name: 'afterwards', key: afterwardsKey });
     const retry = { db, minBackoffMs: 50, maxBackoffMs: 2000 };
     const onError =
       (what: string, key: (row: never) => object) =>
@@ -109,7 +116,8 @@ export class PlanWriter {
 
   /** Whether something of the last plan is still to be done. */
   get unfinished(): boolean {
-    return this.failing > 0 || this.#bump.size > 0 || this.#purge.size > 0;
+    using snapshot = this.#options.db.read();
+    return this.failing > 0 || snapshot.count(this.#afterwards) > 0;
   }
 
   /** Every step is idempotent: a plan that broke off is carried out again from its start. */
@@ -119,7 +127,7 @@ export class PlanWriter {
     await this.#grow(plan);
     await this.#shrink(plan, signal);
     if (!this.adopted) this.#finishAdoption();
-    if (!this.unfinished && !this.#ipcacheFailed) this.#options.mark.end();
+    if (!this.unfinished) this.#options.mark.end();
   }
 
   /** A number reaches the kernel only once a restart would know it. */
@@ -132,7 +140,7 @@ export class PlanWriter {
 
   /** Everything that adds or moves. */
   async #grow(plan: Plan): Promise<void> {
-    const { db, tables, slots, engine } = this.#options;
+    const { db, tables, slots } = this.#options;
     db.write([tables.slots], (txn) => {
       for (const row of plan.slots) txn.upsert(tables.slots, row);
     });
@@ -144,19 +152,17 @@ export class PlanWriter {
       }),
     );
     await this.ipcache.reconcile();
-    const states = [...plan.endpoints];
-    // Addresses that the kernel refused before may have changed decisions just now.
-    const failing = this.ipcache.failing().length > 0;
-    if (this.#ipcacheFailed && !failing) states.push(...engine.bump([...engine.states()].map(({ id }) => id)));
-    this.#ipcacheFailed = failing;
-    this.#writeStates(states);
+    // Addresses that the kernel refuses change decisions when it takes them.
+    if (this.ipcache.failing().length > 0) this.#later('bump', [EVERY]);
+    this.#writeStates(plan.endpoints);
+    this.#bump();
     await this.endpoints.reconcile();
   }
 
   /** Everything that goes, now that nothing points at it. */
   async #shrink(plan: Plan, signal: AbortSignal): Promise<void> {
     const { db, tables, engine, ipcache, slots, conntrack } = this.#options;
-    for (const id of plan.afterGone) this.#bump.add(id);
+    this.#later('bump', plan.afterGone);
     // A packet that has read an old word may still look its peer up by an address that only the old rules need.
     if (this.#moved && plan.ipcacheGone.length > 0) {
       await this.#options.quiesce();
@@ -171,23 +177,20 @@ export class PlanWriter {
       });
     });
     if (plan.ipcacheGone.length > 0) await this.ipcache.reconcile();
-    if (this.#bump.size > 0 && this.ipcache.failing().length === 0) {
-      this.#writeStates(engine.bump(this.#bump));
-      this.#bump.clear();
-      await this.endpoints.reconcile();
-    }
+    if (this.#bump()) await this.endpoints.reconcile();
     engine.forgetCidrs(plan.ipcacheGone);
     db.write([tables.endpointStates, tables.slots], (txn) => {
       for (const id of plan.endpointsGone) txn.delete(tables.endpointStates, tableKey.endpoint(id));
       for (const slot of plan.slotsGone) txn.delete(tables.slots, tableKey.slot(slot));
     });
-    for (const id of plan.endpointsGone) this.#purge.add(id);
+    this.#later('purge', plan.endpointsGone);
     if (plan.endpointsGone.length > 0) await this.endpoints.reconcile();
     if (plan.slotsGone.length > 0) await this.slots.reconcile();
     for (const slot of slots.trim()) engine.slotReleased(slot);
-    if (this.#purge.size > 0) {
-      await conntrack.purge(this.#purge, signal);
-      this.#purge.clear();
+    const purge = this.#due('purge');
+    if (purge.length > 0) {
+      await conntrack.purge(new Set(purge), signal);
+      this.#done('purge', purge);
     }
   }
 
@@ -199,7 +202,7 @@ export class PlanWriter {
     for (const id of endpoints.strays((known) => snapshot.has(tables.endpoints, tableKey.endpoint(known)))) {
       log.info({ endpoint: id }, 'removing an endpoint that nobody knows');
       endpoints.delete(id);
-      this.#purge.add(id);
+      this.#later('purge', [id]);
     }
     for (const slot of slots.slots()) {
       if (!snapshot.has(tables.slots, tableKey.slot(slot)) && !endpoints.uses(slot)) slots.retire(slot);
@@ -225,12 +228,43 @@ export class PlanWriter {
     });
   }
 
+  /** New revisions for those that are to have one, once the kernel refuses no address. Returns whether there are any. */
+  #bump(): boolean {
+    const { engine } = this.#options;
+    const due = this.ipcache.failing().length > 0 ? [] : this.#due('bump');
+    if (due.length === 0) return false;
+    this.#writeStates(engine.bump(due.includes(EVERY) ? Array.from(engine.states(), ({ id }) => id) : due));
+    this.#done('bump', due);
+    return true;
+  }
+
+  #later(what: Afterwards['what'], ids: Iterable<number>): void {
+    this.#options.db.write([this.#afterwards], (txn) => {
+      for (const endpoint of ids) txn.upsert(this.#afterwards, { what, endpoint });
+    });
+  }
+
+  #due(what: Afterwards['what']): readonly number[] {
+    using snapshot = this.#options.db.read();
+    return Array.from(snapshot.prefix(this.#afterwards, keys.join(what)), ({ endpoint }) => endpoint);
+  }
+
+  #done(what: Afterwards['what'], ids: Iterable<number>): void {
+    this.#options.db.write([this.#afterwards], (txn) => {
+      for (const endpoint of ids) txn.delete(this.#afterwards, afterwardsKey({ what, endpoint }));
+    });
+  }
+
   async #inSteps<T>(items: readonly T[], body: (step: readonly T[]) => void): Promise<void> {
     for (let from = 0; from < items.length; from += STEP) {
       if (from > 0) await this.#options.breathe();
       body(items.slice(from, from + STEP));
     }
   }
+}
+
+function afterwardsKey({ what, endpoint }: Afterwards): string {
+  return keys.join(what, tableKey.endpoint(endpoint));
 }
 
 function changesAnything(plan: Plan): boolean {

@@ -11,30 +11,28 @@ const UNDER_WAY = 0x80000000;
  */
 export class RoundMark {
   readonly #settings: BpfMap;
-  #set: boolean;
 
   constructor(settings: BpfMap) {
     this.#settings = settings;
-    this.#set = (this.#bits() & UNDER_WAY) !== 0;
   }
 
   get set(): boolean {
-    return this.#set;
+    return (this.#bits() & UNDER_WAY) !== 0;
   }
 
   begin(): void {
-    if (!this.#set) this.#write((this.#bits() | UNDER_WAY) >>> 0);
-    this.#set = true;
+    const bits = this.#bits();
+    if ((bits & UNDER_WAY) === 0) this.#write((bits | UNDER_WAY) >>> 0);
   }
 
   end(): void {
-    if (this.#set) this.#write(this.#bits() & ~UNDER_WAY);
-    this.#set = false;
+    const bits = this.#bits();
+    if ((bits & UNDER_WAY) !== 0) this.#write(bits & ~UNDER_WAY);
   }
 
   /** Setting 0 as the programs see it. */
   change(bits: number): void {
-    this.#write(((this.#set ? UNDER_WAY : 0) | bits) >>> 0);
+    this.#write(((this.#bits() & UNDER_WAY) | bits) >>> 0);
   }
 
   #bits(): number {

@@ -1,6 +1,8 @@
 import { classKey, createSlotMaps, DIRECTION, slotKey } from '@weir/bpf';
 import type { Direction } from '@weir/policy';
+import { keys, type StateDB, type Table } from '@weir/statedb';
 import type { BpfMap } from 'libbpf-ts';
+import { tableKey } from '../create-tables.ts';
 import { blocksKey, DIRECTIONS, GRACE_MS, type KernelSlot, type VerdictBlock } from '../derive/index.ts';
 import { OrderError } from '../errors.ts';
 import type { SlotRow } from '../tables.ts';
@@ -23,15 +25,39 @@ export interface SlotMaps {
   readonly verdicts: BpfMap;
 }
 
-/** One slot as the kernel holds it. */
+/** One slot's maps, and what has been written into them: read back from the kernel at start, and changed with it. */
 interface Held extends SlotMaps {
+  readonly slot: number;
   readonly elements: PerDirection<Map<number, number>>;
   readonly rows: PerDirection<Map<number, readonly VerdictBlock[]>>;
-  /** Identities and classes that nothing wants, and since when (milliseconds). */
-  readonly stale: PerDirection<{ readonly elements: Map<number, number>; readonly rows: Map<number, number> }>;
+}
+
+/** An identity's element or a class's rows that nothing wants. Key: all but `due`, which is an index. */
+interface StaleEntry {
+  readonly slot: number;
+  readonly direction: Direction;
+  readonly part: 'elements' | 'rows';
+  readonly number: number;
+  /** When it may go: whole milliseconds. */
+  readonly due: number;
+}
+
+/** A slot that holds something else than it should, too. Key: `slot`. */
+interface TrimmedSlot {
+  readonly slot: number;
+  readonly wanted: SlotContent;
+}
+
+/** A slot that no word names any more. Key: `slot`. Index: `due`. */
+interface RetiredSlot {
+  readonly slot: number;
+  /** When its content may go or, once `emptied`, its maps: whole milliseconds. */
+  readonly due: number;
+  readonly emptied: boolean;
 }
 
 export interface SlotStoreOptions {
+  readonly db: StateDB;
   readonly policy_classes: BpfMap;
   readonly policy_verdicts: BpfMap;
   /** Milliseconds; any clock that only grows. */
@@ -51,24 +77,30 @@ const SPARE_MS = 3000;
 
 /**
  * The slots in the kernel. A change of one is made so that every packet in between meets the old or the new decision; what a
- * packet under way may still look at (rows of a class that it has read, a slot that its word named) stays for GRACE_MS.
+ * packet under way may still look at (rows of a class that it has read, a slot that its word named) stays for GRACE_MS:
+ * tables `trimmedSlots`, `staleEntries` and `retiredSlots` say what has still to go.
  */
 export class SlotStore {
   readonly #options: SlotStoreOptions;
   readonly #classes: BpfMap;
   readonly #verdicts: BpfMap;
+  readonly #db: StateDB;
+  readonly #trimmed: Table<TrimmedSlot>;
+  readonly #stale: Table<StaleEntry>;
+  readonly #retired: Table<RetiredSlot>;
+  /** Handles: the open maps of each slot, emptied ones included, with what has been written into them. */
   readonly #held = new Map<number, Held>();
-  /** The newest content of each slot that holds something else too. */
-  readonly #trims = new Map<number, SlotContent>();
-  /** Slots that no word names any more, and when they may go. */
-  readonly #retired = new Map<number, number>();
-  /** Emptied slots with their maps, and when these go. */
-  readonly #spare = new Map<number, { readonly maps: SlotMaps; readonly due: number }>();
 
   constructor(options: SlotStoreOptions) {
+    const { db } = options;
     this.#options = options;
     this.#classes = options.policy_classes;
     this.#verdicts = options.policy_verdicts;
+    this.#db = db;
+    this.#trimmed = db.table<TrimmedSlot>({ name: 'trimmedSlots', key: (row) => tableKey.slot(row.slot) });
+    const indexes = [{ name: 'due', keys: ({ due }: { readonly due: number }) => [keys.uint(due)] }];
+    this.#stale = db.table<StaleEntry>({ name: 'staleEntries', key: staleKey, indexes });
+    this.#retired = db.table<RetiredSlot>({ name: 'retiredSlots', key: (row) => tableKey.slot(row.slot), indexes });
   }
 
   /** Slots that the kernel has. Half-made ones (a crash between the two maps) are removed: no endpoint points at them. */
@@ -87,19 +119,20 @@ export class SlotStore {
         continue;
       }
       await breathe();
-      const held = { classes, verdicts, ...readSlot(classes, verdicts), stale: nothingStale() };
+      const held = { slot, classes, verdicts, ...readSlot(classes, verdicts) };
       this.#held.set(slot, held);
       out.set(slot, meaning(held));
     }
     return out;
   }
 
+  /** Whether the slot has content. */
   has(slot: number): boolean {
-    return this.#held.has(slot);
+    return this.#held.has(slot) && this.#retirement(slot)?.emptied !== true;
   }
 
   slots(): number[] {
-    return [...this.#held.keys()];
+    return [...this.#held.keys()].filter((slot) => this.has(slot));
   }
 
   /**
@@ -108,12 +141,11 @@ export class SlotStore {
    */
   apply(row: SlotRow, stays: (identity: number) => boolean): void {
     const wanted = contentOf(row);
-    this.#retired.delete(row.slot);
-    let held = this.#held.get(row.slot) ?? this.#takeSpare(row.slot);
+    this.#want(row.slot, wanted);
+    let held = this.#held.get(row.slot);
     if (held === undefined || !roomFor(held, wanted)) held = this.#build(row.slot, wanted, held);
     for (const direction of DIRECTIONS) {
       for (const [number, blocks] of wanted.rows[direction]) {
-        held.stale[direction].rows.delete(number);
         const old = held.rows[direction].get(number);
         if (old !== undefined && blocksKey(old) === blocksKey(blocks)) continue;
         if (old !== undefined)
@@ -124,7 +156,6 @@ export class SlotStore {
     for (const direction of DIRECTIONS) {
       const old = held.elements[direction];
       for (const [identity, number] of wanted.elements[direction]) {
-        held.stale[direction].elements.delete(identity);
         if (old.get(identity) === number) continue;
         held.classes.update(...classEntry(direction, identity, number));
         old.set(identity, number);
@@ -134,12 +165,13 @@ export class SlotStore {
           this.#deleteElement(held, direction, identity);
       }
     }
-    this.#trims.set(row.slot, wanted);
+    this.#db.write([this.#trimmed], (txn) => txn.upsert(this.#trimmed, { slot: row.slot, wanted }));
   }
 
   /** Addresses are about to get these identities: elements that nothing wants must not decide about them. */
   forget(identities: ReadonlySet<number>): void {
-    for (const [slot, wanted] of this.#trims) {
+    using snapshot = this.#db.read();
+    for (const { slot, wanted } of snapshot.all(this.#trimmed)) {
       const held = this.#held.get(slot);
       if (held === undefined) continue;
       for (const direction of DIRECTIONS) {
@@ -154,39 +186,32 @@ export class SlotStore {
   /** Removes elements, rows and slots that no packet has been able to reach for GRACE_MS. Returns the slots that are gone. */
   trim(): number[] {
     const now = this.#options.now();
-    for (const [slot, wanted] of this.#trims) {
+    using snapshot = this.#db.read();
+    for (const { slot, wanted } of snapshot.all(this.#trimmed)) {
       const held = this.#held.get(slot);
-      if (held === undefined || this.#trimOne(held, wanted, now)) this.#trims.delete(slot);
+      if (held === undefined || this.#trimOne(held, wanted, now)) this.#trimDone(slot);
     }
-    const gone = [...this.#retired].filter(([, due]) => due <= now).map(([slot]) => slot);
+    const due = [...snapshot.range(this.#retired, '', keys.uint(Math.floor(now) + 1), 'due')];
+    const gone = due.filter(({ emptied }) => !emptied).map(({ slot }) => slot);
     for (const slot of gone) this.#empty(slot);
     // One a call: each waits for the kernel.
-    const spent = [...this.#spare].find(([, { due }]) => due <= now);
-    if (spent) this.free(spent[0]);
+    const spent = due.find(({ emptied }) => emptied);
+    if (spent) this.free(spent.slot);
     return gone;
   }
 
   /** When `trim` next has something to remove; undefined when nothing waits. */
   trimDue(): number | undefined {
-    let due: number | undefined;
-    const note = (at: number): void => {
-      if (due === undefined || at < due) due = at;
-    };
-    for (const at of this.#retired.values()) note(at);
-    for (const { due: at } of this.#spare.values()) note(at);
-    for (const slot of this.#trims.keys()) {
-      for (const direction of DIRECTIONS) {
-        const stale = this.#held.get(slot)?.stale[direction];
-        for (const since of stale?.elements.values() ?? []) note(since + GRACE_MS);
-        for (const since of stale?.rows.values() ?? []) note(since + GRACE_MS);
-      }
-    }
-    return due;
+    using snapshot = this.#db.read();
+    const [stale] = snapshot.lowerBound(this.#stale, '', 'due');
+    const [retired] = snapshot.lowerBound(this.#retired, '', 'due');
+    if (stale === undefined || retired === undefined) return (stale ?? retired)?.due;
+    return Math.min(stale.due, retired.due);
   }
 
   /** No word names the slot any more: `trim` frees it once no packet can have read one that did. */
   retire(slot: number): void {
-    if (this.#held.has(slot) && !this.#retired.has(slot)) this.#retired.set(slot, this.#options.now() + GRACE_MS);
+    if (this.#held.has(slot) && this.#retirement(slot) === undefined) this.#retireFor(slot, GRACE_MS, false);
   }
 
   /** Frees a slot that no packet can reach. Succeeds when it is absent. */
@@ -194,13 +219,16 @@ export class SlotStore {
     const key = slotKey.encode(slot);
     this.#classes.delete(key);
     this.#verdicts.delete(key);
-    const maps = this.#held.get(slot) ?? this.#spare.get(slot)?.maps;
-    maps?.classes.close();
-    maps?.verdicts.close();
-    this.#spare.delete(slot);
+    const held = this.#held.get(slot);
+    held?.classes.close();
+    held?.verdicts.close();
     this.#held.delete(slot);
-    this.#trims.delete(slot);
-    this.#retired.delete(slot);
+    this.#trimDone(slot);
+    this.#db.write([this.#retired, this.#stale], (txn) => {
+      txn.delete(this.#retired, tableKey.slot(slot));
+      for (const entry of txn.prefix(this.#stale, keys.join(tableKey.slot(slot))))
+        txn.delete(this.#stale, staleKey(entry));
+    });
   }
 
   /** Rows and elements of a slot, for people. */
@@ -210,19 +238,40 @@ export class SlotStore {
 
   /** Emptied slots whose maps wait for the next policy. */
   get spares(): number {
-    return this.#spare.size;
+    return this.#held.size - this.slots().length;
   }
 
   close(): void {
-    for (const { classes, verdicts } of [
-      ...this.#held.values(),
-      ...[...this.#spare.values()].map(({ maps }) => maps),
-    ]) {
+    for (const { classes, verdicts } of this.#held.values()) {
       classes.close();
       verdicts.close();
     }
     this.#held.clear();
-    this.#spare.clear();
+  }
+
+  #retirement(slot: number): RetiredSlot | undefined {
+    using snapshot = this.#db.read();
+    return snapshot.get(this.#retired, tableKey.slot(slot));
+  }
+
+  #retireFor(slot: number, ms: number, emptied: boolean): void {
+    const due = Math.ceil(this.#options.now() + ms);
+    this.#db.write([this.#retired], (txn) => txn.upsert(this.#retired, { slot, due, emptied }));
+  }
+
+  /** The slot is in use, and what it is to hold is not stale. */
+  #want(slot: number, wanted: SlotContent): void {
+    this.#db.write([this.#retired, this.#stale], (txn) => {
+      txn.delete(this.#retired, tableKey.slot(slot));
+      for (const entry of txn.prefix(this.#stale, keys.join(tableKey.slot(slot)))) {
+        const { direction, part, number } = entry;
+        if (wanted[part][direction].has(number)) txn.delete(this.#stale, staleKey(entry));
+      }
+    });
+  }
+
+  #trimDone(slot: number): void {
+    this.#db.write([this.#trimmed], (txn) => txn.delete(this.#trimmed, tableKey.slot(slot)));
   }
 
   /** Takes everything out of a slot that no packet can reach, and keeps its maps for a while. */
@@ -233,53 +282,50 @@ export class SlotStore {
         for (const number of [...held.rows[direction].keys()]) this.#deleteRows(held, direction, number);
         for (const identity of [...held.elements[direction].keys()]) this.#deleteElement(held, direction, identity);
       }
-      this.#held.delete(slot);
-      this.#spare.set(slot, { maps: held, due: this.#options.now() + SPARE_MS });
     }
-    this.#trims.delete(slot);
-    this.#retired.delete(slot);
-  }
-
-  #takeSpare(slot: number): Held | undefined {
-    const spare = this.#spare.get(slot);
-    if (spare === undefined) return undefined;
-    this.#spare.delete(slot);
-    const { classes, verdicts } = spare.maps;
-    const held = {
-      classes,
-      verdicts,
-      elements: both(() => new Map()),
-      rows: both(() => new Map()),
-      stale: nothingStale(),
-    };
-    this.#held.set(slot, held);
-    return held;
+    this.#trimDone(slot);
+    this.#retireFor(slot, SPARE_MS, true);
   }
 
   /** Whether nothing unwanted is left. */
   #trimOne(held: Held, wanted: SlotContent, now: number): boolean {
+    const { slot } = held;
     let clean = true;
     for (const direction of DIRECTIONS) {
-      const stale = held.stale[direction];
       for (const identity of [...held.elements[direction].keys()]) {
         if (wanted.elements[direction].has(identity)) continue;
-        if (due(stale.elements, identity, now)) this.#deleteElement(held, direction, identity);
+        if (this.#due({ slot, direction, part: 'elements', number: identity }, now))
+          this.#deleteElement(held, direction, identity);
         else clean = false;
       }
       const used = new Set(held.elements[direction].values());
       for (const number of [...held.rows[direction].keys()]) {
         if (wanted.rows[direction].has(number)) continue;
-        if (!used.has(number) && due(stale.rows, number, now)) this.#deleteRows(held, direction, number);
+        if (!used.has(number) && this.#due({ slot, direction, part: 'rows', number }, now))
+          this.#deleteRows(held, direction, number);
         else clean = false;
       }
     }
     return clean;
   }
 
+  /** Whether it has been stale for long enough; the first look starts the count. */
+  #due(entry: Omit<StaleEntry, 'due'>, now: number): boolean {
+    return this.#db.write([this.#stale], (txn) => {
+      const known = txn.get(this.#stale, staleKey(entry));
+      if (known === undefined) txn.insert(this.#stale, { ...entry, due: Math.ceil(now + GRACE_MS) });
+      return known !== undefined && known.due <= now;
+    });
+  }
+
+  #fresh(entry: Omit<StaleEntry, 'due'>): void {
+    this.#db.write([this.#stale], (txn) => txn.delete(this.#stale, staleKey(entry)));
+  }
+
   #deleteElement(held: Held, direction: Direction, identity: number): void {
     held.classes.delete(classKey.encode({ identity, direction: DIRECTION[direction] }));
     held.elements[direction].delete(identity);
-    held.stale[direction].elements.delete(identity);
+    this.#fresh({ slot: held.slot, direction, part: 'elements', number: identity });
   }
 
   #writeRows(held: Held, direction: Direction, number: number, blocks: readonly VerdictBlock[]): void {
@@ -297,7 +343,7 @@ export class SlotStore {
     const keys = (held.rows[direction].get(number) ?? []).map((block) => verdictEntry(direction, number, block)[0]);
     held.verdicts.deleteBatch(keys);
     held.rows[direction].delete(number);
-    held.stale[direction].rows.delete(number);
+    this.#fresh({ slot: held.slot, direction, part: 'rows', number });
   }
 
   /** Makes both maps beside and puts them in place: the old content, where there is one, and room for the wanted. */
@@ -326,21 +372,14 @@ export class SlotStore {
     }
     old?.classes.close();
     old?.verdicts.close();
-    const held = { ...maps, elements, rows, stale: old?.stale ?? nothingStale() };
+    const held = { slot, ...maps, elements, rows };
     this.#held.set(slot, held);
     return held;
   }
 }
 
-function nothingStale(): Held['stale'] {
-  return both(() => ({ elements: new Map(), rows: new Map() }));
-}
-
-/** Whether it has been stale for long enough; the first look starts the count. */
-function due(stale: Map<number, number>, item: number, now: number): boolean {
-  const since = stale.get(item);
-  if (since === undefined) stale.set(item, now);
-  return since !== undefined && now - since >= GRACE_MS;
+function staleKey({ slot, direction, part, number }: Omit<StaleEntry, 'due'>): string {
+  return keys.join(tableKey.slot(slot), direction, part, keys.uint(number));
 }
 
 /** Entries are allocated only when used: room costs nothing. */

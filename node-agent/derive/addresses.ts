@@ -1,7 +1,9 @@
+import { keys, query, type StateDB } from '@weir/statedb';
 import type { IpcacheRow } from '../tables.ts';
 import type { IpcacheDeriver } from './ipcache.ts';
 import type { Pace } from './pace.ts';
-import { PrefixIdentities } from './prefixes.ts';
+import { isAddress, prefixKey } from './prefixes.ts';
+import { Rows } from './working.ts';
 
 /** What a plan changes of the ipcache. */
 export interface AddressChanges {
@@ -13,91 +15,122 @@ export interface AddressChanges {
 }
 export type Move = readonly [from: number, to: number];
 
+interface Address {
+  readonly prefix: string;
+  readonly identity: number;
+  /** Absent of what was found in the kernel, until a plan has looked at it. */
+  readonly row?: IpcacheRow;
+}
+
+export interface AddressesOptions {
+  readonly db: StateDB;
+  readonly ipcache: Pick<IpcacheDeriver, 'row' | 'dirty'>;
+  readonly pace: Pace;
+}
+
 /** The ipcache as the kernel has it once the current plan is carried out. */
 export class Addresses {
-  readonly #ipcache: IpcacheDeriver;
-  readonly #pace: Pace;
-  readonly #rows = new Map<string, IpcacheRow>();
-  readonly #current = new PrefixIdentities();
-  readonly #counts = new Map<number, number>();
+  readonly #options: AddressesOptions;
+  readonly #rows: Rows<string, Address>;
 
-  constructor(ipcache: IpcacheDeriver, pace: Pace) {
-    this.#ipcache = ipcache;
-    this.#pace = pace;
+  constructor(options: AddressesOptions) {
+    this.#options = options;
+    this.#rows = new Rows<string, Address>(
+      options.db,
+      {
+        name: 'addresses',
+        key: ({ prefix }) => prefix,
+        indexes: [
+          // Single addresses, which are most of them, contain no other prefix.
+          { name: 'around', kind: 'lpm', keys: ({ prefix }) => (isAddress(prefix) ? [] : [prefixKey(prefix)]) },
+          { name: 'identity', keys: ({ identity }) => [keys.uint(identity, 32)] },
+        ],
+      },
+      (prefix) => prefix,
+    );
   }
 
   get size(): number {
-    return this.#current.size;
+    return this.#rows.size;
   }
 
   /** Takes over what the kernel holds. */
-  adopt(prefix: string, identity: number): void {
-    this.#current.set(prefix, identity);
-    this.#count(identity, 1);
-    this.#ipcache.dirty.add(prefix);
+  adopt(found: Iterable<readonly [prefix: string, identity: number]>): void {
+    const { table } = this.#rows;
+    this.#rows.write((txn) => {
+      for (const [prefix, identity] of found) {
+        txn.upsert(table, { prefix, identity });
+        this.#options.ipcache.dirty.add(prefix);
+      }
+    });
   }
 
   /** Whether some address has the identity. */
   has(identity: number): boolean {
-    return (this.#counts.get(identity) ?? 0) > 0;
+    const [some] = this.#rows.list('identity', keys.uint(identity, 32));
+    return some !== undefined;
   }
 
   /** Concludes what must change, but for addresses that are to get the identities in `wait`; it counts as current from then on. */
   async settle(wait: ReadonlySet<number>): Promise<AddressChanges> {
-    const pace = this.#pace;
+    const { ipcache, pace } = this.#options;
     const upserts: IpcacheRow[] = [];
-    const deletes: string[] = [];
-    const before = new Map<string, number>();
+    const gone: Address[] = [];
     const waiting: string[] = [];
-    for (const prefix of this.#ipcache.dirty) {
+    const moved = new Moves();
+    for (const prefix of ipcache.dirty) {
       if (pace.due()) await pace.breathe();
-      const row = this.#ipcache.row(prefix);
-      const had = this.#rows.get(prefix);
-      const kernel = this.#current.get(prefix);
-      if (row && row.identity !== kernel && wait.has(row.identity)) {
+      const row = ipcache.row(prefix);
+      const there = this.#rows.get(prefix);
+      if (row === undefined) {
+        if (there !== undefined) gone.push(there);
+        continue;
+      }
+      const moves = row.identity !== there?.identity;
+      if (moves && wait.has(row.identity)) {
         waiting.push(prefix);
         continue;
       }
-      if (row === undefined) {
-        if (kernel === undefined && had === undefined) continue;
-        deletes.push(prefix);
-      } else {
-        if (had && had.identity === row.identity && had.node === row.node && had.source === row.source) continue;
-        upserts.push(row);
-      }
-      if (row?.identity !== kernel) before.set(prefix, this.#current.match(prefix));
+      if (there?.row !== undefined && !moves && there.row.node === row.node && there.row.source === row.source)
+        continue;
+      upserts.push(row);
+      if (moves) moved.add(there?.identity ?? this.#around(prefix), row.identity);
     }
-    this.#ipcache.dirty.clear();
-    for (const prefix of waiting) this.#ipcache.dirty.add(prefix);
+    ipcache.dirty.clear();
+    for (const prefix of waiting) ipcache.dirty.add(prefix);
     for (const row of upserts) {
       if (pace.due()) await pace.breathe();
-      this.#rows.set(row.prefix, row);
-      const had = this.#current.get(row.prefix);
-      if (had !== undefined) this.#count(had, -1);
-      this.#current.set(row.prefix, row.identity);
-      this.#count(row.identity, 1);
+      this.#rows.set({ prefix: row.prefix, identity: row.identity, row });
     }
-    for (const prefix of deletes) {
+    for (const { prefix } of gone) {
       if (pace.due()) await pace.breathe();
       this.#rows.delete(prefix);
-      const had = this.#current.get(prefix);
-      if (had !== undefined) this.#count(had, -1);
-      this.#current.delete(prefix);
     }
-    // Many addresses move between few identities: each pair is looked at once.
-    const pairs = { upsert: new Map<string, Move>(), delete: new Map<string, Move>() };
-    const gone = new Set(deletes);
-    for (const [prefix, old] of before) {
+    const movedByDelete = new Moves();
+    for (const { prefix, identity } of gone) {
       if (pace.due()) await pace.breathe();
-      const now = this.#current.match(prefix);
-      if (now !== old) pairs[gone.has(prefix) ? 'delete' : 'upsert'].set(`${old}>${now}`, [old, now]);
+      movedByDelete.add(identity, this.#around(prefix));
     }
-    return { upserts, deletes, moved: [...pairs.upsert.values()], movedByDelete: [...pairs.delete.values()] };
+    const deletes = gone.map(({ prefix }) => prefix);
+    return { upserts, deletes, moved: moved.list(), movedByDelete: movedByDelete.list() };
   }
 
-  #count(identity: number, by: number): void {
-    const next = (this.#counts.get(identity) ?? 0) + by;
-    if (next === 0) this.#counts.delete(identity);
-    else this.#counts.set(identity, next);
+  /** Identity of the longest prefix that contains this one, which has no row: as the kernel's trie answers. 0 when there is none. */
+  #around(prefix: string): number {
+    const [found] = this.#rows.select(query.lookup(this.#rows.table, 'around', prefixKey(prefix)));
+    return found?.identity ?? 0;
+  }
+}
+
+/** Many addresses move between few identities: each pair is looked at once. */
+class Moves {
+  readonly #pairs = new Map<string, Move>();
+
+  add(from: number, to: number): void {
+    if (from !== to) this.#pairs.set(`${from}>${to}`, [from, to]);
+  }
+
+  list(): Move[] {
+    return [...this.#pairs.values()];
   }
 }

@@ -12,63 +12,82 @@ const REUSE_MS = 2 * GRACE_MS;
 
 export type ClassMaps = SlotRow['classes'];
 
+interface DirectionNumbers {
+  /** Number of each class in use, by its rows key. */
+  readonly byRows: ReadonlyMap<string, number>;
+  /** Numbers that were in use, and until when (milliseconds). */
+  readonly retired: ReadonlyMap<number, number>;
+}
+
 /**
- * Gives classes numbers. A number stands for its rows: it is kept only by a class with the same rows, so that no row of a
- * number in use is ever rewritten, and moving an identity from one number to another is one atomic change of decision. A
+ * The numbers of one slot's classes. A number stands for its rows: it is kept only by a class with the same rows, so that no row
+ * of a number in use is ever rewritten, and moving an identity from one number to another is one atomic change of decision. A
  * number that was in use is given to other rows only after REUSE_MS: packets may still read its old ones.
  */
-export class ClassNumbers {
-  readonly #byRows: Record<Direction, Map<string, number>> = { ingress: new Map(), egress: new Map() };
-  /** Numbers that were in use, and until when (milliseconds). */
-  readonly #retired: Record<Direction, Map<number, number>> = { ingress: new Map(), egress: new Map() };
-  readonly #now: () => number;
+export type ClassNumbers = Readonly<Record<Direction, DirectionNumbers>>;
 
-  constructor(now: () => number) {
-    this.#now = now;
-  }
+const UNUSED: DirectionNumbers = { byRows: new Map(), retired: new Map() };
+export const NO_NUMBERS: ClassNumbers = { ingress: UNUSED, egress: UNUSED };
 
-  /** Starts from what the kernel holds: rows key by number. */
-  adopt(direction: Direction, rows: ReadonlyMap<number, string>): void {
-    for (const [number, key] of rows) {
-      if (this.#byRows[direction].has(key)) this.#retired[direction].set(number, this.#now());
-      else this.#byRows[direction].set(key, number);
+/** Numbers as the kernel holds them: rows key by number. `now`: milliseconds. */
+export function adoptNumbers(
+  rows: Readonly<Record<Direction, ReadonlyMap<number, string>>>,
+  now: number,
+): ClassNumbers {
+  const one = (direction: Direction): DirectionNumbers => {
+    const byRows = new Map<string, number>();
+    const retired = new Map<number, number>();
+    for (const [number, key] of rows[direction]) {
+      if (byRows.has(key)) retired.set(number, now);
+      else byRows.set(key, number);
     }
-  }
+    return { byRows, retired };
+  };
+  return { ingress: one('ingress'), egress: one('egress') };
+}
 
-  /** identity -> number of each direction. */
-  assign(compiled: CompiledPolicy): ClassMaps {
-    return { ingress: this.#direction(compiled, 'ingress'), egress: this.#direction(compiled, 'egress') };
-  }
+/** The numbers that the classes have next, and from them identity -> number of each direction. `now`: milliseconds. */
+export function assignNumbers(
+  numbers: ClassNumbers,
+  compiled: CompiledPolicy,
+  now: number,
+): { readonly numbers: ClassNumbers; readonly classes: ClassMaps } {
+  const ingress = assign(numbers.ingress, compiled.ingress, now);
+  const egress = assign(numbers.egress, compiled.egress, now);
+  return {
+    numbers: { ingress: ingress.numbers, egress: egress.numbers },
+    classes: { ingress: ingress.classes, egress: egress.classes },
+  };
+}
 
-  #direction(compiled: CompiledPolicy, direction: Direction): Map<number, number> {
-    const classes = new Map<number, number>();
-    const { enforced, classes: made } = compiled[direction];
-    if (!enforced) return classes;
-    const known = this.#byRows[direction];
-    const wanted = made.map((each) => rowsKey(each.rows));
-    const retired = this.#retired[direction];
-    for (const [number, since] of retired) if (this.#now() - since >= REUSE_MS) retired.delete(number);
-    const used = new Set([...known.values(), ...retired.keys()]);
-    const next = new Map<string, number>();
-    let candidate = FIRST_CLASS;
-    for (const [index, { members }] of made.entries()) {
-      const key = wanted[index] ?? '';
-      let number = known.get(key) ?? next.get(key);
-      if (number === undefined) {
-        while (used.has(candidate)) candidate += 1;
-        if (candidate > LAST_CLASS)
-          throw new RangeError(`a policy makes more than ${LAST_CLASS - FIRST_CLASS + 1} classes`);
-        number = candidate;
-        used.add(number);
-      }
-      next.set(key, number);
-      for (const member of members) classes.set(member, number);
+function assign(
+  numbers: DirectionNumbers,
+  { enforced, classes: made }: CompiledPolicy[Direction],
+  now: number,
+): { readonly numbers: DirectionNumbers; readonly classes: ReadonlyMap<number, number> } {
+  const classes = new Map<number, number>();
+  if (!enforced) return { numbers, classes };
+  const retired = new Map<number, number>();
+  for (const [number, since] of numbers.retired) if (now - since < REUSE_MS) retired.set(number, since);
+  const used = new Set([...numbers.byRows.values(), ...retired.keys()]);
+  const byRows = new Map<string, number>();
+  let candidate = FIRST_CLASS;
+  for (const { members, rows } of made) {
+    const key = rowsKey(rows);
+    let number = numbers.byRows.get(key) ?? byRows.get(key);
+    if (number === undefined) {
+      while (used.has(candidate)) candidate += 1;
+      if (candidate > LAST_CLASS)
+        throw new RangeError(`a policy makes more than ${LAST_CLASS - FIRST_CLASS + 1} classes`);
+      number = candidate;
+      used.add(number);
     }
-    const kept = new Set(next.values());
-    for (const number of known.values()) if (!kept.has(number)) retired.set(number, this.#now());
-    this.#byRows[direction] = next;
-    return classes;
+    byRows.set(key, number);
+    for (const member of members) classes.set(member, number);
   }
+  const kept = new Set(byRows.values());
+  for (const number of numbers.byRows.values()) if (!kept.has(number)) retired.set(number, now);
+  return { numbers: { byRows, retired }, classes };
 }
 
 /** Class of an identity as the datapath finds it. */

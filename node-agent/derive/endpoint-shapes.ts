@@ -1,4 +1,5 @@
 import type { ResolvedRule } from '@weir/policy';
+import { keys, type StateDB } from '@weir/statedb';
 import type { CoreOptions } from '../core.ts';
 import type { EndpointStateRow, SlotRow } from '../tables.ts';
 import type { EndpointIdentity } from './identities.ts';
@@ -7,13 +8,15 @@ import type { Pace } from './pace.ts';
 import type { KernelEndpoint } from './plan.ts';
 import { DENY_ALL, type Shape, shapeOf } from './shape.ts';
 import type { Slots } from './slots.ts';
+import { Rows, type RowsView } from './working.ts';
 
 export interface EndpointShapesOptions {
+  readonly db: StateDB;
   readonly core: Pick<CoreOptions, 'policyMode' | 'allowLocalhost'>;
   readonly inForce: InForce;
   readonly slots: Slots;
-  readonly infos: ReadonlyMap<number, EndpointIdentity>;
-  readonly states: ReadonlyMap<number, EndpointStateRow>;
+  readonly infos: Pick<RowsView<number, EndpointIdentity>, 'has' | 'values'>;
+  readonly states: Pick<RowsView<number, { readonly state: EndpointStateRow }>, 'has' | 'values'>;
   readonly pace: Pace;
 }
 
@@ -30,104 +33,121 @@ export interface CompiledShapes {
   readonly reframed: boolean;
 }
 
+interface EndpointShape {
+  readonly id: number;
+  /** The shape that it has, and the one that it should have: they differ only while the latter cannot be compiled. */
+  readonly shape?: string | undefined;
+  readonly wanted?: string | undefined;
+  /** It was enforced before this start. */
+  readonly found: boolean;
+  /** As the kernel had it, until the first plan is concluded. */
+  readonly kernel?: KernelEndpoint | undefined;
+}
+
 /** The shape of each endpoint's policy, and the slot that holds it. */
 export class EndpointShapes {
   readonly #options: EndpointShapesOptions;
-  /** Shape that each endpoint has, and the one that it should have: they differ only while the latter cannot be compiled. */
-  readonly #shapes = new Map<number, string | undefined>();
-  readonly #wanted = new Map<number, string | undefined>();
-  /** Shapes that could not be compiled: their endpoints keep what they have. */
-  readonly #failures = new Map<string, Error>();
-  /** Endpoints that the kernel enforced before this start and that have no state yet. */
-  readonly #found = new Set<number>();
-  readonly #kernel = new Map<number, KernelEndpoint>();
+  readonly #rows: Rows<number, EndpointShape>;
 
   constructor(options: EndpointShapesOptions) {
     this.#options = options;
+    this.#rows = new Rows<number, EndpointShape>(
+      options.db,
+      {
+        name: 'endpointShapes',
+        key: ({ id }) => keys.uint(id),
+        indexes: [{ name: 'kernelSlot', keys: ({ kernel }) => (kernel === undefined ? [] : [keys.uint(kernel.slot)]) }],
+      },
+      (id) => keys.uint(id),
+    );
   }
 
-  adopt(endpoint: KernelEndpoint): void {
-    this.#kernel.set(endpoint.id, endpoint);
-    this.#found.add(endpoint.id);
+  adopt(kernel: KernelEndpoint): void {
+    this.#rows.set({ id: kernel.id, found: true, kernel });
   }
 
-  /** Endpoints found in the kernel, until the first plan is concluded. */
-  get kernel(): ReadonlyMap<number, KernelEndpoint> {
-    return this.#kernel;
+  /** What was found in the kernel of the endpoint, until the first plan is concluded. */
+  kernel(id: number): KernelEndpoint | undefined {
+    return this.#rows.get(id)?.kernel;
   }
 
-  adopted(): void {
-    this.#kernel.clear();
+  /** Whether the kernel was found to enforce something, until the first plan is concluded. */
+  kernelEnforces(): boolean {
+    return this.#rows.values().some(({ kernel }) => kernel?.enforced.ingress || kernel?.enforced.egress);
   }
 
-  /** The endpoint has a state of its own now. */
-  stated(id: number): void {
-    this.#found.delete(id);
-  }
-
-  forget(id: number): void {
-    this.#shapes.delete(id);
-    this.#wanted.delete(id);
-    this.#found.delete(id);
-  }
-
-  get failing(): boolean {
-    return this.#failures.size > 0;
+  /** A plan is concluded: forgets endpoints that are gone, and how the kernel had the others. */
+  tidy(): void {
+    const { table, keyOf } = this.#rows;
+    this.#rows.write((txn) => {
+      for (const row of txn.all(table)) {
+        if (!this.#options.infos.has(row.id)) txn.delete(table, keyOf(row.id));
+        else if (row.kernel !== undefined) txn.upsert(table, { ...row, kernel: undefined });
+      }
+    });
   }
 
   /** Why the endpoint's policy could not be compiled. */
   failure(id: number): Error | undefined {
-    const shape = this.#wanted.get(id);
-    return shape === undefined ? undefined : this.#failures.get(shape);
+    return this.#failureOf(this.#rows.get(id)?.wanted);
   }
 
   /** Whether the shape that the endpoint has (it may not be the one wanted) could not be compiled. */
   stuck(id: number): boolean {
-    const shape = this.#shapes.get(id);
-    return shape !== undefined && this.#failures.has(shape);
+    return this.#failureOf(this.#rows.get(id)?.shape) !== undefined;
   }
 
   /** Whether the endpoint is closed for want of its policy. */
   closed(id: number): boolean {
-    return this.#shapes.get(id) !== this.#wanted.get(id);
+    return isClosed(this.#rows.get(id));
   }
 
   slotOf(id: number): SlotRow | undefined {
-    const shape = this.#shapes.get(id);
+    const shape = this.#rows.get(id)?.shape;
     return shape === undefined ? undefined : this.#options.slots.row(shape);
   }
 
   /** Whether an endpoint is closed for a policy that has compiled now; or is to be closed, as it has just failed to. */
   unsettled(): boolean {
-    for (const id of this.#options.infos.keys()) {
-      if ((this.failure(id) === undefined) === this.closed(id) && !this.#holds(id)) return true;
-    }
-    return false;
+    const { infos, states } = this.#options;
+    return infos.values().some(({ row: { id } }) => {
+      const row = this.#rows.get(id);
+      const closed = isClosed(row);
+      // It keeps what is in force while its policy cannot be compiled.
+      const holds = states.has(id) ? !closed : row?.found === true;
+      return (this.#failureOf(row?.wanted) === undefined) === closed && !holds;
+    });
   }
 
   /** Gives each endpoint its shape. Readers see all of the old shapes or all of the new ones. */
   async settle(): Promise<ShapeUse> {
     const { infos, states, slots, pace } = this.#options;
     const concluded: [number, Shape | undefined][] = [];
-    for (const [id, info] of infos) {
-      concluded.push([id, this.#shape(info)]);
+    for (const info of infos.values()) {
+      concluded.push([info.row.id, this.#shape(info)]);
       if (pace.due()) await pace.breathe();
     }
     const users = new Map<string, number[]>();
+    const changed: EndpointShape[] = [];
     for (const [id, wanted] of concluded) {
-      this.#wanted.set(id, wanted?.key);
-      const failed = wanted !== undefined && this.#failures.has(wanted.key);
+      const before = this.#rows.get(id) ?? { id, found: false };
+      const failed = this.#failureOf(wanted?.key) !== undefined;
       // Nothing is in force yet that could stay: it is closed until its policy compiles.
-      const closed = failed && !this.#found.has(id) && (!states.has(id) || this.#shapes.get(id) === DENY_ALL.key);
-      this.#shapes.set(id, closed ? DENY_ALL.key : wanted?.key);
-      for (const shape of closed ? [wanted, DENY_ALL] : [wanted]) {
-        if (shape === undefined) continue;
-        slots.need(shape);
-        const list = users.get(shape.key);
+      const closed = failed && (states.has(id) ? before.shape === DENY_ALL.key : !before.found);
+      const shape = closed ? DENY_ALL.key : wanted?.key;
+      if (shape !== before.shape || wanted?.key !== before.wanted)
+        changed.push({ ...before, shape, wanted: wanted?.key });
+      for (const used of closed ? [wanted, DENY_ALL] : [wanted]) {
+        if (used === undefined) continue;
+        slots.need(used);
+        const list = users.get(used.key);
         if (list) list.push(id);
-        else users.set(shape.key, [id]);
+        else users.set(used.key, [id]);
       }
     }
+    this.#rows.write((txn) => {
+      for (const row of changed) txn.upsert(this.#rows.table, row);
+    });
     return { users, departing: slots.departing(new Set(users.keys())) };
   }
 
@@ -142,24 +162,18 @@ export class EndpointShapes {
       await pace.breathe();
       const candidates = new Set<number>();
       for (const id of users.get(key) ?? []) {
-        const kernel = this.#kernel.get(id);
+        const kernel = this.kernel(id);
         if (kernel && kernel.slot !== 0 && !this.#leftAtStart(kernel.slot, key)) candidates.add(kernel.slot);
       }
-      try {
-        const how = departing.includes(key) ? 'all' : leaving.has(key) ? 'some' : 'none';
-        const refreshed = slots.refresh(key, candidates, how);
-        this.#failures.delete(key);
-        rows.push(...refreshed.rows);
-        if (refreshed.reframed) reframed = true;
-        if (refreshed.left !== undefined) slotsGone.push(refreshed.left);
-      } catch (error) {
-        this.#failures.set(key, error instanceof Error ? error : new Error(String(error)));
-      }
+      const how = departing.includes(key) ? 'all' : leaving.has(key) ? 'some' : 'none';
+      const refreshed = slots.refresh(key, candidates, how);
+      rows.push(...refreshed.rows);
+      if (refreshed.reframed) reframed = true;
+      if (refreshed.left !== undefined) slotsGone.push(refreshed.left);
     }
     for (const key of departing) {
       const slot = slots.drop(key);
       if (slot !== undefined) slotsGone.push(slot);
-      this.#failures.delete(key);
     }
     return { slots: rows, slotsGone, reframed };
   }
@@ -174,6 +188,10 @@ export class EndpointShapes {
     return shapeOf(rules, mode, allowLocalhost, info.namedPorts);
   }
 
+  #failureOf(shape: string | undefined): Error | undefined {
+    return shape === undefined ? undefined : this.#options.slots.failure(shape);
+  }
+
   /**
    * Shapes whose slot some endpoint leaves while others stay. Editing it in place would show the leaving ones the new members
    * of rules that no longer are theirs.
@@ -185,23 +203,20 @@ export class EndpointShapes {
       if (row) bySlot.set(row.slot, key);
     }
     const out = new Set<string>();
-    for (const [id, { slot }] of this.#options.states) {
-      const key = bySlot.get(slot);
-      if (key !== undefined && this.#shapes.get(id) !== key) out.add(key);
+    for (const { state } of this.#options.states.values()) {
+      const key = bySlot.get(state.slot);
+      if (key !== undefined && this.#rows.get(state.id)?.shape !== key) out.add(key);
     }
     return out;
   }
 
   /** Whether an endpoint that was found at the slot goes to another shape: the slot must then stay as it is. */
   #leftAtStart(slot: number, shape: string): boolean {
-    for (const { id, slot: had } of this.#kernel.values()) {
-      if (had === slot && this.#options.infos.has(id) && this.#shapes.get(id) !== shape) return true;
-    }
-    return false;
+    const found = this.#rows.list('kernelSlot', keys.uint(slot));
+    return found.some((row) => row.shape !== shape && this.#options.infos.has(row.id));
   }
+}
 
-  /** Whether the endpoint keeps what is in force while its policy cannot be compiled. */
-  #holds(id: number): boolean {
-    return this.#found.has(id) || (this.#options.states.has(id) && !this.closed(id));
-  }
+function isClosed(row: EndpointShape | undefined): boolean {
+  return row?.shape !== row?.wanted;
 }

@@ -1,4 +1,5 @@
-import type { EndpointStateRow, SlotRow } from '../tables.ts';
+import { keys, type StateDB } from '@weir/statedb';
+import type { EndpointRow, EndpointStateRow, SlotRow } from '../tables.ts';
 import type { Move } from './addresses.ts';
 import { distinguishes } from './classes.ts';
 import type { EndpointShapes } from './endpoint-shapes.ts';
@@ -7,18 +8,26 @@ import type { InForce } from './in-force.ts';
 import type { LocalNumbers } from './numbers.ts';
 import type { Pace } from './pace.ts';
 import type { Policies } from './policies.ts';
+import { Rows, type RowsView } from './working.ts';
 
 const OPEN = { ingress: false, egress: false } as const;
 
-interface Epoch {
-  readonly slot: number;
+/** What an endpoint is to enforce. */
+export interface ConcludedState {
+  readonly state: EndpointStateRow;
+  /** Epoch of its slot that the state was concluded from. */
   readonly epoch: number;
 }
 
+/** The table of concluded states, by endpoint. Only `EndpointStates` writes it. */
+export function concludedStates(db: StateDB): Rows<number, ConcludedState> {
+  const spec = { name: 'concludedStates', key: ({ state }: ConcludedState) => keys.uint(state.id) };
+  return new Rows<number, ConcludedState>(db, spec, (id) => keys.uint(id));
+}
+
 export interface EndpointStatesOptions {
-  readonly infos: ReadonlyMap<number, EndpointIdentity>;
-  /** The states themselves; written here only. */
-  readonly states: Map<number, EndpointStateRow>;
+  readonly infos: Pick<RowsView<number, EndpointIdentity>, 'has' | 'values'>;
+  readonly states: Rows<number, ConcludedState>;
   readonly shapes: EndpointShapes;
   readonly inForce: InForce;
   readonly policies: Policies;
@@ -29,7 +38,6 @@ export interface EndpointStatesOptions {
 /** What each endpoint enforces, and a new revision whenever one of its decisions may differ. */
 export class EndpointStates {
   readonly #options: EndpointStatesOptions;
-  readonly #epochs = new Map<number, Epoch>();
 
   constructor(options: EndpointStatesOptions) {
     this.#options = options;
@@ -38,15 +46,13 @@ export class EndpointStates {
   /** New revisions for endpoints whose decisions may differ. */
   bump(endpoints: Iterable<number>): EndpointStateRow[] {
     const { states, numbers } = this.#options;
-    const out: EndpointStateRow[] = [];
+    const rows: ConcludedState[] = [];
     for (const id of endpoints) {
-      const state = states.get(id);
-      if (state === undefined) continue;
-      const next = { ...state, revision: numbers.revision() };
-      states.set(id, next);
-      out.push(next);
+      const row = states.get(id);
+      if (row !== undefined) rows.push({ ...row, state: { ...row.state, revision: numbers.revision() } });
     }
-    return out;
+    this.#put(rows);
+    return rows.map(({ state }) => state);
   }
 
   /**
@@ -57,55 +63,63 @@ export class EndpointStates {
     moves: { readonly moved: readonly Move[]; readonly movedByDelete: readonly Move[] },
     interrupted: boolean,
   ): Promise<{ endpoints: EndpointStateRow[]; afterGone: number[] }> {
-    const { infos, states, shapes, pace } = this.#options;
+    const { infos, states, shapes, numbers, pace } = this.#options;
     const endpoints: EndpointStateRow[] = [];
     const afterGone: number[] = [];
-    const epochs: [number, Epoch][] = [];
-    for (const [id, info] of infos) {
+    const concluded: ConcludedState[] = [];
+    for (const info of infos.values()) {
+      const { id } = info.row;
       const row = shapes.slotOf(id);
       const affected = row !== undefined && moves.moved.some(([a, b]) => distinguishes(row, a, b));
       const before = states.get(id);
       if (shapes.stuck(id)) {
         // What is in force stays; without anything in force there is nothing to write, and the endpoint is not ready.
-        if (before && affected) endpoints.push({ ...before, revision: this.#options.numbers.revision() });
+        if (before && affected) {
+          const state = { ...before.state, revision: numbers.revision() };
+          concluded.push({ ...before, state });
+          endpoints.push(state);
+        }
       } else {
-        const state = this.#conclude(id, info, row, affected, interrupted);
-        epochs.push([id, { slot: state.slot, epoch: row?.epoch ?? 0 }]);
-        if (!before || !sameState(before, state)) endpoints.push(state);
+        const state = this.#conclude(info, before, row, affected, interrupted);
+        const differs = before === undefined || !sameState(before.state, state);
+        if (differs) endpoints.push(state);
+        const epoch = row?.epoch ?? 0;
+        if (differs || before.epoch !== epoch) concluded.push({ state: differs ? state : before.state, epoch });
       }
       if (row && moves.movedByDelete.some(([a, b]) => distinguishes(row, a, b))) afterGone.push(id);
       if (pace.due()) await pace.breathe();
     }
-    for (const [id, epoch] of epochs) this.#epochs.set(id, epoch);
-    for (const state of endpoints) {
-      states.set(state.id, state);
-      if (!shapes.stuck(state.id)) shapes.stated(state.id);
-    }
+    this.#put(concluded);
     return { endpoints, afterGone };
   }
 
   /** Forgets endpoints that are gone; returns them. */
   tidy(): number[] {
-    const { infos, states, shapes } = this.#options;
+    const { infos, states } = this.#options;
     const gone: number[] = [];
-    for (const id of states.keys()) {
-      if (infos.has(id)) continue;
-      gone.push(id);
-      states.delete(id);
-      this.#epochs.delete(id);
-      shapes.forget(id);
-    }
+    for (const { state } of states.values()) if (!infos.has(state.id)) gone.push(state.id);
+    states.write((txn) => {
+      for (const id of gone) txn.delete(states.table, states.keyOf(id));
+    });
     return gone;
   }
 
+  #put(rows: readonly ConcludedState[]): void {
+    const { states } = this.#options;
+    states.write((txn) => {
+      for (const row of rows) txn.upsert(states.table, row);
+    });
+  }
+
   #conclude(
-    id: number,
     info: EndpointIdentity,
+    before: ConcludedState | undefined,
     slotRow: SlotRow | undefined,
     affected: boolean,
     interrupted: boolean,
   ): EndpointStateRow {
     const { shapes, inForce, policies: inUse } = this.#options;
+    const { id } = info.row;
     const closed = shapes.closed(id);
     const slot = slotRow?.slot ?? 0;
     const enforced = slotRow
@@ -127,7 +141,7 @@ export class EndpointStates {
       labels: info.labels,
       slot,
       enforced,
-      revision: this.#revision(id, info, { slot, epoch: slotRow?.epoch ?? 0 }, enforced, affected, interrupted),
+      revision: this.#revision(info.row, before, { slot, epoch: slotRow?.epoch ?? 0 }, enforced, affected, interrupted),
       policies,
       state: closed ? 'not-ready' : info.ready ? 'ready' : 'waiting-for-identity',
       ...(reason === undefined ? {} : { reason }),
@@ -136,29 +150,24 @@ export class EndpointStates {
 
   /** The revision that it had (or that the kernel has) while no decision can differ, else a new one. */
   #revision(
-    id: number,
-    { row }: EndpointIdentity,
-    { slot, epoch }: Epoch,
+    { id, ifindex, ipv4 }: EndpointRow,
+    held: ConcludedState | undefined,
+    { slot, epoch }: { readonly slot: number; readonly epoch: number },
     enforced: EndpointStateRow['enforced'],
     affected: boolean,
     interrupted: boolean,
   ): number {
-    const { states, shapes, numbers } = this.#options;
-    const state = states.get(id);
-    const had = this.#epochs.get(id);
-    const before = state ?? shapes.kernel.get(id);
-    const known = state
-      ? had?.slot === slot && had.epoch === epoch
-      : !interrupted && before?.slot === slot && epoch === 0;
+    const before = held?.state ?? this.#options.shapes.kernel(id);
+    const known = before?.slot === slot && epoch === (held?.epoch ?? 0) && (held !== undefined || !interrupted);
     const same =
       before !== undefined &&
       known &&
       !affected &&
-      before.ifindex === row.ifindex &&
-      before.ipv4 === row.ipv4 &&
+      before.ifindex === ifindex &&
+      before.ipv4 === ipv4 &&
       before.enforced.ingress === enforced.ingress &&
       before.enforced.egress === enforced.egress;
-    return same ? before.revision : numbers.revision();
+    return same ? before.revision : this.#options.numbers.revision();
   }
 }
 

@@ -4,15 +4,15 @@
  * while its successor is incomplete). `#listen` says where each input row goes, `plan` in which order it is concluded from.
  */
 
-import { RESERVED } from '@weir/identity';
+import { LOCAL_ENDPOINT_BASE, RESERVED } from '@weir/identity';
 import { type LabelMap, matches } from '@weir/labels';
 import type { PeerIdentity, ResolvedRule, SelectorHash } from '@weir/policy';
 import type { StateDB } from '@weir/statedb';
 import type { CoreOptions, Tables } from '../core.ts';
-import type { EndpointStateRow, IdentityRow, NodeRow, PeerSetRow, PolicyRow } from '../tables.ts';
+import type { EndpointStateRow, NodeRow, PolicyRow } from '../tables.ts';
 import { Addresses } from './addresses.ts';
 import { EndpointShapes } from './endpoint-shapes.ts';
-import { EndpointStates } from './endpoint-states.ts';
+import { concludedStates, EndpointStates } from './endpoint-states.ts';
 import { type EndpointIdentity, Identities } from './identities.ts';
 import { InForce } from './in-force.ts';
 import { Inputs } from './inputs.ts';
@@ -25,6 +25,7 @@ import type { KernelState, Plan } from './plan.ts';
 import { type InUse, type Missing, Policies } from './policies.ts';
 import { RemoteEndpoints } from './remote-endpoints.ts';
 import { Slots } from './slots.ts';
+import { Rows } from './working.ts';
 
 export interface EngineOptions {
   readonly db: StateDB;
@@ -54,12 +55,10 @@ export class Engine {
   readonly #portNames: PeerPortNames;
   readonly #slots: Slots;
   readonly #shapes: EndpointShapes;
-  readonly #states = new Map<number, EndpointStateRow>();
+  readonly #states: ReturnType<typeof concludedStates>;
   readonly #endpointStates: EndpointStates;
-  #hostApiserver = false;
-  #adopting = false;
-  #interrupted = false;
-  #unread = false;
+  /** What was found at start, until the first plan is concluded. */
+  readonly #atStart: Rows<'', Pick<KernelState, 'interrupted' | 'unread'>>;
 
   // What has changed since the last plan.
   readonly #dirtyIdentities = new Set<number>();
@@ -67,31 +66,29 @@ export class Engine {
   #cidrsChanged = false;
 
   constructor(options: EngineOptions) {
-    const { core, numbers, now } = options;
+    const { db, tables, core, numbers, now } = options;
     this.#options = options;
     const pace = new Pace(now, options.breathe);
     this.#pace = pace;
-    const policies = new Policies(now);
+    this.#inputs = new Inputs(db);
+    const told = { db, tables, inputs: this.#inputs };
+    this.#atStart = new Rows(db, { name: 'foundAtStart', key: () => '' }, () => '');
+    const policies = new Policies({ ...told, now });
     this.policies = policies;
-    this.identities = new Identities((hash) => policies.present(hash));
-    const ipcache = new IpcacheDeriver({ nodeName: core.nodeName, numbers });
+    this.identities = new Identities({ ...told, policies });
+    const ipcache = new IpcacheDeriver({ db, nodeName: core.nodeName, numbers });
     this.#ipcache = ipcache;
-    this.#addresses = new Addresses(ipcache, pace);
-    this.#portNames = new PeerPortNames(pace);
-    this.#local = new LocalEndpoints({
-      clusterName: core.clusterName,
-      identities: this.identities,
-      numbers,
-      ipcache,
-      portNames: this.#portNames,
-      pace,
-    });
-    this.#remote = new RemoteEndpoints({ identities: this.identities, ipcache, portNames: this.#portNames, pace });
+    this.#addresses = new Addresses({ db, ipcache, pace });
+    this.#portNames = new PeerPortNames(db, pace);
+    const placing = { ...told, identities: this.identities, ipcache, portNames: this.#portNames, pace };
+    this.#local = new LocalEndpoints({ ...placing, clusterName: core.clusterName, numbers });
+    this.#remote = new RemoteEndpoints(placing);
     const cidrsChanged = (): void => {
       this.#cidrsChanged = true;
     };
-    this.#inForce = new InForce({ policies, ipcache, pace, cidrsChanged });
+    this.#inForce = new InForce({ db, policies, ipcache, pace, cidrsChanged });
     this.#slots = new Slots({
+      db,
       members: (hash) => this.members(hash),
       identities: () => this.#peerIdentities(),
       peerPorts: this.#portNames.peers,
@@ -99,64 +96,54 @@ export class Engine {
       now,
     });
     const { infos } = this.#local;
+    this.#states = concludedStates(db);
     const shared = { infos, states: this.#states, inForce: this.#inForce, pace };
-    this.#shapes = new EndpointShapes({ ...shared, core, slots: this.#slots });
+    this.#shapes = new EndpointShapes({ ...shared, db, core, slots: this.#slots });
     this.#endpointStates = new EndpointStates({ ...shared, shapes: this.#shapes, policies, numbers });
-    this.#inputs = new Inputs(options.db);
-    this.#listen(options.tables);
+    this.#listen(tables);
   }
 
   /** Where each input row goes. */
   #listen(tables: Tables): void {
     const inputs = this.#inputs;
-    inputs.on(tables.policies, (row, deleted) => this.policies.setPolicy(deleted ? undefined : row, row.uid));
-    inputs.on(tables.peerSets, (row, deleted) => this.#onPeerSet(row, deleted));
-    inputs.on(tables.identities, (row, deleted) => this.#onIdentity(row, deleted));
-    inputs.on(tables.remoteEndpoints, (row, deleted) => this.#remote.set(row, deleted));
+    inputs.on(tables.policies, ({ uid }) => this.policies.policyChanged(uid));
+    inputs.on(tables.peerSets, ({ hash }, deleted) => {
+      this.policies.peerSetChanged(hash, deleted);
+      for (const { id } of this.identities.naming(hash)) this.#dirtyIdentities.add(id);
+      this.#dirtyHashes.add(hash);
+    });
+    inputs.on(tables.identities, ({ id }) => {
+      if (id < LOCAL_ENDPOINT_BASE) this.#dirtyIdentities.add(id);
+    });
+    inputs.on(tables.remoteEndpoints, (row) => this.#remote.endpointChanged(row));
     inputs.on(tables.nodes, (row, deleted) => this.#onNode(row, deleted));
-    inputs.on(tables.localPods, (row, deleted) => this.#local.setPod(row, deleted));
-    inputs.on(tables.namespaces, (row, deleted) => this.#local.setNamespace(row, deleted));
+    inputs.on(tables.localPods, (row) => this.#local.podChanged(row));
+    inputs.on(tables.namespaces, (row) => this.#local.namespaceChanged(row));
     inputs.on(tables.apiserverAddresses, (row, deleted) => {
       this.#ipcache.setApiserver(deleted ? undefined : row, row.address);
       this.#cidrsChanged = true;
     });
-    inputs.on(tables.endpoints, (row, deleted) => this.#local.setEndpoint(row, deleted));
-  }
-
-  #onPeerSet(row: PeerSetRow, deleted: boolean): void {
-    this.policies.setPeerSet(deleted ? undefined : row, row.hash);
-    for (const id of this.identities.naming(row.hash)) this.#dirtyIdentities.add(id);
-    this.#dirtyHashes.add(row.hash);
-  }
-
-  #onIdentity(row: IdentityRow, deleted: boolean): void {
-    if (row.id >= 0x03000000) return;
-    this.identities.set(deleted ? undefined : row, row.id);
-    this.#dirtyIdentities.add(row.id);
+    inputs.on(tables.endpoints, (row) => this.#local.endpointChanged(row));
   }
 
   #onNode(row: NodeRow, deleted: boolean): void {
     this.#ipcache.setNode(deleted ? undefined : row, row.name);
     if (row.name !== this.#options.core.nodeName) return;
-    const apiserver = !deleted && row.kubeApiserver;
-    if (apiserver !== this.#hostApiserver) this.#cidrsChanged = true;
-    this.#hostApiserver = apiserver;
+    if ((!deleted && row.kubeApiserver) !== this.#hostIsApiserver()) this.#cidrsChanged = true;
   }
 
   /** Takes over what the kernel holds; before the first plan. */
   adopt(kernel: KernelState): void {
-    this.#adopting = true;
-    this.#interrupted = kernel.interrupted;
-    this.#unread = kernel.unread === true;
+    const { interrupted, unread = false } = kernel;
+    this.#atStart.set({ interrupted, unread });
     this.#slots.adopt(kernel.slots);
     for (const endpoint of kernel.endpoints) {
       this.#shapes.adopt(endpoint);
       this.#options.numbers.sawRevision(endpoint.revision);
     }
-    for (const [prefix, identity] of kernel.ipcache) {
-      this.#addresses.adopt(prefix, identity);
-      this.#options.numbers.adoptCidr(prefix, identity);
-    }
+    const addresses = [...kernel.ipcache];
+    this.#addresses.adopt(addresses);
+    for (const [prefix, identity] of addresses) this.#options.numbers.adoptCidr(prefix, identity);
   }
 
   /**
@@ -164,10 +151,9 @@ export class Engine {
    * start, and what a policy said of them is not known. What the kernel holds stays until the sets are here.
    */
   awaited(): ReadonlyMap<SelectorHash, PolicyRow> {
-    if (!this.#adopting) return NOTHING;
-    const found = [...this.#shapes.kernel.values()];
-    const enforced = this.#unread || found.some((one) => one.enforced.ingress || one.enforced.egress);
-    return enforced ? new Map(this.policies.awaited()) : NOTHING;
+    const atStart = this.#atStart.get('');
+    if (atStart === undefined) return NOTHING;
+    return atStart.unread || this.#shapes.kernelEnforces() ? new Map(this.policies.awaited()) : NOTHING;
   }
 
   /**
@@ -183,8 +169,10 @@ export class Engine {
     return this.#inputs.onPending(callback);
   }
 
+  /** It takes in and concludes nothing any more. What was concluded can be read. */
   dispose(): void {
     this.#inputs.dispose();
+    this.#atStart.delete('');
   }
 
   /** Concludes what must change. Its rows count as current from then on. */
@@ -193,7 +181,7 @@ export class Engine {
     await this.#inForce.settle(this.#dirtyHashes);
     for (const hash of this.#dirtyHashes) this.#slots.peerSetChanged(hash);
     for (const id of this.#dirtyIdentities) {
-      this.#remote.touchIdentity(id);
+      this.#remote.identityChanged(id);
       if (this.#pace.due()) await this.#pace.breathe();
     }
     await this.#remote.settle();
@@ -204,16 +192,19 @@ export class Engine {
     if (localChanged) this.#slots.allChanged();
     if (this.#cidrsChanged) this.#slots.identitiesChanged();
     const { slots, slotsGone, reframed } = await this.#shapes.compile(use);
-    const tidy = !this.#ipcache.leaving().next().done;
-    const again = tidy || reframed || this.#shapes.unsettled() || this.#portNamesLeave();
+    const [leaving] = this.#ipcache.leaving();
+    const again = leaving !== undefined || reframed || this.#shapes.unsettled() || this.#portNamesLeave();
     const addresses = await this.#addresses.settle(reframed ? this.#portNames.hold() : NONE);
-    const { endpoints, afterGone } = await this.#endpointStates.settle(addresses, this.#interrupted);
+    const { endpoints, afterGone } = await this.#endpointStates.settle(
+      addresses,
+      this.#atStart.get('')?.interrupted === true,
+    );
     const endpointsGone = this.#endpointStates.tidy();
     this.#dirtyHashes.clear();
     this.#dirtyIdentities.clear();
-    this.#cidrsChanged = tidy;
-    this.#adopting = false;
-    this.#shapes.adopted();
+    this.#cidrsChanged = leaving !== undefined;
+    this.#atStart.delete('');
+    this.#shapes.tidy();
     const { upserts: ipcache, deletes: ipcacheGone } = addresses;
     return { slots, ipcache, endpoints, ipcacheGone, afterGone, endpointsGone, slotsGone, again };
   }
@@ -252,13 +243,14 @@ export class Engine {
     const row = this.policies.view(hash);
     if (row === undefined) return undefined;
     const local: number[] = [];
-    for (const [id, info] of this.#local.localLabels) if (matches(row.selector, info.labels)) local.push(id);
-    return local.length === 0 ? [...row.identities] : [...row.identities, ...local.sort((a, b) => a - b)];
+    for (const { identity, labels } of this.#local.localLabels())
+      if (matches(row.selector, labels)) local.push(identity);
+    return [...row.identities, ...local];
   }
 
   /** Labels of one of this node's own label sets. */
   localIdentity(id: number): { readonly labels: LabelMap } | undefined {
-    return this.#local.localLabels.get(id);
+    return this.#local.localLabelsOf(id);
   }
 
   /** The prefix that a local CIDR identity stands for. */
@@ -271,16 +263,16 @@ export class Engine {
   }
 
   state(endpoint: number): EndpointStateRow | undefined {
-    return this.#states.get(endpoint);
+    return this.#states.get(endpoint)?.state;
   }
 
   /** Ids of the local endpoints. */
   endpoints(): Iterable<number> {
-    return this.#local.infos.keys();
+    return Array.from(this.#local.infos.values(), ({ row }) => row.id);
   }
 
   states(): Iterable<EndpointStateRow> {
-    return this.#states.values();
+    return this.#states.values().map(({ state }) => state);
   }
 
   /** Why the endpoint's policy could not be compiled; what the kernel holds for it is left as it is. */
@@ -290,7 +282,7 @@ export class Engine {
 
   /** Whether some policy could not be compiled. */
   get failing(): boolean {
-    return this.#shapes.failing;
+    return this.#slots.failing;
   }
 
   /** Policies of which some rule selects the endpoint. */
@@ -309,6 +301,11 @@ export class Engine {
     for (const [inUse, rule] of this.#inForce.rules(info.identity)) yield [inUse, rule];
   }
 
+  #hostIsApiserver(): boolean {
+    const { tables, core } = this.#options;
+    return this.#inputs.said.get(tables.nodes, core.nodeName)?.kubeApiserver === true;
+  }
+
   /** Whether rules are judged by port names of pods whose addresses this plan takes away. */
   #portNamesLeave(): boolean {
     for (const name of this.#portNames.leaving()) if (this.#slots.usesPortName(name)) return true;
@@ -316,7 +313,7 @@ export class Engine {
   }
 
   *#peerIdentities(): Generator<PeerIdentity> {
-    for (const id of RESERVED.keys()) yield id === 1 && this.#hostApiserver ? { id, kubeApiserver: true } : { id };
+    for (const id of RESERVED.keys()) yield id === 1 && this.#hostIsApiserver() ? { id, kubeApiserver: true } : { id };
     for (const { id, cidr, kubeApiserver } of this.#ipcache.cidrIdentities()) {
       yield kubeApiserver ? { id, cidr, kubeApiserver } : { id, cidr };
     }

@@ -1,10 +1,16 @@
+import { LOCAL_ENDPOINT_BASE } from '@weir/identity';
 import { type LabelMap, labelsKey, podIdentityLabels } from '@weir/labels';
 import type { SelectorHash } from '@weir/policy';
-import type { ContainerPort, EndpointRow, IdentityRow, LocalPodRow, NamespaceRow, PeerSetRow } from '../tables.ts';
-import { includesSorted, Multi } from './multi.ts';
+import type { Tables } from '../core.ts';
+import { tableKey } from '../create-tables.ts';
+import type { ContainerPort, EndpointRow, IdentityRow, LocalPodRow, NamespaceRow } from '../tables.ts';
+import type { Inputs } from './inputs.ts';
 import type { LocalNumbers } from './numbers.ts';
+import type { Policies } from './policies.ts';
+import { includesSorted } from './sorted.ts';
 
-const RESERVED_LAST = 99;
+/** Numbers up to here mean the same in every cluster. */
+export const RESERVED_LAST = 99;
 const INIT_LABELS: LabelMap = { 'reserved:init': '' };
 const INIT = 5;
 
@@ -20,55 +26,46 @@ export interface EndpointIdentity {
   readonly reason?: string;
 }
 
+export interface IdentitiesOptions {
+  readonly tables: Pick<Tables, 'identities'>;
+  readonly inputs: Pick<Inputs, 'said'>;
+  readonly policies: Pick<Policies, 'present'>;
+}
+
 /** Identities of the cluster, and which of them may be believed. */
 export class Identities {
-  readonly #rows = new Map<number, IdentityRow>();
-  readonly #byLabels = new Multi<string, number>();
-  readonly #naming = new Multi<SelectorHash, number>();
-  readonly #present: (hash: SelectorHash) => PeerSetRow | undefined;
+  readonly #options: IdentitiesOptions;
 
-  constructor(present: (hash: SelectorHash) => PeerSetRow | undefined) {
-    this.#present = present;
-  }
-
-  /** Returns the row that was there. */
-  set(row: IdentityRow | undefined, id: number): IdentityRow | undefined {
-    const before = this.#rows.get(id);
-    if (before) {
-      this.#byLabels.delete(before.labelsKey, id);
-      for (const hash of before.peerSets) this.#naming.delete(hash, id);
-    }
-    if (row) {
-      this.#rows.set(id, row);
-      this.#byLabels.add(row.labelsKey, id);
-      for (const hash of row.peerSets) this.#naming.add(hash, id);
-    } else this.#rows.delete(id);
-    return before;
+  constructor(options: IdentitiesOptions) {
+    this.#options = options;
   }
 
   get(id: number): IdentityRow | undefined {
-    return this.#rows.get(id);
+    const { inputs, tables } = this.#options;
+    return id < LOCAL_ENDPOINT_BASE ? inputs.said.get(tables.identities, tableKey.identity(id)) : undefined;
   }
 
   /** Identities whose settling hangs on the set. */
-  naming(hash: SelectorHash): ReadonlySet<number> {
-    return this.#naming.get(hash);
+  naming(hash: SelectorHash): Iterable<IdentityRow> {
+    const { inputs, tables } = this.#options;
+    return inputs.said.list(tables.identities, 'peerSet', hash);
   }
 
   /** Lowest number with these labels (spec 7: in a race the lowest wins). */
   byLabels(key: string): number | undefined {
-    let lowest: number | undefined;
-    for (const id of this.#byLabels.get(key)) if (lowest === undefined || id < lowest) lowest = id;
-    return lowest;
+    const { inputs, tables } = this.#options;
+    for (const { id } of inputs.said.list(tables.identities, 'labels', key))
+      return id < LOCAL_ENDPOINT_BASE ? id : undefined;
+    return undefined;
   }
 
   /** Whether the number may be used: every PeerSet it was put in that is here lists it. Reserved numbers always; unheard-of never. */
   settled(id: number): boolean {
     if (id >= 1 && id <= RESERVED_LAST) return true;
-    const row = this.#rows.get(id);
+    const row = this.get(id);
     if (row === undefined) return false;
     return row.peerSets.every((hash) => {
-      const set = this.#present(hash);
+      const set = this.#options.policies.present(hash);
       return set === undefined || includesSorted(set.identities, id);
     });
   }

@@ -1,16 +1,33 @@
 import { createHash } from 'node:crypto';
+import { LOCAL_ENDPOINT_BASE } from '@weir/identity';
 import { compareText, type LabelSelector, matches } from '@weir/labels';
 import { type ParseResult, parseBareRules, resolve, type SelectorHash } from '@weir/policy';
-import type { ChangeStream, StateDB, WriteTxn } from '@weir/statedb';
+import {
+  type Change,
+  type ChangeStream,
+  type Key,
+  keys,
+  type Reader,
+  type StateDB,
+  type WriteTxn,
+} from '@weir/statedb';
 import type { ImportedRule, Tables } from '../core.ts';
 import type { IdentityRow, PeerSetRow, PolicyRow } from '../tables.ts';
+import { includesSorted } from './sorted.ts';
+import { Rows } from './working.ts';
 
 const FIRST_COOKIE = 0x80000000;
 
 interface Imported extends ImportedRule {
+  /** Rules are told in the order in which they came. */
+  readonly place: number;
   readonly uid: string;
-  readonly hashes: readonly SelectorHash[];
+  readonly selectors: ReadonlyMap<SelectorHash, LabelSelector>;
+  readonly cookies: readonly number[];
 }
+
+/** A rule as it is read, and the row that puts it in force. */
+type Added = Omit<Imported, 'place'> & { readonly row: PolicyRow };
 
 export interface ImportOptions {
   readonly replace?: boolean;
@@ -21,18 +38,25 @@ export interface ImportOptions {
 export class ImportedRules {
   readonly #db: StateDB;
   readonly #tables: Tables;
-  readonly #rules = new Map<string, Imported>();
-  readonly #cookies = new Map<number, string>();
-  readonly #selectors = new Map<
-    SelectorHash,
-    { readonly selector: LabelSelector; users: number; readonly members: Set<number>; dirty: boolean }
-  >();
+  readonly #rules: Rows<number, Imported>;
   readonly #identities: ChangeStream<IdentityRow>;
-  readonly #labels = new Map<number, IdentityRow>();
 
   constructor(db: StateDB, tables: Tables) {
     this.#db = db;
     this.#tables = tables;
+    this.#rules = new Rows<number, Imported>(
+      db,
+      {
+        name: 'importedRules',
+        key: ({ place }) => keys.uint(place),
+        indexes: [
+          { name: 'uid', unique: true, keys: ({ uid }) => [uid] },
+          { name: 'hash', keys: ({ selectors }) => selectors.keys() },
+          { name: 'cookie', keys: ({ cookies }) => cookies.map((cookie) => cookieKey(cookie)) },
+        ],
+      },
+      (place) => keys.uint(place),
+    );
     this.#identities = db.changes(tables.identities, { name: 'imported-rules' });
   }
 
@@ -41,26 +65,27 @@ export class ImportedRules {
     const { problems } = parseBareRules(json);
     if (problems.some(({ code }) => code !== 'Warning')) return problems;
     const added = (Array.isArray(json) ? json : [json]).map((element: unknown) => this.#read(element));
-    const gone = new Set<string>();
-    for (const [uid, rule] of this.#rules) {
+    const { replace = false, replaceWithLabels = [] } = options;
+    const rules = [...this.#rules.values()];
+    const gone = rules.filter((rule) => {
       const replaced =
-        (options.replace === true && added.some(({ labels }) => labels.length > 0 && carries(rule, labels))) ||
-        (options.replaceWithLabels !== undefined &&
-          options.replaceWithLabels.length > 0 &&
-          carries(rule, options.replaceWithLabels));
-      if (replaced && !added.some((each) => each.row.uid === uid)) gone.add(uid);
-    }
+        (replace && added.some(({ labels }) => labels.length > 0 && carries(rule, labels))) ||
+        (replaceWithLabels.length > 0 && carries(rule, replaceWithLabels));
+      return replaced && !added.some(({ uid }) => uid === rule.uid);
+    });
     this.sync();
-    this.#db.write([this.#tables.policies, this.#tables.peerSets], (txn) => {
-      for (const { row, labels, json: written, selectors } of added) {
-        if (this.#rules.has(row.uid)) continue;
-        this.#rules.set(row.uid, { uid: row.uid, labels, json: written, hashes: [...selectors.keys()] });
-        for (const rule of row.rules) this.#cookies.set(rule.cookie, row.uid);
-        for (const [hash, selector] of selectors) this.#need(hash, selector);
+    let place = rules.at(-1)?.place ?? 0;
+    this.#write((txn) => {
+      for (const { row, ...rule } of added) {
+        if (known(txn.list(this.#rules.table, 'uid', rule.uid))) continue;
+        place += 1;
+        txn.insert(this.#rules.table, { ...rule, place });
         txn.upsert(this.#tables.policies, row);
+        for (const [hash, selector] of rule.selectors)
+          if (!txn.has(this.#tables.peerSets, hash))
+            txn.insert(this.#tables.peerSets, this.#setOf(txn, hash, selector));
       }
-      for (const uid of gone) this.#remove(txn, uid);
-      this.#writeSets(txn);
+      for (const rule of gone) this.#remove(txn, rule);
     });
     return problems;
   }
@@ -75,44 +100,44 @@ export class ImportedRules {
   delete(labels: readonly string[]): number {
     const gone = [...this.#rules.values()].filter((rule) => carries(rule, labels));
     if (gone.length === 0) return 0;
-    this.#db.write([this.#tables.policies, this.#tables.peerSets], (txn) => {
-      for (const { uid } of gone) this.#remove(txn, uid);
-      this.#writeSets(txn);
+    this.#write((txn) => {
+      for (const rule of gone) this.#remove(txn, rule);
     });
     return gone.length;
   }
 
   /** Takes in identity changes, and puts back sets that the cluster has dropped. Cheap when nothing is to do. */
   sync(): void {
-    for (const { row, deleted } of this.#identities.next()) {
-      if (deleted) this.#labels.delete(row.id);
-      else this.#labels.set(row.id, row);
-      for (const set of this.#selectors.values()) {
-        const member = !deleted && row.id < 0x03000000 && matches(set.selector, row.labels);
-        if (member === set.members.has(row.id)) continue;
-        if (member) set.members.add(row.id);
-        else set.members.delete(row.id);
-        set.dirty = true;
+    const changes = this.#identities.next();
+    if (this.#rules.size === 0) return;
+    const { peerSets } = this.#tables;
+    const rows: PeerSetRow[] = [];
+    const seen = new Set<SelectorHash>();
+    using snapshot = this.#db.read();
+    for (const { selectors } of snapshot.all(this.#rules.table)) {
+      for (const [hash, selector] of selectors) {
+        if (seen.has(hash)) continue;
+        seen.add(hash);
+        const there = snapshot.get(peerSets, hash);
+        const row = there === undefined ? this.#setOf(snapshot, hash, selector) : changed(there, changes);
+        if (row !== there) rows.push(row);
       }
     }
-    if (this.#selectors.size === 0) return;
-    using snapshot = this.#db.read();
-    for (const [hash, set] of this.#selectors) if (!snapshot.has(this.#tables.peerSets, hash)) set.dirty = true;
-    if ([...this.#selectors.values()].some((set) => set.dirty)) {
-      this.#db.write([this.#tables.peerSets], (txn) => this.#writeSets(txn));
-    }
+    if (rows.length === 0) return;
+    this.#db.write([peerSets], (txn) => {
+      for (const row of rows) txn.upsert(peerSets, row);
+    });
   }
 
   dispose(): void {
     this.#identities[Symbol.dispose]();
   }
 
-  #read(json: unknown): {
-    row: PolicyRow;
-    labels: readonly string[];
-    json: unknown;
-    selectors: ReadonlyMap<SelectorHash, LabelSelector>;
-  } {
+  #write(fn: (txn: WriteTxn) => void): void {
+    this.#db.write([this.#rules.table, this.#tables.policies, this.#tables.peerSets], fn);
+  }
+
+  #read(json: unknown): Added {
     const { rules } = parseBareRules([json]);
     const labels = [...new Set(rules.flatMap((rule) => rule.labels))].sort(compareText);
     const uid = `bare-${createHash('sha1')
@@ -128,7 +153,8 @@ export class ImportedRules {
       generation: 1,
       rules: resolved.rules,
     };
-    return { row, labels, json, selectors: resolved.selectors };
+    const cookies = resolved.rules.map(({ cookie }) => cookie);
+    return { row, uid, labels, json, selectors: resolved.selectors, cookies };
   }
 
   /** The same for the same rule on every start, unless two rules' hashes meet. */
@@ -136,48 +162,51 @@ export class ImportedRules {
     const hash = createHash('sha1').update(`${uid}/${element}`).digest().readUInt32BE(0) & 0x7fffffff;
     for (let step = 0; ; step += 1) {
       const cookie = FIRST_COOKIE + ((hash + step) % 0x80000000);
-      const owner = this.#cookies.get(cookie);
-      if (owner === undefined || owner === uid) return cookie;
+      const [owner] = this.#rules.list('cookie', cookieKey(cookie));
+      if (owner === undefined || owner.uid === uid) return cookie;
     }
   }
 
-  #need(hash: SelectorHash, selector: LabelSelector): void {
-    const known = this.#selectors.get(hash);
-    if (known) {
-      known.users += 1;
-      return;
-    }
-    const members = new Set<number>();
-    for (const [id, row] of this.#labels) if (id < 0x03000000 && matches(selector, row.labels)) members.add(id);
-    this.#selectors.set(hash, { selector, users: 1, members, dirty: true });
-  }
-
-  #remove(txn: WriteTxn, uid: string): void {
-    const rule = this.#rules.get(uid);
-    if (rule === undefined) return;
-    this.#rules.delete(uid);
-    for (const [cookie, owner] of this.#cookies) if (owner === uid) this.#cookies.delete(cookie);
-    txn.delete(this.#tables.policies, uid);
-    for (const hash of rule.hashes) {
-      const set = this.#selectors.get(hash);
-      if (set === undefined) continue;
-      set.users -= 1;
-      if (set.users > 0) continue;
-      this.#selectors.delete(hash);
-      if (txn.get(this.#tables.peerSets, hash)?.origin === 'local') txn.delete(this.#tables.peerSets, hash);
+  #remove(txn: WriteTxn, { place, uid, selectors }: Imported): void {
+    const { policies, peerSets } = this.#tables;
+    txn.delete(this.#rules.table, this.#rules.keyOf(place));
+    txn.delete(policies, uid);
+    for (const hash of selectors.keys()) {
+      if (known(txn.list(this.#rules.table, 'hash', hash))) continue;
+      if (txn.get(peerSets, hash)?.origin === 'local') txn.delete(peerSets, hash);
     }
   }
 
-  #writeSets(txn: WriteTxn): void {
-    for (const [hash, set] of this.#selectors) {
-      if (!set.dirty) continue;
-      set.dirty = false;
-      if (txn.get(this.#tables.peerSets, hash)?.origin === 'cluster') continue;
-      const identities = [...set.members].sort((a, b) => a - b);
-      const row: PeerSetRow = { hash, selector: set.selector, identities, origin: 'local' };
-      txn.upsert(this.#tables.peerSets, row);
-    }
+  /** The peer set as the identities say. */
+  #setOf(reader: Reader, hash: SelectorHash, selector: LabelSelector): PeerSetRow {
+    const identities: number[] = [];
+    for (const row of reader.all(this.#tables.identities)) if (isMember(selector, row)) identities.push(row.id);
+    return { hash, selector, identities, origin: 'local' };
   }
+}
+
+/** The set after these changes of identities; itself when its members stay the same, and when it is the cluster's. */
+function changed(set: PeerSetRow, changes: readonly Change<IdentityRow>[]): PeerSetRow {
+  if (set.origin === 'cluster') return set;
+  const moved = changes.filter(
+    ({ row, deleted }) => (!deleted && isMember(set.selector, row)) !== includesSorted(set.identities, row.id),
+  );
+  if (moved.length === 0) return set;
+  const members = new Set(set.identities).symmetricDifference(new Set(moved.map(({ row }) => row.id)));
+  return { ...set, identities: [...members].sort((a, b) => a - b) };
+}
+
+function isMember(selector: LabelSelector, { id, labels }: IdentityRow): boolean {
+  return id < LOCAL_ENDPOINT_BASE && matches(selector, labels);
+}
+
+function cookieKey(cookie: number): Key {
+  return keys.uint(cookie, 32);
+}
+
+function known(rows: Iterable<unknown>): boolean {
+  const [row] = rows;
+  return row !== undefined;
 }
 
 function carries(rule: ImportedRule, labels: readonly string[]): boolean {

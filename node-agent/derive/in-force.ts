@@ -1,18 +1,35 @@
-import { matches } from '@weir/labels';
+import { LOCAL_ENDPOINT_BASE } from '@weir/identity';
+import { type LabelMap, matches } from '@weir/labels';
 import type { ResolvedRule, SelectorHash } from '@weir/policy';
-import type { EndpointIdentity } from './identities.ts';
+import { type Key, keys, query, type StateDB } from '@weir/statedb';
+import { tableKey } from '../create-tables.ts';
+import type { PeerSetRow } from '../tables.ts';
+import { type EndpointIdentity, RESERVED_LAST } from './identities.ts';
 import type { IpcacheDeriver } from './ipcache.ts';
-import { includesSorted } from './multi.ts';
 import type { Pace } from './pace.ts';
 import { cidrsOf, type InUse, type Policies } from './policies.ts';
+import { includesSorted } from './sorted.ts';
+import { Rows } from './working.ts';
 
+/** An identity of this node's endpoints. */
 interface Subject {
-  /** Indexes of the rules that select it, by policy uid. */
-  readonly rules: Map<string, readonly number[]>;
-  readonly info: EndpointIdentity;
+  readonly identity: number;
+  readonly labels: LabelMap;
+}
+
+interface SelectionKey {
+  readonly identity: number;
+  readonly uid: string;
+}
+
+/** A policy of which some rules select a subject. */
+interface Selection extends SelectionKey {
+  /** Of the rules that select it. */
+  readonly indexes: readonly number[];
 }
 
 export interface InForceOptions {
+  readonly db: StateDB;
   readonly policies: Policies;
   readonly ipcache: Pick<IpcacheDeriver, 'setRuleCidr'>;
   readonly pace: Pace;
@@ -23,30 +40,39 @@ export interface InForceOptions {
 /** Which rules in force select which identities of this node's endpoints, and which CIDRs they name. */
 export class InForce {
   readonly #options: InForceOptions;
-  readonly #subjects = new Map<number, Subject>();
-  readonly #ruleCidrs = new Map<string, number>();
+  readonly #subjects: Rows<number, Subject>;
+  readonly #selections: Rows<SelectionKey, Selection>;
+  readonly #dirtyCidrs = new Set<string>();
 
   constructor(options: InForceOptions) {
     this.#options = options;
+    const { db } = options;
+    this.#subjects = new Rows<number, Subject>(
+      db,
+      { name: 'subjects', key: ({ identity }) => tableKey.identity(identity) },
+      tableKey.identity,
+    );
+    this.#selections = new Rows<SelectionKey, Selection>(db, { name: 'selections', key: keyOf }, keyOf);
   }
 
   /** Brings into force what is complete. `dirtyHashes`: PeerSets that changed. */
   async settle(dirtyHashes: Iterable<SelectorHash>): Promise<void> {
     const { policies, ipcache, pace } = this.#options;
     for (const [uid, before, after] of policies.settle()) {
-      for (const rule of before?.row.rules ?? []) this.#countCidrs(rule, -1);
-      for (const rule of after?.row.rules ?? []) this.#countCidrs(rule, 1);
-      for (const subject of this.#subjects.values()) this.#select(subject, uid);
+      for (const { row } of [before, after].filter((each) => each !== undefined))
+        for (const cidr of cidrsOf(row)) this.#dirtyCidrs.add(cidr);
+      this.#select(uid, after);
       if (pace.due()) await pace.breathe();
     }
-    for (const [cidr, count] of this.#ruleCidrs) {
-      if (count > 0) continue;
-      this.#ruleCidrs.delete(cidr);
-      ipcache.setRuleCidr(cidr, false);
+    if (this.#dirtyCidrs.size > 0) this.#options.cidrsChanged();
+    for (const cidr of this.#dirtyCidrs) {
+      this.#dirtyCidrs.delete(cidr);
+      ipcache.setRuleCidr(cidr, policies.namesCidr(cidr));
+      if (pace.due()) await pace.breathe();
     }
     for (const hash of dirtyHashes) {
-      for (const uid of policies.inUseNaming(hash)) {
-        for (const subject of this.#subjects.values()) this.#select(subject, uid);
+      for (const inUse of policies.inUseNaming(hash)) {
+        this.#select(inUse.row.uid, inUse);
         if (pace.due()) await pace.breathe();
       }
     }
@@ -54,30 +80,42 @@ export class InForce {
 
   /** Brings the identities that are looked at up to date with the endpoints. */
   async settleSubjects(infos: Iterable<EndpointIdentity>): Promise<void> {
-    const { policies, pace } = this.#options;
+    const { db, policies, pace } = this.#options;
+    const [subjects, selections] = [this.#subjects.table, this.#selections.table];
     const used = new Set<number>();
-    for (const info of infos) {
-      if (!info.ready) continue;
-      used.add(info.identity);
-      if (this.#subjects.has(info.identity)) continue;
-      const subject: Subject = { rules: new Map(), info };
-      for (const [uid] of policies.allInUse()) {
-        this.#select(subject, uid);
+    for (const { ready, identity, labels } of infos) {
+      if (!ready) continue;
+      used.add(identity);
+      if (this.#subjects.has(identity)) continue;
+      const subject: Subject = { identity, labels };
+      const selected: Selection[] = [];
+      for (const inUse of policies.allInUse()) {
+        const indexes = indexesFor(subject, this.#setsOf(inUse));
+        if (indexes.length > 0) selected.push({ identity, uid: inUse.row.uid, indexes });
         if (pace.due()) await pace.breathe();
       }
-      this.#subjects.set(info.identity, subject);
+      db.write([subjects, selections], (txn) => {
+        txn.insert(subjects, subject);
+        for (const selection of selected) txn.insert(selections, selection);
+      });
     }
-    for (const identity of this.#subjects.keys()) if (!used.has(identity)) this.#subjects.delete(identity);
+    for (const { identity } of this.#subjects.values()) {
+      if (used.has(identity)) continue;
+      db.write([subjects, selections], (txn) => {
+        txn.delete(subjects, tableKey.identity(identity));
+        for (const selection of txn.prefix(selections, ofIdentity(identity))) txn.delete(selections, keyOf(selection));
+      });
+    }
   }
 
   /** Policies of which some rule selects the identity. */
-  uids(identity: number): Iterable<string> {
-    return this.#subjects.get(identity)?.rules.keys() ?? [];
+  *uids(identity: number): Generator<string> {
+    for (const { uid } of this.#of(identity)) yield uid;
   }
 
   /** Rules that select the identity, each with its policy and its content hash. */
   *rules(identity: number): Generator<readonly [InUse, ResolvedRule, ruleKey: string]> {
-    for (const [uid, indexes] of this.#subjects.get(identity)?.rules ?? []) {
+    for (const { uid, indexes } of this.#of(identity)) {
       const inUse = this.#options.policies.inUse(uid);
       for (const index of indexes) {
         const rule = inUse?.row.rules[index];
@@ -87,27 +125,46 @@ export class InForce {
     }
   }
 
-  #countCidrs(rule: ResolvedRule, by: number): void {
-    for (const cidr of cidrsOf(rule)) {
-      const count = (this.#ruleCidrs.get(cidr) ?? 0) + by;
-      if (count === by && by > 0) this.#options.ipcache.setRuleCidr(cidr, true);
-      this.#ruleCidrs.set(cidr, count);
-      this.#options.cidrsChanged();
-    }
+  #of(identity: number): Iterable<Selection> {
+    return this.#selections.select(query.prefix(this.#selections.table, ofIdentity(identity)));
   }
 
-  #select(subject: Subject, uid: string): void {
-    const { policies } = this.#options;
-    const inUse = policies.inUse(uid);
-    const indexes: number[] = [];
-    for (const [index, rule] of inUse?.row.rules.entries() ?? []) {
-      const set = policies.view(rule.subject);
-      if (set === undefined) continue;
-      const { identity, labels } = subject.info;
-      const local = identity >= 0x03000000 || identity < 100;
-      if (local ? matches(set.selector, labels) : includesSorted(set.identities, identity)) indexes.push(index);
-    }
-    if (indexes.length > 0) subject.rules.set(uid, indexes);
-    else subject.rules.delete(uid);
+  /** Finds the subjects that the policy selects. */
+  #select(uid: string, inUse: InUse | undefined): void {
+    const { table } = this.#selections;
+    const sets = this.#setsOf(inUse);
+    this.#selections.write((txn) => {
+      for (const subject of txn.all(this.#subjects.table)) {
+        const indexes = indexesFor(subject, sets);
+        const selection = { identity: subject.identity, uid, indexes };
+        if (indexes.length > 0) txn.upsert(table, selection);
+        else txn.delete(table, keyOf(selection));
+      }
+    });
   }
+
+  /** The set that each rule selects by. */
+  #setsOf(inUse: InUse | undefined): readonly (PeerSetRow | undefined)[] {
+    return inUse?.row.rules.map(({ subject }) => this.#options.policies.view(subject)) ?? [];
+  }
+}
+
+function keyOf({ identity, uid }: SelectionKey): Key {
+  return keys.join(keys.uint(identity, 32), uid);
+}
+
+/** What the keys of an identity's selections begin with. */
+function ofIdentity(identity: number): Key {
+  return keys.join(keys.uint(identity, 32));
+}
+
+/** Of the sets, those that the subject is in. */
+function indexesFor({ identity, labels }: Subject, sets: readonly (PeerSetRow | undefined)[]): number[] {
+  const own = identity >= LOCAL_ENDPOINT_BASE || identity <= RESERVED_LAST;
+  const indexes: number[] = [];
+  for (const [index, set] of sets.entries()) {
+    if (set === undefined) continue;
+    if (own ? matches(set.selector, labels) : includesSorted(set.identities, identity)) indexes.push(index);
+  }
+  return indexes;
 }

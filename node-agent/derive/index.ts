@@ -4,27 +4,27 @@
  * force until its successor is complete.
  *
  * The way of an input row to the plan (`Engine` wires it, and asks each step in this order):
- *   inputs            changed rows, table by table, to the part that keeps them
+ *   inputs            what the tables said at one moment; each changed row to the parts that have to look at it
  *   policies, in-force    which generation of each policy is in force; which of its rules select which identity
  *   identities, remote-endpoints, local-endpoints    which identities may be believed; the identity of each pod of the slices, and of
  *                                                    each of this node's endpoints
  *   peer-port-names   which number each identity gives a port name
- *   shape, slots, classes, rows, endpoint-shapes    what an endpoint's rules come to; the slot that holds it
+ *   shape, slots, slot-rows, classes, rows, endpoint-shapes    what an endpoint's rules come to; the slot that holds it
  *   ipcache, prefixes, addresses    the identity of each address
  *   endpoint-states   what each endpoint enforces, at which revision
  *   plan              what a round is to carry out
  * `numbers` gives out local numbers, `imported` writes the rows of rules imported on this node, `pace` makes breaks: between
- * two of them readers see a whole conclusion of each part, old or new.
+ * two of them readers see a whole conclusion of each part, old or new. Each part keeps what it has concluded in tables of its
+ * own (`working`).
  */
 export { classOf, distinguishes, FIRST_CLASS, rowsByClass } from './classes.ts';
 export { Engine, type EngineOptions } from './engine.ts';
 export { GRACE_MS } from './grace.ts';
 export type { EndpointIdentity } from './identities.ts';
 export { ImportedRules, type ImportOptions } from './imported.ts';
-export { Multi } from './multi.ts';
 export { decodeNumbers, LocalNumbers, type NumbersState } from './numbers.ts';
 export type { KernelEndpoint, KernelState, Plan } from './plan.ts';
 export type { InUse, Missing } from './policies.ts';
-export { hostPrefix, PrefixIdentities } from './prefixes.ts';
+export { hostPrefix } from './prefixes.ts';
 export { blocksKey, blocksOf, DIRECTIONS, type VerdictBlock } from './rows.ts';
-export type { KernelSlot } from './slots.ts';
+export type { KernelSlot } from './slot-rows.ts';

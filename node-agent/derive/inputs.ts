@@ -1,15 +1,28 @@
-import type { ChangeStream, StateDB, Table } from '@weir/statedb';
+import type { ChangeStream, Reader, Snapshot, StateDB, Table } from '@weir/statedb';
 
-/** The change streams of the input tables, each with what takes a changed row in. */
+/**
+ * The input tables as they were when they had been pulled completely, all at one moment: what is concluded is concluded from
+ * `said`, however long that takes and whatever is written meanwhile. Their change streams say which rows to look at.
+ */
 export class Inputs {
   readonly #db: StateDB;
   readonly #streams: (readonly [ChangeStream<never>, (change: never) => void])[] = [];
+  #said: Snapshot;
 
   constructor(db: StateDB) {
     this.#db = db;
+    this.#said = db.read();
   }
 
-  /** Rows of the table go to `take` from now on. Tables are pulled in the order in which they are named here. */
+  /** Good until the next `pull`. Before the first one is complete: the tables as they were when this was made. */
+  get said(): Reader {
+    return this.#said;
+  }
+
+  /**
+   * Changed rows of the table go to `take` from now on; while it runs, `said` is what was said before any of them changed. Tables
+   * are pulled in the order in which they are named here.
+   */
   on<T>(table: Table<T>, take: (row: T, deleted: boolean) => void): void {
     const stream = this.#db.changes(table, { name: 'engine' });
     const handler = (change: { readonly row: T; readonly deleted: boolean }): void => take(change.row, change.deleted);
@@ -18,7 +31,7 @@ export class Inputs {
 
   /**
    * Takes in at most `limit` changes of all tables together; whether more may be waiting. When it returns false, every table was
-   * taken in up to the same moment.
+   * taken in up to the same moment, and `said` is that moment.
    */
   pull(limit: number): boolean {
     let left = limit;
@@ -28,6 +41,8 @@ export class Inputs {
       left -= changes.length;
       if (left <= 0) return true;
     }
+    this.#said[Symbol.dispose]();
+    this.#said = this.#db.read();
     return false;
   }
 
@@ -55,7 +70,9 @@ export class Inputs {
     };
   }
 
+  /** Nothing is said any more. */
   dispose(): void {
     for (const [stream] of this.#streams) stream[Symbol.dispose]();
+    this.#said[Symbol.dispose]();
   }
 }

@@ -1,11 +1,19 @@
+import { LOCAL_ENDPOINT_BASE } from '@weir/identity';
+import { query, type StateDB } from '@weir/statedb';
+import type { Tables } from '../core.ts';
+import { tableKey } from '../create-tables.ts';
 import type { EndpointRow, LocalPodRow, NamespaceRow } from '../tables.ts';
 import { type EndpointContext, type EndpointIdentity, endpointIdentity } from './identities.ts';
+import type { Inputs } from './inputs.ts';
 import type { IpcacheDeriver } from './ipcache.ts';
-import { Multi } from './multi.ts';
 import type { Pace } from './pace.ts';
 import type { PeerPortNames } from './peer-port-names.ts';
+import { Rows, type RowsView } from './working.ts';
 
 export interface LocalEndpointsOptions extends Pick<EndpointContext, 'clusterName' | 'identities' | 'numbers'> {
+  readonly db: StateDB;
+  readonly tables: Pick<Tables, 'endpoints' | 'localPods' | 'namespaces'>;
+  readonly inputs: Pick<Inputs, 'said'>;
   readonly ipcache: Pick<IpcacheDeriver, 'setLocal'>;
   readonly portNames: Pick<PeerPortNames, 'set'>;
   readonly pace: Pace;
@@ -13,47 +21,66 @@ export interface LocalEndpointsOptions extends Pick<EndpointContext, 'clusterNam
 
 /** This node's endpoints and the identity of each, from endpoint, pod, namespace and identity rows. */
 export class LocalEndpoints {
-  /** What is concluded of each endpoint. */
-  readonly infos = new Map<number, EndpointIdentity>();
-  /** This node's own label sets that are in use, by number. */
-  readonly localLabels = new Map<number, EndpointIdentity>();
   readonly #options: LocalEndpointsOptions;
   readonly #context: EndpointContext;
-  readonly #rows = new Map<number, EndpointRow>();
-  readonly #pods = new Map<string, LocalPodRow>();
-  readonly #namespaces = new Map<string, NamespaceRow>();
+  readonly #infos: Rows<number, EndpointIdentity>;
   readonly #dirty = new Set<number>();
   readonly #podsChanged = new Set<string>();
   readonly #namespacesChanged = new Set<string>();
 
   constructor(options: LocalEndpointsOptions) {
     this.#options = options;
+    const { db, clusterName, identities, numbers, inputs, tables } = options;
     this.#context = {
-      clusterName: options.clusterName,
-      identities: options.identities,
-      numbers: options.numbers,
-      pod: (key) => this.#pods.get(key),
-      namespace: (name) => this.#namespaces.get(name),
+      clusterName,
+      identities,
+      numbers,
+      pod: (key) => inputs.said.get(tables.localPods, key),
+      namespace: (name) => inputs.said.get(tables.namespaces, name),
     };
+    this.#infos = new Rows<number, EndpointIdentity>(
+      db,
+      {
+        name: 'localIdentities',
+        key: ({ row }) => tableKey.endpoint(row.id),
+        indexes: [{ name: 'identity', keys: ({ identity }) => [tableKey.identity(identity)] }],
+      },
+      tableKey.endpoint,
+    );
   }
 
-  setEndpoint(row: EndpointRow, deleted: boolean): void {
-    if (deleted) this.#rows.delete(row.id);
-    else this.#rows.set(row.id, row);
-    this.#dirty.add(row.id);
+  /** What is concluded of each endpoint. */
+  get infos(): RowsView<number, EndpointIdentity> {
+    return this.#infos;
   }
 
-  setPod(row: LocalPodRow, deleted: boolean): void {
-    const key = `${row.namespace}/${row.name}`;
-    if (deleted) this.#pods.delete(key);
-    else this.#pods.set(key, row);
-    this.#podsChanged.add(key);
+  /** This node's own label sets that are in use, ascending by number; each by one of its endpoints. */
+  *localLabels(): Generator<EndpointIdentity> {
+    const first = tableKey.identity(LOCAL_ENDPOINT_BASE);
+    let last: number | undefined;
+    for (const info of this.#infos.select(query.lowerBound(this.#infos.table, first, 'identity'))) {
+      if (info.identity !== last) yield info;
+      last = info.identity;
+    }
   }
 
-  setNamespace(row: NamespaceRow, deleted: boolean): void {
-    if (deleted) this.#namespaces.delete(row.name);
-    else this.#namespaces.set(row.name, row);
-    this.#namespacesChanged.add(row.name);
+  /** An endpoint that has one of this node's own label sets. */
+  localLabelsOf(identity: number): EndpointIdentity | undefined {
+    if (identity < LOCAL_ENDPOINT_BASE) return undefined;
+    const [info] = this.#infos.list('identity', tableKey.identity(identity));
+    return info;
+  }
+
+  endpointChanged({ id }: EndpointRow): void {
+    this.#dirty.add(id);
+  }
+
+  podChanged({ namespace, name }: LocalPodRow): void {
+    this.#podsChanged.add(tableKey.pod(namespace, name));
+  }
+
+  namespaceChanged({ name }: NamespaceRow): void {
+    this.#namespacesChanged.add(name);
   }
 
   /**
@@ -61,54 +88,46 @@ export class LocalEndpoints {
    * or all of the new ones.
    */
   async settle(identitiesChanged: boolean): Promise<boolean> {
-    const { ipcache, portNames, pace } = this.#options;
+    const { inputs, tables, ipcache, portNames, pace } = this.#options;
     this.#spread(identitiesChanged);
-    const concluded: [number, EndpointIdentity | undefined][] = [];
+    const concluded: { id: number; before: EndpointIdentity | undefined; info: EndpointIdentity | undefined }[] = [];
     for (const id of this.#dirty) {
-      const row = this.#rows.get(id);
-      concluded.push([id, row && endpointIdentity(row, this.infos.get(id), this.#context)]);
+      const row = inputs.said.get(tables.endpoints, tableKey.endpoint(id));
+      const before = this.#infos.get(id);
+      concluded.push({ id, before, info: row && endpointIdentity(row, before, this.#context) });
       if (pace.due()) await pace.breathe();
     }
-    for (const [id, info] of concluded) {
-      const before = this.infos.get(id);
-      if (info === undefined) {
-        this.infos.delete(id);
-        ipcache.setLocal(id, undefined, 0);
-        portNames.set(`local ${id}`, 0, []);
-        continue;
+    const labelsBefore = this.#localIds();
+    this.#infos.write((txn) => {
+      for (const { id, info } of concluded) {
+        if (info === undefined) txn.delete(this.#infos.table, tableKey.endpoint(id));
+        else txn.upsert(this.#infos.table, info);
       }
-      this.infos.set(id, info);
-      if (before?.identity !== info.identity || before.row.ipv4 !== info.row.ipv4) {
-        ipcache.setLocal(id, info.row.ipv4, info.identity);
-      }
-      if (before?.identity !== info.identity || before.namedPorts !== info.namedPorts)
-        portNames.set(`local ${id}`, info.identity, info.namedPorts);
+    });
+    for (const { id, before, info } of concluded) {
+      portNames.set(`local ${id}`, info?.identity ?? 0, info?.namedPorts ?? []);
+      if (before?.identity !== info?.identity || before?.row.ipv4 !== info?.row.ipv4)
+        ipcache.setLocal(id, info?.row.ipv4, info?.identity ?? 0);
     }
     this.#dirty.clear();
-    return this.#settleLabels();
+    return labelsBefore.symmetricDifference(this.#localIds()).size > 0;
   }
 
   /** Marks the endpoints that changed pods, namespaces and identities touch. */
   #spread(identitiesChanged: boolean): void {
-    const waitingFor = new Multi<string, number>();
-    for (const [id, row] of this.#rows) {
-      if (row.pod) waitingFor.add(`${row.pod.namespace}/${row.pod.name}`, id);
-      if (row.pod && this.#namespacesChanged.has(row.pod.namespace)) this.#dirty.add(id);
-    }
-    for (const key of this.#podsChanged) for (const id of waitingFor.get(key)) this.#dirty.add(id);
-    if (identitiesChanged) for (const id of this.#rows.keys()) this.#dirty.add(id);
+    const { inputs, tables } = this.#options;
+    const { said } = inputs;
+    const mark = (rows: Iterable<EndpointRow>): void => {
+      for (const row of rows) this.endpointChanged(row);
+    };
+    for (const pod of this.#podsChanged) mark(said.list(tables.endpoints, 'pod', pod));
+    for (const name of this.#namespacesChanged) mark(said.prefix(tables.endpoints, tableKey.pod(name, ''), 'pod'));
+    if (identitiesChanged) mark(said.all(tables.endpoints));
     this.#podsChanged.clear();
     this.#namespacesChanged.clear();
   }
 
-  #settleLabels(): boolean {
-    const local = new Map<number, EndpointIdentity>();
-    for (const info of this.infos.values()) if (info.identity >= 0x03000000) local.set(info.identity, info);
-    const changed = local.size !== this.localLabels.size || [...local.keys()].some((id) => !this.localLabels.has(id));
-    if (changed) {
-      this.localLabels.clear();
-      for (const [id, info] of local) this.localLabels.set(id, info);
-    }
-    return changed;
+  #localIds(): Set<number> {
+    return new Set(Iterator.from(this.localLabels()).map(({ identity }) => identity));
   }
 }

@@ -1,4 +1,13 @@
-import { CIDR_BASE, CIDR_LAST, IdentityAllocator, LOCAL_ENDPOINT_BASE, LOCAL_ENDPOINT_LAST } from '@weir/identity';
+import {
+  CIDR_BASE,
+  CIDR_LAST,
+  IdentityAllocator,
+  type IdentityRange,
+  LOCAL_ENDPOINT_BASE,
+  LOCAL_ENDPOINT_LAST,
+} from '@weir/identity';
+import { type Key, keys, query, type StateDB } from '@weir/statedb';
+import { Rows } from './working.ts';
 
 /** What is persisted: number by name. */
 export interface NumbersState {
@@ -12,71 +21,47 @@ const LAST_REVISION = 0xffffffff;
 /** Revisions are reserved in blocks, so that a file is written for one in many of them. */
 const REVISION_BLOCK = 1 << 16;
 
-/** One range of node-local numbers, by name. A name keeps its number until it is released. */
-class Numbering {
-  readonly #byName = new Map<string, number>();
-  readonly #byId = new Map<number, string>();
-  readonly #allocator: IdentityAllocator;
+type Kind = 'cidr' | 'labels';
 
-  constructor(first: number, last: number) {
-    this.#allocator = new IdentityAllocator({ first, last });
-  }
-
-  /** Takes over a known pair; a pair that contradicts what is known is left out. */
-  adopt(name: string, id: number): void {
-    if (id < this.#allocator.first || id > this.#allocator.last) return;
-    if (this.#byName.has(name) || this.#byId.has(id)) return;
-    this.#allocator.adopt(id);
-    this.#byName.set(name, id);
-    this.#byId.set(id, name);
-  }
-
-  get(name: string): number | undefined {
-    return this.#byName.get(name);
-  }
-
-  nameOf(id: number): string | undefined {
-    return this.#byId.get(id);
-  }
-
-  /** The number of the name, a new one when it has none; `true` when new. */
-  take(name: string): readonly [id: number, isNew: boolean] {
-    const known = this.#byName.get(name);
-    if (known !== undefined) return [known, false];
-    const id = this.#allocator.allocate();
-    this.#byName.set(name, id);
-    this.#byId.set(id, name);
-    return [id, true];
-  }
-
-  release(name: string): boolean {
-    const id = this.#byName.get(name);
-    if (id === undefined) return false;
-    this.#byName.delete(name);
-    this.#byId.delete(id);
-    return this.#allocator.release(id);
-  }
-
-  toJSON(): Record<string, number> {
-    return Object.fromEntries(this.#byName);
-  }
+/** A number of this node, and what it stands for. */
+interface LocalNumber {
+  readonly kind: Kind;
+  readonly name: string;
+  readonly id: number;
 }
+
+const RANGES: Readonly<Record<Kind, IdentityRange>> = {
+  cidr: { first: CIDR_BASE + 1, last: CIDR_LAST },
+  labels: { first: LOCAL_ENDPOINT_BASE + 1, last: LOCAL_ENDPOINT_LAST },
+};
 
 /**
  * Numbers of this node: identities of CIDRs (top byte 0x01) and of label sets (0x03), which survive a restart, and datapath
- * revisions: each greater than every one before, across restarts and crashes, whatever endpoint they were for.
+ * revisions: each greater than every one before, across restarts and crashes, whatever endpoint they were for. A name keeps its
+ * number until it is released.
  */
 export class LocalNumbers {
-  readonly #cidrs = new Numbering(CIDR_BASE + 1, CIDR_LAST);
-  readonly #labels = new Numbering(LOCAL_ENDPOINT_BASE + 1, LOCAL_ENDPOINT_LAST);
+  readonly #numbers: Rows<Pick<LocalNumber, 'kind' | 'name'>, LocalNumber>;
+  readonly #allocators: Readonly<Record<Kind, IdentityAllocator>>;
+  /** The last one given out, and the last one that `state()` has reserved: counters, which nobody looks up. */
   #revision = 0;
   #reserved = 0;
   /** Whether `state()` must be saved before any number given out may reach the kernel. */
   dirty = false;
 
+  constructor(db: StateDB) {
+    const indexes = [{ name: 'id', unique: true, keys: ({ id }: LocalNumber) => [idKey(id)] }];
+    this.#numbers = new Rows(db, { name: 'localNumbers', key: keyOf, indexes }, keyOf);
+    const isUsed = (id: number): boolean => this.#byId(id) !== undefined;
+    this.#allocators = {
+      cidr: new IdentityAllocator(RANGES.cidr, isUsed),
+      labels: new IdentityAllocator(RANGES.labels, isUsed),
+    };
+  }
+
   adopt(state: NumbersState): void {
-    for (const [prefix, id] of Object.entries(state.cidrs)) this.#cidrs.adopt(prefix, id);
-    for (const [key, id] of Object.entries(state.labels)) this.#labels.adopt(key, id);
+    for (const [prefix, id] of Object.entries(state.cidrs)) this.#adopt({ kind: 'cidr', name: prefix, id });
+    for (const [key, id] of Object.entries(state.labels)) this.#adopt({ kind: 'labels', name: key, id });
     this.sawRevision(state.revisions);
   }
 
@@ -97,43 +82,73 @@ export class LocalNumbers {
   }
 
   adoptCidr(prefix: string, id: number): void {
-    this.#cidrs.adopt(prefix, id);
+    this.#adopt({ kind: 'cidr', name: prefix, id });
   }
 
   cidr(prefix: string): number {
-    const [id, isNew] = this.#cidrs.take(prefix);
-    if (isNew) this.dirty = true;
-    return id;
+    return this.#take('cidr', prefix);
   }
 
   labels(key: string): number {
-    const [id, isNew] = this.#labels.take(key);
-    if (isNew) this.dirty = true;
-    return id;
+    return this.#take('labels', key);
   }
 
-  /** The number that the prefix has; undefined when none was given out. */
-  knownCidr(prefix: string): number | undefined {
-    return this.#cidrs.get(prefix);
+  /** Every prefix that has a number. */
+  *cidrs(): Generator<readonly [prefix: string, id: number]> {
+    for (const { name, id } of this.#of('cidr')) yield [name, id];
   }
 
   prefixOf(id: number): string | undefined {
-    return this.#cidrs.nameOf(id);
+    const row = this.#byId(id);
+    return row?.kind === 'cidr' ? row.name : undefined;
   }
 
   releaseCidr(prefix: string): void {
-    if (this.#cidrs.release(prefix)) this.dirty = true;
-  }
-
-  releaseLabels(key: string): void {
-    if (this.#labels.release(key)) this.dirty = true;
+    if (this.#numbers.delete({ kind: 'cidr', name: prefix }) !== undefined) this.dirty = true;
   }
 
   /** What to save. */
   state(): NumbersState {
     this.#reserved = Math.min(this.#revision + REVISION_BLOCK, LAST_REVISION);
-    return { cidrs: this.#cidrs.toJSON(), labels: this.#labels.toJSON(), revisions: this.#reserved };
+    const numbers = (kind: Kind) => Object.fromEntries(Iterator.from(this.#of(kind)).map(({ name, id }) => [name, id]));
+    return { cidrs: numbers('cidr'), labels: numbers('labels'), revisions: this.#reserved };
   }
+
+  /** The number of the name, a new one when it has none. */
+  #take(kind: Kind, name: string): number {
+    const known = this.#numbers.get({ kind, name });
+    if (known !== undefined) return known.id;
+    const id = this.#allocators[kind].allocate();
+    this.#numbers.set({ kind, name, id });
+    this.dirty = true;
+    return id;
+  }
+
+  /** Takes over a known pair; one that contradicts what is known is left out. */
+  #adopt(row: LocalNumber): void {
+    const { first, last } = RANGES[row.kind];
+    if (row.id < first || row.id > last) return;
+    if (this.#numbers.has(row) || this.#byId(row.id) !== undefined) return;
+    this.#allocators[row.kind].adopt(row.id);
+    this.#numbers.set(row);
+  }
+
+  #byId(id: number): LocalNumber | undefined {
+    const [row] = this.#numbers.list('id', idKey(id));
+    return row;
+  }
+
+  #of(kind: Kind): Iterable<LocalNumber> {
+    return this.#numbers.select(query.prefix(this.#numbers.table, keys.join(kind)));
+  }
+}
+
+function keyOf({ kind, name }: Pick<LocalNumber, 'kind' | 'name'>): Key {
+  return keys.join(kind, name);
+}
+
+function idKey(id: number): Key {
+  return keys.uint(id, 32);
 }
 
 /** @throws Error with a sentence when it is not a NumbersState. */

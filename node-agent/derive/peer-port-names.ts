@@ -1,11 +1,33 @@
 import type { PortNames, PortProtocol } from '@weir/policy';
+import { type Key, keys, query, type StateDB, type WriteTxn } from '@weir/statedb';
+import { tableKey } from '../create-tables.ts';
 import type { ContainerPort } from '../tables.ts';
 import type { Pace } from './pace.ts';
+import { Rows } from './working.ts';
 
-/** Who gives the names, and the identity that its address has. */
+/** The names that a pod gives, and the identity that its address has. */
 interface Claim {
   readonly identity: number;
   readonly ports: readonly ContainerPort[];
+}
+
+/** One pod's claims: what it says, what counts, and what counts only until its address has gone. */
+interface Claims {
+  readonly owner: string;
+  readonly wanted: Claim | undefined;
+  readonly counted: Claim | undefined;
+  readonly leaving: readonly Claim[];
+  /** What leaves counts for one more plan. */
+  readonly held: boolean;
+}
+
+/** How many pods of an identity give a name a number. */
+interface GivenNumber {
+  /** By `portNameKey`. */
+  readonly name: string;
+  readonly identity: number;
+  readonly port: number;
+  readonly pods: number;
 }
 
 /** Text that is equal for equal names only. */
@@ -22,50 +44,61 @@ export function portNameKey(protocol: PortProtocol, name: string): string {
  * that come with the names wait (`hold`) for the plan after it.
  */
 export class PeerPortNames {
-  readonly #wanted = new Map<string, Claim>();
-  readonly #dirty = new Set<string>();
-  readonly #counted = new Map<string, Claim>();
-  #leaving: Claim[] = [];
-  #arrived = new Set<number>();
-  #held = false;
+  readonly #db: StateDB;
   readonly #pace: Pace;
-  /** Name -> identity -> number -> pods. */
-  readonly #pods = new Map<string, Map<number, Map<number, number>>>();
-  /** Name -> identity -> numbers, ascending. */
-  readonly #numbers = new Map<string, Map<number, readonly number[]>>();
+  readonly #claims: Rows<string, Claims>;
+  readonly #numbers: Rows<Omit<GivenNumber, 'pods'>, GivenNumber>;
+  readonly #dirty = new Set<string>();
+  /** Identities of pods that came with the plan under way. */
+  readonly #arrived = new Set<number>();
 
-  constructor(pace: Pace) {
+  constructor(db: StateDB, pace: Pace) {
+    this.#db = db;
     this.#pace = pace;
+    const leaving = { name: 'leaving', keys: ({ leaving: claims }: Claims) => (claims.length > 0 ? [LEAVES] : []) };
+    this.#claims = new Rows(
+      db,
+      { name: 'portNameClaims', key: ({ owner }) => owner, indexes: [leaving] },
+      (owner) => owner,
+    );
+    this.#numbers = new Rows<Omit<GivenNumber, 'pods'>, GivenNumber>(
+      db,
+      { name: 'peerPortNumbers', key: numberKey },
+      numberKey,
+    );
   }
 
   /** What one pod says, by any name that is the pod's own; no ports: nothing (any more). */
   set(owner: string, identity: number, ports: readonly ContainerPort[]): void {
-    if (ports.length > 0 && identity !== 0) this.#wanted.set(owner, { identity, ports });
-    else if (!this.#wanted.delete(owner)) return;
+    const wanted = ports.length > 0 && identity !== 0 ? { identity, ports } : undefined;
+    const before = this.#claims.get(owner);
+    if (before?.wanted?.identity === wanted?.identity && before?.wanted?.ports === wanted?.ports) return;
+    this.#claims.set({ ...(before ?? { owner, ...NOTHING }), wanted });
     this.#dirty.add(owner);
   }
 
   /** A plan begins: takes in what has changed. Returns the names that may mean something else now. */
   async settle(): Promise<Set<string>> {
     const changed = new Set<string>();
-    if (!this.#held) {
-      for (const claim of this.#leaving) this.#count(claim, -1, changed);
-      this.#leaving = [];
-    }
-    this.#held = false;
-    this.#arrived = new Set();
-    for (const owner of this.#dirty) {
+    this.#arrived.clear();
+    for (const { owner } of this.#claims.list('leaving', LEAVES)) {
+      this.#change(owner, (txn, claims) => {
+        if (claims.held) return { ...claims, held: false };
+        for (const claim of claims.leaving) this.#count(txn, claim, -1, changed);
+        return { ...claims, leaving: [] };
+      });
       if (this.#pace.due()) await this.#pace.breathe();
-      const before = this.#counted.get(owner);
-      const after = this.#wanted.get(owner);
-      if (after !== undefined) {
-        this.#count(after, 1, changed);
-        this.#counted.set(owner, after);
-        this.#arrived.add(after.identity);
-      } else this.#counted.delete(owner);
-      if (before !== undefined) this.#leaving.push(before);
     }
-    this.#dirty.clear();
+    for (const owner of this.#dirty) {
+      this.#change(owner, (txn, claims) => {
+        const { wanted, counted, leaving } = claims;
+        if (wanted !== undefined) this.#count(txn, wanted, 1, changed);
+        if (wanted !== undefined) this.#arrived.add(wanted.identity);
+        return { ...claims, counted: wanted, leaving: counted === undefined ? leaving : [...leaving, counted] };
+      });
+      this.#dirty.delete(owner);
+      if (this.#pace.due()) await this.#pace.breathe();
+    }
     return changed;
   }
 
@@ -74,51 +107,62 @@ export class PeerPortNames {
    * Returns those identities.
    */
   hold(): ReadonlySet<number> {
-    this.#held = true;
+    this.#claims.write((txn) => {
+      const { table } = this.#claims;
+      for (const claims of txn.list(table, 'leaving', LEAVES)) txn.upsert(table, { ...claims, held: true });
+    });
     return this.#arrived;
   }
 
   /** Names that some pod gave and gives no more, and that the next plan is to forget. */
   *leaving(): Generator<string> {
-    for (const { ports } of this.#leaving) for (const { protocol, name } of ports) yield portNameKey(protocol, name);
+    for (const { leaving } of this.#claims.list('leaving', LEAVES))
+      for (const { ports } of leaving) for (const { protocol, name } of ports) yield portNameKey(protocol, name);
   }
 
-  readonly peers: PortNames['peers'] = (name, protocol) => this.#numbers.get(portNameKey(protocol, name)) ?? NOBODY;
+  readonly peers: PortNames['peers'] = (name, protocol) => {
+    const peers = new Map<number, number[]>();
+    const key = keys.join(portNameKey(protocol, name));
+    // Numbers of one identity follow one another, ascending.
+    for (const { identity, port } of this.#numbers.select(query.prefix(this.#numbers.table, key))) {
+      const known = peers.get(identity);
+      if (known) known.push(port);
+      else peers.set(identity, [port]);
+    }
+    return peers;
+  };
 
-  #count({ identity, ports }: Claim, by: number, changed: Set<string>): void {
-    for (const { protocol, name, port } of ports) {
-      const key = portNameKey(protocol, name);
-      const pods = child(this.#pods, key);
-      const counts = child(pods, identity);
-      const next = (counts.get(port) ?? 0) + by;
-      if (next === 0) counts.delete(port);
-      else counts.set(port, next);
-      if (next !== 0 && next !== by) continue;
-      changed.add(key);
-      const numbers = child(this.#numbers, key);
-      if (counts.size > 0)
-        numbers.set(
-          identity,
-          [...counts.keys()].sort((a, b) => a - b),
-        );
-      else {
-        pods.delete(identity);
-        numbers.delete(identity);
-      }
-      if (pods.size > 0) continue;
-      this.#pods.delete(key);
-      this.#numbers.delete(key);
+  /** Replaces what the owner has; nothing is not kept. */
+  #change(owner: string, change: (txn: WriteTxn, claims: Claims) => Claims): void {
+    const { table } = this.#claims;
+    this.#db.write([table, this.#numbers.table], (txn) => {
+      const before = txn.get(table, owner);
+      if (before === undefined) return;
+      const after = change(txn, before);
+      const { wanted, counted, leaving } = after;
+      if (wanted === undefined && counted === undefined && leaving.length === 0) txn.delete(table, owner);
+      else txn.upsert(table, after);
+    });
+  }
+
+  #count(txn: WriteTxn, { identity, ports }: Claim, by: 1 | -1, changed: Set<string>): void {
+    const { table } = this.#numbers;
+    for (const { protocol, name: portName, port } of ports) {
+      const name = portNameKey(protocol, portName);
+      const key = { name, identity, port };
+      const before = txn.get(table, numberKey(key))?.pods ?? 0;
+      const pods = before + by;
+      if (pods === 0) txn.delete(table, numberKey(key));
+      else txn.upsert(table, { ...key, pods });
+      if (pods === 0 || before === 0) changed.add(name);
     }
   }
 }
 
-const NOBODY: ReadonlyMap<number, readonly number[]> = new Map();
+const NOTHING: Omit<Claims, 'owner'> = { wanted: undefined, counted: undefined, leaving: [], held: false };
+/** Index key of all claims of which something leaves. */
+const LEAVES: Key = '';
 
-function child<K, L, V>(of: Map<K, Map<L, V>>, key: K): Map<L, V> {
-  let found = of.get(key);
-  if (found === undefined) {
-    found = new Map();
-    of.set(key, found);
-  }
-  return found;
+function numberKey({ name, identity, port }: Omit<GivenNumber, 'pods'>): Key {
+  return keys.join(name, tableKey.identity(identity), keys.uint(port, 16));
 }

@@ -1,6 +1,6 @@
 /** What the engine is given of the kernel at start, and what a round is to carry out. */
 import type { EndpointStateRow, IpcacheRow, SlotRow } from '../tables.ts';
-import type { KernelSlot } from './slots.ts';
+import type { KernelSlot } from './slot-rows.ts';
 
 /** What was found in the kernel at start. */
 export interface KernelState {

@@ -1,7 +1,11 @@
 import { createHash } from 'node:crypto';
 import type { ResolvedRule, SelectorHash } from '@weir/policy';
+import type { StateDB } from '@weir/statedb';
+import type { Tables } from '../core.ts';
+import { peerSetsOf } from '../create-tables.ts';
 import type { PeerSetRow, PolicyRow } from '../tables.ts';
-import { Multi } from './multi.ts';
+import type { Inputs } from './inputs.ts';
+import { Rows } from './working.ts';
 
 /** A policy in force, with what is needed of it again and again. */
 export interface InUse {
@@ -18,19 +22,19 @@ export interface Missing {
   readonly sinceMs: number;
 }
 
-/** The PeerSets that a policy names, as subjects and as peers. */
-export function hashesOf(row: PolicyRow): Set<SelectorHash> {
-  const out = new Set<SelectorHash>();
-  for (const rule of row.rules) {
-    out.add(rule.subject);
-    for (const peer of rule.peers ?? []) if ('peerSet' in peer) out.add(peer.peerSet);
-  }
-  return out;
+export interface PoliciesOptions {
+  readonly db: StateDB;
+  readonly tables: Pick<Tables, 'policies' | 'peerSets'>;
+  readonly inputs: Pick<Inputs, 'said'>;
+  /** Milliseconds; any clock that only grows. */
+  readonly now: () => number;
 }
 
-/** Every CIDR and except that a rule names. */
-export function cidrsOf(rule: ResolvedRule): string[] {
-  return (rule.peers ?? []).flatMap((peer) => ('cidr' in peer ? [peer.cidr, ...(peer.except ?? [])] : []));
+/** Every CIDR and except that a policy names. */
+export function cidrsOf({ rules }: PolicyRow): string[] {
+  return rules.flatMap(({ peers }) =>
+    (peers ?? []).flatMap((peer) => ('cidr' in peer ? [peer.cidr, ...(peer.except ?? [])] : [])),
+  );
 }
 
 function ruleKey(rule: ResolvedRule): string {
@@ -42,72 +46,74 @@ function ruleKey(rule: ResolvedRule): string {
  * with the PeerSets it had even when the cluster has dropped them.
  */
 export class Policies {
-  readonly #rows = new Map<string, PolicyRow>();
-  readonly #peerSets = new Map<SelectorHash, PeerSetRow>();
-  readonly #retained = new Map<SelectorHash, PeerSetRow>();
-  readonly #naming = new Multi<SelectorHash, string>();
-  readonly #inUse = new Map<string, InUse>();
-  readonly #inUseNaming = new Multi<SelectorHash, string>();
-  readonly #missing = new Map<string, Missing>();
+  readonly #options: PoliciesOptions;
+  readonly #inForce: Rows<string, InUse>;
+  /** Sets that policies in force name, as they were when the cluster dropped them. */
+  readonly #retained: Rows<SelectorHash, PeerSetRow>;
+  readonly #missing: Rows<string, Missing>;
   readonly #dirty = new Set<string>();
-  readonly #now: () => number;
 
-  constructor(now: () => number) {
-    this.#now = now;
+  constructor(options: PoliciesOptions) {
+    this.#options = options;
+    const { db } = options;
+    const indexes = [
+      { name: 'peerSet', keys: ({ row }: InUse) => peerSetsOf(row) },
+      { name: 'cidr', keys: ({ row }: InUse) => cidrsOf(row) },
+    ];
+    this.#inForce = new Rows(db, { name: 'rulesInForce', key: ({ row }) => row.uid, indexes }, (uid) => uid);
+    this.#retained = new Rows(db, { name: 'retainedPeerSets', key: ({ hash }) => hash }, (hash) => hash);
+    this.#missing = new Rows(db, { name: 'missingPolicies', key: ({ uid }) => uid }, (uid) => uid);
   }
 
-  setPolicy(row: PolicyRow | undefined, uid: string): void {
-    const before = this.#rows.get(uid);
-    if (before) for (const hash of hashesOf(before)) this.#naming.delete(hash, uid);
-    if (row) {
-      for (const hash of hashesOf(row)) this.#naming.add(hash, uid);
-      this.#rows.set(uid, row);
-    } else this.#rows.delete(uid);
+  policyChanged(uid: string): void {
     this.#dirty.add(uid);
   }
 
-  /** Returns the row that was there. */
-  setPeerSet(row: PeerSetRow | undefined, hash: SelectorHash): PeerSetRow | undefined {
-    const before = this.#peerSets.get(hash);
-    if (row) {
-      this.#peerSets.set(hash, row);
-      this.#retained.delete(hash);
-    } else {
-      this.#peerSets.delete(hash);
-      if (before && this.#inUseNaming.has(hash)) this.#retained.set(hash, before);
-    }
-    if ((before === undefined) !== (row === undefined)) for (const uid of this.#naming.get(hash)) this.#dirty.add(uid);
-    return before;
+  /** To be called while `said` is what was said before: of policies that did not name the set then, `policyChanged` tells. */
+  peerSetChanged(hash: SelectorHash, deleted: boolean): void {
+    const { inputs, tables } = this.#options;
+    const before = this.present(hash);
+    if ((before === undefined) === deleted) return;
+    for (const { uid } of inputs.said.list(tables.policies, 'peerSet', hash)) this.#dirty.add(uid);
+    if (before && this.#named(hash)) this.#retained.set(before);
   }
 
   /** The set as the table has it. */
   present(hash: SelectorHash): PeerSetRow | undefined {
-    return this.#peerSets.get(hash);
+    const { inputs, tables } = this.#options;
+    return inputs.said.get(tables.peerSets, hash);
   }
 
   /** The set as policies in force see it. */
   view(hash: SelectorHash): PeerSetRow | undefined {
-    return this.#peerSets.get(hash) ?? this.#retained.get(hash);
+    return this.present(hash) ?? this.#retained.get(hash);
   }
 
   inUse(uid: string): InUse | undefined {
-    return this.#inUse.get(uid);
+    return this.#inForce.get(uid);
   }
 
-  allInUse(): IterableIterator<[string, InUse]> {
-    return this.#inUse.entries();
+  allInUse(): Iterable<InUse> {
+    return this.#inForce.values();
   }
 
   /** Policies in force that name the set, as subject or peer. */
-  inUseNaming(hash: SelectorHash): Iterable<string> {
-    return this.#inUseNaming.get(hash);
+  inUseNaming(hash: SelectorHash): Iterable<InUse> {
+    return this.#inForce.list('peerSet', hash);
+  }
+
+  /** Whether a policy in force names the CIDR. */
+  namesCidr(cidr: string): boolean {
+    const [some] = this.#inForce.list('cidr', cidr);
+    return some !== undefined;
   }
 
   /** PeerSets that policies wait for of which no generation is in force. Known before `settle`. */
   *awaited(): Generator<readonly [SelectorHash, PolicyRow]> {
-    for (const [uid, row] of this.#rows) {
-      if (this.#inUse.has(uid)) continue;
-      for (const hash of hashesOf(row)) if (!this.#peerSets.has(hash)) yield [hash, row];
+    const { inputs, tables } = this.#options;
+    for (const row of inputs.said.all(tables.policies)) {
+      if (this.#inForce.has(row.uid)) continue;
+      for (const hash of peerSetsOf(row)) if (!this.present(hash)) yield [hash, row];
     }
   }
 
@@ -115,43 +121,43 @@ export class Policies {
     return this.#missing.values();
   }
 
-  /** Brings what is in force up to date; yields each policy whose rules in force changed, as [uid, before, after]. */
+  /** Brings what is in force up to date; yields each policy whose rules in force changed. */
   *settle(): Generator<readonly [uid: string, before: InUse | undefined, after: InUse | undefined]> {
+    const { inputs, tables, now } = this.#options;
     for (const uid of this.#dirty) {
       this.#dirty.delete(uid);
-      const row = this.#rows.get(uid);
-      const before = this.#inUse.get(uid);
+      const row = inputs.said.get(tables.policies, uid);
+      const before = this.#inForce.get(uid);
       if (row === undefined) {
         this.#missing.delete(uid);
         if (!before) continue;
-        this.#swap(uid, before, undefined);
+        this.#inForce.delete(uid);
+        this.#tidy(before);
         yield [uid, before, undefined];
         continue;
       }
-      const absent = [...hashesOf(row)].filter((hash) => !this.#peerSets.has(hash)).sort();
+      const absent = [...peerSetsOf(row)].filter((hash) => !this.present(hash)).sort();
       if (absent.length > 0) {
-        const sinceMs = this.#missing.get(uid)?.sinceMs ?? this.#now();
-        this.#missing.set(uid, { uid, generation: row.generation, hashes: absent, sinceMs });
+        const sinceMs = this.#missing.get(uid)?.sinceMs ?? now();
+        this.#missing.set({ uid, generation: row.generation, hashes: absent, sinceMs });
         continue;
       }
       this.#missing.delete(uid);
       if (before?.row === row) continue;
       const after: InUse = { row, ruleKeys: row.rules.map(ruleKey) };
-      this.#swap(uid, before, after);
+      this.#inForce.set(after);
+      if (before) this.#tidy(before);
       yield [uid, before, after];
     }
   }
 
-  #swap(uid: string, before: InUse | undefined, after: InUse | undefined): void {
-    if (after) for (const hash of hashesOf(after.row)) this.#inUseNaming.add(hash, uid);
-    if (after) this.#inUse.set(uid, after);
-    else this.#inUse.delete(uid);
-    if (!before) return;
-    const kept = after ? hashesOf(after.row) : new Set<string>();
-    for (const hash of hashesOf(before.row)) {
-      if (kept.has(hash)) continue;
-      this.#inUseNaming.delete(hash, uid);
-      if (!this.#inUseNaming.has(hash)) this.#retained.delete(hash);
-    }
+  /** Sets that no policy in force names any more need not be kept. */
+  #tidy({ row }: InUse): void {
+    for (const hash of peerSetsOf(row)) if (!this.#named(hash)) this.#retained.delete(hash);
+  }
+
+  #named(hash: SelectorHash): boolean {
+    const [some] = this.#inForce.list('peerSet', hash);
+    return some !== undefined;
   }
 }

@@ -1,12 +1,18 @@
+import type { StateDB } from '@weir/statedb';
+import type { Tables } from '../core.ts';
+import { tableKey } from '../create-tables.ts';
 import type { RemoteEndpointRow } from '../tables.ts';
 import type { Identities } from './identities.ts';
+import type { Inputs } from './inputs.ts';
 import type { IpcacheDeriver } from './ipcache.ts';
-import { Multi } from './multi.ts';
 import type { Pace } from './pace.ts';
 import type { PeerPortNames } from './peer-port-names.ts';
+import { Rows } from './working.ts';
 
 /** Whom an address was judged as. */
 interface Believed {
+  /** `namespace/name` of the pod. */
+  readonly key: string;
   readonly identity: number;
   /** Of the identity: a number may be given to other labels later. */
   readonly labelsKey: string | undefined;
@@ -15,6 +21,9 @@ interface Believed {
 }
 
 export interface RemoteEndpointsOptions {
+  readonly db: StateDB;
+  readonly tables: Pick<Tables, 'remoteEndpoints'>;
+  readonly inputs: Pick<Inputs, 'said'>;
   readonly identities: Pick<Identities, 'get' | 'settled'>;
   readonly ipcache: Pick<IpcacheDeriver, 'setRemote'>;
   readonly portNames: Pick<PeerPortNames, 'set'>;
@@ -29,35 +38,32 @@ export interface RemoteEndpointsOptions {
  */
 export class RemoteEndpoints {
   readonly #options: RemoteEndpointsOptions;
-  readonly #rows = new Map<string, RemoteEndpointRow>();
-  readonly #believed = new Map<string, Believed>();
-  /** Pods by the identities that their conclusion hangs on: the one that the slice says, and the one that is kept. */
-  readonly #hanging = new Multi<number, string>();
+  readonly #believed: Rows<string, Believed>;
   readonly #dirty = new Set<string>();
 
   constructor(options: RemoteEndpointsOptions) {
     this.#options = options;
+    this.#believed = new Rows<string, Believed>(
+      options.db,
+      {
+        name: 'believedEndpoints',
+        key: ({ key }) => key,
+        indexes: [{ name: 'identity', keys: ({ identity }) => [tableKey.identity(identity)] }],
+      },
+      (key) => key,
+    );
   }
 
-  set(row: RemoteEndpointRow, deleted: boolean): void {
-    const key = `${row.namespace}/${row.name}`;
-    const before = this.#rows.get(key);
-    if (before !== undefined) this.#hanging.delete(before.identity, key);
-    const held = this.#believed.get(key);
-    if (held !== undefined) this.#hanging.add(held.identity, key);
-    if (deleted) this.#rows.delete(key);
-    else {
-      this.#rows.set(key, row);
-      this.#hanging.add(row.identity, key);
-    }
-    this.#dirty.add(key);
-    // Names count from the moment they are told, whoever the pod turns out to be: a number may be denied to unknown peers too.
-    this.#options.portNames.set(`remote ${key}`, row.identity, deleted ? [] : row.namedPorts);
+  endpointChanged({ namespace, name }: RemoteEndpointRow): void {
+    this.#dirty.add(tableKey.pod(namespace, name));
   }
 
-  /** The identity, or a peer set that it waits for, has changed. */
-  touchIdentity(identity: number): void {
-    for (const key of this.#hanging.get(identity)) this.#dirty.add(key);
+  /** The identity, or a peer set that it waits for, has changed: so may pods of which the slice says it, and those that keep it. */
+  identityChanged(identity: number): void {
+    const { inputs, tables } = this.#options;
+    const key = tableKey.identity(identity);
+    for (const row of inputs.said.list(tables.remoteEndpoints, 'identity', key)) this.endpointChanged(row);
+    for (const believed of this.#believed.list('identity', key)) this.#dirty.add(believed.key);
   }
 
   async settle(): Promise<void> {
@@ -70,12 +76,13 @@ export class RemoteEndpoints {
   }
 
   #conclude(key: string): void {
-    const { identities, ipcache, portNames } = this.#options;
-    const row = this.#rows.get(key);
+    const { inputs, tables, identities, ipcache, portNames } = this.#options;
+    const row = inputs.said.get(tables.remoteEndpoints, key);
+    // Names count from the moment they are told, whoever the pod turns out to be: a number may be denied to unknown peers too.
+    portNames.set(`remote ${key}`, row?.identity ?? 0, row?.namedPorts ?? []);
     const before = this.#believed.get(key);
-    if (before !== undefined && before.identity !== row?.identity) this.#hanging.delete(before.identity, key);
-    this.#believed.delete(key);
     if (row === undefined) {
+      this.#believed.delete(key);
       ipcache.setRemote(undefined, key);
       portNames.set(`held ${key}`, 0, []);
       return;
@@ -86,9 +93,8 @@ export class RemoteEndpoints {
     const { addresses, podUid } = row;
     if (identity !== 0 && podUid !== undefined) {
       const labelsKey = kept === undefined ? identities.get(identity)?.labelsKey : kept.labelsKey;
-      this.#believed.set(key, { identity, labelsKey, addresses, podUid });
-      this.#hanging.add(identity, key);
-    }
+      this.#believed.set({ key, identity, labelsKey, addresses, podUid });
+    } else this.#believed.delete(key);
     ipcache.setRemote(identity === row.identity ? row : { ...row, identity }, key);
     portNames.set(`held ${key}`, kept?.identity ?? 0, kept === undefined ? [] : row.namedPorts);
   }

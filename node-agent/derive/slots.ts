@@ -1,33 +1,35 @@
-import { isLocalCidr } from '@weir/identity';
 import {
   type CompiledPolicy,
   compile,
-  type Direction,
   type PeerIdentity,
   type PortNames,
   portNamesOf,
   type SelectorHash,
 } from '@weir/policy';
+import { type Key, keys, type StateDB } from '@weir/statedb';
 import { IdsExhaustedError } from '../errors.ts';
 import type { SlotRow } from '../tables.ts';
-import { type ClassMaps, ClassNumbers, classOf } from './classes.ts';
+import { adoptNumbers, assignNumbers, type ClassNumbers, NO_NUMBERS } from './classes.ts';
 import { portNameKey } from './peer-port-names.ts';
-import { DIRECTIONS, frameKey, rowsKey } from './rows.ts';
+import { frameKey } from './rows.ts';
 import type { Shape } from './shape.ts';
+import {
+  differs,
+  type KernelSlot,
+  type Leaving,
+  mayStay,
+  type Numbered,
+  sameClasses,
+  sameFrame,
+  withNewCidrs,
+} from './slot-rows.ts';
+import { Rows } from './working.ts';
 
 /** Highest slot number; 0 is "no policy". */
 export const LAST_SLOT = 4095;
 
-/** What a slot found in the kernel means. */
-export interface KernelSlot {
-  /** Rows keys of the scope classes unknown, pod, world. */
-  readonly scope: Readonly<Record<Direction, readonly [string, string, string]>>;
-  readonly classes: ClassMaps;
-  /** Rows key of each class number from 16 on. */
-  readonly rows: Readonly<Record<Direction, ReadonlyMap<number, string>>>;
-}
-
 export interface SlotWorld {
+  readonly db: StateDB;
   members(hash: SelectorHash): Iterable<number> | undefined;
   identities(): Iterable<PeerIdentity>;
   /** Numbers that peers give port names. */
@@ -46,45 +48,75 @@ export interface Refreshed {
   readonly reframed?: boolean;
 }
 
-interface Entry {
+/** A shape in use. */
+interface ShapeRow {
   readonly shape: Shape;
+  /** PeerSets that its rules name as peers. */
   readonly hashes: ReadonlySet<SelectorHash>;
   readonly namesIdentities: boolean;
   /** Port names that mean what each peer says. */
   readonly portNames: ReadonlySet<string>;
-  numbers: ClassNumbers;
-  row: SlotRow | undefined;
+  /** Its slot, once it has compiled. */
+  readonly row?: SlotRow;
+  readonly numbers: ClassNumbers;
+  /** Why it could not be compiled when that was last tried. */
+  readonly failure?: Error;
 }
+
+/** A slot number that is not free. */
+interface SlotNumber {
+  readonly slot: number;
+  /** What the kernel held there at the start, until a shape takes it over. */
+  readonly found?: KernelSlot;
+}
+
+const slotKey = (slot: number): Key => keys.uint(slot, 16);
 
 /** Slots by shape. */
 export class Slots {
-  readonly #entries = new Map<string, Entry>();
-  readonly #dirty = new Set<string>();
-  readonly #busy = new Set<number>();
-  readonly #kernel = new Map<number, KernelSlot>();
   readonly #world: SlotWorld;
+  readonly #shapes: Rows<string, ShapeRow>;
+  readonly #numbers: Rows<number, SlotNumber>;
+  readonly #dirty = new Set<string>();
 
   constructor(world: SlotWorld) {
     this.#world = world;
+    this.#shapes = new Rows<string, ShapeRow>(
+      world.db,
+      {
+        name: 'shapes',
+        key: ({ shape }) => shape.key,
+        indexes: [
+          { name: 'peerSet', keys: ({ hashes }) => hashes },
+          { name: 'namesIdentities', keys: ({ namesIdentities }) => (namesIdentities ? [''] : []) },
+          { name: 'portName', keys: ({ portNames }) => portNames },
+          { name: 'slot', keys: ({ row }) => (row === undefined ? [] : [slotKey(row.slot)]) },
+          { name: 'failing', keys: ({ failure }) => (failure === undefined ? [] : ['']) },
+        ],
+      },
+      (key) => key,
+    );
+    this.#numbers = new Rows<number, SlotNumber>(
+      world.db,
+      { name: 'slotNumbers', key: ({ slot }) => slotKey(slot) },
+      slotKey,
+    );
   }
 
   /** Slots found in the kernel; each may be taken over by the shape that means the same. */
   adopt(slots: ReadonlyMap<number, KernelSlot>): void {
-    for (const [slot, content] of slots) {
-      this.#kernel.set(slot, content);
-      this.#busy.add(slot);
-    }
+    for (const [slot, found] of slots) this.#numbers.set({ slot, found });
   }
 
   /** The kernel no longer has the slot: its number may be given out again. */
   release(slot: number): void {
-    for (const entry of this.#entries.values()) if (entry.row?.slot === slot) return;
-    this.#busy.delete(slot);
+    const [user] = this.#shapes.list('slot', slotKey(slot));
+    if (user === undefined) this.#numbers.delete(slot);
   }
 
   /** The shape is in use. */
   need(shape: Shape): void {
-    if (this.#entries.has(shape.key)) return;
+    if (this.#shapes.has(shape.key)) return;
     const hashes = new Set<SelectorHash>();
     let namesIdentities = false;
     for (const rule of shape.rules) {
@@ -93,191 +125,149 @@ export class Slots {
         else namesIdentities = true;
       }
     }
-    this.#entries.set(shape.key, {
-      shape,
-      hashes,
-      namesIdentities,
-      portNames: new Set(portNamesOf(shape.rules).egress.map(({ protocol, name }) => portNameKey(protocol, name))),
-      numbers: new ClassNumbers(this.#world.now),
-      row: undefined,
-    });
+    const portNames = new Set(portNamesOf(shape.rules).egress.map((port) => portNameKey(port.protocol, port.name)));
+    this.#shapes.set({ shape, hashes, namesIdentities, portNames, numbers: NO_NUMBERS });
     this.#dirty.add(shape.key);
   }
 
   /** Shapes that are not needed any more. Until `drop`, their slots are kept up to date: endpoints still point at them. */
   departing(needed: ReadonlySet<string>): string[] {
-    return [...this.#entries.keys()].filter((key) => !needed.has(key));
+    return Array.from(this.#shapes.values(), ({ shape }) => shape.key).filter((key) => !needed.has(key));
   }
 
   /** Forgets a shape; returns its slot number. */
   drop(key: string): number | undefined {
-    const slot = this.#entries.get(key)?.row?.slot;
-    this.#entries.delete(key);
     this.#dirty.delete(key);
-    return slot;
+    return this.#shapes.delete(key)?.row?.slot;
   }
 
   peerSetChanged(hash: SelectorHash): void {
-    for (const [key, entry] of this.#entries) if (entry.hashes.has(hash)) this.#dirty.add(key);
+    this.#touch(this.#shapes.list('peerSet', hash));
   }
 
   /** Local CIDR identities, or what is known of the host, changed. */
   identitiesChanged(): void {
-    for (const [key, entry] of this.#entries) if (entry.namesIdentities) this.#dirty.add(key);
+    this.#touch(this.#shapes.list('namesIdentities', ''));
   }
 
   /** Peers give these port names other numbers. */
   portNamesChanged(names: ReadonlySet<string>): void {
-    if (names.size === 0) return;
-    for (const [key, entry] of this.#entries) if (!names.isDisjointFrom(entry.portNames)) this.#dirty.add(key);
+    for (const name of names) this.#touch(this.#shapes.list('portName', name));
   }
 
   /** Whether a shape in use asks what peers mean by the port name. */
   usesPortName(name: string): boolean {
-    for (const entry of this.#entries.values()) if (entry.portNames.has(name)) return true;
-    return false;
+    const [user] = this.#shapes.list('portName', name);
+    return user !== undefined;
   }
 
   allChanged(): void {
-    for (const key of this.#entries.keys()) this.#dirty.add(key);
+    this.#touch(this.#shapes.values());
   }
 
   row(shape: string): SlotRow | undefined {
-    return this.#entries.get(shape)?.row;
+    return this.#shapes.get(shape)?.row;
   }
 
-  dirtyShapes(): string[] {
-    return [...this.#dirty];
+  /** Whether some shape could not be compiled. */
+  get failing(): boolean {
+    const [some] = this.#shapes.list('failing', '');
+    return some !== undefined;
+  }
+
+  /** Why the shape could not be compiled. */
+  failure(shape: string): Error | undefined {
+    return this.#shapes.get(shape)?.failure;
+  }
+
+  /** Shapes to compile: what they mean has changed, or they could not be compiled before. */
+  dirtyShapes(): Iterable<string> {
+    return new Set([...this.#dirty, ...Array.from(this.#shapes.list('failing', ''), ({ shape }) => shape.key)]);
   }
 
   /**
    * Compiles one shape. `candidates`: kernel slots that endpoints of this shape have. `left`: endpoints that point at its slot
-   * go elsewhere, all of them or some; for them it stays as it was. When it throws, the shape stays dirty and keeps the row
-   * that it had.
+   * go elsewhere, all of them or some; for them it stays as it was. When that fails, the shape keeps the row that it had.
    */
-  refresh(key: string, candidates: Iterable<number>, left: 'none' | 'some' | 'all' = 'none'): Refreshed {
-    const entry = this.#entries.get(key);
-    if (entry === undefined) {
-      this.#dirty.delete(key);
+  refresh(key: string, candidates: Iterable<number>, left: Leaving = 'none'): Refreshed {
+    this.#dirty.delete(key);
+    const entry = this.#shapes.get(key);
+    if (entry === undefined) return { rows: [] };
+    const { shape } = entry;
+    try {
+      const compiled = compile({
+        rules: shape.rules,
+        peerSets: { identities: (hash) => this.#world.members(hash) },
+        identities: this.#world.identities(),
+        mode: shape.mode,
+        allowLocalhost: shape.allowLocalhost,
+        portNames: {
+          own: (name, protocol) => shape.ownPorts.get(portNameKey(protocol, name)),
+          peers: this.#world.peerPorts,
+        },
+      });
+      return this.#place(entry, compiled, candidates, left);
+    } catch (error) {
+      this.#shapes.set({ ...entry, failure: error instanceof Error ? error : new Error(String(error)) });
       return { rows: [] };
     }
-    const { shape } = entry;
-    const compiled = compile({
-      rules: shape.rules,
-      peerSets: { identities: (hash) => this.#world.members(hash) },
-      identities: this.#world.identities(),
-      mode: shape.mode,
-      allowLocalhost: shape.allowLocalhost,
-      portNames: {
-        own: (name, protocol) => shape.ownPorts.get(portNameKey(protocol, name)),
-        peers: this.#world.peerPorts,
-      },
-    });
-    const result = this.#place(entry, key, compiled, candidates, left);
-    // Only now: what failed is tried again.
-    this.#dirty.delete(key);
-    return result;
   }
 
-  #place(
-    entry: Entry,
-    key: string,
-    compiled: CompiledPolicy,
-    candidates: Iterable<number>,
-    leaving: 'none' | 'some' | 'all',
-  ): Refreshed {
-    const before = entry.row;
-    if (before && leaving === 'all') return { rows: this.#withNewCidrs(entry, before, compiled) };
-    if (before && frameKey(before.compiled) === frameKey(compiled) && this.#mayStay(before, compiled, leaving)) {
-      const classes = entry.numbers.assign(compiled);
-      const differs = this.#differs(before.classes, classes);
-      if (sameClasses(before.classes, classes)) return { rows: [] };
-      entry.row = { ...before, compiled, classes, epoch: before.epoch + (differs ? 1 : 0) };
-      return { rows: [entry.row] };
-    }
-    if (!before) {
+  #place(entry: ShapeRow, compiled: CompiledPolicy, candidates: Iterable<number>, leaving: Leaving): Refreshed {
+    const shape = entry.shape.key;
+    const now = this.#world.now();
+    const { row: before } = entry;
+    if (before === undefined) {
       for (const slot of candidates) {
-        const known = this.#kernel.get(slot);
+        const known = this.#numbers.get(slot)?.found;
         if (known === undefined || !sameFrame(known, compiled)) continue;
-        this.#kernel.delete(slot);
-        for (const direction of DIRECTIONS) entry.numbers.adopt(direction, known.rows[direction]);
-        const classes = entry.numbers.assign(compiled);
-        const differs = this.#differs(known.classes, classes);
+        const { numbers, classes } = assignNumbers(adoptNumbers(known.rows, now), compiled, now);
         // Epoch 1 tells endpoints that had this slot already: something differs from what the kernel decided.
-        entry.row = { slot, shape: key, compiled, classes, epoch: differs ? 1 : 0 };
-        return { rows: [entry.row] };
+        const epoch = this.#differs(known.classes, classes);
+        this.#numbers.set({ slot });
+        return this.#put(entry, { row: { slot, shape, compiled, classes, epoch }, numbers });
       }
+      return this.#put(entry, this.#newSlot(shape, compiled, now));
     }
-    const old = before ? this.#withNewCidrs(entry, before, compiled) : [];
-    const reframed = before !== undefined && frameKey(before.compiled) !== frameKey(compiled);
-    const slot = this.#allocate();
-    entry.numbers = new ClassNumbers(this.#world.now);
-    entry.row = { slot, shape: key, compiled, classes: entry.numbers.assign(compiled), epoch: 0 };
-    return { rows: [...old, entry.row], ...(before ? { left: before.slot } : {}), reframed };
-  }
-
-  /** Whether the slot may be edited in place: nobody leaves it, or there is nothing to edit. */
-  #mayStay(before: SlotRow, compiled: CompiledPolicy, leaving: 'none' | 'some' | 'all'): boolean {
-    if (leaving === 'none') return true;
-    return DIRECTIONS.every((direction) => {
-      const members = (of: CompiledPolicy): string =>
-        of[direction].classes.map(({ members: ids, rows }) => `${ids.join()}:${rowsKey(rows)}`).join(' ');
-      return members(before.compiled) === members(compiled);
-    });
-  }
-
-  /** The slot as it was, but for addresses outside that get a number of their own: they mean there what they meant before. */
-  #withNewCidrs(entry: Entry, before: SlotRow, compiled: CompiledPolicy): SlotRow[] {
-    const one = (direction: Direction): CompiledPolicy[Direction] => {
-      const added = compiled[direction].classes.flatMap(({ members, rows }) => {
-        const fresh = members.filter((id) => isLocalCidr(id) && !before.classes[direction].has(id));
-        return fresh.length === 0 ? [] : [{ members: fresh, rows }];
-      });
-      return { ...before.compiled[direction], classes: [...before.compiled[direction].classes, ...added] };
-    };
-    const extended: CompiledPolicy = { ingress: one('ingress'), egress: one('egress') };
-    const classes = entry.numbers.assign(extended);
-    if (sameClasses(before.classes, classes)) return [];
-    entry.row = { ...before, compiled: extended, classes };
-    return [entry.row];
-  }
-
-  #differs(before: ClassMaps, after: ClassMaps): boolean {
-    return DIRECTIONS.some((direction) => {
-      const a = before[direction];
-      const b = after[direction];
-      for (const [id] of a) if (classOf(a, id) !== classOf(b, id) && this.#world.addressed(id)) return true;
-      for (const [id] of b)
-        if (!a.has(id) && classOf(a, id) !== classOf(b, id) && this.#world.addressed(id)) return true;
-      return false;
-    });
-  }
-
-  /** The lowest: a slot that was emptied lately still has its maps in the kernel. */
-  #allocate(): number {
-    for (let slot = 1; slot <= LAST_SLOT; slot += 1) {
-      if (this.#busy.has(slot)) continue;
-      this.#busy.add(slot);
-      return slot;
+    const had: Numbered = { row: before, numbers: entry.numbers };
+    if (leaving === 'all') return this.#put(entry, withNewCidrs(had, compiled, now));
+    const reframed = frameKey(before.compiled) !== frameKey(compiled);
+    if (!reframed && mayStay(before, compiled, leaving)) {
+      const { numbers, classes } = assignNumbers(entry.numbers, compiled, now);
+      if (sameClasses(before.classes, classes)) return this.#put(entry, { row: before, numbers });
+      const epoch = before.epoch + this.#differs(before.classes, classes);
+      return this.#put(entry, { row: { ...before, compiled, classes, epoch }, numbers });
     }
-    throw new IdsExhaustedError('policy slots', LAST_SLOT);
+    const old = withNewCidrs(had, compiled, now).row;
+    const { rows } = this.#put(entry, this.#newSlot(shape, compiled, now));
+    return { rows: old === before ? rows : [old, ...rows], left: before.slot, reframed };
   }
-}
 
-function sameClasses(a: ClassMaps, b: ClassMaps): boolean {
-  return DIRECTIONS.every((direction) => {
-    if (a[direction].size !== b[direction].size) return false;
-    for (const [id, number] of a[direction]) if (b[direction].get(id) !== number) return false;
-    return true;
-  });
-}
+  /** The shape has compiled. */
+  #put({ failure: _, ...entry }: ShapeRow, { row, numbers }: Numbered): Refreshed {
+    this.#shapes.set({ ...entry, row, numbers });
+    return { rows: row === entry.row ? [] : [row] };
+  }
 
-function sameFrame(known: KernelSlot, compiled: CompiledPolicy): boolean {
-  return DIRECTIONS.every((direction) => {
-    const { enforced, scope } = compiled[direction];
-    const [unknown, pod, world] = known.scope[direction];
-    // A word may still enforce what is open now: rows of an open direction must not be emptied under it.
-    if (!enforced) return `${unknown}${pod}${world}` === '' && known.classes[direction].size === 0;
-    return unknown === rowsKey(scope.unknown) && pod === rowsKey(scope.pod) && world === rowsKey(scope.world);
-  });
+  /** The lowest free one: a slot that was emptied lately still has its maps in the kernel. */
+  #newSlot(shape: string, compiled: CompiledPolicy, now: number): Numbered {
+    const { numbers, classes } = assignNumbers(NO_NUMBERS, compiled, now);
+    let free = 1;
+    for (const { slot } of this.#numbers.values()) {
+      if (slot !== free) break;
+      free += 1;
+    }
+    if (free > LAST_SLOT) throw new IdsExhaustedError('policy slots', LAST_SLOT);
+    this.#numbers.set({ slot: free });
+    return { row: { slot: free, shape, compiled, classes, epoch: 0 }, numbers };
+  }
+
+  /** 1 when some address is decided otherwise. */
+  #differs(before: SlotRow['classes'], after: SlotRow['classes']): 0 | 1 {
+    return differs(before, after, (identity) => this.#world.addressed(identity)) ? 1 : 0;
+  }
+
+  #touch(rows: Iterable<ShapeRow>): void {
+    for (const { shape } of rows) this.#dirty.add(shape.key);
+  }
 }

@@ -1,33 +1,34 @@
 import { isDeepStrictEqual } from 'node:util';
-import { ApiError, Backoff, type CiliumEndpoint, delay, type KubeClient, resources } from '@weir/kube';
+import { ApiError, type CiliumEndpoint, type KubeClient, resources } from '@weir/kube';
 import { formatLabels } from '@weir/labels';
-import { query } from '@weir/statedb';
-import { messageOf } from '../config/system-error.ts';
-import type { Core } from '../core.ts';
-import type { ContainerPort, EndpointStateRow } from '../tables.ts';
+import type { Reconciler } from '@weir/reconciler';
+import { type Derivation, derive, type Key, type StateDB, type Table } from '@weir/statedb';
+import type { Core, Tables } from '../core.ts';
+import { tableKey } from '../create-tables.ts';
+import type { ContainerPort, EndpointRow, EndpointStateRow } from '../tables.ts';
+import { apiReconciler } from './api-reconciler.ts';
 import type { Connection } from './connection.ts';
 import { FIELD_MANAGER } from './node-policy-status.ts';
-import { Wakeup } from './wakeup.ts';
 
+/** An object that this agent has written. */
 interface Written {
-  readonly object: CiliumEndpoint;
+  readonly key: Key;
   /** Of the object on the server: what a delete must hit, should a pod of the same name be on another node by then. */
   readonly uid: string | undefined;
 }
 
 /**
  * One CiliumEndpoint for each local pod endpoint (`kubectl get cep`), owned by its pod, so that it goes with it. Deleted with the endpoint.
- * Written only when something of it changed.
+ * Written only when something of it changed. Table `ciliumEndpoints` is derived from the agent's tables; a reconciler drives it into the
+ * API, and table `writtenCiliumEndpoints` has what it has written there.
  */
 export class CiliumEndpointWriter {
-  readonly #core: Core;
+  readonly #db: StateDB;
   readonly #client: KubeClient;
-  readonly #nodeName: string;
-  readonly #connection: Connection;
-  readonly #written = new Map<string, Written>();
-  readonly #stop = new AbortController();
-  readonly #wakeup = new Wakeup();
-  #loop: Promise<void> | undefined;
+  readonly #written: Table<Written>;
+  readonly #derivation: Derivation;
+  readonly #reconciler: Reconciler<CiliumEndpoint>;
+  readonly #ending = new AbortController();
 
   constructor(options: {
     readonly core: Core;
@@ -35,103 +36,94 @@ export class CiliumEndpointWriter {
     readonly nodeName: string;
     readonly connection: Connection;
   }) {
-    this.#core = options.core;
-    this.#client = options.client;
-    this.#nodeName = options.nodeName;
-    this.#connection = options.connection;
+    const { core, client, nodeName, connection } = options;
+    const { db } = core;
+    this.#db = db;
+    this.#client = client;
+    this.#written = db.table<Written>({ name: 'writtenCiliumEndpoints', key: (row) => row.key });
+    const table = db.table<CiliumEndpoint>({ name: 'ciliumEndpoints', key: keyOf });
+    this.#derivation = deriveCiliumEndpoints(db, core.tables, table, nodeName);
+    this.#derivation.stop();
+    this.#reconciler = apiReconciler({
+      name: 'cilium-endpoints',
+      what: 'ciliumendpoints',
+      connection,
+      ending: this.#ending.signal,
+      db,
+      table,
+      operations: { update: (object) => this.#update(object), delete: (object) => this.#delete(object) },
+    });
   }
 
   start(): void {
-    this.#loop ??= this.#run();
+    this.#derivation.start();
+    this.#reconciler.start();
   }
 
+  /** Resolves when the request under way has ended. */
   async stop(): Promise<void> {
-    this.#stop.abort(new Error('stopped'));
-    await this.#loop;
+    this.#ending.abort();
+    this.#derivation[Symbol.dispose]();
+    await this.#reconciler.stop();
   }
 
-  async #run(): Promise<void> {
-    const { signal } = this.#stop;
-    const backoff = new Backoff({ minMs: 200, maxMs: 15_000 });
-    while (!signal.aborted) {
-      const { desired, forget } = this.#desired();
-      try {
-        await this.#reconcile(desired, signal);
-        backoff.reset();
-        this.#connection.succeeded('ciliumendpoints');
-        await this.#wakeup.wait(signal);
-      } catch (error) {
-        const retryInMs = backoff.next();
-        if (!signal.aborted) this.#connection.failed('ciliumendpoints', messageOf(error), retryInMs);
-        await delay(retryInMs, signal);
-      } finally {
-        forget();
-      }
-    }
+  async #update(object: CiliumEndpoint): Promise<void> {
+    const answer = await this.#client.apply(resources.CiliumEndpoint, object, {
+      fieldManager: FIELD_MANAGER,
+      force: true,
+    });
+    const written = { key: keyOf(object), uid: answer.metadata.uid };
+    this.#db.write([this.#written], (txn) => txn.upsert(this.#written, written));
   }
 
-  async #reconcile(desired: ReadonlyMap<string, CiliumEndpoint>, signal: AbortSignal): Promise<void> {
-    let failure: unknown;
-    for (const [key, object] of desired) {
-      if (signal.aborted) return;
-      if (isDeepStrictEqual(this.#written.get(key)?.object, object)) continue;
-      try {
-        const answer = await this.#client.apply(resources.CiliumEndpoint, object, {
-          fieldManager: FIELD_MANAGER,
-          force: true,
-        });
-        this.#written.set(key, { object, uid: answer.metadata.uid });
-      } catch (error) {
-        failure ??= error; // the others are tried all the same
-      }
+  async #delete(object: CiliumEndpoint): Promise<void> {
+    const { name, namespace } = object.metadata;
+    const written = this.#writtenAs(keyOf(object));
+    if (written === undefined) return;
+    const { key, uid } = written;
+    try {
+      await this.#client.delete(resources.CiliumEndpoint, name, namespace, uid === undefined ? {} : { uid });
+    } catch (error) {
+      // Gone with its pod, or another node's by now.
+      if (!(error instanceof ApiError && (error.notFound || error.conflict))) throw error;
     }
-    for (const [key, { object, uid }] of [...this.#written]) {
-      if (desired.has(key)) continue;
-      try {
-        await this.#client.delete(
-          resources.CiliumEndpoint,
-          object.metadata.name,
-          object.metadata.namespace,
-          uid === undefined ? {} : { uid },
-        );
-        this.#written.delete(key);
-      } catch (error) {
-        // Gone with its pod, or another node's by now.
-        if (error instanceof ApiError && (error.notFound || error.conflict)) this.#written.delete(key);
-        else failure ??= error;
-      }
-    }
-    if (failure !== undefined) throw failure;
+    this.#db.write([this.#written], (txn) => txn.delete(this.#written, key));
   }
 
-  /** Wakes the loop on the next change of what it read. */
-  #desired(): { readonly desired: ReadonlyMap<string, CiliumEndpoint>; readonly forget: () => void } {
-    const { db, tables } = this.#core;
-    using snapshot = db.read();
-    const endpoints = snapshot.watch(query.all(tables.endpoints));
-    const states = snapshot.watch(query.all(tables.endpointStates));
-    const pods = snapshot.watch(query.all(tables.localPods));
-    const watches = [endpoints.watch, states.watch, pods.watch].map((watch) => watch.onFire(() => this.#wakeup.wake()));
-    const node = [...snapshot.all(tables.nodes)].find((row) => row.name === this.#nodeName);
-    const byId = new Map(states.rows.map((state) => [state.id, state]));
-    const known = new Map(pods.rows.map((pod) => [`${pod.namespace}/${pod.name}`, pod]));
-    const desired = new Map<string, CiliumEndpoint>();
-    for (const { id, pod } of endpoints.rows) {
-      const state = byId.get(id);
-      const key = pod === undefined ? '' : `${pod.namespace}/${pod.name}`;
+  #writtenAs(key: Key): Written | undefined {
+    using snapshot = this.#db.read();
+    return snapshot.get(this.#written, key);
+  }
+}
+
+function keyOf({ metadata }: CiliumEndpoint): Key {
+  return tableKey.pod(metadata.namespace ?? '', metadata.name);
+}
+
+/** Where two endpoints are of one pod, the one of the greater id has the object: it is the newer one. */
+function deriveCiliumEndpoints(db: StateDB, tables: Tables, into: Table<CiliumEndpoint>, nodeName: string): Derivation {
+  const { endpoints, endpointStates, localPods, nodes } = tables;
+  return derive(db, {
+    name: into.name,
+    into,
+    inputs: [endpoints, endpointStates, localPods, nodes],
+    fn: ({ id, pod }, read) => {
+      if (pod === undefined) return [];
+      const key = tableKey.pod(pod.namespace, pod.name);
+      const local = read.get(localPods, key);
       // Without its pod's uid the object would have no owner, and would outlive it.
-      const uid = pod?.uid ?? known.get(key)?.uid;
-      if (pod === undefined || state === undefined || uid === undefined || uid === '') continue;
-      const ports = known.get(key)?.namedPorts ?? [];
-      desired.set(key, ciliumEndpoint(pod, uid, state, node?.addresses[0] ?? '', ports));
-    }
-    return {
-      desired,
-      forget: () => {
-        for (const take of watches) take();
-      },
-    };
-  }
+      const uidOf = (row: EndpointRow): string => row.pod?.uid ?? local?.uid ?? '';
+      const stateOf = (row: EndpointRow): EndpointStateRow | undefined =>
+        read.get(endpointStates, tableKey.endpoint(row.id));
+      const complete = [...read.list(endpoints, 'pod', key)].filter((row) => uidOf(row) !== '' && stateOf(row));
+      const newest = complete.at(-1);
+      const state = newest && stateOf(newest);
+      if (newest?.id !== id || state === undefined) return [];
+      const node = read.get(nodes, nodeName)?.addresses[0] ?? '';
+      return [ciliumEndpoint(pod, uidOf(newest), state, node, local?.namedPorts ?? [])];
+    },
+    equals: isDeepStrictEqual,
+  });
 }
 
 function ciliumEndpoint(

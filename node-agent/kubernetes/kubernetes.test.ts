@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import {
   ApiError,
+  type CiliumEndpoint,
   type CiliumEndpointSlice,
   type KubeClient,
   type KubeObject,
@@ -9,8 +10,9 @@ import {
   type Resource,
   type WatchEvent,
 } from '@weir/kube';
-import type { AnyTable } from '@weir/statedb';
+import { type AnyTable, createStateDB } from '@weir/statedb';
 import fc from 'fast-check';
+import { tableKey } from '../create-tables.ts';
 import { FakeCore, quiet, recordingLogger } from '../testing/fake-core.ts';
 import { CiliumEndpointWriter } from './cilium-endpoints.ts';
 import { Connection } from './connection.ts';
@@ -101,7 +103,7 @@ const stops: (() => Promise<void>)[] = [];
 beforeEach(() => {
   core = new FakeCore();
   client = new FakeClient();
-  connection = new Connection(quiet);
+  connection = new Connection(createStateDB({ freeze: true }), quiet);
 });
 afterEach(async () => {
   for (const stop of stops.splice(0)) await stop();
@@ -193,6 +195,27 @@ describe('TableSink', () => {
     expect(rows(core.tables.peerSets)).toEqual([local]);
   });
 
+  it('does not take what another wrote under one of its keys for its own', () => {
+    const { db, tables } = core;
+    const local = { hash: 'h', selector: { requirements: [] }, identities: [7], origin: 'local' as const };
+    db.write([tables.peerSets], (txn) => txn.upsert(tables.peerSets, local));
+    const sink = new TableSink({
+      db,
+      log: quiet,
+      table: tables.peerSets,
+      parts: peerSetParts,
+      merge: mergePeerSet,
+      owns: ({ origin }) => origin === 'cluster',
+    });
+    sink.replace([slice('h', 0, 2, [1])]);
+    sink.replace([]);
+    expect(rows(tables.peerSets)).toEqual([local]);
+    sink.replace([slice('h', 0, 1, [1])]);
+    expect(rows(tables.peerSets)).toEqual([{ ...local, identities: [1], origin: 'cluster' }]);
+    sink.replace([]);
+    expect(rows(tables.peerSets)).toEqual([]);
+  });
+
   it('equals a plain model on random traces of sliced peer sets: never half a set', () => {
     const object = fc.record({
       hash: fc.constantFrom('h1', 'h2'),
@@ -273,7 +296,7 @@ describe('rows', () => {
       metadata: { name: '1234', annotations: { 'weir.dev/peer-sets': 'a,b' } },
       'security-labels': { 'k8s:id': 'x' },
     };
-    expect(identityParts(identity).get('1234')).toMatchObject({
+    expect(identityParts(identity).get(tableKey.identity(1234))).toMatchObject({
       id: 1234,
       labels: { 'k8s:id': 'x' },
       peerSets: ['a', 'b'],
@@ -397,6 +420,7 @@ describe('NodeTables', () => {
   it('tells API servers on nodes from those outside, once both kinds are listed', () => {
     const { db, tables } = core;
     const nodes = new NodeTables({ db, nodes: tables.nodes, apiserverAddresses: tables.apiserverAddresses });
+    stops.push(async () => nodes.stop());
     const node = (name: string, address: string) => ({
       apiVersion: 'v1',
       kind: 'Node',
@@ -487,6 +511,54 @@ describe('CiliumEndpointWriter', () => {
     await client.written(2);
     expect(client.writes[1]).toEqual({ verb: 'delete', plural: 'ciliumendpoints', name: 'app1', uid: 'uid-app1' });
   });
+
+  it('gives the object of a pod that has two endpoints to the newer one, and to the other when that goes', async () => {
+    const writer = new CiliumEndpointWriter({ core, client, nodeName: 'n1', connection });
+    stops.push(() => writer.stop());
+    const pod = { namespace: 'default', name: 'app1', uid: 'pod-uid' };
+    const endpoint = (id: number) => ({
+      id,
+      ifindex: id,
+      interfaceName: `w${id}`,
+      ipv4: `10.1.0.${id}`,
+      createdAt: '',
+      pod,
+    });
+    await core.upsertEndpoint(endpoint(3));
+    await core.upsertEndpoint(endpoint(4));
+    writer.start();
+    await client.written(1);
+    await core.deleteEndpoint(4);
+    await client.written(2);
+    expect(client.writes.map(({ verb, object }) => [verb, (object as CiliumEndpoint).status?.id])).toEqual([
+      ['apply', 4],
+      ['apply', 3],
+    ]);
+  });
+
+  it('tries again what the API server refuses, says so until all is written, and never deletes what it has not written', async () => {
+    const log = recordingLogger();
+    connection = new Connection(createStateDB({ freeze: true }), log);
+    client.failure = new ApiError('down', { status: 503, reason: 'ServiceUnavailable' });
+    const writer = new CiliumEndpointWriter({ core, client, nodeName: 'n1', connection });
+    stops.push(() => writer.stop());
+    writer.start();
+    const endpoint = (id: number) => {
+      const pod = { namespace: 'default', name: `app${id}`, uid: 'pod-uid' };
+      return { id, ifindex: id, interfaceName: `w${id}`, ipv4: `10.1.0.${id}`, createdAt: '', pod };
+    };
+    await core.upsertEndpoint(endpoint(3));
+    await core.upsertEndpoint(endpoint(4));
+    await settle();
+    expect(connection.status().message).toContain('ciliumendpoints: down');
+    await core.deleteEndpoint(3);
+    client.failure = undefined;
+    await client.written(1);
+    await settle();
+    expect(client.writes.map(({ verb, name }) => [verb, name])).toEqual([['apply', 'app4']]);
+    expect(connection.status().ok).toBe(true);
+    expect(log.lines.map((line) => line.level)).toEqual(['warn', 'info']);
+  });
 });
 
 describe('NodePolicyStatusWriter', () => {
@@ -554,7 +626,7 @@ describe('NodePolicyStatusWriter', () => {
 
   it('tries again when the API server fails, and says so once', async () => {
     const log = recordingLogger();
-    connection = new Connection(log);
+    connection = new Connection(createStateDB({ freeze: true }), log);
     client.failure = new ApiError('down', { status: 503, reason: 'ServiceUnavailable' });
     start(0);
     while (connection.status().ok) await settle();

@@ -1,16 +1,33 @@
 import { isDeepStrictEqual } from 'node:util';
-import { Backoff, delay, type KubeClient, type NodePolicyStatus, resources } from '@weir/kube';
+import { type KubeClient, type NodePolicyStatus, resources } from '@weir/kube';
+import type { Reconciler } from '@weir/reconciler';
+import { query, type StateDB, type Table } from '@weir/statedb';
 import type { Subscription } from 'rxjs';
-import { messageOf } from '../config/system-error.ts';
 import type { Core, Realised } from '../core.ts';
 import { inputTables } from '../create-tables.ts';
+import { apiReconciler } from './api-reconciler.ts';
 import type { Connection } from './connection.ts';
 import { REMOVED_ANNOTATION } from './uninstall-mark.ts';
-import { Wakeup } from './wakeup.ts';
 
 export const FIELD_MANAGER = 'weir-agent';
 const MIN_INTERVAL_MS = 1000;
 const REFRESH_MS = 60_000;
+
+/** What the node is to say of itself. Key: `node`, the only one. */
+interface Report extends Pick<Realised, 'policies' | 'failures'> {
+  readonly node: string;
+  /** The last word: nothing is enforced any more, as the uninstall request of this value asked. */
+  readonly removed?: string;
+}
+
+/** What the API server has acknowledged. Key: `node`. */
+interface Said {
+  readonly node: string;
+  /** The uid of the Node that owns the report, and when it was read. */
+  readonly owner: string;
+  readonly ownerReadAt: number;
+  readonly removed: string | undefined;
+}
 
 /**
  * Reports what this node has in its kernel. The first change is written at once, then at most one write a second. What says nothing new
@@ -20,18 +37,18 @@ const REFRESH_MS = 60_000;
  */
 export class NodePolicyStatusWriter {
   readonly #core: Core;
+  readonly #db: StateDB;
   readonly #client: KubeClient;
   readonly #nodeName: string;
-  readonly #connection: Connection;
-  readonly #intervalMs: number;
   readonly #refreshMs: number;
+  readonly #reports: Table<Report>;
+  readonly #said: Table<Said>;
+  readonly #reconciler: Reconciler<Report>;
   readonly #stop = new AbortController();
   /** Ends the reports, but not the last word. */
   readonly #quiet = new AbortController();
-  readonly #wakeup = new Wakeup();
   #subscription: Subscription | undefined;
-  #loop: Promise<void> | undefined;
-  #uid: string | undefined;
+  #beginning: Promise<void> | undefined;
 
   constructor(options: {
     readonly core: Core;
@@ -43,25 +60,37 @@ export class NodePolicyStatusWriter {
     /** Time after which the report is written again though nothing has changed, in milliseconds. Default 60,000. */
     readonly refreshMs?: number;
   }) {
-    this.#core = options.core;
-    this.#client = options.client;
-    this.#nodeName = options.nodeName;
-    this.#connection = options.connection;
-    this.#intervalMs = options.intervalMs ?? MIN_INTERVAL_MS;
-    this.#refreshMs = options.refreshMs ?? REFRESH_MS;
+    const { core, client, nodeName, connection, intervalMs = MIN_INTERVAL_MS, refreshMs = REFRESH_MS } = options;
+    const { db } = core;
+    this.#core = core;
+    this.#db = db;
+    this.#client = client;
+    this.#nodeName = nodeName;
+    this.#refreshMs = refreshMs;
+    this.#reports = db.table<Report>({ name: 'nodePolicyStatus', key: (row) => row.node, equals: isDeepStrictEqual });
+    this.#said = db.table<Said>({ name: 'writtenNodePolicyStatus', key: (row) => row.node });
+    this.#reconciler = apiReconciler({
+      name: 'node-policy-status',
+      what: 'nodepolicystatus',
+      connection,
+      ending: this.#stop.signal,
+      db,
+      table: this.#reports,
+      operations: { update: (report) => this.#update(report), delete: () => undefined },
+      roundsPerSecond: 1000 / intervalMs,
+      refreshIntervalMs: refreshMs,
+    });
   }
 
   start(): void {
-    if (this.#quiet.signal.aborted) return;
-    this.#subscription = this.#core.realisedChanges.subscribe(() => this.#wakeup.wake());
-    this.#wakeup.wake();
-    this.#loop ??= this.#run();
+    if (!this.#quiet.signal.aborted) this.#beginning ??= this.#begin();
   }
 
   async stop(): Promise<void> {
-    this.#subscription?.unsubscribe();
     this.#stop.abort(new Error('stopped'));
-    await this.#loop;
+    this.#subscription?.unsubscribe();
+    await this.#beginning;
+    await this.#reconciler.stop();
   }
 
   /**
@@ -71,68 +100,25 @@ export class NodePolicyStatusWriter {
    */
   async markRemoved(value: string): Promise<void> {
     const { signal } = this.#stop;
-    this.#subscription?.unsubscribe();
     this.#quiet.abort(new Error('this node has been cleared'));
-    await this.#loop;
-    const backoff = new Backoff({ minMs: 200, maxMs: 5_000 });
-    while (true) {
-      signal.throwIfAborted();
-      try {
-        const { revision } = this.#core.realised();
-        await this.#apply(await this.#nodeUid(signal), { policies: {}, failures: [], revision }, value);
-        this.#connection.succeeded('nodepolicystatus');
-        return;
-      } catch (error) {
-        const retryInMs = backoff.next();
-        if (!signal.aborted) this.#connection.failed('nodepolicystatus', messageOf(error), retryInMs);
-        await delay(retryInMs, signal);
-      }
-    }
+    this.#subscription?.unsubscribe();
+    await this.#beginning;
+    signal.throwIfAborted();
+    this.#report({ node: this.#nodeName, policies: new Map(), failures: [], removed: value });
+    this.#reconciler.start();
+    await this.#db.waitFor(query.get(this.#said, this.#nodeName), ([said]) => said?.removed === value, signal);
+    await this.#reconciler.stop();
   }
 
-  async #run(): Promise<void> {
+  async #begin(): Promise<void> {
     const signal = AbortSignal.any([this.#stop.signal, this.#quiet.signal]);
-    const backoff = new Backoff({ minMs: 200, maxMs: 15_000 });
-    let written: Omit<NodePolicyStatus['status'], 'revision'> | undefined;
     await this.#complete(signal);
-    while (!signal.aborted) {
-      const woken = await this.#wakeup.wait(signal, this.#refreshMs);
-      if (signal.aborted) return;
-      if (!woken) this.#uid = undefined;
-      const { revision, ...content } = statusOf(this.#core.realised());
-      if (woken && written !== undefined && isDeepStrictEqual(written, content)) continue;
-      try {
-        await this.#apply(await this.#nodeUid(signal), { ...content, revision });
-        written = content;
-        backoff.reset();
-        this.#connection.succeeded('nodepolicystatus');
-        await delay(this.#intervalMs, signal);
-      } catch (error) {
-        const retryInMs = backoff.next();
-        if (!signal.aborted) this.#connection.failed('nodepolicystatus', messageOf(error), retryInMs);
-        await delay(retryInMs, signal);
-        this.#wakeup.wake();
-      }
-    }
-  }
-
-  async #nodeUid(signal: AbortSignal): Promise<string> {
-    this.#uid ??= (await this.#client.get(resources.KubeNode, this.#nodeName, undefined, signal)).metadata.uid ?? '';
-    return this.#uid;
-  }
-
-  async #apply(uid: string, status: NodePolicyStatus['status'], removed?: string): Promise<void> {
-    const object: NodePolicyStatus = {
-      apiVersion: 'weir.dev/v1alpha1',
-      kind: 'NodePolicyStatus',
-      metadata: {
-        name: this.#nodeName,
-        ...(removed === undefined ? {} : { annotations: { [REMOVED_ANNOTATION]: removed } }),
-        ownerReferences: [{ apiVersion: 'v1', kind: 'Node', name: this.#nodeName, uid }],
-      },
-      status,
-    };
-    await this.#client.apply(resources.NodePolicyStatus, object, { fieldManager: FIELD_MANAGER, force: true });
+    if (signal.aborted) return;
+    const report = ({ policies, failures }: Realised): void =>
+      this.#report({ node: this.#nodeName, policies, failures: [...failures].sort(byPolicy) });
+    this.#subscription = this.#core.realisedChanges.subscribe(report);
+    report(this.#core.realised());
+    this.#reconciler.start();
   }
 
   /** Resolves when all inputs have been received and are in the kernel, or on abort. */
@@ -145,14 +131,44 @@ export class NodePolicyStatusWriter {
       if (!signal.aborted) throw error;
     }
   }
+
+  #report(report: Report): void {
+    this.#db.write([this.#reports], (txn) => txn.upsert(this.#reports, report));
+  }
+
+  async #update({ removed, policies, failures }: Report): Promise<void> {
+    const { revision } = this.#core.realised();
+    const { owner, ownerReadAt } = await this.#owner();
+    const object: NodePolicyStatus = {
+      apiVersion: 'weir.dev/v1alpha1',
+      kind: 'NodePolicyStatus',
+      metadata: {
+        name: this.#nodeName,
+        ...(removed === undefined ? {} : { annotations: { [REMOVED_ANNOTATION]: removed } }),
+        ownerReferences: [{ apiVersion: 'v1', kind: 'Node', name: this.#nodeName, uid: owner }],
+      },
+      status: {
+        policies: Object.fromEntries([...policies].sort(([a], [b]) => (a < b ? -1 : 1))),
+        failures,
+        revision,
+      },
+    };
+    await this.#client.apply(resources.NodePolicyStatus, object, { fieldManager: FIELD_MANAGER, force: true });
+    const said = { node: this.#nodeName, owner, ownerReadAt, removed };
+    this.#db.write([this.#said], (txn) => txn.upsert(this.#said, said));
+  }
+
+  /** Read anew for each refresh, but not for each change. */
+  async #owner(): Promise<Pick<Said, 'owner' | 'ownerReadAt'>> {
+    const now = performance.now();
+    using snapshot = this.#db.read();
+    const said = snapshot.get(this.#said, this.#nodeName);
+    if (said !== undefined && now - said.ownerReadAt < this.#refreshMs / 2) return said;
+    const { metadata } = await this.#client.get(resources.KubeNode, this.#nodeName, undefined, this.#stop.signal);
+    return { owner: metadata.uid ?? '', ownerReadAt: now };
+  }
 }
 
-function statusOf(realised: Realised): NodePolicyStatus['status'] {
-  return {
-    policies: Object.fromEntries([...realised.policies].sort(([a], [b]) => (a < b ? -1 : 1))),
-    failures: [...realised.failures].sort((a, b) =>
-      a.uid < b.uid ? -1 : a.uid > b.uid ? 1 : a.generation - b.generation,
-    ),
-    revision: realised.revision,
-  };
+function byPolicy(a: Realised['failures'][number], b: Realised['failures'][number]): number {
+  return a.uid < b.uid ? -1 : a.uid > b.uid ? 1 : a.generation - b.generation;
 }

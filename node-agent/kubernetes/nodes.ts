@@ -1,104 +1,115 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { EndpointSlice, KubeNode, KubeObject, ReflectorSink } from '@weir/kube';
-import type { InitDone, StateDB, Table } from '@weir/statedb';
+import { type Derivation, derive, type InitDone, type StateDB, type Table } from '@weir/statedb';
 import type { ApiserverAddressRow, NodeRow } from '../tables.ts';
 import { objectKey } from './table-sink.ts';
 
-/** What is read of a node. */
+/** What is read of a node, and no more: nodes report their images and conditions again and again. */
 type NodeFacts = Omit<NodeRow, 'kubeApiserver'>;
+
+/** Addresses of API servers that a slice names. */
+interface ApiserverSlice {
+  readonly slice: string;
+  readonly addresses: readonly string[];
+}
 
 /**
  * Nodes, and where the API servers are: an address of the service default/kubernetes is a node's (the node then is `kubeApiserver`) or
- * outside the cluster's nodes. Both tables are complete once both kinds have been listed.
+ * outside the cluster's nodes. Both tables are derived from what is read of nodes and slices, complete once both kinds have been listed,
+ * and up to date whenever a call of a sink has returned.
  */
 export class NodeTables {
   readonly nodeSink: ReflectorSink<KubeNode>;
   readonly sliceSink: ReflectorSink<EndpointSlice>;
   readonly #db: StateDB;
-  readonly #nodesTable: Table<NodeRow>;
-  readonly #apiserverTable: Table<ApiserverAddressRow>;
-  readonly #nodes = new Map<string, NodeFacts>();
-  /** Addresses of API servers. */
-  readonly #slices = new Map<string, readonly string[]>();
-  readonly #listed = { nodes: false, slices: false };
-  #initDone: readonly InitDone[];
+  readonly #derived: readonly Derivation[];
 
   constructor(options: {
     readonly db: StateDB;
     readonly nodes: Table<NodeRow>;
     readonly apiserverAddresses: Table<ApiserverAddressRow>;
   }) {
-    this.#db = options.db;
-    this.#nodesTable = options.nodes;
-    this.#apiserverTable = options.apiserverAddresses;
-    this.#initDone = [
-      options.db.initialiser(options.nodes, 'kubernetes'),
-      options.db.initialiser(options.apiserverAddresses, 'kubernetes'),
+    const { db } = options;
+    this.#db = db;
+    const facts = factTable<NodeFacts>(db, 'nodeFacts', (row) => row.name);
+    const slices = factTable<ApiserverSlice>(db, 'apiserverSlices', (row) => row.slice);
+    this.nodeSink = this.#sink(facts, nodeFacts);
+    this.sliceSink = this.#sink(slices, apiserversOf);
+    this.#derived = [
+      derive(db, {
+        name: 'kubernetes',
+        into: options.nodes,
+        inputs: [facts, slices],
+        fn: (node, read) => {
+          const serves = (address: string): boolean => !read.list(slices, 'address', address).next().done;
+          return [{ ...node, kubeApiserver: node.addresses.some(serves) }];
+        },
+        equals: isDeepStrictEqual,
+      }),
+      derive(db, {
+        name: 'kubernetes',
+        into: options.apiserverAddresses,
+        inputs: [slices, facts],
+        fn: ({ addresses }, read) =>
+          addresses
+            .filter((address) => read.list(facts, 'address', address).next().done)
+            .map((address) => ({ address })),
+        equals: isDeepStrictEqual,
+      }),
     ];
-    this.nodeSink = this.#sink(this.#nodes, 'nodes', nodeFacts);
-    this.sliceSink = this.#sink(this.#slices, 'slices', apiserversOf);
   }
 
-  /** Keeps what is read of each object, and no more: nodes report their images and conditions again and again. */
-  #sink<T extends KubeObject, F>(
-    facts: Map<string, F>,
-    what: 'nodes' | 'slices',
-    read: (object: T) => F,
-  ): ReflectorSink<T> {
+  /** Nothing is derived any more. */
+  stop(): void {
+    for (const derivation of this.#derived) derivation[Symbol.dispose]();
+  }
+
+  #sink<T extends KubeObject, F>(table: Table<F>, read: (object: T) => F): ReflectorSink<T> {
+    const { key } = table.spec;
+    let listed: InitDone | undefined = this.#db.initialiser(table, 'kubernetes');
     return {
       replace: (items) => {
-        facts.clear();
-        for (const item of items) facts.set(objectKey(item), read(item));
-        this.#listed[what] = true;
-        this.#write();
+        const facts = new Map(items.map(read).map((row) => [key(row), row]));
+        this.#db.write([table], (txn) => {
+          for (const row of txn.all(table)) if (!facts.has(key(row))) txn.delete(table, key(row));
+          for (const row of facts.values()) txn.upsert(table, row);
+          listed?.(txn);
+        });
+        listed = undefined;
+        this.#flush();
       },
       upsert: (item) => {
-        const key = objectKey(item);
-        const next = read(item);
-        if (isDeepStrictEqual(facts.get(key), next)) return;
-        facts.set(key, next);
-        this.#write();
+        this.#db.write([table], (txn) => txn.upsert(table, read(item)));
+        this.#flush();
       },
       delete: (item) => {
-        facts.delete(objectKey(item));
-        this.#write();
+        this.#db.write([table], (txn) => txn.delete(table, key(read(item))));
+        this.#flush();
       },
     };
   }
 
-  #write(): void {
-    const apiservers = new Set([...this.#slices.values()].flat());
-    const nodes = new Map([...this.#nodes.values()].map((facts) => [facts.name, nodeRow(facts, apiservers)]));
-    const ofNodes = new Set([...nodes.values()].flatMap((row) => row.addresses));
-    const outside = new Map(
-      [...apiservers].filter((address) => !ofNodes.has(address)).map((address) => [address, { address }]),
-    );
-    this.#db.write([this.#nodesTable, this.#apiserverTable], (txn) => {
-      const listed = [...txn.all(this.#nodesTable)];
-      for (const row of listed) if (!nodes.has(row.name)) txn.delete(this.#nodesTable, this.#nodesTable.spec.key(row));
-      for (const row of nodes.values()) {
-        if (!isDeepStrictEqual(txn.get(this.#nodesTable, this.#nodesTable.spec.key(row)), row))
-          txn.upsert(this.#nodesTable, row);
-      }
-      const known = [...txn.all(this.#apiserverTable)];
-      for (const row of known) {
-        if (!outside.has(row.address)) txn.delete(this.#apiserverTable, this.#apiserverTable.spec.key(row));
-      }
-      for (const row of outside.values()) {
-        if (!txn.has(this.#apiserverTable, this.#apiserverTable.spec.key(row))) txn.upsert(this.#apiserverTable, row);
-      }
-      if (this.#listed.nodes && this.#listed.slices) for (const done of this.#initDone) done(txn);
-    });
-    if (this.#listed.nodes && this.#listed.slices) this.#initDone = [];
+  #flush(): void {
+    for (const derivation of this.#derived) derivation.flush();
   }
 }
 
+function factTable<F extends { readonly addresses: readonly string[] }>(
+  db: StateDB,
+  name: string,
+  key: (facts: F) => string,
+): Table<F> {
+  const indexes = [{ name: 'address', keys: (facts: F) => facts.addresses }];
+  return db.table<F>({ name, key, indexes, equals: isDeepStrictEqual });
+}
+
 /** Of a slice that is not the API server's: none. */
-function apiserversOf({ metadata, endpoints }: EndpointSlice): readonly string[] {
+function apiserversOf(slice: EndpointSlice): ApiserverSlice {
+  const { metadata, endpoints } = slice;
   const is =
     metadata.namespace === 'default' &&
     (metadata.labels?.['kubernetes.io/service-name'] === 'kubernetes' || metadata.name === 'kubernetes');
-  return is ? (endpoints?.flatMap(({ addresses }) => addresses) ?? []) : [];
+  return { slice: objectKey(slice), addresses: is ? (endpoints?.flatMap(({ addresses }) => addresses) ?? []) : [] };
 }
 
 function nodeFacts({ metadata, spec, status }: KubeNode): NodeFacts {
@@ -108,8 +119,4 @@ function nodeFacts({ metadata, spec, status }: KubeNode): NodeFacts {
   );
   const podCidrs = spec?.podCIDRs ?? (spec?.podCIDR === undefined || spec.podCIDR === '' ? [] : [spec.podCIDR]);
   return { name: metadata.name, addresses: [...new Set(addresses)], podCidrs };
-}
-
-function nodeRow(facts: NodeFacts, apiservers: ReadonlySet<string>): NodeRow {
-  return { ...facts, kubeApiserver: facts.addresses.some((address) => apiservers.has(address)) };
 }

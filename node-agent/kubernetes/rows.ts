@@ -10,6 +10,8 @@ import {
   type ResolvedPolicyObject,
 } from '@weir/kube';
 import { labelsKey } from '@weir/labels';
+import type { Key } from '@weir/statedb';
+import { tableKey } from '../create-tables.ts';
 import type {
   ContainerPort,
   IdentityRow,
@@ -22,7 +24,8 @@ import type {
 } from '../tables.ts';
 import { ObjectShapeError } from './errors.ts';
 
-type Parts<P> = ReadonlyMap<string, P>;
+/** By primary key of the row. */
+type Parts<P> = ReadonlyMap<Key, P>;
 
 export function policyParts(object: ResolvedPolicyObject): Parts<PolicyRow> {
   const source = object.spec?.source;
@@ -90,7 +93,7 @@ export function identityParts(object: CiliumIdentity): Parts<IdentityRow> {
   const labels = object['security-labels'];
   if (typeof labels !== 'object' || labels === null) throw new ObjectShapeError('security-labels', 'a map', labels);
   const peerSets = (annotations?.[PEER_SETS_ANNOTATION] ?? '').split(',').filter((hash) => hash !== '');
-  return one(name, { id, labels, labelsKey: labelsKey(labels), peerSets });
+  return one(tableKey.identity(id), { id, labels, labelsKey: labelsKey(labels), peerSets });
 }
 
 export function endpointSliceParts(object: CiliumEndpointSlice): Parts<RemoteEndpointRow> {
@@ -108,14 +111,15 @@ export function endpointSliceParts(object: CiliumEndpointSlice): Parts<RemoteEnd
         namespace: object.namespace,
         name: endpoint.name,
         addresses: addresses as string[],
-        identity: endpoint.identity,
+        // What is no number of an identity is nobody's.
+        identity: Number.isSafeInteger(endpoint.identity) ? Math.max(0, endpoint.identity) : 0,
         node: endpoint.networking?.node ?? '',
         namedPorts: (endpoint['named-ports'] ?? []).flatMap(({ name, port, protocol }) =>
           containerPort(name, port, protocol),
         ),
         ...(podUid === undefined || podUid === '' ? {} : { podUid }),
       };
-      return [`${row.namespace}/${row.name}`, row] as const;
+      return [tableKey.pod(row.namespace, row.name), row] as const;
     }),
   );
 }
@@ -125,7 +129,7 @@ export function podParts(nodeName: string): (object: Pod) => Parts<LocalPodRow> 
   return ({ metadata, spec }) => {
     if (spec?.nodeName !== nodeName || spec.hostNetwork === true) return new Map();
     const namespace = metadata.namespace ?? '';
-    return one(`${namespace}/${metadata.name}`, {
+    return one(tableKey.pod(namespace, metadata.name), {
       namespace,
       name: metadata.name,
       uid: metadata.uid ?? '',
@@ -155,6 +159,6 @@ export function namespaceParts({ metadata }: Namespace): Parts<NamespaceRow> {
   return one(metadata.name, { name: metadata.name, labels: metadata.labels ?? {} });
 }
 
-function one<P>(key: string, part: P): Parts<P> {
+function one<P>(key: Key, part: P): Parts<P> {
   return new Map([[key, part]]);
 }

@@ -11,6 +11,7 @@ import {
 } from '@weir/kube';
 import { messageOf } from '../config/system-error.ts';
 import type { Core, Logger } from '../core.ts';
+import type { PeerSetRow } from '../tables.ts';
 import { CiliumEndpointWriter } from './cilium-endpoints.ts';
 import { Connection } from './connection.ts';
 import { NodePolicyStatusWriter } from './node-policy-status.ts';
@@ -45,8 +46,9 @@ export class Kubernetes {
   readonly #client: KubeClient;
   readonly #log: Logger;
   readonly #connection: Connection;
-  readonly #reflectors: Reflector[] = [];
-  readonly #names: string[] = [];
+  readonly #nodes: NodeTables;
+  /** Handles: what lists and watches each kind, by the kind's name. */
+  readonly #reflectors = new Map<string, Reflector>();
   readonly #endpointWriter: CiliumEndpointWriter;
   readonly #statusWriter: NodePolicyStatusWriter;
   readonly #uninstall: UninstallMark | undefined;
@@ -56,10 +58,10 @@ export class Kubernetes {
     const { db, tables } = core;
     this.#client = client;
     this.#log = log;
-    this.#connection = new Connection(log);
-    const nodes = new NodeTables({ db, nodes: tables.nodes, apiserverAddresses: tables.apiserverAddresses });
-    this.#reflect(resources.KubeNode, nodes.nodeSink);
-    this.#reflect(resources.EndpointSlice, nodes.sliceSink, { namespace: 'default' });
+    this.#connection = new Connection(db, log);
+    this.#nodes = new NodeTables({ db, nodes: tables.nodes, apiserverAddresses: tables.apiserverAddresses });
+    this.#reflect(resources.KubeNode, this.#nodes.nodeSink);
+    this.#reflect(resources.EndpointSlice, this.#nodes.sliceSink, { namespace: 'default' });
     this.#reflect(
       resources.Namespace,
       new TableSink({ db, log, table: tables.namespaces, parts: namespaceParts, merge: last }),
@@ -77,7 +79,7 @@ export class Kubernetes {
     );
     this.#reflect(
       resources.PeerSet,
-      new TableSink({ db, log, table: tables.peerSets, parts: peerSetParts, merge: mergePeerSet }),
+      new TableSink({ db, log, table: tables.peerSets, parts: peerSetParts, merge: mergePeerSet, owns: fromCluster }),
     );
     this.#reflect(
       resources.CiliumEndpointSlice,
@@ -90,7 +92,7 @@ export class Kubernetes {
         new TableSink({ db, log, table: tables.policyStatuses, parts: policyStatusParts, merge: last }),
       ),
     );
-    this.#uninstall = daemonSet === undefined ? undefined : new UninstallMark(daemonSet);
+    this.#uninstall = daemonSet === undefined ? undefined : new UninstallMark(db, daemonSet);
     if (this.#uninstall !== undefined && daemonSet !== undefined) {
       // By name, as the agent's role allows no other: list and watch of one object.
       const list = { namespace: daemonSet.namespace, fieldSelector: `metadata.name=${daemonSet.name}` };
@@ -101,7 +103,7 @@ export class Kubernetes {
   }
 
   start(): void {
-    for (const reflector of this.#reflectors) reflector.start();
+    for (const reflector of this.#reflectors.values()) reflector.start();
     this.#endpointWriter.start();
     this.#statusWriter.start();
   }
@@ -110,8 +112,9 @@ export class Kubernetes {
     await Promise.all([
       this.#endpointWriter.stop(),
       this.#statusWriter.stop(),
-      ...this.#reflectors.map((reflector) => reflector.stop()),
+      ...Array.from(this.#reflectors.values(), (reflector) => reflector.stop()),
     ]);
+    this.#nodes.stop();
     this.#connection.stop();
     this.#client.close();
   }
@@ -136,7 +139,7 @@ export class Kubernetes {
 
   status(): { readonly ok: boolean; readonly message: string } {
     const connection = this.#connection.status();
-    const waiting = this.#reflectors.flatMap((reflector, at) => (reflector.synced ? [] : [this.#names[at] ?? '']));
+    const waiting = [...this.#reflectors].flatMap(([name, reflector]) => (reflector.synced ? [] : [name]));
     if (!connection.ok || waiting.length === 0) return connection;
     return { ok: false, message: `waiting for the first list of ${waiting.join(', ')}` };
   }
@@ -147,8 +150,8 @@ export class Kubernetes {
     list: Omit<ListOptions, 'signal'> = {},
   ): void {
     const { plural } = resource;
-    this.#names.push(plural);
-    this.#reflectors.push(
+    this.#reflectors.set(
+      plural,
       createReflector<T>({
         client: this.#client,
         resource,
@@ -162,6 +165,11 @@ export class Kubernetes {
       }),
     );
   }
+}
+
+/** Sets of imported rules are in the same table. */
+function fromCluster({ origin }: PeerSetRow): boolean {
+  return origin === 'cluster';
 }
 
 /** Whatever arrives proves that the API server answers. */

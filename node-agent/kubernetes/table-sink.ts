@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { KubeObject, ReflectorSink } from '@weir/kube';
-import type { InitDone, StateDB, Table, WriteTxn } from '@weir/statedb';
+import type { InitDone, Key, StateDB, Table, WriteTxn } from '@weir/statedb';
 import { messageOf } from '../config/system-error.ts';
 import type { Logger } from '../core.ts';
 
@@ -8,106 +8,107 @@ export interface TableSinkOptions<T extends KubeObject, P, R> {
   readonly db: StateDB;
   readonly table: Table<R>;
   readonly log: Logger;
-  /** What one object says, by row key. A throw is this object's error: what it said before stays. */
-  readonly parts: (object: T) => ReadonlyMap<string, P>;
+  /** What one object says, by the primary key of the row that it says it of. A throw is this object's error: what it said before stays. */
+  readonly parts: (object: T) => ReadonlyMap<Key, P>;
   /** The row that all parts of one key make (in the order they came), given the row it made before; undefined: no row. */
-  readonly merge: (key: string, parts: readonly P[], before: R | undefined) => R | undefined;
+  readonly merge: (key: Key, parts: readonly P[], before: R | undefined) => R | undefined;
+  /** Whether a row that is there was made by this sink. Default: nobody else writes the table. */
+  readonly owns?: (row: R) => boolean;
+}
+
+/** What an object said when it was read last. */
+interface Said<P> {
+  readonly object: string;
+  /** Greater than that of every object that was read before. */
+  readonly at: number;
+  readonly parts: ReadonlyMap<Key, P>;
 }
 
 /**
- * Carries objects of the API into a table. Several objects may say something of one row (slices). Every call is one transaction, rows that
- * do not change are not written, and the table is initialised by the first complete list, in the same transaction.
+ * Carries objects of the API into a table. Several objects may say something of one row (slices): table `<name>Parts` has what each of them
+ * said, and an index that finds all that speak of a row. Every call is one transaction, rows that do not change are not written, and the
+ * table is initialised by the first complete list, in the same transaction.
  */
 export class TableSink<T extends KubeObject, P, R> implements ReflectorSink<T> {
   readonly #options: TableSinkOptions<T, P, R>;
-  /** Row key -> object -> its part. */
-  readonly #parts = new Map<string, Map<string, P>>();
-  /** Object -> the row keys it speaks of. */
-  readonly #objects = new Map<string, readonly string[]>();
-  readonly #rows = new Map<string, R>();
+  readonly #said: Table<Said<P>>;
   #initDone: InitDone | undefined;
 
   constructor(options: TableSinkOptions<T, P, R>) {
+    const { db, table } = options;
     this.#options = options;
-    this.#initDone = options.db.initialiser(options.table, 'kubernetes');
+    this.#said = db.table<Said<P>>({
+      name: `${table.name}Parts`,
+      key: (said) => said.object,
+      indexes: [{ name: 'row', keys: (said) => said.parts.keys() }],
+    });
+    this.#initDone = db.initialiser(table, 'kubernetes');
   }
 
   replace(items: readonly T[]): void {
-    const touched = new Set<string>();
-    const seen = new Set<string>();
-    for (const item of items) {
-      seen.add(objectKey(item));
-      this.#take(item, touched);
-    }
-    for (const key of [...this.#objects.keys()]) if (!seen.has(key)) this.#drop(key, touched);
-    this.#commit(touched, (txn) => {
+    const seen = new Set(items.map(objectKey));
+    this.#write((txn, touched) => {
+      for (const item of items) this.#take(txn, item, touched);
+      for (const { object } of txn.all(this.#said)) if (!seen.has(object)) this.#drop(txn, object, touched);
       this.#initDone?.(txn);
     });
     this.#initDone = undefined;
   }
 
   upsert(item: T): void {
-    const touched = new Set<string>();
-    this.#take(item, touched);
-    this.#commit(touched);
+    this.#write((txn, touched) => this.#take(txn, item, touched));
   }
 
   delete(item: T): void {
-    const touched = new Set<string>();
-    this.#drop(objectKey(item), touched);
-    this.#commit(touched);
+    this.#write((txn, touched) => this.#drop(txn, objectKey(item), touched));
   }
 
-  #take(item: T, touched: Set<string>): void {
-    const key = objectKey(item);
-    let parts: ReadonlyMap<string, P>;
+  #take(txn: WriteTxn, item: T, touched: Set<Key>): void {
+    const object = objectKey(item);
     try {
-      parts = this.#options.parts(item);
+      const parts = this.#options.parts(item);
+      const before = txn.upsert(this.#said, { object, at: txn.revision(this.#said), parts });
+      touch(touched, before);
+      for (const key of parts.keys()) touched.add(key);
     } catch (error) {
-      this.#options.log.error(
-        { kind: item.kind, object: key, error: messageOf(error) },
-        'object cannot be read and is left out',
-      );
-      if (!this.#objects.has(key)) this.#objects.set(key, []);
-      return;
-    }
-    this.#drop(key, touched);
-    this.#objects.set(key, [...parts.keys()]);
-    for (const [rowKey, part] of parts) {
-      const of = this.#parts.get(rowKey) ?? new Map<string, P>();
-      this.#parts.set(rowKey, of.set(key, part));
-      touched.add(rowKey);
+      const fields = { kind: item.kind, object, error: messageOf(error) };
+      this.#options.log.error(fields, 'object cannot be read and is left out');
     }
   }
 
-  #drop(key: string, touched: Set<string>): void {
-    for (const rowKey of this.#objects.get(key) ?? []) {
-      const of = this.#parts.get(rowKey);
-      of?.delete(key);
-      if (of?.size === 0) this.#parts.delete(rowKey);
-      touched.add(rowKey);
-    }
-    this.#objects.delete(key);
+  #drop(txn: WriteTxn, object: string, touched: Set<Key>): void {
+    touch(touched, txn.delete(this.#said, object));
   }
 
-  #commit(touched: ReadonlySet<string>, also: (txn: WriteTxn) => void = () => undefined): void {
-    const { db, table, merge } = this.#options;
-    db.write([table], (txn) => {
+  /** `change` notes the rows that what it changed was said of; they are made anew. */
+  #write(change: (txn: WriteTxn, touched: Set<Key>) => void): void {
+    const { db, table, merge, owns } = this.#options;
+    db.write([table, this.#said], (txn) => {
+      const touched = new Set<Key>();
+      change(txn, touched);
       for (const key of touched) {
-        const parts = [...(this.#parts.get(key)?.values() ?? [])];
-        const before = this.#rows.get(key);
+        const there = txn.get(table, key);
+        const before = there === undefined || owns?.(there) === false ? undefined : there;
+        const parts = this.#partsOf(txn, key);
         const row = parts.length === 0 ? undefined : merge(key, parts, before);
         if (row === undefined) {
-          if (before !== undefined) txn.delete(table, table.spec.key(before));
-          this.#rows.delete(key);
-        } else if (!isDeepStrictEqual(before, row)) {
-          txn.upsert(table, row);
-          this.#rows.set(key, row);
-        }
+          if (before !== undefined) txn.delete(table, key);
+        } else if (!isDeepStrictEqual(before, row)) txn.upsert(table, row);
       }
-      also(txn);
     });
   }
+
+  #partsOf(txn: WriteTxn, key: Key): readonly P[] {
+    const speakers = [...txn.list(this.#said, 'row', key)].sort((a, b) => a.at - b.at);
+    return speakers.flatMap(({ parts }) => {
+      const part = parts.get(key);
+      return part === undefined ? [] : [part];
+    });
+  }
+}
+
+function touch(touched: Set<Key>, said: Said<unknown> | undefined): void {
+  for (const key of said?.parts.keys() ?? []) touched.add(key);
 }
 
 export function objectKey(object: KubeObject): string {

@@ -1,9 +1,10 @@
 /**
  * A core without a kernel, for tests of what is built on the core: real tables, instant "enforcement" that a test can fail or hold.
  */
-import { createStateDB, keys } from '@weir/statedb';
+import { createStateDB } from '@weir/statedb';
 import { Subject } from 'rxjs';
-import type { Core, FlowEvent, ImportedRule, Logger, Realised, Tables } from '../core.ts';
+import type { Core, FlowEvent, ImportedRule, Logger, Realised } from '../core.ts';
+import { createTables, tableKey } from '../create-tables.ts';
 import type { EndpointRow, EndpointStateRow } from '../tables.ts';
 
 export const quiet: Logger = {
@@ -26,7 +27,7 @@ export function recordingLogger(): Logger & {
 
 export class FakeCore implements Core {
   readonly db = createStateDB({ freeze: true });
-  readonly tables: Tables;
+  readonly tables = createTables(this.db);
   readonly events = new Subject<FlowEvent>();
   readonly realisedChanges = new Subject<Realised>();
   /** Called before an endpoint counts as enforced; a throw is the kernel's refusal. */
@@ -39,25 +40,6 @@ export class FakeCore implements Core {
   #revision = 1;
   #realised: Realised = { revision: 1, policies: new Map(), failures: [] };
   #rules: ImportedRule[] = [];
-
-  constructor() {
-    const { db } = this;
-    this.tables = {
-      policies: db.table({ name: 'policies', key: (row) => row.uid }),
-      policyStatuses: db.table({ name: 'policyStatuses', key: (row) => row.uid }),
-      peerSets: db.table({ name: 'peerSets', key: (row) => row.hash }),
-      identities: db.table({ name: 'identities', key: (row) => keys.uint(row.id) }),
-      remoteEndpoints: db.table({ name: 'remoteEndpoints', key: (row) => `${row.namespace}/${row.name}` }),
-      nodes: db.table({ name: 'nodes', key: (row) => row.name }),
-      localPods: db.table({ name: 'localPods', key: (row) => `${row.namespace}/${row.name}` }),
-      namespaces: db.table({ name: 'namespaces', key: (row) => row.name }),
-      apiserverAddresses: db.table({ name: 'apiserverAddresses', key: (row) => row.address }),
-      endpoints: db.table({ name: 'endpoints', key: (row) => keys.uint(row.id) }),
-      ipcache: db.table({ name: 'ipcache', key: (row) => row.prefix }),
-      slots: db.table({ name: 'slots', key: (row) => keys.uint(row.slot) }),
-      endpointStates: db.table({ name: 'endpointStates', key: (row) => keys.uint(row.id) }),
-    };
-  }
 
   async start(): Promise<void> {
     this.started = true;
@@ -93,8 +75,8 @@ export class FakeCore implements Core {
   async deleteEndpoint(id: number): Promise<boolean> {
     this.calls.push(`delete ${id}`);
     return this.db.write([this.tables.endpoints, this.tables.endpointStates], (txn) => {
-      txn.delete(this.tables.endpointStates, keys.uint(id));
-      return txn.delete(this.tables.endpoints, keys.uint(id)) !== undefined;
+      txn.delete(this.tables.endpointStates, tableKey.endpoint(id));
+      return txn.delete(this.tables.endpoints, tableKey.endpoint(id)) !== undefined;
     });
   }
 

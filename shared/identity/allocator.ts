@@ -1,51 +1,62 @@
 import { IdentityExhaustedError, IdentityRangeError } from './errors.ts';
 import type { NumericIdentity } from './types.ts';
 
-/**
- * Hands out the numbers of a range. The next number is the lowest unused one above the last handed out, wrapping at the end:
- * a released number is reused as late as possible, so that a stale reader does not take a new owner for the old one.
- */
-export class IdentityAllocator {
+export interface IdentityRange {
   readonly first: NumericIdentity;
   readonly last: NumericIdentity;
-  readonly #used = new Set<NumericIdentity>();
+}
+
+/** The number after this one, the first after the last. */
+export function identityAfter({ first, last }: IdentityRange, id: NumericIdentity): NumericIdentity {
+  return id === last ? first : id + 1;
+}
+
+/**
+ * The lowest unused number from `from` on, wrapping at the end. Who goes on above the number that it got last reuses a
+ * released one as late as possible, so that a stale reader does not take a new owner for the old one.
+ *
+ * A range that is used up costs a look at each of its numbers: who counts those in use knows before.
+ * @throws IdentityExhaustedError when no number is unused.
+ */
+export function unusedIdentity(
+  range: IdentityRange,
+  from: NumericIdentity,
+  isUsed: (id: NumericIdentity) => boolean,
+): NumericIdentity {
+  let id = from;
+  while (isUsed(id)) {
+    id = identityAfter(range, id);
+    if (id === from) throw new IdentityExhaustedError(range.first, range.last);
+  }
+  return id;
+}
+
+/** Hands out the numbers of a range: the next one is the lowest unused one above the last handed out (`unusedIdentity`). */
+export class IdentityAllocator implements IdentityRange {
+  readonly first: NumericIdentity;
+  readonly last: NumericIdentity;
+  readonly #isUsed: (id: NumericIdentity) => boolean;
   #next: NumericIdentity;
 
-  constructor(range: { readonly first: NumericIdentity; readonly last: NumericIdentity }) {
-    if (
-      !Number.isInteger(range.first) ||
-      !Number.isInteger(range.last) ||
-      range.first < 0 ||
-      range.last < range.first
-    ) {
-      throw new RangeError(`${range.first}..${range.last} is no range of identities: 0 <= first <= last is needed`);
+  constructor({ first, last }: IdentityRange, isUsed: (id: NumericIdentity) => boolean) {
+    if (!Number.isInteger(first) || !Number.isInteger(last) || first < 0 || last < first) {
+      throw new RangeError(`${first}..${last} is no range of identities: 0 <= first <= last is needed`);
     }
-    this.first = range.first;
-    this.last = range.last;
-    this.#next = range.first;
-  }
-
-  /** How many numbers are in use. */
-  get size(): number {
-    return this.#used.size;
-  }
-
-  has(id: NumericIdentity): boolean {
-    return this.#used.has(id);
+    this.first = first;
+    this.last = last;
+    this.#isUsed = isUsed;
+    this.#next = first;
   }
 
   /** @throws IdentityExhaustedError when no number is unused. */
   allocate(): NumericIdentity {
-    if (this.#used.size === this.last - this.first + 1) throw new IdentityExhaustedError(this.first, this.last);
-    let id = this.#next;
-    while (this.#used.has(id)) id = id === this.last ? this.first : id + 1;
-    this.#used.add(id);
-    this.#next = id === this.last ? this.first : id + 1;
+    const id = unusedIdentity(this, this.#next, this.#isUsed);
+    this.#next = identityAfter(this, id);
     return id;
   }
 
   /**
-   * Marks numbers as used that exist already (found in the API after a restart), and goes on above the highest. Idempotent.
+   * Goes on above the highest of numbers that exist already (found after a restart). Idempotent.
    * @throws IdentityRangeError for a number outside of the range; none is adopted then.
    */
   adopt(existing: NumericIdentity | Iterable<NumericIdentity>): void {
@@ -54,14 +65,6 @@ export class IdentityAllocator {
       if (!Number.isInteger(id) || id < this.first || id > this.last)
         throw new IdentityRangeError(id, this.first, this.last);
     }
-    for (const id of ids) {
-      this.#used.add(id);
-      if (id >= this.#next) this.#next = id === this.last ? this.first : id + 1;
-    }
-  }
-
-  /** Frees a number. Returns false when it was not in use. */
-  release(id: NumericIdentity): boolean {
-    return this.#used.delete(id);
+    for (const id of ids) if (id >= this.#next) this.#next = identityAfter(this, id);
   }
 }

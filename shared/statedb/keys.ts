@@ -113,10 +113,11 @@ export const keys = {
 
   /** An unsigned integer of `bits` bits (default 64), in numeric order. Throws `InvalidKeyError`. */
   uint(value: number | bigint, bits: IntegerBits = 64): Key {
-    // The common case, checked once.
+    // The common cases, checked once.
     if (bits === 64 && typeof value === 'number' && value >= 0 && Number.isSafeInteger(value)) {
       return bigEndian64(Math.floor(value / TWO_32), value);
     }
+    if (bits === 32 && typeof value === 'number' && value >>> 0 === value) return bigEndian32(value);
     return integer(value, bits, false);
   },
 

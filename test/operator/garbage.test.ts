@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { type CiliumEndpoint, resources } from '@weir/kube';
+import { createStateDB } from '@weir/statedb';
 import { GarbageCollector } from '../../operator/garbage.ts';
 import { namespace, node, pod, report } from '../../operator/testing.ts';
 import { createWorld, eventually, type World } from './world.ts';
@@ -21,6 +22,7 @@ afterEach(() => world.stop());
 
 function collector(hasPod: (namespace: string, name: string) => boolean = () => false): GarbageCollector {
   return new GarbageCollector({
+    db: createStateDB({ freeze: true }),
     client: world.client,
     hasPod,
     graceMs: GRACE,

@@ -181,7 +181,7 @@ export class Node {
 
 /** One life of an agent on a node. */
 export class Agent {
-  readonly db = createStateDB();
+  readonly db = createStateDB({ freeze: true });
   readonly tables = createTables(this.db);
   readonly #writer: PlanWriter;
   readonly #sync: SyncLoop;
@@ -207,7 +207,7 @@ export class Agent {
       after: (operation: string): void => node.look(operation),
     };
     const maps = recorded(node.maps, recorder);
-    const numbers = new LocalNumbers();
+    const numbers = new LocalNumbers(this.db);
     numbers.adopt(node.numbers);
     const breathe = async (): Promise<void> => undefined;
     const engine = new Engine({
@@ -221,12 +221,14 @@ export class Agent {
     this.#engine = engine;
     const slots = new SlotStore({
       ...maps,
+      db: this.db,
       now: () => node.now,
       create: recordedSlot(recorder),
       least: { classes: 16, verdicts: 64 },
     });
-    const ipcache = new IpcacheStore(maps.ipcache);
+    const ipcache = new IpcacheStore(this.db, maps.ipcache);
     const endpoints = new EndpointStore(
+      this.db,
       maps.endpoints,
       {
         ensure: (id) => void node.links.add(id),

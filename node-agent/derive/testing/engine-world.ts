@@ -38,7 +38,7 @@ function podLabels(app: string, version?: string): Record<string, string> {
 export class World {
   readonly db: StateDB = createStateDB({ freeze: true });
   readonly tables: Tables = createTables(this.db);
-  readonly numbers = new LocalNumbers();
+  readonly numbers = new LocalNumbers(this.db);
   readonly engine: Engine;
   readonly states = new Map<number, EndpointStateRow>();
   readonly slots = new Map<number, SlotRow>();
@@ -46,6 +46,8 @@ export class World {
 
   /** Breaks that plans have made. */
   breaths = 0;
+  /** What others do in each of them. */
+  meanwhile: () => void = () => undefined;
   #clock = 0;
   #before: readonly EndpointStateRow[] = [];
 
@@ -62,6 +64,7 @@ export class World {
       },
       breathe: async () => {
         this.breaths += 1;
+        this.meanwhile();
         // Whoever reads in a break sees no state of the plan that is being concluded.
         expect([...this.engine.states()].every((state, index) => state === this.#before[index])).toBe(true);
       },

@@ -1,0 +1,127 @@
+import { describe, expect, it } from '@jest/globals';
+import { parsePrefix, prefixContains } from '@weir/net';
+import { createStateDB } from '@weir/statedb';
+import fc from 'fast-check';
+import { Addresses } from './addresses.ts';
+import { IpcacheDeriver } from './ipcache.ts';
+import { LocalNumbers } from './numbers.ts';
+import { Pace } from './pace.ts';
+
+type Step = (ipcache: IpcacheDeriver) => void;
+
+const address = fc.constantFrom('10.0.0.1', '10.0.0.2', '10.0.1.1', 'fd00::1');
+const cidr = fc.constantFrom('10.0.0.0/8', '10.0.0.0/24', '10.0.0.0/31', '10.0.0.1/32', 'fd00::/8', 'no prefix');
+const identity = fc.constantFrom(0, 256, 257);
+const step: fc.Arbitrary<Step> = fc.oneof(
+  fc.tuple(fc.constantFrom('self', 'a', 'b'), fc.subarray(['10.0.0.1', 'fd00::1']), fc.array(cidr), fc.boolean()).map(
+    ([name, addresses, podCidrs, kubeApiserver]): Step =>
+      (ipcache) =>
+        ipcache.setNode({ name, addresses, podCidrs, kubeApiserver }, name),
+  ),
+  fc.tuple(fc.constantFrom('a', 'b'), fc.array(address, { maxLength: 2 }), identity).map(
+    ([name, addresses, of]): Step =>
+      (ipcache) =>
+        ipcache.setRemote({ namespace: '', name, addresses, identity: of, node: '192.0.2.1', namedPorts: [] }, name),
+  ),
+  fc.tuple(fc.option(address, { nil: undefined }), identity).map(
+    ([at, of]): Step =>
+      (ipcache) =>
+        ipcache.setLocal(7, at, of),
+  ),
+  fc.tuple(address, fc.boolean()).map(
+    ([at, there]): Step =>
+      (ipcache) =>
+        ipcache.setApiserver(there ? { address: at } : undefined, at),
+  ),
+  fc.tuple(cidr, fc.boolean()).map(
+    ([text, named]): Step =>
+      (ipcache) =>
+        ipcache.setRuleCidr(text, named),
+  ),
+);
+
+function setUp(found: ReadonlyMap<string, number> = new Map()) {
+  const db = createStateDB({ freeze: true });
+  const ipcache = new IpcacheDeriver({ db, nodeName: 'self', numbers: new LocalNumbers(db) });
+  const addresses = new Addresses({
+    db,
+    ipcache,
+    pace: new Pace(
+      () => 0,
+      async () => {},
+    ),
+  });
+  addresses.adopt(found);
+  return { ipcache, addresses };
+}
+
+/** Identity of an address, looked for in every prefix. */
+function judge(kernel: ReadonlyMap<string, number>, at: string): number {
+  const inner = parsePrefix(at);
+  let best = { bits: -1, identity: 0 };
+  for (const [prefix, of] of kernel) {
+    const outer = parsePrefix(prefix);
+    if (outer.bits > best.bits && prefixContains(outer, inner)) best = { bits: outer.bits, identity: of };
+  }
+  return best.identity;
+}
+
+describe('the addresses', () => {
+  it('are what every claim says, whatever came before, and tell of each identity that an address leaves', async () => {
+    const found = fc.uniqueArray(fc.tuple(cidr, identity), { selector: ([prefix]) => prefix });
+    const rounds = fc.array(fc.tuple(fc.array(step, { maxLength: 4 }), fc.subarray([256, 257])), { maxLength: 8 });
+    await fc.assert(
+      fc.asyncProperty(found, rounds, async (atStart, all) => {
+        const kernel = new Map<string, number>(atStart.filter(([prefix]) => prefix.includes('/')));
+        const { ipcache, addresses } = setUp(kernel);
+        for (const [steps, wait] of [...all, [[], []] as const]) {
+          for (const each of steps) each(ipcache);
+          const before = new Map(kernel);
+          const { upserts, deletes, moved, movedByDelete } = await addresses.settle(new Set(wait));
+          for (const row of upserts) kernel.set(row.prefix, row.identity);
+          for (const prefix of deletes) kernel.delete(prefix);
+          const told = [...moved, ...movedByDelete].map(String);
+          for (const at of [
+            '10.0.0.1',
+            '10.0.0.2',
+            '10.0.0.9',
+            '10.0.1.1',
+            '10.9.9.9',
+            '192.0.2.9',
+            'fd00::1',
+            'fd00::9',
+          ]) {
+            const [was, is] = [judge(before, at), judge(kernel, at)];
+            if (was !== is) expect(told).toContain(`${was},${is}`);
+          }
+          for (const id of [0, 1, 2, 256, 257]) expect(addresses.has(id)).toBe([...kernel.values()].includes(id));
+          expect(addresses.size).toBe(kernel.size);
+        }
+        for (const [prefix, of] of kernel) expect(ipcache.row(prefix)?.identity).toBe(of);
+        expect(ipcache.dirty.size).toBe(0);
+      }),
+      { numRuns: 300 },
+    );
+  });
+
+  it('outside have a number of their own, but for those of pod networks', async () => {
+    const { ipcache, addresses } = setUp();
+    for (const text of ['10.1.0.0/16', '10.1.2.0/24', '192.0.2.0/24']) ipcache.setRuleCidr(text, true);
+    const numbered = [...ipcache.cidrIdentities()];
+    expect(numbered.map(({ cidr: of }) => of)).toEqual(['10.1.0.0/16', '10.1.2.0/24', '192.0.2.0/24']);
+    await addresses.settle(new Set());
+
+    ipcache.setNode({ name: 'a', addresses: [], podCidrs: ['10.1.2.0/23'], kubeApiserver: false }, 'a');
+    expect([...ipcache.dirty].sort()).toEqual(['10.1.2.0/23', '10.1.2.0/24']);
+    expect(ipcache.row('10.1.2.0/24')?.identity).toBe(0);
+    expect(ipcache.row('10.1.0.0/16')?.identity).toBe(numbered[0]?.id);
+
+    ipcache.setNode(undefined, 'a');
+    expect(ipcache.row('10.1.2.0/24')?.identity).toBe(numbered[1]?.id);
+    expect([...ipcache.leaving()]).toEqual([]);
+    ipcache.setRuleCidr('10.1.2.0/24', false);
+    expect([...ipcache.leaving()]).toEqual([[numbered[1]?.id, '10.1.2.0/24']]);
+    await addresses.settle(new Set());
+    expect([...ipcache.leaving()]).toEqual([]);
+  });
+});

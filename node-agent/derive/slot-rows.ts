@@ -1,0 +1,82 @@
+/** What the row of a slot may become while endpoints point at it, and what a slot found in the kernel means. */
+import { isLocalCidr } from '@weir/identity';
+import type { CompiledPolicy, Direction } from '@weir/policy';
+import type { SlotRow } from '../tables.ts';
+import { assignNumbers, type ClassMaps, type ClassNumbers, classOf } from './classes.ts';
+import { DIRECTIONS, rowsKey } from './rows.ts';
+
+/** What a slot found in the kernel means. */
+export interface KernelSlot {
+  /** Rows keys of the scope classes unknown, pod, world. */
+  readonly scope: Readonly<Record<Direction, readonly [string, string, string]>>;
+  readonly classes: ClassMaps;
+  /** Rows key of each class number from 16 on. */
+  readonly rows: Readonly<Record<Direction, ReadonlyMap<number, string>>>;
+}
+
+/** Endpoints that point at a slot and go elsewhere. */
+export type Leaving = 'none' | 'some' | 'all';
+
+/** A slot's row, and the numbers that its classes have. */
+export interface Numbered {
+  readonly row: SlotRow;
+  readonly numbers: ClassNumbers;
+}
+
+/** Whether the slot may be edited in place: nobody leaves it, or there is nothing to edit. */
+export function mayStay(before: SlotRow, compiled: CompiledPolicy, leaving: Leaving): boolean {
+  if (leaving === 'none') return true;
+  return DIRECTIONS.every((direction) => {
+    const members = (of: CompiledPolicy): string =>
+      of[direction].classes.map(({ members: ids, rows }) => `${ids.join()}:${rowsKey(rows)}`).join(' ');
+    return members(before.compiled) === members(compiled);
+  });
+}
+
+/**
+ * The slot as it was, but for addresses outside that get a number of their own: they mean there what they meant before. The same
+ * row when there are none.
+ */
+export function withNewCidrs({ row, numbers }: Numbered, compiled: CompiledPolicy, now: number): Numbered {
+  const one = (direction: Direction): CompiledPolicy[Direction] => {
+    const added = compiled[direction].classes.flatMap(({ members, rows }) => {
+      const fresh = members.filter((id) => isLocalCidr(id) && !row.classes[direction].has(id));
+      return fresh.length === 0 ? [] : [{ members: fresh, rows }];
+    });
+    return { ...row.compiled[direction], classes: [...row.compiled[direction].classes, ...added] };
+  };
+  const extended: CompiledPolicy = { ingress: one('ingress'), egress: one('egress') };
+  const next = assignNumbers(numbers, extended, now);
+  if (sameClasses(row.classes, next.classes)) return { row, numbers: next.numbers };
+  return { row: { ...row, compiled: extended, classes: next.classes }, numbers: next.numbers };
+}
+
+/** Whether some address is decided otherwise. */
+export function differs(before: ClassMaps, after: ClassMaps, addressed: (identity: number) => boolean): boolean {
+  return DIRECTIONS.some((direction) => {
+    const a = before[direction];
+    const b = after[direction];
+    for (const [id] of a) if (classOf(a, id) !== classOf(b, id) && addressed(id)) return true;
+    for (const [id] of b) if (!a.has(id) && classOf(a, id) !== classOf(b, id) && addressed(id)) return true;
+    return false;
+  });
+}
+
+export function sameClasses(a: ClassMaps, b: ClassMaps): boolean {
+  return DIRECTIONS.every((direction) => {
+    if (a[direction].size !== b[direction].size) return false;
+    for (const [id, number] of a[direction]) if (b[direction].get(id) !== number) return false;
+    return true;
+  });
+}
+
+/** Whether the kernel's slot may be taken over. */
+export function sameFrame(known: KernelSlot, compiled: CompiledPolicy): boolean {
+  return DIRECTIONS.every((direction) => {
+    const { enforced, scope } = compiled[direction];
+    const [unknown, pod, world] = known.scope[direction];
+    // A word may still enforce what is open now: rows of an open direction must not be emptied under it.
+    if (!enforced) return `${unknown}${pod}${world}` === '' && known.classes[direction].size === 0;
+    return unknown === rowsKey(scope.unknown) && pod === rowsKey(scope.pod) && world === rowsKey(scope.world);
+  });
+}
