@@ -1,7 +1,9 @@
 /**
  * JSON models of the agent API: Cilium's v1beta1 names (spec section 9), as far as Weir fills them, and Weir's own additions, marked so.
  */
+
 import type { PolicyStatus } from '@weir/kube';
+import type { StreamInfo, TableInfo } from '@weir/statedb';
 
 export interface EndpointChangeRequest {
   readonly id: number;
@@ -146,4 +148,9 @@ export interface StatusResponse {
     readonly routing: Status;
     readonly checks: readonly { readonly name: string; readonly ok: boolean; readonly message: string }[];
   };
+}
+
+/** One of the agent's tables: what it holds and who follows it. */
+export interface TableModel extends Omit<TableInfo, 'table' | 'streams'> {
+  readonly streams: readonly Pick<StreamInfo, 'name' | 'lag'>[];
 }

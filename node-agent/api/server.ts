@@ -8,6 +8,7 @@ import { Monitor } from './monitor-route.ts';
 import { policyRoutes } from './policy-routes.ts';
 import { claimSocketPath } from './socket.ts';
 import { statusRoutes } from './status-routes.ts';
+import { tableRoutes } from './table-routes.ts';
 import type { ApiOptions } from './types.ts';
 
 const BODY_LIMIT_BYTES = 16 << 20;
@@ -78,6 +79,7 @@ export class ApiServer {
         endpointRoutes(v1, this.#options);
         policyRoutes(v1, this.#options, this.#stopping.signal);
         statusRoutes(v1, this.#options);
+        tableRoutes(v1, this.#options);
         this.#monitor.register(v1);
         v1.post('/cni', async (request, reply) => {
           const answer = await cni.handle(request.body);

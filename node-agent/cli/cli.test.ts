@@ -124,6 +124,33 @@ describe('weir', () => {
     expect((await weir(['map', 'get', 'endpoints'])).out).toBe('KEY        VALUE\nifindex=7  id=1 identity=1001\n');
   });
 
+  it('shows the tables of the agent', async () => {
+    const { out } = await weir(['table', 'list']);
+    expect(out).toMatch(/^NAME +ROWS +REVISION +INDEXES +WAITS FOR +STREAMS \(LAG\)$/m);
+    expect(out).toMatch(/^endpoints +1 +\d+ +ifindex,ipv4,pod,container/m);
+    expect(JSON.parse((await weir(['table', 'list', '-o', 'json'])).out)).toContainEqual(
+      expect.objectContaining({ name: 'endpoints', rows: 1, pending: [], streams: [], deleteMarkers: 0, watches: 0 }),
+    );
+    const endpoints = await weir(['table', 'get', 'endpoints']);
+    expect(endpoints.out).toMatch(/^id +ifindex +interfaceName +ipv4 /);
+    expect(endpoints.out).toMatch(/^7 +3 +lxc7 +10\.1\.0\.7 +namespace=default,name=app1 /m);
+    expect((await weir(['table', 'get', 'endpoints', '--limit', '0'])).out).toMatch(/and 1 more\n$/);
+    const [head, row] = (await weir(['table', 'get', 'endpoints', '-o', 'json'])).out
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line) as object);
+    expect(head).toMatchObject({ statedb: 1, table: 'endpoints', rows: 1 });
+    expect(row).toMatchObject({ row: { id: 7, ipv4: '10.1.0.7' } });
+    expect(core.db.stats().snapshots).toBe(0);
+  });
+
+  it.each([
+    [['table', 'get', 'nodez'], 1, 'no table "nodez"; there are: policies, '],
+    [['table', 'get', 'endpoints', '-n', 'all'], 2, '--limit "all" is not a number of rows'],
+  ])('%j says what is wrong', async (args, code, problem) => {
+    expect(await weir(args)).toMatchObject({ code, err: expect.stringContaining(problem) });
+  });
+
   it('imports, shows, waits for and deletes rules', async () => {
     expect(await weir(['policy', 'import', '-'], RULES)).toEqual({ code: 0, out: 'Revision: 2\n', err: '' });
     expect((await weir(['policy', 'get', 'unspec:name=l3-rule'])).out).toContain('"value": "l3-rule"');

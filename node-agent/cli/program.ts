@@ -4,6 +4,7 @@ import { CliError } from './errors.ts';
 import { addMonitorCommand } from './monitor-command.ts';
 import { addPolicyCommands } from './policy-commands.ts';
 import { addEndpointCommands, addIdentityCommands, addMapCommands, addStatusCommands } from './status-commands.ts';
+import { addTableCommands } from './table-commands.ts';
 
 export interface CliOptions {
   /** Arguments after the program's name. */
@@ -39,6 +40,7 @@ export async function runCli(options: CliOptions): Promise<number> {
   addMonitorCommand(program, context, options.signal);
   addMapCommands(program, context);
   addIdentityCommands(program, context);
+  addTableCommands(program, context, options.signal);
   inherit(program);
   try {
     await program.parseAsync([...options.args], { from: 'user' });

@@ -9,7 +9,7 @@ export class UnserialisableError extends StateDBError {
   readonly code = 'STATEDB_UNSERIALISABLE';
   constructor(path: string, what: string) {
     super(
-      `${path} is ${what}; rows to dump hold plain objects, arrays, primitives, Map, Set, Date and Uint8Array only`,
+      `${path} is ${what}; rows to dump hold plain objects, arrays, primitives, Map, Set, Date, Error and Uint8Array only`,
     );
   }
 }
@@ -61,6 +61,7 @@ function encodeIn(value: unknown, path: string, within: readonly object[]): Json
   if (value instanceof Set) return tag('set', [...value].map(inner));
   if (value instanceof Date) return tag('date', Number.isNaN(value.getTime()) ? null : value.getTime());
   if (value instanceof Uint8Array) return tag('bytes', [...value]);
+  if (value instanceof Error) return tag('error', [value.name, value.message]);
   throw new UnserialisableError(path, `a ${(prototype as { constructor: { name?: string } }).constructor.name}`);
 }
 
@@ -90,6 +91,10 @@ export function decode(json: unknown): unknown {
       return new Date(v === null ? Number.NaN : integer(v, -8.64e15, 8.64e15));
     case 'bytes':
       return Uint8Array.from(list(v).map((byte) => integer(byte, 0, 255)));
+    case 'error': {
+      const [name, message] = list(v).map(text);
+      return Object.assign(new Error(message), { name });
+    }
     default:
       throw new TypeError(`${JSON.stringify($)} is no known tag`);
   }

@@ -63,6 +63,15 @@ describe('dump and restore', () => {
     );
   });
 
+  it('keeps name and message of an error', () => {
+    const from = setUp({ id: 'a', data: new RangeError('too many') });
+    using there = from.db.read();
+    const to = setUp();
+    restore(to.db, to.table, dump(there, from.table));
+    using here = to.db.read();
+    expect(here.get(to.table, 'a')?.data).toEqual(expect.objectContaining({ name: 'RangeError', message: 'too many' }));
+  });
+
   it('replaces the rows in one transaction, unique keys swapped or not', () => {
     const { db, table } = setUp({ id: 'a', owner: 'x' }, { id: 'b', owner: 'y' });
     using before = db.read();

@@ -24,7 +24,7 @@ export class RestoreError extends StateDBError {
 
 /**
  * The table's rows in the order of primary keys, as they are when each line is taken. Map, Set, Date, Uint8Array, bigint,
- * undefined, -0, NaN and infinities survive. Throws `UnserialisableError` for a row that holds anything else.
+ * undefined, -0, NaN and infinities survive; of an Error its name and message. Throws `UnserialisableError` for a row that holds anything else.
  */
 export function* dump<T>(reader: Reader, table: Table<T>): Generator<string, undefined, undefined> {
   const { name } = table;

@@ -63,6 +63,7 @@ describe('printTable', () => {
       [true, 'true'],
       [-1.5, '-1.5'],
       [() => {}, '[function]'],
+      [new RangeError('too\nmany'), 'too\\x0amany'],
       [new Date(0), '1970-01-01T00:00:00.000Z'],
       [new Date(Number.NaN), 'invalid date'],
       [Uint8Array.of(1, 255), '0x01ff'],

@@ -49,6 +49,7 @@ function show(value: unknown): string {
   if (value === undefined) return '';
   if (value === null) return 'null';
   if (typeof value !== 'object') return plain(value);
+  if (value instanceof Error) return show(value.message);
   if (value instanceof Date) return Number.isNaN(value.getTime()) ? 'invalid date' : value.toISOString();
   if (value instanceof Uint8Array) return `0x${Array.from(value, hex).join('')}`;
   if (Array.isArray(value) || value instanceof Set) return Array.from(value, show).join(',');

@@ -1,0 +1,60 @@
+/** What the agent was told and has concluded, table by table: all its state, for people who look for why. */
+import { Readable } from 'node:stream';
+import { type AnyTable, dump, printTable, type StateDB } from '@weir/statedb';
+import type { FastifyInstance } from 'fastify';
+import { sendJson } from './context.ts';
+import { BadRequestError, NotFoundError } from './errors.ts';
+import { queryString } from './input.ts';
+import type { TableModel } from './models.ts';
+import type { ApiOptions } from './types.ts';
+
+export function tableRoutes(app: FastifyInstance, { core: { db } }: Pick<ApiOptions, 'core'>): void {
+  app.get('/table', (_request, reply) =>
+    sendJson(
+      reply,
+      200,
+      db
+        .tables()
+        .map(
+          ({ table: _, ...info }): TableModel => ({
+            ...info,
+            streams: info.streams.map(({ name, lag }) => ({ name, lag })),
+          }),
+        ),
+    ),
+  );
+
+  app.get<{ Params: { name: string } }>('/table/:name', (request, reply) => {
+    const table = tableOf(db, request.params.name);
+    const limit = limitOf(queryString(request.query, 'limit'));
+    using snapshot = db.read();
+    const text = printTable(snapshot, table, limit === undefined ? {} : { limit });
+    return reply.type('text/plain; charset=utf-8').send(`${text}\n`);
+  });
+
+  app.get<{ Params: { name: string } }>('/table/:name/dump', (request, reply) => {
+    const lines = Readable.from(linesOf(db, tableOf(db, request.params.name)));
+    return reply.type('application/jsonl; charset=utf-8').send(lines);
+  });
+}
+
+/** As of one instant, however slowly they are read. */
+function* linesOf(db: StateDB, table: AnyTable): Generator<string> {
+  using snapshot = db.read();
+  for (const line of dump(snapshot, table)) yield `${line}\n`;
+}
+
+function tableOf(db: StateDB, name: string): AnyTable {
+  const tables = db.tables();
+  const found = tables.find((info) => info.name === name);
+  if (found === undefined)
+    throw new NotFoundError(`no table "${name}"; there are: ${tables.map((info) => info.name).join(', ')}`);
+  return found.table;
+}
+
+function limitOf(text: string | undefined): number | undefined {
+  if (text === undefined) return undefined;
+  if (!/^[0-9]{1,9}$/.test(text))
+    throw new BadRequestError(`query parameter "limit" must be a number of rows, not "${text}"`);
+  return Number(text);
+}
