@@ -4,7 +4,7 @@ import { createKubeClient } from '@weir/kube';
 import { pino } from 'pino';
 import { type OperatorConfig, parseConfig, type UninstallConfig, VERSION } from './config.ts';
 import { createOperator } from './operator.ts';
-import { uninstall } from './uninstall.ts';
+import { uninstall } from './uninstall/uninstall.ts';
 
 const config = parseConfig(process.argv.slice(2), process.env);
 const logger = pino({ level: config.logLevel, name: 'weir-operator' });

@@ -5,18 +5,18 @@ import { createStateDB, type StateDB, type Table } from '@weir/statedb';
 import { registerMetrics as registerStateMetrics } from '@weir/statedb/prometheus';
 import type { Logger } from 'pino';
 import type { Operator, OperatorOptions } from './contract.ts';
-import { Engine } from './engine.ts';
 import { DependencyError, PreflightError } from './errors.ts';
-import { GarbageCollector } from './garbage.ts';
 import { HealthServer } from './health.ts';
-import { Inputs } from './inputs.ts';
+import { GarbageCollector } from './kubernetes/garbage.ts';
+import { Inputs } from './kubernetes/inputs.ts';
+import { adopted, createTargets, type TargetName, type Targets } from './kubernetes/targets.ts';
+import { Writers } from './kubernetes/writers.ts';
 import { Metrics } from './metrics.ts';
-import { Model } from './model.ts';
+import { Engine } from './model/engine.ts';
+import { Model } from './model/model.ts';
 import { preflight } from './preflight.ts';
 import { createTables, type Desired, type Tables } from './tables.ts';
-import { adopted, createTargets, type TargetName, type Targets } from './targets.ts';
 import type { PolicyObjectKind } from './types.ts';
-import { Writers } from './writers.ts';
 
 export type { Operator, OperatorOptions } from './contract.ts';
 

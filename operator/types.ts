@@ -4,6 +4,9 @@
  *
  *   API --reflectors--> input tables --Model--> desired tables --reconcilers--> API
  *
+ * `kubernetes/` has the reflectors, what they know of our own objects, and the writers; `model/` what lies between, which knows
+ * nothing of the API server; `uninstall/` takes everything back. `operator.ts` puts them together.
+ *
  * Guarantees:
  * - Nothing is derived before every input, and every object written earlier, has been read completely. NetworkPolicies
  *   alone may be missing (not served, or not ours to read): what is enforced of them then stays as it is.
@@ -17,7 +20,7 @@
  *   each live node that hosts a pod of the policy has reported this generation.
  * - What a policy suffers from is an Event on it, once for each change of the answer, over a change of leader too.
  * - What agents wrote for nodes and pods that are gone is removed after a grace period of 5 minutes, never on the word of a
- *   watch alone (garbage.ts).
+ *   watch alone (kubernetes/garbage.ts).
  * - An edit that cannot be read leaves the last readable generation enforced, and the status says so.
  */
 import type { PolicyStatus, ResolvedPolicyObject, SliceEndpoint } from '@weir/kube';

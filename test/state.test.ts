@@ -40,9 +40,9 @@ const EXCEPTIONS: Readonly<Record<string, Reason>> = {
   'node-agent/kubernetes/source.ts #reflectors': 'handles',
   'node-agent/kubernetes/uninstall-mark.ts #listeners': 'handles',
   'node-agent/waiters.ts #looks': 'handles',
-  'operator/inputs.ts #reflectors': 'handles',
-  'operator/marks.ts #of': 'marks',
-  'operator/target.ts #writing': 'in flight',
+  'operator/kubernetes/inputs.ts #reflectors': 'handles',
+  'operator/model/marks.ts #of': 'marks',
+  'operator/kubernetes/target.ts #writing': 'in flight',
 };
 
 const COLLECTION = /\b(Map|Set|WeakMap|WeakSet|Array)<|\bnew (Map|Set|WeakMap|WeakSet|Array)\b|= \[|= \{\}|\[\](;| =)/;

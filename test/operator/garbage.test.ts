@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { type CiliumEndpoint, resources } from '@weir/kube';
 import { createStateDB } from '@weir/statedb';
-import { GarbageCollector } from '../../operator/garbage.ts';
+import { GarbageCollector } from '../../operator/kubernetes/garbage.ts';
 import { namespace, node, pod, report } from '../../operator/testing.ts';
 import { createWorld, eventually, type World } from './world.ts';
 

@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process';
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { type CiliumPolicyObject, crds, type KubeObject, type PolicyStatus, resources } from '@weir/kube';
 import { ccnp, cnp, namespace, node, pod, report } from '../../operator/testing.ts';
-import { REMOVED_ANNOTATION, UNINSTALL_ANNOTATION, uninstall } from '../../operator/uninstall.ts';
+import { REMOVED_ANNOTATION, UNINSTALL_ANNOTATION, uninstall } from '../../operator/uninstall/uninstall.ts';
 import { createWithStatus, createWorld, eventually, type World } from './world.ts';
 
 let world: World;

@@ -1,0 +1,205 @@
+/**
+ * The reflectors: everything that the operator reads, into the input tables and the targets.
+ *
+ * Guarantee: NetworkPolicies that are not served, or that the operator may not read, do not hold up the rest; every other
+ * kind does, because without it what would be written could be wrong. Who waits is told for what.
+ */
+import {
+  ApiError,
+  apiVersionOf,
+  createReflector,
+  type KubeClient,
+  type KubeObject,
+  type Reflector,
+  type ReflectorSink,
+  type Resource,
+  resources,
+} from '@weir/kube';
+import { keys, type StateDB, type Table } from '@weir/statedb';
+import type { Tables } from '../tables.ts';
+import type { PolicyObjectKind } from '../types.ts';
+import type { ResolvedPolicyWithStatus } from './objects.ts';
+import { fanOut, type TableSink, tableSink } from './reflect.ts';
+import { namespaceRow, nodeReportRow, nodeRow, podRow, policyRow } from './rows.ts';
+import type { CiliumKind, Targets } from './targets.ts';
+
+export interface InputsOptions {
+  readonly client: KubeClient;
+  readonly db: StateDB;
+  readonly tables: Tables;
+  readonly targets: Targets;
+  /** A list or watch failed, and is tried again. */
+  readonly onError: (error: Error, context: { readonly resource: string; readonly retryInMs: number }) => void;
+  /** A kind that the rest does not wait for cannot be read (`because`), or can be again (undefined). */
+  readonly onMissing: (kind: PolicyObjectKind, because: string | undefined) => void;
+}
+
+/** A kind of objects that is read. */
+interface Source {
+  readonly name: string;
+  /** Among the others. */
+  readonly place: number;
+  readonly synced: boolean;
+  /** Why it could not be read last. */
+  readonly error: string | undefined;
+  /** Policies that cannot be read, and that the rest does not wait for. */
+  readonly missing: PolicyObjectKind | undefined;
+}
+
+export class Inputs {
+  readonly #options: InputsOptions;
+  readonly #reflectors: Reflector[] = [];
+  readonly #sources: Table<Source>;
+
+  constructor(options: InputsOptions) {
+    this.#options = options;
+    this.#sources = options.db.table<Source>({
+      name: 'input-sources',
+      key: ({ name }) => name,
+      indexes: [{ name: 'place', keys: ({ place }) => [keys.uint(place, 8)] }],
+    });
+  }
+
+  /** Resolves when every kind has been read completely, or does not matter. */
+  async start(): Promise<void> {
+    const { db, tables, targets } = this.#options;
+    await Promise.all([
+      this.#reflect(resources.CiliumIdentity, targets.identities),
+      this.#reflect(resources.PeerSet, targets.peerSets),
+      this.#reflect(resources.ResolvedPolicy, fanOut(targets.resolved, networkPoliciesOnly(targets.resolvedStatuses))),
+      this.#reflect(resources.CiliumEndpointSlice, targets.slices),
+      this.#reflectPolicies('CiliumNetworkPolicy'),
+      this.#reflectPolicies('CiliumClusterwideNetworkPolicy'),
+      this.#reflectNetworkPolicies(),
+      this.#reflect(resources.Namespace, tableSink(db, tables.namespaces, 'namespaces', namespaceRow)),
+      this.#reflect(resources.Pod, tableSink(db, tables.pods, 'pods', podRow)),
+      this.#reflect(resources.KubeNode, tableSink(db, tables.nodes, 'nodes', nodeRow)),
+      this.#reflect(resources.NodePolicyStatus, tableSink(db, tables.reports, 'reports', nodeReportRow)),
+    ]);
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all(this.#reflectors.map((reflector) => reflector.stop()));
+  }
+
+  /** Kinds of policies that cannot be read now. */
+  get missing(): ReadonlySet<PolicyObjectKind> {
+    using snapshot = this.#options.db.read();
+    return new Set([...snapshot.all(this.#sources)].flatMap(({ missing }) => missing ?? []));
+  }
+
+  /** What is waited for, and why it has not come. */
+  waiting(): string[] {
+    using snapshot = this.#options.db.read();
+    return [...snapshot.prefix(this.#sources, '', 'place')]
+      .filter(({ synced }) => !synced)
+      .map(({ name, error }) => (error === undefined ? name : `${name} (${error})`));
+  }
+
+  #reflectPolicies(kind: CiliumKind): Promise<void> {
+    // First the status that is known, then the row that may make a new one.
+    return this.#reflect(resources[kind], fanOut(this.#options.targets.statuses[kind], this.#policySink(kind)));
+  }
+
+  #reflectNetworkPolicies(): Promise<void> {
+    const kind = 'NetworkPolicy';
+    const { plural } = resources[kind];
+    const { onMissing } = this.#options;
+    const sink = this.#policySink(kind);
+    const without = Promise.withResolvers<void>();
+    const synced = this.#reflect(
+      resources.NetworkPolicy,
+      {
+        ...sink,
+        replace: (items, version) => {
+          sink.replace(items, version);
+          if (this.#note(plural, { missing: undefined }).missing !== undefined) onMissing(kind, undefined);
+        },
+      },
+      (error) => {
+        if (!(error instanceof ApiError && (error.forbidden || error.notFound))) return;
+        if (this.#note(plural, { missing: kind }).missing !== undefined) return;
+        sink.withoutIt();
+        onMissing(kind, error.message);
+        without.resolve();
+      },
+    );
+    return Promise.race([synced, without.promise]);
+  }
+
+  #policySink(kind: PolicyObjectKind): TableSink<KubeObject> {
+    const { db, tables } = this.#options;
+    return tableSink(
+      db,
+      tables.policies,
+      kind,
+      (object) => policyRow(object, kind),
+      (row) => row.kind === kind,
+    );
+  }
+
+  /** `unreadable`: told of failures before the first complete list. */
+  #reflect<T extends KubeObject>(
+    resource: Resource<T>,
+    sink: ReflectorSink<T>,
+    unreadable?: (error: Error) => void,
+  ): Promise<void> {
+    const { client, onError } = this.#options;
+    const synced = Promise.withResolvers<void>();
+    this.#note(resource.plural, {});
+    const reflector = createReflector({
+      client,
+      resource,
+      sink: {
+        replace: (items, version) => sink.replace(items, version),
+        upsert: (item) => sink.upsert(item),
+        delete: (item) => sink.delete(item),
+        synced: () => {
+          this.#note(resource.plural, { synced: true });
+          synced.resolve();
+        },
+      },
+      onError: (error, context) => {
+        const { synced: isSynced } = this.#note(resource.plural, { error: failureOf(error, resource) });
+        onError(error, context);
+        if (!isSynced) unreadable?.(error);
+      },
+    });
+    this.#reflectors.push(reflector);
+    reflector.start();
+    return synced.promise;
+  }
+
+  /** Returns what was known of the source before. */
+  #note(name: string, news: Partial<Source>): Source {
+    return this.#options.db.write([this.#sources], (txn) => {
+      const place = txn.count(this.#sources);
+      const fresh = { name, place, synced: false, error: undefined, missing: undefined };
+      const known = txn.get(this.#sources, name) ?? fresh;
+      txn.upsert(this.#sources, { ...known, ...news });
+      return known;
+    });
+  }
+}
+
+/** What a failure asks of the reader. */
+function failureOf(error: Error, resource: Resource<KubeObject>): string {
+  const kind = `${resource.plural} (${apiVersionOf(resource)})`;
+  if (!(error instanceof ApiError)) return error.message;
+  if (error.forbidden) return `${error.message}; grant the operator's role get, list and watch on ${kind}`;
+  if (error.notFound) return `${error.message}; the API server does not serve ${kind}`;
+  return error.message;
+}
+
+function networkPoliciesOnly(sink: ReflectorSink<ResolvedPolicyWithStatus>): ReflectorSink<ResolvedPolicyWithStatus> {
+  const mine = ({ spec }: ResolvedPolicyWithStatus): boolean => spec?.source.kind === 'NetworkPolicy';
+  return {
+    replace: (items, version) => sink.replace(items.filter(mine), version),
+    upsert: (item) => {
+      if (mine(item)) sink.upsert(item);
+    },
+    delete: (item) => {
+      if (mine(item)) sink.delete(item);
+    },
+  };
+}

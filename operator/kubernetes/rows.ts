@@ -1,0 +1,76 @@
+/** Rows of the input tables, from API objects: only what the derivation reads, so that other changes wake nobody. */
+import type { KubeNode, KubeObject, Namespace, NodePolicyStatus, Pod } from '@weir/kube';
+import { policyKey } from '../model/names.ts';
+import type { NamespaceRow, NodeReportRow, NodeRow, PodPort, PodRow, PolicyObjectKind, PolicyRow } from '../types.ts';
+
+export function policyRow(object: KubeObject, kind: PolicyObjectKind): PolicyRow {
+  const { name, namespace, uid = '', generation = 0 } = object.metadata;
+  const { status: _status, metadata: _metadata, ...rest } = object as KubeObject & { readonly status?: unknown };
+  return {
+    key: policyKey(kind, namespace, name),
+    kind,
+    ...(namespace === undefined ? {} : { namespace }),
+    name,
+    uid,
+    generation,
+    object: { ...rest, metadata: { name, ...(namespace === undefined ? {} : { namespace }) } },
+  };
+}
+
+export function namespaceRow(object: Namespace): NamespaceRow {
+  return { name: object.metadata.name, labels: object.metadata.labels ?? {} };
+}
+
+export function podRow(pod: Pod): PodRow {
+  const { name, namespace = '', uid = '', labels = {}, deletionTimestamp } = pod.metadata;
+  const ips = pod.status?.podIPs?.map(({ ip }) => ip) ?? [];
+  const { phase, podIP, hostIP = '' } = pod.status ?? {};
+  return {
+    key: `${namespace}/${name}`,
+    namespace,
+    name,
+    uid,
+    labels,
+    serviceAccount: pod.spec?.serviceAccountName,
+    node: pod.spec?.nodeName,
+    hostIP,
+    hostNetwork: pod.spec?.hostNetwork === true,
+    finished: phase === 'Succeeded' || phase === 'Failed',
+    terminating: deletionTimestamp !== undefined,
+    addresses: (ips.length > 0 ? ips : [podIP ?? '']).filter((ip) => ip !== ''),
+    namedPorts: namedPorts(pod.spec),
+  };
+}
+
+/** The first of a name and protocol counts, containers before sidecars, as Kubernetes itself looks names up. */
+function namedPorts(spec: Pod['spec']): PodPort[] {
+  const { containers = [], initContainers = [] } = spec ?? {};
+  const byName = new Map<string, PodPort>();
+  for (const { ports = [] } of [...containers, ...initContainers.filter((c) => c.restartPolicy === 'Always')]) {
+    for (const { name = '', containerPort: port, protocol = 'TCP' } of ports) {
+      const key = `${protocol}/${name}`;
+      if (name !== '' && !byName.has(key)) byName.set(key, { name, port, protocol });
+    }
+  }
+  return [...byName.values()];
+}
+
+export function nodeRow(node: KubeNode): NodeRow {
+  const ready = node.status?.conditions?.find((condition) => condition.type === 'Ready');
+  const { name, uid = '' } = node.metadata;
+  return { name, uid, live: ready === undefined || ready.status === 'True' };
+}
+
+export function nodeReportRow(object: NodePolicyStatus): NodeReportRow {
+  const policies = Object.entries(object.status?.policies ?? {});
+  const owners = (object.metadata.ownerReferences ?? []) as readonly {
+    readonly kind?: string;
+    readonly uid?: string;
+  }[];
+  return {
+    node: object.metadata.name,
+    nodeUid: owners.find((owner) => owner.kind === 'Node')?.uid,
+    generations: Object.fromEntries(policies.map(([uid, { generation }]) => [uid, generation])),
+    failures: object.status?.failures ?? [],
+  };
+}

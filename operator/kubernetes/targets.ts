@@ -1,0 +1,142 @@
+/** The kinds of objects that the operator writes. */
+import {
+  type CiliumEndpointSlice,
+  type CiliumIdentity,
+  type CiliumPolicyObject,
+  type KubeClient,
+  type PeerSet,
+  type ResolvedPolicyObject,
+  type Resource,
+  resources,
+} from '@weir/kube';
+import type { StateDB } from '@weir/statedb';
+import { policyKey } from '../model/names.ts';
+import { hashesOf } from '../model/policy-book.ts';
+import type { Adopted, PolicyObjectKind } from '../types.ts';
+import { adoptedIdentity, content, type ResolvedPolicyWithStatus } from './objects.ts';
+import { ObjectTarget } from './target.ts';
+
+export interface Targets {
+  readonly identities: ObjectTarget<CiliumIdentity>;
+  readonly peerSets: ObjectTarget<PeerSet>;
+  /** Index `peer-set`: the hashes that an object names. */
+  readonly resolved: ObjectTarget<ResolvedPolicyObject>;
+  readonly slices: ObjectTarget<CiliumEndpointSlice>;
+  readonly statuses: Readonly<Record<CiliumKind, ObjectTarget<CiliumPolicyObject>>>;
+  /** Of NetworkPolicies, by name of the ResolvedPolicy. */
+  readonly resolvedStatuses: ObjectTarget<ResolvedPolicyWithStatus>;
+}
+
+/** Policies that have a status of their own. */
+export type CiliumKind = Exclude<PolicyObjectKind, 'NetworkPolicy'>;
+
+export type TargetName = 'identities' | 'peerSets' | 'resolved' | 'slices' | 'statuses';
+
+export interface TargetsOptions {
+  readonly db: StateDB;
+  readonly client: KubeClient;
+  /** Key of the desired row whose object changed by another hand. */
+  readonly onDrift: (target: TargetName, key: string) => void;
+  readonly onWrite: (verb: 'apply' | 'update' | 'delete', resource: string) => void;
+}
+
+export function createTargets({ db, client, onDrift, onWrite }: TargetsOptions): Targets {
+  const drift = (target: TargetName) => (key: string) => onDrift(target, key);
+  const status = <T extends CiliumPolicyObject | ResolvedPolicyWithStatus>(
+    resource: Resource<T>,
+    keyOf: (key: string) => string | undefined,
+  ): ObjectTarget<T> =>
+    new ObjectTarget<T>({
+      db,
+      client,
+      resource,
+      content: content.status,
+      subresource: 'status',
+      replacement: (answer, wanted) => ({
+        ...answer,
+        ...(wanted.status === undefined ? {} : { status: wanted.status }),
+      }),
+      onWrite,
+      onDrift: (key) => {
+        const policy = keyOf(key);
+        if (policy !== undefined) onDrift('statuses', policy);
+      },
+    });
+  const resolved = new ObjectTarget<ResolvedPolicyObject>({
+    db,
+    client,
+    resource: resources.ResolvedPolicy,
+    content: content.resolved,
+    indexes: [{ name: 'peer-set', keys: ({ object }) => hashesOf(object.spec.rules) }],
+    onWrite,
+    onDrift: drift('resolved'),
+  });
+  const networkPolicyOf = (name: string): string | undefined => {
+    const source = resolved.get(name)?.spec.source;
+    return source?.kind === 'NetworkPolicy' ? policyKey(source.kind, source.namespace, source.name) : undefined;
+  };
+  return {
+    identities: new ObjectTarget({
+      db,
+      client,
+      resource: resources.CiliumIdentity,
+      content: content.identity,
+      onWrite,
+      onDrift: drift('identities'),
+    }),
+    peerSets: new ObjectTarget({
+      db,
+      client,
+      resource: resources.PeerSet,
+      content: content.peerSet,
+      onWrite,
+      onDrift: drift('peerSets'),
+    }),
+    resolved,
+    slices: new ObjectTarget({
+      db,
+      client,
+      resource: resources.CiliumEndpointSlice,
+      content: content.slice,
+      onWrite,
+      onDrift: drift('slices'),
+    }),
+    statuses: {
+      CiliumNetworkPolicy: status(resources.CiliumNetworkPolicy, (key) => `cnp/${key}`),
+      CiliumClusterwideNetworkPolicy: status(resources.CiliumClusterwideNetworkPolicy, (key) => `ccnp/${key}`),
+    },
+    resolvedStatuses: status<ResolvedPolicyWithStatus>(resources.ResolvedPolicy, networkPolicyOf),
+  };
+}
+
+/** What the API holds, for a model that starts. In the order of keys, so that a start is repeatable. */
+export function adopted(targets: Targets): Adopted {
+  return {
+    identities: targets.identities.objects().map(adoptedIdentity),
+    peerSets: targets.peerSets.objects().map(({ spec: { hash, selector } }) => ({ hash, selector })),
+    resolved: targets.resolved.objects().map(({ metadata: { name }, spec: { source, rules } }) => ({
+      name,
+      source,
+      rules,
+    })),
+    slices: targets.slices.objects().map(({ metadata: { name }, namespace, endpoints }) => ({
+      name,
+      namespace,
+      pods: (endpoints ?? []).map((endpoint) => endpoint.name),
+    })),
+    statuses: [
+      ...(['CiliumNetworkPolicy', 'CiliumClusterwideNetworkPolicy'] as const).flatMap((kind) =>
+        targets.statuses[kind]
+          .objects()
+          .flatMap(({ metadata: { namespace, name, uid = '' }, status }) =>
+            status === undefined ? [] : [{ key: policyKey(kind, namespace, name), uid, status }],
+          ),
+      ),
+      ...targets.resolvedStatuses.objects().flatMap(({ spec, status }) => {
+        if (status === undefined || spec?.source.kind !== 'NetworkPolicy') return [];
+        const { kind, namespace, name, uid } = spec.source;
+        return [{ key: policyKey(kind, namespace, name), uid, status }];
+      }),
+    ],
+  };
+}

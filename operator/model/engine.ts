@@ -1,0 +1,212 @@
+/**
+ * Drives the model: changes of the input tables in, in rounds, each of which puts what follows into the desired tables.
+ *
+ * Guarantees: the first round starts when every input table is complete, and the desired tables are initialised when all
+ * of that has been taken in, so that nothing is written or pruned before; a round takes a bounded number of changes and then
+ * yields to other work. A kind of policies that cannot be read does not hold the rest up: what is enforced of it stays
+ * (Model.adoptionDone).
+ */
+import type { Change, StateDB, Table, WriteTxn } from '@weir/statedb';
+import type { Desired, Tables } from '../tables.ts';
+import type { Adopted, PolicyObjectKind } from '../types.ts';
+import type { Model } from './model.ts';
+
+/** Changes of one table in one round. */
+const ROUND = 200;
+
+export interface EngineOptions {
+  readonly db: StateDB;
+  readonly tables: Tables;
+  readonly model: Model;
+  /** Read once, when the inputs are complete. */
+  readonly adopted: () => Adopted;
+  /** Kinds of policies that cannot be read now; call `poke` when there are fewer. */
+  readonly missingKinds: () => ReadonlySet<PolicyObjectKind>;
+  /** Milliseconds between collections of unused identities. */
+  readonly collectIntervalMs: number;
+  readonly onError: (error: Error) => void;
+}
+
+interface Input {
+  /** Pulls up to ROUND changes; what takes them into the model, undefined when there are none. */
+  pull(): ((txn: WriteTxn) => void) | undefined;
+  /** Calls back when something is pending; returns how to take that back. */
+  onPending(callback: () => void): () => void;
+  dispose(): void;
+}
+
+export class Engine {
+  readonly #options: EngineOptions;
+  readonly #stop = new AbortController();
+  #loop: Promise<void> | undefined;
+  #poke: () => void = () => {};
+  #poked = false;
+  /** Rounds that changed something; for those who wait until all is calm. */
+  #pending = true;
+  #calm = Promise.withResolvers<void>();
+
+  constructor(options: EngineOptions) {
+    this.#options = options;
+  }
+
+  /** The first state is complete. */
+  get started(): boolean {
+    using snapshot = this.#options.db.read();
+    return this.#options.model.isComplete(snapshot);
+  }
+
+  start(): void {
+    this.#loop ??= this.#run();
+  }
+
+  async stop(): Promise<void> {
+    this.#stop.abort();
+    await this.#loop;
+  }
+
+  /** Resolves when every change of the inputs so far is in the desired tables. */
+  async calm(): Promise<void> {
+    // A table that was written in this very turn wakes the loop in the next one.
+    await new Promise((resolve) => setImmediate(resolve));
+    if (this.#pending) await this.#calm.promise;
+  }
+
+  /** Looks at a desired object again, because it is not as it was left. */
+  touch<T>(table: Table<Desired<T>>, key: string): void {
+    this.#options.db.write([table], (txn) => {
+      const desired = txn.get(table, key);
+      if (desired !== undefined) txn.upsert(table, { row: desired.row, touch: desired.touch + 1 });
+    });
+  }
+
+  /** The same for the status of a policy, at most once an interval. */
+  touchStatus(key: string): void {
+    this.#options.model.touchStatus(key);
+    this.poke();
+  }
+
+  /** Something that is no input table has changed. */
+  poke(): void {
+    this.#poked = true;
+    this.#poke();
+  }
+
+  async #run(): Promise<void> {
+    const { db, tables, model, adopted, collectIntervalMs } = this.#options;
+    const signal = this.#stop.signal;
+    const inputs: Input[] = [];
+    let collectAt = performance.now() + collectIntervalMs;
+    try {
+      for (const table of [tables.policies, tables.namespaces, tables.pods, tables.nodes, tables.reports]) {
+        await db.initialisedWatch(table as Table<unknown>).wait(signal);
+      }
+      const held = adopted();
+      model.round((txn) => model.adopt(txn, held));
+      inputs.push(
+        this.#input(
+          tables.namespaces,
+          (txn, { name }) => model.namespaceChanged(txn, name),
+          () => {},
+        ),
+        this.#input(tables.policies, model.setPolicy.bind(model), (txn, { key }) => model.deletePolicy(txn, key)),
+        this.#batches(tables.nodes, (txn) => model.nodesChanged(txn)),
+        this.#input(tables.reports, model.setReport.bind(model), (txn, { node }) => model.deleteReport(txn, node)),
+        this.#input(tables.pods, model.setPod.bind(model), (txn, { key }) => model.deletePod(txn, key)),
+      );
+      while (!signal.aborted) {
+        this.#poked = false;
+        const missing = this.#options.missingKinds();
+        const changes = inputs.flatMap((input) => input.pull() ?? []);
+        const collecting = performance.now() >= collectAt;
+        const next = model.round((txn) => {
+          for (const take of changes) take(txn);
+          if (changes.length === 0) this.#lookAtKinds(txn, missing);
+          if (collecting) model.collect(txn);
+        });
+        if (collecting) collectAt = performance.now() + collectIntervalMs;
+        if (changes.length > 0 || next.more) await new Promise((resolve) => setImmediate(resolve));
+        else {
+          if (next.dueInMs === undefined) this.#rest();
+          const collectInMs = Math.max(0, collectAt - performance.now());
+          await this.#wait(inputs, Math.min(next.dueInMs ?? Infinity, next.eventDueInMs ?? Infinity, collectInMs));
+          this.#wake();
+        }
+      }
+    } catch (error) {
+      if (!signal.aborted) this.#options.onError(error instanceof Error ? error : new Error(String(error)));
+    } finally {
+      for (const input of inputs) input.dispose();
+      this.#calm.resolve();
+    }
+  }
+
+  #rest(): void {
+    this.#pending = false;
+    this.#calm.resolve();
+  }
+
+  #wake(): void {
+    if (this.#pending) return;
+    this.#pending = true;
+    this.#calm = Promise.withResolvers();
+  }
+
+  /** All inputs have been taken in. */
+  #lookAtKinds(txn: WriteTxn, missing: ReadonlySet<PolicyObjectKind>): void {
+    const { model } = this.#options;
+    if (!model.isComplete(txn)) model.adoptionDone(txn, missing);
+    for (const kind of model.keptKinds(txn)) if (!missing.has(kind)) model.kindKnown(txn, kind);
+  }
+
+  #input<T>(table: Table<T>, set: (txn: WriteTxn, row: T) => void, remove: (txn: WriteTxn, row: T) => void): Input {
+    return this.#batches(table, (txn, changes) => {
+      for (const { row, deleted } of changes) {
+        if (deleted) remove(txn, row);
+        else set(txn, row);
+      }
+    });
+  }
+
+  #batches<T>(table: Table<T>, take: (txn: WriteTxn, changes: readonly Change<T>[]) => void): Input {
+    const stream = this.#options.db.changes(table, { name: 'engine' });
+    return {
+      pull() {
+        const changes = stream.next(ROUND);
+        return changes.length === 0 ? undefined : (txn) => take(txn, changes);
+      },
+      onPending: (callback) => {
+        const watch = stream.watch();
+        if (watch.fired) {
+          callback();
+          return () => {};
+        }
+        return watch.onFire(callback);
+      },
+      dispose: () => stream[Symbol.dispose](),
+    };
+  }
+
+  #wait(inputs: readonly Input[], ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      const undo: (() => void)[] = [];
+      const signal = this.#stop.signal;
+      let over = false;
+      const end = (): void => {
+        if (over) return;
+        over = true;
+        clearTimeout(timer);
+        signal.removeEventListener('abort', end);
+        for (const take of undo) take();
+        // Not within the commit that woke us.
+        setImmediate(resolve);
+      };
+      const timer = setTimeout(end, Math.min(ms, 0x7fffffff));
+      if (signal.aborted || this.#poked) end();
+      else signal.addEventListener('abort', end);
+      this.#poke = end;
+      for (const input of inputs) {
+        if (!over) undo.push(input.onPending(end));
+      }
+    });
+  }
+}

@@ -1,0 +1,258 @@
+/**
+ * The derivation: what the API should hold, kept up to date by increments.
+ *
+ * Guarantees:
+ * - Whatever the order and grouping of the changes, the desired state is that of a model that starts from scratch with
+ *   the same inputs and adopts what this one had written.
+ * - A round is one transaction: readers see all that follows from its changes or nothing, and a throw leaves nothing.
+ * - The desired tables are empty until `adoptionDone`, and initialised by it.
+ * - No change costs policies x pods: a selector is evaluated against identities when it is new, an identity against
+ *   selectors when it is new.
+ */
+import type { AnyTable, InitDone, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
+import { show, type Tables } from '../tables.ts';
+import type { Adopted, NodeReportRow, PodRow, PolicyObjectKind, PolicyRow, ResolvedRow } from '../types.ts';
+import { Census } from './census.ts';
+import { createKnownIdentities } from './known-identities.ts';
+import { Marks } from './marks.ts';
+import { resolvedName } from './names.ts';
+import { showPeerSet } from './peer-sets.ts';
+import { PodBook, type PodBookOptions } from './pod-book.ts';
+import { type Enforced, PolicyBook, type PolicyEntry } from './policy-book.ts';
+import { PortNames } from './port-names.ts';
+import { SelectorIndex } from './selector-index.ts';
+import { StatusBoard } from './status-board.ts';
+import { statusTables } from './status-tables.ts';
+
+export interface ModelOptions extends PodBookOptions {
+  readonly db: StateDB;
+  readonly tables: Tables;
+  /** Milliseconds an unused identity is kept. */
+  readonly identityGraceMs: number;
+  /** Milliseconds between two statuses of one policy. Default 0: nothing is held back. */
+  readonly statusIntervalMs?: number;
+}
+
+/** A kind of policies of which what was resolved is kept, until all of them have been set. */
+interface KeptKind {
+  readonly kind: PolicyObjectKind;
+}
+
+/** What is left for later rounds. */
+export interface Later {
+  /** Some changes did not fit. */
+  readonly more: boolean;
+  /** Milliseconds until a status that was held back is due; undefined: none was. */
+  readonly dueInMs: number | undefined;
+  /** The same for Events. */
+  readonly eventDueInMs: number | undefined;
+}
+
+/** Methods that take a transaction belong into a round. */
+export class Model {
+  readonly #options: ModelOptions;
+  readonly #sets: SelectorIndex;
+  readonly #policies: PolicyBook;
+  readonly #portNames: PortNames;
+  readonly #pods: PodBook;
+  readonly #statuses: StatusBoard;
+  readonly #keptKinds: Table<KeptKind>;
+  /** What a round may write. */
+  readonly #written: readonly AnyTable[];
+  readonly #derived: readonly InitDone[];
+  /** Identities whose pods have come, gone or moved. */
+  readonly #recounted = new Marks<number>();
+
+  constructor(options: ModelOptions) {
+    const { db, tables, now, statusIntervalMs: intervalMs = 0 } = options;
+    this.#options = options;
+    const knownIdentities = createKnownIdentities(db);
+    const sets = new SelectorIndex(db, knownIdentities);
+    const policies = new PolicyBook(db);
+    const census = new Census(db, {
+      onChange: (txn, identity) => this.#recounted.add(txn, identity),
+      onPresence: (txn, identity) => this.#portNames.presence(txn, identity),
+    });
+    const portNames = new PortNames(db, { sets, policies, census }, (txn, key) => this.#statuses.mark(txn, key));
+    const forStatuses = statusTables(db);
+    const sources = { tables, knownIdentities, sets, policies, census, portNames };
+    this.#sets = sets;
+    this.#policies = policies;
+    this.#portNames = portNames;
+    this.#statuses = new StatusBoard(sources, { ...tables, ...forStatuses }, { now, intervalMs });
+    this.#pods = new PodBook(db, sources, options);
+    this.#keptKinds = db.table<KeptKind>({ name: 'kept-policy-kinds', key: ({ kind }) => kind });
+    const { identities, peerSets, resolved, slices, statuses, events } = tables;
+    const desired: readonly AnyTable[] = [identities, peerSets, resolved, slices, statuses, events];
+    this.#derived = desired.map((table) => db.initialiser(table, 'derived'));
+    const books = [sets, policies, census, portNames, this.#pods].flatMap((book): readonly AnyTable[] => book.tables);
+    this.#written = [...desired, this.#keptKinds, ...books, ...Object.values(forStatuses)];
+  }
+
+  /** Takes changes in by `fn`, and puts what follows from them into the desired tables; of the statuses, as many as fit. */
+  round(fn: (txn: WriteTxn) => void): Later {
+    return this.#options.db.write(this.#written, (txn) => {
+      fn(txn);
+      if (this.isComplete(txn)) this.#showChanged(txn);
+      return this.later(txn);
+    });
+  }
+
+  /** Takes over what the API holds; call first, and `adoptionDone` when every input has been put in. */
+  adopt(txn: WriteTxn, adopted: Adopted): void {
+    this.#policies.adopt(txn, adopted);
+    this.#pods.adopt(txn, adopted);
+    for (const { key, uid, status } of adopted.statuses) this.#statuses.adopt(txn, key, uid, status);
+  }
+
+  /**
+   * Every input has been put in, once: from now on what is desired is shown. `missing`: kinds of policies that cannot be
+   * read now. What was resolved of them stays, until `kindKnown`.
+   */
+  adoptionDone(txn: WriteTxn, missing: Iterable<PolicyObjectKind> = []): void {
+    for (const kind of missing) txn.upsert(this.#keptKinds, { kind });
+    for (const { resolved, selectors } of this.#policies.adopted(txn)) {
+      if (!txn.has(this.#keptKinds, resolved.source.kind)) this.#forgetAdopted(txn, resolved.name);
+      else for (const [hash, selector] of selectors) this.#sets.add(txn, hash, selector);
+    }
+    this.#pods.adoptionDone(txn);
+    this.#allKindsKnown(txn);
+    this.#showAll(txn);
+    for (const done of this.#derived) done(txn);
+  }
+
+  /** What is desired is shown. */
+  isComplete(reader: Reader): boolean {
+    return reader.initialised(this.#options.tables.resolved);
+  }
+
+  /** Kinds that `adoptionDone` was told are missing, and `kindKnown` has not been told of. */
+  keptKinds(reader: Reader): PolicyObjectKind[] {
+    return Array.from(reader.all(this.#keptKinds), ({ kind }) => kind);
+  }
+
+  /** All policies of a kind that was missing have been set now. */
+  kindKnown(txn: WriteTxn, kind: PolicyObjectKind): void {
+    if (txn.delete(this.#keptKinds, kind) === undefined) return;
+    for (const { resolved } of this.#policies.adoptedOf(txn, kind)) this.#forgetAdopted(txn, resolved.name);
+    this.#allKindsKnown(txn);
+  }
+
+  /** The labels of a namespace have changed. One that is gone changes nothing: it vanishes after its pods. */
+  namespaceChanged(txn: WriteTxn, name: string): void {
+    this.#pods.namespaceChanged(txn, name);
+  }
+
+  setPod(txn: WriteTxn, row: PodRow): void {
+    this.#pods.setPod(txn, row);
+  }
+
+  deletePod(txn: WriteTxn, key: string): void {
+    this.#pods.deletePod(txn, key);
+  }
+
+  setPolicy(txn: WriteTxn, row: PolicyRow): void {
+    const known = this.#policies.get(txn, row.key);
+    if (known?.row.uid === row.uid && known.row.generation === row.generation) return;
+    const { before, after } = this.#policies.set(txn, row);
+    this.#replacePolicy(txn, row, before, after);
+  }
+
+  deletePolicy(txn: WriteTxn, key: string): void {
+    const before = this.#policies.delete(txn, key);
+    if (before !== undefined) this.#replacePolicy(txn, before.row, [before], undefined);
+  }
+
+  /** Nodes have come, changed or gone. */
+  nodesChanged(txn: WriteTxn): void {
+    this.#statuses.nodesChanged(txn);
+  }
+
+  setReport(txn: WriteTxn, row: NodeReportRow): void {
+    this.#statuses.setReport(txn, row);
+  }
+
+  deleteReport(txn: WriteTxn, node: string): void {
+    this.#statuses.deleteReport(txn, node);
+  }
+
+  /** The API holds another status of this policy than the one that was written: the next round sees to it. */
+  touchStatus(key: string): void {
+    this.#options.db.write(this.#written, (txn) => this.#statuses.touch(txn, key));
+  }
+
+  /** The API has taken this policy's status. */
+  statusWritten(key: string): void {
+    this.#options.db.write(this.#written, (txn) => this.#statuses.written(txn, key));
+  }
+
+  /** Forgets identities that nobody uses for long enough, and gives numbers to pods that wait for one. */
+  collect(txn: WriteTxn): void {
+    this.#pods.collect(txn, this.#options.identityGraceMs);
+  }
+
+  /** As `round` told, with time that has passed since. */
+  later(reader: Reader): Later {
+    return {
+      more: this.#statuses.more(reader),
+      dueInMs: this.#statuses.dueInMs(reader),
+      eventDueInMs: this.#statuses.eventDueInMs(reader),
+    };
+  }
+
+  #replacePolicy(
+    txn: WriteTxn,
+    { key, kind, namespace, name }: PolicyRow,
+    before: readonly Enforced[],
+    after: PolicyEntry | undefined,
+  ): void {
+    for (const [hash, selector] of after?.selectors ?? []) this.#sets.add(txn, hash, selector);
+    for (const { selectors } of before) this.#release(txn, selectors.keys());
+    this.#showResolved(txn, resolvedName(kind, namespace, name), after?.resolved);
+    this.#statuses.mark(txn, key);
+  }
+
+  #forgetAdopted(txn: WriteTxn, name: string): void {
+    const adopted = this.#policies.forgetAdopted(txn, name);
+    this.#release(txn, adopted?.selectors.keys() ?? []);
+    this.#showResolved(txn, name, undefined);
+  }
+
+  /** The sets go that nothing names any more. */
+  #release(txn: WriteTxn, hashes: Iterable<string>): void {
+    for (const hash of hashes) if (!this.#policies.names(txn, hash)) this.#sets.remove(txn, hash);
+  }
+
+  #allKindsKnown(txn: WriteTxn): void {
+    if (txn.count(this.#keptKinds) === 0) this.#statuses.adoptionDone(txn);
+  }
+
+  #showResolved(txn: WriteTxn, name: string, row: ResolvedRow | undefined): void {
+    if (!this.isComplete(txn)) return;
+    const { resolved } = this.#options.tables;
+    if (row === undefined) txn.delete(resolved, name);
+    else show(txn, resolved, row);
+  }
+
+  #showChanged(txn: WriteTxn): void {
+    const changed = new Set(this.#sets.takeChanged(txn));
+    for (const hash of changed) showPeerSet(txn, this.#options.tables.peerSets, this.#sets, hash);
+    for (const identity of this.#recounted.take(txn)) {
+      for (const hash of this.#sets.setsOf(txn, identity)) changed.add(hash);
+    }
+    for (const hash of changed) {
+      for (const key of this.#policies.withSubject(txn, hash)) this.#statuses.mark(txn, key);
+    }
+    this.#pods.showChanged(txn);
+    this.#statuses.flush(txn);
+  }
+
+  #showAll(txn: WriteTxn): void {
+    const { peerSets, resolved } = this.#options.tables;
+    for (const hash of this.#sets.hashes(txn)) showPeerSet(txn, peerSets, this.#sets, hash);
+    for (const known of [this.#policies.all(txn), this.#policies.adopted(txn)]) {
+      for (const entry of known) if (entry.resolved !== undefined) show(txn, resolved, entry.resolved);
+    }
+    this.#pods.showAll(txn);
+  }
+}

@@ -1,0 +1,194 @@
+/**
+ * Pods: which identity each has, and what the slices say of its addresses.
+ *
+ * Guarantees: a pod moves from one identity to the next in one edit, never over none; a pod on the host's network, or one
+ * that has ended, has no identity and is in no slice; an address is in one slice at most (addresses.ts).
+ */
+import { IdentityExhaustedError } from '@weir/identity';
+import { podIdentityLabels } from '@weir/labels';
+import type { AnyTable, StateDB, Table, WriteTxn } from '@weir/statedb';
+import type { Tables } from '../tables.ts';
+import type { Adopted, PodRow, SlicedPod } from '../types.ts';
+import { AddressBook } from './addresses.ts';
+import type { Census, Resident } from './census.ts';
+import { IdentityBook } from './identity-book.ts';
+import { identityKey, type KnownIdentity } from './known-identities.ts';
+import { claimsOf, createPlacedPods, type PlacedPod } from './placed-pods.ts';
+import type { Namer, PortNames } from './port-names.ts';
+import type { SelectorIndex } from './selector-index.ts';
+import { SlicePacker } from './slices.ts';
+
+export interface PodBookOptions {
+  readonly cluster: string;
+  /** Milliseconds since the epoch. */
+  readonly now: () => number;
+  /** A pod that got no identity, with the reason: no number is left. Called within a transaction, as the next. */
+  readonly onNoIdentity?: (pod: string, error: Error) => void;
+  /** Pods that claim one address on equal terms: none of them gets it. */
+  readonly onAddressClash?: (address: string, pods: readonly string[]) => void;
+}
+
+export interface PodBookSources {
+  readonly tables: Pick<Tables, 'namespaces' | 'identities' | 'slices'>;
+  readonly knownIdentities: Table<KnownIdentity>;
+  readonly sets: SelectorIndex;
+  readonly census: Census;
+  readonly portNames: PortNames;
+}
+
+export class PodBook {
+  readonly #options: PodBookOptions;
+  readonly #sources: PodBookSources;
+  readonly #pods: Table<PlacedPod>;
+  readonly #identities: IdentityBook;
+  readonly #slices: SlicePacker;
+  readonly #addresses: AddressBook;
+
+  constructor(db: StateDB, sources: PodBookSources, options: PodBookOptions) {
+    this.#sources = sources;
+    this.#options = options;
+    this.#pods = createPlacedPods(db);
+    this.#identities = new IdentityBook(db, sources.knownIdentities, sources.tables.identities);
+    this.#slices = new SlicePacker(db, sources.tables.slices);
+    this.#addresses = new AddressBook(this.#pods);
+  }
+
+  get tables(): readonly AnyTable[] {
+    return [this.#pods, ...this.#identities.tables, ...this.#slices.tables];
+  }
+
+  adopt(txn: WriteTxn, adopted: Pick<Adopted, 'identities' | 'slices'>): void {
+    for (const row of adopted.identities) {
+      if (!this.#identities.adopt(txn, row, this.#options.now())) continue;
+      this.#sources.sets.addIdentity(txn, row.id, row.labels);
+    }
+    for (const { name, namespace, pods } of adopted.slices) this.#slices.adopt(txn, name, namespace, pods);
+  }
+
+  adoptionDone(txn: WriteTxn): void {
+    this.#slices.adoptionDone(txn);
+  }
+
+  /** The labels of a namespace have changed. */
+  namespaceChanged(txn: WriteTxn, name: string): void {
+    for (const pod of txn.prefix(this.#pods, `${name}/`)) this.#place(txn, pod.row, pod);
+  }
+
+  setPod(txn: WriteTxn, row: PodRow): void {
+    this.#place(txn, row, txn.get(this.#pods, row.key));
+  }
+
+  deletePod(txn: WriteTxn, key: string): void {
+    const before = txn.delete(this.#pods, key);
+    if (before === undefined) return;
+    this.#move(txn, before, undefined);
+  }
+
+  /** Forgets identities that nobody uses for long enough, and gives numbers to pods that wait for one. */
+  collect(txn: WriteTxn, graceMs: number): void {
+    for (const id of this.#identities.collect(txn, this.#options.now(), graceMs)) {
+      this.#sources.sets.removeIdentity(txn, id);
+    }
+    for (const pod of txn.list(this.#pods, 'waiting', '')) this.#place(txn, pod.row, pod);
+  }
+
+  /** Shows what changed in this transaction. */
+  showChanged(txn: WriteTxn): void {
+    this.#slices.showChanged(txn);
+  }
+
+  /** Shows everything. */
+  showAll(txn: WriteTxn): void {
+    this.#identities.showAll(txn);
+    this.#slices.showAll(txn);
+  }
+
+  #place(txn: WriteTxn, row: PodRow, before: PlacedPod | undefined): void {
+    const after = { row, ...this.#identityOf(txn, row, before) };
+    txn.upsert(this.#pods, after);
+    this.#move(txn, before, after);
+  }
+
+  /** Tells everybody who counts pods. */
+  #move(txn: WriteTxn, before: PlacedPod | undefined, after: PlacedPod | undefined): void {
+    const { census, portNames } = this.#sources;
+    census.move(txn, residentOf(before), residentOf(after));
+    portNames.move(txn, namerOf(before), namerOf(after));
+    for (const pod of [after ?? before, ...this.#addresses.affected(txn, before, after)]) {
+      if (pod !== undefined) this.#show(txn, pod.row);
+    }
+    if (before?.identity !== undefined && !this.#isUsed(txn, before.identity)) {
+      this.#identities.release(txn, before.identity, this.#options.now());
+    }
+  }
+
+  /** Puts into the slices what the pod owns now. */
+  #show(txn: WriteTxn, { key, namespace, name }: PodRow): void {
+    const pod = txn.get(this.#pods, key);
+    const owned = claimsOf(pod).filter((address) => {
+      const owns = this.#addresses.owns(txn, key, address);
+      if (!owns && pod?.row.terminating === false) this.#clash(txn, key, address);
+      return owns;
+    });
+    if (pod?.identity === undefined || owned.length === 0) this.#slices.remove(txn, namespace, name);
+    else this.#slices.set(txn, namespace, endpointOf(pod.row, pod.identity, owned));
+  }
+
+  #clash(txn: WriteTxn, pod: string, address: string): void {
+    const rivals = this.#addresses.rivals(txn, pod, address).filter(({ row }) => !row.terminating);
+    if (rivals.length === 0) return;
+    this.#options.onAddressClash?.(address, [pod, ...rivals.map(({ row }) => row.key)].sort());
+  }
+
+  #identityOf(txn: WriteTxn, row: PodRow, before: PlacedPod | undefined): Pick<PlacedPod, 'identity' | 'waiting'> {
+    if (row.hostNetwork || row.finished) return { identity: undefined, waiting: false };
+    const namespace = txn.get(this.#sources.tables.namespaces, row.namespace);
+    // Without the namespace's labels the identity would be a wrong one: a new pod waits, unknown to the nodes. Those of a
+    // namespace that is gone keep theirs until they go: it vanishes after its pods.
+    if (namespace === undefined) return { identity: before?.identity, waiting: false };
+    const labels = podIdentityLabels({
+      namespace: row.namespace,
+      namespaceLabels: namespace.labels,
+      podLabels: row.labels,
+      serviceAccount: row.serviceAccount,
+      cluster: this.#options.cluster,
+    });
+    const join = (id: number): string[] => this.#sources.sets.addIdentity(txn, id, labels).sort();
+    try {
+      return { identity: this.#identities.use(txn, labels, join).id, waiting: false };
+    } catch (error) {
+      if (!(error instanceof IdentityExhaustedError)) throw error;
+      this.#options.onNoIdentity?.(row.key, error);
+      return { identity: undefined, waiting: true };
+    }
+  }
+
+  #isUsed(txn: WriteTxn, identity: number): boolean {
+    for (const _ of txn.list(this.#pods, 'identity', identityKey(identity))) return true;
+    return false;
+  }
+}
+
+function residentOf(pod: PlacedPod | undefined): Resident | undefined {
+  if (pod?.identity === undefined || pod.row.addresses.length === 0) return undefined;
+  return { identity: pod.identity, node: pod.row.node, leaving: pod.row.terminating };
+}
+
+function namerOf(pod: PlacedPod | undefined): Namer | undefined {
+  if (pod?.identity === undefined || pod.row.addresses.length === 0) return undefined;
+  return { identity: pod.identity, ports: pod.row.namedPorts };
+}
+
+function endpointOf(row: PodRow, identity: number, addresses: readonly string[]): SlicedPod {
+  const ipv4 = addresses.find((address) => !address.includes(':'));
+  const ipv6 = addresses.find((address) => address.includes(':'));
+  const pair = { ...(ipv4 === undefined ? {} : { ipv4 }), ...(ipv6 === undefined ? {} : { ipv6 }) };
+  return {
+    name: row.name,
+    id: 0,
+    identity,
+    networking: { addressing: [pair], node: row.hostIP },
+    ...(row.namedPorts.length === 0 ? {} : { 'named-ports': row.namedPorts }),
+    ...(row.uid === '' ? {} : { uid: row.uid }),
+  };
+}

@@ -1,0 +1,160 @@
+import { describe, expect, it } from '@jest/globals';
+import { namespaceRow, nodeRow, podRow, policyRow } from '../kubernetes/rows.ts';
+import { cnp, knp, namespace, node, pod } from '../testing.ts';
+import type { PolicyObjectKind } from '../types.ts';
+import { TestModel } from './testing/test-model.ts';
+
+const http = [{ name: 'http', containerPort: 8080 }];
+let generation = 0;
+
+/** A model with pods and one policy; `refs` is what its ResolvedRefs says now. */
+class World {
+  readonly model = new TestModel({ cluster: 'default', identityGraceMs: 1_000_000, now: () => 1_700_000_000_000 });
+  #refs = '';
+  readonly #ips = new Map<string, string>();
+  /** Statuses that were looked at by the last `refs`. */
+  folded = 0;
+
+  constructor() {
+    for (const name of ['a', 'b']) this.model.setNamespace(namespaceRow(namespace(name)));
+    this.model.setNode(nodeRow(node('n1')));
+    this.model.adoptionDone();
+  }
+
+  pod(where: string, app: string, ports: Parameters<typeof pod>[2] & object = {}): void {
+    const ip = this.#ips.get(where) ?? `10.0.0.${this.#ips.size}`;
+    this.#ips.set(where, ip);
+    this.model.setPod(podRow(pod(where, { app }, { ip, node: 'n1', ...ports })));
+  }
+
+  policy(spec: object, kind: PolicyObjectKind = 'CiliumNetworkPolicy'): void {
+    generation += 1;
+    const object = kind === 'NetworkPolicy' ? knp('a/p', spec) : cnp('a/p', spec);
+    this.model.setPolicy(policyRow({ ...object, metadata: { ...object.metadata, uid: 'u', generation } }, kind));
+  }
+
+  get refs(): string {
+    const edits = this.model.flush().statuses;
+    this.folded = edits.length;
+    for (const { row } of edits) {
+      const found = row?.status.conditions.find(({ type }) => type === 'ResolvedRefs');
+      this.#refs = `${found?.status} ${found?.reason} ${found?.message}`;
+    }
+    return this.#refs;
+  }
+}
+
+const INGRESS = {
+  endpointSelector: { matchLabels: { app: 'web' } },
+  ingress: [{}, { toPorts: [{ ports: [{ port: 'http', protocol: 'TCP' }] }] }],
+};
+const EGRESS = {
+  endpointSelector: { matchLabels: { app: 'web' } },
+  egress: [
+    { toEndpoints: [{ matchLabels: { app: 'db' } }], toPorts: [{ ports: [{ port: 'HTTP', protocol: 'TCP' }] }] },
+  ],
+};
+
+describe('port names', () => {
+  it('ingress: the selected pods are asked, and one that brings the name is enough', () => {
+    const world = new World();
+    world.policy(INGRESS);
+    // Nobody is there to ask.
+    expect(world.refs).toMatch(/^True Resolved/);
+    world.pod('a/other', 'db', { ports: http });
+    world.pod('a/web-1', 'web');
+    expect(world.refs).toBe(
+      'False PortNameNotFound spec.ingress[1]: port name "http" (TCP): no pod that the policy selects has a container port of this name; until one has, it matches no port',
+    );
+    // Another protocol, or another namespace, is not it.
+    world.pod('a/web-2', 'web', { ports: [{ name: 'http', containerPort: 53, protocol: 'UDP' }] });
+    world.pod('b/web-3', 'web', { ports: http });
+    expect(world.refs).toMatch(/^False PortNameNotFound/);
+    world.pod('a/web-4', 'web', { ports: http });
+    expect(world.refs).toMatch(/^True Resolved/);
+    world.model.deletePod('a/web-4');
+    expect(world.refs).toMatch(/^False PortNameNotFound/);
+    for (const name of ['a/web-1', 'a/web-2']) world.model.deletePod(name);
+    expect(world.refs).toMatch(/^True Resolved/);
+  });
+
+  it('egress: the peers are asked', () => {
+    const world = new World();
+    world.policy(EGRESS);
+    world.pod('a/web-1', 'web', { ports: http });
+    expect(world.refs).toMatch(/^True Resolved/);
+    world.pod('a/db-1', 'db');
+    expect(world.refs).toMatch(/spec\.egress\[0\]: port name "http" \(TCP\): no peer of the rule has/);
+    world.pod('a/db-1', 'db', { ports: http });
+    expect(world.refs).toMatch(/^True Resolved/);
+    // A relabelled pod takes its names along.
+    world.pod('a/db-2', 'db');
+    world.pod('a/db-1', 'web', { ports: http });
+    expect(world.refs).toMatch(/^False PortNameNotFound/);
+  });
+
+  it('egress without a peer asks every pod, addresses give no names', () => {
+    const world = new World();
+    const ports = [{ ports: [{ port: 'http', protocol: 'TCP' }] }];
+    world.policy({ endpointSelector: { matchLabels: { app: 'web' } }, egress: [{ toPorts: ports }] });
+    expect(world.refs).toMatch(/^True Resolved/);
+    world.pod('b/x', 'x');
+    expect(world.refs).toMatch(/^False PortNameNotFound/);
+    world.pod('b/y', 'y', { ports: http });
+    expect(world.refs).toMatch(/^True Resolved/);
+    world.policy({ endpointSelector: {}, egress: [{ toCIDR: ['192.0.2.0/24'], toPorts: ports }] });
+    expect(world.refs).toMatch(/^False PortNameNotFound spec\.egress\[0\]/);
+    world.policy({ endpointSelector: {}, egress: [{ toEntities: ['cluster'], toPorts: ports }] });
+    expect(world.refs).toMatch(/^True Resolved/);
+  });
+
+  it('a protocol that is any protocol is found by one of them', () => {
+    const world = new World();
+    world.policy({ endpointSelector: {}, ingress: [{ toPorts: [{ ports: [{ port: 'http', protocol: 'ANY' }] }] }] });
+    world.pod('a/web-1', 'web');
+    expect(world.refs).toMatch(/port name "http" \(TCP, UDP, SCTP\)/);
+    world.pod('a/web-2', 'web', { ports: http });
+    expect(world.refs).toMatch(/^True Resolved/);
+  });
+
+  it('a NetworkPolicy is asked about in the same way', () => {
+    const world = new World();
+    world.policy(
+      { podSelector: { matchLabels: { app: 'web' } }, ingress: [{ ports: [{ port: 'http' }] }] },
+      'NetworkPolicy',
+    );
+    world.pod('a/web-1', 'web');
+    expect(world.refs).toMatch(/^False PortNameNotFound spec\.ingress\[0\]/);
+    world.pod('a/web-1', 'web', { ports: http });
+    expect(world.refs).toMatch(/^True Resolved/);
+  });
+
+  it('pods that bring nothing new wake no policy', () => {
+    const world = new World();
+    world.policy(EGRESS);
+    world.pod('a/db-1', 'db', { ports: http });
+    expect(world.refs).toMatch(/^True Resolved/);
+    for (let n = 0; n < 20; n += 1) world.pod(`a/db-${n + 2}`, 'db', { ports: http });
+    expect(world.refs).toMatch(/^True Resolved/);
+    expect(world.folded).toBe(0);
+  });
+
+  it('containers and sidecars name ports, other init containers do not; the first of a name counts', () => {
+    const object = pod('a/p', {}, { ports: [...http, { name: 'http', containerPort: 9 }, { containerPort: 7 }] });
+    const initContainers = [
+      { name: 'setup', ports: [{ name: 'setup', containerPort: 1 }] },
+      {
+        name: 'proxy',
+        restartPolicy: 'Always',
+        ports: [
+          { name: 'http', containerPort: 2 },
+          { name: 'proxy', containerPort: 3, protocol: 'UDP' },
+        ],
+      },
+    ];
+    expect(podRow({ ...object, spec: { ...object.spec, initContainers } } as typeof object).namedPorts).toEqual([
+      { name: 'http', port: 8080, protocol: 'TCP' },
+      { name: 'proxy', port: 3, protocol: 'UDP' },
+    ]);
+  });
+});

@@ -1,0 +1,122 @@
+/**
+ * Packs pods into endpoint slices. A pod stays in its slice for as long as it has an address. Shows the slices in the
+ * desired table, as soon as that is complete.
+ */
+import type { AnyTable, StateDB, Table, WriteTxn } from '@weir/statedb';
+import { type Desired, show } from '../tables.ts';
+import type { SlicedPod, SliceRow } from '../types.ts';
+import { Marks } from './marks.ts';
+import { sliceName } from './names.ts';
+
+/** Endpoints per slice. */
+export const SLICE_SIZE = 100;
+
+interface Slice {
+  readonly name: string;
+  readonly namespace: string;
+  readonly places: number;
+}
+
+interface Place {
+  readonly namespace: string;
+  readonly pod: string;
+  readonly slice: string;
+  /** undefined: the pod was in the slice before a restart and has not been seen yet; its place is kept. */
+  readonly endpoint: SlicedPod | undefined;
+}
+
+export class SlicePacker {
+  readonly #slices: Table<Slice>;
+  readonly #places: Table<Place>;
+  readonly #desired: Table<Desired<SliceRow>>;
+  readonly #changed = new Marks<string>();
+
+  constructor(db: StateDB, desired: Table<Desired<SliceRow>>) {
+    this.#desired = desired;
+    this.#slices = db.table<Slice>({
+      name: 'packed-slices',
+      key: ({ name }) => name,
+      indexes: [{ name: 'room', keys: ({ namespace, places }) => (places < SLICE_SIZE ? [namespace] : []) }],
+    });
+    this.#places = db.table<Place>({
+      name: 'slice-places',
+      key: ({ namespace, pod }) => placeKey(namespace, pod),
+      indexes: [
+        { name: 'slice', keys: ({ slice }) => [slice] },
+        { name: 'kept', keys: ({ endpoint }) => (endpoint === undefined ? [''] : []) },
+      ],
+    });
+  }
+
+  get tables(): readonly AnyTable[] {
+    return [this.#slices, this.#places];
+  }
+
+  /** Keeps the places of pods (names) in a slice that exists. */
+  adopt(txn: WriteTxn, name: string, namespace: string, pods: readonly string[]): void {
+    if (txn.has(this.#slices, name)) return;
+    const kept = new Set(pods.filter((pod) => !txn.has(this.#places, placeKey(namespace, pod))));
+    txn.insert(this.#slices, { name, namespace, places: kept.size });
+    for (const pod of kept) txn.insert(this.#places, { namespace, pod, slice: name, endpoint: undefined });
+  }
+
+  /** Frees the places that nobody came to take. Call once, when all pods have been set. */
+  adoptionDone(txn: WriteTxn): void {
+    for (const { namespace, pod } of txn.list(this.#places, 'kept', '')) this.remove(txn, namespace, pod);
+    for (const { name, places } of txn.all(this.#slices)) if (places === 0) txn.delete(this.#slices, name);
+  }
+
+  set(txn: WriteTxn, namespace: string, endpoint: SlicedPod): void {
+    const pod = endpoint.name;
+    const known = txn.get(this.#places, placeKey(namespace, pod));
+    const slice = known?.slice ?? this.#takeRoom(txn, namespace);
+    txn.upsert(this.#places, { namespace, pod, slice, endpoint });
+    this.#changed.add(txn, slice);
+  }
+
+  remove(txn: WriteTxn, namespace: string, pod: string): void {
+    const place = txn.delete(this.#places, placeKey(namespace, pod));
+    const slice = place === undefined ? undefined : txn.get(this.#slices, place.slice);
+    if (slice === undefined) return;
+    if (slice.places === 1) txn.delete(this.#slices, slice.name);
+    else txn.upsert(this.#slices, { ...slice, places: slice.places - 1 });
+    this.#changed.add(txn, slice.name);
+  }
+
+  /** Shows what changed in this transaction. */
+  showChanged(txn: WriteTxn): void {
+    for (const name of this.#changed.take(txn)) this.#show(txn, name);
+  }
+
+  /** Shows all of them. */
+  showAll(txn: WriteTxn): void {
+    for (const { name } of txn.all(this.#slices)) this.#show(txn, name);
+  }
+
+  #show(txn: WriteTxn, name: string): void {
+    const slice = txn.get(this.#slices, name);
+    if (slice === undefined) {
+      txn.delete(this.#desired, name);
+      return;
+    }
+    // In order of name: the keys of one namespace's places differ in it alone.
+    const endpoints = [...txn.list(this.#places, 'slice', name)].flatMap(({ endpoint }) => endpoint ?? []);
+    show(txn, this.#desired, { name, namespace: slice.namespace, endpoints });
+  }
+
+  #takeRoom(txn: WriteTxn, namespace: string): string {
+    const [slice] = txn.list(this.#slices, 'room', namespace);
+    if (slice !== undefined) {
+      txn.upsert(this.#slices, { ...slice, places: slice.places + 1 });
+      return slice.name;
+    }
+    let n = 0;
+    while (txn.has(this.#slices, sliceName(namespace, n))) n += 1;
+    txn.insert(this.#slices, { name: sliceName(namespace, n), namespace, places: 1 });
+    return sliceName(namespace, n);
+  }
+}
+
+function placeKey(namespace: string, pod: string): string {
+  return `${namespace}/${pod}`;
+}

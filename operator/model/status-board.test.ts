@@ -1,0 +1,96 @@
+import { describe, expect, it } from '@jest/globals';
+import { namespaceRow, nodeReportRow, nodeRow, podRow, policyRow } from '../kubernetes/rows.ts';
+import { cnp, namespace, node, pod, report } from '../testing.ts';
+import type { NodeReportRow } from '../types.ts';
+import { TestModel } from './testing/test-model.ts';
+
+const INTERVAL = 1_000;
+/** More than one round folds. */
+const MANY = 450;
+const uids = Array.from({ length: MANY }, (_, i) => `u${String(i).padStart(3, '0')}`);
+
+/** Node n1 has a pod that each policy selects. */
+class World {
+  now = 1_700_000_000_000;
+  readonly model: TestModel;
+  readonly #uids: readonly string[];
+
+  constructor(policies: readonly string[], statusIntervalMs: number) {
+    this.#uids = policies;
+    const now = (): number => this.now;
+    this.model = new TestModel({ cluster: 'default', identityGraceMs: 1_000_000, now, statusIntervalMs });
+    this.model.setNamespace(namespaceRow(namespace('a')));
+    this.model.setNode(nodeRow(node('n1')));
+    this.model.setPod(podRow(pod('a/p', { app: 'web' }, { ip: '10.0.0.1', node: 'n1' })));
+    for (const uid of policies) {
+      const object = cnp(`a/${uid}`, { endpointSelector: {}, ingress: [{}] });
+      const metadata = { ...object.metadata, uid, generation: 1 };
+      this.model.setPolicy(policyRow({ ...object, metadata }, 'CiliumNetworkPolicy'));
+    }
+    do this.model.flush();
+    while (this.model.more);
+  }
+
+  report(generations: Readonly<Record<string, number>>): NodeReportRow {
+    const policies = Object.entries(generations).map(([uid, generation]) => [uid, { generation, endpoints: 1 }]);
+    return nodeReportRow(report('n1', { policies: Object.fromEntries(policies) }));
+  }
+
+  /** Policies that are programmed, as their desired status says. */
+  programmed(): string[] {
+    using snapshot = this.model.db.read();
+    const shown = Array.from(snapshot.all(this.model.tables.statuses), ({ row }) => row);
+    return this.#uids.filter((of) => shown.find(({ uid }) => uid === of)?.status.conditions[2]?.status === 'True');
+  }
+}
+
+describe('StatusBoard', () => {
+  it('takes marks in turn: policies that change all the time keep no other waiting', () => {
+    const world = new World(uids, 0);
+    const all = Object.fromEntries(uids.map((uid) => [uid, 1]));
+    world.model.setReport(world.report(all));
+    for (let round = 1; round <= 3; round += 1) {
+      world.model.flush();
+      // As many as a round folds, and the first by name.
+      const restless = uids.slice(0, 200).map((uid) => [uid, 1 + round]);
+      world.model.setReport(world.report({ ...all, ...Object.fromEntries(restless) }));
+    }
+    expect(world.model.more).toBe(true);
+    expect(world.programmed()).toEqual(uids);
+  });
+
+  it('a clock that was set back holds nothing back for long', () => {
+    const world = new World(['u'], INTERVAL);
+    world.now -= 3_600_000;
+    world.model.setReport(world.report({ u: 1 }));
+    world.model.flush();
+    expect(world.programmed()).toEqual([]);
+    expect(world.model.dueInMs).toBe(INTERVAL);
+    world.now += INTERVAL;
+    world.model.flush();
+    expect(world.programmed()).toEqual(['u']);
+    // The same with a change that waits already.
+    world.model.setReport(world.report({}));
+    world.model.flush();
+    world.now -= 3_600_000;
+    world.model.flush();
+    world.now += INTERVAL;
+    world.model.flush();
+    expect(world.programmed()).toEqual([]);
+    expect(world.model.dueInMs).toBeUndefined();
+  });
+
+  it('what a node reports counts from its own change on, so that a report that comes and goes leaves nothing', () => {
+    const world = new World(['u'], 0);
+    const { db, tables } = world.model;
+    world.model.setReport(world.report({}));
+    world.model.flush();
+    // The input is ahead of the changes that were pulled when the policy is folded, and back again when they are.
+    db.write([tables.reports], (txn) => txn.upsert(tables.reports, world.report({ u: 1 })));
+    world.model.setNode(nodeRow(node('n2')));
+    world.model.flush();
+    world.model.setReport(world.report({}));
+    world.model.flush();
+    expect(world.programmed()).toEqual([]);
+  });
+});

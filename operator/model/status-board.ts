@@ -1,0 +1,254 @@
+/**
+ * The statuses of all policies: folded when what they depend on changed, shown at most once an interval each.
+ *
+ * Guarantees: the first change after a while is shown at once, every later one when the interval since the last write is
+ * over; what would say nothing new is not shown; what another hand changed in the API is put right, in the same measure.
+ */
+import { isDeepStrictEqual } from 'node:util';
+import type { PolicyStatus } from '@weir/kube';
+import type { Reader, WriteTxn } from '@weir/statedb';
+import { show, type Tables } from '../tables.ts';
+import type { NodeReportRow, NodeRow, StatusRow } from '../types.ts';
+import type { Census } from './census.ts';
+import { EventBook, secondsOf } from './events.ts';
+import type { PolicyBook, PolicyEntry } from './policy-book.ts';
+import type { PortNames } from './port-names.ts';
+import type { SelectorIndex } from './selector-index.ts';
+import { foldStatus } from './status.ts';
+import { due, dueInMs, type StatusMark, type StatusTables } from './status-tables.ts';
+
+/** Statuses folded in one flush: each may look at many identities, and other work waits meanwhile. */
+const STATUSES_PER_FLUSH = 200;
+
+export interface StatusSources {
+  readonly policies: PolicyBook;
+  readonly sets: SelectorIndex;
+  readonly census: Census;
+  readonly portNames: PortNames;
+}
+
+type BoardTables = Pick<Tables, 'nodes' | 'statuses' | 'events'> & StatusTables;
+
+export interface StatusBoardOptions {
+  /** Milliseconds since the epoch. */
+  readonly now: () => number;
+  /** Milliseconds between two statuses of one policy. */
+  readonly intervalMs: number;
+}
+
+/** A node, and what this very node reports, not one of the same name before it. */
+interface Host {
+  readonly node: NodeRow | undefined;
+  readonly report: NodeReportRow | undefined;
+}
+
+/** Where the pods of a policy are. */
+interface Where {
+  readonly hosts: ReadonlyMap<string, Host>;
+  readonly live: readonly string[];
+  readonly down: readonly string[];
+  readonly endpoints: number;
+}
+
+export class StatusBoard {
+  readonly #sources: StatusSources;
+  readonly #tables: BoardTables;
+  readonly #options: StatusBoardOptions;
+  readonly #events: EventBook;
+
+  constructor(sources: StatusSources, tables: BoardTables, options: StatusBoardOptions) {
+    this.#sources = sources;
+    this.#tables = tables;
+    this.#options = options;
+    this.#events = new EventBook(tables);
+  }
+
+  /** Takes over what the API holds of a policy. */
+  adopt(txn: WriteTxn, key: string, uid: string, status: PolicyStatus): void {
+    txn.upsert(this.#tables.shownStatuses, { key, uid, status, shownAt: undefined });
+  }
+
+  /** Forgets what was adopted for policies that do not exist. */
+  adoptionDone(txn: WriteTxn): void {
+    for (const { key } of txn.all(this.#tables.shownStatuses)) {
+      if (this.#sources.policies.get(txn, key) === undefined) txn.delete(this.#tables.shownStatuses, key);
+    }
+  }
+
+  /** What the policy's status depends on may have changed. */
+  mark(txn: WriteTxn, key: string): void {
+    this.#mark(txn, key, false);
+  }
+
+  /** The API holds another status than the one that was written. */
+  touch(txn: WriteTxn, key: string): void {
+    if (this.#sources.policies.get(txn, key) !== undefined) this.#mark(txn, key, true);
+  }
+
+  /** The API has taken a status just now: a write that was retried is one too. */
+  written(txn: WriteTxn, key: string): void {
+    const { shownStatuses } = this.#tables;
+    const shown = txn.get(shownStatuses, key);
+    if (shown !== undefined) txn.upsert(shownStatuses, { ...shown, shownAt: this.#options.now() });
+  }
+
+  /** A node has come, changed or gone. */
+  nodesChanged(txn: WriteTxn): void {
+    for (const key of this.#sources.policies.keys(txn)) this.mark(txn, key);
+  }
+
+  setReport(txn: WriteTxn, row: NodeReportRow): void {
+    this.#reportChanged(txn, txn.upsert(this.#tables.countedReports, row), row);
+  }
+
+  deleteReport(txn: WriteTxn, node: string): void {
+    this.#reportChanged(txn, txn.delete(this.#tables.countedReports, node), undefined);
+  }
+
+  /** Some changes did not fit in the last flush. */
+  more(reader: Reader): boolean {
+    const [first] = reader.prefix(this.#tables.statusMarks, '', 'turn');
+    return first !== undefined;
+  }
+
+  /** Milliseconds until an Event that was held back is due; undefined: none was. */
+  eventDueInMs(reader: Reader): number | undefined {
+    return this.#events.dueInMs(reader, this.#options.now());
+  }
+
+  /** Milliseconds until a status that was held back is due; undefined: none was. */
+  dueInMs(reader: Reader): number | undefined {
+    const { now, intervalMs } = this.#options;
+    return dueInMs(reader, this.#tables.statusMarks, now(), intervalMs);
+  }
+
+  /** Puts what is to be shown now into the desired tables; of the statuses, as many as fit. */
+  flush(txn: WriteTxn): void {
+    const { statusMarks } = this.#tables;
+    const now = this.#options.now();
+    const seconds = secondsOf(now);
+    for (const { key } of due(txn, statusMarks, now, this.#options.intervalMs)) this.mark(txn, key);
+    let folded = 0;
+    for (const mark of txn.prefix(statusMarks, '', 'turn')) {
+      if (folded === STATUSES_PER_FLUSH) break;
+      folded += 1;
+      const row = this.#row(txn, mark.key, seconds);
+      if (row === undefined) this.#drop(txn, mark.key);
+      else this.#show(txn, mark, row, now);
+    }
+    this.#events.tellDue(txn, now);
+  }
+
+  #mark(txn: WriteTxn, key: string, touched: boolean): void {
+    const { statusMarks } = this.#tables;
+    const there = txn.get(statusMarks, key);
+    if (there?.turn !== undefined && (there.touched || !touched)) return;
+    const turn = there?.turn ?? txn.revision(statusMarks);
+    txn.upsert(statusMarks, { key, turn, dueAt: there?.dueAt, touched: touched || there?.touched === true });
+  }
+
+  #drop(txn: WriteTxn, key: string): void {
+    const { statusMarks, shownStatuses, statuses } = this.#tables;
+    txn.delete(statusMarks, key);
+    txn.delete(shownStatuses, key);
+    txn.delete(statuses, key);
+    this.#events.forget(txn, key);
+  }
+
+  #show(txn: WriteTxn, { touched }: StatusMark, row: StatusRow, now: number): void {
+    const { statusMarks, shownStatuses, statuses } = this.#tables;
+    const { key, uid, status } = row;
+    const shown = txn.get(shownStatuses, key);
+    const before = shown?.uid === uid ? shown.status : undefined;
+    txn.delete(statusMarks, key);
+    // Until this process has shown one, the desired row must come to be, whatever it says.
+    if (shown?.shownAt !== undefined && before !== undefined) {
+      if (!touched && isDeepStrictEqual(before, status)) return;
+      // A clock that was set back holds nothing back for long.
+      if (shown.shownAt > now) txn.upsert(shownStatuses, { ...shown, shownAt: now });
+      const dueAt = Math.min(shown.shownAt, now) + this.#options.intervalMs;
+      if (dueAt > now) {
+        txn.upsert(statusMarks, { key, turn: undefined, dueAt, touched });
+        return;
+      }
+    }
+    txn.upsert(shownStatuses, { key, uid, status, shownAt: now });
+    this.#events.note(txn, before, row, now);
+    show(txn, statuses, row, touched);
+  }
+
+  #row(reader: Reader, key: string, now: string): StatusRow | undefined {
+    const entry = this.#sources.policies.get(reader, key);
+    if (entry === undefined) return undefined;
+    const { kind, namespace, name, uid, generation } = entry.row;
+    const { hosts, live, down, endpoints } = this.#where(reader, entry);
+    const shown = reader.get(this.#tables.shownStatuses, key);
+    const status = foldStatus({
+      generation,
+      problems: entry.problems,
+      enforcedGeneration: entry.resolved?.source.generation,
+      rules: entry.resolved?.rules.length ?? 0,
+      nodes: live,
+      down,
+      endpoints,
+      missingNames: this.#sources.portNames.missing(reader, entry.resolved?.rules ?? []),
+      reported: (node) => {
+        const report = hosts.get(node)?.report;
+        return {
+          generation: report?.generations[uid],
+          failures: report?.failures.filter((failure) => failure.uid === uid) ?? [],
+        };
+      },
+      previous: shown?.uid === uid ? shown.status : undefined,
+      now,
+    });
+    return { key, kind, ...(namespace === undefined ? {} : { namespace }), name, uid, status };
+  }
+
+  #where(reader: Reader, { subjects, row: { uid } }: PolicyEntry): Where {
+    const hosts = new Map<string, Host>();
+    const live = new Set<string>();
+    const down = new Set<string>();
+    const seen = new Set<number>();
+    let endpoints = 0;
+    for (const hash of subjects) {
+      for (const id of this.#sources.sets.members(reader, hash)) {
+        if (seen.has(id)) continue;
+        seen.add(id);
+        for (const [name, { staying }] of this.#sources.census.of(reader, id)) {
+          endpoints += staying;
+          const host = hosts.get(name) ?? this.#host(reader, name);
+          hosts.set(name, host);
+          // A pod that is going counts while its node says that it has it: afterwards only the object is left.
+          if (staying === 0 && host.report?.generations[uid] === undefined) continue;
+          if (host.node?.live === true) live.add(name);
+          else if (host.node !== undefined) down.add(name);
+        }
+      }
+    }
+    return { hosts, live: [...live].sort(), down: [...down].sort(), endpoints };
+  }
+
+  #host(reader: Reader, name: string): Host {
+    const node = reader.get(this.#tables.nodes, name);
+    const report = reader.get(this.#tables.countedReports, name);
+    const { uid = '' } = node ?? {};
+    return { node, report: report?.nodeUid === undefined || uid === '' || report.nodeUid === uid ? report : undefined };
+  }
+
+  #reportChanged(txn: WriteTxn, before: NodeReportRow | undefined, after: NodeReportRow | undefined): void {
+    const uids = new Set<string>();
+    const renewed = before?.nodeUid !== after?.nodeUid;
+    for (const row of [before, after]) {
+      if (row === undefined) continue;
+      for (const uid of Object.keys(row.generations)) {
+        if (renewed || before?.generations[uid] !== after?.generations[uid]) uids.add(uid);
+      }
+      for (const failure of row.failures) uids.add(failure.uid);
+    }
+    for (const uid of uids) {
+      const key = this.#sources.policies.keyOfUid(txn, uid);
+      if (key !== undefined) this.mark(txn, key);
+    }
+  }
+}

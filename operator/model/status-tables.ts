@@ -1,0 +1,86 @@
+/** What the statuses and Events of policies are made from, and when each may go out. */
+import type { PolicyStatus } from '@weir/kube';
+import { type IndexSpec, keys, type Reader, type StateDB, type Table } from '@weir/statedb';
+import type { EventRow, NodeReportRow } from '../types.ts';
+
+/** Something that waits for a time, in milliseconds since the epoch; undefined: it does not. */
+interface Timed {
+  readonly dueAt: number | undefined;
+}
+
+/** A policy whose status must be looked at: in its turn, or when it is due. */
+export interface StatusMark extends Timed {
+  readonly key: string;
+  /** Marks are taken in this order, so that none waits for ever; undefined: it is only due. */
+  readonly turn: number | undefined;
+  /** The object is not as it was left: written again even if the status is the same. */
+  readonly touched: boolean;
+}
+
+/** A status that was shown, or found in the API at the start. */
+export interface ShownStatus {
+  /** Of the policy. */
+  readonly key: string;
+  readonly uid: string;
+  readonly status: PolicyStatus;
+  /** When it was shown or written last; undefined: not by this process. */
+  readonly shownAt: number | undefined;
+}
+
+/** An Event that was told, with what has happened since. Waiting, it is told again when it is due. */
+export interface ToldEvent extends Timed {
+  readonly row: EventRow;
+  readonly toldAt: number;
+}
+
+export interface StatusTables {
+  readonly statusMarks: Table<StatusMark>;
+  readonly shownStatuses: Table<ShownStatus>;
+  readonly toldEvents: Table<ToldEvent>;
+  /** What each node reported when it was counted last: the input may be ahead, and a difference is never missed. */
+  readonly countedReports: Table<NodeReportRow>;
+}
+
+export function statusTables(db: StateDB): StatusTables {
+  const dueAt: IndexSpec<Timed> = {
+    name: 'due',
+    keys: (row) => (row.dueAt === undefined ? [] : [keys.int(Math.ceil(row.dueAt))]),
+  };
+  return {
+    statusMarks: db.table<StatusMark>({
+      name: 'statuses-to-fold',
+      key: (row) => row.key,
+      indexes: [dueAt, { name: 'turn', keys: ({ turn }) => (turn === undefined ? [] : [keys.uint(turn)]) }],
+    }),
+    shownStatuses: db.table<ShownStatus>({ name: 'shown-statuses', key: (row) => row.key }),
+    toldEvents: db.table<ToldEvent>({
+      name: 'told-events',
+      key: ({ row }) => row.key,
+      indexes: [dueAt, { name: 'policy', keys: ({ row }) => [row.policy.key] }],
+    }),
+    countedReports: db.table<NodeReportRow>({ name: 'counted-reports', key: (row) => row.node }),
+  };
+}
+
+/** What is due. Nothing waits for longer than `longestMs`: what seems to is of before the clock was set back. */
+export function* due<T extends Timed>(
+  reader: Reader,
+  table: Table<T>,
+  now: number,
+  longestMs: number,
+): IterableIterator<T> {
+  const [next, never] = [now + 1, now + longestMs + 1].map((at) => keys.int(Math.floor(at)));
+  yield* reader.range(table, '', next, 'due');
+  yield* reader.lowerBound(table, never ?? '', 'due');
+}
+
+/** Milliseconds until something is due; undefined: nothing waits. */
+export function dueInMs<T extends Timed>(
+  reader: Reader,
+  table: Table<T>,
+  now: number,
+  longestMs: number,
+): number | undefined {
+  for (const { dueAt = now } of reader.prefix(table, '', 'due')) return Math.min(longestMs, Math.max(0, dueAt - now));
+  return undefined;
+}

@@ -1,0 +1,182 @@
+/**
+ * Test helper: a model on tables of its own. Changes go into the input tables at once, and into the model with the next
+ * round, as the engine does it; a round tells what it changed in the desired tables.
+ */
+import { createStateDB, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
+import { createTables, type Desired, type Tables } from '../../tables.ts';
+import type {
+  Adopted,
+  EventRow,
+  IdentityRow,
+  NamespaceRow,
+  NodeReportRow,
+  NodeRow,
+  PeerSetRow,
+  PodRow,
+  PolicyObjectKind,
+  PolicyRow,
+  ResolvedRow,
+  SliceRow,
+  StatusRow,
+} from '../../types.ts';
+import { type Later, Model, type ModelOptions } from '../model.ts';
+
+/** A desired row that changed; without `row` it is gone. `again`: what the API holds must be looked at, changed or not. */
+export interface Edit<T> {
+  readonly key: string;
+  readonly row: T | undefined;
+  readonly again?: boolean;
+}
+
+export interface Edits {
+  readonly identities: readonly Edit<IdentityRow>[];
+  readonly peerSets: readonly Edit<PeerSetRow>[];
+  readonly resolved: readonly Edit<ResolvedRow>[];
+  readonly slices: readonly Edit<SliceRow>[];
+  readonly statuses: readonly Edit<StatusRow>[];
+  readonly events: readonly Edit<EventRow>[];
+}
+
+type Change = (txn: WriteTxn) => void;
+
+export class TestModel {
+  readonly db: StateDB = createStateDB({ freeze: true, findLeaks: false });
+  readonly tables: Tables = createTables(this.db);
+  readonly #model: Model;
+  #changes: Change[] = [];
+
+  constructor(options: Omit<ModelOptions, 'db' | 'tables'>) {
+    this.#model = new Model({ ...options, db: this.db, tables: this.tables });
+  }
+
+  adopt(adopted: Adopted): void {
+    this.#changes.push((txn) => this.#model.adopt(txn, adopted));
+  }
+
+  adoptionDone(missing: Iterable<PolicyObjectKind> = []): void {
+    this.#changes.push((txn) => this.#model.adoptionDone(txn, missing));
+  }
+
+  kindKnown(kind: PolicyObjectKind): void {
+    this.#changes.push((txn) => this.#model.kindKnown(txn, kind));
+  }
+
+  setNamespace(row: NamespaceRow): void {
+    this.#set(this.tables.namespaces, row, (txn) => this.#model.namespaceChanged(txn, row.name));
+  }
+
+  setPod(row: PodRow): void {
+    this.#set(this.tables.pods, row, (txn) => this.#model.setPod(txn, row));
+  }
+
+  deletePod(key: string): void {
+    this.#delete(this.tables.pods, key, (txn) => this.#model.deletePod(txn, key));
+  }
+
+  setPolicy(row: PolicyRow): void {
+    this.#set(this.tables.policies, row, (txn) => this.#model.setPolicy(txn, row));
+  }
+
+  deletePolicy(key: string): void {
+    this.#delete(this.tables.policies, key, (txn) => this.#model.deletePolicy(txn, key));
+  }
+
+  setNode(row: NodeRow): void {
+    this.#set(this.tables.nodes, row, (txn) => this.#model.nodesChanged(txn));
+  }
+
+  deleteNode(name: string): void {
+    this.#delete(this.tables.nodes, name, (txn) => this.#model.nodesChanged(txn));
+  }
+
+  setReport(row: NodeReportRow): void {
+    this.#set(this.tables.reports, row, (txn) => this.#model.setReport(txn, row));
+  }
+
+  deleteReport(node: string): void {
+    this.#delete(this.tables.reports, node, (txn) => this.#model.deleteReport(txn, node));
+  }
+
+  collect(): void {
+    this.#changes.push((txn) => this.#model.collect(txn));
+  }
+
+  touchStatus(key: string): void {
+    this.#model.touchStatus(key);
+  }
+
+  statusWritten(key: string): void {
+    this.#model.statusWritten(key);
+  }
+
+  get more(): boolean {
+    return this.#later.more;
+  }
+
+  get dueInMs(): number | undefined {
+    return this.#later.dueInMs;
+  }
+
+  get eventDueInMs(): number | undefined {
+    return this.#later.eventDueInMs;
+  }
+
+  /** A round of what has not been taken in yet, and `last`. When that throws it is still to be taken in. */
+  take(last: Change = () => {}): void {
+    this.#model.round((txn) => {
+      for (const change of this.#changes) change(txn);
+      last(txn);
+    });
+    this.#changes = [];
+  }
+
+  /** A round; the first completes the first state, unless `adoptionDone` was called. */
+  flush(): Edits {
+    using before = this.db.read();
+    if (!this.#model.isComplete(before)) {
+      this.#changes.push((txn) => {
+        if (!this.#model.isComplete(txn)) this.#model.adoptionDone(txn);
+      });
+    }
+    this.take();
+    using after = this.db.read();
+    const { identities, peerSets, resolved, slices, statuses, events } = this.tables;
+    return {
+      identities: edits(before, after, identities),
+      peerSets: edits(before, after, peerSets),
+      resolved: edits(before, after, resolved),
+      slices: edits(before, after, slices),
+      statuses: edits(before, after, statuses),
+      events: edits(before, after, events),
+    };
+  }
+
+  get #later(): Later {
+    using snapshot = this.db.read();
+    return this.#model.later(snapshot);
+  }
+
+  #set<T>(table: Table<T>, row: T, change: Change): void {
+    this.db.write([table], (txn) => txn.upsert(table, row));
+    this.#changes.push(change);
+  }
+
+  #delete<T>(table: Table<T>, key: string, change: Change): void {
+    this.db.write([table], (txn) => txn.delete(table, key));
+    this.#changes.push(change);
+  }
+}
+
+function edits<T>(before: Reader, after: Reader, table: Table<Desired<T>>): Edit<T>[] {
+  const { key: keyOf } = table.spec;
+  const gone = Array.from(before.all(table), keyOf).filter((key) => !after.has(table, key));
+  return [
+    ...gone.map((key) => ({ key, row: undefined })),
+    ...Array.from(after.all(table)).flatMap((desired) => {
+      const key = keyOf(desired);
+      const was = before.get(table, key);
+      if (was === desired) return [];
+      return { key, row: desired.row, again: desired.touch > (was?.touch ?? 0) };
+    }),
+  ];
+}

@@ -1,0 +1,255 @@
+/** Test helper: random traces of changes for a model, the inputs that they lead to, and what the model shows. */
+import fc from 'fast-check';
+import { namespaceRow, nodeReportRow, nodeRow, podRow, policyRow } from '../../kubernetes/rows.ts';
+import { ccnp, cnp, knp, namespace, node, pod, report } from '../../testing.ts';
+import type {
+  Adopted,
+  IdentityRow,
+  PeerSetRow,
+  PodRow,
+  PolicyRow,
+  ResolvedRow,
+  SliceRow,
+  StatusRow,
+} from '../../types.ts';
+import { type Edit, type Edits, TestModel } from './test-model.ts';
+
+/** Desired tables, kept by applying edits. */
+export class Desired {
+  readonly identities = new Map<string, IdentityRow>();
+  readonly peerSets = new Map<string, PeerSetRow>();
+  readonly resolved = new Map<string, ResolvedRow>();
+  readonly slices = new Map<string, SliceRow>();
+  readonly statuses = new Map<string, StatusRow>();
+
+  apply(edits: Edits): void {
+    const edit = <T>(map: Map<string, T>, list: readonly Edit<T>[]): void => {
+      for (const { key, row } of list) {
+        if (row === undefined) map.delete(key);
+        else map.set(key, row);
+      }
+    };
+    edit(this.identities, edits.identities);
+    edit(this.peerSets, edits.peerSets);
+    edit(this.resolved, edits.resolved);
+    edit(this.slices, edits.slices);
+    edit(this.statuses, edits.statuses);
+  }
+
+  adopted(): Adopted {
+    return {
+      identities: [...this.identities.values()],
+      peerSets: [...this.peerSets.values()],
+      resolved: [...this.resolved.values()],
+      slices: [...this.slices.values()].map(({ name, namespace: ns, endpoints }) => ({
+        name,
+        namespace: ns,
+        pods: endpoints.map((endpoint) => endpoint.name),
+      })),
+      statuses: [...this.statuses.values()],
+    };
+  }
+
+  plain(): object {
+    const sorted = <T>(map: Map<string, T>): [string, T][] => [...map].sort(([a], [b]) => (a < b ? -1 : 1));
+    return {
+      identities: sorted(this.identities),
+      peerSets: sorted(this.peerSets),
+      resolved: sorted(this.resolved),
+      slices: sorted(this.slices),
+      statuses: sorted(this.statuses),
+    };
+  }
+}
+
+/** Inputs, as the API holds them. */
+export class Inputs {
+  readonly namespaces = new Map<string, ReturnType<typeof namespaceRow>>();
+  readonly pods = new Map<string, PodRow>();
+  readonly policies = new Map<string, PolicyRow>();
+  readonly nodes = new Map<string, ReturnType<typeof nodeRow>>();
+  readonly reports = new Map<string, ReturnType<typeof nodeReportRow>>();
+
+  load(model: TestModel): void {
+    for (const row of this.namespaces.values()) model.setNamespace(row);
+    for (const row of this.policies.values()) model.setPolicy(row);
+    for (const row of this.nodes.values()) model.setNode(row);
+    for (const row of this.reports.values()) model.setReport(row);
+    for (const row of this.pods.values()) model.setPod(row);
+  }
+}
+
+/** Milliseconds, for all models of a test. */
+export const clock = { now: 1_700_000_000_000 };
+export const newModel = (graceMs = 1_000_000): TestModel =>
+  new TestModel({ cluster: 'default', identityGraceMs: graceMs, now: () => clock.now });
+
+/** Rounds until nothing is left. */
+export const drain = (model: TestModel, desired: Desired): void => {
+  do desired.apply(model.flush());
+  while (model.more);
+};
+
+export type Step = (model: TestModel, inputs: Inputs) => void;
+
+const NAMESPACES = ['a', 'b'];
+const SPECS: readonly object[] = [
+  { endpointSelector: {}, ingress: [{}] },
+  {
+    endpointSelector: { matchLabels: { app: 'x' } },
+    ingress: [{ fromEndpoints: [{ matchLabels: { app: 'y' } }, {}] }],
+  },
+  {
+    endpointSelector: { matchLabels: { app: 'y' } },
+    egressDeny: [{ toEndpoints: [{ matchLabels: { 'k8s:io.kubernetes.pod.namespace': 'b' } }] }],
+  },
+  {
+    endpointSelector: { matchExpressions: [{ key: 'app', operator: 'NotIn', values: ['x'] }] },
+    egress: [{ toCIDR: ['10.0.0.0/8'] }, { toEntities: ['world'] }],
+  },
+  {
+    endpointSelector: {},
+    ingress: [{ fromEndpoints: [{ matchLabels: { 'io.cilium.k8s.namespace.labels.team': 'red' } }] }],
+  },
+  {
+    endpointSelector: { matchLabels: { app: 'x' } },
+    ingress: [{ toPorts: [{ ports: [{ port: 'http', protocol: 'TCP' }] }] }],
+    egress: [{ toEndpoints: [{ matchLabels: { app: 'y' } }], toPorts: [{ ports: [{ port: 'dns' }] }] }],
+  },
+  { endpointSelector: {}, egress: [{ toPorts: [{ ports: [{ port: 'http', protocol: 'TCP' }] }] }] },
+  // Invalid, and unsupported.
+  { endpointSelector: {}, ingress: [{ fromCIDR: ['nonsense'] }] },
+  {
+    endpointSelector: {},
+    ingress: [{ fromEndpoints: [{}], toPorts: [{ ports: [{ port: '80', protocol: 'TCP' }], rules: { http: [{}] } }] }],
+  },
+];
+
+const KNP_SPECS: readonly object[] = [
+  { podSelector: {}, policyTypes: ['Ingress'] },
+  {
+    podSelector: { matchLabels: { app: 'x' } },
+    ingress: [
+      { from: [{ podSelector: { matchLabels: { app: 'y' } } }, { namespaceSelector: {} }], ports: [{ port: 'http' }] },
+    ],
+  },
+  {
+    podSelector: { matchLabels: { app: 'y' } },
+    policyTypes: ['Egress'],
+    egress: [{ to: [{ ipBlock: { cidr: '10.0.0.0/8', except: ['10.1.0.0/16'] } }] }],
+  },
+];
+
+export const step: fc.Arbitrary<Step> = fc.oneof(
+  fc.constant<Step>((model) => model.collect()),
+  fc.record({ ns: fc.constantFrom(...NAMESPACES), team: fc.constantFrom('red', 'blue') }).map(
+    ({ ns, team }): Step =>
+      (model, inputs) => {
+        const row = namespaceRow(namespace(ns, { team }));
+        inputs.namespaces.set(ns, row);
+        model.setNamespace(row);
+      },
+  ),
+  fc
+    .record({
+      ns: fc.constantFrom(...NAMESPACES),
+      n: fc.nat(5),
+      app: fc.constantFrom('x', 'y', 'z'),
+      ip: fc.option(fc.nat(12), { nil: undefined }),
+      terminating: fc.boolean(),
+      ports: fc.subarray(['http', 'dns'] as const),
+      node: fc.constantFrom('n1', 'n2', undefined),
+      hostNetwork: fc.boolean(),
+      phase: fc.constantFrom('Running', 'Running', 'Running', 'Succeeded'),
+    })
+    .map(
+      ({ ns, n, app, ip, node: on, hostNetwork, phase, terminating, ports }): Step =>
+        (model, inputs) => {
+          const row = podRow(
+            pod(
+              `${ns}/p${n}`,
+              { app },
+              {
+                ...(ip === undefined ? {} : { ip: `10.1.0.${ip}` }),
+                ...(on === undefined ? {} : { node: on }),
+                hostNetwork: hostNetwork && n === 0,
+                phase,
+                terminating: terminating && n > 2,
+                ports: ports.map((name, i) => ({ name, containerPort: 80 + i })),
+              },
+            ),
+          );
+          inputs.pods.set(row.key, row);
+          model.setPod(row);
+        },
+    ),
+  fc.record({ ns: fc.constantFrom(...NAMESPACES), n: fc.nat(5) }).map(
+    ({ ns, n }): Step =>
+      (model, inputs) => {
+        inputs.pods.delete(`${ns}/p${n}`);
+        model.deletePod(`${ns}/p${n}`);
+      },
+  ),
+  fc
+    .record({
+      ns: fc.constantFrom('a', 'b', undefined),
+      n: fc.nat(2),
+      spec: fc.constantFrom(...SPECS),
+      knpSpec: fc.constantFrom(...KNP_SPECS),
+      k8s: fc.boolean(),
+      anew: fc.boolean(),
+    })
+    .map(
+      ({ ns, n, spec, knpSpec, k8s, anew }): Step =>
+        (model, inputs) => {
+          const [kind, object] =
+            ns === undefined
+              ? (['CiliumClusterwideNetworkPolicy', ccnp(`p${n}`, spec)] as const)
+              : k8s
+                ? (['NetworkPolicy', knp(`${ns}/p${n}`, knpSpec)] as const)
+                : (['CiliumNetworkPolicy', cnp(`${ns}/p${n}`, spec)] as const);
+          const before = inputs.policies.get(policyRow(object, kind).key);
+          const uid = before === undefined ? `${kind}-${ns}-${n}-1` : anew ? `${before.uid}1` : before.uid;
+          const generation = before === undefined || anew ? 1 : before.generation + 1;
+          const row = policyRow({ ...object, metadata: { ...object.metadata, uid, generation } }, kind);
+          inputs.policies.set(row.key, row);
+          model.setPolicy(row);
+        },
+    ),
+  fc.record({ ns: fc.constantFrom('a', 'b', undefined), n: fc.nat(2), k8s: fc.boolean() }).map(
+    ({ ns, n, k8s }): Step =>
+      (model, inputs) => {
+        const key = ns === undefined ? `ccnp/p${n}` : `${k8s ? 'knp' : 'cnp'}/${ns}/p${n}`;
+        inputs.policies.delete(key);
+        model.deletePolicy(key);
+      },
+  ),
+  fc.record({ name: fc.constantFrom('n1', 'n2'), ready: fc.constantFrom('True', 'False', 'Unknown') }).map(
+    ({ name, ready }): Step =>
+      (model, inputs) => {
+        const row = nodeRow(node(name, ready));
+        inputs.nodes.set(name, row);
+        model.setNode(row);
+      },
+  ),
+  fc.record({ name: fc.constantFrom('n1', 'n2'), fail: fc.boolean() }).map(
+    ({ name, fail }): Step =>
+      (model, inputs) => {
+        // The node reports what it could have seen: every policy as it is now.
+        const policies = Object.fromEntries(
+          [...inputs.policies.values()].map(({ uid, generation }) => [uid, { generation, endpoints: 1 }]),
+        );
+        const failures = fail
+          ? [...inputs.policies.values()].map(({ uid, generation }) => ({
+              uid,
+              generation,
+              reason: 'Broken',
+              message: 'm',
+            }))
+          : [];
+        const row = nodeReportRow(report(name, { policies, failures }));
+        inputs.reports.set(name, row);
+        model.setReport(row);
+      },
+  ),
+);
