@@ -228,7 +228,9 @@ describe('commands', () => {
     expect(all.length).toBeGreaterThan(6);
     const top = await help(join(ROOT, 'bin/weir'), ['--help']);
     for (const words of all) {
-      const { sub, flags } = read(words, (name) => (['policy', 'endpoint', 'map', 'identity', 'table'].includes(name) ? 2 : 1));
+      const { sub, flags } = read(words, (name) =>
+        ['policy', 'endpoint', 'map', 'identity', 'table'].includes(name) ? 2 : 1,
+      );
       const known = await help(join(ROOT, 'bin/weir'), [...sub, '--help']);
       expect(known).toContain(`weir ${sub.join(' ')}`);
       for (const flag of flags) expect(`${known}${top}`).toContain(flag);

@@ -13,14 +13,12 @@ export function tableRoutes(app: FastifyInstance, { core: { db } }: Pick<ApiOpti
     sendJson(
       reply,
       200,
-      db
-        .tables()
-        .map(
-          ({ table: _, ...info }): TableModel => ({
-            ...info,
-            streams: info.streams.map(({ name, lag }) => ({ name, lag })),
-          }),
-        ),
+      db.tables().map(
+        ({ table: _, ...info }): TableModel => ({
+          ...info,
+          streams: info.streams.map(({ name, lag }) => ({ name, lag })),
+        }),
+      ),
     ),
   );
 
