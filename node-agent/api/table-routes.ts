@@ -8,6 +8,9 @@ import { queryString } from './input.ts';
 import type { TableModel } from './models.ts';
 import type { ApiOptions } from './types.ts';
 
+/** A compiled policy would fill a screen; the dump has all of it. */
+const CELL_WIDTH = 60;
+
 export function tableRoutes(app: FastifyInstance, { core: { db } }: Pick<ApiOptions, 'core'>): void {
   app.get('/table', (_request, reply) =>
     sendJson(
@@ -26,7 +29,7 @@ export function tableRoutes(app: FastifyInstance, { core: { db } }: Pick<ApiOpti
     const table = tableOf(db, request.params.name);
     const limit = limitOf(queryString(request.query, 'limit'));
     using snapshot = db.read();
-    const text = printTable(snapshot, table, limit === undefined ? {} : { limit });
+    const text = printTable(snapshot, table, { width: CELL_WIDTH, ...(limit === undefined ? {} : { limit }) });
     return reply.type('text/plain; charset=utf-8').send(`${text}\n`);
   });
 

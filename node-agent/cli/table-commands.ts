@@ -28,7 +28,7 @@ export function addTableCommands(program: Command, context: CliContext, signal: 
     });
   table
     .command('get')
-    .description('Rows of one table; with -o json all of them, a line each')
+    .description('Rows of one table, long cells cut; with -o json all of it, a line a row')
     .argument('<name>', 'its name')
     .option('-n, --limit <rows>', 'at most so many rows', '100')
     .action(async (name: string, options: { limit: string }, command: Command) => {

@@ -54,6 +54,13 @@ describe('printTable', () => {
     });
   });
 
+  it('cuts cells, not headings, that are longer than the width given', () => {
+    const { db, table } = setUp([{ id: 'abc' }, { id: 'abcd' }], { HEADING: (row) => row.id });
+    using snapshot = db.read();
+    expect(printTable(snapshot, table, { width: 3 })).toBe('HEADING\nabc\nab…');
+    expect(printTable(snapshot, table, { width: 1 })).toBe('HEADING\n…\n…');
+  });
+
   it('keeps every cell on one line and control characters from the terminal', () => {
     const cells: readonly (readonly [unknown, string])[] = [
       ['a\nb\u001b[31m\u0000\u009b', 'a\\x0ab\\x1b[31m\\x00\\x9b'],

@@ -6,6 +6,8 @@ export interface PrintOptions<T> {
   readonly columns?: Columns<T>;
   /** Prints at most so many rows, and says how many there are more. Default: all. */
   readonly limit?: number;
+  /** Cuts longer cells to so many characters, the last a `…`. At least 1. Default: none is cut. */
+  readonly width?: number;
 }
 
 const GAP = '  ';
@@ -14,14 +16,14 @@ const CONTROL = /\p{Cc}/gu;
 
 /** One line of headings, then one line a row in the order of primary keys; every cell is on one line. */
 export function printTable<T>(reader: Reader, table: Table<T>, options: PrintOptions<T> = {}): string {
-  const { limit = Number.POSITIVE_INFINITY } = options;
+  const { limit = Number.POSITIVE_INFINITY, width = Number.POSITIVE_INFINITY } = options;
   const rows: T[] = [];
   for (const row of reader.all(table)) {
     if (rows.length >= limit) break;
     rows.push(row);
   }
   const columns = Object.entries(options.columns ?? table.spec.columns ?? propertiesOf(rows));
-  const lines = [columns.map(([heading]) => heading), ...rows.map((row) => columns.map(([, cell]) => show(cell(row))))];
+  const lines = [columns.map(([heading]) => heading), ...rows.map((row) => columns.map(([, cell]) => cut(show(cell(row)), width)))];
   const widths = columns.map((_, i) => Math.max(...lines.map((cells) => cells[i]?.length ?? 0)));
   const text = lines.map((cells) =>
     cells
@@ -32,6 +34,10 @@ export function printTable<T>(reader: Reader, table: Table<T>, options: PrintOpt
   const more = reader.count(table) - rows.length;
   if (more > 0) text.push(`... and ${more} more`);
   return text.join('\n');
+}
+
+function cut(text: string, width: number): string {
+  return text.length > width ? `${text.slice(0, width - 1)}…` : text;
 }
 
 function propertiesOf<T>(rows: readonly T[]): Columns<T> {
