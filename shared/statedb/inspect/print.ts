@@ -23,7 +23,10 @@ export function printTable<T>(reader: Reader, table: Table<T>, options: PrintOpt
     rows.push(row);
   }
   const columns = Object.entries(options.columns ?? table.spec.columns ?? propertiesOf(rows));
-  const lines = [columns.map(([heading]) => heading), ...rows.map((row) => columns.map(([, cell]) => cut(show(cell(row)), width)))];
+  const lines = [
+    columns.map(([heading]) => heading),
+    ...rows.map((row) => columns.map(([, cell]) => cut(show(cell(row)), width))),
+  ];
   const widths = columns.map((_, i) => Math.max(...lines.map((cells) => cells[i]?.length ?? 0)));
   const text = lines.map((cells) =>
     cells
