@@ -1,4 +1,4 @@
-import { LOCAL_ENDPOINT_BASE } from '@weir/identity';
+import { includesSorted, LOCAL_ENDPOINT_BASE } from '@weir/identity';
 import { type LabelMap, labelsKey, podIdentityLabels } from '@weir/labels';
 import type { SelectorHash } from '@weir/policy';
 import type { Tables } from '../core.ts';
@@ -7,7 +7,6 @@ import type { ContainerPort, EndpointRow, IdentityRow, LocalPodRow, NamespaceRow
 import type { Inputs } from './inputs.ts';
 import type { LocalNumbers } from './numbers.ts';
 import type { Policies } from './policies.ts';
-import { includesSorted } from './sorted.ts';
 
 /** Numbers up to here mean the same in every cluster. */
 export const RESERVED_LAST = 99;

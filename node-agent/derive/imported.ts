@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { LOCAL_ENDPOINT_BASE } from '@weir/identity';
+import { includesSorted, LOCAL_ENDPOINT_BASE } from '@weir/identity';
 import { compareText, type LabelSelector, matches } from '@weir/labels';
 import { type ParseResult, parseBareRules, resolve, type SelectorHash } from '@weir/policy';
 import {
@@ -13,7 +13,6 @@ import {
 } from '@weir/statedb';
 import type { ImportedRule, Tables } from '../core.ts';
 import type { IdentityRow, PeerSetRow, PolicyRow } from '../tables.ts';
-import { includesSorted } from './sorted.ts';
 import { Rows } from './working.ts';
 
 const FIRST_COOKIE = 0x80000000;

@@ -1,4 +1,4 @@
-import { LOCAL_ENDPOINT_BASE } from '@weir/identity';
+import { includesSorted, LOCAL_ENDPOINT_BASE } from '@weir/identity';
 import { type LabelMap, matches } from '@weir/labels';
 import type { ResolvedRule, SelectorHash } from '@weir/policy';
 import { type Key, keys, query, type StateDB } from '@weir/statedb';
@@ -8,7 +8,6 @@ import { type EndpointIdentity, RESERVED_LAST } from './identities.ts';
 import type { IpcacheDeriver } from './ipcache.ts';
 import type { Pace } from './pace.ts';
 import { cidrsOf, type InUse, type Policies } from './policies.ts';
-import { includesSorted } from './sorted.ts';
 import { Rows } from './working.ts';
 
 /** An identity of this node's endpoints. */

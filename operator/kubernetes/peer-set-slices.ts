@@ -1,4 +1,5 @@
 /** What the API holds of a peer set, whose identities are spread over slices. */
+import { includesSorted } from '@weir/identity';
 import type { PeerSet } from '@weir/kube';
 import { peerSetName } from '../model/names.ts';
 import type { ObjectTarget } from './target.ts';
@@ -16,19 +17,7 @@ export function isComplete(target: ObjectTarget<PeerSet>, hash: string): boolean
 export function listsIdentity(target: ObjectTarget<PeerSet>, hash: string, id: number): boolean {
   const slices = target.get(hash)?.spec.slices ?? 0;
   for (let slice = 0; slice < slices; slice += 1) {
-    if (includes(target.get(peerSetName(hash, slice))?.spec.identities ?? [], id)) return true;
+    if (includesSorted(target.get(peerSetName(hash, slice))?.spec.identities ?? [], id)) return true;
   }
   return false;
-}
-
-/** Whether an ascending list has the number. */
-function includes(ascending: readonly number[], wanted: number): boolean {
-  let low = 0;
-  let high = ascending.length;
-  while (low < high) {
-    const middle = (low + high) >>> 1;
-    if ((ascending[middle] ?? 0) < wanted) low = middle + 1;
-    else high = middle;
-  }
-  return ascending[low] === wanted;
 }

@@ -3,6 +3,7 @@ import fc from 'fast-check';
 import {
   CIDR_BASE,
   IdentityAllocator,
+  includesSorted,
   isLocalCidr,
   LOCAL_ENDPOINT_BASE,
   RESERVED,
@@ -102,5 +103,20 @@ describe('IdentityAllocator', () => {
     expect(allocator.allocate()).toBe(256);
     allocator.adopt([300, 299]);
     expect(allocator.allocate()).toBe(301);
+  });
+});
+
+describe('an ascending list of identities', () => {
+  it('holds what it holds', () => {
+    fc.assert(
+      fc.property(fc.uniqueArray(fc.nat(40)), fc.nat(40), (ids, id) => {
+        expect(
+          includesSorted(
+            ids.sort((a, b) => a - b),
+            id,
+          ),
+        ).toBe(ids.includes(id));
+      }),
+    );
   });
 });
