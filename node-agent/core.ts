@@ -18,6 +18,7 @@ import type {
   PolicyRow,
   PolicyStatusRow,
   RemoteEndpointRow,
+  ServiceRow,
   SlotRow,
 } from './tables.ts';
 
@@ -60,6 +61,8 @@ export interface Tables {
   readonly localPods: Table<LocalPodRow>;
   readonly namespaces: Table<NamespaceRow>;
   readonly apiserverAddresses: Table<ApiserverAddressRow>;
+  /** For people, as `policyStatuses`. */
+  readonly services: Table<ServiceRow>;
   readonly endpoints: Table<EndpointRow>;
   readonly ipcache: Table<IpcacheRow>;
   readonly slots: Table<SlotRow>;
@@ -91,6 +94,8 @@ export interface FlowPeer {
   readonly identity: number;
   /** `namespace/name` when the address is a known pod; `host`, `world`, node name otherwise. */
   readonly name?: string;
+  /** `namespace/name` of the Service whose own address it is. */
+  readonly service?: string;
   readonly labels?: readonly string[];
 }
 

@@ -74,6 +74,9 @@ describe('core on the kernel', () => {
     const events: FlowEvent[] = [];
     core.events.subscribe((event) => events.push(event));
     expect(await client.reaches(server)).toBe(true);
+    core.db.write([core.tables.services], (txn) =>
+      txn.upsert(core.tables.services, { namespace: 'ns', name: 'external', addresses: [server.address] }),
+    );
     await enforce([allow('nobody')]);
     expect(await client.reaches(server)).toBe(false);
     const drop = events.find((event) => event.protocol === 'UDP');
@@ -84,6 +87,7 @@ describe('core on the kernel', () => {
       reason: 'policy',
       destinationPort: 7777,
       source: { address: client.address, labels: expect.arrayContaining(['k8s:app=client']) },
+      destination: { address: server.address, service: 'ns/external' },
     });
     expect(drop?.policies).toHaveLength(1);
     expect([...core.realised().policies.values()]).toEqual([{ generation: 1, endpoints: 1, at: expect.any(Number) }]);

@@ -2,7 +2,7 @@ import type { SelectorHash } from '@weir/policy';
 import type { AnyTable, StateDB } from '@weir/statedb';
 import { keys } from '@weir/statedb';
 import type { Tables } from './core.ts';
-import type { EndpointRow, PolicyRow } from './tables.ts';
+import type { EndpointRow, PolicyRow, ServiceRow } from './tables.ts';
 
 /** Primary keys of the agent's tables, for `get` and `delete`. */
 export const tableKey = {
@@ -49,6 +49,11 @@ export function createTables(db: StateDB): Tables {
     localPods: db.table({ name: 'localPods', key: (row) => tableKey.pod(row.namespace, row.name) }),
     namespaces: db.table({ name: 'namespaces', key: (row) => row.name }),
     apiserverAddresses: db.table({ name: 'apiserverAddresses', key: (row) => row.address }),
+    services: db.table<ServiceRow>({
+      name: 'services',
+      key: (row) => `${row.namespace}/${row.name}`,
+      indexes: [{ name: 'address', keys: (row) => row.addresses }],
+    }),
     endpoints: db.table<EndpointRow>({
       name: 'endpoints',
       key: (row) => tableKey.endpoint(row.id),
@@ -67,6 +72,6 @@ export function createTables(db: StateDB): Tables {
 
 /** Tables that the kernel's content is concluded from: before each of them is complete, it is left as it is. */
 export function inputTables(tables: Tables): readonly AnyTable[] {
-  const { policyStatuses: _, ipcache: __, slots: ___, endpointStates: ____, ...inputs } = tables;
+  const { policyStatuses: _, services: __, ipcache: ___, slots: ____, endpointStates: _____, ...inputs } = tables;
   return Object.values(inputs);
 }

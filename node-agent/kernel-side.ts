@@ -136,7 +136,7 @@ export class KernelSide {
       slots: this.#slots,
       counts: () => ({ ipcache: engine.ipcacheSize(), ct4: this.#ctEntries }),
     });
-    const names = new FlowNames(engine, bootOffset);
+    const names = new FlowNames({ engine, bootOffset, db, services: tables.services });
     this.#ring = new RingBufferReader({
       map: pinned.maps.events,
       handler: (record) => {

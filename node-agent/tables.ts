@@ -98,6 +98,14 @@ export interface ApiserverAddressRow {
   readonly address: string;
 }
 
+/** A Service's own addresses, by which events name it: nothing is enforced by them. Key: `namespace/name`. Index `address`. */
+export interface ServiceRow {
+  readonly namespace: string;
+  readonly name: string;
+  /** Of the cluster, external ones and those of load balancers; none of a headless Service. */
+  readonly addresses: readonly string[];
+}
+
 /** A local endpoint: one pod interface. Key: `id` (1..65535). Indexes: `ifindex`, `ipv4`, `pod`, `container`. Persisted in the state folder. */
 export interface EndpointRow {
   readonly id: number;

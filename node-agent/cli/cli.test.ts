@@ -303,12 +303,15 @@ spec: {endpointSelector: {}, ingress: [{bogus: 1}]}
     const running = weir(['monitor', '--type', 'drop']);
     while (!core.events.observed) await new Promise((resolve) => setTimeout(resolve, 5));
     core.events.next(event('first'));
+    const frontend = { address: '10.96.0.2', identity: 2, name: 'world', service: 'default/db' };
+    core.events.next({ ...event('second'), destination: frontend });
     core.events.next(event('STOP'));
     const { code, out } = await running;
     expect(code).toBe(0);
-    expect(out.split('\n')[0]).toBe(
+    expect(out.split('\n').slice(0, 2)).toEqual([
       'T DROPPED ingress TCP 10.1.0.8:1234 (default/app3, identity 1008) -> 10.1.0.7:80 (identity 1007) endpoint 7: policy: first [cnp default/l3-rule]',
-    );
+      'T DROPPED ingress TCP 10.1.0.8:1234 (default/app3, identity 1008) -> 10.96.0.2:80 (world, service default/db, identity 2) endpoint 7: policy: second [cnp default/l3-rule]',
+    ]);
   });
 
   it.each([

@@ -43,5 +43,6 @@ function peerText(peer: FlowPeer, port: number | undefined): string {
       : peer.address.includes(':')
         ? `[${peer.address}]:${port}`
         : `${peer.address}:${port}`;
-  return `${address} (${peer.name === undefined ? '' : `${peer.name}, `}identity ${peer.identity})`;
+  const names = [peer.name, peer.service === undefined ? undefined : `service ${peer.service}`];
+  return `${address} (${[...names, `identity ${peer.identity}`].filter((name) => name !== undefined).join(', ')})`;
 }

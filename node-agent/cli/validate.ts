@@ -1,4 +1,4 @@
-import { type ParseResult, type PolicyProblem, parseBareRules, parsePolicy } from '@weir/policy';
+import { type ParseResult, type PolicyProblem, parseBareRules, parsePolicy, serviceWarnings } from '@weir/policy';
 import type { PolicyDocument } from './documents.ts';
 
 export interface Validation {
@@ -22,7 +22,7 @@ export function validateDocuments(documents: readonly PolicyDocument[], namespac
       name: title(value) ?? name,
       valid: problems.every((problem) => problem.code !== 'InvalidSpec'),
       rules: rules.length,
-      problems,
+      problems: [...problems, ...serviceWarnings(rules)],
     };
   });
 }

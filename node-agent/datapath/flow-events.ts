@@ -2,9 +2,10 @@ import { type DatapathEvent, DROP_REASONS } from '@weir/bpf';
 import { reservedName } from '@weir/identity';
 import { formatLabels } from '@weir/labels';
 import { formatAddress } from '@weir/net';
+import type { StateDB, Table } from '@weir/statedb';
 import type { FlowEvent, FlowPeer } from '../core.ts';
 import type { Engine } from '../derive/index.ts';
-import type { PolicyRow } from '../tables.ts';
+import type { PolicyRow, ServiceRow } from '../tables.ts';
 
 const PROTOCOLS: Readonly<Record<number, string>> = { 1: 'ICMP', 6: 'TCP', 17: 'UDP', 58: 'ICMPv6', 132: 'SCTP' };
 const KINDS: Readonly<Record<PolicyRow['kind'], string>> = {
@@ -21,10 +22,19 @@ export class FlowNames {
   readonly #engine: Engine;
   /** Wall clock less boot clock, in nanoseconds. */
   readonly #bootOffset: () => bigint;
+  readonly #db: StateDB;
+  readonly #services: Table<ServiceRow>;
 
-  constructor(engine: Engine, bootOffset: () => bigint) {
-    this.#engine = engine;
-    this.#bootOffset = bootOffset;
+  constructor(options: {
+    readonly engine: Engine;
+    readonly bootOffset: () => bigint;
+    readonly db: StateDB;
+    readonly services: Table<ServiceRow>;
+  }) {
+    this.#engine = options.engine;
+    this.#bootOffset = options.bootOffset;
+    this.#db = options.db;
+    this.#services = options.services;
   }
 
   event(raw: DatapathEvent): FlowEvent {
@@ -53,13 +63,25 @@ export class FlowNames {
     if (bytes.length === 0) return { address: '', identity };
     const address = formatAddress(bytes);
     const name = this.#name(address, bytes.length === 4 ? 32 : 128, identity);
+    const service = this.#service(address);
     const row = this.#engine.identities.get(identity) ?? this.#engine.localIdentity(identity);
     return {
       address,
       identity,
       ...(name === undefined ? {} : { name }),
+      ...(service === undefined ? {} : { service }),
       ...(row === undefined ? {} : { labels: formatLabels(row.labels) }),
     };
+  }
+
+  /** Several Services may share an external address: the first by name. */
+  #service(address: string): string | undefined {
+    using snapshot = this.#db.read();
+    const [name] = Array.from(
+      snapshot.list(this.#services, 'address', address),
+      (row) => `${row.namespace}/${row.name}`,
+    ).sort();
+    return name;
   }
 
   #name(address: string, bits: number, identity: number): string | undefined {

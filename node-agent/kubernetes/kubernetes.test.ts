@@ -12,7 +12,8 @@ import {
 } from '@weir/kube';
 import { type AnyTable, createStateDB } from '@weir/statedb';
 import fc from 'fast-check';
-import { tableKey } from '../create-tables.ts';
+import { eventually } from '../../test/eventually.ts';
+import { inputTables, tableKey } from '../create-tables.ts';
 import { FakeCore, quiet, recordingLogger } from '../testing/fake-core.ts';
 import { CiliumEndpointWriter } from './cilium-endpoints.ts';
 import { Connection } from './connection.ts';
@@ -41,10 +42,14 @@ class FakeClient implements KubeClient {
     readonly uid?: string;
   }[] = [];
   failure: Error | undefined;
+  /** Lists of these are refused. */
+  readonly forbidden = new Set<string>();
   onWrite: () => void = () => undefined;
 
   list<T extends KubeObject>(resource: Resource<T>) {
     if (this.failure !== undefined) return Promise.reject(this.failure);
+    if (this.forbidden.has(resource.plural))
+      return Promise.reject(new ApiError('may not', { status: 403, reason: 'Forbidden' }));
     return Promise.resolve({ items: (this.objects.get(resource.plural) ?? []) as T[], resourceVersion: '1' });
   }
   listPage<T extends KubeObject>(resource: Resource<T>) {
@@ -728,5 +733,44 @@ describe('Kubernetes', () => {
     expect(source.status()).toEqual({ ok: true, message: 'connected' });
     expect(rows(tables.policies)).toHaveLength(1);
     expect(rows(tables.policyStatuses)).toEqual([{ uid: 'u-a', status }]);
+  });
+
+  it('knows the addresses of Services', async () => {
+    const service = (name: string, spec: object, ip?: string) =>
+      ({
+        metadata: { name, namespace: 'd' },
+        spec,
+        status: { loadBalancer: { ingress: [{ hostname: 'x' }, { ip }] } },
+      }) as unknown as KubeObject;
+    client.objects.set('services', [
+      service('a', { clusterIPs: ['10.96.0.2', 'fd00::2'], externalIPs: ['192.0.2.1'] }, '192.0.2.2'),
+      service('headless', { clusterIPs: ['None'] }),
+      service('elsewhere', { type: 'ExternalName' }),
+    ]);
+    const source = new Kubernetes({ core, client, nodeName: 'n1', log: quiet });
+    stops.push(() => source.stop());
+    source.start();
+    await core.db.initialisedWatch(core.tables.services).wait();
+    const none = { namespace: 'd', addresses: [] };
+    expect(rows(core.tables.services)).toEqual([
+      { namespace: 'd', name: 'a', addresses: ['10.96.0.2', 'fd00::2', '192.0.2.1', '192.0.2.2'] },
+      { ...none, name: 'elsewhere' },
+      { ...none, name: 'headless' },
+    ]);
+  });
+
+  it('waits for nothing, and warns once, when it may not read Services', async () => {
+    client.forbidden.add('services');
+    const log = recordingLogger();
+    const source = new Kubernetes({ core, client, nodeName: 'n1', log });
+    stops.push(() => source.stop());
+    source.start();
+    await Promise.all(inputTables(core.tables).map((table) => core.db.initialisedWatch(table).wait()));
+    // The second refusal.
+    await eventually(async () => log.lines.some(({ level }) => level === 'debug'), Boolean);
+    expect(source.status()).toEqual({ ok: true, message: 'connected' });
+    expect(log.lines.filter(({ level }) => level === 'warn').map(({ message }) => message)).toEqual([
+      expect.stringContaining('ClusterRole weir-agent'),
+    ]);
   });
 });

@@ -8,6 +8,7 @@ import {
   POD_UIDS_ANNOTATION,
   type Pod,
   type ResolvedPolicyObject,
+  type Service,
 } from '@weir/kube';
 import { labelsKey } from '@weir/labels';
 import type { Key } from '@weir/statedb';
@@ -21,6 +22,7 @@ import type {
   PolicyRow,
   PolicyStatusRow,
   RemoteEndpointRow,
+  ServiceRow,
 } from '../tables.ts';
 import { ObjectShapeError } from './errors.ts';
 
@@ -153,6 +155,15 @@ function namedPortsOf(spec: NonNullable<Pod['spec']>): ContainerPort[] {
 function containerPort(name: string | undefined, port: number, protocol = 'TCP'): ContainerPort[] {
   if (name === undefined || name === '' || !Number.isInteger(port) || port < 1 || port > 0xffff) return [];
   return protocol === 'TCP' || protocol === 'UDP' || protocol === 'SCTP' ? [{ name, port, protocol }] : [];
+}
+
+/** A Service's own addresses; of a headless one, none. */
+export function serviceParts({ metadata, spec, status }: Service): Parts<ServiceRow> {
+  const namespace = metadata.namespace ?? '';
+  const balanced = (status?.loadBalancer?.ingress ?? []).flatMap(({ ip }) => ip ?? []);
+  const all = [...(spec?.clusterIPs ?? []), ...(spec?.externalIPs ?? []), ...balanced];
+  const addresses = [...new Set(all)].filter((address) => address !== 'None' && address !== '');
+  return one(`${namespace}/${metadata.name}`, { namespace, name: metadata.name, addresses });
 }
 
 export function namespaceParts({ metadata }: Namespace): Parts<NamespaceRow> {

@@ -1,4 +1,5 @@
 import {
+  ApiError,
   createReflector,
   type KubeClient,
   type KubeObject,
@@ -25,6 +26,7 @@ import {
   podParts,
   policyParts,
   policyStatusParts,
+  serviceParts,
 } from './rows.ts';
 import { last, TableSink } from './table-sink.ts';
 import { UninstallMark } from './uninstall-mark.ts';
@@ -49,6 +51,7 @@ export class Kubernetes {
   readonly #nodes: NodeTables;
   /** Handles: what lists and watches each kind, by the kind's name. */
   readonly #reflectors = new Map<string, Reflector>();
+  readonly #services: Reflector;
   readonly #endpointWriter: CiliumEndpointWriter;
   readonly #statusWriter: NodePolicyStatusWriter;
   readonly #uninstall: UninstallMark | undefined;
@@ -92,6 +95,11 @@ export class Kubernetes {
         new TableSink({ db, log, table: tables.policyStatuses, parts: policyStatusParts, merge: last }),
       ),
     );
+    this.#services = this.#optional(
+      resources.Service,
+      new TableSink({ db, log, table: tables.services, parts: serviceParts, merge: last }),
+      'Services cannot be read: events do not name them. The ClusterRole weir-agent must allow list and watch of services',
+    );
     this.#uninstall = daemonSet === undefined ? undefined : new UninstallMark(db, daemonSet);
     if (this.#uninstall !== undefined && daemonSet !== undefined) {
       // By name, as the agent's role allows no other: list and watch of one object.
@@ -104,6 +112,7 @@ export class Kubernetes {
 
   start(): void {
     for (const reflector of this.#reflectors.values()) reflector.start();
+    this.#services.start();
     this.#endpointWriter.start();
     this.#statusWriter.start();
   }
@@ -112,6 +121,7 @@ export class Kubernetes {
     await Promise.all([
       this.#endpointWriter.stop(),
       this.#statusWriter.stop(),
+      this.#services.stop(),
       ...Array.from(this.#reflectors.values(), (reflector) => reflector.stop()),
     ]);
     this.#nodes.stop();
@@ -142,6 +152,24 @@ export class Kubernetes {
     const waiting = [...this.#reflectors].flatMap(([name, reflector]) => (reflector.synced ? [] : [name]));
     if (!connection.ok || waiting.length === 0) return connection;
     return { ok: false, message: `waiting for the first list of ${waiting.join(', ')}` };
+  }
+
+  /** What nothing that is enforced depends on: nobody waits for it, and its failures are no failures of the connection. */
+  #optional<T extends KubeObject>(resource: Resource<T>, sink: ReflectorSink<T>, refused: string): Reflector {
+    let told = false;
+    return createReflector<T>({
+      client: this.#client,
+      resource,
+      sink,
+      trim: withoutManagedFields,
+      onError: (error, { retryInMs }) => {
+        const fields = { resource: resource.plural, error: messageOf(error), retryInMs };
+        const mayNot = error instanceof ApiError && error.forbidden;
+        if (mayNot && !told) this.#log.warn(fields, refused);
+        else this.#log.debug(fields, 'list or watch failed');
+        told ||= mayNot;
+      },
+    });
   }
 
   #reflect<T extends KubeObject>(

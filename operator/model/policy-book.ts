@@ -1,6 +1,6 @@
 /** Policies, read and resolved, and what stays enforced of those that cannot be read. */
 import type { LabelSelector } from '@weir/labels';
-import { type PolicyProblem, parsePolicy, type ResolvedRule, resolve } from '@weir/policy';
+import { type PolicyProblem, parsePolicy, type ResolvedRule, resolve, serviceWarnings } from '@weir/policy';
 import type { AnyTable, IndexSpec, Key, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
 import type { Adopted, PolicyObjectKind, PolicyRow, ResolvedRow } from '../types.ts';
 import { askedBy, namedPorts, portNameKey } from './asked-names.ts';
@@ -144,7 +144,8 @@ export class PolicyBook {
     const before = this.get(txn, row.key);
     const adopted = txn.delete(this.#adopted, resolvedName(row.kind, row.namespace, row.name));
     const earlier = this.#earlier(txn, row, before, adopted);
-    const { rules, problems } = parsePolicy(row.object, row.kind);
+    const { rules, problems: found } = parsePolicy(row.object, row.kind);
+    const problems = [...found, ...serviceWarnings(rules)];
     let after: PolicyEntry;
     if (problems.some((problem) => problem.code === 'InvalidSpec')) {
       after = entryOf(row, problems, earlier?.resolved, earlier?.selectors ?? new Map<string, LabelSelector>());

@@ -54,6 +54,14 @@ describe('foldStatus', () => {
     expect(status.failures?.map((f) => f.node)).toEqual(['n1', 'n2', 'n3', 'n4', 'n5']);
   });
 
+  it('valid with notes: each text once, with its places', () => {
+    const warning = (path: string, message: string) => ({ code: 'Warning' as const, path, message });
+    const problems = [warning('spec.a', 'this'), warning('spec.b', 'that'), warning('spec.c', 'this')];
+    const [valid] = foldStatus(input({ problems })).conditions;
+    expect(valid).toMatchObject({ status: 'True', reason: 'Valid' });
+    expect(valid?.message).toBe('The policy is valid. Note: spec.a, spec.c: this; spec.b: that');
+  });
+
   it('nothing matches', () => {
     const status = foldStatus(input({ nodes: [], endpoints: 0 }));
     expect(conditions(status)).toMatchObject({ Programmed: 'True NoMatchingEndpoints', Ready: 'True Ready' });

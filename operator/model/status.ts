@@ -79,11 +79,8 @@ function validity(input: StatusInput, invalid: boolean): Verdict {
   const code = invalid ? 'InvalidSpec' : 'UnsupportedField';
   const [first, ...others] = input.problems.filter((problem) => problem.code === code);
   if (first === undefined) {
-    const warnings = input.problems.filter((problem) => problem.code === 'Warning');
-    const message =
-      warnings.length === 0
-        ? 'The policy is valid.'
-        : `The policy is valid. Note: ${warnings.map((w) => `${w.path}: ${w.message}`).join('; ')}`;
+    const notes = notesOf(input.problems);
+    const message = notes.length === 0 ? 'The policy is valid.' : `The policy is valid. Note: ${notes.join('; ')}`;
     return { status: 'True', reason: 'Valid', message };
   }
   const more = others.length === 0 ? '' : ` (and ${others.length} more)`;
@@ -91,6 +88,15 @@ function validity(input: StatusInput, invalid: boolean): Verdict {
   // The end says what stays enforced: a long problem must not push it out.
   const problem = shorten(`${first.path}: ${first.message}`, LONGEST_MESSAGE - 100);
   return { status: 'False', reason: code, message: `${problem}${more}${consequence}` };
+}
+
+/** Warnings, each text once, with the places that it is about. */
+function notesOf(problems: readonly PolicyProblem[]): string[] {
+  const paths = new Map<string, string[]>();
+  for (const { code, path, message } of problems) {
+    if (code === 'Warning') paths.set(message, [...(paths.get(message) ?? []), path]);
+  }
+  return [...paths].map(([message, places]) => `${some(places)}: ${message}`);
 }
 
 function enforced(input: StatusInput): string {

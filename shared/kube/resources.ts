@@ -17,6 +17,7 @@ import type {
   Pod,
   ResolvedPolicyObject,
   Resource,
+  Service,
 } from './types.ts';
 
 function resource<T extends KubeObject>(
@@ -61,6 +62,7 @@ export const resources = Object.freeze({
   Namespace: resource<Namespace>('', 'v1', 'Namespace', 'namespaces', false),
   KubeNode: resource<KubeNode>('', 'v1', 'Node', 'nodes', false),
   EndpointSlice: resource<EndpointSlice>('discovery.k8s.io', 'v1', 'EndpointSlice', 'endpointslices', true),
+  Service: resource<Service>('', 'v1', 'Service', 'services', true),
   Lease: resource<Lease>('coordination.k8s.io', 'v1', 'Lease', 'leases', true),
   CustomResourceDefinition: resource<CustomResourceDefinition>(
     'apiextensions.k8s.io',

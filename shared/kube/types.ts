@@ -185,6 +185,10 @@ export interface Pod extends KubeObject {
   };
 }
 export interface Namespace extends KubeObject {}
+export interface Service extends KubeObject {
+  readonly spec?: { readonly clusterIPs?: readonly string[]; readonly externalIPs?: readonly string[] };
+  readonly status?: { readonly loadBalancer?: { readonly ingress?: readonly { readonly ip?: string }[] } };
+}
 export interface KubeNode extends KubeObject {
   readonly spec?: { readonly podCIDR?: string; readonly podCIDRs?: readonly string[] };
   readonly status?: {

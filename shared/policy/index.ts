@@ -8,4 +8,5 @@ export * from './oracle.ts';
 export * from './parse.ts';
 export { portNamesOf } from './port-names.ts';
 export * from './resolve.ts';
+export * from './service-addresses.ts';
 export * from './types.ts';

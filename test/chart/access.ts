@@ -84,6 +84,7 @@ function agent(): Access[] {
     of('nodes', ['get', ...WATCH], 'addresses of nodes and their pods; its own uid, as owner of its report'),
     of('pods', WATCH, "its node's pods: labels, ports, uid"),
     of('namespaces', WATCH, 'labels of namespaces are part of identities'),
+    of('services', WATCH, 'names of the Services whose addresses events show'),
     of('endpointslices.discovery.k8s.io', WATCH, 'where the API servers are', { namespace: 'default' }),
     of('ciliumidentities.cilium.io', WATCH, 'identities'),
     of('ciliumendpointslices.cilium.io', WATCH, "identities of other nodes' pods"),

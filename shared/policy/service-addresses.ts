@@ -1,0 +1,66 @@
+import type { PolicyProblem, Rule, RuleElement, RulePeer } from './types.ts';
+
+const WORLDS: ReadonlySet<string> = new Set(['world', 'world-ipv4']);
+const JUDGED = 'is judged before it is translated, as world and by the Service port';
+
+/**
+ * What a policy says that does not hold through a Service: a packet to a Service's own address (its clusterIP, say) is judged as it
+ * leaves the pod, before kube-proxy translates it. Takes the rules that `parsePolicy` returned. Goes when Services are translated before
+ * they are judged.
+ *
+ * @returns at most one warning for each egress element
+ */
+export function serviceWarnings(rules: readonly Rule[]): PolicyProblem[] {
+  return rules.flatMap((rule) => {
+    const open = !rule.defaultDeny.egress || rule.elements.some((element) => allowsWorld(element));
+    return rule.elements.flatMap((element) => {
+      const message = warning(element, open);
+      return message === undefined ? [] : [{ code: 'Warning' as const, path: element.path, message }];
+    });
+  });
+}
+
+/** @param open whether the rule allows Services' addresses by something else */
+function warning(element: RuleElement, open: boolean): string | undefined {
+  const { direction, verdict, peers, ports } = element;
+  if (direction !== 'egress' || (peers !== 'any' && peers.every(isNobody))) return undefined;
+  if (verdict === 'deny') {
+    if (ports === 'any' && includesWorld(peers)) return undefined;
+    return `does not hold through a Service, whose own address ${JUDGED}: deny that address by toCIDR, too`;
+  }
+  if (peers === 'any' || peers.some(isAll)) return undefined;
+  if (peers.some((peer) => isWorld(peer) || hasExcept(peer))) {
+    return `reaches pods, and excepted addresses, through a Service whose own address it covers, which ${JUDGED}: except that address, or deny it by toCIDR`;
+  }
+  if (open || !peers.some(standsForPods)) return undefined;
+  return `does not allow a Service's own address, which ${JUDGED}: allow that address by CIDR, too, or use headless Services`;
+}
+
+function allowsWorld({ direction, verdict, peers, ports }: RuleElement): boolean {
+  return direction === 'egress' && verdict === 'allow' && ports === 'any' && includesWorld(peers);
+}
+
+function includesWorld(peers: RuleElement['peers']): boolean {
+  return peers === 'any' || peers.some((peer) => isAll(peer) || (isWorld(peer) && !hasExcept(peer)));
+}
+
+function isAll(peer: RulePeer): boolean {
+  return peer.kind === 'entity' && peer.entity === 'all';
+}
+
+function isNobody(peer: RulePeer): boolean {
+  return peer.kind === 'entity' && peer.entity === 'none';
+}
+
+function isWorld(peer: RulePeer): boolean {
+  if (peer.kind === 'cidr') return peer.cidr.cidr === '0.0.0.0/0';
+  return peer.kind === 'entity' && WORLDS.has(peer.entity);
+}
+
+function hasExcept(peer: RulePeer): boolean {
+  return peer.kind === 'cidr' && peer.cidr.except.length > 0;
+}
+
+function standsForPods(peer: RulePeer): boolean {
+  return peer.kind === 'endpoints' || (peer.kind === 'entity' && peer.entity === 'cluster');
+}
