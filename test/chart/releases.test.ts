@@ -80,11 +80,14 @@ describe('releases of the chart', () => {
     expect(await policies()).toContain('kept');
   });
 
-  it('a release of another name refuses CRDs that are not its own, until it is told to take them', async () => {
+  it('a release of another name or namespace refuses CRDs that are not its own, until it is told to take them', async () => {
     await done('uninstall', 'weir', '--no-hooks');
     const { code, stderr } = await helm('install', 'other', CHART);
     expect(code).not.toBe(0);
     expect(stderr).toContain('invalid ownership metadata');
+    const elsewhere = ['-n', 'net', '--create-namespace', '--kube-apiserver', url];
+    const moved = await attempt('helm', ['install', 'weir', CHART, ...elsewhere], { env: { HOME: folder } });
+    expect(moved.stderr).toMatch(/invalid ownership metadata.*release-namespace/);
     await done('install', 'other', CHART, '--take-ownership');
     expect(await policies()).toContain('kept');
     await done('upgrade', 'other', CHART, '--set', 'crds.install=false');

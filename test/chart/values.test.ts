@@ -108,6 +108,9 @@ describe('the values of charts/weir', () => {
     ['agent.tolerations[0].operator=Sometimes', ['/agent/tolerations/0/operator', 'Exists']],
     ['agent.resources.limit.cpu=1', ['/agent/resources', 'limit']],
     ['unknown=1', ['unknown']],
+    ['agent.healthPort=9234', ['agent.healthPort and operator.healthPort are both 9234']],
+    ['agent.healthPort=10250', ['agent.healthPort is 10250', 'kubelet']],
+    ['operator.healthPort=10256', ['operator.healthPort is 10256', 'kube-proxy']],
   ])('%s is refused by name', async (setting, words) => {
     const { code, stderr } = await attempt('helm', ['template', 'weir', CHART, '--set', setting]);
     expect(code).not.toBe(0);
