@@ -39,7 +39,7 @@ async function main(args: readonly string[]): Promise<void> {
     return;
   }
   const problem = cgroupProblem(config.cgroupRoot);
-  if (problem !== undefined) log.warn({ problem }, 'Services cannot be translated on sockets of this node');
+  if (problem !== undefined) log.info({ problem }, 'sockets of this node cannot be programmed; nothing needs it yet');
   const die = (error: unknown): void => {
     log.error({ err: error }, 'unexpected error; the agent ends, what is in the kernel stays enforced');
     process.exit(1);

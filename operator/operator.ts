@@ -1,5 +1,5 @@
 /** The operator, assembled. */
-import { Backoff, delay, LeaderElector } from '@weir/kube';
+import { ApiError, Backoff, delay, LeaderElector, Outage } from '@weir/kube';
 import { registerMetrics as registerWriterMetrics } from '@weir/reconciler/prometheus';
 import { createStateDB, type StateDB, type Table } from '@weir/statedb';
 import { registerMetrics as registerStateMetrics } from '@weir/statedb/prometheus';
@@ -39,6 +39,7 @@ class Assembly implements Operator {
   readonly #elector: LeaderElector | undefined;
   readonly #health: HealthServer | undefined;
   readonly #stop = new AbortController();
+  readonly #outage = new Outage();
   #fatal: Error | undefined;
   #working = false;
   #healthPort: number | undefined;
@@ -61,7 +62,7 @@ class Assembly implements Operator {
       targets: this.#targets,
       onError: (error, context) => {
         this.metrics.error('reflector');
-        this.#log.warn({ err: error, ...context }, 'watch failed');
+        this.#apiFailed(context, error, 'watch failed');
       },
       onMissing: (kind, because) => this.#kindMissing(kind, because),
     });
@@ -140,12 +141,13 @@ class Assembly implements Operator {
     while (!this.#stop.signal.aborted) {
       try {
         await preflight(this.#options.client);
+        this.#outage.answered();
         return;
       } catch (error) {
         if (error instanceof PreflightError) throw error;
         const retryInMs = backoff.next();
         this.metrics.error('preflight');
-        this.#log.warn({ err: error, retryInMs }, 'preflight could not ask the API server');
+        this.#apiFailed({ retryInMs }, error, 'preflight could not ask the API server');
         await delay(retryInMs, this.#stop.signal);
       }
     }
@@ -207,7 +209,7 @@ class Assembly implements Operator {
       },
       onError: (error) => {
         this.metrics.error('garbage');
-        this.#log.warn({ err: error }, 'could not remove what has no owner');
+        this.#apiFailed({}, error, 'could not remove what has no owner');
       },
     });
   }
@@ -224,7 +226,7 @@ class Assembly implements Operator {
       onLeader: (leader) => this.#log.info({ leader }, 'leader seen'),
       onError: (error) => {
         this.metrics.error('leader-election');
-        this.#log.warn({ err: error }, 'leader election failed to reach the lease');
+        this.#apiFailed({}, error, 'leader election failed to reach the lease');
       },
     });
   }
@@ -269,13 +271,24 @@ class Assembly implements Operator {
   }
 
   #writeFailed(writer: string, key: string, error: Error, retries: number): void {
-    // Waiting for another object is the normal order of things, unless it lasts.
-    if (error instanceof DependencyError && retries < 5) {
+    // Waiting for another object, and another hand that was faster, are the normal order of things, unless they last.
+    const passes = error instanceof DependencyError || (error instanceof ApiError && error.conflict);
+    if (passes && retries < 5) {
       this.#log.debug({ writer, key, reason: error.message, retries }, 'write waits');
       return;
     }
     this.metrics.error(writer);
-    this.#log.warn({ writer, key, err: error, retries }, 'write failed');
+    this.#apiFailed({ writer, key, retries }, error, 'write failed');
+  }
+
+  /** What another try may mend is told once a minute. */
+  #apiFailed(fields: object, error: unknown, message: string): void {
+    if (!(error instanceof ApiError && error.unavailable)) {
+      this.#log.warn({ ...fields, err: error }, message);
+      return;
+    }
+    const { loud, ...fix } = this.#outage.failed(error);
+    this.#log[loud ? 'warn' : 'debug']({ ...fields, err: error, ...fix }, message);
   }
 
   #unready(): string | undefined {

@@ -99,8 +99,10 @@ export class CniService {
     } catch (error) {
       const failure =
         error instanceof CniError ? error : new CniError(CNI_CODE.io, messageOf(error), '', { cause: error });
-      this.#log.error(
-        { code: failure.cniCode, error: failure.message, details: failure.details },
+      // What the runtime asks again is no fault: it waits, and its events tell why.
+      const waits = failure.cniCode === CNI_CODE.tryLater || failure.cniCode === CNI_CODE.notAvailable;
+      this.#log[waits ? 'info' : 'error'](
+        { command: commandOf(request), code: failure.cniCode, error: failure.message, details: failure.details },
         'cni request failed',
       );
       return {

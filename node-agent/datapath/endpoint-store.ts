@@ -94,10 +94,13 @@ export class EndpointStore {
     });
     const had = this.#map.lookup(key);
     if (had === undefined || Buffer.compare(had, value) !== 0) this.#map.update(key, value);
-    this.#links.ensure(row.id, row.ifindex);
-    const before = this.#row(row.id)?.ifindex;
-    if (before !== undefined && before !== row.ifindex) this.#removeEntry(before, row.id);
     const { id, ifindex, slot } = row;
+    const before = this.#row(id);
+    const moves = before !== undefined && before.ifindex !== ifindex;
+    // The word names the slot from now on, whether or not the interface still takes programs.
+    if (!moves) this.#db.write([this.#table], (txn) => txn.upsert(this.#table, { ...before, id, ifindex, slot }));
+    this.#links.ensure(id, ifindex);
+    if (moves) this.#removeEntry(before.ifindex, id);
     this.#db.write([this.#table], (txn) => txn.upsert(this.#table, { id, ifindex, slot, held: row }));
   }
 

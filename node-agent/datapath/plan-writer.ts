@@ -4,7 +4,7 @@ import { keys, type StateDB, type Table } from '@weir/statedb';
 import type { Logger, Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
 import type { Engine, LocalNumbers, Plan } from '../derive/index.ts';
-import { OrderError } from '../errors.ts';
+import { InterfaceGoneError, OrderError } from '../errors.ts';
 import type { EndpointStateRow, IpcacheRow, SlotRow } from '../tables.ts';
 import type { Conntrack } from './conntrack.ts';
 import type { EndpointStore } from './endpoint-store.ts';
@@ -13,6 +13,8 @@ import type { RoundMark } from './round-mark.ts';
 import type { SlotStore } from './slot-store.ts';
 
 const STEP = 1000;
+/** Retries of a row from one line of the log to the next: about half a minute. */
+const TELL_EVERY = 20;
 /** No endpoint has this id. */
 const EVERY = 0;
 
@@ -64,8 +66,12 @@ export class PlanWriter {
     const retry = { db, minBackoffMs: 50, maxBackoffMs: 2000 };
     const onError =
       (what: string, key: (row: never) => object) =>
-      (row: unknown, error: Error, retries: number): void =>
-        log.error({ ...key(row as never), error: error.message, retries }, `the kernel does not hold the ${what}`);
+      (row: unknown, error: Error, retries: number): void => {
+        // A pod that goes loses its interface before its endpoint: only one that stays is told of.
+        const told = retries % TELL_EVERY === 0 && !(retries === 0 && error instanceof InterfaceGoneError);
+        const fields = { ...key(row as never), error: error.message, retries };
+        log[told ? 'error' : 'debug'](fields, `the kernel does not hold the ${what}`);
+      };
     this.slots = createReconciler<SlotRow>({
       ...retry,
       name: 'kernel-slots',

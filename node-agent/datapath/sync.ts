@@ -75,8 +75,9 @@ export class SyncLoop {
         await this.#round();
         this.broken = undefined;
       } catch (error) {
+        const again = String(error) === String(this.broken);
         this.broken = error;
-        log.error(
+        log[again ? 'debug' : 'error'](
           { error: error instanceof Error ? error.stack : String(error) },
           'a round failed; what the kernel holds stays',
         );

@@ -25,9 +25,9 @@ export function apiReconciler<T>(options: ApiReconcilerOptions<T>): Reconciler<T
     minBackoffMs: FIRST_RETRY_MS,
     maxBackoffMs: LAST_RETRY_MS,
     stopGraceMs: STOP_GRACE_MS,
-    onError: (_, { message }, retries) => {
+    onError: (_, error, retries) => {
       if (ending.aborted) return;
-      connection.failed(what, message, Math.min(FIRST_RETRY_MS * 2 ** retries, LAST_RETRY_MS));
+      connection.failed(what, error, Math.min(FIRST_RETRY_MS * 2 ** retries, LAST_RETRY_MS));
     },
     // A row that this call has mended counts as failing until the callback has returned.
     onOperation: () => queueMicrotask(ended),

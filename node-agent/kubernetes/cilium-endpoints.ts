@@ -68,10 +68,17 @@ export class CiliumEndpointWriter {
   }
 
   async #update(object: CiliumEndpoint): Promise<void> {
-    const answer = await this.#client.apply(resources.CiliumEndpoint, object, {
-      fieldManager: FIELD_MANAGER,
-      force: true,
-    });
+    let answer: CiliumEndpoint;
+    try {
+      answer = await this.#client.apply(resources.CiliumEndpoint, object, {
+        fieldManager: FIELD_MANAGER,
+        force: true,
+      });
+    } catch (error) {
+      // Its pod is on its way out, too.
+      if (error instanceof ApiError && error.namespaceGone) return;
+      throw error;
+    }
     const written = { key: keyOf(object), uid: answer.metadata.uid };
     this.#db.write([this.#written], (txn) => txn.upsert(this.#written, written));
   }

@@ -1,4 +1,6 @@
+import { Outage } from '@weir/kube';
 import type { StateDB, Table } from '@weir/statedb';
+import { messageOf } from '../config/system-error.ts';
 import type { Logger } from '../core.ts';
 
 /** Silence after the announced retry that counts as success, in milliseconds. */
@@ -13,38 +15,45 @@ interface FailingRequests {
 }
 
 /**
- * Whether the API server answers, from the failures that are reported (table `failingRequests`); logs once when it stops, once when it
- * answers again.
+ * Whether the API server answers, from the failures that are reported (table `failingRequests`); logs when it stops, each minute while that
+ * lasts, and when it answers again.
  */
 export class Connection {
   readonly #db: StateDB;
   readonly #log: Logger;
   readonly #failing: Table<FailingRequests>;
+  readonly #outage: Outage;
   /** Handles: they take failures for over of which nothing is heard any more. */
   readonly #timers = new Map<string, NodeJS.Timeout>();
 
-  constructor(db: StateDB, log: Logger) {
+  constructor(db: StateDB, log: Logger, outage = new Outage()) {
     this.#db = db;
     this.#log = log;
+    this.#outage = outage;
     this.#failing = db.table<FailingRequests>({ name: 'failingRequests', key: (row) => row.what });
   }
 
-  failed(what: string, message: string, retryInMs: number): void {
-    const { others, before } = this.#db.write([this.#failing], (txn) => {
-      const others = txn.count(this.#failing);
+  failed(what: string, error: unknown, retryInMs: number): void {
+    const message = messageOf(error);
+    this.#db.write([this.#failing], (txn) => {
       const at = txn.get(this.#failing, what)?.at ?? txn.revision(this.#failing);
-      return { others, before: txn.upsert(this.#failing, { what, message, at }) };
+      txn.upsert(this.#failing, { what, message, at });
     });
-    const fields = { what, error: message };
-    if (others === 0) this.#log.warn(fields, 'requests to the API server fail; what is in the kernel stays enforced');
-    else if (before === undefined) this.#log.debug(fields, 'further requests to the API server fail');
+    const { loud, ...fix } = this.#outage.failed(error);
+    const fields = { what, error: message, ...fix };
+    this.#log[loud ? 'warn' : 'debug'](fields, 'requests to the API server fail; what is in the kernel stays enforced');
     clearTimeout(this.#timers.get(what));
-    const timer = setTimeout(() => this.succeeded(what), retryInMs + GRACE_MS);
+    const timer = setTimeout(() => this.#ended(what), retryInMs + GRACE_MS);
     timer.unref();
     this.#timers.set(what, timer);
   }
 
   succeeded(what: string): void {
+    this.#outage.answered();
+    this.#ended(what);
+  }
+
+  #ended(what: string): void {
     clearTimeout(this.#timers.get(what));
     this.#timers.delete(what);
     const mended = this.#db.write(

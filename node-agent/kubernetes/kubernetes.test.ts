@@ -71,7 +71,10 @@ class FakeClient implements KubeClient {
   replace<T extends KubeObject>(): Promise<T> {
     return Promise.reject(new Error('the agent replaces nothing'));
   }
+  /** Applies asked for, refused ones too. */
+  applied = 0;
   apply<T extends KubeObject>(resource: Resource<T>, object: T): Promise<T> {
+    this.applied += 1;
     if (this.failure !== undefined) return Promise.reject(this.failure);
     this.writes.push({ verb: 'apply', plural: resource.plural, object, name: object.metadata.name });
     this.onWrite();
@@ -468,7 +471,40 @@ describe('NodeTables', () => {
   });
 });
 
+describe('Connection', () => {
+  it('names the address asked and what to set, while the API server has never answered', () => {
+    const log = recordingLogger();
+    const subject = new Connection(createStateDB({ freeze: true }), log);
+    stops.push(async () => subject.stop());
+    const message = 'GET https://10.96.0.1:443/api/v1/nodes: no connection within 5000 ms';
+    for (const what of ['nodes', 'pods', 'nodes']) {
+      subject.failed(what, new ApiError(message, { status: 0, reason: 'Unreachable' }), 200);
+    }
+    expect(log.lines.map(({ level }) => level)).toEqual(['warn', 'debug', 'debug']);
+    expect(log.lines[0]?.fields).toEqual({
+      what: 'nodes',
+      error: message,
+      fix: expect.stringContaining('apiServer.host'),
+    });
+  });
+});
+
 describe('CiliumEndpointWriter', () => {
+  it('takes a namespace that is being deleted for no failure', async () => {
+    const writer = new CiliumEndpointWriter({ core, client, nodeName: 'n1', connection });
+    stops.push(() => writer.stop());
+    writer.start();
+    client.failure = new ApiError('is being terminated', { status: 403, reason: 'Forbidden', namespaceGone: true });
+    const pod = { namespace: 'going', name: 'app1', uid: 'pod-uid' };
+    await core.upsertEndpoint({ id: 1, ifindex: 3, interfaceName: 'weir1', ipv4: '10.1.0.2', pod, createdAt: '' });
+    await eventually(
+      async () => client.applied,
+      (count) => count > 0,
+    );
+    await settle();
+    expect([client.applied, client.writes, connection.status().ok]).toEqual([1, [], true]);
+  });
+
   it('writes a pod endpoint once, on change again, and deletes it with the endpoint', async () => {
     const writer = new CiliumEndpointWriter({ core, client, nodeName: 'n1', connection });
     stops.push(() => writer.stop());
@@ -562,7 +598,7 @@ describe('CiliumEndpointWriter', () => {
     await settle();
     expect(client.writes.map(({ verb, name }) => [verb, name])).toEqual([['apply', 'app4']]);
     expect(connection.status().ok).toBe(true);
-    expect(log.lines.map((line) => line.level)).toEqual(['warn', 'info']);
+    expect(log.lines.map((line) => line.level).filter((level) => level !== 'debug')).toEqual(['warn', 'info']);
   });
 });
 

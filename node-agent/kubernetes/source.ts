@@ -188,7 +188,7 @@ export class Kubernetes {
         trim: withoutManagedFields,
         onError: (error, { retryInMs }) => {
           this.#log.debug({ resource: plural, error: messageOf(error), retryInMs }, 'list or watch failed');
-          this.#connection.failed(plural, messageOf(error), retryInMs);
+          this.#connection.failed(plural, error, retryInMs);
         },
       }),
     );

@@ -10,7 +10,7 @@
  * retried. Deletions of peer sets never wait, so that the order has no circle: they fail and are retried. An Event goes out
  * before the status that it tells of, so that a leader that ends in between leaves its successor something to tell.
  */
-import { type KubeClient, resources } from '@weir/kube';
+import { ApiError, type KubeClient, resources } from '@weir/kube';
 import { createReconciler, type Reconciler } from '@weir/reconciler';
 import type { StateDB, Table } from '@weir/statedb';
 import { DependencyError } from '../errors.ts';
@@ -236,7 +236,12 @@ export class Writers {
         const object = statusObject(row);
         // Gone, or another object of the same name: its own row comes, or has come.
         if (statuses[row.kind].get(objectKey(object))?.metadata.uid !== row.uid) return;
-        if (await statuses[row.kind].apply(object)) onStatus(row.key);
+        try {
+          if (await statuses[row.kind].apply(object)) onStatus(row.key);
+        } catch (error) {
+          // The policy went meanwhile, and its status with it.
+          if (!(error instanceof ApiError && error.notFound)) throw error;
+        }
       },
       // The policy is gone, and its status with it.
       delete: async () => {},
@@ -273,7 +278,13 @@ export class Writers {
     const { client, onWrite } = this.#options;
     return {
       update: async (row) => {
-        await client.apply(resources.Event, eventObject(row), { fieldManager: FIELD_MANAGER, force: true });
+        try {
+          await client.apply(resources.Event, eventObject(row), { fieldManager: FIELD_MANAGER, force: true });
+        } catch (error) {
+          // Its policy is on its way out, too.
+          if (error instanceof ApiError && error.namespaceGone) return;
+          throw error;
+        }
         onWrite('apply', resources.Event.plural);
       },
       // What has been told stays told; the API server forgets it by itself.

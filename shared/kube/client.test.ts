@@ -1,8 +1,12 @@
+import { Agent } from 'node:http';
+import { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
 import { afterEach, describe, expect, it } from '@jest/globals';
 import { createKubeClient } from './client.ts';
 import { ApiError, KubeConfigError } from './errors.ts';
 import { type Answer, type FakeServer, fakeServer, send } from './fake-server.ts';
 import { resources } from './resources.ts';
+import { NodeTransport } from './transport.ts';
 import type { Namespace } from './types.ts';
 
 let server: FakeServer | undefined;
@@ -123,7 +127,44 @@ describe('requests', () => {
   it('a server that does not answer is a Timeout', async () => {
     const { client } = await start(() => {}, { requestTimeoutMs: 30 });
     const error = await failureOf(client.get(resources.Namespace, 'a'));
-    expect(error).toMatchObject({ status: 0, reason: 'Timeout' });
+    expect(error).toMatchObject({ status: 0, reason: 'Timeout', unreachable: true, unavailable: true });
+  });
+
+  it('an address that leads nowhere is given up long before the request, and named', async () => {
+    class Nowhere extends Agent {
+      override createConnection(): Duplex {
+        return Object.defineProperty(new Socket(), 'connecting', { value: true });
+      }
+    }
+    const access = {
+      prepare: async () => ({ server: 'http://10.96.0.1', options: { agent: new Nowhere() }, proxied: true }),
+    };
+    const transport = new NodeTransport(access, 'weir-test', 20);
+    const error = await failureOf(transport.json({ method: 'GET', path: '/api', timeoutMs: 600_000 }));
+    expect(error).toMatchObject({
+      reason: 'Unreachable',
+      message: 'GET http://10.96.0.1/api: no connection within 20 ms',
+    });
+  });
+
+  it('knows that the namespace to write into goes, or is gone', async () => {
+    const terminating = { reason: 'NamespaceTerminating', field: 'metadata.namespace' };
+    for (const [status, details, namespaceGone] of [
+      [403, { causes: [terminating] }, true],
+      [403, { causes: [{ reason: 'Other' }] }, false],
+      [403, undefined, false],
+      [404, { kind: 'namespaces', name: 'a' }, true],
+      [404, { kind: 'ciliumendpoints', name: 'a' }, false],
+    ] as const) {
+      const { client, stop } = await start((_, response) => send(response, status, { kind: 'Status', details }));
+      expect([
+        status,
+        details,
+        (await failureOf(client.create(resources.Namespace, namespace('a')))).namespaceGone,
+      ]).toEqual([status, details, namespaceGone]);
+      await stop();
+      server = undefined;
+    }
   });
 
   it('an answer that is not an object of the API is an error, never an empty list', async () => {

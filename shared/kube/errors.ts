@@ -22,6 +22,8 @@ export class ApiError extends KubeError {
   readonly reason: string;
   /** How long the server asked to wait, in milliseconds. */
   readonly retryAfterMs: number | undefined;
+  /** The object's namespace is being deleted, or gone: there is nothing to write into. */
+  readonly namespaceGone: boolean;
 
   constructor(
     message: string,
@@ -29,6 +31,7 @@ export class ApiError extends KubeError {
       readonly status: number;
       readonly reason: string;
       readonly retryAfterMs?: number | undefined;
+      readonly namespaceGone?: boolean;
       readonly cause?: unknown;
     },
   ) {
@@ -36,6 +39,7 @@ export class ApiError extends KubeError {
     this.status = details.status;
     this.reason = details.reason;
     this.retryAfterMs = details.retryAfterMs;
+    this.namespaceGone = details.namespaceGone ?? false;
   }
 
   /** The object changed meanwhile, or another field manager owns the field. */
@@ -55,6 +59,14 @@ export class ApiError extends KubeError {
   }
   get forbidden(): boolean {
     return this.status === 401 || this.status === 403;
+  }
+  /** There was no answer. */
+  get unreachable(): boolean {
+    return this.status === 0;
+  }
+  /** No answer, or none but that it cannot now: the same request may succeed later. */
+  get unavailable(): boolean {
+    return this.unreachable || this.status === 429 || this.status >= 500;
   }
   /** The object itself is refused: the same request never succeeds. */
   get invalid(): boolean {

@@ -1,8 +1,11 @@
 /** HTTP to the API server: where it is and who we are say the Access; the requests are node's own, with kept-alive connections. */
-import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from 'node:http';
+import { type ClientRequest, Agent as HttpAgent, request as httpRequest, type IncomingMessage } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest, type RequestOptions } from 'node:https';
 import type { Access } from './access.ts';
 import { ApiError, KubeConfigError } from './errors.ts';
+
+/** Milliseconds until a connection must be there. An address that leads nowhere answers nothing, for minutes. */
+const CONNECT_MS = 5_000;
 
 export interface TransportRequest {
   readonly method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
@@ -28,11 +31,15 @@ export interface Transport {
 export class NodeTransport implements Transport {
   readonly #access: Access;
   readonly #userAgent: string;
+  readonly #connectMs: number;
+  /** Where requests go. */
+  #server = '';
   #agent: { readonly key: string; readonly agent: HttpAgent | HttpsAgent } | undefined;
 
-  constructor(access: Access, userAgent: string) {
+  constructor(access: Access, userAgent: string, connectMs = CONNECT_MS) {
     this.#access = access;
     this.#userAgent = userAgent;
+    this.#connectMs = connectMs;
   }
 
   async json(request: TransportRequest): Promise<unknown> {
@@ -72,7 +79,8 @@ export class NodeTransport implements Transport {
   async #send(request: TransportRequest, signal: AbortSignal): Promise<IncomingMessage> {
     const { server, options: given, proxied } = await this.#access.prepare();
     const options: RequestOptions = { ...given };
-    const url = new URL(server.replace(/\/+$/, '') + request.path);
+    this.#server = server.replace(/\/+$/, '');
+    const url = new URL(this.#server + request.path);
     for (const [key, value] of Object.entries(request.query ?? {})) {
       if (value !== undefined) url.searchParams.set(key, value);
     }
@@ -92,11 +100,25 @@ export class NodeTransport implements Transport {
     const message = await new Promise<IncomingMessage>((resolve, reject) => {
       const sent = (secure ? httpsRequest : httpRequest)(url, options, resolve);
       sent.on('error', reject);
+      this.#limitConnecting(sent);
       sent.end(body);
     });
     const status = message.statusCode ?? 0;
     if (status < 200 || status > 299) throw await failure(message, status, request);
     return message;
+  }
+
+  #limitConnecting(sent: ClientRequest): void {
+    sent.once('socket', (socket) => {
+      if (!socket.connecting) return;
+      const timer = setTimeout(
+        () => sent.destroy(new Error(`no connection within ${this.#connectMs} ms`)),
+        this.#connectMs,
+      );
+      const clear = (): void => clearTimeout(timer);
+      socket.once('connect', clear);
+      sent.once('close', clear);
+    });
   }
 
   /** One agent for as long as the credentials stay: rotated certificates get new connections. */
@@ -128,7 +150,7 @@ export class NodeTransport implements Transport {
     if (request.signal?.aborted === true) {
       return request.signal.reason instanceof Error ? request.signal.reason : new Error('aborted');
     }
-    const what = `${request.method} ${request.path}`;
+    const what = `${request.method} ${this.#server}${request.path}`;
     if (timedOut) {
       return new ApiError(`${what}: no answer within ${request.timeoutMs} ms`, { status: 0, reason: 'Timeout' });
     }
@@ -183,7 +205,7 @@ export function apiErrorOf(
   const fields = (typeof body === 'object' && body !== null ? body : {}) as {
     message?: unknown;
     reason?: unknown;
-    details?: { retryAfterSeconds?: unknown };
+    details?: { retryAfterSeconds?: unknown; kind?: unknown; causes?: unknown };
   };
   const reason = typeof fields.reason === 'string' && fields.reason !== '' ? fields.reason : `Status${status}`;
   const message = typeof fields.message === 'string' && fields.message !== '' ? fields.message : reason;
@@ -191,8 +213,16 @@ export function apiErrorOf(
   return new ApiError(`${request.method} ${request.path}: ${status} ${message}`, {
     status,
     reason,
+    namespaceGone: isNamespaceGone(status, fields.details),
     retryAfterMs: retryAfterMs ?? (typeof seconds === 'number' && seconds > 0 ? seconds * 1000 : undefined),
   });
+}
+
+/** As the API server's admission and registry say it of an object that was to be created in a namespace. */
+function isNamespaceGone(status: number, details: { kind?: unknown; causes?: unknown } | undefined): boolean {
+  if (status === 404) return details?.kind === 'namespaces';
+  const causes: readonly unknown[] = status === 403 && Array.isArray(details?.causes) ? details.causes : [];
+  return causes.some((cause) => (cause as { reason?: unknown } | null)?.reason === 'NamespaceTerminating');
 }
 
 /** Retry-After in milliseconds: seconds, or an HTTP date. */
