@@ -11,6 +11,7 @@ export default {
   modulePathIgnorePatterns: ['<rootDir>/.cache/'],
   // On two cores, too: much of the time goes into waiting for packets that must not come.
   maxWorkers: Math.max(2, availableParallelism() - 1),
-  testTimeout: 30_000,
+  // Tests wait for conditions, never for times: this only ends one that waits for ever. With both cores busy the longest take a minute.
+  testTimeout: 240_000,
   globalSetup: '<rootDir>/test/leftovers.ts',
 };

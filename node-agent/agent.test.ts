@@ -14,7 +14,7 @@ import { inNetns } from 'libbpf-ts';
 import { createApiServer } from '../test/cluster/apiserver/index.ts';
 import { runCommand } from './cni/command.ts';
 import { buildCni } from './cni/index.ts';
-import { LabPod } from './datapath/testing/lab.ts';
+import { dropsOf, LabPod } from './datapath/testing/lab.ts';
 import { TestNamespaces } from './testing/netns.ts';
 import { call } from './testing/request.ts';
 
@@ -34,7 +34,7 @@ beforeEach(async () => {
   node = await namespaces.add('node');
   bpfRoot = `/sys/fs/bpf/${basename(node)}`;
   shim = await buildCni({ out: join(folder, 'weir-cni') });
-}, 30_000);
+});
 afterEach(async () => {
   for (const pod of pods.splice(0)) pod.kill();
   for (const child of children.splice(0)) {
@@ -46,7 +46,7 @@ afterEach(async () => {
   await rm(bpfRoot, { recursive: true, force: true });
   await namespaces.dispose();
   await rm(folder, { recursive: true });
-}, 30_000);
+});
 
 const path = (name: string): string => join(folder, name);
 
@@ -109,7 +109,7 @@ async function pod(name: string): Promise<LabPod> {
   const { code, answer } = await cni('ADD', name, netns);
   expect({ code, answer }).toMatchObject({ code: 0 });
   const [{ address }] = (answer as { ips: [{ address: string }] }).ips;
-  const made = new LabPod(name, address.split('/')[0] ?? '', 0, '', basename(netns));
+  const made = new LabPod(name, address.split('/')[0] ?? '', 0, '', basename(netns), () => dropsOf(bpfRoot));
   pods.push(made);
   await made.ready();
   return made;
@@ -149,7 +149,7 @@ describe('weir-agent', () => {
     expect(lost).toBe(0);
     second.kill('SIGTERM');
     expect(await ended(second)).toBe(0);
-  }, 120_000);
+  });
 
   it('removes itself when its DaemonSet is marked, says so once, and ends in good order', async () => {
     const api = createApiServer({ crds: crds() });
@@ -227,7 +227,7 @@ describe('weir-agent', () => {
       listener.close();
       await api.stop();
     }
-  }, 120_000);
+  });
 
   it('is cleaned up by hand, but not under a running agent', async () => {
     const agent = await startAgent();
@@ -255,5 +255,5 @@ describe('weir-agent', () => {
     // What stays is what the shim's next DEL, or the end of the pod, takes away.
     const left = await runCommand('nsenter', [`--net=${node}`, 'ip', '-brief', 'link', 'show', 'type', 'veth']);
     expect(left.trim().split('\n')).toHaveLength(2);
-  }, 120_000);
+  });
 });

@@ -68,12 +68,12 @@ beforeEach(async () => {
   core.db.write([core.tables.namespaces], (txn) => txn.upsert(core.tables.namespaces, { name: 'ns', labels: {} }));
   identity(300, 'client');
   identity(301, 'server');
-}, 20_000);
+});
 
 afterEach(async () => {
   await core.stop();
   lab.close();
-}, 20_000);
+});
 
 /** The endpoint of a pod whose row is there, or comes later. */
 async function endpoint(of: LabPod, id: number, timeoutMs?: number): Promise<void> {
@@ -98,7 +98,7 @@ describe('a port by name', () => {
     await becomes(true);
     pod('s', 'server', ANSWERS);
     await becomes(false);
-  }, 30_000);
+  });
 
   it('is the number that the peer gives it, for egress', async () => {
     pod('c', 'client');
@@ -129,7 +129,7 @@ describe('a port by name', () => {
     const { sent, lost } = await client.endStream();
     expect(lost).toBeGreaterThan(0);
     expect(lost).toBeLessThan(sent);
-  }, 30_000);
+  });
 
   it('denies everything to a pod whose names are not known yet', async () => {
     pod('c', 'client');
@@ -139,5 +139,5 @@ describe('a port by name', () => {
     await becomes(false);
     pod('s', 'server', 9);
     await becomes(true);
-  }, 30_000);
+  });
 });

@@ -1,4 +1,5 @@
 /** Numbers about the operator, for Prometheus. */
+import { registerMetrics as registerProcessMetrics } from '@weir/process';
 import { Counter, Gauge, Registry } from 'prom-client';
 
 export class Metrics {
@@ -7,6 +8,7 @@ export class Metrics {
   readonly #errors: Counter;
 
   constructor(gauges: Readonly<Record<string, { readonly help: string; readonly read: () => number }>> = {}) {
+    registerProcessMetrics(this.registry);
     this.#writes = new Counter({
       name: 'weir_operator_api_writes_total',
       help: 'Writes that the API server acknowledged.',

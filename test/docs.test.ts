@@ -174,7 +174,7 @@ describe('commands', () => {
       for (const flag of flags)
         expect([file, line, flag, known.includes(`${flag} `)]).toEqual([file, line, flag, true]);
     }
-  }, 60_000);
+  });
 
   it('kubectl has each subcommand and flag, and Weir or Kubernetes each resource', async () => {
     const names = (
@@ -218,7 +218,7 @@ describe('commands', () => {
       if (resource === undefined || plain[resource] === undefined) continue;
       for (const each of plain[resource].split(',')) expect(names).toContain(each.split('/')[0]);
     }
-  }, 60_000);
+  });
 
   it('weir has each subcommand and flag', async () => {
     const inner = [...of('kubectl'), ...of('timeout')]
@@ -235,7 +235,7 @@ describe('commands', () => {
       expect(known).toContain(`weir ${sub.join(' ')}`);
       for (const flag of flags) expect(`${known}${top}`).toContain(flag);
     }
-  }, 60_000);
+  });
 
   it('npm has each script', () => {
     const { scripts } = JSON.parse(text('package.json')) as { readonly scripts: Readonly<Record<string, string>> };

@@ -52,7 +52,7 @@ beforeAll(async () => {
   folder = mkdtempSync(join(tmpdir(), 'weir-images-'));
   for (const built of await buildImages(IMAGE_NAMES, { out: join(folder, 'out') }))
     images.set(built.name, await open(built));
-}, 240_000);
+});
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 /** Reads an archive as a container runtime does. */
@@ -98,19 +98,15 @@ const inside = (name: ImageName, ...command: readonly string[]) =>
   attempt('env', ['-i', CHROOT, image(name).root, ...command]);
 
 describe('what is in an image', () => {
-  it.each(IMAGE_NAMES)(
-    '%s: a build from nothing gives the same bytes',
-    async (name) => {
-      const store = join(folder, 'store');
-      const [again] = await buildImages([name], { out: join(folder, 'again'), store });
-      const [kept] = await buildImages([name], { out: join(folder, 'out'), store: join(ROOT, '.cache/images/store') });
-      expect(again).toMatchObject({ built: true });
-      expect(kept).toMatchObject({ built: false });
-      expect(digest(again?.path ?? '')).toBe(digest(kept?.path ?? ''));
-      rmSync(join(folder, 'again'), { recursive: true });
-    },
-    120_000,
-  );
+  it.each(IMAGE_NAMES)('%s: a build from nothing gives the same bytes', async (name) => {
+    const store = join(folder, 'store');
+    const [again] = await buildImages([name], { out: join(folder, 'again'), store });
+    const [kept] = await buildImages([name], { out: join(folder, 'out'), store: join(ROOT, '.cache/images/store') });
+    expect(again).toMatchObject({ built: true });
+    expect(kept).toMatchObject({ built: false });
+    expect(digest(again?.path ?? '')).toBe(digest(kept?.path ?? ''));
+    rmSync(join(folder, 'again'), { recursive: true });
+  });
 
   it('all three share their first layer', () => {
     expect(new Set(IMAGE_NAMES.map((name) => image(name).layers[0])).size).toBe(1);
@@ -258,7 +254,7 @@ describe('how an image starts', () => {
     } finally {
       await agent.stop();
     }
-  }, 60_000);
+  });
 
   it('a test pod serves what its environment says, and has a shell', async () => {
     const { root, config } = image('pod');
@@ -273,7 +269,7 @@ describe('how an image starts', () => {
     } finally {
       await pod.stop();
     }
-  }, 60_000);
+  });
 });
 
 interface Alone {

@@ -66,7 +66,7 @@ beforeAll(async () => {
   }
   writeFileSync(join(home, 'package.json'), '{"type":"module"}');
   writeFileSync(join(home, 'consumer.ts'), CONSUMER);
-}, 120_000);
+});
 
 afterAll(() => rmSync(home, { recursive: true, force: true }));
 
@@ -82,7 +82,7 @@ describe('the published libraries', () => {
     expect(checked.stdout).toBe('');
     const { stdout } = await run(process.execPath, ['--no-experimental-strip-types', 'consumer.js'], { cwd: home });
     expect(JSON.parse(stdout)).toEqual({ keys: [[7, 0, 0, 0]], refused: 'STATEDB_ROW_EXISTS', cpus: true });
-  }, 60_000);
+  });
 
   it.each(LIBRARIES)('%s says what it needs, and gives everything that its sources give', async (library) => {
     const manifest = JSON.parse(readFileSync(join(modules, names[library], 'package.json'), 'utf8')) as {

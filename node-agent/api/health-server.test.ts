@@ -83,6 +83,12 @@ describe('createMetrics', () => {
     }
   });
 
+  it('shows the agent as a process, with its event loop', async () => {
+    const text = await registryOf(new FakeCore()).metrics();
+    expect(text).toMatch(/^nodejs_eventloop_lag_max_seconds \d/m);
+    expect(text).toMatch(/^process_resident_memory_bytes \d/m);
+  });
+
   it('shows what the agent is at', async () => {
     const core = new FakeCore();
     const { registry, cniCall } = createMetrics({

@@ -1,6 +1,7 @@
+import { registerMetrics as registerProcessMetrics } from '@weir/process';
 import { registerMetrics as registerReconcilerMetrics } from '@weir/reconciler/prometheus';
 import { registerMetrics as registerStateMetrics } from '@weir/statedb/prometheus';
-import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import { Counter, Gauge, Histogram, Registry } from 'prom-client';
 import type { Core } from '../core.ts';
 import type { Condition } from './types.ts';
 
@@ -21,15 +22,12 @@ export interface AgentMetrics {
 /** An ADD takes some 50 ms; what a runtime waits for at most is a minute and a half. */
 const CNI_BUCKETS = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 90];
 
-/** How often the event loop's lag is looked at, and the least that is shown. prom-client's 10 ms take 0.4 % of a core from an idle agent. */
-const LAG_PRECISION_MS = 100;
-
 /** Prometheus metrics of the agent, read from its parts when scraped. */
 export function createMetrics(options: MetricsOptions): AgentMetrics {
   const { core } = options;
   const registry = new Registry();
   const registers = [registry];
-  collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: LAG_PRECISION_MS });
+  registerProcessMetrics(registry);
   const gauge = (name: string, help: string, value: () => number): void => {
     new Gauge({
       name,

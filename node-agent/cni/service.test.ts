@@ -75,7 +75,7 @@ async function listen(netns: string, port: number): Promise<ChildProcess> {
 
 /** The source address that a connection from the namespace has; rejects when it cannot be made. */
 async function connectFrom(netns: string, address: string, port: number): Promise<string> {
-  const script = `const s=require('net').connect(${port},'${address}',()=>{console.log(s.localAddress);s.end()});s.setTimeout(3000,()=>process.exit(1));s.on('error',()=>process.exit(1))`;
+  const script = `const s=require('net').connect(${port},'${address}',()=>{console.log(s.localAddress);s.end()});s.setTimeout(60000,()=>process.exit(1));s.on('error',()=>process.exit(1))`;
   return (await runCommand('nsenter', [`--net=${netns}`, process.execPath, '-e', script])).trim();
 }
 

@@ -229,7 +229,7 @@ function named(verdicts: ReadonlyMap<number, readonly boolean[]>): string[] {
 describe('a transition of the kernel', () => {
   it('gives every packet the old verdict or the new one, whatever changes and wherever the agent dies', async () => {
     await fc.assert(fc.asyncProperty(steps(1), play), { numRuns: 40, endOnFailure: true });
-  }, 120_000);
+  });
 
   /** The changes one after another, dying at each operation of the last. */
   async function everywhere(...changes: readonly Input[]): Promise<void> {
@@ -291,7 +291,7 @@ describe('a transition of the kernel', () => {
         for (const crash of [undefined, 0, 2, 4, 8]) await dying(crash, [policy, ...trace]);
       }
     }
-  }, 120_000);
+  });
 
   it('cuts established flows although the agent dies between a change and the revision that tells of it', async () => {
     const peers = [{ peerSet: hashOf('c') }];

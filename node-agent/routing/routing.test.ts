@@ -113,7 +113,7 @@ async function listen(netns: string): Promise<ChildProcess> {
 
 /** Rejects when the address on another node's loopback cannot be reached from the node's own one. */
 async function connect(from: Number3, to: Number3): Promise<void> {
-  const script = `const s=require('net').connect({port:8080,host:'10.66.${to}.9',localAddress:'10.66.${from}.9'},()=>s.end());s.setTimeout(5000,()=>process.exit(1));s.on('error',()=>process.exit(1));s.resume()`;
+  const script = `const s=require('net').connect({port:8080,host:'10.66.${to}.9',localAddress:'10.66.${from}.9'},()=>s.end());s.setTimeout(60000,()=>process.exit(1));s.on('error',()=>process.exit(1));s.resume()`;
   await runIn(from)(process.execPath, ['-e', script]);
 }
 

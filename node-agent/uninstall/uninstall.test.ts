@@ -10,7 +10,7 @@ import { type RunCommand, runCommand } from '../cni/command.ts';
 import { CniInstallation, CniService, PodNetwork, vethName } from '../cni/index.ts';
 import type { Core } from '../core.ts';
 import { createCore } from '../create-core.ts';
-import { Lab, LabPod } from '../datapath/testing/lab.ts';
+import { dropsOf, Lab, LabPod } from '../datapath/testing/lab.ts';
 import { NodeRouting } from '../routing/index.ts';
 import { quiet, recordingLogger } from '../testing/fake-core.ts';
 import { TestNamespaces } from '../testing/netns.ts';
@@ -57,7 +57,7 @@ async function pod(name: string): Promise<LabPod> {
   const row = [...snapshot.all(core.tables.endpoints)].find((endpoint) => endpoint.containerId === name);
   if (row === undefined) throw new Error(`no endpoint of ${name}`);
   await core.upsertEndpoint({ ...row, labels: { 'k8s:io.kubernetes.pod.namespace': 'default', 'k8s:app': name } });
-  const process = new LabPod(name, row.ipv4, row.ifindex, row.interfaceName, basename(netns));
+  const process = new LabPod(name, row.ipv4, row.ifindex, row.interfaceName, basename(netns), () => dropsOf(lab.root));
   await process.ready();
   return process;
 }
@@ -118,7 +118,7 @@ describe('uninstall', () => {
     pods = made as typeof pods;
     core.importRules(RULES);
     expect(await core.waitPolicyRevision(core.policyRevision())).toMatchObject({ failing: [] });
-  }, 30_000);
+  });
 
   afterEach(async () => {
     for (const each of Object.values(pods)) each.kill();
@@ -128,7 +128,7 @@ describe('uninstall', () => {
     lab.close();
     await namespaces.dispose();
     await rm(folder, { recursive: true });
-  }, 20_000);
+  });
 
   it('cuts nobody off, ends enforcement, and leaves only what running pods need', async () => {
     const marks: string[] = [];
@@ -172,7 +172,7 @@ describe('uninstall', () => {
     expect(await removeFromNode(steps)).toEqual({ removed: [], left: [] });
     await uninstall.stop();
     expect(uninstall.message).toContain('does nothing any more');
-  }, 30_000);
+  });
 
   it('is done by hand where no agent runs, once', async () => {
     const options = { config: config(), run: inNode };
@@ -191,7 +191,7 @@ describe('uninstall', () => {
     expect(existsSync(lab.state)).toBe(false);
     expect(await pods.stranger.reaches(pods.server)).toBe(true);
     expect((await cleanup({ ...options, core: fresh() })).removed).toEqual([]);
-  }, 30_000);
+  });
 
   it('is refused by hand while an agent answers on the socket', async () => {
     const socket = join(folder, 'weir.sock');

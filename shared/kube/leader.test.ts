@@ -59,8 +59,8 @@ function candidate(
     namespace: 'ns',
     name: 'op',
     identity,
-    leaseDurationMs: timing.lease ?? 1_000,
-    renewDeadlineMs: timing.deadline ?? 500,
+    leaseDurationMs: timing.lease ?? 60_000,
+    renewDeadlineMs: timing.deadline ?? 40_000,
     retryPeriodMs: timing.retry ?? 20,
     onElected: elected.resolve,
     onLost: lost.resolve,
@@ -83,7 +83,7 @@ describe('LeaderElector', () => {
     const { lease } = await leaseServer();
     const one = candidate('one');
     await one.elected;
-    expect(lease()?.spec).toMatchObject({ holderIdentity: 'one', leaseDurationSeconds: 1, leaseTransitions: 0 });
+    expect(lease()?.spec).toMatchObject({ holderIdentity: 'one', leaseDurationSeconds: 60, leaseTransitions: 0 });
     await one.elector.stop();
     expect(one.elector.leading).toBe(false);
     expect(lease()?.spec?.holderIdentity).toBe('');
@@ -103,7 +103,7 @@ describe('LeaderElector', () => {
   it('does not trust the clock of the holder: an old renewTime is waited for like a new one', async () => {
     const { lease } = await leaseServer(held('other'));
     let now = 5_000;
-    const one = candidate('one', { now: () => now });
+    const one = candidate('one', { lease: 1_000, deadline: 500, now: () => now });
     while ((server?.requests.length ?? 0) < 5) await new Promise((resolve) => setTimeout(resolve, 5));
     // Seen five times, but for no time at all by our own clock.
     expect(lease()?.spec?.holderIdentity).toBe('other');

@@ -180,7 +180,7 @@ describe('RingBufferReader.start', () => {
       console.log('done');
     `;
     const args = ['--input-type=module', '-e', script];
-    const out = execFileSync(process.execPath, args, { encoding: 'utf8', timeout: 20_000, cwd: import.meta.dirname });
+    const out = execFileSync(process.execPath, args, { encoding: 'utf8', timeout: 120_000, cwd: import.meta.dirname });
     expect(out).toBe('done\n');
   });
 

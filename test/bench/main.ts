@@ -5,10 +5,11 @@ import { path } from './path.ts';
 import { real } from './real.ts';
 import { reconciler } from './reconciler.ts';
 import { print, type Row, row } from './report.ts';
+import { soak } from './soak.ts';
 import { statedb } from './statedb.ts';
 import type { Suite } from './suite.ts';
 
-const SUITES: Readonly<Record<string, Suite>> = { path, real, statedb, reconciler };
+const SUITES: Readonly<Record<string, Suite>> = { path, real, statedb, reconciler, soak };
 
 async function main(): Promise<number> {
   const { values, positionals } = parseArgs({ allowPositionals: true, options: { json: { type: 'string' } } });

@@ -5,14 +5,12 @@
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it, jest } from '@jest/globals';
+import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { type ApiServer, createApiServer } from '../cluster/apiserver/index.ts';
 import { attempt, type Output, run } from '../cluster/run.ts';
 import { CHART } from './render.ts';
 
 // Each test runs helm several times.
-jest.setTimeout(240_000);
-
 const NODE_COLUMN = '      - name: Nodes\n';
 
 describe('releases of the chart', () => {

@@ -16,7 +16,7 @@ export function callAgent(
     const text = body === undefined ? undefined : JSON.stringify(body);
     const headers =
       text === undefined ? {} : { 'content-type': 'application/json', 'content-length': Buffer.byteLength(text) };
-    const req = request({ socketPath: node.socket, method, path, headers, timeout: 20_000 }, (response) => {
+    const req = request({ socketPath: node.socket, method, path, headers, timeout: 60_000 }, (response) => {
       let answer = '';
       response.setEncoding('utf8').on('data', (chunk: string) => {
         answer += chunk;
@@ -30,7 +30,7 @@ export function callAgent(
         }
       });
     });
-    req.on('timeout', () => req.destroy(new Error(`${method} ${path}: no answer from ${node.name} within 20 s`)));
+    req.on('timeout', () => req.destroy(new Error(`${method} ${path}: no answer from ${node.name} within 60 s`)));
     req.on('error', reject);
     req.end(text);
   });

@@ -278,7 +278,7 @@ export class Cluster implements TestCluster {
         },
       })),
     );
-    await this.#kubectl.podsReady(specs, 30);
+    await this.#kubectl.podsReady(specs, 120);
   }
 
   deletePod(name: string, namespace?: string): Promise<void> {

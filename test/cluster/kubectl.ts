@@ -34,7 +34,7 @@ export class Kubectl {
   }
 
   async programmed(policies: readonly string[]): Promise<void> {
-    await this.run(['wait', '--for=condition=Programmed', '--timeout=20s', ...policies]);
+    await this.run(['wait', '--for=condition=Programmed', '--timeout=120s', ...policies]);
   }
 
   /** Waits until the pods are Ready; the error says what each pod of their namespaces waits for. */
@@ -60,6 +60,6 @@ export class Kubectl {
   }
 
   async deletePod(name: string, namespace = 'default'): Promise<void> {
-    await this.run(['delete', 'pod', name, '-n', namespace, '--wait=true', '--timeout=30s']);
+    await this.run(['delete', 'pod', name, '-n', namespace, '--wait=true', '--timeout=120s']);
   }
 }

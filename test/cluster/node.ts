@@ -75,7 +75,7 @@ export class ClusterNode implements KubeletNode, TestNode {
   }
 
   /** Starts the agent and waits until its API answers and its tables are complete. */
-  async startAgent(timeoutMs = 30_000): Promise<void> {
+  async startAgent(timeoutMs = 120_000): Promise<void> {
     this.#agent = new Program({
       name: `agent ${this.name}`,
       netns: netnsPath(this.netns),

@@ -97,7 +97,7 @@ export class Matrix {
           this.cluster.kubectl([
             'wait',
             '--for=condition=Programmed',
-            '--timeout=20s',
+            '--timeout=60s',
             `${kind.toLowerCase()}/${object.metadata.name}`,
             ...(object.metadata.namespace === undefined ? [] : ['-n', object.metadata.namespace]),
           ]),
@@ -144,7 +144,7 @@ export class Matrix {
     const seen = await this.cluster.probe(from, destination, {
       protocol,
       port,
-      timeoutMs: verdict === 'allow' ? 4000 : 300,
+      timeoutMs: verdict === 'allow' ? 60_000 : 300,
     });
     if ((seen === 'reached') === (verdict === 'allow')) return undefined;
     return {

@@ -9,8 +9,8 @@ describe('the truth table on the embedded cluster: peers x ports x directions', 
   beforeAll(async () => {
     cluster = await Cluster.start();
     truth = await TruthTable.set(cluster);
-  }, 60_000);
-  afterAll(() => cluster?.stop(), 30_000);
+  });
+  afterAll(() => cluster?.stop());
 
   it.each(TRUTH_CASES)('%s', async (_, policies) => expect((await truth.play(policies)).differences).toEqual([]));
 });

@@ -123,14 +123,14 @@ export class TruthTable {
       if (kind === 'NetworkPolicy') await this.#networkPolicyProgrammed(metadata.name);
       else
         await this.#cluster.kubectl([
-          ...['wait', '--for=condition=Programmed', '--timeout=20s', `${kind}/${metadata.name}`],
+          ...['wait', '--for=condition=Programmed', '--timeout=60s', `${kind}/${metadata.name}`],
           ...inNamespace(metadata.namespace),
         ]);
     }
   }
 
   async #networkPolicyProgrammed(name: string): Promise<void> {
-    const end = Date.now() + 20_000;
+    const end = Date.now() + 60_000;
     for (;;) {
       const { items } = JSON.parse(await this.#cluster.kubectl(['get', 'resolvedpolicies', '-o', 'json'])) as {
         readonly items: readonly {
@@ -195,7 +195,7 @@ export class TruthTable {
     const seen = await this.#cluster.probe(nameOf(from), address(to), {
       protocol,
       port,
-      timeoutMs: expected ? 5000 : 400,
+      timeoutMs: expected ? 60_000 : 400,
     });
     return { expected, seen: seen === 'reached', deniedAt };
   }

@@ -463,6 +463,8 @@ describe('probes', () => {
     expect(await get('/readyz')).toBe('200 ok\n');
     const metrics = await get('/metrics');
     expect(metrics).toContain('weir_operator_identities 2');
+    expect(metrics).toMatch(/^nodejs_eventloop_lag_max_seconds \d/m);
+    expect(metrics).toMatch(/^process_resident_memory_bytes \d/m);
     expect(metrics).toContain('weir_operator_api_writes_total{verb="apply",resource="ciliumidentities"} 2');
     expect(await get('/else')).toMatch(/^404/);
   });
@@ -476,8 +478,8 @@ describe('leadership', () => {
         namespace: 'a',
         name: 'weir-operator',
         identity,
-        leaseDurationMs: 3_000,
-        renewDeadlineMs: 2_000,
+        leaseDurationMs: 60_000,
+        renewDeadlineMs: 40_000,
         retryPeriodMs: 50,
       },
     });

@@ -178,13 +178,13 @@ export class Stage {
     return this.cluster.probe(from, name, {
       port: Number(port),
       protocol: protocol as ProbeProtocol,
-      timeoutMs: patient ? 3000 : 400,
+      timeoutMs: patient ? 60_000 : 400,
     });
   }
 
-  /** Waits for a drop event that `matches`, prints it, and records a fault when none comes within 2 s. */
+  /** Waits for a drop event that `matches`, prints it, and records a fault when none comes within a minute. */
   async dropEvent(claim: string, matches: (event: SeenEvent) => boolean): Promise<SeenEvent | undefined> {
-    const end = Date.now() + 2000;
+    const end = Date.now() + 60_000;
     for (;;) {
       const event = this.#events.findLast(matches);
       if (event !== undefined) {

@@ -232,7 +232,7 @@ export const STEPS: readonly Step[] = [
     title: '9. A broken policy says where, and what stays enforced',
     play: async (stage) => {
       stage.say((await stage.cluster.apply(policy.broken)).trim());
-      await stage.cluster.kubectl(['wait', '--for=condition=Valid=false', '--timeout=10s', 'cnp/deny-all']);
+      await stage.cluster.kubectl(['wait', '--for=condition=Valid=false', '--timeout=60s', 'cnp/deny-all']);
       const status = await stage.cluster.kubectl([
         'get',
         'cnp',
@@ -275,7 +275,7 @@ export const STEPS: readonly Step[] = [
 
 /** Waits until no node reports a policy that the API no longer has: a deleted policy has no condition to wait for. */
 async function settled(stage: Stage): Promise<void> {
-  const end = Date.now() + 10_000;
+  const end = Date.now() + 60_000;
   for (;;) {
     const uids = (await stage.cluster.kubectl(['get', 'cnp', '-o', 'jsonpath={.items[*].metadata.uid}'])).split(' ');
     const reported = (await stage.cluster.kubectl(['get', 'nodepolicystatuses', '-o', 'json'])) || '{}';
@@ -286,17 +286,17 @@ async function settled(stage: Stage): Promise<void> {
     ).items;
     const gone = items.flatMap((item) => Object.keys(item.status?.policies ?? {})).filter((uid) => !uids.includes(uid));
     if (gone.length === 0) return;
-    if (Date.now() > end) throw new Error(`nodes still report deleted policies after 10 s: ${gone.join(', ')}`);
+    if (Date.now() > end) throw new Error(`nodes still report deleted policies after 60 s: ${gone.join(', ')}`);
     await sleep(50);
   }
 }
 
 /**
- * Waits, at most 15 s, until a node has no policy slot any more. A slot that no endpoint names stays for a grace time, as a packet may
+ * Waits, at most a minute, until a node has no policy slot any more. A slot that no endpoint names stays for a grace time, as a packet may
  * still be looking at it, and its empty maps a little longer, for the next policy.
  */
 async function emptied(stage: Stage, node: number): Promise<void> {
-  const end = Date.now() + 15_000;
+  const end = Date.now() + 60_000;
   for (;;) {
     const { body } = await stage.cluster.node(node).call('GET', '/v1/map');
     if (/"policy_classes"[^}]*"entries":0\b/.test(JSON.stringify(body)) || Date.now() > end) return;

@@ -1,8 +1,11 @@
 /** A node and its pods as network namespaces, for tests on the real kernel. */
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { DROP_REASONS, metricsKey, sumMetrics } from '@weir/bpf';
+import { type BpfMap, openPinnedMap } from 'libbpf-ts';
 import type { CoreOptions, Logger } from '../../core.ts';
 import type { EndpointRow } from '../../tables.ts';
 
@@ -15,6 +18,31 @@ export const silent: Logger = {
 
 let labs = 0;
 
+/** No answer and no drop after this long is a fault of the test's world, in milliseconds. */
+const PATIENCE_MS = 60_000;
+
+/** Packets that the datapath pinned under `root` has dropped; 0 while nothing is pinned there. */
+export function dropsOf(root: string): bigint {
+  const path = join(root, 'metrics');
+  if (!existsSync(path)) return 0n;
+  using map = openPinnedMap(path);
+  return dropsIn(map);
+}
+
+/** Packets that are counted as dropped in a datapath's map of metrics. */
+export function dropsIn(map: BpfMap): bigint {
+  let drops = 0n;
+  for (const { number, name, drop } of DROP_REASONS.values()) {
+    // Pods ask for IPv6 routers by themselves.
+    if (!drop || name === 'ipv6-unsupported') continue;
+    for (const direction of [0, 1]) {
+      const value = map.lookup(metricsKey.encode({ reason: number, direction }));
+      if (value !== undefined) drops += sumMetrics(value).packets;
+    }
+  }
+  return drops;
+}
+
 function ip(...args: string[]): string {
   return execFileSync('ip', args, { stdio: ['ignore', 'pipe', 'pipe'] }).toString();
 }
@@ -25,10 +53,21 @@ export class LabPod {
   readonly ifindex: number;
   readonly interfaceName: string;
   readonly #process: ChildProcess;
+  readonly #drops: () => bigint;
+  #streamsTo: LabPod | undefined;
   readonly #answers = new Map<number, (answer: unknown) => void>();
   #next = 1;
 
-  constructor(name: string, address: string, ifindex: number, interfaceName: string, namespace: string) {
+  /** `drops`: packets that the node's datapath has dropped until now. */
+  constructor(
+    name: string,
+    address: string,
+    ifindex: number,
+    interfaceName: string,
+    namespace: string,
+    drops: () => bigint,
+  ) {
+    this.#drops = drops;
     this.name = name;
     this.address = address;
     this.ifindex = ifindex;
@@ -47,17 +86,46 @@ export class LabPod {
     return new Promise((resolve) => this.#answers.set(0, resolve));
   }
 
-  /** Whether a datagram of a new flow is answered. */
-  async reaches(other: LabPod): Promise<boolean> {
-    return (await this.#call({ kind: 'ask', address: other.address, waitMs: 250 })) === true;
+  /**
+   * Whether a datagram of a new flow is answered: waits until it is, or until the datapath has dropped a packet and both ends have read
+   * all that arrived. Throws when neither happens. `drops` says what was dropped where nothing is pinned.
+   */
+  async reaches(other: LabPod, drops: () => bigint = this.#drops): Promise<boolean> {
+    const before = drops();
+    const question = await this.#call({ kind: 'ask', address: other.address });
+    const end = Date.now() + PATIENCE_MS;
+    // The drop that was counted may be somebody else's: what is on its way gets the time of a few turns at both ends.
+    for (let dropped = 0; dropped < 3; ) {
+      if (drops() !== before) dropped += 1;
+      await other.#call({ kind: 'sync' });
+      if ((await this.#call({ kind: 'answered', question })) === true) {
+        await this.#call({ kind: 'forget', question });
+        return true;
+      }
+      if (Date.now() > end) throw new Error(`${this.name} to ${other.name}: neither answered nor dropped`);
+      await sleep(1);
+    }
+    await this.#call({ kind: 'forget', question });
+    return false;
   }
 
   async startStream(other: LabPod): Promise<void> {
+    this.#streamsTo = other;
     await this.#call({ kind: 'stream', address: other.address, everyMs: 2 });
   }
 
+  /** Ends the stream, once each datagram is answered or nothing has changed for a few turns at both ends. */
   async endStream(): Promise<{ sent: number; lost: number }> {
-    return (await this.#call({ kind: 'end' })) as { sent: number; lost: number };
+    let report = (await this.#call({ kind: 'report' })) as { sent: number; lost: number };
+    for (let unchanged = 0; report.lost > 0 && unchanged < 5; ) {
+      if (this.#streamsTo !== undefined) await this.#streamsTo.#call({ kind: 'sync' });
+      await sleep(5);
+      const { lost } = report;
+      report = (await this.#call({ kind: 'report' })) as { sent: number; lost: number };
+      unchanged = report.lost === lost ? unchanged + 1 : 0;
+    }
+    await this.#call({ kind: 'end' });
+    return report;
   }
 
   endpoint(id: number, labels: Readonly<Record<string, string>>): EndpointRow {
@@ -119,7 +187,7 @@ export class Lab {
     ip('-n', namespace, 'link', 'set', 'eth0', 'up');
     ip('-n', namespace, 'route', 'add', 'default', 'via', `10.88.${number}.1`);
     const ifindex = Number(ip('-n', this.node, '-o', 'link', 'show', host).split(':')[0]);
-    const pod = new LabPod(name, `10.88.${number}.2`, ifindex, host, namespace);
+    const pod = new LabPod(name, `10.88.${number}.2`, ifindex, host, namespace, () => dropsOf(this.root));
     this.#pods.push(pod);
     await pod.ready();
     return pod;

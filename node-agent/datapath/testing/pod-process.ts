@@ -1,31 +1,54 @@
 /** A process in a pod of a test: answers UDP on port 7777, and asks other pods when told so over IPC. */
-import { createSocket } from 'node:dgram';
+import { createSocket, type Socket } from 'node:dgram';
+import { setImmediate as turn } from 'node:timers/promises';
 
 const PORT = 7777;
 
 type Command =
-  | { readonly id: number; readonly kind: 'ask'; readonly address: string; readonly waitMs: number }
+  | { readonly id: number; readonly kind: 'ask'; readonly address: string }
+  | { readonly id: number; readonly kind: 'answered' | 'forget'; readonly question: number }
   | { readonly id: number; readonly kind: 'stream'; readonly address: string; readonly everyMs: number }
-  | { readonly id: number; readonly kind: 'end' };
+  | { readonly id: number; readonly kind: 'sync' | 'report' | 'end' };
 
 const echo = createSocket('udp4');
 echo.on('message', (message, from) => echo.send(message, from.port, from.address));
 echo.bind(PORT, '0.0.0.0', () => process.send?.({ id: 0, answer: 'ready' }));
 
-/** One datagram from a new port; whether an answer came. */
-function ask(address: string, waitMs: number): Promise<boolean> {
-  return new Promise((resolve) => {
-    const socket = createSocket('udp4');
-    const timer = setTimeout(() => finish(false), waitMs);
-    const finish = (answer: boolean): void => {
-      clearTimeout(timer);
-      socket.close();
-      resolve(answer);
-    };
-    socket.on('message', () => finish(true));
-    socket.on('error', () => finish(false));
-    socket.send('ask', PORT, address);
+/** Resolves once what the sockets hold by now has been read and answered: a turn for the poll under way, and a whole one. */
+async function sync(): Promise<void> {
+  await turn();
+  await turn();
+}
+
+interface Question {
+  readonly socket: Socket;
+  answered: boolean;
+}
+const questions = new Map<number, Question>();
+let asked = 0;
+
+/** One datagram from a new port. Resolves with the question's number once it is sent. */
+function ask(address: string): Promise<number> {
+  const question: Question = { socket: createSocket('udp4'), answered: false };
+  asked += 1;
+  const number = asked;
+  questions.set(number, question);
+  question.socket.on('message', () => {
+    question.answered = true;
   });
+  // Nobody listens there: as good as no answer.
+  question.socket.on('error', () => undefined);
+  return new Promise((resolve) => question.socket.send('ask', PORT, address, () => resolve(number)));
+}
+
+async function answered(number: number): Promise<boolean> {
+  await sync();
+  return questions.get(number)?.answered === true;
+}
+
+function forget(number: number): void {
+  questions.get(number)?.socket.close();
+  questions.delete(number);
 }
 
 /** Datagrams of one flow until it is ended; the numbers of those that were not answered. */
@@ -44,11 +67,19 @@ class Stream {
     }, everyMs);
   }
 
-  async end(): Promise<{ sent: number; lost: number }> {
+  /** Sends no more from now on. */
+  stop(): void {
     clearInterval(this.#timer);
-    await new Promise((resolve) => setTimeout(resolve, 300));
-    this.#socket.close();
+  }
+
+  /** What was sent, and how much of it is not answered by now. */
+  async report(): Promise<{ sent: number; lost: number }> {
+    await sync();
     return { sent: this.#sent, lost: this.#open.size };
+  }
+
+  close(): void {
+    this.#socket.close();
   }
 }
 
@@ -59,14 +90,30 @@ process.on('message', (command: Command) => {
   };
   switch (command.kind) {
     case 'ask':
-      void ask(command.address, command.waitMs).then(answer);
+      void ask(command.address).then(answer);
+      break;
+    case 'answered':
+      void answered(command.question).then(answer);
+      break;
+    case 'forget':
+      forget(command.question);
+      answer(true);
       break;
     case 'stream':
       stream = new Stream(command.address, command.everyMs);
       answer(true);
       break;
+    case 'sync':
+      void sync().then(answer);
+      break;
+    case 'report':
+      stream?.stop();
+      void stream?.report().then(answer);
+      break;
     case 'end':
-      void stream?.end().then(answer);
+      stream?.close();
+      stream = undefined;
+      answer(true);
       break;
   }
 });

@@ -100,7 +100,7 @@ function probeUdp(target: ProbeTarget): Promise<ProbeResult> {
   });
 }
 
-/** Milliseconds after the last message until its echo counts as lost. */
+/** Milliseconds without any echo until those that have not come count as lost. */
 const SETTLE_MS = 1000;
 
 /** One connection that sends a numbered message at an interval and counts the echoes. */
@@ -169,8 +169,9 @@ class Stream {
   /** Sends no more, and gives echoes that are on their way the time to come. */
   async close(): Promise<StreamReport> {
     clearInterval(this.#timer);
-    const end = Date.now() + SETTLE_MS;
-    while (this.#echoed > 0 && this.#echoed < this.#sent && !this.#closed && Date.now() < end) await sleep(10);
+    const ended = Date.now();
+    const settled = () => Date.now() - Math.max(ended, this.#last) > SETTLE_MS;
+    while (this.#echoed > 0 && this.#echoed < this.#sent && !this.#closed && !settled()) await sleep(10);
     this.#end();
     return this.report();
   }
