@@ -1,6 +1,7 @@
 import type { SelectorHash } from '@weir/policy';
 import type { StateDB, Table } from '@weir/statedb';
 import type { Core } from './core.ts';
+import { InterfaceGoneError } from './errors.ts';
 import type { KernelSide } from './kernel-side.ts';
 import type { PolicyRow } from './tables.ts';
 
@@ -9,11 +10,15 @@ const WHAT = 'peer-sets';
 const AWAITED_MS = 30_000;
 
 export interface HealthSources {
-  readonly side: Pick<KernelSide, 'writer' | 'sync' | 'ringError'> | undefined;
+  readonly side: Pick<KernelSide, 'writer' | 'sync' | 'ringError' | 'audit'> | undefined;
   readonly removed: boolean;
   /** Inputs that are not complete, as text. */
   readonly pending: readonly string[];
+  /** Nobody knows which rules were imported. */
+  readonly rulesAwaited: boolean;
   readonly awaited: AwaitedSets;
+  /** What other parts say of themselves. */
+  readonly more: readonly Check[];
 }
 
 type Check = ReturnType<Core['health']>['checks'][number];
@@ -23,14 +28,16 @@ export function healthOf(sources: HealthSources): ReturnType<Core['health']> {
   const { side, awaited } = sources;
   const checks = [
     running(sources),
-    inputs(sources.pending),
+    inputs(sources),
     awaited.check(),
     kernel(side),
+    ...(side === undefined ? [] : [side.audit.check()]),
     {
       name: 'events',
       ok: side?.ringError === undefined,
       message: side?.ringError ?? 'drop events are read',
     },
+    ...sources.more,
   ];
   return { ok: checks.every(({ ok }) => ok), checks };
 }
@@ -44,7 +51,13 @@ function running({ side, removed }: HealthSources): Check {
   return { name: 'running', ok: side !== undefined, message };
 }
 
-function inputs(pending: readonly string[]): Check {
+function inputs({ pending, rulesAwaited }: HealthSources): Check {
+  if (rulesAwaited) {
+    const message =
+      'which rules were imported on this node is not known, as their file is lost or is not of the rules in force: what was enforced ' +
+      'stays enforced, and nothing new is, until `weir policy import` (or `weir policy delete`, for none) says which there are';
+    return { name: 'inputs', ok: false, message };
+  }
   const message =
     pending.length === 0
       ? 'all inputs are complete'
@@ -60,7 +73,10 @@ function kernel(side: HealthSources['side']): Check {
     return { name, ok: false, message: `the last round failed: ${why}` };
   }
   const failing = side
-    ? [...side.writer.slots.failing(), ...side.writer.ipcache.failing(), ...side.writer.endpoints.failing()]
+    ? [...side.writer.slots.failing(), ...side.writer.ipcache.failing(), ...side.writer.endpoints.failing()].filter(
+        // Nothing is to be enforced there; the next look takes the endpoint out.
+        ({ error }) => !(error instanceof InterfaceGoneError),
+      )
     : [];
   const [first] = failing;
   return first === undefined

@@ -40,6 +40,8 @@ export interface CoreOptions {
   readonly attachment?: 'tcx' | 'clsact';
   /** Network namespace of the node (`/proc/1/ns/net`), when the agent runs in another. Default: its own. */
   readonly nodeNetns?: string;
+  /** How often the kernel is compared with what it acknowledged, in milliseconds. Default 5000. */
+  readonly auditMs?: number;
   readonly log: Logger;
 }
 
@@ -170,6 +172,8 @@ export interface Core {
   readonly events: Observable<FlowEvent>;
   /** What drives the tables into the kernel; none before start(). */
   reconcilers(): readonly Pick<Reconciler<unknown>, 'name' | 'metrics'>[];
+  /** How often each part of what is enforced was taken away by others and put back. */
+  repairs(): readonly { readonly part: string; readonly count: number }[];
   /** Also emit events for allowed new flows. */
   setVerbose(on: boolean): void;
 

@@ -1,21 +1,25 @@
+import { join } from 'node:path';
 import { SETTINGS } from '@weir/bpf';
 import { type AnyTable, createStateDB, type InitDone, type StateDB } from '@weir/statedb';
 import { Observable, Subject } from 'rxjs';
 import type { Core, CoreOptions, FlowEvent, ImportedRule, Realised, Tables } from './core.ts';
 import { AwaitedSets, healthOf } from './core-health.ts';
 import { createTables, inputTables, tableKey } from './create-tables.ts';
-import { nodeInterfaces, RootLock } from './datapath/index.ts';
+import { nodeInterfaces, RootLock, RulesMark } from './datapath/index.ts';
 import { Engine, ImportedRules, LocalNumbers } from './derive/index.ts';
 import { checkEndpoint, LAST_ENDPOINT, outdated } from './endpoint-rows.ts';
 import { CoreError, EndpointNotReadyError, IdsExhaustedError, InterfaceGoneError, NotStartedError } from './errors.ts';
 import { breathe, KernelSide } from './kernel-side.ts';
 import { RealisedReport } from './realised.ts';
 import { removeDatapath } from './remove-datapath.ts';
-import { StateFiles } from './state-files.ts';
+import { type Loaded, StateFiles } from './state-files.ts';
+import { Strays } from './strays.ts';
 import type { EndpointRow, EndpointStateRow } from './tables.ts';
 import { Waiters } from './waiters.ts';
 
 const UPSERT_TIMEOUT_MS = 10_000;
+/** Names what table `policies` waits for while nobody knows which rules were imported. */
+const IMPORTED = 'imported-rules';
 
 /** The agent's core on the kernel. In Kubernetes, register initialisers on the input tables before `start()`. */
 export function createCore(options: CoreOptions): Core {
@@ -49,6 +53,9 @@ class KernelCore implements Core {
   readonly #inputs: readonly AnyTable[];
   readonly #awaited: AwaitedSets;
   readonly #restored: InitDone;
+  readonly #rulesMark: RulesMark;
+  readonly #rulesKnown: InitDone;
+  readonly #strays: Strays;
   readonly #report: RealisedReport;
   readonly #waiters = new Waiters();
   #running: Running | undefined;
@@ -62,6 +69,7 @@ class KernelCore implements Core {
     this.#numbers = new LocalNumbers(this.db);
     this.#inputs = inputTables(this.tables);
     this.#restored = this.db.initialiser(this.tables.endpoints, 'state-folder');
+    this.#rulesKnown = this.db.initialiser(this.tables.policies, IMPORTED);
     const now = (): number => performance.now();
     this.#engine = new Engine({
       db: this.db,
@@ -74,7 +82,27 @@ class KernelCore implements Core {
     this.#awaited = new AwaitedSets(this.db, () => this.#engine.awaited(), now);
     this.#report = new RealisedReport({ db: this.db, engine: this.#engine, now, wallClock: Date.now });
     this.#imported = new ImportedRules(this.db, this.tables);
-    this.#files = new StateFiles(options.stateDir);
+    this.#rulesMark = new RulesMark(options.bpfRoot);
+    this.#files = new StateFiles({
+      folder: options.stateDir,
+      node: options.nodeName,
+      db: this.db,
+      log: options.log,
+      contents: {
+        endpoints: () => this.#endpointRows(),
+        rules: () => this.#rules(),
+        numbers: () => this.#numbers.state(),
+      },
+    });
+    this.#strays = new Strays({
+      db: this.db,
+      tables: this.tables,
+      numbers: this.#numbers,
+      nodeNetns: options.nodeNetns,
+      log: options.log,
+      allocateId: () => this.allocateEndpointId(),
+      save: () => this.#files.save('endpoints'),
+    });
   }
 
   async start(): Promise<void> {
@@ -92,16 +120,21 @@ class KernelCore implements Core {
         imported: this.#imported,
         numbers: this.#numbers,
         events: this.#events,
-        saveNumbers: () => this.#files.numbers.save(this.#numbers.state()),
+        saveNumbers: () => this.#files.save('numbers'),
+        strays: this.#strays,
         complete: () => this.#pendingInputs().length === 0,
         policyRevision: () => this.policyRevision(),
         onRound: () => this.#onRound(),
       });
       this.#running = { lock, side };
+      this.#restoreRules();
       // A table may become complete without a changed row.
       for (const table of this.#inputs) this.db.initialisedWatch(table).onFire(() => side.sync.schedule());
       side.start();
     } catch (error) {
+      const side = this.#running?.side;
+      this.#running = undefined;
+      await side?.stop();
       await lock.release();
       throw error;
     }
@@ -112,6 +145,7 @@ class KernelCore implements Core {
     if (running === undefined) return;
     this.#running = undefined;
     await running.side.stop();
+    this.#files.stop();
     this.#engine.dispose();
     this.#imported.dispose();
     await running.lock.release();
@@ -132,7 +166,7 @@ class KernelCore implements Core {
     this.#need('add an endpoint');
     checkEndpoint(endpoint);
     this.db.write([this.tables.endpoints], (txn) => txn.upsert(this.tables.endpoints, endpoint));
-    this.#saveEndpoints();
+    this.#files.save('endpoints');
     const timeoutMs = options.timeoutMs ?? UPSERT_TIMEOUT_MS;
     const key = tableKey.endpoint(endpoint.id);
     const ready = (): EndpointStateRow | undefined => {
@@ -164,7 +198,7 @@ class KernelCore implements Core {
       txn.delete(this.tables.endpoints, tableKey.endpoint(id)),
     );
     if (row === undefined) return false;
-    this.#saveEndpoints();
+    this.#files.save('endpoints');
     const key = tableKey.endpoint(id);
     const gone = (): true | undefined =>
       this.#engine.info(id) === undefined &&
@@ -219,7 +253,7 @@ class KernelCore implements Core {
     options: { readonly replace?: boolean; readonly replaceWithLabels?: readonly string[] } = {},
   ): ReturnType<Core['importRules']> {
     const problems = this.#imported.import(json, options);
-    if (!problems.some(({ code }) => code !== 'Warning')) this.#saveRules();
+    if (!problems.some(({ code }) => code !== 'Warning')) this.#rulesChanged();
     return { revision: this.policyRevision(), problems };
   }
 
@@ -229,7 +263,7 @@ class KernelCore implements Core {
 
   deleteRules(labels: readonly string[]): { readonly revision: number; readonly deleted: number } {
     const deleted = this.#imported.delete(labels);
-    if (deleted > 0) this.#saveRules();
+    if (deleted > 0 || this.#rulesAwaited()) this.#rulesChanged();
     return { revision: this.policyRevision(), deleted };
   }
 
@@ -256,6 +290,10 @@ class KernelCore implements Core {
     return this.#need('read a map').inspector.entries(name);
   }
 
+  repairs(): ReturnType<Core['repairs']> {
+    return this.#running?.side.audit.repairs() ?? [];
+  }
+
   metrics(): ReturnType<Core['metrics']> {
     if (this.#removed) return [];
     return this.#need('read metrics').inspector.metrics();
@@ -266,6 +304,8 @@ class KernelCore implements Core {
       side: this.#running?.side,
       removed: this.#removed,
       pending: this.#pendingInputs(),
+      rulesAwaited: this.#rulesAwaited(),
+      more: [this.#strays.check(), this.#files.check()],
       awaited: this.#awaited,
     });
   }
@@ -284,12 +324,11 @@ class KernelCore implements Core {
     return [...tables, ...awaited.map((hash) => `peerSets (${hash}, which a policy names)`)];
   }
 
-  /** @throws StateFileError, CoreError when the imported rules are not valid any more */
   async #restore(): Promise<void> {
     const { log, nodeNetns } = this.#options;
-    const endpoints = this.#files.endpoints.load();
-    const rules = this.#files.rules.load();
-    this.#numbers.adopt(this.#files.numbers.load());
+    const endpoints = contentOf(this.#files.load('endpoints')) ?? [];
+    const numbers = contentOf(this.#files.load('numbers'));
+    if (numbers !== undefined) this.#numbers.adopt(numbers);
     const interfaces = endpoints.length === 0 ? new Map() : await nodeInterfaces(nodeNetns);
     const kept = endpoints.filter((row) => {
       const reason = outdated(row, interfaces);
@@ -304,23 +343,55 @@ class KernelCore implements Core {
       }
       this.#restored(txn);
     });
-    if (kept.length < endpoints.length) this.#saveEndpoints();
-    if (rules.length === 0) return;
-    const problems = this.#imported.import(rules).filter(({ code }) => code !== 'Warning');
-    if (problems.length === 0) return;
-    throw new CoreError(
-      'ERR_WEIR_RULES',
-      `the imported rules of ${this.#files.rules.path} are not valid any more: ${problems[0]?.path}: ${problems[0]?.message}`,
-    );
+    if (kept.length < endpoints.length) this.#files.save('endpoints');
   }
 
-  #saveEndpoints(): void {
+  /** Rules of which the file does not tell stay in force until somebody says which there are. */
+  #restoreRules(): void {
+    const { log } = this.#options;
+    const loaded = this.#files.load('rules');
+    const rules = contentOf(loaded) ?? [];
+    const known = loaded === 'unreadable' ? this.#rulesMark.none : this.#rulesMark.allows(rules);
+    const [problem] = known && rules.length > 0 ? this.#imported.import(rules).filter(({ code }) => code !== 'Warning') : [];
+    if (problem !== undefined) {
+      const said = `${problem.path}: ${problem.message}`;
+      this.#files.refuse(
+        'rules',
+        new CoreError('ERR_WEIR_RULES', `the imported rules are not valid any more: ${said}`),
+      );
+    }
+    if (known && problem === undefined) this.#rulesAre();
+    else
+      log.warn(
+        { file: join(this.#options.stateDir, 'rules.json') },
+        'which rules were imported is not known; what is enforced stays until they are imported or deleted',
+      );
+  }
+
+  #rulesAwaited(): boolean {
+    return this.#running !== undefined && this.db.pendingInitialisers(this.tables.policies).includes(IMPORTED);
+  }
+
+  #rulesAre(): void {
+    this.db.write([this.tables.policies], (txn) => this.#rulesKnown(txn));
+  }
+
+  #rulesChanged(): void {
+    const rules = this.#rules();
+    if (this.#running === undefined) return;
+    this.#rulesMark.begin(rules);
+    this.#files.save('rules');
+    this.#rulesMark.settle(rules);
+    this.#rulesAre();
+  }
+
+  #rules(): readonly unknown[] {
+    return this.#imported.list().map(({ json }) => json);
+  }
+
+  #endpointRows(): readonly EndpointRow[] {
     using snapshot = this.db.read();
-    this.#files.endpoints.save([...snapshot.all(this.tables.endpoints)]);
-  }
-
-  #saveRules(): void {
-    this.#files.rules.save(this.#imported.list().map(({ json }) => json));
+    return [...snapshot.all(this.tables.endpoints)];
   }
 
   #onRound(): void {
@@ -331,4 +402,8 @@ class KernelCore implements Core {
     }
     this.#waiters.look();
   }
+}
+
+function contentOf<T>(loaded: Loaded<T>): T | undefined {
+  return typeof loaded === 'object' ? loaded.content : undefined;
 }

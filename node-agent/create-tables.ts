@@ -2,7 +2,7 @@ import type { SelectorHash } from '@weir/policy';
 import type { AnyTable, StateDB } from '@weir/statedb';
 import { keys } from '@weir/statedb';
 import type { Tables } from './core.ts';
-import type { EndpointRow, PolicyRow, ServiceRow } from './tables.ts';
+import type { EndpointRow, LocalPodRow, PolicyRow, ServiceRow } from './tables.ts';
 
 /** Primary keys of the agent's tables, for `get` and `delete`. */
 export const tableKey = {
@@ -46,7 +46,11 @@ export function createTables(db: StateDB): Tables {
       indexes: [{ name: 'identity', keys: (row) => [tableKey.identity(row.identity)] }],
     }),
     nodes: db.table({ name: 'nodes', key: (row) => row.name }),
-    localPods: db.table({ name: 'localPods', key: (row) => tableKey.pod(row.namespace, row.name) }),
+    localPods: db.table<LocalPodRow>({
+      name: 'localPods',
+      key: (row) => tableKey.pod(row.namespace, row.name),
+      indexes: [{ name: 'address', keys: ({ addresses = [] }) => addresses }],
+    }),
     namespaces: db.table({ name: 'namespaces', key: (row) => row.name }),
     apiserverAddresses: db.table({ name: 'apiserverAddresses', key: (row) => row.address }),
     services: db.table<ServiceRow>({
@@ -59,15 +63,23 @@ export function createTables(db: StateDB): Tables {
       key: (row) => tableKey.endpoint(row.id),
       indexes: [
         { name: 'ifindex', unique: true, keys: (row) => [keys.uint(row.ifindex)] },
-        { name: 'ipv4', unique: true, keys: (row) => [row.ipv4] },
+        { name: 'ipv4', unique: true, keys: ({ ipv4 }) => (ipv4 === '' ? [] : [ipv4]) },
         { name: 'pod', keys: (row) => (row.pod ? [tableKey.pod(row.pod.namespace, row.pod.name)] : []) },
         { name: 'container', keys: (row) => (row.containerId === undefined ? [] : [row.containerId]) },
+        { name: 'found', keys: ({ found }) => (found === undefined ? [] : ['']) },
+        { name: 'stray', keys: strayness },
       ],
     }),
     ipcache: db.table({ name: 'ipcache', key: (row) => row.prefix }),
     slots: db.table({ name: 'slots', key: (row) => tableKey.slot(row.slot) }),
     endpointStates: db.table({ name: 'endpointStates', key: (row) => tableKey.endpoint(row.id) }),
   };
+}
+
+/** `gone`: its interface is. `found`: nothing but the kernel speaks for it. */
+function strayness({ gone, found, pod, labels }: EndpointRow): readonly string[] {
+  if (gone !== undefined) return ['gone'];
+  return found !== undefined && pod === undefined && labels === undefined ? ['found'] : [];
 }
 
 /** Tables that the kernel's content is concluded from: before each of them is complete, it is left as it is. */

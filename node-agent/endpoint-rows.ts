@@ -13,6 +13,7 @@ export function checkEndpoint(row: EndpointRow): void {
     throw new InvalidEndpointError(row.id, 'its id must be 1..65535');
   if (!Number.isInteger(row.ifindex) || row.ifindex < 1)
     throw new InvalidEndpointError(row.id, `ifindex ${row.ifindex} is no interface index`);
+  if (row.ipv4 === '' && row.found !== undefined) return;
   try {
     if (parseAddress(row.ipv4).family === 4) return;
   } catch (error) {

@@ -10,16 +10,24 @@ export class CoreError extends Error {
   }
 }
 
-/** A file of the state folder cannot be read back. What the kernel enforces is not touched. */
+/** A file of the state folder cannot be read back. */
 export class StateFileError extends CoreError {
   readonly file: string;
 
   constructor(file: string, problem: string, cause?: unknown) {
-    super(
-      'ERR_WEIR_STATE_FILE',
-      `the state file ${file} ${problem}. What the kernel enforces is left as it is. Restore the file from a copy, or move it away to start without it`,
-      cause,
-    );
+    const why = cause instanceof Error && !problem.includes(cause.message) ? `: ${cause.message}` : '';
+    super('ERR_WEIR_STATE_FILE', `the state file ${file} ${problem}${why}`, cause);
+    this.file = file;
+  }
+}
+
+/** A file of the state folder cannot be written; it has what it had. Nothing that is enforced depends on it. */
+export class StateSaveError extends CoreError {
+  readonly file: string;
+
+  constructor(file: string, cause: unknown) {
+    const why = cause instanceof Error ? cause.message : String(cause);
+    super('ERR_WEIR_STATE_SAVE', `the state file ${file} cannot be written: ${why}`, cause);
     this.file = file;
   }
 }

@@ -5,6 +5,7 @@ import type { Subject } from 'rxjs';
 import { bootOffset } from './boot-clock.ts';
 import type { CoreOptions, FlowEvent, Tables } from './core.ts';
 import {
+  Audit,
   ClsactLinks,
   Conntrack,
   EndpointStore,
@@ -19,11 +20,16 @@ import {
   SyncLoop,
 } from './datapath/index.ts';
 import type { Engine, ImportedRules, LocalNumbers } from './derive/index.ts';
+import { InterfaceGoneError } from './errors.ts';
 import { MapInspector } from './map-inspector.ts';
+import type { Strays } from './strays.ts';
+import type { EndpointRow } from './tables.ts';
 
 /** A packet is judged in microseconds. */
 const QUIESCE_MS = 50;
 const COLLECT_MS = 10_000;
+/** How soon it is noticed that others took programs or pins away. */
+const AUDIT_MS = 5000;
 /** How soon events come to those who follow them. */
 const FOLLOWED_MS = 50;
 /** Without a follower events are thrown away: often enough that 11 CPUs at the programs' rate limit do not fill the ring. */
@@ -40,7 +46,8 @@ export interface KernelSideOptions {
   readonly imported: ImportedRules;
   readonly numbers: LocalNumbers;
   readonly events: Subject<FlowEvent>;
-  readonly saveNumbers: () => void;
+  readonly saveNumbers: () => boolean;
+  readonly strays: Strays;
   /** Whether every input table is complete: before that the kernel is not touched. */
   readonly complete: () => boolean;
   readonly policyRevision: () => number;
@@ -55,6 +62,7 @@ export class KernelSide {
   readonly mark: RoundMark;
   readonly inspector: MapInspector;
   readonly endpoints: EndpointStore;
+  readonly audit: Audit;
   /** Why drop events are not read. */
   ringError: string | undefined;
   readonly #options: KernelSideOptions;
@@ -65,6 +73,7 @@ export class KernelSide {
   readonly #ring: RingBufferReader;
   readonly #stop = new AbortController();
   #collecting: Promise<void> = Promise.resolve();
+  #auditing: Promise<void> = Promise.resolve();
   #ctEntries = 0;
 
   /** Opens (or makes) the pins, and tells the engine what they hold. Nothing is changed yet. */
@@ -119,7 +128,10 @@ export class KernelSide {
     });
     this.sync = new SyncLoop({
       engine,
-      imported: options.imported,
+      prepare: () => {
+        options.strays.sync();
+        options.imported.sync();
+      },
       writer: this.writer,
       slots: this.#slots,
       breathe,
@@ -128,6 +140,18 @@ export class KernelSide {
       complete: options.complete,
       policyRevision: options.policyRevision,
       onRound: options.onRound,
+    });
+    this.audit = new Audit({
+      db,
+      tables,
+      writer: this.writer,
+      endpoints: this.endpoints,
+      slots: this.#slots,
+      ipcache: this.#ipcache,
+      pinned,
+      onGone: (id) => options.strays.gone(id),
+      onFaults: options.onRound,
+      log,
     });
     this.inspector = new MapInspector({
       root: bpfRoot,
@@ -150,8 +174,15 @@ export class KernelSide {
   }
 
   async #adopt(): Promise<void> {
-    this.#options.engine.adopt({
-      endpoints: this.endpoints.adopt(),
+    const { engine, strays, db, tables, core } = this.#options;
+    const kernel = this.endpoints.adopt();
+    const attached = this.endpoints.attached();
+    await strays.take({ kernel, attached });
+    using snapshot = db.read();
+    const guarded = new Set(attached.values());
+    for (const row of snapshot.all(tables.endpoints)) if (!guarded.has(row.ifindex)) this.#guard(row, core.log);
+    engine.adopt({
+      endpoints: kernel,
       slots: await this.#slots.adopt(breathe),
       ipcache: await this.#ipcache.adopt(breathe),
       // A new map of settings does not tell.
@@ -160,10 +191,22 @@ export class KernelSide {
     });
   }
 
+  /** An interface without programs is open: it gets them before anything else is known of it. */
+  #guard({ id, ifindex, interfaceName, gone }: EndpointRow, log: CoreOptions['log']): void {
+    if (gone !== undefined) return;
+    try {
+      this.endpoints.guard({ id, ifindex });
+      log.warn({ endpoint: id, interface: interfaceName }, 'an interface without programs has them again');
+    } catch (error) {
+      if (!(error instanceof InterfaceGoneError)) throw error;
+    }
+  }
+
   start(): void {
     this.followersChanged();
     this.#ring.start();
     this.#collecting = this.#collect();
+    this.#auditing = this.#audit();
     this.sync.schedule();
   }
 
@@ -176,10 +219,23 @@ export class KernelSide {
   async stop(): Promise<void> {
     this.#stop.abort();
     await this.sync.stop();
-    await this.#collecting;
+    await Promise.all([this.#collecting, this.#auditing]);
     this.#ring.close();
     this.#slots.close();
     this.#pinned.close();
+  }
+
+  async #audit(): Promise<void> {
+    const { signal } = this.#stop;
+    const { core } = this.#options;
+    while (!signal.aborted) {
+      await pause(core.auditMs ?? AUDIT_MS, signal);
+      try {
+        await this.sync.exclusively(() => this.audit.look());
+      } catch (error) {
+        core.log.error({ error: String(error) }, 'looking at what is enforced failed');
+      }
+    }
   }
 
   async #collect(): Promise<void> {

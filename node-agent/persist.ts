@@ -1,36 +1,39 @@
-/** Files of the state folder. A crash at any instant leaves the old content or the new one, never a part. */
-import { closeSync, fsyncSync, mkdirSync, openSync, readFileSync, renameSync, writeSync } from 'node:fs';
+/** Files of the state folder. A crash or a full disk at any instant leaves the old content or the new one, never a part. */
+import { closeSync, fsyncSync, mkdirSync, openSync, readFileSync, renameSync, rmSync, writeSync } from 'node:fs';
 import { dirname } from 'node:path';
-import { codeOf, StateFileError } from './errors.ts';
+import { codeOf, StateFileError, StateSaveError } from './errors.ts';
 
 const VERSION = 1;
+/** What a file that could not be read is called afterwards, before the time at which that was found. */
+export const UNREADABLE = '.unreadable-';
 
 export interface StateFileOptions<T> {
   readonly path: string;
+  /** The node whose state it is. A file of another node (a copied disk image) is not read. */
+  readonly node: string;
   /** Checks and types what was read; throws with a sentence that says what is wrong. */
   readonly decode: (json: unknown) => T;
-  readonly empty: T;
 }
 
 /** One JSON document. `save` returns once it is on disk. */
 export class StateFile<T> {
   readonly path: string;
+  readonly #node: string;
   readonly #decode: (json: unknown) => T;
-  readonly #empty: T;
 
   constructor(options: StateFileOptions<T>) {
     this.path = options.path;
+    this.#node = options.node;
     this.#decode = options.decode;
-    this.#empty = options.empty;
   }
 
-  /** @throws StateFileError when it is there and cannot be read back; an absent file is empty. */
-  load(): T {
+  /** Undefined when it is absent. @throws StateFileError when it is there and cannot be read back */
+  read(): T | undefined {
     let text: string;
     try {
       text = readFileSync(this.path, 'utf8');
     } catch (error) {
-      if (codeOf(error) === 'ENOENT') return this.#empty;
+      if (codeOf(error) === 'ENOENT') return undefined;
       throw new StateFileError(this.path, 'cannot be read', error);
     }
     let document: unknown;
@@ -48,6 +51,10 @@ export class StateFile<T> {
         `has version ${JSON.stringify(document.version)}, this agent reads ${VERSION}`,
       );
     }
+    // Files of agents that did not write their node down have none.
+    if ('node' in document && document.node !== this.#node) {
+      throw new StateFileError(this.path, `is of node ${JSON.stringify(document.node)}, this is ${this.#node}`);
+    }
     try {
       return this.#decode(document.content);
     } catch (error) {
@@ -55,25 +62,53 @@ export class StateFile<T> {
     }
   }
 
-  /** Temporary file, fsync, rename, fsync of the folder. */
+  /** Gives the file another name, under which nobody looks for it. Returns that. */
+  setAside(): string {
+    const kept = `${this.path}${UNREADABLE}${new Date().toISOString().replaceAll(':', '')}`;
+    renameSync(this.path, kept);
+    return kept;
+  }
+
+  /** Temporary file, fsync, rename, fsync of the folder. @throws StateSaveError, and the file is as it was */
   save(content: T): void {
-    const folder = dirname(this.path);
-    mkdirSync(folder, { recursive: true, mode: 0o700 });
     const temporary = `${this.path}.next`;
-    const fd = openSync(temporary, 'w', 0o600);
     try {
-      writeSync(fd, JSON.stringify({ version: VERSION, content }));
-      fsyncSync(fd);
-    } finally {
-      closeSync(fd);
+      const folder = dirname(this.path);
+      mkdirSync(folder, { recursive: true, mode: 0o700 });
+      withFile(temporary, 'w', (fd) =>
+        writeAll(fd, Buffer.from(JSON.stringify({ version: VERSION, node: this.#node, content }))),
+      );
+      renameSync(temporary, this.path);
+      withFile(folder, 'r', () => undefined);
+    } catch (error) {
+      // A part of it would take the room that is missing.
+      quietly(() => rmSync(temporary, { force: true }));
+      throw new StateSaveError(this.path, error);
     }
-    renameSync(temporary, this.path);
-    const folderFd = openSync(folder, 'r');
-    try {
-      fsyncSync(folderFd);
-    } finally {
-      closeSync(folderFd);
-    }
+  }
+}
+
+/** A write may take a part and succeed: on a disk that becomes full, the next one says so. */
+function writeAll(fd: number, bytes: Uint8Array): void {
+  for (let at = 0; at < bytes.length; ) at += writeSync(fd, bytes, at);
+}
+
+/** Opens, and has the disk hold it before it is closed. */
+function withFile(path: string, flags: string, body: (fd: number) => void): void {
+  const fd = openSync(path, flags, 0o600);
+  try {
+    body(fd);
+    fsyncSync(fd);
+  } finally {
+    closeSync(fd);
+  }
+}
+
+function quietly(body: () => void): void {
+  try {
+    body();
+  } catch {
+    // The error that is told is the one before.
   }
 }
 

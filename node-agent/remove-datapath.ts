@@ -2,9 +2,9 @@ import { inNetns } from 'libbpf-ts';
 import { VETH_PATTERN } from './cni/names.ts';
 import type { CoreOptions } from './core.ts';
 import { nodeInterfaces, RootLock, removePinned } from './datapath/index.ts';
-import { removeStateFiles, StateFiles } from './state-files.ts';
+import { removeStateFiles, stateFile } from './state-files.ts';
 
-export type RemoveDatapathOptions = Pick<CoreOptions, 'bpfRoot' | 'stateDir' | 'nodeNetns' | 'log'>;
+export type RemoveDatapathOptions = Pick<CoreOptions, 'bpfRoot' | 'stateDir' | 'nodeName' | 'nodeNetns' | 'log'>;
 
 /**
  * Removes what an agent has left in the kernel and in its state folder, from what is pinned alone; packets flow freely afterwards.
@@ -33,9 +33,9 @@ export async function removeDatapath(options: RemoveDatapathOptions): Promise<vo
 }
 
 /** Names of the endpoints' interfaces, as far as the state folder tells. */
-function rememberedNames({ stateDir, log }: RemoveDatapathOptions): ReadonlySet<string> {
+function rememberedNames({ stateDir, nodeName, log }: RemoveDatapathOptions): ReadonlySet<string> {
   try {
-    return new Set(new StateFiles(stateDir).endpoints.load().map(({ interfaceName }) => interfaceName));
+    return new Set((stateFile(stateDir, nodeName, 'endpoints').read() ?? []).map(({ interfaceName }) => interfaceName));
   } catch (error) {
     log.warn({ error: String(error) }, 'endpoints are not known by name; their interfaces are found by what is pinned');
     return new Set();

@@ -76,13 +76,15 @@ export interface NodeRow {
   readonly kubeApiserver: boolean;
 }
 
-/** A pod scheduled to this node. Key: `namespace/name`. */
+/** A pod scheduled to this node. Key: `namespace/name`. Index `address`. */
 export interface LocalPodRow {
   readonly namespace: string;
   readonly name: string;
   readonly uid: string;
   readonly labels: Readonly<Record<string, string>>;
   readonly serviceAccount: string;
+  /** As the cluster says, while the pod has them. */
+  readonly addresses?: readonly string[];
   /** Of its containers and of init containers that keep running, in the order of the specification. */
   readonly namedPorts: readonly ContainerPort[];
 }
@@ -106,12 +108,13 @@ export interface ServiceRow {
   readonly addresses: readonly string[];
 }
 
-/** A local endpoint: one pod interface. Key: `id` (1..65535). Indexes: `ifindex`, `ipv4`, `pod`, `container`. Persisted in the state folder. */
+/** A local endpoint: one pod interface. Key: `id` (1..65535). Indexes: `ifindex`, `ipv4`, `pod`, `container`, `found`, `stray`. Persisted in the state folder. */
 export interface EndpointRow {
   readonly id: number;
   /** Host-side interface in the node's network namespace. */
   readonly ifindex: number;
   readonly interfaceName: string;
+  /** Empty when nobody knows it: then no packet of the pod has a source that is its own. */
   readonly ipv4: string;
   readonly mac?: string;
   readonly hostMac?: string;
@@ -121,6 +124,10 @@ export interface EndpointRow {
   readonly pod?: { readonly namespace: string; readonly name: string; readonly uid?: string };
   /** Labels given with the endpoint (API, no pod): its identity is then of this node only unless the cluster has one. */
   readonly labels?: LabelMap;
+  /** No file knew it: it was found in the kernel, with this identity, or as an interface of the CNI plugin's (identity 0). */
+  readonly found?: { readonly identity: number };
+  /** Since when its interface has been gone. It is in no kernel table then. */
+  readonly gone?: string;
   readonly createdAt: string;
 }
 

@@ -1,8 +1,8 @@
-import { mkdirSync, readdirSync, rmdirSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, rmdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { attachClsact, BpfError, type BpfProgram, detachClsact, queryClsact, type TcDirection } from 'libbpf-ts';
 import { InterfaceGoneError } from '../errors.ts';
-import type { InNode, LinkTable } from './links.ts';
+import type { Hooked, InNode, LinkLook, LinkTable } from './links.ts';
 
 const HOOKS: readonly TcDirection[] = ['ingress', 'egress'];
 /** This agent's filter on each hook: first, and told from others' by its handle. */
@@ -60,6 +60,30 @@ export class ClsactLinks implements LinkTable {
     return new Set(this.#markers().map(({ endpoint }) => endpoint));
   }
 
+  attached(): Map<number, number> {
+    const out = new Map<number, number>();
+    this.#inNode(() => {
+      for (const { endpoint, ifindex } of this.#markers())
+        if (HOOKS.every((hook) => typeof programOn(ifindex, hook) === 'number')) out.set(endpoint, ifindex);
+    });
+    return out;
+  }
+
+  look(endpoints: readonly Hooked[]): LinkLook[] {
+    const marked = new Set(this.#markers().map(({ endpoint, ifindex }) => `${endpoint}-${ifindex}`));
+    const ids = { ingress: this.#programs.ingress.info().id, egress: this.#programs.egress.info().id };
+    return this.#inNode(() =>
+      endpoints.map(({ id, ifindex }) => {
+        const found = HOOKS.map((hook) => [hook, programOn(ifindex, hook)] as const);
+        const faults = found.flatMap(([hook, program]) =>
+          program === ids[hook] ? [] : [`the ${hook} program is not attached`],
+        );
+        if (!marked.has(`${id}-${ifindex}`)) faults.push('the mark of its filters is not there');
+        return { id, gone: found.some(([, program]) => program === 'gone'), faults, behind: [] };
+      }),
+    );
+  }
+
   #detach({ endpoint, ifindex, path }: Marker): void {
     // The index may be of another endpoint's interface by now.
     const taken = this.#markers().some((other) => other.ifindex === ifindex && other.endpoint !== endpoint);
@@ -78,10 +102,21 @@ export class ClsactLinks implements LinkTable {
   }
 
   #markers(): Marker[] {
-    return readdirSync(this.#folder).flatMap((file) => {
+    const files = existsSync(this.#folder) ? readdirSync(this.#folder) : [];
+    return files.flatMap((file) => {
       const match = MARKER.exec(file);
       return match ? [{ endpoint: Number(match[1]), ifindex: Number(match[2]), path: join(this.#folder, file) }] : [];
     });
+  }
+}
+
+/** Id of the program in this agent's place of the hook; undefined without one. */
+function programOn(ifindex: number, hook: TcDirection): number | 'gone' | undefined {
+  try {
+    return queryClsact(ifindex, hook, SLOT);
+  } catch (error) {
+    if (isGone(error)) return 'gone';
+    throw error;
   }
 }
 

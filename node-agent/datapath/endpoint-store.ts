@@ -6,7 +6,7 @@ import type { KernelEndpoint } from '../derive/index.ts';
 import { OrderError } from '../errors.ts';
 import type { EndpointStateRow } from '../tables.ts';
 import type { EndpointTable } from './endpoint-map.ts';
-import type { LinkTable } from './links.ts';
+import type { Hooked, LinkLook, LinkTable } from './links.ts';
 
 /** An endpoint that the kernel has. Key: `id`. Index: `slot`. */
 interface KernelEndpointRow {
@@ -49,6 +49,7 @@ export class EndpointStore {
         id: value.id,
         ifindex: value.ifindex,
         ipv4: formatAddress(value.ipv4),
+        identity: value.identity,
         slot: value.slot,
         revision: value.revision,
         enforced: {
@@ -81,19 +82,8 @@ export class EndpointStore {
       );
     }
     const key = endpointKey.encode(row.ifindex);
-    const value = endpointValue.encode({
-      revision: row.revision,
-      slot: row.slot,
-      flags:
-        (row.enforced.ingress ? ENDPOINT_FLAGS.ingressEnforced : 0) |
-        (row.enforced.egress ? ENDPOINT_FLAGS.egressEnforced : 0),
-      ifindex: row.ifindex,
-      ipv4: parseAddress(row.ipv4).bytes,
-      identity: row.identity,
-      id: row.id,
-    });
-    const had = this.#map.lookup(key);
-    if (had === undefined || Buffer.compare(had, value) !== 0) this.#map.update(key, value);
+    const value = elementOf(row);
+    if (!sameBytes(this.#map.lookup(key), value)) this.#map.update(key, value);
     const { id, ifindex, slot } = row;
     const before = this.#row(id);
     const moves = before !== undefined && before.ifindex !== ifindex;
@@ -110,6 +100,35 @@ export class EndpointStore {
     const row = this.#row(id);
     if (row !== undefined) this.#removeEntry(row.ifindex, id);
     this.#db.write([this.#table], (txn) => txn.delete(this.#table, tableKey.endpoint(id)));
+  }
+
+  /** The live interface of each endpoint that has programs of ours, of whichever version. */
+  attached(): Map<number, number> {
+    return this.#links.attached();
+  }
+
+  /** Puts programs onto an interface that has none: without an element they let nothing through. @throws InterfaceGoneError */
+  guard({ id, ifindex }: Hooked): void {
+    this.#links.ensure(id, ifindex);
+  }
+
+  /** Looks at what was acknowledged: element, programs and links of each endpoint. */
+  look(): LinkLook[] {
+    using snapshot = this.#db.read();
+    const held = Array.from(snapshot.all(this.#table)).flatMap((row) => (row.held === undefined ? [] : [row.held]));
+    return this.#links.look(held).map((look, at) => {
+      const row = held[at];
+      const same = row === undefined || sameBytes(this.#map.lookup(endpointKey.encode(row.ifindex)), elementOf(row));
+      return same || look.gone
+        ? look
+        : { ...look, faults: [...look.faults, 'its element in the endpoint map is another'] };
+    });
+  }
+
+  /** Brings element, programs and links back to what was acknowledged. */
+  mend(id: number): void {
+    const held = this.held(id);
+    if (held !== undefined) this.update(held);
   }
 
   /** Endpoints that the kernel or a pin knows, and nobody else. */
@@ -130,4 +149,23 @@ export class EndpointStore {
     // The interface index may belong to a new endpoint by now.
     if (bytes !== undefined && endpointValue.decode(bytes).id === id) this.#map.delete(key);
   }
+}
+
+function elementOf(row: EndpointStateRow): Uint8Array {
+  return endpointValue.encode({
+    revision: row.revision,
+    slot: row.slot,
+    flags:
+      (row.enforced.ingress ? ENDPOINT_FLAGS.ingressEnforced : 0) |
+      (row.enforced.egress ? ENDPOINT_FLAGS.egressEnforced : 0),
+    ifindex: row.ifindex,
+    // Without an address no source is the endpoint's own.
+    ipv4: parseAddress(row.ipv4 === '' ? '0.0.0.0' : row.ipv4).bytes,
+    identity: row.identity,
+    id: row.id,
+  });
+}
+
+function sameBytes(a: Uint8Array | undefined, b: Uint8Array): boolean {
+  return a !== undefined && Buffer.compare(a, b) === 0;
 }

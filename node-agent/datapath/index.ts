@@ -2,18 +2,20 @@
  * From derived rows to pinned maps and links. Knows nothing of policy. Guarantees: an operation that returned is in the kernel;
  * each is idempotent; what a crash leaves half-made is found and mended by `adopt`.
  */
+export { Audit, type Fault, type Part } from './audit.ts';
 export { ClsactLinks } from './clsact-links.ts';
 export { Conntrack, type SweepResult } from './conntrack.ts';
 export { EndpointMap, type EndpointTable } from './endpoint-map.ts';
 export { EndpointStore } from './endpoint-store.ts';
 export { FlowNames } from './flow-events.ts';
-export { type NodeInterface, nodeInterfaces } from './interfaces.ts';
+export { type NodeInterface, nodeInterfaces, podRoutes } from './interfaces.ts';
 export { IpcacheStore } from './ipcache-store.ts';
-export { type InNode, Links, type LinkTable } from './links.ts';
+export { type Hooked, type InNode, type LinkLook, Links, type LinkTable } from './links.ts';
 export { RootLock } from './lock.ts';
 export { type DatapathOptions, PinnedDatapath } from './pins.ts';
 export { PlanWriter, type PlanWriterOptions } from './plan-writer.ts';
 export { type RemoveOptions, removePinned } from './remove.ts';
 export { RoundMark } from './round-mark.ts';
+export { RulesMark } from './rules-mark.ts';
 export { type SlotMaps, SlotStore, type SlotStoreOptions } from './slot-store.ts';
 export { SyncLoop, type SyncOptions } from './sync.ts';

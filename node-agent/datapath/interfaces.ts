@@ -12,19 +12,38 @@ export interface NodeInterface {
 const run = promisify(execFile);
 
 /**
+ * The one address behind each interface, by its name: of host routes on the link, as the CNI plugin makes them.
+ * @throws Error when `ip` cannot be run or understood
+ */
+export async function podRoutes(netns?: string): Promise<ReadonlyMap<string, string>> {
+  const routes = (await ipJson(netns, 'route', 'show', 'scope', 'link')) as { dst?: string; dev?: string }[];
+  return new Map(
+    routes.flatMap(({ dst, dev }) =>
+      dst === undefined || dev === undefined || dst.includes('/') || dst === 'default' ? [] : [[dev, dst] as const],
+    ),
+  );
+}
+
+/**
  * The interfaces of the node's network namespace (default: the process's own), by name.
  * @throws Error when `ip` cannot be run or understood
  */
 export async function nodeInterfaces(netns?: string): Promise<ReadonlyMap<string, NodeInterface>> {
-  const command = ['ip', '-json', 'link', 'show'];
-  const line = netns === undefined ? command : ['nsenter', `--net=${netns}`, ...command];
-  const { stdout } = await run(line[0] ?? '', line.slice(1), { maxBuffer: 64 << 20 });
-  const links: unknown = JSON.parse(stdout);
-  if (!Array.isArray(links)) throw new Error(`${line.join(' ')} printed no list`);
+  const links = (await ipJson(netns, 'link', 'show')) as { ifname: string; ifindex: number; address?: string }[];
   return new Map(
-    links.map((link: { ifname: string; ifindex: number; address?: string }) => {
+    links.map((link) => {
       const mac = link.address === undefined ? {} : { mac: link.address.toLowerCase() };
       return [link.ifname, { name: link.ifname, ifindex: link.ifindex, ...mac }];
     }),
   );
+}
+
+async function ipJson(netns: string | undefined, ...words: readonly string[]): Promise<unknown[]> {
+  const command = ['ip', '-json', ...words];
+  const line = netns === undefined ? command : ['nsenter', `--net=${netns}`, ...command];
+  const { stdout } = await run(line[0] ?? '', line.slice(1), { maxBuffer: 64 << 20 });
+  // Nothing to show is an empty answer of some versions.
+  const list: unknown = stdout.trim() === '' ? [] : JSON.parse(stdout);
+  if (!Array.isArray(list)) throw new Error(`${line.join(' ')} printed no list`);
+  return list;
 }

@@ -38,8 +38,7 @@ export class IpcacheStore {
         step = [];
         await breathe();
       }
-      const { address, bits } = ipcacheKey.decode(keyBytes);
-      const prefix = formatPrefix({ family: address.length === 4 ? 4 : 6, bytes: address, bits });
+      const prefix = prefixOf(keyBytes);
       step.push({ prefix, value });
       out.push([prefix, ipcacheValue.decode(value).identity]);
     }
@@ -64,8 +63,20 @@ export class IpcacheStore {
     this.#db.write([this.#found], (txn) => txn.deleteAll(this.#found));
   }
 
-  delete(prefix: string): void {
-    this.#map.delete(keyOf(prefix));
+  /** Whether the kernel answers as the row says. */
+  holds(row: IpcacheRow): boolean {
+    const value = this.#map.lookup(keyOf(row.prefix));
+    return value !== undefined && Buffer.compare(value, elementOf(row)) === 0;
+  }
+
+  /** Prefixes in the kernel; what changes while this is read may be missed or seen twice. */
+  *prefixes(): Generator<string> {
+    for (const keyBytes of this.#map.keys()) yield prefixOf(keyBytes);
+  }
+
+  /** Whether it was there. */
+  delete(prefix: string): boolean {
+    return this.#map.delete(keyOf(prefix));
   }
 }
 
@@ -77,4 +88,9 @@ function elementOf({ identity, node }: IpcacheRow): Uint8Array {
 function keyOf(prefix: string): Uint8Array {
   const { bytes, bits } = parsePrefix(prefix);
   return ipcacheKey.encode({ address: bytes, bits });
+}
+
+function prefixOf(keyBytes: Uint8Array): string {
+  const { address, bits } = ipcacheKey.decode(keyBytes);
+  return formatPrefix({ family: address.length === 4 ? 4 : 6, bytes: address, bits });
 }

@@ -1,11 +1,36 @@
-import { mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { attachTcx, BpfError, type BpfProgram, openPinnedLink, type TcDirection, type TcLink } from 'libbpf-ts';
+import {
+  attachTcx,
+  BpfError,
+  type BpfProgram,
+  openPinnedLink,
+  queryTcx,
+  type TcDirection,
+  type TcLink,
+} from 'libbpf-ts';
 import { InterfaceGoneError } from '../errors.ts';
 import { whenPinned } from './pins.ts';
 
 /** Runs in the node's network namespace, where interface indexes mean something. */
 export type InNode = <T>(body: () => T) => T;
+
+/** One endpoint's interface. */
+export interface Hooked {
+  readonly id: number;
+  readonly ifindex: number;
+}
+
+/** What a look at an endpoint's interface finds. */
+export interface LinkLook {
+  readonly id: number;
+  /** There is no such interface. */
+  readonly gone: boolean;
+  /** What is not as it should be, of each hook. */
+  readonly faults: readonly string[];
+  /** Hooks where another's program runs before this agent's, and may take packets that it then does not see. */
+  readonly behind: readonly TcDirection[];
+}
 
 /** Which interfaces run the programs. */
 export interface LinkTable {
@@ -15,6 +40,10 @@ export interface LinkTable {
   remove(endpoint: number): void;
   /** Endpoints whose interface has them. */
   endpoints(): Set<number>;
+  /** Endpoints with programs on both hooks of a live interface, of whichever version: its index. */
+  attached(): Map<number, number>;
+  /** Whether each interface runs this version's programs. */
+  look(endpoints: readonly Hooked[]): LinkLook[];
 }
 
 const HOOKS: readonly TcDirection[] = ['ingress', 'egress'];
@@ -73,11 +102,58 @@ export class Links implements LinkTable {
   /** Endpoints that have a pinned link. */
   endpoints(): Set<number> {
     const out = new Set<number>();
-    for (const file of readdirSync(this.#folder)) {
+    for (const file of this.#files()) {
       const match = PIN.exec(file);
       if (match) out.add(Number(match[1]));
     }
     return out;
+  }
+
+  attached(): Map<number, number> {
+    const out = new Map<number, number>();
+    for (const id of this.endpoints()) {
+      const [ingress, egress] = HOOKS.map((hook) => this.#liveIndex(id, hook));
+      if (ingress !== undefined && ingress === egress) out.set(id, ingress);
+    }
+    return out;
+  }
+
+  look(endpoints: readonly Hooked[]): LinkLook[] {
+    const pins = new Set(this.#files());
+    return this.#inNode(() => endpoints.map((one) => this.#lookAt(one, pins)));
+  }
+
+  #lookAt({ id, ifindex }: Hooked, pins: ReadonlySet<string>): LinkLook {
+    const faults: string[] = [];
+    const behind: TcDirection[] = [];
+    for (const hook of HOOKS) {
+      let programs: readonly number[];
+      try {
+        programs = queryTcx(ifindex, hook);
+      } catch (error) {
+        if (error instanceof BpfError && error.errnoName === 'ENODEV')
+          return { id, gone: true, faults: [], behind: [] };
+        throw error;
+      }
+      const place = programs.indexOf(this.#ids[hook]);
+      if (place > 0) behind.push(hook);
+      if (place < 0) faults.push(`the ${hook} program is not attached`);
+      else if (!pins.has(`${id}-${hook}`)) faults.push(`the ${hook} link is not pinned`);
+    }
+    return { id, gone: false, faults, behind };
+  }
+
+  /** Undefined when there is no pin, or the link's interface is gone or has lost it. */
+  #liveIndex(endpoint: number, hook: TcDirection): number | undefined {
+    const link = whenPinned(() => openPinnedLink(this.#path(endpoint, hook)));
+    if (link === undefined) return undefined;
+    const { ifindex } = link;
+    link.close();
+    return ifindex === 0 ? undefined : ifindex;
+  }
+
+  #files(): string[] {
+    return existsSync(this.#folder) ? readdirSync(this.#folder) : [];
   }
 
   #attach(endpoint: number, ifindex: number, hook: TcDirection, path: string): void {

@@ -1,6 +1,6 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:net';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { AgentRunningError, codeOf } from '../errors.ts';
 
 /**
@@ -30,8 +30,12 @@ export class RootLock {
       server.listen(`\0weir-agent:${this.#root}`, resolve);
     });
     this.#server = server;
-    mkdirSync(join(this.#pidFile, '..'), { recursive: true, mode: 0o700 });
-    writeFileSync(this.#pidFile, `${process.pid}\n`);
+    try {
+      mkdirSync(dirname(this.#pidFile), { recursive: true, mode: 0o700 });
+      writeFileSync(this.#pidFile, `${process.pid}\n`);
+    } catch {
+      // It only names the holder, for people; a folder that cannot be written is told by what belongs there.
+    }
   }
 
   async release(): Promise<void> {

@@ -1,5 +1,5 @@
-import { mkdirSync, readdirSync, renameSync, rmSync } from 'node:fs';
-import { join } from 'node:path';
+import { existsSync, mkdirSync, readdirSync, renameSync, rmSync } from 'node:fs';
+import { basename, join } from 'node:path';
 import { type BuiltDatapath, buildDatapath, MAPS, type MapName, PROGRAMS } from '@weir/bpf';
 import {
   BpfError,
@@ -64,6 +64,8 @@ export class PinnedDatapath {
   readonly replaced: readonly MapName[];
   readonly #array: MappedArray;
   readonly #marks: LayoutMarks;
+  /** What is pinned is what is open. */
+  #committed: boolean;
 
   private constructor(
     root: string,
@@ -80,6 +82,7 @@ export class PinnedDatapath {
     this.toPod = programs.toPod;
     this.replaced = replaced;
     this.#marks = marks;
+    this.#committed = replaced.length === 0;
     this.#array = mapArray(maps.endpoint_array);
     this.endpoints = EndpointMap.open(this.#array.bytes, maps.endpoints);
   }
@@ -88,8 +91,7 @@ export class PinnedDatapath {
   static open(options: DatapathOptions): PinnedDatapath {
     const { root } = options;
     ensureBpffs(bpffsOf(root), { mount: true });
-    mkdirSync(join(root, 'links'), { recursive: true, mode: 0o700 });
-    mkdirSync(join(root, 'programs'), { recursive: true, mode: 0o700 });
+    makeFolders(root);
     for (const file of readdirSync(root)) if (file.startsWith(NEXT)) rmSync(join(root, file));
     const built = buildDatapath(options.object === undefined ? {} : { prebuilt: options.object });
     const found: Partial<Record<MapName, BpfMap>> = {};
@@ -158,21 +160,55 @@ export class PinnedDatapath {
    */
   commitPins(): void {
     for (const name of this.replaced) {
-      const next = join(this.root, `${NEXT}${name}`);
       this.#marks.mark(name, this.maps[name]);
-      this.maps[name].pin(next);
-      renameSync(next, join(this.root, name));
+      this.#replacePin(name);
     }
     const mine = this.built.hash.slice(0, 16);
-    if (this.replaced.length > 0) {
-      this.fromPod.pin(join(this.root, 'programs', `${mine}-${PROGRAMS.fromPod}`));
-      this.toPod.pin(join(this.root, 'programs', `${mine}-${PROGRAMS.toPod}`));
-    }
+    if (this.replaced.length > 0) for (const [path, program] of this.#programs()) program.pin(path);
+    this.#committed = true;
     for (const file of readdirSync(join(this.root, 'programs'))) {
       if (!file.startsWith(mine)) rmSync(join(this.root, 'programs', file));
     }
     this.#marks.keep(Object.values(this.maps));
     this.endpoints.settle();
+  }
+
+  /** Maps and programs of this agent whose pin is not there, or holds something else. */
+  unpinned(): string[] {
+    if (!this.#committed) return [];
+    const maps = NAMES.filter((name) => {
+      using pinned = whenPinned(() => openPinnedMap(join(this.root, name)));
+      return pinned?.info.id !== this.maps[name].info.id;
+    });
+    const programs = this.#programs().filter(([path]) => !existsSync(path));
+    return [...maps, ...programs.map(([path]) => basename(path))];
+  }
+
+  /** Puts every pin back, on a bpf file system that is mounted anew where that is gone. */
+  repin(): void {
+    ensureBpffs(bpffsOf(this.root), { mount: true });
+    makeFolders(this.root);
+    for (const name of this.unpinned()) {
+      if (!(NAMES as string[]).includes(name)) continue;
+      this.#marks.mark(name as MapName, this.maps[name as MapName]);
+      this.#replacePin(name as MapName);
+    }
+    for (const [path, program] of this.#programs()) if (!existsSync(path)) program.pin(path);
+  }
+
+  #replacePin(name: MapName): void {
+    const next = join(this.root, `${NEXT}${name}`);
+    rmSync(next, { force: true });
+    this.maps[name].pin(next);
+    renameSync(next, join(this.root, name));
+  }
+
+  #programs(): (readonly [path: string, program: BpfProgram])[] {
+    const mine = this.built.hash.slice(0, 16);
+    return [
+      [join(this.root, 'programs', `${mine}-${PROGRAMS.fromPod}`), this.fromPod],
+      [join(this.root, 'programs', `${mine}-${PROGRAMS.toPod}`), this.toPod],
+    ];
   }
 
   /** Endpoints may be enforced by maps that this version cannot read. */
@@ -186,6 +222,11 @@ export class PinnedDatapath {
     this.fromPod.close();
     this.toPod.close();
   }
+}
+
+function makeFolders(root: string): void {
+  for (const folder of ['links', 'programs', 'layouts'])
+    mkdirSync(join(root, folder), { recursive: true, mode: 0o700 });
 }
 
 /** The mount point to look for: the pins' root lies somewhere under it. */

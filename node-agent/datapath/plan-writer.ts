@@ -31,7 +31,8 @@ export interface PlanWriterOptions {
   readonly breathe: () => Promise<void>;
   /** Returns once no packet runs any more that runs now. */
   readonly quiesce: () => Promise<void>;
-  readonly saveNumbers: () => void;
+  /** Has them outlive this agent; what the kernel holds tells most of them, so that nothing waits for it. */
+  readonly saveNumbers: () => boolean;
   /** The kernel holds all that is wanted, for the first time. */
   readonly onAdopted: () => void;
   readonly log: Logger;
@@ -89,7 +90,9 @@ export class PlanWriter {
       table: tables.ipcache,
       operations: {
         update: (row) => ipcache.updateAll([row]),
-        delete: (row) => ipcache.delete(row.prefix),
+        delete: (row) => {
+          ipcache.delete(row.prefix);
+        },
         updateBatch: (batch) => ipcache.updateAll(batch.map(({ row }) => row)),
       },
       onError: onError('address', (row: IpcacheRow) => ({ prefix: row.prefix })),
@@ -136,12 +139,10 @@ export class PlanWriter {
     if (!this.unfinished) this.#options.mark.end();
   }
 
-  /** A number reaches the kernel only once a restart would know it. */
+  /** Before they are in the kernel, as far as the disk allows. */
   #saveNumbers(): void {
-    const { numbers } = this.#options;
-    if (!numbers.dirty) return;
-    this.#options.saveNumbers();
-    numbers.dirty = false;
+    const { numbers, saveNumbers } = this.#options;
+    if (numbers.dirty && saveNumbers()) numbers.dirty = false;
   }
 
   /** Everything that adds or moves. */
@@ -200,13 +201,13 @@ export class PlanWriter {
     }
   }
 
-  /** What nobody wants may go, now that every table is complete and everything wanted is in the kernel. */
+  /** What nobody wants may go (endpoints whose interface lives have rows: `Strays`), now that every table is complete and everything wanted is in the kernel. */
   #finishAdoption(): void {
     const { db, tables, endpoints, slots, engine, ipcache, log, onAdopted } = this.#options;
     if (this.endpoints.failing().length + this.slots.failing().length > 0 || engine.failing) return;
     using snapshot = db.read();
     for (const id of endpoints.strays((known) => snapshot.has(tables.endpoints, tableKey.endpoint(known)))) {
-      log.info({ endpoint: id }, 'removing an endpoint that nobody knows');
+      log.info({ endpoint: id }, 'removing an endpoint that was deleted, or whose interface is gone');
       endpoints.delete(id);
       this.#later('purge', [id]);
     }

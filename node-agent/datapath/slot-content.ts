@@ -100,6 +100,17 @@ export function readSlot(
   return { elements, rows };
 }
 
+export function sameContent(a: SlotContent, b: SlotContent): boolean {
+  return DIRECTIONS.every((direction) => {
+    const [elements, rows] = [a.elements[direction], a.rows[direction]];
+    if (elements.size !== b.elements[direction].size || rows.size !== b.rows[direction].size) return false;
+    for (const [identity, number] of elements) if (b.elements[direction].get(identity) !== number) return false;
+    for (const [number, blocks] of rows)
+      if (blocksKey(blocks) !== blocksKey(b.rows[direction].get(number) ?? [])) return false;
+    return true;
+  });
+}
+
 export function meaning(held: SlotContent): KernelSlot {
   const rowsOf = (direction: Direction, number: number): string => blocksKey(held.rows[direction].get(number) ?? []);
   return {

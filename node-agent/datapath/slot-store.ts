@@ -16,6 +16,7 @@ import {
   type PerDirection,
   readSlot,
   type SlotContent,
+  sameContent,
   verdictEntries,
   verdictEntry,
 } from './slot-content.ts';
@@ -229,6 +230,33 @@ export class SlotStore {
       for (const entry of txn.prefix(this.#stale, keys.join(tableKey.slot(slot))))
         txn.delete(this.#stale, staleKey(entry));
     });
+  }
+
+  /** Slots that have maps, emptied ones too. */
+  numbers(): number[] {
+    return [...this.#held.keys()];
+  }
+
+  /** Why the kernel's slot is not what was written into it; undefined when it is. */
+  fault(slot: number): string | undefined {
+    const held = this.#held.get(slot);
+    if (held === undefined) return undefined;
+    for (const [name, outer, mine] of [
+      ['policy_classes', this.#classes, held.classes],
+      ['policy_verdicts', this.#verdicts, held.verdicts],
+    ] as const) {
+      const inner = outer.openInner(slotKey.encode(slot));
+      inner?.close();
+      if (inner === undefined) return `its map in ${name} is not there`;
+      if (inner.info.id !== mine.info.id) return `its map in ${name} is another one`;
+    }
+    return sameContent(readSlot(held.classes, held.verdicts), held) ? undefined : 'its content is another one';
+  }
+
+  /** Puts the slot into the kernel anew, as it was written. */
+  mend(slot: number): void {
+    const held = this.#held.get(slot);
+    if (held !== undefined) this.#build(slot, held, held);
   }
 
   /** Rows and elements of a slot, for people. */

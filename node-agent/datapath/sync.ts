@@ -1,5 +1,5 @@
 import type { Logger } from '../core.ts';
-import type { Engine, ImportedRules, Plan } from '../derive/index.ts';
+import type { Engine, Plan } from '../derive/index.ts';
 import type { PlanWriter } from './plan-writer.ts';
 import type { SlotStore } from './slot-store.ts';
 
@@ -9,7 +9,8 @@ const RETRY_MS = 100;
 
 export interface SyncOptions {
   readonly engine: Engine;
-  readonly imported: Pick<ImportedRules, 'sync'>;
+  /** What follows from inputs for other inputs; before each round takes them in. */
+  readonly prepare: () => void;
   readonly writer: PlanWriter;
   readonly slots: Pick<SlotStore, 'trimDue'>;
   readonly breathe: () => Promise<void>;
@@ -50,6 +51,23 @@ export class SyncLoop {
     this.#off();
     clearTimeout(this.#timer);
     this.#running = this.#run();
+  }
+
+  /** Runs `body` while no round does; not at all once this is stopped. Rounds that become due meanwhile follow. */
+  async exclusively(body: () => void | Promise<void>): Promise<void> {
+    await this.idle();
+    if (this.#stop.signal.aborted) return;
+    const running = (async (): Promise<void> => body())();
+    this.#running = running.catch(() => undefined);
+    try {
+      await running;
+    } finally {
+      this.#running = undefined;
+      if (this.#again) {
+        this.#again = false;
+        this.schedule();
+      }
+    }
   }
 
   /** Resolves when no round runs or is due at once. */
@@ -97,8 +115,8 @@ export class SyncLoop {
   }
 
   async #round(): Promise<void> {
-    const { engine, breathe, imported, complete, policyRevision } = this.#options;
-    imported.sync();
+    const { engine, breathe, prepare, complete, policyRevision } = this.#options;
+    prepare();
     let reached = policyRevision();
     while (engine.pull(PULL)) {
       await breathe();

@@ -1,4 +1,4 @@
-import type { ResolvedRule } from '@weir/policy';
+import { portNamesOf, type ResolvedRule } from '@weir/policy';
 import { keys, type StateDB } from '@weir/statedb';
 import type { CoreOptions } from '../core.ts';
 import type { EndpointStateRow, SlotRow } from '../tables.ts';
@@ -184,6 +184,9 @@ export class EndpointShapes {
     if (!info.ready) return DENY_ALL;
     const rules: (readonly [string, ResolvedRule])[] = [];
     for (const [, rule, key] of this.#options.inForce.rules(info.identity)) rules.push([key, rule]);
+    // Of a pod that nobody knows it is not known either which ports it gives names.
+    const unnamed = info.row.found !== undefined && info.row.pod === undefined;
+    if (unnamed && portNamesOf(rules.map(([, rule]) => rule)).ingress.length > 0) return DENY_ALL;
     const mode = 'reserved:init' in info.labels ? 'always' : policyMode;
     return shapeOf(rules, mode, allowLocalhost, info.namedPorts);
   }

@@ -24,6 +24,7 @@ import { PeerPortNames } from './peer-port-names.ts';
 import type { KernelState, Plan } from './plan.ts';
 import { type InUse, type Missing, Policies } from './policies.ts';
 import { RemoteEndpoints } from './remote-endpoints.ts';
+import { DIRECTIONS } from './rows.ts';
 import { Slots } from './slots.ts';
 import { Rows } from './working.ts';
 
@@ -136,14 +137,17 @@ export class Engine {
   adopt(kernel: KernelState): void {
     const { interrupted, unread = false } = kernel;
     this.#atStart.set({ interrupted, unread });
+    const { numbers } = this.#options;
     this.#slots.adopt(kernel.slots);
-    for (const endpoint of kernel.endpoints) {
-      this.#shapes.adopt(endpoint);
-      this.#options.numbers.sawRevision(endpoint.revision);
-    }
+    for (const endpoint of kernel.endpoints) this.#shapes.adopt(endpoint);
+    numbers.sawRevisions(kernel.endpoints.map(({ revision }) => revision));
     const addresses = [...kernel.ipcache];
     this.#addresses.adopt(addresses);
-    for (const [prefix, identity] of addresses) this.#options.numbers.adoptCidr(prefix, identity);
+    for (const [prefix, identity] of addresses) numbers.adoptCidr(prefix, identity);
+    for (const { identity } of kernel.endpoints) numbers.reserve(identity);
+    for (const [, identity] of addresses) numbers.reserve(identity);
+    for (const { classes } of kernel.slots.values())
+      for (const direction of DIRECTIONS) for (const identity of classes[direction].keys()) numbers.reserve(identity);
   }
 
   /**

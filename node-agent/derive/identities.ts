@@ -10,6 +10,7 @@ import type { Policies } from './policies.ts';
 
 /** Numbers up to here mean the same in every cluster. */
 export const RESERVED_LAST = 99;
+const NOBODY = 'nobody knows whose interface this is';
 const INIT_LABELS: LabelMap = { 'reserved:init': '' };
 const INIT = 5;
 
@@ -84,8 +85,12 @@ const INIT_SAYING: Saying = { labels: INIT_LABELS, namedPorts: [] };
 
 /** What is said of the endpoint, or why that is not known yet. */
 export function endpointSaying(row: EndpointRow, context: EndpointContext): Saying | string {
-  if (row.pod === undefined)
-    return row.labels && Object.keys(row.labels).length > 0 ? { labels: row.labels, namedPorts: [] } : INIT_SAYING;
+  if (row.pod === undefined) {
+    if (row.labels && Object.keys(row.labels).length > 0) return { labels: row.labels, namedPorts: [] };
+    if (row.found === undefined || row.found.identity === INIT) return INIT_SAYING;
+    const labels = context.identities.get(row.found.identity)?.labels;
+    return labels === undefined ? NOBODY : { labels, namedPorts: [] };
+  }
   const { namespace, name, uid } = row.pod;
   const pod = context.pod(`${namespace}/${name}`);
   if (pod === undefined) return `pod ${namespace}/${name} is not known on this node yet`;

@@ -94,7 +94,11 @@ export class LocalEndpoints {
     for (const id of this.#dirty) {
       const row = inputs.said.get(tables.endpoints, tableKey.endpoint(id));
       const before = this.#infos.get(id);
-      concluded.push({ id, before, info: row && endpointIdentity(row, before, this.#context) });
+      concluded.push({
+        id,
+        before,
+        info: row?.gone === undefined ? row && endpointIdentity(row, before, this.#context) : undefined,
+      });
       if (pace.due()) await pace.breathe();
     }
     const labelsBefore = this.#localIds();

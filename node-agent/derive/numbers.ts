@@ -18,7 +18,10 @@ export interface NumbersState {
 }
 
 const LAST_REVISION = 0xffffffff;
-/** Revisions are reserved in blocks, so that a file is written for one in many of them. */
+/**
+ * Revisions are reserved in blocks, so that a file is written for one in many of them. A start leaves out as many more: those that a
+ * file which could not be written does not tell of, and no endpoint has any more.
+ */
 const REVISION_BLOCK = 1 << 16;
 
 type Kind = 'cidr' | 'labels';
@@ -38,7 +41,8 @@ const RANGES: Readonly<Record<Kind, IdentityRange>> = {
 /**
  * Numbers of this node: identities of CIDRs (top byte 0x01) and of label sets (0x03), which survive a restart, and datapath
  * revisions: each greater than every one before, across restarts and crashes, whatever endpoint they were for. A name keeps its
- * number until it is released.
+ * number until it is released. A file keeps them; where it is lost or older, the kernel tells the numbers that are in use (`adoptCidr`,
+ * `adoptLabels`, `reserve`, `sawRevision`), and none of those is given to another name.
  */
 export class LocalNumbers {
   readonly #numbers: Rows<Pick<LocalNumber, 'kind' | 'name'>, LocalNumber>;
@@ -46,7 +50,7 @@ export class LocalNumbers {
   /** The last one given out, and the last one that `state()` has reserved: counters, which nobody looks up. */
   #revision = 0;
   #reserved = 0;
-  /** Whether `state()` must be saved before any number given out may reach the kernel. */
+  /** Whether `state()` has changed since it was last saved. */
   dirty = false;
 
   constructor(db: StateDB) {
@@ -62,12 +66,13 @@ export class LocalNumbers {
   adopt(state: NumbersState): void {
     for (const [prefix, id] of Object.entries(state.cidrs)) this.#adopt({ kind: 'cidr', name: prefix, id });
     for (const [key, id] of Object.entries(state.labels)) this.#adopt({ kind: 'labels', name: key, id });
-    this.sawRevision(state.revisions);
+    this.#revision = Math.max(this.#revision, state.revisions);
   }
 
-  /** A revision that was given out before this start. */
-  sawRevision(revision: number): void {
-    this.#revision = Math.max(this.#revision, revision);
+  /** Revisions that were given out before this start, and are in the kernel. */
+  sawRevisions(revisions: Iterable<number>): void {
+    const last = Math.max(0, ...revisions);
+    if (last >= this.#revision && last > 0) this.#revision = Math.min(last + REVISION_BLOCK, LAST_REVISION);
   }
 
   /** The next datapath revision. After 2^32 of them they start anew: flows of so long ago have expired. */
@@ -83,6 +88,25 @@ export class LocalNumbers {
 
   adoptCidr(prefix: string, id: number): void {
     this.#adopt({ kind: 'cidr', name: prefix, id });
+  }
+
+  /** The label set has this number in the kernel. */
+  adoptLabels(key: string, id: number): void {
+    this.#adopt({ kind: 'labels', name: key, id });
+  }
+
+  /** Something in the kernel decides by the number, and nobody knows what it stands for: no name gets it, until all others were given. */
+  reserve(id: number): void {
+    for (const kind of ['cidr', 'labels'] as const) {
+      const { first, last } = RANGES[kind];
+      if (id >= first && id <= last) this.#allocators[kind].adopt(id);
+    }
+  }
+
+  /** What a number of a label set stands for, as `labelsKey` wrote it. */
+  labelsOf(id: number): string | undefined {
+    const row = this.#byId(id);
+    return row?.kind === 'labels' ? row.name : undefined;
   }
 
   cidr(prefix: string): number {

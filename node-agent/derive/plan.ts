@@ -16,6 +16,8 @@ export interface KernelEndpoint {
   readonly id: number;
   readonly ifindex: number;
   readonly ipv4: string;
+  /** As events name it. */
+  readonly identity: number;
   readonly slot: number;
   readonly revision: number;
   readonly enforced: EndpointStateRow['enforced'];

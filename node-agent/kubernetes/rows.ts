@@ -128,7 +128,7 @@ export function endpointSliceParts(object: CiliumEndpointSlice): Parts<RemoteEnd
 
 /** Pods of this node that have a network of their own. */
 export function podParts(nodeName: string): (object: Pod) => Parts<LocalPodRow> {
-  return ({ metadata, spec }) => {
+  return ({ metadata, spec, status }) => {
     if (spec?.nodeName !== nodeName || spec.hostNetwork === true) return new Map();
     const namespace = metadata.namespace ?? '';
     return one(tableKey.pod(namespace, metadata.name), {
@@ -137,9 +137,16 @@ export function podParts(nodeName: string): (object: Pod) => Parts<LocalPodRow> 
       uid: metadata.uid ?? '',
       labels: metadata.labels ?? {},
       serviceAccount: spec.serviceAccountName ?? 'default',
+      addresses: addressesOf(status),
       namedPorts: namedPortsOf(spec),
     });
   };
+}
+
+/** A pod that has ended has given its addresses back. */
+function addressesOf({ phase, podIP, podIPs }: NonNullable<Pod['status']> = {}): string[] {
+  if (phase === 'Succeeded' || phase === 'Failed') return [];
+  return podIPs?.map(({ ip }) => ip) ?? (podIP === undefined ? [] : [podIP]);
 }
 
 /** Names of the containers' ports, and of those init containers that go on running beside them. */

@@ -155,6 +155,10 @@ export class FakeCore implements Core {
     return [];
   }
 
+  repairs(): ReturnType<Core['repairs']> {
+    return [{ part: 'endpoint', count: 2 }];
+  }
+
   maps(): ReturnType<Core['maps']> {
     return [{ name: 'endpoints', type: 'hash', entries: 1, maxEntries: 4096, path: '/sys/fs/bpf/fake/endpoints' }];
   }

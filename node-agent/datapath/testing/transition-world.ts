@@ -234,6 +234,8 @@ export class Agent {
         ensure: (id) => void node.links.add(id),
         remove: (id) => void node.links.delete(id),
         endpoints: () => node.links,
+        attached: () => new Map(),
+        look: () => [],
       },
       (slot) => this.#writer.slotReady(slot),
     );
@@ -258,13 +260,14 @@ export class Agent {
       quiesce: async () => node.quiet(),
       saveNumbers: () => {
         if (this.#left > 0) node.numbers = numbers.state();
+        return true;
       },
       onAdopted: () => undefined,
       log: silent,
     });
     this.#sync = new SyncLoop({
       engine,
-      imported: { sync: () => undefined },
+      prepare: () => undefined,
       writer: this.#writer,
       slots,
       breathe,

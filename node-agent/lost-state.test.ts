@@ -1,0 +1,272 @@
+/** Files, pins and programs that are lost, torn or cannot be written: no pod is opened by it. On the real kernel. */
+import { execFileSync } from 'node:child_process';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
+import { inNetns, queryClsact, queryTcx } from 'libbpf-ts';
+import type { Core, CoreOptions } from './core.ts';
+import { createCore } from './create-core.ts';
+import { Lab, type LabPod } from './datapath/testing/lab.ts';
+import { recordingLogger } from './testing/fake-core.ts';
+
+const FILES = ['endpoints.json', 'rules.json', 'identities.json'] as const;
+
+let lab: Lab;
+let client: LabPod;
+let server: LabPod;
+const cores: Core[] = [];
+
+async function started(more: Partial<CoreOptions> = {}): Promise<Core> {
+  const core = createCore(lab.options(more));
+  cores.push(core);
+  await core.start();
+  return core;
+}
+
+function from(app: string): object {
+  return {
+    endpointSelector: { matchLabels: { app: 'server' } },
+    ingress: [{ fromEndpoints: [{ matchLabels: { app } }] }],
+    labels: [{ key: 'name', value: app, source: 'unspec' }],
+  };
+}
+
+/** Endpoints 1 (client) and 2 (server); the server takes datagrams of `app` only. */
+async function enforcing(app: string, more: Partial<CoreOptions> = {}): Promise<Core> {
+  const core = await started(more);
+  await core.upsertEndpoint(client.endpoint(1, { 'k8s:app': 'client' }));
+  await core.upsertEndpoint(server.endpoint(2, { 'k8s:app': 'server' }));
+  await replaceRules(core, app);
+  return core;
+}
+
+async function replaceRules(core: Core, app: string): Promise<void> {
+  core.deleteRules([]);
+  const { revision } = core.importRules([from(app)]);
+  await core.waitPolicyRevision(revision);
+}
+
+function attached(ifindex: number): number {
+  return inNetns(lab.netns, () =>
+    (['ingress', 'egress'] as const).flatMap((hook) => [
+      ...queryTcx(ifindex, hook),
+      ...[queryClsact(ifindex, hook, { priority: 1, handle: 0x77656972 })].filter((id) => id !== undefined),
+    ]),
+  ).length;
+}
+
+function check(core: Core, name: string): { ok: boolean; message: string } | undefined {
+  return core.health().checks.find((each) => each.name === name);
+}
+
+const path = (file: string): string => join(lab.state, file);
+
+beforeEach(async () => {
+  lab = new Lab();
+  client = await lab.pod('c');
+  server = await lab.pod('s');
+}, 20_000);
+
+afterEach(async () => {
+  for (const each of cores.splice(0)) await each.stop();
+  lab.close();
+}, 20_000);
+
+describe('a state file that is lost', () => {
+  it.each(['tcx', 'clsact'] as const)(
+    'endpoints: they are taken from the kernel with their labels, by %s',
+    async (attachment) => {
+      await (await enforcing('nobody', { attachment })).stop();
+      rmSync(path('endpoints.json'));
+      const log = recordingLogger();
+      const core = await started({ attachment, log });
+      await core.waitPolicyRevision(core.policyRevision());
+      expect(await client.reaches(server)).toBe(false);
+      expect([attached(client.ifindex), attached(server.ifindex)]).toEqual([2, 2]);
+      using snapshot = core.db.read();
+      expect([...snapshot.all(core.tables.endpoints)]).toEqual([
+        expect.objectContaining({
+          id: 1,
+          ifindex: client.ifindex,
+          interfaceName: client.interfaceName,
+          ipv4: client.address,
+        }),
+        expect.objectContaining({
+          id: 2,
+          ifindex: server.ifindex,
+          interfaceName: server.interfaceName,
+          ipv4: server.address,
+        }),
+      ]);
+      expect(log.lines.filter(({ level }) => level === 'warn').map(({ message }) => message)).toContain(
+        'an endpoint that no file knows is taken from the kernel',
+      );
+      expect(check(core, 'endpoints')?.message).toContain('2 endpoints were taken from the kernel');
+      // They are endpoints like any other.
+      await replaceRules(core, 'client');
+      expect(await client.reaches(server)).toBe(true);
+      expect(await core.deleteEndpoint(2)).toBe(true);
+      expect(attached(server.ifindex)).toBe(0);
+    },
+    20_000,
+  );
+
+  it('endpoints and numbers: what cannot be known any more is closed in both directions, and said', async () => {
+    await (await enforcing('client')).stop();
+    rmSync(path('endpoints.json'));
+    rmSync(path('identities.json'));
+    const core = await started();
+    await core.waitPolicyRevision(core.policyRevision());
+    expect(await client.reaches(server)).toBe(false);
+    using snapshot = core.db.read();
+    for (const state of snapshot.all(core.tables.endpointStates))
+      expect(state).toMatchObject({ state: 'waiting-for-identity', enforced: { ingress: true, egress: true } });
+    expect(check(core, 'endpoints')?.message).toContain('closed');
+    await core.upsertEndpoint(client.endpoint(1, { 'k8s:app': 'client' }));
+    await core.upsertEndpoint(server.endpoint(2, { 'k8s:app': 'server' }));
+    expect(await client.reaches(server)).toBe(true);
+  }, 20_000);
+
+  it('rules: what they said stays in force until somebody says what they are', async () => {
+    await (await enforcing('nobody')).stop();
+    rmSync(path('rules.json'));
+    const core = await started();
+    expect(check(core, 'inputs')).toMatchObject({ ok: false, message: expect.stringContaining('weir policy import') });
+    expect(await client.reaches(server)).toBe(false);
+    await replaceRules(core, 'client');
+    expect(await client.reaches(server)).toBe(true);
+    expect(core.health()).toMatchObject({ ok: true });
+  }, 20_000);
+
+  it('rules: to delete them all is an answer too', async () => {
+    await (await enforcing('nobody')).stop();
+    writeFileSync(path('rules.json'), '');
+    const core = await started();
+    expect(await client.reaches(server)).toBe(false);
+    const { revision } = core.deleteRules([]);
+    await core.waitPolicyRevision(revision);
+    expect(await client.reaches(server)).toBe(true);
+    await core.stop();
+    const next = await started();
+    await next.waitPolicyRevision(next.policyRevision());
+    expect(next.health()).toMatchObject({ ok: true });
+  }, 20_000);
+
+  it('maps and links too: interfaces are closed before anything else is known', async () => {
+    await (await enforcing('nobody')).stop();
+    rmSync(lab.root, { recursive: true });
+    expect(await client.reaches(server)).toBe(true);
+    const core = createCore(lab.options({ kubernetes: true }));
+    cores.push(core);
+    const done = core.db.initialiser(core.tables.policies, 'reflector');
+    await core.start();
+    expect(core.health()).toMatchObject({ ok: false });
+    expect(await client.reaches(server)).toBe(false);
+    core.db.write([core.tables.policies], (txn) => done(txn));
+    await core.waitPolicyRevision(core.policyRevision());
+    expect(await client.reaches(server)).toBe(false);
+    await replaceRules(core, 'client');
+    expect(await client.reaches(server)).toBe(true);
+  }, 20_000);
+});
+
+describe('a state file that cannot be read', () => {
+  const torn: readonly (readonly [string, (text: string) => string])[] = [
+    ['empty', () => ''],
+    ['cut', (text) => text.slice(0, text.length / 2)],
+    ['no object', () => '7'],
+    ['of a version to come', (text) => text.replace('"version":1', '"version":99')],
+    ['of another node', (text) => text.replace('"node":"lab"', '"node":"other"')],
+    ['of other content', () => '{"version":1,"node":"lab","content":[7]}'],
+  ];
+  it.each(FILES.flatMap((file) => torn.map(([how, tear]) => [file, how, tear] as const)))(
+    '%s, %s: is kept beside under another name, and nothing opens',
+    async (file, _, tear) => {
+      await (await enforcing('nobody')).stop();
+      const bad = tear(readFileSync(path(file), 'utf8'));
+      writeFileSync(path(file), bad);
+      const log = recordingLogger();
+      const core = await started({ log });
+      expect(await client.reaches(server)).toBe(false);
+      const kept = readdirSync(lab.state).filter((name) => name.startsWith(`${file}.unreadable-`));
+      expect(kept.map((name) => readFileSync(path(name), 'utf8'))).toEqual([bad]);
+      expect(log.lines.filter(({ level }) => level === 'error')).toEqual([
+        expect.objectContaining({ fields: expect.objectContaining({ file: path(file), kept: path(kept[0] ?? '') }) }),
+      ]);
+      expect(check(core, 'state-folder')?.message).toContain(kept[0]);
+      await replaceRules(core, 'client');
+      expect(await client.reaches(server)).toBe(true);
+      await replaceRules(core, 'nobody');
+      expect(await client.reaches(server)).toBe(false);
+      await core.remove();
+      expect(existsSync(lab.state)).toBe(false);
+    },
+    20_000,
+  );
+});
+
+describe('a state folder that cannot be written', () => {
+  const mounted: string[] = [];
+  const mount = (...args: string[]): void => {
+    execFileSync('mount', args);
+    mounted.push(args.at(-1) ?? '');
+  };
+  afterEach(() => {
+    for (const at of mounted.splice(0).reverse()) execFileSync('umount', ['-l', at]);
+  });
+
+  it('full: rules and endpoints go on, the good file stays, and it is written once there is room', async () => {
+    const state = path('small');
+    mkdirSync(state);
+    mount('-t', 'tmpfs', '-o', 'size=64k', 'tmpfs', state);
+    const core = await started({ stateDir: state });
+    await core.upsertEndpoint(client.endpoint(1, { 'k8s:app': 'client' }));
+    await replaceRules(core, 'nobody');
+    const good = readFileSync(join(state, 'endpoints.json'), 'utf8');
+    try {
+      writeFileSync(join(state, 'ballast'), Buffer.alloc(1 << 20));
+    } catch {
+      // As much as there was room for.
+    }
+    await core.upsertEndpoint(server.endpoint(2, { 'k8s:app': 'server' }));
+    expect(readFileSync(join(state, 'endpoints.json'), 'utf8')).toBe(good);
+    expect(check(core, 'state-folder')).toMatchObject({
+      ok: false,
+      message: expect.stringMatching(new RegExp(`${join(state, 'endpoints.json')}.*ENOSPC`)),
+    });
+    expect(await client.reaches(server)).toBe(false);
+    core.deleteRules([]);
+    const cidr = { ...from('nobody'), ingress: [{ fromCIDR: [`${client.address}/32`, '192.0.2.0/24'] }] };
+    const { revision } = core.importRules([cidr]);
+    expect(await core.waitPolicyRevision(revision)).toMatchObject({ failing: [] });
+    expect(check(core, 'kernel')).toMatchObject({ ok: true });
+    await replaceRules(core, 'client');
+    expect(await client.reaches(server)).toBe(true);
+    rmSync(join(state, 'ballast'));
+    while (check(core, 'state-folder')?.ok !== true) await new Promise((resolve) => setTimeout(resolve, 50));
+    expect(JSON.parse(readFileSync(join(state, 'endpoints.json'), 'utf8')).content).toHaveLength(2);
+    await core.stop();
+    const next = await started({ stateDir: state });
+    expect(next.importedRules()).toHaveLength(1);
+    await next.stop();
+  }, 30_000);
+
+  it('read-only: an agent starts, enforces what is new, and knows at its next start what was not written', async () => {
+    await (await enforcing('nobody')).stop();
+    mount('--bind', lab.state, lab.state);
+    execFileSync('mount', ['-o', 'remount,ro,bind', lab.state]);
+    const core = await started();
+    await core.waitPolicyRevision(core.policyRevision());
+    expect(await client.reaches(server)).toBe(false);
+    await replaceRules(core, 'client');
+    expect(await client.reaches(server)).toBe(true);
+    expect(check(core, 'state-folder')).toMatchObject({ ok: false, message: expect.stringContaining('EROFS') });
+    await core.stop();
+    // The file has rules that are not those in force.
+    const next = await started();
+    expect(check(next, 'inputs')).toMatchObject({ ok: false, message: expect.stringContaining('weir policy import') });
+    expect(await client.reaches(server)).toBe(true);
+    await replaceRules(next, 'nobody');
+    expect(await client.reaches(server)).toBe(false);
+  }, 20_000);
+});
