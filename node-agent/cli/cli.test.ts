@@ -273,6 +273,15 @@ spec: {endpointSelector: {}, ingress: [{bogus: 1}]}
     expect(both.out).toMatch(
       /^CiliumNetworkPolicy default\/bad: Invalid\n {2}InvalidSpec spec\.ingress\[0\]\.bogus: /m,
     );
+    const escaped = JSON.stringify([
+      { endpointSelector: {}, egressDeny: [{ toEndpoints: [{ matchLabels: { a: 'b' } }] }] },
+    ]);
+    expect(await weir(['policy', 'validate', '-'], escaped)).toMatchObject({
+      code: 0,
+      out: expect.stringMatching(
+        /^-: Valid, 1 rule\n {2}Warning \[0\]\.egressDeny\[0\]: does not hold through a Service/,
+      ),
+    });
     expect(await weir(['policy', 'validate', '-'], RULES)).toMatchObject({ code: 0, out: '-: Valid, 1 rule\n' });
     expect(await weir(['policy', 'validate', '-'], '{ [')).toMatchObject({
       code: 1,

@@ -133,7 +133,7 @@ export function parseConfig(args: readonly string[]): Parsed {
         .argParser(path),
     )
     .addOption(
-      option('--cgroup-root <dir>', "the node's cgroup v2 hierarchy, where programs for sockets attach")
+      option('--cgroup-root <dir>', "the node's cgroup v2 hierarchy, for programs on sockets (nothing uses it yet)")
         .default('/sys/fs/cgroup')
         .argParser(path),
     )

@@ -1,0 +1,32 @@
+import { expect, it } from '@jest/globals';
+import { policyRow } from '../kubernetes/rows.ts';
+import { cnp, knp } from '../testing.ts';
+import type { PolicyObjectKind } from '../types.ts';
+import { TestModel } from './testing/test-model.ts';
+
+const selector = { matchLabels: { app: 'web' } };
+
+it.each<[PolicyObjectKind, object]>([
+  [
+    'CiliumNetworkPolicy',
+    cnp('a/p', {
+      endpointSelector: selector,
+      egressDeny: [{}],
+      egress: [{ toEndpoints: [{ matchLabels: { app: 'db' } }] }],
+    }),
+  ],
+  [
+    'NetworkPolicy',
+    knp('a/p', { podSelector: selector, policyTypes: ['Egress'], egress: [{ to: [{ podSelector: {} }] }] }),
+  ],
+])('a %s that a Service escapes is valid, with a note, and is told of by no Event', (kind, object) => {
+  const model = new TestModel({ cluster: 'default', identityGraceMs: 1_000_000, now: () => 1_700_000_000_000 });
+  model.adoptionDone();
+  model.setPolicy(policyRow(object as never, kind));
+  const { statuses, events } = model.flush();
+  const valid = statuses.flatMap(({ row }) => row?.status.conditions.filter(({ type }) => type === 'Valid') ?? []);
+  expect(valid.map(({ status, reason, message }) => [status, reason, message.slice(0, 69)])).toEqual([
+    ['True', 'Valid', "The policy is valid. Note: spec.egress[0]: does not allow a Service's"],
+  ]);
+  expect(events).toEqual([]);
+});
