@@ -4,6 +4,7 @@ import { InterfaceGoneError } from '../errors.ts';
 import type { EndpointStateRow } from '../tables.ts';
 import type { EndpointTable } from './endpoint-map.ts';
 import { EndpointStore } from './endpoint-store.ts';
+import type { LinkTable } from './links.ts';
 
 const state = (slot: number): EndpointStateRow => ({
   id: 1,
@@ -31,7 +32,13 @@ it('knows which slot the word names, and takes the word away, where the interfac
   const ensure = (endpoint: number, ifindex: number): void => {
     if (gone) throw new InterfaceGoneError(endpoint, ifindex, undefined);
   };
-  const links = { ensure, remove: () => undefined, endpoints: () => new Set<number>() };
+  const links: LinkTable = {
+    ensure,
+    remove: () => undefined,
+    endpoints: () => new Set(),
+    attached: () => new Map(),
+    look: () => [],
+  };
   const store = new EndpointStore(createStateDB({ freeze: true }), map, links, () => true);
 
   store.update(state(1));
