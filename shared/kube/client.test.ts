@@ -156,13 +156,13 @@ describe('requests', () => {
       [404, { kind: 'namespaces', name: 'a' }, true],
       [404, { kind: 'ciliumendpoints', name: 'a' }, false],
     ] as const) {
-      const { client, stop } = await start((_, response) => send(response, status, { kind: 'Status', details }));
+      const fake = await start((_, response) => send(response, status, { kind: 'Status', details }));
       expect([
         status,
         details,
-        (await failureOf(client.create(resources.Namespace, namespace('a')))).namespaceGone,
+        (await failureOf(fake.client.create(resources.Namespace, namespace('a')))).namespaceGone,
       ]).toEqual([status, details, namespaceGone]);
-      await stop();
+      await fake.stop();
       server = undefined;
     }
   });
