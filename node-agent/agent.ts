@@ -3,6 +3,7 @@ import {
   type AgentMetrics,
   ApiServer,
   agentStatus,
+  type Condition,
   claimSocketPath,
   createMetrics,
   HealthServer,
@@ -112,7 +113,7 @@ export class Agent {
     this.#running.push({ name: 'api', stop: () => api.stop() });
     await api.start();
     this.#running.push({ name: 'cni requests', stop: async () => cni.endWithin(CNI_GRACE_MS) });
-    await this.#serveHealth(parts);
+    await this.#serveHealth(parts, () => api.listening());
     if (installation !== undefined) {
       await installation.start();
       this.#running.push({ name: 'cni installation', stop: () => installation.stop() });
@@ -211,11 +212,11 @@ export class Agent {
     });
   }
 
-  async #serveHealth(parts: Parts): Promise<void> {
+  async #serveHealth(parts: Parts, listening: () => Condition): Promise<void> {
     const { config, log } = this.#options;
     const { core, metrics, uninstall } = parts;
     const ready = (): { ok: boolean; message: string } => {
-      const { state, msg } = agentStatus({ core, ...conditions(parts) });
+      const { state, msg } = agentStatus({ core, listening, ...conditions(parts) });
       return { ok: state === 'Ok', message: msg };
     };
     const health = { core, ready, idle: () => uninstall?.message };

@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { inNetns, openPinnedLink, openPinnedMap, queryClsact } from 'libbpf-ts';
@@ -8,7 +8,7 @@ import { eventually } from '../test/eventually.ts';
 import type { Core, CoreOptions, FlowEvent } from './core.ts';
 import { createCore } from './create-core.ts';
 import { Lab, type LabPod } from './datapath/testing/lab.ts';
-import { AgentRunningError, InterfaceGoneError, StateFileError } from './errors.ts';
+import { AgentRunningError, InterfaceGoneError } from './errors.ts';
 
 const MAPS = ['endpoints', 'ipcache', 'policy_classes', 'policy_verdicts', 'ct4'];
 
@@ -316,14 +316,5 @@ describe('core on the kernel', () => {
     await core.deleteEndpoint(2);
     expect(filters(server)).toEqual([undefined, undefined]);
     expect(readdirSync(join(lab.root, 'links'))).toEqual([`1-clsact-${client.ifindex}`]);
-  });
-
-  it('names a corrupt state file and leaves what is enforced', async () => {
-    await enforce([allow('nobody')]);
-    await core.stop();
-    writeFileSync(join(lab.state, 'rules.json'), '{"version":1,"content":[{');
-    await expect(createCore(lab.options()).start()).rejects.toThrow(StateFileError);
-    await expect(createCore(lab.options()).start()).rejects.toThrow('rules.json');
-    expect(await client.reaches(server)).toBe(false);
   });
 });

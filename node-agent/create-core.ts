@@ -352,7 +352,8 @@ class KernelCore implements Core {
     const loaded = this.#files.load('rules');
     const rules = contentOf(loaded) ?? [];
     const known = loaded === 'unreadable' ? this.#rulesMark.none : this.#rulesMark.allows(rules);
-    const [problem] = known && rules.length > 0 ? this.#imported.import(rules).filter(({ code }) => code !== 'Warning') : [];
+    const [problem] =
+      known && rules.length > 0 ? this.#imported.import(rules).filter(({ code }) => code !== 'Warning') : [];
     if (problem !== undefined) {
       const said = `${problem.path}: ${problem.message}`;
       this.#files.refuse(

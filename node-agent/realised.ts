@@ -1,6 +1,6 @@
 import { type Key, keys, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import type { Realised, RealisedPolicy } from './core.ts';
-import type { EndpointStore, PlanWriter, SyncLoop } from './datapath/index.ts';
+import { type Audit, type EndpointStore, faultText, type PlanWriter, type SyncLoop } from './datapath/index.ts';
 import type { Engine } from './derive/index.ts';
 import { InterfaceGoneError } from './errors.ts';
 
@@ -33,9 +33,10 @@ export interface RealisedOptions {
 
 /** What the kernel has acknowledged, and what it refuses. */
 export interface RealisedSources {
-  readonly sync: Pick<SyncLoop, 'reached'>;
+  readonly sync: Pick<SyncLoop, 'reached' | 'broken'>;
   readonly writer: Pick<PlanWriter, 'endpoints'>;
   readonly endpoints: Pick<EndpointStore, 'held'>;
+  readonly audit: Pick<Audit, 'faults'>;
 }
 
 /**
@@ -72,7 +73,13 @@ export class RealisedReport {
   take(sources: RealisedSources): boolean {
     const { engine, now, db } = this.#options;
     const counts = this.#counts(sources);
-    const failures = [...this.#refused(sources), ...uncompiled(engine), ...unresolved(engine, now())];
+    const failures = [
+      ...this.#refused(sources),
+      ...this.#removed(sources),
+      ...this.#broken(sources),
+      ...uncompiled(engine),
+      ...unresolved(engine, now()),
+    ];
     return db.write([this.#policies, this.#failures, this.#reached], (txn) => {
       const revisions = (): number => txn.revision(this.#policies) + txn.revision(this.#failures);
       const before = revisions();
@@ -135,6 +142,41 @@ export class RealisedReport {
         message,
       }));
     });
+  }
+
+  /** What others took away and has not been put back yet. */
+  #removed({ audit }: RealisedSources): PolicyFailure[] {
+    const faults = audit.faults();
+    if (faults.length === 0) return [];
+    return [...this.#options.engine.states()].flatMap(({ id, policies }) => {
+      const fault = faults.find(({ part, of }) => part !== 'endpoint' || of === String(id));
+      if (fault === undefined) return [];
+      const message = `endpoint ${id}: ${faultText(fault)}`;
+      return Object.entries(policies).map(([uid, generation]) => ({
+        uid,
+        generation,
+        reason: 'EnforcementRemoved',
+        message,
+      }));
+    });
+  }
+
+  /** Rounds fail as a whole: what is not in the kernel yet does not come. */
+  #broken({ sync, endpoints }: RealisedSources): PolicyFailure[] {
+    const { engine } = this.#options;
+    if (sync.broken === undefined) return [];
+    const message = sync.broken instanceof Error ? sync.broken.message : String(sync.broken);
+    return [...engine.endpoints()].flatMap((endpoint) =>
+      engine
+        .policiesOf(endpoint)
+        .filter(({ uid, generation }) => endpoints.held(endpoint)?.policies[uid] !== generation)
+        .map(({ uid, generation }) => ({
+          uid,
+          generation,
+          reason: 'RoundFailed',
+          message: `endpoint ${endpoint}: ${message}`,
+        })),
+    );
   }
 }
 

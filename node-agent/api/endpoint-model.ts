@@ -25,7 +25,7 @@ export function endpointModel(
   const texts = formatLabels(labels);
   const user = row.labels === undefined ? [] : formatLabels(row.labels);
   const policy = endpointPolicy(state, slot, policyRevision);
-  const word = state?.state ?? 'waiting-for-identity';
+  const word = row.gone === undefined ? (state?.state ?? 'waiting-for-identity') : 'interface-gone';
   return {
     id: row.id,
     spec: { options: {}, 'label-configuration': { user } },
@@ -46,7 +46,7 @@ export function endpointModel(
       log: [
         {
           code: word === 'not-ready' ? 'Failure' : 'OK',
-          message: state?.reason ?? `endpoint is ${word}`,
+          message: messageOf(row, state) ?? `endpoint is ${word}`,
           state: word,
           timestamp: row.createdAt,
         },
@@ -57,6 +57,17 @@ export function endpointModel(
       namedPorts: namedPorts.map(({ name, port, protocol }) => ({ name, port, protocol })),
     },
   };
+}
+
+function messageOf(
+  { gone, found, interfaceName }: EndpointRow,
+  state: EndpointStateRow | undefined,
+): string | undefined {
+  if (gone !== undefined)
+    return `its interface ${interfaceName} has been gone since ${gone}: it is in the kernel no more, and is forgotten with its pod`;
+  const taken = found === undefined ? [] : ['no file knew it, it was taken from the kernel'];
+  const reasons = [...taken, ...(state?.reason === undefined ? [] : [state.reason])];
+  return reasons.length === 0 ? undefined : reasons.join('; ');
 }
 
 export function policyEnabled(enforced: Readonly<Record<Direction, boolean>> | undefined): PolicyEnabled {

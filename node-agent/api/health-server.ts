@@ -7,7 +7,7 @@ import type { Core, Logger } from '../core.ts';
  * Checks that fail while the agent waits for others (the API server, the operator, a retry): a restart mends none of them, so they are readiness, not
  * liveness.
  */
-const WAITS: readonly string[] = ['inputs', 'kernel', 'peer-sets'];
+const WAITS: readonly string[] = ['inputs', 'kernel', 'peer-sets', 'enforcement', 'state-folder'];
 
 export interface HealthServerOptions {
   readonly log: Logger;

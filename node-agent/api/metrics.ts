@@ -55,6 +55,16 @@ export function createMetrics(options: MetricsOptions): AgentMetrics {
     () => new Set(core.realised().failures.map((failure) => failure.uid)).size,
   );
   gauge('weir_agent_healthy', '1 while all checks of the datapath hold.', () => (core.health().ok ? 1 : 0));
+  new Counter({
+    name: 'weir_agent_enforcement_repairs_total',
+    help: 'What others took away of what is enforced and the agent put back, by part.',
+    labelNames: ['part'] as const,
+    registers,
+    collect() {
+      this.reset();
+      for (const { part, count: times } of core.repairs()) this.inc({ part }, times);
+    },
+  });
   const { kubernetes, cniStatus, routing } = options;
   if (kubernetes !== undefined)
     gauge('weir_agent_kubernetes_connected', '1 while the API server answers.', () => (kubernetes().ok ? 1 : 0));

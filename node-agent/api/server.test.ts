@@ -1,9 +1,10 @@
-import { mkdtemp, rm, stat, writeFile } from 'node:fs/promises';
+import { mkdtemp, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { request as httpRequest } from 'node:http';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
+import { eventually } from '../../test/eventually.ts';
 import type { FlowEvent } from '../core.ts';
 import { FakeCore, quiet } from '../testing/fake-core.ts';
 import { call } from '../testing/request.ts';
@@ -55,6 +56,7 @@ afterEach(async () => {
 function makeServer(): ApiServer {
   return new ApiServer({
     socket,
+    socketLookMs: 20,
     core,
     log: quiet,
     version: '0.0.1',
@@ -315,3 +317,58 @@ describe('the rest', () => {
     expect(core.events.observed).toBe(false);
   });
 });
+
+describe('the socket', () => {
+  const works = async (): Promise<boolean> => {
+    const answer = await call(socket, 'GET', '/config').catch(() => undefined);
+    return answer?.status === 200;
+  };
+
+  it.each([
+    ['removed', () => rm(socket)],
+    ['removed with its folder', () => rm(folder, { recursive: true })],
+    ['moved away', () => rename(socket, `${socket}.away`)],
+    ['replaced by one that nobody listens on', deadSocket],
+  ])('is made again when it is %s, more than once', async (_, lose) => {
+    for (let time = 0; time < 2; time += 1) {
+      await lose();
+      expect(await eventually(works, (is) => is)).toBe(true);
+      expect((await stat(socket)).mode & 0o777).toBe(0o660);
+      expect(server.listening().ok).toBe(true);
+    }
+  });
+
+  it('of another live process is left alone, also at the end, and said', async () => {
+    await rm(socket);
+    const other = createServer((connection) => connection.destroy());
+    await new Promise<void>((resolve) => other.listen(socket, resolve));
+    const status = async () => server.listening();
+    expect(await eventually(status, ({ ok }) => !ok)).toMatchObject({
+      ok: false,
+      message: expect.stringContaining('another process listens'),
+    });
+    const { ino } = await stat(socket);
+    await server.stop();
+    expect((await stat(socket)).ino).toBe(ino);
+    await new Promise((resolve) => other.close(resolve));
+  });
+
+  it('is gone when the server ends, made once or again', async () => {
+    await rm(socket);
+    await eventually(works, (is) => is);
+    await server.stop();
+    await expect(stat(socket)).rejects.toThrow('ENOENT');
+    server = makeServer();
+    await server.start();
+    expect(await works()).toBe(true);
+  });
+});
+
+/** A socket file as a killed process leaves it. */
+async function deadSocket(): Promise<void> {
+  const made = `${socket}.dead`;
+  const dead = createServer();
+  await new Promise<void>((resolve) => dead.listen(made, resolve));
+  await rename(made, socket);
+  await new Promise((resolve) => dead.close(resolve));
+}

@@ -1,4 +1,3 @@
-import { chmod } from 'node:fs/promises';
 import fastify, { type FastifyError, type FastifyInstance } from 'fastify';
 import { messageOf } from '../config/system-error.ts';
 import { sendJson } from './context.ts';
@@ -7,9 +6,10 @@ import { HttpError, SocketError } from './errors.ts';
 import { Monitor } from './monitor-route.ts';
 import { policyRoutes } from './policy-routes.ts';
 import { claimSocketPath } from './socket.ts';
+import { SocketGuard } from './socket-guard.ts';
 import { statusRoutes } from './status-routes.ts';
 import { tableRoutes } from './table-routes.ts';
-import type { ApiOptions } from './types.ts';
+import type { ApiOptions, Condition } from './types.ts';
 
 const BODY_LIMIT_BYTES = 16 << 20;
 
@@ -19,21 +19,31 @@ export class ApiServer {
   readonly #socket: string;
   readonly #app: FastifyInstance;
   readonly #monitor: Monitor;
+  readonly #guard: SocketGuard;
   readonly #stopping = new AbortController();
 
-  constructor(options: ApiOptions & { readonly socket: string }) {
+  constructor(options: ApiOptions & { readonly socket: string; readonly socketLookMs?: number }) {
     this.#options = options;
     this.#socket = options.socket;
     this.#monitor = new Monitor(options);
     this.#app = this.#build();
+    this.#guard = new SocketGuard({
+      path: options.socket,
+      log: options.log,
+      listen: async (path) => {
+        await this.#app.listen({ path });
+      },
+      accept: (socket) => this.#app.server.emit('connection', socket),
+      closeIdle: () => this.#app.server.closeIdleConnections(),
+      ...(options.socketLookMs === undefined ? {} : { intervalMs: options.socketLookMs }),
+    });
   }
 
   /** Listens. Throws `SocketError` when the path is taken. */
   async start(): Promise<void> {
     await claimSocketPath(this.#socket);
     try {
-      await this.#app.listen({ path: this.#socket });
-      await chmod(this.#socket, 0o660);
+      await this.#guard.start();
     } catch (error) {
       throw new SocketError(`cannot listen on ${this.#socket}: ${messageOf(error)}`, { cause: error });
     }
@@ -43,7 +53,14 @@ export class ApiServer {
   async stop(): Promise<void> {
     this.#stopping.abort();
     this.#monitor.stop();
+    await this.#guard.close();
     await this.#app.close();
+    await this.#guard.drained();
+  }
+
+  /** Whether clients find the socket. */
+  listening(): Condition {
+    return this.#guard.status();
   }
 
   #build(): FastifyInstance {

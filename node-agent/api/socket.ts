@@ -36,7 +36,8 @@ export async function claimSocketPath(path: string): Promise<void> {
   await unlink(path);
 }
 
-function answers(path: string): Promise<boolean> {
+/** Whether somebody listens on the socket. */
+export function answers(path: string): Promise<boolean> {
   return new Promise((resolve, reject) => {
     const socket = connect(path);
     socket.once('connect', () => {

@@ -177,7 +177,9 @@ export function statusResponse(options: ApiOptions): StatusResponse {
  * `Failure`: something is broken. `Warning`: inputs are not complete yet; what the kernel holds from before stays enforced. `Disabled`:
  * the agent has removed itself. What keeps pods of this node from others, or from this agent, is named, but is no failure of the agent.
  */
-export function agentStatus(options: Pick<ApiOptions, 'core' | 'cniStatus' | 'routing' | 'idle'>): Status {
+export function agentStatus(
+  options: Pick<ApiOptions, 'core' | 'cniStatus' | 'routing' | 'listening' | 'idle'>,
+): Status {
   const { core } = options;
   const idle = options.idle?.();
   if (idle !== undefined) return { state: 'Disabled', msg: idle };
@@ -185,6 +187,8 @@ export function agentStatus(options: Pick<ApiOptions, 'core' | 'cniStatus' | 'ro
   const failing = health.checks.filter((check) => !check.ok);
   if (!health.ok)
     return { state: 'Failure', msg: failing.map((check) => `${check.name}: ${check.message}`).join('; ') };
+  const listening = options.listening?.();
+  if (listening?.ok === false) return { state: 'Failure', msg: listening.message };
   const waiting = Object.values(core.tables as unknown as Readonly<Record<string, AnyTable>>).filter(
     (table) => core.db.pendingInitialisers(table).length > 0,
   );

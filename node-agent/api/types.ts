@@ -35,6 +35,8 @@ export interface ApiOptions {
   readonly cniStatus?: () => Condition;
   /** The routes to other nodes. */
   readonly routing?: () => Condition;
+  /** Whether clients find the agent's socket. */
+  readonly listening?: () => Condition;
   /** Why this agent does nothing any more; undefined while it works. */
   readonly idle?: () => string | undefined;
 }

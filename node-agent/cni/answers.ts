@@ -1,13 +1,18 @@
 import type { EndpointRow } from '../tables.ts';
 import { CNI_CODE, CniError } from './errors.ts';
-import { GATEWAY, vethName } from './names.ts';
-import type { Attachment, CniCall, PairSpec } from './types.ts';
+import { GATEWAY, VETH_PATTERN, vethName } from './names.ts';
+import type { CniCall, PairSpec } from './types.ts';
 
-/** Whose interface an endpoint is; undefined when this plugin did not make it. */
-export function attachmentOf(endpoint: EndpointRow): Attachment | undefined {
-  if (endpoint.containerId === undefined || endpoint.containerInterface === undefined) return undefined;
-  const attachment = { containerId: endpoint.containerId, ifname: endpoint.containerInterface };
-  return endpoint.interfaceName === vethName(attachment) ? attachment : undefined;
+/** The endpoint's interface, when this plugin made it: of what was found without a file, the name alone tells. */
+export function ownInterface({
+  interfaceName,
+  containerId,
+  containerInterface: ifname,
+  found,
+}: EndpointRow): string | undefined {
+  if (containerId === undefined || ifname === undefined)
+    return found !== undefined && VETH_PATTERN.test(interfaceName) ? interfaceName : undefined;
+  return interfaceName === vethName({ containerId, ifname }) ? interfaceName : undefined;
 }
 
 /** What ADD answers. */

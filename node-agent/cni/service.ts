@@ -2,7 +2,7 @@ import { messageOf } from '../config/system-error.ts';
 import type { Core, Logger } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
 import type { EndpointRow, EndpointStateRow } from '../tables.ts';
-import { addResult, attachmentOf, required } from './answers.ts';
+import { addResult, ownInterface, required } from './answers.ts';
 import { CNI_CODE, CniError } from './errors.ts';
 import { Ipam } from './ipam.ts';
 import { macOf, vethName } from './names.ts';
@@ -18,6 +18,9 @@ import {
 
 /** How long an ADD waits for its endpoint to be enforced, in milliseconds. The shim waits longer. */
 const ENFORCE_TIMEOUT_MS = 30_000;
+
+/** Checks that keep no pod from starting: one endpoint is refused, something is put back, a disk is full. */
+const OTHERS: readonly string[] = ['kernel', 'enforcement', 'state-folder'];
 
 const CLOSED_FIX = 'install Weir again, or another network plugin';
 
@@ -119,9 +122,9 @@ export class CniService {
 
   /** Removes an endpoint this plugin made, interface first: nothing is left that could send unjudged. False when it is not one of ours. */
   async detach(endpoint: EndpointRow): Promise<boolean> {
-    const attachment = attachmentOf(endpoint);
-    if (attachment === undefined) return false;
-    await this.#inOrder(vethName(attachment), () => this.#remove(attachment));
+    const name = ownInterface(endpoint);
+    if (name === undefined) return false;
+    await this.#inOrder(name, () => this.#remove(name));
     return true;
   }
 
@@ -138,7 +141,7 @@ export class CniService {
       case 'CHECK':
         return await this.#check(required(call.attachment), required(call.netns));
       case 'DEL':
-        await this.#remove(required(call.attachment));
+        await this.#remove(vethName(required(call.attachment)));
         return { ok: true };
     }
   }
@@ -152,7 +155,7 @@ export class CniService {
         'it makes the pod interface itself: remove the plugins before it',
       );
     }
-    await this.#remove(attachment);
+    await this.#remove(vethName(attachment));
     const ipv4 = this.#ipam.allocate();
     try {
       const uplink = await this.#network.uplink();
@@ -230,17 +233,18 @@ export class CniService {
     }
   }
 
-  async #remove(attachment: Attachment): Promise<void> {
-    const removed = await this.#network.removeLink(vethName(attachment));
+  /** `name`: the interface of an attachment, which tells it as well as the attachment does. */
+  async #remove(name: string): Promise<void> {
+    const removed = await this.#network.removeLink(name);
     if (this.#closed !== undefined) return;
-    for (const endpoint of this.#attached(attachment)) {
-      await this.#core.deleteEndpoint(endpoint.id);
-      this.#log.info({ endpoint: endpoint.id, container: attachment.containerId, link: removed }, 'pod detached');
+    for (const { id, containerId } of this.#endpoints().filter(({ interfaceName }) => interfaceName === name)) {
+      await this.#core.deleteEndpoint(id);
+      this.#log.info({ endpoint: id, container: containerId, link: removed }, 'pod detached');
     }
   }
 
   async #check(attachment: Attachment, netns: string): Promise<CniAnswer> {
-    const [endpoint] = this.#attached(attachment);
+    const endpoint = this.#endpoints().find(({ interfaceName }) => interfaceName === vethName(attachment));
     if (endpoint === undefined) {
       throw new CniError(
         CNI_CODE.unknownContainer,
@@ -269,10 +273,10 @@ export class CniService {
     if (this.#closed !== undefined) throw new CniError(CNI_CODE.notAvailable, this.#closed, CLOSED_FIX);
     const keep = new Set(call.valid.map(vethName));
     const stale = this.#endpoints().flatMap((endpoint) => {
-      const attachment = attachmentOf(endpoint);
-      return attachment === undefined || keep.has(vethName(attachment)) ? [] : [attachment];
+      const name = ownInterface(endpoint);
+      return name === undefined || keep.has(name) ? [] : [name];
     });
-    for (const attachment of stale) await this.#inOrder(vethName(attachment), () => this.#remove(attachment));
+    for (const name of stale) await this.#inOrder(name, () => this.#remove(name));
     const known = new Set(this.#endpoints().map((endpoint) => endpoint.interfaceName));
     for (const name of await this.#network.hostLinks()) {
       if (keep.has(name) || known.has(name) || this.#queues.has(name)) continue;
@@ -306,8 +310,7 @@ export class CniService {
 
   #status(): CniAnswer {
     if (this.#closed !== undefined) throw new CniError(CNI_CODE.notAvailable, this.#closed, CLOSED_FIX);
-    // What the kernel refuses for one endpoint (check `kernel`) keeps no other pod from starting.
-    const failing = this.#core.health().checks.filter((check) => !check.ok && check.name !== 'kernel');
+    const failing = this.#core.health().checks.filter(({ ok, name }) => !ok && !OTHERS.includes(name));
     if (failing.length > 0) {
       const why = failing.map((check) => `${check.name}: ${check.message}`).join('; ');
       throw new CniError(CNI_CODE.notAvailable, `the agent is not ready: ${why}`);
@@ -322,12 +325,6 @@ export class CniService {
   #endpoints(): readonly EndpointRow[] {
     using snapshot = this.#core.db.read();
     return [...snapshot.all(this.#core.tables.endpoints)];
-  }
-
-  #attached({ containerId, ifname }: Attachment): readonly EndpointRow[] {
-    using snapshot = this.#core.db.read();
-    const ofContainer = [...snapshot.list(this.#core.tables.endpoints, 'container', containerId)];
-    return ofContainer.filter((row) => row.containerInterface === ifname);
   }
 
   #state(id: number): EndpointStateRow | undefined {

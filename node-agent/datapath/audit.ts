@@ -112,7 +112,7 @@ export class Audit {
     const [first] = faults;
     if (first !== undefined) {
       const more = faults.length === 1 ? '' : ` (and ${faults.length - 1} more)`;
-      return { name, ok: false, message: `${textOf(first)}${more}` };
+      return { name, ok: false, message: `${faultText(first)}${more}` };
     }
     using snapshot = this.#options.db.read();
     const repairs = [...snapshot.all(this.#repairs)].sort((a, b) => (a.at < b.at ? 1 : -1));
@@ -212,7 +212,7 @@ export class Audit {
     }
     db.write([this.#repairs], (txn) => {
       const count = (txn.get(this.#repairs, part)?.count ?? 0) + 1;
-      txn.upsert(this.#repairs, { part, count, at: new Date().toISOString(), last: textOf(fault) });
+      txn.upsert(this.#repairs, { part, count, at: new Date().toISOString(), last: faultText(fault) });
     });
     return [];
   }
@@ -236,7 +236,8 @@ const NAMES: Readonly<Record<Part, string>> = {
   slot: 'policy slot',
 };
 
-function textOf({ part, of, problem, error }: Fault): string {
+/** A fault in a sentence. */
+export function faultText({ part, of, problem, error }: Fault): string {
   const what = of === '' ? NAMES[part] : `${NAMES[part]} ${of}`;
   return error === undefined ? `${what}: ${problem}` : `${what}: ${problem}; it cannot be put back: ${error}`;
 }

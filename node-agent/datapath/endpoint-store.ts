@@ -110,12 +110,27 @@ export class EndpointStore {
   /** Puts programs onto an interface that has none: without an element they let nothing through. @throws InterfaceGoneError */
   guard({ id, ifindex }: Hooked): void {
     this.#links.ensure(id, ifindex);
+    if (this.#row(id) === undefined)
+      this.#db.write([this.#table], (txn) => txn.insert(this.#table, { id, ifindex, slot: 0 }));
   }
 
-  /** Looks at what was acknowledged: element, programs and links of each endpoint. */
+  /** Looks at what was acknowledged: element, programs and links of each endpoint; of what was found at start, whether it has programs. */
   look(): LinkLook[] {
     using snapshot = this.#db.read();
-    const held = Array.from(snapshot.all(this.#table)).flatMap((row) => (row.held === undefined ? [] : [row.held]));
+    const rows = [...snapshot.all(this.#table)];
+    const held = rows.flatMap((row) => (row.held === undefined ? [] : [row.held]));
+    return [...this.#lookAtFound(rows.filter((row) => row.held === undefined)), ...this.#lookAtHeld(held)];
+  }
+
+  #lookAtFound(rows: readonly KernelEndpointRow[]): LinkLook[] {
+    if (rows.length === 0) return [];
+    const attached = this.#links.attached();
+    return rows.flatMap(({ id, ifindex }) =>
+      attached.get(id) === ifindex ? [] : [{ id, gone: false, faults: ['its programs are not attached'], behind: [] }],
+    );
+  }
+
+  #lookAtHeld(held: readonly EndpointStateRow[]): LinkLook[] {
     return this.#links.look(held).map((look, at) => {
       const row = held[at];
       const same = row === undefined || sameBytes(this.#map.lookup(endpointKey.encode(row.ifindex)), elementOf(row));
@@ -127,8 +142,9 @@ export class EndpointStore {
 
   /** Brings element, programs and links back to what was acknowledged. */
   mend(id: number): void {
-    const held = this.held(id);
-    if (held !== undefined) this.update(held);
+    const row = this.#row(id);
+    if (row?.held !== undefined) this.update(row.held);
+    else if (row !== undefined) this.guard(row);
   }
 
   /** Endpoints that the kernel or a pin knows, and nobody else. */

@@ -102,12 +102,13 @@ export function readSlot(
 
 export function sameContent(a: SlotContent, b: SlotContent): boolean {
   return DIRECTIONS.every((direction) => {
-    const [elements, rows] = [a.elements[direction], a.rows[direction]];
-    if (elements.size !== b.elements[direction].size || rows.size !== b.rows[direction].size) return false;
+    const elements = a.elements[direction];
+    if (elements.size !== b.elements[direction].size) return false;
     for (const [identity, number] of elements) if (b.elements[direction].get(identity) !== number) return false;
-    for (const [number, blocks] of rows)
-      if (blocksKey(blocks) !== blocksKey(b.rows[direction].get(number) ?? [])) return false;
-    return true;
+    // A class may have no rows, which is no entry.
+    const rowsOf = (of: SlotContent, number: number): string => blocksKey(of.rows[direction].get(number) ?? []);
+    const numbers = new Set([...a.rows[direction].keys(), ...b.rows[direction].keys()]);
+    return numbers.values().every((number) => rowsOf(a, number) === rowsOf(b, number));
   });
 }
 

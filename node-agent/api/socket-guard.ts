@@ -1,0 +1,142 @@
+import { chmod, lstat, mkdir, rename, unlink } from 'node:fs/promises';
+import { createServer, type Server, type Socket } from 'node:net';
+import { dirname, join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { codeOf, messageOf } from '../config/system-error.ts';
+import type { Logger } from '../core.ts';
+import { answers } from './socket.ts';
+import type { Condition } from './types.ts';
+
+const WATCH_MS = 2000;
+/** How often connections that a stop waits for are looked at. */
+const LINGER_MS = 20;
+
+export interface SocketGuardOptions {
+  readonly path: string;
+  readonly log: Logger;
+  /** Listens for the first time. */
+  readonly listen: (path: string) => Promise<void>;
+  /** Takes a connection of a socket that was made later. */
+  readonly accept: (socket: Socket) => void;
+  /** Ends connections on which no request is under way. */
+  readonly closeIdle: () => void;
+  /** How often the path is looked at, in milliseconds. Default 2000. */
+  readonly intervalMs?: number;
+}
+
+/**
+ * Keeps the agent reachable at its path: a socket file that somebody removed is made again. It is made under another name and renamed,
+ * with its mode set, so that whoever finds it is answered. The socket of another live process is left alone.
+ */
+export class SocketGuard {
+  readonly #options: SocketGuardOptions;
+  readonly #stop = new AbortController();
+  /** Handles: listeners that were made later, the last of which is in place. */
+  readonly #later: Server[] = [];
+  /** What is in place: device and inode. */
+  #mine = '';
+  #problem: string | undefined;
+  #watching: Promise<void> = Promise.resolve();
+
+  constructor(options: SocketGuardOptions) {
+    this.#options = options;
+  }
+
+  async start(): Promise<void> {
+    await this.#place(this.#options.listen);
+    this.#watching = this.#watch();
+  }
+
+  status(): Condition {
+    const { path } = this.#options;
+    return { ok: this.#problem === undefined, message: this.#problem ?? `listening on ${path}` };
+  }
+
+  /** No connection comes any more. The path is freed unless it is another's. */
+  async close(): Promise<void> {
+    this.#stop.abort();
+    await this.#watching;
+    if ((await inode(this.#options.path)) === this.#mine) await unlink(this.#options.path);
+  }
+
+  /** Resolves when the connections of sockets that were made later have ended; after `close`. */
+  async drained(): Promise<void> {
+    const left = new Set(this.#later.splice(0));
+    for (const server of left) server.close(() => left.delete(server));
+    while (left.size > 0) {
+      this.#options.closeIdle();
+      await sleep(LINGER_MS);
+    }
+  }
+
+  async #watch(): Promise<void> {
+    const { signal } = this.#stop;
+    while (!signal.aborted) {
+      await sleep(this.#options.intervalMs ?? WATCH_MS, undefined, { signal, ref: false }).catch(() => undefined);
+      if (signal.aborted) return;
+      try {
+        await this.#look();
+      } catch (error) {
+        this.#say(`it cannot be made again: ${messageOf(error)}`);
+      }
+    }
+  }
+
+  async #look(): Promise<void> {
+    const { path, log } = this.#options;
+    const found = await inode(path);
+    if (found === this.#mine) {
+      this.#problem = undefined;
+      return;
+    }
+    if (found !== undefined) {
+      if (!(await lstat(path)).isSocket()) return this.#say('something that is no socket is in its place: remove that');
+      if (await answers(path))
+        return this.#say('another process listens in its place: only one agent may run on a node');
+    }
+    log.warn({ socket: path }, 'the socket of the agent was removed; it is made again');
+    this.#problem = `the socket ${path} was removed and is being made again`;
+    await this.#place((at) => this.#listenAgain(at));
+    this.#problem = undefined;
+  }
+
+  /** A problem that is logged once. */
+  #say(problem: string): void {
+    const { path, log } = this.#options;
+    const said = `the socket ${path} is not there, no pod can start: ${problem}`;
+    if (said !== this.#problem) log.error({ socket: path, error: problem }, 'the socket of the agent is not there');
+    this.#problem = said;
+  }
+
+  async #place(listen: (path: string) => Promise<void>): Promise<void> {
+    const { path } = this.#options;
+    await mkdir(dirname(path), { recursive: true });
+    const made = join(dirname(path), `.${process.pid}`);
+    await unlink(made).catch(() => undefined);
+    await listen(made);
+    await chmod(made, 0o660);
+    this.#mine = (await inode(made)) ?? '';
+    await rename(made, path);
+  }
+
+  async #listenAgain(at: string): Promise<void> {
+    const server = createServer((socket) => this.#options.accept(socket));
+    await new Promise<void>((resolve, reject) => {
+      server.once('error', reject);
+      server.listen(at, () => resolve());
+    });
+    // Connections of the one before go on.
+    for (const before of this.#later) before.close();
+    this.#later.push(server);
+  }
+}
+
+async function inode(path: string): Promise<string | undefined> {
+  try {
+    const { dev, ino } = await lstat(path);
+    return `${dev}:${ino}`;
+  } catch (error) {
+    if (codeOf(error) === 'ENOENT') return undefined;
+    throw error;
+  }
+}

@@ -1,0 +1,204 @@
+/** What others take away of what is enforced is noticed, said and put back. On the real kernel. */
+import { execFileSync } from 'node:child_process';
+import { readdirSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
+import { endpointKey, ipcacheKey, MAPS, slotKey } from '@weir/bpf';
+import { parsePrefix } from '@weir/net';
+import { type BpfMap, openPinnedLink, openPinnedMap } from 'libbpf-ts';
+import type { Core, CoreOptions } from './core.ts';
+import { createCore } from './create-core.ts';
+import { Lab, type LabPod } from './datapath/testing/lab.ts';
+import { recordingLogger } from './testing/fake-core.ts';
+
+let lab: Lab;
+let core: Core;
+let client: LabPod;
+let server: LabPod;
+let log: ReturnType<typeof recordingLogger>;
+
+async function start(more: Partial<CoreOptions> = {}): Promise<void> {
+  log = recordingLogger();
+  core = createCore(lab.options({ auditMs: 20, log, ...more }));
+  await core.start();
+  await core.upsertEndpoint(client.endpoint(1, { 'k8s:app': 'client' }));
+  await core.upsertEndpoint(server.endpoint(2, { 'k8s:app': 'server' }));
+  const { revision } = core.importRules([
+    {
+      endpointSelector: { matchLabels: { app: 'server' } },
+      ingress: [{ fromEndpoints: [{ matchLabels: { app: 'friend' } }] }, { fromCIDR: ['192.0.2.0/24'] }],
+    },
+  ]);
+  await core.waitPolicyRevision(revision);
+}
+
+async function until(test: () => boolean): Promise<void> {
+  for (const end = Date.now() + 15_000; !test() && Date.now() < end; )
+    await new Promise((done) => setTimeout(done, 10));
+  expect(test()).toBe(true);
+}
+
+function repairs(part: string): number {
+  return core.repairs().find((each) => each.part === part)?.count ?? 0;
+}
+
+const check = (name: string) => core.health().checks.find((each) => each.name === name);
+const tc = (...args: string[]) => execFileSync('nsenter', [`--net=${lab.netns}`, 'tc', ...args]);
+const ip = (...args: string[]) => execFileSync('ip', ['-n', lab.node, ...args]);
+
+function inMap<T>(name: string, body: (map: BpfMap) => T): T {
+  using map = openPinnedMap(join(lab.root, name));
+  return body(map);
+}
+
+beforeEach(async () => {
+  lab = new Lab();
+  client = await lab.pod('c');
+  server = await lab.pod('s');
+}, 20_000);
+
+afterEach(async () => {
+  await core.stop();
+  lab.close();
+}, 20_000);
+
+describe('what is taken away', () => {
+  const links = (): string => join(lab.root, 'links');
+  it.each<[string, string, () => void]>([
+    ['every pinned link', 'endpoint', () => rmSync(links(), { recursive: true })],
+    ['one link, detached with its pin left', 'endpoint', () => openPinnedLink(join(links(), '2-egress')).detach()],
+    ['the pin of one map', 'pins', () => rmSync(join(lab.root, 'ipcache'))],
+    ['every pin', 'pins', () => rmSync(lab.root, { recursive: true })],
+    ['the pins of programs', 'pins', () => rmSync(join(lab.root, 'programs'), { recursive: true })],
+    [
+      'the element of an endpoint',
+      'endpoint',
+      () =>
+        inMap('endpoint_array', (map) =>
+          map.update(endpointKey.encode(server.ifindex % 4096), new Uint8Array(map.info.valueSize)),
+        ),
+    ],
+    ['an address', 'address', () => inMap('ipcache', (map) => map.delete(prefixKey(`${client.address}/32`)))],
+    ['the maps of a slot', 'slot', () => inMap('policy_classes', (map) => map.delete(slotKey.encode(slotOf(2))))],
+    [
+      'an element of a slot',
+      'slot',
+      () =>
+        inMap('policy_classes', (map) => {
+          using inner = map.openInner(slotKey.encode(slotOf(2)));
+          if (inner === undefined) throw new Error('the slot is not there');
+          const [first] = inner.keys();
+          if (first === undefined) throw new Error('the slot is empty');
+          inner.delete(first);
+        }),
+    ],
+  ])(
+    '%s is put back, counted and logged',
+    async (_, part, take) => {
+      await start();
+      expect(await client.reaches(server)).toBe(false);
+      take();
+      await until(() => repairs(part) > 0 && check('enforcement')?.ok === true);
+      expect(await client.reaches(server)).toBe(false);
+      for (const name of Object.keys(MAPS)) expect(inMap(name, (map) => map.info.name)).toBe(name.slice(0, 15));
+      expect(readdirSync(links()).sort()).toEqual(['1-egress', '1-ingress', '2-egress', '2-ingress']);
+      expect(log.lines).toContainEqual(
+        expect.objectContaining({ level: 'warn', message: 'enforcement was taken away from outside; it is put back' }),
+      );
+      expect(check('enforcement')?.message).toContain('put back');
+      // And nothing else was: what is at rest stays so.
+      const before = JSON.stringify(core.repairs());
+      core.deleteRules([]);
+      await core.waitPolicyRevision(core.policyRevision());
+      expect(await client.reaches(server)).toBe(true);
+      expect(JSON.stringify(core.repairs())).toBe(before);
+    },
+    30_000,
+  );
+
+  it('an address that nobody gave is removed', async () => {
+    await start();
+    const key = prefixKey('198.51.100.7/32');
+    inMap('ipcache', (map) => {
+      const [entry] = map.entries();
+      map.update(key, entry?.[1] ?? new Uint8Array(map.info.valueSize));
+    });
+    await until(() => repairs('address') > 0);
+    expect(inMap('ipcache', (map) => map.delete(key))).toBe(false);
+  }, 20_000);
+
+  it('a clsact filter, or the whole qdisc, is put back', async () => {
+    await start({ attachment: 'clsact' });
+    tc('filter', 'del', 'dev', server.interfaceName, 'egress');
+    await until(() => repairs('endpoint') > 0 && check('enforcement')?.ok === true);
+    expect(await client.reaches(server)).toBe(false);
+    const once = repairs('endpoint');
+    tc('qdisc', 'del', 'dev', server.interfaceName, 'clsact');
+    await until(() => repairs('endpoint') > once && check('enforcement')?.ok === true);
+    expect(await client.reaches(server)).toBe(false);
+  }, 20_000);
+
+  it('until it can be put back, health, readiness and the policy say so', async () => {
+    await start();
+    const policy = core.realised().policies.keys().next().value;
+    rmSync(join(lab.root, 'links'), { recursive: true });
+    // A folder in the place of the link's pin.
+    execFileSync('mkdir', ['-p', join(lab.root, 'links', '2-egress')]);
+    await until(() => check('enforcement')?.ok === false);
+    expect(core.health().ok).toBe(false);
+    await until(() => core.realised().failures.length > 0);
+    expect(core.realised().failures).toEqual([
+      expect.objectContaining({ uid: policy, generation: 1, reason: 'EnforcementRemoved' }),
+    ]);
+    rmSync(join(lab.root, 'links', '2-egress'), { recursive: true });
+    await until(() => core.health().ok);
+    expect(core.realised().failures).toEqual([]);
+    expect(await client.reaches(server)).toBe(false);
+  }, 20_000);
+
+  it('is put back before the inputs are complete, too', async () => {
+    await start();
+    await core.stop();
+    core = createCore(lab.options({ auditMs: 20, kubernetes: true }));
+    const done = core.db.initialiser(core.tables.policies, 'reflector');
+    await core.start();
+    rmSync(join(lab.root, 'links'), { recursive: true });
+    await until(() => repairs('endpoint') > 0);
+    expect(await client.reaches(server)).toBe(false);
+    core.db.write([core.tables.policies], (txn) => done(txn));
+    await core.waitPolicyRevision(core.policyRevision());
+    expect(await client.reaches(server)).toBe(false);
+  }, 20_000);
+});
+
+describe('an interface that goes away without a word', () => {
+  it.each(['tcx', 'clsact'] as const)(
+    'takes its endpoint out of the kernel and leaves the agent ready, by %s',
+    async (attachment) => {
+      await start({ attachment });
+      ip('link', 'del', client.interfaceName);
+      await until(() => core.mapEntries('endpoints').length === 1);
+      await until(() => core.health().ok);
+      expect(check('endpoints')?.message).toContain('interface of endpoint 1');
+      const { revision } = core.importRules([{ endpointSelector: { matchLabels: { app: 'x' } }, ingress: [{}] }]);
+      expect(await core.waitPolicyRevision(revision)).toMatchObject({ failing: [] });
+      using snapshot = core.db.read();
+      expect([...snapshot.all(core.tables.endpoints)].find(({ id }) => id === 1)?.gone).toBeDefined();
+      expect(readdirSync(join(lab.root, 'links')).some((name) => name.startsWith('1-'))).toBe(false);
+      expect(await core.deleteEndpoint(1)).toBe(true);
+      expect(check('endpoints')?.message).toBe('every endpoint is known');
+      expect(log.lines.filter(({ level }) => level === 'error' || level === 'warn')).toEqual([]);
+    },
+    20_000,
+  );
+});
+
+function slotOf(id: number): number {
+  using snapshot = core.db.read();
+  return [...snapshot.all(core.tables.endpointStates)].find((row) => row.id === id)?.slot ?? 0;
+}
+
+function prefixKey(text: string): Uint8Array {
+  const { bytes, bits } = parsePrefix(text);
+  return ipcacheKey.encode({ address: bytes, bits });
+}
