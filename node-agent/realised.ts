@@ -165,7 +165,7 @@ export class RealisedReport {
   #broken({ sync, endpoints }: RealisedSources): PolicyFailure[] {
     const { engine } = this.#options;
     if (sync.broken === undefined) return [];
-    const message = sync.broken instanceof Error ? sync.broken.message : String(sync.broken);
+    const message = sync.broken instanceof Error ? sync.broken.message : 'for an unknown reason';
     return [...engine.endpoints()].flatMap((endpoint) =>
       engine
         .policiesOf(endpoint)

@@ -120,13 +120,13 @@ export class SocketGuard {
   }
 
   async #listenAgain(at: string): Promise<void> {
+    // Connections of the one before go on. It frees the name that it was made under, which is wanted now.
+    for (const before of this.#later) before.close();
     const server = createServer((socket) => this.#options.accept(socket));
     await new Promise<void>((resolve, reject) => {
       server.once('error', reject);
       server.listen(at, () => resolve());
     });
-    // Connections of the one before go on.
-    for (const before of this.#later) before.close();
     this.#later.push(server);
   }
 }

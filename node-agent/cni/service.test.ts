@@ -268,3 +268,38 @@ describe('the end of an agent', () => {
     expect(seen).toEqual(['STATUS true', 'CHECK false', 'other false', 'other false']);
   });
 });
+
+describe('an endpoint that was found without its attachment', () => {
+  const found = async (): Promise<string> => {
+    expect((await request('ADD', one())).ok).toBe(true);
+    using snapshot = core.db.read();
+    const [row] = snapshot.all(core.tables.endpoints);
+    if (row === undefined) throw new Error('the pod has no endpoint');
+    const { containerId: _, containerInterface: __, netns: ___, pod: ____, ...kernel } = row;
+    core.db.write([core.tables.endpoints], (txn) =>
+      txn.upsert(core.tables.endpoints, { ...kernel, found: { identity: 300 } }),
+    );
+    return row.interfaceName;
+  };
+  const left = (): number => {
+    using snapshot = core.db.read();
+    return snapshot.count(core.tables.endpoints);
+  };
+
+  it.each([
+    ['DEL', () => request('DEL', one())],
+    ['the next ADD of the attachment', () => request('ADD', one()).then(() => request('DEL', one()))],
+    ['GC that does not keep it', () => request('GC', {}, { 'cni.dev/valid-attachments': [] })],
+  ])('goes with its interface on %s', async (_, end) => {
+    const name = await found();
+    expect(await links()).toEqual([name]);
+    await end();
+    expect([left(), await links()]).toEqual([0, []]);
+  });
+
+  it('stays while GC keeps its attachment', async () => {
+    await found();
+    await request('GC', {}, { 'cni.dev/valid-attachments': [{ containerID: 'one', ifname: 'eth0' }] });
+    expect([left(), (await links()).length]).toEqual([1, 1]);
+  });
+});

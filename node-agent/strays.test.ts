@@ -1,0 +1,108 @@
+import { beforeEach, describe, expect, it } from '@jest/globals';
+import { createStateDB, type StateDB } from '@weir/statedb';
+import type { Tables } from './core.ts';
+import { createTables } from './create-tables.ts';
+import { LocalNumbers } from './derive/index.ts';
+import { Strays } from './strays.ts';
+import type { EndpointRow, LocalPodRow } from './tables.ts';
+import { quiet } from './testing/fake-core.ts';
+
+const found: EndpointRow = {
+  id: 1,
+  ifindex: 7,
+  interfaceName: 'weir0123456789a',
+  ipv4: '10.0.0.1',
+  found: { identity: 300 },
+  createdAt: '',
+};
+
+let db: StateDB;
+let tables: Tables;
+let strays: Strays;
+let saved: number;
+
+beforeEach(() => {
+  db = createStateDB({ freeze: true });
+  tables = createTables(db);
+  saved = 0;
+  strays = new Strays({
+    db,
+    tables,
+    numbers: new LocalNumbers(db),
+    nodeNetns: undefined,
+    log: quiet,
+    allocateId: () => 1,
+    save: () => {
+      saved += 1;
+    },
+  });
+});
+
+function put(...rows: readonly EndpointRow[]): void {
+  db.write([tables.endpoints], (txn) => {
+    for (const row of rows) txn.upsert(tables.endpoints, row);
+  });
+}
+
+function pod(name: string, uid: string, addresses: readonly string[]): void {
+  const row: LocalPodRow = {
+    namespace: 'ns',
+    name,
+    uid,
+    labels: {},
+    serviceAccount: 'default',
+    namedPorts: [],
+    addresses,
+  };
+  db.write([tables.localPods], (txn) => txn.upsert(tables.localPods, row));
+}
+
+function rows(): EndpointRow[] {
+  using snapshot = db.read();
+  return [...snapshot.all(tables.endpoints)];
+}
+
+describe('an endpoint that no file knew', () => {
+  it('is of the pod that has its address, as soon as that is known', () => {
+    put(found);
+    strays.sync();
+    expect(strays.check().message).toContain('endpoint 1 (weir0123456789a) is not known');
+    pod('other', 'u0', ['10.0.0.2']);
+    pod('web', 'u1', ['10.0.0.1']);
+    strays.sync();
+    expect(rows()).toEqual([{ ...found, pod: { namespace: 'ns', name: 'web', uid: 'u1' } }]);
+    expect(saved).toBe(1);
+    expect(strays.check().message).toBe('1 endpoint was taken from the kernel, as no file knew it');
+  });
+
+  it('is of none that shares the address with another, or has an endpoint already', () => {
+    put(found, { ...found, id: 2, ifindex: 8, ipv4: '10.0.0.9', pod: { namespace: 'ns', name: 'web' } });
+    pod('web', 'u1', ['10.0.0.1']);
+    strays.sync();
+    pod('a', 'u2', ['10.0.0.1']);
+    pod('b', 'u3', ['10.0.0.1']);
+    strays.sync();
+    expect(rows()[0]).toEqual(found);
+  });
+
+  it('is forgotten when its interface goes', () => {
+    put(found);
+    strays.gone(1);
+    expect(rows()).toEqual([]);
+  });
+});
+
+describe('an endpoint whose interface went away', () => {
+  it('is kept until its pod is gone, or is another of the same name', () => {
+    put({ ...found, pod: { namespace: 'ns', name: 'web', uid: 'u1' } });
+    pod('web', 'u1', ['10.0.0.1']);
+    strays.gone(1);
+    strays.gone(1);
+    strays.sync();
+    expect(rows()).toEqual([expect.objectContaining({ id: 1, gone: expect.any(String) })]);
+    expect([strays.check().ok, saved]).toEqual([true, 1]);
+    pod('web', 'u2', []);
+    strays.sync();
+    expect(rows()).toEqual([]);
+  });
+});
