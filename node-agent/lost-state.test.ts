@@ -63,12 +63,12 @@ beforeEach(async () => {
   lab = new Lab();
   client = await lab.pod('c');
   server = await lab.pod('s');
-}, 20_000);
+});
 
 afterEach(async () => {
   for (const each of cores.splice(0)) await each.stop();
   lab.close();
-}, 20_000);
+});
 
 describe('a state file that is lost', () => {
   it.each(['tcx', 'clsact'] as const)(
@@ -106,7 +106,6 @@ describe('a state file that is lost', () => {
       expect(await core.deleteEndpoint(2)).toBe(true);
       expect(attached(server.ifindex)).toBe(0);
     },
-    20_000,
   );
 
   it('endpoints and numbers: what cannot be known any more is closed in both directions, and said', async () => {
@@ -123,7 +122,7 @@ describe('a state file that is lost', () => {
     await core.upsertEndpoint(client.endpoint(1, { 'k8s:app': 'client' }));
     await core.upsertEndpoint(server.endpoint(2, { 'k8s:app': 'server' }));
     expect(await client.reaches(server)).toBe(true);
-  }, 20_000);
+  });
 
   it('rules: what they said stays in force until somebody says what they are', async () => {
     await (await enforcing('nobody')).stop();
@@ -134,7 +133,7 @@ describe('a state file that is lost', () => {
     await replaceRules(core, 'client');
     expect(await client.reaches(server)).toBe(true);
     expect(core.health()).toMatchObject({ ok: true });
-  }, 20_000);
+  });
 
   it('rules: to delete them all is an answer too', async () => {
     await (await enforcing('nobody')).stop();
@@ -148,7 +147,7 @@ describe('a state file that is lost', () => {
     const next = await started();
     await next.waitPolicyRevision(next.policyRevision());
     expect(next.health()).toMatchObject({ ok: true });
-  }, 20_000);
+  });
 
   it('maps and links too: interfaces are closed before anything else is known', async () => {
     await (await enforcing('nobody')).stop();
@@ -165,7 +164,7 @@ describe('a state file that is lost', () => {
     expect(await client.reaches(server)).toBe(false);
     await replaceRules(core, 'client');
     expect(await client.reaches(server)).toBe(true);
-  }, 20_000);
+  });
 });
 
 describe('a state file that cannot be read', () => {
@@ -175,30 +174,26 @@ describe('a state file that cannot be read', () => {
     ['endpoints.json', 'of another node', (text: string) => text.replace('"node":"lab"', '"node":"other"')],
     ['rules.json', 'empty', () => ''],
     ['identities.json', 'of a version to come', (text: string) => text.replace('"version":1', '"version":99')],
-  ] as const)(
-    '%s, %s: is kept beside under another name, and nothing opens',
-    async (file, _, tear) => {
-      await (await enforcing('nobody')).stop();
-      const bad = tear(readFileSync(path(file), 'utf8'));
-      writeFileSync(path(file), bad);
-      const log = recordingLogger();
-      const core = await started({ log });
-      expect(await client.reaches(server)).toBe(false);
-      const kept = readdirSync(lab.state).filter((name) => name.startsWith(`${file}.unreadable-`));
-      expect(kept.map((name) => readFileSync(path(name), 'utf8'))).toEqual([bad]);
-      expect(log.lines.filter(({ level }) => level === 'error')).toEqual([
-        expect.objectContaining({ fields: expect.objectContaining({ file: path(file), kept: path(kept[0] ?? '') }) }),
-      ]);
-      expect(check(core, 'state-folder')?.message).toContain(kept[0]);
-      await replaceRules(core, 'client');
-      expect(await client.reaches(server)).toBe(true);
-      await replaceRules(core, 'nobody');
-      expect(await client.reaches(server)).toBe(false);
-      await core.remove();
-      expect(existsSync(lab.state)).toBe(false);
-    },
-    20_000,
-  );
+  ] as const)('%s, %s: is kept beside under another name, and nothing opens', async (file, _, tear) => {
+    await (await enforcing('nobody')).stop();
+    const bad = tear(readFileSync(path(file), 'utf8'));
+    writeFileSync(path(file), bad);
+    const log = recordingLogger();
+    const core = await started({ log });
+    expect(await client.reaches(server)).toBe(false);
+    const kept = readdirSync(lab.state).filter((name) => name.startsWith(`${file}.unreadable-`));
+    expect(kept.map((name) => readFileSync(path(name), 'utf8'))).toEqual([bad]);
+    expect(log.lines.filter(({ level }) => level === 'error')).toEqual([
+      expect.objectContaining({ fields: expect.objectContaining({ file: path(file), kept: path(kept[0] ?? '') }) }),
+    ]);
+    expect(check(core, 'state-folder')?.message).toContain(kept[0]);
+    await replaceRules(core, 'client');
+    expect(await client.reaches(server)).toBe(true);
+    await replaceRules(core, 'nobody');
+    expect(await client.reaches(server)).toBe(false);
+    await core.remove();
+    expect(existsSync(lab.state)).toBe(false);
+  });
 });
 
 describe('a state folder that cannot be written', () => {
@@ -245,7 +240,7 @@ describe('a state folder that cannot be written', () => {
     const next = await started({ stateDir: state });
     expect(next.importedRules()).toHaveLength(1);
     await next.stop();
-  }, 30_000);
+  });
 
   it('read-only: an agent starts, enforces what is new, and knows at its next start what was not written', async () => {
     await (await enforcing('nobody')).stop();
@@ -264,5 +259,5 @@ describe('a state folder that cannot be written', () => {
     expect(await client.reaches(server)).toBe(true);
     await replaceRules(next, 'nobody');
     expect(await client.reaches(server)).toBe(false);
-  }, 20_000);
+  });
 });
