@@ -91,7 +91,8 @@ export class Strays {
     const row = db.write([tables.endpoints], (txn) => {
       const known = txn.get(tables.endpoints, tableKey.endpoint(id));
       if (known === undefined || known.gone !== undefined) return undefined;
-      if (unexplained(known)) txn.delete(tables.endpoints, tableKey.endpoint(id));
+      // Nobody will say that it is to be forgotten.
+      if (known.found !== undefined && known.pod === undefined) txn.delete(tables.endpoints, tableKey.endpoint(id));
       else txn.upsert(tables.endpoints, { ...known, gone: new Date().toISOString() });
       return known;
     });

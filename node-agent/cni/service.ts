@@ -57,7 +57,10 @@ export class CniService {
     this.#log = options.log;
     this.#enforceTimeoutMs = options.enforceTimeoutMs ?? ENFORCE_TIMEOUT_MS;
     this.#onCall = options.onCall ?? (() => undefined);
-    this.#ipam = new Ipam({ cidr: options.podCidr, inUse: () => this.#endpoints().map((endpoint) => endpoint.ipv4) });
+    this.#ipam = new Ipam({
+      cidr: options.podCidr,
+      inUse: () => this.#endpoints().flatMap(({ ipv4 }) => (ipv4 === '' ? [] : [ipv4])),
+    });
   }
 
   /** Turns on forwarding. */
