@@ -17,6 +17,7 @@ import type {
   PeerSetRow,
   PolicyRow,
   PolicyStatusRow,
+  PolicyVersionRow,
   RemoteEndpointRow,
   ServiceRow,
   SlotRow,
@@ -56,6 +57,8 @@ export interface Tables {
   readonly policies: Table<PolicyRow>;
   /** What the operator says of policies, for people: no input of what is enforced. */
   readonly policyStatuses: Table<PolicyStatusRow>;
+  /** How far the policies have been read, for the node's report: no input of what is enforced. */
+  readonly policyVersions: Table<PolicyVersionRow>;
   readonly peerSets: Table<PeerSetRow>;
   readonly identities: Table<IdentityRow>;
   readonly remoteEndpoints: Table<RemoteEndpointRow>;
@@ -102,6 +105,8 @@ export interface FlowPeer {
 }
 
 export interface RealisedPolicy {
+  /** `cnp/namespace/name`, `knp/namespace/name` or `ccnp/name`; undefined: imported rules, or its name is not known (any more). */
+  readonly policy?: string;
   /** The generation that every endpoint which the policy selects has in the kernel; 0 while one of them has none. */
   readonly generation: number;
   readonly endpoints: number;
@@ -115,6 +120,8 @@ export interface RealisedPolicy {
 /** What this node has in its kernel, for NodePolicyStatus. */
 export interface Realised {
   readonly revision: number;
+  /** Every change of a ResolvedPolicy up to this resourceVersion is in the kernel; undefined: none was read yet. */
+  readonly policyVersion?: string | undefined;
   /** Policies that select a local endpoint, by uid. */
   readonly policies: ReadonlyMap<string, RealisedPolicy>;
   readonly failures: readonly {

@@ -80,7 +80,13 @@ class KernelCore implements Core {
       breathe,
     });
     this.#awaited = new AwaitedSets(this.db, () => this.#engine.awaited(), now);
-    this.#report = new RealisedReport({ db: this.db, engine: this.#engine, now, wallClock: Date.now });
+    this.#report = new RealisedReport({
+      db: this.db,
+      tables: this.tables,
+      engine: this.#engine,
+      now,
+      wallClock: Date.now,
+    });
     this.#imported = new ImportedRules(this.db, this.tables);
     this.#rulesMark = new RulesMark(options.bpfRoot);
     this.#files = new StateFiles({

@@ -31,6 +31,7 @@ export function createTables(db: StateDB): Tables {
       indexes: [{ name: 'peerSet', keys: peerSetsOf }],
     }),
     policyStatuses: db.table({ name: 'policyStatuses', key: (row) => row.uid }),
+    policyVersions: db.table({ name: 'policyVersions', key: (row) => keys.uint(row.revision) }),
     peerSets: db.table({ name: 'peerSets', key: (row) => row.hash }),
     identities: db.table({
       name: 'identities',
@@ -84,6 +85,14 @@ function strayness({ gone, found, pod, labels }: EndpointRow): readonly string[]
 
 /** Tables that the kernel's content is concluded from: before each of them is complete, it is left as it is. */
 export function inputTables(tables: Tables): readonly AnyTable[] {
-  const { policyStatuses: _, services: __, ipcache: ___, slots: ____, endpointStates: _____, ...inputs } = tables;
+  const {
+    policyStatuses: _statuses,
+    policyVersions: _versions,
+    services: _services,
+    ipcache: _ipcache,
+    slots: _slots,
+    endpointStates: _states,
+    ...inputs
+  } = tables;
   return Object.values(inputs);
 }

@@ -1,8 +1,9 @@
 import { type Key, keys, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
-import type { Realised, RealisedPolicy } from './core.ts';
+import type { Realised, RealisedPolicy, Tables } from './core.ts';
 import { type Audit, type EndpointStore, faultText, type PlanWriter, type SyncLoop } from './datapath/index.ts';
 import type { Engine } from './derive/index.ts';
 import { InterfaceGoneError } from './errors.ts';
+import type { PolicyRow } from './tables.ts';
 
 /** How long a policy may wait for its PeerSets before that is a failure: they are other objects and come a moment later. */
 const MISSING_AFTER_MS = 5_000;
@@ -16,14 +17,16 @@ interface PolicyRealised {
 /** Key: all of it. */
 type PolicyFailure = Realised['failures'][number];
 
-/** Policy inputs up to `revision` have been through a round. Key: `what`. */
+/** Policy inputs up to `revision`, and every change of a ResolvedPolicy up to `version`, have been through a round. Key: `what`. */
 interface Reached {
   readonly what: 'policies';
   readonly revision: number;
+  readonly version: string | undefined;
 }
 
 export interface RealisedOptions {
   readonly db: StateDB;
+  readonly tables: Pick<Tables, 'policies' | 'policyVersions'>;
   readonly engine: Engine;
   /** Milliseconds; any clock that only grows. */
   readonly now: () => number;
@@ -59,8 +62,10 @@ export class RealisedReport {
 
   read(): Realised {
     using snapshot = this.#options.db.read();
+    const reached = snapshot.get(this.#reached, 'policies');
     return {
-      revision: snapshot.get(this.#reached, 'policies')?.revision ?? 0,
+      revision: reached?.revision ?? 0,
+      policyVersion: reached?.version,
       policies: new Map(Array.from(snapshot.all(this.#policies), ({ uid, policy }) => [uid, policy])),
       failures: [...snapshot.all(this.#failures)],
     };
@@ -71,7 +76,7 @@ export class RealisedReport {
    * the revision has changed, or it is the first that there is.
    */
   take(sources: RealisedSources): boolean {
-    const { engine, now, db } = this.#options;
+    const { engine, now, db, tables } = this.#options;
     const counts = this.#counts(sources);
     const failures = [
       ...this.#refused(sources),
@@ -80,25 +85,41 @@ export class RealisedReport {
       ...uncompiled(engine),
       ...unresolved(engine, now()),
     ];
-    return db.write([this.#policies, this.#failures, this.#reached], (txn) => {
+    return db.write([this.#policies, this.#failures, this.#reached, tables.policyVersions], (txn) => {
       const revisions = (): number => txn.revision(this.#policies) + txn.revision(this.#failures);
       const before = revisions();
       this.#putPolicies(txn, counts);
       this.#putFailures(txn, failures);
       const { reached } = sources.sync;
-      const last = txn.upsert(this.#reached, { what: 'policies', revision: reached });
-      return revisions() !== before || (last?.revision ?? 0) === 0;
+      const version = this.#versionAt(txn, reached);
+      const last = txn.upsert(this.#reached, { what: 'policies', revision: reached, version });
+      return revisions() !== before || (last?.revision ?? 0) === 0 || last?.version !== version;
     });
   }
 
-  #putPolicies(txn: WriteTxn, counts: ReadonlyMap<string, Omit<RealisedPolicy, 'at'>>): void {
+  /** The version that the kernel has reached. A policy that waits for its PeerSets is not in the kernel, whatever round it went through. */
+  #versionAt(txn: WriteTxn, reached: number): string | undefined {
+    const { engine } = this.#options;
+    const { policyVersions } = this.#options.tables;
+    const last = txn.get(this.#reached, 'policies')?.version;
+    for (const _ of engine.missing()) return last;
+    const passed = [...txn.all(policyVersions)].filter(({ revision }) => revision <= reached);
+    const newest = passed.pop();
+    for (const { revision } of passed) txn.delete(policyVersions, keys.uint(revision));
+    return newest?.version ?? last;
+  }
+
+  #putPolicies(txn: WriteTxn, counts: ReadonlyMap<string, Omit<RealisedPolicy, 'at' | 'policy'>>): void {
     const at = this.#options.wallClock();
     for (const { uid } of txn.all(this.#policies)) if (!counts.has(uid)) txn.delete(this.#policies, uid);
     for (const [uid, counted] of counts) {
       const last = txn.get(this.#policies, uid)?.policy;
       const same = last?.generation === counted.generation;
       if (same && last.endpoints === counted.endpoints) continue;
-      txn.upsert(this.#policies, { uid, policy: { ...counted, at: same ? last.at : at } });
+      const row = txn.get(this.#options.tables.policies, uid);
+      const policy = row === undefined ? last?.policy : keyOf(row);
+      const named = policy === undefined ? {} : { policy };
+      txn.upsert(this.#policies, { uid, policy: { ...named, ...counted, at: same ? last.at : at } });
     }
   }
 
@@ -178,6 +199,18 @@ export class RealisedReport {
         })),
     );
   }
+}
+
+const KINDS: Readonly<Record<PolicyRow['kind'], string | undefined>> = {
+  CiliumNetworkPolicy: 'cnp',
+  CiliumClusterwideNetworkPolicy: 'ccnp',
+  NetworkPolicy: 'knp',
+  BareRules: undefined,
+};
+
+function keyOf({ kind, namespace, name }: PolicyRow): string | undefined {
+  const prefix = KINDS[kind];
+  return prefix === undefined ? undefined : [prefix, ...(namespace === undefined ? [] : [namespace]), name].join('/');
 }
 
 function failureKey({ uid, generation, reason, message }: PolicyFailure): Key {

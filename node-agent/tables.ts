@@ -30,6 +30,15 @@ export interface PolicyStatusRow {
   readonly status: PolicyStatusJson;
 }
 
+/**
+ * Policy inputs up to `revision` (the agent's policy revision) hold every change of a ResolvedPolicy up to the API server's
+ * `version`. Key: `revision`. Rows go when the kernel has what they say, but for the last.
+ */
+export interface PolicyVersionRow {
+  readonly revision: number;
+  readonly version: string;
+}
+
 /** One selector's identities, all slices merged. Key: `hash`. Absent while a slice is missing. */
 export interface PeerSetRow {
   readonly hash: SelectorHash;

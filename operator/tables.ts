@@ -11,6 +11,7 @@ import type {
   PodRow,
   PolicyRow,
   ResolvedRow,
+  ResolvedVersionRow,
   SliceRow,
   StatusRow,
 } from './types.ts';
@@ -27,6 +28,7 @@ export interface Tables {
   readonly pods: Table<PodRow>;
   readonly nodes: Table<NodeRow>;
   readonly reports: Table<NodeReportRow>;
+  readonly resolvedVersions: Table<ResolvedVersionRow>;
   readonly identities: Table<Desired<IdentityRow>>;
   readonly peerSets: Table<Desired<PeerSetRow>>;
   readonly resolved: Table<Desired<ResolvedRow>>;
@@ -50,6 +52,12 @@ export function createTables(db: StateDB): Tables {
     pods: input<PodRow>('pods', (row) => row.key),
     nodes: input<NodeRow>('nodes', (row) => row.name),
     reports: input<NodeReportRow>('node-reports', (row) => row.node),
+    // A later version of the same generation differs in what nobody waits for: the first one stays.
+    resolvedVersions: db.table<ResolvedVersionRow>({
+      name: 'resolved-versions',
+      key: (row) => row.name,
+      equals: (a, b) => a.uid === b.uid && a.generation === b.generation,
+    }),
     identities: desired<IdentityRow>('desired-identities', (row) => String(row.id)),
     peerSets: desired<PeerSetRow>('desired-peer-sets', (row) => row.name, [
       { name: 'hash', keys: ({ row }) => [row.hash] },

@@ -86,14 +86,28 @@ export interface NodeReportRow {
   readonly node: string;
   /** Uid of the Node that wrote it; undefined: it does not say. A later Node of the same name has not reported yet. */
   readonly nodeUid: string | undefined;
+  /** Every change of a ResolvedPolicy up to this resourceVersion is in its kernel; undefined: it does not say. */
+  readonly policyVersion: string | undefined;
   /** Generation in the kernel by policy uid. */
   readonly generations: Readonly<Record<string, number>>;
+  /** The keys of these policies, by uid, as far as the node says them: one that is gone is known by it. */
+  readonly policyKeys: Readonly<Record<string, string>>;
   readonly failures: readonly {
     readonly uid: string;
     readonly generation: number;
     readonly reason: string;
     readonly message: string;
   }[];
+}
+
+/** Input: a ResolvedPolicy that the API server holds. Key: `name`. */
+export interface ResolvedVersionRow {
+  readonly name: string;
+  /** Of the policy that it comes from. */
+  readonly uid: string;
+  readonly generation: number;
+  /** A resourceVersion at which it held this generation. */
+  readonly version: string;
 }
 
 /** Desired: a CiliumIdentity. */

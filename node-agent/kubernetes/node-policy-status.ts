@@ -12,9 +12,11 @@ import { REMOVED_ANNOTATION } from './uninstall-mark.ts';
 export const FIELD_MANAGER = 'weir-agent';
 const MIN_INTERVAL_MS = 1000;
 const REFRESH_MS = 60_000;
+/** Milliseconds between two reports that say only how far the node has read, for each node of the cluster: 100 writes a second of all. */
+const VERSION_MS_A_NODE = 10;
 
 /** What the node is to say of itself. Key: `node`, the only one. */
-interface Report extends Pick<Realised, 'policies' | 'failures'> {
+interface Report extends Pick<Realised, 'policies' | 'failures' | 'policyVersion'> {
   readonly node: string;
   /** The last word: nothing is enforced any more, as the uninstall request of this value asked. */
   readonly removed?: string;
@@ -30,7 +32,8 @@ interface Said {
 }
 
 /**
- * Reports what this node has in its kernel. The first change is written at once, then at most one write a second. What says nothing new
+ * Reports what this node has in its kernel. The first change is written at once, then at most one write a second. A policy that selects
+ * no pod of the node changes only how far it has read: such changes are written the less often the more nodes there are. What says nothing new
  * is written once a minute only, which changes nothing at the API server, unless somebody has deleted the report, or the Node that owned
  * it has been made anew. The first report waits until every input table is complete and in the kernel: a restart does not take back what the
  * node has said.
@@ -48,6 +51,8 @@ export class NodePolicyStatusWriter {
   /** Ends the reports, but not the last word. */
   readonly #quiet = new AbortController();
   #subscription: Subscription | undefined;
+  /** A report that says only how far the node has read. */
+  #later: NodeJS.Timeout | undefined;
   #beginning: Promise<void> | undefined;
 
   constructor(options: {
@@ -89,6 +94,7 @@ export class NodePolicyStatusWriter {
   async stop(): Promise<void> {
     this.#stop.abort(new Error('stopped'));
     this.#subscription?.unsubscribe();
+    clearTimeout(this.#later);
     await this.#beginning;
     await this.#reconciler.stop();
   }
@@ -103,6 +109,8 @@ export class NodePolicyStatusWriter {
     this.#quiet.abort(new Error('this node has been cleared'));
     this.#subscription?.unsubscribe();
     await this.#beginning;
+    this.#subscription?.unsubscribe();
+    clearTimeout(this.#later);
     signal.throwIfAborted();
     this.#report({ node: this.#nodeName, policies: new Map(), failures: [], removed: value });
     this.#reconciler.start();
@@ -114,11 +122,35 @@ export class NodePolicyStatusWriter {
     const signal = AbortSignal.any([this.#stop.signal, this.#quiet.signal]);
     await this.#complete(signal);
     if (signal.aborted) return;
-    const report = ({ policies, failures }: Realised): void =>
-      this.#report({ node: this.#nodeName, policies, failures: [...failures].sort(byPolicy) });
-    this.#subscription = this.#core.realisedChanges.subscribe(report);
-    report(this.#core.realised());
+    this.#subscription = this.#core.realisedChanges.subscribe((realised) => this.#tell(realised));
+    this.#tell(this.#core.realised());
     this.#reconciler.start();
+  }
+
+  #tell(realised: Realised): void {
+    const report = this.#reportOf(realised);
+    const { policyVersion } = report;
+    using snapshot = this.#db.read();
+    const before = snapshot.get(this.#reports, this.#nodeName);
+    const wait = VERSION_MS_A_NODE * snapshot.count(this.#core.tables.nodes);
+    if (before === undefined || wait <= MIN_INTERVAL_MS || !isDeepStrictEqual({ ...before, policyVersion }, report)) {
+      clearTimeout(this.#later);
+      this.#later = undefined;
+      this.#report(report);
+      return;
+    }
+    // Spread, so that the nodes do not all write together.
+    this.#later ??= setTimeout(
+      () => {
+        this.#later = undefined;
+        this.#report(this.#reportOf(this.#core.realised()));
+      },
+      wait * (0.5 + Math.random()),
+    ).unref();
+  }
+
+  #reportOf({ policies, failures, policyVersion }: Realised): Report {
+    return { node: this.#nodeName, policies, failures: [...failures].sort(byPolicy), policyVersion };
   }
 
   /** Resolves when all inputs have been received and are in the kernel, or on abort. */
@@ -136,7 +168,7 @@ export class NodePolicyStatusWriter {
     this.#db.write([this.#reports], (txn) => txn.upsert(this.#reports, report));
   }
 
-  async #update({ removed, policies, failures }: Report): Promise<void> {
+  async #update({ removed, policies, failures, policyVersion }: Report): Promise<void> {
     const { revision } = this.#core.realised();
     const { owner, ownerReadAt } = await this.#owner();
     const object: NodePolicyStatus = {
@@ -151,6 +183,7 @@ export class NodePolicyStatusWriter {
         policies: Object.fromEntries([...policies].sort(([a], [b]) => (a < b ? -1 : 1))),
         failures,
         revision,
+        ...(policyVersion === undefined ? {} : { policyVersion }),
       },
     };
     await this.#client.apply(resources.NodePolicyStatus, object, { fieldManager: FIELD_MANAGER, force: true });

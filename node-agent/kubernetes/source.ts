@@ -17,6 +17,7 @@ import { CiliumEndpointWriter } from './cilium-endpoints.ts';
 import { Connection } from './connection.ts';
 import { NodePolicyStatusWriter } from './node-policy-status.ts';
 import { NodeTables } from './nodes.ts';
+import { PolicyVersions } from './policy-versions.ts';
 import {
   endpointSliceParts,
   identityParts,
@@ -90,9 +91,10 @@ export class Kubernetes {
     );
     this.#reflect(
       resources.ResolvedPolicy,
-      both(
+      all(
         new TableSink({ db, log, table: tables.policies, parts: policyParts, merge: last }),
         new TableSink({ db, log, table: tables.policyStatuses, parts: policyStatusParts, merge: last }),
+        new PolicyVersions(core),
       ),
     );
     this.#services = this.#optional(
@@ -218,19 +220,16 @@ function reporting<T extends KubeObject>(sink: ReflectorSink<T>, arrived: () => 
   };
 }
 
-function both<T extends KubeObject>(first: ReflectorSink<T>, second: ReflectorSink<T>): ReflectorSink<T> {
+function all<T extends KubeObject>(...sinks: readonly ReflectorSink<T>[]): ReflectorSink<T> {
   return {
     replace: (items, version) => {
-      first.replace(items, version);
-      second.replace(items, version);
+      for (const sink of sinks) sink.replace(items, version);
     },
     upsert: (item) => {
-      first.upsert(item);
-      second.upsert(item);
+      for (const sink of sinks) sink.upsert(item);
     },
     delete: (item) => {
-      first.delete(item);
-      second.delete(item);
+      for (const sink of sinks) sink.delete(item);
     },
   };
 }

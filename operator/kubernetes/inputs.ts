@@ -20,7 +20,7 @@ import type { Tables } from '../tables.ts';
 import type { PolicyObjectKind } from '../types.ts';
 import type { ResolvedPolicyWithStatus } from './objects.ts';
 import { fanOut, type TableSink, tableSink } from './reflect.ts';
-import { namespaceRow, nodeReportRow, nodeRow, podRow, policyRow } from './rows.ts';
+import { namespaceRow, nodeReportRow, nodeRow, podRow, policyRow, resolvedVersionRow } from './rows.ts';
 import type { CiliumKind, Targets } from './targets.ts';
 
 export interface InputsOptions {
@@ -66,7 +66,14 @@ export class Inputs {
     await Promise.all([
       this.#reflect(resources.CiliumIdentity, targets.identities),
       this.#reflect(resources.PeerSet, targets.peerSets),
-      this.#reflect(resources.ResolvedPolicy, fanOut(targets.resolved, networkPoliciesOnly(targets.resolvedStatuses))),
+      this.#reflect(
+        resources.ResolvedPolicy,
+        fanOut<ResolvedPolicyWithStatus>(
+          targets.resolved,
+          networkPoliciesOnly(targets.resolvedStatuses),
+          tableSink(db, tables.resolvedVersions, 'resolved-versions', resolvedVersionRow),
+        ),
+      ),
       this.#reflect(resources.CiliumEndpointSlice, targets.slices),
       this.#reflectPolicies('CiliumNetworkPolicy'),
       this.#reflectPolicies('CiliumClusterwideNetworkPolicy'),

@@ -1,7 +1,16 @@
 /** Rows of the input tables, from API objects: only what the derivation reads, so that other changes wake nobody. */
-import type { KubeNode, KubeObject, Namespace, NodePolicyStatus, Pod } from '@weir/kube';
+import type { KubeNode, KubeObject, Namespace, NodePolicyStatus, Pod, ResolvedPolicyObject } from '@weir/kube';
 import { policyKey } from '../model/names.ts';
-import type { NamespaceRow, NodeReportRow, NodeRow, PodPort, PodRow, PolicyObjectKind, PolicyRow } from '../types.ts';
+import type {
+  NamespaceRow,
+  NodeReportRow,
+  NodeRow,
+  PodPort,
+  PodRow,
+  PolicyObjectKind,
+  PolicyRow,
+  ResolvedVersionRow,
+} from '../types.ts';
 
 export function policyRow(object: KubeObject, kind: PolicyObjectKind): PolicyRow {
   const { name, namespace, uid = '', generation = 0 } = object.metadata;
@@ -61,6 +70,12 @@ export function nodeRow(node: KubeNode): NodeRow {
   return { name, uid, live: ready === undefined || ready.status === 'True' };
 }
 
+export function resolvedVersionRow({ metadata, spec }: ResolvedPolicyObject): ResolvedVersionRow {
+  const { name, resourceVersion = '' } = metadata;
+  const { uid, generation } = spec.source;
+  return { name, uid, generation, version: resourceVersion };
+}
+
 export function nodeReportRow(object: NodePolicyStatus): NodeReportRow {
   const policies = Object.entries(object.status?.policies ?? {});
   const owners = (object.metadata.ownerReferences ?? []) as readonly {
@@ -70,7 +85,11 @@ export function nodeReportRow(object: NodePolicyStatus): NodeReportRow {
   return {
     node: object.metadata.name,
     nodeUid: owners.find((owner) => owner.kind === 'Node')?.uid,
+    policyVersion: object.status?.policyVersion,
     generations: Object.fromEntries(policies.map(([uid, { generation }]) => [uid, generation])),
+    policyKeys: Object.fromEntries(
+      policies.flatMap(([uid, { policy }]) => (policy === undefined ? [] : [[uid, policy]])),
+    ),
     failures: object.status?.failures ?? [],
   };
 }

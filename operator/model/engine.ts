@@ -97,7 +97,14 @@ export class Engine {
     const inputs: Input[] = [];
     let collectAt = performance.now() + collectIntervalMs;
     try {
-      for (const table of [tables.policies, tables.namespaces, tables.pods, tables.nodes, tables.reports]) {
+      for (const table of [
+        tables.policies,
+        tables.namespaces,
+        tables.pods,
+        tables.nodes,
+        tables.reports,
+        tables.resolvedVersions,
+      ]) {
         await db.initialisedWatch(table as Table<unknown>).wait(signal);
       }
       const held = adopted();
@@ -111,6 +118,11 @@ export class Engine {
         this.#input(tables.policies, model.setPolicy.bind(model), (txn, { key }) => model.deletePolicy(txn, key)),
         this.#batches(tables.nodes, (txn) => model.nodesChanged(txn)),
         this.#input(tables.reports, model.setReport.bind(model), (txn, { node }) => model.deleteReport(txn, node)),
+        this.#input(
+          tables.resolvedVersions,
+          (txn, { uid }) => model.resolvedWritten(txn, uid),
+          (txn, { uid }) => model.resolvedWritten(txn, uid),
+        ),
         this.#input(tables.pods, model.setPod.bind(model), (txn, { key }) => model.deletePod(txn, key)),
       );
       while (!signal.aborted) {

@@ -123,6 +123,8 @@ describe('model', () => {
     model.setPolicy(at(2));
     expect(programmed()).toBe('False/Progressing/2');
     model.setNode(nodeRow(node('n1', 'Unknown')));
+    expect(programmed()).toBe('False/Progressing/2');
+    model.handOut(1);
     expect(programmed()).toBe('True/NoMatchingEndpoints/2');
   });
 });

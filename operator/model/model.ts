@@ -117,6 +117,7 @@ export class Model {
     }
     this.#pods.adoptionDone(txn);
     this.#allKindsKnown(txn);
+    this.#statuses.start(txn);
     this.#showAll(txn);
     for (const done of this.#derived) done(txn);
   }
@@ -156,6 +157,11 @@ export class Model {
     if (known?.row.uid === row.uid && known.row.generation === row.generation) return;
     const { before, after } = this.#policies.set(txn, row);
     this.#replacePolicy(txn, row, before, after);
+  }
+
+  /** The API server holds a policy's rules as they were resolved, or not any more. */
+  resolvedWritten(txn: WriteTxn, uid: string): void {
+    this.#statuses.markUid(txn, uid);
   }
 
   deletePolicy(txn: WriteTxn, key: string): void {

@@ -8,26 +8,21 @@ import { isDeepStrictEqual } from 'node:util';
 import type { PolicyStatus } from '@weir/kube';
 import type { Reader, WriteTxn } from '@weir/statedb';
 import { show, type Tables } from '../tables.ts';
-import type { NodeReportRow, NodeRow, StatusRow } from '../types.ts';
-import type { Census } from './census.ts';
+import type { NodeReportRow, StatusRow } from '../types.ts';
 import { EventBook, secondsOf } from './events.ts';
-import type { PolicyBook, PolicyEntry } from './policy-book.ts';
+import { NodeProgress, type ProgressSources } from './node-progress.ts';
 import type { PortNames } from './port-names.ts';
-import type { SelectorIndex } from './selector-index.ts';
 import { foldStatus } from './status.ts';
 import { due, dueInMs, type StatusMark, type StatusTables } from './status-tables.ts';
 
 /** Statuses folded in one flush: each may look at many identities, and other work waits meanwhile. */
 const STATUSES_PER_FLUSH = 200;
 
-export interface StatusSources {
-  readonly policies: PolicyBook;
-  readonly sets: SelectorIndex;
-  readonly census: Census;
+export interface StatusSources extends ProgressSources {
   readonly portNames: PortNames;
 }
 
-type BoardTables = Pick<Tables, 'nodes' | 'statuses' | 'events'> & StatusTables;
+type BoardTables = Pick<Tables, 'nodes' | 'resolvedVersions' | 'statuses' | 'events'> & StatusTables;
 
 export interface StatusBoardOptions {
   /** Milliseconds since the epoch. */
@@ -36,31 +31,19 @@ export interface StatusBoardOptions {
   readonly intervalMs: number;
 }
 
-/** A node, and what this very node reports, not one of the same name before it. */
-interface Host {
-  readonly node: NodeRow | undefined;
-  readonly report: NodeReportRow | undefined;
-}
-
-/** Where the pods of a policy are. */
-interface Where {
-  readonly hosts: ReadonlyMap<string, Host>;
-  readonly live: readonly string[];
-  readonly down: readonly string[];
-  readonly endpoints: number;
-}
-
 export class StatusBoard {
   readonly #sources: StatusSources;
   readonly #tables: BoardTables;
   readonly #options: StatusBoardOptions;
   readonly #events: EventBook;
+  readonly #progress: NodeProgress;
 
   constructor(sources: StatusSources, tables: BoardTables, options: StatusBoardOptions) {
     this.#sources = sources;
     this.#tables = tables;
     this.#options = options;
     this.#events = new EventBook(tables);
+    this.#progress = new NodeProgress(sources, tables);
   }
 
   /** Takes over what the API holds of a policy. */
@@ -75,9 +58,20 @@ export class StatusBoard {
     }
   }
 
+  /** Every input has been put in, once. */
+  start(txn: WriteTxn): void {
+    this.#progress.start(txn);
+  }
+
   /** What the policy's status depends on may have changed. */
   mark(txn: WriteTxn, key: string): void {
     this.#mark(txn, key, false);
+  }
+
+  /** The same, for who knows the policy by its uid. */
+  markUid(txn: WriteTxn, uid: string): void {
+    const key = this.#sources.policies.keyOfUid(txn, uid);
+    if (key !== undefined) this.mark(txn, key);
   }
 
   /** The API holds another status than the one that was written. */
@@ -153,6 +147,7 @@ export class StatusBoard {
     txn.delete(shownStatuses, key);
     txn.delete(statuses, key);
     this.#events.forget(txn, key);
+    this.#progress.forget(txn, key);
   }
 
   #show(txn: WriteTxn, { touched }: StatusMark, row: StatusRow, now: number): void {
@@ -177,78 +172,27 @@ export class StatusBoard {
     show(txn, statuses, row, touched);
   }
 
-  #row(reader: Reader, key: string, now: string): StatusRow | undefined {
-    const entry = this.#sources.policies.get(reader, key);
+  #row(txn: WriteTxn, key: string, now: string): StatusRow | undefined {
+    const entry = this.#sources.policies.get(txn, key);
     if (entry === undefined) return undefined;
     const { kind, namespace, name, uid, generation } = entry.row;
-    const { hosts, live, down, endpoints } = this.#where(reader, entry);
-    const shown = reader.get(this.#tables.shownStatuses, key);
+    const { live, ...awaited } = this.#progress.of(txn, entry);
+    const shown = txn.get(this.#tables.shownStatuses, key);
     const status = foldStatus({
       generation,
       problems: entry.problems,
       enforcedGeneration: entry.resolved?.source.generation,
       rules: entry.resolved?.rules.length ?? 0,
+      ...awaited,
       nodes: live,
-      down,
-      endpoints,
-      missingNames: this.#sources.portNames.missing(reader, entry.resolved?.rules ?? []),
-      reported: (node) => {
-        const report = hosts.get(node)?.report;
-        return {
-          generation: report?.generations[uid],
-          failures: report?.failures.filter((failure) => failure.uid === uid) ?? [],
-        };
-      },
+      missingNames: this.#sources.portNames.missing(txn, entry.resolved?.rules ?? []),
       previous: shown?.uid === uid ? shown.status : undefined,
       now,
     });
     return { key, kind, ...(namespace === undefined ? {} : { namespace }), name, uid, status };
   }
 
-  #where(reader: Reader, { subjects, row: { uid } }: PolicyEntry): Where {
-    const hosts = new Map<string, Host>();
-    const live = new Set<string>();
-    const down = new Set<string>();
-    const seen = new Set<number>();
-    let endpoints = 0;
-    for (const hash of subjects) {
-      for (const id of this.#sources.sets.members(reader, hash)) {
-        if (seen.has(id)) continue;
-        seen.add(id);
-        for (const [name, { staying }] of this.#sources.census.of(reader, id)) {
-          endpoints += staying;
-          const host = hosts.get(name) ?? this.#host(reader, name);
-          hosts.set(name, host);
-          // A pod that is going counts while its node says that it has it: afterwards only the object is left.
-          if (staying === 0 && host.report?.generations[uid] === undefined) continue;
-          if (host.node?.live === true) live.add(name);
-          else if (host.node !== undefined) down.add(name);
-        }
-      }
-    }
-    return { hosts, live: [...live].sort(), down: [...down].sort(), endpoints };
-  }
-
-  #host(reader: Reader, name: string): Host {
-    const node = reader.get(this.#tables.nodes, name);
-    const report = reader.get(this.#tables.countedReports, name);
-    const { uid = '' } = node ?? {};
-    return { node, report: report?.nodeUid === undefined || uid === '' || report.nodeUid === uid ? report : undefined };
-  }
-
   #reportChanged(txn: WriteTxn, before: NodeReportRow | undefined, after: NodeReportRow | undefined): void {
-    const uids = new Set<string>();
-    const renewed = before?.nodeUid !== after?.nodeUid;
-    for (const row of [before, after]) {
-      if (row === undefined) continue;
-      for (const uid of Object.keys(row.generations)) {
-        if (renewed || before?.generations[uid] !== after?.generations[uid]) uids.add(uid);
-      }
-      for (const failure of row.failures) uids.add(failure.uid);
-    }
-    for (const uid of uids) {
-      const key = this.#sources.policies.keyOfUid(txn, uid);
-      if (key !== undefined) this.mark(txn, key);
-    }
+    for (const key of this.#progress.reportChanged(txn, before, after)) this.mark(txn, key);
   }
 }

@@ -33,12 +33,27 @@ export interface ToldEvent extends Timed {
   readonly toldAt: number;
 }
 
+/** A node that may enforce an earlier version of a policy which it has not reported. Until it has caught up nobody knows. */
+export interface Holdover {
+  /** Of the policy. */
+  readonly key: string;
+  readonly node: string;
+  readonly nodeUid: string;
+}
+
+/** A policy whose status waits until nodes have caught up with its ResolvedPolicy. */
+export interface CatchUp {
+  readonly key: string;
+}
+
 export interface StatusTables {
   readonly statusMarks: Table<StatusMark>;
   readonly shownStatuses: Table<ShownStatus>;
   readonly toldEvents: Table<ToldEvent>;
   /** What each node reported when it was counted last: the input may be ahead, and a difference is never missed. */
   readonly countedReports: Table<NodeReportRow>;
+  readonly holdovers: Table<Holdover>;
+  readonly catchUps: Table<CatchUp>;
 }
 
 export function statusTables(db: StateDB): StatusTables {
@@ -58,7 +73,16 @@ export function statusTables(db: StateDB): StatusTables {
       key: ({ row }) => row.key,
       indexes: [dueAt, { name: 'policy', keys: ({ row }) => [row.policy.key] }],
     }),
-    countedReports: db.table<NodeReportRow>({ name: 'counted-reports', key: (row) => row.node }),
+    countedReports: db.table<NodeReportRow>({
+      name: 'counted-reports',
+      key: (row) => row.node,
+      indexes: [
+        { name: 'uid', keys: ({ generations }) => Object.keys(generations) },
+        { name: 'policy', keys: ({ policyKeys }) => new Set(Object.values(policyKeys)) },
+      ],
+    }),
+    holdovers: db.table<Holdover>({ name: 'holdovers', key: ({ key, node }) => keys.join(key, node) }),
+    catchUps: db.table<CatchUp>({ name: 'policies-waiting-for-nodes', key: ({ key }) => key }),
   };
 }
 

@@ -9,6 +9,8 @@ const input = (more: Partial<StatusInput> = {}): StatusInput => ({
   rules: 2,
   nodes: ['n1', 'n2'],
   down: [],
+  written: true,
+  lagging: [],
   endpoints: 5,
   missingNames: [],
   reported: () => quiet,

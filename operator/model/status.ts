@@ -15,10 +15,14 @@ export interface StatusInput {
   readonly enforcedGeneration: number | undefined;
   /** Rule elements in the ResolvedPolicy. */
   readonly rules: number;
-  /** Live nodes that host selected pods. */
+  /** Live nodes that host selected pods, or enforce something earlier. */
   readonly nodes: readonly string[];
-  /** Nodes that host selected pods and are down: they keep what they had, and nobody waits for them. */
+  /** The same of nodes that are down: they keep what they had, and nobody waits for them. */
   readonly down: readonly string[];
+  /** The API server holds this generation for the nodes to read. */
+  readonly written: boolean;
+  /** Live nodes that have not caught up with this generation, and may enforce an earlier one or are asked because `nodes` is empty. */
+  readonly lagging: readonly string[];
   /** Selected pods that have an address. */
   readonly endpoints: number;
   /** Port names that stand for nothing. */
@@ -26,6 +30,8 @@ export interface StatusInput {
   /** What a node reports of this policy. */
   readonly reported: (node: string) => {
     readonly generation: number | undefined;
+    /** It still enforces the policy that had this name before. */
+    readonly replaced?: boolean;
     readonly failures: readonly { readonly generation: number; readonly reason: string; readonly message: string }[];
   };
   readonly previous: PolicyStatus | undefined;
@@ -39,7 +45,10 @@ type NodeFailure = { readonly node: string; readonly reason: string; readonly me
 export function foldStatus(input: StatusInput): PolicyStatus {
   const invalid = input.problems.some((problem) => problem.code === 'InvalidSpec');
   // A node may be ahead for a moment: what it has then is at least this generation.
-  const behind = input.nodes.filter((node) => (input.reported(node).generation ?? -1) < input.generation);
+  const behind = input.nodes.filter((node) => {
+    const { generation = -1, replaced = false } = input.reported(node);
+    return replaced || generation < input.generation;
+  });
   const failures = invalid ? [] : failuresOf(input);
 
   const valid = validity(input, invalid);
@@ -135,13 +144,6 @@ function progress(
     return { status: 'False', reason: 'Invalid', message: `Generation ${generation} is invalid: ${enforced(input)}.` };
   }
   const down = input.down.length === 0 ? '' : ` Down, and not waited for: ${some(input.down)}.`;
-  if (nodes.length === 0) {
-    const message =
-      input.endpoints === 0
-        ? 'The policy selects no pod that runs.'
-        : 'No live node hosts a pod that the policy selects.';
-    return { status: 'True', reason: 'NoMatchingEndpoints', message: `${message}${down}` };
-  }
   const [first] = failures;
   if (first !== undefined) {
     const others = failures.length === 1 ? '' : ` (and ${failures.length - 1} more)`;
@@ -153,7 +155,8 @@ function progress(
   }
   if (behind.length > 0) {
     const named = behind.map((node) => {
-      const has = input.reported(node).generation;
+      const { generation: has, replaced } = input.reported(node);
+      if (replaced === true) return `${node} (still enforces the policy that had this name before)`;
       return has === undefined || has === 0 ? `${node} (has reported none)` : `${node} (has ${has})`;
     });
     return {
@@ -162,6 +165,24 @@ function progress(
       message: `${behind.length} of ${nodes.length} nodes do not enforce generation ${generation} yet: ${some(named)}.${down}`,
     };
   }
+  const nobody =
+    input.endpoints === 0
+      ? 'The policy selects no pod that runs.'
+      : 'No live node hosts a pod that the policy selects.';
+  if (nodes.length === 0 && !input.written) {
+    const message = `${nobody} Generation ${generation} has not been handed to the nodes yet.${down}`;
+    return { status: 'False', reason: 'Progressing', message };
+  }
+  if (input.lagging.length > 0) {
+    const why = nodes.length === 0 ? nobody : 'All nodes with selected pods have it.';
+    const waits = `${input.lagging.length} ${input.lagging.length === 1 ? 'node' : 'nodes'}`;
+    return {
+      status: 'False',
+      reason: 'Progressing',
+      message: `${why} ${waits} that may enforce an earlier one have not caught up with generation ${generation} yet: ${some(input.lagging)}.${down}`,
+    };
+  }
+  if (nodes.length === 0) return { status: 'True', reason: 'NoMatchingEndpoints', message: `${nobody}${down}` };
   return {
     status: 'True',
     reason: 'Programmed',

@@ -137,6 +137,8 @@ export interface CiliumEndpoint extends KubeObject {
 
 /** One policy on one node. */
 export interface NodePolicy {
+  /** `cnp/namespace/name`, `knp/namespace/name` or `ccnp/name`. Absent: imported rules, or an agent of an earlier version. */
+  readonly policy?: string;
   readonly generation: number;
   readonly endpoints: number;
   /** Milliseconds since the epoch, by the node's clock: when the node's kernel had this generation. */
@@ -157,6 +159,11 @@ export interface NodePolicyStatus extends KubeObject {
     }[];
     /** The agent's policy revision when this was written. */
     readonly revision: number;
+    /**
+     * The resourceVersion up to which every change of a ResolvedPolicy is in the node's kernel. Absent: the agent does not
+     * say it (an earlier version of it), or it enforces nothing any more.
+     */
+    readonly policyVersion?: string;
   };
 }
 

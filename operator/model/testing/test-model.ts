@@ -16,6 +16,7 @@ import type {
   PolicyObjectKind,
   PolicyRow,
   ResolvedRow,
+  ResolvedVersionRow,
   SliceRow,
   StatusRow,
 } from '../../types.ts';
@@ -95,6 +96,23 @@ export class TestModel {
 
   deleteReport(node: string): void {
     this.#delete(this.tables.reports, node, (txn) => this.#model.deleteReport(txn, node));
+  }
+
+  /** The API server holds the ResolvedPolicies as they are desired now. Returns the rows. */
+  handOut(version: number): readonly ResolvedVersionRow[] {
+    using snapshot = this.db.read();
+    const held = Array.from(snapshot.all(this.tables.resolved), ({ row: { name, source } }) => ({
+      name,
+      uid: source.uid,
+      generation: source.generation,
+      version: String(version),
+    }));
+    for (const row of held) this.setResolvedVersion(row);
+    return held;
+  }
+
+  setResolvedVersion(row: ResolvedVersionRow): void {
+    this.#set(this.tables.resolvedVersions, row, (txn) => this.#model.resolvedWritten(txn, row.uid));
   }
 
   collect(): void {

@@ -138,6 +138,7 @@ export const weirCrds = (): object[] => [
       status: fields({
         policies: map(
           fields({
+            policy: text('Which policy: cnp/namespace/name, knp/namespace/name or ccnp/name.'),
             generation: whole('Generation in the kernel.'),
             endpoints: whole('Pods of the node that it selects.'),
             at: whole('Milliseconds since the epoch, by the clock of the node: when its kernel had this generation.'),
@@ -154,10 +155,14 @@ export const weirCrds = (): object[] => [
           'What the node could not do.',
         ),
         revision: whole('Policy revision of the agent.'),
+        policyVersion: text(
+          'The resourceVersion up to which every change of a ResolvedPolicy is in the kernel, also of those that select no pod of the node.',
+        ),
       }),
     },
     columns: [
       { name: 'Revision', type: 'integer', jsonPath: '.status.revision' },
+      { name: 'Policy-Version', type: 'string', jsonPath: '.status.policyVersion' },
       { name: 'Age', type: 'date', jsonPath: '.metadata.creationTimestamp' },
     ],
   }),

@@ -1,0 +1,266 @@
+/**
+ * Which nodes the status of a policy waits for.
+ *
+ * Guarantees. A live node is waited for as long as
+ * - it hosts a pod that the policy selects and has not reported this generation, or
+ * - it reports an earlier generation, or the policy that had this name before, whatever it hosts now, or
+ * - it hosted a selected pod, was never heard of that generation, and has not caught up with this one since, or
+ * - no live node hosts a selected pod, and it has not caught up with this generation.
+ * A node has caught up when it reports that every change of a ResolvedPolicy up to the one that brought this generation is in
+ * its kernel. "Live" is the Node's own condition: an agent that hangs leaves its kernel enforcing what it had. A node that has
+ * never reported is waited for only while it hosts a selected pod.
+ *
+ * Not known: a node whose first selected pod came between an edit and the write of its ResolvedPolicy, until it reports it.
+ */
+import { keys, type Reader, type WriteTxn } from '@weir/statedb';
+import type { Tables } from '../tables.ts';
+import type { NodeReportRow, NodeRow } from '../types.ts';
+import type { Census } from './census.ts';
+import { resolvedName } from './names.ts';
+import type { PolicyBook, PolicyEntry } from './policy-book.ts';
+import type { SelectorIndex } from './selector-index.ts';
+import type { StatusTables } from './status-tables.ts';
+
+export interface ProgressSources {
+  readonly policies: PolicyBook;
+  readonly sets: SelectorIndex;
+  readonly census: Census;
+}
+
+export type ProgressTables = Pick<Tables, 'nodes' | 'resolvedVersions'> & StatusTables;
+
+/** What a node reports of one policy. */
+export interface Reported {
+  readonly generation: number | undefined;
+  /** It still enforces the policy that had this name before. */
+  readonly replaced: boolean;
+  readonly failures: NodeReportRow['failures'];
+}
+
+export interface Awaited {
+  /** Live nodes that host selected pods or enforce something earlier, sorted. */
+  readonly live: readonly string[];
+  /** The same of nodes that are down, sorted. */
+  readonly down: readonly string[];
+  /** Selected pods that have an address and stay. */
+  readonly endpoints: number;
+  /** The API server holds this generation for the nodes to read. */
+  readonly written: boolean;
+  /** Live nodes that may enforce something earlier, or are to be asked because nobody hosts a selected pod, sorted. */
+  readonly lagging: readonly string[];
+  readonly reported: (node: string) => Reported;
+}
+
+/** A node, and what this very node reports, not one of the same name before it. */
+interface Host {
+  readonly node: NodeRow | undefined;
+  readonly report: NodeReportRow | undefined;
+}
+
+export class NodeProgress {
+  readonly #sources: ProgressSources;
+  readonly #tables: ProgressTables;
+
+  constructor(sources: ProgressSources, tables: ProgressTables) {
+    this.#sources = sources;
+    this.#tables = tables;
+  }
+
+  /** Who is waited for now; remembers what only the past can tell. */
+  of(txn: WriteTxn, entry: PolicyEntry): Awaited {
+    const { key, uid, generation } = entry.row;
+    const { countedReports, catchUps } = this.#tables;
+    const found = new Map<string, Host>();
+    const host = (name: string): Host => {
+      const known = found.get(name) ?? this.#host(txn, name);
+      found.set(name, known);
+      return known;
+    };
+    const { endpoints, names } = this.#hosting(txn, entry, host);
+    for (const { node, generations } of txn.list(countedReports, 'uid', uid)) {
+      if ((generations[uid] ?? 0) < generation && host(node).report !== undefined) names.add(node);
+    }
+    const replaced = this.#reportingReplaced(txn, entry, host);
+    for (const node of replaced) names.add(node);
+    const live = [...names].filter((name) => host(name).node?.live === true).sort();
+    const down = [...names].filter((name) => host(name).node?.live === false).sort();
+
+    const { written, caughtUp } = this.#handedOut(txn, entry);
+    const behind = this.#holdovers(txn, entry, names, host, caughtUp);
+    const asked = live.length > 0 ? behind : Array.from(txn.all(countedReports), ({ node }) => node);
+    const lagging = asked.filter((name) => this.#lags(host(name), caughtUp)).sort();
+    if (lagging.length > 0) txn.upsert(catchUps, { key });
+    else txn.delete(catchUps, key);
+    return {
+      live,
+      down,
+      endpoints,
+      written,
+      lagging,
+      reported: (node) => ({
+        generation: host(node).report?.generations[uid],
+        replaced: replaced.has(node),
+        failures: host(node).report?.failures.filter((failure) => failure.uid === uid) ?? [],
+      }),
+    };
+  }
+
+  /**
+   * The first state is complete. What an earlier leader did not call programmed may be enforced, as it was before, by any node
+   * that has not caught up: which of them hosted a selected pod is not known any more.
+   */
+  start(txn: WriteTxn): void {
+    const { shownStatuses, countedReports } = this.#tables;
+    for (const entry of this.#sources.policies.all(txn)) {
+      const { key, uid, generation } = entry.row;
+      const shown = txn.get(shownStatuses, key);
+      const programmed = shown?.status.conditions?.find(({ type }) => type === 'Programmed');
+      const done = programmed?.status === 'True' && programmed.observedGeneration === generation;
+      if (shown?.uid === uid && done) continue;
+      const { caughtUp } = this.#handedOut(txn, entry);
+      for (const { node } of txn.all(countedReports)) {
+        const host = this.#host(txn, node);
+        if (this.#lags(host, caughtUp) && host.report?.generations[uid] === undefined) this.#hold(txn, key, host.node);
+      }
+    }
+  }
+
+  forget(txn: WriteTxn, key: string): void {
+    const { holdovers, catchUps } = this.#tables;
+    for (const row of txn.prefix(holdovers, keys.join(key))) txn.delete(holdovers, holdovers.spec.key(row));
+    txn.delete(catchUps, key);
+  }
+
+  /** Keys of the policies whose status may be another one now that a node's report has changed. */
+  reportChanged(txn: WriteTxn, before: NodeReportRow | undefined, after: NodeReportRow | undefined): Set<string> {
+    const { catchUps } = this.#tables;
+    const { policies } = this.#sources;
+    const changed = new Set<string>();
+    for (const uid of changedUids(before, after)) {
+      const key = policies.keyOfUid(txn, uid) ?? after?.policyKeys[uid] ?? before?.policyKeys[uid];
+      if (key !== undefined && policies.get(txn, key) !== undefined) changed.add(key);
+    }
+    const [was, is] = [before?.policyVersion, after?.policyVersion];
+    if (was !== is || before?.nodeUid !== after?.nodeUid) {
+      // A node that begins to say how far it is, or falls back, may lag behind what nobody had to wait for.
+      const grown = was !== undefined && is !== undefined && before?.nodeUid === after?.nodeUid && reaches(is, was);
+      const touched = grown || is === undefined ? Array.from(txn.all(catchUps), ({ key }) => key) : policies.keys(txn);
+      for (const key of touched) changed.add(key);
+    }
+    return changed;
+  }
+
+  /** Nodes with selected pods, of which those are noted that have not reported the policy. */
+  #hosting(
+    txn: WriteTxn,
+    { subjects, row: { key, uid } }: PolicyEntry,
+    host: (name: string) => Host,
+  ): { readonly endpoints: number; readonly names: Set<string> } {
+    const names = new Set<string>();
+    const seen = new Set<number>();
+    let endpoints = 0;
+    for (const hash of subjects) {
+      for (const id of this.#sources.sets.members(txn, hash)) {
+        if (seen.has(id)) continue;
+        seen.add(id);
+        for (const [name, { staying }] of this.#sources.census.of(txn, id)) {
+          endpoints += staying;
+          const { node, report } = host(name);
+          const known = report?.generations[uid] !== undefined;
+          if (!known) this.#hold(txn, key, node);
+          // A pod that is going counts while its node says that it has it: afterwards only the object is left.
+          if (staying > 0 || known) names.add(name);
+        }
+      }
+    }
+    return { endpoints, names };
+  }
+
+  #reportingReplaced(
+    reader: Reader,
+    { row: { key, uid } }: PolicyEntry,
+    host: (name: string) => Host,
+  ): ReadonlySet<string> {
+    const nodes = new Set<string>();
+    for (const { node, policyKeys } of reader.list(this.#tables.countedReports, 'policy', key)) {
+      const another = Object.entries(policyKeys).some(([other, of]) => of === key && other !== uid);
+      if (another && host(node).report !== undefined) nodes.add(node);
+    }
+    return nodes;
+  }
+
+  /** Whether nodes can read this generation, and whether a node has. */
+  #handedOut(
+    reader: Reader,
+    { row: { kind, namespace, name, uid }, resolved }: PolicyEntry,
+  ): { readonly written: boolean; readonly caughtUp: (version: string) => boolean } {
+    const row = reader.get(this.#tables.resolvedVersions, resolvedName(kind, namespace, name));
+    if (row?.uid !== uid || row.generation !== resolved?.source.generation) {
+      return { written: false, caughtUp: () => false };
+    }
+    return { written: true, caughtUp: (version) => reaches(version, row.version) };
+  }
+
+  /** Noted nodes that host no selected pod any more. Those of which all is known are forgotten. */
+  #holdovers(
+    txn: WriteTxn,
+    { row: { key, uid } }: PolicyEntry,
+    hosts: ReadonlySet<string>,
+    host: (name: string) => Host,
+    caughtUp: (version: string) => boolean,
+  ): string[] {
+    const { holdovers } = this.#tables;
+    const left: string[] = [];
+    for (const row of txn.prefix(holdovers, keys.join(key))) {
+      const { node, report } = host(row.node);
+      const version = report?.policyVersion;
+      const hosting = hosts.has(row.node);
+      const settled =
+        node?.uid !== row.nodeUid ||
+        report?.generations[uid] !== undefined ||
+        (!hosting && version !== undefined && caughtUp(version));
+      if (settled) txn.delete(holdovers, holdovers.spec.key(row));
+      else if (!hosting) left.push(row.node);
+    }
+    return left;
+  }
+
+  /** A node without an agent, or with one of a version that does not say how far it is, is not asked. */
+  #lags({ node, report }: Host, caughtUp: (version: string) => boolean): boolean {
+    return node?.live === true && report?.policyVersion !== undefined && !caughtUp(report.policyVersion);
+  }
+
+  #hold(txn: WriteTxn, key: string, node: NodeRow | undefined): void {
+    if (node === undefined) return;
+    const { holdovers } = this.#tables;
+    const row = { key, node: node.name, nodeUid: node.uid };
+    if (txn.get(holdovers, holdovers.spec.key(row))?.nodeUid !== node.uid) txn.upsert(holdovers, row);
+  }
+
+  #host(reader: Reader, name: string): Host {
+    const node = reader.get(this.#tables.nodes, name);
+    const report = reader.get(this.#tables.countedReports, name);
+    const { uid = '' } = node ?? {};
+    return { node, report: report?.nodeUid === undefined || uid === '' || report.nodeUid === uid ? report : undefined };
+  }
+}
+
+/** Uids of policies of which another thing is reported. */
+function changedUids(before: NodeReportRow | undefined, after: NodeReportRow | undefined): Set<string> {
+  const uids = new Set<string>();
+  const renewed = before?.nodeUid !== after?.nodeUid;
+  for (const row of [before, after]) {
+    if (row === undefined) continue;
+    for (const uid of Object.keys(row.generations)) {
+      if (renewed || before?.generations[uid] !== after?.generations[uid]) uids.add(uid);
+    }
+    for (const failure of row.failures) uids.add(failure.uid);
+  }
+  return uids;
+}
+
+/** Resource versions are numbers that grow over all objects of a kind. */
+function reaches(version: string, wanted: string): boolean {
+  if (version === wanted) return true;
+  return /^\d+$/.test(version) && /^\d+$/.test(wanted) && BigInt(version) >= BigInt(wanted);
+}
