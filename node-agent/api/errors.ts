@@ -31,6 +31,14 @@ export class ConflictError extends HttpError {
   }
 }
 
+/** Nobody is left to be answered: no fault of anybody. */
+export class ClientGoneError extends HttpError {
+  override readonly code = 'API_CLIENT_GONE';
+  constructor() {
+    super(499, 'the client went away');
+  }
+}
+
 /** The socket's path cannot be had. */
 export class SocketError extends Error {
   readonly code = 'API_SOCKET';

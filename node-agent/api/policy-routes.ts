@@ -1,7 +1,7 @@
 import type { LabelSelector, Requirement } from '@weir/labels';
 import type { FastifyInstance } from 'fastify';
 import { sendJson } from './context.ts';
-import { BadRequestError, HttpError, NotFoundError } from './errors.ts';
+import { BadRequestError, ClientGoneError, HttpError, NotFoundError } from './errors.ts';
 import { queryFlag, queryList, queryString, stringList } from './input.ts';
 import { canonicalLabels } from './labels.ts';
 import type { PolicyModel } from './models.ts';
@@ -78,7 +78,7 @@ export function policyRoutes(app: FastifyInstance, options: ApiOptions, stopping
     if (!Number.isSafeInteger(revision) || revision < 0)
       throw new BadRequestError(`query parameter "revision" is "${text}", not a whole number`);
     const gone = new AbortController();
-    reply.raw.on('close', () => gone.abort(new Error('the client went away')));
+    reply.raw.on('close', () => gone.abort(new ClientGoneError()));
     try {
       return sendJson(reply, 200, await core.waitPolicyRevision(revision, AbortSignal.any([gone.signal, stopping])));
     } catch (error) {

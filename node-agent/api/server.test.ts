@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { eventually } from '../../test/eventually.ts';
 import type { FlowEvent } from '../core.ts';
-import { FakeCore, quiet } from '../testing/fake-core.ts';
+import { FakeCore, recordingLogger } from '../testing/fake-core.ts';
 import { call } from '../testing/request.ts';
 import { ApiServer } from './server.ts';
 
@@ -40,11 +40,13 @@ let folder: string;
 let socket: string;
 let core: FakeCore;
 let server: ApiServer;
+let log: ReturnType<typeof recordingLogger>;
 
 beforeEach(async () => {
   folder = await mkdtemp(join(tmpdir(), 'weir-api-'));
   socket = join(folder, 'weir.sock');
   core = new FakeCore();
+  log = recordingLogger();
   server = makeServer();
   await server.start();
 });
@@ -58,7 +60,7 @@ function makeServer(): ApiServer {
     socket,
     socketLookMs: 20,
     core,
-    log: quiet,
+    log,
     version: '0.0.1',
     nodeName: 'n1',
     clusterName: 'default',
@@ -234,6 +236,36 @@ describe('policy', () => {
     core.failing = ['3'];
     expect((await call(socket, 'GET', '/policy/wait?revision=1')).body).toEqual({ revision: 1, failing: ['3'] });
     expect((await call(socket, 'GET', '/policy/wait?revision=-1')).status).toBe(400);
+  });
+  it('takes a client that goes away for no fault, whatever it waited for or was sending', async () => {
+    const aborted = Promise.withResolvers<void>();
+    core.waitPolicyRevision = (_revision, signal) =>
+      new Promise((_resolve, reject) => {
+        signal?.addEventListener('abort', () => {
+          reject(signal.reason as Error);
+          aborted.resolve();
+        });
+        asked.resolve();
+      });
+    const asked = Promise.withResolvers<void>();
+    const waiting = httpRequest({ socketPath: socket, path: '/v1/policy/wait?revision=99', agent: false });
+    waiting.on('error', () => undefined).end();
+    await asked.promise;
+    waiting.destroy();
+    await aborted.promise;
+    const sending = httpRequest({
+      socketPath: socket,
+      path: '/v1/policy',
+      method: 'PUT',
+      agent: false,
+      headers: { 'content-length': 1000 },
+    });
+    sending.on('error', () => undefined).write('[');
+    await new Promise((resolve) => sending.once('socket', (under) => under.once('connect', resolve)));
+    sending.destroy();
+    // The next answer comes after both have been dealt with.
+    expect((await call(socket, 'GET', '/policy')).status).toBe(200);
+    expect(log.lines.filter(({ level }) => level !== 'debug')).toEqual([]);
   });
   it('sends those away who wait when the agent ends', async () => {
     let waiting: () => void = () => undefined;

@@ -354,4 +354,43 @@ spec: {endpointSelector: {}, ingress: [{bogus: 1}]}
       out: expect.stringMatching(/^\d+\.\d+\.\d+\n$/),
     });
   });
+
+  it.each([
+    ['SIGINT', 130],
+    ['SIGTERM', 143],
+  ] as const)('%s ends a command that waits, at once and with exit code %i', async (signal, code) => {
+    const asked = Promise.withResolvers<void>();
+    const wait = core.waitPolicyRevision.bind(core);
+    core.waitPolicyRevision = (revision, stop) => {
+      asked.resolve();
+      return wait(revision, stop);
+    };
+    const child = spawn(WEIR, ['policy', 'wait', '99999'], { env: { ...process.env, WEIR_SOCKET: socket } });
+    const ended = new Promise((resolve) => child.on('close', resolve));
+    let err = '';
+    child.stderr.setEncoding('utf8').on('data', (text: string) => {
+      err += text;
+    });
+    await asked.promise;
+    core.waitPolicyRevision = wait;
+    child.kill(signal);
+    expect(await ended).toBe(code);
+    expect(err).toBe(`weir: interrupted by ${signal}\n`);
+  });
+
+  it('waits and follows for as long as it is told', async () => {
+    const late = await weir(['policy', 'wait', '99999', '--timeout', '50ms']);
+    expect([late.code, late.out]).toEqual([124, '']);
+    expect(late.err).toBe('weir: revision 99999 was not in the kernel after 50ms\n');
+    expect(await weir(['policy', 'wait', '1', '--timeout', '1m'])).toMatchObject({ code: 0, err: '' });
+    for (const args of [
+      ['policy', 'wait', '1', '--timeout', 'soon'],
+      ['monitor', '--timeout', '0'],
+    ]) {
+      const wrong = await weir(args);
+      expect(wrong.code).toBe(2);
+      expect(wrong.err).toContain('30s, 5m');
+    }
+    expect(await weir(['monitor', '--timeout', '50ms'])).toEqual({ code: 0, out: '', err: '' });
+  });
 });

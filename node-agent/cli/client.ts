@@ -3,12 +3,15 @@ import { createInterface } from 'node:readline';
 import { codeOf, messageOf } from '../config/system-error.ts';
 import { AgentError } from './errors.ts';
 
-/** Requests to the agent over its unix socket. Every failure is an `AgentError`. */
+/** Requests to the agent over its unix socket. Every failure is an `AgentError`, or the signal's reason. */
 export class AgentClient {
   readonly #socket: string;
+  readonly #signal: AbortSignal;
 
-  constructor(socket: string) {
+  /** @param signal ends requests and streams */
+  constructor(socket: string, signal: AbortSignal) {
     this.#socket = socket;
+    this.#signal = signal;
   }
 
   async get<T>(path: string): Promise<T> {
@@ -25,8 +28,12 @@ export class AgentClient {
   }
 
   /** The lines of a stream, until the agent or the signal ends it. */
-  async *lines(path: string, signal: AbortSignal): AsyncGenerator<string> {
-    const response = await this.#open('GET', path, undefined, signal);
+  async *lines(path: string): AsyncGenerator<string> {
+    const signal = this.#signal;
+    const response = await this.#open('GET', path).catch((error: unknown) => {
+      if (!signal.aborted) throw error;
+    });
+    if (response === undefined) return;
     if (response.statusCode !== 200) throw await this.#failure(response);
     response.on('error', () => undefined);
     try {
@@ -40,7 +47,10 @@ export class AgentClient {
     const response = await this.#open(method, path, body);
     const status = response.statusCode ?? 500;
     if (status >= 300 && !accepted.includes(status)) throw await this.#failure(response);
-    const text = await readAll(response);
+    const text = await readAll(response).catch((error: unknown) => {
+      this.#signal.throwIfAborted();
+      throw unreachable(this.#socket, error);
+    });
     try {
       return text === '' ? undefined : JSON.parse(text);
     } catch (error) {
@@ -60,8 +70,9 @@ export class AgentClient {
     }
   }
 
-  #open(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<IncomingMessage> {
+  #open(method: string, path: string, body?: unknown): Promise<IncomingMessage> {
     const payload = body === undefined ? undefined : JSON.stringify(body);
+    const signal = this.#signal;
     return new Promise((resolve, reject) => {
       const request = httpRequest(
         {
@@ -73,11 +84,11 @@ export class AgentClient {
             payload === undefined
               ? {}
               : { 'content-type': 'application/json', 'content-length': Buffer.byteLength(payload) },
-          ...(signal === undefined ? {} : { signal }),
+          signal,
         },
         resolve,
       );
-      request.on('error', (error) => reject(unreachable(this.#socket, error)));
+      request.on('error', (error) => reject(signal.aborted ? signal.reason : unreachable(this.#socket, error)));
       request.end(payload);
     });
   }

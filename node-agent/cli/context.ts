@@ -7,7 +7,8 @@ export interface Output {
 
 /** What every command has. */
 export interface CliContext {
-  client(command: Command): AgentClient;
+  /** @param within ends its requests, beside the command's own signal */
+  client(command: Command, within?: AbortSignal): AgentClient;
   readonly out: Output;
   readonly err: Output;
   /** `-o json` was given. */
@@ -21,10 +22,16 @@ export function createContext(streams: {
   readonly out: Output;
   readonly err: Output;
   readonly setExitCode: (code: number) => void;
+  readonly signal: AbortSignal;
 }): CliContext {
+  const { signal } = streams;
   return {
     ...streams,
-    client: (command) => new AgentClient(String(command.optsWithGlobals().socket)),
+    client: (command, within) =>
+      new AgentClient(
+        String(command.optsWithGlobals().socket),
+        within === undefined ? signal : AbortSignal.any([signal, within]),
+      ),
     json: (command) => command.optsWithGlobals().output === 'json',
   };
 }

@@ -17,6 +17,22 @@ export class UsageError extends CliError {
   }
 }
 
+/** What was waited for did not come in time: exit code 124, as of timeout(1). */
+export class TimeoutError extends CliError {
+  override readonly code = 'CLI_TIMEOUT';
+  constructor(message: string) {
+    super(message, 124);
+  }
+}
+
+/** A signal ended the command: exit code 130 for SIGINT, 143 for SIGTERM, as shells have it. */
+export class InterruptedError extends CliError {
+  override readonly code = 'CLI_INTERRUPTED';
+  constructor(signal: 'SIGINT' | 'SIGTERM') {
+    super(`interrupted by ${signal}`, signal === 'SIGINT' ? 130 : 143);
+  }
+}
+
 /** The agent answered with an error, or did not answer. */
 export class AgentError extends CliError {
   override readonly code = 'CLI_AGENT';

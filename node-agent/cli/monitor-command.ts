@@ -1,20 +1,30 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import type { FlowEvent, FlowPeer } from '../core.ts';
 import type { CliContext } from './context.ts';
+import { type Duration, parseDuration } from './duration.ts';
 
-export function addMonitorCommand(program: Command, context: CliContext, signal: AbortSignal): void {
+interface MonitorOptions {
+  readonly type?: string;
+  readonly endpoint?: string;
+  readonly json?: boolean;
+  readonly timeout?: Duration;
+}
+
+export function addMonitorCommand(program: Command, context: CliContext): void {
   program
     .command('monitor')
-    .description('Drops, and allowed new flows, as they happen; ends on ctrl-C')
+    .description('Drops, and allowed new flows, as they happen, until ctrl-C or for a time')
     .addOption(new Option('-t, --type <type>', 'only these').choices(['drop', 'allow']))
     .option('-e, --endpoint <id>', 'only those that this endpoint judged', endpointNumber)
     .option('--json', 'one JSON object a line')
-    .action(async (options: { type?: string; endpoint?: string; json?: boolean }, command: Command) => {
+    .option('--timeout <time>', 'follow for this time, as 30s, 5m; default: until it is ended', parseDuration)
+    .action(async (options: MonitorOptions, command: Command) => {
       const query = new URLSearchParams();
       if (options.type !== undefined) query.set('type', options.type);
       if (options.endpoint !== undefined) query.set('endpoint', options.endpoint);
       const raw = options.json === true || context.json(command);
-      for await (const line of context.client(command).lines(`/monitor?${query.toString()}`, signal)) {
+      const over = options.timeout === undefined ? undefined : AbortSignal.timeout(options.timeout.ms);
+      for await (const line of context.client(command, over).lines(`/monitor?${query.toString()}`)) {
         context.out.write(`${raw ? line : eventText(JSON.parse(line) as FlowEvent | { lost: number })}\n`);
       }
     });

@@ -4,7 +4,8 @@ import type { PolicyModel } from '../api/models.ts';
 import { messageOf } from '../config/system-error.ts';
 import { type CliContext, printJson } from './context.ts';
 import { parseDocuments } from './documents.ts';
-import { CliError, UsageError } from './errors.ts';
+import { type Duration, parseDuration } from './duration.ts';
+import { CliError, TimeoutError, UsageError } from './errors.ts';
 import { addPolicyStatusCommand } from './policy-status-command.ts';
 import { formatTable } from './table.ts';
 import { validateDocuments } from './validate.ts';
@@ -58,14 +59,22 @@ export function addPolicyCommands(program: Command, context: CliContext): void {
 
   policy
     .command('wait')
-    .description('Waits until everything up to a revision is in the kernel; exit code 1 when an endpoint failed')
+    .description(
+      'Waits until everything up to a revision is in the kernel; exit code 1 when an endpoint failed, 124 when the time is over',
+    )
     .argument('<revision>', 'as printed by import and delete')
-    .action(async (revision: string, _options, command: Command) => {
+    .option('--timeout <time>', 'give up after this time, as 30s, 5m; default: never', parseDuration)
+    .action(async (revision: string, { timeout }: { timeout?: Duration }, command: Command) => {
       if (!/^\d+$/.test(revision))
         throw new UsageError(`revision "${revision}" is not a whole number; \`weir policy import\` prints it`);
+      const over = timeout === undefined ? undefined : AbortSignal.timeout(timeout.ms);
       const answer = await context
-        .client(command)
-        .get<{ revision: number; failing: readonly string[] }>(`/policy/wait?revision=${revision}`);
+        .client(command, over)
+        .get<{ revision: number; failing: readonly string[] }>(`/policy/wait?revision=${revision}`)
+        .catch((error: unknown) => {
+          if (error !== over?.reason) throw error;
+          throw new TimeoutError(`revision ${revision} was not in the kernel after ${timeout?.text}`);
+        });
       if (context.json(command)) printJson(context, answer);
       else context.out.write(`Revision: ${answer.revision}\n`);
       if (answer.failing.length > 0) throw new CliError(`not in the kernel for: ${answer.failing.join('; ')}`);

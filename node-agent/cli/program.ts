@@ -12,16 +12,20 @@ export interface CliOptions {
   readonly version: string;
   readonly out: Output;
   readonly err: Output;
-  /** Ends streams. */
+  /** Ends the command. Its reason, when a CliError, says with which exit code; streams end well whatever it is. */
   readonly signal: AbortSignal;
 }
 
-/** Runs one command; returns the exit code: 0, 1 for a failure, 2 for wrong arguments. */
+/**
+ * Runs one command; returns the exit code: 0, 1 for a failure, 2 for wrong arguments, 124 when `--timeout` is over before what was
+ * waited for, 130 and 143 when SIGINT or SIGTERM ended it (0 for a command that follows until it is ended).
+ */
 export async function runCli(options: CliOptions): Promise<number> {
   let exitCode = 0;
   const context = createContext({
     out: options.out,
     err: options.err,
+    signal: options.signal,
     setExitCode: (code) => {
       exitCode = code;
     },
@@ -31,16 +35,20 @@ export async function runCli(options: CliOptions): Promise<number> {
     .version(options.version)
     .addOption(new Option('--socket <path>', "the agent's unix socket").env('WEIR_SOCKET').default(DEFAULT_SOCKET))
     .addOption(new Option('-o, --output <format>', 'how to print').choices(['text', 'json']).default('text'))
+    .addHelpText(
+      'after',
+      '\nExit codes: 0 done, 1 failed, 2 wrong arguments, 124 --timeout is over, 130 or 143 ended by SIGINT or SIGTERM',
+    )
     .showHelpAfterError('(add --help for usage)')
     .exitOverride()
     .configureOutput({ writeOut: (text) => options.out.write(text), writeErr: (text) => options.err.write(text) });
   addStatusCommands(program, context, options.version);
   addEndpointCommands(program, context);
   addPolicyCommands(program, context);
-  addMonitorCommand(program, context, options.signal);
+  addMonitorCommand(program, context);
   addMapCommands(program, context);
   addIdentityCommands(program, context);
-  addTableCommands(program, context, options.signal);
+  addTableCommands(program, context);
   inherit(program);
   try {
     await program.parseAsync([...options.args], { from: 'user' });
@@ -48,6 +56,8 @@ export async function runCli(options: CliOptions): Promise<number> {
   } catch (error) {
     // commander has printed its own message; help and version are no errors.
     if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
+    // Nobody reads what is printed any more.
+    if (error === options.signal.reason && !(error instanceof CliError)) return exitCode;
     if (!(error instanceof CliError)) throw error;
     options.err.write(`weir: ${error.message}\n`);
     return error.exitCode;

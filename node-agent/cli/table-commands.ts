@@ -4,7 +4,7 @@ import { type CliContext, printJson } from './context.ts';
 import { UsageError } from './errors.ts';
 import { formatTable } from './table.ts';
 
-export function addTableCommands(program: Command, context: CliContext, signal: AbortSignal): void {
+export function addTableCommands(program: Command, context: CliContext): void {
   const table = program.command('table').description("The agent's tables: what it was told, and what it has concluded");
   table
     .command('list')
@@ -35,6 +35,6 @@ export function addTableCommands(program: Command, context: CliContext, signal: 
       if (!/^[0-9]{1,9}$/.test(options.limit))
         throw new UsageError(`--limit "${options.limit}" is not a number of rows`);
       const path = `/table/${encodeURIComponent(name)}${context.json(command) ? '/dump' : `?limit=${options.limit}`}`;
-      for await (const line of context.client(command).lines(path, signal)) context.out.write(`${line}\n`);
+      for await (const line of context.client(command).lines(path)) context.out.write(`${line}\n`);
     });
 }
