@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 /** Entry of the operator. */
-import { createKubeClient } from '@weir/kube';
+import { createKubeClient, LeadershipLostError } from '@weir/kube';
 import { pino } from 'pino';
 import { type OperatorConfig, parseConfig, type UninstallConfig, VERSION } from './config.ts';
 import { createOperator } from './operator.ts';
@@ -13,11 +13,15 @@ const client = createClient();
 if (config.command === 'run') run(config);
 else remove(config);
 
+/** Milliseconds that an operator which failed may take to end what it writes and to release its lease. */
+const LAST_WILL_MS = 2_000;
+
 function run(options: OperatorConfig): void {
   let ending = false;
-  const end = (status: number): void => {
+  const end = (status: number, withinMs?: number): void => {
     if (ending) return;
     ending = true;
+    if (withinMs !== undefined) setTimeout(() => process.exit(status), withinMs);
     operator.stop().then(
       () => process.exit(status),
       (error: unknown) => {
@@ -42,9 +46,18 @@ function run(options: OperatorConfig): void {
           },
         }
       : {}),
-    // Another replica may lead now: nothing more may be written, not even to finish.
-    onFatal: () => process.exit(1),
+    onFatal: (error) => {
+      // Another replica may lead now: nothing more may be written, not even to finish.
+      if (error instanceof LeadershipLostError) process.exit(1);
+      end(1, LAST_WILL_MS);
+    },
   });
+  for (const event of ['uncaughtException', 'unhandledRejection'] as const) {
+    process.on(event, (error) => {
+      logger.fatal({ err: error, event }, 'operator cannot go on');
+      end(1, LAST_WILL_MS);
+    });
+  }
   for (const signal of ['SIGTERM', 'SIGINT'] as const) {
     process.once(signal, () => {
       logger.info({ signal }, 'stopping');

@@ -14,7 +14,7 @@ afterEach(async () => {
 /** One lease, with optimistic locking; `broken` answers 500 instead. */
 async function leaseServer(
   initial?: Lease,
-): Promise<{ lease: () => Lease | undefined; broken: (yes: boolean) => void }> {
+): Promise<{ lease: () => Lease | undefined; broken: (yes: boolean) => void; touch: () => void }> {
   let lease = initial;
   let version = 1;
   let broken = false;
@@ -37,6 +37,10 @@ async function leaseServer(
     lease: () => lease,
     broken: (yes) => {
       broken = yes;
+    },
+    touch: () => {
+      version += 1;
+      if (lease !== undefined) lease = { ...lease, metadata: { ...lease.metadata, resourceVersion: String(version) } };
     },
   };
 }
@@ -119,6 +123,27 @@ describe('LeaderElector', () => {
     broken(true);
     expect((await one.lost).message).toContain('ns/op');
     expect(one.elector.leading).toBe(false);
+  });
+
+  it('a leader renews with one request, and looks again when somebody else has written', async () => {
+    const { lease, touch } = await leaseServer();
+    const one = candidate('one');
+    await one.elected;
+    const gets = (): number => server?.requests.filter(({ method }) => method === 'GET').length ?? 0;
+    const puts = (): number => server?.requests.filter(({ method }) => method === 'PUT').length ?? 0;
+    const before = gets();
+    while (puts() < 5) await new Promise((resolve) => setTimeout(resolve, 5));
+    expect(gets()).toBe(before);
+    touch();
+    while (gets() === before) await new Promise((resolve) => setTimeout(resolve, 5));
+    expect(one.elector.leading).toBe(true);
+    expect(lease()?.spec?.holderIdentity).toBe('one');
+  });
+
+  it('looks again when a lease that nobody renews expires, not a period later', async () => {
+    await leaseServer(held('other'));
+    const one = candidate('one', { lease: 10_000_000, deadline: 9_000_000, retry: 8_000_000 });
+    await one.elected;
   });
 
   it('refuses times that could let two lead', () => {
