@@ -11,6 +11,9 @@ const policyColumns: NonNullable<CrdSpec['columns']> = [
   { name: 'Ready', type: 'string', jsonPath: condition('Ready', 'status') },
   { name: 'Programmed', type: 'string', jsonPath: condition('Programmed', 'status') },
   { name: 'Reason', type: 'string', jsonPath: condition('Programmed', 'reason') },
+  // Side by side: where they differ, the columns before speak of another generation than the one that was applied.
+  { name: 'Generation', type: 'integer', jsonPath: '.metadata.generation' },
+  { name: 'Observed', type: 'integer', jsonPath: '.status.observedGeneration' },
   { name: 'Nodes', type: 'string', jsonPath: '.status.summary.nodes' },
   { name: 'Endpoints', type: 'integer', jsonPath: '.status.summary.endpoints' },
   { name: 'Rules', type: 'integer', jsonPath: '.status.summary.rules' },
