@@ -137,7 +137,7 @@ class Assembly implements Operator {
   }
 
   async #preflight(): Promise<void> {
-    const backoff = new Backoff({ minMs: 500, maxMs: 15_000 });
+    const backoff = new Backoff({ minMs: 500, maxMs: 5_000 });
     while (!this.#stop.signal.aborted) {
       try {
         await preflight(this.#options.client);

@@ -2,7 +2,7 @@ import { createReconciler, type Reconciler, type ReconcilerOptions } from '@weir
 import type { Connection } from './connection.ts';
 
 const FIRST_RETRY_MS = 200;
-const LAST_RETRY_MS = 15_000;
+const LAST_RETRY_MS = 5_000;
 /** Twice this is more than the client lets a request take: stopping waits for the one under way. */
 const STOP_GRACE_MS = 20_000;
 

@@ -61,6 +61,11 @@ export class CiliumEndpointWriter {
   }
 
   /** Resolves when the request under way has ended. */
+  /** What the API server has not taken is tried now. */
+  retry(): void {
+    this.#reconciler.retry();
+  }
+
   async stop(): Promise<void> {
     this.#ending.abort();
     this.#derivation[Symbol.dispose]();

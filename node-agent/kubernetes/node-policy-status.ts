@@ -91,6 +91,11 @@ export class NodePolicyStatusWriter {
     if (!this.#quiet.signal.aborted) this.#beginning ??= this.#begin();
   }
 
+  /** What the API server has not taken is tried now. */
+  retry(): void {
+    this.#reconciler.retry();
+  }
+
   async stop(): Promise<void> {
     this.#stop.abort(new Error('stopped'));
     this.#subscription?.unsubscribe();

@@ -56,6 +56,7 @@ export class Kubernetes {
   readonly #endpointWriter: CiliumEndpointWriter;
   readonly #statusWriter: NodePolicyStatusWriter;
   readonly #uninstall: UninstallMark | undefined;
+  #forget: (() => void) | undefined;
 
   constructor(options: KubernetesOptions) {
     const { core, client, nodeName, daemonSet, log } = options;
@@ -117,9 +118,14 @@ export class Kubernetes {
     this.#services.start();
     this.#endpointWriter.start();
     this.#statusWriter.start();
+    this.#forget = this.#client.pulse?.onRecovery(() => {
+      this.#endpointWriter.retry();
+      this.#statusWriter.retry();
+    });
   }
 
   async stop(): Promise<void> {
+    this.#forget?.();
     await Promise.all([
       this.#endpointWriter.stop(),
       this.#statusWriter.stop(),

@@ -38,6 +38,8 @@ const CONCURRENCY = 8;
 const SLICE_ROUNDS = 20;
 /** Milliseconds between looks for objects that nobody desires. */
 const PRUNE_INTERVAL_MS = 60_000;
+/** Milliseconds between attempts at what the API server refuses, at most; a server that answers again is tried at once. */
+const LAST_RETRY_MS = 5_000;
 
 export interface WritersOptions {
   readonly client: KubeClient;
@@ -59,6 +61,7 @@ interface Part<T> {
 
 export class Writers {
   readonly #options: WritersOptions;
+  #forget: (() => void) | undefined;
   readonly #peerSets: Reconciler<Desired<PeerSetRow>>;
   readonly #identities: Reconciler<Desired<IdentityRow>>;
   readonly #resolved: Reconciler<Desired<ResolvedRow>>;
@@ -90,9 +93,13 @@ export class Writers {
 
   start(): void {
     for (const { reconciler } of this.#all) reconciler.start();
+    this.#forget = this.#options.client.pulse?.onRecovery(() => {
+      for (const { reconciler } of this.#all) reconciler.retry();
+    });
   }
 
   async stop(): Promise<void> {
+    this.#forget?.();
     await Promise.all(this.#all.map(({ reconciler }) => reconciler.stop()));
   }
 
@@ -119,6 +126,7 @@ export class Writers {
       db,
       table,
       concurrency: CONCURRENCY,
+      maxBackoffMs: LAST_RETRY_MS,
       pruneIntervalMs: PRUNE_INTERVAL_MS,
       ...(part.roundsPerSecond === undefined ? {} : { roundsPerSecond: part.roundsPerSecond }),
       operations: {

@@ -10,7 +10,7 @@ export interface BackoffOptions {
 }
 
 /**
- * Delays that double from `minMs` to `maxMs`; each is drawn from the upper half of its range, so that many clients that
+ * Ranges that double from `minMs` to `maxMs`; each delay is any part of its range (full jitter), so that many clients that
  * failed together do not return together.
  */
 export class Backoff {
@@ -26,7 +26,7 @@ export class Backoff {
     const random = this.#options.random ?? Math.random;
     const ceiling = Math.min(this.#options.maxMs, this.#options.minMs * 2 ** Math.min(this.#attempt, 30));
     this.#attempt += 1;
-    return Math.max(atLeastMs, Math.round(ceiling / 2 + (random() * ceiling) / 2));
+    return Math.max(atLeastMs, Math.round(random() * ceiling));
   }
 
   reset(): void {

@@ -28,11 +28,13 @@ export function createKubeClient(options: KubeClientOptions): KubeClient & KubeP
 type Typed<T extends KubeObject> = Resource<T>;
 
 class RestClient implements KubeClient, KubePatcher {
+  readonly pulse: Transport['pulse'];
   readonly #transport: Transport;
   readonly #timeoutMs: number;
 
   constructor(transport: Transport, timeoutMs: number) {
     this.#transport = transport;
+    this.pulse = transport.pulse;
     this.#timeoutMs = timeoutMs;
   }
 

@@ -4,6 +4,7 @@ export { crds, crdYaml } from './crds/index.ts';
 export { ApiError, KubeConfigError, KubeError, LeadershipLostError } from './errors.ts';
 export { LeaderElector, type LeaderElectorOptions } from './leader.ts';
 export { Outage, UNREACHED_FIX } from './outage.ts';
+export { ServerPulse } from './pulse.ts';
 export { createReflector, withoutManagedFields } from './reflector.ts';
 export { apiVersionOf, describe, pathOf, resources } from './resources.ts';
 export * from './types.ts';

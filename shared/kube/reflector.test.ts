@@ -158,17 +158,41 @@ describe('reflector', () => {
     expect(sink.log).toEqual(['replace a', 'synced', 'upsert b']);
   });
 
-  it('waits as long as Retry-After says', async () => {
+  it.each([
+    ['20', 20],
+    ['3600', 30],
+  ])('waits as long as Retry-After says, at most 30 s: %s', async (header, seconds) => {
     const waits: number[] = [];
     const reported = Promise.withResolvers<void>();
-    await run((_, response) => send(response, 503, { kind: 'Status' }, { 'retry-after': '45' }), {
+    await run((_, response) => send(response, 503, { kind: 'Status' }, { 'retry-after': header }), {
       onError: (_error, context) => {
         waits.push(context.retryInMs);
         reported.resolve();
       },
     });
     await reported.promise;
-    expect(waits[0]).toBeGreaterThanOrEqual(45_000);
+    expect(waits[0]).toBe(seconds * 1000);
+  });
+
+  it('goes on at once when any request of the client gets through again', async () => {
+    let down = true;
+    const failed = Promise.withResolvers<number>();
+    const sink = await run(
+      (seen, response) => {
+        if (down) send(response, 503, { kind: 'Status' });
+        else if (isWatch(seen)) response.writeHead(200).flushHeaders();
+        else if (seen.path.endsWith('/nodes/n1')) send(response, 200, ns('n1', '1'));
+        else send(response, 200, listOf([ns('a', '1')], '5'));
+      },
+      {
+        backoff: { minMs: 3_600_000, maxMs: 3_600_000, random: () => 0.9 },
+        onError: (_error, { retryInMs }) => failed.resolve(retryInMs),
+      },
+    );
+    expect(await failed.promise).toBeGreaterThan(3_000_000);
+    down = false;
+    await server?.client.get(resources.KubeNode, 'n1');
+    await sink.seen('replace a');
   });
 
   it('a throwing sink is isolated and gets the complete state again', async () => {

@@ -6,16 +6,19 @@
  *                       +--- 410, sink threw ---+
  *
  * Guarantees: the sink sees one complete state first, then every change in order; a gap is always closed by another
- * complete state; a failing server is asked at a jittered, growing interval that honours Retry-After; a silent watch is
- * renewed; after stop() resolves no connection, timer or call is left.
+ * complete state; a failing server is asked at a jittered, growing interval of at most 5 s, or after its Retry-After (of at
+ * most 30 s), and at once when any request of the client gets through again; a silent watch is renewed; after stop() resolves no connection, timer or call is left.
  */
 import { Backoff, delay } from './backoff.ts';
 import { ApiError } from './errors.ts';
+import { isOutage } from './pulse.ts';
 import type { KubeObject, Reflector, ReflectorOptions } from './types.ts';
 
 const PAGE = 500;
 /** A watch that lived shorter than this without an event counts as a failure: a server that closes at once is not asked in a loop. */
 const SHORT_WATCH_MS = 1_000;
+/** A server may ask for more patience than this; it is asked again all the same. */
+const LONGEST_RETRY_AFTER_MS = 30_000;
 
 /** Creates a reflector; nothing happens before start(). */
 export function createReflector<T extends KubeObject>(options: ReflectorOptions<T>): Reflector {
@@ -29,7 +32,7 @@ class SinkError extends Error {
 
 class ListWatch<T extends KubeObject> implements Reflector {
   readonly #options: ReflectorOptions<T>;
-  readonly #backoff = new Backoff({ minMs: 200, maxMs: 30_000 });
+  readonly #backoff: Backoff;
   readonly #stop = new AbortController();
   #loop: Promise<void> | undefined;
   #synced = false;
@@ -37,6 +40,7 @@ class ListWatch<T extends KubeObject> implements Reflector {
 
   constructor(options: ReflectorOptions<T>) {
     this.#options = options;
+    this.#backoff = new Backoff(options.backoff ?? { minMs: 200, maxMs: 5_000 });
   }
 
   get synced(): boolean {
@@ -73,13 +77,24 @@ class ListWatch<T extends KubeObject> implements Reflector {
     const gone = error instanceof ApiError && error.gone;
     if (gone || error instanceof SinkError) this.#version = undefined;
     // Too old a version is the normal end of a long silence: the list follows at once, the first time.
-    const retryInMs = this.#backoff.next(error instanceof ApiError ? error.retryAfterMs : 0);
+    const askedMs = Math.min(LONGEST_RETRY_AFTER_MS, (error instanceof ApiError ? error.retryAfterMs : 0) ?? 0);
+    const retryInMs = this.#backoff.next(askedMs);
     try {
       this.#options.onError?.(error, { resource: this.#options.resource.plural, retryInMs });
     } catch {
       // The reporter itself failed; there is nobody left to tell, and the loop must live.
     }
-    await delay(retryInMs, this.#stop.signal);
+    await delay(askedMs, this.#stop.signal);
+    if (error instanceof ApiError && isOutage(error)) await this.#untilRecovery(retryInMs - askedMs);
+    else await delay(retryInMs - askedMs, this.#stop.signal);
+  }
+
+  /** Waits; shorter when another request is answered. */
+  async #untilRecovery(ms: number): Promise<void> {
+    const recovered = new AbortController();
+    const forget = this.#options.client.pulse?.onRecovery(() => recovered.abort());
+    await delay(ms, AbortSignal.any([this.#stop.signal, recovered.signal]));
+    forget?.();
   }
 
   async #list(): Promise<void> {
@@ -137,6 +152,7 @@ class ListWatch<T extends KubeObject> implements Reflector {
       if (!ended.signal.aborted) throw error;
     } finally {
       clearTimeout(idle);
+      if (performance.now() - began >= SHORT_WATCH_MS) this.#backoff.reset();
     }
     if (events === 0 && performance.now() - began < SHORT_WATCH_MS && !signal.aborted) {
       throw new ApiError(`watch ${resource.plural}: closed at once`, { status: 0, reason: 'Closed' });

@@ -3,6 +3,7 @@ import { type ClientRequest, Agent as HttpAgent, request as httpRequest, type In
 import { Agent as HttpsAgent, request as httpsRequest, type RequestOptions } from 'node:https';
 import type { Access } from './access.ts';
 import { ApiError, KubeConfigError } from './errors.ts';
+import { ServerPulse } from './pulse.ts';
 
 /** Milliseconds until a connection must be there. An address that leads nowhere answers nothing, for minutes. */
 const CONNECT_MS = 5_000;
@@ -26,6 +27,7 @@ export interface Transport {
   /** The answer's body while it arrives. The caller ends it by aborting `signal` or destroying the message. */
   stream(request: TransportRequest): Promise<IncomingMessage>;
   close(): void;
+  readonly pulse: ServerPulse;
 }
 
 export class NodeTransport implements Transport {
@@ -34,6 +36,7 @@ export class NodeTransport implements Transport {
   readonly #connectMs: number;
   /** Where requests go. */
   #server = '';
+  readonly pulse = new ServerPulse();
   #agent: { readonly key: string; readonly agent: HttpAgent | HttpsAgent } | undefined;
 
   constructor(access: Access, userAgent: string, connectMs = CONNECT_MS) {
@@ -52,7 +55,9 @@ export class NodeTransport implements Transport {
       if (text === '') return undefined;
       return parseJson(text, request);
     } catch (error) {
-      throw this.#explain(error, request, deadline.signal.aborted);
+      const explained = this.#explain(error, request, deadline.signal.aborted);
+      this.pulse.failed(explained);
+      throw explained;
     } finally {
       clearTimeout(timer);
     }
@@ -65,7 +70,9 @@ export class NodeTransport implements Transport {
     try {
       return await this.#send(request, signal);
     } catch (error) {
-      throw this.#explain(error, request, deadline.signal.aborted);
+      const explained = this.#explain(error, request, deadline.signal.aborted);
+      this.pulse.failed(explained);
+      throw explained;
     } finally {
       clearTimeout(timer);
     }
@@ -105,6 +112,7 @@ export class NodeTransport implements Transport {
     });
     const status = message.statusCode ?? 0;
     if (status < 200 || status > 299) throw await failure(message, status, request);
+    this.pulse.answered();
     return message;
   }
 

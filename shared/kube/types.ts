@@ -5,6 +5,8 @@
 
 import type { LabelMap, LabelSelector } from '@weir/labels';
 import type { PolicyKind, ResolvedRule, SelectorHash } from '@weir/policy';
+import type { BackoffOptions } from './backoff.ts';
+import type { ServerPulse } from './pulse.ts';
 
 export interface ObjectMeta {
   readonly name: string;
@@ -263,6 +265,8 @@ export interface KubeClient {
   ): AsyncIterable<WatchEvent<T>>;
   /** Closes idle connections. Requests made afterwards still work. */
   close(): void;
+  /** Tells when the server answers again. Absent: nobody is woken early. */
+  readonly pulse?: Pick<ServerPulse, 'onRecovery'>;
 }
 
 /** Changes of a few members of an object that others write too. */
@@ -362,6 +366,8 @@ export interface ReflectorOptions<T extends KubeObject> {
   readonly onError?: (error: Error, context: { readonly resource: string; readonly retryInMs: number }) => void;
   /** Watch is renewed when nothing (not even a bookmark) arrived for this long. Default 120_000 ms. */
   readonly idleTimeoutMs?: number;
+  /** Waits after failures; a recovery of the server ends them. Default 200 ms to 5 s. */
+  readonly backoff?: BackoffOptions;
 }
 
 export interface Reflector {

@@ -127,6 +127,16 @@ export class Book<T> {
     this.#due.push(item.dueAt, item);
   }
 
+  /** Every item that waits for a retry is due at `now`. */
+  hasten(now: number): void {
+    if (this.#failing === 0) return;
+    for (const item of this.items.values()) {
+      if (item.dueAt <= now || !this.#retriable(item)) continue;
+      item.dueAt = now;
+      this.schedule(item);
+    }
+  }
+
   /** An older change has ended while this one waited for it. */
   released(item: Item<T>, older: Item<T>, error: Error | undefined): void {
     if (error === undefined) {

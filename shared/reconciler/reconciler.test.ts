@@ -64,6 +64,30 @@ describe('a round', () => {
     await stop();
   });
 
+  it('tries again at once what is told to be worth it, and nothing that is done', async () => {
+    const { put, make, stop } = setUp();
+    const target = new FakeTarget();
+    const reconciler = make(target);
+    put({ id: 'b', value: 1 });
+    await reconciler.reconcile();
+    target.fails = () => true;
+    put({ id: 'a', value: 1 });
+    await reconciler.reconcile();
+    target.fails = () => false;
+    await reconciler.reconcile();
+    expect(target.held).toEqual(new Map([['b', 1]]));
+    reconciler.retry();
+    await reconciler.reconcile();
+    expect(target.held).toEqual(
+      new Map([
+        ['b', 1],
+        ['a', 1],
+      ]),
+    );
+    expect(target.log.filter((line) => line.includes('b'))).toHaveLength(1);
+    await stop();
+  });
+
   it('lets a delete supersede a failing update, and an update a failing delete', async () => {
     const { put, remove, make, clock, stop } = setUp();
     const target = new FakeTarget();

@@ -140,6 +140,11 @@ class TableReconciler<T> implements Reconciler<T> {
     return this.#parts.book.failures();
   }
 
+  retry(): void {
+    this.#parts.book.hasten(this.#settings.clock.now());
+    this.#alarm.ring();
+  }
+
   metrics(): ReconcilerMetrics {
     const { results, calls, book } = this.#parts;
     const { update, delete: deletes, prune } = results.totals;

@@ -1,0 +1,51 @@
+/**
+ * Whether the API server answers, learnt from every request of a client: who waits before a retry is woken by the first
+ * request of anybody that gets through.
+ *
+ * Guarantees: a recovery is announced at the first answer after a failure when nothing was answered for a second before it;
+ * so a server that refuses one kind of requests while it answers others wakes nobody more than once a second.
+ */
+import { ApiError } from './errors.ts';
+
+const QUIET_MS = 1_000;
+
+export class ServerPulse {
+  readonly #listeners = new Set<() => void>();
+  readonly #now: () => number;
+  #failed = false;
+  #answeredAt = Number.NEGATIVE_INFINITY;
+
+  /** `now`: milliseconds of a clock that never goes back. */
+  constructor(now: () => number = () => performance.now()) {
+    this.#now = now;
+  }
+
+  /** Calls back at every recovery. Returns the unsubscribe function. */
+  onRecovery(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => {
+      this.#listeners.delete(listener);
+    };
+  }
+
+  /** The server has answered a request, be it with a refusal. */
+  answered(): void {
+    const now = this.#now();
+    const recovered = this.#failed && now - this.#answeredAt >= QUIET_MS;
+    this.#answeredAt = now;
+    this.#failed = false;
+    if (recovered) for (const listener of [...this.#listeners]) listener();
+  }
+
+  /** A request has failed; only what says that the server cannot serve counts. */
+  failed(error: unknown): void {
+    if (!(error instanceof ApiError)) return;
+    if (isOutage(error)) this.#failed = true;
+    else this.answered();
+  }
+}
+
+/** No answer, an overload, or a fault of the server: the same request may succeed later. */
+export function isOutage({ status }: ApiError): boolean {
+  return status === 0 || status === 429 || status >= 500;
+}
