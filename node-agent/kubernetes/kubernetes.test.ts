@@ -5,6 +5,7 @@ import {
   type CiliumEndpointSlice,
   type KubeClient,
   type KubeObject,
+  type NodePolicyStatus,
   type PeerSet,
   type ResolvedPolicyObject,
   type Resource,
@@ -645,6 +646,42 @@ describe('NodePolicyStatusWriter', () => {
           (object as unknown as { status: { policies: { u?: { generation: number } } } }).status.policies.u?.generation,
       ),
     ).toEqual([undefined, 2, 3]);
+  });
+
+  it('says how far it has read, also where that is all that has changed', async () => {
+    start(0);
+    await client.written(1);
+    core.setRealised({ ...realised(2), policyVersion: '7' });
+    await client.written(2);
+    core.setRealised({ ...realised(2), policyVersion: '7' });
+    await settle();
+    core.setRealised({ ...realised(2), policyVersion: '9' });
+    await client.written(3);
+    expect(client.writes.map(({ object }) => (object as unknown as NodePolicyStatus).status.policyVersion)).toEqual([
+      undefined,
+      '7',
+      '9',
+    ]);
+  });
+
+  it('holds back what says only how far it has read in a large cluster, and nothing else', async () => {
+    core.db.write([core.tables.nodes], (txn) => {
+      for (let n = 0; n < 200; n += 1) {
+        txn.upsert(core.tables.nodes, { name: `node-${n}`, addresses: [], podCidrs: [], kubeApiserver: false });
+      }
+    });
+    start(0);
+    await client.written(1);
+    core.setRealised({ ...realised(2), policyVersion: '7' });
+    await client.written(2);
+    core.setRealised({ ...realised(2), policyVersion: '9' });
+    core.setRealised({ ...realised(3), policyVersion: '11' });
+    await client.written(3);
+    expect(client.writes.map(({ object }) => (object as unknown as NodePolicyStatus).status.policyVersion)).toEqual([
+      undefined,
+      '7',
+      '11',
+    ]);
   });
 
   it('is written again after a while, for the Node that there is then: the former one may have taken it along', async () => {

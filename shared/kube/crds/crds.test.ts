@@ -86,6 +86,8 @@ describe('CRDs', () => {
       'Ready',
       'Programmed',
       'Reason',
+      'Generation',
+      'Observed',
       'Nodes',
       'Endpoints',
       'Rules',
