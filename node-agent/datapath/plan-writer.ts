@@ -152,7 +152,7 @@ export class PlanWriter {
       for (const row of plan.slots) txn.upsert(tables.slots, row);
     });
     await this.slots.reconcile();
-    if (plan.ipcache.length > 0) slots.forget(new Set(plan.ipcache.map(({ identity }) => identity)));
+    if (plan.ipcache.length > 0) await slots.forget(new Set(plan.ipcache.map(({ identity }) => identity)));
     await this.#inSteps(plan.ipcache, (rows) =>
       db.write([tables.ipcache], (txn) => {
         for (const row of rows) txn.upsert(tables.ipcache, row);
@@ -193,7 +193,7 @@ export class PlanWriter {
     this.#later('purge', plan.endpointsGone);
     if (plan.endpointsGone.length > 0) await this.endpoints.reconcile();
     if (plan.slotsGone.length > 0) await this.slots.reconcile();
-    for (const slot of slots.trim()) engine.slotReleased(slot);
+    for (const slot of await slots.trim()) engine.slotReleased(slot);
     const purge = this.#due('purge');
     if (purge.length > 0) {
       await conntrack.purge(new Set(purge), signal);

@@ -72,7 +72,7 @@ export interface SlotStoreOptions {
 const SLOTS = 4096;
 /**
  * How long an emptied slot keeps its maps for the next policy, in milliseconds. To put maps into a slot or take them out makes the
- * kernel wait for an RCU grace period, twice: 15 ms of an edit that a slot with maps in it does not need.
+ * kernel wait for an RCU grace period: 10 ms of an edit that a slot with maps in it does not need.
  */
 const SPARE_MS = 3000;
 
@@ -91,6 +91,8 @@ export class SlotStore {
   readonly #retired: Table<RetiredSlot>;
   /** Handles: the open maps of each slot, emptied ones included, with what has been written into them. */
   readonly #held = new Map<number, Held>();
+  /** Settles with the last `apply`: a slot that failed is tried again beside the rounds. */
+  #applied: Promise<unknown> = Promise.resolve();
 
   constructor(options: SlotStoreOptions) {
     const { db } = options;
@@ -140,11 +142,17 @@ export class SlotStore {
    * Brings a slot to a row, but for what a packet may still look at (`trim`). `stays` tells whether an address has the
    * identity after this round: of such an identity the element goes at once, as that is the change of its decision.
    */
-  apply(row: SlotRow, stays: (identity: number) => boolean): void {
+  apply(row: SlotRow, stays: (identity: number) => boolean): Promise<void> {
+    const applied = this.#apply(row, stays);
+    this.#applied = applied.catch(() => undefined);
+    return applied;
+  }
+
+  async #apply(row: SlotRow, stays: (identity: number) => boolean): Promise<void> {
     const wanted = contentOf(row);
     this.#want(row.slot, wanted);
     let held = this.#held.get(row.slot);
-    if (held === undefined || !roomFor(held, wanted)) held = this.#build(row.slot, wanted, held);
+    if (held === undefined || !roomFor(held, wanted)) held = await this.#build(row.slot, wanted, held);
     for (const direction of DIRECTIONS) {
       for (const [number, blocks] of wanted.rows[direction]) {
         const old = held.rows[direction].get(number);
@@ -170,7 +178,9 @@ export class SlotStore {
   }
 
   /** Addresses are about to get these identities: elements that nothing wants must not decide about them. */
-  forget(identities: ReadonlySet<number>): void {
+  async forget(identities: ReadonlySet<number>): Promise<void> {
+    // Maps that are being made hold a copy of what is now to go.
+    await this.#applied;
     using snapshot = this.#db.read();
     for (const { slot, wanted } of snapshot.all(this.#trimmed)) {
       const held = this.#held.get(slot);
@@ -185,7 +195,7 @@ export class SlotStore {
   }
 
   /** Removes elements, rows and slots that no packet has been able to reach for GRACE_MS. Returns the slots that are gone. */
-  trim(): number[] {
+  async trim(): Promise<number[]> {
     const now = this.#options.now();
     using snapshot = this.#db.read();
     for (const { slot, wanted } of snapshot.all(this.#trimmed)) {
@@ -197,7 +207,7 @@ export class SlotStore {
     for (const slot of gone) this.#empty(slot);
     // One a call: each waits for the kernel.
     const spent = due.find(({ emptied }) => emptied);
-    if (spent) this.free(spent.slot);
+    if (spent) await this.free(spent.slot);
     return gone;
   }
 
@@ -216,10 +226,10 @@ export class SlotStore {
   }
 
   /** Frees a slot that no packet can reach. Succeeds when it is absent. */
-  free(slot: number): void {
+  async free(slot: number): Promise<void> {
     const key = slotKey.encode(slot);
-    this.#classes.delete(key);
-    this.#verdicts.delete(key);
+    // The kernel waits once for both.
+    await allOf([this.#classes.deleteInnerAsync(key), this.#verdicts.deleteInnerAsync(key)]);
     const held = this.#held.get(slot);
     held?.classes.close();
     held?.verdicts.close();
@@ -375,7 +385,7 @@ export class SlotStore {
   }
 
   /** Makes both maps beside and puts them in place: the old content, where there is one, and room for the wanted. */
-  #build(slot: number, wanted: SlotContent, old: Held | undefined): Held {
+  async #build(slot: number, wanted: SlotContent, old: Held | undefined): Promise<Held> {
     const elements = both((direction) => new Map(old?.elements[direction] ?? wanted.elements[direction]));
     const rows = both((direction) => new Map(old?.rows[direction] ?? wanted.rows[direction]));
     const { create = createSlotMaps, least = { classes: 256, verdicts: 1024 } } = this.#options;
@@ -391,8 +401,8 @@ export class SlotStore {
         ),
       );
       const key = slotKey.encode(slot);
-      this.#verdicts.setInner(key, maps.verdicts);
-      this.#classes.setInner(key, maps.classes);
+      // At once, as the kernel then waits once for both: each of the two says the same as what it replaces, if anything.
+      await allOf([this.#verdicts.setInnerAsync(key, maps.verdicts), this.#classes.setInnerAsync(key, maps.classes)]);
     } catch (error) {
       maps.classes.close();
       maps.verdicts.close();
@@ -408,6 +418,11 @@ export class SlotStore {
 
 function staleKey({ slot, direction, part, number }: Omit<StaleEntry, 'due'>): string {
   return keys.join(tableKey.slot(slot), direction, part, keys.uint(number));
+}
+
+/** Waits for all of them, and then throws what the first that failed threw. */
+async function allOf(what: readonly Promise<unknown>[]): Promise<void> {
+  for (const result of await Promise.allSettled(what)) if (result.status === 'rejected') throw result.reason;
 }
 
 /** Entries are allocated only when used: room costs nothing. */

@@ -235,6 +235,26 @@ export function describeMaps(kind: string, create: (options: CreateMapOptions) =
       });
     }
 
+    it('are changed from another thread just the same', async () => {
+      using inner = make('hash');
+      using wider = make('hash', { valueSize: 16 });
+      using outer = make('array_of_maps', { valueSize: 4, maxEntries: 1, inner });
+      const kept = make('hash');
+      kept.update(u32(1), bytes(8, 1));
+      const put = outer.setInnerAsync(u32(0), kept);
+      // As soon as it is asked for, the map may be closed.
+      kept.close();
+      await put;
+      using open = outer.openInner(u32(0));
+      expect(open?.lookup(u32(1))).toEqual(bytes(8, 1));
+      await expect(outer.setInnerAsync(u32(0), wider)).rejects.toThrow(errno('EINVAL'));
+      await expect(outer.setInnerAsync(u32(1), inner)).rejects.toThrow(errno('E2BIG'));
+      await expect(inner.setInnerAsync(u32(0), inner)).rejects.toThrow(errno('EINVAL'));
+      expect(await outer.deleteInnerAsync(u32(0))).toBe(true);
+      expect(await outer.deleteInnerAsync(u32(0))).toBe(false);
+      expect(outer.openInner(u32(0))).toBeUndefined();
+    });
+
     it('inner maps of one slot are replaced whole', () => {
       using one = make('hash');
       using two = make('hash');

@@ -2,7 +2,7 @@ import { constants } from 'node:os';
 import { openPin, pinFd } from './bpffs.ts';
 import { cmd, MAX_NAME, mapTypeName, mapTypeNumbers, updateFlags } from './constants.ts';
 import { ArgumentError, BpfError } from './errors.ts';
-import { infoByFd, OwnedFd } from './fd.ts';
+import { duplicateFd, infoByFd, OwnedFd } from './fd.ts';
 import { BATCH_TYPES, batchDelete, batchEntries, batchUpdate, batchUpdateRows, encodedRows } from './map-batch.ts';
 import { MapShape } from './shape.ts';
 import { Attr } from './syscall.ts';
@@ -136,6 +136,25 @@ export class KernelMap implements BpfMap {
     this.#check(result, 'set an inner map of');
   }
 
+  async setInnerAsync(key: Uint8Array, inner: BpfMap): Promise<void> {
+    // A descriptor of its own: the caller may close its one meanwhile, and its number be another's by then.
+    const fd = new OwnedFd(duplicateFd(inner.fd, inner.info.name), inner.info.name);
+    try {
+      const value = Buffer.alloc(4);
+      value.writeUInt32LE(fd.value);
+      if (await this.#elementOnThread(cmd.MAP_UPDATE_ELEM, 'set an inner map of', key, value)) return;
+    } finally {
+      fd.close();
+    }
+    // Once more, to say why not.
+    this.setInner(key, inner);
+  }
+
+  async deleteInnerAsync(key: Uint8Array): Promise<boolean> {
+    if (await this.#elementOnThread(cmd.MAP_DELETE_ELEM, 'delete an inner map of', key)) return true;
+    return this.delete(key);
+  }
+
   openInner(key: Uint8Array): BpfMap | undefined {
     this.#shape.checkMapInMap('open an inner map of');
     const value = this.lookup(key);
@@ -161,6 +180,20 @@ export class KernelMap implements BpfMap {
     this.#shape.checkKey(key);
     this.#element.u32(0, this.#fd.value).u32(24, flags);
     this.#key.set(key);
+  }
+
+  /** An element of a map of maps, changed on another thread; whether the kernel did it. */
+  async #elementOnThread(command: number, operation: string, key: Uint8Array, value?: Uint8Array): Promise<boolean> {
+    this.#shape.checkMapInMap(operation);
+    this.#shape.checkKey(key);
+    const outer = new OwnedFd(duplicateFd(this.fd, this.#shape.describe()), this.#shape.describe());
+    try {
+      const attr = new Attr().u32(0, outer.value).pointer(8, Buffer.from(key));
+      if (value !== undefined) attr.pointer(16, value);
+      return await attr.tryOnThread(command);
+    } finally {
+      outer.close();
+    }
   }
 
   #check(result: number, operation: string): void {

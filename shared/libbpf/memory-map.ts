@@ -116,6 +116,15 @@ class MemoryMap implements BpfMap {
     this.shared.held.set(inner.info.id, inner.shared);
   }
 
+  async setInnerAsync(key: Uint8Array, inner: BpfMap): Promise<void> {
+    this.setInner(key, inner);
+  }
+
+  async deleteInnerAsync(key: Uint8Array): Promise<boolean> {
+    this.shared.shape.checkMapInMap('delete an inner map of');
+    return this.delete(key);
+  }
+
   openInner(key: Uint8Array): BpfMap | undefined {
     this.shared.shape.checkMapInMap('open an inner map of');
     const id = this.lookup(key);

@@ -13,7 +13,11 @@ type Koffi = typeof koffiTypes;
 export type Pointer = bigint | null;
 type Arg = number | bigint | string | Uint8Array | null;
 /** A bound C function: numbers, booleans and addresses as its declaration says. */
-export type Native = (...args: Arg[]) => number | bigint | boolean | null;
+export interface Native {
+  (...args: Arg[]): number | bigint | boolean | null;
+  /** The same on a thread of the pool; the last argument is called back. */
+  readonly async: (...args: [...Arg[], (error: Error | null, result: ReturnType<Native>) => void]) => void;
+}
 
 const SYSCALL_BPF: Readonly<Record<string, number>> = { x64: 321, arm64: 280 };
 
@@ -98,8 +102,7 @@ export function stringAt(address: bigint): string {
 let bpfCall: Native | undefined;
 let bpfNumber = 0;
 
-/** bpf(2). Returns the call's result, or the negative errno. */
-export function bpfSyscall(command: number, attr: Uint8Array): number {
+function bpf(): Native {
   if (bpfCall === undefined) {
     const number = SYSCALL_BPF[process.arch];
     if (process.platform !== 'linux' || number === undefined || endianness() !== 'LE') {
@@ -110,8 +113,28 @@ export function bpfSyscall(command: number, attr: Uint8Array): number {
     bpfNumber = number;
     bpfCall = libcFunction('long syscall(long number, long command, void *attr, unsigned long size)');
   }
-  const result = Number(bpfCall(bpfNumber, command, attr, attr.length));
+  return bpfCall;
+}
+
+/** bpf(2). Returns the call's result, or the negative errno. */
+export function bpfSyscall(command: number, attr: Uint8Array): number {
+  const call = bpf();
+  const result = Number(call(bpfNumber, command, attr, attr.length));
   return result < 0 ? -lastErrno() : result;
+}
+
+/**
+ * bpf(2) on a thread of the pool, for calls in which the kernel waits. Resolves to whether it succeeded: the errno is that thread's and
+ * cannot be read. The caller keeps `attr`, what it points to and the descriptors in it until then.
+ */
+export function bpfOnThread(command: number, attr: Uint8Array): Promise<boolean> {
+  const call = bpf();
+  return new Promise((resolve, reject) => {
+    call.async(bpfNumber, command, attr, attr.length, (error: Error | null, result: ReturnType<Native>) => {
+      if (error === null) resolve(Number(result) >= 0);
+      else reject(error);
+    });
+  });
 }
 
 /** Runs `body` while libbpf's messages are collected; returns both. Not reentrant, as libbpf's hook is one a process. */

@@ -1,5 +1,5 @@
 import { BpfError } from './errors.ts';
-import { addressOf, bpfSyscall } from './native.ts';
+import { addressOf, bpfOnThread, bpfSyscall } from './native.ts';
 
 /** Largest part of `union bpf_attr` that this binding fills; the kernel takes any size whose unknown tail is zero. */
 const ATTR_SIZE = 128;
@@ -47,6 +47,13 @@ export class Attr {
     // Used after the call, so that no collection of these buffers can come before it.
     this.#calls += this.#kept.length;
     return result;
+  }
+
+  /** Calls the kernel on another thread: whether it did what was asked. Not to be changed until then. */
+  async tryOnThread(command: number): Promise<boolean> {
+    const done = await bpfOnThread(command, this.bytes);
+    this.#calls += this.#kept.length;
+    return done;
   }
 
   /** Like `try`, and throws a BpfError with this operation when the kernel refuses. */

@@ -70,6 +70,10 @@ export interface BpfMap extends Disposable {
   deleteBatch(keys: readonly Uint8Array[]): void;
   /** For map-in-map: puts an inner map at a key. */
   setInner(key: Uint8Array, inner: BpfMap): void;
+  /** As `setInner`. The kernel waits for an RCU grace period, 10 ms and more: this waits on another thread. */
+  setInnerAsync(key: Uint8Array, inner: BpfMap): Promise<void>;
+  /** As `delete`, of a map-in-map: the kernel waits as in `setInnerAsync`. Returns false when the key was absent. */
+  deleteInnerAsync(key: Uint8Array): Promise<boolean>;
   /** For map-in-map: opens the inner map at a key (caller closes it); undefined when absent. */
   openInner(key: Uint8Array): BpfMap | undefined;
   pin(path: string): void;

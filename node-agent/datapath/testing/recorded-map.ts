@@ -52,6 +52,12 @@ class RecordedMap implements BpfMap {
   setInner(key: Uint8Array, inner: BpfMap): void {
     this.#change('setInner', () => this.plain.setInner(key, inner instanceof RecordedMap ? inner.plain : inner));
   }
+  async setInnerAsync(key: Uint8Array, inner: BpfMap): Promise<void> {
+    this.setInner(key, inner);
+  }
+  async deleteInnerAsync(key: Uint8Array): Promise<boolean> {
+    return this.delete(key);
+  }
   openInner(key: Uint8Array): BpfMap | undefined {
     const inner = this.plain.openInner(key);
     return inner === undefined ? undefined : new RecordedMap(inner, this.#recorder);
