@@ -2,6 +2,7 @@
  * `weir-agent`: parses the configuration, checks the machine, runs the agent until a signal (or one of the other commands). Exit codes: 1
  * failure, 2 wrong configuration.
  */
+import { MemoryReturn } from '@weir/process';
 import { pino } from 'pino';
 import { Agent, coreOptions } from './agent.ts';
 import { parseConfig } from './config/config.ts';
@@ -47,6 +48,7 @@ async function main(args: readonly string[]): Promise<void> {
   process.on('uncaughtException', die);
   process.on('unhandledRejection', die);
 
+  new MemoryReturn().start();
   const agent = new Agent({ config, log, createCore });
   const stop = (signal: NodeJS.Signals): void => {
     log.info({ signal }, 'agent is stopping; what is in the kernel stays enforced');

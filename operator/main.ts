@@ -1,6 +1,7 @@
 #!/usr/bin/env node
 /** Entry of the operator. */
 import { createKubeClient, LeadershipLostError } from '@weir/kube';
+import { MemoryReturn } from '@weir/process';
 import { pino } from 'pino';
 import { type OperatorConfig, parseConfig, type UninstallConfig, VERSION } from './config.ts';
 import { createOperator } from './operator.ts';
@@ -64,6 +65,7 @@ function run(options: OperatorConfig): void {
       end(0);
     });
   }
+  new MemoryReturn().start();
   operator.start().then(
     () => logger.info({ leaderElect: options.leaderElect, version: VERSION }, 'started'),
     (error: unknown) => {

@@ -26,12 +26,8 @@ export interface ImageSpec {
 /** Where programs are: ours first, then Node and what the agent calls, then the pod image's busybox. */
 const PATH = 'PATH=/usr/local/bin:/usr/bin:/bin';
 
-/**
- * Of every program: a small young generation, one helper thread, one heap of the C library: together 7 MB. Memory saver: the heap grows by
- * small steps, and what a load needed is collected, in steps, and given back within seconds of its end; V8 else keeps it for ever.
- * `npm run bench -- soak` measures it.
- */
-export const NODE_FLAGS = ['--max-semi-space-size=1', '--v8-pool-size=1', '--memory-saver-mode'];
+/** Of every program: a small young generation, one helper thread, one heap of the C library: together 7 MB. */
+export const NODE_FLAGS = ['--max-semi-space-size=1', '--v8-pool-size=1'];
 export const NODE_ENV = { MALLOC_ARENA_MAX: '1' };
 
 /**

@@ -1,1 +1,2 @@
+export { type Heap, MemoryReturn } from './memory.ts';
 export { registerMetrics } from './metrics.ts';
