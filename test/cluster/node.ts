@@ -1,7 +1,7 @@
 /** One node of the cluster: a network namespace with an agent in it. */
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { AGENT_ENV, AGENT_FLAGS } from '../../scripts/images/catalog.ts';
+import { AGENT_FLAGS, NODE_ENV } from '../../scripts/images/catalog.ts';
 import { type AgentReply, callAgent } from './agent-api.ts';
 import { netnsPath } from './fabric.ts';
 import type { KubeletNode } from './kubelet.ts';
@@ -82,7 +82,7 @@ export class ClusterNode implements KubeletNode, TestNode {
       command: process.execPath,
       args: this.agentCommand(),
       logFile: join(this.#options.logDir, `agent-${this.name}.log`),
-      env: { PATH: TOOL_PATH, ...AGENT_ENV },
+      env: { PATH: TOOL_PATH, ...NODE_ENV },
     });
     const end = Date.now() + timeoutMs;
     while (Date.now() < end) {

@@ -39,7 +39,7 @@ describe('churn', () => {
   let cluster: Cluster;
   beforeAll(async () => {
     cluster = await Cluster.start();
-  }, 60_000);
+  });
   afterAll(() => cluster?.stop(), 30_000);
 
   /** Lines of agents and operator above info. */
@@ -96,5 +96,5 @@ describe('churn', () => {
     );
     expect(gone).toBe('');
     expect(loud()).toEqual([]);
-  }, 180_000);
+  });
 });
