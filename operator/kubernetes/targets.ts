@@ -34,7 +34,7 @@ export type TargetName = 'identities' | 'peerSets' | 'resolved' | 'slices' | 'st
 
 export interface TargetsOptions {
   readonly db: StateDB;
-  readonly client: KubeClient;
+  readonly client: Pick<KubeClient, 'apply' | 'replace' | 'delete'>;
   /** Key of the desired row whose object changed by another hand. */
   readonly onDrift: (target: TargetName, key: string) => void;
   readonly onWrite: (verb: 'apply' | 'update' | 'delete', resource: string) => void;

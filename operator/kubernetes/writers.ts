@@ -11,7 +11,7 @@
  * before the status that it tells of, so that a leader that ends in between leaves its successor something to tell.
  */
 import { ApiError, type KubeClient, resources } from '@weir/kube';
-import { createReconciler, type Reconciler } from '@weir/reconciler';
+import { createReconciler, type Reconciler, type ReconcilerOptions } from '@weir/reconciler';
 import type { StateDB, Table } from '@weir/statedb';
 import { DependencyError } from '../errors.ts';
 import { peerSetName, policyKey, resolvedName } from '../model/names.ts';
@@ -42,10 +42,12 @@ const PRUNE_INTERVAL_MS = 60_000;
 const LAST_RETRY_MS = 5_000;
 
 export interface WritersOptions {
-  readonly client: KubeClient;
+  readonly client: Pick<KubeClient, 'apply'>;
   readonly db: StateDB;
   readonly tables: Tables;
   readonly targets: Targets;
+  /** Default: the machine's clock, and random delays of retries. */
+  readonly timing?: Pick<ReconcilerOptions<unknown>, 'clock' | 'random'>;
   readonly onWrite: (verb: 'apply', resource: string) => void;
   /** The API server has taken the status of this policy. */
   readonly onStatus: (key: string) => void;
@@ -119,9 +121,10 @@ export class Writers {
   }
 
   #writer<T>(name: string, table: Table<Desired<T>>, part: Part<T>): Reconciler<Desired<T>> {
-    const { db, onError } = this.#options;
+    const { db, timing, onError } = this.#options;
     const { prune } = part;
     return createReconciler<Desired<T>>({
+      ...timing,
       name,
       db,
       table,

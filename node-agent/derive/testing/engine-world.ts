@@ -4,7 +4,7 @@ import { type LabelSelector, labelsKey } from '@weir/labels';
 import type { ResolvedRule } from '@weir/policy';
 import { createStateDB, type StateDB } from '@weir/statedb';
 import type { Tables } from '../../core.ts';
-import { createTables } from '../../create-tables.ts';
+import { createTables, tableKey } from '../../create-tables.ts';
 import type {
   ContainerPort,
   EndpointRow,
@@ -143,6 +143,9 @@ export class World {
       ...fields,
     };
     this.db.write([this.tables.endpoints], (txn) => txn.upsert(this.tables.endpoints, row));
+  }
+  dropEndpoint(id: number): void {
+    this.db.write([this.tables.endpoints], (txn) => txn.delete(this.tables.endpoints, tableKey.endpoint(id)));
   }
   remote(
     name: string,
