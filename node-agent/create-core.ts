@@ -153,7 +153,6 @@ class KernelCore implements Core {
     await running.side.stop();
     this.#files.stop();
     this.#engine.dispose();
-    this.#imported.dispose();
     await running.lock.release();
     this.#waiters.close();
   }

@@ -1,3 +1,4 @@
+import { NAMESPACE_LABEL } from '@weir/labels';
 import type { SelectorHash } from '@weir/policy';
 import type { AnyTable, StateDB } from '@weir/statedb';
 import { keys } from '@weir/statedb';
@@ -38,7 +39,7 @@ export function createTables(db: StateDB): Tables {
       key: (row) => tableKey.identity(row.id),
       indexes: [
         { name: 'labels', keys: (row) => [row.labelsKey] },
-        { name: 'peerSet', keys: (row) => row.peerSets },
+        { name: 'namespace', keys: ({ labels }) => [labels[NAMESPACE_LABEL] ?? ''] },
       ],
     }),
     remoteEndpoints: db.table({

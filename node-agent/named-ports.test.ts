@@ -44,7 +44,7 @@ function identity(id: number, app: string): void {
     cluster: 'default',
   });
   core.db.write([core.tables.identities], (txn) =>
-    txn.upsert(core.tables.identities, { id, labels, labelsKey: labelsKey(labels), peerSets: [] }),
+    txn.upsert(core.tables.identities, { id, labels, labelsKey: labelsKey(labels) }),
   );
 }
 

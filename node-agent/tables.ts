@@ -43,19 +43,17 @@ export interface PolicyVersionRow {
 export interface PeerSetRow {
   readonly hash: SelectorHash;
   readonly selector: LabelSelector;
-  /** Cluster identities, ascending, as the operator says (or as this agent computed for imported rules). */
+  /** Cluster identities, ascending, as the operator lists them. Labels have the last word (derive/peer-set-views.ts). */
   readonly identities: readonly number[];
-  /** `cluster`: from the operator. `local`: for imported rules, computed here from `identities`. */
+  /** `cluster`: from the operator. `local`: of imported rules, which nobody lists. */
   readonly origin: 'cluster' | 'local';
 }
 
-/** A cluster identity, or a label set of this node only (top byte 0x03). Key: `id`. Indexes: `labels` on `labelsKey`, `peerSet`. */
+/** A cluster identity, or a label set of this node only (top byte 0x03). Key: `id`. Indexes: `labels` on `labelsKey`, `namespace`. */
 export interface IdentityRow {
   readonly id: number;
   readonly labels: LabelMap;
   readonly labelsKey: string;
-  /** PeerSets the operator put it in when it was allocated; until each that is known here lists it, it is treated as unknown. */
-  readonly peerSets: readonly SelectorHash[];
 }
 
 /** A container port that has a name. `name` as the pod's specification writes it. */

@@ -114,8 +114,6 @@ export interface ResolvedVersionRow {
 export interface IdentityRow {
   readonly id: number;
   readonly labels: LabelMap;
-  /** Hashes of the peer sets that it belonged to when it was allocated, sorted. */
-  readonly peerSets: readonly string[];
 }
 
 /** Desired: one slice of a peer set. */

@@ -34,6 +34,8 @@ const EXCEPTIONS: Readonly<Record<string, Reason>> = {
   'node-agent/derive/local-endpoints.ts #podsChanged': 'marks',
   'node-agent/derive/peer-port-names.ts #arrived': 'marks',
   'node-agent/derive/peer-port-names.ts #dirty': 'marks',
+  'node-agent/derive/peer-set-views.ts #dirtyIdentities': 'marks',
+  'node-agent/derive/peer-set-views.ts #dirtySets': 'marks',
   'node-agent/derive/policies.ts #dirty': 'marks',
   'node-agent/derive/remote-endpoints.ts #dirty': 'marks',
   'node-agent/derive/slots.ts #dirty': 'marks',

@@ -1,4 +1,4 @@
-import type { LabelSelector, Requirement } from '@weir/labels';
+import { type LabelSelector, matches, type Requirement } from '@weir/labels';
 import type { FastifyInstance } from 'fastify';
 import { sendJson } from './context.ts';
 import { BadRequestError, ClientGoneError, HttpError, NotFoundError } from './errors.ts';
@@ -111,10 +111,13 @@ function selectors(options: ApiOptions): readonly object[] {
       for (const peer of rule.peers ?? []) if ('peerSet' in peer) use(peer.peerSet, policy.uid);
     }
   }
+  // Nobody lists who is in the sets of imported rules.
+  const matching = (selector: LabelSelector): number[] =>
+    [...snapshot.all(tables.identities)].filter(({ labels }) => matches(selector, labels)).map(({ id }) => id);
   return [...snapshot.all(tables.peerSets)].map((set) => ({
     selector: selectorText(set.selector),
     labels: [],
-    identities: set.identities,
+    identities: set.origin === 'cluster' ? set.identities : matching(set.selector),
     users: users.get(set.hash)?.size ?? 0,
     hash: set.hash,
   }));

@@ -287,7 +287,7 @@ describe('policy', () => {
 describe('the rest', () => {
   it('reports status, maps, identities, prefixes, nodes, config, metrics', async () => {
     core.db.write([core.tables.identities, core.tables.ipcache], (txn) => {
-      txn.upsert(core.tables.identities, { id: 1001, labels: { 'k8s:id': 'app1' }, labelsKey: 'x', peerSets: [] });
+      txn.upsert(core.tables.identities, { id: 1001, labels: { 'k8s:id': 'app1' }, labelsKey: 'x' });
       txn.upsert(core.tables.ipcache, { prefix: '10.1.0.5/32', identity: 1001, source: 'endpoint' });
       txn.upsert(core.tables.ipcache, { prefix: '0.0.0.0/0', identity: 2, source: 'world' });
     });

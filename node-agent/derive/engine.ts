@@ -21,6 +21,7 @@ import { LocalEndpoints } from './local-endpoints.ts';
 import type { LocalNumbers } from './numbers.ts';
 import { Pace } from './pace.ts';
 import { PeerPortNames } from './peer-port-names.ts';
+import { PeerSetViews } from './peer-set-views.ts';
 import type { KernelState, Plan } from './plan.ts';
 import { type InUse, type Missing, Policies } from './policies.ts';
 import { RemoteEndpoints } from './remote-endpoints.ts';
@@ -55,6 +56,7 @@ export class Engine {
   readonly #inForce: InForce;
   readonly #portNames: PeerPortNames;
   readonly #slots: Slots;
+  readonly #peerSets: PeerSetViews;
   readonly #shapes: EndpointShapes;
   readonly #states: ReturnType<typeof concludedStates>;
   readonly #endpointStates: EndpointStates;
@@ -76,13 +78,14 @@ export class Engine {
     this.#atStart = new Rows(db, { name: 'foundAtStart', key: () => '' }, () => '');
     const policies = new Policies({ ...told, now });
     this.policies = policies;
-    this.identities = new Identities({ ...told, policies });
+    this.identities = new Identities(told);
     const ipcache = new IpcacheDeriver({ db, nodeName: core.nodeName, numbers });
     this.#ipcache = ipcache;
     this.#addresses = new Addresses({ db, ipcache, pace });
     this.#portNames = new PeerPortNames(db, pace);
     const placing = { ...told, identities: this.identities, ipcache, portNames: this.#portNames, pace };
-    this.#local = new LocalEndpoints({ ...placing, clusterName: core.clusterName, numbers });
+    const found = (id: number): boolean => this.#shapes.kernel(id) !== undefined;
+    this.#local = new LocalEndpoints({ ...placing, clusterName: core.clusterName, numbers, policies, found });
     this.#remote = new RemoteEndpoints(placing);
     const cidrsChanged = (): void => {
       this.#cidrsChanged = true;
@@ -91,11 +94,14 @@ export class Engine {
     this.#slots = new Slots({
       db,
       members: (hash) => this.members(hash),
+      namingChanged: (hash) => this.#peerSets.setChanged(hash),
       identities: () => this.#peerIdentities(),
       peerPorts: this.#portNames.peers,
       addressed: (identity) => this.#addresses.has(identity),
       now,
     });
+    const named = (hash: SelectorHash): boolean => this.#slots.names(hash);
+    this.#peerSets = new PeerSetViews({ ...told, identities: this.identities, policies, named, pace });
     const { infos } = this.#local;
     this.#states = concludedStates(db);
     const shared = { infos, states: this.#states, inForce: this.#inForce, pace };
@@ -108,13 +114,14 @@ export class Engine {
   #listen(tables: Tables): void {
     const inputs = this.#inputs;
     inputs.on(tables.policies, ({ uid }) => this.policies.policyChanged(uid));
-    inputs.on(tables.peerSets, ({ hash }, deleted) => {
-      this.policies.peerSetChanged(hash, deleted);
-      for (const { id } of this.identities.naming(hash)) this.#dirtyIdentities.add(id);
-      this.#dirtyHashes.add(hash);
+    inputs.on(tables.peerSets, (row, deleted) => {
+      if (this.policies.peerSetChanged(row, deleted)) this.#dirtyHashes.add(row.hash);
+      this.#peerSets.setChanged(row.hash);
     });
     inputs.on(tables.identities, ({ id }) => {
-      if (id < LOCAL_ENDPOINT_BASE) this.#dirtyIdentities.add(id);
+      if (id >= LOCAL_ENDPOINT_BASE) return;
+      this.#peerSets.identityChanged(id);
+      this.#dirtyIdentities.add(id);
     });
     inputs.on(tables.remoteEndpoints, (row) => this.#remote.endpointChanged(row));
     inputs.on(tables.nodes, (row, deleted) => this.#onNode(row, deleted));
@@ -182,17 +189,18 @@ export class Engine {
   /** Concludes what must change. Its rows count as current from then on. */
   async plan(): Promise<Plan> {
     this.#pace.restart();
+    const changed = { identities: this.#dirtyIdentities.size > 0, policies: this.policies.pending };
     await this.#inForce.settle(this.#dirtyHashes);
-    for (const hash of this.#dirtyHashes) this.#slots.peerSetChanged(hash);
     for (const id of this.#dirtyIdentities) {
       this.#remote.identityChanged(id);
       if (this.#pace.due()) await this.#pace.breathe();
     }
     await this.#remote.settle();
-    const localChanged = await this.#local.settle(this.#dirtyIdentities.size > 0);
+    const localChanged = await this.#local.settle(changed);
     await this.#inForce.settleSubjects(this.#local.infos.values());
     this.#slots.portNamesChanged(await this.#portNames.settle());
     const use = await this.#shapes.settle();
+    for (const hash of await this.#peerSets.settle()) this.#slots.peerSetChanged(hash);
     if (localChanged) this.#slots.allChanged();
     if (this.#cidrsChanged) this.#slots.identitiesChanged();
     const { slots, slotsGone, reframed } = await this.#shapes.compile(use);
@@ -242,14 +250,15 @@ export class Engine {
     return this.#addresses.has(identity);
   }
 
-  /** Members of a PeerSet: of the cluster, and this node's own label sets that its selector matches. */
-  members(hash: SelectorHash): number[] | undefined {
+  /** Members of a PeerSet that rules in use name as a peer: of the cluster, and this node's own label sets that its selector matches. */
+  members(hash: SelectorHash): readonly number[] | undefined {
     const row = this.policies.view(hash);
-    if (row === undefined) return undefined;
+    const members = this.#peerSets.members(hash);
+    if (row === undefined || members === undefined) return undefined;
     const local: number[] = [];
     for (const { identity, labels } of this.#local.localLabels())
       if (matches(row.selector, labels)) local.push(identity);
-    return [...row.identities, ...local];
+    return local.length === 0 ? members : [...members, ...local];
   }
 
   /** Labels of one of this node's own label sets. */

@@ -1,9 +1,8 @@
-import { includesSorted, LOCAL_ENDPOINT_BASE } from '@weir/identity';
+import { LOCAL_ENDPOINT_BASE } from '@weir/identity';
 import { type LabelMap, labelsKey, podIdentityLabels } from '@weir/labels';
-import type { SelectorHash } from '@weir/policy';
 import type { Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
-import type { ContainerPort, EndpointRow, IdentityRow, LocalPodRow, NamespaceRow } from '../tables.ts';
+import type { ContainerPort, EndpointRow, IdentityRow, LocalPodRow, NamespaceRow, PolicyRow } from '../tables.ts';
 import type { Inputs } from './inputs.ts';
 import type { LocalNumbers } from './numbers.ts';
 import type { Policies } from './policies.ts';
@@ -29,7 +28,6 @@ export interface EndpointIdentity {
 export interface IdentitiesOptions {
   readonly tables: Pick<Tables, 'identities'>;
   readonly inputs: Pick<Inputs, 'said'>;
-  readonly policies: Pick<Policies, 'present'>;
 }
 
 /** Identities of the cluster, and which of them may be believed. */
@@ -45,12 +43,6 @@ export class Identities {
     return id < LOCAL_ENDPOINT_BASE ? inputs.said.get(tables.identities, tableKey.identity(id)) : undefined;
   }
 
-  /** Identities whose settling hangs on the set. */
-  naming(hash: SelectorHash): Iterable<IdentityRow> {
-    const { inputs, tables } = this.#options;
-    return inputs.said.list(tables.identities, 'peerSet', hash);
-  }
-
   /** Lowest number with these labels (spec 7: in a race the lowest wins). */
   byLabels(key: string): number | undefined {
     const { inputs, tables } = this.#options;
@@ -59,15 +51,9 @@ export class Identities {
     return undefined;
   }
 
-  /** Whether the number may be used: every PeerSet it was put in that is here lists it. Reserved numbers always; unheard-of never. */
+  /** Whether it is known what the number means: then it is known, too, which rules are about it. */
   settled(id: number): boolean {
-    if (id >= 1 && id <= RESERVED_LAST) return true;
-    const row = this.get(id);
-    if (row === undefined) return false;
-    return row.peerSets.every((hash) => {
-      const set = this.#options.policies.present(hash);
-      return set === undefined || includesSorted(set.identities, id);
-    });
+    return (id >= 1 && id <= RESERVED_LAST) || this.get(id) !== undefined;
   }
 }
 
@@ -75,6 +61,9 @@ export interface EndpointContext {
   readonly clusterName: string;
   readonly identities: Identities;
   readonly numbers: LocalNumbers;
+  readonly policies: Pick<Policies, 'outstanding'>;
+  /** Whether the kernel was found to let the endpoint take part, before the first plan. */
+  found(id: number): boolean;
   pod(key: string): LocalPodRow | undefined;
   namespace(name: string): NamespaceRow | undefined;
 }
@@ -114,31 +103,43 @@ function renumbered({ identity, labels }: EndpointIdentity, identities: Identiti
   return now !== undefined && now !== labelsKey(labels);
 }
 
-/** Identity of an endpoint. What was ready stays as it was until the new one is known: labels change without a gap. */
+/**
+ * Identity of an endpoint. What was ready stays as it was until the new one is known: labels change without a gap. What was not waits
+ * also until every policy that may select it is in force here: a policy that cannot be judged yet must not count as none.
+ */
 export function endpointIdentity(
   row: EndpointRow,
   before: EndpointIdentity | undefined,
   context: EndpointContext,
 ): EndpointIdentity {
-  const waiting = (reason: string, labels: LabelMap = {}): EndpointIdentity => {
-    const same =
-      before?.ready &&
-      before.row.ifindex === row.ifindex &&
-      before.row.pod?.uid === row.pod?.uid &&
-      before.row.ipv4 === row.ipv4 &&
-      !renumbered(before, context.identities);
-    return same ? { ...before, row, reason } : { row, identity: 0, labels, namedPorts: [], ready: false, reason };
+  const same =
+    before?.ready &&
+    before.row.ifindex === row.ifindex &&
+    before.row.pod?.uid === row.pod?.uid &&
+    before.row.ipv4 === row.ipv4;
+  const waiting = (reason: string, labels: LabelMap = {}): EndpointIdentity =>
+    same && !renumbered(before, context.identities)
+      ? { ...before, row, reason }
+      : { row, identity: 0, labels, namedPorts: [], ready: false, reason };
+  const ready = (identity: number, what: Saying): EndpointIdentity => {
+    const missing = same || context.found(row.id) ? undefined : context.policies.outstanding(what.labels);
+    return missing === undefined
+      ? { row, identity, ...what, ready: true }
+      : waiting(notInForce(missing.policy, missing.hashes), what.labels);
   };
   const saying = endpointSaying(row, context);
   if (typeof saying === 'string') return waiting(saying);
-  if (saying === INIT_SAYING) return { row, identity: INIT, ...saying, ready: true };
+  if (saying === INIT_SAYING) return ready(INIT, saying);
   const { labels } = saying;
   const key = labelsKey(labels);
   const cluster = context.identities.byLabels(key);
-  if (cluster !== undefined) {
-    if (context.identities.settled(cluster)) return { row, identity: cluster, ...saying, ready: true };
-    return waiting(`identity ${cluster} is not in all of its peer sets yet`, labels);
-  }
+  if (cluster !== undefined) return ready(cluster, saying);
   if (row.pod !== undefined) return waiting('the operator has not given its labels an identity yet', labels);
-  return { row, identity: context.numbers.labels(key), ...saying, ready: true };
+  return ready(context.numbers.labels(key), saying);
+}
+
+function notInForce({ kind, namespace, name }: PolicyRow, hashes: readonly string[]): string {
+  const policy = `${kind} ${namespace === undefined ? '' : `${namespace}/`}${name}`;
+  const more = hashes.length > 1 ? ` and ${hashes.length - 1} more` : '';
+  return `${policy} may select it and is not in force here: PeerSet ${hashes[0]}${more} has not come from the operator`;
 }

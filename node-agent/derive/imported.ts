@@ -1,18 +1,9 @@
 import { createHash } from 'node:crypto';
-import { includesSorted, LOCAL_ENDPOINT_BASE } from '@weir/identity';
-import { compareText, type LabelSelector, matches } from '@weir/labels';
+import { compareText, type LabelSelector } from '@weir/labels';
 import { type ParseResult, parseBareRules, resolve, type SelectorHash } from '@weir/policy';
-import {
-  type Change,
-  type ChangeStream,
-  type Key,
-  keys,
-  type Reader,
-  type StateDB,
-  type WriteTxn,
-} from '@weir/statedb';
+import { type Key, keys, type StateDB, type WriteTxn } from '@weir/statedb';
 import type { ImportedRule, Tables } from '../core.ts';
-import type { IdentityRow, PeerSetRow, PolicyRow } from '../tables.ts';
+import type { PeerSetRow, PolicyRow } from '../tables.ts';
 import { Rows } from './working.ts';
 
 const FIRST_COOKIE = 0x80000000;
@@ -33,12 +24,11 @@ export interface ImportOptions {
   readonly replaceWithLabels?: readonly string[];
 }
 
-/** Rules imported on this node: a policy row each, and the peer sets that they name, kept up to date from the identities. */
+/** Rules imported on this node: a policy row each, and the peer sets that they name: selectors alone, as labels say who is in them. */
 export class ImportedRules {
   readonly #db: StateDB;
   readonly #tables: Tables;
   readonly #rules: Rows<number, Imported>;
-  readonly #identities: ChangeStream<IdentityRow>;
 
   constructor(db: StateDB, tables: Tables) {
     this.#db = db;
@@ -56,7 +46,6 @@ export class ImportedRules {
       },
       (place) => keys.uint(place),
     );
-    this.#identities = db.changes(tables.identities, { name: 'imported-rules' });
   }
 
   /** Parses and puts in force; with any problem that is no warning, nothing changes. */
@@ -81,8 +70,7 @@ export class ImportedRules {
         txn.insert(this.#rules.table, { ...rule, place });
         txn.upsert(this.#tables.policies, row);
         for (const [hash, selector] of rule.selectors)
-          if (!txn.has(this.#tables.peerSets, hash))
-            txn.insert(this.#tables.peerSets, this.#setOf(txn, hash, selector));
+          if (!txn.has(this.#tables.peerSets, hash)) txn.insert(this.#tables.peerSets, ownSet(hash, selector));
       }
       for (const rule of gone) this.#remove(txn, rule);
     });
@@ -105,31 +93,18 @@ export class ImportedRules {
     return gone.length;
   }
 
-  /** Takes in identity changes, and puts back sets that the cluster has dropped. Cheap when nothing is to do. */
+  /** Puts back sets that the cluster has dropped. Cheap when nothing is to do. */
   sync(): void {
-    const changes = this.#identities.next();
     if (this.#rules.size === 0) return;
     const { peerSets } = this.#tables;
-    const rows: PeerSetRow[] = [];
-    const seen = new Set<SelectorHash>();
     using snapshot = this.#db.read();
-    for (const { selectors } of snapshot.all(this.#rules.table)) {
-      for (const [hash, selector] of selectors) {
-        if (seen.has(hash)) continue;
-        seen.add(hash);
-        const there = snapshot.get(peerSets, hash);
-        const row = there === undefined ? this.#setOf(snapshot, hash, selector) : changed(there, changes);
-        if (row !== there) rows.push(row);
-      }
-    }
-    if (rows.length === 0) return;
+    const dropped = new Map<SelectorHash, LabelSelector>();
+    for (const { selectors } of snapshot.all(this.#rules.table))
+      for (const [hash, selector] of selectors) if (!snapshot.has(peerSets, hash)) dropped.set(hash, selector);
+    if (dropped.size === 0) return;
     this.#db.write([peerSets], (txn) => {
-      for (const row of rows) txn.upsert(peerSets, row);
+      for (const [hash, selector] of dropped) txn.upsert(peerSets, ownSet(hash, selector));
     });
-  }
-
-  dispose(): void {
-    this.#identities[Symbol.dispose]();
   }
 
   #write(fn: (txn: WriteTxn) => void): void {
@@ -175,28 +150,10 @@ export class ImportedRules {
       if (txn.get(peerSets, hash)?.origin === 'local') txn.delete(peerSets, hash);
     }
   }
-
-  /** The peer set as the identities say. */
-  #setOf(reader: Reader, hash: SelectorHash, selector: LabelSelector): PeerSetRow {
-    const identities: number[] = [];
-    for (const row of reader.all(this.#tables.identities)) if (isMember(selector, row)) identities.push(row.id);
-    return { hash, selector, identities, origin: 'local' };
-  }
 }
 
-/** The set after these changes of identities; itself when its members stay the same, and when it is the cluster's. */
-function changed(set: PeerSetRow, changes: readonly Change<IdentityRow>[]): PeerSetRow {
-  if (set.origin === 'cluster') return set;
-  const moved = changes.filter(
-    ({ row, deleted }) => (!deleted && isMember(set.selector, row)) !== includesSorted(set.identities, row.id),
-  );
-  if (moved.length === 0) return set;
-  const members = new Set(set.identities).symmetricDifference(new Set(moved.map(({ row }) => row.id)));
-  return { ...set, identities: [...members].sort((a, b) => a - b) };
-}
-
-function isMember(selector: LabelSelector, { id, labels }: IdentityRow): boolean {
-  return id < LOCAL_ENDPOINT_BASE && matches(selector, labels);
+function ownSet(hash: SelectorHash, selector: LabelSelector): PeerSetRow {
+  return { hash, selector, identities: [], origin: 'local' };
 }
 
 function cookieKey(cookie: number): Key {

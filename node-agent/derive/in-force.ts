@@ -1,10 +1,9 @@
-import { includesSorted, LOCAL_ENDPOINT_BASE } from '@weir/identity';
-import { type LabelMap, matches } from '@weir/labels';
+import { type LabelMap, labelsKey, matches } from '@weir/labels';
 import type { ResolvedRule, SelectorHash } from '@weir/policy';
 import { type Key, keys, query, type StateDB } from '@weir/statedb';
 import { tableKey } from '../create-tables.ts';
 import type { PeerSetRow } from '../tables.ts';
-import { type EndpointIdentity, RESERVED_LAST } from './identities.ts';
+import type { EndpointIdentity } from './identities.ts';
 import type { IpcacheDeriver } from './ipcache.ts';
 import type { Pace } from './pace.ts';
 import { cidrsOf, type InUse, type Policies } from './policies.ts';
@@ -54,7 +53,7 @@ export class InForce {
     this.#selections = new Rows<SelectionKey, Selection>(db, { name: 'selections', key: keyOf }, keyOf);
   }
 
-  /** Brings into force what is complete. `dirtyHashes`: PeerSets that changed. */
+  /** Brings into force what is complete. `dirtyHashes`: PeerSets whose selectors changed. */
   async settle(dirtyHashes: Iterable<SelectorHash>): Promise<void> {
     const { policies, ipcache, pace } = this.#options;
     for (const [uid, before, after] of policies.settle()) {
@@ -85,7 +84,9 @@ export class InForce {
     for (const { ready, identity, labels } of infos) {
       if (!ready) continue;
       used.add(identity);
-      if (this.#subjects.has(identity)) continue;
+      const known = this.#subjects.get(identity)?.labels;
+      // A number may be given to other labels later.
+      if (known === labels || (known !== undefined && labelsKey(known) === labelsKey(labels))) continue;
       const subject: Subject = { identity, labels };
       const selected: Selection[] = [];
       for (const inUse of policies.allInUse()) {
@@ -94,7 +95,8 @@ export class InForce {
         if (pace.due()) await pace.breathe();
       }
       db.write([subjects, selections], (txn) => {
-        txn.insert(subjects, subject);
+        txn.upsert(subjects, subject);
+        for (const selection of txn.prefix(selections, ofIdentity(identity))) txn.delete(selections, keyOf(selection));
         for (const selection of selected) txn.insert(selections, selection);
       });
     }
@@ -157,13 +159,10 @@ function ofIdentity(identity: number): Key {
   return keys.join(keys.uint(identity, 32));
 }
 
-/** Of the sets, those that the subject is in. */
-function indexesFor({ identity, labels }: Subject, sets: readonly (PeerSetRow | undefined)[]): number[] {
-  const own = identity >= LOCAL_ENDPOINT_BASE || identity <= RESERVED_LAST;
+/** Of the sets, those that the subject is in. Its labels say so, whatever the sets list. */
+function indexesFor({ labels }: Subject, sets: readonly (PeerSetRow | undefined)[]): number[] {
   const indexes: number[] = [];
-  for (const [index, set] of sets.entries()) {
-    if (set === undefined) continue;
-    if (own ? matches(set.selector, labels) : includesSorted(set.identities, identity)) indexes.push(index);
-  }
+  for (const [index, set] of sets.entries())
+    if (set !== undefined && matches(set.selector, labels)) indexes.push(index);
   return indexes;
 }

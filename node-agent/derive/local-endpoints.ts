@@ -10,7 +10,8 @@ import type { Pace } from './pace.ts';
 import type { PeerPortNames } from './peer-port-names.ts';
 import { Rows, type RowsView } from './working.ts';
 
-export interface LocalEndpointsOptions extends Pick<EndpointContext, 'clusterName' | 'identities' | 'numbers'> {
+export interface LocalEndpointsOptions
+  extends Pick<EndpointContext, 'clusterName' | 'identities' | 'numbers' | 'policies' | 'found'> {
   readonly db: StateDB;
   readonly tables: Pick<Tables, 'endpoints' | 'localPods' | 'namespaces'>;
   readonly inputs: Pick<Inputs, 'said'>;
@@ -30,11 +31,13 @@ export class LocalEndpoints {
 
   constructor(options: LocalEndpointsOptions) {
     this.#options = options;
-    const { db, clusterName, identities, numbers, inputs, tables } = options;
+    const { db, clusterName, identities, numbers, policies, found, inputs, tables } = options;
     this.#context = {
       clusterName,
       identities,
       numbers,
+      policies,
+      found,
       pod: (key) => inputs.said.get(tables.localPods, key),
       namespace: (name) => inputs.said.get(tables.namespaces, name),
     };
@@ -87,9 +90,9 @@ export class LocalEndpoints {
    * Settles endpoint identities; whether the set of this node's own label sets changed. Readers see all of the old conclusions
    * or all of the new ones.
    */
-  async settle(identitiesChanged: boolean): Promise<boolean> {
+  async settle(changed: { readonly identities: boolean; readonly policies: boolean }): Promise<boolean> {
     const { inputs, tables, ipcache, portNames, pace } = this.#options;
-    this.#spread(identitiesChanged);
+    this.#spread(changed);
     const concluded: { id: number; before: EndpointIdentity | undefined; info: EndpointIdentity | undefined }[] = [];
     for (const id of this.#dirty) {
       const row = inputs.said.get(tables.endpoints, tableKey.endpoint(id));
@@ -117,8 +120,8 @@ export class LocalEndpoints {
     return labelsBefore.symmetricDifference(this.#localIds()).size > 0;
   }
 
-  /** Marks the endpoints that changed pods, namespaces and identities touch. */
-  #spread(identitiesChanged: boolean): void {
+  /** Marks the endpoints that changed pods, namespaces, identities and policies touch. */
+  #spread(changed: { readonly identities: boolean; readonly policies: boolean }): void {
     const { inputs, tables } = this.#options;
     const { said } = inputs;
     const mark = (rows: Iterable<EndpointRow>): void => {
@@ -126,7 +129,8 @@ export class LocalEndpoints {
     };
     for (const pod of this.#podsChanged) mark(said.list(tables.endpoints, 'pod', pod));
     for (const name of this.#namespacesChanged) mark(said.prefix(tables.endpoints, tableKey.pod(name, ''), 'pod'));
-    if (identitiesChanged) mark(said.all(tables.endpoints));
+    if (changed.identities) mark(said.all(tables.endpoints));
+    if (changed.policies) for (const { row, ready } of this.#infos.values()) if (!ready) this.endpointChanged(row);
     this.#podsChanged.clear();
     this.#namespacesChanged.clear();
   }

@@ -24,7 +24,7 @@ function pull(world: World, once: () => void): void {
 describe('a plan', () => {
   it('is concluded from one moment, whatever is written in its breaks, and the next one from the next', async () => {
     const before = basic();
-    before.identity(257, 'b', ['hash-b']);
+    before.identity(257, 'b');
     before.remote('r', '10.9.9.1', 257);
     before.policy('p', 1, [rule('a', 'b', 7)]);
     await before.plan();
@@ -34,7 +34,7 @@ describe('a plan', () => {
       world.policy('q', 1, [rule('a', 'c', 9)]);
       drop(world, 'peerSets', 'hash-b');
       world.peerSet('c', [257]);
-      world.identity(257, 'c', ['hash-c']);
+      world.identity(257, 'c');
       world.remote('r', '10.9.9.2', 257);
       drop(world, 'namespaces', 'ns');
       world.pod('web', 'c');

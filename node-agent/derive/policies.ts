@@ -1,4 +1,6 @@
 import { createHash } from 'node:crypto';
+import { isDeepStrictEqual } from 'node:util';
+import { type LabelMap, matches, NAMESPACE_LABEL } from '@weir/labels';
 import type { ResolvedRule, SelectorHash } from '@weir/policy';
 import type { StateDB } from '@weir/statedb';
 import type { Tables } from '../core.ts';
@@ -69,13 +71,39 @@ export class Policies {
     this.#dirty.add(uid);
   }
 
-  /** To be called while `said` is what was said before: of policies that did not name the set then, `policyChanged` tells. */
-  peerSetChanged(hash: SelectorHash, deleted: boolean): void {
+  /**
+   * Whether the set selects by other labels now, which no set of the operator's ever does. To be called while `said` is what was said
+   * before: of policies that did not name the set then, `policyChanged` tells.
+   */
+  peerSetChanged({ hash, selector }: PeerSetRow, deleted: boolean): boolean {
     const { inputs, tables } = this.#options;
     const before = this.present(hash);
-    if ((before === undefined) === deleted) return;
-    for (const { uid } of inputs.said.list(tables.policies, 'peerSet', hash)) this.#dirty.add(uid);
-    if (before && this.#named(hash)) this.#retained.set(before);
+    if ((before === undefined) !== deleted) {
+      for (const { uid } of inputs.said.list(tables.policies, 'peerSet', hash)) this.#dirty.add(uid);
+      if (before && this.#named(hash)) this.#retained.set(before);
+    }
+    return !isDeepStrictEqual(this.view(hash)?.selector, selector);
+  }
+
+  /** Whether `settle` has policies to look at. */
+  get pending(): boolean {
+    return this.#dirty.size > 0;
+  }
+
+  /** A policy that may select pods of these labels, and of which no generation is in force for want of its PeerSets. */
+  outstanding(labels: LabelMap): (Missing & { readonly policy: PolicyRow }) | undefined {
+    const { inputs, tables } = this.#options;
+    for (const missing of this.#missing.values()) {
+      const policy = this.#inForce.has(missing.uid) ? undefined : inputs.said.get(tables.policies, missing.uid);
+      if (policy === undefined) continue;
+      if (policy.namespace !== undefined && policy.namespace !== labels[NAMESPACE_LABEL]) continue;
+      const selects = ({ subject }: ResolvedRule): boolean => {
+        const set = this.view(subject);
+        return set === undefined || matches(set.selector, labels);
+      };
+      if (policy.rules.some(selects)) return { ...missing, policy };
+    }
+    return undefined;
   }
 
   /** The set as the table has it. */

@@ -10,7 +10,7 @@ const ADDRESS = '10.9.9.1';
 /** Endpoint 1 lets apps b and c in, and nobody else. Pod r, of app b, is on another node. */
 async function guarded(): Promise<World> {
   const world = basic();
-  world.identity(257, 'b', ['hash-b']);
+  world.identity(257, 'b');
   world.peerSet('c', []);
   world.policy('p', 1, [rule('a', 'b', 7), rule('a', 'c', 8)]);
   world.remote('r', ADDRESS, 257, [], 'u-r');
@@ -30,15 +30,12 @@ function letIn(world: World, address: string): boolean {
 }
 
 describe('a relabelled pod of another node', () => {
-  it('keeps its identity until the new one has come with all of its peer sets', async () => {
+  it('keeps its identity until the new one has come, which then has its rights at once', async () => {
     const world = await guarded();
     world.remote('r', ADDRESS, 258, [], 'u-r');
     await world.plan();
     expect(judgedAs(world)).toBe(257);
-    world.identity(258, 'c', ['hash-c']);
-    await world.plan();
-    expect(judgedAs(world)).toBe(257);
-    world.peerSet('c', [258]);
+    world.identity(258, 'c');
     await world.plan();
     expect(judgedAs(world)).toBe(258);
     expect(letIn(world, ADDRESS)).toBe(true);
@@ -83,7 +80,7 @@ describe('a relabelled pod of another node', () => {
       'a pod whose old number means other labels now',
       (world) => {
         world.remote('r', ADDRESS, 258, [], 'u-r');
-        world.identity(257, 'b', ['hash-b'], 'other');
+        world.identity(257, 'b', 'other');
       },
     ],
     [
@@ -98,6 +95,22 @@ describe('a relabelled pod of another node', () => {
     change(world);
     await world.plan();
     expect(judgedAs(world)).toBe(0);
+  });
+
+  it('is unknown while its number means other labels than when the slice said it, until the slice says it again', async () => {
+    const world = await guarded();
+    const { db, tables } = world;
+    world.identity(257, 'c');
+    await world.plan();
+    expect(judgedAs(world)).toBe(0);
+    db.write([tables.identities], (txn) => txn.delete(tables.identities, tableKey.identity(257)));
+    await world.plan();
+    world.identity(257, 'c', 'new');
+    await world.plan();
+    expect(judgedAs(world)).toBe(0);
+    world.remote('r', ADDRESS, 257, [], 'u-r');
+    await world.plan();
+    expect([judgedAs(world), letIn(world, ADDRESS)]).toEqual([257, true]);
   });
 
   it('is unknown at an address that it did not have before', async () => {
@@ -128,7 +141,7 @@ describe('a relabelled pod of another node', () => {
     const steps = [
       () => undefined,
       () => world.remote('r', ADDRESS, 258, [web(80)], 'u-r'),
-      () => world.identity(258, 'c', ['hash-c']),
+      () => world.identity(258, 'c'),
       () => world.peerSet('c', [258]),
     ];
     for (const step of steps) {
@@ -152,6 +165,20 @@ describe('a relabelled pod of this node', () => {
     world.identity(256, 'b');
     await world.plan();
     expect(world.states.get(1)).toMatchObject({ identity: 0, state: 'waiting-for-identity' });
+  });
+});
+
+describe('rules of a pod of this node', () => {
+  it('are those of its labels, though its number was given to them anew', async () => {
+    const world = basic();
+    world.peerSet('c', []);
+    world.policy('p', 1, [rule('c', 'b', 7)]);
+    await world.plan();
+    expect(world.states.get(1)).toMatchObject({ identity: 256, policies: {} });
+    world.pod('web', 'c');
+    world.identity(256, 'c');
+    await world.plan();
+    expect(world.states.get(1)).toMatchObject({ identity: 256, policies: { p: 1 }, enforced: { ingress: true } });
   });
 });
 
@@ -204,7 +231,7 @@ describe('whatever the order in which watches deliver', () => {
                   const row = members[app];
                   peerSets.push(() => world.peerSet(app, row));
                 }
-                identities.push(() => world.identity(number, app, app === 'x' ? [] : [`hash-${app}`], text));
+                identities.push(() => world.identity(number, app, text));
               }
               const identity = id;
               ids.push(identity);

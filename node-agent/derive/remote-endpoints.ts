@@ -9,15 +9,17 @@ import type { Pace } from './pace.ts';
 import type { PeerPortNames } from './peer-port-names.ts';
 import { Rows } from './working.ts';
 
-/** Whom an address was judged as. */
+/** What a slice says of a pod, and whom the pod is judged as. */
 interface Believed {
   /** `namespace/name` of the pod. */
   readonly key: string;
+  readonly row: RemoteEndpointRow;
+  /** Of the row's identity, since it was first known while the slice said this. A number may be given to other labels later. */
+  readonly meant: string | undefined;
+  /** 0: nobody. */
   readonly identity: number;
-  /** Of the identity: a number may be given to other labels later. */
+  /** Of the identity. */
   readonly labelsKey: string | undefined;
-  readonly addresses: readonly string[];
-  readonly podUid: string;
 }
 
 export interface RemoteEndpointsOptions {
@@ -31,10 +33,10 @@ export interface RemoteEndpointsOptions {
 }
 
 /**
- * The identity that each pod of the slices is judged by. Slices, identities and peer sets come by watches of their own, in any order.
- * Guarantees: an identity that cannot be judged fully yet is never used; a pod that moves to one keeps the identity that it had until
- * then, so that its flows see no gap. Only the same pod does, at addresses that it had, and only while the old identity is what it was:
- * anybody else is unknown meanwhile.
+ * The identity that each pod of the slices is judged by. Slices and identities come by watches of their own, in any order. Guarantees:
+ * a number is never used whose labels are not known, or are not those that it had while the slice said it; a pod that moves to such a
+ * number keeps the identity that it had until then, so that its flows see no gap. Only the same pod does, at addresses that it had, and
+ * only while the old identity is what it was: anybody else is unknown meanwhile.
  */
 export class RemoteEndpoints {
   readonly #options: RemoteEndpointsOptions;
@@ -58,7 +60,7 @@ export class RemoteEndpoints {
     this.#dirty.add(tableKey.pod(namespace, name));
   }
 
-  /** The identity, or a peer set that it waits for, has changed: so may pods of which the slice says it, and those that keep it. */
+  /** The identity has changed: so may pods of which the slice says it, and those that keep it. */
   identityChanged(identity: number): void {
     const { inputs, tables } = this.#options;
     const key = tableKey.identity(identity);
@@ -87,27 +89,26 @@ export class RemoteEndpoints {
       portNames.set(`held ${key}`, 0, []);
       return;
     }
-    const settled = identities.settled(row.identity);
+    const means = identities.get(row.identity)?.labelsKey;
+    const meant = before?.row === row ? (before.meant ?? means) : means;
+    const settled = identities.settled(row.identity) && means === meant;
     const kept = !settled && before !== undefined && this.#mayKeep(row, before) ? before : undefined;
     const identity = settled ? row.identity : (kept?.identity ?? 0);
-    const { addresses, podUid } = row;
-    if (identity !== 0 && podUid !== undefined) {
-      const labelsKey = kept === undefined ? identities.get(identity)?.labelsKey : kept.labelsKey;
-      this.#believed.set({ key, identity, labelsKey, addresses, podUid });
-    } else this.#believed.delete(key);
+    this.#believed.set({ key, row, meant, identity, labelsKey: settled ? means : kept?.labelsKey });
     ipcache.setRemote(identity === row.identity ? row : { ...row, identity }, key);
     portNames.set(`held ${key}`, kept?.identity ?? 0, kept === undefined ? [] : row.namedPorts);
   }
 
   /** Whether the pod may be judged as before while what it is now cannot be judged. */
-  #mayKeep(row: RemoteEndpointRow, { identity, labelsKey, addresses, podUid }: Believed): boolean {
+  #mayKeep(row: RemoteEndpointRow, { row: said, identity, labelsKey }: Believed): boolean {
     const { identities } = this.#options;
     return (
-      podUid === row.podUid &&
+      row.podUid !== undefined &&
+      said.podUid === row.podUid &&
       identity !== row.identity &&
       identities.settled(identity) &&
       identities.get(identity)?.labelsKey === labelsKey &&
-      row.addresses.every((address) => addresses.includes(address))
+      row.addresses.every((address) => said.addresses.includes(address))
     );
   }
 }

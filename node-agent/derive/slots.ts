@@ -31,6 +31,8 @@ export const LAST_SLOT = 4095;
 export interface SlotWorld {
   readonly db: StateDB;
   members(hash: SelectorHash): Iterable<number> | undefined;
+  /** Called when a shape begins or ceases to name a peer set. */
+  namingChanged(hash: SelectorHash): void;
   identities(): Iterable<PeerIdentity>;
   /** Numbers that peers give port names. */
   readonly peerPorts: PortNames['peers'];
@@ -127,6 +129,7 @@ export class Slots {
     }
     const portNames = new Set(portNamesOf(shape.rules).egress.map((port) => portNameKey(port.protocol, port.name)));
     this.#shapes.set({ shape, hashes, namesIdentities, portNames, numbers: NO_NUMBERS });
+    for (const hash of hashes) this.#world.namingChanged(hash);
     this.#dirty.add(shape.key);
   }
 
@@ -138,9 +141,18 @@ export class Slots {
   /** Forgets a shape; returns its slot number. */
   drop(key: string): number | undefined {
     this.#dirty.delete(key);
-    return this.#shapes.delete(key)?.row?.slot;
+    const gone = this.#shapes.delete(key);
+    for (const hash of gone?.hashes ?? []) this.#world.namingChanged(hash);
+    return gone?.row?.slot;
   }
 
+  /** Whether a shape in use names the set as a peer. */
+  names(hash: SelectorHash): boolean {
+    const [user] = this.#shapes.list('peerSet', hash);
+    return user !== undefined;
+  }
+
+  /** Other identities are members of the set. */
   peerSetChanged(hash: SelectorHash): void {
     this.#touch(this.#shapes.list('peerSet', hash));
   }

@@ -298,17 +298,16 @@ describe('TableSink', () => {
 });
 
 describe('rows', () => {
-  it('reads identities with the sets they belonged to', () => {
+  it('reads identities', () => {
     const identity = {
       apiVersion: 'cilium.io/v2',
       kind: 'CiliumIdentity',
-      metadata: { name: '1234', annotations: { 'weir.dev/peer-sets': 'a,b' } },
+      metadata: { name: '1234' },
       'security-labels': { 'k8s:id': 'x' },
     };
     expect(identityParts(identity).get(tableKey.identity(1234))).toMatchObject({
       id: 1234,
       labels: { 'k8s:id': 'x' },
-      peerSets: ['a', 'b'],
     });
     expect(() => identityParts({ ...identity, metadata: { name: 'abc' } })).toThrow('metadata.name');
   });

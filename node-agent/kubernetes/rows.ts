@@ -3,7 +3,6 @@ import {
   type CiliumEndpointSlice,
   type CiliumIdentity,
   type Namespace,
-  PEER_SETS_ANNOTATION,
   type PeerSet,
   POD_UIDS_ANNOTATION,
   type Pod,
@@ -88,14 +87,13 @@ export function mergePeerSet(
 }
 
 export function identityParts(object: CiliumIdentity): Parts<IdentityRow> {
-  const { name, annotations } = object.metadata;
+  const { name } = object.metadata;
   const id = Number(name);
   if (!/^[1-9]\d*$/.test(name) || id > 0xffffff)
     throw new ObjectShapeError('metadata.name', 'an identity number', name);
   const labels = object['security-labels'];
   if (typeof labels !== 'object' || labels === null) throw new ObjectShapeError('security-labels', 'a map', labels);
-  const peerSets = (annotations?.[PEER_SETS_ANNOTATION] ?? '').split(',').filter((hash) => hash !== '');
-  return one(tableKey.identity(id), { id, labels, labelsKey: labelsKey(labels), peerSets });
+  return one(tableKey.identity(id), { id, labels, labelsKey: labelsKey(labels) });
 }
 
 export function endpointSliceParts(object: CiliumEndpointSlice): Parts<RemoteEndpointRow> {

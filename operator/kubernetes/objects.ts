@@ -9,7 +9,7 @@ import type {
   PolicyStatus,
   ResolvedPolicyObject,
 } from '@weir/kube';
-import { PEER_SETS_ANNOTATION, POD_UIDS_ANNOTATION } from '@weir/kube';
+import { POD_UIDS_ANNOTATION } from '@weir/kube';
 import { type LabelMap, labelValueProblem, parseSelectorKey } from '@weir/labels';
 import { eventName, resolvedName } from '../model/names.ts';
 import type {
@@ -38,11 +38,7 @@ export function identityObject(row: IdentityRow): CiliumIdentity {
   return {
     apiVersion: 'cilium.io/v2',
     kind: 'CiliumIdentity',
-    metadata: {
-      name: String(row.id),
-      labels: legalLabels(row.labels),
-      annotations: { [PEER_SETS_ANNOTATION]: row.peerSets.join(',') },
-    },
+    metadata: { name: String(row.id), labels: legalLabels(row.labels) },
     'security-labels': row.labels,
   };
 }
@@ -159,11 +155,7 @@ export function eventObject(row: EventRow): EventObject {
 
 /** The parts that are compared before a write. */
 export const content = {
-  identity: (object: CiliumIdentity): unknown => [
-    object['security-labels'],
-    object.metadata.labels ?? {},
-    object.metadata.annotations?.[PEER_SETS_ANNOTATION] ?? '',
-  ],
+  identity: (object: CiliumIdentity): unknown => [object['security-labels'], object.metadata.labels ?? {}],
   peerSet: (object: PeerSet): unknown => object.spec,
   resolved: (object: ResolvedPolicyObject): unknown => object.spec,
   slice: (object: CiliumEndpointSlice): unknown => [
@@ -175,10 +167,8 @@ export const content = {
 };
 
 export function adoptedIdentity(object: CiliumIdentity): Adopted['identities'] extends Iterable<infer T> ? T : never {
-  const annotation = object.metadata.annotations?.[PEER_SETS_ANNOTATION] ?? '';
   return {
     id: /^[1-9][0-9]{0,9}$/.test(object.metadata.name) ? Number(object.metadata.name) : 0,
     labels: object['security-labels'] ?? {},
-    peerSets: annotation === '' ? [] : annotation.split(','),
   };
 }

@@ -1,8 +1,8 @@
 /**
  * The reconcilers from desired tables to the API, and the order between them:
  *
- *   peer sets -> identities -> endpoint slices
- *        \----> resolved policies -> unused peer sets are deleted
+ *   identities -> endpoint slices
+ *   peer sets -> resolved policies -> unused peer sets are deleted
  *                       \----> statuses of NetworkPolicies
  *   events -> statuses
  *
@@ -27,7 +27,7 @@ import {
   sliceObject,
   statusObject,
 } from './objects.ts';
-import { isComplete, listsIdentity } from './peer-set-slices.ts';
+import { isComplete } from './peer-set-slices.ts';
 import { writableSlice } from './slice-writes.ts';
 import { FIELD_MANAGER, objectKey } from './target.ts';
 import type { Targets } from './targets.ts';
@@ -174,15 +174,11 @@ export class Writers {
   }
 
   #identityPart(): Part<IdentityRow> {
-    const { identities, peerSets } = this.#options.targets;
+    const { identities } = this.#options.targets;
     return {
       update: async (row) => {
+        // Agents of releases before 0.2 take an identity for known as soon as they see it: sets that list it should come first.
         await this.#after(this.#peerSets, this.#options.tables.peerSets);
-        for (const hash of row.peerSets) {
-          if (!this.#desires(hash)) continue;
-          if (!listsIdentity(peerSets, hash, row.id))
-            throw new DependencyError(`identity ${row.id} goes after peer set ${hash}, which does not list it yet`);
-        }
         await identities.apply(identityObject(row));
       },
       delete: (row) => identities.remove(String(row.id)),

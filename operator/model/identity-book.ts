@@ -52,15 +52,10 @@ export class IdentityBook {
   }
 
   /**
-   * The number of a label set, for a pod that has it from now on; allocated when there is none. `join` puts a new number
-   * into its peer sets and says which.
+   * The number of a label set, for a pod that has it from now on; allocated when there is none.
    * Throws IdentityExhaustedError when no number is left.
    */
-  use(
-    txn: WriteTxn,
-    labels: LabelMap,
-    join: (id: number) => readonly string[],
-  ): { readonly id: number; readonly allocated: boolean } {
+  use(txn: WriteTxn, labels: LabelMap): { readonly id: number; readonly allocated: boolean } {
     // The lowest wins.
     const [known] = txn.list(this.#known, 'labels', labelsKey(labels));
     if (known !== undefined) {
@@ -71,7 +66,7 @@ export class IdentityBook {
     if (txn.count(this.#known) > RANGE.last - RANGE.first) throw new IdentityExhaustedError(RANGE.first, RANGE.last);
     const id = unusedIdentity(RANGE, this.#next(txn), (other) => txn.has(this.#known, identityKey(other)));
     this.#goOnAfter(txn, id);
-    this.#add(txn, { row: { id, labels, peerSets: join(id) }, unusedSince: undefined });
+    this.#add(txn, { row: { id, labels }, unusedSince: undefined });
     return { id, allocated: true };
   }
 

@@ -1,4 +1,4 @@
-import { type LabelMap, labelsKey, NAMESPACE_KEY } from '@weir/labels';
+import { type LabelMap, labelsKey, NAMESPACE_LABEL } from '@weir/labels';
 import { type Key, keys, type StateDB, type Table } from '@weir/statedb';
 import type { IdentityRow } from '../types.ts';
 
@@ -8,8 +8,6 @@ export interface KnownIdentity {
   /** Milliseconds; undefined: a pod has it. */
   readonly unusedSince: number | undefined;
 }
-
-export const NAMESPACE_LABEL = `k8s:${NAMESPACE_KEY}`;
 
 export function createKnownIdentities(db: StateDB): Table<KnownIdentity> {
   return db.table<KnownIdentity>({

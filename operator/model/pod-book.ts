@@ -153,9 +153,10 @@ export class PodBook {
       serviceAccount: row.serviceAccount,
       cluster: this.#options.cluster,
     });
-    const join = (id: number): string[] => this.#sources.sets.addIdentity(txn, id, labels).sort();
     try {
-      return { identity: this.#identities.use(txn, labels, join).id, waiting: false };
+      const { id, allocated } = this.#identities.use(txn, labels);
+      if (allocated) this.#sources.sets.addIdentity(txn, id, labels);
+      return { identity: id, waiting: false };
     } catch (error) {
       if (!(error instanceof IdentityExhaustedError)) throw error;
       this.#options.onNoIdentity?.(row.key, error);

@@ -2,9 +2,9 @@
  * Which identities each selector matches. A selector is evaluated when it is new, an identity when it is new; both only
  * within the namespaces that the selector names, when it names any.
  */
-import { type LabelMap, type LabelSelector, matches } from '@weir/labels';
+import { type LabelMap, type LabelSelector, matches, NAMESPACE_LABEL } from '@weir/labels';
 import { type AnyTable, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
-import { identityKey, type KnownIdentity, NAMESPACE_LABEL, namespaceOf } from './known-identities.ts';
+import { identityKey, type KnownIdentity, namespaceOf } from './known-identities.ts';
 import { Marks } from './marks.ts';
 
 interface SelectorRow {
@@ -47,18 +47,15 @@ export class SelectorIndex {
     return [this.#selectors, this.#members];
   }
 
-  /** Adds an identity; the sets that gain it. */
-  addIdentity(txn: WriteTxn, identity: number, labels: LabelMap): string[] {
-    const gained: string[] = [];
+  /** Adds an identity to the sets that match it. */
+  addIdentity(txn: WriteTxn, identity: number, labels: LabelMap): void {
     for (const namespace of [ANYWHERE, namespaceOf(labels)]) {
       for (const { hash, selector } of txn.list(this.#selectors, 'namespace', namespace)) {
         if (!matches(selector, labels)) continue;
         txn.upsert(this.#members, { hash, identity });
-        gained.push(hash);
         this.#changed.add(txn, hash);
       }
     }
-    return gained;
   }
 
   removeIdentity(txn: WriteTxn, identity: number): void {

@@ -30,7 +30,6 @@ function withBook<B extends { readonly tables: readonly AnyTable[] }, R>(
 const withCookies = <R>(fn: (book: CookieBook, txn: WriteTxn) => R): R => withBook((db) => new CookieBook(db), fn);
 const withIdentities = (fn: (book: IdentityBook, txn: WriteTxn) => void): void =>
   withBook((db, tables) => new IdentityBook(db, createKnownIdentities(db), tables.identities), fn);
-const noSets = (): string[] => [];
 
 /** What is shown in the end. */
 const shownBy = (fn: (packer: SlicePacker, txn: WriteTxn) => void): SliceRow[] =>
@@ -88,21 +87,21 @@ describe('IdentityBook', () => {
   it('of two numbers for one label set the lowest wins, and the other is collected when unused', () => {
     withIdentities((book, txn) => {
       const labels = { 'k8s:app': 'x' };
-      for (const id of [400, 300, 500]) expect(book.adopt(txn, { id, labels, peerSets: [] }, 0)).toBe(true);
-      expect(book.use(txn, labels, noSets)).toEqual({ id: 300, allocated: false });
+      for (const id of [400, 300, 500]) expect(book.adopt(txn, { id, labels }, 0)).toBe(true);
+      expect(book.use(txn, labels)).toEqual({ id: 300, allocated: false });
       expect(book.collect(txn, 999, 1000)).toEqual([]);
       expect(new Set(book.collect(txn, 1000, 1000))).toEqual(new Set([400, 500]));
-      expect(book.use(txn, { 'k8s:app': 'y' }, noSets).id).toBe(501);
-      expect(book.adopt(txn, { id: 70000, labels: {}, peerSets: [] }, 0)).toBe(false);
+      expect(book.use(txn, { 'k8s:app': 'y' }).id).toBe(501);
+      expect(book.adopt(txn, { id: 70000, labels: {} }, 0)).toBe(false);
     });
   });
 
   it('does not reuse a number before the range is used up', () => {
     withIdentities((book, txn) => {
-      const { id } = book.use(txn, { 'k8s:app': 'a' }, noSets);
+      const { id } = book.use(txn, { 'k8s:app': 'a' });
       book.release(txn, id, 0);
       expect(book.collect(txn, 10, 10)).toEqual([id]);
-      expect(book.use(txn, { 'k8s:app': 'b' }, noSets).id).toBe(id + 1);
+      expect(book.use(txn, { 'k8s:app': 'b' }).id).toBe(id + 1);
     });
   });
 });

@@ -62,10 +62,6 @@ export interface CiliumIdentity extends KubeObject {
   /** `source:key` -> value, the identity's labels. */
   readonly 'security-labels': LabelMap;
 }
-/** Annotation on a CiliumIdentity: comma-separated hashes of the PeerSets it belonged to when it was allocated. A node treats the
- * identity as unknown (0) until each of those that it knows lists it: so a new identity never slips past a deny. */
-export const PEER_SETS_ANNOTATION = 'weir.dev/peer-sets';
-
 /**
  * On a CiliumEndpointSlice: uids of its endpoints' pods, in their order, comma-separated. An address keeps its identity while that of
  * its pod changes, but never for another pod of the same name.

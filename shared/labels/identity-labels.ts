@@ -2,6 +2,8 @@ import { sortLabels } from './label.ts';
 import type { LabelMap } from './types.ts';
 
 export const NAMESPACE_KEY = 'io.kubernetes.pod.namespace';
+/** The label by which an identity says its pods' namespace. */
+export const NAMESPACE_LABEL = `k8s:${NAMESPACE_KEY}`;
 export const NAMESPACE_LABEL_PREFIX = 'io.cilium.k8s.namespace.labels.';
 export const CLUSTER_KEY = 'io.cilium.k8s.policy.cluster';
 export const SERVICE_ACCOUNT_KEY = 'io.cilium.k8s.policy.serviceaccount';

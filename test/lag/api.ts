@@ -23,7 +23,6 @@ export class Api {
   readonly #logs = new Map<string, Event[]>();
   readonly #requests: Request[] = [];
   #version = 1;
-  #uids = 0;
 
   /** Writes of this client wait for `answer`. */
   readonly client: Pick<KubeClient, 'apply' | 'replace' | 'delete'> = {
@@ -60,10 +59,10 @@ export class Api {
     const { status, ...given } = object as T & { readonly status?: unknown };
     if (subresource === 'status' && before === undefined) throw notFound();
     const body = subresource === 'status' ? { ...rest, status } : { ...given, status: kind === 'Pod' ? status : had };
-    const uid = object.metadata.uid ?? before?.metadata.uid ?? `uid-${(this.#uids += 1)}`;
+    const uid = object.metadata.uid ?? before?.metadata.uid ?? `uid-${this.#next()}`;
     const changed = { ...body, metadata: { ...body.metadata, uid, resourceVersion: before?.metadata.resourceVersion } };
     if (isDeepStrictEqual(changed, before)) return before as T;
-    const after = { ...changed, metadata: { ...changed.metadata, resourceVersion: String((this.#version += 1)) } };
+    const after = { ...changed, metadata: { ...changed.metadata, resourceVersion: this.#next() } };
     objects.set(keyOf(object.metadata), after as unknown as T);
     this.#log(kind).push({ deleted: false, object: after as unknown as T });
     return after as unknown as T;
@@ -74,7 +73,7 @@ export class Api {
     const before = objects.get(key);
     if (before === undefined) throw notFound();
     objects.delete(key);
-    const object = { ...before, metadata: { ...before.metadata, resourceVersion: String((this.#version += 1)) } };
+    const object = { ...before, metadata: { ...before.metadata, resourceVersion: this.#next() } };
     this.#log(kind).push({ deleted: true, object });
   }
 
@@ -112,6 +111,11 @@ export class Api {
     const log = this.#logs.get(kind) ?? [];
     this.#logs.set(kind, log);
     return log;
+  }
+
+  #next(): string {
+    this.#version += 1;
+    return String(this.#version);
   }
 
   #request<R>(run: () => R): Promise<R> {

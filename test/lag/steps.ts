@@ -60,4 +60,3 @@ export const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 14, arbitrary: fc.record({ do: fc.constant('agent' as const), agent, kinds, count }) },
   { weight: 1, arbitrary: fc.record({ do: fc.constant('restart-agent' as const), agent }) },
 );
-

@@ -116,7 +116,7 @@ export class Story {
 
   #putPolicy(policy: number, spec: object): void {
     const { uid, generation } = this.#policies.get(policy) ?? {
-      uid: `p${policy}-${(this.#count += 1)}`,
+      uid: `p${policy}-${this.#next()}`,
       generation: 0,
     };
     const object = policy === 0 ? ccnp('all', spec) : cnp(`ns/p${policy}`, spec);
@@ -129,7 +129,7 @@ export class Story {
     const name = `pod${pod}`;
     const node = NODES[pod % NODES.length] ?? 'n1';
     const known = this.#truth.pods.get(this.#pods.get(pod) ?? '');
-    const number = (this.#count += 1);
+    const number = this.#next();
     const { uid, ip } = known ?? { uid: `u-${name}-${number}`, ip: `10.1.${number >> 8}.${number & 255}` };
     if (known === undefined) {
       this.#pods.set(pod, uid);
@@ -152,6 +152,11 @@ export class Story {
     this.#truth.pods.delete(uid);
     for (const agent of this.#agents) agent.remove(uid);
     this.#api.remove('Pod', `ns/pod${pod}`);
+  }
+
+  #next(): number {
+    this.#count += 1;
+    return this.#count;
   }
 
   async #tell(index: number, kinds: readonly number[], count: number): Promise<string | undefined> {

@@ -2,7 +2,7 @@
  * Test helper: what a node may decide, from the objects as users wrote them and from what its agent has been told. It shares nothing with
  * agent and operator but the parser and the language's oracle.
  */
-import { type LabelMap, labelsKey, podIdentityLabels } from '@weir/labels';
+import { type LabelMap, labelsKey, matches, podIdentityLabels } from '@weir/labels';
 import { type Direction, type OraclePeer, oracleVerdict, parsePolicy, type Rule } from '@weir/policy';
 import { peerSetsOf, tableKey } from '../../node-agent/create-tables.ts';
 import type { PolicyObjectKind } from '../../operator/types.ts';
@@ -58,6 +58,7 @@ export class Truth {
       const complete = row === undefined || [...peerSetsOf(row)].every((hash) => told.has(tables.peerSets, hash));
       const generation = row?.generation ?? ABSENT;
       bounds.policies.set(uid, complete ? new Set([generation]) : before.add(generation));
+      if (complete) for (const needed of bounds.started.values()) needed.delete(uid);
     }
     for (const pod of this.pods.values()) {
       const known = this.#knownLabels(agent, pod);
@@ -70,8 +71,11 @@ export class Truth {
         bounds.known.add(pod.uid);
       }
       if (pod.node !== agent.node || bounds.started.has(pod.uid) || !agent.ready(pod.uid)) continue;
-      const open = [...bounds.policies].filter(([, generations]) => generations.size > 1);
-      bounds.started.set(pod.uid, new Set(open.map(([uid]) => uid)));
+      const selecting = [...bounds.policies].filter(
+        ([uid, generations]) =>
+          generations.size > 1 && this.#selects(uid, generations, this.#candidates(agent, pod)[0]),
+      );
+      bounds.started.set(pod.uid, new Set(selecting.map(([uid]) => uid)));
     }
   }
 
@@ -92,7 +96,8 @@ export class Truth {
           for (const port of ports) {
             const allowed = agent.allows(subject.uid, direction, peer.ip, port);
             if (allowed === undefined) continue;
-            const closed = needed === undefined || !agent.ready(subject.uid) || !known.has(peer.uid);
+            const waits = !known.has(peer.uid) || (peer.node === agent.node && !agent.ready(peer.uid));
+            const closed = needed === undefined || !agent.ready(subject.uid) || waits;
             if (!allowed && closed) continue;
             const explained = combinations(rules).some((chosen) =>
               this.#candidates(agent, subject).some((labels) =>
@@ -153,6 +158,11 @@ export class Truth {
     const row = told.get(tables.remoteEndpoints, tableKey.pod('ns', pod.name));
     if (row?.podUid !== pod.uid) return undefined;
     return told.get(tables.identities, tableKey.identity(row.identity))?.labelsKey;
+  }
+
+  #selects(uid: string, generations: Iterable<number>, labels: LabelMap = {}): boolean {
+    const rules = [...generations].flatMap((generation) => this.#rules.get(uid)?.get(generation) ?? []);
+    return rules.some(({ subject }) => matches(subject, labels));
   }
 
   #candidates(agent: LaggingAgent, pod: TruePod): readonly LabelMap[] {

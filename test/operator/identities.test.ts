@@ -1,11 +1,6 @@
 import { afterEach, describe, expect, it } from '@jest/globals';
-import {
-  type CiliumEndpointSlice,
-  type CiliumIdentity,
-  PEER_SETS_ANNOTATION,
-  type PeerSet,
-  resources,
-} from '@weir/kube';
+import { type CiliumEndpointSlice, type CiliumIdentity, type PeerSet, resources } from '@weir/kube';
+import { matches } from '@weir/labels';
 import { ccnp, namespace, node, pod } from '../../operator/testing.ts';
 import { createWithStatus, createWorld, eventually, type World } from './world.ts';
 
@@ -75,17 +70,21 @@ describe('identities in the API', () => {
     await Promise.all(watches);
 
     const identities = new Map<number, CiliumIdentity>();
-    const peerSets = new Map<string, readonly number[]>();
+    const peerSets = new Map<string, PeerSet>();
     const seen = new Set<number>();
     for (const { type, object } of told.sort((a, b) => a.version - b.version)) {
-      if (object.kind === 'PeerSet') peerSets.set((object as PeerSet).spec.hash, (object as PeerSet).spec.identities);
+      if (object.kind === 'PeerSet') peerSets.set((object as PeerSet).spec.hash, object as PeerSet);
       if (object.kind === 'CiliumIdentity') {
         const id = Number(object.metadata.name);
         if (type === 'DELETED') identities.delete(id);
         else identities.set(id, object as CiliumIdentity);
-        // Listed by its sets before it is shown: a deny never misses it.
-        const sets = object.metadata.annotations?.[PEER_SETS_ANNOTATION] ?? '';
-        for (const hash of sets.split(',').filter((each) => each !== '')) expect(peerSets.get(hash)).toContain(id);
+        // Listed by the sets that it belongs to before it is shown, for agents of older builds.
+        if (type === 'ADDED')
+          for (const { spec } of peerSets.values())
+            expect([id, spec.identities.includes(id)]).toEqual([
+              id,
+              matches(spec.selector, (object as CiliumIdentity)['security-labels']),
+            ]);
       }
       if (object.kind !== 'CiliumEndpointSlice') continue;
       const { endpoints } = object as CiliumEndpointSlice;

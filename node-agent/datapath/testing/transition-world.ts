@@ -368,12 +368,11 @@ export const input = {
       });
     },
   identity:
-    (id: number, app: App | undefined, peerSets: readonly string[]): Input =>
+    (id: number, app: App | undefined): Input =>
     (tables, db) =>
       db.write([tables.identities], (txn) => {
         if (app === undefined) txn.delete(tables.identities, tableKey.identity(id));
-        else
-          txn.upsert(tables.identities, { id, labels: podLabels(app), labelsKey: labelsKey(podLabels(app)), peerSets });
+        else txn.upsert(tables.identities, { id, labels: podLabels(app), labelsKey: labelsKey(podLabels(app)) });
       }),
   remote:
     (index: number, identity: number | undefined, namedPorts: readonly ContainerPort[] = []): Input =>

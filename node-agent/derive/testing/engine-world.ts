@@ -20,7 +20,6 @@ import { LocalNumbers } from '../numbers.ts';
 import type { Plan } from '../plan.ts';
 
 export const APPS = ['a', 'b', 'c'] as const;
-export const HASHES = APPS.map((app) => `hash-${app}`);
 
 function selector(app: string): LabelSelector {
   return { requirements: [{ key: 'k8s:app', operator: 'In', values: [app] }] };
@@ -119,10 +118,10 @@ export class World {
     );
   }
   /** `version`: one more label, so that one app has several identities. */
-  identity(id: number, app: string, peerSets: readonly string[] = [], version?: string): void {
+  identity(id: number, app: string, version?: string): void {
     const labels = podLabels(app, version);
     this.db.write([this.tables.identities], (txn) =>
-      txn.upsert(this.tables.identities, { id, labels, labelsKey: labelsKey(labels), peerSets }),
+      txn.upsert(this.tables.identities, { id, labels, labelsKey: labelsKey(labels) }),
     );
   }
   peerSet(app: string, identities: readonly number[]): void {
