@@ -11,9 +11,9 @@
  * - Nothing is derived before every input, and every object written earlier, has been read completely. NetworkPolicies
  *   alone may be missing (not served, or not ours to read): what is enforced of them then stays as it is.
  * - An object is written only when it differs from what the API server holds; after a restart nothing is written twice.
- * - Order: a peer set is written before the identity that joins it and before the policy that names it, an identity
- *   before an endpoint slice that uses it; a peer set is deleted after the last policy that names it. A pod whose new
- *   identity cannot be written yet keeps the one that its slice says.
+ * - Order: a peer set is written before the policy that names it, an identity before an endpoint slice that uses it; a peer
+ *   set is deleted after the last policy that names it. A pod whose new identity cannot be written yet keeps the one that its
+ *   slice says.
  * - One address is in one slice at most: a pod that is going gives way, and where two pods claim an address on equal
  *   terms neither gets it, so that a stale identity never speaks for another pod.
  * - A status is written at most once a second a policy and never when it says nothing new. Programmed is True only when

@@ -30,7 +30,7 @@ export interface IdentitiesOptions {
   readonly inputs: Pick<Inputs, 'said'>;
 }
 
-/** Identities of the cluster, and which of them may be believed. */
+/** Identities of the cluster, and which of them are known. */
 export class Identities {
   readonly #options: IdentitiesOptions;
 

@@ -1,14 +1,15 @@
 /**
  * From what the agent is told (inputs) to what the kernel is to hold (slots, ipcache, endpoint states). Knows nothing of BPF.
  * Guarantees: deterministic but for numbers given out; unknown is never more allowed than known; what is in force stays in
- * force until its successor is complete.
+ * force until its successor is complete, and true of the world as it is meanwhile, whichever input lags.
  *
  * The way of an input row to the plan (`Engine` wires it, and asks each step in this order):
  *   inputs            what the tables said at one moment; each changed row to the parts that have to look at it
  *   policies, in-force    which generation of each policy is in force; which of its rules select which identity
- *   identities, remote-endpoints, local-endpoints    which identities may be believed; the identity of each pod of the slices, and of
+ *   identities, remote-endpoints, local-endpoints    which identities are known; the identity of each pod of the slices, and of
  *                                                    each of this node's endpoints
  *   peer-port-names   which number each identity gives a port name
+ *   peer-set-views    who is in each peer set that rules in use name: labels say so, lists only where labels are not known
  *   shape, slots, slot-rows, classes, rows, endpoint-shapes    what an endpoint's rules come to; the slot that holds it
  *   ipcache, prefixes, addresses    the identity of each address
  *   endpoint-states   what each endpoint enforces, at which revision

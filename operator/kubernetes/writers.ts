@@ -177,7 +177,7 @@ export class Writers {
     const { identities } = this.#options.targets;
     return {
       update: async (row) => {
-        // Agents of releases before 0.2 take an identity for known as soon as they see it: sets that list it should come first.
+        // Agents of older builds go by the lists alone: sets should list an identity before those agents see it.
         await this.#after(this.#peerSets, this.#options.tables.peerSets);
         await identities.apply(identityObject(row));
       },

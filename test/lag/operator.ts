@@ -3,10 +3,10 @@ import type { CiliumPolicyObject, KubeObject, Namespace, Pod, ReflectorSink } fr
 import type { Clock } from '@weir/reconciler';
 import { createStateDB, type Table, type WriteTxn } from '@weir/statedb';
 import { namespaceRow, podRow, policyRow } from '../../operator/kubernetes/rows.ts';
-import { adopted, createTargets, type Targets } from '../../operator/kubernetes/targets.ts';
+import { adopted, createTargets, type TargetName, type Targets } from '../../operator/kubernetes/targets.ts';
 import { Writers } from '../../operator/kubernetes/writers.ts';
 import { Model } from '../../operator/model/model.ts';
-import { createTables, type Tables } from '../../operator/tables.ts';
+import { createTables, type Desired, type Tables } from '../../operator/tables.ts';
 import type { Api, Watch } from './api.ts';
 
 /** Milliseconds an identity is kept that no pod has. */
@@ -28,7 +28,7 @@ export class LaggingOperator {
     this.#targets = createTargets({
       db: this.#db,
       client: api.client,
-      onDrift: () => undefined,
+      onDrift: (target, key) => this.#touch(target, key),
       onWrite: () => undefined,
     });
     this.#model = new Model({
@@ -105,6 +105,16 @@ export class LaggingOperator {
   /** It writes nothing any more; requests that wait must have been answered. */
   async stop(): Promise<void> {
     await this.#writers.stop();
+  }
+
+  /** As the engine does it. */
+  #touch(target: TargetName, key: string): void {
+    if (target === 'statuses') return;
+    const table = this.#tables[target] as Table<Desired<unknown>>;
+    this.#db.write([table], (txn) => {
+      const desired = txn.get(table, key);
+      if (desired !== undefined) txn.upsert(table, { row: desired.row, touch: desired.touch + 1 });
+    });
   }
 
   #sink<T extends KubeObject, R>(
