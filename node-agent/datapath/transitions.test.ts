@@ -261,14 +261,6 @@ describe('a transition of the kernel', () => {
     await everywhere(input.policy('p', 1, both), input.policy('p', 2, [rule({ direction: 'egress', cookie: 2 })]));
   });
 
-  it('denies a pod whose identity goes, or means other labels, until its address is unknown', async () => {
-    const { peers: _, ...anyone } = rule({ cookie: 2 });
-    const denied = rule({ verdict: 'deny' });
-    const before = [input.peerSet('b', []), input.policy('p', 1, [anyone, denied])];
-    for (const after of [undefined, 'c'] as const)
-      for (const crash of [undefined, 0, 2, 4, 8]) await dying(crash, [...before, input.identity(301, after)]);
-  });
-
   it('leaves no established flow through an address range that no rule names any more', async () => {
     const range = rule({ direction: 'egress', peers: [{ cidr: '192.0.2.0/24', except: ['192.0.2.64/26'] }] });
     await everywhere(input.policy('p', 1, [range]), input.policy('p', 2, [rule({ peers: [] })]));

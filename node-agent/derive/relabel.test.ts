@@ -97,22 +97,6 @@ describe('a relabelled pod of another node', () => {
     expect(judgedAs(world)).toBe(0);
   });
 
-  it('is unknown while its number means other labels than when the slice said it, until the slice says it again', async () => {
-    const world = await guarded();
-    const { db, tables } = world;
-    world.identity(257, 'c');
-    await world.plan();
-    expect(judgedAs(world)).toBe(0);
-    db.write([tables.identities], (txn) => txn.delete(tables.identities, tableKey.identity(257)));
-    await world.plan();
-    world.identity(257, 'c', 'new');
-    await world.plan();
-    expect(judgedAs(world)).toBe(0);
-    world.remote('r', ADDRESS, 257, [], 'u-r');
-    await world.plan();
-    expect([judgedAs(world), letIn(world, ADDRESS)]).toEqual([257, true]);
-  });
-
   it('is unknown at an address that it did not have before', async () => {
     const world = await guarded();
     world.remote('r', '10.9.9.2', 258, [], 'u-r');

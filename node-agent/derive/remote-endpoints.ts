@@ -14,11 +14,9 @@ interface Believed {
   /** `namespace/name` of the pod. */
   readonly key: string;
   readonly row: RemoteEndpointRow;
-  /** Of the row's identity, since it was first known while the slice said this. A number may be given to other labels later. */
-  readonly meant: string | undefined;
   /** 0: nobody. */
   readonly identity: number;
-  /** Of the identity. */
+  /** Of the identity: a number may be given to other labels later. */
   readonly labelsKey: string | undefined;
 }
 
@@ -34,8 +32,7 @@ export interface RemoteEndpointsOptions {
 
 /**
  * The identity that each pod of the slices is judged by. Slices and identities come by watches of their own, in any order. Guarantees:
- * a number is never used whose labels are not known, or are not those that it had while the slice said it; a pod that moves to such a
- * number keeps the identity that it had until then, so that its flows see no gap. Only the same pod does, at addresses that it had, and
+ * a number is never used whose labels are not known; a pod that moves to such a number keeps the identity that it had until then, so that its flows see no gap. Only the same pod does, at addresses that it had, and
  * only while the old identity is what it was: anybody else is unknown meanwhile.
  */
 export class RemoteEndpoints {
@@ -89,12 +86,11 @@ export class RemoteEndpoints {
       portNames.set(`held ${key}`, 0, []);
       return;
     }
-    const means = identities.get(row.identity)?.labelsKey;
-    const meant = before?.row === row ? (before.meant ?? means) : means;
-    const settled = identities.settled(row.identity) && means === meant;
+    const settled = identities.settled(row.identity);
     const kept = !settled && before !== undefined && this.#mayKeep(row, before) ? before : undefined;
     const identity = settled ? row.identity : (kept?.identity ?? 0);
-    this.#believed.set({ key, row, meant, identity, labelsKey: settled ? means : kept?.labelsKey });
+    const labelsKey = settled ? identities.get(identity)?.labelsKey : kept?.labelsKey;
+    this.#believed.set({ key, row, identity, labelsKey });
     ipcache.setRemote(identity === row.identity ? row : { ...row, identity }, key);
     portNames.set(`held ${key}`, kept?.identity ?? 0, kept === undefined ? [] : row.namedPorts);
   }
