@@ -42,7 +42,7 @@ const PRUNE_INTERVAL_MS = 60_000;
 const LAST_RETRY_MS = 5_000;
 
 export interface WritersOptions {
-  readonly client: Pick<KubeClient, 'apply'>;
+  readonly client: Pick<KubeClient, 'apply' | 'pulse'>;
   readonly db: StateDB;
   readonly tables: Tables;
   readonly targets: Targets;
