@@ -9,7 +9,7 @@ import {
   HealthServer,
   type HealthServerOptions,
 } from './api/index.ts';
-import { buildCni, CniInstallation, CniService, PodNetwork } from './cni/index.ts';
+import { addressFile, buildCni, CniInstallation, CniService, PodNetwork } from './cni/index.ts';
 import type { AgentConfig } from './config/config.ts';
 import { VERSION } from './config/version.ts';
 import type { Core, CoreOptions, Logger } from './core.ts';
@@ -147,6 +147,7 @@ export class Agent {
       network,
       log,
       podCidr: () => podCidrsOf(core, config).find((cidr) => !cidr.includes(':')),
+      addressFile: addressFile(config.stateDir, config.nodeName),
       onCall: (call) => metrics.cniCall(call),
     });
     const parts = { core, network, cni, routing, installation, kubernetes, metrics };
@@ -241,8 +242,9 @@ export class Agent {
 }
 
 /** What the agent says of itself beside the core. */
-function conditions({ installation, routing, uninstall }: Parts) {
+function conditions({ cni, installation, routing, uninstall }: Parts) {
   return {
+    addresses: () => cni.addresses(),
     routing: () => routing.status(),
     idle: () => uninstall?.message,
     ...(installation === undefined ? {} : { cniStatus: () => installation.status() }),

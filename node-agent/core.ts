@@ -15,6 +15,7 @@ import type {
   NamespaceRow,
   NodeRow,
   PeerSetRow,
+  PodEventRow,
   PolicyRow,
   PolicyStatusRow,
   PolicyVersionRow,
@@ -72,6 +73,8 @@ export interface Tables {
   readonly ipcache: Table<IpcacheRow>;
   readonly slots: Table<SlotRow>;
   readonly endpointStates: Table<EndpointStateRow>;
+  /** Told by parts of the agent, written by `kubernetes/`. */
+  readonly podEvents: Table<PodEventRow>;
 }
 
 /** A drop, or an allowed new flow, made readable. */

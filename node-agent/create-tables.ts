@@ -45,13 +45,16 @@ export function createTables(db: StateDB): Tables {
     remoteEndpoints: db.table({
       name: 'remoteEndpoints',
       key: (row) => tableKey.pod(row.namespace, row.name),
-      indexes: [{ name: 'identity', keys: (row) => [tableKey.identity(row.identity)] }],
+      indexes: [
+        { name: 'identity', keys: (row) => [tableKey.identity(row.identity)] },
+        { name: 'address', keys: (row) => row.addresses },
+      ],
     }),
     nodes: db.table({ name: 'nodes', key: (row) => row.name }),
     localPods: db.table<LocalPodRow>({
       name: 'localPods',
       key: (row) => tableKey.pod(row.namespace, row.name),
-      indexes: [{ name: 'address', keys: ({ addresses = [] }) => addresses }],
+      indexes: [{ name: 'address', keys: (row) => row.addresses }],
     }),
     namespaces: db.table({ name: 'namespaces', key: (row) => row.name }),
     apiserverAddresses: db.table({ name: 'apiserverAddresses', key: (row) => row.address }),
@@ -75,6 +78,7 @@ export function createTables(db: StateDB): Tables {
     ipcache: db.table({ name: 'ipcache', key: (row) => row.prefix }),
     slots: db.table({ name: 'slots', key: (row) => tableKey.slot(row.slot) }),
     endpointStates: db.table({ name: 'endpointStates', key: (row) => tableKey.endpoint(row.id) }),
+    podEvents: db.table({ name: 'podEvents', key: (row) => row.key }),
   };
 }
 
@@ -93,6 +97,7 @@ export function inputTables(tables: Tables): readonly AnyTable[] {
     ipcache: _ipcache,
     slots: _slots,
     endpointStates: _states,
+    podEvents: _events,
     ...inputs
   } = tables;
   return Object.values(inputs);

@@ -26,6 +26,7 @@ function pod(name: string, app: string, ...ports: readonly number[]): void {
       labels: { app },
       serviceAccount: 'default',
       namedPorts,
+      addresses: [],
     }),
   );
 }

@@ -23,8 +23,8 @@ const FILES: Readonly<Record<StateName, string>> = {
   rules: 'rules.json',
   numbers: 'identities.json',
 };
-/** The agent's own files in the state folder, `agent.pid` of the lock included. */
-const NAMES: readonly string[] = [...Object.values(FILES), 'agent.pid'];
+/** The agent's own files in the state folder: the lock's `agent.pid` and `addresses.json` of `cni/` included. */
+const NAMES: readonly string[] = [...Object.values(FILES), 'addresses.json', 'agent.pid'];
 
 const DECODE: { readonly [N in StateName]: (json: unknown) => StateContents[N] } = {
   endpoints: decodeEndpoints,

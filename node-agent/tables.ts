@@ -63,7 +63,7 @@ export interface ContainerPort {
   readonly protocol: 'TCP' | 'UDP' | 'SCTP';
 }
 
-/** A pod's address anywhere in the cluster. Key: `namespace/name`. Index `identity`. */
+/** A pod's address anywhere in the cluster. Key: `namespace/name`. Indexes: `identity`, `address`. */
 export interface RemoteEndpointRow {
   readonly namespace: string;
   readonly name: string;
@@ -90,10 +90,10 @@ export interface LocalPodRow {
   readonly uid: string;
   readonly labels: Readonly<Record<string, string>>;
   readonly serviceAccount: string;
-  /** As the cluster says, while the pod has them. */
-  readonly addresses?: readonly string[];
   /** Of its containers and of init containers that keep running, in the order of the specification. */
   readonly namedPorts: readonly ContainerPort[];
+  /** Those that it may hold: of a finished pod none, once its sandbox is gone. */
+  readonly addresses: readonly string[];
 }
 
 /** Key: `name`. */
@@ -139,6 +139,18 @@ export interface EndpointRow {
 }
 
 // ---- derived ----
+
+/** What this agent tells of a pod of its node, as an Event. Key: `key` (pod, uid and reason). */
+export interface PodEventRow {
+  readonly key: string;
+  readonly pod: { readonly namespace: string; readonly name: string; readonly uid: string };
+  readonly reason: string;
+  readonly message: string;
+  readonly count: number;
+  /** Milliseconds since 1970. */
+  readonly first: number;
+  readonly last: number;
+}
 
 export type IpcacheSource = 'host' | 'remote-node' | 'endpoint' | 'apiserver' | 'cidr' | 'pod-cidr' | 'world';
 

@@ -20,7 +20,6 @@ const EXCEPTIONS: Readonly<Record<string, Reason>> = {
   'node-agent/agent.ts #running': 'handles',
   'node-agent/api/monitor-route.ts #streams': 'handles',
   'node-agent/api/socket-guard.ts #later': 'handles',
-  'node-agent/cni/ipam.ts #reserved': 'in flight',
   'node-agent/cni/service.ts #queues': 'in flight',
   'node-agent/datapath/slot-store.ts #held': 'handles',
   'node-agent/derive/addresses.ts #pairs': 'in flight',

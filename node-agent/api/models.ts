@@ -146,6 +146,7 @@ export interface StatusResponse {
     readonly policies: number;
     readonly cni: Status;
     readonly routing: Status;
+    readonly addresses: Status;
     readonly checks: readonly { readonly name: string; readonly ok: boolean; readonly message: string }[];
   };
 }

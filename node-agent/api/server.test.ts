@@ -86,6 +86,7 @@ describe('endpoints', () => {
         labels: {},
         serviceAccount: 'default',
         namedPorts: [{ name: 'http', port: 8080, protocol: 'TCP' }],
+        addresses: [],
       }),
     );
     expect((await call(socket, 'GET', '/endpoint/7')).body).toMatchObject({

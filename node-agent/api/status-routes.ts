@@ -168,6 +168,7 @@ export function statusResponse(options: ApiOptions): StatusResponse {
       policies: snapshot.count(core.tables.policies),
       cni: conditionStatus(options.cniStatus?.(), 'this agent does not install the CNI plugin'),
       routing: conditionStatus(options.routing?.(), 'this agent makes no routes'),
+      addresses: conditionStatus(options.addresses?.(), 'this agent gives no addresses'),
       checks: health.checks,
     },
   };
@@ -178,7 +179,7 @@ export function statusResponse(options: ApiOptions): StatusResponse {
  * the agent has removed itself. What keeps pods of this node from others, or from this agent, is named, but is no failure of the agent.
  */
 export function agentStatus(
-  options: Pick<ApiOptions, 'core' | 'cniStatus' | 'routing' | 'listening' | 'idle'>,
+  options: Pick<ApiOptions, 'core' | 'cniStatus' | 'routing' | 'listening' | 'addresses' | 'idle'>,
 ): Status {
   const { core } = options;
   const idle = options.idle?.();
@@ -193,7 +194,9 @@ export function agentStatus(
     (table) => core.db.pendingInitialisers(table).length > 0,
   );
   if (waiting.length === 0) {
-    const outside = [options.cniStatus?.(), options.routing?.()].filter((part) => part?.ok === false);
+    const outside = [options.cniStatus?.(), options.routing?.(), options.addresses?.()].filter(
+      (part) => part?.ok === false,
+    );
     return { state: 'Ok', msg: ['OK', ...outside.map((part) => part?.message)].join('; ') };
   }
   return {

@@ -37,6 +37,8 @@ export interface ApiOptions {
   readonly routing?: () => Condition;
   /** Whether clients find the agent's socket. */
   readonly listening?: () => Condition;
+  /** Whether each address of a pod is that pod's alone. */
+  readonly addresses?: () => Condition;
   /** Why this agent does nothing any more; undefined while it works. */
   readonly idle?: () => string | undefined;
 }

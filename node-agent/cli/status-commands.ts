@@ -46,6 +46,7 @@ function statusText(status: StatusResponse): string {
     ['Kubernetes', `${status.kubernetes.state}   ${status.kubernetes.msg}`],
     ['CNI', `${weir.cni.state}   ${weir.cni.msg}`],
     ['Routing', `${weir.routing.state}   ${weir.routing.msg}`],
+    ['Addresses', `${weir.addresses.state}   ${weir.addresses.msg}`],
     ['IPAM', status.ipam.status],
     ['Endpoints', `${weir.endpoints.ready}/${weir.endpoints.total} ready`],
     ['Policies', `${weir.policies} (enforcement ${weir.policyEnforcement})`],

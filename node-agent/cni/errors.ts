@@ -16,6 +16,7 @@ export const CNI_CODE = {
   notEnforced: 101,
   addressesExhausted: 102,
   checkFailed: 103,
+  addressConflict: 104,
 } as const;
 
 export type CniCode = (typeof CNI_CODE)[keyof typeof CNI_CODE];
@@ -37,12 +38,40 @@ export class CniError extends Error {
 /** The node's pod CIDR has no free address left. */
 export class AddressesExhaustedError extends CniError {
   override readonly code = 'CNI_ADDRESSES_EXHAUSTED';
-  constructor(cidr: string, used: number) {
+  /** `taken`: by whom, in words. */
+  constructor(cidr: string, total: number, taken: string) {
     super(
       CNI_CODE.addressesExhausted,
-      `no free address in the node's pod CIDR ${cidr}: all ${used} are in use`,
+      `no free address in the node's pod CIDR ${cidr}: all ${total} are in use (${taken})`,
       'delete pods of this node, or give the node a larger pod CIDR',
     );
+  }
+}
+
+/** All that is free may not be given yet: it was another pod's a moment ago, or still is to the cluster. */
+export class AddressesRestingError extends CniError {
+  override readonly code = 'CNI_ADDRESSES_RESTING';
+  constructor(cidr: string, total: number, taken: string) {
+    super(
+      CNI_CODE.tryLater,
+      `no address of the node's pod CIDR ${cidr} may be given yet: of its ${total}, ${taken}`,
+      'kubelet tries again by itself; a larger pod CIDR lets pods follow one another faster. Addresses that CiliumEndpointSlices still name are given once weir-operator has removed them from there',
+    );
+  }
+}
+
+/** Somebody else has the address. */
+export class AddressConflictError extends CniError {
+  override readonly code = 'CNI_ADDRESS_CONFLICT';
+  readonly address: string;
+  constructor(address: string, holder: string, options?: ErrorOptions) {
+    super(
+      CNI_CODE.addressConflict,
+      `address ${address} is somebody else's: the node has a ${holder}`,
+      'the next try takes another address. Find out what makes routes and interfaces within the pod CIDR beside Weir, such as a network plugin that was here before',
+      options,
+    );
+    this.address = address;
   }
 }
 

@@ -1,3 +1,4 @@
+export { addressFile } from './address-book.ts';
 export { buildCni } from './build.ts';
 export * from './errors.ts';
 export { removeCni } from './install.ts';

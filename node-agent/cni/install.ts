@@ -17,12 +17,21 @@ export interface CniInstallOptions {
 export const CONFLIST = '10-weir.conflist';
 export const PLUGIN = 'weir-cni';
 /** The CNI project's plugin for hostPort. */
-const PORTMAP = 'portmap';
+export const PORTMAP = 'portmap';
 
-/** The network configuration list that makes runtimes call weir-cni; with `portmap`, pods may have a hostPort. */
+/**
+ * The network configuration list that makes runtimes call weir-cni. With `portmap`, that plugin maps host ports after it. weir-cni is told of
+ * them in both cases, and whether somebody maps them: where nobody does, it says so of the pod that asks.
+ */
 export function conflist(socket: string, options: { readonly portmap?: boolean } = {}): object {
-  const portmap = options.portmap === true ? [{ type: PORTMAP, capabilities: { portMappings: true } }] : [];
-  return { cniVersion: '1.0.0', name: 'weir', plugins: [{ type: PLUGIN, socket }, ...portmap] };
+  const capabilities = { portMappings: true };
+  const mapsHostPorts = options.portmap === true;
+  const portmap = mapsHostPorts ? [{ type: PORTMAP, capabilities }] : [];
+  return {
+    cniVersion: '1.0.0',
+    name: 'weir',
+    plugins: [{ type: PLUGIN, socket, capabilities, mapsHostPorts }, ...portmap],
+  };
 }
 
 /**
@@ -42,7 +51,7 @@ export async function installCni(options: CniInstallOptions): Promise<readonly s
     written.push(plugin);
   }
   const path = join(confDir, CONFLIST);
-  const portmap = (await read(join(binDir, PORTMAP), (file) => stat(file)))?.isFile() === true;
+  const portmap = await hasPortmap(binDir);
   const text = `${JSON.stringify(conflist(options.socket, { portmap }), null, 2)}\n`;
   if ((await read(path, (file) => readFile(file, 'utf8'))) !== text) {
     await place(path, confDir, (temporary) => writeFile(temporary, text, { mode: 0o644 }));
@@ -78,6 +87,12 @@ export async function removeCni(options: {
     }
   }
   return removed;
+}
+
+/** Whether the runtime could run it: a list that names a plugin which cannot be run lets no pod start. */
+export async function hasPortmap(binDir: string): Promise<boolean> {
+  const there = await read(join(binDir, PORTMAP), (file) => stat(file));
+  return there?.isFile() === true && (there.mode & 0o111) !== 0;
 }
 
 async function sameContent(wanted: string, path: string): Promise<boolean> {

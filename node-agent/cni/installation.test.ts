@@ -1,7 +1,8 @@
-import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { chmod, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
+import { eventually } from '../../test/eventually.ts';
 import { recordingLogger } from '../testing/fake-core.ts';
 import { conflist, installCni, removeCni } from './install.ts';
 import { CniInstallation } from './installation.ts';
@@ -40,14 +41,24 @@ describe('installCni', () => {
 
   it('chains portmap for hostPort where the node has it', async () => {
     await installCni(options);
-    await writeFile(join(options.binDir, 'portmap'), '');
+    const capabilities = { portMappings: true };
+    const ours = { type: 'weir-cni', socket: '/run/w.sock', capabilities };
+    const plugins = async (): Promise<unknown> =>
+      (JSON.parse(await readFile(config(), 'utf8')) as { plugins: unknown }).plugins;
+    expect(await plugins()).toEqual([{ ...ours, mapsHostPorts: false }]);
+    const portmap = join(options.binDir, 'portmap');
+    // Half of it: not yet a program.
+    await writeFile(portmap, '', { mode: 0o644 });
+    expect(await installCni(options)).toEqual([]);
+    await chmod(portmap, 0o755);
     expect(await installCni(options)).toEqual([config()]);
-    expect(JSON.parse(await readFile(config(), 'utf8'))).toMatchObject({
-      plugins: [
-        { type: 'weir-cni', socket: '/run/w.sock' },
-        { type: 'portmap', capabilities: { portMappings: true } },
-      ],
-    });
+    expect(await plugins()).toEqual([
+      { ...ours, mapsHostPorts: true },
+      { type: 'portmap', capabilities },
+    ]);
+    await rm(portmap);
+    expect(await installCni(options)).toEqual([config()]);
+    expect(await plugins()).toEqual([{ ...ours, mapsHostPorts: false }]);
   });
 
   it('says which folder cannot be written', async () => {
@@ -88,6 +99,25 @@ describe('CniInstallation', () => {
     expect(await readdir(options.confDir)).toEqual(['10-weir.conflist']);
     expect(await installation.remove()).toEqual([config(), plugin()]);
     expect(installation.status().ok).toBe(false);
+  });
+
+  it('follows portmap, which comes and goes, without taking that for a fault', async () => {
+    const log = recordingLogger();
+    const installation = new CniInstallation({ ...options, log, checkMs: 3_600_000 });
+    await installation.start();
+    const portmap = join(options.binDir, 'portmap');
+    const chained = async (): Promise<boolean> => (await readFile(config(), 'utf8')).includes('"portmap"');
+    await writeFile(portmap, '', { mode: 0o755 });
+    await eventually(chained, (there) => there);
+    await rm(portmap);
+    await eventually(chained, (there) => !there);
+    await installation.stop();
+    expect(log.lines.map(({ level, message }) => `${level} ${message}`)).toEqual([
+      'info cni plugin installed',
+      'info host ports: the node has portmap now, and pods get them from now on',
+      'info host ports: portmap is gone from the node, and pods get none from now on',
+    ]);
+    expect(await installation.remove()).toEqual([config(), plugin()]);
   });
 
   it('names a configuration that the runtime takes instead of ours', async () => {

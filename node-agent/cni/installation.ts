@@ -1,8 +1,8 @@
-import { readdirSync } from 'node:fs';
+import { type FSWatcher, readdirSync, watch } from 'node:fs';
 import { join } from 'node:path';
 import { messageOf } from '../config/system-error.ts';
 import type { Logger } from '../core.ts';
-import { type CniInstallOptions, CONFLIST, installCni, removeCni } from './install.ts';
+import { type CniInstallOptions, CONFLIST, hasPortmap, installCni, PORTMAP, removeCni } from './install.ts';
 
 /** How soon a file that somebody took away is back. */
 const CHECK_MS = 30_000;
@@ -17,6 +17,8 @@ const CONFIGURATION = /\.(conf|conflist|json)$/;
 export class CniInstallation {
   readonly #options: CniInstallOptions & { readonly log: Logger; readonly checkMs?: number };
   #timer: NodeJS.Timeout | undefined;
+  #watcher: FSWatcher | undefined;
+  #portmap = false;
   #running: Promise<void> = Promise.resolve();
   #problem: string | undefined = 'not installed yet';
 
@@ -28,18 +30,25 @@ export class CniInstallation {
   async start(): Promise<void> {
     const { log, binDir, confDir, checkMs = CHECK_MS } = this.#options;
     await installCni(this.#options);
+    this.#portmap = await hasPortmap(binDir);
     this.#problem = undefined;
     log.info({ binDir, confDir }, 'cni plugin installed');
     const before = this.#earlier();
     if (before.length > 0) log.warn({ confDir, files: before }, this.status().message);
-    this.#timer = setInterval(() => {
-      this.#running = this.#again();
-    }, checkMs).unref();
+    const again = (): void => {
+      this.#running = this.#running.then(() => this.#again());
+    };
+    this.#timer = setInterval(again, checkMs).unref();
+    // At once: a list that names a plugin which is gone lets no pod start. Where the folder cannot be watched, the timer does.
+    this.#watcher = watch(binDir, { persistent: false }, (_, file) => {
+      if (file === PORTMAP) again();
+    }).on('error', () => undefined);
   }
 
   async stop(): Promise<void> {
     clearInterval(this.#timer);
     this.#timer = undefined;
+    this.#watcher?.close();
     await this.#running;
   }
 
@@ -76,8 +85,17 @@ export class CniInstallation {
   async #again(): Promise<void> {
     const { log } = this.#options;
     try {
+      const portmap = await hasPortmap(this.#options.binDir);
       const written = await installCni(this.#options);
-      if (written.length > 0) log.warn({ files: written }, 'cni files had been changed or removed; put back');
+      if (portmap !== this.#portmap) {
+        this.#portmap = portmap;
+        log.info(
+          {},
+          portmap
+            ? 'host ports: the node has portmap now, and pods get them from now on'
+            : 'host ports: portmap is gone from the node, and pods get none from now on',
+        );
+      } else if (written.length > 0) log.warn({ files: written }, 'cni files had been changed or removed; put back');
       this.#problem = undefined;
     } catch (error) {
       const message = messageOf(error);

@@ -1,7 +1,20 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { describe, expect, it } from '@jest/globals';
+import { createStateDB, type StateDB } from '@weir/statedb';
 import fc from 'fast-check';
-import { AddressesExhaustedError, PodCidrError } from './errors.ts';
+import type { Tables } from '../core.ts';
+import { createTables, tableKey } from '../create-tables.ts';
+import { quiet, recordingLogger } from '../testing/fake-core.ts';
+import { AddressBook, type AddressBookOptions, type AddressRecord, addressFile, REST_MS } from './address-book.ts';
+import { AddressesExhaustedError, AddressesRestingError, PodCidrError } from './errors.ts';
 import { Ipam, podRange } from './ipam.ts';
+import { addressNumber } from './kernel-addresses.ts';
+import type { NodeAddress } from './types.ts';
+
+const CIDR = '10.9.8.0/28';
+const ALL = Array.from({ length: 13 }, (_, at) => `10.9.8.${at + 2}`);
 
 describe('podRange', () => {
   it('leaves out network, gateway and broadcast', () => {
@@ -13,53 +26,306 @@ describe('podRange', () => {
   });
 });
 
+/** A node: its tables, what its kernel has, and agents that follow one another. */
+class Node {
+  now = 1_000_000;
+  db: StateDB = createStateDB({ freeze: true });
+  tables: Tables = createTables(this.db);
+  readonly kernel = new Map<string, NodeAddress>();
+  saved: AddressRecord | undefined;
+  book: AddressBook;
+  ipam: Ipam;
+  #id = 0;
+
+  readonly cidr: string;
+
+  constructor(cidr = CIDR, file?: AddressBookOptions['file']) {
+    this.cidr = cidr;
+    this.book = this.#book(file);
+    this.ipam = this.#ipam();
+    this.book.start(false);
+  }
+
+  /** What an ADD does. */
+  add(podUid: string, before?: string): string {
+    const address = this.ipam.allocate({ podUid, kernel: [...this.kernel.values()], before });
+    this.attach(address);
+    this.ipam.release(address);
+    return address;
+  }
+  attach(ipv4: string): void {
+    const id = ++this.#id;
+    this.db.write([this.tables.endpoints], (txn) =>
+      txn.upsert(this.tables.endpoints, { id, ifindex: id, interfaceName: `x${id}`, ipv4, createdAt: '' }),
+    );
+  }
+  /** What a DEL does, or whatever else ends an endpoint. */
+  remove(ipv4: string): void {
+    this.db.write([this.tables.endpoints], (txn) => {
+      for (const { id } of txn.list(this.tables.endpoints, 'ipv4', ipv4))
+        txn.delete(this.tables.endpoints, tableKey.endpoint(id));
+    });
+    this.book.follow();
+  }
+  slice(name: string, address: string | undefined, podUid?: string): void {
+    this.db.write([this.tables.remoteEndpoints], (txn) => {
+      if (address === undefined) return void txn.delete(this.tables.remoteEndpoints, `ns/${name}`);
+      txn.upsert(this.tables.remoteEndpoints, {
+        ...{ namespace: 'ns', name, addresses: [address], identity: 300, node: '', namedPorts: [] },
+        ...(podUid === undefined ? {} : { podUid }),
+      });
+    });
+  }
+  pod(name: string, address: string | undefined, uid = name): void {
+    this.db.write([this.tables.localPods], (txn) => {
+      if (address === undefined) return void txn.delete(this.tables.localPods, `ns/${name}`);
+      txn.upsert(this.tables.localPods, {
+        ...{ namespace: 'ns', name, uid, labels: {}, serviceAccount: '', namedPorts: [] },
+        addresses: [address],
+      });
+    });
+  }
+  route(address: string, there: boolean): void {
+    const at = addressNumber(address);
+    if (there) this.kernel.set(address, { first: at, last: at, what: `route to ${address} by eth9`, device: 'eth9' });
+    else this.kernel.delete(address);
+  }
+  live(): string[] {
+    using snapshot = this.db.read();
+    return Array.from(snapshot.all(this.tables.endpoints), ({ ipv4 }) => ipv4);
+  }
+  /** The next agent, on the tables that it finds. `lost`: without the file. */
+  restart(lost = false): void {
+    this.book.stop();
+    const before = this.live();
+    this.db = createStateDB({ freeze: true });
+    const tables = this.tables;
+    this.tables = createTables(this.db);
+    expect(tables).not.toBe(this.tables);
+    if (lost) this.saved = undefined;
+    this.book = this.#book();
+    this.ipam = this.#ipam();
+    for (const address of before) this.attach(address);
+    this.book.start(before.length > 0);
+  }
+
+  #book(file?: AddressBookOptions['file']): AddressBook {
+    const memory: AddressBookOptions['file'] = {
+      path: '/nowhere/addresses.json',
+      read: () => this.saved,
+      save: (record) => {
+        this.saved = structuredClone(record);
+      },
+    };
+    const { endpoints } = this.tables;
+    return new AddressBook({ db: this.db, endpoints, now: () => this.now, log: quiet, file: file ?? memory });
+  }
+  #ipam(): Ipam {
+    return new Ipam({ db: this.db, tables: this.tables, book: this.book, cidr: () => this.cidr });
+  }
+}
+
 describe('Ipam', () => {
   it('waits for a pod CIDR', () => {
-    const ipam = new Ipam({ cidr: () => undefined, inUse: () => [] });
-    expect(() => ipam.allocate()).toThrow('not known yet');
-    expect(ipam.free()).toBeUndefined();
+    const { db, tables, book } = new Node();
+    const ipam = new Ipam({ db, tables, book, cidr: () => undefined });
+    expect(() => ipam.allocate({ kernel: [] })).toThrow('not known yet');
   });
 
-  it('equals a plain model: the lowest free address, never one twice, exhaustion said', () => {
+  it('goes round, over restarts too, and does not begin again at the lowest', () => {
+    const node = new Node();
+    expect([node.add('a'), node.add('b')]).toEqual([ALL[0], ALL[1]]);
+    node.remove(ALL[0] ?? '');
+    node.remove(ALL[1] ?? '');
+    node.restart();
+    node.now += 10 * REST_MS;
+    expect(node.add('c')).toBe(ALL[2]);
+    for (const address of ALL.slice(3)) expect(node.add('d')).toBe(address);
+    expect(node.add('e')).toBe(ALL[0]);
+  });
+
+  it('moves on after an ADD that failed, and its address need not rest', () => {
+    const node = new Node('10.9.8.0/29');
+    for (const address of [2, 3, 4, 5, 6, 2]) {
+      const got = node.ipam.allocate({ podUid: 'p', kernel: [] });
+      expect(got).toBe(`10.9.8.${address}`);
+      node.ipam.release(got);
+    }
+  });
+
+  it('says try later while the last addresses rest, and who has them when they never will be free', () => {
+    const node = new Node('10.9.8.0/29');
+    for (let at = 2; at <= 6; at++) node.add(`p${at}`);
+    expect(() => node.add('p')).toThrow(AddressesExhaustedError);
+    expect(() => node.add('p')).toThrow('all 5 are in use (5 in use by endpoints of this node)');
+    node.remove('10.9.8.4');
+    expect(() => node.add('p')).toThrow(AddressesRestingError);
+    expect(() => node.add('p')).toThrow(
+      'of its 5, 4 in use by endpoints of this node, 1 given back lately and at rest',
+    );
+    expect(node.ipam.hasFree('10.9.8.0/29', [])).toBe(true);
+    node.now += REST_MS;
+    node.slice('gone', '10.9.8.4', 'gone');
+    expect(() => node.add('p')).toThrow('1 of other pods by CiliumEndpointSlices');
+    node.slice('gone', undefined);
+    expect(node.add('p')).toBe('10.9.8.4');
+    expect(node.ipam.hasFree('10.9.8.0/29', [])).toBe(false);
+  });
+
+  it('gives the container that asks again its own address, and nobody else', () => {
+    const node = new Node('10.9.8.4/30');
+    expect(node.add('p')).toBe('10.9.8.6');
+    node.remove('10.9.8.6');
+    expect(() => node.add('q')).toThrow(AddressesRestingError);
+    expect(node.add('p', '10.9.8.6')).toBe('10.9.8.6');
+    expect(() => node.add('p', '10.9.8.6')).toThrow(AddressesExhaustedError);
+  });
+
+  it('lets all addresses rest when it lost the record of a node that has pods', () => {
+    const node = new Node();
+    const kept = node.add('kept');
+    node.remove(node.add('gone'));
+    node.restart(true);
+    expect(() => node.add('p')).toThrow(AddressesRestingError);
+    // The next one has the record of one that knew nothing.
+    node.restart();
+    expect(() => node.add('p')).toThrow(AddressesRestingError);
+    node.now += REST_MS;
+    expect([...ALL].filter((address) => address !== kept)).toContain(node.add('p'));
+  });
+
+  it.each([
+    ['torn', '{"version":1,"content":[{"addr'],
+    ['of something else', '{"version":1,"content":{"restsUntil":0,"rows":[{"address":"fd00::1","order":1}]}}'],
+  ])('lets all addresses rest when the record is %s', (_what, text) => {
+    const folder = mkdtempSync(join(tmpdir(), 'weir-addresses-'));
+    try {
+      const file = addressFile(folder, 'node1');
+      writeFileSync(file.path, text);
+      const node = new Node(CIDR, file);
+      expect(() => node.add('p')).toThrow(AddressesRestingError);
+      node.now += REST_MS;
+      expect(node.add('p')).toBe(ALL[0]);
+      expect(file.read()).toMatchObject({ rows: [{ address: ALL[0], order: 1, endpoint: 1 }] });
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  });
+
+  it('goes on when the record cannot be written, says so, and leaves no older one', () => {
+    const folder = mkdtempSync(join(tmpdir(), 'weir-addresses-'));
+    try {
+      const log = recordingLogger();
+      const file = addressFile(folder, 'node1');
+      file.save({ rows: [], restsUntil: 0 });
+      const full: AddressBookOptions['file'] = {
+        path: file.path,
+        read: () => file.read(),
+        save: () => {
+          throw new Error('no space left on device');
+        },
+      };
+      const node = new Node();
+      const db = createStateDB();
+      const { endpoints } = createTables(db);
+      const book = new AddressBook({ db, endpoints, now: () => node.now, log, file: full });
+      book.start(true);
+      for (const id of [1, 2])
+        db.write([endpoints], (txn) =>
+          txn.upsert(endpoints, { id, ifindex: id, interfaceName: '', ipv4: `10.9.8.${id}`, createdAt: '' }),
+        );
+      book.follow();
+      expect(book.state('10.9.8.1')).toBe('use');
+      expect(book.problem).toContain('no space left on device');
+      expect(log.lines.filter(({ level }) => level === 'error')).toHaveLength(1);
+      expect(file.read()).toBeUndefined();
+      book.stop();
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  });
+
+  it('equals a plain model: nobody gets what somebody has, had lately, or is said to have', () => {
+    const address = fc.constantFrom(...ALL);
+    const name = fc.constantFrom('a', 'b', 'c', 'd');
     const step = fc.oneof(
-      fc.record({ do: fc.constant('allocate' as const) }),
-      fc.record({ do: fc.constant('attach' as const), at: fc.nat(20) }),
-      fc.record({ do: fc.constant('release' as const), at: fc.nat(20) }),
-      fc.record({ do: fc.constant('restart' as const) }),
+      { weight: 6, arbitrary: fc.record({ do: fc.constant('add' as const), name }) },
+      { weight: 4, arbitrary: fc.record({ do: fc.constant('del' as const), at: fc.nat(20) }) },
+      { weight: 1, arbitrary: fc.record({ do: fc.constant('fail' as const), name }) },
+      { weight: 1, arbitrary: fc.record({ do: fc.constant('restart' as const), lost: fc.boolean() }) },
+      { weight: 2, arbitrary: fc.record({ do: fc.constant('route' as const), address, there: fc.boolean() }) },
+      { weight: 3, arbitrary: fc.record({ do: fc.constant('slice' as const), name, address: fc.option(address) }) },
+      { weight: 2, arbitrary: fc.record({ do: fc.constant('pod' as const), name, address: fc.option(address) }) },
+      { weight: 4, arbitrary: fc.record({ do: fc.constant('wait' as const), ms: fc.nat(REST_MS) }) },
     );
     fc.assert(
-      fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
-        const cidr = '10.9.8.0/28';
-        const all = Array.from({ length: 13 }, (_, at) => `10.9.8.${at + 2}`);
-        const table = new Set<string>();
-        let reserved: string[] = [];
-        const make = (): Ipam => new Ipam({ cidr: () => cidr, inUse: () => table });
-        let ipam = make();
-        for (const step of steps) {
-          if (step.do === 'allocate') {
-            const free = all.filter((address) => !table.has(address) && !reserved.includes(address));
-            expect(ipam.free()).toBe(free.length);
-            if (free.length === 0) expect(() => ipam.allocate()).toThrow(AddressesExhaustedError);
-            else {
-              const got = ipam.allocate();
-              expect(got).toBe(free[0]);
-              reserved.push(got);
-            }
-          } else if (step.do === 'attach') {
-            const address = reserved.splice(step.at % Math.max(1, reserved.length), 1)[0];
-            if (address === undefined) continue;
-            table.add(address);
-            ipam.release(address);
-          } else if (step.do === 'release') {
-            const address = [...table][step.at % Math.max(1, table.size)];
-            if (address !== undefined) table.delete(address);
-          } else {
-            reserved = [];
-            ipam = make();
+      fc.property(fc.array(step, { maxLength: 80 }), (steps) => {
+        const node = new Node();
+        // The model: what a careful person would write down.
+        const freed = new Map<string, number>();
+        const slices = new Map<string, string>();
+        const pods = new Map<string, string>();
+        let lostAt = 0;
+        let last: string | undefined;
+        const mayHave = (address: string, uid: string): boolean =>
+          !node.live().includes(address) &&
+          !node.kernel.has(address) &&
+          ![...slices].some(([other, has]) => has === address && other !== uid) &&
+          ![...pods].some(([other, has]) => has === address && other !== uid) &&
+          node.now >= (freed.get(address) ?? 0) + REST_MS &&
+          node.now >= lostAt;
+        const allocate = (uid: string): string | undefined => {
+          const free = ALL.filter((address) => mayHave(address, uid));
+          const kernel = [...node.kernel.values()];
+          if (free.length === 0) {
+            expect(() => node.ipam.allocate({ podUid: uid, kernel })).toThrow(/no (free )?address/);
+            return undefined;
           }
+          const got = node.ipam.allocate({ podUid: uid, kernel });
+          expect(free).toContain(got);
+          // In a circle, unless the circle was forgotten.
+          if (last !== undefined)
+            expect(got).toBe(free.find((each) => addressNumber(each) > addressNumber(last ?? '')) ?? free[0]);
+          last = got;
+          return got;
+        };
+        for (const step of steps) {
+          if (step.do === 'add') {
+            const got = allocate(step.name);
+            if (got === undefined) continue;
+            node.attach(got);
+            node.ipam.release(got);
+          } else if (step.do === 'fail') {
+            const got = allocate(step.name);
+            if (got !== undefined) node.ipam.release(got);
+          } else if (step.do === 'del') {
+            const live = node.live();
+            const gone = live[step.at % Math.max(1, live.length)];
+            if (gone === undefined) continue;
+            node.remove(gone);
+            freed.set(gone, node.now);
+          } else if (step.do === 'restart') {
+            const lost = step.lost && node.live().length > 0;
+            const [was, said] = [slices, pods].map((each) => [...each]);
+            node.restart(lost);
+            for (const [name, address] of was ?? []) node.slice(name, address, name);
+            for (const [name, address] of said ?? []) node.pod(name, address);
+            if (lost) lostAt = node.now + REST_MS;
+            // Of an ADD that failed nothing is written.
+            last = node.book.last();
+          } else if (step.do === 'route') node.route(step.address, step.there);
+          else if (step.do === 'wait') node.now += step.ms;
+          else {
+            const of = step.do === 'slice' ? slices : pods;
+            if (step.address === null) of.delete(step.name);
+            else of.set(step.name, step.address);
+            if (step.do === 'slice') node.slice(step.name, step.address ?? undefined, step.name);
+            else node.pod(step.name, step.address ?? undefined);
+          }
+          expect(new Set(node.live()).size).toBe(node.live().length);
         }
       }),
-      { numRuns: 200 },
+      { numRuns: 300 },
     );
   });
 });

@@ -1,5 +1,23 @@
-import { addressToU32, formatAddress, type Prefix, parseAddress, parsePrefix, u32ToAddress } from '@weir/net';
-import { AddressesExhaustedError, CNI_CODE, CniError, PodCidrError } from './errors.ts';
+import { addressToU32, formatAddress, type Prefix, parsePrefix, u32ToAddress } from '@weir/net';
+import type { StateDB } from '@weir/statedb';
+import type { Tables } from '../core.ts';
+import type { AddressBook } from './address-book.ts';
+import { AddressesExhaustedError, AddressesRestingError, CNI_CODE, CniError, PodCidrError } from './errors.ts';
+import { addressNumber, holds } from './kernel-addresses.ts';
+import type { NodeAddress } from './types.ts';
+
+/** Why an address is not given. */
+const REASONS = {
+  use: 'in use by endpoints of this node',
+  pod: "in the status of this node's pods",
+  slice: 'of other pods by CiliumEndpointSlices',
+  node: 'routed or on an interface of this node',
+  rest: 'given back lately and at rest',
+} as const;
+type Reason = keyof typeof REASONS;
+
+/** These pass by themselves. */
+const PASSING: readonly Reason[] = ['rest', 'slice'];
 
 /** The usable addresses of a pod CIDR, as numbers: all but network, gateway (the first) and broadcast. Throws `PodCidrError`. */
 export function podRange(cidr: string): { readonly first: number; readonly last: number } {
@@ -18,24 +36,44 @@ function prefixOf(cidr: string): Prefix {
   }
 }
 
+/** For whom an address is, and what is known of the node at this moment. */
+export interface Asked {
+  /** Absent: a pod that the cluster does not name. */
+  readonly podUid?: string | undefined;
+  /** What the node's kernel has. */
+  readonly kernel: readonly NodeAddress[];
+  /** The address that the same container had until now: of its own it need not rest. */
+  readonly before?: string | undefined;
+}
+
+export interface IpamOptions {
+  readonly db: StateDB;
+  readonly tables: Pick<Tables, 'localPods' | 'remoteEndpoints' | 'endpoints'>;
+  readonly book: AddressBook;
+  /** The node's pod CIDR; undefined while unknown. */
+  readonly cidr: () => string | undefined;
+}
+
 /**
- * Hands out the lowest free address of the node's pod CIDR. What is in use is asked anew at each allocation (the endpoints table is
- * the memory, so a restart forgets nothing); addresses of ADDs under way are reserved here.
+ * Hands out the addresses of the node's pod CIDR in a circle: always the next one after the last that was given, so that an address comes
+ * round again as late as it can. Not given is what anybody has: an endpoint, an ADD under way, another pod of this node by its status, another
+ * pod by the slices, a route or an interface of the node, and what was given back less than `REST_MS` ago.
  */
 export class Ipam {
-  readonly #cidr: () => string | undefined;
-  readonly #inUse: () => Iterable<string>;
-  /** In flight: addresses of ADDs between being chosen and their endpoint's row, or their failure. */
-  readonly #reserved = new Set<string>();
+  readonly #options: IpamOptions;
 
-  constructor(options: { readonly cidr: () => string | undefined; readonly inUse: () => Iterable<string> }) {
-    this.#cidr = options.cidr;
-    this.#inUse = options.inUse;
+  constructor(options: IpamOptions) {
+    this.#options = options;
   }
 
-  /** Reserves until `release`, which the caller calls once the address is in the endpoints table, or not needed. */
-  allocate(): string {
-    const cidr = this.#cidr();
+  get cidr(): string | undefined {
+    return this.#options.cidr();
+  }
+
+  /** Reserves until `release`, which the caller calls once the address is in the endpoints table, or not needed. Throws `CniError`. */
+  allocate(asked: Asked): string {
+    const { book } = this.#options;
+    const cidr = this.cidr;
     if (cidr === undefined) {
       throw new CniError(
         CNI_CODE.tryLater,
@@ -43,34 +81,55 @@ export class Ipam {
         'it comes from Node.spec.podCIDR (is --allocate-node-cidrs set on the controller manager?) or the flag --pod-cidr',
       );
     }
-    const { first, last } = podRange(cidr);
-    const taken = new Set<string>(this.#inUse());
-    for (const address of this.#reserved) taken.add(address);
-    for (let at = first; at <= last; at++) {
-      const address = formatAddress(u32ToAddress(at));
-      if (!taken.has(address)) {
-        this.#reserved.add(address);
+    book.follow();
+    const counts = new Map<Reason, number>();
+    for (const address of this.#candidates(cidr, asked.before)) {
+      const reason = this.#taken(address, asked);
+      if (reason === undefined || (reason === 'rest' && address === asked.before)) {
+        book.give(address);
         return address;
       }
+      if (address !== asked.before) counts.set(reason, (counts.get(reason) ?? 0) + 1);
     }
-    throw new AddressesExhaustedError(cidr, last - first + 1);
+    const { first, last } = podRange(cidr);
+    const taken = [...counts].map(([reason, count]) => `${count} ${REASONS[reason]}`).join(', ');
+    const passes = PASSING.some((reason) => counts.has(reason));
+    throw new (passes ? AddressesRestingError : AddressesExhaustedError)(cidr, last - first + 1, taken);
   }
 
   release(address: string): void {
-    this.#reserved.delete(address);
+    this.#options.book.settle(address);
   }
 
-  /** Free addresses left; undefined while the CIDR is unknown. */
-  free(): number | undefined {
-    const cidr = this.#cidr();
-    if (cidr === undefined) return undefined;
-    const { first, last } = podRange(cidr);
-    const taken = new Set<string>([...this.#inUse(), ...this.#reserved]);
-    let inside = 0;
-    for (const address of taken) {
-      const value = addressToU32(parseAddress(address).bytes);
-      if (value >= first && value <= last) inside++;
+  /** Whether some address is free, now or once it has rested. */
+  hasFree(cidr: string, kernel: readonly NodeAddress[]): boolean {
+    this.#options.book.follow();
+    for (const address of this.#candidates(cidr)) {
+      const reason = this.#taken(address, { kernel });
+      if (reason === undefined || PASSING.includes(reason)) return true;
     }
-    return last - first + 1 - inside;
+    return false;
+  }
+
+  *#candidates(cidr: string, before?: string): Generator<string> {
+    if (before !== undefined) yield before;
+    const { first, last } = podRange(cidr);
+    const given = this.#options.book.last();
+    const at = given === undefined ? last : addressNumber(given);
+    const inside = at >= first && at <= last ? at : last;
+    for (let next = inside + 1; next <= last; next++) yield formatAddress(u32ToAddress(next));
+    for (let next = first; next <= inside; next++) yield formatAddress(u32ToAddress(next));
+  }
+
+  #taken(address: string, { podUid, kernel }: Pick<Asked, 'podUid' | 'kernel'>): Reason | undefined {
+    const { db, tables, book } = this.#options;
+    const state = book.state(address);
+    if (state === 'use') return state;
+    using snapshot = db.read();
+    for (const _ of snapshot.list(tables.endpoints, 'ipv4', address)) return 'use';
+    for (const { uid } of snapshot.list(tables.localPods, 'address', address)) if (uid !== podUid) return 'pod';
+    for (const row of snapshot.list(tables.remoteEndpoints, 'address', address))
+      if (row.podUid === undefined || row.podUid !== podUid) return 'slice';
+    return kernel.some((held) => holds(held, address)) ? 'node' : state;
   }
 }

@@ -1,32 +1,17 @@
 import { readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { canonicalPrefix } from '@weir/net';
 import { messageOf } from '../config/system-error.ts';
 import { type RunCommand, runCommand } from './command.ts';
-import { CNI_CODE, CniError, CommandError } from './errors.ts';
+import { AddressConflictError, CNI_CODE, CniError, CommandError } from './errors.ts';
 import { batchLines, ipBatch } from './ip.ts';
+import { describeRoute, type LinkJson, nodeAddresses, type RouteJson } from './kernel-addresses.ts';
 import { GATEWAY, VETH_PATTERN } from './names.ts';
-import type { Network, PairSpec } from './types.ts';
+import type { Network, NodeAddress, PairSpec } from './types.ts';
 
 const ABSENT = /Cannot find device|does not exist|No such device/;
+const EXISTS = /File exists/;
 const DEFAULT_MTU = 1500;
-
-interface LinkJson {
-  readonly ifindex: number;
-  readonly ifname: string;
-  readonly mtu?: number;
-  readonly flags?: readonly string[];
-  readonly addr_info?: readonly {
-    readonly family: string;
-    readonly local: string;
-    readonly prefixlen: number;
-    readonly scope?: string;
-  }[];
-}
-interface RouteJson {
-  readonly dst: string;
-  readonly gateway?: string;
-  readonly dev?: string;
-}
 
 /**
  * Pod interfaces by iproute2. A pod's two ends never need ARP or a bridge: each side has a permanent neighbour entry for the other,
@@ -83,20 +68,38 @@ export class PodNetwork implements Network {
     return { mtu: wire?.mtu ?? DEFAULT_MTU, ...(address === undefined ? {} : { address }) };
   }
 
+  async addressesWithin(cidr: string): Promise<readonly NodeAddress[]> {
+    const [links, routes] = await this.#json<[LinkJson[], RouteJson[]]>(
+      ['address show', `route show table all root ${canonicalPrefix(cidr)}`],
+      2,
+    );
+    return nodeAddresses(cidr, links, routes);
+  }
+
   async createPair(spec: PairSpec): Promise<number> {
     await this.#refuseOwnNamespace(spec.netns);
     const src = spec.nodeAddress === undefined ? '' : ` src ${spec.nodeAddress}`;
-    const [links] = await this.#json<[LinkJson[]]>(
+    const held = `route show table all root ${spec.ipv4}/32`;
+    const [links, routes] = await this.#json<[LinkJson[], RouteJson[]]>(
       [
         `link add name ${spec.hostName} mtu ${spec.mtu} address ${spec.hostMac} type veth peer name ${spec.podName} mtu ${spec.mtu} address ${spec.podMac} netns ${spec.netns}`,
         `link set dev ${spec.hostName} addrgenmode none`,
         `link set dev ${spec.hostName} up`,
         `neighbour replace ${spec.ipv4} lladdr ${spec.podMac} dev ${spec.hostName} nud permanent`,
-        `route replace ${spec.ipv4}/32 dev ${spec.hostName} scope link${src}`,
+        // Not "replace": that would take another interface's route.
+        `route add ${spec.ipv4}/32 dev ${spec.hostName} scope link${src}`,
         `link show dev ${spec.hostName}`,
+        held,
       ],
-      1,
-    );
+      2,
+    ).catch(async (error: unknown) => {
+      if (!(error instanceof CommandError && EXISTS.test(error.message))) throw error;
+      const [there] = await this.#json<[RouteJson[]]>([held], 1);
+      throw conflict(spec, there, { cause: error }) ?? error;
+    });
+    // One of another metric or table stands beside ours.
+    const other = conflict(spec, routes);
+    if (other !== undefined) throw other;
     const ifindex = links[0]?.ifindex;
     if (ifindex === undefined)
       throw new CniError(CNI_CODE.network, `interface ${spec.hostName} is gone right after it was made`);
@@ -206,6 +209,12 @@ export class PodNetwork implements Network {
       );
     }
   }
+}
+
+/** What to throw when a route leads the address elsewhere. */
+function conflict(spec: PairSpec, routes: readonly RouteJson[], options?: ErrorOptions): CniError | undefined {
+  const other = routes.find(({ dev }) => dev !== spec.hostName);
+  return other && new AddressConflictError(spec.ipv4, describeRoute(other), options);
 }
 
 /** Its IPv4 addresses that other machines may know. */

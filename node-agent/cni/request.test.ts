@@ -18,7 +18,23 @@ describe('parseCall', () => {
       attachment: { containerId: 'c1', ifname: 'eth0' },
       netns: '/var/run/netns/x',
       pod: { namespace: 'default', name: 'app1', uid: 'u1' },
+      hostPorts: [],
+      mapsHostPorts: false,
       valid: [],
+    });
+  });
+  it.each([
+    [
+      [{ hostPort: 8080, containerPort: 80, protocol: 'udp' }, { hostPort: 81 }],
+      ['8080/udp', '81/tcp'],
+    ],
+    [[{ hostPort: 0 }, { hostPort: '80' }, null, 'x'], []],
+    ['all', []],
+    [undefined, []],
+  ])('reads which ports of the node a pod asks for: %j', (portMappings, hostPorts) => {
+    expect(parse({}, { ...CONFIG, runtimeConfig: { portMappings }, mapsHostPorts: true })).toMatchObject({
+      hostPorts,
+      mapsHostPorts: true,
     });
   });
   it('lets DEL do without a netns, and only DEL', () => {

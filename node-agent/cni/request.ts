@@ -67,7 +67,12 @@ export function parseCall(request: unknown): CniCall {
       `use one of ${SUPPORTED_VERSIONS.join(', ')} in the network configuration`,
     );
   }
-  const base = { command: command as CniCommand, cniVersion };
+  const base = {
+    command: command as CniCommand,
+    cniVersion,
+    hostPorts: parseHostPorts(config.runtimeConfig),
+    mapsHostPorts: config.mapsHostPorts === true,
+  };
   if (command === 'GC') return { ...base, valid: parseValid(config) };
   if (command === 'STATUS' || command === 'VERSION') return { ...base, valid: [] };
   const attachment: Attachment = {
@@ -134,6 +139,16 @@ function parsePod(args: string): CniCall['pod'] {
     }
   }
   return { namespace: namespace ?? '', name: name ?? '', ...(uid === undefined || uid === '' ? {} : { uid }) };
+}
+
+/** The convention for capability `portMappings`: https://www.cni.dev/docs/conventions/. What is none asks for nothing. */
+function parseHostPorts(runtimeConfig: unknown): readonly string[] {
+  const list = isObject(runtimeConfig) ? runtimeConfig.portMappings : undefined;
+  if (!Array.isArray(list)) return [];
+  return list.flatMap((item: unknown) => {
+    if (!isObject(item) || typeof item.hostPort !== 'number' || item.hostPort < 1) return [];
+    return [`${item.hostPort}/${typeof item.protocol === 'string' ? item.protocol : 'tcp'}`];
+  });
 }
 
 function parseValid(config: Readonly<Record<string, unknown>>): readonly Attachment[] {

@@ -2,13 +2,17 @@
 
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
 import { FakeCore, quiet } from '../testing/fake-core.ts';
 import { TestNamespaces } from '../testing/netns.ts';
+import { addressFile, REST_MS } from './address-book.ts';
 import { type RunCommand, runCommand } from './command.ts';
 import { vethName } from './names.ts';
 import { PodNetwork } from './network.ts';
-import { CniService } from './service.ts';
+import { CniService, type CniServiceOptions } from './service.ts';
 import type { CniAnswer } from './types.ts';
 
 const namespaces = new TestNamespaces('weir-cni');
@@ -46,8 +50,9 @@ afterEach(async () => {
   expect(await links()).toEqual([]);
 });
 
-function newService(): CniService {
-  return new CniService({ core, network: new PodNetwork({ run: inNode }), podCidr: () => '10.55.0.0/29', log: quiet });
+function newService(options: Partial<CniServiceOptions> = {}, of = core): CniService {
+  const network = new PodNetwork({ run: inNode });
+  return new CniService({ core: of, network, podCidr: () => '10.55.0.0/29', log: quiet, ...options });
 }
 
 function request(command: string, env: Readonly<Record<string, string>> = {}, config: object = {}): Promise<CniAnswer> {
@@ -128,7 +133,7 @@ describe('ADD', () => {
     expect(await links()).toEqual([]);
     expect(core.calls).toEqual(['upsert 1', 'delete 1']);
     core.beforeEnforce = () => undefined;
-    expect(await request('ADD', one())).toMatchObject({ ok: true, body: { ips: [{ address: '10.55.0.2/32' }] } });
+    expect(await request('ADD', one())).toMatchObject({ ok: true, body: { ips: [{ address: '10.55.0.3/32' }] } });
   });
 
   it('leaves nothing behind when the pod side cannot be set up', async () => {
@@ -177,6 +182,175 @@ describe('ADD', () => {
   });
 });
 
+describe('addresses that others have', () => {
+  it('are not given: of pods that were attached before a reinstall, and their connections live', async () => {
+    await request('ADD', one());
+    // Uninstalled and installed: no memory, the pod runs on.
+    core = new FakeCore();
+    service = newService();
+    const before = await runCommand('nsenter', [`--net=${node}`, 'ip', 'route', 'show', '10.55.0.2']);
+    expect(await request('ADD', two())).toMatchObject({ ok: true, body: { ips: [{ address: '10.55.0.3/32' }] } });
+    expect(await runCommand('nsenter', [`--net=${node}`, 'ip', 'route', 'show', '10.55.0.2'])).toBe(before);
+    await new PodNetwork({ run: inNode }).removeLink(vethName({ containerId: 'one', ifname: 'eth0' }));
+  });
+
+  const put = (pods: readonly { name: string; uid: string; address: string }[]): void =>
+    core.db.write([core.tables.localPods], (txn) => {
+      for (const { name, uid, address } of pods)
+        txn.upsert(core.tables.localPods, {
+          ...{ namespace: 'default', name, uid, labels: {}, serviceAccount: '', namedPorts: [] },
+          addresses: [address],
+        });
+    });
+  const claim = (name: string, podUid: string, address: string): void => {
+    core.db.write([core.tables.remoteEndpoints], (txn) =>
+      txn.upsert(core.tables.remoteEndpoints, {
+        ...{ namespace: 'default', name, podUid, addresses: [address], identity: 300, node: '', namedPorts: [] },
+      }),
+    );
+  };
+  const args = 'K8S_POD_NAMESPACE=default;K8S_POD_NAME=app;K8S_POD_UID=u-app';
+
+  it('are not given: of pods by their status, by slices, on interfaces and by routes of others', async () => {
+    put([
+      { name: 'bridged', uid: 'u-bridged', address: '10.55.0.2' },
+      { name: 'app', uid: 'u-app', address: '10.55.0.3' },
+    ]);
+    await inNode('ip', ['address', 'add', '10.55.0.4/29', 'dev', 'up0']);
+    await inNode('ip', ['route', 'add', '10.55.0.5/32', 'dev', 'up0', 'metric', '7', 'table', '99']);
+    try {
+      claim('former', 'u-former', '10.55.0.6');
+      expect(await request('ADD', two())).toMatchObject({ ok: false, body: { code: 11 } });
+      // Its own claims keep nobody from an address.
+      claim('app', 'u-app', '10.55.0.6');
+      core.db.write([core.tables.remoteEndpoints], (txn) => txn.delete(core.tables.remoteEndpoints, 'default/former'));
+      expect(await request('ADD', { ...one(), CNI_ARGS: args })).toMatchObject({
+        body: { ips: [{ address: '10.55.0.3/32' }] },
+      });
+      put([{ name: 'app', uid: 'u-app', address: '10.55.0.6' }]);
+      const full =
+        "all 5 are in use (2 routed or on an interface of this node, 2 in the status of this node's pods, 1 in use by endpoints of this node)";
+      expect(await request('ADD', two())).toMatchObject({
+        ok: false,
+        body: { code: 102, msg: expect.stringContaining(full) },
+      });
+      expect(await request('STATUS')).toMatchObject({ ok: false, body: { code: 50 } });
+    } finally {
+      await inNode('ip', ['route', 'delete', '10.55.0.5/32', 'table', '99']);
+      await inNode('ip', ['address', 'delete', '10.55.0.4/29', 'dev', 'up0']);
+    }
+  });
+
+  it('are not taken over when somebody takes them in the same moment: an error, an event and a condition', async () => {
+    let raced = false;
+    const racing: RunCommand = async (command, args, input) => {
+      if (!raced && input?.includes('link add') === true) {
+        raced = true;
+        await inNode('ip', ['route', 'add', '10.55.0.2/32', 'dev', 'up0', 'metric', '5']);
+      }
+      return await inNode(command, args, input);
+    };
+    core = new FakeCore();
+    service = newService({ network: new PodNetwork({ run: racing }) });
+    put([{ name: 'app', uid: 'u-app', address: '10.55.0.77' }]);
+    const message = "address 10.55.0.2 is somebody else's: the node has a route to 10.55.0.2 by up0";
+    try {
+      const refused = await request('ADD', { ...one(), CNI_ARGS: args });
+      expect(refused).toMatchObject({ ok: false, body: { code: 104, msg: message } });
+      expect(await links()).toEqual([]);
+      expect(await inNode('ip', ['route', 'show', '10.55.0.2'])).toMatch(
+        /^10\.55\.0\.2 dev up0 scope link metric 5[^\n]*\n$/,
+      );
+      expect(service.addresses()).toEqual({ ok: false, message });
+      using snapshot = core.db.read();
+      expect([...snapshot.all(core.tables.podEvents)]).toMatchObject([
+        { pod: { namespace: 'default', name: 'app', uid: 'u-app' }, reason: 'AddressConflict', message, count: 1 },
+      ]);
+      await service.auditAddresses();
+      expect(service.addresses().ok).toBe(false);
+      expect(await request('ADD', { ...one(), CNI_ARGS: args })).toMatchObject({
+        body: { ips: [{ address: '10.55.0.3/32' }] },
+      });
+      await service.auditAddresses();
+      expect(service.addresses()).toEqual({ ok: true, message: 'each address has one owner' });
+    } finally {
+      await inNode('ip', ['route', 'flush', '10.55.0.2/32']);
+    }
+  });
+
+  it('are told when two come to have one', async () => {
+    await request('ADD', { ...one(), CNI_ARGS: args });
+    await service.auditAddresses();
+    expect(service.addresses().ok).toBe(true);
+    put([
+      { name: 'app', uid: 'u-app', address: '10.55.0.2' },
+      { name: 'bridged', uid: 'u-bridged', address: '10.55.0.2' },
+    ]);
+    await inNode('ip', ['route', 'add', '10.55.0.2/32', 'dev', 'up0', 'metric', '5']);
+    try {
+      for (let time = 0; time < 2; time++) await service.auditAddresses();
+      expect(service.addresses()).toEqual({
+        ok: false,
+        message:
+          "address 10.55.0.2 of default/app is somebody else's too: pod default/bridged by its status, route to 10.55.0.2 by up0",
+      });
+      using snapshot = core.db.read();
+      expect([...snapshot.all(core.tables.podEvents)]).toMatchObject([
+        { pod: { name: 'app' }, count: 1 },
+        { pod: { name: 'bridged' }, count: 1 },
+      ]);
+    } finally {
+      await inNode('ip', ['route', 'delete', '10.55.0.2/32', 'metric', '5']);
+    }
+    core.db.write([core.tables.localPods], (txn) => txn.delete(core.tables.localPods, 'default/bridged'));
+    await service.auditAddresses();
+    expect(service.addresses().ok).toBe(true);
+  });
+
+  it('are not given before pods and slices have been listed', async () => {
+    const done = core.db.initialiser(core.tables.remoteEndpoints, 'kubernetes');
+    const answer = request('ADD', one());
+    claim('former', 'u-former', '10.55.0.2');
+    core.db.write([core.tables.remoteEndpoints], done);
+    expect(await answer).toMatchObject({ ok: true, body: { ips: [{ address: '10.55.0.3/32' }] } });
+    core = new FakeCore();
+    service = newService({ enforceTimeoutMs: 1 });
+    core.db.initialiser(core.tables.localPods, 'kubernetes');
+    expect(await request('ADD', two())).toMatchObject({
+      ok: false,
+      body: { code: 11, msg: 'which addresses are free is not known yet: localPods (kubernetes) not complete' },
+    });
+    await new PodNetwork({ run: inNode }).removeLink(vethName({ containerId: 'one', ifname: 'eth0' }));
+  });
+});
+
+describe('a pod that asks for ports of its node', () => {
+  const runtimeConfig = { portMappings: [{ hostPort: 8080, containerPort: 80, protocol: 'tcp', hostIP: '' }] };
+  const CNI_ARGS = 'K8S_POD_NAMESPACE=default;K8S_POD_NAME=app;K8S_POD_UID=u-app';
+  const told = (): unknown[] => {
+    using snapshot = core.db.read();
+    return Array.from(snapshot.all(core.tables.podEvents), ({ reason, message }) => `${reason}: ${message}`);
+  };
+
+  it('is told when nobody maps them', async () => {
+    expect(await request('ADD', { ...one(), CNI_ARGS }, { runtimeConfig, mapsHostPorts: false })).toMatchObject({
+      ok: true,
+    });
+    expect(told()).toEqual([
+      expect.stringMatching(/^HostPortNotMapped: hostPort 8080\/tcp does not reach this pod: .*portmap/),
+    ]);
+  });
+
+  it.each([
+    ['somebody maps them', { runtimeConfig, mapsHostPorts: true }],
+    ['it asks for none', { runtimeConfig: { portMappings: [] }, mapsHostPorts: false }],
+    ['it asks for nothing', {}],
+  ])('is told nothing when %s', async (_what, config) => {
+    expect(await request('ADD', { ...one(), CNI_ARGS }, config)).toMatchObject({ ok: true });
+    expect(told()).toEqual([]);
+  });
+});
+
 describe('DEL', () => {
   it('is idempotent, and needs neither netns nor memory', async () => {
     await request('ADD', one());
@@ -187,10 +361,31 @@ describe('DEL', () => {
       expect(await links()).toEqual([]);
     }
   });
-  it('gives the address back', async () => {
-    await request('ADD', one());
-    await request('DEL', { CNI_CONTAINERID: 'one' });
-    expect(await request('ADD', two())).toMatchObject({ body: { ips: [{ address: '10.55.0.2/32' }] } });
+  it('gives the address back, which then rests: over a restart too', async () => {
+    const cidr = '10.55.0.4/30';
+    const folder = await mkdtemp(join(tmpdir(), 'weir-cni-'));
+    let now = 1_000_000;
+    const agent = async (): Promise<void> => {
+      core = new FakeCore();
+      service = newService({ podCidr: () => cidr, addressFile: addressFile(folder, 'node1'), now: () => now });
+      await service.start();
+    };
+    try {
+      await agent();
+      expect(await request('ADD', one())).toMatchObject({ ok: true, body: { ips: [{ address: '10.55.0.6/32' }] } });
+      await request('DEL', { CNI_CONTAINERID: 'one' });
+      await service.stop();
+      await agent();
+      now += REST_MS - 1;
+      expect(await request('ADD', two())).toMatchObject({
+        body: { code: 11, msg: expect.stringContaining('at rest') },
+      });
+      expect(await request('STATUS')).toEqual({ ok: true });
+      now += 1;
+      expect(await request('ADD', two())).toMatchObject({ body: { ips: [{ address: '10.55.0.6/32' }] } });
+    } finally {
+      await rm(folder, { recursive: true });
+    }
   });
 });
 
@@ -227,7 +422,7 @@ describe('the end of an agent', () => {
     expect(await answer).toMatchObject({ ok: false, body: { code: 11, msg: expect.stringContaining('is ending') } });
     expect(await links()).toEqual([]);
     expect(core.calls).toEqual(['upsert 1', 'delete 1']);
-    service = newService();
+    service = newService({}, new FakeCore());
   });
 
   it('attaches no pod while Weir is being removed, but lets them go', async () => {
@@ -246,16 +441,13 @@ describe('the end of an agent', () => {
     expect(await links()).toEqual([]);
     // The core is gone by then.
     expect(core.calls).toHaveLength(calls);
-    service = newService();
+    service = newService({}, new FakeCore());
   });
 
   it('counts every request by what it was', async () => {
     const seen: string[] = [];
-    service = new CniService({
-      core,
-      network: new PodNetwork({ run: inNode }),
-      podCidr: () => '10.55.0.0/29',
-      log: quiet,
+    core = new FakeCore();
+    service = newService({
       onCall: ({ command, ok, seconds }) => {
         expect(seconds).toBeGreaterThanOrEqual(0);
         seen.push(`${command} ${ok}`);

@@ -1,9 +1,14 @@
+import type { AnyTable } from '@weir/statedb';
+import { bootClock } from '../boot-clock.ts';
 import { messageOf } from '../config/system-error.ts';
 import type { Core, Logger } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
+import { PodEvents, type PodRef } from '../pod-events.ts';
 import type { EndpointRow, EndpointStateRow } from '../tables.ts';
+import { AddressBook, type AddressBookOptions } from './address-book.ts';
+import { AddressConflicts } from './address-conflicts.ts';
 import { addResult, ownInterface, required } from './answers.ts';
-import { CNI_CODE, CniError } from './errors.ts';
+import { AddressConflictError, CNI_CODE, CniError } from './errors.ts';
 import { Ipam } from './ipam.ts';
 import { macOf, vethName } from './names.ts';
 import { answerVersion, commandOf, parseCall } from './request.ts';
@@ -31,6 +36,10 @@ export interface CniServiceOptions {
   readonly podCidr: () => string | undefined;
   readonly log: Logger;
   readonly enforceTimeoutMs?: number;
+  /** Keeps addresses that rest over restarts. Absent: they are forgotten. */
+  readonly addressFile?: AddressBookOptions['file'];
+  /** Boot clock in milliseconds. */
+  readonly now?: () => number;
   /** Told of every request that has ended. */
   readonly onCall?: (call: { readonly command: string; readonly ok: boolean; readonly seconds: number }) => void;
 }
@@ -39,9 +48,11 @@ export interface CniServiceOptions {
 export class CniService {
   readonly #core: Core;
   readonly #network: Network;
-  readonly #podCidr: () => string | undefined;
   readonly #log: Logger;
+  readonly #book: AddressBook;
   readonly #ipam: Ipam;
+  readonly #events: PodEvents;
+  readonly #conflicts: AddressConflicts;
   readonly #enforceTimeoutMs: number;
   readonly #onCall: NonNullable<CniServiceOptions['onCall']>;
   /** In flight: the end of the last request for each interface that has one. */
@@ -53,24 +64,44 @@ export class CniService {
   constructor(options: CniServiceOptions) {
     this.#core = options.core;
     this.#network = options.network;
-    this.#podCidr = options.podCidr;
     this.#log = options.log;
     this.#enforceTimeoutMs = options.enforceTimeoutMs ?? ENFORCE_TIMEOUT_MS;
     this.#onCall = options.onCall ?? (() => undefined);
-    this.#ipam = new Ipam({
-      cidr: options.podCidr,
-      inUse: () => this.#endpoints().flatMap(({ ipv4 }) => (ipv4 === '' ? [] : [ipv4])),
-    });
+    const { core, network, podCidr, log, addressFile: file } = options;
+    const { db, tables } = core;
+    const now = options.now ?? bootClock;
+    const { endpoints } = tables;
+    this.#book = new AddressBook({ db, endpoints, now, log, ...(file === undefined ? {} : { file }) });
+    this.#ipam = new Ipam({ db, tables, book: this.#book, cidr: podCidr });
+    this.#events = new PodEvents(core);
+    this.#conflicts = new AddressConflicts({ core, network, podCidr, events: this.#events, log });
   }
 
-  /** Turns on forwarding. */
+  /** Turns on forwarding, and takes up what is known of the node's addresses. After the core: endpoints have been restored. */
   async start(): Promise<void> {
     await this.#network.prepareNode();
+    this.#book.start(this.#endpoints().length > 0 || (await this.#network.hostLinks()).length > 0);
+    this.#conflicts.start();
   }
 
   /** Resolves when the requests under way have ended. */
   async stop(): Promise<void> {
     await Promise.allSettled(this.#queues.values());
+    await this.#conflicts.stop();
+    this.#book.stop();
+  }
+
+  /** Looks now for addresses that two have; it does so from time to time by itself. */
+  async auditAddresses(): Promise<void> {
+    await this.#conflicts.audit();
+  }
+
+  /** Whether each address of this node's pods is theirs alone, and is remembered. */
+  addresses(): { readonly ok: boolean; readonly message: string } {
+    const conflicts = this.#conflicts.status();
+    const { problem } = this.#book;
+    if (problem === undefined) return conflicts;
+    return { ok: false, message: conflicts.ok ? problem : `${conflicts.message}; ${problem}` };
   }
 
   /** From now on, requests that still wait for the kernel after `graceMs` are given up and undone: the runtime tries again later. */
@@ -136,7 +167,7 @@ export class CniService {
       case 'VERSION':
         return { ok: true, body: { cniVersion: call.cniVersion, supportedVersions: SUPPORTED_VERSIONS } };
       case 'STATUS':
-        return this.#status();
+        return await this.#status();
       case 'GC':
         return await this.#collect(call);
       case 'ADD':
@@ -158,8 +189,13 @@ export class CniService {
         'it makes the pod interface itself: remove the plugins before it',
       );
     }
-    await this.#remove(vethName(attachment));
-    const ipv4 = this.#ipam.allocate();
+    const deadline = performance.now() + this.#enforceTimeoutMs;
+    await this.#claimsKnown();
+    const [before] = await this.#remove(vethName(attachment));
+    const pod = call.pod && { ...call.pod, uid: call.pod.uid ?? this.#podUid(call.pod) };
+    const cidr = this.#ipam.cidr;
+    const kernel = cidr === undefined ? [] : await this.#network.addressesWithin(cidr);
+    const ipv4 = this.#ipam.allocate({ podUid: pod?.uid, kernel, before });
     try {
       const uplink = await this.#network.uplink();
       const pair: PairSpec = {
@@ -172,15 +208,53 @@ export class CniService {
         mtu: uplink.mtu,
         ...(uplink.address === undefined ? {} : { nodeAddress: uplink.address }),
       };
-      await this.#attach(call, attachment, pair);
+      await this.#attach(call, attachment, pair, deadline);
+      this.#warnOfHostPorts(call, pod);
       return { ok: true, body: addResult(call, pair) };
+    } catch (error) {
+      if (error instanceof AddressConflictError) this.#conflicts.refused(ipv4, error.message, pod);
+      throw error;
     } finally {
       this.#ipam.release(ipv4);
     }
   }
 
+  /** Who has which address is known only once pods and slices have been listed. */
+  async #claimsKnown(): Promise<void> {
+    const { db, tables } = this.#core;
+    const inputs: readonly AnyTable[] = [tables.localPods, tables.remoteEndpoints];
+    const signal = AbortSignal.any([this.#ending.signal, AbortSignal.timeout(this.#enforceTimeoutMs)]);
+    try {
+      await Promise.all(inputs.map((table) => db.initialisedWatch(table).wait(signal)));
+    } catch (error) {
+      const waiting = inputs.flatMap((table) => db.pendingInitialisers(table).map((name) => `${table.name} (${name})`));
+      throw new CniError(
+        CNI_CODE.tryLater,
+        `which addresses are free is not known yet: ${waiting.join(', ')} not complete`,
+        'kubelet tries again by itself; does the API server answer this node?',
+        { cause: error },
+      );
+    }
+  }
+
+  #podUid({ namespace, name }: PodRef): string | undefined {
+    using snapshot = this.#core.db.read();
+    return snapshot.get(this.#core.tables.localPods, tableKey.pod(namespace, name))?.uid;
+  }
+
+  /** The runtime passes them on to whoever maps them; where nobody does, the pod runs without, and says nothing. */
+  #warnOfHostPorts({ hostPorts, mapsHostPorts }: CniCall, pod: PodRef | undefined): void {
+    if (hostPorts.length === 0 || mapsHostPorts || pod === undefined) return;
+    this.#events.warn(
+      pod,
+      'HostPortNotMapped',
+      `hostPort ${hostPorts.join(', ')} does not reach this pod: the node has no CNI plugin "portmap". Put it into the node's CNI folder ` +
+        '(/opt/cni/bin; it is in containernetworking-plugins), and delete the pod: its successor gets the port',
+    );
+  }
+
   /** Pair (pod side down), enforcement, pod side up: in this order. Undone in the opposite order when any step fails. */
-  async #attach(call: CniCall, attachment: Attachment, pair: PairSpec): Promise<void> {
+  async #attach(call: CniCall, attachment: Attachment, pair: PairSpec, deadline: number): Promise<void> {
     let id: number | undefined;
     try {
       const ifindex = await this.#network.createPair(pair);
@@ -200,7 +274,7 @@ export class CniService {
             ...(call.pod === undefined ? {} : { pod: call.pod }),
             createdAt: new Date().toISOString(),
           },
-          { timeoutMs: this.#enforceTimeoutMs },
+          { timeoutMs: Math.max(1, Math.round(deadline - performance.now())) },
         ),
       );
       if (state.state !== 'ready') {
@@ -236,14 +310,18 @@ export class CniService {
     }
   }
 
-  /** `name`: the interface of an attachment, which tells it as well as the attachment does. */
-  async #remove(name: string): Promise<void> {
+  /**
+   * Returns the addresses that it had. `name`: the interface of an attachment, which tells it as well as the attachment does.
+   */
+  async #remove(name: string): Promise<readonly string[]> {
     const removed = await this.#network.removeLink(name);
-    if (this.#closed !== undefined) return;
-    for (const { id, containerId } of this.#endpoints().filter(({ interfaceName }) => interfaceName === name)) {
+    if (this.#closed !== undefined) return [];
+    const attached = this.#endpoints().filter(({ interfaceName }) => interfaceName === name);
+    for (const { id, containerId } of attached) {
       await this.#core.deleteEndpoint(id);
       this.#log.info({ endpoint: id, container: containerId, link: removed }, 'pod detached');
     }
+    return attached.map(({ ipv4 }) => ipv4);
   }
 
   async #check(attachment: Attachment, netns: string): Promise<CniAnswer> {
@@ -311,17 +389,17 @@ export class CniService {
     }
   }
 
-  #status(): CniAnswer {
+  async #status(): Promise<CniAnswer> {
     if (this.#closed !== undefined) throw new CniError(CNI_CODE.notAvailable, this.#closed, CLOSED_FIX);
     const failing = this.#core.health().checks.filter(({ ok, name }) => !ok && !OTHERS.includes(name));
     if (failing.length > 0) {
       const why = failing.map((check) => `${check.name}: ${check.message}`).join('; ');
       throw new CniError(CNI_CODE.notAvailable, `the agent is not ready: ${why}`);
     }
-    const free = this.#ipam.free();
-    if (free === undefined) throw new CniError(CNI_CODE.notAvailable, "this node's pod CIDR is not known yet");
-    if (free === 0)
-      throw new CniError(CNI_CODE.notAvailable, `the node's pod CIDR ${this.#podCidr() ?? ''} has no free address`);
+    const { cidr } = this.#ipam;
+    if (cidr === undefined) throw new CniError(CNI_CODE.notAvailable, "this node's pod CIDR is not known yet");
+    if (!this.#ipam.hasFree(cidr, await this.#network.addressesWithin(cidr)))
+      throw new CniError(CNI_CODE.notAvailable, `the node's pod CIDR ${cidr} has no free address`);
     return { ok: true };
   }
 

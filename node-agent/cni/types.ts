@@ -43,8 +43,34 @@ export interface CniCall {
   readonly netns?: string;
   readonly pod?: { readonly namespace: string; readonly name: string; readonly uid?: string };
   readonly prevResult?: unknown;
+  /** ADD: ports of the node that the pod asks for, as `host port/protocol`; the list maps them when it says so. */
+  readonly hostPorts: readonly string[];
+  /** Whether the plugin list that the runtime reads has one that maps host ports. */
+  readonly mapsHostPorts: boolean;
   /** GC: attachments to keep. */
   readonly valid: readonly Attachment[];
+}
+
+/** An address that is or was given to a pod of this node. Key: `address`. */
+export interface PodAddressRow {
+  readonly address: string;
+  /** Grows with each address given. */
+  readonly order: number;
+  /** Absent while an ADD is under way, and once it was given back. */
+  readonly endpoint?: number;
+  /** When it was given back, by the boot clock in milliseconds; 0: nobody has seen it. Absent while it is in use. */
+  readonly freedAt?: number;
+}
+
+/** Addresses that the node's kernel has for somebody: an address of an interface, or what a route leads to. */
+export interface NodeAddress {
+  /** IPv4 addresses as numbers, both included. */
+  readonly first: number;
+  readonly last: number;
+  /** `route to dev cni0`, for people. */
+  readonly what: string;
+  /** Absent of routes that lead to no interface. */
+  readonly device?: string;
 }
 
 /** The pod's two interface ends. */
@@ -66,7 +92,15 @@ export interface Network {
   prepareNode(): Promise<void>;
   /** MTU and IPv4 address of the interface that leads out of the node. */
   uplink(): Promise<{ readonly mtu: number; readonly address?: string }>;
-  /** Creates the pair: host side up with route and neighbour, pod side in its namespace and DOWN. Returns the host side's ifindex. */
+  /**
+   * What the kernel has within the prefix, whoever made it. A route to the whole prefix, or to more, is how the node reaches that network,
+   * and says of no address that somebody has it.
+   */
+  addressesWithin(cidr: string): Promise<readonly NodeAddress[]>;
+  /**
+   * Creates the pair: host side up with route and neighbour, pod side in its namespace and DOWN. Returns the host side's ifindex.
+   * Throws `AddressConflictError` when the kernel has the address for another interface; that one's route is not touched.
+   */
   createPair(spec: PairSpec): Promise<number>;
   /** Gives the pod side address, neighbour and route, and brings it up. */
   configurePod(spec: PairSpec): Promise<void>;

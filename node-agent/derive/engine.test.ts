@@ -24,6 +24,62 @@ describe('engine', () => {
     expect(world.ipcache.get('10.0.0.1/32')?.identity).toBe(256);
   });
 
+  it('takes away the address of a pod of this node when the pod goes, whatever the slices go on saying', async () => {
+    const world = basic();
+    const { db, tables } = world;
+    db.write([tables.nodes], (txn) =>
+      txn.upsert(tables.nodes, {
+        name: 'self',
+        addresses: ['192.0.2.1'],
+        podCidrs: ['10.9.9.0/24'],
+        kubeApiserver: false,
+      }),
+    );
+    world.identity(257, 'b');
+    world.peerSet('b', [257]);
+    const identity = (address: string): number | undefined => world.ipcache.get(`${address}/32`)?.identity;
+    // By Weir: known by its endpoint, and not by its object, which outlives that.
+    world.pod('here', 'b', [], undefined, ['10.9.9.7']);
+    world.remote('here', '10.9.9.7', 257, [], 'u-here');
+    world.endpoint(7, { ipv4: '10.9.9.7', pod: { namespace: 'ns', name: 'here', uid: 'u-here' } });
+    // By another plugin: its object is all that is known.
+    world.pod('bridged', 'b', [], undefined, ['10.9.9.8']);
+    world.remote('bridged', '10.9.9.8', 257, [], 'u-bridged');
+    // A former pod of that name; nobody; and a pod of another node.
+    world.remote('stale', '10.9.9.9', 257, [], 'u-former');
+    world.pod('stale', 'b', [], undefined, ['10.9.9.9']);
+    world.remote('nobody', '10.9.9.10', 257, [], 'u-nobody');
+    world.remote('elsewhere', '10.8.8.8', 257, [], 'u-elsewhere');
+    await world.plan();
+    expect(['10.9.9.7', '10.9.9.8', '10.9.9.9', '10.9.9.10', '10.8.8.8'].map(identity)).toEqual([257, 257, 0, 0, 257]);
+    db.write([tables.endpoints], (txn) => txn.delete(tables.endpoints, tableKey.endpoint(7)));
+    await world.plan();
+    expect(identity('10.9.9.7')).toBe(0);
+    db.write([tables.localPods], (txn) => txn.delete(tables.localPods, 'ns/bridged'));
+    await world.plan();
+    expect(identity('10.9.9.8')).toBe(0);
+    // The same pod in a new sandbox.
+    world.endpoint(8, { ipv4: '10.9.9.7', pod: { namespace: 'ns', name: 'here', uid: 'u-here' } });
+    await world.plan();
+    expect(identity('10.9.9.7')).toBe(257);
+    expect(identity('10.8.8.8')).toBe(257);
+  });
+
+  it('gives an address that two pods of different identities have to neither', async () => {
+    const world = basic();
+    world.identity(400, 'c');
+    world.remote('a-former', '10.9.9.9', 257, [], 'u-1');
+    world.remote('b-new', '10.9.9.9', 400, [], 'u-2');
+    await world.plan();
+    expect(world.ipcache.get('10.9.9.9/32')?.identity).toBe(0);
+    world.remote('a-former', '10.9.9.8', 257, [], 'u-1');
+    await world.plan();
+    expect(world.ipcache.get('10.9.9.9/32')?.identity).toBe(400);
+    world.remote('c-same', '10.9.9.9', 400, [], 'u-3');
+    await world.plan();
+    expect(world.ipcache.get('10.9.9.9/32')?.identity).toBe(400);
+  });
+
   it('keeps the generation before in force until all PeerSets of the new one are here', async () => {
     const world = basic();
     world.policy('p', 1, [rule('a', 'b', 7)]);

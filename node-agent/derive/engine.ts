@@ -67,6 +67,7 @@ export class Engine {
   readonly #dirtyIdentities = new Set<number>();
   readonly #dirtyHashes = new Set<SelectorHash>();
   #cidrsChanged = false;
+  #ownNodeChanged = false;
 
   constructor(options: EngineOptions) {
     const { db, tables, core, numbers, now } = options;
@@ -86,7 +87,7 @@ export class Engine {
     const placing = { ...told, identities: this.identities, ipcache, portNames: this.#portNames, pace };
     const found = (id: number): boolean => this.#shapes.kernel(id) !== undefined;
     this.#local = new LocalEndpoints({ ...placing, clusterName: core.clusterName, numbers, policies, found });
-    this.#remote = new RemoteEndpoints(placing);
+    this.#remote = new RemoteEndpoints({ ...placing, nodeName: core.nodeName });
     const cidrsChanged = (): void => {
       this.#cidrsChanged = true;
     };
@@ -125,18 +126,25 @@ export class Engine {
     });
     inputs.on(tables.remoteEndpoints, (row) => this.#remote.endpointChanged(row));
     inputs.on(tables.nodes, (row, deleted) => this.#onNode(row, deleted));
-    inputs.on(tables.localPods, (row) => this.#local.podChanged(row));
+    inputs.on(tables.localPods, (row) => {
+      this.#local.podChanged(row);
+      this.#remote.endpointChanged(row);
+    });
     inputs.on(tables.namespaces, (row) => this.#local.namespaceChanged(row));
     inputs.on(tables.apiserverAddresses, (row, deleted) => {
       this.#ipcache.setApiserver(deleted ? undefined : row, row.address);
       this.#cidrsChanged = true;
     });
-    inputs.on(tables.endpoints, (row) => this.#local.endpointChanged(row));
+    inputs.on(tables.endpoints, (row, deleted) => {
+      this.#local.endpointChanged(row);
+      this.#remote.localEndpointChanged(row, deleted);
+    });
   }
 
   #onNode(row: NodeRow, deleted: boolean): void {
     this.#ipcache.setNode(deleted ? undefined : row, row.name);
     if (row.name !== this.#options.core.nodeName) return;
+    this.#ownNodeChanged = true;
     if ((!deleted && row.kubeApiserver) !== this.#hostIsApiserver()) this.#cidrsChanged = true;
   }
 
@@ -195,6 +203,8 @@ export class Engine {
       this.#remote.identityChanged(id);
       if (this.#pace.due()) await this.#pace.breathe();
     }
+    if (this.#ownNodeChanged) this.#remote.ownNodeChanged();
+    this.#ownNodeChanged = false;
     await this.#remote.settle();
     const localChanged = await this.#local.settle(changed);
     await this.#inForce.settleSubjects(this.#local.infos.values());

@@ -175,7 +175,13 @@ export class IpcacheDeriver {
   }
 
   #best(prefix: string): Claim | undefined {
-    const [best] = this.#claims.select(query.prefix(this.#claims.table, keys.join(prefix)));
+    let best: Claim | undefined;
+    for (const claim of this.#claims.select(query.prefix(this.#claims.table, keys.join(prefix)))) {
+      best ??= claim;
+      if (claim.rank !== RANK.endpoint || claim.rank !== best.rank) break;
+      // Slices that lag, or two pods that were given one address: whose it is nobody knows, and neither gets the other's rights.
+      if (claim.identity !== best.identity) return { ...best, identity: 0 };
+    }
     return best;
   }
 

@@ -1,12 +1,14 @@
+import { parsePrefix, prefixContains } from '@weir/net';
 import type { StateDB } from '@weir/statedb';
 import type { Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
-import type { RemoteEndpointRow } from '../tables.ts';
+import type { EndpointRow, RemoteEndpointRow } from '../tables.ts';
 import type { Identities } from './identities.ts';
 import type { Inputs } from './inputs.ts';
 import type { IpcacheDeriver } from './ipcache.ts';
 import type { Pace } from './pace.ts';
 import type { PeerPortNames } from './peer-port-names.ts';
+import { hostPrefix, prefixOrNone } from './prefixes.ts';
 import { Rows } from './working.ts';
 
 /** What a slice says of a pod, and whom the pod is judged as. */
@@ -20,9 +22,16 @@ interface Believed {
   readonly labelsKey: string | undefined;
 }
 
+/** A pod of this node whose endpoint has gone before its object. */
+interface Detached {
+  readonly key: string;
+  readonly podUid: string;
+}
+
 export interface RemoteEndpointsOptions {
   readonly db: StateDB;
-  readonly tables: Pick<Tables, 'remoteEndpoints'>;
+  readonly nodeName: string;
+  readonly tables: Pick<Tables, 'remoteEndpoints' | 'localPods' | 'endpoints' | 'nodes'>;
   readonly inputs: Pick<Inputs, 'said'>;
   readonly identities: Pick<Identities, 'get' | 'settled'>;
   readonly ipcache: Pick<IpcacheDeriver, 'setRemote'>;
@@ -32,12 +41,17 @@ export interface RemoteEndpointsOptions {
 
 /**
  * The identity that each pod of the slices is judged by. Slices and identities come by watches of their own, in any order. Guarantees:
- * a number is never used whose labels are not known; a pod that moves to such a number keeps the identity that it had until then, so that its flows see no gap. Only the same pod does, at addresses that it had, and
- * only while the old identity is what it was: anybody else is unknown meanwhile.
+ * a number is never used whose labels are not known; a pod that moves to such a number keeps the identity that it had until then, so that
+ * its flows see no gap. Only the same pod does, at addresses that it had, and only while the old identity is what it was: anybody else is
+ * unknown meanwhile.
+ *
+ * Of pods on this node the node itself knows better than a slice: one that has neither an endpoint nor, connected by another plugin, its
+ * object with that address, is gone, and its address is unknown, whatever the slices go on saying.
  */
 export class RemoteEndpoints {
   readonly #options: RemoteEndpointsOptions;
   readonly #believed: Rows<string, Believed>;
+  readonly #detached: Rows<string, Detached>;
   readonly #dirty = new Set<string>();
 
   constructor(options: RemoteEndpointsOptions) {
@@ -51,10 +65,31 @@ export class RemoteEndpoints {
       },
       (key) => key,
     );
+    this.#detached = new Rows<string, Detached>(
+      options.db,
+      { name: 'detachedPods', key: ({ key }) => key },
+      (key) => key,
+    );
   }
 
-  endpointChanged({ namespace, name }: RemoteEndpointRow): void {
+  endpointChanged({ namespace, name }: Pick<RemoteEndpointRow, 'namespace' | 'name'>): void {
     this.#dirty.add(tableKey.pod(namespace, name));
+  }
+
+  /** An endpoint of this node has come or gone. */
+  localEndpointChanged({ pod }: EndpointRow, deleted: boolean): void {
+    if (pod === undefined) return;
+    const key = tableKey.pod(pod.namespace, pod.name);
+    const podUid = pod.uid ?? this.#options.inputs.said.get(this.#options.tables.localPods, key)?.uid;
+    if (deleted && podUid !== undefined) this.#detached.set({ key, podUid });
+    else this.#detached.delete(key);
+    this.#dirty.add(key);
+  }
+
+  /** This node's addresses or pod networks have changed: it may be another node's pods that are its own now. */
+  ownNodeChanged(): void {
+    const { inputs, tables } = this.#options;
+    for (const row of inputs.said.all(tables.remoteEndpoints)) this.endpointChanged(row);
   }
 
   /** The identity has changed: so may pods of which the slice says it, and those that keep it. */
@@ -76,7 +111,9 @@ export class RemoteEndpoints {
 
   #conclude(key: string): void {
     const { inputs, tables, identities, ipcache, portNames } = this.#options;
-    const row = inputs.said.get(tables.remoteEndpoints, key);
+    const said = inputs.said.get(tables.remoteEndpoints, key);
+    const gone = said !== undefined && this.#gone(said, key);
+    const row = gone ? { ...said, identity: 0 } : said;
     // Names count from the moment they are told, whoever the pod turns out to be: a number may be denied to unknown peers too.
     portNames.set(`remote ${key}`, row?.identity ?? 0, row?.namedPorts ?? []);
     const before = this.#believed.get(key);
@@ -87,12 +124,36 @@ export class RemoteEndpoints {
       return;
     }
     const settled = identities.settled(row.identity);
-    const kept = !settled && before !== undefined && this.#mayKeep(row, before) ? before : undefined;
+    const kept = !gone && !settled && before !== undefined && this.#mayKeep(row, before) ? before : undefined;
     const identity = settled ? row.identity : (kept?.identity ?? 0);
     const labelsKey = settled ? identities.get(identity)?.labelsKey : kept?.labelsKey;
     this.#believed.set({ key, row, identity, labelsKey });
     ipcache.setRemote(identity === row.identity ? row : { ...row, identity }, key);
     portNames.set(`held ${key}`, kept?.identity ?? 0, kept === undefined ? [] : row.namedPorts);
+  }
+
+  /** Whether the slices speak of a pod of this node that is not here any more. */
+  #gone(row: RemoteEndpointRow, key: string): boolean {
+    const { inputs, tables, nodeName } = this.#options;
+    const { said } = inputs;
+    const self = said.get(tables.nodes, nodeName);
+    const pod = said.get(tables.localPods, key);
+    const detached = this.#detached.get(key);
+    if (detached !== undefined && pod?.uid !== detached.podUid) this.#detached.delete(key);
+    if (self === undefined) return false;
+    const networks = self.podCidrs.flatMap((cidr) => prefixOrNone(cidr) ?? []).map((cidr) => parsePrefix(cidr));
+    const own = (address: string): boolean => {
+      const host = hostPrefix(address);
+      return host !== undefined && networks.some((network) => prefixContains(network, parsePrefix(host)));
+    };
+    const here = self.addresses.includes(row.node);
+    return row.addresses.some((address) => {
+      if (!here && !own(address)) return false;
+      for (const { pod: of } of said.list(tables.endpoints, 'ipv4', address))
+        if (of !== undefined && tableKey.pod(of.namespace, of.name) === key) return false;
+      if (pod?.addresses.includes(address) !== true || pod.uid === detached?.podUid) return true;
+      return row.podUid !== undefined && row.podUid !== pod.uid;
+    });
   }
 
   /** Whether the pod may be judged as before while what it is now cannot be judged. */

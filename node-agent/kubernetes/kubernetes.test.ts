@@ -4,9 +4,11 @@ import {
   type CiliumEndpoint,
   type CiliumEndpointSlice,
   type KubeClient,
+  type KubeEvent,
   type KubeObject,
   type NodePolicyStatus,
   type PeerSet,
+  type Pod,
   type ResolvedPolicyObject,
   type Resource,
   type WatchEvent,
@@ -15,11 +17,13 @@ import { type AnyTable, createStateDB } from '@weir/statedb';
 import fc from 'fast-check';
 import { eventually } from '../../test/eventually.ts';
 import { inputTables, tableKey } from '../create-tables.ts';
+import { PodEvents } from '../pod-events.ts';
 import { FakeCore, quiet, recordingLogger } from '../testing/fake-core.ts';
 import { CiliumEndpointWriter } from './cilium-endpoints.ts';
 import { Connection } from './connection.ts';
 import { NodePolicyStatusWriter } from './node-policy-status.ts';
 import { NodeTables } from './nodes.ts';
+import { PodEventWriter } from './pod-event-writer.ts';
 import {
   endpointSliceParts,
   identityParts,
@@ -424,6 +428,30 @@ describe('rows', () => {
   });
 });
 
+describe('addresses of a pod of this node', () => {
+  const addresses = (status: Pod['status']): unknown => {
+    const object: Pod = {
+      apiVersion: 'v1',
+      kind: 'Pod',
+      metadata: { namespace: 'd', name: 'p' },
+      spec: { nodeName: 'n1' },
+      ...(status === undefined ? {} : { status }),
+    };
+    return podParts('n1')(object).get('d/p')?.addresses;
+  };
+  const sandbox = (status: string) => ({ conditions: [{ type: 'PodReadyToStartContainers', status }] });
+  const podIPs = [{ ip: '10.1.0.2' }, { ip: 'fd00::2' }];
+
+  it('are those of its status, until it has finished and its sandbox is gone', () => {
+    expect(addresses(undefined)).toEqual([]);
+    expect(addresses({ phase: 'Running', podIP: '10.1.0.2' })).toEqual(['10.1.0.2']);
+    expect(addresses({ phase: 'Running', podIPs, ...sandbox('False') })).toEqual(['10.1.0.2', 'fd00::2']);
+    expect(addresses({ phase: 'Succeeded', podIPs, ...sandbox('True') })).toEqual(['10.1.0.2', 'fd00::2']);
+    expect(addresses({ phase: 'Failed', podIPs, ...sandbox('False') })).toEqual([]);
+    expect(addresses({ phase: 'Failed', podIPs })).toEqual([]);
+  });
+});
+
 describe('NodeTables', () => {
   it('tells API servers on nodes from those outside, once both kinds are listed', () => {
     const { db, tables } = core;
@@ -486,6 +514,69 @@ describe('Connection', () => {
       error: message,
       fix: expect.stringContaining('apiServer.host'),
     });
+  });
+});
+
+describe('PodEventWriter', () => {
+  const pod = { namespace: 'default', name: 'app1', uid: 'pod-uid' };
+  const events = () => client.writes.map(({ object }) => object as KubeEvent & { readonly reportingInstance: string });
+
+  it('writes one Event for each reason of each pod, and counts', async () => {
+    const writer = new PodEventWriter({ core, client, nodeName: 'n1', connection, writesPerSecond: 1000 });
+    stops.push(() => writer.stop());
+    writer.start();
+    let now = Date.parse('2026-01-01T00:00:00.5Z');
+    const told = new PodEvents(core, () => now);
+    told.warn(pod, 'AddressConflict', 'first');
+    await client.written(1);
+    now += 61_000;
+    told.warn(pod, 'AddressConflict', 'second');
+    await client.written(2);
+    told.warn(pod, 'HostPortNotMapped', 'other');
+    await client.written(3);
+    expect(events()).toMatchObject([
+      {
+        kind: 'Event',
+        metadata: { namespace: 'default', name: expect.stringMatching(/^app1\.[0-9a-f]{16}$/) },
+        involvedObject: { kind: 'Pod', ...pod },
+        ...{ type: 'Warning', reason: 'AddressConflict', message: 'first', count: 1 },
+        ...{ firstTimestamp: '2026-01-01T00:00:00Z', lastTimestamp: '2026-01-01T00:00:00Z' },
+        ...{ reportingComponent: 'weir-agent', reportingInstance: 'n1' },
+      },
+      { message: 'second', count: 2, firstTimestamp: '2026-01-01T00:00:00Z', lastTimestamp: '2026-01-01T00:01:01Z' },
+      { reason: 'HostPortNotMapped', count: 1 },
+    ]);
+    expect(new Set(events().map(({ metadata }) => metadata.name)).size).toBe(2);
+  });
+
+  it('gives up what the API server will never take, and tries again what it may', async () => {
+    const writer = new PodEventWriter({ core, client, nodeName: 'n1', connection, writesPerSecond: 1000 });
+    stops.push(() => writer.stop());
+    writer.start();
+    client.failure = new ApiError('the namespace is terminating', { status: 403, reason: 'Forbidden' });
+    new PodEvents(core).warn(pod, 'AddressConflict', 'gone');
+    await settle();
+    expect(connection.status().ok).toBe(true);
+    client.failure = new Error('down');
+    new PodEvents(core).warn(pod, 'AddressConflict', 'here');
+    await settle();
+    expect(connection.status().message).toContain('events: down');
+    client.failure = undefined;
+    await client.written(1);
+    expect(events()).toMatchObject([{ message: 'here', count: 2 }]);
+  });
+
+  it('forgets those of pods that are gone', () => {
+    let now = 0;
+    const told = new PodEvents(core, () => now);
+    for (const name of ['a', 'b']) {
+      now += 400_000;
+      told.warn({ namespace: 'ns', name, uid: name }, 'AddressConflict', '');
+    }
+    now += 400_000;
+    told.warn({ namespace: 'ns', name: 'c' }, 'AddressConflict', '');
+    using snapshot = core.db.read();
+    expect(Array.from(snapshot.all(core.tables.podEvents), ({ pod: of }) => of.name)).toEqual(['b', 'c']);
   });
 });
 

@@ -25,6 +25,9 @@ import type {
 } from '../tables.ts';
 import { ObjectShapeError } from './errors.ts';
 
+/** The pod has a sandbox with a network; False again once that is gone (Kubernetes 1.29, before behind a feature gate). */
+const SANDBOX_READY = 'PodReadyToStartContainers';
+
 /** By primary key of the row. */
 type Parts<P> = ReadonlyMap<Key, P>;
 
@@ -135,16 +138,22 @@ export function podParts(nodeName: string): (object: Pod) => Parts<LocalPodRow> 
       uid: metadata.uid ?? '',
       labels: metadata.labels ?? {},
       serviceAccount: spec.serviceAccountName ?? 'default',
-      addresses: addressesOf(status),
       namedPorts: namedPortsOf(spec),
+      addresses: addressesOf(status),
     });
   };
 }
 
-/** A pod that has ended has given its addresses back. */
-function addressesOf({ phase, podIP, podIPs }: NonNullable<Pod['status']> = {}): string[] {
-  if (phase === 'Succeeded' || phase === 'Failed') return [];
-  return podIPs?.map(({ ip }) => ip) ?? (podIP === undefined ? [] : [podIP]);
+/**
+ * A pod that has finished holds its addresses until its sandbox is gone, which kubelet says by a condition; the status names them for as
+ * long as the object lives.
+ */
+function addressesOf(status: Pod['status'] = {}): readonly string[] {
+  const { phase, podIP = '', podIPs = [], conditions = [] } = status;
+  const finished = phase === 'Succeeded' || phase === 'Failed';
+  if (finished && !conditions.some(({ type, status }) => type === SANDBOX_READY && status === 'True')) return [];
+  const addresses = podIPs.map(({ ip }) => ip);
+  return (addresses.length > 0 ? addresses : [podIP]).filter((address) => address !== '');
 }
 
 /** Names of the containers' ports, and of those init containers that go on running beside them. */

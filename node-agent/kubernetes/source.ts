@@ -17,6 +17,7 @@ import { CiliumEndpointWriter } from './cilium-endpoints.ts';
 import { Connection } from './connection.ts';
 import { NodePolicyStatusWriter } from './node-policy-status.ts';
 import { NodeTables } from './nodes.ts';
+import { PodEventWriter } from './pod-event-writer.ts';
 import { PolicyVersions } from './policy-versions.ts';
 import {
   endpointSliceParts,
@@ -55,6 +56,7 @@ export class Kubernetes {
   readonly #services: Reflector;
   readonly #endpointWriter: CiliumEndpointWriter;
   readonly #statusWriter: NodePolicyStatusWriter;
+  readonly #eventWriter: PodEventWriter;
   readonly #uninstall: UninstallMark | undefined;
   #forget: (() => void) | undefined;
 
@@ -111,6 +113,7 @@ export class Kubernetes {
     }
     this.#endpointWriter = new CiliumEndpointWriter({ core, client, nodeName, connection: this.#connection });
     this.#statusWriter = new NodePolicyStatusWriter({ core, client, nodeName, connection: this.#connection });
+    this.#eventWriter = new PodEventWriter({ core, client, nodeName, connection: this.#connection });
   }
 
   start(): void {
@@ -122,6 +125,7 @@ export class Kubernetes {
       this.#endpointWriter.retry();
       this.#statusWriter.retry();
     });
+    this.#eventWriter.start();
   }
 
   async stop(): Promise<void> {
@@ -130,6 +134,7 @@ export class Kubernetes {
       this.#endpointWriter.stop(),
       this.#statusWriter.stop(),
       this.#services.stop(),
+      this.#eventWriter.stop(),
       ...Array.from(this.#reflectors.values(), (reflector) => reflector.stop()),
     ]);
     this.#nodes.stop();
@@ -147,11 +152,11 @@ export class Kubernetes {
 
   /**
    * Says on the node's NodePolicyStatus that nothing is enforced here any more, with the uninstall request's value; resolves when the API
-   * server has it, trying for as long as that takes. Nothing is written afterwards, CiliumEndpoints neither.
+   * server has it, trying for as long as that takes. Nothing is written afterwards, CiliumEndpoints and Events neither.
    * @throws when `stop` comes first
    */
   async markRemoved(value: string): Promise<void> {
-    await this.#endpointWriter.stop();
+    await Promise.all([this.#endpointWriter.stop(), this.#eventWriter.stop()]);
     await this.#statusWriter.markRemoved(value);
   }
 

@@ -52,7 +52,12 @@ export class FakeCore implements Core {
     await this.stop();
   }
 
-  async upsertEndpoint(endpoint: EndpointRow): Promise<EndpointStateRow> {
+  async upsertEndpoint(
+    endpoint: EndpointRow,
+    options: { readonly timeoutMs?: number } = {},
+  ): Promise<EndpointStateRow> {
+    // As the real one does, and as strict about the number.
+    if (options.timeoutMs !== undefined) AbortSignal.timeout(options.timeoutMs);
     this.calls.push(`upsert ${endpoint.id}`);
     this.db.write([this.tables.endpoints], (txn) => txn.upsert(this.tables.endpoints, endpoint));
     await this.beforeEnforce(endpoint);

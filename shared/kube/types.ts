@@ -187,6 +187,7 @@ export interface Pod extends KubeObject {
     readonly podIP?: string;
     readonly podIPs?: readonly { readonly ip: string }[];
     readonly hostIP?: string;
+    readonly conditions?: readonly { readonly type: string; readonly status: string }[];
   };
 }
 export interface Namespace extends KubeObject {}

@@ -58,13 +58,13 @@ describe('what components may do with the API', () => {
     }
   });
 
-  it('agents write their own reports and endpoints only; nobody writes policies, pods or secrets', () => {
+  it('agents write their own reports, endpoints and Events only; nobody writes policies, pods or secrets', () => {
     const reads = ['get', 'list', 'watch'];
     const writes = (component: string): string[] =>
       ACCESS.filter((row) => row.component === component && row.verbs.some((verb) => !reads.includes(verb))).map(
         ({ resource }) => resource,
       );
-    expect(writes('weir-agent')).toEqual(['ciliumendpoints.cilium.io', 'nodepolicystatuses.weir.dev']);
+    expect(writes('weir-agent')).toEqual(['events', 'ciliumendpoints.cilium.io', 'nodepolicystatuses.weir.dev']);
     const all = ACCESS.filter(({ verbs }) => verbs.some((verb) => !reads.includes(verb))).map(
       ({ resource }) => resource,
     );

@@ -82,7 +82,7 @@ function agent(): Access[] {
   });
   return [
     of('nodes', ['get', ...WATCH], 'addresses of nodes and their pods; its own uid, as owner of its report'),
-    of('pods', WATCH, "its node's pods: labels, ports, uid"),
+    of('pods', WATCH, "its node's pods: labels, ports, addresses, uid"),
     of('namespaces', WATCH, 'labels of namespaces are part of identities'),
     of('services', WATCH, 'names of the Services whose addresses events show'),
     of('endpointslices.discovery.k8s.io', WATCH, 'where the API servers are', { namespace: 'default' }),
@@ -90,6 +90,7 @@ function agent(): Access[] {
     of('ciliumendpointslices.cilium.io', WATCH, "identities of other nodes' pods"),
     of('resolvedpolicies.weir.dev', WATCH, 'the policies that it enforces'),
     of('peersets.weir.dev', WATCH, 'the peers that they name'),
+    of('events', ['create', 'patch'], 'events on pods: an address that two have, a hostPort that nobody maps'),
     of('ciliumendpoints.cilium.io', ['create', 'patch', 'delete'], "its own objects: its node's pods as enforced"),
     of('nodepolicystatuses.weir.dev', ['create', 'patch'], 'its own object: what its kernel has'),
     of('daemonsets.apps', WATCH, 'whether Weir is being uninstalled', {

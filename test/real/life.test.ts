@@ -1,7 +1,7 @@
 /** The life of an installation, in order: each step with traffic running and every packet accounted for. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
-import type { RealCluster } from '../cluster/real/index.ts';
+import { askableContainer, askableVolume, type RealCluster } from '../cluster/real/index.ts';
 import { eventually } from '../eventually.ts';
 import { type Account, Traffic } from './traffic.ts';
 import { weirCluster } from './weir.ts';
@@ -63,6 +63,54 @@ describe('the life of an installation on a real Kubernetes', () => {
         'ls /etc/cni/net.d /opt/cni/bin; find /var/run/weir -mindepth 1; ls -d /sys/fs/bpf/*; true',
       ])
     ).stdout;
+  /** Address of each pod of the cluster's own network. */
+  const addresses = async (): Promise<ReadonlyMap<string, string>> => {
+    const list = await cluster.kubectl([
+      ...['get', 'pods', '-n', 'default', '-o'],
+      'jsonpath={range .items[*]}{.metadata.name} {.status.podIP}{"\\n"}{end}',
+    ]);
+    const rows = list.trim().split('\n');
+    return new Map(rows.map((row) => row.split(' ')).map(([name = '', address = '']) => [name, address]));
+  };
+  const newcomers = (name: string) =>
+    [1, 1, 1, 2].map((node, index) => ({ name: `${name}-${index}`, labels: { app: name }, node }));
+  /** Pods of `before` have what they had, nobody shares an address, and the nodes say so. */
+  const expectOwnAddresses = async (before: ReadonlyMap<string, string>): Promise<void> => {
+    const now = await addresses();
+    for (const [name, address] of before) expect([name, now.get(name)]).toEqual([name, address]);
+    expect(now.size).toBe(before.size + 4);
+    expect([...now.values()]).not.toContain('');
+    expect(new Set(now.values()).size).toBe(now.size);
+    const status = await cluster.kubectl([
+      'exec',
+      '-n',
+      'kube-system',
+      'ds/weir-agent',
+      '-c',
+      'agent',
+      '--',
+      'weir',
+      'status',
+    ]);
+    expect(status).toMatch(/^Addresses: *Ok +each address has one owner$/m);
+  };
+  const ported = (name: string, hostPort: number) => ({
+    apiVersion: 'v1',
+    kind: 'Pod',
+    metadata: { name, namespace: 'default', labels: { app: name } },
+    spec: {
+      nodeSelector: { 'kubernetes.io/hostname': 'node-1' },
+      terminationGracePeriodSeconds: 1,
+      containers: [{ ...askableContainer({ tcp: [80] }), ports: [{ containerPort: 80, hostPort }] }],
+      volumes: [askableVolume],
+    },
+  });
+  /** From another node, as somebody outside would. */
+  const reachesNode = async (port: number): Promise<boolean> => {
+    const { address } = await cluster.host('node-1');
+    const connect = ['timeout', '2', 'bash', '-c', `exec 3<>/dev/tcp/${address}/${port}`];
+    return (await cluster.enter(2, connect)).code === 0;
+  };
   let before: string;
 
   it('installs: nodes become Ready by it, pods get their network from it, its own test passes', async () => {
@@ -266,8 +314,16 @@ describe('the life of an installation on a real Kubernetes', () => {
     expect(await eventually(left, (names) => names.length === 0, 180)).toEqual([]);
   }, 300_000);
 
-  it('installs again over what an uninstall left: policies are enforced once more', async () => {
+  it('installs again beside pods that run: they keep addresses and connections, and new pods get others', async () => {
+    const before = await addresses();
+    const allowed = await Traffic.start(cluster, { ...SPEC, denied: [] });
     await cluster.install();
+    await cluster.createPods(newcomers('late'));
+    expectEveryPacket(await allowed.stop());
+    await expectOwnAddresses(before);
+  }, 300_000);
+
+  it('installs again over what an uninstall left: policies are enforced once more', async () => {
     await cluster.kubectl(['delete', 'pod', '--all', '--grace-period=0', '--force']);
     await cluster.createPods([
       { name: 'server', labels: { app: 'server' }, node: 1, tcp: [80], udp: [53] },
@@ -278,5 +334,53 @@ describe('the life of an installation on a real Kubernetes', () => {
     ]);
     await cluster.programmed('cnp/guard');
     expectEveryPacket(await during(() => sleep(1000)));
+  });
+
+  it('tells a pod that its hostPort is not mapped where the node has no portmap', async () => {
+    await cluster.applyObjects([ported('unmapped', 18080)]);
+    await cluster.kubectl(['wait', '--for=condition=Ready', '--timeout=90s', 'pod/unmapped']);
+    const told = () =>
+      cluster.kubectl([
+        ...['get', 'events', '--field-selector', 'involvedObject.name=unmapped,reason=HostPortNotMapped'],
+        ...['-o', 'jsonpath={.items[0].message}'],
+      ]);
+    expect(await eventually(told, (text) => text !== '')).toContain('hostPort 18080/tcp does not reach this pod');
+    expect(await reachesNode(18080)).toBe(false);
+  });
+
+  it('takes over from another network plugin: its pods keep addresses and connections, and new pods get others', async () => {
+    await cluster.uninstall();
+    await cluster.kubectl(['delete', 'pod', '--all', '--grace-period=0', '--force']);
+    await cluster.kubectl(['delete', 'cnp', '--all']);
+    await cluster.bridgeOn();
+    await cluster.createPods([
+      { name: 'server', labels: { app: 'server' }, node: 1, tcp: [80], udp: [53] },
+      { name: 'friend', labels: { app: 'friend' }, node: 1 },
+    ]);
+    const before = await addresses();
+    const allowed = await Traffic.start(cluster, { ...SPEC, allowed: ['friend'], denied: [] });
+    await cluster.bridgeOff({ keepPods: true });
+    await cluster.install();
+    await cluster.createPods(newcomers('moved'));
+    expectEveryPacket(await allowed.stop());
+    await expectOwnAddresses(before);
+  }, 300_000);
+
+  it('maps the hostPort of a pod by portmap, which the plugin before left there', async () => {
+    await cluster.applyObjects([ported('mapped', 18081)]);
+    await cluster.kubectl(['wait', '--for=condition=Ready', '--timeout=90s', 'pod/mapped']);
+    expect(
+      await eventually(
+        () => reachesNode(18081),
+        (reached) => reached,
+      ),
+    ).toBe(true);
+    await cluster.kubectl(['delete', 'pod', 'mapped', '--wait=true', '--timeout=60s']);
+    expect(
+      await eventually(
+        () => reachesNode(18081),
+        (reached) => !reached,
+      ),
+    ).toBe(false);
   });
 });

@@ -401,6 +401,7 @@ export const input = {
           labels: { app },
           serviceAccount: '',
           namedPorts,
+          addresses: [],
         }),
       ),
   endpoint:

@@ -105,7 +105,13 @@ export class World {
   namespace(): void {
     this.db.write([this.tables.namespaces], (txn) => txn.upsert(this.tables.namespaces, { name: 'ns', labels: {} }));
   }
-  pod(name: string, app: string, namedPorts: readonly ContainerPort[] = [], version?: string): void {
+  pod(
+    name: string,
+    app: string,
+    namedPorts: readonly ContainerPort[] = [],
+    version?: string,
+    addresses: readonly string[] = [],
+  ): void {
     this.db.write([this.tables.localPods], (txn) =>
       txn.upsert(this.tables.localPods, {
         namespace: 'ns',
@@ -114,6 +120,7 @@ export class World {
         labels: { app, ...(version === undefined ? {} : { version }) },
         serviceAccount: '',
         namedPorts,
+        addresses,
       }),
     );
   }

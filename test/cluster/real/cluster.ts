@@ -238,9 +238,12 @@ export class RealCluster implements TestCluster {
     return this.#fleet.bridgeOn();
   }
 
-  /** Takes it away again. Pods that have it keep their interface until they are deleted, but lose their routes to other nodes. */
-  bridgeOff(): Promise<void> {
-    return this.#fleet.bridgeOff();
+  /**
+   * Takes it away again. Pods that have it keep their interface until they are deleted, but lose their routes to other nodes; with
+   * `keepPods` the bridge stays too, so that those of one node go on talking.
+   */
+  bridgeOff(options: { readonly keepPods?: boolean } = {}): Promise<void> {
+    return this.#fleet.bridgeOff(options);
   }
 
   /** Waits until every node is Ready; the error explains those that are not. */

@@ -149,11 +149,12 @@ export class Fleet {
     await this.ready();
   }
 
-  async bridgeOff(): Promise<void> {
+  async bridgeOff({ keepPods = false }: { readonly keepPods?: boolean } = {}): Promise<void> {
     this.#bridge = false;
     this.#nodeRoutes = this.#options.nodeRoutes;
     for (const node of this.all) bridgeOff(node.folder);
     if (!this.#nodeRoutes) await this.#options.node.network.unroute(this.#running, this.#networks, false);
+    if (keepPods) return;
     // A node without such pods has none.
     for (const node of this.all) await node.enter(['ip', 'link', 'delete', 'cni0']);
   }

@@ -1,0 +1,148 @@
+import type { Table } from '@weir/statedb';
+import { messageOf } from '../config/system-error.ts';
+import type { Core, Logger } from '../core.ts';
+import { tableKey } from '../create-tables.ts';
+import type { PodEvents, PodRef } from '../pod-events.ts';
+import type { EndpointRow } from '../tables.ts';
+import { addressNumber, holds } from './kernel-addresses.ts';
+import type { Network, NodeAddress } from './types.ts';
+
+/** How often addresses are compared with what the node has. */
+const AUDIT_MS = 30_000;
+
+export const CONFLICT_REASON = 'AddressConflict';
+
+/** An address that somebody beside its endpoint has. Key: `address`. */
+interface ConflictRow {
+  readonly address: string;
+  /** Who has it, in a sentence. */
+  readonly message: string;
+  /** Whose ADD was refused for it. Absent: an endpoint has the address. */
+  readonly refused?: PodRef;
+}
+
+export interface AddressConflictsOptions {
+  readonly core: Pick<Core, 'db' | 'tables'>;
+  readonly network: Pick<Network, 'addressesWithin'>;
+  readonly podCidr: () => string | undefined;
+  readonly events: PodEvents;
+  readonly log: Logger;
+  readonly auditMs?: number;
+}
+
+/**
+ * Addresses that two have: of an endpoint and another pod by its status, or of an endpoint and a route or interface that leads elsewhere. Each
+ * is told once, as a warning in the log and an Event of each pod, and is part of the node's status for as long as it lasts. Nothing
+ * is taken from anybody.
+ */
+export class AddressConflicts {
+  readonly #options: AddressConflictsOptions;
+  readonly #table: Table<ConflictRow>;
+  #timer: NodeJS.Timeout | undefined;
+  #running: Promise<void> = Promise.resolve();
+
+  constructor(options: AddressConflictsOptions) {
+    this.#options = options;
+    this.#table = options.core.db.table<ConflictRow>({
+      name: 'addressConflicts',
+      key: ({ address }) => address,
+      equals: (a, b) => a.message === b.message && a.refused?.uid === b.refused?.uid,
+    });
+  }
+
+  start(): void {
+    this.#timer = setInterval(() => {
+      this.#running = this.#running.then(() => this.audit());
+    }, this.#options.auditMs ?? AUDIT_MS).unref();
+  }
+
+  async stop(): Promise<void> {
+    clearInterval(this.#timer);
+    await this.#running;
+  }
+
+  /** An ADD was refused because somebody has the address. */
+  refused(address: string, message: string, pod: PodRef | undefined): void {
+    this.#set({ address, message, ...(pod === undefined ? {} : { refused: pod }) }, pod === undefined ? [] : [pod]);
+  }
+
+  /** Compares the addresses of endpoints with what pods and the node's kernel have. */
+  async audit(): Promise<void> {
+    const { core, network, log } = this.#options;
+    const cidr = this.#options.podCidr();
+    let kernel: readonly NodeAddress[] = [];
+    try {
+      if (cidr !== undefined) kernel = await network.addressesWithin(cidr);
+    } catch (error) {
+      // The next one asks again; ADD says it to those whom it keeps from their pod.
+      log.info({ error: messageOf(error) }, "the node's routes and addresses cannot be read");
+      return;
+    }
+    using snapshot = core.db.read();
+    const found = new Map<string, ConflictRow>();
+    for (const endpoint of snapshot.all(core.tables.endpoints)) {
+      const others = [...this.#otherPods(endpoint), ...inKernel(endpoint, kernel)];
+      if (others.length === 0) continue;
+      const who =
+        endpoint.pod === undefined ? `endpoint ${endpoint.id}` : `${endpoint.pod.namespace}/${endpoint.pod.name}`;
+      const message = `address ${endpoint.ipv4} of ${who} is somebody else's too: ${others.map(({ what }) => what).join(', ')}`;
+      found.set(endpoint.ipv4, { address: endpoint.ipv4, message });
+      this.#set({ address: endpoint.ipv4, message }, [endpoint.pod, ...others.map(({ pod }) => pod)]);
+    }
+    for (const row of snapshot.all(this.#table))
+      if (!found.has(row.address) && !this.#stillRefused(row, kernel)) this.#end(row.address);
+  }
+
+  status(): { readonly ok: boolean; readonly message: string } {
+    using snapshot = this.#options.core.db.read();
+    const messages = Array.from(snapshot.all(this.#table), ({ message }) => message);
+    return messages.length === 0
+      ? { ok: true, message: 'each address has one owner' }
+      : { ok: false, message: messages.join('; ') };
+  }
+
+  *#otherPods({ ipv4, pod }: EndpointRow): Generator<{ readonly what: string; readonly pod?: PodRef }> {
+    const { db, tables } = this.#options.core;
+    using snapshot = db.read();
+    for (const other of snapshot.list(tables.localPods, 'address', ipv4)) {
+      const same = other.namespace === pod?.namespace && other.name === pod.name;
+      if (!same || (pod.uid !== undefined && pod.uid !== other.uid))
+        yield { what: `pod ${tableKey.pod(other.namespace, other.name)} by its status`, pod: other };
+    }
+  }
+
+  /** Until the pod has another address, or whoever had this one has not. */
+  #stillRefused({ refused, address }: ConflictRow, kernel: readonly NodeAddress[]): boolean {
+    if (refused === undefined) return false;
+    const { db, tables } = this.#options.core;
+    using snapshot = db.read();
+    const key = tableKey.pod(refused.namespace, refused.name);
+    if (snapshot.get(tables.localPods, key) === undefined) return false;
+    for (const _ of snapshot.list(tables.endpoints, 'pod', key)) return false;
+    return kernel.some((held) => holds(held, address));
+  }
+
+  #set(row: ConflictRow, pods: readonly (PodRef | undefined)[]): void {
+    const { core, events, log } = this.#options;
+    const before = core.db.write([this.#table], (txn) => txn.upsert(this.#table, row));
+    if (before?.message === row.message && row.refused === undefined) return;
+    log.warn({ address: row.address, conflict: row.message }, 'two claim one address');
+    for (const pod of pods) if (pod !== undefined) events.warn(pod, CONFLICT_REASON, row.message);
+  }
+
+  #end(address: string): void {
+    this.#options.core.db.write([this.#table], (txn) => txn.delete(this.#table, address));
+    this.#options.log.info({ address }, 'an address has one owner again');
+  }
+}
+
+/** Routes of the one address to other interfaces, and interfaces that have it. */
+function inKernel(
+  { ipv4, interfaceName }: EndpointRow,
+  kernel: readonly NodeAddress[],
+): { readonly what: string; readonly pod?: PodRef }[] {
+  const at = addressNumber(ipv4);
+  return kernel
+    .filter(({ first, last, device }) => first === at && last === at && device !== interfaceName)
+    .map(({ what }) => ({ what }));
+}

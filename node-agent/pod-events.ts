@@ -1,0 +1,54 @@
+import type { Core } from './core.ts';
+import { tableKey } from './create-tables.ts';
+import type { PodEventRow } from './tables.ts';
+
+/** How long the Events of a pod that is not known are kept: it may be that the watch of pods has not brought it yet. Milliseconds. */
+const UNKNOWN_POD_MS = 600_000;
+
+export interface PodRef {
+  readonly namespace: string;
+  readonly name: string;
+  readonly uid?: string | undefined;
+}
+
+/**
+ * Warnings about pods of this node, for `kubectl describe pod`: one Event for each reason of each pod, whose count and last time grow. Rows of
+ * table `podEvents`, which `kubernetes/` writes to the API server; without Kubernetes nobody does. Those of pods that are gone go with the
+ * next one that is told.
+ */
+export class PodEvents {
+  readonly #core: Pick<Core, 'db' | 'tables'>;
+  /** Milliseconds since 1970. */
+  readonly #now: () => number;
+
+  constructor(core: Pick<Core, 'db' | 'tables'>, now: () => number = Date.now) {
+    this.#core = core;
+    this.#now = now;
+  }
+
+  warn(pod: PodRef, reason: string, message: string): void {
+    const { db, tables } = this.#core;
+    const { podEvents, localPods } = tables;
+    const now = this.#now();
+    db.write([podEvents], (txn) => {
+      for (const { key, pod, last } of txn.all(podEvents)) {
+        const there = txn.get(localPods, tableKey.pod(pod.namespace, pod.name))?.uid === pod.uid;
+        if (!there && Math.abs(now - last) > UNKNOWN_POD_MS) txn.delete(podEvents, key);
+      }
+      const { namespace, name } = pod;
+      const uid = pod.uid ?? txn.get(localPods, tableKey.pod(namespace, name))?.uid ?? '';
+      const key = `${tableKey.pod(namespace, name)} ${uid} ${reason}`;
+      const before = txn.get(podEvents, key);
+      const row: PodEventRow = {
+        key,
+        pod: { namespace, name, uid },
+        reason,
+        message,
+        count: (before?.count ?? 0) + 1,
+        first: before?.first ?? now,
+        last: now,
+      };
+      txn.upsert(podEvents, row);
+    });
+  }
+}
