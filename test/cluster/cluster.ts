@@ -54,6 +54,10 @@ export interface ClusterOptions {
   /** Start without operator or agents (tests start them). Default true. */
   readonly operator?: boolean;
   readonly agents?: boolean;
+  /** Length of each node's pod prefix, from 24 to 29. Default 24: small ones come round to the same addresses. */
+  readonly podPrefix?: number;
+  /** Each node's state folder is a disk of its own, of this size. */
+  readonly stateDiskBytes?: number;
   /** CNI versions that pods are made with, in turn. */
   readonly cniVersions?: readonly string[];
   readonly onLog?: (line: string) => void;
@@ -106,7 +110,7 @@ export class Cluster implements TestCluster {
         name,
         netns: `${prefixOf(id)}-n${index + 1}`,
         address: `${NODE_NET}.${index + 11}`,
-        podCidr: `10.244.${index + 1}.0/24`,
+        podCidr: `10.244.${index + 1}.0/${options.podPrefix ?? 24}`,
         folder: join(folder, name),
         bpfRoot: bpfRootOf(id, name),
         kubeconfig: inNode,
@@ -114,6 +118,7 @@ export class Cluster implements TestCluster {
         logDir: this.logDir,
         agentArgs: ['--datapath-object', buildDatapath().objectPath, ...(options.agentArgs ?? [])],
         program: join(programs, 'agent.mjs'),
+        ...(options.stateDiskBytes === undefined ? {} : { stateDiskBytes: options.stateDiskBytes }),
       });
     });
   }
@@ -147,6 +152,7 @@ export class Cluster implements TestCluster {
     for (const node of this.nodes) {
       this.#serveApiIn(node.netns);
       await this.#registerNode(node);
+      await node.mountStateDisk();
     }
     if (this.#options.operator !== false) this.startOperator();
     if (this.#options.agents !== false) await Promise.all(this.nodes.map((node) => node.startAgent()));

@@ -46,7 +46,11 @@ export async function remove(id: string): Promise<void> {
   if (existsSync(BPF))
     for (const name of readdirSync(BPF))
       if (name.startsWith(prefix)) rmSync(join(BPF, name), { recursive: true, force: true });
-  rmSync(join(CLUSTERS, id), { recursive: true, force: true });
+  const folder = join(CLUSTERS, id);
+  const mounts = readFileSync('/proc/mounts', 'utf8').split('\n');
+  for (const mount of mounts.map((line) => line.split(' ')[1] ?? '').filter((path) => path.startsWith(`${folder}/`)))
+    await attempt('umount', ['--lazy', mount]);
+  rmSync(folder, { recursive: true, force: true });
 }
 
 /** Removes every cluster whose owner has died. Returns their ids. */

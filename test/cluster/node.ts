@@ -6,7 +6,7 @@ import { type AgentReply, callAgent } from './agent-api.ts';
 import { netnsPath } from './fabric.ts';
 import type { KubeletNode } from './kubelet.ts';
 import { Program } from './process.ts';
-import { attempt, type Output, ROOT, TOOL_PATH } from './run.ts';
+import { attempt, type Output, ROOT, run, TOOL_PATH } from './run.ts';
 import type { TestNode } from './types.ts';
 
 export interface ClusterNodeOptions {
@@ -22,6 +22,8 @@ export interface ClusterNodeOptions {
   readonly agentArgs: readonly string[];
   /** The agent's bundle. */
   readonly program: string;
+  /** The state folder is a disk of its own, of this size. */
+  readonly stateDiskBytes?: number;
 }
 
 export class ClusterNode implements KubeletNode, TestNode {
@@ -74,8 +76,8 @@ export class ClusterNode implements KubeletNode, TestNode {
     ];
   }
 
-  /** Starts the agent and waits until its API answers and its tables are complete. */
-  async startAgent(timeoutMs = 120_000): Promise<void> {
+  /** Starts the agent, and waits for nothing. */
+  launchAgent(): Program {
     this.#agent = new Program({
       name: `agent ${this.name}`,
       netns: netnsPath(this.netns),
@@ -84,13 +86,19 @@ export class ClusterNode implements KubeletNode, TestNode {
       logFile: join(this.#options.logDir, `agent-${this.name}.log`),
       env: { PATH: TOOL_PATH, ...NODE_ENV },
     });
+    return this.#agent;
+  }
+
+  /** Starts the agent and waits until its API answers and its tables are complete. */
+  async startAgent(timeoutMs = 120_000): Promise<void> {
+    const agent = this.launchAgent();
     const end = Date.now() + timeoutMs;
     while (Date.now() < end) {
-      if (!this.#agent.running) throw new Error(`the agent of ${this.name} ended: ${this.#agent.tail}`);
+      if (!agent.running) throw new Error(`the agent of ${this.name} ended: ${agent.tail}`);
       if (await this.healthy()) return;
       await new Promise((resolve) => setTimeout(resolve, 25));
     }
-    throw new Error(`the agent of ${this.name} was not ready within ${timeoutMs} ms: ${this.#agent.tail}`);
+    throw new Error(`the agent of ${this.name} was not ready within ${timeoutMs} ms: ${agent.tail}`);
   }
 
   /** Whether GET /v1/healthz says that the agent works. */
@@ -101,6 +109,14 @@ export class ClusterNode implements KubeletNode, TestNode {
 
   stopAgent(): Promise<void> {
     return this.agent.stop();
+  }
+
+  /** Makes the state folder a disk of its own, when it is to be one. */
+  async mountStateDisk(): Promise<void> {
+    const { stateDiskBytes } = this.#options;
+    if (stateDiskBytes === undefined) return;
+    mkdirSync(this.stateDir, { recursive: true });
+    await run('mount', ['-t', 'tmpfs', '-o', `size=${stateDiskBytes}`, 'tmpfs', this.stateDir]);
   }
 
   async stopAgentIfStarted(): Promise<void> {

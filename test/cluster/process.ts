@@ -83,6 +83,15 @@ export class Program {
     clearTimeout(timer);
   }
 
+  /** It does nothing until `thaw`, and does not know: as on a machine that is short of everything. */
+  freeze(): void {
+    this.child.kill('SIGSTOP');
+  }
+
+  thaw(): void {
+    this.child.kill('SIGCONT');
+  }
+
   /** SIGKILL, as a crash. */
   async kill9(): Promise<void> {
     if (this.#exited) return;

@@ -1,0 +1,152 @@
+/** What users do: edits of policies, labels, pods. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { now } from '../clock.ts';
+import type { Random } from '../random.ts';
+import type { Stage } from '../stage.ts';
+import { APPS, edited, NAMESPACES, namespaceLabels, podLabels, rule, TIERS } from '../world/generate.ts';
+import type { Element, Labels, Rule } from '../world/policy.ts';
+import type { PodModel } from '../world/world.ts';
+import { type Action, action } from './action.ts';
+
+const MOST_POLICIES = 7;
+const FEWEST_POLICIES = 2;
+
+async function createPolicy(stage: Stage, random: Random): Promise<void> {
+  const namespace = random.chance(0.3) ? undefined : random.pick(NAMESPACES);
+  await stage.createPolicy(namespace, rule(random));
+}
+
+async function editPolicy(stage: Stage, random: Random): Promise<void> {
+  const policy = random.pick(stage.world.wanted());
+  const before = policy.versions.newest.rule;
+  if (before !== undefined) await stage.editPolicy(policy, edited(random, before));
+}
+
+async function deletePolicy(stage: Stage, random: Random): Promise<void> {
+  await stage.deletePolicy(random.pick(stage.world.wanted()));
+}
+
+/** Two policies exchange their rules. */
+async function swapPolicies(stage: Stage, random: Random): Promise<void> {
+  const [one, other] = random.some(stage.world.wanted(), 2);
+  const [first, second] = [one?.versions.newest.rule, other?.versions.newest.rule];
+  if (one === undefined || other === undefined || first === undefined || second === undefined) return;
+  await Promise.all([stage.editPolicy(one, second), stage.editPolicy(other, first)]);
+}
+
+function otherLabels(random: Random, before: Labels): Labels {
+  for (;;) {
+    const labels = random.chance(0.5) ? podLabels(random) : { ...before, tier: random.pick(TIERS) };
+    if (JSON.stringify(labels) !== JSON.stringify(before)) return labels;
+  }
+}
+
+async function relabel(stage: Stage, random: Random): Promise<void> {
+  const pod = random.pick(stage.world.pods());
+  await stage.relabel(pod, otherLabels(random, pod.labels));
+}
+
+/** A pod moves from one value to another of a set, while a policy that names both gets a set with a third. */
+async function widen(stage: Stage, random: Random): Promise<void> {
+  const pod = random.pick(stage.world.pods());
+  const { tier = 'x' } = pod.labels;
+  const [next = 'y', third = 'z'] = random.chance(0.5)
+    ? TIERS.filter((each) => each !== tier)
+    : TIERS.filter((each) => each !== tier).reverse();
+  const set = (values: readonly string[]): readonly Element[] => [
+    { endpoints: [{ matchExpressions: [{ key: 'tier', operator: 'In', values }] }] },
+  ];
+  const direction = random.pick(['ingress', 'ingress', 'egress'] as const);
+  const subject = { matchExpressions: [{ key: 'app', operator: 'In', values: random.some(APPS, 3) } as const] };
+  const deny = random.chance(0.7);
+  const make = (values: readonly string[]): Rule => ({
+    subject,
+    allow: deny ? {} : { [direction]: set(values) },
+    deny: deny ? { [direction]: set(values) } : {},
+    ...(deny ? { defaultDeny: { [direction]: false } } : {}),
+  });
+  const policy = await stage.createPolicy(pod.namespace, make([tier, next]));
+  await sleep(random.between(500, 2500));
+  const moved = stage.relabel(pod, { ...pod.labels, tier: next });
+  await Promise.all([stage.editPolicy(policy, make([tier, next, third])), moved]);
+}
+
+async function relabelNamespace(stage: Stage, random: Random): Promise<void> {
+  const name = random.pick(NAMESPACES);
+  const before = stage.world.namespaces.get(name) ?? {};
+  await stage.relabelNamespace(name, before.team === undefined || random.chance(0.6) ? otherTeam(random, before) : {});
+}
+
+function otherTeam(random: Random, before: Labels): Labels {
+  for (;;) {
+    const labels = namespaceLabels(random);
+    if (labels.team !== before.team) return labels;
+  }
+}
+
+/** A pod goes, and another with other labels comes to its node at once: it may get the same address. */
+async function replacePod(stage: Stage, random: Random): Promise<void> {
+  const pod = random.pick(stage.world.pods());
+  const labels = otherLabels(random, pod.labels);
+  const namespace = random.pick(NAMESPACES);
+  const atOnce = random.chance(0.3);
+  await stage.deletePod(pod);
+  if (!atOnce) await gone(stage, pod);
+  await stage.createPod({ namespace, node: pod.node, labels });
+}
+
+/** Until its address is free. With its node's agent down that may not be. */
+async function gone(stage: Stage, pod: PodModel): Promise<void> {
+  const end = now() + 3000;
+  while (stage.runs(pod) && now() < end) await sleep(20);
+}
+
+async function createPod(stage: Stage, random: Random): Promise<void> {
+  const node = random.between(1, stage.cluster.nodes.length);
+  await stage.createPod({ namespace: random.pick(NAMESPACES), node, labels: podLabels(random) });
+}
+
+async function deletePod(stage: Stage, random: Random): Promise<void> {
+  await stage.deletePod(random.pick(stage.world.pods()));
+}
+
+/** More when there are few, none when there are enough. */
+const onlyIf =
+  (condition: (stage: Stage) => boolean, play: Action['play'], otherwise: Action['play']): Action['play'] =>
+  (stage, random) =>
+    condition(stage) ? play(stage, random) : otherwise(stage, random);
+
+const policies = (stage: Stage): number => stage.world.wanted().length;
+
+export const changes = (pods: number): readonly Action[] => [
+  action('policy-edit', 10, editPolicy),
+  action(
+    'policy-create',
+    3,
+    onlyIf((stage) => policies(stage) < MOST_POLICIES, createPolicy, deletePolicy),
+  ),
+  action(
+    'policy-delete',
+    3,
+    onlyIf((stage) => policies(stage) > FEWEST_POLICIES, deletePolicy, createPolicy),
+  ),
+  action('policy-swap', 2, swapPolicies),
+  action('relabel', 6, relabel),
+  action(
+    'widen',
+    4,
+    onlyIf((stage) => policies(stage) < MOST_POLICIES, widen, deletePolicy),
+  ),
+  action('namespace-labels', 2, relabelNamespace),
+  action('pod-replace', 5, replacePod),
+  action(
+    'pod-create',
+    1,
+    onlyIf((stage) => stage.world.pods().length <= pods, createPod, deletePod),
+  ),
+  action(
+    'pod-delete',
+    1,
+    onlyIf((stage) => stage.world.pods().length >= pods, deletePod, createPod),
+  ),
+];

@@ -1,0 +1,95 @@
+/**
+ * A packet is judged by every combination of versions that may be in force from the moment it was sent until it arrived, or had time to.
+ * All of them deny: it must not arrive. All of them allow: it must. Otherwise either is right. Egress is judged where the sender is,
+ * ingress where the receiver is, each by its own combination.
+ */
+import type { Packet } from '../traffic/traffic.ts';
+import type { Protocol } from '../world/policy.ts';
+import type { HostModel, World } from '../world/world.ts';
+import { ALLOWED, type Judgement, type Possible, possible, type Window } from './possible.ts';
+
+export type Wrong = 'allow' | 'drop';
+
+export interface Finding {
+  readonly wrong: Wrong;
+  /** The packet itself, or the echo that answered it. */
+  readonly what: 'packet' | 'echo';
+  readonly packet: Packet;
+  readonly window: Window;
+  readonly from: HostModel;
+  readonly to: HostModel;
+  readonly egress: Possible;
+  readonly ingress: Possible;
+}
+
+/** What a packet had to do; `exempt`: its host was coming or going, or is forgotten. */
+export type Duty = 'arrive' | 'not arrive' | 'either' | 'exempt';
+
+export interface Verdict {
+  readonly duty: Duty;
+  readonly findings: readonly Finding[];
+}
+
+/** The port of a sender's own socket: no rule of a run names one of these. */
+const EPHEMERAL = 50_000;
+
+const protocolOf = ({ flow }: Packet): Protocol => (flow.kind === 'udp' || flow.kind === 'udp-new' ? 'UDP' : 'TCP');
+
+export class Judge {
+  readonly #world: World;
+
+  constructor(world: World) {
+    this.#world = world;
+  }
+
+  judge(packet: Packet): Verdict {
+    const { flow, received, sent, deadline } = packet;
+    const from = this.#world.hosts.get(flow.from);
+    // Who got it counts, not who was meant: an address may have gone over to another pod.
+    const to = this.#world.hosts.get(received?.by ?? flow.to);
+    if (from === undefined || to === undefined) return { duty: 'exempt', findings: [] };
+    const window = { from: sent, to: received?.at ?? deadline };
+    const { egress, ingress } = this.#ways(from, to, protocolOf(packet), flow.port, window);
+    const finding = { packet, from, to, egress, ingress };
+    const may = egress.allow && ingress.allow;
+    const must = !egress.deny && !ingress.deny;
+    const stays = from.endsAt > window.to && to.endsAt > window.to;
+    if (!may) {
+      const wrong = received === undefined ? [] : [{ ...finding, wrong: 'allow', what: 'packet', window } as const];
+      return { duty: 'not arrive', findings: wrong };
+    }
+    const duty = !must ? 'either' : stays ? 'arrive' : 'exempt';
+    if (received === undefined)
+      return { duty, findings: duty === 'arrive' ? [{ ...finding, wrong: 'drop', what: 'packet', window }] : [] };
+    return { duty, findings: this.#judgeEcho(packet, from, to, received.at) };
+  }
+
+  /** An echo passes where its packet's flow does; where that is denied, it stands alone. */
+  #judgeEcho(packet: Packet, from: HostModel, to: HostModel, answered: number): readonly Finding[] {
+    if (packet.flow.kind !== 'udp' && packet.flow.kind !== 'udp-new') return [];
+    // Whoever answers from an address that was another's is not whom the flow was opened to.
+    if (to.id !== packet.flow.to) return [];
+    const { echoed } = packet;
+    const window = { from: answered, to: echoed ?? answered + (packet.deadline - packet.sent) };
+    const { egress, ingress } = this.#ways(from, to, 'UDP', packet.flow.port, window);
+    const finding = { packet, from, to, egress, ingress, window, what: 'echo' } as const;
+    if (echoed === undefined) {
+      const must = !egress.deny && !ingress.deny && from.endsAt > window.to && to.endsAt > window.to;
+      return must ? [{ ...finding, wrong: 'drop' }] : [];
+    }
+    const back = this.#ways(to, from, 'UDP', EPHEMERAL, window);
+    // Each node lets it pass for its flow, or on its own: the receiver's, then the sender's.
+    const may = (ingress.allow || back.egress.allow) && (egress.allow || back.ingress.allow);
+    return may ? [] : [{ ...finding, wrong: 'allow' }];
+  }
+
+  #ways(from: HostModel, to: HostModel, protocol: Protocol, port: number, window: Window) {
+    const sender = from.states.possible(window.from, window.to);
+    const receiver = to.states.possible(window.from, window.to);
+    const one = (direction: Judgement['direction'], subject: typeof sender, peer: typeof sender): Possible =>
+      subject.every(({ kind }) => kind === 'outside')
+        ? ALLOWED
+        : possible(this.#world, { direction, subject, peer, protocol, port }, window);
+    return { egress: one('egress', sender, receiver), ingress: one('ingress', receiver, sender) };
+  }
+}

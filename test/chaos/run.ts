@@ -1,0 +1,145 @@
+/**
+ * A run: rounds of breakage and changes under traffic, each of which ends with everything mended, settled, and a while of calm in which
+ * every packet has one right fate.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Action } from './actions/action.ts';
+import { BREAKAGE } from './actions/breakage.ts';
+import { changes } from './actions/changes.ts';
+import { now } from './clock.ts';
+import type { Account } from './ledger.ts';
+import { Random } from './random.ts';
+import { settle } from './settle.ts';
+import { Stage } from './stage.ts';
+import { NAMESPACES, namespaceLabels, podLabels, rule } from './world/generate.ts';
+
+export interface ChaosOptions {
+  readonly seed: number;
+  /** How long rounds are begun. Start and end of the cluster come to it. */
+  readonly minutes: number;
+  /** Default 2. */
+  readonly nodes?: number;
+  /** Pods at the beginning, and about as many later. Default 6. */
+  readonly pods?: number;
+  /** Names of actions to leave out. */
+  readonly without?: readonly string[];
+  /** Names of actions to play; default all. */
+  readonly only?: readonly string[];
+  /** Seconds in which a mended cluster must have settled. Default 90. */
+  readonly patience?: number;
+  readonly log?: (line: string) => void;
+  /** Ends the run early; what was counted until then is returned. */
+  readonly signal?: AbortSignal;
+}
+
+export interface ChaosReport extends Account {
+  readonly seed: number;
+  readonly minutes: number;
+  readonly rounds: number;
+}
+
+export class UnknownActionError extends Error {
+  readonly code = 'UnknownAction';
+  constructor(name: string, known: readonly string[]) {
+    super(`no action "${name}"; there are: ${known.join(', ')}`);
+    this.name = 'UnknownActionError';
+  }
+}
+
+const PODS = 6;
+const POLICIES = 4;
+const CALM_MS = 1500;
+
+function chosen(actions: readonly Action[], { only, without = [] }: ChaosOptions): readonly Action[] {
+  return actions.filter(({ name }) => !without.includes(name) && (only === undefined || only.includes(name)));
+}
+
+export async function chaos(options: ChaosOptions): Promise<ChaosReport> {
+  const { seed, minutes, nodes = 2, pods = PODS, patience = 90, log = () => undefined, signal } = options;
+  const known = [...BREAKAGE, ...changes(pods)].map(({ name }) => name);
+  for (const name of [...(options.only ?? []), ...(options.without ?? [])])
+    if (!known.includes(name)) throw new UnknownActionError(name, known);
+  const breakage = chosen(BREAKAGE, options);
+  const change = chosen(changes(pods), options);
+  const random = new Random(seed);
+  const stage = await Stage.start({ nodes, intervalMs: 250, stateDiskBytes: 1 << 20, log });
+  let rounds = 0;
+  try {
+    await begin(stage, random, pods);
+    if (!(await calm(stage, patience)))
+      throw new Error(
+        `the cluster did not settle before the first round: ${stage.ledger.account.unsettled.join('; ')}`,
+      );
+    const end = now() + minutes * 60_000;
+    while (now() < end && signal?.aborted !== true) {
+      rounds += 1;
+      await round(stage, random, breakage, change, signal);
+      log(`round ${rounds}: mend and settle`);
+      stage.faults.heal();
+      await calm(stage, patience);
+    }
+    // What was sent last has the time to arrive.
+    await sleep(signal?.aborted === true ? 0 : 3500);
+    return { seed, minutes, rounds, ...stage.ledger.account };
+  } finally {
+    await stage.stop();
+  }
+}
+
+async function begin(stage: Stage, random: Random, pods: number): Promise<void> {
+  for (const name of NAMESPACES) await stage.addNamespace(name, namespaceLabels(random));
+  for (let count = 0; count < pods; count += 1)
+    await stage.createPod({
+      namespace: random.pick(NAMESPACES),
+      node: (count % stage.cluster.nodes.length) + 1,
+      labels: podLabels(random),
+    });
+  for (let count = 0; count < POLICIES; count += 1)
+    await stage.createPolicy(random.chance(0.3) ? undefined : random.pick(NAMESPACES), rule(random));
+}
+
+async function round(
+  stage: Stage,
+  random: Random,
+  breakage: readonly Action[],
+  change: readonly Action[],
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  const steps = [
+    ...Array.from({ length: random.pick([0, 1, 1, 2]) }, () => breakage),
+    ...Array.from({ length: random.between(1, 4) }, () => change),
+    ...(random.chance(0.3) ? [breakage] : []),
+    ...(random.chance(0.3) ? [change] : []),
+  ].filter((list) => list.length > 0);
+  for (const list of steps) {
+    if (signal?.aborted === true) return;
+    const played = random.weighted(list);
+    stage.ledger.played(played.name);
+    await played.play(stage, random);
+    stage.check();
+    await sleep(random.pick([0, 0, 50, 300, 1000]));
+  }
+  // Some of it is mended while the rest goes on.
+  const hold = random.pick([300, 1000, 2500, 5000]);
+  await sleep(hold / 2);
+  const [first] = stage.faults.names;
+  if (random.chance(0.5) && first !== undefined) {
+    stage.note(`mended: ${first}`);
+    stage.faults.mend(first);
+  }
+  await sleep(hold / 2);
+}
+
+/** True when the cluster has settled. */
+async function calm(stage: Stage, patience: number): Promise<boolean> {
+  stage.note('everything is mended');
+  const left = await settle(stage, patience);
+  if (left.length > 0) {
+    stage.ledger.unsettled(`not settled after ${patience} s: ${left.slice(0, 5).join('; ')}`);
+    stage.note(`not settled: ${left.slice(0, 5).join('; ')}`);
+    return false;
+  }
+  stage.note('calm');
+  await sleep(CALM_MS);
+  return true;
+}

@@ -1,0 +1,171 @@
+/**
+ * When all is calm: nothing is broken, and the system itself says, of everything that was asked for, that it is done. From then on
+ * only what is wanted counts, and each packet has one right fate.
+ */
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { ipcacheKey, ipcacheValue } from '@weir/bpf';
+import { openPinnedMap } from 'libbpf-ts';
+import { now } from './clock.ts';
+import type { Stage } from './stage.ts';
+import { keyOf, NAMESPACE_LABELS } from './world/policy.ts';
+import type { PodModel } from './world/world.ts';
+
+interface Condition {
+  readonly type: string;
+  readonly status: string;
+  readonly observedGeneration?: number;
+  readonly message?: string;
+}
+interface Item {
+  readonly metadata: { readonly name: string; readonly uid: string; readonly generation?: number };
+  readonly status?: {
+    readonly conditions?: readonly Condition[];
+    readonly policies?: Readonly<Record<string, number>>;
+    readonly phase?: string;
+  };
+  readonly spec?: { readonly source?: { readonly uid?: string } };
+  readonly 'security-labels'?: Readonly<Record<string, string>>;
+}
+interface EndpointAnswer {
+  readonly status: {
+    readonly state: string;
+    readonly 'external-identifiers': { readonly 'pod-name'?: string; readonly 'k8s-pod-name'?: string };
+    readonly identity: { readonly labels: readonly string[] };
+  };
+}
+
+const KINDS = {
+  ciliumnetworkpolicies: ['cilium.io', 'v2'],
+  ciliumclusterwidenetworkpolicies: ['cilium.io', 'v2'],
+  ciliumidentities: ['cilium.io', 'v2'],
+  resolvedpolicies: ['weir.dev', 'v1alpha1'],
+  nodepolicystatuses: ['weir.dev', 'v1alpha1'],
+  pods: ['', 'v1'],
+} as const;
+
+async function list(stage: Stage, plural: keyof typeof KINDS): Promise<readonly Item[]> {
+  const [group, version] = KINDS[plural];
+  const { items } = await stage.cluster.api.client.list({ group, version, plural });
+  return items as unknown as readonly Item[];
+}
+
+/** Waits until nothing is left to do, at most `seconds`. Returns what is left. */
+export async function settle(stage: Stage, seconds: number): Promise<readonly string[]> {
+  const end = now() + seconds * 1000;
+  for (;;) {
+    stage.check();
+    const left = await unsettled(stage).catch((error: unknown) => [String(error)]);
+    if (left.length === 0 && now() >= stage.faults.hidden) {
+      stage.calm(now());
+      return [];
+    }
+    if (now() > end) return left;
+    await sleep(100);
+  }
+}
+
+async function unsettled(stage: Stage): Promise<readonly string[]> {
+  const ended = stage.faults.ended();
+  if (ended.length > 0) return ended;
+  const left = [...(await policies(stage))];
+  if (left.length > 0) return left;
+  left.push(...(await pods(stage)));
+  if (left.length > 0) return left;
+  const identities = new Map((await list(stage, 'ciliumidentities')).map((item) => [item.metadata.name, item]));
+  for (const node of stage.cluster.nodes) {
+    if (!(await node.healthy())) left.push(`the agent of ${node.name} is not healthy`);
+    else left.push(...(await endpoints(stage, node)), ...addresses(stage, node, identities));
+  }
+  return left;
+}
+
+async function policies(stage: Stage): Promise<readonly string[]> {
+  const left: string[] = [];
+  const [named, clusterwide, resolved, reports] = await Promise.all([
+    list(stage, 'ciliumnetworkpolicies'),
+    list(stage, 'ciliumclusterwidenetworkpolicies'),
+    list(stage, 'resolvedpolicies'),
+    list(stage, 'nodepolicystatuses'),
+  ]);
+  const wanted = new Set(stage.world.wanted().map(({ uid }) => uid));
+  for (const policy of stage.world.wanted()) {
+    const item = [...named, ...clusterwide].find(({ metadata }) => metadata.uid === policy.uid);
+    const programmed = item?.status?.conditions?.find(({ type }) => type === 'Programmed');
+    if (programmed?.status !== 'True' || programmed.observedGeneration !== item?.metadata.generation)
+      left.push(
+        `policy ${keyOf(policy)} is not programmed: ${programmed?.message ?? 'it has no status'} (generation ${programmed?.observedGeneration} of ${item?.metadata.generation})`,
+      );
+  }
+  for (const { metadata, spec } of resolved)
+    if (!wanted.has(spec?.source?.uid)) left.push(`ResolvedPolicy ${metadata.name} is left of a deleted policy`);
+  for (const { metadata, status } of reports)
+    for (const uid of Object.keys(status?.policies ?? {}))
+      if (!wanted.has(uid)) left.push(`${metadata.name} still enforces policy ${uid}, which is deleted`);
+  return left;
+}
+
+async function pods(stage: Stage): Promise<readonly string[]> {
+  const items = await list(stage, 'pods');
+  const wanted = stage.world.pods();
+  return [
+    ...wanted
+      .filter(({ name }) => items.find(({ metadata }) => metadata.name === name)?.status?.phase !== 'Running')
+      .map(({ name }) => `pod ${name} does not run`),
+    ...items
+      .filter(({ metadata }) => !wanted.some(({ name }) => name === metadata.name))
+      .map(({ metadata }) => `pod ${metadata.name} is being deleted`),
+  ];
+}
+
+/** What differs between a pod's labels and those of an identity; undefined: nothing. */
+function differs(stage: Stage, pod: PodModel, labels: Readonly<Record<string, string>>): string | undefined {
+  const wanted = stage.world.identityLabels(pod);
+  const asked = new Set([...Object.keys(wanted), `${NAMESPACE_LABELS}team`]);
+  for (const key of asked) {
+    const known = labels[key.startsWith('k8s:') ? key : `k8s:${key}`];
+    if (known !== wanted[key]) return `${key} is ${known ?? 'absent'}, not ${wanted[key] ?? 'absent'}`;
+  }
+  return undefined;
+}
+
+/** As whom a node's own pods are enforced. */
+async function endpoints(stage: Stage, node: Stage['cluster']['nodes'][number]): Promise<readonly string[]> {
+  const { status, body } = await node.call('GET', '/v1/endpoint');
+  if (status !== 200) return [`${node.name} answers ${status} to GET /v1/endpoint`];
+  const answers = body as readonly EndpointAnswer[];
+  return stage.world.pods().flatMap((pod) => {
+    if (stage.node(pod.node) !== node) return [];
+    const found = answers.find(({ status: { 'external-identifiers': names } }) =>
+      [names['pod-name'], names['k8s-pod-name']].some(
+        (name) => name === `${pod.namespace}/${pod.name}` || name === pod.name,
+      ),
+    );
+    if (found === undefined) return [`${node.name} has no endpoint of pod ${pod.name}`];
+    const labels = Object.fromEntries(
+      found.status.identity.labels.map((text) => [text.slice(0, text.indexOf('=')), text.slice(text.indexOf('=') + 1)]),
+    );
+    const difference = differs(stage, pod, labels);
+    if (found.status.state !== 'ready') return [`endpoint of pod ${pod.name} is ${found.status.state}`];
+    return difference === undefined ? [] : [`endpoint of pod ${pod.name}: ${difference}`];
+  });
+}
+
+/** As whom a node's kernel judges each pod's address. */
+function addresses(
+  stage: Stage,
+  node: Stage['cluster']['nodes'][number],
+  identities: ReadonlyMap<string, Item>,
+): readonly string[] {
+  using ipcache = openPinnedMap(join(node.bpfRoot, 'ipcache'));
+  return stage.world.pods().flatMap((pod) => {
+    const address = Uint8Array.from((pod.address ?? '0.0.0.0').split('.').map(Number));
+    const value = ipcache.lookup(ipcacheKey.encode({ address, bits: 32 }));
+    const identity = value === undefined ? 0 : ipcacheValue.decode(value).identity;
+    const labels = identities.get(String(identity))?.['security-labels'];
+    const difference = labels === undefined ? `identity ${identity} has no labels` : differs(stage, pod, labels);
+    return difference === undefined
+      ? []
+      : [`${node.name} judges ${pod.name} (${pod.address}) by old labels: ${difference}`];
+  });
+}

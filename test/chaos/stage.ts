@@ -1,0 +1,272 @@
+/**
+ * A cluster, its traffic, and the record of what was asked of it: each method first writes into the world what may be from now on, and
+ * then asks the cluster for it.
+ */
+import { rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { createKubeClient, createReflector, type Reflector, resources } from '@weir/kube';
+import { netnsPath } from '../cluster/fabric.ts';
+import { Cluster } from '../cluster/index.ts';
+import type { ClusterNode } from '../cluster/node.ts';
+import { now } from './clock.ts';
+import { Faults } from './faults.ts';
+import { Judge } from './judge/judge.ts';
+import { Ledger } from './ledger.ts';
+import { Traffic } from './traffic/traffic.ts';
+import { OUTSIDE_ADDRESS } from './world/generate.ts';
+import { keyOf, type Labels, type PolicyName, type Rule, specOf } from './world/policy.ts';
+import { type PodModel, type PolicyModel, World } from './world/world.ts';
+
+export interface StageOptions {
+  readonly nodes: number;
+  readonly intervalMs: number;
+  /** Bytes of each node's state folder. */
+  readonly stateDiskBytes: number;
+  readonly log: (line: string) => void;
+}
+
+const PODS = { group: '', version: 'v1', plural: 'pods' } as const;
+const SPACES = { group: '', version: 'v1', plural: 'namespaces' } as const;
+/** Packets older than this have been judged. */
+const REMEMBERED_MS = 60_000;
+
+interface Condition {
+  readonly type: string;
+  readonly status: string;
+  readonly observedGeneration?: number;
+}
+
+export class Stage {
+  readonly cluster: Cluster;
+  readonly world = new World();
+  readonly ledger: Ledger;
+  readonly faults: Faults;
+  readonly #traffic: Traffic;
+  readonly #log: (line: string) => void;
+  readonly #reflectors: Reflector[] = [];
+  /** Network namespace in which a pod takes part in the traffic. */
+  readonly #placed = new Map<number, string>();
+  #pods = 0;
+  #policies = 0;
+  #timer: NodeJS.Timeout | undefined;
+
+  private constructor(cluster: Cluster, options: StageOptions) {
+    this.cluster = cluster;
+    this.#log = options.log;
+    const judge = new Judge(this.world);
+    this.ledger = new Ledger(this.world);
+    this.faults = new Faults(cluster);
+    this.#traffic = new Traffic({
+      logFile: join(cluster.logDir, 'traffic.log'),
+      intervalMs: options.intervalMs,
+      onPacket: (packet) => this.ledger.enter(judge.judge(packet)),
+    });
+  }
+
+  static async start(options: StageOptions): Promise<Stage> {
+    const cluster = await Cluster.start({
+      nodes: options.nodes,
+      podPrefix: 28,
+      stateDiskBytes: options.stateDiskBytes,
+      outsidePorts: [],
+      // What goes wrong with pods while things are broken is no news.
+      onLog: () => undefined,
+    });
+    try {
+      const stage = new Stage(cluster, options);
+      const outside = stage.world.addHost('outside', { kind: 'outside', address: OUTSIDE_ADDRESS });
+      stage.#traffic.add({
+        id: outside.id,
+        netns: netnsPath(`weir-${cluster.id}-outside`),
+        address: OUTSIDE_ADDRESS,
+      });
+      stage.#watch();
+      stage.#timer = setInterval(() => stage.#place(), 50);
+      return stage;
+    } catch (error) {
+      await cluster.stop();
+      throw error;
+    }
+  }
+
+  async stop(): Promise<void> {
+    clearInterval(this.#timer);
+    await Promise.all(this.#reflectors.map((reflector) => reflector.stop()));
+    this.faults.heal();
+    await this.#traffic.stop();
+    await this.cluster.stop();
+  }
+
+  /** Reads `Programmed` as a user does. */
+  #watch(): void {
+    const client = createKubeClient({ kubeconfig: this.cluster.kubeconfig, userAgent: 'chaos' });
+    for (const resource of [resources.CiliumNetworkPolicy, resources.CiliumClusterwideNetworkPolicy]) {
+      const see = (policy: { metadata: { uid?: string }; status?: { conditions?: readonly Condition[] } }): void => {
+        const programmed = policy.status?.conditions?.find(({ type }) => type === 'Programmed');
+        if (programmed?.status === 'True' && programmed.observedGeneration !== undefined)
+          this.world.programmed(policy.metadata.uid ?? '', programmed.observedGeneration, now());
+      };
+      const reflector = createReflector({
+        client,
+        resource,
+        sink: { replace: (policies) => policies.forEach(see), upsert: see, delete: () => undefined },
+      });
+      reflector.start();
+      this.#reflectors.push(reflector);
+    }
+  }
+
+  /** Lets a pod take part as soon as its network is there. */
+  #place(): void {
+    for (const pod of this.world.pods()) {
+      const sandbox = this.cluster.kubelet.sandbox(`${pod.namespace}/${pod.name}`);
+      if (sandbox?.address === undefined || sandbox.netns === this.#placed.get(pod.id)) continue;
+      this.#placed.set(pod.id, sandbox.netns);
+      pod.address = sandbox.address;
+      try {
+        this.#traffic.remove(pod.id);
+        this.#traffic.add({ id: pod.id, netns: netnsPath(sandbox.netns), address: sandbox.address });
+      } catch (error) {
+        // Seen by check() at the next step.
+        this.#log(String(error));
+      }
+    }
+    this.world.forget(this.#traffic.upTo - REMEMBERED_MS);
+  }
+
+  /** @throws Error when the run cannot go on: its traffic or its cluster is no more */
+  check(): void {
+    this.#traffic.check();
+  }
+
+  /** Writes down what is done; findings show the last of these. */
+  note(text: string): void {
+    this.ledger.act(text, now());
+    this.#log(text);
+  }
+
+  node(number: number): ClusterNode {
+    return this.cluster.node(number);
+  }
+
+  async addNamespace(name: string, labels: Labels): Promise<void> {
+    this.world.namespaces.set(name, labels);
+    if (name === 'default') await this.#labelNamespace(name, labels);
+    else
+      await this.cluster.api.client.create(SPACES, { apiVersion: 'v1', kind: 'Namespace', metadata: { name, labels } });
+  }
+
+  async relabelNamespace(name: string, labels: Labels): Promise<void> {
+    const gone = Object.keys(this.world.namespaces.get(name) ?? {}).filter((key) => labels[key] === undefined);
+    this.note(`namespace ${name} has labels ${JSON.stringify(labels)}`);
+    this.world.relabelNamespace(name, labels, now());
+    await this.#labelNamespace(name, { ...Object.fromEntries(gone.map((key) => [key, null])), ...labels });
+  }
+
+  async #labelNamespace(name: string, labels: Readonly<Record<string, string | null>>): Promise<void> {
+    await this.cluster.api.client.patch({ ...SPACES, name }, 'merge', { metadata: { labels } });
+  }
+
+  async createPod(spec: Pick<PodModel, 'namespace' | 'node' | 'labels'>): Promise<PodModel> {
+    this.#pods += 1;
+    const name = `p${this.#pods}`;
+    this.note(`pod ${spec.namespace}/${name} on node-${spec.node} with ${JSON.stringify(spec.labels)}`);
+    const pod = this.world.addPod({ ...spec, name }, now());
+    await this.cluster.api.client.create(
+      { ...PODS, namespace: spec.namespace },
+      {
+        apiVersion: 'v1',
+        kind: 'Pod',
+        metadata: { name, namespace: spec.namespace, labels: spec.labels },
+        spec: {
+          nodeName: this.node(spec.node).name,
+          terminationGracePeriodSeconds: 1,
+          containers: [{ name: 'main', image: 'pod' }],
+        },
+      },
+    );
+    return pod;
+  }
+
+  async deletePod(pod: PodModel): Promise<void> {
+    this.note(`delete pod ${pod.namespace}/${pod.name} (${pod.address ?? 'no address'})`);
+    pod.endsAt = now();
+    this.#traffic.remove(pod.id);
+    this.#placed.delete(pod.id);
+    await this.cluster.api.client.delete({ ...PODS, namespace: pod.namespace, name: pod.name });
+  }
+
+  /** Whether anything of the pod is still on its node. */
+  runs(pod: PodModel): boolean {
+    return this.cluster.kubelet.sandbox(`${pod.namespace}/${pod.name}`) !== undefined;
+  }
+
+  async relabel(pod: PodModel, labels: Labels): Promise<void> {
+    this.note(`pod ${pod.namespace}/${pod.name}: labels ${JSON.stringify(pod.labels)} -> ${JSON.stringify(labels)}`);
+    this.world.relabel(pod, labels, now());
+    const at = { ...PODS, namespace: pod.namespace, name: pod.name };
+    await this.cluster.api.client.patch(at, 'merge', { metadata: { labels } });
+  }
+
+  async createPolicy(namespace: string | undefined, rule: Rule): Promise<PolicyModel> {
+    this.#policies += 1;
+    const name = { name: `c${this.#policies}`, namespace };
+    this.note(`policy ${keyOf(name)}: ${JSON.stringify(specOf(rule))}`);
+    const policy = this.world.addPolicy(name, rule, now());
+    const made = await this.cluster.api.client.create(this.#policyRef(name), {
+      apiVersion: 'cilium.io/v2',
+      kind: namespace === undefined ? 'CiliumClusterwideNetworkPolicy' : 'CiliumNetworkPolicy',
+      metadata: name,
+      spec: specOf(rule),
+    });
+    policy.uid = (made.metadata as { uid: string }).uid;
+    return policy;
+  }
+
+  async editPolicy(policy: PolicyModel, rule: Rule): Promise<void> {
+    this.note(`policy ${keyOf(policy)}: ${JSON.stringify(specOf(rule))}`);
+    this.world.editPolicy(policy, rule, now());
+    const patch = [{ op: 'replace', path: '/spec', value: specOf(rule) }];
+    const made = await this.cluster.api.client.patch({ ...this.#policyRef(policy), name: policy.name }, 'json', patch);
+    const { generation } = made.metadata as { generation: number };
+    const counted = policy.versions.newest.generation;
+    if (generation > counted) throw new Error(`policy ${keyOf(policy)} has generation ${generation}, not ${counted}`);
+  }
+
+  async deletePolicy(policy: PolicyModel): Promise<void> {
+    this.note(`delete policy ${keyOf(policy)}`);
+    this.world.editPolicy(policy, undefined, now());
+    await this.cluster.api.client.delete({ ...this.#policyRef(policy), name: policy.name });
+  }
+
+  #policyRef({ namespace }: Pick<PolicyName, 'namespace'>) {
+    const cilium = { group: 'cilium.io', version: 'v2' } as const;
+    return namespace === undefined
+      ? { ...cilium, plural: 'ciliumclusterwidenetworkpolicies' }
+      : { ...cilium, plural: 'ciliumnetworkpolicies', namespace };
+  }
+
+  podsOf(node: number): readonly PodModel[] {
+    return this.world.pods().filter((pod) => pod.node === node);
+  }
+
+  /** The state that a node's agent keeps is lost: until the next calm its pods may be shut off, but not opened. */
+  stateLost(node: number): void {
+    for (const pod of this.podsOf(node)) pod.states.beside({ kind: 'unknown' }, now());
+  }
+
+  /**
+   * Takes the links of all a node's pods away; with the last reference to a link its program is gone.
+   * @param known the judge is told that the pods may be open until the next calm
+   */
+  removeLinks(node: number, known = true): void {
+    if (known) for (const pod of this.podsOf(node)) pod.states.beside({ kind: 'open' }, now());
+    rmSync(join(this.node(node).bpfRoot, 'links'), { recursive: true, force: true });
+    this.faults.hiddenUntil(now() + 10_000);
+  }
+
+  calm(at: number): void {
+    this.world.calm(at);
+    this.ledger.calm();
+  }
+}
