@@ -259,7 +259,7 @@ export class Stage {
    * Takes the links of all a node's pods away; with the last reference to a link its program is gone.
    * @param known the judge is told that the pods may be open until the next calm
    */
-  removeLinks(node: number, known = true): void {
+  removeLinks(node: number, { known = true } = {}): void {
     if (known) for (const pod of this.podsOf(node)) pod.states.beside({ kind: 'open' }, now());
     rmSync(join(this.node(node).bpfRoot, 'links'), { recursive: true, force: true });
     this.faults.hiddenUntil(now() + 10_000);
