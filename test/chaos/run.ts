@@ -62,7 +62,13 @@ export async function chaos(options: ChaosOptions): Promise<ChaosReport> {
   const breakage = chosen(BREAKAGE, options);
   const change = chosen(changes(pods), options);
   const random = new Random(seed);
-  const stage = await Stage.start({ nodes, intervalMs: 250, stateDiskBytes: 1 << 20, log });
+  const stage = await Stage.start({
+    nodes,
+    intervalMs: 250,
+    stateDiskBytes: 1 << 20,
+    log,
+    ...(signal === undefined ? {} : { signal }),
+  });
   let rounds = 0;
   try {
     await begin(stage, random, pods);
@@ -71,19 +77,21 @@ export async function chaos(options: ChaosOptions): Promise<ChaosReport> {
         `the cluster did not settle before the first round: ${stage.ledger.account.unsettled.join('; ')}`,
       );
     const end = now() + minutes * 60_000;
-    while (now() < end && signal?.aborted !== true) {
+    while (now() < end) {
       rounds += 1;
-      await round(stage, random, breakage, change, signal);
+      await round(stage, random, breakage, change);
       log(`round ${rounds}: mend and settle`);
       stage.faults.heal();
       await calm(stage, patience);
     }
     // What was sent last has the time to arrive.
-    await sleep(signal?.aborted === true ? 0 : 3500);
-    return { seed, minutes, rounds, ...stage.ledger.account };
+    await sleep(3500);
+  } catch (error) {
+    if (signal?.aborted !== true) throw error;
   } finally {
     await stage.stop();
   }
+  return { seed, minutes, rounds, ...stage.ledger.account };
 }
 
 async function begin(stage: Stage, random: Random, pods: number): Promise<void> {
@@ -103,7 +111,6 @@ async function round(
   random: Random,
   breakage: readonly Action[],
   change: readonly Action[],
-  signal: AbortSignal | undefined,
 ): Promise<void> {
   const steps = [
     ...Array.from({ length: random.pick([0, 1, 1, 2]) }, () => breakage),
@@ -112,7 +119,6 @@ async function round(
     ...(random.chance(0.3) ? [change] : []),
   ].filter((list) => list.length > 0);
   for (const list of steps) {
-    if (signal?.aborted === true) return;
     const played = random.weighted(list);
     stage.ledger.played(played.name);
     await played.play(stage, random);
@@ -128,6 +134,7 @@ async function round(
     stage.faults.mend(first);
   }
   await sleep(hold / 2);
+  stage.check();
 }
 
 /** True when the cluster has settled. */

@@ -4,6 +4,7 @@
  */
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { createKubeClient, createReflector, type Reflector, resources } from '@weir/kube';
 import { netnsPath } from '../cluster/fabric.ts';
 import { Cluster } from '../cluster/index.ts';
@@ -23,6 +24,8 @@ export interface StageOptions {
   /** Bytes of each node's state folder. */
   readonly stateDiskBytes: number;
   readonly log: (line: string) => void;
+  /** Ends the run: `check` throws its reason. */
+  readonly signal?: AbortSignal;
 }
 
 const PODS = { group: '', version: 'v1', plural: 'pods' } as const;
@@ -43,6 +46,7 @@ export class Stage {
   readonly faults: Faults;
   readonly #traffic: Traffic;
   readonly #log: (line: string) => void;
+  readonly #signal: AbortSignal | undefined;
   readonly #reflectors: Reflector[] = [];
   /** Network namespace in which a pod takes part in the traffic. */
   readonly #placed = new Map<number, string>();
@@ -53,6 +57,7 @@ export class Stage {
   private constructor(cluster: Cluster, options: StageOptions) {
     this.cluster = cluster;
     this.#log = options.log;
+    this.#signal = options.signal;
     const judge = new Judge(this.world);
     this.ledger = new Ledger(this.world);
     this.faults = new Faults(cluster);
@@ -134,8 +139,9 @@ export class Stage {
     this.world.forget(this.#traffic.upTo - REMEMBERED_MS);
   }
 
-  /** @throws Error when the run cannot go on: its traffic or its cluster is no more */
+  /** @throws Error when the run cannot go on: somebody has ended it, or its traffic is no more */
   check(): void {
+    this.#signal?.throwIfAborted();
     this.#traffic.check();
   }
 
@@ -196,9 +202,12 @@ export class Stage {
     await this.cluster.api.client.delete({ ...PODS, namespace: pod.namespace, name: pod.name });
   }
 
-  /** Whether anything of the pod is still on its node. */
-  runs(pod: PodModel): boolean {
-    return this.cluster.kubelet.sandbox(`${pod.namespace}/${pod.name}`) !== undefined;
+  /** Until nothing of a deleted pod is left on its node, so that its address is free, or for `ms`: its agent may be down. */
+  async gone(pod: PodModel, ms: number): Promise<void> {
+    const key = `${pod.namespace}/${pod.name}`;
+    const end = now() + ms;
+    while (this.cluster.kubelet.sandbox(key) !== undefined && now() < end) await sleep(20);
+    await Promise.race([this.cluster.kubelet.idle(key), sleep(Math.max(0, end - now()))]);
   }
 
   async relabel(pod: PodModel, labels: Labels): Promise<void> {

@@ -105,6 +105,11 @@ export class Kubelet {
     return this.#sandboxes.get(key);
   }
 
+  /** Resolves when everything that is to be done with the pod is done. */
+  async idle(key: string): Promise<void> {
+    await this.#work.get(key);
+  }
+
   #enqueue(key: string, work: () => Promise<void>): void {
     const previous = this.#work.get(key) ?? Promise.resolve();
     const next = previous

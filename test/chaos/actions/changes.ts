@@ -1,11 +1,9 @@
 /** What users do: edits of policies, labels, pods. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { now } from '../clock.ts';
 import type { Random } from '../random.ts';
 import type { Stage } from '../stage.ts';
 import { APPS, edited, NAMESPACES, namespaceLabels, podLabels, rule, TIERS } from '../world/generate.ts';
-import type { Element, Labels, Rule } from '../world/policy.ts';
-import type { PodModel } from '../world/world.ts';
+import { type Element, type Labels, NAMESPACE_KEY, type Rule } from '../world/policy.ts';
 import { type Action, action } from './action.ts';
 
 const MOST_POLICIES = 7;
@@ -91,14 +89,25 @@ async function replacePod(stage: Stage, random: Random): Promise<void> {
   const namespace = random.pick(NAMESPACES);
   const atOnce = random.chance(0.3);
   await stage.deletePod(pod);
-  if (!atOnce) await gone(stage, pod);
+  if (!atOnce) await stage.gone(pod, 3000);
   await stage.createPod({ namespace, node: pod.node, labels });
 }
 
-/** Until its address is free. With its node's agent down that may not be. */
-async function gone(stage: Stage, pod: PodModel): Promise<void> {
-  const end = now() + 3000;
-  while (stage.runs(pod) && now() < end) await sleep(20);
+/** A policy lets in whom a pod's labels name, and nobody else; then another pod comes in its place. */
+async function inherit(stage: Stage, random: Random): Promise<void> {
+  const pod = random.pick(stage.world.pods());
+  const labels = otherLabels(random, pod.labels);
+  const known = { matchLabels: pod.labels, matchExpressions: [{ key: NAMESPACE_KEY, operator: 'Exists' }] } as const;
+  const subject = { matchExpressions: [{ key: 'app', operator: 'In', values: random.some(APPS, 2) } as const] };
+  await stage.createPolicy(undefined, { subject, allow: { ingress: [{ endpoints: [known] }] }, deny: {} });
+  await sleep(random.between(500, 2500));
+  const operator = random.pick(['freeze', 'kill', 'leave'] as const);
+  if (operator !== 'leave') stage.note(`${operator} the operator`);
+  if (operator === 'freeze') stage.faults.freeze('operator');
+  if (operator === 'kill') await stage.faults.kill('operator');
+  await stage.deletePod(pod);
+  await stage.gone(pod, 3000);
+  await stage.createPod({ namespace: pod.namespace, node: pod.node, labels });
 }
 
 async function createPod(stage: Stage, random: Random): Promise<void> {
@@ -136,6 +145,11 @@ export const changes = (pods: number): readonly Action[] => [
     'widen',
     4,
     onlyIf((stage) => policies(stage) < MOST_POLICIES, widen, deletePolicy),
+  ),
+  action(
+    'inherit',
+    3,
+    onlyIf((stage) => policies(stage) < MOST_POLICIES, inherit, deletePolicy),
   ),
   action('namespace-labels', 2, relabelNamespace),
   action('pod-replace', 5, replacePod),
