@@ -8,6 +8,7 @@ export class Faults {
   /** By name, in the order in which they began. */
   readonly #broken = new Map<string, () => void>();
   #hiddenUntil = 0;
+  #kills = 0;
 
   constructor(cluster: Cluster) {
     this.#cluster = cluster;
@@ -15,6 +16,11 @@ export class Faults {
 
   get names(): readonly string[] {
     return [...this.#broken.keys()];
+  }
+
+  /** Programs killed so far. */
+  get kills(): number {
+    return this.#kills;
   }
 
   /** Until this time a fault may be there that the system need not have noticed. */
@@ -36,6 +42,7 @@ export class Faults {
   async kill(who: 'operator' | number): Promise<void> {
     const { program, name, start } = this.#program(who);
     this.#broken.delete(`${name} frozen`);
+    this.#kills += 1;
     await program.kill9();
     this.add(`${name} down`, start);
   }

@@ -8,15 +8,10 @@ export function print(report: ChaosReport): string {
   const { packets, actions } = report;
   const played = Object.entries(actions).sort(([a], [b]) => (a < b ? -1 : 1));
   const total = played.reduce((sum, [, count]) => sum + count, 0);
-  const kills =
-    (actions['operator-kill'] ?? 0) +
-    (actions['agent-kill'] ?? 0) +
-    (actions['state-lost'] ?? 0) +
-    (actions['state-torn'] ?? 0);
   return [
     ...report.findings.map(({ text }) => `${text}\n`),
     ...report.unsettled,
-    `seed ${report.seed}: ${report.rounds} rounds, ${report.calms} times calm, ${total} actions, ${kills} kills`,
+    `seed ${report.seed}: ${report.rounds} rounds, ${report.calms} times calm, ${total} actions, ${report.kills} kills`,
     `  ${played.map(([name, count]) => `${name} ${count}`).join(', ')}`,
     `  packets that had to arrive ${packets.arrive}, had not to ${packets['not arrive']}, either ${packets.either}, exempt ${packets.exempt}`,
     `  wrong allows ${report.wrongAllows}, wrong drops ${report.wrongDrops}, not settled ${report.unsettled.length}`,

@@ -36,6 +36,7 @@ export interface ChaosReport extends Account {
   readonly seed: number;
   readonly minutes: number;
   readonly rounds: number;
+  readonly kills: number;
 }
 
 export class UnknownActionError extends Error {
@@ -91,7 +92,7 @@ export async function chaos(options: ChaosOptions): Promise<ChaosReport> {
   } finally {
     await stage.stop();
   }
-  return { seed, minutes, rounds, ...stage.ledger.account };
+  return { seed, minutes, rounds, kills: stage.faults.kills, ...stage.ledger.account };
 }
 
 async function begin(stage: Stage, random: Random, pods: number): Promise<void> {
