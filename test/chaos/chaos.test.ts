@@ -38,7 +38,7 @@ describe('chaos', () => {
       expect(wrongDrops).toBe(0);
       expect(findings[0]?.text).toMatch(/^wrong allow: (packet|echo) \d+ .*default\/p\d/);
       expect(findings[0]?.text).toContain('"ingress":[{}]');
-      expect(findings[0]?.text).toContain('s calm');
+      expect(findings[0]?.text).toMatch(/s pod default\/p1 on node-1/);
     } finally {
       await stage.stop();
     }
