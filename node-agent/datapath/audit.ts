@@ -70,7 +70,7 @@ export class Audit {
   }
 
   /** Looks, says what is missing, and puts it back. */
-  look(): void {
+  async look(): Promise<void> {
     const { writer, onFaults, log } = this.#options;
     const found = [...this.#pins(), ...this.#endpoints()];
     if (writer.adopted && !writer.unfinished) found.push(...this.#addresses(), ...this.#slots());
@@ -90,7 +90,9 @@ export class Audit {
         log.warn({ part, of, problem }, 'enforcement was taken away from outside; it is put back');
     this.#put(due);
     onFaults();
-    this.#put(due.flatMap((fault) => this.#mend(fault)));
+    const left: Fault[] = [];
+    for (const fault of due) left.push(...(await this.#mend(fault)));
+    this.#put(left);
     onFaults();
   }
 
@@ -193,13 +195,13 @@ export class Audit {
   }
 
   /** Puts one thing back; returns the fault that is left. */
-  #mend(fault: Fault): Fault[] {
+  async #mend(fault: Fault): Promise<Fault[]> {
     const { db, tables, endpoints, slots, ipcache, pinned, log } = this.#options;
     const { part, of } = fault;
     try {
       if (part === 'pins') pinned.repin();
       else if (part === 'endpoint') endpoints.mend(Number(of));
-      else if (part === 'slot') slots.mend(Number(of));
+      else if (part === 'slot') await slots.mend(Number(of));
       else {
         using snapshot = db.read();
         const row = snapshot.get(tables.ipcache, of);

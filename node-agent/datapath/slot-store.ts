@@ -264,9 +264,9 @@ export class SlotStore {
   }
 
   /** Puts the slot into the kernel anew, as it was written. */
-  mend(slot: number): void {
+  async mend(slot: number): Promise<void> {
     const held = this.#held.get(slot);
-    if (held !== undefined) this.#build(slot, held, held);
+    if (held !== undefined) await this.#build(slot, held, held);
   }
 
   /** Rows and elements of a slot, for people. */
