@@ -192,10 +192,10 @@ export const STEPS: readonly Step[] = [
     play: async (stage) => {
       const { cluster } = stage;
       await cluster.createPods([{ name: 'scout', labels: { id: 'scout' }, node: 2, tcp: [80] }]);
-      const address = (await cluster.host('scout')).address;
+      const address = following((await cluster.host('scout')).address);
       await cluster.deletePod('scout');
       stage.say(
-        `the next pod of node-2 will have address ${address}; outside tries it without pause from now on, under deny-all`,
+        `addresses are given in turn: the next pod of node-2 will have ${address}; outside tries it without pause from now on, under deny-all`,
       );
       const outside = (await cluster.host('outside')).process;
       const seen = { reached: 0, tried: 0 };
@@ -302,4 +302,10 @@ async function emptied(stage: Stage, node: number): Promise<void> {
     if (/"policy_classes"[^}]*"entries":0\b/.test(JSON.stringify(body)) || Date.now() > end) return;
     await sleep(200);
   }
+}
+
+/** The address after this one. */
+function following(address: string): string {
+  const at = address.lastIndexOf('.') + 1;
+  return `${address.slice(0, at)}${Number(address.slice(at)) + 1}`;
 }
