@@ -290,4 +290,19 @@ describe('a transition of the kernel', () => {
     const peers = [{ peerSet: hashOf('c') }];
     await everywhere(input.remote(2, 302), input.policy('p', 1, [rule({ peers })]), input.identity(302, undefined));
   });
+
+  it.each([
+    ['is deleted', undefined, true],
+    ['is deleted', undefined, false],
+    ['means other labels', 'c', true],
+    ['means other labels', 'c', false],
+  ] as const)(
+    'judges an address as it was until it is unknown or another when its identity %s (%s, a pod here has it: %s)',
+    async (_, app, here) => {
+      const { peers: __, ...everybody } = rule({});
+      const policy = input.policy('p', 1, [everybody, rule({ verdict: 'deny', cookie: 2 })]);
+      const changes = [policy, input.peerSet('b', []), input.endpoint(2, here), input.identity(301, app)];
+      for (const crash of [undefined, 0, 2, 4, 8]) await dying(crash, changes);
+    },
+  );
 });

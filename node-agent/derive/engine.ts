@@ -92,17 +92,18 @@ export class Engine {
       this.#cidrsChanged = true;
     };
     this.#inForce = new InForce({ db, policies, ipcache, pace, cidrsChanged });
+    const addressed = (identity: number): boolean => this.addressed(identity);
     this.#slots = new Slots({
       db,
       members: (hash) => this.members(hash),
       namingChanged: (hash) => this.#peerSets.setChanged(hash),
       identities: () => this.#peerIdentities(),
       peerPorts: this.#portNames.peers,
-      addressed: (identity) => this.#addresses.has(identity),
+      addressed,
       now,
     });
     const named = (hash: SelectorHash): boolean => this.#slots.names(hash);
-    this.#peerSets = new PeerSetViews({ ...told, identities: this.identities, policies, named, pace });
+    this.#peerSets = new PeerSetViews({ ...told, identities: this.identities, policies, named, addressed, pace });
     const { infos } = this.#local;
     this.#states = concludedStates(db);
     const shared = { infos, states: this.#states, inForce: this.#inForce, pace };
@@ -215,13 +216,16 @@ export class Engine {
     if (this.#cidrsChanged) this.#slots.identitiesChanged();
     const { slots, slotsGone, reframed } = await this.#shapes.compile(use);
     const [leaving] = this.#ipcache.leaving();
-    const again = leaving !== undefined || reframed || this.#shapes.unsettled() || this.#portNamesLeave();
-    const addresses = await this.#addresses.settle(reframed ? this.#portNames.hold() : NONE);
+    const renumbered = this.#peerSets.renumbered();
+    const wait = reframed || renumbered.size > 0 ? renumbered.union(this.#portNames.hold()) : NONE;
+    const addresses = await this.#addresses.settle(wait);
+    const released = this.#peerSets.release();
     const { endpoints, afterGone } = await this.#endpointStates.settle(
       addresses,
       this.#atStart.get('')?.interrupted === true,
     );
     const endpointsGone = this.#endpointStates.tidy();
+    const again = leaving !== undefined || reframed || released || this.#shapes.unsettled() || this.#portNamesLeave();
     this.#dirtyHashes.clear();
     this.#dirtyIdentities.clear();
     this.#cidrsChanged = leaving !== undefined;

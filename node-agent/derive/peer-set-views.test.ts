@@ -35,6 +35,7 @@ class Lab {
       },
       policies: { view: (hash) => inputs.said.get(tables.peerSets, hash) },
       named: (hash) => this.named.has(hash),
+      addressed: () => false,
       pace: new Pace(
         () => 0,
         () => Promise.resolve(),
@@ -169,10 +170,10 @@ describe('the members of a peer set', () => {
 const ADDRESS = '10.9.9.1';
 
 /** Whether endpoint 1 lets the address in. */
-function letsIn(world: World): boolean {
+function letsIn(world: World, address = ADDRESS): boolean {
   const slot = world.slots.get(world.states.get(1)?.slot ?? 0);
   if (slot === undefined) return true;
-  const identity = world.ipcache.get(`${ADDRESS}/32`)?.identity ?? 0;
+  const identity = world.ipcache.get(`${address}/32`)?.identity ?? 0;
   const { classes, scope } = slot.compiled.ingress;
   const rows = classes.find(({ members }) => members.includes(identity))?.rows ?? scope.pod;
   return identity !== 0 && rows.some(({ verdict }) => verdict === 'allow');
@@ -214,6 +215,28 @@ describe('rules in force', () => {
     world.identity(300, 'a', 'new');
     await world.plan();
     expect(world.states.get(1)).toMatchObject({ identity: 300, policies: { p: 1 } });
+  });
+
+  it('hold for a pod of this node whose identity is deleted, until it has another or the number means another', async () => {
+    const world = await superseded(false);
+    const { db, tables } = world;
+    const gone = (): void =>
+      void db.write([tables.identities], (txn) => txn.delete(tables.identities, tableKey.identity(300)));
+    const here = '10.0.0.2';
+    const identity = (): number | undefined => world.ipcache.get(`${here}/32`)?.identity;
+    world.identity(300, 'b', 'new');
+    world.pod('peer', 'b', [], 'new');
+    world.endpoint(2, { pod: { namespace: 'ns', name: 'peer', uid: 'u-peer' } });
+    await world.plan();
+    gone();
+    expect((await world.plan()).again).toBe(false);
+    expect([identity(), letsIn(world, here)]).toEqual([300, false]);
+    world.identity(300, 'x');
+    world.remote('r', ADDRESS, 300, [], 'u-r');
+    expect((await world.plan()).again).toBe(true);
+    expect([identity(), world.ipcache.get(`${ADDRESS}/32`)?.identity]).toEqual([0, 500]);
+    expect((await world.plan()).again).toBe(false);
+    expect([world.ipcache.get(`${ADDRESS}/32`)?.identity, letsIn(world)]).toEqual([300, true]);
   });
 
   it('do not take an identity for a member that is listed by the number of another one', async () => {

@@ -20,6 +20,20 @@ interface View {
   readonly doubtful: readonly number[];
 }
 
+/** An identity that has other labels or none by now, while the kernel still has addresses of those that it had these labels for. */
+interface Held {
+  readonly id: number;
+  readonly labels: LabelMap;
+}
+
+/** An identity to look at. */
+interface Dirty {
+  /** That it was judged by last. */
+  readonly labels: LabelMap | undefined;
+  /** Its row has changed. Otherwise it was held, and is no more. */
+  readonly told: boolean;
+}
+
 export interface PeerSetViewsOptions {
   readonly db: StateDB;
   readonly tables: Pick<Tables, 'identities'>;
@@ -28,6 +42,8 @@ export interface PeerSetViewsOptions {
   readonly policies: Pick<Policies, 'view'>;
   /** Whether rules that are in use name the set as a peer. */
   readonly named: (hash: SelectorHash) => boolean;
+  /** Whether some address has the identity, once the current plan is in the kernel. */
+  readonly addressed: (identity: number) => boolean;
   readonly pace: Pace;
 }
 
@@ -35,15 +51,16 @@ export interface PeerSetViewsOptions {
  * The members of each peer set that this node's rules name. A set's selector never changes, as its hash is its name, and an identity's
  * labels neither: so who is a member is known here, whatever the operator has listed by now. Guarantees: an identity whose labels are
  * known is a member if and only if the selector matches them, of sets that the cluster has dropped, too; one whose labels are not known
- * is a member where the operator lists it. Cost follows the change: an identity is looked at by the sets that its labels may fulfil, a
- * set that is new by the identities of its namespace.
+ * is a member where the operator lists it. An identity that loses its labels, or gets others, is judged by those that it had until the
+ * addresses that had it for them are elsewhere. Cost follows the change: an identity is looked at by the sets that its labels may fulfil,
+ * a set that is new by the identities of its namespace.
  */
 export class PeerSetViews {
   readonly #options: PeerSetViewsOptions;
   readonly #views: Rows<SelectorHash, View>;
+  readonly #held: Rows<number, Held>;
   readonly #dirtySets = new Set<SelectorHash>();
-  /** Identities that have changed, with the labels that they had when they were looked at last. */
-  readonly #dirtyIdentities = new Map<number, LabelMap | undefined>();
+  readonly #dirtyIdentities = new Map<number, Dirty>();
   #begun = false;
 
   constructor(options: PeerSetViewsOptions) {
@@ -60,6 +77,7 @@ export class PeerSetViews {
       },
       (hash) => hash,
     );
+    this.#held = new Rows(options.db, { name: 'heldIdentities', key: ({ id }) => identityKey(id) }, identityKey);
   }
 
   /** The set, or whether rules name it, has changed. */
@@ -69,7 +87,8 @@ export class PeerSetViews {
 
   /** To be called while `said` is what was said before. */
   identityChanged(id: number): void {
-    if (!this.#dirtyIdentities.has(id)) this.#dirtyIdentities.set(id, this.#labels(id));
+    const labels = this.#dirtyIdentities.has(id) ? this.#dirtyIdentities.get(id)?.labels : this.#labels(id);
+    this.#dirtyIdentities.set(id, { labels, told: true });
   }
 
   /** Undefined when the set is not known, or no rule names it. */
@@ -77,9 +96,34 @@ export class PeerSetViews {
     return this.#views.get(hash)?.members;
   }
 
+  /** Identities that get other labels with the next plan. Until then no other address may get them. */
+  renumbered(): ReadonlySet<number> {
+    const { identities } = this.#options;
+    const ids = Iterator.from(this.#held.values()).map(({ id }) => id);
+    return new Set(ids.filter((id) => identities.get(id) !== undefined));
+  }
+
+  /**
+   * To be called when it is known what the current plan makes of the addresses. Whether an identity that was held needs to be no more:
+   * the next plan judges it anew.
+   */
+  release(): boolean {
+    const { identities, addressed } = this.#options;
+    let released = false;
+    for (const { id, labels } of this.#held.values()) {
+      // Which addresses have an identity that means something else by now, this plan has looked at.
+      if (identities.get(id) === undefined && addressed(id)) continue;
+      this.#held.delete(id);
+      this.#dirtyIdentities.set(id, { labels, told: false });
+      released = true;
+    }
+    return released;
+  }
+
   /** Takes in what has changed; returns the sets whose members have. */
   async settle(): Promise<ReadonlySet<SelectorHash>> {
     const { policies, named, pace } = this.#options;
+    this.#hold();
     const changed = new Set<SelectorHash>();
     const put = (before: View | undefined, after: View): void => {
       if (before === after) return;
@@ -109,11 +153,21 @@ export class PeerSetViews {
     return changed;
   }
 
+  #hold(): void {
+    const { identities, addressed } = this.#options;
+    for (const [id, { labels, told }] of this.#dirtyIdentities) {
+      if (!told) continue;
+      const same = labels === undefined || isDeepStrictEqual(labels, identities.get(id)?.labels);
+      if (!same && addressed(id)) this.#held.set({ id, labels });
+      else this.#held.delete(id);
+    }
+  }
+
   /** Sets that changed identities may have joined or left, each with those identities. */
   async #concerned(): Promise<ReadonlyMap<SelectorHash, ReadonlySet<number>>> {
     const { pace } = this.#options;
     const concerned = new Map<SelectorHash, Set<number>>();
-    for (const [id, before] of this.#dirtyIdentities) {
+    for (const [id, { labels: before }] of this.#dirtyIdentities) {
       const note = (views: Iterable<View>): void => {
         for (const { row } of views) {
           const ids = concerned.get(row.hash);
@@ -160,7 +214,7 @@ export class PeerSetViews {
   }
 
   #labels(id: number): LabelMap | undefined {
-    return this.#options.identities.get(id)?.labels;
+    return this.#held.get(id)?.labels ?? this.#options.identities.get(id)?.labels;
   }
 
   /** Identities that the selector may match. */

@@ -16,9 +16,10 @@ export class Crash extends Error {}
 
 export const APPS = ['a', 'b', 'c', 'd'] as const;
 export type App = (typeof APPS)[number];
-/** `unknown` is of a node's pod CIDR and nobody's; the others are outside. */
 export const REMOTE = ['10.0.1.1', '10.0.1.2', '10.0.1.3'] as const;
-const PEERS = [...REMOTE, '10.0.9.9', '192.0.2.5', '192.0.2.77', '198.51.100.1', '203.0.113.7'];
+const LOCAL = ['10.0.5.1', '10.0.5.2'] as const;
+/** `unknown` is of a node's pod CIDR and nobody's; those after it are outside. */
+const PEERS = [...REMOTE, ...LOCAL, '10.0.9.9', '192.0.2.5', '192.0.2.77', '198.51.100.1', '203.0.113.7'];
 export const UNKNOWN = PEERS.indexOf('10.0.9.9');
 const PORTS = [
   [6, 80],
@@ -414,7 +415,7 @@ export const input = {
             id,
             ifindex: 100 + id,
             interfaceName: `lxc${id}`,
-            ipv4: `10.0.5.${id}`,
+            ipv4: LOCAL[id - 1] ?? '',
             pod: { namespace: 'ns', name: `p${id}` },
             createdAt: '2026-01-01T00:00:00Z',
           });
