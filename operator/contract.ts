@@ -1,11 +1,11 @@
 /** What the operator is given, and what it offers. */
-import type { KubeClient } from '@weir/kube';
+import type { FencingClient, KubeClient } from '@weir/kube';
 import type { StateDB } from '@weir/statedb';
 import type { Logger } from 'pino';
 import type { Metrics } from './metrics.ts';
 
 export interface OperatorOptions {
-  readonly client: KubeClient;
+  readonly client: KubeClient & FencingClient;
   readonly logger: Logger;
   /** Name of the local cluster, part of every identity. Default `default`. */
   readonly clusterName?: string;
@@ -21,12 +21,14 @@ export interface OperatorOptions {
     readonly leaseDurationMs?: number;
     readonly renewDeadlineMs?: number;
     readonly retryPeriodMs?: number;
+    /** Milliseconds of a clock that never goes back. */
+    readonly now?: () => number;
   };
   /** `host:port` for probes and metrics; absent: none. */
   readonly healthAddress?: string;
   /** Milliseconds that objects of nodes and pods that are gone are kept, and between looks for them. Default 5 minutes. */
   readonly orphanGraceMs?: number;
-  /** Called when the operator cannot go on: the process must end. */
+  /** Called when the operator cannot go on: the process must end. Lost leadership is none: the operator stands by again. */
   readonly onFatal?: (error: Error) => void;
   /** Milliseconds between two writes of one policy's status; the first change after a while is written at once. Default 1000. */
   readonly statusIntervalMs?: number;
@@ -48,6 +50,7 @@ export interface Operator {
   settled(signal?: AbortSignal): Promise<ReadonlyMap<string, number>>;
   readonly leading: boolean;
   readonly healthPort: number | undefined;
+  /** Of this term: another one after leadership was lost. */
   readonly db: StateDB;
   readonly metrics: Metrics;
 }

@@ -1,13 +1,13 @@
 /** HTTP for probes and Prometheus: /healthz, /readyz, /metrics. */
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import type { Registry } from 'prom-client';
 import { ConfigError } from './errors.ts';
-import type { Metrics } from './metrics.ts';
 
 export interface HealthOptions {
   /** `host:port`, `[v6]:port` or `:port` (all addresses). */
   readonly address: string;
-  readonly metrics: Metrics;
+  readonly registry: () => Registry;
   /** Why the process must be restarted; undefined: it is well. */
   readonly unhealthy: () => string | undefined;
   /** Why it does not do its work yet; undefined: it does. */
@@ -31,8 +31,9 @@ export class HealthServer {
       if (path === '/healthz') judge(options.unhealthy());
       else if (path === '/readyz') judge(options.unready());
       else if (path === '/metrics') {
-        options.metrics.registry.metrics().then(
-          (text) => say(200, text, options.metrics.registry.contentType),
+        const registry = options.registry();
+        registry.metrics().then(
+          (text) => say(200, text, registry.contentType),
           (error: unknown) => say(500, `${String(error)}\n`),
         );
       } else say(404, 'see /healthz, /readyz and /metrics\n');

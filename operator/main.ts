@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 /** Entry of the operator. */
-import { createKubeClient, LeadershipLostError } from '@weir/kube';
+import { createKubeClient } from '@weir/kube';
 import { MemoryReturn } from '@weir/process';
 import { pino } from 'pino';
 import { type OperatorConfig, parseConfig, type UninstallConfig, VERSION } from './config.ts';
@@ -47,11 +47,7 @@ function run(options: OperatorConfig): void {
           },
         }
       : {}),
-    onFatal: (error) => {
-      // Another replica may lead now: nothing more may be written, not even to finish.
-      if (error instanceof LeadershipLostError) process.exit(1);
-      end(1, LAST_WILL_MS);
-    },
+    onFatal: () => end(1, LAST_WILL_MS),
   });
   for (const event of ['uncaughtException', 'unhandledRejection'] as const) {
     process.on(event, (error) => {

@@ -2,12 +2,13 @@
 import { registerMetrics as registerProcessMetrics } from '@weir/process';
 import { Counter, Gauge, Registry } from 'prom-client';
 
-export class Metrics {
+/** What is counted for as long as the process lives. */
+export class Totals {
   readonly registry = new Registry();
   readonly #writes: Counter;
   readonly #errors: Counter;
 
-  constructor(gauges: Readonly<Record<string, { readonly help: string; readonly read: () => number }>> = {}) {
+  constructor() {
     registerProcessMetrics(this.registry);
     this.#writes = new Counter({
       name: 'weir_operator_api_writes_total',
@@ -21,6 +22,28 @@ export class Metrics {
       labelNames: ['component'],
       registers: [this.registry],
     });
+  }
+
+  write(verb: string, resource: string): void {
+    this.#writes.inc({ verb, resource });
+  }
+
+  error(component: string): void {
+    this.#errors.inc({ component });
+  }
+}
+
+/** The totals, and numbers about one assembly. */
+export class Metrics {
+  readonly registry: Registry;
+  readonly #totals: Totals;
+
+  constructor(
+    totals: Totals,
+    gauges: Readonly<Record<string, { readonly help: string; readonly read: () => number }>> = {},
+  ) {
+    this.#totals = totals;
+    this.registry = Registry.merge([totals.registry]);
     for (const [name, { help, read }] of Object.entries(gauges)) {
       new Gauge({
         name: `weir_operator_${name}`,
@@ -34,10 +57,10 @@ export class Metrics {
   }
 
   write(verb: string, resource: string): void {
-    this.#writes.inc({ verb, resource });
+    this.#totals.write(verb, resource);
   }
 
   error(component: string): void {
-    this.#errors.inc({ component });
+    this.#totals.error(component);
   }
 }

@@ -1,107 +1,55 @@
-/** The operator, assembled. */
-import { ApiError, Backoff, delay, LeaderElector, Outage } from '@weir/kube';
-import { registerMetrics as registerWriterMetrics } from '@weir/reconciler/prometheus';
-import { createStateDB, type StateDB, type Table } from '@weir/statedb';
-import { registerMetrics as registerStateMetrics } from '@weir/statedb/prometheus';
-import type { Logger } from 'pino';
+/**
+ * The operator: one assembly after another, for as long as the process lives.
+ *
+ * Guarantees: loss of leadership ends no process. The assembly that led is taken down, and a new one stands by and competes for
+ * the lease; it reads everything anew, because another may have led meanwhile. The health server stays, and calls it ready.
+ */
+import type { StateDB } from '@weir/statedb';
+import { Assembly } from './assembly.ts';
 import type { Operator, OperatorOptions } from './contract.ts';
-import { DependencyError, PreflightError } from './errors.ts';
 import { HealthServer } from './health.ts';
-import { GarbageCollector } from './kubernetes/garbage.ts';
-import { Inputs } from './kubernetes/inputs.ts';
-import { adopted, createTargets, type TargetName, type Targets } from './kubernetes/targets.ts';
-import { Writers } from './kubernetes/writers.ts';
-import { Metrics } from './metrics.ts';
-import { Engine } from './model/engine.ts';
-import { Model } from './model/model.ts';
-import { preflight } from './preflight.ts';
-import { createTables, type Desired, type Tables } from './tables.ts';
-import type { PolicyObjectKind } from './types.ts';
+import { type Metrics, Totals } from './metrics.ts';
 
 export type { Operator, OperatorOptions } from './contract.ts';
 
 /** Nothing happens before start(). An operator that was stopped is not started again: make a new one. */
 export function createOperator(options: OperatorOptions): Operator {
-  return new Assembly(options);
+  return new Terms(options);
 }
 
-class Assembly implements Operator {
-  readonly db: StateDB = createStateDB();
-  readonly metrics: Metrics;
+class Terms implements Operator {
   readonly #options: OperatorOptions;
-  readonly #log: Logger;
-  readonly #tables: Tables;
-  readonly #targets: Targets;
-  readonly #engine: Engine;
-  readonly #writers: Writers;
-  readonly #garbage: GarbageCollector;
-  readonly #inputs: Inputs;
-  readonly #elector: LeaderElector | undefined;
+  readonly #totals = new Totals();
   readonly #health: HealthServer | undefined;
-  readonly #stop = new AbortController();
-  readonly #outage = new Outage();
-  #fatal: Error | undefined;
-  #working = false;
   #healthPort: number | undefined;
+  #assembly: Assembly;
+  #change: Promise<void> = Promise.resolve();
+  #stopped = false;
 
   constructor(options: OperatorOptions) {
     this.#options = options;
-    this.#log = options.logger;
-    this.#tables = createTables(this.db);
-    this.metrics = this.#createMetrics();
-    this.#targets = createTargets({
-      db: this.db,
-      client: options.client,
-      onDrift: (target, key) => this.#drift(target, key),
-      onWrite: (verb, resource) => this.metrics.write(verb, resource),
-    });
-    this.#inputs = new Inputs({
-      client: options.client,
-      db: this.db,
-      tables: this.#tables,
-      targets: this.#targets,
-      onError: (error, context) => {
-        this.metrics.error('reflector');
-        this.#apiFailed(context, error, 'watch failed');
-      },
-      onMissing: (kind, because) => this.#kindMissing(kind, because),
-    });
-    const model = this.#createModel();
-    this.#engine = new Engine({
-      db: this.db,
-      tables: this.#tables,
-      model,
-      adopted: () => adopted(this.#targets),
-      missingKinds: () => this.#inputs.missing,
-      collectIntervalMs: options.identityGcIntervalMs ?? 15 * 60_000,
-      onError: (error) => this.#fail(error),
-    });
-    this.#writers = new Writers({
-      client: options.client,
-      db: this.db,
-      tables: this.#tables,
-      targets: this.#targets,
-      onWrite: (verb, resource) => this.metrics.write(verb, resource),
-      onStatus: (key) => model.statusWritten(key),
-      onError: (writer, key, error, retries) => this.#writeFailed(writer, key, error, retries),
-    });
-    registerStateMetrics(this.db, this.metrics.registry, 'weir_operator_statedb');
-    registerWriterMetrics(() => this.#writers.reconcilers, this.metrics.registry, 'weir_operator_writer');
-    this.#garbage = this.#createGarbageCollector();
-    this.#elector = options.leaderElection === undefined ? undefined : this.#createElector(options.leaderElection);
+    this.#assembly = this.#assemble(false);
     this.#health =
       options.healthAddress === undefined
         ? undefined
         : new HealthServer({
             address: options.healthAddress,
-            metrics: this.metrics,
-            unhealthy: () => this.#fatal?.message,
-            unready: () => this.#unready(),
+            registry: () => this.metrics.registry,
+            unhealthy: () => this.#assembly.unhealthy,
+            unready: () => this.#assembly.unready,
           });
   }
 
+  get db(): StateDB {
+    return this.#assembly.db;
+  }
+
+  get metrics(): Metrics {
+    return this.#assembly.metrics;
+  }
+
   get leading(): boolean {
-    return this.#working && (this.#elector?.leading ?? true);
+    return this.#assembly.leading;
   }
 
   get healthPort(): number | undefined {
@@ -110,200 +58,41 @@ class Assembly implements Operator {
 
   async start(): Promise<void> {
     this.#healthPort = await this.#health?.start();
-    await this.#preflight();
-    if (this.#stop.signal.aborted) return;
-    if (this.#elector === undefined) this.#work();
-    else this.#elector.start();
+    await this.#assembly.start();
   }
 
   async stop(): Promise<void> {
-    this.#stop.abort();
-    await this.#inputs.stop();
-    await this.#garbage.stop();
-    await this.#engine.stop();
-    await this.#writers.stop();
-    // Last: while the lease is ours nobody else writes.
-    await this.#elector?.stop();
+    this.#stopped = true;
+    await this.#change;
+    await this.#assembly.stop();
     await this.#health?.stop();
   }
 
-  async ready(): Promise<void> {
-    await this.db.initialisedWatch(this.#tables.statuses).wait(this.#stop.signal);
+  ready(): Promise<void> {
+    return this.#assembly.ready();
   }
 
-  async settled(signal?: AbortSignal): Promise<ReadonlyMap<string, number>> {
-    await this.#engine.calm();
-    return this.#writers.attempted(signal);
+  settled(signal?: AbortSignal): Promise<ReadonlyMap<string, number>> {
+    return this.#assembly.settled(signal);
   }
 
-  async #preflight(): Promise<void> {
-    const backoff = new Backoff({ minMs: 500, maxMs: 5_000 });
-    while (!this.#stop.signal.aborted) {
-      try {
-        await preflight(this.#options.client);
-        this.#outage.answered();
-        return;
-      } catch (error) {
-        if (error instanceof PreflightError) throw error;
-        const retryInMs = backoff.next();
-        this.metrics.error('preflight');
-        this.#apiFailed({ retryInMs }, error, 'preflight could not ask the API server');
-        await delay(retryInMs, this.#stop.signal);
-      }
-    }
-  }
-
-  #createMetrics(): Metrics {
-    const gauge = (help: string, table: unknown): { readonly help: string; readonly read: () => number } => ({
-      help,
-      read: () => {
-        using snapshot = this.db.read();
-        return snapshot.count(table as Table<never>);
-      },
-    });
-    return new Metrics({
-      policies: gauge('Policies in the cluster.', this.#tables.policies),
-      identities: gauge('Identities, unused ones included.', this.#tables.identities),
-      peer_set_slices: gauge('Slices of peer sets.', this.#tables.peerSets),
-      endpoint_slices: gauge('Endpoint slices.', this.#tables.slices),
-      leading: { help: '1 when this process leads.', read: () => (this.leading ? 1 : 0) },
-    });
-  }
-
-  #createModel(): Model {
-    const options = this.#options;
-    return new Model({
-      db: this.db,
-      tables: this.#tables,
-      cluster: options.clusterName ?? 'default',
-      identityGraceMs: options.identityGraceMs ?? 30 * 60_000,
-      now: options.now ?? Date.now,
-      statusIntervalMs: options.statusIntervalMs ?? 1_000,
-      onNoIdentity: (pod, error) => {
-        this.metrics.error('identity');
-        this.#log.error({ pod, err: error }, 'pod has no identity');
-      },
-      onAddressClash: (address, pods) => {
-        this.metrics.error('address');
-        this.#log.warn({ address, pods }, 'pods claim one address: it has no identity until one of them is gone');
+  #assemble(admitted: boolean): Assembly {
+    return new Assembly({
+      ...this.#options,
+      totals: this.#totals,
+      admitted,
+      onLost: () => {
+        this.#change = this.#next().catch((error: unknown) => {
+          this.#options.onFatal?.(error instanceof Error ? error : new Error(String(error)));
+        });
       },
     });
   }
 
-  #createGarbageCollector(): GarbageCollector {
-    const options = this.#options;
-    const orphanGraceMs = options.orphanGraceMs ?? 5 * 60_000;
-    return new GarbageCollector({
-      db: this.db,
-      client: options.client,
-      hasPod: (namespace, name) => {
-        using snapshot = this.db.read();
-        return snapshot.has(this.#tables.pods, `${namespace}/${name}`);
-      },
-      graceMs: orphanGraceMs,
-      intervalMs: orphanGraceMs,
-      now: options.now ?? Date.now,
-      onDeleted: (resource, key) => {
-        this.metrics.write('delete', resource);
-        this.#log.info({ resource, key }, 'removed: its owner is gone');
-      },
-      onError: (error) => {
-        this.metrics.error('garbage');
-        this.#apiFailed({}, error, 'could not remove what has no owner');
-      },
-    });
-  }
-
-  #createElector(election: NonNullable<OperatorOptions['leaderElection']>): LeaderElector {
-    return new LeaderElector({
-      ...election,
-      client: this.#options.client,
-      onElected: () => {
-        this.#log.info({ lease: election.name, identity: election.identity }, 'leading');
-        this.#work();
-      },
-      onLost: (error) => this.#fail(error),
-      onLeader: (leader) => this.#log.info({ leader }, 'leader seen'),
-      onError: (error) => {
-        this.metrics.error('leader-election');
-        this.#apiFailed({}, error, 'leader election failed to reach the lease');
-      },
-    });
-  }
-
-  #work(): void {
-    if (this.#working || this.#stop.signal.aborted) return;
-    this.#working = true;
-    this.#inputs.start().then(
-      () => {
-        if (this.#stop.signal.aborted) return;
-        this.#engine.start();
-        this.#writers.start();
-        this.#garbage.start();
-        this.#log.info('inputs complete');
-      },
-      (error: unknown) => this.#fail(error instanceof Error ? error : new Error(String(error))),
-    );
-  }
-
-  #kindMissing(kind: PolicyObjectKind, because: string | undefined): void {
-    if (because === undefined) {
-      this.#log.info({ kind }, 'policies of this kind can be read again');
-      this.#engine.poke();
-      return;
-    }
-    this.metrics.error('reflector');
-    this.#log.error(
-      { kind, because },
-      'policies of this kind cannot be read: what is enforced of them stays as it is, the others are served; grant the operator get, list and watch on them',
-    );
-  }
-
-  #drift(target: TargetName, key: string): void {
-    if (!this.#engine.started) return;
-    if (target === 'statuses') {
-      this.#engine.touchStatus(key);
-      return;
-    }
-    const { identities, peerSets, resolved, slices } = this.#tables;
-    const tables = { identities, peerSets, resolved, slices };
-    this.#engine.touch(tables[target] as unknown as Table<Desired<unknown>>, key);
-  }
-
-  #writeFailed(writer: string, key: string, error: Error, retries: number): void {
-    // Waiting for another object, and another hand that was faster, are the normal order of things, unless they last.
-    const passes = error instanceof DependencyError || (error instanceof ApiError && error.conflict);
-    if (passes && retries < 5) {
-      this.#log.debug({ writer, key, reason: error.message, retries }, 'write waits');
-      return;
-    }
-    this.metrics.error(writer);
-    this.#apiFailed({ writer, key, retries }, error, 'write failed');
-  }
-
-  /** What another try may mend is told once a minute. */
-  #apiFailed(fields: object, error: unknown, message: string): void {
-    if (!(error instanceof ApiError && error.unavailable)) {
-      this.#log.warn({ ...fields, err: error }, message);
-      return;
-    }
-    const { loud, ...fix } = this.#outage.failed(error);
-    this.#log[loud ? 'warn' : 'debug']({ ...fields, err: error, ...fix }, message);
-  }
-
-  #unready(): string | undefined {
-    if (this.#fatal !== undefined) return this.#fatal.message;
-    // A replica that waits for the lease does its whole work.
-    if (this.#elector !== undefined && !this.#working) return undefined;
-    if (!this.#working) return 'preflight is not over';
-    if (this.#engine.started) return undefined;
-    const waiting = this.#inputs.waiting();
-    return waiting.length === 0 ? 'the first state is being derived' : `waiting for ${waiting.join(', ')}`;
-  }
-
-  #fail(error: Error): void {
-    this.#fatal = error;
-    this.#log.fatal({ err: error }, 'operator cannot go on');
-    this.#options.onFatal?.(error);
+  async #next(): Promise<void> {
+    await this.#assembly.stop();
+    if (this.#stopped) return;
+    this.#assembly = this.#assemble(true);
+    await this.#assembly.start();
   }
 }

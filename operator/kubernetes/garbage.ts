@@ -70,14 +70,15 @@ export class GarbageCollector {
   /** One look. Throws ApiError when the lists cannot be read. */
   async sweep(): Promise<void> {
     const { client, db } = this.#options;
+    const { signal } = this.#stop;
     const noted = new Map<string, Orphan>();
-    const nodes = (await client.list(resources.KubeNode)).items;
+    const nodes = (await client.list(resources.KubeNode, { signal })).items;
     const names = new Set(nodes.map(({ metadata }) => metadata.name));
     const known = new Set([
       ...names,
       ...nodes.flatMap(({ status }) => (status?.addresses ?? []).map((a) => a.address)),
     ]);
-    for (const object of (await client.list(resources.NodePolicyStatus)).items) {
+    for (const object of (await client.list(resources.NodePolicyStatus, { signal })).items) {
       if (!names.has(object.metadata.name) && this.#due(object, noted)) {
         await this.#remove(resources.NodePolicyStatus, object, resources.KubeNode);
       }
@@ -86,7 +87,7 @@ export class GarbageCollector {
     do {
       const page = await client.listPage(resources.CiliumEndpoint, {
         limit: PAGE,
-        signal: this.#stop.signal,
+        signal,
         ...(continueToken === undefined ? {} : { continueToken }),
       });
       for (const object of page.items) await this.#look(object, known, noted);
@@ -135,7 +136,7 @@ export class GarbageCollector {
     const { name, namespace, uid, resourceVersion } = object.metadata;
     const key = namespace === undefined ? name : `${namespace}/${name}`;
     try {
-      if (await isThere(client, owner, name, namespace)) return;
+      if (await isThere(client, owner, name, namespace, this.#stop.signal)) return;
       await client.delete(resource, name, namespace, {
         ...(uid === undefined ? {} : { uid }),
         ...(resourceVersion === undefined ? {} : { resourceVersion }),
@@ -158,9 +159,10 @@ async function isThere(
   resource: Resource<KubeObject>,
   name: string,
   namespace: string | undefined,
+  signal: AbortSignal,
 ): Promise<boolean> {
   try {
-    await client.get(resource, name, namespace);
+    await client.get(resource, name, namespace, signal);
     return true;
   } catch (error) {
     if (error instanceof ApiError && error.notFound) return false;

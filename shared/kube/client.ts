@@ -3,8 +3,18 @@ import { StringDecoder } from 'node:string_decoder';
 import { accessOf } from './access.ts';
 import { ApiError } from './errors.ts';
 import { apiVersionOf, pathOf } from './resources.ts';
-import { apiErrorOf, messageOf, NodeTransport, type Transport } from './transport.ts';
-import type { KubeClient, KubeObject, KubePatcher, ListOptions, ListPage, Resource, WatchEvent } from './types.ts';
+import { apiErrorOf, messageOf, NodeTransport, type Transport, type TransportRequest } from './transport.ts';
+import type {
+  FencingClient,
+  KubeClient,
+  KubeObject,
+  KubePatcher,
+  ListOptions,
+  ListPage,
+  Resource,
+  WatchEvent,
+  WriteFence,
+} from './types.ts';
 
 export interface KubeClientOptions {
   /** Path of a kubeconfig file; undefined: the pod's service account. */
@@ -20,22 +30,32 @@ const PAGE = 500;
 const WATCH_SECONDS = { min: 300, spread: 300 };
 
 /** Throws KubeConfigError when the configuration cannot be used; makes no request. */
-export function createKubeClient(options: KubeClientOptions): KubeClient & KubePatcher {
+export function createKubeClient(options: KubeClientOptions): KubeClient & KubePatcher & FencingClient {
   const transport = new NodeTransport(accessOf(options.kubeconfig), options.userAgent);
   return new RestClient(transport, options.requestTimeoutMs ?? 30_000);
 }
 
 type Typed<T extends KubeObject> = Resource<T>;
 
-class RestClient implements KubeClient, KubePatcher {
+class RestClient implements KubeClient, KubePatcher, FencingClient {
   readonly pulse: Transport['pulse'];
   readonly #transport: Transport;
   readonly #timeoutMs: number;
+  readonly #fence: WriteFence | undefined;
 
-  constructor(transport: Transport, timeoutMs: number) {
+  constructor(transport: Transport, timeoutMs: number, fence?: WriteFence) {
     this.#transport = transport;
     this.pulse = transport.pulse;
     this.#timeoutMs = timeoutMs;
+    this.#fence = fence;
+  }
+
+  fenced(fence: WriteFence): KubeClient {
+    return new RestClient(this.#transport, this.#timeoutMs, fence);
+  }
+
+  #write(request: Omit<TransportRequest, 'timeoutMs' | 'fence'>): Promise<unknown> {
+    return this.#transport.json({ ...request, timeoutMs: this.#timeoutMs, fence: this.#fence });
   }
 
   async get<T extends KubeObject>(
@@ -100,7 +120,7 @@ class RestClient implements KubeClient, KubePatcher {
 
   async create<T extends KubeObject>(resource: Typed<T>, object: T): Promise<T> {
     const path = pathOf(resource, { namespace: object.metadata.namespace });
-    const answer = await this.#transport.json({ method: 'POST', path, body: object, timeoutMs: this.#timeoutMs });
+    const answer = await this.#write({ method: 'POST', path, body: object });
     return asObject<T>(answer, path);
   }
 
@@ -114,7 +134,7 @@ class RestClient implements KubeClient, KubePatcher {
       name: object.metadata.name,
       ...(options.subresource === undefined ? {} : { subresource: options.subresource }),
     });
-    const answer = await this.#transport.json({ method: 'PUT', path, body: object, timeoutMs: this.#timeoutMs });
+    const answer = await this.#write({ method: 'PUT', path, body: object });
     return asObject<T>(answer, path);
   }
 
@@ -128,14 +148,13 @@ class RestClient implements KubeClient, KubePatcher {
       name: object.metadata.name,
       ...(options.subresource === undefined ? {} : { subresource: options.subresource }),
     });
-    const answer = await this.#transport.json({
+    const answer = await this.#write({
       method: 'PATCH',
       path,
       query: { fieldManager: options.fieldManager, force: options.force === true ? 'true' : undefined },
       // JSON is YAML, and every server that applies knows this media type.
       contentType: 'application/apply-patch+yaml',
       body: { ...object, apiVersion: apiVersionOf(resource), kind: resource.kind },
-      timeoutMs: this.#timeoutMs,
     });
     return asObject<T>(answer, path);
   }
@@ -147,12 +166,11 @@ class RestClient implements KubeClient, KubePatcher {
     options: { readonly namespace?: string; readonly subresource?: 'status' | 'scale' } = {},
   ): Promise<KubeObject> {
     const path = pathOf(resource, { name, ...options });
-    const answer = await this.#transport.json({
+    const answer = await this.#write({
       method: 'PATCH',
       path,
       contentType: 'application/merge-patch+json',
       body: patch,
-      timeoutMs: this.#timeoutMs,
     });
     return asObject<KubeObject>(answer, path);
   }
@@ -170,11 +188,10 @@ class RestClient implements KubeClient, KubePatcher {
       ...(Object.keys(preconditions).length === 0 ? {} : { preconditions }),
       ...(gracePeriodSeconds === undefined ? {} : { gracePeriodSeconds }),
     };
-    await this.#transport.json({
+    await this.#write({
       method: 'DELETE',
       path: pathOf(resource, { namespace, name }),
       ...(Object.keys(options).length === 0 ? {} : { body }),
-      timeoutMs: this.#timeoutMs,
     });
   }
 

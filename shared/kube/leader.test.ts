@@ -1,7 +1,9 @@
 import { afterEach, describe, expect, it } from '@jest/globals';
+import { LeadershipLostError } from './errors.ts';
 import { type FakeServer, fakeServer, send } from './fake-server.ts';
 import { LeaderElector } from './leader.ts';
-import type { Lease } from './types.ts';
+import { resources } from './resources.ts';
+import type { KubeClient, Lease, Pod } from './types.ts';
 
 let server: FakeServer | undefined;
 const electors: LeaderElector[] = [];
@@ -11,7 +13,7 @@ afterEach(async () => {
   server = undefined;
 });
 
-/** One lease, with optimistic locking; `broken` answers 500 instead. */
+/** One lease, with optimistic locking; `broken` answers 500 instead. Pods are created, those of the namespace `slow` never. */
 async function leaseServer(
   initial?: Lease,
 ): Promise<{ lease: () => Lease | undefined; broken: (yes: boolean) => void; touch: () => void }> {
@@ -20,7 +22,9 @@ async function leaseServer(
   let broken = false;
   server = await fakeServer((seen, response) => {
     const given = seen.body as Lease | undefined;
-    if (broken) send(response, 500, { kind: 'Status' });
+    if (seen.path.includes('/pods')) {
+      if (!seen.path.includes('/slow/')) send(response, 201, seen.body);
+    } else if (broken) send(response, 500, { kind: 'Status' });
     else if (seen.method === 'GET') {
       if (lease === undefined) send(response, 404, { kind: 'Status', reason: 'NotFound' });
       else send(response, 200, lease);
@@ -82,6 +86,20 @@ const held = (holderIdentity: string, renewTime = '2001-01-01T00:00:00.000000Z')
   spec: { holderIdentity, leaseDurationSeconds: 1, renewTime, leaseTransitions: 4 },
 });
 
+const pod = (namespace: string): Pod => ({
+  apiVersion: 'v1',
+  kind: 'Pod',
+  metadata: { namespace, name: 'one' },
+});
+
+/** A client that writes only while `elector` leads. */
+function fenced({ elector }: Candidate): KubeClient {
+  if (server === undefined) throw new Error('no server');
+  return server.client.fenced(elector.fence);
+}
+
+const created = (): number => server?.requests.filter(({ path }) => path.includes('/pods')).length ?? 0;
+
 describe('LeaderElector', () => {
   it('creates the lease, leads, and releases it on stop', async () => {
     const { lease } = await leaseServer();
@@ -123,6 +141,32 @@ describe('LeaderElector', () => {
     broken(true);
     expect((await one.lost).message).toContain('ns/op');
     expect(one.elector.leading).toBe(false);
+  });
+
+  it('who thaws after the deadline sends no write, whatever timer comes first', async () => {
+    await leaseServer();
+    let now = 0;
+    const one = candidate('one', { retry: 30_000, now: () => now });
+    const client = fenced(one);
+    await expect(client.create(resources.Pod, pod('a'))).rejects.toThrow(LeadershipLostError);
+    await one.elected;
+    await client.create(resources.Pod, pod('a'));
+    expect(created()).toBe(1);
+    now += 40_000;
+    expect(one.elector.leading).toBe(false);
+    await expect(client.create(resources.Pod, pod('a'))).rejects.toThrow(LeadershipLostError);
+    expect(created()).toBe(1);
+    expect(await one.lost).toBeInstanceOf(LeadershipLostError);
+  });
+
+  it('ends the writes that are under way when leadership is lost', async () => {
+    const { broken } = await leaseServer();
+    const one = candidate('one', { deadline: 100 });
+    await one.elected;
+    const write = fenced(one).create(resources.Pod, pod('slow'));
+    broken(true);
+    await expect(write).rejects.toThrow(LeadershipLostError);
+    expect(created()).toBe(1);
   });
 
   it('a leader renews with one request, and looks again when somebody else has written', async () => {

@@ -3,13 +3,14 @@
  *
  * Guarantees: at most one elector believes it leads, as long as clocks run at about the same speed (their readings may
  * differ: another's lease is judged by how long *we* have seen it unchanged). A leader that cannot renew within
- * `renewDeadlineMs` (shorter than the lease) stops leading before anybody else may start. stop() releases the lease, so
- * that the next leader need not wait.
+ * `renewDeadlineMs` (shorter than the lease) stops leading before anybody else may start, also when its process was frozen
+ * meanwhile: `fence` goes by the clock at every write, not by a timer that may come late. stop() releases the lease, so that
+ * the next leader need not wait.
  */
 import { delay } from './backoff.ts';
 import { ApiError, LeadershipLostError } from './errors.ts';
 import { resources } from './resources.ts';
-import type { KubeClient, Lease } from './types.ts';
+import type { KubeClient, Lease, WriteFence } from './types.ts';
 
 export interface LeaderElectorOptions {
   readonly client: KubeClient;
@@ -25,7 +26,7 @@ export interface LeaderElectorOptions {
   readonly retryPeriodMs?: number;
   /** Called once when leadership is won. */
   readonly onElected: () => void;
-  /** Called once when leadership is lost, but not by stop(). The elector has ended: start a new process. */
+  /** Called once when leadership is lost, but not by stop(). The elector has ended: who wants to lead again makes a new one. */
   readonly onLost: (error: LeadershipLostError) => void;
   /** Another (or this) process is seen to lead. */
   readonly onLeader?: (identity: string) => void;
@@ -42,7 +43,11 @@ export class LeaderElector {
   readonly #now: () => number;
   readonly #stop = new AbortController();
   #loop: Promise<void> | undefined;
+  readonly #lost = new AbortController();
+  #expiry: NodeJS.Timeout | undefined;
   #leading = false;
+  /** When the request that renewed the lease last was begun. */
+  #renewedAt = 0;
   #lease: Lease | undefined;
   /** What was written last, as long as nothing speaks against its being the newest. */
   #own: Lease | undefined;
@@ -64,7 +69,19 @@ export class LeaderElector {
   }
 
   get leading(): boolean {
-    return this.#leading;
+    return this.#leading && this.#leftMs() > 0;
+  }
+
+  /** For `KubeClient.fenced`: lets writes through while this elector leads, and ends those under way when it leads no more. */
+  get fence(): WriteFence {
+    return {
+      signal: this.#lost.signal,
+      check: () => {
+        if (this.leading) return;
+        this.#lose();
+        throw this.#error();
+      },
+    };
   }
 
   start(): void {
@@ -75,8 +92,10 @@ export class LeaderElector {
   async stop(): Promise<void> {
     this.#stop.abort();
     await this.#loop;
-    if (!this.#leading) return;
+    clearTimeout(this.#expiry);
+    const { leading } = this;
     this.#leading = false;
+    if (!leading) return;
     const lease = this.#lease;
     if (lease === undefined) return;
     try {
@@ -91,33 +110,57 @@ export class LeaderElector {
   }
 
   async #run(): Promise<void> {
-    const stopped = this.#stop.signal;
-    let renewedAt = 0;
-    while (!stopped.aborted) {
+    const ended = AbortSignal.any([this.#stop.signal, this.#lost.signal]);
+    while (!ended.aborted) {
       const began = this.#now();
       const held = await this.#attempt();
+      // Meanwhile the timer may have come, or a write may have found the lease expired: what was lost stays lost.
+      if (this.#leading && (this.#leftMs() <= 0 || (!held && this.#heldByOther()))) this.#lose();
+      if (ended.aborted && !this.#leading) return;
       if (held) {
         // Counted from before the request: the lease may have been written at any time since then.
-        renewedAt = began;
-        if (!this.#leading && !stopped.aborted) {
+        this.#renewedAt = began;
+        if (!this.#leading && this.#leftMs() > 0) {
           this.#leading = true;
+          this.#awaitExpiry();
           this.#options.onElected();
         }
-      } else if (this.#leading && (this.#heldByOther() || this.#now() - renewedAt >= this.#deadlineMs)) {
-        this.#leading = false;
-        this.#options.onLost(
-          new LeadershipLostError(
-            `lease ${this.#options.namespace}/${this.#options.name} was not renewed within ${this.#deadlineMs} ms: another replica may lead now`,
-          ),
-        );
-        return;
       }
       const jittered = this.#retryMs * (0.8 + Math.random() * 0.4);
-      const left = this.#leading
-        ? Math.max(0, renewedAt + this.#deadlineMs - this.#now())
-        : this.#untilExpiry(jittered);
-      await delay(Math.min(jittered, left), stopped);
+      const left = this.#leading ? Math.max(0, this.#leftMs()) : this.#untilExpiry(jittered);
+      await delay(Math.min(jittered, left), ended);
     }
+  }
+
+  /** Milliseconds until we must not write any more. */
+  #leftMs(): number {
+    return this.#renewedAt + this.#deadlineMs - this.#now();
+  }
+
+  /** An attempt to renew may last longer than the lease: it is not waited for. */
+  #awaitExpiry(): void {
+    this.#expiry = setTimeout(
+      () => {
+        if (this.#leftMs() > 0) this.#awaitExpiry();
+        else this.#lose();
+      },
+      Math.max(1, this.#leftMs()),
+    );
+  }
+
+  #lose(): void {
+    clearTimeout(this.#expiry);
+    if (!this.#leading) return;
+    this.#leading = false;
+    const error = this.#error();
+    this.#lost.abort(error);
+    if (!this.#stop.signal.aborted) this.#options.onLost(error);
+  }
+
+  #error(): LeadershipLostError {
+    return new LeadershipLostError(
+      `lease ${this.#options.namespace}/${this.#options.name} was not renewed within ${this.#deadlineMs} ms: another replica may lead now`,
+    );
   }
 
   /** Milliseconds until another's lease has expired; `otherwise` where there is none, or it has. */

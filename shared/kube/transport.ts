@@ -2,8 +2,9 @@
 import { type ClientRequest, Agent as HttpAgent, request as httpRequest, type IncomingMessage } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest, type RequestOptions } from 'node:https';
 import type { Access } from './access.ts';
-import { ApiError, KubeConfigError } from './errors.ts';
+import { ApiError, KubeError } from './errors.ts';
 import { ServerPulse } from './pulse.ts';
+import type { WriteFence } from './types.ts';
 
 /** Milliseconds until a connection must be there. An address that leads nowhere answers nothing, for minutes. */
 const CONNECT_MS = 5_000;
@@ -19,6 +20,8 @@ export interface TransportRequest {
   readonly signal?: AbortSignal | undefined;
   /** Milliseconds until the headers must be there; and the body too, unless `stream`. */
   readonly timeoutMs: number;
+  /** Asked when everything is ready to be sent. */
+  readonly fence?: WriteFence | undefined;
 }
 
 export interface Transport {
@@ -48,7 +51,7 @@ export class NodeTransport implements Transport {
   async json(request: TransportRequest): Promise<unknown> {
     const deadline = new AbortController();
     const timer = setTimeout(() => deadline.abort(), request.timeoutMs);
-    const signal = request.signal === undefined ? deadline.signal : AbortSignal.any([deadline.signal, request.signal]);
+    const signal = signalOf(request, deadline.signal);
     try {
       const message = await this.#send(request, signal);
       const text = await readText(message);
@@ -66,7 +69,7 @@ export class NodeTransport implements Transport {
   async stream(request: TransportRequest): Promise<IncomingMessage> {
     const deadline = new AbortController();
     const timer = setTimeout(() => deadline.abort(), request.timeoutMs);
-    const signal = request.signal === undefined ? deadline.signal : AbortSignal.any([deadline.signal, request.signal]);
+    const signal = signalOf(request, deadline.signal);
     try {
       return await this.#send(request, signal);
     } catch (error) {
@@ -104,6 +107,7 @@ export class NodeTransport implements Transport {
         ? {}
         : { 'Content-Type': request.contentType ?? 'application/json', 'Content-Length': String(body.length) }),
     };
+    request.fence?.check();
     const message = await new Promise<IncomingMessage>((resolve, reject) => {
       const sent = (secure ? httpsRequest : httpRequest)(url, options, resolve);
       sent.on('error', reject);
@@ -154,9 +158,9 @@ export class NodeTransport implements Transport {
   }
 
   #explain(error: unknown, request: TransportRequest, timedOut: boolean): Error {
-    if (error instanceof ApiError || error instanceof KubeConfigError) return error;
-    if (request.signal?.aborted === true) {
-      return request.signal.reason instanceof Error ? request.signal.reason : new Error('aborted');
+    if (error instanceof KubeError) return error;
+    for (const signal of [request.fence?.signal, request.signal]) {
+      if (signal?.aborted === true) return signal.reason instanceof Error ? signal.reason : new Error('aborted');
     }
     const what = `${request.method} ${this.#server}${request.path}`;
     if (timedOut) {
@@ -164,6 +168,11 @@ export class NodeTransport implements Transport {
     }
     return new ApiError(`${what}: ${messageOf(error)}`, { status: 0, reason: 'Unreachable', cause: error });
   }
+}
+
+function signalOf({ signal, fence }: TransportRequest, deadline: AbortSignal): AbortSignal {
+  const others = [signal, fence?.signal].filter((other) => other !== undefined);
+  return others.length === 0 ? deadline : AbortSignal.any([deadline, ...others]);
 }
 
 export function messageOf(error: unknown): string {

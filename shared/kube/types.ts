@@ -266,6 +266,20 @@ export interface KubeClient {
   readonly pulse?: Pick<ServerPulse, 'onRecovery'>;
 }
 
+/** Says whether something may still be written. */
+export interface WriteFence {
+  /** Aborted when it may not any more: ends the writes under way, which then throw its reason. */
+  readonly signal: AbortSignal;
+  /** Throws when it may not. Called right before a write is sent. */
+  readonly check: () => void;
+}
+
+/** A client some of whose users may lose the right to write. */
+export interface FencingClient {
+  /** The same connections, for one who writes only as long as `fence` lets it. Reads are not held. */
+  fenced(fence: WriteFence): KubeClient;
+}
+
 /** Changes of a few members of an object that others write too. */
 export interface KubePatcher {
   /**

@@ -1,6 +1,6 @@
 /** Alerts and dashboard speak of metrics that the programs have, and Prometheus finds where they are served. */
 import { beforeAll, describe, expect, it } from '@jest/globals';
-import type { KubeClient } from '@weir/kube';
+import type { FencingClient, KubeClient } from '@weir/kube';
 import { pino } from 'pino';
 import { createMetrics } from '../../node-agent/api/metrics.ts';
 import type { Core } from '../../node-agent/core.ts';
@@ -12,7 +12,7 @@ const KINDS = ['Service', 'ServiceMonitor', 'PrometheusRule'];
 
 /** Metrics and their labels as the programs register them; nothing is collected. */
 async function registered(): Promise<Map<string, readonly string[]>> {
-  const operator = createOperator({ client: {} as KubeClient, logger: pino({ level: 'silent' }) });
+  const operator = createOperator({ client: {} as KubeClient & FencingClient, logger: pino({ level: 'silent' }) });
   const all = [
     ...createMetrics({
       core: {} as Core,

@@ -500,4 +500,72 @@ describe('leadership', () => {
     await world.client.delete(resources.CiliumNetworkPolicy, 'web', 'a');
     await eventually(async () => expect((await world.client.list(resources.ResolvedPolicy)).items).toEqual([]));
   });
+
+  const leases = { resource: 'leases', userAgent: 'weir-operator' } as const;
+  const written = (): string[] => world.writes().filter((write) => !write.endsWith(' leases'));
+
+  it('an operator that cannot renew stops writing, stands by, and leads again when it can', async () => {
+    await cluster();
+    const fatal: Error[] = [];
+    const operator = await world.operator({
+      healthAddress: '127.0.0.1:0',
+      leaderElection: {
+        namespace: 'a',
+        name: 'weir-operator',
+        identity: 'one',
+        leaseDurationMs: 2_000,
+        renewDeadlineMs: 1_500,
+        retryPeriodMs: 50,
+      },
+      onFatal: (error) => fatal.push(error),
+    });
+    await eventually(async () => expect(operator.leading).toBe(true));
+    await world.settle(operator);
+    const { db, healthPort } = operator;
+    const mend = world.api.faults.fail(503, leases);
+    await eventually(async () => expect(operator.db).not.toBe(db));
+    world.writes();
+    await world.client.create(resources.CiliumNetworkPolicy, cnp('a/web', WEB_FROM_API));
+    await eventually(async () => expect(world.api.stats.count(leases)).toBeGreaterThan(5));
+    expect(operator.leading).toBe(false);
+    expect(written()).toEqual([]);
+    expect(operator.healthPort).toBe(healthPort);
+    for (const path of ['/healthz', '/readyz']) {
+      expect((await fetch(`http://127.0.0.1:${healthPort}${path}`)).status).toBe(200);
+    }
+    mend();
+    await eventually(() => world.client.get(resources.ResolvedPolicy, 'cnp-a.web'));
+    const metrics = await (await fetch(`http://127.0.0.1:${healthPort}/metrics`)).text();
+    expect(metrics).toContain('weir_operator_leading 1');
+    expect(metrics).toContain('weir_operator_api_writes_total{verb="apply",resource="ciliumidentities"} 2');
+    expect(fatal).toEqual([]);
+  });
+
+  it('an operator that was frozen for longer than its lease writes nothing when it thaws', async () => {
+    await cluster();
+    let frozenMs = 0;
+    const operator = await world.operator({
+      leaderElection: {
+        namespace: 'a',
+        name: 'weir-operator',
+        identity: 'one',
+        leaseDurationMs: 60_000,
+        renewDeadlineMs: 40_000,
+        retryPeriodMs: 30_000,
+        now: () => performance.now() + frozenMs,
+      },
+    });
+    await eventually(async () => expect(operator.leading).toBe(true));
+    await world.settle(operator);
+    const lease = await world.client.get(resources.Lease, 'weir-operator', 'a');
+    await world.client.replace(resources.Lease, { ...lease, spec: { ...lease.spec, holderIdentity: 'other' } });
+    const { db } = operator;
+    world.writes();
+    frozenMs = 60_000;
+    await world.client.create(resources.CiliumNetworkPolicy, cnp('a/web', WEB_FROM_API));
+    // The write that was refused is what takes the term down.
+    await eventually(async () => expect(operator.db).not.toBe(db));
+    expect(written()).toEqual([]);
+    expect(operator.leading).toBe(false);
+  });
 });

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import {
   crds,
   createKubeClient,
+  type FencingClient,
   type KubeClient,
   type KubeNode,
   type KubeObject,
@@ -41,10 +42,10 @@ export async function createWorld(options: { readonly crds?: readonly object[] }
   const folder = await mkdtemp(join(tmpdir(), 'weir-operator-'));
   const kubeconfig = join(folder, 'config');
   await writeFile(kubeconfig, api.kubeconfig());
-  const connect = (userAgent: string): KubeClient =>
+  const connect = (userAgent: string): KubeClient & FencingClient =>
     createKubeClient({ kubeconfig, userAgent, requestTimeoutMs: 5_000 });
   const client = connect('test');
-  const clients = [client];
+  const clients: KubeClient[] = [client];
   const operators: Operator[] = [];
   return {
     api,

@@ -1,0 +1,308 @@
+/** The operator's parts, put together for one term: from standing by until leadership is lost, or the process ends. */
+import { ApiError, Backoff, delay, type KubeClient, LeaderElector, LeadershipLostError, Outage } from '@weir/kube';
+import { registerMetrics as registerWriterMetrics } from '@weir/reconciler/prometheus';
+import { createStateDB, type StateDB, type Table } from '@weir/statedb';
+import { registerMetrics as registerStateMetrics } from '@weir/statedb/prometheus';
+import type { Logger } from 'pino';
+import type { OperatorOptions } from './contract.ts';
+import { DependencyError, PreflightError } from './errors.ts';
+import { GarbageCollector } from './kubernetes/garbage.ts';
+import { Inputs } from './kubernetes/inputs.ts';
+import { adopted, createTargets, type TargetName, type Targets } from './kubernetes/targets.ts';
+import { Writers } from './kubernetes/writers.ts';
+import { Metrics, type Totals } from './metrics.ts';
+import { Engine } from './model/engine.ts';
+import { Model } from './model/model.ts';
+import { preflight } from './preflight.ts';
+import { createTables, type Desired, type Tables } from './tables.ts';
+import type { PolicyObjectKind } from './types.ts';
+
+export interface AssemblyOptions extends OperatorOptions {
+  /** Counts over all terms. */
+  readonly totals: Totals;
+  /** Whether the cluster is one that Weir may run in is known already. */
+  readonly admitted: boolean;
+  /** Leadership is lost: nothing is written any more. Stop this assembly, and make another that competes for the lease. */
+  readonly onLost: () => void;
+}
+
+/** Nothing happens before start(). An assembly that was stopped is not started again: make a new one. */
+export class Assembly {
+  readonly db: StateDB = createStateDB();
+  readonly metrics: Metrics;
+  readonly #options: AssemblyOptions;
+  readonly #log: Logger;
+  readonly #tables: Tables;
+  readonly #targets: Targets;
+  readonly #engine: Engine;
+  readonly #writers: Writers;
+  readonly #garbage: GarbageCollector;
+  readonly #inputs: Inputs;
+  readonly #elector: LeaderElector | undefined;
+  readonly #stop = new AbortController();
+  readonly #outage = new Outage();
+  #fatal: Error | undefined;
+  #working = false;
+
+  constructor(options: AssemblyOptions) {
+    this.#options = options;
+    this.#log = options.logger;
+    this.#tables = createTables(this.db);
+    this.metrics = this.#createMetrics();
+    this.#elector = options.leaderElection === undefined ? undefined : this.#createElector(options.leaderElection);
+    const client = this.#elector === undefined ? options.client : options.client.fenced(this.#elector.fence);
+    this.#targets = createTargets({
+      db: this.db,
+      client,
+      onDrift: (target, key) => this.#drift(target, key),
+      onWrite: (verb, resource) => this.metrics.write(verb, resource),
+    });
+    this.#inputs = new Inputs({
+      client,
+      db: this.db,
+      tables: this.#tables,
+      targets: this.#targets,
+      onError: (error, context) => {
+        this.metrics.error('reflector');
+        this.#apiFailed(context, error, 'watch failed');
+      },
+      onMissing: (kind, because) => this.#kindMissing(kind, because),
+    });
+    const model = this.#createModel();
+    this.#engine = new Engine({
+      db: this.db,
+      tables: this.#tables,
+      model,
+      adopted: () => adopted(this.#targets),
+      missingKinds: () => this.#inputs.missing,
+      collectIntervalMs: options.identityGcIntervalMs ?? 15 * 60_000,
+      onError: (error) => this.#fail(error),
+    });
+    this.#writers = new Writers({
+      client,
+      db: this.db,
+      tables: this.#tables,
+      targets: this.#targets,
+      onWrite: (verb, resource) => this.metrics.write(verb, resource),
+      onStatus: (key) => model.statusWritten(key),
+      onError: (writer, key, error, retries) => this.#writeFailed(writer, key, error, retries),
+    });
+    registerStateMetrics(this.db, this.metrics.registry, 'weir_operator_statedb');
+    registerWriterMetrics(() => this.#writers.reconcilers, this.metrics.registry, 'weir_operator_writer');
+    this.#garbage = this.#createGarbageCollector(client);
+  }
+
+  get leading(): boolean {
+    return this.#working && (this.#elector?.leading ?? true);
+  }
+
+  /** Preflight, then leader election (when asked for), then the work. Throws PreflightError. Resolves once it runs. */
+  async start(): Promise<void> {
+    if (!this.#options.admitted) await this.#preflight();
+    if (this.#stop.signal.aborted) return;
+    if (this.#elector === undefined) this.#work();
+    else this.#elector.start();
+  }
+
+  /** Finishes what is being written, as long as it leads, and releases the lease. */
+  async stop(): Promise<void> {
+    this.#stop.abort();
+    await this.#inputs.stop();
+    await this.#garbage.stop();
+    await this.#engine.stop();
+    await this.#writers.stop();
+    // Last: while the lease is ours nobody else writes.
+    await this.#elector?.stop();
+  }
+
+  async ready(): Promise<void> {
+    await this.db.initialisedWatch(this.#tables.statuses).wait(this.#stop.signal);
+  }
+
+  async settled(signal?: AbortSignal): Promise<ReadonlyMap<string, number>> {
+    await this.#engine.calm();
+    return this.#writers.attempted(signal);
+  }
+
+  async #preflight(): Promise<void> {
+    const backoff = new Backoff({ minMs: 500, maxMs: 5_000 });
+    while (!this.#stop.signal.aborted) {
+      try {
+        await preflight(this.#options.client);
+        this.#outage.answered();
+        return;
+      } catch (error) {
+        if (error instanceof PreflightError) throw error;
+        const retryInMs = backoff.next();
+        this.metrics.error('preflight');
+        this.#apiFailed({ retryInMs }, error, 'preflight could not ask the API server');
+        await delay(retryInMs, this.#stop.signal);
+      }
+    }
+  }
+
+  #createMetrics(): Metrics {
+    const gauge = (help: string, table: unknown): { readonly help: string; readonly read: () => number } => ({
+      help,
+      read: () => {
+        using snapshot = this.db.read();
+        return snapshot.count(table as Table<never>);
+      },
+    });
+    return new Metrics(this.#options.totals, {
+      policies: gauge('Policies in the cluster.', this.#tables.policies),
+      identities: gauge('Identities, unused ones included.', this.#tables.identities),
+      peer_set_slices: gauge('Slices of peer sets.', this.#tables.peerSets),
+      endpoint_slices: gauge('Endpoint slices.', this.#tables.slices),
+      leading: { help: '1 when this process leads.', read: () => (this.leading ? 1 : 0) },
+    });
+  }
+
+  #createModel(): Model {
+    const options = this.#options;
+    return new Model({
+      db: this.db,
+      tables: this.#tables,
+      cluster: options.clusterName ?? 'default',
+      identityGraceMs: options.identityGraceMs ?? 30 * 60_000,
+      now: options.now ?? Date.now,
+      statusIntervalMs: options.statusIntervalMs ?? 1_000,
+      onNoIdentity: (pod, error) => {
+        this.metrics.error('identity');
+        this.#log.error({ pod, err: error }, 'pod has no identity');
+      },
+      onAddressClash: (address, pods) => {
+        this.metrics.error('address');
+        this.#log.warn({ address, pods }, 'pods claim one address: it has no identity until one of them is gone');
+      },
+    });
+  }
+
+  #createGarbageCollector(client: KubeClient): GarbageCollector {
+    const options = this.#options;
+    const orphanGraceMs = options.orphanGraceMs ?? 5 * 60_000;
+    return new GarbageCollector({
+      db: this.db,
+      client,
+      hasPod: (namespace, name) => {
+        using snapshot = this.db.read();
+        return snapshot.has(this.#tables.pods, `${namespace}/${name}`);
+      },
+      graceMs: orphanGraceMs,
+      intervalMs: orphanGraceMs,
+      now: options.now ?? Date.now,
+      onDeleted: (resource, key) => {
+        this.metrics.write('delete', resource);
+        this.#log.info({ resource, key }, 'removed: its owner is gone');
+      },
+      onError: (error) => {
+        this.metrics.error('garbage');
+        this.#apiFailed({}, error, 'could not remove what has no owner');
+      },
+    });
+  }
+
+  #createElector(election: NonNullable<OperatorOptions['leaderElection']>): LeaderElector {
+    return new LeaderElector({
+      ...election,
+      client: this.#options.client,
+      onElected: () => {
+        this.#log.info({ lease: election.name, identity: election.identity }, 'leading');
+        this.#work();
+      },
+      onLost: (error) => {
+        this.#log.warn({ err: error }, 'leadership lost: nothing is written until this replica leads again');
+        this.#options.onLost();
+      },
+      onLeader: (leader) => this.#log.info({ leader }, 'leader seen'),
+      onError: (error) => {
+        this.metrics.error('leader-election');
+        this.#apiFailed({}, error, 'leader election failed to reach the lease');
+      },
+    });
+  }
+
+  #work(): void {
+    if (this.#working || this.#stop.signal.aborted) return;
+    this.#working = true;
+    this.#inputs.start().then(
+      () => {
+        if (this.#stop.signal.aborted) return;
+        this.#engine.start();
+        this.#writers.start();
+        this.#garbage.start();
+        this.#log.info('inputs complete');
+      },
+      (error: unknown) => this.#fail(error instanceof Error ? error : new Error(String(error))),
+    );
+  }
+
+  #kindMissing(kind: PolicyObjectKind, because: string | undefined): void {
+    if (because === undefined) {
+      this.#log.info({ kind }, 'policies of this kind can be read again');
+      this.#engine.poke();
+      return;
+    }
+    this.metrics.error('reflector');
+    this.#log.error(
+      { kind, because },
+      'policies of this kind cannot be read: what is enforced of them stays as it is, the others are served; grant the operator get, list and watch on them',
+    );
+  }
+
+  #drift(target: TargetName, key: string): void {
+    if (!this.#engine.started) return;
+    if (target === 'statuses') {
+      this.#engine.touchStatus(key);
+      return;
+    }
+    const { identities, peerSets, resolved, slices } = this.#tables;
+    const tables = { identities, peerSets, resolved, slices };
+    this.#engine.touch(tables[target] as unknown as Table<Desired<unknown>>, key);
+  }
+
+  #writeFailed(writer: string, key: string, error: Error, retries: number): void {
+    // Waiting for another object, and another hand that was faster, are the normal order of things, unless they last.
+    const passes = error instanceof DependencyError || (error instanceof ApiError && error.conflict);
+    if (passes && retries < 5) {
+      this.#log.debug({ writer, key, reason: error.message, retries }, 'write waits');
+      return;
+    }
+    this.metrics.error(writer);
+    this.#apiFailed({ writer, key, retries }, error, 'write failed');
+  }
+
+  /** What another try may mend is told once a minute. */
+  #apiFailed(fields: object, error: unknown, message: string): void {
+    // What was under way when leadership was lost ends with it.
+    if (error instanceof LeadershipLostError) return;
+    if (!(error instanceof ApiError && error.unavailable)) {
+      this.#log.warn({ ...fields, err: error }, message);
+      return;
+    }
+    const { loud, ...fix } = this.#outage.failed(error);
+    this.#log[loud ? 'warn' : 'debug']({ ...fields, err: error, ...fix }, message);
+  }
+
+  /** Why the process must be restarted; undefined: it is well. */
+  get unhealthy(): string | undefined {
+    return this.#fatal?.message;
+  }
+
+  /** Why it does not do its work yet; undefined: it does. */
+  get unready(): string | undefined {
+    if (this.#fatal !== undefined) return this.#fatal.message;
+    // A replica that waits for the lease does its whole work.
+    if (this.#elector !== undefined && !this.#working) return undefined;
+    if (!this.#working) return 'preflight is not over';
+    if (this.#engine.started) return undefined;
+    const waiting = this.#inputs.waiting();
+    return waiting.length === 0 ? 'the first state is being derived' : `waiting for ${waiting.join(', ')}`;
+  }
+
+  #fail(error: Error): void {
+    this.#fatal = error;
+    this.#log.fatal({ err: error }, 'operator cannot go on');
+    this.#options.onFatal?.(error);
+  }
+}
