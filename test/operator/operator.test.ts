@@ -520,7 +520,9 @@ describe('leadership', () => {
       onFatal: (error) => fatal.push(error),
     });
     await eventually(async () => expect(operator.leading).toBe(true));
-    await world.settle(operator);
+    // Its renewals never leave the API server still.
+    await operator.ready();
+    await operator.settled();
     const { db, healthPort } = operator;
     const mend = world.api.faults.fail(503, leases);
     await eventually(async () => expect(operator.db).not.toBe(db));
