@@ -7,6 +7,10 @@ import type { PolicyRow } from './tables.ts';
 
 /** How long a policy may wait for its PeerSets before that is a failure: they are other objects and come a moment later. */
 const MISSING_AFTER_MS = 5_000;
+/** How long a pod may have addresses and no endpoint: a runtime tells of them when ADD has ended, the API server and we hear it in any order. */
+const UNCONNECTED_AFTER_MS = 10_000;
+/** Pods that a failure names. */
+const MOST_PODS = 3;
 
 /** Key: `uid`. */
 interface PolicyRealised {
@@ -22,6 +26,15 @@ interface Reached {
   readonly what: 'policies';
   readonly revision: number;
   readonly version: string | undefined;
+}
+
+/** A pod that another plugin connected. Key: `pod`. */
+interface Unconnected {
+  /** `namespace/name`. */
+  readonly pod: string;
+  readonly uid: string;
+  /** Milliseconds. */
+  readonly since: number;
 }
 
 export interface RealisedOptions {
@@ -51,6 +64,7 @@ export class RealisedReport {
   readonly #policies: Table<PolicyRealised>;
   readonly #failures: Table<PolicyFailure>;
   readonly #reached: Table<Reached>;
+  readonly #unconnected: Table<Unconnected>;
 
   constructor(options: RealisedOptions) {
     const { db } = options;
@@ -58,6 +72,7 @@ export class RealisedReport {
     this.#policies = db.table<PolicyRealised>({ name: 'realisedPolicies', key: (row) => row.uid });
     this.#failures = db.table<PolicyFailure>({ name: 'policyFailures', key: failureKey });
     this.#reached = db.table<Reached>({ name: 'reached', key: (row) => row.what });
+    this.#unconnected = db.table<Unconnected>({ name: 'unconnectedPods', key: ({ pod }) => pod });
   }
 
   read(): Realised {
@@ -84,6 +99,7 @@ export class RealisedReport {
       ...this.#broken(sources),
       ...uncompiled(engine),
       ...unresolved(engine, now()),
+      ...this.#notConnected(),
     ];
     return db.write([this.#policies, this.#failures, this.#reached, tables.policyVersions], (txn) => {
       const revisions = (): number => txn.revision(this.#policies) + txn.revision(this.#failures);
@@ -199,6 +215,45 @@ export class RealisedReport {
         })),
     );
   }
+
+  /** One failure for each policy that selects pods which another plugin connected. */
+  #notConnected(): PolicyFailure[] {
+    const { engine, db, now } = this.#options;
+    const at = now();
+    const found = Array.from(engine.unconnected(), ([{ namespace, name, uid }, policies]) => ({
+      pod: `${namespace}/${name}`,
+      uid,
+      policies,
+    }));
+    const lasting = db.write([this.#unconnected], (txn) => {
+      const pods = new Set(found.map(({ pod }) => pod));
+      for (const { pod } of txn.all(this.#unconnected)) if (!pods.has(pod)) txn.delete(this.#unconnected, pod);
+      return found.filter(({ pod, uid }) => {
+        const known = txn.get(this.#unconnected, pod);
+        if (known?.uid !== uid) txn.upsert(this.#unconnected, { pod, uid, since: at });
+        return known?.uid === uid && at - known.since >= UNCONNECTED_AFTER_MS;
+      });
+    });
+    const selected = new Map<string, { uid: string; generation: number; pods: string[] }>();
+    for (const { pod, policies } of lasting)
+      for (const { uid, generation } of policies) {
+        const known = selected.get(uid);
+        if (known === undefined) selected.set(uid, { uid, generation, pods: [pod] });
+        else known.pods.push(pod);
+      }
+    return Array.from(selected.values(), ({ uid, generation, pods }) => ({
+      uid,
+      generation,
+      reason: 'PodNotConnected',
+      message: `${podsText(pods)}: connected by another network plugin, or before Weir, so that nothing is enforced there; see that \`weir status\` on the node says \`installed\` of CNI, then delete the pods, so that they are made anew`,
+    }));
+  }
+}
+
+function podsText(pods: readonly string[]): string {
+  const named = pods.slice(0, MOST_PODS).join(', ');
+  const more = pods.length > MOST_PODS ? ` and ${pods.length - MOST_PODS} more` : '';
+  return `${pods.length === 1 ? 'pod' : 'pods'} ${named}${more}`;
 }
 
 const KINDS: Readonly<Record<PolicyRow['kind'], string | undefined>> = {

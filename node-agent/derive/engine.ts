@@ -14,7 +14,7 @@ import { Addresses } from './addresses.ts';
 import { EndpointShapes } from './endpoint-shapes.ts';
 import { concludedStates, EndpointStates } from './endpoint-states.ts';
 import { type EndpointIdentity, Identities } from './identities.ts';
-import { InForce } from './in-force.ts';
+import { InForce, type Subject } from './in-force.ts';
 import { Inputs } from './inputs.ts';
 import { IpcacheDeriver } from './ipcache.ts';
 import { LocalEndpoints } from './local-endpoints.ts';
@@ -27,6 +27,7 @@ import { type InUse, type Missing, Policies } from './policies.ts';
 import { RemoteEndpoints } from './remote-endpoints.ts';
 import { DIRECTIONS } from './rows.ts';
 import { Slots } from './slots.ts';
+import { type UnconnectedPod, UnconnectedPods } from './unconnected-pods.ts';
 import { Rows } from './working.ts';
 
 export interface EngineOptions {
@@ -53,6 +54,7 @@ export class Engine {
   readonly #addresses: Addresses;
   readonly #local: LocalEndpoints;
   readonly #remote: RemoteEndpoints;
+  readonly #unconnected: UnconnectedPods;
   readonly #inForce: InForce;
   readonly #portNames: PeerPortNames;
   readonly #slots: Slots;
@@ -88,6 +90,7 @@ export class Engine {
     const found = (id: number): boolean => this.#shapes.kernel(id) !== undefined;
     this.#local = new LocalEndpoints({ ...placing, clusterName: core.clusterName, numbers, policies, found });
     this.#remote = new RemoteEndpoints({ ...placing, nodeName: core.nodeName });
+    this.#unconnected = new UnconnectedPods({ ...told, identities: this.identities });
     const cidrsChanged = (): void => {
       this.#cidrsChanged = true;
     };
@@ -208,7 +211,7 @@ export class Engine {
     this.#ownNodeChanged = false;
     await this.#remote.settle();
     const localChanged = await this.#local.settle(changed);
-    await this.#inForce.settleSubjects(this.#local.infos.values());
+    await this.#inForce.settleSubjects(this.#subjects());
     this.#slots.portNamesChanged(await this.#portNames.settle());
     const use = await this.#shapes.settle();
     for (const hash of await this.#peerSets.settle()) this.#slots.peerSetChanged(hash);
@@ -315,6 +318,19 @@ export class Engine {
   /** Policies of which some rule selects the endpoint. */
   policiesOf(endpoint: number): { readonly uid: string; readonly generation: number }[] {
     return [...new Set([...this.selecting(endpoint)].map(([{ row }]) => row))];
+  }
+
+  /** Pods of this node that another network plugin connected, each with the policies that select it, as of the last plan. */
+  *unconnected(): Generator<
+    readonly [UnconnectedPod['pod'], readonly { readonly uid: string; readonly generation: number }[]]
+  > {
+    for (const { pod, identity } of this.#unconnected.values())
+      yield [pod, [...new Set(Array.from(this.#inForce.rules(identity), ([{ row }]) => row))]];
+  }
+
+  *#subjects(): Generator<Subject> {
+    for (const { ready, identity, labels } of this.#local.infos.values()) if (ready) yield { identity, labels };
+    yield* this.#unconnected.values();
   }
 
   missing(): Iterable<Missing> {

@@ -3,14 +3,13 @@ import type { ResolvedRule, SelectorHash } from '@weir/policy';
 import { type Key, keys, query, type StateDB } from '@weir/statedb';
 import { tableKey } from '../create-tables.ts';
 import type { PeerSetRow } from '../tables.ts';
-import type { EndpointIdentity } from './identities.ts';
 import type { IpcacheDeriver } from './ipcache.ts';
 import type { Pace } from './pace.ts';
 import { cidrsOf, type InUse, type Policies } from './policies.ts';
 import { Rows } from './working.ts';
 
-/** An identity of this node's endpoints. */
-interface Subject {
+/** An identity of this node's pods. */
+export interface Subject {
   readonly identity: number;
   readonly labels: LabelMap;
 }
@@ -35,7 +34,7 @@ export interface InForceOptions {
   readonly cidrsChanged: () => void;
 }
 
-/** Which rules in force select which identities of this node's endpoints, and which CIDRs they name. */
+/** Which rules in force select which identities of this node's pods, and which CIDRs they name. */
 export class InForce {
   readonly #options: InForceOptions;
   readonly #subjects: Rows<number, Subject>;
@@ -76,13 +75,12 @@ export class InForce {
     }
   }
 
-  /** Brings the identities that are looked at up to date with the endpoints. */
-  async settleSubjects(infos: Iterable<EndpointIdentity>): Promise<void> {
+  /** Brings the identities that are looked at up to date with `wanted`, which may repeat themselves. */
+  async settleSubjects(wanted: Iterable<Subject>): Promise<void> {
     const { db, policies, pace } = this.#options;
     const [subjects, selections] = [this.#subjects.table, this.#selections.table];
     const used = new Set<number>();
-    for (const { ready, identity, labels } of infos) {
-      if (!ready) continue;
+    for (const { identity, labels } of wanted) {
       used.add(identity);
       const known = this.#subjects.get(identity)?.labels;
       // A number may be given to other labels later.

@@ -9,6 +9,7 @@ import type { Condition, PolicyStatus } from '@weir/kube';
 import type { Reader, WriteTxn } from '@weir/statedb';
 import { show, type Tables } from '../tables.ts';
 import type { EventRow, StatusRow } from '../types.ts';
+import { NOT_CONNECTED } from './status.ts';
 import { due, dueInMs, type StatusTables } from './status-tables.ts';
 
 const INTERVAL_MS = 10_000;
@@ -100,7 +101,7 @@ export function newsOf(before: PolicyStatus | undefined, { kind, status }: Pick<
 /** `Ready` only repeats the others, and so does an invalid policy's `Programmed`; progress is none. */
 function isFailure({ type, status, reason }: Condition): boolean {
   if (status !== 'False' || type === 'Ready') return false;
-  return type !== 'Programmed' || reason === 'NodeFailed';
+  return type !== 'Programmed' || reason === 'NodeFailed' || reason === NOT_CONNECTED;
 }
 
 function same(a: Condition, b: Condition): boolean {

@@ -56,6 +56,18 @@ describe('foldStatus', () => {
     expect(status.failures?.map((f) => f.node)).toEqual(['n1', 'n2', 'n3', 'n4', 'n5']);
   });
 
+  it('pods that another plugin connected are a reason of their own, unless something else fails too', () => {
+    const failure = (reason: string) => ({ generation: 3, reason, message: 'pod a/b' });
+    const of = (reason: string) => ({ generation: undefined, failures: [failure(reason)] });
+    const status = foldStatus(
+      input({ reported: (node) => (node === 'n2' ? of('PodNotConnected') : { generation: 3, failures: [] }) }),
+    );
+    expect(conditions(status)).toMatchObject({ Programmed: 'False PodNotConnected', Ready: 'False PodNotConnected' });
+    expect(status.conditions[2]?.message).toBe('n2: PodNotConnected: pod a/b');
+    const both = foldStatus(input({ reported: (node) => of(node === 'n2' ? 'PodNotConnected' : 'KernelRefused') }));
+    expect(conditions(both)).toMatchObject({ Programmed: 'False NodeFailed' });
+  });
+
   it('valid with notes: each text once, with its places', () => {
     const warning = (path: string, message: string) => ({ code: 'Warning' as const, path, message });
     const problems = [warning('spec.a', 'this'), warning('spec.b', 'that'), warning('spec.c', 'this')];

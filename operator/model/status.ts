@@ -7,6 +7,8 @@ import type { MissingName } from './port-names.ts';
 const MOST_FAILURES = 5;
 const MOST_NODES = 3;
 const LONGEST_MESSAGE = 1024;
+/** A node's reason that is nothing the node can mend: pods there were connected by another plugin. */
+export const NOT_CONNECTED = 'PodNotConnected';
 
 export interface StatusInput {
   readonly generation: number;
@@ -147,9 +149,10 @@ function progress(
   const [first] = failures;
   if (first !== undefined) {
     const others = failures.length === 1 ? '' : ` (and ${failures.length - 1} more)`;
+    const unconnected = failures.every(({ reason }) => reason === NOT_CONNECTED);
     return {
       status: 'False',
-      reason: 'NodeFailed',
+      reason: unconnected ? NOT_CONNECTED : 'NodeFailed',
       message: `${first.node}: ${first.reason}: ${first.message}${others}`,
     };
   }

@@ -1,0 +1,90 @@
+/** Pods of the node that Weir did not connect: which policies say so, and when. */
+import { describe, expect, it } from '@jest/globals';
+import { tableKey } from './create-tables.ts';
+import { rule, World } from './derive/testing/engine-world.ts';
+import { RealisedReport, type RealisedSources } from './realised.ts';
+
+const SOURCES: RealisedSources = {
+  sync: { reached: 0, broken: undefined },
+  writer: { endpoints: { failing: () => [] } } as unknown as RealisedSources['writer'],
+  endpoints: { held: () => undefined },
+  audit: { faults: () => [] },
+};
+
+/** A node with one pod of app `a`, which a policy selects, and one of app `b`, which none does. Each has an address and no endpoint. */
+function node(): { world: World; failures: (atMs: number) => Promise<readonly object[]> } {
+  const world = new World();
+  let now = 0;
+  const { db, tables, engine } = world;
+  const report = new RealisedReport({ db, tables, engine, now: () => now, wallClock: () => now });
+  world.namespace();
+  world.identity(256, 'a');
+  world.identity(257, 'b');
+  world.peerSet('a', [256]);
+  world.peerSet('b', [257]);
+  world.policy('p', 3, [rule('a', 'b', 7)]);
+  for (const [index, app] of ['a', 'b'].entries()) {
+    addressed(world, app, `10.0.0.${index + 1}`);
+    world.remote(app, `10.0.0.${index + 1}`, 256 + index, [], `u-${app}`);
+  }
+  return {
+    world,
+    failures: async (atMs) => {
+      now = atMs;
+      await world.plan();
+      report.take(SOURCES);
+      return report.read().failures;
+    },
+  };
+}
+
+function addressed({ db, tables }: World, name: string, ...addresses: readonly string[]): void {
+  const pod = { namespace: 'ns', name, uid: `u-${name}`, labels: { app: name }, serviceAccount: '', namedPorts: [] };
+  db.write([tables.localPods], (txn) => txn.upsert(tables.localPods, { ...pod, addresses }));
+}
+
+const NOT_CONNECTED = {
+  uid: 'p',
+  generation: 3,
+  reason: 'PodNotConnected',
+  message: expect.stringMatching(/^pod ns\/a: connected by another network plugin/),
+};
+
+describe('a pod that another plugin connected', () => {
+  it('fails the policies that select it, once it has been so for 10 s, and until it is gone', async () => {
+    const { world, failures } = node();
+    expect(await failures(0)).toEqual([]);
+    expect(await failures(9_999)).toEqual([]);
+    expect(await failures(10_000)).toEqual([NOT_CONNECTED]);
+    world.policy('p', 4, [rule('a', undefined, 7)]);
+    expect(await failures(10_001)).toEqual([{ ...NOT_CONNECTED, generation: 4 }]);
+    world.policy('p', 5, [rule('b', undefined, 7)]);
+    expect(await failures(10_002)).toMatchObject([{ generation: 5, message: expect.stringMatching(/^pod ns\/b:/) }]);
+    const { db, tables } = world;
+    db.write([tables.localPods], (txn) => txn.delete(tables.localPods, tableKey.pod('ns', 'b')));
+    expect(await failures(10_003)).toEqual([]);
+  });
+
+  it('is none that has an endpoint, an ended one, or one of which the cluster says nothing yet', async () => {
+    const { world, failures } = node();
+    await failures(0);
+    world.endpoint(1, { pod: { namespace: 'ns', name: 'a', uid: 'u-a' } });
+    expect(await failures(20_000)).toEqual([]);
+    // The endpoint of a pod of this name that was there before.
+    world.endpoint(1, { pod: { namespace: 'ns', name: 'a', uid: 'u-before' }, ipv4: '10.0.0.7' });
+    await failures(30_000);
+    expect(await failures(40_000)).toEqual([NOT_CONNECTED]);
+    // Found in the kernel: nobody has said yet whose it is.
+    world.endpoint(1, { ipv4: '10.0.0.1' });
+    expect(await failures(50_000)).toEqual([]);
+    world.dropEndpoint(1);
+    await failures(60_000);
+    expect(await failures(70_000)).toEqual([NOT_CONNECTED]);
+    addressed(world, 'a');
+    expect(await failures(80_000)).toEqual([]);
+    addressed(world, 'a', '10.0.0.1');
+    world.remote('a', '10.0.0.1', 256, [], 'u-before');
+    await failures(90_000);
+    expect(await failures(100_000)).toEqual([]);
+  });
+});
