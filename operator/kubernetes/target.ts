@@ -35,20 +35,33 @@ export interface Held<T> {
   readonly version: bigint;
 }
 
+/** What was sent and may be what the API server holds, as no write after it was acknowledged. Of kinds that have indexes. */
+interface Sent<T> {
+  readonly key: string;
+  /** As long as the server refuses, one for each content. */
+  readonly objects: readonly T[];
+}
+
 export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
   readonly #options: TargetOptions<T>;
   readonly #held: Table<Held<T>>;
+  readonly #sent: Table<Sent<T>>;
   /** Content that is being written: its event may come before the answer, and is no other hand's. */
   readonly #writing = new Map<string, unknown>();
 
-  /** Registers a table: `held-` and the kind. */
+  /** Registers two tables: `held-` and the kind, `sent-` and the kind. */
   constructor(options: TargetOptions<T>) {
     this.#options = options;
     const { db, resource, subresource, indexes = [] } = options;
-    this.#held = db.table({
-      name: ['held', resource.plural, ...(subresource === undefined ? [] : [subresource])].join('-'),
-      key: ({ object }) => objectKey(object),
-      indexes,
+    const kind = [resource.plural, ...(subresource === undefined ? [] : [subresource])].join('-');
+    this.#held = db.table({ name: `held-${kind}`, key: ({ object }) => objectKey(object), indexes });
+    this.#sent = db.table({
+      name: `sent-${kind}`,
+      key: ({ key }) => key,
+      indexes: indexes.map(({ name, keys }) => ({
+        name,
+        keys: ({ objects }) => objects.flatMap((object) => [...keys({ object, version: 0n })]),
+      })),
     });
   }
 
@@ -65,9 +78,13 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
     return this.objects().map(objectKey);
   }
 
-  /** Whether an object has this key in an index. */
+  /** Whether an object has this key in an index; one too, that is being written, or whose write was not acknowledged. */
   has(index: string, key: string): boolean {
-    return this.#read((reader) => reader.list(this.#held, index, key).next().done === false);
+    return this.#read(
+      (reader) =>
+        reader.list(this.#held, index, key).next().done === false ||
+        reader.list(this.#sent, index, key).next().done === false,
+    );
   }
 
   replace(items: readonly T[], resourceVersion: string): void {
@@ -102,7 +119,11 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
     const { client, resource, content, subresource, replacement, onWrite } = this.#options;
     const before = this.get(key);
     const wanted = content(object);
-    if (before !== undefined && isDeepStrictEqual(content(before), wanted)) return false;
+    if (before !== undefined && isDeepStrictEqual(content(before), wanted)) {
+      this.#acknowledged(key);
+      return false;
+    }
+    this.#send(key, object);
     this.#writing.set(key, wanted);
     let answer: T;
     try {
@@ -122,12 +143,13 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
       if (meanwhile === undefined || meanwhile.version <= version) txn.upsert(this.#held, { object: answer, version });
       return [];
     });
+    this.#acknowledged(key);
     return true;
   }
 
   /** Removes the object; succeeds when it is absent. Throws ApiError. */
   async remove(key: string): Promise<void> {
-    const object = this.get(key);
+    const object = this.get(key) ?? this.#read((reader) => reader.get(this.#sent, key))?.objects.at(-1);
     if (object === undefined) return;
     const { client, resource, onWrite } = this.#options;
     const { name, namespace, uid } = object.metadata;
@@ -141,6 +163,22 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
       if (txn.get(this.#held, key)?.object.metadata.uid === uid) txn.delete(this.#held, key);
       return [];
     });
+    this.#acknowledged(key);
+  }
+
+  #send(key: string, object: T): void {
+    const { db, content, indexes = [] } = this.#options;
+    if (indexes.length === 0) return;
+    db.write([this.#sent], (txn) => {
+      const objects = txn.get(this.#sent, key)?.objects ?? [];
+      if (objects.some((each) => isDeepStrictEqual(content(each), content(object)))) return;
+      txn.upsert(this.#sent, { key, objects: [...objects, object] });
+    });
+  }
+
+  /** The API server holds what is known of the object. */
+  #acknowledged(key: string): void {
+    this.#options.db.write([this.#sent], (txn) => txn.delete(this.#sent, key));
   }
 
   /** Takes over an object unless it is old. Whether another hand has changed it. */

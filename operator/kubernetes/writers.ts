@@ -190,13 +190,17 @@ export class Writers {
     return {
       update: async (row) => {
         await this.#after(this.#peerSets, this.#options.tables.peerSets);
+        await this.#takeStatusBack(row);
+        // From here to the request nothing waits.
+        const newest = this.#isNewest(row);
         for (const hash of hashesOf(row.rules)) {
-          // One that is not desired is gone for good (see PolicyBook): waiting would not bring it back.
-          if (!isComplete(peerSets, hash) && this.#desires(hash)) {
+          if (this.#desires(hash)) {
+            if (isComplete(peerSets, hash)) continue;
             throw new DependencyError(`policy ${row.name} goes after peer set ${hash}, which is not written yet`);
           }
+          // A newer row has let it go, which comes next. What the newest names and nobody desires is gone for good (see PolicyBook).
+          if (!newest) return;
         }
-        await this.#takeStatusBack(row);
         await resolved.apply(resolvedObject(row));
       },
       delete: (row) => resolved.remove(row.name),
@@ -313,7 +317,12 @@ export class Writers {
     return snapshot.has(this.#options.tables.peerSets, peerSetName(hash, 0));
   }
 
-  /** Whether a ResolvedPolicy in the API names the peer set. */
+  #isNewest(row: ResolvedRow): boolean {
+    using snapshot = this.#options.db.read();
+    return snapshot.get(this.#options.tables.resolved, row.name)?.row === row;
+  }
+
+  /** Whether a ResolvedPolicy that is in the API, or may be, names the peer set. */
   #isNamed(hash: string): boolean {
     return this.#options.targets.resolved.has('peer-set', hash);
   }
