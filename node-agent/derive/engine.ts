@@ -22,7 +22,7 @@ import type { LocalNumbers } from './numbers.ts';
 import { Pace } from './pace.ts';
 import { PeerPortNames } from './peer-port-names.ts';
 import { PeerSetViews } from './peer-set-views.ts';
-import type { KernelState, Plan } from './plan.ts';
+import type { KernelEndpoint, KernelState, Plan } from './plan.ts';
 import { type InUse, type Missing, Policies } from './policies.ts';
 import { RemoteEndpoints } from './remote-endpoints.ts';
 import { DIRECTIONS } from './rows.ts';
@@ -87,7 +87,7 @@ export class Engine {
     this.#addresses = new Addresses({ db, ipcache, pace });
     this.#portNames = new PeerPortNames(db, pace);
     const placing = { ...told, identities: this.identities, ipcache, portNames: this.#portNames, pace };
-    const found = (id: number): boolean => this.#shapes.kernel(id) !== undefined;
+    const found = (id: number): KernelEndpoint | undefined => this.#shapes.kernel(id);
     this.#local = new LocalEndpoints({ ...placing, clusterName: core.clusterName, numbers, policies, found });
     this.#remote = new RemoteEndpoints({ ...placing, nodeName: core.nodeName });
     this.#unconnected = new UnconnectedPods({ ...told, identities: this.identities });

@@ -1,10 +1,11 @@
 import { LOCAL_ENDPOINT_BASE } from '@weir/identity';
-import { type LabelMap, labelsKey, podIdentityLabels } from '@weir/labels';
+import { type LabelMap, labelsKey, NAMESPACE_LABEL, podIdentityLabels } from '@weir/labels';
 import type { Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
 import type { ContainerPort, EndpointRow, IdentityRow, LocalPodRow, NamespaceRow, PolicyRow } from '../tables.ts';
 import type { Inputs } from './inputs.ts';
 import type { LocalNumbers } from './numbers.ts';
+import type { KernelEndpoint } from './plan.ts';
 import type { Policies } from './policies.ts';
 
 /** Numbers up to here mean the same in every cluster. */
@@ -62,8 +63,8 @@ export interface EndpointContext {
   readonly identities: Identities;
   readonly numbers: LocalNumbers;
   readonly policies: Pick<Policies, 'outstanding'>;
-  /** Whether the kernel was found to let the endpoint take part, before the first plan. */
-  found(id: number): boolean;
+  /** How the endpoint was found in the kernel, before the first plan. */
+  found(id: number): KernelEndpoint | undefined;
   pod(key: string): LocalPodRow | undefined;
   namespace(name: string): NamespaceRow | undefined;
 }
@@ -103,15 +104,28 @@ function renumbered({ identity, labels }: EndpointIdentity, identities: Identiti
   return now !== undefined && now !== labelsKey(labels);
 }
 
+/** What an agent before this one had concluded of the endpoint, as far as the kernel tells: the number, and by that the labels. */
+function foundAs(row: EndpointRow, context: EndpointContext): EndpointIdentity | undefined {
+  const kernel = context.found(row.id);
+  if (kernel === undefined || row.pod === undefined) return undefined;
+  if (kernel.ifindex !== row.ifindex || kernel.ipv4 !== row.ipv4) return undefined;
+  const labels = context.identities.get(kernel.identity)?.labels;
+  const { namespace, name } = row.pod;
+  if (labels?.[NAMESPACE_LABEL] !== namespace) return undefined;
+  const namedPorts = context.pod(`${namespace}/${name}`)?.namedPorts ?? [];
+  return { row, identity: kernel.identity, labels, namedPorts, ready: true };
+}
+
 /**
- * Identity of an endpoint. What was ready stays as it was until the new one is known: labels change without a gap. What was not waits
- * also until every policy that may select it is in force here: a policy that cannot be judged yet must not count as none.
+ * Identity of an endpoint. What was ready stays as it was until the new one is known: labels change without a gap, and
+ * so does a restart of the agent while they change. What was not waits also until every policy that may select it is in force here: a policy that cannot be judged yet must not count as none.
  */
 export function endpointIdentity(
   row: EndpointRow,
-  before: EndpointIdentity | undefined,
+  last: EndpointIdentity | undefined,
   context: EndpointContext,
 ): EndpointIdentity {
+  const before = last ?? foundAs(row, context);
   const same =
     before?.ready &&
     before.row.ifindex === row.ifindex &&
@@ -122,7 +136,7 @@ export function endpointIdentity(
       ? { ...before, row, reason }
       : { row, identity: 0, labels, namedPorts: [], ready: false, reason };
   const ready = (identity: number, what: Saying): EndpointIdentity => {
-    const missing = same || context.found(row.id) ? undefined : context.policies.outstanding(what.labels);
+    const missing = same || context.found(row.id) !== undefined ? undefined : context.policies.outstanding(what.labels);
     return missing === undefined
       ? { row, identity, ...what, ready: true }
       : waiting(notInForce(missing.policy, missing.hashes), what.labels);

@@ -29,6 +29,37 @@ function letIn(world: World, address: string): boolean {
   return classOf(slot.classes.ingress, judgedAs(world, address)) >= FIRST_CLASS;
 }
 
+describe('a pod of this node that is relabelled while its agent is down', () => {
+  /** A restarted agent, over a kernel that has endpoint 1 as `identity`; the operator has given the new labels none yet. */
+  async function restarted(identity: number): Promise<World> {
+    const world = basic();
+    const found = { id: 1, ifindex: 101, ipv4: '10.0.0.1', identity, slot: 0, revision: 3 };
+    world.engine.adopt({
+      endpoints: [{ ...found, enforced: { ingress: false, egress: false } }],
+      slots: new Map(),
+      ipcache: [],
+      interrupted: false,
+    });
+    world.pod('web', 'a', [], 'next');
+    await world.plan();
+    return world;
+  }
+
+  it('stays what the kernel says, with all that is said of that', async () => {
+    const world = await restarted(256);
+    expect(world.states.get(1)).toMatchObject({ state: 'ready', identity: 256 });
+    expect(judgedAs(world, '10.0.0.1')).toBe(256);
+    world.identity(300, 'a', 'next');
+    await world.plan();
+    expect(world.states.get(1)).toMatchObject({ state: 'ready', identity: 300 });
+  });
+
+  it('waits, closed, where the kernel has a number that nobody knows', async () => {
+    const world = await restarted(299);
+    expect(world.states.get(1)).toMatchObject({ identity: 0, enforced: { ingress: true, egress: true } });
+  });
+});
+
 describe('a relabelled pod of another node', () => {
   it('keeps its identity until the new one has come, which then has its rights at once', async () => {
     const world = await guarded();
