@@ -319,7 +319,12 @@ describe('the life of an installation on a real Kubernetes', () => {
     const allowed = await Traffic.start(cluster, { ...SPEC, denied: [] });
     await cluster.install();
     await cluster.createPods(newcomers('late'));
-    expectEveryPacket(await allowed.stop());
+    const { leaked, lost } = await allowed.stop();
+    expect(leaked).toEqual([]);
+    // An agent cannot tell a new installation from maps that were lost: a pod is closed until its identity is known. Connections live on.
+    expect(lost.filter((flow) => !flow.includes(' udp '))).toEqual([]);
+    await cluster.programmed('cnp/guard');
+    expectEveryPacket(await during(() => sleep(1000)));
     await expectOwnAddresses(before);
   }, 300_000);
 
@@ -342,7 +347,7 @@ describe('the life of an installation on a real Kubernetes', () => {
     const told = () =>
       cluster.kubectl([
         ...['get', 'events', '--field-selector', 'involvedObject.name=unmapped,reason=HostPortNotMapped'],
-        ...['-o', 'jsonpath={.items[0].message}'],
+        ...['-o', 'jsonpath={.items[*].message}'],
       ]);
     expect(await eventually(told, (text) => text !== '')).toContain('hostPort 18080/tcp does not reach this pod');
     expect(await reachesNode(18080)).toBe(false);
