@@ -101,6 +101,23 @@ describe('reflector', () => {
     expect(server?.requests[0]?.query.get('limit')).toBe('500');
   });
 
+  it('a recovery while it waits as long as the server asked is not missed: it goes on at the end of that wait', async () => {
+    let lists = 0;
+    const sink = await run(
+      (seen, response) => {
+        if (seen.path.endsWith('/other')) send(response, 200, ns('other', '1'));
+        else if (isWatch(seen)) response.writeHead(200).flushHeaders();
+        else if (++lists === 1) send(response, 503, { kind: 'Status', details: { retryAfterSeconds: 0.3 } });
+        else send(response, 200, listOf([ns('a', '1')], '5'));
+      },
+      {
+        backoff: { minMs: 10_000_000, maxMs: 10_000_000, random: () => 0.999 },
+        onError: () => void server?.client.get(resources.Namespace, 'other'),
+      },
+    );
+    await sink.seen('replace a');
+  });
+
   it('an ended watch goes on from the last version, bookmarks included', async () => {
     const versions: (string | null)[] = [];
     const sink = await run((seen, response) => {

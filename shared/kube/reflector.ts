@@ -17,6 +17,8 @@ import type { KubeObject, Reflector, ReflectorOptions } from './types.ts';
 const PAGE = 500;
 /** A watch that lived shorter than this without an event counts as a failure: a server that closes at once is not asked in a loop. */
 const SHORT_WATCH_MS = 1_000;
+/** API servers send a bookmark a minute where nothing else happens (k8s.io/apiserver, cacher: bookmarkFrequency); half of one more for delays. */
+const IDLE_MS = 90_000;
 /** A server may ask for more patience than this; it is asked again all the same. */
 const LONGEST_RETRY_AFTER_MS = 30_000;
 
@@ -84,16 +86,12 @@ class ListWatch<T extends KubeObject> implements Reflector {
     } catch {
       // The reporter itself failed; there is nobody left to tell, and the loop must live.
     }
-    await delay(askedMs, this.#stop.signal);
-    if (error instanceof ApiError && isOutage(error)) await this.#untilRecovery(retryInMs - askedMs);
-    else await delay(retryInMs - askedMs, this.#stop.signal);
-  }
-
-  /** Waits; shorter when another request is answered. */
-  async #untilRecovery(ms: number): Promise<void> {
     const recovered = new AbortController();
-    const forget = this.#options.client.pulse?.onRecovery(() => recovered.abort());
-    await delay(ms, AbortSignal.any([this.#stop.signal, recovered.signal]));
+    const outage = error instanceof ApiError && isOutage(error);
+    const forget = outage ? this.#options.client.pulse?.onRecovery(() => recovered.abort()) : undefined;
+    // A recovery ends what we wait of ourselves, not what the server asks for.
+    await delay(askedMs, this.#stop.signal);
+    await delay(retryInMs - askedMs, AbortSignal.any([this.#stop.signal, recovered.signal]));
     forget?.();
   }
 
@@ -125,7 +123,7 @@ class ListWatch<T extends KubeObject> implements Reflector {
 
   async #watch(from: string): Promise<void> {
     const { client, resource, list } = this.#options;
-    const idleMs = this.#options.idleTimeoutMs ?? 120_000;
+    const idleMs = this.#options.idleTimeoutMs ?? IDLE_MS;
     const ended = new AbortController();
     const signal = AbortSignal.any([ended.signal, this.#stop.signal]);
     let idle = setTimeout(() => ended.abort(), idleMs);

@@ -375,7 +375,7 @@ export interface ReflectorOptions<T extends KubeObject> {
   /** Reduces an object to what is kept in memory. */
   readonly trim?: (object: T) => T;
   readonly onError?: (error: Error, context: { readonly resource: string; readonly retryInMs: number }) => void;
-  /** Watch is renewed when nothing (not even a bookmark) arrived for this long. Default 120_000 ms. */
+  /** Watch is renewed when nothing (not even a bookmark) arrived for this long. Default 90_000 ms. */
   readonly idleTimeoutMs?: number;
   /** Waits after failures; a recovery of the server ends them. Default 200 ms to 5 s. */
   readonly backoff?: BackoffOptions;

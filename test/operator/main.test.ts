@@ -7,7 +7,7 @@ import { createWorld, eventually, type World } from './world.ts';
 interface Main {
   readonly child: ChildProcess;
   readonly exited: Promise<number | null>;
-  output(): string;
+  readonly output: () => string;
 }
 
 describe('main', () => {
