@@ -109,10 +109,10 @@ export function createTargets({ db, client, onDrift, onWrite }: TargetsOptions):
   };
 }
 
-/** What the API holds, for a model that starts. In the order of keys, so that a start is repeatable. */
+/** What the API holds, for a model that starts. In the order of keys, so that a start is repeatable; identities, oldest first. */
 export function adopted(targets: Targets): Adopted {
   return {
-    identities: targets.identities.objects().map(adoptedIdentity),
+    identities: targets.identities.objects().toSorted(byAge).map(adoptedIdentity),
     peerSets: targets.peerSets.objects().map(({ spec: { hash, selector } }) => ({ hash, selector })),
     resolved: targets.resolved.objects().map(({ metadata: { name }, spec: { source, rules } }) => ({
       name,
@@ -139,4 +139,10 @@ export function adopted(targets: Targets): Adopted {
       }),
     ],
   };
+}
+
+/** Of those of one second, in the order of their numbers. */
+function byAge({ metadata: a }: CiliumIdentity, { metadata: b }: CiliumIdentity): number {
+  const [first, second] = [a.creationTimestamp ?? '', b.creationTimestamp ?? ''];
+  return first === second ? Number(a.name) - Number(b.name) : first < second ? -1 : 1;
 }

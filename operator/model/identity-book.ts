@@ -18,7 +18,11 @@ import { identityKey, type KnownIdentity } from './known-identities.ts';
 
 const RANGE: IdentityRange = { first: CLUSTER_FIRST, last: CLUSTER_LAST };
 
-/** Where the search for an unused number goes on; the table has one row. */
+/**
+ * Where the search for an unused number goes on; the table has one row. It is after the number that was given out last, which stays
+ * in the API for that (`collect`): so a leader that adopts goes on where the one before was, and numbers that were given up rest
+ * while the others of the range are given out. Whoever still takes one for what it was meets nobody else under it.
+ */
 interface Cursor {
   readonly next: number;
 }
@@ -40,14 +44,17 @@ export class IdentityBook {
     return [this.#known, this.#cursor];
   }
 
-  /** Takes over an identity that exists already. A number outside of the cluster's range, or a known one, is ignored. */
+  /**
+   * Takes over an identity that exists already; to be called in the order in which they were given out. A number outside of the
+   * cluster's range, or a known one, is ignored.
+   */
   adopt(txn: WriteTxn, row: IdentityRow, now: number): boolean {
     const { id } = row;
     if (!Number.isInteger(id) || id < RANGE.first || id > RANGE.last || txn.has(this.#known, identityKey(id))) {
       return false;
     }
     this.#add(txn, { row, unusedSince: now });
-    if (id >= this.#next(txn)) this.#goOnAfter(txn, id);
+    this.#goOnAfter(txn, id);
     return true;
   }
 
@@ -77,11 +84,12 @@ export class IdentityBook {
     if (known !== undefined) txn.upsert(this.#known, { row: known.row, unusedSince: now });
   }
 
-  /** Forgets the identities that nobody has used for `graceMs`, and returns their numbers. */
+  /** Forgets the identities that nobody has used for `graceMs`, but for the last that was given out; returns their numbers. */
   collect(txn: WriteTxn, now: number, graceMs: number): number[] {
     const gone: number[] = [];
+    const next = this.#next(txn);
     for (const { row, unusedSince = now } of txn.list(this.#known, 'unused', '')) {
-      if (now - unusedSince < graceMs) continue;
+      if (now - unusedSince < graceMs || identityAfter(RANGE, row.id) === next) continue;
       gone.push(row.id);
       txn.delete(this.#known, identityKey(row.id));
       txn.delete(this.#desired, String(row.id));
