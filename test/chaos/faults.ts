@@ -39,8 +39,10 @@ export class Faults {
     this.#broken.set(name, mend);
   }
 
+  /** A program that is down already stays so. */
   async kill(who: 'operator' | number): Promise<void> {
     const { program, name, start } = this.#program(who);
+    if (this.#broken.has(`${name} down`)) return;
     this.#broken.delete(`${name} frozen`);
     this.#kills += 1;
     await program.kill9();
