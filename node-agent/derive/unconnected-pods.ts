@@ -33,7 +33,7 @@ export class UnconnectedPods {
   *values(): Generator<UnconnectedPod> {
     const { tables, inputs, identities } = this.#options;
     for (const pod of inputs.said.all(tables.localPods)) {
-      if (pod.addresses === undefined || pod.addresses.length === 0 || this.#connected(pod)) continue;
+      if (pod.addresses.length === 0 || this.#connected(pod)) continue;
       const said = inputs.said.get(tables.remoteEndpoints, tableKey.pod(pod.namespace, pod.name));
       if (said === undefined || (said.podUid !== undefined && said.podUid !== pod.uid)) continue;
       const row = identities.get(said.identity);
@@ -41,7 +41,7 @@ export class UnconnectedPods {
     }
   }
 
-  #connected({ namespace, name, uid, addresses = [] }: LocalPodRow): boolean {
+  #connected({ namespace, name, uid, addresses }: LocalPodRow): boolean {
     const { tables, inputs } = this.#options;
     for (const { pod } of inputs.said.list(tables.endpoints, 'pod', tableKey.pod(namespace, name)))
       if (pod?.uid === undefined || pod.uid === uid) return true;
