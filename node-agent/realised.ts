@@ -93,14 +93,14 @@ export class RealisedReport {
   take(sources: RealisedSources): boolean {
     const { engine, now, db, tables } = this.#options;
     const counts = this.#counts(sources);
-    const failures = [
+    const failures = onePerPolicy([
       ...this.#refused(sources),
       ...this.#removed(sources),
       ...this.#broken(sources),
       ...uncompiled(engine),
       ...unresolved(engine, now()),
       ...this.#notConnected(),
-    ];
+    ]);
     return db.write([this.#policies, this.#failures, this.#reached, tables.policyVersions], (txn) => {
       const revisions = (): number => txn.revision(this.#policies) + txn.revision(this.#failures);
       const before = revisions();
@@ -118,10 +118,10 @@ export class RealisedReport {
     const { engine } = this.#options;
     const { policyVersions } = this.#options.tables;
     const last = txn.get(this.#reached, 'policies')?.version;
-    for (const _ of engine.missing()) return last;
     const passed = [...txn.all(policyVersions)].filter(({ revision }) => revision <= reached);
     const newest = passed.pop();
     for (const { revision } of passed) txn.delete(policyVersions, keys.uint(revision));
+    for (const _ of engine.missing()) return last;
     return newest?.version ?? last;
   }
 
@@ -266,6 +266,20 @@ const KINDS: Readonly<Record<PolicyRow['kind'], string | undefined>> = {
 function keyOf({ kind, namespace, name }: PolicyRow): string | undefined {
   const prefix = KINDS[kind];
   return prefix === undefined ? undefined : [prefix, ...(namespace === undefined ? [] : [namespace]), name].join('/');
+}
+
+/** A fault may concern every endpoint: a policy says each reason once, of the first, so that a report stays small. */
+function onePerPolicy(failures: readonly PolicyFailure[]): PolicyFailure[] {
+  const first = new Map<Key, { readonly failure: PolicyFailure; count: number }>();
+  for (const failure of failures) {
+    const key = keys.join(failure.uid, keys.uint(failure.generation), failure.reason);
+    const known = first.get(key);
+    if (known === undefined) first.set(key, { failure, count: 1 });
+    else known.count += 1;
+  }
+  return Array.from(first.values(), ({ failure, count }) =>
+    count === 1 ? failure : { ...failure, message: `${failure.message} (and ${count - 1} more)` },
+  );
 }
 
 function failureKey({ uid, generation, reason, message }: PolicyFailure): Key {

@@ -206,7 +206,11 @@ export class AddressBook {
         log.error({ path: file.path, error: messageOf(error) }, 'given addresses cannot be saved');
       this.#problem = message;
       // An older record would call addresses free that have been given back since. None makes all of them rest.
-      rmSync(file.path, { force: true });
+      try {
+        rmSync(file.path, { force: true });
+      } catch {
+        // On a disk that takes no write it cannot go either: the message above says so.
+      }
     }
   }
 }

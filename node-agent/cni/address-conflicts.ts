@@ -52,7 +52,11 @@ export class AddressConflicts {
 
   start(): void {
     this.#timer = setInterval(() => {
-      this.#running = this.#running.then(() => this.audit());
+      this.#running = this.#running
+        .then(() => this.audit())
+        .catch((error: unknown) =>
+          this.#options.log.error({ error: messageOf(error) }, 'comparing the addresses of pods failed'),
+        );
     }, this.#options.auditMs ?? AUDIT_MS).unref();
   }
 
@@ -81,6 +85,8 @@ export class AddressConflicts {
     using snapshot = core.db.read();
     const found = new Map<string, ConflictRow>();
     for (const endpoint of snapshot.all(core.tables.endpoints)) {
+      // Found without an address: nobody can have it too.
+      if (endpoint.ipv4 === '') continue;
       const others = [...this.#otherPods(endpoint), ...inKernel(endpoint, kernel)];
       if (others.length === 0) continue;
       const who =

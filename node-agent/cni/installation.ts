@@ -40,9 +40,17 @@ export class CniInstallation {
     };
     this.#timer = setInterval(again, checkMs).unref();
     // At once: a list that names a plugin which is gone lets no pod start. Where the folder cannot be watched, the timer does.
-    this.#watcher = watch(binDir, { persistent: false }, (_, file) => {
-      if (file === PORTMAP) again();
-    }).on('error', () => undefined);
+    try {
+      this.#watcher = watch(binDir, { persistent: false }, (_, file) => {
+        if (file === PORTMAP) again();
+      }).on('error', () => undefined);
+    } catch (error) {
+      // A node may have no inotify instance left.
+      log.info(
+        { binDir, error: messageOf(error) },
+        'the plugin folder cannot be watched; it is looked at now and then',
+      );
+    }
   }
 
   async stop(): Promise<void> {

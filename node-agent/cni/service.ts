@@ -321,7 +321,7 @@ export class CniService {
       await this.#core.deleteEndpoint(id);
       this.#log.info({ endpoint: id, container: containerId, link: removed }, 'pod detached');
     }
-    return attached.map(({ ipv4 }) => ipv4);
+    return attached.flatMap(({ ipv4 }) => (ipv4 === '' ? [] : [ipv4]));
   }
 
   async #check(attachment: Attachment, netns: string): Promise<CniAnswer> {

@@ -125,9 +125,13 @@ export class EndpointStore {
   #lookAtFound(rows: readonly KernelEndpointRow[]): LinkLook[] {
     if (rows.length === 0) return [];
     const attached = this.#links.attached();
-    return rows.flatMap(({ id, ifindex }) =>
-      attached.get(id) === ifindex ? [] : [{ id, gone: false, faults: ['its programs are not attached'], behind: [] }],
-    );
+    const bare = rows.filter(({ id, ifindex }) => attached.get(id) !== ifindex);
+    // Of an interface that has gone since nothing is to be put back.
+    return this.#links
+      .look(bare)
+      .flatMap(({ id, gone }) =>
+        gone ? [] : [{ id, gone: false, faults: ['its programs are not attached'], behind: [] }],
+      );
   }
 
   #lookAtHeld(held: readonly EndpointStateRow[]): LinkLook[] {

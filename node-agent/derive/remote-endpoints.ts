@@ -118,6 +118,10 @@ export class RemoteEndpoints {
     portNames.set(`remote ${key}`, row?.identity ?? 0, row?.namedPorts ?? []);
     const before = this.#believed.get(key);
     if (row === undefined) {
+      // No slice speaks of the pod any more, and it is gone itself.
+      const detached = this.#detached.get(key);
+      if (detached !== undefined && inputs.said.get(tables.localPods, key)?.uid !== detached.podUid)
+        this.#detached.delete(key);
       this.#believed.delete(key);
       ipcache.setRemote(undefined, key);
       portNames.set(`held ${key}`, 0, []);

@@ -60,12 +60,12 @@ export class CiliumEndpointWriter {
     this.#reconciler.start();
   }
 
-  /** Resolves when the request under way has ended. */
   /** What the API server has not taken is tried now. */
   retry(): void {
     this.#reconciler.retry();
   }
 
+  /** Resolves when the request under way has ended. */
   async stop(): Promise<void> {
     this.#ending.abort();
     this.#derivation[Symbol.dispose]();

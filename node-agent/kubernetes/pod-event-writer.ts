@@ -7,9 +7,6 @@ import { apiReconciler } from './api-reconciler.ts';
 import type { Connection } from './connection.ts';
 import { FIELD_MANAGER } from './node-policy-status.ts';
 
-/** In a namespace that is being deleted, or is gone: nobody is left to read it. */
-const REFUSED: readonly number[] = [403, 404];
-
 /** A pod that is tried again and again does not make a write each time. */
 const WRITES_PER_SECOND = 1;
 
@@ -42,7 +39,8 @@ export class PodEventWriter {
               force: true,
             });
           } catch (error) {
-            if (!(error instanceof ApiError && REFUSED.includes(error.status))) throw error;
+            // Nobody is left to read it.
+            if (!(error instanceof ApiError && error.namespaceGone)) throw error;
           }
         },
         delete: () => undefined,
@@ -53,6 +51,11 @@ export class PodEventWriter {
 
   start(): void {
     this.#reconciler.start();
+  }
+
+  /** What the API server has not taken is tried now. */
+  retry(): void {
+    this.#reconciler.retry();
   }
 
   /** Resolves when the request under way has ended. */

@@ -124,6 +124,7 @@ export class Kubernetes {
     this.#forget = this.#client.pulse?.onRecovery(() => {
       this.#endpointWriter.retry();
       this.#statusWriter.retry();
+      this.#eventWriter.retry();
     });
     this.#eventWriter.start();
   }

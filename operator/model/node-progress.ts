@@ -12,14 +12,14 @@
  *
  * Not known: a node whose first selected pod came between an edit and the write of its ResolvedPolicy, until it reports it.
  */
-import { keys, type Reader, type WriteTxn } from '@weir/statedb';
+import { keys, type Reader, type Table, type WriteTxn } from '@weir/statedb';
 import type { Tables } from '../tables.ts';
 import type { NodeReportRow, NodeRow } from '../types.ts';
 import type { Census } from './census.ts';
 import { resolvedName } from './names.ts';
 import type { PolicyBook, PolicyEntry } from './policy-book.ts';
 import type { SelectorIndex } from './selector-index.ts';
-import type { StatusTables } from './status-tables.ts';
+import { type CatchUp, EVERY_NODE, type Holdover, type StatusTables, versionKeys } from './status-tables.ts';
 
 export interface ProgressSources {
   readonly policies: PolicyBook;
@@ -69,7 +69,7 @@ export class NodeProgress {
   /** Who is waited for now; remembers what only the past can tell. */
   of(txn: WriteTxn, entry: PolicyEntry): Awaited {
     const { key, uid, generation } = entry.row;
-    const { countedReports, catchUps } = this.#tables;
+    const { countedReports, catchUps, holdovers } = this.#tables;
     const found = new Map<string, Host>();
     const host = (name: string): Host => {
       const known = found.get(name) ?? this.#host(txn, name);
@@ -85,12 +85,18 @@ export class NodeProgress {
     const live = [...names].filter((name) => host(name).node?.live === true).sort();
     const down = [...names].filter((name) => host(name).node?.live === false).sort();
 
-    const { written, caughtUp } = this.#handedOut(txn, entry);
-    const behind = this.#holdovers(txn, entry, names, host, caughtUp);
-    const asked = live.length > 0 ? behind : Array.from(txn.all(countedReports), ({ node }) => node);
-    const lagging = asked.filter((name) => this.#lags(host(name), caughtUp)).sort();
-    if (lagging.length > 0) txn.upsert(catchUps, { key });
+    const { version, caughtUp } = this.#handedOut(txn, entry);
+    const written = version !== undefined;
+    const { noted, anybody } = this.#holdovers(txn, entry, names, host, caughtUp);
+    const asked = live.length > 0 && !anybody ? noted : this.#behind(txn, version);
+    const lagging = asked
+      .filter((name) => this.#lags(host(name), caughtUp))
+      // A node that reports the policy is waited for by what it reports.
+      .filter((name) => live.length === 0 || host(name).report?.generations[uid] === undefined)
+      .sort();
+    if (lagging.length > 0) txn.upsert(catchUps, { key, version });
     else txn.delete(catchUps, key);
+    if (anybody && written && lagging.length === 0) txn.delete(holdovers, holdovers.spec.key(everybody(key)));
     return {
       live,
       down,
@@ -110,18 +116,13 @@ export class NodeProgress {
    * that has not caught up: which of them hosted a selected pod is not known any more.
    */
   start(txn: WriteTxn): void {
-    const { shownStatuses, countedReports } = this.#tables;
+    const { shownStatuses, holdovers } = this.#tables;
     for (const entry of this.#sources.policies.all(txn)) {
       const { key, uid, generation } = entry.row;
       const shown = txn.get(shownStatuses, key);
       const programmed = shown?.status.conditions?.find(({ type }) => type === 'Programmed');
       const done = programmed?.status === 'True' && programmed.observedGeneration === generation;
-      if (shown?.uid === uid && done) continue;
-      const { caughtUp } = this.#handedOut(txn, entry);
-      for (const { node } of txn.all(countedReports)) {
-        const host = this.#host(txn, node);
-        if (this.#lags(host, caughtUp) && host.report?.generations[uid] === undefined) this.#hold(txn, key, host.node);
-      }
+      if (shown?.uid !== uid || !done) txn.upsert(holdovers, everybody(key));
     }
   }
 
@@ -144,7 +145,11 @@ export class NodeProgress {
     if (was !== is || before?.nodeUid !== after?.nodeUid) {
       // A node that begins to say how far it is, or falls back, may lag behind what nobody had to wait for.
       const grown = was !== undefined && is !== undefined && before?.nodeUid === after?.nodeUid && reaches(is, was);
-      const touched = grown || is === undefined ? Array.from(txn.all(catchUps), ({ key }) => key) : policies.keys(txn);
+      const touched = grown
+        ? Array.from(passedBy(txn, catchUps, was, is), ({ key }) => key)
+        : is === undefined
+          ? Array.from(txn.all(catchUps), ({ key }) => key)
+          : policies.keys(txn);
       for (const key of touched) changed.add(key);
     }
     return changed;
@@ -193,12 +198,12 @@ export class NodeProgress {
   #handedOut(
     reader: Reader,
     { row: { kind, namespace, name, uid }, resolved }: PolicyEntry,
-  ): { readonly written: boolean; readonly caughtUp: (version: string) => boolean } {
+  ): { readonly version: string | undefined; readonly caughtUp: (version: string) => boolean } {
     const row = reader.get(this.#tables.resolvedVersions, resolvedName(kind, namespace, name));
     if (row?.uid !== uid || row.generation !== resolved?.source.generation) {
-      return { written: false, caughtUp: () => false };
+      return { version: undefined, caughtUp: () => false };
     }
-    return { written: true, caughtUp: (version) => reaches(version, row.version) };
+    return { version: row.version, caughtUp: (version) => reaches(version, row.version) };
   }
 
   /** Noted nodes that host no selected pod any more. Those of which all is known are forgotten. */
@@ -208,10 +213,15 @@ export class NodeProgress {
     hosts: ReadonlySet<string>,
     host: (name: string) => Host,
     caughtUp: (version: string) => boolean,
-  ): string[] {
+  ): { readonly noted: readonly string[]; readonly anybody: boolean } {
     const { holdovers } = this.#tables;
-    const left: string[] = [];
+    const noted: string[] = [];
+    let anybody = false;
     for (const row of txn.prefix(holdovers, keys.join(key))) {
+      if (row.node === EVERY_NODE) {
+        anybody = true;
+        continue;
+      }
       const { node, report } = host(row.node);
       const version = report?.policyVersion;
       const hosting = hosts.has(row.node);
@@ -220,9 +230,17 @@ export class NodeProgress {
         report?.generations[uid] !== undefined ||
         (!hosting && version !== undefined && caughtUp(version));
       if (settled) txn.delete(holdovers, holdovers.spec.key(row));
-      else if (!hosting) left.push(row.node);
+      else if (!hosting) noted.push(row.node);
     }
-    return left;
+    return { noted, anybody };
+  }
+
+  /** Nodes that report an earlier version, and those whose versions are no numbers; all, while there is none to reach. */
+  #behind(reader: Reader, version: string | undefined): string[] {
+    const { countedReports } = this.#tables;
+    const [end] = versionKeys(version);
+    const rows = end === undefined ? reader.all(countedReports) : reader.range(countedReports, '', end, 'version');
+    return Array.from(rows, ({ node }) => node);
   }
 
   /** A node without an agent, or with one of a version that does not say how far it is, is not asked. */
@@ -257,6 +275,19 @@ function changedUids(before: NodeReportRow | undefined, after: NodeReportRow | u
     for (const failure of row.failures) uids.add(failure.uid);
   }
   return uids;
+}
+
+/** The mark that any node may enforce something earlier. */
+function everybody(key: string): Holdover {
+  return { key, node: EVERY_NODE, nodeUid: '' };
+}
+
+/** Policies whose version a node has reached by going from one version to a later one. */
+function passedBy(reader: Reader, catchUps: Table<CatchUp>, was: string, is: string): Iterable<CatchUp> {
+  const [[first], [last]] = [versionKeys(was), versionKeys(is)];
+  if (first === undefined || last === undefined) return reader.all(catchUps);
+  // Keys are digits: what follows `last` at once is after it and before every other.
+  return reader.range(catchUps, first, `${last}0`, 'version');
 }
 
 /** Resource versions are numbers that grow over all objects of a kind. */

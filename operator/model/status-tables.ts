@@ -1,6 +1,6 @@
 /** What the statuses and Events of policies are made from, and when each may go out. */
 import type { PolicyStatus } from '@weir/kube';
-import { type IndexSpec, keys, type Reader, type StateDB, type Table } from '@weir/statedb';
+import { type IndexSpec, type Key, keys, type Reader, type StateDB, type Table } from '@weir/statedb';
 import type { EventRow, NodeReportRow } from '../types.ts';
 
 /** Something that waits for a time, in milliseconds since the epoch; undefined: it does not. */
@@ -37,6 +37,7 @@ export interface ToldEvent extends Timed {
 export interface Holdover {
   /** Of the policy. */
   readonly key: string;
+  /** EVERY_NODE: any node may. */
   readonly node: string;
   readonly nodeUid: string;
 }
@@ -44,6 +45,8 @@ export interface Holdover {
 /** A policy whose status waits until nodes have caught up with its ResolvedPolicy. */
 export interface CatchUp {
   readonly key: string;
+  /** The resourceVersion to reach; undefined: it is not written yet. */
+  readonly version: string | undefined;
 }
 
 export interface StatusTables {
@@ -79,11 +82,24 @@ export function statusTables(db: StateDB): StatusTables {
       indexes: [
         { name: 'uid', keys: ({ generations }) => Object.keys(generations) },
         { name: 'policy', keys: ({ policyKeys }) => new Set(Object.values(policyKeys)) },
+        { name: 'version', keys: ({ policyVersion }) => versionKeys(policyVersion) },
       ],
     }),
     holdovers: db.table<Holdover>({ name: 'holdovers', key: ({ key, node }) => keys.join(key, node) }),
-    catchUps: db.table<CatchUp>({ name: 'policies-waiting-for-nodes', key: ({ key }) => key }),
+    catchUps: db.table<CatchUp>({
+      name: 'policies-waiting-for-nodes',
+      key: ({ key }) => key,
+      indexes: [{ name: 'version', keys: ({ version }) => versionKeys(version) }],
+    }),
   };
+}
+
+/** As `node` of a holdover: which nodes it is about is not known. */
+export const EVERY_NODE = '';
+
+/** In the order of the versions. None for a version that is no number: such are only compared one by one. */
+export function versionKeys(version: string | undefined): Key[] {
+  return version !== undefined && /^\d{1,20}$/.test(version) ? [version.padStart(20, '0')] : [];
 }
 
 /** What is due. Nothing waits for longer than `longestMs`: what seems to is of before the clock was set back. */
