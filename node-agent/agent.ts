@@ -1,3 +1,5 @@
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
 import { createKubeClient } from '@weir/kube';
 import {
   type AgentMetrics,
@@ -96,8 +98,10 @@ export class Agent {
     const { config, log } = this.#options;
     // Before the core: a second agent must not touch the maps of the first.
     await claimSocketPath(config.socket);
+    // Pins outlive agents, and no boot.
+    const firstHere = !existsSync(join(config.bpfRoot, 'links'));
     const core = await this.#options.createCore(coreOptions(config, log));
-    const parts = await this.#parts(core);
+    const parts = await this.#parts(core, firstHere);
     const { kubernetes, routing, cni, uninstall, installation } = parts;
     this.#running.push({ name: 'core', stop: () => core.stop() });
     await core.start();
@@ -127,7 +131,7 @@ export class Agent {
   }
 
   /** Before core.start(): Kubernetes registers the initialisers of the input tables. */
-  async #parts(core: Core): Promise<Parts> {
+  async #parts(core: Core, firstHere: boolean): Promise<Parts> {
     const { config, log } = this.#options;
     const { db, tables } = core;
     const { nodeName } = config;
@@ -148,6 +152,7 @@ export class Agent {
       log,
       podCidr: () => podCidrsOf(core, config).find((cidr) => !cidr.includes(':')),
       addressFile: addressFile(config.stateDir, config.nodeName),
+      firstHere,
       onCall: (call) => metrics.cniCall(call),
     });
     const parts = { core, network, cni, routing, installation, kubernetes, metrics };

@@ -1,6 +1,6 @@
 /** What others take away of what is enforced is noticed, said and put back. On the real kernel. */
 import { execFileSync } from 'node:child_process';
-import { readdirSync, rmSync } from 'node:fs';
+import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { endpointKey, ipcacheKey, MAPS, slotKey } from '@weir/bpf';
@@ -67,6 +67,15 @@ describe('what is taken away', () => {
   it.each<[string, string, () => void]>([
     ['every pinned link', 'endpoint', () => rmSync(links(), { recursive: true })],
     ['one link, detached with its pin left', 'endpoint', () => openPinnedLink(join(links(), '2-egress')).detach()],
+    [
+      'every pinned link, beside a folder in the place of a pin',
+      'endpoint',
+      () => {
+        rmSync(join(lab.root, 'events'));
+        mkdirSync(join(lab.root, 'events'));
+        rmSync(links(), { recursive: true });
+      },
+    ],
     ['the pin of one map', 'pins', () => rmSync(join(lab.root, 'ipcache'))],
     ['every pin', 'pins', () => rmSync(lab.root, { recursive: true })],
     ['the pins of programs', 'pins', () => rmSync(join(lab.root, 'programs'), { recursive: true })],
@@ -168,6 +177,24 @@ describe('what is taken away', () => {
 });
 
 describe('an interface that goes away without a word', () => {
+  it('is enforced again when it comes back', async () => {
+    await start();
+    const away = `${lab.prefix}away`;
+    execFileSync('ip', ['netns', 'add', away]);
+    try {
+      ip('link', 'set', server.interfaceName, 'netns', away);
+      await until(() => check('endpoints')?.message.includes('interface of endpoint 2') === true);
+      execFileSync('ip', ['-n', away, 'link', 'set', server.interfaceName, 'netns', lab.node]);
+      await until(() => check('endpoints')?.message === 'every endpoint is known');
+      await until(() => core.mapEntries('endpoints').length === 2);
+      ip('addr', 'add', `${server.address.replace(/\d+$/, '1')}/24`, 'dev', server.interfaceName);
+      ip('link', 'set', server.interfaceName, 'up');
+      expect(await client.reaches(server)).toBe(false);
+    } finally {
+      execFileSync('ip', ['netns', 'del', away]);
+    }
+  });
+
   it.each(['tcx', 'clsact'] as const)(
     'takes its endpoint out of the kernel and leaves the agent ready, by %s',
     async (attachment) => {

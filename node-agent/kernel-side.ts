@@ -178,6 +178,7 @@ export class KernelSide {
     const kernel = this.endpoints.adopt();
     const attached = this.endpoints.attached();
     await strays.take({ kernel, attached });
+    await strays.returned();
     using snapshot = db.read();
     const guarded = new Set(attached.values());
     for (const row of snapshot.all(tables.endpoints)) if (!guarded.has(row.ifindex)) this.#guard(row, core.log);
@@ -231,7 +232,10 @@ export class KernelSide {
     while (!signal.aborted) {
       await pause(core.auditMs ?? AUDIT_MS, signal);
       try {
-        await this.sync.exclusively(() => this.audit.look());
+        await this.sync.exclusively(async () => {
+          for (const row of await this.#options.strays.returned()) this.#guard(row, core.log);
+          await this.audit.look();
+        });
       } catch (error) {
         core.log.error({ error: String(error) }, 'looking at what is enforced failed');
       }

@@ -104,6 +104,37 @@ export class Strays {
     save();
   }
 
+  /** Endpoints whose interface is there again, as it was or with another index: they count anew, and are to be closed before anything else. */
+  async returned(): Promise<readonly EndpointRow[]> {
+    const { db, tables, nodeNetns, log, save } = this.#options;
+    using snapshot = db.read();
+    const gone = [...snapshot.list(tables.endpoints, 'stray', 'gone')];
+    if (gone.length === 0) return [];
+    const interfaces = await nodeInterfaces(nodeNetns);
+    const back = gone.flatMap(({ gone: _, ...row }) => {
+      const here = interfaces.get(row.interfaceName);
+      if (here === undefined || (row.hostMac !== undefined && here.mac !== row.hostMac)) return [];
+      return [{ ...row, ifindex: here.ifindex }];
+    });
+    if (back.length === 0) return [];
+    const rows = db.write([tables.endpoints], (txn) =>
+      // A DEL may have come meanwhile.
+      back
+        .filter(({ id }) => txn.get(tables.endpoints, tableKey.endpoint(id))?.gone !== undefined)
+        .map((row) => {
+          txn.upsert(tables.endpoints, row);
+          return row;
+        }),
+    );
+    for (const { id, interfaceName } of rows)
+      log.warn(
+        { endpoint: id, interface: interfaceName },
+        'the interface of an endpoint is back; it is enforced again',
+      );
+    save();
+    return rows;
+  }
+
   /** Finds pods of what was found, and forgets what went away with its pod. Cheap when nothing is to do. */
   sync(): void {
     const { db, tables, save } = this.#options;

@@ -61,12 +61,15 @@ export class AddressBook {
     this.#endpoints = db.changes(endpoints, { name: 'pod-addresses' });
   }
 
-  /** Takes up the book of the agent before. `hadPods`: this node has interfaces or endpoints of Weir, so there was one. */
-  start(hadPods: boolean): void {
+  /**
+   * Takes up the book of the agent before. Without one every address rests first: the node's last pod may have gone a moment ago, and left
+   * nothing to tell. `fresh`: no agent of Weir was on this node before.
+   */
+  start(fresh: boolean): void {
     const now = this.#now();
     const saved = this.#load();
     if (saved !== undefined) this.#restsUntil = Math.min(saved.restsUntil, now + REST_MS);
-    else if (hadPods) {
+    else if (!fresh) {
       this.#restsUntil = now + REST_MS;
       this.#options.log.info(
         { restMs: REST_MS },
@@ -79,6 +82,8 @@ export class AddressBook {
         txn.upsert(this.#table, { ...row, freedAt: Math.min(row.freedAt ?? now, now) });
     });
     this.follow();
+    // From now on there is a record, though no pod may ever have come.
+    if (saved === undefined) this.#save();
     this.#listen();
   }
 

@@ -43,7 +43,7 @@ class Node {
     this.cidr = cidr;
     this.book = this.#book(file);
     this.ipam = this.#ipam();
-    this.book.start(false);
+    this.book.start(true);
   }
 
   /** What an ADD does. */
@@ -106,7 +106,7 @@ class Node {
     this.book = this.#book();
     this.ipam = this.#ipam();
     for (const address of before) this.attach(address);
-    this.book.start(before.length > 0);
+    this.book.start(false);
   }
 
   #book(file?: AddressBookOptions['file']): AddressBook {
@@ -194,6 +194,15 @@ describe('Ipam', () => {
     expect([...ALL].filter((address) => address !== kept)).toContain(node.add('p'));
   });
 
+  it('lets all addresses rest when it lost the record of a node whose last pod has just gone', () => {
+    const node = new Node();
+    node.remove(node.add('gone'));
+    node.restart(true);
+    expect(() => node.add('p')).toThrow(AddressesRestingError);
+    node.now += REST_MS;
+    expect(ALL).toContain(node.add('p'));
+  });
+
   it.each([
     ['torn', '{"version":1,"content":[{"addr'],
     ['of something else', '{"version":1,"content":{"restsUntil":0,"rows":[{"address":"fd00::1","order":1}]}}'],
@@ -229,7 +238,7 @@ describe('Ipam', () => {
       const db = createStateDB();
       const { endpoints } = createTables(db);
       const book = new AddressBook({ db, endpoints, now: () => node.now, log, file: full });
-      book.start(true);
+      book.start(false);
       for (const id of [1, 2])
         db.write([endpoints], (txn) =>
           txn.upsert(endpoints, { id, ifindex: id, interfaceName: '', ipv4: `10.9.8.${id}`, createdAt: '' }),
@@ -305,7 +314,7 @@ describe('Ipam', () => {
             node.remove(gone);
             freed.set(gone, node.now);
           } else if (step.do === 'restart') {
-            const lost = step.lost && node.live().length > 0;
+            const { lost } = step;
             const [was, said] = [slices, pods].map((each) => [...each]);
             node.restart(lost);
             for (const [name, address] of was ?? []) node.slice(name, address, name);

@@ -28,6 +28,8 @@ describe('parseCall', () => {
       [{ hostPort: 8080, containerPort: 80, protocol: 'udp' }, { hostPort: 81 }],
       ['8080/udp', '81/tcp'],
     ],
+    // As containerd writes them.
+    [[{ HostPort: 8082, ContainerPort: 80, Protocol: 'tcp', HostIP: '' }], ['8082/tcp']],
     [[{ hostPort: 0 }, { hostPort: '80' }, null, 'x'], []],
     ['all', []],
     [undefined, []],

@@ -146,9 +146,17 @@ function parseHostPorts(runtimeConfig: unknown): readonly string[] {
   const list = isObject(runtimeConfig) ? runtimeConfig.portMappings : undefined;
   if (!Array.isArray(list)) return [];
   return list.flatMap((item: unknown) => {
-    if (!isObject(item) || typeof item.hostPort !== 'number' || item.hostPort < 1) return [];
-    return [`${item.hostPort}/${typeof item.protocol === 'string' ? item.protocol : 'tcp'}`];
+    if (!isObject(item)) return [];
+    const [port, protocol] = [field(item, 'hostPort'), field(item, 'protocol')];
+    if (typeof port !== 'number' || port < 1) return [];
+    return [`${port}/${typeof protocol === 'string' ? protocol : 'tcp'}`];
   });
+}
+
+/** By a name in whichever case: containerd writes `HostPort`, and plugins in Go do not tell it from `hostPort`. */
+function field(item: Readonly<Record<string, unknown>>, name: string): unknown {
+  const key = Object.keys(item).find((each) => each.toLowerCase() === name.toLowerCase());
+  return key === undefined ? undefined : item[key];
 }
 
 function parseValid(config: Readonly<Record<string, unknown>>): readonly Attachment[] {

@@ -52,7 +52,7 @@ afterEach(async () => {
 
 function newService(options: Partial<CniServiceOptions> = {}, of = core): CniService {
   const network = new PodNetwork({ run: inNode });
-  return new CniService({ core: of, network, podCidr: () => '10.55.0.0/29', log: quiet, ...options });
+  return new CniService({ core: of, network, podCidr: () => '10.55.0.0/29', log: quiet, firstHere: true, ...options });
 }
 
 function request(command: string, env: Readonly<Record<string, string>> = {}, config: object = {}): Promise<CniAnswer> {

@@ -38,6 +38,8 @@ export interface CniServiceOptions {
   readonly enforceTimeoutMs?: number;
   /** Keeps addresses that rest over restarts. Absent: they are forgotten. */
   readonly addressFile?: AddressBookOptions['file'];
+  /** No agent of Weir has run on this node since it booted. Default false. */
+  readonly firstHere?: boolean;
   /** Boot clock in milliseconds. */
   readonly now?: () => number;
   /** Told of every request that has ended. */
@@ -50,6 +52,7 @@ export class CniService {
   readonly #network: Network;
   readonly #log: Logger;
   readonly #book: AddressBook;
+  readonly #firstHere: boolean;
   readonly #ipam: Ipam;
   readonly #events: PodEvents;
   readonly #conflicts: AddressConflicts;
@@ -68,6 +71,7 @@ export class CniService {
     this.#enforceTimeoutMs = options.enforceTimeoutMs ?? ENFORCE_TIMEOUT_MS;
     this.#onCall = options.onCall ?? (() => undefined);
     const { core, network, podCidr, log, addressFile: file } = options;
+    this.#firstHere = options.firstHere ?? false;
     const { db, tables } = core;
     const now = options.now ?? bootClock;
     const { endpoints } = tables;
@@ -80,7 +84,8 @@ export class CniService {
   /** Turns on forwarding, and takes up what is known of the node's addresses. After the core: endpoints have been restored. */
   async start(): Promise<void> {
     await this.#network.prepareNode();
-    this.#book.start(this.#endpoints().length > 0 || (await this.#network.hostLinks()).length > 0);
+    const bare = this.#endpoints().length === 0 && (await this.#network.hostLinks()).length === 0;
+    this.#book.start(this.#firstHere && bare);
     this.#conflicts.start();
   }
 

@@ -72,8 +72,14 @@ export class Audit {
   /** Looks, says what is missing, and puts it back. */
   async look(): Promise<void> {
     const { writer, onFaults, log } = this.#options;
-    const found = [...this.#pins(), ...this.#endpoints()];
-    if (writer.adopted && !writer.unfinished) found.push(...this.#addresses(), ...this.#slots());
+    const found = [
+      ...this.#examined('endpoint', () => this.#endpoints()),
+      ...this.#examined('pins', () => this.#pins()),
+    ];
+    if (writer.adopted && !writer.unfinished) {
+      found.push(...this.#examined('address', () => this.#addresses()));
+      found.push(...this.#examined('slot', () => this.#slots()));
+    }
     const before = this.faults();
     // What could not be put back is tried again, though this look was not at it.
     const seen = new Set(found.map(keyOf));
@@ -123,6 +129,16 @@ export class Audit {
     const said = last === undefined ? '' : `; put back ${total} times, the last at ${last.at}: ${last.last}`;
     const behind = this.#behind === '' ? '' : `; another's program runs before this agent's: ${this.#behind}`;
     return { name, ok: true, message: `programs, links, pins and maps are as they were made${said}${behind}` };
+  }
+
+  /** What cannot be looked at is a fault itself, and hides no other. */
+  #examined(part: Part, look: () => Fault[]): Fault[] {
+    try {
+      return look();
+    } catch (error) {
+      const text = error instanceof Error ? error.message : String(error);
+      return [{ part, of: UNSEEN, problem: `cannot be looked at: ${text}` }];
+    }
   }
 
   #pins(): Fault[] {
@@ -199,6 +215,8 @@ export class Audit {
     const { db, tables, endpoints, slots, ipcache, pinned, log } = this.#options;
     const { part, of } = fault;
     try {
+      // Whether it is as it should be is not known before it can be looked at again.
+      if (of === UNSEEN && part !== 'pins') return [fault];
       if (part === 'pins') pinned.repin();
       else if (part === 'endpoint') endpoints.mend(Number(of));
       else if (part === 'slot') await slots.mend(Number(of));
@@ -227,6 +245,9 @@ export class Audit {
   }
 }
 
+/** As `of` of a fault: the part cannot be looked at. */
+const UNSEEN = '?';
+
 function keyOf({ part, of }: Pick<Fault, 'part' | 'of'>): string {
   return keys.join(part, of);
 }
@@ -240,6 +261,6 @@ const NAMES: Readonly<Record<Part, string>> = {
 
 /** A fault in a sentence. */
 export function faultText({ part, of, problem, error }: Fault): string {
-  const what = of === '' ? NAMES[part] : `${NAMES[part]} ${of}`;
+  const what = of === '' || of === UNSEEN ? NAMES[part] : `${NAMES[part]} ${of}`;
   return error === undefined ? `${what}: ${problem}` : `${what}: ${problem}; it cannot be put back: ${error}`;
 }

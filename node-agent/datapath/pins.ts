@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readdirSync, renameSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { type BuiltDatapath, buildDatapath, MAPS, type MapName, PROGRAMS } from '@weir/bpf';
 import {
@@ -177,8 +177,13 @@ export class PinnedDatapath {
   unpinned(): string[] {
     if (!this.#committed) return [];
     const maps = NAMES.filter((name) => {
-      using pinned = whenPinned(() => openPinnedMap(join(this.root, name)));
-      return pinned?.info.id !== this.maps[name].info.id;
+      try {
+        using pinned = whenPinned(() => openPinnedMap(join(this.root, name)));
+        return pinned?.info.id !== this.maps[name].info.id;
+      } catch {
+        // A folder, say, or another kind of object.
+        return true;
+      }
     });
     const programs = this.#programs().filter(([path]) => !existsSync(path));
     return [...maps, ...programs.map(([path]) => basename(path))];
@@ -200,7 +205,10 @@ export class PinnedDatapath {
     const next = join(this.root, `${NEXT}${name}`);
     rmSync(next, { force: true });
     this.maps[name].pin(next);
-    renameSync(next, join(this.root, name));
+    const path = join(this.root, name);
+    // Where somebody made a folder, no file can be renamed to.
+    if (statSync(path, { throwIfNoEntry: false })?.isDirectory()) rmSync(path, { recursive: true });
+    renameSync(next, path);
   }
 
   #programs(): (readonly [path: string, program: BpfProgram])[] {
