@@ -553,7 +553,7 @@ describe('PodEventWriter', () => {
     const writer = new PodEventWriter({ core, client, nodeName: 'n1', connection, writesPerSecond: 1000 });
     stops.push(() => writer.stop());
     writer.start();
-    client.failure = new ApiError('the namespace is terminating', { status: 403, reason: 'Forbidden' });
+    client.failure = new ApiError('is being terminated', { status: 403, reason: 'Forbidden', namespaceGone: true });
     new PodEvents(core).warn(pod, 'AddressConflict', 'gone');
     await settle();
     expect(connection.status().ok).toBe(true);
