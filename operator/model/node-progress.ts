@@ -66,7 +66,7 @@ export class NodeProgress {
     this.#tables = tables;
   }
 
-  /** Who is waited for now; remembers what only the past can tell. */
+  /** The nodes that the policy waits for now. Notes those that host a selected pod and have not reported it: later rounds need them. */
   of(txn: WriteTxn, entry: PolicyEntry): Awaited {
     const { key, uid, generation } = entry.row;
     const { countedReports, catchUps, holdovers } = this.#tables;
