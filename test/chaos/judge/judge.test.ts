@@ -159,6 +159,24 @@ describe('pods that come and go', () => {
 });
 
 describe('echoes', () => {
+  it('an echo need not pass where nothing looked at its packet and no rule admits it', () => {
+    const nobody = { endpoints: [{ matchLabels: { app: 'nobody' } }] };
+    world.addPolicy(
+      { name: 'shut', namespace: 'a' },
+      { subject: { matchLabels: { app: 'api' } }, allow: { ingress: [nobody] }, deny: {} },
+      200,
+    );
+    world.calm(300);
+    expect(verdict(900, { received: 901 })).toBe('arrive, wrong drop of the echo');
+    web.states.beside({ kind: 'open' }, 1000);
+    expect(verdict(1100, { received: 1101 })).toBe('arrive, wrong drop of the echo');
+    api.states.beside({ kind: 'open' }, 1000);
+    expect(verdict(1100, { received: 1101 })).toBe('arrive');
+    expect(verdict(1100, { received: 1101, echoed: 1102 })).toBe('arrive');
+    world.calm(2000);
+    expect(verdict(2100, { received: 2101 })).toBe('arrive, wrong drop of the echo');
+  });
+
   it('an echo of a flow that is denied meanwhile stands alone', () => {
     const policy = world.addPolicy({ name: 'p', namespace: 'a' }, denyFrom('other'), 200);
     world.calm(300);

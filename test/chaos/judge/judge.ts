@@ -73,11 +73,16 @@ export class Judge {
     const window = { from: answered, to: echoed ?? answered + (packet.deadline - packet.sent) };
     const { egress, ingress } = this.#ways(from, to, 'UDP', packet.flow.port, window);
     const finding = { packet, from, to, egress, ingress, window, what: 'echo' } as const;
-    if (echoed === undefined) {
-      const must = !egress.deny && !ingress.deny && from.endsAt > window.to && to.endsAt > window.to;
-      return must ? [{ ...finding, wrong: 'drop' }] : [];
-    }
     const back = this.#ways(to, from, 'UDP', EPHEMERAL, window);
+    if (echoed === undefined) {
+      // Where nothing looked when the packet passed, no flow is known: there the echo stands alone.
+      const unseen = ({ states }: HostModel): boolean =>
+        states.possible(packet.sent, window.to).some(({ kind }) => kind === 'open');
+      const stopped =
+        egress.deny || ingress.deny || (unseen(to) && back.egress.deny) || (unseen(from) && back.ingress.deny);
+      const stays = from.endsAt > window.to && to.endsAt > window.to;
+      return stopped || !stays ? [] : [{ ...finding, wrong: 'drop' }];
+    }
     // Each node lets it pass for its flow, or on its own: the receiver's, then the sender's.
     const may = (ingress.allow || back.egress.allow) && (egress.allow || back.ingress.allow);
     return may ? [] : [{ ...finding, wrong: 'allow' }];
