@@ -55,7 +55,7 @@ function inputs({ pending, rulesAwaited }: HealthSources): Check {
   if (rulesAwaited) {
     const message =
       'which rules were imported on this node is not known, as their file is lost or is not of the rules in force: what was enforced ' +
-      'stays enforced, and nothing new is, until `weir policy import` (or `weir policy delete`, for none) says which there are';
+      'stays enforced, and nothing new is, until `weir policy import` (or `weir policy delete --all`, for none) says which there are';
     return { name: 'inputs', ok: false, message };
   }
   const message =

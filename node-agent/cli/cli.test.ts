@@ -279,7 +279,7 @@ spec: {endpointSelector: {}, ingress: [{bogus: 1}]}
     expect(await weir(['policy', 'validate', '-'], escaped)).toMatchObject({
       code: 0,
       out: expect.stringMatching(
-        /^-: Valid, 1 rule\n {2}Warning \[0\]\.egressDeny\[0\]: does not hold through a Service/,
+        /^-: Valid, 1 rule\n {2}Warning \[0\]\.egressDeny\[0\]: does not hold for what is reached through a Service/,
       ),
     });
     expect(await weir(['policy', 'validate', '-'], RULES)).toMatchObject({ code: 0, out: '-: Valid, 1 rule\n' });

@@ -106,6 +106,15 @@ describe('EventBook', () => {
     ];
     expect(told(history)).toEqual([]);
     expect(told(history, 'NetworkPolicy')).toEqual(['Normal Programmed one node']);
+    const nobody = status(
+      1,
+      ['Valid', 'True', 'Valid', 'The policy is valid. Note: spec.egress[0]: look here'],
+      ['Programmed', 'True', 'NoMatchingEndpoints', 'no pod.'],
+    );
+    expect(told([nobody])).toEqual([]);
+    expect(told([nobody], 'NetworkPolicy')).toEqual([
+      'Normal NoMatchingEndpoints no pod. Note: spec.egress[0]: look here',
+    ]);
   });
 
   it('one Event for each reason: what comes often is told once in ten seconds, with its count, and is never lost', () => {

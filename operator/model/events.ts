@@ -9,7 +9,7 @@ import type { Condition, PolicyStatus } from '@weir/kube';
 import type { Reader, WriteTxn } from '@weir/statedb';
 import { show, type Tables } from '../tables.ts';
 import type { EventRow, StatusRow } from '../types.ts';
-import { NOT_CONNECTED } from './status.ts';
+import { NOT_CONNECTED, shorten } from './status.ts';
 import { due, dueInMs, type StatusTables } from './status-tables.ts';
 
 const INTERVAL_MS = 10_000;
@@ -90,12 +90,20 @@ export function newsOf(before: PolicyStatus | undefined, { kind, status }: Pick<
     if (isFailure(after) && !(was !== undefined && same(was, after) && was.message === after.message)) {
       news.push({ type: 'Warning', reason: after.reason, message: after.message });
     }
-    const done = after.type === 'Programmed' && after.reason === 'Programmed';
+    const done = after.type === 'Programmed' && after.status === 'True';
     if (done && kind === 'NetworkPolicy' && !(was !== undefined && same(was, after))) {
-      news.push({ type: 'Normal', reason: after.reason, message: after.message });
+      const note = noteOf(status);
+      news.push({ type: 'Normal', reason: after.reason, message: shorten(`${after.message}${note}`) });
     }
   }
   return news;
+}
+
+/** What of a valid policy may surprise: a NetworkPolicy has no condition that says it. */
+function noteOf({ conditions }: PolicyStatus): string {
+  const valid = conditions.find(({ type, status }) => type === 'Valid' && status === 'True');
+  const start = valid?.message.indexOf('Note: ') ?? -1;
+  return valid === undefined || start < 0 ? '' : ` ${valid.message.slice(start)}`;
 }
 
 /** `Ready` only repeats the others, and so does an invalid policy's `Programmed`; progress is none. */

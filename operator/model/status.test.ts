@@ -29,7 +29,7 @@ describe('foldStatus', () => {
       Valid: 'True Valid',
       ResolvedRefs: 'True Resolved',
       Programmed: 'True Programmed',
-      Ready: 'True Ready',
+      Ready: 'True Programmed',
     });
     expect(status.summary).toEqual({ nodes: '2/2', endpoints: 5, rules: 2 });
     expect(status.conditions.every((c) => c.observedGeneration === 3)).toBe(true);
@@ -78,7 +78,10 @@ describe('foldStatus', () => {
 
   it('nothing matches', () => {
     const status = foldStatus(input({ nodes: [], endpoints: 0 }));
-    expect(conditions(status)).toMatchObject({ Programmed: 'True NoMatchingEndpoints', Ready: 'True Ready' });
+    expect(conditions(status)).toMatchObject({
+      Programmed: 'True NoMatchingEndpoints',
+      Ready: 'True NoMatchingEndpoints',
+    });
   });
 
   it('what cannot be read is never programmed, and says what stays enforced', () => {
@@ -94,9 +97,36 @@ describe('foldStatus', () => {
       Programmed: 'False Invalid',
       Ready: 'False InvalidSpec',
     });
-    expect(older.conditions[0]?.message).toBe('spec.ingress[0]: first (and 1 more); generation 3 stays enforced');
+    expect(older.conditions[0]?.message).toBe(
+      'spec.ingress[0]: first; spec.egress[0]: second; generation 3 stays enforced',
+    );
+    const many = Array.from({ length: 40 }, (_, n) => ({
+      ...problems[0],
+      path: `spec.ingress[${n}]`,
+      message: 'x'.repeat(90),
+    }));
+    const message = foldStatus(input({ problems: many })).conditions[0]?.message ?? '';
+    expect(message.length).toBeLessThanOrEqual(1024);
+    expect(message).toMatch(
+      /^spec\.ingress\[0\]: x+; spec\.ingress\[1\]: x+; .* \(and 31 more\); generation 3 stays enforced$/,
+    );
+    const [long] = foldStatus(
+      input({ problems: [{ ...problems[0], message: 'x'.repeat(2000) }, problems[1]] }),
+    ).conditions;
+    expect(long?.message).toMatch(/^spec\.ingress\[0\]: x+… \(and 1 more\); generation 3 stays enforced$/);
     const nothing = foldStatus(input({ problems, enforcedGeneration: undefined, rules: 0 }));
     expect(nothing.conditions[0]?.message).toMatch(/nothing of this policy is enforced$/);
+  });
+
+  it('notes stand beside what is not supported, as far as there is room', () => {
+    const problems = [
+      { code: 'UnsupportedField', path: 'spec.egress[0]', message: 'no names' },
+      { code: 'Warning', path: 'spec.egressDeny[0]', message: 'look here' },
+    ] as const;
+    const [valid] = foldStatus(input({ problems })).conditions;
+    expect(valid?.message).toBe('spec.egress[0]: no names. Note: spec.egressDeny[0]: look here');
+    const long = [{ ...problems[0], message: 'x'.repeat(1000) }, problems[1]] as const;
+    expect(foldStatus(input({ problems: long })).conditions[0]?.message).toMatch(/^spec\.egress\[0\]: x+$/);
   });
 
   it('an unsupported field is not valid, while its fail-closed reading is programmed', () => {

@@ -88,17 +88,38 @@ export function foldStatus(input: StatusInput): PolicyStatus {
 
 function validity(input: StatusInput, invalid: boolean): Verdict {
   const code = invalid ? 'InvalidSpec' : 'UnsupportedField';
-  const [first, ...others] = input.problems.filter((problem) => problem.code === code);
-  if (first === undefined) {
-    const notes = notesOf(input.problems);
-    const message = notes.length === 0 ? 'The policy is valid.' : `The policy is valid. Note: ${notes.join('; ')}`;
+  const problems = input.problems.filter((problem) => problem.code === code);
+  const notes = invalid ? [] : notesOf(input.problems);
+  if (problems.length === 0) {
+    const message = notes.length === 0 ? 'The policy is valid.' : `The policy is valid. Note: ${fitting(notes)}`;
     return { status: 'True', reason: 'Valid', message };
   }
-  const more = others.length === 0 ? '' : ` (and ${others.length} more)`;
+  // The end says what stays enforced: long problems must not push it out.
   const consequence = invalid ? `; ${enforced(input)}` : '';
-  // The end says what stays enforced: a long problem must not push it out.
-  const problem = shorten(`${first.path}: ${first.message}`, LONGEST_MESSAGE - 100);
-  return { status: 'False', reason: code, message: `${problem}${more}${consequence}` };
+  const room = LONGEST_MESSAGE - consequence.length;
+  const said = fitting(
+    problems.map(({ path, message }) => `${path}: ${message}`),
+    room,
+  );
+  const note =
+    notes.length === 0 ? '' : `. Note: ${fitting(notes, Math.max(0, room - said.length - '. Note: '.length))}`;
+  return { status: 'False', reason: code, message: `${said}${consequence}${room - said.length < 100 ? '' : note}` };
+}
+
+/** As many of the texts as there is room for, at least a part of the first, and how many there are beside them. */
+function fitting(texts: readonly string[], room = LONGEST_MESSAGE): string {
+  const more = (count: number): string => (count === 0 ? '' : ` (and ${count} more)`);
+  let said = '';
+  for (const [index, text] of texts.entries()) {
+    const longer = index === 0 ? text : `${said}; ${text}`;
+    const left = texts.length - index - 1;
+    if (longer.length + more(left).length > room) {
+      if (index > 0) return `${said}${more(left + 1)}`;
+      return `${shorten(text, Math.max(1, room - more(left).length))}${more(left)}`;
+    }
+    said = longer;
+  }
+  return said;
 }
 
 /** Warnings, each text once, with the places that it is about. */
@@ -206,7 +227,8 @@ function failuresOf(input: StatusInput): NodeFailure[] {
 function summary(verdicts: readonly Verdict[]): Verdict {
   const bad = verdicts.find((verdict) => verdict.status !== 'True');
   if (bad !== undefined) return { status: 'False', reason: bad.reason, message: bad.message };
-  return { status: 'True', reason: 'Ready', message: verdicts.at(-1)?.message ?? '' };
+  const last = verdicts.at(-1);
+  return { status: 'True', reason: last?.reason ?? 'Ready', message: last?.message ?? '' };
 }
 
 /** The first few of a list. */
@@ -215,6 +237,6 @@ function some(names: readonly string[]): string {
   return `${names.slice(0, MOST_NODES).join(', ')}${more}`;
 }
 
-function shorten(text: string, longest = LONGEST_MESSAGE): string {
+export function shorten(text: string, longest = LONGEST_MESSAGE): string {
   return text.length <= longest ? text : `${text.slice(0, longest - 1)}…`;
 }

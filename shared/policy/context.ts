@@ -1,5 +1,11 @@
-import { type LabelSelector, parseSelector, SelectorError, type SelectorOptions } from '@weir/labels';
-import type { Problems } from './problems.ts';
+import {
+  isSecurityRelevant,
+  type LabelSelector,
+  parseSelector,
+  SelectorError,
+  type SelectorOptions,
+} from '@weir/labels';
+import { type Problems, show } from './problems.ts';
 import type { Direction, Verdict } from './types.ts';
 
 /** Where a rule comes from: decides what is injected into its selectors (spec 2.3, 2.4). */
@@ -36,5 +42,21 @@ export function readSelector(
     if (!(error instanceof SelectorError)) throw error;
     for (const problem of error.problems) problems.invalid(problem.path, problem.message);
     return undefined;
+  }
+}
+
+/** Sources whose labels come from pods and namespaces. */
+const POD_SOURCES = ['k8s:', 'any:'];
+
+/** Warns of keys of which no identity has a label (spec section 7): Cilium has such a selector select nothing, silently. */
+export function warnOfUnseenLabels({ requirements }: LabelSelector, path: string, problems: Problems): void {
+  for (const { key } of requirements) {
+    const source = POD_SOURCES.find((each) => key.startsWith(each));
+    const plain = source === undefined ? undefined : key.slice(source.length);
+    if (plain === undefined || isSecurityRelevant(plain)) continue;
+    problems.warn(
+      path,
+      `the label ${show(plain)} is part of no identity: what asks for it selects nobody, what excludes it excludes nobody; use another label`,
+    );
   }
 }

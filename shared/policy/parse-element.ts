@@ -1,4 +1,4 @@
-import { consequence, type ElementContext, readSelector } from './context.ts';
+import { consequence, type ElementContext, readSelector, warnOfUnseenLabels } from './context.ts';
 import { peerSelector } from './namespace.ts';
 import { type CidrSetItem, parseBareCidr, parseCidrSetItem } from './parse-cidr.ts';
 import { parsePorts } from './parse-ports.ts';
@@ -126,7 +126,9 @@ function parsePeer(
         return undefined;
       }
       const selector = readSelector(item, path, problems);
-      return selector === undefined ? undefined : peerSelector(selector, path, context, problems);
+      if (selector === undefined) return undefined;
+      warnOfUnseenLabels(selector, path, problems);
+      return peerSelector(selector, path, context, problems);
     }
     case 'CIDR':
       return cidrPeer(parseBareCidr(item, path, problems));

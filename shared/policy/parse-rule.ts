@@ -1,5 +1,5 @@
 import { compareText, type LabelSelector, parseLabel } from '@weir/labels';
-import { type RuleScope, readSelector } from './context.ts';
+import { type RuleScope, readSelector, warnOfUnseenLabels } from './context.ts';
 import { subjectSelector } from './namespace.ts';
 import { parseElement } from './parse-element.ts';
 import {
@@ -123,6 +123,7 @@ function parseSubject(json: Json, path: string, scope: RuleScope, problems: Prob
   }
   const selector = readSelector(written, where, problems);
   if (selector === undefined || hasNode) return undefined;
+  warnOfUnseenLabels(selector, where, problems);
   return subjectSelector(selector, where, scope, problems);
 }
 

@@ -419,6 +419,39 @@ describe('what is not supported', () => {
   });
 });
 
+describe('labels that are part of no identity', () => {
+  const hash = { 'pod-template-hash': 'abc' };
+
+  it('are warned of wherever they are asked for: nobody has them', () => {
+    const name = { 'any:statefulset.kubernetes.io/pod-name': 'db-0' };
+    const spec = {
+      endpointSelector: { matchLabels: { 'k8s:controller-uid': 'u' } },
+      ingressDeny: [{ fromEndpoints: [{ matchLabels: hash }] }],
+      egress: [{ toEndpoints: [{ matchLabels: { app: 'a' } }, { matchLabels: name }] }],
+    };
+    const { rules, problems } = cnp(spec);
+    expect(rules).toHaveLength(1);
+    expect(problems.map(({ code, path, message }) => `${code} ${path}: ${message.split(' is ')[0]}`)).toEqual([
+      'Warning spec.endpointSelector: the label "controller-uid"',
+      'Warning spec.ingressDeny[0].fromEndpoints[0]: the label "pod-template-hash"',
+      'Warning spec.egress[0].toEndpoints[1]: the label "statefulset.kubernetes.io/pod-name"',
+    ]);
+  });
+
+  it('are not those of namespaces, service accounts, clusters and other sources', () => {
+    const matchLabels = {
+      'k8s:io.kubernetes.pod.namespace': 'a',
+      'k8s:io.cilium.k8s.namespace.labels.kubernetes.io/metadata.name': 'a',
+      'io.cilium.k8s.policy.serviceaccount': 'default',
+      'io.cilium.k8s.policy.cluster': 'default',
+      'app.kubernetes.io/name': 'web',
+      'container:pod-template-hash': '',
+    };
+    const spec = { endpointSelector: {}, ingress: [{ fromEndpoints: [{ matchLabels }] }] };
+    expect(cnp(spec).problems).toEqual([]);
+  });
+});
+
 describe('bare rules', () => {
   it('take selectors as written', () => {
     const result = parseBareRules([

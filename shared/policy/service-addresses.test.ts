@@ -16,7 +16,7 @@ function warned(spec: object): string[] {
 }
 
 const DENY = 'does not hold';
-const WIDE = 'reaches pods, and';
+const WIDE = 'reaches pods and';
 const POD = 'does not allow';
 
 describe('serviceWarnings', () => {
@@ -40,6 +40,13 @@ describe('serviceWarnings', () => {
     ['allow of pods, and no default deny', { egress: [pods], enableDefaultDeny: { egress: false } }, []],
     ['allow of nodes', { egress: [{ toEntities: ['host'] }] }, []],
     ['allow of a CIDR', { egress: [{ toCIDR: ['192.0.2.0/24'] }] }, []],
+    [
+      'allow of private addresses, of which Services have some',
+      { egress: [{ toCIDR: ['10.0.0.0/8'] }, { toCIDR: ['10.96.0.0/16'] }, { toCIDR: ['8.0.0.0/6'] }] },
+      [0, 1, 2].map((index) => `spec.egress[${index}] ${WIDE}`),
+    ],
+    ['allow of one address, which may be a Service', { egress: [{ toCIDR: ['10.96.0.10/32'] }] }, []],
+    ['allow of IPv6', { egress: [{ toCIDR: ['fd00::/8'] }] }, []],
     [
       'allow with exceptions',
       { egress: [{ toCIDRSet: [{ cidr: '10.0.0.0/8', except: ['10.1.0.0/16'] }] }] },

@@ -1,7 +1,10 @@
+import { type Prefix, parsePrefix, prefixContains } from '@weir/net';
 import type { PolicyProblem, Rule, RuleElement, RulePeer } from './types.ts';
 
 const WORLDS: ReadonlySet<string> = new Set(['world', 'world-ipv4']);
-const JUDGED = 'is judged before it is translated, as world and by the Service port';
+const JUDGED = "a Service's address is judged as world, by the Service's port, before it is translated";
+/** Where clusters take the addresses of their Services from: RFC 1918, RFC 6598. */
+const PRIVATE = ['10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16', '100.64.0.0/10'].map((text) => parsePrefix(text));
 
 /**
  * What a policy says that does not hold through a Service: a packet to a Service's own address (its clusterIP, say) is judged as it
@@ -26,14 +29,14 @@ function warning(element: RuleElement, open: boolean): string | undefined {
   if (direction !== 'egress' || (peers !== 'any' && peers.every(isNobody))) return undefined;
   if (verdict === 'deny') {
     if (ports === 'any' && includesWorld(peers)) return undefined;
-    return `does not hold through a Service, whose own address ${JUDGED}: deny that address by toCIDR, too`;
+    return `does not hold for what is reached through a Service: ${JUDGED}; deny that address by toCIDR, too`;
   }
   if (peers === 'any' || peers.some(isAll)) return undefined;
-  if (peers.some((peer) => isWorld(peer) || hasExcept(peer))) {
-    return `reaches pods, and excepted addresses, through a Service whose own address it covers, which ${JUDGED}: except that address, or deny it by toCIDR`;
+  if (peers.some((peer) => isWorld(peer) || hasExcept(peer) || isPrivateRange(peer))) {
+    return `reaches pods and excepted addresses through every Service whose address it covers: ${JUDGED}; except that address, or deny it by toCIDR`;
   }
   if (open || !peers.some(standsForPods)) return undefined;
-  return `does not allow a Service's own address, which ${JUDGED}: allow that address by CIDR, too, or use headless Services`;
+  return `does not allow these pods' Services: ${JUDGED}; allow that address by toCIDR, too, or use headless Services`;
 }
 
 function allowsWorld({ direction, verdict, peers, ports }: RuleElement): boolean {
@@ -59,6 +62,17 @@ function isWorld(peer: RulePeer): boolean {
 
 function hasExcept(peer: RulePeer): boolean {
   return peer.kind === 'cidr' && peer.cidr.except.length > 0;
+}
+
+/** Of more than one private address: a cluster's Services may be among them. */
+function isPrivateRange(peer: RulePeer): boolean {
+  if (peer.kind !== 'cidr') return false;
+  const cidr = parsePrefix(peer.cidr.cidr);
+  return cidr.bits < 32 && PRIVATE.some((range) => overlap(range, cidr));
+}
+
+function overlap(a: Prefix, b: Prefix): boolean {
+  return prefixContains(a, b) || prefixContains(b, a);
 }
 
 function standsForPods(peer: RulePeer): boolean {

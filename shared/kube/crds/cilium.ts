@@ -10,7 +10,7 @@ const condition = (type: string, field: string): string => `.status.conditions[?
 const policyColumns: NonNullable<CrdSpec['columns']> = [
   { name: 'Ready', type: 'string', jsonPath: condition('Ready', 'status') },
   { name: 'Programmed', type: 'string', jsonPath: condition('Programmed', 'status') },
-  { name: 'Reason', type: 'string', jsonPath: condition('Programmed', 'reason') },
+  { name: 'Reason', type: 'string', jsonPath: condition('Ready', 'reason') },
   // Side by side: where they differ, the columns before speak of another generation than the one that was applied.
   { name: 'Generation', type: 'integer', jsonPath: '.metadata.generation' },
   { name: 'Observed', type: 'integer', jsonPath: '.status.observedGeneration' },
