@@ -6,7 +6,7 @@ import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-
+import { messageOf } from '@weir/process/errors';
 import { DatapathBuildError } from './errors.ts';
 
 const SOURCES = import.meta.dirname;
@@ -116,8 +116,4 @@ function compileError(error: unknown): DatapathBuildError {
     `clang failed:\n${stderr.slice(0, 2000)}`,
     'Use clang 14 or later, or pass the path of a prebuilt object',
   );
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }

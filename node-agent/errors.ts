@@ -119,8 +119,3 @@ export class RemoveError extends CoreError {
     super('ERR_WEIR_REMOVE', `cannot remove ${what}${more}: ${why}. What is left goes on enforcing; try again`, cause);
   }
 }
-
-/** The `code` of a system error (`ENOENT`), whatever realm made it. */
-export function codeOf(error: unknown): unknown {
-  return typeof error === 'object' && error !== null && 'code' in error ? error.code : undefined;
-}

@@ -1,4 +1,5 @@
 import { decodeEvent } from '@weir/bpf';
+import { delay } from '@weir/process/delay';
 import type { StateDB } from '@weir/statedb';
 import { hasTcx, inNetns, RingBufferReader } from 'libbpf-ts';
 import type { Subject } from 'rxjs';
@@ -230,7 +231,7 @@ export class KernelSide {
     const { signal } = this.#stop;
     const { core } = this.#options;
     while (!signal.aborted) {
-      await pause(core.auditMs ?? AUDIT_MS, signal);
+      await delay(core.auditMs ?? AUDIT_MS, signal, { ref: false });
       try {
         await this.sync.exclusively(async () => {
           for (const row of await this.#options.strays.returned()) this.#guard(row, core.log);
@@ -246,7 +247,7 @@ export class KernelSide {
     const { signal } = this.#stop;
     const { onRound, core } = this.#options;
     while (!signal.aborted) {
-      await pause(COLLECT_MS, signal);
+      await delay(COLLECT_MS, signal, { ref: false });
       if (signal.aborted) return;
       // Missing PeerSets become failures by the passing of time.
       onRound();
@@ -262,18 +263,4 @@ export class KernelSide {
 
 function nodeScope({ nodeNetns }: CoreOptions): InNode {
   return nodeNetns === undefined ? (body) => body() : (body) => inNetns(nodeNetns, body);
-}
-
-/** Waits; early when the signal comes. Is no reason to live on. */
-function pause(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise<void>((resolve) => {
-    const done = (): void => {
-      signal.removeEventListener('abort', done);
-      clearTimeout(timer);
-      resolve();
-    };
-    const timer = setTimeout(done, ms);
-    timer.unref();
-    signal.addEventListener('abort', done);
-  });
 }

@@ -1,7 +1,8 @@
 /** Files of the state folder. A crash or a full disk at any instant leaves the old content or the new one, never a part. */
 import { closeSync, fsyncSync, mkdirSync, openSync, readFileSync, renameSync, rmSync, writeSync } from 'node:fs';
 import { dirname } from 'node:path';
-import { codeOf, StateFileError, StateSaveError } from './errors.ts';
+import { codeOf } from './config/system-error.ts';
+import { StateFileError, StateSaveError } from './errors.ts';
 
 const VERSION = 1;
 /** What a file that could not be read is called afterwards, before the time at which that was found. */

@@ -1,6 +1,7 @@
 import { existsSync, readdirSync, rmdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import type { StateDB, Table } from '@weir/statedb';
+import { messageOf } from './config/system-error.ts';
 import type { Logger } from './core.ts';
 import { decodeNumbers, type NumbersState } from './derive/index.ts';
 import { decodeEndpoints } from './endpoint-rows.ts';
@@ -194,8 +195,4 @@ export function removeStateFiles(folder: string): void {
     NAMES.some((name) => file === name || file === `${name}.next` || file.startsWith(`${name}${UNREADABLE}`));
   for (const file of readdirSync(folder)) if (own(file)) rmSync(join(folder, file), { force: true });
   if (readdirSync(folder).length === 0) rmdirSync(folder);
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }

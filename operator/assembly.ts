@@ -1,5 +1,6 @@
 /** The operator's parts, put together for one term: from standing by until leadership is lost, or the process ends. */
-import { ApiError, Backoff, delay, type KubeClient, LeaderElector, LeadershipLostError, Outage } from '@weir/kube';
+import { ApiError, Backoff, type KubeClient, LeaderElector, LeadershipLostError, Outage } from '@weir/kube';
+import { delay } from '@weir/process/delay';
 import { registerMetrics as registerWriterMetrics } from '@weir/reconciler/prometheus';
 import { createStateDB, type StateDB, type Table } from '@weir/statedb';
 import { registerMetrics as registerStateMetrics } from '@weir/statedb/prometheus';
@@ -280,7 +281,7 @@ export class Assembly {
       this.#log.warn({ ...fields, err: error }, message);
       return;
     }
-    const { loud, ...fix } = this.#outage.failed(error);
+    const { loud, ...fix } = this.#outage.failed(message, error);
     this.#log[loud ? 'warn' : 'debug']({ ...fields, err: error, ...fix }, message);
   }
 

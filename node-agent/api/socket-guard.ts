@@ -1,7 +1,7 @@
 import { chmod, lstat, mkdir, rename, unlink } from 'node:fs/promises';
 import { createServer, type Server, type Socket } from 'node:net';
 import { dirname, join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { delay } from '@weir/process/delay';
 import { codeOf, messageOf } from '../config/system-error.ts';
 import type { Logger } from '../core.ts';
 import { answers } from './socket.ts';
@@ -65,14 +65,14 @@ export class SocketGuard {
     for (const server of left) server.close(() => left.delete(server));
     while (left.size > 0) {
       this.#options.closeIdle();
-      await sleep(LINGER_MS);
+      await delay(LINGER_MS);
     }
   }
 
   async #watch(): Promise<void> {
     const { signal } = this.#stop;
     while (!signal.aborted) {
-      await sleep(this.#options.intervalMs ?? WATCH_MS, undefined, { signal, ref: false }).catch(() => undefined);
+      await delay(this.#options.intervalMs ?? WATCH_MS, signal, { ref: false });
       if (signal.aborted) return;
       try {
         await this.#look();

@@ -1,7 +1,8 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:net';
 import { dirname, join } from 'node:path';
-import { AgentRunningError, codeOf } from '../errors.ts';
+import { codeOf } from '../config/system-error.ts';
+import { AgentRunningError } from '../errors.ts';
 
 /**
  * One agent a bpf root: an abstract unix socket named after the root. The kernel frees it with the process, however that

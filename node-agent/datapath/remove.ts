@@ -1,7 +1,8 @@
 import { existsSync, readdirSync, rmdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { BpfError, detachClsact, openPinnedLink } from 'libbpf-ts';
-import { codeOf, RemoveError } from '../errors.ts';
+import { codeOf } from '../config/system-error.ts';
+import { RemoveError } from '../errors.ts';
 import { MARKER, SLOT } from './clsact-links.ts';
 import { type InNode, PIN } from './links.ts';
 import { whenPinned } from './pins.ts';

@@ -39,7 +39,7 @@ export class Connection {
       const at = txn.get(this.#failing, what)?.at ?? txn.revision(this.#failing);
       txn.upsert(this.#failing, { what, message, at });
     });
-    const { loud, ...fix } = this.#outage.failed(error);
+    const { loud, ...fix } = this.#outage.failed(what, error);
     const fields = { what, error: message, ...fix };
     this.#log[loud ? 'warn' : 'debug'](fields, 'requests to the API server fail; what is in the kernel stays enforced');
     clearTimeout(this.#timers.get(what));
@@ -60,7 +60,9 @@ export class Connection {
       [this.#failing],
       (txn) => txn.delete(this.#failing, what) !== undefined && txn.count(this.#failing) === 0,
     );
-    if (mended) this.#log.info({}, 'the API server answers again');
+    if (!mended) return;
+    this.#outage.recovered();
+    this.#log.info({}, 'the API server answers again');
   }
 
   status(): { readonly ok: boolean; readonly message: string } {

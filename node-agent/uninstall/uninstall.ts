@@ -1,4 +1,4 @@
-import { setTimeout as delay } from 'node:timers/promises';
+import { delay } from '@weir/process/delay';
 import { messageOf } from '../config/system-error.ts';
 import type { Logger } from '../core.ts';
 import { removeFromNode } from './remove.ts';
@@ -67,7 +67,7 @@ export class Uninstall {
         if (signal.aborted) return;
         this.#message = `Weir could not be removed from this node yet (uninstall ${mark}): ${messageOf(error)}`;
         this.#log.error({ mark, error: messageOf(error) }, 'uninstall failed; trying again');
-        await delay(this.#retryMs, undefined, { signal, ref: false }).catch(() => undefined);
+        await delay(this.#retryMs, signal, { ref: false });
       }
     }
   }

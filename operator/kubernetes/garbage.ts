@@ -9,12 +9,12 @@
 import {
   ApiError,
   type CiliumEndpoint,
-  delay,
   type KubeClient,
   type KubeObject,
   type Resource,
   resources,
 } from '@weir/kube';
+import { delay } from '@weir/process/delay';
 import type { StateDB, Table } from '@weir/statedb';
 
 const PAGE = 500;

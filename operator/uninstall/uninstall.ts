@@ -9,7 +9,8 @@
  * first one ended, and succeeds where nothing is left. Policies and CRDs stay, and so does what others made of the kinds
  * that Weir shares with Cilium.
  */
-import { delay, type KubeClient, type KubeObject, type NodePolicyStatus, type Resource, resources } from '@weir/kube';
+import { type KubeClient, type KubeObject, type NodePolicyStatus, type Resource, resources } from '@weir/kube';
+import { delay } from '@weir/process/delay';
 import { UninstallError } from '../errors.ts';
 import { absentIsNothing, deleteDerived, withdrawStatuses } from './objects.ts';
 

@@ -1,4 +1,4 @@
-/** Exponential backoff with full jitter, and waits that an abort ends. */
+/** Exponential backoff with full jitter. */
 
 export interface BackoffOptions {
   /** Milliseconds. */
@@ -32,21 +32,4 @@ export class Backoff {
   reset(): void {
     this.#attempt = 0;
   }
-}
-
-/** Waits; returns early, without an error, when `signal` aborts. */
-export function delay(ms: number, signal?: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    if (signal?.aborted === true) {
-      resolve();
-      return;
-    }
-    const done = (): void => {
-      clearTimeout(timer);
-      signal?.removeEventListener('abort', done);
-      resolve();
-    };
-    const timer = setTimeout(done, ms);
-    signal?.addEventListener('abort', done, { once: true });
-  });
 }

@@ -1,9 +1,10 @@
 /** Requests by kind. */
 import { StringDecoder } from 'node:string_decoder';
+import { messageOf } from '@weir/process/errors';
 import { accessOf } from './access.ts';
 import { ApiError } from './errors.ts';
 import { apiVersionOf, pathOf } from './resources.ts';
-import { apiErrorOf, messageOf, NodeTransport, type Transport, type TransportRequest } from './transport.ts';
+import { apiErrorOf, NodeTransport, type Transport, type TransportRequest } from './transport.ts';
 import type {
   FencingClient,
   KubeClient,

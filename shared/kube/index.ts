@@ -1,4 +1,4 @@
-export { Backoff, type BackoffOptions, delay } from './backoff.ts';
+export { Backoff, type BackoffOptions } from './backoff.ts';
 export { createKubeClient, type KubeClientOptions } from './client.ts';
 export { crds, crdYaml } from './crds/index.ts';
 export { ApiError, KubeConfigError, KubeError, LeadershipLostError } from './errors.ts';

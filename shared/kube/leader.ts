@@ -7,7 +7,7 @@
  * meanwhile: `fence` goes by the clock at every write, not by a timer that may come late. stop() releases the lease, so that
  * the next leader need not wait.
  */
-import { delay } from './backoff.ts';
+import { delay } from '@weir/process/delay';
 import { ApiError, LeadershipLostError } from './errors.ts';
 import { resources } from './resources.ts';
 import type { KubeClient, Lease, WriteFence } from './types.ts';

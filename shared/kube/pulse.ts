@@ -40,12 +40,7 @@ export class ServerPulse {
   /** A request has failed; only what says that the server cannot serve counts. */
   failed(error: unknown): void {
     if (!(error instanceof ApiError)) return;
-    if (isOutage(error)) this.#failed = true;
+    if (error.unavailable) this.#failed = true;
     else this.answered();
   }
-}
-
-/** No answer, an overload, or a fault of the server: the same request may succeed later. */
-export function isOutage({ status }: ApiError): boolean {
-  return status === 0 || status === 429 || status >= 500;
 }

@@ -9,9 +9,9 @@
  * complete state; a failing server is asked at a jittered, growing interval of at most 5 s, or after its Retry-After (of at
  * most 30 s), and at once when any request of the client gets through again; a silent watch is renewed; after stop() resolves no connection, timer or call is left.
  */
-import { Backoff, delay } from './backoff.ts';
+import { delay } from '@weir/process/delay';
+import { Backoff } from './backoff.ts';
 import { ApiError } from './errors.ts';
-import { isOutage } from './pulse.ts';
 import type { KubeObject, Reflector, ReflectorOptions } from './types.ts';
 
 const PAGE = 500;
@@ -87,7 +87,7 @@ class ListWatch<T extends KubeObject> implements Reflector {
       // The reporter itself failed; there is nobody left to tell, and the loop must live.
     }
     const recovered = new AbortController();
-    const outage = error instanceof ApiError && isOutage(error);
+    const outage = error instanceof ApiError && error.unavailable;
     const forget = outage ? this.#options.client.pulse?.onRecovery(() => recovered.abort()) : undefined;
     // A recovery ends what we wait of ourselves, not what the server asks for.
     await delay(askedMs, this.#stop.signal);

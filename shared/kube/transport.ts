@@ -1,6 +1,7 @@
 /** HTTP to the API server: where it is and who we are say the Access; the requests are node's own, with kept-alive connections. */
 import { type ClientRequest, Agent as HttpAgent, request as httpRequest, type IncomingMessage } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest, type RequestOptions } from 'node:https';
+import { messageOf } from '@weir/process/errors';
 import type { Access } from './access.ts';
 import { ApiError, KubeError } from './errors.ts';
 import { ServerPulse } from './pulse.ts';
@@ -173,13 +174,6 @@ export class NodeTransport implements Transport {
 function signalOf({ signal, fence }: TransportRequest, deadline: AbortSignal): AbortSignal {
   const others = [signal, fence?.signal].filter((other) => other !== undefined);
   return others.length === 0 ? deadline : AbortSignal.any([deadline, ...others]);
-}
-
-export function messageOf(error: unknown): string {
-  if (!(error instanceof Error)) return String(error);
-  // Node gives an AggregateError with an empty message when every address of a name refused.
-  if (error.message === '' && 'code' in error) return String(error.code);
-  return error.message;
 }
 
 function parseJson(text: string, request: TransportRequest): unknown {
