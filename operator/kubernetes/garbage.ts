@@ -6,14 +6,7 @@
  * pod and node are both gone, which nobody can want back; the API server itself, not the watch, must say that the owner
  * is gone; an object that somebody has written since it was read stays.
  */
-import {
-  ApiError,
-  type CiliumEndpoint,
-  type KubeClient,
-  type KubeObject,
-  type Resource,
-  resources,
-} from '@weir/kube';
+import { ApiError, type CiliumEndpoint, type KubeClient, type KubeObject, type Resource, resources } from '@weir/kube';
 import { delay } from '@weir/process/delay';
 import type { StateDB, Table } from '@weir/statedb';
 
