@@ -11,7 +11,7 @@ import {
   HealthServer,
   type HealthServerOptions,
 } from './api/index.ts';
-import { addressFile, buildCni, CniInstallation, CniService, PodNetwork } from './cni/index.ts';
+import { buildCni, CniInstallation, CniService, PodNetwork } from './cni/index.ts';
 import type { AgentConfig } from './config/config.ts';
 import { VERSION } from './config/version.ts';
 import type { Core, CoreOptions, Logger } from './core.ts';
@@ -151,7 +151,6 @@ export class Agent {
       network,
       log,
       podCidr: () => podCidrsOf(core, config).find((cidr) => !cidr.includes(':')),
-      addressFile: addressFile(config.stateDir, config.nodeName),
       firstHere,
       onCall: (call) => metrics.cniCall(call),
     });

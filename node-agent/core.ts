@@ -5,6 +5,7 @@ import type { ParseResult } from '@weir/policy';
 import type { Reconciler } from '@weir/reconciler';
 import type { StateDB, Table } from '@weir/statedb';
 import type { Observable } from 'rxjs';
+import type { StateFiles } from './state-files.ts';
 import type {
   ApiserverAddressRow,
   EndpointRow,
@@ -143,6 +144,8 @@ export interface ImportedRule {
 export interface Core {
   readonly db: StateDB;
   readonly tables: Tables;
+  /** What outlives this agent on disk. Whoever answers a request that changed it waits for `saved` first. */
+  readonly files: Pick<StateFiles, 'provide' | 'load' | 'save' | 'saved'>;
   start(): Promise<void>;
   /** Stops loops and closes descriptors; everything pinned stays and goes on enforcing. */
   stop(): Promise<void>;

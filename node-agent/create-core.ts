@@ -34,6 +34,7 @@ interface Running {
 class KernelCore implements Core {
   readonly db: StateDB;
   readonly tables: Tables;
+  readonly files: StateFiles;
   readonly #events = new Subject<FlowEvent>();
   /** The ring is read faster while somebody follows. */
   readonly events = new Observable<FlowEvent>((follower) => {
@@ -49,7 +50,6 @@ class KernelCore implements Core {
   readonly #numbers: LocalNumbers;
   readonly #engine: Engine;
   readonly #imported: ImportedRules;
-  readonly #files: StateFiles;
   readonly #inputs: readonly AnyTable[];
   readonly #awaited: AwaitedSets;
   readonly #restored: InitDone;
@@ -89,17 +89,16 @@ class KernelCore implements Core {
     });
     this.#imported = new ImportedRules(this.db, this.tables);
     this.#rulesMark = new RulesMark(options.bpfRoot);
-    this.#files = new StateFiles({
+    this.files = new StateFiles({
       folder: options.stateDir,
+      root: options.bpfRoot,
       node: options.nodeName,
       db: this.db,
       log: options.log,
-      contents: {
-        endpoints: () => this.#endpointRows(),
-        rules: () => this.#rules(),
-        numbers: () => this.#numbers.state(),
-      },
     });
+    this.files.provide('endpoints', () => this.#endpointRows());
+    this.files.provide('rules', () => this.#rules());
+    this.files.provide('numbers', () => this.#numbers.state());
     this.#strays = new Strays({
       db: this.db,
       tables: this.tables,
@@ -107,7 +106,7 @@ class KernelCore implements Core {
       nodeNetns: options.nodeNetns,
       log: options.log,
       allocateId: () => this.allocateEndpointId(),
-      save: () => this.#files.save('endpoints'),
+      save: () => void this.files.save('endpoints'),
     });
   }
 
@@ -126,7 +125,7 @@ class KernelCore implements Core {
         imported: this.#imported,
         numbers: this.#numbers,
         events: this.#events,
-        saveNumbers: () => this.#files.save('numbers'),
+        saveNumbers: () => this.files.save('numbers'),
         strays: this.#strays,
         complete: () => this.#pendingInputs().length === 0,
         policyRevision: () => this.policyRevision(),
@@ -151,7 +150,7 @@ class KernelCore implements Core {
     if (running === undefined) return;
     this.#running = undefined;
     await running.side.stop();
-    this.#files.stop();
+    await this.files.stop();
     this.#engine.dispose();
     await running.lock.release();
     this.#waiters.close();
@@ -171,7 +170,7 @@ class KernelCore implements Core {
     this.#need('add an endpoint');
     checkEndpoint(endpoint);
     this.db.write([this.tables.endpoints], (txn) => txn.upsert(this.tables.endpoints, endpoint));
-    this.#files.save('endpoints');
+    void this.files.save('endpoints');
     const timeoutMs = options.timeoutMs ?? UPSERT_TIMEOUT_MS;
     const key = tableKey.endpoint(endpoint.id);
     const ready = (): EndpointStateRow | undefined => {
@@ -184,6 +183,7 @@ class KernelCore implements Core {
       return held === this.#engine.state(endpoint.id) ? held : undefined;
     };
     const found = await this.#waiters.until(ready, AbortSignal.timeout(timeoutMs));
+    await this.files.saved();
     if (found) return found;
     const status = this.#running?.side.writer.endpoints.status(key);
     const cause = status?.kind === 'error' ? status.error : undefined;
@@ -203,7 +203,7 @@ class KernelCore implements Core {
       txn.delete(this.tables.endpoints, tableKey.endpoint(id)),
     );
     if (row === undefined) return false;
-    this.#files.save('endpoints');
+    void this.files.save('endpoints');
     const key = tableKey.endpoint(id);
     const gone = (): true | undefined =>
       this.#engine.info(id) === undefined &&
@@ -216,6 +216,7 @@ class KernelCore implements Core {
       () => (this.#pendingInputs().length > 0 ? true : gone()),
       AbortSignal.timeout(UPSERT_TIMEOUT_MS),
     );
+    await this.files.saved();
     return true;
   }
 
@@ -310,7 +311,7 @@ class KernelCore implements Core {
       removed: this.#removed,
       pending: this.#pendingInputs(),
       rulesAwaited: this.#rulesAwaited(),
-      more: [this.#strays.check(), this.#files.check()],
+      more: [this.#strays.check(), this.files.check()],
       awaited: this.#awaited,
     });
   }
@@ -331,8 +332,8 @@ class KernelCore implements Core {
 
   async #restore(): Promise<void> {
     const { log, nodeNetns } = this.#options;
-    const endpoints = contentOf(this.#files.load('endpoints')) ?? [];
-    const numbers = contentOf(this.#files.load('numbers'));
+    const endpoints = contentOf(this.files.load('endpoints')) ?? [];
+    const numbers = contentOf(this.files.load('numbers'));
     if (numbers !== undefined) this.#numbers.adopt(numbers);
     const interfaces = endpoints.length === 0 ? new Map() : await nodeInterfaces(nodeNetns);
     const kept = endpoints.filter((row) => {
@@ -348,23 +349,20 @@ class KernelCore implements Core {
       }
       this.#restored(txn);
     });
-    if (kept.length < endpoints.length) this.#files.save('endpoints');
+    if (kept.length < endpoints.length) void this.files.save('endpoints');
   }
 
   /** Rules of which the file does not tell stay in force until somebody says which there are. */
   #restoreRules(): void {
     const { log } = this.#options;
-    const loaded = this.#files.load('rules');
+    const loaded = this.files.load('rules');
     const rules = contentOf(loaded) ?? [];
     const known = loaded === 'unreadable' ? this.#rulesMark.none : this.#rulesMark.allows(rules);
     const [problem] =
       known && rules.length > 0 ? this.#imported.import(rules).filter(({ code }) => code !== 'Warning') : [];
     if (problem !== undefined) {
       const said = `${problem.path}: ${problem.message}`;
-      this.#files.refuse(
-        'rules',
-        new CoreError('ERR_WEIR_RULES', `the imported rules are not valid any more: ${said}`),
-      );
+      this.files.refuse('rules', new CoreError('ERR_WEIR_RULES', `the imported rules are not valid any more: ${said}`));
     }
     if (known && problem === undefined) this.#rulesAre();
     else
@@ -386,8 +384,10 @@ class KernelCore implements Core {
     const rules = this.#rules();
     if (this.#running === undefined) return;
     this.#rulesMark.begin(rules);
-    this.#files.save('rules');
-    this.#rulesMark.settle(rules);
+    const settled = this.files.save('rules').then(() => this.#rulesMark.settle(this.#rules()));
+    settled.catch((error: unknown) =>
+      this.#options.log.warn({ error: String(error) }, 'which imported rules are in force cannot be marked'),
+    );
     this.#rulesAre();
   }
 

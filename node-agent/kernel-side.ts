@@ -47,7 +47,7 @@ export interface KernelSideOptions {
   readonly imported: ImportedRules;
   readonly numbers: LocalNumbers;
   readonly events: Subject<FlowEvent>;
-  readonly saveNumbers: () => boolean;
+  readonly saveNumbers: () => Promise<boolean>;
   readonly strays: Strays;
   /** Whether every input table is complete: before that the kernel is not touched. */
   readonly complete: () => boolean;

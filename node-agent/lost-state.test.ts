@@ -196,6 +196,72 @@ describe('a state file that cannot be read', () => {
   });
 });
 
+describe('a state file that is older than what the kernel enforces', () => {
+  /** The files as they are now; the function returned puts them back. */
+  const backup = (files: readonly string[]): (() => void) => {
+    const texts = files.map((file) => [file, readFileSync(path(file), 'utf8')] as const);
+    return () => {
+      for (const [file, text] of texts) writeFileSync(path(file), text);
+    };
+  };
+  /** Nothing that was closed is open, whatever the rules are said to be; and the endpoints are those that there are. */
+  const closedStill = async (log = recordingLogger()): Promise<Core> => {
+    const core = await started({ log });
+    expect(await client.reaches(server)).toBe(false);
+    if (check(core, 'inputs')?.ok === true) await core.waitPolicyRevision(core.policyRevision());
+    await replaceRules(core, 'client');
+    expect(await client.reaches(server)).toBe(false);
+    expect([attached(client.ifindex), attached(server.ifindex)]).toEqual([2, 2]);
+    return core;
+  };
+
+  it.each([{ lost: [] }, { lost: ['identities.json'] }, { lost: ['identities.json', 'rules.json'] }])(
+    'endpoints of before a relabel, with $lost lost',
+    async ({ lost }) => {
+      const core = await enforcing('client');
+      const putBack = backup(['endpoints.json']);
+      await core.upsertEndpoint(client.endpoint(1, { 'k8s:app': 'other' }));
+      await core.stop();
+      putBack();
+      for (const file of lost) rmSync(path(file));
+      const log = recordingLogger();
+      const next = await closedStill(log);
+      expect(log.lines.filter(({ level }) => level === 'error')).toEqual([
+        expect.objectContaining({
+          message: 'a state file cannot be read; what the kernel enforces stays, and decides',
+          fields: expect.objectContaining({ file: path('endpoints.json'), error: expect.stringContaining('is older') }),
+        }),
+      ]);
+      await next.upsertEndpoint(server.endpoint(2, { 'k8s:app': 'server' }));
+      await next.upsertEndpoint(client.endpoint(1, { 'k8s:app': 'client' }));
+      expect(await client.reaches(server)).toBe(true);
+    },
+  );
+
+  it.each([
+    [['identities.json'], []],
+    [['identities.json'], ['endpoints.json']],
+    [['endpoints.json'], ['identities.json']],
+    [['endpoints.json', 'identities.json'], ['rules.json']],
+    [['rules.json'], ['endpoints.json', 'identities.json']],
+  ])('%j of an installation before, with %j lost: no number means what it meant', async (older, lost) => {
+    const before = await enforcing('client');
+    await before.stop();
+    const putBack = backup(older);
+    await before.remove();
+    const core = await started();
+    // The number that the client had is another's now.
+    await core.upsertEndpoint(client.endpoint(1, { 'k8s:app': 'other' }));
+    await core.upsertEndpoint(server.endpoint(2, { 'k8s:app': 'server' }));
+    await replaceRules(core, 'client');
+    expect(await client.reaches(server)).toBe(false);
+    await core.stop();
+    putBack();
+    for (const file of lost) rmSync(path(file));
+    await closedStill();
+  });
+});
+
 describe('a state folder that cannot be written', () => {
   const mounted: string[] = [];
   const mount = (...args: string[]): void => {

@@ -1,7 +1,8 @@
 /** Files of the state folder. A crash or a full disk at any instant leaves the old content or the new one, never a part. */
-import { closeSync, fsyncSync, mkdirSync, openSync, readFileSync, renameSync, rmSync, writeSync } from 'node:fs';
+import { readFileSync, renameSync } from 'node:fs';
+import { type FileHandle, mkdir, open, rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { codeOf } from './config/system-error.ts';
+import { codeOf, messageOf } from './config/system-error.ts';
 import { StateFileError, StateSaveError } from './errors.ts';
 
 const VERSION = 1;
@@ -16,7 +17,13 @@ export interface StateFileOptions<T> {
   readonly decode: (json: unknown) => T;
 }
 
-/** One JSON document. `save` returns once it is on disk. */
+/** What a file holds, and the stamp that it was written with; a file of an agent that wrote none has none. */
+export interface Saved<T> {
+  readonly content: T;
+  readonly stamp?: string | undefined;
+}
+
+/** One JSON document. `save` resolves once it is on disk; nothing of it waits for a disk on the event loop. */
 export class StateFile<T> {
   readonly path: string;
   readonly #node: string;
@@ -29,7 +36,7 @@ export class StateFile<T> {
   }
 
   /** Undefined when it is absent. @throws StateFileError when it is there and cannot be read back */
-  read(): T | undefined {
+  read(): Saved<T> | undefined {
     let text: string;
     try {
       text = readFileSync(this.path, 'utf8');
@@ -56,10 +63,11 @@ export class StateFile<T> {
     if ('node' in document && document.node !== this.#node) {
       throw new StateFileError(this.path, `is of node ${JSON.stringify(document.node)}, this is ${this.#node}`);
     }
+    const stamp = 'stamp' in document && typeof document.stamp === 'string' ? { stamp: document.stamp } : {};
     try {
-      return this.#decode(document.content);
+      return { content: this.#decode(document.content), ...stamp };
     } catch (error) {
-      throw new StateFileError(this.path, error instanceof Error ? error.message : String(error), error);
+      throw new StateFileError(this.path, messageOf(error), error);
     }
   }
 
@@ -70,46 +78,37 @@ export class StateFile<T> {
     return kept;
   }
 
-  /** Temporary file, fsync, rename, fsync of the folder. @throws StateSaveError, and the file is as it was */
-  save(content: T): void {
+  /** Temporary file, fsync, rename, fsync of the folder. One at a time. Rejects with StateSaveError, and the file is as it was. */
+  async save({ content, stamp }: Saved<T>): Promise<void> {
     const temporary = `${this.path}.next`;
+    const text = JSON.stringify({ version: VERSION, node: this.#node, stamp, content });
     try {
       const folder = dirname(this.path);
-      mkdirSync(folder, { recursive: true, mode: 0o700 });
-      withFile(temporary, 'w', (fd) =>
-        writeAll(fd, Buffer.from(JSON.stringify({ version: VERSION, node: this.#node, content }))),
-      );
-      renameSync(temporary, this.path);
-      withFile(folder, 'r', () => undefined);
+      await mkdir(folder, { recursive: true, mode: 0o700 });
+      await withFile(temporary, 'w', (file) => writeAll(file, Buffer.from(text)));
+      await rename(temporary, this.path);
+      await withFile(folder, 'r', async () => undefined);
     } catch (error) {
-      // A part of it would take the room that is missing.
-      quietly(() => rmSync(temporary, { force: true }));
+      // A part of it would take the room that is missing. The error that is told is the one before.
+      await rm(temporary, { force: true }).catch(() => undefined);
       throw new StateSaveError(this.path, error);
     }
   }
 }
 
 /** A write may take a part and succeed: on a disk that becomes full, the next one says so. */
-function writeAll(fd: number, bytes: Uint8Array): void {
-  for (let at = 0; at < bytes.length; ) at += writeSync(fd, bytes, at);
+async function writeAll(file: FileHandle, bytes: Uint8Array): Promise<void> {
+  for (let at = 0; at < bytes.length; ) at += (await file.write(bytes, at)).bytesWritten;
 }
 
 /** Opens, and has the disk hold it before it is closed. */
-function withFile(path: string, flags: string, body: (fd: number) => void): void {
-  const fd = openSync(path, flags, 0o600);
+async function withFile(path: string, flags: string, body: (file: FileHandle) => Promise<void>): Promise<void> {
+  const file = await open(path, flags, 0o600);
   try {
-    body(fd);
-    fsyncSync(fd);
+    await body(file);
+    await file.sync();
   } finally {
-    closeSync(fd);
-  }
-}
-
-function quietly(body: () => void): void {
-  try {
-    body();
-  } catch {
-    // The error that is told is the one before.
+    await file.close();
   }
 }
 

@@ -1,8 +1,10 @@
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { createStateDB } from '@weir/statedb';
+import { eventually } from '../test/eventually.ts';
 import { removeStateFiles, StateFiles } from './state-files.ts';
 import { recordingLogger } from './testing/fake-core.ts';
 
@@ -14,23 +16,25 @@ afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
 function files(log = recordingLogger(), node = 'here'): StateFiles {
   const endpoint = { id: 1, ifindex: 2, interfaceName: 'v', ipv4: '10.0.0.1', createdAt: '' };
-  return new StateFiles({
+  const subject = new StateFiles({
     folder,
+    root: join(folder, 'pins'),
     node,
     db: createStateDB({ freeze: true }),
     log,
-    contents: {
-      endpoints: () => [endpoint],
-      rules: () => [{ a: 1 }],
-      numbers: () => ({ cidrs: { '10.0.0.0/8': 16777217 }, labels: {}, revisions: 7 }),
-    },
   });
+  subject.provide('endpoints', () => [endpoint]);
+  subject.provide('rules', () => [{ a: 1 }]);
+  subject.provide('numbers', () => ({ cidrs: { '10.0.0.0/8': 16777217 }, labels: {}, revisions: 7 }));
+  subject.provide('addresses', () => ({ rows: [{ address: '10.0.0.1', order: 1, endpoint: 1 }], restsUntil: 0 }));
+  return subject;
 }
 
 const ALL = [
   ['endpoints', 'endpoints.json'],
   ['rules', 'rules.json'],
   ['numbers', 'identities.json'],
+  ['addresses', 'addresses.json'],
 ] as const;
 
 const TORN: readonly (readonly [string, (text: string) => string])[] = [
@@ -44,9 +48,9 @@ const TORN: readonly (readonly [string, (text: string) => string])[] = [
 ];
 
 describe('a state file', () => {
-  it.each(ALL)('is read back as it was written: %s', (name, _) => {
+  it.each(ALL)('is read back as it was written: %s', async (name, _) => {
     expect(files().load(name)).toBe('absent');
-    expect(files().save(name)).toBe(true);
+    expect(await files().save(name)).toBe(true);
     expect(files().load(name)).toMatchObject({ content: expect.anything() });
     expect(files().check()).toEqual({ name: 'state-folder', ok: true, message: 'what outlives a restart is on disk' });
   });
@@ -58,21 +62,156 @@ describe('a state file', () => {
 
   it.each(ALL.flatMap(([name, file]) => TORN.map(([how, tear]) => [file, how, name, tear] as const)))(
     '%s, %s, is kept under another name and said, and a new one is written',
-    (file, _, name, tear) => {
+    async (file, _, name, tear) => {
       const log = recordingLogger();
-      files().save(name);
+      await files().save(name);
       const bad = tear(readFileSync(join(folder, file), 'utf8'));
       writeFileSync(join(folder, file), bad);
       const found = files(log);
       expect(found.load(name)).toBe('unreadable');
-      const [kept = ''] = readdirSync(folder);
+      const [kept = ''] = readdirSync(folder).filter((each) => each !== 'pins');
       expect([kept.startsWith(`${file}.unreadable-`), readFileSync(join(folder, kept), 'utf8')]).toEqual([true, bad]);
       expect(log.lines.map(({ level }) => level)).toEqual(['error']);
       expect(found.check()).toMatchObject({ ok: true, message: expect.stringContaining(kept) });
-      expect(found.save(name)).toBe(true);
+      expect(await found.save(name)).toBe(true);
       expect(files().load(name)).toMatchObject({ content: expect.anything() });
+      rmSync(join(folder, 'pins'), { recursive: true, force: true });
       removeStateFiles(folder);
       expect(() => readdirSync(folder)).toThrow('ENOENT');
     },
   );
+});
+
+describe('a state file of a time before', () => {
+  const STAMPED = ALL.filter(([name]) => name !== 'rules');
+
+  it.each(STAMPED)('is not believed, and is kept: %s', async (name, file) => {
+    const mine = files();
+    await mine.save(name);
+    const older = readFileSync(join(folder, file));
+    await mine.save(name);
+    writeFileSync(join(folder, file), older);
+    const log = recordingLogger();
+    const next = files(log);
+    expect(next.load(name)).toBe('unreadable');
+    expect(next.check().message).toContain(`${join(folder, file)} is older than what this node enforces`);
+    expect(log.lines.map(({ level }) => level)).toEqual(['error']);
+    expect(await next.save(name)).toBe(true);
+    expect(files().load(name)).toMatchObject({ content: expect.anything() });
+  });
+
+  it.each(STAMPED)('is not believed either when what came after it could not be written: %s', async (name, file) => {
+    const mine = files();
+    await mine.save(name);
+    mkdirSync(join(folder, `${file}.next`, 'x'), { recursive: true });
+    expect(await mine.save(name)).toBe(false);
+    expect(files().load(name)).toBe('unreadable');
+  });
+
+  it.each(STAMPED)('is believed by one that comes after a crash before the next was written: %s', async (name, _) => {
+    const mine = files();
+    await mine.save(name);
+    const writing = mine.save(name);
+    expect(files().load(name)).toMatchObject({ content: expect.anything() });
+    await writing;
+  });
+
+  it.each(STAMPED)('is believed where nothing is pinned, as after a boot: %s', async (name, file) => {
+    const mine = files();
+    await mine.save(name);
+    const older = readFileSync(join(folder, file));
+    await mine.save(name);
+    writeFileSync(join(folder, file), older);
+    rmSync(join(folder, 'pins'), { recursive: true });
+    expect(files().load(name)).toMatchObject({ content: expect.anything() });
+  });
+});
+
+describe('the writing of a state file', () => {
+  const FILE = 'rules.json';
+  const onDisk = (): unknown => JSON.parse(readFileSync(join(folder, FILE), 'utf8')).content;
+
+  it('takes changes of one moment together, and those that come meanwhile are the next', async () => {
+    const subject = files();
+    let now = 1;
+    let writings = 0;
+    subject.provide('rules', () => {
+      writings += 1;
+      return [{ now }];
+    });
+    const first = [subject.save('rules'), subject.save('rules')];
+    now = 2;
+    // Its content is taken before this turn ends.
+    await Promise.resolve();
+    await Promise.resolve();
+    now = 3;
+    const second = [subject.save('rules'), subject.save('rules')];
+    await Promise.all(first);
+    expect([writings > 0, onDisk()]).toEqual([true, [{ now: 2 }]]);
+    expect(await Promise.all(second)).toEqual([true, true]);
+    expect([writings, onDisk()]).toEqual([2, [{ now: 3 }]]);
+  });
+
+  it('goes on without the event loop: what else there is to do is done meanwhile', async () => {
+    const subject = files();
+    const order: string[] = [];
+    const writing = subject.save('rules').then(() => order.push('written'));
+    setImmediate(() => order.push('something else'));
+    await writing;
+    expect(order).toEqual(['something else', 'written']);
+  });
+
+  it('is over once it is stopped', async () => {
+    const subject = files();
+    void subject.save('rules');
+    await subject.stop();
+    expect(onDisk()).toEqual([{ a: 1 }]);
+    rmSync(join(folder, FILE));
+    expect(await subject.save('rules')).toBe(false);
+    expect(readdirSync(folder)).toEqual([]);
+  });
+
+  it.each([
+    ['ENOSPC', '/dev/full'],
+    // Nothing is at its address 0.
+    ['EIO', '/proc/self/mem'],
+  ])('that the disk refuses with %s leaves what was there, says why, and is tried again', async (code, device) => {
+    const log = recordingLogger();
+    const subject = files(log);
+    await subject.save('rules');
+    subject.provide('rules', () => [{ a: 2 }]);
+    symlinkSync(device, join(folder, `${FILE}.next`));
+    expect(await subject.save('rules')).toBe(false);
+    expect(onDisk()).toEqual([{ a: 1 }]);
+    expect(subject.check()).toMatchObject({
+      ok: false,
+      message: expect.stringMatching(new RegExp(`${FILE}.*${code}`)),
+    });
+    expect(log.lines.map(({ level }) => level)).toEqual(['warn']);
+    // The link went with the writing that failed.
+    const mended = await eventually(
+      async () => subject.check(),
+      ({ ok }) => ok,
+    );
+    expect([mended.ok, onDisk()]).toEqual([true, [{ a: 2 }]]);
+    await subject.stop();
+  });
+
+  it('that the disk takes a part of leaves what was there', async () => {
+    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=32k', 'tmpfs', folder]);
+    try {
+      const subject = files();
+      await subject.save('rules');
+      subject.provide('rules', () => [{ text: 'x'.repeat(60_000) }]);
+      expect(await subject.save('rules')).toBe(false);
+      expect(onDisk()).toEqual([{ a: 1 }]);
+      expect(subject.check().message).toContain('ENOSPC');
+      expect(readdirSync(folder)).toEqual([FILE]);
+      subject.provide('rules', () => [{ a: 2 }]);
+      await subject.stop();
+      expect(onDisk()).toEqual([{ a: 2 }]);
+    } finally {
+      execFileSync('umount', ['-l', folder]);
+    }
+  });
 });

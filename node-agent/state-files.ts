@@ -1,11 +1,14 @@
 import { existsSync, readdirSync, rmdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import type { StateDB, Table } from '@weir/statedb';
+import { type AddressRecord, decodeAddresses } from './cni/address-record.ts';
 import { messageOf } from './config/system-error.ts';
 import type { Logger } from './core.ts';
 import { decodeNumbers, type NumbersState } from './derive/index.ts';
 import { decodeEndpoints } from './endpoint-rows.ts';
-import { objects, StateFile, UNREADABLE } from './persist.ts';
+import { StateFileError } from './errors.ts';
+import { objects, type Saved, StateFile, UNREADABLE } from './persist.ts';
+import { StateStamps } from './state-stamps.ts';
 import type { EndpointRow } from './tables.ts';
 
 /** How soon a file that could not be written is tried again, in milliseconds. */
@@ -16,6 +19,7 @@ export interface StateContents {
   readonly endpoints: readonly EndpointRow[];
   readonly rules: readonly unknown[];
   readonly numbers: NumbersState;
+  readonly addresses: AddressRecord;
 }
 export type StateName = keyof StateContents;
 
@@ -23,14 +27,16 @@ const FILES: Readonly<Record<StateName, string>> = {
   endpoints: 'endpoints.json',
   rules: 'rules.json',
   numbers: 'identities.json',
+  addresses: 'addresses.json',
 };
-/** The agent's own files in the state folder: the lock's `agent.pid` and `addresses.json` of `cni/` included. */
-const NAMES: readonly string[] = [...Object.values(FILES), 'addresses.json', 'agent.pid'];
+/** The agent's own files in the state folder: the lock's `agent.pid` included. */
+const NAMES: readonly string[] = [...Object.values(FILES), 'agent.pid'];
 
 const DECODE: { readonly [N in StateName]: (json: unknown) => StateContents[N] } = {
   endpoints: decodeEndpoints,
   rules: (json) => objects(json, 'rules'),
   numbers: decodeNumbers,
+  addresses: decodeAddresses,
 };
 
 /** One file of the state folder of `node`. */
@@ -47,45 +53,69 @@ interface StateFileRow {
   readonly path: string;
   /** Why the newest content is not in it. */
   readonly unsaved?: string;
-  /** Why it could not be read at start, and under which name it is kept; undefined when it could not be renamed either. */
+  /** Why it was of no use at start, and under which name it is kept; undefined when it could not be renamed either. */
   readonly unreadable?: { readonly problem: string; readonly kept?: string };
 }
 
 export interface StateFilesOptions {
   readonly folder: string;
+  /** Where the pins are: what of the folder is older than those is not believed. */
+  readonly root: string;
   readonly node: string;
   readonly db: StateDB;
   readonly log: Logger;
-  /** What each file is to hold now. */
-  readonly contents: { readonly [N in StateName]: () => StateContents[N] };
+}
+
+/** One file, and how far it has been written. */
+interface Writing<T> {
+  readonly file: StateFile<T>;
+  /** Of bare rules their own mark tells (`RulesMark`), whether or not they could be written. */
+  readonly stamps: StateStamps | undefined;
+  /** What it is to hold now; undefined: nobody has said, and nothing is written. */
+  content: (() => T) | undefined;
+  /** Something has changed since the last writing began: what the next one is stamped with. */
+  begun: Pick<Saved<T>, 'stamp'> | undefined;
+  /** The last writing: resolves to whether it is on disk. */
+  last: Promise<boolean>;
 }
 
 /**
- * The files of the state folder. None is needed to enforce: what cannot be read is kept beside under another name, what cannot be
- * written is tried again until it can, and table `stateFiles` says which and why meanwhile.
+ * The files of the state folder. None is needed to enforce: what cannot be read, or is older than what the kernel enforces, is kept beside
+ * under another name; what cannot be written is tried again until it can; and table `stateFiles` says which and why meanwhile. Changes
+ * that come while a file is written are written together, next.
  */
 export class StateFiles {
   readonly #options: StateFilesOptions;
   readonly #table: Table<StateFileRow>;
-  readonly #files: { readonly [N in StateName]: StateFile<StateContents[N]> };
+  readonly #writings: { readonly [N in StateName]: Writing<StateContents[N]> };
   #timer: NodeJS.Timeout | undefined;
+  #stopped = false;
 
   constructor(options: StateFilesOptions) {
-    const { folder, node, db } = options;
     this.#options = options;
-    this.#table = db.table<StateFileRow>({ name: 'stateFiles', key: ({ name }) => name });
-    this.#files = {
-      endpoints: stateFile(folder, node, 'endpoints'),
-      rules: stateFile(folder, node, 'rules'),
-      numbers: stateFile(folder, node, 'numbers'),
+    this.#table = options.db.table<StateFileRow>({ name: 'stateFiles', key: ({ name }) => name });
+    this.#writings = {
+      endpoints: this.#writing('endpoints'),
+      rules: { ...this.#writing('rules'), stamps: undefined },
+      numbers: this.#writing('numbers'),
+      addresses: this.#writing('addresses'),
     };
   }
 
-  /** A file that cannot be read is set aside, and said. Never throws. */
+  /** Says what the file is to hold from now on. Without it nothing is written. */
+  provide<N extends StateName>(name: N, content: () => StateContents[N]): void {
+    this.#writings[name].content = content;
+  }
+
+  /** A file that is of no use is set aside, and said. Never throws. */
   load<N extends StateName>(name: N): Loaded<StateContents[N]> {
+    const { file, stamps } = this.#writings[name];
     try {
-      const content = this.#files[name].read();
-      return content === undefined ? 'absent' : { content };
+      const saved = file.read();
+      if (saved === undefined) return 'absent';
+      if (stamps?.allows(saved.stamp) === false)
+        throw new StateFileError(file.path, 'is older than what this node enforces (put back, or left by a full disk)');
+      return { content: saved.content };
     } catch (error) {
       this.refuse(name, error);
       return 'unreadable';
@@ -94,7 +124,7 @@ export class StateFiles {
 
   /** The file is of no use. */
   refuse(name: StateName, error: unknown): void {
-    const file = this.#files[name];
+    const { file } = this.#writings[name];
     const problem = messageOf(error);
     let kept: string | undefined;
     try {
@@ -109,24 +139,20 @@ export class StateFiles {
     this.#note(name, (row) => ({ ...row, unreadable: { problem, ...(kept === undefined ? {} : { kept }) } }));
   }
 
-  /** Writes the file, now or as soon as that is possible; whether it is written. Never throws. */
-  save(name: StateName): boolean {
-    const before = this.#row(name);
-    try {
-      this.#write(name);
-    } catch (error) {
-      const unsaved = messageOf(error);
-      if (before?.unsaved !== unsaved)
-        this.#options.log.warn({ file: this.#files[name].path, error: unsaved }, 'a state file cannot be written');
-      this.#note(name, (row) => ({ ...row, unsaved }));
-      this.#timer ??= setTimeout(() => this.#retry(), RETRY_MS).unref();
-      return false;
+  /** What the file is to hold has changed: it is written, now or as soon as that is possible. Resolves to whether it is on disk. Never rejects. */
+  save(name: StateName): Promise<boolean> {
+    const writing = this.#writings[name];
+    if (this.#stopped || writing.content === undefined) return Promise.resolve(false);
+    if (writing.begun === undefined) {
+      writing.begun = writing.stamps === undefined ? {} : { stamp: writing.stamps.begin() };
+      writing.last = writing.last.then(() => this.#write(name));
     }
-    if (before?.unsaved !== undefined) {
-      this.#options.log.info({ file: this.#files[name].path }, 'a state file could be written again');
-      this.#note(name, ({ unsaved: _, ...row }) => row);
-    }
-    return true;
+    return writing.last;
+  }
+
+  /** Resolves when all that has changed until now is on disk, or the disk has refused it. */
+  async saved(): Promise<void> {
+    await Promise.all(Object.values(this.#writings).map(({ last }) => last));
   }
 
   /** In health's words. */
@@ -150,29 +176,75 @@ export class StateFiles {
     };
   }
 
-  /** One try more for what is not on disk. */
-  stop(): void {
-    clearTimeout(this.#timer);
+  /** One try more for what is not on disk; nothing is written afterwards. */
+  async stop(): Promise<void> {
+    if (this.#stopped) return;
     this.#retry();
     clearTimeout(this.#timer);
-    this.#timer = undefined;
+    await this.saved();
+    this.#stopped = true;
+    clearTimeout(this.#timer);
+  }
+
+  #writing<N extends StateName>(name: N): Writing<StateContents[N]> {
+    const { folder, node, root } = this.#options;
+    return {
+      file: stateFile(folder, node, name),
+      stamps: new StateStamps(root, name),
+      content: undefined,
+      begun: undefined,
+      last: Promise.resolve(true),
+    };
   }
 
   #retry(): void {
     this.#timer = undefined;
     using snapshot = this.#options.db.read();
-    for (const { name, unsaved } of snapshot.all(this.#table)) if (unsaved !== undefined) this.save(name);
+    for (const { name, unsaved } of snapshot.all(this.#table)) if (unsaved !== undefined) void this.save(name);
   }
 
-  #write<N extends StateName>(name: N): void {
-    const file = this.#files[name];
-    // What could not be read must not be lost to what replaces it.
-    const unreadable = this.#row(name)?.unreadable;
-    if (unreadable !== undefined && unreadable.kept === undefined && existsSync(file.path)) {
-      const kept = file.setAside();
-      this.#note(name, (row) => ({ ...row, unreadable: { ...unreadable, kept } }));
+  async #write<N extends StateName>(name: N): Promise<boolean> {
+    const writing = this.#writings[name];
+    const { file, stamps, begun = {}, content } = writing;
+    // What changes from here on is for the next one.
+    writing.begun = undefined;
+    try {
+      if (content === undefined) return false;
+      this.#keepUnreadable(name);
+      await file.save({ content: content(), ...begun });
+      this.#written(name);
+      return true;
+    } catch (error) {
+      this.#refused(name, messageOf(error));
+      return false;
+    } finally {
+      if (begun.stamp !== undefined) stamps?.settle(begun.stamp, this.#writings[name].begun?.stamp);
     }
-    file.save(this.#options.contents[name]());
+  }
+
+  /** What could not be read must not be lost to what replaces it. */
+  #keepUnreadable(name: StateName): void {
+    const { file } = this.#writings[name];
+    const unreadable = this.#row(name)?.unreadable;
+    if (unreadable === undefined || unreadable.kept !== undefined || !existsSync(file.path)) return;
+    const kept = file.setAside();
+    this.#note(name, (row) => ({ ...row, unreadable: { ...unreadable, kept } }));
+  }
+
+  #written(name: StateName): void {
+    if (this.#row(name)?.unsaved === undefined) return;
+    this.#options.log.info({ file: this.#writings[name].file.path }, 'a state file could be written again');
+    this.#note(name, ({ unsaved: _, ...row }) => row);
+  }
+
+  #refused(name: StateName, unsaved: string): void {
+    if (this.#row(name)?.unsaved !== unsaved)
+      this.#options.log.warn(
+        { file: this.#writings[name].file.path, error: unsaved },
+        'a state file cannot be written',
+      );
+    this.#note(name, (row) => ({ ...row, unsaved }));
+    this.#timer ??= setTimeout(() => this.#retry(), RETRY_MS).unref();
   }
 
   #row(name: StateName): StateFileRow | undefined {
@@ -181,7 +253,7 @@ export class StateFiles {
   }
 
   #note(name: StateName, change: (row: StateFileRow) => StateFileRow): void {
-    const { path } = this.#files[name];
+    const { path } = this.#writings[name].file;
     this.#options.db.write([this.#table], (txn) =>
       txn.upsert(this.#table, change(txn.get(this.#table, name) ?? { name, path })),
     );

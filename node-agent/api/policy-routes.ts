@@ -32,7 +32,7 @@ export function policyRoutes(app: FastifyInstance, options: ApiOptions, stopping
     );
   });
 
-  app.put('/policy', (request, reply) => {
+  app.put('/policy', async (request, reply) => {
     if (request.body === undefined || request.body === null)
       throw new BadRequestError('the body is empty; send a JSON list of rules');
     const replaceWithLabels = canonicalLabels(queryList(request.query, 'replace-with-labels'));
@@ -45,6 +45,7 @@ export function policyRoutes(app: FastifyInstance, options: ApiOptions, stopping
       const lines = fatal.map((problem) => `${problem.path === '' ? 'rules' : problem.path}: ${problem.message}`);
       throw new BadRequestError(`nothing was imported: ${lines.join('; ')}`);
     }
+    await core.files.saved();
     return sendJson(
       reply,
       200,
@@ -55,11 +56,12 @@ export function policyRoutes(app: FastifyInstance, options: ApiOptions, stopping
     );
   });
 
-  app.delete('/policy', (request, reply) => {
+  app.delete('/policy', async (request, reply) => {
     const labels = wantedLabels(request.query, request.body);
     const { revision, deleted } = core.deleteRules(labels);
     if (deleted === 0 && labels.length > 0)
       throw new NotFoundError(`no imported rule carries all of: ${labels.join(', ')}`);
+    await core.files.saved();
     return sendJson(reply, 200, {
       ...policyModel(
         revision,

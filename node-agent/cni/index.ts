@@ -1,4 +1,3 @@
-export { addressFile } from './address-book.ts';
 export { buildCni } from './build.ts';
 export * from './errors.ts';
 export { removeCni } from './install.ts';

@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from '@jest/globals';
@@ -6,8 +6,10 @@ import { createStateDB, type StateDB } from '@weir/statedb';
 import fc from 'fast-check';
 import type { Tables } from '../core.ts';
 import { createTables, tableKey } from '../create-tables.ts';
-import { quiet, recordingLogger } from '../testing/fake-core.ts';
-import { AddressBook, type AddressBookOptions, type AddressRecord, addressFile, REST_MS } from './address-book.ts';
+import { StateFiles } from '../state-files.ts';
+import { quiet } from '../testing/fake-core.ts';
+import { AddressLeases, type AddressLeasesOptions, REST_MS } from './address-leases.ts';
+import type { AddressRecord } from './address-record.ts';
 import { AddressesExhaustedError, AddressesRestingError, PodCidrError } from './errors.ts';
 import { Ipam, podRange } from './ipam.ts';
 import { addressNumber } from './kernel-addresses.ts';
@@ -33,17 +35,18 @@ class Node {
   tables: Tables = createTables(this.db);
   readonly kernel = new Map<string, NodeAddress>();
   saved: AddressRecord | undefined;
-  book: AddressBook;
+  leases: AddressLeases;
   ipam: Ipam;
   #id = 0;
+  #record: () => AddressRecord = () => ({ rows: [], restsUntil: 0 });
 
   readonly cidr: string;
 
-  constructor(cidr = CIDR, file?: AddressBookOptions['file']) {
+  constructor(cidr = CIDR, files?: AddressLeasesOptions['files']) {
     this.cidr = cidr;
-    this.book = this.#book(file);
+    this.leases = this.#leases(files);
     this.ipam = this.#ipam();
-    this.book.start(true);
+    this.leases.start(true);
   }
 
   /** What an ADD does. */
@@ -65,7 +68,7 @@ class Node {
       for (const { id } of txn.list(this.tables.endpoints, 'ipv4', ipv4))
         txn.delete(this.tables.endpoints, tableKey.endpoint(id));
     });
-    this.book.follow();
+    this.leases.follow();
   }
   slice(name: string, address: string | undefined, podUid?: string): void {
     this.db.write([this.tables.remoteEndpoints], (txn) => {
@@ -94,41 +97,57 @@ class Node {
     using snapshot = this.db.read();
     return Array.from(snapshot.all(this.tables.endpoints), ({ ipv4 }) => ipv4);
   }
-  /** The next agent, on the tables that it finds. `lost`: without the file. */
-  restart(lost = false): void {
-    this.book.stop();
+  /** The next agent, on the tables that it finds. `lost`: without the file; `files`: with these. */
+  restart(lost = false, files?: AddressLeasesOptions['files']): void {
+    this.leases.stop();
     const before = this.live();
     this.db = createStateDB({ freeze: true });
     const tables = this.tables;
     this.tables = createTables(this.db);
     expect(tables).not.toBe(this.tables);
     if (lost) this.saved = undefined;
-    this.book = this.#book();
+    this.leases = this.#leases(files);
     this.ipam = this.#ipam();
     for (const address of before) this.attach(address);
-    this.book.start(false);
+    this.leases.start(false);
   }
 
-  #book(file?: AddressBookOptions['file']): AddressBook {
-    const memory: AddressBookOptions['file'] = {
-      path: '/nowhere/addresses.json',
-      read: () => this.saved,
-      save: (record) => {
-        this.saved = structuredClone(record);
+  #leases(files?: AddressLeasesOptions['files']): AddressLeases {
+    const memory: AddressLeasesOptions['files'] = {
+      provide: (_, content) => {
+        this.#record = content as () => AddressRecord;
+      },
+      load: (() =>
+        this.saved === undefined ? 'absent' : { content: this.saved }) as AddressLeasesOptions['files']['load'],
+      save: async () => {
+        this.saved = structuredClone(this.#record());
+        return true;
       },
     };
     const { endpoints } = this.tables;
-    return new AddressBook({ db: this.db, endpoints, now: () => this.now, log: quiet, file: file ?? memory });
+    return new AddressLeases({ db: this.db, endpoints, now: () => this.now, log: quiet, files: files ?? memory });
   }
   #ipam(): Ipam {
-    return new Ipam({ db: this.db, tables: this.tables, book: this.book, cidr: () => this.cidr });
+    return new Ipam({ db: this.db, tables: this.tables, leases: this.leases, cidr: () => this.cidr });
+  }
+}
+
+/** Files on disk, in a folder of their own. */
+async function withFiles(body: (files: () => StateFiles, path: string) => Promise<void>): Promise<void> {
+  const folder = mkdtempSync(join(tmpdir(), 'weir-addresses-'));
+  const files = (): StateFiles =>
+    new StateFiles({ folder, root: join(folder, 'pins'), node: 'node1', db: createStateDB(), log: quiet });
+  try {
+    await body(files, join(folder, 'addresses.json'));
+  } finally {
+    rmSync(folder, { recursive: true });
   }
 }
 
 describe('Ipam', () => {
   it('waits for a pod CIDR', () => {
-    const { db, tables, book } = new Node();
-    const ipam = new Ipam({ db, tables, book, cidr: () => undefined });
+    const { db, tables, leases } = new Node();
+    const ipam = new Ipam({ db, tables, leases, cidr: () => undefined });
     expect(() => ipam.allocate({ kernel: [] })).toThrow('not known yet');
   });
 
@@ -206,53 +225,52 @@ describe('Ipam', () => {
   it.each([
     ['torn', '{"version":1,"content":[{"addr'],
     ['of something else', '{"version":1,"content":{"restsUntil":0,"rows":[{"address":"fd00::1","order":1}]}}'],
-  ])('lets all addresses rest when the record is %s', (_what, text) => {
-    const folder = mkdtempSync(join(tmpdir(), 'weir-addresses-'));
-    try {
-      const file = addressFile(folder, 'node1');
-      writeFileSync(file.path, text);
-      const node = new Node(CIDR, file);
+  ])('lets all addresses rest when the record is %s', (_what, text) =>
+    withFiles(async (files, path) => {
+      writeFileSync(path, text);
+      const [mine, next] = [files(), files()];
+      const node = new Node(CIDR, mine);
       expect(() => node.add('p')).toThrow(AddressesRestingError);
       node.now += REST_MS;
       expect(node.add('p')).toBe(ALL[0]);
-      expect(file.read()).toMatchObject({ rows: [{ address: ALL[0], order: 1, endpoint: 1 }] });
-    } finally {
-      rmSync(folder, { recursive: true });
-    }
-  });
+      await mine.saved();
+      expect(next.load('addresses')).toMatchObject({ content: { rows: [{ address: ALL[0], order: 1, endpoint: 1 }] } });
+    }),
+  );
 
-  it('goes on when the record cannot be written, says so, and leaves no older one', () => {
-    const folder = mkdtempSync(join(tmpdir(), 'weir-addresses-'));
-    try {
-      const log = recordingLogger();
-      const file = addressFile(folder, 'node1');
-      file.save({ rows: [], restsUntil: 0 });
-      const full: AddressBookOptions['file'] = {
-        path: file.path,
-        read: () => file.read(),
-        save: () => {
-          throw new Error('no space left on device');
-        },
-      };
-      const node = new Node();
-      const db = createStateDB();
-      const { endpoints } = createTables(db);
-      const book = new AddressBook({ db, endpoints, now: () => node.now, log, file: full });
-      book.start(false);
-      for (const id of [1, 2])
-        db.write([endpoints], (txn) =>
-          txn.upsert(endpoints, { id, ifindex: id, interfaceName: '', ipv4: `10.9.8.${id}`, createdAt: '' }),
-        );
-      book.follow();
-      expect(book.state('10.9.8.1')).toBe('use');
-      expect(book.problem).toContain('no space left on device');
-      expect(log.lines.filter(({ level }) => level === 'error')).toHaveLength(1);
-      expect(file.read()).toBeUndefined();
-      book.stop();
-    } finally {
-      rmSync(folder, { recursive: true });
-    }
-  });
+  it('lets all addresses rest when the record is older than what was given and taken back since', () =>
+    withFiles(async (files, path) => {
+      const mine = files();
+      const node = new Node(CIDR, mine);
+      node.add('first');
+      await mine.saved();
+      const older = readFileSync(path);
+      node.now += REST_MS;
+      node.remove(node.add('second'));
+      await mine.saved();
+      writeFileSync(path, older);
+      node.restart(false, files());
+      expect(() => node.add('p')).toThrow(AddressesRestingError);
+      node.now += REST_MS;
+      expect(ALL.slice(1)).toContain(node.add('p'));
+    }));
+
+  it('lets all addresses rest when the record could not be written, as another one would be older', () =>
+    withFiles(async (files, path) => {
+      const mine = files();
+      const node = new Node(CIDR, mine);
+      node.add('first');
+      await mine.saved();
+      // A folder in the place of the temporary file: the next writing fails, and what is there stays.
+      mkdirSync(`${path}.next/x`, { recursive: true });
+      node.remove(node.add('second'));
+      await mine.saved();
+      expect(mine.check()).toMatchObject({ ok: false, message: expect.stringContaining(`${path} cannot be written`) });
+      expect(node.leases.state(ALL[1] ?? '')).toBe('rest');
+      await mine.stop();
+      node.restart(false, files());
+      expect(() => node.add('p')).toThrow(AddressesRestingError);
+    }));
 
   it('equals a plain model: nobody gets what somebody has, had lately, or is said to have', () => {
     const address = fc.constantFrom(...ALL);
@@ -321,7 +339,7 @@ describe('Ipam', () => {
             for (const [name, address] of said ?? []) node.pod(name, address);
             if (lost) lostAt = node.now + REST_MS;
             // Of an ADD that failed nothing is written.
-            last = node.book.last();
+            last = node.leases.last();
           } else if (step.do === 'route') node.route(step.address, step.there);
           else if (step.do === 'wait') node.now += step.ms;
           else {

@@ -1,7 +1,7 @@
 import { addressToU32, formatAddress, type Prefix, parsePrefix, u32ToAddress } from '@weir/net';
 import type { StateDB } from '@weir/statedb';
 import type { Tables } from '../core.ts';
-import type { AddressBook } from './address-book.ts';
+import type { AddressLeases } from './address-leases.ts';
 import { AddressesExhaustedError, AddressesRestingError, CNI_CODE, CniError, PodCidrError } from './errors.ts';
 import { addressNumber, holds } from './kernel-addresses.ts';
 import type { NodeAddress } from './types.ts';
@@ -49,7 +49,7 @@ export interface Asked {
 export interface IpamOptions {
   readonly db: StateDB;
   readonly tables: Pick<Tables, 'localPods' | 'remoteEndpoints' | 'endpoints'>;
-  readonly book: AddressBook;
+  readonly leases: AddressLeases;
   /** The node's pod CIDR; undefined while unknown. */
   readonly cidr: () => string | undefined;
 }
@@ -72,7 +72,7 @@ export class Ipam {
 
   /** Reserves until `release`, which the caller calls once the address is in the endpoints table, or not needed. Throws `CniError`. */
   allocate(asked: Asked): string {
-    const { book } = this.#options;
+    const { leases } = this.#options;
     const cidr = this.cidr;
     if (cidr === undefined) {
       throw new CniError(
@@ -81,12 +81,12 @@ export class Ipam {
         'it comes from Node.spec.podCIDR (is --allocate-node-cidrs set on the controller manager?) or the flag --pod-cidr',
       );
     }
-    book.follow();
+    leases.follow();
     const counts = new Map<Reason, number>();
     for (const address of this.#candidates(cidr, asked.before)) {
       const reason = this.#taken(address, asked);
       if (reason === undefined || (reason === 'rest' && address === asked.before)) {
-        book.give(address);
+        leases.give(address);
         return address;
       }
       if (address !== asked.before) counts.set(reason, (counts.get(reason) ?? 0) + 1);
@@ -98,12 +98,12 @@ export class Ipam {
   }
 
   release(address: string): void {
-    this.#options.book.settle(address);
+    this.#options.leases.settle(address);
   }
 
   /** Whether some address is free, now or once it has rested. */
   hasFree(cidr: string, kernel: readonly NodeAddress[]): boolean {
-    this.#options.book.follow();
+    this.#options.leases.follow();
     for (const address of this.#candidates(cidr)) {
       const reason = this.#taken(address, { kernel });
       if (reason === undefined || PASSING.includes(reason)) return true;
@@ -114,7 +114,7 @@ export class Ipam {
   *#candidates(cidr: string, before?: string): Generator<string> {
     if (before !== undefined) yield before;
     const { first, last } = podRange(cidr);
-    const given = this.#options.book.last();
+    const given = this.#options.leases.last();
     const at = given === undefined ? last : addressNumber(given);
     const inside = at >= first && at <= last ? at : last;
     for (let next = inside + 1; next <= last; next++) yield formatAddress(u32ToAddress(next));
@@ -122,8 +122,8 @@ export class Ipam {
   }
 
   #taken(address: string, { podUid, kernel }: Pick<Asked, 'podUid' | 'kernel'>): Reason | undefined {
-    const { db, tables, book } = this.#options;
-    const state = book.state(address);
+    const { db, tables, leases } = this.#options;
+    const state = leases.state(address);
     if (state === 'use') return state;
     using snapshot = db.read();
     for (const _ of snapshot.list(tables.endpoints, 'ipv4', address)) return 'use';

@@ -6,9 +6,10 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
+import { StateFiles } from '../state-files.ts';
 import { FakeCore, quiet } from '../testing/fake-core.ts';
 import { TestNamespaces } from '../testing/netns.ts';
-import { addressFile, REST_MS } from './address-book.ts';
+import { REST_MS } from './address-leases.ts';
 import { type RunCommand, runCommand } from './command.ts';
 import { vethName } from './names.ts';
 import { PodNetwork } from './network.ts';
@@ -367,7 +368,8 @@ describe('DEL', () => {
     let now = 1_000_000;
     const agent = async (): Promise<void> => {
       core = new FakeCore();
-      service = newService({ podCidr: () => cidr, addressFile: addressFile(folder, 'node1'), now: () => now });
+      core.files = new StateFiles({ folder, root: join(folder, 'pins'), node: 'node1', db: core.db, log: quiet });
+      service = newService({ podCidr: () => cidr, now: () => now });
       await service.start();
     };
     try {

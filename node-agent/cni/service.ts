@@ -5,8 +5,8 @@ import type { Core, Logger } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
 import { PodEvents, type PodRef } from '../pod-events.ts';
 import type { EndpointRow, EndpointStateRow } from '../tables.ts';
-import { AddressBook, type AddressBookOptions } from './address-book.ts';
 import { AddressConflicts } from './address-conflicts.ts';
+import { AddressLeases } from './address-leases.ts';
 import { addResult, ownInterface, required } from './answers.ts';
 import { AddressConflictError, CNI_CODE, CniError } from './errors.ts';
 import { Ipam } from './ipam.ts';
@@ -36,8 +36,6 @@ export interface CniServiceOptions {
   readonly podCidr: () => string | undefined;
   readonly log: Logger;
   readonly enforceTimeoutMs?: number;
-  /** Keeps addresses that rest over restarts. Absent: they are forgotten. */
-  readonly addressFile?: AddressBookOptions['file'];
   /** No agent of Weir has run on this node since it booted. Default false. */
   readonly firstHere?: boolean;
   /** Boot clock in milliseconds. */
@@ -51,7 +49,7 @@ export class CniService {
   readonly #core: Core;
   readonly #network: Network;
   readonly #log: Logger;
-  readonly #book: AddressBook;
+  readonly #leases: AddressLeases;
   readonly #firstHere: boolean;
   readonly #ipam: Ipam;
   readonly #events: PodEvents;
@@ -70,13 +68,13 @@ export class CniService {
     this.#log = options.log;
     this.#enforceTimeoutMs = options.enforceTimeoutMs ?? ENFORCE_TIMEOUT_MS;
     this.#onCall = options.onCall ?? (() => undefined);
-    const { core, network, podCidr, log, addressFile: file } = options;
+    const { core, network, podCidr, log } = options;
     this.#firstHere = options.firstHere ?? false;
-    const { db, tables } = core;
+    const { db, tables, files } = core;
     const now = options.now ?? bootClock;
     const { endpoints } = tables;
-    this.#book = new AddressBook({ db, endpoints, now, log, ...(file === undefined ? {} : { file }) });
-    this.#ipam = new Ipam({ db, tables, book: this.#book, cidr: podCidr });
+    this.#leases = new AddressLeases({ db, endpoints, now, log, files });
+    this.#ipam = new Ipam({ db, tables, leases: this.#leases, cidr: podCidr });
     this.#events = new PodEvents(core);
     this.#conflicts = new AddressConflicts({ core, network, podCidr, events: this.#events, log });
   }
@@ -85,7 +83,7 @@ export class CniService {
   async start(): Promise<void> {
     await this.#network.prepareNode();
     const bare = this.#endpoints().length === 0 && (await this.#network.hostLinks()).length === 0;
-    this.#book.start(this.#firstHere && bare);
+    this.#leases.start(this.#firstHere && bare);
     this.#conflicts.start();
   }
 
@@ -93,7 +91,7 @@ export class CniService {
   async stop(): Promise<void> {
     await Promise.allSettled(this.#queues.values());
     await this.#conflicts.stop();
-    this.#book.stop();
+    this.#leases.stop();
   }
 
   /** Looks now for addresses that two have; it does so from time to time by itself. */
@@ -101,12 +99,9 @@ export class CniService {
     await this.#conflicts.audit();
   }
 
-  /** Whether each address of this node's pods is theirs alone, and is remembered. */
+  /** Whether each address of this node's pods is theirs alone. */
   addresses(): { readonly ok: boolean; readonly message: string } {
-    const conflicts = this.#conflicts.status();
-    const { problem } = this.#book;
-    if (problem === undefined) return conflicts;
-    return { ok: false, message: conflicts.ok ? problem : `${conflicts.message}; ${problem}` };
+    return this.#conflicts.status();
   }
 
   /** From now on, requests that still wait for the kernel after `graceMs` are given up and undone: the runtime tries again later. */
@@ -214,6 +209,7 @@ export class CniService {
         ...(uplink.address === undefined ? {} : { nodeAddress: uplink.address }),
       };
       await this.#attach(call, attachment, pair, deadline);
+      await this.#core.files.saved();
       this.#warnOfHostPorts(call, pod);
       return { ok: true, body: addResult(call, pair) };
     } catch (error) {

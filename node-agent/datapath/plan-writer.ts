@@ -32,7 +32,7 @@ export interface PlanWriterOptions {
   /** Returns once no packet runs any more that runs now. */
   readonly quiesce: () => Promise<void>;
   /** Has them outlive this agent; what the kernel holds tells most of them, so that nothing waits for it. */
-  readonly saveNumbers: () => boolean;
+  readonly saveNumbers: () => Promise<boolean>;
   /** The kernel holds all that is wanted, for the first time. */
   readonly onAdopted: () => void;
   readonly log: Logger;
@@ -132,7 +132,7 @@ export class PlanWriter {
   /** Every step is idempotent: a plan that broke off is carried out again from its start. */
   async carryOut(plan: Plan, signal: AbortSignal): Promise<void> {
     if (changesAnything(plan)) this.#options.mark.begin();
-    this.#saveNumbers();
+    await this.#saveNumbers();
     await this.#grow(plan);
     await this.#shrink(plan, signal);
     if (!this.adopted) this.#finishAdoption();
@@ -140,9 +140,11 @@ export class PlanWriter {
   }
 
   /** Before they are in the kernel, as far as the disk allows. */
-  #saveNumbers(): void {
+  async #saveNumbers(): Promise<void> {
     const { numbers, saveNumbers } = this.#options;
-    if (numbers.dirty && saveNumbers()) numbers.dirty = false;
+    if (!numbers.dirty) return;
+    numbers.dirty = false;
+    if (!(await saveNumbers())) numbers.dirty = true;
   }
 
   /** Everything that adds or moves. */
@@ -161,8 +163,8 @@ export class PlanWriter {
     await this.ipcache.reconcile();
     // Addresses that the kernel refuses change decisions when it takes them.
     if (this.ipcache.failing().length > 0) this.#later('bump', [EVERY]);
-    this.#writeStates(plan.endpoints);
-    this.#bump();
+    await this.#writeStates(plan.endpoints);
+    await this.#bump();
     await this.endpoints.reconcile();
   }
 
@@ -184,7 +186,7 @@ export class PlanWriter {
       });
     });
     if (plan.ipcacheGone.length > 0) await this.ipcache.reconcile();
-    if (this.#bump()) await this.endpoints.reconcile();
+    if (await this.#bump()) await this.endpoints.reconcile();
     engine.forgetCidrs(plan.ipcacheGone);
     db.write([tables.endpointStates, tables.slots], (txn) => {
       for (const id of plan.endpointsGone) txn.delete(tables.endpointStates, tableKey.endpoint(id));
@@ -226,9 +228,9 @@ export class PlanWriter {
     else engine.slotReleased(slot);
   }
 
-  #writeStates(rows: readonly EndpointStateRow[]): void {
+  async #writeStates(rows: readonly EndpointStateRow[]): Promise<void> {
     const { db, tables } = this.#options;
-    this.#saveNumbers();
+    await this.#saveNumbers();
     if (rows.length > 0) this.#moved = true;
     db.write([tables.endpointStates], (txn) => {
       for (const row of rows) txn.upsert(tables.endpointStates, row);
@@ -236,11 +238,11 @@ export class PlanWriter {
   }
 
   /** New revisions for those that are to have one, once the kernel refuses no address. Returns whether there are any. */
-  #bump(): boolean {
+  async #bump(): Promise<boolean> {
     const { engine } = this.#options;
     const due = this.ipcache.failing().length > 0 ? [] : this.#due('bump');
     if (due.length === 0) return false;
-    this.#writeStates(engine.bump(due.includes(EVERY) ? Array.from(engine.states(), ({ id }) => id) : due));
+    await this.#writeStates(engine.bump(due.includes(EVERY) ? Array.from(engine.states(), ({ id }) => id) : due));
     this.#done('bump', due);
     return true;
   }

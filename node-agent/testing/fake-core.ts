@@ -25,9 +25,18 @@ export function recordingLogger(): Logger & {
   return { lines, info: at('info'), warn: at('warn'), error: at('error'), debug: at('debug') };
 }
 
+/** Files that remember nothing. */
+const FORGETFUL: Core['files'] = {
+  provide: () => undefined,
+  load: () => 'absent',
+  save: async () => true,
+  saved: async () => undefined,
+};
+
 export class FakeCore implements Core {
   readonly db = createStateDB({ freeze: true });
   readonly tables = createTables(this.db);
+  files: Core['files'] = FORGETFUL;
   readonly events = new Subject<FlowEvent>();
   readonly realisedChanges = new Subject<Realised>();
   /** Called before an endpoint counts as enforced; a throw is the kernel's refusal. */

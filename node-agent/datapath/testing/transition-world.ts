@@ -259,7 +259,7 @@ export class Agent {
       mark,
       breathe,
       quiesce: async () => node.quiet(),
-      saveNumbers: () => {
+      saveNumbers: async () => {
         if (this.#left > 0) node.numbers = numbers.state();
         return true;
       },

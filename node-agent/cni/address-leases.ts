@@ -1,11 +1,8 @@
-import { rmSync } from 'node:fs';
-import { join } from 'node:path';
-import { parseAddress } from '@weir/net';
 import { type ChangeStream, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
-import { messageOf } from '../config/system-error.ts';
 import type { Logger } from '../core.ts';
-import { objects, StateFile } from '../persist.ts';
+import type { Loaded, StateFiles } from '../state-files.ts';
 import type { EndpointRow } from '../tables.ts';
+import type { AddressRecord } from './address-record.ts';
 import type { PodAddressRow } from './types.ts';
 
 /**
@@ -14,40 +11,32 @@ import type { PodAddressRow } from './types.ts';
  */
 export const REST_MS = 30_000;
 
-/** What outlives an agent. */
-export interface AddressRecord {
-  readonly rows: readonly PodAddressRow[];
-  /** By the boot clock, in milliseconds; 0: nothing is missing from the rows. */
-  readonly restsUntil: number;
-}
-
-export interface AddressBookOptions {
+export interface AddressLeasesOptions {
   readonly db: StateDB;
   readonly endpoints: Table<EndpointRow>;
   /** Boot clock in milliseconds: it goes on over restarts of the agent, and nobody sets it. */
   readonly now: () => number;
   readonly log: Logger;
-  /** Keeps the book over restarts. Absent: the book is new at each start. */
-  readonly file?: Pick<StateFile<AddressRecord>, 'path' | 'read' | 'save'>;
+  /** Keep the leases over restarts. */
+  readonly files: Pick<StateFiles, 'provide' | 'load' | 'save'>;
 }
 
 /**
- * Which addresses endpoints have, which ADDs are about to give, and which rest. It follows the endpoints table, whoever changes that. The
- * last address given is always in it, so that the next one comes after it. What has rested is forgotten.
+ * Which addresses endpoints have, which ADDs are about to give, and which rest. They follow the endpoints table, whoever changes that. The
+ * last address given is always among them, so that the next one comes after it. What has rested is forgotten.
  *
- * A lost, torn or unwritable file only makes addresses rest longer: of what is not known, everything rests from the start of the agent.
+ * A file that is lost, torn or older only makes addresses rest longer: of what is not known, everything rests from the start of the agent.
  */
-export class AddressBook {
-  readonly #options: AddressBookOptions;
+export class AddressLeases {
+  readonly #options: AddressLeasesOptions;
   readonly #table: Table<PodAddressRow>;
   readonly #endpoints: ChangeStream<EndpointRow>;
-  /** Until then an address that is not in the book rests: it may have been given back before the book began. */
+  /** Until then an address of which nothing is known rests: it may have been given back before this agent began. */
   #restsUntil = 0;
-  #problem: string | undefined;
   #stopped = false;
   #unfollow: () => void = () => undefined;
 
-  constructor(options: AddressBookOptions) {
+  constructor(options: AddressLeasesOptions) {
     const { db, endpoints } = options;
     this.#options = options;
     this.#table = db.table<PodAddressRow>({
@@ -62,21 +51,21 @@ export class AddressBook {
   }
 
   /**
-   * Takes up the book of the agent before. Without one every address rests first: the node's last pod may have gone a moment ago, and left
-   * nothing to tell. `fresh`: no agent of Weir was on this node before.
+   * Takes up the leases of the agent before. Without them every address rests first: the node's last pod may have gone a moment ago, and
+   * left nothing to tell. `fresh`: no agent of Weir was on this node before.
    */
   start(fresh: boolean): void {
+    const { db, files, log } = this.#options;
     const now = this.#now();
-    const saved = this.#load();
+    files.provide('addresses', () => this.#record());
+    const loaded = files.load('addresses');
+    const saved = recordOf(loaded);
     if (saved !== undefined) this.#restsUntil = Math.min(saved.restsUntil, now + REST_MS);
-    else if (!fresh) {
+    else if (!fresh || loaded === 'unreadable') {
       this.#restsUntil = now + REST_MS;
-      this.#options.log.info(
-        { restMs: REST_MS },
-        'no record of the addresses given back: each rests before it is given',
-      );
+      log.info({ restMs: REST_MS }, 'no record of the addresses given back: each rests before it is given');
     }
-    this.#options.db.write([this.#table], (txn) => {
+    db.write([this.#table], (txn) => {
       // Of a boot before: its clock says nothing now. In use: by endpoints that still are, which the next lines say, or until now.
       for (const row of saved?.rows ?? [])
         txn.upsert(this.#table, { ...row, freedAt: Math.min(row.freedAt ?? now, now) });
@@ -147,11 +136,6 @@ export class AddressBook {
     return this.#newest(snapshot)?.address;
   }
 
-  /** Why the book would not outlive this agent; undefined when it would. */
-  get problem(): string | undefined {
-    return this.#problem;
-  }
-
   #now(): number {
     return Math.floor(this.#options.now());
   }
@@ -184,65 +168,16 @@ export class AddressBook {
       if (row !== newest) txn.delete(this.#table, row.address);
   }
 
-  #load(): AddressRecord | undefined {
-    const { file, log } = this.#options;
-    try {
-      return file?.read();
-    } catch (error) {
-      log.warn(
-        { error: messageOf(error), restMs: REST_MS },
-        'record of given addresses cannot be read: each rests first',
-      );
-      this.#restsUntil = this.#now() + REST_MS;
-      return undefined;
-    }
+  #record(): AddressRecord {
+    using snapshot = this.#options.db.read();
+    return { rows: [...snapshot.all(this.#table)], restsUntil: this.#restsUntil };
   }
 
   #save(): void {
-    const { db, file, log } = this.#options;
-    if (file === undefined) return;
-    using snapshot = db.read();
-    try {
-      file.save({ rows: [...snapshot.all(this.#table)], restsUntil: this.#restsUntil });
-      this.#problem = undefined;
-    } catch (error) {
-      const message = `${file.path} cannot be written: ${messageOf(error)}; after a restart of the agent no address is given for ${REST_MS / 1000} s`;
-      if (message !== this.#problem)
-        log.error({ path: file.path, error: messageOf(error) }, 'given addresses cannot be saved');
-      this.#problem = message;
-      // An older record would call addresses free that have been given back since. None makes all of them rest.
-      try {
-        rmSync(file.path, { force: true });
-      } catch {
-        // On a disk that takes no write it cannot go either: the message above says so.
-      }
-    }
+    void this.#options.files.save('addresses');
   }
 }
 
-/** The book's file in the state folder of `node`. */
-export function addressFile(folder: string, node: string): StateFile<AddressRecord> {
-  return new StateFile({ path: join(folder, 'addresses.json'), node, decode: decodeRecord });
-}
-
-function decodeRecord(json: unknown): AddressRecord {
-  if (
-    typeof json !== 'object' ||
-    json === null ||
-    !('restsUntil' in json) ||
-    !isCount(json.restsUntil) ||
-    !('rows' in json)
-  )
-    throw new Error('has no rows and restsUntil');
-  const rows = objects(json.rows, 'addresses').map(({ address, order, endpoint, freedAt }): PodAddressRow => {
-    if (typeof address !== 'string' || parseAddress(address).family !== 4)
-      throw new Error(`has an address that is no IPv4 address: ${JSON.stringify(address)}`);
-    if (!isCount(order)) throw new Error(`has no order of ${address}`);
-    return { address, order, ...(isCount(endpoint) ? { endpoint } : {}), ...(isCount(freedAt) ? { freedAt } : {}) };
-  });
-  return { rows, restsUntil: json.restsUntil };
-}
-
-function isCount(value: unknown): value is number {
-  return Number.isSafeInteger(value) && Number(value) >= 0;
+function recordOf(loaded: Loaded<AddressRecord>): AddressRecord | undefined {
+  return typeof loaded === 'object' ? loaded.content : undefined;
 }

@@ -1,0 +1,33 @@
+import { parseAddress } from '@weir/net';
+import { objects } from '../persist.ts';
+import type { PodAddressRow } from './types.ts';
+
+/** Of the addresses of this node's pods, what outlives an agent. */
+export interface AddressRecord {
+  readonly rows: readonly PodAddressRow[];
+  /** By the boot clock, in milliseconds; 0: nothing is missing from the rows. */
+  readonly restsUntil: number;
+}
+
+/** @throws Error with a sentence when it is not an AddressRecord. */
+export function decodeAddresses(json: unknown): AddressRecord {
+  if (
+    typeof json !== 'object' ||
+    json === null ||
+    !('restsUntil' in json) ||
+    !isCount(json.restsUntil) ||
+    !('rows' in json)
+  )
+    throw new Error('has no rows and restsUntil');
+  const rows = objects(json.rows, 'addresses').map(({ address, order, endpoint, freedAt }): PodAddressRow => {
+    if (typeof address !== 'string' || parseAddress(address).family !== 4)
+      throw new Error(`has an address that is no IPv4 address: ${JSON.stringify(address)}`);
+    if (!isCount(order)) throw new Error(`has no order of ${address}`);
+    return { address, order, ...(isCount(endpoint) ? { endpoint } : {}), ...(isCount(freedAt) ? { freedAt } : {}) };
+  });
+  return { rows, restsUntil: json.restsUntil };
+}
+
+function isCount(value: unknown): value is number {
+  return Number.isSafeInteger(value) && Number(value) >= 0;
+}
