@@ -364,8 +364,12 @@ class KernelCore implements Core {
       const said = `${problem.path}: ${problem.message}`;
       this.files.refuse('rules', new CoreError('ERR_WEIR_RULES', `the imported rules are not valid any more: ${said}`));
     }
-    if (known && problem === undefined) this.#rulesAre();
-    else
+    if (known && problem === undefined) {
+      // From the first change on there is a mark of what was before it.
+      this.#rulesMark.begin(rules);
+      this.#rulesMark.settle(rules);
+      this.#rulesAre();
+    } else
       log.warn(
         { file: join(this.#options.stateDir, 'rules.json') },
         'which rules were imported is not known; what is enforced stays until they are imported or deleted',
@@ -384,7 +388,7 @@ class KernelCore implements Core {
     const rules = this.#rules();
     if (this.#running === undefined) return;
     this.#rulesMark.begin(rules);
-    const settled = this.files.save('rules').then(() => this.#rulesMark.settle(this.#rules()));
+    const settled = this.files.save('rules').then(() => this.#rulesMark.settle(rules));
     settled.catch((error: unknown) =>
       this.#options.log.warn({ error: String(error) }, 'which imported rules are in force cannot be marked'),
     );

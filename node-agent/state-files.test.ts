@@ -123,7 +123,12 @@ describe('a state file of a time before', () => {
     await mine.save(name);
     writeFileSync(join(folder, file), older);
     rmSync(join(folder, 'pins'), { recursive: true });
+    const next = files();
+    expect(next.load(name)).toMatchObject({ content: expect.anything() });
+    // A crash before the first writing.
+    const writing = next.save(name);
     expect(files().load(name)).toMatchObject({ content: expect.anything() });
+    await writing;
   });
 });
 

@@ -113,7 +113,7 @@ export class StateFiles {
     try {
       const saved = file.read();
       if (saved === undefined) return 'absent';
-      if (stamps?.allows(saved.stamp) === false)
+      if (stamps?.accepts(saved.stamp) === false)
         throw new StateFileError(file.path, 'is older than what this node enforces (put back, or left by a full disk)');
       return { content: saved.content };
     } catch (error) {

@@ -19,11 +19,7 @@ export class StateStamps {
   /** What the file is to hold has changed. Returns the stamp of the writing to come; until `settle` the file before counts, too. */
   begin(): string {
     const stamp = randomBytes(8).toString('hex');
-    try {
-      mkdirSync(join(this.#folder, stamp), { recursive: true, mode: 0o700 });
-    } catch {
-      // See above.
-    }
+    this.#make(stamp);
     return stamp;
   }
 
@@ -39,10 +35,19 @@ export class StateStamps {
     }
   }
 
-  /** Whether a file with this stamp may be the last that was written. */
-  allows(stamp: string | undefined): boolean {
+  /** Whether a file with this stamp may be the last that was written. Where there is no stamp yet, it is from now on. */
+  accepts(stamp: string | undefined): boolean {
     const names = this.#names();
+    if (names.length === 0 && stamp !== undefined) this.#make(stamp);
     return names.length === 0 || (stamp !== undefined && names.includes(stamp));
+  }
+
+  #make(stamp: string): void {
+    try {
+      mkdirSync(join(this.#folder, stamp), { recursive: true, mode: 0o700 });
+    } catch {
+      // See above.
+    }
   }
 
   #names(): string[] {

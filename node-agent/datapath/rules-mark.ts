@@ -11,6 +11,7 @@ const NONE = 'none';
  */
 export class RulesMark {
   readonly #folder: string;
+  #begun: string | undefined;
 
   constructor(root: string) {
     this.#folder = join(root, 'rules');
@@ -18,12 +19,14 @@ export class RulesMark {
 
   /** These rules are about to be enforced, in the place of those before; until `settle` it may be either. */
   begin(rules: readonly unknown[]): void {
-    mkdirSync(join(this.#folder, nameOf(rules)), { recursive: true, mode: 0o700 });
+    this.#begun = nameOf(rules);
+    mkdirSync(join(this.#folder, this.#begun), { recursive: true, mode: 0o700 });
   }
 
-  /** These rules and no others are enforced from now on. */
+  /** These rules are in their file, or cannot be: no others count, unless others have begun meanwhile. */
   settle(rules: readonly unknown[]): void {
     const name = nameOf(rules);
+    if (this.#begun !== undefined && this.#begun !== name) return;
     for (const other of this.#names()) if (other !== name) rmdirSync(join(this.#folder, other));
   }
 
