@@ -1,4 +1,5 @@
 /** The agent core's errors. Each has a stable `code`; the message names the cause, the value and the fix. */
+import { messageOf } from './config/system-error.ts';
 
 export class CoreError extends Error {
   readonly code: string;
@@ -26,8 +27,7 @@ export class StateSaveError extends CoreError {
   readonly file: string;
 
   constructor(file: string, cause: unknown) {
-    const why = cause instanceof Error ? cause.message : String(cause);
-    super('ERR_WEIR_STATE_SAVE', `the state file ${file} cannot be written: ${why}`, cause);
+    super('ERR_WEIR_STATE_SAVE', `the state file ${file} cannot be written: ${messageOf(cause)}`, cause);
     this.file = file;
   }
 }
@@ -115,7 +115,7 @@ export class PinMismatchError extends CoreError {
 export class RemoveError extends CoreError {
   constructor(what: string, count: number, cause: unknown) {
     const more = count > 1 ? ` (and ${count - 1} more)` : '';
-    const why = cause instanceof Error ? cause.message : String(cause);
+    const why = messageOf(cause);
     super('ERR_WEIR_REMOVE', `cannot remove ${what}${more}: ${why}. What is left goes on enforcing; try again`, cause);
   }
 }

@@ -1,6 +1,9 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { chmod, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { createInterface } from 'node:readline';
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { eventually } from '../../test/eventually.ts';
 import { recordingLogger } from '../testing/fake-core.ts';
@@ -118,6 +121,34 @@ describe('CniInstallation', () => {
       'info host ports: portmap is gone from the node, and pods get none from now on',
     ]);
     expect(await installation.remove()).toEqual([config(), plugin()]);
+  });
+
+  it('looks at the plugin folder now and then where the node has no inotify instance left, and says so', async () => {
+    const script = `
+      const { CniInstallation } = await import(${JSON.stringify(join(import.meta.dirname, 'installation.ts'))});
+      const say = (level) => (fields, message) => console.log(level + ' ' + message + ' ' + (fields.error ?? ''));
+      const log = { info: say('info'), warn: say('warn'), error: say('error'), debug: say('debug') };
+      const installation = new CniInstallation({ ...JSON.parse(process.argv[1]), checkMs: 20, log });
+      await installation.start();
+      process.stdin.on('end', () => installation.stop()).resume();
+    `;
+    // The limit of a user namespace of its own.
+    const limited = 'echo 0 > /proc/sys/user/max_inotify_instances && exec "$@"';
+    const node = [process.execPath, '--input-type=module', '-e', script, JSON.stringify(options)];
+    const child = spawn('unshare', ['--user', '--map-root-user', 'sh', '-c', limited, 'sh', ...node], {
+      stdio: ['pipe', 'pipe', 'inherit'],
+    });
+    const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+    const next = async (): Promise<unknown> => (await lines.next()).value;
+    try {
+      expect(await next()).toContain('info cni plugin installed');
+      expect(await next()).toMatch(/^info the plugin folder cannot be watched; it is looked at now and then .*EMFILE/);
+      await writeFile(join(options.binDir, 'portmap'), '', { mode: 0o755 });
+      expect(await next()).toContain('info host ports: the node has portmap now');
+    } finally {
+      child.stdin.end();
+      if (child.exitCode === null) await once(child, 'exit');
+    }
   });
 
   it('names a configuration that the runtime takes instead of ours', async () => {

@@ -2,7 +2,7 @@
 
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdir, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
@@ -308,6 +308,22 @@ describe('addresses that others have', () => {
     expect(service.addresses().ok).toBe(true);
   });
 
+  it('are not compared when an endpoint was found without one, and those of others are told all the same', async () => {
+    await request('ADD', { ...one(), CNI_ARGS: args });
+    core.db.write([core.tables.endpoints], (txn) =>
+      txn.upsert(core.tables.endpoints, {
+        ...{ id: 9, ifindex: 1009, interfaceName: 'x9', ipv4: '', createdAt: '', found: { identity: 0 } },
+      }),
+    );
+    put([{ name: 'bridged', uid: 'u-bridged', address: '10.55.0.2' }]);
+    await service.auditAddresses();
+    expect(service.addresses()).toEqual({
+      ok: false,
+      message: "address 10.55.0.2 of default/app is somebody else's too: pod default/bridged by its status",
+    });
+    await core.deleteEndpoint(9);
+  });
+
   it('are not given before pods and slices have been listed', async () => {
     const done = core.db.initialiser(core.tables.remoteEndpoints, 'kubernetes');
     const answer = request('ADD', one());
@@ -386,6 +402,43 @@ describe('DEL', () => {
       now += 1;
       expect(await request('ADD', two())).toMatchObject({ body: { ips: [{ address: '10.55.0.6/32' }] } });
     } finally {
+      await rm(folder, { recursive: true });
+    }
+  });
+});
+
+describe('a state folder on a read-only disk', () => {
+  it('keeps no pod from coming and going, and is told with path and error', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'weir-cni-'));
+    const state = join(folder, 'state');
+    const path = join(state, 'addresses.json');
+    await mkdir(state);
+    await runCommand('mount', ['-t', 'tmpfs', 'tmpfs', state]);
+    try {
+      core = new FakeCore();
+      const root = join(folder, 'pins');
+      const mine = new StateFiles({ folder: state, root, node: 'node1', db: core.db, log: quiet });
+      core.files = mine;
+      service = newService();
+      await service.start();
+      await core.files.saved();
+      const before = await readFile(path, 'utf8');
+      await runCommand('mount', ['-o', 'remount,ro', state]);
+      expect(await request('ADD', one())).toMatchObject({ ok: true, body: { ips: [{ address: '10.55.0.2/32' }] } });
+      expect(await request('STATUS')).toEqual({ ok: true });
+      expect(mine.check()).toMatchObject({
+        ok: false,
+        message: expect.stringMatching(new RegExp(`the state file ${path} cannot be written: EROFS`)),
+      });
+      expect(await request('DEL', { CNI_CONTAINERID: 'one' })).toEqual({ ok: true });
+      expect(await links()).toEqual([]);
+      expect(await readFile(path, 'utf8')).toBe(before);
+      await runCommand('mount', ['-o', 'remount,rw', state]);
+      await service.stop();
+      await mine.stop();
+      expect(mine.check().ok).toBe(true);
+    } finally {
+      await runCommand('umount', ['-l', state]);
       await rm(folder, { recursive: true });
     }
   });
