@@ -382,6 +382,9 @@ describe('DEL', () => {
     const cidr = '10.55.0.4/30';
     const folder = await mkdtemp(join(tmpdir(), 'weir-cni-'));
     let now = 1_000_000;
+    /** What a crash in this moment would leave. */
+    const onDisk = async (): Promise<unknown> =>
+      JSON.parse(await readFile(join(folder, 'addresses.json'), 'utf8')).content.rows;
     const agent = async (): Promise<void> => {
       core = new FakeCore();
       core.files = new StateFiles({ folder, root: join(folder, 'pins'), node: 'node1', db: core.db, log: quiet });
@@ -391,7 +394,9 @@ describe('DEL', () => {
     try {
       await agent();
       expect(await request('ADD', one())).toMatchObject({ ok: true, body: { ips: [{ address: '10.55.0.6/32' }] } });
+      expect(await onDisk()).toEqual([{ address: '10.55.0.6', order: 1, endpoint: 1 }]);
       await request('DEL', { CNI_CONTAINERID: 'one' });
+      expect(await onDisk()).toEqual([{ address: '10.55.0.6', order: 1, freedAt: now }]);
       await service.stop();
       await agent();
       now += REST_MS - 1;

@@ -322,6 +322,7 @@ export class CniService {
       await this.#core.deleteEndpoint(id);
       this.#log.info({ endpoint: id, container: containerId, link: removed }, 'pod detached');
     }
+    if (attached.length > 0) await this.#core.files.saved();
     return attached.flatMap(({ ipv4 }) => (ipv4 === '' ? [] : [ipv4]));
   }
 

@@ -2,14 +2,14 @@
  * Pods: which identity each has, and what the slices say of its addresses.
  *
  * Guarantees: a pod moves from one identity to the next in one edit, never over none; a pod on the host's network, or one
- * that has ended, has no identity and is in no slice; an address is in one slice at most (addresses.ts).
+ * that has ended, has no identity and is in no slice; an address is in one slice at most (address-claims.ts).
  */
 import { IdentityExhaustedError } from '@weir/identity';
 import { podIdentityLabels } from '@weir/labels';
 import type { AnyTable, StateDB, Table, WriteTxn } from '@weir/statedb';
 import type { Tables } from '../tables.ts';
 import type { Adopted, PodRow, SlicedPod } from '../types.ts';
-import { AddressBook } from './addresses.ts';
+import { AddressClaims } from './address-claims.ts';
 import type { Census, Resident } from './census.ts';
 import { IdentityBook } from './identity-book.ts';
 import { identityKey, type KnownIdentity } from './known-identities.ts';
@@ -42,7 +42,7 @@ export class PodBook {
   readonly #pods: Table<PlacedPod>;
   readonly #identities: IdentityBook;
   readonly #slices: SlicePacker;
-  readonly #addresses: AddressBook;
+  readonly #addresses: AddressClaims;
 
   constructor(db: StateDB, sources: PodBookSources, options: PodBookOptions) {
     this.#sources = sources;
@@ -50,7 +50,7 @@ export class PodBook {
     this.#pods = createPlacedPods(db);
     this.#identities = new IdentityBook(db, sources.knownIdentities, sources.tables.identities);
     this.#slices = new SlicePacker(db, sources.tables.slices);
-    this.#addresses = new AddressBook(this.#pods);
+    this.#addresses = new AddressClaims(this.#pods);
   }
 
   get tables(): readonly AnyTable[] {

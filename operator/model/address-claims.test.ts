@@ -3,14 +3,14 @@ import { createStateDB } from '@weir/statedb';
 import fc from 'fast-check';
 import { podRow } from '../kubernetes/rows.ts';
 import { pod as podObject } from '../testing.ts';
-import { AddressBook } from './addresses.ts';
+import { AddressClaims } from './address-claims.ts';
 import { createPlacedPods } from './placed-pods.ts';
 
 /** Pods with an identity, which claim addresses. */
 class Claims {
   readonly #db = createStateDB({ freeze: true, findLeaks: false });
   readonly #pods = createPlacedPods(this.#db);
-  readonly #book = new AddressBook(this.#pods);
+  readonly #book = new AddressClaims(this.#pods);
 
   /** Replaces a pod's claims. Returns the other pods that may have gained or lost an address by it. */
   set(pod: string, addresses: readonly string[], terminating: boolean): ReadonlySet<string> {
@@ -28,7 +28,7 @@ class Claims {
   }
 }
 
-describe('AddressBook', () => {
+describe('AddressClaims', () => {
   it('a pod that stays wins over those that are going, and gets the address back when it is alone', () => {
     const book = new Claims();
     book.set('old', ['10.0.0.1'], false);

@@ -8,7 +8,7 @@
 import type { Reader, Table } from '@weir/statedb';
 import { claimsOf, type PlacedPod } from './placed-pods.ts';
 
-export class AddressBook {
+export class AddressClaims {
   readonly #pods: Table<PlacedPod>;
 
   constructor(pods: Table<PlacedPod>) {
