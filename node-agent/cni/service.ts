@@ -4,10 +4,11 @@ import { messageOf } from '../config/system-error.ts';
 import type { Core, Logger } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
 import { PodEvents, type PodRef } from '../pod-events.ts';
-import type { EndpointRow, EndpointStateRow } from '../tables.ts';
+import type { EndpointRow } from '../tables.ts';
 import { AddressConflicts } from './address-conflicts.ts';
 import { AddressLeases } from './address-leases.ts';
 import { addResult, ownInterface, required } from './answers.ts';
+import { Attachments } from './attachments.ts';
 import { AddressConflictError, CNI_CODE, CniError } from './errors.ts';
 import { Ipam } from './ipam.ts';
 import { macOf, vethName } from './names.ts';
@@ -49,6 +50,7 @@ export class CniService {
   readonly #core: Core;
   readonly #network: Network;
   readonly #log: Logger;
+  readonly #attachments: Attachments;
   readonly #leases: AddressLeases;
   readonly #firstHere: boolean;
   readonly #ipam: Ipam;
@@ -75,6 +77,7 @@ export class CniService {
     const { endpoints } = tables;
     this.#leases = new AddressLeases({ db, endpoints, now, log, files });
     this.#ipam = new Ipam({ db, tables, leases: this.#leases, cidr: podCidr });
+    this.#attachments = new Attachments({ core, network, log, ending: this.#ending.signal });
     this.#events = new PodEvents(core);
     this.#conflicts = new AddressConflicts({ core, network, podCidr, events: this.#events, log });
   }
@@ -82,7 +85,7 @@ export class CniService {
   /** Turns on forwarding, and takes up what is known of the node's addresses. After the core: endpoints have been restored. */
   async start(): Promise<void> {
     await this.#network.prepareNode();
-    const bare = this.#endpoints().length === 0 && (await this.#network.hostLinks()).length === 0;
+    const bare = this.#attachments.endpoints().length === 0 && (await this.#network.hostLinks()).length === 0;
     this.#leases.start(this.#firstHere && bare);
     this.#conflicts.start();
   }
@@ -173,7 +176,8 @@ export class CniService {
       case 'ADD':
         return await this.#add(call, required(call.attachment), required(call.netns));
       case 'CHECK':
-        return await this.#check(required(call.attachment), required(call.netns));
+        await this.#attachments.check(required(call.attachment), required(call.netns));
+        return { ok: true };
       case 'DEL':
         await this.#remove(vethName(required(call.attachment)));
         return { ok: true };
@@ -208,7 +212,7 @@ export class CniService {
         mtu: uplink.mtu,
         ...(uplink.address === undefined ? {} : { nodeAddress: uplink.address }),
       };
-      await this.#attach(call, attachment, pair, deadline);
+      await this.#attachments.attach(call, attachment, pair, deadline);
       await this.#core.files.saved();
       this.#warnOfHostPorts(call, pod);
       return { ok: true, body: addResult(call, pair) };
@@ -254,141 +258,28 @@ export class CniService {
     );
   }
 
-  /** Pair (pod side down), enforcement, pod side up: in this order. Undone in the opposite order when any step fails. */
-  async #attach(call: CniCall, attachment: Attachment, pair: PairSpec, deadline: number): Promise<void> {
-    let id: number | undefined;
-    try {
-      const ifindex = await this.#network.createPair(pair);
-      id = this.#core.allocateEndpointId();
-      const state = await this.#unlessEnding(
-        this.#core.upsertEndpoint(
-          {
-            id,
-            ifindex,
-            interfaceName: pair.hostName,
-            ipv4: pair.ipv4,
-            mac: pair.podMac,
-            hostMac: pair.hostMac,
-            containerId: attachment.containerId,
-            containerInterface: attachment.ifname,
-            netns: pair.netns,
-            ...(call.pod === undefined ? {} : { pod: call.pod }),
-            createdAt: new Date().toISOString(),
-          },
-          { timeoutMs: Math.max(1, Math.round(deadline - performance.now())) },
-        ),
-      );
-      if (state.state !== 'ready') {
-        throw new CniError(CNI_CODE.tryLater, `endpoint ${id} is not enforced yet: ${state.reason ?? state.state}`);
-      }
-      await this.#network.configurePod(pair);
-      this.#log.info(
-        { endpoint: id, container: attachment.containerId, ipv4: pair.ipv4, pod: call.pod },
-        'pod attached',
-      );
-    } catch (error) {
-      const failure =
-        error instanceof CniError
-          ? error
-          : new CniError(CNI_CODE.notEnforced, `endpoint could not be enforced: ${messageOf(error)}`, '', {
-              cause: error,
-            });
-      throw await this.#undo(pair.hostName, id, failure);
-    }
-  }
-
-  /** Returns the error to report: the failure, and what could not be undone. */
-  async #undo(hostName: string, id: number | undefined, failure: CniError): Promise<CniError> {
-    try {
-      await this.#network.removeLink(hostName);
-      if (id !== undefined) await this.#core.deleteEndpoint(id);
-      return failure;
-    } catch (error) {
-      const details = [failure.details, `undoing it failed too: ${messageOf(error)}`]
-        .filter((part) => part !== '')
-        .join('; ');
-      return new CniError(failure.cniCode, failure.message, details, { cause: failure });
-    }
-  }
-
-  /**
-   * Returns the addresses that it had. `name`: the interface of an attachment, which tells it as well as the attachment does.
-   */
+  /** While Weir is being removed there are no endpoints to ask for: only the interface goes. */
   async #remove(name: string): Promise<readonly string[]> {
-    const removed = await this.#network.removeLink(name);
-    if (this.#closed !== undefined) return [];
-    const attached = this.#endpoints().filter(({ interfaceName }) => interfaceName === name);
-    for (const { id, containerId } of attached) {
-      await this.#core.deleteEndpoint(id);
-      this.#log.info({ endpoint: id, container: containerId, link: removed }, 'pod detached');
-    }
-    if (attached.length > 0) await this.#core.files.saved();
-    return attached.flatMap(({ ipv4 }) => (ipv4 === '' ? [] : [ipv4]));
-  }
-
-  async #check(attachment: Attachment, netns: string): Promise<CniAnswer> {
-    const endpoint = this.#endpoints().find(({ interfaceName }) => interfaceName === vethName(attachment));
-    if (endpoint === undefined) {
-      throw new CniError(
-        CNI_CODE.unknownContainer,
-        `no endpoint for container ${attachment.containerId} interface ${attachment.ifname}`,
-      );
-    }
-    const problems = [
-      ...(await this.#network.checkPod({
-        netns,
-        podName: attachment.ifname,
-        ipv4: endpoint.ipv4,
-        hostName: vethName(attachment),
-      })),
-    ];
-    const state = this.#state(endpoint.id);
-    if (state?.state !== 'ready')
-      problems.push(
-        `endpoint ${endpoint.id} is ${state?.state ?? 'not in the kernel'}${state?.reason === undefined ? '' : `: ${state.reason}`}`,
-      );
-    if (problems.length > 0)
-      throw new CniError(CNI_CODE.checkFailed, problems.join('; '), 'delete the pod: it is made anew');
-    return { ok: true };
+    if (this.#closed === undefined) return await this.#attachments.remove(name);
+    await this.#network.removeLink(name);
+    return [];
   }
 
   async #collect(call: CniCall): Promise<CniAnswer> {
     if (this.#closed !== undefined) throw new CniError(CNI_CODE.notAvailable, this.#closed, CLOSED_FIX);
     const keep = new Set(call.valid.map(vethName));
-    const stale = this.#endpoints().flatMap((endpoint) => {
+    const stale = this.#attachments.endpoints().flatMap((endpoint) => {
       const name = ownInterface(endpoint);
       return name === undefined || keep.has(name) ? [] : [name];
     });
     for (const name of stale) await this.#inOrder(name, () => this.#remove(name));
-    const known = new Set(this.#endpoints().map((endpoint) => endpoint.interfaceName));
+    const known = new Set(this.#attachments.endpoints().map((endpoint) => endpoint.interfaceName));
     for (const name of await this.#network.hostLinks()) {
       if (keep.has(name) || known.has(name) || this.#queues.has(name)) continue;
       await this.#network.removeLink(name);
       this.#log.info({ interface: name }, 'orphaned interface removed');
     }
     return { ok: true };
-  }
-
-  /** Rejects with "try later" when the agent ends before the kernel has acknowledged the endpoint. */
-  async #unlessEnding<T>(running: Promise<T>): Promise<T> {
-    const { signal } = this.#ending;
-    const { promise, reject } = Promise.withResolvers<never>();
-    const ended = (): void =>
-      reject(
-        new CniError(
-          CNI_CODE.tryLater,
-          'the agent is ending before the endpoint is enforced',
-          'its successor makes the pod',
-        ),
-      );
-    signal.addEventListener('abort', ended, { once: true });
-    if (signal.aborted) ended();
-    try {
-      return await Promise.race([running, promise]);
-    } finally {
-      signal.removeEventListener('abort', ended);
-      running.catch(() => undefined);
-    }
   }
 
   async #status(): Promise<CniAnswer> {
@@ -403,16 +294,6 @@ export class CniService {
     if (!this.#ipam.hasFree(cidr, await this.#network.addressesWithin(cidr)))
       throw new CniError(CNI_CODE.notAvailable, `the node's pod CIDR ${cidr} has no free address`);
     return { ok: true };
-  }
-
-  #endpoints(): readonly EndpointRow[] {
-    using snapshot = this.#core.db.read();
-    return [...snapshot.all(this.#core.tables.endpoints)];
-  }
-
-  #state(id: number): EndpointStateRow | undefined {
-    using snapshot = this.#core.db.read();
-    return snapshot.get(this.#core.tables.endpointStates, tableKey.endpoint(id));
   }
 
   async #inOrder<T>(key: string, run: () => Promise<T>): Promise<T> {

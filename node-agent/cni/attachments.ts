@@ -1,0 +1,152 @@
+import { messageOf } from '../config/system-error.ts';
+import type { Core, Logger } from '../core.ts';
+import { tableKey } from '../create-tables.ts';
+import type { EndpointRow, EndpointStateRow } from '../tables.ts';
+import { CNI_CODE, CniError } from './errors.ts';
+import { vethName } from './names.ts';
+import type { Attachment, CniCall, Network, PairSpec } from './types.ts';
+
+export interface AttachmentsOptions {
+  readonly core: Pick<Core, 'db' | 'tables' | 'files' | 'allocateEndpointId' | 'upsertEndpoint' | 'deleteEndpoint'>;
+  readonly network: Network;
+  readonly log: Logger;
+  /** The agent ends: nobody waits for the kernel any longer. */
+  readonly ending: AbortSignal;
+}
+
+/** Pods' interfaces together with their endpoints: there is no moment at which one of them could send unjudged. */
+export class Attachments {
+  readonly #options: AttachmentsOptions;
+
+  constructor(options: AttachmentsOptions) {
+    this.#options = options;
+  }
+
+  /** Pair (pod side down), enforcement, pod side up: in this order. Undone in the opposite order when any step fails. */
+  async attach(call: CniCall, attachment: Attachment, pair: PairSpec, deadline: number): Promise<void> {
+    let id: number | undefined;
+    try {
+      const ifindex = await this.#options.network.createPair(pair);
+      id = this.#options.core.allocateEndpointId();
+      const state = await this.#unlessEnding(
+        this.#options.core.upsertEndpoint(
+          {
+            id,
+            ifindex,
+            interfaceName: pair.hostName,
+            ipv4: pair.ipv4,
+            mac: pair.podMac,
+            hostMac: pair.hostMac,
+            containerId: attachment.containerId,
+            containerInterface: attachment.ifname,
+            netns: pair.netns,
+            ...(call.pod === undefined ? {} : { pod: call.pod }),
+            createdAt: new Date().toISOString(),
+          },
+          { timeoutMs: Math.max(1, Math.round(deadline - performance.now())) },
+        ),
+      );
+      if (state.state !== 'ready') {
+        throw new CniError(CNI_CODE.tryLater, `endpoint ${id} is not enforced yet: ${state.reason ?? state.state}`);
+      }
+      await this.#options.network.configurePod(pair);
+      this.#options.log.info(
+        { endpoint: id, container: attachment.containerId, ipv4: pair.ipv4, pod: call.pod },
+        'pod attached',
+      );
+    } catch (error) {
+      const failure =
+        error instanceof CniError
+          ? error
+          : new CniError(CNI_CODE.notEnforced, `endpoint could not be enforced: ${messageOf(error)}`, '', {
+              cause: error,
+            });
+      throw await this.#undo(pair.hostName, id, failure);
+    }
+  }
+
+  /** Returns the error to report: the failure, and what could not be undone. */
+  async #undo(hostName: string, id: number | undefined, failure: CniError): Promise<CniError> {
+    try {
+      await this.#options.network.removeLink(hostName);
+      if (id !== undefined) await this.#options.core.deleteEndpoint(id);
+      return failure;
+    } catch (error) {
+      const details = [failure.details, `undoing it failed too: ${messageOf(error)}`]
+        .filter((part) => part !== '')
+        .join('; ');
+      return new CniError(failure.cniCode, failure.message, details, { cause: failure });
+    }
+  }
+
+  /** Removes interface and endpoints by the interface's name, which tells an attachment as well. Returns the addresses that it had. */
+  async remove(name: string): Promise<readonly string[]> {
+    const { core, network, log } = this.#options;
+    const removed = await network.removeLink(name);
+    const attached = this.endpoints().filter(({ interfaceName }) => interfaceName === name);
+    for (const { id, containerId } of attached) {
+      await core.deleteEndpoint(id);
+      log.info({ endpoint: id, container: containerId, link: removed }, 'pod detached');
+    }
+    if (attached.length > 0) await core.files.saved();
+    return attached.flatMap(({ ipv4 }) => (ipv4 === '' ? [] : [ipv4]));
+  }
+
+  /** @throws CniError naming what is not as `attach` made it */
+  async check(attachment: Attachment, netns: string): Promise<void> {
+    const endpoint = this.endpoints().find(({ interfaceName }) => interfaceName === vethName(attachment));
+    if (endpoint === undefined) {
+      throw new CniError(
+        CNI_CODE.unknownContainer,
+        `no endpoint for container ${attachment.containerId} interface ${attachment.ifname}`,
+      );
+    }
+    const problems = [
+      ...(await this.#options.network.checkPod({
+        netns,
+        podName: attachment.ifname,
+        ipv4: endpoint.ipv4,
+        hostName: vethName(attachment),
+      })),
+    ];
+    const state = this.#state(endpoint.id);
+    if (state?.state !== 'ready')
+      problems.push(
+        `endpoint ${endpoint.id} is ${state?.state ?? 'not in the kernel'}${state?.reason === undefined ? '' : `: ${state.reason}`}`,
+      );
+    if (problems.length > 0)
+      throw new CniError(CNI_CODE.checkFailed, problems.join('; '), 'delete the pod: it is made anew');
+  }
+
+  endpoints(): readonly EndpointRow[] {
+    using snapshot = this.#options.core.db.read();
+    return [...snapshot.all(this.#options.core.tables.endpoints)];
+  }
+
+  #state(id: number): EndpointStateRow | undefined {
+    using snapshot = this.#options.core.db.read();
+    return snapshot.get(this.#options.core.tables.endpointStates, tableKey.endpoint(id));
+  }
+
+  /** Rejects with "try later" when the agent ends before the kernel has acknowledged the endpoint. */
+  async #unlessEnding<T>(running: Promise<T>): Promise<T> {
+    const { ending: signal } = this.#options;
+    const { promise, reject } = Promise.withResolvers<never>();
+    const ended = (): void =>
+      reject(
+        new CniError(
+          CNI_CODE.tryLater,
+          'the agent is ending before the endpoint is enforced',
+          'its successor makes the pod',
+        ),
+      );
+    signal.addEventListener('abort', ended, { once: true });
+    if (signal.aborted) ended();
+    try {
+      return await Promise.race([running, promise]);
+    } finally {
+      signal.removeEventListener('abort', ended);
+      running.catch(() => undefined);
+    }
+  }
+}
