@@ -1,10 +1,13 @@
-import { Outage } from '@weir/kube';
+import { Outage, REQUEST_TIMEOUT_MS } from '@weir/kube';
 import type { StateDB, Table } from '@weir/statedb';
 import { messageOf } from '../config/system-error.ts';
 import type { Logger } from '../core.ts';
 
-/** Silence after the announced retry that counts as success, in milliseconds. */
-const GRACE_MS = 10_000;
+/**
+ * Silence after the announced retry, in milliseconds, after which nobody tries again: what was to be written is gone. A server that takes
+ * requests and answers none is silent for as long as a request may take.
+ */
+const GRACE_MS = REQUEST_TIMEOUT_MS + 10_000;
 
 /** Requests of a kind that fail. Key: `what`. */
 interface FailingRequests {
@@ -43,17 +46,20 @@ export class Connection {
     const fields = { what, error: message, ...fix };
     this.#log[loud ? 'warn' : 'debug'](fields, 'requests to the API server fail; what is in the kernel stays enforced');
     clearTimeout(this.#timers.get(what));
-    const timer = setTimeout(() => this.#ended(what), retryInMs + GRACE_MS);
+    const timer = setTimeout(
+      () => this.#ended(what, 'no request to the API server fails any more'),
+      retryInMs + GRACE_MS,
+    );
     timer.unref();
     this.#timers.set(what, timer);
   }
 
   succeeded(what: string): void {
     this.#outage.answered();
-    this.#ended(what);
+    this.#ended(what, 'the API server answers again');
   }
 
-  #ended(what: string): void {
+  #ended(what: string, message: string): void {
     clearTimeout(this.#timers.get(what));
     this.#timers.delete(what);
     const mended = this.#db.write(
@@ -62,7 +68,7 @@ export class Connection {
     );
     if (!mended) return;
     this.#outage.recovered();
-    this.#log.info({}, 'the API server answers again');
+    this.#log.info({}, message);
   }
 
   status(): { readonly ok: boolean; readonly message: string } {

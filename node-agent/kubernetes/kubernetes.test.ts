@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
+import { afterEach, beforeEach, describe, expect, it, jest } from '@jest/globals';
 import {
   ApiError,
   type CiliumEndpoint,
@@ -9,6 +9,7 @@ import {
   type NodePolicyStatus,
   type PeerSet,
   type Pod,
+  REQUEST_TIMEOUT_MS,
   type ResolvedPolicyObject,
   type Resource,
   type WatchEvent,
@@ -500,6 +501,26 @@ describe('NodeTables', () => {
 });
 
 describe('Connection', () => {
+  it('takes silence for an answer only when a request would have ended', () => {
+    jest.useFakeTimers();
+    try {
+      const log = recordingLogger();
+      const subject = new Connection(createStateDB({ freeze: true }), log);
+      stops.push(async () => subject.stop());
+      subject.failed('nodes', new ApiError('no answer within 30000 ms', { status: 0, reason: 'Timeout' }), 5_000);
+      jest.advanceTimersByTime(5_000 + REQUEST_TIMEOUT_MS);
+      expect(subject.status().ok).toBe(false);
+      jest.advanceTimersByTime(60_000);
+      expect(subject.status().ok).toBe(true);
+      expect(log.lines.map(({ message }) => message)).toEqual([
+        expect.stringContaining('requests to the API server fail'),
+        'no request to the API server fails any more',
+      ]);
+    } finally {
+      jest.useRealTimers();
+    }
+  });
+
   it('names the address asked and what to set, while the API server has never answered', () => {
     const log = recordingLogger();
     const subject = new Connection(createStateDB({ freeze: true }), log);

@@ -22,9 +22,12 @@ export interface KubeClientOptions {
   readonly kubeconfig?: string | undefined;
   /** Shown in the API server's audit log: `weir-operator/0.1.0`. */
   readonly userAgent: string;
-  /** Milliseconds a request may take; for a watch, until it is accepted. Default 30_000. */
+  /** Milliseconds a request may take; for a watch, until it is accepted. Default REQUEST_TIMEOUT_MS. */
   readonly requestTimeoutMs?: number;
 }
+
+/** Milliseconds a request may take unless the program says otherwise. */
+export const REQUEST_TIMEOUT_MS = 30_000;
 
 const PAGE = 500;
 /** Seconds after which the server ends a watch, spread so that watches do not all end together. */
@@ -33,7 +36,7 @@ const WATCH_SECONDS = { min: 300, spread: 300 };
 /** Throws KubeConfigError when the configuration cannot be used; makes no request. */
 export function createKubeClient(options: KubeClientOptions): KubeClient & KubePatcher & FencingClient {
   const transport = new NodeTransport(accessOf(options.kubeconfig), options.userAgent);
-  return new RestClient(transport, options.requestTimeoutMs ?? 30_000);
+  return new RestClient(transport, options.requestTimeoutMs ?? REQUEST_TIMEOUT_MS);
 }
 
 type Typed<T extends KubeObject> = Resource<T>;
