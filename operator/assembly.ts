@@ -6,10 +6,11 @@ import { createStateDB, type StateDB, type Table } from '@weir/statedb';
 import { registerMetrics as registerStateMetrics } from '@weir/statedb/prometheus';
 import type { Logger } from 'pino';
 import type { OperatorOptions } from './contract.ts';
-import { DependencyError, PreflightError } from './errors.ts';
+import { PreflightError } from './errors.ts';
 import { GarbageCollector } from './kubernetes/garbage.ts';
 import { Inputs } from './kubernetes/inputs.ts';
 import { adopted, createTargets, type TargetName, type Targets } from './kubernetes/targets.ts';
+import { isOrdinaryWait } from './kubernetes/waits.ts';
 import { Writers } from './kubernetes/writers.ts';
 import { Metrics, type Totals } from './metrics.ts';
 import { Engine } from './model/engine.ts';
@@ -86,7 +87,7 @@ export class Assembly {
       targets: this.#targets,
       onWrite: (verb, resource) => this.metrics.write(verb, resource),
       onStatus: (key) => model.statusWritten(key),
-      onError: (writer, key, error, retries) => this.#writeFailed(writer, key, error, retries),
+      onError: (writer, key, error, retries, failingMs) => this.#writeFailed(writer, key, error, { retries, failingMs }),
     });
     registerStateMetrics(this.db, this.metrics.registry, 'weir_operator_statedb');
     registerWriterMetrics(() => this.#writers.reconcilers, this.metrics.registry, 'weir_operator_writer');
@@ -262,15 +263,18 @@ export class Assembly {
     this.#engine.touch(tables[target] as unknown as Table<Desired<unknown>>, key);
   }
 
-  #writeFailed(writer: string, key: string, error: Error, retries: number): void {
-    // Waiting for another object, and another hand that was faster, are the normal order of things, unless they last.
-    const passes = error instanceof DependencyError || (error instanceof ApiError && error.conflict);
-    if (passes && retries < 5) {
-      this.#log.debug({ writer, key, reason: error.message, retries }, 'write waits');
+  #writeFailed(
+    writer: string,
+    key: string,
+    error: Error,
+    how: { readonly retries: number; readonly failingMs: number },
+  ): void {
+    if (isOrdinaryWait(error, how.failingMs)) {
+      this.#log.debug({ writer, key, reason: error.message, ...how }, 'write waits');
       return;
     }
     this.metrics.error(writer);
-    this.#apiFailed({ writer, key, retries }, error, 'write failed');
+    this.#apiFailed({ writer, key, ...how }, error, 'write failed');
   }
 
   /** What another try may mend is told once a minute. */

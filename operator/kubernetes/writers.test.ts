@@ -7,6 +7,7 @@ import { createStateDB } from '@weir/statedb';
 import { createTables, show } from '../tables.ts';
 import type { ResolvedRow } from '../types.ts';
 import { createTargets } from './targets.ts';
+import { isOrdinaryWait } from './waits.ts';
 import { Writers } from './writers.ts';
 
 type Fate = 'ok' | 'lost';
@@ -18,6 +19,7 @@ class Lab {
   readonly policies = new Map<string, readonly string[]>();
   /** ResolvedPolicies that named, at some moment, a peer set that was not there. */
   readonly broken: string[] = [];
+  readonly failures: { readonly error: Error; readonly failingMs: number }[] = [];
   readonly #waiting = new Map<string, ((fate: Fate) => void)[]>();
   readonly #db = createStateDB({ freeze: true });
   readonly #tables = createTables(this.#db);
@@ -45,7 +47,7 @@ class Lab {
       timing: { clock: impatient(), random: () => 0.5 },
       onWrite: nothing,
       onStatus: nothing,
-      onError: nothing,
+      onError: (_writer, _key, error, _retries, failingMs) => this.failures.push({ error, failingMs }),
     });
     this.#writers.start();
   }
@@ -233,4 +235,26 @@ it('a peer set that is on its way out is made again before a policy that names i
   expect([...lab.sets].sort()).toEqual(['a', 'b']);
   expect(lab.policies.get('cnp-p')).toEqual(['a', 'b']);
   expect(lab.broken).toEqual([]);
+});
+
+it('a peer set waits in silence for the policy that names it, and is told of when that lasts', async () => {
+  lab = new Lab();
+  lab.want(['a', 'b'], 1, ['a', 'b']);
+  await lab.answer('apply PeerSet a');
+  await lab.answer('apply PeerSet b');
+  lab.want(['a'], 2, ['a']);
+  while (!lab.failures.some(({ failingMs }) => failingMs > 120_000)) await lab.calm();
+  const loud = lab.failures.filter(({ error, failingMs }) => !isOrdinaryWait(error, failingMs));
+  expect(loud.length).toBeGreaterThan(0);
+  expect(Math.min(...loud.map(({ failingMs }) => failingMs))).toBeGreaterThanOrEqual(60_000);
+  // Many attempts in a short time are no reason.
+  expect(lab.failures.length - loud.length).toBeGreaterThan(10);
+  await lab.answer(APPLY);
+});
+
+it('only what another write or another hand mends is an ordinary wait', () => {
+  const refused = (status: number, reason: string): ApiError => new ApiError('no', { status, reason });
+  expect(isOrdinaryWait(refused(409, 'Conflict'), 59_999)).toBe(true);
+  expect(isOrdinaryWait(refused(409, 'Conflict'), 60_000)).toBe(false);
+  expect(isOrdinaryWait(refused(403, 'Forbidden'), 0)).toBe(false);
 });

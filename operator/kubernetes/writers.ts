@@ -51,7 +51,8 @@ export interface WritersOptions {
   readonly onWrite: (verb: 'apply', resource: string) => void;
   /** The API server has taken the status of this policy. */
   readonly onStatus: (key: string) => void;
-  readonly onError: (writer: string, key: string, error: Error, retries: number) => void;
+  /** `failingMs`: milliseconds since the first attempt that failed, with none since that succeeded. */
+  readonly onError: (writer: string, key: string, error: Error, retries: number, failingMs: number) => void;
 }
 
 interface Part<T> {
@@ -139,8 +140,8 @@ export class Writers {
           ? {}
           : { prune: (rows: Iterable<Desired<T>>) => prune(new Set([...rows].map((row) => table.spec.key(row)))) }),
       },
-      onError: (row, error, retries) => onError(name, table.spec.key(row), error, retries),
-      onPruneError: (error, retries) => onError(name, 'prune', error, retries),
+      onError: (row, error, ...how) => onError(name, table.spec.key(row), error, ...how),
+      onPruneError: (error, ...how) => onError(name, 'prune', error, ...how),
     });
   }
 

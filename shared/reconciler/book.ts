@@ -26,6 +26,8 @@ export class Item<T> {
   timedOut = false;
   /** Of the last attempt, or of an older revision that was refused. */
   error: Error | undefined;
+  /** While there is an error: when the row, or an older revision of it, was refused first. */
+  failingSince = 0;
   /** Failed attempts at this revision. */
   attempt = 0;
   dueAt = 0;
@@ -96,6 +98,7 @@ export class Book<T> {
     const item = this.add(known.key, change, since);
     if (known.error !== undefined) {
       item.error = known.error;
+      item.failingSince = known.failingSince;
       item.since = known.since;
       item.suspected = known.suspected;
     }
@@ -113,9 +116,12 @@ export class Book<T> {
     this.touched?.add(item.key);
   }
 
-  /** The newest change was refused; it is due again at `dueAt`, once it does not run. */
-  failed(item: Item<T>, error: Error, dueAt: number): void {
-    if (item.error === undefined) this.#failing++;
+  /** The newest change was refused, `now`; it is due again at `dueAt`, once it does not run. */
+  failed(item: Item<T>, error: Error, now: number, dueAt: number): void {
+    if (item.error === undefined) {
+      this.#failing++;
+      item.failingSince = now;
+    }
     item.error = error;
     item.attempt++;
     item.dueAt = dueAt;
@@ -137,13 +143,16 @@ export class Book<T> {
     }
   }
 
-  /** An older change has ended while this one waited for it. */
-  released(item: Item<T>, older: Item<T>, error: Error | undefined): void {
+  /** An older change has ended, `now`, while this one waited for it. */
+  released(item: Item<T>, older: Item<T>, error: Error | undefined, now: number): void {
     if (error === undefined) {
       if (item.error !== undefined) this.#failing--;
       item.clear();
     } else {
-      if (item.error === undefined) this.#failing++;
+      if (item.error === undefined) {
+        this.#failing++;
+        item.failingSince = older.error === undefined ? now : older.failingSince;
+      }
       item.error = error;
       item.since = older.since;
     }

@@ -12,6 +12,8 @@ export class Pruner<T> {
   /** When the loop prunes next; infinity when no prune is due by time. */
   #dueAt: number;
   #attempt = 0;
+  /** When the first of these attempts failed. */
+  #failingSince = 0;
   /** The first prune waits until the table's state at initialisation has been attempted. */
   #after: Revision | undefined;
 
@@ -42,8 +44,10 @@ export class Pruner<T> {
       await this.run();
     } catch (error) {
       if (error instanceof ReconcilerStoppedError) return;
-      this.#dueAt = clock.now() + results.backoffMs(++this.#attempt);
-      guard(() => onPruneError(toError(error), this.#attempt - 1));
+      const now = clock.now();
+      if (this.#attempt === 0) this.#failingSince = now;
+      this.#dueAt = now + results.backoffMs(++this.#attempt);
+      guard(() => onPruneError(toError(error), this.#attempt - 1, now - this.#failingSince));
     }
   }
 

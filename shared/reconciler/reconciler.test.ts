@@ -64,6 +64,34 @@ describe('a round', () => {
     await stop();
   });
 
+  it('tells since when the target has acknowledged nothing of a row, whatever its revision', async () => {
+    const { put, make, clock, stop } = setUp();
+    const target = new FakeTarget();
+    target.fails = ({ value }) => value !== 3;
+    target.prune = () => {
+      throw new Error('cannot prune');
+    };
+    const [seen, pruning]: [number[], number[]] = [[], []];
+    const reconciler = make(target, {
+      onError: (_row, _error, _retries, failingMs) => seen.push(failingMs),
+      onPruneError: (_error, _retries, failingMs) => pruning.push(failingMs),
+    });
+    put({ id: 'a', value: 1 });
+    await reconciler.reconcile();
+    for (const value of [1, 2, 3, 4]) {
+      clock.advance(100);
+      put({ id: 'a', value });
+      await reconciler.reconcile();
+    }
+    expect(seen).toEqual([0, 100, 200, 0]);
+    reconciler.start();
+    await settle();
+    clock.advance(100);
+    await settle();
+    expect(pruning).toEqual([0, 100]);
+    await stop();
+  });
+
   it('tries again at once what is told to be worth it, and nothing that is done', async () => {
     const { put, make, stop } = setUp();
     const target = new FakeTarget();

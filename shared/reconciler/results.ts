@@ -30,9 +30,10 @@ export class Results<T> {
   /** An attempt at the newest change of a row has failed. */
   failed(item: Item<T>, error: Error): void {
     const { clock, onError } = this.#settings;
-    this.#book.failed(item, error, clock.now() + this.backoffMs(item.attempt + 1));
-    const { row, attempt } = item;
-    guard(() => onError(row, error, attempt - 1));
+    const now = clock.now();
+    this.#book.failed(item, error, now, now + this.backoffMs(item.attempt + 1));
+    const { row, attempt, failingSince } = item;
+    guard(() => onError(row, error, attempt - 1, now - failingSince));
   }
 
   /** Milliseconds to wait after the failed attempt number `attempt`, from 1. */

@@ -111,9 +111,9 @@ export class Singles<T> {
   }
 
   #ended(item: Item<T>, error: Error | undefined): void {
-    const { book, results } = this.#parts;
+    const { book, results, settings } = this.#parts;
     if (item.newer !== undefined) {
-      book.released(item.newer, item, error);
+      book.released(item.newer, item, error, settings.clock.now());
       this.ready.push(item.newer);
       item.newer = undefined;
     } else if (error === undefined) {

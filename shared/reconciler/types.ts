@@ -158,10 +158,13 @@ export interface ReconcilerOptions<T> {
   readonly stopGraceMs?: number;
   /** Tables, made by `reportTables(db)`, to publish health and failures in. Reconcilers of different names may share them. */
   readonly report?: ReportTables;
-  /** Called after every failed attempt. `retries` is 0 for the first failure of a row's revision. */
-  readonly onError?: (row: T, error: Error, retries: number) => void;
-  /** Called after every failed prune of the loop, which is retried with backoff. Default: a process warning. */
-  readonly onPruneError?: (error: Error, retries: number) => void;
+  /**
+   * Called after every failed attempt. `retries` is 0 for the first failure of a row's revision. `failingMs`: milliseconds since the target
+   * refused the row, or an older revision of it, and has acknowledged none; 0 for the first failure.
+   */
+  readonly onError?: (row: T, error: Error, retries: number, failingMs: number) => void;
+  /** Called after every failed prune of the loop, which is retried with backoff, as `onError` is. Default: a process warning. */
+  readonly onPruneError?: (error: Error, retries: number, failingMs: number) => void;
   /** Called after every call of an operation: for histograms. `rows` were given, `failed` of them refused. */
   readonly onOperation?: (kind: OperationKind, ms: number, rows: number, failed: number) => void;
   /** Default: the machine's clock, with timers that do not keep the process alive. */
