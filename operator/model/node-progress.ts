@@ -7,8 +7,9 @@
  * - it hosted a selected pod, was never heard of that generation, and has not caught up with this one since, or
  * - no live node hosts a selected pod, and it has not caught up with this generation.
  * A node has caught up when it reports that every change of a ResolvedPolicy up to the one that brought this generation is in
- * its kernel. "Live" is the Node's own condition: an agent that hangs leaves its kernel enforcing what it had. A node that has
- * never reported is waited for only while it hosts a selected pod.
+ * its kernel. "Live" is the Node's own condition: an agent that hangs leaves its kernel enforcing what it had. So does one whose report
+ * somebody deletes: its last word counts as long as its Node lives and this process remembers. A node that has never reported is waited for
+ * only while it hosts a selected pod.
  *
  * Not known: a node whose first selected pod came between an edit and the write of its ResolvedPolicy, until it reports it.
  */
@@ -19,7 +20,14 @@ import type { Census } from './census.ts';
 import { resolvedName } from './names.ts';
 import type { PolicyBook, PolicyEntry } from './policy-book.ts';
 import type { SelectorIndex } from './selector-index.ts';
-import { type CatchUp, EVERY_NODE, type Holdover, type StatusTables, versionKeys } from './status-tables.ts';
+import {
+  type CatchUp,
+  type CountedReport,
+  EVERY_NODE,
+  type Holdover,
+  type StatusTables,
+  versionKeys,
+} from './status-tables.ts';
 
 export interface ProgressSources {
   readonly policies: PolicyBook;
@@ -35,6 +43,8 @@ export interface Reported {
   /** It still enforces the policy that had this name before. */
   readonly replaced: boolean;
   readonly failures: NodeReportRow['failures'];
+  /** These are the last words of a node whose report was deleted. */
+  readonly lost: boolean;
 }
 
 export interface Awaited {
@@ -54,7 +64,7 @@ export interface Awaited {
 /** A node, and what this very node reports, not one of the same name before it. */
 interface Host {
   readonly node: NodeRow | undefined;
-  readonly report: NodeReportRow | undefined;
+  readonly report: CountedReport | undefined;
 }
 
 export class NodeProgress {
@@ -106,6 +116,7 @@ export class NodeProgress {
       reported: (node) => ({
         generation: host(node).report?.generations[uid],
         replaced: replaced.has(node),
+        lost: host(node).report?.lost === true,
         failures: host(node).report?.failures.filter((failure) => failure.uid === uid) ?? [],
       }),
     };
@@ -126,6 +137,28 @@ export class NodeProgress {
     }
   }
 
+  /** The report is gone: what is counted of the node before and after. */
+  reportLost(
+    txn: WriteTxn,
+    name: string,
+  ): { readonly before: CountedReport | undefined; readonly after: CountedReport | undefined } {
+    const { countedReports, nodes } = this.#tables;
+    const before = txn.get(countedReports, name);
+    const uid = txn.get(nodes, name)?.uid;
+    const lives = uid !== undefined && (before?.nodeUid ?? uid) === uid;
+    const after: CountedReport | undefined = before && lives ? { ...before, nodeUid: uid, lost: true } : undefined;
+    if (after === undefined) txn.delete(countedReports, name);
+    else txn.upsert(countedReports, after);
+    return { before, after };
+  }
+
+  /** The last words of nodes that are gone are forgotten. To be called before the policies are looked at again. */
+  nodesChanged(txn: WriteTxn): void {
+    const { countedReports, nodes } = this.#tables;
+    for (const { node, nodeUid } of txn.list(countedReports, 'lost', ''))
+      if (txn.get(nodes, node)?.uid !== nodeUid) txn.delete(countedReports, node);
+  }
+
   forget(txn: WriteTxn, key: string): void {
     const { holdovers, catchUps } = this.#tables;
     for (const row of txn.prefix(holdovers, keys.join(key))) txn.delete(holdovers, holdovers.spec.key(row));
@@ -133,7 +166,7 @@ export class NodeProgress {
   }
 
   /** Keys of the policies whose status may be another one now that a node's report has changed. */
-  reportChanged(txn: WriteTxn, before: NodeReportRow | undefined, after: NodeReportRow | undefined): Set<string> {
+  reportChanged(txn: WriteTxn, before: CountedReport | undefined, after: CountedReport | undefined): Set<string> {
     const { catchUps } = this.#tables;
     const { policies } = this.#sources;
     const changed = new Set<string>();
@@ -264,9 +297,9 @@ export class NodeProgress {
 }
 
 /** Uids of policies of which another thing is reported. */
-function changedUids(before: NodeReportRow | undefined, after: NodeReportRow | undefined): Set<string> {
+function changedUids(before: CountedReport | undefined, after: CountedReport | undefined): Set<string> {
   const uids = new Set<string>();
-  const renewed = before?.nodeUid !== after?.nodeUid;
+  const renewed = before?.nodeUid !== after?.nodeUid || before?.lost !== after?.lost;
   for (const row of [before, after]) {
     if (row === undefined) continue;
     for (const uid of Object.keys(row.generations)) {

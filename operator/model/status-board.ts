@@ -13,7 +13,7 @@ import { EventBook, secondsOf } from './events.ts';
 import { NodeProgress, type ProgressSources } from './node-progress.ts';
 import type { PortNames } from './port-names.ts';
 import { foldStatus } from './status.ts';
-import { due, dueInMs, type StatusMark, type StatusTables } from './status-tables.ts';
+import { type CountedReport, due, dueInMs, type StatusMark, type StatusTables } from './status-tables.ts';
 
 /** Statuses folded in one flush: each may look at many identities, and other work waits meanwhile. */
 const STATUSES_PER_FLUSH = 200;
@@ -88,6 +88,7 @@ export class StatusBoard {
 
   /** A node has come, changed or gone. */
   nodesChanged(txn: WriteTxn): void {
+    this.#progress.nodesChanged(txn);
     for (const key of this.#sources.policies.keys(txn)) this.mark(txn, key);
   }
 
@@ -96,7 +97,8 @@ export class StatusBoard {
   }
 
   deleteReport(txn: WriteTxn, node: string): void {
-    this.#reportChanged(txn, txn.delete(this.#tables.countedReports, node), undefined);
+    const { before, after } = this.#progress.reportLost(txn, node);
+    this.#reportChanged(txn, before, after);
   }
 
   /** Some changes did not fit in the last flush. */
@@ -192,7 +194,7 @@ export class StatusBoard {
     return { key, kind, ...(namespace === undefined ? {} : { namespace }), name, uid, status };
   }
 
-  #reportChanged(txn: WriteTxn, before: NodeReportRow | undefined, after: NodeReportRow | undefined): void {
+  #reportChanged(txn: WriteTxn, before: CountedReport | undefined, after: CountedReport | undefined): void {
     for (const key of this.#progress.reportChanged(txn, before, after)) this.mark(txn, key);
   }
 }

@@ -49,12 +49,21 @@ export interface CatchUp {
   readonly version: string | undefined;
 }
 
+/** What a node has said last. */
+export interface CountedReport extends NodeReportRow {
+  /** Somebody has deleted the report. The node, which lives, may enforce what it said. */
+  readonly lost?: true;
+}
+
 export interface StatusTables {
   readonly statusMarks: Table<StatusMark>;
   readonly shownStatuses: Table<ShownStatus>;
   readonly toldEvents: Table<ToldEvent>;
-  /** What each node reported when it was counted last: the input may be ahead, and a difference is never missed. */
-  readonly countedReports: Table<NodeReportRow>;
+  /**
+   * What each node reported when it was counted last: the input may be ahead, and a difference is never missed. As long as the Node lives,
+   * a report that was deleted stays.
+   */
+  readonly countedReports: Table<CountedReport>;
   readonly holdovers: Table<Holdover>;
   readonly catchUps: Table<CatchUp>;
 }
@@ -76,13 +85,14 @@ export function statusTables(db: StateDB): StatusTables {
       key: ({ row }) => row.key,
       indexes: [dueAt, { name: 'policy', keys: ({ row }) => [row.policy.key] }],
     }),
-    countedReports: db.table<NodeReportRow>({
+    countedReports: db.table<CountedReport>({
       name: 'counted-reports',
       key: (row) => row.node,
       indexes: [
         { name: 'uid', keys: ({ generations }) => Object.keys(generations) },
         { name: 'policy', keys: ({ policyKeys }) => new Set(Object.values(policyKeys)) },
         { name: 'version', keys: ({ policyVersion }) => versionKeys(policyVersion) },
+        { name: 'lost', keys: ({ lost }) => (lost === undefined ? [] : ['']) },
       ],
     }),
     holdovers: db.table<Holdover>({ name: 'holdovers', key: ({ key, node }) => keys.join(key, node) }),

@@ -44,6 +44,8 @@ class Cluster {
   readonly pods = new Map<string, PodRow>();
   readonly kernels = new Map<string, Kernel>();
   readonly reports = new Map<string, NodeReportRow>();
+  /** Last words of nodes whose reports somebody has deleted since this leader began. */
+  readonly #lost = new Map<string, NodeReportRow>();
   generation = 0;
   uid = 'u0';
   valid = true;
@@ -138,7 +140,17 @@ class Cluster {
     const ownerReferences = [{ apiVersion: 'v1', kind: 'Node', name, uid }];
     const row = nodeReportRow({ ...object, metadata: { ...object.metadata, ownerReferences } });
     this.reports.set(name, row);
+    this.#lost.delete(name);
     this.#model.setReport(row);
+  }
+
+  /** Somebody deletes the report, whatever the node enforces. */
+  loseReport(name: string): void {
+    const row = this.reports.get(name);
+    if (row === undefined) return;
+    this.reports.delete(name);
+    this.#lost.set(name, row);
+    this.#model.deleteReport(name);
   }
 
   /** Takes and reports. */
@@ -189,6 +201,7 @@ class Cluster {
 
   /** The leader ends; the next one reads what the API holds, in one of many orders. */
   failOver(order: number): void {
+    this.#lost.clear();
     this.#model = this.#newModel();
     const adopted: Adopted = {
       identities: [...this.#identities.values()],
@@ -228,9 +241,9 @@ class Cluster {
     return this.live().filter((name) => on.includes(name));
   }
 
-  /** What this very node has reported, not one of its name before it. */
+  /** What this very node has reported last, not one of its name before it. */
   reported(name: string): NodeReportRow | undefined {
-    const row = this.reports.get(name);
+    const row = this.reports.get(name) ?? this.#lost.get(name);
     return row?.nodeUid === this.nodes.get(name)?.uid ? row : undefined;
   }
 
@@ -289,6 +302,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
     (c, { n, on, app, terminating }) => c.setPod(n, on, app, terminating),
   ),
   acting(fc.nat(4), (c, n) => c.deletePod(n)),
+  acting(onNode, (c, name) => c.loseReport(name)),
   acting(fc.nat(100), (c, order) => c.failOver(order)),
 );
 
@@ -416,6 +430,40 @@ describe('status, whatever happens', () => {
     expect(settle()).toBe('False/Progressing/2');
     expect(cluster.status?.conditions[2]?.message).toMatch(/1 node .* have not caught up with generation 2 yet: n2\./);
     cluster.speak('n2');
+    expect(settle()).toBe('True/NoMatchingEndpoints/2');
+  });
+
+  it('a node whose report was deleted is judged by its last word as long as it lives', () => {
+    const cluster = new Cluster();
+    const settle = (): string => {
+      cluster.now += INTERVAL;
+      cluster.flush();
+      return cluster.programmed;
+    };
+    for (const name of ['n1', 'n2', 'n3']) cluster.setNode(name, 'True', false);
+    cluster.setPod(1, 'n1', 'web', false);
+    cluster.edit(select('web'));
+    cluster.flush();
+    cluster.handOut();
+    for (const name of ['n1', 'n2']) cluster.speak(name);
+    expect(settle()).toBe('True/Programmed/1');
+    // The agents of n1 and n2 hang. n3 has never had one.
+    cluster.loseReport('n1');
+    expect(settle()).toBe('True/Programmed/1');
+    cluster.edit(select('nobody'));
+    cluster.flush();
+    cluster.handOut();
+    cluster.loseReport('n2');
+    expect(settle()).toBe('False/Progressing/2');
+    expect(cluster.status?.conditions[2]?.message).toContain('n1 (had 1 when its report was deleted)');
+    cluster.speak('n1');
+    expect(settle()).toBe('False/Progressing/2');
+    expect(cluster.status?.conditions[2]?.message).toMatch(/not caught up with generation 2 yet: n2\./);
+    // Another machine of that name has said nothing.
+    cluster.setNode('n2', 'True', true);
+    expect(settle()).toBe('True/NoMatchingEndpoints/2');
+    cluster.deleteNode('n2');
+    cluster.setNode('n2', 'True', false);
     expect(settle()).toBe('True/NoMatchingEndpoints/2');
   });
 

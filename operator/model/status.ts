@@ -34,6 +34,8 @@ export interface StatusInput {
     readonly generation: number | undefined;
     /** It still enforces the policy that had this name before. */
     readonly replaced?: boolean;
+    /** Its report was deleted, and this is what it said last. */
+    readonly lost?: boolean;
     readonly failures: readonly { readonly generation: number; readonly reason: string; readonly message: string }[];
   };
   readonly previous: PolicyStatus | undefined;
@@ -179,8 +181,9 @@ function progress(
   }
   if (behind.length > 0) {
     const named = behind.map((node) => {
-      const { generation: has, replaced } = input.reported(node);
+      const { generation: has, replaced, lost } = input.reported(node);
       if (replaced === true) return `${node} (still enforces the policy that had this name before)`;
+      if (lost === true && has !== undefined) return `${node} (had ${has} when its report was deleted)`;
       return has === undefined || has === 0 ? `${node} (has reported none)` : `${node} (has ${has})`;
     });
     return {
