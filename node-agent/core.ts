@@ -126,7 +126,7 @@ export interface Realised {
   readonly revision: number;
   /** Every change of a ResolvedPolicy up to this resourceVersion is in the kernel; undefined: none was read yet. */
   readonly policyVersion?: string | undefined;
-  /** Policies that select a local endpoint, by uid. */
+  /** Policies that select a local endpoint, and those that have waited long for their PeerSets, by uid. */
   readonly policies: ReadonlyMap<string, RealisedPolicy>;
   readonly failures: readonly {
     readonly uid: string;

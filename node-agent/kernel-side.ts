@@ -249,8 +249,9 @@ export class KernelSide {
     while (!signal.aborted) {
       await delay(COLLECT_MS, signal, { ref: false });
       if (signal.aborted) return;
-      // Missing PeerSets become failures by the passing of time.
-      onRound();
+      // Missing PeerSets become failures by the passing of time. A round under way has concluded what the kernel does not have yet, and tells
+      // when it ends.
+      if (!this.sync.busy) onRound();
       try {
         const { entries, deleted } = await this.#conntrack.collect(signal);
         this.#ctEntries = entries - deleted;

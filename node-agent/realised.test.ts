@@ -88,3 +88,42 @@ describe('a pod that another plugin connected', () => {
     expect(await failures(100_000)).toEqual([]);
   });
 });
+
+describe('a policy whose PeerSet does not come', () => {
+  it('holds back what the node has read for 5 s, then only itself', async () => {
+    const world = new World();
+    let now = 0;
+    const { db, tables, engine } = world;
+    const report = new RealisedReport({ db, tables, engine, now: () => now, wallClock: () => now });
+    const said = async (atMs: number, version: string, broken?: Error): Promise<readonly unknown[]> => {
+      now = atMs;
+      using snapshot = db.read();
+      const revision = snapshot.revision(tables.policies);
+      db.write([tables.policyVersions], (txn) => txn.upsert(tables.policyVersions, { revision, version }));
+      await world.plan();
+      report.take({ ...SOURCES, sync: { reached: revision, broken } });
+      const { policyVersion, policies } = report.read();
+      return [policyVersion, Array.from(policies, ([uid, { generation, endpoints }]) => [uid, generation, endpoints])];
+    };
+    world.peerSet('a', [256]);
+    world.policy('old', 1, [rule('a', undefined, 7)]);
+    expect(await said(0, '10')).toEqual(['10', []]);
+    world.policy('old', 2, [rule('a', 'b', 7)]);
+    world.policy('new', 1, [rule('c', undefined, 7)]);
+    expect(await said(0, '12')).toEqual(['10', []]);
+    expect(await said(4_999, '12')).toEqual(['10', []]);
+    // Others are in the kernel. Of these two the node says what it has instead.
+    const waiting = [
+      ['new', 0, 0],
+      ['old', 1, 0],
+    ];
+    expect(await said(5_000, '12')).toEqual(['12', waiting]);
+    world.policy('other', 4, [rule('a', undefined, 7)]);
+    expect(await said(5_001, '13')).toEqual(['13', waiting]);
+    world.peerSet('b', [257]);
+    world.peerSet('c', [258]);
+    // They have come, but not to the kernel.
+    expect(await said(5_002, '14', new Error('full'))).toEqual(['13', waiting]);
+    expect(await said(5_003, '14')).toEqual(['14', []]);
+  });
+});

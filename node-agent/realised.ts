@@ -1,11 +1,14 @@
 import { type Key, keys, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import type { Realised, RealisedPolicy, Tables } from './core.ts';
 import { type Audit, type EndpointStore, faultText, type PlanWriter, type SyncLoop } from './datapath/index.ts';
-import type { Engine } from './derive/index.ts';
+import type { Engine, Missing } from './derive/index.ts';
 import { InterfaceGoneError } from './errors.ts';
 import type { PolicyRow } from './tables.ts';
 
-/** How long a policy may wait for its PeerSets before that is a failure: they are other objects and come a moment later. */
+/**
+ * How long a policy may wait for its PeerSets before that is a failure: they are other objects and come a moment later. Until then all of
+ * what was read since waits with it; afterwards the node says of this policy what it has instead, and goes on.
+ */
 const MISSING_AFTER_MS = 5_000;
 /** How long a pod may have addresses and no endpoint: a runtime tells of them when ADD has ended, the API server and we hear it in any order. */
 const UNCONNECTED_AFTER_MS = 10_000;
@@ -17,6 +20,8 @@ interface PolicyRealised {
   readonly uid: string;
   readonly policy: RealisedPolicy;
 }
+
+type Count = Omit<RealisedPolicy, 'at' | 'policy'>;
 
 /** Key: all of it. */
 type PolicyFailure = Realised['failures'][number];
@@ -92,13 +97,16 @@ export class RealisedReport {
    */
   take(sources: RealisedSources): boolean {
     const { engine, now, db, tables } = this.#options;
-    const counts = this.#counts(sources);
+    // One moment for all: a policy either holds the version back, or is said.
+    const at = now();
+    const broken = sources.sync.broken !== undefined;
+    const counts = this.#withWaiting(this.#counts(sources), at, broken);
     const failures = onePerPolicy([
       ...this.#refused(sources),
       ...this.#removed(sources),
       ...this.#broken(sources),
       ...uncompiled(engine),
-      ...unresolved(engine, now()),
+      ...unresolved(engine, at),
       ...this.#notConnected(),
     ]);
     return db.write([this.#policies, this.#failures, this.#reached, tables.policyVersions], (txn) => {
@@ -107,25 +115,29 @@ export class RealisedReport {
       this.#putPolicies(txn, counts);
       this.#putFailures(txn, failures);
       const { reached } = sources.sync;
-      const version = this.#versionAt(txn, reached);
+      const version = this.#versionAt(txn, reached, at, broken);
       const last = txn.upsert(this.#reached, { what: 'policies', revision: reached, version });
       return revisions() !== before || (last?.revision ?? 0) === 0 || last?.version !== version;
     });
   }
 
-  /** The version that the kernel has reached. A policy that waits for its PeerSets is not in the kernel, whatever round it went through. */
-  #versionAt(txn: WriteTxn, reached: number): string | undefined {
+  /**
+   * The version that the kernel has reached. A policy that waits for its PeerSets is not in the kernel, whatever round it went through; after
+   * a round that failed it is not known which have come.
+   */
+  #versionAt(txn: WriteTxn, reached: number, at: number, broken: boolean): string | undefined {
     const { engine } = this.#options;
     const { policyVersions } = this.#options.tables;
     const last = txn.get(this.#reached, 'policies')?.version;
     const passed = [...txn.all(policyVersions)].filter(({ revision }) => revision <= reached);
     const newest = passed.pop();
     for (const { revision } of passed) txn.delete(policyVersions, keys.uint(revision));
-    for (const _ of engine.missing()) return last;
+    if (broken) return last;
+    for (const missing of engine.missing()) if (!lasts(missing, at)) return last;
     return newest?.version ?? last;
   }
 
-  #putPolicies(txn: WriteTxn, counts: ReadonlyMap<string, Omit<RealisedPolicy, 'at' | 'policy'>>): void {
+  #putPolicies(txn: WriteTxn, counts: ReadonlyMap<string, Count>): void {
     const at = this.#options.wallClock();
     for (const { uid } of txn.all(this.#policies)) if (!counts.has(uid)) txn.delete(this.#policies, uid);
     for (const [uid, counted] of counts) {
@@ -148,9 +160,25 @@ export class RealisedReport {
     for (const row of failures) if (!txn.has(this.#failures, failureKey(row))) txn.insert(this.#failures, row);
   }
 
+  /** Adds policies that have waited long for their PeerSets and of which nothing in force selects an endpoint. */
+  #withWaiting(counts: Map<string, Count>, at: number, broken: boolean): Map<string, Count> {
+    const { engine, db, tables } = this.#options;
+    if (broken) {
+      using snapshot = db.read();
+      for (const { uid, policy } of snapshot.all(this.#policies))
+        if (policy.endpoints === 0 && !counts.has(uid) && snapshot.has(tables.policies, uid)) counts.set(uid, policy);
+    }
+    for (const missing of engine.missing()) {
+      const { uid } = missing;
+      if (counts.has(uid) || !lasts(missing, at)) continue;
+      counts.set(uid, { generation: engine.policies.inUse(uid)?.row.generation ?? 0, endpoints: 0 });
+    }
+    return counts;
+  }
+
   /** Generation and endpoints of each policy. */
-  #counts({ writer, endpoints }: RealisedSources): Map<string, { generation: number; endpoints: number }> {
-    const out = new Map<string, { generation: number; endpoints: number }>();
+  #counts({ writer, endpoints }: RealisedSources): Map<string, Count> {
+    const out = new Map<string, Count>();
     const failing = failingOf(writer);
     for (const state of this.#options.engine.states()) {
       // No packet can come from or go to an interface that is gone.
@@ -301,9 +329,13 @@ function uncompiled(engine: Engine): PolicyFailure[] {
   });
 }
 
+function lasts({ sinceMs }: Missing, now: number): boolean {
+  return now - sinceMs >= MISSING_AFTER_MS;
+}
+
 function unresolved(engine: Engine, now: number): PolicyFailure[] {
   return [...engine.missing()]
-    .filter(({ sinceMs }) => now - sinceMs >= MISSING_AFTER_MS)
+    .filter((missing) => lasts(missing, now))
     .map(({ uid, generation, hashes }) => {
       const more = hashes.length > 3 ? ` and ${hashes.length - 3} more` : '';
       return {

@@ -70,6 +70,11 @@ export class SyncLoop {
     }
   }
 
+  /** A round runs or is due at once. */
+  get busy(): boolean {
+    return this.#running !== undefined;
+  }
+
   /** Resolves when no round runs or is due at once. */
   async idle(): Promise<void> {
     while (this.#running) await this.#running;
