@@ -87,7 +87,8 @@ export class Assembly {
       targets: this.#targets,
       onWrite: (verb, resource) => this.metrics.write(verb, resource),
       onStatus: (key) => model.statusWritten(key),
-      onError: (writer, key, error, retries, failingMs) => this.#writeFailed(writer, key, error, { retries, failingMs }),
+      onError: (writer, key, error, retries, failingMs) =>
+        this.#writeFailed(writer, key, error, { retries, failingMs }),
     });
     registerStateMetrics(this.db, this.metrics.registry, 'weir_operator_statedb');
     registerWriterMetrics(() => this.#writers.reconcilers, this.metrics.registry, 'weir_operator_writer');

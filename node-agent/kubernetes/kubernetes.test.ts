@@ -6,6 +6,7 @@ import {
   type KubeClient,
   type KubeEvent,
   type KubeObject,
+  type KubePatcher,
   type NodePolicyStatus,
   type PeerSet,
   type Pod,
@@ -38,7 +39,7 @@ import { Kubernetes } from './source.ts';
 import { last, TableSink } from './table-sink.ts';
 
 /** Answers lists from `objects`, watches from nothing; records writes. */
-class FakeClient implements KubeClient {
+class FakeClient implements KubeClient, KubePatcher {
   readonly objects = new Map<string, KubeObject[]>();
   readonly writes: {
     readonly verb: string;
@@ -46,6 +47,7 @@ class FakeClient implements KubeClient {
     readonly object?: KubeObject;
     readonly name: string;
     readonly uid?: string;
+    readonly bytes?: number;
   }[] = [];
   failure: Error | undefined;
   /** Lists of these are refused. */
@@ -83,8 +85,27 @@ class FakeClient implements KubeClient {
     this.applied += 1;
     if (this.failure !== undefined) return Promise.reject(this.failure);
     this.writes.push({ verb: 'apply', plural: resource.plural, object, name: object.metadata.name });
+    this.held.set(`${resource.plural}/${object.metadata.name}`, object);
     this.onWrite();
     return Promise.resolve({ ...object, metadata: { ...object.metadata, uid: `uid-${object.metadata.name}` } });
+  }
+  /** What the API server holds of what was applied. */
+  readonly held = new Map<string, KubeObject>();
+  /** Merges members of the status alone. */
+  patch<T extends KubeObject>(
+    resource: Resource<T>,
+    name: string,
+    patch: { readonly status?: object },
+  ): Promise<KubeObject> {
+    if (this.failure !== undefined) return Promise.reject(this.failure);
+    const key = `${resource.plural}/${name}`;
+    const before = this.held.get(key) as NodePolicyStatus | undefined;
+    if (before === undefined) return Promise.reject(new ApiError('gone', { status: 404, reason: 'NotFound' }));
+    const object = { ...before, status: { ...before.status, ...patch.status } };
+    this.held.set(key, object);
+    this.writes.push({ verb: 'patch', plural: resource.plural, object, name, bytes: JSON.stringify(patch).length });
+    this.onWrite();
+    return Promise.resolve(object);
   }
   delete<T extends KubeObject>(
     resource: Resource<T>,
@@ -793,6 +814,30 @@ describe('NodePolicyStatusWriter', () => {
       '7',
       '11',
     ]);
+  });
+
+  it('says only how far it has read in a write of that alone, and all of it where the object is not as it was left', async () => {
+    start(0, 60);
+    core.setRealised({ ...realised(2), policyVersion: '7' });
+    const verbs = (): string[] => client.writes.map(({ verb }) => verb);
+    const held = (): NodePolicyStatus => client.held.get('nodepolicystatuses/n1') as NodePolicyStatus;
+    await eventually(async () => held()?.status.policyVersion === '7', Boolean);
+    const full = client.writes.length;
+    core.setRealised({ ...realised(2), revision: 3, policyVersion: '9' });
+    await eventually(async () => held().status.policyVersion === '9', Boolean);
+    expect(verbs()[full]).toBe('patch');
+    expect(client.writes[full]?.bytes).toBeLessThan(100);
+    expect(held().status).toMatchObject({ policies: { u: { generation: 2 } }, revision: 3 });
+    // A refresh of what is there says as little.
+    await client.written(full + 3);
+    expect(new Set(verbs().slice(full))).toEqual(new Set(['patch']));
+    // Somebody writes into the report, or deletes it.
+    client.held.set('nodepolicystatuses/n1', { ...held(), status: { ...held().status, policies: {} } } as KubeObject);
+    await eventually(async () => held().status.policies['u']?.generation === 2, Boolean);
+    client.held.delete('nodepolicystatuses/n1');
+    await eventually(async () => held()?.status.policies['u']?.generation === 2, Boolean);
+    core.setRealised({ ...realised(3), policyVersion: '9' });
+    await eventually(async () => held().status.policies['u']?.generation === 3, Boolean);
   });
 
   it('is written again after a while, for the Node that there is then: the former one may have taken it along', async () => {

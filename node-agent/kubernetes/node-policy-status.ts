@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
-import { type KubeClient, type NodePolicyStatus, resources } from '@weir/kube';
+import { ApiError, type KubeClient, type KubePatcher, type NodePolicyStatus, resources } from '@weir/kube';
 import type { Reconciler } from '@weir/reconciler';
 import { query, type StateDB, type Table } from '@weir/statedb';
 import type { Subscription } from 'rxjs';
@@ -28,20 +28,20 @@ interface Said {
   /** The uid of the Node that owns the report, and when it was read. */
   readonly owner: string;
   readonly ownerReadAt: number;
-  readonly removed: string | undefined;
+  readonly report: Report;
 }
 
 /**
  * Reports what this node has in its kernel. The first change is written at once, then at most one write a second. A policy that selects
- * no pod of the node changes only how far it has read: such changes are written the less often the more nodes there are. What says nothing new
- * is written once a minute only, which changes nothing at the API server, unless somebody has deleted the report, or the Node that owned
- * it has been made anew. The first report waits until every input table is complete and in the kernel: a restart does not take back what the
+ * no pod of the node changes only how far it has read: such changes are written the less often the more nodes there are, and as a patch of
+ * that alone. What says nothing new is written once a minute only, as such a patch, which changes nothing at the API server. Where the answer
+ * is not what the node says, or there is no report any more, or the Node that owned it has been made anew, all of it is written. The first report waits until every input table is complete and in the kernel: a restart does not take back what the
  * node has said.
  */
 export class NodePolicyStatusWriter {
   readonly #core: Core;
   readonly #db: StateDB;
-  readonly #client: KubeClient;
+  readonly #client: KubeClient & KubePatcher;
   readonly #nodeName: string;
   readonly #refreshMs: number;
   readonly #reports: Table<Report>;
@@ -57,7 +57,7 @@ export class NodePolicyStatusWriter {
 
   constructor(options: {
     readonly core: Core;
-    readonly client: KubeClient;
+    readonly client: KubeClient & KubePatcher;
     readonly nodeName: string;
     readonly connection: Connection;
     /** Least time between two writes, in milliseconds. Default 1000. */
@@ -119,7 +119,7 @@ export class NodePolicyStatusWriter {
     signal.throwIfAborted();
     this.#report({ node: this.#nodeName, policies: new Map(), failures: [], removed: value });
     this.#reconciler.start();
-    await this.#db.waitFor(query.get(this.#said, this.#nodeName), ([said]) => said?.removed === value, signal);
+    await this.#db.waitFor(query.get(this.#said, this.#nodeName), ([said]) => said?.report.removed === value, signal);
     await this.#reconciler.stop();
   }
 
@@ -173,9 +173,38 @@ export class NodePolicyStatusWriter {
     this.#db.write([this.#reports], (txn) => txn.upsert(this.#reports, report));
   }
 
-  async #update({ removed, policies, failures, policyVersion }: Report): Promise<void> {
+  async #update(report: Report): Promise<void> {
     const { revision } = this.#core.realised();
-    const { owner, ownerReadAt } = await this.#owner();
+    const owner = await this.#owner();
+    const status = statusOf(report, revision);
+    if (!this.#saidAllBut(report, owner.owner) || !(await this.#patch(status)))
+      await this.#apply(report, owner.owner, status);
+    this.#db.write([this.#said], (txn) => txn.upsert(this.#said, { node: this.#nodeName, ...owner, report }));
+  }
+
+  /** Whether the API server has taken everything of the report but how far the node has read. */
+  #saidAllBut({ policyVersion, ...report }: Report, owner: string): boolean {
+    using snapshot = this.#db.read();
+    const said = snapshot.get(this.#said, this.#nodeName);
+    if (said === undefined || said.owner !== owner || policyVersion === undefined) return false;
+    const { policyVersion: _, ...before } = said.report;
+    return isDeepStrictEqual(before, report);
+  }
+
+  /** Says how far the node has read; false when the API server holds something else for the rest, or nothing. */
+  async #patch({ revision, policyVersion, ...rest }: NodePolicyStatus['status']): Promise<boolean> {
+    try {
+      const patch = { status: { revision, policyVersion } };
+      const answer = await this.#client.patch(resources.NodePolicyStatus, this.#nodeName, patch);
+      const { policies, failures } = (answer as NodePolicyStatus).status ?? {};
+      return isDeepStrictEqual({ policies, failures }, rest);
+    } catch (error) {
+      if (error instanceof ApiError && error.notFound) return false;
+      throw error;
+    }
+  }
+
+  async #apply({ removed }: Report, owner: string, status: NodePolicyStatus['status']): Promise<void> {
     const object: NodePolicyStatus = {
       apiVersion: 'weir.dev/v1alpha1',
       kind: 'NodePolicyStatus',
@@ -184,16 +213,15 @@ export class NodePolicyStatusWriter {
         ...(removed === undefined ? {} : { annotations: { [REMOVED_ANNOTATION]: removed } }),
         ownerReferences: [{ apiVersion: 'v1', kind: 'Node', name: this.#nodeName, uid: owner }],
       },
-      status: {
-        policies: Object.fromEntries([...policies].sort(([a], [b]) => (a < b ? -1 : 1))),
-        failures,
-        revision,
-        ...(policyVersion === undefined ? {} : { policyVersion }),
-      },
+      status,
     };
-    await this.#client.apply(resources.NodePolicyStatus, object, { fieldManager: FIELD_MANAGER, force: true });
-    const said = { node: this.#nodeName, owner, ownerReadAt, removed };
-    this.#db.write([this.#said], (txn) => txn.upsert(this.#said, said));
+    const answer = await this.#client.apply(resources.NodePolicyStatus, object, {
+      fieldManager: FIELD_MANAGER,
+      force: true,
+    });
+    // An apply leaves there what only a patch has said.
+    if (status.policyVersion === undefined && answer.status?.policyVersion !== undefined)
+      await this.#client.patch(resources.NodePolicyStatus, this.#nodeName, { status: { policyVersion: null } });
   }
 
   /** Read anew for each refresh, but not for each change. */
@@ -205,6 +233,15 @@ export class NodePolicyStatusWriter {
     const { metadata } = await this.#client.get(resources.KubeNode, this.#nodeName, undefined, this.#stop.signal);
     return { owner: metadata.uid ?? '', ownerReadAt: now };
   }
+}
+
+function statusOf({ policies, failures, policyVersion }: Report, revision: number): NodePolicyStatus['status'] {
+  return {
+    policies: Object.fromEntries([...policies].sort(([a], [b]) => (a < b ? -1 : 1))),
+    failures,
+    revision,
+    ...(policyVersion === undefined ? {} : { policyVersion }),
+  };
 }
 
 function byPolicy(a: Realised['failures'][number], b: Realised['failures'][number]): number {

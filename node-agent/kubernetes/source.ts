@@ -3,6 +3,7 @@ import {
   createReflector,
   type KubeClient,
   type KubeObject,
+  type KubePatcher,
   type ListOptions,
   type Reflector,
   type ReflectorSink,
@@ -35,7 +36,7 @@ import { UninstallMark } from './uninstall-mark.ts';
 
 export interface KubernetesOptions {
   readonly core: Core;
-  readonly client: KubeClient;
+  readonly client: KubeClient & KubePatcher;
   readonly nodeName: string;
   /** The DaemonSet that the agent runs in. Absent: it is never told to remove itself. */
   readonly daemonSet?: { readonly namespace: string; readonly name: string };
