@@ -142,7 +142,8 @@ export interface StatusResponse {
     readonly clusterName: string;
     readonly policyRevision: number;
     readonly policyEnforcement: string;
-    readonly endpoints: { readonly total: number; readonly ready: number };
+    /** `unready`: some of the others, each with its reason. */
+    readonly endpoints: { readonly total: number; readonly ready: number; readonly unready?: readonly string[] };
     readonly policies: number;
     readonly cni: Status;
     readonly routing: Status;

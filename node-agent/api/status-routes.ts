@@ -2,12 +2,16 @@ import { formatPrefix, type Prefix, parsePrefix, prefixContains } from '@weir/ne
 import type { AnyTable } from '@weir/statedb';
 import type { FastifyInstance } from 'fastify';
 import { codeOf, messageOf } from '../config/system-error.ts';
+import type { EndpointStateRow } from '../tables.ts';
 import { sendJson } from './context.ts';
 import { BadRequestError, NotFoundError } from './errors.ts';
 import { queryString } from './input.ts';
 import { identityModel } from './labels.ts';
 import type { Status, StatusResponse } from './models.ts';
 import type { ApiOptions, Condition } from './types.ts';
+
+/** Endpoints that are not ready and that `weir status` says the reason of. */
+const MOST_UNREADY = 3;
 
 export function statusRoutes(app: FastifyInstance, options: ApiOptions): void {
   const { core } = options;
@@ -164,7 +168,7 @@ export function statusResponse(options: ApiOptions): StatusResponse {
       clusterName: options.clusterName,
       policyRevision: core.policyRevision(),
       policyEnforcement: options.policyEnforcement,
-      endpoints: { total: endpoints.length, ready: states.filter((state) => state.state === 'ready').length },
+      endpoints: { total: endpoints.length, ...readiness(states) },
       policies: snapshot.count(core.tables.policies),
       cni: conditionStatus(options.cniStatus?.(), 'this agent does not install the CNI plugin'),
       routing: conditionStatus(options.routing?.(), 'this agent makes no routes'),
@@ -172,6 +176,12 @@ export function statusResponse(options: ApiOptions): StatusResponse {
       checks: health.checks,
     },
   };
+}
+
+function readiness(states: readonly EndpointStateRow[]): { ready: number; unready?: readonly string[] } {
+  const others = states.filter(({ state }) => state !== 'ready');
+  const unready = others.slice(0, MOST_UNREADY).map(({ id, state, reason }) => `endpoint ${id}: ${reason ?? state}`);
+  return { ready: states.length - others.length, ...(unready.length === 0 ? {} : { unready }) };
 }
 
 /**

@@ -102,6 +102,13 @@ describe('weir', () => {
     expect(apart.code).toBe(0);
     expect(apart.out).toMatch(/^Agent: +Ok +OK; no route to the pods of node n2$/m);
     expect(apart.out).toMatch(/^Routing: +Warning +no route to the pods of node n2$/m);
+    const { endpointStates } = core.tables;
+    core.db.write([endpointStates], (txn) => {
+      const [state] = txn.all(endpointStates);
+      if (state === undefined) throw new Error('there is no endpoint');
+      txn.upsert(endpointStates, { ...state, state: 'waiting-for-identity', reason: 'pod a/b was deleted' });
+    });
+    expect((await weir(['status'])).out).toMatch(/^Endpoints: +0\/1 ready; endpoint 7: pod a\/b was deleted$/m);
     core.healthy = false;
     const bad = await weir(['status']);
     expect(bad.code).toBe(1);

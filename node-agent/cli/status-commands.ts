@@ -48,7 +48,10 @@ function statusText(status: StatusResponse): string {
     ['Routing', `${weir.routing.state}   ${weir.routing.msg}`],
     ['Addresses', `${weir.addresses.state}   ${weir.addresses.msg}`],
     ['IPAM', status.ipam.status],
-    ['Endpoints', `${weir.endpoints.ready}/${weir.endpoints.total} ready`],
+    [
+      'Endpoints',
+      [`${weir.endpoints.ready}/${weir.endpoints.total} ready`, ...(weir.endpoints.unready ?? [])].join('; '),
+    ],
     ['Policies', `${weir.policies} (enforcement ${weir.policyEnforcement})`],
     ['Revision', String(weir.policyRevision)],
     ...weir.checks.map((check) => [`  ${check.name}`, `${check.ok ? 'ok' : 'FAILED'}   ${check.message}`] as const),

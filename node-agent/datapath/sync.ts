@@ -111,11 +111,11 @@ export class SyncLoop {
     if (this.#stop.signal.aborted) return;
     this.#off = engine.onPending(() => this.schedule());
     const failing = writer.unfinished || engine.failing || this.broken !== undefined;
-    const due = slots.trimDue();
-    const wait = failing ? RETRY_MS : due === undefined ? undefined : Math.max(1, due - now());
-    if (wait === undefined) return;
+    const due = Math.min(slots.trimDue() ?? Infinity, engine.dueAt() ?? Infinity);
+    const wait = failing ? RETRY_MS : Math.max(1, due - now());
+    if (wait === Infinity) return;
     this.#timer = setTimeout(() => this.schedule(), wait);
-    // Trimming is no reason to live on.
+    // Trimming and the passing of time are no reason to live on.
     if (!failing) this.#timer.unref();
   }
 

@@ -88,7 +88,7 @@ export class Engine {
     this.#portNames = new PeerPortNames(db, pace);
     const placing = { ...told, identities: this.identities, ipcache, portNames: this.#portNames, pace };
     const found = (id: number): KernelEndpoint | undefined => this.#shapes.kernel(id);
-    this.#local = new LocalEndpoints({ ...placing, clusterName: core.clusterName, numbers, policies, found });
+    this.#local = new LocalEndpoints({ ...placing, clusterName: core.clusterName, numbers, policies, found, now });
     this.#remote = new RemoteEndpoints({ ...placing, nodeName: core.nodeName });
     this.#unconnected = new UnconnectedPods({ ...told, identities: this.identities });
     const cidrsChanged = (): void => {
@@ -256,6 +256,11 @@ export class Engine {
   /** Who an address is said to be: `local 7`, `remote ns/pod`, `node name`, ... */
   ownerOf(prefix: string): string | undefined {
     return this.#ipcache.owner(prefix);
+  }
+
+  /** When there is something to conclude though no input changes, by the clock that was given; undefined: not before an input does. */
+  dueAt(): number | undefined {
+    return this.#local.dueAt();
   }
 
   ipcacheSize(): number {

@@ -10,6 +10,11 @@ import type { Policies } from './policies.ts';
 
 /** Numbers up to here mean the same in every cluster. */
 export const RESERVED_LAST = 99;
+/**
+ * How long a pod that the API server has no more is judged as before, in milliseconds: ordinarily its sandbox goes first, and a watch that
+ * begins anew may miss a pod for a moment.
+ */
+export const DELETED_GRACE_MS = 5_000;
 const NOBODY = 'nobody knows whose interface this is';
 const INIT_LABELS: LabelMap = { 'reserved:init': '' };
 const INIT = 5;
@@ -24,6 +29,8 @@ export interface EndpointIdentity {
   readonly namedPorts: readonly ContainerPort[];
   readonly ready: boolean;
   readonly reason?: string;
+  /** Since when its pod has been gone, though it was known before, by the clock of `EndpointContext`. */
+  readonly deletedAt?: number;
 }
 
 export interface IdentitiesOptions {
@@ -65,8 +72,11 @@ export interface EndpointContext {
   readonly policies: Pick<Policies, 'outstanding'>;
   /** How the endpoint was found in the kernel, before the first plan. */
   found(id: number): KernelEndpoint | undefined;
+  /** The pods of this node, as of a complete list. */
   pod(key: string): LocalPodRow | undefined;
   namespace(name: string): NamespaceRow | undefined;
+  /** Milliseconds; any clock that only grows. */
+  now(): number;
 }
 
 /** What an endpoint's pod says of it: the labels that its identity stands for, and names of its ports. */
@@ -98,6 +108,13 @@ export function endpointSaying(row: EndpointRow, context: EndpointContext): Sayi
   return { labels, namedPorts: pod.namedPorts };
 }
 
+/** Whether the API server does not have the endpoint's pod. */
+function podless({ pod }: EndpointRow, context: EndpointContext): boolean {
+  if (pod === undefined) return false;
+  const known = context.pod(`${pod.namespace}/${pod.name}`);
+  return known === undefined || (pod.uid !== undefined && pod.uid !== known.uid);
+}
+
 /** Whether the number of what was concluded means other labels now. */
 function renumbered({ identity, labels }: EndpointIdentity, identities: Identities): boolean {
   const now = identities.get(identity)?.labelsKey;
@@ -119,6 +136,8 @@ function foundAs(row: EndpointRow, context: EndpointContext): EndpointIdentity |
 /**
  * Identity of an endpoint. What was ready stays as it was until the new one is known: labels change without a gap, and
  * so does a restart of the agent while they change. What was not waits also until every policy that may select it is in force here: a policy that cannot be judged yet must not count as none.
+ *
+ * A pod that is deleted keeps its identity for a grace time; then it is nobody, whatever runs on in its sandbox.
  */
 export function endpointIdentity(
   row: EndpointRow,
@@ -131,10 +150,12 @@ export function endpointIdentity(
     before.row.ifindex === row.ifindex &&
     before.row.pod?.uid === row.pod?.uid &&
     before.row.ipv4 === row.ipv4;
-  const waiting = (reason: string, labels: LabelMap = {}): EndpointIdentity =>
-    same && !renumbered(before, context.identities)
-      ? { ...before, row, reason }
-      : { row, identity: 0, labels, namedPorts: [], ready: false, reason };
+  const waiting = (reason: string, labels: LabelMap = {}): EndpointIdentity => {
+    if (!same || renumbered(before, context.identities))
+      return { row, identity: 0, labels, namedPorts: [], ready: false, reason };
+    const { deletedAt: _, ...kept } = before;
+    return { ...kept, row, reason };
+  };
   const ready = (identity: number, what: Saying): EndpointIdentity => {
     const missing = same || context.found(row.id) !== undefined ? undefined : context.policies.outstanding(what.labels);
     return missing === undefined
@@ -142,7 +163,14 @@ export function endpointIdentity(
       : waiting(notInForce(missing.policy, missing.hashes), what.labels);
   };
   const saying = endpointSaying(row, context);
-  if (typeof saying === 'string') return waiting(saying);
+  if (typeof saying === 'string') {
+    const known = same === true || last?.deletedAt !== undefined;
+    if (!known || !podless(row, context)) return waiting(saying);
+    const deletedAt = last?.deletedAt ?? context.now();
+    const kept = waiting(saying);
+    if (kept.ready && context.now() - deletedAt < DELETED_GRACE_MS) return { ...kept, deletedAt };
+    return { row, identity: 0, labels: {}, namedPorts: [], ready: false, reason: deleted(row), deletedAt };
+  }
   if (saying === INIT_SAYING) return ready(INIT, saying);
   const { labels } = saying;
   const key = labelsKey(labels);
@@ -150,6 +178,11 @@ export function endpointIdentity(
   if (cluster !== undefined) return ready(cluster, saying);
   if (row.pod !== undefined) return waiting('the operator has not given its labels an identity yet', labels);
   return ready(context.numbers.labels(key), saying);
+}
+
+function deleted({ pod }: EndpointRow): string {
+  const uid = pod?.uid === undefined ? '' : ` (uid ${pod.uid})`;
+  return `pod ${pod?.namespace}/${pod?.name}${uid} was deleted, but its sandbox runs on: closed until kubelet has taken it away`;
 }
 
 function notInForce({ kind, namespace, name }: PolicyRow, hashes: readonly string[]): string {

@@ -1,9 +1,9 @@
 import { LOCAL_ENDPOINT_BASE } from '@weir/identity';
-import { query, type StateDB } from '@weir/statedb';
+import { keys, query, type StateDB } from '@weir/statedb';
 import type { Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
 import type { EndpointRow, LocalPodRow, NamespaceRow } from '../tables.ts';
-import { type EndpointContext, type EndpointIdentity, endpointIdentity } from './identities.ts';
+import { DELETED_GRACE_MS, type EndpointContext, type EndpointIdentity, endpointIdentity } from './identities.ts';
 import type { Inputs } from './inputs.ts';
 import type { IpcacheDeriver } from './ipcache.ts';
 import type { Pace } from './pace.ts';
@@ -11,7 +11,7 @@ import type { PeerPortNames } from './peer-port-names.ts';
 import { Rows, type RowsView } from './working.ts';
 
 export interface LocalEndpointsOptions
-  extends Pick<EndpointContext, 'clusterName' | 'identities' | 'numbers' | 'policies' | 'found'> {
+  extends Pick<EndpointContext, 'clusterName' | 'identities' | 'numbers' | 'policies' | 'found' | 'now'> {
   readonly db: StateDB;
   readonly tables: Pick<Tables, 'endpoints' | 'localPods' | 'namespaces'>;
   readonly inputs: Pick<Inputs, 'said'>;
@@ -31,13 +31,14 @@ export class LocalEndpoints {
 
   constructor(options: LocalEndpointsOptions) {
     this.#options = options;
-    const { db, clusterName, identities, numbers, policies, found, inputs, tables } = options;
+    const { db, clusterName, identities, numbers, policies, found, now, inputs, tables } = options;
     this.#context = {
       clusterName,
       identities,
       numbers,
       policies,
       found,
+      now,
       pod: (key) => inputs.said.get(tables.localPods, key),
       namespace: (name) => inputs.said.get(tables.namespaces, name),
     };
@@ -46,7 +47,15 @@ export class LocalEndpoints {
       {
         name: 'localIdentities',
         key: ({ row }) => tableKey.endpoint(row.id),
-        indexes: [{ name: 'identity', keys: ({ identity }) => [tableKey.identity(identity)] }],
+        indexes: [
+          { name: 'identity', keys: ({ identity }) => [tableKey.identity(identity)] },
+          // Those that lose their identity by the passing of time.
+          {
+            name: 'closes',
+            keys: ({ ready, deletedAt }) =>
+              ready && deletedAt !== undefined ? [keys.int(Math.ceil(deletedAt + DELETED_GRACE_MS))] : [],
+          },
+        ],
       },
       tableKey.endpoint,
     );
@@ -84,6 +93,12 @@ export class LocalEndpoints {
 
   namespaceChanged({ name }: NamespaceRow): void {
     this.#namespacesChanged.add(name);
+  }
+
+  /** When an endpoint is to be settled though nothing changes: milliseconds, by the clock that was given. */
+  dueAt(): number | undefined {
+    const [first] = this.#infos.select(query.prefix(this.#infos.table, '', 'closes'));
+    return first?.deletedAt === undefined ? undefined : Math.ceil(first.deletedAt + DELETED_GRACE_MS);
   }
 
   /**
@@ -130,6 +145,8 @@ export class LocalEndpoints {
     for (const pod of this.#podsChanged) mark(said.list(tables.endpoints, 'pod', pod));
     for (const name of this.#namespacesChanged) mark(said.prefix(tables.endpoints, tableKey.pod(name, ''), 'pod'));
     if (changed.identities) mark(said.all(tables.endpoints));
+    const soon = keys.int(Math.floor(this.#context.now()) + 1);
+    mark(Array.from(this.#infos.select(query.range(this.#infos.table, '', soon, 'closes')), ({ row }) => row));
     if (changed.policies) for (const { row, ready } of this.#infos.values()) if (!ready) this.endpointChanged(row);
     this.#podsChanged.clear();
     this.#namespacesChanged.clear();

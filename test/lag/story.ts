@@ -75,6 +75,7 @@ export class Story {
         break;
       case 'wait':
         this.#clock.advance(step.ms);
+        for (const { world } of this.#agents) world.pass(step.ms);
         break;
       case 'agent':
         return this.#tell(step.agent, step.kinds, step.count);

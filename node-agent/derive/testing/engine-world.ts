@@ -70,6 +70,11 @@ export class World {
     });
   }
 
+  /** Time passes, in milliseconds. */
+  pass(ms: number): void {
+    this.#clock += ms;
+  }
+
   async plan(): Promise<Plan> {
     while (this.engine.pull(100));
     this.#before = [...this.engine.states()];
