@@ -8,7 +8,7 @@ import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
 import { ApiServer } from '../api/server.ts';
 import type { FlowEvent, Realised } from '../core.ts';
-import type { PolicyRow } from '../tables.ts';
+import type { EndpointStateRow, PolicyRow } from '../tables.ts';
 import { FakeCore, quiet } from '../testing/fake-core.ts';
 import { runCli } from './program.ts';
 
@@ -87,6 +87,11 @@ const RULES = JSON.stringify([
   { labels: [{ key: 'name', value: 'l3-rule' }], endpointSelector: { matchLabels: { id: 'app1' } }, ingress: [{}] },
 ]);
 
+function states(): readonly EndpointStateRow[] {
+  using snapshot = core.db.read();
+  return [...snapshot.all(core.tables.endpointStates)];
+}
+
 describe('weir', () => {
   it('shows status, and exits with 1 when the agent is not healthy', async () => {
     const good = await weir(['status']);
@@ -103,12 +108,13 @@ describe('weir', () => {
     expect(apart.out).toMatch(/^Agent: +Ok +OK; no route to the pods of node n2$/m);
     expect(apart.out).toMatch(/^Routing: +Warning +no route to the pods of node n2$/m);
     const { endpointStates } = core.tables;
-    core.db.write([endpointStates], (txn) => {
-      const [state] = txn.all(endpointStates);
-      if (state === undefined) throw new Error('there is no endpoint');
-      txn.upsert(endpointStates, { ...state, state: 'waiting-for-identity', reason: 'pod a/b was deleted' });
-    });
+    const put = (state: EndpointStateRow): unknown =>
+      core.db.write([endpointStates], (txn) => txn.upsert(endpointStates, state));
+    const [state] = states();
+    if (state === undefined) throw new Error('there is no endpoint');
+    put({ ...state, state: 'waiting-for-identity', reason: 'pod a/b was deleted' });
     expect((await weir(['status'])).out).toMatch(/^Endpoints: +0\/1 ready; endpoint 7: pod a\/b was deleted$/m);
+    put(state);
     core.healthy = false;
     const bad = await weir(['status']);
     expect(bad.code).toBe(1);

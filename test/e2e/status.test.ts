@@ -111,4 +111,22 @@ describe('a node whose agent hangs', () => {
     await cluster.programmed('cnp/nobody', 'cnp/named');
     expect(await programmed('nobody')).toMatchObject({ reason: 'NoMatchingEndpoints' });
   }, 60_000);
+
+  it('holds a policy back also where somebody has deleted the report', async () => {
+    await cluster.apply(policy('moved', id('app1'), [id('app3')]));
+    await cluster.programmed('cnp/moved');
+    freeze();
+    try {
+      await cluster.kubectl(['delete', 'nodepolicystatus', 'node-1']);
+      await cluster.apply(policy('moved', id('app2'), [id('app3')]));
+      const seen = await answersOf('moved', (list) => list.at(-1)?.message.startsWith('1 of 2 nodes') === true);
+      expect(seen.map(({ status }) => status)).not.toContain('True');
+      expect(seen.at(-1)?.message).toContain('node-1 (had 1 when its report was deleted)');
+      expect(await cluster.probe('app3', 'app1')).toBe('reached');
+    } finally {
+      thaw();
+    }
+    await cluster.programmed('cnp/moved');
+    expect(await cluster.probe('app3', 'app1')).toBe('dropped');
+  }, 60_000);
 });
