@@ -20,6 +20,7 @@ import fc from 'fast-check';
 import { eventually } from '../../test/eventually.ts';
 import { inputTables, tableKey } from '../create-tables.ts';
 import { PodEvents } from '../pod-events.ts';
+import type { RemoteEndpointRow } from '../tables.ts';
 import { FakeCore, quiet, recordingLogger } from '../testing/fake-core.ts';
 import { CiliumEndpointWriter } from './cilium-endpoints.ts';
 import { Connection } from './connection.ts';
@@ -29,6 +30,7 @@ import { PodEventWriter } from './pod-event-writer.ts';
 import {
   endpointSliceParts,
   identityParts,
+  mergeEndpoint,
   mergePeerSet,
   peerSetParts,
   podParts,
@@ -355,7 +357,7 @@ describe('rows', () => {
       log: quiet,
       table: core.tables.remoteEndpoints,
       parts: endpointSliceParts,
-      merge: last,
+      merge: mergeEndpoint,
     });
     sink.replace([ces('s1', ['p'])]);
     sink.upsert(ces('s2', ['p']));
@@ -363,6 +365,45 @@ describe('rows', () => {
     expect(rows(core.tables.remoteEndpoints)).toEqual([
       { namespace: 'default', name: 'p', addresses: ['10.0.0.1'], identity: 7, node: '192.0.2.1', namedPorts: [] },
     ]);
+  });
+  it('gives nobody the rights of a pod of which two slices tell differently: one of them may be of the pod before', () => {
+    const slice = (name: string, ip: string, identity: number, uid?: string): CiliumEndpointSlice => ({
+      apiVersion: 'cilium.io/v2alpha1',
+      kind: 'CiliumEndpointSlice',
+      metadata: { name, ...(uid === undefined ? {} : { annotations: { 'weir.dev/pod-uids': uid } }) },
+      namespace: 'd',
+      endpoints: [{ name: 'p', id: 0, identity, networking: { addressing: [{ ipv4: ip }], node: '192.0.2.1' } }],
+    });
+    const sink = new TableSink({
+      db: core.db,
+      log: quiet,
+      table: core.tables.remoteEndpoints,
+      parts: endpointSliceParts,
+      merge: mergeEndpoint,
+    });
+    const said = (): readonly unknown[] =>
+      rows<RemoteEndpointRow>(core.tables.remoteEndpoints).map(({ identity, addresses, podUid }) => [
+        identity,
+        [...addresses].sort(),
+        podUid,
+      ]);
+    const unknown = [0, ['10.0.0.1', '10.0.0.2'], undefined];
+    sink.replace([slice('s1', '10.0.0.1', 7, 'u-before')]);
+    // A pod of the same name, while the slice that told of the one before is not written yet, or is written late.
+    sink.upsert(slice('s2', '10.0.0.2', 8, 'u-now'));
+    expect(said()).toEqual([unknown]);
+    sink.upsert(slice('s1', '10.0.0.1', 7, 'u-before'));
+    expect(said()).toEqual([unknown]);
+    sink.replace([slice('s1', '10.0.0.1', 7, 'u-before'), slice('s2', '10.0.0.2', 8, 'u-now')]);
+    expect(said()).toEqual([unknown]);
+    sink.delete(slice('s1', '10.0.0.1', 7));
+    expect(said()).toEqual([[8, ['10.0.0.2'], 'u-now']]);
+    // Where the slices do not say which pod: two identities are two pods.
+    sink.replace([slice('s1', '10.0.0.1', 7), slice('s2', '10.0.0.1', 8)]);
+    expect(said()).toEqual([[0, ['10.0.0.1'], undefined]]);
+    // One pod that moves from slice to slice.
+    sink.replace([slice('s1', '10.0.0.1', 7, 'u'), slice('s2', '10.0.0.1', 7, 'u')]);
+    expect(said()).toEqual([[7, ['10.0.0.1'], 'u']]);
   });
   it('reads which pods a slice is of, and nothing from a list that is not of its endpoints', () => {
     const uids = (annotation: string | undefined) => {

@@ -127,6 +127,24 @@ export function endpointSliceParts(object: CiliumEndpointSlice): Parts<RemoteEnd
   );
 }
 
+/**
+ * The pod, when every slice that names it says the same; they do while it moves from one to another. Where they differ, some of them tell
+ * of a pod of this name that is gone, and which it is nobody can say: a late write may come after the one that followed it. Then all of their
+ * addresses are nobody's.
+ */
+export function mergeEndpoint(_key: string, parts: readonly RemoteEndpointRow[]): RemoteEndpointRow | undefined {
+  const newest = parts.at(-1);
+  if (newest === undefined) return undefined;
+  const { podUid, ...nobody } = newest;
+  if (parts.every((part) => part.podUid === podUid && part.identity === newest.identity)) return newest;
+  return {
+    ...nobody,
+    identity: 0,
+    addresses: [...new Set(parts.flatMap(({ addresses }) => addresses))],
+    namedPorts: parts.flatMap(({ namedPorts }) => namedPorts),
+  };
+}
+
 /** Pods of this node that have a network of their own. */
 export function podParts(nodeName: string): (object: Pod) => Parts<LocalPodRow> {
   return ({ metadata, spec, status }) => {

@@ -23,6 +23,7 @@ import { PolicyVersions } from './policy-versions.ts';
 import {
   endpointSliceParts,
   identityParts,
+  mergeEndpoint,
   mergePeerSet,
   namespaceParts,
   peerSetParts,
@@ -91,7 +92,7 @@ export class Kubernetes {
     );
     this.#reflect(
       resources.CiliumEndpointSlice,
-      new TableSink({ db, log, table: tables.remoteEndpoints, parts: endpointSliceParts, merge: last }),
+      new TableSink({ db, log, table: tables.remoteEndpoints, parts: endpointSliceParts, merge: mergeEndpoint }),
     );
     this.#reflect(
       resources.ResolvedPolicy,

@@ -8,6 +8,7 @@ import { World } from '../../node-agent/derive/testing/engine-world.ts';
 import {
   endpointSliceParts,
   identityParts,
+  mergeEndpoint,
   mergePeerSet,
   namespaceParts,
   peerSetParts,
@@ -64,7 +65,7 @@ export class LaggingAgent {
       ),
       api.watch<CiliumEndpointSlice>(
         'CiliumEndpointSlice',
-        new TableSink({ db, log, table: tables.remoteEndpoints, parts: endpointSliceParts, merge: last }),
+        new TableSink({ db, log, table: tables.remoteEndpoints, parts: endpointSliceParts, merge: mergeEndpoint }),
       ),
       api.watch<ResolvedPolicyObject>(
         'ResolvedPolicy',
