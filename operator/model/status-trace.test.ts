@@ -191,9 +191,10 @@ class Cluster {
         }
       }
       for (const { row } of edits.statuses) {
-        if (row === undefined || JSON.stringify(row.status) === JSON.stringify(this.#status)) continue;
-        this.#status = row.status;
+        if (row === undefined) continue;
         this.#shownUid = row.uid;
+        if (JSON.stringify(row.status) === JSON.stringify(this.#status)) continue;
+        this.#status = row.status;
         this.shown.push(row.status);
       }
     } while (this.#model.more);
