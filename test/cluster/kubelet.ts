@@ -68,6 +68,7 @@ export class Kubelet {
   readonly #sandboxes = new Map<string, Sandbox>();
   /** Work of one pod is serial; of different pods, parallel. */
   readonly #work = new Map<string, Promise<void>>();
+  #hung: Promise<void> = Promise.resolve();
   #count = 0;
   #stopping = false;
 
@@ -101,6 +102,13 @@ export class Kubelet {
     await Promise.all([...this.#sandboxes.keys()].map((key) => this.#teardown(key)));
   }
 
+  /** Does nothing with any pod until the function that this returns is called. */
+  hang(): () => void {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#hung = promise;
+    return resolve;
+  }
+
   sandbox(key: string): Sandbox | undefined {
     return this.#sandboxes.get(key);
   }
@@ -113,6 +121,7 @@ export class Kubelet {
   #enqueue(key: string, work: () => Promise<void>): void {
     const previous = this.#work.get(key) ?? Promise.resolve();
     const next = previous
+      .then(() => this.#hung)
       .then(work)
       .catch((error: unknown) =>
         this.#options.onError(`pod ${key}: ${error instanceof Error ? error.message : String(error)}`),

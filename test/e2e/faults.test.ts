@@ -157,6 +157,35 @@ describe('faults under traffic', () => {
     ).toEqual(['app2', 'app2-far']);
   });
 
+  it('a pod that is deleted by force while its kubelet hangs loses its rights, on its own node too', async () => {
+    await cluster.apply(onlyFrom('app2'));
+    await cluster.programmed('cnp/guard');
+    await cluster.createPods([{ name: 'doomed', labels: { id: 'app2' }, node: 1, tcp: [80] }]);
+    const [{ process }, app1] = [await cluster.host('doomed'), (await cluster.host('app1')).address];
+    expect(await cluster.probe('app3', 'doomed', { timeoutMs: 60_000 })).toBe('reached');
+    const flow = await process.stream('udp', app1, 5353);
+    await eventually(
+      () => flow.report(),
+      ({ echoed }) => echoed > 0,
+    );
+    const wakeUp = cluster.kubelet.hang();
+    try {
+      await cluster.kubectl(['delete', 'pod', 'doomed', '--force', '--grace-period=0', '--wait=false']);
+      const cut = await eventually(
+        () => flow.report(),
+        ({ silentMs }) => (silentMs ?? 0) > 1_000,
+      );
+      expect(cut.silentMs).toBeGreaterThan(1_000);
+      expect(await cluster.probe('app3', 'doomed', { timeoutMs: 500 })).toBe('dropped');
+      await onlyReach(cluster, 'app2', 'app2-far');
+      const { stdout } = await cluster.node(1).weir(['status']);
+      expect(stdout).toMatch(/^Endpoints: .*pod default\/doomed .* was deleted, but its sandbox runs on/m);
+    } finally {
+      await flow.close();
+      wakeUp();
+    }
+  });
+
   it.each(['ciliumidentities', 'peersets'])(
     'a pod whose labels change keeps a flow that both allow, also when the agents hear of %s late',
     async (resource) => {
