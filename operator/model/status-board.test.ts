@@ -45,6 +45,31 @@ class World {
 }
 
 describe('StatusBoard', () => {
+  it('waits for a node that has read on, and says of one policy that it does not have it, for that policy alone', () => {
+    const world = new World([], 0);
+    const { model } = world;
+    for (const name of ['waiting', 'other']) {
+      // Of these nobody hosts a pod.
+      const object = cnp(`a/${name}`, { endpointSelector: { matchLabels: { app: 'none' } }, ingress: [{}] });
+      const metadata = { ...object.metadata, uid: name, generation: 1 };
+      model.setPolicy(policyRow({ ...object, metadata }, 'CiliumNetworkPolicy'));
+    }
+    model.flush();
+    model.handOut(10);
+    const said = (version: string, generations: Readonly<Record<string, number>>): Record<string, unknown> => {
+      model.setReport({ ...world.report(generations), policyVersion: version });
+      model.flush();
+      using snapshot = model.db.read();
+      return Object.fromEntries(
+        Array.from(snapshot.all(model.tables.statuses), ({ row }) => [row.uid, row.status.conditions[2]?.reason]),
+      );
+    };
+    const [waits, done] = ['Progressing', 'NoMatchingEndpoints'];
+    expect(said('9', {})).toEqual({ waiting: waits, other: waits });
+    expect(said('10', { waiting: 0 })).toEqual({ waiting: waits, other: done });
+    expect(said('10', {})).toEqual({ waiting: done, other: done });
+  });
+
   it('takes marks in turn: policies that change all the time keep no other waiting', () => {
     const world = new World(uids, 0);
     const all = Object.fromEntries(uids.map((uid) => [uid, 1]));
