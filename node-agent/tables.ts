@@ -87,7 +87,10 @@ export interface NodeRow {
 export interface LocalPodRow {
   readonly namespace: string;
   readonly name: string;
+  /** By which the runtime knows its sandbox. */
   readonly uid: string;
+  /** Of the API object, where that only mirrors a static pod. */
+  readonly mirrorUid?: string;
   readonly labels: Readonly<Record<string, string>>;
   readonly serviceAccount: string;
   /** Of its containers and of init containers that keep running, in the order of the specification. */

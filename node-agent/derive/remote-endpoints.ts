@@ -156,7 +156,7 @@ export class RemoteEndpoints {
       for (const { pod: of } of said.list(tables.endpoints, 'ipv4', address))
         if (of !== undefined && tableKey.pod(of.namespace, of.name) === key) return false;
       if (pod?.addresses.includes(address) !== true || pod.uid === detached?.podUid) return true;
-      return row.podUid !== undefined && row.podUid !== pod.uid;
+      return row.podUid !== undefined && row.podUid !== (pod.mirrorUid ?? pod.uid);
     });
   }
 

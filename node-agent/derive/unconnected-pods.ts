@@ -35,7 +35,7 @@ export class UnconnectedPods {
     for (const pod of inputs.said.all(tables.localPods)) {
       if (pod.addresses.length === 0 || this.#connected(pod)) continue;
       const said = inputs.said.get(tables.remoteEndpoints, tableKey.pod(pod.namespace, pod.name));
-      if (said === undefined || (said.podUid !== undefined && said.podUid !== pod.uid)) continue;
+      if (said === undefined || (said.podUid !== undefined && said.podUid !== (pod.mirrorUid ?? pod.uid))) continue;
       const row = identities.get(said.identity);
       if (row !== undefined) yield { pod, identity: row.id, labels: row.labels };
     }

@@ -124,7 +124,7 @@ function deriveCiliumEndpoints(db: StateDB, tables: Tables, into: Table<CiliumEn
       const key = tableKey.pod(pod.namespace, pod.name);
       const local = read.get(localPods, key);
       // Without its pod's uid the object would have no owner, and would outlive it.
-      const uidOf = (row: EndpointRow): string => row.pod?.uid ?? local?.uid ?? '';
+      const uidOf = (row: EndpointRow): string => local?.mirrorUid ?? row.pod?.uid ?? local?.uid ?? '';
       const stateOf = (row: EndpointRow): EndpointStateRow | undefined =>
         read.get(endpointStates, tableKey.endpoint(row.id));
       const complete = [...read.list(endpoints, 'pod', key)].filter((row) => uidOf(row) !== '' && stateOf(row));

@@ -478,6 +478,17 @@ describe('rows', () => {
     const kind = { ...said.spec.source, kind: 'NetworkPolicy' } as never;
     expect(policyParts({ ...said, spec: { ...said.spec, source: kind } }).get('u-a')?.kind).toBe('NetworkPolicy');
   });
+  it('knows a static pod by the uid that its sandbox has', () => {
+    const annotations = { 'kubernetes.io/config.mirror': 'static-uid' };
+    const pod = {
+      apiVersion: 'v1',
+      kind: 'Pod',
+      metadata: { name: 'p-n1', namespace: 'd', uid: 'mirror-uid', annotations },
+      spec: { nodeName: 'n1' },
+    } as Pod;
+    expect(podParts('n1')(pod).get('d/p-n1')).toMatchObject({ uid: 'static-uid', mirrorUid: 'mirror-uid' });
+  });
+
   it('takes only pods of this node that have a network of their own', () => {
     const pod = (spec: object) => ({
       apiVersion: 'v1',
@@ -677,6 +688,23 @@ describe('CiliumEndpointWriter', () => {
     );
     await settle();
     expect([client.applied, client.writes, connection.status().ok]).toEqual([1, [], true]);
+  });
+
+  it('has the object of a static pod owned by what the API has of that pod', async () => {
+    const writer = new CiliumEndpointWriter({ core, client, nodeName: 'n1', connection });
+    stops.push(() => writer.stop());
+    writer.start();
+    const pod = { namespace: 'default', name: 'app1', uid: 'static-uid' };
+    core.db.write([core.tables.localPods], (txn) =>
+      txn.upsert(core.tables.localPods, {
+        ...pod,
+        mirrorUid: 'mirror-uid',
+        ...{ labels: {}, serviceAccount: 'default', namedPorts: [], addresses: [] },
+      }),
+    );
+    await core.upsertEndpoint({ id: 1, ifindex: 3, interfaceName: 'weir1', ipv4: '10.1.0.2', pod, createdAt: '' });
+    await client.written(1);
+    expect(client.writes[0]?.object?.metadata.ownerReferences).toMatchObject([{ kind: 'Pod', uid: 'mirror-uid' }]);
   });
 
   it('writes a pod endpoint once, on change again, and deletes it with the endpoint', async () => {

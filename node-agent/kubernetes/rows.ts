@@ -25,6 +25,8 @@ import type {
 } from '../tables.ts';
 import { ObjectShapeError } from './errors.ts';
 
+/** Of the API's mirror of a static pod: the pod's uid, by which kubelet has its sandbox made. It counts for this pod's own name only. */
+const STATIC_POD_ANNOTATION = 'kubernetes.io/config.mirror';
 /** The pod has a sandbox with a network; False again once that is gone (Kubernetes 1.29, before behind a feature gate). */
 const SANDBOX_READY = 'PodReadyToStartContainers';
 
@@ -150,10 +152,12 @@ export function podParts(nodeName: string): (object: Pod) => Parts<LocalPodRow> 
   return ({ metadata, spec, status }) => {
     if (spec?.nodeName !== nodeName || spec.hostNetwork === true) return new Map();
     const namespace = metadata.namespace ?? '';
+    const objectUid = metadata.uid ?? '';
+    const staticUid = metadata.annotations?.[STATIC_POD_ANNOTATION];
     return one(tableKey.pod(namespace, metadata.name), {
       namespace,
       name: metadata.name,
-      uid: metadata.uid ?? '',
+      ...(staticUid === undefined ? { uid: objectUid } : { uid: staticUid, mirrorUid: objectUid }),
       labels: metadata.labels ?? {},
       serviceAccount: spec.serviceAccountName ?? 'default',
       namedPorts: namedPortsOf(spec),

@@ -25,8 +25,8 @@ it.each<[PolicyObjectKind, object]>([
   model.setPolicy(policyRow(object as never, kind));
   const { statuses, events } = model.flush();
   const valid = statuses.flatMap(({ row }) => row?.status.conditions.filter(({ type }) => type === 'Valid') ?? []);
-  expect(valid.map(({ status, reason, message }) => [status, reason, message.slice(0, 69)])).toEqual([
-    ['True', 'Valid', "The policy is valid. Note: spec.egress[0]: does not allow a Service's"],
+  expect(valid.map(({ status, reason, message }) => [status, reason, message.slice(0, 78)])).toEqual([
+    ['True', 'Valid', "The policy is valid. Note: spec.egress[0]: does not allow these pods' Services"],
   ]);
   expect(events).toEqual([]);
 });
