@@ -10,6 +10,7 @@ export const cmd = {
   OBJ_PIN: 6,
   OBJ_GET: 7,
   PROG_TEST_RUN: 10,
+  PROG_GET_FD_BY_ID: 13,
   MAP_GET_FD_BY_ID: 14,
   OBJ_GET_INFO_BY_FD: 15,
   PROG_QUERY: 16,
@@ -18,6 +19,7 @@ export const cmd = {
   MAP_DELETE_BATCH: 27,
   LINK_CREATE: 28,
   LINK_UPDATE: 29,
+  LINK_GET_FD_BY_ID: 30,
   LINK_DETACH: 34,
 } as const;
 
@@ -66,6 +68,9 @@ export const updateFlags = { any: 0, noexist: 1, exist: 2 } as const;
 
 /** enum bpf_attach_type. */
 export const attachType = { ingress: 46, egress: 47 } as const;
+
+/** BPF_F_BEFORE: before the relative of the call; without one, before all others. */
+export const BPF_F_BEFORE = 1 << 3;
 
 /** Longest object name that the kernel keeps (BPF_OBJ_NAME_LEN less the final zero). */
 export const MAX_NAME = 15;

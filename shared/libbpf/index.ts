@@ -13,15 +13,26 @@ export {
   PlatformError,
   VerifierError,
 } from './errors.ts';
+export { type ClsactFilter, listClsact } from './filters.ts';
+export { type FolderLock, lockFolder } from './folder-lock.ts';
 export { createMap, openMapById, openPinnedMap } from './map.ts';
 export { type MappedArray, mapArray } from './map-memory.ts';
 export { createMemoryMap } from './memory-map.ts';
-export { inNetns } from './netns.ts';
+export { inNetns, interfaceName, netnsCookie } from './netns.ts';
 export { loadObject } from './object.ts';
 export { percpu } from './percpu.ts';
 export { type Feature, probe } from './probe.ts';
-export { openPinnedProgram, SK_BUFF_SIZE, type SkbFields, skbContext } from './program.ts';
+export { openPinnedProgram, programName, SK_BUFF_SIZE, type SkbFields, skbContext } from './program.ts';
 export type { RingCounts } from './ring.ts';
 export { RingBufferReader, type RingBufferReaderOptions } from './ring-reader.ts';
-export { attachTcx, hasTcx, openPinnedLink, queryTcx } from './tcx.ts';
+export {
+  attachTcx,
+  hasTcx,
+  listTcx,
+  openLinkById,
+  openPinnedLink,
+  queryTcx,
+  type TcxEntry,
+  type TcxOptions,
+} from './tcx.ts';
 export * from './types.ts';

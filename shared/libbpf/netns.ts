@@ -40,6 +40,42 @@ export function inNetns<T>(path: string, body: () => T): T {
   }
 }
 
+const SOL_SOCKET = 1;
+const SO_NETNS_COOKIE = 71;
+const AF_UNIX = 1;
+const SOCK_CLOEXEC = 0o2000000;
+const SOCK_DGRAM = 2;
+
+/**
+ * What tells the calling thread's network namespace from every other one of this boot, ended ones included (Linux 5.14: SO_NETNS_COOKIE
+ * in socket(7)).
+ */
+export function netnsCookie(): bigint {
+  const operation = 'read the cookie of the network namespace';
+  const socket = libcFunction('int socket(int domain, int type, int protocol)');
+  const fd = Number(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (fd < 0) throw new BpfError({ operation, errno: lastErrno() });
+  try {
+    const cookie = Buffer.alloc(8);
+    const length = Buffer.alloc(4);
+    length.writeUInt32LE(cookie.length);
+    const get = libcFunction('int getsockopt(int fd, int level, int name, void *value, void *length)');
+    if (Number(get(fd, SOL_SOCKET, SO_NETNS_COOKIE, cookie, length)) !== 0)
+      throw new BpfError({ operation, errno: lastErrno() });
+    return cookie.readBigUInt64LE();
+  } finally {
+    closeSync(fd);
+  }
+}
+
+/** The name of an interface of the calling thread's network namespace; undefined when it has none of this index. */
+export function interfaceName(ifindex: number): string | undefined {
+  const IF_NAMESIZE = 16;
+  const name = Buffer.alloc(IF_NAMESIZE);
+  const found = libcFunction('void *if_indextoname(unsigned int index, void *name)')(ifindex, name);
+  return found === null ? undefined : name.toString('utf8', 0, name.indexOf(0));
+}
+
 function openNamespace(path: string): number {
   try {
     return openSync(path, 'r');

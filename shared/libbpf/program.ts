@@ -1,6 +1,7 @@
+import { constants } from 'node:os';
 import { openPin, pinFd } from './bpffs.ts';
 import { cmd, MAX_NAME } from './constants.ts';
-import { ArgumentError, BufferLengthError } from './errors.ts';
+import { ArgumentError, BpfError, BufferLengthError } from './errors.ts';
 import { infoByFd, OwnedFd } from './fd.ts';
 import { Attr } from './syscall.ts';
 import type { BpfProgram, ProgramInfo, TestRunOptions, TestRunResult } from './types.ts';
@@ -93,6 +94,16 @@ export class KernelProgram implements BpfProgram {
 /** @throws BpfError ENOENT when nothing is pinned at the path, EINVAL when it is not a program */
 export function openPinnedProgram(path: string): BpfProgram {
   return new KernelProgram(openPin(path, 'program'));
+}
+
+/** The name of a program by its id; undefined when there is none (any more). @throws BpfError EPERM without CAP_SYS_ADMIN */
+export function programName(id: number): string | undefined {
+  const attr = new Attr().u32(0, id);
+  const fd = attr.try(cmd.PROG_GET_FD_BY_ID);
+  if (-fd === constants.errno.ENOENT) return undefined;
+  if (fd < 0) throw new BpfError({ operation: `open the program of id ${id}`, errno: -fd });
+  using program = new KernelProgram(fd);
+  return program.name;
 }
 
 /** Fields of `struct __sk_buff` that a test run may set; the kernel refuses all others. */

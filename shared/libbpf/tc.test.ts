@@ -1,12 +1,17 @@
-import { unlinkSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmdirSync, unlinkSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { attachTc } from './attach.ts';
 import { attachClsact, detachClsact, queryClsact } from './clsact.ts';
+import { listClsact } from './filters.ts';
+import { lockFolder } from './folder-lock.ts';
 import { u32 } from './map-conformance.ts';
-import { inNetns } from './netns.ts';
+import { inNetns, interfaceName, netnsCookie } from './netns.ts';
 import { loadObject } from './object.ts';
 import { percpu } from './percpu.ts';
-import { attachTcx, hasTcx, openPinnedLink, queryTcx } from './tcx.ts';
+import { programName } from './program.ts';
+import { attachTcx, hasTcx, listTcx, openLinkById, openPinnedLink, queryTcx } from './tcx.ts';
 import { buildProgram, currentNamespace, makeNamespace, removePins, type TestNamespace } from './test-kit.ts';
 import type { BpfObject } from './types.ts';
 
@@ -82,6 +87,28 @@ describe('tcx', () => {
     });
   });
 
+  it('attaches before all others where asked; a link is found again by the chain it is in', () => {
+    inNetns(net.path, () => {
+      const { a, b } = ids();
+      const where = { ifindex: net.ifindex, direction: 'egress' } as const;
+      using last = attachTcx(object.program('match'), where);
+      {
+        using first = attachTcx(object.program('give_answer'), { ...where, place: 'first' });
+        expect(listTcx(net.ifindex, 'egress')).toEqual([
+          { program: a, link: first.id() },
+          { program: b, link: last.id() },
+        ]);
+        expect(() => attachTcx(object.program('give_answer'), where)).toThrow(withErrno('EEXIST'));
+        using again = openLinkById(first.id() ?? 0);
+        expect(again).toMatchObject(where);
+        expect(again.programId()).toBe(a);
+      }
+      expect(queryTcx(net.ifindex, 'egress')).toEqual([b]);
+      expect(() => openLinkById(0x7fffffff)).toThrow(withErrno('ENOENT'));
+    });
+    expect([programName(ids().a), programName(0x7fffffff)]).toEqual(['give_answer', undefined]);
+  });
+
   it('looks for the interface in the namespace of the thread, and checks the index', () => {
     const where = { ifindex: 99_999, direction: 'ingress' } as const;
     expect(() => attachTc(object.program('match'), where)).toThrow(withErrno('ENODEV'));
@@ -132,6 +159,25 @@ describe('clsact', () => {
     });
   });
 
+  it('lists filters in the order in which they run: by priority, and of one priority the youngest first', () => {
+    inNetns(net.path, () => {
+      const { a, b } = ids();
+      const where = { ifindex: net.ifindex, direction: 'egress' } as const;
+      expect(listClsact(net.ifindex, 'egress')).toEqual([]);
+      attachClsact(object.program('give_answer'), where, { priority: 2, handle: 1 });
+      attachClsact(object.program('give_answer'), where, { priority: 1, handle: 7 });
+      attachClsact(object.program('match'), where, { priority: 1, handle: 9 });
+      expect(listClsact(net.ifindex, 'egress')).toEqual([
+        { priority: 1, handle: 9, kind: 'bpf', program: b },
+        { priority: 1, handle: 7, kind: 'bpf', program: a },
+        { priority: 2, handle: 1, kind: 'bpf', program: a },
+      ]);
+      expect(listClsact(net.ifindex, 'ingress')).toEqual([]);
+      for (const slot of [{ priority: 2 }, { handle: 7 }, { handle: 9 }]) detachClsact(where, slot);
+      expect(listClsact(99_999, 'egress')).toEqual([]);
+    });
+  });
+
   it('runs on packets', () => {
     const where = { ifindex: net.ifindex, direction: 'ingress' } as const;
     const link = inNetns(net.path, () => attachClsact(object.program('give_answer'), where));
@@ -140,6 +186,21 @@ describe('clsact', () => {
     expect(packets()).toBeGreaterThanOrEqual(before + 2n);
     inNetns(net.path, () => link.detach());
     expect(() => attachClsact(object.program('match'), { ...where, ifindex: 99_999 })).toThrow(withErrno('ENODEV'));
+  });
+});
+
+describe('a locked folder', () => {
+  it.each(['/sys/fs/bpf', tmpdir()])('is locked once, until it is released, in %s', (parent) => {
+    const folder = mkdtempSync(join(parent, 'lbts-lock-'));
+    const lock = lockFolder(folder);
+    expect([lock?.current, lockFolder(folder)]).toEqual([true, undefined]);
+    rmdirSync(folder);
+    mkdirSync(folder);
+    expect(lock?.current).toBe(false);
+    lockFolder(folder)?.release();
+    lock?.release();
+    lock?.release();
+    rmdirSync(folder);
   });
 });
 
@@ -154,6 +215,17 @@ describe('inNetns', () => {
       }),
     ).toThrow('inside');
     expect(currentNamespace()).toBe(home);
+  });
+
+  it('tells namespaces apart, and names interfaces of the one it is in', () => {
+    const home = netnsCookie();
+    const there = inNetns(net.path, netnsCookie);
+    expect([there === home, inNetns(net.path, netnsCookie) === there, netnsCookie() === home]).toEqual([
+      false,
+      true,
+      true,
+    ]);
+    expect(inNetns(net.path, () => [interfaceName(net.ifindex), interfaceName(99_999)])).toEqual(['va', undefined]);
   });
 
   it('refuses asynchronous work and what is no namespace', () => {

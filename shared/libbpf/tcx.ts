@@ -1,6 +1,6 @@
 import { constants } from 'node:os';
 import { openPin, pinFd } from './bpffs.ts';
-import { attachType, cmd } from './constants.ts';
+import { attachType, BPF_F_BEFORE, cmd } from './constants.ts';
 import { ArgumentError, BpfError } from './errors.ts';
 import { infoByFd, OwnedFd } from './fd.ts';
 import { Attr } from './syscall.ts';
@@ -110,18 +110,25 @@ export function checkAttach(options: AttachOptions): void {
   }
 }
 
+/** Where in the chain a program is attached; default `last`. */
+export interface TcxOptions extends AttachOptions {
+  readonly place?: 'first' | 'last';
+}
+
 /**
- * Attaches by a tcx link (Linux 6.6), after the programs that are there already. Closing the returned link without a pin
+ * Attaches by a tcx link (Linux 6.6), before or after all programs that are there already. Closing the returned link without a pin
  * detaches it.
- * @throws BpfError EINVAL where the kernel has no tcx, ENODEV when the calling thread's namespace has no such interface
+ * @throws BpfError EINVAL where the kernel has no tcx, ENODEV when the calling thread's namespace has no such interface, EEXIST when
+ * this program is attached there already
  */
-export function attachTcx(program: BpfProgram, options: AttachOptions): TcLink {
+export function attachTcx(program: BpfProgram, options: TcxOptions): TcLink {
   checkAttach(options);
   const where = `${options.direction} of interface ${options.ifindex}`;
   const fd = new Attr()
     .u32(0, program.fd)
     .u32(4, options.ifindex)
     .u32(8, attachType[options.direction])
+    .u32(12, options.place === 'first' ? BPF_F_BEFORE : 0)
     .call(cmd.LINK_CREATE, `attach program "${program.name}" by tcx to ${where}`);
   return new TcxLink(fd, `the tcx link on ${where}`);
 }
@@ -132,23 +139,53 @@ export function openPinnedLink(path: string): TcLink {
 }
 
 /**
- * Ids of the programs attached by tcx, in the order in which they run.
+ * Opens a link by the id that the kernel gave it.
+ * @throws BpfError ENOENT when there is none (any more), EINVAL when it is not a tcx link, EPERM without CAP_SYS_ADMIN
+ */
+export function openLinkById(id: number): TcLink {
+  const fd = new Attr().u32(0, id).call(cmd.LINK_GET_FD_BY_ID, `open the link of id ${id}`);
+  return new TcxLink(fd, `the tcx link of id ${id}`);
+}
+
+/** One program of a tcx hook. */
+export interface TcxEntry {
+  readonly program: number;
+  /** Id of the link that holds it; 0: it was attached without one. */
+  readonly link: number;
+}
+
+/**
+ * What is attached by tcx, in the order in which it runs.
  * @throws BpfError EINVAL where the kernel has no tcx, ENODEV without such an interface
  */
-export function queryTcx(ifindex: number, direction: TcDirection): number[] {
+export function listTcx(ifindex: number, direction: TcDirection): TcxEntry[] {
   checkAttach({ ifindex, direction });
   const operation = `list the tcx programs at ${direction} of interface ${ifindex}`;
   for (let room = 16; ; room *= 2) {
-    const ids = Buffer.alloc(room * 4);
-    // attr.query: target_ifindex, attach_type, query_flags, attach_flags, prog_ids, count.
-    const attr = new Attr().u32(0, ifindex).u32(4, attachType[direction]).pointer(16, ids).u32(24, room);
+    const programs = Buffer.alloc(room * 4);
+    const links = Buffer.alloc(room * 4);
+    // attr.query: target_ifindex, attach_type, query_flags, attach_flags, prog_ids, count, prog_attach_flags, link_ids.
+    const attr = new Attr()
+      .u32(0, ifindex)
+      .u32(4, attachType[direction])
+      .pointer(16, programs)
+      .u32(24, room)
+      .pointer(40, links);
     const result = attr.try(cmd.PROG_QUERY);
     if (-result === constants.errno.ENOSPC) continue;
     // An interface on which nothing was ever attached has no list yet.
     if (-result === constants.errno.ENOENT) return [];
     if (result < 0) throw new BpfError({ operation, errno: -result });
-    return Array.from({ length: Math.min(attr.getU32(24), room) }, (_, at) => ids.readUInt32LE(at * 4));
+    return Array.from({ length: Math.min(attr.getU32(24), room) }, (_, at) => ({
+      program: programs.readUInt32LE(at * 4),
+      link: links.readUInt32LE(at * 4),
+    }));
   }
+}
+
+/** Ids of the programs of `listTcx`. */
+export function queryTcx(ifindex: number, direction: TcDirection): number[] {
+  return listTcx(ifindex, direction).map(({ program }) => program);
 }
 
 let supported: boolean | undefined;
