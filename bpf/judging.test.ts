@@ -7,7 +7,7 @@ import { CT_FLAGS, ENDPOINT_FLAGS, PROTOCOL } from './constants.ts';
 import { ENDPOINT_CELLS } from './endpoint-cells.ts';
 import { type EndpointValue, endpointKey, endpointValue, slotKey } from './layout.ts';
 import { PROGRAMS } from './maps.ts';
-import { TEST_IFINDEX, TestDatapath } from './testing/datapath.ts';
+import { PASSED, TEST_IFINDEX, TestDatapath } from './testing/datapath.ts';
 import {
   arp,
   concat,
@@ -136,7 +136,7 @@ describe('1. a half-written endpoint', () => {
       const passes = () =>
         inNetns(`/run/netns/${namespace}`, () =>
           path.object.program(PROGRAMS.fromPod).testRun({ data: tcpOut(80), context }),
-        ).returnValue === 0;
+        ).returnValue === PASSED;
       const value = endpoint({ ifindex });
       path.clearEndpoints();
       path.cells.stage(value);

@@ -52,7 +52,8 @@ char _license[] SEC("license") = "Dual BSD/GPL";
 static __always_inline int pass(struct __sk_buff *skb, __u32 direction)
 {
 	metric_count(REASON_FORWARDED, direction, skb->len);
-	return TC_ACT_OK;
+	/* What others attach after this program gets what it lets through; without them this is TC_ACT_OK. */
+	return TC_ACT_UNSPEC;
 }
 
 static __noinline int drop(struct __sk_buff *skb, const struct packet *p, const struct decision *d)

@@ -19,7 +19,10 @@ import {
 import { createSlotMaps, PROGRAMS } from '../maps.ts';
 import { ip4 } from './packets.ts';
 
-/** TC_ACT_OK and TC_ACT_SHOT. */
+/** TC_ACT_UNSPEC, as a 32-bit number: what lets a packet through leaves it to the programs after it. */
+export const PASSED = 0xffffffff;
+const TC_ACT_SHOT = 2;
+
 export type Outcome = 'pass' | 'drop';
 
 export interface ClassRow {
@@ -139,8 +142,9 @@ export class TestDatapath implements Disposable {
   runMany(direction: Direction, frame: Uint8Array, repeat: number): { outcome: Outcome; ns: number } {
     const program = this.object.program(direction === 'egress' ? PROGRAMS.fromPod : PROGRAMS.toPod);
     const result = program.testRun({ data: frame, repeat, context: skbContext({ ifindex: TEST_IFINDEX }) });
-    if (result.returnValue !== 0 && result.returnValue !== 2) throw new Error(`TC action ${result.returnValue}`);
-    return { outcome: result.returnValue === 0 ? 'pass' : 'drop', ns: result.durationNs };
+    if (result.returnValue !== PASSED && result.returnValue !== TC_ACT_SHOT)
+      throw new Error(`TC action ${result.returnValue}`);
+    return { outcome: result.returnValue === PASSED ? 'pass' : 'drop', ns: result.durationNs };
   }
 
   /** Like run, and names the outcome: 'forwarded' or the drop reason, from the metrics. */
