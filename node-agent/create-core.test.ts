@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readdirSync, rmSync } from 'node:fs';
+import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { inNetns, openPinnedLink, openPinnedMap, queryClsact } from 'libbpf-ts';
@@ -276,6 +277,28 @@ describe('core on the kernel', () => {
     const second = createCore(lab.options());
     await expect(second.start()).rejects.toThrow(AgentRunningError);
     await expect(second.start()).rejects.toThrow(`process ${process.pid}`);
+  });
+
+  it('is refused a second agent though its root was removed and made anew', async () => {
+    await core.stop();
+    core = await started({ auditMs: 20 });
+    rmSync(lab.root, { recursive: true });
+    await eventually(
+      async () => core.repairs(),
+      (repairs) => repairs.some(({ part }) => part === 'pins'),
+    );
+    await expect(createCore(lab.options()).start()).rejects.toThrow(AgentRunningError);
+  });
+
+  it('starts, whatever abstract socket a process on the node holds', async () => {
+    await core.stop();
+    const squatter = createServer();
+    await new Promise<void>((resolve) => squatter.listen(`\0weir-agent:${lab.root}`, resolve));
+    try {
+      core = await started();
+    } finally {
+      squatter.close();
+    }
   });
 
   it('removes an endpoint with its links, map entry and flows', async () => {

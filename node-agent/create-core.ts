@@ -5,11 +5,11 @@ import { Observable, Subject } from 'rxjs';
 import type { Core, CoreOptions, FlowEvent, ImportedRule, Realised, Tables } from './core.ts';
 import { AwaitedSets, healthOf } from './core-health.ts';
 import { createTables, inputTables, tableKey } from './create-tables.ts';
-import { nodeInterfaces, RootLock, RulesMark } from './datapath/index.ts';
+import { liveLinks, NetnsMark, nodeInterfaces, RootLock, RulesMark } from './datapath/index.ts';
 import { Engine, ImportedRules, LocalNumbers } from './derive/index.ts';
 import { checkEndpoint, LAST_ENDPOINT, outdated } from './endpoint-rows.ts';
 import { CoreError, EndpointNotReadyError, IdsExhaustedError, InterfaceGoneError, NotStartedError } from './errors.ts';
-import { breathe, KernelSide } from './kernel-side.ts';
+import { breathe, KernelSide, nodeScope } from './kernel-side.ts';
 import { RealisedReport } from './realised.ts';
 import { removeDatapath } from './remove-datapath.ts';
 import { type Loaded, StateFiles } from './state-files.ts';
@@ -114,14 +114,18 @@ class KernelCore implements Core {
     if (this.#running) return;
     const { bpfRoot, stateDir } = this.#options;
     const lock = new RootLock(bpfRoot, stateDir);
-    await lock.acquire();
+    lock.acquire();
     try {
+      const netns = new NetnsMark(bpfRoot, nodeScope(this.#options));
+      netns.check();
       await this.#restore();
       const side = await KernelSide.open({
         core: this.#options,
         db: this.db,
         tables: this.tables,
         engine: this.#engine,
+        netns,
+        lock,
         imported: this.#imported,
         numbers: this.#numbers,
         events: this.#events,
@@ -140,7 +144,7 @@ class KernelCore implements Core {
       const side = this.#running?.side;
       this.#running = undefined;
       await side?.stop();
-      await lock.release();
+      lock.release();
       throw error;
     }
   }
@@ -152,7 +156,7 @@ class KernelCore implements Core {
     await running.side.stop();
     await this.files.stop();
     this.#engine.dispose();
-    await running.lock.release();
+    running.lock.release();
     this.#waiters.close();
   }
 
@@ -204,6 +208,8 @@ class KernelCore implements Core {
     );
     if (row === undefined) return false;
     void this.files.save('endpoints');
+    // No round takes out of the kernel what was taken out when its interface went.
+    if (row.gone !== undefined) side.endpoints.delete(id, { everywhere: true });
     const key = tableKey.endpoint(id);
     const gone = (): true | undefined =>
       this.#engine.info(id) === undefined &&
@@ -225,10 +231,7 @@ class KernelCore implements Core {
     for (let tried = 0; tried < LAST_ENDPOINT; tried += 1) {
       const id = this.#nextId;
       this.#nextId = id === LAST_ENDPOINT ? 1 : id + 1;
-      if (
-        !snapshot.has(this.tables.endpoints, tableKey.endpoint(id)) &&
-        this.#running?.side.endpoints.held(id) === undefined
-      )
+      if (!snapshot.has(this.tables.endpoints, tableKey.endpoint(id)) && this.#running?.side.endpoints.has(id) !== true)
         return id;
     }
     throw new IdsExhaustedError('endpoint ids', LAST_ENDPOINT);
@@ -331,16 +334,20 @@ class KernelCore implements Core {
   }
 
   async #restore(): Promise<void> {
-    const { log, nodeNetns } = this.#options;
+    const { log, nodeNetns, bpfRoot } = this.#options;
     const endpoints = contentOf(this.files.load('endpoints')) ?? [];
     const numbers = contentOf(this.files.load('numbers'));
     if (numbers !== undefined) this.#numbers.adopt(numbers);
     const interfaces = endpoints.length === 0 ? new Map() : await nodeInterfaces(nodeNetns);
-    const kept = endpoints.filter((row) => {
+    const { away } = liveLinks(bpfRoot, nodeScope(this.#options));
+    const kept = endpoints.flatMap((row) => {
       const reason = outdated(row, interfaces);
+      // Its programs are on it, wherever it is: it may come back.
+      if (!interfaces.has(row.interfaceName) && away.has(row.id))
+        return [{ ...row, gone: row.gone ?? new Date().toISOString() }];
       if (reason !== undefined)
         log.info({ endpoint: row.id, reason }, 'an endpoint of the state folder is none any more');
-      return reason === undefined;
+      return reason === undefined ? [row] : [];
     });
     this.db.write([this.tables.endpoints], (txn) => {
       for (const row of kept) {

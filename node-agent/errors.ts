@@ -111,6 +111,31 @@ export class PinMismatchError extends CoreError {
   }
 }
 
+/** A program of this agent is not in its place in an interface's chain. */
+export class LinkError extends CoreError {
+  constructor(problem: string) {
+    super('ERR_WEIR_LINK', problem);
+  }
+}
+
+/** This agent was started in another network namespace than the one whose interfaces it is to enforce. */
+export class NetnsMismatchError extends CoreError {
+  /** `recorded`: cookie of the namespace that the pins are of, as far as that is known. */
+  constructor(
+    bpfRoot: string,
+    options: { readonly here: bigint; readonly recorded?: string; readonly endpoints: number },
+  ) {
+    const { here, recorded, endpoints } = options;
+    const other = recorded === undefined ? 'another one' : `network namespace ${recorded}`;
+    super(
+      'ERR_WEIR_NETNS',
+      `this process sees the interfaces of network namespace ${here} (its SO_NETNS_COOKIE), and what is pinned under ${bpfRoot} enforces ${endpoints} endpoints in ${other}: ` +
+        "start it in the node's network namespace (hostNetwork: true in Kubernetes). Nothing was changed, and what is pinned goes on enforcing. If that namespace " +
+        `is to be given up, remove ${bpfRoot}: its programs are detached by that`,
+    );
+  }
+}
+
 /** Something of the datapath could not be taken away; it goes on enforcing. */
 export class RemoveError extends CoreError {
   constructor(what: string, count: number, cause: unknown) {

@@ -14,8 +14,10 @@ import {
   type InNode,
   IpcacheStore,
   Links,
+  type NetnsMark,
   PinnedDatapath,
   PlanWriter,
+  type RootLock,
   RoundMark,
   SlotStore,
   SyncLoop,
@@ -44,6 +46,8 @@ export interface KernelSideOptions {
   readonly db: StateDB;
   readonly tables: Tables;
   readonly engine: Engine;
+  readonly netns: NetnsMark;
+  readonly lock: RootLock;
   readonly imported: ImportedRules;
   readonly numbers: LocalNumbers;
   readonly events: Subject<FlowEvent>;
@@ -86,6 +90,7 @@ export class KernelSide {
       ...(ctEntries === undefined ? {} : { ctEntries }),
     });
     try {
+      options.netns.keep();
       if (pinned.replaced.length > 0)
         log.info({ maps: pinned.replaced }, 'maps of another size or layout are replaced beside the old ones');
       const side = new KernelSide(options, pinned);
@@ -149,8 +154,19 @@ export class KernelSide {
       endpoints: this.endpoints,
       slots: this.#slots,
       ipcache: this.#ipcache,
-      pinned,
-      onGone: (id) => options.strays.gone(id),
+      pinned: {
+        unpinned: () => [
+          ...pinned.unpinned(),
+          ...(options.netns.kept ? [] : ['netns']),
+          ...(options.lock.lost ? ['its lock'] : []),
+        ],
+        repin: () => {
+          pinned.repin();
+          options.netns.keep();
+          if (options.lock.lost) options.lock.acquire();
+        },
+      },
+      onGone: (id) => options.strays.gone(id, this.endpoints.isAway(id)),
       onFaults: options.onRound,
       log,
     });
@@ -178,7 +194,7 @@ export class KernelSide {
     const { engine, strays, db, tables, core } = this.#options;
     const kernel = this.endpoints.adopt();
     const attached = this.endpoints.attached();
-    await strays.take({ kernel, attached });
+    await strays.take({ kernel, attached, pinned: this.endpoints.pinned() });
     await strays.returned();
     using snapshot = db.read();
     const guarded = new Set(attached.values());
@@ -188,7 +204,7 @@ export class KernelSide {
       slots: await this.#slots.adopt(breathe),
       ipcache: await this.#ipcache.adopt(breathe),
       // A new map of settings does not tell.
-      interrupted: this.mark.set || this.#pinned.replaced.includes('settings'),
+      interrupted: this.mark.set || this.#pinned.made.includes('settings'),
       unread: this.#pinned.endpointsUnread,
     });
   }
@@ -262,6 +278,7 @@ export class KernelSide {
   }
 }
 
-function nodeScope({ nodeNetns }: CoreOptions): InNode {
+/** The node's network namespace. */
+export function nodeScope({ nodeNetns }: Pick<CoreOptions, 'nodeNetns'>): InNode {
   return nodeNetns === undefined ? (body) => body() : (body) => inNetns(nodeNetns, body);
 }

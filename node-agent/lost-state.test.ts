@@ -4,6 +4,7 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { inNetns, queryClsact, queryTcx } from 'libbpf-ts';
+import { eventually } from '../test/eventually.ts';
 import type { Core, CoreOptions } from './core.ts';
 import { createCore } from './create-core.ts';
 import { Lab, type LabPod } from './datapath/testing/lab.ts';
@@ -152,6 +153,11 @@ describe('a state file that is lost', () => {
   it('maps and links too: interfaces are closed before anything else is known', async () => {
     await (await enforcing('nobody')).stop();
     rmSync(lab.root, { recursive: true });
+    // The kernel lets links go a moment after their last user.
+    await eventually(
+      async () => attached(client.ifindex) + attached(server.ifindex),
+      (programs) => programs === 0,
+    );
     expect(await client.reaches(server)).toBe(true);
     const core = createCore(lab.options({ kubernetes: true }));
     cores.push(core);

@@ -1,7 +1,7 @@
-import { inNetns } from 'libbpf-ts';
 import { VETH_PATTERN } from './cni/names.ts';
 import type { CoreOptions } from './core.ts';
-import { nodeInterfaces, RootLock, removePinned } from './datapath/index.ts';
+import { NetnsMark, nodeInterfaces, RootLock, removePinned } from './datapath/index.ts';
+import { nodeScope } from './kernel-side.ts';
 import { removeStateFiles, stateFile } from './state-files.ts';
 
 export type RemoveDatapathOptions = Pick<CoreOptions, 'bpfRoot' | 'stateDir' | 'nodeName' | 'nodeNetns' | 'log'>;
@@ -9,18 +9,20 @@ export type RemoveDatapathOptions = Pick<CoreOptions, 'bpfRoot' | 'stateDir' | '
 /**
  * Removes what an agent has left in the kernel and in its state folder, from what is pinned alone; packets flow freely afterwards.
  * Interfaces of pods, their addresses and routes stay. Succeeds when there is nothing.
- * @throws AgentRunningError while an agent drives these maps; RemoveError naming what could not be removed
+ * @throws AgentRunningError while an agent drives these maps; NetnsMismatchError in another network namespace; RemoveError naming what could not be removed
  */
 export async function removeDatapath(options: RemoveDatapathOptions): Promise<void> {
   const { bpfRoot, stateDir, nodeNetns, log } = options;
   const lock = new RootLock(bpfRoot, stateDir);
-  await lock.acquire();
+  lock.acquireExisting();
   try {
+    const inNode = nodeScope(options);
+    new NetnsMark(bpfRoot, inNode).check();
     const named = rememberedNames(options);
     const interfaces = [...(await nodeInterfaces(nodeNetns)).values()];
     removePinned({
       root: bpfRoot,
-      inNode: (body) => (nodeNetns === undefined ? body() : inNetns(nodeNetns, body)),
+      inNode,
       interfaces: interfaces
         .filter(({ name }) => VETH_PATTERN.test(name) || named.has(name))
         .map(({ ifindex }) => ifindex),
@@ -28,7 +30,7 @@ export async function removeDatapath(options: RemoveDatapathOptions): Promise<vo
     removeStateFiles(stateDir);
     log.info({ bpfRoot, stateDir }, 'programs, links, maps and state are removed; nothing is enforced on this node');
   } finally {
-    await lock.release();
+    lock.release();
   }
 }
 

@@ -87,8 +87,16 @@ describe('an endpoint that no file knew', () => {
 
   it('is forgotten when its interface goes', () => {
     put(found);
-    strays.gone(1);
+    strays.gone(1, false);
     expect(rows()).toEqual([]);
+  });
+});
+
+describe('an endpoint whose interface is in another network namespace', () => {
+  it('is kept, though nobody will say that it is to be forgotten', () => {
+    put(found);
+    strays.gone(1, true);
+    expect(rows()).toEqual([expect.objectContaining({ id: 1, gone: expect.any(String) })]);
   });
 });
 
@@ -96,8 +104,8 @@ describe('an endpoint whose interface went away', () => {
   it('is kept until its pod is gone, or is another of the same name', () => {
     put({ ...found, pod: { namespace: 'ns', name: 'web', uid: 'u1' } });
     pod('web', 'u1', ['10.0.0.1']);
-    strays.gone(1);
-    strays.gone(1);
+    strays.gone(1, false);
+    strays.gone(1, false);
     strays.sync();
     expect(rows()).toEqual([expect.objectContaining({ id: 1, gone: expect.any(String) })]);
     expect([strays.check().ok, saved]).toEqual([true, 1]);

@@ -26,6 +26,8 @@ export interface FoundAtStart {
   readonly kernel: readonly KernelEndpoint[];
   /** The live interface of each endpoint that has programs of ours, whichever version's. */
   readonly attached: ReadonlyMap<number, number>;
+  /** Endpoints that have something pinned. */
+  readonly pinned: ReadonlySet<number>;
 }
 
 /**
@@ -40,7 +42,7 @@ export class Strays {
   }
 
   /** Makes rows of what was found and has none. To be called before anything is concluded. */
-  async take({ kernel, attached }: FoundAtStart): Promise<void> {
+  async take({ kernel, attached, pinned }: FoundAtStart): Promise<void> {
     const { db, tables, nodeNetns, numbers, log } = this.#options;
     using snapshot = db.read();
     const rows = new Map(Array.from(snapshot.all(tables.endpoints), (row) => [row.id, row]));
@@ -64,7 +66,7 @@ export class Strays {
     for (const ifindex of known) found.delete(ifindex);
     if (found.size === 0) return;
     const routes = await podRoutes(nodeNetns);
-    const used = new Set([...rows.keys(), ...kernel.map(({ id }) => id), ...attached.keys()]);
+    const used = new Set([...rows.keys(), ...kernel.map(({ id }) => id), ...pinned]);
     const addresses = new Set(Array.from(rows.values(), ({ ipv4 }) => ipv4));
     for (const [ifindex, one] of found) {
       const here = byIndex.get(ifindex);
@@ -85,14 +87,18 @@ export class Strays {
     this.#options.save();
   }
 
-  /** The endpoint's interface is gone. Whoever told of the endpoint will say when it is to be forgotten. */
-  gone(id: number): void {
+  /**
+   * The endpoint's interface is gone, or `away`: in another network namespace. Whoever told of the endpoint will say when it is to be
+   * forgotten.
+   */
+  gone(id: number, away: boolean): void {
     const { db, tables, log, save } = this.#options;
     const row = db.write([tables.endpoints], (txn) => {
       const known = txn.get(tables.endpoints, tableKey.endpoint(id));
       if (known === undefined || known.gone !== undefined) return undefined;
       // Nobody will say that it is to be forgotten.
-      if (known.found !== undefined && known.pod === undefined) txn.delete(tables.endpoints, tableKey.endpoint(id));
+      if (known.found !== undefined && known.pod === undefined && !away)
+        txn.delete(tables.endpoints, tableKey.endpoint(id));
       else txn.upsert(tables.endpoints, { ...known, gone: new Date().toISOString() });
       return known;
     });

@@ -60,7 +60,6 @@ export class Audit {
   #slot = 0;
   #prefix = '';
   #found: Generator<string> | undefined;
-  #behind = '';
 
   constructor(options: AuditOptions) {
     const { db } = options;
@@ -127,8 +126,7 @@ export class Audit {
     const [last] = repairs;
     const total = repairs.reduce((sum, { count }) => sum + count, 0);
     const said = last === undefined ? '' : `; put back ${total} times, the last at ${last.at}: ${last.last}`;
-    const behind = this.#behind === '' ? '' : `; another's program runs before this agent's: ${this.#behind}`;
-    return { name, ok: true, message: `programs, links, pins and maps are as they were made${said}${behind}` };
+    return { name, ok: true, message: `programs, links, pins and maps are as they were made${said}` };
   }
 
   /** What cannot be looked at is a fault itself, and hides no other. */
@@ -150,7 +148,6 @@ export class Audit {
     const { endpoints, onGone } = this.#options;
     const looks = endpoints.look();
     for (const { id, gone } of looks) if (gone) onGone(id);
-    this.#behind = looks.flatMap(({ id, behind }) => behind.map((hook) => `endpoint ${id} ${hook}`)).join(', ');
     return looks
       .filter(({ gone, faults }) => !gone && faults.length > 0)
       .map(({ id, faults }) => ({ part: 'endpoint', of: String(id), problem: faults.join(', ') }));

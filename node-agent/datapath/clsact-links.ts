@@ -1,12 +1,32 @@
 import { existsSync, mkdirSync, readdirSync, rmdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { attachClsact, BpfError, type BpfProgram, detachClsact, queryClsact, type TcDirection } from 'libbpf-ts';
-import { InterfaceGoneError } from '../errors.ts';
-import type { Hooked, InNode, LinkLook, LinkTable } from './links.ts';
+import {
+  attachClsact,
+  BpfError,
+  type BpfProgram,
+  detachClsact,
+  hasTcx,
+  listClsact,
+  listTcx,
+  queryClsact,
+  type TcDirection,
+} from 'libbpf-ts';
+import { InterfaceGoneError, LinkError } from '../errors.ts';
+import {
+  behindText,
+  HOOKS,
+  type Hooked,
+  type InNode,
+  type LinkLook,
+  type LinkTable,
+  type Programs,
+  type RemoveLinks,
+} from './links.ts';
 
-const HOOKS: readonly TcDirection[] = ['ingress', 'egress'];
-/** This agent's filter on each hook: first, and told from others' by its handle. */
+/** This agent's filter on each hook: told from others' by its handle. Of one priority the filter that was added last runs first. */
 export const SLOT = { priority: 1, handle: 0x77656972 } as const;
+/** While the filter is moved to the front. */
+const INTERIM = { priority: 1, handle: 0x77656973 } as const;
 
 /** The folder that says where the filters of an endpoint are. */
 export const MARKER = /^(\d+)-clsact-(\d+)$/;
@@ -19,24 +39,22 @@ interface Marker {
 
 /**
  * Programs on endpoints' interfaces by clsact filters, for kernels before 6.6. A filter lives with its interface and cannot be
- * pinned; an empty folder `links/ID-clsact-IFINDEX` tells the next agent where it is.
+ * pinned; an empty folder `links/ID-clsact-IFINDEX` tells the next agent where it is. They come first, as links do and for the same reason.
  */
 export class ClsactLinks implements LinkTable {
   readonly #folder: string;
   readonly #programs: Readonly<Record<TcDirection, BpfProgram>>;
   readonly #inNode: InNode;
 
-  constructor(root: string, programs: { readonly fromPod: BpfProgram; readonly toPod: BpfProgram }, inNode: InNode) {
+  constructor(root: string, programs: Programs, inNode: InNode) {
     this.#folder = join(root, 'links');
     mkdirSync(this.#folder, { recursive: true, mode: 0o700 });
     this.#programs = { ingress: programs.fromPod, egress: programs.toPod };
     this.#inNode = inNode;
   }
 
-  ensure(endpoint: number, ifindex: number): void {
-    for (const marker of this.#markers()) {
-      if (marker.endpoint === endpoint && marker.ifindex !== ifindex) this.#detach(marker);
-    }
+  ensure(endpoint: number, ifindex: number, former?: number): void {
+    this.#leave(endpoint, ifindex, former);
     // The marker first: a filter that nobody knows of would outlive its endpoint.
     mkdirSync(join(this.#folder, `${endpoint}-clsact-${ifindex}`), { recursive: true, mode: 0o700 });
     this.#inNode(() => {
@@ -52,21 +70,40 @@ export class ClsactLinks implements LinkTable {
     });
   }
 
-  remove(endpoint: number): void {
-    for (const marker of this.#markers()) if (marker.endpoint === endpoint) this.#detach(marker);
+  overtake({ ifindex }: Hooked): void {
+    this.#inNode(() => {
+      for (const hook of HOOKS) {
+        const place = { ifindex, direction: hook };
+        if (tcxBefore(ifindex, hook).length > 0)
+          throw new LinkError(`tcx programs run before every filter: ${this.#behind(ifindex, hook)}`);
+        if (this.#behind(ifindex, hook) === undefined) continue;
+        attachClsact(this.#programs[hook], place, INTERIM).close();
+        detachClsact(place, SLOT);
+        attachClsact(this.#programs[hook], place, SLOT).close();
+        detachClsact(place, INTERIM);
+      }
+    });
+  }
+
+  remove(endpoint: number, { ifindex }: RemoveLinks): void {
+    this.#leave(endpoint, undefined, ifindex);
   }
 
   endpoints(): Set<number> {
     return new Set(this.#markers().map(({ endpoint }) => endpoint));
   }
 
+  has(endpoint: number): boolean {
+    return this.endpoints().has(endpoint);
+  }
+
+  /** A filter cannot be asked for its namespace. */
+  isAway(): boolean {
+    return false;
+  }
+
   attached(): Map<number, number> {
-    const out = new Map<number, number>();
-    this.#inNode(() => {
-      for (const { endpoint, ifindex } of this.#markers())
-        if (HOOKS.every((hook) => typeof programOn(ifindex, hook) === 'number')) out.set(endpoint, ifindex);
-    });
-    return out;
+    return filtered(this.#folder, this.#inNode).here;
   }
 
   look(endpoints: readonly Hooked[]): LinkLook[] {
@@ -75,39 +112,86 @@ export class ClsactLinks implements LinkTable {
     return this.#inNode(() =>
       endpoints.map(({ id, ifindex }) => {
         const found = HOOKS.map((hook) => [hook, programOn(ifindex, hook)] as const);
+        if (found.some(([, program]) => program === 'gone')) return { id, gone: true, faults: [], behind: [] };
         const faults = found.flatMap(([hook, program]) =>
           program === ids[hook] ? [] : [`the ${hook} program is not attached`],
         );
         if (!marked.has(`${id}-${ifindex}`)) faults.push('the mark of its filters is not there');
-        return { id, gone: found.some(([, program]) => program === 'gone'), faults, behind: [] };
+        const behind = HOOKS.map((hook) => this.#behind(ifindex, hook)).filter((text) => text !== undefined);
+        return { id, gone: false, faults, behind };
       }),
     );
   }
 
-  #detach({ endpoint, ifindex, path }: Marker): void {
+  /** What runs before this agent's filter, in a sentence. In the node's namespace. */
+  #behind(ifindex: number, hook: TcDirection): string | undefined {
+    const filters = listClsact(ifindex, hook);
+    const own = filters.findIndex(({ priority, handle }) => priority === SLOT.priority && handle === SLOT.handle);
+    const before = [
+      ...tcxBefore(ifindex, hook),
+      ...filters.slice(0, Math.max(own, 0)).filter(({ handle }) => handle !== INTERIM.handle),
+    ];
+    return own < 0 || before.length === 0 ? undefined : behindText(ifindex, hook, before);
+  }
+
+  /** Removes the endpoint's marks but that of `stays`, and the filters of its interface `former`; where that is not known, of those marked. */
+  #leave(endpoint: number, stays: number | undefined, former: number | undefined): void {
+    const markers = this.#markers();
     // The index may be of another endpoint's interface by now.
-    const taken = this.#markers().some((other) => other.ifindex === ifindex && other.endpoint !== endpoint);
-    if (!taken) {
-      this.#inNode(() => {
-        for (const hook of HOOKS) {
-          try {
-            detachClsact({ ifindex, direction: hook }, SLOT);
-          } catch (error) {
-            if (!isGone(error)) throw error;
-          }
-        }
-      });
-    }
-    rmdirSync(path);
+    const taken = new Set(markers.flatMap((other) => (other.endpoint === endpoint ? [] : [other.ifindex])));
+    const own = markers.filter((marker) => marker.endpoint === endpoint && marker.ifindex !== stays);
+    // A mark may be another endpoint's, by somebody's hand: it takes no filter from that.
+    const left = former === undefined && stays === undefined ? own.map(({ ifindex }) => ifindex) : [former];
+    this.#inNode(() => {
+      for (const ifindex of left)
+        if (ifindex !== undefined && ifindex !== stays && !taken.has(ifindex)) unfilter(ifindex);
+    });
+    for (const { path } of own) rmdirSync(path);
   }
 
   #markers(): Marker[] {
-    const files = existsSync(this.#folder) ? readdirSync(this.#folder) : [];
-    return files.flatMap((file) => {
-      const match = MARKER.exec(file);
-      return match ? [{ endpoint: Number(match[1]), ifindex: Number(match[2]), path: join(this.#folder, file) }] : [];
-    });
+    return markersIn(this.#folder);
   }
+}
+
+/** Takes this agent's filters from an interface; succeeding when it is gone. In the interface's network namespace. */
+export function unfilter(ifindex: number): void {
+  for (const direction of HOOKS)
+    for (const slot of [INTERIM, SLOT]) {
+      try {
+        detachClsact({ ifindex, direction }, slot);
+      } catch (error) {
+        if (!isGone(error)) throw error;
+      }
+    }
+}
+
+/** Endpoints whose filters are `here`, and those of which only the mark is: a filter cannot be asked for its namespace. */
+export function filtered(
+  folder: string,
+  inNode: InNode,
+): { readonly here: Map<number, number>; readonly unseen: Map<number, number> } {
+  const here = new Map<number, number>();
+  const unseen = new Map<number, number>();
+  inNode(() => {
+    for (const { endpoint, ifindex } of markersIn(folder)) {
+      const all = HOOKS.every((hook) => typeof programOn(ifindex, hook) === 'number');
+      (all ? here : unseen).set(endpoint, ifindex);
+    }
+  });
+  return { here, unseen };
+}
+
+function markersIn(folder: string): Marker[] {
+  const files = existsSync(folder) ? readdirSync(folder) : [];
+  return files.flatMap((file) => {
+    const match = MARKER.exec(file);
+    return match ? [{ endpoint: Number(match[1]), ifindex: Number(match[2]), path: join(folder, file) }] : [];
+  });
+}
+
+function tcxBefore(ifindex: number, hook: TcDirection): { readonly program: number }[] {
+  return hasTcx() ? listTcx(ifindex, hook) : [];
 }
 
 /** Id of the program in this agent's place of the hook; undefined without one. */

@@ -34,6 +34,9 @@ it('knows which slot the word names, and takes the word away, where the interfac
   };
   const links: LinkTable = {
     ensure,
+    overtake: () => undefined,
+    has: () => false,
+    isAway: () => false,
     remove: () => undefined,
     endpoints: () => new Set(),
     attached: () => new Map(),
@@ -45,12 +48,12 @@ it('knows which slot the word names, and takes the word away, where the interfac
   gone = true;
   expect(() => store.update(state(2))).toThrow(InterfaceGoneError);
   expect([store.uses(1), store.uses(2), store.held(1)?.slot]).toEqual([false, true, 1]);
-  store.delete(1);
+  store.delete(1, { everywhere: true });
   expect([store.uses(2), words.size]).toEqual([false, 0]);
 
   // Nor does the word of one that never had its programs stay.
   expect(() => store.update(state(3))).toThrow(InterfaceGoneError);
   expect([store.uses(3), store.held(1)]).toEqual([true, undefined]);
-  store.delete(1);
+  store.delete(1, { everywhere: true });
   expect(words.size).toBe(0);
 });

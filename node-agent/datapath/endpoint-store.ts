@@ -5,6 +5,7 @@ import { tableKey } from '../create-tables.ts';
 import type { KernelEndpoint } from '../derive/index.ts';
 import { OrderError } from '../errors.ts';
 import type { EndpointStateRow } from '../tables.ts';
+import { Contests } from './contests.ts';
 import type { EndpointTable } from './endpoint-map.ts';
 import type { Hooked, LinkLook, LinkTable } from './links.ts';
 
@@ -28,6 +29,7 @@ export class EndpointStore {
   readonly #links: LinkTable;
   /** Whether the kernel holds the slot as its newest row says. */
   readonly #slotReady: (slot: number) => boolean;
+  readonly #contests: Contests;
 
   constructor(db: StateDB, map: EndpointTable, links: LinkTable, slotReady: (slot: number) => boolean) {
     this.#db = db;
@@ -39,6 +41,7 @@ export class EndpointStore {
     this.#map = map;
     this.#links = links;
     this.#slotReady = slotReady;
+    this.#contests = new Contests(db, () => performance.now());
   }
 
   adopt(): KernelEndpoint[] {
@@ -89,15 +92,20 @@ export class EndpointStore {
     const moves = before !== undefined && before.ifindex !== ifindex;
     // The word names the slot from now on, whether or not the interface still takes programs.
     if (!moves) this.#db.write([this.#table], (txn) => txn.upsert(this.#table, { ...before, id, ifindex, slot }));
-    this.#links.ensure(id, ifindex);
+    this.#links.ensure(id, ifindex, moves && !this.#isTaken(before.ifindex, id) ? before.ifindex : undefined);
     if (moves) this.#removeEntry(before.ifindex, id);
     this.#db.write([this.#table], (txn) => txn.upsert(this.#table, { id, ifindex, slot, held: row }));
   }
 
-  /** Detaches first: an interface whose programs find no endpoint would drop everything with a misleading reason. */
-  delete(id: number): void {
-    this.#links.remove(id);
+  /**
+   * Detaches first: an interface whose programs find no endpoint would drop everything with a misleading reason. `everywhere`: it was
+   * removed, and did not only lose its interface; what another network namespace has of it goes then, too.
+   */
+  delete(id: number, { everywhere }: { readonly everywhere: boolean }): void {
     const row = this.#row(id);
+    const known = row === undefined ? {} : { ifindex: row.ifindex, alone: !this.#isTaken(row.ifindex, id) };
+    this.#links.remove(id, { everywhere, ...known });
+    this.#contests.forget(id);
     if (row !== undefined) this.#removeEntry(row.ifindex, id);
     this.#db.write([this.#table], (txn) => txn.delete(this.#table, tableKey.endpoint(id)));
   }
@@ -114,6 +122,21 @@ export class EndpointStore {
       this.#db.write([this.#table], (txn) => txn.insert(this.#table, { id, ifindex, slot: 0 }));
   }
 
+  /** Endpoints that have something pinned. */
+  pinned(): Set<number> {
+    return this.#links.endpoints();
+  }
+
+  /** Whether its interface lives, with programs of ours, in another network namespace. */
+  isAway(id: number): boolean {
+    return this.#links.isAway(id);
+  }
+
+  /** Whether the kernel or a pin has something of this endpoint. */
+  has(id: number): boolean {
+    return this.#row(id) !== undefined || this.#links.has(id);
+  }
+
   /** Looks at what was acknowledged: element, programs and links of each endpoint; of what was found at start, whether it has programs. */
   look(): LinkLook[] {
     using snapshot = this.#db.read();
@@ -125,18 +148,18 @@ export class EndpointStore {
   #lookAtFound(rows: readonly KernelEndpointRow[]): LinkLook[] {
     if (rows.length === 0) return [];
     const attached = this.#links.attached();
-    const bare = rows.filter(({ id, ifindex }) => attached.get(id) !== ifindex);
     // Of an interface that has gone since nothing is to be put back.
-    return this.#links
-      .look(bare)
-      .flatMap(({ id, gone }) =>
-        gone ? [] : [{ id, gone: false, faults: ['its programs are not attached'], behind: [] }],
-      );
+    return this.#links.look(rows).flatMap(({ id, gone, behind }, at) => {
+      if (gone) return [];
+      const bare = attached.get(id) !== rows[at]?.ifindex;
+      return [{ id, gone: false, faults: [...(bare ? ['its programs are not attached'] : []), ...behind], behind }];
+    });
   }
 
   #lookAtHeld(held: readonly EndpointStateRow[]): LinkLook[] {
-    return this.#links.look(held).map((look, at) => {
+    return this.#links.look(held).map(({ faults, ...rest }, at) => {
       const row = held[at];
+      const look = { ...rest, faults: [...faults, ...rest.behind] };
       const same = row === undefined || sameBytes(this.#map.lookup(endpointKey.encode(row.ifindex)), elementOf(row));
       return same || look.gone
         ? look
@@ -144,11 +167,15 @@ export class EndpointStore {
     });
   }
 
-  /** Brings element, programs and links back to what was acknowledged. */
+  /** Brings element, programs and links back to what was acknowledged, and the programs before all others'. @throws LinkError */
   mend(id: number): void {
     const row = this.#row(id);
-    if (row?.held !== undefined) this.update(row.held);
-    else if (row !== undefined) this.guard(row);
+    if (row === undefined) return;
+    if (row.held !== undefined) this.update(row.held);
+    else if (this.#links.attached().get(id) !== row.ifindex) this.guard(row);
+    const [look] = this.#links.look([row]);
+    if (look === undefined || look.behind.length === 0) return;
+    this.#contests.move(id, () => this.#links.overtake(row));
   }
 
   /** Endpoints that the kernel or a pin knows, and nobody else. */
@@ -161,6 +188,12 @@ export class EndpointStore {
   #row(id: number): KernelEndpointRow | undefined {
     using snapshot = this.#db.read();
     return snapshot.get(this.#table, tableKey.endpoint(id));
+  }
+
+  /** Whether another endpoint has the interface. */
+  #isTaken(ifindex: number, id: number): boolean {
+    using snapshot = this.#db.read();
+    return [...snapshot.all(this.#table)].some((other) => other.id !== id && other.ifindex === ifindex);
   }
 
   #removeEntry(ifindex: number, id: number): void {

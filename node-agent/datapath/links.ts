@@ -1,15 +1,19 @@
-import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, renameSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import {
   attachTcx,
   BpfError,
   type BpfProgram,
+  interfaceName,
+  listTcx,
+  openLinkById,
   openPinnedLink,
-  queryTcx,
+  programName,
   type TcDirection,
   type TcLink,
+  type TcxEntry,
 } from 'libbpf-ts';
-import { InterfaceGoneError } from '../errors.ts';
+import { InterfaceGoneError, LinkError } from '../errors.ts';
 import { whenPinned } from './pins.ts';
 
 /** Runs in the node's network namespace, where interface indexes mean something. */
@@ -28,74 +32,134 @@ export interface LinkLook {
   readonly gone: boolean;
   /** What is not as it should be, of each hook. */
   readonly faults: readonly string[];
-  /** Hooks where another's program runs before this agent's, and may take packets that it then does not see. */
-  readonly behind: readonly TcDirection[];
+  /** Each hook where others' programs run before this agent's: they may end the chain, so that it does not judge. */
+  readonly behind: readonly string[];
 }
 
 /** Which interfaces run the programs. */
 export interface LinkTable {
-  /** Makes sure that both hooks of the interface run this version's programs. @throws InterfaceGoneError */
-  ensure(endpoint: number, ifindex: number): void;
-  /** Detaches; succeeding when there is nothing. */
-  remove(endpoint: number): void;
+  /**
+   * Makes sure that both hooks of the interface run this version's programs; what is attached anew comes first. `former`: the endpoint's
+   * interface until now, which loses them. @throws InterfaceGoneError
+   */
+  ensure(endpoint: number, ifindex: number, former?: number): void;
+  /** Puts the programs before all others, on hooks where they are not: at every instant one of ours runs. @throws LinkError */
+  overtake(endpoint: Hooked): void;
+  /** Detaches; succeeding when there is nothing. Programs of an interface that this namespace does not have go only with `everywhere`. */
+  remove(endpoint: number, options: RemoveLinks): void;
   /** Endpoints whose interface has them. */
   endpoints(): Set<number>;
+  /** Whether something is pinned for the endpoint. */
+  has(endpoint: number): boolean;
+  /** Whether its interface lives, with programs of ours, in another network namespace. */
+  isAway(endpoint: number): boolean;
   /** Endpoints with programs on both hooks of a live interface, of whichever version: its index. */
   attached(): Map<number, number>;
   /** Whether each interface runs this version's programs. */
   look(endpoints: readonly Hooked[]): LinkLook[];
 }
 
-const HOOKS: readonly TcDirection[] = ['ingress', 'egress'];
+export interface RemoveLinks {
+  /** Index of the endpoint's interface, as far as it is known, and whether it is no other endpoint's by now. */
+  readonly ifindex?: number;
+  readonly alone?: boolean;
+  readonly everywhere: boolean;
+}
+
+/** This version's programs. */
+export interface Programs {
+  readonly fromPod: BpfProgram;
+  readonly toPod: BpfProgram;
+}
+
+export interface TcxPrograms extends Programs {
+  /** The same programs with the same maps, loaded once more: a chain takes each instance only once. */
+  spares(): Programs;
+}
+
+export const HOOKS: readonly TcDirection[] = ['ingress', 'egress'];
 
 /** The pin of one hook's link. */
 export const PIN = /^(\d+)-(?:ingress|egress)$/;
+/** The pin of a link that is about to take the place of another. */
+const NEXT = 'next_';
+/** The pin of a link that was found in the place of another one: `aside-IFINDEX-HOOK-ID`. */
+const ASIDE = /^aside-(\d+)-/;
+export const OTHER_PIN = new RegExp(`^${NEXT}|${ASIDE.source}`);
 
-/** Programs on endpoints' interfaces, by pinned links: `links/ID-ingress` sees what the pod sends, `links/ID-egress` what it gets. */
+/**
+ * Programs on endpoints' interfaces, by pinned links: `links/ID-ingress` sees what the pod sends, `links/ID-egress` what it gets.
+ *
+ * They are the first of their chain, on both hooks: a program before them that ends the chain (TCX_PASS) would keep packets from being
+ * judged. What comes after them gets what they let through (TCX_NEXT); on egress it may then change packets that were judged, as the
+ * node's own firewall may. Who may attach programs is root on the node and can undo all of this: it heals mistakes and other tools,
+ * and says what it cannot heal. Until the next look finds it, packets go by the other program's verdict.
+ *
+ * A link is detached for one reason: its endpoint was removed. Links without a pin are found by the chain that they are in; a link that is
+ * in the place of another one is kept aside until its own interface has one pinned again.
+ */
 export class Links implements LinkTable {
+  readonly #root: string;
   readonly #folder: string;
   readonly #programs: Readonly<Record<TcDirection, BpfProgram>>;
   readonly #ids: Readonly<Record<TcDirection, number>>;
+  readonly #spares: () => Programs;
   readonly #inNode: InNode;
 
-  constructor(root: string, programs: { readonly fromPod: BpfProgram; readonly toPod: BpfProgram }, inNode: InNode) {
+  constructor(root: string, programs: TcxPrograms, inNode: InNode) {
+    this.#root = root;
     this.#folder = join(root, 'links');
     mkdirSync(this.#folder, { recursive: true, mode: 0o700 });
     this.#programs = { ingress: programs.fromPod, egress: programs.toPod };
     this.#ids = { ingress: programs.fromPod.info().id, egress: programs.toPod.info().id };
+    this.#spares = () => programs.spares();
     this.#inNode = inNode;
+    this.#tidy();
   }
 
-  /** Makes sure that both hooks of the interface run this version's programs. @throws InterfaceGoneError */
-  ensure(endpoint: number, ifindex: number): void {
+  ensure(endpoint: number, ifindex: number, former?: number): void {
     for (const hook of HOOKS) {
       const path = this.#path(endpoint, hook);
-      const link = whenPinned(() => openPinnedLink(path));
-      if (link !== undefined) {
-        try {
-          if (link.ifindex === ifindex) {
-            if (link.programId() !== this.#ids[hook]) link.replace(this.#programs[hook]);
-            continue;
-          }
-          // The pin is of an interface that is gone, or of another one.
-          link.detach();
-        } finally {
-          link.close();
-        }
-        rmSync(path, { force: true });
+      using link = this.#openAny(path);
+      if (link !== undefined && this.#belongs(link, ifindex, hook)) {
+        if (link.programId() !== this.#ids[hook]) link.replace(this.#programs[hook]);
+      } else {
+        if (link !== undefined) this.#makeWay(link, path, former);
+        this.#attach(endpoint, ifindex, hook, path);
       }
-      this.#attach(endpoint, ifindex, hook, path);
     }
   }
 
-  /** Detaches and unpins; succeeding when there is nothing. */
-  remove(endpoint: number): void {
+  overtake({ id, ifindex }: Hooked): void {
+    for (const hook of HOOKS) {
+      const chain = this.#inNode(() => listTcx(ifindex, hook));
+      const place = chain.findIndex(({ program }) => program === this.#ids[hook]);
+      const entry = chain[place];
+      if (place === 0) continue;
+      if (entry === undefined)
+        throw new LinkError(
+          `the ${hook} program of endpoint ${id} is another version's: it is put first when it is replaced, once all inputs are complete`,
+        );
+      this.#moveToFront(id, ifindex, hook, entry.link);
+    }
+  }
+
+  remove(endpoint: number, { ifindex, alone, everywhere }: RemoveLinks): void {
     for (const hook of HOOKS) {
       const path = this.#path(endpoint, hook);
-      const link = whenPinned(() => openPinnedLink(path));
-      if (link === undefined) continue;
-      link.detach();
-      rmSync(path, { force: true });
+      using link = this.#openAny(path);
+      if (link !== undefined) {
+        const away = isAway(link, this.#inNode);
+        if (away && !everywhere) continue;
+        const other = ifindex !== undefined && link.ifindex !== 0 && link.ifindex !== ifindex && !away;
+        if (other) this.#setAside(link, path);
+        else {
+          link.detach();
+          rmSync(path, { force: true });
+        }
+      }
+      // Its own may have another pin, or none.
+      if (ifindex !== undefined && alone === true) this.#unpinned(ifindex, hook)?.detach();
     }
   }
 
@@ -109,73 +173,225 @@ export class Links implements LinkTable {
     return out;
   }
 
+  has(endpoint: number): boolean {
+    return HOOKS.some((hook) => existsSync(this.#path(endpoint, hook)));
+  }
+
+  isAway(endpoint: number): boolean {
+    return HOOKS.some((hook) => {
+      using link = openOrNothing(this.#path(endpoint, hook));
+      return link !== undefined && isAway(link, this.#inNode);
+    });
+  }
+
   attached(): Map<number, number> {
-    const out = new Map<number, number>();
-    for (const id of this.endpoints()) {
-      const [ingress, egress] = HOOKS.map((hook) => this.#liveIndex(id, hook));
-      if (ingress !== undefined && ingress === egress) out.set(id, ingress);
-    }
-    return out;
+    return liveLinks(this.#root, this.#inNode).here;
   }
 
   look(endpoints: readonly Hooked[]): LinkLook[] {
-    const pins = new Set(this.#files());
-    return this.#inNode(() => endpoints.map((one) => this.#lookAt(one, pins)));
+    const looks = this.#inNode(() => endpoints.map((one) => this.#lookAt(one)));
+    if (this.#files().some((file) => ASIDE.test(file)))
+      for (const [at, { faults, gone }] of looks.entries()) {
+        const ifindex = endpoints[at]?.ifindex;
+        if (ifindex !== undefined && !gone && faults.length === 0)
+          for (const hook of HOOKS) this.#forgetAside(ifindex, hook);
+      }
+    return looks;
   }
 
-  #lookAt({ id, ifindex }: Hooked, pins: ReadonlySet<string>): LinkLook {
+  #lookAt({ id, ifindex }: Hooked): LinkLook {
     const faults: string[] = [];
-    const behind: TcDirection[] = [];
+    const behind: string[] = [];
     for (const hook of HOOKS) {
-      let programs: readonly number[];
-      try {
-        programs = queryTcx(ifindex, hook);
-      } catch (error) {
-        if (error instanceof BpfError && error.errnoName === 'ENODEV')
-          return { id, gone: true, faults: [], behind: [] };
-        throw error;
-      }
-      const place = programs.indexOf(this.#ids[hook]);
-      if (place > 0) behind.push(hook);
+      const chain = chainOf(ifindex, hook);
+      if (chain === undefined) return { id, gone: true, faults: [], behind: [] };
+      const pinned = this.#pinnedId(id, hook);
+      const place = chain.findIndex(({ program }) => program === this.#ids[hook]);
       if (place < 0) faults.push(`the ${hook} program is not attached`);
-      else if (!pins.has(`${id}-${hook}`)) faults.push(`the ${hook} link is not pinned`);
+      else if (pinned === undefined) faults.push(`the ${hook} link is not pinned`);
+      else if (pinned !== chain[place]?.link) faults.push(`the pin of the ${hook} link holds another one`);
+      const own = place < 0 ? chain.findIndex(({ link }) => link === pinned) : place;
+      if (own > 0) behind.push(behindText(ifindex, hook, chain.slice(0, own)));
     }
     return { id, gone: false, faults, behind };
   }
 
-  /** Undefined when there is no pin, or the link's interface is gone or has lost it. */
-  #liveIndex(endpoint: number, hook: TcDirection): number | undefined {
-    const link = whenPinned(() => openPinnedLink(this.#path(endpoint, hook)));
-    if (link === undefined) return undefined;
-    const { ifindex } = link;
-    link.close();
-    return ifindex === 0 ? undefined : ifindex;
+  /** Id of the link that is pinned; 0: of something else. */
+  #pinnedId(endpoint: number, hook: TcDirection): number | undefined {
+    try {
+      using link = whenPinned(() => openPinnedLink(this.#path(endpoint, hook)));
+      return link?.id();
+    } catch {
+      return 0;
+    }
+  }
+
+  /** Whether a pinned link is the hook's own: with this version's program, or with the only one of any version. */
+  #belongs(link: TcLink, ifindex: number, hook: TcDirection): boolean {
+    if (link.ifindex !== ifindex || link.direction !== hook) return false;
+    return link.programId() === this.#ids[hook] || this.#entry(ifindex, hook) === undefined;
+  }
+
+  /** Opens a pin; what is no tcx link is removed. */
+  #openAny(path: string): TcLink | undefined {
+    try {
+      return whenPinned(() => openPinnedLink(path));
+    } catch (error) {
+      if (!(error instanceof BpfError) || error.errnoName !== 'EINVAL') throw error;
+      rmSync(path, { force: true });
+      return undefined;
+    }
+  }
+
+  /** The place of the pin is wanted for another link. */
+  #makeWay(link: TcLink, path: string, former: number | undefined): void {
+    // Its interface may be another endpoint's: without any pin it would lose its program.
+    if (link.ifindex !== 0 && link.ifindex !== former) this.#setAside(link, path);
+    else {
+      link.detach();
+      rmSync(path, { force: true });
+    }
+  }
+
+  #setAside(link: TcLink, path: string): void {
+    renameSync(path, join(this.#folder, `aside-${link.ifindex}-${link.direction}-${link.id()}`));
+  }
+
+  /** The hook has its own pin again. */
+  #forgetAside(ifindex: number, hook: TcDirection): void {
+    for (const file of this.#files())
+      if (file.startsWith(`aside-${ifindex}-${hook}-`)) rmSync(join(this.#folder, file), { force: true });
+  }
+
+  /** What a crash left: links that did not take their place, and those set aside whose interface is gone. */
+  #tidy(): void {
+    for (const file of this.#files()) {
+      const path = join(this.#folder, file);
+      if (file.startsWith(NEXT)) rmSync(path);
+      else if (ASIDE.test(file)) {
+        using link = this.#openAny(path);
+        if (link?.ifindex === 0) rmSync(path);
+      }
+    }
+  }
+
+  #entry(ifindex: number, hook: TcDirection): TcxEntry | undefined {
+    return this.#inNode(() => chainOf(ifindex, hook))?.find(({ program }) => program === this.#ids[hook]);
+  }
+
+  /** The link of this version's program on the hook, wherever it is pinned or not. */
+  #unpinned(ifindex: number, hook: TcDirection): TcLink | undefined {
+    const entry = this.#entry(ifindex, hook);
+    if (entry === undefined) return undefined;
+    if (entry.link !== 0) return openLinkById(entry.link);
+    throw new LinkError(
+      `somebody attached this agent's program to ${hook} of interface ${ifindex} without a link: detach it with bpftool net detach`,
+    );
+  }
+
+  #attach(endpoint: number, ifindex: number, hook: TcDirection, path: string): void {
+    const found = this.#unpinned(ifindex, hook);
+    let link: TcLink;
+    try {
+      link = found ?? this.#inNode(() => attachTcx(this.#programs[hook], { ifindex, direction: hook, place: 'first' }));
+    } catch (error) {
+      if (error instanceof BpfError && error.errnoName === 'ENODEV')
+        throw new InterfaceGoneError(endpoint, ifindex, error);
+      throw error;
+    }
+    using _ = link;
+    try {
+      link.pin(path);
+    } catch (error) {
+      if (found === undefined) link.detach();
+      throw error;
+    }
+  }
+
+  /** A second instance comes first, takes the place of the pin, and then the program of the link that it replaced. */
+  #moveToFront(endpoint: number, ifindex: number, hook: TcDirection, former: number): void {
+    const spares = this.#spares();
+    const spare = hook === 'ingress' ? spares.fromPod : spares.toPod;
+    const next = join(this.#folder, `${NEXT}${endpoint}-${hook}`);
+    rmSync(next, { force: true });
+    using old = openLinkById(former);
+    using link = this.#inNode(() => attachTcx(spare, { ifindex, direction: hook, place: 'first' }));
+    link.pin(next);
+    renameSync(next, this.#path(endpoint, hook));
+    old.detach();
+    link.replace(this.#programs[hook]);
   }
 
   #files(): string[] {
     return existsSync(this.#folder) ? readdirSync(this.#folder) : [];
   }
 
-  #attach(endpoint: number, ifindex: number, hook: TcDirection, path: string): void {
-    let link: TcLink;
-    try {
-      link = this.#inNode(() => attachTcx(this.#programs[hook], { ifindex, direction: hook }));
-    } catch (error) {
-      if (error instanceof BpfError && error.errnoName === 'ENODEV')
-        throw new InterfaceGoneError(endpoint, ifindex, error);
-      throw error;
-    }
-    try {
-      link.pin(path);
-    } catch (error) {
-      link.detach();
-      throw error;
-    } finally {
-      link.close();
-    }
-  }
-
   #path(endpoint: number, hook: TcDirection): string {
     return join(this.#folder, `${endpoint}-${hook}`);
   }
+}
+
+/**
+ * Where the pinned links' interfaces are: endpoints with both hooks `here`, in this network namespace, and endpoints with some hook
+ * `away`, in another one. A link knows its interface's index as long as that lives, in whichever namespace.
+ */
+export function liveLinks(
+  root: string,
+  inNode: InNode,
+): { readonly here: Map<number, number>; readonly away: Map<number, number> } {
+  const folder = join(root, 'links');
+  const hooks = new Map<number, number[]>();
+  const away = new Map<number, number>();
+  for (const file of existsSync(folder) ? readdirSync(folder) : []) {
+    const match = PIN.exec(file);
+    if (match === null) continue;
+    const id = Number(match[1]);
+    using link = openOrNothing(join(folder, file));
+    if (link === undefined || link.ifindex === 0) continue;
+    if (isAway(link, inNode)) away.set(id, link.ifindex);
+    else hooks.set(id, [...(hooks.get(id) ?? []), link.ifindex]);
+  }
+  const here = new Map<number, number>();
+  for (const [id, [one, other]] of hooks) if (one !== undefined && one === other) here.set(id, one);
+  return { here, away };
+}
+
+/** A pin that holds something else tells nothing. */
+function openOrNothing(path: string): TcLink | undefined {
+  try {
+    return openPinnedLink(path);
+  } catch (error) {
+    if (error instanceof BpfError) return undefined;
+    throw error;
+  }
+}
+
+/** The link's interface lives, and not in this network namespace. */
+function isAway(link: TcLink, inNode: InNode): boolean {
+  const { ifindex, direction } = link;
+  if (ifindex === 0) return false;
+  const id = link.id();
+  return !(inNode(() => chainOf(ifindex, direction))?.some((entry) => entry.link === id) ?? false);
+}
+
+/** Undefined without such an interface. */
+function chainOf(ifindex: number, hook: TcDirection): TcxEntry[] | undefined {
+  try {
+    return listTcx(ifindex, hook);
+  } catch (error) {
+    if (error instanceof BpfError && error.errnoName === 'ENODEV') return undefined;
+    throw error;
+  }
+}
+
+/** Says which programs come before this agent's. In the interface's network namespace. */
+export function behindText(
+  ifindex: number,
+  hook: TcDirection,
+  before: readonly { readonly program?: number; readonly kind?: string }[],
+): string {
+  const others = before.map(({ program, kind }) =>
+    program === undefined ? `a ${kind} filter` : `program ${programName(program) ?? 'unknown'}, id ${program},`,
+  );
+  return `on ${hook} of ${interfaceName(ifindex) ?? `interface ${ifindex}`} ${others.join(' and ')} runs before this agent's`;
 }

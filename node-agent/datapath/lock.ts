@@ -1,36 +1,27 @@
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { createServer, type Server } from 'node:net';
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { codeOf } from '../config/system-error.ts';
+import { type FolderLock, lockFolder } from 'libbpf-ts';
 import { AgentRunningError } from '../errors.ts';
+import { makeRoot } from './pins.ts';
 
 /**
- * One agent a bpf root: an abstract unix socket named after the root. The kernel frees it with the process, however that
- * ends, so that there is no stale lock. Abstract sockets are of one network namespace: so is a node's agent.
+ * One agent a bpf root: the folder itself is locked (flock(2)), which only root can open. The kernel frees it with the process, however
+ * that ends, so that there is no stale lock; and it is one for all network namespaces and containers that see the folder.
  */
 export class RootLock {
   readonly #root: string;
   readonly #pidFile: string;
-  #server: Server | undefined;
+  #lock: FolderLock | undefined;
 
   constructor(bpfRoot: string, stateDir: string) {
     this.#root = bpfRoot;
     this.#pidFile = join(stateDir, 'agent.pid');
   }
 
-  /** @throws AgentRunningError when another process holds it */
-  async acquire(): Promise<void> {
-    const server = createServer((socket) => socket.destroy());
-    // Held for as long as the process lives, without keeping it alive.
-    server.unref();
-    await new Promise<void>((resolve, reject) => {
-      server.once('error', (error) => {
-        const taken = codeOf(error) === 'EADDRINUSE';
-        reject(taken ? new AgentRunningError(this.#root, this.#holder()) : error);
-      });
-      server.listen(`\0weir-agent:${this.#root}`, resolve);
-    });
-    this.#server = server;
+  /** Makes the root where it is not there. @throws AgentRunningError when another process holds it */
+  acquire(): void {
+    makeRoot(this.#root);
+    this.acquireExisting();
     try {
       mkdirSync(dirname(this.#pidFile), { recursive: true, mode: 0o700 });
       writeFileSync(this.#pidFile, `${process.pid}\n`);
@@ -39,10 +30,26 @@ export class RootLock {
     }
   }
 
-  async release(): Promise<void> {
-    const server = this.#server;
-    this.#server = undefined;
-    if (server) await new Promise<void>((resolve) => server.close(() => resolve()));
+  /** As `acquire`, for who removes: where no root is, no agent is either. */
+  acquireExisting(): void {
+    while (existsSync(this.#root)) {
+      const lock = lockFolder(this.#root);
+      if (lock === undefined) throw new AgentRunningError(this.#root, this.#holder());
+      this.#lock?.release();
+      this.#lock = lock;
+      // It may have been removed, and made anew, before it was locked.
+      if (lock.current) return;
+    }
+  }
+
+  /** The folder of that name is another one than was locked. */
+  get lost(): boolean {
+    return this.#lock?.current !== true;
+  }
+
+  release(): void {
+    this.#lock?.release();
+    this.#lock = undefined;
   }
 
   /** The pid that the holder wrote down; undefined when it uses another state folder. */

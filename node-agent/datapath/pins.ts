@@ -14,6 +14,7 @@ import {
 } from 'libbpf-ts';
 import { EndpointMap } from './endpoint-map.ts';
 import { LAYOUT_VERSIONS, LayoutMarks } from './layouts.ts';
+import type { Programs } from './links.ts';
 
 export interface DatapathOptions {
   readonly root: string;
@@ -62,19 +63,24 @@ export class PinnedDatapath {
   readonly toPod: BpfProgram;
   /** Maps that are new beside an old one of the same name. */
   readonly replaced: readonly MapName[];
+  /** Maps that this start made: nothing in them is from before. */
+  readonly made: readonly MapName[];
   readonly #array: MappedArray;
   readonly #marks: LayoutMarks;
   /** What is pinned is what is open. */
   #committed: boolean;
+  #spares: Programs | undefined;
 
   private constructor(
     root: string,
     built: BuiltDatapath,
     maps: Maps,
     programs: { fromPod: BpfProgram; toPod: BpfProgram },
-    replaced: readonly MapName[],
+    changes: { readonly replaced: readonly MapName[]; readonly made: readonly MapName[] },
     marks: LayoutMarks,
   ) {
+    const { replaced, made } = changes;
+    this.made = made;
     this.root = root;
     this.built = built;
     this.maps = maps;
@@ -90,7 +96,7 @@ export class PinnedDatapath {
   /** @throws BpfError, DatapathBuildError */
   static open(options: DatapathOptions): PinnedDatapath {
     const { root } = options;
-    ensureBpffs(bpffsOf(root), { mount: true });
+    makeRoot(root);
     makeFolders(root);
     for (const file of readdirSync(root)) if (file.startsWith(NEXT)) rmSync(join(root, file));
     const built = buildDatapath(options.object === undefined ? {} : { prebuilt: options.object });
@@ -119,7 +125,8 @@ export class PinnedDatapath {
     if (complete) {
       const fromPod = whenPinned(() => openPinnedProgram(pin(PROGRAMS.fromPod)));
       const toPod = whenPinned(() => openPinnedProgram(pin(PROGRAMS.toPod)));
-      if (fromPod && toPod) return new PinnedDatapath(root, built, found as Maps, { fromPod, toPod }, [], marks);
+      if (fromPod && toPod)
+        return new PinnedDatapath(root, built, found as Maps, { fromPod, toPod }, { replaced, made: [] }, marks);
       fromPod?.close();
       toPod?.close();
     }
@@ -128,6 +135,7 @@ export class PinnedDatapath {
       ...(options.ctEntries === undefined ? {} : { maxEntries: { ct4: options.ctEntries } }),
     });
     const maps: Partial<Record<MapName, BpfMap>> = { ...found };
+    const made = NAMES.filter((name) => found[name] === undefined);
     for (const [name, map] of Object.entries(object.maps)) {
       if (!(NAMES as string[]).includes(name) || maps[name as MapName] !== undefined) {
         map.close();
@@ -151,7 +159,7 @@ export class PinnedDatapath {
       rmSync(pin(name), { force: true });
       if (replaced.length === 0) program.pin(pin(name));
     }
-    return new PinnedDatapath(root, built, maps as Maps, { fromPod, toPod }, replaced, marks);
+    return new PinnedDatapath(root, built, maps as Maps, { fromPod, toPod }, { replaced, made }, marks);
   }
 
   /**
@@ -173,6 +181,23 @@ export class PinnedDatapath {
     this.endpoints.settle();
   }
 
+  /** The programs once more, with the same maps. Loaded when first asked for. */
+  spares(): Programs {
+    this.#spares ??= this.#loadAgain();
+    return this.#spares;
+  }
+
+  #loadAgain(): Programs {
+    const object = loadObject(this.built.objectPath, {
+      reuseMaps: this.maps as Record<string, BpfMap>,
+      maxEntries: { ct4: this.maps.ct4.info.maxEntries },
+    });
+    for (const map of Object.values(object.maps)) map.close();
+    for (const [name, program] of Object.entries(object.programs))
+      if (name !== PROGRAMS.fromPod && name !== PROGRAMS.toPod) program.close();
+    return { fromPod: object.program(PROGRAMS.fromPod), toPod: object.program(PROGRAMS.toPod) };
+  }
+
   /** Maps and programs of this agent whose pin is not there, or holds something else. */
   unpinned(): string[] {
     if (!this.#committed) return [];
@@ -191,7 +216,7 @@ export class PinnedDatapath {
 
   /** Puts every pin back, on a bpf file system that is mounted anew where that is gone. */
   repin(): void {
-    ensureBpffs(bpffsOf(this.root), { mount: true });
+    makeRoot(this.root);
     makeFolders(this.root);
     for (const name of this.unpinned()) {
       if (!(NAMES as string[]).includes(name)) continue;
@@ -227,9 +252,17 @@ export class PinnedDatapath {
   close(): void {
     this.#array.close();
     for (const map of Object.values(this.maps)) map.close();
-    this.fromPod.close();
-    this.toPod.close();
+    for (const programs of [this, this.#spares]) {
+      programs?.fromPod.close();
+      programs?.toPod.close();
+    }
   }
+}
+
+/** The folder of the pins, on a bpf file system that is mounted where there is none. */
+export function makeRoot(root: string): void {
+  ensureBpffs(bpffsOf(root), { mount: true });
+  mkdirSync(root, { recursive: true, mode: 0o700 });
 }
 
 function makeFolders(root: string): void {

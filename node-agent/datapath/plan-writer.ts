@@ -103,7 +103,7 @@ export class PlanWriter {
       table: tables.endpointStates,
       operations: {
         update: (row) => endpoints.update(row),
-        delete: (row) => endpoints.delete(row.id),
+        delete: ({ id }) => endpoints.delete(id, { everywhere: !this.#isKept(id) }),
       },
       onError: onError('endpoint', (row: EndpointStateRow) => ({ endpoint: row.id })),
     });
@@ -208,9 +208,14 @@ export class PlanWriter {
     const { db, tables, endpoints, slots, engine, ipcache, log, onAdopted } = this.#options;
     if (this.endpoints.failing().length + this.slots.failing().length > 0 || engine.failing) return;
     using snapshot = db.read();
-    for (const id of endpoints.strays((known) => snapshot.has(tables.endpoints, tableKey.endpoint(known)))) {
+    const counts = (id: number): boolean => {
+      const row = snapshot.get(tables.endpoints, tableKey.endpoint(id));
+      return row !== undefined && row.gone === undefined;
+    };
+    for (const id of endpoints.strays(counts)) {
       log.info({ endpoint: id }, 'removing an endpoint that was deleted, or whose interface is gone');
-      endpoints.delete(id);
+      // What only lost its interface may have it in another network namespace.
+      endpoints.delete(id, { everywhere: false });
       this.#later('purge', [id]);
     }
     for (const slot of slots.slots()) {
@@ -219,6 +224,13 @@ export class PlanWriter {
     ipcache.forget();
     onAdopted();
     this.adopted = true;
+  }
+
+  /** Whether the endpoint was not removed: it lost its interface, and counts again when that is back. */
+  #isKept(id: number): boolean {
+    const { db, tables } = this.#options;
+    using snapshot = db.read();
+    return snapshot.has(tables.endpoints, tableKey.endpoint(id));
   }
 
   #retire(slot: number): void {

@@ -1,10 +1,10 @@
 import { existsSync, readdirSync, rmdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { BpfError, detachClsact, openPinnedLink } from 'libbpf-ts';
+import { openPinnedLink } from 'libbpf-ts';
 import { codeOf } from '../config/system-error.ts';
 import { RemoveError } from '../errors.ts';
-import { MARKER, SLOT } from './clsact-links.ts';
-import { type InNode, PIN } from './links.ts';
+import { MARKER, unfilter } from './clsact-links.ts';
+import { type InNode, OTHER_PIN, PIN } from './links.ts';
 import { whenPinned } from './pins.ts';
 
 export interface RemoveOptions {
@@ -35,23 +35,12 @@ export function removePinned({ root, inNode, interfaces }: RemoveOptions): void 
     const marker = MARKER.exec(file);
     if (marker) filtered.add(Number(marker[2]));
     const path = join(folder, file);
-    if (PIN.test(file)) attempt(path, () => whenPinned(() => openPinnedLink(path))?.detach());
+    if (PIN.test(file) || OTHER_PIN.test(file)) attempt(path, () => whenPinned(() => openPinnedLink(path))?.detach());
   }
   for (const ifindex of filtered) attempt(`the filters of interface ${ifindex}`, () => inNode(() => unfilter(ifindex)));
   if (failures.length === 0) attempt(root, () => removeFolder(root));
   const [first] = failures;
   if (first) throw new RemoveError(first.what, failures.length, first.error);
-}
-
-function unfilter(ifindex: number): void {
-  for (const direction of ['ingress', 'egress'] as const) {
-    try {
-      detachClsact({ ifindex, direction }, SLOT);
-    } catch (error) {
-      // The interface is gone, and its filters with it.
-      if (!(error instanceof BpfError && error.errnoName === 'ENODEV')) throw error;
-    }
-  }
 }
 
 function removeFolder(root: string): void {

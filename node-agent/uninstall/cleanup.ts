@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs';
-import { readdir, rm, rmdir } from 'node:fs/promises';
+import { readdir, rmdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { claimSocketPath } from '../api/socket.ts';
 import { type RunCommand, runCommand } from '../cni/command.ts';
@@ -56,12 +56,9 @@ export async function removeDatapath(
 /** Before anything is touched: an agent would go on without its plugin. It may listen on another socket, its maps are the same. */
 async function refuseWhileRunning({ socket, bpfRoot, stateDir }: CleanupConfig): Promise<void> {
   if (existsSync(socket)) await claimSocketPath(socket);
-  const hadState = existsSync(stateDir);
   const lock = new RootLock(bpfRoot, stateDir);
-  await lock.acquire();
-  await lock.release();
-  // The lock's own note.
-  if (!hadState) await rm(stateDir, { recursive: true, force: true });
+  lock.acquireExisting();
+  lock.release();
 }
 
 /** Somebody else's files keep a folder; so does a mount. */

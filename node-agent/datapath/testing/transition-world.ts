@@ -234,6 +234,9 @@ export class Agent {
       {
         ensure: (id) => void node.links.add(id),
         remove: (id) => void node.links.delete(id),
+        overtake: () => undefined,
+        has: (id) => node.links.has(id),
+        isAway: () => false,
         endpoints: () => node.links,
         attached: () => new Map(),
         look: () => [],

@@ -1,0 +1,449 @@
+/** What others do to the links: programs before ours, pins that are lost or exchanged, another network namespace. On the real kernel. */
+import { execFileSync } from 'node:child_process';
+import { existsSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
+import { MAPS } from '@weir/bpf';
+import {
+  attachClsact,
+  attachTcx,
+  type BpfObject,
+  detachClsact,
+  inNetns,
+  listClsact,
+  listTcx,
+  openPinnedLink,
+  type TcLink,
+} from 'libbpf-ts';
+import type { Core, CoreOptions } from '../core.ts';
+import { createCore } from '../create-core.ts';
+import { NetnsMismatchError } from '../errors.ts';
+import { recordingLogger } from '../testing/fake-core.ts';
+import { Lab, type LabPod } from './testing/lab.ts';
+import { loadRivals } from './testing/rivals.ts';
+
+let rivals: BpfObject;
+let lab: Lab;
+let client: LabPod;
+let server: LabPod;
+let log: ReturnType<typeof recordingLogger>;
+const cores: Core[] = [];
+const links: TcLink[] = [];
+
+function made(more: Partial<CoreOptions> = {}): Core {
+  log = recordingLogger();
+  const core = createCore(lab.options({ auditMs: 20, log, ...more }));
+  cores.push(core);
+  return core;
+}
+
+/** A running core with endpoints 1 (client) and 2 (server); the server takes datagrams of `app` only. */
+async function enforcing(app: string, more: Partial<CoreOptions> = {}): Promise<Core> {
+  const core = made(more);
+  await core.start();
+  await core.upsertEndpoint(client.endpoint(1, { 'k8s:app': 'client' }));
+  await core.upsertEndpoint(server.endpoint(2, { 'k8s:app': 'server' }));
+  core.importRules([
+    { endpointSelector: { matchLabels: { app: 'server' } }, ingress: [{ fromEndpoints: [{ matchLabels: { app } }] }] },
+  ]);
+  await core.waitPolicyRevision(core.policyRevision());
+  return core;
+}
+
+async function again(more: Partial<CoreOptions> = {}): Promise<Core> {
+  const core = made(more);
+  await core.start();
+  await core.waitPolicyRevision(core.policyRevision());
+  return core;
+}
+
+async function until(test: () => boolean): Promise<void> {
+  for (const end = Date.now() + 60_000; !test() && Date.now() < end; ) await new Promise((done) => setTimeout(done, 5));
+  expect(test()).toBe(true);
+}
+
+const check = (core: Core, name: string) => core.health().checks.find((each) => each.name === name);
+const repairs = (core: Core): number => core.repairs().reduce((sum, { count }) => sum + count, 0);
+const settled = (core: Core, before: number) =>
+  until(() => repairs(core) > before && check(core, 'enforcement')?.ok === true);
+const pin = (name: string): string => join(lab.root, 'links', name);
+const pins = (): string[] => readdirSync(join(lab.root, 'links')).sort();
+const chain = (pod: LabPod, hook: 'ingress' | 'egress') => inNetns(lab.netns, () => listTcx(pod.ifindex, hook));
+
+/** What each pin holds: link, interface, program. */
+function held(): unknown[] {
+  return pins().map((name) => {
+    using link = openPinnedLink(pin(name));
+    return [name, link.id(), link.ifindex, link.programId()];
+  });
+}
+
+function exchange(one: string, other: string): void {
+  renameSync(pin(one), pin('x'));
+  renameSync(pin(other), pin(one));
+  renameSync(pin('x'), pin(other));
+}
+
+beforeAll(() => {
+  rivals = loadRivals();
+});
+afterAll(() => rivals.close());
+
+beforeEach(async () => {
+  lab = new Lab();
+  client = await lab.pod('c');
+  server = await lab.pod('s');
+});
+
+afterEach(async () => {
+  for (const link of links.splice(0)) link.close();
+  for (const each of cores.splice(0)) await each.stop();
+  lab.close();
+});
+
+describe("another's program before this agent's", () => {
+  const rival = (name: string, hook: 'ingress' | 'egress', pod = server): TcLink => {
+    const where = { ifindex: pod.ifindex, direction: hook } as const;
+    const link = inNetns(lab.netns, () => attachTcx(rivals.program(name), { ...where, place: 'first' }));
+    links.push(link);
+    return link;
+  };
+
+  it.each(['ingress', 'egress'] as const)('comes after it again, and goes on: %s', async (hook) => {
+    const core = await enforcing('nobody');
+    // The client may send nothing, so that its own hook counts too.
+    core.importRules([{ endpointSelector: { matchLabels: { app: 'client' } }, egress: [{}] }]);
+    await core.waitPolicyRevision(core.policyRevision());
+    const pod = hook === 'egress' ? server : client;
+    const before = chain(pod, hook);
+    const other = rival('rival_ends', hook, pod);
+    await settled(core, 0);
+    expect(await client.reaches(server)).toBe(false);
+    expect(chain(pod, hook)).toEqual([
+      { program: before[0]?.program, link: expect.any(Number) },
+      { program: rivals.program('rival_ends').info().id, link: other.id() },
+    ]);
+    expect(pins()).toEqual(['1-egress', '1-ingress', '2-egress', '2-ingress']);
+    const [warning] = log.lines.filter(({ level }) => level === 'warn');
+    const id = rivals.program('rival_ends').info().id;
+    expect(JSON.stringify(warning?.fields)).toContain(`rival_ends, id ${id}`);
+    expect(JSON.stringify(warning?.fields)).toContain(`${hook} of ${pod.interfaceName}`);
+    // What comes after is fine, and gets what this agent's program lets through.
+    const once = repairs(core);
+    await core.upsertEndpoint(client.endpoint(1, { 'k8s:app': 'nobody' }));
+    expect(await client.reaches(server)).toBe(true);
+    expect([repairs(core), check(core, 'enforcement')?.ok]).toEqual([once, true]);
+  });
+
+  it('is overtaken without an instant in which none of ours runs', async () => {
+    const core = await enforcing('nobody');
+    await client.startStream(server);
+    for (let round = 0; round < 3; round += 1) {
+      const before = repairs(core);
+      const other = rival('rival_goes_on', 'egress');
+      await settled(core, before);
+      other.detach();
+    }
+    const { sent, lost } = await client.endStream();
+    expect([sent > 0, lost]).toEqual([true, sent]);
+  });
+
+  it('is attached before an agent starts', async () => {
+    await (await enforcing('nobody')).stop();
+    rival('rival_ends', 'egress');
+    expect(await client.reaches(server)).toBe(true);
+    const core = await again();
+    await until(() => check(core, 'enforcement')?.ok === true && repairs(core) > 0);
+    expect(await client.reaches(server)).toBe(false);
+  });
+
+  it('was there before the endpoint', async () => {
+    rival('rival_ends', 'egress');
+    await enforcing('nobody');
+    expect(await client.reaches(server)).toBe(false);
+  });
+
+  it('that insists is given up to after some tries, and is said until it goes', async () => {
+    const core = await enforcing('nobody');
+    const ours = chain(server, 'egress')[0]?.program;
+    let other = rival('rival_ends', 'egress');
+    let moves = 0;
+    const insisting = setInterval(() => {
+      if (chain(server, 'egress')[0]?.program !== ours) return;
+      moves += 1;
+      other.detach();
+      other = rival('rival_ends', 'egress');
+    }, 1);
+    try {
+      await until(() => check(core, 'enforcement')?.message.includes('cannot be put back') === true);
+      const most = moves;
+      expect(most).toBeLessThan(10);
+      const id = rivals.program('rival_ends').info().id;
+      await until(() => core.realised().failures.length > 0);
+      expect(core.realised().failures).toEqual([
+        expect.objectContaining({ reason: 'EnforcementRemoved', message: expect.stringContaining(`id ${id}`) }),
+      ]);
+      const { message } = core.realised().failures[0] ?? { message: '' };
+      expect(message).toContain(`egress of ${server.interfaceName}`);
+      expect(message).toContain('rival_ends');
+      // Each look comes 20 ms after the last.
+      for (let turn = 0; turn < 20; turn += 1) await new Promise((done) => setTimeout(done, 20));
+      expect(moves).toBe(most);
+      expect(core.health().ok).toBe(false);
+    } finally {
+      clearInterval(insisting);
+    }
+    other.detach();
+    await until(() => core.health().ok);
+    expect(core.realised().failures).toEqual([]);
+    expect(await client.reaches(server)).toBe(false);
+    expect(log.lines.filter(({ level }) => level === 'error').length).toBeLessThan(3);
+  });
+
+  it('is overtaken by clsact, where one of equal priority that is younger comes first', async () => {
+    const core = await enforcing('nobody', { attachment: 'clsact' });
+    const where = { ifindex: server.ifindex, direction: 'egress' } as const;
+    const program = rivals.program('rival_ends').info().id;
+    inNetns(lab.netns, () => attachClsact(rivals.program('rival_ends'), where, { priority: 1, handle: 1 }));
+    await settled(core, 0);
+    expect(await client.reaches(server)).toBe(false);
+    const filters = inNetns(lab.netns, () => listClsact(server.ifindex, 'egress'));
+    expect(filters.map(({ handle }) => handle)).toEqual([0x77656972, 1]);
+    expect(filters[1]).toMatchObject({ program });
+    inNetns(lab.netns, () => detachClsact(where, { priority: 1, handle: 1 }));
+    // tcx programs run before every filter, and cannot be overtaken by one.
+    const other = rival('rival_ends', 'egress');
+    await until(() => check(core, 'enforcement')?.ok === false);
+    expect(check(core, 'enforcement')?.message).toContain('rival_ends');
+    other.detach();
+    await until(() => core.health().ok);
+  });
+});
+
+describe('a pin of a link', () => {
+  it('that was removed while somebody holds the link is made again, of the same link', async () => {
+    const core = await enforcing('nobody');
+    const before = held();
+    links.push(openPinnedLink(pin('2-egress')));
+    rmSync(pin('2-egress'));
+    await settled(core, 0);
+    expect(held()).toEqual(before);
+    expect(await client.reaches(server)).toBe(false);
+  });
+
+  it.each([
+    ['while the agent runs', true],
+    ['while it does not', false],
+  ])('that was exchanged with that of another endpoint is put back, and opens nothing: %s', async (_, running) => {
+    let core = await enforcing('nobody');
+    const before = held();
+    await client.startStream(server);
+    if (!running) await core.stop();
+    for (const hook of ['ingress', 'egress']) exchange(`1-${hook}`, `2-${hook}`);
+    if (!running) core = await again();
+    await until(() => JSON.stringify(held()) === JSON.stringify(before));
+    await until(() => core.health().ok);
+    const { sent, lost } = await client.endStream();
+    expect([sent > 0, lost]).toEqual([true, sent]);
+    expect(await core.deleteEndpoint(2)).toBe(true);
+    expect(chain(server, 'egress')).toEqual([]);
+    expect(pins()).toEqual(['1-egress', '1-ingress']);
+  });
+
+  it.each([
+    ['was exchanged', () => exchange('1-egress', '2-egress')],
+    [
+      'was removed while somebody holds the link',
+      () => links.push(openPinnedLink(pin('2-egress'))) && rmSync(pin('2-egress')),
+    ],
+  ])('that %s does not keep its endpoint from being removed, and opens no other', async (_, spoil) => {
+    // No look comes before the removal.
+    const core = await enforcing('nobody', { auditMs: 3_600_000 });
+    spoil();
+    expect(await core.deleteEndpoint(2)).toBe(true);
+    expect([...chain(server, 'ingress'), ...chain(server, 'egress')]).toEqual([]);
+    expect([...chain(client, 'ingress'), ...chain(client, 'egress')]).toHaveLength(2);
+  });
+
+  it('of the other hook of the same interface is put back', async () => {
+    const core = await enforcing('nobody');
+    const before = held();
+    exchange('2-ingress', '2-egress');
+    await settled(core, 0);
+    expect(held()).toEqual(before);
+  });
+
+  it.each([
+    ['the same interface', () => server],
+    ['another interface', () => client],
+  ])('whose place a link of another program has, on %s, is put back', async (_, pod) => {
+    const core = await enforcing('nobody');
+    const before = held();
+    const where = { ifindex: pod().ifindex, direction: 'egress' } as const;
+    const other = inNetns(lab.netns, () => attachTcx(rivals.program('rival_goes_on'), where));
+    links.push(other);
+    links.push(openPinnedLink(pin('2-egress')));
+    rmSync(pin('2-egress'));
+    other.pin(pin('2-egress'));
+    await settled(core, 0);
+    await until(() => JSON.stringify(held()) === JSON.stringify(before));
+    expect(chain(pod(), 'egress')).toContainEqual({
+      program: rivals.program('rival_goes_on').info().id,
+      link: other.id(),
+    });
+    expect(await client.reaches(server)).toBe(false);
+  });
+});
+
+describe('a pin that is gone when an agent starts', () => {
+  it('opens nothing, and closes nothing that is allowed, whichever it is', async () => {
+    const friend = await lab.pod('a');
+    let core = await enforcing('friend');
+    await core.upsertEndpoint(friend.endpoint(3, { 'k8s:app': 'friend' }));
+    const all = [
+      ...Object.keys(MAPS),
+      'programs',
+      'layouts',
+      'rules',
+      'netns',
+      ...pins().map((name) => `links/${name}`),
+    ];
+    for (const file of all) {
+      await core.stop();
+      rmSync(join(lab.root, file), { recursive: true });
+      // A link that lost its pin is gone at once; until an agent starts, nobody can tell.
+      const link = file.startsWith('links/');
+      if (!link) await client.startStream(server);
+      core = made();
+      await core.start();
+      if (link) await client.startStream(server);
+      await core.waitPolicyRevision(core.policyRevision());
+      await until(() => core.health().ok);
+      const denied = await client.reaches(server);
+      const { sent, lost } = await client.endStream();
+      expect([file, denied, sent > 0, lost]).toEqual([file, false, true, sent]);
+      expect([file, await friend.reaches(server)]).toEqual([file, true]);
+      for (const name of Object.keys(MAPS)) expect([file, existsSync(join(lab.root, name))]).toEqual([file, true]);
+      expect(pins()).toHaveLength(6);
+    }
+  });
+});
+
+it('whether a round was under way is not known without the settings: every endpoint gets a new revision', async () => {
+  const revisions = (core: Core): number[] => {
+    using snapshot = core.db.read();
+    return Array.from(snapshot.all(core.tables.endpointStates), ({ revision }) => revision);
+  };
+  const first = await enforcing('nobody');
+  const before = revisions(first);
+  await first.stop();
+  const second = await again();
+  expect(revisions(second)).toEqual(before);
+  await second.stop();
+  rmSync(join(lab.root, 'settings'));
+  const after = revisions(await again());
+  expect(after.map((revision, at) => revision > (before[at] ?? 0))).toEqual([true, true]);
+});
+
+describe('another network namespace', () => {
+  let elsewhere: string;
+  beforeEach(() => {
+    elsewhere = `${lab.prefix}else`;
+    execFileSync('ip', ['netns', 'add', elsewhere]);
+  });
+  afterEach(() => {
+    execFileSync('ip', ['netns', 'del', elsewhere]);
+  });
+  const wrong = (): Partial<CoreOptions> => ({ nodeNetns: `/var/run/netns/${elsewhere}` });
+  const attached = (pod: LabPod): number =>
+    inNetns(lab.netns, () =>
+      (['ingress', 'egress'] as const).flatMap((hook) => [
+        ...listTcx(pod.ifindex, hook),
+        ...listClsact(pod.ifindex, hook),
+      ]),
+    ).length;
+
+  it.each([
+    ['tcx', 'of which it is known where the links are'],
+    ['tcx', 'of a version that did not note it'],
+    ['clsact', 'of which it is known where the links are'],
+  ] as const)(
+    'an agent that is started there refuses, and takes nothing away: %s, pins %s',
+    async (attachment, kind) => {
+      await (await enforcing('nobody', { attachment })).stop();
+      const state = readFileSync(join(lab.state, 'endpoints.json'), 'utf8');
+      if (kind === 'of a version that did not note it') rmSync(join(lab.root, 'netns'), { recursive: true });
+      const core = made({ attachment, ...wrong() });
+      await expect(core.start()).rejects.toThrow(NetnsMismatchError);
+      await expect(core.start()).rejects.toThrow(/network namespace \d+.*hostNetwork/s);
+      await expect(core.remove()).rejects.toThrow(NetnsMismatchError);
+      expect([attached(client), attached(server)]).toEqual([2, 2]);
+      expect(readFileSync(join(lab.state, 'endpoints.json'), 'utf8')).toBe(state);
+      expect(await client.reaches(server)).toBe(false);
+      const right = await again({ attachment });
+      expect(right.health().ok).toBe(true);
+      expect(readdirSync(join(lab.root, 'netns'))).toHaveLength(1);
+      expect(await client.reaches(server)).toBe(false);
+    },
+  );
+
+  it('is taken where nothing is enforced in the former one any more', async () => {
+    await (await enforcing('nobody')).stop();
+    lab.unplug(client);
+    lab.unplug(server);
+    const core = await again(wrong());
+    expect(core.health().ok).toBe(true);
+    expect(pins()).toEqual([]);
+  });
+
+  const away = (pod: LabPod) =>
+    execFileSync('ip', ['-n', lab.node, 'link', 'set', pod.interfaceName, 'netns', elsewhere]);
+  const home = (pod: LabPod): void => {
+    execFileSync('ip', ['-n', elsewhere, 'link', 'set', pod.interfaceName, 'netns', lab.node]);
+    const address = `${pod.address.replace(/\d+$/, '1')}/24`;
+    execFileSync('ip', ['-n', lab.node, 'addr', 'add', address, 'dev', pod.interfaceName]);
+    execFileSync('ip', ['-n', lab.node, 'link', 'set', pod.interfaceName, 'up']);
+  };
+
+  it.each([
+    ['while the agent runs', 'running'],
+    ['while it does not', 'stopped'],
+    ['while it does not, and no file knows the endpoint', 'forgotten'],
+  ])('an interface that is moved there keeps its programs: %s', async (_, kind) => {
+    let core = await enforcing('nobody');
+    const before = held();
+    if (kind !== 'running') await core.stop();
+    away(server);
+    if (kind === 'forgotten') rmSync(join(lab.state, 'endpoints.json'));
+    if (kind !== 'running') core = await again();
+    if (kind !== 'forgotten')
+      await until(() => check(core, 'endpoints')?.message.includes('interface of endpoint 2') === true);
+    await until(() => core.mapEntries('endpoints').length === 1);
+    // Some rounds and looks later, too.
+    core.importRules([{ endpointSelector: { matchLabels: { app: 'x' } }, ingress: [{}] }]);
+    await core.waitPolicyRevision(core.policyRevision());
+    expect(held()).toEqual(before);
+    expect(core.allocateEndpointId()).not.toBe(2);
+    home(server);
+    expect(await client.reaches(server)).toBe(false);
+    if (kind === 'forgotten') {
+      await core.stop();
+      core = await again();
+    }
+    await until(() => core.mapEntries('endpoints').length === 2);
+    expect(held()).toEqual(before);
+    expect(await client.reaches(server)).toBe(false);
+    expect(await core.deleteEndpoint(2)).toBe(true);
+    expect(attached(server)).toBe(0);
+  });
+
+  it('an endpoint whose interface is there can be deleted', async () => {
+    const core = await enforcing('nobody');
+    away(server);
+    await until(() => check(core, 'endpoints')?.message.includes('interface of endpoint 2') === true);
+    expect(await core.deleteEndpoint(2)).toBe(true);
+    await until(() => pins().length === 2);
+    home(server);
+    expect(attached(server)).toBe(0);
+  });
+});
