@@ -121,6 +121,17 @@ describe('what is taken away', () => {
     expect(JSON.stringify(core.repairs())).toBe(before);
   });
 
+  it('what maps hold is compared turn after turn, and status says when', async () => {
+    await start();
+    const ends = (): string[] => core.comparisons().map(({ part, at }) => `${part} ${at}`);
+    await until(() => ends().length === 2);
+    const first = ends();
+    expect(core.comparisons().map(({ part }) => part)).toEqual(['address', 'slot']);
+    expect(check('enforcement')?.message).toMatch(/what maps hold was last compared completely at \d{4}-/);
+    await until(() => ends().every((end) => !first.includes(end)));
+    expect(core.repairs()).toEqual([]);
+  });
+
   it('an address that nobody gave is removed', async () => {
     await start();
     const key = prefixKey('198.51.100.7/32');

@@ -187,6 +187,8 @@ export interface Core {
   reconcilers(): readonly Pick<Reconciler<unknown>, 'name' | 'metrics'>[];
   /** How often each part of what is enforced was taken away by others and put back. */
   repairs(): readonly { readonly part: string; readonly count: number }[];
+  /** When all that maps hold was last compared with what was written into them, by kind of content, and how long that turn took. */
+  comparisons(): readonly { readonly part: string; readonly at: string; readonly seconds: number }[];
   /** Also emit events for allowed new flows. */
   setVerbose(on: boolean): void;
 

@@ -303,6 +303,10 @@ class KernelCore implements Core {
     return this.#running?.side.audit.repairs() ?? [];
   }
 
+  comparisons(): ReturnType<Core['comparisons']> {
+    return this.#running?.side.audit.turns() ?? [];
+  }
+
   metrics(): ReturnType<Core['metrics']> {
     if (this.#removed) return [];
     return this.#need('read metrics').inspector.metrics();

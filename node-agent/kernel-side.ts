@@ -6,9 +6,11 @@ import type { Subject } from 'rxjs';
 import { bootOffset } from './boot-clock.ts';
 import type { CoreOptions, FlowEvent, Tables } from './core.ts';
 import {
+  AddressAudit,
   Audit,
   ClsactLinks,
   Conntrack,
+  type Content,
   EndpointStore,
   FlowNames,
   type InNode,
@@ -19,10 +21,11 @@ import {
   PlanWriter,
   type RootLock,
   RoundMark,
+  SlotAudit,
   SlotStore,
   SyncLoop,
 } from './datapath/index.ts';
-import type { Engine, ImportedRules, LocalNumbers } from './derive/index.ts';
+import { type Engine, type ImportedRules, type LocalNumbers, Pace } from './derive/index.ts';
 import { InterfaceGoneError } from './errors.ts';
 import { MapInspector } from './map-inspector.ts';
 import type { Strays } from './strays.ts';
@@ -33,6 +36,8 @@ const QUIESCE_MS = 50;
 const COLLECT_MS = 10_000;
 /** How soon it is noticed that others took programs or pins away. */
 const AUDIT_MS = 5000;
+/** What maps hold is compared in steps, each followed by so many times the time that it took: 1 % of a core for either kind of content. */
+const AUDIT_REST = 99;
 /** How soon events come to those who follow them. */
 const FOLLOWED_MS = 50;
 /** Without a follower events are thrown away: often enough that 11 CPUs at the programs' rate limit do not fill the ring. */
@@ -108,7 +113,7 @@ export class KernelSide {
     this.#options = options;
     this.#pinned = pinned;
     const now = (): number => performance.now();
-    this.#slots = new SlotStore({ ...pinned.maps, db, now });
+    this.#slots = new SlotStore({ ...pinned.maps, db, now, breathe });
     this.mark = new RoundMark(pinned.maps.settings);
     const inNode = nodeScope(core);
     const attachment = core.attachment ?? (hasTcx() ? 'tcx' : 'clsact');
@@ -154,6 +159,11 @@ export class KernelSide {
       endpoints: this.endpoints,
       slots: this.#slots,
       ipcache: this.#ipcache,
+      contents: {
+        address: new AddressAudit({ db, tables, ipcache: this.#ipcache, pace: new Pace(now, breathe) }),
+        slot: new SlotAudit({ slots: this.#slots, pace: new Pace(now, breathe) }),
+      },
+      now,
       pinned: {
         unpinned: () => [
           ...pinned.unpinned(),
@@ -201,7 +211,7 @@ export class KernelSide {
     for (const row of snapshot.all(tables.endpoints)) if (!guarded.has(row.ifindex)) this.#guard(row, core.log);
     engine.adopt({
       endpoints: kernel,
-      slots: await this.#slots.adopt(breathe),
+      slots: await this.#slots.adopt(),
       ipcache: await this.#ipcache.adopt(breathe),
       // A new map of settings does not tell.
       interrupted: this.mark.set || this.#pinned.made.includes('settings'),
@@ -246,17 +256,34 @@ export class KernelSide {
   async #audit(): Promise<void> {
     const { signal } = this.#stop;
     const { core } = this.#options;
-    while (!signal.aborted) {
-      await delay(core.auditMs ?? AUDIT_MS, signal, { ref: false });
+    const often = core.auditMs ?? AUDIT_MS;
+    const step = async (part: Content): Promise<number> => {
+      const began = performance.now();
+      return (await this.audit.step(part)) ? often : AUDIT_REST * (performance.now() - began);
+    };
+    /** Each returns how long it rests. */
+    const jobs = [() => this.#look(often), () => step('slot'), () => step('address')];
+    const due = jobs.map((run) => ({ run, at: performance.now() + often }));
+    for (;;) {
+      const next = due.reduce((a, b) => (a.at <= b.at ? a : b));
+      await delay(Math.max(0, next.at - performance.now()), signal, { ref: false });
+      if (signal.aborted) return;
+      let rest = often;
       try {
         await this.sync.exclusively(async () => {
-          for (const row of await this.#options.strays.returned()) this.#guard(row, core.log);
-          await this.audit.look();
+          rest = await next.run();
         });
       } catch (error) {
         core.log.error({ error: String(error) }, 'looking at what is enforced failed');
       }
+      next.at = performance.now() + rest;
     }
+  }
+
+  async #look(rest: number): Promise<number> {
+    for (const row of await this.#options.strays.returned()) this.#guard(row, this.#options.core.log);
+    await this.audit.look();
+    return rest;
   }
 
   async #collect(): Promise<void> {

@@ -65,6 +65,32 @@ export function createMetrics(options: MetricsOptions): AgentMetrics {
       for (const { part, count: times } of core.repairs()) this.inc({ part }, times);
     },
   });
+  const comparisons = (
+    name: string,
+    help: string,
+    value: (row: ReturnType<Core['comparisons']>[number]) => number,
+  ): void => {
+    new Gauge({
+      name,
+      help,
+      labelNames: ['part'] as const,
+      registers,
+      collect() {
+        this.reset();
+        for (const row of core.comparisons()) this.set({ part: row.part }, value(row));
+      },
+    });
+  };
+  comparisons(
+    'weir_agent_comparison_timestamp_seconds',
+    'When what maps hold was last compared completely with what was written into them, by part, as Unix time.',
+    ({ at }) => Date.parse(at) / 1000,
+  );
+  comparisons(
+    'weir_agent_comparison_duration_seconds',
+    'How long the last complete comparison of what maps hold took, its rests included, by part.',
+    ({ seconds }) => seconds,
+  );
   const { kubernetes, cniStatus, routing } = options;
   if (kubernetes !== undefined)
     gauge('weir_agent_kubernetes_connected', '1 while the API server answers.', () => (kubernetes().ok ? 1 : 0));

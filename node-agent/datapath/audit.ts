@@ -1,15 +1,15 @@
 import { keys, type StateDB, type Table } from '@weir/statedb';
 import type { Logger, Tables } from '../core.ts';
+import type { ContentAudit, Difference, Step } from './content-audit.ts';
 import type { EndpointStore } from './endpoint-store.ts';
 import type { IpcacheStore } from './ipcache-store.ts';
 import type { PinnedDatapath } from './pins.ts';
 import type { PlanWriter } from './plan-writer.ts';
 import type { SlotStore } from './slot-store.ts';
 
-/** Addresses compared with the kernel in one look; slots: one. */
-const STEP = 256;
-
-export type Part = 'endpoint' | 'pins' | 'address' | 'slot';
+/** What maps hold, which is compared in turns of many steps. */
+export type Content = 'address' | 'slot';
+export type Part = 'endpoint' | 'pins' | Content;
 
 /** Something that was acknowledged and is not in the kernel any more. Key: `part`, `of`. */
 export interface Fault {
@@ -30,6 +30,14 @@ interface Repairs {
   readonly last: string;
 }
 
+/** A turn, in which every element of one kind was compared. Key: `part`. */
+export interface Turn {
+  readonly part: Content;
+  /** When it ended: ISO 8601. */
+  readonly at: string;
+  readonly seconds: number;
+}
+
 export interface AuditOptions {
   readonly db: StateDB;
   readonly tables: Pick<Tables, 'ipcache'>;
@@ -37,6 +45,9 @@ export interface AuditOptions {
   readonly endpoints: EndpointStore;
   readonly slots: SlotStore;
   readonly ipcache: IpcacheStore;
+  readonly contents: Readonly<Record<Content, ContentAudit>>;
+  /** Milliseconds; any clock that only grows. */
+  readonly now: () => number;
   readonly pinned: Pick<PinnedDatapath, 'unpinned' | 'repin'>;
   /** The endpoint's interface is gone. */
   readonly onGone: (endpoint: number) => void;
@@ -49,55 +60,90 @@ export interface AuditOptions {
  * Whether the kernel still has what it acknowledged: others may detach programs, remove pins, edit maps. What is found is in table
  * `enforcementFaults` until it is put back, which is tried at once and in each look.
  *
- * Each look is at every pin, and at programs, links and element of every endpoint; of addresses and slots it is at the next few. To be
- * called between rounds: while one is under way, what is wanted and what is there differ.
+ * Each look is at every pin, at programs, links and element of every endpoint, at the addresses of this node's pods, and at each slot's
+ * maps. What maps hold is compared in turns, beside the looks. Looks and steps are to be made between rounds: while one is under way, what is
+ * wanted and what is there differ.
  */
 export class Audit {
   readonly #options: AuditOptions;
   readonly #faults: Table<Fault>;
   readonly #repairs: Table<Repairs>;
-  /** Where the next look goes on. */
-  #slot = 0;
-  #prefix = '';
-  #found: Generator<string> | undefined;
+  readonly #turns: Table<Turn>;
+  /** When the turn that is under way began. */
+  readonly #began: Record<Content, number | undefined> = { address: undefined, slot: undefined };
 
   constructor(options: AuditOptions) {
     const { db } = options;
     this.#options = options;
     this.#faults = db.table<Fault>({ name: 'enforcementFaults', key: keyOf });
     this.#repairs = db.table<Repairs>({ name: 'enforcementRepairs', key: ({ part }) => part });
+    this.#turns = db.table<Turn>({ name: 'enforcementTurns', key: ({ part }) => part });
   }
 
   /** Looks, says what is missing, and puts it back. */
   async look(): Promise<void> {
-    const { writer, onFaults, log } = this.#options;
+    const { contents } = this.#options;
     const found = [
-      ...this.#examined('endpoint', () => this.#endpoints()),
-      ...this.#examined('pins', () => this.#pins()),
+      ...(await this.#examined('endpoint', () => this.#endpoints())),
+      ...(await this.#examined('pins', () => this.#pins())),
     ];
-    if (writer.adopted && !writer.unfinished) {
-      found.push(...this.#examined('address', () => this.#addresses()));
-      found.push(...this.#examined('slot', () => this.#slots()));
-    }
-    const before = this.faults();
-    // What could not be put back is tried again, though this look was not at it.
+    if (this.#settled)
+      for (const part of CONTENTS)
+        found.push(...(await this.#examined(part, async () => faultsOf(part, await contents[part].nearest()))));
     const seen = new Set(found.map(keyOf));
+    // What could not be put back is tried again, though this look was not at it.
+    for (const fault of this.faults()) if (!seen.has(keyOf(fault)) && (await this.#remains(fault))) found.push(fault);
+    await this.#settle(found, []);
+  }
+
+  /** Compares the next of what maps hold, and puts back what is missing. Whether the next step may wait: it begins a turn. */
+  async step(part: Content): Promise<boolean> {
+    const { db, contents, now } = this.#options;
+    if (!this.#settled) return true;
+    const began = this.#began[part] ?? now();
+    this.#began[part] = began;
+    let step: Step | undefined;
+    const found = await this.#examined(part, async () => {
+      step = await contents[part].step();
+      return faultsOf(part, step.found);
+    });
+    const seen = new Set(found.map(keyOf));
+    const others = this.faults().filter((fault) => !seen.has(keyOf(fault)));
+    // It can be looked at again.
+    const known = others.filter((fault) => fault.part !== part || fault.of !== UNSEEN);
+    if (found.length > 0 || known.length < others.length) await this.#settle(found, known);
+    if (step?.ended === true) {
+      const seconds = (now() - began) / 1000;
+      this.#began[part] = undefined;
+      db.write([this.#turns], (txn) => txn.upsert(this.#turns, { part, at: new Date().toISOString(), seconds }));
+    }
+    return step?.ended ?? true;
+  }
+
+  /** Whether the kernel is to hold what the tables say. */
+  get #settled(): boolean {
+    const { writer } = this.#options;
+    return writer.adopted && !writer.unfinished;
+  }
+
+  /** Says what is to be put back, and puts it back; `others` are faults that stay as they are. */
+  async #settle(found: readonly Fault[], others: readonly Fault[]): Promise<void> {
+    const { onFaults, log } = this.#options;
+    const before = this.faults();
+    if (found.length === 0 && before.length === 0) return;
     const last = new Map(before.map((fault) => [keyOf(fault), fault]));
-    const due = [...found, ...before.filter((fault) => !seen.has(keyOf(fault)) && this.#remains(fault))].map(
-      (fault) => {
-        const error = last.get(keyOf(fault))?.error;
-        return error === undefined ? fault : { ...fault, error };
-      },
-    );
-    if (due.length === 0 && before.length === 0) return;
+    const due = found.map((fault) => {
+      const error = last.get(keyOf(fault))?.error;
+      return error === undefined ? fault : { ...fault, error };
+    });
     for (const { part, of, problem } of due)
       if (!last.has(keyOf({ part, of })))
         log.warn({ part, of, problem }, 'enforcement was taken away from outside; it is put back');
-    this.#put(due);
+    this.#put([...due, ...others]);
     onFaults();
     const left: Fault[] = [];
     for (const fault of due) left.push(...(await this.#mend(fault)));
-    this.#put(left);
+    this.#put([...left, ...others]);
     onFaults();
   }
 
@@ -110,6 +156,12 @@ export class Audit {
   repairs(): readonly { readonly part: Part; readonly count: number }[] {
     using snapshot = this.#options.db.read();
     return [...snapshot.all(this.#repairs)];
+  }
+
+  /** The last turn of each kind of content. */
+  turns(): readonly Turn[] {
+    using snapshot = this.#options.db.read();
+    return [...snapshot.all(this.#turns)];
   }
 
   /** In health's words. */
@@ -126,13 +178,19 @@ export class Audit {
     const [last] = repairs;
     const total = repairs.reduce((sum, { count }) => sum + count, 0);
     const said = last === undefined ? '' : `; put back ${total} times, the last at ${last.at}: ${last.last}`;
-    return { name, ok: true, message: `programs, links, pins and maps are as they were made${said}` };
+    const turns = this.turns();
+    const [oldest] = turns.map(({ at }) => at).sort();
+    const whole =
+      oldest === undefined || turns.length < CONTENTS.length
+        ? '; what maps hold was not compared completely yet'
+        : `; what maps hold was last compared completely at ${oldest}`;
+    return { name, ok: true, message: `programs, links, pins and maps are as they were made${whole}${said}` };
   }
 
   /** What cannot be looked at is a fault itself, and hides no other. */
-  #examined(part: Part, look: () => Fault[]): Fault[] {
+  async #examined(part: Part, look: () => Fault[] | Promise<Fault[]>): Promise<Fault[]> {
     try {
-      return look();
+      return await look();
     } catch (error) {
       const text = error instanceof Error ? error.message : String(error);
       return [{ part, of: UNSEEN, problem: `cannot be looked at: ${text}` }];
@@ -153,58 +211,12 @@ export class Audit {
       .map(({ id, faults }) => ({ part: 'endpoint', of: String(id), problem: faults.join(', ') }));
   }
 
-  #addresses(): Fault[] {
-    const { db, tables, ipcache } = this.#options;
-    const faults: Fault[] = [];
-    using snapshot = db.read();
-    let left = STEP;
-    let next = '';
-    for (const row of snapshot.lowerBound(tables.ipcache, this.#prefix)) {
-      if (left === 0) {
-        next = row.prefix;
-        break;
-      }
-      left -= 1;
-      if (!ipcache.holds(row))
-        faults.push({ part: 'address', of: row.prefix, problem: `the kernel does not hold identity ${row.identity}` });
-    }
-    this.#prefix = next;
-    this.#found ??= ipcache.prefixes();
-    for (let count = 0; count < STEP; count += 1) {
-      const { value: prefix, done } = this.#found.next();
-      if (done === true) {
-        this.#found = undefined;
-        break;
-      }
-      // To take it away tells whether it was there: a lookup finds what is around it, too.
-      if (!snapshot.has(tables.ipcache, prefix) && ipcache.delete(prefix))
-        faults.push({ part: 'address', of: prefix, problem: 'the kernel held an address that nobody gave it' });
-    }
-    return faults;
-  }
-
-  #slots(): Fault[] {
-    const { slots } = this.#options;
-    const numbers = slots.numbers().sort((a, b) => a - b);
-    const slot = numbers.find((number) => number > this.#slot) ?? numbers[0];
-    if (slot === undefined) return [];
-    this.#slot = slot;
-    const problem = slots.fault(slot);
-    return problem === undefined ? [] : [{ part: 'slot', of: String(slot), problem }];
-  }
-
-  /** Whether a fault of an earlier look is still one. */
-  #remains({ part, of }: Fault): boolean {
-    const { slots } = this.#options;
-    if (part === 'slot') return slots.fault(Number(of)) !== undefined;
-    return part === 'address' && this.#addressFault(of);
-  }
-
-  #addressFault(prefix: string): boolean {
-    const { db, tables, ipcache } = this.#options;
-    using snapshot = db.read();
-    const row = snapshot.get(tables.ipcache, prefix);
-    return row !== undefined && !ipcache.holds(row);
+  /** Whether a fault of an earlier look or step is still one. */
+  async #remains({ part, of }: Fault): Promise<boolean> {
+    if (part !== 'address' && part !== 'slot') return false;
+    // Only a step knows.
+    if (of === UNSEEN) return true;
+    return (await this.#options.contents[part].problem(of)) !== undefined;
   }
 
   /** Puts one thing back; returns the fault that is left. */
@@ -240,6 +252,12 @@ export class Audit {
       for (const fault of faults) txn.insert(this.#faults, fault);
     });
   }
+}
+
+const CONTENTS: readonly Content[] = ['address', 'slot'];
+
+function faultsOf(part: Content, differences: readonly Difference[]): Fault[] {
+  return differences.map((difference) => ({ part, ...difference }));
 }
 
 /** As `of` of a fault: the part cannot be looked at. */

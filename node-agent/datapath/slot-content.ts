@@ -8,6 +8,7 @@ import {
   DIRECTIONS,
   FIRST_CLASS,
   type KernelSlot,
+  type Pace,
   rowsByClass,
   type VerdictBlock,
 } from '../derive/index.ts';
@@ -63,24 +64,21 @@ export function verdictEntry(direction: Direction, number: number, block: Verdic
   ];
 }
 
-export function verdictEntries(rows: SlotContent['rows']): [Uint8Array, Uint8Array][] {
-  return DIRECTIONS.flatMap((direction) =>
-    [...rows[direction]].flatMap(([number, blocks]) => blocks.map((block) => verdictEntry(direction, number, block))),
-  );
-}
-
-export function readSlot(
+/** What is in the maps, read with breaks: nobody may write into them meanwhile. */
+export async function readSlot(
   classes: BpfMap,
   verdicts: BpfMap,
-): {
+  pace: Pace,
+): Promise<{
   readonly elements: PerDirection<Map<number, number>>;
   readonly rows: PerDirection<Map<number, readonly VerdictBlock[]>>;
-} {
+}> {
   const elements = both(() => new Map<number, number>());
   const rows = both(() => new Map<number, VerdictBlock[]>());
   for (const [, bytes] of classes.entries()) {
     const { identity, direction, class: number } = classValue.decode(bytes);
     elements[direction === DIRECTION.ingress ? 'ingress' : 'egress'].set(identity, number);
+    if (pace.due()) await pace.breathe();
   }
   for (const [keyBytes, valueBytes] of verdicts.entries()) {
     const key = verdictKey.decode(keyBytes);
@@ -96,20 +94,28 @@ export function readSlot(
     const list = ofDirection.get(key.class);
     if (list) list.push(block);
     else ofDirection.set(key.class, [block]);
+    if (pace.due()) await pace.breathe();
   }
   return { elements, rows };
 }
 
-export function sameContent(a: SlotContent, b: SlotContent): boolean {
-  return DIRECTIONS.every((direction) => {
+/** Whether both hold the same, compared with breaks. */
+export async function sameContent(a: SlotContent, b: SlotContent, pace: Pace): Promise<boolean> {
+  for (const direction of DIRECTIONS) {
     const elements = a.elements[direction];
     if (elements.size !== b.elements[direction].size) return false;
-    for (const [identity, number] of elements) if (b.elements[direction].get(identity) !== number) return false;
+    for (const [identity, number] of elements) {
+      if (b.elements[direction].get(identity) !== number) return false;
+      if (pace.due()) await pace.breathe();
+    }
     // A class may have no rows, which is no entry.
     const rowsOf = (of: SlotContent, number: number): string => blocksKey(of.rows[direction].get(number) ?? []);
-    const numbers = new Set([...a.rows[direction].keys(), ...b.rows[direction].keys()]);
-    return numbers.values().every((number) => rowsOf(a, number) === rowsOf(b, number));
-  });
+    for (const number of new Set([...a.rows[direction].keys(), ...b.rows[direction].keys()])) {
+      if (rowsOf(a, number) !== rowsOf(b, number)) return false;
+      if (pace.due()) await pace.breathe();
+    }
+  }
+  return true;
 }
 
 export function meaning(held: SlotContent): KernelSlot {

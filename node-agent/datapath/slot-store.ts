@@ -3,7 +3,7 @@ import type { Direction } from '@weir/policy';
 import { keys, type StateDB, type Table } from '@weir/statedb';
 import type { BpfMap } from 'libbpf-ts';
 import { tableKey } from '../create-tables.ts';
-import { blocksKey, DIRECTIONS, GRACE_MS, type KernelSlot, type VerdictBlock } from '../derive/index.ts';
+import { blocksKey, DIRECTIONS, GRACE_MS, type KernelSlot, Pace, type VerdictBlock } from '../derive/index.ts';
 import { OrderError } from '../errors.ts';
 import type { SlotRow } from '../tables.ts';
 import {
@@ -17,7 +17,6 @@ import {
   readSlot,
   type SlotContent,
   sameContent,
-  verdictEntries,
   verdictEntry,
 } from './slot-content.ts';
 
@@ -63,6 +62,8 @@ export interface SlotStoreOptions {
   readonly policy_verdicts: BpfMap;
   /** Milliseconds; any clock that only grows. */
   readonly now: () => number;
+  /** Lets other work of the process run; called between steps of a few milliseconds. */
+  readonly breathe: () => Promise<void>;
   /** Makes the inner maps of a slot. Default: in the kernel. */
   readonly create?: (sizes: { readonly classes: number; readonly verdicts: number }) => SlotMaps;
   /** The least that a slot has room for. Default 256 elements and 1024 rows. */
@@ -70,6 +71,8 @@ export interface SlotStoreOptions {
 }
 
 const SLOTS = 4096;
+/** Elements of a slot that are written or deleted at once: some hundred microseconds. */
+const STEP = 256;
 /**
  * How long an emptied slot keeps its maps for the next policy, in milliseconds. To put maps into a slot or take them out makes the
  * kernel wait for an RCU grace period: 10 ms of an edit that a slot with maps in it does not need.
@@ -91,12 +94,16 @@ export class SlotStore {
   readonly #retired: Table<RetiredSlot>;
   /** Handles: the open maps of each slot, emptied ones included, with what has been written into them. */
   readonly #held = new Map<number, Held>();
-  /** Settles with the last `apply`: a slot that failed is tried again beside the rounds. */
+  readonly #pace: Pace;
+  /** Settles with the last `apply` that has begun: a slot that failed is tried again beside the rounds. */
   #applied: Promise<unknown> = Promise.resolve();
+  /** Settles with the last `trim` or `forget`, which no `apply` may overlap: each makes breaks. */
+  #tidied: Promise<unknown> = Promise.resolve();
 
   constructor(options: SlotStoreOptions) {
     const { db } = options;
     this.#options = options;
+    this.#pace = new Pace(options.now, options.breathe);
     this.#classes = options.policy_classes;
     this.#verdicts = options.policy_verdicts;
     this.#db = db;
@@ -107,10 +114,10 @@ export class SlotStore {
   }
 
   /** Slots that the kernel has. Half-made ones (a crash between the two maps) are removed: no endpoint points at them. */
-  async adopt(breathe: () => Promise<void>): Promise<Map<number, KernelSlot>> {
+  async adopt(): Promise<Map<number, KernelSlot>> {
     const out = new Map<number, KernelSlot>();
     for (let slot = 1; slot < SLOTS; slot += 1) {
-      if (slot % 512 === 0) await breathe();
+      await this.#breakIfDue();
       const key = slotKey.encode(slot);
       const classes = this.#classes.openInner(key);
       const verdicts = this.#verdicts.openInner(key);
@@ -121,8 +128,7 @@ export class SlotStore {
         if (verdicts) this.#verdicts.delete(key);
         continue;
       }
-      await breathe();
-      const held = { slot, classes, verdicts, ...readSlot(classes, verdicts) };
+      const held = { slot, classes, verdicts, ...(await readSlot(classes, verdicts, this.#pace)) };
       this.#held.set(slot, held);
       out.set(slot, meaning(held));
     }
@@ -143,8 +149,8 @@ export class SlotStore {
    * identity after this round: of such an identity the element goes at once, as that is the change of its decision.
    */
   apply(row: SlotRow, stays: (identity: number) => boolean): Promise<void> {
-    const applied = this.#apply(row, stays);
-    this.#applied = applied.catch(() => undefined);
+    const applied = this.#tidied.then(() => this.#apply(row, stays));
+    this.#applied = Promise.allSettled([this.#applied, applied]);
     return applied;
   }
 
@@ -155,6 +161,7 @@ export class SlotStore {
     if (held === undefined || !roomFor(held, wanted)) held = await this.#build(row.slot, wanted, held);
     for (const direction of DIRECTIONS) {
       for (const [number, blocks] of wanted.rows[direction]) {
+        await this.#breakIfDue();
         const old = held.rows[direction].get(number);
         if (old !== undefined && blocksKey(old) === blocksKey(blocks)) continue;
         if (old !== undefined)
@@ -165,50 +172,58 @@ export class SlotStore {
     for (const direction of DIRECTIONS) {
       const old = held.elements[direction];
       for (const [identity, number] of wanted.elements[direction]) {
+        if (this.#pace.due()) await this.#pace.breathe();
         if (old.get(identity) === number) continue;
         held.classes.update(...classEntry(direction, identity, number));
         old.set(identity, number);
       }
-      for (const identity of [...old.keys()]) {
-        if (!wanted.elements[direction].has(identity) && stays(identity))
-          this.#deleteElement(held, direction, identity);
-      }
+      const unwanted = [...old.keys()].filter((id) => !wanted.elements[direction].has(id) && stays(id));
+      await this.#inSteps(unwanted, (step) => this.#deleteElements(held, direction, step));
     }
     this.#db.write([this.#trimmed], (txn) => txn.upsert(this.#trimmed, { slot: row.slot, wanted }));
   }
 
   /** Addresses are about to get these identities: elements that nothing wants must not decide about them. */
-  async forget(identities: ReadonlySet<number>): Promise<void> {
-    // Maps that are being made hold a copy of what is now to go.
-    await this.#applied;
-    using snapshot = this.#db.read();
-    for (const { slot, wanted } of snapshot.all(this.#trimmed)) {
-      const held = this.#held.get(slot);
-      if (held === undefined) continue;
-      for (const direction of DIRECTIONS) {
-        for (const identity of [...held.elements[direction].keys()]) {
-          if (identities.has(identity) && !wanted.elements[direction].has(identity))
-            this.#deleteElement(held, direction, identity);
+  forget(identities: ReadonlySet<number>): Promise<void> {
+    return this.#tidy(async () => {
+      using snapshot = this.#db.read();
+      for (const { slot, wanted } of snapshot.all(this.#trimmed)) {
+        const held = this.#held.get(slot);
+        if (held === undefined) continue;
+        for (const direction of DIRECTIONS) {
+          const there = held.elements[direction];
+          const unwanted = [...identities].filter((id) => there.has(id) && !wanted.elements[direction].has(id));
+          await this.#inSteps(unwanted, (step) => this.#deleteElements(held, direction, step));
         }
       }
-    }
+    });
   }
 
   /** Removes elements, rows and slots that no packet has been able to reach for GRACE_MS. Returns the slots that are gone. */
-  async trim(): Promise<number[]> {
-    const now = this.#options.now();
-    using snapshot = this.#db.read();
-    for (const { slot, wanted } of snapshot.all(this.#trimmed)) {
-      const held = this.#held.get(slot);
-      if (held === undefined || this.#trimOne(held, wanted, now)) this.#trimDone(slot);
-    }
-    const due = [...snapshot.range(this.#retired, '', keys.uint(Math.floor(now) + 1), 'due')];
-    const gone = due.filter(({ emptied }) => !emptied).map(({ slot }) => slot);
-    for (const slot of gone) this.#empty(slot);
-    // One a call: each waits for the kernel.
-    const spent = due.find(({ emptied }) => emptied);
-    if (spent) await this.free(spent.slot);
-    return gone;
+  trim(): Promise<number[]> {
+    return this.#tidy(async () => {
+      const now = this.#options.now();
+      using snapshot = this.#db.read();
+      for (const { slot, wanted } of snapshot.all(this.#trimmed)) {
+        const held = this.#held.get(slot);
+        if (held === undefined || (await this.#trimOne(held, wanted, now))) this.#trimDone(slot);
+      }
+      const due = [...snapshot.range(this.#retired, '', keys.uint(Math.floor(now) + 1), 'due')];
+      const gone = due.filter(({ emptied }) => !emptied).map(({ slot }) => slot);
+      for (const slot of gone) await this.#empty(slot);
+      // One a call: each waits for the kernel.
+      const spent = due.find(({ emptied }) => emptied);
+      if (spent) await this.free(spent.slot);
+      return gone;
+    });
+  }
+
+  /** Runs `body` when no `apply` is under way; those that come meanwhile wait. */
+  #tidy<T>(body: () => Promise<T>): Promise<T> {
+    // Maps that are being made hold a copy of what is now to go.
+    const tidied = Promise.allSettled([this.#applied, this.#tidied]).then(body);
+    this.#tidied = tidied.catch(() => undefined);
+    return tidied;
   }
 
   /** When `trim` next has something to remove; undefined when nothing waits. */
@@ -235,11 +250,8 @@ export class SlotStore {
     held?.verdicts.close();
     this.#held.delete(slot);
     this.#trimDone(slot);
-    this.#db.write([this.#retired, this.#stale], (txn) => {
-      txn.delete(this.#retired, tableKey.slot(slot));
-      for (const entry of txn.prefix(this.#stale, keys.join(tableKey.slot(slot))))
-        txn.delete(this.#stale, staleKey(entry));
-    });
+    this.#db.write([this.#retired], (txn) => txn.delete(this.#retired, tableKey.slot(slot)));
+    this.#noneStale(slot);
   }
 
   /** Slots that have maps, emptied ones too. */
@@ -247,20 +259,29 @@ export class SlotStore {
     return [...this.#held.keys()];
   }
 
-  /** Why the kernel's slot is not what was written into it; undefined when it is. */
-  fault(slot: number): string | undefined {
+  /** Why the slot's maps are not those that were put there; undefined when they are, or when there are to be none. */
+  misplaced(slot: number): string | undefined {
     const held = this.#held.get(slot);
     if (held === undefined) return undefined;
-    for (const [name, outer, mine] of [
+    for (const [name, outer, { info }] of [
       ['policy_classes', this.#classes, held.classes],
       ['policy_verdicts', this.#verdicts, held.verdicts],
     ] as const) {
-      const inner = outer.openInner(slotKey.encode(slot));
-      inner?.close();
-      if (inner === undefined) return `its map in ${name} is not there`;
-      if (inner.info.id !== mine.info.id) return `its map in ${name} is another one`;
+      // Of a map of maps an element is told by the id of the map that it is.
+      const id = outer.lookup(slotKey.encode(slot));
+      if (id === undefined) return `its map in ${name} is not there`;
+      if (Buffer.from(id).readUInt32LE(0) !== info.id) return `its map in ${name} is another one`;
     }
-    return sameContent(readSlot(held.classes, held.verdicts), held) ? undefined : 'its content is another one';
+    return undefined;
+  }
+
+  /** Why the kernel's slot is not what was written into it; undefined when it is. Makes breaks: it must not be written meanwhile. */
+  async fault(slot: number): Promise<string | undefined> {
+    const misplaced = this.misplaced(slot);
+    const held = this.#held.get(slot);
+    if (misplaced !== undefined || held === undefined) return misplaced;
+    const found = await readSlot(held.classes, held.verdicts, this.#pace);
+    return (await sameContent(found, held, this.#pace)) ? undefined : 'its content is another one';
   }
 
   /** Puts the slot into the kernel anew, as it was written. */
@@ -312,13 +333,26 @@ export class SlotStore {
     this.#db.write([this.#trimmed], (txn) => txn.delete(this.#trimmed, tableKey.slot(slot)));
   }
 
+  /** Nothing of the slot is stale any more. */
+  #noneStale(slot: number): void {
+    this.#db.write([this.#stale], (txn) => {
+      for (const entry of txn.prefix(this.#stale, keys.join(tableKey.slot(slot))))
+        txn.delete(this.#stale, staleKey(entry));
+    });
+  }
+
   /** Takes everything out of a slot that no packet can reach, and keeps its maps for a while. */
-  #empty(slot: number): void {
+  async #empty(slot: number): Promise<void> {
     const held = this.#held.get(slot);
     if (held !== undefined) {
       for (const direction of DIRECTIONS) {
-        for (const number of [...held.rows[direction].keys()]) this.#deleteRows(held, direction, number);
-        for (const identity of [...held.elements[direction].keys()]) this.#deleteElement(held, direction, identity);
+        for (const number of [...held.rows[direction].keys()]) {
+          await this.#breakIfDue();
+          this.#deleteRows(held, direction, number);
+        }
+        await this.#inSteps([...held.elements[direction].keys()], (step) =>
+          this.#deleteElements(held, direction, step),
+        );
       }
     }
     this.#trimDone(slot);
@@ -326,44 +360,54 @@ export class SlotStore {
   }
 
   /** Whether nothing unwanted is left. */
-  #trimOne(held: Held, wanted: SlotContent, now: number): boolean {
+  async #trimOne(held: Held, wanted: SlotContent, now: number): Promise<boolean> {
     const { slot } = held;
     let clean = true;
     for (const direction of DIRECTIONS) {
-      for (const identity of [...held.elements[direction].keys()]) {
-        if (wanted.elements[direction].has(identity)) continue;
-        if (this.#due({ slot, direction, part: 'elements', number: identity }, now))
-          this.#deleteElement(held, direction, identity);
-        else clean = false;
-      }
-      const used = new Set(held.elements[direction].values());
-      for (const number of [...held.rows[direction].keys()]) {
-        if (wanted.rows[direction].has(number)) continue;
-        if (!used.has(number) && this.#due({ slot, direction, part: 'rows', number }, now))
+      const elements = held.elements[direction];
+      const ids = [...elements.keys()].filter((identity) => !wanted.elements[direction].has(identity));
+      await this.#inSteps(ids, (step) => {
+        const due = this.#due({ slot, direction, part: 'elements' }, step, now);
+        this.#deleteElements(held, direction, due);
+      });
+      const used = new Set(elements.values());
+      const numbers = [...held.rows[direction].keys()].filter((number) => !wanted.rows[direction].has(number));
+      for (const number of numbers) {
+        await this.#breakIfDue();
+        if (!used.has(number) && this.#due({ slot, direction, part: 'rows' }, [number], now).length > 0)
           this.#deleteRows(held, direction, number);
-        else clean = false;
       }
+      if (ids.some((id) => elements.has(id)) || numbers.some((number) => held.rows[direction].has(number)))
+        clean = false;
     }
     return clean;
   }
 
-  /** Whether it has been stale for long enough; the first look starts the count. */
-  #due(entry: Omit<StaleEntry, 'due'>, now: number): boolean {
-    return this.#db.write([this.#stale], (txn) => {
-      const known = txn.get(this.#stale, staleKey(entry));
-      if (known === undefined) txn.insert(this.#stale, { ...entry, due: Math.ceil(now + GRACE_MS) });
-      return known !== undefined && known.due <= now;
+  /** Those that have been stale for long enough; the first look starts the count. */
+  #due(of: Omit<StaleEntry, 'due' | 'number'>, numbers: readonly number[], now: number): number[] {
+    return this.#db.write([this.#stale], (txn) =>
+      numbers.filter((number) => {
+        const entry = { ...of, number };
+        const known = txn.get(this.#stale, staleKey(entry));
+        if (known === undefined) txn.insert(this.#stale, { ...entry, due: Math.ceil(now + GRACE_MS) });
+        return known !== undefined && known.due <= now;
+      }),
+    );
+  }
+
+  #fresh(of: Omit<StaleEntry, 'due' | 'number'>, numbers: readonly number[]): void {
+    this.#db.write([this.#stale], (txn) => {
+      for (const number of numbers) txn.delete(this.#stale, staleKey({ ...of, number }));
     });
   }
 
-  #fresh(entry: Omit<StaleEntry, 'due'>): void {
-    this.#db.write([this.#stale], (txn) => txn.delete(this.#stale, staleKey(entry)));
-  }
-
-  #deleteElement(held: Held, direction: Direction, identity: number): void {
-    held.classes.delete(classKey.encode({ identity, direction: DIRECTION[direction] }));
-    held.elements[direction].delete(identity);
-    this.#fresh({ slot: held.slot, direction, part: 'elements', number: identity });
+  #deleteElements(held: Held, direction: Direction, identities: readonly number[]): void {
+    if (identities.length === 0) return;
+    held.classes.deleteBatch(
+      identities.map((identity) => classKey.encode({ identity, direction: DIRECTION[direction] })),
+    );
+    for (const identity of identities) held.elements[direction].delete(identity);
+    this.#fresh({ slot: held.slot, direction, part: 'elements' }, identities);
   }
 
   #writeRows(held: Held, direction: Direction, number: number, blocks: readonly VerdictBlock[]): void {
@@ -378,10 +422,10 @@ export class SlotStore {
   }
 
   #deleteRows(held: Held, direction: Direction, number: number): void {
-    const keys = (held.rows[direction].get(number) ?? []).map((block) => verdictEntry(direction, number, block)[0]);
-    held.verdicts.deleteBatch(keys);
+    const blocks = held.rows[direction].get(number) ?? [];
+    held.verdicts.deleteBatch(blocks.map((block) => verdictEntry(direction, number, block)[0]));
     held.rows[direction].delete(number);
-    this.#fresh({ slot: held.slot, direction, part: 'rows', number });
+    this.#fresh({ slot: held.slot, direction, part: 'rows' }, [number]);
   }
 
   /** Makes both maps beside and puts them in place: the old content, where there is one, and room for the wanted. */
@@ -394,12 +438,15 @@ export class SlotStore {
       verdicts: roundUp(Math.max(least.verdicts, 2 * (countBlocks(wanted.rows) + (old ? countBlocks(rows) : 0)))),
     });
     try {
-      maps.verdicts.updateBatch(verdictEntries(rows));
-      maps.classes.updateBatch(
-        DIRECTIONS.flatMap((direction) =>
-          [...elements[direction]].map(([id, number]) => classEntry(direction, id, number)),
-        ),
-      );
+      for (const direction of DIRECTIONS) {
+        const blocks = [...rows[direction]].flatMap(([number, of]) => of.map((block) => [number, block] as const));
+        await this.#inSteps(blocks, (step) =>
+          maps.verdicts.updateBatch(step.map(([number, block]) => verdictEntry(direction, number, block))),
+        );
+        await this.#inSteps([...elements[direction]], (step) =>
+          maps.classes.updateBatch(step.map(([id, number]) => classEntry(direction, id, number))),
+        );
+      }
       const key = slotKey.encode(slot);
       // At once, as the kernel then waits once for both: each of the two says the same as what it replaces, if anything.
       await allOf([this.#verdicts.setInnerAsync(key, maps.verdicts), this.#classes.setInnerAsync(key, maps.classes)]);
@@ -413,6 +460,17 @@ export class SlotStore {
     const held = { slot, ...maps, elements, rows };
     this.#held.set(slot, held);
     return held;
+  }
+
+  async #inSteps<T>(items: readonly T[], body: (step: readonly T[]) => void): Promise<void> {
+    for (let from = 0; from < items.length; from += STEP) {
+      await this.#breakIfDue();
+      body(items.slice(from, from + STEP));
+    }
+  }
+
+  async #breakIfDue(): Promise<void> {
+    if (this.#pace.due()) await this.#pace.breathe();
   }
 }
 

@@ -173,6 +173,10 @@ export class FakeCore implements Core {
     return [{ part: 'endpoint', count: 2 }];
   }
 
+  comparisons(): ReturnType<Core['comparisons']> {
+    return [{ part: 'address', at: '2026-01-02T03:04:05.000Z', seconds: 1.5 }];
+  }
+
   maps(): ReturnType<Core['maps']> {
     return [{ name: 'endpoints', type: 'hash', entries: 1, maxEntries: 4096, path: '/sys/fs/bpf/fake/endpoints' }];
   }

@@ -224,6 +224,7 @@ export class Agent {
       ...maps,
       db: this.db,
       now: () => node.now,
+      breathe,
       create: recordedSlot(recorder),
       least: { classes: 16, verdicts: 64 },
     });
@@ -285,7 +286,7 @@ export class Agent {
       try {
         engine.adopt({
           endpoints: endpoints.adopt(),
-          slots: await slots.adopt(breathe),
+          slots: await slots.adopt(),
           ipcache: await ipcache.adopt(breathe),
           interrupted: mark.set,
         });

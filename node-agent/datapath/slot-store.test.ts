@@ -1,0 +1,98 @@
+/** Large slots: written, trimmed and emptied with breaks, between which nothing else is done to them. On maps of the kernel. */
+import { describe, expect, it } from '@jest/globals';
+import { slotKey } from '@weir/bpf';
+import { GRACE_MS } from '../derive/index.ts';
+import { type SlotLab, slotLab, slotRow } from './testing/slot-maps.ts';
+
+const LARGE = Array.from({ length: 5000 }, (_, n) => 1000 + n);
+const SMALL = LARGE.slice(0, 10);
+/** More than one step's time has passed: a break after each. */
+const STEPS = LARGE.length / 256;
+
+/** A store whose every step takes long. `inBreaks`: what is done in each break. */
+function world() {
+  let ms = 0;
+  let breaks = 0;
+  const state = {
+    inBreaks: (): void => undefined,
+    pass: (by: number): void => {
+      ms += by;
+    },
+    breaks: (): number => breaks,
+  };
+  const lab = slotLab({
+    now: () => {
+      ms += 0.01;
+      return ms;
+    },
+    breathe: async () => {
+      breaks += 1;
+      state.inBreaks();
+      await new Promise((resolve) => setImmediate(resolve));
+    },
+  });
+  return { lab, state };
+}
+
+/** Elements of a slot that the kernel has. */
+function held(lab: SlotLab, slot: number): number {
+  using map = lab.policy_classes.openInner(slotKey.encode(slot));
+  return map === undefined ? 0 : [...map.keys()].length;
+}
+
+describe('a large slot', () => {
+  it('is made, trimmed and emptied with breaks', async () => {
+    const { lab, state } = world();
+    using _lab = lab;
+    const counted = async (body: () => Promise<unknown>): Promise<number> => {
+      const before = state.breaks();
+      await body();
+      return state.breaks() - before;
+    };
+    expect(await counted(() => lab.slots.apply(slotRow(1, LARGE), () => true))).toBeGreaterThan(0);
+    expect(held(lab, 1)).toBe(LARGE.length);
+    // No address has them any more: they go after the grace.
+    await lab.slots.apply(slotRow(1, SMALL), () => false);
+    expect(held(lab, 1)).toBe(LARGE.length);
+    await lab.slots.trim();
+    expect(held(lab, 1)).toBe(LARGE.length);
+    expect(lab.slots.trimDue()).toBeDefined();
+    state.pass(GRACE_MS + 100);
+    await lab.slots.trim();
+    expect(held(lab, 1)).toBe(SMALL.length);
+    // Then the rows that they had.
+    state.pass(GRACE_MS + 100);
+    await lab.slots.trim();
+    expect(lab.slots.trimDue()).toBeUndefined();
+    expect(await counted(() => lab.slots.apply(slotRow(1, LARGE), () => true))).toBeGreaterThan(STEPS / 2);
+    lab.slots.retire(1);
+    state.pass(GRACE_MS + 100);
+    const gone: number[] = [];
+    await counted(async () => gone.push(...(await lab.slots.trim())));
+    expect([gone, held(lab, 1), await lab.slots.fault(1)]).toEqual([[1], 0, undefined]);
+  });
+
+  it.each([
+    ['emptied', (lab: SlotLab): void => lab.slots.retire(1)],
+    ['trimmed', (): void => undefined],
+  ])('that is wanted again while it is %s, holds what it is to hold', async (_, begin) => {
+    const { lab, state } = world();
+    using _lab = lab;
+    await lab.slots.apply(slotRow(1, LARGE), () => true);
+    await lab.slots.apply(slotRow(1, SMALL), () => false);
+    await lab.slots.trim();
+    begin(lab);
+    state.pass(GRACE_MS + 100);
+    let again: Promise<void> | undefined;
+    state.inBreaks = () => {
+      again ??= lab.slots.apply(slotRow(1, LARGE), () => true);
+    };
+    await lab.slots.trim();
+    expect(again).toBeDefined();
+    await again;
+    state.inBreaks = () => undefined;
+    state.pass(GRACE_MS + 100);
+    await lab.slots.trim();
+    expect([held(lab, 1), await lab.slots.fault(1), lab.slots.trimDue()]).toEqual([LARGE.length, undefined, undefined]);
+  });
+});
