@@ -36,7 +36,7 @@ const QUIESCE_MS = 50;
 const COLLECT_MS = 10_000;
 /** How soon it is noticed that others took programs or pins away. */
 const AUDIT_MS = 5000;
-/** What maps hold is compared in steps, each followed by so many times the time that it took: 1 % of a core for either kind of content. */
+/** What maps hold is compared in steps, each followed by a rest of so many times the CPU that it took: 1 % of a core for either kind of content. */
 const AUDIT_REST = 99;
 /** How soon events come to those who follow them. */
 const FOLLOWED_MS = 50;
@@ -258,8 +258,10 @@ export class KernelSide {
     const { core } = this.#options;
     const often = core.auditMs ?? AUDIT_MS;
     const step = async (part: Content): Promise<number> => {
-      const began = performance.now();
-      return (await this.audit.step(part)) ? often : AUDIT_REST * (performance.now() - began);
+      const before = process.threadCpuUsage();
+      if (await this.audit.step(part)) return often;
+      const { user, system } = process.threadCpuUsage(before);
+      return (AUDIT_REST * (user + system)) / 1000;
     };
     /** Each returns how long it rests. */
     const jobs = [() => this.#look(often), () => step('slot'), () => step('address')];

@@ -21,6 +21,7 @@ const EXCEPTIONS: Readonly<Record<string, Reason>> = {
   'node-agent/api/monitor-route.ts #streams': 'handles',
   'node-agent/api/socket-guard.ts #later': 'handles',
   'node-agent/cni/service.ts #queues': 'in flight',
+  'node-agent/datapath/content-audit.ts #seen': 'marks',
   'node-agent/datapath/slot-store.ts #held': 'handles',
   'node-agent/derive/addresses.ts #pairs': 'in flight',
   'node-agent/derive/engine.ts #dirtyHashes': 'marks',

@@ -2,9 +2,12 @@
  * What maps hold, compared with what was written into them, in steps that an edit hardly waits for: each is called between rounds, and a
  * turn of all of them sees every element once.
  */
+import type { IpcacheValue } from '@weir/bpf';
+import { formatAddress } from '@weir/net';
 import type { StateDB } from '@weir/statedb';
 import type { Tables } from '../core.ts';
 import { hostPrefix, type Pace } from '../derive/index.ts';
+import type { IpcacheRow } from '../tables.ts';
 import type { IpcacheStore } from './ipcache-store.ts';
 import type { SlotStore } from './slot-store.ts';
 
@@ -33,17 +36,19 @@ export interface ContentAudit {
 export interface AddressAuditOptions {
   readonly db: StateDB;
   readonly tables: Pick<Tables, 'ipcache' | 'endpointStates'>;
-  readonly ipcache: Pick<IpcacheStore, 'holds' | 'prefixes' | 'delete'>;
+  readonly ipcache: Pick<IpcacheStore, 'holds' | 'elements' | 'delete'>;
   readonly pace: Pace;
 }
 
-/** The ipcache: first whether each address has its identity, then whether there are others. Nearest are the addresses of this node's pods. */
+/** The ipcache: first what the kernel has, listed, then what was not in that list. Nearest are the addresses of this node's pods. */
 export class AddressAudit implements ContentAudit {
   readonly #options: AddressAuditOptions;
-  /** The address that the next step begins with. */
-  #prefix = '';
-  /** Addresses that the kernel has, once all that it should have were compared. */
-  #listed: Generator<string> | undefined;
+  /** What the kernel has, until it has been listed. */
+  #listed: Generator<readonly [string, IpcacheValue]> | undefined;
+  /** Rows of which this turn's list has told. */
+  readonly #seen = new Set<IpcacheRow>();
+  /** The row that the next step begins with, once all was listed. */
+  #from: string | undefined;
 
   constructor(options: AddressAuditOptions) {
     this.#options = options;
@@ -57,35 +62,60 @@ export class AddressAudit implements ContentAudit {
   }
 
   async step(): Promise<Step> {
-    const { db, tables, ipcache, pace } = this.#options;
+    const { pace } = this.#options;
     const found: Difference[] = [];
-    using snapshot = db.read();
     pace.restart();
-    if (this.#listed === undefined) {
-      for (const row of snapshot.lowerBound(tables.ipcache, this.#prefix)) {
-        if (pace.due() && row.prefix !== this.#prefix) {
-          this.#prefix = row.prefix;
-          return { found, ended: false };
-        }
-        if (!ipcache.holds(row)) found.push(lost(row));
-      }
-      this.#prefix = '';
-      this.#listed = ipcache.prefixes();
-    }
     try {
-      for (let next = this.#listed.next(); next.done !== true; next = this.#listed.next()) {
-        const prefix = next.value;
-        // To take it away tells whether it was there: a lookup finds what is around it, too.
-        if (!snapshot.has(tables.ipcache, prefix) && ipcache.delete(prefix))
-          found.push({ of: prefix, problem: 'the kernel held an address that nobody gave it' });
-        if (pace.due()) return { found, ended: false };
-      }
+      if (this.#from === undefined && !this.#list(found)) return { found, ended: false };
+      if (!this.#askForOthers(found)) return { found, ended: false };
     } catch (error) {
-      this.#listed = undefined;
+      this.#restart();
       throw error;
     }
-    this.#listed = undefined;
+    this.#restart();
     return { found, ended: true };
+  }
+
+  #restart(): void {
+    this.#listed = undefined;
+    this.#from = undefined;
+    this.#seen.clear();
+  }
+
+  /** Goes on listing; whether that is done. */
+  #list(found: Difference[]): boolean {
+    const { db, tables, ipcache, pace } = this.#options;
+    using snapshot = db.read();
+    this.#listed ??= ipcache.elements();
+    for (let next = this.#listed.next(); next.done !== true; next = this.#listed.next()) {
+      const [prefix, value] = next.value;
+      const row = snapshot.get(tables.ipcache, prefix);
+      if (row === undefined) {
+        // It may have gone since it was listed: to take it away tells. A lookup would find what is around it, too.
+        if (ipcache.delete(prefix))
+          found.push({ of: prefix, problem: 'the kernel held an address that nobody gave it' });
+      } else {
+        this.#seen.add(row);
+        if (!says(value, row) && !ipcache.holds(row)) found.push(lost(row));
+      }
+      if (pace.due()) return false;
+    }
+    this.#from = '';
+    return true;
+  }
+
+  /** Goes on with rows that were not listed: they are gone, or have come since. Whether that is done. */
+  #askForOthers(found: Difference[]): boolean {
+    const { db, tables, ipcache, pace } = this.#options;
+    using snapshot = db.read();
+    for (const row of snapshot.lowerBound(tables.ipcache, this.#from ?? '')) {
+      if (pace.due() && row.prefix !== this.#from) {
+        this.#from = row.prefix;
+        return false;
+      }
+      if (!this.#seen.has(row) && !ipcache.holds(row)) found.push(lost(row));
+    }
+    return true;
   }
 
   async problem(prefix: string): Promise<string | undefined> {
@@ -99,6 +129,14 @@ export class AddressAudit implements ContentAudit {
     return row === undefined || ipcache.holds(row) ? [] : [lost(row)];
   }
 }
+
+/** Whether a listed element is the row's. What was changed since it was listed may not look so. */
+function says({ identity, node = NO_NODE, flags }: IpcacheValue, row: IpcacheRow): boolean {
+  return identity === row.identity && flags === 0 && formatAddress(node) === (row.node ?? NOWHERE);
+}
+
+const NO_NODE = new Uint8Array(4);
+const NOWHERE = '0.0.0.0';
 
 function lost({ prefix, identity }: { readonly prefix: string; readonly identity: number }): Difference {
   return { of: prefix, problem: `the kernel does not hold identity ${identity}` };

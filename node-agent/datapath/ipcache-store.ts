@@ -1,4 +1,4 @@
-import { ipcacheKey, ipcacheValue } from '@weir/bpf';
+import { type IpcacheValue, ipcacheKey, ipcacheValue } from '@weir/bpf';
 import { formatPrefix, parseAddress, parsePrefix } from '@weir/net';
 import type { StateDB, Table } from '@weir/statedb';
 import type { BpfMap } from 'libbpf-ts';
@@ -69,9 +69,9 @@ export class IpcacheStore {
     return value !== undefined && Buffer.compare(value, elementOf(row)) === 0;
   }
 
-  /** Prefixes in the kernel; what changes while this is read may be missed or seen twice. */
-  *prefixes(): Generator<string> {
-    for (const keyBytes of this.#map.keys()) yield prefixOf(keyBytes);
+  /** What the kernel has; what changes while this is read may be missed, or be as it was. */
+  *elements(): Generator<readonly [prefix: string, value: IpcacheValue]> {
+    for (const [keyBytes, value] of this.#map.entries()) yield [prefixOf(keyBytes), ipcacheValue.decode(value)];
   }
 
   /** Whether it was there. */
