@@ -177,6 +177,7 @@ export class SlotStore {
         held.classes.update(...classEntry(direction, identity, number));
         old.set(identity, number);
       }
+      await this.#breakIfDue();
       const unwanted = [...old.keys()].filter((id) => !wanted.elements[direction].has(id) && stays(id));
       await this.#inSteps(unwanted, (step) => this.#deleteElements(held, direction, step));
     }
@@ -370,6 +371,7 @@ export class SlotStore {
         const due = this.#due({ slot, direction, part: 'elements' }, step, now);
         this.#deleteElements(held, direction, due);
       });
+      await this.#breakIfDue();
       const used = new Set(elements.values());
       const numbers = [...held.rows[direction].keys()].filter((number) => !wanted.rows[direction].has(number));
       for (const number of numbers) {
@@ -377,6 +379,7 @@ export class SlotStore {
         if (!used.has(number) && this.#due({ slot, direction, part: 'rows' }, [number], now).length > 0)
           this.#deleteRows(held, direction, number);
       }
+      await this.#breakIfDue();
       if (ids.some((id) => elements.has(id)) || numbers.some((number) => held.rows[direction].has(number)))
         clean = false;
     }

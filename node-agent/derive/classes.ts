@@ -1,5 +1,5 @@
 import { scopeOf } from '@weir/identity';
-import type { CompiledPolicy, Direction } from '@weir/policy';
+import type { CompiledPolicy, Direction, Steps } from '@weir/policy';
 import type { SlotRow } from '../tables.ts';
 import { GRACE_MS } from './grace.ts';
 import { DIRECTIONS, rowsKey } from './rows.ts';
@@ -7,6 +7,8 @@ import { DIRECTIONS, rowsKey } from './rows.ts';
 /** First class number that is no scope class (datapath contract). */
 export const FIRST_CLASS = 16;
 const LAST_CLASS = 0xffff;
+/** Identities that a step looks at: some ten microseconds. */
+export const STEP = 256;
 /** The kernel keeps the rows of a number for GRACE_MS and takes them away in the round after that. */
 const REUSE_MS = 2 * GRACE_MS;
 
@@ -47,24 +49,24 @@ export function adoptNumbers(
 }
 
 /** The numbers that the classes have next, and from them identity -> number of each direction. `now`: milliseconds. */
-export function assignNumbers(
+export function* assignNumbers(
   numbers: ClassNumbers,
   compiled: CompiledPolicy,
   now: number,
-): { readonly numbers: ClassNumbers; readonly classes: ClassMaps } {
-  const ingress = assign(numbers.ingress, compiled.ingress, now);
-  const egress = assign(numbers.egress, compiled.egress, now);
+): Steps<{ readonly numbers: ClassNumbers; readonly classes: ClassMaps }> {
+  const ingress = yield* assign(numbers.ingress, compiled.ingress, now);
+  const egress = yield* assign(numbers.egress, compiled.egress, now);
   return {
     numbers: { ingress: ingress.numbers, egress: egress.numbers },
     classes: { ingress: ingress.classes, egress: egress.classes },
   };
 }
 
-function assign(
+function* assign(
   numbers: DirectionNumbers,
   { enforced, classes: made }: CompiledPolicy[Direction],
   now: number,
-): { readonly numbers: DirectionNumbers; readonly classes: ReadonlyMap<number, number> } {
+): Steps<{ readonly numbers: DirectionNumbers; readonly classes: ReadonlyMap<number, number> }> {
   const classes = new Map<number, number>();
   if (!enforced) return { numbers, classes };
   const retired = new Map<number, number>();
@@ -83,7 +85,10 @@ function assign(
       used.add(number);
     }
     byRows.set(key, number);
-    for (const member of members) classes.set(member, number);
+    for (const member of members) {
+      classes.set(member, number);
+      if (classes.size % STEP === 0) yield;
+    }
   }
   const kept = new Set(byRows.values());
   for (const number of numbers.byRows.values()) if (!kept.has(number)) retired.set(number, now);

@@ -166,7 +166,7 @@ export class EndpointShapes {
         if (kernel && kernel.slot !== 0 && !this.#leftAtStart(kernel.slot, key)) candidates.add(kernel.slot);
       }
       const how = departing.includes(key) ? 'all' : leaving.has(key) ? 'some' : 'none';
-      const refreshed = slots.refresh(key, candidates, how);
+      const refreshed = await slots.refresh(key, candidates, how);
       rows.push(...refreshed.rows);
       if (refreshed.reframed) reframed = true;
       if (refreshed.left !== undefined) slotsGone.push(refreshed.left);

@@ -103,6 +103,7 @@ export class Engine {
       identities: () => this.#peerIdentities(),
       peerPorts: this.#portNames.peers,
       addressed,
+      pace,
       now,
     });
     const named = (hash: SelectorHash): boolean => this.#slots.names(hash);
@@ -222,7 +223,7 @@ export class Engine {
     const renumbered = this.#peerSets.renumbered();
     const wait = reframed || renumbered.size > 0 ? renumbered.union(this.#portNames.hold()) : NONE;
     const addresses = await this.#addresses.settle(wait);
-    const released = this.#peerSets.release();
+    const released = await this.#peerSets.release();
     const { endpoints, afterGone } = await this.#endpointStates.settle(
       addresses,
       this.#atStart.get('')?.interrupted === true,

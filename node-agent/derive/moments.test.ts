@@ -52,6 +52,20 @@ describe('a plan', () => {
     expect(world.conclusion()).toEqual(after.conclusion());
     expect(world.conclusion()).not.toEqual(before.conclusion());
   });
+
+  it('makes breaks within one large set and its one slot', async () => {
+    const SIZE = 4000;
+    const world = eager(basic());
+    world.policy('p', 1, [rule('a', 'b', 1)]);
+    await world.plan();
+    const ids = Array.from({ length: SIZE }, (_, at) => 1000 + at);
+    world.peerSet('b', ids);
+    const before = world.breaths;
+    const { slots } = await world.plan();
+    expect(slots.map(({ classes }) => ids.every((id) => classes.ingress.has(id)))).toEqual([true]);
+    // A break where each identity was judged, and one for every few hundred that were compiled, numbered and compared.
+    expect(world.breaths - before).toBeGreaterThan(SIZE + 3 * (SIZE / 256));
+  });
 });
 
 describe('what is in force', () => {

@@ -1,3 +1,5 @@
+import type { Steps } from '@weir/policy';
+
 /** Longest stretch of work without a break, in milliseconds, but for single steps that take longer by themselves. */
 const STRETCH_MS = 3;
 
@@ -27,5 +29,14 @@ export class Pace {
   async breathe(): Promise<void> {
     await this.#breathe();
     this.restart();
+  }
+
+  /** Does the work, with breaks between its steps where they are due. */
+  async run<T>(steps: Steps<T>): Promise<T> {
+    for (;;) {
+      const { done, value } = steps.next();
+      if (done === true) return value;
+      if (this.due()) await this.breathe();
+    }
   }
 }

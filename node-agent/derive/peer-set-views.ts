@@ -1,10 +1,11 @@
 import { isDeepStrictEqual } from 'node:util';
 import { includesSorted } from '@weir/identity';
 import { type LabelMap, type LabelSelector, matches, NAMESPACE_LABEL } from '@weir/labels';
-import type { SelectorHash } from '@weir/policy';
+import type { SelectorHash, Steps } from '@weir/policy';
 import { type Key, keys, type StateDB } from '@weir/statedb';
 import type { Tables } from '../core.ts';
 import type { PeerSetRow } from '../tables.ts';
+import { STEP } from './classes.ts';
 import type { Identities } from './identities.ts';
 import type { Inputs } from './inputs.ts';
 import type { Pace } from './pace.ts';
@@ -107,10 +108,11 @@ export class PeerSetViews {
    * To be called when it is known what the current plan makes of the addresses. Whether an identity that was held needs to be no more:
    * the next plan judges it anew.
    */
-  release(): boolean {
-    const { identities, addressed } = this.#options;
+  async release(): Promise<boolean> {
+    const { identities, addressed, pace } = this.#options;
     let released = false;
     for (const { id, labels } of this.#held.values()) {
+      if (pace.due()) await pace.breathe();
       // Which addresses have an identity that means something else by now, this plan has looked at.
       if (identities.get(id) === undefined && addressed(id)) continue;
       this.#held.delete(id);
@@ -123,7 +125,7 @@ export class PeerSetViews {
   /** Takes in what has changed; returns the sets whose members have. */
   async settle(): Promise<ReadonlySet<SelectorHash>> {
     const { policies, named, pace } = this.#options;
-    this.#hold();
+    await this.#hold();
     const changed = new Set<SelectorHash>();
     const put = (before: View | undefined, after: View): void => {
       if (before === after) return;
@@ -138,14 +140,14 @@ export class PeerSetViews {
         put(before, await this.#new(row));
       else if (before.row !== row) {
         const apart = difference(before.members, row.identities);
-        put(before, this.#judged({ ...before, row }, [...apart, ...before.doubtful]));
+        put(before, await this.#judged({ ...before, row }, both(apart, before.doubtful)));
       }
       this.#dirtySets.delete(hash);
       if (pace.due()) await pace.breathe();
     }
     for (const [hash, ids] of await this.#concerned()) {
       const before = this.#views.get(hash);
-      if (before !== undefined) put(before, this.#judged(before, ids));
+      if (before !== undefined) put(before, await this.#judged(before, ids));
       if (pace.due()) await pace.breathe();
     }
     this.#dirtyIdentities.clear();
@@ -153,9 +155,10 @@ export class PeerSetViews {
     return changed;
   }
 
-  #hold(): void {
-    const { identities, addressed } = this.#options;
+  async #hold(): Promise<void> {
+    const { identities, addressed, pace } = this.#options;
     for (const [id, { labels, told }] of this.#dirtyIdentities) {
+      if (pace.due()) await pace.breathe();
       if (!told) continue;
       const same = labels === undefined || isDeepStrictEqual(labels, identities.get(id)?.labels);
       if (!same && addressed(id)) this.#held.set({ id, labels });
@@ -197,7 +200,8 @@ export class PeerSetViews {
   }
 
   /** The view with these identities as they are now; itself when that changes nothing. */
-  #judged(view: View, ids: Iterable<number>): View {
+  async #judged(view: View, ids: Iterable<number>): Promise<View> {
+    const { pace } = this.#options;
     const { row } = view;
     const members = new Map<number, boolean>();
     const doubtful = new Map<number, boolean>();
@@ -207,8 +211,13 @@ export class PeerSetViews {
       const matched = labels !== undefined && matches(row.selector, labels);
       members.set(id, labels === undefined ? listed : matched);
       doubtful.set(id, listed && !matched);
+      if (pace.due()) await pace.breathe();
     }
-    const after = { row, members: edited(view.members, members), doubtful: edited(view.doubtful, doubtful) };
+    const after = {
+      row,
+      members: await pace.run(edited(view.members, members)),
+      doubtful: await pace.run(edited(view.doubtful, doubtful)),
+    };
     if (sameList(after.members, row.identities)) after.members = row.identities;
     return after.members === view.members && after.doubtful === view.doubtful ? view : after;
   }
@@ -258,6 +267,11 @@ function identityKey(id: number): Key {
   return keys.uint(id, 32);
 }
 
+function* both<T>(a: Iterable<T>, b: Iterable<T>): Generator<T> {
+  yield* a;
+  yield* b;
+}
+
 /** What one of the two ascending lists has, and the other has not. */
 function* difference(a: readonly number[], b: readonly number[]): Generator<number> {
   for (let i = 0, j = 0; i < a.length || j < b.length; ) {
@@ -270,15 +284,18 @@ function* difference(a: readonly number[], b: readonly number[]): Generator<numb
 }
 
 /** The ascending list with and without what `edits` say; itself when it is so already. */
-function edited(list: readonly number[], edits: ReadonlyMap<number, boolean>): readonly number[] {
+function* edited(list: readonly number[], edits: ReadonlyMap<number, boolean>): Steps<readonly number[]> {
   const added: number[] = [];
   let gone = false;
+  let steps = 0;
   for (const [id, there] of edits) {
+    if (++steps % STEP === 0) yield;
     const had = includesSorted(list, id);
     if (there && !had) added.push(id);
     else if (!there && had) gone = true;
   }
   if (added.length === 0 && !gone) return list;
+  yield;
   const kept = gone ? list.filter((id) => edits.get(id) !== false) : list;
   return added.length === 0 ? kept : [...kept, ...added].sort((a, b) => a - b);
 }

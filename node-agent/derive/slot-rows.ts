@@ -1,8 +1,8 @@
 /** What the row of a slot may become while endpoints point at it, and what a slot found in the kernel means. */
 import { isLocalCidr } from '@weir/identity';
-import type { CompiledPolicy, Direction } from '@weir/policy';
+import type { CompiledPolicy, Direction, Steps } from '@weir/policy';
 import type { SlotRow } from '../tables.ts';
-import { assignNumbers, type ClassMaps, type ClassNumbers, classOf } from './classes.ts';
+import { assignNumbers, type ClassMaps, type ClassNumbers, classOf, STEP } from './classes.ts';
 import { DIRECTIONS, rowsKey } from './rows.ts';
 
 /** What a slot found in the kernel means. */
@@ -24,20 +24,26 @@ export interface Numbered {
 }
 
 /** Whether the slot may be edited in place: nobody leaves it, or there is nothing to edit. */
-export function mayStay(before: SlotRow, compiled: CompiledPolicy, leaving: Leaving): boolean {
+export function* mayStay(before: SlotRow, compiled: CompiledPolicy, leaving: Leaving): Steps<boolean> {
   if (leaving === 'none') return true;
-  return DIRECTIONS.every((direction) => {
-    const members = (of: CompiledPolicy): string =>
-      of[direction].classes.map(({ members: ids, rows }) => `${ids.join()}:${rowsKey(rows)}`).join(' ');
-    return members(before.compiled) === members(compiled);
-  });
+  for (const direction of DIRECTIONS) {
+    const [had, has] = [before.compiled[direction].classes, compiled[direction].classes];
+    if (had.length !== has.length) return false;
+    for (const [at, a] of had.entries()) {
+      yield;
+      const b = has[at];
+      if (b === undefined || rowsKey(a.rows) !== rowsKey(b.rows) || a.members.length !== b.members.length) return false;
+      if (!a.members.every((id, index) => id === b.members[index])) return false;
+    }
+  }
+  return true;
 }
 
 /**
  * The slot as it was, but for addresses outside that get a number of their own: they mean there what they meant before. The same
  * row when there are none.
  */
-export function withNewCidrs({ row, numbers }: Numbered, compiled: CompiledPolicy, now: number): Numbered {
+export function* withNewCidrs({ row, numbers }: Numbered, compiled: CompiledPolicy, now: number): Steps<Numbered> {
   const one = (direction: Direction): CompiledPolicy[Direction] => {
     const added = compiled[direction].classes.flatMap(({ members, rows }) => {
       const fresh = members.filter((id) => isLocalCidr(id) && !row.classes[direction].has(id));
@@ -45,29 +51,46 @@ export function withNewCidrs({ row, numbers }: Numbered, compiled: CompiledPolic
     });
     return { ...row.compiled[direction], classes: [...row.compiled[direction].classes, ...added] };
   };
-  const extended: CompiledPolicy = { ingress: one('ingress'), egress: one('egress') };
-  const next = assignNumbers(numbers, extended, now);
-  if (sameClasses(row.classes, next.classes)) return { row, numbers: next.numbers };
+  const ingress = one('ingress');
+  yield;
+  const extended: CompiledPolicy = { ingress, egress: one('egress') };
+  const next = yield* assignNumbers(numbers, extended, now);
+  if (yield* sameClasses(row.classes, next.classes)) return { row, numbers: next.numbers };
   return { row: { ...row, compiled: extended, classes: next.classes }, numbers: next.numbers };
 }
 
 /** Whether some address is decided otherwise. */
-export function differs(before: ClassMaps, after: ClassMaps, addressed: (identity: number) => boolean): boolean {
-  return DIRECTIONS.some((direction) => {
+export function* differs(
+  before: ClassMaps,
+  after: ClassMaps,
+  addressed: (identity: number) => boolean,
+): Steps<boolean> {
+  let steps = 0;
+  for (const direction of DIRECTIONS) {
     const a = before[direction];
     const b = after[direction];
-    for (const [id] of a) if (classOf(a, id) !== classOf(b, id) && addressed(id)) return true;
-    for (const [id] of b) if (!a.has(id) && classOf(a, id) !== classOf(b, id) && addressed(id)) return true;
-    return false;
-  });
+    for (const [id] of a) {
+      if (classOf(a, id) !== classOf(b, id) && addressed(id)) return true;
+      if (++steps % STEP === 0) yield;
+    }
+    for (const [id] of b) {
+      if (!a.has(id) && classOf(a, id) !== classOf(b, id) && addressed(id)) return true;
+      if (++steps % STEP === 0) yield;
+    }
+  }
+  return false;
 }
 
-export function sameClasses(a: ClassMaps, b: ClassMaps): boolean {
-  return DIRECTIONS.every((direction) => {
+export function* sameClasses(a: ClassMaps, b: ClassMaps): Steps<boolean> {
+  let steps = 0;
+  for (const direction of DIRECTIONS) {
     if (a[direction].size !== b[direction].size) return false;
-    for (const [id, number] of a[direction]) if (b[direction].get(id) !== number) return false;
-    return true;
-  });
+    for (const [id, number] of a[direction]) {
+      if (b[direction].get(id) !== number) return false;
+      if (++steps % STEP === 0) yield;
+    }
+  }
+  return true;
 }
 
 /** Whether the kernel's slot may be taken over. */

@@ -1,15 +1,17 @@
 import {
   type CompiledPolicy,
-  compile,
+  compileSteps,
   type PeerIdentity,
   type PortNames,
   portNamesOf,
   type SelectorHash,
+  type Steps,
 } from '@weir/policy';
 import { type Key, keys, type StateDB } from '@weir/statedb';
 import { IdsExhaustedError } from '../errors.ts';
 import type { SlotRow } from '../tables.ts';
 import { adoptNumbers, assignNumbers, type ClassNumbers, NO_NUMBERS } from './classes.ts';
+import type { Pace } from './pace.ts';
 import { portNameKey } from './peer-port-names.ts';
 import { frameKey } from './rows.ts';
 import type { Shape } from './shape.ts';
@@ -38,6 +40,7 @@ export interface SlotWorld {
   readonly peerPorts: PortNames['peers'];
   /** Whether some address has the identity. */
   addressed(identity: number): boolean;
+  readonly pace: Pace;
   /** Milliseconds; any clock that only grows. */
   readonly now: () => number;
 }
@@ -200,32 +203,36 @@ export class Slots {
   /**
    * Compiles one shape. `candidates`: kernel slots that endpoints of this shape have. `left`: endpoints that point at its slot
    * go elsewhere, all of them or some; for them it stays as it was. When that fails, the shape keeps the row that it had.
+   * Makes breaks: no slot may be given out, and nothing that was concluded may change, meanwhile.
    */
-  refresh(key: string, candidates: Iterable<number>, left: Leaving = 'none'): Refreshed {
+  async refresh(key: string, candidates: Iterable<number>, left: Leaving = 'none'): Promise<Refreshed> {
     this.#dirty.delete(key);
     const entry = this.#shapes.get(key);
     if (entry === undefined) return { rows: [] };
     const { shape } = entry;
+    const { pace } = this.#world;
     try {
-      const compiled = compile({
-        rules: shape.rules,
-        peerSets: { identities: (hash) => this.#world.members(hash) },
-        identities: this.#world.identities(),
-        mode: shape.mode,
-        allowLocalhost: shape.allowLocalhost,
-        portNames: {
-          own: (name, protocol) => shape.ownPorts.get(portNameKey(protocol, name)),
-          peers: this.#world.peerPorts,
-        },
-      });
-      return this.#place(entry, compiled, candidates, left);
+      const compiled = await pace.run(
+        compileSteps({
+          rules: shape.rules,
+          peerSets: { identities: (hash) => this.#world.members(hash) },
+          identities: this.#world.identities(),
+          mode: shape.mode,
+          allowLocalhost: shape.allowLocalhost,
+          portNames: {
+            own: (name, protocol) => shape.ownPorts.get(portNameKey(protocol, name)),
+            peers: this.#world.peerPorts,
+          },
+        }),
+      );
+      return await pace.run(this.#place(entry, compiled, candidates, left));
     } catch (error) {
       this.#shapes.set({ ...entry, failure: error instanceof Error ? error : new Error(String(error)) });
       return { rows: [] };
     }
   }
 
-  #place(entry: ShapeRow, compiled: CompiledPolicy, candidates: Iterable<number>, leaving: Leaving): Refreshed {
+  *#place(entry: ShapeRow, compiled: CompiledPolicy, candidates: Iterable<number>, leaving: Leaving): Steps<Refreshed> {
     const shape = entry.shape.key;
     const now = this.#world.now();
     const { row: before } = entry;
@@ -233,25 +240,25 @@ export class Slots {
       for (const slot of candidates) {
         const known = this.#numbers.get(slot)?.found;
         if (known === undefined || !sameFrame(known, compiled)) continue;
-        const { numbers, classes } = assignNumbers(adoptNumbers(known.rows, now), compiled, now);
+        const { numbers, classes } = yield* assignNumbers(adoptNumbers(known.rows, now), compiled, now);
         // Epoch 1 tells endpoints that had this slot already: something differs from what the kernel decided.
-        const epoch = this.#differs(known.classes, classes);
+        const epoch = yield* this.#differs(known.classes, classes);
         this.#numbers.set({ slot });
         return this.#put(entry, { row: { slot, shape, compiled, classes, epoch }, numbers });
       }
-      return this.#put(entry, this.#newSlot(shape, compiled, now));
+      return this.#put(entry, yield* this.#newSlot(shape, compiled, now));
     }
     const had: Numbered = { row: before, numbers: entry.numbers };
-    if (leaving === 'all') return this.#put(entry, withNewCidrs(had, compiled, now));
+    if (leaving === 'all') return this.#put(entry, yield* withNewCidrs(had, compiled, now));
     const reframed = frameKey(before.compiled) !== frameKey(compiled);
-    if (!reframed && mayStay(before, compiled, leaving)) {
-      const { numbers, classes } = assignNumbers(entry.numbers, compiled, now);
-      if (sameClasses(before.classes, classes)) return this.#put(entry, { row: before, numbers });
-      const epoch = before.epoch + this.#differs(before.classes, classes);
+    if (!reframed && (yield* mayStay(before, compiled, leaving))) {
+      const { numbers, classes } = yield* assignNumbers(entry.numbers, compiled, now);
+      if (yield* sameClasses(before.classes, classes)) return this.#put(entry, { row: before, numbers });
+      const epoch = before.epoch + (yield* this.#differs(before.classes, classes));
       return this.#put(entry, { row: { ...before, compiled, classes, epoch }, numbers });
     }
-    const old = withNewCidrs(had, compiled, now).row;
-    const { rows } = this.#put(entry, this.#newSlot(shape, compiled, now));
+    const old = (yield* withNewCidrs(had, compiled, now)).row;
+    const { rows } = this.#put(entry, yield* this.#newSlot(shape, compiled, now));
     return { rows: old === before ? rows : [old, ...rows], left: before.slot, reframed };
   }
 
@@ -262,8 +269,8 @@ export class Slots {
   }
 
   /** The lowest free one: a slot that was emptied lately still has its maps in the kernel. */
-  #newSlot(shape: string, compiled: CompiledPolicy, now: number): Numbered {
-    const { numbers, classes } = assignNumbers(NO_NUMBERS, compiled, now);
+  *#newSlot(shape: string, compiled: CompiledPolicy, now: number): Steps<Numbered> {
+    const { numbers, classes } = yield* assignNumbers(NO_NUMBERS, compiled, now);
     let free = 1;
     for (const { slot } of this.#numbers.values()) {
       if (slot !== free) break;
@@ -275,8 +282,8 @@ export class Slots {
   }
 
   /** 1 when some address is decided otherwise. */
-  #differs(before: SlotRow['classes'], after: SlotRow['classes']): 0 | 1 {
-    return differs(before, after, (identity) => this.#world.addressed(identity)) ? 1 : 0;
+  *#differs(before: SlotRow['classes'], after: SlotRow['classes']): Steps<0 | 1> {
+    return (yield* differs(before, after, (identity) => this.#world.addressed(identity))) ? 1 : 0;
   }
 
   #touch(rows: Iterable<ShapeRow>): void {

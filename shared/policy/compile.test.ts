@@ -3,6 +3,7 @@ import {
   type ClassRows,
   type CompileInput,
   compile,
+  compileSteps,
   describeRule,
   evaluate,
   explain,
@@ -260,5 +261,26 @@ describe('resolve', () => {
     );
     expect(explain(base, { direction: 'ingress', peer: { id: 300 }, protocol: 6, port: 81 }).reason).toBe('no-match');
     expect(explain(base, { direction: 'ingress', peer: { id: 1 }, protocol: 6, port: 81 }).reason).toBe('localhost');
+  });
+});
+
+describe('compileSteps()', () => {
+  it('does the same in steps, the more the more identities there are', () => {
+    const ids = (count: number): number[] => Array.from({ length: count }, (_, at) => 1000 + at);
+    const sized = (count: number): CompileInput =>
+      input([rule(1, peers({ peerSet: 'large' })), deny(2, peers({ peerSet: 'even' }))], {
+        peerSets: { identities: (hash) => ids(count).filter((id) => hash === 'large' || id % 2 === 0) },
+      });
+    const stepsOf = (count: number): number => {
+      const work = compileSteps(sized(count));
+      for (let steps = 1; ; steps += 1) {
+        const { done, value } = work.next();
+        if (done !== true) continue;
+        expect(value).toEqual(compile(sized(count)));
+        return steps;
+      }
+    };
+    // Each member of each set, and each identity that is decided, is in a step of at most 64.
+    expect(stepsOf(12_800) - stepsOf(6400)).toBeGreaterThanOrEqual((6400 * 2.5) / 64 - 3);
   });
 });

@@ -20,6 +20,12 @@ import type {
 
 const UNENFORCED: CompiledDirection = { enforced: false, scope: { unknown: [], pod: [], world: [] }, classes: [] };
 
+/** Work in steps: it yields where its caller may do something else, if only that does not change what the work reads. */
+export type Steps<T> = Generator<void, T, void>;
+
+/** Identities that a step looks at: some ten microseconds. */
+const STEP = 64;
+
 /**
  * The rules that select one endpoint -> what its slot holds. Near-linear in members, peers, port ranges and the numbers of
  * port names. The order of rules, identities and members in the input does not matter.
@@ -28,13 +34,22 @@ const UNENFORCED: CompiledDirection = { enforced: false, scope: { unknown: [], p
  * @throws UnknownPeerSetError, InvalidResolvedRuleError
  */
 export function compile(input: CompileInput): CompiledPolicy {
+  const steps = compileSteps(input);
+  for (;;) {
+    const { done, value } = steps.next();
+    if (done === true) return value;
+  }
+}
+
+/** The same in steps, for policies of very many identities. */
+export function* compileSteps(input: CompileInput): Steps<CompiledPolicy> {
   for (const rule of input.rules) checkRule(rule);
   if (input.mode === 'never') return { ingress: UNENFORCED, egress: UNENFORCED };
   const identities = knownIdentities(input.identities);
-  return {
-    ingress: compileDirection('ingress', input, identities),
-    egress: compileDirection('egress', input, identities),
-  };
+  yield;
+  const ingress = yield* compileDirection('ingress', input, identities);
+  const egress = yield* compileDirection('egress', input, identities);
+  return { ingress, egress };
 }
 
 /** Every reserved identity, and those given; what is given of an identity holds. */
@@ -45,18 +60,20 @@ function knownIdentities(given: Iterable<PeerIdentity>): ReadonlyMap<number, Pee
   return identities;
 }
 
-function compileDirection(
+function* compileDirection(
   direction: Direction,
   input: CompileInput,
   identities: ReadonlyMap<number, PeerIdentity>,
-): CompiledDirection {
+): Steps<CompiledDirection> {
   const rules = input.rules.filter((rule) => rule.direction === direction);
   if (rules.length === 0 && input.mode === 'default') return UNENFORCED;
   const defaultDeny = input.mode === 'always' || rules.some((rule) => rule.defaultDeny);
   const portNames = input.portNames ?? NO_PORT_NAMES;
   const own = ownNumbers(portNames);
   const peerNames = new PeerNames(direction === 'egress' ? rules : [], portNames);
-  const hitsOf = new RuleHits(rules, input.peerSets, peerNames);
+  yield;
+  const hitsOf = new RuleHits(rules, peerNames);
+  yield* hitsOf.index(input.peerSets);
   const fallback: Fallback = { allow: !defaultDeny };
   const rows = (hits: readonly number[], identity: number | undefined, use = fallback): ClassRows => {
     const numbersOf = (verdict: Verdict): NumbersOf =>
@@ -83,7 +100,10 @@ function compileDirection(
 
   const localhost = direction === 'ingress' && input.allowLocalhost !== false;
   const groups = new Map<string, { members: number[]; rows: ClassRows }>();
-  for (const id of hitsOf.candidates(identities.keys())) {
+  let steps = 0;
+  const candidates = yield* hitsOf.candidates(identities.keys());
+  for (const id of candidates) {
+    if (++steps % STEP === 0) yield;
     const { hits, text } = hitsOf.of(identities.get(id) ?? { id });
     if (text === scopeKey[scopeOf(id)]) continue;
     const exempt = localhost && id === RESERVED_ID.host;
@@ -119,15 +139,18 @@ class RuleHits {
   readonly #podHits = new Map<string, Hits>();
   readonly #names: PeerNames;
 
-  constructor(rules: readonly ResolvedRule[], peerSets: CompileInput['peerSets'], names: PeerNames) {
+  constructor(rules: readonly ResolvedRule[], names: PeerNames) {
     this.#rules = rules;
     this.#names = names;
-    rules.forEach((rule, index) => {
-      if (rule.peers === undefined) {
-        this.#anyPeer.push(index);
-        return;
-      }
-      for (const peer of rule.peers) {
+  }
+
+  /** To be done before anything is asked. */
+  *index(peerSets: CompileInput['peerSets']): Steps<void> {
+    let steps = 0;
+    for (const [index, rule] of this.#rules.entries()) {
+      if (rule.peers === undefined) this.#anyPeer.push(index);
+      for (const peer of rule.peers ?? []) {
+        if (++steps % STEP === 0) yield;
         if ('entity' in peer) append(this.#byEntity, peer.entity, index);
         else if ('cidr' in peer) {
           this.#cidrs.add(this.#cidrRule.length, peer.cidr, peer.except ?? []);
@@ -135,18 +158,24 @@ class RuleHits {
         } else {
           const members = peerSets.identities(peer.peerSet);
           if (members === undefined) throw new UnknownPeerSetError(peer.peerSet, rule.path);
-          for (const id of members) append(this.#bySet, id, index);
+          for (const id of members) {
+            append(this.#bySet, id, index);
+            if (++steps % STEP === 0) yield;
+          }
         }
       }
-    });
+    }
   }
 
   /** Every identity that may differ from its scope, ascending. */
-  candidates(known: Iterable<number>): number[] {
+  *candidates(known: Iterable<number>): Steps<readonly number[]> {
     const ids = new Set(known);
     for (const id of this.#bySet.keys()) if (id !== RESERVED_ID.unknown) ids.add(id);
     for (const id of this.#names.identities()) ids.add(id);
-    return [...ids].sort(compareNumber);
+    yield;
+    const sorted = [...ids].sort(compareNumber);
+    yield;
+    return sorted;
   }
 
   of(identity: PeerIdentity): Hits {

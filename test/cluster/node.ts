@@ -1,7 +1,7 @@
 /** One node of the cluster: a network namespace with an agent in it. */
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { AGENT_FLAGS, NODE_ENV } from '../../scripts/images/catalog.ts';
+import { NODE_ENV, NODE_FLAGS } from '../../scripts/images/catalog.ts';
 import { type AgentReply, callAgent } from './agent-api.ts';
 import { netnsPath } from './fabric.ts';
 import type { KubeletNode } from './kubelet.ts';
@@ -58,7 +58,7 @@ export class ClusterNode implements KubeletNode, TestNode {
   agentCommand(): readonly string[] {
     const o = this.#options;
     return [
-      ...AGENT_FLAGS,
+      ...NODE_FLAGS,
       o.program,
       '--node-name',
       o.name,
