@@ -136,9 +136,16 @@ export class Audit {
       const error = last.get(keyOf(fault))?.error;
       return error === undefined ? fault : { ...fault, error };
     });
-    for (const { part, of, problem } of due)
-      if (!last.has(keyOf({ part, of })))
-        log.warn({ part, of, problem }, 'enforcement was taken away from outside; it is put back');
+    const fresh = Map.groupBy(
+      due.filter((fault) => !last.has(keyOf(fault))),
+      ({ part }) => part,
+    );
+    // A map that somebody emptied is one thing to say.
+    for (const [part, [first, ...more]] of fresh)
+      log.warn(
+        { part, of: first?.of, problem: first?.problem, more: more.length },
+        'enforcement was taken away from outside; it is put back',
+      );
     this.#put([...due, ...others]);
     onFaults();
     const left: Fault[] = [];
