@@ -36,8 +36,11 @@ const QUIESCE_MS = 50;
 const COLLECT_MS = 10_000;
 /** How soon it is noticed that others took programs or pins away. */
 const AUDIT_MS = 5000;
-/** What maps hold is compared in steps, each followed by a rest of so many times the CPU that it took: 0.7 % of a core for either kind of content. */
-const AUDIT_REST = 149;
+/**
+ * What maps hold is compared in steps, each followed by a rest of so many times the CPU that it took: at most 1 % of a core for either kind
+ * of content, while its turn is under way.
+ */
+const AUDIT_REST = 99;
 /** How soon events come to those who follow them. */
 const FOLLOWED_MS = 50;
 /** Without a follower events are thrown away: often enough that 11 CPUs at the programs' rate limit do not fill the ring. */
