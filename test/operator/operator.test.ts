@@ -297,7 +297,8 @@ describe('operator', () => {
       expect(items.flatMap((item) => item.endpoints.map(({ name }) => name))).toEqual(['db-1', 'web-1']);
       expect((await policy()).status?.summary).toMatchObject({ endpoints: 1, rules: 1 });
     });
-    await world.client.get(resources.ResolvedPolicy, 'cnp-a.web');
+    // A status may be written before the rules that it counts.
+    await eventually(() => world.client.get(resources.ResolvedPolicy, 'cnp-a.web'));
   });
 
   it('repairs what another hand changed or deleted', async () => {
