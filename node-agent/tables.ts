@@ -92,7 +92,8 @@ export interface LocalPodRow {
   /** Of the API object, where that only mirrors a static pod. */
   readonly mirrorUid?: string;
   readonly labels: Readonly<Record<string, string>>;
-  readonly serviceAccount: string;
+  /** A static pod has none. */
+  readonly serviceAccount: string | undefined;
   /** Of its containers and of init containers that keep running, in the order of the specification. */
   readonly namedPorts: readonly ContainerPort[];
   /** Those that it may hold: of a finished pod none, once its sandbox is gone. */

@@ -486,7 +486,12 @@ describe('rows', () => {
       metadata: { name: 'p-n1', namespace: 'd', uid: 'mirror-uid', annotations },
       spec: { nodeName: 'n1' },
     } as Pod;
-    expect(podParts('n1')(pod).get('d/p-n1')).toMatchObject({ uid: 'static-uid', mirrorUid: 'mirror-uid' });
+    expect(podParts('n1')(pod).get('d/p-n1')).toMatchObject({
+      uid: 'static-uid',
+      mirrorUid: 'mirror-uid',
+      // As the operator reads it: both must come to one label set.
+      serviceAccount: undefined,
+    });
   });
 
   it('takes only pods of this node that have a network of their own', () => {

@@ -159,7 +159,7 @@ export function podParts(nodeName: string): (object: Pod) => Parts<LocalPodRow> 
       name: metadata.name,
       ...(staticUid === undefined ? { uid: objectUid } : { uid: staticUid, mirrorUid: objectUid }),
       labels: metadata.labels ?? {},
-      serviceAccount: spec.serviceAccountName ?? 'default',
+      serviceAccount: spec.serviceAccountName,
       namedPorts: namedPortsOf(spec),
       addresses: addressesOf(status),
     });

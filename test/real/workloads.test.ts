@@ -1,8 +1,9 @@
 /** What people run beside policies: Services, probes, host networking, port-forward and exec, calls from the API server. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { rmSync, writeFileSync } from 'node:fs';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
-import { askableContainer, askableVolume, type RealCluster } from '../cluster/real/index.ts';
+import { askableContainer, askableVolume, type RealCluster, STATIC_PODS } from '../cluster/real/index.ts';
 import { TOOL_PATH } from '../cluster/run.ts';
 import { eventually } from '../eventually.ts';
 import { weirCluster } from './weir.ts';
@@ -132,6 +133,42 @@ describe('workloads under policies on a real Kubernetes with kube-proxy', () => 
     } finally {
       forward.kill('SIGTERM');
     }
+  });
+
+  it('a static pod with a network of its own is connected and enforced', async () => {
+    await cluster.applyObjects([only('static', [{ fromEndpoints: [{ matchLabels: { app: 'client' } }] }])]);
+    const [node] = cluster.nodes;
+    const file = node?.file(`${STATIC_PODS}/static.json`) ?? '';
+    writeFileSync(
+      file,
+      JSON.stringify({
+        apiVersion: 'v1',
+        kind: 'Pod',
+        metadata: { name: 'static', namespace: 'default', labels: { app: 'static' } },
+        spec: {
+          terminationGracePeriodSeconds: 0,
+          containers: [askableContainer({ tcp: [80] })],
+          volumes: [askableVolume],
+        },
+      }),
+    );
+    try {
+      // Kubelet gives its mirror the node's name.
+      const mirror = `static-${node?.name}`;
+      const running = await eventually(
+        () => cluster.tryKubectl(['get', 'pod', mirror, '-o', 'jsonpath={.status.phase} {.status.podIP}']),
+        ({ stdout }) => /^Running \d/.test(stdout),
+      );
+      await cluster.programmed('cnp/only-static');
+      expect(await who(running.stdout.split(' ')[1] ?? '', 80)).toEqual(['client', 'client-far']);
+      const owner = await cluster.kubectl([
+        ...['get', 'cep', mirror, '-o', 'jsonpath={.metadata.ownerReferences[0].uid} {.status.state}'],
+      ]);
+      expect(owner).toBe(`${await cluster.kubectl(['get', 'pod', mirror, '-o', 'jsonpath={.metadata.uid}'])} ready`);
+    } finally {
+      rmSync(file);
+    }
+    await cluster.kubectl(['wait', 'pod', '-l', 'app=static', '--for=delete', '--timeout=60s']);
   });
 
   it('pods on the host network: those of the own node are let in, others only where a policy says so', async () => {

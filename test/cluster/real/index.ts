@@ -19,5 +19,6 @@ export { type ChartValues, HelmError, type HelmOptions } from './helm.ts';
 export { type ImageSpec, writeImages } from './images.ts';
 export { remains, sweep } from './leftovers.ts';
 export type { EnterOptions, NodeProgram, RealNode } from './node.ts';
+export { STATIC_PODS } from './node-files.ts';
 export { askableContainer, askableVolume, POD_IMAGE } from './pods.ts';
 export { weirImages } from './weir-images.ts';

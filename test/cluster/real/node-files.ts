@@ -7,6 +7,8 @@ import type { Pki } from './pki.ts';
 
 /** Where pods' programs have their control sockets, as the node sees it (pods.ts). */
 export const POD_SOCKETS = '/var/weir-pods';
+/** A node's folder of static pods: kubelet runs what is in it, without the API server. */
+export const STATIC_PODS = '/etc/kubernetes/manifests';
 export type ProxyMode = 'iptables' | 'nftables';
 
 /** Written on a node's /etc from the machine's, where it has them: names of users, the dynamic linker's cache. */
@@ -28,7 +30,7 @@ export function writeNodeFiles({ folder, number, pki, proxy }: NodeFilesOptions)
   const at = (path: string) => join(folder, path);
   const folders = [
     ...['etc/cni/net.d', 'opt/cni/bin', 'tmp', 'pki', 'var/log', 'var/tmp', 'var/cache'],
-    ...['var/lib/kubelet', 'var/lib/containerd', 'var/lib/cni', POD_SOCKETS.slice(1)],
+    ...['var/lib/kubelet', 'var/lib/containerd', 'var/lib/cni', POD_SOCKETS.slice(1), STATIC_PODS.slice(1)],
   ];
   for (const path of folders) mkdirSync(at(path), { recursive: true });
   for (const path of ['tmp', 'var/tmp', POD_SOCKETS.slice(1)]) chmodSync(at(path), 0o1777);
@@ -99,6 +101,7 @@ const kubelet = (address: string) => ({
   clusterDNS: ['10.96.0.10'],
   resolvConf: '/etc/resolv.conf',
   volumePluginDir: '/var/lib/kubelet/volume-plugins',
+  staticPodPath: STATIC_PODS,
   cgroupDriver: 'cgroupfs',
   failCgroupV1: false,
   failSwapOn: false,
