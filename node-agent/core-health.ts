@@ -9,6 +9,11 @@ const WHAT = 'peer-sets';
 /** How long PeerSets may stay away after a start before that is a fault of its own, in milliseconds. */
 const AWAITED_MS = 30_000;
 
+/** What holds everything back, and what to do about it. */
+export const RULES_UNKNOWN =
+  'which rules were imported on this node is not known, as their file is lost or is not of the rules in force: what was enforced ' +
+  'stays enforced, and nothing new is, until `weir policy import` (or `weir policy delete --all`, for none) says which there are';
+
 export interface HealthSources {
   readonly side: Pick<KernelSide, 'writer' | 'sync' | 'ringError' | 'audit'> | undefined;
   readonly removed: boolean;
@@ -53,10 +58,7 @@ function running({ side, removed }: HealthSources): Check {
 
 function inputs({ pending, rulesAwaited }: HealthSources): Check {
   if (rulesAwaited) {
-    const message =
-      'which rules were imported on this node is not known, as their file is lost or is not of the rules in force: what was enforced ' +
-      'stays enforced, and nothing new is, until `weir policy import` (or `weir policy delete --all`, for none) says which there are';
-    return { name: 'inputs', ok: false, message };
+    return { name: 'inputs', ok: false, message: RULES_UNKNOWN };
   }
   const message =
     pending.length === 0

@@ -5,9 +5,11 @@ import type { ParseResult } from '@weir/policy';
 import type { Reconciler } from '@weir/reconciler';
 import type { StateDB, Table } from '@weir/statedb';
 import type { Observable } from 'rxjs';
+import type { KernelEndpoint } from './derive/index.ts';
 import type { StateFiles } from './state-files.ts';
 import type {
   ApiserverAddressRow,
+  EarlierReportRow,
   EndpointRow,
   EndpointStateRow,
   IdentityRow,
@@ -74,6 +76,8 @@ export interface Tables {
   readonly ipcache: Table<IpcacheRow>;
   readonly slots: Table<SlotRow>;
   readonly endpointStates: Table<EndpointStateRow>;
+  /** What this node said before this start, of what its kernel has: for people and for the report, as `policyStatuses`. */
+  readonly earlierReport: Table<EarlierReportRow>;
   /** Told by parts of the agent, written by `kubernetes/`. */
   readonly podEvents: Table<PodEventRow>;
 }
@@ -178,6 +182,11 @@ export interface Core {
   importedRules(labels?: readonly string[]): readonly ImportedRule[];
   /** Deletes imported rules that carry all the labels; returns how many. */
   deleteRules(labels: readonly string[]): { readonly revision: number; readonly deleted: number };
+
+  /** The endpoint as the kernel had it at this start, until something of this start is put in its place. */
+  asFound(endpoint: number): KernelEndpoint | undefined;
+  /** Why nothing new is put in force, until somebody acts; undefined: it is. */
+  held(): { readonly reason: string; readonly message: string } | undefined;
 
   realised(): Realised;
   /** Emits after every change of `realised()`. */

@@ -3,7 +3,7 @@ import { SETTINGS } from '@weir/bpf';
 import { type AnyTable, createStateDB, type InitDone, type StateDB } from '@weir/statedb';
 import { Observable, Subject } from 'rxjs';
 import type { Core, CoreOptions, FlowEvent, ImportedRule, Realised, Tables } from './core.ts';
-import { AwaitedSets, healthOf } from './core-health.ts';
+import { AwaitedSets, healthOf, RULES_UNKNOWN } from './core-health.ts';
 import { createTables, inputTables, tableKey } from './create-tables.ts';
 import { liveLinks, NetnsMark, nodeInterfaces, RootLock, RulesMark } from './datapath/index.ts';
 import { Engine, ImportedRules, LocalNumbers } from './derive/index.ts';
@@ -276,6 +276,14 @@ class KernelCore implements Core {
     return { revision: this.policyRevision(), deleted };
   }
 
+  asFound(endpoint: number): ReturnType<Core['asFound']> {
+    return this.#engine.asFound(endpoint);
+  }
+
+  held(): ReturnType<Core['held']> {
+    return this.#rulesAwaited() ? { reason: 'ImportedRulesUnknown', message: RULES_UNKNOWN } : undefined;
+  }
+
   realised(): Realised {
     return this.#report.read();
   }
@@ -419,7 +427,7 @@ class KernelCore implements Core {
     const running = this.#running;
     if (running) {
       this.#awaited.look();
-      if (this.#report.take(running.side)) this.realisedChanges.next(this.realised());
+      if (this.#report.take(running.side, this.held())) this.realisedChanges.next(this.realised());
     }
     this.#waiters.look();
   }

@@ -78,6 +78,7 @@ export function createTables(db: StateDB): Tables {
     ipcache: db.table({ name: 'ipcache', key: (row) => row.prefix }),
     slots: db.table({ name: 'slots', key: (row) => tableKey.slot(row.slot) }),
     endpointStates: db.table({ name: 'endpointStates', key: (row) => tableKey.endpoint(row.id) }),
+    earlierReport: db.table({ name: 'earlierReport', key: (row) => row.node }),
     podEvents: db.table({ name: 'podEvents', key: (row) => row.key }),
   };
 }
@@ -97,6 +98,7 @@ export function inputTables(tables: Tables): readonly AnyTable[] {
     ipcache: _ipcache,
     slots: _slots,
     endpointStates: _states,
+    earlierReport: _earlier,
     podEvents: _events,
     ...inputs
   } = tables;

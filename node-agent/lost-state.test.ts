@@ -8,6 +8,7 @@ import { eventually } from '../test/eventually.ts';
 import type { Core, CoreOptions } from './core.ts';
 import { createCore } from './create-core.ts';
 import { Lab, type LabPod } from './datapath/testing/lab.ts';
+import type { PolicyRow } from './tables.ts';
 import { recordingLogger } from './testing/fake-core.ts';
 
 let lab: Lab;
@@ -134,6 +135,53 @@ describe('a state file that is lost', () => {
     await replaceRules(core, 'client');
     expect(await client.reaches(server)).toBe(true);
     expect(core.health()).toMatchObject({ ok: true });
+  });
+
+  it('rules: until then what is shown is what the kernel has, and an edit that cannot be put in force is a failure', async () => {
+    await (await enforcing('nobody')).stop();
+    rmSync(path('rules.json'));
+    const core = await started();
+    expect(core.asFound(2)).toMatchObject({ enforced: { ingress: true, egress: false }, ifindex: server.ifindex });
+    expect(core.held()).toMatchObject({ reason: 'ImportedRulesUnknown' });
+    const { tables, db } = core;
+    const policy = (uid: string, generation: number): PolicyRow => {
+      const kind = 'CiliumNetworkPolicy';
+      return { uid, kind, namespace: 'default', name: uid, generation, rules: [] };
+    };
+    const said = { generation: 1, endpoints: 1, at: 5, policy: 'cnp/default/edited' };
+    db.write([tables.earlierReport, tables.policies], (txn) => {
+      txn.upsert(tables.earlierReport, {
+        node: 'lab',
+        policies: { edited: said, same: { ...said, policy: 'cnp/default/same' } },
+        policyVersion: '77',
+      });
+      for (const row of [policy('edited', 2), policy('same', 1), policy('elsewhere', 1)])
+        txn.upsert(tables.policies, row);
+    });
+    await eventually(
+      async () => core.realised().failures,
+      (failures) => failures.length > 0,
+    );
+    expect(core.realised()).toEqual({
+      revision: 0,
+      policyVersion: '77',
+      policies: new Map([
+        ['edited', said],
+        ['same', { ...said, policy: 'cnp/default/same' }],
+      ]),
+      failures: [
+        {
+          uid: 'edited',
+          generation: 2,
+          reason: 'ImportedRulesUnknown',
+          message: expect.stringContaining('weir policy import'),
+        },
+      ],
+    });
+    await replaceRules(core, 'client');
+    expect([core.asFound(2), core.held()]).toEqual([undefined, undefined]);
+    expect(core.realised().failures).toEqual([]);
+    expect([...core.realised().policies.keys()]).not.toContain('same');
   });
 
   it('rules: to delete them all is an answer too', async () => {

@@ -1,9 +1,11 @@
-import { type Key, keys, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
+import { type LabelMap, labelsKey, matches } from '@weir/labels';
+import { type Key, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import type { Realised, RealisedPolicy, Tables } from './core.ts';
+import { tableKey } from './create-tables.ts';
 import { type Audit, type EndpointStore, faultText, type PlanWriter, type SyncLoop } from './datapath/index.ts';
 import type { Engine, Missing } from './derive/index.ts';
 import { InterfaceGoneError } from './errors.ts';
-import type { PolicyRow } from './tables.ts';
+import type { EarlierReportRow, PolicyRow } from './tables.ts';
 
 /**
  * How long a policy may wait for its PeerSets before that is a failure: they are other objects and come a moment later. Until then all of
@@ -33,6 +35,12 @@ interface Reached {
   readonly version: string | undefined;
 }
 
+/** Why nothing new is put in force. */
+export interface Held {
+  readonly reason: string;
+  readonly message: string;
+}
+
 /** A pod that another plugin connected. Key: `pod`. */
 interface Unconnected {
   /** `namespace/name`. */
@@ -44,7 +52,10 @@ interface Unconnected {
 
 export interface RealisedOptions {
   readonly db: StateDB;
-  readonly tables: Pick<Tables, 'policies' | 'policyVersions'>;
+  readonly tables: Pick<
+    Tables,
+    'policies' | 'policyVersions' | 'peerSets' | 'identities' | 'endpoints' | 'earlierReport'
+  >;
   readonly engine: Engine;
   /** Milliseconds; any clock that only grows. */
   readonly now: () => number;
@@ -83,10 +94,15 @@ export class RealisedReport {
   read(): Realised {
     using snapshot = this.#options.db.read();
     const reached = snapshot.get(this.#reached, 'policies');
+    // What was said before this start is true until a round has put something in its place.
+    const earlier = (reached?.revision ?? 0) === 0 ? this.#earlier(snapshot) : undefined;
     return {
       revision: reached?.revision ?? 0,
-      policyVersion: reached?.version,
-      policies: new Map(Array.from(snapshot.all(this.#policies), ({ uid, policy }) => [uid, policy])),
+      policyVersion: earlier === undefined ? reached?.version : earlier.policyVersion,
+      policies:
+        earlier === undefined
+          ? new Map(Array.from(snapshot.all(this.#policies), ({ uid, policy }) => [uid, policy]))
+          : new Map(Object.entries(earlier.policies)),
       failures: [...snapshot.all(this.#failures)],
     };
   }
@@ -94,8 +110,10 @@ export class RealisedReport {
   /**
    * Looks at everything; to be called after every round, so that times are those of the acknowledgement. Returns whether something but
    * the revision has changed, or it is the first that there is.
+   *
+   * @param held why nothing new is put in force, until somebody acts
    */
-  take(sources: RealisedSources): boolean {
+  take(sources: RealisedSources, held?: Held): boolean {
     const { engine, now, db, tables } = this.#options;
     // One moment for all: a policy either holds the version back, or is said.
     const at = now();
@@ -108,6 +126,7 @@ export class RealisedReport {
       ...uncompiled(engine),
       ...unresolved(engine, at),
       ...this.#notConnected(),
+      ...(held === undefined ? [] : this.#heldBack(held)),
     ]);
     return db.write([this.#policies, this.#failures, this.#reached, tables.policyVersions], (txn) => {
       const revisions = (): number => txn.revision(this.#policies) + txn.revision(this.#failures);
@@ -174,6 +193,45 @@ export class RealisedReport {
       counts.set(uid, { generation: engine.policies.inUse(uid)?.row.generation ?? 0, endpoints: 0 });
     }
     return counts;
+  }
+
+  #earlier(reader: Reader): EarlierReportRow | undefined {
+    const [row] = reader.all(this.#options.tables.earlierReport);
+    return row;
+  }
+
+  /** Policies of which the kernel has another generation, as this node said before; and those that it never said, of endpoints found there. */
+  #heldBack({ reason, message }: Held): PolicyFailure[] {
+    const { db, tables } = this.#options;
+    using snapshot = db.read();
+    const earlier = this.#earlier(snapshot);
+    if (earlier === undefined) return [];
+    const found = this.#foundLabels(snapshot);
+    const selects = ({ rules }: PolicyRow): boolean =>
+      rules.some(({ subject }) => {
+        const selector = snapshot.get(tables.peerSets, subject)?.selector;
+        return selector !== undefined && found.some((labels) => matches(selector, labels));
+      });
+    return Array.from(snapshot.all(tables.policies))
+      .filter((row) => {
+        const said = earlier.policies[row.uid]?.generation;
+        return said === undefined ? selects(row) : said !== row.generation;
+      })
+      .map(({ uid, generation }) => ({ uid, generation, reason, message }));
+  }
+
+  /** The labels of endpoints that the kernel had at start, of each label set once. */
+  #foundLabels(reader: Reader): readonly LabelMap[] {
+    const { engine, tables } = this.#options;
+    const sets = new Map<string, LabelMap>();
+    for (const { id, labels: own } of reader.all(tables.endpoints)) {
+      const found = engine.asFound(id);
+      const labels =
+        own ??
+        (found === undefined ? undefined : reader.get(tables.identities, tableKey.identity(found.identity))?.labels);
+      if (found !== undefined && labels !== undefined) sets.set(labelsKey(labels), labels);
+    }
+    return [...sets.values()];
   }
 
   /** Generation and endpoints of each policy. */

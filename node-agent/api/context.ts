@@ -1,15 +1,16 @@
 import type { FastifyReply } from 'fastify';
-import type { EndpointRow, EndpointStateRow, SlotRow } from '../tables.ts';
+import type { EndpointRow, SlotRow } from '../tables.ts';
 import { type EndpointRef, matchesRef, parseEndpointRef } from './endpoint-id.ts';
 import { endpointModel } from './endpoint-model.ts';
 import { NotFoundError } from './errors.ts';
+import { foundState, type ShownState } from './found-state.ts';
 import type { EndpointModel } from './models.ts';
 import type { ApiOptions } from './types.ts';
 
 /** An endpoint with all that is known of it, from one snapshot. */
 export interface EndpointView {
   readonly row: EndpointRow;
-  readonly state: EndpointStateRow | undefined;
+  readonly state: ShownState | undefined;
   readonly model: EndpointModel;
 }
 
@@ -24,7 +25,7 @@ export function endpointViews(options: ApiOptions): readonly EndpointView[] {
   return [...snapshot.all(core.tables.endpoints)]
     .sort((a, b) => a.id - b.id)
     .map((row) => {
-      const state = states.get(row.id);
+      const state = states.get(row.id) ?? foundState(core, row, snapshot);
       return {
         row,
         state,

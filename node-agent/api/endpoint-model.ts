@@ -1,6 +1,7 @@
 import { formatLabels, type LabelMap } from '@weir/labels';
 import type { ClassRows, CompiledRow, Direction } from '@weir/policy';
-import type { ContainerPort, EndpointRow, EndpointStateRow, SlotRow } from '../tables.ts';
+import type { ContainerPort, EndpointRow, SlotRow } from '../tables.ts';
+import type { ShownState } from './found-state.ts';
 import { identityModel } from './labels.ts';
 import type { EndpointHealth, EndpointModel, EndpointPolicy, HealthWord, L4Rule, PolicyEnabled } from './models.ts';
 
@@ -16,7 +17,7 @@ const PROTOCOLS: Readonly<Record<CompiledRow['protocol'], string>> = {
 /** The API's view of an endpoint: what was asked for, and what is derived for the kernel. */
 export function endpointModel(
   row: EndpointRow,
-  state: EndpointStateRow | undefined,
+  state: ShownState | undefined,
   slot: SlotRow | undefined,
   policyRevision: number,
   namedPorts: readonly ContainerPort[] = [],
@@ -59,10 +60,7 @@ export function endpointModel(
   };
 }
 
-function messageOf(
-  { gone, found, interfaceName }: EndpointRow,
-  state: EndpointStateRow | undefined,
-): string | undefined {
+function messageOf({ gone, found, interfaceName }: EndpointRow, state: ShownState | undefined): string | undefined {
   if (gone !== undefined)
     return `its interface ${interfaceName} has been gone since ${gone}: it is in the kernel no more, and is forgotten with its pod`;
   const taken = found === undefined ? [] : ['no file knew it, it was taken from the kernel'];
@@ -75,9 +73,9 @@ export function policyEnabled(enforced: Readonly<Record<Direction, boolean>> | u
   return enforced?.egress === true ? 'egress' : 'none';
 }
 
-export function endpointHealth(state: EndpointStateRow | undefined): EndpointHealth {
+export function endpointHealth(state: ShownState | undefined): EndpointHealth {
   const word: HealthWord =
-    state === undefined || state.state === 'waiting-for-identity'
+    state === undefined || state.state === 'waiting-for-identity' || state.state === 'restoring'
       ? 'Pending'
       : state.state === 'ready'
         ? 'OK'
@@ -86,7 +84,7 @@ export function endpointHealth(state: EndpointStateRow | undefined): EndpointHea
 }
 
 function endpointPolicy(
-  state: EndpointStateRow | undefined,
+  state: ShownState | undefined,
   slot: SlotRow | undefined,
   policyRevision: number,
 ): EndpointPolicy {

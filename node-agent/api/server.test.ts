@@ -95,6 +95,23 @@ describe('endpoints', () => {
   });
 });
 
+describe('an endpoint of which nothing has been concluded since the start', () => {
+  it('is shown as the kernel has it', async () => {
+    const row = { id: 7, ifindex: 3, interfaceName: 'x', ipv4: '10.1.0.7', createdAt: '' };
+    core.db.write([core.tables.endpoints], (txn) => txn.insert(core.tables.endpoints, row));
+    const enforced = { ingress: true, egress: false };
+    core.found = new Map([[7, { id: 7, ifindex: 3, ipv4: '10.1.0.7', identity: 256, slot: 1, revision: 4, enforced }]]);
+    expect((await call(socket, 'GET', '/endpoint/7')).body).toMatchObject({
+      status: {
+        identity: { id: 256 },
+        policy: { realized: { 'policy-enabled': 'ingress' } },
+        state: 'restoring',
+        log: [{ message: expect.stringContaining("found in the kernel at the agent's start") }],
+      },
+    });
+  });
+});
+
 describe('socket', () => {
   it('is for root and its group only', async () => {
     expect((await stat(socket)).mode & 0o777).toBe(0o660);

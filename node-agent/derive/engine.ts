@@ -294,6 +294,11 @@ export class Engine {
     return this.#options.numbers.prefixOf(id);
   }
 
+  /** What was found of the endpoint in the kernel, until the first plan is concluded. */
+  asFound(endpoint: number): KernelEndpoint | undefined {
+    return this.#shapes.kernel(endpoint);
+  }
+
   info(endpoint: number): EndpointIdentity | undefined {
     return this.#local.infos.get(endpoint);
   }

@@ -72,7 +72,12 @@ class FakeClient implements KubeClient, KubePatcher {
     await new Promise<void>((resolve) => options.signal?.addEventListener('abort', () => resolve()));
   }
   nodeUid = 'node-uid';
-  get<T extends KubeObject>(_resource: Resource<T>, name: string): Promise<T> {
+  get<T extends KubeObject>({ plural }: Resource<T>, name: string): Promise<T> {
+    if (plural !== 'nodes') {
+      const known = this.objects.get(plural)?.find(({ metadata }) => metadata.name === name);
+      const missing = new ApiError('none', { status: 404, reason: 'NotFound' });
+      return known === undefined ? Promise.reject(missing) : Promise.resolve(known as T);
+    }
     return Promise.resolve({ apiVersion: 'v1', kind: 'Node', metadata: { name, uid: this.nodeUid } } as unknown as T);
   }
   create<T extends KubeObject>(): Promise<T> {
@@ -835,6 +840,30 @@ describe('NodePolicyStatusWriter', () => {
       metadata: { name: 'n1', ownerReferences: [{ apiVersion: 'v1', kind: 'Node', name: 'n1', uid: 'node-uid' }] },
       status: { policies: {}, failures: [], revision: 1 },
     });
+  });
+
+  it('says again what it said before where somebody must act first, and nothing before it knows that', async () => {
+    core.db.initialiser(core.tables.policies, 'test');
+    core.heldBy = { reason: 'ImportedRulesUnknown', message: 'nobody knows' };
+    client.objects.set('nodepolicystatuses', [
+      {
+        apiVersion: 'weir.dev/v1alpha1',
+        kind: 'NodePolicyStatus',
+        metadata: { name: 'n1' },
+        status: {
+          policies: { u: { generation: 3, endpoints: 1, at: 5 } },
+          failures: [],
+          revision: 9,
+          policyVersion: '7',
+        },
+      } as NodePolicyStatus,
+    ]);
+    start(0);
+    await client.written(1);
+    using snapshot = core.db.read();
+    expect([...snapshot.all(core.tables.earlierReport)]).toEqual([
+      { node: 'n1', policies: { u: { generation: 3, endpoints: 1, at: 5 } }, policyVersion: '7' },
+    ]);
   });
 
   it('never repeats itself', async () => {

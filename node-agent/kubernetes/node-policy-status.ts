@@ -7,6 +7,7 @@ import type { Core, Realised } from '../core.ts';
 import { inputTables } from '../create-tables.ts';
 import { apiReconciler } from './api-reconciler.ts';
 import type { Connection } from './connection.ts';
+import { readEarlierReport } from './earlier-report.ts';
 import { REMOVED_ANNOTATION } from './uninstall-mark.ts';
 
 export const FIELD_MANAGER = 'weir-agent';
@@ -36,7 +37,8 @@ interface Said {
  * no pod of the node changes only how far it has read: such changes are written the less often the more nodes there are, and as a patch of
  * that alone. What says nothing new is written once a minute only, as such a patch, which changes nothing at the API server. Where the answer
  * is not what the node says, or there is no report any more, or the Node that owned it has been made anew, all of it is written. The first report waits until every input table is complete and in the kernel: a restart does not take back what the
- * node has said.
+ * node has said. Where that takes somebody's hand (`Core.held`), what it said is read and said
+ * again, with the reason why no more is.
  */
 export class NodePolicyStatusWriter {
   readonly #core: Core;
@@ -46,6 +48,7 @@ export class NodePolicyStatusWriter {
   readonly #refreshMs: number;
   readonly #reports: Table<Report>;
   readonly #said: Table<Said>;
+  readonly #connection: Connection;
   readonly #reconciler: Reconciler<Report>;
   readonly #stop = new AbortController();
   /** Ends the reports, but not the last word. */
@@ -72,6 +75,7 @@ export class NodePolicyStatusWriter {
     this.#client = client;
     this.#nodeName = nodeName;
     this.#refreshMs = refreshMs;
+    this.#connection = connection;
     this.#reports = db.table<Report>({ name: 'nodePolicyStatus', key: (row) => row.node, equals: isDeepStrictEqual });
     this.#said = db.table<Said>({ name: 'writtenNodePolicyStatus', key: (row) => row.node });
     this.#reconciler = apiReconciler({
@@ -125,7 +129,8 @@ export class NodePolicyStatusWriter {
 
   async #begin(): Promise<void> {
     const signal = AbortSignal.any([this.#stop.signal, this.#quiet.signal]);
-    await this.#complete(signal);
+    if (this.#core.held() === undefined) await this.#complete(signal);
+    else await this.#earlierOrComplete(signal);
     if (signal.aborted) return;
     this.#subscription = this.#core.realisedChanges.subscribe((realised) => this.#tell(realised));
     this.#tell(this.#core.realised());
@@ -156,6 +161,17 @@ export class NodePolicyStatusWriter {
 
   #reportOf({ policies, failures, policyVersion }: Realised): Report {
     return { node: this.#nodeName, policies, failures: [...failures].sort(byPolicy), policyVersion };
+  }
+
+  /** Resolves when what was said before is known, or when it is not needed any more; or on abort. */
+  async #earlierOrComplete(signal: AbortSignal): Promise<void> {
+    const either = new AbortController();
+    const within = AbortSignal.any([signal, either.signal]);
+    const options = { core: this.#core, client: this.#client, nodeName: this.#nodeName, connection: this.#connection };
+    const both = [readEarlierReport({ ...options, signal: within }), this.#complete(within)];
+    await Promise.race(both);
+    either.abort(new Error('the other came first'));
+    await Promise.all(both);
   }
 
   /** Resolves when all inputs have been received and are in the kernel, or on abort. */

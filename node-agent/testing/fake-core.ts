@@ -5,6 +5,7 @@ import { createStateDB } from '@weir/statedb';
 import { Subject } from 'rxjs';
 import type { Core, FlowEvent, ImportedRule, Logger, Realised } from '../core.ts';
 import { createTables, tableKey } from '../create-tables.ts';
+import type { KernelEndpoint } from '../derive/index.ts';
 import type { EndpointRow, EndpointStateRow } from '../tables.ts';
 
 export const quiet: Logger = {
@@ -151,6 +152,16 @@ export class FakeCore implements Core {
     this.#rules = this.#rules.filter((rule) => !gone.has(rule));
     if (gone.size > 0) this.#revision++;
     return { revision: this.#revision, deleted: gone.size };
+  }
+
+  /** As the kernel had them at start, by endpoint. */
+  found: ReadonlyMap<number, KernelEndpoint> = new Map();
+  asFound(endpoint: number): KernelEndpoint | undefined {
+    return this.found.get(endpoint);
+  }
+  heldBy: ReturnType<Core['held']>;
+  held(): ReturnType<Core['held']> {
+    return this.heldBy;
   }
 
   realised(): Realised {

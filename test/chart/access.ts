@@ -92,7 +92,11 @@ function agent(): Access[] {
     of('peersets.weir.dev', WATCH, 'the peers that they name'),
     of('events', ['create', 'patch'], 'events on pods: an address that two have, a hostPort that nobody maps'),
     of('ciliumendpoints.cilium.io', ['create', 'patch', 'delete'], "its own objects: its node's pods as enforced"),
-    of('nodepolicystatuses.weir.dev', ['create', 'patch'], 'its own object: what its kernel has'),
+    of(
+      'nodepolicystatuses.weir.dev',
+      ['create', 'get', 'patch'],
+      'its own object: what its kernel has; what it said before a restart, where it cannot know more',
+    ),
     of('daemonsets.apps', WATCH, 'whether Weir is being uninstalled', {
       namespace: 'release',
       names: ['weir-agent'],
