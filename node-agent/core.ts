@@ -149,7 +149,7 @@ export interface Core {
   readonly db: StateDB;
   readonly tables: Tables;
   /** What outlives this agent on disk. Whoever answers a request that changed it waits for `saved` first. */
-  readonly files: Pick<StateFiles, 'provide' | 'load' | 'save' | 'saved'>;
+  readonly files: Pick<StateFiles, 'provide' | 'load' | 'save' | 'saved' | 'unsaved'>;
   start(): Promise<void>;
   /** Stops loops and closes descriptors; everything pinned stays and goes on enforcing. */
   stop(): Promise<void>;

@@ -97,7 +97,6 @@ class KernelCore implements Core {
       log: options.log,
     });
     this.files.provide('endpoints', () => this.#endpointRows());
-    this.files.provide('rules', () => this.#rules());
     this.files.provide('numbers', () => this.#numbers.state());
     this.#strays = new Strays({
       db: this.db,
@@ -134,6 +133,10 @@ class KernelCore implements Core {
         complete: () => this.#pendingInputs().length === 0,
         policyRevision: () => this.policyRevision(),
         onRound: () => this.#onRound(),
+        onLook: () => {
+          lock.look();
+          void this.files.look();
+        },
       });
       this.#running = { lock, side };
       this.#restoreRules();
@@ -399,7 +402,9 @@ class KernelCore implements Core {
     return this.#running !== undefined && this.db.pendingInitialisers(this.tables.policies).includes(IMPORTED);
   }
 
+  /** Their file is not touched before. */
   #rulesAre(): void {
+    this.files.provide('rules', () => this.#rules());
     this.db.write([this.tables.policies], (txn) => this.#rulesKnown(txn));
   }
 
@@ -407,11 +412,11 @@ class KernelCore implements Core {
     const rules = this.#rules();
     if (this.#running === undefined) return;
     this.#rulesMark.begin(rules);
+    this.#rulesAre();
     const settled = this.files.save('rules').then(() => this.#rulesMark.settle(rules));
     settled.catch((error: unknown) =>
       this.#options.log.warn({ error: String(error) }, 'which imported rules are in force cannot be marked'),
     );
-    this.#rulesAre();
   }
 
   #rules(): readonly unknown[] {

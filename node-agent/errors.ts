@@ -25,10 +25,15 @@ export class StateFileError extends CoreError {
 /** A file of the state folder cannot be written; it has what it had. Nothing that is enforced depends on it. */
 export class StateSaveError extends CoreError {
   readonly file: string;
+  /** Why, without the path: `EROFS: read-only file system`. */
+  readonly reason: string;
 
   constructor(file: string, cause: unknown) {
-    super('ERR_WEIR_STATE_SAVE', `the state file ${file} cannot be written: ${messageOf(cause)}`, cause);
+    // Node's message ends in the call and its paths, which are the file's or beside it.
+    const reason = messageOf(cause).replace(/, \w+( '.*)?$/s, '');
+    super('ERR_WEIR_STATE_SAVE', `the state file ${file} cannot be written: ${reason}`, cause);
     this.file = file;
+    this.reason = reason;
   }
 }
 

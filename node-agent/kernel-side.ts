@@ -66,6 +66,8 @@ export interface KernelSideOptions {
   readonly policyRevision: () => number;
   /** After every round, and from time to time without one. */
   readonly onRound: () => void;
+  /** As often as is looked at what is enforced. */
+  readonly onLook: () => void;
 }
 
 /** All that is open while a core runs: pinned maps and programs, what writes them, and what reads them. */
@@ -286,6 +288,7 @@ export class KernelSide {
   }
 
   async #look(rest: number): Promise<number> {
+    this.#options.onLook();
     for (const row of await this.#options.strays.returned()) this.#guard(row, this.#options.core.log);
     await this.audit.look();
     return rest;

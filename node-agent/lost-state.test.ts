@@ -221,6 +221,26 @@ describe('a state file that is lost', () => {
   });
 });
 
+describe('a state folder that is removed under a running agent', () => {
+  it('is there again, with all that it had', async () => {
+    const core = await enforcing('nobody', { auditMs: 20 });
+    await core.files.saved();
+    const before = readdirSync(lab.state).sort();
+    rmSync(lab.state, { recursive: true });
+    const after = await eventually(
+      async () => (existsSync(lab.state) ? readdirSync(lab.state).sort() : []),
+      (now) => before.every((file) => now.includes(file)),
+    );
+    expect(after).toEqual(expect.arrayContaining(before));
+    expect(before).toEqual(expect.arrayContaining(['agent.pid', 'endpoints.json', 'rules.json']));
+    await core.stop();
+    const next = await started();
+    await next.waitPolicyRevision(next.policyRevision());
+    expect(next.importedRules()).toHaveLength(1);
+    expect(await client.reaches(server)).toBe(false);
+  });
+});
+
 describe('a state file that cannot be read', () => {
   // Every form of each file: state-files.test.ts.
   it.each([
@@ -372,6 +392,8 @@ describe('a state folder that cannot be written', () => {
     await replaceRules(core, 'client');
     expect(await client.reaches(server)).toBe(true);
     expect(check(core, 'state-folder')).toMatchObject({ ok: false, message: expect.stringContaining('EROFS') });
+    expect(check(core, 'state-folder')?.message.split(path('rules.json'))).toHaveLength(2);
+    expect(core.files.unsaved('rules')).toBe(`${path('rules.json')} cannot be written (EROFS: read-only file system)`);
     await core.stop();
     // The file has rules that are not those in force.
     const next = await started();

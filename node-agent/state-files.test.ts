@@ -132,6 +132,50 @@ describe('a state file of a time before', () => {
   });
 });
 
+describe('a state file that somebody removes', () => {
+  it.each([
+    ['one file', () => rmSync(join(folder, 'identities.json'))],
+    ['the folder', () => rmSync(folder, { recursive: true })],
+  ])('is noticed at the next look, written again and said: %s', async (_, remove) => {
+    const log = recordingLogger();
+    const subject = files(log);
+    await subject.save('numbers');
+    await subject.look();
+    expect(log.lines).toEqual([]);
+    remove();
+    await subject.look();
+    await subject.saved();
+    expect(JSON.parse(readFileSync(join(folder, 'identities.json'), 'utf8')).content.revisions).toBe(7);
+    expect(log.lines.map(({ level, message }) => [level, message])).toEqual([
+      ['warn', 'a state file was removed by somebody; it is written again'],
+    ]);
+    expect(subject.check()).toMatchObject({
+      ok: true,
+      message: expect.stringContaining(`${join(folder, 'identities.json')} was removed by somebody`),
+    });
+    // What was never written is not missing.
+    expect(readdirSync(folder).filter((each) => each !== 'pins')).toEqual(['identities.json']);
+  });
+
+  it('and that cannot be written again is not called on disk', async () => {
+    const subject = files();
+    await subject.save('numbers');
+    await subject.save('addresses');
+    rmSync(folder, { recursive: true });
+    writeFileSync(folder, 'in its place');
+    await subject.look();
+    await subject.saved();
+    expect(subject.check()).toEqual({
+      name: 'state-folder',
+      ok: false,
+      message:
+        `${join(folder, 'addresses.json')}, ${join(folder, 'identities.json')} cannot be written (EEXIST: file already exists); ` +
+        'it is tried again, and enforcement goes on without',
+    });
+    await subject.stop();
+  });
+});
+
 describe('the writing of a state file', () => {
   const FILE = 'rules.json';
   const onDisk = (): unknown => JSON.parse(readFileSync(join(folder, FILE), 'utf8')).content;

@@ -1,12 +1,13 @@
 import { existsSync, readdirSync, rmdirSync, rmSync } from 'node:fs';
+import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { StateDB, Table } from '@weir/statedb';
 import { type AddressRecord, decodeAddresses } from './cni/address-record.ts';
-import { messageOf } from './config/system-error.ts';
+import { codeOf, messageOf } from './config/system-error.ts';
 import type { Logger } from './core.ts';
 import { decodeNumbers, type NumbersState } from './derive/index.ts';
 import { decodeEndpoints } from './endpoint-rows.ts';
-import { StateFileError } from './errors.ts';
+import { StateFileError, StateSaveError } from './errors.ts';
 import { objects, type Saved, StateFile, UNREADABLE } from './persist.ts';
 import { StateStamps } from './state-stamps.ts';
 import type { EndpointRow } from './tables.ts';
@@ -47,10 +48,14 @@ export function stateFile<N extends StateName>(folder: string, node: string, nam
 /** What a file had at start. */
 export type Loaded<T> = { readonly content: T } | 'absent' | 'unreadable';
 
-/** What is not as it should be with a file. Key: `name`. */
+/** A file that has been on disk, or cannot be. Key: `name`. */
 interface StateFileRow {
   readonly name: StateName;
   readonly path: string;
+  /** It has been on disk: whoever removes it is noticed. */
+  readonly present?: true;
+  /** When it was last noticed that somebody had removed it: ISO 8601. */
+  readonly removed?: string;
   /** Why the newest content is not in it. */
   readonly unsaved?: string;
   /** Why it was of no use at start, and under which name it is kept; undefined when it could not be renamed either. */
@@ -81,14 +86,15 @@ interface Writing<T> {
 
 /**
  * The files of the state folder. None is needed to enforce: what cannot be read, or is older than what the kernel enforces, is kept beside
- * under another name; what cannot be written is tried again until it can; and table `stateFiles` says which and why meanwhile. Changes
- * that come while a file is written are written together, next.
+ * under another name; what cannot be written is tried again until it can; what others remove is written again; and table `stateFiles` says
+ * which and why. Changes that come while a file is written are written together, next.
  */
 export class StateFiles {
   readonly #options: StateFilesOptions;
   readonly #table: Table<StateFileRow>;
   readonly #writings: { readonly [N in StateName]: Writing<StateContents[N]> };
   #timer: NodeJS.Timeout | undefined;
+  #looking = false;
   #stopped = false;
 
   constructor(options: StateFilesOptions) {
@@ -115,6 +121,7 @@ export class StateFiles {
       if (saved === undefined) return 'absent';
       if (stamps?.accepts(saved.stamp) === false)
         throw new StateFileError(file.path, 'is older than what this node enforces (put back, or left by a full disk)');
+      this.#note(name, (row) => ({ ...row, present: true }));
       return { content: saved.content };
     } catch (error) {
       this.refuse(name, error);
@@ -136,7 +143,10 @@ export class StateFiles {
       { file: file.path, kept, error: problem },
       'a state file cannot be read; what the kernel enforces stays, and decides',
     );
-    this.#note(name, (row) => ({ ...row, unreadable: { problem, ...(kept === undefined ? {} : { kept }) } }));
+    this.#note(name, ({ present: _, ...row }) => ({
+      ...row,
+      unreadable: { problem, ...(kept === undefined ? {} : { kept }) },
+    }));
   }
 
   /** What the file is to hold has changed: it is written, now or as soon as that is possible. Resolves to whether it is on disk. Never rejects. */
@@ -155,11 +165,34 @@ export class StateFiles {
     await Promise.all(Object.values(this.#writings).map(({ last }) => last));
   }
 
+  /** Why the newest content of the file is not on disk; undefined: it is. */
+  unsaved(name: StateName): string | undefined {
+    const row = this.#row(name);
+    return row?.unsaved === undefined ? undefined : `${row.path} cannot be written (${row.unsaved})`;
+  }
+
+  /** Looks whether the files are still there; what somebody has removed is written again. Never rejects. */
+  async look(): Promise<void> {
+    // A disk may be slow to answer.
+    if (this.#looking || this.#stopped) return;
+    this.#looking = true;
+    try {
+      for (const { name, path } of this.#rows().filter(({ present }) => present === true))
+        if (await isGone(path)) this.#gone(name, path);
+    } finally {
+      this.#looking = false;
+    }
+  }
+
   /** In health's words. */
   check(): { readonly name: string; readonly ok: boolean; readonly message: string } {
-    using snapshot = this.#options.db.read();
-    const rows = [...snapshot.all(this.#table)];
-    const unsaved = rows.flatMap((row) => (row.unsaved === undefined ? [] : [row.unsaved]));
+    const rows = this.#rows();
+    const paths = new Map<string, string[]>();
+    for (const { unsaved: why, path } of rows) if (why !== undefined) paths.set(why, [...(paths.get(why) ?? []), path]);
+    const unsaved = Array.from(paths, ([why, files]) => `${files.join(', ')} cannot be written (${why})`);
+    const removed = rows.flatMap(({ path, removed: at, present }) =>
+      at === undefined || present !== true ? [] : [`${path} was removed by somebody, and written again at ${at}`],
+    );
     const unreadable = rows.flatMap(({ unreadable: found }) =>
       found === undefined
         ? []
@@ -167,6 +200,7 @@ export class StateFiles {
     );
     const said = [
       ...unsaved.map((why) => `${why}; it is tried again, and enforcement goes on without`),
+      ...removed,
       ...unreadable.map((why) => `at start, ${why}; what the kernel enforces decided`),
     ];
     return {
@@ -199,8 +233,7 @@ export class StateFiles {
 
   #retry(): void {
     this.#timer = undefined;
-    using snapshot = this.#options.db.read();
-    for (const { name, unsaved } of snapshot.all(this.#table)) if (unsaved !== undefined) void this.save(name);
+    for (const { name, unsaved } of this.#rows()) if (unsaved !== undefined) void this.save(name);
   }
 
   async #write<N extends StateName>(name: N): Promise<boolean> {
@@ -215,7 +248,7 @@ export class StateFiles {
       this.#written(name);
       return true;
     } catch (error) {
-      this.#refused(name, messageOf(error));
+      this.#refused(name, error instanceof StateSaveError ? error.reason : messageOf(error));
       return false;
     } finally {
       if (begun.stamp !== undefined) stamps?.settle(begun.stamp, this.#writings[name].begun?.stamp);
@@ -232,9 +265,11 @@ export class StateFiles {
   }
 
   #written(name: StateName): void {
-    if (this.#row(name)?.unsaved === undefined) return;
-    this.#options.log.info({ file: this.#writings[name].file.path }, 'a state file could be written again');
-    this.#note(name, ({ unsaved: _, ...row }) => row);
+    const before = this.#row(name);
+    if (before?.unsaved !== undefined)
+      this.#options.log.info({ file: this.#writings[name].file.path }, 'a state file could be written again');
+    if (before?.unsaved !== undefined || before?.present !== true)
+      this.#note(name, ({ unsaved: _, ...row }) => ({ ...row, present: true }));
   }
 
   #refused(name: StateName, unsaved: string): void {
@@ -247,6 +282,18 @@ export class StateFiles {
     this.#timer ??= setTimeout(() => this.#retry(), RETRY_MS).unref();
   }
 
+  #gone(name: StateName, path: string): void {
+    if (this.#stopped) return;
+    this.#options.log.warn({ file: path }, 'a state file was removed by somebody; it is written again');
+    this.#note(name, ({ present: _, ...row }) => ({ ...row, removed: new Date().toISOString() }));
+    void this.save(name);
+  }
+
+  #rows(): readonly StateFileRow[] {
+    using snapshot = this.#options.db.read();
+    return [...snapshot.all(this.#table)];
+  }
+
   #row(name: StateName): StateFileRow | undefined {
     using snapshot = this.#options.db.read();
     return snapshot.get(this.#table, name);
@@ -257,6 +304,16 @@ export class StateFiles {
     this.#options.db.write([this.#table], (txn) =>
       txn.upsert(this.#table, change(txn.get(this.#table, name) ?? { name, path })),
     );
+  }
+}
+
+/** Whether it is certain that there is no such file. */
+async function isGone(path: string): Promise<boolean> {
+  try {
+    await stat(path);
+    return false;
+  } catch (error) {
+    return codeOf(error) === 'ENOENT' || codeOf(error) === 'ENOTDIR';
   }
 }
 

@@ -95,6 +95,8 @@ export interface PolicyModel {
   readonly revision: number;
   /** JSON text of the rules. */
   readonly policy: string;
+  /** What was done all the same, and may surprise. */
+  readonly warnings?: readonly string[];
 }
 
 /** Weir: a policy on this node. */

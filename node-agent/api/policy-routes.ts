@@ -46,14 +46,13 @@ export function policyRoutes(app: FastifyInstance, options: ApiOptions, stopping
       throw new BadRequestError(`nothing was imported: ${lines.join('; ')}`);
     }
     await core.files.saved();
-    return sendJson(
-      reply,
-      200,
-      policyModel(
+    return sendJson(reply, 200, {
+      ...policyModel(
         revision,
         core.importedRules().map((rule) => rule.json),
       ),
-    );
+      ...unsaved(core),
+    });
   });
 
   app.delete('/policy', async (request, reply) => {
@@ -67,6 +66,7 @@ export function policyRoutes(app: FastifyInstance, options: ApiOptions, stopping
         revision,
         core.importedRules().map((rule) => rule.json),
       ),
+      ...unsaved(core),
       deleted,
     });
   });
@@ -88,6 +88,12 @@ export function policyRoutes(app: FastifyInstance, options: ApiOptions, stopping
       throw new HttpError(503, 'the agent is ending; ask its successor', { cause: error });
     }
   });
+}
+
+/** What was asked for is in force, and the agent's successor would not know it. */
+function unsaved({ files }: ApiOptions['core']): Pick<PolicyModel, 'warnings'> {
+  const why = files.unsaved('rules');
+  return why === undefined ? {} : { warnings: [`the change will not outlive a restart of the agent: ${why}`] };
 }
 
 function wantedLabels(query: unknown, body: unknown): readonly string[] {

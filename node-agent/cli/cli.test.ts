@@ -118,7 +118,7 @@ describe('weir', () => {
     core.healthy = false;
     const bad = await weir(['status']);
     expect(bad.code).toBe(1);
-    expect(bad.out).toMatch(/^Agent: +Failure +datapath: no datapath$/m);
+    expect(bad.out).toMatch(/^Agent: +Failure +datapath: see below$/m);
   });
 
   it('prints aligned tables and JSON', async () => {
@@ -173,11 +173,19 @@ describe('weir', () => {
       code: 1,
       err: 'weir: not in the kernel for: endpoint 7: no slot\n',
     });
+    const { files } = core;
+    core.files = { ...files, unsaved: () => '/state/rules.json cannot be written (EROFS: read-only file system)' };
+    expect(await weir(['policy', 'import', '-'], RULES)).toEqual({
+      code: 0,
+      out: 'Revision: 3\n',
+      err: 'weir: warning: the change will not outlive a restart of the agent: /state/rules.json cannot be written (EROFS: read-only file system)\n',
+    });
+    core.files = files;
     expect(await weir(['policy', 'import', '-'], '[{}]')).toMatchObject({
       code: 1,
       err: expect.stringContaining('[0].endpointSelector: is missing'),
     });
-    expect(await weir(['policy', 'delete', 'unspec:name=l3-rule'])).toEqual({ code: 0, out: 'Revision: 3\n', err: '' });
+    expect(await weir(['policy', 'delete', 'unspec:name=l3-rule'])).toEqual({ code: 0, out: 'Revision: 4\n', err: '' });
     expect(await weir(['policy', 'delete', 'unspec:name=l3-rule'])).toMatchObject({ code: 1 });
     expect(await weir(['policy', 'delete'])).toMatchObject({ code: 2, err: expect.stringContaining('--all') });
   });

@@ -121,6 +121,7 @@ export function addPolicyCommands(program: Command, context: CliContext): void {
 }
 
 function printRevision(context: CliContext, command: Command, answer: PolicyModel): void {
+  for (const warning of answer.warnings ?? []) context.err.write(`weir: warning: ${warning}\n`);
   if (context.json(command)) printJson(context, { revision: answer.revision });
   else context.out.write(`Revision: ${answer.revision}\n`);
 }

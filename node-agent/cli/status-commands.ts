@@ -40,7 +40,7 @@ export function addStatusCommands(program: Command, context: CliContext, version
 function statusText(status: StatusResponse): string {
   const { weir } = status;
   return formatFields([
-    ['Agent', `${status.cilium.state}   ${status.cilium.msg}`],
+    ['Agent', `${status.cilium.state}   ${agentText(status)}`],
     ['Version', weir.version],
     ['Node', `${weir.node} (cluster ${weir.clusterName})`],
     ['Kubernetes', `${status.kubernetes.state}   ${status.kubernetes.msg}`],
@@ -56,6 +56,12 @@ function statusText(status: StatusResponse): string {
     ['Revision', String(weir.policyRevision)],
     ...weir.checks.map((check) => [`  ${check.name}`, `${check.ok ? 'ok' : 'FAILED'}   ${check.message}`] as const),
   ]);
+}
+
+/** What checks say is printed with each. */
+function agentText({ cilium, weir }: StatusResponse): string {
+  const failing = weir.checks.filter(({ ok }) => !ok).map(({ name }) => name);
+  return cilium.state !== 'Failure' || failing.length === 0 ? cilium.msg : `${failing.join(', ')}: see below`;
 }
 
 export function addEndpointCommands(program: Command, context: CliContext): void {

@@ -22,6 +22,15 @@ export class RootLock {
   acquire(): void {
     makeRoot(this.#root);
     this.acquireExisting();
+    this.#writePid();
+  }
+
+  /** Writes the holder's pid down again when somebody has removed it. */
+  look(): void {
+    if (this.#lock !== undefined && !existsSync(this.#pidFile)) this.#writePid();
+  }
+
+  #writePid(): void {
     try {
       mkdirSync(dirname(this.#pidFile), { recursive: true, mode: 0o700 });
       writeFileSync(this.#pidFile, `${process.pid}\n`);

@@ -32,6 +32,7 @@ const FORGETFUL: Core['files'] = {
   load: () => 'absent',
   save: async () => true,
   saved: async () => undefined,
+  unsaved: () => undefined,
 };
 
 export class FakeCore implements Core {
