@@ -1,6 +1,6 @@
 /** The CLI as a user runs it: a process, against the API with a fake core. */
 
-import { spawn } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -10,6 +10,7 @@ import { ApiServer } from '../api/server.ts';
 import type { FlowEvent, Realised } from '../core.ts';
 import type { EndpointStateRow, PolicyRow } from '../tables.ts';
 import { FakeCore, quiet } from '../testing/fake-core.ts';
+import { InterruptedError } from './errors.ts';
 import { runCli } from './program.ts';
 
 const WEIR = join(dirname(fileURLToPath(import.meta.url)), '..', '..', 'bin', 'weir');
@@ -81,6 +82,37 @@ function weir(args: readonly string[], stdin = '', env: Readonly<Record<string, 
     child.stdin.on('error', () => undefined);
     child.stdin.end(stdin);
   });
+}
+
+/** Another process that listens, tells each request, and answers with an empty stream that it ends on SIGTERM. */
+async function fakeAgent(path: string): Promise<{ child: ChildProcess; said(text: string): Promise<void> }> {
+  const program = `
+    require('node:fs').rmSync(process.argv[1], { force: true });
+    const answers = [];
+    const server = require('node:http').createServer((request, answer) => {
+      answer.writeHead(200).flushHeaders();
+      answers.push(answer);
+      console.log(request.method, request.url);
+    });
+    server.listen(process.argv[1], () => console.log('listening'));
+    process.on('SIGTERM', () => { for (const each of answers) each.end(); server.close(); server.closeIdleConnections(); });`;
+  const child = spawn(process.execPath, ['-e', program, path], { stdio: ['ignore', 'pipe', 'inherit'] });
+  let out = '';
+  const heard: (() => void)[] = [];
+  child.stdout.setEncoding('utf8').on('data', (text: string) => {
+    out += text;
+    for (const look of heard) look();
+  });
+  const said = (text: string): Promise<void> =>
+    new Promise((resolve) => {
+      const look = (): void => {
+        if (out.includes(text)) resolve();
+      };
+      heard.push(look);
+      look();
+    });
+  await said('listening');
+  return { child, said };
 }
 
 const RULES = JSON.stringify([
@@ -258,12 +290,12 @@ describe('weir', () => {
       // What the agent has been told and not yet looked at may select anything.
       core.importRules(JSON.parse(RULES));
       expect((await weir(['policy', 'status', 'ccnp/none'])).out).toContain('Pending');
-      for (const [ref, message] of [
-        ['cnp/default/absent', 'no CiliumNetworkPolicy default/absent has reached this node'],
-        ['pod/default/x', '"pod" is no kind'],
-        ['ccnp/default/none', 'is named CiliumClusterwideNetworkPolicy/NAME'],
+      for (const [ref, code, message] of [
+        ['cnp/default/absent', 1, 'no CiliumNetworkPolicy default/absent has reached this node'],
+        ['pod/default/x', 2, '"pod" is no kind'],
+        ['ccnp/default/none', 2, 'is named CiliumClusterwideNetworkPolicy/NAME'],
       ] as const)
-        expect(await weir(['policy', 'status', ref])).toMatchObject({ code: 1, err: expect.stringContaining(message) });
+        expect(await weir(['policy', 'status', ref])).toMatchObject({ code, err: expect.stringContaining(message) });
     } finally {
       core.deleteRules([]);
       core.db.write([core.tables.policies, core.tables.policyStatuses], (txn) => {
@@ -337,7 +369,7 @@ spec: {endpointSelector: {}, ingress: [{bogus: 1}]}
     core.events.next({ ...event('second'), destination: frontend });
     core.events.next(event('STOP'));
     const { code, out } = await running;
-    expect(code).toBe(0);
+    expect(code).toBe(130);
     expect(out.split('\n').slice(0, 2)).toEqual([
       'T DROPPED ingress TCP 10.1.0.8:1234 (default/app3, identity 1008) -> 10.1.0.7:80 (identity 1007) endpoint 7: policy: first [cnp default/l3-rule]',
       'T DROPPED ingress TCP 10.1.0.8:1234 (default/app3, identity 1008) -> 10.96.0.2:80 (world, service default/db, identity 2) endpoint 7: policy: second [cnp default/l3-rule]',
@@ -359,8 +391,10 @@ spec: {endpointSelector: {}, ingress: [{bogus: 1}]}
     const code = await runCli({ args, version: '0', out: sink, err: { write }, signal: new AbortController().signal });
     expect([code, err]).toEqual([2, expect.stringContaining(message)]);
   });
-  it('passes the exit code on', async () => {
+  it('passes the exit code on, of arguments that the agent refuses, too', async () => {
     expect((await weir(['nope'])).code).toBe(2);
+    expect((await weir(['endpoint', 'get', 'app1'])).code).toBe(2);
+    expect((await weir(['policy', 'status', 'nope'])).code).toBe(2);
   });
 
   it('says when the agent cannot be reached', async () => {
@@ -396,13 +430,98 @@ spec: {endpointSelector: {}, ingress: [{bogus: 1}]}
     core.waitPolicyRevision = wait;
     child.kill(signal);
     expect(await ended).toBe(code);
-    expect(err).toBe(`weir: interrupted by ${signal}\n`);
+    expect(err.split('\n')).toEqual([
+      expect.stringMatching(
+        /^weir: warning: the agent is at revision \d+, and 99999 comes with later changes; numbers /,
+      ),
+      `weir: interrupted by ${signal}`,
+      '',
+    ]);
+  });
+
+  it.each(['SIGTERM', 'SIGKILL'] as const)('monitor says that the agent has ended, by %s', async (signal) => {
+    const path = join(folder, `ending-${signal}`);
+    const agent = await fakeAgent(path);
+    try {
+      const following = weir(['monitor'], '', { WEIR_SOCKET: path });
+      await agent.said('GET /v1/monitor?');
+      agent.child.kill(signal);
+      expect(await following).toMatchObject({
+        code: 1,
+        out: '',
+        err: expect.stringContaining(`weir: the agent at ${path} has ended, and the stream with it`),
+      });
+    } finally {
+      agent.child.kill('SIGKILL');
+    }
+  });
+
+  it.each([['status'], ['monitor'], ['policy', 'wait', '1']])(
+    'a frozen agent is not waited for: %s %s',
+    async (...args) => {
+      const path = join(folder, 'frozen');
+      const agent = await fakeAgent(path);
+      try {
+        process.kill(agent.child.pid ?? 0, 'SIGSTOP');
+        let err = '';
+        const code = await runCli({
+          args: ['--socket', path, ...args.filter((word) => word !== undefined)],
+          version: '0',
+          answerMs: 300,
+          out: { write: () => undefined },
+          err: {
+            write: (text) => {
+              err += text;
+            },
+          },
+          signal: new AbortController().signal,
+        });
+        expect([code, err]).toEqual([
+          1,
+          `weir: the agent at ${path} (process ${agent.child.pid}) takes connections and has not answered for 0.3 s: ` +
+            `it is stopped; \`kill -CONT ${agent.child.pid}\` lets it go on\n`,
+        ]);
+      } finally {
+        agent.child.kill('SIGKILL');
+      }
+    },
+  );
+
+  it('warns of an endpoint that there is not, and follows it all the same', async () => {
+    const end = new AbortController();
+    let err = '';
+    const running = runCli({
+      args: ['--socket', socket, 'monitor', '-e', '77'],
+      version: '0',
+      out: { write: () => undefined },
+      err: {
+        write: (text) => {
+          err += text;
+        },
+      },
+      signal: end.signal,
+    });
+    while (!core.events.observed) await new Promise((resolve) => setTimeout(resolve, 5));
+    end.abort(new InterruptedError('SIGTERM'));
+    expect(await running).toBe(143);
+    expect(err).toBe(
+      'weir: warning: no endpoint 77 is on this node now; `weir endpoint list` shows those there are\nweir: interrupted by SIGTERM\n',
+    );
+  });
+
+  it('says when the socket is none', async () => {
+    const path = join(folder, 'text');
+    await writeFile(path, 'text');
+    expect(await weir(['--socket', path, 'status'])).toMatchObject({
+      code: 1,
+      err: expect.stringContaining('it is not a socket'),
+    });
   });
 
   it('waits and follows for as long as it is told', async () => {
     const late = await weir(['policy', 'wait', '99999', '--timeout', '50ms']);
     expect([late.code, late.out]).toEqual([124, '']);
-    expect(late.err).toBe('weir: revision 99999 was not in the kernel after 50ms\n');
+    expect(late.err).toMatch(/weir: revision 99999 was not in the kernel after 50ms\n$/);
     expect(await weir(['policy', 'wait', '1', '--timeout', '1m'])).toMatchObject({ code: 0, err: '' });
     for (const args of [
       ['policy', 'wait', '1', '--timeout', 'soon'],

@@ -1,21 +1,36 @@
+import { statSync } from 'node:fs';
 import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { createInterface } from 'node:readline';
 import { codeOf, messageOf } from '../config/system-error.ts';
-import { AgentError } from './errors.ts';
+import { AgentError, InterruptedError } from './errors.ts';
+import { listenerOf } from './listener.ts';
+
+/** An agent that answers a question at all answers within this time, in milliseconds. */
+export const ANSWER_MS = 10_000;
 
 /** Requests to the agent over its unix socket. Every failure is an `AgentError`, or the signal's reason. */
 export class AgentClient {
   readonly #socket: string;
   readonly #signal: AbortSignal;
+  readonly #answerMs: number;
 
-  /** @param signal ends requests and streams */
-  constructor(socket: string, signal: AbortSignal) {
+  /**
+   * @param signal ends requests and streams
+   * @param answerMs how long the agent may take to answer, in milliseconds; of a stream: until it begins
+   */
+  constructor(socket: string, signal: AbortSignal, answerMs = ANSWER_MS) {
     this.#socket = socket;
     this.#signal = signal;
+    this.#answerMs = answerMs;
   }
 
   async get<T>(path: string): Promise<T> {
     return (await this.#json('GET', path)) as T;
+  }
+
+  /** What may take any time to answer. */
+  async await<T>(path: string): Promise<T> {
+    return (await this.#json('GET', path, undefined, [], this.#signal)) as T;
   }
 
   /** The agent's status: it has one when it is not healthy, too (503). */
@@ -27,28 +42,60 @@ export class AgentClient {
     return (await this.#json(method, path, body)) as T;
   }
 
-  /** The lines of a stream, until the agent or the signal ends it. */
+  /** The lines of a stream, until the signal ends it. @throws AgentError when the agent does; InterruptedError, the signal's */
   async *lines(path: string): AsyncGenerator<string> {
     const signal = this.#signal;
-    const response = await this.#open('GET', path).catch((error: unknown) => {
-      if (!signal.aborted) throw error;
-    });
-    if (response === undefined) return;
-    if (response.statusCode !== 200) throw await this.#failure(response);
-    response.on('error', () => undefined);
+    const begun = new AbortController();
+    const timer = setTimeout(() => begun.abort(new Unanswered()), this.#answerMs);
     try {
-      for await (const line of createInterface({ input: response })) yield line;
+      const response = await this.#open('GET', path, undefined, AbortSignal.any([signal, begun.signal]));
+      clearTimeout(timer);
+      if (response.statusCode !== 200) throw await this.#failure(response, 'GET');
+      response.on('error', () => undefined);
+      try {
+        for await (const line of createInterface({ input: response })) yield line;
+      } catch (error) {
+        if (!signal.aborted) throw new AgentError(`${this.#ended()}: ${messageOf(error)}`);
+      }
+      if (!signal.aborted) throw new AgentError(this.#ended());
     } catch (error) {
-      if (!signal.aborted) throw new AgentError(`the agent at ${this.#socket} ended the stream: ${messageOf(error)}`);
+      if (!signal.aborted) throw this.#silent(error);
+    } finally {
+      clearTimeout(timer);
+    }
+    if (signal.reason instanceof InterruptedError) throw signal.reason;
+  }
+
+  #ended(): string {
+    return `the agent at ${this.#socket} has ended, and the stream with it; follow its successor once that runs`;
+  }
+
+  async #json(
+    method: string,
+    path: string,
+    body?: unknown,
+    accepted: readonly number[] = [],
+    signal = AbortSignal.any([this.#signal, within(this.#answerMs)]),
+  ): Promise<unknown> {
+    try {
+      return await this.#answer(method, path, body, accepted, signal);
+    } catch (error) {
+      throw this.#silent(error);
     }
   }
 
-  async #json(method: string, path: string, body?: unknown, accepted: readonly number[] = []): Promise<unknown> {
-    const response = await this.#open(method, path, body);
+  async #answer(
+    method: string,
+    path: string,
+    body: unknown,
+    accepted: readonly number[],
+    signal: AbortSignal,
+  ): Promise<unknown> {
+    const response = await this.#open(method, path, body, signal);
     const status = response.statusCode ?? 500;
-    if (status >= 300 && !accepted.includes(status)) throw await this.#failure(response);
+    if (status >= 300 && !accepted.includes(status)) throw await this.#failure(response, method);
     const text = await readAll(response).catch((error: unknown) => {
-      this.#signal.throwIfAborted();
+      signal.throwIfAborted();
       throw unreachable(this.#socket, error);
     });
     try {
@@ -60,19 +107,35 @@ export class AgentClient {
     }
   }
 
-  async #failure(response: IncomingMessage): Promise<AgentError> {
+  /** An answer that did not come in time, in words. */
+  #silent(error: unknown): unknown {
+    if (!(error instanceof Unanswered)) return error;
+    const listener = listenerOf(this.#socket);
+    const who = listener === undefined ? '' : ` (process ${listener.pid})`;
+    const why =
+      listener?.stopped === true
+        ? `it is stopped; \`kill -CONT ${listener.pid}\` lets it go on`
+        : 'it is busy, or hangs: see its log';
+    return new AgentError(
+      `the agent at ${this.#socket}${who} takes connections and has not answered for ${this.#answerMs / 1000} s: ${why}`,
+    );
+  }
+
+  /** What the agent refuses of a request without a document in it is its arguments: exit code 2. */
+  async #failure(response: IncomingMessage, method: string): Promise<AgentError> {
+    const status = response.statusCode ?? 500;
     const text = await readAll(response);
+    const exitCode = status === 400 && method !== 'PUT' ? 2 : 1;
     try {
       const body: unknown = JSON.parse(text);
-      return new AgentError(typeof body === 'string' ? body : JSON.stringify(body));
+      return new AgentError(typeof body === 'string' ? body : JSON.stringify(body), exitCode, { status });
     } catch {
-      return new AgentError(`the agent answered ${response.statusCode}: ${text.slice(0, 500)}`);
+      return new AgentError(`the agent answered ${status}: ${text.slice(0, 500)}`, exitCode, { status });
     }
   }
 
-  #open(method: string, path: string, body?: unknown): Promise<IncomingMessage> {
+  #open(method: string, path: string, body: unknown, signal: AbortSignal): Promise<IncomingMessage> {
     const payload = body === undefined ? undefined : JSON.stringify(body);
-    const signal = this.#signal;
     return new Promise((resolve, reject) => {
       const request = httpRequest(
         {
@@ -94,6 +157,24 @@ export class AgentClient {
   }
 }
 
+/** The time to answer is over. */
+class Unanswered extends Error {}
+
+/** Aborts with `Unanswered`; no reason for the process to live on. */
+function within(ms: number): AbortSignal {
+  const over = new AbortController();
+  setTimeout(() => over.abort(new Unanswered()), ms).unref();
+  return over.signal;
+}
+
+function isSocket(path: string): boolean {
+  try {
+    return statSync(path).isSocket();
+  } catch {
+    return true;
+  }
+}
+
 async function readAll(response: IncomingMessage): Promise<string> {
   let text = '';
   response.setEncoding('utf8');
@@ -108,9 +189,9 @@ function unreachable(socket: string, error: unknown): AgentError {
     EACCES: 'permission denied: run as root',
     ENOTSOCK: "it is not a socket: name the agent's with --socket or WEIR_SOCKET",
   };
-  return new AgentError(
-    `cannot reach the Weir agent at ${socket}: ${why[codeOf(error) ?? ''] ?? messageOf(error)}`,
-    1,
-    { cause: error },
-  );
+  // The kernel refuses a connection to any other file as it does to a socket that nobody has.
+  const code = codeOf(error) === 'ECONNREFUSED' && !isSocket(socket) ? 'ENOTSOCK' : codeOf(error);
+  return new AgentError(`cannot reach the Weir agent at ${socket}: ${why[code ?? ''] ?? messageOf(error)}`, 1, {
+    cause: error,
+  });
 }

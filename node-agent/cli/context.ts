@@ -23,14 +23,17 @@ export function createContext(streams: {
   readonly err: Output;
   readonly setExitCode: (code: number) => void;
   readonly signal: AbortSignal;
+  /** How long the agent may take to answer, in milliseconds. */
+  readonly answerMs?: number | undefined;
 }): CliContext {
-  const { signal } = streams;
+  const { signal, answerMs } = streams;
   return {
     ...streams,
     client: (command, within) =>
       new AgentClient(
         String(command.optsWithGlobals().socket),
         within === undefined ? signal : AbortSignal.any([signal, within]),
+        answerMs,
       ),
     json: (command) => command.optsWithGlobals().output === 'json',
   };

@@ -36,4 +36,10 @@ export class InterruptedError extends CliError {
 /** The agent answered with an error, or did not answer. */
 export class AgentError extends CliError {
   override readonly code = 'CLI_AGENT';
+  /** Of its answer. */
+  readonly status: number | undefined;
+  constructor(message: string, exitCode = 1, options: ErrorOptions & { readonly status?: number } = {}) {
+    super(message, exitCode, options);
+    this.status = options.status;
+  }
 }

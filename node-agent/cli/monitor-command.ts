@@ -1,7 +1,9 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import type { FlowEvent, FlowPeer } from '../core.ts';
+import type { AgentClient } from './client.ts';
 import type { CliContext } from './context.ts';
 import { type Duration, parseDuration } from './duration.ts';
+import { AgentError } from './errors.ts';
 
 interface MonitorOptions {
   readonly type?: string;
@@ -13,7 +15,9 @@ interface MonitorOptions {
 export function addMonitorCommand(program: Command, context: CliContext): void {
   program
     .command('monitor')
-    .description('Drops, and allowed new flows, as they happen, until ctrl-C or for a time')
+    .description(
+      'Drops, and allowed new flows, as they happen, until ctrl-C (exit code 130) or for a time (0); 1 when the agent ends',
+    )
     .addOption(new Option('-t, --type <type>', 'only these').choices(['drop', 'allow']))
     .option('-e, --endpoint <id>', 'only those that this endpoint judged', endpointNumber)
     .option('--json', 'one JSON object a line')
@@ -24,10 +28,26 @@ export function addMonitorCommand(program: Command, context: CliContext): void {
       if (options.endpoint !== undefined) query.set('endpoint', options.endpoint);
       const raw = options.json === true || context.json(command);
       const over = options.timeout === undefined ? undefined : AbortSignal.timeout(options.timeout.ms);
-      for await (const line of context.client(command, over).lines(`/monitor?${query.toString()}`)) {
+      const client = context.client(command, over);
+      if (options.endpoint !== undefined) await warnIfAbsent(context, client, options.endpoint);
+      for await (const line of client.lines(`/monitor?${query.toString()}`)) {
         context.out.write(`${raw ? line : eventText(JSON.parse(line) as FlowEvent | { lost: number })}\n`);
       }
     });
+}
+
+/** Its events may come yet: it is followed all the same. */
+async function warnIfAbsent(context: CliContext, client: AgentClient, endpoint: string): Promise<void> {
+  try {
+    await client.get(`/endpoint/${endpoint}`);
+  } catch (error) {
+    // The time to follow is over: that is an end like another.
+    if (!(error instanceof AgentError)) return;
+    if (error.status !== 404) throw error;
+    context.err.write(
+      `weir: warning: no endpoint ${endpoint} is on this node now; \`weir endpoint list\` shows those there are\n`,
+    );
+  }
 }
 
 function endpointNumber(text: string): string {

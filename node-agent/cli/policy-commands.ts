@@ -68,13 +68,19 @@ export function addPolicyCommands(program: Command, context: CliContext): void {
       if (!/^\d+$/.test(revision))
         throw new UsageError(`revision "${revision}" is not a whole number; \`weir policy import\` prints it`);
       const over = timeout === undefined ? undefined : AbortSignal.timeout(timeout.ms);
-      const answer = await context
-        .client(command, over)
-        .get<{ revision: number; failing: readonly string[] }>(`/policy/wait?revision=${revision}`)
-        .catch((error: unknown) => {
-          if (error !== over?.reason) throw error;
-          throw new TimeoutError(`revision ${revision} was not in the kernel after ${timeout?.text}`);
-        });
+      const client = context.client(command, over);
+      const waited = async (): Promise<{ revision: number; failing: readonly string[] }> => {
+        const { revision: now } = await client.get<PolicyModel>('/policy');
+        if (Number(revision) > now)
+          context.err.write(
+            `weir: warning: the agent is at revision ${now}, and ${revision} comes with later changes; numbers begin anew with each agent\n`,
+          );
+        return client.await(`/policy/wait?revision=${revision}`);
+      };
+      const answer = await waited().catch((error: unknown) => {
+        if (error !== over?.reason) throw error;
+        throw new TimeoutError(`revision ${revision} was not in the kernel after ${timeout?.text}`);
+      });
       if (context.json(command)) printJson(context, answer);
       else context.out.write(`Revision: ${answer.revision}\n`);
       if (answer.failing.length > 0) throw new CliError(`not in the kernel for: ${answer.failing.join('; ')}`);

@@ -10,15 +10,18 @@ export interface CliOptions {
   /** Arguments after the program's name. */
   readonly args: readonly string[];
   readonly version: string;
+  /** How long the agent may take to answer, in milliseconds. Default 10,000. */
+  readonly answerMs?: number;
   readonly out: Output;
   readonly err: Output;
-  /** Ends the command. Its reason, when a CliError, says with which exit code; streams end well whatever it is. */
+  /** Ends the command. Its reason, when a CliError, says with which exit code. */
+
   readonly signal: AbortSignal;
 }
 
 /**
  * Runs one command; returns the exit code: 0, 1 for a failure, 2 for wrong arguments, 124 when `--timeout` is over before what was
- * waited for, 130 and 143 when SIGINT or SIGTERM ended it (0 for a command that follows until it is ended).
+ * waited for, 130 and 143 when SIGINT or SIGTERM ended it. `monitor --timeout` ends as it was told: 0.
  */
 export async function runCli(options: CliOptions): Promise<number> {
   let exitCode = 0;
@@ -26,6 +29,7 @@ export async function runCli(options: CliOptions): Promise<number> {
     out: options.out,
     err: options.err,
     signal: options.signal,
+    answerMs: options.answerMs,
     setExitCode: (code) => {
       exitCode = code;
     },
@@ -37,7 +41,8 @@ export async function runCli(options: CliOptions): Promise<number> {
     .addOption(new Option('-o, --output <format>', 'how to print').choices(['text', 'json']).default('text'))
     .addHelpText(
       'after',
-      '\nExit codes: 0 done, 1 failed, 2 wrong arguments, 124 --timeout is over, 130 or 143 ended by SIGINT or SIGTERM',
+      '\nExit codes: 0 done, 1 failed (also: the agent ends, or does not answer within 10 s), 2 wrong arguments, 124 --timeout is over ' +
+        'before what was waited for (`monitor --timeout`: 0), 130 or 143 ended by SIGINT or SIGTERM',
     )
     .showHelpAfterError('(add --help for usage)')
     .exitOverride()
