@@ -112,7 +112,16 @@ describe('what is taken away', () => {
     expect(log.lines).toContainEqual(
       expect.objectContaining({ level: 'warn', message: 'enforcement was taken away from outside; it is put back' }),
     );
-    expect(check('enforcement')?.message).toContain('put back');
+    expect(check('enforcement')?.message).toMatch(/^what somebody removed was put back \d+ s ago: /);
+    using snapshot = core.db.read();
+    expect([...snapshot.all(core.tables.podEvents)]).toEqual([
+      expect.objectContaining({
+        pod: { namespace: 'default', name: 'lab', uid: 'lab' },
+        node: true,
+        reason: 'EnforcementRemoved',
+        message: expect.stringContaining('it was put back'),
+      }),
+    ]);
     // And nothing else was: what is at rest stays so.
     const before = JSON.stringify(core.repairs());
     core.deleteRules([]);

@@ -10,6 +10,7 @@ import { Engine, ImportedRules, LocalNumbers } from './derive/index.ts';
 import { checkEndpoint, LAST_ENDPOINT, outdated } from './endpoint-rows.ts';
 import { CoreError, EndpointNotReadyError, IdsExhaustedError, InterfaceGoneError, NotStartedError } from './errors.ts';
 import { breathe, KernelSide, nodeScope } from './kernel-side.ts';
+import { PodEvents } from './pod-events.ts';
 import { RealisedReport } from './realised.ts';
 import { removeDatapath } from './remove-datapath.ts';
 import { type Loaded, StateFiles } from './state-files.ts';
@@ -133,6 +134,12 @@ class KernelCore implements Core {
         complete: () => this.#pendingInputs().length === 0,
         policyRevision: () => this.policyRevision(),
         onRound: () => this.#onRound(),
+        onMended: (what) =>
+          new PodEvents(this).warnNode(
+            this.#options.nodeName,
+            'EnforcementRemoved',
+            `somebody removed what enforces policies on this node, and it was put back: ${what}`,
+          ),
         onLook: () => {
           lock.look();
           void this.files.look();

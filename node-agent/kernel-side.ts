@@ -66,6 +66,8 @@ export interface KernelSideOptions {
   readonly policyRevision: () => number;
   /** After every round, and from time to time without one. */
   readonly onRound: () => void;
+  /** What somebody had taken away of what is enforced is there again, in words. */
+  readonly onMended: (what: string) => void;
   /** As often as is looked at what is enforced. */
   readonly onLook: () => void;
 }
@@ -182,6 +184,7 @@ export class KernelSide {
         },
       },
       onGone: (id) => options.strays.gone(id, this.endpoints.isAway(id)),
+      onMended: options.onMended,
       onFaults: options.onRound,
       log,
     });

@@ -2,6 +2,8 @@ import type { Core } from './core.ts';
 import { tableKey } from './create-tables.ts';
 import type { PodEventRow } from './tables.ts';
 
+/** An Event of a node, whose cause may be there all the time, is told again no sooner, in milliseconds. */
+const NODE_REPEAT_MS = 60_000;
 /** How long the Events of a pod that is not known are kept: it may be that the watch of pods has not brought it yet. Milliseconds. */
 const UNKNOWN_POD_MS = 600_000;
 
@@ -12,7 +14,7 @@ export interface PodRef {
 }
 
 /**
- * Warnings about pods of this node, for `kubectl describe pod`: one Event for each reason of each pod, whose count and last time grow. Rows of
+ * Warnings about pods of this node, and the node itself, for `kubectl describe`: one Event for each reason of each, whose count and last time grow. Rows of
  * table `podEvents`, which `kubernetes/` writes to the API server; without Kubernetes nobody does. Those of pods that are gone go with the
  * next one that is told.
  */
@@ -26,13 +28,29 @@ export class PodEvents {
     this.#now = now;
   }
 
+  /** At most one Event a minute for each reason. */
+  warnNode(node: string, reason: string, message: string): void {
+    const { db, tables } = this.#core;
+    const { podEvents } = tables;
+    const now = this.#now();
+    db.write([podEvents], (txn) => {
+      const key = `node ${node} ${reason}`;
+      const before = txn.get(podEvents, key);
+      if (before !== undefined && Math.abs(now - before.last) < NODE_REPEAT_MS) return;
+      // As kubelet does it: the namespace of what has none, and the name for a uid.
+      const pod = { namespace: 'default', name: node, uid: node };
+      const [count, first] = [(before?.count ?? 0) + 1, before?.first ?? now];
+      txn.upsert(podEvents, { key, pod, node: true, reason, message, count, first, last: now });
+    });
+  }
+
   warn(pod: PodRef, reason: string, message: string): void {
     const { db, tables } = this.#core;
     const { podEvents, localPods } = tables;
     const now = this.#now();
     db.write([podEvents], (txn) => {
-      for (const { key, pod, last } of txn.all(podEvents)) {
-        const there = txn.get(localPods, tableKey.pod(pod.namespace, pod.name))?.uid === pod.uid;
+      for (const { key, pod, last, node } of txn.all(podEvents)) {
+        const there = node !== undefined || txn.get(localPods, tableKey.pod(pod.namespace, pod.name))?.uid === pod.uid;
         if (!there && Math.abs(now - last) > UNKNOWN_POD_MS) txn.delete(podEvents, key);
       }
       const { namespace, name } = pod;

@@ -164,10 +164,12 @@ export interface EndpointRow {
 
 // ---- derived ----
 
-/** What this agent tells of a pod of its node, as an Event. Key: `key` (pod, uid and reason). */
+/** What this agent tells of a pod of its node, or of the node, as an Event. Key: `key` (object, uid and reason). */
 export interface PodEventRow {
   readonly key: string;
   readonly pod: { readonly namespace: string; readonly name: string; readonly uid: string };
+  /** It is about the node of the name. */
+  readonly node?: true;
   readonly reason: string;
   readonly message: string;
   readonly count: number;

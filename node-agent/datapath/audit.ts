@@ -21,6 +21,9 @@ export interface Fault {
   readonly error?: string;
 }
 
+/** For how long the last repair is the first thing that is said, in milliseconds. */
+const RECENT_MS = 600_000;
+
 /** How often something was put back. Key: `part`. */
 interface Repairs {
   readonly part: Part;
@@ -51,6 +54,8 @@ export interface AuditOptions {
   readonly pinned: Pick<PinnedDatapath, 'unpinned' | 'repin'>;
   /** The endpoint's interface is gone. */
   readonly onGone: (endpoint: number) => void;
+  /** What somebody had taken away is there again, in words. */
+  readonly onMended: (what: string) => void;
   /** Faults have come or gone. */
   readonly onFaults: () => void;
   readonly log: Logger;
@@ -152,6 +157,9 @@ export class Audit {
     for (const fault of due) left.push(...(await this.#mend(fault)));
     this.#put([...left, ...others]);
     onFaults();
+    const remains = new Set(left.map(keyOf));
+    const mended = due.filter((fault) => !remains.has(keyOf(fault))).map(faultText);
+    if (mended.length > 0) this.#options.onMended(someOf(mended));
   }
 
   faults(): readonly Fault[] {
@@ -184,14 +192,22 @@ export class Audit {
     const repairs = [...snapshot.all(this.#repairs)].sort((a, b) => (a.at < b.at ? 1 : -1));
     const [last] = repairs;
     const total = repairs.reduce((sum, { count }) => sum + count, 0);
-    const said = last === undefined ? '' : `; put back ${total} times, the last at ${last.at}: ${last.last}`;
+    const ago = last === undefined ? Number.POSITIVE_INFINITY : Math.max(0, Date.now() - Date.parse(last.at));
+    const recent =
+      last === undefined || ago > RECENT_MS
+        ? ''
+        : `what somebody removed was put back ${Math.round(ago / 1000)} s ago: ${last.last}; `;
+    const said =
+      last === undefined
+        ? ''
+        : `; put back ${total} times, the last at ${last.at}${recent === '' ? `: ${last.last}` : ''}`;
     const turns = this.turns();
     const [oldest] = turns.map(({ at }) => at).sort();
     const whole =
       oldest === undefined || turns.length < CONTENTS.length
         ? '; what maps hold was not compared completely yet'
         : `; what maps hold was last compared completely at ${oldest}`;
-    return { name, ok: true, message: `programs, links, pins and maps are as they were made${whole}${said}` };
+    return { name, ok: true, message: `${recent}programs, links, pins and maps are as they were made${whole}${said}` };
   }
 
   /** What cannot be looked at is a fault itself, and hides no other. */
@@ -265,6 +281,12 @@ const CONTENTS: readonly Content[] = ['address', 'slot'];
 
 function faultsOf(part: Content, differences: readonly Difference[]): Fault[] {
   return differences.map((difference) => ({ part, ...difference }));
+}
+
+/** The first few, and how many there are beside them. */
+function someOf(texts: readonly string[]): string {
+  const more = texts.length > 3 ? ` (and ${texts.length - 3} more)` : '';
+  return `${texts.slice(0, 3).join('; ')}${more}`;
 }
 
 /** As `of` of a fault: the part cannot be looked at. */

@@ -670,6 +670,32 @@ describe('PodEventWriter', () => {
     expect(events()).toMatchObject([{ message: 'here', count: 2 }]);
   });
 
+  it('tells of the node in the namespace and by the uid that kubectl describe looks for, at most once a minute', async () => {
+    const writer = new PodEventWriter({ core, client, nodeName: 'n1', connection, writesPerSecond: 1000 });
+    stops.push(() => writer.stop());
+    writer.start();
+    let now = 1_000_000;
+    const told = new PodEvents(core, () => now);
+    told.warnNode('n1', 'EnforcementRemoved', 'first');
+    await client.written(1);
+    now += 59_000;
+    told.warnNode('n1', 'EnforcementRemoved', 'too soon');
+    now += 1_000;
+    told.warnNode('n1', 'EnforcementRemoved', 'second');
+    // Pods' Events are tidied away after a while, the node's are not.
+    now += 900_000;
+    told.warn(pod, 'AddressConflict', 'of a pod');
+    await client.written(3);
+    expect(events()).toMatchObject([
+      { metadata: { namespace: 'default' }, involvedObject: { kind: 'Node', name: 'n1', uid: 'n1' }, message: 'first' },
+      { message: 'second', count: 2 },
+      { message: 'of a pod' },
+    ]);
+    expect(events()[0]?.involvedObject).not.toHaveProperty('namespace');
+    using snapshot = core.db.read();
+    expect(snapshot.count(core.tables.podEvents)).toBe(2);
+  });
+
   it('forgets those of pods that are gone', () => {
     let now = 0;
     const told = new PodEvents(core, () => now);

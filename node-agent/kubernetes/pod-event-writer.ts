@@ -76,7 +76,10 @@ export function eventObject(
     kind: 'Event',
     // A name has at most 253 characters, and pods may have names as long as that.
     metadata: { namespace, name: `${name.slice(0, 230).replace(/[.-]+$/, '')}.${digest}` },
-    involvedObject: { apiVersion: 'v1', kind: 'Pod', namespace, name, uid },
+    involvedObject:
+      row.node === true
+        ? { apiVersion: 'v1', kind: 'Node', name, uid }
+        : { apiVersion: 'v1', kind: 'Pod', namespace, name, uid },
     type: 'Warning',
     reason: row.reason,
     message: row.message,

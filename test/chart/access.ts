@@ -90,7 +90,11 @@ function agent(): Access[] {
     of('ciliumendpointslices.cilium.io', WATCH, "identities of other nodes' pods"),
     of('resolvedpolicies.weir.dev', WATCH, 'the policies that it enforces'),
     of('peersets.weir.dev', WATCH, 'the peers that they name'),
-    of('events', ['create', 'patch'], 'events on pods: an address that two have, a hostPort that nobody maps'),
+    of(
+      'events',
+      ['create', 'patch'],
+      'events on pods: an address that two have, a hostPort that nobody maps; on its node: enforcement that somebody removed',
+    ),
     of('ciliumendpoints.cilium.io', ['create', 'patch', 'delete'], "its own objects: its node's pods as enforced"),
     of(
       'nodepolicystatuses.weir.dev',
