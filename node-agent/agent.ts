@@ -136,8 +136,9 @@ export class Agent {
     const { db, tables } = core;
     const { nodeName } = config;
     const kubernetes = config.kubernetes ? this.#kubernetes(core) : undefined;
-    const routing = new NodeRouting({ db, nodes: tables.nodes, nodeName, mode: config.routing, log });
     const network = new PodNetwork({ procSys: config.procSys, nodeAddress: () => nodeAddress(core, nodeName) });
+    const forward = (): Promise<boolean> => network.forward();
+    const routing = new NodeRouting({ db, nodes: tables.nodes, nodeName, mode: config.routing, log, forward });
     const installation = await this.#installation();
     const metrics = createMetrics({
       core,

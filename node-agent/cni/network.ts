@@ -37,10 +37,17 @@ export class PodNetwork implements Network {
   }
 
   async prepareNode(): Promise<void> {
+    await this.forward();
+  }
+
+  /** Turns IPv4 forwarding on; whether it was off. @throws CniError when it is off and cannot be turned on */
+  async forward(): Promise<boolean> {
     const path = join(this.#procSys, 'net/ipv4/ip_forward');
     try {
       // Written only when it must be: in most clusters the node has been set up so, and /proc/sys may be read-only.
-      if ((await readFile(path, 'utf8')).trim() !== '1') await writeFile(path, '1');
+      if ((await readFile(path, 'utf8')).trim() === '1') return false;
+      await writeFile(path, '1');
+      return true;
     } catch (error) {
       // The agent does not start without: its last line is all that is read.
       throw new CniError(

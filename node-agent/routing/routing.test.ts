@@ -4,6 +4,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
 import { createStateDB, type InitDone } from '@weir/statedb';
+import { eventually as answers } from '../../test/eventually.ts';
 import { type RunCommand, runCommand } from '../cni/command.ts';
 import { CommandError } from '../cni/errors.ts';
 import type { NodeRow } from '../tables.ts';
@@ -36,7 +37,10 @@ function row(node: number, change: Partial<NodeRow> = {}): NodeRow {
 }
 
 /** An agent's routing on one node, with a nodes table of its own. */
-function agent(node: Number3, options: { mode?: 'direct' | 'none'; refreshMs?: number } = {}) {
+function agent(
+  node: Number3,
+  options: { mode?: 'direct' | 'none'; refreshMs?: number; forward?: () => Promise<boolean> } = {},
+) {
   const db = createStateDB();
   const nodes = db.table<NodeRow>({ name: 'nodes', key: (entry) => entry.name });
   let done: InitDone | undefined = db.initialiser(nodes, 'kubernetes');
@@ -48,6 +52,7 @@ function agent(node: Number3, options: { mode?: 'direct' | 'none'; refreshMs?: n
     mode: options.mode ?? 'direct',
     log,
     run: runIn(node),
+    forward: options.forward ?? (() => Promise.resolve(false)),
     refreshMs: options.refreshMs ?? 60_000,
   });
   const put = (...rows: NodeRow[]): void =>
@@ -100,6 +105,59 @@ afterEach(async () => {
     await removeRoutes(runIn(node));
     expect(await kernelRoutes(node)).toEqual([]);
   }
+});
+
+describe('forwarding', () => {
+  it.each(['direct', 'none'] as const)(
+    'that somebody turned off is turned on at the next look, and said: %s',
+    async (mode) => {
+      let looks = 0;
+      // At a start it may well be off: that is nobody's doing.
+      let answer: () => Promise<boolean> = async () => {
+        looks += 1;
+        return looks === 1;
+      };
+      const { routing, complete, log } = agent(1, { mode, refreshMs: 20, forward: () => answer() });
+      routing.start();
+      complete();
+      await answers(
+        async () => looks,
+        (count) => count > 1,
+      );
+      expect(log.lines).toEqual([]);
+      answer = () => {
+        answer = async () => false;
+        return Promise.resolve(true);
+      };
+      await answers(
+        async () => log.lines.length,
+        (lines) => lines > 0,
+      );
+      expect(log.lines).toEqual([
+        {
+          level: 'warn',
+          message: 'somebody turned IPv4 forwarding off; it is on again',
+          fields: { sysctl: 'net.ipv4.ip_forward' },
+        },
+      ]);
+      expect(routing.status().ok).toBe(true);
+      answer = () => Promise.reject(new Error('read-only'));
+      const blocked = await answers(
+        async () => routing.status(),
+        ({ ok }) => !ok,
+      );
+      expect(blocked.message).toContain('no pod reaches another: read-only; ');
+      answer = async () => true;
+      expect(
+        (
+          await answers(
+            async () => routing.status(),
+            ({ ok }) => ok,
+          )
+        ).ok,
+      ).toBe(true);
+    },
+  );
 });
 
 async function listen(netns: string): Promise<ChildProcess> {

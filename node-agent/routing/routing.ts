@@ -1,6 +1,7 @@
 import { createReconciler, type Reconciler } from '@weir/reconciler';
 import type { Derivation, StateDB, Table } from '@weir/statedb';
 import { type RunCommand, runCommand } from '../cni/command.ts';
+import { messageOf as messageText } from '../config/system-error.ts';
 import type { Logger } from '../core.ts';
 import type { NodeRow } from '../tables.ts';
 import { KernelRoutes } from './kernel.ts';
@@ -18,6 +19,8 @@ export interface NodeRoutingOptions {
   /** `none`: no route is wanted, those of an earlier `direct` are taken away. */
   readonly mode: 'direct' | 'none';
   readonly log: Logger;
+  /** Turns forwarding on, without which no pod reaches another; whether it was off. Rejects when it is off and stays so. */
+  readonly forward: () => Promise<boolean>;
   readonly run?: RunCommand;
   readonly refreshMs?: number;
 }
@@ -29,6 +32,10 @@ export class NodeRouting {
   readonly #table: Table<RouteRow>;
   readonly #reconciler: Reconciler<RouteRow>;
   readonly #derivation: Derivation | undefined;
+  /** It has been seen to be on: whoever finds it off afterwards has had it turned off. */
+  #forwarded = false;
+  /** Why the node forwards no packets. */
+  #blocked: string | undefined;
 
   constructor(options: NodeRoutingOptions) {
     const { db, log } = options;
@@ -56,7 +63,10 @@ export class NodeRouting {
           const failed = await this.#kernel.delete(batch.map(({ row }) => row));
           for (const item of batch) if (failed.has(item.row.prefix)) item.fail(failed.get(item.row.prefix));
         },
-        prune: async (rows) => await this.#prune(rows),
+        prune: async (rows) => {
+          await this.#forward();
+          await this.#prune(rows);
+        },
       },
       minBackoffMs: Math.min(FIRST_RETRY_MS, refreshMs),
       maxBackoffMs: refreshMs,
@@ -86,7 +96,24 @@ export class NodeRouting {
     const failing = this.#reconciler
       .failing()
       .map(({ row, error }) => ({ node: row.node, prefix: row.prefix, message: error.message }));
-    return { ok: failing.length === 0, message: messageOf(this.#options.mode, wanted, failing), wanted, failing };
+    const routes = messageOf(this.#options.mode, wanted, failing);
+    const message = this.#blocked === undefined ? routes : `no pod reaches another: ${this.#blocked}; ${routes}`;
+    return { ok: failing.length === 0 && this.#blocked === undefined, message, wanted, failing };
+  }
+
+  /** Others may turn it off (sysctl --system, a firewall's script) long after the agent's start. */
+  async #forward(): Promise<void> {
+    const { forward, log } = this.#options;
+    try {
+      if ((await forward()) && this.#forwarded)
+        log.warn({ sysctl: 'net.ipv4.ip_forward' }, 'somebody turned IPv4 forwarding off; it is on again');
+      this.#forwarded = true;
+      this.#blocked = undefined;
+    } catch (error) {
+      const why = messageText(error);
+      if (this.#blocked !== why) log.error({ error: why }, 'IPv4 forwarding is off: no pod reaches another');
+      this.#blocked = why;
+    }
   }
 
   async #prune(rows: Iterable<RouteRow>): Promise<void> {

@@ -98,6 +98,7 @@ describe('uninstall', () => {
       nodes: core.tables.nodes,
       nodeName: 'lab',
       mode: 'direct',
+      forward: () => Promise.resolve(false),
       log: quiet,
       run: inNode,
     });
