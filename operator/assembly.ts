@@ -1,12 +1,12 @@
 /** The operator's parts, put together for one term: from standing by until leadership is lost, or the process ends. */
-import { ApiError, Backoff, type KubeClient, LeaderElector, LeadershipLostError, Outage } from '@weir/kube';
+import { ApiError, Backoff, type KubeClient, KubeError, LeaderElector, LeadershipLostError, Outage } from '@weir/kube';
 import { delay } from '@weir/process/delay';
 import { registerMetrics as registerWriterMetrics } from '@weir/reconciler/prometheus';
 import { createStateDB, type StateDB, type Table } from '@weir/statedb';
 import { registerMetrics as registerStateMetrics } from '@weir/statedb/prometheus';
 import type { Logger } from 'pino';
 import type { OperatorOptions } from './contract.ts';
-import { PreflightError } from './errors.ts';
+import { OperatorError, PreflightError } from './errors.ts';
 import { GarbageCollector } from './kubernetes/garbage.ts';
 import { Inputs } from './kubernetes/inputs.ts';
 import { adopted, createTargets, type TargetName, type Targets } from './kubernetes/targets.ts';
@@ -66,7 +66,7 @@ export class Assembly {
       targets: this.#targets,
       onError: (error, context) => {
         this.metrics.error('reflector');
-        this.#apiFailed(context, error, 'watch failed');
+        this.#apiFailed(context, error, 'watch failed', `watch failed ${context.resource}`);
       },
       onMissing: (kind, because) => this.#kindMissing(kind, because),
     });
@@ -214,7 +214,7 @@ export class Assembly {
         this.#work();
       },
       onLost: (error) => {
-        this.#log.warn({ err: error }, 'leadership lost: nothing is written until this replica leads again');
+        this.#log.warn({ error: error.message }, 'leadership lost: nothing is written until this replica leads again');
         this.#options.onLost();
       },
       onLeader: (leader) => this.#log.info({ leader }, 'leader seen'),
@@ -275,19 +275,18 @@ export class Assembly {
       return;
     }
     this.metrics.error(writer);
-    this.#apiFailed({ writer, key, ...how }, error, 'write failed');
+    this.#apiFailed({ writer, key, ...how }, error, 'write failed', `write failed ${writer}`);
   }
 
-  /** What another try may mend is told once a minute. */
-  #apiFailed(fields: object, error: unknown, message: string): void {
+  /** Told once a minute for each kind of requests: most are tried again. @param kind what is told apart; default: the message */
+  #apiFailed(fields: object, error: unknown, message: string, kind = message): void {
     // What was under way when leadership was lost ends with it.
     if (error instanceof LeadershipLostError) return;
-    if (!(error instanceof ApiError && error.unavailable)) {
-      this.#log.warn({ ...fields, err: error }, message);
-      return;
-    }
-    const { loud, ...fix } = this.#outage.failed(message, error);
-    this.#log[loud ? 'warn' : 'debug']({ ...fields, err: error, ...fix }, message);
+    const { loud, ...fix } = this.#outage.failed(kind, error);
+    // The stack of what the API server says is our client's, and the same every time.
+    const said =
+      error instanceof KubeError || error instanceof OperatorError ? { error: error.message } : { err: error };
+    this.#log[loud ? 'warn' : 'debug']({ ...fields, ...said, ...fix }, message);
   }
 
   /** Why the process must be restarted; undefined: it is well. */

@@ -299,6 +299,7 @@ describe('policy', () => {
     await asked;
     await server.stop();
     expect(await answer).toMatchObject({ status: 503, body: expect.stringContaining('the agent is ending') });
+    expect(log.lines.filter(({ level }) => level === 'warn' || level === 'error')).toEqual([]);
   });
 });
 

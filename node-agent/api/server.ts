@@ -87,7 +87,10 @@ export class ApiServer {
     });
     app.setErrorHandler((error: FastifyError | HttpError, request, reply) => {
       const status = error.statusCode ?? 500;
-      if (status >= 500) log.error({ method: request.method, url: request.url, err: error }, 'api request failed');
+      // Who waited is sent to the successor: that is how an agent ends.
+      const ending = this.#stopping.signal.aborted && status === 503;
+      if (status >= 500 && !ending)
+        log.error({ method: request.method, url: request.url, err: error }, 'api request failed');
       return sendJson(reply, status, error.message);
     });
     app.setNotFoundHandler((request, reply) => sendJson(reply, 404, `no such path: ${request.method} ${request.url}`));
