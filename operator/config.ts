@@ -70,7 +70,7 @@ type Environment = Readonly<Record<string, string | undefined>>;
 
 /**
  * Parses the arguments after the program's name. An unknown flag or a bad value ends the process with a message and
- * status 1; `--help` and `--version` end it with 0. `exit: false` throws commander's error instead.
+ * status 2; `--help` and `--version` end it with 0. `exit: false` throws commander's error instead.
  */
 export function parseConfig(
   args: readonly string[],
@@ -84,8 +84,10 @@ export function parseConfig(
   const command = runCommand(env, done);
   const uninstall = command.command('uninstall');
   uninstallCommand(uninstall, env, done);
-  for (const each of options.exit === false ? [command, uninstall] : []) {
-    each.exitOverride().configureOutput({ writeErr: () => {}, writeOut: () => {} });
+  for (const each of [command, uninstall]) {
+    if (options.exit === false) each.exitOverride().configureOutput({ writeErr: () => {}, writeOut: () => {} });
+    // commander has printed its own message; help and version are no errors.
+    else each.exitOverride(({ exitCode }) => process.exit(exitCode === 0 ? 0 : 2));
   }
   command.parse(args, { from: 'user' });
   if (parsed === undefined) throw new InvalidArgumentError('No command was given.');

@@ -336,6 +336,29 @@ spec: {endpointSelector: {}, ingress: [{bogus: 1}]}
       ),
     });
     expect(await weir(['policy', 'validate', '-'], RULES)).toMatchObject({ code: 0, out: '-: Valid, 1 rule\n' });
+    const l7 = { endpointSelector: {}, egress: [{ toFQDNs: [{ matchName: 'example.org' }] }] };
+    expect(await weir(['policy', 'validate', '-'], JSON.stringify([l7]))).toMatchObject({
+      code: 1,
+      out: expect.stringMatching(/^-: Unsupported, 1 rule\n {2}UnsupportedField \[0\]\.egress\[0\]\.toFQDNs/),
+    });
+    expect(JSON.parse((await weir(['policy', 'validate', '-', '-o', 'json'], JSON.stringify([l7]))).out)).toMatchObject(
+      [{ valid: false, reason: 'UnsupportedField' }],
+    );
+    const knp = {
+      apiVersion: 'networking.k8s.io/v1',
+      kind: 'NetworkPolicy',
+      metadata: { name: 'web' },
+      spec: { podSelector: {} },
+    };
+    expect(await weir(['policy', 'validate', '-'], JSON.stringify(knp))).toMatchObject({
+      code: 0,
+      out: 'NetworkPolicy default/web: Valid, 1 rule\n',
+    });
+    expect(await weir(['policy', 'import', '-'], JSON.stringify(knp))).toEqual({
+      code: 1,
+      out: '',
+      err: 'weir: - holds a NetworkPolicy, and nothing was imported: apply it to the cluster (`kubectl apply -f`); bare rules have no kind\n',
+    });
     expect(await weir(['policy', 'validate', '-'], '{ [')).toMatchObject({
       code: 1,
       err: expect.stringContaining('neither YAML nor JSON'),

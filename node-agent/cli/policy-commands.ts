@@ -8,7 +8,13 @@ import { type Duration, parseDuration } from './duration.ts';
 import { CliError, TimeoutError, UsageError } from './errors.ts';
 import { addPolicyStatusCommand } from './policy-status-command.ts';
 import { formatTable } from './table.ts';
-import { validateDocuments } from './validate.ts';
+import { type Validation, validateDocuments } from './validate.ts';
+
+const WORDS: Readonly<Record<Validation['reason'], string>> = {
+  Valid: 'Valid',
+  InvalidSpec: 'Invalid',
+  UnsupportedField: 'Unsupported',
+};
 
 export function addPolicyCommands(program: Command, context: CliContext): void {
   const policy = program
@@ -25,6 +31,11 @@ export function addPolicyCommands(program: Command, context: CliContext): void {
     .action(async (file: string, options: { replace?: boolean; replaceWithLabels?: string }, command: Command) => {
       const documents = parseDocuments(await readInput(file), file).map((document) => document.value);
       const rules = documents.flatMap((value) => (Array.isArray(value) ? value : [value]));
+      const kind = rules.map(kindOf).find((found) => found !== undefined);
+      if (kind !== undefined)
+        throw new CliError(
+          `${file} holds a ${kind}, and nothing was imported: apply it to the cluster (\`kubectl apply -f\`); bare rules have no kind`,
+        );
       if (rules.length === 0) throw new CliError(`${file} holds no rule; to delete rules use \`weir policy delete\``);
       const query = new URLSearchParams();
       if (options.replace === true) query.set('replace', 'true');
@@ -89,10 +100,11 @@ export function addPolicyCommands(program: Command, context: CliContext): void {
   policy
     .command('validate')
     .description(
-      'Checks a file without an agent: CNP, CCNP (also a list of them) or bare rules, in YAML or JSON; exit code 1 when invalid',
+      'Checks a file without an agent: CNP, CCNP, NetworkPolicy (also a list of them) or bare rules, in YAML or JSON; exit code 1 when one is ' +
+        'invalid, or has an element that is not supported (read fail-closed)',
     )
     .argument('<file>', '"-" for stdin')
-    .option('-n, --namespace <name>', 'namespace of a CiliumNetworkPolicy that names none', 'default')
+    .option('-n, --namespace <name>', 'namespace of a CiliumNetworkPolicy or NetworkPolicy that names none', 'default')
     .action(async (file: string, options: { namespace: string }, command: Command) => {
       const results = validateDocuments(parseDocuments(await readInput(file), file), options.namespace);
       if (results.length === 0) throw new CliError(`${file} holds no policy`);
@@ -100,7 +112,7 @@ export function addPolicyCommands(program: Command, context: CliContext): void {
       else {
         for (const result of results) {
           context.out.write(
-            `${result.name}: ${result.valid ? `Valid, ${result.rules} ${result.rules === 1 ? 'rule' : 'rules'}` : 'Invalid'}\n`,
+            `${result.name}: ${WORDS[result.reason]}${result.reason === 'InvalidSpec' ? '' : `, ${result.rules} ${result.rules === 1 ? 'rule' : 'rules'}`}\n`,
           );
           for (const problem of result.problems)
             context.out.write(`  ${problem.code} ${problem.path}: ${problem.message}\n`);
@@ -124,6 +136,12 @@ export function addPolicyCommands(program: Command, context: CliContext): void {
         ),
       );
     });
+}
+
+/** Of a Kubernetes object. */
+function kindOf(value: unknown): string | undefined {
+  if (typeof value !== 'object' || value === null || !('kind' in value) || !('apiVersion' in value)) return undefined;
+  return typeof value.kind === 'string' ? value.kind : undefined;
 }
 
 function printRevision(context: CliContext, command: Command, answer: PolicyModel): void {

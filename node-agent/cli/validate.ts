@@ -3,8 +3,10 @@ import type { PolicyDocument } from './documents.ts';
 
 export interface Validation {
   readonly name: string;
-  /** False when some problem rejects the policy (`InvalidSpec`). */
+  /** As condition `Valid` has it: false when some problem rejects the policy, and when some element is not enforced as it is written. */
   readonly valid: boolean;
+  /** The condition's reason. */
+  readonly reason: 'Valid' | 'InvalidSpec' | 'UnsupportedField';
   readonly rules: number;
   readonly problems: readonly PolicyProblem[];
 }
@@ -12,24 +14,32 @@ export interface Validation {
 /**
  * Judges each document as the operator, or an import, would. Pure.
  *
- * @param namespace where a CiliumNetworkPolicy that names none would be applied, as with kubectl
+ * @param namespace where a CiliumNetworkPolicy or NetworkPolicy that names none would be applied, as with kubectl
  */
 export function validateDocuments(documents: readonly PolicyDocument[], namespace = 'default'): readonly Validation[] {
   return documents.map(({ name, value: written }) => {
     const value = inNamespace(written, namespace);
     const { rules, problems } = parseAny(value);
+    const reason = reasonOf(problems);
     return {
       name: title(value) ?? name,
-      valid: problems.every((problem) => problem.code !== 'InvalidSpec'),
+      valid: reason === 'Valid',
+      reason,
       rules: rules.length,
       problems: [...problems, ...serviceWarnings(rules)],
     };
   });
 }
 
+function reasonOf(problems: readonly PolicyProblem[]): Validation['reason'] {
+  const has = (code: PolicyProblem['code']): boolean => problems.some((problem) => problem.code === code);
+  return has('InvalidSpec') ? 'InvalidSpec' : has('UnsupportedField') ? 'UnsupportedField' : 'Valid';
+}
+
 function parseAny(value: unknown): ParseResult {
   const kind = typeof value === 'object' && value !== null && 'kind' in value ? value.kind : undefined;
-  if (kind === 'CiliumNetworkPolicy' || kind === 'CiliumClusterwideNetworkPolicy') return parsePolicy(value, kind);
+  if (kind === 'CiliumNetworkPolicy' || kind === 'CiliumClusterwideNetworkPolicy' || kind === 'NetworkPolicy')
+    return parsePolicy(value, kind);
   if (kind === undefined) return parseBareRules(value);
   return {
     rules: [],
@@ -37,7 +47,7 @@ function parseAny(value: unknown): ParseResult {
       {
         code: 'InvalidSpec',
         path: 'kind',
-        message: `is ${JSON.stringify(kind)}: write CiliumNetworkPolicy or CiliumClusterwideNetworkPolicy, or give a list of bare rules`,
+        message: `is ${JSON.stringify(kind)}: write CiliumNetworkPolicy, CiliumClusterwideNetworkPolicy or NetworkPolicy, or give a list of bare rules`,
       },
     ],
   };
@@ -46,8 +56,8 @@ function parseAny(value: unknown): ParseResult {
 function inNamespace(value: unknown, namespace: string): unknown {
   if (typeof value !== 'object' || value === null || !('kind' in value) || !('metadata' in value)) return value;
   const { kind, metadata } = value;
-  if (kind !== 'CiliumNetworkPolicy' || typeof metadata !== 'object' || metadata === null || 'namespace' in metadata)
-    return value;
+  if (kind !== 'CiliumNetworkPolicy' && kind !== 'NetworkPolicy') return value;
+  if (typeof metadata !== 'object' || metadata === null || 'namespace' in metadata) return value;
   return { ...value, metadata: { ...metadata, namespace } };
 }
 

@@ -46,7 +46,7 @@ describe('parseConfig', () => {
     [['cleanup', 'extra'], 'too many arguments'],
     [['--node-name', 'N 1'], "'--node-name <name>' argument 'N 1' is invalid"],
     [['--socket', 'weir.sock'], 'absolute path'],
-    [['--pod-cidr', '10.1.0.0'], 'prefix length'],
+    [['--pod-cidr', '10.1.0.0'], 'with its length, of at least 4 addresses, such as 10.1.0.0/24'],
     [['--pod-cidr', '10.1.0.0/31'], 'at least 4 addresses'],
     [['--policy-enforcement', 'sometimes'], 'Allowed choices are default, always, never'],
     [['--allow-localhost', 'maybe'], 'true or false'],

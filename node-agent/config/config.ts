@@ -202,12 +202,15 @@ function path(text: string): string {
 
 function podCidr(text: string): string {
   try {
-    const prefix = parsePrefix(text, { requireLength: true });
-    if (prefix.family === 4 && prefix.bits <= 30) return text;
+    // What an address without a length is told to be, a /32, is too small.
+    const prefix = parsePrefix(text, { requireLength: text.includes('/') });
+    if (text.includes('/') && prefix.family === 4 && prefix.bits <= 30) return text;
   } catch (error) {
     throw new InvalidArgumentError(`${messageOf(error)}.`);
   }
-  throw new InvalidArgumentError('It must be an IPv4 prefix of at least 4 addresses, such as 10.1.0.0/24.');
+  throw new InvalidArgumentError(
+    'It must be an IPv4 prefix with its length, of at least 4 addresses, such as 10.1.0.0/24.',
+  );
 }
 
 function bool(text: string): boolean {

@@ -73,9 +73,12 @@ describe('accessOf', () => {
 
   it('leaves what it does not read to the library: files, exec plugins, passwords', async () => {
     const token = join(folder, 'token');
-    writeFileSync(token, 'from-a-file');
+    // As echo writes it.
+    writeFileSync(token, 'from-a-file\n');
     const file = write({ server: 'https://a' }, { 'auth-provider': { name: 'files', config: { tokenFile: token } } });
-    expect((await accessOf(file).prepare()).options.headers).toMatchObject({ Authorization: 'Bearer from-a-file' });
+    expect((await accessOf(file).prepare()).options.headers).toEqual({ Authorization: 'Bearer from-a-file' });
+    const named = write({ server: 'https://a' }, { token: 'in-the-file\n' });
+    expect((await accessOf(named).prepare()).options.headers).toEqual({ Authorization: 'Bearer in-the-file' });
     const plugin = {
       apiVersion: 'client.authentication.k8s.io/v1',
       command: 'echo',

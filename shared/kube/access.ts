@@ -99,7 +99,7 @@ function plainOptions(cluster: Fields, user: Fields): RequestOptions | undefined
     ...(key === undefined ? {} : { key }),
     ...(insecure ? { rejectUnauthorized: false } : {}),
     ...(servername === undefined ? {} : { servername }),
-    ...(token === undefined ? {} : { headers: { Authorization: `Bearer ${token}` } }),
+    ...(token === undefined ? {} : { headers: { Authorization: `Bearer ${token.trim()}` } }),
   };
 }
 
@@ -144,8 +144,18 @@ class LibraryAccess implements Access {
     if (cluster === null) throw new KubeConfigError('the kubeconfig has no current cluster');
     const options: RequestOptions = {};
     await config.applyToHTTPSOptions(options);
+    trimAuthorization(options);
     return { server: cluster.server, options, proxied: Boolean(cluster.proxyUrl) };
   }
+}
+
+/** A token file that an editor or `echo` wrote ends in a newline, which no header may hold. */
+function trimAuthorization(options: RequestOptions): void {
+  const { headers } = options;
+  if (headers === undefined || Array.isArray(headers)) return;
+  const said = headers as Record<string, unknown>;
+  const { Authorization: text } = said;
+  if (typeof text === 'string') said.Authorization = text.trim();
 }
 
 async function loadWithLibrary(path: string | undefined): Promise<KubeConfig> {

@@ -11,15 +11,29 @@ import type { Suite } from './suite.ts';
 
 const SUITES: Readonly<Record<string, Suite>> = { path, real, statedb, reconciler, soak };
 
+const USAGE = `usage: npm run bench -- SUITE [--json FILE]\nsuites: ${Object.keys(SUITES).join(', ')}`;
+
+/** Bad arguments: exit code 2. */
+class UsageError extends Error {}
+
+function given() {
+  try {
+    return parseArgs({ allowPositionals: true, options: { json: { type: 'string' }, help: { type: 'boolean' } } });
+  } catch (error) {
+    throw new UsageError(error instanceof Error ? error.message : String(error));
+  }
+}
+
 async function main(): Promise<number> {
-  const { values, positionals } = parseArgs({ allowPositionals: true, options: { json: { type: 'string' } } });
+  const { values, positionals } = given();
   const [name = ''] = positionals;
+  if (values.help === true) {
+    console.log(USAGE);
+    return 0;
+  }
   const suite = SUITES[name];
   if (suite === undefined || positionals.length !== 1) {
-    console.error(
-      `usage: npm run bench -- SUITE [--json FILE]\n"${positionals.join(' ')}" is not a suite; suites: ${Object.keys(SUITES).join(', ')}`,
-    );
-    return 2;
+    throw new UsageError(`"${positionals.join(' ')}" is not a suite`);
   }
   const rows: Row[] = [];
   for await (const figure of suite()) {
@@ -37,7 +51,8 @@ main().then(
     process.exitCode = code;
   },
   (error: unknown) => {
-    console.error(error);
-    process.exitCode = 1;
+    const usage = error instanceof UsageError;
+    console.error(usage ? `${error.message}\n${USAGE}` : error);
+    process.exitCode = usage ? 2 : 1;
   },
 );

@@ -26,11 +26,11 @@ describe('main', () => {
   });
 
   /** Runs the program; `module`: JavaScript that it runs first. */
-  function start(name: string, module = ''): Main {
+  function start(name: string, module = '', more: readonly string[] = []): Main {
     const main = new URL('../../operator/main.ts', import.meta.url).pathname;
     const preload = `--import=data:text/javascript,${encodeURIComponent(module)}`;
     const flags = ['--kubeconfig', world.kubeconfig, '--leader-namespace', 'weir', '--health-address', '127.0.0.1:0'];
-    const child = spawn(process.execPath, [preload, main, ...flags], {
+    const child = spawn(process.execPath, [preload, main, ...flags, ...more], {
       stdio: ['ignore', 'pipe', 'inherit'],
       env: { ...process.env, POD_NAME: name },
     });
@@ -50,6 +50,13 @@ describe('main', () => {
   const leads = (name: string): Promise<void> => eventually(async () => expect(await holder()).toBe(name));
   const says = ({ output }: Main, message: string): Promise<void> =>
     eventually(async () => expect(output()).toContain(`"${message}"`));
+
+  it.each([[['--nope']], [['stray']], [['--identity-gc-grace', '5']], [['uninstall', '--nope']]])(
+    'ends with 2 for wrong arguments: %j',
+    async (args) => {
+      expect(await start('wrong', '', args).exited).toBe(2);
+    },
+  );
 
   it('leads, stops cleanly on SIGTERM, and leaves the lease free', async () => {
     const one = start('one');
