@@ -118,6 +118,7 @@ export class Cluster implements TestCluster {
         logDir: this.logDir,
         agentArgs: ['--datapath-object', buildDatapath().objectPath, ...(options.agentArgs ?? [])],
         program: join(programs, 'agent.mjs'),
+        ...(options.onLog === undefined ? {} : { onLog: options.onLog }),
         ...(options.stateDiskBytes === undefined ? {} : { stateDiskBytes: options.stateDiskBytes }),
       });
     });
@@ -220,11 +221,13 @@ export class Cluster implements TestCluster {
       '127.0.0.1:0',
       ...(this.#options.operatorArgs ?? []),
     ];
+    const logFile = join(this.logDir, 'operator.log');
     this.#operator = new Program({
       name: 'operator',
+      onEnd: (how) => this.#options.onLog?.(`the operator has ended (${how}); its log: ${logFile}`),
       command: process.execPath,
       args,
-      logFile: join(this.logDir, 'operator.log'),
+      logFile,
       env: { PATH: TOOL_PATH, ...NODE_ENV },
     });
   }

@@ -24,6 +24,8 @@ export interface ClusterNodeOptions {
   readonly program: string;
   /** The state folder is a disk of its own, of this size. */
   readonly stateDiskBytes?: number;
+  /** Told when the agent ends by itself. */
+  readonly onLog?: (line: string) => void;
 }
 
 export class ClusterNode implements KubeletNode, TestNode {
@@ -78,12 +80,14 @@ export class ClusterNode implements KubeletNode, TestNode {
 
   /** Starts the agent, and waits for nothing. */
   launchAgent(): Program {
+    const logFile = join(this.#options.logDir, `agent-${this.name}.log`);
     this.#agent = new Program({
       name: `agent ${this.name}`,
+      onEnd: (how) => this.#options.onLog?.(`the agent of ${this.name} has ended (${how}); its log: ${logFile}`),
       netns: netnsPath(this.netns),
       command: process.execPath,
       args: this.agentCommand(),
-      logFile: join(this.#options.logDir, `agent-${this.name}.log`),
+      logFile,
       env: { PATH: TOOL_PATH, ...NODE_ENV },
     });
     return this.#agent;

@@ -19,6 +19,8 @@ export interface ProgramOptions {
   readonly ipc?: boolean;
   /** In a session of its own: ctrl-C at the terminal is the cluster's to handle, not the program's. */
   readonly detached?: boolean;
+  /** It has ended, and neither `stop` nor `kill9` was called. */
+  readonly onEnd?: (how: string) => void;
 }
 
 /** One run of a program. A program whose cluster dies is killed by the kernel (parent-death signal). */
@@ -27,6 +29,7 @@ export class Program {
   readonly child: ChildProcess;
   readonly #log: WriteStream;
   #exited = false;
+  #ending = false;
   #tail = '';
 
   constructor(options: ProgramOptions) {
@@ -50,8 +53,9 @@ export class Program {
       this.#exited = true;
       this.#tail += `\ncannot start ${command}: ${error.message}`;
     });
-    this.child.on('exit', () => {
+    this.child.on('exit', (code, signal) => {
       this.#exited = true;
+      if (!this.#ending) options.onEnd?.(signal === null ? `exit code ${code}` : `${signal}`);
     });
     // What it printed last may come after its end.
     this.child.on('close', () => this.#log.end());
@@ -76,6 +80,7 @@ export class Program {
 
   /** SIGTERM, and SIGKILL when it has not ended after `graceMs`. */
   async stop(graceMs = 5000): Promise<void> {
+    this.#ending = true;
     if (this.#exited) return;
     this.child.kill('SIGTERM');
     const timer = setTimeout(() => this.child.kill('SIGKILL'), graceMs);
@@ -94,6 +99,7 @@ export class Program {
 
   /** SIGKILL, as a crash. */
   async kill9(): Promise<void> {
+    this.#ending = true;
     if (this.#exited) return;
     this.child.kill('SIGKILL');
     await this.exited();

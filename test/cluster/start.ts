@@ -1,12 +1,24 @@
 /** `npm start`: keeps a cluster up until ctrl-C, prints the KUBECONFIG and what to try. */
+import { existsSync } from 'node:fs';
+import { delimiter, join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { Cluster } from './index.ts';
+import { TOOL_PATH } from './run.ts';
 
 function number(flag: string, text: string, from: number, to: number): number {
   const value = Number(text);
   if (!Number.isInteger(value) || value < from || value > to)
     throw new Error(`--${flag} is "${text}": give a whole number from ${from} to ${to}`);
   return value;
+}
+
+/** The one that bootstrap installs need not be on the user's PATH. */
+function kubectlPath(): string {
+  return (
+    TOOL_PATH.split(delimiter)
+      .map((folder) => join(folder, 'kubectl'))
+      .find((file) => existsSync(file)) ?? 'not found on this machine'
+  );
 }
 
 /** Bad arguments: exit code 2. */
@@ -50,12 +62,15 @@ async function main(): Promise<void> {
   await cluster.createPods([
     { name: 'app1', labels: { id: 'app1' }, node: 1, tcp: [80, 8080] },
     { name: 'app2', labels: { id: 'app2' }, node: 1, tcp: [80] },
-    { name: 'app3', labels: { id: 'app3' }, node: 2, tcp: [80] },
+    { name: 'app3', labels: { id: 'app3' }, node: nodes, tcp: [80] },
   ]);
   const app1 = cluster.sandbox('app1');
   const app3 = cluster.sandbox('app3');
   console.log(`
-A cluster of ${cluster.nodes.length} nodes runs on this machine. Three pods run: app1 and app2 on node-1, app3 on node-2.
+A cluster of ${nodes} ${nodes === 1 ? 'node' : 'nodes'} runs on this machine. Three pods run: app1 and app2 on node-1, app3 on node-${nodes}.
+There is no scheduler and no controller: a Deployment makes no pods, and a pod needs spec.nodeName:
+  kubectl run NAME --image any --overrides '{"spec":{"nodeName":"node-1"}}'
+kubectl: ${kubectlPath()}
 
   export KUBECONFIG=${cluster.kubeconfig}
   kubectl get nodes,pods,cep -o wide

@@ -1,0 +1,33 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, it } from '@jest/globals';
+import { Program } from './process.ts';
+
+let folder: string;
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'weir-program-'));
+});
+afterEach(() => rmSync(folder, { recursive: true }));
+
+it('a program that ends by itself is told, one that is ended is not', async () => {
+  const ends: string[] = [];
+  const start = (...args: readonly string[]): Program =>
+    new Program({
+      name: 'p',
+      command: 'sh',
+      args: ['-c', ...args],
+      logFile: join(folder, 'log'),
+      onEnd: (how) => ends.push(how),
+    });
+  await start('exit 3').exited();
+  const killed = start('exec sleep 1000');
+  await new Promise((resolve) => killed.child.once('spawn', resolve));
+  process.kill(killed.pid ?? 0, 'SIGKILL');
+  await killed.exited();
+  for (const how of ['stop', 'kill9'] as const) {
+    const program = start('exec sleep 1000');
+    await program[how]();
+  }
+  expect(ends).toEqual(['exit code 3', 'SIGKILL']);
+});
