@@ -1,4 +1,5 @@
 /** What a status says while a node's agent hangs: its kernel goes on enforcing what it had. */
+import { rmSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { Cluster } from '../cluster/index.ts';
 import { eventually } from '../eventually.ts';
@@ -129,4 +130,38 @@ describe('a node whose agent hangs', () => {
     await cluster.programmed('cnp/moved');
     expect(await cluster.probe('app3', 'app1')).toBe('dropped');
   }, 60_000);
+
+  it('says why an edit is not in force where nobody knows which rules were imported, and shows what the kernel has', async () => {
+    const node = cluster.node(1);
+    await cluster.apply(policy('edited', id('app1'), [id('app3')]));
+    await cluster.programmed('cnp/edited');
+    const rule = { endpointSelector: { matchLabels: { id: 'app2' } }, egress: [{}] };
+    expect((await node.weir(['policy', 'import', '-'], JSON.stringify([rule]))).code).toBe(0);
+    await node.agent.kill9();
+    rmSync(node.stateDir, { recursive: true });
+    const agent = node.launchAgent();
+    const list = await eventually(
+      () => node.weir(['endpoint', 'list']),
+      ({ stdout }) => /default\/app1/.test(stdout),
+    );
+    expect(agent.running).toBe(true);
+    expect(list.stdout).toMatch(/ enforced +open +[1-9]\d* .* restoring +default\/app1 /);
+    const before = await eventually(
+      () => node.weir(['policy', 'status', 'cnp/default/edited']),
+      ({ stdout }) => stdout.includes('Programmed'),
+    );
+    expect(before.stdout).toMatch(/ edited +1 +1 +1 +Programmed/);
+    expect(await programmed('edited')).toMatchObject({ status: 'True' });
+    await cluster.apply(policy('edited', id('app1'), [id('app2')]));
+    const seen = await answersOf('edited', (all) => all.at(-1)?.reason === 'NodeFailed');
+    expect(seen.at(-1)).toMatchObject({ status: 'False', reason: 'NodeFailed' });
+    expect(seen.at(-1)?.message).toMatch(
+      /node-1: ImportedRulesUnknown: which rules were imported .*weir policy import/,
+    );
+    expect((await node.weir(['policy', 'status', 'cnp/default/edited'])).stdout).toMatch(/ edited +2 +1 +1 +Failing/);
+    expect(await cluster.probe('app3', 'app1')).toBe('reached');
+    expect((await node.weir(['policy', 'delete', '--all'])).code).toBe(0);
+    await cluster.programmed('cnp/edited');
+    expect(await cluster.probe('app3', 'app1')).toBe('dropped');
+  }, 120_000);
 });
