@@ -1,5 +1,5 @@
 /** The operator's parts, put together for one term: from standing by until leadership is lost, or the process ends. */
-import { ApiError, Backoff, type KubeClient, KubeError, LeaderElector, LeadershipLostError, Outage } from '@weir/kube';
+import { Backoff, type KubeClient, KubeError, LeaderElector, LeadershipLostError, Outage } from '@weir/kube';
 import { delay } from '@weir/process/delay';
 import { registerMetrics as registerWriterMetrics } from '@weir/reconciler/prometheus';
 import { createStateDB, type StateDB, type Table } from '@weir/statedb';
