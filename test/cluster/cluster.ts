@@ -14,7 +14,7 @@ import { buildCni } from '@weir/node-agent/cni/build.ts';
 import { inNetns } from 'libbpf-ts';
 import { customAlphabet } from 'nanoid';
 import { bundlePrograms } from '../../scripts/bundle.ts';
-import { NODE_ENV, NODE_FLAGS } from '../../scripts/images/catalog.ts';
+import { NODE_ENV, OPERATOR_FLAGS } from '../../scripts/images/catalog.ts';
 import { type ApiServer, createApiServer } from './apiserver/index.ts';
 import { Fabric, NODE_NET, netnsPath } from './fabric.ts';
 import { Kubectl } from './kubectl.ts';
@@ -209,7 +209,7 @@ export class Cluster implements TestCluster {
 
   startOperator(): void {
     const args = [
-      ...NODE_FLAGS,
+      ...OPERATOR_FLAGS,
       join(this.#programs, 'operator.mjs'),
       '--kubeconfig',
       this.kubeconfig,
