@@ -248,6 +248,29 @@ describe('reflector', () => {
     expect(sink.log).toEqual(['replace ', 'synced']);
   });
 
+  it.each([200, 504])(
+    'lists anew where the API server was put back to an earlier state: watch answers %s',
+    async (status) => {
+      let restored = false;
+      const sink = await run(
+        (seen, response) => {
+          if (!isWatch(seen)) {
+            const page = seen.query.get('limit') === '1' ? [] : [ns('a', restored ? '3' : '5')];
+            send(response, 200, listOf(page, restored ? '3' : '5'));
+            return;
+          }
+          restored = true;
+          // kube-apiserver accepts a version of the future and is silent until it is reached; others refuse it.
+          if (status === 200) response.writeHead(200).flushHeaders();
+          else send(response, 504, { reason: 'Timeout', message: 'Too large resource version: 5, current: 3' });
+        },
+        { idleTimeoutMs: 20, backoff: { minMs: 1, maxMs: 2 } },
+      );
+      await sink.seen('replace a', 2);
+      expect(sink.state.get('a')).toBe('3');
+    },
+  );
+
   it('stop leaves nothing open', async () => {
     const opened = Promise.withResolvers<void>();
     const closed = Promise.withResolvers<void>();

@@ -3,7 +3,7 @@
  *
  *   list in pages -> trim -> sink.replace -> watch from there -> sink.upsert / sink.delete
  *                       ^                       |  ended or failed: watch again from the last version
- *                       +--- 410, sink threw ---+
+ *                       +--- 410, sink threw, an earlier state after 504 or silence ---+
  *
  * Guarantees: the sink sees one complete state first, then every change in order; a gap is always closed by another
  * complete state; a failing server is asked at a jittered, growing interval of at most 5 s, or after its Retry-After (of at
@@ -12,6 +12,7 @@
 import { delay } from '@weir/process/delay';
 import { Backoff } from './backoff.ts';
 import { ApiError } from './errors.ts';
+import { reachesVersion } from './resource-version.ts';
 import type { KubeObject, Reflector, ReflectorOptions } from './types.ts';
 
 const PAGE = 500;
@@ -39,6 +40,8 @@ class ListWatch<T extends KubeObject> implements Reflector {
   #loop: Promise<void> | undefined;
   #synced = false;
   #version: string | undefined;
+  /** The API server may have an earlier state than `#version`: its storage was restored from a backup. */
+  #doubtful = false;
 
   constructor(options: ReflectorOptions<T>) {
     this.#options = options;
@@ -67,6 +70,7 @@ class ListWatch<T extends KubeObject> implements Reflector {
     while (!stopped.aborted) {
       try {
         if (this.#version === undefined) await this.#list();
+        else if (this.#doubtful && !(await this.#stillThere(this.#version))) this.#version = undefined;
         else await this.#watch(this.#version);
       } catch (error) {
         if (stopped.aborted) return;
@@ -78,6 +82,8 @@ class ListWatch<T extends KubeObject> implements Reflector {
   async #recover(error: Error): Promise<void> {
     const gone = error instanceof ApiError && error.gone;
     if (gone || error instanceof SinkError) this.#version = undefined;
+    // So is a version that is too new refused.
+    if (error instanceof ApiError && error.status === 504) this.#doubtful = true;
     // Too old a version is the normal end of a long silence: the list follows at once, the first time.
     const askedMs = Math.min(LONGEST_RETRY_AFTER_MS, (error instanceof ApiError ? error.retryAfterMs : 0) ?? 0);
     const retryInMs = this.#backoff.next(askedMs);
@@ -118,7 +124,16 @@ class ListWatch<T extends KubeObject> implements Reflector {
       this.#synced = true;
     }
     this.#version = version;
+    this.#doubtful = false;
     this.#backoff.reset();
+  }
+
+  /** Whether the API server's state is not before the version, which a watch does not tell: kube-apiserver is silent until it is reached. */
+  async #stillThere(version: string): Promise<boolean> {
+    const { client, resource, list } = this.#options;
+    const { resourceVersion } = await client.listPage(resource, { ...list, limit: 1, signal: this.#stop.signal });
+    this.#doubtful = false;
+    return reachesVersion(resourceVersion, version);
   }
 
   async #watch(from: string): Promise<void> {
@@ -149,6 +164,8 @@ class ListWatch<T extends KubeObject> implements Reflector {
       // The idle timer closed it: renew, which is no failure.
       if (!ended.signal.aborted) throw error;
     } finally {
+      // Not even a bookmark came.
+      if (ended.signal.aborted) this.#doubtful = true;
       clearTimeout(idle);
       if (performance.now() - began >= SHORT_WATCH_MS) this.#backoff.reset();
     }
