@@ -1,18 +1,19 @@
 /** Pods of the node that Weir did not connect: which policies say so, and when. */
 import { describe, expect, it } from '@jest/globals';
+import type { ResolvedRule } from '@weir/policy';
 import { tableKey } from './create-tables.ts';
 import { rule, World } from './derive/testing/engine-world.ts';
 import { RealisedReport, type RealisedSources } from './realised.ts';
 
 const SOURCES: RealisedSources = {
   sync: { reached: 0, broken: undefined },
-  writer: { endpoints: { failing: () => [] } } as unknown as RealisedSources['writer'],
+  writer: { endpoints: { failing: () => [] }, ipcache: { failing: () => [] } } as unknown as RealisedSources['writer'],
   endpoints: { held: () => undefined },
   audit: { faults: () => [] },
 };
 
 /** A node with one pod of app `a`, which a policy selects, and one of app `b`, which none does. Each has an address and no endpoint. */
-function node(): { world: World; failures: (atMs: number) => Promise<readonly object[]> } {
+function node(): { world: World; report: RealisedReport; failures: (atMs: number) => Promise<readonly object[]> } {
   const world = new World();
   let now = 0;
   const { db, tables, engine } = world;
@@ -29,6 +30,7 @@ function node(): { world: World; failures: (atMs: number) => Promise<readonly ob
   }
   return {
     world,
+    report,
     failures: async (atMs) => {
       now = atMs;
       await world.plan();
@@ -49,6 +51,35 @@ const NOT_CONNECTED = {
   reason: 'PodNotConnected',
   message: expect.stringMatching(/^pod ns\/a: connected by another network plugin/),
 };
+
+describe('an address that the kernel does not take', () => {
+  it('fails the policies that name it, and those of the endpoint that has it', async () => {
+    const { world, report } = node();
+    world.endpoint(1, { pod: { namespace: 'ns', name: 'a', uid: 'u-a' } });
+    world.endpoint(2, { pod: { namespace: 'ns', name: 'b', uid: 'u-b' } });
+    const wide: ResolvedRule = {
+      ...rule('a', undefined, 8),
+      peers: [{ cidr: '192.0.2.0/24', except: ['192.0.2.7/32'] }],
+    };
+    world.policy('wide', 2, [wide]);
+    world.policy('other', 1, [rule('b', 'a', 9)]);
+    await world.plan();
+    const failing = (...prefixes: readonly string[]) => {
+      const rows = prefixes.map((prefix) => ({ row: { prefix }, deleted: false, error: new Error('ENOSPC') }));
+      const writer = { endpoints: { failing: () => [] }, ipcache: { failing: () => rows } };
+      report.take({ ...SOURCES, writer: writer as unknown as RealisedSources['writer'] });
+      return report
+        .read()
+        .failures.map(({ uid, generation, reason, message }) => `${uid} ${generation} ${reason}: ${message}`);
+    };
+    expect(failing('198.51.100.1/32')).toEqual([]);
+    expect(failing('192.0.2.7/32', '198.51.100.1/32')).toEqual([
+      'wide 2 KernelRefused: the kernel does not take 192.0.2.7/32 (and 1 more on this node): ENOSPC',
+    ]);
+    expect(failing('10.0.0.2/32')).toEqual(['other 1 KernelRefused: the kernel does not take 10.0.0.2/32: ENOSPC']);
+    expect(failing()).toEqual([]);
+  });
+});
 
 describe('a pod that another plugin connected', () => {
   it('fails the policies that select it, once it has been so for 10 s, and until it is gone', async () => {

@@ -1,4 +1,5 @@
 import { type LabelMap, labelsKey, matches } from '@weir/labels';
+import type { ResolvedRule } from '@weir/policy';
 import { type Key, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import type { Realised, RealisedPolicy, Tables } from './core.ts';
 import { tableKey } from './create-tables.ts';
@@ -66,7 +67,7 @@ export interface RealisedOptions {
 /** What the kernel has acknowledged, and what it refuses. */
 export interface RealisedSources {
   readonly sync: Pick<SyncLoop, 'reached' | 'broken'>;
-  readonly writer: Pick<PlanWriter, 'endpoints'>;
+  readonly writer: Pick<PlanWriter, 'endpoints' | 'ipcache'>;
   readonly endpoints: Pick<EndpointStore, 'held'>;
   readonly audit: Pick<Audit, 'faults'>;
 }
@@ -121,6 +122,7 @@ export class RealisedReport {
     const counts = this.#withWaiting(this.#counts(sources), at, broken);
     const failures = onePerPolicy([
       ...this.#refused(sources),
+      ...this.#unaddressed(sources),
       ...this.#removed(sources),
       ...this.#broken(sources),
       ...uncompiled(engine),
@@ -267,6 +269,38 @@ export class RealisedReport {
     });
   }
 
+  /** Policies that go by addresses which the kernel does not take: it judges those as what is around them, a deny of them may be none. */
+  #unaddressed({ writer }: RealisedSources): PolicyFailure[] {
+    const refused = writer.ipcache.failing().filter(({ deleted }) => !deleted);
+    const [first] = refused;
+    if (first === undefined) return [];
+    const { engine } = this.#options;
+    const prefixes = new Set(refused.map(({ row }) => row.prefix));
+    const named = new Map<string, string | undefined>();
+    const namedBy = (uid: string): string | undefined => {
+      if (!named.has(uid))
+        named.set(
+          uid,
+          engine.policies
+            .inUse(uid)
+            ?.row.rules.values()
+            .flatMap(cidrsOf)
+            .find((cidr) => prefixes.has(cidr)),
+        );
+      return named.get(uid);
+    };
+    const more = refused.length === 1 ? '' : ` (and ${refused.length - 1} more on this node)`;
+    return [...engine.states()].flatMap(({ ipv4, policies }) =>
+      Object.entries(policies).flatMap(([uid, generation]) => {
+        const own = `${ipv4}/32`;
+        const prefix = prefixes.has(own) ? own : namedBy(uid);
+        if (prefix === undefined) return [];
+        const message = `the kernel does not take ${prefix}${more}: ${first.error.message}`;
+        return [{ uid, generation, reason: 'KernelRefused', message }];
+      }),
+    );
+  }
+
   /** What others took away and has not been put back yet. */
   #removed({ audit }: RealisedSources): PolicyFailure[] {
     const faults = audit.faults();
@@ -370,6 +404,15 @@ function onePerPolicy(failures: readonly PolicyFailure[]): PolicyFailure[] {
 
 function failureKey({ uid, generation, reason, message }: PolicyFailure): Key {
   return keys.join(uid, keys.uint(generation), reason, message);
+}
+
+/** Every prefix that a rule names, excepted ones too. */
+function* cidrsOf({ peers = [] }: ResolvedRule): Generator<string> {
+  for (const peer of peers)
+    if ('cidr' in peer) {
+      yield peer.cidr;
+      yield* peer.except ?? [];
+    }
 }
 
 function failingOf({ endpoints }: RealisedSources['writer']): Map<number, Error> {
