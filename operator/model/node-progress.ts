@@ -13,7 +13,7 @@
  *
  * Not known: a node whose first selected pod came between an edit and the write of its ResolvedPolicy, until it reports it.
  */
-import { keys, type Reader, type Table, type WriteTxn } from '@weir/statedb';
+import { afterPrefix, keys, type Reader, type Table, type WriteTxn } from '@weir/statedb';
 import type { Tables } from '../tables.ts';
 import type { NodeReportRow, NodeRow } from '../types.ts';
 import type { Census } from './census.ts';
@@ -214,16 +214,21 @@ export class NodeProgress {
     return { endpoints, names };
   }
 
+  /** Nodes that report the policy's name under another uid than it has now. */
   #reportingReplaced(
     reader: Reader,
     { row: { key, uid } }: PolicyEntry,
     host: (name: string) => Host,
   ): ReadonlySet<string> {
+    const { countedReports } = this.#tables;
+    const [all, own] = [keys.join(key), keys.join(key, uid)];
     const nodes = new Set<string>();
-    for (const { node, policyKeys } of reader.list(this.#tables.countedReports, 'policy', key)) {
-      const another = Object.entries(policyKeys).some(([other, of]) => of === key && other !== uid);
-      if (another && host(node).report !== undefined) nodes.add(node);
-    }
+    // The uids before the policy's own in the index, and those after it. The own one, which most nodes report, is passed over.
+    for (const rows of [
+      reader.range(countedReports, all, own, 'policy'),
+      reader.range(countedReports, `${own}\0`, afterPrefix(all), 'policy'),
+    ])
+      for (const { node } of rows) if (host(node).report !== undefined) nodes.add(node);
     return nodes;
   }
 

@@ -90,7 +90,10 @@ export function statusTables(db: StateDB): StatusTables {
       key: (row) => row.node,
       indexes: [
         { name: 'uid', keys: ({ generations }) => Object.keys(generations) },
-        { name: 'policy', keys: ({ policyKeys }) => new Set(Object.values(policyKeys)) },
+        {
+          name: 'policy',
+          keys: ({ policyKeys }) => Object.entries(policyKeys).map(([uid, key]) => keys.join(key, uid)),
+        },
         { name: 'version', keys: ({ policyVersion }) => versionKeys(policyVersion) },
         { name: 'lost', keys: ({ lost }) => (lost === undefined ? [] : ['']) },
       ],

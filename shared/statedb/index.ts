@@ -4,7 +4,7 @@ export * from './derive/index.ts';
 export * from './errors.ts';
 export * from './inspect/index.ts';
 export type { IntegerBits } from './keys.ts';
-export { keys } from './keys.ts';
+export { afterPrefix, keys } from './keys.ts';
 export type { ObserveOptions } from './observe.ts';
 export { observe } from './observe.ts';
 export { query } from './query.ts';
