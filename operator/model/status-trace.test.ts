@@ -72,9 +72,9 @@ class Cluster {
   }
 
   /** `anew`: another policy of this name. */
-  edit(spec: object, anew = false): void {
+  edit(spec: object, anew = false, uid = `u${++this.#uids}`): void {
     if (anew) {
-      this.uid = `u${++this.#uids}`;
+      this.uid = uid;
       this.generation = 0;
     }
     this.generation += 1;
@@ -466,6 +466,36 @@ describe('status, whatever happens', () => {
     cluster.deleteNode('n2');
     cluster.setNode('n2', 'True', false);
     expect(settle()).toBe('True/NoMatchingEndpoints/2');
+  });
+
+  it('a node that reports the policy before under this name is waited for, whatever it hosts', () => {
+    const cluster = new Cluster();
+    const settle = (): string => {
+      cluster.now += INTERVAL;
+      cluster.flush();
+      return cluster.programmed;
+    };
+    for (const name of NODES) cluster.setNode(name, 'True', false);
+    cluster.setPod(1, 'n1', 'web', false);
+    cluster.setPod(2, 'n2', 'other', false);
+    cluster.edit(select('web'));
+    cluster.flush();
+    cluster.handOut();
+    cluster.speak('n1');
+    expect(settle()).toBe('True/Programmed/1');
+    // Uids before and after the one before: it is found on either side of the policy's own.
+    for (const uid of ['a', 'z']) {
+      cluster.edit(select('other'), true, uid);
+      cluster.flush();
+      cluster.handOut();
+      cluster.speak('n2');
+      expect(settle()).toBe('False/Progressing/1');
+      expect(cluster.status?.conditions[2]?.message).toContain(
+        'n1 (still enforces the policy that had this name before)',
+      );
+    }
+    cluster.speak('n1');
+    expect(settle()).toBe('True/Programmed/1');
   });
 
   it('a node whose last pod is going counts while it says that it has it', () => {
