@@ -2,9 +2,10 @@ import { execFileSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
+import { afterEach, beforeEach, describe, expect, it, jest } from '@jest/globals';
 import { createStateDB } from '@weir/statedb';
 import { eventually } from '../test/eventually.ts';
+import { StateFile } from './persist.ts';
 import { removeStateFiles, StateFiles } from './state-files.ts';
 import { recordingLogger } from './testing/fake-core.ts';
 
@@ -262,5 +263,77 @@ describe('the writing of a state file', () => {
     } finally {
       execFileSync('umount', ['-l', folder]);
     }
+  });
+});
+
+describe('a disk that does not answer', () => {
+  const save = StateFile.prototype.save;
+  let answer: () => void;
+
+  beforeEach(() => {
+    const answers = new Promise<void>((resolve) => {
+      answer = resolve;
+    });
+    jest.spyOn(StateFile.prototype, 'save').mockImplementation(async function (this: StateFile<unknown>, saved) {
+      await answers;
+      await save.call(this, saved);
+    });
+  });
+  afterEach(() => {
+    answer();
+    jest.restoreAllMocks();
+  });
+
+  it('keeps nobody waiting, is said while it lasts, and all is well once it answers', async () => {
+    const log = recordingLogger();
+    const subject = files(log);
+    const path = join(folder, 'identities.json');
+    expect(await subject.save('numbers')).toBe(false);
+    const said = new RegExp(`${path}: .* for \\d+ s`);
+    expect(subject.check()).toMatchObject({ ok: false, message: expect.stringMatching(said) });
+    expect(subject.unsaved('numbers')).toMatch(said);
+    expect(await subject.save('numbers')).toBe(false);
+    await subject.saved();
+    expect(log.lines.map(({ level }) => level)).toEqual(['warn']);
+    answer();
+    const { ok } = await eventually(
+      async () => subject.check(),
+      (check) => check.ok,
+    );
+    expect([ok, subject.unsaved('numbers')]).toEqual([true, undefined]);
+    await subject.saved();
+    expect(files().load('numbers')).toMatchObject({ content: { revisions: 7 } });
+    expect(log.lines.map(({ level }) => level)).toEqual(['warn', 'info']);
+  });
+
+  it('leaves a file believed that is there when the agent ends meanwhile', async () => {
+    answer();
+    await files().save('numbers');
+    const never = new Promise<void>(() => undefined);
+    jest.mocked(StateFile.prototype.save).mockImplementation(() => never);
+    const subject = files();
+    expect(await subject.save('numbers')).toBe(false);
+    expect(files().load('numbers')).toMatchObject({ content: { revisions: 7 } });
+  });
+
+  it('does not keep the agent from ending, and what waited is not written afterwards', async () => {
+    const subject = files();
+    const first = subject.save('numbers');
+    await Promise.resolve();
+    subject.provide('numbers', () => ({ cidrs: {}, labels: {}, revisions: 8 }));
+    void subject.save('numbers');
+    const end = subject.stop();
+    expect(await subject.save('endpoints')).toBe(false);
+    await end;
+    expect(await first).toBe(false);
+    answer();
+    // The writing that was under way ends; its content is the one of before.
+    await eventually(
+      async () => readdirSync(folder),
+      (names) => names.includes('identities.json'),
+    );
+    await subject.stop();
+    expect(jest.mocked(StateFile.prototype.save).mock.calls).toHaveLength(1);
+    expect(readdirSync(folder)).not.toContain('endpoints.json');
   });
 });

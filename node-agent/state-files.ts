@@ -1,9 +1,9 @@
 import { existsSync, readdirSync, rmdirSync, rmSync } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import { codeOf, messageOf } from '@weir/process/errors';
 import type { StateDB, Table } from '@weir/statedb';
 import { type AddressRecord, decodeAddresses } from './cni/address-record.ts';
-import { codeOf, messageOf } from './config/system-error.ts';
 import type { Logger } from './core.ts';
 import { decodeNumbers, type NumbersState } from './derive/index.ts';
 import { decodeEndpoints } from './endpoint-rows.ts';
@@ -14,6 +14,8 @@ import type { EndpointRow } from './tables.ts';
 
 /** How soon a file that could not be written is tried again, in milliseconds. */
 const RETRY_MS = 1000;
+/** How long anybody waits for the disk, in milliseconds: safety and new rules need none. */
+const PATIENCE_MS = 1000;
 
 /** What outlives the agent besides the kernel's content. */
 export interface StateContents {
@@ -30,6 +32,7 @@ const FILES: Readonly<Record<StateName, string>> = {
   numbers: 'identities.json',
   addresses: 'addresses.json',
 };
+const NAMED = Object.keys(FILES) as readonly StateName[];
 /** The agent's own files in the state folder: the lock's `agent.pid` included. */
 const NAMES: readonly string[] = [...Object.values(FILES), 'agent.pid'];
 
@@ -58,6 +61,8 @@ interface StateFileRow {
   readonly removed?: string;
   /** Why the newest content is not in it. */
   readonly unsaved?: string;
+  /** The disk has not answered since: ISO 8601. The newest content is written once it does. */
+  readonly unanswered?: string;
   /** Why it was of no use at start, and under which name it is kept; undefined when it could not be renamed either. */
   readonly unreadable?: { readonly problem: string; readonly kept?: string };
 }
@@ -80,14 +85,16 @@ interface Writing<T> {
   content: (() => T) | undefined;
   /** Something has changed since the last writing began: what the next one is stamped with. */
   begun: Pick<Saved<T>, 'stamp'> | undefined;
-  /** The last writing: resolves to whether it is on disk. */
+  /** When the writing that is under way began: ISO 8601. */
+  since: string | undefined;
+  /** The last writing: resolves to whether it is on disk, however long that takes. */
   last: Promise<boolean>;
 }
 
 /**
  * The files of the state folder. None is needed to enforce: what cannot be read, or is older than what the kernel enforces, is kept beside
  * under another name; what cannot be written is tried again until it can; what others remove is written again; and table `stateFiles` says
- * which and why. Changes that come while a file is written are written together, next.
+ * which and why. Changes that come while a file is written are written together, next. A disk that does not answer keeps nobody waiting.
  */
 export class StateFiles {
   readonly #options: StateFilesOptions;
@@ -95,7 +102,10 @@ export class StateFiles {
   readonly #writings: { readonly [N in StateName]: Writing<StateContents[N]> };
   #timer: NodeJS.Timeout | undefined;
   #looking = false;
+  /** Nothing is to be saved any more. */
   #stopped = false;
+  /** Nor is anything to be written that waits for its turn. */
+  #ended = false;
 
   constructor(options: StateFilesOptions) {
     this.#options = options;
@@ -120,7 +130,10 @@ export class StateFiles {
       const saved = file.read();
       if (saved === undefined) return 'absent';
       if (stamps?.accepts(saved.stamp) === false)
-        throw new StateFileError(file.path, 'is older than what this node enforces (put back, or left by a full disk)');
+        throw new StateFileError(
+          file.path,
+          'is older than what this node enforces (put back, left by a full disk, or written by an earlier version of the agent that stamps no files)',
+        );
       this.#note(name, (row) => ({ ...row, present: true }));
       return { content: saved.content };
     } catch (error) {
@@ -149,7 +162,10 @@ export class StateFiles {
     }));
   }
 
-  /** What the file is to hold has changed: it is written, now or as soon as that is possible. Resolves to whether it is on disk. Never rejects. */
+  /**
+   * What the file is to hold has changed: it is written, now or as soon as that is possible. Resolves to whether it is on disk; false, too,
+   * when the disk has not answered for PATIENCE_MS: the writing goes on. Never rejects.
+   */
   save(name: StateName): Promise<boolean> {
     const writing = this.#writings[name];
     if (this.#stopped || writing.content === undefined) return Promise.resolve(false);
@@ -157,17 +173,18 @@ export class StateFiles {
       writing.begun = writing.stamps === undefined ? {} : { stamp: writing.stamps.begin() };
       writing.last = writing.last.then(() => this.#write(name));
     }
-    return writing.last;
+    return this.#outcome(name);
   }
 
-  /** Resolves when all that has changed until now is on disk, or the disk has refused it. */
+  /** Resolves when all that has changed until now is on disk, or the disk has refused it or has not answered for PATIENCE_MS. */
   async saved(): Promise<void> {
-    await Promise.all(Object.values(this.#writings).map(({ last }) => last));
+    await Promise.all(NAMED.map((name) => this.#outcome(name)));
   }
 
   /** Why the newest content of the file is not on disk; undefined: it is. */
   unsaved(name: StateName): string | undefined {
     const row = this.#row(name);
+    if (row?.unanswered !== undefined) return unansweredText(row.path, row.unanswered);
     return row?.unsaved === undefined ? undefined : `${row.path} cannot be written (${row.unsaved})`;
   }
 
@@ -187,6 +204,9 @@ export class StateFiles {
   /** In health's words. */
   check(): { readonly name: string; readonly ok: boolean; readonly message: string } {
     const rows = this.#rows();
+    const unanswered = rows.flatMap(({ unanswered: since, path }) =>
+      since === undefined ? [] : [unansweredText(path, since)],
+    );
     const paths = new Map<string, string[]>();
     for (const { unsaved: why, path } of rows) if (why !== undefined) paths.set(why, [...(paths.get(why) ?? []), path]);
     const unsaved = Array.from(paths, ([why, files]) => `${files.join(', ')} cannot be written (${why})`);
@@ -199,25 +219,26 @@ export class StateFiles {
         : [`${found.problem}; ${found.kept === undefined ? 'it is still there' : `kept as ${found.kept}`}`],
     );
     const said = [
+      ...unanswered.map((why) => `${why}; enforcement goes on without`),
       ...unsaved.map((why) => `${why}; it is tried again, and enforcement goes on without`),
       ...removed,
       ...unreadable.map((why) => `at start, ${why}; what the kernel enforces decided`),
     ];
     return {
       name: 'state-folder',
-      ok: unsaved.length === 0,
+      ok: unsaved.length === 0 && unanswered.length === 0,
       message: said.length === 0 ? 'what outlives a restart is on disk' : said.join('; '),
     };
   }
 
-  /** One try more for what is not on disk; nothing is written afterwards. */
+  /** One try more for what is not on disk. No writing begins afterwards; one that the disk does not answer may end later. */
   async stop(): Promise<void> {
     if (this.#stopped) return;
+    clearTimeout(this.#timer);
     this.#retry();
-    clearTimeout(this.#timer);
-    await this.saved();
     this.#stopped = true;
-    clearTimeout(this.#timer);
+    await this.saved();
+    this.#ended = true;
   }
 
   #writing<N extends StateName>(name: N): Writing<StateContents[N]> {
@@ -227,8 +248,26 @@ export class StateFiles {
       stamps: new StateStamps(root, name),
       content: undefined,
       begun: undefined,
+      since: undefined,
       last: Promise.resolve(true),
     };
+  }
+
+  /** Of the last writing, as far as anybody waits for it. */
+  async #outcome(name: StateName): Promise<boolean> {
+    const { last } = this.#writings[name];
+    // Whoever asks while the disk is known not to answer need not find that out.
+    if (this.#row(name)?.unanswered !== undefined) return false;
+    const { promise: impatience, resolve } = Promise.withResolvers<false>();
+    const timer = setTimeout(() => {
+      this.#unanswered(name);
+      resolve(false);
+    }, PATIENCE_MS);
+    try {
+      return await Promise.race([last, impatience]);
+    } finally {
+      clearTimeout(timer);
+    }
   }
 
   #retry(): void {
@@ -241,8 +280,9 @@ export class StateFiles {
     const { file, stamps, begun = {}, content } = writing;
     // What changes from here on is for the next one.
     writing.begun = undefined;
+    writing.since = new Date().toISOString();
     try {
-      if (content === undefined) return false;
+      if (content === undefined || this.#ended) return false;
       this.#keepUnreadable(name);
       await file.save({ content: content(), ...begun });
       this.#written(name);
@@ -251,7 +291,9 @@ export class StateFiles {
       this.#refused(name, error instanceof StateSaveError ? error.reason : messageOf(error));
       return false;
     } finally {
-      if (begun.stamp !== undefined) stamps?.settle(begun.stamp, this.#writings[name].begun?.stamp);
+      writing.since = undefined;
+      // Afterwards the stamps are those of the next agent.
+      if (begun.stamp !== undefined && !this.#ended) stamps?.settle(begun.stamp, this.#writings[name].begun?.stamp);
     }
   }
 
@@ -266,10 +308,19 @@ export class StateFiles {
 
   #written(name: StateName): void {
     const before = this.#row(name);
-    if (before?.unsaved !== undefined)
+    const trouble = before?.unsaved !== undefined || before?.unanswered !== undefined;
+    if (trouble)
       this.#options.log.info({ file: this.#writings[name].file.path }, 'a state file could be written again');
-    if (before?.unsaved !== undefined || before?.present !== true)
-      this.#note(name, ({ unsaved: _, ...row }) => ({ ...row, present: true }));
+    if (trouble || before?.present !== true)
+      this.#note(name, ({ unsaved: _, unanswered: __, ...row }) => ({ ...row, present: true }));
+  }
+
+  #unanswered(name: StateName): void {
+    const { file, since } = this.#writings[name];
+    if (since === undefined || this.#row(name)?.unanswered !== undefined) return;
+    const { path } = file;
+    this.#options.log.warn({ file: path, since }, 'the disk does not answer while a state file is written');
+    this.#note(name, (row) => ({ ...row, unanswered: since }));
   }
 
   #refused(name: StateName, unsaved: string): void {
@@ -278,7 +329,8 @@ export class StateFiles {
         { file: this.#writings[name].file.path, error: unsaved },
         'a state file cannot be written',
       );
-    this.#note(name, (row) => ({ ...row, unsaved }));
+    this.#note(name, ({ unanswered: _, ...row }) => ({ ...row, unsaved }));
+    if (this.#stopped) return;
     this.#timer ??= setTimeout(() => this.#retry(), RETRY_MS).unref();
   }
 
@@ -305,6 +357,11 @@ export class StateFiles {
       txn.upsert(this.#table, change(txn.get(this.#table, name) ?? { name, path })),
     );
   }
+}
+
+function unansweredText(path: string, since: string): string {
+  const seconds = Math.max(1, Math.round((Date.now() - Date.parse(since)) / 1000));
+  return `${path}: a writing has been under way for ${seconds} s, as the disk does not answer`;
 }
 
 /** Whether it is certain that there is no such file. */
