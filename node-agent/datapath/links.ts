@@ -92,8 +92,9 @@ export const OTHER_PIN = new RegExp(`^${NEXT}|${ASIDE.source}`);
  *
  * They are the first of their chain, on both hooks: a program before them that ends the chain (TCX_PASS) would keep packets from being
  * judged. What comes after them gets what they let through (TCX_NEXT); on egress it may then change packets that were judged, as the
- * node's own firewall may. Who may attach programs is root on the node and can undo all of this: it heals mistakes and other tools,
- * and says what it cannot heal. Until the next look finds it, packets go by the other program's verdict.
+ * node's own firewall may. Each look puts them first again, or says why it cannot; until then, packets go by the other program's verdict.
+ * That repairs mistakes and conflicts with other tools. It does not defend against an attacker who can attach programs: that is root on
+ * the node, who can undo all of this.
  *
  * A link is detached for one reason: its endpoint was removed. Links without a pin are found by the chain that they are in; a link that is
  * in the place of another one is kept aside until its own interface has one pinned again.
@@ -190,12 +191,11 @@ export class Links implements LinkTable {
 
   look(endpoints: readonly Hooked[]): LinkLook[] {
     const looks = this.#inNode(() => endpoints.map((one) => this.#lookAt(one)));
-    if (this.#files().some((file) => ASIDE.test(file)))
-      for (const [at, { faults, gone }] of looks.entries()) {
-        const ifindex = endpoints[at]?.ifindex;
-        if (ifindex !== undefined && !gone && faults.length === 0)
-          for (const hook of HOOKS) this.#forgetAside(ifindex, hook);
-      }
+    this.#tidyAside(
+      new Set(
+        looks.flatMap(({ faults, gone }, at) => (gone || faults.length > 0 ? [] : (endpoints[at]?.ifindex ?? []))),
+      ),
+    );
     return looks;
   }
 
@@ -257,22 +257,21 @@ export class Links implements LinkTable {
     renameSync(path, join(this.#folder, `aside-${link.ifindex}-${link.direction}-${link.id()}`));
   }
 
-  /** The hook has its own pin again. */
-  #forgetAside(ifindex: number, hook: TcDirection): void {
-    for (const file of this.#files())
-      if (file.startsWith(`aside-${ifindex}-${hook}-`)) rmSync(join(this.#folder, file), { force: true });
+  /** Removes pins set aside that nobody needs: the interface is gone, or both its hooks have their own pins again (`whole`). */
+  #tidyAside(whole: ReadonlySet<number>): void {
+    for (const file of this.#files()) {
+      const ifindex = ASIDE.exec(file)?.[1];
+      if (ifindex === undefined) continue;
+      const path = join(this.#folder, file);
+      using link = whole.has(Number(ifindex)) ? undefined : this.#openAny(path);
+      if (link === undefined || link.ifindex === 0) rmSync(path, { force: true });
+    }
   }
 
   /** What a crash left: links that did not take their place, and those set aside whose interface is gone. */
   #tidy(): void {
-    for (const file of this.#files()) {
-      const path = join(this.#folder, file);
-      if (file.startsWith(NEXT)) rmSync(path);
-      else if (ASIDE.test(file)) {
-        using link = this.#openAny(path);
-        if (link?.ifindex === 0) rmSync(path);
-      }
-    }
+    for (const file of this.#files()) if (file.startsWith(NEXT)) rmSync(join(this.#folder, file));
+    this.#tidyAside(new Set());
   }
 
   #entry(ifindex: number, hook: TcDirection): TcxEntry | undefined {
