@@ -1,4 +1,6 @@
-/** Large slots: written, trimmed and emptied with breaks, between which nothing else is done to them. On maps of the kernel. */
+/** Large slots: written, trimmed, emptied and put back with breaks, between which nothing else is done to them. On maps of the kernel. */
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { describe, expect, it } from '@jest/globals';
 import { slotKey } from '@weir/bpf';
 import { GRACE_MS } from '../derive/index.ts';
@@ -95,4 +97,34 @@ describe('a large slot', () => {
     await lab.slots.trim();
     expect([held(lab, 1), await lab.slots.fault(1), lab.slots.trimDue()]).toEqual([LARGE.length, undefined, undefined]);
   });
+});
+
+it('keeps nothing of what was applied before', async () => {
+  setFlagsFromString('--expose-gc');
+  const gc: () => void = runInNewContext('gc');
+  using lab = slotLab({ now: () => 0, breathe: async () => undefined });
+  const fails = async (): Promise<WeakRef<object>> => {
+    const row = {
+      ...slotRow(1, SMALL),
+      get classes(): never {
+        throw new Error('no');
+      },
+    };
+    return lab.slots
+      .apply(row, () => true)
+      .then(
+        () => {
+          throw new Error('it was applied');
+        },
+        (error: object) => new WeakRef(error),
+      );
+  };
+  const error = await fails();
+  await lab.slots.apply(slotRow(1, SMALL), () => true);
+  await lab.slots.apply(slotRow(1, LARGE), () => true);
+  for (let tries = 0; tries < 10 && error.deref() !== undefined; tries += 1) {
+    await new Promise((resolve) => setImmediate(resolve));
+    gc();
+  }
+  expect(error.deref()).toBeUndefined();
 });

@@ -150,7 +150,8 @@ export class SlotStore {
    */
   apply(row: SlotRow, stays: (identity: number) => boolean): Promise<void> {
     const applied = this.#tidied.then(() => this.#apply(row, stays));
-    this.#applied = Promise.allSettled([this.#applied, applied]);
+    // Without their results, which would hold one another for ever.
+    this.#applied = Promise.allSettled([this.#applied, applied]).then(() => undefined);
     return applied;
   }
 
