@@ -99,6 +99,23 @@ describe('a large slot', () => {
   });
 });
 
+describe.each(['mend', 'fault'] as const)('%s of a slot', (what) => {
+  it('beside edits that make breaks, takes nothing from them and finds nothing wrong', async () => {
+    const { lab, state } = world();
+    using _lab = lab;
+    await lab.slots.apply(slotRow(1, LARGE.slice(0, 3900)), () => true);
+    const beside: Promise<unknown>[] = [];
+    state.inBreaks = () => {
+      state.inBreaks = () => undefined;
+      beside.push(lab.slots[what](1));
+    };
+    await lab.slots.apply(slotRow(1, LARGE.slice(0, 4000)), () => true);
+    await lab.slots.apply(slotRow(1, LARGE.slice(0, 4100)), () => true);
+    expect(await Promise.all(beside)).toEqual([undefined]);
+    expect([held(lab, 1), await lab.slots.fault(1)]).toEqual([4100, undefined]);
+  });
+});
+
 it('keeps nothing of what was applied before', async () => {
   setFlagsFromString('--expose-gc');
   const gc: () => void = runInNewContext('gc');

@@ -97,8 +97,8 @@ export class SlotStore {
   readonly #pace: Pace;
   /** Settles with the last `apply` that has begun: a slot that failed is tried again beside the rounds. */
   #applied: Promise<unknown> = Promise.resolve();
-  /** Settles with the last `trim` or `forget`, which no `apply` may overlap: each makes breaks. */
-  #tidied: Promise<unknown> = Promise.resolve();
+  /** Settles with the last that had all slots for itself: no `apply` may overlap it, as each makes breaks. */
+  #alone: Promise<unknown> = Promise.resolve();
 
   constructor(options: SlotStoreOptions) {
     const { db } = options;
@@ -149,7 +149,7 @@ export class SlotStore {
    * identity after this round: of such an identity the element goes at once, as that is the change of its decision.
    */
   apply(row: SlotRow, stays: (identity: number) => boolean): Promise<void> {
-    const applied = this.#tidied.then(() => this.#apply(row, stays));
+    const applied = this.#alone.then(() => this.#apply(row, stays));
     // Without their results, which would hold one another for ever.
     this.#applied = Promise.allSettled([this.#applied, applied]).then(() => undefined);
     return applied;
@@ -187,7 +187,7 @@ export class SlotStore {
 
   /** Addresses are about to get these identities: elements that nothing wants must not decide about them. */
   forget(identities: ReadonlySet<number>): Promise<void> {
-    return this.#tidy(async () => {
+    return this.#whileAlone(async () => {
       using snapshot = this.#db.read();
       for (const { slot, wanted } of snapshot.all(this.#trimmed)) {
         const held = this.#held.get(slot);
@@ -203,7 +203,7 @@ export class SlotStore {
 
   /** Removes elements, rows and slots that no packet has been able to reach for GRACE_MS. Returns the slots that are gone. */
   trim(): Promise<number[]> {
-    return this.#tidy(async () => {
+    return this.#whileAlone(async () => {
       const now = this.#options.now();
       using snapshot = this.#db.read();
       for (const { slot, wanted } of snapshot.all(this.#trimmed)) {
@@ -220,12 +220,15 @@ export class SlotStore {
     });
   }
 
-  /** Runs `body` when no `apply` is under way; those that come meanwhile wait. */
-  #tidy<T>(body: () => Promise<T>): Promise<T> {
-    // Maps that are being made hold a copy of what is now to go.
-    const tidied = Promise.allSettled([this.#applied, this.#tidied]).then(body);
-    this.#tidied = tidied.catch(() => undefined);
-    return tidied;
+  /** Runs `body` while no `apply` and no other such body is under way; those that come meanwhile wait. */
+  #whileAlone<T>(body: () => Promise<T>): Promise<T> {
+    // Maps that are being made hold a copy: of what is now to go, or without what is now to come.
+    const done = Promise.allSettled([this.#applied, this.#alone]).then(body);
+    this.#alone = done.then(
+      () => undefined,
+      () => undefined,
+    );
+    return done;
   }
 
   /** When `trim` next has something to remove; undefined when nothing waits. */
@@ -277,19 +280,23 @@ export class SlotStore {
     return undefined;
   }
 
-  /** Why the kernel's slot is not what was written into it; undefined when it is. Makes breaks: it must not be written meanwhile. */
-  async fault(slot: number): Promise<string | undefined> {
-    const misplaced = this.misplaced(slot);
-    const held = this.#held.get(slot);
-    if (misplaced !== undefined || held === undefined) return misplaced;
-    const found = await readSlot(held.classes, held.verdicts, this.#pace);
-    return (await sameContent(found, held, this.#pace)) ? undefined : 'its content is another one';
+  /** Why the kernel's slot is not what was written into it; undefined when it is. Makes breaks, in which nothing is written. */
+  fault(slot: number): Promise<string | undefined> {
+    return this.#whileAlone(async () => {
+      const misplaced = this.misplaced(slot);
+      const held = this.#held.get(slot);
+      if (misplaced !== undefined || held === undefined) return misplaced;
+      const found = await readSlot(held.classes, held.verdicts, this.#pace);
+      return (await sameContent(found, held, this.#pace)) ? undefined : 'its content is another one';
+    });
   }
 
   /** Puts the slot into the kernel anew, as it was written. */
-  async mend(slot: number): Promise<void> {
-    const held = this.#held.get(slot);
-    if (held !== undefined) await this.#build(slot, held, held);
+  mend(slot: number): Promise<void> {
+    return this.#whileAlone(async () => {
+      const held = this.#held.get(slot);
+      if (held !== undefined) await this.#build(slot, held, held);
+    });
   }
 
   /** Rows and elements of a slot, for people. */
