@@ -44,7 +44,7 @@ export interface Turn {
 export interface AuditOptions {
   readonly db: StateDB;
   readonly tables: Pick<Tables, 'ipcache'>;
-  readonly writer: Pick<PlanWriter, 'adopted' | 'unfinished'>;
+  readonly writer: Pick<PlanWriter, 'adopted' | 'unfinished' | 'slotSettled'>;
   readonly endpoints: EndpointStore;
   readonly slots: SlotStore;
   readonly ipcache: IpcacheStore;
@@ -97,8 +97,13 @@ export class Audit {
         found.push(...(await this.#examined(part, async () => faultsOf(part, await contents[part].nearest()))));
     const seen = new Set(found.map(keyOf));
     // What could not be put back is tried again, though this look was not at it.
-    for (const fault of this.faults()) if (!seen.has(keyOf(fault)) && (await this.#remains(fault))) found.push(fault);
-    await this.#settle(found, []);
+    const unsettled: Fault[] = [];
+    for (const fault of this.faults()) {
+      if (seen.has(keyOf(fault))) continue;
+      if (this.#changes(fault)) unsettled.push(fault);
+      else if (await this.#remains(fault)) found.push(fault);
+    }
+    await this.#settle(found, unsettled);
   }
 
   /** Compares the next of what maps hold, and puts back what is missing. Whether the next step may wait: it begins a turn. */
@@ -129,6 +134,11 @@ export class Audit {
   get #settled(): boolean {
     const { writer } = this.#options;
     return writer.adopted && !writer.unfinished;
+  }
+
+  /** Whether the fault is of a slot that an edit has yet to reach: what it is to hold is not what it holds. */
+  #changes({ part, of }: Fault): boolean {
+    return part === 'slot' && of !== UNSEEN && !this.#options.writer.slotSettled(Number(of));
   }
 
   /** Says what is to be put back, and puts it back; `others` are faults that stay as they are. */

@@ -118,6 +118,11 @@ export class PlanWriter {
     return this.slots.status(tableKey.slot(slot))?.kind === 'done';
   }
 
+  /** Whether the kernel is to hold the slot as its newest row says; without a row, nothing of it. */
+  slotSettled(slot: number): boolean {
+    return this.slots.status(tableKey.slot(slot)) === undefined || this.slotReady(slot);
+  }
+
   /** How many rows the kernel has refused. */
   get failing(): number {
     return this.slots.failing().length + this.ipcache.failing().length + this.endpoints.failing().length;
