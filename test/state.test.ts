@@ -23,6 +23,7 @@ const EXCEPTIONS: Readonly<Record<string, Reason>> = {
   'node-agent/cni/service.ts #queues': 'in flight',
   'node-agent/datapath/content-audit.ts #seen': 'marks',
   'node-agent/datapath/slot-store.ts #held': 'handles',
+  'node-agent/datapath/sync.ts #bodies': 'in flight',
   'node-agent/derive/addresses.ts #pairs': 'in flight',
   'node-agent/derive/engine.ts #dirtyHashes': 'marks',
   'node-agent/derive/engine.ts #dirtyIdentities': 'marks',

@@ -1,23 +1,32 @@
-import { expect, it } from '@jest/globals';
+import { describe, expect, it } from '@jest/globals';
 import { eventually } from '../../test/eventually.ts';
 import { quiet } from '../testing/fake-core.ts';
 import { SyncLoop } from './sync.ts';
 
-it('makes a round when the engine has something to conclude by the passing of time', async () => {
-  let plans = 0;
+const tick = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+
+/** A loop whose rounds do `carryOut`. */
+function world(of: {
+  readonly carryOut?: () => Promise<void>;
+  readonly dueAt?: (plans: number) => number | undefined;
+}) {
+  const state = { plans: 0, onRound: (): void => undefined };
   const engine = {
     pull: () => false,
     awaited: () => new Map(),
     plan: async () => {
-      plans += 1;
+      state.plans += 1;
       return { again: false };
     },
     onPending: () => () => undefined,
     failing: false,
-    // Twice, soon after the round before.
-    dueAt: () => (plans < 3 ? performance.now() + 5 : undefined),
+    dueAt: () => of.dueAt?.(state.plans),
   };
-  const writer = { carryOut: async () => undefined, stop: async () => undefined, unfinished: false };
+  const writer = {
+    carryOut: of.carryOut ?? (async () => undefined),
+    stop: async () => undefined,
+    unfinished: false,
+  };
   const loop = new SyncLoop({
     engine,
     writer,
@@ -27,17 +36,99 @@ it('makes a round when the engine has something to conclude by the passing of ti
     now: () => performance.now(),
     complete: () => true,
     policyRevision: () => 1,
-    onRound: () => undefined,
+    onRound: () => state.onRound(),
     log: quiet,
   } as unknown as ConstructorParameters<typeof SyncLoop>[0]);
+  return { loop, state };
+}
+
+it('makes a round when the engine has something to conclude by the passing of time', async () => {
+  // Twice, soon after the round before.
+  const { loop, state } = world({ dueAt: (plans) => (plans < 3 ? performance.now() + 5 : undefined) });
   loop.schedule();
   expect(
     await eventually(
-      async () => plans,
+      async () => state.plans,
       (count) => count === 3,
     ),
   ).toBe(3);
   await loop.idle();
   expect(loop.busy).toBe(false);
   await loop.stop();
+});
+
+describe('exclusively', () => {
+  it('comes after each round, and a round after each body, while both are due without end', async () => {
+    const order: string[] = [];
+    const { loop } = world({
+      carryOut: async () => {
+        order.push('round');
+        if (order.length < 20) loop.schedule();
+        await tick();
+      },
+    });
+    loop.schedule();
+    await Promise.all(Array.from({ length: 5 }, () => loop.exclusively(() => void order.push('body'))));
+    expect(order.slice(0, 10)).toEqual(Array.from({ length: 5 }, () => ['round', 'body']).flat());
+    await loop.idle();
+    await loop.stop();
+  });
+
+  it.each([0, 1, 2, 3, 4, 5])('overlaps no round that is asked for %d promises after one', async (hops) => {
+    let round = false;
+    let body = false;
+    let overlaps = 0;
+    const { loop, state } = world({
+      carryOut: async () => {
+        round = true;
+        if (body) overlaps += 1;
+        await tick();
+        round = false;
+      },
+    });
+    let bodies = 0;
+    const exclusive = async (): Promise<void> => {
+      body = true;
+      bodies += 1;
+      if (round) overlaps += 1;
+      for (let ticks = 0; ticks < 5; ticks += 1) await tick();
+      body = false;
+    };
+    loop.schedule();
+    const first = loop.exclusively(exclusive);
+    state.onRound = () => {
+      state.onRound = () => undefined;
+      void (async () => {
+        for (let hop = 0; hop < hops; hop += 1) await undefined;
+        loop.schedule();
+      })();
+    };
+    await first;
+    loop.schedule();
+    await loop.exclusively(exclusive);
+    await loop.idle();
+    expect([bodies, overlaps]).toEqual([2, 0]);
+    expect(state.plans).toBeGreaterThanOrEqual(2);
+    await loop.stop();
+  });
+
+  it('rejects with what its body throws, and does nothing once the loop is stopped', async () => {
+    const { loop, state } = world({});
+    await expect(
+      loop.exclusively(() => {
+        throw new Error('no');
+      }),
+    ).rejects.toThrow('no');
+    loop.schedule();
+    let ran = false;
+    const waiting = loop.exclusively(() => {
+      ran = true;
+    });
+    await loop.stop();
+    await waiting;
+    await loop.exclusively(() => {
+      ran = true;
+    });
+    expect([ran, state.plans, loop.busy]).toEqual([false, 0, false]);
+  });
 });

@@ -23,7 +23,10 @@ export interface SyncOptions {
   readonly log: Logger;
 }
 
-/** Drives the kernel to what the tables say, one round after another: take in changes, conclude, carry out. */
+/**
+ * Drives the kernel to what the tables say, one round after another: take in changes, conclude, carry out. What is to be done while no round
+ * runs (`exclusively`) has its turn in the same loop: of rounds that are due without end and bodies that wait, each second is a round.
+ */
 export class SyncLoop {
   /** Policy inputs up to here have been through a round. */
   reached = 0;
@@ -32,7 +35,10 @@ export class SyncLoop {
   readonly #options: SyncOptions;
   readonly #stop = new AbortController();
   #running: Promise<void> | undefined;
-  #again = false;
+  /** A round is due. */
+  #due = false;
+  /** Bodies that wait to be run, in their order. */
+  readonly #bodies: (() => Promise<void>)[] = [];
   #off: () => void = () => undefined;
   #timer: NodeJS.Timeout | undefined;
   #plan: Plan | undefined;
@@ -44,38 +50,32 @@ export class SyncLoop {
   /** Runs a round soon; rounds never overlap. */
   schedule(): void {
     if (this.#stop.signal.aborted) return;
-    if (this.#running) {
-      this.#again = true;
-      return;
-    }
-    this.#off();
-    clearTimeout(this.#timer);
-    this.#running = this.#run();
+    this.#due = true;
+    this.#running ??= this.#run();
   }
 
-  /** Runs `body` while no round does; not at all once this is stopped. Rounds that become due meanwhile follow. */
-  async exclusively(body: () => void | Promise<void>): Promise<void> {
-    await this.idle();
-    if (this.#stop.signal.aborted) return;
-    const running = (async (): Promise<void> => body())();
-    this.#running = running.catch(() => undefined);
-    try {
-      await running;
-    } finally {
-      this.#running = undefined;
-      if (this.#again) {
-        this.#again = false;
-        this.schedule();
+  /** Runs `body` while no round does, nor another body; not at all once this is stopped. At most one round that is due goes before it. */
+  exclusively(body: () => void | Promise<void>): Promise<void> {
+    if (this.#stop.signal.aborted) return Promise.resolve();
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    this.#bodies.push(async () => {
+      try {
+        if (!this.#stop.signal.aborted) await body();
+        resolve();
+      } catch (error) {
+        reject(error);
       }
-    }
+    });
+    this.#running ??= this.#run();
+    return promise;
   }
 
-  /** A round runs or is due at once. */
+  /** A round or a body runs or is due at once. */
   get busy(): boolean {
     return this.#running !== undefined;
   }
 
-  /** Resolves when no round runs or is due at once. */
+  /** Resolves when no round and no body runs or is due at once. */
   async idle(): Promise<void> {
     while (this.#running) await this.#running;
   }
@@ -89,26 +89,43 @@ export class SyncLoop {
   }
 
   async #run(): Promise<void> {
-    const { engine, writer, slots, now, log, onRound } = this.#options;
     // Writes of the same turn go into one round.
     await new Promise((resolve) => setImmediate(resolve));
-    do {
-      this.#again = false;
-      try {
-        await this.#round();
-        this.broken = undefined;
-      } catch (error) {
-        const again = String(error) === String(this.broken);
-        this.broken = error;
-        log[again ? 'debug' : 'error'](
-          { error: error instanceof Error ? error.stack : String(error) },
-          'a round failed; what the kernel holds stays',
-        );
-      }
-      onRound();
-    } while (this.#again && !this.#stop.signal.aborted);
+    for (;;) {
+      const due = this.#due && !this.#stop.signal.aborted;
+      if (due) await this.#attempt();
+      const body = this.#bodies.shift();
+      if (!due && body === undefined) break;
+      await body?.();
+    }
+    // In the same moment as the look at what is due: whoever comes now starts anew.
     this.#running = undefined;
-    if (this.#stop.signal.aborted) return;
+  }
+
+  /** Makes a round, and sees to the next. */
+  async #attempt(): Promise<void> {
+    const { log, onRound } = this.#options;
+    this.#off();
+    clearTimeout(this.#timer);
+    this.#due = false;
+    try {
+      await this.#round();
+      this.broken = undefined;
+    } catch (error) {
+      const again = String(error) === String(this.broken);
+      this.broken = error;
+      log[again ? 'debug' : 'error'](
+        { error: error instanceof Error ? error.stack : String(error) },
+        'a round failed; what the kernel holds stays',
+      );
+    }
+    onRound();
+    if (!this.#due && !this.#stop.signal.aborted) this.#await();
+  }
+
+  /** Has the next round begin with a change, or with what becomes due by the passing of time. */
+  #await(): void {
+    const { engine, writer, slots, now } = this.#options;
     this.#off = engine.onPending(() => this.schedule());
     const failing = writer.unfinished || engine.failing || this.broken !== undefined;
     const due = Math.min(slots.trimDue() ?? Infinity, engine.dueAt() ?? Infinity);
@@ -131,7 +148,7 @@ export class SyncLoop {
     // A plan that broke off goes first, from its start.
     if (this.#plan) await this.#carryOut(this.#plan);
     this.#plan = await engine.plan();
-    if (this.#plan.again) this.#again = true;
+    if (this.#plan.again) this.#due = true;
     await this.#carryOut(this.#plan);
     this.reached = reached;
   }
