@@ -38,7 +38,7 @@ const COLLECT_MS = 10_000;
 const AUDIT_MS = 5000;
 /**
  * What maps hold is compared in steps, each followed by a rest of so many times the CPU that it took: at most 1 % of a core for either kind
- * of content, while its turn is under way.
+ * of content, while its turn is under way. No rest follows a step that put something back.
  */
 const AUDIT_REST = 99;
 /** How soon events come to those who follow them. */
@@ -171,6 +171,7 @@ export class KernelSide {
         slot: new SlotAudit({ slots: this.#slots, pace: new Pace(now, breathe) }),
       },
       now,
+      pace: new Pace(now, breathe),
       pinned: {
         unpinned: () => [
           ...pinned.unpinned(),
@@ -267,7 +268,8 @@ export class KernelSide {
     const often = core.auditMs ?? AUDIT_MS;
     const step = async (part: Content): Promise<number> => {
       const before = process.threadCpuUsage();
-      if (await this.audit.step(part)) return often;
+      const result = await this.audit.step(part);
+      if (result !== 'goes on') return result === 'ended' ? often : 0;
       const { user, system } = process.threadCpuUsage(before);
       return (AUDIT_REST * (user + system)) / 1000;
     };

@@ -2,6 +2,7 @@
 import { describe, expect, it } from '@jest/globals';
 import { createStateDB } from '@weir/statedb';
 import { createTables } from '../create-tables.ts';
+import { Pace } from '../derive/index.ts';
 import { recordingLogger } from '../testing/fake-core.ts';
 import { Audit, type AuditOptions } from './audit.ts';
 import type { ContentAudit, Difference, Step } from './content-audit.ts';
@@ -44,6 +45,10 @@ function world(of: { readonly steps?: readonly Step[]; readonly nearest?: readon
     ipcache: {} as unknown as AuditOptions['ipcache'],
     contents: { address: NOTHING, slot },
     now: () => 0,
+    pace: new Pace(
+      () => 0,
+      async () => undefined,
+    ),
     pinned: { unpinned: () => [], repin: () => undefined },
     onGone: () => undefined,
     onMended: (what) => state.told.push(what),
@@ -74,5 +79,50 @@ describe('a slot that cannot be put back', () => {
     state.settled.add('1');
     await audit.look();
     expect([state.mends, audit.faults()]).toEqual([['1', '2', '2', '1'], []]);
+  });
+});
+
+describe('what a turn finds', () => {
+  const steps: readonly Step[] = [
+    { found: [], ended: false },
+    { found: [wrong(1), wrong(2)], ended: false },
+    { found: [wrong(3), wrong(4)], ended: false },
+    { found: [], ended: false },
+    { found: [wrong(5)], ended: true },
+  ];
+
+  it('is put back at once, without a rest while there is more, and told once', async () => {
+    const { audit, state, warnings } = world({ steps: [...steps, { found: [wrong(1)], ended: true }] });
+    const results: string[] = [];
+    for (const _ of steps) results.push(await audit.step('slot'));
+    expect(results).toEqual(['goes on', 'mended', 'mended', 'goes on', 'ended']);
+    expect([state.mends, audit.repairs(), audit.faults()]).toEqual([
+      ['1', '2', '3', '4', '5'],
+      [expect.objectContaining({ part: 'slot', count: 5 })],
+      [],
+    ]);
+    const text = (slot: number): string => `policy slot ${slot}: its content is another one`;
+    expect(state.told).toEqual([`${[1, 2, 3].map(text).join('; ')} (and 2 more)`]);
+    expect(warnings().map(({ fields }) => fields)).toEqual([
+      { part: 'slot', of: '1', problem: 'its content is another one', more: 1 },
+    ]);
+    // Nothing of it was left to be told of.
+    expect(state.faultsTold).toBe(0);
+    // The next turn tells anew.
+    expect(await audit.step('slot')).toBe('ended');
+    expect([state.told.slice(1), warnings().length]).toEqual([[text(1)], 2]);
+  });
+
+  it('and cannot be put back is no reason to go on without a rest, and a fault until it is', async () => {
+    const { audit, state } = world({ steps });
+    state.broken = true;
+    const results: string[] = [];
+    for (const _ of steps) results.push(await audit.step('slot'));
+    expect(results).toEqual(['goes on', 'goes on', 'goes on', 'goes on', 'ended']);
+    expect([audit.faults().map(({ of, error }) => [of, error]), state.told, state.faultsTold]).toEqual([
+      ['1', '2', '3', '4', '5'].map((of) => [of, 'no memory']),
+      [],
+      3,
+    ]);
   });
 });

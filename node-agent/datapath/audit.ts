@@ -1,5 +1,7 @@
 import { keys, type StateDB, type Table } from '@weir/statedb';
 import type { Logger, Tables } from '../core.ts';
+import type { Pace } from '../derive/index.ts';
+import type { IpcacheRow } from '../tables.ts';
 import type { ContentAudit, Difference, Step } from './content-audit.ts';
 import type { EndpointStore } from './endpoint-store.ts';
 import type { IpcacheStore } from './ipcache-store.ts';
@@ -41,6 +43,23 @@ export interface Turn {
   readonly seconds: number;
 }
 
+/** A turn that has not ended. */
+interface TurnUnderWay {
+  readonly began: number;
+  /** Whether the log has a line of it. */
+  readonly warned: boolean;
+  /** How much was put back. */
+  readonly mended: number;
+  /** What was put back first, in words; at most TOLD. */
+  readonly first: readonly string[];
+}
+
+/**
+ * After a step. `ended`: the next begins a turn, and may wait. `mended`: something was wrong and is put back; more of it may be in what comes
+ * next, which must not wait.
+ */
+export type StepResult = 'goes on' | 'mended' | 'ended';
+
 export interface AuditOptions {
   readonly db: StateDB;
   readonly tables: Pick<Tables, 'ipcache'>;
@@ -51,10 +70,12 @@ export interface AuditOptions {
   readonly contents: Readonly<Record<Content, ContentAudit>>;
   /** Milliseconds; any clock that only grows. */
   readonly now: () => number;
+  /** Of this alone. */
+  readonly pace: Pace;
   readonly pinned: Pick<PinnedDatapath, 'unpinned' | 'repin'>;
   /** The endpoint's interface is gone. */
   readonly onGone: (endpoint: number) => void;
-  /** What somebody had taken away is there again, in words. */
+  /** What somebody had taken away is there again, in words: once for each look or turn. */
   readonly onMended: (what: string) => void;
   /** Faults have come or gone. */
   readonly onFaults: () => void;
@@ -74,8 +95,7 @@ export class Audit {
   readonly #faults: Table<Fault>;
   readonly #repairs: Table<Repairs>;
   readonly #turns: Table<Turn>;
-  /** When the turn that is under way began. */
-  readonly #began: Record<Content, number | undefined> = { address: undefined, slot: undefined };
+  readonly #turn: Record<Content, TurnUnderWay | undefined> = { address: undefined, slot: undefined };
 
   constructor(options: AuditOptions) {
     const { db } = options;
@@ -97,37 +117,45 @@ export class Audit {
         found.push(...(await this.#examined(part, async () => faultsOf(part, await contents[part].nearest()))));
     const seen = new Set(found.map(keyOf));
     // What could not be put back is tried again, though this look was not at it.
-    const unsettled: Fault[] = [];
+    const over: Fault[] = [];
     for (const fault of this.faults()) {
-      if (seen.has(keyOf(fault))) continue;
-      if (this.#changes(fault)) unsettled.push(fault);
-      else if (await this.#remains(fault)) found.push(fault);
+      if (seen.has(keyOf(fault)) || this.#changes(fault)) continue;
+      ((await this.#remains(fault)) ? found : over).push(fault);
     }
-    await this.#settle(found, unsettled);
+    this.#warn(found);
+    const mended = await this.#settle(found, over);
+    if (mended.length > 0) this.#options.onMended(someOf(mended.slice(0, TOLD).map(faultText), mended.length));
   }
 
-  /** Compares the next of what maps hold, and puts back what is missing. Whether the next step may wait: it begins a turn. */
-  async step(part: Content): Promise<boolean> {
+  /** Compares the next of what maps hold, and puts back what is missing. */
+  async step(part: Content): Promise<StepResult> {
     const { db, contents, now } = this.#options;
-    if (!this.#settled) return true;
-    const began = this.#began[part] ?? now();
-    this.#began[part] = began;
+    if (!this.#settled) return 'ended';
+    let turn = this.#turn[part] ?? { began: now(), warned: false, mended: 0, first: [] };
     let step: Step | undefined;
     const found = await this.#examined(part, async () => {
       step = await contents[part].step();
       return faultsOf(part, step.found);
     });
-    const seen = new Set(found.map(keyOf));
-    const others = this.faults().filter((fault) => !seen.has(keyOf(fault)));
-    // It can be looked at again.
-    const known = others.filter((fault) => fault.part !== part || fault.of !== UNSEEN);
-    if (found.length > 0 || known.length < others.length) await this.#settle(found, known);
-    if (step?.ended === true) {
-      const seconds = (now() - began) / 1000;
-      this.#began[part] = undefined;
+    const unseen = found.length === 0 ? this.#known({ part, of: UNSEEN }) : undefined;
+    // A map that somebody emptied is one thing to say.
+    const warned = turn.warned || this.#warn(found);
+    const mended = await this.#settle(found, unseen === undefined ? [] : [unseen]);
+    turn = {
+      ...turn,
+      warned,
+      mended: turn.mended + mended.length,
+      first: [...turn.first, ...mended.slice(0, TOLD).map(faultText)].slice(0, TOLD),
+    };
+    this.#turn[part] = turn;
+    if (step?.ended === false) return mended.length > 0 ? 'mended' : 'goes on';
+    this.#turn[part] = undefined;
+    if (turn.mended > 0) this.#options.onMended(someOf(turn.first, turn.mended));
+    if (step !== undefined) {
+      const seconds = (now() - turn.began) / 1000;
       db.write([this.#turns], (txn) => txn.upsert(this.#turns, { part, at: new Date().toISOString(), seconds }));
     }
-    return step?.ended ?? true;
+    return 'ended';
   }
 
   /** Whether the kernel is to hold what the tables say. */
@@ -141,35 +169,45 @@ export class Audit {
     return part === 'slot' && of !== UNSEEN && !this.#options.writer.slotSettled(Number(of));
   }
 
-  /** Says what is to be put back, and puts it back; `others` are faults that stay as they are. */
-  async #settle(found: readonly Fault[], others: readonly Fault[]): Promise<void> {
-    const { onFaults, log } = this.#options;
-    const before = this.faults();
-    if (found.length === 0 && before.length === 0) return;
-    const last = new Map(before.map((fault) => [keyOf(fault), fault]));
-    const due = found.map((fault) => {
-      const error = last.get(keyOf(fault))?.error;
-      return error === undefined ? fault : { ...fault, error };
-    });
+  /** Says what is new among them, in one line for each part; whether there is any. */
+  #warn(found: readonly Fault[]): boolean {
     const fresh = Map.groupBy(
-      due.filter((fault) => !last.has(keyOf(fault))),
+      found.filter((fault) => this.#known(fault) === undefined),
       ({ part }) => part,
     );
-    // A map that somebody emptied is one thing to say.
     for (const [part, [first, ...more]] of fresh)
-      log.warn(
+      this.#options.log.warn(
         { part, of: first?.of, problem: first?.problem, more: more.length },
         'enforcement was taken away from outside; it is put back',
       );
-    this.#put([...due, ...others]);
-    onFaults();
-    const left: Fault[] = [];
-    for (const fault of due) left.push(...(await this.#mend(fault)));
-    this.#put([...left, ...others]);
-    onFaults();
-    const remains = new Set(left.map(keyOf));
-    const mended = due.filter((fault) => !remains.has(keyOf(fault))).map(faultText);
-    if (mended.length > 0) this.#options.onMended(someOf(mended));
+    return fresh.size > 0;
+  }
+
+  /** Puts back what was found, a fault until then, and returns what was. `over`: faults that are none any more. */
+  async #settle(found: readonly Fault[], over: readonly Fault[]): Promise<readonly Fault[]> {
+    const fresh = new Set(found.filter((fault) => this.#known(fault) === undefined));
+    this.#put([...fresh], over);
+    const left = new Map((await this.#mend(found)).map((fault) => [keyOf(fault), fault]));
+    const mended = found.filter((fault) => !left.has(keyOf(fault)));
+    const changed = [...left.values()].filter((fault) => this.#known(fault)?.error !== fault.error);
+    this.#put(changed, mended);
+    // What came and went in between is nothing to report.
+    const same = found.every((fault) => fresh.has(fault) !== left.has(keyOf(fault)));
+    if (!same || changed.length + over.length > 0) this.#options.onFaults();
+    return mended;
+  }
+
+  #put(come: readonly Fault[], gone: readonly Fault[]): void {
+    if (come.length + gone.length === 0) return;
+    this.#options.db.write([this.#faults], (txn) => {
+      for (const fault of gone) txn.delete(this.#faults, keyOf(fault));
+      for (const fault of come) txn.upsert(this.#faults, fault);
+    });
+  }
+
+  #known(fault: Pick<Fault, 'part' | 'of'>): Fault | undefined {
+    using snapshot = this.#options.db.read();
+    return snapshot.get(this.#faults, keyOf(fault));
   }
 
   faults(): readonly Fault[] {
@@ -252,38 +290,60 @@ export class Audit {
     return (await this.#options.contents[part].problem(of)) !== undefined;
   }
 
-  /** Puts one thing back; returns the fault that is left. */
-  async #mend(fault: Fault): Promise<Fault[]> {
-    const { db, tables, endpoints, slots, ipcache, pinned, log } = this.#options;
+  /** Puts them back, with breaks; returns those that are left. */
+  async #mend(faults: readonly Fault[]): Promise<Fault[]> {
+    const { pace } = this.#options;
+    const left: Fault[] = [];
+    pace.restart();
+    for (const batch of batches(faults)) {
+      left.push(...(await this.#mendBatch(batch)));
+      if (pace.due()) await pace.breathe();
+    }
+    return left;
+  }
+
+  async #mendBatch(batch: readonly Fault[]): Promise<Fault[]> {
+    const { db, log } = this.#options;
+    const [fault, ...more] = batch;
+    if (fault === undefined) return [];
     const { part, of } = fault;
+    // Whether it is as it should be is not known before it can be looked at again.
+    if (of === UNSEEN && part !== 'pins') return [...batch];
     try {
-      // Whether it is as it should be is not known before it can be looked at again.
-      if (of === UNSEEN && part !== 'pins') return [fault];
-      if (part === 'pins') pinned.repin();
-      else if (part === 'endpoint') endpoints.mend(Number(of));
-      else if (part === 'slot') await slots.mend(Number(of));
-      else {
-        using snapshot = db.read();
-        const row = snapshot.get(tables.ipcache, of);
-        if (row !== undefined) ipcache.updateAll([row]);
-      }
+      await this.#putBack(batch);
     } catch (error) {
+      if (more.length > 0) {
+        // Each by itself, to tell those that are refused.
+        const left: Fault[] = [];
+        for (const each of batch) left.push(...(await this.#mendBatch([each])));
+        return left;
+      }
       const text = error instanceof Error ? error.message : String(error);
-      if (fault.error !== text) log.error({ part, of, error: text }, 'enforcement cannot be put back');
+      if (this.#known(fault)?.error !== text) log.error({ part, of, error: text }, 'enforcement cannot be put back');
       return [{ ...fault, error: text }];
     }
     db.write([this.#repairs], (txn) => {
-      const count = (txn.get(this.#repairs, part)?.count ?? 0) + 1;
-      txn.upsert(this.#repairs, { part, count, at: new Date().toISOString(), last: faultText(fault) });
+      const count = (txn.get(this.#repairs, part)?.count ?? 0) + batch.length;
+      const last = faultText(batch.at(-1) ?? fault);
+      txn.upsert(this.#repairs, { part, count, at: new Date().toISOString(), last });
     });
     return [];
   }
 
-  #put(faults: readonly Fault[]): void {
-    this.#options.db.write([this.#faults], (txn) => {
-      txn.deleteAll(this.#faults);
-      for (const fault of faults) txn.insert(this.#faults, fault);
-    });
+  async #putBack(batch: readonly Fault[]): Promise<void> {
+    const { db, tables, endpoints, slots, ipcache, pinned } = this.#options;
+    const addresses: IpcacheRow[] = [];
+    using snapshot = db.read();
+    for (const { part, of } of batch) {
+      if (part === 'pins') pinned.repin();
+      else if (part === 'endpoint') endpoints.mend(Number(of));
+      else if (part === 'slot') await slots.mend(Number(of));
+      else {
+        const row = snapshot.get(tables.ipcache, of);
+        if (row !== undefined) addresses.push(row);
+      }
+    }
+    if (addresses.length > 0) ipcache.updateAll(addresses);
   }
 }
 
@@ -293,10 +353,23 @@ function faultsOf(part: Content, differences: readonly Difference[]): Fault[] {
   return differences.map((difference) => ({ part, ...difference }));
 }
 
-/** The first few, and how many there are beside them. */
-function someOf(texts: readonly string[]): string {
-  const more = texts.length > 3 ? ` (and ${texts.length - 3} more)` : '';
-  return `${texts.slice(0, 3).join('; ')}${more}`;
+/** So many faults are told in words, and then how many there are beside them. */
+const TOLD = 3;
+
+function someOf(first: readonly string[], all: number): string {
+  const more = all > first.length ? ` (and ${all - first.length} more)` : '';
+  return `${first.join('; ')}${more}`;
+}
+
+/** Addresses that are put back at once: less than a millisecond. */
+const BATCH = 256;
+
+/** Addresses together, as many as BATCH; others each by itself. */
+function* batches(faults: readonly Fault[]): Generator<readonly Fault[]> {
+  const together = ({ part, of }: Fault): boolean => part === 'address' && of !== UNSEEN;
+  for (const fault of faults) if (!together(fault)) yield [fault];
+  const addresses = faults.filter(together);
+  for (let from = 0; from < addresses.length; from += BATCH) yield addresses.slice(from, from + BATCH);
 }
 
 /** As `of` of a fault: the part cannot be looked at. */
