@@ -19,7 +19,7 @@ export interface Fault {
   /** Id of the endpoint, prefix, number of the slot; empty for pins. */
   readonly of: string;
   readonly problem: string;
-  /** Why it could not be put back; absent until that was tried. */
+  /** Why it could not be put back; absent when that cannot be tried, as it cannot be looked at. */
   readonly error?: string;
 }
 
@@ -361,7 +361,7 @@ function someOf(first: readonly string[], all: number): string {
   return `${first.join('; ')}${more}`;
 }
 
-/** Addresses that are put back at once: less than a millisecond. */
+/** Addresses that are put back at once: about a millisecond. */
 const BATCH = 256;
 
 /** Addresses together, as many as BATCH; others each by itself. */

@@ -4,12 +4,13 @@
  */
 import type { IpcacheValue } from '@weir/bpf';
 import { formatAddress } from '@weir/net';
+import type { Steps } from '@weir/policy';
 import type { StateDB } from '@weir/statedb';
 import type { Tables } from '../core.ts';
 import { hostPrefix, type Pace } from '../derive/index.ts';
 import type { IpcacheRow } from '../tables.ts';
 import type { IpcacheStore } from './ipcache-store.ts';
-import type { SlotStore } from './slot-store.ts';
+import type { Comparison, SlotStore } from './slot-store.ts';
 
 /** What differs. `of`: a prefix, or the number of a slot. */
 export interface Difference {
@@ -143,16 +144,18 @@ function lost({ prefix, identity }: { readonly prefix: string; readonly identity
 }
 
 export interface SlotAuditOptions {
-  readonly slots: Pick<SlotStore, 'numbers' | 'misplaced' | 'fault'>;
-  /** Of this alone: a slot makes breaks of its own. */
+  readonly slots: Pick<SlotStore, 'numbers' | 'misplaced' | 'comparison' | 'fault'>;
+  /** Of this alone. */
   readonly pace: Pace;
 }
 
-/** The policy slots, each compared whole. Nearest is that each slot's maps are in their place. */
+/** The policy slots. One that is written while it is compared is compared again, whole in one step. Nearest is that each slot's maps are in their place. */
 export class SlotAudit implements ContentAudit {
   readonly #options: SlotAuditOptions;
-  /** The slot that was compared last in this turn; 0: none. */
+  /** The slot whose comparison began last in this turn; 0: none. */
   #slot = 0;
+  /** What is left to compare of it. */
+  #left: Steps<Comparison> | undefined;
 
   constructor(options: SlotAuditOptions) {
     this.#options = options;
@@ -173,16 +176,41 @@ export class SlotAudit implements ContentAudit {
   async step(): Promise<Step> {
     const { slots, pace } = this.#options;
     const found: Difference[] = [];
-    const numbers = slots.numbers().sort((a, b) => a - b);
     pace.restart();
-    for (const slot of numbers.filter((number) => number > this.#slot)) {
-      this.#slot = slot;
-      const problem = await slots.fault(slot);
-      if (problem !== undefined) found.push({ of: String(slot), problem });
+    while (this.#begin()) {
+      const compared = this.#goOn();
+      if (compared === undefined) return { found, ended: false };
+      const problem = compared.changed ? await slots.fault(this.#slot) : compared.problem;
+      if (problem !== undefined) found.push({ of: String(this.#slot), problem });
       if (pace.due()) return { found, ended: false };
     }
     this.#slot = 0;
     return { found, ended: true };
+  }
+
+  /** Begins with the next slot, unless one is under way; false: there is none. */
+  #begin(): boolean {
+    const { slots } = this.#options;
+    if (this.#left !== undefined) return true;
+    const after = slots.numbers().filter((number) => number > this.#slot);
+    if (after.length === 0) return false;
+    this.#slot = after.reduce((least, number) => Math.min(least, number));
+    this.#left = slots.comparison(this.#slot);
+    return true;
+  }
+
+  /** Undefined: a break is due before the slot's end. */
+  #goOn(): Comparison | undefined {
+    const left = this.#left;
+    this.#left = undefined;
+    for (let next = left?.next(); next !== undefined; next = left?.next()) {
+      if (next.done === true) return next.value;
+      if (this.#options.pace.due()) {
+        this.#left = left;
+        return undefined;
+      }
+    }
+    return undefined;
   }
 
   async problem(slot: string): Promise<string | undefined> {

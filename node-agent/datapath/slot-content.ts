@@ -1,6 +1,6 @@
 /** What a slot holds, between rows of the tables and entries of its two inner maps. */
 import { classKey, classValue, DIRECTION, VERDICT, verdictKey, verdictValue } from '@weir/bpf';
-import type { Direction } from '@weir/policy';
+import type { Direction, Steps } from '@weir/policy';
 import type { BpfMap } from 'libbpf-ts';
 import {
   blocksKey,
@@ -8,7 +8,6 @@ import {
   DIRECTIONS,
   FIRST_CLASS,
   type KernelSlot,
-  type Pace,
   rowsByClass,
   type VerdictBlock,
 } from '../derive/index.ts';
@@ -64,12 +63,11 @@ export function verdictEntry(direction: Direction, number: number, block: Verdic
   ];
 }
 
-/** What is in the maps, read with breaks: nobody may write into them meanwhile. */
-export async function readSlot(
+/** What is in the maps, an element a step: nobody may write into them meanwhile. */
+export function* readSlot(
   classes: BpfMap,
   verdicts: BpfMap,
-  pace: Pace,
-): Promise<{
+): Steps<{
   readonly elements: PerDirection<Map<number, number>>;
   readonly rows: PerDirection<Map<number, readonly VerdictBlock[]>>;
 }> {
@@ -78,7 +76,7 @@ export async function readSlot(
   for (const [, bytes] of classes.entries()) {
     const { identity, direction, class: number } = classValue.decode(bytes);
     elements[direction === DIRECTION.ingress ? 'ingress' : 'egress'].set(identity, number);
-    if (pace.due()) await pace.breathe();
+    yield;
   }
   for (const [keyBytes, valueBytes] of verdicts.entries()) {
     const key = verdictKey.decode(keyBytes);
@@ -94,25 +92,25 @@ export async function readSlot(
     const list = ofDirection.get(key.class);
     if (list) list.push(block);
     else ofDirection.set(key.class, [block]);
-    if (pace.due()) await pace.breathe();
+    yield;
   }
   return { elements, rows };
 }
 
-/** Whether both hold the same, compared with breaks. */
-export async function sameContent(a: SlotContent, b: SlotContent, pace: Pace): Promise<boolean> {
+/** Whether both hold the same, an element a step. */
+export function* sameContent(a: SlotContent, b: SlotContent): Steps<boolean> {
   for (const direction of DIRECTIONS) {
     const elements = a.elements[direction];
     if (elements.size !== b.elements[direction].size) return false;
     for (const [identity, number] of elements) {
       if (b.elements[direction].get(identity) !== number) return false;
-      if (pace.due()) await pace.breathe();
+      yield;
     }
     // A class may have no rows, which is no entry.
     const rowsOf = (of: SlotContent, number: number): string => blocksKey(of.rows[direction].get(number) ?? []);
     for (const number of new Set([...a.rows[direction].keys(), ...b.rows[direction].keys()])) {
       if (rowsOf(a, number) !== rowsOf(b, number)) return false;
-      if (pace.due()) await pace.breathe();
+      yield;
     }
   }
   return true;

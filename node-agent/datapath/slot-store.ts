@@ -1,5 +1,5 @@
 import { classKey, createSlotMaps, DIRECTION, slotKey } from '@weir/bpf';
-import type { Direction } from '@weir/policy';
+import type { Direction, Steps } from '@weir/policy';
 import { keys, type StateDB, type Table } from '@weir/statedb';
 import type { BpfMap } from 'libbpf-ts';
 import { tableKey } from '../create-tables.ts';
@@ -30,7 +30,12 @@ interface Held extends SlotMaps {
   readonly slot: number;
   readonly elements: PerDirection<Map<number, number>>;
   readonly rows: PerDirection<Map<number, readonly VerdictBlock[]>>;
+  /** Grows with each write. */
+  changes: number;
 }
+
+/** `changed`: the slot was written while it was compared, which tells nothing. */
+export type Comparison = { readonly changed: true } | { readonly changed: false; readonly problem: string | undefined };
 
 /** An identity's element or a class's rows that nothing wants. Key: all but `due`, which is an index. */
 interface StaleEntry {
@@ -128,7 +133,7 @@ export class SlotStore {
         if (verdicts) this.#verdicts.delete(key);
         continue;
       }
-      const held = { slot, classes, verdicts, ...(await readSlot(classes, verdicts, this.#pace)) };
+      const held = { slot, classes, verdicts, changes: 0, ...(await this.#pace.run(readSlot(classes, verdicts))) };
       this.#held.set(slot, held);
       out.set(slot, meaning(held));
     }
@@ -175,6 +180,7 @@ export class SlotStore {
       for (const [identity, number] of wanted.elements[direction]) {
         if (this.#pace.due()) await this.#pace.breathe();
         if (old.get(identity) === number) continue;
+        held.changes += 1;
         held.classes.update(...classEntry(direction, identity, number));
         old.set(identity, number);
       }
@@ -282,13 +288,27 @@ export class SlotStore {
 
   /** Why the kernel's slot is not what was written into it; undefined when it is. Makes breaks, in which nothing is written. */
   fault(slot: number): Promise<string | undefined> {
-    return this.#whileAlone(async () => {
-      const misplaced = this.misplaced(slot);
-      const held = this.#held.get(slot);
-      if (misplaced !== undefined || held === undefined) return misplaced;
-      const found = await readSlot(held.classes, held.verdicts, this.#pace);
-      return (await sameContent(found, held, this.#pace)) ? undefined : 'its content is another one';
-    });
+    return this.#whileAlone(() => this.#pace.run(this.#compare(slot)));
+  }
+
+  /** As `fault`, in steps between which the slot may be written. */
+  *comparison(slot: number): Steps<Comparison> {
+    const held = this.#held.get(slot);
+    const changes = held?.changes;
+    const compare = this.#compare(slot);
+    for (let next = compare.next(); ; next = compare.next()) {
+      if (next.done === true) return { changed: false, problem: next.value };
+      yield;
+      if (this.#held.get(slot) !== held || held?.changes !== changes) return { changed: true };
+    }
+  }
+
+  *#compare(slot: number): Steps<string | undefined> {
+    const misplaced = this.misplaced(slot);
+    const held = this.#held.get(slot);
+    if (misplaced !== undefined || held === undefined) return misplaced;
+    const found = yield* readSlot(held.classes, held.verdicts);
+    return (yield* sameContent(found, held)) ? undefined : 'its content is another one';
   }
 
   /** Puts the slot into the kernel anew, as it was written. */
@@ -414,6 +434,7 @@ export class SlotStore {
 
   #deleteElements(held: Held, direction: Direction, identities: readonly number[]): void {
     if (identities.length === 0) return;
+    held.changes += 1;
     held.classes.deleteBatch(
       identities.map((identity) => classKey.encode({ identity, direction: DIRECTION[direction] })),
     );
@@ -423,6 +444,7 @@ export class SlotStore {
 
   #writeRows(held: Held, direction: Direction, number: number, blocks: readonly VerdictBlock[]): void {
     const entries = blocks.map((block) => verdictEntry(direction, number, block));
+    held.changes += 1;
     try {
       held.verdicts.updateBatch(entries);
     } catch (error) {
@@ -434,6 +456,7 @@ export class SlotStore {
 
   #deleteRows(held: Held, direction: Direction, number: number): void {
     const blocks = held.rows[direction].get(number) ?? [];
+    held.changes += 1;
     held.verdicts.deleteBatch(blocks.map((block) => verdictEntry(direction, number, block)[0]));
     held.rows[direction].delete(number);
     this.#fresh({ slot: held.slot, direction, part: 'rows' }, [number]);
@@ -468,7 +491,7 @@ export class SlotStore {
     }
     old?.classes.close();
     old?.verdicts.close();
-    const held = { slot, ...maps, elements, rows };
+    const held = { slot, ...maps, elements, rows, changes: 0 };
     this.#held.set(slot, held);
     return held;
   }

@@ -99,7 +99,7 @@ describe('exclusively', () => {
     state.onRound = () => {
       state.onRound = () => undefined;
       void (async () => {
-        for (let hop = 0; hop < hops; hop += 1) await undefined;
+        for (let hop = 0; hop < hops; hop += 1) await Promise.resolve();
         loop.schedule();
       })();
     };
