@@ -211,7 +211,7 @@ export class PlanWriter {
   /** What nobody wants may go (endpoints whose interface lives have rows: `Strays`), now that every table is complete and everything wanted is in the kernel. */
   #finishAdoption(): void {
     const { db, tables, endpoints, slots, engine, ipcache, log, onAdopted } = this.#options;
-    if (this.endpoints.failing().length + this.slots.failing().length > 0 || engine.failing) return;
+    if (this.endpoints.failing().length + this.slots.failing().length > 0 || engine.uncompiled) return;
     using snapshot = db.read();
     const counts = (id: number): boolean => {
       const row = snapshot.get(tables.endpoints, tableKey.endpoint(id));

@@ -7,6 +7,7 @@ import type { InForce } from './in-force.ts';
 import type { Pace } from './pace.ts';
 import type { KernelEndpoint } from './plan.ts';
 import { DENY_ALL, type Shape, shapeOf } from './shape.ts';
+import type { Leaving } from './slot-rows.ts';
 import type { Slots } from './slots.ts';
 import { Rows, type RowsView } from './working.ts';
 
@@ -20,11 +21,8 @@ export interface EndpointShapesOptions {
   readonly pace: Pace;
 }
 
-/** Which endpoints use each shape, and the shapes that none uses any more. */
-export interface ShapeUse {
-  readonly users: ReadonlyMap<string, readonly number[]>;
-  readonly departing: readonly string[];
-}
+/** Endpoints by the shape that each should have. */
+export type Wanted = ReadonlyMap<string, readonly number[]>;
 
 export interface CompiledShapes {
   readonly slots: SlotRow[];
@@ -33,9 +31,20 @@ export interface CompiledShapes {
   readonly reframed: boolean;
 }
 
+/** A compile under way, and which endpoints point at each slot. */
+interface Compiling {
+  readonly slots: SlotRow[];
+  readonly slotsGone: number[];
+  reframed: boolean;
+  readonly pointing: ReadonlyMap<number, readonly number[]>;
+}
+
 interface EndpointShape {
   readonly id: number;
-  /** The shape that it has, and the one that it should have: they differ only while the latter cannot be compiled. */
+  /**
+   * The shape that it has, and the one that it should have. Once a plan is concluded they differ only while the latter cannot be
+   * compiled: then the former is the one in force before, or denies all where nothing was.
+   */
   readonly shape?: string | undefined;
   readonly wanted?: string | undefined;
   /** It was enforced before this start. */
@@ -99,7 +108,14 @@ export class EndpointShapes {
 
   /** Whether the endpoint is closed for want of its policy. */
   closed(id: number): boolean {
-    return isClosed(this.#rows.get(id));
+    const row = this.#rows.get(id);
+    return row?.shape === DENY_ALL.key && row.wanted !== DENY_ALL.key;
+  }
+
+  /** Whether what was in force before stays, as the endpoint's policy could not be compiled. */
+  held(id: number): boolean {
+    const row = this.#rows.get(id);
+    return row?.shape !== row?.wanted && row?.shape !== DENY_ALL.key;
   }
 
   slotOf(id: number): SlotRow | undefined {
@@ -107,21 +123,9 @@ export class EndpointShapes {
     return shape === undefined ? undefined : this.#options.slots.row(shape);
   }
 
-  /** Whether an endpoint is closed for a policy that has compiled now; or is to be closed, as it has just failed to. */
-  unsettled(): boolean {
-    const { infos, states } = this.#options;
-    return infos.values().some(({ row: { id } }) => {
-      const row = this.#rows.get(id);
-      const closed = isClosed(row);
-      // It keeps what is in force while its policy cannot be compiled.
-      const holds = states.has(id) ? !closed : row?.found === true;
-      return (this.#failureOf(row?.wanted) === undefined) === closed && !holds;
-    });
-  }
-
-  /** Gives each endpoint its shape. Readers see all of the old shapes or all of the new ones. */
-  async settle(): Promise<ShapeUse> {
-    const { infos, states, slots, pace } = this.#options;
+  /** Finds the shape that each endpoint should have. Readers see all of the old ones or all of the new ones. */
+  async settle(): Promise<Wanted> {
+    const { infos, slots, pace } = this.#options;
     const concluded: [number, Shape | undefined][] = [];
     for (const info of infos.values()) {
       concluded.push([info.row.id, this.#shape(info)]);
@@ -131,51 +135,75 @@ export class EndpointShapes {
     const changed: EndpointShape[] = [];
     for (const [id, wanted] of concluded) {
       const before = this.#rows.get(id) ?? { id, found: false };
-      const failed = this.#failureOf(wanted?.key) !== undefined;
-      // Nothing is in force yet that could stay: it is closed until its policy compiles.
-      const closed = failed && (states.has(id) ? before.shape === DENY_ALL.key : !before.found);
-      const shape = closed ? DENY_ALL.key : wanted?.key;
-      if (shape !== before.shape || wanted?.key !== before.wanted)
-        changed.push({ ...before, shape, wanted: wanted?.key });
-      for (const used of closed ? [wanted, DENY_ALL] : [wanted]) {
-        if (used === undefined) continue;
-        slots.need(used);
-        const list = users.get(used.key);
-        if (list) list.push(id);
-        else users.set(used.key, [id]);
-      }
+      if (wanted?.key !== before.wanted || !this.#rows.has(id)) changed.push({ ...before, wanted: wanted?.key });
+      if (wanted === undefined) continue;
+      slots.need(wanted);
+      const list = users.get(wanted.key);
+      if (list) list.push(id);
+      else users.set(wanted.key, [id]);
     }
-    this.#rows.write((txn) => {
-      for (const row of changed) txn.upsert(this.#rows.table, row);
-    });
-    return { users, departing: slots.departing(new Set(users.keys())) };
+    this.#put(changed);
+    return users;
   }
 
-  /** Compiles what changed; a shape that fails keeps the slot that it had. */
-  async compile({ users, departing }: ShapeUse): Promise<CompiledShapes> {
+  /** Compiles what changed, and gives each endpoint its shape. A shape that fails keeps the slot that it had. */
+  async compile(users: Wanted): Promise<CompiledShapes> {
+    const { infos, slots } = this.#options;
+    const out: Compiling = { slots: [], slotsGone: [], reframed: false, pointing: this.#pointing() };
+    const dirty = [...slots.dirtyShapes()];
+    const left = this.#leavers();
+    // Who leaves a shape is certain once the shapes that they go to have compiled, or have failed to.
+    await this.#refresh(
+      dirty.filter((key) => users.has(key) && !left.has(key)),
+      users,
+      out,
+    );
+    await this.#refresh(
+      dirty.filter((key) => users.has(key) && left.has(key)),
+      users,
+      out,
+    );
+    const ids = Array.from(infos.values(), ({ row }) => row.id);
+    if (ids.some((id) => this.#next(this.#rows.get(id)) === DENY_ALL.key)) slots.need(DENY_ALL);
+    await this.#refresh(
+      [...slots.dirtyShapes()].filter((key) => !users.has(key)),
+      users,
+      out,
+    );
+    const held = new Set<string>();
+    const used = new Set<string>(users.keys());
+    const changed: EndpointShape[] = [];
+    for (const id of ids) {
+      const row = this.#rows.get(id);
+      const shape = this.#next(row);
+      if (row !== undefined && shape !== row.shape) changed.push({ ...row, shape });
+      if (shape === undefined) continue;
+      used.add(shape);
+      if (shape !== row?.wanted) held.add(shape);
+    }
+    this.#put(changed);
+    this.#options.inForce.cidrsNamed(slots.hold(held));
+    for (const key of slots.unneeded(used)) {
+      const slot = slots.drop(key);
+      if (slot !== undefined) out.slotsGone.push(slot);
+    }
+    return { slots: out.slots, slotsGone: out.slotsGone, reframed: out.reframed };
+  }
+
+  async #refresh(shapes: readonly string[], users: Wanted, out: Compiling): Promise<void> {
     const { slots, pace } = this.#options;
-    const leaving = this.#leavers(users);
-    const rows: SlotRow[] = [];
-    const slotsGone: number[] = [];
-    let reframed = false;
-    for (const key of slots.dirtyShapes()) {
+    for (const key of shapes) {
       await pace.breathe();
       const candidates = new Set<number>();
       for (const id of users.get(key) ?? []) {
         const kernel = this.kernel(id);
         if (kernel && kernel.slot !== 0 && !this.#leftAtStart(kernel.slot, key)) candidates.add(kernel.slot);
       }
-      const how = departing.includes(key) ? 'all' : leaving.has(key) ? 'some' : 'none';
-      const refreshed = await slots.refresh(key, candidates, how);
-      rows.push(...refreshed.rows);
-      if (refreshed.reframed) reframed = true;
-      if (refreshed.left !== undefined) slotsGone.push(refreshed.left);
+      const refreshed = await slots.refresh(key, candidates, this.#leaving(key, users, out.pointing));
+      out.slots.push(...refreshed.rows);
+      if (refreshed.reframed) out.reframed = true;
+      if (refreshed.left !== undefined) out.slotsGone.push(refreshed.left);
     }
-    for (const key of departing) {
-      const slot = slots.drop(key);
-      if (slot !== undefined) slotsGone.push(slot);
-    }
-    return { slots: rows, slotsGone, reframed };
   }
 
   #shape(info: EndpointIdentity): Shape | undefined {
@@ -195,20 +223,42 @@ export class EndpointShapes {
     return shape === undefined ? undefined : this.#options.slots.failure(shape);
   }
 
-  /**
-   * Shapes whose slot some endpoint leaves while others stay. Editing it in place would show the leaving ones the new members
-   * of rules that no longer are theirs.
-   */
-  #leavers(users: ReadonlyMap<string, readonly number[]>): Set<string> {
-    const bySlot = new Map<number, string>();
-    for (const key of users.keys()) {
-      const row = this.#options.slots.row(key);
-      if (row) bySlot.set(row.slot, key);
-    }
+  /** The shape that the endpoint is to have, by what has compiled so far. */
+  #next(row: EndpointShape | undefined): string | undefined {
+    if (row === undefined || this.#failureOf(row.wanted) === undefined) return row?.wanted;
+    if (this.#options.states.has(row.id)) return row.shape;
+    // What the kernel was found to enforce stays. Without anything in force it is closed until its policy compiles.
+    return row.found ? row.wanted : DENY_ALL.key;
+  }
+
+  /** Shapes that some endpoint should leave. */
+  #leavers(): Set<string> {
     const out = new Set<string>();
+    for (const { shape, wanted } of this.#rows.values()) if (shape !== undefined && shape !== wanted) out.add(shape);
+    return out;
+  }
+
+  /**
+   * Which endpoints leave the shape's slot. Editing it in place would show the leaving ones the new members of rules that no longer
+   * are theirs.
+   */
+  #leaving(key: string, users: Wanted, pointing: ReadonlyMap<number, readonly number[]>): Leaving {
+    const slot = this.#options.slots.row(key)?.slot;
+    if (slot === undefined) return 'none';
+    const ids = pointing.get(slot) ?? [];
+    const staying = ids.filter((id) => this.#next(this.#rows.get(id)) === key).length;
+    if (!users.has(key) && staying === 0) return 'all';
+    return staying === ids.length ? 'none' : 'some';
+  }
+
+  /** Endpoints by the slot that they point at. Those that are gone need nothing of it. */
+  #pointing(): Map<number, number[]> {
+    const out = new Map<number, number[]>();
     for (const { state } of this.#options.states.values()) {
-      const key = bySlot.get(state.slot);
-      if (key !== undefined && this.#rows.get(state.id)?.shape !== key) out.add(key);
+      if (!this.#options.infos.has(state.id)) continue;
+      const list = out.get(state.slot);
+      if (list) list.push(state.id);
+      else out.set(state.slot, [state.id]);
     }
     return out;
   }
@@ -216,10 +266,12 @@ export class EndpointShapes {
   /** Whether an endpoint that was found at the slot goes to another shape: the slot must then stay as it is. */
   #leftAtStart(slot: number, shape: string): boolean {
     const found = this.#rows.list('kernelSlot', keys.uint(slot));
-    return found.some((row) => row.shape !== shape && this.#options.infos.has(row.id));
+    return found.some((row) => row.wanted !== shape && this.#options.infos.has(row.id));
   }
-}
 
-function isClosed(row: EndpointShape | undefined): boolean {
-  return row?.shape !== row?.wanted;
+  #put(rows: readonly EndpointShape[]): void {
+    this.#rows.write((txn) => {
+      for (const row of rows) txn.upsert(this.#rows.table, row);
+    });
+  }
 }

@@ -126,13 +126,14 @@ export class EndpointStates {
       ? { ingress: slotRow.compiled.ingress.enforced, egress: slotRow.compiled.egress.enforced }
       : OPEN;
     const policies: Record<string, number> = {};
-    if (info.ready && !closed) {
+    if (before !== undefined && shapes.held(id)) Object.assign(policies, before.state.policies);
+    else if (info.ready && !closed) {
       for (const uid of [...inForce.uids(info.identity)].sort()) {
         const generation = inUse.inUse(uid)?.row.generation;
         if (generation !== undefined) policies[uid] = generation;
       }
     }
-    const reason = closed ? (shapes.failure(id)?.message ?? 'its policy has just compiled') : info.reason;
+    const reason = closed ? shapes.failure(id)?.message : info.reason;
     return {
       id,
       ifindex: info.row.ifindex,

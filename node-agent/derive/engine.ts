@@ -79,7 +79,8 @@ export class Engine {
     this.#inputs = new Inputs(db);
     const told = { db, tables, inputs: this.#inputs };
     this.#atStart = new Rows(db, { name: 'foundAtStart', key: () => '' }, () => '');
-    const policies = new Policies({ ...told, now });
+    const named = (hash: SelectorHash): boolean => this.#slots.names(hash);
+    const policies = new Policies({ ...told, compiled: named, now });
     this.policies = policies;
     this.identities = new Identities(told);
     const ipcache = new IpcacheDeriver({ db, nodeName: core.nodeName, numbers });
@@ -94,19 +95,22 @@ export class Engine {
     const cidrsChanged = (): void => {
       this.#cidrsChanged = true;
     };
-    this.#inForce = new InForce({ db, policies, ipcache, pace, cidrsChanged });
+    const holdsCidr = (cidr: string): boolean => this.#slots.holdsCidr(cidr);
+    this.#inForce = new InForce({ db, policies, ipcache, pace, holdsCidr, cidrsChanged });
     const addressed = (identity: number): boolean => this.addressed(identity);
     this.#slots = new Slots({
       db,
       members: (hash) => this.members(hash),
-      namingChanged: (hash) => this.#peerSets.setChanged(hash),
+      namingChanged: (hash) => {
+        policies.namingChanged(hash);
+        this.#peerSets.setChanged(hash);
+      },
       identities: () => this.#peerIdentities(),
       peerPorts: this.#portNames.peers,
       addressed,
       pace,
       now,
     });
-    const named = (hash: SelectorHash): boolean => this.#slots.names(hash);
     this.#peerSets = new PeerSetViews({ ...told, identities: this.identities, policies, named, addressed, pace });
     const { infos } = this.#local;
     this.#states = concludedStates(db);
@@ -229,7 +233,7 @@ export class Engine {
       this.#atStart.get('')?.interrupted === true,
     );
     const endpointsGone = this.#endpointStates.tidy();
-    const again = leaving !== undefined || reframed || released || this.#shapes.unsettled() || this.#portNamesLeave();
+    const again = leaving !== undefined || reframed || released || this.#portNamesLeave();
     this.#dirtyHashes.clear();
     this.#dirtyIdentities.clear();
     this.#cidrsChanged = leaving !== undefined;
@@ -261,7 +265,8 @@ export class Engine {
 
   /** When there is something to conclude though no input changes, by the clock that was given; undefined: not before an input does. */
   dueAt(): number | undefined {
-    return this.#local.dueAt();
+    const due = Math.min(this.#local.dueAt() ?? Infinity, this.#slots.retryAt());
+    return due === Infinity ? undefined : due;
   }
 
   ipcacheSize(): number {
@@ -322,8 +327,13 @@ export class Engine {
   }
 
   /** Whether some policy could not be compiled. */
-  get failing(): boolean {
+  get uncompiled(): boolean {
     return this.#slots.failing;
+  }
+
+  /** Whether a policy that could not be compiled is due to be tried again. */
+  get failing(): boolean {
+    return this.#slots.retryAt() <= this.#options.now();
   }
 
   /** Policies of which some rule selects the endpoint. */

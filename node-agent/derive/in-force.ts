@@ -30,6 +30,8 @@ export interface InForceOptions {
   readonly policies: Policies;
   readonly ipcache: Pick<IpcacheDeriver, 'setRuleCidr'>;
   readonly pace: Pace;
+  /** Whether a shape that stays in force, though policies say otherwise by now, names the CIDR. */
+  readonly holdsCidr: (cidr: string) => boolean;
   /** Called when a rule in force begins or ceases to name a CIDR. */
   readonly cidrsChanged: () => void;
 }
@@ -54,7 +56,7 @@ export class InForce {
 
   /** Brings into force what is complete. `dirtyHashes`: PeerSets whose selectors changed. */
   async settle(dirtyHashes: Iterable<SelectorHash>): Promise<void> {
-    const { policies, ipcache, pace } = this.#options;
+    const { policies, pace } = this.#options;
     for (const [uid, before, after] of policies.settle()) {
       for (const { row } of [before, after].filter((each) => each !== undefined))
         for (const cidr of cidrsOf(row)) this.#dirtyCidrs.add(cidr);
@@ -64,7 +66,7 @@ export class InForce {
     if (this.#dirtyCidrs.size > 0) this.#options.cidrsChanged();
     for (const cidr of this.#dirtyCidrs) {
       this.#dirtyCidrs.delete(cidr);
-      ipcache.setRuleCidr(cidr, policies.namesCidr(cidr));
+      this.cidrsNamed([cidr]);
       if (pace.due()) await pace.breathe();
     }
     for (const hash of dirtyHashes) {
@@ -73,6 +75,12 @@ export class InForce {
         if (pace.due()) await pace.breathe();
       }
     }
+  }
+
+  /** Has the CIDRs numbers of their own if and only if something in force names them. */
+  cidrsNamed(cidrs: Iterable<string>): void {
+    const { policies, ipcache, holdsCidr } = this.#options;
+    for (const cidr of cidrs) ipcache.setRuleCidr(cidr, policies.namesCidr(cidr) || holdsCidr(cidr));
   }
 
   /** Brings the identities that are looked at up to date with `wanted`, which may repeat themselves. */

@@ -28,12 +28,14 @@ export interface PoliciesOptions {
   readonly db: StateDB;
   readonly tables: Pick<Tables, 'policies' | 'peerSets'>;
   readonly inputs: Pick<Inputs, 'said'>;
+  /** Whether some slot is compiled from the set, be it of rules that are no longer here. */
+  readonly compiled: (hash: SelectorHash) => boolean;
   /** Milliseconds; any clock that only grows. */
   readonly now: () => number;
 }
 
-/** Every CIDR and except that a policy names. */
-export function cidrsOf({ rules }: PolicyRow): string[] {
+/** Every CIDR and except that rules name. */
+export function cidrsOf({ rules }: Pick<PolicyRow, 'rules'>): string[] {
   return rules.flatMap(({ peers }) =>
     (peers ?? []).flatMap((peer) => ('cidr' in peer ? [peer.cidr, ...(peer.except ?? [])] : [])),
   );
@@ -50,7 +52,7 @@ function ruleKey(rule: ResolvedRule): string {
 export class Policies {
   readonly #options: PoliciesOptions;
   readonly #inForce: Rows<string, InUse>;
-  /** Sets that policies in force name, as they were when the cluster dropped them. */
+  /** Sets that policies in force and slots name, as they were when the cluster dropped them. */
   readonly #retained: Rows<SelectorHash, PeerSetRow>;
   readonly #missing: Rows<string, Missing>;
   readonly #dirty = new Set<string>();
@@ -112,7 +114,7 @@ export class Policies {
     return inputs.said.get(tables.peerSets, hash);
   }
 
-  /** The set as policies in force see it. */
+  /** The set as what is in force sees it. */
   view(hash: SelectorHash): PeerSetRow | undefined {
     return this.present(hash) ?? this.#retained.get(hash);
   }
@@ -179,13 +181,17 @@ export class Policies {
     }
   }
 
-  /** Sets that no policy in force names any more need not be kept. */
+  /** A slot may have ceased to name the set: what nothing in force names need not be kept. */
+  namingChanged(hash: SelectorHash): void {
+    if (this.#retained.has(hash) && !this.#named(hash)) this.#retained.delete(hash);
+  }
+
   #tidy({ row }: InUse): void {
-    for (const hash of peerSetsOf(row)) if (!this.#named(hash)) this.#retained.delete(hash);
+    for (const hash of peerSetsOf(row)) this.namingChanged(hash);
   }
 
   #named(hash: SelectorHash): boolean {
     const [some] = this.#inForce.list('peerSet', hash);
-    return some !== undefined;
+    return some !== undefined || this.#options.compiled(hash);
   }
 }

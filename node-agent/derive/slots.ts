@@ -13,6 +13,7 @@ import type { SlotRow } from '../tables.ts';
 import { adoptNumbers, assignNumbers, type ClassNumbers, NO_NUMBERS } from './classes.ts';
 import type { Pace } from './pace.ts';
 import { portNameKey } from './peer-port-names.ts';
+import { cidrsOf } from './policies.ts';
 import { frameKey } from './rows.ts';
 import type { Shape } from './shape.ts';
 import {
@@ -27,6 +28,11 @@ import {
 } from './slot-rows.ts';
 import { Rows } from './working.ts';
 
+/**
+ * What a failed compile costs may be seconds, and without another input only time can help: class numbers that are given out
+ * again. Milliseconds.
+ */
+const RETRY_MS = 60_000;
 /** Highest slot number; 0 is "no policy". */
 export const LAST_SLOT = 4095;
 
@@ -64,8 +70,10 @@ interface ShapeRow {
   /** Its slot, once it has compiled. */
   readonly row?: SlotRow;
   readonly numbers: ClassNumbers;
-  /** Why it could not be compiled when that was last tried. */
-  readonly failure?: Error;
+  /** Why it could not be compiled when that was last tried, and when that is tried again though no input changes. */
+  readonly failure?: { readonly error: Error; readonly retryAt: number };
+  /** It stays in force at some endpoint, in place of a shape that cannot be compiled. */
+  readonly held: boolean;
 }
 
 /** A slot number that is not free. */
@@ -96,6 +104,8 @@ export class Slots {
           { name: 'namesIdentities', keys: ({ namesIdentities }) => (namesIdentities ? [''] : []) },
           { name: 'portName', keys: ({ portNames }) => portNames },
           { name: 'slot', keys: ({ row }) => (row === undefined ? [] : [slotKey(row.slot)]) },
+          { name: 'held', keys: ({ held }) => (held ? [''] : []) },
+          { name: 'heldCidr', keys: ({ held, shape }) => (held ? new Set(cidrsOf(shape)) : []) },
           { name: 'failing', keys: ({ failure }) => (failure === undefined ? [] : ['']) },
         ],
       },
@@ -116,7 +126,10 @@ export class Slots {
   /** The kernel no longer has the slot: its number may be given out again. */
   release(slot: number): void {
     const [user] = this.#shapes.list('slot', slotKey(slot));
-    if (user === undefined) this.#numbers.delete(slot);
+    if (user !== undefined) return;
+    this.#numbers.delete(slot);
+    for (const { shape, failure } of this.#shapes.list('failing', ''))
+      if (failure?.error instanceof IdsExhaustedError) this.#dirty.add(shape.key);
   }
 
   /** The shape is in use. */
@@ -131,14 +144,33 @@ export class Slots {
       }
     }
     const portNames = new Set(portNamesOf(shape.rules).egress.map((port) => portNameKey(port.protocol, port.name)));
-    this.#shapes.set({ shape, hashes, namesIdentities, portNames, numbers: NO_NUMBERS });
+    this.#shapes.set({ shape, hashes, namesIdentities, portNames, numbers: NO_NUMBERS, held: false });
     for (const hash of hashes) this.#world.namingChanged(hash);
     this.#dirty.add(shape.key);
   }
 
-  /** Shapes that are not needed any more. Until `drop`, their slots are kept up to date: endpoints still point at them. */
-  departing(needed: ReadonlySet<string>): string[] {
-    return Array.from(this.#shapes.values(), ({ shape }) => shape.key).filter((key) => !needed.has(key));
+  /** Shapes that are not among those in use. */
+  unneeded(used: ReadonlySet<string>): string[] {
+    return Array.from(this.#shapes.values(), ({ shape }) => shape.key).filter((key) => !used.has(key));
+  }
+
+  /** These shapes, and no others, stay in force in place of others. Returns the CIDRs of those of which that is new, or no longer so. */
+  hold(shapes: ReadonlySet<string>): string[] {
+    const cidrs: string[] = [];
+    const held = Array.from(this.#shapes.list('held', ''), ({ shape }) => shape.key);
+    for (const key of shapes.symmetricDifference(new Set(held))) {
+      const row = this.#shapes.get(key);
+      if (row === undefined) continue;
+      this.#shapes.set({ ...row, held: !row.held });
+      cidrs.push(...cidrsOf(row.shape));
+    }
+    return cidrs;
+  }
+
+  /** Whether a shape that stays in force in place of another names the CIDR. */
+  holdsCidr(cidr: string): boolean {
+    const [some] = this.#shapes.list('heldCidr', cidr);
+    return some !== undefined;
   }
 
   /** Forgets a shape; returns its slot number. */
@@ -190,14 +222,25 @@ export class Slots {
     return some !== undefined;
   }
 
-  /** Why the shape could not be compiled. */
-  failure(shape: string): Error | undefined {
-    return this.#shapes.get(shape)?.failure;
+  /** When a shape that could not be compiled is to be tried again; Infinity: not before an input changes. */
+  retryAt(): number {
+    let at = Infinity;
+    for (const { failure } of this.#shapes.list('failing', '')) at = Math.min(at, failure?.retryAt ?? Infinity);
+    return at;
   }
 
-  /** Shapes to compile: what they mean has changed, or they could not be compiled before. */
-  dirtyShapes(): Iterable<string> {
-    return new Set([...this.#dirty, ...Array.from(this.#shapes.list('failing', ''), ({ shape }) => shape.key)]);
+  /** Why the shape could not be compiled. */
+  failure(shape: string): Error | undefined {
+    return this.#shapes.get(shape)?.failure?.error;
+  }
+
+  /** Shapes to compile: what they mean has changed, or they could not be compiled long ago. */
+  dirtyShapes(): ReadonlySet<string> {
+    const now = this.#world.now();
+    const due = new Set(this.#dirty);
+    for (const { shape, failure } of this.#shapes.list('failing', ''))
+      if (failure !== undefined && failure.retryAt <= now) due.add(shape.key);
+    return due;
   }
 
   /**
@@ -227,7 +270,8 @@ export class Slots {
       );
       return await pace.run(this.#place(entry, compiled, candidates, left));
     } catch (error) {
-      this.#shapes.set({ ...entry, failure: error instanceof Error ? error : new Error(String(error)) });
+      const failure = error instanceof Error ? error : new Error(String(error));
+      this.#shapes.set({ ...entry, failure: { error: failure, retryAt: this.#world.now() + RETRY_MS } });
       return { rows: [] };
     }
   }

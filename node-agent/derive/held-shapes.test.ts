@@ -1,0 +1,141 @@
+/** What stays in force while the policies that are to follow it cannot be compiled. */
+import { describe, expect, it } from '@jest/globals';
+import type { ResolvedRule } from '@weir/policy';
+import { classOf, rowsByClass } from './classes.ts';
+import { basic, rule, type World } from './testing/engine-world.ts';
+
+const HELD = 2;
+/** No compiler takes it. */
+const BAD: ResolvedRule = { ...rule('a', 'b', 9), ports: [{ protocol: 'TCP', from: 9, to: 5 }] };
+const deny = (peer: string | { cidr: string }): ResolvedRule => ({ ...rule('a', peer, 7), verdict: 'deny' });
+const open: ResolvedRule = { ...rule('a', undefined, 8), peers: [{ entity: 'all' }] };
+
+/** What the slot that the kernel has for the endpoint makes of the identity. */
+function verdict(world: World, identity: number): string | undefined {
+  const slot = world.slots.get(world.states.get(1)?.slot ?? 0);
+  if (slot === undefined) return undefined;
+  const [row] = rowsByClass(slot, 'ingress').get(classOf(slot.classes.ingress, identity)) ?? [];
+  return row?.verdict ?? 'none';
+}
+
+async function settle(world: World): Promise<void> {
+  while ((await world.plan()).again);
+}
+
+/** Endpoint 1 is enforced by `rules` of policy p, and then policy q selects it, which cannot be compiled. */
+async function held(rules: readonly ResolvedRule[]): Promise<World> {
+  const world = basic();
+  world.identity(257, 'b');
+  world.remote('bad', '10.9.9.7', 257);
+  world.policy('p', 1, rules);
+  await settle(world);
+  world.policy('q', 1, [BAD]);
+  await settle(world);
+  expect(world.engine.failure(1)).toBeInstanceOf(Error);
+  expect(world.states.get(1)).toMatchObject({ state: 'ready', policies: { p: 1 } });
+  return world;
+}
+
+describe('while a policy cannot be compiled', () => {
+  it('the slot in force learns the peers that come, and their flows are judged anew', async () => {
+    const world = await held([open, deny('b')]);
+    expect([verdict(world, 257), verdict(world, 400)]).toEqual(['deny', 'allow']);
+    const before = world.states.get(1);
+    world.identity(400, 'b', 'v2');
+    world.remote('bad-2', '10.9.9.8', 400);
+    await settle(world);
+    expect([verdict(world, 257), verdict(world, 400)]).toEqual(['deny', 'deny']);
+    expect(world.states.get(1)).toMatchObject({ slot: before?.slot, policies: { p: 1 } });
+    expect(world.states.get(1)?.revision).toBeGreaterThan(before?.revision ?? 0);
+  });
+
+  it('a peer that comes with the policy is judged by the slot in force, too', async () => {
+    const world = basic();
+    world.policy('p', 1, [open, deny('b')]);
+    await settle(world);
+    world.policy('q', 1, [BAD]);
+    world.identity(400, 'b', 'v2');
+    world.remote('bad', '10.9.9.8', 400);
+    await world.plan();
+    expect(verdict(world, 400)).toBe('deny');
+  });
+
+  it('the slot in force keeps the CIDRs and peer sets that no policy names any more', async () => {
+    const world = await held([open, deny('b'), deny({ cidr: '198.51.100.0/24' })]);
+    const cidr = (): number => world.ipcache.get('198.51.100.0/24')?.identity ?? 0;
+    expect(verdict(world, cidr())).toBe('deny');
+    world.db.write([world.tables.policies], (txn) => txn.delete(world.tables.policies, 'p'));
+    await settle(world);
+    world.policy('q', 2, [{ ...BAD, peers: [{ peerSet: 'hash-a' }] }]);
+    await settle(world);
+    world.db.write([world.tables.peerSets], (txn) => txn.delete(world.tables.peerSets, 'hash-b'));
+    await settle(world);
+    world.identity(400, 'b', 'v2');
+    world.remote('bad-2', '10.9.9.8', 400);
+    await settle(world);
+    expect(world.engine.failure(1)).toBeInstanceOf(Error);
+    expect([cidr() === 0, verdict(world, cidr()), verdict(world, 400)]).toEqual([false, 'deny', 'deny']);
+    world.db.write([world.tables.policies], (txn) => txn.delete(world.tables.policies, 'q'));
+    await settle(world);
+    expect(world.states.get(1)).toMatchObject({ slot: 0, policies: {} });
+    expect([world.slots.size, world.ipcache.has('198.51.100.0/24')]).toEqual([0, false]);
+    expect(world.engine.policies.view('hash-b')).toBeUndefined();
+  });
+
+  it('the slot in force stays where other endpoints leave it, and follows', async () => {
+    const world = await held([open, deny('b')]);
+    world.pod('other', 'a', [], 'v2');
+    world.endpoint(HELD, { pod: { namespace: 'ns', name: 'other', uid: 'u-other' } });
+    world.identity(258, 'a', 'v2');
+    await settle(world);
+    expect(world.states.get(HELD)).toMatchObject({ state: 'not-ready', enforced: { ingress: true, egress: true } });
+    world.identity(400, 'b', 'v2');
+    await settle(world);
+    expect(verdict(world, 400)).toBe('deny');
+  });
+
+  it('the slot in force goes when the policy does compile', async () => {
+    const world = await held([open, deny('b')]);
+    const old = world.states.get(1)?.slot ?? 0;
+    world.policy('q', 2, [rule('a', 'b', 9)]);
+    world.identity(400, 'b', 'v2');
+    const gone: number[] = [];
+    for (let again = true; again; ) {
+      const plan = await world.plan();
+      gone.push(...plan.slotsGone);
+      again = plan.again;
+    }
+    expect(gone).toEqual([old]);
+    expect(world.engine.failure(1)).toBeUndefined();
+    expect(world.states.get(1)).toMatchObject({ policies: { p: 1, q: 2 } });
+    expect(verdict(world, 400)).toBe('deny');
+  });
+
+  it('the endpoint returns to the slot in force when the policy goes', async () => {
+    const world = await held([open, deny('b')]);
+    const before = world.states.get(1);
+    world.db.write([world.tables.policies], (txn) => txn.delete(world.tables.policies, 'q'));
+    world.identity(400, 'b', 'v2');
+    await settle(world);
+    expect(world.states.get(1)).toEqual(before);
+    expect(verdict(world, 400)).toBe('deny');
+    expect(world.slots.size).toBe(1);
+  });
+
+  it('it is compiled again when what it names has changed, and else once in a minute', async () => {
+    const world = await held([open]);
+    const compiles = async (): Promise<boolean> => {
+      const before = world.engine.failure(1);
+      await settle(world);
+      return world.engine.failure(1) !== before;
+    };
+    expect([await compiles(), world.engine.failing]).toEqual([false, false]);
+    world.remote('elsewhere', '10.9.9.9', 500);
+    expect(await compiles()).toBe(false);
+    world.identity(400, 'b', 'v2');
+    expect(await compiles()).toBe(true);
+    expect(world.engine.dueAt()).toBe(60_000);
+    world.pass(60_000);
+    expect([world.engine.failing, await compiles(), world.engine.failing]).toEqual([true, true, false]);
+  });
+});
