@@ -208,10 +208,13 @@ export class PlanWriter {
     }
   }
 
-  /** What nobody wants may go (endpoints whose interface lives have rows: `Strays`), now that every table is complete and everything wanted is in the kernel. */
+  /**
+   * What nobody wants may go (endpoints whose interface lives have rows: `Strays`), now that every table is complete and everything wanted
+   * is in the kernel. Not while an endpoint stays as it was found: it runs the programs and has the slot that were found with it.
+   */
   #finishAdoption(): void {
     const { db, tables, endpoints, slots, engine, ipcache, log, onAdopted } = this.#options;
-    if (this.endpoints.failing().length + this.slots.failing().length > 0 || engine.uncompiled) return;
+    if (this.endpoints.failing().length + this.slots.failing().length > 0 || engine.unconcluded) return;
     using snapshot = db.read();
     const counts = (id: number): boolean => {
       const row = snapshot.get(tables.endpoints, tableKey.endpoint(id));

@@ -326,9 +326,9 @@ export class Engine {
     return this.#shapes.failure(endpoint);
   }
 
-  /** Whether some policy could not be compiled. */
-  get uncompiled(): boolean {
-    return this.#slots.failing;
+  /** Whether nothing is concluded of some endpoint: what the kernel was found to enforce there stays, as its policy cannot be compiled. */
+  get unconcluded(): boolean {
+    return this.#local.infos.values().some(({ row }) => !this.#states.has(row.id));
   }
 
   /** Whether a policy that could not be compiled is due to be tried again. */

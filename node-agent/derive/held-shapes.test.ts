@@ -138,4 +138,22 @@ describe('while a policy cannot be compiled', () => {
     world.pass(60_000);
     expect([world.engine.failing, await compiles(), world.engine.failing]).toEqual([true, true, false]);
   });
+
+  it('only an endpoint that was found in the kernel is left as it is', async () => {
+    const closed = basic();
+    closed.policy('q', 1, [BAD]);
+    await settle(closed);
+    expect([closed.states.get(1)?.state, closed.engine.unconcluded]).toEqual(['not-ready', false]);
+
+    const found = basic();
+    const enforced = { ingress: true, egress: false };
+    const endpoint = { id: 1, ifindex: 101, ipv4: '10.0.0.1', identity: 256, slot: 5, revision: 3, enforced };
+    found.engine.adopt({ endpoints: [endpoint], slots: new Map(), ipcache: [], interrupted: false });
+    found.policy('q', 1, [BAD]);
+    await settle(found);
+    expect([found.states.has(1), found.engine.unconcluded]).toEqual([false, true]);
+    found.db.write([found.tables.policies], (txn) => txn.delete(found.tables.policies, 'q'));
+    await settle(found);
+    expect([found.states.get(1)?.slot, found.engine.unconcluded]).toEqual([0, false]);
+  });
 });

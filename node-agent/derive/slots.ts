@@ -216,12 +216,6 @@ export class Slots {
     return this.#shapes.get(shape)?.row;
   }
 
-  /** Whether some shape could not be compiled. */
-  get failing(): boolean {
-    const [some] = this.#shapes.list('failing', '');
-    return some !== undefined;
-  }
-
   /** When a shape that could not be compiled is to be tried again; Infinity: not before an input changes. */
   retryAt(): number {
     let at = Infinity;
