@@ -1,10 +1,9 @@
 import { type LabelMap, labelsKey, matches } from '@weir/labels';
-import type { ResolvedRule } from '@weir/policy';
 import { type Key, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import type { Realised, RealisedPolicy, Tables } from './core.ts';
 import { tableKey } from './create-tables.ts';
 import { type Audit, type EndpointStore, faultText, type PlanWriter, type SyncLoop } from './datapath/index.ts';
-import type { Engine, Missing } from './derive/index.ts';
+import { cidrsOf, type Engine, type Missing } from './derive/index.ts';
 import { InterfaceGoneError } from './errors.ts';
 import type { EarlierReportRow, PolicyRow } from './tables.ts';
 
@@ -281,11 +280,7 @@ export class RealisedReport {
       if (!named.has(uid))
         named.set(
           uid,
-          engine.policies
-            .inUse(uid)
-            ?.row.rules.values()
-            .flatMap(cidrsOf)
-            .find((cidr) => prefixes.has(cidr)),
+          cidrsOf(engine.policies.inUse(uid)?.row ?? { rules: [] }).find((cidr) => prefixes.has(cidr)),
         );
       return named.get(uid);
     };
@@ -404,15 +399,6 @@ function onePerPolicy(failures: readonly PolicyFailure[]): PolicyFailure[] {
 
 function failureKey({ uid, generation, reason, message }: PolicyFailure): Key {
   return keys.join(uid, keys.uint(generation), reason, message);
-}
-
-/** Every prefix that a rule names, excepted ones too. */
-function* cidrsOf({ peers = [] }: ResolvedRule): Generator<string> {
-  for (const peer of peers)
-    if ('cidr' in peer) {
-      yield peer.cidr;
-      yield* peer.except ?? [];
-    }
 }
 
 function failingOf({ endpoints }: RealisedSources['writer']): Map<number, Error> {

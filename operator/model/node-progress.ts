@@ -13,6 +13,7 @@
  *
  * Not known: a node whose first selected pod came between an edit and the write of its ResolvedPolicy, until it reports it.
  */
+import { reachesVersion } from '@weir/kube';
 import { afterPrefix, keys, type Reader, type Table, type WriteTxn } from '@weir/statedb';
 import type { Tables } from '../tables.ts';
 import type { NodeReportRow, NodeRow } from '../types.ts';
@@ -177,7 +178,8 @@ export class NodeProgress {
     const [was, is] = [before?.policyVersion, after?.policyVersion];
     if (was !== is || before?.nodeUid !== after?.nodeUid) {
       // A node that begins to say how far it is, or falls back, may lag behind what nobody had to wait for.
-      const grown = was !== undefined && is !== undefined && before?.nodeUid === after?.nodeUid && reaches(is, was);
+      const grown =
+        was !== undefined && is !== undefined && before?.nodeUid === after?.nodeUid && reachesVersion(is, was);
       const touched = grown
         ? Array.from(passedBy(txn, catchUps, was, is), ({ key }) => key)
         : is === undefined
@@ -241,7 +243,7 @@ export class NodeProgress {
     if (row?.uid !== uid || row.generation !== resolved?.source.generation) {
       return { version: undefined, caughtUp: () => false };
     }
-    return { version: row.version, caughtUp: (version) => reaches(version, row.version) };
+    return { version: row.version, caughtUp: (version) => reachesVersion(version, row.version) };
   }
 
   /** Noted nodes that host no selected pod any more. Those of which all is known are forgotten. */
@@ -326,10 +328,4 @@ function passedBy(reader: Reader, catchUps: Table<CatchUp>, was: string, is: str
   if (first === undefined || last === undefined) return reader.all(catchUps);
   // Keys are digits: what follows `last` at once is after it and before every other.
   return reader.range(catchUps, first, `${last}0`, 'version');
-}
-
-/** Resource versions are numbers that grow over all objects of a kind. */
-function reaches(version: string, wanted: string): boolean {
-  if (version === wanted) return true;
-  return /^\d+$/.test(version) && /^\d+$/.test(wanted) && BigInt(version) >= BigInt(wanted);
 }

@@ -6,5 +6,6 @@ export { LeaderElector, type LeaderElectorOptions } from './leader.ts';
 export { Outage, UNREACHED_FIX } from './outage.ts';
 export { ServerPulse } from './pulse.ts';
 export { createReflector, withoutManagedFields } from './reflector.ts';
+export { reachesVersion } from './resource-version.ts';
 export { apiVersionOf, describe, pathOf, resources } from './resources.ts';
 export * from './types.ts';
