@@ -44,6 +44,7 @@ export class AddressLeases {
       key: ({ address }) => address,
       indexes: [
         { name: 'endpoint', keys: ({ endpoint }) => (endpoint === undefined ? [] : [keys.uint(endpoint)]) },
+        { name: 'newest', keys: ({ order }) => [keys.uint(Number.MAX_SAFE_INTEGER - order)] },
         { name: 'freedAt', keys: ({ freedAt }) => (freedAt === undefined ? [] : [keys.uint(freedAt)]) },
       ],
     });
@@ -113,11 +114,13 @@ export class AddressLeases {
   /** The ADD has ended. Without an endpoint nobody has seen the address: it need not rest. */
   settle(address: string): void {
     this.follow();
-    this.#options.db.write([this.#table], (txn) => {
+    const unused = this.#options.db.write([this.#table], (txn) => {
       const row = txn.get(this.#table, address);
-      if (row !== undefined && row.endpoint === undefined && row.freedAt === undefined)
-        txn.upsert(this.#table, { ...row, freedAt: 0 });
+      if (row === undefined || row.endpoint !== undefined || row.freedAt !== undefined) return false;
+      txn.upsert(this.#table, { ...row, freedAt: 0 });
+      return true;
     });
+    if (unused) this.#save();
   }
 
   /** `use`: an endpoint or an ADD has it; `rest`: it was given back lately. */
@@ -151,10 +154,8 @@ export class AddressLeases {
   }
 
   #newest(reader: Reader): PodAddressRow | undefined {
-    return Iterator.from(reader.all(this.#table)).reduce<PodAddressRow | undefined>(
-      (newest, row) => (newest === undefined || row.order > newest.order ? row : newest),
-      undefined,
-    );
+    const [newest] = reader.prefix(this.#table, '', 'newest');
+    return newest;
   }
 
   #next(reader: Reader): number {

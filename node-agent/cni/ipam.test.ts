@@ -238,6 +238,20 @@ describe('Ipam', () => {
     }),
   );
 
+  it('keeps on disk that an address of an ADD that failed need not rest', () =>
+    withFiles(async (files) => {
+      const mine = files();
+      const node = new Node(CIDR, mine);
+      const failing = ALL[3] ?? '';
+      node.leases.give(failing);
+      node.add('other');
+      node.leases.settle(failing);
+      await mine.saved();
+      expect(files().load('addresses')).toMatchObject({
+        content: { rows: expect.arrayContaining([{ address: failing, order: 1, freedAt: 0 }]) },
+      });
+    }));
+
   it('lets all addresses rest when the record is older than what was given and taken back since', () =>
     withFiles(async (files, path) => {
       const mine = files();
