@@ -1,5 +1,6 @@
 /** Rows of local endpoints: what makes one valid, and which of a state file are still true. */
 import { parseAddress } from '@weir/net';
+import { messageOf } from '@weir/process/errors';
 import type { NodeInterface } from './datapath/index.ts';
 import { InvalidEndpointError } from './errors.ts';
 import { objects } from './persist.ts';
@@ -17,10 +18,7 @@ export function checkEndpoint(row: EndpointRow): void {
   try {
     if (parseAddress(row.ipv4).family === 4) return;
   } catch (error) {
-    throw new InvalidEndpointError(
-      row.id,
-      `ipv4 ${JSON.stringify(row.ipv4)}: ${error instanceof Error ? error.message : String(error)}`,
-    );
+    throw new InvalidEndpointError(row.id, `ipv4 ${JSON.stringify(row.ipv4)}: ${messageOf(error)}`);
   }
   throw new InvalidEndpointError(row.id, `ipv4 ${JSON.stringify(row.ipv4)} is no IPv4 address`);
 }

@@ -1,5 +1,5 @@
 /** The agent core's errors. Each has a stable `code`; the message names the cause, the value and the fix. */
-import { messageOf } from './config/system-error.ts';
+import { messageOf } from '@weir/process/errors';
 
 export class CoreError extends Error {
   readonly code: string;

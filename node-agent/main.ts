@@ -3,13 +3,13 @@
  * failure, 2 wrong configuration.
  */
 import { MemoryReturn } from '@weir/process';
+import { codeOf, messageOf } from '@weir/process/errors';
 import { pino } from 'pino';
 import { Agent, coreOptions } from './agent.ts';
 import { parseConfig } from './config/config.ts';
 import { ConfigError, PreflightError } from './config/errors.ts';
 import { mountBpffs } from './config/mount-bpffs.ts';
 import { cgroupProblem, preflight } from './config/preflight.ts';
-import { codeOf, messageOf } from './config/system-error.ts';
 import { createCore } from './create-core.ts';
 import { cleanup } from './uninstall/index.ts';
 

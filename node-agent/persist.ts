@@ -2,7 +2,7 @@
 import { readFileSync, renameSync } from 'node:fs';
 import { type FileHandle, mkdir, open, rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { codeOf, messageOf } from './config/system-error.ts';
+import { codeOf, messageOf } from '@weir/process/errors';
 import { StateFileError, StateSaveError } from './errors.ts';
 
 const VERSION = 1;
@@ -78,7 +78,10 @@ export class StateFile<T> {
     return kept;
   }
 
-  /** Temporary file, fsync, rename, fsync of the folder. One at a time. Rejects with StateSaveError, and the file is as it was. */
+  /**
+   * Temporary file, fsync, rename, fsync of the folder. One at a time. Rejects with StateSaveError: the file is as it was, or, where only
+   * the folder's fsync failed, as it was or the new one after a crash.
+   */
   async save({ content, stamp }: Saved<T>): Promise<void> {
     const temporary = `${this.path}.next`;
     const text = JSON.stringify({ version: VERSION, node: this.#node, stamp, content });

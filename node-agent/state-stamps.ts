@@ -23,7 +23,10 @@ export class StateStamps {
     return stamp;
   }
 
-  /** The writing with this stamp is on disk, or cannot be: no file of before counts. `begun`: the stamp of the next one, if there is one. */
+  /**
+   * The writing with this stamp has ended. From now on only its file counts, even if it failed: every earlier file is out of date. `begun`:
+   * the stamp of the next writing, if one has begun.
+   */
   settle(stamp: string, begun: string | undefined): void {
     for (const other of this.#names()) {
       if (other === stamp || other === begun) continue;

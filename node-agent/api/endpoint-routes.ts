@@ -1,5 +1,5 @@
+import { messageOf } from '@weir/process/errors';
 import type { FastifyInstance } from 'fastify';
-import { messageOf } from '../config/system-error.ts';
 import { endpointViews, findEndpoint, requireEndpoint, sendJson } from './context.ts';
 import { matchesRef, parseEndpointRef } from './endpoint-id.ts';
 import { endpointHealth } from './endpoint-model.ts';

@@ -1,5 +1,5 @@
+import { messageOf } from '@weir/process/errors';
 import fastify, { type FastifyError, type FastifyInstance } from 'fastify';
-import { messageOf } from '../config/system-error.ts';
 import { sendJson } from './context.ts';
 import { endpointRoutes } from './endpoint-routes.ts';
 import { HttpError, SocketError } from './errors.ts';

@@ -2,7 +2,7 @@ import { chmod, lstat, mkdir, rename, unlink } from 'node:fs/promises';
 import { createServer, type Server, type Socket } from 'node:net';
 import { dirname, join } from 'node:path';
 import { delay } from '@weir/process/delay';
-import { codeOf, messageOf } from '../config/system-error.ts';
+import { codeOf, messageOf } from '@weir/process/errors';
 import type { Logger } from '../core.ts';
 import { answers } from './socket.ts';
 import type { Condition } from './types.ts';

@@ -1,7 +1,7 @@
 import { lstat, mkdir, unlink } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { dirname } from 'node:path';
-import { codeOf } from '../config/system-error.ts';
+import { codeOf } from '@weir/process/errors';
 import { SocketError } from './errors.ts';
 
 /** sun_path is 108 bytes with its terminator (unix(7)). */

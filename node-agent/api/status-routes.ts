@@ -1,7 +1,7 @@
 import { formatPrefix, type Prefix, parsePrefix, prefixContains } from '@weir/net';
+import { codeOf, messageOf } from '@weir/process/errors';
 import type { AnyTable } from '@weir/statedb';
 import type { FastifyInstance } from 'fastify';
-import { codeOf, messageOf } from '../config/system-error.ts';
 import type { EndpointStateRow } from '../tables.ts';
 import { sendJson } from './context.ts';
 import { BadRequestError, NotFoundError } from './errors.ts';

@@ -1,7 +1,7 @@
 import { statSync } from 'node:fs';
 import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { createInterface } from 'node:readline';
-import { codeOf, messageOf } from '../config/system-error.ts';
+import { codeOf, messageOf } from '@weir/process/errors';
 import { AgentError, InterruptedError } from './errors.ts';
 import { listenerOf } from './listener.ts';
 

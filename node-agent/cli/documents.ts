@@ -1,5 +1,5 @@
+import { messageOf } from '@weir/process/errors';
 import { loadAll } from 'js-yaml';
-import { messageOf } from '../config/system-error.ts';
 import { CliError } from './errors.ts';
 
 /** One document of a file; the items of a Kubernetes List count as documents of their own. */

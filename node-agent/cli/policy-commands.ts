@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
+import { messageOf } from '@weir/process/errors';
 import type { Command } from 'commander';
 import type { PolicyModel } from '../api/models.ts';
-import { messageOf } from '../config/system-error.ts';
 import { type CliContext, printJson } from './context.ts';
 import { parseDocuments } from './documents.ts';
 import { type Duration, parseDuration } from './duration.ts';

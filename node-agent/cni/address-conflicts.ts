@@ -1,5 +1,5 @@
+import { messageOf } from '@weir/process/errors';
 import type { Table } from '@weir/statedb';
-import { messageOf } from '../config/system-error.ts';
 import type { Core, Logger } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
 import type { PodEvents, PodRef } from '../pod-events.ts';

@@ -1,4 +1,4 @@
-import { messageOf } from '../config/system-error.ts';
+import { messageOf } from '@weir/process/errors';
 import type { Core, Logger } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
 import type { EndpointRow, EndpointStateRow } from '../tables.ts';

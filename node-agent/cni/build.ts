@@ -4,7 +4,7 @@ import { copyFile, mkdir, readFile, rename, rm, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { codeOf } from '../config/system-error.ts';
+import { codeOf } from '@weir/process/errors';
 import { CniBuildError } from './errors.ts';
 
 const run = promisify(execFile);

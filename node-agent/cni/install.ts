@@ -1,6 +1,6 @@
 import { chmod, copyFile, mkdir, open, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { codeOf } from '../config/system-error.ts';
+import { codeOf } from '@weir/process/errors';
 import { CniInstallError } from './errors.ts';
 
 export interface CniInstallOptions {

@@ -1,6 +1,6 @@
 import { type FSWatcher, readdirSync, watch } from 'node:fs';
 import { join } from 'node:path';
-import { messageOf } from '../config/system-error.ts';
+import { messageOf } from '@weir/process/errors';
 import type { Logger } from '../core.ts';
 import { type CniInstallOptions, CONFLIST, hasPortmap, installCni, PORTMAP, removeCni } from './install.ts';
 

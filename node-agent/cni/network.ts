@@ -1,7 +1,7 @@
 import { readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { canonicalPrefix } from '@weir/net';
-import { messageOf } from '../config/system-error.ts';
+import { messageOf } from '@weir/process/errors';
 import { type RunCommand, runCommand } from './command.ts';
 import { AddressConflictError, CNI_CODE, CniError, CommandError } from './errors.ts';
 import { batchLines, ipBatch } from './ip.ts';

@@ -1,6 +1,6 @@
+import { messageOf } from '@weir/process/errors';
 import type { AnyTable } from '@weir/statedb';
 import { bootClock } from '../boot-clock.ts';
-import { messageOf } from '../config/system-error.ts';
 import type { Core, Logger } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
 import { PodEvents, type PodRef } from '../pod-events.ts';

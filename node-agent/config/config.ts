@@ -1,9 +1,9 @@
 import { hostname } from 'node:os';
 import { isAbsolute } from 'node:path';
 import { parsePrefix } from '@weir/net';
+import { messageOf } from '@weir/process/errors';
 import { Argument, Command, CommanderError, InvalidArgumentError, Option } from 'commander';
 import { ConfigError } from './errors.ts';
-import { messageOf } from './system-error.ts';
 import { VERSION } from './version.ts';
 
 export interface AgentConfig {

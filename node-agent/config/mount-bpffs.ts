@@ -1,9 +1,9 @@
 import { existsSync } from 'node:fs';
 import { dirname, join } from 'node:path';
+import { messageOf } from '@weir/process/errors';
 import { isBpffs } from 'libbpf-ts';
 import { type RunCommand, runCommand } from '../cni/command.ts';
 import { PreflightError } from './errors.ts';
-import { messageOf } from './system-error.ts';
 
 /** Where the BPF filesystem that holds the pins is mounted. */
 export function mountPointOf(bpfRoot: string): string {

@@ -1,7 +1,7 @@
 import { statfsSync } from 'node:fs';
 import { dirname } from 'node:path';
+import { messageOf } from '@weir/process/errors';
 import { PreflightError } from './errors.ts';
-import { messageOf } from './system-error.ts';
 
 // linux/magic.h
 const BPF_FS_MAGIC = 0xcafe4a11;

@@ -1,7 +1,7 @@
 import { existsSync, readdirSync, rmdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
+import { codeOf } from '@weir/process/errors';
 import { openPinnedLink } from 'libbpf-ts';
-import { codeOf } from '../config/system-error.ts';
 import { RemoveError } from '../errors.ts';
 import { MARKER, unfilter } from './clsact-links.ts';
 import { type InNode, OTHER_PIN, PIN } from './links.ts';

@@ -134,8 +134,9 @@ function foundAs(row: EndpointRow, context: EndpointContext): EndpointIdentity |
 }
 
 /**
- * Identity of an endpoint. What was ready stays as it was until the new one is known: labels change without a gap, and
- * so does a restart of the agent while they change. What was not waits also until every policy that may select it is in force here: a policy that cannot be judged yet must not count as none.
+ * Identity of an endpoint. One that was ready keeps its identity until the new one is known: neither a change of labels nor a restart
+ * of the agent in the middle of one leaves a gap. One that was not ready also waits until every policy that may select it is in force
+ * here: a policy that cannot be judged yet must not count as none.
  *
  * A pod that is deleted keeps its identity for a grace time; then it is nobody, whatever runs on in its sandbox.
  */

@@ -1,6 +1,6 @@
 import { Outage, REQUEST_TIMEOUT_MS } from '@weir/kube';
+import { messageOf } from '@weir/process/errors';
 import type { StateDB, Table } from '@weir/statedb';
-import { messageOf } from '../config/system-error.ts';
 import type { Logger } from '../core.ts';
 
 /**

@@ -11,7 +11,7 @@ import {
   resources,
   withoutManagedFields,
 } from '@weir/kube';
-import { messageOf } from '../config/system-error.ts';
+import { messageOf } from '@weir/process/errors';
 import type { Core, Logger } from '../core.ts';
 import type { PeerSetRow } from '../tables.ts';
 import { CiliumEndpointWriter } from './cilium-endpoints.ts';

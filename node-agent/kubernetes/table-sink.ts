@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { KubeObject, ReflectorSink } from '@weir/kube';
+import { messageOf } from '@weir/process/errors';
 import type { InitDone, Key, StateDB, Table, WriteTxn } from '@weir/statedb';
-import { messageOf } from '../config/system-error.ts';
 import type { Logger } from '../core.ts';
 
 export interface TableSinkOptions<T extends KubeObject, P, R> {

@@ -1,7 +1,7 @@
+import { messageOf as messageText } from '@weir/process/errors';
 import { createReconciler, type Reconciler } from '@weir/reconciler';
 import type { Derivation, StateDB, Table } from '@weir/statedb';
 import { type RunCommand, runCommand } from '../cni/command.ts';
-import { messageOf as messageText } from '../config/system-error.ts';
 import type { Logger } from '../core.ts';
 import type { NodeRow } from '../tables.ts';
 import { KernelRoutes } from './kernel.ts';

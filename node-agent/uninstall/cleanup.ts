@@ -1,12 +1,12 @@
 import { existsSync } from 'node:fs';
 import { readdir, rmdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import { codeOf } from '@weir/process/errors';
 import { claimSocketPath } from '../api/socket.ts';
 import { type RunCommand, runCommand } from '../cni/command.ts';
 import { removeCni } from '../cni/install.ts';
 import { PodNetwork } from '../cni/network.ts';
 import type { AgentConfig } from '../config/config.ts';
-import { codeOf } from '../config/system-error.ts';
 import type { Core } from '../core.ts';
 import { RootLock } from '../datapath/index.ts';
 import { removeRoutes } from '../routing/index.ts';

@@ -1,5 +1,5 @@
 import { delay } from '@weir/process/delay';
-import { messageOf } from '../config/system-error.ts';
+import { messageOf } from '@weir/process/errors';
 import type { Logger } from '../core.ts';
 import { removeFromNode } from './remove.ts';
 import type { Removal } from './types.ts';

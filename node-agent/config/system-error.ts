@@ -1,1 +1,0 @@
-export { codeOf, messageOf } from '@weir/process/errors';
