@@ -267,16 +267,18 @@ describe('the writing of a state file', () => {
 });
 
 describe('a disk that does not answer', () => {
-  const save = StateFile.prototype.save;
   let answer: () => void;
+  let save: jest.SpiedFunction<StateFile<unknown>['save']>;
 
   beforeEach(() => {
     const answers = new Promise<void>((resolve) => {
       answer = resolve;
     });
-    jest.spyOn(StateFile.prototype, 'save').mockImplementation(async function (this: StateFile<unknown>, saved) {
+    save = jest.spyOn(StateFile.prototype as StateFile<unknown>, 'save');
+    const real = save.getMockImplementation();
+    save.mockImplementation(async function (this: StateFile<unknown>, saved) {
       await answers;
-      await save.call(this, saved);
+      await real?.call(this, saved);
     });
   });
   afterEach(() => {
@@ -310,7 +312,7 @@ describe('a disk that does not answer', () => {
     answer();
     await files().save('numbers');
     const never = new Promise<void>(() => undefined);
-    jest.mocked(StateFile.prototype.save).mockImplementation(() => never);
+    save.mockImplementation(() => never);
     const subject = files();
     expect(await subject.save('numbers')).toBe(false);
     expect(files().load('numbers')).toMatchObject({ content: { revisions: 7 } });
@@ -333,7 +335,7 @@ describe('a disk that does not answer', () => {
       (names) => names.includes('identities.json'),
     );
     await subject.stop();
-    expect(jest.mocked(StateFile.prototype.save).mock.calls).toHaveLength(1);
+    expect(save.mock.calls).toHaveLength(1);
     expect(readdirSync(folder)).not.toContain('endpoints.json');
   });
 });
