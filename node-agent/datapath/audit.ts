@@ -1,3 +1,9 @@
+/**
+ * Whether the kernel still has what it acknowledged. The words of this:
+ * - look: every few seconds, over all that must not be missing for long: pins, programs, links, the nearest of what maps hold.
+ * - step: a few milliseconds of comparing what maps hold. Turn: the steps in which every element of one kind was compared once.
+ * - difference: an element that is not what was written. Fault: a difference, or something else that a look missed, until it is put back.
+ */
 import { keys, type StateDB, type Table } from '@weir/statedb';
 import type { Logger, Tables } from '../core.ts';
 import type { Pace } from '../derive/index.ts';
