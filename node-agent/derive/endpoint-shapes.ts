@@ -150,26 +150,16 @@ export class EndpointShapes {
   async compile(users: Wanted): Promise<CompiledShapes> {
     const { infos, slots } = this.#options;
     const out: Compiling = { slots: [], slotsGone: [], reframed: false, pointing: this.#pointing() };
-    const dirty = [...slots.dirtyShapes()];
     const left = this.#leavers();
+    const refresh = (which: (key: string) => boolean): Promise<void> =>
+      this.#refresh([...slots.dirtyShapes()].filter(which), users, out);
     // Who leaves a shape is certain once the shapes that they go to have compiled, or have failed to.
-    await this.#refresh(
-      dirty.filter((key) => users.has(key) && !left.has(key)),
-      users,
-      out,
-    );
-    await this.#refresh(
-      dirty.filter((key) => users.has(key) && left.has(key)),
-      users,
-      out,
-    );
+    await refresh((key) => users.has(key) && !left.has(key));
+    await refresh((key) => users.has(key));
     const ids = Array.from(infos.values(), ({ row }) => row.id);
     if (ids.some((id) => this.#next(this.#rows.get(id)) === DENY_ALL.key)) slots.need(DENY_ALL);
-    await this.#refresh(
-      [...slots.dirtyShapes()].filter((key) => !users.has(key)),
-      users,
-      out,
-    );
+    // What nobody wants and nobody has need not be compiled.
+    await refresh((key) => !users.has(key) && (key === DENY_ALL.key || slots.row(key) !== undefined));
     const held = new Set<string>();
     const used = new Set<string>(users.keys());
     const changed: EndpointShape[] = [];
