@@ -64,6 +64,17 @@ afterEach(async () => {
 
 describe('what is taken away', () => {
   const links = (): string => join(lab.root, 'links');
+  it('leaves no flow known that began meanwhile: an answer to what came unjudged would let it go on', async () => {
+    await start();
+    const flows = () => core.mapEntries('ct4').map(({ key }) => key);
+    expect(await server.reaches(client)).toBe(true);
+    expect(flows()).not.toEqual([]);
+    rmSync(links(), { recursive: true });
+    await until(() => repairs('endpoint') === 2 && flows().length === 0);
+    expect(await server.reaches(client)).toBe(true);
+    expect(await client.reaches(server)).toBe(false);
+  });
+
   it.each<[string, string, () => void]>([
     ['every pinned link', 'endpoint', () => rmSync(links(), { recursive: true })],
     ['one link, detached with its pin left', 'endpoint', () => openPinnedLink(join(links(), '2-egress')).detach()],

@@ -172,6 +172,7 @@ export class KernelSide {
       },
       now,
       pace: new Pace(now, breathe),
+      forgetFlows: (endpoints) => this.#conntrack.purge(endpoints, this.#stop.signal),
       pinned: {
         unpinned: () => [
           ...pinned.unpinned(),
@@ -217,7 +218,10 @@ export class KernelSide {
     await strays.returned();
     using snapshot = db.read();
     const guarded = new Set(attached.values());
-    for (const row of snapshot.all(tables.endpoints)) if (!guarded.has(row.ifindex)) this.#guard(row, core.log);
+    await this.#guard(
+      [...snapshot.all(tables.endpoints)].filter((row) => !guarded.has(row.ifindex)),
+      core.log,
+    );
     engine.adopt({
       endpoints: kernel,
       slots: await this.#slots.adopt(),
@@ -228,15 +232,20 @@ export class KernelSide {
     });
   }
 
-  /** An interface without programs is open: it gets them before anything else is known of it. */
-  #guard({ id, ifindex, interfaceName, gone }: EndpointRow, log: CoreOptions['log']): void {
-    if (gone !== undefined) return;
-    try {
-      this.endpoints.guard({ id, ifindex });
-      log.warn({ endpoint: id, interface: interfaceName }, 'an interface without programs has them again');
-    } catch (error) {
-      if (!(error instanceof InterfaceGoneError)) throw error;
+  /** An interface without programs is open: it gets them before anything else is known of it, and flows that began meanwhile count for nothing. */
+  async #guard(rows: readonly EndpointRow[], log: CoreOptions['log']): Promise<void> {
+    const guarded = new Set<number>();
+    for (const { id, ifindex, interfaceName, gone } of rows) {
+      if (gone !== undefined) continue;
+      try {
+        this.endpoints.guard({ id, ifindex });
+        guarded.add(id);
+        log.warn({ endpoint: id, interface: interfaceName }, 'an interface without programs has them again');
+      } catch (error) {
+        if (!(error instanceof InterfaceGoneError)) throw error;
+      }
     }
+    if (guarded.size > 0) await this.#conntrack.purge(guarded, this.#stop.signal);
   }
 
   start(): void {
@@ -294,7 +303,7 @@ export class KernelSide {
 
   async #look(rest: number): Promise<number> {
     this.#options.onLook();
-    for (const row of await this.#options.strays.returned()) this.#guard(row, this.#options.core.log);
+    await this.#guard(await this.#options.strays.returned(), this.#options.core.log);
     await this.audit.look();
     return rest;
   }

@@ -251,7 +251,7 @@ describe('commands', () => {
   });
 
   it('flags named in the text are those of agent, operator, helm or Kubernetes', async () => {
-    const foreign = ['--allocate-node-cidrs', '--cluster-cidr', '--take-ownership', '--no-hooks'];
+    const foreign = ['--allocate-node-cidrs', '--cluster-cidr', '--take-ownership', '--no-hooks', '--all'];
     const known = [
       await help(process.execPath, [join(ROOT, 'node-agent/main.ts'), '--help']),
       await help(process.execPath, [join(ROOT, 'operator/main.ts'), '--help']),

@@ -79,6 +79,8 @@ export interface AuditOptions {
   /** Of this alone. */
   readonly pace: Pace;
   readonly pinned: Pick<PinnedDatapath, 'unpinned' | 'repin'>;
+  /** Deletes what is known of the endpoints' flows. */
+  readonly forgetFlows: (endpoints: ReadonlySet<number>) => Promise<unknown>;
   /** The endpoint's interface is gone. */
   readonly onGone: (endpoint: number) => void;
   /** What somebody had taken away is there again, in words: once for each look or turn. */
@@ -195,6 +197,9 @@ export class Audit {
     this.#put([...fresh], over);
     const left = new Map((await this.#mend(found)).map((fault) => [keyOf(fault), fault]));
     const mended = found.filter((fault) => !left.has(keyOf(fault)));
+    // While only one of its programs ran, what came unjudged was answered: as a reply to that answer it would pass for as long as it goes on.
+    const unjudged = mended.filter(({ part, of }) => part === 'endpoint' && of !== UNSEEN).map(({ of }) => Number(of));
+    if (unjudged.length > 0) await this.#options.forgetFlows(new Set(unjudged));
     const changed = [...left.values()].filter((fault) => this.#known(fault)?.error !== fault.error);
     this.#put(changed, mended);
     // What came and went in between is nothing to report.
