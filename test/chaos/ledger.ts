@@ -28,7 +28,7 @@ export interface Account {
 }
 
 /** Findings that are told in full; a fault that goes on makes thousands. */
-const TOLD = 12;
+const TOLD = 12; // of wrong allows, and of wrong drops
 const LOOK_BACK_MS = 20_000;
 
 export class Ledger {
@@ -55,7 +55,8 @@ export class Ledger {
   #find(finding: Finding): void {
     this.#wrong[finding.wrong] += 1;
     const key = `${finding.wrong} ${finding.from.id} ${finding.to.id}`;
-    if (this.#findings.length >= TOLD || this.#told.has(key)) return;
+    const alike = this.#findings.filter(({ wrong }) => wrong === finding.wrong).length;
+    if (alike >= TOLD || this.#told.has(key)) return;
     this.#told.add(key);
     const from = finding.packet.sent - LOOK_BACK_MS;
     const deeds = this.#deeds.filter(({ at }) => at >= from && at <= finding.window.to);
