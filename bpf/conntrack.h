@@ -107,10 +107,15 @@ static __always_inline bool tcp_opens(__u8 tcp_flags)
 	return (tcp_flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_SYN;
 }
 
-/* A packet that can only answer or end a connection: without an entry it is judged, but it opens nothing. */
-static __always_inline bool tcp_never_opens(__u8 tcp_flags)
+/*
+ * Whether a packet without an entry may begin one when it is allowed. One that can only answer or end a connection does
+ * not. One of a connection's middle does where connections are picked up: the packet does not say who opened it.
+ */
+static __always_inline bool tcp_begins(__u8 tcp_flags, bool pickup)
 {
-	return (tcp_flags & TCP_RST) || (tcp_flags & (TCP_SYN | TCP_ACK)) == (TCP_SYN | TCP_ACK);
+	if (tcp_flags & TCP_RST)
+		return false;
+	return tcp_flags & TCP_SYN ? !(tcp_flags & TCP_ACK) : pickup;
 }
 
 /*
@@ -128,11 +133,12 @@ static __always_inline void ct_settle(struct ct_value *e, __u64 seen, __u64 curr
 /* False when the table is full. */
 static __always_inline bool ct_create(const struct ct_key *key, __u64 current, __u8 tcp_flags, __u32 cookie, __u32 bytes)
 {
+	bool picked_up = key->protocol == IPPROTO_TCP && !(tcp_flags & TCP_SYN);
 	struct ct_value v = {
 		.word = current,
 		.last_seen = now_ticks(),
 		.stamp = now_stamp(),
-		.flags = ct_flags_of(tcp_flags, false),
+		.flags = ct_flags_of(tcp_flags, false) | (picked_up ? CT_PICKED_UP : 0),
 		.cookie = cookie,
 		.packets = 1,
 		.bytes = bytes,

@@ -5,7 +5,7 @@ export type Direction = keyof typeof DIRECTION;
 
 export const VERDICT = { allow: 1, deny: 2 } as const;
 
-export const ENDPOINT_FLAGS = { ingressEnforced: 1, egressEnforced: 2, noSourceCheck: 4 } as const;
+export const ENDPOINT_FLAGS = { ingressEnforced: 1, egressEnforced: 2, noSourceCheck: 4, noPickup: 8 } as const;
 
 /** Classes of identities that a policy does not name; 3..15 are reserved. */
 export const SCOPE_CLASS = { unknown: 0, cluster: 1, world: 2 } as const;
@@ -22,7 +22,7 @@ export const SETTINGS = { allowEvents: 1 } as const;
 export const EVENT_KIND = { drop: 1, allow: 2 } as const;
 
 /** Conntrack flags. */
-export const CT_FLAGS = { replied: 1, finForward: 2, finReply: 4, reset: 8 } as const;
+export const CT_FLAGS = { replied: 1, finForward: 2, finReply: 4, reset: 8, pickedUp: 16 } as const;
 
 export interface Reason {
   readonly number: number;

@@ -472,6 +472,24 @@ describe('4. conntrack', () => {
     expect(answer()).toBe('policy');
   });
 
+  it('picks a TCP connection up in its middle, except where some may have begun unjudged', () => {
+    expect(path.judge('egress', tcpOut(80, ack))).toBe('forwarded');
+    expect(path.judge('ingress', tcpBack(80, ack))).toBe('forwarded');
+    expect(flow().get()?.flags).toBe(CT_FLAGS.replied | CT_FLAGS.pickedUp);
+    path.map('ct4').deleteBatch([...path.map('ct4').keys()]);
+
+    path.endpoint({ flags: ENFORCED | ENDPOINT_FLAGS.noPickup });
+    expect(path.judge('egress', tcpOut(80, ack))).toBe('forwarded');
+    expect(flow().get()).toBeUndefined();
+    expect(path.judge('ingress', tcpBack(80, ack))).toBe('policy');
+    // What nobody doubts goes on: connections from their SYN, and flows that are known.
+    expect(path.judge('egress', tcpOut(80))).toBe('forwarded');
+    expect(path.judge('ingress', tcpBack(80))).toBe('forwarded');
+    expect(flow().get()?.flags).toBe(CT_FLAGS.replied);
+    expect(path.judge('egress', out(17, udp({ sport: 40_000, dport: 53 })))).toBe('forwarded');
+    expect(path.judge('ingress', into(17, udp({ sport: 53, dport: 40_000 })))).toBe('forwarded');
+  });
+
   it('judges a SYN on a closing flow as a new one', () => {
     path.judge('egress', tcpOut(80));
     path.judge('egress', tcpOut(80, rst));

@@ -30,7 +30,9 @@
  *   - when the policy allows it again, the next packet of either side revives it.
  *
  * Limit: a TCP connection first seen in its middle belongs to the side whose packet came first (but not to a SYN-ACK or
- * a reset), because nothing in the packet says who opened it. Both programs are attached before a pod starts.
+ * a reset), because nothing in the packet says who opened it. Both programs are attached before a pod starts. An endpoint
+ * whose programs somebody took away is put back with ENDPOINT_NO_PICKUP: such a packet is then judged by its own direction
+ * and begins no flow, because the connection may be one that nobody judged.
  *
  * Order of judging: endpoint, L3, lengths, source, fragments, ICMP errors, conntrack, policy.
  */
@@ -70,6 +72,15 @@ static __always_inline int drop_for(struct __sk_buff *skb, const struct packet *
 	return drop(skb, p, &d);
 }
 
+/* Whether the packet, when it is allowed, may begin a flow. */
+static __always_inline bool begins(const struct packet *p)
+{
+	if (!(p->track & TRACK_CREATE))
+		return false;
+	return p->key.protocol != IPPROTO_TCP ||
+	       tcp_begins(p->tcp_flags, !(WORD_FLAGS(p->ep.word) & ENDPOINT_NO_PICKUP));
+}
+
 /* The packet is judged by its own direction; when it is allowed and `opens`, it gets an entry. */
 static __noinline int judge_new(struct __sk_buff *skb, const struct packet *p, bool opens)
 {
@@ -79,7 +90,7 @@ static __noinline int judge_new(struct __sk_buff *skb, const struct packet *p, b
 	decide(p->ep.word, &p->key, &d);
 	if (d.reason != REASON_NONE)
 		return drop(skb, p, &d);
-	if (opens && (p->track & TRACK_CREATE) && !tcp_never_opens(p->tcp_flags)) {
+	if (opens && begins(p)) {
 		if (!ct_create(&p->key, ct_tag(&p->key) | WORD_REVISION(p->ep.word), p->tcp_flags, d.cookie,
 			       skb->len))
 			metric_count(REASON_CT_FULL, direction, skb->len);

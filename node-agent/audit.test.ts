@@ -8,7 +8,8 @@ import { parsePrefix } from '@weir/net';
 import { type BpfMap, openPinnedLink, openPinnedMap } from 'libbpf-ts';
 import type { Core, CoreOptions } from './core.ts';
 import { createCore } from './create-core.ts';
-import { Lab, type LabPod } from './datapath/testing/lab.ts';
+import { dropsOf, Lab, type LabPod } from './datapath/testing/lab.ts';
+import { eventually } from '../test/eventually.ts';
 import { recordingLogger } from './testing/fake-core.ts';
 
 let lab: Lab;
@@ -64,15 +65,75 @@ afterEach(async () => {
 
 describe('what is taken away', () => {
   const links = (): string => join(lab.root, 'links');
-  it('leaves no flow known that began meanwhile: an answer to what came unjudged would let it go on', async () => {
-    await start();
-    const flows = () => core.mapEntries('ct4').map(({ key }) => key);
-    expect(await server.reaches(client)).toBe(true);
-    expect(flows()).not.toEqual([]);
+  /** The server's packets are judged, the client's to it are not. */
+  const open = async (): Promise<void> => {
     rmSync(links(), { recursive: true });
-    await until(() => repairs('endpoint') === 2 && flows().length === 0);
-    expect(await server.reaches(client)).toBe(true);
+    mkdirSync(join(links(), '2-egress'), { recursive: true });
+    await until(() => check('enforcement')?.message.includes('cannot be put back') === true);
+  };
+  const close = async (): Promise<void> => {
+    const before = repairs('endpoint');
+    rmSync(join(links(), '2-egress'), { recursive: true });
+    await until(() => repairs('endpoint') > before && check('enforcement')?.ok === true);
+  };
+
+  it('leaves no flow known that may have begun with an answer to what came unjudged', async () => {
+    await start();
+    await open();
+    expect(await client.reaches(server)).toBe(true);
+    const flows = () => core.mapEntries('ct4').map(({ key }) => key);
+    expect(flows()).toContainEqual(expect.objectContaining({ endpoint: 2 }));
+    await close();
+    expect(flows()).not.toContainEqual(expect.objectContaining({ endpoint: 2 }));
     expect(await client.reaches(server)).toBe(false);
+    expect(await server.reaches(client)).toBe(true);
+  });
+
+  it('a connection that was opened meanwhile is denied whoever speaks next; one from before goes on', async () => {
+    await start();
+    const other = await lab.pod('other');
+    await core.upsertEndpoint(other.endpoint(3, { 'k8s:app': 'other' }));
+    await core.waitPolicyRevision(core.policyRevision());
+    expect(await server.dial(other)).toBe(true);
+    await open();
+    expect(await client.dial(server)).toBe(true);
+    await client.say(server);
+    await eventually(
+      () => server.heard(),
+      (bytes) => bytes === 1,
+    );
+    await close();
+
+    await server.say(client);
+    await eventually(
+      () => client.heard(),
+      (bytes) => bytes === 1,
+    );
+    const dropped = () => dropsOf(lab.root);
+    const before = dropped();
+    await client.say(server);
+    await until(() => dropped() > before);
+    await server.say(client);
+    await eventually(
+      () => client.heard(),
+      (bytes) => bytes === 2,
+    );
+    expect(await server.heard()).toBe(1);
+
+    // The next agent knows.
+    await core.stop();
+    core = createCore(lab.options({ auditMs: 20, log }));
+    await core.start();
+    await core.waitPolicyRevision(core.policyRevision());
+    const again = dropped();
+    await client.say(server);
+    await until(() => dropped() > again);
+    expect(await server.heard()).toBe(1);
+    await other.say(server);
+    await eventually(
+      () => server.heard(),
+      (bytes) => bytes === 2,
+    );
   });
 
   it.each<[string, string, () => void]>([

@@ -137,6 +137,7 @@ export class KernelSide {
       ipcache: this.#ipcache,
       endpoints: this.endpoints,
       conntrack: this.#conntrack,
+      clearFlows: () => this.#clearFlows(),
       mark: this.mark,
       breathe,
       quiesce: () => new Promise((resolve) => setTimeout(resolve, QUIESCE_MS)),
@@ -172,7 +173,7 @@ export class KernelSide {
       },
       now,
       pace: new Pace(now, breathe),
-      forgetFlows: (endpoints) => this.#conntrack.purge(endpoints, this.#stop.signal),
+      clearFlows: () => this.#clearFlows(),
       pinned: {
         unpinned: () => [
           ...pinned.unpinned(),
@@ -232,20 +233,29 @@ export class KernelSide {
     });
   }
 
-  /** An interface without programs is open: it gets them before anything else is known of it, and flows that began meanwhile count for nothing. */
+  /**
+   * While only one of an endpoint's programs ran, its answers to what came unjudged began flows: as replies to those, it would go on. Once both
+   * run, and no connection is picked up in its middle any more, they are gone for good.
+   */
+  async #clearFlows(): Promise<void> {
+    const doubted = this.endpoints.doubted();
+    if (doubted.size === 0) return;
+    await this.#conntrack.doubt(doubted, this.#stop.signal);
+    this.endpoints.undoubt(doubted);
+  }
+
+  /** An interface without programs is open: it gets them before anything else is known of it. */
   async #guard(rows: readonly EndpointRow[], log: CoreOptions['log']): Promise<void> {
-    const guarded = new Set<number>();
     for (const { id, ifindex, interfaceName, gone } of rows) {
       if (gone !== undefined) continue;
       try {
         this.endpoints.guard({ id, ifindex });
-        guarded.add(id);
         log.warn({ endpoint: id, interface: interfaceName }, 'an interface without programs has them again');
       } catch (error) {
         if (!(error instanceof InterfaceGoneError)) throw error;
       }
     }
-    if (guarded.size > 0) await this.#conntrack.purge(guarded, this.#stop.signal);
+    await this.#clearFlows();
   }
 
   start(): void {

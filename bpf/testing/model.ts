@@ -31,6 +31,7 @@ export class Model {
   readonly #flows = new Map<string, ModelFlow>();
   #revision = 1;
   #enforced: ReadonlySet<Direction> = new Set();
+  #pickup = true;
   #classes: readonly ClassRow[] = [];
   #verdicts: readonly VerdictRow[] = [];
 
@@ -52,9 +53,11 @@ export class Model {
     enforced: ReadonlySet<Direction>,
     classes: readonly ClassRow[],
     verdicts: readonly VerdictRow[],
+    pickup: boolean,
   ): void {
     this.#revision = revision;
     this.#enforced = enforced;
+    this.#pickup = pickup;
     this.#classes = classes;
     this.#verdicts = verdicts;
   }
@@ -81,7 +84,8 @@ export class Model {
       standsAlone = !opens;
     }
     const reason = this.#decide(packet);
-    const answers = packet.protocol === 'tcp' && ((packet.bits & 4) !== 0 || (packet.bits & 0b10010) === 0b10010);
+    const middle = packet.protocol === 'tcp' && !opens;
+    const answers = middle && ((packet.bits & 4) !== 0 || (packet.bits & 2) !== 0 || !this.#pickup);
     if (reason === 'forwarded' && !echoReply && !standsAlone && !answers) {
       const flow = {
         opener: packet,

@@ -177,10 +177,13 @@ describe('weir', () => {
       expect.objectContaining({ name: 'endpoints', rows: 1, pending: [], streams: [], deleteMarkers: 0, watches: 0 }),
     );
     const endpoints = await weir(['table', 'get', 'endpoints']);
+    expect(endpoints).toMatchObject({ code: 0, err: '' });
     expect(endpoints.out).toMatch(/^id +ifindex +interfaceName +ipv4 /);
     expect(endpoints.out).toMatch(/^7 +3 +lxc7 +10\.1\.0\.7 +namespace=default,name=app1 /m);
     expect((await weir(['table', 'get', 'endpoints', '--limit', '0'])).out).toMatch(/and 1 more\n$/);
-    const [head, row] = (await weir(['table', 'get', 'endpoints', '-o', 'json'])).out
+    const dumped = await weir(['table', 'get', 'endpoints', '-o', 'json']);
+    expect(dumped).toMatchObject({ code: 0, err: '' });
+    const [head, row] = dumped.out
       .trim()
       .split('\n')
       .map((line) => JSON.parse(line) as object);

@@ -42,7 +42,13 @@ export class AgentClient {
     return (await this.#json(method, path, body)) as T;
   }
 
-  /** The lines of a stream, until the signal ends it. @throws AgentError when the agent does; InterruptedError, the signal's */
+  /** The lines of a stream without end, until the signal ends it. @throws AgentError when the agent does; InterruptedError, the signal's */
+  async *follow(path: string): AsyncGenerator<string> {
+    yield* this.lines(path);
+    if (!this.#signal.aborted) throw new AgentError(this.#ended());
+  }
+
+  /** The lines of an answer as they come. @throws AgentError when the agent ends before it; InterruptedError, the signal's */
   async *lines(path: string): AsyncGenerator<string> {
     const signal = this.#signal;
     const begun = new AbortController();
@@ -57,7 +63,7 @@ export class AgentClient {
       } catch (error) {
         if (!signal.aborted) throw new AgentError(`${this.#ended()}: ${messageOf(error)}`);
       }
-      if (!signal.aborted) throw new AgentError(this.#ended());
+      if (!signal.aborted && !response.complete) throw new AgentError(this.#ended());
     } catch (error) {
       if (!signal.aborted) throw this.#silent(error);
     } finally {

@@ -30,7 +30,7 @@ export function addMonitorCommand(program: Command, context: CliContext): void {
       const over = options.timeout === undefined ? undefined : AbortSignal.timeout(options.timeout.ms);
       const client = context.client(command, over);
       if (options.endpoint !== undefined) await warnIfAbsent(context, client, options.endpoint);
-      for await (const line of client.lines(`/monitor?${query.toString()}`)) {
+      for await (const line of client.follow(`/monitor?${query.toString()}`)) {
         context.out.write(`${raw ? line : eventText(JSON.parse(line) as FlowEvent | { lost: number })}\n`);
       }
     });

@@ -50,7 +50,7 @@ function world(of: { readonly steps?: readonly Step[]; readonly nearest?: readon
       async () => undefined,
     ),
     pinned: { unpinned: () => [], repin: () => undefined },
-    forgetFlows: async () => undefined,
+    clearFlows: async () => undefined,
     onGone: () => undefined,
     onMended: (what) => state.told.push(what),
     onFaults: () => {

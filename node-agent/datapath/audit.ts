@@ -79,8 +79,8 @@ export interface AuditOptions {
   /** Of this alone. */
   readonly pace: Pace;
   readonly pinned: Pick<PinnedDatapath, 'unpinned' | 'repin'>;
-  /** Deletes what is known of the endpoints' flows. */
-  readonly forgetFlows: (endpoints: ReadonlySet<number>) => Promise<unknown>;
+  /** Deletes flows that may have begun with an answer to what nobody judged. */
+  readonly clearFlows: () => Promise<void>;
   /** The endpoint's interface is gone. */
   readonly onGone: (endpoint: number) => void;
   /** What somebody had taken away is there again, in words: once for each look or turn. */
@@ -197,9 +197,7 @@ export class Audit {
     this.#put([...fresh], over);
     const left = new Map((await this.#mend(found)).map((fault) => [keyOf(fault), fault]));
     const mended = found.filter((fault) => !left.has(keyOf(fault)));
-    // While only one of its programs ran, what came unjudged was answered: as a reply to that answer it would pass for as long as it goes on.
-    const unjudged = mended.filter(({ part, of }) => part === 'endpoint' && of !== UNSEEN).map(({ of }) => Number(of));
-    if (unjudged.length > 0) await this.#options.forgetFlows(new Set(unjudged));
+    if (mended.some(({ part }) => part === 'endpoint')) await this.#options.clearFlows();
     const changed = [...left.values()].filter((fault) => this.#known(fault)?.error !== fault.error);
     this.#put(changed, mended);
     // What came and went in between is nothing to report.

@@ -14,6 +14,7 @@ import {
 import { InterfaceGoneError, LinkError } from '../errors.ts';
 import {
   behindText,
+  type EnsureLinks,
   HOOKS,
   type Hooked,
   type InNode,
@@ -53,7 +54,7 @@ export class ClsactLinks implements LinkTable {
     this.#inNode = inNode;
   }
 
-  ensure(endpoint: number, ifindex: number, former?: number): void {
+  ensure(endpoint: number, ifindex: number, { former, onBare }: EnsureLinks = {}): void {
     this.#leave(endpoint, ifindex, former);
     // The marker first: a filter that nobody knows of would outlive its endpoint.
     mkdirSync(join(this.#folder, `${endpoint}-clsact-${ifindex}`), { recursive: true, mode: 0o700 });
@@ -61,7 +62,9 @@ export class ClsactLinks implements LinkTable {
       for (const hook of HOOKS) {
         const program = this.#programs[hook];
         try {
-          if (queryClsact(ifindex, hook, SLOT) === program.info().id) continue;
+          const found = queryClsact(ifindex, hook, SLOT);
+          if (found === program.info().id) continue;
+          if (found === undefined) onBare?.();
           attachClsact(program, { ifindex, direction: hook }, SLOT).close();
         } catch (error) {
           throw isGone(error) ? new InterfaceGoneError(endpoint, ifindex, error) : error;

@@ -1,4 +1,4 @@
-import { ctExpired, ctKey, ctValue } from '@weir/bpf';
+import { CT_FLAGS, ctExpired, ctKey, ctValue, PROTOCOL } from '@weir/bpf';
 import type { BpfMap } from 'libbpf-ts';
 
 const STEP = 512;
@@ -28,6 +28,15 @@ export class Conntrack {
   /** Deletes every flow of the endpoints, so that the next ones with their ids start without. */
   async purge(endpoints: ReadonlySet<number>, signal: AbortSignal): Promise<SweepResult> {
     return await this.#sweep(signal, (key) => endpoints.has(ctKey.decode(key).endpoint));
+  }
+
+  /** Deletes the endpoints' flows whose first packet may have been an answer: all but TCP connections that were seen from their SYN. */
+  async doubt(endpoints: ReadonlySet<number>, signal: AbortSignal): Promise<SweepResult> {
+    return await this.#sweep(signal, (key, value) => {
+      const { endpoint, protocol } = ctKey.decode(key);
+      if (!endpoints.has(endpoint)) return false;
+      return protocol !== PROTOCOL.tcp || (ctValue.decode(value).flags & CT_FLAGS.pickedUp) !== 0;
+    });
   }
 
   async #sweep(signal: AbortSignal, dead: (key: Uint8Array, value: Uint8Array) => boolean): Promise<SweepResult> {

@@ -9,11 +9,18 @@ import { Contests } from './contests.ts';
 import type { EndpointTable } from './endpoint-map.ts';
 import type { Hooked, LinkLook, LinkTable } from './links.ts';
 
-/** An endpoint that the kernel has. Key: `id`. Index: `slot`. */
+/** An endpoint that the kernel has. Key: `id`. Indexes: `slot`, `doubted`. */
 interface KernelEndpointRow {
   readonly id: number;
   readonly ifindex: number;
   readonly slot: number;
+  /**
+   * Packets have passed its interface unjudged, so that nobody knows who opened its connections: one that is first seen in its middle begins
+   * no flow any more. The kernel's element says so too, so that the next agent knows.
+   */
+  readonly noPickup: boolean;
+  /** Its flows are still to be gone through for that reason. */
+  readonly doubted: boolean;
   /** What the kernel acknowledged; absent while it has what was found at start. */
   readonly held?: EndpointStateRow;
 }
@@ -36,7 +43,10 @@ export class EndpointStore {
     this.#table = db.table<KernelEndpointRow>({
       name: 'kernelEndpoints',
       key: (row) => tableKey.endpoint(row.id),
-      indexes: [{ name: 'slot', keys: (row) => [keys.uint(row.slot)] }],
+      indexes: [
+        { name: 'slot', keys: (row) => [keys.uint(row.slot)] },
+        { name: 'doubted', keys: (row) => (row.doubted ? [DOUBTED] : []) },
+      ],
     });
     this.#map = map;
     this.#links = links;
@@ -46,23 +56,27 @@ export class EndpointStore {
 
   adopt(): KernelEndpoint[] {
     const found = new Map<number, KernelEndpoint>();
+    const rows = new Map<number, KernelEndpointRow>();
     for (const [, bytes] of this.#map.entries()) {
-      const value = endpointValue.decode(bytes);
-      found.set(value.id, {
-        id: value.id,
-        ifindex: value.ifindex,
+      const { id, ifindex, slot, flags, ...value } = endpointValue.decode(bytes);
+      found.set(id, {
+        id,
+        ifindex,
         ipv4: formatAddress(value.ipv4),
         identity: value.identity,
-        slot: value.slot,
+        slot,
         revision: value.revision,
         enforced: {
-          ingress: (value.flags & ENDPOINT_FLAGS.ingressEnforced) !== 0,
-          egress: (value.flags & ENDPOINT_FLAGS.egressEnforced) !== 0,
+          ingress: (flags & ENDPOINT_FLAGS.ingressEnforced) !== 0,
+          egress: (flags & ENDPOINT_FLAGS.egressEnforced) !== 0,
         },
       });
+      const noPickup = (flags & ENDPOINT_FLAGS.noPickup) !== 0;
+      // The agent before may have ended between the element and the flows.
+      rows.set(id, { id, ifindex, slot, noPickup, doubted: noPickup });
     }
     this.#db.write([this.#table], (txn) => {
-      for (const { id, ifindex, slot } of found.values()) txn.upsert(this.#table, { id, ifindex, slot });
+      for (const row of rows.values()) txn.upsert(this.#table, row);
     });
     return [...found.values()];
   }
@@ -84,17 +98,52 @@ export class EndpointStore {
         `endpoint ${row.id} cannot move to policy slot ${row.slot}: the slot is not complete in the kernel`,
       );
     }
-    const key = endpointKey.encode(row.ifindex);
-    const value = elementOf(row);
-    if (!sameBytes(this.#map.lookup(key), value)) this.#map.update(key, value);
     const { id, ifindex, slot } = row;
     const before = this.#row(id);
+    // Another interface is a new one: nothing has passed it yet.
     const moves = before !== undefined && before.ifindex !== ifindex;
+    const { noPickup, doubted } = before === undefined || moves ? NEW : before;
+    const key = endpointKey.encode(ifindex);
+    const value = elementOf(row, noPickup);
+    if (!sameBytes(this.#map.lookup(key), value)) this.#map.update(key, value);
     // The word names the slot from now on, whether or not the interface still takes programs.
-    if (!moves) this.#db.write([this.#table], (txn) => txn.upsert(this.#table, { ...before, id, ifindex, slot }));
-    this.#links.ensure(id, ifindex, moves && !this.#isTaken(before.ifindex, id) ? before.ifindex : undefined);
+    if (!moves) this.#put({ ...before, id, ifindex, slot, noPickup, doubted });
+    this.#links.ensure(id, ifindex, {
+      ...(moves && !this.#isTaken(before.ifindex, id) ? { former: before.ifindex } : {}),
+      ...(before === undefined || moves ? {} : { onBare: () => this.#doubt(id) }),
+    });
     if (moves) this.#removeEntry(before.ifindex, id);
-    this.#db.write([this.#table], (txn) => txn.upsert(this.#table, { id, ifindex, slot, held: row }));
+    this.#put({ ...(moves ? NEW : (this.#row(id) ?? NEW)), id, ifindex, slot, held: row });
+  }
+
+  /** Before an endpoint's packets are judged again that were not: what its element says from now on, its flows are gone through for. */
+  #doubt(id: number): void {
+    const row = this.#row(id);
+    if (row === undefined) return;
+    const key = endpointKey.encode(row.ifindex);
+    const bytes = this.#map.lookup(key);
+    if (bytes !== undefined) {
+      const value = endpointValue.decode(bytes);
+      if (value.id === id)
+        this.#map.update(key, endpointValue.encode({ ...value, flags: value.flags | ENDPOINT_FLAGS.noPickup }));
+    }
+    this.#put({ ...row, noPickup: true, doubted: true });
+  }
+
+  /** Endpoints whose flows may have begun with an answer to what nobody judged. */
+  doubted(): Set<number> {
+    using snapshot = this.#db.read();
+    return new Set([...snapshot.list(this.#table, 'doubted', DOUBTED)].map(({ id }) => id));
+  }
+
+  /** Their flows were gone through. */
+  undoubt(ids: Iterable<number>): void {
+    this.#db.write([this.#table], (txn) => {
+      for (const id of ids) {
+        const row = txn.get(this.#table, tableKey.endpoint(id));
+        if (row !== undefined) txn.upsert(this.#table, { ...row, doubted: false });
+      }
+    });
   }
 
   /**
@@ -117,9 +166,14 @@ export class EndpointStore {
 
   /** Puts programs onto an interface that has none: without an element they let nothing through. @throws InterfaceGoneError */
   guard({ id, ifindex }: Hooked): void {
-    this.#links.ensure(id, ifindex);
-    if (this.#row(id) === undefined)
-      this.#db.write([this.#table], (txn) => txn.insert(this.#table, { id, ifindex, slot: 0 }));
+    let bare = false;
+    this.#links.ensure(id, ifindex, {
+      onBare: () => {
+        bare = true;
+        this.#doubt(id);
+      },
+    });
+    if (this.#row(id) === undefined) this.#put({ id, ifindex, slot: 0, noPickup: bare, doubted: bare });
   }
 
   /** Endpoints that have something pinned. */
@@ -141,8 +195,10 @@ export class EndpointStore {
   look(): LinkLook[] {
     using snapshot = this.#db.read();
     const rows = [...snapshot.all(this.#table)];
-    const held = rows.flatMap((row) => (row.held === undefined ? [] : [row.held]));
-    return [...this.#lookAtFound(rows.filter((row) => row.held === undefined)), ...this.#lookAtHeld(held)];
+    return [
+      ...this.#lookAtFound(rows.filter(({ held }) => held === undefined)),
+      ...this.#lookAtHeld(rows.filter(({ held }) => held !== undefined)),
+    ];
   }
 
   #lookAtFound(rows: readonly KernelEndpointRow[]): LinkLook[] {
@@ -156,11 +212,12 @@ export class EndpointStore {
     });
   }
 
-  #lookAtHeld(held: readonly EndpointStateRow[]): LinkLook[] {
-    return this.#links.look(held).map(({ faults, ...rest }, at) => {
-      const row = held[at];
+  #lookAtHeld(rows: readonly KernelEndpointRow[]): LinkLook[] {
+    return this.#links.look(rows).map(({ faults, ...rest }, at) => {
+      const { held, noPickup = false } = rows[at] ?? {};
       const look = { ...rest, faults: [...faults, ...rest.behind] };
-      const same = row === undefined || sameBytes(this.#map.lookup(endpointKey.encode(row.ifindex)), elementOf(row));
+      const same =
+        held === undefined || sameBytes(this.#map.lookup(endpointKey.encode(held.ifindex)), elementOf(held, noPickup));
       return same || look.gone
         ? look
         : { ...look, faults: [...look.faults, 'its element in the endpoint map is another'] };
@@ -175,7 +232,10 @@ export class EndpointStore {
     else if (this.#links.attached().get(id) !== row.ifindex) this.guard(row);
     const [look] = this.#links.look([row]);
     if (look === undefined || look.behind.length === 0) return;
-    this.#contests.move(id, () => this.#links.overtake(row));
+    this.#contests.move(id, () => {
+      this.#doubt(id);
+      this.#links.overtake(row);
+    });
   }
 
   /** Endpoints that the kernel or a pin knows, and nobody else. */
@@ -183,6 +243,10 @@ export class EndpointStore {
     using snapshot = this.#db.read();
     const ids = Array.from(snapshot.all(this.#table), ({ id }) => id);
     return [...new Set([...ids, ...this.#links.endpoints()])].filter((id) => !known(id));
+  }
+
+  #put(row: KernelEndpointRow): void {
+    this.#db.write([this.#table], (txn) => txn.upsert(this.#table, row));
   }
 
   #row(id: number): KernelEndpointRow | undefined {
@@ -204,13 +268,20 @@ export class EndpointStore {
   }
 }
 
-function elementOf(row: EndpointStateRow): Uint8Array {
+/** The one key of index `doubted`. */
+const DOUBTED = keys.join('doubted');
+
+/** Of an endpoint whose programs were there before it was. */
+const NEW = { noPickup: false, doubted: false } as const;
+
+function elementOf(row: EndpointStateRow, noPickup: boolean): Uint8Array {
   return endpointValue.encode({
     revision: row.revision,
     slot: row.slot,
     flags:
       (row.enforced.ingress ? ENDPOINT_FLAGS.ingressEnforced : 0) |
-      (row.enforced.egress ? ENDPOINT_FLAGS.egressEnforced : 0),
+      (row.enforced.egress ? ENDPOINT_FLAGS.egressEnforced : 0) |
+      (noPickup ? ENDPOINT_FLAGS.noPickup : 0),
     ifindex: row.ifindex,
     // Without an address no source is the endpoint's own.
     ipv4: parseAddress(row.ipv4 === '' ? '0.0.0.0' : row.ipv4).bytes,

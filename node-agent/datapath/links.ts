@@ -36,13 +36,20 @@ export interface LinkLook {
   readonly behind: readonly string[];
 }
 
+export interface EnsureLinks {
+  /** The endpoint's interface until now, which loses its programs. */
+  readonly former?: number;
+  /** Called before a hook gets programs that had none of this agent's. */
+  readonly onBare?: () => void;
+}
+
 /** Which interfaces run the programs. */
 export interface LinkTable {
   /**
-   * Makes sure that both hooks of the interface run this version's programs; what is attached anew comes first. `former`: the endpoint's
-   * interface until now, which loses them. @throws InterfaceGoneError
+   * Makes sure that both hooks of the interface run this version's programs; what is attached anew comes first.
+   * @throws InterfaceGoneError
    */
-  ensure(endpoint: number, ifindex: number, former?: number): void;
+  ensure(endpoint: number, ifindex: number, options?: EnsureLinks): void;
   /** Puts the programs before all others, on hooks where they are not: at every instant one of ours runs. @throws LinkError */
   overtake(endpoint: Hooked): void;
   /** Detaches; succeeding when there is nothing. Programs of an interface that this namespace does not have go only with `everywhere`. */
@@ -118,7 +125,7 @@ export class Links implements LinkTable {
     this.#tidy();
   }
 
-  ensure(endpoint: number, ifindex: number, former?: number): void {
+  ensure(endpoint: number, ifindex: number, { former, onBare }: EnsureLinks = {}): void {
     for (const hook of HOOKS) {
       const path = this.#path(endpoint, hook);
       using link = this.#openAny(path);
@@ -126,7 +133,7 @@ export class Links implements LinkTable {
         if (link.programId() !== this.#ids[hook]) link.replace(this.#programs[hook]);
       } else {
         if (link !== undefined) this.#makeWay(link, path, former);
-        this.#attach(endpoint, ifindex, hook, path);
+        this.#attach(endpoint, ifindex, hook, path, onBare);
       }
     }
   }
@@ -288,8 +295,9 @@ export class Links implements LinkTable {
     );
   }
 
-  #attach(endpoint: number, ifindex: number, hook: TcDirection, path: string): void {
+  #attach(endpoint: number, ifindex: number, hook: TcDirection, path: string, onBare?: () => void): void {
     const found = this.#unpinned(ifindex, hook);
+    if (found === undefined) onBare?.();
     let link: TcLink;
     try {
       link = found ?? this.#inNode(() => attachTcx(this.#programs[hook], { ifindex, direction: hook, place: 'first' }));

@@ -27,6 +27,8 @@ export interface PlanWriterOptions {
   readonly ipcache: IpcacheStore;
   readonly endpoints: EndpointStore;
   readonly conntrack: Pick<Conntrack, 'purge'>;
+  /** Deletes flows that may have begun with an answer to what nobody judged. */
+  readonly clearFlows: () => Promise<void>;
   readonly mark: RoundMark;
   readonly breathe: () => Promise<void>;
   /** Returns once no packet runs any more that runs now. */
@@ -171,6 +173,7 @@ export class PlanWriter {
     await this.#writeStates(plan.endpoints);
     await this.#bump();
     await this.endpoints.reconcile();
+    await this.#options.clearFlows();
   }
 
   /** Everything that goes, now that nothing points at it. */

@@ -115,7 +115,7 @@ describe('what is read about a policy on a real Kubernetes', () => {
       () => conditionsOf('cnp', 'early'),
       (all) => all.Programmed === 'True Programmed',
     );
-    expect(counted).toMatchObject({ Programmed: 'True Programmed', Ready: 'True Ready' });
+    expect(counted).toMatchObject({ Programmed: 'True Programmed', Ready: 'True Programmed' });
     expect(await cluster.probe('left', 'late', { timeoutMs: 400 })).toBe('dropped');
     await cluster.kubectl(['delete', 'cnp', 'early']);
     await cluster.deletePod('late');

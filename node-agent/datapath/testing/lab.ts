@@ -109,6 +109,22 @@ export class LabPod {
     return false;
   }
 
+  /** Opens a TCP connection, the one that `say` then uses at both ends; false when it is refused. */
+  async dial(other: LabPod): Promise<boolean> {
+    return (await this.#call({ kind: 'dial', address: other.address })) === true;
+  }
+
+  /** Gives the kernel one byte for the connection with the other. */
+  async say(other: LabPod): Promise<void> {
+    if ((await this.#call({ kind: 'say', to: other.address })) !== true)
+      throw new Error(`${this.name} has no connection with ${other.name}`);
+  }
+
+  /** Bytes that have come by TCP until now. */
+  async heard(): Promise<number> {
+    return (await this.#call({ kind: 'heard' })) as number;
+  }
+
   async startStream(other: LabPod): Promise<void> {
     this.#streamsTo = other;
     await this.#call({ kind: 'stream', address: other.address, everyMs: 2 });

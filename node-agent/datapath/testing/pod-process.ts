@@ -1,18 +1,45 @@
-/** A process in a pod of a test: answers UDP on port 7777, and asks other pods when told so over IPC. */
+/** A process in a pod of a test: answers UDP and accepts TCP on port 7777, and asks other pods when told so over IPC. */
 import { createSocket, type Socket } from 'node:dgram';
+import { createServer, connect as openTcp, type Socket as TcpSocket } from 'node:net';
 import { setImmediate as turn } from 'node:timers/promises';
 
 const PORT = 7777;
 
 type Command =
-  | { readonly id: number; readonly kind: 'ask'; readonly address: string }
+  | { readonly id: number; readonly kind: 'ask' | 'dial'; readonly address: string }
+  | { readonly id: number; readonly kind: 'say'; readonly to: string }
   | { readonly id: number; readonly kind: 'answered' | 'forget'; readonly question: number }
   | { readonly id: number; readonly kind: 'stream'; readonly address: string; readonly everyMs: number }
-  | { readonly id: number; readonly kind: 'sync' | 'report' | 'end' };
+  | { readonly id: number; readonly kind: 'sync' | 'report' | 'end' | 'heard' };
 
 const echo = createSocket('udp4');
 echo.on('message', (message, from) => echo.send(message, from.port, from.address));
-echo.bind(PORT, '0.0.0.0', () => process.send?.({ id: 0, answer: 'ready' }));
+
+/** The TCP connection to or from each address, the newest. */
+const connections = new Map<string, TcpSocket>();
+let heard = 0;
+
+function keep(socket: TcpSocket): void {
+  if (socket.remoteAddress !== undefined) connections.set(socket.remoteAddress, socket);
+  socket.setNoDelay(true);
+  socket.on('data', (bytes) => {
+    heard += bytes.length;
+  });
+  socket.on('error', () => undefined);
+}
+
+function dial(address: string): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = openTcp(PORT, address, () => {
+      keep(socket);
+      resolve(true);
+    });
+    socket.on('error', () => resolve(false));
+  });
+}
+
+const listener = createServer(keep);
+echo.bind(PORT, '0.0.0.0', () => listener.listen(PORT, '0.0.0.0', () => process.send?.({ id: 0, answer: 'ready' })));
 
 /** Resolves once what the sockets hold by now has been read and answered: a turn for the poll under way, and a whole one. */
 async function sync(): Promise<void> {
@@ -91,6 +118,15 @@ process.on('message', (command: Command) => {
   switch (command.kind) {
     case 'ask':
       void ask(command.address).then(answer);
+      break;
+    case 'dial':
+      void dial(command.address).then(answer);
+      break;
+    case 'say':
+      answer(connections.get(command.to)?.write('.') === true);
+      break;
+    case 'heard':
+      void sync().then(() => answer(heard));
       break;
     case 'answered':
       void answered(command.question).then(answer);

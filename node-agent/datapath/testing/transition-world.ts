@@ -246,6 +246,7 @@ export class Agent {
     );
     const mark = new RoundMark(maps.settings);
     this.#writer = new PlanWriter({
+      clearFlows: async () => undefined,
       db: this.db,
       tables: this.tables,
       engine,

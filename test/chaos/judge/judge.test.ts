@@ -177,6 +177,26 @@ describe('echoes', () => {
     expect(verdict(2100, { received: 2101 })).toBe('arrive, wrong drop of the echo');
   });
 
+  it('a connection that was opened where nobody looked may be cut where its answers stand alone', () => {
+    const nobody = { endpoints: [{ matchLabels: { app: 'nobody' } }] };
+    world.addPolicy(
+      { name: 'shut', namespace: 'a' },
+      { subject: { matchLabels: { app: 'api' } }, allow: { ingress: [nobody] }, deny: {} },
+      200,
+    );
+    world.calm(300);
+    const connect = { received: 1001, kind: 'connect' } as const;
+    const cut = 'arrive, wrong drop of the packet';
+    expect([verdict(1000, connect), verdict(1010, { kind: 'tcp' })]).toEqual(['arrive', cut]);
+    api.states.beside({ kind: 'open' }, 1100);
+    expect(verdict(1150, { kind: 'tcp' })).toBe(cut);
+    verdict(1200, { ...connect, received: 1201 });
+    world.calm(2000);
+    expect([verdict(2100, { kind: 'tcp' }), verdict(2100, { kind: 'connect' })]).toEqual(['arrive', cut]);
+    verdict(2200, { ...connect, received: 2201 });
+    expect(verdict(2300, { kind: 'tcp' })).toBe(cut);
+  });
+
   it('an echo of a flow that is denied meanwhile stands alone', () => {
     const policy = world.addPolicy({ name: 'p', namespace: 'a' }, denyFrom('other'), 200);
     world.calm(300);

@@ -37,6 +37,8 @@ const protocolOf = ({ flow }: Packet): Protocol => (flow.kind === 'udp' || flow.
 
 export class Judge {
   readonly #world: World;
+  /** Flows whose TCP connection was opened where nobody may have looked: from there on no flow is known of it. */
+  readonly #unseen = new Set<string>();
 
   constructor(world: World) {
     this.#world = world;
@@ -59,8 +61,14 @@ export class Judge {
       return { duty: 'not arrive', findings: wrong };
     }
     const duty = !must ? 'either' : stays ? 'arrive' : 'exempt';
-    if (received === undefined)
-      return { duty, findings: duty === 'arrive' ? [{ ...finding, wrong: 'drop', what: 'packet', window }] : [] };
+    if (flow.kind === 'connect' && received !== undefined) {
+      const unseen = mayBeOpen(from, window) || mayBeOpen(to, window);
+      this.#unseen[unseen ? 'add' : 'delete'](connectionOf(packet));
+    }
+    if (received === undefined) {
+      const wrong = duty === 'arrive' && !this.#deniesBack(packet, from, to, window);
+      return { duty, findings: wrong ? [{ ...finding, wrong: 'drop', what: 'packet', window }] : [] };
+    }
     return { duty, findings: this.#judgeEcho(packet, from, to, received.at) };
   }
 
@@ -76,8 +84,7 @@ export class Judge {
     const back = this.#ways(to, from, 'UDP', EPHEMERAL, window);
     if (echoed === undefined) {
       // Where nothing looked when the packet passed, no flow is known: there the echo stands alone.
-      const unseen = ({ states }: HostModel): boolean =>
-        states.possible(packet.sent, window.to).some(({ kind }) => kind === 'open');
+      const unseen = (host: HostModel): boolean => mayBeOpen(host, { from: packet.sent, to: window.to });
       const stopped =
         egress.deny || ingress.deny || (unseen(to) && back.egress.deny) || (unseen(from) && back.ingress.deny);
       const stays = from.endsAt > window.to && to.endsAt > window.to;
@@ -86,6 +93,13 @@ export class Judge {
     // Each node lets it pass for its flow, or on its own: the receiver's, then the sender's.
     const may = (ingress.allow || back.egress.allow) && (egress.allow || back.ingress.allow);
     return may ? [] : [{ ...finding, wrong: 'allow' }];
+  }
+
+  /** A line whose answers stand alone, as nobody saw who opened the connection, and are denied: TCP does not go on without them. */
+  #deniesBack(packet: Packet, from: HostModel, to: HostModel, window: Window): boolean {
+    if (packet.flow.kind !== 'tcp' || !this.#unseen.has(connectionOf(packet))) return false;
+    const { egress, ingress } = this.#ways(to, from, 'TCP', EPHEMERAL, window);
+    return egress.deny || ingress.deny;
   }
 
   #ways(from: HostModel, to: HostModel, protocol: Protocol, port: number, window: Window) {
@@ -97,4 +111,12 @@ export class Judge {
         : possible(this.#world, { direction, subject, peer, protocol, port }, window);
     return { egress: one('egress', sender, receiver), ingress: one('ingress', receiver, sender) };
   }
+}
+
+function mayBeOpen({ states }: HostModel, { from, to }: Window): boolean {
+  return states.possible(from, to).some(({ kind }) => kind === 'open');
+}
+
+function connectionOf({ flow: { from, to, port } }: Packet): string {
+  return `${from} ${to} ${port}`;
 }
