@@ -6,10 +6,10 @@ import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { endpointKey, ipcacheKey, MAPS, slotKey } from '@weir/bpf';
 import { parsePrefix } from '@weir/net';
 import { type BpfMap, openPinnedLink, openPinnedMap } from 'libbpf-ts';
+import { eventually } from '../test/eventually.ts';
 import type { Core, CoreOptions } from './core.ts';
 import { createCore } from './create-core.ts';
 import { dropsOf, Lab, type LabPod } from './datapath/testing/lab.ts';
-import { eventually } from '../test/eventually.ts';
 import { recordingLogger } from './testing/fake-core.ts';
 
 let lab: Lab;
