@@ -15,7 +15,7 @@
 #define ENDPOINT_INGRESS_ENFORCED 1
 #define ENDPOINT_EGRESS_ENFORCED 2
 #define ENDPOINT_NO_SOURCE_CHECK 4
-/* A TCP connection is not picked up in its middle: some may have begun while no program judged the endpoint's packets. */
+/* A TCP connection is not picked up in its middle: packets of the endpoint were not judged for a while, or its flows were lost. */
 #define ENDPOINT_NO_PICKUP 8
 
 /*

@@ -31,8 +31,8 @@
  *
  * Limit: a TCP connection first seen in its middle belongs to the side whose packet came first (but not to a SYN-ACK or
  * a reset), because nothing in the packet says who opened it. Both programs are attached before a pod starts. An endpoint
- * whose programs somebody took away is put back with ENDPOINT_NO_PICKUP: such a packet is then judged by its own direction
- * and begins no flow, because the connection may be one that nobody judged.
+ * whose programs or flows somebody took away has ENDPOINT_NO_PICKUP: such a packet is then judged by its own direction and
+ * begins no flow, because the connection may be one that nobody judged, or that was cut.
  *
  * Order of judging: endpoint, L3, lengths, source, fragments, ICMP errors, conntrack, policy.
  */

@@ -213,7 +213,9 @@ export class KernelSide {
 
   async #adopt(): Promise<void> {
     const { engine, strays, db, tables, core } = this.#options;
-    const kernel = this.endpoints.adopt();
+    const { made, replaced } = this.#pinned;
+    // Where the map was replaced, on purpose, connections go on.
+    const kernel = this.endpoints.adopt(made.includes('ct4') && !replaced.includes('ct4'));
     const attached = this.endpoints.attached();
     await strays.take({ kernel, attached, pinned: this.endpoints.pinned() });
     await strays.returned();
@@ -228,7 +230,7 @@ export class KernelSide {
       slots: await this.#slots.adopt(),
       ipcache: await this.#ipcache.adopt(breathe),
       // A new map of settings does not tell.
-      interrupted: this.mark.set || this.#pinned.made.includes('settings'),
+      interrupted: this.mark.set || made.includes('settings'),
       unread: this.#pinned.endpointsUnread,
     });
   }

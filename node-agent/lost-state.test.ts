@@ -7,7 +7,7 @@ import { inNetns, queryClsact, queryTcx } from 'libbpf-ts';
 import { eventually } from '../test/eventually.ts';
 import type { Core, CoreOptions } from './core.ts';
 import { createCore } from './create-core.ts';
-import { Lab, type LabPod } from './datapath/testing/lab.ts';
+import { dropsOf, Lab, type LabPod } from './datapath/testing/lab.ts';
 import type { PolicyRow } from './tables.ts';
 import { recordingLogger } from './testing/fake-core.ts';
 
@@ -218,6 +218,39 @@ describe('a state file that is lost', () => {
     expect(await client.reaches(server)).toBe(false);
     await replaceRules(core, 'client');
     expect(await client.reaches(server)).toBe(true);
+  });
+});
+
+describe('the map of connections', () => {
+  it('is lost: one that a policy has cut stays cut, whoever speaks next', async () => {
+    const core = await enforcing('client');
+    expect(await client.dial(server)).toBe(true);
+    await client.say(server);
+    await eventually(
+      () => server.heard(),
+      (bytes) => bytes === 1,
+    );
+    await replaceRules(core, 'nobody');
+    const cut = async (): Promise<void> => {
+      const before = dropsOf(lab.root);
+      await client.say(server);
+      await eventually(
+        async () => dropsOf(lab.root),
+        (drops) => drops > before,
+      );
+      expect(await server.heard()).toBe(1);
+    };
+    await cut();
+    await core.stop();
+    rmSync(join(lab.root, 'ct4'));
+    const next = await started();
+    await next.waitPolicyRevision(next.policyRevision());
+    await server.say(client);
+    await eventually(
+      () => client.heard(),
+      (bytes) => bytes === 1,
+    );
+    await cut();
   });
 });
 

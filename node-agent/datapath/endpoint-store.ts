@@ -15,8 +15,8 @@ interface KernelEndpointRow {
   readonly ifindex: number;
   readonly slot: number;
   /**
-   * Packets have passed its interface unjudged, so that nobody knows who opened its connections: one that is first seen in its middle begins
-   * no flow any more. The kernel's element says so too, so that the next agent knows.
+   * Packets have passed its interface unjudged, or its flows were lost, so that nobody knows who opened its connections: one that is first seen
+   * in its middle begins no flow any more. The kernel's element says so too, so that the next agent knows.
    */
   readonly noPickup: boolean;
   /** Its flows are still to be gone through for that reason. */
@@ -54,7 +54,8 @@ export class EndpointStore {
     this.#contests = new Contests(db, () => performance.now());
   }
 
-  adopt(): KernelEndpoint[] {
+  /** @param flowsLost nobody knows any more which connections were opened, and which were cut */
+  adopt(flowsLost: boolean): KernelEndpoint[] {
     const found = new Map<number, KernelEndpoint>();
     const rows = new Map<number, KernelEndpointRow>();
     for (const [, bytes] of this.#map.entries()) {
@@ -78,6 +79,7 @@ export class EndpointStore {
     this.#db.write([this.#table], (txn) => {
       for (const row of rows.values()) txn.upsert(this.#table, row);
     });
+    if (flowsLost) for (const id of rows.keys()) this.#doubt(id);
     return [...found.values()];
   }
 
@@ -116,7 +118,7 @@ export class EndpointStore {
     this.#put({ ...(moves ? NEW : (this.#row(id) ?? NEW)), id, ifindex, slot, held: row });
   }
 
-  /** Before an endpoint's packets are judged again that were not: what its element says from now on, its flows are gone through for. */
+  /** Nobody knows any more who opened its connections: its element says so from now on, and its flows are to be gone through. */
   #doubt(id: number): void {
     const row = this.#row(id);
     if (row === undefined) return;

@@ -286,7 +286,7 @@ export class Agent {
     this.#adopt = async (): Promise<void> => {
       try {
         engine.adopt({
-          endpoints: endpoints.adopt(),
+          endpoints: endpoints.adopt(false),
           slots: await slots.adopt(),
           ipcache: await ipcache.adopt(breathe),
           interrupted: mark.set,
