@@ -48,6 +48,7 @@ const REASONS: readonly Reason[] = [
   reason(8, 'policy', 'The direction is enforced and no policy rule allows the flow.'),
   reason(9, 'unknown-identity', 'The peer has no identity and no policy rule allows unknown peers.'),
   reason(10, 'no-policy', 'The compiled policy of the endpoint is missing in the kernel.'),
+  reason(11, 'not-a-router', 'The pod sent a router advertisement or a redirect over IPv6, and a pod is no router.'),
   reason(32, 'forwarded', 'The packet passed.', false),
   reason(33, 'ct-full', 'The connection table is full; an allowed packet passed untracked.', false),
   reason(34, 'event-lost', 'An event was not reported: rate limit or full buffer.', false),

@@ -3,8 +3,8 @@
  *
  * Guarantees: a cell whose word is not 0 is complete. The word is stored last when an endpoint comes and first, as 0, when
  * it goes; every store is one aligned 8-byte store, in program order, so that a packet sees the old word or the new one.
- * In a cell that holds an endpoint only the word and the identity change: the programs take the address, the id and the
- * ifindex as one with the word.
+ * In a cell that holds an endpoint only the word, and identity and quarantine, change: the programs take the address, the id
+ * and the ifindex as one with the word.
  */
 import { LayoutError } from './errors.ts';
 import { endpointValue, guardOf } from './layout.ts';
@@ -14,7 +14,7 @@ export const ENDPOINT_CELLS = 4096;
 
 const CELL_WORDS = endpointValue.size / 8;
 const WORD = 0;
-/** The 8 bytes that start with the identity. */
+/** The 8 bytes of identity, id and quarantine. */
 const IDENTITY = 2;
 const GUARD_SHIFT = 52n;
 
@@ -73,7 +73,7 @@ export class EndpointCells {
   }
 
   /**
-   * Changes an endpoint in its cell: the identity (which only events carry), then the word.
+   * Changes an endpoint in its cell: the identity (which only events carry) and quarantine, then the word.
    * @returns false, and changes nothing, when anything else differs or the array does not hold the endpoint
    */
   change(value: Uint8Array): boolean {
@@ -85,7 +85,8 @@ export class EndpointCells {
     if (had.id !== wanted.id || !same(had.ipv4, wanted.ipv4) || !same(had.ipv6, wanted.ipv6)) return false;
     const at = cellOf(ifindex) * CELL_WORDS;
     const words = wordsOf(value);
-    if (had.identity !== wanted.identity) this.#store(at + IDENTITY, words[IDENTITY] ?? 0n);
+    if (had.identity !== wanted.identity || had.quarantine !== wanted.quarantine)
+      this.#store(at + IDENTITY, words[IDENTITY] ?? 0n);
     this.#store(at + WORD, words[WORD] ?? 0n);
     return true;
   }

@@ -10,6 +10,7 @@ struct endpoint {
 	__be32 ipv4;
 	__u32 identity;
 	__u16 id;
+	__u16 quarantine;
 };
 
 /*
@@ -22,6 +23,7 @@ static __always_inline bool endpoint_copy(const struct endpoint_value *v, __u32 
 	out->ipv4 = READ_ONCE(v->ipv4);
 	out->identity = READ_ONCE(v->identity);
 	out->id = READ_ONCE(v->id);
+	out->quarantine = READ_ONCE(v->quarantine);
 	return READ_ONCE(v->ifindex) == ifindex && out->word && WORD_GUARD(out->word) == GUARD_OF(ifindex) &&
 	       READ_ONCE(v->word) == out->word;
 }

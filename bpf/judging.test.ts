@@ -179,12 +179,41 @@ describe('2. layer 3', () => {
       expect(path.judge(direction, v6(58, 136))).toBe('forwarded');
       expect(path.judge(direction, v6(58, 135, 64))).toBe('ipv6-unsupported');
       expect(path.judge(direction, v6(58, 128))).toBe('ipv6-unsupported');
-      expect(path.judge(direction, v6(0, 135))).toBe('ipv6-unsupported');
+      expect(path.judge(direction, v6(0, 135, 64))).toBe('ipv6-unsupported');
       expect(path.judge(direction, v6(6, 0))).toBe('ipv6-unsupported');
     }
     path.endpoint({ flags: 0 });
     expect(path.judge('egress', v6(6, 0))).toBe('forwarded');
     expect(path.judge('ingress', v6(6, 0))).toBe('forwarded');
+  });
+
+  it('lets no pod speak as a router, enforced or not: its node would take routes and addresses from it', () => {
+    const address = new Uint8Array(16).fill(1);
+    const v6 = (nextHeader: number, type: number, hopLimit = 255) =>
+      ethernet(
+        ipv6({ src: address, dst: address, nextHeader, hopLimit, payload: Uint8Array.of(type, 0, 0, 0, 0, 0, 0, 0) }),
+        ETHERTYPE.ipv6,
+      );
+    for (const flags of [0, ENFORCED]) {
+      path.endpoint({ flags });
+      for (const type of [134, 137]) {
+        expect(path.judge('egress', v6(58, type))).toBe('not-a-router');
+        expect(path.judge('ingress', v6(58, type))).toBe('forwarded');
+        // A receiver does not believe what came over a router.
+        expect(path.judge('egress', v6(58, type, 64))).toBe(flags === 0 ? 'forwarded' : 'ipv6-unsupported');
+      }
+      for (const extension of [0, 43, 44, 51, 60, 135]) {
+        expect(path.judge('egress', v6(extension, 58))).toBe('not-a-router');
+        expect(path.judge('egress', v6(extension, 58, 64))).toBe(flags === 0 ? 'forwarded' : 'ipv6-unsupported');
+      }
+      for (const type of [133, 135, 136]) expect(path.judge('egress', v6(58, type))).toBe('forwarded');
+      expect(path.judge('egress', v6(17, 0))).toBe(flags === 0 ? 'forwarded' : 'ipv6-unsupported');
+    }
+    const cut = ethernet(
+      ipv6({ src: address, dst: address, nextHeader: 58, hopLimit: 255, payload: new Uint8Array(0) }),
+      ETHERTYPE.ipv6,
+    );
+    expect(path.judge('egress', cut)).toBe('invalid-packet');
   });
 
   it('drops VLAN tags and unknown ethertypes, except to a pod whose ingress is open', () => {
@@ -488,6 +517,21 @@ describe('4. conntrack', () => {
     expect(flow().get()?.flags).toBe(CT_FLAGS.replied);
     expect(path.judge('egress', out(17, udp({ sport: 40_000, dport: 53 })))).toBe('forwarded');
     expect(path.judge('ingress', into(17, udp({ sport: 53, dport: 40_000 })))).toBe('forwarded');
+  });
+
+  it('in quarantine begins no flow but of a SYN, and remembers what it denies', () => {
+    const query = () => path.judge('egress', out(17, udp({ sport: 40_000, dport: 53 })));
+    const answer = () => path.judge('ingress', into(17, udp({ sport: 53, dport: 40_000 })));
+    // What came unjudged from port 53 is answered: it goes out and begins nothing, neither before nor after the next one is denied.
+    path.endpoint({ flags: ENFORCED | ENDPOINT_FLAGS.noPickup, quarantine: true });
+    expect([query(), answer(), query(), answer()]).toEqual(['forwarded', 'policy', 'forwarded', 'policy']);
+    expect(path.judge('egress', tcpOut(80))).toBe('forwarded');
+    expect(path.judge('ingress', tcpBack(80))).toBe('forwarded');
+    path.endpoint({ flags: ENFORCED | ENDPOINT_FLAGS.noPickup });
+    expect([query(), answer()]).toEqual(['forwarded', 'policy']);
+    // Another conversation begins as ever.
+    expect(path.judge('egress', out(17, udp({ sport: 40_001, dport: 53 })))).toBe('forwarded');
+    expect(path.judge('ingress', into(17, udp({ sport: 53, dport: 40_001 })))).toBe('forwarded');
   });
 
   it('judges a SYN on a closing flow as a new one', () => {

@@ -35,8 +35,11 @@
 
 /*
  * Element of `endpoints` and of `endpoint_array`. In the array it is written in place: the word is stored last when the
- * endpoint comes and first (as 0) when it goes, and only the word and the identity change in between, each by one store.
- * So a word that is not 0 stands for a complete element. A word of 0 is no endpoint in either map.
+ * endpoint comes and first (as 0) when it goes, and only the word, and identity and quarantine, change in between, each by
+ * one store. So a word that is not 0 stands for a complete element. A word of 0 is no endpoint in either map.
+ *
+ * quarantine: 1 for the first seconds after the endpoint's packets passed unjudged. What it sends may be an answer to one of
+ * those, so that nothing but a SYN begins a flow, and what is denied is remembered as a denied flow (conntrack.h).
  */
 struct endpoint_value {
 	__u64 word;
@@ -44,7 +47,7 @@ struct endpoint_value {
 	__be32 ipv4;
 	__u32 identity;
 	__u16 id;
-	__u16 pad;
+	__u16 quarantine;
 	__u8 ipv6[16];
 };
 
@@ -217,6 +220,7 @@ enum reason {
 	REASON_POLICY = 8,
 	REASON_UNKNOWN_IDENTITY = 9,
 	REASON_NO_POLICY = 10,
+	REASON_NOT_A_ROUTER = 11,
 	/* counted, not drops */
 	REASON_FORWARDED = 32,
 	REASON_CT_FULL = 33,

@@ -40,7 +40,7 @@ describe('codecs', () => {
         }),
       );
     const endpoint = { revision: u32, slot: u16, flags: fc.integer({ min: 0, max: 15 }), ifindex: u32, ipv4: address };
-    check(endpointValue, fc.record({ ...endpoint, identity: u32, id: u16, ipv6: long }));
+    check(endpointValue, fc.record({ ...endpoint, identity: u32, id: u16, quarantine: fc.boolean(), ipv6: long }));
     check(ipcacheKey, fc.record({ address: fc.oneof(address, long), bits: fc.integer({ min: 0, max: 32 }) }));
     check(ipcacheValue, fc.record({ identity: u32, node: address, flags: u32 }));
     check(classKey, fc.record({ identity: u32, direction: fc.integer({ min: 0, max: 1 }) }));

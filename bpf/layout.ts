@@ -16,6 +16,8 @@ export interface EndpointValue {
   readonly ipv4: Uint8Array;
   readonly identity: number;
   readonly id: number;
+  /** Whether nothing but a SYN begins a flow (layout.h). Default: no. */
+  readonly quarantine?: boolean;
   /** 16 bytes; :: = none. Default: none. */
   readonly ipv6?: Uint8Array;
 }
@@ -54,6 +56,7 @@ export const endpointValue: Codec<EndpointValue> = {
       .raw(12, value.ipv4, 4, 'ipv4')
       .u32(16, value.identity, 'identity')
       .u16(20, value.id, 'id')
+      .u16(22, value.quarantine === true ? 1 : 0, 'quarantine')
       .raw(24, value.ipv6 ?? new Uint8Array(16), 16, 'ipv6').bytes;
   },
   decode(bytes) {
@@ -66,6 +69,7 @@ export const endpointValue: Codec<EndpointValue> = {
       ipv4: bytes.slice(12, 16),
       identity: view.getUint32(16, true),
       id: view.getUint16(20, true),
+      quarantine: view.getUint16(22, true) !== 0,
       ipv6: bytes.slice(24, 40),
     };
   },

@@ -62,6 +62,7 @@ const packet: fc.Arbitrary<ModelPacket> = fc
 const policy = fc.record({
   flags: fc.integer({ min: 0, max: 3 }),
   pickup: fc.boolean(),
+  quarantine: fc.boolean(),
   classes: fc.uniqueArray(classRow, { selector: (row) => `${row.identity} ${row.direction}`, maxLength: 8 }),
   verdicts: fc.uniqueArray(verdictRow, {
     selector: (row) => `${row.class} ${row.direction} ${row.protocol} ${bits(row)} ${masked(row)}`,
@@ -101,13 +102,18 @@ describe('the kernel judges as the model does', () => {
       fc.property(story, (chapters) => {
         path.map('ct4').deleteBatch([...path.map('ct4').keys()]);
         const model = new Model(PEERS);
-        chapters.forEach(({ policy: { flags, pickup, classes, verdicts }, packets }, at) => {
+        chapters.forEach(({ policy: { flags, pickup, quarantine, classes, verdicts }, packets }, at) => {
           const enforced = new Set<Direction>();
           if ((flags & ENDPOINT_FLAGS.ingressEnforced) !== 0) enforced.add('ingress');
           if ((flags & ENDPOINT_FLAGS.egressEnforced) !== 0) enforced.add('egress');
           path.slot(at, classes, verdicts);
-          path.endpoint({ flags: flags | (pickup ? 0 : ENDPOINT_FLAGS.noPickup), revision: at + 1, slot: at });
-          model.policy(at + 1, enforced, classes, verdicts, pickup);
+          path.endpoint({
+            flags: flags | (pickup ? 0 : ENDPOINT_FLAGS.noPickup),
+            quarantine,
+            revision: at + 1,
+            slot: at,
+          });
+          model.policy(at + 1, enforced, classes, verdicts, pickup, quarantine);
           for (const each of packets) {
             const outcome = path.judge(each.direction, frame(each));
             seen.set(outcome, (seen.get(outcome) ?? 0) + 1);

@@ -17,6 +17,11 @@
 /* Ethernet, the longest IPv4 header, and the fixed part of TCP. */
 #define HEADER_BYTES (ETH_HLEN + 60 + 20)
 
+/* Neighbour discovery (RFC 4861, 4). */
+#define ND_ROUTER_SOLICITATION 133
+#define ND_ROUTER_ADVERTISEMENT 134
+#define ND_REDIRECT 137
+
 struct arp_ipv4 {
 	__be16 hardware;
 	__be16 protocol;
@@ -206,6 +211,20 @@ static __always_inline __u32 parse_ipv4(struct __sk_buff *skb, struct packet *p)
 }
 
 /*
+ * Whether a pod speaks as a router: a router advertisement or a redirect, from which its node would take routes, addresses and
+ * name servers. Receivers take these with a hop limit of 255 only (RFC 4861, 6.1.2 and 8.1), also behind extension headers:
+ * with that limit none may stand before what is looked at.
+ */
+static __always_inline bool speaks_as_router(const struct ipv6hdr *ip, __u8 icmp_type)
+{
+	if (ip->hop_limit != 255)
+		return false;
+	if (ip->nexthdr == IPPROTO_ICMPV6)
+		return icmp_type == ND_ROUTER_ADVERTISEMENT || icmp_type == ND_REDIRECT;
+	return ip->nexthdr != IPPROTO_TCP && ip->nexthdr != IPPROTO_UDP && ip->nexthdr != IPPROTO_SCTP;
+}
+
+/*
  * Anything but IPv4. ARP and IPv6 neighbour discovery pass; what is not understood passes only to a pod whose ingress
  * is not enforced.
  */
@@ -231,19 +250,21 @@ static __noinline __u32 judge_other_l3(struct __sk_buff *skb, struct packet *p)
 	}
 	if (p->ethertype == bpf_htons(ETH_P_IPV6)) {
 		struct ipv6hdr ip;
-		__u8 type;
+		__u8 type = 0;
 
 		if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)) || ip.version != 6)
 			return REASON_INVALID_PACKET;
 		p->family = 6;
 		p->key.protocol = ip.nexthdr;
+		if (ip.nexthdr == IPPROTO_ICMPV6 && bpf_skb_load_bytes(skb, ETH_HLEN + sizeof(ip), &type, 1))
+			return REASON_INVALID_PACKET;
+		p->icmp_type = type;
+		if (p->direction == WEIR_EGRESS && speaks_as_router(&ip, type))
+			return REASON_NOT_A_ROUTER;
 		/* Neighbour discovery is never forwarded: its hop limit is 255 and nothing stands before it. */
-		if (ip.nexthdr == IPPROTO_ICMPV6 && ip.hop_limit == 255 &&
-		    !bpf_skb_load_bytes(skb, ETH_HLEN + sizeof(ip), &type, 1)) {
-			p->icmp_type = type;
-			if (type >= 133 && type <= 137)
-				return REASON_NONE;
-		}
+		if (ip.nexthdr == IPPROTO_ICMPV6 && ip.hop_limit == 255 && type >= ND_ROUTER_SOLICITATION &&
+		    type <= ND_REDIRECT)
+			return REASON_NONE;
 		return enforced ? REASON_IPV6_UNSUPPORTED : REASON_NONE;
 	}
 	return enforced || p->direction == WEIR_EGRESS ? REASON_UNKNOWN_L3 : REASON_NONE;

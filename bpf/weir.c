@@ -32,7 +32,8 @@
  * Limit: a TCP connection first seen in its middle belongs to the side whose packet came first (but not to a SYN-ACK or
  * a reset), because nothing in the packet says who opened it. Both programs are attached before a pod starts. An endpoint
  * whose programs or flows somebody took away has ENDPOINT_NO_PICKUP: such a packet is then judged by its own direction and
- * begins no flow, because the connection may be one that nobody judged, or that was cut.
+ * begins no flow, because the connection may be one that nobody judged, or that was cut. Other protocols do not show who
+ * began: for some seconds such an endpoint is in quarantine (layout.h).
  *
  * Order of judging: endpoint, L3, lengths, source, fragments, ICMP errors, conntrack, policy.
  */
@@ -77,8 +78,9 @@ static __always_inline bool begins(const struct packet *p)
 {
 	if (!(p->track & TRACK_CREATE))
 		return false;
-	return p->key.protocol != IPPROTO_TCP ||
-	       tcp_begins(p->tcp_flags, !(WORD_FLAGS(p->ep.word) & ENDPOINT_NO_PICKUP));
+	if (p->key.protocol != IPPROTO_TCP)
+		return !p->ep.quarantine;
+	return tcp_begins(p->tcp_flags, !(WORD_FLAGS(p->ep.word) & ENDPOINT_NO_PICKUP));
 }
 
 /* The packet is judged by its own direction; when it is allowed and `opens`, it gets an entry. */
@@ -86,13 +88,19 @@ static __noinline int judge_new(struct __sk_buff *skb, const struct packet *p, b
 {
 	__u32 direction = p->direction & 1;
 	struct decision d = {};
+	__u64 word;
 
 	decide(p->ep.word, &p->key, &d);
-	if (d.reason != REASON_NONE)
+	word = ct_tag(&p->key) | WORD_REVISION(p->ep.word);
+	if (d.reason != REASON_NONE) {
+		/* The answer to one that came before it, unjudged, may still be on its way. */
+		if (unlikely(p->ep.quarantine) && opens && (p->track & TRACK_CREATE) &&
+		    p->key.protocol != IPPROTO_TCP)
+			ct_create(&p->key, word | CT_DENIED, p->tcp_flags, 0, 0);
 		return drop(skb, p, &d);
+	}
 	if (opens && begins(p)) {
-		if (!ct_create(&p->key, ct_tag(&p->key) | WORD_REVISION(p->ep.word), p->tcp_flags, d.cookie,
-			       skb->len))
+		if (!ct_create(&p->key, word, p->tcp_flags, d.cookie, skb->len))
 			metric_count(REASON_CT_FULL, direction, skb->len);
 		if (unlikely(allow_events()))
 			event_emit(skb, p, &d, EVENT_ALLOW);

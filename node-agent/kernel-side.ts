@@ -41,6 +41,8 @@ const AUDIT_MS = 5000;
  * of content, while its turn is under way. No rest follows a step that put something back.
  */
 const AUDIT_REST = 99;
+/** How often is looked whether a quarantine is over. */
+const RELEASE_MS = 500;
 /** How soon events come to those who follow them. */
 const FOLLOWED_MS = 50;
 /** Without a follower events are thrown away: often enough that 11 CPUs at the programs' rate limit do not fill the ring. */
@@ -91,6 +93,7 @@ export class KernelSide {
   readonly #stop = new AbortController();
   #collecting: Promise<void> = Promise.resolve();
   #auditing: Promise<void> = Promise.resolve();
+  #releasing: Promise<void> = Promise.resolve();
   #ctEntries = 0;
 
   /** Opens (or makes) the pins, and tells the engine what they hold. Nothing is changed yet. */
@@ -265,6 +268,7 @@ export class KernelSide {
     this.#ring.start();
     this.#collecting = this.#collect();
     this.#auditing = this.#audit();
+    this.#releasing = this.#release();
     this.sync.schedule();
   }
 
@@ -277,7 +281,7 @@ export class KernelSide {
   async stop(): Promise<void> {
     this.#stop.abort();
     await this.sync.stop();
-    await Promise.all([this.#collecting, this.#auditing]);
+    await Promise.all([this.#collecting, this.#auditing, this.#releasing]);
     this.#ring.close();
     this.#slots.close();
     this.#pinned.close();
@@ -318,6 +322,15 @@ export class KernelSide {
     await this.#guard(await this.#options.strays.returned(), this.#options.core.log);
     await this.audit.look();
     return rest;
+  }
+
+  async #release(): Promise<void> {
+    const { signal } = this.#stop;
+    for (;;) {
+      await delay(RELEASE_MS, signal, { ref: false });
+      if (signal.aborted) return;
+      this.endpoints.endQuarantine();
+    }
   }
 
   async #collect(): Promise<void> {

@@ -52,6 +52,7 @@ export interface EndpointFields {
   readonly identity?: number;
   readonly id?: number;
   readonly ifindex?: number;
+  readonly quarantine?: boolean;
 }
 
 /** Which of the two maps holds an endpoint. */
@@ -99,6 +100,7 @@ export class TestDatapath implements Disposable {
       ipv4: ip4(fields.ipv4 ?? '10.0.0.1'),
       identity: fields.identity ?? 1000,
       id: fields.id ?? 7,
+      quarantine: fields.quarantine === true,
     });
     this.write(value);
   }
@@ -180,6 +182,7 @@ export class TestDatapath implements Disposable {
       'policy',
       'unknown-identity',
       'no-policy',
+      'not-a-router',
       'forwarded',
       'ct-full',
       'event-lost',

@@ -32,6 +32,7 @@ export class Model {
   #revision = 1;
   #enforced: ReadonlySet<Direction> = new Set();
   #pickup = true;
+  #quarantine = false;
   #classes: readonly ClassRow[] = [];
   #verdicts: readonly VerdictRow[] = [];
 
@@ -54,10 +55,12 @@ export class Model {
     classes: readonly ClassRow[],
     verdicts: readonly VerdictRow[],
     pickup: boolean,
+    quarantine: boolean,
   ): void {
     this.#revision = revision;
     this.#enforced = enforced;
     this.#pickup = pickup;
+    this.#quarantine = quarantine;
     this.#classes = classes;
     this.#verdicts = verdicts;
   }
@@ -86,11 +89,13 @@ export class Model {
     const reason = this.#decide(packet);
     const middle = packet.protocol === 'tcp' && !opens;
     const answers = middle && ((packet.bits & 4) !== 0 || (packet.bits & 2) !== 0 || !this.#pickup);
-    if (reason === 'forwarded' && !echoReply && !standsAlone && !answers) {
+    const unclear = this.#quarantine && packet.protocol !== 'tcp';
+    const remembered = reason === 'forwarded' ? !answers && !unclear : unclear;
+    if (remembered && !echoReply && !standsAlone) {
       const flow = {
         opener: packet,
         revision: this.#revision,
-        denied: false,
+        denied: reason !== 'forwarded',
         replied: false,
         finForward: false,
         finReply: false,

@@ -30,12 +30,16 @@ export class Conntrack {
     return await this.#sweep(signal, (key) => endpoints.has(ctKey.decode(key).endpoint));
   }
 
-  /** Deletes the endpoints' flows whose first packet may have been an answer: all but TCP connections that were seen from their SYN. */
+  /**
+   * Deletes the endpoints' flows whose first packet may have been an answer: all but TCP connections that were seen from their SYN. Denied
+   * ones stay: they keep answers from beginning a flow.
+   */
   async doubt(endpoints: ReadonlySet<number>, signal: AbortSignal): Promise<SweepResult> {
-    return await this.#sweep(signal, (key, value) => {
+    return await this.#sweep(signal, (key, bytes) => {
       const { endpoint, protocol } = ctKey.decode(key);
       if (!endpoints.has(endpoint)) return false;
-      return protocol !== PROTOCOL.tcp || (ctValue.decode(value).flags & CT_FLAGS.pickedUp) !== 0;
+      const { denied, flags } = ctValue.decode(bytes);
+      return !denied && (protocol !== PROTOCOL.tcp || (flags & CT_FLAGS.pickedUp) !== 0);
     });
   }
 

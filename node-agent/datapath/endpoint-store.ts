@@ -9,7 +9,10 @@ import { Contests } from './contests.ts';
 import type { EndpointTable } from './endpoint-map.ts';
 import type { Hooked, LinkLook, LinkTable } from './links.ts';
 
-/** An endpoint that the kernel has. Key: `id`. Indexes: `slot`, `doubted`. */
+/** What has passed an interface unjudged is answered by then, in milliseconds; until then a pod's own queries over UDP find no answer. */
+const QUARANTINE_MS = 2000;
+
+/** An endpoint that the kernel has. Key: `id`. Indexes: `slot`, `doubted`, `quarantined`. */
 interface KernelEndpointRow {
   readonly id: number;
   readonly ifindex: number;
@@ -21,6 +24,8 @@ interface KernelEndpointRow {
   readonly noPickup: boolean;
   /** Its flows are still to be gone through for that reason. */
   readonly doubted: boolean;
+  /** Since when it is in quarantine for that reason (layout.h), in milliseconds of `now`. */
+  readonly quarantined?: number;
   /** What the kernel acknowledged; absent while it has what was found at start. */
   readonly held?: EndpointStateRow;
 }
@@ -37,6 +42,7 @@ export class EndpointStore {
   /** Whether the kernel holds the slot as its newest row says. */
   readonly #slotReady: (slot: number) => boolean;
   readonly #contests: Contests;
+  readonly #now = (): number => performance.now();
 
   constructor(db: StateDB, map: EndpointTable, links: LinkTable, slotReady: (slot: number) => boolean) {
     this.#db = db;
@@ -45,13 +51,14 @@ export class EndpointStore {
       key: (row) => tableKey.endpoint(row.id),
       indexes: [
         { name: 'slot', keys: (row) => [keys.uint(row.slot)] },
-        { name: 'doubted', keys: (row) => (row.doubted ? [DOUBTED] : []) },
+        { name: 'doubted', keys: (row) => (row.doubted ? [YES] : []) },
+        { name: 'quarantined', keys: (row) => (row.quarantined === undefined ? [] : [YES]) },
       ],
     });
     this.#map = map;
     this.#links = links;
     this.#slotReady = slotReady;
-    this.#contests = new Contests(db, () => performance.now());
+    this.#contests = new Contests(db, this.#now);
   }
 
   /** @param flowsLost nobody knows any more which connections were opened, and which were cut */
@@ -74,7 +81,8 @@ export class EndpointStore {
       });
       const noPickup = (flags & ENDPOINT_FLAGS.noPickup) !== 0;
       // The agent before may have ended between the element and the flows.
-      rows.set(id, { id, ifindex, slot, noPickup, doubted: noPickup });
+      const { quarantine: doubted = false } = value;
+      rows.set(id, { id, ifindex, slot, noPickup, doubted, ...(doubted ? { quarantined: this.#now() } : {}) });
     }
     this.#db.write([this.#table], (txn) => {
       for (const row of rows.values()) txn.upsert(this.#table, row);
@@ -104,12 +112,12 @@ export class EndpointStore {
     const before = this.#row(id);
     // Another interface is a new one: nothing has passed it yet.
     const moves = before !== undefined && before.ifindex !== ifindex;
-    const { noPickup, doubted } = before === undefined || moves ? NEW : before;
+    const trust = before === undefined || moves ? NEW : before;
     const key = endpointKey.encode(ifindex);
-    const value = elementOf(row, noPickup);
+    const value = elementOf(row, trust);
     if (!sameBytes(this.#map.lookup(key), value)) this.#map.update(key, value);
     // The word names the slot from now on, whether or not the interface still takes programs.
-    if (!moves) this.#put({ ...before, id, ifindex, slot, noPickup, doubted });
+    if (!moves) this.#put({ ...trust, ...before, id, ifindex, slot });
     this.#links.ensure(id, ifindex, {
       ...(moves && !this.#isTaken(before.ifindex, id) ? { former: before.ifindex } : {}),
       ...(before === undefined || moves ? {} : { onBare: () => this.#doubt(id) }),
@@ -127,15 +135,22 @@ export class EndpointStore {
     if (bytes !== undefined) {
       const value = endpointValue.decode(bytes);
       if (value.id === id)
-        this.#map.update(key, endpointValue.encode({ ...value, flags: value.flags | ENDPOINT_FLAGS.noPickup }));
+        this.#map.update(
+          key,
+          endpointValue.encode({ ...value, flags: value.flags | ENDPOINT_FLAGS.noPickup, quarantine: true }),
+        );
     }
-    this.#put({ ...row, noPickup: true, doubted: true });
+    this.#put({ ...row, ...this.#inDoubt() });
+  }
+
+  #inDoubt() {
+    return { noPickup: true, doubted: true, quarantined: this.#now() } as const;
   }
 
   /** Endpoints whose flows may have begun with an answer to what nobody judged. */
   doubted(): Set<number> {
     using snapshot = this.#db.read();
-    return new Set([...snapshot.list(this.#table, 'doubted', DOUBTED)].map(({ id }) => id));
+    return new Set([...snapshot.list(this.#table, 'doubted', YES)].map(({ id }) => id));
   }
 
   /** Their flows were gone through. */
@@ -146,6 +161,21 @@ export class EndpointStore {
         if (row !== undefined) txn.upsert(this.#table, { ...row, doubted: false });
       }
     });
+  }
+
+  /** Ends the quarantine of those that were in it long enough, once their flows were gone through. */
+  endQuarantine(): void {
+    const due = this.#now() - QUARANTINE_MS;
+    using snapshot = this.#db.read();
+    for (const { quarantined = due, ...row } of snapshot.list(this.#table, 'quarantined', YES)) {
+      if (quarantined > due || row.doubted) continue;
+      const key = endpointKey.encode(row.ifindex);
+      const bytes = this.#map.lookup(key);
+      const value = bytes === undefined ? undefined : endpointValue.decode(bytes);
+      if (value?.id === row.id && value.quarantine === true)
+        this.#map.update(key, endpointValue.encode({ ...value, quarantine: false }));
+      this.#put(row);
+    }
   }
 
   /**
@@ -175,7 +205,7 @@ export class EndpointStore {
         this.#doubt(id);
       },
     });
-    if (this.#row(id) === undefined) this.#put({ id, ifindex, slot: 0, noPickup: bare, doubted: bare });
+    if (this.#row(id) === undefined) this.#put({ ...(bare ? this.#inDoubt() : NEW), id, ifindex, slot: 0 });
   }
 
   /** Endpoints that have something pinned. */
@@ -216,10 +246,12 @@ export class EndpointStore {
 
   #lookAtHeld(rows: readonly KernelEndpointRow[]): LinkLook[] {
     return this.#links.look(rows).map(({ faults, ...rest }, at) => {
-      const { held, noPickup = false } = rows[at] ?? {};
+      const row = rows[at];
+      const held = row?.held;
       const look = { ...rest, faults: [...faults, ...rest.behind] };
       const same =
-        held === undefined || sameBytes(this.#map.lookup(endpointKey.encode(held.ifindex)), elementOf(held, noPickup));
+        held === undefined ||
+        sameBytes(this.#map.lookup(endpointKey.encode(held.ifindex)), elementOf(held, row ?? NEW));
       return same || look.gone
         ? look
         : { ...look, faults: [...look.faults, 'its element in the endpoint map is another'] };
@@ -270,13 +302,16 @@ export class EndpointStore {
   }
 }
 
-/** The one key of index `doubted`. */
-const DOUBTED = keys.join('doubted');
+/** The one key of indexes that hold some of the rows. */
+const YES = keys.join('yes');
 
 /** Of an endpoint whose programs were there before it was. */
 const NEW = { noPickup: false, doubted: false } as const;
 
-function elementOf(row: EndpointStateRow, noPickup: boolean): Uint8Array {
+function elementOf(
+  row: EndpointStateRow,
+  { noPickup, quarantined }: Pick<KernelEndpointRow, 'noPickup' | 'quarantined'>,
+): Uint8Array {
   return endpointValue.encode({
     revision: row.revision,
     slot: row.slot,
@@ -289,6 +324,7 @@ function elementOf(row: EndpointStateRow, noPickup: boolean): Uint8Array {
     ipv4: parseAddress(row.ipv4 === '' ? '0.0.0.0' : row.ipv4).bytes,
     identity: row.identity,
     id: row.id,
+    quarantine: quarantined !== undefined,
   });
 }
 

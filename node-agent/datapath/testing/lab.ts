@@ -125,6 +125,21 @@ export class LabPod {
     return (await this.#call({ kind: 'heard' })) as number;
   }
 
+  /** A datagram of a conversation that the other answers only when told so (`answer`). */
+  async write(other: LabPod): Promise<void> {
+    await this.#call({ kind: 'write', address: other.address });
+  }
+
+  /** Answers the last letter. */
+  async answer(): Promise<void> {
+    await this.#call({ kind: 'answer' });
+  }
+
+  /** Letters and answers that have come until now. */
+  async letters(): Promise<number> {
+    return (await this.#call({ kind: 'letters' })) as number;
+  }
+
   async startStream(other: LabPod): Promise<void> {
     this.#streamsTo = other;
     await this.#call({ kind: 'stream', address: other.address, everyMs: 2 });

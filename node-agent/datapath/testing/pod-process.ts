@@ -1,4 +1,4 @@
-/** A process in a pod of a test: answers UDP and accepts TCP on port 7777, and asks other pods when told so over IPC. */
+/** A process in a pod of a test: answers UDP and accepts TCP on port 7777, keeps letters that come to port 7778, and asks other pods when told so over IPC. */
 import { createSocket, type Socket } from 'node:dgram';
 import { createServer, connect as openTcp, type Socket as TcpSocket } from 'node:net';
 import { setImmediate as turn } from 'node:timers/promises';
@@ -6,11 +6,11 @@ import { setImmediate as turn } from 'node:timers/promises';
 const PORT = 7777;
 
 type Command =
-  | { readonly id: number; readonly kind: 'ask' | 'dial'; readonly address: string }
+  | { readonly id: number; readonly kind: 'ask' | 'dial' | 'write'; readonly address: string }
   | { readonly id: number; readonly kind: 'say'; readonly to: string }
   | { readonly id: number; readonly kind: 'answered' | 'forget'; readonly question: number }
   | { readonly id: number; readonly kind: 'stream'; readonly address: string; readonly everyMs: number }
-  | { readonly id: number; readonly kind: 'sync' | 'report' | 'end' | 'heard' };
+  | { readonly id: number; readonly kind: 'sync' | 'report' | 'end' | 'heard' | 'letters' | 'answer' };
 
 const echo = createSocket('udp4');
 echo.on('message', (message, from) => echo.send(message, from.port, from.address));
@@ -40,6 +40,21 @@ function dial(address: string): Promise<boolean> {
 
 const listener = createServer(keep);
 echo.bind(PORT, '0.0.0.0', () => listener.listen(PORT, '0.0.0.0', () => process.send?.({ id: 0, answer: 'ready' })));
+
+/** Datagrams of one conversation, to port 7778; answered only when told so. */
+const LETTERS = 7778;
+let correspondent: { readonly port: number; readonly address: string } | undefined;
+let letters = 0;
+const letterBox = createSocket('udp4');
+letterBox.on('message', (_, from) => {
+  correspondent = from;
+  letters += 1;
+});
+letterBox.bind(LETTERS, '0.0.0.0');
+const pen = createSocket('udp4');
+pen.on('message', () => {
+  letters += 1;
+});
 
 /** Resolves once what the sockets hold by now has been read and answered: a turn for the poll under way, and a whole one. */
 async function sync(): Promise<void> {
@@ -121,6 +136,15 @@ process.on('message', (command: Command) => {
       break;
     case 'dial':
       void dial(command.address).then(answer);
+      break;
+    case 'write':
+      pen.send('letter', LETTERS, command.address, () => answer(true));
+      break;
+    case 'answer':
+      letterBox.send('answer', correspondent?.port ?? 0, correspondent?.address, () => answer(true));
+      break;
+    case 'letters':
+      void sync().then(() => answer(letters));
       break;
     case 'say':
       answer(connections.get(command.to)?.write('.') === true);
