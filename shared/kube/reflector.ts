@@ -1,7 +1,7 @@
 /**
  * Reflector: keeps a sink equal to what the API server holds of one kind.
  *
- *   list in pages -> trim -> sink.replace -> watch from there -> sink.upsert / sink.delete
+ *   list in pages -> cut what is nested too deep, trim -> sink.replace -> watch from there -> sink.upsert / sink.delete
  *                       ^                       |  ended or failed: watch again from the last version
  *                       +--- 410, sink threw, an earlier state after 504 or silence ---+
  *
@@ -10,6 +10,7 @@
  * most 30 s), and at once when any request of the client gets through again; a silent watch is renewed; after stop() resolves no connection, timer or call is left.
  */
 import { delay } from '@weir/process/delay';
+import { withoutDepths } from '@weir/process/depth';
 import { Backoff } from './backoff.ts';
 import { ApiError } from './errors.ts';
 import { reachesVersion } from './resource-version.ts';
@@ -174,7 +175,8 @@ class ListWatch<T extends KubeObject> implements Reflector {
     }
   }
 
-  #trim(object: T): T {
+  #trim(whole: T): T {
+    const object = withoutDepths(whole);
     return this.#options.trim === undefined ? withoutManagedFields(object) : this.#options.trim(object);
   }
 

@@ -1,3 +1,9 @@
+/** A text as it stands in a message: JSON, cut to 80 characters. */
+export function quote(value: unknown): string {
+  const text = JSON.stringify(value) ?? 'an absent value';
+  return text.length > 80 ? `${text.slice(0, 77)}...` : text;
+}
+
 /** One thing that is wrong with a selector or a label. */
 export interface LabelProblem {
   /** JSON path of the offending value. */
@@ -23,7 +29,7 @@ export class LabelError extends Error {
   readonly value: string;
 
   constructor(value: string, reason: string) {
-    super(`${JSON.stringify(value)} ${reason}`);
+    super(`${quote(value)} ${reason}`);
     this.name = 'LabelError';
     this.value = value;
   }

@@ -1,21 +1,28 @@
 import { canonicalSelector } from './canonical.ts';
-import { type LabelProblem, SelectorError } from './errors.ts';
+import { type LabelProblem, quote, SelectorError } from './errors.ts';
 import { labelValueProblem, parseSelectorKey, type SelectorKeyOptions } from './selector-key.ts';
 import type { LabelSelector, Operator, Requirement } from './types.ts';
 
 export type SelectorOptions = SelectorKeyOptions;
+
+/** Problems that are told. */
+const MOST = 50;
 
 const OPERATORS: readonly Operator[] = ['In', 'NotIn', 'Exists', 'DoesNotExist'];
 
 /**
  * Reads a Kubernetes label selector `{matchLabels, matchExpressions}` (spec 2.2) into canonical form. `{}` matches everything;
  * null is refused, because it would mean `{}` too. `path` is the selector's JSON path, for messages.
- * @throws SelectorError with every problem found
+ * @throws SelectorError with the problems found, at most MOST and how many more
  */
 export function parseSelector(json: unknown, path: string, options: SelectorOptions = {}): LabelSelector {
   const problems: LabelProblem[] = [];
+  let more = 0;
   const requirements: Requirement[] = [];
-  const report = (where: string, message: string) => problems.push({ path: where, message });
+  const report = (where: string, message: string): void => {
+    if (problems.length < MOST) problems.push({ path: where, message });
+    else more += 1;
+  };
 
   const key = (text: string, where: string): string | undefined => {
     try {
@@ -27,26 +34,26 @@ export function parseSelector(json: unknown, path: string, options: SelectorOpti
   };
   const value = (text: unknown, where: string): string | undefined => {
     if (typeof text !== 'string') {
-      report(where, `${show(text)} is not a text: put the label value in quotes`);
+      report(where, `${quote(text)} is not a text: put the label value in quotes`);
       return undefined;
     }
     const problem = labelValueProblem(text);
     if (problem !== undefined) {
-      report(where, `${JSON.stringify(text)} ${problem}`);
+      report(where, `${quote(text)} ${problem}`);
       return undefined;
     }
     return text;
   };
 
   if (!isObject(json)) {
-    report(path, `${show(json)} is not a label selector: write {matchLabels: ...}, or {} to match everything`);
+    report(path, `${quote(json)} is not a label selector: write {matchLabels: ...}, or {} to match everything`);
     throw new SelectorError(problems);
   }
   for (const field of Object.keys(json)) {
     if (field !== 'matchLabels' && field !== 'matchExpressions') {
       report(
         `${path}.${pathKey(field)}`,
-        `unknown field ${JSON.stringify(field)}: a selector has matchLabels and matchExpressions; put labels under matchLabels`,
+        `unknown field ${quote(field)}: a selector has matchLabels and matchExpressions; put labels under matchLabels`,
       );
     }
   }
@@ -62,7 +69,7 @@ export function parseSelector(json: unknown, path: string, options: SelectorOpti
       }
     }
   } else if (matchLabels !== undefined && matchLabels !== null) {
-    report(`${path}.matchLabels`, `${show(matchLabels)} is not a map of labels: write key: value pairs`);
+    report(`${path}.matchLabels`, `${quote(matchLabels)} is not a map of labels: write key: value pairs`);
   }
 
   const expressions = json.matchExpressions;
@@ -72,34 +79,31 @@ export function parseSelector(json: unknown, path: string, options: SelectorOpti
       if (requirement !== undefined) requirements.push(requirement);
     });
   } else if (expressions !== undefined && expressions !== null) {
-    report(`${path}.matchExpressions`, `${show(expressions)} is not a list of {key, operator, values}`);
+    report(`${path}.matchExpressions`, `${quote(expressions)} is not a list of {key, operator, values}`);
   }
 
   function parseExpression(expression: unknown, where: string): Requirement | undefined {
     if (!isObject(expression)) {
-      report(where, `${show(expression)} is not an expression: write {key, operator, values}`);
+      report(where, `${quote(expression)} is not an expression: write {key, operator, values}`);
       return undefined;
     }
     for (const field of Object.keys(expression)) {
       if (!['key', 'operator', 'values'].includes(field)) {
-        report(
-          `${where}.${pathKey(field)}`,
-          `unknown field ${JSON.stringify(field)}: an expression has key, operator, values`,
-        );
+        report(`${where}.${pathKey(field)}`, `unknown field ${quote(field)}: an expression has key, operator, values`);
       }
     }
     const name = expression.key;
     let parsedKey: string | undefined;
     if (typeof name === 'string') parsedKey = key(name, `${where}.key`);
-    else report(`${where}.key`, `${show(name)} is not a label key: write one such as app`);
+    else report(`${where}.key`, `${quote(name)} is not a label key: write one such as app`);
 
     const operator = OPERATORS.find((known) => known === expression.operator);
     if (operator === undefined) {
-      report(`${where}.operator`, `${show(expression.operator)} is no operator: write one of ${OPERATORS.join(', ')}`);
+      report(`${where}.operator`, `${quote(expression.operator)} is no operator: write one of ${OPERATORS.join(', ')}`);
     }
     const given = expression.values ?? [];
     if (!Array.isArray(given)) {
-      report(`${where}.values`, `${show(given)} is not a list of texts`);
+      report(`${where}.values`, `${quote(given)} is not a list of texts`);
       return undefined;
     }
     const values = given.map((text: unknown, index) => value(text, `${where}.values[${index}]`));
@@ -115,6 +119,7 @@ export function parseSelector(json: unknown, path: string, options: SelectorOpti
     return { key: parsedKey, operator, values: values.filter((text) => text !== undefined) };
   }
 
+  if (more > 0) problems.push({ path, message: `${more} more problems are not shown` });
   if (problems.length > 0) throw new SelectorError(problems);
   return canonicalSelector({ requirements });
 }
@@ -125,9 +130,4 @@ function isObject(json: unknown): json is Record<string, unknown> {
 
 function pathKey(field: string): string {
   return /^[A-Za-z_][A-Za-z0-9_-]*$/.test(field) ? field : JSON.stringify(field);
-}
-
-function show(json: unknown): string {
-  const text = JSON.stringify(json) ?? 'an absent value';
-  return text.length > 80 ? `${text.slice(0, 77)}...` : text;
 }

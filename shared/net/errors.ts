@@ -7,7 +7,8 @@ export class NetError extends Error {
   readonly value: string;
 
   constructor(code: NetErrorCode, value: string, reason: string) {
-    super(`${JSON.stringify(value)} ${reason}`);
+    const text = JSON.stringify(value);
+    super(`${text.length > 80 ? `${text.slice(0, 77)}...` : text} ${reason}`);
     this.name = 'NetError';
     this.code = code;
     this.value = value;

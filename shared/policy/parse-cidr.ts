@@ -28,11 +28,11 @@ export function parseCidrSetItem(item: unknown, path: string, verdict: Verdict, 
     return undefined;
   }
   checkFields(item, ['cidr', 'cidrGroupRef', 'cidrGroupSelector', 'except'], path, problems);
-  const before = problems.list.length;
+  const before = problems.count;
   const cidr = textOf(item, 'cidr', path, problems);
   const group = textOf(item, 'cidrGroupRef', path, problems);
   const selector = member(item, 'cidrGroupSelector');
-  if (problems.list.length > before) return undefined;
+  if (problems.count > before) return undefined;
   const present = [
     ...(cidr ? ['cidr'] : []),
     ...(group ? ['cidrGroupRef'] : []),

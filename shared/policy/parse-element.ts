@@ -146,9 +146,11 @@ function cidrPeer(item: CidrSetItem): RulePeer | 'unsupported' | undefined {
 function parseEntity(item: unknown, path: string, problems: Problems): RulePeer | undefined {
   const entity = ENTITIES.find((known) => known === item);
   if (entity !== undefined) return { kind: 'entity', entity };
-  const near = typeof item === 'string' ? nearest(item, ENTITIES) : undefined;
-  const hint = near === undefined ? `write one of ${ENTITIES.join(', ')}` : `did you mean ${near}?`;
-  problems.invalid(path, `${show(item)} is no entity: ${hint}`);
+  problems.invalid(path, () => {
+    const near = typeof item === 'string' ? nearest(item, ENTITIES) : undefined;
+    const hint = near === undefined ? `write one of ${ENTITIES.join(', ')}` : `did you mean ${near}?`;
+    return `${show(item)} is no entity: ${hint}`;
+  });
   return undefined;
 }
 

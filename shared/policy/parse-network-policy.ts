@@ -63,13 +63,13 @@ function parseSubject(json: Json, path: string, problems: Problems) {
 function parsePolicyTypes(json: Json, path: string, problems: Problems): ReadonlySet<Direction> {
   const types = new Set<Direction>();
   const items = listOf(json, 'policyTypes', path, problems) ?? [];
-  const before = problems.list.length;
+  const before = problems.count;
   items.forEach((item, index) => {
     const direction = typeof item === 'string' && Object.hasOwn(TYPES, item) ? TYPES[item] : undefined;
     if (direction !== undefined) types.add(direction);
     else problems.invalid(`${path}.policyTypes[${index}]`, `${show(item)} is no policy type: write Ingress or Egress`);
   });
-  if (problems.list.length > before) return new Set(['ingress', 'egress']);
+  if (problems.count > before) return new Set(['ingress', 'egress']);
   if (items.length > 0) return types;
   const egress = member(json, 'egress');
   return new Set(Array.isArray(egress) && egress.length > 0 ? ['ingress', 'egress'] : ['ingress']);

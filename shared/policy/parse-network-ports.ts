@@ -18,10 +18,10 @@ function parsePort(json: unknown, path: string, problems: Problems): readonly Ru
   }
   checkFields(json, ['protocol', 'port', 'endPort'], path, problems);
   const protocols = parseProtocol(json, path, problems);
-  const before = problems.list.length;
+  const before = problems.count;
   const port = parseNumberOrName(member(json, 'port') ?? undefined, `${path}.port`, problems);
   const last = parseEndPort(member(json, 'endPort') ?? undefined, `${path}.endPort`, port, problems);
-  if (problems.list.length > before) return [];
+  if (problems.count > before) return [];
   return protocols.map((protocol) => {
     if (typeof port === 'string') return { protocol, name: port };
     return port === undefined ? { protocol, from: 0, to: 0xffff } : { protocol, from: port, to: last ?? port };

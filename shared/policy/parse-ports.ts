@@ -84,7 +84,7 @@ function parsePort(
   checkFields(json, ['port', 'endPort', 'protocol'], path, problems);
   const protocols = parseProtocol(json, path, context, problems);
   if (protocols === 'unsupported') return 'unsupported';
-  const before = problems.list.length;
+  const before = problems.count;
   const port = parseNumber(json, path, problems);
   const endPort = parseEndPort(json, path, problems);
   if (typeof port === 'string') {
@@ -94,9 +94,9 @@ function parsePort(
         'endPort beside a port name: the range is not defined, write the port as a number',
       );
     }
-    return problems.list.length > before ? [] : protocols.map((protocol) => ({ protocol, name: port }));
+    return problems.count > before ? [] : protocols.map((protocol) => ({ protocol, name: port }));
   }
-  if (port === undefined || problems.list.length > before) return [];
+  if (port === undefined || problems.count > before) return [];
   const to = port === 0 && !endPort ? 0xffff : Math.max(port, endPort ?? 0);
   return protocols.map((protocol) => ({ protocol, from: port, to }));
 }

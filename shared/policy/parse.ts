@@ -3,10 +3,11 @@
  * element with an `UnsupportedField`, an allow selects nothing and a deny is taken at its widest.
  */
 
+import { DEEPEST, depthIn } from '@weir/process/depth';
 import type { RuleScope } from './context.ts';
 import { parseNetworkPolicySpec } from './parse-network-policy.ts';
 import { parseRule } from './parse-rule.ts';
-import { checkFields, isObject, type Json, member, Problems, show } from './problems.ts';
+import { checkFields, childPath, isObject, type Json, member, Problems, show } from './problems.ts';
 import type { ParseResult, PolicyKind, Rule } from './types.ts';
 
 const OBJECT_FIELDS = ['apiVersion', 'kind', 'metadata', 'spec', 'specs', 'status'];
@@ -18,6 +19,7 @@ const OBJECT_FIELDS = ['apiVersion', 'kind', 'metadata', 'spec', 'specs', 'statu
  */
 export function parsePolicy(object: unknown, kind: Exclude<PolicyKind, 'BareRules'>): ParseResult {
   const problems = new Problems();
+  if (isTooDeep(object, problems)) return { rules: [], problems: problems.list };
   if (!isObject(object)) {
     problems.invalid('$', `${show(object)} is not a policy: write an object with metadata and spec`);
     return { rules: [], problems: problems.list };
@@ -70,6 +72,7 @@ function parseNetworkPolicy(object: Json, problems: Problems): ParseResult {
  */
 export function parseBareRules(json: unknown): ParseResult {
   const problems = new Problems();
+  if (isTooDeep(json, problems)) return { rules: [], problems: problems.list };
   if (!Array.isArray(json)) {
     problems.invalid('$', `${show(json)} is not a list of rules: write [ {endpointSelector: ..., ingress: ...} ]`);
     return { rules: [], problems: problems.list };
@@ -81,6 +84,14 @@ export function parseBareRules(json: unknown): ParseResult {
     if (rule !== undefined) rules.push(rule);
   });
   return { rules: problems.hasInvalid ? [] : rules, problems: problems.list };
+}
+
+/** Nothing of it is looked at then: to print or compare it may take more than the stack. */
+function isTooDeep(json: unknown, problems: Problems): boolean {
+  const keys = depthIn(json);
+  if (keys === undefined) return false;
+  problems.invalid(keys.reduce(childPath, ''), `nested deeper than ${DEEPEST} levels: no field of a policy is`);
+  return true;
 }
 
 function checkHeader(object: Json, kind: PolicyKind, problems: Problems): void {

@@ -2,25 +2,68 @@ import type { PolicyProblem } from './types.ts';
 
 export type Json = Readonly<Record<string, unknown>>;
 
-/** Collects every problem of one object, in order of the text. */
+/** Problems of each code that are told; beyond them only how many there are. */
+const MOST = 50;
+/** Characters of a path, and of a message. */
+const LONGEST_PATH = 300;
+const LONGEST_MESSAGE = 500;
+
+/** A text, or how to make it where it is told. */
+type Text = string | (() => string);
+
+/**
+ * Collects the problems of one object, in order of the text: who wrote it may have written a million. What is told is bounded in number and
+ * size, and so is the work for it.
+ */
 export class Problems {
-  readonly list: PolicyProblem[] = [];
+  readonly #told: PolicyProblem[] = [];
+  readonly #counts: Record<PolicyProblem['code'], number> = { InvalidSpec: 0, UnsupportedField: 0, Warning: 0 };
 
-  invalid(path: string, message: string): void {
-    this.list.push({ code: 'InvalidSpec', path, message });
+  get list(): readonly PolicyProblem[] {
+    const codes = Object.keys(this.#counts) as PolicyProblem['code'][];
+    return [
+      ...this.#told,
+      ...codes.flatMap((code) => {
+        const more = this.#counts[code] - MOST;
+        return more > 0 ? [{ code, path: '$', message: `${more} more problems are not shown` }] : [];
+      }),
+    ];
   }
 
-  unsupported(path: string, message: string): void {
-    this.list.push({ code: 'UnsupportedField', path, message });
+  /** How many there are. */
+  get count(): number {
+    return Object.values(this.#counts).reduce((sum, each) => sum + each, 0);
   }
 
-  warn(path: string, message: string): void {
-    this.list.push({ code: 'Warning', path, message });
+  invalid(path: Text, message: Text): void {
+    this.#add('InvalidSpec', path, message);
+  }
+
+  unsupported(path: Text, message: Text): void {
+    this.#add('UnsupportedField', path, message);
+  }
+
+  warn(path: Text, message: Text): void {
+    this.#add('Warning', path, message);
   }
 
   get hasInvalid(): boolean {
-    return this.list.some((problem) => problem.code === 'InvalidSpec');
+    return this.#counts.InvalidSpec > 0;
   }
+
+  #add(code: PolicyProblem['code'], path: Text, message: Text): void {
+    this.#counts[code] += 1;
+    if (this.#counts[code] > MOST) return;
+    this.#told.push({ code, path: clip(textIn(path), LONGEST_PATH), message: clip(textIn(message), LONGEST_MESSAGE) });
+  }
+}
+
+function textIn(text: Text): string {
+  return typeof text === 'string' ? text : text();
+}
+
+function clip(text: string, most: number): string {
+  return text.length > most ? `${text.slice(0, most - 3)}...` : text;
 }
 
 export function isObject(value: unknown): value is Json {
@@ -34,8 +77,7 @@ export function member(object: Json, field: string): unknown {
 
 /** A value as it stands in a message: JSON, cut to 80 characters. */
 export function show(value: unknown): string {
-  const text = JSON.stringify(value) ?? 'an absent value';
-  return text.length > 80 ? `${text.slice(0, 77)}...` : text;
+  return clip(JSON.stringify(value) ?? 'an absent value', 80);
 }
 
 export function childPath(path: string, field: string): string {
@@ -48,9 +90,14 @@ export function childPath(path: string, field: string): string {
 export function checkFields(object: Json, known: readonly string[], path: string, problems: Problems): void {
   for (const field of Object.keys(object)) {
     if (known.includes(field)) continue;
-    const near = nearest(field, known);
-    const hint = near === undefined ? `the fields here are ${known.join(', ')}` : `did you mean ${near}?`;
-    problems.invalid(childPath(path, field), `unknown field ${JSON.stringify(field)}: ${hint}`);
+    problems.invalid(
+      () => childPath(path, field),
+      () => {
+        const near = nearest(field, known);
+        const hint = near === undefined ? `the fields here are ${known.join(', ')}` : `did you mean ${near}?`;
+        return `unknown field ${show(field)}: ${hint}`;
+      },
+    );
   }
 }
 

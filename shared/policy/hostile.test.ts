@@ -1,0 +1,127 @@
+/** Policies that somebody wrote to hurt: as deep and as wide as an API server takes, in every field. */
+import { describe, expect, it } from '@jest/globals';
+import { parsePolicy } from './parse.ts';
+
+const PEERS = {
+  fromEndpoints: [{ matchLabels: { a: 'b' }, matchExpressions: [{ key: 'a', operator: 'In', values: ['b'] }] }],
+  fromCIDR: ['192.0.2.1/32'],
+  fromCIDRSet: [{ cidr: '10.0.0.0/8', except: ['10.1.0.0/16'], cidrGroupRef: 'g' }],
+  fromEntities: ['world'],
+  fromNodes: [{}],
+  fromGroups: [{}],
+  fromRequires: [{}],
+};
+const PORTS = [
+  {
+    ports: [{ port: '80', protocol: 'TCP', endPort: 90 }],
+    rules: { http: [{ method: 'GET', headers: ['a'] }], dns: [{}] },
+    serverNames: ['a'],
+    terminatingTLS: {},
+  },
+];
+const CILIUM = {
+  apiVersion: 'cilium.io/v2',
+  metadata: { name: 'p', namespace: 'a', labels: {} },
+  spec: {
+    endpointSelector: { matchLabels: { a: 'b' }, matchExpressions: [{ key: 'a', operator: 'In', values: ['b'] }] },
+    description: 'x',
+    labels: [{ key: 'a', value: 'b', source: 'c' }],
+    enableDefaultDeny: { ingress: true },
+    ingress: [{ ...PEERS, toPorts: PORTS, icmps: [{ fields: [{ type: 8 }] }], authentication: { mode: 'required' } }],
+    egress: [{ toServices: [{}], toFQDNs: [{ matchName: 'a' }] }],
+    ingressDeny: [{ fromCIDR: ['192.0.2.1/32'] }],
+  },
+  specs: [{ endpointSelector: {} }],
+};
+const NETWORK = {
+  apiVersion: 'networking.k8s.io/v1',
+  metadata: { name: 'p', namespace: 'a' },
+  spec: {
+    podSelector: { matchLabels: { a: 'b' } },
+    policyTypes: ['Ingress'],
+    ingress: [
+      {
+        from: [
+          { podSelector: {}, namespaceSelector: { matchExpressions: [{ key: 'a', operator: 'Exists' }] } },
+          { ipBlock: { cidr: '10.0.0.0/8', except: ['10.1.0.0/16'] } },
+        ],
+        ports: [{ port: 80, protocol: 'TCP', endPort: 90 }],
+      },
+    ],
+  },
+};
+
+type Path = readonly string[];
+
+/** Of every value in it, and of one unknown field of every object. */
+function* pathsIn(value: unknown, path: Path = []): Generator<Path> {
+  if (path.length > 0) yield path;
+  if (typeof value !== 'object' || value === null) return;
+  if (!Array.isArray(value)) yield [...path, 'unknown'];
+  for (const [key, child] of Object.entries(value)) yield* pathsIn(child, [...path, key]);
+}
+
+function withAt(whole: unknown, [key, ...rest]: Path, value: unknown): unknown {
+  if (key === undefined) return value;
+  const copy = Object.assign(Array.isArray(whole) ? [] : {}, whole) as Record<string, unknown>;
+  copy[key] = withAt(copy[key], rest, value);
+  return copy;
+}
+
+function nested(depth: number): unknown {
+  let value: unknown = 1;
+  for (let at = 0; at < depth; at += 1) value = at % 2 === 0 ? [value] : { x: value };
+  return value;
+}
+
+const WIDTH = 5000;
+const HOSTILE: readonly (readonly [string, unknown])[] = [
+  ['10,000 levels', nested(10_000)],
+  ['a wide list', Array.from({ length: WIDTH }, (_, at) => `x${at}`)],
+  ['a wide list of objects', Array.from({ length: WIDTH }, (_, at) => ({ [`x${at}`]: at }))],
+  ['a wide object', Object.fromEntries(Array.from({ length: WIDTH }, (_, at) => [`k${at}`, 1]))],
+  ['a long text', 'x'.repeat(1_000_000)],
+  ['a long key', { ['x'.repeat(1_000_000)]: 1 }],
+];
+
+/** All that may be told of one policy: bytes of JSON. */
+const MOST_BYTES = 150_000;
+
+describe.each([
+  ['CiliumNetworkPolicy', CILIUM],
+  ['NetworkPolicy', NETWORK],
+] as const)('a %s', (kind, sample) => {
+  it.each(HOSTILE)('with %s in any field: it is read to its end, and what is told of it is bounded', (_, value) => {
+    for (const path of pathsIn(sample)) {
+      const { problems } = parsePolicy(withAt(sample, path, value), kind);
+      const bytes = JSON.stringify(problems).length;
+      expect([path.join('.'), bytes < MOST_BYTES ? 'bounded' : bytes]).toEqual([path.join('.'), 'bounded']);
+    }
+  });
+});
+
+it('says how many problems it does not show, and takes each for what it is', () => {
+  const wide = Object.fromEntries(Array.from({ length: 200 }, (_, at) => [`k${at}`, 1]));
+  const { problems, rules } = parsePolicy(withAt(CILIUM, ['spec', 'labels', '0'], wide), 'CiliumNetworkPolicy');
+  expect(rules).toEqual([]);
+  expect(problems.at(-1)).toEqual({
+    code: 'InvalidSpec',
+    path: '$',
+    message: expect.stringMatching(/^\d+ more problems are not shown$/),
+  });
+  const warned = Array.from({ length: 100 }, () => ({ matchLabels: { 'pod-template-hash': 'x' } }));
+  const only = { endpointSelector: {}, ingress: [{ fromEndpoints: [...warned, 5] }] };
+  const read = parsePolicy({ ...CILIUM, spec: only, specs: undefined }, 'CiliumNetworkPolicy');
+  expect([read.rules, read.problems.some(({ code }) => code === 'InvalidSpec')]).toEqual([[], true]);
+});
+
+it('what is nested too deep is named by its place', () => {
+  const { problems } = parsePolicy(withAt(CILIUM, ['spec', 'unknown'], nested(500)), 'CiliumNetworkPolicy');
+  expect(problems).toEqual([
+    {
+      code: 'InvalidSpec',
+      path: expect.stringMatching(/^spec\.unknown/),
+      message: 'nested deeper than 100 levels: no field of a policy is',
+    },
+  ]);
+});
