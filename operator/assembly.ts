@@ -1,6 +1,7 @@
 /** The operator's parts, put together for one term: from standing by until leadership is lost, or the process ends. */
 import { Backoff, type KubeClient, KubeError, LeaderElector, LeadershipLostError, Outage } from '@weir/kube';
 import { delay } from '@weir/process/delay';
+import { messageOf } from '@weir/process/errors';
 import { registerMetrics as registerWriterMetrics } from '@weir/reconciler/prometheus';
 import { createStateDB, type StateDB, type Table } from '@weir/statedb';
 import { registerMetrics as registerStateMetrics } from '@weir/statedb/prometheus';
@@ -27,6 +28,9 @@ export interface AssemblyOptions extends OperatorOptions {
   /** Leadership is lost: nothing is written any more. Stop this assembly, and make another that competes for the lease. */
   readonly onLost: () => void;
 }
+
+/** API servers that restart take less; a rule that is not seen for longer is worth a page. */
+const STALE_MS = 60_000;
 
 /** Nothing happens before start(). An assembly that was stopped is not started again: make a new one. */
 export class Assembly {
@@ -67,6 +71,13 @@ export class Assembly {
       onError: (error, context) => {
         this.metrics.error('reflector');
         this.#apiFailed(context, error, 'watch failed', `watch failed ${context.resource}`);
+      },
+      onBad: (kind, { metadata: { namespace, name } }, error) => {
+        this.metrics.error('object');
+        this.#log.warn(
+          { kind, namespace, name, error: messageOf(error) },
+          'an object cannot be read; what was known of it stays',
+        );
       },
       onMissing: (kind, because) => this.#kindMissing(kind, because),
     });
@@ -300,7 +311,10 @@ export class Assembly {
     // A replica that waits for the lease does its whole work.
     if (this.#elector !== undefined && !this.#working) return undefined;
     if (!this.#working) return 'preflight is not over';
-    if (this.#engine.started) return undefined;
+    if (this.#engine.started) {
+      const stale = this.#inputs.stale(this.#options.staleMs ?? STALE_MS);
+      return stale.length === 0 ? undefined : `what it goes by is old: ${stale.join(', ')}`;
+    }
     const waiting = this.#inputs.waiting();
     return waiting.length === 0 ? 'the first state is being derived' : `waiting for ${waiting.join(', ')}`;
   }

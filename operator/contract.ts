@@ -28,6 +28,8 @@ export interface OperatorOptions {
   readonly healthAddress?: string;
   /** Milliseconds that objects of nodes and pods that are gone are kept, and between looks for them. Default 5 minutes. */
   readonly orphanGraceMs?: number;
+  /** Milliseconds for which a kind may not be followed before the operator says that it is not ready. Default 60 seconds. */
+  readonly staleMs?: number;
   /** Called when the operator cannot go on: the process must end. Lost leadership is none: the operator stands by again. */
   readonly onFatal?: (error: Error) => void;
   /** Milliseconds between two writes of one policy's status; the first change after a while is written at once. Default 1000. */

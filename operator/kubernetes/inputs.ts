@@ -16,11 +16,12 @@ import {
   resources,
 } from '@weir/kube';
 import { keys, type StateDB, type Table } from '@weir/statedb';
+import { policyKey } from '../model/names.ts';
 import type { Tables } from '../tables.ts';
 import type { PolicyObjectKind } from '../types.ts';
 import type { ResolvedPolicyWithStatus } from './objects.ts';
 import { fanOut, type TableSink, tableSink } from './reflect.ts';
-import { namespaceRow, nodeReportRow, nodeRow, podRow, policyRow, resolvedVersionRow } from './rows.ts';
+import { namespaceRow, nodeReportRow, nodeRow, podKey, podRow, policyRow, resolvedVersionRow } from './rows.ts';
 import type { CiliumKind, Targets } from './targets.ts';
 
 export interface InputsOptions {
@@ -30,6 +31,8 @@ export interface InputsOptions {
   readonly targets: Targets;
   /** A list or watch failed, and is tried again. */
   readonly onError: (error: Error, context: { readonly resource: string; readonly retryInMs: number }) => void;
+  /** An object cannot be read; all others are. */
+  readonly onBad: (kind: string, object: KubeObject, error: unknown) => void;
   /** A kind that the rest does not wait for cannot be read (`because`), or can be again (undefined). */
   readonly onMissing: (kind: PolicyObjectKind, because: string | undefined) => void;
 }
@@ -48,7 +51,7 @@ interface Source {
 
 export class Inputs {
   readonly #options: InputsOptions;
-  readonly #reflectors: Reflector[] = [];
+  readonly #reflectors: { readonly resource: string; readonly reflector: Reflector }[] = [];
   readonly #sources: Table<Source>;
 
   constructor(options: InputsOptions) {
@@ -62,7 +65,7 @@ export class Inputs {
 
   /** Resolves when every kind has been read completely, or does not matter. */
   async start(): Promise<void> {
-    const { db, tables, targets } = this.#options;
+    const { tables, targets } = this.#options;
     await Promise.all([
       this.#reflect(resources.CiliumIdentity, targets.identities),
       this.#reflect(resources.PeerSet, targets.peerSets),
@@ -71,28 +74,40 @@ export class Inputs {
         fanOut<ResolvedPolicyWithStatus>(
           targets.resolved,
           networkPoliciesOnly(targets.resolvedStatuses),
-          tableSink(db, tables.resolvedVersions, 'resolved-versions', resolvedVersionRow),
+          this.#sink(tables.resolvedVersions, 'resolved-versions', resolvedVersionRow, nameOf),
         ),
       ),
       this.#reflect(resources.CiliumEndpointSlice, targets.slices),
       this.#reflectPolicies('CiliumNetworkPolicy'),
       this.#reflectPolicies('CiliumClusterwideNetworkPolicy'),
       this.#reflectNetworkPolicies(),
-      this.#reflect(resources.Namespace, tableSink(db, tables.namespaces, 'namespaces', namespaceRow)),
-      this.#reflect(resources.Pod, tableSink(db, tables.pods, 'pods', podRow)),
-      this.#reflect(resources.KubeNode, tableSink(db, tables.nodes, 'nodes', nodeRow)),
-      this.#reflect(resources.NodePolicyStatus, tableSink(db, tables.reports, 'reports', nodeReportRow)),
+      this.#reflect(resources.Namespace, this.#sink(tables.namespaces, 'namespaces', namespaceRow, nameOf)),
+      this.#reflect(resources.Pod, this.#sink(tables.pods, 'pods', podRow, podKey)),
+      this.#reflect(resources.KubeNode, this.#sink(tables.nodes, 'nodes', nodeRow, nameOf)),
+      this.#reflect(resources.NodePolicyStatus, this.#sink(tables.reports, 'reports', nodeReportRow, nameOf)),
     ]);
   }
 
   async stop(): Promise<void> {
-    await Promise.all(this.#reflectors.map((reflector) => reflector.stop()));
+    await Promise.all(this.#reflectors.map(({ reflector }) => reflector.stop()));
   }
 
   /** Kinds of policies that cannot be read now. */
   get missing(): ReadonlySet<PolicyObjectKind> {
     using snapshot = this.#options.db.read();
     return new Set([...snapshot.all(this.#sources)].flatMap(({ missing }) => missing ?? []));
+  }
+
+  /** Kinds that were read once, and for more than `staleMs` could not be followed: their names, for how long, and why. */
+  stale(staleMs: number): string[] {
+    const now = performance.now();
+    using snapshot = this.#options.db.read();
+    return this.#reflectors.flatMap(({ resource, reflector: { synced, staleSince } }) => {
+      if (!synced || staleSince === undefined || now - staleSince < staleMs) return [];
+      const { missing, error: why = 'no answer' } = snapshot.get(this.#sources, resource) ?? {};
+      if (missing !== undefined) return [];
+      return [`${resource} (for ${Math.round((now - staleSince) / 1000)} s: ${why})`];
+    });
   }
 
   /** What is waited for, and why it has not come. */
@@ -135,14 +150,24 @@ export class Inputs {
   }
 
   #policySink(kind: PolicyObjectKind): TableSink<KubeObject> {
-    const { db, tables } = this.#options;
-    return tableSink(
-      db,
-      tables.policies,
+    return this.#sink(
+      this.#options.tables.policies,
       kind,
-      (object) => policyRow(object, kind),
+      (object: KubeObject) => policyRow(object, kind),
+      ({ metadata: { namespace, name } }) => policyKey(kind, namespace, name),
       (row) => row.kind === kind,
     );
+  }
+
+  #sink<T extends KubeObject, Row>(
+    table: Table<Row>,
+    name: string,
+    row: (object: T) => Row,
+    key: (object: T) => string,
+    mine: (row: Row) => boolean = () => true,
+  ): TableSink<T> {
+    const { db, onBad } = this.#options;
+    return tableSink({ db, table, name, row, key, mine, onBad: (object, error) => onBad(name, object, error) });
   }
 
   /** `unreadable`: told of failures before the first complete list. */
@@ -172,7 +197,7 @@ export class Inputs {
         if (!isSynced) unreadable?.(error);
       },
     });
-    this.#reflectors.push(reflector);
+    this.#reflectors.push({ resource: resource.plural, reflector });
     reflector.start();
     return synced.promise;
   }
@@ -188,6 +213,8 @@ export class Inputs {
     });
   }
 }
+
+const nameOf = ({ metadata }: KubeObject): string => metadata.name;
 
 /** What a failure asks of the reader. */
 function failureOf(error: Error, resource: Resource<KubeObject>): string {

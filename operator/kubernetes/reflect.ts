@@ -7,19 +7,37 @@ export interface TableSink<T extends KubeObject> extends ReflectorSink<T> {
   withoutIt(): void;
 }
 
+export interface TableSinkOptions<T extends KubeObject, Row> {
+  readonly db: StateDB;
+  readonly table: Table<Row>;
+  /** Of the table's initialiser. */
+  readonly name: string;
+  /** May throw: the object is what somebody wrote. */
+  readonly row: (object: T) => Row;
+  /** The key of the object's row. */
+  readonly key: (object: T) => string;
+  /** Which rows of a shared table come from this kind. Default: all. */
+  readonly mine?: (row: Row) => boolean;
+  /** An object cannot be read. Others go on, and its row stays what it was. */
+  readonly onBad: (object: T, error: unknown) => void;
+}
+
 /**
  * A sink that keeps `table` equal to the objects, one row each. `replace` removes the rows of vanished objects; the first
- * one completes the table's initialiser. `mine` says which rows of a shared table come from this kind.
+ * one completes the table's initialiser.
  */
-export function tableSink<T extends KubeObject, Row>(
-  db: StateDB,
-  table: Table<Row>,
-  name: string,
-  row: (object: T) => Row,
-  mine: (row: Row) => boolean = () => true,
-): TableSink<T> {
+export function tableSink<T extends KubeObject, Row>(options: TableSinkOptions<T, Row>): TableSink<T> {
+  const { db, table, name, row, key, mine = () => true, onBad } = options;
   const done = db.initialiser(table, name);
   const isPending = (): boolean => db.pendingInitialisers(table).includes(name);
+  const rowsOf = (object: T): Row[] => {
+    try {
+      return [row(object)];
+    } catch (error) {
+      onBad(object, error);
+      return [];
+    }
+  };
   return {
     withoutIt() {
       if (isPending()) db.write([table], (txn) => done(txn));
@@ -27,22 +45,21 @@ export function tableSink<T extends KubeObject, Row>(
     replace(items) {
       const first = isPending();
       db.write([table], (txn) => {
-        const rows = items.map(row);
-        const keys = new Set(rows.map((item) => table.spec.key(item)));
+        const keys = new Set(items.map(key));
         const gone = [...txn.all(table)].filter((old) => mine(old) && !keys.has(table.spec.key(old)));
         for (const old of gone) txn.delete(table, table.spec.key(old));
-        for (const item of rows) txn.upsert(table, item);
+        for (const item of items.flatMap(rowsOf)) txn.upsert(table, item);
         if (first) done(txn);
       });
     },
-    upsert(item) {
+    upsert(object) {
       db.write([table], (txn) => {
-        txn.upsert(table, row(item));
+        for (const item of rowsOf(object)) txn.upsert(table, item);
       });
     },
-    delete(item) {
+    delete(object) {
       db.write([table], (txn) => {
-        txn.delete(table, table.spec.key(row(item)));
+        txn.delete(table, key(object));
       });
     },
   };

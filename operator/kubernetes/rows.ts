@@ -30,12 +30,16 @@ export function namespaceRow(object: Namespace): NamespaceRow {
   return { name: object.metadata.name, labels: object.metadata.labels ?? {} };
 }
 
+export function podKey({ metadata: { namespace = '', name } }: KubeObject): string {
+  return `${namespace}/${name}`;
+}
+
 export function podRow(pod: Pod): PodRow {
   const { name, namespace = '', uid = '', labels = {}, deletionTimestamp } = pod.metadata;
   const ips = pod.status?.podIPs?.map(({ ip }) => ip) ?? [];
   const { phase, podIP, hostIP = '' } = pod.status ?? {};
   return {
-    key: `${namespace}/${name}`,
+    key: podKey(pod),
     namespace,
     name,
     uid,

@@ -43,6 +43,7 @@ class ListWatch<T extends KubeObject> implements Reflector {
   #version: string | undefined;
   /** The API server may have an earlier state than `#version`: its storage was restored from a backup. */
   #doubtful = false;
+  #staleSince: number | undefined;
 
   constructor(options: ReflectorOptions<T>) {
     this.#options = options;
@@ -55,6 +56,10 @@ class ListWatch<T extends KubeObject> implements Reflector {
 
   get lastResourceVersion(): string | undefined {
     return this.#version;
+  }
+
+  get staleSince(): number | undefined {
+    return this.#staleSince;
   }
 
   start(): void {
@@ -81,6 +86,7 @@ class ListWatch<T extends KubeObject> implements Reflector {
   }
 
   async #recover(error: Error): Promise<void> {
+    this.#staleSince ??= performance.now();
     const gone = error instanceof ApiError && error.gone;
     if (gone || error instanceof SinkError) this.#version = undefined;
     // So is a version that is too new refused.
@@ -126,6 +132,7 @@ class ListWatch<T extends KubeObject> implements Reflector {
     }
     this.#version = version;
     this.#doubtful = false;
+    this.#staleSince = undefined;
     this.#backoff.reset();
   }
 
@@ -144,6 +151,10 @@ class ListWatch<T extends KubeObject> implements Reflector {
     const signal = AbortSignal.any([ended.signal, this.#stop.signal]);
     let idle = setTimeout(() => ended.abort(), idleMs);
     const began = performance.now();
+    // Where nothing happens, only its age tells that a watch was taken.
+    const taken = setTimeout(() => {
+      this.#staleSince = undefined;
+    }, SHORT_WATCH_MS);
     let events = 0;
     try {
       for await (const event of client.watch(resource, { ...list, resourceVersion: from, signal })) {
@@ -159,6 +170,7 @@ class ListWatch<T extends KubeObject> implements Reflector {
         }
         this.#version = event.object.metadata.resourceVersion ?? this.#version;
         events += 1;
+        this.#staleSince = undefined;
         this.#backoff.reset();
       }
     } catch (error) {
@@ -168,6 +180,7 @@ class ListWatch<T extends KubeObject> implements Reflector {
       // Not even a bookmark came.
       if (ended.signal.aborted) this.#doubtful = true;
       clearTimeout(idle);
+      clearTimeout(taken);
       if (performance.now() - began >= SHORT_WATCH_MS) this.#backoff.reset();
     }
     if (events === 0 && performance.now() - began < SHORT_WATCH_MS && !signal.aborted) {

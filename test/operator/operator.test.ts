@@ -474,6 +474,24 @@ describe('probes', () => {
     expect(metrics).toContain('weir_operator_api_writes_total{verb="apply",resource="ciliumidentities"} 2');
     expect(await get('/else')).toMatch(/^404/);
   });
+
+  it('readyz names what cannot be followed any more', async () => {
+    await cluster();
+    const operator = await world.operator({ healthAddress: '127.0.0.1:0', staleMs: 200 });
+    await world.settle(operator);
+    const ready = async (): Promise<string> => {
+      const answer = await fetch(`http://127.0.0.1:${operator.healthPort}/readyz`);
+      return `${answer.status} ${await answer.text()}`;
+    };
+    const { faults } = world.api;
+    const mend = (['list', 'watch'] as const).map((verb) => faults.fail(503, { verb, resource: 'pods' }));
+    faults.dropWatches({ resource: 'pods' });
+    await eventually(async () =>
+      expect(await ready()).toMatch(/^503 what it goes by is old: pods \(for \d+ s: .*503.*\)\n$/),
+    );
+    for (const each of mend) each();
+    await eventually(async () => expect(await ready()).toBe('200 ok\n'));
+  });
 });
 
 describe('leadership', () => {
