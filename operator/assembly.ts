@@ -31,6 +31,8 @@ export interface AssemblyOptions extends OperatorOptions {
 
 /** API servers that restart take less; a rule that is not seen for longer is worth a page. */
 const STALE_MS = 60_000;
+/** Who removes Cilium or installs a CRD waits no longer than this. */
+const PREFLIGHT_RETRY_MS = 10_000;
 
 /** Nothing happens before start(). An assembly that was stopped is not started again: make a new one. */
 export class Assembly {
@@ -49,6 +51,8 @@ export class Assembly {
   readonly #outage = new Outage();
   #fatal: Error | undefined;
   #working = false;
+  /** Why preflight says no. */
+  #refused: string | undefined;
 
   constructor(options: AssemblyOptions) {
     this.#options = options;
@@ -110,7 +114,7 @@ export class Assembly {
     return this.#working && (this.#elector?.leading ?? true);
   }
 
-  /** Preflight, then leader election (when asked for), then the work. Throws PreflightError. Resolves once it runs. */
+  /** Preflight, tried again for as long as it refuses; then leader election (when asked for), then the work. Resolves once it runs. */
   async start(): Promise<void> {
     if (!this.#options.admitted) await this.#preflight();
     if (this.#stop.signal.aborted) return;
@@ -139,16 +143,28 @@ export class Assembly {
   }
 
   async #preflight(): Promise<void> {
+    const { client, namespace = 'kube-system', preflightRetryMs = PREFLIGHT_RETRY_MS } = this.#options;
     const backoff = new Backoff({ minMs: 500, maxMs: 5_000 });
     while (!this.#stop.signal.aborted) {
       try {
-        await preflight(this.#options.client);
+        for (const warning of await preflight(client, { namespace }))
+          this.#log.warn({ warning }, 'something looks like Cilium here');
         this.#outage.answered();
+        this.#refused = undefined;
         return;
       } catch (error) {
-        if (error instanceof PreflightError) throw error;
-        const retryInMs = backoff.next();
         this.metrics.error('preflight');
+        if (error instanceof PreflightError) {
+          if (this.#refused !== error.message)
+            this.#log.error(
+              { error: error.message, retryInMs: preflightRetryMs },
+              'the operator cannot work in this cluster yet',
+            );
+          this.#refused = error.message;
+          await delay(preflightRetryMs, this.#stop.signal);
+          continue;
+        }
+        const retryInMs = backoff.next();
         this.#apiFailed({ retryInMs }, error, 'preflight could not ask the API server');
         await delay(retryInMs, this.#stop.signal);
       }
@@ -308,6 +324,7 @@ export class Assembly {
   /** Why it does not do its work yet; undefined: it does. */
   get unready(): string | undefined {
     if (this.#fatal !== undefined) return this.#fatal.message;
+    if (this.#refused !== undefined) return this.#refused;
     // A replica that waits for the lease does its whole work.
     if (this.#elector !== undefined && !this.#working) return undefined;
     if (!this.#working) return 'preflight is not over';

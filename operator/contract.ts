@@ -13,6 +13,8 @@ export interface OperatorOptions {
   readonly identityGraceMs?: number;
   /** Milliseconds between collections of unused identities. Default 15 minutes. */
   readonly identityGcIntervalMs?: number;
+  /** Where Weir is installed. Default `kube-system`. */
+  readonly namespace?: string;
   /** Absent: this process leads at once. */
   readonly leaderElection?: {
     readonly namespace: string;
@@ -28,6 +30,8 @@ export interface OperatorOptions {
   readonly healthAddress?: string;
   /** Milliseconds that objects of nodes and pods that are gone are kept, and between looks for them. Default 5 minutes. */
   readonly orphanGraceMs?: number;
+  /** Milliseconds between two looks at a cluster that is refused. Default 10 seconds. */
+  readonly preflightRetryMs?: number;
   /** Milliseconds for which a kind may not be followed before the operator says that it is not ready. Default 60 seconds. */
   readonly staleMs?: number;
   /** Called when the operator cannot go on: the process must end. Lost leadership is none: the operator stands by again. */
@@ -39,7 +43,7 @@ export interface OperatorOptions {
 }
 
 export interface Operator {
-  /** Preflight, then leader election (when asked for), then the work. Throws PreflightError. Resolves once it runs. */
+  /** Preflight, tried again for as long as it refuses; then leader election (when asked for), then the work. Resolves once it runs. */
   start(): Promise<void>;
   /** Finishes what is being written, releases the lease, closes everything. */
   stop(): Promise<void>;

@@ -35,6 +35,7 @@ function run(options: OperatorConfig): void {
     client,
     logger,
     clusterName: options.clusterName,
+    namespace: options.leaseNamespace,
     identityGraceMs: options.identityGcGraceMs,
     identityGcIntervalMs: options.identityGcIntervalMs,
     ...(options.healthAddress === undefined ? {} : { healthAddress: options.healthAddress }),

@@ -2,8 +2,13 @@
 import { ApiError, type KubeClient, type KubeObject, type Resource, resources } from '@weir/kube';
 import { PreflightError } from './errors.ts';
 
+interface Sign {
+  readonly resource: Resource<KubeObject>;
+  readonly selector: string;
+}
+
 /** Labels that Cilium's own agents and operators carry, by every way of installing it. */
-const CILIUM = [
+const CILIUM: readonly Sign[] = [
   { resource: resources.DaemonSet, selector: 'k8s-app=cilium' },
   { resource: resources.DaemonSet, selector: 'app.kubernetes.io/name=cilium-agent' },
   { resource: resources.Deployment, selector: 'io.cilium/app=operator' },
@@ -22,54 +27,93 @@ const NEEDED: readonly Resource<KubeObject>[] = [
   resources.NodePolicyStatus,
 ];
 
+/** Cilium's own CRD, which Weir does not install: nobody in a namespace can make one. */
+const CILIUM_CRD = 'ciliumnodes.cilium.io';
+
+/** Where only administrators put workloads, beside the release's own namespace. */
+const SYSTEM = 'kube-system';
+
+export interface PreflightOptions {
+  /** Where Weir is installed. */
+  readonly namespace: string;
+}
+
 /**
  * Throws PreflightError where Cilium is installed (two agents would fight over the same objects and packets), or where
- * CRDs are missing. ApiErrors pass through: they are worth another try.
+ * CRDs are missing. ApiErrors pass through: they are worth another try. Returns what is suspicious, and keeps nobody from starting.
+ *
+ * Whoever may write workloads in some namespace can make one that looks like Cilium's: it counts in the namespaces of the system, or beside
+ * Cilium's own CRD; and not at all where Weir has run already.
  */
-export async function preflight(client: KubeClient): Promise<void> {
-  // All questions at once: the start waits for one round trip, not for twelve.
-  const [cilium, served] = await Promise.all([
-    Promise.all(CILIUM.map(({ resource, selector }) => first(client, resource, selector))),
-    Promise.all(NEEDED.map((resource) => isServed(client, resource))),
+export async function preflight(client: KubeClient, { namespace }: PreflightOptions): Promise<readonly string[]> {
+  const system = [...new Set([SYSTEM, namespace])];
+  // All questions at once: the start waits for one round trip, not for twenty.
+  const [trusted, anywhere, ciliumCrd, ran, served] = await Promise.all([
+    Promise.all(system.flatMap((where) => CILIUM.map((each) => first(client, each, where)))),
+    Promise.all(CILIUM.map((each) => first(client, each))),
+    hasCrd(client, CILIUM_CRD),
+    hasRun(client),
+    Promise.all(NEEDED.map(({ plural, group }) => hasCrd(client, `${plural}.${group}`))),
   ]);
-  for (const [index, [found]] of cilium.entries()) {
-    if (found === undefined) continue;
-    const { namespace = '', name } = found.metadata;
-    throw new PreflightError(
-      `Cilium is installed here (${CILIUM[index]?.resource.kind} ${namespace}/${name}): Weir writes the same objects and would fight it. Remove Cilium first, or use another cluster.`,
-    );
-  }
-  const missing = NEEDED.filter((_, index) => served[index] !== true).map(({ plural, group }) => `${plural}.${group}`);
+  const missing = NEEDED.filter((_, index) => served[index] === false).map(({ plural, group }) => `${plural}.${group}`);
   if (missing.length > 0) {
     throw new PreflightError(
       `CustomResourceDefinitions are missing: ${missing.join(', ')}. Install them: kubectl apply --server-side -f charts/weir/files/crds`,
     );
   }
+  const [certain] = trusted.flat();
+  const [found = certain] = anywhere.flat();
+  if (found === undefined) return [];
+  if (!ran && (certain !== undefined || ciliumCrd === true)) {
+    throw new PreflightError(
+      `Cilium is installed here (${certain ?? found}): Weir writes the same objects and would fight it. Remove Cilium first, or use another cluster.`,
+    );
+  }
+  return [
+    `${certain ?? found} looks like Cilium's, which Weir would fight; ${ran ? 'Weir has run here already' : `no ${CILIUM_CRD} and nothing in ${system.join(' or ')} confirms it`}`,
+  ];
 }
 
-async function isServed(client: KubeClient, resource: Resource<KubeObject>): Promise<boolean> {
+/** Objects that only Weir's operator writes, and nobody in a namespace. */
+async function hasRun(client: KubeClient): Promise<boolean> {
+  const kinds = [resources.PeerSet, resources.ResolvedPolicy] as const;
+  const found = await Promise.all(
+    kinds.map((resource) =>
+      unlessNotFound(async () => (await client.listPage<KubeObject>(resource, { limit: 1 })).items, []),
+    ),
+  );
+  return found.flat().length > 0;
+}
+
+/** Undefined: who may not read CRDs learns of a missing one from the watch, which fails and says so. */
+async function hasCrd(client: KubeClient, name: string): Promise<boolean | undefined> {
   try {
-    await client.get(resources.CustomResourceDefinition, `${resource.plural}.${resource.group}`);
-    return true;
+    return await unlessNotFound(async () => {
+      await client.get(resources.CustomResourceDefinition, name);
+      return true;
+    }, false);
   } catch (error) {
-    if (!(error instanceof ApiError)) throw error;
-    if (error.notFound) return false;
-    // Who may not read CRDs learns of a missing one from the watch, which fails and says so.
-    if (error.forbidden) return true;
+    if (error instanceof ApiError && error.forbidden) return undefined;
     throw error;
   }
 }
 
-async function first(
-  client: KubeClient,
-  resource: Resource<KubeObject>,
-  labelSelector: string,
-): Promise<readonly KubeObject[]> {
+/** Kind and name of the first that has the labels. */
+async function first(client: KubeClient, { resource, selector }: Sign, namespace?: string): Promise<string[]> {
+  const where = namespace === undefined ? {} : { namespace };
+  // A server without this kind runs none of it.
+  const items = await unlessNotFound(
+    async () => (await client.listPage(resource, { limit: 1, labelSelector: selector, ...where })).items,
+    [],
+  );
+  return items.map(({ metadata }) => `${resource.kind} ${metadata.namespace ?? ''}/${metadata.name}`);
+}
+
+async function unlessNotFound<T>(body: () => Promise<T>, otherwise: T): Promise<T> {
   try {
-    return (await client.listPage(resource, { limit: 1, labelSelector })).items;
+    return await body();
   } catch (error) {
-    // A server without this kind runs none of it.
-    if (error instanceof ApiError && error.notFound) return [];
+    if (error instanceof ApiError && error.notFound) return otherwise;
     throw error;
   }
 }

@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, it } from '@jest/globals';
-import { type CiliumPolicyObject, type Condition, crds, resources } from '@weir/kube';
-import { PreflightError } from '../../operator/errors.ts';
+import { type CiliumPolicyObject, type Condition, crds, type KubeObject, resources } from '@weir/kube';
+import { pino } from 'pino';
 import { ccnp, cnp, namespace, node, pod, report } from '../../operator/testing.ts';
 import { createWithStatus, createWorld, eventually, type World } from './world.ts';
 
@@ -368,27 +368,90 @@ describe('operator', () => {
 });
 
 describe('preflight', () => {
-  it('names missing CRDs and the fix', async () => {
-    world = await createWorld({ crds: crds().slice(1) });
-    await expect(world.operator()).rejects.toThrow(PreflightError);
-    await expect(world.operator()).rejects.toThrow(/ciliumnetworkpolicies\.cilium\.io.*kubectl apply/);
+  const workload = (where: string): KubeObject => ({
+    apiVersion: 'apps/v1',
+    kind: 'DaemonSet',
+    metadata: { namespace: where, name: 'cilium', labels: { 'k8s-app': 'cilium' } },
+    ...({
+      spec: {
+        selector: { matchLabels: { 'k8s-app': 'cilium' } },
+        template: {
+          metadata: { labels: { 'k8s-app': 'cilium' } },
+          spec: { containers: [{ name: 'c', image: 'i' }] },
+        },
+      },
+    } as object),
   });
-});
+  const ciliumCrd = {
+    apiVersion: 'apiextensions.k8s.io/v1',
+    kind: 'CustomResourceDefinition',
+    metadata: { name: 'ciliumnodes.cilium.io' },
+    spec: {
+      group: 'cilium.io',
+      scope: 'Cluster',
+      names: { plural: 'ciliumnodes', singular: 'ciliumnode', kind: 'CiliumNode', listKind: 'CiliumNodeList' },
+      versions: [{ name: 'v2', served: true, storage: true, schema: { openAPIV3Schema: { type: 'object' } } }],
+    },
+  };
 
-describe('preflight against Cilium', () => {
-  it('refuses to run beside it, and says what it found', async () => {
+  /** What an operator logs that starts, and when it runs. */
+  function starting(): { readonly lines: string[]; readonly runs: Promise<unknown> } {
+    const lines: string[] = [];
+    const logger = pino({ level: 'warn' }, { write: (line: string) => void lines.push(line) });
+    return { lines, runs: world.operator({ logger, preflightRetryMs: 50, namespace: 'weir' }) };
+  }
+
+  it('names missing CRDs and the fix, and goes on when they are there', async () => {
+    const [missing, ...others] = crds();
+    world = await createWorld({ crds: others });
+    const { lines, runs } = starting();
+    await eventually(async () => expect(lines.join()).toMatch(/ciliumnetworkpolicies\.cilium\.io.*kubectl apply/));
+    await world.client.create(resources.CustomResourceDefinition, missing as KubeObject);
+    await runs;
+    expect(lines).toHaveLength(1);
+  });
+
+  it.each(['kube-system', 'weir'])(
+    'does not run beside Cilium in %s, says what it found, and runs once it is gone',
+    async (where) => {
+      world = await createWorld();
+      if (where === 'weir') await world.client.create(resources.Namespace, namespace(where));
+      await world.client.create(resources.DaemonSet, workload(where));
+      const { lines, runs } = starting();
+      await eventually(async () =>
+        expect(lines.join()).toContain(`Cilium is installed here (DaemonSet ${where}/cilium)`),
+      );
+      await world.client.delete(resources.DaemonSet, 'cilium', where);
+      await runs;
+    },
+  );
+
+  it('what only looks like Cilium in a namespace of somebody is a warning; beside a CRD of Cilium it is none', async () => {
     world = await createWorld();
-    const template = {
-      metadata: { labels: { 'k8s-app': 'cilium' } },
-      spec: { containers: [{ name: 'c', image: 'i' }] },
-    };
-    await world.client.create(resources.DaemonSet, {
-      apiVersion: 'apps/v1',
-      kind: 'DaemonSet',
-      metadata: { namespace: 'kube-system', name: 'cilium', labels: { 'k8s-app': 'cilium' } },
-      ...({ spec: { selector: { matchLabels: { 'k8s-app': 'cilium' } }, template } } as object),
-    });
-    await expect(world.operator()).rejects.toThrow(/Cilium is installed here \(DaemonSet kube-system\/cilium\)/);
+    await world.client.create(resources.Namespace, namespace('tenant'));
+    await world.client.create(resources.DaemonSet, workload('tenant'));
+    const alone = starting();
+    await alone.runs;
+    expect(alone.lines.join()).toContain('DaemonSet tenant/cilium looks like');
+    await world.client.create(resources.CustomResourceDefinition, ciliumCrd as KubeObject);
+    const beside = starting();
+    await eventually(async () =>
+      expect(beside.lines.join()).toContain('Cilium is installed here (DaemonSet tenant/cilium)'),
+    );
+    await world.client.delete(resources.DaemonSet, 'cilium', 'tenant');
+    await beside.runs;
+  });
+
+  it('where Weir has run already, nothing keeps it from starting', async () => {
+    await cluster();
+    await world.client.create(resources.CiliumNetworkPolicy, cnp('a/web', WEB_FROM_API));
+    const first = await world.operator();
+    await world.settle(first);
+    await first.stop();
+    await world.client.create(resources.DaemonSet, workload('kube-system'));
+    const { lines, runs } = starting();
+    await runs;
+    expect(lines.join()).toContain('Weir has run here already');
   });
 });
 
