@@ -466,6 +466,46 @@ describe('CHECK and GC', () => {
     await request('GC', {}, { 'cni.dev/valid-attachments': [{ containerID: 'one', ifname: 'eth0' }] });
     expect(await links()).toEqual([vethName({ containerId: 'one', ifname: 'eth0' })]);
   });
+
+  it('takes nothing from a pod that is attached while it looks for orphans', async () => {
+    const network = new PodNetwork({ run: inNode });
+    const list = network.hostLinks.bind(network);
+    const made = Promise.withResolvers<void>();
+    core = new FakeCore();
+    core.beforeEnforce = () => made.resolve();
+    service = newService({ network });
+    // The list has the pair of an ADD that ends before the list is gone through.
+    network.hostLinks = async () => {
+      const add = request('ADD', one());
+      await made.promise;
+      const found = await list();
+      expect(await add).toMatchObject({ ok: true });
+      return found;
+    };
+    expect(await request('GC', {}, { 'cni.dev/valid-attachments': [] })).toEqual({ ok: true });
+    network.hostLinks = list;
+    expect(await request('CHECK', one())).toEqual({ ok: true });
+  });
+
+  it('takes nothing from a pod that is attached anew while others are removed', async () => {
+    const network = new PodNetwork({ run: inNode });
+    const remove = network.removeLink.bind(network);
+    core = new FakeCore();
+    service = newService({ network });
+    await request('ADD', one());
+    await request('ADD', two());
+    let again: ReturnType<typeof one> | undefined;
+    network.removeLink = async (name) => {
+      if (again === undefined) {
+        again = name === vethName({ containerId: 'one', ifname: 'eth0' }) ? two() : one();
+        await request('DEL', again);
+        expect(await request('ADD', again)).toMatchObject({ ok: true });
+      }
+      return await remove(name);
+    };
+    expect(await request('GC', {}, { 'cni.dev/valid-attachments': [] })).toEqual({ ok: true });
+    expect(await request('CHECK', again)).toEqual({ ok: true });
+  });
 });
 
 describe('the end of an agent', () => {

@@ -268,18 +268,25 @@ export class CniService {
   async #collect(call: CniCall): Promise<CniAnswer> {
     if (this.#closed !== undefined) throw new CniError(CNI_CODE.notAvailable, this.#closed, CLOSED_FIX);
     const keep = new Set(call.valid.map(vethName));
-    const stale = this.#attachments.endpoints().flatMap((endpoint) => {
+    for (const endpoint of this.#attachments.endpoints()) {
       const name = ownInterface(endpoint);
-      return name === undefined || keep.has(name) ? [] : [name];
-    });
-    for (const name of stale) await this.#inOrder(name, () => this.#remove(name));
-    const known = new Set(this.#attachments.endpoints().map((endpoint) => endpoint.interfaceName));
+      if (name === undefined || keep.has(name)) continue;
+      await this.#inOrder(name, async () => {
+        // Since then the pod may have been attached anew, which the runtime's list does not know of.
+        if (this.#attachments.endpoints().some(({ ifindex }) => ifindex === endpoint.ifindex)) await this.#remove(name);
+      });
+    }
     for (const name of await this.#network.hostLinks()) {
-      if (keep.has(name) || known.has(name) || this.#queues.has(name)) continue;
-      await this.#network.removeLink(name);
-      this.#log.info({ interface: name }, 'orphaned interface removed');
+      // A request for it that is under way takes care of it.
+      if (!keep.has(name) && !this.#queues.has(name)) await this.#inOrder(name, () => this.#removeOrphan(name));
     }
     return { ok: true };
+  }
+
+  async #removeOrphan(name: string): Promise<void> {
+    if (this.#attachments.endpoints().some(({ interfaceName }) => interfaceName === name)) return;
+    await this.#network.removeLink(name);
+    this.#log.info({ interface: name }, 'orphaned interface removed');
   }
 
   async #status(): Promise<CniAnswer> {
