@@ -1,5 +1,6 @@
 import { describe, expect, it } from '@jest/globals';
 import fc from 'fast-check';
+import { eventObject } from '../../../node-agent/kubernetes/pod-event-writer.ts';
 import { createApiServer, StatusError } from './index.ts';
 import { at, type JsonObject, list, text } from './json.ts';
 import { core, named, WIDGETS, widget, widgetDefinition } from './test-support.ts';
@@ -118,6 +119,27 @@ describe('server-side apply', () => {
   });
 
   /** Two managers apply random maps; the model is: each key holds the last value applied by a manager that still wants it. */
+  it("takes an agent's Event, and takes it again with another count", async () => {
+    const uid = 'b0c0ffee-0000-4000-8000-000000000001';
+    const row = { key: 'x', reason: 'EnforcementRemoved', message: 'put back', first: 0 };
+    for (const [pod, node] of [
+      [{ namespace: 'default', name: 'node-1', uid: 'node-1' }, true],
+      [{ namespace: 'default', name: 'app1', uid }, undefined],
+    ] as const) {
+      for (const count of [1, 2]) {
+        const told = eventObject({ ...row, pod, count, last: count * 60_000, ...(node && { node }) }, 'node-1');
+        const taken = await apply(server, named(core('events'), told.metadata.name), 'weir-agent', told, true);
+        expect(taken).toMatchObject({
+          count,
+          reason: 'EnforcementRemoved',
+          lastTimestamp: `1970-01-01T00:0${count}:00Z`,
+        });
+      }
+    }
+    const items = list(await server.client.list(core('events')), 'items');
+    expect(items.map((event) => text(event, 'involvedObject', 'name')).sort()).toEqual(['app1', 'node-1']);
+  });
+
   it('agrees with a plain model for two managers applying maps by force', async () => {
     const keys = ['a', 'b', 'c', 'd'];
     const step = fc.record({

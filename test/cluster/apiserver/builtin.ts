@@ -4,6 +4,7 @@ import type { BuiltinSchemas } from './builtin-schema.ts';
 import { AGE, COLUMNS, NAME } from './columns.ts';
 import { eventFromStored, eventToStored } from './events.ts';
 import { at, type JsonObject, scalarText, text } from './json.ts';
+import { modernEvent } from './more-rules.ts';
 import { apiVersionOf, type Resource, type Strategy } from './registry.ts';
 
 interface Kind {
@@ -185,7 +186,7 @@ export function builtinResources(schemas: BuiltinSchemas, strategies: Record<str
       storageVersion: event ? 'v1' : apiVersionOf({ group, version }),
       fields: kind.fields ?? {},
       strategy: strategies[kind.kind] ?? RULES[kind.kind] ?? {},
-      ...(event && group !== '' ? { fromStored: eventFromStored, toStored: eventToStored } : {}),
+      ...(event && group !== '' ? { fromStored: eventFromStored, toStored: eventToStored, strategy: modernEvent } : {}),
     };
   });
 }

@@ -2,7 +2,7 @@
 import { isIPv4, isIPv6 } from 'node:net';
 import { type Cause, cause } from './errors.ts';
 import { at, equal, type JsonObject, list, number, object, scalarText, text } from './json.ts';
-import { faults, portNameFaults } from './label-rules.ts';
+import { faults, keyFaults, portNameFaults } from './label-rules.ts';
 import { objects, protocolRule, setDefault } from './pod-rules.ts';
 import type { Strategy } from './registry.ts';
 
@@ -65,7 +65,7 @@ export const endpoints: Strategy = {
   warnings: () => ['v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice'],
 };
 
-/** Both shapes of an event are judged in the core one; a time of its own tells a new one. */
+/** Both shapes of an event are judged in the core one, by the rules of the API through which it comes: core/v1 asks for less. */
 export const event: Strategy = {
   // Empty values that Go writes out; nobody owns them.
   prepareCreate: (o) => {
@@ -73,40 +73,73 @@ export const event: Strategy = {
     setDefault(o, 'reportingComponent', '');
     setDefault(o, 'reportingInstance', '');
   },
+  validate: (o) => eventRules(o, 'reportingComponent'),
+};
+
+/** The rules of events.k8s.io/v1. */
+export const modernEvent: Strategy = {
+  ...event,
   validate: (o, previous) => {
-    const out: Cause[] = [];
-    const [involved, own] = [text(o, 'involvedObject', 'namespace'), text(o, 'metadata', 'namespace')];
-    if (involved === '' ? own !== 'default' && own !== 'kube-system' : involved !== own) {
-      out.push(cause.invalid('involvedObject.namespace', involved, 'does not match event.namespace'));
-    }
-    const modern = o.eventTime !== undefined || (o.reportingComponent !== '' && text(o, 'reportingInstance') !== '');
-    return modern ? [...out, ...modernRules(o, previous)] : out;
+    const out = eventRules(o, 'reportingController');
+    if (!equal(o.series, previous?.series)) out.push(...seriesRules(o));
+    return [...out, ...(previous === undefined ? creationRules(o) : settledRules(o, previous))];
   },
 };
 
-function modernRules(o: JsonObject, previous: JsonObject | undefined): Cause[] {
+/** What an event says of itself is bounded once it has a time of its own; `controller` is what its API calls the field. */
+function eventRules(o: JsonObject, controller: string): Cause[] {
   const out: Cause[] = [];
-  if (o.eventTime === undefined) out.push(cause.required('eventTime'));
-  if (text(o, 'reportingComponent') === '') out.push(cause.required('reportingController'));
-  if (text(o, 'reportingInstance') === '') out.push(cause.required('reportingInstance'));
-  if (text(o, 'action') === '') out.push(cause.required('action'));
-  if (text(o, 'reason') === '') out.push(cause.required('reason'));
-  if (text(o, 'reason').length > 128) out.push(cause.invalid('reason', '', 'can have at most 128 characters'));
+  const [involved, own] = [text(o, 'involvedObject', 'namespace'), text(o, 'metadata', 'namespace')];
+  const timed = text(o, 'eventTime') !== '';
+  const clusterWide = timed ? ['default', 'kube-system'] : ['default'];
+  if (involved === '' ? !clusterWide.includes(own) : !timed && involved !== own)
+    out.push(cause.invalid('involvedObject.namespace', involved, 'does not match event.namespace'));
+  if (!timed) return out;
+  const component = text(o, 'reportingComponent');
+  if (component === '') out.push(cause.required(controller));
+  out.push(...faults(controller, component, keyFaults(component)));
+  for (const field of ['reportingInstance', 'action', 'reason']) {
+    if (text(o, field) === '') out.push(cause.required(field));
+    out.push(...lengthRule(o, field, 128));
+  }
+  return [...out, ...lengthRule(o, 'message', 1024)];
+}
+
+function lengthRule(o: JsonObject, field: string, most: number): Cause[] {
+  return Buffer.byteLength(text(o, field)) <= most
+    ? []
+    : [cause.invalid(field, '', `can have at most ${most} characters`)];
+}
+
+function seriesRules(o: JsonObject): Cause[] {
+  if (o.series === undefined) return [];
+  const out: Cause[] = [];
+  if ((number(o, 'series', 'count') ?? 0) < 2) out.push(cause.invalid('series.count', '', 'should be at least 2'));
+  if (text(o, 'series', 'lastObservedTime') === '') out.push(cause.required('series.lastObservedTime'));
+  return out;
+}
+
+function creationRules(o: JsonObject): Cause[] {
+  const out: Cause[] = [];
+  if (text(o, 'eventTime') === '') out.push(cause.required('eventTime'));
   const type = text(o, 'type');
   if (type !== 'Normal' && type !== 'Warning') out.push(cause.invalid('type', '', `has invalid value: ${type}`));
-  if (previous === undefined) return out;
-  for (const field of [
-    'involvedObject',
-    'reason',
-    'message',
-    'action',
-    'type',
-    'reportingComponent',
-    'reportingInstance',
-  ]) {
-    if (!equal(o[field], previous[field])) out.push(cause.invalid(field, o[field], 'field is immutable'));
-  }
-  return out;
+  const old = ['firstTimestamp', 'lastTimestamp'].filter((field) => text(o, field) !== '');
+  if ((number(o, 'count') ?? 0) !== 0) old.push('count');
+  if (text(o, 'source', 'component') !== '' || text(o, 'source', 'host') !== '') old.push('source');
+  return [...out, ...old.map((field) => cause.invalid(field, '', 'needs to be unset'))];
+}
+
+/** All but the series stays as it was. */
+function settledRules(o: JsonObject, previous: JsonObject): Cause[] {
+  return [
+    ...['involvedObject', 'reason', 'message', 'source', 'firstTimestamp', 'lastTimestamp', 'count', 'type'],
+    ...['eventTime', 'action', 'related', 'reportingComponent', 'reportingInstance'],
+  ].flatMap((field) =>
+    equal(o[field], previous[field])
+      ? []
+      : [cause.invalid(field === 'reportingComponent' ? 'reportingController' : field, o[field], 'field is immutable')],
+  );
 }
 
 export const disruptionBudget: Strategy = {
