@@ -8,7 +8,7 @@ import { listenerOf } from './listener.ts';
 /** An agent that answers a question at all answers within this time, in milliseconds. */
 export const ANSWER_MS = 10_000;
 
-/** Requests to the agent over its unix socket. Every failure is an `AgentError`, or the signal's reason. */
+/** Requests to the agent over its unix socket. Every failure is an `AgentError`, or the signal's reason. A `TimeOver` before any answer is the former. */
 export class AgentClient {
   readonly #socket: string;
   readonly #signal: AbortSignal;
@@ -28,9 +28,9 @@ export class AgentClient {
     return (await this.#json('GET', path)) as T;
   }
 
-  /** What may take any time to answer. */
+  /** What may take any time to answer. @throws TimeOver, too, when that is the signal's reason: ask something else before */
   async await<T>(path: string): Promise<T> {
-    return (await this.#json('GET', path, undefined, [], this.#signal)) as T;
+    return (await this.#answer('GET', path, undefined, [], this.#signal)) as T;
   }
 
   /** The agent's status: it has one when it is not healthy, too (503). */
@@ -52,9 +52,13 @@ export class AgentClient {
   async *lines(path: string): AsyncGenerator<string> {
     const signal = this.#signal;
     const begun = new AbortController();
-    const timer = setTimeout(() => begun.abort(new Unanswered()), this.#answerMs);
+    const timer = setTimeout(() => begun.abort(new TimeOver(this.#answerMs)), this.#answerMs);
     try {
-      const response = await this.#open('GET', path, undefined, AbortSignal.any([signal, begun.signal]));
+      const response = await this.#open('GET', path, undefined, AbortSignal.any([signal, begun.signal])).catch(
+        (error: unknown) => {
+          throw this.#silent(error);
+        },
+      );
       clearTimeout(timer);
       if (response.statusCode !== 200) throw await this.#failure(response, 'GET');
       response.on('error', () => undefined);
@@ -65,7 +69,7 @@ export class AgentClient {
       }
       if (!signal.aborted && !response.complete) throw new AgentError(this.#ended());
     } catch (error) {
-      if (!signal.aborted) throw this.#silent(error);
+      if (!signal.aborted || error instanceof AgentError) throw error;
     } finally {
       clearTimeout(timer);
     }
@@ -76,14 +80,9 @@ export class AgentClient {
     return `the agent at ${this.#socket} has ended, and the stream with it; follow its successor once that runs`;
   }
 
-  async #json(
-    method: string,
-    path: string,
-    body?: unknown,
-    accepted: readonly number[] = [],
-    signal = AbortSignal.any([this.#signal, within(this.#answerMs)]),
-  ): Promise<unknown> {
+  async #json(method: string, path: string, body?: unknown, accepted: readonly number[] = []): Promise<unknown> {
     try {
+      const signal = AbortSignal.any([this.#signal, within(this.#answerMs)]);
       return await this.#answer(method, path, body, accepted, signal);
     } catch (error) {
       throw this.#silent(error);
@@ -115,7 +114,7 @@ export class AgentClient {
 
   /** An answer that did not come in time, in words. */
   #silent(error: unknown): unknown {
-    if (!(error instanceof Unanswered)) return error;
+    if (!(error instanceof TimeOver)) return error;
     const listener = listenerOf(this.#socket);
     const who = listener === undefined ? '' : ` (process ${listener.pid})`;
     const why =
@@ -123,7 +122,7 @@ export class AgentClient {
         ? `it is stopped; \`kill -CONT ${listener.pid}\` lets it go on`
         : 'it is busy, or hangs: see its log';
     return new AgentError(
-      `the agent at ${this.#socket}${who} takes connections and has not answered for ${this.#answerMs / 1000} s: ${why}`,
+      `the agent at ${this.#socket}${who} takes connections and has not answered for ${error.ms / 1000} s: ${why}`,
     );
   }
 
@@ -163,13 +162,18 @@ export class AgentClient {
   }
 }
 
-/** The time to answer is over. */
-class Unanswered extends Error {}
+class TimeOver extends Error {
+  readonly ms: number;
+  constructor(ms: number) {
+    super(`${ms} ms are over`);
+    this.ms = ms;
+  }
+}
 
-/** Aborts with `Unanswered`; no reason for the process to live on. */
-function within(ms: number): AbortSignal {
+/** Aborts with `TimeOver`; no reason for the process to live on. */
+export function within(ms: number): AbortSignal {
   const over = new AbortController();
-  setTimeout(() => over.abort(new Unanswered()), ms).unref();
+  setTimeout(() => over.abort(new TimeOver(ms)), ms).unref();
   return over.signal;
 }
 

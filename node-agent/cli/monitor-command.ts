@@ -1,6 +1,6 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import type { FlowEvent, FlowPeer } from '../core.ts';
-import type { AgentClient } from './client.ts';
+import { type AgentClient, within } from './client.ts';
 import type { CliContext } from './context.ts';
 import { type Duration, parseDuration } from './duration.ts';
 import { AgentError } from './errors.ts';
@@ -16,7 +16,7 @@ export function addMonitorCommand(program: Command, context: CliContext): void {
   program
     .command('monitor')
     .description(
-      'Drops, and allowed new flows, as they happen, until ctrl-C (exit code 130) or for a time (0); 1 when the agent ends',
+      'Drops, and allowed new flows, as they happen, until ctrl-C (exit code 130) or for a time (0); 1 when the agent ends or has not answered',
     )
     .addOption(new Option('-t, --type <type>', 'only these').choices(['drop', 'allow']))
     .option('-e, --endpoint <id>', 'only those that this endpoint judged', endpointNumber)
@@ -27,7 +27,7 @@ export function addMonitorCommand(program: Command, context: CliContext): void {
       if (options.type !== undefined) query.set('type', options.type);
       if (options.endpoint !== undefined) query.set('endpoint', options.endpoint);
       const raw = options.json === true || context.json(command);
-      const over = options.timeout === undefined ? undefined : AbortSignal.timeout(options.timeout.ms);
+      const over = options.timeout === undefined ? undefined : within(options.timeout.ms);
       const client = context.client(command, over);
       if (options.endpoint !== undefined) await warnIfAbsent(context, client, options.endpoint);
       for await (const line of client.follow(`/monitor?${query.toString()}`)) {
@@ -41,9 +41,7 @@ async function warnIfAbsent(context: CliContext, client: AgentClient, endpoint: 
   try {
     await client.get(`/endpoint/${endpoint}`);
   } catch (error) {
-    // The time to follow is over: that is an end like another.
-    if (!(error instanceof AgentError)) return;
-    if (error.status !== 404) throw error;
+    if (!(error instanceof AgentError) || error.status !== 404) throw error;
     context.err.write(
       `weir: warning: no endpoint ${endpoint} is on this node now; \`weir endpoint list\` shows those there are\n`,
     );

@@ -2,6 +2,7 @@ import { readFile } from 'node:fs/promises';
 import { messageOf } from '@weir/process/errors';
 import type { Command } from 'commander';
 import type { PolicyModel } from '../api/models.ts';
+import { within } from './client.ts';
 import { type CliContext, printJson } from './context.ts';
 import { parseDocuments } from './documents.ts';
 import { type Duration, parseDuration } from './duration.ts';
@@ -78,7 +79,7 @@ export function addPolicyCommands(program: Command, context: CliContext): void {
     .action(async (revision: string, { timeout }: { timeout?: Duration }, command: Command) => {
       if (!/^\d+$/.test(revision))
         throw new UsageError(`revision "${revision}" is not a whole number; \`weir policy import\` prints it`);
-      const over = timeout === undefined ? undefined : AbortSignal.timeout(timeout.ms);
+      const over = timeout === undefined ? undefined : within(timeout.ms);
       const client = context.client(command, over);
       const waited = async (): Promise<{ revision: number; failing: readonly string[] }> => {
         const { revision: now } = await client.get<PolicyModel>('/policy');

@@ -41,7 +41,7 @@ export async function runCli(options: CliOptions): Promise<number> {
     .addOption(new Option('-o, --output <format>', 'how to print').choices(['text', 'json']).default('text'))
     .addHelpText(
       'after',
-      '\nExit codes: 0 done, 1 failed (also: the agent ends, or does not answer within 10 s), 2 wrong arguments, 124 --timeout is over ' +
+      '\nExit codes: 0 done, 1 failed (also: the agent ends, or does not answer within 10 s or --timeout), 2 wrong arguments, 124 --timeout is over ' +
         'before what was waited for (`monitor --timeout`: 0), 130 or 143 ended by SIGINT or SIGTERM',
     )
     .showHelpAfterError('(add --help for usage)')
