@@ -1,7 +1,7 @@
 /** Large slots: written, trimmed, emptied and put back with breaks, between which nothing else is done to them. On maps of the kernel. */
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
-import { describe, expect, it } from '@jest/globals';
+import { describe, expect, it, jest } from '@jest/globals';
 import { slotKey } from '@weir/bpf';
 import { GRACE_MS } from '../derive/index.ts';
 import { type SlotLab, slotLab, slotRow } from './testing/slot-maps.ts';
@@ -96,6 +96,33 @@ describe('a large slot', () => {
     state.pass(GRACE_MS + 100);
     await lab.slots.trim();
     expect([held(lab, 1), await lab.slots.fault(1), lab.slots.trimDue()]).toEqual([LARGE.length, undefined, undefined]);
+  });
+});
+
+describe('an emptied slot', () => {
+  it('is told as released also when the kernel then refuses to take the maps of another', async () => {
+    const { lab, state } = world();
+    using _lab = lab;
+    const gone: number[] = [];
+    for (const slot of [1, 2, 3]) await lab.slots.apply(slotRow(slot, SMALL), () => true);
+    lab.slots.retire(3);
+    state.pass(GRACE_MS + 100);
+    gone.push(...(await lab.slots.trim()));
+    // The maps of 3 are due with the content of the others.
+    lab.slots.retire(1);
+    lab.slots.retire(2);
+    state.pass(4000);
+    const refused = jest
+      .spyOn(lab.policy_classes, 'deleteInnerAsync')
+      .mockRejectedValue(Object.assign(new Error('out of memory'), { code: 'ENOMEM' }));
+    gone.push(...(await lab.slots.trim()));
+    await expect(lab.slots.trim()).rejects.toThrow('out of memory');
+    refused.mockRestore();
+    while (lab.slots.numbers().length > 0) {
+      state.pass(4000);
+      gone.push(...(await lab.slots.trim()));
+    }
+    expect(gone).toEqual([3, 1, 2]);
   });
 });
 

@@ -207,23 +207,38 @@ export class SlotStore {
     });
   }
 
-  /** Removes elements, rows and slots that no packet has been able to reach for GRACE_MS. Returns the slots that are gone. */
+  /**
+   * Removes elements, rows and slots that no packet has been able to reach for GRACE_MS. Returns the slots that are gone: those that went
+   * before something failed, too, and the next call fails by it.
+   */
   trim(): Promise<number[]> {
+    const gone: number[] = [];
     return this.#whileAlone(async () => {
-      const now = this.#options.now();
-      using snapshot = this.#db.read();
-      for (const { slot, wanted } of snapshot.all(this.#trimmed)) {
-        const held = this.#held.get(slot);
-        if (held === undefined || (await this.#trimOne(held, wanted, now))) this.#trimDone(slot);
+      try {
+        await this.#trim(gone);
+      } catch (error) {
+        if (gone.length === 0) throw error;
       }
-      const due = [...snapshot.range(this.#retired, '', keys.uint(Math.floor(now) + 1), 'due')];
-      const gone = due.filter(({ emptied }) => !emptied).map(({ slot }) => slot);
-      for (const slot of gone) await this.#empty(slot);
-      // One a call: each waits for the kernel.
-      const spent = due.find(({ emptied }) => emptied);
-      if (spent) await this.free(spent.slot);
       return gone;
     });
+  }
+
+  async #trim(gone: number[]): Promise<void> {
+    const now = this.#options.now();
+    using snapshot = this.#db.read();
+    for (const { slot, wanted } of snapshot.all(this.#trimmed)) {
+      const held = this.#held.get(slot);
+      if (held === undefined || (await this.#trimOne(held, wanted, now))) this.#trimDone(slot);
+    }
+    const due = [...snapshot.range(this.#retired, '', keys.uint(Math.floor(now) + 1), 'due')];
+    for (const { slot, emptied } of due) {
+      if (emptied) continue;
+      await this.#empty(slot);
+      gone.push(slot);
+    }
+    // One a call: each waits for the kernel.
+    const spent = due.find(({ emptied }) => emptied);
+    if (spent) await this.free(spent.slot);
   }
 
   /** Runs `body` while no `apply` and no other such body is under way; those that come meanwhile wait. */
