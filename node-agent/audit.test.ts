@@ -217,6 +217,8 @@ describe('what is taken away', () => {
     ['the pin of one map', 'pins', () => rmSync(join(lab.root, 'ipcache'))],
     ['every pin', 'pins', () => rmSync(lab.root, { recursive: true })],
     ['the pins of programs', 'pins', () => rmSync(join(lab.root, 'programs'), { recursive: true })],
+    ['the mark of the rules in force', 'pins', () => rmSync(join(lab.root, 'rules'), { recursive: true })],
+    ['the stamps of the state files', 'pins', () => rmSync(join(lab.root, 'state'), { recursive: true })],
     [
       'the element of an endpoint',
       'endpoint',

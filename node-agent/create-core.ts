@@ -124,7 +124,7 @@ class KernelCore implements Core {
         db: this.db,
         tables: this.tables,
         engine: this.#engine,
-        netns,
+        marks: [netns, this.#rulesMark.mark, ...this.files.marks()],
         lock,
         imported: this.#imported,
         numbers: this.#numbers,

@@ -16,7 +16,7 @@ import {
   type InNode,
   IpcacheStore,
   Links,
-  type NetnsMark,
+  type Mark,
   PinnedDatapath,
   PlanWriter,
   type RootLock,
@@ -56,7 +56,8 @@ export interface KernelSideOptions {
   readonly db: StateDB;
   readonly tables: Tables;
   readonly engine: Engine;
-  readonly netns: NetnsMark;
+  /** Of which network namespace the pins are, and which files belong to them. */
+  readonly marks: readonly Mark[];
   readonly lock: RootLock;
   readonly imported: ImportedRules;
   readonly numbers: LocalNumbers;
@@ -105,7 +106,7 @@ export class KernelSide {
       ...(ctEntries === undefined ? {} : { ctEntries }),
     });
     try {
-      options.netns.keep();
+      for (const mark of options.marks) mark.keep();
       if (pinned.replaced.length > 0)
         log.info({ maps: pinned.replaced }, 'maps of another size or layout are replaced beside the old ones');
       const side = new KernelSide(options, pinned);
@@ -180,12 +181,12 @@ export class KernelSide {
       pinned: {
         unpinned: () => [
           ...pinned.unpinned(),
-          ...(options.netns.kept ? [] : ['netns']),
+          ...options.marks.filter(({ kept }) => !kept).map(({ name }) => name),
           ...(options.lock.lost ? ['its lock'] : []),
         ],
         repin: () => {
           pinned.repin();
-          options.netns.keep();
+          for (const mark of options.marks) mark.keep();
           if (options.lock.lost) options.lock.acquire();
         },
       },

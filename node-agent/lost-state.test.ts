@@ -345,6 +345,32 @@ describe('a state file that is older than what the kernel enforces', () => {
     },
   );
 
+  it.each([['rules.json'], ['endpoints.json']])(
+    '%s, with the stamps removed under the agent before: they are said, put back and decide',
+    async (file) => {
+      const log = recordingLogger();
+      const core = await enforcing('client', { auditMs: 20, log });
+      await core.files.saved();
+      const putBack = backup([file]);
+      if (file === 'rules.json') await replaceRules(core, 'nobody');
+      else await core.upsertEndpoint(client.endpoint(1, { 'k8s:app': 'other' }));
+      await core.files.saved();
+      for (const folder of ['rules', 'state']) rmSync(join(lab.root, folder), { recursive: true });
+      await eventually(
+        async () => core.repairs(),
+        (repairs) => repairs.some(({ part }) => part === 'pins') && check(core, 'enforcement')?.ok === true,
+      );
+      const said = JSON.stringify(log.lines);
+      for (const name of ['rules', 'state/endpoints', 'state/numbers']) expect(said).toContain(name);
+      await core.stop();
+      putBack();
+      const next = await started();
+      if (file === 'rules.json') expect(check(next, 'inputs')?.ok).toBe(false);
+      else await next.waitPolicyRevision(next.policyRevision());
+      expect(await client.reaches(server)).toBe(false);
+    },
+  );
+
   it.each([
     [['identities.json'], []],
     [['identities.json'], ['endpoints.json']],

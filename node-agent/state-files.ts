@@ -5,6 +5,7 @@ import { codeOf, messageOf } from '@weir/process/errors';
 import type { StateDB, Table } from '@weir/statedb';
 import { type AddressRecord, decodeAddresses } from './cni/address-record.ts';
 import type { Logger } from './core.ts';
+import type { Mark } from './datapath/index.ts';
 import { decodeNumbers, type NumbersState } from './derive/index.ts';
 import { decodeEndpoints } from './endpoint-rows.ts';
 import { StateFileError, StateSaveError } from './errors.ts';
@@ -199,6 +200,11 @@ export class StateFiles {
     } finally {
       this.#looking = false;
     }
+  }
+
+  /** Which files belong to what the kernel enforces. */
+  marks(): readonly Mark[] {
+    return NAMED.flatMap((name) => this.#writings[name].stamps?.mark ?? []);
   }
 
   /** In health's words. */

@@ -1,6 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { mkdirSync, readdirSync, rmdirSync } from 'node:fs';
-import { join } from 'node:path';
+import { type Mark, MarkFolder } from './datapath/index.ts';
 
 /**
  * Which writing of a state file belongs to what the kernel enforces: an empty folder `state/FILE/STAMP` beside the pins, and the same stamp
@@ -10,16 +9,16 @@ import { join } from 'node:path';
  * Never throws: where no folder can be made there are no pins either, and the audit says so.
  */
 export class StateStamps {
-  readonly #folder: string;
+  readonly #folder: MarkFolder;
 
   constructor(root: string, file: string) {
-    this.#folder = join(root, 'state', file);
+    this.#folder = new MarkFolder(root, `state/${file}`);
   }
 
   /** What the file is to hold has changed. Returns the stamp of the writing to come; until `settle` the file before counts, too. */
   begin(): string {
     const stamp = randomBytes(8).toString('hex');
-    this.#make(stamp);
+    this.#set([...this.#names, stamp]);
     return stamp;
   }
 
@@ -28,36 +27,34 @@ export class StateStamps {
    * the stamp of the next writing, if one has begun.
    */
   settle(stamp: string, begun: string | undefined): void {
-    for (const other of this.#names()) {
-      if (other === stamp || other === begun) continue;
-      try {
-        rmdirSync(join(this.#folder, other));
-      } catch {
-        // See above.
-      }
-    }
+    this.#set(begun === undefined ? [stamp] : [stamp, begun]);
   }
 
   /** Whether a file with this stamp may be the last that was written. Where there is no stamp yet, it is from now on. */
   accepts(stamp: string | undefined): boolean {
-    const names = this.#names();
-    if (names.length === 0 && stamp !== undefined) this.#make(stamp);
+    const names = this.#names;
+    if (names.length === 0 && stamp !== undefined) this.#set([stamp]);
     return names.length === 0 || (stamp !== undefined && names.includes(stamp));
   }
 
-  #make(stamp: string): void {
+  /** For the audit. */
+  get mark(): Mark {
+    return this.#folder;
+  }
+
+  get #names(): readonly string[] {
     try {
-      mkdirSync(join(this.#folder, stamp), { recursive: true, mode: 0o700 });
+      return this.#folder.names;
     } catch {
-      // See above.
+      return [];
     }
   }
 
-  #names(): string[] {
+  #set(names: readonly string[]): void {
     try {
-      return readdirSync(this.#folder);
+      this.#folder.set(names);
     } catch {
-      return [];
+      // See above.
     }
   }
 }

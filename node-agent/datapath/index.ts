@@ -13,6 +13,7 @@ export { type NodeInterface, nodeInterfaces, podRoutes } from './interfaces.ts';
 export { IpcacheStore } from './ipcache-store.ts';
 export { type Hooked, type InNode, type LinkLook, Links, type LinkTable, liveLinks } from './links.ts';
 export { RootLock } from './lock.ts';
+export { type Mark, MarkFolder } from './mark-folder.ts';
 export { NetnsMark } from './netns-mark.ts';
 export { type DatapathOptions, PinnedDatapath } from './pins.ts';
 export { PlanWriter, type PlanWriterOptions } from './plan-writer.ts';

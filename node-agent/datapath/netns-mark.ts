@@ -4,6 +4,7 @@ import { netnsCookie } from 'libbpf-ts';
 import { NetnsMismatchError } from '../errors.ts';
 import { filtered } from './clsact-links.ts';
 import { type InNode, liveLinks } from './links.ts';
+import type { Mark } from './mark-folder.ts';
 
 /**
  * Of which network namespace the pins' interfaces are: an empty folder `netns/COOKIE` beside the pins. Interface indexes mean nothing in
@@ -12,7 +13,8 @@ import { type InNode, liveLinks } from './links.ts';
  * Where the mark is missing (a version before it, or lost) or is of a namespace that may have ended, the links decide: each knows
  * whether its interface lives, and the chain of that interface whether it is here.
  */
-export class NetnsMark {
+export class NetnsMark implements Mark {
+  readonly name = 'netns';
   readonly #root: string;
   readonly #folder: string;
   readonly #inNode: InNode;

@@ -1,6 +1,5 @@
 import { createHash } from 'node:crypto';
-import { mkdirSync, readdirSync, rmdirSync } from 'node:fs';
-import { join } from 'node:path';
+import { type Mark, MarkFolder } from './mark-folder.ts';
 
 /** The mark of "there are no rules". */
 const NONE = 'none';
@@ -10,41 +9,40 @@ const NONE = 'none';
  * file, which may be lost or older than what is enforced; that must not take them away.
  */
 export class RulesMark {
-  readonly #folder: string;
+  readonly #folder: MarkFolder;
   #begun: string | undefined;
 
   constructor(root: string) {
-    this.#folder = join(root, 'rules');
+    this.#folder = new MarkFolder(root, 'rules');
   }
 
   /** These rules are about to be enforced, in the place of those before; until `settle` it may be either. */
   begin(rules: readonly unknown[]): void {
     this.#begun = nameOf(rules);
-    mkdirSync(join(this.#folder, this.#begun), { recursive: true, mode: 0o700 });
+    this.#folder.set([...this.#folder.names, this.#begun]);
   }
 
   /** These rules are in their file, or cannot be: no others count, unless others have begun meanwhile. */
   settle(rules: readonly unknown[]): void {
     const name = nameOf(rules);
-    if (this.#begun !== undefined && this.#begun !== name) return;
-    for (const other of this.#names()) if (other !== name) rmdirSync(join(this.#folder, other));
+    if (this.#begun === undefined || this.#begun === name) this.#folder.set([name]);
   }
 
   /** Whether these are rules that the kernel may enforce. Without a mark (another version's, a reboot) any are. */
   allows(rules: readonly unknown[]): boolean {
-    const names = this.#names();
+    const { names } = this.#folder;
     return names.length === 0 || names.includes(nameOf(rules));
   }
 
   /** Whether it is sure that there were no rules. */
   get none(): boolean {
-    const [name, ...others] = this.#names();
+    const [name, ...others] = this.#folder.names;
     return name === NONE && others.length === 0;
   }
 
-  #names(): string[] {
-    mkdirSync(this.#folder, { recursive: true, mode: 0o700 });
-    return readdirSync(this.#folder);
+  /** For the audit. */
+  get mark(): Mark {
+    return this.#folder;
   }
 }
 
