@@ -1,5 +1,6 @@
 import { decodeEvent } from '@weir/bpf';
 import { delay } from '@weir/process/delay';
+import { messageOf } from '@weir/process/errors';
 import type { StateDB } from '@weir/statedb';
 import { hasTcx, inNetns, RingBufferReader } from 'libbpf-ts';
 import type { Subject } from 'rxjs';
@@ -221,7 +222,7 @@ export class KernelSide {
     // Where the map was replaced, on purpose, connections go on.
     const kernel = this.endpoints.adopt(made.includes('ct4') && !replaced.includes('ct4'));
     const attached = this.endpoints.attached();
-    await strays.take({ kernel, attached, pinned: this.endpoints.pinned() });
+    await strays.take({ kernel, hooked: this.endpoints.hooked(), pinned: this.endpoints.pinned() });
     await strays.returned();
     using snapshot = db.read();
     const guarded = new Set(attached.values());
@@ -250,7 +251,7 @@ export class KernelSide {
     this.endpoints.undoubt(doubted);
   }
 
-  /** An interface without programs is open: it gets them before anything else is known of it. */
+  /** An interface without programs is open: it gets them before anything else is known of it. One that cannot keeps no other waiting. */
   async #guard(rows: readonly EndpointRow[], log: CoreOptions['log']): Promise<void> {
     for (const { id, ifindex, interfaceName, gone } of rows) {
       if (gone !== undefined) continue;
@@ -258,7 +259,11 @@ export class KernelSide {
         this.endpoints.guard({ id, ifindex });
         log.warn({ endpoint: id, interface: interfaceName }, 'an interface without programs has them again');
       } catch (error) {
-        if (!(error instanceof InterfaceGoneError)) throw error;
+        if (error instanceof InterfaceGoneError) continue;
+        log.error(
+          { endpoint: id, interface: interfaceName, error: messageOf(error) },
+          'an interface without programs cannot be given them; it is tried again in each look',
+        );
       }
     }
     await this.#clearFlows();

@@ -221,6 +221,56 @@ describe('a state file that is lost', () => {
   });
 });
 
+describe('an interface that cannot be given its programs when an agent starts', () => {
+  /** Without links, and with a folder where the pin of endpoint 1's is to be. */
+  const spoil = (): void => {
+    rmSync(join(lab.root, 'links'), { recursive: true });
+    mkdirSync(join(lab.root, 'links', '1-egress'), { recursive: true });
+  };
+
+  it('is said until it can, and leaves no other interface open', async () => {
+    await (await enforcing('nobody')).stop();
+    spoil();
+    const friend = await lab.pod('x');
+    const log = recordingLogger();
+    const core = createCore(lab.options({ auditMs: 20, kubernetes: true, log }));
+    cores.push(core);
+    core.db.initialiser(core.tables.policies, 'reflector');
+    await core.start();
+    expect(await friend.reaches(server)).toBe(false);
+    expect(log.lines.filter(({ level }) => level === 'error')).toContainEqual(
+      expect.objectContaining({ fields: expect.objectContaining({ endpoint: 1, interface: client.interfaceName }) }),
+    );
+    await eventually(
+      async () => check(core, 'enforcement')?.message ?? '',
+      (message) => message.includes('endpoint 1') && message.includes('cannot be put back'),
+    );
+    expect(check(core, 'enforcement')).toMatchObject({ ok: false, message: expect.stringContaining('endpoint 1') });
+    rmSync(join(lab.root, 'links', '1-egress'), { recursive: true });
+    await eventually(
+      async () => check(core, 'enforcement')?.ok,
+      (ok) => ok === true,
+    );
+    expect(attached(client.ifindex)).toBe(2);
+  });
+
+  it('and whose element is lost too, as well', async () => {
+    await (await enforcing('nobody')).stop();
+    spoil();
+    for (const map of ['endpoint_array', 'endpoints']) rmSync(join(lab.root, map));
+    const core = createCore(lab.options({ auditMs: 20, kubernetes: true }));
+    cores.push(core);
+    core.db.initialiser(core.tables.policies, 'reflector');
+    await core.start();
+    expect(attached(server.ifindex)).toBe(2);
+    await eventually(
+      async () => check(core, 'enforcement')?.ok,
+      (ok) => ok === false,
+    );
+    expect(check(core, 'enforcement')?.message).toContain('endpoint 1');
+  });
+});
+
 describe('the map of connections', () => {
   it('is lost: one that a policy has cut stays cut, whoever speaks next', async () => {
     const core = await enforcing('client');

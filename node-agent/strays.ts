@@ -24,8 +24,8 @@ export interface StraysOptions {
 /** What an agent finds at its start. */
 export interface FoundAtStart {
   readonly kernel: readonly KernelEndpoint[];
-  /** The live interface of each endpoint that has programs of ours, whichever version's. */
-  readonly attached: ReadonlyMap<number, number>;
+  /** The live interface of each endpoint that has links or filters of ours. */
+  readonly hooked: ReadonlyMap<number, number>;
   /** Endpoints that have something pinned. */
   readonly pinned: ReadonlySet<number>;
 }
@@ -42,7 +42,7 @@ export class Strays {
   }
 
   /** Makes rows of what was found and has none. To be called before anything is concluded. */
-  async take({ kernel, attached, pinned }: FoundAtStart): Promise<void> {
+  async take({ kernel, hooked, pinned }: FoundAtStart): Promise<void> {
     const { db, tables, nodeNetns, numbers, log } = this.#options;
     using snapshot = db.read();
     const rows = new Map(Array.from(snapshot.all(tables.endpoints), (row) => [row.id, row]));
@@ -53,7 +53,7 @@ export class Strays {
     const known = new Set(Array.from(rows.values(), ({ ifindex }) => ifindex));
     const byIndex = new Map<number, NodeInterface>();
     for (const one of (await nodeInterfaces(nodeNetns)).values()) byIndex.set(one.ifindex, one);
-    const live = [...attached].filter(([, ifindex]) => byIndex.has(ifindex));
+    const live = [...hooked].filter(([, ifindex]) => byIndex.has(ifindex));
     const found = new Map<number, Partial<KernelEndpoint>>();
     for (const [id, ifindex] of live) found.set(ifindex, { id });
     for (const one of kernel) {

@@ -18,6 +18,7 @@ import {
   HOOKS,
   type Hooked,
   type InNode,
+  isOurs,
   type LinkLook,
   type LinkTable,
   type Programs,
@@ -64,7 +65,7 @@ export class ClsactLinks implements LinkTable {
         try {
           const found = queryClsact(ifindex, hook, SLOT);
           if (found === program.info().id) continue;
-          if (found === undefined) onBare?.();
+          if (!judges(found, hook) && !judges(queryClsact(ifindex, hook, INTERIM), hook)) onBare?.();
           attachClsact(program, { ifindex, direction: hook }, SLOT).close();
         } catch (error) {
           throw isGone(error) ? new InterfaceGoneError(endpoint, ifindex, error) : error;
@@ -106,6 +107,10 @@ export class ClsactLinks implements LinkTable {
   }
 
   attached(): Map<number, number> {
+    return filtered(this.#folder, this.#inNode).judged;
+  }
+
+  hooked(): Map<number, number> {
     return filtered(this.#folder, this.#inNode).here;
   }
 
@@ -169,20 +174,31 @@ export function unfilter(ifindex: number): void {
     }
 }
 
-/** Endpoints whose filters are `here`, and those of which only the mark is: a filter cannot be asked for its namespace. */
+/**
+ * Endpoints whose filters are `here`, and those of which only the mark is: a filter cannot be asked for its namespace. `judged`: those that
+ * are here and run programs of ours on both hooks.
+ */
 export function filtered(
   folder: string,
   inNode: InNode,
-): { readonly here: Map<number, number>; readonly unseen: Map<number, number> } {
+): {
+  readonly here: Map<number, number>;
+  readonly judged: Map<number, number>;
+  readonly unseen: Map<number, number>;
+} {
   const here = new Map<number, number>();
+  const judged = new Map<number, number>();
   const unseen = new Map<number, number>();
   inNode(() => {
     for (const { endpoint, ifindex } of markersIn(folder)) {
-      const all = HOOKS.every((hook) => typeof programOn(ifindex, hook) === 'number');
+      const programs = HOOKS.map((hook) => [hook, programOn(ifindex, hook)] as const);
+      const all = programs.every(([, program]) => typeof program === 'number');
       (all ? here : unseen).set(endpoint, ifindex);
+      if (programs.every(([hook, program]) => typeof program === 'number' && isOurs(program, hook)))
+        judged.set(endpoint, ifindex);
     }
   });
-  return { here, unseen };
+  return { here, judged, unseen };
 }
 
 function markersIn(folder: string): Marker[] {
@@ -205,6 +221,10 @@ function programOn(ifindex: number, hook: TcDirection): number | 'gone' | undefi
     if (isGone(error)) return 'gone';
     throw error;
   }
+}
+
+function judges(program: number | undefined, hook: TcDirection): boolean {
+  return program !== undefined && isOurs(program, hook);
 }
 
 function isGone(error: unknown): boolean {

@@ -40,6 +40,7 @@ it('knows which slot the word names, and takes the word away, where the interfac
     remove: () => undefined,
     endpoints: () => new Set(),
     attached: () => new Map(),
+    hooked: () => new Map(),
     look: () => [],
   };
   const store = new EndpointStore(createStateDB({ freeze: true }), map, links, () => true);

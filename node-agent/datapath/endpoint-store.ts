@@ -3,7 +3,7 @@ import { formatAddress, parseAddress } from '@weir/net';
 import { keys, type StateDB, type Table } from '@weir/statedb';
 import { tableKey } from '../create-tables.ts';
 import type { KernelEndpoint } from '../derive/index.ts';
-import { OrderError } from '../errors.ts';
+import { InterfaceGoneError, OrderError } from '../errors.ts';
 import type { EndpointStateRow } from '../tables.ts';
 import { Contests } from './contests.ts';
 import type { EndpointTable } from './endpoint-map.ts';
@@ -118,10 +118,16 @@ export class EndpointStore {
     if (!sameBytes(this.#map.lookup(key), value)) this.#map.update(key, value);
     // The word names the slot from now on, whether or not the interface still takes programs.
     if (!moves) this.#put({ ...trust, ...before, id, ifindex, slot });
-    this.#links.ensure(id, ifindex, {
-      ...(moves && !this.#isTaken(before.ifindex, id) ? { former: before.ifindex } : {}),
-      ...(before === undefined || moves ? {} : { onBare: () => this.#doubt(id) }),
-    });
+    try {
+      this.#links.ensure(id, ifindex, {
+        ...(moves && !this.#isTaken(before.ifindex, id) ? { former: before.ifindex } : {}),
+        ...(before === undefined || moves ? {} : { onBare: () => this.#doubt(id) }),
+      });
+    } catch (error) {
+      // The row is of the former interface still, and would not tell of this one's element.
+      if (moves) this.#removeEntry(ifindex, id);
+      throw error;
+    }
     if (moves) this.#removeEntry(before.ifindex, id);
     this.#put({ ...(moves ? NEW : (this.#row(id) ?? NEW)), id, ifindex, slot, held: row });
   }
@@ -188,7 +194,7 @@ export class EndpointStore {
     this.#links.remove(id, { everywhere, ...known });
     this.#contests.forget(id);
     if (row !== undefined) this.#removeEntry(row.ifindex, id);
-    this.#db.write([this.#table], (txn) => txn.delete(this.#table, tableKey.endpoint(id)));
+    this.#forget(id);
   }
 
   /** The live interface of each endpoint that has programs of ours, of whichever version. */
@@ -196,16 +202,27 @@ export class EndpointStore {
     return this.#links.attached();
   }
 
-  /** Puts programs onto an interface that has none: without an element they let nothing through. @throws InterfaceGoneError */
+  /** The same, whatever program somebody may have put into our links or filters. */
+  hooked(): Map<number, number> {
+    return this.#links.hooked();
+  }
+
+  /**
+   * Puts programs onto an interface that has none: without an element they let nothing through. Where that fails, each look says so and
+   * tries again. @throws InterfaceGoneError, of which nothing is to be put back
+   */
   guard({ id, ifindex }: Hooked): void {
-    let bare = false;
-    this.#links.ensure(id, ifindex, {
-      onBare: () => {
-        bare = true;
-        this.#doubt(id);
-      },
-    });
-    if (this.#row(id) === undefined) this.#put({ ...(bare ? this.#inDoubt() : NEW), id, ifindex, slot: 0 });
+    const before = this.#row(id);
+    if (before?.ifindex !== ifindex) {
+      if (before !== undefined) this.#removeEntry(before.ifindex, id);
+      this.#put({ id, ifindex, slot: 0, ...NEW });
+    }
+    try {
+      this.#links.ensure(id, ifindex, { onBare: () => this.#doubt(id) });
+    } catch (error) {
+      if (error instanceof InterfaceGoneError && before?.ifindex !== ifindex) this.#forget(id);
+      throw error;
+    }
   }
 
   /** Endpoints that have something pinned. */
@@ -277,6 +294,10 @@ export class EndpointStore {
     using snapshot = this.#db.read();
     const ids = Array.from(snapshot.all(this.#table), ({ id }) => id);
     return [...new Set([...ids, ...this.#links.endpoints()])].filter((id) => !known(id));
+  }
+
+  #forget(id: number): void {
+    this.#db.write([this.#table], (txn) => txn.delete(this.#table, tableKey.endpoint(id)));
   }
 
   #put(row: KernelEndpointRow): void {

@@ -3,23 +3,27 @@ import { execFileSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
-import { MAPS } from '@weir/bpf';
+import { buildDatapath, ENDPOINT_FLAGS, MAPS, PROGRAMS } from '@weir/bpf';
 import {
   attachClsact,
   attachTcx,
   type BpfObject,
+  type BpfProgram,
   detachClsact,
   inNetns,
   listClsact,
   listTcx,
+  loadObject,
   openPinnedLink,
+  queryClsact,
   type TcLink,
 } from 'libbpf-ts';
+import { eventually } from '../../test/eventually.ts';
 import type { Core, CoreOptions } from '../core.ts';
 import { createCore } from '../create-core.ts';
 import { NetnsMismatchError } from '../errors.ts';
 import { recordingLogger } from '../testing/fake-core.ts';
-import { Lab, type LabPod } from './testing/lab.ts';
+import { dropsOf, Lab, type LabPod } from './testing/lab.ts';
 import { loadRivals } from './testing/rivals.ts';
 
 let rivals: BpfObject;
@@ -217,6 +221,100 @@ describe("another's program before this agent's", () => {
     expect(check(core, 'enforcement')?.message).toContain('rival_ends');
     other.detach();
     await until(() => core.health().ok);
+  });
+});
+
+describe.each(['tcx', 'clsact'] as const)("another's program in the place of this agent's, by %s", (attachment) => {
+  const replace = (programs: (hook: 'ingress' | 'egress') => BpfProgram): void => {
+    for (const direction of ['ingress', 'egress'] as const) {
+      const where = { ifindex: server.ifindex, direction };
+      if (attachment === 'tcx') {
+        using link = openPinnedLink(pin(`2-${direction}`));
+        link.replace(programs(direction));
+      } else
+        inNetns(lab.netns, () => attachClsact(programs(direction), where, { priority: 1, handle: 0x77656972 }).close());
+    }
+  };
+  const rival = (): BpfProgram => rivals.program('rival_ends');
+  const heard = async (pod: LabPod, bytes: number): Promise<void> => {
+    await eventually(
+      () => pod.heard(),
+      (now) => now === bytes,
+    );
+    expect(await pod.heard()).toBe(bytes);
+  };
+  /** The client opens a connection that nobody judges, and is heard. */
+  const dialled = async (): Promise<void> => {
+    expect(await client.dial(server)).toBe(true);
+    await client.say(server);
+    await heard(server, 1);
+  };
+  const cut = async (): Promise<void> => {
+    await server.say(client);
+    await heard(client, 1);
+    const before = dropsOf(lab.root);
+    await client.say(server);
+    await until(() => dropsOf(lab.root) > before);
+    expect(await server.heard()).toBe(1);
+  };
+  /** An agent that goes by what it finds: its inputs are not complete. */
+  const incomplete = async (): Promise<Core> => {
+    const core = made({ attachment, kubernetes: true });
+    core.db.initialiser(core.tables.policies, 'reflector');
+    await core.start();
+    return core;
+  };
+
+  it('lets no connection in that goes on after it', async () => {
+    // No look comes before the edit.
+    const core = await enforcing('nobody', { attachment, auditMs: 3_600_000 });
+    replace(rival);
+    await dialled();
+    core.importRules([{ endpointSelector: { matchLabels: { app: 'server' } }, ingress: [{ fromEndpoints: [{}] }] }]);
+    core.deleteRules([]);
+    core.importRules([
+      { endpointSelector: { matchLabels: { app: 'server' } }, ingress: [{ fromCIDR: ['192.0.2.0/24'] }] },
+    ]);
+    await core.waitPolicyRevision(core.policyRevision());
+    await cut();
+  });
+
+  it('is replaced when an agent starts, and in each look, though its inputs are not complete', async () => {
+    await (await enforcing('nobody', { attachment })).stop();
+    replace(rival);
+    await dialled();
+    const core = await incomplete();
+    expect(await client.reaches(server)).toBe(false);
+    await cut();
+    const before = repairs(core);
+    replace(rival);
+    await settled(core, before);
+    expect(await client.reaches(server)).toBe(false);
+  });
+
+  it('is none where it is of another version of this agent: it goes on until the inputs are complete', async () => {
+    await (await enforcing('nobody', { attachment })).stop();
+    using older = loadObject(buildDatapath().objectPath);
+    const named = (hook: 'ingress' | 'egress') => older.program(hook === 'ingress' ? PROGRAMS.fromPod : PROGRAMS.toPod);
+    replace(named);
+    const runs = () =>
+      inNetns(lab.netns, () =>
+        attachment === 'tcx'
+          ? listTcx(server.ifindex, 'egress').map(({ program }) => program)
+          : [queryClsact(server.ifindex, 'egress', { priority: 1, handle: 0x77656972 })],
+      );
+    const first = await incomplete();
+    expect(runs()).toEqual([named('egress').info().id]);
+    expect(log.lines.filter(({ level }) => level === 'warn')).toEqual([]);
+    await first.stop();
+    const second = await again({ attachment });
+    expect(runs()).not.toEqual([named('egress').info().id]);
+    expect(await client.reaches(server)).toBe(false);
+    expect(await server.reaches(client)).toBe(true);
+    expect(second.mapEntries('endpoints').map(({ value }) => value)).toEqual([
+      expect.objectContaining({ id: 1, flags: 0 }),
+      expect.objectContaining({ id: 2, flags: ENDPOINT_FLAGS.ingressEnforced }),
+    ]);
   });
 });
 

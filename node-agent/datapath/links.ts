@@ -1,5 +1,6 @@
 import { existsSync, mkdirSync, readdirSync, renameSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
+import { PROGRAMS } from '@weir/bpf';
 import {
   attachTcx,
   BpfError,
@@ -39,7 +40,7 @@ export interface LinkLook {
 export interface EnsureLinks {
   /** The endpoint's interface until now, which loses its programs. */
   readonly former?: number;
-  /** Called before a hook gets programs that had none of this agent's. */
+  /** Called before a hook gets programs that ran none of ours, of whichever version. */
   readonly onBare?: () => void;
 }
 
@@ -60,8 +61,10 @@ export interface LinkTable {
   has(endpoint: number): boolean;
   /** Whether its interface lives, with programs of ours, in another network namespace. */
   isAway(endpoint: number): boolean;
-  /** Endpoints with programs on both hooks of a live interface, of whichever version: its index. */
+  /** Endpoints with programs of ours on both hooks of a live interface, of whichever version: its index. */
   attached(): Map<number, number>;
+  /** The same, whatever program somebody may have put into our links or filters. */
+  hooked(): Map<number, number>;
   /** Whether each interface runs this version's programs. */
   look(endpoints: readonly Hooked[]): LinkLook[];
 }
@@ -130,7 +133,10 @@ export class Links implements LinkTable {
       const path = this.#path(endpoint, hook);
       using link = this.#openAny(path);
       if (link !== undefined && this.#belongs(link, ifindex, hook)) {
-        if (link.programId() !== this.#ids[hook]) link.replace(this.#programs[hook]);
+        const found = link.programId();
+        if (found === this.#ids[hook]) continue;
+        if (!isOurs(found, hook)) onBare?.();
+        link.replace(this.#programs[hook]);
       } else {
         if (link !== undefined) this.#makeWay(link, path, former);
         this.#attach(endpoint, ifindex, hook, path, onBare);
@@ -193,6 +199,10 @@ export class Links implements LinkTable {
   }
 
   attached(): Map<number, number> {
+    return liveLinks(this.#root, this.#inNode).judged;
+  }
+
+  hooked(): Map<number, number> {
     return liveLinks(this.#root, this.#inNode).here;
   }
 
@@ -277,7 +287,7 @@ export class Links implements LinkTable {
 
   /** What a crash left: links that did not take their place, and those set aside whose interface is gone. */
   #tidy(): void {
-    for (const file of this.#files()) if (file.startsWith(NEXT)) rmSync(join(this.#folder, file));
+    for (const file of this.#files()) if (file.startsWith(NEXT)) rmSync(join(this.#folder, file), { recursive: true });
     this.#tidyAside(new Set());
   }
 
@@ -338,16 +348,26 @@ export class Links implements LinkTable {
   }
 }
 
+/** Whether the program is ours for this hook, of whichever version: somebody may have put another one into our link or filter. */
+export function isOurs(program: number, hook: TcDirection): boolean {
+  return programName(program) === (hook === 'ingress' ? PROGRAMS.fromPod : PROGRAMS.toPod);
+}
+
 /**
  * Where the pinned links' interfaces are: endpoints with both hooks `here`, in this network namespace, and endpoints with some hook
- * `away`, in another one. A link knows its interface's index as long as that lives, in whichever namespace.
+ * `away`, in another one. A link knows its interface's index as long as that lives, in whichever namespace. `judged`: those that are here
+ * and run programs of ours on both hooks.
  */
 export function liveLinks(
   root: string,
   inNode: InNode,
-): { readonly here: Map<number, number>; readonly away: Map<number, number> } {
+): {
+  readonly here: Map<number, number>;
+  readonly judged: Map<number, number>;
+  readonly away: Map<number, number>;
+} {
   const folder = join(root, 'links');
-  const hooks = new Map<number, number[]>();
+  const hooks = new Map<number, { readonly ifindex: number; readonly ours: boolean }[]>();
   const away = new Map<number, number>();
   for (const file of existsSync(folder) ? readdirSync(folder) : []) {
     const match = PIN.exec(file);
@@ -356,11 +376,19 @@ export function liveLinks(
     using link = openOrNothing(join(folder, file));
     if (link === undefined || link.ifindex === 0) continue;
     if (isAway(link, inNode)) away.set(id, link.ifindex);
-    else hooks.set(id, [...(hooks.get(id) ?? []), link.ifindex]);
+    else {
+      const { ifindex, direction } = link;
+      hooks.set(id, [...(hooks.get(id) ?? []), { ifindex, ours: isOurs(link.programId(), direction) }]);
+    }
   }
   const here = new Map<number, number>();
-  for (const [id, [one, other]] of hooks) if (one !== undefined && one === other) here.set(id, one);
-  return { here, away };
+  const judged = new Map<number, number>();
+  for (const [id, [one, other]] of hooks) {
+    if (one === undefined || one.ifindex !== other?.ifindex) continue;
+    here.set(id, one.ifindex);
+    if (one.ours && other.ours) judged.set(id, one.ifindex);
+  }
+  return { here, judged, away };
 }
 
 /** A pin that holds something else tells nothing. */

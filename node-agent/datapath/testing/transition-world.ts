@@ -240,6 +240,7 @@ export class Agent {
         isAway: () => false,
         endpoints: () => node.links,
         attached: () => new Map(),
+        hooked: () => new Map(),
         look: () => [],
       },
       (slot) => this.#writer.slotReady(slot),
