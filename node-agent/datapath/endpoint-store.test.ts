@@ -1,4 +1,5 @@
-import { expect, it } from '@jest/globals';
+import { beforeEach, describe, expect, it } from '@jest/globals';
+import { ENDPOINT_FLAGS, type EndpointValue, endpointKey, endpointValue } from '@weir/bpf';
 import { createStateDB } from '@weir/statedb';
 import { InterfaceGoneError } from '../errors.ts';
 import type { EndpointStateRow } from '../tables.ts';
@@ -6,9 +7,9 @@ import type { EndpointTable } from './endpoint-map.ts';
 import { EndpointStore } from './endpoint-store.ts';
 import type { LinkTable } from './links.ts';
 
-const state = (slot: number): EndpointStateRow => ({
+const state = (slot: number, ifindex = 7): EndpointStateRow => ({
   id: 1,
-  ifindex: 7,
+  ifindex,
   ipv4: '10.1.0.2',
   identity: 300,
   labels: {},
@@ -19,42 +20,101 @@ const state = (slot: number): EndpointStateRow => ({
   state: 'ready',
 });
 
-it('knows which slot the word names, and takes the word away, where the interface has gone before its endpoint', () => {
-  const words = new Map<string, Uint8Array>();
-  const name = (key: Uint8Array): string => Buffer.from(key).toString('hex');
-  const map = {
-    lookup: (key: Uint8Array) => words.get(name(key)),
-    update: (key: Uint8Array, value: Uint8Array) => words.set(name(key), value),
-    delete: (key: Uint8Array) => words.delete(name(key)),
-    entries: () => [],
+/** A map and interfaces of which some are gone, or run no program. */
+class World {
+  readonly gone = new Set<number>();
+  readonly bare = new Set<number>();
+  /** Where programs are attached, as far as that counts. */
+  readonly attached = new Map<number, number>();
+  readonly #words = new Map<string, Uint8Array>();
+  readonly map = {
+    lookup: (key: Uint8Array) => this.#words.get(name(key)),
+    update: (key: Uint8Array, value: Uint8Array) => this.#words.set(name(key), value),
+    delete: (key: Uint8Array) => this.#words.delete(name(key)),
+    entries: () => Array.from(this.#words, ([key, value]) => [Buffer.from(key, 'hex'), value] as const),
   } as unknown as EndpointTable;
-  let gone = false;
-  const ensure = (endpoint: number, ifindex: number): void => {
-    if (gone) throw new InterfaceGoneError(endpoint, ifindex, undefined);
-  };
-  const links: LinkTable = {
-    ensure,
+  readonly links: LinkTable = {
+    ensure: (endpoint, ifindex, { onBare } = {}) => {
+      if (this.gone.has(ifindex)) throw new InterfaceGoneError(endpoint, ifindex, undefined);
+      if (this.bare.delete(ifindex)) onBare?.();
+    },
     overtake: () => undefined,
     has: () => false,
     isAway: () => false,
     remove: () => undefined,
     endpoints: () => new Set(),
-    attached: () => new Map(),
-    hooked: () => new Map(),
+    attached: () => this.attached,
+    hooked: () => this.attached,
     look: () => [],
   };
-  const store = new EndpointStore(createStateDB({ freeze: true }), map, links, () => true);
 
+  agent(): EndpointStore {
+    return new EndpointStore(createStateDB({ freeze: true }), this.map, this.links, () => true);
+  }
+
+  elements(): EndpointValue[] {
+    return Array.from(this.#words.values(), (value) => endpointValue.decode(value));
+  }
+}
+
+function name(key: Uint8Array): string {
+  return Buffer.from(key).toString('hex');
+}
+
+let world: World;
+beforeEach(() => {
+  world = new World();
+});
+
+it('knows which slot the word names, and takes the word away, where the interface has gone before its endpoint', () => {
+  const store = world.agent();
   store.update(state(1));
-  gone = true;
+  world.gone.add(7);
   expect(() => store.update(state(2))).toThrow(InterfaceGoneError);
   expect([store.uses(1), store.uses(2), store.held(1)?.slot]).toEqual([false, true, 1]);
   store.delete(1, { everywhere: true });
-  expect([store.uses(2), words.size]).toEqual([false, 0]);
+  expect([store.uses(2), world.elements()]).toEqual([false, []]);
 
   // Nor does the word of one that never had its programs stay.
   expect(() => store.update(state(3))).toThrow(InterfaceGoneError);
   expect([store.uses(3), store.held(1)]).toEqual([true, undefined]);
   store.delete(1, { everywhere: true });
-  expect(words.size).toBe(0);
+  expect(world.elements()).toEqual([]);
 });
+
+describe('an endpoint that moves to another interface', () => {
+  it('leaves no element of one that went meanwhile', () => {
+    const store = world.agent();
+    store.update(state(1, 7));
+    world.gone.add(8);
+    expect(() => store.update(state(1, 8))).toThrow(InterfaceGoneError);
+    store.update(state(1, 9));
+    expect(world.elements().map(({ ifindex }) => ifindex)).toEqual([9]);
+    store.delete(1, { everywhere: true });
+    expect(world.elements()).toEqual([]);
+  });
+
+  it('takes no connection up in its middle where it was found without programs there', () => {
+    const store = world.agent();
+    store.update(state(1, 7));
+    world.bare.add(8);
+    store.guard({ id: 1, ifindex: 8 });
+    store.update(state(1, 8));
+    expect(world.elements()).toEqual([expect.objectContaining({ ifindex: 8, flags: ALL })]);
+    expect(store.doubted()).toEqual(new Set([1]));
+  });
+
+  it.each([7, 8])(
+    'and whose agent died in that has one element afterwards: that of interface %s, which has programs',
+    (at) => {
+      for (const ifindex of [7, 8, 9])
+        world.map.update(endpointKey.encode(ifindex), endpointValue.encode({ ...ELEMENT, ifindex }));
+      world.attached.set(1, at);
+      expect(world.agent().adopt(false)).toEqual([expect.objectContaining({ id: 1, ifindex: at })]);
+      expect(world.elements().map(({ ifindex }) => ifindex)).toEqual([at]);
+    },
+  );
+});
+
+const ELEMENT = { revision: 1, slot: 1, flags: 0, ipv4: new Uint8Array(4), identity: 300, id: 1 };
+const ALL = ENDPOINT_FLAGS.ingressEnforced | ENDPOINT_FLAGS.egressEnforced | ENDPOINT_FLAGS.noPickup;

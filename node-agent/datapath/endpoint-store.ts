@@ -1,4 +1,4 @@
-import { ENDPOINT_FLAGS, endpointKey, endpointValue } from '@weir/bpf';
+import { ENDPOINT_FLAGS, type EndpointValue, endpointKey, endpointValue } from '@weir/bpf';
 import { formatAddress, parseAddress } from '@weir/net';
 import { keys, type StateDB, type Table } from '@weir/statedb';
 import { tableKey } from '../create-tables.ts';
@@ -65,8 +65,7 @@ export class EndpointStore {
   adopt(flowsLost: boolean): KernelEndpoint[] {
     const found = new Map<number, KernelEndpoint>();
     const rows = new Map<number, KernelEndpointRow>();
-    for (const [, bytes] of this.#map.entries()) {
-      const { id, ifindex, slot, flags, ...value } = endpointValue.decode(bytes);
+    for (const { id, ifindex, slot, flags, ...value } of this.#elements()) {
       found.set(id, {
         id,
         ifindex,
@@ -294,6 +293,18 @@ export class EndpointStore {
     using snapshot = this.#db.read();
     const ids = Array.from(snapshot.all(this.#table), ({ id }) => id);
     return [...new Set([...ids, ...this.#links.endpoints()])].filter((id) => !known(id));
+  }
+
+  /** One an endpoint: where an agent died while it moved there are two, and that of the interface with its programs stays. */
+  #elements(): EndpointValue[] {
+    const all = Array.from(this.#map.entries(), ([, bytes]) => endpointValue.decode(bytes));
+    return [...Map.groupBy(all, ({ id }) => id)].flatMap(([id, found]) => {
+      if (found.length === 1) return found;
+      const attached = this.#links.attached().get(id);
+      const stays = found.find(({ ifindex }) => ifindex === attached) ?? found.at(-1);
+      for (const { ifindex } of found) if (ifindex !== stays?.ifindex) this.#removeEntry(ifindex, id);
+      return stays ?? [];
+    });
   }
 
   #forget(id: number): void {
