@@ -13,6 +13,7 @@
  *
  * Not known: a node whose first selected pod came between an edit and the write of its ResolvedPolicy, until it reports it.
  */
+import { isDeepStrictEqual } from 'node:util';
 import { reachesVersion } from '@weir/kube';
 import { afterPrefix, keys, type Reader, type Table, type WriteTxn } from '@weir/statedb';
 import type { Tables } from '../tables.ts';
@@ -312,9 +313,17 @@ function changedUids(before: CountedReport | undefined, after: CountedReport | u
     for (const uid of Object.keys(row.generations)) {
       if (renewed || before?.generations[uid] !== after?.generations[uid]) uids.add(uid);
     }
-    for (const failure of row.failures) uids.add(failure.uid);
+  }
+  const was = failuresByUid(before);
+  const is = failuresByUid(after);
+  for (const uid of [...was.keys(), ...is.keys()]) {
+    if (renewed || !isDeepStrictEqual(was.get(uid), is.get(uid))) uids.add(uid);
   }
   return uids;
+}
+
+function failuresByUid(report: CountedReport | undefined): Map<string, NodeReportRow['failures']> {
+  return Map.groupBy(report?.failures ?? [], ({ uid }) => uid);
 }
 
 /** The mark that any node may enforce something earlier. */

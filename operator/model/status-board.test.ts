@@ -1,7 +1,8 @@
-import { describe, expect, it } from '@jest/globals';
+import { afterEach, describe, expect, it, jest } from '@jest/globals';
 import { namespaceRow, nodeReportRow, nodeRow, podRow, policyRow } from '../kubernetes/rows.ts';
 import { cnp, namespace, node, pod, report } from '../testing.ts';
 import type { NodeReportRow } from '../types.ts';
+import { NodeProgress } from './node-progress.ts';
 import { TestModel } from './testing/test-model.ts';
 
 const INTERVAL = 1_000;
@@ -22,18 +23,23 @@ class World {
     this.model.setNamespace(namespaceRow(namespace('a')));
     this.model.setNode(nodeRow(node('n1')));
     this.model.setPod(podRow(pod('a/p', { app: 'web' }, { ip: '10.0.0.1', node: 'n1' })));
-    for (const uid of policies) {
-      const object = cnp(`a/${uid}`, { endpointSelector: {}, ingress: [{}] });
-      const metadata = { ...object.metadata, uid, generation: 1 };
-      this.model.setPolicy(policyRow({ ...object, metadata }, 'CiliumNetworkPolicy'));
-    }
+    for (const uid of policies) this.edit(uid, 1);
     do this.model.flush();
     while (this.model.more);
   }
 
-  report(generations: Readonly<Record<string, number>>): NodeReportRow {
+  edit(uid: string, generation: number): void {
+    const object = cnp(`a/${uid}`, { endpointSelector: {}, ingress: [{}] });
+    const metadata = { ...object.metadata, uid, generation };
+    this.model.setPolicy(policyRow({ ...object, metadata }, 'CiliumNetworkPolicy'));
+  }
+
+  report(
+    generations: Readonly<Record<string, number>>,
+    { node: of = 'n1', failures = [] }: { node?: string; failures?: NodeReportRow['failures'] } = {},
+  ): NodeReportRow {
     const policies = Object.entries(generations).map(([uid, generation]) => [uid, { generation, endpoints: 1 }]);
-    return nodeReportRow(report('n1', { policies: Object.fromEntries(policies) }));
+    return nodeReportRow(report(of, { policies: Object.fromEntries(policies), failures: [...failures] }));
   }
 
   /** Policies that are programmed, as their desired status says. */
@@ -44,7 +50,74 @@ class World {
   }
 }
 
+/** A pod of the policies on each of these nodes, which have reported generation 1 of policy `u`. */
+function reporting(nodes: readonly string[], failures: NodeReportRow['failures'] = []): World {
+  const world = new World(['u'], INTERVAL);
+  const { model } = world;
+  nodes.forEach((name, i) => {
+    model.setNode(nodeRow(node(name)));
+    model.setPod(podRow(pod(`a/${name}`, { app: 'web' }, { ip: `10.0.1.${i}`, node: name })));
+    model.setReport(world.report({ u: 1 }, { node: name, failures }));
+  });
+  model.setReport(world.report({ u: 1 }));
+  model.flush();
+  // The first of these shows it; since the last, nothing is held back.
+  for (let i = 0; i < 2; i += 1) {
+    world.now += INTERVAL;
+    model.flush();
+  }
+  return world;
+}
+
 describe('StatusBoard', () => {
+  afterEach(() => {
+    jest.restoreAllMocks();
+  });
+
+  it('folds a status that waits to be due once, whatever number of nodes report meanwhile', () => {
+    const nodes = Array.from({ length: 20 }, (_, i) => `m${i}`);
+    const world = reporting(nodes);
+    const { model } = world;
+    expect(world.programmed()).toEqual(['u']);
+    world.edit('u', 2);
+    model.flush();
+    const folds = jest.spyOn(NodeProgress.prototype, 'of');
+    for (const name of [...nodes, 'n1']) {
+      model.setReport(world.report({ u: 2 }, { node: name }));
+      world.now += 10;
+      model.flush();
+    }
+    // Of the first report, to see that it says something new.
+    expect(folds.mock.calls.length).toBe(1);
+    expect(world.programmed()).toEqual([]);
+    expect(model.dueInMs).toBe(INTERVAL - 210);
+    world.now += INTERVAL - 210;
+    model.flush();
+    expect(folds.mock.calls.length).toBe(2);
+    expect(world.programmed()).toEqual(['u']);
+    expect(model.dueInMs).toBeUndefined();
+  });
+
+  it('does not fold a policy of which a node reports the same failure again', () => {
+    const nodes = Array.from({ length: 20 }, (_, i) => `m${i}`);
+    const failures = [{ uid: 'u', generation: 1, reason: 'MapFull', message: 'full' }];
+    const world = reporting(nodes, failures);
+    const folds = jest.spyOn(NodeProgress.prototype, 'of');
+    for (const name of nodes) {
+      world.model.setReport(world.report({ u: 1, other: 7 }, { node: name, failures }));
+      world.model.flush();
+    }
+    expect(folds.mock.calls.length).toBe(0);
+    const other = [{ uid: 'u', generation: 1, reason: 'MapFull', message: 'fuller' }];
+    for (const next of [other, [...other, ...failures], []]) {
+      folds.mockClear();
+      world.now += INTERVAL;
+      world.model.setReport(world.report({ u: 1 }, { node: 'm3', failures: next }));
+      world.model.flush();
+      expect(folds.mock.calls.length).toBe(1);
+    }
+  });
+
   it('waits for a node that has read on, and says of one policy that it does not have it, for that policy alone', () => {
     const world = new World([], 0);
     const { model } = world;

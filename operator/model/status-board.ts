@@ -194,7 +194,18 @@ export class StatusBoard {
     return { key, kind, ...(namespace === undefined ? {} : { namespace }), name, uid, status };
   }
 
+  /** Every node reports, and a fold may look at every node: of a status that is held back, reports wait until it is due. */
   #reportChanged(txn: WriteTxn, before: CountedReport | undefined, after: CountedReport | undefined): void {
-    for (const key of this.#progress.reportChanged(txn, before, after)) this.mark(txn, key);
+    for (const key of this.#progress.reportChanged(txn, before, after)) {
+      const heldBack = txn.get(this.#tables.statusMarks, key)?.dueAt !== undefined;
+      if (!heldBack || this.#silenced(txn, key, before, after)) this.mark(txn, key);
+    }
+  }
+
+  /** The node says nothing of the policy any more: a fold notes whether it hosts a selected pod, which may go before the status is due. */
+  #silenced(reader: Reader, key: string, before: CountedReport | undefined, after: CountedReport | undefined): boolean {
+    const uid = this.#sources.policies.get(reader, key)?.row.uid ?? '';
+    const said = (report: CountedReport | undefined): boolean => report?.generations[uid] !== undefined;
+    return said(before) && (!said(after) || before?.nodeUid !== after?.nodeUid);
   }
 }

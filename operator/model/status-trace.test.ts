@@ -468,6 +468,40 @@ describe('status, whatever happens', () => {
     expect(settle()).toBe('True/NoMatchingEndpoints/2');
   });
 
+  it('a node that falls silent about a policy whose status is held back is waited for, also when its pod goes before it is due', () => {
+    const cluster = new Cluster();
+    const settle = (): string => {
+      cluster.now += INTERVAL;
+      cluster.flush();
+      return cluster.programmed;
+    };
+    for (const [index, name] of ['n1', 'n2'].entries()) {
+      cluster.setNode(name, 'True', false);
+      cluster.setPod(index, name, 'web', false);
+    }
+    cluster.edit(select('web'));
+    cluster.flush();
+    cluster.catchUp(['n1', 'n2']);
+    expect(settle()).toBe('True/Programmed/1');
+    cluster.deletePod(1);
+    cluster.take('n2');
+    cluster.setPod(1, 'n2', 'web', false);
+    cluster.now += INTERVAL;
+    cluster.edit(select('web'));
+    cluster.flush();
+    cluster.catchUp(['n1']);
+    cluster.flush();
+    // Of a moment when it had no pod.
+    cluster.report('n2', false);
+    cluster.flush();
+    cluster.deletePod(1);
+    cluster.flush();
+    expect(settle()).toBe('False/Progressing/2');
+    expect(cluster.status?.conditions[2]?.message).toMatch(/not caught up with generation 2 yet: n2\./);
+    cluster.speak('n2');
+    expect(settle()).toBe('True/Programmed/2');
+  });
+
   it('a node that reports the policy before under this name is waited for, whatever it hosts', () => {
     const cluster = new Cluster();
     const settle = (): string => {
