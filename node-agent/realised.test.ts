@@ -52,6 +52,19 @@ const NOT_CONNECTED = {
   message: expect.stringMatching(/^pod ns\/a: connected by another network plugin/),
 };
 
+/** What is said when the kernel refuses to take the addresses, or to let go of them. */
+function refused(report: RealisedReport, rows: Readonly<Record<string, number>>, deleted = false): readonly string[] {
+  const failing = Object.entries(rows).map(([prefix, identity]) => {
+    const source = identity === 6 ? 'remote-node' : 'endpoint';
+    return { row: { prefix, identity, source }, deleted, error: new Error('ENOSPC') };
+  });
+  const writer = { endpoints: { failing: () => [] }, ipcache: { failing: () => failing } };
+  report.take({ ...SOURCES, writer: writer as unknown as RealisedSources['writer'] });
+  return report
+    .read()
+    .failures.map(({ uid, generation, reason, message }) => `${uid} ${generation} ${reason}: ${message}`);
+}
+
 describe('an address that the kernel does not take', () => {
   it('fails the policies that name it, and those of the endpoint that has it', async () => {
     const { world, report } = node();
@@ -64,20 +77,56 @@ describe('an address that the kernel does not take', () => {
     world.policy('wide', 2, [wide]);
     world.policy('other', 1, [rule('b', 'a', 9)]);
     await world.plan();
-    const failing = (...prefixes: readonly string[]) => {
-      const rows = prefixes.map((prefix) => ({ row: { prefix }, deleted: false, error: new Error('ENOSPC') }));
-      const writer = { endpoints: { failing: () => [] }, ipcache: { failing: () => rows } };
-      report.take({ ...SOURCES, writer: writer as unknown as RealisedSources['writer'] });
-      return report
-        .read()
-        .failures.map(({ uid, generation, reason, message }) => `${uid} ${generation} ${reason}: ${message}`);
-    };
+    const failing = (...prefixes: readonly string[]) =>
+      refused(report, Object.fromEntries(prefixes.map((prefix) => [prefix, 999])));
     expect(failing('198.51.100.1/32')).toEqual([]);
-    expect(failing('192.0.2.7/32', '198.51.100.1/32')).toEqual([
+    expect(failing('198.51.100.1/32', '192.0.2.7/32')).toEqual([
       'wide 2 KernelRefused: the kernel does not take 192.0.2.7/32 (and 1 more on this node): ENOSPC',
     ]);
     expect(failing('10.0.0.2/32')).toEqual(['other 1 KernelRefused: the kernel does not take 10.0.0.2/32: ENOSPC']);
     expect(failing()).toEqual([]);
+  });
+
+  it('fails the policies that name its pod as a peer, be it by a list, by labels, by this node or by an entity', async () => {
+    const { world, report } = node();
+    world.endpoint(1, { pod: { namespace: 'ns', name: 'a', uid: 'u-a' } });
+    world.endpoint(2, { pod: { namespace: 'ns', name: 'b', uid: 'u-b' } });
+    world.endpoint(3, { labels: { 'k8s:app': 'c' } });
+    world.identity(258, 'b', 'v2');
+    // Identity 259 is listed, and its labels have not come.
+    world.peerSet('b', [257, 259]);
+    world.peerSet('c', []);
+    world.policy('to-c', 1, [rule('a', 'c', 8)]);
+    world.policy('of-b', 1, [rule('b', 'a', 9)]);
+    world.policy('inside', 1, [{ ...rule('a', undefined, 10), peers: [{ entity: 'cluster' }] }]);
+    world.policy('nodes', 1, [{ ...rule('a', undefined, 11), peers: [{ entity: 'remote-node' }] }]);
+    world.policy('anybody', 1, [rule('a', undefined, 12)]);
+    await world.plan();
+    const says = (prefix: string): string => `KernelRefused: the kernel does not take ${prefix}: ENOSPC`;
+    for (const identity of [257, 258, 259])
+      expect(refused(report, { '10.0.9.1/32': identity })).toEqual([
+        `inside 1 ${says('10.0.9.1/32')}`,
+        `p 3 ${says('10.0.9.1/32')}`,
+      ]);
+    const own = world.engine.info(3)?.identity ?? 0;
+    expect(refused(report, { '10.0.9.2/32': own })).toEqual([
+      `inside 1 ${says('10.0.9.2/32')}`,
+      `to-c 1 ${says('10.0.9.2/32')}`,
+    ]);
+    expect(refused(report, { '192.0.2.9/32': 6 })).toEqual([
+      `inside 1 ${says('192.0.2.9/32')}`,
+      `nodes 1 ${says('192.0.2.9/32')}`,
+    ]);
+    expect(refused(report, { '203.0.113.9/32': 2 })).toEqual([]);
+  });
+
+  it('fails nothing when it is one that the kernel does not let go of', async () => {
+    const { world, report } = node();
+    world.endpoint(1, { pod: { namespace: 'ns', name: 'a', uid: 'u-a' } });
+    await world.plan();
+    expect(refused(report, { '10.0.9.1/32': 257 })).toHaveLength(1);
+    expect(refused(report, { '10.0.9.1/32': 257 }, true)).toEqual([]);
+    expect(refused(report, { '10.0.0.1/32': 256 }, true)).toEqual([]);
   });
 });
 

@@ -3,9 +3,9 @@ import { type Key, keys, type Reader, type StateDB, type Table, type WriteTxn } 
 import type { Realised, RealisedPolicy, Tables } from './core.ts';
 import { tableKey } from './create-tables.ts';
 import { type Audit, type EndpointStore, faultText, type PlanWriter, type SyncLoop } from './datapath/index.ts';
-import { cidrsOf, type Engine, type Missing } from './derive/index.ts';
+import type { Engine, InUse, Missing } from './derive/index.ts';
 import { InterfaceGoneError } from './errors.ts';
-import type { EarlierReportRow, PolicyRow } from './tables.ts';
+import type { EarlierReportRow, IpcacheRow, PolicyRow } from './tables.ts';
 
 /**
  * How long a policy may wait for its PeerSets before that is a failure: they are other objects and come a moment later. Until then all of
@@ -275,25 +275,36 @@ export class RealisedReport {
     if (first === undefined) return [];
     const { engine } = this.#options;
     const prefixes = new Set(refused.map(({ row }) => row.prefix));
-    const named = new Map<string, string | undefined>();
-    const namedBy = (uid: string): string | undefined => {
-      if (!named.has(uid))
-        named.set(
-          uid,
-          cidrsOf(engine.policies.inUse(uid)?.row ?? { rules: [] }).find((cidr) => prefixes.has(cidr)),
-        );
-      return named.get(uid);
-    };
+    const named = this.#naming(refused.map(({ row }) => row));
     const more = refused.length === 1 ? '' : ` (and ${refused.length - 1} more on this node)`;
     return [...engine.states()].flatMap(({ ipv4, policies }) =>
       Object.entries(policies).flatMap(([uid, generation]) => {
         const own = `${ipv4}/32`;
-        const prefix = prefixes.has(own) ? own : namedBy(uid);
+        const prefix = prefixes.has(own) ? own : named.get(uid);
         if (prefix === undefined) return [];
         const message = `the kernel does not take ${prefix}${more}: ${first.error.message}`;
         return [{ uid, generation, reason: 'KernelRefused', message }];
       }),
     );
+  }
+
+  /** Policies in force that name one of the addresses as a peer, each with the first that it names. */
+  #naming(rows: readonly IpcacheRow[]): ReadonlyMap<string, string> {
+    const { engine } = this.#options;
+    const named = new Map<string, string>();
+    const note = (policies: Iterable<InUse>, prefix: string): void => {
+      for (const { row } of policies) if (!named.has(row.uid)) named.set(row.uid, prefix);
+    };
+    const seen = new Set<string>();
+    for (const { prefix, identity, source } of rows) {
+      note(engine.policies.inUseWithCidr(prefix), prefix);
+      const kubeApiserver = source === 'apiserver';
+      const peer = `${identity} ${kubeApiserver}`;
+      // Many addresses have few identities.
+      if (!seen.has(peer)) note(engine.policiesWithPeer({ id: identity, kubeApiserver }), prefix);
+      seen.add(peer);
+    }
+    return named;
   }
 
   /** What others took away and has not been put back yet. */

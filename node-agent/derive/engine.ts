@@ -6,7 +6,7 @@
 
 import { LOCAL_ENDPOINT_BASE, RESERVED } from '@weir/identity';
 import { type LabelMap, matches } from '@weir/labels';
-import type { PeerIdentity, ResolvedRule, SelectorHash } from '@weir/policy';
+import { type Entity, entityHas, type PeerIdentity, type ResolvedRule, type SelectorHash } from '@weir/policy';
 import type { StateDB } from '@weir/statedb';
 import type { CoreOptions, Tables } from '../core.ts';
 import type { EndpointStateRow, NodeRow, PolicyRow } from '../tables.ts';
@@ -41,6 +41,8 @@ export interface EngineOptions {
   readonly breathe: () => Promise<void>;
 }
 
+/** Entities that an address inside the cluster belongs to, and none outside. */
+const CLUSTER_ENTITIES = ['cluster', 'host', 'remote-node', 'kube-apiserver'] as const satisfies readonly Entity[];
 const NOTHING: ReadonlyMap<SelectorHash, PolicyRow> = new Map();
 const NONE: ReadonlySet<number> = new Set();
 
@@ -287,6 +289,14 @@ export class Engine {
     for (const { identity, labels } of this.#local.localLabels())
       if (matches(row.selector, labels)) local.push(identity);
     return local.length === 0 ? members : [...members, ...local];
+  }
+
+  /** Policies in force that name the identity as a peer: by a set of pods, or by an entity of the cluster. */
+  *policiesWithPeer(peer: PeerIdentity): Generator<InUse> {
+    const { policies } = this;
+    for (const hash of this.#peerSets.setsOf(peer.id, this.localIdentity(peer.id)?.labels))
+      yield* policies.inUseWithPeer(hash);
+    for (const entity of CLUSTER_ENTITIES) if (entityHas(entity, peer)) yield* policies.inUseWithPeer(entity);
   }
 
   /** Labels of one of this node's own label sets. */

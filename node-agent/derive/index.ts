@@ -26,7 +26,7 @@ export { ImportedRules, type ImportOptions } from './imported.ts';
 export { decodeNumbers, LocalNumbers, type NumbersState } from './numbers.ts';
 export { Pace } from './pace.ts';
 export type { KernelEndpoint, KernelState, Plan } from './plan.ts';
-export { cidrsOf, type InUse, type Missing } from './policies.ts';
+export type { InUse, Missing } from './policies.ts';
 export { hostPrefix } from './prefixes.ts';
 export { blocksKey, blocksOf, DIRECTIONS, type VerdictBlock } from './rows.ts';
 export type { KernelSlot } from './slot-rows.ts';

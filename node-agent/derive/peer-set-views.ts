@@ -97,6 +97,15 @@ export class PeerSetViews {
     return this.#views.get(hash)?.members;
   }
 
+  /** Sets that the identity is a member of. `labels`: it is one of this node's own label sets, which no list has. */
+  *setsOf(id: number, labels?: LabelMap): Generator<SelectorHash> {
+    const views = new Set(this.#views.list('doubtful', identityKey(id)));
+    for (const key of wantedOf(labels ?? this.#labels(id) ?? {}))
+      for (const view of this.#views.list('wants', key)) views.add(view);
+    for (const { row, members } of views)
+      if (labels === undefined ? includesSorted(members, id) : matches(row.selector, labels)) yield row.hash;
+  }
+
   /** Identities that get other labels with the next plan. Until then no other address may get them. */
   renumbered(): ReadonlySet<number> {
     const { identities } = this.#options;

@@ -41,6 +41,15 @@ export function cidrsOf({ rules }: Pick<PolicyRow, 'rules'>): string[] {
   );
 }
 
+/** Hashes of sets and names of entities that rules name as peers. */
+function* peersOf({ rules }: PolicyRow): Generator<string> {
+  for (const { peers } of rules)
+    for (const peer of peers ?? []) {
+      if ('peerSet' in peer) yield peer.peerSet;
+      else if ('entity' in peer) yield peer.entity;
+    }
+}
+
 function ruleKey(rule: ResolvedRule): string {
   return createHash('sha1').update(JSON.stringify(rule)).digest('base64');
 }
@@ -63,6 +72,7 @@ export class Policies {
     const indexes = [
       { name: 'peerSet', keys: ({ row }: InUse) => peerSetsOf(row) },
       { name: 'cidr', keys: ({ row }: InUse) => cidrsOf(row) },
+      { name: 'peer', keys: ({ row }: InUse) => new Set(peersOf(row)) },
     ];
     this.#inForce = new Rows(db, { name: 'rulesInForce', key: ({ row }) => row.uid, indexes }, (uid) => uid);
     this.#retained = new Rows(db, { name: 'retainedPeerSets', key: ({ hash }) => hash }, (hash) => hash);
@@ -132,9 +142,19 @@ export class Policies {
     return this.#inForce.list('peerSet', hash);
   }
 
+  /** Policies in force that name the set, by its hash, or the entity as a peer. */
+  inUseWithPeer(peer: string): Iterable<InUse> {
+    return this.#inForce.list('peer', peer);
+  }
+
+  /** Policies in force that name the CIDR, or except it. */
+  inUseWithCidr(cidr: string): Iterable<InUse> {
+    return this.#inForce.list('cidr', cidr);
+  }
+
   /** Whether a policy in force names the CIDR. */
   namesCidr(cidr: string): boolean {
-    const [some] = this.#inForce.list('cidr', cidr);
+    const [some] = this.inUseWithCidr(cidr);
     return some !== undefined;
   }
 
