@@ -103,12 +103,16 @@ function factTable<F extends { readonly addresses: readonly string[] }>(
   return db.table<F>({ name, key, indexes, equals: isDeepStrictEqual });
 }
 
-/** Of a slice that is not the API server's: none. */
+/**
+ * The slice that API servers write themselves: whoever may make slices in namespace `default` can label one for service `kubernetes`, but
+ * this name is taken, and what others write into it the API servers overwrite (k8s.io/kubernetes, pkg/controlplane/reconcilers).
+ */
+export const APISERVER_SLICE = { namespace: 'default', name: 'kubernetes' } as const;
+
+/** Of a slice that is not the API servers': none. */
 function apiserversOf(slice: EndpointSlice): ApiserverSlice {
   const { metadata, endpoints } = slice;
-  const is =
-    metadata.namespace === 'default' &&
-    (metadata.labels?.['kubernetes.io/service-name'] === 'kubernetes' || metadata.name === 'kubernetes');
+  const is = metadata.namespace === APISERVER_SLICE.namespace && metadata.name === APISERVER_SLICE.name;
   return { slice: objectKey(slice), addresses: is ? (endpoints?.flatMap(({ addresses }) => addresses) ?? []) : [] };
 }
 

@@ -17,7 +17,7 @@ import type { PeerSetRow } from '../tables.ts';
 import { CiliumEndpointWriter } from './cilium-endpoints.ts';
 import { Connection } from './connection.ts';
 import { NodePolicyStatusWriter } from './node-policy-status.ts';
-import { NodeTables } from './nodes.ts';
+import { APISERVER_SLICE, NodeTables } from './nodes.ts';
 import { PodEventWriter } from './pod-event-writer.ts';
 import { PolicyVersions } from './policy-versions.ts';
 import {
@@ -70,7 +70,11 @@ export class Kubernetes {
     this.#connection = new Connection(db, log);
     this.#nodes = new NodeTables({ db, nodes: tables.nodes, apiserverAddresses: tables.apiserverAddresses });
     this.#reflect(resources.KubeNode, this.#nodes.nodeSink);
-    this.#reflect(resources.EndpointSlice, this.#nodes.sliceSink, { namespace: 'default' });
+    const { namespace, name } = APISERVER_SLICE;
+    this.#reflect(resources.EndpointSlice, this.#nodes.sliceSink, {
+      namespace,
+      fieldSelector: `metadata.name=${name}`,
+    });
     this.#reflect(
       resources.Namespace,
       new TableSink({ db, log, table: tables.namespaces, parts: namespaceParts, merge: last }),

@@ -85,7 +85,10 @@ function agent(): Access[] {
     of('pods', WATCH, "its node's pods: labels, ports, addresses, uid"),
     of('namespaces', WATCH, 'labels of namespaces are part of identities'),
     of('services', WATCH, 'names of the Services whose addresses events show'),
-    of('endpointslices.discovery.k8s.io', WATCH, 'where the API servers are', { namespace: 'default' }),
+    of('endpointslices.discovery.k8s.io', WATCH, 'where the API servers are', {
+      namespace: 'default',
+      names: ['kubernetes'],
+    }),
     of('ciliumidentities.cilium.io', WATCH, 'identities'),
     of('ciliumendpointslices.cilium.io', WATCH, "identities of other nodes' pods"),
     of('resolvedpolicies.weir.dev', WATCH, 'the policies that it enforces'),
