@@ -2,13 +2,14 @@
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
-import { endpointKey, ipcacheKey, MAPS, slotKey } from '@weir/bpf';
+import { afterEach, beforeEach, describe, expect, it, jest } from '@jest/globals';
+import { classKey, classValue, DIRECTION, endpointKey, endpointValue, ipcacheKey, MAPS, slotKey } from '@weir/bpf';
 import { parsePrefix } from '@weir/net';
 import { type BpfMap, openPinnedLink, openPinnedMap } from 'libbpf-ts';
 import { eventually } from '../test/eventually.ts';
 import type { Core, CoreOptions } from './core.ts';
 import { createCore } from './create-core.ts';
+import { Audit } from './datapath/index.ts';
 import { dropsOf, Lab, type LabPod } from './datapath/testing/lab.ts';
 import { recordingLogger } from './testing/fake-core.ts';
 
@@ -273,6 +274,89 @@ describe('what is taken away', () => {
     await core.waitPolicyRevision(core.policyRevision());
     expect(await client.reaches(server)).toBe(true);
     expect(JSON.stringify(core.repairs())).toBe(before);
+  });
+
+  /** Keeps the audit away, and every round with it, until the result is called. */
+  async function holdAudit(): Promise<() => void> {
+    const held = Promise.withResolvers<void>();
+    const over = Promise.withResolvers<void>();
+    const { look } = Audit.prototype;
+    jest.spyOn(Audit.prototype, 'look').mockImplementation(async function (this: Audit) {
+      held.resolve();
+      await over.promise;
+      await look.call(this);
+    });
+    await held.promise;
+    return over.resolve;
+  }
+  const identityOf = (pod: LabPod): number => {
+    using snapshot = core.db.read();
+    return snapshot.get(core.tables.ipcache, `${pod.address}/32`)?.identity ?? 0;
+  };
+
+  it.each<[string, string, (friend: LabPod) => void]>([
+    [
+      'element',
+      'endpoint',
+      () =>
+        inMap('endpoint_array', (map) => {
+          const key = endpointKey.encode(server.ifindex % 4096);
+          const value = endpointValue.decode(map.lookup(key) ?? new Uint8Array());
+          map.update(key, endpointValue.encode({ ...value, flags: 0 }));
+        }),
+    ],
+    [
+      'address',
+      'address',
+      (friend) =>
+        inMap('ipcache', (map) => {
+          const other = map.lookup(prefixKey(`${friend.address}/32`));
+          map.update(prefixKey(`${client.address}/32`), other ?? new Uint8Array());
+        }),
+    ],
+    [
+      'slot',
+      'slot',
+      (friend) =>
+        inMap('policy_classes', (map) => {
+          using inner = map.openInner(slotKey.encode(slotOf(2)));
+          const direction = DIRECTION.ingress;
+          const other = inner?.lookup(classKey.encode({ identity: identityOf(friend), direction }));
+          const identity = identityOf(client);
+          const value = { ...classValue.decode(other ?? new Uint8Array()), identity };
+          inner?.update(classKey.encode({ identity, direction }), classValue.encode(value));
+        }),
+    ],
+  ])('a connection that an edited %s allowed ends when that is put back', async (_, part, edit) => {
+    await start();
+    const friend = await lab.pod('fr');
+    await core.upsertEndpoint(friend.endpoint(3, { 'k8s:app': 'friend' }));
+    await core.waitPolicyRevision(core.policyRevision());
+    const letGo = await holdAudit();
+    try {
+      edit(friend);
+      expect(await client.dial(server)).toBe(true);
+      expect(await friend.dial(server)).toBe(true);
+      await client.say(server);
+      await eventually(
+        () => server.heard(),
+        (bytes) => bytes === 1,
+      );
+      letGo();
+      await until(() => repairs(part) > 0 && check('enforcement')?.ok === true);
+      const before = dropsOf(lab.root);
+      await client.say(server);
+      await until(() => dropsOf(lab.root) > before);
+      expect(await server.heard()).toBe(1);
+      await friend.say(server);
+      await eventually(
+        () => server.heard(),
+        (bytes) => bytes === 2,
+      );
+    } finally {
+      letGo();
+      jest.restoreAllMocks();
+    }
   });
 
   it('what maps hold is compared turn after turn, and status says when', async () => {

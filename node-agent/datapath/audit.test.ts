@@ -3,9 +3,12 @@ import { describe, expect, it } from '@jest/globals';
 import { createStateDB } from '@weir/statedb';
 import { createTables } from '../create-tables.ts';
 import { Pace } from '../derive/index.ts';
+import type { EndpointStateRow, IpcacheRow } from '../tables.ts';
 import { recordingLogger } from '../testing/fake-core.ts';
 import { Audit, type AuditOptions } from './audit.ts';
 import type { ContentAudit, Difference, Step } from './content-audit.ts';
+import type { LinkLook } from './links.ts';
+import { EVERY } from './plan-writer.ts';
 
 const NOTHING: ContentAudit = {
   nearest: async () => [],
@@ -14,36 +17,62 @@ const NOTHING: ContentAudit = {
 };
 
 /** An audit of one kind of content, whose steps find what `steps` says, one after another. */
-function world(of: { readonly steps?: readonly Step[]; readonly nearest?: readonly Difference[] } = {}) {
+function world(
+  of: {
+    readonly steps?: readonly Step[];
+    readonly nearest?: readonly Difference[];
+    readonly address?: ContentAudit;
+  } = {},
+) {
   const db = createStateDB({ freeze: true });
   const tables = createTables(db);
   const log = recordingLogger();
   const state = {
     settled: new Set<string>(),
+    right: new Set<string>(),
     broken: false,
     mends: [] as string[],
     told: [] as string[],
     faultsTold: 0,
+    /** The repairs' ends: what got new revisions, and the faults that there were then. */
+    renewed: [] as { readonly endpoints: readonly number[]; readonly faults: readonly string[] }[],
+    order: [] as string[],
+    looks: [] as LinkLook[],
   };
   const steps = [...(of.steps ?? [])];
   const slot: ContentAudit = {
     nearest: async () => of.nearest ?? [],
     step: async () => steps.shift() ?? { found: [], ended: true },
-    problem: async (slot) => `${slot} is wrong`,
+    problem: async (slot) => (state.right.has(slot) ? undefined : `${slot} is wrong`),
   };
   const audit = new Audit({
     db,
     tables,
-    writer: { adopted: true, unfinished: false, slotSettled: (slot) => state.settled.has(String(slot)) },
-    endpoints: { look: () => [] } as unknown as AuditOptions['endpoints'],
+    writer: {
+      adopted: true,
+      unfinished: false,
+      slotSettled: (slot) => state.settled.has(String(slot)),
+      beginRepair: () => void state.order.push('begin'),
+      endRepair: async (endpoints) => {
+        state.order.push('end');
+        state.renewed.push({ endpoints: [...endpoints], faults: audit.faults().map(({ of }) => of) });
+      },
+    },
+    endpoints: {
+      look: () => state.looks,
+      mend: (id: number) => void state.order.push(`mend ${id}`),
+    } as unknown as AuditOptions['endpoints'],
     slots: {
       mend: async (number: number) => {
+        state.order.push(`mend ${number}`);
         state.mends.push(String(number));
         if (state.broken) throw new Error('no memory');
       },
     } as unknown as AuditOptions['slots'],
-    ipcache: {} as unknown as AuditOptions['ipcache'],
-    contents: { address: NOTHING, slot },
+    ipcache: {
+      updateAll: (rows: readonly IpcacheRow[]) => void state.order.push(`mend ${rows.map(({ prefix }) => prefix)}`),
+    } as unknown as AuditOptions['ipcache'],
+    contents: { address: of.address ?? NOTHING, slot },
     now: () => 0,
     pace: new Pace(
       () => 0,
@@ -59,7 +88,7 @@ function world(of: { readonly steps?: readonly Step[]; readonly nearest?: readon
     log,
   });
   const warnings = () => log.lines.filter(({ level }) => level === 'warn');
-  return { audit, state, warnings };
+  return { db, tables, audit, state, warnings };
 }
 
 const wrong = (slot: number): Difference => ({ of: String(slot), problem: 'its content is another one' });
@@ -124,6 +153,59 @@ describe('what a turn finds', () => {
       ['1', '2', '3', '4', '5'].map((of) => [of, 'no memory']),
       [],
       3,
+    ]);
+  });
+});
+
+describe('endpoints that judged by what somebody had edited', () => {
+  const endpoint = (id: number, slot: number): EndpointStateRow => ({
+    id,
+    ifindex: id,
+    ipv4: '',
+    identity: 300,
+    labels: {},
+    slot,
+    enforced: { ingress: true, egress: true },
+    revision: 1,
+    policies: {},
+    state: 'ready',
+  });
+
+  it('have a new revision, all that use a slot, before the fault counts as mended', async () => {
+    const { audit, state, db, tables } = world({ steps: [{ found: [wrong(1)], ended: true }] });
+    db.write([tables.endpointStates], (txn) => {
+      for (const row of [endpoint(11, 1), endpoint(12, 2), endpoint(13, 1)]) txn.insert(tables.endpointStates, row);
+    });
+    await audit.step('slot');
+    expect(state.order).toEqual(['begin', 'mend 1', 'end']);
+    expect(state.renewed).toEqual([{ endpoints: [11, 13], faults: ['1'] }]);
+    expect(audit.faults()).toEqual([]);
+  });
+
+  it('have none while it cannot be put back, and one once it is as it should be by itself', async () => {
+    const { audit, state, db, tables } = world({ steps: [{ found: [wrong(1)], ended: true }] });
+    db.write([tables.endpointStates], (txn) => txn.insert(tables.endpointStates, endpoint(11, 1)));
+    state.broken = true;
+    await audit.step('slot');
+    expect(state.renewed).toEqual([{ endpoints: [], faults: ['1'] }]);
+    state.settled.add('1');
+    state.right.add('1');
+    await audit.look();
+    expect([state.renewed.slice(1), audit.faults()]).toEqual([[{ endpoints: [11], faults: ['1'] }], []]);
+  });
+
+  it('are the one whose element it was, and all of them for an address', async () => {
+    const of = '10.0.0.1/32';
+    const address: ContentAudit = { ...NOTHING, step: async () => ({ found: [{ of, problem: 'gone' }], ended: true }) };
+    const { audit, state, db, tables } = world({ address });
+    db.write([tables.ipcache], (txn) => txn.insert(tables.ipcache, { prefix: of, identity: 300, source: 'endpoint' }));
+    state.looks = [{ id: 7, gone: false, faults: ['its element in the endpoint map is another'], behind: [] }];
+    await audit.look();
+    await audit.step('address');
+    expect(state.order).toEqual(['begin', 'mend 7', 'end', 'begin', `mend ${of}`, 'end']);
+    expect(state.renewed).toEqual([
+      { endpoints: [7], faults: ['7'] },
+      { endpoints: [EVERY], faults: [of] },
     ]);
   });
 });

@@ -12,7 +12,7 @@ import type { ContentAudit, Difference, Step } from './content-audit.ts';
 import type { EndpointStore } from './endpoint-store.ts';
 import type { IpcacheStore } from './ipcache-store.ts';
 import type { PinnedDatapath } from './pins.ts';
-import type { PlanWriter } from './plan-writer.ts';
+import { EVERY, type PlanWriter } from './plan-writer.ts';
 import type { SlotStore } from './slot-store.ts';
 
 /** What maps hold, which is compared in turns of many steps. */
@@ -68,8 +68,8 @@ export type StepResult = 'goes on' | 'mended' | 'ended';
 
 export interface AuditOptions {
   readonly db: StateDB;
-  readonly tables: Pick<Tables, 'ipcache'>;
-  readonly writer: Pick<PlanWriter, 'adopted' | 'unfinished' | 'slotSettled'>;
+  readonly tables: Pick<Tables, 'ipcache' | 'endpointStates'>;
+  readonly writer: Pick<PlanWriter, 'adopted' | 'unfinished' | 'slotSettled' | 'beginRepair' | 'endRepair'>;
   readonly endpoints: EndpointStore;
   readonly slots: SlotStore;
   readonly ipcache: IpcacheStore;
@@ -191,19 +191,37 @@ export class Audit {
     return fresh.size > 0;
   }
 
-  /** Puts back what was found, a fault until then, and returns what was. `over`: faults that are none any more. */
+  /**
+   * Puts back what was found, and returns what was. `over`: faults that are none any more. All are faults until the flows that they may have
+   * allowed are judged again.
+   */
   async #settle(found: readonly Fault[], over: readonly Fault[]): Promise<readonly Fault[]> {
+    if (found.length + over.length === 0) return [];
+    const { writer } = this.#options;
     const fresh = new Set(found.filter((fault) => this.#known(fault) === undefined));
-    this.#put([...fresh], over);
+    this.#put([...fresh], []);
+    writer.beginRepair();
     const left = new Map((await this.#mend(found)).map((fault) => [keyOf(fault), fault]));
     const mended = found.filter((fault) => !left.has(keyOf(fault)));
     if (mended.some(({ part }) => part === 'endpoint')) await this.#options.clearFlows();
+    await writer.endRepair(this.#concerned([...mended, ...over]));
     const changed = [...left.values()].filter((fault) => this.#known(fault)?.error !== fault.error);
-    this.#put(changed, mended);
+    this.#put(changed, [...mended, ...over]);
     // What came and went in between is nothing to report.
     const same = found.every((fault) => fresh.has(fault) !== left.has(keyOf(fault)));
     if (!same || changed.length + over.length > 0) this.#options.onFaults();
     return mended;
+  }
+
+  /** The endpoints that judged by what was wrong. */
+  #concerned(faults: readonly Fault[]): Set<number> {
+    const { db, tables } = this.#options;
+    const slots = new Set(faults.filter(({ part }) => part === 'slot').map(({ of }) => of));
+    const concerned = new Set(faults.filter(({ part }) => part === 'endpoint').map(({ of }) => Number(of)));
+    using snapshot = db.read();
+    for (const { id, slot } of snapshot.all(tables.endpointStates)) if (slots.has(String(slot))) concerned.add(id);
+    if (faults.some(({ part, of }) => part === 'address' && of !== UNSEEN)) concerned.add(EVERY);
+    return new Set([...concerned].filter((id) => !Number.isNaN(id)));
   }
 
   #put(come: readonly Fault[], gone: readonly Fault[]): void {

@@ -15,8 +15,8 @@ import type { SlotStore } from './slot-store.ts';
 const STEP = 1000;
 /** Retries of a row from one line of the log to the next: about half a minute. */
 const TELL_EVERY = 20;
-/** No endpoint has this id. */
-const EVERY = 0;
+/** In the place of an endpoint's id, which none has: all of them. */
+export const EVERY = 0;
 
 export interface PlanWriterOptions {
   readonly db: StateDB;
@@ -60,6 +60,8 @@ export class PlanWriter {
   readonly #options: PlanWriterOptions;
   /** Words have been written since packets were last waited for; at start another agent may have. */
   #moved = true;
+  /** A plan is being carried out, or broke off. */
+  #carrying = false;
   readonly #afterwards: Table<Afterwards>;
 
   constructor(options: PlanWriterOptions) {
@@ -138,11 +140,30 @@ export class PlanWriter {
 
   /** Every step is idempotent: a plan that broke off is carried out again from its start. */
   async carryOut(plan: Plan, signal: AbortSignal): Promise<void> {
+    this.#carrying = true;
     if (changesAnything(plan)) this.#options.mark.begin();
     await this.#saveNumbers();
     await this.#grow(plan);
     await this.#shrink(plan, signal);
     if (!this.adopted) this.#finishAdoption();
+    if (!this.unfinished) this.#options.mark.end();
+    this.#carrying = false;
+  }
+
+  /**
+   * Something that others edited in the kernel is about to be put back: until `endRepair`, an agent that dies leaves its successor to give every
+   * endpoint a new revision. Both are to be called between rounds.
+   */
+  beginRepair(): void {
+    this.#options.mark.begin();
+  }
+
+  /** It is as it was. The endpoints' flows that were allowed meanwhile are to be judged again: they get new revisions. */
+  async endRepair(endpoints: Iterable<number>): Promise<void> {
+    this.#later('bump', endpoints);
+    // While a plan has broken off, states are ahead of what they need: it is carried out again, with what is due.
+    if (this.#carrying) return;
+    if (await this.#bump()) await this.endpoints.reconcile();
     if (!this.unfinished) this.#options.mark.end();
   }
 

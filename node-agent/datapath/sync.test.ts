@@ -39,7 +39,7 @@ function world(of: {
     onRound: () => state.onRound(),
     log: quiet,
   } as unknown as ConstructorParameters<typeof SyncLoop>[0]);
-  return { loop, state };
+  return { loop, state, writer };
 }
 
 it('makes a round when the engine has something to conclude by the passing of time', async () => {
@@ -54,6 +54,31 @@ it('makes a round when the engine has something to conclude by the passing of ti
   ).toBe(3);
   await loop.idle();
   expect(loop.busy).toBe(false);
+  await loop.stop();
+});
+
+it('goes on after a report that throws, and says so', async () => {
+  const { loop, state } = world({});
+  state.onRound = () => {
+    state.onRound = () => undefined;
+    throw new Error('no report');
+  };
+  loop.schedule();
+  await loop.idle();
+  expect([state.plans, loop.busy, String(loop.broken)]).toEqual([1, false, 'Error: no report']);
+  loop.schedule();
+  await loop.idle();
+  expect([state.plans, loop.broken]).toEqual([2, undefined]);
+  await loop.stop();
+});
+
+it('makes a round when a body has left something to do', async () => {
+  const { loop, state, writer } = world({ carryOut: async () => void (writer.unfinished = false) });
+  await loop.exclusively(() => void (writer.unfinished = true));
+  await eventually(
+    async () => state.plans,
+    (count) => count === 1,
+  );
   await loop.stop();
 });
 

@@ -97,6 +97,8 @@ export class SyncLoop {
       const body = this.#bodies.shift();
       if (!due && body === undefined) break;
       await body?.();
+      // It may have left something to do.
+      if (this.#options.writer.unfinished && !this.#due && !this.#stop.signal.aborted) this.#await();
     }
     // In the same moment as the look at what is due: whoever comes now starts anew.
     this.#running = undefined;
@@ -104,28 +106,35 @@ export class SyncLoop {
 
   /** Makes a round, and sees to the next. */
   async #attempt(): Promise<void> {
-    const { log, onRound } = this.#options;
     this.#off();
     clearTimeout(this.#timer);
     this.#due = false;
+    const before = this.broken;
+    this.broken = await this.#failure(() => this.#round(), before);
+    // It reads how the round ended.
+    this.broken = (await this.#failure(this.#options.onRound, before)) ?? this.broken;
+    if (!this.#due && !this.#stop.signal.aborted) this.#await();
+  }
+
+  /** What `body` throws, said unless the last round failed with the same. */
+  async #failure(body: () => void | Promise<void>, before: unknown): Promise<unknown> {
     try {
-      await this.#round();
-      this.broken = undefined;
+      await body();
+      return undefined;
     } catch (error) {
-      const again = String(error) === String(this.broken);
-      this.broken = error;
-      log[again ? 'debug' : 'error'](
+      this.#options.log[String(error) === String(before) ? 'debug' : 'error'](
         { error: error instanceof Error ? error.stack : String(error) },
         'a round failed; what the kernel holds stays',
       );
+      return error;
     }
-    onRound();
-    if (!this.#due && !this.#stop.signal.aborted) this.#await();
   }
 
   /** Has the next round begin with a change, or with what becomes due by the passing of time. */
   #await(): void {
     const { engine, writer, slots, now } = this.#options;
+    this.#off();
+    clearTimeout(this.#timer);
     this.#off = engine.onPending(() => this.schedule());
     const failing = writer.unfinished || engine.failing || this.broken !== undefined;
     const due = Math.min(slots.trimDue() ?? Infinity, engine.dueAt() ?? Infinity);
