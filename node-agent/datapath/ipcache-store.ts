@@ -69,6 +69,12 @@ export class IpcacheStore {
     return value !== undefined && Buffer.compare(value, elementOf(row)) === 0;
   }
 
+  /** The identity that the kernel has for the prefix, or for what is around it. */
+  identityOf(prefix: string): number | undefined {
+    const value = this.#map.lookup(keyOf(prefix));
+    return value === undefined ? undefined : ipcacheValue.decode(value).identity;
+  }
+
   /** What the kernel has; what changes while this is read may be missed, or be as it was. */
   *elements(): Generator<readonly [prefix: string, value: IpcacheValue]> {
     for (const [keyBytes, value] of this.#map.entries()) yield [prefixOf(keyBytes), ipcacheValue.decode(value)];

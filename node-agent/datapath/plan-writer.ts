@@ -42,7 +42,7 @@ export interface PlanWriterOptions {
 
 /** What is still to be done for an endpoint once the rest of a plan is in the kernel, be it rounds later. Key: both. */
 interface Afterwards {
-  /** `bump`: a new revision, once all addresses are as they should be. `purge`: its flows are to be deleted, as it is gone itself. */
+  /** `bump`: a new revision. `purge`: its flows are to be deleted, as it is gone itself. */
   readonly what: 'bump' | 'purge';
   /** Or EVERY. */
   readonly endpoint: number;
@@ -62,6 +62,7 @@ export class PlanWriter {
   #moved = true;
   /** A plan is being carried out, or broke off. */
   #carrying = false;
+  #keeps = false;
   readonly #afterwards: Table<Afterwards>;
 
   constructor(options: PlanWriterOptions) {
@@ -106,7 +107,10 @@ export class PlanWriter {
       name: 'kernel-endpoints',
       table: tables.endpointStates,
       operations: {
-        update: (row) => endpoints.update(row),
+        update: (row) => {
+          this.#moved = true;
+          endpoints.update(row);
+        },
         delete: ({ id }) => endpoints.delete(id, { everywhere: !this.#isKept(id) }),
       },
       onError: onError('endpoint', (row: EndpointStateRow) => ({ endpoint: row.id })),
@@ -136,6 +140,11 @@ export class PlanWriter {
   get unfinished(): boolean {
     using snapshot = this.#options.db.read();
     return this.failing > 0 || snapshot.count(this.#afterwards) > 0;
+  }
+
+  /** Whether addresses of the last plan were kept, as rules that the kernel could not replace name them: the next plan lets them go again. */
+  get keeps(): boolean {
+    return this.#keeps;
   }
 
   /** Every step is idempotent: a plan that broke off is carried out again from its start. */
@@ -188,9 +197,7 @@ export class PlanWriter {
         for (const row of rows) txn.upsert(tables.ipcache, row);
       }),
     );
-    await this.ipcache.reconcile();
-    // Addresses that the kernel refuses change decisions when it takes them.
-    if (this.ipcache.failing().length > 0) this.#later('bump', [EVERY]);
+    await this.#reconcileAddresses();
     await this.#writeStates(plan.endpoints);
     await this.#bump();
     await this.endpoints.reconcile();
@@ -200,13 +207,17 @@ export class PlanWriter {
   /** Everything that goes, now that nothing points at it. */
   async #shrink(plan: Plan, signal: AbortSignal): Promise<void> {
     const { db, tables, engine, ipcache, slots, conntrack } = this.#options;
-    this.#later('bump', plan.afterGone);
+    const kept = this.#stillNamed(plan.ipcacheGone);
+    const gone = plan.ipcacheGone.filter((prefix) => !kept.has(prefix));
+    this.#keeps = kept.size > 0;
+    if (this.#keeps) engine.keepAddresses(kept);
+    if (gone.length > 0) this.#later('bump', plan.afterGone);
     // A packet that has read an old word may still look its peer up by an address that only the old rules need.
-    if (this.#moved && plan.ipcacheGone.length > 0) {
-      await this.#options.quiesce();
+    if (this.#moved && gone.length > 0) {
       this.#moved = false;
+      await this.#options.quiesce();
     }
-    await this.#inSteps(plan.ipcacheGone, (prefixes) => {
+    await this.#inSteps(gone, (prefixes) => {
       db.write([tables.ipcache], (txn) => {
         for (const prefix of prefixes) {
           // Only the kernel knew it (from before this start).
@@ -214,9 +225,9 @@ export class PlanWriter {
         }
       });
     });
-    if (plan.ipcacheGone.length > 0) await this.ipcache.reconcile();
+    if (gone.length > 0) await this.#reconcileAddresses();
     if (await this.#bump()) await this.endpoints.reconcile();
-    engine.forgetCidrs(plan.ipcacheGone);
+    engine.forgetCidrs(gone);
     db.write([tables.endpointStates, tables.slots], (txn) => {
       for (const id of plan.endpointsGone) txn.delete(tables.endpointStates, tableKey.endpoint(id));
       for (const slot of plan.slotsGone) txn.delete(tables.slots, tableKey.slot(slot));
@@ -230,6 +241,23 @@ export class PlanWriter {
       await conntrack.purge(new Set(purge), signal);
       this.#done('purge', purge);
     }
+  }
+
+  /**
+   * CIDRs that rules may name which stay in force while the kernel refuses their successors, with the identities that it has for them. Who a pod
+   * or a node is does not depend on rules.
+   */
+  #stillNamed(prefixes: readonly string[]): Map<string, number> {
+    const { db, tables, ipcache } = this.#options;
+    const named = new Map<string, number>();
+    const refused = this.endpoints.failing().some(({ error }) => !(error instanceof InterfaceGoneError));
+    if (!refused && this.slots.failing().length === 0) return named;
+    using snapshot = db.read();
+    for (const prefix of prefixes) {
+      const identity = snapshot.get(tables.ipcache, prefix)?.identity ?? ipcache.identityOf(prefix);
+      if (identity !== undefined && isLocalCidr(identity)) named.set(prefix, identity);
+    }
+    return named;
   }
 
   /**
@@ -275,16 +303,24 @@ export class PlanWriter {
   async #writeStates(rows: readonly EndpointStateRow[]): Promise<void> {
     const { db, tables } = this.#options;
     await this.#saveNumbers();
-    if (rows.length > 0) this.#moved = true;
     db.write([tables.endpointStates], (txn) => {
       for (const row of rows) txn.upsert(tables.endpointStates, row);
     });
   }
 
-  /** New revisions for those that are to have one, once the kernel refuses no address. Returns whether there are any. */
+  /** An address that the kernel refused changes decisions when it takes it. */
+  async #reconcileAddresses(): Promise<void> {
+    const refused = this.ipcache.failing();
+    await this.ipcache.reconcile();
+    if (refused.length === 0) return;
+    const still = new Set(this.ipcache.failing().map(({ key }) => key));
+    if (refused.some(({ key }) => !still.has(key))) this.#later('bump', [EVERY]);
+  }
+
+  /** New revisions for those that are to have one. Returns whether there are any. */
   async #bump(): Promise<boolean> {
     const { engine } = this.#options;
-    const due = this.ipcache.failing().length > 0 ? [] : this.#due('bump');
+    const due = this.#due('bump');
     if (due.length === 0) return false;
     await this.#writeStates(engine.bump(due.includes(EVERY) ? Array.from(engine.states(), ({ id }) => id) : due));
     this.#done('bump', due);

@@ -156,9 +156,11 @@ export class SyncLoop {
     if (!complete() || engine.awaited().size > 0) return;
     // A plan that broke off goes first, from its start.
     if (this.#plan) await this.#carryOut(this.#plan);
-    this.#plan = await engine.plan();
-    if (this.#plan.again) this.#due = true;
-    await this.#carryOut(this.#plan);
+    const plan = await engine.plan();
+    this.#plan = plan;
+    await this.#carryOut(plan);
+    // What was kept is due after a while: the kernel refuses something.
+    if (plan.again && !this.#options.writer.keeps) this.#due = true;
     this.reached = reached;
   }
 

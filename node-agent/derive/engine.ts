@@ -250,6 +250,15 @@ export class Engine {
     return this.#endpointStates.bump(endpoints);
   }
 
+  /**
+   * The kernel keeps CIDRs that the last plan lets go, with the identities that it has for them: rules that it could not replace name them. The
+   * next plan lets them go again; until then slots count them among the identities.
+   */
+  keepAddresses(kept: Iterable<readonly [prefix: string, identity: number]>): void {
+    this.#addresses.adopt(kept);
+    this.#cidrsChanged = false;
+  }
+
   slotReleased(slot: number): void {
     this.#slots.release(slot);
   }

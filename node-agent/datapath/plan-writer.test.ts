@@ -1,0 +1,194 @@
+/** In which order plans reach the kernel when it refuses a part of them. Without a kernel. */
+import { describe, expect, it } from '@jest/globals';
+import { CIDR_BASE } from '@weir/identity';
+import { createStateDB } from '@weir/statedb';
+import { eventually } from '../../test/eventually.ts';
+import { createTables } from '../create-tables.ts';
+import type { Plan } from '../derive/index.ts';
+import { quiet } from '../testing/fake-core.ts';
+import type { EndpointStateRow, IpcacheRow, SlotRow } from '../tables.ts';
+import { PlanWriter, type PlanWriterOptions } from './plan-writer.ts';
+
+const state = (id: number): EndpointStateRow => ({
+  id,
+  ifindex: id,
+  ipv4: `10.0.0.${id}`,
+  identity: 300,
+  labels: {},
+  slot: 0,
+  enforced: { ingress: true, egress: true },
+  revision: 1,
+  policies: {},
+  state: 'ready',
+});
+const pod = (prefix: string): IpcacheRow => ({ prefix, identity: 300, source: 'endpoint' });
+const cidr = (prefix: string, number: number): IpcacheRow => ({
+  prefix,
+  identity: CIDR_BASE + number,
+  source: 'cidr',
+});
+const slot = { slot: 5 } as unknown as SlotRow;
+
+/** A writer whose kernel takes everything but what is in `refused`: prefixes, `word N`, `slot N`. */
+function world() {
+  const db = createStateDB();
+  const tables = createTables(db);
+  const refused = new Set<string>();
+  const order: string[] = [];
+  const take = (what: string): void => {
+    if (refused.has(what)) throw new Error(`no room for ${what}`);
+    order.push(what);
+  };
+  let revision = 1;
+  let flows = Promise.resolve();
+  const fakes = {
+    engine: {
+      addressed: () => false,
+      forgetCidrs: (prefixes: readonly string[]) => {
+        if (prefixes.length > 0) order.push(`forget ${prefixes}`);
+      },
+      keepAddresses: (kept: Iterable<readonly [string, number]>) =>
+        order.push(`keep ${[...kept].map(([prefix]) => prefix)}`),
+      slotReleased: () => undefined,
+      unconcluded: false,
+      states: () => [state(1), state(2)],
+      bump: (ids: Iterable<number>) =>
+        [...ids].map((id) => {
+          revision += 1;
+          return { ...state(id), revision };
+        }),
+    },
+    numbers: { dirty: false },
+    slots: {
+      apply: async (row: SlotRow) => take(`slot ${row.slot}`),
+      forget: async () => undefined,
+      trim: async () => [],
+      slots: () => [],
+      has: () => true,
+      retire: () => undefined,
+    },
+    ipcache: {
+      updateAll: (rows: readonly IpcacheRow[]) => {
+        for (const { prefix } of rows) take(prefix);
+      },
+      identityOf: () => undefined,
+      delete: (prefix: string) => {
+        order.push(`delete ${prefix}`);
+        return true;
+      },
+      forget: () => undefined,
+    },
+    endpoints: {
+      update: ({ id }: EndpointStateRow) => take(`word ${id}`),
+      delete: (id: number) => void order.push(`remove ${id}`),
+      strays: () => [],
+      uses: () => false,
+    },
+    conntrack: {
+      purge: async (ids: ReadonlySet<number>) => {
+        order.push(`purge ${[...ids]}`);
+        await flows;
+        order.push('purged');
+        return { entries: 0, deleted: 0 };
+      },
+    },
+    mark: { begin: () => undefined, end: () => order.push('end') },
+  };
+  const writer = new PlanWriter({
+    db,
+    tables,
+    ...fakes,
+    clearFlows: async () => undefined,
+    breathe: async () => undefined,
+    quiesce: async () => void order.push('quiesce'),
+    saveNumbers: async () => true,
+    onAdopted: () => undefined,
+    log: quiet,
+  } as unknown as PlanWriterOptions);
+  const carryOut = async (plan: Partial<Plan>): Promise<string[]> => {
+    order.length = 0;
+    const nothing = { slots: [], ipcache: [], endpoints: [], ipcacheGone: [], afterGone: [], endpointsGone: [] };
+    await writer.carryOut({ ...nothing, slotsGone: [], again: false, ...plan }, new AbortController().signal);
+    return [...order];
+  };
+  /** Rounds until one has done it. */
+  const until = async (what: string): Promise<string[]> =>
+    await eventually(
+      () => carryOut({}),
+      (done) => done.includes(what),
+    );
+  const holdFlows = (): (() => void) => {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    flows = promise;
+    return resolve;
+  };
+  return { db, tables, writer, refused, order, carryOut, until, holdFlows };
+}
+
+describe('while the kernel refuses an address', () => {
+  it('endpoints whose decisions differ get new revisions, and each one that it takes later gives them to all', async () => {
+    const { writer, refused, carryOut, until } = world();
+    await carryOut({ ipcache: [pod('10.0.0.9/32')], endpoints: [state(1), state(2)] });
+    refused.add('192.0.2.0/24').add('198.51.100.0/24');
+    const rows = [cidr('192.0.2.0/24', 1), cidr('198.51.100.0/24', 2)];
+    const cut = await carryOut({ ipcache: rows, ipcacheGone: ['10.0.0.9/32'], afterGone: [1] });
+    expect(cut).toEqual(['quiesce', 'delete 10.0.0.9/32', 'word 1', 'forget 10.0.0.9/32']);
+    // No more often than there is a reason.
+    expect(await carryOut({})).toEqual([]);
+    refused.delete('192.0.2.0/24');
+    expect(await until('192.0.2.0/24')).toEqual(['192.0.2.0/24', 'word 1', 'word 2']);
+    expect(await carryOut({})).toEqual([]);
+    refused.delete('198.51.100.0/24');
+    expect(await until('198.51.100.0/24')).toEqual(['198.51.100.0/24', 'word 1', 'word 2', 'end']);
+    expect(await carryOut({})).toEqual(['end']);
+    await writer.stop();
+  });
+});
+
+describe('while the kernel refuses', () => {
+  it.each([
+    ['a slot', 'slot 5', { slots: [slot] }],
+    ['an endpoint', 'word 1', { endpoints: [state(1)] }],
+  ] as const)(
+    '%s, rules that are still in force keep their CIDRs, and nobody else an address',
+    async (_, what, plan) => {
+      const { writer, refused, carryOut, until } = world();
+      await carryOut({ ipcache: [cidr('192.0.2.0/24', 1), pod('10.0.0.9/32')], endpoints: [state(2)] });
+      refused.add(what);
+      const ipcacheGone = ['192.0.2.0/24', '10.0.0.9/32'];
+      const mixed = await carryOut({ ...plan, ipcacheGone, afterGone: [2] });
+      expect(mixed).toEqual(['keep 192.0.2.0/24', 'quiesce', 'delete 10.0.0.9/32', 'word 2', 'forget 10.0.0.9/32']);
+      expect(writer.keeps).toBe(true);
+      const again = { ipcacheGone: ['192.0.2.0/24'], afterGone: [2] };
+      expect(await carryOut(again)).toEqual(['keep 192.0.2.0/24']);
+      refused.clear();
+      expect(await until(what)).toContain(what);
+      const released = await carryOut(again);
+      expect(released.filter((step) => step !== 'quiesce')).toEqual([
+        'delete 192.0.2.0/24',
+        'word 2',
+        'forget 192.0.2.0/24',
+        'end',
+      ]);
+      expect(writer.keeps).toBe(false);
+      await writer.stop();
+    },
+  );
+});
+
+it('waits for packets that read an older word, also where it was retried, before addresses go', async () => {
+  const { writer, refused, carryOut, until } = world();
+  await carryOut({ ipcache: [pod('10.0.0.8/32'), pod('10.0.0.9/32')], endpoints: [state(2)] });
+  refused.add('word 1');
+  await carryOut({ endpoints: [state(1)], ipcacheGone: ['10.0.0.8/32'] });
+  refused.clear();
+  await until('word 1');
+  expect(await carryOut({ ipcacheGone: ['10.0.0.9/32'] })).toEqual([
+    'quiesce',
+    'delete 10.0.0.9/32',
+    'forget 10.0.0.9/32',
+    'end',
+  ]);
+  expect(await carryOut({})).toEqual(['end']);
+  await writer.stop();
+});
