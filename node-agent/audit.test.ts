@@ -3,7 +3,7 @@ import { execFileSync } from 'node:child_process';
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, jest } from '@jest/globals';
-import { classKey, classValue, DIRECTION, endpointKey, endpointValue, ipcacheKey, MAPS, slotKey } from '@weir/bpf';
+import { classKey, classValue, DIRECTION, endpointKey, endpointValue, ipcacheKey, ipcacheValue, MAPS, slotKey } from '@weir/bpf';
 import { parsePrefix } from '@weir/net';
 import { type BpfMap, openPinnedLink, openPinnedMap } from 'libbpf-ts';
 import { eventually } from '../test/eventually.ts';
@@ -379,6 +379,35 @@ describe('what is taken away', () => {
     });
     await until(() => repairs('address') > 0);
     expect(inMap('ipcache', (map) => map.delete(key))).toBe(false);
+  });
+
+  it.each([
+    ['without a family', 0, [4]],
+    ['with half a family', 17, [4]],
+    ['of an unknown family', 64, [5, 0, 0, 0, 10]],
+    ['longer than its family', 128, [4, 0, 0, 0, 198, 51, 100, 7]],
+    ['with bits beyond its length', 48, [4, 0, 0, 0, 198, 51, 100, 7]],
+    ['with bits where there are none', 64, [4, 1, 0, 0, 198, 51, 100, 7]],
+  ])('an element of addresses %s is removed, and keeps no agent from starting', async (_, bits, bytes) => {
+    await start();
+    const key = new Uint8Array(24);
+    new DataView(key.buffer).setUint32(0, bits, true);
+    key.set(bytes, 4);
+    const put = () => inMap('ipcache', (map) => map.update(key, ipcacheValue.encode({ identity: 2 })));
+    const there = () => inMap('ipcache', (map) => [...map.keys()].some((each) => Buffer.compare(each, key) === 0));
+    put();
+    await until(() => repairs('address') > 0 && check('enforcement')?.ok === true && !there());
+    await core.stop();
+    put();
+    core = createCore(lab.options({ auditMs: 20, log }));
+    await core.start();
+    await core.waitPolicyRevision(core.policyRevision());
+    expect(there()).toBe(false);
+    const removed = 'elements of the maps that no agent wrote were removed';
+    expect(log.lines.filter(({ message }) => message === removed)).toHaveLength(1);
+    await until(() => core.health().ok);
+    expect(await client.reaches(server)).toBe(false);
+    expect(await server.reaches(client)).toBe(true);
   });
 
   it('a clsact filter, or the whole qdisc, is put back', async () => {

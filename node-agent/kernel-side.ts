@@ -44,6 +44,8 @@ const AUDIT_MS = 5000;
 const AUDIT_REST = 99;
 /** How often is looked whether a quarantine is over. */
 const RELEASE_MS = 500;
+/** So many elements are named in a line of the log. */
+const TOLD = 3;
 /** How soon events come to those who follow them. */
 const FOLLOWED_MS = 50;
 /** Without a follower events are thrown away: often enough that 11 CPUs at the programs' rate limit do not fill the ring. */
@@ -224,6 +226,13 @@ export class KernelSide {
     const attached = this.endpoints.attached();
     await strays.take({ kernel, hooked: this.endpoints.hooked(), pinned: this.endpoints.pinned() });
     await strays.returned();
+    const ipcache = await this.#ipcache.adopt(breathe);
+    const removed = [...this.#pinned.endpoints.removed.map(String), ...this.#ipcache.removed];
+    if (removed.length > 0)
+      core.log.warn(
+        { elements: removed.slice(0, TOLD), more: Math.max(0, removed.length - TOLD) },
+        'elements of the maps that no agent wrote were removed',
+      );
     using snapshot = db.read();
     const guarded = new Set(attached.values());
     await this.#guard(
@@ -233,7 +242,7 @@ export class KernelSide {
     engine.adopt({
       endpoints: kernel,
       slots: await this.#slots.adopt(),
-      ipcache: await this.#ipcache.adopt(breathe),
+      ipcache,
       // A new map of settings does not tell.
       interrupted: this.mark.set || made.includes('settings'),
       unread: this.#pinned.endpointsUnread,

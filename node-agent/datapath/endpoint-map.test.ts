@@ -204,9 +204,28 @@ describe('EndpointMap', () => {
   it('settles what an older version wrote into the hash, one endpoint a cell, and leaves broken elements alone', () => {
     const kernel = new Kernel();
     for (const each of INDEXES) kernel.hash.update(endpointKey.encode(each), element({ ifindex: each }));
+    const map = kernel.open();
     kernel.hash.update(endpointKey.encode(9), new Uint8Array(endpointValue.size));
-    expect(kernel.open().settle()).toBe(3);
+    expect(map.settle()).toBe(3);
     expect([...kernel.hash.keys()]).toHaveLength(4);
+  });
+
+  it('removes what no agent wrote when it is opened, and nothing else', () => {
+    const kernel = new Kernel();
+    const cells = new EndpointCells(kernel.array);
+    cells.put(element({ ifindex: 1, revision: 2 }));
+    cells.put(element({ ifindex: 0x8000_0002 }));
+    cells.put(element({ ifindex: 3, id: 0 }));
+    const put = (ifindex: number, value: Uint8Array) => kernel.hash.update(endpointKey.encode(ifindex), value);
+    put(5, element({ ifindex: 1, revision: 9 }));
+    put(1, new Uint8Array(endpointValue.size).fill(0xff));
+    put(0x8000_0004, element({ ifindex: 0x8000_0004 }));
+    put(6, element({ ifindex: 6 }));
+    const map = kernel.open();
+    expect(Array.from(map.keys(), (key) => endpointKey.decode(key))).toEqual([1, 6]);
+    expect(endpointValue.decode(map.lookup(endpointKey.encode(1)) ?? new Uint8Array(0)).revision).toBe(2);
+    expect(map.removed.toSorted((a, b) => a - b)).toEqual([1, 3, 5, 0x8000_0002, 0x8000_0004]);
+    expect(kernel.open().removed).toEqual([]);
   });
 
   it('believes the higher revision of an endpoint that is in both, and the array when they are equal', () => {

@@ -15,21 +15,30 @@ export type EndpointTable = Pick<BpfMap, 'lookup' | 'update' | 'delete' | 'entri
  * Endpoints that are in the hash stay there until `settle`.
  */
 export class EndpointMap implements EndpointTable {
+  /** Keys of elements that no agent wrote, removed when this was opened. */
+  readonly removed: readonly number[];
   readonly #cells: EndpointCells;
   readonly #hash: BpfMap;
 
-  private constructor(cells: EndpointCells, hash: BpfMap) {
+  private constructor(cells: EndpointCells, hash: BpfMap, removed: readonly number[]) {
+    this.removed = removed;
     this.#cells = cells;
     this.#hash = hash;
   }
 
   /**
-   * Mends what a crash left, so that no endpoint is in both maps: the higher revision stays, in doubt the array's.
+   * Mends what a crash left, so that no endpoint is in both maps: the higher revision stays, in doubt the array's. An element that no program
+   * would take, or of an index or id that the kernel or no agent gives, is removed.
    * @param array the elements of `endpoint_array` (see mapArray); must stay mapped while this is used
    * @throws LayoutError when the array has another size; BpfError
    */
   static open(array: Uint8Array, hash: BpfMap): EndpointMap {
     const cells = new EndpointCells(array);
+    const inHash = Array.from(hash.entries(), ([key, value]) => [endpointKey.decode(key), value] as const);
+    const odd = inHash.filter(isOdd);
+    for (const [ifindex] of odd) hash.delete(endpointKey.encode(ifindex));
+    const oddCells = [...cells.entries()].filter(isOdd);
+    for (const [ifindex] of oddCells) cells.clear(ifindex);
     for (const [key, value] of hash.entries()) {
       const { ifindex, revision } = endpointValue.decode(value);
       const twin = cells.get(ifindex);
@@ -37,7 +46,11 @@ export class EndpointMap implements EndpointTable {
       if (endpointValue.decode(twin).revision < revision) cells.clear(ifindex);
       else hash.delete(key);
     }
-    return new EndpointMap(cells, hash);
+    return new EndpointMap(
+      cells,
+      hash,
+      [...odd, ...oddCells].map(([ifindex]) => ifindex),
+    );
   }
 
   lookup(key: Uint8Array): Uint8Array | undefined {
@@ -113,6 +126,14 @@ export class EndpointMap implements EndpointTable {
     for (const [key] of moving) this.#hash.delete(key);
     return moving.length;
   }
+}
+
+/** The kernel's indexes are positive and of 31 bits. */
+const LAST_INDEX = 0x7fff_ffff;
+
+function isOdd([key, value]: readonly [number, Uint8Array]): boolean {
+  const { ifindex, id } = endpointValue.decode(value);
+  return ifindex !== key || ifindex > LAST_INDEX || id === 0 || elementProblem(value) !== undefined;
 }
 
 function refused(why: string, errno: number): BpfError {

@@ -1,5 +1,5 @@
 import { type IpcacheValue, ipcacheKey, ipcacheValue } from '@weir/bpf';
-import { formatPrefix, parseAddress, parsePrefix } from '@weir/net';
+import { addressBits, formatPrefix, parseAddress, parsePrefix } from '@weir/net';
 import type { StateDB, Table } from '@weir/statedb';
 import type { BpfMap } from 'libbpf-ts';
 import type { IpcacheRow } from '../tables.ts';
@@ -24,9 +24,13 @@ export class IpcacheStore {
     this.#map = map;
   }
 
-  /** Everything that is there, in steps. */
+  /** Elements whose key is no prefix, removed when this was adopted: in hexadecimal. */
+  removed: readonly string[] = [];
+
+  /** Everything that is there, in steps. An element whose key is no prefix is removed: no agent wrote it. */
   async adopt(breathe: () => Promise<void>): Promise<[string, number][]> {
     const out: [string, number][] = [];
+    const odd: string[] = [];
     let step: FoundPrefix[] = [];
     const keep = (): void =>
       this.#db.write([this.#found], (txn) => {
@@ -38,11 +42,16 @@ export class IpcacheStore {
         step = [];
         await breathe();
       }
-      const prefix = prefixOf(keyBytes);
-      step.push({ prefix, value });
-      out.push([prefix, ipcacheValue.decode(value).identity]);
+      const prefix = nameOf(keyBytes);
+      if (prefix.startsWith(ODD)) odd.push(prefix);
+      else {
+        step.push({ prefix, value });
+        out.push([prefix, ipcacheValue.decode(value).identity]);
+      }
     }
     keep();
+    for (const name of odd) this.delete(name);
+    this.removed = odd;
     return out;
   }
 
@@ -75,14 +84,17 @@ export class IpcacheStore {
     return value === undefined ? undefined : ipcacheValue.decode(value).identity;
   }
 
-  /** What the kernel has; what changes while this is read may be missed, or be as it was. */
+  /**
+   * What the kernel has; what changes while this is read may be missed, or be as it was. An element whose key is no prefix has a name that
+   * no row has, by which it can be deleted.
+   */
   *elements(): Generator<readonly [prefix: string, value: IpcacheValue]> {
-    for (const [keyBytes, value] of this.#map.entries()) yield [prefixOf(keyBytes), ipcacheValue.decode(value)];
+    for (const [keyBytes, value] of this.#map.entries()) yield [nameOf(keyBytes), ipcacheValue.decode(value)];
   }
 
   /** Whether it was there. */
   delete(prefix: string): boolean {
-    return this.#map.delete(keyOf(prefix));
+    return this.#map.delete(prefix.startsWith(ODD) ? Buffer.from(prefix.slice(ODD.length), 'hex') : keyOf(prefix));
   }
 }
 
@@ -96,7 +108,15 @@ function keyOf(prefix: string): Uint8Array {
   return ipcacheKey.encode({ address: bytes, bits });
 }
 
-function prefixOf(keyBytes: Uint8Array): string {
+/** Begins the name of a key that is no prefix: of an unknown family, of no family at all, with bits beyond its length. */
+const ODD = '0x';
+
+function nameOf(keyBytes: Uint8Array): string {
   const { address, bits } = ipcacheKey.decode(keyBytes);
-  return formatPrefix({ family: address.length === 4 ? 4 : 6, bytes: address, bits });
+  const family = address.length === 4 ? 4 : 6;
+  if (bits >= 0 && bits <= addressBits(family)) {
+    const prefix = formatPrefix({ family, bytes: address, bits });
+    if (Buffer.compare(keyOf(prefix), keyBytes) === 0) return prefix;
+  }
+  return `${ODD}${Buffer.from(keyBytes).toString('hex')}`;
 }
