@@ -1,6 +1,6 @@
 /** Files of the state folder. A crash or a full disk at any instant leaves the old content or the new one, never a part. */
 import { readFileSync, renameSync } from 'node:fs';
-import { type FileHandle, mkdir, open, rename, rm } from 'node:fs/promises';
+import { type FileHandle, mkdir, open, rename, rm, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { codeOf, messageOf } from '@weir/process/errors';
 import { StateFileError, StateSaveError } from './errors.ts';
@@ -96,6 +96,16 @@ export class StateFile<T> {
       await rm(temporary, { force: true }).catch(() => undefined);
       throw new StateSaveError(this.path, error);
     }
+  }
+}
+
+/** Whether it is certain that there is no such file. */
+export async function isGone(path: string): Promise<boolean> {
+  try {
+    await stat(path);
+    return false;
+  } catch (error) {
+    return codeOf(error) === 'ENOENT' || codeOf(error) === 'ENOTDIR';
   }
 }
 

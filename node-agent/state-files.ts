@@ -1,7 +1,6 @@
 import { existsSync, readdirSync, rmdirSync, rmSync } from 'node:fs';
-import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { codeOf, messageOf } from '@weir/process/errors';
+import { messageOf } from '@weir/process/errors';
 import type { StateDB, Table } from '@weir/statedb';
 import { type AddressRecord, decodeAddresses } from './cni/address-record.ts';
 import type { Logger } from './core.ts';
@@ -9,7 +8,7 @@ import type { Mark } from './datapath/index.ts';
 import { decodeNumbers, type NumbersState } from './derive/index.ts';
 import { decodeEndpoints } from './endpoint-rows.ts';
 import { StateFileError, StateSaveError } from './errors.ts';
-import { objects, type Saved, StateFile, UNREADABLE } from './persist.ts';
+import { isGone, objects, type Saved, StateFile, UNREADABLE } from './persist.ts';
 import { StateStamps } from './state-stamps.ts';
 import type { EndpointRow } from './tables.ts';
 
@@ -368,16 +367,6 @@ export class StateFiles {
 function unansweredText(path: string, since: string): string {
   const seconds = Math.max(1, Math.round((Date.now() - Date.parse(since)) / 1000));
   return `${path}: a writing has been under way for ${seconds} s, as the disk does not answer`;
-}
-
-/** Whether it is certain that there is no such file. */
-async function isGone(path: string): Promise<boolean> {
-  try {
-    await stat(path);
-    return false;
-  } catch (error) {
-    return codeOf(error) === 'ENOENT' || codeOf(error) === 'ENOTDIR';
-  }
 }
 
 /** Removes the agent's files, and the folder when nothing else is in it. Succeeds when there is nothing. */

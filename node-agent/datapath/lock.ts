@@ -1,7 +1,9 @@
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
+import { mkdir, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { type FolderLock, lockFolder } from 'libbpf-ts';
 import { AgentRunningError } from '../errors.ts';
+import { isGone } from '../persist.ts';
 import { makeRoot } from './pins.ts';
 
 /**
@@ -12,6 +14,8 @@ export class RootLock {
   readonly #root: string;
   readonly #pidFile: string;
   #lock: FolderLock | undefined;
+  /** The pid is being written: a disk may be slow to answer. */
+  #writing = false;
 
   constructor(bpfRoot: string, stateDir: string) {
     this.#root = bpfRoot;
@@ -22,20 +26,27 @@ export class RootLock {
   acquire(): void {
     makeRoot(this.#root);
     this.acquireExisting();
-    this.#writePid();
+    void this.#writePid();
   }
 
-  /** Writes the holder's pid down again when somebody has removed it. */
+  /** Writes the holder's pid down again when somebody has removed it. Nobody waits for that. */
   look(): void {
-    if (this.#lock !== undefined && !existsSync(this.#pidFile)) this.#writePid();
+    void this.#writePid({ unlessThere: true });
   }
 
-  #writePid(): void {
+  /** One at a time. Never rejects. */
+  async #writePid({ unlessThere = false } = {}): Promise<void> {
+    if (this.#writing) return;
+    this.#writing = true;
     try {
-      mkdirSync(dirname(this.#pidFile), { recursive: true, mode: 0o700 });
-      writeFileSync(this.#pidFile, `${process.pid}\n`);
+      if (unlessThere && !(await isGone(this.#pidFile))) return;
+      if (this.#lock === undefined) return;
+      await mkdir(dirname(this.#pidFile), { recursive: true, mode: 0o700 });
+      if (this.#lock !== undefined) await writeFile(this.#pidFile, `${process.pid}\n`);
     } catch {
       // It only names the holder, for people; a folder that cannot be written is told by what belongs there.
+    } finally {
+      this.#writing = false;
     }
   }
 
