@@ -56,17 +56,24 @@ export class ClsactLinks implements LinkTable {
   }
 
   ensure(endpoint: number, ifindex: number, { former, onBare }: EnsureLinks = {}): void {
-    this.#leave(endpoint, ifindex, former);
+    const marker = join(this.#folder, `${endpoint}-clsact-${ifindex}`);
+    // All marks are read only where its own is new: that is made after those of its former interfaces have gone.
+    if (former !== undefined || !existsSync(marker)) this.#leave(endpoint, ifindex, former);
     // The marker first: a filter that nobody knows of would outlive its endpoint.
-    mkdirSync(join(this.#folder, `${endpoint}-clsact-${ifindex}`), { recursive: true, mode: 0o700 });
+    mkdirSync(marker, { recursive: true, mode: 0o700 });
     this.#inNode(() => {
       for (const hook of HOOKS) {
         const program = this.#programs[hook];
+        const place = { ifindex, direction: hook };
         try {
           const found = queryClsact(ifindex, hook, SLOT);
-          if (found === program.info().id) continue;
-          if (!judges(found, hook) && !judges(queryClsact(ifindex, hook, INTERIM), hook)) onBare?.();
-          attachClsact(program, { ifindex, direction: hook }, SLOT).close();
+          const interim = queryClsact(ifindex, hook, INTERIM);
+          if (found !== program.info().id) {
+            if (!judges(found, hook) && !judges(interim, hook)) onBare?.();
+            attachClsact(program, place, SLOT).close();
+          }
+          // Of an agent that died while it moved its filter.
+          if (interim !== undefined) detachClsact(place, INTERIM);
         } catch (error) {
           throw isGone(error) ? new InterfaceGoneError(endpoint, ifindex, error) : error;
         }

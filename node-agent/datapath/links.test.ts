@@ -224,6 +224,33 @@ describe("another's program before this agent's", () => {
   });
 });
 
+describe('a filter that an agent left which died while it moved its own to the front', () => {
+  const INTERIM = { priority: 1, handle: 0x77656973 };
+  const handles = () =>
+    inNetns(lab.netns, () => listClsact(server.ifindex, 'egress').map(({ handle }) => handle.toString(16)));
+
+  it.each([
+    ['beside its own', false],
+    ['in the place of its own', true],
+  ])('goes once its own is there, and lets nothing through: %s', async (_, alone) => {
+    await (await enforcing('nobody', { attachment: 'clsact' })).stop();
+    const where = { ifindex: server.ifindex, direction: 'egress' } as const;
+    using older = loadObject(buildDatapath().objectPath);
+    inNetns(lab.netns, () => {
+      attachClsact(older.program(PROGRAMS.toPod), where, INTERIM).close();
+      if (alone) detachClsact(where, { priority: 1, handle: 0x77656972 });
+    });
+    const core = await again({ attachment: 'clsact' });
+    expect(handles()).toEqual(['77656972']);
+    expect(await client.reaches(server)).toBe(false);
+    expect(await server.reaches(client)).toBe(true);
+    // Programs of ours ran all the time.
+    expect(core.mapEntries('endpoints').map(({ value }) => value)).toContainEqual(
+      expect.objectContaining({ id: 2, flags: ENDPOINT_FLAGS.ingressEnforced }),
+    );
+  });
+});
+
 describe.each(['tcx', 'clsact'] as const)("another's program in the place of this agent's, by %s", (attachment) => {
   const replace = (programs: (hook: 'ingress' | 'egress') => BpfProgram): void => {
     for (const direction of ['ingress', 'egress'] as const) {
