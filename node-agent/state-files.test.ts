@@ -318,6 +318,23 @@ describe('a disk that does not answer', () => {
     expect(files().load('numbers')).toMatchObject({ content: { revisions: 7 } });
   });
 
+  it('and answers when the agent has ended takes no word from the next one: its own file is out of date', async () => {
+    const subject = files();
+    expect(await subject.save('numbers')).toBe(false);
+    await subject.stop();
+    save.mockRestore();
+    const next = files();
+    next.provide('numbers', () => ({ cidrs: {}, labels: {}, revisions: 9 }));
+    expect(await next.save('numbers')).toBe(true);
+    answer();
+    await eventually(
+      async () => subject.check(),
+      ({ ok }) => ok,
+    );
+    expect(readFileSync(join(folder, 'identities.json'), 'utf8')).toContain('"revisions":7');
+    expect(files().load('numbers')).toBe('unreadable');
+  });
+
   it('does not keep the agent from ending, and what waited is not written afterwards', async () => {
     const subject = files();
     const first = subject.save('numbers');

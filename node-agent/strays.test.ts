@@ -113,4 +113,17 @@ describe('an endpoint whose interface went away', () => {
     strays.sync();
     expect(rows()).toEqual([]);
   });
+
+  it('counts anew when that is back, unless it was deleted while the interfaces were read', async () => {
+    const gone = { ...found, interfaceName: 'lo', gone: '2026-01-01T00:00:00Z' };
+    put(gone);
+    const back = await strays.returned();
+    expect(back).toEqual([expect.objectContaining({ id: 1, interfaceName: 'lo', ifindex: 1 })]);
+    expect(rows()).toEqual(back);
+    put(gone);
+    const returned = strays.returned();
+    db.write([tables.endpoints], (txn) => txn.deleteAll(tables.endpoints));
+    expect(await returned).toEqual([]);
+    expect(rows()).toEqual([]);
+  });
 });

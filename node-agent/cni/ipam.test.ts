@@ -245,6 +245,8 @@ describe('Ipam', () => {
       const failing = ALL[3] ?? '';
       node.leases.give(failing);
       node.add('other');
+      // Nothing else is to be written when the ADD ends.
+      await mine.saved();
       node.leases.settle(failing);
       await mine.saved();
       expect(files().load('addresses')).toMatchObject({

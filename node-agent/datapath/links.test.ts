@@ -88,6 +88,31 @@ function exchange(one: string, other: string): void {
   renameSync(pin('x'), pin(other));
 }
 
+async function heard(pod: LabPod, bytes: number): Promise<void> {
+  await eventually(
+    () => pod.heard(),
+    (now) => now === bytes,
+  );
+  expect(await pod.heard()).toBe(bytes);
+}
+
+/** The client opens a connection that nobody judges, and is heard. */
+async function dialled(): Promise<void> {
+  expect(await client.dial(server)).toBe(true);
+  await client.say(server);
+  await heard(server, 1);
+}
+
+/** It is denied, though the server speaks first. */
+async function cut(): Promise<void> {
+  await server.say(client);
+  await heard(client, 1);
+  const before = dropsOf(lab.root);
+  await client.say(server);
+  await until(() => dropsOf(lab.root) > before);
+  expect(await server.heard()).toBe(1);
+}
+
 beforeAll(() => {
   rivals = loadRivals();
 });
@@ -154,11 +179,13 @@ describe("another's program before this agent's", () => {
 
   it('is attached before an agent starts', async () => {
     await (await enforcing('nobody')).stop();
-    rival('rival_ends', 'egress');
+    for (const hook of ['ingress', 'egress'] as const) rival('rival_ends', hook);
     expect(await client.reaches(server)).toBe(true);
+    await dialled();
     const core = await again();
     await until(() => check(core, 'enforcement')?.ok === true && repairs(core) > 0);
     expect(await client.reaches(server)).toBe(false);
+    await cut();
   });
 
   it('was there before the endpoint', async () => {
@@ -263,27 +290,6 @@ describe.each(['tcx', 'clsact'] as const)("another's program in the place of thi
     }
   };
   const rival = (): BpfProgram => rivals.program('rival_ends');
-  const heard = async (pod: LabPod, bytes: number): Promise<void> => {
-    await eventually(
-      () => pod.heard(),
-      (now) => now === bytes,
-    );
-    expect(await pod.heard()).toBe(bytes);
-  };
-  /** The client opens a connection that nobody judges, and is heard. */
-  const dialled = async (): Promise<void> => {
-    expect(await client.dial(server)).toBe(true);
-    await client.say(server);
-    await heard(server, 1);
-  };
-  const cut = async (): Promise<void> => {
-    await server.say(client);
-    await heard(client, 1);
-    const before = dropsOf(lab.root);
-    await client.say(server);
-    await until(() => dropsOf(lab.root) > before);
-    expect(await server.heard()).toBe(1);
-  };
   /** An agent that goes by what it finds: its inputs are not complete. */
   const incomplete = async (): Promise<Core> => {
     const core = made({ attachment, kubernetes: true });
@@ -420,7 +426,55 @@ describe('a pin of a link', () => {
   });
 });
 
+describe('a link that is not of its pin', () => {
+  it('is kept aside until its interface goes', async () => {
+    const other = await lab.pod('o');
+    const core = await enforcing('nobody');
+    const where = { ifindex: other.ifindex, direction: 'egress' } as const;
+    const link = inNetns(lab.netns, () => attachTcx(rivals.program('rival_goes_on'), where));
+    links.push(link, openPinnedLink(pin('2-egress')));
+    rmSync(pin('2-egress'));
+    link.pin(pin('2-egress'));
+    await settled(core, 0);
+    const own = ['1-egress', '1-ingress', '2-egress', '2-ingress'];
+    const aside = `aside-${other.ifindex}-egress-${link.id()}`;
+    expect(pins()).toEqual([...own, aside]);
+    lab.unplug(other);
+    await until(() => pins().length === own.length);
+    expect(pins()).toEqual(own);
+  });
+
+  it.each(['tcx', 'clsact'] as const)(
+    'is detached where its endpoint has moved to another interface, by %s',
+    async (attachment) => {
+      const other = await lab.pod('o');
+      const core = await enforcing('nobody', { attachment });
+      const programs = (pod: LabPod): number =>
+        inNetns(lab.netns, () =>
+          (['ingress', 'egress'] as const).flatMap((hook) => [
+            ...listTcx(pod.ifindex, hook),
+            ...listClsact(pod.ifindex, hook),
+          ]),
+        ).length;
+      await core.upsertEndpoint(other.endpoint(2, { 'k8s:app': 'server' }));
+      expect([programs(server), programs(other)]).toEqual([0, 2]);
+      expect(pins().filter((name) => name.startsWith('aside'))).toEqual([]);
+      expect(await client.reaches(other)).toBe(false);
+    },
+  );
+});
+
 describe('a pin that is gone when an agent starts', () => {
+  it('leaves no connection that began without it', async () => {
+    await (await enforcing('nobody')).stop();
+    rmSync(join(lab.root, 'links'), { recursive: true });
+    await dialled();
+    const core = made({ kubernetes: true });
+    core.db.initialiser(core.tables.policies, 'reflector');
+    await core.start();
+    await cut();
+  });
+
   it('opens nothing, and closes nothing that is allowed, whichever it is', async () => {
     const friend = await lab.pod('a');
     let core = await enforcing('friend');
