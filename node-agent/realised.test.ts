@@ -130,6 +130,77 @@ describe('an address that the kernel does not take', () => {
   });
 });
 
+describe('endpoints of one identity', () => {
+  /** Three endpoints that policies `p` and `old` select; the kernel has all of the first, nothing of the third. */
+  async function three() {
+    const made = node();
+    const { world, report } = made;
+    world.policy('old', 1, [rule('a', undefined, 8)]);
+    const places = [1, 2, 3];
+    for (const id of places) {
+      addressed(world, `a${id}`, `10.0.0.${id}`);
+      world.pod(`a${id}`, 'a');
+      world.endpoint(id, { pod: { namespace: 'ns', name: `a${id}`, uid: `u-a${id}` } });
+    }
+    await world.plan();
+    const [first] = world.engine.states();
+    const held = new Map([...world.engine.states()].map((state) => [state.id, state]));
+    const second = held.get(2);
+    if (second !== undefined) held.set(2, { ...second, policies: { ...second.policies, p: 2 } });
+    held.delete(3);
+    const says = (more: Partial<RealisedSources>): unknown => {
+      report.take({ ...SOURCES, endpoints: { held: (id) => held.get(id) }, ...more });
+      const { policies, failures } = report.read();
+      return {
+        policies: Array.from(policies, ([uid, { generation, endpoints }]) => `${uid} ${generation} at ${endpoints}`),
+        failures: failures.map(({ uid, reason, message }) => `${uid} ${reason}: ${message}`),
+      };
+    };
+    return { ...made, first, says };
+  }
+  const policies = ['old 0 at 3', 'p 0 at 3'];
+
+  it('have their policies as one object, from plan to plan', async () => {
+    const { world, first } = await three();
+    const shared = (): Set<unknown> => new Set([...world.engine.states()].map((state) => state.policies));
+    expect(shared()).toEqual(new Set([{ old: 1, p: 3 }]));
+    expect(shared().size).toBe(1);
+    // Another endpoint comes, and one gets another revision.
+    addressed(world, 'a4', '10.0.0.4');
+    world.pod('a4', 'a');
+    world.endpoint(4, { pod: { namespace: 'ns', name: 'a4', uid: 'u-a4' } });
+    world.endpoint(2, { pod: { namespace: 'ns', name: 'a2', uid: 'u-a2' }, ifindex: 999 });
+    await world.plan();
+    expect([...world.engine.states()].every((state) => state.policies === first?.policies)).toBe(true);
+    world.policy('p', 4, [rule('a', 'b', 9)]);
+    await world.plan();
+    expect(shared().size).toBe(1);
+    expect(shared()).toEqual(new Set([{ old: 1, p: 4 }]));
+  });
+
+  it('are told of together: the generation that all of them have, and of each fault the first', async () => {
+    const { says } = await three();
+    expect(says({})).toEqual({ policies, failures: [] });
+    const broken = { reached: 0, broken: new Error('x') };
+    expect(says({ sync: broken })).toEqual({
+      policies,
+      failures: ['old RoundFailed: endpoint 3: x', 'p RoundFailed: endpoint 2: x (and 1 more)'],
+    });
+    const faults = (...of: readonly string[]) => of.map((each) => ({ part: 'endpoint', of: each, problem: 'gone' }));
+    expect(says({ audit: { faults: () => faults('2', '3') as never } })).toMatchObject({
+      failures: ['old', 'p'].map((uid) =>
+        expect.stringMatching(`^${uid} EnforcementRemoved: endpoint 2: .*and 1 more`),
+      ),
+    });
+    const failing = [2, 3].map((id) => ({ row: { id }, error: new Error(`no ${id}`) }));
+    const writer = { endpoints: { failing: () => failing }, ipcache: { failing: () => [] } };
+    expect(says({ writer: writer as unknown as RealisedSources['writer'] })).toMatchObject({
+      failures: ['old', 'p'].map((uid) => `${uid} KernelRefused: endpoint 2: no 2 (and 1 more)`),
+    });
+    expect(says({})).toEqual({ policies, failures: [] });
+  });
+});
+
 describe('a pod that another plugin connected', () => {
   it('fails the policies that select it, once it has been so for 10 s, and until it is gone', async () => {
     const { world, failures } = node();

@@ -1,10 +1,11 @@
 import { type LabelMap, labelsKey, matches } from '@weir/labels';
-import { type Key, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
+import { keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import type { Realised, RealisedPolicy, Tables } from './core.ts';
 import { tableKey } from './create-tables.ts';
 import { type Audit, type EndpointStore, faultText, type PlanWriter, type SyncLoop } from './datapath/index.ts';
 import type { Engine, InUse, Missing } from './derive/index.ts';
 import { InterfaceGoneError } from './errors.ts';
+import { type Fault, failureKey, failuresOf, type Generations, type PolicyFailure } from './policy-failures.ts';
 import type { EarlierReportRow, IpcacheRow, PolicyRow } from './tables.ts';
 
 /**
@@ -16,6 +17,7 @@ const MISSING_AFTER_MS = 5_000;
 const UNCONNECTED_AFTER_MS = 10_000;
 /** Pods that a failure names. */
 const MOST_PODS = 3;
+const NONE: Generations = {};
 
 /** Key: `uid`. */
 interface PolicyRealised {
@@ -24,9 +26,6 @@ interface PolicyRealised {
 }
 
 type Count = Omit<RealisedPolicy, 'at' | 'policy'>;
-
-/** Key: all of it. */
-type PolicyFailure = Realised['failures'][number];
 
 /** Policy inputs up to `revision`, and every change of a ResolvedPolicy up to `version`, have been through a round. Key: `what`. */
 interface Reached {
@@ -119,12 +118,12 @@ export class RealisedReport {
     const at = now();
     const broken = sources.sync.broken !== undefined;
     const counts = this.#withWaiting(this.#counts(sources), at, broken);
-    const failures = onePerPolicy([
+    const failures = failuresOf([
       ...this.#refused(sources),
       ...this.#unaddressed(sources),
       ...this.#removed(sources),
       ...this.#broken(sources),
-      ...uncompiled(engine),
+      ...this.#uncompiled(),
       ...unresolved(engine, at),
       ...this.#notConnected(),
       ...(held === undefined ? [] : this.#heldBack(held)),
@@ -202,7 +201,7 @@ export class RealisedReport {
   }
 
   /** Policies of which the kernel has another generation, as this node said before; and those that it never said, of endpoints found there. */
-  #heldBack({ reason, message }: Held): PolicyFailure[] {
+  #heldBack({ reason, message }: Held): Fault[] {
     const { db, tables } = this.#options;
     using snapshot = db.read();
     const earlier = this.#earlier(snapshot);
@@ -218,7 +217,7 @@ export class RealisedReport {
         const said = earlier.policies[row.uid]?.generation;
         return said === undefined ? selects(row) : said !== row.generation;
       })
-      .map(({ uid, generation }) => ({ uid, generation, reason, message }));
+      .map((row) => ({ of: generationsOf([row]), reason, message }));
   }
 
   /** The labels of endpoints that the kernel had at start, of each label set once. */
@@ -235,57 +234,70 @@ export class RealisedReport {
     return [...sets.values()];
   }
 
-  /** Generation and endpoints of each policy. */
+  /** Generation and endpoints of each policy. Endpoints that have the same policies, as one object, are looked at together. */
   #counts({ writer, endpoints }: RealisedSources): Map<string, Count> {
-    const out = new Map<string, Count>();
     const failing = failingOf(writer);
-    for (const state of this.#options.engine.states()) {
+    const alike = new Map<Generations, Map<Generations, number>>();
+    for (const { id, policies } of this.#options.engine.states()) {
       // No packet can come from or go to an interface that is gone.
-      if (failing.get(state.id) instanceof InterfaceGoneError) continue;
-      const held = endpoints.held(state.id);
-      for (const uid of new Set([...Object.keys(state.policies), ...Object.keys(held?.policies ?? {})])) {
-        const generation = held?.policies[uid] ?? 0;
-        const known = out.get(uid);
-        if (known === undefined) out.set(uid, { generation, endpoints: 1 });
-        else out.set(uid, { generation: Math.min(known.generation, generation), endpoints: known.endpoints + 1 });
-      }
+      if (failing.get(id) instanceof InterfaceGoneError) continue;
+      const held = endpoints.held(id)?.policies ?? NONE;
+      const counts = alike.get(policies) ?? new Map<Generations, number>();
+      counts.set(held, (counts.get(held) ?? 0) + 1);
+      alike.set(policies, counts);
     }
+    const out = new Map<string, Count>();
+    for (const [policies, counts] of alike)
+      for (const [held, count] of counts)
+        for (const uid of Object.keys(held === policies ? held : { ...policies, ...held })) {
+          const generation = held[uid] ?? 0;
+          const known = out.get(uid);
+          if (known === undefined) out.set(uid, { generation, endpoints: count });
+          else
+            out.set(uid, {
+              generation: Math.min(known.generation, generation),
+              endpoints: known.endpoints + count,
+            });
+        }
     return out;
   }
 
-  #refused({ writer }: RealisedSources): PolicyFailure[] {
+  *#refused({ writer }: RealisedSources): Generator<Fault> {
     const failing = failingOf(writer);
-    return [...this.#options.engine.states()].flatMap((state) => {
-      const error = failing.get(state.id);
-      if (error === undefined || error instanceof InterfaceGoneError) return [];
-      const message = `endpoint ${state.id}: ${error.message}`;
-      return Object.entries(state.policies).map(([uid, generation]) => ({
-        uid,
-        generation,
-        reason: 'KernelRefused',
-        message,
-      }));
-    });
+    if (failing.size === 0) return;
+    for (const { id, policies } of this.#options.engine.states()) {
+      const error = failing.get(id);
+      if (error === undefined || error instanceof InterfaceGoneError) continue;
+      yield { of: policies, reason: 'KernelRefused', message: `endpoint ${id}: ${error.message}` };
+    }
   }
 
   /** Policies that go by addresses which the kernel does not take: it judges those as what is around them, a deny of them may be none. */
-  #unaddressed({ writer }: RealisedSources): PolicyFailure[] {
+  *#unaddressed({ writer }: RealisedSources): Generator<Fault> {
     const refused = writer.ipcache.failing().filter(({ deleted }) => !deleted);
     const [first] = refused;
-    if (first === undefined) return [];
-    const { engine } = this.#options;
+    if (first === undefined) return;
     const prefixes = new Set(refused.map(({ row }) => row.prefix));
     const named = this.#naming(refused.map(({ row }) => row));
     const more = refused.length === 1 ? '' : ` (and ${refused.length - 1} more on this node)`;
-    return [...engine.states()].flatMap(({ ipv4, policies }) =>
-      Object.entries(policies).flatMap(([uid, generation]) => {
-        const own = `${ipv4}/32`;
-        const prefix = prefixes.has(own) ? own : named.get(uid);
-        if (prefix === undefined) return [];
-        const message = `the kernel does not take ${prefix}${more}: ${first.error.message}`;
-        return [{ uid, generation, reason: 'KernelRefused', message }];
-      }),
-    );
+    const fault = (of: Generations, prefix: string): Fault => {
+      return {
+        of,
+        reason: 'KernelRefused',
+        message: `the kernel does not take ${prefix}${more}: ${first.error.message}`,
+      };
+    };
+    const others = new Map<Generations, number>();
+    for (const { ipv4, policies } of this.#options.engine.states()) {
+      const own = `${ipv4}/32`;
+      if (prefixes.has(own)) yield fault(policies, own);
+      else others.set(policies, (others.get(policies) ?? 0) + 1);
+    }
+    for (const [policies, count] of others)
+      for (const [uid, prefix] of named) {
+        const generation = policies[uid];
+        if (generation !== undefined) yield { ...fault({ [uid]: generation }, prefix), count };
+      }
   }
 
   /** Policies in force that name one of the addresses as a peer, each with the first that it names. */
@@ -308,42 +320,53 @@ export class RealisedReport {
   }
 
   /** What others took away and has not been put back yet. */
-  #removed({ audit }: RealisedSources): PolicyFailure[] {
+  *#removed({ audit }: RealisedSources): Generator<Fault> {
     const faults = audit.faults();
-    if (faults.length === 0) return [];
-    return [...this.#options.engine.states()].flatMap(({ id, policies }) => {
+    if (faults.length === 0) return;
+    for (const { id, policies } of this.#options.engine.states()) {
       const fault = faults.find(({ part, of }) => part !== 'endpoint' || of === String(id));
-      if (fault === undefined) return [];
-      const message = `endpoint ${id}: ${faultText(fault)}`;
-      return Object.entries(policies).map(([uid, generation]) => ({
-        uid,
-        generation,
-        reason: 'EnforcementRemoved',
-        message,
-      }));
-    });
+      if (fault === undefined) continue;
+      yield { of: policies, reason: 'EnforcementRemoved', message: `endpoint ${id}: ${faultText(fault)}` };
+    }
   }
 
   /** Rounds fail as a whole: what is not in the kernel yet does not come. */
-  #broken({ sync, endpoints }: RealisedSources): PolicyFailure[] {
+  *#broken({ sync, endpoints }: RealisedSources): Generator<Fault> {
+    if (sync.broken === undefined) return;
+    const text = sync.broken instanceof Error ? sync.broken.message : 'for an unknown reason';
+    const selecting = this.#selecting();
+    for (const id of this.#options.engine.endpoints()) {
+      const but = endpoints.held(id)?.policies ?? NONE;
+      yield { of: selecting(id), but, reason: 'RoundFailed', message: `endpoint ${id}: ${text}` };
+    }
+  }
+
+  *#uncompiled(): Generator<Fault> {
     const { engine } = this.#options;
-    if (sync.broken === undefined) return [];
-    const message = sync.broken instanceof Error ? sync.broken.message : 'for an unknown reason';
-    return [...engine.endpoints()].flatMap((endpoint) =>
-      engine
-        .policiesOf(endpoint)
-        .filter(({ uid, generation }) => endpoints.held(endpoint)?.policies[uid] !== generation)
-        .map(({ uid, generation }) => ({
-          uid,
-          generation,
-          reason: 'RoundFailed',
-          message: `endpoint ${endpoint}: ${message}`,
-        })),
-    );
+    const selecting = this.#selecting();
+    for (const id of engine.endpoints()) {
+      const error = engine.failure(id);
+      if (error === undefined) continue;
+      const message = `endpoint ${id}: ${error.message}; the policy before stays enforced`;
+      yield { of: selecting(id), reason: 'CompileFailed', message };
+    }
+  }
+
+  /** The policies that select an endpoint: one object for all endpoints of one identity. */
+  #selecting(): (endpoint: number) => Generations {
+    const { engine } = this.#options;
+    const known = new Map<number, Generations>();
+    return (endpoint) => {
+      const info = engine.info(endpoint);
+      if (info === undefined || !info.ready) return NONE;
+      const policies = known.get(info.identity) ?? generationsOf(engine.policiesOf(endpoint));
+      known.set(info.identity, policies);
+      return policies;
+    };
   }
 
   /** One failure for each policy that selects pods which another plugin connected. */
-  #notConnected(): PolicyFailure[] {
+  #notConnected(): Fault[] {
     const { engine, db, now } = this.#options;
     const at = now();
     const found = Array.from(engine.unconnected(), ([{ namespace, name, uid }, policies]) => ({
@@ -367,9 +390,8 @@ export class RealisedReport {
         if (known === undefined) selected.set(uid, { uid, generation, pods: [pod] });
         else known.pods.push(pod);
       }
-    return Array.from(selected.values(), ({ uid, generation, pods }) => ({
-      uid,
-      generation,
+    return Array.from(selected.values(), ({ pods, ...policy }) => ({
+      of: generationsOf([policy]),
       reason: 'PodNotConnected',
       message: `${podsText(pods)}: connected by another network plugin, or before Weir, so that nothing is enforced there; see that \`weir status\` on the node says \`installed\` of CNI, then delete the pods, so that they are made anew`,
     }));
@@ -394,51 +416,25 @@ function keyOf({ kind, namespace, name }: PolicyRow): string | undefined {
   return prefix === undefined ? undefined : [prefix, ...(namespace === undefined ? [] : [namespace]), name].join('/');
 }
 
-/** A fault may concern every endpoint: a policy says each reason once, of the first, so that a report stays small. */
-function onePerPolicy(failures: readonly PolicyFailure[]): PolicyFailure[] {
-  const first = new Map<Key, { readonly failure: PolicyFailure; count: number }>();
-  for (const failure of failures) {
-    const key = keys.join(failure.uid, keys.uint(failure.generation), failure.reason);
-    const known = first.get(key);
-    if (known === undefined) first.set(key, { failure, count: 1 });
-    else known.count += 1;
-  }
-  return Array.from(first.values(), ({ failure, count }) =>
-    count === 1 ? failure : { ...failure, message: `${failure.message} (and ${count - 1} more)` },
-  );
-}
-
-function failureKey({ uid, generation, reason, message }: PolicyFailure): Key {
-  return keys.join(uid, keys.uint(generation), reason, message);
+function generationsOf(policies: Iterable<Pick<PolicyRow, 'uid' | 'generation'>>): Generations {
+  return Object.fromEntries(Array.from(policies, ({ uid, generation }) => [uid, generation]));
 }
 
 function failingOf({ endpoints }: RealisedSources['writer']): Map<number, Error> {
   return new Map(endpoints.failing().map(({ row, error }) => [row.id, error]));
 }
 
-function uncompiled(engine: Engine): PolicyFailure[] {
-  return [...engine.endpoints()].flatMap((endpoint) => {
-    const error = engine.failure(endpoint);
-    if (error === undefined) return [];
-    const message = `endpoint ${endpoint}: ${error.message}; the policy before stays enforced`;
-    return engine
-      .policiesOf(endpoint)
-      .map(({ uid, generation }) => ({ uid, generation, reason: 'CompileFailed', message }));
-  });
-}
-
 function lasts({ sinceMs }: Missing, now: number): boolean {
   return now - sinceMs >= MISSING_AFTER_MS;
 }
 
-function unresolved(engine: Engine, now: number): PolicyFailure[] {
+function unresolved(engine: Engine, now: number): Fault[] {
   return [...engine.missing()]
     .filter((missing) => lasts(missing, now))
-    .map(({ uid, generation, hashes }) => {
+    .map(({ hashes, ...policy }) => {
       const more = hashes.length > 3 ? ` and ${hashes.length - 3} more` : '';
       return {
-        uid,
-        generation,
+        of: generationsOf([policy]),
         reason: 'PeerSetMissing',
         message: `PeerSets ${hashes.slice(0, 3).join(', ')}${more} have not come from the operator; the generation before stays enforced`,
       };

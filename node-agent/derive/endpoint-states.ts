@@ -12,6 +12,9 @@ import { Rows, type RowsView } from './working.ts';
 
 const OPEN = { ingress: false, egress: false } as const;
 
+type Judging = EndpointStateRow['policies'];
+const NOTHING: Judging = {};
+
 /** What an endpoint is to enforce. */
 export interface ConcludedState {
   readonly state: EndpointStateRow;
@@ -67,6 +70,7 @@ export class EndpointStates {
     const endpoints: EndpointStateRow[] = [];
     const afterGone: number[] = [];
     const concluded: ConcludedState[] = [];
+    const selecting = new Map<number, Judging>();
     for (const info of infos.values()) {
       const { id } = info.row;
       const row = shapes.slotOf(id);
@@ -80,7 +84,8 @@ export class EndpointStates {
           endpoints.push(state);
         }
       } else {
-        const state = this.#conclude(info, before, row, affected, interrupted);
+        const policies = this.#policies(info, before?.state.policies, selecting);
+        const state = this.#conclude(info, before, { row, policies }, affected, interrupted);
         const differs = before === undefined || !sameState(before.state, state);
         if (differs) endpoints.push(state);
         const epoch = row?.epoch ?? 0;
@@ -114,25 +119,17 @@ export class EndpointStates {
   #conclude(
     info: EndpointIdentity,
     before: ConcludedState | undefined,
-    slotRow: SlotRow | undefined,
+    { row: slotRow, policies }: { readonly row: SlotRow | undefined; readonly policies: Judging },
     affected: boolean,
     interrupted: boolean,
   ): EndpointStateRow {
-    const { shapes, inForce, policies: inUse } = this.#options;
+    const { shapes } = this.#options;
     const { id } = info.row;
     const closed = shapes.closed(id);
     const slot = slotRow?.slot ?? 0;
     const enforced = slotRow
       ? { ingress: slotRow.compiled.ingress.enforced, egress: slotRow.compiled.egress.enforced }
       : OPEN;
-    const policies: Record<string, number> = {};
-    if (before !== undefined && shapes.held(id)) Object.assign(policies, before.state.policies);
-    else if (info.ready && !closed) {
-      for (const uid of [...inForce.uids(info.identity)].sort()) {
-        const generation = inUse.inUse(uid)?.row.generation;
-        if (generation !== undefined) policies[uid] = generation;
-      }
-    }
     const reason = closed ? shapes.failure(id)?.message : info.reason;
     return {
       id,
@@ -147,6 +144,27 @@ export class EndpointStates {
       state: closed ? 'not-ready' : info.ready ? 'ready' : 'waiting-for-identity',
       ...(reason === undefined ? {} : { reason }),
     };
+  }
+
+  /** The policies that the endpoint is judged by: one object for endpoints of one identity, as far as they have the same. */
+  #policies(
+    { row, ready, identity }: EndpointIdentity,
+    before: Judging | undefined,
+    shared: Map<number, Judging>,
+  ): Judging {
+    const { shapes, inForce, policies } = this.#options;
+    if (before !== undefined && shapes.held(row.id)) return before;
+    if (!ready || shapes.closed(row.id)) return NOTHING;
+    const known = shared.get(identity);
+    if (known !== undefined) return known;
+    const found: Record<string, number> = {};
+    for (const uid of [...inForce.uids(identity)].sort()) {
+      const generation = policies.inUse(uid)?.row.generation;
+      if (generation !== undefined) found[uid] = generation;
+    }
+    const same = before !== undefined && JSON.stringify(before) === JSON.stringify(found) ? before : found;
+    shared.set(identity, same);
+    return same;
   }
 
   /** The revision that it had (or that the kernel has) while no decision can differ, else a new one. */
@@ -182,6 +200,6 @@ function sameState(a: EndpointStateRow, b: EndpointStateRow): boolean {
     a.ifindex === b.ifindex &&
     a.ipv4 === b.ipv4 &&
     a.labels === b.labels &&
-    JSON.stringify(a.policies) === JSON.stringify(b.policies)
+    (a.policies === b.policies || JSON.stringify(a.policies) === JSON.stringify(b.policies))
   );
 }
