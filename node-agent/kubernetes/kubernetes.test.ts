@@ -222,6 +222,57 @@ describe('TableSink', () => {
     expect(stream.next()).toEqual([]);
   });
 
+  it('does not read again what a list has in the version that it had', () => {
+    const { db, tables } = core;
+    const read: string[] = [];
+    const sink = new TableSink({
+      db,
+      log: quiet,
+      table: tables.policies,
+      parts: (object: ResolvedPolicyObject) => {
+        read.push(`${object.metadata.name} ${object.metadata.resourceVersion}`);
+        return policyParts(object);
+      },
+      merge: last,
+    });
+    const at = (name: string, generation: unknown, resourceVersion?: string, uid = name): ResolvedPolicyObject => {
+      const object = policy(name, generation);
+      return { ...object, metadata: { name, uid, ...(resourceVersion === undefined ? {} : { resourceVersion }) } };
+    };
+    const reads = (change: () => void): readonly [readonly string[], readonly string[]] => {
+      read.length = 0;
+      change();
+      const said = rows<{ name: string; generation: number }>(tables.policies);
+      return [[...read], said.map(({ name, generation }) => `${name} ${generation}`)];
+    };
+    reads(() => sink.replace([at('a', 1, '5'), at('b', 1, '6'), at('gone', 1, '7')], '7'));
+    expect(reads(() => sink.replace([at('a', 1, '5'), at('b', 2, '8')], '9'))).toEqual([['b 8'], ['a 1', 'b 2']]);
+    reads(() => sink.upsert(at('a', 3, '10')));
+    expect(reads(() => sink.replace([at('a', 3, '10'), at('b', 2, '8')], '10'))).toEqual([[], ['a 3', 'b 2']]);
+    // Another object of this name.
+    const another = [at('a', 4, '10', 'anew'), at('b', 2, '8')];
+    expect(reads(() => sink.replace(another, '10'))).toEqual([['a 10'], ['a 4', 'b 2']]);
+    // The state was put back: versions begin again from an earlier one, and mean other contents.
+    const back = [at('a', 9, '10', 'anew'), at('b', 9, '8')];
+    expect(reads(() => sink.replace(back, '9'))).toEqual([
+      ['a 10', 'b 8'],
+      ['a 9', 'b 9'],
+    ]);
+    reads(() => sink.upsert(at('c', 1, '20')));
+    const earlier = [at('a', 8, '10', 'anew'), at('b', 9, '8'), at('c', 1, '20')];
+    expect(reads(() => sink.replace(earlier, '19'))).toEqual([
+      ['a 10', 'b 8', 'c 20'],
+      ['a 8', 'b 9', 'c 1'],
+    ]);
+    // Without a version nothing is known of it. What cannot be read is read again.
+    const bare = [at('a', 8), at('b', 'bad', '21'), at('c', 1, '20')];
+    for (const version of ['21', '22'])
+      expect(reads(() => sink.replace(bare, version))).toEqual([
+        ['a undefined', 'b 21'],
+        ['a 8', 'b 9', 'c 1'],
+      ]);
+  });
+
   it('leaves rows of others alone', () => {
     const local = { hash: 'local', selector: { requirements: [] }, identities: [], origin: 'local' as const };
     core.db.write([core.tables.peerSets], (txn) => txn.upsert(core.tables.peerSets, local));

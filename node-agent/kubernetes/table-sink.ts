@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
-import type { KubeObject, ReflectorSink } from '@weir/kube';
+import { type KubeObject, type ReflectorSink, reachesVersion } from '@weir/kube';
 import { messageOf } from '@weir/process/errors';
 import type { InitDone, Key, StateDB, Table, WriteTxn } from '@weir/statedb';
 import type { Logger } from '../core.ts';
@@ -19,6 +19,8 @@ export interface TableSinkOptions<T extends KubeObject, P, R> {
 /** What an object said when it was read last. */
 interface Said<P> {
   readonly object: string;
+  /** Its uid and version; undefined: it did not say them. */
+  readonly version: string | undefined;
   /** Greater than that of every object that was read before. */
   readonly at: number;
   readonly parts: ReadonlyMap<Key, P>;
@@ -27,12 +29,15 @@ interface Said<P> {
 /**
  * Carries objects of the API into a table. Several objects may say something of one row (slices): table `<name>Parts` has what each of them
  * said, and an index that finds all that speak of a row. Every call is one transaction, rows that do not change are not written, and the
- * table is initialised by the first complete list, in the same transaction.
+ * table is initialised by the first complete list, in the same transaction. A list costs what has changed: an object in the version that was
+ * read last is not read again, unless the API server was put back to an earlier state, after which versions mean other contents.
  */
 export class TableSink<T extends KubeObject, P, R> implements ReflectorSink<T> {
   readonly #options: TableSinkOptions<T, P, R>;
   readonly #said: Table<Said<P>>;
   #initDone: InitDone | undefined;
+  /** The newest that the API server is known to have had. */
+  #version: string | undefined;
 
   constructor(options: TableSinkOptions<T, P, R>) {
     const { db, table } = options;
@@ -45,29 +50,40 @@ export class TableSink<T extends KubeObject, P, R> implements ReflectorSink<T> {
     this.#initDone = db.initialiser(table, 'kubernetes');
   }
 
-  replace(items: readonly T[]): void {
+  /** Without the list's version, everything is read. */
+  replace(items: readonly T[], version?: string): void {
     const seen = new Set(items.map(objectKey));
+    const grown = version !== undefined && this.#version !== undefined && reachesVersion(version, this.#version);
     this.#write((txn, touched) => {
-      for (const item of items) this.#take(txn, item, touched);
+      for (const item of items) if (!grown || !this.#knows(txn, item)) this.#take(txn, item, touched);
       for (const { object } of txn.all(this.#said)) if (!seen.has(object)) this.#drop(txn, object, touched);
       this.#initDone?.(txn);
     });
     this.#initDone = undefined;
+    this.#version = version;
   }
 
   upsert(item: T): void {
     this.#write((txn, touched) => this.#take(txn, item, touched));
+    this.#version = item.metadata.resourceVersion ?? this.#version;
   }
 
   delete(item: T): void {
     this.#write((txn, touched) => this.#drop(txn, objectKey(item), touched));
+    this.#version = item.metadata.resourceVersion ?? this.#version;
+  }
+
+  #knows(txn: WriteTxn, item: T): boolean {
+    const version = versionOf(item);
+    return version !== undefined && txn.get(this.#said, objectKey(item))?.version === version;
   }
 
   #take(txn: WriteTxn, item: T, touched: Set<Key>): void {
     const object = objectKey(item);
     try {
       const parts = this.#options.parts(item);
-      const before = txn.upsert(this.#said, { object, at: txn.revision(this.#said), parts });
+      const said = { object, version: versionOf(item), at: txn.revision(this.#said), parts };
+      const before = txn.upsert(this.#said, said);
       touch(touched, before);
       for (const key of parts.keys()) touched.add(key);
     } catch (error) {
@@ -109,6 +125,10 @@ export class TableSink<T extends KubeObject, P, R> implements ReflectorSink<T> {
 
 function touch(touched: Set<Key>, said: Said<unknown> | undefined): void {
   for (const key of said?.parts.keys() ?? []) touched.add(key);
+}
+
+function versionOf({ metadata: { uid, resourceVersion } }: KubeObject): string | undefined {
+  return uid === undefined || resourceVersion === undefined ? undefined : `${uid} ${resourceVersion}`;
 }
 
 export function objectKey(object: KubeObject): string {
