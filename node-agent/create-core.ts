@@ -1,5 +1,6 @@
 import { join } from 'node:path';
 import { SETTINGS } from '@weir/bpf';
+import { messageOf } from '@weir/process/errors';
 import { type AnyTable, createStateDB, type InitDone, type StateDB } from '@weir/statedb';
 import { Observable, Subject } from 'rxjs';
 import type { Core, CoreOptions, FlowEvent, ImportedRule, Realised, Tables } from './core.ts';
@@ -418,12 +419,18 @@ class KernelCore implements Core {
   #rulesChanged(): void {
     const rules = this.#rules();
     if (this.#running === undefined) return;
-    this.#rulesMark.begin(rules);
+    this.#mark(() => this.#rulesMark.begin(rules));
     this.#rulesAre();
-    const settled = this.files.save('rules').then(() => this.#rulesMark.settle(rules));
-    settled.catch((error: unknown) =>
-      this.#options.log.warn({ error: String(error) }, 'which imported rules are in force cannot be marked'),
-    );
+    void this.files.save('rules').then(() => this.#mark(() => this.#rulesMark.settle(rules)));
+  }
+
+  /** Rules that cannot be marked are in force and on disk all the same; the audit makes the mark once that can be done. */
+  #mark(change: () => void): void {
+    try {
+      change();
+    } catch (error) {
+      this.#options.log.warn({ error: messageOf(error) }, 'which imported rules are in force cannot be marked yet');
+    }
   }
 
   #rules(): readonly unknown[] {
