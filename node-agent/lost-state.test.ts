@@ -419,7 +419,7 @@ describe('a state file that is older than what the kernel enforces', () => {
       const next = await closedStill(log);
       expect(log.lines.filter(({ level }) => level === 'error')).toEqual([
         expect.objectContaining({
-          message: 'a state file cannot be read; what the kernel enforces stays, and decides',
+          message: 'a state file is not used; what the kernel enforces stays, and decides',
           fields: expect.objectContaining({ file: path('endpoints.json'), error: expect.stringContaining('is older') }),
         }),
       ]);

@@ -154,7 +154,7 @@ export class StateFiles {
     }
     this.#options.log.error(
       { file: file.path, kept, error: problem },
-      'a state file cannot be read; what the kernel enforces stays, and decides',
+      'a state file is not used; what the kernel enforces stays, and decides',
     );
     this.#note(name, ({ present: _, ...row }) => ({
       ...row,

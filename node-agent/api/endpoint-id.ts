@@ -27,7 +27,9 @@ export function parseEndpointRef(text: string): EndpointRef {
   if (known === undefined)
     throw new BadRequestError(`endpoint id "${text}": unknown prefix "${prefix}"; use one of ${PREFIXES.join(', ')}`);
   if (known === 'cilium-local' && !(/^\d{1,5}$/.test(value) && Number(value) <= 65535)) {
-    throw new BadRequestError(`endpoint id "${text}": "${value}" is not a number from 0 to 65535`);
+    throw new BadRequestError(
+      `endpoint id "${text}" is neither a number from 0 to 65535 nor PREFIX:VALUE, as pod-name:NAMESPACE/NAME`,
+    );
   }
   if (value === '') throw new BadRequestError(`endpoint id "${text}" is empty after its prefix`);
   if ((known === 'pod-name' || known === 'cep-name') && !/^[^/]+\/[^/]+$/.test(value)) {

@@ -199,7 +199,7 @@ describe('endpoints', () => {
   });
   it('refuses bad requests and says where', async () => {
     const cases: [string, unknown, string][] = [
-      ['/endpoint/70000', CHANGE, '"70000" is not a number from 0 to 65535'],
+      ['/endpoint/70000', CHANGE, '"70000" is neither a number from 0 to 65535 nor PREFIX:VALUE'],
       ['/endpoint/nope:1', CHANGE, 'unknown prefix "nope"'],
       ['/endpoint/0', { ...CHANGE, state: undefined }, '"state"'],
       ['/endpoint/0', { ...CHANGE, addressing: { ipv4: '10.1.0.05' } }, '"addressing.ipv4"'],
@@ -322,6 +322,8 @@ describe('the rest', () => {
     });
     expect((await call(socket, 'GET', '/identity/1001')).body).toMatchObject({ id: 1001, labels: ['k8s:id=app1'] });
     expect((await call(socket, 'GET', '/identity/1002')).status).toBe(404);
+    // As flow events name them.
+    expect((await call(socket, 'GET', '/identity/2')).body).toMatchObject({ id: 2, labels: ['reserved:world='] });
     expect((await call(socket, 'GET', '/ip?cidr=10.0.0.0/8')).body).toEqual([
       { cidr: '10.1.0.5/32', identity: 1001, encryptKey: 0, metadata: { source: 'endpoint' } },
     ]);

@@ -1,3 +1,4 @@
+import { RESERVED } from '@weir/identity';
 import { formatPrefix, type Prefix, parsePrefix, prefixContains } from '@weir/net';
 import { codeOf, messageOf } from '@weir/process/errors';
 import type { AnyTable } from '@weir/statedb';
@@ -51,8 +52,9 @@ export function statusRoutes(app: FastifyInstance, options: ApiOptions): void {
       throw new BadRequestError(`identity "${request.params.id}" is not a number`);
     using snapshot = core.db.read();
     const row = [...snapshot.all(core.tables.identities)].find((identity) => identity.id === id);
-    if (row === undefined) throw new NotFoundError(`no identity ${id} is known on this node`);
-    return sendJson(reply, 200, identityModel(row.id, row.labels));
+    const labels = row?.labels ?? RESERVED.get(id);
+    if (labels === undefined) throw new NotFoundError(`no identity ${id} is known on this node`);
+    return sendJson(reply, 200, identityModel(id, labels));
   });
 
   app.get('/ip', (request, reply) => {

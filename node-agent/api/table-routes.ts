@@ -34,15 +34,21 @@ export function tableRoutes(app: FastifyInstance, { core: { db } }: Pick<ApiOpti
   });
 
   app.get<{ Params: { name: string } }>('/table/:name/dump', (request, reply) => {
-    const lines = Readable.from(linesOf(db, tableOf(db, request.params.name)));
+    const limit = limitOf(queryString(request.query, 'limit'));
+    const lines = Readable.from(linesOf(db, tableOf(db, request.params.name), limit));
     return reply.type('application/jsonl; charset=utf-8').send(lines);
   });
 }
 
-/** As of one instant, however slowly they are read. */
-function* linesOf(db: StateDB, table: AnyTable): Generator<string> {
+/** The head, and so many rows. As of one instant, however slowly they are read. */
+function* linesOf(db: StateDB, table: AnyTable, limit = Infinity): Generator<string> {
   using snapshot = db.read();
-  for (const line of dump(snapshot, table)) yield `${line}\n`;
+  let left = limit + 1;
+  for (const line of dump(snapshot, table)) {
+    if (left === 0) return;
+    left -= 1;
+    yield `${line}\n`;
+  }
 }
 
 function tableOf(db: StateDB, name: string): AnyTable {

@@ -189,6 +189,8 @@ describe('weir', () => {
       .map((line) => JSON.parse(line) as object);
     expect(head).toMatchObject({ statedb: 1, table: 'endpoints', rows: 1 });
     expect(row).toMatchObject({ row: { id: 7, ipv4: '10.1.0.7' } });
+    const cut = await weir(['table', 'get', 'endpoints', '-o', 'json', '--limit', '0']);
+    expect([cut.code, cut.out.trim().split('\n')]).toEqual([0, [expect.stringContaining('"table":"endpoints"')]]);
     expect(core.db.stats().snapshots).toBe(0);
   });
 
@@ -335,17 +337,25 @@ spec: {endpointSelector: {}, ingress: [{bogus: 1}]}
     expect(await weir(['policy', 'validate', '-'], escaped)).toMatchObject({
       code: 0,
       out: expect.stringMatching(
-        /^-: Valid, 1 rule\n {2}Warning \[0\]\.egressDeny\[0\]: does not hold for what is reached through a Service/,
+        /^standard input: Valid, 1 rule\n {2}Warning \[0\]\.egressDeny\[0\]: does not hold for what is reached through a Service/,
       ),
     });
-    expect(await weir(['policy', 'validate', '-'], RULES)).toMatchObject({ code: 0, out: '-: Valid, 1 rule\n' });
+    expect(await weir(['policy', 'validate', '-'], RULES)).toMatchObject({
+      code: 0,
+      out: 'standard input: Valid, 1 rule\n',
+    });
     const l7 = { endpointSelector: {}, egress: [{ toFQDNs: [{ matchName: 'example.org' }] }] };
     expect(await weir(['policy', 'validate', '-'], JSON.stringify([l7]))).toMatchObject({
       code: 1,
-      out: expect.stringMatching(/^-: Unsupported, 1 rule\n {2}UnsupportedField \[0\]\.egress\[0\]\.toFQDNs/),
+      out: expect.stringMatching(
+        /^standard input: Unsupported, 1 rule\n {2}UnsupportedField \[0\]\.egress\[0\]\.toFQDNs/,
+      ),
     });
     expect(JSON.parse((await weir(['policy', 'validate', '-', '-o', 'json'], JSON.stringify([l7]))).out)).toMatchObject(
       [{ valid: false, reason: 'UnsupportedField' }],
+    );
+    expect((await weir(['policy', 'validate', '-'], '{')).err).toMatch(
+      /^weir: standard input is neither YAML nor JSON: /,
     );
     const knp = {
       apiVersion: 'networking.k8s.io/v1',
@@ -360,7 +370,7 @@ spec: {endpointSelector: {}, ingress: [{bogus: 1}]}
     expect(await weir(['policy', 'import', '-'], JSON.stringify(knp))).toEqual({
       code: 1,
       out: '',
-      err: 'weir: - holds a NetworkPolicy, and nothing was imported: apply it to the cluster (`kubectl apply -f`); bare rules have no kind\n',
+      err: 'weir: standard input holds a NetworkPolicy, and nothing was imported: apply it to the cluster (`kubectl apply -f`); bare rules have no kind\n',
     });
     expect(await weir(['policy', 'validate', '-'], '{ [')).toMatchObject({
       code: 1,
@@ -408,6 +418,7 @@ spec: {endpointSelector: {}, ingress: [{bogus: 1}]}
     [['policy', 'wait', 'x'], 'not a whole number'],
     [['monitor', '--type', 'x'], 'Allowed choices are drop, allow'],
     [['endpoint', 'get'], "missing required argument 'id'"],
+    [['help', 'policy', 'weight'], 'there is no command "policy weight"'],
   ])('exits with 2 for wrong arguments: %j', async (args, message) => {
     let err = '';
     const sink = { write: () => undefined };
@@ -417,9 +428,25 @@ spec: {endpointSelector: {}, ingress: [{bogus: 1}]}
     const code = await runCli({ args, version: '0', out: sink, err: { write }, signal: new AbortController().signal });
     expect([code, err]).toEqual([2, expect.stringContaining(message)]);
   });
+  it.each([
+    [['help'], /^Usage: weir \[options\] \[command\]/],
+    [['help', 'policy'], /^Usage: weir policy \[options\] \[command\]/],
+    [['help', 'policy', 'wait'], /^Usage: weir policy wait \[options\] <revision>/],
+  ])('helps with the command that is named: %j', async (args, usage) => {
+    let out = '';
+    const write = (text: string): void => {
+      out += text;
+    };
+    const sink = { write: () => undefined };
+    const code = await runCli({ args, version: '0', out: { write }, err: sink, signal: new AbortController().signal });
+    expect([code, out]).toEqual([0, expect.stringMatching(usage)]);
+  });
   it('passes the exit code on, of arguments that the agent refuses, too', async () => {
     expect((await weir(['nope'])).code).toBe(2);
-    expect((await weir(['endpoint', 'get', 'app1'])).code).toBe(2);
+    expect(await weir(['endpoint', 'get', 'default/app1'])).toMatchObject({
+      code: 2,
+      err: 'weir: endpoint id "default/app1" is neither a number from 0 to 65535 nor PREFIX:VALUE, as pod-name:NAMESPACE/NAME\n',
+    });
     expect((await weir(['policy', 'status', 'nope'])).code).toBe(2);
   });
 

@@ -30,14 +30,15 @@ export function addPolicyCommands(program: Command, context: CliContext): void {
     .option('--replace', 'delete the imported rules that have the same labels')
     .option('--replace-with-labels <labels>', 'delete the rules that carry all these labels first (comma-separated)')
     .action(async (file: string, options: { replace?: boolean; replaceWithLabels?: string }, command: Command) => {
-      const documents = parseDocuments(await readInput(file), file).map((document) => document.value);
+      const documents = parseDocuments(await readInput(file), nameOf(file)).map((document) => document.value);
       const rules = documents.flatMap((value) => (Array.isArray(value) ? value : [value]));
       const kind = rules.map(kindOf).find((found) => found !== undefined);
       if (kind !== undefined)
         throw new CliError(
-          `${file} holds a ${kind}, and nothing was imported: apply it to the cluster (\`kubectl apply -f\`); bare rules have no kind`,
+          `${nameOf(file)} holds a ${kind}, and nothing was imported: apply it to the cluster (\`kubectl apply -f\`); bare rules have no kind`,
         );
-      if (rules.length === 0) throw new CliError(`${file} holds no rule; to delete rules use \`weir policy delete\``);
+      if (rules.length === 0)
+        throw new CliError(`${nameOf(file)} holds no rule; to delete rules use \`weir policy delete\``);
       const query = new URLSearchParams();
       if (options.replace === true) query.set('replace', 'true');
       if (options.replaceWithLabels !== undefined) query.set('replace-with-labels', options.replaceWithLabels);
@@ -107,8 +108,8 @@ export function addPolicyCommands(program: Command, context: CliContext): void {
     .argument('<file>', '"-" for stdin')
     .option('-n, --namespace <name>', 'namespace of a CiliumNetworkPolicy or NetworkPolicy that names none', 'default')
     .action(async (file: string, options: { namespace: string }, command: Command) => {
-      const results = validateDocuments(parseDocuments(await readInput(file), file), options.namespace);
-      if (results.length === 0) throw new CliError(`${file} holds no policy`);
+      const results = validateDocuments(parseDocuments(await readInput(file), nameOf(file)), options.namespace);
+      if (results.length === 0) throw new CliError(`${nameOf(file)} holds no policy`);
       if (context.json(command)) printJson(context, results);
       else {
         for (const result of results) {
@@ -151,6 +152,10 @@ function printRevision(context: CliContext, command: Command, answer: PolicyMode
   else context.out.write(`Revision: ${answer.revision}\n`);
 }
 
+function nameOf(file: string): string {
+  return file === '-' ? 'standard input' : file;
+}
+
 async function readInput(file: string): Promise<string> {
   try {
     if (file !== '-') return await readFile(file, 'utf8');
@@ -159,6 +164,6 @@ async function readInput(file: string): Promise<string> {
     for await (const chunk of process.stdin) text += String(chunk);
     return text;
   } catch (error) {
-    throw new CliError(`cannot read ${file}: ${messageOf(error)}`, 1, { cause: error });
+    throw new CliError(`cannot read ${nameOf(file)}: ${messageOf(error)}`, 1, { cause: error });
   }
 }

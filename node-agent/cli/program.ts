@@ -1,6 +1,6 @@
 import { Command, CommanderError, Option } from 'commander';
 import { createContext, DEFAULT_SOCKET, type Output } from './context.ts';
-import { CliError } from './errors.ts';
+import { CliError, UsageError } from './errors.ts';
 import { addMonitorCommand } from './monitor-command.ts';
 import { addPolicyCommands } from './policy-commands.ts';
 import { addEndpointCommands, addIdentityCommands, addMapCommands, addStatusCommands } from './status-commands.ts';
@@ -54,6 +54,7 @@ export async function runCli(options: CliOptions): Promise<number> {
   addMapCommands(program, context);
   addIdentityCommands(program, context);
   addTableCommands(program, context);
+  addHelpCommand(program);
   inherit(program);
   try {
     await program.parseAsync([...options.args], { from: 'user' });
@@ -67,6 +68,22 @@ export async function runCli(options: CliOptions): Promise<number> {
     options.err.write(`weir: ${error.message}\n`);
     return error.exitCode;
   }
+}
+
+/** For commands of commands, too: commander's own looks at the first word only. */
+function addHelpCommand(program: Command): void {
+  program
+    .helpCommand(false)
+    .command('help')
+    .description('Help on a command')
+    .argument('[command...]', 'as `policy wait`')
+    .action((names: readonly string[]) => {
+      let found: Command | undefined = program;
+      for (const name of names) found = found?.commands.find((each) => each.name() === name);
+      if (found === undefined)
+        throw new UsageError(`there is no command "${names.join(' ')}"; \`weir help\` shows them`);
+      found.help();
+    });
 }
 
 /** commander copies these settings to a subcommand only when it is added ready-made. */

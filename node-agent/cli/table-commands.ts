@@ -28,13 +28,15 @@ export function addTableCommands(program: Command, context: CliContext): void {
     });
   table
     .command('get')
-    .description('Rows of one table, long cells cut; with -o json all of it, a line a row')
+    .description('Rows of one table, long cells cut; with -o json whole, a line a row')
     .argument('<name>', 'its name')
-    .option('-n, --limit <rows>', 'at most so many rows', '100')
-    .action(async (name: string, options: { limit: string }, command: Command) => {
-      if (!/^[0-9]{1,9}$/.test(options.limit))
-        throw new UsageError(`--limit "${options.limit}" is not a number of rows`);
-      const path = `/table/${encodeURIComponent(name)}${context.json(command) ? '/dump' : `?limit=${options.limit}`}`;
+    .option('-n, --limit <rows>', 'at most so many rows; default: 100, with -o json all')
+    .action(async (name: string, options: { limit?: string }, command: Command) => {
+      const json = context.json(command);
+      const limit = options.limit ?? (json ? '' : '100');
+      if (options.limit !== undefined && !/^[0-9]{1,9}$/.test(limit))
+        throw new UsageError(`--limit "${limit}" is not a number of rows`);
+      const path = `/table/${encodeURIComponent(name)}${json ? '/dump' : ''}${limit === '' ? '' : `?limit=${limit}`}`;
       for await (const line of context.client(command).lines(path)) context.out.write(`${line}\n`);
     });
 }

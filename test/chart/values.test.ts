@@ -111,6 +111,11 @@ describe('the values of charts/weir', () => {
     ['agent.healthPort=9234', ['agent.healthPort and operator.healthPort are both 9234']],
     ['agent.healthPort=10250', ['agent.healthPort is 10250', 'kubelet']],
     ['operator.healthPort=10256', ['operator.healthPort is 10256', 'kube-proxy']],
+    ['operator.healthPort=6443', ['operator.healthPort is 6443', 'kube-apiserver']],
+    ['operator.healthPort=10259', ['operator.healthPort is 10259', 'kube-scheduler']],
+    ['agent.healthPort=10257', ['agent.healthPort is 10257', 'kube-controller-manager']],
+    ['agent.healthPort=2380', ['agent.healthPort is 2380', 'etcd']],
+    ['apiServer.port=8443', ['apiServer.port is 8443', 'apiServer.host']],
   ])('%s is refused by name', async (setting, words) => {
     const { code, stderr } = await attempt('helm', ['template', 'weir', CHART, '--set', setting]);
     expect(code).not.toBe(0);
