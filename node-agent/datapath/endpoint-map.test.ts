@@ -88,7 +88,7 @@ const operation = fc.oneof(
       slot: fc.nat(1),
       flags: fc.nat(3),
       identity: fc.nat(1),
-      id: fc.nat(1),
+      id: fc.integer({ min: 1, max: 2 }),
       ipv4: fc.constantFrom(Uint8Array.of(10, 0, 0, 1), Uint8Array.of(10, 0, 0, 2)),
     }),
   },

@@ -5,8 +5,8 @@ import { createStateDB } from '@weir/statedb';
 import { eventually } from '../../test/eventually.ts';
 import { createTables } from '../create-tables.ts';
 import type { Plan } from '../derive/index.ts';
-import { quiet } from '../testing/fake-core.ts';
 import type { EndpointStateRow, IpcacheRow, SlotRow } from '../tables.ts';
+import { quiet } from '../testing/fake-core.ts';
 import { PlanWriter, type PlanWriterOptions } from './plan-writer.ts';
 
 const state = (id: number): EndpointStateRow => ({
