@@ -175,8 +175,18 @@ export class KernelSide {
       slots: this.#slots,
       ipcache: this.#ipcache,
       contents: {
-        address: new AddressAudit({ db, tables, ipcache: this.#ipcache, pace: new Pace(now, breathe) }),
-        slot: new SlotAudit({ slots: this.#slots, pace: new Pace(now, breathe) }),
+        address: new AddressAudit({
+          db,
+          tables,
+          ipcache: this.#ipcache,
+          settled: (prefix) => this.writer.addressSettled(prefix),
+          pace: new Pace(now, breathe),
+        }),
+        slot: new SlotAudit({
+          slots: this.#slots,
+          settled: (slot) => this.writer.slotSettled(slot),
+          pace: new Pace(now, breathe),
+        }),
       },
       now,
       pace: new Pace(now, breathe),

@@ -30,6 +30,8 @@ function world(
   const state = {
     settled: new Set<string>(),
     right: new Set<string>(),
+    adopted: true,
+    unacknowledged: 0,
     broken: false,
     mends: [] as string[],
     told: [] as string[],
@@ -49,8 +51,11 @@ function world(
     db,
     tables,
     writer: {
-      adopted: true,
-      unfinished: false,
+      get adopted() {
+        return state.adopted;
+      },
+      unacknowledged: (part) => (part === 'slot' ? state.unacknowledged : 0),
+      addressSettled: () => true,
       slotSettled: (slot) => state.settled.has(String(slot)),
       beginRepair: () => void state.order.push('begin'),
       endRepair: async (endpoints) => {
@@ -207,5 +212,42 @@ describe('endpoints that judged by what somebody had edited', () => {
       { endpoints: [7], faults: ['7'] },
       { endpoints: [EVERY], faults: [of] },
     ]);
+  });
+});
+
+describe('what maps hold', () => {
+  it('is not compared while what was found at start may still be there', async () => {
+    const { audit, state } = world({ nearest: [wrong(1)], steps: [{ found: [wrong(2)], ended: true }] });
+    state.adopted = false;
+    await audit.look();
+    expect([await audit.step('slot'), state.mends, audit.turns()]).toEqual(['ended', [], []]);
+    state.adopted = true;
+    await audit.look();
+    await audit.step('slot');
+    expect([state.mends, audit.turns().length]).toEqual([['1', '2'], 1]);
+  });
+
+  it('is compared while the kernel refuses a part, and status tells of that part', async () => {
+    const steps: readonly Step[] = [
+      { found: [wrong(1)], ended: false },
+      { found: [], ended: true },
+    ];
+    const { audit, state } = world({ steps });
+    state.unacknowledged = 3;
+    await audit.step('slot');
+    state.unacknowledged = 0;
+    await audit.step('slot');
+    await audit.step('address');
+    expect([state.mends, audit.turns().map(({ part, left }) => [part, left])]).toEqual([
+      ['1'],
+      [
+        ['address', 0],
+        ['slot', 3],
+      ],
+    ]);
+    const left = /what the kernel took into maps are as .*, but for 3 entries that the kernel had not taken/;
+    expect(audit.check()).toMatchObject({ ok: true, message: expect.stringMatching(left) });
+    await audit.step('slot');
+    expect(audit.check().message).toMatch(/and maps are as they were made; .* compared completely at/);
   });
 });

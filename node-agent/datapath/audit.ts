@@ -41,17 +41,21 @@ interface Repairs {
   readonly last: string;
 }
 
-/** A turn, in which every element of one kind was compared. Key: `part`. */
+/** A turn, in which every element of one kind was compared that the kernel had acknowledged. Key: `part`. */
 export interface Turn {
   readonly part: Content;
   /** When it ended: ISO 8601. */
   readonly at: string;
   readonly seconds: number;
+  /** How many the kernel had not, which were left out. */
+  readonly left: number;
 }
 
 /** A turn that has not ended. */
 interface TurnUnderWay {
   readonly began: number;
+  /** The most that were left out in one of its steps. */
+  readonly left: number;
   /** Whether the log has a line of it. */
   readonly warned: boolean;
   /** How much was put back. */
@@ -69,7 +73,10 @@ export type StepResult = 'goes on' | 'mended' | 'ended';
 export interface AuditOptions {
   readonly db: StateDB;
   readonly tables: Pick<Tables, 'ipcache' | 'endpointStates'>;
-  readonly writer: Pick<PlanWriter, 'adopted' | 'unfinished' | 'slotSettled' | 'beginRepair' | 'endRepair'>;
+  readonly writer: Pick<
+    PlanWriter,
+    'adopted' | 'unacknowledged' | 'slotSettled' | 'addressSettled' | 'beginRepair' | 'endRepair'
+  >;
   readonly endpoints: EndpointStore;
   readonly slots: SlotStore;
   readonly ipcache: IpcacheStore;
@@ -120,7 +127,7 @@ export class Audit {
       ...(await this.#examined('endpoint', () => this.#endpoints())),
       ...(await this.#examined('pins', () => this.#pins())),
     ];
-    if (this.#settled)
+    if (this.#options.writer.adopted)
       for (const part of CONTENTS)
         found.push(...(await this.#examined(part, async () => faultsOf(part, await contents[part].nearest()))));
     const seen = new Set(found.map(keyOf));
@@ -137,9 +144,10 @@ export class Audit {
 
   /** Compares the next of what maps hold, and puts back what is missing. */
   async step(part: Content): Promise<StepResult> {
-    const { db, contents, now } = this.#options;
-    if (!this.#settled) return 'ended';
-    let turn = this.#turn[part] ?? { began: now(), warned: false, mended: 0, first: [] };
+    const { db, contents, writer, now } = this.#options;
+    // Until then the kernel may hold what was found.
+    if (!writer.adopted) return 'ended';
+    let turn = this.#turn[part] ?? { began: now(), left: 0, warned: false, mended: 0, first: [] };
     let step: Step | undefined;
     const found = await this.#examined(part, async () => {
       step = await contents[part].step();
@@ -151,6 +159,7 @@ export class Audit {
     const mended = await this.#settle(found, unseen === undefined ? [] : [unseen]);
     turn = {
       ...turn,
+      left: Math.max(turn.left, writer.unacknowledged(part)),
       warned,
       mended: turn.mended + mended.length,
       first: [...turn.first, ...mended.slice(0, TOLD).map(faultText)].slice(0, TOLD),
@@ -161,20 +170,18 @@ export class Audit {
     if (turn.mended > 0) this.#options.onMended(someOf(turn.first, turn.mended));
     if (step !== undefined) {
       const seconds = (now() - turn.began) / 1000;
-      db.write([this.#turns], (txn) => txn.upsert(this.#turns, { part, at: new Date().toISOString(), seconds }));
+      db.write([this.#turns], (txn) =>
+        txn.upsert(this.#turns, { part, at: new Date().toISOString(), seconds, left: turn.left }),
+      );
     }
     return 'ended';
   }
 
-  /** Whether the kernel is to hold what the tables say. */
-  get #settled(): boolean {
-    const { writer } = this.#options;
-    return writer.adopted && !writer.unfinished;
-  }
-
-  /** Whether the fault is of a slot that an edit has yet to reach: what it is to hold is not what it holds. */
+  /** Whether the fault is of something that an edit has yet to reach: what it is to hold is not what it holds. */
   #changes({ part, of }: Fault): boolean {
-    return part === 'slot' && of !== UNSEEN && !this.#options.writer.slotSettled(Number(of));
+    const { writer } = this.#options;
+    if (of === UNSEEN) return false;
+    return (part === 'slot' && !writer.slotSettled(Number(of))) || (part === 'address' && !writer.addressSettled(of));
   }
 
   /** Says what is new among them, in one line for each part; whether there is any. */
@@ -278,11 +285,19 @@ export class Audit {
         : `; put back ${total} times, the last at ${last.at}${recent === '' ? `: ${last.last}` : ''}`;
     const turns = this.turns();
     const [oldest] = turns.map(({ at }) => at).sort();
+    const left = turns.reduce((sum, turn) => sum + turn.left, 0);
     const whole =
       oldest === undefined || turns.length < CONTENTS.length
         ? '; what maps hold was not compared completely yet'
-        : `; what maps hold was last compared completely at ${oldest}`;
-    return { name, ok: true, message: `${recent}programs, links, pins and maps are as they were made${whole}${said}` };
+        : left === 0
+          ? `; what maps hold was last compared completely at ${oldest}`
+          : `; what maps hold was last compared at ${oldest}, but for ${left} entries that the kernel had not taken`;
+    const what = left === 0 ? 'maps' : 'what the kernel took into maps';
+    return {
+      name,
+      ok: true,
+      message: `${recent}programs, links, pins and ${what} are as they were made${whole}${said}`,
+    };
   }
 
   /** What cannot be looked at is a fault itself, and hides no other. */

@@ -1,5 +1,5 @@
 /** What others change in maps is found in the next turn. On maps of the kernel. */
-import { describe, expect, it } from '@jest/globals';
+import { describe, expect, it, jest } from '@jest/globals';
 import { classKey, classValue, DIRECTION, ipcacheKey, ipcacheValue, MAPS, slotKey } from '@weir/bpf';
 import { parsePrefix } from '@weir/net';
 import { createStateDB } from '@weir/statedb';
@@ -62,8 +62,10 @@ describe('AddressAudit', () => {
     };
     add(Array.from({ length: ADDRESSES }, (_, n) => row(n)));
     const now = clock();
-    const audit = new AddressAudit({ db, tables, ipcache, pace: new Pace(now, async () => undefined) });
-    return { db, tables, map, audit, add, remove };
+    const unsettled = new Set<string>();
+    const settled = (prefix: string): boolean => !unsettled.has(prefix);
+    const audit = new AddressAudit({ db, tables, ipcache, settled, pace: new Pace(now, async () => undefined) });
+    return { db, tables, map, ipcache, audit, add, remove, unsettled };
   }
 
   it('finds in one turn of short steps what is gone, what is another, and what nobody gave', async () => {
@@ -93,6 +95,35 @@ describe('AddressAudit', () => {
     });
     expect(found).toEqual([]);
     expect(steps).toBeGreaterThan(10);
+    map.close();
+  });
+
+  it('leaves out what the kernel has not acknowledged, and nothing beside it', async () => {
+    const { map, audit, unsettled } = addresses();
+    const stray = '198.51.100.0/24';
+    map.delete(key(address(0)));
+    map.update(key(address(1500)), ipcacheValue.encode({ identity: 7 }));
+    map.update(key(stray), ipcacheValue.encode({ identity: 7 }));
+    map.delete(key(address(2)));
+    for (const each of [address(0), address(1500), stray]) unsettled.add(each);
+    expect((await turn(audit)).found.map(({ of }) => of)).toEqual([address(2)]);
+    expect(map.delete(key(stray))).toBe(true);
+    expect(await audit.problem(address(0))).toBeUndefined();
+    map.close();
+  });
+
+  it('begins anew after the kernel could not be asked', async () => {
+    const { map, ipcache, audit } = addresses();
+    expect((await audit.step()).ended).toBe(false);
+    const holds = jest.spyOn(ipcache, 'holds').mockImplementation(() => {
+      throw new Error('no answer');
+    });
+    map.delete(key(address(0)));
+    map.update(key(address(ADDRESSES - 1)), ipcacheValue.encode({ identity: 7 }));
+    await expect(turn(audit)).rejects.toThrow('no answer');
+    holds.mockRestore();
+    const found = (await turn(audit)).found.map(({ of }) => of);
+    expect(found.sort()).toEqual([address(0), address(ADDRESSES - 1)].sort());
     map.close();
   });
 
@@ -138,13 +169,15 @@ describe('SlotAudit', () => {
     await lab.slots.apply(slotRow(1, [5, 6]), () => true);
     await lab.slots.apply(slotRow(2, LARGE), () => true);
     await lab.slots.apply(slotRow(3, [7]), () => true);
-    const audit = new SlotAudit({ slots: lab.slots, pace: new Pace(now, breathe) });
+    const unsettled = new Set<number>();
+    const settled = (slot: number): boolean => !unsettled.has(slot);
+    const audit = new SlotAudit({ slots: lab.slots, settled, pace: new Pace(now, breathe) });
     const inner = (outer: BpfMap, slot: number, change: (map: BpfMap) => void): void => {
       using map = outer.openInner(slotKey.encode(slot));
       if (map === undefined) throw new Error('the slot is not there');
       change(map);
     };
-    return { ...lab, lab, audit, inner, breaks: () => breaks };
+    return { ...lab, lab, audit, inner, unsettled, breaks: () => breaks };
   }
 
   it.each<[string, 'policy_classes' | 'policy_verdicts', (map: BpfMap) => void]>([
@@ -199,6 +232,18 @@ describe('SlotAudit', () => {
     inner(lab.policy_classes, 2, (map) => map.delete(element(3999, 0)[0]));
     const edited = await turn(audit, () => lab.slots.apply(slotRow(2, [...LARGE, 900]), () => true));
     expect(edited.found).toEqual([{ of: '2', problem: 'its content is another one' }]);
+  });
+
+  it('leaves out a slot that the kernel has not acknowledged, and no other', async () => {
+    const { lab, audit, inner, unsettled } = await world();
+    using _lab = lab;
+    inner(lab.policy_classes, 2, (map) => map.delete(element(3999, 0)[0]));
+    lab.policy_classes.delete(slotKey.encode(1));
+    lab.policy_classes.delete(slotKey.encode(3));
+    unsettled.add(2).add(3);
+    const problems = [{ of: '1', problem: 'its map in policy_classes is not there' }];
+    expect(await audit.nearest()).toEqual(problems);
+    expect((await turn(audit)).found).toEqual(problems);
   });
 
   it('sees at once that the maps of a slot are not there, or others', async () => {

@@ -1,5 +1,5 @@
 /**
- * What maps hold, compared with what was written into them, in steps that an edit hardly waits for: each is called between rounds, and a
+ * What maps hold, compared with what the kernel acknowledged of it, in steps that an edit hardly waits for: each is called between rounds, and a
  * turn of all of them sees every element once.
  */
 import type { IpcacheValue } from '@weir/bpf';
@@ -38,6 +38,8 @@ export interface AddressAuditOptions {
   readonly db: StateDB;
   readonly tables: Pick<Tables, 'ipcache' | 'endpointStates'>;
   readonly ipcache: Pick<IpcacheStore, 'holds' | 'elements' | 'delete'>;
+  /** Whether the kernel is to hold what the table says of the prefix: its last write was acknowledged. */
+  readonly settled: (prefix: string) => boolean;
   readonly pace: Pace;
 }
 
@@ -85,7 +87,7 @@ export class AddressAudit implements ContentAudit {
 
   /** Goes on listing; whether that is done. */
   #list(found: Difference[]): boolean {
-    const { db, tables, ipcache, pace } = this.#options;
+    const { db, tables, ipcache, settled, pace } = this.#options;
     using snapshot = db.read();
     this.#listed ??= ipcache.elements();
     for (let next = this.#listed.next(); next.done !== true; next = this.#listed.next()) {
@@ -93,11 +95,11 @@ export class AddressAudit implements ContentAudit {
       const row = snapshot.get(tables.ipcache, prefix);
       if (row === undefined) {
         // It may have gone since it was listed: to take it away tells. A lookup would find what is around it, too.
-        if (ipcache.delete(prefix))
+        if (settled(prefix) && ipcache.delete(prefix))
           found.push({ of: prefix, problem: 'the kernel held an address that nobody gave it' });
       } else {
         this.#seen.add(row);
-        if (!says(value, row) && !ipcache.holds(row)) found.push(lost(row));
+        if (!says(value, row) && !ipcache.holds(row) && settled(prefix)) found.push(lost(row));
       }
       if (pace.due()) return false;
     }
@@ -107,14 +109,14 @@ export class AddressAudit implements ContentAudit {
 
   /** Goes on with rows that were not listed: they are gone, or have come since. Whether that is done. */
   #askForOthers(found: Difference[]): boolean {
-    const { db, tables, ipcache, pace } = this.#options;
+    const { db, tables, ipcache, settled, pace } = this.#options;
     using snapshot = db.read();
     for (const row of snapshot.lowerBound(tables.ipcache, this.#from ?? '')) {
       if (pace.due() && row.prefix !== this.#from) {
         this.#from = row.prefix;
         return false;
       }
-      if (!this.#seen.has(row) && !ipcache.holds(row)) found.push(lost(row));
+      if (!this.#seen.has(row) && !ipcache.holds(row) && settled(row.prefix)) found.push(lost(row));
     }
     return true;
   }
@@ -124,10 +126,10 @@ export class AddressAudit implements ContentAudit {
   }
 
   #compared(prefix: string): Difference[] {
-    const { db, tables, ipcache } = this.#options;
+    const { db, tables, ipcache, settled } = this.#options;
     using snapshot = db.read();
     const row = snapshot.get(tables.ipcache, prefix);
-    return row === undefined || ipcache.holds(row) ? [] : [lost(row)];
+    return row === undefined || ipcache.holds(row) || !settled(prefix) ? [] : [lost(row)];
   }
 }
 
@@ -145,6 +147,8 @@ function lost({ prefix, identity }: { readonly prefix: string; readonly identity
 
 export interface SlotAuditOptions {
   readonly slots: Pick<SlotStore, 'numbers' | 'misplaced' | 'comparison' | 'fault'>;
+  /** Whether the kernel is to hold the slot as its newest row says: its last write was acknowledged. */
+  readonly settled: (slot: number) => boolean;
   /** Of this alone. */
   readonly pace: Pace;
 }
@@ -162,26 +166,26 @@ export class SlotAudit implements ContentAudit {
   }
 
   async nearest(): Promise<readonly Difference[]> {
-    const { slots, pace } = this.#options;
+    const { slots, settled, pace } = this.#options;
     const found: Difference[] = [];
     pace.restart();
     for (const slot of slots.numbers()) {
       const problem = slots.misplaced(slot);
-      if (problem !== undefined) found.push({ of: String(slot), problem });
+      if (problem !== undefined && settled(slot)) found.push({ of: String(slot), problem });
       if (pace.due()) await pace.breathe();
     }
     return found;
   }
 
   async step(): Promise<Step> {
-    const { slots, pace } = this.#options;
+    const { slots, settled, pace } = this.#options;
     const found: Difference[] = [];
     pace.restart();
     while (this.#begin()) {
       const compared = this.#goOn();
       if (compared === undefined) return { found, ended: false };
       const problem = compared.changed ? await slots.fault(this.#slot) : compared.problem;
-      if (problem !== undefined) found.push({ of: String(this.#slot), problem });
+      if (problem !== undefined && settled(this.#slot)) found.push({ of: String(this.#slot), problem });
       if (pace.due()) return { found, ended: false };
     }
     this.#slot = 0;

@@ -131,6 +131,18 @@ export class PlanWriter {
     return this.slots.status(tableKey.slot(slot)) === undefined || this.slotReady(slot);
   }
 
+  /** As `slotSettled`, of an address. */
+  addressSettled(prefix: string): boolean {
+    const status = this.ipcache.status(prefix);
+    return status === undefined || status.kind === 'done';
+  }
+
+  /** Rows of addresses or of slots that the kernel has not acknowledged: what it is to hold of them is not known. */
+  unacknowledged(part: 'address' | 'slot'): number {
+    const { lag, failing } = (part === 'slot' ? this.slots : this.ipcache).metrics();
+    return lag + failing;
+  }
+
   /** How many rows the kernel has refused. */
   get failing(): number {
     return this.slots.failing().length + this.ipcache.failing().length + this.endpoints.failing().length;
