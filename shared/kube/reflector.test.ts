@@ -264,12 +264,37 @@ describe('reflector', () => {
           if (status === 200) response.writeHead(200).flushHeaders();
           else send(response, 504, { reason: 'Timeout', message: 'Too large resource version: 5, current: 3' });
         },
-        { idleTimeoutMs: 20, backoff: { minMs: 1, maxMs: 2 } },
+        // Who is refused need not wait for a silence.
+        { ...(status === 200 ? { idleTimeoutMs: 20 } : {}), backoff: { minMs: 1, maxMs: 2 } },
       );
       await sink.seen('replace a', 2);
       expect(sink.state.get('a')).toBe('3');
     },
   );
+
+  it('asks once whether the API server was put back, not before every watch from then on', async () => {
+    const kinds: string[] = [];
+    const third = Promise.withResolvers<void>();
+    await run(
+      (seen, response) => {
+        const kind = isWatch(seen) ? 'watch' : seen.query.get('limit') === '1' ? 'ask' : 'list';
+        kinds.push(kind);
+        const watches = kinds.filter((each) => each === 'watch').length;
+        if (kind !== 'watch') send(response, 200, listOf([], '5'));
+        else if (watches === 1) send(response, 504, { reason: 'Timeout', message: 'Too large resource version' });
+        else {
+          response.writeHead(200);
+          // The second ends like any other.
+          if (watches === 2) response.end(event('ADDED', ns('a', '6')));
+          else response.flushHeaders();
+          if (watches === 3) third.resolve();
+        }
+      },
+      { backoff: { minMs: 1, maxMs: 2 } },
+    );
+    await third.promise;
+    expect(kinds).toEqual(['list', 'watch', 'ask', 'watch', 'watch']);
+  });
 
   it('stop leaves nothing open', async () => {
     const opened = Promise.withResolvers<void>();
