@@ -1,6 +1,6 @@
 /** What others do to the links: programs before ours, pins that are lost or exchanged, another network namespace. On the real kernel. */
 import { execFileSync } from 'node:child_process';
-import { existsSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
 import { buildDatapath, ENDPOINT_FLAGS, MAPS, PROGRAMS } from '@weir/bpf';
@@ -462,6 +462,18 @@ describe('a link that is not of its pin', () => {
       expect(await client.reaches(other)).toBe(false);
     },
   );
+});
+
+it('folders in the place of what an agent tidies away keep it neither from starting nor from looking', async () => {
+  await (await enforcing('nobody')).stop();
+  const names = ['next_ct4', 'programs/0-old', 'links/next_2-egress', `links/aside-${server.ifindex}-egress-1`];
+  for (const name of names) mkdirSync(join(lab.root, name, 'x'), { recursive: true });
+  const core = await again();
+  const before = repairs(core);
+  rmSync(pin('2-egress'));
+  await settled(core, before);
+  expect(names.filter((name) => existsSync(join(lab.root, name)))).toEqual([]);
+  expect(await client.reaches(server)).toBe(false);
 });
 
 describe('a pin that is gone when an agent starts', () => {

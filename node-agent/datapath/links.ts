@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readdirSync, renameSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { PROGRAMS } from '@weir/bpf';
 import {
@@ -280,8 +280,9 @@ export class Links implements LinkTable {
       const ifindex = ASIDE.exec(file)?.[1];
       if (ifindex === undefined) continue;
       const path = join(this.#folder, file);
-      using link = whole.has(Number(ifindex)) ? undefined : this.#openAny(path);
-      if (link === undefined || link.ifindex === 0) rmSync(path, { force: true });
+      const isFolder = statSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
+      using link = isFolder || whole.has(Number(ifindex)) ? undefined : this.#openAny(path);
+      if (link === undefined || link.ifindex === 0) rmSync(path, { recursive: true, force: true });
     }
   }
 
@@ -330,7 +331,7 @@ export class Links implements LinkTable {
     const spares = this.#spares();
     const spare = hook === 'ingress' ? spares.fromPod : spares.toPod;
     const next = join(this.#folder, `${NEXT}${endpoint}-${hook}`);
-    rmSync(next, { force: true });
+    rmSync(next, { recursive: true, force: true });
     using old = openLinkById(former);
     using link = this.#inNode(() => attachTcx(spare, { ifindex, direction: hook, place: 'first' }));
     link.pin(next);

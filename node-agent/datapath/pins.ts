@@ -98,7 +98,7 @@ export class PinnedDatapath {
     const { root } = options;
     makeRoot(root);
     makeFolders(root);
-    for (const file of readdirSync(root)) if (file.startsWith(NEXT)) rmSync(join(root, file));
+    for (const file of readdirSync(root)) if (file.startsWith(NEXT)) rmSync(join(root, file), { recursive: true });
     const built = buildDatapath(options.object === undefined ? {} : { prebuilt: options.object });
     const found: Partial<Record<MapName, BpfMap>> = {};
     const replaced: MapName[] = [];
@@ -175,7 +175,7 @@ export class PinnedDatapath {
     if (this.replaced.length > 0) for (const [path, program] of this.#programs()) program.pin(path);
     this.#committed = true;
     for (const file of readdirSync(join(this.root, 'programs'))) {
-      if (!file.startsWith(mine)) rmSync(join(this.root, 'programs', file));
+      if (!file.startsWith(mine)) rmSync(join(this.root, 'programs', file), { recursive: true });
     }
     this.#marks.keep(Object.values(this.maps));
     this.endpoints.settle();
@@ -228,7 +228,7 @@ export class PinnedDatapath {
 
   #replacePin(name: MapName): void {
     const next = join(this.root, `${NEXT}${name}`);
-    rmSync(next, { force: true });
+    rmSync(next, { recursive: true, force: true });
     this.maps[name].pin(next);
     const path = join(this.root, name);
     // Where somebody made a folder, no file can be renamed to.
