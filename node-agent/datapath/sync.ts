@@ -41,6 +41,8 @@ export class SyncLoop {
   readonly #bodies: (() => Promise<void>)[] = [];
   #off: () => void = () => undefined;
   #timer: NodeJS.Timeout | undefined;
+  /** When that is over, by `now`. */
+  #wakes = Infinity;
   #plan: Plan | undefined;
 
   constructor(options: SyncOptions) {
@@ -108,6 +110,7 @@ export class SyncLoop {
   async #attempt(): Promise<void> {
     this.#off();
     clearTimeout(this.#timer);
+    this.#wakes = Infinity;
     this.#due = false;
     const before = this.broken;
     this.broken = await this.#failure(() => this.#round(), before);
@@ -134,12 +137,13 @@ export class SyncLoop {
   #await(): void {
     const { engine, writer, slots, now } = this.#options;
     this.#off();
-    clearTimeout(this.#timer);
     this.#off = engine.onPending(() => this.schedule());
     const failing = writer.unfinished || engine.failing || this.broken !== undefined;
     const due = Math.min(slots.trimDue() ?? Infinity, engine.dueAt() ?? Infinity);
     const wait = failing ? RETRY_MS : Math.max(1, due - now());
-    if (wait === Infinity) return;
+    if (now() + wait >= this.#wakes) return;
+    clearTimeout(this.#timer);
+    this.#wakes = now() + wait;
     this.#timer = setTimeout(() => this.schedule(), wait);
     // Trimming and the passing of time are no reason to live on.
     if (!failing) this.#timer.unref();
