@@ -73,7 +73,11 @@ it('goes on after a report that throws, and says so', async () => {
 });
 
 it('makes a round when a body has left something to do', async () => {
-  const { loop, state, writer } = world({ carryOut: async () => void (writer.unfinished = false) });
+  const { loop, state, writer } = world({
+    carryOut: async () => {
+      writer.unfinished = false;
+    },
+  });
   writer.unfinished = true;
   // Others come meanwhile, again and again.
   const plans = await eventually(
