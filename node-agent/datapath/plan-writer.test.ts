@@ -109,7 +109,8 @@ function world() {
     order.length = 0;
     const nothing = { slots: [], ipcache: [], endpoints: [], ipcacheGone: [], afterGone: [], endpointsGone: [] };
     await writer.carryOut({ ...nothing, slotsGone: [], again: false, ...plan }, new AbortController().signal);
-    return [...order];
+    // A batch that is refused is tried row by row.
+    return [...new Set(order)];
   };
   /** Rounds until one has done it. */
   const until = async (what: string): Promise<string[]> =>

@@ -98,7 +98,20 @@ export class PlanWriter {
         delete: (row) => {
           ipcache.delete(row.prefix);
         },
-        updateBatch: (batch) => ipcache.updateAll(batch.map(({ row }) => row)),
+        updateBatch: (batch) => {
+          try {
+            ipcache.updateAll(batch.map(({ row }) => row));
+          } catch {
+            // Some of them are there: each by itself, to tell them from those that are refused.
+            for (const item of batch) {
+              try {
+                ipcache.updateAll([item.row]);
+              } catch (error) {
+                item.fail(error);
+              }
+            }
+          }
+        },
       },
       onError: onError('address', (row: IpcacheRow) => ({ prefix: row.prefix })),
     });
