@@ -3,7 +3,17 @@ import { execFileSync } from 'node:child_process';
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, jest } from '@jest/globals';
-import { classKey, classValue, DIRECTION, endpointKey, endpointValue, ipcacheKey, ipcacheValue, MAPS, slotKey } from '@weir/bpf';
+import {
+  classKey,
+  classValue,
+  DIRECTION,
+  endpointKey,
+  endpointValue,
+  ipcacheKey,
+  ipcacheValue,
+  MAPS,
+  slotKey,
+} from '@weir/bpf';
 import { parsePrefix } from '@weir/net';
 import { type BpfMap, openPinnedLink, openPinnedMap } from 'libbpf-ts';
 import { eventually } from '../test/eventually.ts';
