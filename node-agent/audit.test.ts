@@ -290,7 +290,7 @@ describe('what is taken away', () => {
   async function holdAudit(): Promise<() => void> {
     const held = Promise.withResolvers<void>();
     const over = Promise.withResolvers<void>();
-    const { look } = Audit.prototype;
+    const look = Reflect.get(Audit.prototype, 'look') as (this: Audit) => Promise<void>;
     jest.spyOn(Audit.prototype, 'look').mockImplementation(async function (this: Audit) {
       held.resolve();
       await over.promise;

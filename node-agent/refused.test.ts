@@ -1,5 +1,4 @@
 /** What the kernel refuses leaves everything else as it should be. On the real kernel. */
-
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it, jest } from '@jest/globals';
 import { slotKey } from '@weir/bpf';
@@ -9,6 +8,7 @@ import type { Core } from './core.ts';
 import { createCore } from './create-core.ts';
 import { IpcacheStore, SlotStore } from './datapath/index.ts';
 import { dropsOf, Lab, type LabPod } from './datapath/testing/lab.ts';
+import type { IpcacheRow } from './tables.ts';
 
 let lab: Lab;
 let core: Core;
@@ -74,7 +74,10 @@ it('an address that the kernel refuses keeps neither connections of deleted peer
     () => server.heard(),
     (bytes) => bytes === 1,
   );
-  const update = IpcacheStore.prototype.updateAll;
+  const update = Reflect.get(IpcacheStore.prototype, 'updateAll') as (
+    this: IpcacheStore,
+    rows: readonly IpcacheRow[],
+  ) => void;
   jest.spyOn(IpcacheStore.prototype, 'updateAll').mockImplementation(function (this: IpcacheStore, rows) {
     if (rows.some(({ prefix }) => prefix.startsWith('203.0.113.'))) throw new Error('no room');
     update.call(this, rows);

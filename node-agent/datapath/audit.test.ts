@@ -75,7 +75,8 @@ function world(
       },
     } as unknown as AuditOptions['slots'],
     ipcache: {
-      updateAll: (rows: readonly IpcacheRow[]) => void state.order.push(`mend ${rows.map(({ prefix }) => prefix)}`),
+      updateAll: (rows: readonly IpcacheRow[]) =>
+        void state.order.push(`mend ${rows.map(({ prefix }) => prefix).join()}`),
     } as unknown as AuditOptions['ipcache'],
     contents: { address: of.address ?? NOTHING, slot },
     now: () => 0,

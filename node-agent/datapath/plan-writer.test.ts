@@ -45,10 +45,10 @@ function world() {
     engine: {
       addressed: () => false,
       forgetCidrs: (prefixes: readonly string[]) => {
-        if (prefixes.length > 0) order.push(`forget ${prefixes}`);
+        if (prefixes.length > 0) order.push(`forget ${prefixes.join()}`);
       },
       keepAddresses: (kept: Iterable<readonly [string, number]>) =>
-        order.push(`keep ${[...kept].map(([prefix]) => prefix)}`),
+        order.push(`keep ${[...kept].map(([prefix]) => prefix).join()}`),
       slotReleased: () => undefined,
       unconcluded: false,
       states: () => [state(1), state(2)],
@@ -86,7 +86,7 @@ function world() {
     },
     conntrack: {
       purge: async (ids: ReadonlySet<number>) => {
-        order.push(`purge ${[...ids]}`);
+        order.push(`purge ${[...ids].join()}`);
         await flows;
         order.push('purged');
         return { entries: 0, deleted: 0 };
