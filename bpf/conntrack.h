@@ -6,7 +6,7 @@
  * A flow that is denied then keeps its entry, marked. Were it removed, the next packet of its responder would open a flow
  * of the other direction, and the initiator's packets would pass as replies to that one. A denied entry passes nothing:
  * every packet that finds it has the flow decided again. It dies after 300 s without a packet of either side, because TCP
- * waits up to 120 s between two retransmissions. A flow that was denied from the start has no entry, except in quarantine.
+ * waits up to 120 s between two retransmissions. A flow that was denied from the start has no entry.
  *
  * A revision never undoes what a newer one stored.
  *

@@ -39,7 +39,7 @@
  * one store. So a word that is not 0 stands for a complete element. A word of 0 is no endpoint in either map.
  *
  * quarantine: 1 for the first seconds after the endpoint's packets passed unjudged. What it sends may be an answer to one of
- * those, so that nothing but a SYN begins a flow, and what is denied is remembered as a denied flow (conntrack.h).
+ * those, so that nothing but a SYN begins a flow.
  */
 struct endpoint_value {
 	__u64 word;

@@ -88,19 +88,13 @@ static __noinline int judge_new(struct __sk_buff *skb, const struct packet *p, b
 {
 	__u32 direction = p->direction & 1;
 	struct decision d = {};
-	__u64 word;
 
 	decide(p->ep.word, &p->key, &d);
-	word = ct_tag(&p->key) | WORD_REVISION(p->ep.word);
-	if (d.reason != REASON_NONE) {
-		/* The answer to one that came before it, unjudged, may still be on its way. */
-		if (unlikely(p->ep.quarantine) && opens && (p->track & TRACK_CREATE) &&
-		    p->key.protocol != IPPROTO_TCP)
-			ct_create(&p->key, word | CT_DENIED, p->tcp_flags, 0, 0);
+	if (d.reason != REASON_NONE)
 		return drop(skb, p, &d);
-	}
 	if (opens && begins(p)) {
-		if (!ct_create(&p->key, word, p->tcp_flags, d.cookie, skb->len))
+		if (!ct_create(&p->key, ct_tag(&p->key) | WORD_REVISION(p->ep.word), p->tcp_flags, d.cookie,
+			       skb->len))
 			metric_count(REASON_CT_FULL, direction, skb->len);
 		if (unlikely(allow_events()))
 			event_emit(skb, p, &d, EVENT_ALLOW);

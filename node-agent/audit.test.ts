@@ -15,12 +15,13 @@ import {
   slotKey,
 } from '@weir/bpf';
 import { parsePrefix } from '@weir/net';
-import { type BpfMap, openPinnedLink, openPinnedMap } from 'libbpf-ts';
+import { attachTcx, type BpfMap, inNetns, openPinnedLink, openPinnedMap } from 'libbpf-ts';
 import { eventually } from '../test/eventually.ts';
 import type { Core, CoreOptions } from './core.ts';
 import { createCore } from './create-core.ts';
 import { Audit } from './datapath/index.ts';
 import { dropsOf, Lab, type LabPod } from './datapath/testing/lab.ts';
+import { loadRivals } from './datapath/testing/rivals.ts';
 import { recordingLogger } from './testing/fake-core.ts';
 
 let lab: Lab;
@@ -128,7 +129,6 @@ describe('what is taken away', () => {
       await denied();
       // Nor does it pass when the quarantine is over, which shows in what the server begins.
       await eventually(() => server.reaches(client), Boolean);
-      await server.answer();
       await denied();
       expect(await server.letters()).toBe(1);
     },
@@ -461,6 +461,32 @@ describe('what is taken away', () => {
     core.db.write([core.tables.policies], (txn) => done(txn));
     await core.waitPolicyRevision(core.policyRevision());
     expect(await client.reaches(server)).toBe(false);
+  });
+});
+
+describe("another's program before ours that cannot be overtaken yet", () => {
+  it('leaves the pod its own conversations', async () => {
+    const rivals = loadRivals();
+    try {
+      await start();
+      expect(await server.reaches(client)).toBe(true);
+      await core.stop();
+      // As after an upgrade: what runs is another version's, which stays until all inputs are there.
+      rmSync(join(lab.root, 'programs'), { recursive: true });
+      inNetns(lab.netns, () =>
+        attachTcx(rivals.program('rival_goes_on'), { ifindex: server.ifindex, direction: 'ingress', place: 'first' }),
+      );
+      core = createCore(lab.options({ auditMs: 20, kubernetes: true }));
+      core.db.initialiser(core.tables.policies, 'reflector');
+      await core.start();
+      await until(() => check('enforcement')?.message.includes("another version's") === true);
+      for (let looks = 0; looks < 3; looks += 1) {
+        expect(await server.reaches(client)).toBe(true);
+        expect(await client.reaches(server)).toBe(false);
+      }
+    } finally {
+      rivals.close();
+    }
   });
 });
 

@@ -354,7 +354,11 @@ export class KernelSide {
     for (;;) {
       await delay(RELEASE_MS, signal, { ref: false });
       if (signal.aborted) return;
-      this.endpoints.endQuarantine();
+      try {
+        this.endpoints.endQuarantine();
+      } catch (error) {
+        this.#options.core.log.error({ error: messageOf(error) }, 'ending the quarantine of an endpoint failed');
+      }
     }
   }
 

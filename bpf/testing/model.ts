@@ -90,12 +90,11 @@ export class Model {
     const middle = packet.protocol === 'tcp' && !opens;
     const answers = middle && ((packet.bits & 4) !== 0 || (packet.bits & 2) !== 0 || !this.#pickup);
     const unclear = this.#quarantine && packet.protocol !== 'tcp';
-    const remembered = reason === 'forwarded' ? !answers && !unclear : unclear;
-    if (remembered && !echoReply && !standsAlone) {
+    if (reason === 'forwarded' && !answers && !unclear && !echoReply && !standsAlone) {
       const flow = {
         opener: packet,
         revision: this.#revision,
-        denied: reason !== 'forwarded',
+        denied: false,
         replied: false,
         finForward: false,
         finReply: false,

@@ -210,7 +210,7 @@ export class Audit {
     writer.beginRepair();
     const left = new Map((await this.#mend(found)).map((fault) => [keyOf(fault), fault]));
     const mended = found.filter((fault) => !left.has(keyOf(fault)));
-    if (mended.some(({ part }) => part === 'endpoint')) await this.#options.clearFlows();
+    if (found.some(({ part }) => part === 'endpoint')) await this.#options.clearFlows();
     await writer.endRepair(this.#concerned([...mended, ...over]));
     const changed = [...left.values()].filter((fault) => this.#known(fault)?.error !== fault.error);
     this.#put(changed, [...mended, ...over]);

@@ -81,13 +81,14 @@ export class ClsactLinks implements LinkTable {
     });
   }
 
-  overtake({ ifindex }: Hooked): void {
+  overtake({ ifindex }: Hooked, onMove: () => void): void {
     this.#inNode(() => {
       for (const hook of HOOKS) {
         const place = { ifindex, direction: hook };
         if (tcxBefore(ifindex, hook).length > 0)
           throw new LinkError(`tcx programs run before every filter: ${this.#behind(ifindex, hook)}`);
         if (this.#behind(ifindex, hook) === undefined) continue;
+        onMove();
         attachClsact(this.#programs[hook], place, INTERIM).close();
         detachClsact(place, SLOT);
         attachClsact(this.#programs[hook], place, SLOT).close();

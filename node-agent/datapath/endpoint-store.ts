@@ -28,6 +28,8 @@ interface KernelEndpointRow {
   readonly quarantined?: number;
   /** What the kernel acknowledged; absent while it has what was found at start. */
   readonly held?: EndpointStateRow;
+  /** What its element was given last: `held`, or what follows it and has no programs or pins yet. */
+  readonly written?: EndpointStateRow;
 }
 
 /**
@@ -107,6 +109,11 @@ export class EndpointStore {
         `endpoint ${row.id} cannot move to policy slot ${row.slot}: the slot is not complete in the kernel`,
       );
     }
+    this.#write(row);
+  }
+
+  /** Element, programs and links. */
+  #write(row: EndpointStateRow): void {
     const { id, ifindex, slot } = row;
     const before = this.#row(id);
     // Another interface is a new one: nothing has passed it yet.
@@ -116,7 +123,7 @@ export class EndpointStore {
     const value = elementOf(row, trust);
     if (!sameBytes(this.#map.lookup(key), value)) this.#map.update(key, value);
     // The word names the slot from now on, whether or not the interface still takes programs.
-    if (!moves) this.#put({ ...trust, ...before, id, ifindex, slot });
+    if (!moves) this.#put({ ...trust, ...before, id, ifindex, slot, written: row });
     try {
       this.#links.ensure(id, ifindex, {
         ...(moves && !this.#isTaken(before.ifindex, id) ? { former: before.ifindex } : {}),
@@ -128,7 +135,7 @@ export class EndpointStore {
       throw error;
     }
     if (moves) this.#removeEntry(before.ifindex, id);
-    this.#put({ ...(moves ? NEW : (this.#row(id) ?? NEW)), id, ifindex, slot, held: row });
+    this.#put({ ...(moves ? NEW : (this.#row(id) ?? NEW)), id, ifindex, slot, held: row, written: row });
   }
 
   /** Nobody knows any more who opened its connections: its element says so from now on, and its flows are to be gone through. */
@@ -263,7 +270,7 @@ export class EndpointStore {
   #lookAtHeld(rows: readonly KernelEndpointRow[]): LinkLook[] {
     return this.#links.look(rows).map(({ faults, ...rest }, at) => {
       const row = rows[at];
-      const held = row?.held;
+      const held = row?.written;
       const look = { ...rest, faults: [...faults, ...rest.behind] };
       const same =
         held === undefined ||
@@ -278,14 +285,18 @@ export class EndpointStore {
   mend(id: number): void {
     const row = this.#row(id);
     if (row === undefined) return;
-    if (row.held !== undefined) this.update(row.held);
-    else if (this.#links.attached().get(id) !== row.ifindex) this.guard(row);
+    // Its word is as it was acknowledged, whatever has become of the slot's newest row.
+    if (row.written !== undefined) {
+      // Its packets were judged by somebody's element, or its flows go by somebody's id.
+      const found = this.#map.lookup(endpointKey.encode(row.written.ifindex));
+      if (!sameBytes(found, elementOf(row.written, row))) this.#doubt(id);
+      this.#write(row.written);
+    } else if (this.#links.attached().get(id) !== row.ifindex) this.guard(row);
     const [look] = this.#links.look([row]);
     if (look === undefined || look.behind.length === 0) return;
-    this.#contests.move(id, () => {
-      this.#doubt(id);
-      this.#links.overtake(row);
-    });
+    this.#contests.move(id, () => this.#links.overtake(row, () => this.#doubt(id)));
+    // To load and attach them may have taken a while.
+    this.#doubt(id);
   }
 
   /** Endpoints that the kernel or a pin knows, and nobody else. */

@@ -1,4 +1,4 @@
-import { mkdirSync, readdirSync, rmdirSync } from 'node:fs';
+import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import type { MapName } from '@weir/bpf';
 import type { BpfMap } from 'libbpf-ts';
@@ -50,7 +50,7 @@ export class LayoutMarks {
   keep(maps: Iterable<BpfMap>): void {
     const ids = new Set([...maps].map(({ info }) => info.id));
     for (const { id, version } of this.#marks()) {
-      if (!ids.has(id)) rmdirSync(join(this.#folder, `${id}-${version}`));
+      if (!ids.has(id)) rmSync(join(this.#folder, `${id}-${version}`), { recursive: true, force: true });
     }
   }
 

@@ -52,7 +52,7 @@ export interface LinkTable {
    */
   ensure(endpoint: number, ifindex: number, options?: EnsureLinks): void;
   /** Puts the programs before all others, on hooks where they are not: at every instant one of ours runs. @throws LinkError */
-  overtake(endpoint: Hooked): void;
+  overtake(endpoint: Hooked, onMove: () => void): void;
   /** Detaches; succeeding when there is nothing. Programs of an interface that this namespace does not have go only with `everywhere`. */
   remove(endpoint: number, options: RemoveLinks): void;
   /** Endpoints whose interface has them. */
@@ -144,7 +144,7 @@ export class Links implements LinkTable {
     }
   }
 
-  overtake({ id, ifindex }: Hooked): void {
+  overtake({ id, ifindex }: Hooked, onMove: () => void): void {
     for (const hook of HOOKS) {
       const chain = this.#inNode(() => listTcx(ifindex, hook));
       const place = chain.findIndex(({ program }) => program === this.#ids[hook]);
@@ -154,6 +154,8 @@ export class Links implements LinkTable {
         throw new LinkError(
           `the ${hook} program of endpoint ${id} is another version's: it is put first when it is replaced, once all inputs are complete`,
         );
+      this.#spares();
+      onMove();
       this.#moveToFront(id, ifindex, hook, entry.link);
     }
   }

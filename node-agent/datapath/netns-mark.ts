@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readdirSync, rmdirSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { netnsCookie } from 'libbpf-ts';
 import { NetnsMismatchError } from '../errors.ts';
@@ -52,7 +52,8 @@ export class NetnsMark implements Mark {
   keep(): void {
     const cookie = String(this.#inNode(netnsCookie));
     mkdirSync(join(this.#folder, cookie), { recursive: true, mode: 0o700 });
-    for (const other of this.#recorded()) if (other !== cookie) rmdirSync(join(this.#folder, other));
+    for (const other of this.#recorded())
+      if (other !== cookie) rmSync(join(this.#folder, other), { recursive: true, force: true });
   }
 
   #recorded(): string[] {

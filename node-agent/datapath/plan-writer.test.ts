@@ -193,3 +193,16 @@ it('waits for packets that read an older word, also where it was retried, before
   expect(await carryOut({})).toEqual(['end']);
   await writer.stop();
 });
+
+it('a repair before the first plan leaves the mark of the agent before, which may have died in a round', async () => {
+  const { writer, order, carryOut } = world();
+  writer.beginRepair();
+  await writer.endRepair([1]);
+  expect(order).not.toContain('end');
+  expect(await carryOut({})).toContain('end');
+  writer.beginRepair();
+  order.length = 0;
+  await writer.endRepair([1]);
+  expect(order).toContain('end');
+  await writer.stop();
+});

@@ -62,6 +62,8 @@ export class PlanWriter {
   #moved = true;
   /** A plan is being carried out, or broke off. */
   #carrying = false;
+  /** A plan was carried out: until then the mark may be of the agent before. */
+  #carried = false;
   #keeps = false;
   readonly #afterwards: Table<Afterwards>;
 
@@ -181,6 +183,7 @@ export class PlanWriter {
     await this.#shrink(plan, signal);
     if (!this.adopted) this.#finishAdoption();
     if (!this.unfinished) this.#options.mark.end();
+    this.#carried = true;
     this.#carrying = false;
   }
 
@@ -198,7 +201,7 @@ export class PlanWriter {
     // While a plan has broken off, states are ahead of what they need: it is carried out again, with what is due.
     if (this.#carrying) return;
     if (await this.#bump()) await this.endpoints.reconcile();
-    if (!this.unfinished) this.#options.mark.end();
+    if (this.#carried && !this.unfinished) this.#options.mark.end();
   }
 
   /** Before they are in the kernel, as far as the disk allows. */
@@ -217,7 +220,7 @@ export class PlanWriter {
     });
     await this.slots.reconcile();
     if (plan.ipcache.length > 0) await slots.forget(new Set(plan.ipcache.map(({ identity }) => identity)));
-    await this.#inSteps(plan.ipcache, (rows) =>
+    await this.#inSteps(longestFirst(plan.ipcache), (rows) =>
       db.write([tables.ipcache], (txn) => {
         for (const row of rows) txn.upsert(tables.ipcache, row);
       }),
@@ -384,4 +387,10 @@ function afterwardsKey({ what, endpoint }: Afterwards): string {
 function changesAnything(plan: Plan): boolean {
   const { slots, ipcache, endpoints, ipcacheGone, afterGone, endpointsGone } = plan;
   return [slots, ipcache, endpoints, ipcacheGone, afterGone, endpointsGone].some((part) => part.length > 0);
+}
+
+/** A CIDR's exceptions before it: a slot that was taken over in place knows what all of them are to mean. */
+function longestFirst(rows: readonly IpcacheRow[]): readonly IpcacheRow[] {
+  const bits = ({ prefix }: IpcacheRow): number => Number(prefix.slice(prefix.indexOf('/') + 1));
+  return [...rows].sort((a, b) => bits(b) - bits(a));
 }

@@ -164,7 +164,8 @@ export class SyncLoop {
     this.#plan = plan;
     await this.#carryOut(plan);
     // What was kept is due after a while: the kernel refuses something.
-    if (plan.again && !this.#options.writer.keeps) this.#due = true;
+    const { keeps, unfinished } = this.#options.writer;
+    if (plan.again && !(keeps && unfinished)) this.#due = true;
     this.reached = reached;
   }
 

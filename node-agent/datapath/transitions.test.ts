@@ -256,6 +256,15 @@ describe('a transition of the kernel', () => {
     ...fields,
   });
 
+  it('a CIDR is never there without its exceptions, when an agent starts with rules that changed while it was away', async () => {
+    await everywhere(
+      input.policy('p', 1, [rule({ direction: 'egress', peers: [] })]),
+      input.policy('p', 2, [
+        rule({ direction: 'egress', peers: [{ cidr: '192.0.2.0/24', except: ['192.0.2.64/26'] }] }),
+      ]),
+    );
+  });
+
   it('does not empty a direction that words still enforce', async () => {
     const both = [rule({}), rule({ direction: 'egress', cookie: 2 })];
     await everywhere(input.policy('p', 1, both), input.policy('p', 2, [rule({ direction: 'egress', cookie: 2 })]));
