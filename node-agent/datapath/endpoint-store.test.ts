@@ -5,7 +5,7 @@ import { InterfaceGoneError } from '../errors.ts';
 import type { EndpointStateRow } from '../tables.ts';
 import type { EndpointTable } from './endpoint-map.ts';
 import { EndpointStore } from './endpoint-store.ts';
-import type { Hooked, LinkTable } from './links.ts';
+import type { LinkTable } from './links.ts';
 
 const state = (slot: number, ifindex = 7): EndpointStateRow => ({
   id: 1,
@@ -24,6 +24,10 @@ const state = (slot: number, ifindex = 7): EndpointStateRow => ({
 class World {
   readonly gone = new Set<number>();
   readonly bare = new Set<number>();
+  /** Slots whose newest row the kernel refuses. */
+  readonly refused = new Set<number>();
+  /** Why links cannot be made. */
+  linkError: Error | undefined;
   /** Where programs are attached, as far as that counts. */
   readonly attached = new Map<number, number>();
   readonly #words = new Map<string, Uint8Array>();
@@ -36,6 +40,7 @@ class World {
   readonly links: LinkTable = {
     ensure: (endpoint, ifindex, { onBare } = {}) => {
       if (this.gone.has(ifindex)) throw new InterfaceGoneError(endpoint, ifindex, undefined);
+      if (this.linkError !== undefined) throw this.linkError;
       if (this.bare.delete(ifindex)) onBare?.();
     },
     overtake: () => undefined,
@@ -45,11 +50,11 @@ class World {
     endpoints: () => new Set(),
     attached: () => this.attached,
     hooked: () => this.attached,
-    look: () => [],
+    look: (endpoints) => endpoints.map(({ id }) => ({ id, gone: false, faults: [], behind: [] })),
   };
 
   agent(): EndpointStore {
-    return new EndpointStore(createStateDB({ freeze: true }), this.map, this.links, () => true);
+    return new EndpointStore(createStateDB({ freeze: true }), this.map, this.links, (slot) => !this.refused.has(slot));
   }
 
   elements(): EndpointValue[] {
@@ -120,59 +125,31 @@ const ELEMENT = { revision: 1, slot: 1, flags: 0, ipv4: new Uint8Array(4), ident
 const ALL = ENDPOINT_FLAGS.ingressEnforced | ENDPOINT_FLAGS.egressEnforced | ENDPOINT_FLAGS.noPickup;
 
 describe('a repair', () => {
-  /** One endpoint whose slots 1 to 3 are in the kernel, and whose links can be made unless `linkError` says why not. */
-  function world() {
-    const words = new Map<string, Uint8Array>();
-    const name = (key: Uint8Array): string => Buffer.from(key).toString('hex');
-    const world = {
-      ready: new Set([1, 2, 3]),
-      attached: false,
-      linkError: undefined as Error | undefined,
-      element: () => Array.from(words.values(), (bytes) => endpointValue.decode(bytes))[0],
-    };
-    const map = {
-      lookup: (key: Uint8Array) => words.get(name(key)),
-      update: (key: Uint8Array, value: Uint8Array) => words.set(name(key), value),
-      delete: (key: Uint8Array) => words.delete(name(key)),
-      entries: () => [],
-    } as unknown as EndpointTable;
-    const links = {
-      ensure: () => {
-        if (world.linkError !== undefined) throw world.linkError;
-        world.attached = true;
-      },
-      look: (endpoints: readonly Hooked[]) => endpoints.map(({ id }) => ({ id, gone: false, faults: [], behind: [] })),
-    } as unknown as LinkTable;
-    const store = new EndpointStore(createStateDB({ freeze: true }), map, links, (slot) => world.ready.has(slot));
-    return Object.assign(world, { store, words });
-  }
-
   it('puts programs back while the kernel refuses the newest row of the slot that its word names', () => {
-    const one = world();
-    one.store.update(state(1));
-    one.ready.delete(1);
-    one.attached = false;
-    one.store.mend(1);
-    expect(one.attached).toBe(true);
+    const store = world.agent();
+    store.update(state(1));
+    world.refused.add(1);
+    world.bare.add(7);
+    store.mend(1);
+    expect(world.bare).toEqual(new Set());
   });
 
   it('takes no word back that is written already, where links cannot be made', () => {
-    const one = world();
-    one.store.update(state(1));
-    one.linkError = new Error('a folder is in the place of the pin');
-    expect(() => one.store.update(state(2))).toThrow(one.linkError);
-    expect(one.store.look()).toEqual([{ id: 1, gone: false, faults: [], behind: [] }]);
-    expect(() => one.store.mend(1)).toThrow(one.linkError);
-    expect([one.element()?.slot, one.store.uses(2), one.store.held(1)?.slot]).toEqual([2, true, 1]);
+    const store = world.agent();
+    store.update(state(1));
+    world.linkError = new Error('a folder is in the place of the pin');
+    expect(() => store.update(state(2))).toThrow(world.linkError);
+    expect(store.look()).toEqual([{ id: 1, gone: false, faults: [], behind: [] }]);
+    expect(() => store.mend(1)).toThrow(world.linkError);
+    expect([world.elements()[0]?.slot, store.uses(2), store.held(1)?.slot]).toEqual([2, true, 1]);
   });
 
   it('of an element that somebody edited puts the endpoint in doubt', () => {
-    const one = world();
-    one.store.update(state(1));
-    const [[key, bytes] = ['', new Uint8Array(0)]] = one.words;
-    one.words.set(key, endpointValue.encode({ ...endpointValue.decode(bytes), id: 9, flags: 0 }));
-    one.store.mend(1);
-    expect(one.element()).toMatchObject({ id: 1, quarantine: true, flags: 11 });
-    expect([...one.store.doubted()]).toEqual([1]);
+    const store = world.agent();
+    store.update(state(1));
+    world.map.update(endpointKey.encode(7), endpointValue.encode({ ...ELEMENT, ifindex: 7, id: 9 }));
+    store.mend(1);
+    expect(world.elements()).toEqual([expect.objectContaining({ id: 1, quarantine: true, flags: ALL })]);
+    expect(store.doubted()).toEqual(new Set([1]));
   });
 });

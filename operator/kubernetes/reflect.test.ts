@@ -33,12 +33,12 @@ it('an object that cannot be read is left out alone: others go on, and what was 
     return [...snapshot.all(table)].map(({ name, letters }) => `${name}=${letters}`);
   };
 
-  sink.replace([object('a', 'x'), object('b', null), object('c', 'xx')], '1');
+  sink.replace([object('a', 'a'), object('b', null), object('c', 'ab')], '1');
   expect([rows(), db.pendingInitialisers(table)]).toEqual([['a=1', 'c=2'], []]);
   sink.upsert(object('a', null));
-  sink.upsert(object('b', 'xxx'));
+  sink.upsert(object('b', 'abc'));
   expect(rows()).toEqual(['a=1', 'b=3', 'c=2']);
-  sink.replace([object('a', 'xxxx'), object('b', null)], '2');
+  sink.replace([object('a', 'word'), object('b', null)], '2');
   expect(rows()).toEqual(['a=4', 'b=3']);
   sink.delete(object('b', null));
   expect(rows()).toEqual(['a=4']);

@@ -248,6 +248,13 @@ class Cluster {
     return row?.nodeUid === this.nodes.get(name)?.uid ? row : undefined;
   }
 
+  /** Lets everything that is held back become due; how far the policy is then. */
+  settle(): string {
+    this.now += INTERVAL;
+    this.flush();
+    return this.programmed;
+  }
+
   get programmed(): string {
     const found = this.#status?.conditions.find(({ type }) => type === 'Programmed');
     return `${found?.status}/${found?.reason}/${found?.observedGeneration}`;
@@ -346,16 +353,12 @@ describe('status, whatever happens', () => {
           cluster.now += wait;
         }
         // In the end the status is what the cluster is.
-        const settle = (): void => {
-          cluster.now += INTERVAL;
-          cluster.flush();
-        };
-        settle();
+        cluster.settle();
         if (cluster.generation === 0) return;
         expect(cluster.status?.observedGeneration).toBe(cluster.generation);
         if (cluster.programmed.startsWith('True')) checkProgrammed(cluster, cluster.programmed.split('/')[1] ?? '');
         cluster.catchUp(NODES);
-        settle();
+        cluster.settle();
         expect(cluster.programmed).toMatch(cluster.valid ? /^True/ : /^False.Invalid/);
         // A leader that reads the same changes nothing.
         const count = cluster.shown.length;
@@ -373,108 +376,88 @@ describe('status, whatever happens', () => {
 
   it('nodes that are down, joining, deleted, or that another one replaces', () => {
     const cluster = new Cluster();
-    const settle = (): string => {
-      cluster.now += INTERVAL;
-      cluster.flush();
-      return cluster.programmed;
-    };
     for (const name of ['n1', 'n2']) cluster.setNode(name, 'True', false);
     cluster.setPod(1, 'n1', 'web', false);
     cluster.setPod(2, 'n2', 'web', false);
     cluster.edit(SPECS[0] as object);
-    expect(settle()).toBe('False/Progressing/1');
+    expect(cluster.settle()).toBe('False/Progressing/1');
     cluster.handOut();
     cluster.speak('n1');
-    expect(settle()).toBe('False/Progressing/1');
+    expect(cluster.settle()).toBe('False/Progressing/1');
     expect(cluster.status?.conditions[2]?.message).toContain('n2 (has reported none)');
     // Down: not waited for, and named.
     cluster.setNode('n2', 'Unknown', false);
-    expect(settle()).toBe('True/Programmed/1');
+    expect(cluster.settle()).toBe('True/Programmed/1');
     expect(cluster.status?.summary.nodes).toBe('1/1');
     expect(cluster.status?.conditions[2]?.message).toContain('not waited for: n2');
     // Up again, with what it had before: nothing.
     cluster.setNode('n2', 'True', false);
-    expect(settle()).toBe('False/Progressing/1');
+    expect(cluster.settle()).toBe('False/Progressing/1');
     cluster.speak('n2');
-    expect(settle()).toBe('True/Programmed/1');
+    expect(cluster.settle()).toBe('True/Programmed/1');
     // Another machine of the same name has not reported, whatever the one before it did.
     cluster.setNode('n2', 'True', true);
-    expect(settle()).toBe('False/Progressing/1');
+    expect(cluster.settle()).toBe('False/Progressing/1');
     cluster.speak('n2');
-    expect(settle()).toBe('True/Programmed/1');
+    expect(cluster.settle()).toBe('True/Programmed/1');
     cluster.deleteNode('n2');
-    expect(settle()).toBe('True/Programmed/1');
+    expect(cluster.settle()).toBe('True/Programmed/1');
     expect(cluster.status?.summary).toMatchObject({ nodes: '1/1', endpoints: 2 });
     cluster.deletePod(1);
     cluster.deletePod(2);
-    expect(settle()).toBe('True/NoMatchingEndpoints/1');
+    expect(cluster.settle()).toBe('True/NoMatchingEndpoints/1');
   });
 
   it('a policy that selects nobody waits until it has been handed out and each node that speaks has it', () => {
     const cluster = new Cluster();
-    const settle = (): string => {
-      cluster.now += INTERVAL;
-      cluster.flush();
-      return cluster.programmed;
-    };
     for (const name of NODES) cluster.setNode(name, 'True', false);
     cluster.edit(select('nobody'));
-    expect(settle()).toBe('False/Progressing/1');
+    expect(cluster.settle()).toBe('False/Progressing/1');
     // No agent has spoken: there is nobody to ask.
     cluster.handOut();
-    expect(settle()).toBe('True/NoMatchingEndpoints/1');
+    expect(cluster.settle()).toBe('True/NoMatchingEndpoints/1');
     for (const name of ['n1', 'n2']) cluster.speak(name);
     cluster.edit(select('nobody'));
     cluster.flush();
     cluster.handOut();
     cluster.speak('n1');
-    expect(settle()).toBe('False/Progressing/2');
+    expect(cluster.settle()).toBe('False/Progressing/2');
     expect(cluster.status?.conditions[2]?.message).toMatch(/1 node .* have not caught up with generation 2 yet: n2\./);
     cluster.speak('n2');
-    expect(settle()).toBe('True/NoMatchingEndpoints/2');
+    expect(cluster.settle()).toBe('True/NoMatchingEndpoints/2');
   });
 
   it('a node whose report was deleted is judged by its last word as long as it lives', () => {
     const cluster = new Cluster();
-    const settle = (): string => {
-      cluster.now += INTERVAL;
-      cluster.flush();
-      return cluster.programmed;
-    };
     for (const name of ['n1', 'n2', 'n3']) cluster.setNode(name, 'True', false);
     cluster.setPod(1, 'n1', 'web', false);
     cluster.edit(select('web'));
     cluster.flush();
     cluster.handOut();
     for (const name of ['n1', 'n2']) cluster.speak(name);
-    expect(settle()).toBe('True/Programmed/1');
+    expect(cluster.settle()).toBe('True/Programmed/1');
     // The agents of n1 and n2 hang. n3 has never had one.
     cluster.loseReport('n1');
-    expect(settle()).toBe('True/Programmed/1');
+    expect(cluster.settle()).toBe('True/Programmed/1');
     cluster.edit(select('nobody'));
     cluster.flush();
     cluster.handOut();
     cluster.loseReport('n2');
-    expect(settle()).toBe('False/Progressing/2');
+    expect(cluster.settle()).toBe('False/Progressing/2');
     expect(cluster.status?.conditions[2]?.message).toContain('n1 (had 1 when its report was deleted)');
     cluster.speak('n1');
-    expect(settle()).toBe('False/Progressing/2');
+    expect(cluster.settle()).toBe('False/Progressing/2');
     expect(cluster.status?.conditions[2]?.message).toMatch(/not caught up with generation 2 yet: n2\./);
     // Another machine of that name has said nothing.
     cluster.setNode('n2', 'True', true);
-    expect(settle()).toBe('True/NoMatchingEndpoints/2');
+    expect(cluster.settle()).toBe('True/NoMatchingEndpoints/2');
     cluster.deleteNode('n2');
     cluster.setNode('n2', 'True', false);
-    expect(settle()).toBe('True/NoMatchingEndpoints/2');
+    expect(cluster.settle()).toBe('True/NoMatchingEndpoints/2');
   });
 
   it('a node that falls silent about a policy whose status is held back is waited for, also when its pod goes before it is due', () => {
     const cluster = new Cluster();
-    const settle = (): string => {
-      cluster.now += INTERVAL;
-      cluster.flush();
-      return cluster.programmed;
-    };
     for (const [index, name] of ['n1', 'n2'].entries()) {
       cluster.setNode(name, 'True', false);
       cluster.setPod(index, name, 'web', false);
@@ -482,7 +465,7 @@ describe('status, whatever happens', () => {
     cluster.edit(select('web'));
     cluster.flush();
     cluster.catchUp(['n1', 'n2']);
-    expect(settle()).toBe('True/Programmed/1');
+    expect(cluster.settle()).toBe('True/Programmed/1');
     cluster.deletePod(1);
     cluster.take('n2');
     cluster.setPod(1, 'n2', 'web', false);
@@ -496,19 +479,14 @@ describe('status, whatever happens', () => {
     cluster.flush();
     cluster.deletePod(1);
     cluster.flush();
-    expect(settle()).toBe('False/Progressing/2');
+    expect(cluster.settle()).toBe('False/Progressing/2');
     expect(cluster.status?.conditions[2]?.message).toMatch(/not caught up with generation 2 yet: n2\./);
     cluster.speak('n2');
-    expect(settle()).toBe('True/Programmed/2');
+    expect(cluster.settle()).toBe('True/Programmed/2');
   });
 
   it('a node that reports the policy before under this name is waited for, whatever it hosts', () => {
     const cluster = new Cluster();
-    const settle = (): string => {
-      cluster.now += INTERVAL;
-      cluster.flush();
-      return cluster.programmed;
-    };
     for (const name of NODES) cluster.setNode(name, 'True', false);
     cluster.setPod(1, 'n1', 'web', false);
     cluster.setPod(2, 'n2', 'other', false);
@@ -516,20 +494,20 @@ describe('status, whatever happens', () => {
     cluster.flush();
     cluster.handOut();
     cluster.speak('n1');
-    expect(settle()).toBe('True/Programmed/1');
+    expect(cluster.settle()).toBe('True/Programmed/1');
     // Uids before and after the one before: it is found on either side of the policy's own.
     for (const uid of ['a', 'z']) {
       cluster.edit(select('other'), true, uid);
       cluster.flush();
       cluster.handOut();
       cluster.speak('n2');
-      expect(settle()).toBe('False/Progressing/1');
+      expect(cluster.settle()).toBe('False/Progressing/1');
       expect(cluster.status?.conditions[2]?.message).toContain(
         'n1 (still enforces the policy that had this name before)',
       );
     }
     cluster.speak('n1');
-    expect(settle()).toBe('True/Programmed/1');
+    expect(cluster.settle()).toBe('True/Programmed/1');
   });
 
   it('a node whose last pod is going counts while it says that it has it', () => {

@@ -159,7 +159,8 @@ describe('pods that come and go', () => {
 });
 
 describe('echoes', () => {
-  it('an echo need not pass where nothing looked at its packet and no rule admits it', () => {
+  /** Nobody may send to `api`, except to answer it. */
+  function shutApi(): void {
     const nobody = { endpoints: [{ matchLabels: { app: 'nobody' } }] };
     world.addPolicy(
       { name: 'shut', namespace: 'a' },
@@ -167,6 +168,10 @@ describe('echoes', () => {
       200,
     );
     world.calm(300);
+  }
+
+  it('an echo need not pass where nothing looked at its packet and no rule admits it', () => {
+    shutApi();
     expect(verdict(900, { received: 901 })).toBe('arrive, wrong drop of the echo');
     web.states.beside({ kind: 'open' }, 1000);
     expect(verdict(1100, { received: 1101 })).toBe('arrive, wrong drop of the echo');
@@ -178,13 +183,7 @@ describe('echoes', () => {
   });
 
   it('a connection that was opened where nobody looked may be cut where its answers stand alone', () => {
-    const nobody = { endpoints: [{ matchLabels: { app: 'nobody' } }] };
-    world.addPolicy(
-      { name: 'shut', namespace: 'a' },
-      { subject: { matchLabels: { app: 'api' } }, allow: { ingress: [nobody] }, deny: {} },
-      200,
-    );
-    world.calm(300);
+    shutApi();
     const connect = { received: 1001, kind: 'connect' } as const;
     const cut = 'arrive, wrong drop of the packet';
     expect([verdict(1000, connect), verdict(1010, { kind: 'tcp' })]).toEqual(['arrive', cut]);
