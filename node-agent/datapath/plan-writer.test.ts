@@ -86,7 +86,7 @@ function world() {
     },
     conntrack: {
       purge: async (ids: ReadonlySet<number>) => {
-        order.push(`purge ${[...ids].join()}`);
+        take(`purge ${[...ids].join()}`);
         await flows;
         order.push('purged');
         return { entries: 0, deleted: 0 };
@@ -205,4 +205,62 @@ it('a repair before the first plan leaves the mark of the agent before, which ma
   await writer.endRepair([1]);
   expect(order).toContain('end');
   await writer.stop();
+});
+
+describe('the flows of an endpoint that is gone', () => {
+  it('are deleted beside the rounds, which an agent that dies meanwhile leaves marked', async () => {
+    const { writer, order, carryOut, holdFlows } = world();
+    await carryOut({ endpoints: [state(1), state(2)] });
+    const release = holdFlows();
+    expect(await carryOut({ endpointsGone: [1] })).toEqual(['remove 1', 'purge 1']);
+    expect(await carryOut({ endpoints: [{ ...state(2), revision: 2 }] })).toEqual(['word 2']);
+    // Another one goes meanwhile: its flows have their own turn.
+    expect(await carryOut({ endpointsGone: [2] })).toEqual(['remove 2']);
+    order.length = 0;
+    release();
+    await eventually(
+      async () => order.join(),
+      (done) => done === 'purged,purge 2,purged,end',
+    );
+    await writer.stop();
+  });
+
+  it('go before an endpoint with its id begins, and before the agent ends', async () => {
+    const { writer, order, carryOut, holdFlows } = world();
+    await carryOut({ endpoints: [state(1)] });
+    const release = holdFlows();
+    await carryOut({ endpointsGone: [1] });
+    const round = carryOut({ endpoints: [state(1)] });
+    const other = new Promise((resolve) => setTimeout(resolve, 20));
+    await other;
+    expect(order).toEqual([]);
+    release();
+    await round;
+    expect(order.indexOf('purged')).toBeLessThan(order.indexOf('word 1'));
+    const hold = holdFlows();
+    await carryOut({ endpointsGone: [1] });
+    let stopped = false;
+    const stop = writer.stop().then(() => {
+      stopped = true;
+    });
+    await other;
+    expect(stopped).toBe(false);
+    hold();
+    await stop;
+    expect(order).toContain('purged');
+  });
+
+  it('are deleted once more where the kernel refused that, and a round says so', async () => {
+    const { writer, refused, carryOut, until } = world();
+    await carryOut({ endpoints: [state(1)] });
+    refused.add('purge 1');
+    expect(await carryOut({ endpointsGone: [1] })).toEqual(['remove 1']);
+    await expect(until('never')).rejects.toThrow('no room for purge 1');
+    refused.clear();
+    await eventually(
+      () => carryOut({}).catch(String),
+      (done) => done.includes('end'),
+    );
+    await writer.stop();
+  });
 });

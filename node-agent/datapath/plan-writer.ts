@@ -65,6 +65,10 @@ export class PlanWriter {
   /** A plan was carried out: until then the mark may be of the agent before. */
   #carried = false;
   #keeps = false;
+  /** Flows of endpoints that are gone are being deleted. */
+  #purging: Promise<void> | undefined;
+  /** What the last deletion of flows failed with. */
+  #purgeFailure: unknown;
   readonly #afterwards: Table<Afterwards>;
 
   constructor(options: PlanWriterOptions) {
@@ -133,7 +137,7 @@ export class PlanWriter {
   }
 
   async stop(): Promise<void> {
-    await Promise.all([this.slots.stop(), this.ipcache.stop(), this.endpoints.stop()]);
+    await Promise.all([this.slots.stop(), this.ipcache.stop(), this.endpoints.stop(), this.#purging]);
   }
 
   /** Whether the slot is in the kernel as its newest row says. */
@@ -179,12 +183,18 @@ export class PlanWriter {
     this.#carrying = true;
     if (changesAnything(plan)) this.#options.mark.begin();
     await this.#saveNumbers();
-    await this.#grow(plan);
-    await this.#shrink(plan, signal);
+    await this.#grow(plan, signal);
+    await this.#shrink(plan);
     if (!this.adopted) this.#finishAdoption();
-    if (!this.unfinished) this.#options.mark.end();
     this.#carried = true;
     this.#carrying = false;
+    this.#endMark();
+    this.#startPurge(signal);
+  }
+
+  /** Nothing is under way any more, if that is so. */
+  #endMark(): void {
+    if (this.#carried && !this.#carrying && !this.unfinished) this.#options.mark.end();
   }
 
   /**
@@ -201,7 +211,7 @@ export class PlanWriter {
     // While a plan has broken off, states are ahead of what they need: it is carried out again, with what is due.
     if (this.#carrying) return;
     if (await this.#bump()) await this.endpoints.reconcile();
-    if (this.#carried && !this.unfinished) this.#options.mark.end();
+    this.#endMark();
   }
 
   /** Before they are in the kernel, as far as the disk allows. */
@@ -213,7 +223,7 @@ export class PlanWriter {
   }
 
   /** Everything that adds or moves. */
-  async #grow(plan: Plan): Promise<void> {
+  async #grow(plan: Plan, signal: AbortSignal): Promise<void> {
     const { db, tables, slots } = this.#options;
     db.write([tables.slots], (txn) => {
       for (const row of plan.slots) txn.upsert(tables.slots, row);
@@ -226,6 +236,7 @@ export class PlanWriter {
       }),
     );
     await this.#reconcileAddresses();
+    await this.#awaitPurge(plan.endpoints, signal);
     await this.#writeStates(plan.endpoints);
     await this.#bump();
     await this.endpoints.reconcile();
@@ -233,8 +244,8 @@ export class PlanWriter {
   }
 
   /** Everything that goes, now that nothing points at it. */
-  async #shrink(plan: Plan, signal: AbortSignal): Promise<void> {
-    const { db, tables, engine, ipcache, slots, conntrack } = this.#options;
+  async #shrink(plan: Plan): Promise<void> {
+    const { db, tables, engine, ipcache, slots } = this.#options;
     const kept = this.#stillNamed(plan.ipcacheGone);
     const gone = plan.ipcacheGone.filter((prefix) => !kept.has(prefix));
     this.#keeps = kept.size > 0;
@@ -264,11 +275,42 @@ export class PlanWriter {
     if (plan.endpointsGone.length > 0) await this.endpoints.reconcile();
     if (plan.slotsGone.length > 0) await this.slots.reconcile();
     for (const slot of await slots.trim()) engine.slotReleased(slot);
-    const purge = this.#due('purge');
-    if (purge.length > 0) {
-      await conntrack.purge(new Set(purge), signal);
-      this.#done('purge', purge);
+  }
+
+  /** Deletes the flows of endpoints that are gone, beside the rounds: it goes through the whole map of connections. */
+  #startPurge(signal: AbortSignal): void {
+    const failure = this.#purgeFailure;
+    this.#purgeFailure = undefined;
+    if (this.#due('purge').length > 0) {
+      this.#purging ??= this.#purge(signal)
+        .catch((error: unknown) => {
+          this.#purgeFailure = error;
+        })
+        .finally(() => {
+          this.#purging = undefined;
+        });
     }
+    if (failure !== undefined) throw failure;
+  }
+
+  async #purge(signal: AbortSignal): Promise<void> {
+    for (;;) {
+      const due = this.#due('purge');
+      if (due.length === 0) break;
+      await this.#options.conntrack.purge(new Set(due), signal);
+      // It may have stopped early.
+      if (signal.aborted) return;
+      this.#done('purge', due);
+    }
+    this.#endMark();
+  }
+
+  /** An endpoint that comes back, or has the id of one that is gone, begins without the flows of before, and keeps those that it opens. */
+  async #awaitPurge(rows: readonly EndpointStateRow[], signal: AbortSignal): Promise<void> {
+    const due = new Set(this.#due('purge'));
+    if (!rows.some(({ id }) => due.has(id))) return;
+    this.#startPurge(signal);
+    await this.#purging;
   }
 
   /**
