@@ -1,5 +1,5 @@
 import { describe, expect, it } from '@jest/globals';
-import { outdated } from './endpoint-rows.ts';
+import { decodeEndpoints, outdated } from './endpoint-rows.ts';
 
 describe('an endpoint of the state folder', () => {
   const row = {
@@ -19,5 +19,23 @@ describe('an endpoint of the state folder', () => {
     expect(outdated(row, new Map())).toContain('no interface weir1');
     expect(outdated(row, node(8, '02:00:00:aa:00:01'))).toContain('index 8');
     expect(outdated(row, node(7, '02:00:00:aa:00:02'))).toContain('02:00:00:aa:00:02');
+  });
+
+  it.each([
+    { interfaceName: 7 },
+    { ipv4: 4 },
+    { gone: true },
+    { netns: {} },
+    { pod: null },
+    { pod: { namespace: 'a' } },
+    { pod: { namespace: 'a', name: 'b', uid: 1 } },
+    { found: null },
+    { found: { identity: 'x' } },
+    { labels: ['a', 1] },
+  ])('is refused, and its file set aside, with %j', (fields) => {
+    expect(decodeEndpoints([row])).toEqual([row]);
+    expect(() => decodeEndpoints([{ ...row, ...fields }])).toThrow(
+      `has an endpoint 1 with a wrong ${Object.keys(fields)[0]}`,
+    );
   });
 });

@@ -23,13 +23,33 @@ export function checkEndpoint(row: EndpointRow): void {
   throw new InvalidEndpointError(row.id, `ipv4 ${JSON.stringify(row.ipv4)} is no IPv4 address`);
 }
 
+const TEXTS = ['mac', 'hostMac', 'containerId', 'containerInterface', 'netns', 'gone'] as const;
+
+/** @throws Error with a sentence, InvalidEndpointError */
 export function decodeEndpoints(json: unknown): readonly EndpointRow[] {
   return objects(json, 'endpoints').map((fields) => {
     const row = fields as unknown as EndpointRow;
-    if (typeof fields.interfaceName !== 'string') throw new Error('has an endpoint without interfaceName');
+    const wrong = (what: string): Error => new Error(`has an endpoint ${JSON.stringify(row.id)} with a wrong ${what}`);
+    if (typeof row.interfaceName !== 'string') throw wrong('interfaceName');
+    if (typeof row.ipv4 !== 'string') throw wrong('ipv4');
+    for (const name of TEXTS) if (row[name] !== undefined && typeof row[name] !== 'string') throw wrong(name);
+    if (row.pod !== undefined && !isPod(row.pod)) throw wrong('pod');
+    if (row.found !== undefined && !Number.isInteger((row.found as { identity?: unknown } | null)?.identity))
+      throw wrong('found');
+    if (row.labels !== undefined && !isTexts(row.labels)) throw wrong('labels');
     checkEndpoint(row);
     return row;
   });
+}
+
+function isPod(value: unknown): boolean {
+  if (typeof value !== 'object' || value === null) return false;
+  const { namespace, name, uid } = value as Record<string, unknown>;
+  return typeof namespace === 'string' && typeof name === 'string' && (uid === undefined || typeof uid === 'string');
+}
+
+function isTexts(value: unknown): boolean {
+  return typeof value === 'object' && value !== null && Object.values(value).every((text) => typeof text === 'string');
 }
 
 /**

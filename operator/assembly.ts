@@ -147,7 +147,8 @@ export class Assembly {
     const backoff = new Backoff({ minMs: 500, maxMs: 5_000 });
     while (!this.#stop.signal.aborted) {
       try {
-        for (const warning of await preflight(client, { namespace }))
+        const lease = this.#options.leaderElection?.name;
+        for (const warning of await preflight(client, { namespace, lease }))
           this.#log.warn({ warning }, 'something looks like Cilium here');
         this.#outage.answered();
         this.#refused = undefined;

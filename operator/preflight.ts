@@ -36,6 +36,8 @@ const SYSTEM = 'kube-system';
 export interface PreflightOptions {
   /** Where Weir is installed. */
   readonly namespace: string;
+  /** The Lease, in that namespace, of which an operator takes hold once it was let in; undefined: none does. */
+  readonly lease?: string | undefined;
 }
 
 /**
@@ -45,14 +47,17 @@ export interface PreflightOptions {
  * Whoever may write workloads in some namespace can make one that looks like Cilium's: it counts in the namespaces of the system, or beside
  * Cilium's own CRD; and not at all where Weir has run already.
  */
-export async function preflight(client: KubeClient, { namespace }: PreflightOptions): Promise<readonly string[]> {
+export async function preflight(
+  client: KubeClient,
+  { namespace, lease }: PreflightOptions,
+): Promise<readonly string[]> {
   const system = [...new Set([SYSTEM, namespace])];
   // All questions at once: the start waits for one round trip, not for twenty.
   const [trusted, anywhere, ciliumCrd, ran, served] = await Promise.all([
     Promise.all(system.flatMap((where) => CILIUM.map((each) => first(client, each, where)))),
     Promise.all(CILIUM.map((each) => first(client, each))),
     hasCrd(client, CILIUM_CRD),
-    hasRun(client),
+    hasRun(client, namespace, lease),
     Promise.all(NEEDED.map(({ plural, group }) => hasCrd(client, `${plural}.${group}`))),
   ]);
   const missing = NEEDED.filter((_, index) => served[index] === false).map(({ plural, group }) => `${plural}.${group}`);
@@ -74,15 +79,22 @@ export async function preflight(client: KubeClient, { namespace }: PreflightOpti
   ];
 }
 
-/** Objects that only Weir's operator writes, and nobody in a namespace. */
-async function hasRun(client: KubeClient): Promise<boolean> {
+/** Whether there is something that only Weir's operator writes, and nobody in another namespace: its Lease, or what it makes of policies. */
+async function hasRun(client: KubeClient, namespace: string, lease: string | undefined): Promise<boolean> {
+  const held = async (): Promise<boolean> =>
+    lease !== undefined &&
+    (await unlessNotFound(async () => {
+      await client.get(resources.Lease, lease, namespace);
+      return true;
+    }, false));
   const kinds = [resources.PeerSet, resources.ResolvedPolicy] as const;
-  const found = await Promise.all(
-    kinds.map((resource) =>
+  const [led, ...found] = await Promise.all([
+    held(),
+    ...kinds.map((resource) =>
       unlessNotFound(async () => (await client.listPage<KubeObject>(resource, { limit: 1 })).items, []),
     ),
-  );
-  return found.flat().length > 0;
+  ]);
+  return led || found.flat().length > 0;
 }
 
 /** Undefined: who may not read CRDs learns of a missing one from the watch, which fails and says so. */

@@ -1,4 +1,4 @@
-import { mkdtemp, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, rename, rm, stat, unlink, writeFile } from 'node:fs/promises';
 import { request as httpRequest } from 'node:http';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -133,6 +133,24 @@ describe('socket', () => {
     expect((await call(socket, 'GET', '/healthz')).status).toBe(200);
     await server.stop();
     await writeFile(socket, 'text');
+    await expect(makeServer().start()).rejects.toThrow('is not a socket');
+  });
+  it('replaces an empty folder, which a container runtime makes for a pod that mounts the socket, and no other', async () => {
+    await server.stop();
+    await mkdir(socket);
+    server = makeServer();
+    await server.start();
+    expect((await call(socket, 'GET', '/healthz')).status).toBe(200);
+    // The same under a running agent.
+    await unlink(socket);
+    await mkdir(socket);
+    await eventually(
+      () => call(socket, 'GET', '/healthz').catch(() => ({ status: 0 })),
+      ({ status }) => status === 200,
+    );
+    await server.stop();
+    await mkdir(socket);
+    await writeFile(join(socket, 'text'), 'text');
     await expect(makeServer().start()).rejects.toThrow('is not a socket');
   });
 });

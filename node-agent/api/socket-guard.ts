@@ -4,7 +4,7 @@ import { dirname, join } from 'node:path';
 import { delay } from '@weir/process/delay';
 import { codeOf, messageOf } from '@weir/process/errors';
 import type { Logger } from '../core.ts';
-import { answers } from './socket.ts';
+import { answers, removeEmptyFolder } from './socket.ts';
 import type { Condition } from './types.ts';
 
 const WATCH_MS = 2000;
@@ -90,8 +90,10 @@ export class SocketGuard {
       return;
     }
     if (found !== undefined) {
-      if (!(await lstat(path)).isSocket()) return this.#say('something that is no socket is in its place: remove that');
-      if (await answers(path))
+      const stats = await lstat(path);
+      if (!stats.isSocket() && !(await removeEmptyFolder(path, stats)))
+        return this.#say('something that is no socket is in its place: remove that');
+      if (stats.isSocket() && (await answers(path)))
         return this.#say('another process listens in its place: only one agent may run on a node');
     }
     log.warn({ socket: path }, 'the socket of the agent was removed; it is made again');

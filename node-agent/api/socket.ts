@@ -1,4 +1,5 @@
-import { lstat, mkdir, unlink } from 'node:fs/promises';
+import type { Stats } from 'node:fs';
+import { lstat, mkdir, rmdir, unlink } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { dirname } from 'node:path';
 import { codeOf } from '@weir/process/errors';
@@ -8,8 +9,9 @@ import { SocketError } from './errors.ts';
 const MAX_PATH_BYTES = 107;
 
 /**
- * Makes the path free for listening: creates its folder and removes a socket that nobody listens on any more. Throws `SocketError` when a
- * live agent holds it, or when something else is there.
+ * Makes the path free for listening: creates its folder and removes a socket that nobody listens on any more, or an empty folder (a container
+ * runtime makes one for a pod that mounts the socket before it is there). Throws `SocketError` when a live agent holds it, or when something
+ * else is there.
  */
 export async function claimSocketPath(path: string): Promise<void> {
   if (Buffer.byteLength(path) > MAX_PATH_BYTES)
@@ -19,13 +21,14 @@ export async function claimSocketPath(path: string): Promise<void> {
   } catch (error) {
     throw new SocketError(`cannot create the folder of --socket ${path}: ${String(error)}`, { cause: error });
   }
-  let found: { isSocket(): boolean };
+  let found: Stats;
   try {
     found = await lstat(path);
   } catch (error) {
     if (codeOf(error) === 'ENOENT') return;
     throw new SocketError(`cannot look at --socket ${path}: ${String(error)}`, { cause: error });
   }
+  if (await removeEmptyFolder(path, found)) return;
   if (!found.isSocket())
     throw new SocketError(`--socket ${path} exists and is not a socket; remove it or choose another path`);
   if (await answers(path)) {
@@ -34,6 +37,15 @@ export async function claimSocketPath(path: string): Promise<void> {
     );
   }
   await unlink(path);
+}
+
+/** Whether that was one: it is removed. */
+export async function removeEmptyFolder(path: string, found: Stats): Promise<boolean> {
+  if (!found.isDirectory()) return false;
+  return await rmdir(path).then(
+    () => true,
+    () => false,
+  );
 }
 
 /** Whether somebody listens on the socket. */

@@ -2,6 +2,8 @@ import { parseAddress } from '@weir/net';
 import { objects } from '../persist.ts';
 import type { PodAddressRow } from './types.ts';
 
+const LAST_ORDER = 2 ** 52;
+
 /** Of the addresses of this node's pods, what outlives an agent. */
 export interface AddressRecord {
   readonly rows: readonly PodAddressRow[];
@@ -22,7 +24,8 @@ export function decodeAddresses(json: unknown): AddressRecord {
   const rows = objects(json.rows, 'addresses').map(({ address, order, endpoint, freedAt }): PodAddressRow => {
     if (typeof address !== 'string' || parseAddress(address).family !== 4)
       throw new Error(`has an address that is no IPv4 address: ${JSON.stringify(address)}`);
-    if (!isCount(order)) throw new Error(`has no order of ${address}`);
+    // There is room for all that are given after it.
+    if (!isCount(order) || order > LAST_ORDER) throw new Error(`has no order of ${address}`);
     return { address, order, ...(isCount(endpoint) ? { endpoint } : {}), ...(isCount(freedAt) ? { freedAt } : {}) };
   });
   return { rows, restsUntil: json.restsUntil };

@@ -224,6 +224,10 @@ describe('Ipam', () => {
 
   it.each([
     ['torn', '{"version":1,"content":[{"addr'],
+    [
+      'with an order that none can follow',
+      `{"version":1,"content":{"restsUntil":0,"rows":[{"address":"10.0.0.2","order":${Number.MAX_SAFE_INTEGER}}]}}`,
+    ],
     ['of something else', '{"version":1,"content":{"restsUntil":0,"rows":[{"address":"fd00::1","order":1}]}}'],
   ])('lets all addresses rest when the record is %s', (_what, text) =>
     withFiles(async (files, path) => {

@@ -25,13 +25,19 @@ export async function podRoutes(netns?: string): Promise<ReadonlyMap<string, str
 }
 
 /**
- * The interfaces of the node's network namespace (default: the process's own), by name.
+ * The interfaces of the node's network namespace (default: the process's own), by name; but for the loopback, which is no pod's.
  * @throws Error when `ip` cannot be run or understood
  */
 export async function nodeInterfaces(netns?: string): Promise<ReadonlyMap<string, NodeInterface>> {
-  const links = (await ipJson(netns, 'link', 'show')) as { ifname: string; ifindex: number; address?: string }[];
+  const links = (await ipJson(netns, 'link', 'show')) as {
+    ifname: string;
+    ifindex: number;
+    address?: string;
+    link_type?: string;
+  }[];
+  const others = links.filter(({ link_type }) => link_type !== 'loopback');
   return new Map(
-    links.map((link) => {
+    others.map((link) => {
       const mac = link.address === undefined ? {} : { mac: link.address.toLowerCase() };
       return [link.ifname, { name: link.ifname, ifindex: link.ifindex, ...mac }];
     }),

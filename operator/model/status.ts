@@ -128,7 +128,10 @@ function fitting(texts: readonly string[], room = LONGEST_MESSAGE): string {
 function notesOf(problems: readonly PolicyProblem[]): string[] {
   const paths = new Map<string, string[]>();
   for (const { code, path, message } of problems) {
-    if (code === 'Warning') paths.set(message, [...(paths.get(message) ?? []), path]);
+    if (code !== 'Warning') continue;
+    const places = paths.get(message);
+    if (places === undefined) paths.set(message, [path]);
+    else places.push(path);
   }
   return [...paths].map(([message, places]) => `${some(places)}: ${message}`);
 }

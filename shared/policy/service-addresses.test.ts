@@ -59,7 +59,13 @@ describe('serviceWarnings', () => {
       { egress: [pods, { toEntities: ['world'], toPorts: port }] },
       [`spec.egress[0] ${POD}`, `spec.egress[1] ${WIDE}`],
     ],
-    ['ingress', { ingress: [{ fromEndpoints: [{}] }], ingressDeny: [{ fromCIDR: ['10.0.0.0/8'] }] }, []],
+    ['allow of ingress', { ingress: [{ fromEndpoints: [{}] }] }, []],
+    [
+      'deny of ingress, which a NodePort escapes',
+      { ingressDeny: [{ fromCIDR: ['10.0.0.0/8'] }, { fromEndpoints: [{}] }] },
+      [0, 1].map((index) => `spec.ingressDeny[${index}] ${DENY}`),
+    ],
+    ['deny of ingress from nobody', { ingressDeny: [{ fromEntities: ['none'] }] }, []],
   ])('%s', (_, spec, expected) => {
     expect(warned(spec)).toEqual(expected.map((text) => `Warning ${text}`));
   });

@@ -3,6 +3,8 @@ import type { PolicyProblem, Rule, RuleElement, RulePeer } from './types.ts';
 
 const WORLDS: ReadonlySet<string> = new Set(['world', 'world-ipv4']);
 const JUDGED = "a Service's address is judged as world, by the Service's port, before it is translated";
+/** A NodePort is at nodes' addresses, which no CIDR matches. */
+const DENY = 'deny that address by toCIDR, and NodePorts by toEntities host and remote-node, too';
 /** Where clusters take the addresses of their Services from: RFC 1918, RFC 6598. */
 const PRIVATE = ['10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16', '100.64.0.0/10'].map((text) => parsePrefix(text));
 
@@ -11,7 +13,10 @@ const PRIVATE = ['10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16', '100.64.0.0/10
  * leaves the pod, before kube-proxy translates it. Takes the rules that `parsePolicy` returned. Goes when Services are translated before
  * they are judged.
  *
- * @returns at most one warning for each egress element
+ * The other way round, what comes through a NodePort or a LoadBalancer comes from a node, which masquerades it: a deny does not see who
+ * sent it.
+ *
+ * @returns at most one warning for each element
  */
 export function serviceWarnings(rules: readonly Rule[]): PolicyProblem[] {
   return rules.flatMap((rule) => {
@@ -26,10 +31,14 @@ export function serviceWarnings(rules: readonly Rule[]): PolicyProblem[] {
 /** @param open whether the rule allows Services' addresses by something else */
 function warning(element: RuleElement, open: boolean): string | undefined {
   const { direction, verdict, peers, ports } = element;
-  if (direction !== 'egress' || (peers !== 'any' && peers.every(isNobody))) return undefined;
+  if (peers !== 'any' && peers.every(isNobody)) return undefined;
+  if (direction === 'ingress') {
+    if (verdict === 'allow') return undefined;
+    return 'does not hold for what comes through a NodePort or LoadBalancer Service: its node masquerades it, and a node reaches its pods whatever policies say; set externalTrafficPolicy Local on Services of these pods';
+  }
   if (verdict === 'deny') {
     if (ports === 'any' && includesWorld(peers)) return undefined;
-    return `does not hold for what is reached through a Service: ${JUDGED}; deny that address by toCIDR, too`;
+    return `does not hold for what is reached through a Service: ${JUDGED}; ${DENY}`;
   }
   if (peers === 'any' || peers.some(isAll)) return undefined;
   if (peers.some((peer) => isWorld(peer) || hasExcept(peer) || isPrivateRange(peer))) {

@@ -16,6 +16,27 @@ function setUp() {
 }
 
 describe('write', () => {
+  it.each([[0], [3], [16], [17], [2000]])(
+    'a row with %s keys in an index is found by each, and by none that it lost',
+    (count) => {
+      const db = createStateDB();
+      const indexes = [{ name: 'tag', keys: ({ tags = [] }: Pod) => tags }];
+      const pods = db.table<Pod>({ name: 'pods', key: (pod) => pod.name, indexes });
+      const tags = Array.from({ length: count * 2 }, (_, at) => `t${at}`);
+      const write = (from: number): void => {
+        db.write([pods], (txn) =>
+          txn.upsert(pods, { name: 'a', node: `n${from}`, tags: tags.slice(from, from + count) }),
+        );
+      };
+      for (const from of [0, count >> 1, count, 1]) {
+        write(from);
+        using snapshot = db.read();
+        const found = tags.filter((tag) => [...snapshot.list(pods, 'tag', tag)].length === 1);
+        expect(found).toEqual(tags.slice(from, from + count));
+      }
+    },
+  );
+
   it('aborts whole when it throws: rows, revisions, watches, streams, initialisers', () => {
     const { db, pods } = setUp();
     const done = db.initialiser(pods, 'list');

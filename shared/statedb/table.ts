@@ -45,6 +45,8 @@ export function storeOf<T>(table: Table<T>, owner: Edits): TableStore<T> {
   return store;
 }
 
+/** Keys of one row in one index. */
+const FEW_KEYS = 16;
 const NOTHING: readonly never[] = [];
 
 export class TableStore<T> {
@@ -215,7 +217,8 @@ export class TableStore<T> {
       const index = indexes[i] as Index<T>;
       const keys = to[i] ?? NOTHING;
       let root = draft.indexes[i];
-      for (const gone of from[i] ?? NOTHING) if (!keys.includes(gone)) root = index.drop(root, gone, key, edit);
+      const stays = has(keys);
+      for (const gone of from[i] ?? NOTHING) if (!stays(gone)) root = index.drop(root, gone, key, edit);
       for (const added of keys) root = index.add(root, added, entry, edit);
       draft.indexes[i] = root;
     }
@@ -341,4 +344,11 @@ export class TableStore<T> {
     this.#deleted = undefined;
     if (this.#changes.length > 0) this.#changes = [];
   }
+}
+
+/** Whether a key is among these: of few a look at each is cheaper than a set of them. */
+function has(keys: readonly Key[]): (key: Key) => boolean {
+  if (keys.length <= FEW_KEYS) return (key) => keys.includes(key);
+  const all = new Set(keys);
+  return (key) => all.has(key);
 }

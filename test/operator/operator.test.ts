@@ -442,6 +442,20 @@ describe('preflight', () => {
     await beside.runs;
   });
 
+  it('where an operator has led, but no policy is left, nothing keeps it from starting', async () => {
+    world = await createWorld();
+    for (const name of ['weir', 'tenant']) await world.client.create(resources.Namespace, namespace(name));
+    const election = { name: 'weir-operator', namespace: 'weir', identity: 'one' };
+    const first = await world.operator({ namespace: 'weir', leaderElection: election });
+    await first.stop();
+    await world.client.create(resources.CustomResourceDefinition, ciliumCrd as KubeObject);
+    await world.client.create(resources.DaemonSet, workload('tenant'));
+    const lines: string[] = [];
+    const logger = pino({ level: 'warn' }, { write: (line: string) => void lines.push(line) });
+    await world.operator({ logger, namespace: 'weir', leaderElection: { ...election, identity: 'two' } });
+    expect(lines.join()).toContain('Weir has run here already');
+  });
+
   it('where Weir has run already, nothing keeps it from starting', async () => {
     await cluster();
     await world.client.create(resources.CiliumNetworkPolicy, cnp('a/web', WEB_FROM_API));
