@@ -195,4 +195,19 @@ describe('watch', () => {
     expect(requests[0]?.query.get('allowWatchBookmarks')).toBe('true');
     expect(requests[0]?.query.get('resourceVersion')).toBe('5');
   });
+
+  it.each([
+    [200, ['accepted', 'ended']],
+    [503, ['refused']],
+  ])('says that the server has accepted it, and only then: %s', async (status, said) => {
+    const { client } = await start((_, response) => send(response, status, ''));
+    const log: string[] = [];
+    const run = async (): Promise<void> => {
+      const accepted = (): void => void log.push('accepted');
+      for await (const _ of client.watch(resources.Namespace, { resourceVersion: '5', accepted }));
+      log.push('ended');
+    };
+    await run().catch(() => log.push('refused'));
+    expect(log).toEqual(said);
+  });
 });

@@ -201,7 +201,7 @@ class RestClient implements KubeClient, KubePatcher, FencingClient {
 
   async *watch<T extends KubeObject>(
     resource: Typed<T>,
-    options: ListOptions & { readonly resourceVersion: string },
+    options: ListOptions & { readonly resourceVersion: string; readonly accepted?: () => void },
   ): AsyncGenerator<WatchEvent<T>, void, undefined> {
     const path = pathOf(resource, { namespace: options.namespace });
     const seconds = WATCH_SECONDS.min + Math.floor(Math.random() * WATCH_SECONDS.spread);
@@ -219,6 +219,7 @@ class RestClient implements KubeClient, KubePatcher, FencingClient {
       timeoutMs: this.#timeoutMs,
     });
     try {
+      options.accepted?.();
       for await (const line of lines(message)) {
         const event = watchEvent(line, path);
         if (event.type === 'ERROR') {

@@ -1,9 +1,11 @@
 import type { ServerResponse } from 'node:http';
-import { afterEach, describe, expect, it } from '@jest/globals';
+import { afterEach, describe, expect, it, jest } from '@jest/globals';
+import { delay } from '@weir/process/delay';
+import { ApiError } from './errors.ts';
 import { type Answer, type FakeServer, fakeServer, type Seen, send } from './fake-server.ts';
 import { createReflector } from './reflector.ts';
 import { resources } from './resources.ts';
-import type { Namespace, Reflector, ReflectorOptions } from './types.ts';
+import type { KubeClient, Namespace, Reflector, ReflectorOptions } from './types.ts';
 
 const ns = (name: string, resourceVersion: string): Namespace => ({
   apiVersion: 'v1',
@@ -59,6 +61,7 @@ class Recorder {
 let server: FakeServer | undefined;
 let reflector: Reflector | undefined;
 afterEach(async () => {
+  jest.useRealTimers();
   await reflector?.stop();
   await server?.stop();
   server = reflector = undefined;
@@ -294,6 +297,40 @@ describe('reflector', () => {
     );
     await third.promise;
     expect(kinds).toEqual(['list', 'watch', 'ask', 'watch', 'watch']);
+  });
+
+  it('is stale from the first failure until a watch has been accepted, however slowly watches fail', async () => {
+    jest.useFakeTimers();
+    let accepting = false;
+    const client: Pick<KubeClient, 'listPage' | 'watch'> = {
+      listPage: async () => ({ items: [], resourceVersion: '5' }),
+      async *watch(_, { accepted, signal }) {
+        const refused = !accepting;
+        if (!refused) accepted?.();
+        await delay(30_000, signal);
+        if (refused) throw new ApiError('watch: no answer', { status: 0, reason: 'Timeout' });
+      },
+    };
+    const waits: number[] = [];
+    reflector = createReflector({
+      client: client as KubeClient,
+      resource: resources.Namespace,
+      sink: new Recorder(),
+      backoff: { minMs: 200, maxMs: 5_000, random: () => 0.999 },
+      onError: (_error, { retryInMs }) => waits.push(retryInMs),
+    });
+    reflector.start();
+    await jest.advanceTimersByTimeAsync(30_000);
+    const failed = reflector.staleSince;
+    expect(failed).toBe(performance.now());
+    for (let second = 0; second < 95; second += 1) {
+      await jest.advanceTimersByTimeAsync(1_000);
+      expect(reflector.staleSince).toBe(failed);
+    }
+    expect(waits).toEqual([200, 400, 799, 1598]);
+    accepting = true;
+    await jest.advanceTimersByTimeAsync(40_000);
+    expect(reflector.staleSince).toBeUndefined();
   });
 
   it('stop leaves nothing open', async () => {

@@ -17,7 +17,7 @@ import { reachesVersion } from './resource-version.ts';
 import type { KubeObject, Reflector, ReflectorOptions } from './types.ts';
 
 const PAGE = 500;
-/** A watch that lived shorter than this without an event counts as a failure: a server that closes at once is not asked in a loop. */
+/** A watch that the server accepted, and that lived shorter than this without an event, failed: a server that closes at once is not asked in a loop. */
 const SHORT_WATCH_MS = 1_000;
 /** API servers send a bookmark a minute where nothing else happens (k8s.io/apiserver, cacher: bookmarkFrequency); half of one more for delays. */
 const IDLE_MS = 90_000;
@@ -150,14 +150,19 @@ class ListWatch<T extends KubeObject> implements Reflector {
     const ended = new AbortController();
     const signal = AbortSignal.any([ended.signal, this.#stop.signal]);
     let idle = setTimeout(() => ended.abort(), idleMs);
-    const began = performance.now();
-    // Where nothing happens, only its age tells that a watch was taken.
-    const taken = setTimeout(() => {
+    let works = false;
+    const worked = (): void => {
+      works = true;
       this.#staleSince = undefined;
-    }, SHORT_WATCH_MS);
-    let events = 0;
+      this.#backoff.reset();
+    };
+    // Where nothing happens, only its age tells that a watch works. How long the server took to accept it tells nothing.
+    let aging: NodeJS.Timeout | undefined;
+    const accepted = (): void => {
+      aging = setTimeout(worked, SHORT_WATCH_MS);
+    };
     try {
-      for await (const event of client.watch(resource, { ...list, resourceVersion: from, signal })) {
+      for await (const event of client.watch(resource, { ...list, resourceVersion: from, signal, accepted })) {
         if (signal.aborted) break;
         clearTimeout(idle);
         idle = setTimeout(() => ended.abort(), idleMs);
@@ -169,9 +174,7 @@ class ListWatch<T extends KubeObject> implements Reflector {
           this.#deliver(() => this.#options.sink.upsert(item));
         }
         this.#version = event.object.metadata.resourceVersion ?? this.#version;
-        events += 1;
-        this.#staleSince = undefined;
-        this.#backoff.reset();
+        worked();
       }
     } catch (error) {
       // The idle timer closed it: renew, which is no failure.
@@ -180,10 +183,9 @@ class ListWatch<T extends KubeObject> implements Reflector {
       // Not even a bookmark came.
       if (ended.signal.aborted) this.#doubtful = true;
       clearTimeout(idle);
-      clearTimeout(taken);
-      if (performance.now() - began >= SHORT_WATCH_MS) this.#backoff.reset();
+      clearTimeout(aging);
     }
-    if (events === 0 && performance.now() - began < SHORT_WATCH_MS && !signal.aborted) {
+    if (!works && !signal.aborted) {
       throw new ApiError(`watch ${resource.plural}: closed at once`, { status: 0, reason: 'Closed' });
     }
   }

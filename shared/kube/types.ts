@@ -253,12 +253,13 @@ export interface KubeClient {
     options: ListOptions & { readonly limit: number; readonly continueToken?: string },
   ): Promise<ListPage<T>>;
   /**
-   * Changes after `resourceVersion`, with bookmarks. Ends when the server closes the stream or `signal` aborts; throws an
-   * ApiError (`gone` when the version is too old). Leaving the iteration closes the connection.
+   * Changes after `resourceVersion`, with bookmarks. Calls `accepted` when the server has accepted the watch. Ends when the
+   * server closes the stream or `signal` aborts; throws an ApiError (`gone` when the version is too old). Leaving the iteration
+   * closes the connection.
    */
   watch<T extends KubeObject>(
     resource: Resource<T>,
-    options: ListOptions & { readonly resourceVersion: string },
+    options: ListOptions & { readonly resourceVersion: string; readonly accepted?: () => void },
   ): AsyncIterable<WatchEvent<T>>;
   /** Closes idle connections. Requests made afterwards still work. */
   close(): void;
