@@ -116,7 +116,12 @@ export class Engine {
           () => {},
         ),
         this.#input(tables.policies, model.setPolicy.bind(model), (txn, { key }) => model.deletePolicy(txn, key)),
-        this.#batches(tables.nodes, (txn) => model.nodesChanged(txn)),
+        this.#batches(tables.nodes, (txn, changes) =>
+          model.nodesChanged(
+            txn,
+            changes.map(({ row }) => row.name),
+          ),
+        ),
         this.#input(tables.reports, model.setReport.bind(model), (txn, { node }) => model.deleteReport(txn, node)),
         this.#input(
           tables.resolvedVersions,

@@ -169,9 +169,9 @@ export class Model {
     if (before !== undefined) this.#replacePolicy(txn, before.row, [before], undefined);
   }
 
-  /** Nodes have come, changed or gone. */
-  nodesChanged(txn: WriteTxn): void {
-    this.#statuses.nodesChanged(txn);
+  /** These nodes have come, changed or gone. */
+  nodesChanged(txn: WriteTxn, names: readonly string[]): void {
+    this.#statuses.nodesChanged(txn, names);
   }
 
   setReport(txn: WriteTxn, row: NodeReportRow): void {

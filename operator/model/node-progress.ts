@@ -81,7 +81,7 @@ export class NodeProgress {
   /** The nodes that the policy waits for now. Notes those that host a selected pod and have not reported it: later rounds need them. */
   of(txn: WriteTxn, entry: PolicyEntry): Awaited {
     const { key, uid, generation } = entry.row;
-    const { countedReports, catchUps, holdovers } = this.#tables;
+    const { countedReports, holdovers } = this.#tables;
     const found = new Map<string, Host>();
     const host = (name: string): Host => {
       const known = found.get(name) ?? this.#host(txn, name);
@@ -100,14 +100,14 @@ export class NodeProgress {
     const { version, caughtUp } = this.#handedOut(txn, entry);
     const written = version !== undefined;
     const { noted, anybody } = this.#holdovers(txn, entry, names, host, caughtUp);
-    const asked = live.length > 0 && !anybody ? noted : this.#behind(txn, version);
+    const everyone = live.length === 0 || anybody;
+    const asked = everyone ? this.#behind(txn, version) : noted;
     const lagging = asked
       .filter((name) => this.#lags(host(name), caughtUp))
       // A node that reports the policy is waited for by what it reports.
       .filter((name) => live.length === 0 || host(name).report?.generations[uid] === undefined)
       .sort();
-    if (lagging.length > 0) txn.upsert(catchUps, { key, version });
-    else txn.delete(catchUps, key);
+    this.#await(txn, { key, version }, everyone || lagging.length > 0);
     if (anybody && written && lagging.length === 0) txn.delete(holdovers, holdovers.spec.key(everybody(key)));
     return {
       live,
@@ -154,11 +154,25 @@ export class NodeProgress {
     return { before, after };
   }
 
-  /** The last words of nodes that are gone are forgotten. To be called before the policies are looked at again. */
-  nodesChanged(txn: WriteTxn): void {
+  /**
+   * Keys of the policies whose status may be another one now that these nodes have come, changed or gone. Last words of those
+   * that are gone are forgotten.
+   */
+  nodesChanged(txn: WriteTxn, names: readonly string[]): Set<string> {
+    const { sets, census, policies } = this.#sources;
     const { countedReports, nodes } = this.#tables;
-    for (const { node, nodeUid } of txn.list(countedReports, 'lost', ''))
-      if (txn.get(nodes, node)?.uid !== nodeUid) txn.delete(countedReports, node);
+    const changed = new Set<string>();
+    const identities = new Set<number>();
+    for (const name of names) {
+      const report = txn.get(countedReports, name);
+      if (report?.lost === true && txn.get(nodes, name)?.uid !== report.nodeUid) txn.delete(countedReports, name);
+      for (const key of this.#waitingFor(txn, name, report)) changed.add(key);
+      for (const key of this.#reportedBy(txn, report, undefined)) changed.add(key);
+      for (const identity of census.on(txn, name)) identities.add(identity);
+    }
+    const hosted = new Set([...identities].flatMap((identity) => [...sets.setsOf(txn, identity)]));
+    for (const hash of hosted) for (const key of policies.withSubject(txn, hash)) changed.add(key);
+    return changed;
   }
 
   forget(txn: WriteTxn, key: string): void {
@@ -169,26 +183,35 @@ export class NodeProgress {
 
   /** Keys of the policies whose status may be another one now that a node's report has changed. */
   reportChanged(txn: WriteTxn, before: CountedReport | undefined, after: CountedReport | undefined): Set<string> {
-    const { catchUps } = this.#tables;
-    const { policies } = this.#sources;
-    const changed = new Set<string>();
-    for (const uid of changedUids(before, after)) {
-      const key = policies.keyOfUid(txn, uid) ?? after?.policyKeys[uid] ?? before?.policyKeys[uid];
-      if (key !== undefined && policies.get(txn, key) !== undefined) changed.add(key);
-    }
+    const changed = new Set(this.#reportedBy(txn, before, after));
     const [was, is] = [before?.policyVersion, after?.policyVersion];
-    if (was !== is || before?.nodeUid !== after?.nodeUid) {
-      // A node that begins to say how far it is, or falls back, may lag behind what nobody had to wait for.
-      const grown =
-        was !== undefined && is !== undefined && before?.nodeUid === after?.nodeUid && reachesVersion(is, was);
-      const touched = grown
-        ? Array.from(passedBy(txn, catchUps, was, is), ({ key }) => key)
-        : is === undefined
-          ? Array.from(txn.all(catchUps), ({ key }) => key)
-          : policies.keys(txn);
-      for (const key of touched) changed.add(key);
+    if (was === is && before?.nodeUid === after?.nodeUid) return changed;
+    const grown =
+      was !== undefined && is !== undefined && before?.nodeUid === after?.nodeUid && reachesVersion(is, was);
+    if (grown) for (const { key } of passedBy(txn, this.#tables.catchUps, was, is)) changed.add(key);
+    // A node that begins or ceases to say how far it is, or falls back.
+    else {
+      for (const report of [before, after])
+        for (const key of report === undefined ? [] : this.#waitingFor(txn, report.node, report)) changed.add(key);
     }
     return changed;
+  }
+
+  /** Keys of the policies of which another thing is reported. */
+  *#reportedBy(reader: Reader, before: CountedReport | undefined, after: CountedReport | undefined): Generator<string> {
+    const { policies } = this.#sources;
+    for (const uid of changedUids(before, after)) {
+      const key = policies.keyOfUid(reader, uid) ?? after?.policyKeys[uid] ?? before?.policyKeys[uid];
+      if (key !== undefined && policies.get(reader, key) !== undefined) yield key;
+    }
+  }
+
+  /** Keys of the policies that may wait for a node because of how far it says it is. */
+  *#waitingFor(reader: Reader, name: string, report: CountedReport | undefined): Generator<string> {
+    const { holdovers, catchUps } = this.#tables;
+    for (const { key } of reader.list(holdovers, 'node', name)) yield key;
+    if (report?.policyVersion === undefined) return;
+    for (const { key } of notReachedBy(reader, catchUps, report.policyVersion)) yield key;
   }
 
   /** Nodes with selected pods, of which those are noted that have not reported the policy. */
@@ -284,6 +307,14 @@ export class NodeProgress {
     return Array.from(rows, ({ node }) => node);
   }
 
+  /** Notes whether the policy depends on how far nodes are. */
+  #await(txn: WriteTxn, row: CatchUp, waits: boolean): void {
+    const { catchUps } = this.#tables;
+    const noted = txn.get(catchUps, row.key);
+    if (!waits) txn.delete(catchUps, row.key);
+    else if (noted === undefined || noted.version !== row.version) txn.upsert(catchUps, row);
+  }
+
   /** A node without an agent, or with one of a version that does not say how far it is, is not asked. */
   #lags({ node, report }: Host, caughtUp: (version: string) => boolean): boolean {
     return node?.live === true && report?.policyVersion !== undefined && !caughtUp(report.policyVersion);
@@ -337,4 +368,15 @@ function passedBy(reader: Reader, catchUps: Table<CatchUp>, was: string, is: str
   if (first === undefined || last === undefined) return reader.all(catchUps);
   // Keys are digits: what follows `last` at once is after it and before every other.
   return reader.range(catchUps, first, `${last}0`, 'version');
+}
+
+/** Policies whose version a node has not reached that is at this one. */
+function* notReachedBy(reader: Reader, catchUps: Table<CatchUp>, version: string): IterableIterator<CatchUp> {
+  const [reached] = versionKeys(version);
+  if (reached === undefined) {
+    yield* reader.all(catchUps);
+    return;
+  }
+  yield* reader.list(catchUps, 'unordered', '');
+  yield* reader.lowerBound(catchUps, `${reached}0`, 'version');
 }

@@ -2,6 +2,7 @@ import { afterEach, describe, expect, it, jest } from '@jest/globals';
 import { namespaceRow, nodeReportRow, nodeRow, podRow, policyRow } from '../kubernetes/rows.ts';
 import { cnp, namespace, node, pod, report } from '../testing.ts';
 import type { NodeReportRow } from '../types.ts';
+import { resolvedName } from './names.ts';
 import { NodeProgress } from './node-progress.ts';
 import { TestModel } from './testing/test-model.ts';
 
@@ -141,6 +142,80 @@ describe('StatusBoard', () => {
     expect(said('9', {})).toEqual({ waiting: waits, other: waits });
     expect(said('10', { waiting: 0 })).toEqual({ waiting: waits, other: done });
     expect(said('10', {})).toEqual({ waiting: done, other: done });
+  });
+
+  it('folds, of a node that joins, changes or goes, only the policies that it concerns', () => {
+    const world = new World([], INTERVAL);
+    const { model } = world;
+    const edit = (app: string, generation: number): void => {
+      const object = cnp(`a/${app}`, { endpointSelector: { matchLabels: { app } }, ingress: [{}] });
+      const metadata = { ...object.metadata, uid: app, generation };
+      model.setPolicy(policyRow({ ...object, metadata }, 'CiliumNetworkPolicy'));
+      model.flush();
+    };
+    const addNode = (name: string, app: string): void => {
+      model.setNode(nodeRow(node(name)));
+      model.setPod(podRow(pod(`a/${name}`, { app }, { ip: `10.0.0.${name.slice(1)}`, node: name })));
+    };
+    const handOut = (app: string, generation: number, version: string): void => {
+      const name = resolvedName('CiliumNetworkPolicy', 'a', app);
+      model.setResolvedVersion({ name, uid: app, generation, version });
+    };
+    for (const app of ['web', 'db', 'none', 'odd']) edit(app, 1);
+    addNode('n2', 'db');
+    model.flush();
+    // No node reaches a version that is no number.
+    handOut('odd', 1, 'odd');
+    model.handOut(10);
+    const say = (name: string, version: string, generations: Readonly<Record<string, number>>): void =>
+      model.setReport({ ...world.report(generations, { node: name }), policyVersion: version });
+    say('n1', '10', { web: 1 });
+    say('n2', '10', { db: 1 });
+    const folds = jest.spyOn(NodeProgress.prototype, 'of');
+    /** What is folded after a change, and what is said of these policies then. */
+    const after = (change: () => void): Record<string, string | undefined> => {
+      world.now += INTERVAL;
+      model.flush();
+      folds.mockClear();
+      world.now += INTERVAL;
+      change();
+      model.flush();
+      using snapshot = model.db.read();
+      const statuses = Array.from(snapshot.all(model.tables.statuses), ({ row }) => row);
+      return Object.fromEntries(
+        folds.mock.calls.map(([, { row }]) => [
+          row.uid,
+          statuses.find(({ key }) => key === row.key)?.status.conditions[2]?.reason,
+        ]),
+      );
+    };
+    const ready = (name: string, is: string) => () => model.setNode(nodeRow(node(name, is)));
+    const [waits, nobody] = ['Progressing', 'NoMatchingEndpoints'];
+    // A node without pods concerns the policies that nobody hosts, while it lags behind.
+    expect(after(ready('idle', 'True'))).toEqual({});
+    expect(after(() => say('idle', '9', {}))).toEqual({ none: waits, odd: waits });
+    expect(after(ready('idle', 'Unknown'))).toEqual({ none: nobody, odd: waits });
+    expect(after(ready('idle', 'True'))).toEqual({ none: waits, odd: waits });
+    expect(after(() => say('idle', '10', {}))).toEqual({ none: nobody });
+    expect(after(ready('idle', 'Unknown'))).toEqual({ odd: waits });
+    // Others concern those whose pods they host,
+    expect(after(ready('n1', 'Unknown'))).toEqual({ web: nobody, odd: waits });
+    expect(after(ready('n1', 'True'))).toEqual({ web: 'Programmed', odd: waits });
+    expect(after(() => model.deleteNode('n2'))).toEqual({ db: nobody, odd: waits });
+    // those that they report,
+    model.deletePod('a/p');
+    edit('web', 2);
+    handOut('web', 2, '11');
+    expect(after(ready('n1', 'Unknown'))).toEqual({ web: nobody, odd: nobody });
+    // and those of which they may have something earlier: a pod of it went before they reported.
+    addNode('n3', 'web');
+    say('n3', '11', { web: 2 });
+    addNode('n4', 'web');
+    say('n4', '10', {});
+    model.flush();
+    model.deletePod('a/n4');
+    expect(after(ready('n4', 'Unknown'))).toEqual({ web: 'Programmed', odd: waits });
+    expect(after(ready('n4', 'True'))).toEqual({ web: waits, odd: waits });
   });
 
   it('takes marks in turn: policies that change all the time keep no other waiting', () => {

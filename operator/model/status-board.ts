@@ -86,10 +86,9 @@ export class StatusBoard {
     if (shown !== undefined) txn.upsert(shownStatuses, { ...shown, shownAt: this.#options.now() });
   }
 
-  /** A node has come, changed or gone. */
-  nodesChanged(txn: WriteTxn): void {
-    this.#progress.nodesChanged(txn);
-    for (const key of this.#sources.policies.keys(txn)) this.mark(txn, key);
+  /** These nodes have come, changed or gone. */
+  nodesChanged(txn: WriteTxn, names: readonly string[]): void {
+    for (const key of this.#progress.nodesChanged(txn, names)) this.mark(txn, key);
   }
 
   setReport(txn: WriteTxn, row: NodeReportRow): void {

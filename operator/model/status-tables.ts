@@ -42,7 +42,7 @@ export interface Holdover {
   readonly nodeUid: string;
 }
 
-/** A policy whose status waits until nodes have caught up with its ResolvedPolicy. */
+/** A policy whose status waits for nodes to catch up with its ResolvedPolicy, or would wait for any node that came and lagged behind. */
 export interface CatchUp {
   readonly key: string;
   /** The resourceVersion to reach; undefined: it is not written yet. */
@@ -95,14 +95,20 @@ export function statusTables(db: StateDB): StatusTables {
           keys: ({ policyKeys }) => Object.entries(policyKeys).map(([uid, key]) => keys.join(key, uid)),
         },
         { name: 'version', keys: ({ policyVersion }) => versionKeys(policyVersion) },
-        { name: 'lost', keys: ({ lost }) => (lost === undefined ? [] : ['']) },
       ],
     }),
-    holdovers: db.table<Holdover>({ name: 'holdovers', key: ({ key, node }) => keys.join(key, node) }),
+    holdovers: db.table<Holdover>({
+      name: 'holdovers',
+      key: ({ key, node }) => keys.join(key, node),
+      indexes: [{ name: 'node', keys: ({ node }) => [node] }],
+    }),
     catchUps: db.table<CatchUp>({
       name: 'policies-waiting-for-nodes',
       key: ({ key }) => key,
-      indexes: [{ name: 'version', keys: ({ version }) => versionKeys(version) }],
+      indexes: [
+        { name: 'version', keys: ({ version }) => versionKeys(version) },
+        { name: 'unordered', keys: ({ version }) => (versionKeys(version).length === 0 ? [''] : []) },
+      ],
     }),
   };
 }

@@ -5,7 +5,7 @@ import { ApiError } from './errors.ts';
 import { type Answer, type FakeServer, fakeServer, type Seen, send } from './fake-server.ts';
 import { createReflector } from './reflector.ts';
 import { resources } from './resources.ts';
-import type { KubeClient, Namespace, Reflector, ReflectorOptions } from './types.ts';
+import type { KubeClient, Namespace, Reflector, ReflectorOptions, WatchEvent } from './types.ts';
 
 const ns = (name: string, resourceVersion: string): Namespace => ({
   apiVersion: 'v1',
@@ -309,6 +309,7 @@ describe('reflector', () => {
         if (!refused) accepted?.();
         await delay(30_000, signal);
         if (refused) throw new ApiError('watch: no answer', { status: 0, reason: 'Timeout' });
+        yield { type: 'BOOKMARK', object: ns('', '6') } as WatchEvent<never>;
       },
     };
     const waits: number[] = [];
@@ -329,6 +330,7 @@ describe('reflector', () => {
     }
     expect(waits).toEqual([200, 400, 799, 1598]);
     accepting = true;
+    // The first that is accepted, and no event yet.
     await jest.advanceTimersByTimeAsync(40_000);
     expect(reflector.staleSince).toBeUndefined();
   });

@@ -83,11 +83,11 @@ export class TestModel {
   }
 
   setNode(row: NodeRow): void {
-    this.#set(this.tables.nodes, row, (txn) => this.#model.nodesChanged(txn));
+    this.#set(this.tables.nodes, row, (txn) => this.#model.nodesChanged(txn, [row.name]));
   }
 
   deleteNode(name: string): void {
-    this.#delete(this.tables.nodes, name, (txn) => this.#model.nodesChanged(txn));
+    this.#delete(this.tables.nodes, name, (txn) => this.#model.nodesChanged(txn, [name]));
   }
 
   setReport(row: NodeReportRow): void {
