@@ -163,6 +163,25 @@ describe('Ipam', () => {
     expect(node.add('e')).toBe(ALL[0]);
   });
 
+  it('rests an address 30 s, as the documents say', () => {
+    const node = new Node('10.9.8.0/30');
+    const [address = ''] = ALL;
+    expect(node.add('a')).toBe(address);
+    node.remove(address);
+    node.now += 29_999;
+    expect(() => node.add('b')).toThrow(AddressesRestingError);
+    node.now += 1;
+    expect(node.add('b')).toBe(address);
+  });
+
+  it.each(['192.168.77.5', '10.9.8.0', '10.9.8.1', '10.9.8.15'])(
+    'gives a container that is asked for again an address of the pod CIDR, not %s that it had',
+    (before) => {
+      const node = new Node();
+      expect(node.add('a', before)).toBe(ALL[0]);
+    },
+  );
+
   it('moves on after an ADD that failed, and its address need not rest', () => {
     const node = new Node('10.9.8.0/29');
     for (const address of [2, 3, 4, 5, 6, 2]) {

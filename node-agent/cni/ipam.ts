@@ -42,7 +42,7 @@ export interface Asked {
   readonly podUid?: string | undefined;
   /** What the node's kernel has. */
   readonly kernel: readonly NodeAddress[];
-  /** The address that the same container had until now: of its own it need not rest. */
+  /** The IPv4 address that the same container had until now: of its own it need not rest. Counts only while the pod CIDR has it. */
   readonly before?: string | undefined;
 }
 
@@ -112,8 +112,8 @@ export class Ipam {
   }
 
   *#candidates(cidr: string, before?: string): Generator<string> {
-    if (before !== undefined) yield before;
     const { first, last } = podRange(cidr);
+    if (before !== undefined && holds({ first, last }, before)) yield before;
     const given = this.#options.leases.last();
     const at = given === undefined ? last : addressNumber(given);
     const inside = at >= first && at <= last ? at : last;
