@@ -4,8 +4,10 @@ import { ApiError, type KubeClient, type KubeObject, type ResolvedPolicyObject }
 import type { ResolvedRule } from '@weir/policy';
 import type { Clock } from '@weir/reconciler';
 import { createStateDB } from '@weir/statedb';
+import { peerSetName } from '../model/names.ts';
 import { createTables, show } from '../tables.ts';
-import type { ResolvedRow } from '../types.ts';
+import type { PeerSetRow, ResolvedRow } from '../types.ts';
+import { peerSetObject, resolvedObject } from './objects.ts';
 import { createTargets } from './targets.ts';
 import { isOrdinaryWait } from './waits.ts';
 import { Writers } from './writers.ts';
@@ -24,9 +26,11 @@ class Lab {
   readonly #db = createStateDB({ freeze: true });
   readonly #tables = createTables(this.#db);
   readonly #writers: Writers;
+  readonly #complete = this.#db.initialiser(this.#tables.peerSets, 'lab');
   #version = 1;
 
-  constructor() {
+  /** `left`: what an earlier leader has written. */
+  constructor(left: { readonly sets: readonly PeerSetRow[]; readonly policies: readonly ResolvedRow[] } = NOTHING) {
     const client: Pick<KubeClient, 'apply' | 'replace' | 'delete'> = {
       apply: ({ kind }, object) =>
         this.#request(`apply ${kind} ${object.metadata.name}`, () => this.#put(kind, object)),
@@ -39,6 +43,14 @@ class Lab {
     };
     const [db, tables, nothing] = [this.#db, this.#tables, () => undefined];
     const targets = createTargets({ db, client, onDrift: nothing, onWrite: nothing });
+    targets.peerSets.replace(
+      left.sets.map((row) => this.#put('PeerSet', peerSetObject(row))),
+      '1',
+    );
+    targets.resolved.replace(
+      left.policies.map((row) => this.#put('ResolvedPolicy', resolvedObject(row))),
+      '1',
+    );
     this.#writers = new Writers({
       client,
       db,
@@ -62,10 +74,10 @@ class Lab {
     const { peerSets, resolved } = this.#tables;
     this.#db.write([peerSets, resolved], (txn) => {
       for (const { row } of txn.all(peerSets)) if (!sets.includes(row.hash)) txn.delete(peerSets, row.name);
-      for (const hash of sets)
-        show(txn, peerSets, { name: hash, hash, selector: { requirements: [] }, identities: [], slice: 0, slices: 1 });
+      for (const hash of sets) show(txn, peerSets, peerSet(hash, 0, 1));
       if (named === undefined) txn.delete(resolved, 'cnp-p');
       else show(txn, resolved, policy(generation, named));
+      this.#complete(txn);
     });
   }
 
@@ -143,6 +155,10 @@ function impatient(): Clock {
   };
 }
 
+function peerSet(hash: string, slice: number, slices: number): PeerSetRow {
+  return { name: peerSetName(hash, slice), hash, selector: { requirements: [] }, identities: [], slice, slices };
+}
+
 function policy(generation: number, named: readonly string[]): ResolvedRow {
   const rule = (subject: string, index: number): ResolvedRule => ({
     subject,
@@ -156,6 +172,8 @@ function policy(generation: number, named: readonly string[]): ResolvedRow {
   const source = { kind: 'CiliumNetworkPolicy' as const, namespace: 'ns', name: 'p', uid: 'u', generation };
   return { name: 'cnp-p', source, rules: named.map(rule) };
 }
+
+const NOTHING = { sets: [], policies: [] };
 
 let lab: Lab;
 afterEach(() => lab.stop());
@@ -202,6 +220,17 @@ it('a policy goes before its peer sets, also one that the API may hold, as the a
   await lab.answer('delete PeerSet a');
   expect(lab.policies.size + lab.sets.size).toBe(0);
   expect(lab.broken).toEqual([]);
+});
+
+it('a slice that a leader left, which died while the set shrank, goes though a policy names the set', async () => {
+  lab = new Lab({ sets: [peerSet('a', 0, 2), peerSet('a', 1, 2)], policies: [policy(1, ['a'])] });
+  lab.want(['a'], 1, ['a']);
+  await lab.calm();
+  expect(lab.waiting).toEqual(['apply PeerSet a']);
+  await lab.answer('apply PeerSet a');
+  await lab.answer('delete PeerSet a-1');
+  expect([...lab.sets]).toEqual(['a']);
+  expect(lab.failures).toEqual([]);
 });
 
 it('a generation that is no more desired is not written once its peer sets have gone', async () => {

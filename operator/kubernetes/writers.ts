@@ -147,28 +147,30 @@ export class Writers {
 
   #peerSetPart(): Part<PeerSetRow> {
     const { peerSets } = this.#options.targets;
-    const remove = async (key: string, hash: string, slice: number): Promise<void> => {
-      if (this.#desires(hash)) {
-        // The set shrank: its last slice goes when the others have said that they are fewer.
-        const first = peerSets.get(hash);
-        if (first !== undefined && first.spec.slices > slice) {
-          throw new DependencyError(`slice ${slice} of peer set ${hash} goes after slice 0 has been written`);
-        }
-      } else if (this.#isNamed(hash)) {
-        throw new DependencyError(`peer set ${hash} is still named by a resolved policy`);
+    const needed = (hash: string, slice: number): DependencyError | undefined => {
+      if (!this.#desires(hash)) {
+        const named = `peer set ${hash} is still named by a resolved policy`;
+        return this.#isNamed(hash) ? new DependencyError(named) : undefined;
       }
-      await peerSets.remove(key);
+      // The set shrank: its last slice goes when the others have said that they are fewer.
+      const first = peerSets.get(hash);
+      if (first === undefined || first.spec.slices <= slice) return undefined;
+      return new DependencyError(`slice ${slice} of peer set ${hash} goes after slice 0 has been written`);
     };
     return {
       update: async (row) => {
         await peerSets.apply(peerSetObject(row));
       },
-      delete: (row) => remove(row.name, row.hash, row.slice),
+      delete: async ({ name, hash, slice }) => {
+        const why = needed(hash, slice);
+        if (why !== undefined) throw why;
+        await peerSets.remove(name);
+      },
       prune: async (keys) => {
         for (const { metadata, spec } of peerSets.objects()) {
-          // What a policy still names stays; the next look comes.
-          if (keys.has(metadata.name) || this.#isNamed(spec.hash)) continue;
-          await remove(metadata.name, spec.hash, spec.slice);
+          // What is still needed stays; the next look comes.
+          if (keys.has(metadata.name) || needed(spec.hash, spec.slice) !== undefined) continue;
+          await peerSets.remove(metadata.name);
         }
       },
     };
