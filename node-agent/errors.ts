@@ -109,13 +109,6 @@ export class InterfaceGoneError extends CoreError {
   }
 }
 
-/** A pinned object is not what this version expects, and cannot be replaced beside it. */
-export class PinMismatchError extends CoreError {
-  constructor(path: string, found: string, expected: string) {
-    super('ERR_WEIR_PIN_MISMATCH', `${path} holds ${found}, not ${expected}: unlink it and restart the agent`);
-  }
-}
-
 /** A program of this agent is not in its place in an interface's chain. */
 export class LinkError extends CoreError {
   constructor(problem: string) {

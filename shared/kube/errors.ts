@@ -46,10 +46,6 @@ export class ApiError extends KubeError {
   get conflict(): boolean {
     return this.status === 409;
   }
-  /** Creating what is there already; a kind of `conflict`. */
-  get alreadyExists(): boolean {
-    return this.status === 409 && this.reason === 'AlreadyExists';
-  }
   get notFound(): boolean {
     return this.status === 404;
   }
