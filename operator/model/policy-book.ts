@@ -103,10 +103,6 @@ export class PolicyBook {
     return reader.all(this.#entries);
   }
 
-  keys(reader: Reader): Iterable<string> {
-    return keysOf(reader.all(this.#entries));
-  }
-
   keyOfUid(reader: Reader, uid: string): string | undefined {
     const [entry] = reader.list(this.#entries, 'uid', uid);
     return entry?.row.key;
