@@ -27,7 +27,6 @@ export interface AddressConflictsOptions {
   readonly podCidr: () => string | undefined;
   readonly events: PodEvents;
   readonly log: Logger;
-  readonly auditMs?: number;
 }
 
 /**
@@ -57,7 +56,7 @@ export class AddressConflicts {
         .catch((error: unknown) =>
           this.#options.log.error({ error: messageOf(error) }, 'comparing the addresses of pods failed'),
         );
-    }, this.#options.auditMs ?? AUDIT_MS).unref();
+    }, AUDIT_MS).unref();
   }
 
   async stop(): Promise<void> {
