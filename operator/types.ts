@@ -17,7 +17,8 @@
  * - One address is in one slice at most: a pod that is going gives way, and where two pods claim an address on equal
  *   terms neither gets it, so that a stale identity never speaks for another pod.
  * - A status is written at most once a second a policy and never when it says nothing new. Programmed is True only when
- *   each live node that hosts a pod of the policy has reported this generation.
+ *   each live node that hosts a pod of the policy has reported this generation, and no live node reports an earlier one, whatever
+ *   it hosts (model/node-progress.ts says for which nodes it waits besides).
  * - What a policy suffers from is an Event on it, once for each change of the answer, over a change of leader too.
  * - What agents wrote for nodes and pods that are gone is removed after a grace period of 5 minutes, never on the word of a
  *   watch alone (kubernetes/garbage.ts).
