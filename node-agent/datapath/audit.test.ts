@@ -65,7 +65,11 @@ function world(
     },
     endpoints: {
       look: () => state.looks,
-      mend: (id: number) => void state.order.push(`mend ${id}`),
+      mend: (id: number) => {
+        state.order.push(`mend ${id}`);
+        if (state.broken) throw new Error('its owner insists');
+      },
+      doubt: (id: number) => void state.order.push(`doubt ${id}`),
     } as unknown as AuditOptions['endpoints'],
     slots: {
       mend: async (number: number) => {
@@ -85,7 +89,7 @@ function world(
       async () => undefined,
     ),
     pinned: { unpinned: () => [], repin: () => undefined },
-    clearFlows: async () => undefined,
+    clearFlows: async () => void state.order.push('clear'),
     onGone: () => undefined,
     onMended: (what) => state.told.push(what),
     onFaults: () => {
@@ -183,7 +187,7 @@ describe('endpoints that judged by what somebody had edited', () => {
       for (const row of [endpoint(11, 1), endpoint(12, 2), endpoint(13, 1)]) txn.insert(tables.endpointStates, row);
     });
     await audit.step('slot');
-    expect(state.order).toEqual(['begin', 'mend 1', 'end']);
+    expect(state.order).toEqual(['begin', 'mend 1', 'clear', 'end']);
     expect(state.renewed).toEqual([{ endpoints: [11, 13], faults: ['1'] }]);
     expect(audit.faults()).toEqual([]);
   });
@@ -200,6 +204,19 @@ describe('endpoints that judged by what somebody had edited', () => {
     expect([state.renewed.slice(1), audit.faults()]).toEqual([[{ endpoints: [11], faults: ['1'] }], []]);
   });
 
+  it('are in doubt, and lose doubtful flows, where what let packets through unjudged went by itself', async () => {
+    const { audit, state } = world();
+    state.broken = true;
+    state.looks = [{ id: 5, gone: false, faults: ["another's program runs before"], behind: [] }];
+    await audit.look();
+    expect([state.order, audit.faults().length]).toEqual([['begin', 'mend 5', 'clear', 'end'], 1]);
+    state.order.length = 0;
+    state.looks = [{ id: 5, gone: false, faults: [], behind: [] }];
+    await audit.look();
+    expect([state.order, audit.faults()]).toEqual([['begin', 'doubt 5', 'clear', 'end'], []]);
+    expect(state.renewed.at(-1)).toEqual({ endpoints: [5], faults: ['5'] });
+  });
+
   it('are the one whose element it was, and all of them for an address', async () => {
     const of = '10.0.0.1/32';
     const address: ContentAudit = { ...NOTHING, step: async () => ({ found: [{ of, problem: 'gone' }], ended: true }) };
@@ -208,7 +225,7 @@ describe('endpoints that judged by what somebody had edited', () => {
     state.looks = [{ id: 7, gone: false, faults: ['its element in the endpoint map is another'], behind: [] }];
     await audit.look();
     await audit.step('address');
-    expect(state.order).toEqual(['begin', 'mend 7', 'end', 'begin', `mend ${of}`, 'end']);
+    expect(state.order).toEqual(['begin', 'mend 7', 'clear', 'end', 'begin', `mend ${of}`, 'clear', 'end']);
     expect(state.renewed).toEqual([
       { endpoints: [7], faults: ['7'] },
       { endpoints: [EVERY], faults: [of] },

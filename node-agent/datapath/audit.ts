@@ -204,13 +204,15 @@ export class Audit {
    */
   async #settle(found: readonly Fault[], over: readonly Fault[]): Promise<readonly Fault[]> {
     if (found.length + over.length === 0) return [];
-    const { writer } = this.#options;
+    const { writer, endpoints, clearFlows } = this.#options;
     const fresh = new Set(found.filter((fault) => this.#known(fault) === undefined));
     this.#put([...fresh], []);
     writer.beginRepair();
     const left = new Map((await this.#mend(found)).map((fault) => [keyOf(fault), fault]));
     const mended = found.filter((fault) => !left.has(keyOf(fault)));
-    if (found.some(({ part }) => part === 'endpoint')) await this.#options.clearFlows();
+    // What had let packets through unjudged went by itself, as another's program does whose owner takes it away.
+    for (const id of endpointsOf(over)) endpoints.doubt(id);
+    await clearFlows();
     await writer.endRepair(this.#concerned([...mended, ...over]));
     const changed = [...left.values()].filter((fault) => this.#known(fault)?.error !== fault.error);
     this.#put(changed, [...mended, ...over]);
@@ -224,11 +226,11 @@ export class Audit {
   #concerned(faults: readonly Fault[]): Set<number> {
     const { db, tables } = this.#options;
     const slots = new Set(faults.filter(({ part }) => part === 'slot').map(({ of }) => of));
-    const concerned = new Set(faults.filter(({ part }) => part === 'endpoint').map(({ of }) => Number(of)));
+    const concerned = new Set(endpointsOf(faults));
     using snapshot = db.read();
     for (const { id, slot } of snapshot.all(tables.endpointStates)) if (slots.has(String(slot))) concerned.add(id);
     if (faults.some(({ part, of }) => part === 'address' && of !== UNSEEN)) concerned.add(EVERY);
-    return new Set([...concerned].filter((id) => !Number.isNaN(id)));
+    return concerned;
   }
 
   #put(come: readonly Fault[], gone: readonly Fault[]): void {
@@ -416,6 +418,11 @@ function* batches(faults: readonly Fault[]): Generator<readonly Fault[]> {
 
 /** As `of` of a fault: the part cannot be looked at. */
 const UNSEEN = '?';
+
+/** The endpoints that are named. */
+function endpointsOf(faults: readonly Fault[]): number[] {
+  return faults.filter(({ part, of }) => part === 'endpoint' && of !== UNSEEN).map(({ of }) => Number(of));
+}
 
 function keyOf({ part, of }: Pick<Fault, 'part' | 'of'>): string {
   return keys.join(part, of);

@@ -88,7 +88,7 @@ export class EndpointStore {
     this.#db.write([this.#table], (txn) => {
       for (const row of rows.values()) txn.upsert(this.#table, row);
     });
-    if (flowsLost) for (const id of rows.keys()) this.#doubt(id);
+    if (flowsLost) for (const id of rows.keys()) this.doubt(id);
     return [...found.values()];
   }
 
@@ -127,7 +127,7 @@ export class EndpointStore {
     try {
       this.#links.ensure(id, ifindex, {
         ...(moves && !this.#isTaken(before.ifindex, id) ? { former: before.ifindex } : {}),
-        ...(before === undefined || moves ? {} : { onBare: () => this.#doubt(id) }),
+        ...(before === undefined || moves ? {} : { onBare: () => this.doubt(id) }),
       });
     } catch (error) {
       // The row is of the former interface still, and would not tell of this one's element.
@@ -139,7 +139,7 @@ export class EndpointStore {
   }
 
   /** Nobody knows any more who opened its connections: its element says so from now on, and its flows are to be gone through. */
-  #doubt(id: number): void {
+  doubt(id: number): void {
     const row = this.#row(id);
     if (row === undefined) return;
     const key = endpointKey.encode(row.ifindex);
@@ -224,7 +224,7 @@ export class EndpointStore {
       this.#put({ id, ifindex, slot: 0, ...NEW });
     }
     try {
-      this.#links.ensure(id, ifindex, { onBare: () => this.#doubt(id) });
+      this.#links.ensure(id, ifindex, { onBare: () => this.doubt(id) });
     } catch (error) {
       if (error instanceof InterfaceGoneError && before?.ifindex !== ifindex) this.#forget(id);
       throw error;
@@ -289,14 +289,14 @@ export class EndpointStore {
     if (row.written !== undefined) {
       // Its packets were judged by somebody's element, or its flows go by somebody's id.
       const found = this.#map.lookup(endpointKey.encode(row.written.ifindex));
-      if (!sameBytes(found, elementOf(row.written, row))) this.#doubt(id);
+      if (!sameBytes(found, elementOf(row.written, row))) this.doubt(id);
       this.#write(row.written);
     } else if (this.#links.attached().get(id) !== row.ifindex) this.guard(row);
     const [look] = this.#links.look([row]);
     if (look === undefined || look.behind.length === 0) return;
-    this.#contests.move(id, () => this.#links.overtake(row, () => this.#doubt(id)));
+    this.#contests.move(id, () => this.#links.overtake(row, () => this.doubt(id)));
     // To load and attach them may have taken a while.
-    this.#doubt(id);
+    this.doubt(id);
   }
 
   /** Endpoints that the kernel or a pin knows, and nobody else. */

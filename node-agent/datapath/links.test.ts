@@ -242,12 +242,23 @@ describe("another's program before this agent's", () => {
     expect(filters.map(({ handle }) => handle)).toEqual([0x77656972, 1]);
     expect(filters[1]).toMatchObject({ program });
     inNetns(lab.netns, () => detachClsact(where, { priority: 1, handle: 1 }));
-    // tcx programs run before every filter, and cannot be overtaken by one.
+  });
+
+  it('and cannot be overtaken lets no connection in that goes on after it', async () => {
+    const core = await enforcing('nobody', { attachment: 'clsact' });
+    // tcx programs run before every filter.
     const other = rival('rival_ends', 'egress');
     await until(() => check(core, 'enforcement')?.ok === false);
     expect(check(core, 'enforcement')?.message).toContain('rival_ends');
+    await dialled();
+    await server.say(client);
+    await heard(client, 1);
     other.detach();
     await until(() => core.health().ok);
+    const before = dropsOf(lab.root);
+    await client.say(server);
+    await until(() => dropsOf(lab.root) > before);
+    expect(await server.heard()).toBe(1);
   });
 });
 
