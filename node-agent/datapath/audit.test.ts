@@ -33,6 +33,8 @@ function world(
     adopted: true,
     unacknowledged: 0,
     broken: false,
+    /** Flows cannot be deleted. */
+    unclear: false,
     mends: [] as string[],
     told: [] as string[],
     faultsTold: 0,
@@ -89,7 +91,10 @@ function world(
       async () => undefined,
     ),
     pinned: { unpinned: () => [], repin: () => undefined },
-    clearFlows: async () => void state.order.push('clear'),
+    clearFlows: async () => {
+      state.order.push('clear');
+      if (state.unclear) throw new Error('ENOMEM');
+    },
     onGone: () => undefined,
     onMended: (what) => state.told.push(what),
     onFaults: () => {
@@ -187,7 +192,7 @@ describe('endpoints that judged by what somebody had edited', () => {
       for (const row of [endpoint(11, 1), endpoint(12, 2), endpoint(13, 1)]) txn.insert(tables.endpointStates, row);
     });
     await audit.step('slot');
-    expect(state.order).toEqual(['begin', 'mend 1', 'clear', 'end']);
+    expect(state.order).toEqual(['begin', 'mend 1', 'end']);
     expect(state.renewed).toEqual([{ endpoints: [11, 13], faults: ['1'] }]);
     expect(audit.faults()).toEqual([]);
   });
@@ -217,6 +222,25 @@ describe('endpoints that judged by what somebody had edited', () => {
     expect(state.renewed.at(-1)).toEqual({ endpoints: [5], faults: ['5'] });
   });
 
+  it('stay a fault until their doubtful flows are deleted, which is tried in each look', async () => {
+    const { audit, state } = world();
+    state.unclear = true;
+    state.looks = [{ id: 5, gone: false, faults: ['its programs are not attached'], behind: [] }];
+    await audit.look();
+    const error = 'its flows cannot be deleted: ENOMEM';
+    expect([audit.faults(), audit.repairs(), state.renewed.at(-1)?.endpoints]).toEqual([
+      [expect.objectContaining({ of: '5', error })],
+      [],
+      [],
+    ]);
+    state.looks = [{ id: 5, gone: false, faults: [], behind: [] }];
+    await audit.look();
+    expect(audit.faults()).toEqual([expect.objectContaining({ of: '5', error })]);
+    state.unclear = false;
+    await audit.look();
+    expect([audit.faults(), state.renewed.at(-1)?.endpoints]).toEqual([[], [5]]);
+  });
+
   it('are the one whose element it was, and all of them for an address', async () => {
     const of = '10.0.0.1/32';
     const address: ContentAudit = { ...NOTHING, step: async () => ({ found: [{ of, problem: 'gone' }], ended: true }) };
@@ -225,7 +249,7 @@ describe('endpoints that judged by what somebody had edited', () => {
     state.looks = [{ id: 7, gone: false, faults: ['its element in the endpoint map is another'], behind: [] }];
     await audit.look();
     await audit.step('address');
-    expect(state.order).toEqual(['begin', 'mend 7', 'clear', 'end', 'begin', `mend ${of}`, 'clear', 'end']);
+    expect(state.order).toEqual(['begin', 'mend 7', 'clear', 'end', 'begin', `mend ${of}`, 'end']);
     expect(state.renewed).toEqual([
       { endpoints: [7], faults: ['7'] },
       { endpoints: [EVERY], faults: [of] },

@@ -4,6 +4,7 @@
  * - step: a few milliseconds of comparing what maps hold. Turn: the steps in which every element of one kind was compared once.
  * - difference: an element that is not what was written. Fault: a difference, or something else that a look missed, until it is put back.
  */
+import { messageOf } from '@weir/process/errors';
 import { keys, type StateDB, type Table } from '@weir/statedb';
 import type { Logger, Tables } from '../core.ts';
 import type { Pace } from '../derive/index.ts';
@@ -204,22 +205,45 @@ export class Audit {
    */
   async #settle(found: readonly Fault[], over: readonly Fault[]): Promise<readonly Fault[]> {
     if (found.length + over.length === 0) return [];
-    const { writer, endpoints, clearFlows } = this.#options;
+    const { writer, endpoints } = this.#options;
     const fresh = new Set(found.filter((fault) => this.#known(fault) === undefined));
     this.#put([...fresh], []);
     writer.beginRepair();
-    const left = new Map((await this.#mend(found)).map((fault) => [keyOf(fault), fault]));
-    const mended = found.filter((fault) => !left.has(keyOf(fault)));
+    const left = await this.#mend(found);
     // What had let packets through unjudged went by itself, as another's program does whose owner takes it away.
     for (const id of endpointsOf(over)) endpoints.doubt(id);
-    await clearFlows();
-    await writer.endRepair(this.#concerned([...mended, ...over]));
-    const changed = [...left.values()].filter((fault) => this.#known(fault)?.error !== fault.error);
-    this.#put(changed, [...mended, ...over]);
+    left.push(...without(await this.#uncleared([...found, ...over]), left));
+    const mended = without(found, left);
+    const past = without(over, left);
+    this.#count(mended);
+    await writer.endRepair(this.#concerned([...mended, ...past]));
+    const changed = left.filter((fault) => this.#known(fault)?.error !== fault.error);
+    this.#put(changed, [...mended, ...past]);
     // What came and went in between is nothing to report.
-    const same = found.every((fault) => fresh.has(fault) !== left.has(keyOf(fault)));
-    if (!same || changed.length + over.length > 0) this.#options.onFaults();
+    const back = new Set(mended);
+    const same = found.every((fault) => fresh.has(fault) === back.has(fault));
+    if (!same || changed.length + past.length > 0) this.#options.onFaults();
     return mended;
+  }
+
+  /** Deletes the flows that endpoints among them may have begun with an answer to what nobody judged; those whose flows are still there. */
+  async #uncleared(faults: readonly Fault[]): Promise<Fault[]> {
+    const endpoints = faults.filter(isEndpoint);
+    if (endpoints.length === 0) return [];
+    try {
+      await this.#options.clearFlows();
+      return [];
+    } catch (error) {
+      return endpoints.map((fault) => this.#refused(fault, `its flows cannot be deleted: ${messageOf(error)}`));
+    }
+  }
+
+  /** The fault with its error, which is logged where it is another than before. */
+  #refused(fault: Fault, error: string): Fault {
+    const { part, of } = fault;
+    if (this.#known(fault)?.error !== error)
+      this.#options.log.error({ part, of, error }, 'enforcement cannot be put back');
+    return { ...fault, error };
   }
 
   /** The endpoints that judged by what was wrong. */
@@ -231,6 +255,19 @@ export class Audit {
     for (const { id, slot } of snapshot.all(tables.endpointStates)) if (slots.has(String(slot))) concerned.add(id);
     if (faults.some(({ part, of }) => part === 'address' && of !== UNSEEN)) concerned.add(EVERY);
     return concerned;
+  }
+
+  /** They were put back. */
+  #count(mended: readonly Fault[]): void {
+    if (mended.length === 0) return;
+    const at = new Date().toISOString();
+    this.#options.db.write([this.#repairs], (txn) => {
+      for (const [part, faults] of Map.groupBy(mended, (fault) => fault.part)) {
+        const count = (txn.get(this.#repairs, part)?.count ?? 0) + faults.length;
+        const last = faults.slice(-1).map(faultText).join();
+        txn.upsert(this.#repairs, { part, count, at, last });
+      }
+    });
   }
 
   #put(come: readonly Fault[], gone: readonly Fault[]): void {
@@ -307,8 +344,7 @@ export class Audit {
     try {
       return await look();
     } catch (error) {
-      const text = error instanceof Error ? error.message : String(error);
-      return [{ part, of: UNSEEN, problem: `cannot be looked at: ${text}` }];
+      return [{ part, of: UNSEEN, problem: `cannot be looked at: ${messageOf(error)}` }];
     }
   }
 
@@ -347,7 +383,6 @@ export class Audit {
   }
 
   async #mendBatch(batch: readonly Fault[]): Promise<Fault[]> {
-    const { db, log } = this.#options;
     const [fault, ...more] = batch;
     if (fault === undefined) return [];
     const { part, of } = fault;
@@ -362,15 +397,8 @@ export class Audit {
         for (const each of batch) left.push(...(await this.#mendBatch([each])));
         return left;
       }
-      const text = error instanceof Error ? error.message : String(error);
-      if (this.#known(fault)?.error !== text) log.error({ part, of, error: text }, 'enforcement cannot be put back');
-      return [{ ...fault, error: text }];
+      return [this.#refused(fault, messageOf(error))];
     }
-    db.write([this.#repairs], (txn) => {
-      const count = (txn.get(this.#repairs, part)?.count ?? 0) + batch.length;
-      const last = faultText(batch.at(-1) ?? fault);
-      txn.upsert(this.#repairs, { part, count, at: new Date().toISOString(), last });
-    });
     return [];
   }
 
@@ -419,9 +447,18 @@ function* batches(faults: readonly Fault[]): Generator<readonly Fault[]> {
 /** As `of` of a fault: the part cannot be looked at. */
 const UNSEEN = '?';
 
-/** The endpoints that are named. */
+/** Whether it is of one endpoint. */
+function isEndpoint({ part, of }: Fault): boolean {
+  return part === 'endpoint' && of !== UNSEEN;
+}
+
 function endpointsOf(faults: readonly Fault[]): number[] {
-  return faults.filter(({ part, of }) => part === 'endpoint' && of !== UNSEEN).map(({ of }) => Number(of));
+  return faults.filter(isEndpoint).map(({ of }) => Number(of));
+}
+
+function without(faults: readonly Fault[], others: readonly Fault[]): Fault[] {
+  const taken = new Set(others.map(keyOf));
+  return faults.filter((fault) => !taken.has(keyOf(fault)));
 }
 
 function keyOf({ part, of }: Pick<Fault, 'part' | 'of'>): string {

@@ -144,6 +144,15 @@ describe('a repair', () => {
     expect([world.elements()[0]?.slot, store.uses(2), store.held(1)?.slot]).toEqual([2, true, 1]);
   });
 
+  it('is not over before the flows of an endpoint in doubt were gone through', () => {
+    const store = world.agent();
+    store.update(state(1));
+    store.doubt(1);
+    expect(store.look()).toEqual([expect.objectContaining({ id: 1, faults: [expect.stringMatching(/flows/)] })]);
+    store.undoubt([1]);
+    expect(store.look()).toEqual([expect.objectContaining({ id: 1, faults: [] })]);
+  });
+
   it('of an element that somebody edited puts the endpoint in doubt', () => {
     const store = world.agent();
     store.update(state(1));

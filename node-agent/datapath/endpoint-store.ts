@@ -246,14 +246,22 @@ export class EndpointStore {
     return this.#row(id) !== undefined || this.#links.has(id);
   }
 
-  /** Looks at what was acknowledged: element, programs and links of each endpoint; of what was found at start, whether it has programs. */
+  /**
+   * Looks at what was written: element, programs and links of each endpoint; of what was found at start, whether it has programs. Of either,
+   * whether its flows are still to be gone through.
+   */
   look(): LinkLook[] {
     using snapshot = this.#db.read();
     const rows = [...snapshot.all(this.#table)];
+    const doubted = this.doubted();
     return [
       ...this.#lookAtFound(rows.filter(({ held }) => held === undefined)),
       ...this.#lookAtHeld(rows.filter(({ held }) => held !== undefined)),
-    ];
+    ].map((look) =>
+      doubted.has(look.id) && !look.gone
+        ? { ...look, faults: [...look.faults, 'flows that began while nobody judged are not deleted'] }
+        : look,
+    );
   }
 
   #lookAtFound(rows: readonly KernelEndpointRow[]): LinkLook[] {
@@ -281,11 +289,11 @@ export class EndpointStore {
     });
   }
 
-  /** Brings element, programs and links back to what was acknowledged, and the programs before all others'. @throws LinkError */
+  /** Brings element, programs and links back to what was written, and the programs before all others'. @throws LinkError */
   mend(id: number): void {
     const row = this.#row(id);
     if (row === undefined) return;
-    // Its word is as it was acknowledged, whatever has become of the slot's newest row.
+    // Its word is as it was written, whatever has become of the slot's newest row.
     if (row.written !== undefined) {
       // Its packets were judged by somebody's element, or its flows go by somebody's id.
       const found = this.#map.lookup(endpointKey.encode(row.written.ifindex));
