@@ -278,3 +278,25 @@ describe('a policy whose PeerSet does not come', () => {
     expect(await said(5_003, '14')).toEqual(['14', []]);
   });
 });
+
+it('what somebody took away of an endpoint fails its policies; where none can be looked at, those of all', async () => {
+  const { world, report } = node();
+  world.endpoint(1, { pod: { namespace: 'ns', name: 'a', uid: 'u-a' } });
+  world.endpoint(2, { pod: { namespace: 'ns', name: 'b', uid: 'u-b' } });
+  world.policy('other', 1, [rule('b', 'a', 9)]);
+  await world.plan();
+  const failing = (...faults: ReturnType<RealisedSources['audit']['faults']>): readonly string[] => {
+    report.take({ ...SOURCES, audit: { faults: () => faults } });
+    return report.read().failures.map(({ uid, reason, message }) => `${uid} ${reason}: ${message}`);
+  };
+  expect(failing({ part: 'endpoint', of: '1', problem: 'gone', error: 'EPERM' })).toEqual([
+    'p EnforcementRemoved: endpoint 1: gone; it cannot be put back: EPERM',
+  ]);
+  expect(failing({ part: 'endpoint', of: '?', problem: 'cannot be looked at: EMFILE' })).toEqual([
+    'other EnforcementRemoved: endpoint 2: cannot be looked at: EMFILE',
+    'p EnforcementRemoved: endpoint 1: cannot be looked at: EMFILE',
+  ]);
+  expect(failing({ part: 'slot', of: '4', problem: 'gone' })[1]).toBe(
+    'p EnforcementRemoved: endpoint 1: policy slot 4: gone',
+  );
+});

@@ -2,7 +2,7 @@ import { type LabelMap, labelsKey, matches } from '@weir/labels';
 import { keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import type { Realised, RealisedPolicy, Tables } from './core.ts';
 import { tableKey } from './create-tables.ts';
-import { type Audit, type EndpointStore, faultText, type PlanWriter, type SyncLoop } from './datapath/index.ts';
+import { type Audit, type EndpointStore, faultAt, type PlanWriter, type SyncLoop } from './datapath/index.ts';
 import type { Engine, InUse, Missing } from './derive/index.ts';
 import { InterfaceGoneError } from './errors.ts';
 import { type Fault, failureKey, failuresOf, type Generations, type PolicyFailure } from './policy-failures.ts';
@@ -324,9 +324,9 @@ export class RealisedReport {
     const faults = audit.faults();
     if (faults.length === 0) return;
     for (const { id, policies } of this.#options.engine.states()) {
-      const fault = faults.find(({ part, of }) => part !== 'endpoint' || of === String(id));
-      if (fault === undefined) continue;
-      yield { of: policies, reason: 'EnforcementRemoved', message: `endpoint ${id}: ${faultText(fault)}` };
+      const told = faults.values().map((fault) => faultAt(id, fault));
+      const message = told.find((each) => each !== undefined);
+      if (message !== undefined) yield { of: policies, reason: 'EnforcementRemoved', message };
     }
   }
 

@@ -33,6 +33,8 @@ function world(
     adopted: true,
     unacknowledged: 0,
     broken: false,
+    /** Endpoints cannot be looked at. */
+    unseen: false,
     /** Flows cannot be deleted. */
     unclear: false,
     mends: [] as string[],
@@ -66,7 +68,10 @@ function world(
       },
     },
     endpoints: {
-      look: () => state.looks,
+      look: () => {
+        if (state.unseen) throw new Error('EMFILE');
+        return state.looks;
+      },
       mend: (id: number) => {
         state.order.push(`mend ${id}`);
         if (state.broken) throw new Error('its owner insists');
@@ -125,6 +130,20 @@ describe('a slot that cannot be put back', () => {
     await audit.look();
     expect([state.mends, audit.faults()]).toEqual([['1', '2', '2', '1'], []]);
   });
+});
+
+it('an endpoint that cannot be put back stays a fault while no endpoint can be looked at', async () => {
+  const { audit, state } = world();
+  const faults = () => audit.faults().map(({ of, problem }) => `${of}: ${problem}`);
+  state.broken = true;
+  state.looks = [{ id: 5, gone: false, faults: ['its programs are not attached'], behind: [] }];
+  await audit.look();
+  state.unseen = true;
+  await audit.look();
+  expect(faults()).toEqual(['5: its programs are not attached', '?: cannot be looked at: EMFILE']);
+  state.unseen = false;
+  await audit.look();
+  expect(faults()).toEqual(['5: its programs are not attached']);
 });
 
 describe('what a turn finds', () => {

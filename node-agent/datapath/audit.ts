@@ -136,7 +136,8 @@ export class Audit {
     const over: Fault[] = [];
     for (const fault of this.faults()) {
       if (seen.has(keyOf(fault)) || this.#changes(fault)) continue;
-      ((await this.#remains(fault)) ? found : over).push(fault);
+      const unseen = seen.has(keyOf({ part: fault.part, of: UNSEEN }));
+      ((await this.#remains(fault, unseen)) ? found : over).push(fault);
     }
     this.#warn(found);
     const mended = await this.#settle(found, over);
@@ -362,9 +363,9 @@ export class Audit {
       .map(({ id, faults }) => ({ part: 'endpoint', of: String(id), problem: faults.join(', ') }));
   }
 
-  /** Whether a fault of an earlier look or step is still one. */
-  async #remains({ part, of }: Fault): Promise<boolean> {
-    if (part !== 'address' && part !== 'slot') return false;
+  /** Whether a fault of an earlier look or step is still one. `unseen`: its part cannot be looked at now. */
+  async #remains({ part, of }: Fault, unseen: boolean): Promise<boolean> {
+    if (part === 'pins' || part === 'endpoint') return unseen && of !== UNSEEN;
     // Only a step knows.
     if (of === UNSEEN) return true;
     return (await this.#options.contents[part].problem(of)) !== undefined;
@@ -473,7 +474,18 @@ const NAMES: Readonly<Record<Part, string>> = {
 };
 
 /** A fault in a sentence. */
-export function faultText({ part, of, problem, error }: Fault): string {
-  const what = of === '' || of === UNSEEN ? NAMES[part] : `${NAMES[part]} ${of}`;
-  return error === undefined ? `${what}: ${problem}` : `${what}: ${problem}; it cannot be put back: ${error}`;
+function faultText(fault: Fault): string {
+  const { part, of } = fault;
+  return `${of === '' || of === UNSEEN ? NAMES[part] : `${NAMES[part]} ${of}`}: ${problemText(fault)}`;
+}
+
+function problemText({ problem, error }: Fault): string {
+  return error === undefined ? problem : `${problem}; it cannot be put back: ${error}`;
+}
+
+/** The fault in a sentence as that of one endpoint; undefined where it is another's alone. What cannot be looked at is a fault of all. */
+export function faultAt(endpoint: number, fault: Fault): string | undefined {
+  const { part, of } = fault;
+  if (part !== 'endpoint') return `endpoint ${endpoint}: ${faultText(fault)}`;
+  return of === UNSEEN || of === String(endpoint) ? `endpoint ${endpoint}: ${problemText(fault)}` : undefined;
 }
