@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readdirSync, rmdirSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import {
   attachClsact,
@@ -162,7 +162,7 @@ export class ClsactLinks implements LinkTable {
       for (const ifindex of left)
         if (ifindex !== undefined && ifindex !== stays && !taken.has(ifindex)) unfilter(ifindex);
     });
-    for (const { path } of own) rmdirSync(path);
+    for (const { path } of own) rmSync(path, { recursive: true, force: true });
   }
 
   #markers(): Marker[] {

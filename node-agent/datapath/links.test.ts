@@ -487,6 +487,15 @@ it('folders in the place of what an agent tidies away keep it neither from start
   expect(await client.reaches(server)).toBe(false);
 });
 
+it('something in the mark of its filters does not keep an endpoint from being removed, by clsact', async () => {
+  const core = await enforcing('nobody', { attachment: 'clsact' });
+  const [mark = ''] = pins().filter((name) => name.startsWith('2-clsact-'));
+  mkdirSync(join(pin(mark), 'x'));
+  expect(await core.deleteEndpoint(2)).toBe(true);
+  expect(pins()).toEqual([`1-clsact-${client.ifindex}`]);
+  expect(inNetns(lab.netns, () => listClsact(server.ifindex, 'egress'))).toEqual([]);
+});
+
 describe('a pin that is gone when an agent starts', () => {
   it('leaves no connection that began without it', async () => {
     await (await enforcing('nobody')).stop();
