@@ -1,6 +1,6 @@
 /** What others take away of what is enforced is noticed, said and put back. On the real kernel. */
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { mkdirSync, readdirSync, renameSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, jest } from '@jest/globals';
 import {
@@ -62,6 +62,21 @@ const ip = (...args: string[]) => execFileSync('ip', ['-n', lab.node, ...args]);
 function inMap<T>(name: string, body: (map: BpfMap) => T): T {
   using map = openPinnedMap(join(lab.root, name));
   return body(map);
+}
+
+const programPins = (): readonly string[] =>
+  readdirSync(join(lab.root, 'programs')).map((name) => join(lab.root, 'programs', name));
+
+function inPlaceOf(path = ''): void {
+  rmSync(path);
+  mkdirSync(path);
+}
+
+function exchange([one = '', other = '']: readonly string[]): void {
+  const aside = join(lab.root, 'aside');
+  renameSync(one, aside);
+  renameSync(other, one);
+  renameSync(aside, other);
 }
 
 beforeEach(async () => {
@@ -228,6 +243,8 @@ describe('what is taken away', () => {
     ['the pin of one map', 'pins', () => rmSync(join(lab.root, 'ipcache'))],
     ['every pin', 'pins', () => rmSync(lab.root, { recursive: true })],
     ['the pins of programs', 'pins', () => rmSync(join(lab.root, 'programs'), { recursive: true })],
+    ['a folder in the place of the pin of a program', 'pins', () => inPlaceOf(programPins()[0])],
+    ['each of the two pins of programs, in the place of the other', 'pins', () => exchange(programPins())],
     ['the mark of the rules in force', 'pins', () => rmSync(join(lab.root, 'rules'), { recursive: true })],
     ['the stamps of the state files', 'pins', () => rmSync(join(lab.root, 'state'), { recursive: true })],
     [

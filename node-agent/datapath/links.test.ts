@@ -496,6 +496,25 @@ it('something in the mark of its filters does not keep an endpoint from being re
   expect(inNetns(lab.netns, () => listClsact(server.ifindex, 'egress'))).toEqual([]);
 });
 
+it.each([
+  ['are exchanged', exchange],
+  [
+    'have a folder in the place of one',
+    (one: string) => {
+      rmSync(pin(one));
+      mkdirSync(pin(one));
+    },
+  ],
+])('pins of programs that %s when an agent starts are made again, and open nothing', async (_, spoil) => {
+  await (await enforcing('nobody')).stop();
+  const [one = '', other = ''] = readdirSync(join(lab.root, 'programs')).map((name) => `../programs/${name}`);
+  spoil(one, other);
+  const core = await again();
+  expect(await client.reaches(server)).toBe(false);
+  expect(await server.reaches(client)).toBe(true);
+  await until(() => core.health().ok);
+});
+
 describe('a pin that is gone when an agent starts', () => {
   it('leaves no connection that began without it', async () => {
     await (await enforcing('nobody')).stop();

@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
+import { mkdirSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { type BuiltDatapath, buildDatapath, MAPS, type MapName, PROGRAMS } from '@weir/bpf';
 import {
@@ -123,8 +123,8 @@ export class PinnedDatapath {
     const pin = (program: string): string => join(root, 'programs', `${built.hash.slice(0, 16)}-${program}`);
     const complete = NAMES.every((name) => found[name] !== undefined);
     if (complete) {
-      const fromPod = whenPinned(() => openPinnedProgram(pin(PROGRAMS.fromPod)));
-      const toPod = whenPinned(() => openPinnedProgram(pin(PROGRAMS.toPod)));
+      const fromPod = pinnedProgram(pin(PROGRAMS.fromPod), PROGRAMS.fromPod);
+      const toPod = pinnedProgram(pin(PROGRAMS.toPod), PROGRAMS.toPod);
       if (fromPod && toPod)
         return new PinnedDatapath(root, built, found as Maps, { fromPod, toPod }, { replaced, made: [] }, marks);
       fromPod?.close();
@@ -156,7 +156,7 @@ export class PinnedDatapath {
       [PROGRAMS.fromPod, fromPod],
       [PROGRAMS.toPod, toPod],
     ] as const) {
-      rmSync(pin(name), { force: true });
+      rmSync(pin(name), { recursive: true, force: true });
       if (replaced.length === 0) program.pin(pin(name));
     }
     return new PinnedDatapath(root, built, maps as Maps, { fromPod, toPod }, { replaced, made }, marks);
@@ -167,12 +167,9 @@ export class PinnedDatapath {
    * and endpoints that those had to find in the hash move to the array.
    */
   commitPins(): void {
-    for (const name of this.replaced) {
-      this.#marks.mark(name, this.maps[name]);
-      this.#replacePin(name);
-    }
+    for (const name of this.replaced) this.#replace(this.#mapPin(name));
     const mine = this.built.hash.slice(0, 16);
-    if (this.replaced.length > 0) for (const [path, program] of this.#programs()) program.pin(path);
+    if (this.replaced.length > 0) for (const pin of this.#programPins()) this.#replace(pin);
     this.#committed = true;
     for (const file of readdirSync(join(this.root, 'programs'))) {
       if (!file.startsWith(mine)) rmSync(join(this.root, 'programs', file), { recursive: true });
@@ -200,48 +197,68 @@ export class PinnedDatapath {
 
   /** Maps and programs of this agent whose pin is not there, or holds something else. */
   unpinned(): string[] {
-    if (!this.#committed) return [];
-    const maps = NAMES.filter((name) => {
-      try {
-        using pinned = whenPinned(() => openPinnedMap(join(this.root, name)));
-        return pinned?.info.id !== this.maps[name].info.id;
-      } catch {
-        // A folder, say, or another kind of object.
-        return true;
-      }
-    });
-    const programs = this.#programs().filter(([path]) => !existsSync(path));
-    return [...maps, ...programs.map(([path]) => basename(path))];
+    return this.#lost().map(({ path }) => basename(path));
   }
 
   /** Puts every pin back, on a bpf file system that is mounted anew where that is gone. */
   repin(): void {
     makeRoot(this.root);
     makeFolders(this.root);
-    for (const name of this.unpinned()) {
-      if (!(NAMES as string[]).includes(name)) continue;
-      this.#marks.mark(name as MapName, this.maps[name as MapName]);
-      this.#replacePin(name as MapName);
-    }
-    for (const [path, program] of this.#programs()) if (!existsSync(path)) program.pin(path);
+    for (const pin of this.#lost()) this.#replace(pin);
   }
 
-  #replacePin(name: MapName): void {
-    const next = join(this.root, `${NEXT}${name}`);
+  #lost(): Pin[] {
+    if (!this.#committed) return [];
+    const pins = [...NAMES.map((name) => this.#mapPin(name)), ...this.#programPins()];
+    return pins.filter(({ id, held }) => {
+      try {
+        return held() !== id;
+      } catch {
+        // Nothing, a folder, say, or another kind of object.
+        return true;
+      }
+    });
+  }
+
+  #replace({ path, pin }: Pin): void {
+    const next = join(this.root, `${NEXT}${basename(path)}`);
     rmSync(next, { recursive: true, force: true });
-    this.maps[name].pin(next);
-    const path = join(this.root, name);
+    pin(next);
     // Where somebody made a folder, no file can be renamed to.
     if (statSync(path, { throwIfNoEntry: false })?.isDirectory()) rmSync(path, { recursive: true });
     renameSync(next, path);
   }
 
-  #programs(): (readonly [path: string, program: BpfProgram])[] {
-    const mine = this.built.hash.slice(0, 16);
-    return [
-      [join(this.root, 'programs', `${mine}-${PROGRAMS.fromPod}`), this.fromPod],
-      [join(this.root, 'programs', `${mine}-${PROGRAMS.toPod}`), this.toPod],
-    ];
+  #mapPin(name: MapName): Pin {
+    const map = this.maps[name];
+    const path = join(this.root, name);
+    return {
+      path,
+      id: map.info.id,
+      held: () => {
+        using pinned = openPinnedMap(path);
+        return pinned.info.id;
+      },
+      pin: (to) => {
+        this.#marks.mark(name, map);
+        map.pin(to);
+      },
+    };
+  }
+
+  #programPins(): Pin[] {
+    return [this.fromPod, this.toPod].map((program) => {
+      const path = join(this.root, 'programs', `${this.built.hash.slice(0, 16)}-${program.name}`);
+      return {
+        path,
+        id: program.info().id,
+        held: () => {
+          using pinned = openPinnedProgram(path);
+          return pinned.info().id;
+        },
+        pin: (to) => program.pin(to),
+      };
+    });
   }
 
   /** Endpoints may be enforced by maps that this version cannot read. */
@@ -257,6 +274,28 @@ export class PinnedDatapath {
       programs?.toPod.close();
     }
   }
+}
+
+/** A pin of this agent, and the map or program that it is to hold, by its id. */
+interface Pin {
+  readonly path: string;
+  readonly id: number;
+  /** Id of what it holds. @throws where it holds nothing of the kind */
+  readonly held: () => number;
+  readonly pin: (path: string) => void;
+}
+
+/** What is pinned, where that is the program of the name: a pin that holds anything else is made again. */
+function pinnedProgram(path: string, name: string): BpfProgram | undefined {
+  let program: BpfProgram | undefined;
+  try {
+    program = openPinnedProgram(path);
+  } catch {
+    return undefined;
+  }
+  if (program.name === name) return program;
+  program.close();
+  return undefined;
 }
 
 /** The folder of the pins, on a bpf file system that is mounted where there is none. */
