@@ -22,6 +22,7 @@ import {
   PlanWriter,
   type RootLock,
   RoundMark,
+  restAfter,
   SlotAudit,
   SlotStore,
   SyncLoop,
@@ -37,11 +38,6 @@ const QUIESCE_MS = 50;
 const COLLECT_MS = 10_000;
 /** How soon it is noticed that others took programs or pins away. */
 const AUDIT_MS = 5000;
-/**
- * What maps hold is compared in steps, each followed by a rest of so many times the CPU that it took: at most 1 % of a core for either kind
- * of content, while its turn is under way. No rest follows a step that put something back.
- */
-const AUDIT_REST = 99;
 /** How often is looked whether a quarantine is over. */
 const RELEASE_MS = 500;
 /** So many elements are named in a line of the log. */
@@ -320,9 +316,8 @@ export class KernelSide {
     const step = async (part: Content): Promise<number> => {
       const before = process.threadCpuUsage();
       const result = await this.audit.step(part);
-      if (result !== 'goes on') return result === 'ended' ? often : 0;
       const { user, system } = process.threadCpuUsage(before);
-      return (AUDIT_REST * (user + system)) / 1000;
+      return restAfter(result, (user + system) / 1000, often);
     };
     /** Each returns how long it rests. */
     const jobs = [() => this.#look(often), () => step('slot'), () => step('address')];

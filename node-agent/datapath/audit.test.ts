@@ -5,7 +5,7 @@ import { createTables } from '../create-tables.ts';
 import { Pace } from '../derive/index.ts';
 import type { EndpointStateRow, IpcacheRow } from '../tables.ts';
 import { recordingLogger } from '../testing/fake-core.ts';
-import { Audit, type AuditOptions } from './audit.ts';
+import { Audit, type AuditOptions, restAfter } from './audit.ts';
 import type { ContentAudit, Difference, Step } from './content-audit.ts';
 import type { LinkLook } from './links.ts';
 import { EVERY } from './plan-writer.ts';
@@ -175,6 +175,11 @@ describe('what a turn finds', () => {
     // The next turn tells anew.
     expect(await audit.step('slot')).toBe('ended');
     expect([state.told.slice(1), warnings().length]).toEqual([[text(1)], 2]);
+  });
+
+  it('is followed by no rest, and what is as it should be by one that leaves the node its CPU', () => {
+    expect([restAfter('mended', 4, 5000), restAfter('ended', 4, 5000)]).toEqual([0, 5000]);
+    expect(restAfter('goes on', 4, 5000)).toBeGreaterThan(390);
   });
 
   it('and cannot be put back is no reason to go on without a rest, and a fault until it is', async () => {

@@ -1,4 +1,4 @@
-import { beforeEach, describe, expect, it } from '@jest/globals';
+import { afterEach, beforeEach, describe, expect, it, jest } from '@jest/globals';
 import { ENDPOINT_FLAGS, type EndpointValue, endpointKey, endpointValue } from '@weir/bpf';
 import { createStateDB } from '@weir/statedb';
 import { InterfaceGoneError } from '../errors.ts';
@@ -28,6 +28,11 @@ class World {
   readonly refused = new Set<number>();
   /** Why links cannot be made. */
   linkError: Error | undefined;
+  /** Others' programs before ours. */
+  behind: readonly string[] = [];
+  /** Milliseconds. */
+  clock = 0;
+  overtakeMs = 0;
   /** Where programs are attached, as far as that counts. */
   readonly attached = new Map<number, number>();
   readonly #words = new Map<string, Uint8Array>();
@@ -43,14 +48,18 @@ class World {
       if (this.linkError !== undefined) throw this.linkError;
       if (this.bare.delete(ifindex)) onBare?.();
     },
-    overtake: () => undefined,
+    overtake: (_, onMove) => {
+      onMove();
+      this.clock += this.overtakeMs;
+      this.behind = [];
+    },
     has: () => false,
     isAway: () => false,
     remove: () => undefined,
     endpoints: () => new Set(),
     attached: () => this.attached,
     hooked: () => this.attached,
-    look: (endpoints) => endpoints.map(({ id }) => ({ id, gone: false, faults: [], behind: [] })),
+    look: (endpoints) => endpoints.map(({ id }) => ({ id, gone: false, faults: [], behind: this.behind })),
   };
 
   agent(): EndpointStore {
@@ -69,6 +78,10 @@ function name(key: Uint8Array): string {
 let world: World;
 beforeEach(() => {
   world = new World();
+  jest.spyOn(performance, 'now').mockImplementation(() => world.clock);
+});
+afterEach(() => {
+  jest.restoreAllMocks();
 });
 
 it('knows which slot the word names, and takes the word away, where the interface has gone before its endpoint', () => {
@@ -123,6 +136,60 @@ describe('an endpoint that moves to another interface', () => {
 
 const ELEMENT = { revision: 1, slot: 1, flags: 0, ipv4: new Uint8Array(4), identity: 300, id: 1 };
 const ALL = ENDPOINT_FLAGS.ingressEnforced | ENDPOINT_FLAGS.egressEnforced | ENDPOINT_FLAGS.noPickup;
+
+describe('an endpoint in doubt', () => {
+  const element = () => world.elements().map(({ ifindex, flags, quarantine }) => [ifindex, flags, quarantine]);
+  /** Longer than a quarantine lasts. */
+  const LONG = 60_000;
+
+  it('is in quarantine until its flows were gone through, and takes no connection up in its middle ever after', () => {
+    const store = world.agent();
+    store.update(state(1));
+    store.doubt(1);
+    expect(element()).toEqual([[7, ALL, true]]);
+    world.clock += LONG;
+    store.endQuarantine();
+    expect(element()).toEqual([[7, ALL, true]]);
+    store.undoubt([1]);
+    store.endQuarantine();
+    expect(element()).toEqual([[7, ALL, false]]);
+    store.update(state(2));
+    expect(element()).toEqual([[7, ALL, false]]);
+  });
+
+  it('is so for the next agent, where this one died before it had gone through the flows', () => {
+    const store = world.agent();
+    store.update(state(1));
+    store.doubt(1);
+    const next = world.agent();
+    next.adopt(false);
+    expect(next.doubted()).toEqual(new Set([1]));
+    world.clock += LONG;
+    next.endQuarantine();
+    next.update(state(2));
+    expect(element()).toEqual([[7, ALL, true]]);
+  });
+
+  it('is in quarantine for as long once its programs are first again, however long it took to put them there', () => {
+    const store = world.agent();
+    store.update(state(1));
+    world.behind = ['another program'];
+    world.overtakeMs = LONG;
+    store.mend(1);
+    store.undoubt([1]);
+    store.endQuarantine();
+    expect(element()).toEqual([[7, ALL, true]]);
+  });
+
+  it('is in none on another interface', () => {
+    const store = world.agent();
+    store.update(state(1, 7));
+    store.doubt(1);
+    store.update(state(1, 8));
+    expect(element()).toEqual([[8, ALL & ~ENDPOINT_FLAGS.noPickup, false]]);
+    expect(store.doubted()).toEqual(new Set());
+  });
+});
 
 describe('a repair', () => {
   it('puts programs back while the kernel refuses the newest row of the slot that its word names', () => {

@@ -2,7 +2,7 @@
  * From derived rows to pinned maps and links. Knows nothing of policy. Guarantees: an operation that returned is in the kernel;
  * each is idempotent; what a crash leaves half-made is found and mended by `adopt`.
  */
-export { Audit, type Content, type Fault, faultAt, type Part, type Turn } from './audit.ts';
+export { Audit, type Content, type Fault, faultAt, type Part, restAfter, type Turn } from './audit.ts';
 export { ClsactLinks } from './clsact-links.ts';
 export { Conntrack, type SweepResult } from './conntrack.ts';
 export { AddressAudit, SlotAudit } from './content-audit.ts';

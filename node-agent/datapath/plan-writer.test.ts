@@ -29,7 +29,7 @@ const cidr = (prefix: string, number: number): IpcacheRow => ({
 });
 const slot = { slot: 5 } as unknown as SlotRow;
 
-/** A writer whose kernel takes everything but what is in `refused`: prefixes, `word N`, `slot N`. */
+/** A writer whose kernel takes everything but what is in `refused`: prefixes, `word N`, `slot N`, `purge N`, or that `flows` be deleted. */
 function world() {
   const db = createStateDB();
   const tables = createTables(db);
@@ -80,7 +80,8 @@ function world() {
     },
     endpoints: {
       update: ({ id }: EndpointStateRow) => take(`word ${id}`),
-      delete: (id: number) => void order.push(`remove ${id}`),
+      delete: (id: number, { everywhere }: { readonly everywhere: boolean }) =>
+        void order.push(`remove ${id}${everywhere ? '' : ' here'}`),
       strays: () => [],
       uses: () => false,
     },
@@ -98,7 +99,9 @@ function world() {
     db,
     tables,
     ...fakes,
-    clearFlows: async () => undefined,
+    clearFlows: async () => {
+      if (refused.has('flows')) throw new Error('flows stay');
+    },
     breathe: async () => undefined,
     quiesce: async () => void order.push('quiesce'),
     saveNumbers: async () => true,
@@ -144,6 +147,25 @@ describe('while the kernel refuses an address', () => {
     expect(await carryOut({})).toEqual(['end']);
     await writer.stop();
   });
+});
+
+it('an address that the kernel refuses keeps none of those after it away', async () => {
+  const { writer, refused, carryOut } = world();
+  refused.add('10.0.0.8/32');
+  expect(await carryOut({ ipcache: [pod('10.0.0.8/32'), pod('10.0.0.9/32')] })).toContain('10.0.0.9/32');
+  expect(writer.ipcache.failing().map(({ key }) => key)).toEqual(['10.0.0.8/32']);
+  await writer.stop();
+});
+
+it('an endpoint that only lost its interface keeps what another network namespace has of it', async () => {
+  const { db, tables, writer, carryOut } = world();
+  await carryOut({ endpoints: [state(1), state(2)] });
+  const { id, ifindex, ipv4 } = state(1);
+  const at = '2026-01-01T00:00:00Z';
+  const lost = { id, ifindex, ipv4, interfaceName: 'veth1', gone: at, createdAt: at };
+  db.write([tables.endpoints], (txn) => txn.insert(tables.endpoints, lost));
+  expect(await carryOut({ endpointsGone: [1, 2] })).toEqual(expect.arrayContaining(['remove 1 here', 'remove 2']));
+  await writer.stop();
 });
 
 describe('while the kernel refuses', () => {
@@ -204,6 +226,20 @@ it('a repair before the first plan leaves the mark of the agent before, which ma
   order.length = 0;
   await writer.endRepair([1]);
   expect(order).toContain('end');
+  await writer.stop();
+});
+
+it('a repair while a plan has broken off gives no new revisions: the plan does, when it is carried out', async () => {
+  const { writer, refused, order, carryOut } = world();
+  await carryOut({ endpoints: [state(1)] });
+  refused.add('flows');
+  await expect(carryOut({ endpoints: [state(2)] })).rejects.toThrow('flows stay');
+  order.length = 0;
+  writer.beginRepair();
+  await writer.endRepair([1]);
+  expect(order).toEqual([]);
+  refused.clear();
+  expect(await carryOut({ endpoints: [state(2)] })).toEqual(['word 2', 'word 1', 'end']);
   await writer.stop();
 });
 

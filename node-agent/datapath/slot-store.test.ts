@@ -99,6 +99,17 @@ describe('a large slot', () => {
   });
 });
 
+it('a slot that is retired once more goes no later', async () => {
+  const { lab, state } = world();
+  using _lab = lab;
+  await lab.slots.apply(slotRow(1, SMALL), () => true);
+  lab.slots.retire(1);
+  state.pass(GRACE_MS - 10);
+  lab.slots.retire(1);
+  state.pass(20);
+  expect(await lab.slots.trim()).toEqual([1]);
+});
+
 describe('an emptied slot', () => {
   it('is told as released also when the kernel then refuses to take the maps of another', async () => {
     const { lab, state } = world();

@@ -100,7 +100,7 @@ export class SlotStore {
   /** Handles: the open maps of each slot, emptied ones included, with what has been written into them. */
   readonly #held = new Map<number, Held>();
   readonly #pace: Pace;
-  /** Settles with the last `apply` that has begun: a slot that failed is tried again beside the rounds. */
+  /** Settles with the last `apply` that has begun. */
   #applied: Promise<unknown> = Promise.resolve();
   /** Settles with the last that had all slots for itself: no `apply` may overlap it, as each makes breaks. */
   #alone: Promise<unknown> = Promise.resolve();

@@ -9,6 +9,7 @@ const tick = (): Promise<void> => new Promise((resolve) => setImmediate(resolve)
 function world(of: {
   readonly carryOut?: () => Promise<void>;
   readonly dueAt?: (plans: number) => number | undefined;
+  readonly again?: (plans: number) => boolean;
 }) {
   const state = { plans: 0, onRound: (): void => undefined };
   const engine = {
@@ -16,7 +17,7 @@ function world(of: {
     awaited: () => new Map(),
     plan: async () => {
       state.plans += 1;
-      return { again: false };
+      return { again: of.again?.(state.plans) ?? false };
     },
     onPending: () => () => undefined,
     failing: false,
@@ -26,6 +27,7 @@ function world(of: {
     carryOut: of.carryOut ?? (async () => undefined),
     stop: async () => undefined,
     unfinished: false,
+    keeps: false,
   };
   const loop = new SyncLoop({
     engine,
@@ -89,6 +91,18 @@ it('makes a round when a body has left something to do', async () => {
     10,
   );
   expect(plans).toBe(1);
+  await loop.stop();
+});
+
+it.each([
+  ['at once where the kernel refuses nothing any more', false, 2],
+  ['after a while where it still does', true, 1],
+])('CIDRs that were kept go in another round, %s', async (_, unfinished, plans) => {
+  const { loop, state, writer } = world({ again: (count) => count === 1 });
+  Object.assign(writer, { keeps: true, unfinished });
+  loop.schedule();
+  await loop.idle();
+  expect(state.plans).toBe(plans);
   await loop.stop();
 });
 
