@@ -530,6 +530,31 @@ describe('an interface that goes away without a word', () => {
     }
   });
 
+  it('is known to the next agent, until its pod is deleted', async () => {
+    await start();
+    const { labels: _, ...row } = client.endpoint(1, {});
+    const pod = { namespace: 'ns', name: 'web', uid: 'u1' };
+    const tell = ({ db, tables }: Core): void => {
+      db.write([tables.localPods], (txn) =>
+        txn.upsert(tables.localPods, { ...pod, labels: {}, serviceAccount: '', namedPorts: [], addresses: [row.ipv4] }),
+      );
+    };
+    tell(core);
+    await expect(core.upsertEndpoint({ ...row, pod }, { timeoutMs: 1 })).rejects.toThrow('namespace ns');
+    await core.stop();
+    ip('link', 'del', client.interfaceName);
+    for (let starts = 0; starts < 2; starts += 1) {
+      core = createCore(lab.options({ auditMs: 20, log }));
+      tell(core);
+      await core.start();
+      expect(check('endpoints')?.message).toContain(`endpoint 1 (${client.interfaceName}, pod ns/web) is gone`);
+      await until(() => core.mapEntries('endpoints').length === 1);
+      if (starts === 0) await core.stop();
+    }
+    core.db.write([core.tables.localPods], (txn) => txn.deleteAll(core.tables.localPods));
+    await until(() => check('endpoints')?.message === 'every endpoint is known');
+  });
+
   it.each(['tcx', 'clsact'] as const)(
     'takes its endpoint out of the kernel and leaves the agent ready, by %s',
     async (attachment) => {

@@ -365,8 +365,8 @@ class KernelCore implements Core {
     const { away } = liveLinks(bpfRoot, nodeScope(this.#options));
     const kept = endpoints.flatMap((row) => {
       const reason = outdated(row, interfaces);
-      // Its programs are on it, wherever it is: it may come back.
-      if (!interfaces.has(row.interfaceName) && away.has(row.id))
+      // Where its programs are on it, wherever it is, it may come back. Else its pod, until it is deleted, is one that we connected.
+      if (!interfaces.has(row.interfaceName) && (row.pod !== undefined || away.has(row.id)))
         return [{ ...row, gone: row.gone ?? new Date().toISOString() }];
       if (reason !== undefined)
         log.info({ endpoint: row.id, reason }, 'an endpoint of the state folder is none any more');

@@ -67,7 +67,12 @@ export function createTables(db: StateDB): Tables {
       name: 'endpoints',
       key: (row) => tableKey.endpoint(row.id),
       indexes: [
-        { name: 'ifindex', unique: true, keys: (row) => [keys.uint(row.ifindex)] },
+        // After a reboot the index of an interface that is gone is another's.
+        {
+          name: 'ifindex',
+          unique: true,
+          keys: ({ gone, ifindex }) => (gone === undefined ? [keys.uint(ifindex)] : []),
+        },
         { name: 'ipv4', unique: true, keys: ({ ipv4 }) => (ipv4 === '' ? [] : [ipv4]) },
         { name: 'pod', keys: (row) => (row.pod ? [tableKey.pod(row.pod.namespace, row.pod.name)] : []) },
         { name: 'container', keys: (row) => (row.containerId === undefined ? [] : [row.containerId]) },

@@ -101,7 +101,9 @@ describe('a state file that is lost', () => {
       expect(log.lines.filter(({ level }) => level === 'warn').map(({ message }) => message)).toContain(
         'an endpoint that no file knows is taken from the kernel',
       );
-      expect(check(core, 'endpoints')?.message).toContain('2 endpoints were taken from the kernel');
+      expect(check(core, 'endpoints')?.message).toContain(
+        `2 endpoints were taken from the kernel, as no file knew them: endpoint 1 (${client.interfaceName}), endpoint 2 (`,
+      );
       // They are endpoints like any other.
       await replaceRules(core, 'client');
       expect(await client.reaches(server)).toBe(true);

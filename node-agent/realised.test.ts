@@ -240,6 +240,31 @@ describe('a pod that another plugin connected', () => {
   });
 });
 
+describe('a pod whose interface is gone', () => {
+  it('fails the policies that select it after 10 s, and says so beside what another plugin connected', async () => {
+    const { world, failures } = node();
+    const pod = { namespace: 'ns', name: 'a', uid: 'u-a' };
+    world.endpoint(1, { pod });
+    expect(await failures(0)).toEqual([]);
+    world.endpoint(1, { pod, interfaceName: 'weir1', gone: '2026-01-01T00:00:00Z' });
+    expect(await failures(20_000)).toEqual([]);
+    const gone =
+      'pod ns/a: its interface weir1 is gone from the node, so that it has no network; delete the pod, so that it is made anew';
+    expect(await failures(30_000)).toEqual([{ uid: 'p', generation: 3, reason: 'PodNotConnected', message: gone }]);
+    // Another pod of that policy.
+    world.pod('c', 'a', [], undefined, ['10.0.0.3']);
+    world.remote('c', '10.0.0.3', 256, [], 'u-c');
+    await failures(40_000);
+    const [both] = (await failures(50_000)) as readonly { readonly message: string }[];
+    expect(both?.message).toMatch(`; ${gone}`);
+    expect(both?.message).toMatch(/^pod ns\/c: connected by another network plugin/);
+    world.endpoint(3, { pod: { namespace: 'ns', name: 'c', uid: 'u-c' } });
+    // Its sandbox was made anew, and nobody has told of the end of the former one.
+    world.endpoint(2, { pod, ipv4: '10.0.0.9' });
+    expect(await failures(60_000)).toEqual([]);
+  });
+});
+
 describe('a policy whose PeerSet does not come', () => {
   it('holds back what the node has read for 5 s, then only itself', async () => {
     const world = new World();

@@ -13,7 +13,10 @@ import type { EarlierReportRow, IpcacheRow, PolicyRow } from './tables.ts';
  * what was read since waits with it; afterwards the node says of this policy what it has instead, and goes on.
  */
 const MISSING_AFTER_MS = 5_000;
-/** How long a pod may have addresses and no endpoint: a runtime tells of them when ADD has ended, the API server and we hear it in any order. */
+/**
+ * How long a pod may have addresses and no endpoint: a runtime tells of them when ADD has ended, the API server and we hear it in any order. And
+ * how long an interface may be gone before DEL comes.
+ */
 const UNCONNECTED_AFTER_MS = 10_000;
 /** Pods that a failure names. */
 const MOST_PODS = 3;
@@ -40,11 +43,13 @@ export interface Held {
   readonly message: string;
 }
 
-/** A pod that another plugin connected. Key: `pod`. */
+/** A pod that has no interface of ours. Key: `pod`. */
 interface Unconnected {
   /** `namespace/name`. */
   readonly pod: string;
   readonly uid: string;
+  /** The one that it had, which is gone; undefined: another plugin connected it. */
+  readonly interfaceName: string | undefined;
   /** Milliseconds. */
   readonly since: number;
 }
@@ -365,26 +370,10 @@ export class RealisedReport {
     };
   }
 
-  /** One failure for each policy that selects pods which another plugin connected. */
+  /** One failure for each policy that selects pods which have no interface of ours. */
   #notConnected(): Fault[] {
-    const { engine, db, now } = this.#options;
-    const at = now();
-    const found = Array.from(engine.unconnected(), ([{ namespace, name, uid }, policies]) => ({
-      pod: `${namespace}/${name}`,
-      uid,
-      policies,
-    }));
-    const lasting = db.write([this.#unconnected], (txn) => {
-      const pods = new Set(found.map(({ pod }) => pod));
-      for (const { pod } of txn.all(this.#unconnected)) if (!pods.has(pod)) txn.delete(this.#unconnected, pod);
-      return found.filter(({ pod, uid }) => {
-        const known = txn.get(this.#unconnected, pod);
-        if (known?.uid !== uid) txn.upsert(this.#unconnected, { pod, uid, since: at });
-        return known?.uid === uid && at - known.since >= UNCONNECTED_AFTER_MS;
-      });
-    });
-    const selected = new Map<string, { uid: string; generation: number; pods: string[] }>();
-    for (const { pod, policies } of lasting)
+    const selected = new Map<string, { uid: string; generation: number; pods: Unconnected[] }>();
+    for (const [pod, policies] of this.#lastingUnconnected())
       for (const { uid, generation } of policies) {
         const known = selected.get(uid);
         if (known === undefined) selected.set(uid, { uid, generation, pods: [pod] });
@@ -393,15 +382,57 @@ export class RealisedReport {
     return Array.from(selected.values(), ({ pods, ...policy }) => ({
       of: generationsOf([policy]),
       reason: 'PodNotConnected',
-      message: `${podsText(pods)}: connected by another network plugin, or before Weir, so that nothing is enforced there; see that \`weir status\` on the node says \`installed\` of CNI, then delete the pods, so that they are made anew`,
+      message: notConnectedText(pods),
     }));
+  }
+
+  #lastingUnconnected(): (readonly [Unconnected, readonly Pick<PolicyRow, 'uid' | 'generation'>[]])[] {
+    const { engine, db, now } = this.#options;
+    const at = now();
+    return db.write([this.#unconnected], (txn) => {
+      const found = Array.from(engine.unconnected(), ([{ pod: of, endpoint }, policies]) => {
+        const pod = `${of.namespace}/${of.name}`;
+        const known = txn.get(this.#unconnected, pod);
+        const since = known?.uid === of.uid ? known.since : at;
+        const row = { pod, uid: of.uid, interfaceName: endpoint?.interfaceName, since };
+        const same = known?.since === since && known.interfaceName === row.interfaceName;
+        if (!same) txn.upsert(this.#unconnected, row);
+        return [same ? known : row, policies] as const;
+      });
+      const pods = new Set(found.map(([{ pod }]) => pod));
+      for (const { pod } of txn.all(this.#unconnected)) if (!pods.has(pod)) txn.delete(this.#unconnected, pod);
+      return found.filter(([{ since }]) => at - since >= UNCONNECTED_AFTER_MS);
+    });
   }
 }
 
-function podsText(pods: readonly string[]): string {
-  const named = pods.slice(0, MOST_PODS).join(', ');
-  const more = pods.length > MOST_PODS ? ` and ${pods.length - MOST_PODS} more` : '';
-  return `${pods.length === 1 ? 'pod' : 'pods'} ${named}${more}`;
+function notConnectedText(pods: readonly Unconnected[]): string {
+  const gone = pods.filter(({ interfaceName }) => interfaceName !== undefined);
+  const foreign = pods.filter(({ interfaceName }) => interfaceName === undefined);
+  const [its, is, has, it] =
+    gone.length === 1
+      ? ['its interface', 'is', 'it has', 'the pod']
+      : ['their interfaces', 'are', 'they have', 'the pods'];
+  const names = namesOf(gone.map(({ interfaceName }) => interfaceName ?? ''));
+  return [
+    foreign.length === 0
+      ? []
+      : `${podsText(foreign)}: connected by another network plugin, or before Weir, so that nothing is enforced there; see that \`weir status\` on the node says \`installed\` of CNI, then delete the pods, so that they are made anew`,
+    gone.length === 0
+      ? []
+      : `${podsText(gone)}: ${its} ${names} ${is} gone from the node, so that ${has} no network; delete ${it}, so that ${gone.length === 1 ? 'it is' : 'they are'} made anew`,
+  ]
+    .flat()
+    .join('; ');
+}
+
+function podsText(pods: readonly Unconnected[]): string {
+  return `${pods.length === 1 ? 'pod' : 'pods'} ${namesOf(pods.map(({ pod }) => pod))}`;
+}
+
+function namesOf(names: readonly string[]): string {
+  const more = names.length > MOST_PODS ? ` and ${names.length - MOST_PODS} more` : '';
+  return `${names.slice(0, MOST_PODS).join(', ')}${more}`;
 }
 
 const KINDS: Readonly<Record<PolicyRow['kind'], string | undefined>> = {

@@ -72,7 +72,9 @@ describe('an endpoint that no file knew', () => {
     strays.sync();
     expect(rows()).toEqual([{ ...found, pod: { namespace: 'ns', name: 'web', uid: 'u1' } }]);
     expect(saved).toBe(1);
-    expect(strays.check().message).toBe('1 endpoint was taken from the kernel, as no file knew it');
+    expect(strays.check().message).toBe(
+      '1 endpoint was taken from the kernel, as no file knew it: endpoint 1 (weir0123456789a, pod ns/web)',
+    );
   });
 
   it('is of none that shares the address with another, or has an endpoint already', () => {
@@ -109,9 +111,23 @@ describe('an endpoint whose interface went away', () => {
     strays.sync();
     expect(rows()).toEqual([expect.objectContaining({ id: 1, gone: expect.any(String) })]);
     expect([strays.check().ok, saved]).toEqual([true, 1]);
+    expect(strays.check().message).toBe(
+      'the interface of endpoint 1 (weir0123456789a, pod ns/web) is gone: delete its pod, so that it is made anew',
+    );
     pod('web', 'u2', []);
     strays.sync();
     expect(rows()).toEqual([]);
+  });
+
+  it('is forgotten when its pod has another, made under the same index', () => {
+    const web = { namespace: 'ns', name: 'web', uid: 'u1' };
+    put({ ...found, pod: web });
+    pod('web', 'u1', ['10.0.0.1']);
+    strays.gone(1, false);
+    const anew = { ...found, id: 2, ipv4: '10.0.0.2', pod: web };
+    put(anew);
+    strays.sync();
+    expect(rows()).toEqual([anew]);
   });
 
   it('counts anew when that is back, unless it was deleted while the interfaces were read', async () => {

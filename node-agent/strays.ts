@@ -50,7 +50,7 @@ export class Strays {
       const labels = rows.get(id)?.labels;
       if (labels !== undefined) numbers.adoptLabels(labelsKey(labels), identity);
     }
-    const known = new Set(Array.from(rows.values(), ({ ifindex }) => ifindex));
+    const known = new Set(rows.values().flatMap(({ gone, ifindex }) => (gone === undefined ? [ifindex] : [])));
     const byIndex = new Map<number, NodeInterface>();
     for (const one of (await nodeInterfaces(nodeNetns)).values()) byIndex.set(one.ifindex, one);
     const live = [...hooked].filter(([, ifindex]) => byIndex.has(ifindex));
@@ -141,7 +141,7 @@ export class Strays {
     return rows;
   }
 
-  /** Finds pods of what was found, and forgets what went away with its pod. Cheap when nothing is to do. */
+  /** Finds pods of what was found, and forgets what went away with its pod, or of which the pod has another. Cheap when nothing is to do. */
   sync(): void {
     const { db, tables, save } = this.#options;
     using snapshot = db.read();
@@ -158,8 +158,11 @@ export class Strays {
     }
     for (const { id, pod } of snapshot.list(tables.endpoints, 'stray', 'gone')) {
       if (pod === undefined || !complete) continue;
-      const there = snapshot.get(tables.localPods, tableKey.pod(pod.namespace, pod.name));
-      if (there === undefined || (pod.uid !== undefined && there.uid !== pod.uid)) changes.push({ id });
+      const key = tableKey.pod(pod.namespace, pod.name);
+      const there = snapshot.get(tables.localPods, key);
+      const anew = (): boolean =>
+        Iterator.from(snapshot.list(tables.endpoints, 'pod', key)).some(({ gone }) => gone === undefined);
+      if (there === undefined || (pod.uid !== undefined && there.uid !== pod.uid) || anew()) changes.push({ id });
     }
     if (changes.length === 0) return;
     db.write([tables.endpoints], (txn) => {
@@ -175,17 +178,23 @@ export class Strays {
   check(): { readonly name: string; readonly ok: boolean; readonly message: string } {
     const { db, tables } = this.#options;
     using snapshot = db.read();
-    const rows = [...snapshot.list(tables.endpoints, 'found', '')];
+    const rows = [...snapshot.list(tables.endpoints, 'found', '')].filter((row) => row.gone === undefined);
     const gone = [...snapshot.list(tables.endpoints, 'stray', 'gone')];
     const unknown = rows.filter(unexplained);
     const said = [
       rows.length === 0
         ? []
-        : [`${count(rows)} taken from the kernel, as no file knew ${rows.length === 1 ? 'it' : 'them'}`],
+        : [
+            `${count(rows)} taken from the kernel, as no file knew ${rows.length === 1 ? 'it' : 'them'}: ${named(rows)}`,
+          ],
       unknown.length === 0
         ? []
         : [`the pod of ${named(unknown)} is not known: without an identity it is closed in both directions`],
-      gone.length === 0 ? [] : [`the interface of ${named(gone)} is gone`],
+      gone.length === 0
+        ? []
+        : [
+            `the interface of ${named(gone)} is gone: delete ${gone.length === 1 ? 'its pod' : 'their pods'}, so that ${gone.length === 1 ? 'it is' : 'they are'} made anew`,
+          ],
     ].flat();
     return { name: 'endpoints', ok: true, message: said.length === 0 ? 'every endpoint is known' : said.join('; ') };
   }
@@ -240,7 +249,10 @@ function count(rows: readonly EndpointRow[]): string {
 }
 
 function named(rows: readonly EndpointRow[]): string {
-  const [first, second, third, ...more] = rows.map(({ id, interfaceName }) => `endpoint ${id} (${interfaceName})`);
+  const [first, second, third, ...more] = rows.map(({ id, interfaceName, pod }) => {
+    const of = pod === undefined ? '' : `, pod ${pod.namespace}/${pod.name}`;
+    return `endpoint ${id} (${interfaceName}${of})`;
+  });
   const some = [first, second, third].filter((text) => text !== undefined).join(', ');
   return more.length === 0 ? some : `${some} and ${more.length} more`;
 }

@@ -62,7 +62,7 @@ export function endpointModel(
 
 function messageOf({ gone, found, interfaceName }: EndpointRow, state: ShownState | undefined): string | undefined {
   if (gone !== undefined)
-    return `its interface ${interfaceName} has been gone since ${gone}: it is in the kernel no more, and is forgotten with its pod`;
+    return `its interface ${interfaceName} has been gone since ${gone}: it is in the kernel no more, and is forgotten with its pod; delete the pod, so that it is made anew`;
   const taken = found === undefined ? [] : ['no file knew it, it was taken from the kernel'];
   const reasons = [...taken, ...(state?.reason === undefined ? [] : [state.reason])];
   return reasons.length === 0 ? undefined : reasons.join('; ');

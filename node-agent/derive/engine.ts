@@ -360,12 +360,12 @@ export class Engine {
     return [...new Set([...this.selecting(endpoint)].map(([{ row }]) => row))];
   }
 
-  /** Pods of this node that another network plugin connected, each with the policies that select it, as of the last plan. */
+  /** Pods of this node that have no interface of ours, each with the policies that select it, as of the last plan. */
   *unconnected(): Generator<
-    readonly [UnconnectedPod['pod'], readonly { readonly uid: string; readonly generation: number }[]]
+    readonly [UnconnectedPod, readonly { readonly uid: string; readonly generation: number }[]]
   > {
-    for (const { pod, identity } of this.#unconnected.values())
-      yield [pod, [...new Set(Array.from(this.#inForce.rules(identity), ([{ row }]) => row))]];
+    for (const one of this.#unconnected.values())
+      yield [one, [...new Set(Array.from(this.#inForce.rules(one.identity), ([{ row }]) => row))]];
   }
 
   *#subjects(): Generator<Subject> {

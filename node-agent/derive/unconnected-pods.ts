@@ -1,13 +1,15 @@
 import type { LabelMap } from '@weir/labels';
 import type { Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
-import type { LocalPodRow } from '../tables.ts';
+import type { EndpointRow, LocalPodRow } from '../tables.ts';
 import type { Identities } from './identities.ts';
 import type { Inputs } from './inputs.ts';
 
-/** A pod of this node whose interface is not ours: nothing is enforced for it. */
+/** A pod of this node that has no interface of ours: nothing is enforced for it. */
 export interface UnconnectedPod {
   readonly pod: LocalPodRow;
+  /** Its endpoint, whose interface is gone; undefined: it never had one. */
+  readonly endpoint: EndpointRow | undefined;
   /** Of the cluster. */
   readonly identity: number;
   readonly labels: LabelMap;
@@ -20,7 +22,7 @@ export interface UnconnectedPodsOptions {
 }
 
 /**
- * Pods of this node that have addresses and no endpoint: another network plugin has connected them. A pod on the host's network, one
+ * Pods of this node that have addresses and no endpoint, so that another network plugin has connected them, or one whose interface is gone. A pod on the host's network, one
  * that has ended and one whose identity is not known yet are none of them.
  */
 export class UnconnectedPods {
@@ -33,20 +35,24 @@ export class UnconnectedPods {
   *values(): Generator<UnconnectedPod> {
     const { tables, inputs, identities } = this.#options;
     for (const pod of inputs.said.all(tables.localPods)) {
-      if (pod.addresses.length === 0 || this.#connected(pod)) continue;
+      if (pod.addresses.length === 0) continue;
+      const endpoint = this.#endpoint(pod);
+      if (endpoint !== undefined && endpoint.gone === undefined) continue;
       const said = inputs.said.get(tables.remoteEndpoints, tableKey.pod(pod.namespace, pod.name));
       if (said === undefined || (said.podUid !== undefined && said.podUid !== (pod.mirrorUid ?? pod.uid))) continue;
       const row = identities.get(said.identity);
-      if (row !== undefined) yield { pod, identity: row.id, labels: row.labels };
+      if (row !== undefined) yield { pod, endpoint, identity: row.id, labels: row.labels };
     }
   }
 
-  #connected({ namespace, name, uid, addresses }: LocalPodRow): boolean {
+  /** The pod's endpoint; one whose interface is gone only where there is no other. */
+  #endpoint({ namespace, name, uid, addresses }: LocalPodRow): EndpointRow | undefined {
     const { tables, inputs } = this.#options;
-    for (const { pod } of inputs.said.list(tables.endpoints, 'pod', tableKey.pod(namespace, name)))
-      if (pod?.uid === undefined || pod.uid === uid) return true;
+    const own = [...inputs.said.list(tables.endpoints, 'pod', tableKey.pod(namespace, name))].filter(
+      ({ pod }) => pod?.uid === undefined || pod.uid === uid,
+    );
     // One that was found in the kernel may not know its pod yet.
-    for (const address of addresses) for (const _ of inputs.said.list(tables.endpoints, 'ipv4', address)) return true;
-    return false;
+    const found = addresses.flatMap((address) => [...inputs.said.list(tables.endpoints, 'ipv4', address)]);
+    return [...own, ...found].find(({ gone }) => gone === undefined) ?? own[0];
   }
 }
