@@ -60,6 +60,7 @@ export class Connection {
   }
 
   #ended(what: string, message: string): void {
+    if (!this.#timers.has(what)) return;
     clearTimeout(this.#timers.get(what));
     this.#timers.delete(what);
     const mended = this.#db.write(

@@ -67,9 +67,22 @@ class FakeClient implements KubeClient, KubePatcher {
   }
   async *watch<T extends KubeObject>(
     _resource: Resource<T>,
-    options: { readonly signal?: AbortSignal },
+    options: { readonly signal?: AbortSignal; readonly accepted?: () => void },
   ): AsyncGenerator<WatchEvent<T>> {
-    await new Promise<void>((resolve) => options.signal?.addEventListener('abort', () => resolve()));
+    if (this.failure !== undefined) throw this.failure;
+    options.accepted?.();
+    const { signal = this.#cut.signal } = options;
+    await new Promise<void>((resolve) =>
+      AbortSignal.any([signal, this.#cut.signal]).addEventListener('abort', () => resolve()),
+    );
+    if (!signal.aborted) throw this.failure;
+  }
+  #cut = new AbortController();
+  /** Ends every watch, and fails requests from now on. */
+  fail(error: Error): void {
+    this.failure = error;
+    this.#cut.abort();
+    this.#cut = new AbortController();
   }
   nodeUid = 'node-uid';
   get<T extends KubeObject>({ plural }: Resource<T>, name: string): Promise<T> {
@@ -1166,6 +1179,29 @@ describe('Kubernetes', () => {
       { ...none, name: 'elsewhere' },
       { ...none, name: 'headless' },
     ]);
+  });
+
+  it('is connected again once its watches are accepted, though nothing happens in the cluster', async () => {
+    jest.useFakeTimers();
+    try {
+      const log = recordingLogger();
+      const source = new Kubernetes({ core, client, nodeName: 'n1', log });
+      stops.push(() => source.stop());
+      source.start();
+      await jest.advanceTimersByTimeAsync(2_000);
+      expect(source.status()).toEqual({ ok: true, message: 'connected' });
+      client.fail(new ApiError('watch: connect ECONNREFUSED', { status: 0, reason: 'Unreachable' }));
+      await jest.advanceTimersByTimeAsync(20_000);
+      expect(source.status()).toMatchObject({ ok: false, message: expect.stringContaining('ECONNREFUSED') });
+      client.failure = undefined;
+      // The longest wait before it is tried again, and a moment that a watch must last.
+      await jest.advanceTimersByTimeAsync(6_100);
+      expect(source.status()).toEqual({ ok: true, message: 'connected' });
+      const said = log.lines.filter(({ level }) => level !== 'debug').map(({ message }) => message);
+      expect(said.at(-1)).toBe('the API server answers again');
+    } finally {
+      jest.useRealTimers();
+    }
   });
 
   it('waits for nothing, and warns once, when it may not read Services', async () => {

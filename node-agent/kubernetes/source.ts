@@ -203,9 +203,10 @@ export class Kubernetes {
       createReflector<T>({
         client: this.#client,
         resource,
-        sink: reporting(sink, () => this.#connection.succeeded(plural)),
+        sink,
         list,
         trim: withoutManagedFields,
+        onFollowing: () => this.#connection.succeeded(plural),
         onError: (error, { retryInMs }) => {
           this.#log.debug({ resource: plural, error: messageOf(error), retryInMs }, 'list or watch failed');
           this.#connection.failed(plural, error, retryInMs);
@@ -218,24 +219,6 @@ export class Kubernetes {
 /** Sets of imported rules are in the same table. */
 function fromCluster({ origin }: PeerSetRow): boolean {
   return origin === 'cluster';
-}
-
-/** Whatever arrives proves that the API server answers. */
-function reporting<T extends KubeObject>(sink: ReflectorSink<T>, arrived: () => void): ReflectorSink<T> {
-  return {
-    replace: (items, version) => {
-      sink.replace(items, version);
-      arrived();
-    },
-    upsert: (item) => {
-      sink.upsert(item);
-      arrived();
-    },
-    delete: (item) => {
-      sink.delete(item);
-      arrived();
-    },
-  };
 }
 
 function all<T extends KubeObject>(...sinks: readonly ReflectorSink<T>[]): ReflectorSink<T> {

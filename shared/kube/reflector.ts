@@ -134,6 +134,7 @@ class ListWatch<T extends KubeObject> implements Reflector {
     this.#doubtful = false;
     this.#staleSince = undefined;
     this.#backoff.reset();
+    this.#options.onFollowing?.();
   }
 
   /** Whether the API server's state is not before the version, which a watch does not tell: kube-apiserver is silent until it is reached. */
@@ -155,6 +156,7 @@ class ListWatch<T extends KubeObject> implements Reflector {
       works = true;
       this.#staleSince = undefined;
       this.#backoff.reset();
+      this.#options.onFollowing?.();
     };
     // Where nothing happens, only its age tells that a watch works. How long the server took to accept it tells nothing.
     let aging: NodeJS.Timeout | undefined;

@@ -376,6 +376,8 @@ export interface ReflectorOptions<T extends KubeObject> {
   /** Reduces an object to what is kept in memory. */
   readonly trim?: (object: T) => T;
   readonly onError?: (error: Error, context: { readonly resource: string; readonly retryInMs: number }) => void;
+  /** Called after each list, after each event of a watch (bookmarks too), and when a watch without any has lasted for a second. Must not throw. */
+  readonly onFollowing?: () => void;
   /** Watch is renewed when nothing (not even a bookmark) arrived for this long. Default 90_000 ms. */
   readonly idleTimeoutMs?: number;
   /** Waits after failures; a recovery of the server ends them. Default 200 ms to 5 s. */
