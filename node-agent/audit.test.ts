@@ -441,6 +441,21 @@ describe('what is taken away', () => {
     expect(await server.reaches(client)).toBe(true);
   });
 
+  it.each([
+    ['tcx', () => openPinnedLink(join(links(), '2-egress')).detach()],
+    ['clsact', () => tc('filter', 'del', 'dev', server.interfaceName, 'egress')],
+  ] as const)(
+    "a program is said in the pod's direction, which is not the hook's, by %s",
+    async (attachment, detach) => {
+      await start({ attachment });
+      detach();
+      await until(() => repairs('endpoint') > 0 && check('enforcement')?.ok === true);
+      expect(check('enforcement')?.message).toContain(
+        'endpoint 2: what the pod receives (ingress) is not judged, as its program is not attached',
+      );
+    },
+  );
+
   it('a clsact filter, or the whole qdisc, is put back', async () => {
     await start({ attachment: 'clsact' });
     tc('filter', 'del', 'dev', server.interfaceName, 'egress');

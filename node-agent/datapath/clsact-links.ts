@@ -23,6 +23,7 @@ import {
   type LinkTable,
   type Programs,
   type RemoveLinks,
+  unjudgedText,
 } from './links.ts';
 
 /** This agent's filter on each hook: told from others' by its handle. Of one priority the filter that was added last runs first. */
@@ -129,9 +130,7 @@ export class ClsactLinks implements LinkTable {
       endpoints.map(({ id, ifindex }) => {
         const found = HOOKS.map((hook) => [hook, programOn(ifindex, hook)] as const);
         if (found.some(([, program]) => program === 'gone')) return { id, gone: true, faults: [], behind: [] };
-        const faults = found.flatMap(([hook, program]) =>
-          program === ids[hook] ? [] : [`the ${hook} program is not attached`],
-        );
+        const faults = found.flatMap(([hook, program]) => (program === ids[hook] ? [] : [unjudgedText(hook)]));
         if (!marked.has(`${id}-${ifindex}`)) faults.push('the mark of its filters is not there');
         const behind = HOOKS.map((hook) => this.#behind(ifindex, hook)).filter((text) => text !== undefined);
         return { id, gone: false, faults, behind };

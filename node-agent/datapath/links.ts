@@ -89,6 +89,17 @@ export interface TcxPrograms extends Programs {
 
 export const HOOKS: readonly TcDirection[] = ['ingress', 'egress'];
 
+/** What a hook's program judges, in the pod's direction, as policies have it: the node's hook `ingress` gets what the pod sends. */
+const JUDGED: Readonly<Record<TcDirection, string>> = {
+  ingress: 'what the pod sends (egress)',
+  egress: 'what the pod receives (ingress)',
+};
+
+/** The fault of a hook whose program is not there. */
+export function unjudgedText(hook: TcDirection): string {
+  return `${JUDGED[hook]} is not judged, as its program is not attached`;
+}
+
 /** The pin of one hook's link. */
 export const PIN = /^(\d+)-(?:ingress|egress)$/;
 /** The pin of a link that is about to take the place of another. */
@@ -152,7 +163,7 @@ export class Links implements LinkTable {
       if (place === 0) continue;
       if (entry === undefined)
         throw new LinkError(
-          `the ${hook} program of endpoint ${id} is another version's: it is put first when it is replaced, once all inputs are complete`,
+          `the program of endpoint ${id} for ${JUDGED[hook]} is another version's: it is put first when it is replaced, once all inputs are complete`,
         );
       this.#spares();
       onMove();
@@ -226,9 +237,9 @@ export class Links implements LinkTable {
       if (chain === undefined) return { id, gone: true, faults: [], behind: [] };
       const pinned = this.#pinnedId(id, hook);
       const place = chain.findIndex(({ program }) => program === this.#ids[hook]);
-      if (place < 0) faults.push(`the ${hook} program is not attached`);
-      else if (pinned === undefined) faults.push(`the ${hook} link is not pinned`);
-      else if (pinned !== chain[place]?.link) faults.push(`the pin of the ${hook} link holds another one`);
+      if (place < 0) faults.push(unjudgedText(hook));
+      else if (pinned === undefined) faults.push(`the link of the program for ${JUDGED[hook]} is not pinned`);
+      else if (pinned !== chain[place]?.link) faults.push(`the pin for ${JUDGED[hook]} holds another link`);
       const own = place < 0 ? chain.findIndex(({ link }) => link === pinned) : place;
       if (own > 0) behind.push(behindText(ifindex, hook, chain.slice(0, own)));
     }
@@ -304,7 +315,7 @@ export class Links implements LinkTable {
     if (entry === undefined) return undefined;
     if (entry.link !== 0) return openLinkById(entry.link);
     throw new LinkError(
-      `somebody attached this agent's program to ${hook} of interface ${ifindex} without a link: detach it with bpftool net detach`,
+      `somebody attached this agent's program to tc hook ${hook} of interface ${ifindex} without a link: detach it with bpftool net detach`,
     );
   }
 
@@ -431,5 +442,5 @@ export function behindText(
   const others = before.map(({ program, kind }) =>
     program === undefined ? `a ${kind} filter` : `program ${programName(program) ?? 'unknown'}, id ${program},`,
   );
-  return `on ${hook} of ${interfaceName(ifindex) ?? `interface ${ifindex}`} ${others.join(' and ')} runs before this agent's`;
+  return `on tc hook ${hook} of ${interfaceName(ifindex) ?? `interface ${ifindex}`}, for ${JUDGED[hook]}, ${others.join(' and ')} runs before this agent's`;
 }
