@@ -1,6 +1,7 @@
 import type { SelectorHash } from '@weir/policy';
 import type { StateDB, Table } from '@weir/statedb';
 import type { Core } from './core.ts';
+import type { EndpointIdentity } from './derive/index.ts';
 import { InterfaceGoneError } from './errors.ts';
 import type { KernelSide } from './kernel-side.ts';
 import type { PolicyRow } from './tables.ts';
@@ -8,6 +9,10 @@ import type { PolicyRow } from './tables.ts';
 const WHAT = 'peer-sets';
 /** How long PeerSets may stay away after a start before that is a fault of its own, in milliseconds. */
 const AWAITED_MS = 30_000;
+/** How long labels may wait for their identity before status names the pod, in milliseconds. */
+const UNNUMBERED_MS = 5_000;
+/** Pods that a check names. */
+const TOLD = 3;
 
 /** What holds everything back, and what to do about it. */
 export const RULES_UNKNOWN =
@@ -84,6 +89,22 @@ function kernel(side: HealthSources['side']): Check {
   return first === undefined
     ? { name, ok: true, message: 'the kernel holds what is wanted' }
     : { name, ok: false, message: `${failing.length} changes are refused: ${first.error.message}` };
+}
+
+/** Pods whose labels have no identity yet. The agent can do nothing about it, so that it is no fault of the agent. `now`: as of `unnumberedSince`. */
+export function labelsCheck(unnumbered: Iterable<EndpointIdentity>, now: number): Check {
+  const lasting = Array.from(unnumbered, ({ row, ready, unnumberedSince = now }) => {
+    const seconds = Math.floor((now - unnumberedSince) / 1000);
+    const how = ready ? 'judged by its former labels' : 'closed';
+    return { seconds, text: `${row.pod?.namespace}/${row.pod?.name} (endpoint ${row.id}, for ${seconds} s, ${how})` };
+  }).filter(({ seconds }) => seconds * 1000 >= UNNUMBERED_MS);
+  const texts = lasting.slice(0, TOLD).map(({ text }) => text);
+  const more = lasting.length > TOLD ? ` and ${lasting.length - TOLD} more` : '';
+  const message =
+    texts.length === 0
+      ? 'the labels of every endpoint have an identity'
+      : `the operator has given the labels of ${lasting.length === 1 ? 'pod' : 'pods'} ${texts.join(', ')}${more} no identity: see that it runs`;
+  return { name: 'labels', ok: true, message };
 }
 
 /** Something waits. Key: `what`. */

@@ -4,7 +4,7 @@ import { messageOf } from '@weir/process/errors';
 import { type AnyTable, createStateDB, type InitDone, type StateDB } from '@weir/statedb';
 import { Observable, Subject } from 'rxjs';
 import type { Core, CoreOptions, FlowEvent, ImportedRule, Realised, Tables } from './core.ts';
-import { AwaitedSets, healthOf, RULES_UNKNOWN } from './core-health.ts';
+import { AwaitedSets, healthOf, labelsCheck, RULES_UNKNOWN } from './core-health.ts';
 import { createTables, inputTables, tableKey } from './create-tables.ts';
 import { liveLinks, NetnsMark, nodeInterfaces, RootLock, RulesMark } from './datapath/index.ts';
 import { Engine, ImportedRules, LocalNumbers } from './derive/index.ts';
@@ -337,7 +337,7 @@ class KernelCore implements Core {
       removed: this.#removed,
       pending: this.#pendingInputs(),
       rulesAwaited: this.#rulesAwaited(),
-      more: [this.#strays.check(), this.files.check()],
+      more: [this.#strays.check(), labelsCheck(this.#engine.unnumbered(), performance.now()), this.files.check()],
       awaited: this.#awaited,
     });
   }

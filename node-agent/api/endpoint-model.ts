@@ -26,7 +26,7 @@ export function endpointModel(
   const texts = formatLabels(labels);
   const user = row.labels === undefined ? [] : formatLabels(row.labels);
   const policy = endpointPolicy(state, slot, policyRevision);
-  const word = row.gone === undefined ? (state?.state ?? 'waiting-for-identity') : 'interface-gone';
+  const word = row.gone === undefined ? stateWord(state) : 'interface-gone';
   return {
     id: row.id,
     spec: { options: {}, 'label-configuration': { user } },
@@ -58,6 +58,12 @@ export function endpointModel(
       namedPorts: namedPorts.map(({ name, port, protocol }) => ({ name, port, protocol })),
     },
   };
+}
+
+/** What is ready and waits is judged by what it was before. */
+function stateWord(state: ShownState | undefined): string {
+  if (state?.state === 'ready' && state.reason !== undefined) return 'waiting-to-regenerate';
+  return state?.state ?? 'waiting-for-identity';
 }
 
 function messageOf({ gone, found, interfaceName }: EndpointRow, state: ShownState | undefined): string | undefined {

@@ -146,6 +146,8 @@ describe('weir', () => {
     if (state === undefined) throw new Error('there is no endpoint');
     put({ ...state, state: 'waiting-for-identity', reason: 'pod a/b was deleted' });
     expect((await weir(['status'])).out).toMatch(/^Endpoints: +0\/1 ready; endpoint 7: pod a\/b was deleted$/m);
+    put({ ...state, reason: 'its labels wait' });
+    expect((await weir(['endpoint', 'list'])).out).toMatch(/waiting-to-regenerate +default\/app1/);
     put(state);
     core.healthy = false;
     const bad = await weir(['status']);

@@ -360,6 +360,11 @@ export class Engine {
     return [...new Set([...this.selecting(endpoint)].map(([{ row }]) => row))];
   }
 
+  /** Endpoints whose labels have no identity yet, as of the last plan. */
+  unnumbered(): Iterable<EndpointIdentity> {
+    return Iterator.from(this.#local.infos.values()).filter(({ unnumberedSince }) => unnumberedSince !== undefined);
+  }
+
   /** Pods of this node that have no interface of ours, each with the policies that select it, as of the last plan. */
   *unconnected(): Generator<
     readonly [UnconnectedPod, readonly { readonly uid: string; readonly generation: number }[]]

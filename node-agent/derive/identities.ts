@@ -31,6 +31,8 @@ export interface EndpointIdentity {
   readonly reason?: string;
   /** Since when its pod has been gone, though it was known before, by the clock of `EndpointContext`. */
   readonly deletedAt?: number;
+  /** Since when its labels have waited for an identity of the cluster, by the same clock. */
+  readonly unnumberedSince?: number;
 }
 
 export interface IdentitiesOptions {
@@ -154,7 +156,7 @@ export function endpointIdentity(
   const waiting = (reason: string, labels: LabelMap = {}): EndpointIdentity => {
     if (!same || renumbered(before, context.identities))
       return { row, identity: 0, labels, namedPorts: [], ready: false, reason };
-    const { deletedAt: _, ...kept } = before;
+    const { deletedAt: _, unnumberedSince: __, ...kept } = before;
     return { ...kept, row, reason };
   };
   const ready = (identity: number, what: Saying): EndpointIdentity => {
@@ -177,7 +179,10 @@ export function endpointIdentity(
   const key = labelsKey(labels);
   const cluster = context.identities.byLabels(key);
   if (cluster !== undefined) return ready(cluster, saying);
-  if (row.pod !== undefined) return waiting('the operator has not given its labels an identity yet', labels);
+  if (row.pod !== undefined) {
+    const unnumberedSince = last?.unnumberedSince ?? context.now();
+    return { ...waiting('the operator has not given its labels an identity yet', labels), unnumberedSince };
+  }
   return ready(context.numbers.labels(key), saying);
 }
 
