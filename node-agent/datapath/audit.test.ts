@@ -130,6 +130,15 @@ describe('a slot that cannot be put back', () => {
     await audit.look();
     expect([state.mends, audit.faults()]).toEqual([['1', '2', '2', '1'], []]);
   });
+
+  it('is named in status beside others, as many as three', async () => {
+    const { audit, state } = world({ steps: [{ found: [wrong(1), wrong(2), wrong(3), wrong(4)], ended: true }] });
+    state.broken = true;
+    await audit.step('slot');
+    const said = (slot: number): string =>
+      `policy slot ${slot}: its content is another one; it cannot be put back: no memory`;
+    expect(audit.check().message).toBe(`${said(1)}; ${said(2)}; ${said(3)} (and 1 more)`);
+  });
 });
 
 it('an endpoint that cannot be put back stays a fault while no endpoint can be looked at', async () => {

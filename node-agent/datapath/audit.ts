@@ -317,11 +317,8 @@ export class Audit {
   check(): { readonly name: string; readonly ok: boolean; readonly message: string } {
     const name = 'enforcement';
     const faults = this.faults();
-    const [first] = faults;
-    if (first !== undefined) {
-      const more = faults.length === 1 ? '' : ` (and ${faults.length - 1} more)`;
-      return { name, ok: false, message: `${faultText(first)}${more}` };
-    }
+    if (faults.length > 0)
+      return { name, ok: false, message: someOf(faults.slice(0, TOLD).map(faultText), faults.length) };
     using snapshot = this.#options.db.read();
     const repairs = [...snapshot.all(this.#repairs)].sort((a, b) => (a.at < b.at ? 1 : -1));
     const [last] = repairs;
