@@ -196,6 +196,22 @@ describe('watch', () => {
     expect(requests[0]?.query.get('resourceVersion')).toBe('5');
   });
 
+  it('names the address where the connection breaks off', async () => {
+    const { client } = await start((_, response) => {
+      response.writeHead(200).flushHeaders();
+      response.socket?.destroy();
+    });
+    const run = async (): Promise<void> => {
+      for await (const _ of client.watch(resources.Namespace, { resourceVersion: '5' }));
+    };
+    expect(await failureOf(run())).toMatchObject({
+      reason: 'Unreachable',
+      message: expect.stringMatching(
+        /^watch http:\/\/127\.0\.0\.1:\d+\/api\/v1\/namespaces: the connection broke off: aborted$/,
+      ),
+    });
+  });
+
   it.each([
     [200, ['accepted', 'ended']],
     [503, ['refused']],

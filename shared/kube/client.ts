@@ -231,7 +231,9 @@ class RestClient implements KubeClient, KubePatcher, FencingClient {
     } catch (error) {
       if (options.signal?.aborted === true) return;
       if (error instanceof ApiError) throw error;
-      throw new ApiError(`watch ${path}: ${messageOf(error)}`, { status: 0, reason: 'Unreachable', cause: error });
+      const what = `watch ${this.#transport.server}${path}`;
+      const why = `the connection broke off: ${messageOf(error)}`;
+      throw new ApiError(`${what}: ${why}`, { status: 0, reason: 'Unreachable', cause: error });
     } finally {
       message.destroy();
     }

@@ -32,13 +32,14 @@ export interface Transport {
   stream(request: TransportRequest): Promise<IncomingMessage>;
   close(): void;
   readonly pulse: ServerPulse;
+  /** Where the last request went: a URL without a slash at its end. */
+  readonly server: string;
 }
 
 export class NodeTransport implements Transport {
   readonly #access: Access;
   readonly #userAgent: string;
   readonly #connectMs: number;
-  /** Where requests go. */
   #server = '';
   readonly pulse = new ServerPulse();
   #agent: { readonly key: string; readonly agent: HttpAgent | HttpsAgent } | undefined;
@@ -47,6 +48,10 @@ export class NodeTransport implements Transport {
     this.#access = access;
     this.#userAgent = userAgent;
     this.#connectMs = connectMs;
+  }
+
+  get server(): string {
+    return this.#server;
   }
 
   async json(request: TransportRequest): Promise<unknown> {
