@@ -1,5 +1,5 @@
 /** The operator's parts, put together for one term: from standing by until leadership is lost, or the process ends. */
-import { Backoff, type KubeClient, KubeError, LeaderElector, LeadershipLostError, Outage } from '@weir/kube';
+import { Backoff, type KubeClient, KubeError, LeaderElector, LeadershipLostError, type Outage } from '@weir/kube';
 import { delay } from '@weir/process/delay';
 import { messageOf } from '@weir/process/errors';
 import { registerMetrics as registerWriterMetrics } from '@weir/reconciler/prometheus';
@@ -23,6 +23,8 @@ import type { PolicyObjectKind } from './types.ts';
 export interface AssemblyOptions extends OperatorOptions {
   /** Counts over all terms. */
   readonly totals: Totals;
+  /** What was told of the API server, over all terms. */
+  readonly outage: Outage;
   /** Whether the cluster is one that Weir may run in is known already. */
   readonly admitted: boolean;
   /** Leadership is lost: nothing is written any more. Stop this assembly, and make another that competes for the lease. */
@@ -48,15 +50,15 @@ export class Assembly {
   readonly #inputs: Inputs;
   readonly #elector: LeaderElector | undefined;
   readonly #stop = new AbortController();
-  readonly #outage = new Outage();
   #fatal: Error | undefined;
   #working = false;
-  /** Why preflight says no. */
+  /** Why preflight has not let it in; undefined: it has. */
   #refused: string | undefined;
 
   constructor(options: AssemblyOptions) {
     this.#options = options;
     this.#log = options.logger;
+    this.#refused = options.admitted ? undefined : 'preflight is not over';
     this.#tables = createTables(this.db);
     this.metrics = this.#createMetrics();
     this.#elector = options.leaderElection === undefined ? undefined : this.#createElector(options.leaderElection);
@@ -150,7 +152,7 @@ export class Assembly {
         const lease = this.#options.leaderElection?.name;
         for (const warning of await preflight(client, { namespace, lease }))
           this.#log.warn({ warning }, 'something looks like Cilium here');
-        this.#outage.answered();
+        this.#options.outage.answered();
         this.#refused = undefined;
         return;
       } catch (error) {
@@ -166,7 +168,9 @@ export class Assembly {
           continue;
         }
         const retryInMs = backoff.next();
-        this.#apiFailed({ retryInMs }, error, 'preflight could not ask the API server');
+        const what = 'preflight could not ask the API server';
+        this.#apiFailed({ retryInMs }, error, what);
+        this.#refused = `${what}: ${messageOf(error)}`;
         await delay(retryInMs, this.#stop.signal);
       }
     }
@@ -310,7 +314,7 @@ export class Assembly {
   #apiFailed(fields: object, error: unknown, message: string, kind = message): void {
     // What was under way when leadership was lost ends with it.
     if (error instanceof LeadershipLostError) return;
-    const { loud, ...fix } = this.#outage.failed(kind, error);
+    const { loud, ...fix } = this.#options.outage.failed(kind, error);
     // The stack of what the API server says is our client's, and the same every time.
     const said =
       error instanceof KubeError || error instanceof OperatorError ? { error: error.message } : { err: error };
@@ -326,9 +330,8 @@ export class Assembly {
   get unready(): string | undefined {
     if (this.#fatal !== undefined) return this.#fatal.message;
     if (this.#refused !== undefined) return this.#refused;
-    // A replica that waits for the lease does its whole work.
-    if (this.#elector !== undefined && !this.#working) return undefined;
-    if (!this.#working) return 'preflight is not over';
+    // A replica that waits for the lease does its whole work while it could take it.
+    if (this.#elector !== undefined && !this.#elector.leading) return this.#elector.unreached;
     if (this.#engine.started) {
       const stale = this.#inputs.stale(this.#options.staleMs ?? STALE_MS);
       return stale.length === 0 ? undefined : `what it goes by is old: ${stale.join(', ')}`;

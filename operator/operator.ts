@@ -2,8 +2,9 @@
  * The operator: one assembly after another, for as long as the process lives.
  *
  * Guarantees: loss of leadership ends no process. The assembly that led is taken down, and a new one stands by and competes for
- * the lease; it reads everything anew, because another may have led meanwhile. The health server stays, and calls it ready.
+ * the lease; it reads everything anew, because another may have led meanwhile. The health server stays, and calls it ready for as long as it reaches the lease.
  */
+import { Outage } from '@weir/kube';
 import type { StateDB } from '@weir/statedb';
 import { Assembly } from './assembly.ts';
 import type { Operator, OperatorOptions } from './contract.ts';
@@ -20,6 +21,7 @@ export function createOperator(options: OperatorOptions): Operator {
 class Terms implements Operator {
   readonly #options: OperatorOptions;
   readonly #totals = new Totals();
+  readonly #outage = new Outage();
   readonly #health: HealthServer | undefined;
   #healthPort: number | undefined;
   #assembly: Assembly;
@@ -80,6 +82,7 @@ class Terms implements Operator {
     return new Assembly({
       ...this.#options,
       totals: this.#totals,
+      outage: this.#outage,
       admitted,
       onLost: () => {
         this.#change = this.#next().catch((error: unknown) => {

@@ -5,6 +5,7 @@ import type { ResolvedRule } from '@weir/policy';
 import type { Clock } from '@weir/reconciler';
 import { createStateDB } from '@weir/statedb';
 import { peerSetName } from '../model/names.ts';
+import { DependencyError } from '../errors.ts';
 import { createTables, show } from '../tables.ts';
 import type { PeerSetRow, ResolvedRow } from '../types.ts';
 import { peerSetObject, resolvedObject } from './objects.ts';
@@ -286,4 +287,16 @@ it('only what another write or another hand mends is an ordinary wait', () => {
   expect(isOrdinaryWait(refused(409, 'Conflict'), 59_999)).toBe(true);
   expect(isOrdinaryWait(refused(409, 'Conflict'), 60_000)).toBe(false);
   expect(isOrdinaryWait(refused(403, 'Forbidden'), 0)).toBe(false);
+});
+
+it('what waits for a writer that is stopped has not failed', async () => {
+  const sets = Array.from({ length: 10 }, (_, each) => `s${each}`);
+  lab = new Lab();
+  lab.want(sets, 1, ['s0']);
+  await lab.calm();
+  // The policy waits for the sets that are not asked for yet, and never will be.
+  expect(lab.waiting).toHaveLength(8);
+  await lab.stop();
+  expect(lab.failures).toEqual([{ error: expect.any(DependencyError), failingMs: 0 }]);
+  expect(lab.policies.size).toBe(0);
 });

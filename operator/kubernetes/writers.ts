@@ -11,7 +11,7 @@
  * before the status that it tells of, so that a leader that ends in between leaves its successor something to tell.
  */
 import { ApiError, type KubeClient, resources } from '@weir/kube';
-import { createReconciler, type Reconciler, type ReconcilerOptions } from '@weir/reconciler';
+import { createReconciler, type Reconciler, type ReconcilerOptions, ReconcilerStoppedError } from '@weir/reconciler';
 import type { StateDB, Table } from '@weir/statedb';
 import { DependencyError } from '../errors.ts';
 import { peerSetName, policyKey, resolvedName } from '../model/names.ts';
@@ -307,7 +307,12 @@ export class Writers {
   }
 
   async #after<T>(reconciler: Reconciler<T>, table: Table<T>): Promise<void> {
-    await reconciler.waitUntil(this.#revision(table));
+    try {
+      await reconciler.waitUntil(this.#revision(table));
+    } catch (error) {
+      if (!(error instanceof ReconcilerStoppedError)) throw error;
+      throw new DependencyError(`the term of this operator ends before its ${reconciler.name} are written`);
+    }
   }
 
   #revision<T>(table: Table<T>): number {

@@ -58,6 +58,10 @@ class RestClient implements KubeClient, KubePatcher, FencingClient {
     return new RestClient(this.#transport, this.#timeoutMs, fence);
   }
 
+  within(timeoutMs: number): KubeClient {
+    return new RestClient(this.#transport, timeoutMs, this.#fence);
+  }
+
   #write(request: Omit<TransportRequest, 'timeoutMs' | 'fence'>): Promise<unknown> {
     return this.#transport.json({ ...request, timeoutMs: this.#timeoutMs, fence: this.#fence });
   }

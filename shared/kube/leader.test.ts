@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it } from '@jest/globals';
-import { LeadershipLostError } from './errors.ts';
+import { ApiError, LeadershipLostError } from './errors.ts';
 import { type FakeServer, fakeServer, send } from './fake-server.ts';
 import { LeaderElector } from './leader.ts';
 import { resources } from './resources.ts';
@@ -13,14 +13,19 @@ afterEach(async () => {
   server = undefined;
 });
 
-/** One lease, with optimistic locking; `broken` answers 500 instead. Pods are created, those of the namespace `slow` never. */
-async function leaseServer(
-  initial?: Lease,
-): Promise<{ lease: () => Lease | undefined; broken: (yes: boolean) => void; touch: () => void }> {
+/** One lease, with optimistic locking; `broken` answers 500 instead, `silent` nothing. Pods are created, those of the namespace `slow` never. */
+async function leaseServer(initial?: Lease): Promise<{
+  lease: () => Lease | undefined;
+  broken: (yes: boolean) => void;
+  silent: () => void;
+  touch: () => void;
+}> {
   let lease = initial;
   let version = 1;
   let broken = false;
+  let silent = false;
   server = await fakeServer((seen, response) => {
+    if (silent) return;
     const given = seen.body as Lease | undefined;
     if (seen.path.includes('/pods')) {
       if (!seen.path.includes('/slow/')) send(response, 201, seen.body);
@@ -42,6 +47,9 @@ async function leaseServer(
     broken: (yes) => {
       broken = yes;
     },
+    silent: () => {
+      silent = true;
+    },
     touch: () => {
       version += 1;
       if (lease !== undefined) lease = { ...lease, metadata: { ...lease.metadata, resourceVersion: String(version) } };
@@ -53,6 +61,7 @@ interface Candidate {
   readonly elector: LeaderElector;
   readonly elected: Promise<void>;
   readonly lost: Promise<Error>;
+  readonly errors: readonly Error[];
 }
 
 function candidate(
@@ -62,6 +71,7 @@ function candidate(
   if (server === undefined) throw new Error('no server');
   const elected = Promise.withResolvers<void>();
   const lost = Promise.withResolvers<Error>();
+  const errors: Error[] = [];
   const elector = new LeaderElector({
     client: server.client,
     namespace: 'ns',
@@ -72,11 +82,12 @@ function candidate(
     retryPeriodMs: timing.retry ?? 20,
     onElected: elected.resolve,
     onLost: lost.resolve,
+    onError: (error) => errors.push(error),
     ...(timing.now === undefined ? {} : { now: timing.now }),
   });
   electors.push(elector);
   elector.start();
-  return { elector, elected: elected.promise, lost: lost.promise };
+  return { elector, elected: elected.promise, lost: lost.promise, errors };
 }
 
 const held = (holderIdentity: string, renewTime = '2001-01-01T00:00:00.000000Z'): Lease => ({
@@ -188,6 +199,42 @@ describe('LeaderElector', () => {
     await leaseServer(held('other'));
     const one = candidate('one', { lease: 10_000_000, deadline: 9_000_000, retry: 8_000_000 });
     await one.elected;
+  });
+
+  it('says why it cannot reach the lease, from the start or for longer than a leader may, and until it reaches it', async () => {
+    const { broken } = await leaseServer(held('other'));
+    let now = 1_000;
+    broken(true);
+    const { elector, errors } = candidate('one', { lease: 10_000_000, deadline: 9_000_000, now: () => now });
+    expect(elector.unreached).toBe('lease ns/op has not been reached yet');
+    while (errors.length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
+    expect(elector.unreached).toMatch(/^lease ns\/op has not been reached yet: .*500/);
+    broken(false);
+    while (elector.unreached !== undefined) await new Promise((resolve) => setTimeout(resolve, 5));
+    expect(elector.leading).toBe(false);
+    broken(true);
+    const before = errors.length;
+    while (errors.length === before) await new Promise((resolve) => setTimeout(resolve, 5));
+    expect(elector.unreached).toBeUndefined();
+    now += 9_000_001;
+    expect(elector.unreached).toMatch(/^lease ns\/op has not been reached for 9000 s: .*500/);
+  });
+
+  it('a server that is silent is an error with its address and the time that it had, for whoever waits and for the leader', async () => {
+    const { silent } = await leaseServer();
+    const leader = candidate('one', { deadline: 600 });
+    await leader.elected;
+    silent();
+    const standby = candidate('two', { deadline: 600 });
+    for (const [{ errors }, method] of [
+      [leader, 'PUT'],
+      [standby, 'GET'],
+    ] as const) {
+      const said = new RegExp(`^${method} http://127.0.0.1:.*/leases/op: no answer within 300 ms$`);
+      while (errors.length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
+      expect(errors[0]).toBeInstanceOf(ApiError);
+      expect(errors[0]).toMatchObject({ reason: 'Timeout', message: expect.stringMatching(said) });
+    }
   });
 
   it('refuses times that could let two lead', () => {

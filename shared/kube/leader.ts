@@ -8,12 +8,13 @@
  * the next leader need not wait.
  */
 import { delay } from '@weir/process/delay';
+import { messageOf } from '@weir/process/errors';
 import { ApiError, LeadershipLostError } from './errors.ts';
 import { resources } from './resources.ts';
-import type { KubeClient, Lease, WriteFence } from './types.ts';
+import type { FencingClient, KubeClient, Lease, WriteFence } from './types.ts';
 
 export interface LeaderElectorOptions {
-  readonly client: KubeClient;
+  readonly client: Pick<FencingClient, 'within'>;
   readonly namespace: string;
   readonly name: string;
   /** Unique for each process: pod name plus something random. */
@@ -41,6 +42,8 @@ export class LeaderElector {
   readonly #deadlineMs: number;
   readonly #retryMs: number;
   readonly #now: () => number;
+  /** Each request may take half of the time that a leader has: one that hangs must not hide that the deadline has passed. */
+  readonly #client: KubeClient;
   readonly #stop = new AbortController();
   #loop: Promise<void> | undefined;
   readonly #lost = new AbortController();
@@ -54,6 +57,10 @@ export class LeaderElector {
   /** What we saw last of the lease, and when we saw it first. */
   #seen = { record: '', at: 0 };
   #announced = '';
+  /** When the API server last answered for the lease; undefined: never. */
+  #reachedAt: number | undefined;
+  /** Why it did not, the last time. */
+  #failure: unknown;
 
   constructor(options: LeaderElectorOptions) {
     this.#options = options;
@@ -66,10 +73,23 @@ export class LeaderElector {
         `leader election needs retryPeriodMs < renewDeadlineMs < leaseDurationMs, not ${this.#retryMs}, ${this.#deadlineMs}, ${this.#leaseMs}`,
       );
     }
+    this.#client = options.client.within(this.#deadlineMs / 2);
   }
 
   get leading(): boolean {
     return this.#leading && this.#leftMs() > 0;
+  }
+
+  /**
+   * Why this elector could not lead if it were its turn: the lease has not been reached, from the start or for longer than a
+   * leader may be without it. Undefined: it could.
+   */
+  get unreached(): string | undefined {
+    const forMs = this.#reachedAt === undefined ? undefined : this.#now() - this.#reachedAt;
+    if (forMs !== undefined && forMs <= this.#deadlineMs) return undefined;
+    const since = forMs === undefined ? 'yet' : `for ${Math.floor(forMs / 1000)} s`;
+    const why = this.#failure === undefined ? '' : `: ${messageOf(this.#failure)}`;
+    return `lease ${this.#options.namespace}/${this.#options.name} has not been reached ${since}${why}`;
   }
 
   /** For `KubeClient.fenced`: lets writes through while this elector leads, and ends those under way when it leads no more. */
@@ -99,7 +119,7 @@ export class LeaderElector {
     const lease = this.#lease;
     if (lease === undefined) return;
     try {
-      await this.#options.client.replace(resources.Lease, {
+      await this.#client.replace(resources.Lease, {
         ...lease,
         spec: { ...lease.spec, holderIdentity: '', leaseDurationSeconds: 1, renewTime: timestamp() },
       });
@@ -171,26 +191,30 @@ export class LeaderElector {
 
   /** One try to take or renew the lease. False: not ours, or not known. */
   async #attempt(): Promise<boolean> {
-    const { client, namespace, name, identity } = this.#options;
-    const signal = AbortSignal.timeout(this.#deadlineMs / 2);
+    const { namespace, name, identity } = this.#options;
     try {
       if (await this.#renew()) return true;
       let lease: Lease;
       try {
-        lease = await client.get(resources.Lease, name, namespace, signal);
+        lease = await this.#client.get(resources.Lease, name, namespace);
       } catch (error) {
         if (!(error instanceof ApiError && error.notFound)) throw error;
-        this.#accept(await this.#within(client.create(resources.Lease, this.#claim(undefined))));
+        this.#accept(await this.#client.create(resources.Lease, this.#claim(undefined)));
         return true;
       }
       this.#observe(lease);
       const holder = lease.spec?.holderIdentity ?? '';
       if (holder !== '' && holder !== identity && !this.#expired(lease)) return false;
-      this.#accept(await this.#within(client.replace(resources.Lease, this.#claim(lease))));
+      this.#accept(await this.#client.replace(resources.Lease, this.#claim(lease)));
       return true;
     } catch (error) {
       // A conflict means that somebody else was faster: the next look tells who.
-      if (!(error instanceof ApiError && error.conflict)) this.#report(error);
+      if (error instanceof ApiError && error.conflict) {
+        this.#reachedAt = this.#now();
+        return false;
+      }
+      this.#failure = error;
+      this.#report(error);
       return false;
     }
   }
@@ -201,26 +225,11 @@ export class LeaderElector {
     this.#own = undefined;
     if (own === undefined || !this.#leading) return false;
     try {
-      this.#accept(await this.#within(this.#options.client.replace(resources.Lease, this.#claim(own))));
+      this.#accept(await this.#client.replace(resources.Lease, this.#claim(own)));
       return true;
     } catch (error) {
       if (error instanceof ApiError && (error.conflict || error.notFound)) return false;
       throw error;
-    }
-  }
-
-  /** A write that hangs must not hide that the deadline has passed. */
-  async #within(write: Promise<Lease>): Promise<Lease> {
-    const late = new AbortController();
-    try {
-      return await Promise.race([
-        write,
-        delay(this.#deadlineMs / 2, late.signal).then((): never => {
-          throw new ApiError(`lease ${this.#options.name}: no answer in time`, { status: 0, reason: 'Timeout' });
-        }),
-      ]);
-    } finally {
-      late.abort();
     }
   }
 
@@ -250,6 +259,7 @@ export class LeaderElector {
 
   #observe(lease: Lease): void {
     this.#lease = lease;
+    this.#reachedAt = this.#now();
     const record = JSON.stringify([lease.spec?.holderIdentity, lease.spec?.renewTime, lease.spec?.leaseTransitions]);
     if (record !== this.#seen.record) this.#seen = { record, at: this.#now() };
     const holder = lease.spec?.holderIdentity ?? '';

@@ -275,10 +275,12 @@ export interface WriteFence {
   readonly check: () => void;
 }
 
-/** A client some of whose users may lose the right to write. */
+/** A client some of whose users may lose the right to write, or have less time than others. */
 export interface FencingClient {
   /** The same connections, for one who writes only as long as `fence` lets it. Reads are not held. */
   fenced(fence: WriteFence): KubeClient;
+  /** The same connections, with `timeoutMs` milliseconds for each request. */
+  within(timeoutMs: number): KubeClient;
 }
 
 /** Changes of a few members of an object that others write too. */

@@ -1,6 +1,14 @@
 import { afterEach, describe, expect, it } from '@jest/globals';
-import { type CiliumPolicyObject, type Condition, crds, type KubeObject, resources } from '@weir/kube';
+import {
+  type CiliumPolicyObject,
+  type Condition,
+  crds,
+  createKubeClient,
+  type KubeObject,
+  resources,
+} from '@weir/kube';
 import { pino } from 'pino';
+import { createOperator, type Operator } from '../../operator/operator.ts';
 import { ccnp, cnp, namespace, node, pod, report } from '../../operator/testing.ts';
 import { createWithStatus, createWorld, eventually, type World } from './world.ts';
 
@@ -533,33 +541,32 @@ describe('status', () => {
   });
 });
 
+/** Status and body. */
+async function probe({ healthPort }: Pick<Operator, 'healthPort'>, path: string): Promise<string> {
+  const answer = await fetch(`http://127.0.0.1:${healthPort}/${path}`);
+  return `${answer.status} ${await answer.text()}`;
+}
+
 describe('probes', () => {
   it('healthz, readyz and metrics tell how it is', async () => {
     await cluster();
     const operator = await world.operator({ healthAddress: '127.0.0.1:0' });
     await world.settle(operator);
-    const get = async (path: string): Promise<string> => {
-      const answer = await fetch(`http://127.0.0.1:${operator.healthPort}${path}`);
-      return `${answer.status} ${await answer.text()}`;
-    };
-    expect(await get('/healthz')).toBe('200 ok\n');
-    expect(await get('/readyz')).toBe('200 ok\n');
-    const metrics = await get('/metrics');
+    expect(await probe(operator, 'healthz')).toBe('200 ok\n');
+    expect(await probe(operator, 'readyz')).toBe('200 ok\n');
+    const metrics = await probe(operator, 'metrics');
     expect(metrics).toContain('weir_operator_identities 2');
     expect(metrics).toMatch(/^nodejs_eventloop_lag_max_seconds \d/m);
     expect(metrics).toMatch(/^process_resident_memory_bytes \d/m);
     expect(metrics).toContain('weir_operator_api_writes_total{verb="apply",resource="ciliumidentities"} 2');
-    expect(await get('/else')).toMatch(/^404/);
+    expect(await probe(operator, 'else')).toMatch(/^404/);
   });
 
   it('readyz names what cannot be followed any more', async () => {
     await cluster();
     const operator = await world.operator({ healthAddress: '127.0.0.1:0', staleMs: 200 });
     await world.settle(operator);
-    const ready = async (): Promise<string> => {
-      const answer = await fetch(`http://127.0.0.1:${operator.healthPort}/readyz`);
-      return `${answer.status} ${await answer.text()}`;
-    };
+    const ready = (): Promise<string> => probe(operator, 'readyz');
     const { faults } = world.api;
     const mend = (['list', 'watch'] as const).map((verb) => faults.fail(503, { verb, resource: 'pods' }));
     faults.dropWatches({ resource: 'pods' });
@@ -568,6 +575,60 @@ describe('probes', () => {
     );
     for (const each of mend) each();
     await eventually(async () => expect(await ready()).toBe('200 ok\n'));
+  });
+});
+
+describe('readiness with leader election', () => {
+  const electing = (identity: string, renewDeadlineMs = 40_000) => ({
+    healthAddress: '127.0.0.1:0',
+    leaderElection: {
+      namespace: 'a',
+      name: 'weir-operator',
+      identity,
+      leaseDurationMs: 60_000,
+      renewDeadlineMs,
+      retryPeriodMs: 50,
+    },
+  });
+
+  it('an operator that has never reached the API server is not ready, and says why', async () => {
+    await cluster();
+    const mend = world.api.faults.fail(503, { userAgent: 'weir-operator' });
+    const client = createKubeClient({ kubeconfig: world.kubeconfig, userAgent: 'weir-operator' });
+    const operator = createOperator({ client, logger: pino({ level: 'silent' }), ...electing('one') });
+    const started = operator.start();
+    try {
+      await eventually(async () => expect(operator.healthPort).toBeDefined());
+      await eventually(async () =>
+        expect(await probe(operator, 'readyz')).toMatch(/^503 preflight could not ask the API server: .*503.*\n$/),
+      );
+      mend();
+      await eventually(async () => expect(await probe(operator, 'readyz')).toBe('200 ok\n'));
+    } finally {
+      mend();
+      await started;
+      await operator.stop();
+      client.close();
+    }
+  });
+
+  it('a replica that stands by is ready for as long as it reaches the lease', async () => {
+    await cluster();
+    const leader = await world.operator(electing('one'));
+    await eventually(async () => expect(leader.leading).toBe(true));
+    await leader.ready();
+    const standby = await world.operator(electing('two', 500));
+    const ready = (): Promise<string> => probe(standby, 'readyz');
+    await eventually(async () => expect(await ready()).toBe('200 ok\n'));
+    // The leader only writes.
+    const mend = world.api.faults.fail(503, { resource: 'leases', verb: 'get', userAgent: 'weir-operator' });
+    await eventually(async () =>
+      expect(await ready()).toMatch(/^503 lease a\/weir-operator has not been reached for \d+ s: .*503.*\n$/),
+    );
+    expect(await probe(leader, 'readyz')).toBe('200 ok\n');
+    mend();
+    await eventually(async () => expect(await ready()).toBe('200 ok\n'));
+    expect(standby.leading).toBe(false);
   });
 });
 
@@ -628,9 +689,11 @@ describe('leadership', () => {
     expect(operator.leading).toBe(false);
     expect(written()).toEqual([]);
     expect(operator.healthPort).toBe(healthPort);
-    for (const path of ['/healthz', '/readyz']) {
-      expect((await fetch(`http://127.0.0.1:${healthPort}${path}`)).status).toBe(200);
-    }
+    expect(await probe(operator, 'healthz')).toBe('200 ok\n');
+    // Nobody leads while it cannot: it does not do its work.
+    expect(await probe(operator, 'readyz')).toMatch(
+      /^503 lease a\/weir-operator has not been reached (yet|for \d+ s): .*503.*\n$/,
+    );
     mend();
     await eventually(() => world.client.get(resources.ResolvedPolicy, 'cnp-a.web'));
     const metrics = await (await fetch(`http://127.0.0.1:${healthPort}/metrics`)).text();
