@@ -180,7 +180,7 @@ export interface Core {
     options?: { readonly replace?: boolean; readonly replaceWithLabels?: readonly string[] },
   ): { readonly revision: number; readonly problems: ParseResult['problems'] };
   importedRules(labels?: readonly string[]): readonly ImportedRule[];
-  /** Deletes imported rules that carry all the labels; returns how many. */
+  /** Deletes imported rules that carry all the labels; returns how many. While nobody knows which there are, no labels (all) say that there are none. */
   deleteRules(labels: readonly string[]): { readonly revision: number; readonly deleted: number };
 
   /** The endpoint as the kernel had it at this start, until something of this start is put in its place. */

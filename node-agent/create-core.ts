@@ -283,7 +283,8 @@ class KernelCore implements Core {
 
   deleteRules(labels: readonly string[]): { readonly revision: number; readonly deleted: number } {
     const deleted = this.#imported.delete(labels);
-    if (deleted > 0 || this.#rulesAwaited()) this.#rulesChanged();
+    // Where nobody knows which there are, only who deletes all says so: there are none.
+    if (deleted > 0 || (labels.length === 0 && this.#rulesAwaited())) this.#rulesChanged();
     return { revision: this.policyRevision(), deleted };
   }
 

@@ -186,11 +186,13 @@ describe('a state file that is lost', () => {
     expect([...core.realised().policies.keys()]).not.toContain('same');
   });
 
-  it('rules: to delete them all is an answer too', async () => {
+  it('rules: to delete them all is an answer too; to delete some is none', async () => {
     await (await enforcing('nobody')).stop();
     writeFileSync(path('rules.json'), '');
     const core = await started();
     expect(await client.reaches(server)).toBe(false);
+    core.deleteRules(['unspec:name=other']);
+    expect(core.held()).toMatchObject({ reason: 'ImportedRulesUnknown' });
     const { revision } = core.deleteRules([]);
     await core.waitPolicyRevision(revision);
     expect(await client.reaches(server)).toBe(true);

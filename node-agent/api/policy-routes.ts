@@ -19,6 +19,7 @@ export function policyRoutes(app: FastifyInstance, options: ApiOptions, stopping
 
   app.get('/policy', (request, reply) => {
     const labels = wantedLabels(request.query, request.body);
+    known(core);
     const rules = core.importedRules(labels);
     if (labels.length > 0 && rules.length === 0)
       throw new NotFoundError(`no imported rule carries all of: ${labels.join(', ')}`);
@@ -57,6 +58,7 @@ export function policyRoutes(app: FastifyInstance, options: ApiOptions, stopping
 
   app.delete('/policy', async (request, reply) => {
     const labels = wantedLabels(request.query, request.body);
+    if (labels.length > 0) known(core);
     const { revision, deleted } = core.deleteRules(labels);
     if (deleted === 0 && labels.length > 0)
       throw new NotFoundError(`no imported rule carries all of: ${labels.join(', ')}`);
@@ -88,6 +90,12 @@ export function policyRoutes(app: FastifyInstance, options: ApiOptions, stopping
       throw new HttpError(503, 'the agent is ending; ask its successor', { cause: error });
     }
   });
+}
+
+/** @throws HttpError while nobody knows which rules were imported: none of them in the table is not none in force */
+function known(core: ApiOptions['core']): void {
+  const unknown = core.held();
+  if (unknown !== undefined) throw new HttpError(503, unknown.message);
 }
 
 /** What was asked for is in force, and the agent's successor would not know it. */

@@ -224,6 +224,10 @@ describe('weir', () => {
       code: 1,
       err: expect.stringContaining('[0].endpointSelector: is missing'),
     });
+    core.heldBy = { reason: 'ImportedRulesUnknown', message: 'nobody knows which' };
+    for (const args of [['get'], ['get', '-o', 'json'], ['delete', 'unspec:name=l3-rule'], ['wait', '1']])
+      expect(await weir(['policy', ...args])).toEqual({ code: 1, out: '', err: 'weir: nobody knows which\n' });
+    core.heldBy = undefined;
     expect(await weir(['policy', 'delete', 'unspec:name=l3-rule'])).toEqual({ code: 0, out: 'Revision: 4\n', err: '' });
     expect(await weir(['policy', 'delete', 'unspec:name=l3-rule'])).toMatchObject({ code: 1 });
     expect(await weir(['policy', 'delete'])).toMatchObject({ code: 2, err: expect.stringContaining('--all') });
@@ -505,6 +509,23 @@ spec: {endpointSelector: {}, ingress: [{bogus: 1}]}
         code: 1,
         out: '',
         err: expect.stringContaining(`weir: the agent at ${path} has ended, and the stream with it`),
+      });
+    } finally {
+      agent.child.kill('SIGKILL');
+    }
+  });
+
+  it.each(['policy wait 1', 'policy get'])('%s says that the agent has ended before its answer', async (line) => {
+    const path = join(folder, 'killed');
+    const agent = await fakeAgent(path);
+    try {
+      const waiting = weir(line.split(' '), '', { WEIR_SOCKET: path });
+      await agent.said('GET /v1/policy');
+      agent.child.kill('SIGKILL');
+      expect(await waiting).toEqual({
+        code: 1,
+        out: '',
+        err: `weir: the agent at ${path} has ended before it answered; ask its successor once that runs\n`,
       });
     } finally {
       agent.child.kill('SIGKILL');
