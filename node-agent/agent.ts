@@ -250,6 +250,7 @@ export class Agent {
 function conditions({ cni, installation, routing, uninstall }: Parts) {
   return {
     addresses: () => cni.addresses(),
+    resting: () => cni.resting(),
     routing: () => routing.status(),
     idle: () => uninstall?.message,
     ...(installation === undefined ? {} : { cniStatus: () => installation.status() }),

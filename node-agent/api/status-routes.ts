@@ -138,6 +138,7 @@ export function statusResponse(options: ApiOptions): StatusResponse {
   const { core } = options;
   const health = core.health();
   const kubernetes = options.kubernetes?.();
+  const resting = options.resting?.();
   using snapshot = core.db.read();
   const endpoints = [...snapshot.all(core.tables.endpoints)];
   const states = [...snapshot.all(core.tables.endpointStates)];
@@ -149,7 +150,7 @@ export function statusResponse(options: ApiOptions): StatusResponse {
       status: `IPv4: ${endpoints.length} allocated${options
         .podCidrs()
         .map((cidr) => ` from ${cidr}`)
-        .join('')}`,
+        .join('')}${resting === undefined ? '' : `; ${resting}`}`,
       ipv4: endpoints.map((endpoint) => endpoint.ipv4),
       allocations: Object.fromEntries(
         endpoints.map((endpoint) => [

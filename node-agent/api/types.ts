@@ -39,6 +39,8 @@ export interface ApiOptions {
   readonly listening?: () => Condition;
   /** Whether each address of a pod is that pod's alone. */
   readonly addresses?: () => Condition;
+  /** Why addresses that no pod has are not given at the moment, and for how long; undefined: they are. */
+  readonly resting?: () => string | undefined;
   /** Why this agent does nothing any more; undefined while it works. */
   readonly idle?: () => string | undefined;
 }

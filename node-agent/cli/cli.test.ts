@@ -19,6 +19,7 @@ let folder = '';
 let socket = '';
 let core: FakeCore;
 let server: ApiServer;
+let resting: string | undefined;
 let routing = { ok: true, message: '2 routes to other nodes' };
 
 beforeAll(async () => {
@@ -39,6 +40,7 @@ beforeAll(async () => {
     podCidrs: () => ['10.1.0.0/24'],
     cniStatus: () => ({ ok: true, message: 'installed' }),
     routing: () => routing,
+    resting: () => resting,
   });
   await server.start();
   await core.upsertEndpoint({
@@ -132,6 +134,10 @@ describe('weir', () => {
     expect(good.out).toMatch(/^Endpoints: +1\/1 ready$/m);
     expect(good.out).toMatch(/^CNI: +Ok +installed$/m);
     expect(good.out).toMatch(/^Routing: +Ok +2 routes to other nodes$/m);
+    expect(good.out).toMatch(/^IPAM: +IPv4: 1 allocated from 10\.1\.0\.0\/24$/m);
+    resting = 'all others rest';
+    expect((await weir(['status'])).out).toMatch(/^IPAM: +IPv4: 1 allocated from 10\.1\.0\.0\/24; all others rest$/m);
+    resting = undefined;
     // Another node's pods cannot be reached: said, but no reason to take this one out.
     routing = { ok: false, message: 'no route to the pods of node n2' };
     const apart = await weir(['status']);

@@ -202,11 +202,9 @@ function unreachable(socket: string, error: unknown): AgentError {
   // The kernel refuses a connection to any other file as it does to a socket that nobody has.
   const code = codeOf(error) === 'ECONNREFUSED' && !isSocket(socket) ? 'ENOTSOCK' : codeOf(error);
   if (code === 'ECONNRESET')
-    return new AgentError(
-      `the agent at ${socket} has ended before it answered; ask its successor once that runs`,
-      1,
-      { cause: error },
-    );
+    return new AgentError(`the agent at ${socket} has ended before it answered; ask its successor once that runs`, 1, {
+      cause: error,
+    });
   return new AgentError(`cannot reach the Weir agent at ${socket}: ${why[code ?? ''] ?? messageOf(error)}`, 1, {
     cause: error,
   });

@@ -123,14 +123,18 @@ export class AddressLeases {
     if (unused) this.#save();
   }
 
-  /** `use`: an endpoint or an ADD has it; `rest`: it was given back lately. */
-  state(address: string): 'use' | 'rest' | undefined {
+  /** How long addresses of which nothing is known still rest, as what was given back lately is not known; in milliseconds. */
+  get restsFor(): number {
+    return Math.max(0, this.#restsUntil - this.#now());
+  }
+
+  /** `use`: an endpoint or an ADD has it; `rest`: it was given back lately; `unknown`: it may have been, see `restsFor`. */
+  state(address: string): 'use' | 'rest' | 'unknown' | undefined {
     using snapshot = this.#options.db.read();
     const row = snapshot.get(this.#table, address);
-    const now = this.#now();
-    if (row === undefined) return now < this.#restsUntil ? 'rest' : undefined;
+    if (row === undefined) return this.restsFor > 0 ? 'unknown' : undefined;
     if (row.freedAt === undefined) return 'use';
-    return now < row.freedAt + REST_MS ? 'rest' : undefined;
+    return this.#now() < row.freedAt + REST_MS ? 'rest' : undefined;
   }
 
   /** The last address given. */

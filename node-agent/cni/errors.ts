@@ -51,11 +51,23 @@ export class AddressesExhaustedError extends CniError {
 /** All that is free may not be given yet: it was another pod's a moment ago, or still is to the cluster. */
 export class AddressesRestingError extends CniError {
   override readonly code = 'CNI_ADDRESSES_RESTING';
-  constructor(cidr: string, total: number, taken: string) {
+  /** `taken`: by whom or why, in words. The last: whether some rest after a pod that is known, and whether slices name some. */
+  constructor(
+    cidr: string,
+    total: number,
+    taken: string,
+    { rest, slice }: { readonly rest: boolean; readonly slice: boolean },
+  ) {
     super(
       CNI_CODE.tryLater,
       `no address of the node's pod CIDR ${cidr} may be given yet: of its ${total}, ${taken}`,
-      'kubelet tries again by itself; a larger pod CIDR lets pods follow one another faster. Addresses that CiliumEndpointSlices still name are given once weir-operator has removed them from there',
+      [
+        'kubelet tries again by itself',
+        ...(rest ? ['a larger pod CIDR lets pods follow one another faster'] : []),
+        ...(slice
+          ? ['addresses that CiliumEndpointSlices still name are given once weir-operator has removed them from there']
+          : []),
+      ].join('; '),
     );
   }
 }

@@ -223,12 +223,27 @@ describe('Ipam', () => {
     const node = new Node();
     const kept = node.add('kept');
     node.remove(node.add('gone'));
+    expect(node.leases.restsFor).toBe(0);
     node.restart(true);
-    expect(() => node.add('p')).toThrow(AddressesRestingError);
+    node.now += 8_001;
+    expect(() => node.add('p')).toThrow(
+      expect.objectContaining({
+        message: expect.stringMatching(
+          /of its 13, 12 at rest for 22 s more \(the record of what was given back lately is lost or too old\), 1 in use by endpoints of this node$/,
+        ),
+        details: 'kubelet tries again by itself',
+      }),
+    );
+    expect(node.leases.restsFor).toBe(REST_MS - 8_001);
+    node.remove(kept);
+    for (const said of ['12 at rest for 22 s more', '1 given back lately and at rest'])
+      expect(() => node.add('p')).toThrow(said);
+    node.attach(kept);
     // The next one has the record of one that knew nothing.
     node.restart();
     expect(() => node.add('p')).toThrow(AddressesRestingError);
     node.now += REST_MS;
+    expect(node.leases.restsFor).toBe(0);
     expect([...ALL].filter((address) => address !== kept)).toContain(node.add('p'));
   });
 

@@ -13,11 +13,17 @@ const REASONS = {
   slice: 'of other pods by CiliumEndpointSlices',
   node: 'routed or on an interface of this node',
   rest: 'given back lately and at rest',
+  unknown: 'at rest',
 } as const;
 type Reason = keyof typeof REASONS;
 
 /** These pass by themselves. */
-const PASSING: readonly Reason[] = ['rest', 'slice'];
+const PASSING: readonly Reason[] = ['rest', 'unknown', 'slice'];
+/** These do not count for whom the address was before. */
+const RESTING: readonly (Reason | undefined)[] = ['rest', 'unknown'];
+
+/** Why addresses that nobody has may rest. */
+const RECORD_LOST = 'the record of what was given back lately is lost or too old';
 
 /** The usable addresses of a pod CIDR, as numbers: all but network, gateway (the first) and broadcast. Throws `PodCidrError`. */
 export function podRange(cidr: string): { readonly first: number; readonly last: number } {
@@ -85,16 +91,34 @@ export class Ipam {
     const counts = new Map<Reason, number>();
     for (const address of this.#candidates(cidr, asked.before)) {
       const reason = this.#taken(address, asked);
-      if (reason === undefined || (reason === 'rest' && address === asked.before)) {
+      if (reason === undefined || (RESTING.includes(reason) && address === asked.before)) {
         leases.give(address);
         return address;
       }
       if (address !== asked.before) counts.set(reason, (counts.get(reason) ?? 0) + 1);
     }
     const { first, last } = podRange(cidr);
-    const taken = [...counts].map(([reason, count]) => `${count} ${REASONS[reason]}`).join(', ');
-    const passes = PASSING.some((reason) => counts.has(reason));
-    throw new (passes ? AddressesRestingError : AddressesExhaustedError)(cidr, last - first + 1, taken);
+    const taken = [...counts].map(([reason, count]) => `${count} ${this.#because(reason)}`).join(', ');
+    const total = last - first + 1;
+    if (!PASSING.some((reason) => counts.has(reason))) throw new AddressesExhaustedError(cidr, total, taken);
+    throw new AddressesRestingError(cidr, total, taken, { rest: counts.has('rest'), slice: counts.has('slice') });
+  }
+
+  /** Why, and how long, addresses rest of which nothing is known; undefined: there are none. */
+  get resting(): string | undefined {
+    return this.#options.leases.restsFor === 0
+      ? undefined
+      : `${RECORD_LOST}: addresses of which nothing is known rest for ${this.#secondsLeft()} s more`;
+  }
+
+  #because(reason: Reason): string {
+    return reason === 'unknown'
+      ? `${REASONS.unknown} for ${this.#secondsLeft()} s more (${RECORD_LOST})`
+      : REASONS[reason];
+  }
+
+  #secondsLeft(): number {
+    return Math.ceil(this.#options.leases.restsFor / 1_000);
   }
 
   release(address: string): void {

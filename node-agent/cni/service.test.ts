@@ -408,7 +408,16 @@ describe('DEL', () => {
       });
       expect(await request('STATUS')).toEqual({ ok: true });
       now += 1;
+      expect(service.resting()).toBeUndefined();
       expect(await request('ADD', two())).toMatchObject({ body: { ips: [{ address: '10.55.0.6/32' }] } });
+      await service.stop();
+      await rm(join(folder, 'addresses.json'));
+      await agent();
+      now += REST_MS - 1_000;
+      expect(service.resting()).toBe(
+        'the record of what was given back lately is lost or too old: addresses of which nothing is known rest for 1 s more',
+      );
+      await core.files.saved();
     } finally {
       await rm(folder, { recursive: true });
     }

@@ -107,6 +107,11 @@ export class CniService {
     return this.#conflicts.status();
   }
 
+  /** Why, and how long, addresses rest of which nothing is known; undefined: there are none. */
+  resting(): string | undefined {
+    return this.#ipam.resting;
+  }
+
   /** From now on, requests that still wait for the kernel after `graceMs` are given up and undone: the runtime tries again later. */
   endWithin(graceMs: number): void {
     setTimeout(() => this.#ending.abort(), graceMs).unref();
