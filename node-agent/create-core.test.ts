@@ -267,9 +267,9 @@ describe('core on the kernel', () => {
     core.deleteRules([]);
     expect(core.health()).toMatchObject({ ok: false });
     expect(await client.reaches(server)).toBe(false);
-    await expect(core.upsertEndpoint({ ...client.endpoint(1, { 'k8s:app': 'x' }) }, { timeoutMs: 50 })).rejects.toThrow(
-      'policies (reflector)',
-    );
+    await expect(
+      core.upsertEndpoint({ ...client.endpoint(1, { 'k8s:app': 'x' }) }, { timeoutMs: 50 }),
+    ).rejects.toMatchObject({ message: expect.stringContaining('policies (reflector)'), waits: true });
     core.db.write([core.tables.policies], (txn) => done(txn));
     await core.waitPolicyRevision(core.policyRevision());
     expect(await client.reaches(server)).toBe(true);

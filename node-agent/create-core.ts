@@ -203,13 +203,12 @@ class KernelCore implements Core {
     const status = this.#running?.side.writer.endpoints.status(key);
     const cause = status?.kind === 'error' ? status.error : undefined;
     const pending = this.#pendingInputs();
-    const why =
-      cause?.message ??
+    const awaited =
       this.#engine.info(endpoint.id)?.reason ??
-      (pending.length > 0
-        ? `these inputs are not complete yet: ${pending.join(', ')}`
-        : 'the kernel has not acknowledged it yet');
-    throw new EndpointNotReadyError(endpoint.id, timeoutMs, why, cause);
+      (pending.length > 0 ? `these inputs are not complete yet: ${pending.join(', ')}` : undefined);
+    const why = cause?.message ?? awaited ?? 'the kernel has not acknowledged it yet';
+    const waits = cause === undefined && awaited !== undefined;
+    throw new EndpointNotReadyError(endpoint.id, timeoutMs, why, { waits, cause });
   }
 
   async deleteEndpoint(id: number): Promise<boolean> {

@@ -78,10 +78,18 @@ export class InvalidEndpointError extends CoreError {
 /** The endpoint is not enforced as wanted within the time; until it is, it stays fail closed. */
 export class EndpointNotReadyError extends CoreError {
   readonly endpoint: number;
+  /** For something that comes from elsewhere; otherwise the kernel refused it, or was not asked in time. */
+  readonly waits: boolean;
 
-  constructor(endpoint: number, waitedMs: number, reason: string, cause?: unknown) {
+  constructor(
+    endpoint: number,
+    waitedMs: number,
+    reason: string,
+    { waits, cause }: { readonly waits: boolean; readonly cause?: unknown },
+  ) {
     super('ERR_WEIR_ENDPOINT_NOT_READY', `endpoint ${endpoint} is not ready after ${waitedMs} ms: ${reason}`, cause);
     this.endpoint = endpoint;
+    this.waits = waits;
   }
 }
 

@@ -1,6 +1,7 @@
 import { messageOf } from '@weir/process/errors';
 import type { Core, Logger } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
+import { EndpointNotReadyError } from '../errors.ts';
 import type { EndpointRow, EndpointStateRow } from '../tables.ts';
 import { CNI_CODE, CniError } from './errors.ts';
 import { vethName } from './names.ts';
@@ -12,6 +13,15 @@ export interface AttachmentsOptions {
   readonly log: Logger;
   /** The agent ends: nobody waits for the kernel any longer. */
   readonly ending: AbortSignal;
+}
+
+const AWAITED =
+  'kubelet tries again by itself; for long: does weir-operator run, and does the API server answer this node?';
+
+function notEnforced(cause: unknown): CniError {
+  return cause instanceof EndpointNotReadyError && cause.waits
+    ? new CniError(CNI_CODE.tryLater, cause.message, AWAITED, { cause })
+    : new CniError(CNI_CODE.notEnforced, `endpoint could not be enforced: ${messageOf(cause)}`, '', { cause });
 }
 
 /** Pods' interfaces together with their endpoints: there is no moment at which one of them could send unjudged. */
@@ -55,13 +65,7 @@ export class Attachments {
         'pod attached',
       );
     } catch (error) {
-      const failure =
-        error instanceof CniError
-          ? error
-          : new CniError(CNI_CODE.notEnforced, `endpoint could not be enforced: ${messageOf(error)}`, '', {
-              cause: error,
-            });
-      throw await this.#undo(pair.hostName, id, failure);
+      throw await this.#undo(pair.hostName, id, error instanceof CniError ? error : notEnforced(error));
     }
   }
 

@@ -7,7 +7,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
 import { StateFiles } from '../state-files.ts';
-import { FakeCore, quiet } from '../testing/fake-core.ts';
+import { EndpointNotReadyError } from '../errors.ts';
+import { FakeCore, quiet, recordingLogger } from '../testing/fake-core.ts';
 import { TestNamespaces } from '../testing/netns.ts';
 import { REST_MS } from './address-leases.ts';
 import { type RunCommand, runCommand } from './command.ts';
@@ -135,6 +136,27 @@ describe('ADD', () => {
     expect(core.calls).toEqual(['upsert 1', 'delete 1']);
     core.beforeEnforce = () => undefined;
     expect(await request('ADD', one())).toMatchObject({ ok: true, body: { ips: [{ address: '10.55.0.3/32' }] } });
+  });
+
+  it("an endpoint that waits for the operator is nobody's fault: it is tried again, and no line for a person", async () => {
+    const said = 'endpoint 1 is not ready after 30000 ms: the operator has not given its labels an identity yet';
+    const log = recordingLogger();
+    core = new FakeCore();
+    service = newService({ log });
+    core.beforeEnforce = ({ id }) => {
+      throw new EndpointNotReadyError(id, 30_000, said.slice(said.indexOf(': ') + 2), { waits: true });
+    };
+    expect(await request('ADD', one())).toEqual({
+      ok: false,
+      body: { cniVersion: '1.1.0', code: 11, msg: said, details: expect.stringContaining('kubelet tries again') },
+    });
+    expect(await links()).toEqual([]);
+    core.beforeEnforce = ({ id }) => {
+      throw new EndpointNotReadyError(id, 30_000, 'verifier: no', { waits: false });
+    };
+    expect(await request('ADD', one())).toMatchObject({ body: { code: 101 } });
+    const failed = log.lines.filter(({ message }) => message === 'cni request failed');
+    expect(failed.map(({ level }) => level)).toEqual(['info', 'error']);
   });
 
   it('leaves nothing behind when the pod side cannot be set up', async () => {
