@@ -432,7 +432,11 @@ describe('status, whatever happens', () => {
     cluster.handOut();
     cluster.speak('n1');
     expect(cluster.settle()).toBe('False/Progressing/2');
-    expect(cluster.status?.conditions[2]?.message).toMatch(/1 node .* have not caught up with generation 2 yet: n2\./);
+    expect(cluster.status?.conditions[2]?.message).toBe(
+      'The policy selects no pod that runs. 1 node that may enforce an earlier generation has not caught up with generation 2 yet: n2.',
+    );
+    // Nobody hosts what it selects, and one is waited for.
+    expect(cluster.status?.summary.nodes).toBe('0/1');
     cluster.speak('n2');
     expect(cluster.settle()).toBe('True/NoMatchingEndpoints/2');
   });

@@ -74,7 +74,7 @@ export function foldStatus(input: StatusInput): PolicyStatus {
   return {
     observedGeneration: input.generation,
     summary: {
-      nodes: `${invalid ? 0 : input.nodes.length - behind.length}/${input.nodes.length}`,
+      nodes: invalid ? `0/${input.nodes.length}` : `${input.nodes.length - behind.length}/${waitedFor(input)}`,
       endpoints: input.endpoints,
       rules: input.rules,
     },
@@ -205,11 +205,12 @@ function progress(
   }
   if (input.lagging.length > 0) {
     const why = nodes.length === 0 ? nobody : 'All nodes with selected pods have it.';
-    const waits = `${input.lagging.length} ${input.lagging.length === 1 ? 'node' : 'nodes'}`;
+    const one = input.lagging.length === 1;
+    const waits = `${input.lagging.length} ${one ? 'node' : 'nodes'} that may enforce an earlier generation ${one ? 'has' : 'have'}`;
     return {
       status: 'False',
       reason: 'Progressing',
-      message: `${why} ${waits} that may enforce an earlier one have not caught up with generation ${generation} yet: ${some(input.lagging)}.${down}`,
+      message: `${why} ${waits} not caught up with generation ${generation} yet: ${some(input.lagging)}.${down}`,
     };
   }
   if (nodes.length === 0) return { status: 'True', reason: 'NoMatchingEndpoints', message: `${nobody}${down}` };
@@ -218,6 +219,11 @@ function progress(
     reason: 'Programmed',
     message: `Generation ${generation} is in the kernel of ${nodes.length === 1 ? 'the 1 node' : `all ${nodes.length} nodes`} that must enforce it.${down}`,
   };
+}
+
+/** How many nodes must have this generation before it counts as programmed. */
+function waitedFor({ nodes, lagging }: StatusInput): number {
+  return new Set([...nodes, ...lagging]).size;
 }
 
 function failuresOf(input: StatusInput): NodeFailure[] {
