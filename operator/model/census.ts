@@ -23,8 +23,8 @@ interface Residents extends Count {
 }
 
 export interface CensusOptions {
-  /** The counts of the identity have changed. */
-  readonly onChange: (txn: WriteTxn, identity: number) => void;
+  /** A pod has come (`by` 1) or gone (-1). */
+  readonly onChange: (txn: WriteTxn, resident: Resident, by: 1 | -1) => void;
   /** The first pod of the identity has come, or the last has gone. */
   readonly onPresence: (txn: WriteTxn, identity: number) => void;
 }
@@ -55,7 +55,6 @@ export class Census {
     this.#add(txn, before, -1);
     this.#add(txn, after, 1);
     for (const identity of identities) {
-      this.#options.onChange(txn, identity);
       if (this.has(txn, identity) !== present.includes(identity)) this.#options.onPresence(txn, identity);
     }
   }
@@ -97,5 +96,6 @@ export class Census {
       : { ...known, staying: known.staying + by };
     if (counted.staying + counted.leaving === 0) txn.delete(this.#residents, key);
     else txn.upsert(this.#residents, counted);
+    this.#options.onChange(txn, resident, by);
   }
 }

@@ -23,6 +23,7 @@ import { PortNames } from './port-names.ts';
 import { SelectorIndex } from './selector-index.ts';
 import { StatusBoard } from './status-board.ts';
 import { statusTables } from './status-tables.ts';
+import { SubjectHosts } from './subject-hosts.ts';
 
 export interface ModelOptions extends PodBookOptions {
   readonly db: StateDB;
@@ -54,6 +55,7 @@ export class Model {
   readonly #sets: SelectorIndex;
   readonly #policies: PolicyBook;
   readonly #portNames: PortNames;
+  readonly #hosts: SubjectHosts;
   readonly #pods: PodBook;
   readonly #statuses: StatusBoard;
   readonly #keptKinds: Table<KeptKind>;
@@ -70,22 +72,29 @@ export class Model {
     const sets = new SelectorIndex(db, knownIdentities);
     const policies = new PolicyBook(db);
     const census = new Census(db, {
-      onChange: (txn, identity) => this.#recounted.add(txn, identity),
+      onChange: (txn, resident, by) => {
+        this.#recounted.add(txn, resident.identity);
+        this.#hosts.move(txn, resident, by);
+      },
       onPresence: (txn, identity) => this.#portNames.presence(txn, identity),
     });
     const portNames = new PortNames(db, { sets, policies, census }, (txn, key) => this.#statuses.mark(txn, key));
+    const hosts = new SubjectHosts(db, { policies, sets, census });
     const forStatuses = statusTables(db);
-    const sources = { tables, knownIdentities, sets, policies, census, portNames };
+    const sources = { tables, knownIdentities, sets, policies, census, portNames, hosts };
     this.#sets = sets;
     this.#policies = policies;
     this.#portNames = portNames;
+    this.#hosts = hosts;
     this.#statuses = new StatusBoard(sources, { ...tables, ...forStatuses }, { now, intervalMs });
     this.#pods = new PodBook(db, sources, options);
     this.#keptKinds = db.table<KeptKind>({ name: 'kept-policy-kinds', key: ({ kind }) => kind });
     const { identities, peerSets, resolved, slices, statuses, events } = tables;
     const desired: readonly AnyTable[] = [identities, peerSets, resolved, slices, statuses, events];
     this.#derived = desired.map((table) => db.initialiser(table, 'derived'));
-    const books = [sets, policies, census, portNames, this.#pods].flatMap((book): readonly AnyTable[] => book.tables);
+    const books = [sets, policies, census, portNames, hosts, this.#pods].flatMap(
+      (book): readonly AnyTable[] => book.tables,
+    );
     this.#written = [...desired, this.#keptKinds, ...books, ...Object.values(forStatuses)];
   }
 
@@ -157,6 +166,7 @@ export class Model {
     if (known?.row.uid === row.uid && known.row.generation === row.generation) return;
     const { before, after } = this.#policies.set(txn, row);
     this.#replacePolicy(txn, row, before, after);
+    if (known !== undefined) this.#hosts.release(txn, known.subjects);
   }
 
   /** The API server holds a policy's rules as they were resolved, or not any more. */
@@ -166,7 +176,9 @@ export class Model {
 
   deletePolicy(txn: WriteTxn, key: string): void {
     const before = this.#policies.delete(txn, key);
-    if (before !== undefined) this.#replacePolicy(txn, before.row, [before], undefined);
+    if (before === undefined) return;
+    this.#replacePolicy(txn, before.row, [before], undefined);
+    this.#hosts.release(txn, before.subjects);
   }
 
   /** These nodes have come, changed or gone. */

@@ -18,10 +18,8 @@ import { reachesVersion } from '@weir/kube';
 import { afterPrefix, keys, type Reader, type Table, type WriteTxn } from '@weir/statedb';
 import type { Tables } from '../tables.ts';
 import type { NodeReportRow, NodeRow } from '../types.ts';
-import type { Census } from './census.ts';
 import { resolvedName } from './names.ts';
 import type { PolicyBook, PolicyEntry } from './policy-book.ts';
-import type { SelectorIndex } from './selector-index.ts';
 import {
   type CatchUp,
   type CountedReport,
@@ -30,11 +28,11 @@ import {
   type StatusTables,
   versionKeys,
 } from './status-tables.ts';
+import type { SubjectHosts } from './subject-hosts.ts';
 
 export interface ProgressSources {
   readonly policies: PolicyBook;
-  readonly sets: SelectorIndex;
-  readonly census: Census;
+  readonly hosts: SubjectHosts;
 }
 
 export type ProgressTables = Pick<Tables, 'nodes' | 'resolvedVersions'> & StatusTables;
@@ -221,21 +219,14 @@ export class NodeProgress {
     host: (name: string) => Host,
   ): { readonly endpoints: number; readonly names: Set<string> } {
     const names = new Set<string>();
-    const seen = new Set<number>();
     let endpoints = 0;
-    for (const hash of subjects) {
-      for (const id of this.#sources.sets.members(txn, hash)) {
-        if (seen.has(id)) continue;
-        seen.add(id);
-        for (const [name, { staying }] of this.#sources.census.of(txn, id)) {
-          endpoints += staying;
-          const { node, report } = host(name);
-          const known = report?.generations[uid] !== undefined;
-          if (!known) this.#hold(txn, key, node);
-          // A pod that is going counts while its node says that it has it: afterwards only the object is left.
-          if (staying > 0 || known) names.add(name);
-        }
-      }
+    for (const [name, { staying }] of this.#sources.hosts.of(txn, subjects)) {
+      endpoints += staying;
+      const { node, report } = host(name);
+      const known = report?.generations[uid] !== undefined;
+      if (!known) this.#hold(txn, key, node);
+      // A pod that is going counts while its node says that it has it: afterwards only the object is left.
+      if (staying > 0 || known) names.add(name);
     }
     return { endpoints, names };
   }

@@ -195,12 +195,14 @@ export const step: fc.Arbitrary<Step> = fc.oneof(
       ns: fc.constantFrom('a', 'b', undefined),
       n: fc.nat(2),
       spec: fc.constantFrom(...SPECS),
+      // Another subject, which may select the same pods.
+      also: fc.option(fc.constantFrom(...SPECS), { nil: undefined }),
       knpSpec: fc.constantFrom(...KNP_SPECS),
       k8s: fc.boolean(),
       anew: fc.boolean(),
     })
     .map(
-      ({ ns, n, spec, knpSpec, k8s, anew }): Step =>
+      ({ ns, n, spec, also, knpSpec, k8s, anew }): Step =>
         (model, inputs) => {
           const [kind, object] =
             ns === undefined
@@ -211,7 +213,8 @@ export const step: fc.Arbitrary<Step> = fc.oneof(
           const before = inputs.policies.get(policyRow(object, kind).key);
           const uid = before === undefined ? `${kind}-${ns}-${n}-1` : anew ? `${before.uid}1` : before.uid;
           const generation = before === undefined || anew ? 1 : before.generation + 1;
-          const row = policyRow({ ...object, metadata: { ...object.metadata, uid, generation } }, kind);
+          const specs = kind === 'NetworkPolicy' || also === undefined ? {} : { specs: [also] };
+          const row = policyRow({ ...object, ...specs, metadata: { ...object.metadata, uid, generation } }, kind);
           inputs.policies.set(row.key, row);
           model.setPolicy(row);
         },

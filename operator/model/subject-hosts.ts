@@ -1,0 +1,125 @@
+/**
+ * How many pods that a policy selects are on each node.
+ *
+ * Guarantees: counted when a policy's status asks first, kept from then on with each pod that comes, goes or moves, and
+ * forgotten with the last policy of these subjects. So a fold costs the nodes that host a selected pod, not the identities
+ * that are selected, and policies that select the same pods share one count.
+ *
+ * Relies on the other books: an identity joins its sets before its first pod has an address, and leaves them after its last
+ * one has gone; what a selector matches never changes.
+ */
+import { type AnyTable, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
+import type { Census, Count, Resident } from './census.ts';
+import type { PolicyBook } from './policy-book.ts';
+import type { SelectorIndex } from './selector-index.ts';
+
+type Subjects = ReadonlySet<string>;
+
+/** The sets, by hash, whose members one policy selects, or several that select alike. */
+interface Group {
+  readonly id: string;
+  readonly subjects: Subjects;
+}
+
+/** Pods of a group on one node. */
+interface Hosted extends Count {
+  readonly group: string;
+  readonly node: string;
+}
+
+export interface SubjectHostsSources {
+  readonly policies: PolicyBook;
+  readonly sets: SelectorIndex;
+  readonly census: Census;
+}
+
+export class SubjectHosts {
+  readonly #sources: SubjectHostsSources;
+  /** Those that are counted. */
+  readonly #groups: Table<Group>;
+  readonly #hosted: Table<Hosted>;
+
+  constructor(db: StateDB, sources: SubjectHostsSources) {
+    this.#sources = sources;
+    this.#groups = db.table<Group>({
+      name: 'counted-subjects',
+      key: ({ id }) => id,
+      indexes: [{ name: 'set', keys: ({ subjects }) => subjects }],
+    });
+    this.#hosted = db.table<Hosted>({ name: 'subject-hosts', key: hostedKey });
+  }
+
+  get tables(): readonly AnyTable[] {
+    return [this.#groups, this.#hosted];
+  }
+
+  /** By node: pods that are members of at least one of the subjects. */
+  *of(txn: WriteTxn, subjects: Subjects): Generator<readonly [node: string, count: Count]> {
+    const id = idOf(subjects);
+    if (!txn.has(this.#groups, id)) this.#count(txn, { id, subjects });
+    for (const hosted of this.#hostedIn(txn, id)) yield [hosted.node, hosted];
+  }
+
+  /** A pod has come (`by` 1) or gone (-1); the census has counted it. */
+  move(txn: WriteTxn, { identity, node, leaving }: Resident, by: 1 | -1): void {
+    if (node === undefined || txn.count(this.#groups) === 0) return;
+    for (const group of this.#groupsOf(txn, identity)) {
+      const none = { group, node, staying: 0, leaving: 0 };
+      const known = txn.get(this.#hosted, hostedKey(none)) ?? none;
+      const count = leaving ? { ...known, leaving: known.leaving + by } : { ...known, staying: known.staying + by };
+      if (count.staying + count.leaving === 0) txn.delete(this.#hosted, hostedKey(count));
+      else txn.upsert(this.#hosted, count);
+    }
+  }
+
+  /** A policy does not have these subjects any more. */
+  release(txn: WriteTxn, subjects: Subjects): void {
+    const { policies } = this.#sources;
+    const id = idOf(subjects);
+    const [hash] = subjects;
+    if (hash === undefined || !txn.has(this.#groups, id)) return;
+    for (const key of policies.withSubject(txn, hash)) {
+      if (idOf(policies.get(txn, key)?.subjects ?? new Set()) === id) return;
+    }
+    txn.delete(this.#groups, id);
+    for (const hosted of this.#hostedIn(txn, id)) txn.delete(this.#hosted, hostedKey(hosted));
+  }
+
+  #count(txn: WriteTxn, group: Group): void {
+    const { sets, census } = this.#sources;
+    const identities = new Set<number>();
+    for (const hash of group.subjects) for (const identity of sets.members(txn, hash)) identities.add(identity);
+    const counts = new Map<string, { staying: number; leaving: number }>();
+    for (const identity of identities) {
+      for (const [node, { staying, leaving }] of census.of(txn, identity)) {
+        const count = counts.get(node) ?? { staying: 0, leaving: 0 };
+        count.staying += staying;
+        count.leaving += leaving;
+        counts.set(node, count);
+      }
+    }
+    txn.insert(this.#groups, group);
+    for (const [node, count] of counts) txn.insert(this.#hosted, { group: group.id, node, ...count });
+  }
+
+  #groupsOf(reader: Reader, identity: number): Set<string> {
+    const groups = new Set<string>();
+    for (const hash of this.#sources.sets.setsOf(reader, identity)) {
+      for (const { id } of reader.list(this.#groups, 'set', hash)) groups.add(id);
+    }
+    return groups;
+  }
+
+  #hostedIn(reader: Reader, group: string): Iterable<Hosted> {
+    return reader.prefix(this.#hosted, keys.join(group));
+  }
+}
+
+/** Hashes are hexadecimal digits of one length. */
+function idOf(subjects: Subjects): string {
+  return [...subjects].sort().join();
+}
+
+function hostedKey({ group, node }: Pick<Hosted, 'group' | 'node'>): string {
+  return keys.join(group, node);
+}
