@@ -2,17 +2,19 @@
  * Drives the model: changes of the input tables in, in rounds, each of which puts what follows into the desired tables.
  *
  * Guarantees: the first round starts when every input table is complete, and the desired tables are initialised when all
- * of that has been taken in, so that nothing is written or pruned before; a round takes a bounded number of changes and then
- * yields to other work. A kind of policies that cannot be read does not hold the rest up: what is enforced of it stays
- * (Model.adoptionDone).
+ * of that has been taken in, so that nothing is written or pruned before; a round takes changes in for SHARE_MS, but
+ * at least one, and then yields to other work, such as the renewal of the lease; the inputs take turns, so that none waits for
+ * another whose changes take long. A kind of policies that cannot be read does not hold the rest up: what is enforced of it
+ * stays (Model.adoptionDone).
  */
 import type { Change, StateDB, Table, WriteTxn } from '@weir/statedb';
 import type { Desired, Tables } from '../tables.ts';
 import type { Adopted, PolicyObjectKind } from '../types.ts';
 import type { Model } from './model.ts';
+import { machineStopwatch, type Stopwatch, timeShare } from './time-share.ts';
 
-/** Changes of one table in one round. */
-const ROUND = 200;
+/** Changes of nodes that are taken in together: a policy that several of them concern is looked at once. */
+const NODES = 200;
 
 export interface EngineOptions {
   readonly db: StateDB;
@@ -25,11 +27,13 @@ export interface EngineOptions {
   /** Milliseconds between collections of unused identities. */
   readonly collectIntervalMs: number;
   readonly onError: (error: Error) => void;
+  /** Default: the machine's. */
+  readonly stopwatch?: Stopwatch;
 }
 
 interface Input {
-  /** Pulls up to ROUND changes; what takes them into the model, undefined when there are none. */
-  pull(): ((txn: WriteTxn) => void) | undefined;
+  /** Takes the next change into the model, or the next few that cost no more together; false: there is none. */
+  take(txn: WriteTxn): boolean;
   /** Calls back when something is pending; returns how to take that back. */
   onPending(callback: () => void): () => void;
   dispose(): void;
@@ -41,6 +45,8 @@ export class Engine {
   #loop: Promise<void> | undefined;
   #poke: () => void = () => {};
   #poked = false;
+  /** The input that was looked at last: where one round ends the next goes on. */
+  #turn = 0;
   /** Rounds that changed something; for those who wait until all is calm. */
   #pending = true;
   #calm = Promise.withResolvers<void>();
@@ -116,7 +122,7 @@ export class Engine {
           () => {},
         ),
         this.#input(tables.policies, model.setPolicy.bind(model), (txn, { key }) => model.deletePolicy(txn, key)),
-        this.#batches(tables.nodes, (txn, changes) =>
+        this.#batches(tables.nodes, NODES, (txn, changes) =>
           model.nodesChanged(
             txn,
             changes.map(({ row }) => row.name),
@@ -133,15 +139,15 @@ export class Engine {
       while (!signal.aborted) {
         this.#poked = false;
         const missing = this.#options.missingKinds();
-        const changes = inputs.flatMap((input) => input.pull() ?? []);
         const collecting = performance.now() >= collectAt;
+        let taken = false;
         const next = model.round((txn) => {
-          for (const take of changes) take(txn);
-          if (changes.length === 0) this.#lookAtKinds(txn, missing);
+          taken = this.#take(txn, inputs);
+          if (!taken) this.#lookAtKinds(txn, missing);
           if (collecting) model.collect(txn);
         });
         if (collecting) collectAt = performance.now() + collectIntervalMs;
-        if (changes.length > 0 || next.more) await new Promise((resolve) => setImmediate(resolve));
+        if (taken || next.more) await new Promise((resolve) => setImmediate(resolve));
         else {
           if (next.dueInMs === undefined) this.#rest();
           const collectInMs = Math.max(0, collectAt - performance.now());
@@ -168,6 +174,19 @@ export class Engine {
     this.#calm = Promise.withResolvers();
   }
 
+  /** Takes changes in while there is time, at least one; false: there is none. */
+  #take(txn: WriteTxn, inputs: readonly Input[]): boolean {
+    const hasTime = timeShare(this.#options.stopwatch ?? machineStopwatch);
+    let taken = false;
+    let empty = 0;
+    while (empty < inputs.length && !(taken && empty === 0 && !hasTime())) {
+      this.#turn = (this.#turn + 1) % inputs.length;
+      empty = inputs[this.#turn]?.take(txn) === true ? 0 : empty + 1;
+      taken ||= empty === 0;
+    }
+    return taken;
+  }
+
   /** All inputs have been taken in. */
   #lookAtKinds(txn: WriteTxn, missing: ReadonlySet<PolicyObjectKind>): void {
     const { model } = this.#options;
@@ -176,7 +195,7 @@ export class Engine {
   }
 
   #input<T>(table: Table<T>, set: (txn: WriteTxn, row: T) => void, remove: (txn: WriteTxn, row: T) => void): Input {
-    return this.#batches(table, (txn, changes) => {
+    return this.#batches(table, 1, (txn, changes) => {
       for (const { row, deleted } of changes) {
         if (deleted) remove(txn, row);
         else set(txn, row);
@@ -184,12 +203,14 @@ export class Engine {
     });
   }
 
-  #batches<T>(table: Table<T>, take: (txn: WriteTxn, changes: readonly Change<T>[]) => void): Input {
+  #batches<T>(table: Table<T>, most: number, take: (txn: WriteTxn, changes: readonly Change<T>[]) => void): Input {
     const stream = this.#options.db.changes(table, { name: 'engine' });
     return {
-      pull() {
-        const changes = stream.next(ROUND);
-        return changes.length === 0 ? undefined : (txn) => take(txn, changes);
+      take(txn) {
+        // Should the round fail they are pulled again.
+        const changes = stream.next(most);
+        if (changes.length > 0) take(txn, changes);
+        return changes.length > 0;
       },
       onPending: (callback) => {
         const watch = stream.watch();

@@ -24,6 +24,7 @@ import { SelectorIndex } from './selector-index.ts';
 import { StatusBoard } from './status-board.ts';
 import { statusTables } from './status-tables.ts';
 import { SubjectHosts } from './subject-hosts.ts';
+import { machineStopwatch, type Stopwatch } from './time-share.ts';
 
 export interface ModelOptions extends PodBookOptions {
   readonly db: StateDB;
@@ -32,6 +33,8 @@ export interface ModelOptions extends PodBookOptions {
   readonly identityGraceMs: number;
   /** Milliseconds between two statuses of one policy. Default 0: nothing is held back. */
   readonly statusIntervalMs?: number;
+  /** Default: the machine's. */
+  readonly stopwatch?: Stopwatch;
 }
 
 /** A kind of policies of which what was resolved is kept, until all of them have been set. */
@@ -41,7 +44,7 @@ interface KeptKind {
 
 /** What is left for later rounds. */
 export interface Later {
-  /** Some changes did not fit. */
+  /** There was no time for some changes. */
   readonly more: boolean;
   /** Milliseconds until a status that was held back is due; undefined: none was. */
   readonly dueInMs: number | undefined;
@@ -66,7 +69,7 @@ export class Model {
   readonly #recounted = new Marks<number>();
 
   constructor(options: ModelOptions) {
-    const { db, tables, now, statusIntervalMs: intervalMs = 0 } = options;
+    const { db, tables, now, statusIntervalMs: intervalMs = 0, stopwatch = machineStopwatch } = options;
     this.#options = options;
     const knownIdentities = createKnownIdentities(db);
     const sets = new SelectorIndex(db, knownIdentities);
@@ -86,7 +89,7 @@ export class Model {
     this.#policies = policies;
     this.#portNames = portNames;
     this.#hosts = hosts;
-    this.#statuses = new StatusBoard(sources, { ...tables, ...forStatuses }, { now, intervalMs });
+    this.#statuses = new StatusBoard(sources, { ...tables, ...forStatuses }, { now, intervalMs, stopwatch });
     this.#pods = new PodBook(db, sources, options);
     this.#keptKinds = db.table<KeptKind>({ name: 'kept-policy-kinds', key: ({ kind }) => kind });
     const { identities, peerSets, resolved, slices, statuses, events } = tables;
@@ -98,7 +101,7 @@ export class Model {
     this.#written = [...desired, this.#keptKinds, ...books, ...Object.values(forStatuses)];
   }
 
-  /** Takes changes in by `fn`, and puts what follows from them into the desired tables; of the statuses, as many as fit. */
+  /** Takes changes in by `fn`, and puts what follows from them into the desired tables; of the statuses, as many as there is time for. */
   round(fn: (txn: WriteTxn) => void): Later {
     return this.#options.db.write(this.#written, (txn) => {
       fn(txn);

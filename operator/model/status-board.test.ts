@@ -5,10 +5,11 @@ import type { NodeReportRow } from '../types.ts';
 import { resolvedName } from './names.ts';
 import { NodeProgress } from './node-progress.ts';
 import { TestModel } from './testing/test-model.ts';
+import { SHARE_MS } from './time-share.ts';
 
 const INTERVAL = 1_000;
-/** More than one round folds. */
-const MANY = 450;
+/** Statuses that a round folds, and more than that. */
+const [FIT, MANY] = [20, 45];
 const uids = Array.from({ length: MANY }, (_, i) => `u${String(i).padStart(3, '0')}`);
 
 /** Node n1 has a pod that each policy selects. */
@@ -20,7 +21,10 @@ class World {
   constructor(policies: readonly string[], statusIntervalMs: number) {
     this.#uids = policies;
     const now = (): number => this.now;
-    this.model = new TestModel({ cluster: 'default', identityGraceMs: 1_000_000, now, statusIntervalMs });
+    let passed = 0;
+    // Each status that is folded takes its part of the time.
+    const stopwatch = (): number => (passed += SHARE_MS / FIT);
+    this.model = new TestModel({ cluster: 'default', identityGraceMs: 1_000_000, now, statusIntervalMs, stopwatch });
     this.model.setNamespace(namespaceRow(namespace('a')));
     this.model.setNode(nodeRow(node('n1')));
     this.model.setPod(podRow(pod('a/p', { app: 'web' }, { ip: '10.0.0.1', node: 'n1' })));
@@ -225,7 +229,7 @@ describe('StatusBoard', () => {
     for (let round = 1; round <= 3; round += 1) {
       world.model.flush();
       // As many as a round folds, and the first by name.
-      const restless = uids.slice(0, 200).map((uid) => [uid, 1 + round]);
+      const restless = uids.slice(0, FIT).map((uid) => [uid, 1 + round]);
       world.model.setReport(world.report({ ...all, ...Object.fromEntries(restless) }));
     }
     expect(world.model.more).toBe(true);

@@ -14,9 +14,7 @@ import { NodeProgress, type ProgressSources } from './node-progress.ts';
 import type { PortNames } from './port-names.ts';
 import { foldStatus } from './status.ts';
 import { type CountedReport, due, dueInMs, type StatusMark, type StatusTables } from './status-tables.ts';
-
-/** Statuses folded in one flush: each may look at many identities, and other work waits meanwhile. */
-const STATUSES_PER_FLUSH = 200;
+import { type Stopwatch, timeShare } from './time-share.ts';
 
 export interface StatusSources extends ProgressSources {
   readonly portNames: PortNames;
@@ -29,6 +27,8 @@ export interface StatusBoardOptions {
   readonly now: () => number;
   /** Milliseconds between two statuses of one policy. */
   readonly intervalMs: number;
+  /** Measures how long folding takes: other work waits meanwhile. */
+  readonly stopwatch: Stopwatch;
 }
 
 export class StatusBoard {
@@ -100,7 +100,7 @@ export class StatusBoard {
     this.#reportChanged(txn, before, after);
   }
 
-  /** Some changes did not fit in the last flush. */
+  /** There was no time for some changes in the last flush. */
   more(reader: Reader): boolean {
     const [first] = reader.prefix(this.#tables.statusMarks, '', 'turn');
     return first !== undefined;
@@ -117,19 +117,18 @@ export class StatusBoard {
     return dueInMs(reader, this.#tables.statusMarks, now(), intervalMs);
   }
 
-  /** Puts what is to be shown now into the desired tables; of the statuses, as many as fit. */
+  /** Puts what is to be shown now into the desired tables; of the statuses, as many as there is time for. */
   flush(txn: WriteTxn): void {
     const { statusMarks } = this.#tables;
     const now = this.#options.now();
     const seconds = secondsOf(now);
     for (const { key } of due(txn, statusMarks, now, this.#options.intervalMs)) this.mark(txn, key);
-    let folded = 0;
+    const hasTime = timeShare(this.#options.stopwatch);
     for (const mark of txn.prefix(statusMarks, '', 'turn')) {
-      if (folded === STATUSES_PER_FLUSH) break;
-      folded += 1;
       const row = this.#row(txn, mark.key, seconds);
       if (row === undefined) this.#drop(txn, mark.key);
       else this.#show(txn, mark, row, now);
+      if (!hasTime()) break;
     }
     this.#events.tellDue(txn, now);
   }

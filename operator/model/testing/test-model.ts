@@ -47,7 +47,8 @@ export class TestModel {
   #changes: Change[] = [];
 
   constructor(options: Omit<ModelOptions, 'db' | 'tables'>) {
-    this.#model = new Model({ ...options, db: this.db, tables: this.tables });
+    // Unless the test says otherwise no time passes within a round: it takes everything in.
+    this.#model = new Model({ stopwatch: () => 0, ...options, db: this.db, tables: this.tables });
   }
 
   adopt(adopted: Adopted): void {

@@ -1,0 +1,172 @@
+import { describe, expect, it } from '@jest/globals';
+import { createStateDB, type Table, type WriteTxn } from '@weir/statedb';
+import { namespaceRow, nodeReportRow, nodeRow, podRow, policyRow } from '../kubernetes/rows.ts';
+import { createTables, type Desired, type Tables } from '../tables.ts';
+import { cnp, namespace, node, pod, report } from '../testing.ts';
+import type { PodRow, PolicyRow } from '../types.ts';
+import { Engine } from './engine.ts';
+import { type Later, Model } from './model.ts';
+import { SHARE_MS, type Stopwatch } from './time-share.ts';
+
+const [PODS, POLICIES] = [30, 20];
+
+/** Notes what each round takes in. */
+class WatchedModel extends Model {
+  readonly rounds: string[][] = [];
+  /** Thrown by the pod of this number, counted from the first that is taken in. */
+  broken: { readonly at: number; readonly error: Error } | undefined;
+  #pods = 0;
+
+  override round(fn: (txn: WriteTxn) => void): Later {
+    this.rounds.push([]);
+    return super.round(fn);
+  }
+
+  override setPod(txn: WriteTxn, row: PodRow): void {
+    this.rounds.at(-1)?.push('pod');
+    this.#pods += 1;
+    if (this.#pods === this.broken?.at) throw this.broken.error;
+    super.setPod(txn, row);
+  }
+
+  override setPolicy(txn: WriteTxn, row: PolicyRow): void {
+    this.rounds.at(-1)?.push('policy');
+    super.setPolicy(txn, row);
+  }
+}
+
+/** An engine, and what the API holds. */
+class World {
+  readonly db = createStateDB({ freeze: true, findLeaks: false });
+  readonly tables: Tables = createTables(this.db);
+  readonly failed: Error[] = [];
+  readonly model: WatchedModel;
+  readonly #engine: Engine;
+
+  constructor(stopwatch: Stopwatch) {
+    const { db, tables } = this;
+    const now = (): number => 1_700_000_000_000;
+    this.model = new WatchedModel({ db, tables, cluster: 'default', identityGraceMs: 1_000_000, now, stopwatch });
+    this.#engine = new Engine({
+      db,
+      tables,
+      model: this.model,
+      adopted: () => ({ identities: [], peerSets: [], resolved: [], slices: [], statuses: [] }),
+      missingKinds: () => new Set(),
+      collectIntervalMs: 1_000_000,
+      onError: (error) => this.failed.push(error),
+      stopwatch,
+    });
+    this.put(1);
+  }
+
+  /** Writes everything, in one transaction. */
+  put(generation: number): void {
+    const { policies, namespaces, pods, nodes, reports } = this.tables;
+    const uids = Array.from({ length: POLICIES }, (_, n) => `u${n}`);
+    this.db.write([policies, namespaces, pods, nodes, reports], (txn) => {
+      txn.upsert(namespaces, namespaceRow(namespace('a')));
+      for (const uid of uids) {
+        const object = cnp(`a/${uid}`, { endpointSelector: { matchLabels: { app: uid } }, ingress: [{}] });
+        const metadata = { ...object.metadata, uid, generation };
+        txn.upsert(policies, policyRow({ ...object, metadata }, 'CiliumNetworkPolicy'));
+      }
+      for (let n = 0; n < PODS; n += 1) {
+        const labels = { app: `u${n}`, generation: String(generation) };
+        txn.upsert(pods, podRow(pod(`a/p${n}`, labels, { ip: `10.0.0.${n}`, node: `n${n % 2}` })));
+      }
+      for (const name of ['n0', 'n1']) {
+        txn.upsert(nodes, nodeRow(node(name)));
+        const said = uids.filter((_, n) => `n${n % 2}` === name).map((uid) => [uid, { generation, endpoints: 1 }]);
+        txn.upsert(reports, nodeReportRow(report(name, { policies: Object.fromEntries(said) })));
+      }
+    });
+  }
+
+  start(): void {
+    this.#engine.start();
+  }
+
+  calm(): Promise<void> {
+    return this.#engine.calm();
+  }
+
+  async stop(): Promise<void> {
+    await this.#engine.stop();
+    expect(this.failed).toEqual([]);
+  }
+
+  /** What is desired of pods and policies; numbers of identities depend on the order in which pods came. */
+  get desired(): unknown {
+    using snapshot = this.db.read();
+    const rows = <T>(table: Table<Desired<T>>): T[] => Array.from(snapshot.all(table), ({ row }) => row);
+    const { identities, resolved, slices, statuses } = this.tables;
+    const labels = new Map(rows(identities).map((row) => [row.id, row.labels]));
+    return {
+      slices: rows(slices).map(({ endpoints }) => endpoints.map(({ name, identity }) => [name, labels.get(identity)])),
+      resolved: rows(resolved).map(({ name, source }) => [name, source]),
+      statuses: rows(statuses),
+    };
+  }
+}
+
+describe('a round of the engine', () => {
+  it('breaks off when its time is over, other work gets its turn, and all is taken in at the end', async () => {
+    const whole = new World(() => 0);
+    whole.start();
+    await whole.calm();
+    let passed = 0;
+    const world = new World(() => (passed += SHARE_MS / 5));
+    const { rounds } = world.model;
+    let turns = 0;
+    const others = (): void => {
+      turns += 1;
+      if (turns < 10_000 && !done) setImmediate(others);
+    };
+    let done = false;
+    setImmediate(others);
+    world.start();
+    await world.calm();
+    expect(world.desired).toEqual(whole.desired);
+    for (const taken of rounds) expect(taken.length).toBeLessThanOrEqual(5);
+    expect(rounds.length).toBeGreaterThan((PODS + POLICIES) / 5);
+    expect(turns).toBeGreaterThan((PODS + POLICIES) / 5);
+    // The same while it runs.
+    rounds.length = 0;
+    world.put(2);
+    await world.calm();
+    done = true;
+    for (const taken of rounds) expect(taken.length).toBeLessThanOrEqual(5);
+    expect(rounds.length).toBeGreaterThan((PODS + POLICIES) / 5);
+    whole.put(2);
+    await whole.calm();
+    expect(world.desired).toEqual(whole.desired);
+    await world.stop();
+    await whole.stop();
+  });
+
+  it('takes one change in at least, and the inputs take turns, however long each change takes', async () => {
+    let passed = 0;
+    const world = new World(() => (passed += 1_000 * SHARE_MS));
+    const { rounds } = world.model;
+    world.start();
+    await world.calm();
+    const taken = rounds.flat();
+    for (const round of rounds) expect(round.length).toBeLessThanOrEqual(1);
+    expect(taken.slice(0, 2 * POLICIES).filter((what) => what === 'pod')).toHaveLength(POLICIES);
+    expect(taken.filter((what) => what === 'pod')).toHaveLength(PODS);
+    await world.stop();
+  });
+
+  it('is taken whole or not at all', async () => {
+    const world = new World(() => 0);
+    const error = new Error('broken');
+    world.model.broken = { at: PODS, error };
+    world.start();
+    await world.calm();
+    expect(world.failed.splice(0)).toEqual([error]);
+    expect(world.desired).toEqual({ slices: [], resolved: [], statuses: [] });
+    for (const { name, rows } of world.db.tables()) if (name === 'placed-pods') expect(rows).toBe(0);
+    await world.stop();
+  });
+});

@@ -1,0 +1,13 @@
+/** Milliseconds that never go back. */
+export type Stopwatch = () => number;
+
+export const machineStopwatch: Stopwatch = () => performance.now();
+
+/** Milliseconds of computing for each of the two parts of a round: changes are taken in, and statuses are folded. */
+export const SHARE_MS = 10;
+
+/** A share that begins now: whether some of it is left. To be asked after each piece of work, so that at least one gets done. */
+export function timeShare(stopwatch: Stopwatch): () => boolean {
+  const end = stopwatch() + SHARE_MS;
+  return () => stopwatch() < end;
+}
