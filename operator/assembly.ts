@@ -260,16 +260,20 @@ export class Assembly {
   #work(): void {
     if (this.#working || this.#stop.signal.aborted) return;
     this.#working = true;
-    this.#inputs.start().then(
-      () => {
-        if (this.#stop.signal.aborted) return;
-        this.#engine.start();
-        this.#writers.start();
-        this.#garbage.start();
-        this.#log.info('inputs complete');
-      },
-      (error: unknown) => this.#fail(error instanceof Error ? error : new Error(String(error))),
-    );
+    this.#startWork().catch((error: unknown) => {
+      if (!this.#stop.signal.aborted) this.#fail(error instanceof Error ? error : new Error(String(error)));
+    });
+  }
+
+  async #startWork(): Promise<void> {
+    await this.#inputs.start();
+    if (this.#stop.signal.aborted) return;
+    this.#engine.start();
+    this.#garbage.start();
+    this.#log.info('inputs complete');
+    // Until the first state is complete, what is desired is a part of it.
+    await this.ready();
+    this.#writers.start();
   }
 
   #kindMissing(kind: PolicyObjectKind, because: string | undefined): void {

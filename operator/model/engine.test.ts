@@ -158,6 +158,35 @@ describe('a round of the engine', () => {
     await world.stop();
   });
 
+  it('shows the first state at its end, in as many rounds as it takes; what changes meanwhile is taken in after that', async () => {
+    const whole = new World(() => 0);
+    whole.put(2);
+    let passed = 0;
+    const world = new World(() => (passed += SHARE_MS / 5));
+    const { identities, statuses } = world.tables;
+    const parts = new Set<number>();
+    const look = (): void => {
+      using snapshot = world.db.read();
+      const shown = snapshot.count(identities);
+      if (shown > 0 && parts.size === 0) world.put(2);
+      for (const table of Object.values(world.tables)) {
+        if (table.name.startsWith('desired-')) expect(snapshot.initialised(table)).toBe(snapshot.initialised(statuses));
+      }
+      if (snapshot.initialised(statuses)) return;
+      if (shown > 0) parts.add(shown);
+      setImmediate(look);
+    };
+    look();
+    for (const each of [whole, world]) {
+      each.start();
+      await each.calm();
+    }
+    expect(parts.size).toBeGreaterThan(PODS / 5 - 1);
+    expect(world.desired).toEqual(whole.desired);
+    await world.stop();
+    await whole.stop();
+  });
+
   it('is taken whole or not at all', async () => {
     const world = new World(() => 0);
     const error = new Error('broken');

@@ -5,7 +5,7 @@
  * of that has been taken in, so that nothing is written or pruned before; a round takes changes in for SHARE_MS, but
  * at least one, and then yields to other work, such as the renewal of the lease; the inputs take turns, so that none waits for
  * another whose changes take long. A kind of policies that cannot be read does not hold the rest up: what is enforced of it
- * stays (Model.adoptionDone).
+ * stays (Model.completion).
  */
 import type { Change, StateDB, Table, WriteTxn } from '@weir/statedb';
 import type { Desired, Tables } from '../tables.ts';
@@ -147,6 +147,10 @@ export class Engine {
           if (collecting) model.collect(txn);
         });
         if (collecting) collectAt = performance.now() + collectIntervalMs;
+        if (!taken && !this.started) {
+          await this.#complete(missing);
+          continue;
+        }
         if (taken || next.more) await new Promise((resolve) => setImmediate(resolve));
         else {
           if (next.dueInMs === undefined) this.#rest();
@@ -187,10 +191,27 @@ export class Engine {
     return taken;
   }
 
+  /** All inputs have been taken in, for the first time. Changes that come meanwhile wait. */
+  async #complete(missing: ReadonlySet<PolicyObjectKind>): Promise<void> {
+    const { db, model, stopwatch = machineStopwatch } = this.#options;
+    using before = db.read();
+    const steps = model.completion(before, missing);
+    for (let more = true; more && !this.#stop.signal.aborted; ) {
+      model.round((txn) => {
+        const hasTime = timeShare(stopwatch);
+        do {
+          const { value: step } = steps.next();
+          step?.(txn);
+          more = step !== undefined;
+        } while (more && hasTime());
+      });
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+  }
+
   /** All inputs have been taken in. */
   #lookAtKinds(txn: WriteTxn, missing: ReadonlySet<PolicyObjectKind>): void {
     const { model } = this.#options;
-    if (!model.isComplete(txn)) model.adoptionDone(txn, missing);
     for (const kind of model.keptKinds(txn)) if (!missing.has(kind)) model.kindKnown(txn, kind);
   }
 

@@ -11,10 +11,11 @@ import {
   unusedIdentity,
 } from '@weir/identity';
 import { type LabelMap, labelsKey } from '@weir/labels';
-import type { AnyTable, StateDB, Table, WriteTxn } from '@weir/statedb';
+import type { AnyTable, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
 import { type Desired, show } from '../tables.ts';
 import type { IdentityRow } from '../types.ts';
 import { identityKey, type KnownIdentity } from './known-identities.ts';
+import type { Step } from './steps.ts';
 
 const RANGE: IdentityRange = { first: CLUSTER_FIRST, last: CLUSTER_LAST };
 
@@ -101,9 +102,9 @@ export class IdentityBook {
     return txn.get(this.#known, identityKey(id))?.row.labels;
   }
 
-  /** Shows all of them. */
-  showAll(txn: WriteTxn): void {
-    for (const { row } of txn.all(this.#known)) show(txn, this.#desired, row);
+  /** Steps that show all of them. */
+  *showAll(reader: Reader): Generator<Step> {
+    for (const { row } of reader.all(this.#known)) yield (txn) => show(txn, this.#desired, row);
   }
 
   #add(txn: WriteTxn, known: KnownIdentity): void {

@@ -5,7 +5,7 @@
  * - Whatever the order and grouping of the changes, the desired state is that of a model that starts from scratch with
  *   the same inputs and adopts what this one had written.
  * - A round is one transaction: readers see all that follows from its changes or nothing, and a throw leaves nothing.
- * - The desired tables are empty until `adoptionDone`, and initialised by it.
+ * - The desired tables are empty until `completion`, and initialised by its last step.
  * - No change costs policies x pods: a selector is evaluated against identities when it is new, an identity against
  *   selectors when it is new.
  */
@@ -18,11 +18,12 @@ import { Marks } from './marks.ts';
 import { resolvedName } from './names.ts';
 import { showPeerSet } from './peer-sets.ts';
 import { PodBook, type PodBookOptions } from './pod-book.ts';
-import { type Enforced, PolicyBook, type PolicyEntry } from './policy-book.ts';
+import { type AdoptedPolicy, type Enforced, PolicyBook, type PolicyEntry } from './policy-book.ts';
 import { PortNames } from './port-names.ts';
 import { SelectorIndex } from './selector-index.ts';
 import { StatusBoard } from './status-board.ts';
 import { statusTables } from './status-tables.ts';
+import type { Step } from './steps.ts';
 import { SubjectHosts } from './subject-hosts.ts';
 import { machineStopwatch, type Stopwatch } from './time-share.ts';
 
@@ -110,7 +111,7 @@ export class Model {
     });
   }
 
-  /** Takes over what the API holds; call first, and `adoptionDone` when every input has been put in. */
+  /** Takes over what the API holds; call first, and `completion` when every input has been put in. */
   adopt(txn: WriteTxn, adopted: Adopted): void {
     this.#policies.adopt(txn, adopted);
     this.#pods.adopt(txn, adopted);
@@ -118,20 +119,28 @@ export class Model {
   }
 
   /**
-   * Every input has been put in, once: from now on what is desired is shown. `missing`: kinds of policies that cannot be
-   * read now. What was resolved of them stays, until `kindKnown`.
+   * Every input has been put in, once: the steps after which what is desired is shown. To be taken in this order, in rounds as
+   * they fit, with no change between them; `reader` sees the state before the first. `missing`: kinds of policies that cannot
+   * be read now. What was resolved of them stays, until `kindKnown`.
    */
-  adoptionDone(txn: WriteTxn, missing: Iterable<PolicyObjectKind> = []): void {
-    for (const kind of missing) txn.upsert(this.#keptKinds, { kind });
-    for (const { resolved, selectors } of this.#policies.adopted(txn)) {
-      if (!txn.has(this.#keptKinds, resolved.source.kind)) this.#forgetAdopted(txn, resolved.name);
-      else for (const [hash, selector] of selectors) this.#sets.add(txn, hash, selector);
+  *completion(reader: Reader, missing: Iterable<PolicyObjectKind> = []): Generator<Step> {
+    const { peerSets, resolved } = this.#options.tables;
+    yield (txn) => {
+      for (const kind of missing) txn.upsert(this.#keptKinds, { kind });
+    };
+    for (const adopted of this.#policies.adopted(reader)) yield (txn) => this.#keepOrForget(txn, adopted);
+    yield (txn) => this.#pods.adoptionDone(txn);
+    yield (txn) => this.#allKindsKnown(txn);
+    yield (txn) => this.#statuses.start(txn);
+    for (const hash of this.#sets.hashes(reader)) yield (txn) => showPeerSet(txn, peerSets, this.#sets, hash);
+    for (const entry of this.#policies.all(reader)) {
+      const row = entry.resolved;
+      if (row !== undefined) yield (txn) => show(txn, resolved, row);
     }
-    this.#pods.adoptionDone(txn);
-    this.#allKindsKnown(txn);
-    this.#statuses.start(txn);
-    this.#showAll(txn);
-    for (const done of this.#derived) done(txn);
+    yield* this.#pods.showAll(reader);
+    yield (txn) => {
+      for (const done of this.#derived) done(txn);
+    };
   }
 
   /** What is desired is shown. */
@@ -139,7 +148,7 @@ export class Model {
     return reader.initialised(this.#options.tables.resolved);
   }
 
-  /** Kinds that `adoptionDone` was told are missing, and `kindKnown` has not been told of. */
+  /** Kinds that `completion` was told are missing, and `kindKnown` has not been told of. */
   keptKinds(reader: Reader): PolicyObjectKind[] {
     return Array.from(reader.all(this.#keptKinds), ({ kind }) => kind);
   }
@@ -233,6 +242,20 @@ export class Model {
     this.#statuses.mark(txn, key);
   }
 
+  /** What an earlier leader resolved of a policy that has not been set: shown as it was while its kind cannot be read. */
+  #keepOrForget(txn: WriteTxn, { resolved, selectors }: AdoptedPolicy): void {
+    const { tables } = this.#options;
+    if (!txn.has(this.#keptKinds, resolved.source.kind)) {
+      this.#forgetAdopted(txn, resolved.name);
+      return;
+    }
+    for (const [hash, selector] of selectors) {
+      this.#sets.add(txn, hash, selector);
+      showPeerSet(txn, tables.peerSets, this.#sets, hash);
+    }
+    show(txn, tables.resolved, resolved);
+  }
+
   #forgetAdopted(txn: WriteTxn, name: string): void {
     const adopted = this.#policies.forgetAdopted(txn, name);
     this.#release(txn, adopted?.selectors.keys() ?? []);
@@ -266,14 +289,5 @@ export class Model {
     }
     this.#pods.showChanged(txn);
     this.#statuses.flush(txn);
-  }
-
-  #showAll(txn: WriteTxn): void {
-    const { peerSets, resolved } = this.#options.tables;
-    for (const hash of this.#sets.hashes(txn)) showPeerSet(txn, peerSets, this.#sets, hash);
-    for (const known of [this.#policies.all(txn), this.#policies.adopted(txn)]) {
-      for (const entry of known) if (entry.resolved !== undefined) show(txn, resolved, entry.resolved);
-    }
-    this.#pods.showAll(txn);
   }
 }

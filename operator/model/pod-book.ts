@@ -6,7 +6,7 @@
  */
 import { IdentityExhaustedError } from '@weir/identity';
 import { podIdentityLabels } from '@weir/labels';
-import type { AnyTable, StateDB, Table, WriteTxn } from '@weir/statedb';
+import type { AnyTable, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
 import type { Tables } from '../tables.ts';
 import type { Adopted, PodRow, SlicedPod } from '../types.ts';
 import { AddressClaims } from './address-claims.ts';
@@ -17,6 +17,7 @@ import { claimsOf, createPlacedPods, type PlacedPod } from './placed-pods.ts';
 import type { Namer, PortNames } from './port-names.ts';
 import type { SelectorIndex } from './selector-index.ts';
 import { SlicePacker } from './slices.ts';
+import type { Step } from './steps.ts';
 
 export interface PodBookOptions {
   readonly cluster: string;
@@ -97,10 +98,10 @@ export class PodBook {
     this.#slices.showChanged(txn);
   }
 
-  /** Shows everything. */
-  showAll(txn: WriteTxn): void {
-    this.#identities.showAll(txn);
-    this.#slices.showAll(txn);
+  /** Steps that show everything. */
+  *showAll(reader: Reader): Generator<Step> {
+    yield* this.#identities.showAll(reader);
+    yield* this.#slices.showAll(reader);
   }
 
   #place(txn: WriteTxn, row: PodRow, before: PlacedPod | undefined): void {

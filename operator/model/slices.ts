@@ -2,11 +2,12 @@
  * Packs pods into endpoint slices. A pod stays in its slice for as long as it has an address. Shows the slices in the
  * desired table, as soon as that is complete.
  */
-import type { AnyTable, StateDB, Table, WriteTxn } from '@weir/statedb';
+import type { AnyTable, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
 import { type Desired, show } from '../tables.ts';
 import type { SlicedPod, SliceRow } from '../types.ts';
 import { Marks } from './marks.ts';
 import { sliceName } from './names.ts';
+import type { Step } from './steps.ts';
 
 /** Endpoints per slice. */
 export const SLICE_SIZE = 100;
@@ -88,9 +89,9 @@ export class SlicePacker {
     for (const name of this.#changed.take(txn)) this.#show(txn, name);
   }
 
-  /** Shows all of them. */
-  showAll(txn: WriteTxn): void {
-    for (const { name } of txn.all(this.#slices)) this.#show(txn, name);
+  /** Steps that show all of them. */
+  *showAll(reader: Reader): Generator<Step> {
+    for (const { name } of reader.all(this.#slices)) yield (txn) => this.#show(txn, name);
   }
 
   #show(txn: WriteTxn, name: string): void {

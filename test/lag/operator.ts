@@ -82,7 +82,9 @@ export class LaggingOperator {
     ];
     const held = adopted(this.#targets);
     this.#changes.unshift((txn) => model.adopt(txn, held));
-    this.#changes.push((txn) => model.adoptionDone(txn));
+    this.#changes.push((txn) => {
+      for (const step of model.completion(txn)) step(txn);
+    });
     this.round();
     this.#writers.start();
   }

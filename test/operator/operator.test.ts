@@ -1,4 +1,4 @@
-import { afterEach, describe, expect, it } from '@jest/globals';
+import { afterEach, describe, expect, it, jest } from '@jest/globals';
 import {
   type CiliumPolicyObject,
   type Condition,
@@ -8,12 +8,15 @@ import {
   resources,
 } from '@weir/kube';
 import { pino } from 'pino';
+import { Model } from '../../operator/model/model.ts';
+import { SHARE_MS } from '../../operator/model/time-share.ts';
 import { createOperator, type Operator } from '../../operator/operator.ts';
 import { ccnp, cnp, namespace, node, pod, report } from '../../operator/testing.ts';
 import { createWithStatus, createWorld, eventually, type World } from './world.ts';
 
 let world: World;
 afterEach(async () => {
+  jest.restoreAllMocks();
   await world.stop();
 });
 
@@ -191,6 +194,30 @@ describe('operator', () => {
     await world.settle(second);
     expect(world.writes()).toEqual([]);
     expect(world.api.stats.resourceVersion).toBe(version);
+  });
+
+  it('writes nothing before the first state is complete, however many rounds that takes', async () => {
+    await cluster();
+    await world.client.create(resources.CiliumNetworkPolicy, cnp('a/web', WEB_FROM_API));
+    world.writes();
+    const early: string[] = [];
+    let steps = 0;
+    const completion = Reflect.get(Model.prototype, 'completion') as Model['completion'];
+    jest.spyOn(Model.prototype, 'completion').mockImplementation(function* (this: Model, ...args) {
+      for (const step of completion.apply(this, args)) {
+        yield (txn) => {
+          steps += 1;
+          early.push(...world.writes());
+          // Longer than a round's share: each step is a round, and other work has its turn after it.
+          for (const begun = performance.now(); performance.now() - begun <= SHARE_MS; );
+          step(txn);
+        };
+      }
+    });
+    await world.settle(await world.operator());
+    expect(steps).toBeGreaterThan(8);
+    expect(early).toEqual([]);
+    expect(world.writes()).toContain('apply ciliumidentities');
   });
 
   it('an invalid edit leaves the last valid generation enforced, over a restart too, with its peer sets kept up', async () => {

@@ -56,7 +56,7 @@ export class TestModel {
   }
 
   adoptionDone(missing: Iterable<PolicyObjectKind> = []): void {
-    this.#changes.push((txn) => this.#model.adoptionDone(txn, missing));
+    this.#changes.push((txn) => this.#complete(txn, missing));
   }
 
   kindKnown(kind: PolicyObjectKind): void {
@@ -154,7 +154,7 @@ export class TestModel {
     using before = this.db.read();
     if (!this.#model.isComplete(before)) {
       this.#changes.push((txn) => {
-        if (!this.#model.isComplete(txn)) this.#model.adoptionDone(txn);
+        if (!this.#model.isComplete(txn)) this.#complete(txn);
       });
     }
     this.take();
@@ -168,6 +168,10 @@ export class TestModel {
       statuses: edits(before, after, statuses),
       events: edits(before, after, events),
     };
+  }
+
+  #complete(txn: WriteTxn, missing: Iterable<PolicyObjectKind> = []): void {
+    for (const step of this.#model.completion(txn, missing)) step(txn);
   }
 
   get #later(): Later {
