@@ -4,8 +4,8 @@ import { ApiError, type KubeClient, type KubeObject, type ResolvedPolicyObject }
 import type { ResolvedRule } from '@weir/policy';
 import type { Clock } from '@weir/reconciler';
 import { createStateDB } from '@weir/statedb';
-import { peerSetName } from '../model/names.ts';
 import { DependencyError } from '../errors.ts';
+import { peerSetName } from '../model/names.ts';
 import { createTables, show } from '../tables.ts';
 import type { PeerSetRow, ResolvedRow } from '../types.ts';
 import { peerSetObject, resolvedObject } from './objects.ts';

@@ -38,7 +38,6 @@ export class Census {
     this.#residents = db.table<Residents>({
       name: 'residents',
       key: ({ identity, node }) => keys.join(identityKey(identity), node),
-      indexes: [{ name: 'node', keys: ({ node }) => [node] }],
     });
   }
 
@@ -64,11 +63,6 @@ export class Census {
     for (const residents of this.#of(reader, identity)) {
       if (residents.node !== '') yield [residents.node, residents];
     }
-  }
-
-  /** Identities of the pods on a node. */
-  *on(reader: Reader, node: string): Generator<number> {
-    for (const { identity } of reader.list(this.#residents, 'node', node)) yield identity;
   }
 
   has(reader: Reader, identity: number): boolean {

@@ -157,19 +157,15 @@ export class NodeProgress {
    * that are gone are forgotten.
    */
   nodesChanged(txn: WriteTxn, names: readonly string[]): Set<string> {
-    const { sets, census, policies } = this.#sources;
     const { countedReports, nodes } = this.#tables;
     const changed = new Set<string>();
-    const identities = new Set<number>();
     for (const name of names) {
       const report = txn.get(countedReports, name);
       if (report?.lost === true && txn.get(nodes, name)?.uid !== report.nodeUid) txn.delete(countedReports, name);
       for (const key of this.#waitingFor(txn, name, report)) changed.add(key);
       for (const key of this.#reportedBy(txn, report, undefined)) changed.add(key);
-      for (const identity of census.on(txn, name)) identities.add(identity);
+      for (const key of this.#sources.hosts.policiesOn(txn, name)) changed.add(key);
     }
-    const hosted = new Set([...identities].flatMap((identity) => [...sets.setsOf(txn, identity)]));
-    for (const hash of hosted) for (const key of policies.withSubject(txn, hash)) changed.add(key);
     return changed;
   }
 

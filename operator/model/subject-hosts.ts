@@ -46,7 +46,11 @@ export class SubjectHosts {
       key: ({ id }) => id,
       indexes: [{ name: 'set', keys: ({ subjects }) => subjects }],
     });
-    this.#hosted = db.table<Hosted>({ name: 'subject-hosts', key: hostedKey });
+    this.#hosted = db.table<Hosted>({
+      name: 'subject-hosts',
+      key: hostedKey,
+      indexes: [{ name: 'node', keys: ({ node }) => [node] }],
+    });
   }
 
   get tables(): readonly AnyTable[] {
@@ -58,6 +62,14 @@ export class SubjectHosts {
     const id = idOf(subjects);
     if (!txn.has(this.#groups, id)) this.#count(txn, { id, subjects });
     for (const hosted of this.#hostedIn(txn, id)) yield [hosted.node, hosted];
+  }
+
+  /** Keys of the policies whose status has asked, and that select a pod on the node. */
+  *policiesOn(reader: Reader, node: string): Generator<string> {
+    for (const { group } of reader.list(this.#hosted, 'node', node)) {
+      const [hash = ''] = reader.get(this.#groups, group)?.subjects ?? [];
+      yield* this.#policiesOf(reader, group, hash);
+    }
   }
 
   /** A pod has come (`by` 1) or gone (-1); the census has counted it. */
@@ -74,13 +86,10 @@ export class SubjectHosts {
 
   /** A policy does not have these subjects any more. */
   release(txn: WriteTxn, subjects: Subjects): void {
-    const { policies } = this.#sources;
     const id = idOf(subjects);
     const [hash] = subjects;
     if (hash === undefined || !txn.has(this.#groups, id)) return;
-    for (const key of policies.withSubject(txn, hash)) {
-      if (idOf(policies.get(txn, key)?.subjects ?? new Set()) === id) return;
-    }
+    for (const _ of this.#policiesOf(txn, id, hash)) return;
     txn.delete(this.#groups, id);
     for (const hosted of this.#hostedIn(txn, id)) txn.delete(this.#hosted, hostedKey(hosted));
   }
@@ -100,6 +109,14 @@ export class SubjectHosts {
     }
     txn.insert(this.#groups, group);
     for (const [node, count] of counts) txn.insert(this.#hosted, { group: group.id, node, ...count });
+  }
+
+  /** `hash`: one of the group's subjects. */
+  *#policiesOf(reader: Reader, group: string, hash: string): Generator<string> {
+    const { policies } = this.#sources;
+    for (const key of policies.withSubject(reader, hash)) {
+      if (idOf(policies.get(reader, key)?.subjects ?? new Set()) === group) yield key;
+    }
   }
 
   #groupsOf(reader: Reader, identity: number): Set<string> {
