@@ -1,8 +1,9 @@
 /** Files of the state folder. A crash or a full disk at any instant leaves the old content or the new one, never a part. */
 import { readFileSync, renameSync } from 'node:fs';
-import { type FileHandle, mkdir, open, rename, rm, stat } from 'node:fs/promises';
+import { type FileHandle, open, rename, rm, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { codeOf, messageOf } from '@weir/process/errors';
+import { makeFolder } from '@weir/process/folders';
 import { StateFileError, StateSaveError } from './errors.ts';
 
 const VERSION = 1;
@@ -87,7 +88,7 @@ export class StateFile<T> {
     const text = JSON.stringify({ version: VERSION, node: this.#node, stamp, content });
     try {
       const folder = dirname(this.path);
-      await mkdir(folder, { recursive: true, mode: 0o700 });
+      await makeFolder(folder, 0o700);
       await withFile(temporary, 'w', (file) => writeAll(file, Buffer.from(text)));
       await rename(temporary, this.path);
       await withFile(folder, 'r', async () => undefined);

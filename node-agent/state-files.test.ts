@@ -15,10 +15,10 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
-function files(log = recordingLogger(), node = 'here'): StateFiles {
+function files(log = recordingLogger(), node = 'here', at = folder): StateFiles {
   const endpoint = { id: 1, ifindex: 2, interfaceName: 'v', ipv4: '10.0.0.1', createdAt: '' };
   const subject = new StateFiles({
-    folder,
+    folder: at,
     root: join(folder, 'pins'),
     node,
     db: createStateDB({ freeze: true }),
@@ -175,6 +175,15 @@ describe('a state file that somebody removes', () => {
     });
     await subject.stop();
   });
+});
+
+it('a state folder that cannot be made is told with the error, as any other', async () => {
+  const subject = files(recordingLogger(), 'here', '/proc/nope');
+  expect(await subject.save('rules')).toBe(false);
+  expect(subject.check().message).toContain(
+    '/proc/nope/rules.json cannot be written (ENOENT: no such file or directory); it is tried again',
+  );
+  await subject.stop();
 });
 
 describe('the writing of a state file', () => {

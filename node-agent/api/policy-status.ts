@@ -6,7 +6,7 @@ import type { ApiOptions } from './types.ts';
 const KINDS: readonly (readonly [kind: PolicyRow['kind'], ...others: string[]])[] = [
   ['CiliumNetworkPolicy', 'cnp', 'ciliumnetworkpolicies'],
   ['CiliumClusterwideNetworkPolicy', 'ccnp', 'ciliumclusterwidenetworkpolicies'],
-  ['NetworkPolicy', 'knp', 'netpol', 'networkpolicies'],
+  ['NetworkPolicy', 'netpol', 'knp', 'networkpolicies'],
   ['BareRules', 'rule'],
 ];
 

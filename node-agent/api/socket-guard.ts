@@ -1,8 +1,9 @@
-import { chmod, lstat, mkdir, rename, unlink } from 'node:fs/promises';
+import { chmod, lstat, rename, unlink } from 'node:fs/promises';
 import { createServer, type Server, type Socket } from 'node:net';
 import { dirname, join } from 'node:path';
 import { delay } from '@weir/process/delay';
 import { codeOf, messageOf } from '@weir/process/errors';
+import { makeFolder } from '@weir/process/folders';
 import type { Logger } from '../core.ts';
 import { answers, removeEmptyFolder } from './socket.ts';
 import type { Condition } from './types.ts';
@@ -112,7 +113,7 @@ export class SocketGuard {
 
   async #place(listen: (path: string) => Promise<void>): Promise<void> {
     const { path } = this.#options;
-    await mkdir(dirname(path), { recursive: true });
+    await makeFolder(dirname(path));
     const made = join(dirname(path), `.${process.pid}`);
     await unlink(made).catch(() => undefined);
     await listen(made);

@@ -1,8 +1,9 @@
 import type { Stats } from 'node:fs';
-import { lstat, mkdir, rmdir, unlink } from 'node:fs/promises';
+import { lstat, rmdir, unlink } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { dirname } from 'node:path';
 import { codeOf } from '@weir/process/errors';
+import { makeFolder } from '@weir/process/folders';
 import { SocketError } from './errors.ts';
 
 /** sun_path is 108 bytes with its terminator (unix(7)). */
@@ -17,7 +18,7 @@ export async function claimSocketPath(path: string): Promise<void> {
   if (Buffer.byteLength(path) > MAX_PATH_BYTES)
     throw new SocketError(`socket path ${path} is longer than ${MAX_PATH_BYTES} bytes; choose a shorter --socket`);
   try {
-    await mkdir(dirname(path), { recursive: true });
+    await makeFolder(dirname(path));
   } catch (error) {
     throw new SocketError(`cannot create the folder of --socket ${path}: ${String(error)}`, { cause: error });
   }

@@ -309,7 +309,11 @@ describe('weir', () => {
       expect((await weir(['policy', 'status', 'ccnp/none'])).out).toContain('Pending');
       for (const [ref, code, message] of [
         ['cnp/default/absent', 1, 'no CiliumNetworkPolicy default/absent has reached this node'],
-        ['pod/default/x', 2, '"pod" is no kind'],
+        [
+          'pod/default/x',
+          2,
+          '"pod" is no kind; use one of CiliumNetworkPolicy (cnp), CiliumClusterwideNetworkPolicy (ccnp), NetworkPolicy (netpol), ',
+        ],
         ['ccnp/default/none', 2, 'is named CiliumClusterwideNetworkPolicy/NAME'],
       ] as const)
         expect(await weir(['policy', 'status', ref])).toMatchObject({ code, err: expect.stringContaining(message) });

@@ -1,6 +1,7 @@
 import { existsSync, readFileSync } from 'node:fs';
-import { mkdir, writeFile } from 'node:fs/promises';
+import { writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
+import { makeFolder } from '@weir/process/folders';
 import { type FolderLock, lockFolder } from 'libbpf-ts';
 import { AgentRunningError } from '../errors.ts';
 import { isGone } from '../persist.ts';
@@ -41,7 +42,7 @@ export class RootLock {
     try {
       if (unlessThere && !(await isGone(this.#pidFile))) return;
       if (this.#lock === undefined) return;
-      await mkdir(dirname(this.#pidFile), { recursive: true, mode: 0o700 });
+      await makeFolder(dirname(this.#pidFile), 0o700);
       if (this.#lock !== undefined) await writeFile(this.#pidFile, `${process.pid}\n`);
     } catch {
       // It only names the holder, for people; a folder that cannot be written is told by what belongs there.
