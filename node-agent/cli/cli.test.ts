@@ -360,6 +360,9 @@ spec: {endpointSelector: {}, ingress: [{bogus: 1}]}
       code: 0,
       out: 'standard input: Valid, 1 rule\n',
     });
+    // As RULES of the policy's status counts them: elements.
+    const two = JSON.stringify([{ endpointSelector: {}, ingress: [{}, { fromEntities: ['world'] }] }]);
+    expect((await weir(['policy', 'validate', '-'], two)).out).toBe('standard input: Valid, 2 rules\n');
     const l7 = { endpointSelector: {}, egress: [{ toFQDNs: [{ matchName: 'example.org' }] }] };
     expect(await weir(['policy', 'validate', '-'], JSON.stringify([l7]))).toMatchObject({
       code: 1,

@@ -1,4 +1,4 @@
-import { type ParseResult, type PolicyProblem, parseBareRules, parsePolicy, serviceWarnings } from '@weir/policy';
+import { type ParseResult, type PolicyProblem, parseBareRules, parsePolicy, resolve, serviceWarnings } from '@weir/policy';
 import type { PolicyDocument } from './documents.ts';
 
 export interface Validation {
@@ -7,6 +7,7 @@ export interface Validation {
   readonly valid: boolean;
   /** The condition's reason. */
   readonly reason: 'Valid' | 'InvalidSpec' | 'UnsupportedField';
+  /** Elements, as RULES of the policy's status counts them. */
   readonly rules: number;
   readonly problems: readonly PolicyProblem[];
 }
@@ -25,7 +26,7 @@ export function validateDocuments(documents: readonly PolicyDocument[], namespac
       name: title(value) ?? name,
       valid: reason === 'Valid',
       reason,
-      rules: rules.length,
+      rules: resolve(rules, { cookieOf: () => 0 }).rules.length,
       problems: [...problems, ...serviceWarnings(rules)],
     };
   });
