@@ -1,4 +1,11 @@
-import { type ParseResult, type PolicyProblem, parseBareRules, parsePolicy, resolve, serviceWarnings } from '@weir/policy';
+import {
+  type ParseResult,
+  type PolicyProblem,
+  parseBareRules,
+  parsePolicy,
+  resolve,
+  serviceWarnings,
+} from '@weir/policy';
 import type { PolicyDocument } from './documents.ts';
 
 export interface Validation {

@@ -42,7 +42,9 @@ async function main(): Promise<void> {
   const cluster = await Cluster.start({
     nodes,
     ...(port === 0 ? {} : { apiPort: port }),
-    onLog: (line) => console.error(line),
+    // What of it ends, nothing starts again: the programs are the cluster's own.
+    onLog: (line) =>
+      console.error(line.includes(' has ended (') ? `${line}; ctrl-C and \`npm start\` make a new cluster` : line),
   });
   let stopping = false;
   const stop = async () => {
