@@ -1,4 +1,5 @@
-import { beforeEach, describe, expect, it } from '@jest/globals';
+import { execFileSync } from 'node:child_process';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
 import { createStateDB, type StateDB } from '@weir/statedb';
 import type { Tables } from './core.ts';
 import { createTables } from './create-tables.ts';
@@ -16,10 +17,22 @@ const found: EndpointRow = {
   createdAt: '',
 };
 
+/** A namespace with the interface `weirback`. */
+const NODE = `weir-strays-${process.pid}`;
+
 let db: StateDB;
 let tables: Tables;
 let strays: Strays;
 let saved: number;
+
+beforeAll(() => {
+  execFileSync('ip', ['netns', 'add', NODE]);
+  execFileSync('ip', ['-n', NODE, 'link', 'add', 'weirback', 'index', '77', 'type', 'veth', 'peer', 'name', 'other']);
+});
+
+afterAll(() => {
+  execFileSync('ip', ['netns', 'del', NODE]);
+});
 
 beforeEach(() => {
   db = createStateDB({ freeze: true });
@@ -29,7 +42,7 @@ beforeEach(() => {
     db,
     tables,
     numbers: new LocalNumbers(db),
-    nodeNetns: undefined,
+    nodeNetns: `/var/run/netns/${NODE}`,
     log: quiet,
     allocateId: () => 1,
     save: () => {
@@ -131,10 +144,10 @@ describe('an endpoint whose interface went away', () => {
   });
 
   it('counts anew when that is back, unless it was deleted while the interfaces were read', async () => {
-    const gone = { ...found, interfaceName: 'lo', gone: '2026-01-01T00:00:00Z' };
+    const gone = { ...found, interfaceName: 'weirback', gone: '2026-01-01T00:00:00Z' };
     put(gone);
     const back = await strays.returned();
-    expect(back).toEqual([expect.objectContaining({ id: 1, interfaceName: 'lo', ifindex: 1 })]);
+    expect(back).toEqual([expect.objectContaining({ id: 1, interfaceName: 'weirback', ifindex: 77 })]);
     expect(rows()).toEqual(back);
     put(gone);
     const returned = strays.returned();
