@@ -131,13 +131,17 @@ describe('a slot that cannot be put back', () => {
     expect([state.mends, audit.faults()]).toEqual([['1', '2', '2', '1'], []]);
   });
 
-  it('is named in status beside others, as many as three', async () => {
+  it('or was put back is named in status beside others, as many as three', async () => {
     const { audit, state } = world({ steps: [{ found: [wrong(1), wrong(2), wrong(3), wrong(4)], ended: true }] });
     state.broken = true;
     await audit.step('slot');
     const said = (slot: number): string =>
       `policy slot ${slot}: its content is another one; it cannot be put back: no memory`;
     expect(audit.check().message).toBe(`${said(1)}; ${said(2)}; ${said(3)} (and 1 more)`);
+    const mending = world({ steps: [{ found: [wrong(1), wrong(2), wrong(3), wrong(4)], ended: true }] });
+    await mending.audit.step('slot');
+    const last = [1, 2, 3].map((slot) => `policy slot ${slot}: its content is another one`).join('; ');
+    expect(mending.audit.check().message).toContain(`${last} (and 1 more)`);
   });
 });
 

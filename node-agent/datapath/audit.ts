@@ -277,7 +277,7 @@ export class Audit {
     this.#options.db.write([this.#repairs], (txn) => {
       for (const [part, faults] of Map.groupBy(mended, (fault) => fault.part)) {
         const count = (txn.get(this.#repairs, part)?.count ?? 0) + faults.length;
-        const last = faults.slice(-1).map(faultText).join();
+        const last = someOf(faults.slice(0, TOLD).map(faultText), faults.length);
         txn.upsert(this.#repairs, { part, count, at, last });
       }
     });
