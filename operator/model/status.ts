@@ -7,7 +7,7 @@ import type { MissingName } from './port-names.ts';
 const MOST_FAILURES = 5;
 const MOST_NODES = 3;
 const LONGEST_MESSAGE = 1024;
-/** A node's reason that is nothing the node can mend: pods there were connected by another plugin. */
+/** A node's reason that is nothing the node can mend: pods there were connected by another plugin, or lost their interface. */
 export const NOT_CONNECTED = 'PodNotConnected';
 
 export interface StatusInput {
