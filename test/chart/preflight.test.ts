@@ -13,6 +13,18 @@ const workload = (kind: string, namespace: string, name: string, labels: object,
     template: { metadata: { labels: { app: 'x' } }, spec: { containers: [{ name: 'x', image: 'x' }] } },
   },
 });
+/** Nobody in a namespace can make one. */
+const CILIUM_NODES = {
+  apiVersion: 'apiextensions.k8s.io/v1',
+  kind: 'CustomResourceDefinition',
+  metadata: { name: 'ciliumnodes.cilium.io' },
+  spec: {
+    group: 'cilium.io',
+    names: { kind: 'CiliumNode', plural: 'ciliumnodes', singular: 'ciliumnode' },
+    scope: 'Cluster',
+    versions: [{ name: 'v2', served: true, storage: true, schema: { openAPIV3Schema: { type: 'object' } } }],
+  },
+};
 const node = (name: string, labels: object = {}): object => ({
   apiVersion: 'v1',
   kind: 'Node',
@@ -49,11 +61,23 @@ describe('helm install asks the cluster', () => {
     ['Deployment', 'other', 'op', { name: 'cilium-operator' }],
   ])('refuses where Cilium runs: %s %s/%s', async (kind, namespace, name, labels) => {
     await apply({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: namespace } });
+    // Elsewhere a workload alone tells nothing.
+    if (namespace !== 'kube-system') await apply(CILIUM_NODES);
     await apply(workload(kind, namespace, name, labels));
     const { code, stderr } = await install();
     expect(code).not.toBe(0);
     expect(stderr).toContain(`Cilium runs here (${kind} ${namespace}/${name})`);
     expect(await install('--set', 'preflight.enabled=false')).toMatchObject({ code: 0 });
+  });
+
+  it('a workload of a tenant that looks like Cilium, or like a second Weir, keeps nobody from installing', async () => {
+    await apply({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'tenant' } });
+    await apply(
+      workload('Deployment', 'tenant', 'cilium-operator', { name: 'cilium-operator', 'io.cilium/app': 'operator' }),
+      workload('DaemonSet', 'tenant', 'cilium', { 'k8s-app': 'cilium', 'app.kubernetes.io/name': 'cilium-agent' }),
+      workload('DaemonSet', 'tenant', 'weir-agent', { 'app.kubernetes.io/part-of': 'weir' }),
+    );
+    expect(await install()).toMatchObject({ code: 0 });
   });
 
   it('a workload without labels, or with others, is none of its business', async () => {
@@ -64,11 +88,16 @@ describe('helm install asks the cluster', () => {
 
   it('refuses a second Weir, by whatever release and wherever', async () => {
     await apply({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'weir-system' } });
-    const release = { 'meta.helm.sh/release-name': 'first', 'meta.helm.sh/release-namespace': 'weir-system' };
-    await apply(workload('DaemonSet', 'weir-system', 'weir-agent', { 'app.kubernetes.io/part-of': 'weir' }, release));
+    const annotations = { 'meta.helm.sh/release-name': 'first', 'meta.helm.sh/release-namespace': 'weir-system' };
+    await apply({
+      apiVersion: 'rbac.authorization.k8s.io/v1',
+      kind: 'ClusterRole',
+      metadata: { name: 'weir-agent', annotations },
+      rules: [],
+    });
     const { code, stderr } = await install();
     expect(code).not.toBe(0);
-    expect(stderr).toContain('Weir is installed already (DaemonSet weir-system/weir-agent, release "first")');
+    expect(stderr).toContain('Weir is installed already (ClusterRole weir-agent, release "first" in namespace "weir-system")');
     const own = await attempt('helm', [
       ...['install', 'first', CHART, '-n', 'weir-system', '--dry-run=server', '--kube-apiserver', url],
     ]);
