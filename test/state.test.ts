@@ -46,6 +46,7 @@ const EXCEPTIONS: Readonly<Record<string, Reason>> = {
   'node-agent/waiters.ts #looks': 'handles',
   'operator/kubernetes/inputs.ts #reflectors': 'handles',
   'operator/model/marks.ts #of': 'marks',
+  'operator/kubernetes/target.ts #leaving': 'in flight',
   'operator/kubernetes/target.ts #writing': 'in flight',
 };
 

@@ -48,6 +48,8 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
   readonly #sent: Table<Sent<T>>;
   /** Content that is being written: its event may come before the answer, and is no other hand's. */
   readonly #writing = new Map<string, unknown>();
+  /** Keys of objects whose deletion is under way. */
+  readonly #leaving = new Set<string>();
 
   /** Registers two tables: `held-` and the kind, `sent-` and the kind. */
   constructor(options: TargetOptions<T>) {
@@ -67,6 +69,11 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
 
   get(key: string): T | undefined {
     return this.#read((reader) => reader.get(this.#held, key))?.object;
+  }
+
+  /** Whether the API server holds the object, and nobody is deleting it here. */
+  stays(key: string): boolean {
+    return this.get(key) !== undefined && !this.#leaving.has(key);
   }
 
   /** In the order of their keys. */
@@ -153,11 +160,14 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
     if (object === undefined) return;
     const { client, resource, onWrite } = this.#options;
     const { name, namespace, uid } = object.metadata;
+    this.#leaving.add(key);
     try {
       await client.delete(resource, name, namespace, uid === undefined ? {} : { uid });
       onWrite?.('delete', resource.plural);
     } catch (error) {
       if (!(error instanceof ApiError && error.notFound)) throw error;
+    } finally {
+      this.#leaving.delete(key);
     }
     this.#learn((txn) => {
       if (txn.get(this.#held, key)?.object.metadata.uid === uid) txn.delete(this.#held, key);

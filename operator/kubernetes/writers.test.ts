@@ -246,6 +246,16 @@ it('a generation that is no more desired is not written once its peer sets have 
   expect(lab.broken).toEqual([]);
 });
 
+it('a policy whose peer sets are there waits for no others', async () => {
+  lab = new Lab();
+  lab.want(['a'], 1, ['a']);
+  await lab.answer('apply PeerSet a');
+  await lab.answer(APPLY);
+  lab.want(['a', 'of', 'others'], 2, ['a']);
+  await lab.calm();
+  expect(lab.waiting.sort()).toEqual(['apply PeerSet of', 'apply PeerSet others', APPLY]);
+});
+
 it('a peer set that is on its way out is made again before a policy that names it anew', async () => {
   lab = new Lab();
   lab.want(['a', 'b'], 1, ['a', 'b']);

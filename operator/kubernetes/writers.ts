@@ -180,8 +180,6 @@ export class Writers {
     const { identities } = this.#options.targets;
     return {
       update: async (row) => {
-        // Agents of older builds go by the lists alone: sets should list an identity before those agents see it.
-        await this.#after(this.#peerSets, this.#options.tables.peerSets);
         await identities.apply(identityObject(row));
       },
       delete: (row) => identities.remove(String(row.id)),
@@ -192,11 +190,14 @@ export class Writers {
     const { resolved, peerSets } = this.#options.targets;
     return {
       update: async (row) => {
-        await this.#after(this.#peerSets, this.#options.tables.peerSets);
+        const hashes = hashesOf(row.rules);
+        // Where its own sets are there, a policy does not wait for those of others.
+        if (![...hashes].every((hash) => isComplete(peerSets, hash)))
+          await this.#after(this.#peerSets, this.#options.tables.peerSets);
         await this.#takeStatusBack(row);
         // From here to the request nothing waits.
         const newest = this.#isNewest(row);
-        for (const hash of hashesOf(row.rules)) {
+        for (const hash of hashes) {
           if (this.#desires(hash)) {
             if (isComplete(peerSets, hash)) continue;
             throw new DependencyError(`policy ${row.name} goes after peer set ${hash}, which is not written yet`);

@@ -97,7 +97,9 @@ describe('helm install asks the cluster', () => {
     });
     const { code, stderr } = await install();
     expect(code).not.toBe(0);
-    expect(stderr).toContain('Weir is installed already (ClusterRole weir-agent, release "first" in namespace "weir-system")');
+    expect(stderr).toContain(
+      'Weir is installed already (ClusterRole weir-agent, release "first" in namespace "weir-system")',
+    );
     const own = await attempt('helm', [
       ...['install', 'first', CHART, '-n', 'weir-system', '--dry-run=server', '--kube-apiserver', url],
     ]);

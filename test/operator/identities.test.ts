@@ -1,6 +1,5 @@
 import { afterEach, describe, expect, it } from '@jest/globals';
-import { type CiliumEndpointSlice, type CiliumIdentity, type PeerSet, resources } from '@weir/kube';
-import { matches } from '@weir/labels';
+import { type CiliumEndpointSlice, type CiliumIdentity, resources } from '@weir/kube';
 import { ccnp, namespace, node, pod } from '../../operator/testing.ts';
 import { createWithStatus, createWorld, eventually, type World } from './world.ts';
 
@@ -16,7 +15,7 @@ const ADDRESS = '10.0.0.1';
 interface Told {
   readonly version: number;
   readonly type: string;
-  readonly object: CiliumEndpointSlice | CiliumIdentity | PeerSet;
+  readonly object: CiliumEndpointSlice | CiliumIdentity;
 }
 
 describe('identities in the API', () => {
@@ -34,17 +33,15 @@ describe('identities in the API', () => {
 
     const told: Told[] = [];
     const stop = new AbortController();
-    const watches = [resources.CiliumEndpointSlice, resources.CiliumIdentity, resources.PeerSet].map(
-      async (resource) => {
-        const { items, resourceVersion } = await client.list<Told['object']>(resource);
-        for (const object of items)
-          told.push({ version: Number(object.metadata.resourceVersion), type: 'ADDED', object });
-        const events = client.watch<Told['object']>(resource, { resourceVersion, signal: stop.signal });
-        for await (const { type, object } of events) {
-          told.push({ version: Number(object.metadata.resourceVersion), type, object });
-        }
-      },
-    );
+    const watches = [resources.CiliumEndpointSlice, resources.CiliumIdentity].map(async (resource) => {
+      const { items, resourceVersion } = await client.list<Told['object']>(resource);
+      for (const object of items)
+        told.push({ version: Number(object.metadata.resourceVersion), type: 'ADDED', object });
+      const events = client.watch<Told['object']>(resource, { resourceVersion, signal: stop.signal });
+      for await (const { type, object } of events) {
+        told.push({ version: Number(object.metadata.resourceVersion), type, object });
+      }
+    });
     const labelsOf = async (): Promise<string> => {
       const { items } = await client.list(resources.CiliumEndpointSlice);
       const id = items[0]?.endpoints.find(({ name }) => name === 'p')?.identity;
@@ -70,21 +67,12 @@ describe('identities in the API', () => {
     await Promise.all(watches);
 
     const identities = new Map<number, CiliumIdentity>();
-    const peerSets = new Map<string, PeerSet>();
     const seen = new Set<number>();
     for (const { type, object } of told.sort((a, b) => a.version - b.version)) {
-      if (object.kind === 'PeerSet') peerSets.set((object as PeerSet).spec.hash, object as PeerSet);
       if (object.kind === 'CiliumIdentity') {
         const id = Number(object.metadata.name);
         if (type === 'DELETED') identities.delete(id);
         else identities.set(id, object as CiliumIdentity);
-        // Listed by the sets that it belongs to before it is shown, for agents of older builds.
-        if (type === 'ADDED')
-          for (const { spec } of peerSets.values())
-            expect([id, spec.identities.includes(id)]).toEqual([
-              id,
-              matches(spec.selector, (object as CiliumIdentity)['security-labels']),
-            ]);
       }
       if (object.kind !== 'CiliumEndpointSlice') continue;
       const { endpoints } = object as CiliumEndpointSlice;

