@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
-import { ApiError, type CiliumEndpoint, type KubeClient, resources } from '@weir/kube';
+import { ApiError, type CiliumEndpoint, type KubeClient, NODE_ANNOTATION, resources } from '@weir/kube';
 import { formatLabels } from '@weir/labels';
 import type { Reconciler } from '@weir/reconciler';
 import { type Derivation, derive, type Key, type StateDB, type Table } from '@weir/statedb';
@@ -131,7 +131,7 @@ function deriveCiliumEndpoints(db: StateDB, tables: Tables, into: Table<CiliumEn
       const newest = complete.at(-1);
       const state = newest && stateOf(newest);
       if (newest?.id !== id || state === undefined) return [];
-      const node = read.get(nodes, nodeName)?.addresses[0] ?? '';
+      const node = { name: nodeName, address: read.get(nodes, nodeName)?.addresses[0] ?? '' };
       return [ciliumEndpoint(pod, uidOf(newest), state, node, local?.namedPorts ?? [])];
     },
     equals: isDeepStrictEqual,
@@ -142,7 +142,7 @@ function ciliumEndpoint(
   pod: { readonly namespace: string; readonly name: string },
   uid: string,
   state: EndpointStateRow,
-  node: string,
+  node: { readonly name: string; readonly address: string },
   namedPorts: readonly ContainerPort[],
 ): CiliumEndpoint {
   return {
@@ -151,12 +151,13 @@ function ciliumEndpoint(
     metadata: {
       name: pod.name,
       namespace: pod.namespace,
+      annotations: { [NODE_ANNOTATION]: node.name },
       ownerReferences: [{ apiVersion: 'v1', kind: 'Pod', name: pod.name, uid }],
     },
     status: {
       id: state.id,
       identity: { id: state.identity, labels: formatLabels(state.labels) },
-      networking: { addressing: [{ ipv4: state.ipv4 }], node },
+      networking: { addressing: [{ ipv4: state.ipv4 }], node: node.address },
       policy: {
         ingress: { enforcing: state.enforced.ingress, state: state.state === 'ready' ? 'ok' : state.state },
         egress: { enforcing: state.enforced.egress, state: state.state === 'ready' ? 'ok' : state.state },

@@ -834,6 +834,7 @@ describe('CiliumEndpointWriter', () => {
         metadata: {
           name: 'app1',
           namespace: 'default',
+          annotations: { 'weir.dev/node': 'n1' },
           ownerReferences: [{ apiVersion: 'v1', kind: 'Pod', name: 'app1', uid: 'pod-uid' }],
         },
         status: {

@@ -115,6 +115,12 @@ export interface CiliumEndpointSlice extends KubeObject {
   readonly endpoints: readonly SliceEndpoint[];
 }
 
+/**
+ * On a CiliumEndpoint: the node whose agent writes it. The chart's admission policy goes by it; a label could not hold a name as long as
+ * nodes may have.
+ */
+export const NODE_ANNOTATION = 'weir.dev/node';
+
 /** cilium.io/v2 CiliumEndpoint (ns/pod name), written by the agent. */
 export interface CiliumEndpoint extends KubeObject {
   readonly status?: {
