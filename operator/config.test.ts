@@ -10,7 +10,7 @@ describe('command line', () => {
     expect(parse()).toMatchObject({
       kubeconfig: undefined,
       clusterName: 'default',
-      healthAddress: ':9964',
+      healthAddress: '127.0.0.1:9964',
       identityGcGraceMs: 1_800_000,
       identityGcIntervalMs: 900_000,
       leaderElect: true,

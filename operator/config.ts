@@ -109,7 +109,7 @@ function runCommand(env: Environment, done: (config: OperatorConfig) => void): C
     )
     .addOption(
       new Option('--health-address <host:port>', 'where /healthz, /readyz and /metrics are served; empty: nowhere')
-        .default(':9964')
+        .default('127.0.0.1:9964')
         .argParser(address),
     )
     .addOption(

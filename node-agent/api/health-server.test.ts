@@ -1,5 +1,6 @@
 import { afterEach, describe, expect, it } from '@jest/globals';
-import { FakeCore, quiet } from '../testing/fake-core.ts';
+import { eventually } from '../../test/eventually.ts';
+import { FakeCore, quiet, recordingLogger } from '../testing/fake-core.ts';
 import { HealthServer, type HealthServerOptions } from './health-server.ts';
 import { createMetrics } from './metrics.ts';
 
@@ -58,17 +59,33 @@ describe('HealthServer', () => {
     await server.start();
     expect((await get(server, '/metrics')).status).toBe(200);
     expect((await get(server, '/healthz')).status).toBe(404);
-    const taken = make({ metrics, port: server.port, flag: '--metrics-address' });
-    await expect(taken.start()).rejects.toThrow(`cannot listen on --metrics-address 127.0.0.1:${server.port}`);
-    servers.pop();
   });
 
-  it('names the flag when its port is taken', async () => {
-    const first = make({ health: { core: new FakeCore(), ready: ok } });
+  it('says that its port is taken, and listens once it is free', async () => {
+    const health = { core: new FakeCore(), ready: ok };
+    const first = make({ health });
     await first.start();
-    const second = make({ health: { core: new FakeCore(), ready: ok }, port: first.port });
-    await expect(second.start()).rejects.toThrow(`cannot listen on --health-address 127.0.0.1:${first.port}`);
-    servers.pop();
+    const log = recordingLogger();
+    const { port } = first;
+    const second = make({ log, metrics: registryOf(new FakeCore()), port, retryMs: 10, flag: '--metrics-address' });
+    await second.start();
+    const fields = { flag: '--metrics-address', address: `127.0.0.1:${port}` };
+    expect(log.lines).toMatchObject([{ level: 'error', fields }]);
+    await first.stop();
+    await eventually(
+      () => get(second, '/metrics').catch(() => ({ status: 0 })),
+      ({ status }) => status === 200,
+    );
+    expect(log.lines).toMatchObject([{ level: 'error' }, { level: 'info', fields }]);
+    // Who never gets it stops as well.
+    const third = make({ health, port });
+    await third.start();
+    await third.stop();
+  });
+
+  it('refuses an address that is not of this machine', async () => {
+    const server = make({ health: { core: new FakeCore(), ready: ok }, host: '192.0.2.1' });
+    await expect(server.start()).rejects.toThrow('cannot listen on --health-address 192.0.2.1:0');
   });
 });
 

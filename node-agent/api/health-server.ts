@@ -1,5 +1,7 @@
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { delay } from '@weir/process/delay';
+import { codeOf } from '@weir/process/errors';
 import type { Registry } from 'prom-client';
 import type { Core, Logger } from '../core.ts';
 
@@ -9,10 +11,15 @@ import type { Core, Logger } from '../core.ts';
  */
 const WAITS: readonly string[] = ['inputs', 'kernel', 'peer-sets', 'enforcement', 'state-folder'];
 
+const RETRY_MS = 5_000;
+const DEFAULT_FLAG = '--health-address';
+
 export interface HealthServerOptions {
   readonly log: Logger;
   readonly host: string;
   readonly port: number;
+  /** How long until an address that is taken is tried again, in milliseconds. Default 5000. */
+  readonly retryMs?: number;
   /** The flag that names the address, for the message when it is taken. */
   readonly flag?: '--health-address' | '--metrics-address';
   /** Serves /metrics. */
@@ -37,6 +44,8 @@ interface Answer {
 export class HealthServer {
   readonly #options: HealthServerOptions;
   readonly #server: Server;
+  readonly #stop = new AbortController();
+  #retrying: Promise<void> | undefined;
 
   constructor(options: HealthServerOptions) {
     this.#options = options;
@@ -55,18 +64,49 @@ export class HealthServer {
     });
   }
 
-  /** Rejects when the address is taken. */
-  start(): Promise<void> {
-    const { host, port, flag = '--health-address' } = this.#options;
+  /**
+   * A port that another process has is said and tried again, for as long as it takes: whoever may listen on the node must not keep the agent from
+   * enforcing. Rejects when the address cannot be listened on for another reason.
+   */
+  async start(): Promise<void> {
+    if (await this.#listen()) return;
+    const { log, host, port, flag = DEFAULT_FLAG } = this.#options;
+    const fields = { flag, address: `${host}:${port}` };
+    log.error(
+      fields,
+      'another process listens on this address: probes and metrics are not answered; it is tried again, or choose another port',
+    );
+    this.#retrying = this.#retry().then(
+      (listening) => {
+        if (listening) log.info(fields, 'the address is free, and listened on');
+      },
+      (error: unknown) => log.error({ ...fields, err: error }, 'the address cannot be listened on'),
+    );
+  }
+
+  /** Whether it listens now. */
+  async #retry(): Promise<boolean> {
+    const { retryMs = RETRY_MS } = this.#options;
+    while (!this.#stop.signal.aborted) {
+      await delay(retryMs, this.#stop.signal, { ref: false });
+      if (!this.#stop.signal.aborted && (await this.#listen())) return true;
+    }
+    return false;
+  }
+
+  /** False: the address is taken. */
+  #listen(): Promise<boolean> {
+    const { host, port, flag = DEFAULT_FLAG } = this.#options;
     return new Promise((resolve, reject) => {
-      this.#server.once('error', (error) => {
-        reject(
-          new Error(`cannot listen on ${flag} ${host}:${port}: ${error.message}; choose another port`, {
-            cause: error,
-          }),
-        );
+      const failed = (error: Error): void => {
+        if (codeOf(error) === 'EADDRINUSE') resolve(false);
+        else reject(new Error(`cannot listen on ${flag} ${host}:${port}: ${error.message}`, { cause: error }));
+      };
+      this.#server.once('error', failed);
+      this.#server.listen(port, host, () => {
+        this.#server.off('error', failed);
+        resolve(true);
       });
-      this.#server.listen(port, host, () => resolve());
     });
   }
 
@@ -75,11 +115,12 @@ export class HealthServer {
     return (this.#server.address() as AddressInfo).port;
   }
 
-  stop(): Promise<void> {
-    return new Promise((resolve) => {
-      this.#server.close(() => resolve());
-      this.#server.closeAllConnections();
-    });
+  async stop(): Promise<void> {
+    this.#stop.abort();
+    await this.#retrying;
+    if (!this.#server.listening) return;
+    this.#server.closeAllConnections();
+    await new Promise((resolve) => this.#server.close(resolve));
   }
 
   async #answer(path: string): Promise<Answer> {

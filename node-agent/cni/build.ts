@@ -13,14 +13,17 @@ const FLAGS = ['-static', '-Os', '-s', '-std=gnu11', '-Wall', '-Wextra', '-Werro
 
 /**
  * Compiles weir-cni to a static binary and returns its path. Cached in `.cache/` of the project by a hash of source and flags; `out`
- * is a further copy. Throws `CniBuildError`.
+ * is a further copy, `defines` go to the preprocessor (`NAME=VALUE`). Throws `CniBuildError`.
  */
-export async function buildCni(options: { readonly out?: string; readonly cacheDir?: string } = {}): Promise<string> {
+export async function buildCni(
+  options: { readonly out?: string; readonly cacheDir?: string; readonly defines?: readonly string[] } = {},
+): Promise<string> {
+  const flags = [...FLAGS, ...(options.defines ?? []).map((define) => `-D${define}`)];
   const source = join(HERE, 'weir-cni.c');
   const text = await readFile(source);
   const hash = createHash('sha256')
     .update(text)
-    .update(FLAGS.join(' '))
+    .update(flags.join(' '))
     .update(process.arch)
     .digest('hex')
     .slice(0, 16);
@@ -30,7 +33,7 @@ export async function buildCni(options: { readonly out?: string; readonly cacheD
     await mkdir(cache, { recursive: true });
     const temporary = `${binary}.${process.pid}`;
     try {
-      await run('gcc', [...FLAGS, '-o', temporary, source]);
+      await run('gcc', [...flags, '-o', temporary, source]);
       await rename(temporary, binary);
     } catch (error) {
       await rm(temporary, { force: true });

@@ -124,6 +124,20 @@ describe('weir-cni', () => {
     expect(JSON.parse(stdout)).toMatchObject({ code: cniCode, msg: expect.stringContaining(message) });
   });
 
+  it('does not wait for ever for a runtime that never ends its input', async () => {
+    const hasty = await buildCni({ out: join(folder, 'hasty'), defines: ['STDIN_MS=50'] });
+    const child = spawn(hasty, [], { env: { CNI_COMMAND: 'ADD' } });
+    child.stdin.on('error', () => undefined);
+    child.stdin.write(config());
+    let stdout = '';
+    child.stdout.setEncoding('utf8').on('data', (text: string) => {
+      stdout += text;
+    });
+    const code = await new Promise((resolve) => child.on('close', resolve));
+    expect(code).toBe(1);
+    expect(JSON.parse(stdout)).toMatchObject({ code: 5, msg: expect.stringContaining('did not end within 50 ms') });
+  });
+
   it.each([
     ['closes at once', ''],
     ['cuts its answer off', 'HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{}'],

@@ -3,7 +3,7 @@
  * weir-cni: what a container runtime executes. It hands the CNI request (environment and stdin) to the agent's unix socket and prints
  * the answer; all logic is in the agent. Static, because hosts have neither Node nor a known libc.
  *
- * Guarantees: it always ends (bounded by DEADLINE_MS), and every failure prints a CNI error object on stdout and exits with 1.
+ * Guarantees: it always ends (bounded by STDIN_MS and DEADLINE_MS), and every failure prints a CNI error object on stdout and exits with 1.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,6 +20,10 @@
 
 #define DEFAULT_SOCKET "/var/run/weir/weir.sock"
 #define DEADLINE_MS 90000
+/* Runtimes write the configuration at once. */
+#ifndef STDIN_MS
+#define STDIN_MS 10000
+#endif
 #define MAX_INPUT (1 << 20)
 #define MAX_ANSWER (4 << 20)
 #define FALLBACK_VERSION "1.0.0"
@@ -214,11 +218,21 @@ static long now_ms(void)
 
 static void read_input(struct text *input)
 {
+	long deadline = now_ms() + STDIN_MS;
 	char chunk[16384];
-	ssize_t count;
 
 	append(input, "", 0);
-	while ((count = read(STDIN_FILENO, chunk, sizeof(chunk))) != 0) {
+	for (;;) {
+		struct pollfd poller = {.fd = STDIN_FILENO, .events = POLLIN};
+		long left = deadline - now_ms();
+		ssize_t count;
+
+		if (left <= 0 || poll(&poller, 1, (int)left) == 0)
+			fail(CNI_IO, "weir-cni: stdin did not end within %d ms; the runtime must write the network configuration and close it",
+			     STDIN_MS);
+		count = read(STDIN_FILENO, chunk, sizeof(chunk));
+		if (count == 0)
+			return;
 		if (count < 0) {
 			if (errno == EINTR)
 				continue;
