@@ -37,6 +37,7 @@ import {
 } from './types.ts';
 
 const newId = customAlphabet('abcdefghijkmnpqrstuvwxyz23456789', 5);
+const newSecret = customAlphabet('abcdefghijkmnpqrstuvwxyz23456789', 32);
 /** Address of the API server inside each node. */
 const API_IN_NODE = 'http://127.0.0.1:6443';
 
@@ -131,7 +132,8 @@ export class Cluster implements TestCluster {
     const api = createApiServer({ crds: crds() });
     let cluster: Cluster | undefined;
     try {
-      const { url } = await api.listen(options.apiPort);
+      // For who may read the folder of the cluster, which is its user.
+      const { url } = await api.listen(options.apiPort, undefined, newSecret());
       cluster = new Cluster(id, options, api, url, folder, await bundlePrograms());
       await cluster.#start();
       return cluster;

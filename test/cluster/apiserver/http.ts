@@ -1,4 +1,5 @@
 /** The HTTP face: bodies in, answers and watch streams out. */
+import { timingSafeEqual } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { load } from 'js-yaml';
@@ -38,8 +39,8 @@ export class HttpFace {
     this.#handler = this.#newServer();
   }
 
-  async listen(port: number, host: string): Promise<{ port: number; url: string }> {
-    const server = this.#newServer();
+  async listen(port: number, host: string, secret?: string): Promise<{ port: number; url: string }> {
+    const server = this.#newServer(secret);
     await new Promise<void>((resolve, reject) => {
       server.once('error', (error) => reject(new ListenError(host, port, error)));
       server.listen(port, host, resolve);
@@ -47,7 +48,10 @@ export class HttpFace {
     this.#servers.push(server);
     const address = server.address();
     const actual = typeof address === 'object' && address !== null ? address.port : port;
-    return { port: actual, url: `http://${host.includes(':') ? `[${host}]` : host}:${actual}` };
+    return {
+      port: actual,
+      url: `http://${host.includes(':') ? `[${host}]` : host}:${actual}${secret === undefined ? '' : `/${secret}`}`,
+    };
   }
 
   handleSocket(socket: Socket): void {
@@ -63,9 +67,9 @@ export class HttpFace {
     );
   }
 
-  #newServer(): Server {
+  #newServer(secret?: string): Server {
     const server = createServer({ keepAliveTimeout: 60_000 }, (request, response) => {
-      this.#serve(request, response).catch((error: unknown) => this.#fail(response, error));
+      this.#serve(request, response, secret).catch((error: unknown) => this.#fail(response, error));
     });
     server.requestTimeout = 0;
     server.on('connection', (socket: Socket) => {
@@ -77,8 +81,8 @@ export class HttpFace {
     return server;
   }
 
-  async #serve(incoming: IncomingMessage, response: ServerResponse): Promise<void> {
-    const url = new URL(incoming.url ?? '/', 'http://server');
+  async #serve(incoming: IncomingMessage, response: ServerResponse, secret: string | undefined): Promise<void> {
+    const url = new URL(secret === undefined ? (incoming.url ?? '/') : admitted(incoming, secret), 'http://server');
     const contentType = (incoming.headers['content-type'] ?? '').split(';')[0]?.trim() ?? '';
     const raw = await readBody(incoming);
     const request: ApiRequest = {
@@ -210,4 +214,18 @@ function parseBody(raw: string, contentType: string): Json {
 function internal(error: unknown): StatusError {
   const why = error instanceof Error ? (error.stack ?? error.message) : String(error);
   return new StatusError(500, 'InternalError', `Internal error occurred: ${why}`, {});
+}
+
+/**
+ * What the request asks for, once it has shown the secret. A page in a browser of this machine knows none, and does not name our address as its
+ * host. @throws StatusError
+ */
+function admitted({ url = '', headers, socket }: IncomingMessage, secret: string): string {
+  const hosts = [`${socket.localAddress}:${socket.localPort}`, `localhost:${socket.localPort}`];
+  const [given, wanted] = [Buffer.from(url.slice(0, secret.length + 1)), Buffer.from(`/${secret}`)];
+  const shown = given.length === wanted.length && timingSafeEqual(given, wanted);
+  const rest = url.slice(secret.length + 1);
+  if (!shown || !/^(\/|\?|$)/.test(rest) || !hosts.includes(headers.host ?? ''))
+    throw new StatusError(401, 'Unauthorized', 'this API server answers who can read its kubeconfig');
+  return rest.startsWith('/') ? rest : `/${rest}`;
 }

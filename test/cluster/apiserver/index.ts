@@ -1,4 +1,4 @@
-/** An in-process Kubernetes API server: see types.ts for what it guarantees. Plain HTTP, no authentication: loopback only. */
+/** An in-process Kubernetes API server: see types.ts for what it guarantees. Plain HTTP on loopback, no authentication but a secret in the URL. */
 import type { Socket } from 'node:net';
 import { InProcessClient } from './client.ts';
 import { Core } from './core.ts';
@@ -32,8 +32,8 @@ export function createApiServer(options: ApiServerOptions = {}): ApiServer {
   const http = new HttpFace(service, core.protobuf, faults, stats);
   let firstUrl: string | undefined;
   return {
-    listen: async (port = 0, host = '127.0.0.1') => {
-      const listening = await http.listen(port, host);
+    listen: async (port = 0, host = '127.0.0.1', secret) => {
+      const listening = await http.listen(port, host, secret);
       firstUrl ??= listening.url;
       return listening;
     },

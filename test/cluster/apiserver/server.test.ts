@@ -1,3 +1,4 @@
+import { request } from 'node:http';
 import { createServer } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { CoreV1Api, KubeConfig } from '@kubernetes/client-node';
@@ -30,6 +31,45 @@ async function refusal(promise: Promise<unknown>): Promise<StatusError> {
   if (!(error instanceof StatusError)) throw new Error(`expected a StatusError, got ${String(error)}`);
   return error;
 }
+
+describe('a server with a secret', () => {
+  it('answers who shows it, to an address of its own, and nobody else', async () => {
+    const server = createApiServer();
+    const { url, port } = await server.listen(0, '127.0.0.1', 'only-for-me');
+    const status = (path: string, host = `127.0.0.1:${port}`): Promise<number | undefined> =>
+      new Promise((resolve, reject) => {
+        const options = { host: '127.0.0.1', port, path, headers: { host } };
+        request(options, (response) => {
+          response.resume();
+          resolve(response.statusCode);
+        })
+          .on('error', reject)
+          .end();
+      });
+    try {
+      expect(url).toBe(`http://127.0.0.1:${port}/only-for-me`);
+      expect(await status('/only-for-me/api')).toBe(200);
+      expect(await status('/only-for-me/api', `localhost:${port}`)).toBe(200);
+      for (const path of [
+        '/api',
+        '/',
+        '/only-for-you/api',
+        '/only-for-me2/api',
+        '/only-for-m/api',
+        '//only-for-me/api',
+      ])
+        expect([path, await status(path)]).toEqual([path, 401]);
+      // A name that somebody points at this machine.
+      expect(await status('/only-for-me/api', 'rebound.example')).toBe(401);
+      const kubeconfig = new KubeConfig();
+      kubeconfig.loadFromString(server.kubeconfig());
+      const { items } = await kubeconfig.makeApiClient(CoreV1Api).listNamespace();
+      expect(items.length).toBeGreaterThan(0);
+    } finally {
+      await server.stop();
+    }
+  });
+});
 
 describe('writes', () => {
   it('refuse a stale resourceVersion and take a fresh one', async () => {

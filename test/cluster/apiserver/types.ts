@@ -135,8 +135,11 @@ export interface Stats {
 }
 
 export interface ApiServer {
-  /** Port 0 or absent picks a free one. Rejects with ListenError naming the port when it is taken. */
-  listen(port?: number, host?: string): Promise<{ port: number; url: string }>;
+  /**
+   * Port 0 or absent picks a free one. `secret`: only requests whose path begins with it, as that of the URL does, are answered (kubectl sends
+   * no token over plain HTTP). Rejects with ListenError naming the port when it is taken.
+   */
+  listen(port?: number, host?: string, secret?: string): Promise<{ port: number; url: string }>;
   /** Serves a connection accepted elsewhere, for instance by a listener in another network namespace. */
   handleSocket(socket: Socket): void;
   /** Ends watches, closes every connection and listener. Idempotent. */
