@@ -15,6 +15,9 @@ function ofRule(rule: Rule): { resource: string; verbs: readonly string[]; names
   );
 }
 
+/** Roles that an administrator binds. */
+const FOR_PEOPLE = ['weir-policies-view', 'weir-policies-edit'];
+
 /** Every grant of every binding. */
 function granted(rendered: readonly Rendered[]): Omit<Access, 'why'>[] {
   const bindings = rendered.filter(({ kind }) => kind === 'ClusterRoleBinding' || kind === 'RoleBinding');
@@ -53,9 +56,18 @@ describe('what components may do with the API', () => {
     const roles = rendered.filter(({ kind }) => kind === 'Role' || kind === 'ClusterRole');
     const bound = new Set(rendered.map(({ roleRef }) => `${roleRef?.kind}/${roleRef?.name}`));
     for (const { kind, metadata, rules = [] } of roles) {
-      expect(bound).toContain(`${kind}/${metadata.name}`);
+      if (!FOR_PEOPLE.includes(metadata.name)) expect(bound).toContain(`${kind}/${metadata.name}`);
       expect(JSON.stringify(rules)).not.toContain('"*"');
     }
+  });
+
+  it('people of a namespace may be let read or write its policies, and nothing that is of the whole cluster', () => {
+    const rules = FOR_PEOPLE.map((name) => find(rendered, 'ClusterRole', name).rules ?? []);
+    const [view = [], edit = []] = rules.map((each) => each.flatMap(({ resources }) => resources));
+    expect(view).toEqual(['ciliumnetworkpolicies', 'ciliumnetworkpolicies/status', 'ciliumendpoints']);
+    expect(edit).toEqual(['ciliumnetworkpolicies']);
+    const verbs = rules[0]?.flatMap((rule) => rule.verbs);
+    expect(verbs).toEqual(['get', 'list', 'watch']);
   });
 
   it('agents write their own reports, endpoints and Events only; nobody writes policies, pods or secrets', () => {
