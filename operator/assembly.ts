@@ -14,6 +14,7 @@ import { adopted, createTargets, type TargetName, type Targets } from './kuberne
 import { isOrdinaryWait } from './kubernetes/waits.ts';
 import { Writers } from './kubernetes/writers.ts';
 import { Metrics, type Totals } from './metrics.ts';
+import type { RefusedAddress } from './model/address-claims.ts';
 import { Engine } from './model/engine.ts';
 import { Model } from './model/model.ts';
 import { preflight } from './preflight.ts';
@@ -33,6 +34,13 @@ export interface AssemblyOptions extends OperatorOptions {
 
 /** API servers that restart take less; a rule that is not seen for longer is worth a page. */
 const STALE_MS = 60_000;
+/** Why a pod does not get the address that its status says, and what to do. */
+const REFUSED: Readonly<Record<RefusedAddress['reason'], string>> = {
+  elsewhere:
+    "it is not in the pod CIDRs of the pod's node, or is another node's; see who may write the status of pods there",
+  taken: 'another pod had it first, and keeps it for as long as it claims it',
+  contested: 'other pods claimed it at the same time; delete all of them but one',
+};
 /** Who removes Cilium or installs a CRD waits no longer than this. */
 const PREFLIGHT_RETRY_MS = 10_000;
 
@@ -206,9 +214,12 @@ export class Assembly {
         this.metrics.error('identity');
         this.#log.error({ pod, err: error }, 'pod has no identity');
       },
-      onAddressClash: (address, pods) => {
+      onAddressRefused: ({ address, pod, reason, others }) => {
         this.metrics.error('address');
-        this.#log.warn({ address, pods }, 'pods claim one address: it has no identity until one of them is gone');
+        this.#log.warn(
+          { address, pod, others, reason: REFUSED[reason] },
+          'an address that a pod claims does not count',
+        );
       },
     });
   }

@@ -7,17 +7,32 @@ export const namespace = (name: string, labels: Record<string, string> = {}): Na
   metadata: { name, labels },
 });
 
-export const node = (name: string, ready = 'True'): KubeNode => ({
+export const node = (
+  name: string,
+  ready = 'True',
+  more: {
+    readonly podCIDRs?: readonly string[];
+    readonly addresses?: readonly string[];
+    readonly created?: string;
+  } = {},
+): KubeNode => ({
   apiVersion: 'v1',
   kind: 'Node',
-  metadata: { name },
-  status: { conditions: [{ type: 'Ready', status: ready }] },
+  metadata: { name, ...(more.created === undefined ? {} : { creationTimestamp: more.created }) },
+  ...(more.podCIDRs === undefined ? {} : { spec: { podCIDR: more.podCIDRs[0] ?? '', podCIDRs: more.podCIDRs } }),
+  status: {
+    conditions: [{ type: 'Ready', status: ready }],
+    ...(more.addresses === undefined
+      ? {}
+      : { addresses: more.addresses.map((address) => ({ type: 'InternalIP', address })) }),
+  },
 });
 
 export function pod(
   where: string,
   labels: Record<string, string>,
   more: {
+    readonly uid?: string;
     readonly ip?: string;
     readonly node?: string;
     readonly hostNetwork?: boolean;
@@ -34,6 +49,7 @@ export function pod(
       namespace: ns,
       name,
       labels,
+      ...(more.uid === undefined ? {} : { uid: more.uid }),
       ...(more.terminating === true ? { deletionTimestamp: '2026-01-01T00:00:00Z' } : {}),
     },
     spec: {

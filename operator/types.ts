@@ -70,6 +70,7 @@ export interface PodRow {
   /** Succeeded or Failed: its addresses may belong to another pod already. */
   readonly finished: boolean;
   readonly terminating: boolean;
+  /** Canonical, at most one of each family. Whoever may write the pod's status says them. */
   readonly addresses: readonly string[];
   /** Of its containers and the init containers that run beside them; each (name, protocol) once. */
   readonly namedPorts: readonly PodPort[];
@@ -80,6 +81,12 @@ export interface NodeRow {
   readonly name: string;
   readonly uid: string;
   readonly live: boolean;
+  /** RFC 3339, in seconds, from the API server. */
+  readonly created: string;
+  /** That it reports of itself, canonical; its kubelet writes them. */
+  readonly addresses: readonly string[];
+  /** Of its pods, canonical; never changed once they are set. */
+  readonly podCidrs: readonly string[];
 }
 
 /** Input: what one node reports. */
@@ -175,6 +182,18 @@ export interface Adopted {
   readonly identities: Iterable<IdentityRow>;
   readonly peerSets: Iterable<{ readonly hash: string; readonly selector: LabelSelector }>;
   readonly resolved: Iterable<ResolvedRow>;
-  readonly slices: Iterable<{ readonly name: string; readonly namespace: string; readonly pods: readonly string[] }>;
+  readonly slices: Iterable<AdoptedSlice>;
   readonly statuses: Iterable<{ readonly key: string; readonly uid: string; readonly status: PolicyStatus }>;
+}
+
+/** A CiliumEndpointSlice that the API held. */
+export interface AdoptedSlice {
+  readonly name: string;
+  readonly namespace: string;
+  readonly pods: readonly {
+    readonly name: string;
+    /** Absent: the slice does not say it. */
+    readonly uid?: string;
+    readonly addresses: readonly string[];
+  }[];
 }

@@ -1,5 +1,12 @@
 import { isDeepStrictEqual } from 'node:util';
-import type { EndpointSlice, KubeNode, KubeObject, ReflectorSink } from '@weir/kube';
+import {
+  type EndpointSlice,
+  type KubeNode,
+  type KubeObject,
+  nodeAddresses,
+  nodePodCidrs,
+  type ReflectorSink,
+} from '@weir/kube';
 import { type Derivation, derive, type InitDone, type StateDB, type Table } from '@weir/statedb';
 import type { ApiserverAddressRow, NodeRow } from '../tables.ts';
 import { objectKey } from './table-sink.ts';
@@ -116,11 +123,6 @@ function apiserversOf(slice: EndpointSlice): ApiserverSlice {
   return { slice: objectKey(slice), addresses: is ? (endpoints?.flatMap(({ addresses }) => addresses) ?? []) : [] };
 }
 
-function nodeFacts({ metadata, spec, status }: KubeNode): NodeFacts {
-  const all = status?.addresses ?? [];
-  const addresses = ['InternalIP', 'ExternalIP'].flatMap((type) =>
-    all.filter((entry) => entry.type === type).map((entry) => entry.address),
-  );
-  const podCidrs = spec?.podCIDRs ?? (spec?.podCIDR === undefined || spec.podCIDR === '' ? [] : [spec.podCIDR]);
-  return { name: metadata.name, addresses: [...new Set(addresses)], podCidrs };
+function nodeFacts(node: KubeNode): NodeFacts {
+  return { name: node.metadata.name, addresses: nodeAddresses(node), podCidrs: nodePodCidrs(node) };
 }

@@ -14,6 +14,7 @@ import { type LabelMap, labelValueProblem, parseSelectorKey } from '@weir/labels
 import { eventName, resolvedName } from '../model/names.ts';
 import type {
   Adopted,
+  AdoptedSlice,
   EventRow,
   IdentityRow,
   PeerSetRow,
@@ -170,5 +171,17 @@ export function adoptedIdentity(object: CiliumIdentity): Adopted['identities'] e
   return {
     id: /^[1-9][0-9]{0,9}$/.test(object.metadata.name) ? Number(object.metadata.name) : 0,
     labels: object['security-labels'] ?? {},
+  };
+}
+
+export function adoptedSlice(object: CiliumEndpointSlice): AdoptedSlice {
+  return {
+    name: object.metadata.name,
+    namespace: object.namespace,
+    pods: slicedPods(object).map(({ name, uid, networking }) => ({
+      name,
+      ...(uid === undefined ? {} : { uid }),
+      addresses: networking.addressing.flatMap(({ ipv4, ipv6 }) => [ipv4 ?? [], ipv6 ?? []].flat()),
+    })),
   };
 }

@@ -1,5 +1,15 @@
 /** Rows of the input tables, from API objects: only what the derivation reads, so that other changes wake nobody. */
-import type { KubeNode, KubeObject, Namespace, NodePolicyStatus, Pod, ResolvedPolicyObject } from '@weir/kube';
+import {
+  type KubeNode,
+  type KubeObject,
+  type Namespace,
+  type NodePolicyStatus,
+  nodeAddresses,
+  nodePodCidrs,
+  type Pod,
+  type ResolvedPolicyObject,
+} from '@weir/kube';
+import { canonicalPrefix, formatAddress, parseAddress } from '@weir/net';
 import { policyKey } from '../model/names.ts';
 import type {
   NamespaceRow,
@@ -50,9 +60,32 @@ export function podRow(pod: Pod): PodRow {
     hostNetwork: pod.spec?.hostNetwork === true,
     finished: phase === 'Succeeded' || phase === 'Failed',
     terminating: deletionTimestamp !== undefined,
-    addresses: (ips.length > 0 ? ips : [podIP ?? '']).filter((ip) => ip !== ''),
+    addresses: podAddresses(ips.length > 0 ? ips : [podIP ?? '']),
     namedPorts: namedPorts(pod.spec),
   };
+}
+
+/** The first of each family: the API server takes no more. */
+function podAddresses(texts: readonly string[]): string[] {
+  const all = texts.flatMap(canonicalAddress);
+  return [all.find((ip) => !ip.includes(':')) ?? [], all.find((ip) => ip.includes(':')) ?? []].flat();
+}
+
+/** Nothing for what is no address: a host name, or what somebody forged. */
+function canonicalAddress(text: string): string[] {
+  try {
+    return [formatAddress(parseAddress(text).bytes)];
+  } catch {
+    return [];
+  }
+}
+
+function canonicalCidr(text: string): string[] {
+  try {
+    return [canonicalPrefix(text)];
+  } catch {
+    return [];
+  }
 }
 
 /** The first of a name and protocol counts, containers before sidecars, as Kubernetes itself looks names up. */
@@ -70,8 +103,15 @@ function namedPorts(spec: Pod['spec']): PodPort[] {
 
 export function nodeRow(node: KubeNode): NodeRow {
   const ready = node.status?.conditions?.find((condition) => condition.type === 'Ready');
-  const { name, uid = '' } = node.metadata;
-  return { name, uid, live: ready === undefined || ready.status === 'True' };
+  const { name, uid = '', creationTimestamp: created = '' } = node.metadata;
+  return {
+    name,
+    uid,
+    live: ready === undefined || ready.status === 'True',
+    created,
+    addresses: nodeAddresses(node).flatMap(canonicalAddress),
+    podCidrs: nodePodCidrs(node).flatMap(canonicalCidr),
+  };
 }
 
 export function resolvedVersionRow({ metadata, spec }: ResolvedPolicyObject): ResolvedVersionRow {

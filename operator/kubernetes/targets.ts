@@ -13,7 +13,7 @@ import type { StateDB } from '@weir/statedb';
 import { policyKey } from '../model/names.ts';
 import { hashesOf } from '../model/policy-book.ts';
 import type { Adopted, PolicyObjectKind } from '../types.ts';
-import { adoptedIdentity, content, type ResolvedPolicyWithStatus } from './objects.ts';
+import { adoptedIdentity, adoptedSlice, content, type ResolvedPolicyWithStatus } from './objects.ts';
 import { ObjectTarget } from './target.ts';
 
 export interface Targets {
@@ -119,11 +119,7 @@ export function adopted(targets: Targets): Adopted {
       source,
       rules,
     })),
-    slices: targets.slices.objects().map(({ metadata: { name }, namespace, endpoints }) => ({
-      name,
-      namespace,
-      pods: (endpoints ?? []).map((endpoint) => endpoint.name),
-    })),
+    slices: targets.slices.objects().map(adoptedSlice),
     statuses: [
       ...(['CiliumNetworkPolicy', 'CiliumClusterwideNetworkPolicy'] as const).flatMap((kind) =>
         targets.statuses[kind]

@@ -5,76 +5,175 @@ import { podRow } from '../kubernetes/rows.ts';
 import { pod as podObject } from '../testing.ts';
 import { AddressClaims } from './address-claims.ts';
 import { createPlacedPods } from './placed-pods.ts';
+import type { Place } from './pod-networks.ts';
 
-/** Pods with an identity, which claim addresses. */
+interface Claim {
+  readonly pod: string;
+  readonly uid?: string;
+  readonly addresses: readonly string[];
+  readonly terminating?: boolean;
+}
+
+/** Pods with an identity, which claim addresses. A pod whose name starts with `foreign` can have none of them. */
 class Claims {
+  readonly told: string[] = [];
+  #loading = false;
   readonly #db = createStateDB({ freeze: true, findLeaks: false });
   readonly #pods = createPlacedPods(this.#db);
-  readonly #book = new AddressClaims(this.#pods);
+  readonly #book = new AddressClaims(this.#db, {
+    pods: this.#pods,
+    networks: { place: (_reader, { name }): Place => (name.startsWith('foreign') ? 'elsewhere' : 'home') },
+    onRefused: ({ pod, address, reason, others }) => this.told.push([pod, address, reason, ...others].join(' ')),
+  });
 
-  /** Replaces a pod's claims. Returns the other pods that may have gained or lost an address by it. */
-  set(pod: string, addresses: readonly string[], terminating: boolean): ReadonlySet<string> {
-    return this.#db.write([this.#pods], (txn) => {
-      const row = { ...podRow(podObject(`a/${pod}`, {})), key: pod, addresses, terminating };
-      const after = { row, identity: 300, waiting: false };
-      const before = txn.upsert(this.#pods, after);
-      return new Set(Array.from(this.#book.affected(txn, before, after), (other) => other.row.key));
+  /** Replaces claims, in one round. Returns pods that may have gained or lost an address. */
+  set(...claims: readonly Claim[]): ReadonlySet<string> {
+    return this.#db.write(this.#tables, (txn) => {
+      const touched = claims.flatMap(({ pod, uid, addresses, terminating = false }) => {
+        const object = podObject(pod, {}, uid === undefined ? {} : { uid });
+        const row = { ...podRow(object), addresses, terminating };
+        const before = txn.upsert(this.#pods, { row, identity: 300, waiting: false });
+        return [...addresses, ...(before?.row.addresses ?? [])];
+      });
+      return new Set([...new Set(touched)].flatMap((address) => this.#book.settle(txn, address, this.#loading)));
     });
   }
 
-  owns(pod: string, address: string): boolean {
+  adopt(address: string, pod: string, uid = ''): void {
+    this.#db.write(this.#tables, (txn) => this.#book.adopt(txn, address, pod, uid));
+  }
+
+  loading(): void {
+    this.#loading = true;
+  }
+
+  adoptionDone(): void {
+    this.#loading = false;
+    this.#db.write(this.#tables, (txn) => {
+      for (const address of this.#book.awaited(txn)) this.#book.settle(txn, address, false);
+      this.#book.tellRefused(txn);
+    });
+  }
+
+  owner(address: string, pods: readonly string[]): string | undefined {
     using snapshot = this.#db.read();
-    return this.#book.owns(snapshot, pod, address);
+    const owners = pods.filter((pod) => this.#book.owns(snapshot, pod, address));
+    expect(owners.length).toBeLessThan(2);
+    return owners[0];
+  }
+
+  get #tables() {
+    return [this.#pods, ...this.#book.tables];
   }
 }
 
+const A = '10.0.0.1';
+const PODS = ['ns/old', 'ns/new', 'ns/other', 'ns/foreign'];
+
 describe('AddressClaims', () => {
-  it('a pod that stays wins over those that are going, and gets the address back when it is alone', () => {
+  it('who has an address keeps it, whatever others say, and what they say is told once', () => {
     const book = new Claims();
-    book.set('old', ['10.0.0.1'], false);
-    expect(book.owns('old', '10.0.0.1')).toBe(true);
-    expect(book.set('new', ['10.0.0.1'], false)).toEqual(new Set(['old']));
-    // Both say that they stay: nobody can tell whose it is.
-    expect([book.owns('old', '10.0.0.1'), book.owns('new', '10.0.0.1')]).toEqual([false, false]);
-    expect(book.set('old', ['10.0.0.1'], true)).toEqual(new Set(['new']));
-    expect([book.owns('old', '10.0.0.1'), book.owns('new', '10.0.0.1')]).toEqual([false, true]);
-    expect(book.set('new', [], false)).toEqual(new Set(['old']));
-    expect(book.owns('old', '10.0.0.1')).toBe(true);
+    book.set({ pod: 'ns/old', addresses: [A] });
+    for (let n = 0; n < 3; n += 1) {
+      book.set({ pod: 'ns/new', addresses: [A] }, { pod: 'ns/foreign', addresses: [A] });
+      expect(book.owner(A, PODS)).toBe('ns/old');
+    }
+    expect(book.told).toEqual([`ns/foreign ${A} elsewhere ns/old`, `ns/new ${A} taken ns/old`]);
+    // It goes, and is gone: the other is the only one that is left.
+    expect(book.set({ pod: 'ns/old', addresses: [] })).toEqual(new Set(['ns/old', 'ns/new']));
+    expect(book.owner(A, PODS)).toBe('ns/new');
+    book.set({ pod: 'ns/old', addresses: [A] });
+    expect(book.owner(A, PODS)).toBe('ns/new');
   });
 
-  it('says who may have gained or lost an address, and never has two owners', () => {
-    const pods = ['a', 'b', 'c', 'd'];
-    const addresses = ['1', '2', '3'];
-    const change = fc.record({
+  it('of those that come at once nobody gets an address, until one is left', () => {
+    const book = new Claims();
+    book.set({ pod: 'ns/new', addresses: [A] }, { pod: 'ns/other', addresses: [A] });
+    expect(book.owner(A, PODS)).toBeUndefined();
+    expect(book.told).toEqual([`ns/new ${A} contested ns/other`, `ns/other ${A} contested ns/new`]);
+    book.set({ pod: 'ns/old', addresses: [A] });
+    expect(book.owner(A, PODS)).toBeUndefined();
+    book.set({ pod: 'ns/old', addresses: [] }, { pod: 'ns/other', addresses: [] });
+    expect(book.owner(A, PODS)).toBe('ns/new');
+  });
+
+  it('a pod that is going gives way to one that stays, and gets the address back when it is alone', () => {
+    const book = new Claims();
+    book.set({ pod: 'ns/old', addresses: [A], terminating: true });
+    expect(book.owner(A, PODS)).toBe('ns/old');
+    book.set({ pod: 'ns/other', addresses: [A], terminating: true });
+    expect(book.owner(A, PODS)).toBe('ns/old');
+    book.set({ pod: 'ns/new', addresses: [A] });
+    expect(book.owner(A, PODS)).toBe('ns/new');
+    book.set({ pod: 'ns/new', addresses: [] }, { pod: 'ns/other', addresses: [] });
+    expect(book.owner(A, PODS)).toBe('ns/old');
+    expect(book.told).toEqual([]);
+  });
+
+  it('another pod of the same name is a newcomer', () => {
+    const book = new Claims();
+    book.set({ pod: 'ns/old', uid: '1', addresses: [A] });
+    book.set({ pod: 'ns/new', uid: '2', addresses: [A] });
+    book.set({ pod: 'ns/old', uid: '3', addresses: [A] });
+    expect(book.owner(A, PODS)).toBeUndefined();
+  });
+
+  it.each<[string, string[]]>([
+    ['the newcomer is seen first', ['ns/new', 'ns/old']],
+    ['the owner is seen first', ['ns/old', 'ns/new']],
+  ])('keeps owners over a restart: %s', (_, order) => {
+    const book = new Claims();
+    book.loading();
+    book.adopt(A, 'ns/old', 'u-ns/old');
+    for (const pod of order) book.set({ pod, uid: `u-${pod}`, addresses: [A] });
+    expect(book.told).toEqual([]);
+    book.adoptionDone();
+    expect(book.owner(A, PODS)).toBe('ns/old');
+    expect(book.told).toEqual([`ns/new ${A} taken ns/old`]);
+  });
+
+  it('after a restart an owner that did not come, or is another of that name, is none', () => {
+    for (const uid of [undefined, 'later']) {
+      const book = new Claims();
+      book.loading();
+      book.adopt(A, 'ns/old', 'earlier');
+      book.set({ pod: 'ns/new', addresses: [A] });
+      if (uid !== undefined) book.set({ pod: 'ns/old', uid, addresses: [A] });
+      expect(book.owner(A, PODS)).toBeUndefined();
+      book.adoptionDone();
+      expect(book.owner(A, PODS)).toBe(uid === undefined ? 'ns/new' : undefined);
+    }
+  });
+
+  it('says who may have gained or lost an address, and decides as a plain model does', () => {
+    const pods = ['ns/a', 'ns/b', 'ns/c', 'ns/foreign'];
+    const addresses = ['10.0.0.1', '10.0.0.2', 'fd00::1'];
+    const claim = fc.record({
       pod: fc.constantFrom(...pods),
-      after: fc.subarray(addresses),
-      leaving: fc.boolean(),
+      addresses: fc.subarray(addresses),
+      terminating: fc.boolean(),
     });
+    const round = fc.uniqueArray(claim, { selector: ({ pod }) => pod, minLength: 1, maxLength: 3 });
     fc.assert(
-      fc.property(fc.array(change, { maxLength: 40 }), (changes) => {
+      fc.property(fc.array(round, { maxLength: 30 }), (rounds) => {
         const book = new Claims();
-        const claims = new Map<string, { after: string[]; leaving: boolean }>();
-        const owners = (): string[] =>
-          addresses.flatMap((address) =>
-            pods.filter((pod) => book.owns(pod, address)).map((pod) => `${pod} ${address}`),
-          );
-        for (const { pod, after, leaving } of changes) {
-          const before = owners();
-          const rivals = book.set(pod, after, leaving);
-          claims.set(pod, { after, leaving });
-          const now = owners();
-          for (const owner of [...before.filter((o) => !now.includes(o)), ...now.filter((o) => !before.includes(o))]) {
-            const [name = ''] = owner.split(' ');
-            expect(name === pod || rivals.has(name)).toBe(true);
+        const claims = new Map<string, Claim>();
+        const owners = new Map<string, string>();
+        for (const changes of rounds) {
+          const before = new Map(owners);
+          const touched = book.set(...changes);
+          for (const change of changes) claims.set(change.pod, change);
+          for (const address of addresses) {
+            const all = [...claims.values()].filter((c) => c.addresses.includes(address) && c.pod !== 'ns/foreign');
+            const staying = all.filter(({ terminating }) => terminating !== true);
+            const best = (staying.length > 0 ? staying : all).map(({ pod }) => pod);
+            const had = before.get(address);
+            const owner = had !== undefined && best.includes(had) ? had : best.length === 1 ? best[0] : undefined;
+            if (owner === undefined) owners.delete(address);
+            else owners.set(address, owner);
+            expect(book.owner(address, pods)).toBe(owner);
+            if (owner !== had) for (const pod of [owner, had]) if (pod !== undefined) expect(touched).toContain(pod);
           }
-          const expected = addresses.flatMap((address) => {
-            const all = [...claims].filter(([, claim]) => claim.after.includes(address));
-            const staying = all.filter(([, claim]) => !claim.leaving);
-            const [winner] = staying.length > 0 ? staying : all;
-            const alone = staying.length === 1 || (staying.length === 0 && all.length === 1);
-            return alone && winner !== undefined ? [`${winner[0]} ${address}`] : [];
-          });
-          expect(now.sort()).toEqual(expected.sort());
         }
       }),
     );

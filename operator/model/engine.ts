@@ -122,12 +122,7 @@ export class Engine {
           () => {},
         ),
         this.#input(tables.policies, model.setPolicy.bind(model), (txn, { key }) => model.deletePolicy(txn, key)),
-        this.#batches(tables.nodes, NODES, (txn, changes) =>
-          model.nodesChanged(
-            txn,
-            changes.map(({ row }) => row.name),
-          ),
-        ),
+        this.#batches(tables.nodes, NODES, (txn, changes) => model.nodesChanged(txn, changes)),
         this.#input(tables.reports, model.setReport.bind(model), (txn, { node }) => model.deleteReport(txn, node)),
         this.#input(
           tables.resolvedVersions,

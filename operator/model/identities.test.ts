@@ -2,52 +2,75 @@ import { describe, expect, it } from '@jest/globals';
 import { namespaceRow, nodeRow, podRow } from '../kubernetes/rows.ts';
 import { namespace, node, pod } from '../testing.ts';
 import { TestModel } from './testing/test-model.ts';
+import { Desired, drain, Inputs, newModel } from './testing/trace.ts';
 
 type PodMore = Parameters<typeof pod>[2] & object;
 
+type NodeMore = Parameters<typeof node>[2] & object;
+
 /** A model, and for each address what the slices in the API have said of it, edit by edit. */
 class Cluster {
-  readonly clashes: string[] = [];
+  readonly refused: string[] = [];
   readonly model = new TestModel({
     cluster: 'default',
     identityGraceMs: 0,
     now: () => 1_700_000_000_000,
-    onAddressClash: (address, pods) => this.clashes.push(`${address} ${pods.join(' ')}`),
+    onAddressRefused: ({ address, pod, reason, others }) =>
+      this.refused.push([pod, address, reason, ...others].join(' ')),
   });
-  readonly #slices = new Map<string, readonly (readonly [string, string])[]>();
-  readonly #labels = new Map<number, string>();
+  readonly #desired = new Desired();
+  readonly #inputs = new Inputs();
 
-  constructor() {
-    for (const name of ['a', 'b']) this.model.setNamespace(namespaceRow(namespace(name)));
-    for (const name of ['n1', 'n2']) this.model.setNode(nodeRow(node(name)));
+  constructor(nodes: Readonly<Record<string, readonly string[] | undefined>> = { n1: undefined, n2: undefined }) {
+    for (const name of ['a', 'b']) this.namespace(name);
+    for (const [name, podCIDRs] of Object.entries(nodes)) this.node(name, podCIDRs === undefined ? {} : { podCIDRs });
     this.model.adoptionDone();
   }
 
+  namespace(name: string, labels?: Record<string, string>): void {
+    const row = namespaceRow(namespace(name, labels));
+    this.#inputs.namespaces.set(name, row);
+    this.model.setNamespace(row);
+  }
+
+  node(name: string, more: NodeMore): void {
+    const row = nodeRow(node(name, 'True', { created: '2026-01-01T00:00:00Z', ...more }));
+    this.#inputs.nodes.set(name, row);
+    this.model.setNode(row);
+  }
+
   pod(where: string, app: string, more: PodMore): void {
-    this.model.setPod(podRow(pod(where, { app }, { node: 'n1', ...more })));
+    const row = podRow(pod(where, { app }, { node: 'n1', ...more }));
+    this.#inputs.pods.set(row.key, row);
+    this.model.setPod(row);
   }
 
   /** address -> `pod app` after the next round; an address that two slices name has two. */
   get addresses(): Record<string, string> {
-    const edits = this.model.flush();
-    for (const { row } of edits.identities) {
-      if (row !== undefined) this.#labels.set(row.id, `${row.labels['k8s:app']} ${teamOf(row.labels)}`.trim());
-    }
-    for (const { key, row } of edits.slices) {
-      this.#slices.set(
-        key,
-        (row?.endpoints ?? []).map((e) => [
-          e.networking.addressing[0]?.ipv4 ?? '',
-          `${e.name} ${this.#labels.get(e.identity)}`,
-        ]),
-      );
-    }
-    const all: Record<string, string> = {};
-    for (const [address, said] of [...this.#slices.values()].flat()) {
-      all[address] = all[address] === undefined ? said : `${all[address]} AND ${said}`;
-    }
-    return all;
+    this.#desired.apply(this.model.flush());
+    return said(this.#desired);
   }
+
+  /** The same of an operator that starts now. */
+  get addressesAfterRestart(): Record<string, string> {
+    const [model, desired] = [newModel(0), new Desired()];
+    model.adopt(this.#desired.adopted());
+    this.#inputs.load(model);
+    drain(model, desired);
+    return said(desired);
+  }
+}
+
+function said({ slices, identities }: Desired): Record<string, string> {
+  const all: Record<string, string> = {};
+  for (const { endpoints } of slices.values())
+    for (const { name, identity, networking } of endpoints) {
+      const labels = identities.get(String(identity))?.labels ?? {};
+      const who = `${name} ${labels['k8s:app']} ${teamOf(labels)}`.trim();
+      for (const address of networking.addressing.flatMap(({ ipv4 = [], ipv6 = [] }) => [ipv4, ipv6].flat()))
+        all[address] = all[address] === undefined ? who : `${all[address]} AND ${who}`;
+    }
+  return all;
 }
 
 function teamOf(labels: Readonly<Record<string, string>>): string {
@@ -80,7 +103,7 @@ describe('identities as cluster life asks for them', () => {
     expect(cluster.addresses).toEqual({ '10.0.0.1': 'p v1', '10.0.0.2': 'q v1' });
     cluster.pod('a/p', 'v2', { ip: '10.0.0.1' });
     expect(cluster.addresses).toEqual({ '10.0.0.1': 'p v2', '10.0.0.2': 'q v1' });
-    cluster.model.setNamespace(namespaceRow(namespace('a', { team: 'red' })));
+    cluster.namespace('a', { team: 'red' });
     expect(cluster.addresses).toEqual({ '10.0.0.1': 'p v2 red', '10.0.0.2': 'q v1 red' });
     // The one before goes when it is collected, and nothing points to it.
     cluster.model.collect();
@@ -109,7 +132,7 @@ describe('identities as cluster life asks for them', () => {
     cluster.pod('a/job', 'job', { ip: '10.0.0.1', phase: 'Succeeded' });
     cluster.pod('b/next', 'next', { ip: '10.0.0.1' });
     expect(cluster.addresses).toEqual({ '10.0.0.1': 'next next' });
-    expect(cluster.clashes).toEqual([]);
+    expect(cluster.refused).toEqual([]);
   });
 
   it('a pod stuck in its deletion keeps its address until another pod shows it', () => {
@@ -123,7 +146,7 @@ describe('identities as cluster life asks for them', () => {
     expect(cluster.addresses).toEqual({ '10.0.0.1': 'next next' });
     cluster.model.deletePod('a/stuck');
     expect(cluster.addresses).toEqual({ '10.0.0.1': 'next next' });
-    expect(cluster.clashes).toEqual([]);
+    expect(cluster.refused).toEqual([]);
   });
 
   it('two pods that claim an address on equal terms: it is nobody’s, that is said, and the one that is left gets it', () => {
@@ -131,9 +154,70 @@ describe('identities as cluster life asks for them', () => {
     cluster.pod('a/p', 'p', { ip: '10.0.0.1' });
     cluster.pod('b/q', 'q', { ip: '10.0.0.1' });
     expect(cluster.addresses).toEqual({});
-    expect(cluster.clashes.at(-1)).toBe('10.0.0.1 a/p b/q');
+    expect(cluster.refused).toEqual(['a/p 10.0.0.1 contested b/q', 'b/q 10.0.0.1 contested a/p']);
     cluster.pod('a/p', 'p', { ip: '10.0.0.2' });
     expect(cluster.addresses).toEqual({ '10.0.0.1': 'q q', '10.0.0.2': 'p p' });
+  });
+
+  it('what a tenant writes into the status of its pods takes nothing from others, also over a restart', () => {
+    const cluster = new Cluster({ n1: ['10.0.1.0/24'], n2: ['10.0.2.0/24'] });
+    cluster.pod('a/victim', 'victim', { ip: '10.0.1.5' });
+    const expected = { '10.0.1.5': 'victim victim' };
+    expect(cluster.addresses).toEqual(expected);
+    for (const ip of ['10.0.1.5', '10.0.2.7', '203.0.113.9', '010.0.1.9', 'fd00::1']) {
+      cluster.pod('b/evil', 'evil', { ip });
+      expect(cluster.addresses).toEqual(expected);
+      expect(cluster.addressesAfterRestart).toEqual(expected);
+    }
+    expect(cluster.refused).toEqual([
+      'b/evil 10.0.1.5 taken a/victim',
+      'b/evil 10.0.2.7 elsewhere',
+      'b/evil 203.0.113.9 elsewhere',
+      'b/evil fd00::1 elsewhere',
+    ]);
+    // Its own is its own.
+    cluster.pod('b/evil', 'evil', { ip: '10.0.1.6' });
+    expect(cluster.addresses).toEqual({ ...expected, '10.0.1.6': 'evil evil' });
+  });
+
+  it('an address counts when the node of its pod is known, and for as long as it is in its pod CIDRs', () => {
+    const cluster = new Cluster({});
+    cluster.pod('a/p', 'p', { ip: '10.0.1.5' });
+    expect(cluster.addresses).toEqual({});
+    cluster.node('n1', { podCIDRs: ['10.0.1.0/24'] });
+    expect(cluster.addresses).toEqual({ '10.0.1.5': 'p p' });
+    cluster.node('n1', { podCIDRs: ['10.0.2.0/24'] });
+    expect(cluster.addresses).toEqual({});
+    cluster.node('n1', {});
+    expect(cluster.addresses).toEqual({ '10.0.1.5': 'p p' });
+    cluster.model.deleteNode('n1');
+    expect(cluster.addresses).toEqual({});
+    expect(cluster.refused).toEqual(['a/p 10.0.1.5 elsewhere']);
+  });
+
+  it('a pod of a node without pod CIDRs has no address of another node, nor of the pods of one', () => {
+    const cluster = new Cluster({ n1: undefined });
+    cluster.pod('a/p', 'p', { ip: '10.0.2.5' });
+    expect(cluster.addresses).toEqual({ '10.0.2.5': 'p p' });
+    cluster.node('n2', { podCIDRs: ['10.0.2.0/24'] });
+    expect(cluster.addresses).toEqual({});
+    cluster.node('n2', {});
+    expect(cluster.addresses).toEqual({ '10.0.2.5': 'p p' });
+    cluster.node('n2', { addresses: ['10.0.2.5'] });
+    expect(cluster.addresses).toEqual({});
+  });
+
+  it('what a node says of itself takes no pod address from others, nor does one that comes with pod CIDRs over theirs', () => {
+    const cluster = new Cluster({ n1: ['10.0.1.0/24'], n2: ['10.0.2.0/24'] });
+    cluster.pod('a/victim', 'victim', { ip: '10.0.1.5' });
+    const expected = { '10.0.1.5': 'victim victim' };
+    expect(cluster.addresses).toEqual(expected);
+    cluster.node('n2', { podCIDRs: ['10.0.2.0/24'], addresses: ['10.0.1.5'] });
+    cluster.node('taken', { podCIDRs: ['10.0.1.4/30'], created: '2026-01-02T00:00:00Z' });
+    cluster.pod('b/evil', 'evil', { ip: '10.0.1.5', node: 'taken' });
+    cluster.pod('b/worse', 'evil', { ip: '10.0.1.6', node: 'taken' });
+    expect(cluster.addresses).toEqual(expected);
+    expect(cluster.refused).toEqual(['b/evil 10.0.1.5 elsewhere a/victim', 'b/worse 10.0.1.6 elsewhere']);
   });
 
   it('a pod on the network of its host has no identity and no place in a slice', () => {
@@ -141,7 +225,7 @@ describe('identities as cluster life asks for them', () => {
     cluster.pod('a/host', 'host', { ip: '192.0.2.1', hostNetwork: true });
     cluster.pod('b/host', 'host', { ip: '192.0.2.1', hostNetwork: true });
     expect(cluster.addresses).toEqual({});
-    expect(cluster.clashes).toEqual([]);
+    expect(cluster.refused).toEqual([]);
     expect(cluster.model.flush().identities).toEqual([]);
   });
 });

@@ -9,9 +9,9 @@
  * - No change costs policies x pods: a selector is evaluated against identities when it is new, an identity against
  *   selectors when it is new.
  */
-import type { AnyTable, InitDone, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
+import type { AnyTable, Change, InitDone, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
 import { show, type Tables } from '../tables.ts';
-import type { Adopted, NodeReportRow, PodRow, PolicyObjectKind, PolicyRow, ResolvedRow } from '../types.ts';
+import type { Adopted, NodeReportRow, NodeRow, PodRow, PolicyObjectKind, PolicyRow, ResolvedRow } from '../types.ts';
 import { Census } from './census.ts';
 import { createKnownIdentities } from './known-identities.ts';
 import { Marks } from './marks.ts';
@@ -106,6 +106,7 @@ export class Model {
   round(fn: (txn: WriteTxn) => void): Later {
     return this.#options.db.write(this.#written, (txn) => {
       fn(txn);
+      this.#pods.settle(txn, !this.isComplete(txn));
       if (this.isComplete(txn)) this.#showChanged(txn);
       return this.later(txn);
     });
@@ -193,9 +194,14 @@ export class Model {
     this.#hosts.release(txn, before.subjects);
   }
 
-  /** These nodes have come, changed or gone. */
-  nodesChanged(txn: WriteTxn, names: readonly string[]): void {
-    this.#statuses.nodesChanged(txn, names);
+  /** Nodes have come, changed or gone. */
+  nodesChanged(txn: WriteTxn, changes: readonly Pick<Change<NodeRow>, 'row' | 'deleted'>[]): void {
+    const counted = changes.flatMap(({ row, deleted }) => {
+      const before = this.#pods.setNode(txn, row.name, deleted ? undefined : row);
+      // What else a node says of itself is no matter of statuses.
+      return deleted || before?.live !== row.live || before.uid !== row.uid ? [row.name] : [];
+    });
+    this.#statuses.nodesChanged(txn, counted);
   }
 
   setReport(txn: WriteTxn, row: NodeReportRow): void {

@@ -1,6 +1,7 @@
 import type { StateDB, Table } from '@weir/statedb';
 import type { PodRow } from '../types.ts';
 import { identityKey } from './known-identities.ts';
+import { addressKey } from './pod-networks.ts';
 
 /** A pod as it was placed last, and the identity that it has since. */
 export interface PlacedPod {
@@ -16,7 +17,8 @@ export function createPlacedPods(db: StateDB): Table<PlacedPod> {
     key: ({ row }) => row.key,
     indexes: [
       { name: 'identity', keys: ({ identity }) => (identity === undefined ? [] : [identityKey(identity)]) },
-      { name: 'address', keys: claimsOf },
+      { name: 'address', kind: 'lpm', keys: (pod) => claimsOf(pod).map(addressKey) },
+      { name: 'node', keys: ({ row }) => (row.node === undefined ? [] : [row.node]) },
       { name: 'waiting', keys: ({ waiting }) => (waiting ? [''] : []) },
     ],
   });

@@ -2,18 +2,22 @@
  * Pods: which identity each has, and what the slices say of its addresses.
  *
  * Guarantees: a pod moves from one identity to the next in one edit, never over none; a pod on the host's network, or one
- * that has ended, has no identity and is in no slice; an address is in one slice at most (address-claims.ts).
+ * that has ended, has no identity and is in no slice; an address is in one slice at most, that of the pod that owns it
+ * (address-claims.ts).
  */
+import { isDeepStrictEqual } from 'node:util';
 import { IdentityExhaustedError } from '@weir/identity';
 import { podIdentityLabels } from '@weir/labels';
 import type { AnyTable, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
 import type { Tables } from '../tables.ts';
-import type { Adopted, PodRow, SlicedPod } from '../types.ts';
-import { AddressClaims } from './address-claims.ts';
+import type { Adopted, NodeRow, PodRow, SlicedPod } from '../types.ts';
+import { AddressClaims, type RefusedAddress } from './address-claims.ts';
 import type { Census, Resident } from './census.ts';
 import { IdentityBook } from './identity-book.ts';
 import { identityKey, type KnownIdentity } from './known-identities.ts';
+import { Marks } from './marks.ts';
 import { claimsOf, createPlacedPods, type PlacedPod } from './placed-pods.ts';
+import { addressKey, cidrKey, PodNetworks } from './pod-networks.ts';
 import type { Namer, PortNames } from './port-names.ts';
 import type { SelectorIndex } from './selector-index.ts';
 import { SlicePacker } from './slices.ts';
@@ -25,8 +29,8 @@ export interface PodBookOptions {
   readonly now: () => number;
   /** A pod that got no identity, with the reason: no number is left. Called within a transaction, as the next. */
   readonly onNoIdentity?: (pod: string, error: Error) => void;
-  /** Pods that claim one address on equal terms: none of them gets it. */
-  readonly onAddressClash?: (address: string, pods: readonly string[]) => void;
+  /** An address that a pod claims, and that does not count: once, until the reason changes. */
+  readonly onAddressRefused?: (refused: RefusedAddress) => void;
 }
 
 export interface PodBookSources {
@@ -43,7 +47,12 @@ export class PodBook {
   readonly #pods: Table<PlacedPod>;
   readonly #identities: IdentityBook;
   readonly #slices: SlicePacker;
+  readonly #networks: PodNetworks;
   readonly #addresses: AddressClaims;
+  /** Addresses that may have another owner. */
+  readonly #claimed = new Marks<string>();
+  /** Pods of which the slices may say something else. */
+  readonly #moved = new Marks<string>();
 
   constructor(db: StateDB, sources: PodBookSources, options: PodBookOptions) {
     this.#sources = sources;
@@ -51,11 +60,18 @@ export class PodBook {
     this.#pods = createPlacedPods(db);
     this.#identities = new IdentityBook(db, sources.knownIdentities, sources.tables.identities);
     this.#slices = new SlicePacker(db, sources.tables.slices);
-    this.#addresses = new AddressClaims(this.#pods);
+    this.#networks = new PodNetworks(db);
+    const { onAddressRefused: onRefused } = options;
+    this.#addresses = new AddressClaims(db, {
+      pods: this.#pods,
+      networks: this.#networks,
+      ...(onRefused === undefined ? {} : { onRefused }),
+    });
   }
 
   get tables(): readonly AnyTable[] {
-    return [this.#pods, ...this.#identities.tables, ...this.#slices.tables];
+    const books = [this.#identities, this.#slices, this.#networks, this.#addresses];
+    return [this.#pods, ...books.flatMap(({ tables }) => tables)];
   }
 
   adopt(txn: WriteTxn, adopted: Pick<Adopted, 'identities' | 'slices'>): void {
@@ -63,11 +79,37 @@ export class PodBook {
       if (!this.#identities.adopt(txn, row, this.#options.now())) continue;
       this.#sources.sets.addIdentity(txn, row.id, row.labels);
     }
-    for (const { name, namespace, pods } of adopted.slices) this.#slices.adopt(txn, name, namespace, pods);
+    for (const { name, namespace, pods } of adopted.slices) {
+      const names = pods.map((pod) => pod.name);
+      this.#slices.adopt(txn, name, namespace, names);
+      for (const { name: pod, uid = '', addresses } of pods)
+        for (const address of addresses) this.#addresses.adopt(txn, address, `${namespace}/${pod}`, uid);
+    }
   }
 
+  /** Every input has been put in, once. */
   adoptionDone(txn: WriteTxn): void {
+    this.settle(txn, true);
+    for (const address of this.#addresses.awaited(txn)) this.#claimed.add(txn, address);
+    this.settle(txn, false);
+    this.#addresses.tellRefused(txn);
     this.#slices.adoptionDone(txn);
+  }
+
+  /** Decides on the addresses that changes of this transaction touch. `loading`: inputs are still put in. */
+  settle(txn: WriteTxn, loading: boolean): void {
+    for (const address of this.#claimed.take(txn))
+      for (const pod of this.#addresses.settle(txn, address, loading)) this.#moved.add(txn, pod);
+    for (const key of this.#moved.take(txn)) this.#show(txn, key);
+  }
+
+  /** A node has come, changed or gone. Returns it as it was. */
+  setNode(txn: WriteTxn, name: string, after: NodeRow | undefined): NodeRow | undefined {
+    const before = after === undefined ? this.#networks.delete(txn, name) : this.#networks.set(txn, after);
+    for (const pod of this.#podsBy(txn, before, after)) {
+      for (const address of claimsOf(pod)) this.#claimed.add(txn, address);
+    }
+    return before;
   }
 
   /** The labels of a namespace have changed. */
@@ -115,8 +157,9 @@ export class PodBook {
     const { census, portNames } = this.#sources;
     census.move(txn, residentOf(before), residentOf(after));
     portNames.move(txn, namerOf(before), namerOf(after));
-    for (const pod of [after ?? before, ...this.#addresses.affected(txn, before, after)]) {
-      if (pod !== undefined) this.#show(txn, pod.row);
+    for (const pod of [before, after]) {
+      if (pod !== undefined) this.#moved.add(txn, pod.row.key);
+      for (const address of claimsOf(pod)) this.#claimed.add(txn, address);
     }
     if (before?.identity !== undefined && !this.#isUsed(txn, before.identity)) {
       this.#identities.release(txn, before.identity, this.#options.now());
@@ -124,21 +167,26 @@ export class PodBook {
   }
 
   /** Puts into the slices what the pod owns now. */
-  #show(txn: WriteTxn, { key, namespace, name }: PodRow): void {
+  #show(txn: WriteTxn, key: string): void {
     const pod = txn.get(this.#pods, key);
-    const owned = claimsOf(pod).filter((address) => {
-      const owns = this.#addresses.owns(txn, key, address);
-      if (!owns && pod?.row.terminating === false) this.#clash(txn, key, address);
-      return owns;
-    });
-    if (pod?.identity === undefined || owned.length === 0) this.#slices.remove(txn, namespace, name);
-    else this.#slices.set(txn, namespace, endpointOf(pod.row, pod.identity, owned));
+    const owned = claimsOf(pod).filter((address) => this.#addresses.owns(txn, key, address));
+    if (pod?.identity !== undefined && owned.length > 0)
+      this.#slices.set(txn, pod.row.namespace, endpointOf(pod.row, pod.identity, owned));
+    else this.#slices.remove(txn, ...splitKey(key));
   }
 
-  #clash(txn: WriteTxn, pod: string, address: string): void {
-    const rivals = this.#addresses.rivals(txn, pod, address).filter(({ row }) => !row.terminating);
-    if (rivals.length === 0) return;
-    this.#options.onAddressClash?.(address, [pod, ...rivals.map(({ row }) => row.key)].sort());
+  /** Pods whose addresses may count, or count no more, because of a node: its own, those in its pod CIDRs, those that have its addresses. */
+  *#podsBy(reader: Reader, before: NodeRow | undefined, after: NodeRow | undefined): Generator<PlacedPod> {
+    if (before?.created !== after?.created || !isDeepStrictEqual(before?.podCidrs, after?.podCidrs)) {
+      for (const node of [before, after]) {
+        if (node === undefined) continue;
+        yield* reader.list(this.#pods, 'node', node.name);
+        for (const cidr of node.podCidrs) yield* reader.covered(this.#pods, 'address', cidrKey(cidr));
+      }
+    }
+    const [had, has] = [before?.addresses ?? [], after?.addresses ?? []];
+    for (const address of [...had.filter((one) => !has.includes(one)), ...has.filter((one) => !had.includes(one))])
+      yield* reader.covered(this.#pods, 'address', addressKey(address));
   }
 
   #identityOf(txn: WriteTxn, row: PodRow, before: PlacedPod | undefined): Pick<PlacedPod, 'identity' | 'waiting'> {
@@ -193,4 +241,10 @@ function endpointOf(row: PodRow, identity: number, addresses: readonly string[])
     ...(row.namedPorts.length === 0 ? {} : { 'named-ports': row.namedPorts }),
     ...(row.uid === '' ? {} : { uid: row.uid }),
   };
+}
+
+/** Namespace and name of a pod. */
+function splitKey(key: string): [namespace: string, name: string] {
+  const slash = key.indexOf('/');
+  return [key.slice(0, slash), key.slice(slash + 1)];
 }

@@ -1,8 +1,8 @@
 import { describe, expect, it } from '@jest/globals';
 import { CLUSTER_FIRST, CLUSTER_LAST } from '@weir/identity';
 import fc from 'fast-check';
-import { namespaceRow, podRow, policyRow } from '../kubernetes/rows.ts';
-import { cnp, knp, namespace, pod } from '../testing.ts';
+import { namespaceRow, nodeRow, podRow, policyRow } from '../kubernetes/rows.ts';
+import { cnp, knp, namespace, node, pod } from '../testing.ts';
 import type { TestModel } from './testing/test-model.ts';
 import { clock, Desired, drain, Inputs, newModel, step } from './testing/trace.ts';
 
@@ -71,6 +71,12 @@ describe('rounds', () => {
         for (const table of ['peerSets', 'resolved', 'statuses'] as const) {
           expect(expected[table]).toEqual(shown[table]);
         }
+        expect(expected.owners()).toEqual(shown.owners());
+        // Nor does it matter in which order pods and nodes come before that: nobody is the first one.
+        const [other, again] = [newModel(), new Desired()];
+        inputs.load(other, () => other.take());
+        drain(other, again);
+        expect(again.owners()).toEqual(shown.owners());
       }),
       { numRuns: 50 },
     );
@@ -118,7 +124,8 @@ describe('rounds', () => {
     }));
     model.adopt({ identities, peerSets: [], resolved: [], slices: [], statuses: [] });
     model.setNamespace(namespaceRow(namespace('a')));
-    for (const n of [1, 2]) model.setPod(podRow(pod(`a/p${n}`, { app: 'x' }, { ip: `10.0.0.${n}` })));
+    model.setNode(nodeRow(node('n1')));
+    for (const n of [1, 2]) model.setPod(podRow(pod(`a/p${n}`, { app: 'x' }, { node: 'n1', ip: `10.0.0.${n}` })));
     drain(model, desired);
     expect([desired.identities.size, desired.slices.size]).toEqual([identities.length, 0]);
     model.collect();

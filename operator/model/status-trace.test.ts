@@ -1,6 +1,7 @@
 import { describe, expect, it } from '@jest/globals';
 import type { PolicyStatus } from '@weir/kube';
 import fc from 'fast-check';
+import { adoptedSlice, sliceObject } from '../kubernetes/objects.ts';
 import { namespaceRow, nodeReportRow, nodeRow, podRow, policyRow } from '../kubernetes/rows.ts';
 import { cnp, namespace, node, pod, report } from '../testing.ts';
 import type {
@@ -208,11 +209,7 @@ class Cluster {
       identities: [...this.#identities.values()],
       peerSets: [...this.#peerSets.values()],
       resolved: [...this.#resolved.values()],
-      slices: [...this.#slices.values()].map(({ name, namespace: ns, endpoints }) => ({
-        name,
-        namespace: ns,
-        pods: endpoints.map((endpoint) => endpoint.name),
-      })),
+      slices: [...this.#slices.values()].map((row) => adoptedSlice(sliceObject(row))),
       statuses: this.#status === undefined ? [] : [{ key: KEY, uid: this.#shownUid, status: this.#status }],
     };
     this.#model.adopt(adopted);

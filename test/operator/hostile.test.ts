@@ -80,3 +80,32 @@ describe('an object that is nested deep', () => {
     await world.settle(operator);
   });
 });
+
+describe('a pod whose status a tenant writes', () => {
+  /** address -> the pods that slices give it to. */
+  const addresses = async (): Promise<Record<string, string[]>> => {
+    const all: Record<string, string[]> = {};
+    const { items } = await world.client.list(resources.CiliumEndpointSlice);
+    for (const { namespace: of, endpoints } of items)
+      for (const { name, networking } of endpoints)
+        for (const { ipv4 = '' } of networking.addressing) all[ipv4] = [...(all[ipv4] ?? []), `${of}/${name}`];
+    return all;
+  };
+
+  it('takes no address: not of a victim, not outside, not of a node; nor when the operator starts anew', async () => {
+    await createWithStatus(world.client, node('n2', 'True', { podCIDRs: ['10.0.2.0/24'] }));
+    await createWithStatus(world.client, pod('victim/db', { app: 'db' }, { ip: '10.0.2.5', node: 'n2' }));
+    const first = await world.operator();
+    await world.settle(first);
+    for (const ip of ['10.0.2.6', '10.0.2.5', '10.0.0.1', '203.0.113.9', '192.0.2.1'])
+      await createWithStatus(world.client, pod(`tenant/at-${ip}`, {}, { ip, node: 'n2' }));
+    const expected = { '10.0.0.1': ['victim/web'], '10.0.2.5': ['victim/db'], '10.0.2.6': ['tenant/at-10.0.2.6'] };
+    await eventually(async () => expect(await addresses()).toHaveProperty(['10.0.2.6']));
+    await world.settle(first);
+    expect(await addresses()).toEqual(expected);
+    await first.stop();
+    const second = await world.operator();
+    await world.settle(second);
+    expect(await addresses()).toEqual(expected);
+  });
+});

@@ -84,11 +84,14 @@ export class TestModel {
   }
 
   setNode(row: NodeRow): void {
-    this.#set(this.tables.nodes, row, (txn) => this.#model.nodesChanged(txn, [row.name]));
+    this.#set(this.tables.nodes, row, (txn) => this.#model.nodesChanged(txn, [{ row, deleted: false }]));
   }
 
   deleteNode(name: string): void {
-    this.#delete(this.tables.nodes, name, (txn) => this.#model.nodesChanged(txn, [name]));
+    using snapshot = this.db.read();
+    const row = snapshot.get(this.tables.nodes, name);
+    if (row === undefined) return;
+    this.#delete(this.tables.nodes, name, (txn) => this.#model.nodesChanged(txn, [{ row, deleted: true }]));
   }
 
   setReport(row: NodeReportRow): void {

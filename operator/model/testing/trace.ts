@@ -1,5 +1,6 @@
 /** Test helper: random traces of changes for a model, the inputs that they lead to, and what the model shows. */
 import fc from 'fast-check';
+import { adoptedSlice, sliceObject } from '../../kubernetes/objects.ts';
 import { namespaceRow, nodeReportRow, nodeRow, podRow, policyRow } from '../../kubernetes/rows.ts';
 import { ccnp, cnp, knp, namespace, node, pod, report } from '../../testing.ts';
 import type {
@@ -41,13 +42,19 @@ export class Desired {
       identities: [...this.identities.values()],
       peerSets: [...this.peerSets.values()],
       resolved: [...this.resolved.values()],
-      slices: [...this.slices.values()].map(({ name, namespace: ns, endpoints }) => ({
-        name,
-        namespace: ns,
-        pods: endpoints.map((endpoint) => endpoint.name),
-      })),
+      slices: [...this.slices.values()].map((row) => adoptedSlice(sliceObject(row))),
       statuses: [...this.statuses.values()],
     };
+  }
+
+  /** `namespace/name` of the pod that each address speaks for; of one that two have, both. */
+  owners(): Record<string, string> {
+    const owners: Record<string, string> = {};
+    for (const { namespace: ns, endpoints } of this.slices.values())
+      for (const { name, networking } of endpoints)
+        for (const { ipv4 = '' } of networking.addressing)
+          owners[ipv4] = [...(owners[ipv4]?.split(' ') ?? []), `${ns}/${name}`].sort().join(' ');
+    return owners;
   }
 
   plain(): object {
@@ -70,12 +77,19 @@ export class Inputs {
   readonly nodes = new Map<string, ReturnType<typeof nodeRow>>();
   readonly reports = new Map<string, ReturnType<typeof nodeReportRow>>();
 
-  load(model: TestModel): void {
-    for (const row of this.namespaces.values()) model.setNamespace(row);
-    for (const row of this.policies.values()) model.setPolicy(row);
-    for (const row of this.nodes.values()) model.setNode(row);
-    for (const row of this.reports.values()) model.setReport(row);
-    for (const row of this.pods.values()) model.setPod(row);
+  /** `between`: called after each row. */
+  load(model: TestModel, between: () => void = () => {}): void {
+    const each = <T>(rows: ReadonlyMap<string, T>, set: (row: T) => void): void => {
+      for (const row of rows.values()) {
+        set(row);
+        between();
+      }
+    };
+    each(this.namespaces, (row) => model.setNamespace(row));
+    each(this.policies, (row) => model.setPolicy(row));
+    each(this.reports, (row) => model.setReport(row));
+    each(this.pods, (row) => model.setPod(row));
+    each(this.nodes, (row) => model.setNode(row));
   }
 }
 
@@ -140,6 +154,33 @@ const KNP_SPECS: readonly object[] = [
   },
 ];
 
+/** Nodes with and without pod CIDRs, some that overlap, or that report addresses which pods have. */
+const nodeStep: fc.Arbitrary<Step> = fc
+  .record({
+    name: fc.constantFrom('n1', 'n1', 'n2', 'n2', 'n3'),
+    ready: fc.constantFrom('True', 'True', 'False', 'Unknown', 'gone'),
+    podCIDRs: fc.option(
+      fc.constantFrom(['10.1.0.0/28'], ['10.1.0.0/29'], ['10.1.0.8/29'], ['10.1.0.4/30', 'fd00::/64'], ['nonsense']),
+      { nil: undefined },
+    ),
+    addresses: fc.subarray(['10.1.0.3', '10.1.0.9', 'n1.example.org']),
+    created: fc.constantFrom('2026-01-01T00:00:00Z', '2026-01-02T00:00:00Z'),
+  })
+  .map(
+    ({ name, ready, ...more }): Step =>
+      (model, inputs) => {
+        if (ready === 'gone') {
+          inputs.nodes.delete(name);
+          model.deleteNode(name);
+          return;
+        }
+        const { podCIDRs, ...rest } = more;
+        const row = nodeRow(node(name, ready, { ...rest, ...(podCIDRs === undefined ? {} : { podCIDRs }) }));
+        inputs.nodes.set(name, row);
+        model.setNode(row);
+      },
+  );
+
 export const step: fc.Arbitrary<Step> = fc.oneof(
   fc.constant<Step>((model) => model.collect()),
   fc.record({ ns: fc.constantFrom(...NAMESPACES), team: fc.constantFrom('red', 'blue') }).map(
@@ -158,18 +199,20 @@ export const step: fc.Arbitrary<Step> = fc.oneof(
       ip: fc.option(fc.nat(12), { nil: undefined }),
       terminating: fc.boolean(),
       ports: fc.subarray(['http', 'dns'] as const),
-      node: fc.constantFrom('n1', 'n2', undefined),
+      node: fc.constantFrom('n1', 'n1', 'n2', 'n2', undefined),
+      uid: fc.constantFrom('', 'u1', 'u2'),
       hostNetwork: fc.boolean(),
       phase: fc.constantFrom('Running', 'Running', 'Running', 'Succeeded'),
     })
     .map(
-      ({ ns, n, app, ip, node: on, hostNetwork, phase, terminating, ports }): Step =>
+      ({ ns, n, app, ip, node: on, uid, hostNetwork, phase, terminating, ports }): Step =>
         (model, inputs) => {
           const row = podRow(
             pod(
               `${ns}/p${n}`,
               { app },
               {
+                ...(uid === '' ? {} : { uid }),
                 ...(ip === undefined ? {} : { ip: `10.1.0.${ip}` }),
                 ...(on === undefined ? {} : { node: on }),
                 hostNetwork: hostNetwork && n === 0,
@@ -227,14 +270,7 @@ export const step: fc.Arbitrary<Step> = fc.oneof(
         model.deletePolicy(key);
       },
   ),
-  fc.record({ name: fc.constantFrom('n1', 'n2'), ready: fc.constantFrom('True', 'False', 'Unknown') }).map(
-    ({ name, ready }): Step =>
-      (model, inputs) => {
-        const row = nodeRow(node(name, ready));
-        inputs.nodes.set(name, row);
-        model.setNode(row);
-      },
-  ),
+  ...Array.from({ length: 2 }, () => nodeStep),
   fc.record({ name: fc.constantFrom('n1', 'n2'), fail: fc.boolean() }).map(
     ({ name, fail }): Step =>
       (model, inputs) => {

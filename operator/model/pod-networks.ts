@@ -1,0 +1,75 @@
+/**
+ * Where pods can have addresses. Whoever may write the status of pods in one namespace, or holds a kubelet's credentials, can say any
+ * address; nobody can change a node's pod CIDRs once they are set, or move a pod to another node. So an address counts only where its pod is.
+ *
+ * Guarantee: what a pod or another node says of itself never makes an address count that lies in the pod CIDRs of a node that has some, other
+ * than the pod's own. Where pod CIDRs overlap, the oldest node has the addresses that they share.
+ */
+import { parseAddress, parsePrefix } from '@weir/net';
+import { type AnyTable, type Key, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
+import type { NodeRow, PodRow } from '../types.ts';
+
+/** `unknown`: the pod's node has not been seen, so that nothing can be said yet. */
+export type Place = 'home' | 'elsewhere' | 'unknown';
+
+export class PodNetworks {
+  /** Nodes as they were taken in last. */
+  readonly #nodes: Table<NodeRow>;
+
+  constructor(db: StateDB) {
+    this.#nodes = db.table<NodeRow>({
+      name: 'pod-networks',
+      key: ({ name }) => name,
+      indexes: [
+        { name: 'podCidr', kind: 'lpm', keys: ({ podCidrs }) => podCidrs.map(cidrKey) },
+        { name: 'address', keys: ({ addresses }) => addresses },
+      ],
+    });
+  }
+
+  get tables(): readonly AnyTable[] {
+    return [this.#nodes];
+  }
+
+  /** Returns the node as it was. */
+  set(txn: WriteTxn, row: NodeRow): NodeRow | undefined {
+    return txn.upsert(this.#nodes, row);
+  }
+
+  delete(txn: WriteTxn, name: string): NodeRow | undefined {
+    return txn.delete(this.#nodes, name);
+  }
+
+  /** Whether the pod can have the address. */
+  place(reader: Reader, pod: PodRow, address: string): Place {
+    const node = pod.node === undefined ? undefined : reader.get(this.#nodes, pod.node);
+    if (node === undefined) return 'unknown';
+    const home = this.#nodeOf(reader, address);
+    if (node.podCidrs.length > 0) return home?.name === node.name ? 'home' : 'elsewhere';
+    // Nobody says where its pods are: whatever is not said of others.
+    return home === undefined && reader.list(this.#nodes, 'address', address).next().done ? 'home' : 'elsewhere';
+  }
+
+  /** The node in whose pod CIDRs the address is. */
+  #nodeOf(reader: Reader, address: string): NodeRow | undefined {
+    let oldest: NodeRow | undefined;
+    for (const node of reader.covering(this.#nodes, 'podCidr', addressKey(address)))
+      if (oldest === undefined || isOlder(node, oldest)) oldest = node;
+    return oldest;
+  }
+}
+
+function isOlder(a: NodeRow, b: NodeRow): boolean {
+  return a.created === b.created ? a.name < b.name : a.created < b.created;
+}
+
+/** Key of a canonical address in an index of kind `lpm`. */
+export function addressKey(address: string): Key {
+  return keys.address(parseAddress(address).bytes);
+}
+
+/** The same of a prefix. */
+export function cidrKey(cidr: string): Key {
+  const { bytes, bits } = parsePrefix(cidr);
+  return keys.prefix(bytes, bits);
+}
