@@ -98,8 +98,11 @@ export interface RemoteEndpointRow {
 /** Key: `name`. */
 export interface NodeRow {
   readonly name: string;
+  /** That it reports of itself: its kubelet writes them. */
   readonly addresses: readonly string[];
+  /** Of its pods; nobody changes them once they are set. */
   readonly podCidrs: readonly string[];
+  /** An API server is at one of its addresses. */
   readonly kubeApiserver: boolean;
 }
 
@@ -126,7 +129,7 @@ export interface NamespaceRow {
   readonly labels: Readonly<Record<string, string>>;
 }
 
-/** Addresses of API servers that are not nodes (entity kube-apiserver). Key: `address`. */
+/** Addresses of API servers, by their own word (entity kube-apiserver). Key: `address`. */
 export interface ApiserverAddressRow {
   readonly address: string;
 }
@@ -180,7 +183,7 @@ export interface PodEventRow {
 
 export type IpcacheSource = 'host' | 'remote-node' | 'endpoint' | 'apiserver' | 'cidr' | 'pod-cidr' | 'world';
 
-/** One row per prefix; sources merged by precedence in the order above. Key: `prefix` (canonical). */
+/** One row per prefix; sources merged by precedence in the order above, an endpoint of this node before all. Key: `prefix` (canonical). */
 export interface IpcacheRow {
   readonly prefix: string;
   readonly identity: number;

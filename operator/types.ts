@@ -14,8 +14,9 @@
  * - Order: a peer set is written before the policy that names it, an identity before an endpoint slice that uses it; a peer
  *   set is deleted after the last policy that names it. A pod whose new identity cannot be written yet keeps the one that its
  *   slice says.
- * - One address is in one slice at most: a pod that is going gives way, and where two pods claim an address on equal
- *   terms neither gets it, so that a stale identity never speaks for another pod.
+ * - One address is in one slice at most, and only where its pod can have it: in the pod CIDRs of the pod's node, whatever the pod's status says.
+ *   Who has it keeps it; a pod that is going gives way; of pods that claim one at once none gets it: so neither a stale nor a forged identity
+ *   speaks for another pod.
  * - A status is written at most once a second a policy and never when it says nothing new. Programmed is True only when
  *   each live node that hosts a pod of the policy has reported this generation, and no live node reports an earlier one, whatever
  *   it hosts (model/node-progress.ts says for which nodes it waits besides).

@@ -10,6 +10,14 @@ import { Pace } from './pace.ts';
 type Step = (ipcache: IpcacheDeriver) => void;
 
 const address = fc.constantFrom('10.0.0.1', '10.0.0.2', '10.0.1.1', 'fd00::1');
+const remote = (name: string, at: string, identity: number) => ({
+  namespace: '',
+  name,
+  addresses: [at],
+  identity,
+  node: '192.0.2.1',
+  namedPorts: [],
+});
 const cidr = fc.constantFrom('10.0.0.0/8', '10.0.0.0/24', '10.0.0.0/31', '10.0.0.1/32', 'fd00::/8', 'no prefix');
 const identity = fc.constantFrom(0, 256, 257);
 const step: fc.Arbitrary<Step> = fc.oneof(
@@ -102,6 +110,53 @@ describe('the addresses', () => {
       }),
       { numRuns: 300 },
     );
+  });
+
+  it('of a node are kube-apiserver where API servers are, and nowhere else', () => {
+    const { ipcache } = setUp();
+    const identity = (at: string): number | undefined => ipcache.row(`${at}/32`)?.identity;
+    for (const address of ['192.0.2.3', '203.0.113.5']) ipcache.setApiserver({ address }, address);
+    const outside = identity('203.0.113.5');
+    const control = { name: 'control', podCidrs: [], kubeApiserver: true };
+    ipcache.setNode({ ...control, addresses: ['192.0.2.3', '192.0.2.4'] }, 'control');
+    expect(['192.0.2.3', '192.0.2.4'].map(identity)).toEqual([7, 6]);
+    // A taken node reports the address of an API server, which is not there.
+    const taken = { name: 'taken', podCidrs: [], kubeApiserver: true };
+    ipcache.setNode({ ...taken, addresses: ['192.0.2.9', '192.0.2.3', '203.0.113.5'] }, 'taken');
+    expect(['192.0.2.9', '192.0.2.3', '203.0.113.5'].map(identity)).toEqual([6, 7, 7]);
+    ipcache.dirty.clear();
+    ipcache.setApiserver(undefined, '192.0.2.3');
+    expect([...ipcache.dirty]).toEqual(['192.0.2.3/32']);
+    expect(identity('192.0.2.3')).toBe(6);
+    ipcache.setNode(undefined, 'taken');
+    expect(identity('203.0.113.5')).toBe(outside);
+  });
+
+  it('of pods are theirs, whatever a node says of itself', () => {
+    const { ipcache } = setUp();
+    const identity = (at: string): number | undefined => ipcache.row(`${at}/32`)?.identity;
+    const node = (name: string, addresses: string[], podCidrs: string[]): void =>
+      ipcache.setNode({ name, addresses, podCidrs, kubeApiserver: false }, name);
+    ipcache.setLocal(7, '10.1.1.7', 256);
+    ipcache.setRemote(remote('web', '10.1.2.8', 257), 'web');
+    node('self', ['192.0.2.1'], ['10.1.1.0/24']);
+    node('a', ['192.0.2.2'], ['10.1.2.0/24']);
+    // A taken node reports the addresses of pods, and of pods to come.
+    node('taken', ['192.0.2.9', '10.1.1.7', '10.1.2.8', '10.1.2.9'], ['10.1.9.0/24']);
+    expect(['192.0.2.9', '10.1.1.7', '10.1.2.8', '10.1.2.9'].map(identity)).toEqual([6, 256, 257, undefined]);
+    // An endpoint here is one, also where nobody knows of pod CIDRs.
+    node('self', ['192.0.2.1'], []);
+    expect(identity('10.1.1.7')).toBe(256);
+
+    // Nodes may be known before the pod CIDRs that say what they are not.
+    node('taken', ['10.1.3.3', '192.0.2.9'], []);
+    expect(identity('10.1.3.3')).toBe(6);
+    ipcache.dirty.clear();
+    node('late', [], ['10.1.3.0/24']);
+    expect([...ipcache.dirty].sort()).toEqual(['10.1.3.0/24', '10.1.3.3/32']);
+    expect(identity('10.1.3.3')).toBeUndefined();
+    node('late', [], []);
+    expect(identity('10.1.3.3')).toBe(6);
   });
 
   it('outside have a number of their own, but for those of pod networks', async () => {

@@ -209,6 +209,9 @@ describe('engine', () => {
         kubeApiserver: true,
       }),
     );
+    world.db.write([world.tables.apiserverAddresses], (txn) =>
+      txn.upsert(world.tables.apiserverAddresses, { address: '192.0.2.2' }),
+    );
     await world.plan();
     expect(world.ipcache.get('10.9.9.0/24')?.identity).toBe(0);
     expect(world.ipcache.get('10.9.0.0/16')?.identity).toBe(0);
@@ -257,6 +260,8 @@ describe('engine', () => {
         name: fc.constantFrom('self', 'n2'),
         cidr: fc.boolean(),
         apiserver: fc.boolean(),
+        // Of pods, and of API servers.
+        reported: fc.subarray(['10.9.9.0', '10.9.9.1']),
       }),
       fc.record({ kind: fc.constant('apiserver' as const), host: fc.nat(3) }),
     );
@@ -312,7 +317,7 @@ describe('engine', () => {
           db.write([tables.nodes], (txn) =>
             txn.upsert(tables.nodes, {
               name: change.name,
-              addresses: [change.name === 'self' ? '192.0.2.1' : '192.0.2.2'],
+              addresses: [change.name === 'self' ? '192.0.2.1' : '192.0.2.2', ...change.reported],
               podCidrs: change.cidr ? ['10.9.0.0/16'] : [],
               kubeApiserver: change.apiserver,
             }),

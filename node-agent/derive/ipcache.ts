@@ -9,11 +9,14 @@ const WORLD = 2;
 const REMOTE_NODE = 6;
 const KUBE_APISERVER = 7;
 
-/** Lower wins. A pod CIDR beats a CIDR of a rule: an address of the cluster that nobody explained must not count as outside. */
+/**
+ * Lower wins. Of its own endpoints a node knows most, then of itself. A pod CIDR beats a CIDR of a rule: an address of the cluster that nobody
+ * explained must not count as outside.
+ */
 const RANK: Readonly<Record<IpcacheSource | 'local', number>> = {
-  host: 0,
-  'remote-node': 1,
-  local: 2,
+  local: 0,
+  host: 1,
+  'remote-node': 2,
   endpoint: 3,
   apiserver: 4,
   'pod-cidr': 5,
@@ -45,7 +48,13 @@ function claimKey({ prefix, rank, owner }: ClaimKey): string {
   return keys.join(prefix, keys.uint(rank, 8), owner);
 }
 
-/** Merges what the tables say of each prefix. `dirty` names the prefixes whose row may differ; `row()` says what it is now. */
+/**
+ * Merges what the tables say of each prefix. `dirty` names the prefixes whose row may differ; `row()` says what it is now.
+ *
+ * A node's addresses are what its kubelet says of it, so that a taken node can report any. Guarantee: no other node's word is taken for an address in
+ * any node's pod CIDRs, which are the pods', or that a local endpoint has; and of a node's addresses only those where API servers are, by
+ * their own word, are kube-apiserver.
+ */
 export class IpcacheDeriver {
   readonly dirty = new Set<string>();
   readonly #inputs: IpcacheInputs;
@@ -68,9 +77,10 @@ export class IpcacheDeriver {
             keys: (claim) => (claim.source === 'pod-cidr' ? [prefixKey(claim.prefix)] : []),
           },
           {
-            name: 'ruleCidr',
+            // Claims that count less in a pod CIDR.
+            name: 'outside',
             kind: 'lpm',
-            keys: (claim) => (claim.source === 'cidr' ? [prefixKey(claim.prefix)] : []),
+            keys: ({ source, prefix }) => (source === 'cidr' || source === 'remote-node' ? [prefixKey(prefix)] : []),
           },
         ],
       },
@@ -89,9 +99,8 @@ export class IpcacheDeriver {
     for (const address of row?.addresses ?? []) {
       const prefix = hostPrefix(address);
       if (prefix === undefined) continue;
-      const identity = own ? HOST : row?.kubeApiserver ? KUBE_APISERVER : REMOTE_NODE;
       const source = own ? 'host' : 'remote-node';
-      claims.push({ prefix, owner, rank: RANK[source], source, identity });
+      claims.push({ prefix, owner, rank: RANK[source], source, identity: own ? HOST : REMOTE_NODE });
     }
     for (const text of row?.podCidrs ?? []) {
       const prefix = prefixOrNone(text);
@@ -177,6 +186,7 @@ export class IpcacheDeriver {
   #best(prefix: string): Claim | undefined {
     let best: Claim | undefined;
     for (const claim of this.#claims.select(query.prefix(this.#claims.table, keys.join(prefix)))) {
+      if (claim.source === 'remote-node' && this.#inPodCidr(prefix)) continue;
       best ??= claim;
       if (claim.rank !== RANK.endpoint || claim.rank !== best.rank) break;
       // Slices that lag, or two pods that were given one address: whose it is nobody knows, and neither gets the other's rights.
@@ -186,12 +196,19 @@ export class IpcacheDeriver {
   }
 
   #identityOf({ prefix, identity, source }: Claim): number {
+    if (source === 'remote-node' && this.#servesApi(prefix)) return KUBE_APISERVER;
     if (identity !== undefined) return identity;
     return source === 'cidr' && this.#inPodCidr(prefix) ? 0 : this.#inputs.numbers.cidr(prefix);
   }
 
   #numbered(prefix: string): boolean {
     const [some] = this.#claims.list('numbered', prefix);
+    return some !== undefined;
+  }
+
+  #servesApi(prefix: string): boolean {
+    const start = keys.join(prefix, keys.uint(RANK.apiserver, 8));
+    const [some] = this.#claims.select(query.prefix(this.#claims.table, start));
     return some !== undefined;
   }
 
@@ -207,7 +224,7 @@ export class IpcacheDeriver {
       const touch = ({ prefix, source }: Claim): void => {
         this.dirty.add(prefix);
         if (source !== 'pod-cidr') return;
-        for (const cidr of txn.covered(table, 'ruleCidr', prefixKey(prefix))) this.dirty.add(cidr.prefix);
+        for (const claim of txn.covered(table, 'outside', prefixKey(prefix))) this.dirty.add(claim.prefix);
       };
       for (const claim of txn.list(table, 'owner', owner)) {
         txn.delete(table, claimKey(claim));

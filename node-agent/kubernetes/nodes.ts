@@ -21,9 +21,9 @@ interface ApiserverSlice {
 }
 
 /**
- * Nodes, and where the API servers are: an address of the service default/kubernetes is a node's (the node then is `kubeApiserver`) or
- * outside the cluster's nodes. Both tables are derived from what is read of nodes and slices, complete once both kinds have been listed,
- * and up to date whenever a call of a sink has returned.
+ * Nodes, and where the API servers are by the slice of service default/kubernetes; a node at one of whose addresses one is, is `kubeApiserver`.
+ * Both tables are derived from what is read of nodes and slices, complete once both kinds have been listed, and up to date whenever a call
+ * of a sink has returned.
  */
 export class NodeTables {
   readonly nodeSink: ReflectorSink<KubeNode>;
@@ -57,10 +57,7 @@ export class NodeTables {
         name: 'kubernetes',
         into: options.apiserverAddresses,
         inputs: [slices, facts],
-        fn: ({ addresses }, read) =>
-          addresses
-            .filter((address) => read.list(facts, 'address', address).next().done)
-            .map((address) => ({ address })),
+        fn: ({ addresses }) => addresses.map((address) => ({ address })),
         equals: isDeepStrictEqual,
       }),
     ];

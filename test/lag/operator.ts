@@ -1,8 +1,8 @@
 /** Test helper: the operator's model and writers, driven by hand: which watch delivers, when a round is made, which write is answered. */
-import type { CiliumPolicyObject, KubeObject, Namespace, Pod, ReflectorSink } from '@weir/kube';
+import type { CiliumPolicyObject, KubeNode, KubeObject, Namespace, Pod, ReflectorSink } from '@weir/kube';
 import type { Clock } from '@weir/reconciler';
 import { createStateDB, type Table, type WriteTxn } from '@weir/statedb';
-import { namespaceRow, podRow, policyRow } from '../../operator/kubernetes/rows.ts';
+import { namespaceRow, nodeRow, podRow, policyRow } from '../../operator/kubernetes/rows.ts';
 import { adopted, createTargets, type TargetName, type Targets } from '../../operator/kubernetes/targets.ts';
 import { Writers } from '../../operator/kubernetes/writers.ts';
 import { Model } from '../../operator/model/model.ts';
@@ -48,7 +48,7 @@ export class LaggingOperator {
       onStatus: () => undefined,
       onError: () => undefined,
     });
-    const { namespaces, policies, pods } = this.#tables;
+    const { namespaces, nodes, policies, pods } = this.#tables;
     const model = this.#model;
     this.watches = [
       api.watch('CiliumIdentity', this.#targets.identities),
@@ -77,6 +77,15 @@ export class LaggingOperator {
           podRow,
           (txn, row) => model.setPod(txn, row),
           (txn, { key }) => model.deletePod(txn, key),
+        ),
+      ),
+      api.watch<KubeNode>(
+        'Node',
+        this.#sink(
+          nodes,
+          nodeRow,
+          (txn, row) => model.nodesChanged(txn, [{ row, deleted: false }]),
+          (txn, row) => model.nodesChanged(txn, [{ row, deleted: true }]),
         ),
       ),
     ];

@@ -1,6 +1,6 @@
 /** Test helper: a cluster of one operator and two agents, and everything that can happen to it. Which of it happens, the caller says. */
 import { setImmediate } from 'node:timers/promises';
-import { ccnp, cnp, namespace } from '../../operator/testing.ts';
+import { ccnp, cnp, namespace, node } from '../../operator/testing.ts';
 import { LaggingAgent } from './agent.ts';
 import { type Answer, Api } from './api.ts';
 import { IDENTITY_GRACE_MS, LaggingOperator, StoppedClock } from './operator.ts';
@@ -36,6 +36,7 @@ export class Story {
 
   constructor() {
     this.#api.put('Namespace', namespace('ns'));
+    for (const name of NODES) this.#api.put('Node', node(name));
     this.#operator = new LaggingOperator(this.#api, this.#clock);
     this.#agents = NODES.map((node) => new LaggingAgent(this.#api, node));
   }
