@@ -22,7 +22,12 @@ class Claims {
   readonly #pods = createPlacedPods(this.#db);
   readonly #book = new AddressClaims(this.#db, {
     pods: this.#pods,
-    networks: { place: (_reader, { name }): Place => (name.startsWith('foreign') ? 'elsewhere' : 'home') },
+    networks: {
+      whereIs:
+        () =>
+        (row): Place =>
+          row.name.startsWith('foreign') ? 'elsewhere' : 'home',
+    },
     onRefused: ({ pod, address, reason, others }) => this.told.push([pod, address, reason, ...others].join(' ')),
   });
 

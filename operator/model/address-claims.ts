@@ -14,7 +14,7 @@
 import type { AnyTable, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
 import type { PodRow } from '../types.ts';
 import type { PlacedPod } from './placed-pods.ts';
-import { addressKey, type PodNetworks } from './pod-networks.ts';
+import { addressKey, type Place, type PodNetworks } from './pod-networks.ts';
 
 /** Whose an address is. */
 interface Owner {
@@ -45,7 +45,7 @@ interface Refusal extends RefusedAddress {
 
 export interface AddressClaimsOptions {
   readonly pods: Table<PlacedPod>;
-  readonly networks: Pick<PodNetworks, 'place'>;
+  readonly networks: Pick<PodNetworks, 'whereIs'>;
   /** Called within a transaction. */
   readonly onRefused?: (refused: RefusedAddress) => void;
 }
@@ -98,14 +98,19 @@ export class AddressClaims {
    * first says nothing. Returns the pods that may have gained or lost it.
    */
   settle(txn: WriteTxn, address: string, loading: boolean): string[] {
-    const claims = [...txn.covered(this.#options.pods, 'address', addressKey(address))];
-    const counting = claims.filter(({ row }) => this.#options.networks.place(txn, row, address) === 'home');
-    const staying = counting.filter(({ row }) => !row.terminating);
+    const { pods, networks } = this.#options;
+    const place = networks.whereIs(txn, address);
+    const claims = Array.from(txn.covered(pods, 'address', addressKey(address)), ({ row }) => ({
+      row,
+      at: place(row),
+    }));
+    const counting = claims.flatMap(({ row, at }) => (at === 'home' ? [row] : []));
+    const staying = counting.filter(({ terminating }) => !terminating);
     const before = txn.get(this.#owners, address);
     const after = decide(before, address, staying.length > 0 ? staying : counting, loading);
     if (after === undefined) txn.delete(this.#owners, address);
     else if (after !== before) txn.upsert(this.#owners, after);
-    const refused = claims.flatMap((pod) => this.#refusal(txn, pod, address, staying, after));
+    const refused = claims.flatMap((claim) => refusalOf(claim, address, staying, after));
     for (const { pod } of Array.from(txn.prefix(this.#refusals, `${address} `)))
       if (!refused.some((refusal) => refusal.pod === pod)) txn.delete(this.#refusals, `${address} ${pod}`);
     for (const refusal of refused) {
@@ -115,21 +120,6 @@ export class AddressClaims {
       else this.#tell(txn, refusal);
     }
     return [before, after].flatMap((owner) => owner?.pod ?? []);
-  }
-
-  /** Why a pod that stays does not get the address; nothing when it does, or when nobody can say yet. */
-  #refusal(
-    reader: Reader,
-    { row }: PlacedPod,
-    address: string,
-    staying: readonly PlacedPod[],
-    owner: Owner | undefined,
-  ): Refusal[] {
-    const place = this.#options.networks.place(reader, row, address);
-    if (row.terminating || owner?.pod === row.key || place === 'unknown') return [];
-    const rivals = owner === undefined ? staying.map((pod) => pod.row.key) : [owner.pod];
-    const reason = place === 'elsewhere' ? 'elsewhere' : owner === undefined ? 'contested' : 'taken';
-    return [{ address, pod: row.key, reason, others: rivals.filter((key) => key !== row.key).sort(), told: false }];
   }
 
   #tell(txn: WriteTxn, refusal: Refusal): void {
@@ -143,10 +133,10 @@ export class AddressClaims {
 function decide(
   before: Owner | undefined,
   address: string,
-  claims: readonly PlacedPod[],
+  claims: readonly PodRow[],
   loading: boolean,
 ): Owner | undefined {
-  const holder = before === undefined ? undefined : claims.find(({ row }) => isOf(before, row));
+  const holder = before === undefined ? undefined : claims.find((row) => isOf(before, row));
   if (loading && before?.adopted === true) {
     const awaited = holder === undefined;
     return awaited === before.awaited ? before : { ...before, awaited };
@@ -154,11 +144,24 @@ function decide(
   const [first, ...others] = claims;
   const next = loading || holder === undefined ? (others.length > 0 ? undefined : first) : holder;
   if (next === undefined) return undefined;
-  const { key: pod, uid } = next.row;
+  const { key: pod, uid } = next;
   if (before?.pod === pod && before.uid === uid && !before.awaited) return before;
   return { address, pod, uid, adopted: false, awaited: false };
 }
 
 function isOf({ pod, uid }: Owner, row: PodRow): boolean {
   return pod === row.key && (uid === '' || row.uid === '' || uid === row.uid);
+}
+
+/** Why a pod that stays does not get the address; nothing when it does, or when nobody can say yet. `staying`: pods that could have it. */
+function refusalOf(
+  { row, at }: { readonly row: PodRow; readonly at: Place },
+  address: string,
+  staying: readonly PodRow[],
+  owner: Owner | undefined,
+): Refusal[] {
+  if (row.terminating || owner?.pod === row.key || at === 'unknown') return [];
+  const rivals = owner === undefined ? staying.map(({ key }) => key) : [owner.pod];
+  const reason = at === 'elsewhere' ? 'elsewhere' : owner === undefined ? 'contested' : 'taken';
+  return [{ address, pod: row.key, reason, others: rivals.filter((key) => key !== row.key).sort(), told: false }];
 }

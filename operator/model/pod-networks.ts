@@ -40,14 +40,16 @@ export class PodNetworks {
     return txn.delete(this.#nodes, name);
   }
 
-  /** Whether the pod can have the address. */
-  place(reader: Reader, pod: PodRow, address: string): Place {
-    const node = pod.node === undefined ? undefined : reader.get(this.#nodes, pod.node);
-    if (node === undefined) return 'unknown';
+  /** Which pods can have the address. */
+  whereIs(reader: Reader, address: string): (pod: PodRow) => Place {
     const home = this.#nodeOf(reader, address);
-    if (node.podCidrs.length > 0) return home?.name === node.name ? 'home' : 'elsewhere';
-    // Nobody says where its pods are: whatever is not said of others.
-    return home === undefined && reader.list(this.#nodes, 'address', address).next().done ? 'home' : 'elsewhere';
+    return (pod) => {
+      const node = pod.node === undefined ? undefined : reader.get(this.#nodes, pod.node);
+      if (node === undefined) return 'unknown';
+      if (node.podCidrs.length > 0) return home?.name === node.name ? 'home' : 'elsewhere';
+      // Nobody says where its pods are: whatever is not said of others.
+      return home === undefined && reader.list(this.#nodes, 'address', address).next().done ? 'home' : 'elsewhere';
+    };
   }
 
   /** The node in whose pod CIDRs the address is. */

@@ -1,6 +1,7 @@
 /** What a tenant writes in one namespace changes nothing for others. */
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { createKubeClient, type FencingClient, type KubeClient, resources } from '@weir/kube';
+import { pino } from 'pino';
 import { cnp, namespace, node, pod } from '../../operator/testing.ts';
 import { createWithStatus, createWorld, eventually, type World } from './world.ts';
 
@@ -95,7 +96,12 @@ describe('a pod whose status a tenant writes', () => {
   it('takes no address: not of a victim, not outside, not of a node; nor when the operator starts anew', async () => {
     await createWithStatus(world.client, node('n2', 'True', { podCIDRs: ['10.0.2.0/24'] }));
     await createWithStatus(world.client, pod('victim/db', { app: 'db' }, { ip: '10.0.2.5', node: 'n2' }));
-    const first = await world.operator();
+    const told: string[] = [];
+    const write = (line: string): void => {
+      const { pod: of, address, reason, others } = JSON.parse(line) as Record<string, unknown>;
+      told.push(`${of} ${address} ${others}: ${reason}`);
+    };
+    const first = await world.operator({ logger: pino({ level: 'warn' }, { write }) });
     await world.settle(first);
     for (const ip of ['10.0.2.6', '10.0.2.5', '10.0.0.1', '203.0.113.9', '192.0.2.1'])
       await createWithStatus(world.client, pod(`tenant/at-${ip}`, {}, { ip, node: 'n2' }));
@@ -103,6 +109,21 @@ describe('a pod whose status a tenant writes', () => {
     await eventually(async () => expect(await addresses()).toHaveProperty(['10.0.2.6']));
     await world.settle(first);
     expect(await addresses()).toEqual(expected);
+    expect(told.sort()).toEqual([
+      expect.stringMatching(/^tenant\/at-10.0.0.1 10.0.0.1 victim\/web: it is not in the pod CIDRs of the pod's node/),
+      expect.stringMatching(/^tenant\/at-10.0.2.5 10.0.2.5 victim\/db: another pod had it first/),
+      expect.stringMatching(/^tenant\/at-192.0.2.1 192.0.2.1 : it is not in/),
+      expect.stringMatching(/^tenant\/at-203.0.113.9 203.0.113.9 : it is not in/),
+    ]);
+    // Once, however often the pods come again.
+    for (const ip of ['10.0.0.1', '10.0.2.5'])
+      await world.client.apply(
+        resources.Pod,
+        { ...pod(`tenant/at-${ip}`, { again: 'yes' }), status: {} },
+        { fieldManager: 'again', force: true },
+      );
+    await world.settle(first);
+    expect(told).toHaveLength(4);
     await first.stop();
     const second = await world.operator();
     await world.settle(second);
