@@ -100,7 +100,7 @@ export interface NodeRow {
   readonly name: string;
   /** That it reports of itself: its kubelet writes them. */
   readonly addresses: readonly string[];
-  /** Of its pods; nobody changes them once they are set. */
+  /** Of its pods; nobody changes them once they are set. Another node's count where no older node has some of them. */
   readonly podCidrs: readonly string[];
   /** An API server is at one of its addresses. */
   readonly kubeApiserver: boolean;

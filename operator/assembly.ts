@@ -214,6 +214,13 @@ export class Assembly {
         this.metrics.error('identity');
         this.#log.error({ pod, err: error }, 'pod has no identity');
       },
+      onPodCidrOverlap: (overlap) => {
+        this.metrics.error('address');
+        this.#log.warn(
+          { ...overlap },
+          'a node has pod CIDRs over those of an older node, which keeps them: delete the node, and see who registered it',
+        );
+      },
       onAddressRefused: ({ address, pod, reason, others }) => {
         this.metrics.error('address');
         this.#log.warn(

@@ -603,13 +603,18 @@ describe('addresses of a pod of this node', () => {
 describe('NodeTables', () => {
   it('says where API servers are, by their own slice alone, once both kinds are listed', () => {
     const { db, tables } = core;
-    const nodes = new NodeTables({ db, nodes: tables.nodes, apiserverAddresses: tables.apiserverAddresses });
+    const nodes = new NodeTables({
+      db,
+      nodeName: 'n1',
+      nodes: tables.nodes,
+      apiserverAddresses: tables.apiserverAddresses,
+    });
     stops.push(async () => nodes.stop());
-    const node = (name: string, address: string) => ({
+    const node = (name: string, address: string, podCIDR: string) => ({
       apiVersion: 'v1',
       kind: 'Node',
       metadata: { name },
-      spec: { podCIDR: '10.1.0.0/24' },
+      spec: { podCIDR },
       status: {
         addresses: [
           { type: 'InternalIP', address },
@@ -617,7 +622,7 @@ describe('NodeTables', () => {
         ],
       },
     });
-    nodes.nodeSink.replace([node('n1', '192.0.2.1'), node('n2', '192.0.2.2')], '1');
+    nodes.nodeSink.replace([node('n1', '192.0.2.1', '10.1.1.0/24'), node('n2', '192.0.2.2', '10.1.2.0/24')], '1');
     expect(db.pendingInitialisers(tables.nodes)).toHaveLength(1);
     nodes.sliceSink.replace(
       [
@@ -640,8 +645,8 @@ describe('NodeTables', () => {
     );
     expect([db.pendingInitialisers(tables.nodes), db.pendingInitialisers(tables.apiserverAddresses)]).toEqual([[], []]);
     expect(rows(tables.nodes)).toEqual([
-      { name: 'n1', addresses: ['192.0.2.1'], podCidrs: ['10.1.0.0/24'], kubeApiserver: true },
-      { name: 'n2', addresses: ['192.0.2.2'], podCidrs: ['10.1.0.0/24'], kubeApiserver: false },
+      { name: 'n1', addresses: ['192.0.2.1'], podCidrs: ['10.1.1.0/24'], kubeApiserver: true },
+      { name: 'n2', addresses: ['192.0.2.2'], podCidrs: ['10.1.2.0/24'], kubeApiserver: false },
     ]);
     expect(rows(tables.apiserverAddresses)).toEqual([{ address: '192.0.2.1' }, { address: '203.0.113.5' }]);
   });

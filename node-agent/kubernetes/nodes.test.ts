@@ -1,5 +1,6 @@
 import { describe, it } from '@jest/globals';
 import type { EndpointSlice, KubeNode } from '@weir/kube';
+import { parsePrefix, prefixContains } from '@weir/net';
 import { checkIncremental } from '@weir/statedb/testing';
 import fc from 'fast-check';
 import { FakeCore } from '../testing/fake-core.ts';
@@ -8,7 +9,15 @@ import { NodeTables } from './nodes.ts';
 const ADDRESSES = ['192.0.2.1', '192.0.2.2', '203.0.113.5'];
 
 const addresses = fc.array(fc.constantFrom(...ADDRESSES), { maxLength: 2 });
-const node = fc.record({ name: fc.constantFrom('a', 'b', 'c'), addresses });
+const node = fc.record({
+  name: fc.constantFrom('a', 'b', 'c', 'self'),
+  created: fc.constantFrom('2026-01-01T00:00:00Z', '2026-01-02T00:00:00Z'),
+  addresses,
+  podCidrs: fc.subarray(['10.1.0.0/16', '10.1.1.0/24', '10.1.1.9/30', '10.2.0.0/24', 'fd00::/64', 'nonsense'], {
+    maxLength: 2,
+  }),
+});
+type NodeSeed = Parameters<Parameters<typeof node.map>[0]>[0];
 const slice = fc.record({ name: fc.constantFrom('kubernetes', 'forged', 'web'), addresses });
 const step = fc.oneof(
   fc.record({ do: fc.constant('node' as const), node, gone: fc.boolean() }),
@@ -17,14 +26,24 @@ const step = fc.oneof(
   fc.record({ do: fc.constant('slices' as const), slices: fc.uniqueArray(slice, { selector: ({ name }) => name }) }),
 );
 
-function nodeObject(name: string, addresses: readonly string[]): KubeNode {
+function nodeObject({ name, created, addresses, podCidrs }: NodeSeed): KubeNode {
   return {
     apiVersion: 'v1',
     kind: 'Node',
-    metadata: { name },
-    spec: { podCIDR: '10.1.0.0/24' },
+    metadata: { name, creationTimestamp: created },
+    spec: { podCIDRs: podCidrs },
     status: { addresses: addresses.map((address) => ({ type: 'InternalIP', address })) },
   };
+}
+
+/** Whether no older node has some of it. */
+function counts(cidr: string, { name, created }: NodeSeed, all: readonly NodeSeed[]): boolean {
+  if (name === 'self' || cidr === 'nonsense') return true;
+  const prefix = parsePrefix(cidr);
+  return !all
+    .filter((other) => other.created < created || (other.created === created && other.name < name))
+    .flatMap(({ podCidrs }) => podCidrs.filter((text) => text !== 'nonsense').map((text) => parsePrefix(text)))
+    .some((other) => prefixContains(other, prefix) || prefixContains(prefix, other));
 }
 
 function sliceObject(name: string, addresses: readonly string[]): EndpointSlice {
@@ -39,23 +58,28 @@ function sliceObject(name: string, addresses: readonly string[]): EndpointSlice 
 }
 
 describe('NodeTables', () => {
-  it('say after every call which nodes serve the API and where the API servers are, complete once both kinds are listed', async () => {
+  it('say after every call which nodes serve the API, whose pod CIDRs count and where the API servers are, complete once both kinds are listed', async () => {
     await checkIncremental({
       step,
       create() {
         const { db, tables } = new FakeCore();
-        const subject = new NodeTables({ db, nodes: tables.nodes, apiserverAddresses: tables.apiserverAddresses });
-        const nodes = new Map<string, readonly string[]>();
+        const subject = new NodeTables({
+          db,
+          nodeName: 'self',
+          nodes: tables.nodes,
+          apiserverAddresses: tables.apiserverAddresses,
+        });
+        const nodes = new Map<string, NodeSeed>();
         const slices = new Map<string, readonly string[]>();
         const listed = { nodes: false, slices: false };
         return {
           apply(step) {
             switch (step.do) {
               case 'node': {
-                const { name, addresses } = step.node;
-                subject.nodeSink[step.gone ? 'delete' : 'upsert'](nodeObject(name, addresses));
+                const { name } = step.node;
+                subject.nodeSink[step.gone ? 'delete' : 'upsert'](nodeObject(step.node));
                 if (step.gone) nodes.delete(name);
-                else nodes.set(name, [...new Set(addresses)]);
+                else nodes.set(name, step.node);
                 return;
               }
               case 'slice': {
@@ -66,12 +90,9 @@ describe('NodeTables', () => {
                 return;
               }
               case 'nodes':
-                subject.nodeSink.replace(
-                  step.nodes.map(({ name, addresses }) => nodeObject(name, addresses)),
-                  '1',
-                );
+                subject.nodeSink.replace(step.nodes.map(nodeObject), '1');
                 nodes.clear();
-                for (const { name, addresses } of step.nodes) nodes.set(name, [...new Set(addresses)]);
+                for (const one of step.nodes) nodes.set(one.name, one);
                 listed.nodes = true;
                 return;
               case 'slices':
@@ -96,13 +117,13 @@ describe('NodeTables', () => {
             const servers = new Set([...slices].flatMap(([name, of]) => (name === 'kubernetes' ? of : [])));
             const complete = listed.nodes && listed.slices;
             return [
-              [...nodes]
-                .sort(([a], [b]) => (a < b ? -1 : 1))
-                .map(([name, of]) => ({
-                  name,
-                  addresses: of,
-                  podCidrs: ['10.1.0.0/24'],
-                  kubeApiserver: of.some((address) => servers.has(address)),
+              [...nodes.values()]
+                .sort((a, b) => (a.name < b.name ? -1 : 1))
+                .map((one) => ({
+                  name: one.name,
+                  addresses: [...new Set(one.addresses)],
+                  podCidrs: one.podCidrs.filter((cidr) => counts(cidr, one, [...nodes.values()])),
+                  kubeApiserver: one.addresses.some((address) => servers.has(address)),
                 })),
               ADDRESSES.filter((address) => servers.has(address)),
               [complete, complete],

@@ -7,12 +7,25 @@ import {
   nodePodCidrs,
   type ReflectorSink,
 } from '@weir/kube';
-import { type Derivation, derive, type InitDone, type StateDB, type Table } from '@weir/statedb';
+import { parsePrefix } from '@weir/net';
+import {
+  type Derivation,
+  derive,
+  type IndexSpec,
+  type InitDone,
+  type Key,
+  keys,
+  type StateDB,
+  type Table,
+} from '@weir/statedb';
 import type { ApiserverAddressRow, NodeRow } from '../tables.ts';
 import { objectKey } from './table-sink.ts';
 
 /** What is read of a node, and no more: nodes report their images and conditions again and again. */
-type NodeFacts = Omit<NodeRow, 'kubeApiserver'>;
+interface NodeFacts extends Omit<NodeRow, 'kubeApiserver'> {
+  /** RFC 3339, in seconds, from the API server. */
+  readonly created: string;
+}
 
 /** Addresses of API servers that a slice names. */
 interface ApiserverSlice {
@@ -22,7 +35,8 @@ interface ApiserverSlice {
 
 /**
  * Nodes, and where the API servers are by the slice of service default/kubernetes; a node at one of whose addresses one is, is `kubeApiserver`.
- * Both tables are derived from what is read of nodes and slices, complete once both kinds have been listed, and up to date whenever a call
+ * Where pod CIDRs of nodes overlap, the oldest node has them, and of the others those that overlap do not count: who registers a node takes
+ * nobody's pods. This node believes its own in any case. Both tables are derived from what is read of nodes and slices, complete once both kinds have been listed, and up to date whenever a call
  * of a sink has returned.
  */
 export class NodeTables {
@@ -33,13 +47,16 @@ export class NodeTables {
 
   constructor(options: {
     readonly db: StateDB;
+    readonly nodeName: string;
     readonly nodes: Table<NodeRow>;
     readonly apiserverAddresses: Table<ApiserverAddressRow>;
   }) {
-    const { db } = options;
+    const { db, nodeName } = options;
     this.#db = db;
-    const facts = factTable<NodeFacts>(db, 'nodeFacts', (row) => row.name);
-    const slices = factTable<ApiserverSlice>(db, 'apiserverSlices', (row) => row.slice);
+    const facts = factTable<NodeFacts>(db, 'nodeFacts', (row) => row.name, [
+      { name: 'podCidr', kind: 'lpm', keys: ({ podCidrs }) => podCidrs.flatMap(cidrKey) },
+    ]);
+    const slices = factTable<ApiserverSlice>(db, 'apiserverSlices', (row) => row.slice, []);
     this.nodeSink = this.#sink(facts, nodeFacts);
     this.sliceSink = this.#sink(slices, apiserversOf);
     this.#derived = [
@@ -47,9 +64,17 @@ export class NodeTables {
         name: 'kubernetes',
         into: options.nodes,
         inputs: [facts, slices],
-        fn: (node, read) => {
+        fn: ({ created, ...node }, read) => {
           const serves = (address: string): boolean => !read.list(slices, 'address', address).next().done;
-          return [{ ...node, kubeApiserver: node.addresses.some(serves) }];
+          const overlapping = (key: Key): NodeFacts[] => [
+            ...read.covering(facts, 'podCidr', key),
+            ...read.covered(facts, 'podCidr', key),
+          ];
+          const counts = (cidr: string): boolean =>
+            node.name === nodeName ||
+            !cidrKey(cidr).some((key) => overlapping(key).some((other) => isOlder(other, { ...node, created })));
+          const podCidrs = node.podCidrs.filter(counts);
+          return [{ ...node, podCidrs, kubeApiserver: node.addresses.some(serves) }];
         },
         equals: isDeepStrictEqual,
       }),
@@ -102,9 +127,24 @@ function factTable<F extends { readonly addresses: readonly string[] }>(
   db: StateDB,
   name: string,
   key: (facts: F) => string,
+  more: readonly IndexSpec<F>[],
 ): Table<F> {
-  const indexes = [{ name: 'address', keys: (facts: F) => facts.addresses }];
+  const indexes = [{ name: 'address', keys: (facts: F) => facts.addresses }, ...more];
   return db.table<F>({ name, key, indexes, equals: isDeepStrictEqual });
+}
+
+/** In an index of kind `lpm`; none for what is no prefix. */
+function cidrKey(text: string): Key[] {
+  try {
+    const { bytes, bits } = parsePrefix(text);
+    return [keys.prefix(bytes, bits)];
+  } catch {
+    return [];
+  }
+}
+
+function isOlder(a: NodeFacts, b: NodeFacts): boolean {
+  return a.created === b.created ? a.name < b.name : a.created < b.created;
 }
 
 /**
@@ -121,5 +161,6 @@ function apiserversOf(slice: EndpointSlice): ApiserverSlice {
 }
 
 function nodeFacts(node: KubeNode): NodeFacts {
-  return { name: node.metadata.name, addresses: nodeAddresses(node), podCidrs: nodePodCidrs(node) };
+  const { name, creationTimestamp: created = '' } = node.metadata;
+  return { name, created, addresses: nodeAddresses(node), podCidrs: nodePodCidrs(node) };
 }

@@ -68,7 +68,7 @@ export class Kubernetes {
     this.#client = client;
     this.#log = log;
     this.#connection = new Connection(db, log);
-    this.#nodes = new NodeTables({ db, nodes: tables.nodes, apiserverAddresses: tables.apiserverAddresses });
+    this.#nodes = new NodeTables({ db, nodeName, nodes: tables.nodes, apiserverAddresses: tables.apiserverAddresses });
     this.#reflect(resources.KubeNode, this.#nodes.nodeSink);
     const { namespace, name } = APISERVER_SLICE;
     this.#reflect(resources.EndpointSlice, this.#nodes.sliceSink, {

@@ -11,12 +11,14 @@ type NodeMore = Parameters<typeof node>[2] & object;
 /** A model, and for each address what the slices in the API have said of it, edit by edit. */
 class Cluster {
   readonly refused: string[] = [];
+  readonly overlaps: string[] = [];
   readonly model = new TestModel({
     cluster: 'default',
     identityGraceMs: 0,
     now: () => 1_700_000_000_000,
     onAddressRefused: ({ address, pod, reason, others }) =>
       this.refused.push([pod, address, reason, ...others].join(' ')),
+    onPodCidrOverlap: ({ node: name, oldest }) => this.overlaps.push(`${name} over ${oldest}`),
   });
   readonly #desired = new Desired();
   readonly #inputs = new Inputs();
@@ -214,10 +216,15 @@ describe('identities as cluster life asks for them', () => {
     expect(cluster.addresses).toEqual(expected);
     cluster.node('n2', { podCIDRs: ['10.0.2.0/24'], addresses: ['10.0.1.5'] });
     cluster.node('taken', { podCIDRs: ['10.0.1.4/30'], created: '2026-01-02T00:00:00Z' });
+    cluster.node('taken', { podCIDRs: ['10.0.1.4/30'], created: '2026-01-02T00:00:00Z', addresses: ['192.0.2.9'] });
     cluster.pod('b/evil', 'evil', { ip: '10.0.1.5', node: 'taken' });
     cluster.pod('b/worse', 'evil', { ip: '10.0.1.6', node: 'taken' });
     expect(cluster.addresses).toEqual(expected);
     expect(cluster.refused).toEqual(['b/evil 10.0.1.5 elsewhere a/victim', 'b/worse 10.0.1.6 elsewhere']);
+    expect(cluster.overlaps).toEqual(['taken over n1']);
+    const atStart = new Cluster({ taken: ['10.0.1.4/30'], n1: ['10.0.1.0/24'] });
+    expect(atStart.addresses).toEqual({});
+    expect(atStart.overlaps).toEqual(['taken over n1']);
   });
 
   it('a pod on the network of its host has no identity and no place in a slice', () => {

@@ -17,7 +17,7 @@ import { IdentityBook } from './identity-book.ts';
 import { identityKey, type KnownIdentity } from './known-identities.ts';
 import { Marks } from './marks.ts';
 import { claimsOf, createPlacedPods, type PlacedPod } from './placed-pods.ts';
-import { addressKey, cidrKey, PodNetworks } from './pod-networks.ts';
+import { addressKey, cidrKey, type PodCidrOverlap, PodNetworks } from './pod-networks.ts';
 import type { Namer, PortNames } from './port-names.ts';
 import type { SelectorIndex } from './selector-index.ts';
 import { SlicePacker } from './slices.ts';
@@ -31,6 +31,8 @@ export interface PodBookOptions {
   readonly onNoIdentity?: (pod: string, error: Error) => void;
   /** An address that a pod claims, and that does not count: once, until the reason changes. */
   readonly onAddressRefused?: (refused: RefusedAddress) => void;
+  /** A node has come whose pod CIDRs overlap those of others; at the start, nodes with those of an older one. */
+  readonly onPodCidrOverlap?: (overlap: PodCidrOverlap) => void;
 }
 
 export interface PodBookSources {
@@ -93,6 +95,7 @@ export class PodBook {
     for (const address of this.#addresses.awaited(txn)) this.#claimed.add(txn, address);
     this.settle(txn, false);
     this.#addresses.tellRefused(txn);
+    for (const overlap of this.#networks.overlapping(txn)) this.#options.onPodCidrOverlap?.(overlap);
     this.#slices.adoptionDone(txn);
   }
 
@@ -108,6 +111,11 @@ export class PodBook {
     const before = after === undefined ? this.#networks.delete(txn, name) : this.#networks.set(txn, after);
     for (const pod of this.#podsBy(txn, before, after)) {
       for (const address of claimsOf(pod)) this.#claimed.add(txn, address);
+    }
+    const loading = !txn.initialised(this.#sources.tables.slices);
+    if (after !== undefined && !loading && !isDeepStrictEqual(before?.podCidrs, after.podCidrs)) {
+      const overlap = this.#networks.overlap(txn, after);
+      if (overlap !== undefined) this.#options.onPodCidrOverlap?.(overlap);
     }
     return before;
   }

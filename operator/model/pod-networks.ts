@@ -9,6 +9,16 @@ import { parseAddress, parsePrefix } from '@weir/net';
 import { type AnyTable, type Key, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import type { NodeRow, PodRow } from '../types.ts';
 
+/** A node whose pod CIDRs overlap those of others. */
+export interface PodCidrOverlap {
+  readonly node: string;
+  readonly podCidrs: readonly string[];
+  /** The oldest of them all, which has what they share. */
+  readonly oldest: string;
+  /** How many others there are. */
+  readonly others: number;
+}
+
 /** `unknown`: the pod's node has not been seen, so that nothing can be said yet. */
 export type Place = 'home' | 'elsewhere' | 'unknown';
 
@@ -38,6 +48,27 @@ export class PodNetworks {
 
   delete(txn: WriteTxn, name: string): NodeRow | undefined {
     return txn.delete(this.#nodes, name);
+  }
+
+  /** Nodes whose pod CIDRs overlap those of an older one. */
+  overlapping(reader: Reader): PodCidrOverlap[] {
+    const all = Array.from(reader.all(this.#nodes), (row) => this.overlap(reader, row) ?? []).flat();
+    return all.filter(({ node, oldest }) => node !== oldest);
+  }
+
+  /** Undefined: others have no pod CIDR that overlaps one of the node's. */
+  overlap(reader: Reader, row: NodeRow): PodCidrOverlap | undefined {
+    const { name: node, podCidrs } = row;
+    const all = new Set<string>();
+    let oldest = row;
+    for (const key of podCidrs.map(cidrKey))
+      for (const found of [reader.covering(this.#nodes, 'podCidr', key), reader.covered(this.#nodes, 'podCidr', key)])
+        for (const other of found) {
+          all.add(other.name);
+          if (isOlder(other, oldest)) oldest = other;
+        }
+    all.delete(node);
+    return all.size === 0 ? undefined : { node, podCidrs, oldest: oldest.name, others: all.size };
   }
 
   /** Which pods can have the address. */

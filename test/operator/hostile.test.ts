@@ -98,8 +98,8 @@ describe('a pod whose status a tenant writes', () => {
     await createWithStatus(world.client, pod('victim/db', { app: 'db' }, { ip: '10.0.2.5', node: 'n2' }));
     const told: string[] = [];
     const write = (line: string): void => {
-      const { pod: of, address, reason, others } = JSON.parse(line) as Record<string, unknown>;
-      told.push(`${of} ${address} ${others}: ${reason}`);
+      const row = JSON.parse(line) as Record<'pod' | 'address' | 'reason', string> & { readonly others: string[] };
+      told.push(`${row.pod} ${row.address} ${row.others.join()}: ${row.reason}`);
     };
     const first = await world.operator({ logger: pino({ level: 'warn' }, { write }) });
     await world.settle(first);
