@@ -218,7 +218,7 @@ export class Assembly {
         this.metrics.error('address');
         this.#log.warn(
           { ...overlap },
-          'a node has pod CIDRs over those of an older node, which keeps them: delete the node, and see who registered it',
+          'pod CIDRs of nodes overlap: the oldest node has what they share; delete the one that is wrong, and see who registered it',
         );
       },
       onAddressRefused: ({ address, pod, reason, others }) => {

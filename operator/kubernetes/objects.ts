@@ -23,6 +23,7 @@ import type {
   SliceRow,
   StatusRow,
 } from '../types.ts';
+import { canonicalAddress } from './addresses.ts';
 
 /** Who an Event comes from. */
 const REPORTER = 'weir-operator';
@@ -174,14 +175,17 @@ export function adoptedIdentity(object: CiliumIdentity): Adopted['identities'] e
   };
 }
 
+/** Whoever wrote the slice: what is no address is left out. */
 export function adoptedSlice(object: CiliumEndpointSlice): AdoptedSlice {
   return {
     name: object.metadata.name,
     namespace: object.namespace,
-    pods: slicedPods(object).map(({ name, uid, networking }) => ({
+    pods: slicedPods(object).map(({ name, uid, networking }: Partial<SlicedPod> & Pick<SlicedPod, 'name'>) => ({
       name,
       ...(uid === undefined ? {} : { uid }),
-      addresses: networking.addressing.flatMap(({ ipv4, ipv6 }) => [ipv4 ?? [], ipv6 ?? []].flat()),
+      addresses: (networking?.addressing ?? []).flatMap(({ ipv4 = '', ipv6 = '' }) =>
+        [ipv4, ipv6].flatMap(canonicalAddress),
+      ),
     })),
   };
 }

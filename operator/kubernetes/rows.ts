@@ -9,7 +9,6 @@ import {
   type Pod,
   type ResolvedPolicyObject,
 } from '@weir/kube';
-import { canonicalPrefix, formatAddress, parseAddress } from '@weir/net';
 import { policyKey } from '../model/names.ts';
 import type {
   NamespaceRow,
@@ -21,6 +20,7 @@ import type {
   PolicyRow,
   ResolvedVersionRow,
 } from '../types.ts';
+import { canonicalAddress, canonicalCidr } from './addresses.ts';
 
 export function policyRow(object: KubeObject, kind: PolicyObjectKind): PolicyRow {
   const { name, namespace, uid = '', generation = 0 } = object.metadata;
@@ -69,23 +69,6 @@ export function podRow(pod: Pod): PodRow {
 function podAddresses(texts: readonly string[]): string[] {
   const all = texts.flatMap(canonicalAddress);
   return [all.find((ip) => !ip.includes(':')) ?? [], all.find((ip) => ip.includes(':')) ?? []].flat();
-}
-
-/** Nothing for what is no address: a host name, or what somebody forged. */
-function canonicalAddress(text: string): string[] {
-  try {
-    return [formatAddress(parseAddress(text).bytes)];
-  } catch {
-    return [];
-  }
-}
-
-function canonicalCidr(text: string): string[] {
-  try {
-    return [canonicalPrefix(text)];
-  } catch {
-    return [];
-  }
 }
 
 /** The first of a name and protocol counts, containers before sidecars, as Kubernetes itself looks names up. */

@@ -102,6 +102,13 @@ describe('AddressClaims', () => {
     expect(book.owner(A, PODS)).toBe('ns/new');
   });
 
+  it('of many that come at once a refusal names a few', () => {
+    const book = new Claims();
+    book.set(...Array.from({ length: 20 }, (_, n) => ({ pod: `ns/p${n + 10}`, addresses: [A] })));
+    expect(book.told).toHaveLength(20);
+    expect(book.told[0]).toBe(`ns/p10 ${A} contested ns/p11 ns/p12 ns/p13 ns/p14 ns/p15`);
+  });
+
   it('a pod that is going gives way to one that stays, and gets the address back when it is alone', () => {
     const book = new Claims();
     book.set({ pod: 'ns/old', addresses: [A], terminating: true });

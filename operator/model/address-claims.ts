@@ -16,6 +16,9 @@ import type { PodRow } from '../types.ts';
 import type { PlacedPod } from './placed-pods.ts';
 import { addressKey, type Place, type PodNetworks } from './pod-networks.ts';
 
+/** Pods that a refusal names. */
+const OTHERS = 5;
+
 /** Whose an address is. */
 interface Owner {
   readonly address: string;
@@ -35,7 +38,7 @@ export interface RefusedAddress {
   readonly pod: string;
   /** `elsewhere`: pods of its node have no such address. `taken`: another pod had it first. `contested`: several claimed it at once. */
   readonly reason: 'elsewhere' | 'taken' | 'contested';
-  /** Pods that have it, or claim it too. */
+  /** Pods that have it, or claim it too: the first by name, at most 5. */
   readonly others: readonly string[];
 }
 
@@ -110,10 +113,13 @@ export class AddressClaims {
     const after = decide(before, address, staying.length > 0 ? staying : counting, loading);
     if (after === undefined) txn.delete(this.#owners, address);
     else if (after !== before) txn.upsert(this.#owners, after);
-    const refused = claims.flatMap((claim) => refusalOf(claim, address, staying, after));
+    const rivals = after === undefined ? firstOf(staying) : [after.pod];
+    const refused = new Map(
+      claims.flatMap((claim) => refusalOf(claim, address, rivals, after)).map((refusal) => [refusal.pod, refusal]),
+    );
     for (const { pod } of Array.from(txn.prefix(this.#refusals, `${address} `)))
-      if (!refused.some((refusal) => refusal.pod === pod)) txn.delete(this.#refusals, `${address} ${pod}`);
-    for (const refusal of refused) {
+      if (!refused.has(pod)) txn.delete(this.#refusals, `${address} ${pod}`);
+    for (const refusal of refused.values()) {
       const known = txn.get(this.#refusals, `${address} ${refusal.pod}`);
       if (known?.reason === refusal.reason && (known.told || loading)) continue;
       if (loading) txn.upsert(this.#refusals, refusal);
@@ -153,15 +159,23 @@ function isOf({ pod, uid }: Owner, row: PodRow): boolean {
   return pod === row.key && (uid === '' || row.uid === '' || uid === row.uid);
 }
 
-/** Why a pod that stays does not get the address; nothing when it does, or when nobody can say yet. `staying`: pods that could have it. */
+/** Many may claim one address. */
+function firstOf(claims: readonly PodRow[]): string[] {
+  return claims
+    .map(({ key }) => key)
+    .sort()
+    .slice(0, OTHERS + 1);
+}
+
+/** Why a pod that stays does not get the address; nothing when it does, or when nobody can say yet. */
 function refusalOf(
   { row, at }: { readonly row: PodRow; readonly at: Place },
   address: string,
-  staying: readonly PodRow[],
+  rivals: readonly string[],
   owner: Owner | undefined,
 ): Refusal[] {
   if (row.terminating || owner?.pod === row.key || at === 'unknown') return [];
-  const rivals = owner === undefined ? staying.map(({ key }) => key) : [owner.pod];
   const reason = at === 'elsewhere' ? 'elsewhere' : owner === undefined ? 'contested' : 'taken';
-  return [{ address, pod: row.key, reason, others: rivals.filter((key) => key !== row.key).sort(), told: false }];
+  const others = rivals.filter((key) => key !== row.key).slice(0, OTHERS);
+  return [{ address, pod: row.key, reason, others, told: false }];
 }

@@ -63,11 +63,10 @@ export class PodBook {
     this.#identities = new IdentityBook(db, sources.knownIdentities, sources.tables.identities);
     this.#slices = new SlicePacker(db, sources.tables.slices);
     this.#networks = new PodNetworks(db);
-    const { onAddressRefused: onRefused } = options;
     this.#addresses = new AddressClaims(db, {
       pods: this.#pods,
       networks: this.#networks,
-      ...(onRefused === undefined ? {} : { onRefused }),
+      onRefused: (refused) => options.onAddressRefused?.(refused),
     });
   }
 
