@@ -51,7 +51,7 @@ function* peersOf({ rules }: PolicyRow): Generator<string> {
 }
 
 function ruleKey(rule: ResolvedRule): string {
-  return createHash('sha1').update(JSON.stringify(rule)).digest('base64');
+  return createHash('sha256').update(JSON.stringify(rule)).digest('base64');
 }
 
 /**

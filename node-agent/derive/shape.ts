@@ -30,7 +30,7 @@ export function shapeOf(
 ): Shape | undefined {
   if (mode === 'never' || (mode === 'default' && rules.length === 0)) return undefined;
   const sorted = [...rules].sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
-  const hash = createHash('sha1').update(mode);
+  const hash = createHash('sha256').update(mode);
   for (const [key] of sorted) hash.update(key);
   const shaped = sorted.map(([, rule]) => rule);
   const ownPorts = new Map<string, number>();

@@ -50,6 +50,14 @@ export function policyParts(object: ResolvedPolicyObject): Parts<PolicyRow> {
   });
 }
 
+/** The newest generation: while the operator of another version gives the object another name, two speak of one policy. */
+export function mergePolicy(_uid: string, parts: readonly PolicyRow[]): PolicyRow | undefined {
+  return parts.reduce<PolicyRow | undefined>(
+    (newest, part) => (newest !== undefined && newest.generation > part.generation ? newest : part),
+    undefined,
+  );
+}
+
 /** What the operator says of the policy; nothing before it has. */
 export function policyStatusParts(
   object: ResolvedPolicyObject & { readonly status?: unknown },

@@ -25,6 +25,7 @@ import {
   identityParts,
   mergeEndpoint,
   mergePeerSet,
+  mergePolicy,
   namespaceParts,
   peerSetParts,
   podParts,
@@ -101,7 +102,7 @@ export class Kubernetes {
     this.#reflect(
       resources.ResolvedPolicy,
       all(
-        new TableSink({ db, log, table: tables.policies, parts: policyParts, merge: last }),
+        new TableSink({ db, log, table: tables.policies, parts: policyParts, merge: mergePolicy }),
         new TableSink({ db, log, table: tables.policyStatuses, parts: policyStatusParts, merge: last }),
         new PolicyVersions(core),
       ),

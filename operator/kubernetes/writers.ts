@@ -10,7 +10,7 @@
  * retried. Deletions of peer sets never wait, so that the order has no circle: they fail and are retried. An Event goes out
  * before the status that it tells of, so that a leader that ends in between leaves its successor something to tell.
  */
-import { ApiError, type KubeClient, resources } from '@weir/kube';
+import { ApiError, type KubeClient, type ResolvedPolicyObject, resources } from '@weir/kube';
 import { createReconciler, type Reconciler, type ReconcilerOptions, ReconcilerStoppedError } from '@weir/reconciler';
 import type { StateDB, Table } from '@weir/statedb';
 import { DependencyError } from '../errors.ts';
@@ -209,7 +209,11 @@ export class Writers {
       },
       delete: (row) => resolved.remove(row.name),
       prune: async (keys) => {
-        for (const key of resolved.keys()) if (!keys.has(key)) await resolved.remove(key);
+        for (const object of resolved.objects()) {
+          const { name } = object.metadata;
+          // What took another name is written under it first; the next look comes.
+          if (!keys.has(name) && !this.#isInForceAlone(object)) await resolved.remove(name);
+        }
       },
     };
   }
@@ -329,6 +333,15 @@ export class Writers {
   #isNewest(row: ResolvedRow): boolean {
     using snapshot = this.#options.db.read();
     return snapshot.get(this.#options.tables.resolved, row.name)?.row === row;
+  }
+
+  /** Whether the policy is to be enforced under another name, and the API does not hold that yet. */
+  #isInForceAlone({ spec: { source } }: ResolvedPolicyObject): boolean {
+    const { db, tables, targets } = this.#options;
+    const name = resolvedName(source.kind, source.namespace, source.name);
+    using snapshot = db.read();
+    const wanted = snapshot.get(tables.resolved, name)?.row.source.uid === source.uid;
+    return wanted && targets.resolved.get(name)?.spec.source.uid !== source.uid;
   }
 
   /** Whether a ResolvedPolicy that is in the API, or may be, names the peer set. */

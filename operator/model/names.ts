@@ -17,11 +17,14 @@ export function policyKey(kind: PolicyObjectKind, namespace: string | undefined,
   return `${PREFIX[kind]}/${where}${name}`;
 }
 
-/** `cnp-<namespace>.<name>`, `knp-<namespace>.<name>` or `ccnp-<name>`; a name that would be too long ends in a hash. */
+/**
+ * `cnp-<namespace>.<name>`, `knp-<namespace>.<name>` or `ccnp-<name>`. A name that would be too long is `cnp.<its beginning>-<SHA-256>`:
+ * no other policy's, whatever it is called.
+ */
 export function resolvedName(kind: PolicyObjectKind, namespace: string | undefined, name: string): string {
-  const where = kind === 'CiliumClusterwideNetworkPolicy' ? '' : `${namespace ?? ''}.`;
-  const full = `${PREFIX[kind]}-${where}${name}`;
-  return full.length <= LONGEST ? full : cut(full, full, '-');
+  const where = `${kind === 'CiliumClusterwideNetworkPolicy' ? '' : `${namespace ?? ''}.`}${name}`;
+  const full = `${PREFIX[kind]}-${where}`;
+  return full.length <= LONGEST ? full : cut(`${PREFIX[kind]}.${where}`, `-${sha256(full)}`);
 }
 
 /** `<hash>` for slice 0, `<hash>-<n>` for the others. */
@@ -34,13 +37,16 @@ export function sliceName(namespace: string, n: number): string {
   return `ces-${namespace}-${n}`;
 }
 
-/** `<policy>.<hash>`: one Event for each reason of each policy object. */
+/** `<policy>.<hash>`: one Event for each reason of each policy object. Whoever meets another's 64 bits tells of it in its own namespace. */
 export function eventName(policy: string, uid: string, reason: string): string {
-  return cut(policy, `${uid} ${reason}`, '.');
+  return cut(policy, `.${sha256(`${uid} ${reason}`).slice(0, 16)}`);
 }
 
-/** The beginning of `text` and a hash of `what`, together no longer than a name may be. */
-function cut(text: string, what: string, between: string): string {
-  const hash = createHash('sha256').update(what).digest('hex').slice(0, 16);
-  return `${text.slice(0, LONGEST - 17).replace(/[^a-z0-9]+$/, '')}${between}${hash}`;
+/** The beginning of `text`, and `end`, together no longer than a name may be. */
+function cut(text: string, end: string): string {
+  return `${text.slice(0, LONGEST - end.length).replace(/[^a-z0-9]+$/, '')}${end}`;
+}
+
+function sha256(text: string): string {
+  return createHash('sha256').update(text).digest('hex');
 }

@@ -67,7 +67,11 @@ export class PolicyBook {
   /** Takes over what an earlier run resolved: its cookies, and its rules in case the policies cannot be read now. */
   adopt(txn: WriteTxn, { peerSets, resolved }: Pick<Adopted, 'peerSets' | 'resolved'>): void {
     const known = new Map([...peerSets].map(({ hash, selector }) => [hash, selector]));
-    for (const row of resolved) {
+    for (const was of resolved) {
+      const { kind, namespace, name, generation } = was.source;
+      // An earlier version may have given it another name.
+      const row = { ...was, name: resolvedName(kind, namespace, name) };
+      if ((txn.get(this.#adopted, row.name)?.resolved.source.generation ?? 0) > generation) continue;
       const selectors = new Map<string, LabelSelector>();
       for (const hash of hashesOf(row.rules)) {
         const selector = known.get(hash);

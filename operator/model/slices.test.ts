@@ -119,4 +119,16 @@ describe('names', () => {
     expect(resolvedName('CiliumClusterwideNetworkPolicy', undefined, 'p')).toBe('ccnp-p');
     expect([peerSetName('h', 0), peerSetName('h', 2)]).toEqual(['h', 'h-2']);
   });
+
+  it('that are cut short are no name of another policy, whatever somebody calls it', () => {
+    const kind = 'CiliumNetworkPolicy';
+    const long = resolvedName(kind, 'ns', 'x'.repeat(253));
+    for (const start of ['cnp-ns.', 'cnp.ns.']) {
+      // A policy of the same namespace, with a name that is not cut and reads like the one that was.
+      const forged = long.slice(start.length);
+      expect(resolvedName(kind, 'ns', forged)).not.toBe(long);
+    }
+    expect(long).toMatch(/-[0-9a-f]{64}$/);
+    expect(resolvedName('NetworkPolicy', 'ns', 'x'.repeat(253))).not.toBe(long);
+  });
 });

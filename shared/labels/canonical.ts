@@ -20,9 +20,12 @@ export function selectorText(selector: LabelSelector): string {
   );
 }
 
-/** 20 hex digits that name the selector: the start of the SHA-256 of its canonical JSON. */
+/**
+ * 64 hex digits that name the selector: the SHA-256 of its canonical JSON, whole, as tenants write selectors and nobody compares what
+ * one name stands for.
+ */
 export function selectorHash(selector: LabelSelector): string {
-  return createHash('sha256').update(selectorText(selector)).digest('hex').slice(0, 20);
+  return createHash('sha256').update(selectorText(selector)).digest('hex');
 }
 
 /** `k8s:app=web, any:tier in (a, b), !any:canary`; `everything` when there is no requirement. */

@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import { describe, expect, it } from '@jest/globals';
 import fc from 'fast-check';
 import {
@@ -15,6 +16,7 @@ import {
   type Requirement,
   SelectorError,
   selectorHash,
+  selectorText,
 } from './index.ts';
 
 function problemsOf(json: unknown): string[] {
@@ -174,7 +176,15 @@ describe('selectorHash', () => {
         },
       ),
     );
-    expect(selectorHash({ requirements: [] })).toMatch(/^[0-9a-f]{20}$/);
+  });
+
+  it('is the whole SHA-256 of the canonical text: of what is cut short, somebody finds two selectors with one name', () => {
+    fc.assert(
+      fc.property(fc.array(requirementArbitrary, { maxLength: 4 }), (requirements) => {
+        const whole = createHash('sha256').update(selectorText({ requirements })).digest('hex');
+        expect(selectorHash({ requirements })).toBe(whole);
+      }),
+    );
   });
 });
 
