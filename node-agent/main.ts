@@ -4,6 +4,7 @@
  */
 import { MemoryReturn } from '@weir/process';
 import { codeOf, messageOf } from '@weir/process/errors';
+import { line, printableLines } from '@weir/process/printable';
 import { pino } from 'pino';
 import { Agent, coreOptions } from './agent.ts';
 import { parseConfig } from './config/config.ts';
@@ -29,13 +30,13 @@ async function main(args: readonly string[]): Promise<void> {
   }
   preflight(config);
   const log = pino(
-    { level: config.logLevel, base: { node: config.nodeName } },
+    { level: config.logLevel, base: { node: config.nodeName }, hooks: { streamWrite: printableLines } },
     pino.destination({ dest: 1, sync: true }),
   );
   if (command === 'cleanup') {
     const { removed, left } = await cleanup({ config, core: createCore(coreOptions(config, log)) });
-    for (const what of removed) process.stdout.write(`removed ${what}\n`);
-    for (const name of left) process.stdout.write(`stays: interface ${name} of a pod that runs, with its route\n`);
+    for (const what of removed) process.stdout.write(line(`removed ${what}`));
+    for (const name of left) process.stdout.write(line(`stays: interface ${name} of a pod that runs, with its route`));
     if (removed.length === 0) process.stdout.write('nothing of Weir was left on this node\n');
     return;
   }
@@ -66,7 +67,9 @@ try {
   // Errors of ours carry a code and say what to do; anything else needs its stack.
   const known = codeOf(error) !== undefined || error instanceof ConfigError || error instanceof PreflightError;
   process.stderr.write(
-    `weir-agent: ${known || !(error instanceof Error) ? messageOf(error) : (error.stack ?? error.message)}\n`,
+    printableLines(
+      `weir-agent: ${known || !(error instanceof Error) ? messageOf(error) : (error.stack ?? error.message)}\n`,
+    ),
   );
   process.exit(error instanceof ConfigError ? 2 : 1);
 }

@@ -1,6 +1,7 @@
 /** HTTP for probes and Prometheus: /healthz, /readyz, /metrics. */
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { line } from '@weir/process/printable';
 import type { Registry } from 'prom-client';
 import { ConfigError } from './errors.ts';
 
@@ -26,7 +27,7 @@ export class HealthServer {
         response.end(text);
       };
       const judge = (problem: string | undefined): void =>
-        say(problem === undefined ? 200 : 503, `${problem ?? 'ok'}\n`);
+        say(problem === undefined ? 200 : 503, line(problem ?? 'ok'));
       const path = (request.url ?? '/').split('?')[0];
       if (path === '/healthz') judge(options.unhealthy());
       else if (path === '/readyz') judge(options.unready());
@@ -34,7 +35,7 @@ export class HealthServer {
         const registry = options.registry();
         registry.metrics().then(
           (text) => say(200, text, registry.contentType),
-          (error: unknown) => say(500, `${String(error)}\n`),
+          (error: unknown) => say(500, line(String(error))),
         );
       } else say(404, 'see /healthz, /readyz and /metrics\n');
     });

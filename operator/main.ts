@@ -2,13 +2,14 @@
 /** Entry of the operator. */
 import { createKubeClient } from '@weir/kube';
 import { MemoryReturn } from '@weir/process';
+import { printableLines } from '@weir/process/printable';
 import { pino } from 'pino';
 import { type OperatorConfig, parseConfig, type UninstallConfig, VERSION } from './config.ts';
 import { createOperator } from './operator.ts';
 import { uninstall } from './uninstall/uninstall.ts';
 
 const config = parseConfig(process.argv.slice(2), process.env);
-const logger = pino({ level: config.logLevel, name: 'weir-operator' });
+const logger = pino({ level: config.logLevel, name: 'weir-operator', hooks: { streamWrite: printableLines } });
 const client = createClient();
 
 if (config.command === 'run') run(config);

@@ -2,6 +2,7 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { delay } from '@weir/process/delay';
 import { codeOf } from '@weir/process/errors';
+import { line } from '@weir/process/printable';
 import type { Registry } from 'prom-client';
 import type { Core, Logger } from '../core.ts';
 
@@ -58,7 +59,7 @@ export class HealthServer {
         (error: unknown) => {
           options.log.error({ err: error, path: request.url }, 'a probe or scrape could not be answered');
           response.writeHead(500, { 'content-type': 'text/plain' });
-          response.end(`${String(error)}\n`);
+          response.end(line(String(error)));
         },
       );
     });
@@ -130,7 +131,7 @@ export class HealthServer {
     if (path === '/healthz' && health !== undefined) return alive(health);
     if (path === '/readyz' && health !== undefined) {
       const { ok, message } = health.ready();
-      return { status: ok ? 200 : 503, text: `${message}\n` };
+      return { status: ok ? 200 : 503, text: line(message) };
     }
     const there = [
       ...(health === undefined ? [] : ['/healthz', '/readyz']),
@@ -142,9 +143,9 @@ export class HealthServer {
 
 function alive({ core, idle }: NonNullable<HealthServerOptions['health']>): Answer {
   const why = idle?.();
-  if (why !== undefined) return { status: 200, text: `${why}\n` };
+  if (why !== undefined) return { status: 200, text: line(why) };
   const { checks } = core.health();
-  const lines = checks.map((check) => `${check.ok ? 'ok' : 'FAILED'} ${check.name}: ${check.message}\n`);
+  const lines = checks.map((check) => line(`${check.ok ? 'ok' : 'FAILED'} ${check.name}: ${check.message}`));
   const good = checks.every((check) => check.ok || WAITS.includes(check.name));
   return { status: good ? 200 : 503, text: lines.join('') || 'ok\n' };
 }

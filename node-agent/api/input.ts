@@ -1,3 +1,4 @@
+import { clipped } from '@weir/process/printable';
 import { BadRequestError } from './errors.ts';
 
 export type Json = Readonly<Record<string, unknown>>;
@@ -58,6 +59,5 @@ export function queryFlag(query: unknown, key: string): boolean {
 }
 
 export function describe(value: unknown): string {
-  const text = JSON.stringify(value) ?? 'nothing';
-  return text.length > 60 ? `${text.slice(0, 60)}…` : text;
+  return clipped(JSON.stringify(value) ?? 'nothing', 60);
 }

@@ -1,4 +1,5 @@
 import { messageOf } from '@weir/process/errors';
+import { clipped } from '@weir/process/printable';
 import fastify, { type FastifyError, type FastifyInstance } from 'fastify';
 import { sendJson } from './context.ts';
 import { endpointRoutes } from './endpoint-routes.ts';
@@ -12,6 +13,8 @@ import { tableRoutes } from './table-routes.ts';
 import type { ApiOptions, Condition } from './types.ts';
 
 const BODY_LIMIT_BYTES = 16 << 20;
+/** Characters of an error: all problems of one import, as the parser tells them. */
+const LONGEST_ERROR = 50_000;
 
 /** The agent's API on a unix socket. */
 export class ApiServer {
@@ -91,9 +94,11 @@ export class ApiServer {
       const ending = this.#stopping.signal.aborted && status === 503;
       if (status >= 500 && !ending)
         log.error({ method: request.method, url: request.url, err: error }, 'api request failed');
-      return sendJson(reply, status, error.message);
+      return sendJson(reply, status, clipped(error.message, LONGEST_ERROR));
     });
-    app.setNotFoundHandler((request, reply) => sendJson(reply, 404, `no such path: ${request.method} ${request.url}`));
+    app.setNotFoundHandler((request, reply) =>
+      sendJson(reply, 404, clipped(`no such path: ${request.method} ${request.url}`, LONGEST_ERROR)),
+    );
     app.register(
       (v1, _options, done) => {
         endpointRoutes(v1, this.#options);

@@ -1,5 +1,6 @@
 /** What the agent was told and has concluded, table by table: all its state, for people who look for why. */
 import { Readable } from 'node:stream';
+import { printableLines } from '@weir/process/printable';
 import { type AnyTable, dump, printTable, type StateDB } from '@weir/statedb';
 import type { FastifyInstance } from 'fastify';
 import { sendJson } from './context.ts';
@@ -30,7 +31,7 @@ export function tableRoutes(app: FastifyInstance, { core: { db } }: Pick<ApiOpti
     const limit = limitOf(queryString(request.query, 'limit'));
     using snapshot = db.read();
     const text = printTable(snapshot, table, { width: CELL_WIDTH, ...(limit === undefined ? {} : { limit }) });
-    return reply.type('text/plain; charset=utf-8').send(`${text}\n`);
+    return reply.type('text/plain; charset=utf-8').send(printableLines(`${text}\n`));
   });
 
   app.get<{ Params: { name: string } }>('/table/:name/dump', (request, reply) => {

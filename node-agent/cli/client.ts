@@ -1,6 +1,5 @@
 import { statSync } from 'node:fs';
 import { request as httpRequest, type IncomingMessage } from 'node:http';
-import { createInterface } from 'node:readline';
 import { codeOf, messageOf } from '@weir/process/errors';
 import { AgentError, InterruptedError } from './errors.ts';
 import { listenerOf } from './listener.ts';
@@ -63,7 +62,7 @@ export class AgentClient {
       if (response.statusCode !== 200) throw await this.#failure(response, 'GET');
       response.on('error', () => undefined);
       try {
-        for await (const line of createInterface({ input: response })) yield line;
+        yield* linesOf(response);
       } catch (error) {
         if (!signal.aborted) throw new AgentError(`${this.#ended()}: ${messageOf(error)}`);
       }
@@ -183,6 +182,18 @@ function isSocket(path: string): boolean {
   } catch {
     return true;
   }
+}
+
+/** Ended by `\n` alone: what `node:readline` takes for ends of lines besides may stand within JSON. */
+async function* linesOf(response: IncomingMessage): AsyncGenerator<string> {
+  response.setEncoding('utf8');
+  let rest = '';
+  for await (const chunk of response) {
+    const lines = `${rest}${String(chunk)}`.split('\n');
+    rest = lines.pop() ?? '';
+    yield* lines;
+  }
+  if (rest !== '') yield rest;
 }
 
 async function readAll(response: IncomingMessage): Promise<string> {

@@ -1,8 +1,14 @@
+import { printableLines } from '@weir/process/printable';
 import type { Command } from 'commander';
 import { AgentClient } from './client.ts';
 
 export interface Output {
   write(text: string): void;
+}
+
+/** Nothing but text and ends of lines reaches it. What must not begin a line of its own goes through `line`, or a table's cell. */
+export function terminal(stream: Output): Output {
+  return { write: (text) => stream.write(printableLines(text)) };
 }
 
 /** What every command has. */

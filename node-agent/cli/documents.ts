@@ -15,10 +15,15 @@ export function parseDocuments(text: string, file: string): readonly PolicyDocum
   try {
     values = loadAll(text);
   } catch (error) {
-    throw new CliError(`${file} is neither YAML nor JSON: ${messageOf(error)}`, 1, { cause: error });
+    throw new CliError(`${file} is neither YAML nor JSON: ${firstLine(messageOf(error))}`, 1, { cause: error });
   }
   const present = values.filter((value) => value !== null && value !== undefined).flatMap(items);
   return present.map((value, at) => ({ name: present.length === 1 ? file : `${file}[${at}]`, value }));
+}
+
+/** Without the lines of the file that the parser shows with it. */
+function firstLine(text: string): string {
+  return text.split('\n', 1)[0] ?? '';
 }
 
 function items(value: unknown): readonly unknown[] {

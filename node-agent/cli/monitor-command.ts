@@ -1,3 +1,4 @@
+import { line } from '@weir/process/printable';
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import type { FlowEvent, FlowPeer } from '../core.ts';
 import { type AgentClient, within } from './client.ts';
@@ -30,8 +31,8 @@ export function addMonitorCommand(program: Command, context: CliContext): void {
       const over = options.timeout === undefined ? undefined : within(options.timeout.ms);
       const client = context.client(command, over);
       if (options.endpoint !== undefined) await warnIfAbsent(context, client, options.endpoint);
-      for await (const line of client.follow(`/monitor?${query.toString()}`)) {
-        context.out.write(`${raw ? line : eventText(JSON.parse(line) as FlowEvent | { lost: number })}\n`);
+      for await (const told of client.follow(`/monitor?${query.toString()}`)) {
+        context.out.write(line(raw ? told : eventText(JSON.parse(told) as FlowEvent | { lost: number })));
       }
     });
 }

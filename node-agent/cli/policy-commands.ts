@@ -1,5 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { messageOf } from '@weir/process/errors';
+import { clipped, line } from '@weir/process/printable';
 import type { Command } from 'commander';
 import type { PolicyModel } from '../api/models.ts';
 import { within } from './client.ts';
@@ -114,10 +115,12 @@ export function addPolicyCommands(program: Command, context: CliContext): void {
       else {
         for (const result of results) {
           context.out.write(
-            `${result.name}: ${WORDS[result.reason]}${result.reason === 'InvalidSpec' ? '' : `, ${result.rules} ${result.rules === 1 ? 'rule' : 'rules'}`}\n`,
+            line(
+              `${result.name}: ${WORDS[result.reason]}${result.reason === 'InvalidSpec' ? '' : `, ${result.rules} ${result.rules === 1 ? 'rule' : 'rules'}`}`,
+            ),
           );
           for (const problem of result.problems)
-            context.out.write(`  ${problem.code} ${problem.path}: ${problem.message}\n`);
+            context.out.write(line(`  ${problem.code} ${problem.path}: ${problem.message}`));
         }
       }
       if (results.some((result) => !result.valid)) context.setExitCode(1);
@@ -143,11 +146,11 @@ export function addPolicyCommands(program: Command, context: CliContext): void {
 /** Of a Kubernetes object. */
 function kindOf(value: unknown): string | undefined {
   if (typeof value !== 'object' || value === null || !('kind' in value) || !('apiVersion' in value)) return undefined;
-  return typeof value.kind === 'string' ? value.kind : undefined;
+  return typeof value.kind === 'string' ? clipped(value.kind, 80) : undefined;
 }
 
 function printRevision(context: CliContext, command: Command, answer: PolicyModel): void {
-  for (const warning of answer.warnings ?? []) context.err.write(`weir: warning: ${warning}\n`);
+  for (const warning of answer.warnings ?? []) context.err.write(line(`weir: warning: ${warning}`));
   if (context.json(command)) printJson(context, { revision: answer.revision });
   else context.out.write(`Revision: ${answer.revision}\n`);
 }

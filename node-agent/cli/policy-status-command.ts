@@ -1,3 +1,4 @@
+import { line } from '@weir/process/printable';
 import type { Command } from 'commander';
 import type { PolicyStatusModel } from '../api/models.ts';
 import { type CliContext, printJson } from './context.ts';
@@ -39,12 +40,12 @@ function statusText(list: readonly PolicyStatusModel[]): string {
 /** What fails here, and what the operator says where the object itself cannot say it. */
 function details(policy: PolicyStatusModel): string {
   const { kind, namespace, name, failures, cluster } = policy;
-  const title = `\n${[kind, namespace, name].filter((part) => part !== undefined).join('/')}:\n`;
-  const failing = failures.map(
-    ({ generation, reason, message }) => `  ${reason} (generation ${generation}): ${message}\n`,
+  const title = `\n${line(`${[kind, namespace, name].filter((part) => part !== undefined).join('/')}:`)}`;
+  const failing = failures.map(({ generation, reason, message }) =>
+    line(`  ${reason} (generation ${generation}): ${message}`),
   );
-  const conditions = (cluster?.conditions ?? []).map(
-    ({ type, status, reason, message }) => `${`  cluster: ${type}=${status} (${reason}) ${message}`.trimEnd()}\n`,
+  const conditions = (cluster?.conditions ?? []).map(({ type, status, reason, message }) =>
+    line(`  cluster: ${type}=${status} (${reason}) ${message}`.trimEnd()),
   );
   return failing.length + conditions.length === 0 ? '' : [title, ...failing, ...conditions].join('');
 }

@@ -1,5 +1,6 @@
+import { line } from '@weir/process/printable';
 import { Command, CommanderError, Option } from 'commander';
-import { createContext, DEFAULT_SOCKET, type Output } from './context.ts';
+import { createContext, DEFAULT_SOCKET, type Output, terminal } from './context.ts';
 import { CliError, UsageError } from './errors.ts';
 import { addMonitorCommand } from './monitor-command.ts';
 import { addPolicyCommands } from './policy-commands.ts';
@@ -25,9 +26,10 @@ export interface CliOptions {
  */
 export async function runCli(options: CliOptions): Promise<number> {
   let exitCode = 0;
+  const [out, err] = [terminal(options.out), terminal(options.err)];
   const context = createContext({
-    out: options.out,
-    err: options.err,
+    out,
+    err,
     signal: options.signal,
     answerMs: options.answerMs,
     setExitCode: (code) => {
@@ -46,7 +48,7 @@ export async function runCli(options: CliOptions): Promise<number> {
     )
     .showHelpAfterError('(add --help for usage)')
     .exitOverride()
-    .configureOutput({ writeOut: (text) => options.out.write(text), writeErr: (text) => options.err.write(text) });
+    .configureOutput({ writeOut: (text) => out.write(text), writeErr: (text) => err.write(text) });
   addStatusCommands(program, context, options.version);
   addEndpointCommands(program, context);
   addPolicyCommands(program, context);
@@ -65,7 +67,7 @@ export async function runCli(options: CliOptions): Promise<number> {
     // Nobody reads what is printed any more.
     if (error === options.signal.reason && !(error instanceof CliError)) return exitCode;
     if (!(error instanceof CliError)) throw error;
-    options.err.write(`weir: ${error.message}\n`);
+    err.write(line(`weir: ${error.message}`));
     return error.exitCode;
   }
 }

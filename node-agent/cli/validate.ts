@@ -6,6 +6,7 @@ import {
   resolve,
   serviceWarnings,
 } from '@weir/policy';
+import { clipped } from '@weir/process/printable';
 import type { PolicyDocument } from './documents.ts';
 
 export interface Validation {
@@ -55,7 +56,7 @@ function parseAny(value: unknown): ParseResult {
       {
         code: 'InvalidSpec',
         path: 'kind',
-        message: `is ${JSON.stringify(kind)}: write CiliumNetworkPolicy, CiliumClusterwideNetworkPolicy or NetworkPolicy, or give a list of bare rules`,
+        message: `is ${clipped(JSON.stringify(kind) ?? 'absent', 80)}: write CiliumNetworkPolicy, CiliumClusterwideNetworkPolicy or NetworkPolicy, or give a list of bare rules`,
       },
     ],
   };

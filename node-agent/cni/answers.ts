@@ -1,7 +1,19 @@
+import { clipped, printableLines } from '@weir/process/printable';
 import type { EndpointRow } from '../tables.ts';
 import { CNI_CODE, CniError } from './errors.ts';
 import { GATEWAY, VETH_PATTERN, vethName } from './names.ts';
 import type { CniCall, PairSpec } from './types.ts';
+
+/** Characters of a message, which the runtime puts into Events of the pod. */
+const LONGEST_MESSAGE = 1024;
+
+/** The error of the CNI specification. */
+export interface CniFailure {
+  readonly cniVersion: string;
+  readonly code: number;
+  readonly msg: string;
+  readonly details: string;
+}
 
 /** The endpoint's interface, when this plugin made it: of what was found without a file, the name alone tells. */
 export function ownInterface({
@@ -35,6 +47,11 @@ export function addResult(call: CniCall, pair: PairSpec): object {
     routes: [{ dst: '0.0.0.0/0', gw: GATEWAY }],
     dns: {},
   };
+}
+
+/** What a failed call answers, in the version that the request named. */
+export function failureAnswer({ cniCode: code, message, details }: CniError, cniVersion: string): CniFailure {
+  return { cniVersion, code, msg: clipped(message, LONGEST_MESSAGE), details: printableLines(details) };
 }
 
 /** What parseCall has made sure of. */

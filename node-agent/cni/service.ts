@@ -7,7 +7,7 @@ import { PodEvents, type PodRef } from '../pod-events.ts';
 import type { EndpointRow } from '../tables.ts';
 import { AddressConflicts } from './address-conflicts.ts';
 import { AddressLeases } from './address-leases.ts';
-import { addResult, ownInterface, required } from './answers.ts';
+import { addResult, failureAnswer, ownInterface, required } from './answers.ts';
 import { Attachments } from './attachments.ts';
 import { AddressConflictError, CNI_CODE, CniError } from './errors.ts';
 import { Ipam } from './ipam.ts';
@@ -150,15 +150,7 @@ export class CniService {
         { command: commandOf(request), code: failure.cniCode, error: failure.message, details: failure.details },
         'cni request failed',
       );
-      return {
-        ok: false,
-        body: {
-          cniVersion: answerVersion(request),
-          code: failure.cniCode,
-          msg: failure.message,
-          details: failure.details,
-        },
-      };
+      return { ok: false, body: failureAnswer(failure, answerVersion(request)) };
     }
   }
 

@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import { ApiError, type KubeClient, type KubePatcher, type NodePolicyStatus, resources } from '@weir/kube';
+import { clipped } from '@weir/process/printable';
 import type { Reconciler } from '@weir/reconciler';
 import { query, type StateDB, type Table } from '@weir/statedb';
 import type { Subscription } from 'rxjs';
@@ -15,6 +16,9 @@ const MIN_INTERVAL_MS = 1000;
 const REFRESH_MS = 60_000;
 /** Milliseconds between two reports that say only how far the node has read, for each node of the cluster: 100 writes a second of all. */
 const VERSION_MS_A_NODE = 10;
+
+/** Characters of what is said of one failure; the operator tells no more of it. */
+const LONGEST_MESSAGE = 1024;
 
 /** What the node is to say of itself. Key: `node`, the only one. */
 interface Report extends Pick<Realised, 'policies' | 'failures' | 'policyVersion'> {
@@ -160,7 +164,7 @@ export class NodePolicyStatusWriter {
   }
 
   #reportOf({ policies, failures, policyVersion }: Realised): Report {
-    return { node: this.#nodeName, policies, failures: [...failures].sort(byPolicy), policyVersion };
+    return { node: this.#nodeName, policies, failures: failures.map(told).sort(byPolicy), policyVersion };
   }
 
   /** Resolves when what was said before is known, or when it is not needed any more; or on abort. */
@@ -258,6 +262,10 @@ function statusOf({ policies, failures, policyVersion }: Report, revision: numbe
     revision,
     ...(policyVersion === undefined ? {} : { policyVersion }),
   };
+}
+
+function told<T extends Realised['failures'][number]>(failure: T): T {
+  return { ...failure, message: clipped(failure.message, LONGEST_MESSAGE) };
 }
 
 function byPolicy(a: Realised['failures'][number], b: Realised['failures'][number]): number {

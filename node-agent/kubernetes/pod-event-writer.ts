@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import { ApiError, type KubeClient, type KubeEvent, resources } from '@weir/kube';
+import { clipped } from '@weir/process/printable';
 import type { Reconciler } from '@weir/reconciler';
 import type { Core } from '../core.ts';
 import type { PodEventRow } from '../tables.ts';
@@ -9,6 +10,8 @@ import { FIELD_MANAGER } from './node-policy-status.ts';
 
 /** A pod that is tried again and again does not make a write each time. */
 const WRITES_PER_SECOND = 1;
+/** Characters of a message. */
+const LONGEST_MESSAGE = 1024;
 
 /** Drives table `podEvents` into Events. The API server forgets them after an hour; nobody deletes them. */
 export class PodEventWriter {
@@ -82,7 +85,7 @@ export function eventObject(
         : { apiVersion: 'v1', kind: 'Pod', namespace, name, uid },
     type: 'Warning',
     reason: row.reason,
-    message: row.message,
+    message: clipped(row.message, LONGEST_MESSAGE),
     count: row.count,
     firstTimestamp: rfc3339(row.first),
     lastTimestamp: rfc3339(row.last),

@@ -12,6 +12,7 @@ import type {
 import { POD_UIDS_ANNOTATION } from '@weir/kube';
 import { type LabelMap, labelValueProblem, parseSelectorKey } from '@weir/labels';
 import { eventName, resolvedName } from '../model/names.ts';
+import { told } from '../model/status.ts';
 import type {
   Adopted,
   AdoptedSlice,
@@ -146,7 +147,7 @@ export function eventObject(row: EventRow): EventObject {
     },
     type: row.type,
     reason: row.reason,
-    message: row.message,
+    message: told(row.message),
     count: row.count,
     firstTimestamp: row.first,
     lastTimestamp: row.last,

@@ -9,7 +9,7 @@ import type { Condition, PolicyStatus } from '@weir/kube';
 import type { Reader, WriteTxn } from '@weir/statedb';
 import { show, type Tables } from '../tables.ts';
 import type { EventRow, StatusRow } from '../types.ts';
-import { NOT_CONNECTED, shorten } from './status.ts';
+import { NOT_CONNECTED, told } from './status.ts';
 import { due, dueInMs, type StatusTables } from './status-tables.ts';
 
 const INTERVAL_MS = 10_000;
@@ -93,7 +93,7 @@ export function newsOf(before: PolicyStatus | undefined, { kind, status }: Pick<
     const done = after.type === 'Programmed' && after.status === 'True';
     if (done && kind === 'NetworkPolicy' && !(was !== undefined && same(was, after))) {
       const note = noteOf(status);
-      news.push({ type: 'Normal', reason: after.reason, message: shorten(`${after.message}${note}`) });
+      news.push({ type: 'Normal', reason: after.reason, message: told(`${after.message}${note}`) });
     }
   }
   return news;

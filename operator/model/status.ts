@@ -2,11 +2,14 @@
 import type { Condition, PolicyStatus } from '@weir/kube';
 import { compareText } from '@weir/labels';
 import type { PolicyProblem } from '@weir/policy';
+import { clipped } from '@weir/process/printable';
 import type { MissingName } from './port-names.ts';
 
 const MOST_FAILURES = 5;
 const MOST_NODES = 3;
 const LONGEST_MESSAGE = 1024;
+/** Characters of the reason that a node gives. */
+const LONGEST_REASON = 128;
 /** A node's reason that is nothing the node can mend: pods there were connected by another plugin, or lost their interface. */
 export const NOT_CONNECTED = 'PodNotConnected';
 
@@ -66,7 +69,7 @@ export function foldStatus(input: StatusInput): PolicyStatus {
       type,
       status: verdict.status,
       reason: verdict.reason,
-      message: shorten(verdict.message),
+      message: told(verdict.message),
       observedGeneration: input.generation,
       lastTransitionTime: before?.status === verdict.status ? before.lastTransitionTime : input.now,
     };
@@ -117,7 +120,7 @@ function fitting(texts: readonly string[], room = LONGEST_MESSAGE): string {
     const left = texts.length - index - 1;
     if (longer.length + more(left).length > room) {
       if (index > 0) return `${said}${more(left + 1)}`;
-      return `${shorten(text, Math.max(1, room - more(left).length))}${more(left)}`;
+      return `${told(text, Math.max(1, room - more(left).length))}${more(left)}`;
     }
     said = longer;
   }
@@ -231,7 +234,11 @@ function failuresOf(input: StatusInput): NodeFailure[] {
     input
       .reported(node)
       .failures.filter((failure) => failure.generation === input.generation)
-      .map(({ reason, message }) => ({ node, reason, message: shorten(message) }))
+      .map(({ reason, message }) => ({
+        node: told(node),
+        reason: told(reason, LONGEST_REASON),
+        message: told(message),
+      }))
       .sort((a, b) => compareText(a.reason, b.reason) || compareText(a.message, b.message)),
   );
 }
@@ -249,6 +256,7 @@ function some(names: readonly string[]): string {
   return `${names.slice(0, MOST_NODES).join(', ')}${more}`;
 }
 
-export function shorten(text: string, longest = LONGEST_MESSAGE): string {
-  return text.length <= longest ? text : `${text.slice(0, longest - 1)}…`;
+/** As a condition or an Event says it: on one line, with nothing in it that is not seen. */
+export function told(text: string, longest = LONGEST_MESSAGE): string {
+  return clipped(text, longest);
 }

@@ -1,4 +1,4 @@
-import { LabelError } from './errors.ts';
+import { LabelError, quote } from './errors.ts';
 
 const NAME = /^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$/;
 const PREFIX = /^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$/;
@@ -25,7 +25,7 @@ export function parseSelectorKey(text: string, options: SelectorKeyOptions = {})
   const key = text.slice(colon + 1);
   if (key.includes(':')) throw new LabelError(text, 'has a ":" after the source: write source:key, such as k8s:app');
   if (source !== '' && !SOURCE.test(source)) {
-    throw new LabelError(text, `has the source ${JSON.stringify(source)}: write one such as k8s, reserved or any`);
+    throw new LabelError(text, `has the source ${quote(source)}: write one such as k8s, reserved or any`);
   }
   checkKey(key, text);
   return `${source === '' || source === 'unspec' ? 'any' : source}:${key}`;

@@ -61,7 +61,7 @@ export function parseSelector(json: unknown, path: string, options: SelectorOpti
   const matchLabels = json.matchLabels;
   if (isObject(matchLabels)) {
     for (const [name, wanted] of Object.entries(matchLabels)) {
-      const where = `${path}.matchLabels[${JSON.stringify(name)}]`;
+      const where = `${path}.matchLabels[${quote(name)}]`;
       const parsedKey = key(name, where);
       const parsedValue = value(wanted, where);
       if (parsedKey !== undefined && parsedValue !== undefined) {
@@ -129,5 +129,5 @@ function isObject(json: unknown): json is Record<string, unknown> {
 }
 
 function pathKey(field: string): string {
-  return /^[A-Za-z_][A-Za-z0-9_-]*$/.test(field) ? field : JSON.stringify(field);
+  return /^[A-Za-z_][A-Za-z0-9_-]*$/.test(field) ? field : quote(field);
 }

@@ -1,11 +1,13 @@
+import { clipped } from '@weir/process/printable';
 import type { PolicyProblem } from './types.ts';
 
 export type Json = Readonly<Record<string, unknown>>;
 
 /** Problems of each code that are told; beyond them only how many there are. */
 const MOST = 50;
-/** Characters of a path, and of a message. */
+/** Characters of a path, of the name of one field in it, and of a message. */
 const LONGEST_PATH = 300;
+const LONGEST_NAME = 120;
 const LONGEST_MESSAGE = 500;
 
 /** A text, or how to make it where it is told. */
@@ -54,16 +56,16 @@ export class Problems {
   #add(code: PolicyProblem['code'], path: Text, message: Text): void {
     this.#counts[code] += 1;
     if (this.#counts[code] > MOST) return;
-    this.#told.push({ code, path: clip(textIn(path), LONGEST_PATH), message: clip(textIn(message), LONGEST_MESSAGE) });
+    this.#told.push({
+      code,
+      path: clipped(textIn(path), LONGEST_PATH),
+      message: clipped(textIn(message), LONGEST_MESSAGE),
+    });
   }
 }
 
 function textIn(text: Text): string {
   return typeof text === 'string' ? text : text();
-}
-
-function clip(text: string, most: number): string {
-  return text.length > most ? `${text.slice(0, most - 3)}...` : text;
 }
 
 export function isObject(value: unknown): value is Json {
@@ -77,12 +79,12 @@ export function member(object: Json, field: string): unknown {
 
 /** A value as it stands in a message: JSON, cut to 80 characters. */
 export function show(value: unknown): string {
-  return clip(JSON.stringify(value) ?? 'an absent value', 80);
+  return clipped(JSON.stringify(value) ?? 'an absent value', 80);
 }
 
 export function childPath(path: string, field: string): string {
   const plain = /^[A-Za-z_][A-Za-z0-9_-]*$/.test(field);
-  if (!plain) return `${path}[${JSON.stringify(field)}]`;
+  if (!plain) return `${path}[${clipped(JSON.stringify(field), LONGEST_NAME)}]`;
   return path === '' ? field : `${path}.${field}`;
 }
 
