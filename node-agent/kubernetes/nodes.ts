@@ -1,11 +1,13 @@
 import { isDeepStrictEqual } from 'node:util';
 import {
   type EndpointSlice,
+  itemsOf,
   type KubeNode,
   type KubeObject,
   nodeAddresses,
   nodePodCidrs,
   type ReflectorSink,
+  textsIn,
 } from '@weir/kube';
 import { parsePrefix } from '@weir/net';
 import {
@@ -157,7 +159,10 @@ export const APISERVER_SLICE = { namespace: 'default', name: 'kubernetes' } as c
 function apiserversOf(slice: EndpointSlice): ApiserverSlice {
   const { metadata, endpoints } = slice;
   const is = metadata.namespace === APISERVER_SLICE.namespace && metadata.name === APISERVER_SLICE.name;
-  return { slice: objectKey(slice), addresses: is ? (endpoints?.flatMap(({ addresses }) => addresses) ?? []) : [] };
+  return {
+    slice: objectKey(slice),
+    addresses: is ? textsIn(itemsOf(endpoints).flatMap((each) => itemsOf(each?.addresses))) : [],
+  };
 }
 
 function nodeFacts(node: KubeNode): NodeFacts {

@@ -8,6 +8,7 @@ import {
   type Pod,
   type ResolvedPolicyObject,
   type Service,
+  textsIn,
 } from '@weir/kube';
 import { labelsKey } from '@weir/labels';
 import type { Key } from '@weir/statedb';
@@ -40,6 +41,7 @@ export function policyParts(object: ResolvedPolicyObject): Parts<PolicyRow> {
   if (!Number.isInteger(source.generation))
     throw new ObjectShapeError('spec.source.generation', 'a whole number', source.generation);
   if (!Array.isArray(object.spec.rules)) throw new ObjectShapeError('spec.rules', 'a list', object.spec.rules);
+  for (const [index, rule] of object.spec.rules.entries()) checkRule(rule, `spec.rules[${index}]`);
   return one(source.uid, {
     uid: source.uid,
     kind: source.kind,
@@ -48,6 +50,27 @@ export function policyParts(object: ResolvedPolicyObject): Parts<PolicyRow> {
     generation: source.generation,
     rules: object.spec.rules,
   });
+}
+
+/** Makes sure of what a rule is found by. */
+function checkRule(rule: unknown, path: string): void {
+  const { subject, peers = [] } = fieldsOf(rule);
+  if (typeof subject !== 'string') throw new ObjectShapeError(`${path}.subject`, 'a PeerSet', subject);
+  for (const peer of listOf(peers, `${path}.peers`)) {
+    const { peerSet, cidr, except = [], entity } = fieldsOf(peer);
+    const is = [peerSet, cidr, entity].filter((text) => text !== undefined);
+    const texts = [...is, ...listOf(except, `${path}.peers`)].every((text) => typeof text === 'string');
+    if (is.length !== 1 || !texts) throw new ObjectShapeError(`${path}.peers`, 'PeerSets, prefixes and entities', peer);
+  }
+}
+
+function fieldsOf(value: unknown): Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null ? (value as Readonly<Record<string, unknown>>) : {};
+}
+
+function listOf(value: unknown, path: string): readonly unknown[] {
+  if (!Array.isArray(value)) throw new ObjectShapeError(path, 'a list', value);
+  return value;
 }
 
 /** The newest generation: while the operator of another version gives the object another name, two speak of one policy. */
@@ -117,13 +140,11 @@ export function endpointSliceParts(object: CiliumEndpointSlice): Parts<RemoteEnd
     endpoints.map((endpoint, index) => {
       // A list of another length is not of these endpoints.
       const podUid = uids.length === endpoints.length ? uids[index] : undefined;
-      const addresses = (endpoint.networking?.addressing ?? []).flatMap(({ ipv4, ipv6 }) =>
-        [ipv4, ipv6].filter((address) => address !== undefined && address !== ''),
-      );
+      const addresses = (endpoint.networking?.addressing ?? []).flatMap(({ ipv4, ipv6 }) => textsIn([ipv4, ipv6]));
       const row: RemoteEndpointRow = {
         namespace: object.namespace,
         name: endpoint.name,
-        addresses: addresses as string[],
+        addresses,
         // What is no number of an identity is nobody's.
         identity: Number.isSafeInteger(endpoint.identity) ? Math.max(0, endpoint.identity) : 0,
         node: endpoint.networking?.node ?? '',
@@ -182,8 +203,8 @@ function addressesOf(status: Pod['status'] = {}): readonly string[] {
   const { phase, podIP = '', podIPs = [], conditions = [] } = status;
   const finished = phase === 'Succeeded' || phase === 'Failed';
   if (finished && !conditions.some(({ type, status }) => type === SANDBOX_READY && status === 'True')) return [];
-  const addresses = podIPs.map(({ ip }) => ip);
-  return (addresses.length > 0 ? addresses : [podIP]).filter((address) => address !== '');
+  const addresses = textsIn(podIPs.map(({ ip }) => ip));
+  return addresses.length > 0 ? addresses : textsIn([podIP]);
 }
 
 /** Names of the containers' ports, and of those init containers that go on running beside them. */
@@ -204,9 +225,9 @@ function containerPort(name: string | undefined, port: number, protocol = 'TCP')
 /** A Service's own addresses; of a headless one, none. */
 export function serviceParts({ metadata, spec, status }: Service): Parts<ServiceRow> {
   const namespace = metadata.namespace ?? '';
-  const balanced = (status?.loadBalancer?.ingress ?? []).flatMap(({ ip }) => ip ?? []);
+  const balanced = (status?.loadBalancer?.ingress ?? []).map(({ ip }) => ip);
   const all = [...(spec?.clusterIPs ?? []), ...(spec?.externalIPs ?? []), ...balanced];
-  const addresses = [...new Set(all)].filter((address) => address !== 'None' && address !== '');
+  const addresses = [...new Set(textsIn(all))].filter((address) => address !== 'None');
   return one(`${namespace}/${metadata.name}`, { namespace, name: metadata.name, addresses });
 }
 

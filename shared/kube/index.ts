@@ -3,7 +3,7 @@ export { createKubeClient, type KubeClientOptions, REQUEST_TIMEOUT_MS } from './
 export { crds, crdYaml } from './crds/index.ts';
 export { ApiError, KubeConfigError, KubeError, LeadershipLostError } from './errors.ts';
 export { LeaderElector, type LeaderElectorOptions } from './leader.ts';
-export { nodeAddresses, nodePodCidrs } from './node-facts.ts';
+export { itemsOf, nodeAddresses, nodePodCidrs, textsIn } from './node-facts.ts';
 export { Outage, UNREACHED_FIX } from './outage.ts';
 export { ServerPulse } from './pulse.ts';
 export { createReflector, withoutManagedFields } from './reflector.ts';

@@ -1,16 +1,26 @@
+/** What a node says of addresses. Nothing is read of what has the wrong shape. */
 import type { KubeNode } from './types.ts';
 
 /** Addresses that the node reports of itself, InternalIP before ExternalIP, each once. Its kubelet writes them. */
 export function nodeAddresses({ status }: KubeNode): string[] {
-  const all = status?.addresses ?? [];
+  const all = itemsOf(status?.addresses);
   const addresses = ['InternalIP', 'ExternalIP'].flatMap((type) =>
-    all.filter((entry) => entry.type === type).map((entry) => entry.address),
+    textsIn(all.filter((entry) => entry?.type === type).map((entry) => entry?.address)),
   );
   return [...new Set(addresses)];
 }
 
 /** Where the node's pods get their addresses. The API server lets nobody change them once they are set. */
 export function nodePodCidrs({ spec }: KubeNode): readonly string[] {
-  const { podCIDRs, podCIDR = '' } = spec ?? {};
-  return podCIDRs ?? (podCIDR === '' ? [] : [podCIDR]);
+  return textsIn(spec?.podCIDRs === undefined ? [spec?.podCIDR] : itemsOf(spec.podCIDRs));
+}
+
+/** Nothing of what is no list. */
+export function itemsOf<T>(list: readonly T[] | undefined): readonly (T | undefined)[] {
+  return Array.isArray(list) ? (list as readonly T[]) : [];
+}
+
+/** Those that are texts, and not empty. */
+export function textsIn(values: readonly unknown[]): string[] {
+  return values.filter((value) => typeof value === 'string' && value !== '') as string[];
 }
