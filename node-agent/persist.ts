@@ -2,6 +2,7 @@
 import { readFileSync, renameSync } from 'node:fs';
 import { type FileHandle, open, rename, rm, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import { DepthError, parseShallow } from '@weir/process/depth';
 import { codeOf, messageOf } from '@weir/process/errors';
 import { makeFolder } from '@weir/process/folders';
 import { StateFileError, StateSaveError } from './errors.ts';
@@ -47,9 +48,13 @@ export class StateFile<T> {
     }
     let document: unknown;
     try {
-      document = JSON.parse(text);
+      document = parseShallow(text);
     } catch (error) {
-      throw new StateFileError(this.path, 'is not JSON (it was cut or edited)', error);
+      throw new StateFileError(
+        this.path,
+        error instanceof DepthError ? error.message : 'is not JSON (it was cut or edited)',
+        error,
+      );
     }
     if (typeof document !== 'object' || document === null || !('version' in document) || !('content' in document)) {
       throw new StateFileError(this.path, 'has no version and content');

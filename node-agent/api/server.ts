@@ -1,3 +1,4 @@
+import { DepthError, parseShallow } from '@weir/process/depth';
 import { messageOf } from '@weir/process/errors';
 import { clipped } from '@weir/process/printable';
 import fastify, { type FastifyError, type FastifyInstance } from 'fastify';
@@ -83,9 +84,10 @@ export class ApiServer {
         return;
       }
       try {
-        done(null, JSON.parse(String(body)));
+        done(null, parseShallow(String(body)));
       } catch (error) {
-        done(new HttpError(400, `the body is not JSON: ${messageOf(error)}`, { cause: error }));
+        const why = error instanceof DepthError ? '' : 'not JSON: ';
+        done(new HttpError(400, `the body is refused: ${why}${messageOf(error)}`, { cause: error }));
       }
     });
     app.setErrorHandler((error: FastifyError | HttpError, request, reply) => {

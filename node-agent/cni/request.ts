@@ -1,3 +1,4 @@
+import { DepthError, parseShallow } from '@weir/process/depth';
 import { CNI_CODE, CniError } from './errors.ts';
 import {
   type Attachment,
@@ -18,7 +19,7 @@ const POD_WORD = /^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$/;
 /** The version to answer in, even for a request that is not valid. */
 export function answerVersion(request: unknown): CniVersion {
   try {
-    const config: unknown = JSON.parse(isRequest(request) ? request.stdin : '');
+    const config: unknown = parseShallow(isRequest(request) ? request.stdin : '');
     const version = isObject(config) ? config.cniVersion : undefined;
     return SUPPORTED_VERSIONS.find((known) => known === version) ?? '1.0.0';
   } catch {
@@ -52,11 +53,13 @@ export function parseCall(request: unknown): CniCall {
   }
   let config: unknown;
   try {
-    config = JSON.parse(request.stdin);
+    config = parseShallow(request.stdin);
   } catch (error) {
-    throw new CniError(CNI_CODE.decode, 'the network configuration on stdin is not JSON', String(error), {
-      cause: error,
-    });
+    const what =
+      error instanceof DepthError
+        ? `the network configuration on stdin: ${error.message}`
+        : 'the network configuration on stdin is not JSON';
+    throw new CniError(CNI_CODE.decode, what, String(error), { cause: error });
   }
   if (!isObject(config)) throw new CniError(CNI_CODE.decode, 'the network configuration on stdin is not a JSON object');
   const cniVersion = SUPPORTED_VERSIONS.find((known) => known === config.cniVersion);

@@ -1,3 +1,5 @@
+import { clipped } from './printable.ts';
+
 /**
  * Objects of a tenant may be nested as deep as the API server takes (10,000 levels of JSON), and whoever compares, freezes, prints or
  * clones one by recursion ends with the stack. Nothing that Weir reads has more than 20 levels.
@@ -26,6 +28,27 @@ function prune(value: Record<string, unknown>, left: number): void {
 /** The keys that lead to the first value nested deeper than DEEPEST levels, the outermost of them; undefined without one. */
 export function depthIn(value: unknown): readonly string[] | undefined {
   return seek(value, DEEPEST)?.slice(0, SHOWN);
+}
+
+/** JSON that is nested deeper than DEEPEST levels. */
+export class DepthError extends Error {
+  readonly code = 'TOO_DEEP';
+
+  /** @param keys as `depthIn` tells them */
+  constructor(keys: readonly string[]) {
+    super(
+      `${keys.map((key) => clipped(key, 40)).join('.')}: nested deeper than ${DEEPEST} levels: nothing that is read here is`,
+    );
+    this.name = 'DepthError';
+  }
+}
+
+/** JSON.parse of what somebody else wrote. @throws SyntaxError, DepthError */
+export function parseShallow(text: string): unknown {
+  const value: unknown = JSON.parse(text);
+  const keys = depthIn(value);
+  if (keys !== undefined) throw new DepthError(keys);
+  return value;
 }
 
 /** Keys that tell a reader where to look. */
