@@ -182,11 +182,11 @@ export function podParts(nodeName: string): (object: Pod) => Parts<LocalPodRow> 
     if (spec?.nodeName !== nodeName || spec.hostNetwork === true) return new Map();
     const namespace = metadata.namespace ?? '';
     const objectUid = metadata.uid ?? '';
-    const staticUid = metadata.annotations?.[STATIC_POD_ANNOTATION];
+    const staticUid = metadata.annotations?.[STATIC_POD_ANNOTATION] ?? '';
     return one(tableKey.pod(namespace, metadata.name), {
       namespace,
       name: metadata.name,
-      ...(staticUid === undefined ? { uid: objectUid } : { uid: staticUid, mirrorUid: objectUid }),
+      ...(staticUid === '' ? { uid: objectUid } : { uid: staticUid, mirrorUid: objectUid }),
       labels: metadata.labels ?? {},
       serviceAccount: spec.serviceAccountName,
       namedPorts: namedPortsOf(spec),

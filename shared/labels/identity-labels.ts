@@ -37,14 +37,25 @@ const IGNORE = [
 /** Keys that only the cluster may give a pod: a pod's own label of such a name would let it claim another namespace. */
 const SYNTHETIC = ['io.kubernetes.pod.', 'io.cilium.k8s.'];
 
-/** Whether a label key counts for the identity: nothing ignores it, or what includes it matches more of the key. */
+/** Whether a label key counts for the identity: nothing ignores it, or what includes it matches more of the key. One with a source is none. */
 export function isSecurityRelevant(key: string): boolean {
+  if (key.includes(':')) return false;
   return longest(IGNORE, key) === 0 || longest(INCLUDE, key) > longest(IGNORE, key);
 }
 
 /** Whether a pod's own label of this key counts for its identity: a selector of any other key would see no pod's label. */
 export function isPodLabelSeen(key: string): boolean {
   return !SYNTHETIC.some((prefix) => key.startsWith(prefix)) && isSecurityRelevant(key);
+}
+
+/** Whether some identity may have a label of this key: a pod's own, or one that only the cluster gives. */
+export function isIdentityLabel(key: string): boolean {
+  return isPodLabelSeen(key) || isClusterLabel(key);
+}
+
+function isClusterLabel(key: string): boolean {
+  if (key.startsWith(NAMESPACE_LABEL_PREFIX)) return isNamespaceLabelSeen(key.slice(NAMESPACE_LABEL_PREFIX.length));
+  return [NAMESPACE_KEY, CLUSTER_KEY, SERVICE_ACCOUNT_KEY].includes(key);
 }
 
 /** Whether a namespace's label of this key counts for the identities of its pods. */

@@ -1,10 +1,4 @@
-import {
-  isSecurityRelevant,
-  type LabelSelector,
-  parseSelector,
-  SelectorError,
-  type SelectorOptions,
-} from '@weir/labels';
+import { isIdentityLabel, type LabelSelector, parseSelector, SelectorError, type SelectorOptions } from '@weir/labels';
 import { type Problems, show } from './problems.ts';
 import type { Direction, Verdict } from './types.ts';
 
@@ -53,7 +47,7 @@ export function warnOfUnseenLabels({ requirements }: LabelSelector, path: string
   for (const { key } of requirements) {
     const source = POD_SOURCES.find((each) => key.startsWith(each));
     const plain = source === undefined ? undefined : key.slice(source.length);
-    if (plain === undefined || isSecurityRelevant(plain)) continue;
+    if (plain === undefined || isIdentityLabel(plain)) continue;
     problems.warn(
       path,
       `the label ${show(plain)} is part of no identity: what asks for it selects nobody, what excludes it excludes nobody; use another label`,

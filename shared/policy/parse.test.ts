@@ -438,6 +438,13 @@ describe('labels that are part of no identity', () => {
     ]);
   });
 
+  it('are also those that only the cluster gives, and never does', () => {
+    const keys = ['io.cilium.k8s.team', 'io.kubernetes.pod.namespacex', 'io.cilium.k8s.policy.clusters'];
+    const peers = keys.map((key) => ({ matchLabels: { [key]: 'x' } }));
+    const { problems } = cnp({ endpointSelector: {}, ingress: [{ fromEndpoints: peers }] });
+    expect(problems.map(({ message }) => message.split(' is ')[0])).toEqual(keys.map((key) => `the label "${key}"`));
+  });
+
   it('are not those of namespaces, service accounts, clusters and other sources', () => {
     const matchLabels = {
       'k8s:io.kubernetes.pod.namespace': 'a',
