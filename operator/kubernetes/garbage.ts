@@ -108,7 +108,9 @@ export class GarbageCollector {
   async #look(object: CiliumEndpoint, nodes: Nodes, noted: Map<string, Orphan>): Promise<void> {
     const { namespace = '', name } = object.metadata;
     if (this.#options.hasPod(namespace, name)) return;
-    const node = object.status?.networking.node;
+    // Whoever may write endpoints may leave anything out.
+    const status: Partial<NonNullable<CiliumEndpoint['status']>> | undefined = object.status;
+    const node = status?.networking?.node;
     const nodeGone = node !== undefined && !nodes.has(node);
     if (this.#due(object, noted) || nodeGone) await this.#remove(resources.CiliumEndpoint, object, resources.Pod);
   }

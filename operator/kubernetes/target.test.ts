@@ -46,6 +46,30 @@ function setUp() {
 }
 
 describe('ObjectTarget', () => {
+  it('replaces what others put beside our part, however deep the object that the server answers is nested', async () => {
+    let replaced = '';
+    const target = new ObjectTarget<PeerSet>({
+      db: createStateDB({ freeze: true }),
+      client: {
+        apply: (_, object) => {
+          let deep: unknown = 1;
+          for (let at = 0; at < 20_000; at += 1) deep = [deep];
+          return Promise.resolve({ ...object, deep, spec: { foreign: 1 } });
+        },
+        replace: (_, object) => {
+          replaced = JSON.stringify(object);
+          return Promise.resolve(object);
+        },
+        delete: () => Promise.resolve(),
+      },
+      resource: resources.PeerSet,
+      content: ({ spec }) => spec,
+      replacement: (answer, { spec }) => ({ ...answer, spec }),
+    });
+    expect(await target.apply(peerSet('a', 1))).toBe(true);
+    expect(JSON.parse(replaced)).toMatchObject({ metadata: { name: 'a' }, spec: { hash: 'a' } });
+  });
+
   it('a list replaces what is older than it, and tells what is not as it was', () => {
     const { target, drifted } = setUp();
     target.replace([peerSet('a', 1), peerSet('b', 2), peerSet('c', 9)], '3');

@@ -6,6 +6,7 @@
  */
 import { isDeepStrictEqual } from 'node:util';
 import { ApiError, type KubeClient, type KubeObject, type ReflectorSink, type Resource } from '@weir/kube';
+import { withoutDepths } from '@weir/process/depth';
 import type { IndexSpec, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
 
 export const FIELD_MANAGER = 'weir-operator';
@@ -135,7 +136,9 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
     let answer: T;
     try {
       const part = subresource === undefined ? {} : { subresource };
-      answer = await client.apply(resource, object, { fieldManager: FIELD_MANAGER, force: true, ...part });
+      answer = withoutDepths(
+        await client.apply(resource, object, { fieldManager: FIELD_MANAGER, force: true, ...part }),
+      );
       onWrite?.('apply', resource.plural);
       if (replacement !== undefined && !isDeepStrictEqual(content(answer), wanted)) {
         answer = await client.replace(resource, replacement(answer, object), part);

@@ -8,6 +8,7 @@ import {
   type Resource,
   resources,
 } from '@weir/kube';
+import { withoutDepths } from '@weir/process/depth';
 import { UninstallError } from '../errors.ts';
 
 const PAGE = 500;
@@ -53,7 +54,9 @@ export async function withdrawStatuses(
       const said = (await listAll(client, resource)).filter(saysSomething);
       await each(said, async (object) => {
         try {
-          await absentIsNothing(client.replace(resource, withoutStatus(object), { subresource: 'status' }));
+          await absentIsNothing(
+            client.replace(resource, withoutDepths(withoutStatus(object)), { subresource: 'status' }),
+          );
           withdrawn += 1;
         } catch (error) {
           if (!(error instanceof ApiError && error.conflict)) throw error;

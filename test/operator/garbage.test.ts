@@ -49,6 +49,24 @@ const createEndpoint = (name: string, at: string): Promise<CiliumEndpoint> =>
   world.client.create(resources.CiliumEndpoint, endpoint(name, at));
 
 describe('garbage', () => {
+  it('goes on where somebody wrote an endpoint that says nothing of its network', async () => {
+    const said = {
+      apiVersion: 'cilium.io/v2',
+      kind: 'CiliumEndpoint',
+      metadata: { namespace: 'a', name: 'a-bare' },
+      status: {},
+    };
+    await world.client.create(resources.CiliumEndpoint, said as CiliumEndpoint);
+    await createEndpoint('orphan', 'n1');
+    const garbage = collector();
+    await garbage.sweep();
+    expect(deleted).toEqual(['ciliumendpoints a/orphan']);
+    now += GRACE;
+    await garbage.sweep();
+    expect(deleted).toEqual(['ciliumendpoints a/orphan', 'ciliumendpoints a/a-bare']);
+    expect(errors).toEqual([]);
+  });
+
   it('takes the status of a deleted node after the grace period, and no other', async () => {
     for (const name of ['n1', 'n2']) {
       await world.client.create(resources.KubeNode, node(name));
