@@ -100,6 +100,47 @@ describe('engine', () => {
     expect([...world.engine.missing()]).toEqual([]);
   });
 
+  it('follows an operator that gives the sets of one generation other names, and decides as before all the time', async () => {
+    const world = basic();
+    world.identity(257, 'b');
+    world.remote('r', '10.9.9.9', 257);
+    const { db, tables } = world;
+    const renamed = (name: string): string => name.replace('hash-', 'whole-hash-');
+    const written = rule('a', 'b', 7);
+    world.policy('p', 1, [written]);
+    await world.plan();
+    const decided = () => {
+      const { slot = 0, policies, enforced } = world.states.get(1) ?? {};
+      return { policies, enforced, compiled: world.slots.get(slot)?.compiled };
+    };
+    const before = decided();
+    expect(before).toMatchObject({ policies: { p: 1 }, enforced: { ingress: true } });
+    // In whichever order they arrive: the policy before its sets; the old sets gone before the new policy was looked at.
+    world.policy('p', 1, [{ ...written, subject: renamed(written.subject), peers: [{ peerSet: renamed('hash-b') }] }]);
+    await world.plan();
+    expect(decided()).toEqual(before);
+    using snapshot = db.read();
+    const sets = [...snapshot.all(tables.peerSets)];
+    for (const set of sets) {
+      db.write([tables.peerSets], (txn) => txn.upsert(tables.peerSets, { ...set, hash: renamed(set.hash) }));
+      await world.plan();
+      expect(decided()).toEqual(before);
+    }
+    db.write([tables.peerSets], (txn) => {
+      for (const { hash } of sets) txn.delete(tables.peerSets, hash);
+    });
+    await world.plan();
+    expect(decided()).toEqual(before);
+    expect([...world.engine.missing()]).toEqual([]);
+    // By the new names: who joins now is told by them.
+    world.identity(400, 'b');
+    world.remote('s', '10.9.9.10', 400);
+    await world.plan();
+    const { classes } = world.slots.get(world.states.get(1)?.slot ?? 0) ?? {};
+    expect(classes?.ingress.get(400)).toBe(classes?.ingress.get(257));
+    expect(classes?.ingress.get(400)).toBeDefined();
+  });
+
   it('edits a slot in place on a membership change, and moves the endpoint on a rule change', async () => {
     const world = basic();
     world.policy('p', 1, [rule('a', 'b', 7)]);
