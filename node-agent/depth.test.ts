@@ -11,7 +11,7 @@ import { StateFile } from './persist.ts';
 import { FakeCore, quiet } from './testing/fake-core.ts';
 import { call } from './testing/request.ts';
 
-const deep = (levels: number): string => '[{"x":'.repeat(levels / 2) + '1' + '}]'.repeat(levels / 2);
+const deep = (levels: number): string => `${'[{"x":'.repeat(levels / 2)}1${'}]'.repeat(levels / 2)}`;
 const LEVELS = [200, 10_000, 1_000_000];
 
 let folder = '';
