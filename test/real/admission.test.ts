@@ -57,10 +57,13 @@ describe('the agent of one node', () => {
 
   /** kubectl as the agent whose token names this node; '' names none. */
   function kubectl(node: string, args: readonly string[], stdin?: string): Promise<Output> {
-    const config = load(readFileSync(cluster.kubeconfig, 'utf8')) as Kubeconfig;
     const extra = node === '' ? {} : { 'as-user-extra': { 'authentication.kubernetes.io/node-name': [node] } };
-    for (const each of config.users) Object.assign(each.user, { as: AGENT, ...extra });
-    const path = join(cluster.folder, `agent-${node}.conf`);
+    return kubectlAs(`agent-${node}`, { as: AGENT, ...extra }, args, stdin);
+  }
+  function kubectlAs(name: string, who: object, args: readonly string[], stdin?: string): Promise<Output> {
+    const config = load(readFileSync(cluster.kubeconfig, 'utf8')) as Kubeconfig;
+    for (const each of config.users) Object.assign(each.user, who);
+    const path = join(cluster.folder, `${name}.conf`);
     writeFileSync(path, dump(config), { mode: 0o600 });
     return attempt('kubectl', ['--kubeconfig', path, ...args], stdin === undefined ? {} : { stdin });
   }
@@ -105,6 +108,26 @@ describe('the agent of one node', () => {
 
   it('whose token names no node writes nothing, and is told what to set', async () => {
     expect(await apply('', report('node-1'))).toMatchObject(refused('--set agent.boundToNode=false'));
+  });
+
+  it('is where the controller manager put its pods, whatever its kubelet says', async () => {
+    const node = (name: string, spec?: object): string =>
+      JSON.stringify({ apiVersion: 'v1', kind: 'Node', metadata: { name }, ...(spec === undefined ? {} : { spec }) });
+    const kubelet = (name: string, ...args: readonly string[]): Promise<Output> =>
+      kubectlAs(
+        name,
+        { as: `system:node:${name}`, 'as-groups': ['system:nodes', 'system:authenticated'] },
+        args.slice(0, -1),
+        args.at(-1),
+      );
+    const create = ['create', '-f', '-'];
+    const taken = node('node-7', { podCIDR: '10.0.0.0/8', podCIDRs: ['10.0.0.0/8'] });
+    expect(await kubelet('node-7', ...create, taken)).toMatchObject(refused('may not set spec.podCIDR'));
+    expect(await kubelet('node-7', ...create, node('node-7'))).toMatchObject({ code: 0 });
+    const patch = (spec: object): readonly string[] => ['patch', 'node', 'node-7', '-p', JSON.stringify(spec), ''];
+    const set = await kubelet('node-7', ...patch({ spec: { podCIDR: '10.9.0.0/24', podCIDRs: ['10.9.0.0/24'] } }));
+    expect(set).toMatchObject({ code: 1 });
+    expect(await kubelet('node-7', ...patch({ metadata: { annotations: { a: 'b' } } }))).toMatchObject({ code: 0 });
   });
 
   it('others write as their roles allow', async () => {
