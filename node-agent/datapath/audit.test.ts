@@ -259,6 +259,28 @@ describe('endpoints that judged by what somebody had edited', () => {
     expect(state.renewed.at(-1)).toEqual({ endpoints: [5], faults: ['5'] });
   });
 
+  it.each([
+    ['is found', false],
+    ['may be there, as endpoints cannot be looked at', true],
+  ])('are in doubt, too, where something else of them %s meanwhile', async (_, unseen) => {
+    const { audit, state } = world();
+    state.broken = true;
+    state.looks = [{ id: 5, gone: false, faults: ["another's program runs before"], behind: [] }];
+    await audit.look();
+    state.broken = false;
+    state.unseen = unseen;
+    state.order.length = 0;
+    state.looks = [{ id: 5, gone: false, faults: ['its link is not pinned'], behind: [] }];
+    await audit.look();
+    expect(state.order).toEqual(['begin', 'mend 5', 'doubt 5', 'clear', 'end']);
+    // What is new is put back, and doubted, by itself.
+    state.unseen = false;
+    state.order.length = 0;
+    state.looks = [{ id: 6, gone: false, faults: ['its link is not pinned'], behind: [] }];
+    await audit.look();
+    expect(state.order).not.toContain('doubt 6');
+  });
+
   it('stay a fault until their doubtful flows are deleted, which is tried in each look', async () => {
     const { audit, state } = world();
     state.unclear = true;

@@ -223,8 +223,10 @@ export class Audit {
     this.#put([...fresh], []);
     writer.beginRepair();
     const left = await this.#mend(found);
-    // What had let packets through unjudged went by itself, as another's program does whose owner takes it away.
-    for (const id of endpointsOf(over)) endpoints.doubt(id);
+    // What had let packets through unjudged went by itself, as another's program does whose owner takes it away; or it may have, before
+    // something else was put back.
+    const stood = found.filter((fault) => !fresh.has(fault));
+    for (const id of new Set(endpointsOf([...over, ...without(stood, left)]))) endpoints.doubt(id);
     left.push(...without(await this.#uncleared([...found, ...over]), left));
     const mended = without(found, left);
     const past = without(over, left);

@@ -286,6 +286,57 @@ describe('the flows of an endpoint that is gone', () => {
     expect(order).toContain('purged');
   });
 
+  it('leave the mark of a repair that is under way when they are deleted', async () => {
+    const { writer, order, carryOut, holdFlows } = world();
+    await carryOut({ endpoints: [state(1), state(2)] });
+    const release = holdFlows();
+    await carryOut({ endpointsGone: [1] });
+    writer.beginRepair();
+    order.length = 0;
+    release();
+    await eventually(
+      async () => order.join(),
+      (done) => done.startsWith('purged'),
+    );
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(order).toEqual(['purged']);
+    await writer.endRepair([2]);
+    expect(order).toEqual(['purged', 'word 2', 'end']);
+    await writer.stop();
+  });
+
+  it('keep an endpoint with its id from beginning for as long as they cannot be deleted', async () => {
+    const { writer, refused, order, carryOut } = world();
+    await carryOut({ endpoints: [state(1)] });
+    refused.add('purge 1');
+    await carryOut({ endpointsGone: [1] });
+    for (let n = 0; n < 3; n += 1) {
+      await expect(carryOut({ endpoints: [state(1)] })).rejects.toThrow('no room for purge 1');
+      expect(order).not.toContain('word 1');
+    }
+    refused.clear();
+    const done = await eventually(
+      () => carryOut({ endpoints: [state(1)] }).catch((): string[] => []),
+      (steps) => steps.includes('word 1'),
+    );
+    expect(done.indexOf('purged')).toBeLessThan(done.indexOf('word 1'));
+    await writer.stop();
+  });
+
+  it('that cannot be deleted break a plan off before it begins, so that a repair does not overtake it', async () => {
+    const { writer, refused, order, carryOut } = world();
+    await carryOut({ endpoints: [state(1), state(2)] });
+    refused.add('purge 1');
+    await carryOut({ endpointsGone: [1] });
+    await expect(carryOut({ endpoints: [state(2)] })).rejects.toThrow('no room for purge 1');
+    writer.beginRepair();
+    await writer.endRepair([2]);
+    expect(order).toEqual([]);
+    refused.clear();
+    expect(await carryOut({ endpoints: [state(2)] })).toContain('word 2');
+    await writer.stop();
+  });
+
   it('are deleted once more where the kernel refused that, and a round says so', async () => {
     const { writer, refused, carryOut, until } = world();
     await carryOut({ endpoints: [state(1)] });

@@ -65,6 +65,8 @@ export class PlanWriter {
   /** A plan was carried out: until then the mark may be of the agent before. */
   #carried = false;
   #keeps = false;
+  /** Something that others edited is being put back. */
+  #repairing = false;
   /** Flows of endpoints that are gone are being deleted. */
   #purging: Promise<void> | undefined;
   /** What the last deletion of flows failed with. */
@@ -181,6 +183,7 @@ export class PlanWriter {
   /** Every step is idempotent: a plan that broke off is carried out again from its start. */
   async carryOut(plan: Plan, signal: AbortSignal): Promise<void> {
     this.#carrying = true;
+    this.#failedPurge();
     if (changesAnything(plan)) this.#options.mark.begin();
     await this.#saveNumbers();
     await this.#grow(plan, signal);
@@ -194,7 +197,7 @@ export class PlanWriter {
 
   /** Nothing is under way any more, if that is so. */
   #endMark(): void {
-    if (this.#carried && !this.#carrying && !this.unfinished) this.#options.mark.end();
+    if (this.#carried && !this.#carrying && !this.#repairing && !this.unfinished) this.#options.mark.end();
   }
 
   /**
@@ -202,11 +205,13 @@ export class PlanWriter {
    * endpoint a new revision. Both are to be called between rounds.
    */
   beginRepair(): void {
+    this.#repairing = true;
     this.#options.mark.begin();
   }
 
   /** It is as it was. The endpoints' flows that were allowed meanwhile are to be judged again: they get new revisions. */
   async endRepair(endpoints: Iterable<number>): Promise<void> {
+    this.#repairing = false;
     this.#later('bump', endpoints);
     // While a plan has broken off, states are ahead of what they need: it is carried out again, with what is due.
     if (this.#carrying) return;
@@ -279,17 +284,20 @@ export class PlanWriter {
 
   /** Deletes the flows of endpoints that are gone, beside the rounds: it goes through the whole map of connections. */
   #startPurge(signal: AbortSignal): void {
+    if (this.#due('purge').length === 0) return;
+    this.#purging ??= this.#purge(signal)
+      .catch((error: unknown) => {
+        this.#purgeFailure = error;
+      })
+      .finally(() => {
+        this.#purging = undefined;
+      });
+  }
+
+  /** @throws what the last deletion of flows failed with, once: rounds say it, and go on in the next */
+  #failedPurge(): void {
     const failure = this.#purgeFailure;
     this.#purgeFailure = undefined;
-    if (this.#due('purge').length > 0) {
-      this.#purging ??= this.#purge(signal)
-        .catch((error: unknown) => {
-          this.#purgeFailure = error;
-        })
-        .finally(() => {
-          this.#purging = undefined;
-        });
-    }
     if (failure !== undefined) throw failure;
   }
 
@@ -311,6 +319,7 @@ export class PlanWriter {
     if (!rows.some(({ id }) => due.has(id))) return;
     this.#startPurge(signal);
     await this.#purging;
+    this.#failedPurge();
   }
 
   /**

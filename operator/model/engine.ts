@@ -7,14 +7,11 @@
  * another whose changes take long. A kind of policies that cannot be read does not hold the rest up: what is enforced of it
  * stays (Model.completion).
  */
-import type { Change, StateDB, Table, WriteTxn } from '@weir/statedb';
+import type { StateDB, Table, WriteTxn } from '@weir/statedb';
 import type { Desired, Tables } from '../tables.ts';
 import type { Adopted, PolicyObjectKind } from '../types.ts';
 import type { Model } from './model.ts';
 import { machineStopwatch, type Stopwatch, timeShare } from './time-share.ts';
-
-/** Changes of nodes that are taken in together: a policy that several of them concern is looked at once. */
-const NODES = 200;
 
 export interface EngineOptions {
   readonly db: StateDB;
@@ -32,7 +29,7 @@ export interface EngineOptions {
 }
 
 interface Input {
-  /** Takes the next change into the model, or the next few that cost no more together; false: there is none. */
+  /** Takes the next change into the model; false: there is none. */
   take(txn: WriteTxn): boolean;
   /** Calls back when something is pending; returns how to take that back. */
   onPending(callback: () => void): () => void;
@@ -122,7 +119,7 @@ export class Engine {
           () => {},
         ),
         this.#input(tables.policies, model.setPolicy.bind(model), (txn, { key }) => model.deletePolicy(txn, key)),
-        this.#batches(tables.nodes, NODES, (txn, changes) => model.nodesChanged(txn, changes)),
+        this.#input(tables.nodes, model.setNode.bind(model), model.deleteNode.bind(model)),
         this.#input(tables.reports, model.setReport.bind(model), (txn, { node }) => model.deleteReport(txn, node)),
         this.#input(
           tables.resolvedVersions,
@@ -211,22 +208,15 @@ export class Engine {
   }
 
   #input<T>(table: Table<T>, set: (txn: WriteTxn, row: T) => void, remove: (txn: WriteTxn, row: T) => void): Input {
-    return this.#batches(table, 1, (txn, changes) => {
-      for (const { row, deleted } of changes) {
-        if (deleted) remove(txn, row);
-        else set(txn, row);
-      }
-    });
-  }
-
-  #batches<T>(table: Table<T>, most: number, take: (txn: WriteTxn, changes: readonly Change<T>[]) => void): Input {
     const stream = this.#options.db.changes(table, { name: 'engine' });
     return {
       take(txn) {
-        // Should the round fail they are pulled again.
-        const changes = stream.next(most);
-        if (changes.length > 0) take(txn, changes);
-        return changes.length > 0;
+        // Should the round fail it is pulled again.
+        const [change] = stream.next(1);
+        if (change === undefined) return false;
+        if (change.deleted) remove(txn, change.row);
+        else set(txn, change.row);
+        return true;
       },
       onPending: (callback) => {
         const watch = stream.watch();

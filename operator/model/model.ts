@@ -9,7 +9,7 @@
  * - No change costs policies x pods: a selector is evaluated against identities when it is new, an identity against
  *   selectors when it is new.
  */
-import type { AnyTable, Change, InitDone, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
+import type { AnyTable, InitDone, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
 import { show, type Tables } from '../tables.ts';
 import type { Adopted, NodeReportRow, NodeRow, PodRow, PolicyObjectKind, PolicyRow, ResolvedRow } from '../types.ts';
 import { Census } from './census.ts';
@@ -194,14 +194,15 @@ export class Model {
     this.#hosts.release(txn, before.subjects);
   }
 
-  /** Nodes have come, changed or gone. */
-  nodesChanged(txn: WriteTxn, changes: readonly Pick<Change<NodeRow>, 'row' | 'deleted'>[]): void {
-    const counted = changes.flatMap(({ row, deleted }) => {
-      const before = this.#pods.setNode(txn, row.name, deleted ? undefined : row);
-      // What else a node says of itself is no matter of statuses.
-      return deleted || before?.live !== row.live || before.uid !== row.uid ? [row.name] : [];
-    });
-    this.#statuses.nodesChanged(txn, counted);
+  setNode(txn: WriteTxn, row: NodeRow): void {
+    const before = this.#pods.setNode(txn, row.name, row);
+    // What else a node says of itself is no matter of statuses.
+    if (before?.live !== row.live || before.uid !== row.uid) this.#statuses.nodeChanged(txn, row.name);
+  }
+
+  deleteNode(txn: WriteTxn, { name }: NodeRow): void {
+    this.#pods.setNode(txn, name, undefined);
+    this.#statuses.nodeChanged(txn, name);
   }
 
   setReport(txn: WriteTxn, row: NodeReportRow): void {

@@ -153,20 +153,18 @@ export class NodeProgress {
   }
 
   /**
-   * Keys of the policies whose status may be another one now that these nodes have come, changed or gone. Last words of those
-   * that are gone are forgotten.
+   * Keys of the policies whose status may be another one now that the node has come, changed or gone. The last words of one that is gone
+   * are forgotten.
    */
-  nodesChanged(txn: WriteTxn, names: readonly string[]): Set<string> {
+  nodeChanged(txn: WriteTxn, name: string): Set<string> {
     const { countedReports, nodes } = this.#tables;
-    const changed = new Set<string>();
-    for (const name of names) {
-      const report = txn.get(countedReports, name);
-      if (report?.lost === true && txn.get(nodes, name)?.uid !== report.nodeUid) txn.delete(countedReports, name);
-      for (const key of this.#waitingFor(txn, name, report)) changed.add(key);
-      for (const key of this.#reportedBy(txn, report, undefined)) changed.add(key);
-      for (const key of this.#sources.hosts.policiesOn(txn, name)) changed.add(key);
-    }
-    return changed;
+    const report = txn.get(countedReports, name);
+    if (report?.lost === true && txn.get(nodes, name)?.uid !== report.nodeUid) txn.delete(countedReports, name);
+    return new Set([
+      ...this.#waitingFor(txn, name, report),
+      ...this.#reportedBy(txn, report, undefined),
+      ...this.#sources.hosts.policiesOn(txn, name),
+    ]);
   }
 
   forget(txn: WriteTxn, key: string): void {

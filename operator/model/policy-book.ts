@@ -41,6 +41,7 @@ export class PolicyBook {
         selector,
         { name: 'uid', keys: ({ row }) => [row.uid] },
         { name: 'subject', keys: ({ subjects }) => subjects },
+        { name: 'subjects', keys: ({ subjects }) => (subjects.size === 0 ? [] : [subjectsKey(subjects)]) },
         {
           name: 'port-name',
           keys: (entry) => rulesWithNames(entry).flatMap((rule) => namedPorts(rule).map(portNameKey)),
@@ -115,6 +116,11 @@ export class PolicyBook {
   /** Policies that have this set as a subject. */
   withSubject(reader: Reader, hash: string): Iterable<string> {
     return this.#keysIn(reader, 'subject', hash);
+  }
+
+  /** Policies that have exactly these subjects, by `subjectsKey`. */
+  withSubjects(reader: Reader, key: string): Iterable<string> {
+    return this.#keysIn(reader, 'subjects', key);
   }
 
   /** Policies that name ports by this name (`TCP/http`). */
@@ -199,6 +205,11 @@ export class PolicyBook {
       if (!still.has(rule.cookie)) this.#cookies.release(txn, rule.cookie, nameOf(old.source.uid, rule));
     }
   }
+}
+
+/** One text for each combination of subjects. Hashes are hexadecimal digits of one length. */
+export function subjectsKey(subjects: ReadonlySet<string>): string {
+  return [...subjects].sort().join();
 }
 
 /** Every peer set that rules name, subjects too. */

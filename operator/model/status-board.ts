@@ -86,9 +86,9 @@ export class StatusBoard {
     if (shown !== undefined) txn.upsert(shownStatuses, { ...shown, shownAt: this.#options.now() });
   }
 
-  /** These nodes have come, changed or gone. */
-  nodesChanged(txn: WriteTxn, names: readonly string[]): void {
-    for (const key of this.#progress.nodesChanged(txn, names)) this.mark(txn, key);
+  /** The node has come, changed or gone. */
+  nodeChanged(txn: WriteTxn, name: string): void {
+    for (const key of this.#progress.nodeChanged(txn, name)) this.mark(txn, key);
   }
 
   setReport(txn: WriteTxn, row: NodeReportRow): void {

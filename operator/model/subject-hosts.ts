@@ -10,7 +10,7 @@
  */
 import { type AnyTable, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import type { Census, Count, Resident } from './census.ts';
-import type { PolicyBook } from './policy-book.ts';
+import { type PolicyBook, subjectsKey } from './policy-book.ts';
 import type { SelectorIndex } from './selector-index.ts';
 
 type Subjects = ReadonlySet<string>;
@@ -59,17 +59,15 @@ export class SubjectHosts {
 
   /** By node: pods that are members of at least one of the subjects. */
   *of(txn: WriteTxn, subjects: Subjects): Generator<readonly [node: string, count: Count]> {
-    const id = idOf(subjects);
+    const id = subjectsKey(subjects);
     if (!txn.has(this.#groups, id)) this.#count(txn, { id, subjects });
     for (const hosted of this.#hostedIn(txn, id)) yield [hosted.node, hosted];
   }
 
   /** Keys of the policies whose status has asked, and that select a pod on the node. */
   *policiesOn(reader: Reader, node: string): Generator<string> {
-    for (const { group } of reader.list(this.#hosted, 'node', node)) {
-      const [hash = ''] = reader.get(this.#groups, group)?.subjects ?? [];
-      yield* this.#policiesOf(reader, group, hash);
-    }
+    for (const { group } of reader.list(this.#hosted, 'node', node))
+      yield* this.#sources.policies.withSubjects(reader, group);
   }
 
   /** A pod has come (`by` 1) or gone (-1); the census has counted it. */
@@ -86,10 +84,9 @@ export class SubjectHosts {
 
   /** A policy does not have these subjects any more. */
   release(txn: WriteTxn, subjects: Subjects): void {
-    const id = idOf(subjects);
-    const [hash] = subjects;
-    if (hash === undefined || !txn.has(this.#groups, id)) return;
-    for (const _ of this.#policiesOf(txn, id, hash)) return;
+    const id = subjectsKey(subjects);
+    if (!txn.has(this.#groups, id)) return;
+    for (const _ of this.#sources.policies.withSubjects(txn, id)) return;
     txn.delete(this.#groups, id);
     for (const hosted of this.#hostedIn(txn, id)) txn.delete(this.#hosted, hostedKey(hosted));
   }
@@ -111,14 +108,6 @@ export class SubjectHosts {
     for (const [node, count] of counts) txn.insert(this.#hosted, { group: group.id, node, ...count });
   }
 
-  /** `hash`: one of the group's subjects. */
-  *#policiesOf(reader: Reader, group: string, hash: string): Generator<string> {
-    const { policies } = this.#sources;
-    for (const key of policies.withSubject(reader, hash)) {
-      if (idOf(policies.get(reader, key)?.subjects ?? new Set()) === group) yield key;
-    }
-  }
-
   #groupsOf(reader: Reader, identity: number): Set<string> {
     const groups = new Set<string>();
     for (const hash of this.#sources.sets.setsOf(reader, identity)) {
@@ -130,11 +119,6 @@ export class SubjectHosts {
   #hostedIn(reader: Reader, group: string): Iterable<Hosted> {
     return reader.prefix(this.#hosted, keys.join(group));
   }
-}
-
-/** Hashes are hexadecimal digits of one length. */
-function idOf(subjects: Subjects): string {
-  return [...subjects].sort().join();
 }
 
 function hostedKey({ group, node }: Pick<Hosted, 'group' | 'node'>): string {

@@ -84,8 +84,8 @@ export class LaggingOperator {
         this.#sink(
           nodes,
           nodeRow,
-          (txn, row) => model.nodesChanged(txn, [{ row, deleted: false }]),
-          (txn, row) => model.nodesChanged(txn, [{ row, deleted: true }]),
+          (txn, row) => model.setNode(txn, row),
+          (txn, row) => model.deleteNode(txn, row),
         ),
       ),
     ];

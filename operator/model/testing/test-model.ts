@@ -84,14 +84,14 @@ export class TestModel {
   }
 
   setNode(row: NodeRow): void {
-    this.#set(this.tables.nodes, row, (txn) => this.#model.nodesChanged(txn, [{ row, deleted: false }]));
+    this.#set(this.tables.nodes, row, (txn) => this.#model.setNode(txn, row));
   }
 
   deleteNode(name: string): void {
     using snapshot = this.db.read();
     const row = snapshot.get(this.tables.nodes, name);
     if (row === undefined) return;
-    this.#delete(this.tables.nodes, name, (txn) => this.#model.nodesChanged(txn, [{ row, deleted: true }]));
+    this.#delete(this.tables.nodes, name, (txn) => this.#model.deleteNode(txn, row));
   }
 
   setReport(row: NodeReportRow): void {
