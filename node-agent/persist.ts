@@ -1,5 +1,5 @@
 /** Files of the state folder. A crash or a full disk at any instant leaves the old content or the new one, never a part. */
-import { readFileSync, renameSync } from 'node:fs';
+import { closeSync, constants, fstatSync, openSync, readFileSync, renameSync } from 'node:fs';
 import { type FileHandle, open, rename, rm, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { DepthError, parseShallow } from '@weir/process/depth';
@@ -41,9 +41,10 @@ export class StateFile<T> {
   read(): Saved<T> | undefined {
     let text: string;
     try {
-      text = readFileSync(this.path, 'utf8');
+      text = readWhole(this.path);
     } catch (error) {
       if (codeOf(error) === 'ENOENT') return undefined;
+      if (error instanceof StateFileError) throw error;
       throw new StateFileError(this.path, 'cannot be read', error);
     }
     let document: unknown;
@@ -102,6 +103,18 @@ export class StateFile<T> {
       await rm(temporary, { force: true }).catch(() => undefined);
       throw new StateSaveError(this.path, error);
     }
+  }
+}
+
+/** @throws StateFileError of a pipe or a device, which nobody may ever end */
+function readWhole(path: string): string {
+  const file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
+  try {
+    const kind = fstatSync(file);
+    if (!kind.isFile() && !kind.isDirectory()) throw new StateFileError(path, 'is no regular file');
+    return readFileSync(file, 'utf8');
+  } finally {
+    closeSync(file);
   }
 }
 

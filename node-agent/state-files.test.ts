@@ -56,6 +56,16 @@ describe('a state file', () => {
     expect(files().check()).toEqual({ name: 'state-folder', ok: true, message: 'what outlives a restart is on disk' });
   });
 
+  it.each([
+    ['a pipe', (path: string) => execFileSync('mkfifo', [path])],
+    ['a device', (path: string) => symlinkSync('/dev/zero', path)],
+  ])('that is %s is set aside, and keeps no agent waiting', (_, make) => {
+    make(join(folder, 'endpoints.json'));
+    expect(files().load('endpoints')).toBe('unreadable');
+    expect(files().load('endpoints')).toBe('absent');
+    expect(readdirSync(folder).some((name) => name.startsWith('endpoints.json.unreadable-'))).toBe(true);
+  });
+
   it('of an agent that did not write its node down is read', () => {
     writeFileSync(join(folder, 'rules.json'), '{"version":1,"content":[{"a":1}]}');
     expect(files().load('rules')).toEqual({ content: [{ a: 1 }] });
