@@ -1,11 +1,13 @@
 /** The operator's parts, put together for one term: from standing by until leadership is lost, or the process ends. */
+import { CLUSTER_FIRST, CLUSTER_LAST } from '@weir/identity';
 import { Backoff, type KubeClient, KubeError, LeaderElector, LeadershipLostError, type Outage } from '@weir/kube';
 import { delay } from '@weir/process/delay';
 import { messageOf } from '@weir/process/errors';
 import { registerMetrics as registerWriterMetrics } from '@weir/reconciler/prometheus';
-import { createStateDB, type StateDB, type Table } from '@weir/statedb';
+import { createStateDB, type Reader, type StateDB, type Table } from '@weir/statedb';
 import { registerMetrics as registerStateMetrics } from '@weir/statedb/prometheus';
 import type { Logger } from 'pino';
+import { IDENTITIES_PER_NAMESPACE } from './config.ts';
 import type { OperatorOptions } from './contract.ts';
 import { OperatorError, PreflightError } from './errors.ts';
 import { GarbageCollector } from './kubernetes/garbage.ts';
@@ -52,6 +54,7 @@ export class Assembly {
   readonly #log: Logger;
   readonly #tables: Tables;
   readonly #targets: Targets;
+  readonly #model: Model;
   readonly #engine: Engine;
   readonly #writers: Writers;
   readonly #garbage: GarbageCollector;
@@ -96,6 +99,7 @@ export class Assembly {
       onMissing: (kind, because) => this.#kindMissing(kind, because),
     });
     const model = this.#createModel();
+    this.#model = model;
     this.#engine = new Engine({
       db: this.db,
       tables: this.#tables,
@@ -192,9 +196,28 @@ export class Assembly {
         return snapshot.count(table as Table<never>);
       },
     });
+    const model = (
+      help: string,
+      read: (reader: Reader) => number,
+    ): { readonly help: string; readonly read: () => number } => ({
+      help,
+      read: () => {
+        using snapshot = this.db.read();
+        return read(snapshot);
+      },
+    });
     return new Metrics(this.#options.totals, {
       policies: gauge('Policies in the cluster.', this.#tables.policies),
       identities: gauge('Identities, unused ones included.', this.#tables.identities),
+      identities_unused: model('Identities that no pod has.', (reader) => this.#model.identityUse(reader).unused),
+      identities_capacity: { help: 'Identities that there can be.', read: () => CLUSTER_LAST - CLUSTER_FIRST + 1 },
+      identity_quotas_reached: model(
+        'Namespaces that have as many identities as they may, unused ones included.',
+        (reader) => this.#model.identityUse(reader).atQuota,
+      ),
+      pods_waiting_for_identity: model('Pods that no identity is left for.', (reader) =>
+        this.#model.waitingPods(reader),
+      ),
       peer_set_slices: gauge('Slices of peer sets.', this.#tables.peerSets),
       endpoint_slices: gauge('Endpoint slices.', this.#tables.slices),
       leading: { help: '1 when this process leads.', read: () => (this.leading ? 1 : 0) },
@@ -208,11 +231,15 @@ export class Assembly {
       tables: this.#tables,
       cluster: options.clusterName ?? 'default',
       identityGraceMs: options.identityGraceMs ?? 30 * 60_000,
+      identitiesPerNamespace: options.identitiesPerNamespace ?? IDENTITIES_PER_NAMESPACE,
       now: options.now ?? Date.now,
       statusIntervalMs: options.statusIntervalMs ?? 1_000,
-      onNoIdentity: (pod, error) => {
+      onNoIdentity: (namespace, pod, error) => {
         this.metrics.error('identity');
-        this.#log.error({ pod, err: error }, 'pod has no identity');
+        this.#log.error(
+          { namespace, pod, error: error.message },
+          'pods of a namespace wait for an identity: until then nobody knows them, and no policy lets them in',
+        );
       },
       onPodCidrOverlap: (overlap) => {
         this.metrics.error('address');

@@ -1,6 +1,7 @@
 /** The command line, parsed and validated once. */
 import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
+import { CLUSTER_FIRST, CLUSTER_LAST } from '@weir/identity';
 import { Command, InvalidArgumentError, Option } from 'commander';
 import { parseAddress } from './health.ts';
 import packageJson from './package.json' with { type: 'json' };
@@ -20,6 +21,8 @@ export interface OperatorConfig extends CommonConfig {
   readonly healthAddress: string | undefined;
   readonly identityGcGraceMs: number;
   readonly identityGcIntervalMs: number;
+  /** 0: no quota. */
+  readonly identitiesPerNamespace: number;
   readonly leaderElect: boolean;
   readonly leaseNamespace: string;
   readonly leaseName: string;
@@ -37,6 +40,9 @@ export interface UninstallConfig extends CommonConfig {
   readonly timeoutMs: number;
 }
 
+/** Default quota: sixteen namespaces that use it up leave others none, and none needs as many. */
+export const IDENTITIES_PER_NAMESPACE = 4_096;
+
 const UNITS: Readonly<Record<string, number>> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000 };
 
 /** `90s`, `30m`, `1h30m` in milliseconds. Throws InvalidArgumentError. */
@@ -47,6 +53,12 @@ export function parseDuration(text: string): number {
     throw new InvalidArgumentError('Write a duration such as 90s, 30m or 1h30m (at most 24 days).');
   }
   return total;
+}
+
+/** Throws InvalidArgumentError. */
+function count(text: string): number {
+  if (!/^[0-9]{1,9}$/.test(text)) throw new InvalidArgumentError('Write a whole number; 0: no limit.');
+  return Number(text);
 }
 
 function clusterName(text: string): string {
@@ -122,6 +134,14 @@ function runCommand(env: Environment, done: (config: OperatorConfig) => void): C
         .default(15 * 60_000, '15m')
         .argParser(parseDuration),
     )
+    .addOption(
+      new Option(
+        '--identities-per-namespace <count>',
+        `most identities of one namespace, of ${CLUSTER_LAST - CLUSTER_FIRST + 1} in the cluster; 0: no limit`,
+      )
+        .default(IDENTITIES_PER_NAMESPACE)
+        .argParser(count),
+    )
     .option('--leader-elect', 'write only while holding the lease (default)', true)
     .option('--no-leader-elect', 'write at once; only where there is one replica')
     .option('--leader-namespace <namespace>', 'namespace of the lease (default: $POD_NAMESPACE, or kube-system)')
@@ -135,6 +155,7 @@ function runCommand(env: Environment, done: (config: OperatorConfig) => void): C
       healthAddress: given.healthAddress === '' ? undefined : given.healthAddress,
       identityGcGraceMs: given.identityGcGrace,
       identityGcIntervalMs: given.identityGcInterval,
+      identitiesPerNamespace: given.identitiesPerNamespace,
       leaderElect: given.leaderElect,
       leaseNamespace: given.leaderNamespace ?? env['POD_NAMESPACE'] ?? 'kube-system',
       leaseName: given.leaderName,
@@ -180,6 +201,7 @@ interface RunFlags extends CommonFlags {
   readonly healthAddress: string;
   readonly identityGcGrace: number;
   readonly identityGcInterval: number;
+  readonly identitiesPerNamespace: number;
   readonly leaderElect: boolean;
   readonly leaderNamespace?: string;
   readonly leaderName: string;

@@ -13,6 +13,8 @@ export interface OperatorOptions {
   readonly identityGraceMs?: number;
   /** Milliseconds between collections of unused identities. Default 15 minutes. */
   readonly identityGcIntervalMs?: number;
+  /** Most identities of one namespace, unused ones included; 0: as many as there are. Default 4,096. */
+  readonly identitiesPerNamespace?: number;
   /** Where Weir is installed. Default `kube-system`. */
   readonly namespace?: string;
   /** Absent: this process leads at once. */

@@ -12,7 +12,7 @@
  *   alone may be missing (not served, or not ours to read): what is enforced of them then stays as it is.
  * - An object is written only when it differs from what the API server holds; after a restart nothing is written twice.
  * - Order: a peer set is written before the policy that names it, an identity before an endpoint slice that uses it; a peer
- *   set is deleted after the last policy that names it. A pod whose new identity cannot be written yet keeps the one that its
+ *   set is deleted after the last policy that names it, an identity after the last slice. A pod whose new identity cannot be written yet keeps the one that its
  *   slice says.
  * - One address is in one slice at most, and only where its pod can have it: in the pod CIDRs of the pod's node, whatever the pod's status says.
  *   Who has it keeps it; a pod that is going gives way; of pods that claim one at once none gets it: so neither a stale nor a forged identity

@@ -21,6 +21,7 @@ export interface Targets {
   readonly peerSets: ObjectTarget<PeerSet>;
   /** Index `peer-set`: the hashes that an object names. */
   readonly resolved: ObjectTarget<ResolvedPolicyObject>;
+  /** Index `identity`: the numbers that an object names. */
   readonly slices: ObjectTarget<CiliumEndpointSlice>;
   readonly statuses: Readonly<Record<CiliumKind, ObjectTarget<CiliumPolicyObject>>>;
   /** Of NetworkPolicies, by name of the ResolvedPolicy. */
@@ -98,6 +99,9 @@ export function createTargets({ db, client, onDrift, onWrite }: TargetsOptions):
       client,
       resource: resources.CiliumEndpointSlice,
       content: content.slice,
+      indexes: [
+        { name: 'identity', keys: ({ object }) => new Set((object.endpoints ?? []).map(({ identity }) => String(identity))) },
+      ],
       onWrite,
       onDrift: drift('slices'),
     }),

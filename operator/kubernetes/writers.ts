@@ -1,13 +1,13 @@
 /**
  * The reconcilers from desired tables to the API, and the order between them:
  *
- *   identities -> endpoint slices
+ *   identities -> endpoint slices -> unused identities are deleted
  *   peer sets -> resolved policies -> unused peer sets are deleted
  *                       \----> statuses of NetworkPolicies
  *   events -> statuses
  *
  * A row waits until what it needs has been attempted; when that failed, the row fails with a DependencyError and is
- * retried. Deletions of peer sets never wait, so that the order has no circle: they fail and are retried. An Event goes out
+ * retried. Deletions of peer sets and identities never wait, so that the order has no circle: they fail and are retried. An Event goes out
  * before the status that it tells of, so that a leader that ends in between leaves its successor something to tell.
  */
 import { ApiError, type KubeClient, type ResolvedPolicyObject, resources } from '@weir/kube';
@@ -177,12 +177,18 @@ export class Writers {
   }
 
   #identityPart(): Part<IdentityRow> {
-    const { identities } = this.#options.targets;
+    const { identities, slices } = this.#options.targets;
     return {
       update: async (row) => {
         await identities.apply(identityObject(row));
       },
-      delete: (row) => identities.remove(String(row.id)),
+      delete: async ({ id }) => {
+        // A pod whose new identity cannot be written keeps this one, which its slice says.
+        if (slices.has('identity', String(id))) {
+          throw new DependencyError(`identity ${id} is still named by an endpoint slice`);
+        }
+        await identities.remove(String(id));
+      },
     };
   }
 

@@ -37,7 +37,7 @@ class Claims {
       const touched = claims.flatMap(({ pod, uid, addresses, terminating = false }) => {
         const object = podObject(pod, {}, uid === undefined ? {} : { uid });
         const row = { ...podRow(object), addresses, terminating };
-        const before = txn.upsert(this.#pods, { row, identity: 300, waiting: false });
+        const before = txn.upsert(this.#pods, { row, identity: 300, waiting: undefined });
         return [...addresses, ...(before?.row.addresses ?? [])];
       });
       return new Set([...new Set(touched)].flatMap((address) => this.#book.settle(txn, address, this.#loading)));

@@ -1,27 +1,29 @@
 /**
  * Which label set has which number, and which numbers are unused since when. Shows them in the desired table, as soon as
  * that is complete.
+ *
+ * Numbers are few and everybody who may label a pod takes them. Guarantees: a namespace has no more numbers than its quota, unused
+ * ones included, but for those that were there before the quota; what it asks for beyond that takes the place of its own longest
+ * unused number. When nearly the whole range is taken, a new number takes the place of the longest unused one of any namespace. A number
+ * that a pod has is never taken from it, nor is any before every pod has been seen once.
  */
-import {
-  CLUSTER_FIRST,
-  CLUSTER_LAST,
-  IdentityExhaustedError,
-  type IdentityRange,
-  identityAfter,
-  unusedIdentity,
-} from '@weir/identity';
+import { CLUSTER_FIRST, CLUSTER_LAST, type IdentityRange, identityAfter, unusedIdentity } from '@weir/identity';
 import { type LabelMap, labelsKey } from '@weir/labels';
-import type { AnyTable, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
+import { type AnyTable, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
+import { NoIdentityError } from '../errors.ts';
 import { type Desired, show } from '../tables.ts';
 import type { IdentityRow } from '../types.ts';
-import { identityKey, type KnownIdentity } from './known-identities.ts';
+import { identityKey, type KnownIdentity, namespaceOf } from './known-identities.ts';
 import type { Step } from './steps.ts';
 
-const RANGE: IdentityRange = { first: CLUSTER_FIRST, last: CLUSTER_LAST };
+/** All numbers that pods of the cluster can have. */
+export const CLUSTER_RANGE: IdentityRange = { first: CLUSTER_FIRST, last: CLUSTER_LAST };
+/** Share of the range beyond which unused numbers are not kept for whoever may come back. */
+const NEARLY_ALL = 0.9;
 
 /**
  * Where the search for an unused number goes on; the table has one row. It is after the number that was given out last, which stays
- * in the API for that (`collect`): so a leader that adopts goes on where the one before was, and numbers that were given up rest
+ * in the API until there is another: so a leader that adopts goes on where the one before was, and numbers that were given up rest
  * while the others of the range are given out. Whoever still takes one for what it was meets nobody else under it.
  */
 interface Cursor {
@@ -30,19 +32,51 @@ interface Cursor {
 
 const CURSOR = 'cursor';
 
+/** Numbers of a namespace, unused ones included. */
+interface Holding {
+  readonly namespace: string;
+  readonly identities: number;
+}
+
+export interface IdentityBookOptions {
+  /** Numbers that are given out. Default: CLUSTER_RANGE. */
+  readonly range?: IdentityRange;
+  /** Most numbers of one namespace; 0 (default): as many as there are. */
+  readonly perNamespace?: number;
+  /** A number stands for nothing any more. */
+  readonly onForgotten?: (txn: WriteTxn, row: IdentityRow) => void;
+}
+
 export class IdentityBook {
   readonly #known: Table<KnownIdentity>;
+  readonly #holdings: Table<Holding>;
   readonly #cursor: Table<Cursor>;
   readonly #desired: Table<Desired<IdentityRow>>;
+  readonly #range: IdentityRange;
+  readonly #perNamespace: number;
+  readonly #onForgotten: NonNullable<IdentityBookOptions['onForgotten']>;
 
-  constructor(db: StateDB, known: Table<KnownIdentity>, desired: Table<Desired<IdentityRow>>) {
+  constructor(
+    db: StateDB,
+    known: Table<KnownIdentity>,
+    desired: Table<Desired<IdentityRow>>,
+    options: IdentityBookOptions = {},
+  ) {
     this.#known = known;
+    this.#holdings = db.table<Holding>({
+      name: 'identity-holdings',
+      key: ({ namespace }) => namespace,
+      indexes: [{ name: 'count', keys: ({ identities }) => [keys.uint(identities, 32)] }],
+    });
     this.#cursor = db.table<Cursor>({ name: 'identity-cursor', key: () => CURSOR });
     this.#desired = desired;
+    this.#range = options.range ?? CLUSTER_RANGE;
+    this.#perNamespace = options.perNamespace ?? 0;
+    this.#onForgotten = options.onForgotten ?? (() => {});
   }
 
   get tables(): readonly AnyTable[] {
-    return [this.#known, this.#cursor];
+    return [this.#known, this.#holdings, this.#cursor];
   }
 
   /**
@@ -51,9 +85,8 @@ export class IdentityBook {
    */
   adopt(txn: WriteTxn, row: IdentityRow, now: number): boolean {
     const { id } = row;
-    if (!Number.isInteger(id) || id < RANGE.first || id > RANGE.last || txn.has(this.#known, identityKey(id))) {
-      return false;
-    }
+    const { first, last } = this.#range;
+    if (!Number.isInteger(id) || id < first || id > last || txn.has(this.#known, identityKey(id))) return false;
     this.#add(txn, { row, unusedSince: now });
     this.#goOnAfter(txn, id);
     return true;
@@ -61,7 +94,7 @@ export class IdentityBook {
 
   /**
    * The number of a label set, for a pod that has it from now on; allocated when there is none.
-   * Throws IdentityExhaustedError when no number is left.
+   * Throws NoIdentityError when there is no number that could be given.
    */
   use(txn: WriteTxn, labels: LabelMap): { readonly id: number; readonly allocated: boolean } {
     // The lowest wins.
@@ -70,9 +103,8 @@ export class IdentityBook {
       if (known.unusedSince !== undefined) txn.upsert(this.#known, { row: known.row, unusedSince: undefined });
       return { id: known.row.id, allocated: false };
     }
-    // Pods that wait while the range is used up do not search it each.
-    if (txn.count(this.#known) > RANGE.last - RANGE.first) throw new IdentityExhaustedError(RANGE.first, RANGE.last);
-    const id = unusedIdentity(RANGE, this.#next(txn), (other) => txn.has(this.#known, identityKey(other)));
+    this.#makeRoom(txn, namespaceOf(labels));
+    const id = unusedIdentity(this.#range, this.#next(txn), (other) => txn.has(this.#known, identityKey(other)));
     this.#goOnAfter(txn, id);
     this.#add(txn, { row: { id, labels }, unusedSince: undefined });
     return { id, allocated: true };
@@ -85,21 +117,29 @@ export class IdentityBook {
     if (known !== undefined) txn.upsert(this.#known, { row: known.row, unusedSince: now });
   }
 
-  /** Forgets the identities that nobody has used for `graceMs`, but for the last that was given out; returns their numbers. */
-  collect(txn: WriteTxn, now: number, graceMs: number): number[] {
-    const gone: number[] = [];
+  /** Forgets the identities that nobody has used for `graceMs`, but for the last that was given out. */
+  collect(txn: WriteTxn, now: number, graceMs: number): void {
     const next = this.#next(txn);
-    for (const { row, unusedSince = now } of txn.list(this.#known, 'unused', '')) {
-      if (now - unusedSince < graceMs || identityAfter(RANGE, row.id) === next) continue;
-      gone.push(row.id);
-      txn.delete(this.#known, identityKey(row.id));
-      txn.delete(this.#desired, String(row.id));
+    for (const { row, unusedSince = now } of txn.prefix(this.#known, '', 'unused')) {
+      // A clock that was set back keeps what seems to be of the future.
+      if (now - unusedSince < graceMs) break;
+      if (identityAfter(this.#range, row.id) !== next) this.#forget(txn, row);
     }
-    return gone;
   }
 
-  labels(txn: WriteTxn, id: number): LabelMap | undefined {
-    return txn.get(this.#known, identityKey(id))?.row.labels;
+  /** Numbers that no pod has. */
+  unused(reader: Reader): number {
+    let count = 0;
+    for (const _ of reader.prefix(this.#known, '', 'unused')) count += 1;
+    return count;
+  }
+
+  /** Namespaces that have as many numbers as they may. */
+  atQuota(reader: Reader): number {
+    if (this.#perNamespace === 0) return 0;
+    let count = 0;
+    for (const _ of reader.lowerBound(this.#holdings, keys.uint(this.#perNamespace, 32), 'count')) count += 1;
+    return count;
   }
 
   /** Steps that show all of them. */
@@ -107,16 +147,58 @@ export class IdentityBook {
     for (const { row } of reader.all(this.#known)) yield (txn) => show(txn, this.#desired, row);
   }
 
+  /** Sees to it that the namespace may have one number more, and that there is one. */
+  #makeRoom(txn: WriteTxn, namespace: string): void {
+    const { first, last } = this.#range;
+    const size = last - first + 1;
+    const quota = this.#perNamespace;
+    while (quota > 0 && this.#held(txn, namespace) >= quota) {
+      const oldest = this.#longestUnused(txn, 'unused-in', keys.join(namespace));
+      if (oldest === undefined) throw new NoIdentityError('quota', namespace, quota);
+      this.#forget(txn, oldest);
+    }
+    const taken = txn.count(this.#known);
+    if (taken < size * NEARLY_ALL) return;
+    const oldest = this.#longestUnused(txn, 'unused', '');
+    if (oldest !== undefined) this.#forget(txn, oldest);
+    else if (taken >= size) throw new NoIdentityError('range', namespace, size);
+  }
+
+  /** None before all pods have been seen: until then nobody knows which are unused. */
+  #longestUnused(txn: WriteTxn, index: string, prefix: string): IdentityRow | undefined {
+    if (!txn.initialised(this.#desired)) return undefined;
+    const [oldest] = txn.prefix(this.#known, prefix, index);
+    return oldest?.row;
+  }
+
   #add(txn: WriteTxn, known: KnownIdentity): void {
     txn.insert(this.#known, known);
+    this.#count(txn, namespaceOf(known.row.labels), 1);
     if (txn.initialised(this.#desired)) show(txn, this.#desired, known.row);
   }
 
+  #forget(txn: WriteTxn, row: IdentityRow): void {
+    txn.delete(this.#known, identityKey(row.id));
+    txn.delete(this.#desired, String(row.id));
+    this.#count(txn, namespaceOf(row.labels), -1);
+    this.#onForgotten(txn, row);
+  }
+
+  #held(txn: WriteTxn, namespace: string): number {
+    return txn.get(this.#holdings, namespace)?.identities ?? 0;
+  }
+
+  #count(txn: WriteTxn, namespace: string, by: 1 | -1): void {
+    const identities = this.#held(txn, namespace) + by;
+    if (identities === 0) txn.delete(this.#holdings, namespace);
+    else txn.upsert(this.#holdings, { namespace, identities });
+  }
+
   #next(txn: WriteTxn): number {
-    return txn.get(this.#cursor, CURSOR)?.next ?? RANGE.first;
+    return txn.get(this.#cursor, CURSOR)?.next ?? this.#range.first;
   }
 
   #goOnAfter(txn: WriteTxn, id: number): void {
-    txn.upsert(this.#cursor, { next: identityAfter(RANGE, id) });
+    txn.upsert(this.#cursor, { next: identityAfter(this.#range, id) });
   }
 }

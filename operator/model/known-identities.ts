@@ -16,7 +16,12 @@ export function createKnownIdentities(db: StateDB): Table<KnownIdentity> {
     indexes: [
       { name: 'labels', keys: ({ row }) => [labelsKey(row.labels)] },
       { name: 'namespace', keys: ({ row }) => [namespaceOf(row.labels)] },
-      { name: 'unused', keys: ({ unusedSince }) => (unusedSince === undefined ? [] : ['']) },
+      // Both: longest unused first.
+      { name: 'unused', keys: ({ unusedSince }) => timeKeys(unusedSince) },
+      {
+        name: 'unused-in',
+        keys: ({ row, unusedSince }) => timeKeys(unusedSince).map((time) => keys.join(namespaceOf(row.labels), time)),
+      },
     ],
   });
 }
@@ -28,4 +33,8 @@ export function namespaceOf(labels: LabelMap): string {
 /** In keys: of one width, so that numbers are in order. */
 export function identityKey(id: number): Key {
   return keys.uint(id, 32);
+}
+
+function timeKeys(ms: number | undefined): Key[] {
+  return ms === undefined ? [] : [keys.int(Math.floor(ms))];
 }

@@ -106,8 +106,10 @@ export class Model {
   round(fn: (txn: WriteTxn) => void): Later {
     return this.#options.db.write(this.#written, (txn) => {
       fn(txn);
-      this.#pods.settle(txn, !this.isComplete(txn));
-      if (this.isComplete(txn)) this.#showChanged(txn);
+      const complete = this.isComplete(txn);
+      if (complete) this.#pods.serveWaiting(txn);
+      this.#pods.settle(txn, !complete);
+      if (complete) this.#showChanged(txn);
       return this.later(txn);
     });
   }
@@ -141,6 +143,7 @@ export class Model {
     yield* this.#pods.showAll(reader);
     yield (txn) => {
       for (const done of this.#derived) done(txn);
+      this.#pods.shown(txn);
     };
   }
 
@@ -223,7 +226,7 @@ export class Model {
     this.#options.db.write(this.#written, (txn) => this.#statuses.written(txn, key));
   }
 
-  /** Forgets identities that nobody uses for long enough, and gives numbers to pods that wait for one. */
+  /** Forgets identities that nobody uses for long enough. */
   collect(txn: WriteTxn): void {
     this.#pods.collect(txn, this.#options.identityGraceMs);
   }
@@ -235,6 +238,16 @@ export class Model {
       dueInMs: this.#statuses.dueInMs(reader),
       eventDueInMs: this.#statuses.eventDueInMs(reader),
     };
+  }
+
+  /** Pods that wait for an identity. */
+  waitingPods(reader: Reader): number {
+    return this.#pods.waiting(reader);
+  }
+
+  /** Identities that no pod has, and namespaces that have as many identities as they may. */
+  identityUse(reader: Reader): { readonly unused: number; readonly atQuota: number } {
+    return this.#pods.identityUse(reader);
   }
 
   #replacePolicy(

@@ -1,14 +1,22 @@
-import type { StateDB, Table } from '@weir/statedb';
+import { keys, type StateDB, type Table } from '@weir/statedb';
+import type { NoIdentityError } from '../errors.ts';
 import type { PodRow } from '../types.ts';
 import { identityKey } from './known-identities.ts';
 import { addressKey } from './pod-networks.ts';
+
+/** What a pod that has no number waits for. */
+export interface WaitingPod {
+  /** `labelsKey` of its identity. */
+  readonly labels: string;
+  readonly because: NoIdentityError;
+}
 
 /** A pod as it was placed last, and the identity that it has since. */
 export interface PlacedPod {
   readonly row: PodRow;
   readonly identity: number | undefined;
-  /** It found no free number. */
-  readonly waiting: boolean;
+  /** It found no number; undefined: it does not wait for one. */
+  readonly waiting: WaitingPod | undefined;
 }
 
 export function createPlacedPods(db: StateDB): Table<PlacedPod> {
@@ -19,7 +27,11 @@ export function createPlacedPods(db: StateDB): Table<PlacedPod> {
       { name: 'identity', keys: ({ identity }) => (identity === undefined ? [] : [identityKey(identity)]) },
       { name: 'address', kind: 'lpm', keys: (pod) => claimsOf(pod).map(addressKey) },
       { name: 'node', keys: ({ row }) => (row.node === undefined ? [] : [row.node]) },
-      { name: 'waiting', keys: ({ waiting }) => (waiting ? [''] : []) },
+      {
+        name: 'waiting',
+        keys: ({ row, waiting }) => (waiting === undefined ? [] : [keys.join(waiting.because.lack, row.namespace)]),
+      },
+      { name: 'waiting-for', keys: ({ waiting }) => (waiting === undefined ? [] : [waiting.labels]) },
     ],
   });
 }

@@ -6,17 +6,17 @@
  * (address-claims.ts).
  */
 import { isDeepStrictEqual } from 'node:util';
-import { IdentityExhaustedError } from '@weir/identity';
-import { podIdentityLabels } from '@weir/labels';
-import type { AnyTable, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
+import { labelsKey, podIdentityLabels } from '@weir/labels';
+import { type AnyTable, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
+import { NoIdentityError } from '../errors.ts';
 import type { Tables } from '../tables.ts';
 import type { Adopted, NodeRow, PodRow, SlicedPod } from '../types.ts';
 import { AddressClaims, type RefusedAddress } from './address-claims.ts';
 import type { Census, Resident } from './census.ts';
-import { IdentityBook } from './identity-book.ts';
-import { identityKey, type KnownIdentity } from './known-identities.ts';
+import { IdentityBook, type IdentityBookOptions } from './identity-book.ts';
+import { identityKey, type KnownIdentity, namespaceOf } from './known-identities.ts';
 import { Marks } from './marks.ts';
-import { claimsOf, createPlacedPods, type PlacedPod } from './placed-pods.ts';
+import { claimsOf, createPlacedPods, type PlacedPod, type WaitingPod } from './placed-pods.ts';
 import { addressKey, cidrKey, type PodCidrOverlap, PodNetworks } from './pod-networks.ts';
 import type { Namer, PortNames } from './port-names.ts';
 import type { SelectorIndex } from './selector-index.ts';
@@ -27,8 +27,15 @@ export interface PodBookOptions {
   readonly cluster: string;
   /** Milliseconds since the epoch. */
   readonly now: () => number;
-  /** A pod that got no identity, with the reason: no number is left. Called within a transaction, as the next. */
-  readonly onNoIdentity?: (pod: string, error: Error) => void;
+  /** Most identities of one namespace, unused ones included; 0 (default): as many as there are. */
+  readonly identitiesPerNamespace?: number;
+  /** Numbers that are given out. Default: all that pods can have. */
+  readonly identityRange?: IdentityBookOptions['range'];
+  /**
+   * The first pod of a namespace waits for a number, with the reason: told once, until none of the namespace waits. Called within a
+   * transaction, as the next.
+   */
+  readonly onNoIdentity?: (namespace: string, pod: string, error: NoIdentityError) => void;
   /** An address that a pod claims, and that does not count: once, until the reason changes. */
   readonly onAddressRefused?: (refused: RefusedAddress) => void;
   /** A node has come whose pod CIDRs overlap those of others; at the start, nodes with those of an older one. */
@@ -55,12 +62,26 @@ export class PodBook {
   readonly #claimed = new Marks<string>();
   /** Pods of which the slices may say something else. */
   readonly #moved = new Marks<string>();
+  /** Namespaces that have fewer numbers in use. */
+  readonly #freed = new Marks<string>();
+  /** Label sets (`labelsKey`) that have a number now. */
+  readonly #given = new Marks<string>();
+  /** Namespaces of pods that have begun to wait, where none waited. */
+  readonly #lacking = new Marks<string>();
 
   constructor(db: StateDB, sources: PodBookSources, options: PodBookOptions) {
     this.#sources = sources;
     this.#options = options;
     this.#pods = createPlacedPods(db);
-    this.#identities = new IdentityBook(db, sources.knownIdentities, sources.tables.identities);
+    const { identitiesPerNamespace: perNamespace, identityRange: range } = options;
+    this.#identities = new IdentityBook(db, sources.knownIdentities, sources.tables.identities, {
+      ...(perNamespace === undefined ? {} : { perNamespace }),
+      ...(range === undefined ? {} : { range }),
+      onForgotten: (txn, { id, labels }) => {
+        sources.sets.removeIdentity(txn, id);
+        this.#freed.add(txn, namespaceOf(labels));
+      },
+    });
     this.#slices = new SlicePacker(db, sources.tables.slices);
     this.#networks = new PodNetworks(db);
     this.#addresses = new AddressClaims(db, {
@@ -96,6 +117,14 @@ export class PodBook {
     this.#addresses.tellRefused(txn);
     for (const overlap of this.#networks.overlapping(txn)) this.#options.onPodCidrOverlap?.(overlap);
     this.#slices.adoptionDone(txn);
+  }
+
+  /** Everything is shown: from now on it is known which numbers are unused. */
+  shown(txn: WriteTxn): void {
+    for (const { row } of txn.prefix(this.#pods, '', 'waiting')) {
+      this.#freed.add(txn, row.namespace);
+      this.#lacking.add(txn, row.namespace);
+    }
   }
 
   /** Decides on the addresses that changes of this transaction touch. `loading`: inputs are still put in. */
@@ -134,12 +163,39 @@ export class PodBook {
     this.#move(txn, before, undefined);
   }
 
-  /** Forgets identities that nobody uses for long enough, and gives numbers to pods that wait for one. */
+  /** Forgets identities that nobody uses for long enough. */
   collect(txn: WriteTxn, graceMs: number): void {
-    for (const id of this.#identities.collect(txn, this.#options.now(), graceMs)) {
-      this.#sources.sets.removeIdentity(txn, id);
+    this.#identities.collect(txn, this.#options.now(), graceMs);
+  }
+
+  /** Gives the numbers that this transaction has made free to pods that wait for one. To be called once everything is shown, and before `settle`. */
+  serveWaiting(txn: WriteTxn): void {
+    // A pod that gets a number may leave one that another waits for.
+    for (let more = true; more; ) {
+      const [given, freed] = [[...this.#given.take(txn)], [...this.#freed.take(txn)]];
+      more = given.length > 0 || freed.length > 0;
+      for (const labels of given) this.#serve(txn, txn.list(this.#pods, 'waiting-for', labels));
+      for (const namespace of freed) {
+        this.#serve(txn, txn.list(this.#pods, 'waiting', keys.join('quota', namespace)));
+      }
+      if (freed.length > 0) this.#serve(txn, txn.prefix(this.#pods, keys.join('range'), 'waiting'));
     }
-    for (const pod of txn.list(this.#pods, 'waiting', '')) this.#place(txn, pod.row, pod);
+    for (const namespace of this.#lacking.take(txn)) {
+      const [first] = this.#waitingIn(txn, namespace);
+      if (first !== undefined) this.#options.onNoIdentity?.(namespace, first.row.key, first.waiting.because);
+    }
+  }
+
+  /** Pods that wait for a number. */
+  waiting(reader: Reader): number {
+    let count = 0;
+    for (const _ of reader.prefix(this.#pods, '', 'waiting')) count += 1;
+    return count;
+  }
+
+  /** Numbers that no pod has, and namespaces that have as many as they may. */
+  identityUse(reader: Reader): { readonly unused: number; readonly atQuota: number } {
+    return { unused: this.#identities.unused(reader), atQuota: this.#identities.atQuota(reader) };
   }
 
   /** Shows what changed in this transaction. */
@@ -155,8 +211,30 @@ export class PodBook {
 
   #place(txn: WriteTxn, row: PodRow, before: PlacedPod | undefined): void {
     const after = { row, ...this.#identityOf(txn, row, before) };
+    if (after.waiting !== undefined && before?.waiting === undefined) {
+      const [other] = this.#waitingIn(txn, row.namespace);
+      if (other === undefined) this.#lacking.add(txn, row.namespace);
+    }
     txn.upsert(this.#pods, after);
     this.#move(txn, before, after);
+  }
+
+  /** Places pods that wait, in their order, until one finds no number again: none after it would, but for those of `#given`. */
+  #serve(txn: WriteTxn, pods: Iterable<PlacedPod>): void {
+    for (const { row } of pods) {
+      const pod = txn.get(this.#pods, row.key);
+      if (pod?.waiting === undefined) continue;
+      this.#place(txn, pod.row, pod);
+      if (txn.get(this.#pods, row.key)?.waiting !== undefined) return;
+    }
+  }
+
+  *#waitingIn(reader: Reader, namespace: string): Generator<PlacedPod & { readonly waiting: WaitingPod }> {
+    for (const lack of ['quota', 'range']) {
+      for (const pod of reader.list(this.#pods, 'waiting', keys.join(lack, namespace))) {
+        if (pod.waiting !== undefined) yield { ...pod, waiting: pod.waiting };
+      }
+    }
   }
 
   /** Tells everybody who counts pods. */
@@ -170,6 +248,7 @@ export class PodBook {
     }
     if (before?.identity !== undefined && !this.#isUsed(txn, before.identity)) {
       this.#identities.release(txn, before.identity, this.#options.now());
+      this.#freed.add(txn, before.row.namespace);
     }
   }
 
@@ -197,11 +276,11 @@ export class PodBook {
   }
 
   #identityOf(txn: WriteTxn, row: PodRow, before: PlacedPod | undefined): Pick<PlacedPod, 'identity' | 'waiting'> {
-    if (row.hostNetwork || row.finished) return { identity: undefined, waiting: false };
+    if (row.hostNetwork || row.finished) return { identity: undefined, waiting: undefined };
     const namespace = txn.get(this.#sources.tables.namespaces, row.namespace);
     // Without the namespace's labels the identity would be a wrong one: a new pod waits, unknown to the nodes. Those of a
     // namespace that is gone keep theirs until they go: it vanishes after its pods.
-    if (namespace === undefined) return { identity: before?.identity, waiting: false };
+    if (namespace === undefined) return { identity: before?.identity, waiting: undefined };
     const labels = podIdentityLabels({
       namespace: row.namespace,
       namespaceLabels: namespace.labels,
@@ -211,12 +290,14 @@ export class PodBook {
     });
     try {
       const { id, allocated } = this.#identities.use(txn, labels);
-      if (allocated) this.#sources.sets.addIdentity(txn, id, labels);
-      return { identity: id, waiting: false };
+      if (allocated) {
+        this.#sources.sets.addIdentity(txn, id, labels);
+        this.#given.add(txn, labelsKey(labels));
+      }
+      return { identity: id, waiting: undefined };
     } catch (error) {
-      if (!(error instanceof IdentityExhaustedError)) throw error;
-      this.#options.onNoIdentity?.(row.key, error);
-      return { identity: undefined, waiting: true };
+      if (!(error instanceof NoIdentityError)) throw error;
+      return { identity: undefined, waiting: { labels: labelsKey(labels), because: error } };
     }
   }
 

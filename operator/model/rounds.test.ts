@@ -1,8 +1,7 @@
 import { describe, expect, it } from '@jest/globals';
-import { CLUSTER_FIRST, CLUSTER_LAST } from '@weir/identity';
 import fc from 'fast-check';
-import { namespaceRow, nodeRow, podRow, policyRow } from '../kubernetes/rows.ts';
-import { cnp, knp, namespace, node, pod } from '../testing.ts';
+import { namespaceRow, policyRow } from '../kubernetes/rows.ts';
+import { cnp, knp, namespace } from '../testing.ts';
 import type { TestModel } from './testing/test-model.ts';
 import { clock, Desired, drain, Inputs, newModel, step } from './testing/trace.ts';
 
@@ -113,24 +112,5 @@ describe('rounds', () => {
     model.deletePolicy('knp/a/stays');
     drain(model, desired);
     expect([desired.resolved.size, desired.peerSets.size]).toEqual([0, 0]);
-  });
-
-  it('a pod that finds no number waits for one', () => {
-    const [model, desired] = [newModel(0), new Desired()];
-    const identities = Array.from({ length: CLUSTER_LAST - CLUSTER_FIRST + 1 }, (_, i) => ({
-      id: CLUSTER_FIRST + i,
-      labels: { 'k8s:app': `a${i}` },
-      peerSets: [],
-    }));
-    model.adopt({ identities, peerSets: [], resolved: [], slices: [], statuses: [] });
-    model.setNamespace(namespaceRow(namespace('a')));
-    model.setNode(nodeRow(node('n1')));
-    for (const n of [1, 2]) model.setPod(podRow(pod(`a/p${n}`, { app: 'x' }, { node: 'n1', ip: `10.0.0.${n}` })));
-    drain(model, desired);
-    expect([desired.identities.size, desired.slices.size]).toEqual([identities.length, 0]);
-    model.collect();
-    drain(model, desired);
-    expect([...desired.identities.keys()].sort()).toEqual([`${CLUSTER_FIRST}`, `${CLUSTER_LAST}`]);
-    expect(desired.slices.get('ces-a-0')?.endpoints.map(({ name }) => name)).toEqual(['p1', 'p2']);
   });
 });

@@ -28,8 +28,23 @@ function withBook<B extends { readonly tables: readonly AnyTable[] }, R>(
 }
 
 const withCookies = <R>(fn: (book: CookieBook, txn: WriteTxn) => R): R => withBook((db) => new CookieBook(db), fn);
-const withIdentities = (fn: (book: IdentityBook, txn: WriteTxn) => void): void =>
-  withBook((db, tables) => new IdentityBook(db, createKnownIdentities(db), tables.identities), fn);
+/** `collected`: what a collection at `now` forgets. */
+const withIdentities = (
+  fn: (book: IdentityBook, txn: WriteTxn, collected: (now: number, graceMs: number) => number[]) => void,
+): void => {
+  const forgotten: number[] = [];
+  withBook(
+    (db, tables) =>
+      new IdentityBook(db, createKnownIdentities(db), tables.identities, {
+        onForgotten: (_, { id }) => forgotten.push(id),
+      }),
+    (book, txn) =>
+      fn(book, txn, (now, graceMs) => {
+        book.collect(txn, now, graceMs);
+        return forgotten.splice(0);
+      }),
+  );
+};
 
 /** What is shown in the end. */
 const shownBy = (fn: (packer: SlicePacker, txn: WriteTxn) => void): SliceRow[] =>
@@ -85,25 +100,25 @@ describe('CookieBook', () => {
 
 describe('IdentityBook', () => {
   it('of two numbers for one label set the lowest wins, and the other is collected when unused', () => {
-    withIdentities((book, txn) => {
+    withIdentities((book, txn, collected) => {
       const labels = { 'k8s:app': 'x' };
       for (const id of [400, 300, 500]) expect(book.adopt(txn, { id, labels }, 0)).toBe(true);
       expect(book.use(txn, labels)).toEqual({ id: 300, allocated: false });
-      expect(book.collect(txn, 999, 1000)).toEqual([]);
+      expect(collected(999, 1000)).toEqual([]);
       // The last number stays until there is another.
-      expect(book.collect(txn, 1000, 1000)).toEqual([400]);
+      expect(collected(1000, 1000)).toEqual([400]);
       expect(book.use(txn, { 'k8s:app': 'y' }).id).toBe(501);
-      expect(book.collect(txn, 1000, 1000)).toEqual([500]);
+      expect(collected(1000, 1000)).toEqual([500]);
       expect(book.adopt(txn, { id: 70000, labels: {} }, 0)).toBe(false);
     });
   });
 
   it('does not reuse a number before the range is used up', () => {
-    withIdentities((book, txn) => {
+    withIdentities((book, txn, collected) => {
       const { id } = book.use(txn, { 'k8s:app': 'a' });
       book.release(txn, id, 0);
       expect(book.use(txn, { 'k8s:app': 'b' }).id).toBe(id + 1);
-      expect(book.collect(txn, 10, 10)).toEqual([id]);
+      expect(collected(10, 10)).toEqual([id]);
       expect(book.use(txn, { 'k8s:app': 'c' }).id).toBe(id + 2);
     });
   });

@@ -19,7 +19,10 @@ interface Told {
 }
 
 describe('identities in the API', () => {
-  it('a pod that is relabelled, alone and with its namespace, is never without an identity that everybody can know', async () => {
+  it.each([
+    ['', 0],
+    [', also when its namespace has no number left but those in use', 2],
+  ])('a pod that is relabelled, alone and with its namespace, is never without an identity that everybody can know%s', async (_, identitiesPerNamespace) => {
     world = await createWorld();
     const { client } = world;
     await client.create(resources.Namespace, namespace('a', { team: 'red' }));
@@ -28,7 +31,7 @@ describe('identities in the API', () => {
     await createWithStatus(client, pod('a/q', { app: 'q' }, { ip: '10.0.0.2', node: 'n1' }));
     const deny = { endpointSelector: {}, ingressDeny: [{ fromEndpoints: [{ matchLabels: { app: 'v3' } }] }] };
     await client.create(resources.CiliumClusterwideNetworkPolicy, ccnp('all', deny));
-    const operator = await world.operator();
+    const operator = await world.operator({ identitiesPerNamespace });
     await world.settle(operator);
 
     const told: Told[] = [];
@@ -68,14 +71,18 @@ describe('identities in the API', () => {
 
     const identities = new Map<number, CiliumIdentity>();
     const seen = new Set<number>();
+    let sliced: readonly number[] = [];
     for (const { type, object } of told.sort((a, b) => a.version - b.version)) {
       if (object.kind === 'CiliumIdentity') {
         const id = Number(object.metadata.name);
-        if (type === 'DELETED') identities.delete(id);
-        else identities.set(id, object as CiliumIdentity);
+        if (type === 'DELETED') {
+          identities.delete(id);
+          expect(sliced).not.toContain(id);
+        } else identities.set(id, object as CiliumIdentity);
       }
       if (object.kind !== 'CiliumEndpointSlice') continue;
       const { endpoints } = object as CiliumEndpointSlice;
+      sliced = endpoints.map(({ identity }) => identity);
       const mine = endpoints.filter(({ networking }) => networking.addressing[0]?.ipv4 === ADDRESS);
       expect(mine.map(({ name }) => name)).toEqual(['p']);
       for (const { identity } of mine) {
