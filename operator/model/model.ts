@@ -12,6 +12,7 @@
 import type { AnyTable, InitDone, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
 import { show, type Tables } from '../tables.ts';
 import type { Adopted, NodeReportRow, NodeRow, PodRow, PolicyObjectKind, PolicyRow, ResolvedRow } from '../types.ts';
+import type { PolicyLimits } from './budgets.ts';
 import { Census } from './census.ts';
 import { createKnownIdentities } from './known-identities.ts';
 import { Marks } from './marks.ts';
@@ -25,13 +26,15 @@ import { StatusBoard } from './status-board.ts';
 import { statusTables } from './status-tables.ts';
 import type { Step } from './steps.ts';
 import { SubjectHosts } from './subject-hosts.ts';
-import { machineStopwatch, type Stopwatch } from './time-share.ts';
+import { machineStopwatch, type Stopwatch, timeShare } from './time-share.ts';
 
 export interface ModelOptions extends PodBookOptions {
   readonly db: StateDB;
   readonly tables: Tables;
   /** Milliseconds an unused identity is kept. */
   readonly identityGraceMs: number;
+  /** What policies may cost. Default: nothing is limited. */
+  readonly policyLimits?: PolicyLimits;
   /** Milliseconds between two statuses of one policy. Default 0: nothing is held back. */
   readonly statusIntervalMs?: number;
   /** Default: the machine's. */
@@ -74,7 +77,7 @@ export class Model {
     this.#options = options;
     const knownIdentities = createKnownIdentities(db);
     const sets = new SelectorIndex(db, knownIdentities);
-    const policies = new PolicyBook(db);
+    const policies = new PolicyBook(db, options.policyLimits);
     const census = new Census(db, {
       onChange: (txn, resident, by) => {
         this.#recounted.add(txn, resident.identity);
@@ -102,7 +105,10 @@ export class Model {
     this.#written = [...desired, this.#keptKinds, ...books, ...Object.values(forStatuses)];
   }
 
-  /** Takes changes in by `fn`, and puts what follows from them into the desired tables; of the statuses, as many as there is time for. */
+  /**
+   * Takes changes in by `fn`, and puts what follows from them into the desired tables; of the policies that can be afforded again, and of
+   * the statuses, as many as there is time for.
+   */
   round(fn: (txn: WriteTxn) => void): Later {
     return this.#options.db.write(this.#written, (txn) => {
       fn(txn);
@@ -178,8 +184,13 @@ export class Model {
   }
 
   setPolicy(txn: WriteTxn, row: PolicyRow): void {
+    const known = this.#policies.get(txn, row.key)?.row;
+    if (known?.uid === row.uid && known.generation === row.generation) return;
+    this.#setPolicy(txn, row);
+  }
+
+  #setPolicy(txn: WriteTxn, row: PolicyRow): void {
     const known = this.#policies.get(txn, row.key);
-    if (known?.row.uid === row.uid && known.row.generation === row.generation) return;
     const { before, after } = this.#policies.set(txn, row);
     this.#replacePolicy(txn, row, before, after);
     if (known !== undefined) this.#hosts.release(txn, known.subjects);
@@ -234,7 +245,7 @@ export class Model {
   /** As `round` told, with time that has passed since. */
   later(reader: Reader): Later {
     return {
-      more: this.#statuses.more(reader),
+      more: this.#statuses.more(reader) || (this.isComplete(reader) && this.#policies.hasFallen(reader)),
       dueInMs: this.#statuses.dueInMs(reader),
       eventDueInMs: this.#statuses.eventDueInMs(reader),
     };
@@ -298,7 +309,18 @@ export class Model {
     else show(txn, resolved, row);
   }
 
+  /** Policies that their namespace could not afford, and now can, as many as there is time for. */
+  #setAffordable(txn: WriteTxn): void {
+    if (!this.#policies.hasFallen(txn)) return;
+    const hasTime = timeShare(this.#options.stopwatch ?? machineStopwatch);
+    for (const row of this.#policies.affordable(txn)) {
+      this.#setPolicy(txn, row);
+      if (!hasTime()) return;
+    }
+  }
+
   #showChanged(txn: WriteTxn): void {
+    this.#setAffordable(txn);
     const changed = new Set(this.#sets.takeChanged(txn));
     for (const hash of changed) showPeerSet(txn, this.#options.tables.peerSets, this.#sets, hash);
     for (const identity of this.#recounted.take(txn)) {

@@ -1,9 +1,10 @@
-/** Policies, read and resolved, and what stays enforced of those that cannot be read. */
+/** Policies, read and resolved, and what stays enforced of those that cannot be read, or cost more than they may. */
 import type { LabelSelector } from '@weir/labels';
-import { type PolicyProblem, parsePolicy, type ResolvedRule, resolve, serviceWarnings } from '@weir/policy';
+import { type PolicyProblem, parsePolicy, type ResolvedRule, type Rule, resolve, serviceWarnings } from '@weir/policy';
 import type { AnyTable, IndexSpec, Key, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
 import type { Adopted, PolicyObjectKind, PolicyRow, ResolvedRow } from '../types.ts';
 import { askedBy, namedPorts, portNameKey } from './asked-names.ts';
+import { Budgets, covers, type Needs, NO_LIMITS, NOTHING, needsOf, type PolicyLimits } from './budgets.ts';
 import { CookieBook, elementName } from './cookies.ts';
 import { resolvedName } from './names.ts';
 
@@ -12,7 +13,12 @@ export interface Enforced {
   readonly resolved: ResolvedRow | undefined;
   /** Selectors that `resolved` names, by hash. */
   readonly selectors: ReadonlyMap<string, LabelSelector>;
+  /** What they cost. */
+  readonly needs: Needs;
 }
+
+/** What is enforced of a policy that never could be. */
+const NEVER: Enforced = { resolved: undefined, selectors: new Map<string, LabelSelector>(), needs: NOTHING };
 
 export interface PolicyEntry extends Enforced {
   readonly row: PolicyRow;
@@ -20,7 +26,12 @@ export interface PolicyEntry extends Enforced {
   /** What is enforced: this generation, or an older one of the same uid. */
   readonly resolved: ResolvedRow | undefined;
   readonly subjects: ReadonlySet<string>;
+  /** What this generation would cost, which its namespace cannot afford; undefined: it can. */
+  readonly wanting: Needs | undefined;
 }
+
+/** How a policy is read. */
+type Reading = Pick<PolicyEntry, 'problems' | 'wanting'> & { readonly enforced: Enforced };
 
 /** What an earlier run resolved, of a policy that has not been set yet. */
 export interface AdoptedPolicy extends Enforced {
@@ -31,8 +42,10 @@ export class PolicyBook {
   readonly #entries: Table<PolicyEntry>;
   readonly #adopted: Table<AdoptedPolicy>;
   readonly #cookies: CookieBook;
+  readonly #budgets: Budgets;
 
-  constructor(db: StateDB) {
+  constructor(db: StateDB, limits: PolicyLimits = NO_LIMITS) {
+    this.#budgets = new Budgets(db, limits);
     const selector: IndexSpec<Enforced> = { name: 'selector', keys: ({ selectors }) => selectors.keys() };
     this.#entries = db.table<PolicyEntry>({
       name: 'parsed-policies',
@@ -40,6 +53,7 @@ export class PolicyBook {
       indexes: [
         selector,
         { name: 'uid', keys: ({ row }) => [row.uid] },
+        { name: 'wanting', keys: ({ row, wanting }) => (wanting === undefined ? [] : [row.namespace ?? '']) },
         { name: 'subject', keys: ({ subjects }) => subjects },
         { name: 'subjects', keys: ({ subjects }) => (subjects.size === 0 ? [] : [subjectsKey(subjects)]) },
         {
@@ -62,7 +76,7 @@ export class PolicyBook {
   }
 
   get tables(): readonly AnyTable[] {
-    return [this.#entries, this.#adopted, ...this.#cookies.tables];
+    return [this.#entries, this.#adopted, ...this.#cookies.tables, ...this.#budgets.tables];
   }
 
   /** Takes over what an earlier run resolved: its cookies, and its rules in case the policies cannot be read now. */
@@ -79,7 +93,9 @@ export class PolicyBook {
         // A set that somebody deleted meanwhile cannot be had back from its hash: nodes keep what they have of it.
         if (selector !== undefined) selectors.set(hash, selector);
       }
-      txn.upsert(this.#adopted, { resolved: row, selectors });
+      const needs = needsOf(row.rules, selectors.values());
+      const twice = txn.upsert(this.#adopted, { resolved: row, selectors, needs });
+      this.#budgets.charge(txn, row.source.namespace, twice?.needs ?? NOTHING, needs);
       for (const rule of row.rules) this.#cookies.keep(txn, rule.cookie, nameOf(row.source.uid, rule));
     }
   }
@@ -96,8 +112,36 @@ export class PolicyBook {
   /** Forgets what was adopted of a policy. */
   forgetAdopted(txn: WriteTxn, name: string): AdoptedPolicy | undefined {
     const adopted = txn.delete(this.#adopted, name);
-    if (adopted !== undefined) this.#releaseCookies(txn, adopted.resolved, undefined);
+    if (adopted === undefined) return undefined;
+    this.#releaseCookies(txn, adopted.resolved, undefined);
+    this.#budgets.charge(txn, adopted.resolved.source.namespace, adopted.needs, NOTHING);
     return adopted;
+  }
+
+  /** Whether `affordable` has something to look at. */
+  hasFallen(reader: Reader): boolean {
+    return this.#budgets.fallen(reader) !== undefined;
+  }
+
+  /**
+   * Policies that were refused for the budget of their namespace, and would not be now. Each is to be set before the next is
+   * taken; who takes no more finds the rest the next time.
+   */
+  *affordable(txn: WriteTxn): Generator<PolicyRow> {
+    for (;;) {
+      const namespace = this.#budgets.fallen(txn);
+      if (namespace === undefined) return;
+      this.#budgets.lookedAt(txn, namespace);
+      let over = false;
+      try {
+        for (const { row, wanting = NOTHING, needs } of txn.list(this.#entries, 'wanting', namespace)) {
+          if (this.#budgets.fits(txn, namespace, needs, wanting)) yield row;
+        }
+        over = true;
+      } finally {
+        if (!over) this.#budgets.markFallen(txn, namespace);
+      }
+    }
   }
 
   get(reader: Reader, key: string): PolicyEntry | undefined {
@@ -150,36 +194,70 @@ export class PolicyBook {
     const before = this.get(txn, row.key);
     const adopted = txn.delete(this.#adopted, resolvedName(row.kind, row.namespace, row.name));
     const earlier = this.#earlier(txn, row, before, adopted);
-    const { rules, problems: found } = parsePolicy(row.object, row.kind);
-    const problems = [...found, ...serviceWarnings(rules)];
-    let after: PolicyEntry;
-    if (problems.some((problem) => problem.code === 'InvalidSpec')) {
-      after = entryOf(row, problems, earlier?.resolved, earlier?.selectors ?? new Map<string, LabelSelector>());
-    } else {
-      const kept = new Map(earlier?.resolved?.rules.map((rule) => [nameOf(row.uid, rule), rule.cookie]));
-      const resolution = resolve(rules, {
-        cookieOf: (_rule, element) => {
-          const name = nameOf(row.uid, element);
-          const cookie = kept.get(name);
-          return cookie !== undefined && this.#cookies.keep(txn, cookie, name) ? cookie : this.#cookies.give(txn, name);
-        },
-      });
-      const { kind, namespace, name, uid, generation } = row;
-      const source = { kind, ...(namespace === undefined ? {} : { namespace }), name, uid, generation };
-      const resolved = { name: resolvedName(kind, namespace, name), source, rules: resolution.rules };
-      after = entryOf(row, problems, resolved, resolution.selectors);
-    }
+    const gone = [before, adopted].filter((old) => old !== undefined);
+    const cost = total(gone);
+    const { problems, wanting, enforced } = this.#read(txn, row, earlier ?? NEVER, cost);
+    const { resolved, selectors, needs } = enforced;
+    const after = { row, problems, wanting, resolved, selectors, needs, subjects: subjectsOf(resolved) };
     for (const old of [before?.resolved, earlier?.resolved]) {
       if (old !== undefined) this.#releaseCookies(txn, old, after.resolved);
     }
     txn.upsert(this.#entries, after);
-    return { before: [before, adopted].filter((old) => old !== undefined), after };
+    this.#budgets.charge(txn, row.namespace, cost, after.needs);
+    return { before: gone, after };
   }
 
   delete(txn: WriteTxn, key: string): PolicyEntry | undefined {
     const entry = txn.delete(this.#entries, key);
     if (entry?.resolved !== undefined) this.#releaseCookies(txn, entry.resolved, undefined);
+    if (entry !== undefined) this.#budgets.charge(txn, entry.row.namespace, entry.needs, NOTHING);
     return entry;
+  }
+
+  /** `earlier`: what stays in force when this generation cannot be; `cost`: of what it takes the place of. */
+  #read(txn: WriteTxn, row: PolicyRow, earlier: Enforced, cost: Needs): Reading {
+    const refused = (problems: readonly PolicyProblem[], wanting?: Needs): Reading => ({
+      problems,
+      wanting,
+      enforced: earlier,
+    });
+    const tooMuch = this.#budgets.ofText(row);
+    if (tooMuch !== undefined) return refused([tooMuch]);
+    const { rules, problems: found } = parsePolicy(row.object, row.kind);
+    const problems = [...found, ...serviceWarnings(rules)];
+    if (problems.some(({ code }) => code === 'InvalidSpec')) return refused(problems);
+    const enforced = this.#resolve(txn, row, rules, earlier);
+    const { needs } = enforced;
+    const alone = this.#budgets.ofPolicy(needs);
+    // First come keeps: what is in force, or is no more than that.
+    const kept = earlier.resolved?.source.generation === row.generation || covers(earlier.needs, needs);
+    const beside = kept ? undefined : this.#budgets.ofNamespace(txn, row.namespace, cost, needs);
+    const excess = alone ?? beside;
+    if (excess === undefined) return { problems, wanting: undefined, enforced };
+    this.#releaseCookies(txn, enforced.resolved, earlier.resolved);
+    return refused([...problems, excess], alone === undefined ? needs : undefined);
+  }
+
+  #resolve(
+    txn: WriteTxn,
+    { kind, namespace, name, uid, generation }: PolicyRow,
+    rules: readonly Rule[],
+    earlier: Enforced,
+  ): Enforced & { readonly resolved: ResolvedRow } {
+    const kept = new Map(earlier.resolved?.rules.map((rule) => [nameOf(uid, rule), rule.cookie]));
+    const { rules: resolved, selectors } = resolve(rules, {
+      cookieOf: (_rule, element) => {
+        const text = nameOf(uid, element);
+        const cookie = kept.get(text);
+        return cookie !== undefined && this.#cookies.keep(txn, cookie, text) ? cookie : this.#cookies.give(txn, text);
+      },
+    });
+    const source = { kind, ...(namespace === undefined ? {} : { namespace }), name, uid, generation };
+    return {
+      resolved: { name: resolvedName(kind, namespace, name), source, rules: resolved },
+      selectors,
+      needs: needsOf(resolved, selectors.values()),
+    };
   }
 
   /** What was enforced until now of the same object (not of another one of the same name). */
@@ -238,11 +316,13 @@ function nameOf(
   return elementName(uid, element.path, element.direction, element.verdict);
 }
 
-function entryOf(
-  row: PolicyRow,
-  problems: readonly PolicyProblem[],
-  resolved: ResolvedRow | undefined,
-  selectors: ReadonlyMap<string, LabelSelector>,
-): PolicyEntry {
-  return { row, problems, resolved, selectors, subjects: new Set(resolved?.rules.map((rule) => rule.subject)) };
+function subjectsOf(resolved: ResolvedRow | undefined): ReadonlySet<string> {
+  return new Set(resolved?.rules.map((rule) => rule.subject));
+}
+
+function total(all: readonly Enforced[]): Needs {
+  return all.reduce(
+    (sum, { needs }) => ({ selectors: sum.selectors + needs.selectors, bytes: sum.bytes + needs.bytes }),
+    NOTHING,
+  );
 }

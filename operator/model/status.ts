@@ -46,21 +46,23 @@ export interface StatusInput {
   readonly now: string;
 }
 
+/** Why this generation is not enforced at all. */
+type Refusal = PolicyProblem['code'];
 type Verdict = Pick<Condition, 'status' | 'reason' | 'message'>;
 type NodeFailure = { readonly node: string; readonly reason: string; readonly message: string };
 
 export function foldStatus(input: StatusInput): PolicyStatus {
-  const invalid = input.problems.some((problem) => problem.code === 'InvalidSpec');
+  const refused = input.problems.find(({ code }) => code === 'InvalidSpec' || code === 'BudgetExceeded')?.code;
   // A node may be ahead for a moment: what it has then is at least this generation.
   const behind = input.nodes.filter((node) => {
     const { generation = -1, replaced = false } = input.reported(node);
     return replaced || generation < input.generation;
   });
-  const failures = invalid ? [] : failuresOf(input);
+  const failures = refused === undefined ? failuresOf(input) : [];
 
-  const valid = validity(input, invalid);
-  const resolved = references(input, invalid);
-  const programmed = progress(input, invalid, behind, failures);
+  const valid = validity(input, refused);
+  const resolved = references(input, refused);
+  const programmed = progress(input, refused, behind, failures);
   const ready = summary([valid, resolved, programmed]);
 
   const condition = (type: Condition['type'], verdict: Verdict): Condition => {
@@ -77,7 +79,10 @@ export function foldStatus(input: StatusInput): PolicyStatus {
   return {
     observedGeneration: input.generation,
     summary: {
-      nodes: invalid ? `0/${input.nodes.length}` : `${input.nodes.length - behind.length}/${waitedFor(input)}`,
+      nodes:
+        refused === undefined
+          ? `${input.nodes.length - behind.length}/${waitedFor(input)}`
+          : `0/${input.nodes.length}`,
       endpoints: input.endpoints,
       rules: input.rules,
     },
@@ -91,19 +96,19 @@ export function foldStatus(input: StatusInput): PolicyStatus {
   };
 }
 
-function validity(input: StatusInput, invalid: boolean): Verdict {
-  const code = invalid ? 'InvalidSpec' : 'UnsupportedField';
+function validity(input: StatusInput, refused: Refusal | undefined): Verdict {
+  const code = refused ?? 'UnsupportedField';
   const problems = input.problems.filter((problem) => problem.code === code);
-  const notes = invalid ? [] : notesOf(input.problems);
+  const notes = refused === undefined ? notesOf(input.problems) : [];
   if (problems.length === 0) {
     const message = notes.length === 0 ? 'The policy is valid.' : `The policy is valid. Note: ${fitting(notes)}`;
     return { status: 'True', reason: 'Valid', message };
   }
   // The end says what stays enforced: long problems must not push it out.
-  const consequence = invalid ? `; ${enforced(input)}` : '';
+  const consequence = refused === undefined ? '' : `; ${enforced(input)}`;
   const room = LONGEST_MESSAGE - consequence.length;
   const said = fitting(
-    problems.map(({ path, message }) => `${path}: ${message}`),
+    problems.map(({ path, message }) => (refused === 'BudgetExceeded' ? message : `${path}: ${message}`)),
     room,
   );
   const note =
@@ -145,8 +150,9 @@ function enforced(input: StatusInput): string {
     : `generation ${input.enforcedGeneration} stays enforced`;
 }
 
-function references(input: StatusInput, invalid: boolean): Verdict {
-  if (invalid) return { status: 'Unknown', reason: 'Invalid', message: 'The policy cannot be read.' };
+function references(input: StatusInput, refused: Refusal | undefined): Verdict {
+  if (refused === 'InvalidSpec') return { status: 'Unknown', reason: 'Invalid', message: 'The policy cannot be read.' };
+  if (refused !== undefined) return { status: 'Unknown', reason: refused, message: 'The policy is not resolved.' };
   const [first, ...others] = input.missingNames;
   if (first === undefined) {
     return { status: 'True', reason: 'Resolved', message: 'Everything that the policy names is resolved.' };
@@ -166,13 +172,17 @@ function references(input: StatusInput, invalid: boolean): Verdict {
 
 function progress(
   input: StatusInput,
-  invalid: boolean,
+  refused: Refusal | undefined,
   behind: readonly string[],
   failures: readonly NodeFailure[],
 ): Verdict {
   const { generation, nodes } = input;
-  if (invalid) {
+  if (refused === 'InvalidSpec') {
     return { status: 'False', reason: 'Invalid', message: `Generation ${generation} is invalid: ${enforced(input)}.` };
+  }
+  if (refused !== undefined) {
+    const message = `Generation ${generation} needs more than it may: ${enforced(input)}.`;
+    return { status: 'False', reason: refused, message };
   }
   const down = input.down.length === 0 ? '' : ` Down, and not waited for: ${some(input.down)}.`;
   const [first] = failures;

@@ -3,7 +3,7 @@ export type Stopwatch = () => number;
 
 export const machineStopwatch: Stopwatch = () => performance.now();
 
-/** Milliseconds of computing for each of the two parts of a round: changes are taken in, and statuses are folded. */
+/** Milliseconds of computing for each of the three parts of a round: changes and policies that can be afforded again are taken in, statuses folded. */
 export const SHARE_MS = 10;
 
 /** A share that begins now: whether some of it is left. To be asked after each piece of work, so that at least one gets done. */

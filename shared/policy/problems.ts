@@ -19,7 +19,12 @@ type Text = string | (() => string);
  */
 export class Problems {
   readonly #told: PolicyProblem[] = [];
-  readonly #counts: Record<PolicyProblem['code'], number> = { InvalidSpec: 0, UnsupportedField: 0, Warning: 0 };
+  readonly #counts: Record<PolicyProblem['code'], number> = {
+    InvalidSpec: 0,
+    BudgetExceeded: 0,
+    UnsupportedField: 0,
+    Warning: 0,
+  };
 
   get list(): readonly PolicyProblem[] {
     const codes = Object.keys(this.#counts) as PolicyProblem['code'][];

@@ -34,8 +34,11 @@ export type Entity =
 
 /** Why a policy object, or a part of it, is not as written. */
 export interface PolicyProblem {
-  /** `InvalidSpec`: the whole object is rejected. `UnsupportedField`: valid Cilium, not enforced by Weir yet. `Warning`: enforced. */
-  readonly code: 'InvalidSpec' | 'UnsupportedField' | 'Warning';
+  /**
+   * `InvalidSpec`: the whole object is rejected. `BudgetExceeded`: as well, for what it costs. `UnsupportedField`: valid Cilium, not enforced
+   * by Weir yet. `Warning`: enforced.
+   */
+  readonly code: 'InvalidSpec' | 'BudgetExceeded' | 'UnsupportedField' | 'Warning';
   /** JSON path from the object's root: `spec.egress[2].toPorts[0].ports[1].port`. */
   readonly path: string;
   /** One sentence: what is wrong with the value (quoted), and how to mend it. */

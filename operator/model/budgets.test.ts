@@ -1,0 +1,236 @@
+/** What a policy may cost, alone and with the others of its namespace. */
+import { beforeEach, describe, expect, it } from '@jest/globals';
+import fc from 'fast-check';
+import { namespaceRow, policyRow } from '../kubernetes/rows.ts';
+import { ccnp, cnp, knp, namespace } from '../testing.ts';
+import type { PolicyObjectKind, PolicyRow } from '../types.ts';
+import { NO_LIMITS, type PolicyLimits } from './budgets.ts';
+import { TestModel } from './testing/test-model.ts';
+import { clock, Desired, drain, Inputs, step } from './testing/trace.ts';
+
+/** As many distinct selectors; beside them the subject's. */
+const peers = (count: number, from = 0): object => ({
+  endpointSelector: {},
+  ingress: [{ fromEndpoints: Array.from({ length: count }, (_, n) => ({ matchLabels: { app: `a${from + n}` } })) }],
+});
+
+class World {
+  readonly model: TestModel;
+  readonly desired = new Desired();
+  readonly #generations = new Map<string, number>();
+
+  constructor(limits: Partial<PolicyLimits>) {
+    this.model = new TestModel({
+      cluster: 'default',
+      identityGraceMs: 0,
+      now: () => clock.now,
+      policyLimits: { ...NO_LIMITS, ...limits },
+    });
+    this.model.setNamespace(namespaceRow(namespace('a')));
+  }
+
+  start(): this {
+    this.model.adoptionDone();
+    return this;
+  }
+
+  cnp(where: string, spec: object): this {
+    return this.set(cnp(where, spec), 'CiliumNetworkPolicy');
+  }
+
+  set(object: Parameters<typeof policyRow>[0], kind: PolicyObjectKind): this {
+    const { key } = policyRow(object, kind);
+    const generation = (this.#generations.get(key) ?? 0) + 1;
+    this.#generations.set(key, generation);
+    this.load(policyRow({ ...object, metadata: { ...object.metadata, uid: `u-${key}`, generation } }, kind));
+    return this;
+  }
+
+  load(row: PolicyRow): void {
+    this.model.setPolicy(row);
+  }
+
+  /** What is in force: key of the ResolvedPolicy, and the generation. */
+  get inForce(): string[] {
+    drain(this.model, this.desired);
+    return [...this.desired.resolved].map(([name, { source }]) => `${name} ${source.generation}`).sort();
+  }
+
+  /** Conditions of a policy: type, status, reason; and the message of Valid. */
+  status(key: string): { conditions: string[]; message: string | undefined } {
+    drain(this.model, this.desired);
+    const conditions = this.desired.statuses.get(key)?.status.conditions ?? [];
+    return {
+      conditions: conditions.map(({ type, status, reason }) => `${type} ${status} ${reason}`),
+      message: conditions.find(({ type }) => type === 'Valid')?.message,
+    };
+  }
+}
+
+const REFUSED = [
+  'Valid False BudgetExceeded',
+  'ResolvedRefs Unknown BudgetExceeded',
+  'Programmed False BudgetExceeded',
+  'Ready False BudgetExceeded',
+];
+
+describe('a policy that costs more than one may', () => {
+  it.each<readonly [string, Partial<PolicyLimits>, object, string]>([
+    ['selectors', { selectorsPerPolicy: 10 }, peers(11), 'needs 11 selectors, and one may need 10: split it, or raise --selectors-per-policy (value operator.limits.selectorsPerPolicy)'],
+    ['selectors, with the subjects', { selectorsPerPolicy: 10 }, peers(10), 'needs 11 selectors'],
+    [
+      'large selectors',
+      { selectorsPerPolicy: 10 },
+      {
+        endpointSelector: {
+          matchExpressions: [{ key: 'app', operator: 'NotIn', values: Array.from({ length: 200 }, (_, n) => `a${n}`) }],
+        },
+        ingress: [{}],
+      },
+      'needs 11 selectors',
+    ],
+    ['rules', { rulesPerPolicy: 10 }, { endpointSelector: {}, ingress: Array(6).fill({}), egressDeny: Array(5).fill({}) }, 'needs 11 rules, and one may need 10: split it, or raise --rules-per-policy (value operator.limits.rulesPerPolicy)'],
+    ['bytes', { bytesPerPolicy: 1_000 }, { endpointSelector: {}, ingress: Array(10).fill({}) }, 'bytes once it is resolved, and one may need 1000: split it, or raise --policy-bytes-per-policy (value operator.limits.policyBytesPerPolicy)'],
+  ])('%s: the last generation that did not stays in force, and its status says what it needs', (_, limits, spec, words) => {
+    const world = new World(limits).start().cnp('a/p', peers(1));
+    expect(world.inForce).toEqual(['cnp-a.p 1']);
+    world.cnp('a/p', spec).cnp('a/q', spec);
+    expect(world.inForce).toEqual(['cnp-a.p 1']);
+    expect(world.desired.peerSets.size).toBe(2);
+    const { conditions, message } = world.status('cnp/a/p');
+    expect(conditions).toEqual(REFUSED);
+    expect(message).toContain(words);
+    expect(message).toMatch(/; generation 1 stays enforced$/);
+    expect(world.status('cnp/a/q').message).toMatch(/; nothing of this policy is enforced$/);
+    world.cnp('a/p', peers(2));
+    expect(world.inForce).toEqual(['cnp-a.p 3']);
+    expect(world.status('cnp/a/p').conditions[0]).toBe('Valid True Valid');
+  });
+
+  it('is told by each kind, clusterwide ones too', () => {
+    const world = new World({ selectorsPerPolicy: 10, selectorsPerNamespace: 5 }).start();
+    const from = Array.from({ length: 11 }, (_, n) => ({ podSelector: { matchLabels: { app: `a${n}` } } }));
+    world.set(knp('a/p', { podSelector: {}, ingress: [{ from }] }), 'NetworkPolicy');
+    world.set(ccnp('p', peers(11)), 'CiliumClusterwideNetworkPolicy');
+    world.set(ccnp('q', peers(9)), 'CiliumClusterwideNetworkPolicy');
+    expect(world.inForce).toEqual(['ccnp-q 1']);
+    expect(world.status('ccnp/p').conditions).toEqual(REFUSED);
+    expect(world.status('knp/a/p').conditions).toEqual(REFUSED);
+  });
+
+  it('says the same of one selector that is written again and again: it is one', () => {
+    const world = new World({ selectorsPerPolicy: 2 }).start();
+    world.cnp('a/p', {
+      endpointSelector: {},
+      ingress: Array.from({ length: 100 }, () => ({ fromEndpoints: [{ matchLabels: { app: 'x' } }] })),
+    });
+    expect(world.inForce).toEqual(['cnp-a.p 1']);
+  });
+});
+
+describe('the policies of a namespace', () => {
+  let world: World;
+  beforeEach(() => {
+    world = new World({ selectorsPerNamespace: 10 }).start();
+    world.cnp('a/one', peers(3)).cnp('a/two', peers(3)).cnp('a/three', peers(3)).cnp('b/one', peers(3));
+  });
+
+  it('have a budget together, which takes nothing from another namespace', () => {
+    expect(world.inForce).toEqual(['cnp-a.one 1', 'cnp-a.two 1', 'cnp-b.one 1']);
+    const { conditions, message } = world.status('cnp/a/three');
+    expect(conditions).toEqual(REFUSED);
+    for (const word of ['4 selectors', 'namespace "a"', '10 selectors', '--selectors-per-namespace', 'operator.limits.selectorsPerNamespace'])
+      expect(message).toContain(word);
+  });
+
+  it('take in who was refused as soon as another leaves room', () => {
+    world.cnp('a/four', peers(1));
+    expect(world.inForce).toEqual(['cnp-a.four 1', 'cnp-a.one 1', 'cnp-a.two 1', 'cnp-b.one 1']);
+    world.model.deletePolicy('cnp/b/one');
+    expect(world.inForce).not.toContain('cnp-a.three 1');
+    world.cnp('a/one', peers(1));
+    expect(world.inForce).toEqual(['cnp-a.four 1', 'cnp-a.one 2', 'cnp-a.two 1']);
+    world.model.deletePolicy('cnp/a/two');
+    expect(world.inForce).toEqual(['cnp-a.four 1', 'cnp-a.one 2', 'cnp-a.three 1']);
+    expect(world.status('cnp/a/three').conditions[0]).toBe('Valid True Valid');
+  });
+
+  it('keep what is in force when one grows beyond it, and let each shrink', () => {
+    world.cnp('a/one', peers(6));
+    expect(world.inForce).toEqual(['cnp-a.one 1', 'cnp-a.two 1', 'cnp-b.one 1']);
+    world.cnp('a/one', peers(2, 50));
+    expect(world.inForce).toEqual(['cnp-a.one 3', 'cnp-a.two 1', 'cnp-b.one 1']);
+  });
+
+  it('are those of before after a restart, in whatever order they come', () => {
+    drain(world.model, world.desired);
+    const rows = policiesOf(world);
+    for (const order of [rows, rows.toReversed()]) {
+      const next = new World({ selectorsPerNamespace: 10 });
+      next.model.adopt(world.desired.adopted());
+      for (const row of order) {
+        next.load(row);
+        next.model.take();
+      }
+      next.start();
+      expect(next.inForce).toEqual(['cnp-a.one 1', 'cnp-a.two 1', 'cnp-b.one 1']);
+      expect(next.desired.plain()).toEqual(world.desired.plain());
+    }
+  });
+
+  it('stay in force under a smaller budget, until they are edited to more', () => {
+    drain(world.model, world.desired);
+    const next = new World({ selectorsPerNamespace: 2, selectorsPerPolicy: 3 });
+    next.model.adopt(world.desired.adopted());
+    for (const row of policiesOf(world)) next.load(row);
+    next.start();
+    expect(next.inForce).toEqual(['cnp-a.one 1', 'cnp-a.two 1', 'cnp-b.one 1']);
+    expect(next.status('cnp/a/one').conditions).toEqual(REFUSED);
+  });
+});
+
+function policiesOf(world: World): PolicyRow[] {
+  using snapshot = world.model.db.read();
+  return [...snapshot.all(world.model.tables.policies)];
+}
+
+it('whatever the trace: budgets hold, nobody is refused who could be taken in, and a new model that adopts agrees', () => {
+  const limits: PolicyLimits = {
+    selectorsPerPolicy: 2,
+    rulesPerPolicy: 1,
+    bytesPerPolicy: 330,
+    selectorsPerNamespace: 4,
+    bytesPerNamespace: 600,
+  };
+  fc.assert(
+    fc.property(fc.array(fc.tuple(step, fc.boolean()), { maxLength: 80, size: 'max' }), (trace) => {
+      const world = new World(limits).start();
+      const inputs = new Inputs();
+      for (const [act, flush] of trace) {
+        clock.now += 1_500;
+        act(world.model, inputs);
+        if (!flush) continue;
+        drain(world.model, world.desired);
+        const used = new Map<string, number>();
+        for (const { source, rules } of world.desired.resolved.values()) {
+          const bytes = JSON.stringify(rules).length;
+          expect(bytes).toBeLessThanOrEqual(330);
+          const name = source.namespace ?? '';
+          if (name !== '') used.set(name, (used.get(name) ?? 0) + bytes);
+        }
+        for (const bytes of used.values()) expect(bytes).toBeLessThanOrEqual(600);
+      }
+      world.model.collect();
+      drain(world.model, world.desired);
+
+      const [fresh, again] = [new World(limits), new Desired()];
+      fresh.model.adopt(world.desired.adopted());
+      inputs.load(fresh.model);
+      fresh.model.adoptionDone();
+      fresh.model.collect();
+      drain(fresh.model, again);
+      expect(again.plain()).toEqual(world.desired.plain());
+    }),
+    { numRuns: 300 },
+  );
+});

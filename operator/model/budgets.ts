@@ -1,0 +1,177 @@
+/**
+ * What policies may cost: one alone, and those of a namespace together. Each selector is an object in the API, evaluated for every
+ * identity that it may match, and each rule one more that agents compile; whoever may write policies in one namespace writes them for all.
+ *
+ * Guarantees: what is in force counts, and nothing else. First come keeps: what an earlier run resolved counts from the start, and what is
+ * in force already, or needs no more than that, is never refused for its namespace's budget. Policies without a namespace are an
+ * administrator's: they have no budget together.
+ */
+import type { LabelSelector } from '@weir/labels';
+import { demandOf, type PolicyProblem, type ResolvedRule } from '@weir/policy';
+import type { AnyTable, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
+import type { PolicyRow } from '../types.ts';
+
+/** 0: no limit. */
+export interface PolicyLimits {
+  /** Distinct selectors of one policy. One of more than 20 requirements and values counts as one for each 20 begun. */
+  readonly selectorsPerPolicy: number;
+  /** Rules of one policy: elements of its ingress, egress and denies. */
+  readonly rulesPerPolicy: number;
+  /** Bytes of the rules of one ResolvedPolicy. An object of more than 1,500,000 does not fit into etcd. */
+  readonly bytesPerPolicy: number;
+  /** Selectors of the policies of one namespace together, each policy's counted by itself. */
+  readonly selectorsPerNamespace: number;
+  /** Bytes of the rules of the ResolvedPolicies of one namespace. */
+  readonly bytesPerNamespace: number;
+}
+
+export const NO_LIMITS: PolicyLimits = {
+  selectorsPerPolicy: 0,
+  rulesPerPolicy: 0,
+  bytesPerPolicy: 0,
+  selectorsPerNamespace: 0,
+  bytesPerNamespace: 0,
+};
+
+/** What rules in force cost. */
+export interface Needs {
+  readonly selectors: number;
+  readonly bytes: number;
+}
+
+export const NOTHING: Needs = { selectors: 0, bytes: 0 };
+
+/** What the policies of a namespace cost. */
+interface Usage extends Needs {
+  readonly namespace: string;
+}
+
+const TERMS_OF_ONE = 20;
+
+/** Policies of the namespace cost less than when those that it could not afford were looked at last. */
+interface Fallen {
+  readonly namespace: string;
+}
+
+export class Budgets {
+  readonly #limits: PolicyLimits;
+  readonly #usage: Table<Usage>;
+  readonly #fallen: Table<Fallen>;
+
+  constructor(db: StateDB, limits: PolicyLimits) {
+    this.#limits = limits;
+    this.#usage = db.table<Usage>({ name: 'policy-usage', key: ({ namespace }) => namespace });
+    this.#fallen = db.table<Fallen>({ name: 'fallen-policy-usage', key: ({ namespace }) => namespace });
+  }
+
+  get tables(): readonly AnyTable[] {
+    return [this.#usage, this.#fallen];
+  }
+
+  /** Why the policy is not read at all; undefined: it is. */
+  ofText({ object, kind }: PolicyRow): PolicyProblem | undefined {
+    const { selectorsPerPolicy, rulesPerPolicy } = this.#limits;
+    if (selectorsPerPolicy === 0 && rulesPerPolicy === 0) return undefined;
+    const { selectors, rules } = demandOf(object, kind);
+    if (isOver(rules, rulesPerPolicy)) {
+      return excess(`${rules} rules`, `${rulesPerPolicy}`, '--rules-per-policy', 'rulesPerPolicy');
+    }
+    return this.#tooManySelectors(selectors, selectorsPerPolicy);
+  }
+
+  /** Why one policy may not cost that much; undefined: it may. */
+  ofPolicy({ selectors, bytes }: Needs): PolicyProblem | undefined {
+    const { selectorsPerPolicy, bytesPerPolicy } = this.#limits;
+    if (isOver(bytes, bytesPerPolicy)) {
+      return excess(
+        `${bytes} bytes once it is resolved`,
+        `${bytesPerPolicy}`,
+        '--policy-bytes-per-policy',
+        'policyBytesPerPolicy',
+      );
+    }
+    return this.#tooManySelectors(selectors, selectorsPerPolicy);
+  }
+
+  /** Why a policy that costs `before` may not cost `needs` beside the others of its namespace; undefined: it may. Says nothing of what those cost. */
+  ofNamespace(txn: WriteTxn, namespace: string | undefined, before: Needs, needs: Needs): PolicyProblem | undefined {
+    if (namespace === undefined || this.fits(txn, namespace, before, needs)) return undefined;
+    const { selectorsPerNamespace, bytesPerNamespace } = this.#limits;
+    return {
+      code: 'BudgetExceeded',
+      path: '$',
+      message: `the policy needs ${needs.selectors} selectors and ${needs.bytes} bytes once it is resolved, which the other policies of namespace ${JSON.stringify(namespace)} do not leave of the ${selectorsPerNamespace || 'unlimited'} selectors and ${bytesPerNamespace || 'unlimited'} bytes that all of them may have: remove some, or raise --selectors-per-namespace or --policy-bytes-per-namespace (values operator.limits.selectorsPerNamespace, policyBytesPerNamespace)`,
+    };
+  }
+
+  /** Whether a policy that costs `before` may cost `needs` beside the others of its namespace. */
+  fits(txn: WriteTxn, namespace: string, before: Needs, needs: Needs): boolean {
+    const { selectorsPerNamespace, bytesPerNamespace } = this.#limits;
+    const { selectors, bytes } = this.#with(txn, namespace, before, needs);
+    return !isOver(selectors, selectorsPerNamespace) && !isOver(bytes, bytesPerNamespace);
+  }
+
+  /** Rules have come into force, or another's have gone. */
+  charge(txn: WriteTxn, namespace: string | undefined, before: Needs, after: Needs): void {
+    if (namespace === undefined) return;
+    const usage = this.#with(txn, namespace, before, after);
+    if (usage.selectors === 0 && usage.bytes === 0) txn.delete(this.#usage, namespace);
+    else txn.upsert(this.#usage, usage);
+    if (!covers(after, before)) this.markFallen(txn, namespace);
+  }
+
+  markFallen(txn: WriteTxn, namespace: string): void {
+    txn.upsert(this.#fallen, { namespace });
+  }
+
+  /** A namespace whose policies cost less than before, until `lookedAt`. */
+  fallen(reader: Reader): string | undefined {
+    const [first] = reader.all(this.#fallen);
+    return first?.namespace;
+  }
+
+  lookedAt(txn: WriteTxn, namespace: string): void {
+    txn.delete(this.#fallen, namespace);
+  }
+
+  #with(txn: WriteTxn, namespace: string, before: Needs, after: Needs): Usage {
+    const known = txn.get(this.#usage, namespace) ?? NOTHING;
+    return {
+      namespace,
+      selectors: known.selectors + after.selectors - before.selectors,
+      bytes: known.bytes + after.bytes - before.bytes,
+    };
+  }
+
+  #tooManySelectors(selectors: number, most: number): PolicyProblem | undefined {
+    if (!isOver(selectors, most)) return undefined;
+    return excess(`${selectors} selectors`, `${most}`, '--selectors-per-policy', 'selectorsPerPolicy');
+  }
+}
+
+/** What rules cost. */
+export function needsOf(rules: readonly ResolvedRule[], selectors: Iterable<LabelSelector>): Needs {
+  let count = 0;
+  for (const { requirements } of selectors) {
+    const terms = requirements.reduce((sum, { values }) => sum + 1 + values.length, 0);
+    count += Math.max(1, Math.ceil(terms / TERMS_OF_ONE));
+  }
+  return { selectors: count, bytes: Buffer.byteLength(JSON.stringify(rules)) };
+}
+
+/** Whether `needs` are no more than `other`, in everything. */
+export function covers(other: Needs, needs: Needs): boolean {
+  return needs.selectors <= other.selectors && needs.bytes <= other.bytes;
+}
+
+function isOver(need: number, most: number): boolean {
+  return most > 0 && need > most;
+}
+
+function excess(need: string, most: string, option: string, value: string): PolicyProblem {
+  return {
+    code: 'BudgetExceeded',
+    path: '$',
+    message: `the policy needs ${need}, and one may need ${most}: split it, or raise ${option} (value operator.limits.${value})`,
+  };
+}
