@@ -83,7 +83,7 @@ describe('a policy that costs more than one may', () => {
       { selectorsPerPolicy: 10 },
       {
         endpointSelector: {
-          matchExpressions: [{ key: 'app', operator: 'NotIn', values: Array.from({ length: 200 }, (_, n) => `a${n}`) }],
+          matchExpressions: [{ key: 'app', operator: 'NotIn', values: Array.from({ length: 100 }, (_, n) => `a${n}`) }],
         },
         ingress: [{}],
       },

@@ -13,7 +13,7 @@ import type { PolicyRow } from '../types.ts';
 
 /** 0: no limit. */
 export interface PolicyLimits {
-  /** Distinct selectors of one policy. One of more than 20 requirements and values counts as one for each 20 begun. */
+  /** Distinct selectors of one policy. One of more than 10 requirements and values counts as one for each 10 begun. */
   readonly selectorsPerPolicy: number;
   /** Rules of one policy: elements of its ingress, egress and denies. */
   readonly rulesPerPolicy: number;
@@ -46,7 +46,7 @@ interface Usage extends Needs {
   readonly namespace: string;
 }
 
-const TERMS_OF_ONE = 20;
+const TERMS_OF_ONE = 10;
 
 /** Policies of the namespace cost less than when those that it could not afford were looked at last. */
 interface Fallen {

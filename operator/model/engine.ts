@@ -4,14 +4,18 @@
  * Guarantees: the first round starts when every input table is complete, and the desired tables are initialised when all
  * of that has been taken in, so that nothing is written or pruned before; a round takes changes in for SHARE_MS, but
  * at least one, and then yields to other work, such as the renewal of the lease; the inputs take turns, so that none waits for
- * another whose changes take long. A kind of policies that cannot be read does not hold the rest up: what is enforced of it
- * stays (Model.completion).
+ * another whose changes take long, and so do the namespaces of policies: one with many delays another's by one of its own. A
+ * kind of policies that cannot be read does not hold the rest up: what is enforced of it stays (Model.completion).
  */
-import type { StateDB, Table, WriteTxn } from '@weir/statedb';
+import type { Change, ChangeStream, StateDB, Table, WriteTxn } from '@weir/statedb';
 import type { Desired, Tables } from '../tables.ts';
-import type { Adopted, PolicyObjectKind } from '../types.ts';
+import type { Adopted, PolicyObjectKind, PolicyRow } from '../types.ts';
+import { FairQueue } from './fair-queue.ts';
 import type { Model } from './model.ts';
 import { machineStopwatch, type Stopwatch, timeShare } from './time-share.ts';
+
+/** Changes that are put in their turns at once. */
+const QUEUED = 1_000;
 
 export interface EngineOptions {
   readonly db: StateDB;
@@ -98,6 +102,10 @@ export class Engine {
     const { db, tables, model, adopted, collectIntervalMs } = this.#options;
     const signal = this.#stop.signal;
     const inputs: Input[] = [];
+    const queue = new FairQueue<PolicyRow>(db, {
+      table: tables.policies,
+      ownerOf: ({ namespace = '' }) => namespace,
+    });
     let collectAt = performance.now() + collectIntervalMs;
     try {
       for (const table of [
@@ -118,7 +126,10 @@ export class Engine {
           (txn, { name }) => model.namespaceChanged(txn, name),
           () => {},
         ),
-        this.#input(tables.policies, model.setPolicy.bind(model), (txn, { key }) => model.deletePolicy(txn, key)),
+        this.#fair(queue, tables.policies, (txn, { row, deleted }) => {
+          if (deleted) model.deletePolicy(txn, row.key);
+          else model.setPolicy(txn, row);
+        }),
         this.#input(tables.nodes, model.setNode.bind(model), model.deleteNode.bind(model)),
         this.#input(tables.reports, model.setReport.bind(model), (txn, { node }) => model.deleteReport(txn, node)),
         this.#input(
@@ -137,7 +148,7 @@ export class Engine {
           taken = this.#take(txn, inputs);
           if (!taken) this.#lookAtKinds(txn, missing);
           if (collecting) model.collect(txn);
-        });
+        }, queue.tables);
         if (collecting) collectAt = performance.now() + collectIntervalMs;
         if (!taken && !this.started) {
           await this.#complete(missing);
@@ -210,6 +221,7 @@ export class Engine {
   #input<T>(table: Table<T>, set: (txn: WriteTxn, row: T) => void, remove: (txn: WriteTxn, row: T) => void): Input {
     const stream = this.#options.db.changes(table, { name: 'engine' });
     return {
+      ...inputOf(stream),
       take(txn) {
         // Should the round fail it is pulled again.
         const [change] = stream.next(1);
@@ -218,15 +230,20 @@ export class Engine {
         else set(txn, change.row);
         return true;
       },
-      onPending: (callback) => {
-        const watch = stream.watch();
-        if (watch.fired) {
-          callback();
-          return () => {};
-        }
-        return watch.onFire(callback);
+    };
+  }
+
+  /** As `#input`, one change of each owner in turn. */
+  #fair<T>(queue: FairQueue<T>, table: Table<T>, take: (txn: WriteTxn, change: Change<T>) => void): Input {
+    const stream = this.#options.db.changes(table, { name: 'engine' });
+    return {
+      ...inputOf(stream),
+      take(txn) {
+        for (const change of stream.next(QUEUED)) queue.put(txn, change);
+        const change = queue.take(txn);
+        if (change !== undefined) take(txn, change);
+        return change !== undefined;
       },
-      dispose: () => stream[Symbol.dispose](),
     };
   }
 
@@ -253,4 +270,18 @@ export class Engine {
       }
     });
   }
+}
+
+function inputOf<T>(stream: ChangeStream<T>): Pick<Input, 'onPending' | 'dispose'> {
+  return {
+    onPending: (callback) => {
+      const watch = stream.watch();
+      if (watch.fired) {
+        callback();
+        return () => {};
+      }
+      return watch.onFire(callback);
+    },
+    dispose: () => stream[Symbol.dispose](),
+  };
 }

@@ -1,4 +1,4 @@
-import { type LabelMap, labelsKey, NAMESPACE_LABEL } from '@weir/labels';
+import { CLUSTER_KEY, type LabelMap, labelsKey, NAMESPACE_KEY, NAMESPACE_LABEL } from '@weir/labels';
 import { type Key, keys, type StateDB, type Table } from '@weir/statedb';
 import type { IdentityRow } from '../types.ts';
 
@@ -16,6 +16,7 @@ export function createKnownIdentities(db: StateDB): Table<KnownIdentity> {
     indexes: [
       { name: 'labels', keys: ({ row }) => [labelsKey(row.labels)] },
       { name: 'namespace', keys: ({ row }) => [namespaceOf(row.labels)] },
+      { name: 'label', keys: ({ row }) => labelKeys(row.labels) },
       // Both: longest unused first.
       { name: 'unused', keys: ({ unusedSince }) => timeKeys(unusedSince) },
       {
@@ -33,6 +34,24 @@ export function namespaceOf(labels: LabelMap): string {
 /** In keys: of one width, so that numbers are in order. */
 export function identityKey(id: number): Key {
   return keys.uint(id, 32);
+}
+
+/** Of index `label`: of identities that have the value under the key, whatever its source; of one namespace, or of all. */
+export function labelKey(key: string, value: string, namespace?: string): Key {
+  const bare = key.slice(key.indexOf(':') + 1);
+  return namespace === undefined ? keys.join(bare, value) : keys.join(bare, value, namespace);
+}
+
+/** Whether the index tells apart by this key: what all identities have, or the namespace says, is not in it. */
+export function isIndexed(key: string): boolean {
+  return !EVERYWHERE.has(key.slice(key.indexOf(':') + 1));
+}
+
+const EVERYWHERE: ReadonlySet<string> = new Set([NAMESPACE_KEY, CLUSTER_KEY]);
+
+function labelKeys(labels: LabelMap): Key[] {
+  const namespace = namespaceOf(labels);
+  return Object.entries(labels).flatMap(([key, value]) => (isIndexed(key) ? [labelKey(key, value, namespace)] : []));
 }
 
 function timeKeys(ms: number | undefined): Key[] {

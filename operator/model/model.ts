@@ -107,10 +107,10 @@ export class Model {
 
   /**
    * Takes changes in by `fn`, and puts what follows from them into the desired tables; of the policies that can be afforded again, and of
-   * the statuses, as many as there is time for.
+   * the statuses, as many as there is time for. `fn` may write `others`, too.
    */
-  round(fn: (txn: WriteTxn) => void): Later {
-    return this.#options.db.write(this.#written, (txn) => {
+  round(fn: (txn: WriteTxn) => void, others: readonly AnyTable[] = []): Later {
+    return this.#options.db.write([...this.#written, ...others], (txn) => {
       fn(txn);
       const complete = this.isComplete(txn);
       if (complete) this.#pods.serveWaiting(txn);

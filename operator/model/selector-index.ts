@@ -1,10 +1,10 @@
 /**
  * Which identities each selector matches. A selector is evaluated when it is new, an identity when it is new; both only
- * within the namespaces that the selector names, when it names any.
+ * within the namespaces that the selector names, when it names any, and a selector that asks for a label only for identities that have it.
  */
 import { type LabelMap, type LabelSelector, matches, NAMESPACE_LABEL } from '@weir/labels';
 import { type AnyTable, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
-import { identityKey, type KnownIdentity, namespaceOf } from './known-identities.ts';
+import { identityKey, isIndexed, type KnownIdentity, labelKey, namespaceOf } from './known-identities.ts';
 import { Marks } from './marks.ts';
 
 interface SelectorRow {
@@ -19,6 +19,8 @@ interface Member {
   readonly identity: number;
 }
 
+/** Values of a label that are looked up one by one. */
+const MOST_VALUES = 100;
 /** No namespace has this name. */
 const ANYWHERE = '*';
 
@@ -73,13 +75,28 @@ export class SelectorIndex {
     )?.values;
     txn.insert(this.#selectors, { hash, selector, namespaces });
     this.#changed.add(txn, hash);
-    const candidates =
-      namespaces === undefined
-        ? [txn.all(this.#identities)]
-        : namespaces.map((namespace) => txn.list(this.#identities, 'namespace', namespace));
-    for (const identities of candidates) {
-      for (const { row } of identities) {
-        if (matches(selector, row.labels)) txn.upsert(this.#members, { hash, identity: row.id });
+    for (const { row } of this.#candidates(txn, selector, namespaces)) {
+      if (matches(selector, row.labels)) txn.upsert(this.#members, { hash, identity: row.id });
+    }
+  }
+
+  /** Every identity that the selector may match. */
+  *#candidates(
+    reader: Reader,
+    { requirements }: LabelSelector,
+    namespaces: readonly string[] | undefined,
+  ): Generator<KnownIdentity> {
+    const asked = requirements.find(
+      ({ key, operator, values }) => operator === 'In' && values.length <= MOST_VALUES && isIndexed(key),
+    );
+    if (asked === undefined) {
+      if (namespaces === undefined) yield* reader.all(this.#identities);
+      for (const namespace of namespaces ?? []) yield* reader.list(this.#identities, 'namespace', namespace);
+      return;
+    }
+    for (const value of asked.values) {
+      for (const namespace of namespaces ?? [undefined]) {
+        yield* reader.prefix(this.#identities, labelKey(asked.key, value, namespace), 'label');
       }
     }
   }
