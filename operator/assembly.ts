@@ -1,5 +1,4 @@
 /** The operator's parts, put together for one term: from standing by until leadership is lost, or the process ends. */
-import { CLUSTER_FIRST, CLUSTER_LAST } from '@weir/identity';
 import { Backoff, type KubeClient, KubeError, LeaderElector, LeadershipLostError, type Outage } from '@weir/kube';
 import { delay } from '@weir/process/delay';
 import { messageOf } from '@weir/process/errors';
@@ -7,7 +6,6 @@ import { registerMetrics as registerWriterMetrics } from '@weir/reconciler/prome
 import { createStateDB, type Reader, type StateDB, type Table } from '@weir/statedb';
 import { registerMetrics as registerStateMetrics } from '@weir/statedb/prometheus';
 import type { Logger } from 'pino';
-import { IDENTITIES_PER_NAMESPACE } from './config.ts';
 import type { OperatorOptions } from './contract.ts';
 import { OperatorError, PreflightError } from './errors.ts';
 import { GarbageCollector } from './kubernetes/garbage.ts';
@@ -15,9 +13,11 @@ import { Inputs } from './kubernetes/inputs.ts';
 import { adopted, createTargets, type TargetName, type Targets } from './kubernetes/targets.ts';
 import { isOrdinaryWait } from './kubernetes/waits.ts';
 import { Writers } from './kubernetes/writers.ts';
+import { DEFAULT_LIMITS } from './limits.ts';
 import { Metrics, type Totals } from './metrics.ts';
 import type { RefusedAddress } from './model/address-claims.ts';
 import { Engine } from './model/engine.ts';
+import { IDENTITIES } from './model/identity-book.ts';
 import { Model } from './model/model.ts';
 import { preflight } from './preflight.ts';
 import { createTables, type Desired, type Tables } from './tables.ts';
@@ -210,10 +210,13 @@ export class Assembly {
       policies: gauge('Policies in the cluster.', this.#tables.policies),
       identities: gauge('Identities, unused ones included.', this.#tables.identities),
       identities_unused: model('Identities that no pod has.', (reader) => this.#model.identityUse(reader).unused),
-      identities_capacity: { help: 'Identities that there can be.', read: () => CLUSTER_LAST - CLUSTER_FIRST + 1 },
+      identities_capacity: { help: 'Identities that there can be.', read: () => IDENTITIES },
       identity_quotas_reached: model(
         'Namespaces that have as many identities as they may, unused ones included.',
         (reader) => this.#model.identityUse(reader).atQuota,
+      ),
+      policies_over_budget: model('Policies whose current version needs more than it may.', (reader) =>
+        this.#model.overBudget(reader),
       ),
       pods_waiting_for_identity: model('Pods that no identity is left for.', (reader) =>
         this.#model.waitingPods(reader),
@@ -226,12 +229,14 @@ export class Assembly {
 
   #createModel(): Model {
     const options = this.#options;
+    const limits = { ...DEFAULT_LIMITS, ...options.limits };
     return new Model({
       db: this.db,
       tables: this.#tables,
       cluster: options.clusterName ?? 'default',
       identityGraceMs: options.identityGraceMs ?? 30 * 60_000,
-      identitiesPerNamespace: options.identitiesPerNamespace ?? IDENTITIES_PER_NAMESPACE,
+      identitiesPerNamespace: limits.identitiesPerNamespace,
+      policyLimits: limits,
       now: options.now ?? Date.now,
       statusIntervalMs: options.statusIntervalMs ?? 1_000,
       onNoIdentity: (namespace, pod, error) => {

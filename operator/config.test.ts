@@ -1,6 +1,7 @@
 import { describe, expect, it } from '@jest/globals';
 import { parseConfig, parseDuration, VERSION } from './config.ts';
 import { parseAddress } from './health.ts';
+import { DEFAULT_LIMITS } from './limits.ts';
 
 const ENV = { POD_NAME: 'pod-x', POD_NAMESPACE: 'weir' };
 const parse = (...args: string[]) => parseConfig(args, ENV, { exit: false });
@@ -13,6 +14,7 @@ describe('command line', () => {
       healthAddress: '127.0.0.1:9964',
       identityGcGraceMs: 1_800_000,
       identityGcIntervalMs: 900_000,
+      limits: DEFAULT_LIMITS,
       leaderElect: true,
       leaseNamespace: 'weir',
       leaseName: 'weir-operator',
@@ -31,8 +33,33 @@ describe('command line', () => {
     });
   });
 
+  it('each limit has a flag', () => {
+    expect(
+      parse(
+        '--identities-per-namespace=1',
+        '--selectors-per-policy=2',
+        '--rules-per-policy=3',
+        '--bytes-per-policy=4',
+        '--selectors-per-namespace=5',
+        '--bytes-per-namespace=0',
+      ),
+    ).toMatchObject({
+      limits: {
+        identitiesPerNamespace: 1,
+        selectorsPerPolicy: 2,
+        rulesPerPolicy: 3,
+        bytesPerPolicy: 4,
+        selectorsPerNamespace: 5,
+        bytesPerNamespace: 0,
+      },
+    });
+  });
+
   it.each([
     ['--unknown'],
+    ['--selectors-per-policy=-1'],
+    ['--selectors-per-policy=1e3'],
+    ['--bytes-per-policy='],
     ['stray'],
     ['--cluster-name=A_B'],
     ['--identity-gc-grace=5'],

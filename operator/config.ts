@@ -1,9 +1,10 @@
 /** The command line, parsed and validated once. */
 import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
-import { CLUSTER_FIRST, CLUSTER_LAST } from '@weir/identity';
 import { Command, InvalidArgumentError, Option } from 'commander';
 import { parseAddress } from './health.ts';
+import { DEFAULT_LIMITS, type Limits } from './limits.ts';
+import { IDENTITIES } from './model/identity-book.ts';
 import packageJson from './package.json' with { type: 'json' };
 
 export const VERSION: string = packageJson.version;
@@ -21,8 +22,7 @@ export interface OperatorConfig extends CommonConfig {
   readonly healthAddress: string | undefined;
   readonly identityGcGraceMs: number;
   readonly identityGcIntervalMs: number;
-  /** 0: no quota. */
-  readonly identitiesPerNamespace: number;
+  readonly limits: Limits;
   readonly leaderElect: boolean;
   readonly leaseNamespace: string;
   readonly leaseName: string;
@@ -40,8 +40,19 @@ export interface UninstallConfig extends CommonConfig {
   readonly timeoutMs: number;
 }
 
-/** Default quota: sixteen namespaces that use it up leave others none, and none needs as many. */
-export const IDENTITIES_PER_NAMESPACE = 4_096;
+/** Flag, name and meaning of each limit. */
+const LIMITS: readonly (readonly [flag: string, name: keyof Limits, what: string])[] = [
+  [
+    'identities-per-namespace',
+    'identitiesPerNamespace',
+    `identities of one namespace, of ${IDENTITIES} in the cluster`,
+  ],
+  ['selectors-per-policy', 'selectorsPerPolicy', 'distinct selectors of one policy'],
+  ['rules-per-policy', 'rulesPerPolicy', 'rules of one policy: elements of ingress, egress and denies'],
+  ['bytes-per-policy', 'bytesPerPolicy', 'bytes of the rules of one policy once it is resolved'],
+  ['selectors-per-namespace', 'selectorsPerNamespace', 'selectors of the policies of one namespace'],
+  ['bytes-per-namespace', 'bytesPerNamespace', 'bytes of the resolved rules of the policies of one namespace'],
+];
 
 const UNITS: Readonly<Record<string, number>> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000 };
 
@@ -134,19 +145,16 @@ function runCommand(env: Environment, done: (config: OperatorConfig) => void): C
         .default(15 * 60_000, '15m')
         .argParser(parseDuration),
     )
-    .addOption(
-      new Option(
-        '--identities-per-namespace <count>',
-        `most identities of one namespace, of ${CLUSTER_LAST - CLUSTER_FIRST + 1} in the cluster; 0: no limit`,
-      )
-        .default(IDENTITIES_PER_NAMESPACE)
-        .argParser(count),
-    )
     .option('--leader-elect', 'write only while holding the lease (default)', true)
     .option('--no-leader-elect', 'write at once; only where there is one replica')
     .option('--leader-namespace <namespace>', 'namespace of the lease (default: $POD_NAMESPACE, or kube-system)')
     .option('--leader-name <name>', 'name of the lease', 'weir-operator')
     .allowExcessArguments(false);
+  for (const [flag, name, what] of LIMITS) {
+    command.addOption(
+      new Option(`--${flag} <count>`, `most ${what}; 0: no limit`).default(DEFAULT_LIMITS[name]).argParser(count),
+    );
+  }
   return withCommon(command).action((given: RunFlags) => {
     done({
       command: 'run',
@@ -155,7 +163,14 @@ function runCommand(env: Environment, done: (config: OperatorConfig) => void): C
       healthAddress: given.healthAddress === '' ? undefined : given.healthAddress,
       identityGcGraceMs: given.identityGcGrace,
       identityGcIntervalMs: given.identityGcInterval,
-      identitiesPerNamespace: given.identitiesPerNamespace,
+      limits: {
+        identitiesPerNamespace: given.identitiesPerNamespace,
+        selectorsPerPolicy: given.selectorsPerPolicy,
+        rulesPerPolicy: given.rulesPerPolicy,
+        bytesPerPolicy: given.bytesPerPolicy,
+        selectorsPerNamespace: given.selectorsPerNamespace,
+        bytesPerNamespace: given.bytesPerNamespace,
+      },
       leaderElect: given.leaderElect,
       leaseNamespace: given.leaderNamespace ?? env['POD_NAMESPACE'] ?? 'kube-system',
       leaseName: given.leaderName,
@@ -196,12 +211,11 @@ interface CommonFlags {
   readonly logLevel: string;
 }
 
-interface RunFlags extends CommonFlags {
+interface RunFlags extends CommonFlags, Limits {
   readonly clusterName: string;
   readonly healthAddress: string;
   readonly identityGcGrace: number;
   readonly identityGcInterval: number;
-  readonly identitiesPerNamespace: number;
   readonly leaderElect: boolean;
   readonly leaderNamespace?: string;
   readonly leaderName: string;

@@ -2,6 +2,7 @@
 import type { FencingClient, KubeClient } from '@weir/kube';
 import type { StateDB } from '@weir/statedb';
 import type { Logger } from 'pino';
+import type { Limits } from './limits.ts';
 import type { Metrics } from './metrics.ts';
 
 export interface OperatorOptions {
@@ -13,8 +14,8 @@ export interface OperatorOptions {
   readonly identityGraceMs?: number;
   /** Milliseconds between collections of unused identities. Default 15 minutes. */
   readonly identityGcIntervalMs?: number;
-  /** Most identities of one namespace, unused ones included; 0: as many as there are. Default 4,096. */
-  readonly identitiesPerNamespace?: number;
+  /** What one tenant may use. Default, of each: DEFAULT_LIMITS. */
+  readonly limits?: Partial<Limits>;
   /** Where Weir is installed. Default `kube-system`. */
   readonly namespace?: string;
   /** Absent: this process leads at once. */

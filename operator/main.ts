@@ -39,7 +39,7 @@ function run(options: OperatorConfig): void {
     namespace: options.leaseNamespace,
     identityGraceMs: options.identityGcGraceMs,
     identityGcIntervalMs: options.identityGcIntervalMs,
-    identitiesPerNamespace: options.identitiesPerNamespace,
+    limits: options.limits,
     ...(options.healthAddress === undefined ? {} : { healthAddress: options.healthAddress }),
     ...(options.leaderElect
       ? {

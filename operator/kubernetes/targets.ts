@@ -100,7 +100,10 @@ export function createTargets({ db, client, onDrift, onWrite }: TargetsOptions):
       resource: resources.CiliumEndpointSlice,
       content: content.slice,
       indexes: [
-        { name: 'identity', keys: ({ object }) => new Set((object.endpoints ?? []).map(({ identity }) => String(identity))) },
+        {
+          name: 'identity',
+          keys: ({ object }) => new Set((object.endpoints ?? []).map(({ identity }) => String(identity))),
+        },
       ],
       onWrite,
       onDrift: drift('slices'),

@@ -76,7 +76,12 @@ const REFUSED = [
 
 describe('a policy that costs more than one may', () => {
   it.each<readonly [string, Partial<PolicyLimits>, object, string]>([
-    ['selectors', { selectorsPerPolicy: 10 }, peers(11), 'needs 11 selectors, and one may need 10: split it, or raise --selectors-per-policy (value operator.limits.selectorsPerPolicy)'],
+    [
+      'selectors',
+      { selectorsPerPolicy: 10 },
+      peers(11),
+      'needs 11 selectors, and one may need 10: split it, or raise --selectors-per-policy (value operator.limits.selectorsPerPolicy)',
+    ],
     ['selectors, with the subjects', { selectorsPerPolicy: 10 }, peers(10), 'needs 11 selectors'],
     [
       'large selectors',
@@ -89,23 +94,36 @@ describe('a policy that costs more than one may', () => {
       },
       'needs 11 selectors',
     ],
-    ['rules', { rulesPerPolicy: 10 }, { endpointSelector: {}, ingress: Array(6).fill({}), egressDeny: Array(5).fill({}) }, 'needs 11 rules, and one may need 10: split it, or raise --rules-per-policy (value operator.limits.rulesPerPolicy)'],
-    ['bytes', { bytesPerPolicy: 1_000 }, { endpointSelector: {}, ingress: Array(10).fill({}) }, 'bytes once it is resolved, and one may need 1000: split it, or raise --policy-bytes-per-policy (value operator.limits.policyBytesPerPolicy)'],
-  ])('%s: the last generation that did not stays in force, and its status says what it needs', (_, limits, spec, words) => {
-    const world = new World(limits).start().cnp('a/p', peers(1));
-    expect(world.inForce).toEqual(['cnp-a.p 1']);
-    world.cnp('a/p', spec).cnp('a/q', spec);
-    expect(world.inForce).toEqual(['cnp-a.p 1']);
-    expect(world.desired.peerSets.size).toBe(2);
-    const { conditions, message } = world.status('cnp/a/p');
-    expect(conditions).toEqual(REFUSED);
-    expect(message).toContain(words);
-    expect(message).toMatch(/; generation 1 stays enforced$/);
-    expect(world.status('cnp/a/q').message).toMatch(/; nothing of this policy is enforced$/);
-    world.cnp('a/p', peers(2));
-    expect(world.inForce).toEqual(['cnp-a.p 3']);
-    expect(world.status('cnp/a/p').conditions[0]).toBe('Valid True Valid');
-  });
+    [
+      'rules',
+      { rulesPerPolicy: 10 },
+      { endpointSelector: {}, ingress: Array(6).fill({}), egressDeny: Array(5).fill({}) },
+      'needs 11 rules, and one may need 10: split it, or raise --rules-per-policy (value operator.limits.rulesPerPolicy)',
+    ],
+    [
+      'bytes',
+      { bytesPerPolicy: 1_000 },
+      { endpointSelector: {}, ingress: Array(10).fill({}) },
+      'bytes once it is resolved, and one may need 1000: split it, or raise --bytes-per-policy (value operator.limits.bytesPerPolicy)',
+    ],
+  ])(
+    '%s: the last generation that did not stays in force, and its status says what it needs',
+    (_, limits, spec, words) => {
+      const world = new World(limits).start().cnp('a/p', peers(1));
+      expect(world.inForce).toEqual(['cnp-a.p 1']);
+      world.cnp('a/p', spec).cnp('a/q', spec);
+      expect(world.inForce).toEqual(['cnp-a.p 1']);
+      expect(world.desired.peerSets.size).toBe(2);
+      const { conditions, message } = world.status('cnp/a/p');
+      expect(conditions).toEqual(REFUSED);
+      expect(message).toContain(words);
+      expect(message).toMatch(/; generation 1 stays enforced$/);
+      expect(world.status('cnp/a/q').message).toMatch(/; nothing of this policy is enforced$/);
+      world.cnp('a/p', peers(2));
+      expect(world.inForce).toEqual(['cnp-a.p 3']);
+      expect(world.status('cnp/a/p').conditions[0]).toBe('Valid True Valid');
+    },
+  );
 
   it('is told by each kind, clusterwide ones too', () => {
     const world = new World({ selectorsPerPolicy: 10, selectorsPerNamespace: 5 }).start();
@@ -139,7 +157,13 @@ describe('the policies of a namespace', () => {
     expect(world.inForce).toEqual(['cnp-a.one 1', 'cnp-a.two 1', 'cnp-b.one 1']);
     const { conditions, message } = world.status('cnp/a/three');
     expect(conditions).toEqual(REFUSED);
-    for (const word of ['4 selectors', 'namespace "a"', '10 selectors', '--selectors-per-namespace', 'operator.limits.selectorsPerNamespace'])
+    for (const word of [
+      '4 selectors',
+      'namespace "a"',
+      '10 selectors',
+      '--selectors-per-namespace',
+      'operator.limits.selectorsPerNamespace',
+    ])
       expect(message).toContain(word);
   });
 

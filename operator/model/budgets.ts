@@ -83,12 +83,7 @@ export class Budgets {
   ofPolicy({ selectors, bytes }: Needs): PolicyProblem | undefined {
     const { selectorsPerPolicy, bytesPerPolicy } = this.#limits;
     if (isOver(bytes, bytesPerPolicy)) {
-      return excess(
-        `${bytes} bytes once it is resolved`,
-        `${bytesPerPolicy}`,
-        '--policy-bytes-per-policy',
-        'policyBytesPerPolicy',
-      );
+      return excess(`${bytes} bytes once it is resolved`, `${bytesPerPolicy}`, '--bytes-per-policy', 'bytesPerPolicy');
     }
     return this.#tooManySelectors(selectors, selectorsPerPolicy);
   }
@@ -100,7 +95,7 @@ export class Budgets {
     return {
       code: 'BudgetExceeded',
       path: '$',
-      message: `the policy needs ${needs.selectors} selectors and ${needs.bytes} bytes once it is resolved, which the other policies of namespace ${JSON.stringify(namespace)} do not leave of the ${selectorsPerNamespace || 'unlimited'} selectors and ${bytesPerNamespace || 'unlimited'} bytes that all of them may have: remove some, or raise --selectors-per-namespace or --policy-bytes-per-namespace (values operator.limits.selectorsPerNamespace, policyBytesPerNamespace)`,
+      message: `the policy needs ${needs.selectors} selectors and ${needs.bytes} bytes once it is resolved, which the other policies of namespace ${JSON.stringify(namespace)} do not leave of the ${selectorsPerNamespace || 'unlimited'} selectors and ${bytesPerNamespace || 'unlimited'} bytes that all of them may have: remove some, or raise --selectors-per-namespace or --bytes-per-namespace (values operator.limits.selectorsPerNamespace, bytesPerNamespace)`,
     };
   }
 

@@ -17,7 +17,9 @@ import { identityKey, type KnownIdentity, namespaceOf } from './known-identities
 import type { Step } from './steps.ts';
 
 /** All numbers that pods of the cluster can have. */
-export const CLUSTER_RANGE: IdentityRange = { first: CLUSTER_FIRST, last: CLUSTER_LAST };
+const CLUSTER_RANGE: IdentityRange = { first: CLUSTER_FIRST, last: CLUSTER_LAST };
+/** How many they are. */
+export const IDENTITIES: number = CLUSTER_LAST - CLUSTER_FIRST + 1;
 /** Share of the range beyond which unused numbers are not kept for whoever may come back. */
 const NEARLY_ALL = 0.9;
 
@@ -39,7 +41,7 @@ interface Holding {
 }
 
 export interface IdentityBookOptions {
-  /** Numbers that are given out. Default: CLUSTER_RANGE. */
+  /** Numbers that are given out. Default: all that pods of the cluster can have. */
   readonly range?: IdentityRange;
   /** Most numbers of one namespace; 0 (default): as many as there are. */
   readonly perNamespace?: number;

@@ -256,6 +256,11 @@ export class Model {
     return this.#pods.waiting(reader);
   }
 
+  /** Policies whose current generation is refused for its cost. */
+  overBudget(reader: Reader): number {
+    return this.#policies.overBudget(reader);
+  }
+
   /** Identities that no pod has, and namespaces that have as many identities as they may. */
   identityUse(reader: Reader): { readonly unused: number; readonly atQuota: number } {
     return this.#pods.identityUse(reader);

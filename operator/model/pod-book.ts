@@ -219,13 +219,13 @@ export class PodBook {
     this.#move(txn, before, after);
   }
 
-  /** Places pods that wait, in their order, until one finds no number again: none after it would, but for those of `#given`. */
+  /** Places pods that wait, in their order, until one finds no number for the same reason again: none after it would. */
   #serve(txn: WriteTxn, pods: Iterable<PlacedPod>): void {
     for (const { row } of pods) {
       const pod = txn.get(this.#pods, row.key);
       if (pod?.waiting === undefined) continue;
       this.#place(txn, pod.row, pod);
-      if (txn.get(this.#pods, row.key)?.waiting !== undefined) return;
+      if (txn.get(this.#pods, row.key)?.waiting?.because.lack === pod.waiting.because.lack) return;
     }
   }
 

@@ -53,6 +53,10 @@ export class PolicyBook {
       indexes: [
         selector,
         { name: 'uid', keys: ({ row }) => [row.uid] },
+        {
+          name: 'over-budget',
+          keys: ({ problems }) => (problems.some(({ code }) => code === 'BudgetExceeded') ? [''] : []),
+        },
         { name: 'wanting', keys: ({ row, wanting }) => (wanting === undefined ? [] : [row.namespace ?? '']) },
         { name: 'subject', keys: ({ subjects }) => subjects },
         { name: 'subjects', keys: ({ subjects }) => (subjects.size === 0 ? [] : [subjectsKey(subjects)]) },
@@ -103,6 +107,13 @@ export class PolicyBook {
   /** What was adopted of policies that have not been set since. */
   adopted(reader: Reader): Iterable<AdoptedPolicy> {
     return reader.all(this.#adopted);
+  }
+
+  /** How many are refused for their cost. */
+  overBudget(reader: Reader): number {
+    let count = 0;
+    for (const _ of reader.list(this.#entries, 'over-budget', '')) count += 1;
+    return count;
   }
 
   adoptedOf(reader: Reader, kind: PolicyObjectKind): Iterable<AdoptedPolicy> {

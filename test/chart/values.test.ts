@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from '@jest/globals';
 import { load } from 'js-yaml';
+import { DEFAULT_LIMITS } from '../../operator/limits.ts';
 import { attempt, ROOT } from '../cluster/run.ts';
 import { CHART } from './render.ts';
 
@@ -77,6 +78,10 @@ describe('the values of charts/weir', () => {
     );
   });
 
+  it('have the limits that the operator has without them', () => {
+    expect((defaults.operator as { readonly limits: unknown }).limits).toEqual(DEFAULT_LIMITS);
+  });
+
   it('have a description of at least three words, in lists too', () => {
     const poor = [...walk(schema, '', true)].filter(([, { description = '' }]) => description.split(' ').length < 3);
     expect(poor.map(([path]) => path)).toEqual([]);
@@ -102,6 +107,8 @@ describe('the values of charts/weir', () => {
     ['agent.ctEntires=5', ['/agent', 'ctEntires']],
     ['agent.ctEntries=5', ['/agent/ctEntries', '1,024']],
     ['operator.replicas=0', ['/operator/replicas', 'minimum']],
+    ['operator.limits.identitiesPerNamespace=70000', ['/operator/limits/identitiesPerNamespace', '65,280']],
+    ['operator.limits.bytesPerPolicy=2000000', ['/operator/limits/bytesPerPolicy', 'maximum']],
     ['agent.extraCapabilities={CAP_NET_RAW}', ['/agent/extraCapabilities/0']],
     ['agent.image.digest=0123', ['/agent/image/digest', 'sha256']],
     ['cni.binDir=opt/cni', ['/cni/binDir']],

@@ -1,6 +1,13 @@
 /** What a tenant writes in one namespace changes nothing for others. */
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
-import { createKubeClient, type FencingClient, type KubeClient, resources } from '@weir/kube';
+import {
+  createKubeClient,
+  type FencingClient,
+  type KubeClient,
+  type KubeObject,
+  type Resource,
+  resources,
+} from '@weir/kube';
 import { pino } from 'pino';
 import { cnp, namespace, node, pod } from '../../operator/testing.ts';
 import { createWithStatus, createWorld, eventually, type World } from './world.ts';
@@ -37,6 +44,13 @@ async function victimIsServed(): Promise<void> {
   });
   await eventually(async () => expect(await spec()).not.toBe(first));
 }
+
+/** Names of what the API server holds of a kind. */
+async function names<T extends KubeObject>(resource: Resource<T>): Promise<string[]> {
+  return (await world.client.list(resource)).items.map(({ metadata: { name } }) => name);
+}
+
+const BY_USER = { fieldManager: 'user', force: true } as const;
 
 /** A client to which objects seem to have the field `hostile` wherever they have `hostile: true`: no API server of a test takes as much. */
 function seeing(hostile: () => unknown): KubeClient & FencingClient {
@@ -128,5 +142,71 @@ describe('a pod whose status a tenant writes', () => {
     const second = await world.operator();
     await world.settle(second);
     expect(await addresses()).toEqual(expected);
+  });
+});
+
+describe('a tenant that asks for more than its share', () => {
+  const peers = (count: number) => ({
+    endpointSelector: {},
+    ingress: [{ fromEndpoints: Array.from({ length: count }, (_, n) => ({ matchLabels: { app: `a${n}` } })) }],
+  });
+  const validOf = async (name: string): Promise<string> => {
+    const { status } = await world.client.get(resources.CiliumNetworkPolicy, name, 'tenant');
+    const valid = status?.conditions.find(({ type }) => type === 'Valid');
+    return `${valid?.status} ${valid?.reason} ${valid?.observedGeneration}: ${valid?.message}`;
+  };
+
+  it('of policies: what it has stays in force, the status says what is too much, and nobody else notices', async () => {
+    const limits = { selectorsPerPolicy: 10, selectorsPerNamespace: 15 };
+    const operator = await world.operator({ limits });
+    await world.client.create(resources.CiliumNetworkPolicy, cnp('tenant/p', peers(5)));
+    await eventually(async () => expect(await validOf('p')).toMatch(/^True Valid 1/));
+    await world.client.apply(resources.CiliumNetworkPolicy, cnp('tenant/p', peers(5_000)), BY_USER);
+    for (const name of ['q', 'r'])
+      await world.client.create(resources.CiliumNetworkPolicy, cnp(`tenant/${name}`, peers(9)));
+    await eventually(async () => {
+      expect(await validOf('p')).toMatch(
+        /^False BudgetExceeded 2: the policy needs 5000 selectors, and one may need 10: .*; generation 1 stays enforced$/,
+      );
+      for (const name of ['q', 'r'])
+        expect(await validOf(name)).toMatch(
+          /^False BudgetExceeded 1: .* namespace "tenant" .*; nothing of this policy is enforced$/,
+        );
+    });
+    await victimIsServed();
+    await world.settle(operator);
+    expect(await names(resources.ResolvedPolicy)).toEqual(['cnp-tenant.p', 'cnp-victim.p']);
+    // Five and the namespace, and the two of the victim.
+    expect(await names(resources.PeerSet)).toHaveLength(8);
+
+    // Another replica that takes over decides the same, whatever it reads first; and room that is made is used.
+    await operator.stop();
+    const next = await world.operator({ limits });
+    await world.settle(next);
+    expect(await names(resources.ResolvedPolicy)).toEqual(['cnp-tenant.p', 'cnp-victim.p']);
+    await world.client.delete(resources.CiliumNetworkPolicy, 'p', 'tenant');
+    await world.settle(next);
+    expect(await names(resources.ResolvedPolicy)).toEqual(['cnp-tenant.q', 'cnp-victim.p']);
+    expect(await validOf('q')).toMatch(/^True Valid 1/);
+  });
+
+  it('of identities: it pays with its own, and a new pod of another gets one', async () => {
+    const operator = await world.operator({ limits: { identitiesPerNamespace: 3 } });
+    await createWithStatus(world.client, pod('tenant/p', { app: 'a' }, { ip: '10.0.0.2', node: 'n1' }));
+    for (let n = 0; n < 12; n += 1) {
+      const metadata = { namespace: 'tenant', name: 'p', labels: { app: `a${n}` } };
+      await world.client.apply(resources.Pod, { apiVersion: 'v1', kind: 'Pod', metadata }, BY_USER);
+      await eventually(async () => {
+        const { items } = await world.client.list(resources.CiliumIdentity);
+        expect(items.map(({ 'security-labels': labels }) => labels['k8s:app'])).toContain(`a${n}`);
+      });
+    }
+    await createWithStatus(world.client, pod('victim/new', { app: 'new' }, { ip: '10.0.0.3', node: 'n1' }));
+    await world.settle(operator);
+    const { items } = await world.client.list(resources.CiliumIdentity);
+    const apps = items.map(({ 'security-labels': labels }) => labels['k8s:app'] ?? '');
+    expect(new Set(apps)).toEqual(new Set(['a9', 'a10', 'a11', 'new', 'web']));
+    const slices = (await world.client.list(resources.CiliumEndpointSlice)).items;
+    expect(slices.flatMap(({ endpoints }) => endpoints.map(({ name }) => name)).sort()).toEqual(['new', 'p', 'web']);
   });
 });
