@@ -21,6 +21,8 @@
  *   each live node that hosts a pod of the policy has reported this generation, and no live node reports an earlier one, whatever
  *   it hosts (model/node-progress.ts says for which nodes it waits besides).
  * - What a policy suffers from is an Event on it, once for each change of the answer, over a change of leader too.
+ * - A namespace has no more identities than its quota, and its policies cost no more than their budget: what goes beyond waits or is refused,
+ *   and says so; nobody else pays for it.
  * - What agents wrote for nodes and pods that are gone is removed after a grace period of 5 minutes, never on the word of a
  *   watch alone (kubernetes/garbage.ts).
  * - An edit that cannot be read leaves the last readable generation enforced, and the status says so.
@@ -165,10 +167,10 @@ export interface StatusRow {
   readonly status: PolicyStatus;
 }
 
-/** Desired: an Event. One for each (policy object, reason); `count` and `last` grow. */
+/** Desired: an Event. Of a policy, one for each (object, reason); `count` and `last` grow. */
 export interface EventRow {
   readonly key: string;
-  readonly policy: Pick<StatusRow, 'key' | 'kind' | 'namespace' | 'name' | 'uid'>;
+  readonly about: Pick<StatusRow, 'key' | 'namespace' | 'name' | 'uid'> & { readonly kind: PolicyObjectKind | 'Pod' };
   readonly type: 'Normal' | 'Warning';
   readonly reason: string;
   readonly message: string;

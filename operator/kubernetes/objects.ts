@@ -29,6 +29,13 @@ import { canonicalAddress } from './addresses.ts';
 /** Who an Event comes from. */
 const REPORTER = 'weir-operator';
 
+const API_VERSIONS: Readonly<Record<EventRow['about']['kind'], string>> = {
+  CiliumNetworkPolicy: 'cilium.io/v2',
+  CiliumClusterwideNetworkPolicy: 'cilium.io/v2',
+  NetworkPolicy: 'networking.k8s.io/v1',
+  Pod: 'v1',
+};
+
 /** Without a spec: for the status subresource. */
 export interface ResolvedPolicyWithStatus extends KubeObject {
   readonly spec?: ResolvedPolicyObject['spec'];
@@ -133,13 +140,13 @@ export function resolvedStatusObject(row: StatusRow, uid: string | undefined): R
 
 /** In the policy's namespace; a cluster-wide policy's Events are in `default`, as those of all such objects. */
 export function eventObject(row: EventRow): EventObject {
-  const { kind, namespace, name, uid } = row.policy;
+  const { kind, namespace, name, uid } = row.about;
   return {
     apiVersion: 'v1',
     kind: 'Event',
     metadata: { namespace: namespace ?? 'default', name: eventName(name, uid, row.reason) },
     involvedObject: {
-      apiVersion: kind === 'NetworkPolicy' ? 'networking.k8s.io/v1' : 'cilium.io/v2',
+      apiVersion: API_VERSIONS[kind],
       kind,
       ...(namespace === undefined ? {} : { namespace }),
       name,

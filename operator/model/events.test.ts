@@ -162,15 +162,15 @@ describe('EventBook', () => {
     book.note(undefined, row(bad, 'CiliumNetworkPolicy', 'v'), NOW);
     const edits = book.drain(NOW);
     expect(edits[0]).toEqual({ key: first?.key, row: undefined });
-    expect(edits[1]?.row).toMatchObject({ count: 1, policy: { uid: 'v' } });
+    expect(edits[1]?.row).toMatchObject({ count: 1, about: { uid: 'v' } });
     book.forget('cnp/a/web');
     expect(book.drain(NOW)).toEqual([{ key: edits[1]?.key, row: undefined }]);
   });
 
   it('is an object that the API server takes: in the namespace of the policy, or in default', () => {
-    const event = (more: Partial<EventRow['policy']>): EventRow => ({
+    const event = (more: Partial<EventRow['about']>): EventRow => ({
       key: 'k',
-      policy: { key: 'p', kind: 'CiliumNetworkPolicy', name: `${'x'.repeat(240)}.y`, uid: 'u', ...more },
+      about: { key: 'p', kind: 'CiliumNetworkPolicy', name: `${'x'.repeat(240)}.y`, uid: 'u', ...more },
       type: 'Warning',
       reason: 'InvalidSpec',
       message: 'm',

@@ -53,14 +53,14 @@ export class EventBook {
     const { toldEvents } = this.#tables;
     const { key: policy, kind, namespace, name, uid } = status;
     const [other] = txn.list(toldEvents, 'policy', policy);
-    if (other !== undefined && other.row.policy.uid !== uid) this.forget(txn, policy);
+    if (other !== undefined && other.row.about.uid !== uid) this.forget(txn, policy);
     const key = `${policy} ${uid} ${news.reason}`;
     const before = txn.get(toldEvents, key);
     const last = secondsOf(now);
     const row: EventRow = {
       ...news,
       key,
-      policy: { key: policy, kind, name, uid, ...(namespace === undefined ? {} : { namespace }) },
+      about: { key: policy, kind, name, uid, ...(namespace === undefined ? {} : { namespace }) },
       count: (before?.row.count ?? 0) + 1,
       first: before?.row.first ?? last,
       last,

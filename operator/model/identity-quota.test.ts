@@ -134,12 +134,32 @@ describe('a namespace all of whose numbers are in use', () => {
     expect(told).toEqual([
       'tenant: tenant/p3: all 2 identities that namespace "tenant" may have are in use: give its pods fewer distinct label sets, or raise --identities-per-namespace (value operator.limits.identitiesPerNamespace)',
     ]);
+    using snapshot = cluster.model.db.read();
+    const events = [...snapshot.all(cluster.model.tables.events)];
+    expect(events.map(({ row: { about, type, reason } }) => `${about.kind} ${about.key}: ${type} ${reason}`)).toEqual([
+      'Pod tenant/p3: Warning NoIdentity',
+    ]);
     // One that is relabelled leaves its number to who waits, all of whose label set have it then.
     cluster.model.deletePod('tenant/p1');
     expect(cluster.shown).toEqual(['tenant/p2 a2', 'tenant/p3 a3', 'tenant/p5 a3', 'victim/p web']);
     cluster.pod('tenant/p2', 'a4');
     expect(cluster.shown).toEqual(['tenant/p2 a4', 'tenant/p3 a3', 'tenant/p4 a4', 'tenant/p5 a3', 'victim/p web']);
     expect(told).toHaveLength(1);
+  });
+
+  it('says so once a minute at most, however often its pods begin to wait', () => {
+    const cluster = new Cluster(1_000, 1).start();
+    cluster.pod('tenant/p1', 'a1');
+    for (let n = 0; n < 50; n += 1) {
+      cluster.pod('tenant/p2', 'a2');
+      cluster.model.deletePod('tenant/p2');
+      cluster.model.collect();
+      drain(cluster.model, cluster.desired);
+    }
+    expect(told).toHaveLength(1);
+    now += 60_000;
+    cluster.pod('tenant/p2', 'a2');
+    expect(told).toHaveLength(2);
   });
 
   it('takes none from others when nobody has more than it may and the whole range is in use: who waits then gets the next', () => {

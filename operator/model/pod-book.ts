@@ -9,10 +9,11 @@ import { isDeepStrictEqual } from 'node:util';
 import { labelsKey, podIdentityLabels } from '@weir/labels';
 import { type AnyTable, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import { NoIdentityError } from '../errors.ts';
-import type { Tables } from '../tables.ts';
+import { show, type Tables } from '../tables.ts';
 import type { Adopted, NodeRow, PodRow, SlicedPod } from '../types.ts';
 import { AddressClaims, type RefusedAddress } from './address-claims.ts';
 import type { Census, Resident } from './census.ts';
+import { secondsOf } from './events.ts';
 import { IdentityBook, type IdentityBookOptions } from './identity-book.ts';
 import { identityKey, type KnownIdentity, namespaceOf } from './known-identities.ts';
 import { Marks } from './marks.ts';
@@ -21,6 +22,7 @@ import { addressKey, cidrKey, type PodCidrOverlap, PodNetworks } from './pod-net
 import type { Namer, PortNames } from './port-names.ts';
 import type { SelectorIndex } from './selector-index.ts';
 import { SlicePacker } from './slices.ts';
+import { told } from './status.ts';
 import type { Step } from './steps.ts';
 
 export interface PodBookOptions {
@@ -32,8 +34,8 @@ export interface PodBookOptions {
   /** Numbers that are given out. Default: all that pods can have. */
   readonly identityRange?: IdentityBookOptions['range'];
   /**
-   * The first pod of a namespace waits for a number, with the reason: told once, until none of the namespace waits. Called within a
-   * transaction, as the next.
+   * The first pod of a namespace waits for a number, with the reason: told when none of the namespace waited before, and once a minute at
+   * most. Called within a transaction, as the next.
    */
   readonly onNoIdentity?: (namespace: string, pod: string, error: NoIdentityError) => void;
   /** An address that a pod claims, and that does not count: once, until the reason changes. */
@@ -43,12 +45,24 @@ export interface PodBookOptions {
 }
 
 export interface PodBookSources {
-  readonly tables: Pick<Tables, 'namespaces' | 'identities' | 'slices'>;
+  readonly tables: Pick<Tables, 'namespaces' | 'identities' | 'slices' | 'events'>;
   readonly knownIdentities: Table<KnownIdentity>;
   readonly sets: SelectorIndex;
   readonly census: Census;
   readonly portNames: PortNames;
 }
+
+/** A namespace of which it was told that pods wait. */
+interface ToldLack {
+  readonly namespace: string;
+  /** Milliseconds. */
+  readonly toldAt: number;
+}
+
+type Waiting = PlacedPod & { readonly waiting: WaitingPod };
+
+/** Milliseconds between two times that one namespace's lack is told. */
+const LACKS_MS = 60_000;
 
 export class PodBook {
   readonly #options: PodBookOptions;
@@ -62,6 +76,7 @@ export class PodBook {
   readonly #claimed = new Marks<string>();
   /** Pods of which the slices may say something else. */
   readonly #moved = new Marks<string>();
+  readonly #told: Table<ToldLack>;
   /** Namespaces that have fewer numbers in use. */
   readonly #freed = new Marks<string>();
   /** Label sets (`labelsKey`) that have a number now. */
@@ -73,6 +88,7 @@ export class PodBook {
     this.#sources = sources;
     this.#options = options;
     this.#pods = createPlacedPods(db);
+    this.#told = db.table<ToldLack>({ name: 'told-identity-lacks', key: ({ namespace }) => namespace });
     const { identitiesPerNamespace: perNamespace, identityRange: range } = options;
     this.#identities = new IdentityBook(db, sources.knownIdentities, sources.tables.identities, {
       ...(perNamespace === undefined ? {} : { perNamespace }),
@@ -93,7 +109,7 @@ export class PodBook {
 
   get tables(): readonly AnyTable[] {
     const books = [this.#identities, this.#slices, this.#networks, this.#addresses];
-    return [this.#pods, ...books.flatMap(({ tables }) => tables)];
+    return [this.#pods, this.#told, ...books.flatMap(({ tables }) => tables)];
   }
 
   adopt(txn: WriteTxn, adopted: Pick<Adopted, 'identities' | 'slices'>): void {
@@ -165,7 +181,13 @@ export class PodBook {
 
   /** Forgets identities that nobody uses for long enough. */
   collect(txn: WriteTxn, graceMs: number): void {
-    this.#identities.collect(txn, this.#options.now(), graceMs);
+    const now = this.#options.now();
+    this.#identities.collect(txn, now, graceMs);
+    for (const { namespace, toldAt } of txn.all(this.#told)) {
+      if (now - toldAt < LACKS_MS) continue;
+      txn.delete(this.#told, namespace);
+      txn.delete(this.#sources.tables.events, lackKey(namespace));
+    }
   }
 
   /** Gives the numbers that this transaction has made free to pods that wait for one. To be called once everything is shown, and before `settle`. */
@@ -182,7 +204,7 @@ export class PodBook {
     }
     for (const namespace of this.#lacking.take(txn)) {
       const [first] = this.#waitingIn(txn, namespace);
-      if (first !== undefined) this.#options.onNoIdentity?.(namespace, first.row.key, first.waiting.because);
+      if (first !== undefined) this.#tellLack(txn, first);
     }
   }
 
@@ -229,7 +251,28 @@ export class PodBook {
     }
   }
 
-  *#waitingIn(reader: Reader, namespace: string): Generator<PlacedPod & { readonly waiting: WaitingPod }> {
+  /** By an Event on the pod, and to whoever listens. */
+  #tellLack(txn: WriteTxn, { row: { key: pod, namespace, name, uid }, waiting: { because } }: Waiting): void {
+    const now = this.#options.now();
+    const last = txn.get(this.#told, namespace)?.toldAt;
+    // A clock that was set back silences nobody for long.
+    if (last !== undefined && last <= now && now - last < LACKS_MS) return;
+    txn.upsert(this.#told, { namespace, toldAt: now });
+    this.#options.onNoIdentity?.(namespace, pod, because);
+    const at = secondsOf(now);
+    show(txn, this.#sources.tables.events, {
+      key: lackKey(namespace),
+      about: { key: pod, kind: 'Pod', namespace, name, uid },
+      type: 'Warning',
+      reason: 'NoIdentity',
+      message: told(because.message),
+      count: 1,
+      first: at,
+      last: at,
+    });
+  }
+
+  *#waitingIn(reader: Reader, namespace: string): Generator<Waiting> {
     for (const lack of ['quota', 'range']) {
       for (const pod of reader.list(this.#pods, 'waiting', keys.join(lack, namespace))) {
         if (pod.waiting !== undefined) yield { ...pod, waiting: pod.waiting };
@@ -305,6 +348,10 @@ export class PodBook {
     for (const _ of txn.list(this.#pods, 'identity', identityKey(identity))) return true;
     return false;
   }
+}
+
+function lackKey(namespace: string): string {
+  return `pods ${namespace}`;
 }
 
 function residentOf(pod: PlacedPod | undefined): Resident | undefined {

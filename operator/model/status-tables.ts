@@ -83,7 +83,7 @@ export function statusTables(db: StateDB): StatusTables {
     toldEvents: db.table<ToldEvent>({
       name: 'told-events',
       key: ({ row }) => row.key,
-      indexes: [dueAt, { name: 'policy', keys: ({ row }) => [row.policy.key] }],
+      indexes: [dueAt, { name: 'policy', keys: ({ row }) => [row.about.key] }],
     }),
     countedReports: db.table<CountedReport>({
       name: 'counted-reports',
