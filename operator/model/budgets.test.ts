@@ -95,6 +95,26 @@ describe('a policy that costs more than one may', () => {
       'needs 11 selectors',
     ],
     [
+      'selectors that look everywhere',
+      { selectorsPerPolicy: 16 },
+      {
+        endpointSelector: {},
+        ingress: [
+          {
+            fromEndpoints: [
+              {
+                matchExpressions: [
+                  { key: 'io.kubernetes.pod.namespace', operator: 'Exists' },
+                  { key: 'app', operator: 'NotIn', values: ['a'] },
+                ],
+              },
+            ],
+          },
+        ],
+      },
+      'needs 17 selectors',
+    ],
+    [
       'rules',
       { rulesPerPolicy: 10 },
       { endpointSelector: {}, ingress: Array(6).fill({}), egressDeny: Array(5).fill({}) },
@@ -126,10 +146,10 @@ describe('a policy that costs more than one may', () => {
   );
 
   it('is told by each kind, clusterwide ones too', () => {
-    const world = new World({ selectorsPerPolicy: 10, selectorsPerNamespace: 5 }).start();
-    const from = Array.from({ length: 11 }, (_, n) => ({ podSelector: { matchLabels: { app: `a${n}` } } }));
+    const world = new World({ selectorsPerPolicy: 30, selectorsPerNamespace: 5 }).start();
+    const from = Array.from({ length: 30 }, (_, n) => ({ podSelector: { matchLabels: { app: `a${n}` } } }));
     world.set(knp('a/p', { podSelector: {}, ingress: [{ from }] }), 'NetworkPolicy');
-    world.set(ccnp('p', peers(11)), 'CiliumClusterwideNetworkPolicy');
+    world.set(ccnp('p', peers(31)), 'CiliumClusterwideNetworkPolicy');
     world.set(ccnp('q', peers(9)), 'CiliumClusterwideNetworkPolicy');
     expect(world.inForce).toEqual(['ccnp-q 1']);
     expect(world.status('ccnp/p').conditions).toEqual(REFUSED);

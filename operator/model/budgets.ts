@@ -10,10 +10,14 @@ import type { LabelSelector } from '@weir/labels';
 import { demandOf, type PolicyProblem, type ResolvedRule } from '@weir/policy';
 import type { AnyTable, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
 import type { PolicyRow } from '../types.ts';
+import { looksEverywhere } from './selector-index.ts';
 
 /** 0: no limit. */
 export interface PolicyLimits {
-  /** Distinct selectors of one policy. One of more than 10 requirements and values counts as one for each 10 begun. */
+  /**
+   * Distinct selectors of one policy. One of more than 10 requirements and values counts as one for each 10 begun; one that names no
+   * namespace and asks for no value of a label, as 16.
+   */
   readonly selectorsPerPolicy: number;
   /** Rules of one policy: elements of its ingress, egress and denies. */
   readonly rulesPerPolicy: number;
@@ -46,7 +50,10 @@ interface Usage extends Needs {
   readonly namespace: string;
 }
 
+/** Requirements and values that count as one selector. */
 const TERMS_OF_ONE = 10;
+/** As what a selector counts that names no namespace and asks for no label: as many identities has the cluster for each of a namespace. */
+const EVERYWHERE = 16;
 
 /** Policies of the namespace cost less than when those that it could not afford were looked at last. */
 interface Fallen {
@@ -147,9 +154,9 @@ export class Budgets {
 /** What rules cost. */
 export function needsOf(rules: readonly ResolvedRule[], selectors: Iterable<LabelSelector>): Needs {
   let count = 0;
-  for (const { requirements } of selectors) {
-    const terms = requirements.reduce((sum, { values }) => sum + 1 + values.length, 0);
-    count += Math.max(1, Math.ceil(terms / TERMS_OF_ONE));
+  for (const selector of selectors) {
+    const terms = selector.requirements.reduce((sum, { values }) => sum + 1 + values.length, 0);
+    count += Math.max(1, Math.ceil(terms / TERMS_OF_ONE)) * (looksEverywhere(selector) ? EVERYWHERE : 1);
   }
   return { selectors: count, bytes: Buffer.byteLength(JSON.stringify(rules)) };
 }

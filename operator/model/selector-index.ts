@@ -2,7 +2,7 @@
  * Which identities each selector matches. A selector is evaluated when it is new, an identity when it is new; both only
  * within the namespaces that the selector names, when it names any, and a selector that asks for a label only for identities that have it.
  */
-import { type LabelMap, type LabelSelector, matches, NAMESPACE_LABEL } from '@weir/labels';
+import { type LabelMap, type LabelSelector, matches, NAMESPACE_LABEL, type Requirement } from '@weir/labels';
 import { type AnyTable, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import { identityKey, isIndexed, type KnownIdentity, labelKey, namespaceOf } from './known-identities.ts';
 import { Marks } from './marks.ts';
@@ -70,9 +70,7 @@ export class SelectorIndex {
   /** Adds a set, unless it is there. */
   add(txn: WriteTxn, hash: string, selector: LabelSelector): void {
     if (txn.has(this.#selectors, hash)) return;
-    const namespaces = selector.requirements.find(
-      ({ key, operator }) => key === NAMESPACE_LABEL && operator === 'In',
-    )?.values;
+    const namespaces = namespacesOf(selector);
     txn.insert(this.#selectors, { hash, selector, namespaces });
     this.#changed.add(txn, hash);
     for (const { row } of this.#candidates(txn, selector, namespaces)) {
@@ -83,12 +81,10 @@ export class SelectorIndex {
   /** Every identity that the selector may match. */
   *#candidates(
     reader: Reader,
-    { requirements }: LabelSelector,
+    selector: LabelSelector,
     namespaces: readonly string[] | undefined,
   ): Generator<KnownIdentity> {
-    const asked = requirements.find(
-      ({ key, operator, values }) => operator === 'In' && values.length <= MOST_VALUES && isIndexed(key),
-    );
+    const asked = askedLabel(selector);
     if (asked === undefined) {
       if (namespaces === undefined) yield* reader.all(this.#identities);
       for (const namespace of namespaces ?? []) yield* reader.list(this.#identities, 'namespace', namespace);
@@ -132,6 +128,22 @@ export class SelectorIndex {
   takeChanged(txn: WriteTxn): Iterable<string> {
     return this.#changed.take(txn);
   }
+}
+
+/** Whether a selector must be evaluated for every identity of the cluster: it names no namespace, and asks for no label. */
+export function looksEverywhere(selector: LabelSelector): boolean {
+  return namespacesOf(selector) === undefined && askedLabel(selector) === undefined;
+}
+
+function namespacesOf({ requirements }: LabelSelector): readonly string[] | undefined {
+  return requirements.find(({ key, operator }) => key === NAMESPACE_LABEL && operator === 'In')?.values;
+}
+
+/** What only identities that have a label fulfil. */
+function askedLabel({ requirements }: LabelSelector): Requirement | undefined {
+  return requirements.find(
+    ({ key, operator, values }) => operator === 'In' && values.length <= MOST_VALUES && isIndexed(key),
+  );
 }
 
 function memberKey({ hash, identity }: Member): string {
