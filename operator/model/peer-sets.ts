@@ -13,7 +13,7 @@ export function showPeerSet(txn: WriteTxn, table: Table<Desired<PeerSetRow>>, se
   const selector = sets.selector(txn, hash);
   let slices = 0;
   if (selector !== undefined) {
-    const members = [...sets.members(txn, hash)];
+    const members = sets.members(txn, hash);
     slices = Math.max(1, Math.ceil(members.length / PEER_SLICE_SIZE));
     for (let slice = 0; slice < slices; slice += 1) {
       const identities = members.slice(slice * PEER_SLICE_SIZE, (slice + 1) * PEER_SLICE_SIZE);

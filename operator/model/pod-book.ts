@@ -94,7 +94,7 @@ export class PodBook {
       ...(perNamespace === undefined ? {} : { perNamespace }),
       ...(range === undefined ? {} : { range }),
       onForgotten: (txn, { id, labels }) => {
-        sources.sets.removeIdentity(txn, id);
+        sources.sets.removeIdentity(txn, id, labels);
         this.#freed.add(txn, namespaceOf(labels));
       },
     });

@@ -1,33 +1,42 @@
 /**
- * Which identities each selector matches. A selector is evaluated when it is new, an identity when it is new; both only
- * within the namespaces that the selector names, when it names any, and a selector that asks for a label only for identities that have it.
+ * Which identities each selector matches. A selector is evaluated when it is new, an identity when it is new; each only where both may
+ * agree: within the namespaces that the selector names, when it names any, and where it asks for a label, with identities that have it.
+ *
+ * A set is one row, so that what many selectors match of many identities costs some bytes for each pair, and no row.
  */
 import { type LabelMap, type LabelSelector, matches, NAMESPACE_LABEL, type Requirement } from '@weir/labels';
-import { type AnyTable, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
+import { type AnyTable, type Key, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import { identityKey, isIndexed, type KnownIdentity, labelKey, namespaceOf } from './known-identities.ts';
 import { Marks } from './marks.ts';
 
 interface SelectorRow {
   readonly hash: string;
   readonly selector: LabelSelector;
-  /** undefined: any namespace. */
-  readonly namespaces: readonly string[] | undefined;
 }
 
-interface Member {
+interface Members {
   readonly hash: string;
-  readonly identity: number;
+  /** Ascending. */
+  readonly identities: readonly number[];
 }
 
-/** Values of a label that are looked up one by one. */
-const MOST_VALUES = 100;
+/** Where identities that a selector may match can be looked up. */
+interface Scope {
+  /** undefined: any. */
+  readonly namespaces: readonly string[] | undefined;
+  /** What only identities that have a label fulfil. */
+  readonly asked: Requirement | undefined;
+}
+
+/** Places that are looked up one by one: namespaces, values of a label, or pairs of them. */
+const MOST_PLACES = 100;
 /** No namespace has this name. */
 const ANYWHERE = '*';
 
 export class SelectorIndex {
   readonly #identities: Table<KnownIdentity>;
   readonly #selectors: Table<SelectorRow>;
-  readonly #members: Table<Member>;
+  readonly #members: Table<Members>;
   /** Hashes whose members or existence changed. */
   readonly #changed = new Marks<string>();
 
@@ -36,13 +45,9 @@ export class SelectorIndex {
     this.#selectors = db.table<SelectorRow>({
       name: 'selectors',
       key: ({ hash }) => hash,
-      indexes: [{ name: 'namespace', keys: ({ namespaces }) => namespaces ?? [ANYWHERE] }],
+      indexes: [{ name: 'wants', keys: ({ selector }) => wantsOf(selector) }],
     });
-    this.#members = db.table<Member>({
-      name: 'set-members',
-      key: memberKey,
-      indexes: [{ name: 'identity', keys: ({ identity }) => [identityKey(identity)] }],
-    });
+    this.#members = db.table<Members>({ name: 'set-members', key: ({ hash }) => hash });
   }
 
   get tables(): readonly AnyTable[] {
@@ -51,56 +56,41 @@ export class SelectorIndex {
 
   /** Adds an identity to the sets that match it. */
   addIdentity(txn: WriteTxn, identity: number, labels: LabelMap): void {
-    for (const namespace of [ANYWHERE, namespaceOf(labels)]) {
-      for (const { hash, selector } of txn.list(this.#selectors, 'namespace', namespace)) {
-        if (!matches(selector, labels)) continue;
-        txn.upsert(this.#members, { hash, identity });
-        this.#changed.add(txn, hash);
-      }
+    for (const hash of this.#matching(txn, labels)) {
+      const members = this.#of(txn, hash);
+      const at = placeOf(members, identity);
+      if (members[at] === identity) continue;
+      this.#put(txn, hash, [...members.slice(0, at), identity, ...members.slice(at)]);
     }
   }
 
-  removeIdentity(txn: WriteTxn, identity: number): void {
-    for (const hash of this.setsOf(txn, identity)) {
-      txn.delete(this.#members, memberKey({ hash, identity }));
-      this.#changed.add(txn, hash);
+  /** Takes an identity, which had these labels, out of the sets that match it. */
+  removeIdentity(txn: WriteTxn, identity: number, labels: LabelMap): void {
+    for (const hash of this.#matching(txn, labels)) {
+      const members = this.#of(txn, hash);
+      const at = placeOf(members, identity);
+      if (members[at] === identity) this.#put(txn, hash, members.toSpliced(at, 1));
     }
   }
 
   /** Adds a set, unless it is there. */
   add(txn: WriteTxn, hash: string, selector: LabelSelector): void {
     if (txn.has(this.#selectors, hash)) return;
-    const namespaces = namespacesOf(selector);
-    txn.insert(this.#selectors, { hash, selector, namespaces });
-    this.#changed.add(txn, hash);
-    for (const { row } of this.#candidates(txn, selector, namespaces)) {
-      if (matches(selector, row.labels)) txn.upsert(this.#members, { hash, identity: row.id });
+    txn.insert(this.#selectors, { hash, selector });
+    const found: number[] = [];
+    let ascending = true;
+    for (const { row } of this.#candidates(txn, selector)) {
+      if (!matches(selector, row.labels)) continue;
+      ascending &&= row.id > (found.at(-1) ?? -1);
+      found.push(row.id);
     }
-  }
-
-  /** Every identity that the selector may match. */
-  *#candidates(
-    reader: Reader,
-    selector: LabelSelector,
-    namespaces: readonly string[] | undefined,
-  ): Generator<KnownIdentity> {
-    const asked = askedLabel(selector);
-    if (asked === undefined) {
-      if (namespaces === undefined) yield* reader.all(this.#identities);
-      for (const namespace of namespaces ?? []) yield* reader.list(this.#identities, 'namespace', namespace);
-      return;
-    }
-    for (const value of asked.values) {
-      for (const namespace of namespaces ?? [undefined]) {
-        yield* reader.prefix(this.#identities, labelKey(asked.key, value, namespace), 'label');
-      }
-    }
+    this.#put(txn, hash, ascending ? found : [...new Set(found)].sort((a, b) => a - b));
   }
 
   remove(txn: WriteTxn, hash: string): void {
     if (txn.delete(this.#selectors, hash) === undefined) return;
+    txn.delete(this.#members, hash);
     this.#changed.add(txn, hash);
-    for (const member of txn.prefix(this.#members, keys.join(hash))) txn.delete(this.#members, memberKey(member));
   }
 
   selector(reader: Reader, hash: string): LabelSelector | undefined {
@@ -112,40 +102,107 @@ export class SelectorIndex {
   }
 
   /** Ascending. */
-  *members(reader: Reader, hash: string): Generator<number> {
-    for (const { identity } of reader.prefix(this.#members, keys.join(hash))) yield identity;
+  members(reader: Reader, hash: string): readonly number[] {
+    return this.#of(reader, hash);
   }
 
   has(reader: Reader, hash: string, identity: number): boolean {
-    return reader.has(this.#members, memberKey({ hash, identity }));
+    const members = this.#of(reader, hash);
+    return members[placeOf(members, identity)] === identity;
   }
 
+  /** The sets of an identity that is known. */
   *setsOf(reader: Reader, identity: number): Generator<string> {
-    for (const { hash } of reader.list(this.#members, 'identity', identityKey(identity))) yield hash;
+    const known = reader.get(this.#identities, identityKey(identity));
+    if (known !== undefined) yield* this.#matching(reader, known.row.labels);
   }
 
   /** Hashes that changed in this transaction since the last call. */
   takeChanged(txn: WriteTxn): Iterable<string> {
     return this.#changed.take(txn);
   }
+
+  #of(reader: Reader, hash: string): readonly number[] {
+    return reader.get(this.#members, hash)?.identities ?? [];
+  }
+
+  #put(txn: WriteTxn, hash: string, identities: readonly number[]): void {
+    txn.upsert(this.#members, { hash, identities });
+    this.#changed.add(txn, hash);
+  }
+
+  /** Every set that matches the labels, once. */
+  #matching(reader: Reader, labels: LabelMap): ReadonlySet<string> {
+    const found = new Set<string>();
+    for (const namespace of [ANYWHERE, namespaceOf(labels)]) {
+      for (const key of [wantKey(namespace), ...labelWants(labels, namespace)]) {
+        for (const { hash, selector } of reader.list(this.#selectors, 'wants', key)) {
+          if (matches(selector, labels)) found.add(hash);
+        }
+      }
+    }
+    return found;
+  }
+
+  /** Every identity that the selector may match; perhaps more than once. */
+  *#candidates(reader: Reader, selector: LabelSelector): Generator<KnownIdentity> {
+    const { namespaces, asked } = scopeOf(selector);
+    if (asked === undefined) {
+      if (namespaces === undefined) yield* reader.all(this.#identities);
+      for (const namespace of namespaces ?? []) yield* reader.list(this.#identities, 'namespace', namespace);
+      return;
+    }
+    for (const value of asked.values) {
+      for (const namespace of namespaces ?? [undefined]) {
+        yield* reader.prefix(this.#identities, labelKey(asked.key, value, namespace), 'label');
+      }
+    }
+  }
 }
 
 /** Whether a selector must be evaluated for every identity of the cluster: it names no namespace, and asks for no label. */
 export function looksEverywhere(selector: LabelSelector): boolean {
-  return namespacesOf(selector) === undefined && askedLabel(selector) === undefined;
+  const { namespaces, asked } = scopeOf(selector);
+  return namespaces === undefined && asked === undefined;
 }
 
-function namespacesOf({ requirements }: LabelSelector): readonly string[] | undefined {
-  return requirements.find(({ key, operator }) => key === NAMESPACE_LABEL && operator === 'In')?.values;
+function scopeOf({ requirements }: LabelSelector): Scope {
+  const named = requirements.find(({ key, operator }) => key === NAMESPACE_LABEL && operator === 'In')?.values;
+  const namespaces = named !== undefined && named.length <= MOST_PLACES ? named : undefined;
+  const most = MOST_PLACES / (namespaces?.length ?? 1);
+  const asked = requirements.find(
+    ({ key, operator, values }) => operator === 'In' && values.length <= most && isIndexed(key),
+  );
+  return { namespaces, asked };
 }
 
-/** What only identities that have a label fulfil. */
-function askedLabel({ requirements }: LabelSelector): Requirement | undefined {
-  return requirements.find(
-    ({ key, operator, values }) => operator === 'In' && values.length <= MOST_VALUES && isIndexed(key),
+/** By what an identity finds the selector: a namespace, and a label where it asks for one. */
+function wantsOf(selector: LabelSelector): Key[] {
+  const { namespaces = [ANYWHERE], asked } = scopeOf(selector);
+  return namespaces.flatMap((namespace) =>
+    asked === undefined
+      ? [wantKey(namespace)]
+      : asked.values.map((value) => wantKey(namespace, labelKey(asked.key, value))),
   );
 }
 
-function memberKey({ hash, identity }: Member): string {
-  return keys.join(hash, identityKey(identity));
+function labelWants(labels: LabelMap, namespace: string): Key[] {
+  return Object.entries(labels).flatMap(([key, value]) =>
+    isIndexed(key) ? [wantKey(namespace, labelKey(key, value))] : [],
+  );
+}
+
+function wantKey(namespace: string, label: Key = ''): Key {
+  return keys.join(namespace, label);
+}
+
+/** Where a number is in an ascending list, or would be. */
+function placeOf(list: readonly number[], value: number): number {
+  let [low, high] = [0, list.length];
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    if ((list[middle] ?? value) < value) low = middle + 1;
+    else high = middle;
+  }
+  return low;
 }
