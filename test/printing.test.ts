@@ -146,8 +146,8 @@ it('what a node says of itself is in conditions and failures as text', () => {
 
 it('Events say it as text', () => {
   const at = '2026-01-01T00:00:00Z';
-  const policy = { key: 'cnp/a/p', kind: 'CiliumNetworkPolicy' as const, namespace: 'a', name: 'p', uid: 'u' };
-  const row = { key: 'k', policy, type: 'Warning' as const, reason: 'R', message: EVIL, count: 1, first: at, last: at };
+  const about = { key: 'cnp/a/p', kind: 'CiliumNetworkPolicy' as const, namespace: 'a', name: 'p', uid: 'u' };
+  const row = { key: 'k', about, type: 'Warning' as const, reason: 'R', message: EVIL, count: 1, first: at, last: at };
   expectLine(eventObject(row).message);
   const told = { key: 'k', pod: { namespace: 'a', name: 'p', uid: 'u' }, reason: 'R', count: 1, first: 0, last: 0 };
   const { message } = podEventObject({ ...told, message: EVIL.repeat(100) }, 'n1');

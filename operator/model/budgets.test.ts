@@ -5,8 +5,10 @@ import { namespaceRow, policyRow } from '../kubernetes/rows.ts';
 import { ccnp, cnp, knp, namespace } from '../testing.ts';
 import type { PolicyObjectKind, PolicyRow } from '../types.ts';
 import { NO_LIMITS, type PolicyLimits } from './budgets.ts';
+import type { ModelOptions } from './model.ts';
 import { TestModel } from './testing/test-model.ts';
 import { clock, Desired, drain, Inputs, step } from './testing/trace.ts';
+import { SHARE_MS } from './time-share.ts';
 
 /** As many distinct selectors; beside them the subject's. */
 const peers = (count: number, from = 0): object => ({
@@ -19,8 +21,9 @@ class World {
   readonly desired = new Desired();
   readonly #generations = new Map<string, number>();
 
-  constructor(limits: Partial<PolicyLimits>) {
+  constructor(limits: Partial<PolicyLimits>, more: Partial<ModelOptions> = {}) {
     this.model = new TestModel({
+      ...more,
       cluster: 'default',
       identityGraceMs: 0,
       now: () => clock.now,
@@ -199,6 +202,26 @@ describe('the policies of a namespace', () => {
     expect(world.status('cnp/a/three').conditions[0]).toBe('Valid True Valid');
   });
 
+  it('take in as many of those as a round has time for, and the others in the next rounds', () => {
+    // Time passes with the first policy of a round, and not with statuses.
+    let [asked, passed] = [0, 0];
+    const stopwatch = (): number => {
+      asked += 1;
+      if (asked === 2) passed += SHARE_MS;
+      return passed;
+    };
+    const slow = new World({ selectorsPerNamespace: 30 }, { stopwatch }).start().cnp('a/large', peers(28));
+    for (let n = 0; n < 9; n += 1) slow.cnp(`a/p${n}`, peers(1, n));
+    expect(slow.inForce).toEqual(['cnp-a.large 1']);
+    slow.model.deletePolicy('cnp/a/large');
+    for (let round = 1; round <= 9; round += 1) {
+      asked = 0;
+      slow.desired.apply(slow.model.flush());
+      expect([slow.desired.resolved.size, slow.model.more]).toEqual([round, true]);
+    }
+    expect(slow.inForce).toHaveLength(9);
+  });
+
   it('keep what is in force when one grows beyond it, and let each shrink', () => {
     world.cnp('a/one', peers(6));
     expect(world.inForce).toEqual(['cnp-a.one 1', 'cnp-a.two 1', 'cnp-b.one 1']);
@@ -242,9 +265,9 @@ it('whatever the trace: budgets hold, nobody is refused who could be taken in, a
   const limits: PolicyLimits = {
     selectorsPerPolicy: 2,
     rulesPerPolicy: 1,
-    bytesPerPolicy: 330,
+    bytesPerPolicy: 450,
     selectorsPerNamespace: 4,
-    bytesPerNamespace: 600,
+    bytesPerNamespace: 900,
   };
   fc.assert(
     fc.property(fc.array(fc.tuple(step, fc.boolean()), { maxLength: 80, size: 'max' }), (trace) => {
@@ -258,11 +281,11 @@ it('whatever the trace: budgets hold, nobody is refused who could be taken in, a
         const used = new Map<string, number>();
         for (const { source, rules } of world.desired.resolved.values()) {
           const bytes = JSON.stringify(rules).length;
-          expect(bytes).toBeLessThanOrEqual(330);
+          expect(bytes).toBeLessThanOrEqual(limits.bytesPerPolicy);
           const name = source.namespace ?? '';
           if (name !== '') used.set(name, (used.get(name) ?? 0) + bytes);
         }
-        for (const bytes of used.values()) expect(bytes).toBeLessThanOrEqual(600);
+        for (const bytes of used.values()) expect(bytes).toBeLessThanOrEqual(limits.bytesPerNamespace);
       }
       world.model.collect();
       drain(world.model, world.desired);

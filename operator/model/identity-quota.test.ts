@@ -2,8 +2,8 @@
 import { beforeEach, describe, expect, it } from '@jest/globals';
 import type { Table } from '@weir/statedb';
 import fc from 'fast-check';
-import { namespaceRow, podRow } from '../kubernetes/rows.ts';
-import { namespace, pod } from '../testing.ts';
+import { namespaceRow, nodeRow, podRow } from '../kubernetes/rows.ts';
+import { namespace, node, pod } from '../testing.ts';
 import type { KnownIdentity } from './known-identities.ts';
 import { TestModel } from './testing/test-model.ts';
 import { Desired, drain, Inputs, step } from './testing/trace.ts';
@@ -31,6 +31,7 @@ class Cluster {
       onNoIdentity: (...[where, who, { message }]) => told.push(`${where}: ${who}: ${message}`),
     });
     for (const name of ['tenant', 'third', 'victim']) this.model.setNamespace(namespaceRow(namespace(name)));
+    this.model.setNode(nodeRow(node('home')));
   }
 
   start(): this {
@@ -46,7 +47,7 @@ class Cluster {
 
   set(where: string, app: string): void {
     now += 1;
-    this.model.setPod(podRow(pod(where, { app }, { ip: addressOf(where) })));
+    this.model.setPod(podRow(pod(where, { app }, { node: 'home', ip: addressOf(where) })));
   }
 
   get shown(): string[] {

@@ -80,9 +80,7 @@ export function foldStatus(input: StatusInput): PolicyStatus {
     observedGeneration: input.generation,
     summary: {
       nodes:
-        refused === undefined
-          ? `${input.nodes.length - behind.length}/${waitedFor(input)}`
-          : `0/${input.nodes.length}`,
+        refused === undefined ? `${input.nodes.length - behind.length}/${waitedFor(input)}` : `0/${input.nodes.length}`,
       endpoints: input.endpoints,
       rules: input.rules,
     },

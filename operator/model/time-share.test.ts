@@ -1,14 +1,16 @@
 import { describe, expect, it } from '@jest/globals';
-import { createStateDB, type Table, type WriteTxn } from '@weir/statedb';
+import { type AnyTable, createStateDB, type Table, type WriteTxn } from '@weir/statedb';
 import { namespaceRow, nodeReportRow, nodeRow, podRow, policyRow } from '../kubernetes/rows.ts';
 import { createTables, type Desired, type Tables } from '../tables.ts';
 import { cnp, namespace, node, pod, report } from '../testing.ts';
-import type { PodRow, PolicyRow } from '../types.ts';
+import type { Adopted, PodRow, PolicyRow } from '../types.ts';
+import { NO_LIMITS } from './budgets.ts';
 import { Engine } from './engine.ts';
-import { type Later, Model } from './model.ts';
+import { type Later, Model, type ModelOptions } from './model.ts';
 import { SHARE_MS, type Stopwatch } from './time-share.ts';
 
 const [PODS, POLICIES] = [30, 20];
+const NOTHING: Adopted = { identities: [], peerSets: [], resolved: [], slices: [], statuses: [] };
 
 /** Notes what each round takes in. */
 class WatchedModel extends Model {
@@ -17,9 +19,9 @@ class WatchedModel extends Model {
   broken: { readonly at: number; readonly error: Error } | undefined;
   #pods = 0;
 
-  override round(fn: (txn: WriteTxn) => void): Later {
+  override round(fn: (txn: WriteTxn) => void, others?: readonly AnyTable[]): Later {
     this.rounds.push([]);
-    return super.round(fn);
+    return super.round(fn, others);
   }
 
   override setPod(txn: WriteTxn, row: PodRow): void {
@@ -43,27 +45,27 @@ class World {
   readonly model: WatchedModel;
   readonly #engine: Engine;
 
-  constructor(stopwatch: Stopwatch) {
+  constructor(stopwatch: Stopwatch, adopted: Adopted = NOTHING, limits: Partial<ModelOptions> = {}) {
     const { db, tables } = this;
     const now = (): number => 1_700_000_000_000;
-    this.model = new WatchedModel({ db, tables, cluster: 'default', identityGraceMs: 1_000_000, now, stopwatch });
+    const options = { cluster: 'default', identityGraceMs: 1_000_000, now, stopwatch, ...limits };
+    this.model = new WatchedModel({ ...options, db, tables });
     this.#engine = new Engine({
       db,
       tables,
       model: this.model,
-      adopted: () => ({ identities: [], peerSets: [], resolved: [], slices: [], statuses: [] }),
+      adopted: () => adopted,
       missingKinds: () => new Set(),
       collectIntervalMs: 1_000_000,
       onError: (error) => this.failed.push(error),
       stopwatch,
     });
-    this.put(1);
   }
 
-  /** Writes everything, in one transaction. */
-  put(generation: number): void {
+  /** Writes everything, in one transaction; policies under names that begin so. */
+  put(generation: number, policy = 'u'): this {
     const { policies, namespaces, pods, nodes, reports } = this.tables;
-    const uids = Array.from({ length: POLICIES }, (_, n) => `u${n}`);
+    const uids = Array.from({ length: POLICIES }, (_, n) => `${policy}${n}`);
     this.db.write([policies, namespaces, pods, nodes, reports], (txn) => {
       txn.upsert(namespaces, namespaceRow(namespace('a')));
       for (const uid of uids) {
@@ -81,6 +83,7 @@ class World {
         txn.upsert(reports, nodeReportRow(report(name, { policies: Object.fromEntries(said) })));
       }
     });
+    return this;
   }
 
   start(): void {
@@ -94,6 +97,14 @@ class World {
   async stop(): Promise<void> {
     await this.#engine.stop();
     expect(this.failed).toEqual([]);
+  }
+
+  /** For the next. */
+  get adopted(): Adopted {
+    using snapshot = this.db.read();
+    const rows = <T>(table: Table<Desired<T>>): T[] => Array.from(snapshot.all(table), ({ row }) => row);
+    const { identities, peerSets, resolved } = this.tables;
+    return { ...NOTHING, identities: rows(identities), peerSets: rows(peerSets), resolved: rows(resolved) };
   }
 
   /** What is desired of pods and policies; numbers of identities depend on the order in which pods came. */
@@ -112,11 +123,11 @@ class World {
 
 describe('a round of the engine', () => {
   it('breaks off when its time is over, other work gets its turn, and all is taken in at the end', async () => {
-    const whole = new World(() => 0);
+    const whole = new World(() => 0).put(1);
     whole.start();
     await whole.calm();
     let passed = 0;
-    const world = new World(() => (passed += SHARE_MS / 5));
+    const world = new World(() => (passed += SHARE_MS / 5)).put(1);
     const { rounds } = world.model;
     let turns = 0;
     const others = (): void => {
@@ -147,7 +158,7 @@ describe('a round of the engine', () => {
 
   it('takes one change in at least, and the inputs take turns, however long each change takes', async () => {
     let passed = 0;
-    const world = new World(() => (passed += 1_000 * SHARE_MS));
+    const world = new World(() => (passed += 1_000 * SHARE_MS)).put(1);
     const { rounds } = world.model;
     world.start();
     await world.calm();
@@ -159,10 +170,10 @@ describe('a round of the engine', () => {
   });
 
   it('shows the first state at its end, in as many rounds as it takes; what changes meanwhile is taken in after that', async () => {
-    const whole = new World(() => 0);
+    const whole = new World(() => 0).put(1);
     whole.put(2);
     let passed = 0;
-    const world = new World(() => (passed += SHARE_MS / 5));
+    const world = new World(() => (passed += SHARE_MS / 5)).put(1);
     const { identities, statuses } = world.tables;
     const parts = new Set<number>();
     const look = (): void => {
@@ -187,8 +198,26 @@ describe('a round of the engine', () => {
     await whole.stop();
   });
 
+  it('gives what the first state leaves over to those that waited for it, also when that state takes many rounds', async () => {
+    const before = new World(() => 0).put(1);
+    before.start();
+    await before.calm();
+    // All identities and policies of before are gone, but until everything has been taken in nobody knows it.
+    const limits = { identitiesPerNamespace: PODS, policyLimits: { ...NO_LIMITS, selectorsPerNamespace: POLICIES } };
+    let passed = 0;
+    const world = new World(() => (passed += SHARE_MS / 5), before.adopted, limits).put(2, 'v');
+    const whole = new World(() => 0).put(2, 'v');
+    for (const each of [whole, world]) {
+      each.start();
+      await each.calm();
+    }
+    expect(world.model.rounds.length).toBeGreaterThan((PODS + POLICIES) / 5);
+    expect(world.desired).toEqual(whole.desired);
+    for (const each of [before, whole, world]) await each.stop();
+  });
+
   it('is taken whole or not at all', async () => {
-    const world = new World(() => 0);
+    const world = new World(() => 0).put(1);
     const error = new Error('broken');
     world.model.broken = { at: PODS, error };
     world.start();
