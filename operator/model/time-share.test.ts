@@ -2,8 +2,8 @@ import { describe, expect, it } from '@jest/globals';
 import { type AnyTable, createStateDB, type Table, type WriteTxn } from '@weir/statedb';
 import { namespaceRow, nodeReportRow, nodeRow, podRow, policyRow } from '../kubernetes/rows.ts';
 import { createTables, type Desired, type Tables } from '../tables.ts';
-import { cnp, namespace, node, pod, report } from '../testing.ts';
-import type { Adopted, PodRow, PolicyRow } from '../types.ts';
+import { cnp, knp, namespace, node, pod, report } from '../testing.ts';
+import type { Adopted, PodRow, PolicyObjectKind, PolicyRow } from '../types.ts';
 import { NO_LIMITS } from './budgets.ts';
 import { Engine } from './engine.ts';
 import { type Later, Model, type ModelOptions } from './model.ts';
@@ -43,6 +43,8 @@ class World {
   readonly tables: Tables = createTables(this.db);
   readonly failed: Error[] = [];
   readonly model: WatchedModel;
+  /** Kinds of policies that cannot be read. */
+  readonly missing = new Set<PolicyObjectKind>();
   readonly #engine: Engine;
 
   constructor(stopwatch: Stopwatch, adopted: Adopted = NOTHING, limits: Partial<ModelOptions> = {}) {
@@ -55,7 +57,7 @@ class World {
       tables,
       model: this.model,
       adopted: () => adopted,
-      missingKinds: () => new Set(),
+      missingKinds: () => this.missing,
       collectIntervalMs: 1_000_000,
       onError: (error) => this.failed.push(error),
       stopwatch,
@@ -214,6 +216,32 @@ describe('a round of the engine', () => {
     expect(world.model.rounds.length).toBeGreaterThan((PODS + POLICIES) / 5);
     expect(world.desired).toEqual(whole.desired);
     for (const each of [before, whole, world]) await each.stop();
+  });
+
+  it('keeps what is enforced of a kind that cannot be read, with its peer sets, over as many rounds as it takes', async () => {
+    const before = new World(() => 0).put(1);
+    const spec = { podSelector: { matchLabels: { app: 'u0' } }, ingress: [{ from: [{ podSelector: {} }] }] };
+    const object = knp('a/kept', spec);
+    before.db.write([before.tables.policies], (txn) =>
+      txn.upsert(
+        before.tables.policies,
+        policyRow({ ...object, metadata: { ...object.metadata, uid: 'kept', generation: 1 } }, 'NetworkPolicy'),
+      ),
+    );
+    let passed = 0;
+    before.start();
+    await before.calm();
+    const world = new World(() => (passed += 1_000 * SHARE_MS), before.adopted).put(1);
+    world.missing.add('NetworkPolicy');
+    world.start();
+    await world.calm();
+    const names = (of: Adopted): readonly string[][] => [
+      Array.from(of.peerSets, ({ hash }) => hash),
+      Array.from(of.resolved, ({ name }) => name),
+    ];
+    for (const each of [before, world]) await each.stop();
+    expect(names(world.adopted)).toEqual(names(before.adopted));
+    expect(names(world.adopted)[1]).toContain('knp-a.kept');
   });
 
   it('is taken whole or not at all', async () => {
