@@ -38,8 +38,8 @@ interface ApiserverSlice {
 /**
  * Nodes, and where the API servers are by the slice of service default/kubernetes; a node at one of whose addresses one is, is `kubeApiserver`.
  * Where pod CIDRs of nodes overlap, the oldest node has them, and of the others those that overlap do not count: who registers a node takes
- * nobody's pods. This node believes its own in any case. Both tables are derived from what is read of nodes and slices, complete once both kinds have been listed, and up to date whenever a call
- * of a sink has returned.
+ * nobody's pods. This node believes its own in any case. Both tables are derived from what is read of nodes and slices, complete once both
+ * kinds have been listed, and up to date whenever a call of a sink has returned.
  */
 export class NodeTables {
   readonly nodeSink: ReflectorSink<KubeNode>;

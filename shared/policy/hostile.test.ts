@@ -1,5 +1,7 @@
 /** Policies that somebody wrote to hurt: as deep and as wide as an API server takes, in every field. */
+
 import { describe, expect, it } from '@jest/globals';
+import { nested, pathsIn, withAt } from '../../test/hostile.ts';
 import { parsePolicy } from './parse.ts';
 
 const PEERS = {
@@ -50,29 +52,6 @@ const NETWORK = {
     ],
   },
 };
-
-type Path = readonly string[];
-
-/** Of every value in it, and of one unknown field of every object. */
-function* pathsIn(value: unknown, path: Path = []): Generator<Path> {
-  if (path.length > 0) yield path;
-  if (typeof value !== 'object' || value === null) return;
-  if (!Array.isArray(value)) yield [...path, 'unknown'];
-  for (const [key, child] of Object.entries(value)) yield* pathsIn(child, [...path, key]);
-}
-
-function withAt(whole: unknown, [key, ...rest]: Path, value: unknown): unknown {
-  if (key === undefined) return value;
-  const copy = Object.assign(Array.isArray(whole) ? [] : {}, whole) as Record<string, unknown>;
-  copy[key] = withAt(copy[key], rest, value);
-  return copy;
-}
-
-function nested(depth: number): unknown {
-  let value: unknown = 1;
-  for (let at = 0; at < depth; at += 1) value = at % 2 === 0 ? [value] : { x: value };
-  return value;
-}
 
 const WIDTH = 5000;
 const HOSTILE: readonly (readonly [string, unknown])[] = [

@@ -1,4 +1,5 @@
 /** What a tenant writes in one namespace changes nothing for others. */
+
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import {
   createKubeClient,
@@ -10,6 +11,7 @@ import {
 } from '@weir/kube';
 import { pino } from 'pino';
 import { cnp, namespace, node, pod } from '../../operator/testing.ts';
+import { nested } from '../hostile.ts';
 import { createWithStatus, createWorld, eventually, type World } from './world.ts';
 
 let world: World;
@@ -26,12 +28,6 @@ const deny = (app: string) => ({
   endpointSelector: { matchLabels: { app: 'web' } },
   ingressDeny: [{ fromEndpoints: [{ matchLabels: { app } }] }],
 });
-
-const nested = (depth: number, leaf: unknown = 1): unknown => {
-  let value = leaf;
-  for (let at = 0; at < depth; at += 1) value = at % 2 === 0 ? [value] : { x: value };
-  return value;
-};
 
 /** The victim's policy is resolved, and its edit. */
 async function victimIsServed(): Promise<void> {
