@@ -97,7 +97,7 @@ export class HealthServer {
 
   /** False: the address is taken. */
   #listen(): Promise<boolean> {
-    const { host, port, flag = DEFAULT_FLAG } = this.#options;
+    const { log, host, port, flag = DEFAULT_FLAG } = this.#options;
     return new Promise((resolve, reject) => {
       const failed = (error: Error): void => {
         if (codeOf(error) === 'EADDRINUSE') resolve(false);
@@ -106,6 +106,8 @@ export class HealthServer {
       this.#server.once('error', failed);
       this.#server.listen(port, host, () => {
         this.#server.off('error', failed);
+        // A connection that could not be accepted: without a listener it would end the agent.
+        this.#server.on('error', (error) => log.error({ flag, err: error }, 'a probe or scrape could not be accepted'));
         resolve(true);
       });
     });
