@@ -1,7 +1,7 @@
 import type { SelectorHash } from '@weir/policy';
 import type { StateDB, Table } from '@weir/statedb';
 import type { Core } from './core.ts';
-import type { EndpointIdentity } from './derive/index.ts';
+import type { EndpointIdentity, Engine } from './derive/index.ts';
 import { InterfaceGoneError } from './errors.ts';
 import type { KernelSide } from './kernel-side.ts';
 import type { PolicyRow } from './tables.ts';
@@ -26,6 +26,8 @@ export interface HealthSources {
   readonly pending: readonly string[];
   /** Nobody knows which rules were imported. */
   readonly rulesAwaited: boolean;
+  /** What was taken back of what was found. */
+  readonly withdrawn: ReturnType<Engine['withdrawn']>;
   readonly awaited: AwaitedSets;
   /** What other parts say of themselves. */
   readonly more: readonly Check[];
@@ -61,15 +63,21 @@ function running({ side, removed }: HealthSources): Check {
   return { name: 'running', ok: side !== undefined, message };
 }
 
-function inputs({ pending, rulesAwaited }: HealthSources): Check {
-  if (rulesAwaited) {
-    return { name: 'inputs', ok: false, message: RULES_UNKNOWN };
-  }
-  const message =
-    pending.length === 0
-      ? 'all inputs are complete'
-      : `not complete yet: ${pending.join(', ')}; what was enforced stays enforced`;
-  return { name: 'inputs', ok: pending.length === 0, message };
+function inputs({ pending, rulesAwaited, withdrawn }: HealthSources): Check {
+  if (!rulesAwaited && pending.length === 0) return { name: 'inputs', ok: true, message: 'all inputs are complete' };
+  const why = rulesAwaited
+    ? RULES_UNKNOWN
+    : `not complete yet: ${pending.join(', ')}; what was enforced stays enforced`;
+  return { name: 'inputs', ok: false, message: `${why}${withdrawnText(withdrawn)}` };
+}
+
+function withdrawnText(withdrawn: HealthSources['withdrawn']): string {
+  const { addresses = 0, endpoints = 0 } = withdrawn ?? {};
+  const parts = [
+    addresses === 0 ? [] : `${addresses} ${addresses === 1 ? 'address' : 'addresses'} unknown`,
+    endpoints === 0 ? [] : `${endpoints} ${endpoints === 1 ? 'endpoint' : 'endpoints'} closed`,
+  ].flat();
+  return parts.length === 0 ? '' : `. Until then, as their pods have changed: ${parts.join(', ')}`;
 }
 
 function kernel(side: HealthSources['side']): Check {

@@ -337,6 +337,7 @@ class KernelCore implements Core {
       removed: this.#removed,
       pending: this.#pendingInputs(),
       rulesAwaited: this.#rulesAwaited(),
+      withdrawn: this.#engine.withdrawn(),
       more: [this.#strays.check(), labelsCheck(this.#engine.unnumbered(), performance.now()), this.files.check()],
       awaited: this.#awaited,
     });
@@ -347,7 +348,7 @@ class KernelCore implements Core {
     return this.#running.side;
   }
 
-  /** Inputs that are not complete; while there is one the kernel is left as it is. */
+  /** Inputs that are not complete; while there is one nothing is put in force. */
   #pendingInputs(): string[] {
     const tables = this.#inputs.flatMap((table) =>
       this.db.pendingInitialisers(table).map((name) => `${table.name} (${name})`),

@@ -40,6 +40,7 @@ const EXCEPTIONS: Readonly<Record<string, Reason>> = {
   'node-agent/derive/policies.ts #dirty': 'marks',
   'node-agent/derive/remote-endpoints.ts #dirty': 'marks',
   'node-agent/derive/slots.ts #dirty': 'marks',
+  'node-agent/derive/withdrawals.ts #dirty': 'marks',
   'node-agent/kubernetes/connection.ts #timers': 'handles',
   'node-agent/kubernetes/source.ts #reflectors': 'handles',
   'node-agent/kubernetes/uninstall-mark.ts #listeners': 'handles',

@@ -14,6 +14,9 @@ export function foundState(core: Core, row: EndpointRow, reader: Reader): ShownS
   const { id, ifindex, ipv4, identity, slot, enforced, revision } = found;
   const labels: LabelMap = row.labels ?? reader.get(core.tables.identities, tableKey.identity(identity))?.labels ?? {};
   const inputs = core.health().checks.find(({ name, ok }) => name === 'inputs' && !ok)?.message;
-  const reason = `shown as it was found in the kernel at the agent's start${inputs === undefined ? '' : `: ${inputs}`}`;
+  const how = found.closed
+    ? 'closed, as its pod is not the one that it was, or has other labels'
+    : "shown as it was found in the kernel at the agent's start";
+  const reason = `${how}${inputs === undefined ? '' : `: ${inputs}`}`;
   return { id, ifindex, ipv4, identity, labels, slot, enforced, revision, policies: {}, state: 'restoring', reason };
 }

@@ -229,3 +229,35 @@ describe('a repair', () => {
     expect(store.doubted()).toEqual(new Set([1]));
   });
 });
+
+describe('endpoints that are as they were found', () => {
+  const OPEN = { ...state(0), enforced: { ingress: false, egress: false } };
+
+  it('get new revisions and keep all else, but those that are closed', () => {
+    const before = world.agent();
+    before.update(OPEN);
+    before.doubt(1);
+    before.update({ ...state(2, 8), id: 2, ipv4: '10.1.0.3' });
+    const store = world.agent();
+    store.adopt(false);
+    const [first, second] = world.elements();
+    let revision = 40;
+    store.renew(() => (revision += 1), new Set([1]));
+    expect(world.elements()).toEqual([
+      {
+        ...first,
+        revision: 41,
+        slot: 0,
+        identity: 0,
+        // That nobody knows who opened its connections stays known.
+        flags: ENDPOINT_FLAGS.ingressEnforced | ENDPOINT_FLAGS.egressEnforced | ENDPOINT_FLAGS.noPickup,
+      },
+      { ...second, revision: 42 },
+    ]);
+    expect([store.uses(2), store.uses(0)]).toEqual([true, true]);
+    // What this agent has written is a plan's to change.
+    store.update({ ...state(2, 8), id: 2, ipv4: '10.1.0.3', revision: 50 });
+    store.renew(() => (revision += 1), new Set([2]));
+    expect(world.elements().map((each) => each.revision)).toEqual([43, 50]);
+  });
+});

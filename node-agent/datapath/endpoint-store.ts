@@ -138,6 +138,25 @@ export class EndpointStore {
     this.#put({ ...(moves ? NEW : (this.#row(id) ?? NEW)), id, ifindex, slot, held: row, written: row });
   }
 
+  /**
+   * Gives every endpoint that is as it was found a new revision, so that its flows are judged again by addresses that have changed. Those of `closed`
+   * get a policy that there is not: they let nothing through, and nobody takes them for whom they were.
+   */
+  renew(revision: () => number, closed: ReadonlySet<number>): void {
+    using snapshot = this.#db.read();
+    for (const row of snapshot.all(this.#table)) {
+      if (row.held !== undefined) continue;
+      const key = endpointKey.encode(row.ifindex);
+      const bytes = this.#map.lookup(key);
+      const value = bytes === undefined ? undefined : endpointValue.decode(bytes);
+      if (value?.id !== row.id) continue;
+      const flags = value.flags | ENDPOINT_FLAGS.ingressEnforced | ENDPOINT_FLAGS.egressEnforced;
+      const change = closed.has(row.id) ? { slot: 0, flags, identity: 0 } : {};
+      this.#map.update(key, endpointValue.encode({ ...value, ...change, revision: revision() }));
+      if (closed.has(row.id)) this.#put({ ...row, slot: 0 });
+    }
+  }
+
   /** Nobody knows any more who opened its connections: its element says so from now on, and its flows are to be gone through. */
   doubt(id: number): void {
     const row = this.#row(id);

@@ -40,6 +40,7 @@ function world() {
     order.push(what);
   };
   let revision = 1;
+  let marked = false;
   let flows = Promise.resolve();
   const fakes = {
     engine: {
@@ -58,7 +59,7 @@ function world() {
           return { ...state(id), revision };
         }),
     },
-    numbers: { dirty: false },
+    numbers: { dirty: false, revision: () => 7 },
     slots: {
       apply: async (row: SlotRow) => take(`slot ${row.slot}`),
       forget: async () => undefined,
@@ -82,6 +83,7 @@ function world() {
       update: ({ id }: EndpointStateRow) => take(`word ${id}`),
       delete: (id: number, { everywhere }: { readonly everywhere: boolean }) =>
         void order.push(`remove ${id}${everywhere ? '' : ' here'}`),
+      renew: (_: unknown, closed: ReadonlySet<number>) => take(`renew, closing ${[...closed].join() || 'none'}`),
       strays: () => [],
       uses: () => false,
     },
@@ -93,7 +95,12 @@ function world() {
         return { entries: 0, deleted: 0 };
       },
     },
-    mark: { begin: () => undefined, end: () => order.push('end') },
+    mark: {
+      begin: () => {
+        marked = true;
+      },
+      end: () => order.push('end'),
+    },
   };
   const writer = new PlanWriter({
     db,
@@ -108,6 +115,13 @@ function world() {
     onAdopted: () => undefined,
     log: quiet,
   } as unknown as PlanWriterOptions);
+  const withdraw = async (addresses: readonly string[], endpoints: readonly number[] = []): Promise<string[]> => {
+    order.length = 0;
+    const rows = addresses.map((prefix): IpcacheRow => ({ prefix, identity: 0, source: 'endpoint' }));
+    marked = false;
+    await writer.withdraw({ addresses: rows, endpoints });
+    return marked ? ['begin', ...order] : [...order];
+  };
   const carryOut = async (plan: Partial<Plan>): Promise<string[]> => {
     order.length = 0;
     const nothing = { slots: [], ipcache: [], endpoints: [], ipcacheGone: [], afterGone: [], endpointsGone: [] };
@@ -126,7 +140,7 @@ function world() {
     flows = promise;
     return resolve;
   };
-  return { db, tables, writer, refused, order, carryOut, until, holdFlows };
+  return { db, tables, writer, refused, order, carryOut, withdraw, until, holdFlows };
 }
 
 describe('while the kernel refuses an address', () => {
@@ -348,6 +362,36 @@ describe('the flows of an endpoint that is gone', () => {
       () => carryOut({}).catch(String),
       (done) => done.includes('end'),
     );
+    await writer.stop();
+  });
+});
+
+describe('what is taken back before the first plan', () => {
+  it('is marked, goes to the kernel, and has every endpoint judge its flows again; the mark stays', async () => {
+    const { writer, withdraw } = world();
+    expect(await withdraw([])).toEqual([]);
+    expect(await withdraw(['10.0.0.9/32'], [3])).toEqual(['begin', '10.0.0.9/32', 'renew, closing 3']);
+    expect(await withdraw([])).toEqual([]);
+    expect(writer.unfinished).toBe(false);
+    await writer.stop();
+  });
+
+  it('is done later, where the kernel refuses it: of addresses, those that it takes at once', async () => {
+    const { writer, withdraw, refused } = world();
+    refused.add('10.0.0.8/32').add('renew, closing 3');
+    await expect(withdraw(['10.0.0.8/32', '10.0.0.9/32'], [3])).rejects.toThrow('no room for renew');
+    expect(writer.ipcache.failing().map(({ key }) => key)).toEqual(['10.0.0.8/32']);
+    expect(writer.unfinished).toBe(true);
+    refused.delete('renew, closing 3');
+    expect(await withdraw([])).toContain('renew, closing 3');
+    refused.clear();
+    const again = await eventually(
+      () => withdraw([]),
+      (order) => order.includes('10.0.0.8/32'),
+    );
+    // The address was judged as before until now.
+    expect(again).toEqual(['10.0.0.8/32', 'renew, closing none']);
+    expect(writer.unfinished).toBe(false);
     await writer.stop();
   });
 });

@@ -3,7 +3,7 @@ import { createReconciler, type Reconciler } from '@weir/reconciler';
 import { keys, type StateDB, type Table } from '@weir/statedb';
 import type { Logger, Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
-import type { Engine, LocalNumbers, Plan } from '../derive/index.ts';
+import type { Engine, LocalNumbers, Plan, Withdrawal } from '../derive/index.ts';
 import { InterfaceGoneError, OrderError } from '../errors.ts';
 import type { EndpointStateRow, IpcacheRow, SlotRow } from '../tables.ts';
 import type { Conntrack } from './conntrack.ts';
@@ -40,10 +40,13 @@ export interface PlanWriterOptions {
   readonly log: Logger;
 }
 
+const WITHDRAWN =
+  'while inputs are not complete: addresses whose pods have changed since this agent was away are unknown, and endpoints whose pods have are closed';
+
 /** What is still to be done for an endpoint once the rest of a plan is in the kernel, be it rounds later. Key: both. */
 interface Afterwards {
-  /** `bump`: a new revision. `purge`: its flows are to be deleted, as it is gone itself. */
-  readonly what: 'bump' | 'purge';
+  /** `bump`: a new revision. `purge`: its flows are to be deleted, as it is gone itself. `close`: before the first plan, it lets nothing through any more. */
+  readonly what: 'bump' | 'purge' | 'close';
   /** Or EVERY. */
   readonly endpoint: number;
 }
@@ -193,6 +196,31 @@ export class PlanWriter {
     this.#carrying = false;
     this.#endMark();
     this.#startPurge(signal);
+  }
+
+  /** Takes back what was found and is not true any more; what could not be done is done in a later call. The mark stays until a plan was carried out. */
+  async withdraw({ addresses, endpoints }: Withdrawal): Promise<void> {
+    const { db, tables, endpoints: store, numbers, mark, log } = this.#options;
+    this.#later('close', endpoints);
+    if (addresses.length + endpoints.length > 0) {
+      const fields = { addresses: addresses.length, endpoints };
+      log[endpoints.length > 0 ? 'warn' : 'info'](fields, WITHDRAWN);
+      this.#later('bump', [EVERY]);
+      mark.begin();
+    }
+    await this.#inSteps(addresses, (rows) =>
+      db.write([tables.ipcache], (txn) => {
+        for (const row of rows) txn.upsert(tables.ipcache, row);
+      }),
+    );
+    if (addresses.length > 0 || this.ipcache.failing().length > 0) await this.#reconcileAddresses();
+    const due = this.#due('bump');
+    if (due.length === 0) return;
+    const closing = this.#due('close');
+    store.renew(() => numbers.revision(), new Set(closing));
+    await this.#saveNumbers();
+    this.#done('close', closing);
+    this.#done('bump', due);
   }
 
   /** Nothing is under way any more, if that is so. */

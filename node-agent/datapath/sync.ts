@@ -16,7 +16,7 @@ export interface SyncOptions {
   readonly breathe: () => Promise<void>;
   /** Milliseconds; any clock that only grows. */
   readonly now: () => number;
-  /** Whether every input table is complete: before that the kernel is not touched. */
+  /** Whether every input table is complete: before that nothing is put in force, and only what is certainly not true any more is taken back. */
   readonly complete: () => boolean;
   readonly policyRevision: () => number;
   readonly onRound: () => void;
@@ -157,7 +157,10 @@ export class SyncLoop {
       await breathe();
       reached = policyRevision();
     }
-    if (!complete() || engine.awaited().size > 0) return;
+    if (!complete() || engine.awaited().size > 0) {
+      await this.#options.writer.withdraw(await engine.withdraw());
+      return;
+    }
     // A plan that broke off goes first, from its start.
     if (this.#plan) await this.#carryOut(this.#plan);
     const plan = await engine.plan();

@@ -71,6 +71,19 @@ export class Addresses {
     return some !== undefined;
   }
 
+  /** Identity that the kernel answers for the prefix. */
+  identityAt(prefix: string): number {
+    return this.#rows.get(prefix)?.identity ?? this.#around(prefix);
+  }
+
+  /** The prefixes become unknown; the next `settle` says whose they are. */
+  withdraw(prefixes: readonly string[]): void {
+    this.#rows.write((txn) => {
+      for (const prefix of prefixes) txn.upsert(this.#rows.table, { prefix, identity: 0 });
+    });
+    for (const prefix of prefixes) this.#options.ipcache.dirty.add(prefix);
+  }
+
   /** Concludes what must change, but for addresses that are to get the identities in `wait`; it counts as current from then on. */
   async settle(wait: ReadonlySet<number>): Promise<AddressChanges> {
     const { ipcache, pace } = this.#options;

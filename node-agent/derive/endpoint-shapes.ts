@@ -80,6 +80,19 @@ export class EndpointShapes {
     return this.#rows.get(id)?.kernel;
   }
 
+  /** The endpoints as the kernel has them, until the first plan is concluded. */
+  *kernels(): Generator<KernelEndpoint> {
+    for (const { kernel } of this.#rows.values()) if (kernel !== undefined) yield kernel;
+  }
+
+  /** The kernel lets nothing of the endpoint through any more, until the first plan says who it is. */
+  close(id: number): void {
+    const row = this.#rows.get(id);
+    if (row?.kernel === undefined) return;
+    const enforced = { ingress: true, egress: true };
+    this.#rows.set({ ...row, kernel: { ...row.kernel, identity: 0, slot: 0, enforced, closed: true } });
+  }
+
   /** Whether the kernel was found to enforce something, until the first plan is concluded. */
   kernelEnforces(): boolean {
     return this.#rows.values().some(({ kernel }) => kernel?.enforced.ingress || kernel?.enforced.egress);

@@ -22,12 +22,13 @@ import type { LocalNumbers } from './numbers.ts';
 import { Pace } from './pace.ts';
 import { PeerPortNames } from './peer-port-names.ts';
 import { PeerSetViews } from './peer-set-views.ts';
-import type { KernelEndpoint, KernelState, Plan } from './plan.ts';
+import type { KernelEndpoint, KernelState, Plan, Withdrawal } from './plan.ts';
 import { type InUse, type Missing, Policies } from './policies.ts';
 import { RemoteEndpoints } from './remote-endpoints.ts';
 import { DIRECTIONS } from './rows.ts';
 import { Slots } from './slots.ts';
 import { type UnconnectedPod, UnconnectedPods } from './unconnected-pods.ts';
+import { Withdrawals } from './withdrawals.ts';
 import { Rows } from './working.ts';
 
 export interface EngineOptions {
@@ -64,6 +65,7 @@ export class Engine {
   readonly #shapes: EndpointShapes;
   readonly #states: ReturnType<typeof concludedStates>;
   readonly #endpointStates: EndpointStates;
+  readonly #withdrawals: Withdrawals;
   /** What was found at start, until the first plan is concluded. */
   readonly #atStart: Rows<'', Pick<KernelState, 'interrupted' | 'unread'>>;
 
@@ -90,7 +92,10 @@ export class Engine {
     this.#addresses = new Addresses({ db, ipcache, pace });
     this.#portNames = new PeerPortNames(db, pace);
     const placing = { ...told, identities: this.identities, ipcache, portNames: this.#portNames, pace };
-    const found = (id: number): KernelEndpoint | undefined => this.#shapes.kernel(id);
+    const found = (id: number): KernelEndpoint | undefined => {
+      const kernel = this.#shapes.kernel(id);
+      return kernel?.closed ? undefined : kernel;
+    };
     this.#local = new LocalEndpoints({ ...placing, clusterName: core.clusterName, numbers, policies, found, now });
     this.#remote = new RemoteEndpoints({ ...placing, nodeName: core.nodeName });
     this.#unconnected = new UnconnectedPods({ ...told, identities: this.identities });
@@ -119,6 +124,8 @@ export class Engine {
     const shared = { infos, states: this.#states, inForce: this.#inForce, pace };
     this.#shapes = new EndpointShapes({ ...shared, db, core, slots: this.#slots });
     this.#endpointStates = new EndpointStates({ ...shared, shapes: this.#shapes, policies, numbers });
+    const finding = { ipcache, addresses: this.#addresses, shapes: this.#shapes, local: this.#local };
+    this.#withdrawals = new Withdrawals({ ...told, ...finding, pace, now });
     this.#listen(tables);
   }
 
@@ -135,7 +142,10 @@ export class Engine {
       this.#peerSets.identityChanged(id);
       this.#dirtyIdentities.add(id);
     });
-    inputs.on(tables.remoteEndpoints, (row) => this.#remote.endpointChanged(row));
+    inputs.on(tables.remoteEndpoints, (row) => {
+      this.#withdrawals.endpointChanged(row);
+      this.#remote.endpointChanged(row);
+    });
     inputs.on(tables.nodes, (row, deleted) => this.#onNode(row, deleted));
     inputs.on(tables.localPods, (row) => {
       this.#local.podChanged(row);
@@ -145,8 +155,10 @@ export class Engine {
     inputs.on(tables.apiserverAddresses, (row, deleted) => {
       this.#ipcache.setApiserver(deleted ? undefined : row, row.address);
       this.#cidrsChanged = true;
+      this.#withdrawals.addressesChanged([row.address]);
     });
     inputs.on(tables.endpoints, (row, deleted) => {
+      this.#withdrawals.addressesChanged([row.ipv4]);
       this.#local.endpointChanged(row);
       this.#remote.localEndpointChanged(row, deleted);
     });
@@ -154,6 +166,7 @@ export class Engine {
 
   #onNode(row: NodeRow, deleted: boolean): void {
     this.#ipcache.setNode(deleted ? undefined : row, row.name);
+    this.#withdrawals.nodeChanged(row);
     if (row.name !== this.#options.core.nodeName) return;
     this.#ownNodeChanged = true;
     if ((!deleted && row.kubeApiserver) !== this.#hostIsApiserver()) this.#cidrsChanged = true;
@@ -169,6 +182,7 @@ export class Engine {
     numbers.sawRevisions(kernel.endpoints.map(({ revision }) => revision));
     const addresses = [...kernel.ipcache];
     this.#addresses.adopt(addresses);
+    this.#withdrawals.adopt(addresses.map(([prefix]) => prefix));
     for (const [prefix, identity] of addresses) numbers.adoptCidr(prefix, identity);
     for (const { identity } of kernel.endpoints) numbers.reserve(identity);
     for (const [, identity] of addresses) numbers.reserve(identity);
@@ -184,6 +198,23 @@ export class Engine {
     const atStart = this.#atStart.get('');
     if (atStart === undefined) return NOTHING;
     return atStart.unread || this.#shapes.kernelEnforces() ? new Map(this.policies.awaited()) : NOTHING;
+  }
+
+  /**
+   * Before the first plan: takes back of what was found in the kernel what is certainly not true any more. The first plan gives every endpoint a
+   * new revision then.
+   */
+  async withdraw(): Promise<Withdrawal> {
+    const withdrawal = await this.#withdrawals.take();
+    const atStart = this.#atStart.get('');
+    if (atStart !== undefined && withdrawal.addresses.length + withdrawal.endpoints.length > 0)
+      this.#atStart.set({ ...atStart, interrupted: true });
+    return withdrawal;
+  }
+
+  /** How much was taken back since the start, until the first plan. */
+  withdrawn(): ReturnType<Withdrawals['counts']> {
+    return this.#withdrawals.counts();
   }
 
   /**
@@ -241,6 +272,7 @@ export class Engine {
     this.#cidrsChanged = leaving !== undefined;
     this.#atStart.delete('');
     this.#shapes.tidy();
+    this.#withdrawals.end();
     const { upserts: ipcache, deletes: ipcacheGone } = addresses;
     return { slots, ipcache, endpoints, ipcacheGone, afterGone, endpointsGone, slotsGone, again };
   }
@@ -276,7 +308,7 @@ export class Engine {
 
   /** When there is something to conclude though no input changes, by the clock that was given; undefined: not before an input does. */
   dueAt(): number | undefined {
-    const due = Math.min(this.#local.dueAt() ?? Infinity, this.#slots.retryAt());
+    const due = Math.min(this.#local.dueAt() ?? Infinity, this.#slots.retryAt(), this.#withdrawals.dueAt() ?? Infinity);
     return due === Infinity ? undefined : due;
   }
 

@@ -111,7 +111,7 @@ export function endpointSaying(row: EndpointRow, context: EndpointContext): Sayi
 }
 
 /** Whether the API server does not have the endpoint's pod. */
-function podless({ pod }: EndpointRow, context: EndpointContext): boolean {
+export function podless({ pod }: EndpointRow, context: EndpointContext): boolean {
   if (pod === undefined) return false;
   const known = context.pod(`${pod.namespace}/${pod.name}`);
   return known === undefined || (pod.uid !== undefined && pod.uid !== known.uid);

@@ -25,7 +25,7 @@ export type { EndpointIdentity } from './identities.ts';
 export { ImportedRules, type ImportOptions } from './imported.ts';
 export { decodeNumbers, LocalNumbers, type NumbersState } from './numbers.ts';
 export { Pace } from './pace.ts';
-export type { KernelEndpoint, KernelState, Plan } from './plan.ts';
+export type { KernelEndpoint, KernelState, Plan, Withdrawal } from './plan.ts';
 export type { InUse, Missing } from './policies.ts';
 export { hostPrefix } from './prefixes.ts';
 export { blocksKey, blocksOf, DIRECTIONS, type VerdictBlock } from './rows.ts';

@@ -1,9 +1,17 @@
 import { LOCAL_ENDPOINT_BASE } from '@weir/identity';
+import { labelsKey } from '@weir/labels';
 import { keys, query, type StateDB } from '@weir/statedb';
 import type { Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
 import type { EndpointRow, LocalPodRow, NamespaceRow } from '../tables.ts';
-import { DELETED_GRACE_MS, type EndpointContext, type EndpointIdentity, endpointIdentity } from './identities.ts';
+import {
+  DELETED_GRACE_MS,
+  type EndpointContext,
+  type EndpointIdentity,
+  endpointIdentity,
+  endpointSaying,
+  podless,
+} from './identities.ts';
 import type { Inputs } from './inputs.ts';
 import type { IpcacheDeriver } from './ipcache.ts';
 import type { Pace } from './pace.ts';
@@ -13,7 +21,7 @@ import { Rows, type RowsView } from './working.ts';
 export interface LocalEndpointsOptions
   extends Pick<EndpointContext, 'clusterName' | 'identities' | 'numbers' | 'policies' | 'found' | 'now'> {
   readonly db: StateDB;
-  readonly tables: Pick<Tables, 'endpoints' | 'localPods' | 'namespaces'>;
+  readonly tables: Pick<Tables, 'endpoints' | 'localPods' | 'namespaces' | 'remoteEndpoints'>;
   readonly inputs: Pick<Inputs, 'said'>;
   readonly ipcache: Pick<IpcacheDeriver, 'setLocal'>;
   readonly portNames: Pick<PeerPortNames, 'set'>;
@@ -93,6 +101,23 @@ export class LocalEndpoints {
 
   namespaceChanged({ name }: NamespaceRow): void {
     this.#namespacesChanged.add(name);
+  }
+
+  /** Whether the endpoint's pod is certainly not of the identity, by what is known of it and, where that is not enough, by the slices. */
+  contradicts(row: EndpointRow, identity: number): boolean {
+    const { inputs, tables } = this.#options;
+    const { pod } = row;
+    if (pod === undefined) return false;
+    if (inputs.said.initialised(tables.localPods) && podless(row, this.#context)) return true;
+    const saying = endpointSaying(row, this.#context);
+    if (typeof saying !== 'string') {
+      const { identities } = this.#options;
+      const key = labelsKey(saying.labels);
+      if (identities.get(identity)?.labelsKey === key) return false;
+      if (identities.byLabels(key) !== undefined) return true;
+    }
+    const slice = inputs.said.get(tables.remoteEndpoints, tableKey.pod(pod.namespace, pod.name));
+    return slice?.podUid !== undefined && slice.podUid === pod.uid && slice.identity !== identity;
   }
 
   /** When an endpoint is to be settled though nothing changes: milliseconds, by the clock that was given. */

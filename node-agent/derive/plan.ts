@@ -21,6 +21,8 @@ export interface KernelEndpoint {
   readonly slot: number;
   readonly revision: number;
   readonly enforced: EndpointStateRow['enforced'];
+  /** Found with something else and closed since: its pod was not who it was. */
+  readonly closed?: true;
 }
 
 /** Changes to the derived tables, in the order in which they may reach the kernel. */
@@ -35,4 +37,12 @@ export interface Plan {
   readonly slotsGone: readonly number[];
   /** Another plan has something to tidy up. */
   readonly again: boolean;
+}
+
+/** What is taken back of what was found in the kernel, before the first plan. */
+export interface Withdrawal {
+  /** Addresses that become unknown. */
+  readonly addresses: readonly IpcacheRow[];
+  /** Endpoints that are closed. */
+  readonly endpoints: readonly number[];
 }
