@@ -98,8 +98,8 @@ export class Withdrawals {
     return this.#row.get('')?.due;
   }
 
-  /** How much was taken back, until the first plan. */
-  counts(): Pick<Withdrawn, 'addresses' | 'endpoints'> | undefined {
+  /** How much was taken back, from when on; until the first plan. */
+  counts(): Withdrawn | undefined {
     return this.#row.get('');
   }
 

@@ -36,8 +36,11 @@ export class LaggingAgent {
   readonly watches: readonly Watch[];
   readonly pods = new Map<string, LocalPod>();
 
-  /** `before`: the agent that ran on this node until now; what the kernel holds is taken over. */
-  constructor(api: Api, node: string, before?: LaggingAgent) {
+  /**
+   * @param before the agent that ran on this node until now; what the kernel holds is taken over
+   * @param late watches, by number, whose list comes later
+   */
+  constructor(api: Api, node: string, before?: LaggingAgent, late: readonly number[] = []) {
     this.node = node;
     const { world } = this;
     const { db, tables } = world;
@@ -49,27 +52,31 @@ export class LaggingAgent {
       api.watch<Namespace>(
         'Namespace',
         new TableSink({ db, log, table: tables.namespaces, parts: namespaceParts, merge: last }),
+        { late: late.includes(0) },
       ),
-      api.watch<Pod>(
-        'Pod',
-        new TableSink({ db, log, table: tables.localPods, parts: podParts(node), merge: last }),
-        ({ spec }) => spec?.nodeName === node,
-      ),
+      api.watch<Pod>('Pod', new TableSink({ db, log, table: tables.localPods, parts: podParts(node), merge: last }), {
+        of: ({ spec }) => spec?.nodeName === node,
+        late: late.includes(1),
+      }),
       api.watch<CiliumIdentity>(
         'CiliumIdentity',
         new TableSink({ db, log, table: tables.identities, parts: identityParts, merge: last }),
+        { late: late.includes(2) },
       ),
       api.watch<PeerSet>(
         'PeerSet',
         new TableSink({ db, log, table: tables.peerSets, parts: peerSetParts, merge: mergePeerSet }),
+        { late: late.includes(3) },
       ),
       api.watch<CiliumEndpointSlice>(
         'CiliumEndpointSlice',
         new TableSink({ db, log, table: tables.remoteEndpoints, parts: endpointSliceParts, merge: mergeEndpoint }),
+        { late: late.includes(4) },
       ),
       api.watch<ResolvedPolicyObject>(
         'ResolvedPolicy',
         new TableSink({ db, log, table: tables.policies, parts: policyParts, merge: last }),
+        { late: late.includes(5) },
       ),
     ];
   }
@@ -89,8 +96,28 @@ export class LaggingAgent {
   /** Concludes from all that was delivered. False: it waits for something, and the kernel stays as it is. */
   async plan(): Promise<'again' | 'done' | 'waits'> {
     while (this.world.engine.pull(100));
-    if (this.world.engine.awaited().size > 0) return 'waits';
+    if (this.watches.some(({ listed }) => !listed) || this.world.engine.awaited().size > 0) {
+      await this.#withdraw();
+      return 'waits';
+    }
     return (await this.world.plan()).again ? 'again' : 'done';
+  }
+
+  /** Whether it takes back what was found and is not true any more. */
+  get withdraws(): boolean {
+    const withdrawn = this.world.engine.withdrawn();
+    return withdrawn !== undefined && withdrawn.due === undefined;
+  }
+
+  async #withdraw(): Promise<void> {
+    const { engine, ipcache, states } = this.world;
+    const { addresses, endpoints } = await engine.withdraw();
+    for (const row of addresses) ipcache.set(row.prefix, row);
+    for (const id of endpoints) {
+      const state = states.get(id);
+      if (state !== undefined)
+        states.set(id, { ...state, state: 'not-ready', slot: 0, enforced: { ingress: true, egress: true } });
+    }
   }
 
   /** Whether the kernel has let the pod's endpoint take part. */

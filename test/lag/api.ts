@@ -81,14 +81,27 @@ export class Api {
     return [...this.#of(kind).values()] as T[];
   }
 
-  /** A list now, and from then on the events, as many at a time as are asked for. */
-  watch<T extends KubeObject>(kind: string, sink: ReflectorSink<T>, of: (object: T) => boolean = () => true): Watch {
+  /** A list now, or with the first delivery, and from then on the events, as many at a time as are asked for. */
+  watch<T extends KubeObject>(
+    kind: string,
+    sink: ReflectorSink<T>,
+    { of = () => true, late = false }: { readonly of?: (object: T) => boolean; readonly late?: boolean } = {},
+  ): Watch {
     const log = this.#log(kind);
-    let told = log.length;
-    sink.replace(this.objects<T>(kind).filter(of), String(this.#version));
+    let told: number | undefined;
+    const list = (): number => {
+      sink.replace(this.objects<T>(kind).filter(of), String(this.#version));
+      told = log.length;
+      return told;
+    };
+    if (!late) list();
     return {
       kind,
+      get listed() {
+        return told !== undefined;
+      },
       deliver(count) {
+        told ??= list();
         const events = log.slice(told, told + count);
         told += events.length;
         for (const { deleted, object } of events as { deleted: boolean; object: T }[]) {
@@ -127,6 +140,8 @@ export class Api {
 
 export interface Watch {
   readonly kind: string;
+  /** Whether the list was delivered. */
+  readonly listed: boolean;
   /** Delivers the next events, at most `count`; returns how many there were. */
   deliver(count: number): number;
 }

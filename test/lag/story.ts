@@ -1,5 +1,7 @@
 /** Test helper: a cluster of one operator and two agents, and everything that can happen to it. Which of it happens, the caller says. */
 import { setImmediate } from 'node:timers/promises';
+import type { CiliumIdentity } from '@weir/kube';
+import type { LabelMap } from '@weir/labels';
 import { ccnp, cnp, namespace, node } from '../../operator/testing.ts';
 import { LaggingAgent } from './agent.ts';
 import { type Answer, Api } from './api.ts';
@@ -22,7 +24,7 @@ export type Step =
   | { readonly do: 'answer'; readonly which: number; readonly how: Answer; readonly times: number }
   | { readonly do: 'wait'; readonly ms: number }
   | { readonly do: 'agent'; readonly agent: number; readonly kinds: readonly number[]; readonly count: number }
-  | { readonly do: 'restart-agent'; readonly agent: number };
+  | { readonly do: 'restart-agent'; readonly agent: number; readonly late: readonly number[] };
 
 export class Story {
   readonly #api = new Api();
@@ -82,7 +84,8 @@ export class Story {
         return this.#tell(step.agent, step.kinds, step.count);
       case 'restart-agent': {
         const before = this.#agents[step.agent];
-        if (before !== undefined) this.#agents[step.agent] = new LaggingAgent(this.#api, before.node, before);
+        if (before !== undefined)
+          this.#agents[step.agent] = new LaggingAgent(this.#api, before.node, before, step.late);
         return this.#tell(step.agent, [], 0);
       }
     }
@@ -168,10 +171,17 @@ export class Story {
     for (let plans = 0; plans < 20; plans += 1) {
       const how = await agent.plan();
       if (how !== 'waits') this.#truth.concluded(agent);
+      else if (agent.withdraws) this.#truth.withdrawn(agent, this.#identities());
       const problem = this.#problem();
       if (problem !== undefined || how !== 'again') return problem;
     }
     return `${agent.node} plans without end`;
+  }
+
+  /** Labels of each identity, by its number. */
+  #identities(): ReadonlyMap<number, LabelMap> {
+    const objects = this.#api.objects<CiliumIdentity>('CiliumIdentity');
+    return new Map(objects.map(({ metadata: { name }, 'security-labels': labels }) => [Number(name), labels]));
   }
 
   #problem(): string | undefined {

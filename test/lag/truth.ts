@@ -79,6 +79,26 @@ export class Truth {
     }
   }
 
+  /**
+   * The agent was not told all since it started, and has taken back what is not true any more by what it was told: who has changed is who he is
+   * by that, or unknown.
+   */
+  withdrawn(agent: LaggingAgent, identities: ReadonlyMap<number, LabelMap>): void {
+    const bounds = this.#of(agent);
+    const { db, tables } = agent.world;
+    using told = db.read();
+    for (const pod of this.pods.values()) {
+      const row = told.get(tables.remoteEndpoints, tableKey.pod('ns', pod.name));
+      const sliced = row?.podUid === pod.uid ? identities.get(row.identity) : undefined;
+      const own = pod.node === agent.node ? this.#knownLabels(agent, pod) : undefined;
+      const key = own ?? (sliced && labelsKey(sliced));
+      const from = bounds.labels.get(pod.uid) ?? 0;
+      const at = pod.labels.findIndex((labels, index) => index >= from && labelsKey(labels) === key);
+      if (at > from) bounds.labels.set(pod.uid, at);
+      if (at > from || (row === undefined && pod.node !== agent.node)) bounds.known.delete(pod.uid);
+    }
+  }
+
   /** Why what the node decides now is wrong; undefined when it is right. */
   problem(agent: LaggingAgent, ports: readonly number[]): string | undefined {
     const { policies, known, started } = this.#of(agent);

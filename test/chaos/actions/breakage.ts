@@ -1,9 +1,12 @@
 /** What goes wrong in a cluster. What is broken stays so until the round's end, unless it mends itself before. */
 import { existsSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { RequestFilter } from '../../cluster/apiserver/types.ts';
+import { now } from '../clock.ts';
 import type { Random } from '../random.ts';
 import type { Stage } from '../stage.ts';
+import { podLabels } from '../world/generate.ts';
 import { type Action, action } from './action.ts';
 
 const AGENT = 'weir-agent';
@@ -153,6 +156,33 @@ async function removeLinks(stage: Stage, random: Random): Promise<void> {
   stage.removeLinks(node);
 }
 
+/** Kinds without which an agent concludes nothing. */
+const NEEDED = ['resolvedpolicies', 'peersets', 'namespaces', 'ciliumidentities', 'pods', 'nodes'] as const;
+/** Longer than an agent waits before it takes back what is not true any more (node-agent/derive/withdrawals.ts). */
+const DEAF_MS = 7_000;
+
+/** An agent dies, pods change, and its successor cannot read one kind; then more change. */
+async function deafAgent(stage: Stage, random: Random): Promise<void> {
+  const node = anyNode(stage, random);
+  const resource = random.pick(NEEDED);
+  stage.note(`kill the agent of node-${node}; its successor cannot list ${resource}`);
+  await stage.faults.kill(node);
+  const change = async (): Promise<void> => {
+    const pods = stage.world.pods();
+    if (pods.length > 0) await stage.relabel(random.pick(pods), podLabels(random));
+  };
+  await change();
+  stage.faults.add(
+    `${resource} cannot be listed`,
+    stage.cluster.api.faults.fail(503, { verb: 'list', resource, userAgent: AGENT }),
+  );
+  stage.world.deaf(now());
+  stage.faults.mend(`agent of ${stage.node(node).name} down`);
+  await sleep(DEAF_MS);
+  await change();
+  await sleep(random.pick([0, 500, 1500]));
+}
+
 const MAPS = [
   'endpoint_array',
   'endpoints',
@@ -175,6 +205,7 @@ export const BREAKAGE: readonly Action[] = [
   action('operator-freeze', 4, freezeOperator),
   action('agent-kill', 4, killAgent),
   action('agent-freeze', 4, freezeAgent),
+  action('agent-deaf', 2, deafAgent),
   action('api-fail', 4, failRequests),
   action('api-slow', 3, slowRequests),
   action('watch-late', 5, lateWatch),

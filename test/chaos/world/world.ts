@@ -4,7 +4,7 @@
  * A version counts from just before it was asked for. It ends
  * - for a policy: when `Programmed` was seen to be True for a later generation (README, "Read a status");
  * - for everything: when all was calm (settle.ts): no fault, every status settled, every node's kernel up to date.
- * A pod is also `unknown` until the next calm. An address never makes a pod out of another one: who had it before does not count.
+ * A new pod is also `unknown` until the next calm; so is one that changes, where an agent started that is not told all. An address never makes a pod out of another one: who had it before does not count.
  */
 import type { Who } from '../judge/evaluate.ts';
 import { type Labels, NAMESPACE_KEY, NAMESPACE_LABELS, type PolicyName, type Rule } from './policy.ts';
@@ -45,6 +45,8 @@ export class World {
   readonly hosts = new Map<number, HostModel | PodModel>();
   readonly policies: PolicyModel[] = [];
   #hosts = 0;
+  /** Since the last calm an agent has started that was not told all. */
+  #deaf = false;
 
   addHost(name: string, state: Who): HostModel {
     this.#hosts += 1;
@@ -73,12 +75,24 @@ export class World {
 
   relabel(pod: PodModel, labels: Labels, at: number): void {
     pod.labels = labels;
-    pod.states.begin(this.#identity(pod), at);
+    this.#change(pod, at);
   }
 
   relabelNamespace(name: string, labels: Labels, at: number): void {
     this.namespaces.set(name, labels);
-    for (const pod of this.pods()) if (pod.namespace === name) pod.states.begin(this.#identity(pod), at);
+    for (const pod of this.pods()) if (pod.namespace === name) this.#change(pod, at);
+  }
+
+  #change(pod: PodModel, at: number): void {
+    pod.states.begin(this.#identity(pod), at);
+    if (this.#deaf) pod.states.beside({ kind: 'unknown' }, at);
+  }
+
+  /** An agent starts and is not told all for a while: pods that changed since the last calm may be unknown there. */
+  deaf(at: number): void {
+    this.#deaf = true;
+    for (const pod of this.pods())
+      if (pod.states.possible(at, at).length > 1) pod.states.beside({ kind: 'unknown' }, at);
   }
 
   /** Labels of a pod's identity, as selectors see them. */
@@ -121,6 +135,7 @@ export class World {
 
   /** Only what is wanted counts from now on. */
   calm(at: number): void {
+    this.#deaf = false;
     for (const { states } of this.hosts.values()) states.settle(at);
     for (const { versions } of this.policies) versions.settle(at);
   }
