@@ -19,6 +19,14 @@ export const RULES_UNKNOWN =
   'which rules were imported on this node is not known, as their file is lost or is not of the rules in force: what was enforced ' +
   'stays enforced, and nothing new is, until `weir policy import` (or `weir policy delete --all`, for none) says which there are';
 
+/** What is not put in force while these are missing, and what becomes of pods that change. */
+export function incompleteText(pending: readonly string[]): string {
+  return (
+    `the agent has waited for ${pending.join(', ')} for more than half a minute: what was enforced at its start stays enforced, nothing new is, and pods that ` +
+    'change are not let through; see the log of the agent, and that the operator and the API server answer'
+  );
+}
+
 export interface HealthSources {
   readonly side: Pick<KernelSide, 'writer' | 'sync' | 'ringError' | 'audit'> | undefined;
   readonly removed: boolean;

@@ -140,6 +140,15 @@ export interface Realised {
   }[];
 }
 
+/** Why nothing new is put in force. */
+export interface Held {
+  /** `ImportedRulesUnknown`: somebody must say which there are. `InputsIncomplete`: something has not come for half a minute. */
+  readonly reason: 'ImportedRulesUnknown' | 'InputsIncomplete';
+  readonly message: string;
+  /** It has lasted so long that policies which were in force before are not as they should be either: their pods may have changed. */
+  readonly lasting: boolean;
+}
+
 export interface ImportedRule {
   readonly labels: readonly string[];
   readonly json: unknown;
@@ -185,8 +194,8 @@ export interface Core {
 
   /** The endpoint as the kernel had it at this start, until something of this start is put in its place. */
   asFound(endpoint: number): KernelEndpoint | undefined;
-  /** Why nothing new is put in force, until somebody acts; undefined: it is. */
-  held(): { readonly reason: string; readonly message: string } | undefined;
+  /** Why nothing new is put in force, where that lasts; undefined: it is, or soon will be. */
+  held(): Held | undefined;
 
   realised(): Realised;
   /** Emits after every change of `realised()`. */

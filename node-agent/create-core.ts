@@ -4,13 +4,14 @@ import { messageOf } from '@weir/process/errors';
 import { type AnyTable, createStateDB, type InitDone, type StateDB } from '@weir/statedb';
 import { Observable, Subject } from 'rxjs';
 import type { Core, CoreOptions, FlowEvent, ImportedRule, Realised, Tables } from './core.ts';
-import { AwaitedSets, healthOf, labelsCheck, RULES_UNKNOWN } from './core-health.ts';
+import { AwaitedSets, healthOf, incompleteText, labelsCheck, RULES_UNKNOWN } from './core-health.ts';
 import { createTables, inputTables, tableKey } from './create-tables.ts';
 import { liveLinks, NetnsMark, nodeInterfaces, RootLock, RulesMark } from './datapath/index.ts';
 import { Engine, ImportedRules, LocalNumbers } from './derive/index.ts';
 import { checkEndpoint, LAST_ENDPOINT, outdated } from './endpoint-rows.ts';
 import { CoreError, EndpointNotReadyError, IdsExhaustedError, InterfaceGoneError, NotStartedError } from './errors.ts';
 import { breathe, KernelSide, nodeScope } from './kernel-side.ts';
+import { PendingInputs } from './pending-inputs.ts';
 import { PodEvents } from './pod-events.ts';
 import { RealisedReport } from './realised.ts';
 import { removeDatapath } from './remove-datapath.ts';
@@ -54,6 +55,7 @@ class KernelCore implements Core {
   readonly #imported: ImportedRules;
   readonly #inputs: readonly AnyTable[];
   readonly #awaited: AwaitedSets;
+  readonly #pending: PendingInputs;
   readonly #restored: InitDone;
   readonly #rulesMark: RulesMark;
   readonly #rulesKnown: InitDone;
@@ -82,6 +84,7 @@ class KernelCore implements Core {
       breathe,
     });
     this.#awaited = new AwaitedSets(this.db, () => this.#engine.awaited(), now);
+    this.#pending = new PendingInputs(this.db, () => this.#pendingInputs(), now);
     this.#report = new RealisedReport({
       db: this.db,
       tables: this.tables,
@@ -292,7 +295,10 @@ class KernelCore implements Core {
   }
 
   held(): ReturnType<Core['held']> {
-    return this.#rulesAwaited() ? { reason: 'ImportedRulesUnknown', message: RULES_UNKNOWN } : undefined;
+    const lasting = this.#running !== undefined && this.#pending.lasting();
+    if (this.#rulesAwaited()) return { reason: 'ImportedRulesUnknown', message: RULES_UNKNOWN, lasting };
+    if (!lasting) return undefined;
+    return { reason: 'InputsIncomplete', message: incompleteText(this.#pendingInputs()), lasting };
   }
 
   realised(): Realised {
@@ -447,6 +453,7 @@ class KernelCore implements Core {
     const running = this.#running;
     if (running) {
       this.#awaited.look();
+      this.#pending.look();
       if (this.#report.take(running.side, this.held())) this.realisedChanges.next(this.realised());
     }
     this.#waiters.look();

@@ -1,6 +1,6 @@
 import { type LabelMap, labelsKey, matches } from '@weir/labels';
 import { keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
-import type { Realised, RealisedPolicy, Tables } from './core.ts';
+import type { Held, Realised, RealisedPolicy, Tables } from './core.ts';
 import { tableKey } from './create-tables.ts';
 import { type Audit, type EndpointStore, faultAt, type PlanWriter, type SyncLoop } from './datapath/index.ts';
 import type { Engine, InUse, Missing } from './derive/index.ts';
@@ -35,12 +35,6 @@ interface Reached {
   readonly what: 'policies';
   readonly revision: number;
   readonly version: string | undefined;
-}
-
-/** Why nothing new is put in force. */
-export interface Held {
-  readonly reason: string;
-  readonly message: string;
 }
 
 /** A pod that has no interface of ours. Key: `pod`. */
@@ -205,8 +199,11 @@ export class RealisedReport {
     return row;
   }
 
-  /** Policies of which the kernel has another generation, as this node said before; and those that it never said, of endpoints found there. */
-  #heldBack({ reason, message }: Held): Fault[] {
+  /**
+   * Policies of which the kernel has another generation, as this node said before; and those that it never said, of endpoints found there. Where that
+   * lasts, all that it said.
+   */
+  #heldBack({ reason, message, lasting }: Held): Fault[] {
     const { db, tables } = this.#options;
     using snapshot = db.read();
     const earlier = this.#earlier(snapshot);
@@ -217,12 +214,18 @@ export class RealisedReport {
         const selector = snapshot.get(tables.peerSets, subject)?.selector;
         return selector !== undefined && found.some((labels) => matches(selector, labels));
       });
-    return Array.from(snapshot.all(tables.policies))
-      .filter((row) => {
-        const said = earlier.policies[row.uid]?.generation;
-        return said === undefined ? selects(row) : said !== row.generation;
-      })
-      .map((row) => ({ of: generationsOf([row]), reason, message }));
+    const held = [...snapshot.all(tables.policies)].filter((row) => {
+      const said = earlier.policies[row.uid]?.generation;
+      return said === undefined ? selects(row) : lasting || said !== row.generation;
+    });
+    // Whether they are still there is not known.
+    const unread =
+      lasting && !snapshot.initialised(tables.policies)
+        ? Object.entries(earlier.policies).flatMap(([uid, { generation }]) =>
+            snapshot.has(tables.policies, uid) ? [] : { uid, generation },
+          )
+        : [];
+    return [...held, ...unread].map((policy) => ({ of: generationsOf([policy]), reason, message }));
   }
 
   /** The labels of endpoints that the kernel had at start, of each label set once. */

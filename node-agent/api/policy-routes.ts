@@ -94,8 +94,8 @@ export function policyRoutes(app: FastifyInstance, options: ApiOptions, stopping
 
 /** @throws HttpError while nobody knows which rules were imported: none of them in the table is not none in force */
 function known(core: ApiOptions['core']): void {
-  const unknown = core.held();
-  if (unknown !== undefined) throw new HttpError(503, unknown.message);
+  const held = core.held();
+  if (held?.reason === 'ImportedRulesUnknown') throw new HttpError(503, held.message);
 }
 
 /** What was asked for is in force, and the agent's successor would not know it. */

@@ -269,7 +269,11 @@ describe('policy', () => {
     expect((await call(socket, 'PUT', '/policy')).status).toBe(400);
   });
   it('does not tell rules that are not known, nor takes some of them away', async () => {
-    core.heldBy = { reason: 'ImportedRulesUnknown', message: 'nobody knows; `weir policy import` says' };
+    core.heldBy = {
+      reason: 'ImportedRulesUnknown',
+      message: 'nobody knows; `weir policy import` says',
+      lasting: false,
+    };
     const { revision } = core.importRules([RULE]);
     try {
       for (const path of ['/policy', '/policy?labels=unspec:name=l3-rule'])

@@ -230,7 +230,7 @@ describe('weir', () => {
       code: 1,
       err: expect.stringContaining('[0].endpointSelector: is missing'),
     });
-    core.heldBy = { reason: 'ImportedRulesUnknown', message: 'nobody knows which' };
+    core.heldBy = { reason: 'ImportedRulesUnknown', message: 'nobody knows which', lasting: false };
     for (const args of [['get'], ['get', '-o', 'json'], ['delete', 'unspec:name=l3-rule'], ['wait', '1']])
       expect(await weir(['policy', ...args])).toEqual({ code: 1, out: '', err: 'weir: nobody knows which\n' });
     core.heldBy = undefined;

@@ -918,7 +918,8 @@ describe('NodePolicyStatusWriter', () => {
   });
   function start(intervalMs: number, refreshMs?: number): void {
     const refresh = refreshMs === undefined ? {} : { refreshMs };
-    const writer = new NodePolicyStatusWriter({ core, client, nodeName: 'n1', connection, intervalMs, ...refresh });
+    const common = { core, client, nodeName: 'n1', connection, heldLookMs: 5 };
+    const writer = new NodePolicyStatusWriter({ ...common, intervalMs, ...refresh });
     stops.push(() => writer.stop());
     writer.start();
   }
@@ -940,7 +941,7 @@ describe('NodePolicyStatusWriter', () => {
 
   it('says again what it said before where somebody must act first, and nothing before it knows that', async () => {
     core.db.initialiser(core.tables.policies, 'test');
-    core.heldBy = { reason: 'ImportedRulesUnknown', message: 'nobody knows' };
+    core.heldBy = { reason: 'ImportedRulesUnknown', message: 'nobody knows', lasting: false };
     client.objects.set('nodepolicystatuses', [
       {
         apiVersion: 'weir.dev/v1alpha1',
@@ -960,6 +961,30 @@ describe('NodePolicyStatusWriter', () => {
     expect([...snapshot.all(core.tables.earlierReport)]).toEqual([
       { node: 'n1', policies: { u: { generation: 3, endpoints: 1, at: 5 } }, policyVersion: '7' },
     ]);
+  });
+
+  it('says so, too, where inputs do not come; not what is on its way after an outage', async () => {
+    const done = core.db.initialiser(core.tables.policies, 'test');
+    const had = jest.spyOn(core, 'held');
+    const held = { reason: 'InputsIncomplete', message: 'peerSets', lasting: true } as const;
+    // One answer of three: what was missing has come, and something else has not.
+    let asked = 0;
+    had.mockImplementation(() => {
+      asked += 1;
+      return asked % 3 === 0 ? undefined : held;
+    });
+    start(0);
+    await settle();
+    await eventually(
+      async () => asked,
+      (times) => times > 30,
+    );
+    expect(client.writes).toEqual([]);
+    had.mockImplementation(() => held);
+    await client.written(1);
+    using snapshot = core.db.read();
+    expect([...snapshot.all(core.tables.earlierReport)]).toEqual([{ node: 'n1', policies: {} }]);
+    core.db.write([core.tables.policies], (txn) => done(txn));
   });
 
   it('never repeats itself', async () => {

@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import { ApiError, type KubeClient, type KubePatcher, type NodePolicyStatus, resources } from '@weir/kube';
+import { delay } from '@weir/process/delay';
 import { clipped } from '@weir/process/printable';
 import type { Reconciler } from '@weir/reconciler';
 import { query, type StateDB, type Table } from '@weir/statedb';
@@ -14,6 +15,8 @@ import { REMOVED_ANNOTATION } from './uninstall-mark.ts';
 export const FIELD_MANAGER = 'weir-agent';
 const MIN_INTERVAL_MS = 1000;
 const REFRESH_MS = 60_000;
+/** How often is looked whether inputs are late, and how long those on their way may take. */
+const HELD_LOOK_MS = 2_000;
 /** Milliseconds between two reports that say only how far the node has read, for each node of the cluster: 100 writes a second of all. */
 const VERSION_MS_A_NODE = 10;
 
@@ -40,9 +43,10 @@ interface Said {
  * Reports what this node has in its kernel. The first change is written at once, then at most one write a second. A policy that selects
  * no pod of the node changes only how far it has read: such changes are written the less often the more nodes there are, and as a patch of
  * that alone. What says nothing new is written once a minute only, as such a patch, which changes nothing at the API server. Where the answer
- * is not what the node says, or there is no report any more, or the Node that owned it has been made anew, all of it is written. The first report waits until every input table is complete and in the kernel: a restart does not take back what the
- * node has said. Where that takes somebody's hand (`Core.held`), what it said is read and said
- * again, with the reason why no more is.
+ * is not what the node says, or there is no report any more, or the Node that owned it has been made anew, all of it is written.
+ *
+ * The first report waits until every input table is complete and in the kernel: a restart does not take back what the node has said. Where that
+ * lasts (`Core.held`), what it said is read and said again, with the reason why it is not as it should be.
  */
 export class NodePolicyStatusWriter {
   readonly #core: Core;
@@ -50,6 +54,7 @@ export class NodePolicyStatusWriter {
   readonly #client: KubeClient & KubePatcher;
   readonly #nodeName: string;
   readonly #refreshMs: number;
+  readonly #heldLookMs: number;
   readonly #reports: Table<Report>;
   readonly #said: Table<Said>;
   readonly #connection: Connection;
@@ -71,8 +76,11 @@ export class NodePolicyStatusWriter {
     readonly intervalMs?: number;
     /** Time after which the report is written again though nothing has changed, in milliseconds. Default 60,000. */
     readonly refreshMs?: number;
+    /** Time from one look whether the report must do without all inputs to the next, in milliseconds. Default 2000. */
+    readonly heldLookMs?: number;
   }) {
     const { core, client, nodeName, connection, intervalMs = MIN_INTERVAL_MS, refreshMs = REFRESH_MS } = options;
+    this.#heldLookMs = options.heldLookMs ?? HELD_LOOK_MS;
     const { db } = core;
     this.#core = core;
     this.#db = db;
@@ -133,8 +141,7 @@ export class NodePolicyStatusWriter {
 
   async #begin(): Promise<void> {
     const signal = AbortSignal.any([this.#stop.signal, this.#quiet.signal]);
-    if (this.#core.held() === undefined) await this.#complete(signal);
-    else await this.#earlierOrComplete(signal);
+    await this.#completeOrHeld(signal);
     if (signal.aborted) return;
     this.#subscription = this.#core.realisedChanges.subscribe((realised) => this.#tell(realised));
     this.#tell(this.#core.realised());
@@ -165,6 +172,26 @@ export class NodePolicyStatusWriter {
 
   #reportOf({ policies, failures, policyVersion }: Realised): Report {
     return { node: this.#nodeName, policies, failures: failures.map(told).sort(byPolicy), policyVersion };
+  }
+
+  /**
+   * Resolves when all is in the kernel, or when that takes long and what was said before is known; or on abort. After an outage of the API server
+   * what was said before is read as soon as all else: what is then on its way is waited for.
+   */
+  async #completeOrHeld(signal: AbortSignal): Promise<void> {
+    let complete = false;
+    const completing = this.#complete(signal).then(() => {
+      complete = true;
+    });
+    while (!complete && !signal.aborted) {
+      if (this.#core.held() !== undefined) {
+        await this.#earlierOrComplete(signal);
+        const held = this.#core.held();
+        if (held?.reason === 'ImportedRulesUnknown') return;
+        await Promise.race([completing, delay(this.#heldLookMs, signal)]);
+        if (held !== undefined && this.#core.held() !== undefined) return;
+      } else await Promise.race([completing, delay(this.#heldLookMs, signal)]);
+    }
   }
 
   /** Resolves when what was said before is known, or when it is not needed any more; or on abort. */

@@ -164,4 +164,44 @@ describe('a node whose agent hangs', () => {
     await cluster.programmed('cnp/edited');
     expect(await cluster.probe('app3', 'app1')).toBe('dropped');
   }, 120_000);
+
+  it('says that a node is not told all since its agent started, and who changes loses there what he had', async () => {
+    const node = cluster.node(1);
+    const { faults, client } = cluster.api;
+    const relabel = (label: string): Promise<unknown> =>
+      client.patch({ group: '', version: 'v1', plural: 'pods', namespace: 'default', name: 'app3' }, 'merge', {
+        metadata: { labels: { id: label } },
+      });
+    await cluster.apply(policy('lasting', id('app1'), [id('app3')]));
+    await cluster.programmed('cnp/lasting');
+    expect(await cluster.probe('app3', 'app1')).toBe('reached');
+    await node.agent.kill9();
+    const mend = faults.fail(503, { verb: 'list', resource: 'peersets', userAgent: 'weir-agent' });
+    try {
+      await relabel('other');
+      node.launchAgent();
+      await eventually(
+        () => cluster.probe('app3', 'app1'),
+        (answer) => answer === 'dropped',
+      );
+      expect((await node.weir(['status'])).stdout).toMatch(/peerSets.*1 address unknown/);
+      await relabel('app3');
+      const failed = await eventually(
+        () => programmed('lasting'),
+        ({ status }) => status === 'False',
+      );
+      expect(failed).toMatchObject({ reason: 'NodeFailed', observedGeneration: 1 });
+      expect(failed.message).toMatch(/node-1: InputsIncomplete: the agent has waited for peerSets/);
+      expect((await node.weir(['policy', 'status', 'cnp/default/lasting'])).stdout).toMatch(
+        / lasting +1 +1 +1 +Failing/,
+      );
+    } finally {
+      mend();
+    }
+    await eventually(
+      () => programmed('lasting'),
+      ({ status }) => status === 'True',
+    );
+    expect(await cluster.probe('app3', 'app1')).toBe('reached');
+  }, 180_000);
 });

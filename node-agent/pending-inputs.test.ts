@@ -1,0 +1,27 @@
+import { expect, it } from '@jest/globals';
+import { createStateDB } from '@weir/statedb';
+import { PendingInputs } from './pending-inputs.ts';
+
+it('inputs that are missing are a failure after half a minute in which none has come', () => {
+  let now = 0;
+  let names = ['a', 'b'];
+  const pending = new PendingInputs(
+    createStateDB({ freeze: true }),
+    () => names,
+    () => now,
+  );
+  expect(pending.lasting()).toBe(false);
+  now = 29_999;
+  expect(pending.lasting()).toBe(false);
+  now = 30_000;
+  expect(pending.lasting()).toBe(true);
+  // After an outage one comes after the other.
+  names = ['b'];
+  expect(pending.lasting()).toBe(false);
+  now = 59_999;
+  expect([pending.look(), pending.lasting()]).toEqual([['b'], false]);
+  now = 60_000;
+  expect(pending.lasting()).toBe(true);
+  names = [];
+  expect([pending.look(), pending.lasting()]).toEqual([[], false]);
+});
