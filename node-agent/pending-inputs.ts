@@ -11,24 +11,27 @@ interface Pending {
   readonly since: number;
 }
 
+/** Names of the inputs that are missing. */
+type Missing = () => readonly string[];
+
 /** Inputs without which nothing can be put in force, and whether they are on their way: table `pendingInputs`. */
 export class PendingInputs {
   readonly #db: StateDB;
-  readonly #names: () => readonly string[];
+  readonly #missing: Missing;
   readonly #now: () => number;
   readonly #table: Table<Pending>;
 
   /** `now`: milliseconds, any clock that only grows. */
-  constructor(db: StateDB, names: () => readonly string[], now: () => number) {
+  constructor(db: StateDB, missing: Missing, now: () => number) {
     this.#db = db;
-    this.#names = names;
+    this.#missing = missing;
     this.#now = now;
     this.#table = db.table<Pending>({ name: 'pendingInputs', key: (row) => row.what });
   }
 
   /** Which they are now. To be called whenever some may have come. */
   look(): readonly string[] {
-    const names = this.#names();
+    const names = this.#missing();
     this.#db.write([this.#table], (txn) => {
       const before = txn.get(this.#table, 'inputs');
       if (names.length === 0) txn.delete(this.#table, 'inputs');
