@@ -1,15 +1,17 @@
 /**
  * `node scripts/images.ts [operator|node-agent|pod ...] [--out FOLDER]`: images as files, without a Docker engine. All three when none
- * is named. Each `<name>.tar` is an OCI layout that `ctr -n k8s.io images import` takes.
+ * is named. Each `<name>.tar` is an OCI layout that `ctr -n k8s.io images import` takes; `<name>.sbom.json` beside it says what is in it.
  * `node scripts/images.ts --rootfs IMAGE FOLDER`: only the root file system of an image; the Dockerfiles' build stage.
  * Exit codes: 1 failure, 2 wrong arguments.
  */
 import { statSync } from 'node:fs';
-import { resolve } from 'node:path';
+import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { buildImages, DEFAULT_OUT } from './images/build.ts';
 import { IMAGE_NAMES, type ImageName, imageSpec } from './images/catalog.ts';
 import { megabytes, rootfs } from './images/rootfs.ts';
+import { imageSbom } from './images/sbom.ts';
+import { writeSbom } from './sbom.ts';
 
 const USAGE = `usage: node scripts/images.ts [${IMAGE_NAMES.join('|')} ...] [--out FOLDER]
        node scripts/images.ts --rootfs ${IMAGE_NAMES.join('|')} FOLDER`;
@@ -28,6 +30,7 @@ async function main(args: readonly string[]): Promise<number> {
     return 0;
   }
   for (const image of await buildImages(parsed.names, { out: parsed.out })) {
+    writeSbom(imageSbom(image.name), join(parsed.out, `${image.name}.sbom.json`));
     const size = `${megabytes(image.bytes)} unpacked (at most ${megabytes(imageSpec(image.name).limit)})`;
     console.log(
       `${image.reference} ${size} ${image.path} ${megabytes(statSync(image.path).size)}${image.built ? '' : ', unchanged'}`,

@@ -1,6 +1,6 @@
 /**
  * The libraries as others install them: `npm run packages` compiles each to JavaScript with declarations and packs it into a
- * tarball. In this repository they are used as they are written, without a build.
+ * tarball, with a bill of materials beside it. In this repository they are used as they are written, without a build.
  */
 import { execFile } from 'node:child_process';
 import { copyFileSync, existsSync, globSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -8,6 +8,7 @@ import { dirname, join, relative } from 'node:path';
 import { argv } from 'node:process';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
+import { npmSbom, writeSbom } from './sbom.ts';
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const run = promisify(execFile);
@@ -87,6 +88,9 @@ if (argv[1] === fileURLToPath(import.meta.url)) {
   for (const name of LIBRARIES) {
     await buildLibrary(name, join(out, name));
     const { stdout } = await run('npm', ['pack', '--silent', '--pack-destination', out], { cwd: join(out, name) });
-    console.log(join('.cache/packages', stdout.trim()));
+    const tarball = stdout.trim();
+    const { name: workspace } = JSON.parse(readFileSync(join(out, name, 'package.json'), 'utf8')) as Manifest;
+    writeSbom(npmSbom(workspace, workspace), join(out, tarball.replace(/\.tgz$/, '.sbom.json')));
+    console.log(join('.cache/packages', tarball));
   }
 }

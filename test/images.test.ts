@@ -21,6 +21,7 @@ import { load } from 'js-yaml';
 import { type BuiltImage, buildImages } from '../scripts/images/build.ts';
 import { IMAGE_NAMES, type ImageName, imageSpec } from '../scripts/images/catalog.ts';
 import { ImageSizeError, isElf, measure, walk } from '../scripts/images/rootfs.ts';
+import { imageSbom } from '../scripts/images/sbom.ts';
 import { attempt, ROOT, run } from './cluster/run.ts';
 
 interface Config {
@@ -179,6 +180,33 @@ describe('what is in an image', () => {
   });
 });
 
+describe('a bill of materials', () => {
+  it.each(IMAGE_NAMES)(
+    '%s: names each file that comes from the build machine, byte for byte, and its package',
+    (name) => {
+      const { root } = image(name);
+      const { components } = imageSbom(name);
+      const listed = components.flatMap((component) =>
+        [component, ...(component.components ?? [])].filter(({ type }) => type === 'file'),
+      );
+      const present = [...walk(root)]
+        .filter(({ path, kind }) => kind === 'file' && isElf(path))
+        .map(({ path }) => path.slice(root.length))
+        // Ours, and what npm lists.
+        .filter((path) => !path.startsWith('/app/') && path !== '/usr/bin/node');
+      expect(listed.map((file) => file.name).sort()).toEqual(present.sort());
+      expect(listed.map((file) => file.hashes?.[0]?.content)).toEqual(
+        listed.map((file) => digest(join(root, file.name))),
+      );
+      expect(components.filter(({ type }) => type === 'file')).toEqual([]);
+      const debian = components.flatMap(({ purl }) => /^pkg:deb\/[a-z]+\/([^@]+)@/.exec(purl ?? '')?.[1] ?? []);
+      expect(debian).toEqual(
+        expect.arrayContaining(name === 'node-agent' ? ['libc6', 'libbpf1', 'iproute2', 'libc6-dev'] : ['libc6']),
+      );
+    },
+  );
+});
+
 describe('how an image starts', () => {
   it.each(['operator', 'node-agent'] as const)('%s: the Dockerfile says the same as the archive', (name) => {
     const text = readFileSync(join(ROOT, name, 'Dockerfile'), 'utf8');
@@ -325,6 +353,7 @@ describe('the command', () => {
       /^localhost\/weir\/operator:\S+ [\d.]+ MB unpacked \(at most 120\.0 MB\) \S+operator\.tar [\d.]+ MB, unchanged\n$/,
     );
     expect(digest(join(folder, 'named/operator.tar'))).toBe(digest(image('operator').built.path));
+    expect(json(join(folder, 'named/operator.sbom.json'))).toEqual(imageSbom('operator'));
   });
 
   it.each([

@@ -49,6 +49,14 @@ export function sharedLibrary(soname: string, debianPackage: string): string {
   return found;
 }
 
+/** A library that programs are linked with when they are built: it is in them, and in no image as a file. */
+export function staticLibrary(name: string, debianPackage: string): string {
+  const path = [`/usr/lib/${multiarch()}/${name}`, `/usr/lib/${name}`].find((candidate) => existsSync(candidate));
+  if (path === undefined)
+    throw new NativeMissingError(`the library ${name} is not on this machine: apt-get install ${debianPackage}`);
+  return path;
+}
+
 /** Debian's static busybox, which only the test pods hold. */
 export function staticBusybox(): string {
   const path = ['/usr/bin/busybox', '/bin/busybox'].find((candidate) => existsSync(candidate));
