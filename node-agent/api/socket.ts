@@ -8,6 +8,8 @@ import { SocketError } from './errors.ts';
 
 /** sun_path is 108 bytes with its terminator (unix(7)). */
 const MAX_PATH_BYTES = 107;
+/** Who may change the folder may put a socket of his own in the agent's place. */
+export const SOCKET_FOLDER_MODE = 0o755;
 
 /**
  * Makes the path free for listening: creates its folder and removes a socket that nobody listens on any more, or an empty folder (a container
@@ -18,7 +20,7 @@ export async function claimSocketPath(path: string): Promise<void> {
   if (Buffer.byteLength(path) > MAX_PATH_BYTES)
     throw new SocketError(`socket path ${path} is longer than ${MAX_PATH_BYTES} bytes; choose a shorter --socket`);
   try {
-    await makeFolder(dirname(path));
+    await makeFolder(dirname(path), SOCKET_FOLDER_MODE);
   } catch (error) {
     throw new SocketError(`cannot create the folder of --socket ${path}: ${String(error)}`, { cause: error });
   }
