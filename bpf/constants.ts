@@ -39,7 +39,11 @@ function reason(number: number, name: string, sentence: string, drop = true): Re
 
 const REASONS: readonly Reason[] = [
   reason(1, 'no-endpoint', 'The device belongs to no known endpoint.'),
-  reason(2, 'invalid-packet', 'The packet is shorter than its headers claim, or its headers contradict each other.'),
+  reason(
+    2,
+    'invalid-packet',
+    'The packet is shorter than its headers claim, its headers contradict each other, or a pod sends it to a loopback address.',
+  ),
   reason(3, 'invalid-source', "The source address is not the endpoint's own."),
   reason(4, 'fragment-without-first', 'A later fragment came without its first, so its ports are unknown.'),
   reason(5, 'unknown-l3', 'The frame is neither IPv4, IPv6 nor ARP, or carries a VLAN tag.'),

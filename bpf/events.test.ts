@@ -1,5 +1,6 @@
 /** Events as they come out of the ring buffer, their rate limit, and the switch for allowed flows. */
 import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
+import fc from 'fast-check';
 import { RingBufferReader } from 'libbpf-ts';
 
 import { ENDPOINT_FLAGS, SETTINGS } from './constants.ts';
@@ -43,6 +44,32 @@ beforeAll(() => {
 afterAll(() => path.close());
 
 describe('events', () => {
+  it('can be read whatever bytes the pod or its peer sends', () => {
+    // The kernel's test run takes no frame that is shorter than the header that its type promises.
+    const bytes = fc.uint8Array({ minLength: 54, maxLength: 120 });
+    // Half of them with a type that is looked into, behind which anything may come.
+    const frame = fc.tuple(bytes, fc.constantFrom(0x0800, 0x86dd, 0x0806, 0x8100, undefined)).map(([all, type]) => {
+      if (type !== undefined) new DataView(all.buffer, all.byteOffset).setUint16(12, type);
+      if (type === 0x0800) all[14] = 0x45;
+      return all;
+    });
+    let read = 0;
+    fc.assert(
+      fc.property(fc.constantFrom('egress' as const, 'ingress' as const), frame, (direction, sent) => {
+        path.run(direction, sent);
+        for (const event of taken()) {
+          read += 1;
+          expect(event).toMatchObject({ endpoint: 7, length: sent.length });
+          expect([0, 4, 16]).toContain(event.src.length);
+          expect(event.dst.length).toBe(event.src.length);
+          expect(event.reasonName).not.toMatch(/^reason-/);
+        }
+      }),
+      { numRuns: 500, endOnFailure: true },
+    );
+    expect(read).toBeGreaterThan(0);
+  });
+
   it('tell who, what and why of a drop', () => {
     path.run('egress', out(81));
     expect(taken()).toEqual([

@@ -272,6 +272,30 @@ describe('3. IPv4', () => {
     }
   });
 
+  it('lets no pod reach the loopback of its node, enforced or not: a node may route such addresses', () => {
+    for (const flags of [0, ENFORCED]) {
+      setUp(flags);
+      for (const dst of ['127.0.0.1', '127.255.255.254'])
+        for (const [protocol, payload] of [
+          [6, tcp({ sport: 40_000, dport: 80 })],
+          [6, tcp({ sport: 40_000, dport: 80, flags: ack })],
+          [17, udp({ sport: 40_000, dport: 53 })],
+          [1, icmp({ type: 8, id: 1 })],
+          [1, icmpError(3, 4, ipv4({ src: dst, dst: POD, protocol: 17, payload: udp({ sport: 1, dport: 2 }) }))],
+          [47, new Uint8Array(8)],
+        ] as const)
+          expect([dst, protocol, path.judge('egress', out(protocol, payload, dst))]).toEqual([
+            dst,
+            protocol,
+            'invalid-packet',
+          ]);
+      expect(path.flows()).toBe(0);
+    }
+    setUp(0);
+    expect(path.judge('egress', tcpOut(80, syn, '126.255.255.255'))).toBe('forwarded');
+    expect(path.judge('egress', tcpOut(80, syn, '128.0.0.1'))).toBe('forwarded');
+  });
+
   it('drops a source that is not the endpoint’s own, unless the endpoint may', () => {
     for (const flags of [ENFORCED, 0]) {
       path.endpoint({ flags });

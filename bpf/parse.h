@@ -142,6 +142,9 @@ static __always_inline __u32 parse_ipv4(struct __sk_buff *skb, struct packet *p)
 	if (p->direction == WEIR_EGRESS && unlikely(ip->saddr != p->ep.ipv4) &&
 	    !(WORD_FLAGS(p->ep.word) & ENDPOINT_NO_SOURCE_CHECK))
 		return REASON_INVALID_SOURCE;
+	/* On no wire (RFC 1122, 3.2.1.3); but a node with route_localnet, which kube-proxy sets, takes it for its own. */
+	if (p->direction == WEIR_EGRESS && unlikely((ip->daddr & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000)))
+		return REASON_INVALID_PACKET;
 
 	fragment = bpf_ntohs(ip->frag_off);
 	p->track = TRACK_ALL;

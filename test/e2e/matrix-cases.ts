@@ -73,6 +73,22 @@ export const CASES: readonly (readonly [string, readonly PolicyObject[]])[] = [
     ],
   ],
   [
+    'a deny of a wide CIDR beats narrower allows of other policies, of everything, and without default deny',
+    [
+      ccnp({
+        endpointSelector: {},
+        egress: [{ toEntities: ['all'] }],
+        egressDeny: [{ toCIDRSet: [{ cidr: '10.0.0.0/8' }] }],
+      }),
+      cnp({
+        endpointSelector: {},
+        egress: [{ toCIDRSet: [{ cidr: '10.1.2.3/32' }] }, { toEntities: ['all'] }],
+        enableDefaultDeny: { egress: false },
+      }),
+      cnp({ endpointSelector: web, egress: [{ toCIDR: ['10.1.2.0/24'], toPorts: [tcp('80')] }] }),
+    ],
+  ],
+  [
     'a deny carves a hole in a range',
     [
       cnp({
