@@ -53,6 +53,21 @@ describe('HealthServer', () => {
     expect(await get(server, '/readyz')).toEqual({ status: 503, text: 'Weir has been removed\n' });
   });
 
+  it('gives a page of another origin nothing to read, and serves nothing but its paths', async () => {
+    const core = new FakeCore();
+    const server = make({ metrics: registryOf(core), health: { core, ready: ok } });
+    await server.start();
+    const url = `http://127.0.0.1:${server.port}`;
+    for (const method of ['GET', 'OPTIONS', 'POST'])
+      for (const path of ['/healthz', '/readyz', '/metrics']) {
+        const headers = { origin: 'http://evil.example', 'access-control-request-method': 'GET' };
+        const response = await fetch(`${url}${path}`, { method, headers });
+        expect([...response.headers.keys()].filter((name) => name.startsWith('access-control-'))).toEqual([]);
+      }
+    for (const path of ['/', '/v1/endpoint', '/debug/pprof', '/config', '/../metrics/x', '/%2e%2e/etc/passwd'])
+      expect((await get(server, path)).status).toBe(404);
+  });
+
   it('serves metrics apart from probes', async () => {
     const metrics = registryOf(new FakeCore());
     const server = make({ metrics });
