@@ -1,6 +1,7 @@
 /** The operator's tables. A write that changes nothing is not a change. */
 import { isDeepStrictEqual } from 'node:util';
 import type { IndexSpec, StateDB, Table, WriteTxn } from '@weir/statedb';
+import { hashesOf } from './model/named-sets.ts';
 import type {
   EventRow,
   IdentityRow,
@@ -62,10 +63,14 @@ export function createTables(db: StateDB): Tables {
     peerSets: desired<PeerSetRow>('desired-peer-sets', (row) => row.name, [
       { name: 'hash', keys: ({ row }) => [row.hash] },
     ]),
-    resolved: desired<ResolvedRow>('desired-resolved-policies', (row) => row.name),
+    resolved: desired<ResolvedRow>('desired-resolved-policies', (row) => row.name, [
+      { name: 'peer-set', keys: ({ row }) => hashesOf(row.rules) },
+    ]),
     slices: desired<SliceRow>('desired-endpoint-slices', (row) => row.name),
     statuses: desired<StatusRow>('desired-policy-statuses', (row) => row.key),
-    events: desired<EventRow>('desired-events', (row) => row.key),
+    events: desired<EventRow>('desired-events', (row) => row.key, [
+      { name: 'about', keys: ({ row }) => [row.about.key] },
+    ]),
   };
 }
 

@@ -10,8 +10,8 @@ import {
   resources,
 } from '@weir/kube';
 import type { StateDB } from '@weir/statedb';
+import { hashesOf } from '../model/named-sets.ts';
 import { policyKey } from '../model/names.ts';
-import { hashesOf } from '../model/policy-book.ts';
 import type { Adopted, PolicyObjectKind } from '../types.ts';
 import { adoptedIdentity, adoptedSlice, content, type ResolvedPolicyWithStatus } from './objects.ts';
 import { ObjectTarget } from './target.ts';

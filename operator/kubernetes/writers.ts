@@ -6,16 +6,20 @@
  *                       \----> statuses of NetworkPolicies
  *   events -> statuses
  *
- * A row waits until what it needs has been attempted; when that failed, the row fails with a DependencyError and is
+ * A row waits until what it needs itself has been attempted; when that failed, the row fails with a DependencyError and is
  * retried. Deletions of peer sets and identities never wait, so that the order has no circle: they fail and are retried. An Event goes out
  * before the status that it tells of, so that a leader that ends in between leaves its successor something to tell.
+ *
+ * Requests of one kind have few places, which namespaces take in turns (places.ts); what waits for another object has no place meanwhile.
+ * A new peer set goes in the turns of every namespace that has a policy waiting for it.
  */
 import { ApiError, type KubeClient, type ResolvedPolicyObject, resources } from '@weir/kube';
-import { createReconciler, type Reconciler, type ReconcilerOptions, ReconcilerStoppedError } from '@weir/reconciler';
+import type { Reconciler, ReconcilerOptions } from '@weir/reconciler';
 import type { StateDB, Table } from '@weir/statedb';
 import { DependencyError } from '../errors.ts';
+import { namespaceOf } from '../model/known-identities.ts';
+import { hashesOf } from '../model/named-sets.ts';
 import { peerSetName, policyKey, resolvedName } from '../model/names.ts';
-import { hashesOf } from '../model/policy-book.ts';
 import type { Desired, Tables } from '../tables.ts';
 import type { EventRow, IdentityRow, PeerSetRow, ResolvedRow, SliceRow, StatusRow } from '../types.ts';
 import {
@@ -31,16 +35,10 @@ import { isComplete } from './peer-set-slices.ts';
 import { writableSlice } from './slice-writes.ts';
 import { FIELD_MANAGER, objectKey } from './target.ts';
 import type { Targets } from './targets.ts';
+import { type Part, Writer } from './writer.ts';
 
-/** Requests of one kind at once. */
-const CONCURRENCY = 8;
 /** Rounds of slice writes a second: pods that come in a burst share a write. */
 const SLICE_ROUNDS = 20;
-/** Milliseconds between looks for objects that nobody desires. */
-const PRUNE_INTERVAL_MS = 60_000;
-/** Milliseconds between attempts at what the API server refuses, at most; a server that answers again is tried at once. */
-const LAST_RETRY_MS = 5_000;
-
 export interface WritersOptions {
   readonly client: Pick<KubeClient, 'apply' | 'pulse'>;
   readonly db: StateDB;
@@ -55,21 +53,14 @@ export interface WritersOptions {
   readonly onError: (writer: string, key: string, error: Error, retries: number, failingMs: number) => void;
 }
 
-interface Part<T> {
-  readonly update: (row: T) => Promise<void>;
-  readonly delete: (row: T) => Promise<void>;
-  readonly prune?: (keys: ReadonlySet<string>) => Promise<void>;
-  readonly roundsPerSecond?: number;
-}
-
 export class Writers {
   readonly #options: WritersOptions;
   #forget: (() => void) | undefined;
-  readonly #peerSets: Reconciler<Desired<PeerSetRow>>;
-  readonly #identities: Reconciler<Desired<IdentityRow>>;
-  readonly #resolved: Reconciler<Desired<ResolvedRow>>;
-  readonly #events: Reconciler<Desired<EventRow>>;
-  readonly #all: readonly { readonly reconciler: Reconciler<never>; readonly table: Table<never> }[];
+  readonly #peerSets: Writer<PeerSetRow>;
+  readonly #identities: Writer<IdentityRow>;
+  readonly #resolved: Writer<ResolvedRow>;
+  readonly #events: Writer<EventRow>;
+  readonly #all: readonly Writer<never>[];
 
   constructor(options: WritersOptions) {
     this.#options = options;
@@ -80,14 +71,8 @@ export class Writers {
     const slices = this.#writer('endpoint-slices', tables.slices, this.#slicePart());
     this.#events = this.#writer('events', tables.events, this.#eventPart());
     const statuses = this.#writer('policy-statuses', tables.statuses, this.#statusPart());
-    this.#all = [
-      { reconciler: this.#peerSets, table: tables.peerSets },
-      { reconciler: this.#identities, table: tables.identities },
-      { reconciler: this.#resolved, table: tables.resolved },
-      { reconciler: slices, table: tables.slices },
-      { reconciler: this.#events, table: tables.events },
-      { reconciler: statuses, table: tables.statuses },
-    ] as unknown as { reconciler: Reconciler<never>; table: Table<never> }[];
+    const all = [this.#peerSets, this.#identities, this.#resolved, slices, this.#events, statuses];
+    this.#all = all as unknown as Writer<never>[];
   }
 
   get reconcilers(): readonly Pick<Reconciler<unknown>, 'name' | 'metrics'>[] {
@@ -101,17 +86,18 @@ export class Writers {
     });
   }
 
+  /** Finishes the requests that have been made. */
   async stop(): Promise<void> {
     this.#forget?.();
-    await Promise.all(this.#all.map(({ reconciler }) => reconciler.stop()));
+    await Promise.all(this.#all.map((writer) => writer.stop()));
   }
 
   /** Waits until everything desired now has been attempted; the writers that still fail, with how many rows. */
   async attempted(signal?: AbortSignal): Promise<ReadonlyMap<string, number>> {
     const failing = new Map<string, number>();
-    for (const { reconciler, table } of this.#all) {
-      const progress = await reconciler.waitUntil(this.#revision(table), signal);
-      if (progress.failing.length > 0) failing.set(reconciler.name, progress.failing.length);
+    for (const writer of this.#all) {
+      const rows = await writer.settled(signal);
+      if (rows > 0) failing.set(writer.reconciler.name, rows);
     }
     return failing;
   }
@@ -121,28 +107,9 @@ export class Writers {
     return new Map(this.#all.map(({ reconciler }) => [reconciler.name, reconciler.failing().length]));
   }
 
-  #writer<T>(name: string, table: Table<Desired<T>>, part: Part<T>): Reconciler<Desired<T>> {
+  #writer<T>(name: string, table: Table<Desired<T>>, part: Part<T>): Writer<T> {
     const { db, timing, onError } = this.#options;
-    const { prune } = part;
-    return createReconciler<Desired<T>>({
-      ...timing,
-      name,
-      db,
-      table,
-      concurrency: CONCURRENCY,
-      maxBackoffMs: LAST_RETRY_MS,
-      pruneIntervalMs: PRUNE_INTERVAL_MS,
-      ...(part.roundsPerSecond === undefined ? {} : { roundsPerSecond: part.roundsPerSecond }),
-      operations: {
-        update: ({ row }) => part.update(row),
-        delete: ({ row }) => part.delete(row),
-        ...(prune === undefined
-          ? {}
-          : { prune: (rows: Iterable<Desired<T>>) => prune(new Set([...rows].map((row) => table.spec.key(row)))) }),
-      },
-      onError: (row, error, ...how) => onError(name, table.spec.key(row), error, ...how),
-      onPruneError: (error, ...how) => onError(name, 'prune', error, ...how),
-    });
+    return new Writer({ name, db, table, part, timing, onError });
   }
 
   #peerSetPart(): Part<PeerSetRow> {
@@ -158,6 +125,9 @@ export class Writers {
       return new DependencyError(`slice ${slice} of peer set ${hash} goes after slice 0 has been written`);
     };
     return {
+      ownerOf: ({ hash }) => this.#firstToName(hash),
+      // Policies wait for a new one; nodes know without the list whom it matches.
+      isUrgent: ({ name }) => !peerSets.stays(name),
       update: async (row) => {
         await peerSets.apply(peerSetObject(row));
       },
@@ -179,6 +149,7 @@ export class Writers {
   #identityPart(): Part<IdentityRow> {
     const { identities, slices } = this.#options.targets;
     return {
+      ownerOf: ({ labels }) => namespaceOf(labels),
       update: async (row) => {
         await identities.apply(identityObject(row));
       },
@@ -195,15 +166,13 @@ export class Writers {
   #resolvedPart(): Part<ResolvedRow> {
     const { resolved, peerSets } = this.#options.targets;
     return {
+      ownerOf: ({ source }) => source.namespace ?? '',
+      ready: (row) => this.#peerSets.attempted(this.#missingSlices(row), row.source.namespace ?? ''),
       update: async (row) => {
-        const hashes = hashesOf(row.rules);
-        // Where its own sets are there, a policy does not wait for those of others.
-        if (![...hashes].every((hash) => isComplete(peerSets, hash)))
-          await this.#after(this.#peerSets, this.#options.tables.peerSets);
         await this.#takeStatusBack(row);
         // From here to the request nothing waits.
         const newest = this.#isNewest(row);
-        for (const hash of hashes) {
+        for (const hash of hashesOf(row.rules)) {
           if (this.#desires(hash)) {
             if (isComplete(peerSets, hash)) continue;
             throw new DependencyError(`policy ${row.name} goes after peer set ${hash}, which is not written yet`);
@@ -228,8 +197,13 @@ export class Writers {
     const { slices, identities } = this.#options.targets;
     return {
       roundsPerSecond: SLICE_ROUNDS,
+      ownerOf: ({ namespace }) => namespace,
+      ready: async ({ namespace, endpoints }) => {
+        const named = new Set(endpoints.map(({ identity }) => String(identity)));
+        const missing = [...named].filter((id) => identities.get(id) === undefined);
+        await this.#identities.attempted(missing, namespace);
+      },
       update: async (row) => {
-        await this.#after(this.#identities, this.#options.tables.identities);
         const { row: now, waiting } = writableSlice(row, slices.get(row.name), (id) => identities.get(String(id)));
         // The others need not wait for one whose identity could not be written.
         await slices.apply(sliceObject(now));
@@ -250,10 +224,16 @@ export class Writers {
     const { targets, onStatus } = this.#options;
     const { statuses } = targets;
     return {
-      update: async (row) => {
+      ownerOf: ({ namespace = '' }) => namespace,
+      ready: async (row) => {
         // Rules of the same change go out first: nodes wait for them, people for the status.
         await new Promise((resolve) => setImmediate(resolve));
-        await this.#after(this.#events, this.#options.tables.events);
+        const { key, kind, namespace, name } = row;
+        await this.#events.attempted(this.#eventsAbout(key), namespace ?? '');
+        if (kind !== 'NetworkPolicy') return;
+        await this.#resolved.attempted([resolvedName(kind, namespace, name)], namespace ?? '');
+      },
+      update: async (row) => {
         if (row.kind === 'NetworkPolicy') {
           await this.#applyResolvedStatus(row);
           return;
@@ -276,7 +256,6 @@ export class Writers {
   async #applyResolvedStatus(row: StatusRow): Promise<void> {
     const { db, tables, targets, onStatus } = this.#options;
     const name = resolvedName(row.kind, row.namespace, row.name);
-    await this.#after(this.#resolved, tables.resolved);
     using snapshot = db.read();
     // Nothing of it is enforced: there is no object to say it on, and the Event has said it.
     if (!snapshot.has(tables.resolved, name)) return;
@@ -302,6 +281,7 @@ export class Writers {
   #eventPart(): Part<EventRow> {
     const { client, onWrite } = this.#options;
     return {
+      ownerOf: ({ about: { namespace = '' } }) => namespace,
       update: async (row) => {
         try {
           await client.apply(resources.Event, eventObject(row), { fieldManager: FIELD_MANAGER, force: true });
@@ -317,18 +297,25 @@ export class Writers {
     };
   }
 
-  async #after<T>(reconciler: Reconciler<T>, table: Table<T>): Promise<void> {
-    try {
-      await reconciler.waitUntil(this.#revision(table));
-    } catch (error) {
-      if (!(error instanceof ReconcilerStoppedError)) throw error;
-      throw new DependencyError(`the term of this operator ends before its ${reconciler.name} are written`);
-    }
+  /** Names of the slices of peer sets that the policy names, of those that the API does not hold whole. */
+  #missingSlices({ rules }: ResolvedRow): string[] {
+    const { db, tables, targets } = this.#options;
+    using snapshot = db.read();
+    return [...hashesOf(rules)]
+      .filter((hash) => !isComplete(targets.peerSets, hash))
+      .flatMap((hash) => Array.from(snapshot.list(tables.peerSets, 'hash', hash), ({ row }) => row.name));
   }
 
-  #revision<T>(table: Table<T>): number {
+  /** Namespace of a policy that names the peer set. */
+  #firstToName(hash: string): string {
     using snapshot = this.#options.db.read();
-    return snapshot.revision(table);
+    const [first] = snapshot.list(this.#options.tables.resolved, 'peer-set', hash);
+    return first?.row.source.namespace ?? '';
+  }
+
+  #eventsAbout(key: string): string[] {
+    using snapshot = this.#options.db.read();
+    return Array.from(snapshot.list(this.#options.tables.events, 'about', key), ({ row }) => row.key);
   }
 
   #desires(hash: string): boolean {

@@ -6,6 +6,7 @@ import type { Adopted, PolicyObjectKind, PolicyRow, ResolvedRow } from '../types
 import { askedBy, namedPorts, portNameKey } from './asked-names.ts';
 import { Budgets, covers, type Needs, NO_LIMITS, NOTHING, needsOf, type PolicyLimits } from './budgets.ts';
 import { CookieBook, elementName } from './cookies.ts';
+import { hashesOf } from './named-sets.ts';
 import { resolvedName } from './names.ts';
 
 /** Rules in force, and what they need. */
@@ -299,16 +300,6 @@ export class PolicyBook {
 /** One text for each combination of subjects. Hashes are hexadecimal digits of one length. */
 export function subjectsKey(subjects: ReadonlySet<string>): string {
   return [...subjects].sort().join();
-}
-
-/** Every peer set that rules name, subjects too. */
-export function hashesOf(rules: readonly ResolvedRule[]): Set<string> {
-  const hashes = new Set<string>();
-  for (const rule of rules) {
-    hashes.add(rule.subject);
-    for (const peer of rule.peers ?? []) if ('peerSet' in peer) hashes.add(peer.peerSet);
-  }
-  return hashes;
 }
 
 /** Rules that name ports. */

@@ -1,0 +1,122 @@
+/**
+ * Places for the requests of one writer: so many at once, and no more. Requests that wait are let in by owner in turns: who brings ten
+ * thousand waits for ten thousand, who brings one for one of each of the others.
+ *
+ * Guarantees: an owner's requests go in the order in which they came, urgent ones first; a request that is asked for by several owners goes
+ * with the turn that comes first.
+ */
+
+/** A request that waits. */
+interface Ticket {
+  readonly key: string;
+  readonly urgent: boolean;
+  readonly enter: () => void;
+  readonly refuse: (why: Error) => void;
+  /** It waits no more. */
+  left: boolean;
+}
+
+/** What waits in the turns of one owner; tickets that have left in another's turn among it. */
+interface Queue {
+  readonly urgent: Ticket[];
+  readonly others: Ticket[];
+}
+
+export interface Entry {
+  /** Of the object; one request at a time has it. */
+  readonly key: string;
+  readonly owner: string;
+  /** Goes before the owner's other requests. */
+  readonly urgent?: boolean;
+}
+
+export class Places {
+  readonly #most: number;
+  /** By owner, in the order of their turns. */
+  readonly #queues = new Map<string, Queue>();
+  readonly #tickets = new Map<string, Ticket>();
+  /** Owners that asked for requests that have not come yet, by key. */
+  readonly #asked = new Map<string, Set<string>>();
+  #taken = 0;
+  #closed: Error | undefined;
+
+  /** @param most requests at once, from 1 */
+  constructor(most: number) {
+    this.#most = most;
+  }
+
+  /** Makes the request once it has a place. Rejects with the reason when that is closed before. */
+  async run<T>({ key, owner, urgent = false }: Entry, request: () => Promise<T>): Promise<T> {
+    await this.#enter(key, owner, urgent);
+    try {
+      return await request();
+    } finally {
+      this.#taken -= 1;
+      this.#next();
+    }
+  }
+
+  /** The request with this key, which waits or is about to come, goes in the turns of this owner, too. */
+  ask(key: string, owner: string): void {
+    const ticket = this.#tickets.get(key);
+    if (ticket !== undefined) this.#queue(ticket, owner);
+    else this.#asked.set(key, (this.#asked.get(key) ?? new Set()).add(owner));
+  }
+
+  /** Lets nobody in any more. */
+  close(why: Error): void {
+    this.#closed = why;
+    for (const ticket of this.#tickets.values()) ticket.refuse(why);
+    this.#tickets.clear();
+    this.#queues.clear();
+  }
+
+  #enter(key: string, owner: string, urgent: boolean): Promise<void> {
+    const asking = this.#asked.get(key);
+    this.#asked.delete(key);
+    return new Promise((resolve, reject) => {
+      if (this.#closed !== undefined) {
+        reject(this.#closed);
+        return;
+      }
+      if (this.#taken < this.#most) {
+        this.#taken += 1;
+        resolve();
+        return;
+      }
+      const ticket: Ticket = { key, urgent, enter: resolve, refuse: reject, left: false };
+      this.#tickets.set(key, ticket);
+      for (const each of new Set([owner, ...(asking ?? [])])) this.#queue(ticket, each);
+    });
+  }
+
+  #queue(ticket: Ticket, owner: string): void {
+    const queue = this.#queues.get(owner) ?? { urgent: [], others: [] };
+    (ticket.urgent ? queue.urgent : queue.others).push(ticket);
+    this.#queues.set(owner, queue);
+  }
+
+  /** Lets in who is next, while there is a place. */
+  #next(): void {
+    while (this.#taken < this.#most) {
+      const [first] = this.#queues;
+      if (first === undefined) return;
+      const [owner, queue] = first;
+      const ticket = takeFrom(queue.urgent) ?? takeFrom(queue.others);
+      this.#queues.delete(owner);
+      if (ticket === undefined) continue;
+      this.#queues.set(owner, queue);
+      ticket.left = true;
+      this.#tickets.delete(ticket.key);
+      this.#taken += 1;
+      ticket.enter();
+    }
+  }
+}
+
+function takeFrom(tickets: Ticket[]): Ticket | undefined {
+  for (;;) {
+    const ticket = tickets.shift();
+    if (ticket === undefined || !ticket.left) return ticket;
+  }
+}
