@@ -63,11 +63,16 @@ function seeing(hostile: () => unknown): KubeClient & FencingClient {
   const watch: KubeClient['watch'] = async function* (resource, options) {
     for await (const event of client.watch(resource, options)) yield marked(event);
   };
-  const seen: Readonly<Record<PropertyKey, unknown>> = { listPage, watch };
+  return withOwn(client, { listPage, watch });
+}
+
+/** The client, with some of its methods replaced. */
+function withOwn(client: KubeClient & FencingClient, methods: Partial<KubeClient>): KubeClient & FencingClient {
+  const replaced: Readonly<Record<PropertyKey, unknown>> = { ...methods };
   return new Proxy(client, {
     get(target, name) {
       const own: unknown = Reflect.get(target, name);
-      return seen[name as string] ?? (typeof own === 'function' ? (own.bind(target) as unknown) : own);
+      return replaced[name as string] ?? (typeof own === 'function' ? (own.bind(target) as unknown) : own);
     },
   });
 }
@@ -184,6 +189,36 @@ describe('a tenant that asks for more than its share', () => {
     await world.settle(next);
     expect(await names(resources.ResolvedPolicy)).toEqual(['cnp-tenant.q', 'cnp-victim.p']);
     expect(await validOf('q')).toMatch(/^True Valid 1/);
+  });
+
+  it('of selectors: a policy of another is written before nearly all of them', async () => {
+    const client = createKubeClient({ kubeconfig: world.kubeconfig, userAgent: 'weir-operator' });
+    const written: string[] = [];
+    const gate = Promise.withResolvers<void>();
+    let ofTenant = 0;
+    const apply: KubeClient['apply'] = async (resource, object, options) => {
+      if (resource.kind === 'PeerSet') {
+        ofTenant += 1;
+        // Until the victim's policy is resolved the tenant's peer sets wait for the API server.
+        if (ofTenant > 50) await gate.promise;
+      }
+      written.push(`${resource.kind} ${object.metadata.name}`);
+      return await client.apply(resource, object, options);
+    };
+    const operator = await world.operator({ client: withOwn(client, { apply }) });
+    const resolved = (): number | undefined =>
+      operator.db.tables().find(({ name }) => name === 'desired-resolved-policies')?.rows;
+    await world.client.create(resources.CiliumNetworkPolicy, cnp('tenant/p', peers(1_000)));
+    await eventually(async () => expect(ofTenant).toBeGreaterThan(50));
+    await world.client.create(resources.CiliumNetworkPolicy, cnp('victim/p', deny('one')));
+    await eventually(async () => expect(resolved()).toBe(2));
+    const before = written.length;
+    gate.resolve();
+    await eventually(async () => expect(written).toContain('ResolvedPolicy cnp-victim.p'));
+    // As many as are under way, once for each of its two peer sets and once for itself.
+    expect(written.indexOf('ResolvedPolicy cnp-victim.p') - before).toBeLessThanOrEqual(3 * 8 + 2);
+    await world.settle(operator);
+    expect(await names(resources.ResolvedPolicy)).toEqual(['cnp-tenant.p', 'cnp-victim.p']);
   });
 
   it('of identities: it pays with its own, and a new pod of another gets one', async () => {
