@@ -1,11 +1,12 @@
-import { afterEach, expect, it } from '@jest/globals';
+import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { createStateDB, query, type Table } from '@weir/statedb';
-import { namespaceRow, policyRow } from '../kubernetes/rows.ts';
+import { namespaceRow, nodeRow, podRow, policyRow } from '../kubernetes/rows.ts';
 import { createTables } from '../tables.ts';
-import { cnp, namespace } from '../testing.ts';
-import type { PolicyRow } from '../types.ts';
+import { cnp, namespace, node, pod } from '../testing.ts';
+import type { PodRow, PolicyRow } from '../types.ts';
 import { Engine } from './engine.ts';
 import { Model } from './model.ts';
+import { machineStopwatch, SHARE_MS, type Stopwatch } from './time-share.ts';
 
 const nothing = { identities: [], peerSets: [], resolved: [], slices: [], statuses: [] };
 
@@ -16,7 +17,7 @@ class World {
   readonly errors: Error[] = [];
   readonly engine: Engine;
 
-  constructor() {
+  constructor(stopwatch: Stopwatch = machineStopwatch) {
     const { db, tables } = this;
     this.engine = new Engine({
       db,
@@ -26,8 +27,18 @@ class World {
       missingKinds: () => new Set(),
       collectIntervalMs: 1_000_000,
       onError: (error) => this.errors.push(error),
+      stopwatch,
     });
-    for (const name of ['tenant', 'victim']) this.#put(tables.namespaces, [namespaceRow(namespace(name))]);
+    for (const name of ['tenant', 'victim', 'other']) this.label(name, {});
+    this.#put(tables.nodes, [nodeRow(node('n1'))]);
+  }
+
+  label(name: string, labels: Record<string, string>): void {
+    this.#put(this.tables.namespaces, [namespaceRow(namespace(name, labels))]);
+  }
+
+  putPods(...rows: readonly PodRow[]): void {
+    this.#put(this.tables.pods, rows);
   }
 
   put(...rows: readonly PolicyRow[]): void {
@@ -45,6 +56,28 @@ class World {
     {
       using snapshot = db.read();
       snapshot.watch(query.get(tables.resolved, name)).watch.onFire(() => resolve(count()));
+    }
+    return await promise;
+  }
+
+  /** Pods of a namespace that slices name, by their identities' labels. */
+  placed(of: string): { readonly identity: number; readonly labels: Readonly<Record<string, string>> }[] {
+    using snapshot = this.db.read();
+    return [...snapshot.all(this.tables.slices)]
+      .filter(({ row }) => row.namespace === of)
+      .flatMap(({ row }) => row.endpoints)
+      .map(({ identity }) => ({
+        identity,
+        labels: snapshot.get(this.tables.identities, String(identity))?.row.labels ?? {},
+      }));
+  }
+
+  /** What `count` says in the commit that brings the first pod of the namespace. */
+  async atFirstPodOf(of: string, count: () => number): Promise<number> {
+    const { promise, resolve } = Promise.withResolvers<number>();
+    {
+      using snapshot = this.db.read();
+      snapshot.watch(query.get(this.tables.slices, `ces-${of}-0`)).watch.onFire(() => resolve(count()));
     }
     return await promise;
   }
@@ -94,4 +127,60 @@ it('of a policy that is edited while it waits the last edit counts, and so does 
   expect(snapshot.count(world.tables.resolved)).toBe(999);
   expect(snapshot.get(world.tables.resolved, 'cnp-tenant.p999')?.row.source.generation).toBe(2);
   expect(snapshot.has(world.tables.resolved, 'cnp-tenant.p998')).toBe(false);
+});
+
+describe('pods', () => {
+  const MANY = 300;
+  const podOf = (where: string, n: number, app = `a${n}`): PodRow =>
+    podRow(pod(`${where}/p${n}`, { app }, { ip: `10.${where.charCodeAt(0)}.${n >> 8}.${n & 255}`, node: 'n1' }));
+  const podsOf = (where: string): PodRow[] => Array.from({ length: MANY }, (_, n) => podOf(where, n));
+  const withTeam = (where: string, team: string): number =>
+    world.placed(where).filter(({ labels }) => Object.values(labels).includes(team)).length;
+
+  beforeEach(async () => {
+    // Each change has a round of its own.
+    let passed = 0;
+    world = new World(() => (passed += SHARE_MS));
+    world.engine.start();
+    await world.engine.calm();
+  });
+
+  it('of a namespace that brings very many do not delay a pod of another by more than a few of them', async () => {
+    const before = world.atFirstPodOf('victim', () => world.placed('tenant').length);
+    world.putPods(...podsOf('tenant'), podOf('victim', 0));
+    expect(await before).toBeLessThanOrEqual(3);
+    await world.engine.calm();
+    expect(world.placed('tenant')).toHaveLength(MANY);
+  });
+
+  it('of a namespace whose labels change do not delay a pod of another, nor the pods of another such namespace', async () => {
+    world.putPods(...podsOf('tenant'), ...podsOf('other'));
+    await world.engine.calm();
+    const before = world.atFirstPodOf('victim', () => withTeam('tenant', 'red'));
+    world.label('tenant', { team: 'red' });
+    world.label('other', { team: 'blue' });
+    world.putPods(podOf('victim', 0));
+    expect(await before).toBeLessThanOrEqual(3);
+    const meanwhile: number[] = [];
+    while (withTeam('tenant', 'red') < MANY) {
+      meanwhile.push(withTeam('tenant', 'red') - withTeam('other', 'blue'));
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    expect(Math.max(...meanwhile.map(Math.abs))).toBeLessThanOrEqual(3);
+    await world.engine.calm();
+    expect(withTeam('other', 'blue')).toBe(MANY);
+  });
+
+  it('have the labels of their namespace in the end, however often those and they change meanwhile', async () => {
+    world.putPods(...podsOf('tenant'));
+    await world.engine.calm();
+    for (const team of ['red', 'green', 'blue']) {
+      world.label('tenant', { team });
+      for (let rounds = 0; rounds < MANY / 3; rounds += 1) await new Promise((resolve) => setImmediate(resolve));
+      world.putPods(podOf('tenant', 0, team), podOf('tenant', MANY - 1, team));
+    }
+    await world.engine.calm();
+    expect(withTeam('tenant', 'blue')).toBe(MANY);
+    expect(world.placed('tenant').filter(({ labels }) => labels['k8s:app'] === 'blue')).toHaveLength(2);
+  });
 });

@@ -4,12 +4,12 @@
  * Guarantees: the first round starts when every input table is complete, and the desired tables are initialised when all
  * of that has been taken in, so that nothing is written or pruned before; a round takes changes in for SHARE_MS, but
  * at least one, and then yields to other work, such as the renewal of the lease; the inputs take turns, so that none waits for
- * another whose changes take long, and so do the namespaces of policies: one with many delays another's by one of its own. A
- * kind of policies that cannot be read does not hold the rest up: what is enforced of it stays (Model.completion).
+ * another whose changes take long, and so do the namespaces of policies and of pods: one with many delays another's by one of its own, and
+ * so does one whose labels change, since its pods follow one by one. A kind of policies that cannot be read does not hold the rest up: what is enforced of it stays (Model.completion).
  */
 import type { Change, ChangeStream, StateDB, Table, WriteTxn } from '@weir/statedb';
 import type { Desired, Tables } from '../tables.ts';
-import type { Adopted, PolicyObjectKind, PolicyRow } from '../types.ts';
+import type { Adopted, PodRow, PolicyObjectKind, PolicyRow } from '../types.ts';
 import { FairQueue } from './fair-queue.ts';
 import type { Model } from './model.ts';
 import { machineStopwatch, type Stopwatch, timeShare } from './time-share.ts';
@@ -102,10 +102,12 @@ export class Engine {
     const { db, tables, model, adopted, collectIntervalMs } = this.#options;
     const signal = this.#stop.signal;
     const inputs: Input[] = [];
-    const queue = new FairQueue<PolicyRow>(db, {
+    const policies = new FairQueue<PolicyRow>(db, {
       table: tables.policies,
       ownerOf: ({ namespace = '' }) => namespace,
     });
+    const pods = new FairQueue<PodRow>(db, { table: tables.pods, ownerOf: ({ namespace }) => namespace });
+    const queues = [...policies.tables, ...pods.tables];
     let collectAt = performance.now() + collectIntervalMs;
     try {
       for (const table of [
@@ -126,7 +128,8 @@ export class Engine {
           (txn, { name }) => model.namespaceChanged(txn, name),
           () => {},
         ),
-        this.#fair(queue, tables.policies, (txn, { row, deleted }) => {
+        { take: (txn) => model.placeNext(txn), onPending: () => () => {}, dispose: () => {} },
+        this.#fair(policies, tables.policies, (txn, { row, deleted }) => {
           if (deleted) model.deletePolicy(txn, row.key);
           else model.setPolicy(txn, row);
         }),
@@ -137,7 +140,10 @@ export class Engine {
           (txn, { uid }) => model.resolvedWritten(txn, uid),
           (txn, { uid }) => model.resolvedWritten(txn, uid),
         ),
-        this.#input(tables.pods, model.setPod.bind(model), (txn, { key }) => model.deletePod(txn, key)),
+        this.#fair(pods, tables.pods, (txn, { row, deleted }) => {
+          if (deleted) model.deletePod(txn, row.key);
+          else model.setPod(txn, row);
+        }),
       );
       while (!signal.aborted) {
         this.#poked = false;
@@ -148,7 +154,7 @@ export class Engine {
           taken = this.#take(txn, inputs);
           if (!taken) this.#lookAtKinds(txn, missing);
           if (collecting) model.collect(txn);
-        }, queue.tables);
+        }, queues);
         if (collecting) collectAt = performance.now() + collectIntervalMs;
         if (!taken && !this.started) {
           await this.#complete(missing);

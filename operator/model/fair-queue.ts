@@ -1,22 +1,23 @@
 /**
  * Changes that wait to be taken in. Those of one owner are taken one after another, those of several in turns: who brings ten thousand waits
- * for ten thousand, who brings one for one of each of the others.
+ * for ten thousand, who brings one for one of each of the others, or two of those whose turn was not over.
  */
 import { type AnyTable, type Change, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 
 interface Waiting<T> {
   readonly key: string;
   readonly owner: string;
-  readonly turn: number;
+  /** Revision of the first of the row's changes that wait: its place among the owner's. */
+  readonly since: number;
+  /** The last of them. */
   readonly change: Change<T>;
 }
 
-/** Who has changes that wait. */
+/** Who takes part in the turns. In each turn an owner is taken from at most once. */
 interface Owner {
   readonly owner: string;
-  readonly waiting: number;
-  /** Turn of the last of them. */
-  readonly last: number;
+  /** The next. Who has nothing more keeps it until it is over: who comes again has no other. */
+  readonly turn: number;
 }
 
 export interface FairQueueOptions<T> {
@@ -36,16 +37,20 @@ export class FairQueue<T> {
     this.#waiting = db.table<Waiting<T>>({
       name: `queued-${name}`,
       key: ({ key }) => key,
+      indexes: [{ name: 'place', keys: ({ owner, since }) => [keys.join(owner, keys.uint(since))] }],
+    });
+    this.#owners = db.table<Owner>({
+      name: `queued-${name}-owners`,
+      key: ({ owner }) => owner,
       indexes: [{ name: 'turn', keys: ({ turn }) => [keys.uint(turn)] }],
     });
-    this.#owners = db.table<Owner>({ name: `queued-${name}-owners`, key: ({ owner }) => owner });
   }
 
   get tables(): readonly AnyTable[] {
     return [this.#waiting, this.#owners];
   }
 
-  /** Queues a change. Of a row that waits already the last change counts, in the turn of the first. */
+  /** Queues a change. Of a row that waits already the last change counts, in the place of the first. */
   put(txn: WriteTxn, change: Change<T>): void {
     const { table, ownerOf } = this.#options;
     const key = table.spec.key(change.row);
@@ -55,25 +60,30 @@ export class FairQueue<T> {
       return;
     }
     const owner = ownerOf(change.row);
-    const known = txn.get(this.#owners, owner);
-    const turn = known === undefined ? (this.#first(txn)?.turn ?? 0) : known.last + 1;
-    txn.insert(this.#waiting, { key, owner, turn, change });
-    txn.upsert(this.#owners, { owner, waiting: (known?.waiting ?? 0) + 1, last: turn });
+    const { turn } = txn.get(this.#owners, owner) ?? this.#first(txn) ?? { turn: 0 };
+    txn.insert(this.#waiting, { key, owner, since: change.revision, change });
+    txn.upsert(this.#owners, { owner, turn });
   }
 
   /** The next change, which waits no more. */
   take(txn: WriteTxn): Change<T> | undefined {
-    const first = this.#first(txn);
-    if (first === undefined) return undefined;
-    txn.delete(this.#waiting, first.key);
-    const owner = txn.get(this.#owners, first.owner);
-    if (owner !== undefined && owner.waiting > 1) txn.upsert(this.#owners, { ...owner, waiting: owner.waiting - 1 });
-    else txn.delete(this.#owners, first.owner);
-    return first.change;
+    for (;;) {
+      const first = this.#first(txn);
+      if (first === undefined) return undefined;
+      const { owner, turn } = first;
+      const [next] = txn.prefix(this.#waiting, keys.join(owner), 'place');
+      if (next === undefined) {
+        txn.delete(this.#owners, owner);
+        continue;
+      }
+      txn.delete(this.#waiting, next.key);
+      txn.upsert(this.#owners, { owner, turn: turn + 1 });
+      return next.change;
+    }
   }
 
-  #first(reader: Reader): Waiting<T> | undefined {
-    const [first] = reader.prefix(this.#waiting, '', 'turn');
+  #first(reader: Reader): Owner | undefined {
+    const [first] = reader.prefix(this.#owners, '', 'turn');
     return first;
   }
 }

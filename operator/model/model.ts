@@ -170,9 +170,17 @@ export class Model {
     this.#allKindsKnown(txn);
   }
 
-  /** The labels of a namespace have changed. One that is gone changes nothing: it vanishes after its pods. */
+  /**
+   * The labels of a namespace have changed: its pods are placed anew by `placeNext`. One that is gone changes nothing: it vanishes after its
+   * pods.
+   */
   namespaceChanged(txn: WriteTxn, name: string): void {
     this.#pods.namespaceChanged(txn, name);
+  }
+
+  /** Places the next pod whose namespace has other labels; false: there is none. */
+  placeNext(txn: WriteTxn): boolean {
+    return this.#pods.placeNext(txn);
   }
 
   setPod(txn: WriteTxn, row: PodRow): void {

@@ -20,6 +20,7 @@ import { Marks } from './marks.ts';
 import { claimsOf, createPlacedPods, type PlacedPod, type WaitingPod } from './placed-pods.ts';
 import { addressKey, cidrKey, type PodCidrOverlap, PodNetworks } from './pod-networks.ts';
 import type { Namer, PortNames } from './port-names.ts';
+import { RelabelledNamespaces } from './relabelled.ts';
 import type { SelectorIndex } from './selector-index.ts';
 import { SlicePacker } from './slices.ts';
 import { told } from './status.ts';
@@ -70,6 +71,7 @@ export class PodBook {
   readonly #pods: Table<PlacedPod>;
   readonly #identities: IdentityBook;
   readonly #slices: SlicePacker;
+  readonly #relabelled: RelabelledNamespaces;
   readonly #networks: PodNetworks;
   readonly #addresses: AddressClaims;
   /** Addresses that may have another owner. */
@@ -99,6 +101,7 @@ export class PodBook {
       },
     });
     this.#slices = new SlicePacker(db, sources.tables.slices);
+    this.#relabelled = new RelabelledNamespaces(db);
     this.#networks = new PodNetworks(db);
     this.#addresses = new AddressClaims(db, {
       pods: this.#pods,
@@ -108,7 +111,7 @@ export class PodBook {
   }
 
   get tables(): readonly AnyTable[] {
-    const books = [this.#identities, this.#slices, this.#networks, this.#addresses];
+    const books = [this.#identities, this.#slices, this.#relabelled, this.#networks, this.#addresses];
     return [this.#pods, this.#told, ...books.flatMap(({ tables }) => tables)];
   }
 
@@ -164,9 +167,16 @@ export class PodBook {
     return before;
   }
 
-  /** The labels of a namespace have changed. */
+  /** The labels of a namespace have changed: its pods are placed anew by `placeNext`. */
   namespaceChanged(txn: WriteTxn, name: string): void {
-    for (const pod of txn.prefix(this.#pods, `${name}/`)) this.#place(txn, pod.row, pod);
+    this.#relabelled.add(txn, name);
+  }
+
+  /** Places the next pod whose namespace has other labels; false: there is none. */
+  placeNext(txn: WriteTxn): boolean {
+    const pod = this.#relabelled.next(txn, this.#pods);
+    if (pod !== undefined) this.#place(txn, pod.row, pod);
+    return pod !== undefined;
   }
 
   setPod(txn: WriteTxn, row: PodRow): void {

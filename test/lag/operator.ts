@@ -57,7 +57,10 @@ export class LaggingOperator {
       api.watch('CiliumEndpointSlice', this.#targets.slices),
       api.watch<Namespace>(
         'Namespace',
-        this.#sink(namespaces, namespaceRow, (txn, { name }) => model.namespaceChanged(txn, name)),
+        this.#sink(namespaces, namespaceRow, (txn, { name }) => {
+          model.namespaceChanged(txn, name);
+          while (model.placeNext(txn));
+        }),
       ),
       ...(['CiliumNetworkPolicy', 'CiliumClusterwideNetworkPolicy'] as const).map((kind) =>
         api.watch<CiliumPolicyObject>(

@@ -64,7 +64,10 @@ export class TestModel {
   }
 
   setNamespace(row: NamespaceRow): void {
-    this.#set(this.tables.namespaces, row, (txn) => this.#model.namespaceChanged(txn, row.name));
+    this.#set(this.tables.namespaces, row, (txn) => {
+      this.#model.namespaceChanged(txn, row.name);
+      while (this.#model.placeNext(txn));
+    });
   }
 
   setPod(row: PodRow): void {
