@@ -42,6 +42,8 @@ describe('command line', () => {
         '--bytes-per-policy=4',
         '--selectors-per-namespace=5',
         '--bytes-per-namespace=0',
+        '--matches-per-policy=6',
+        '--matches-per-namespace=7',
       ),
     ).toMatchObject({
       limits: {
@@ -51,6 +53,8 @@ describe('command line', () => {
         bytesPerPolicy: 4,
         selectorsPerNamespace: 5,
         bytesPerNamespace: 0,
+        matchesPerPolicy: 6,
+        matchesPerNamespace: 7,
       },
     });
   });

@@ -52,6 +52,8 @@ const LIMITS: readonly (readonly [flag: string, name: keyof Limits, what: string
   ['bytes-per-policy', 'bytesPerPolicy', 'bytes of the rules of one policy once it is resolved'],
   ['selectors-per-namespace', 'selectorsPerNamespace', 'selectors of the policies of one namespace'],
   ['bytes-per-namespace', 'bytesPerNamespace', 'bytes of the resolved rules of the policies of one namespace'],
+  ['matches-per-policy', 'matchesPerPolicy', 'identities that the selectors of one policy match, summed'],
+  ['matches-per-namespace', 'matchesPerNamespace', 'the same, of the policies of one namespace'],
 ];
 
 const UNITS: Readonly<Record<string, number>> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000 };
@@ -170,6 +172,8 @@ function runCommand(env: Environment, done: (config: OperatorConfig) => void): C
         bytesPerPolicy: given.bytesPerPolicy,
         selectorsPerNamespace: given.selectorsPerNamespace,
         bytesPerNamespace: given.bytesPerNamespace,
+        matchesPerPolicy: given.matchesPerPolicy,
+        matchesPerNamespace: given.matchesPerNamespace,
       },
       leaderElect: given.leaderElect,
       leaseNamespace: given.leaderNamespace ?? env['POD_NAMESPACE'] ?? 'kube-system',

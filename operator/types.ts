@@ -183,7 +183,11 @@ export interface EventRow {
 /** What the API held when the operator started. */
 export interface Adopted {
   readonly identities: Iterable<IdentityRow>;
-  readonly peerSets: Iterable<{ readonly hash: string; readonly selector: LabelSelector }>;
+  readonly peerSets: Iterable<{
+    readonly hash: string;
+    readonly selector: LabelSelector;
+    readonly identities: readonly number[];
+  }>;
   readonly resolved: Iterable<ResolvedRow>;
   readonly slices: Iterable<AdoptedSlice>;
   readonly statuses: Iterable<{ readonly key: string; readonly uid: string; readonly status: PolicyStatus }>;

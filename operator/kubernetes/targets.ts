@@ -120,7 +120,9 @@ export function createTargets({ db, client, onDrift, onWrite }: TargetsOptions):
 export function adopted(targets: Targets): Adopted {
   return {
     identities: targets.identities.objects().toSorted(byAge).map(adoptedIdentity),
-    peerSets: targets.peerSets.objects().map(({ spec: { hash, selector } }) => ({ hash, selector })),
+    peerSets: targets.peerSets
+      .objects()
+      .map(({ spec: { hash, selector, identities } }) => ({ hash, selector, identities })),
     resolved: targets.resolved.objects().map(({ metadata: { name }, spec: { source, rules } }) => ({
       name,
       source,

@@ -1,11 +1,14 @@
 /** What a policy may cost, alone and with the others of its namespace. */
 import { beforeEach, describe, expect, it } from '@jest/globals';
+import type { Table } from '@weir/statedb';
 import fc from 'fast-check';
-import { namespaceRow, policyRow } from '../kubernetes/rows.ts';
-import { ccnp, cnp, knp, namespace } from '../testing.ts';
+import { namespaceRow, podRow, policyRow } from '../kubernetes/rows.ts';
+import { DEFAULT_LIMITS } from '../limits.ts';
+import { ccnp, cnp, knp, namespace, pod } from '../testing.ts';
 import type { PolicyObjectKind, PolicyRow } from '../types.ts';
 import { NO_LIMITS, type PolicyLimits } from './budgets.ts';
 import type { ModelOptions } from './model.ts';
+import { hashesOf } from './named-sets.ts';
 import { TestModel } from './testing/test-model.ts';
 import { clock, Desired, drain, Inputs, step } from './testing/trace.ts';
 import { SHARE_MS } from './time-share.ts';
@@ -14,6 +17,18 @@ import { SHARE_MS } from './time-share.ts';
 const peers = (count: number, from = 0): object => ({
   endpointSelector: {},
   ingress: [{ fromEndpoints: Array.from({ length: count }, (_, n) => ({ matchLabels: { app: `a${from + n}` } })) }],
+});
+
+/** As many distinct selectors that match everything in the namespace; the subject's does, too. */
+const broad = (count: number, from = 0): object => ({
+  endpointSelector: {},
+  ingress: [
+    {
+      fromEndpoints: Array.from({ length: count }, (_, n) => ({
+        matchExpressions: [{ key: 'app', operator: 'NotIn', values: [`none${from + n}`] }],
+      })),
+    },
+  ],
 });
 
 class World {
@@ -34,6 +49,12 @@ class World {
 
   start(): this {
     this.model.adoptionDone();
+    return this;
+  }
+
+  /** Pods of namespace `a`, each with an identity of its own. */
+  pods(...apps: readonly string[]): this {
+    for (const app of apps) this.model.setPod(podRow(pod(`a/${app}`, { app })));
     return this;
   }
 
@@ -159,6 +180,35 @@ describe('a policy that costs more than one may', () => {
     expect(world.status('knp/a/p').conditions).toEqual(REFUSED);
   });
 
+  it('matches, counted for each selector; of a clusterwide policy, too', () => {
+    const world = new World({ matchesPerPolicy: 10 }).pods('x', 'y', 'z').start();
+    world
+      .cnp('a/p', broad(2))
+      .cnp('a/q', broad(3))
+      .set(ccnp('q', broad(3)), 'CiliumClusterwideNetworkPolicy');
+    expect(world.inForce).toEqual(['cnp-a.p 1']);
+    expect(world.status('ccnp/q').conditions).toEqual(REFUSED);
+    const { conditions, message } = world.status('cnp/a/q');
+    expect(conditions).toEqual(REFUSED);
+    expect(message).toContain(
+      'the policy needs more than 10 matches (identities of its selectors, summed), and one may need 10: split it, let its selectors match fewer identities, or raise --matches-per-policy (value operator.limits.matchesPerPolicy)',
+    );
+    expect(world.desired.peerSets.size).toBe(3);
+  });
+
+  it('by default each of the limits can be reached: as many rules as one may have, with a selector each, are no more bytes than one may have', () => {
+    const world = new World(DEFAULT_LIMITS).start();
+    const { rulesPerPolicy, selectorsPerPolicy } = DEFAULT_LIMITS;
+    world.cnp('a/p', {
+      endpointSelector: {},
+      ingress: Array.from({ length: rulesPerPolicy }, (_, n) => ({
+        fromEndpoints: [{ matchLabels: { app: `a${n % (selectorsPerPolicy - 1)}` } }],
+      })),
+    });
+    expect(world.status('cnp/a/p').message).toBe('The policy is valid.');
+    expect(world.inForce).toEqual(['cnp-a.p 1']);
+  });
+
   it('says the same of one selector that is written again and again: it is one', () => {
     const world = new World({ selectorsPerPolicy: 2 }).start();
     world.cnp('a/p', {
@@ -256,9 +306,65 @@ describe('the policies of a namespace', () => {
   });
 });
 
+describe('what the policies of a namespace match', () => {
+  let world: World;
+  beforeEach(() => {
+    world = new World({ matchesPerNamespace: 20 }).pods('x', 'y', 'z').start();
+    // 9 matches each, but for the small ones: the subjects and what is in another namespace.
+    world.cnp('a/one', broad(2)).cnp('a/two', broad(2, 50)).cnp('a/three', broad(2, 70)).cnp('b/one', broad(9));
+  });
+
+  it('is a budget, which takes nothing from another namespace', () => {
+    expect(world.inForce).toEqual(['cnp-a.one 1', 'cnp-a.two 1', 'cnp-b.one 1']);
+    const { conditions, message } = world.status('cnp/a/three');
+    expect(conditions).toEqual(REFUSED);
+    expect(message).toContain(
+      'the policy needs 9 matches (identities of its selectors, summed), which the other policies of namespace "a" do not leave of the 20 that all of them may have: remove some, or raise --matches-per-namespace (value operator.limits.matchesPerNamespace)',
+    );
+  });
+
+  it('leaves room for whoever was refused when another shrinks or goes', () => {
+    expect(world.inForce).not.toContain('cnp-a.three 1');
+    world.cnp('a/one', broad(1));
+    expect(world.inForce).not.toContain('cnp-a.three 1');
+    world.model.deletePolicy('cnp/a/two');
+    expect(world.inForce).toEqual(['cnp-a.one 2', 'cnp-a.three 1', 'cnp-b.one 1']);
+  });
+
+  it('grows with identities, which refuses no policy in force, nor one that shrinks, but new ones', () => {
+    world.pods('more', 'and', 'again');
+    expect(world.inForce).toEqual(['cnp-a.one 1', 'cnp-a.two 1', 'cnp-b.one 1']);
+    world.cnp('a/four', broad(0)).cnp('a/one', broad(1));
+    expect(world.inForce).toEqual(['cnp-a.one 2', 'cnp-a.two 1', 'cnp-b.one 1']);
+    expect(world.status('cnp/a/four').message).toContain('needs 6 matches');
+  });
+
+  it('leaves room for whoever was refused when identities have been forgotten', () => {
+    for (const app of ['x', 'y']) world.model.deletePod(`a/${app}`);
+    expect(world.inForce).not.toContain('cnp-a.three 1');
+    clock.now += 1_500;
+    world.model.collect();
+    drain(world.model, world.desired);
+    // The number that was given last is kept, and its pod is gone: another takes its place.
+    world.model.collect();
+    expect(world.inForce).toEqual(['cnp-a.one 1', 'cnp-a.three 1', 'cnp-a.two 1', 'cnp-b.one 1']);
+    expect(world.model.more).toBe(false);
+  });
+});
+
 function policiesOf(world: World): PolicyRow[] {
   using snapshot = world.model.db.read();
   return [...snapshot.all(world.model.tables.policies)];
+}
+
+/** What the model has counted, by namespace. */
+function matchUsage({ model }: World): Map<string, number> {
+  const table = model.db.tables().find(({ name }) => name === 'match-usage')?.table as Table<{
+    readonly namespace: string;
+    readonly matches: number;
+  }>;
+  using snapshot = model.db.read();
+  return new Map(Array.from(snapshot.all(table), ({ namespace: of, matches }) => [of, matches]));
 }
 
 it('whatever the trace: budgets hold, nobody is refused who could be taken in, and a new model that adopts agrees', () => {
@@ -268,6 +374,8 @@ it('whatever the trace: budgets hold, nobody is refused who could be taken in, a
     bytesPerPolicy: 450,
     selectorsPerNamespace: 4,
     bytesPerNamespace: 900,
+    matchesPerPolicy: 3,
+    matchesPerNamespace: 4,
   };
   fc.assert(
     fc.property(fc.array(fc.tuple(step, fc.boolean()), { maxLength: 80, size: 'max' }), (trace) => {
@@ -278,14 +386,20 @@ it('whatever the trace: budgets hold, nobody is refused who could be taken in, a
         act(world.model, inputs);
         if (!flush) continue;
         drain(world.model, world.desired);
-        const used = new Map<string, number>();
+        const [used, matched] = [new Map<string, number>(), new Map<string, number>()];
         for (const { source, rules } of world.desired.resolved.values()) {
+          let matches = 0;
+          for (const { hash, identities } of world.desired.peerSets.values())
+            if (hashesOf(rules).has(hash)) matches += identities.length;
+          const where = source.namespace ?? '';
+          if (where !== '' && matches > 0) matched.set(where, (matched.get(where) ?? 0) + matches);
           const bytes = JSON.stringify(rules).length;
           expect(bytes).toBeLessThanOrEqual(limits.bytesPerPolicy);
           const name = source.namespace ?? '';
           if (name !== '') used.set(name, (used.get(name) ?? 0) + bytes);
         }
         for (const bytes of used.values()) expect(bytes).toBeLessThanOrEqual(limits.bytesPerNamespace);
+        expect(matchUsage(world)).toEqual(matched);
       }
       world.model.collect();
       drain(world.model, world.desired);

@@ -27,6 +27,10 @@ export interface PolicyLimits {
   readonly selectorsPerNamespace: number;
   /** Bytes of the rules of the ResolvedPolicies of one namespace. */
   readonly bytesPerNamespace: number;
+  /** Identities that the selectors of one policy match, summed over its selectors, when it is read. */
+  readonly matchesPerPolicy: number;
+  /** The same of the policies of one namespace together. What identities that come later add is counted, and refuses no policy in force. */
+  readonly matchesPerNamespace: number;
 }
 
 export const NO_LIMITS: PolicyLimits = {
@@ -35,6 +39,8 @@ export const NO_LIMITS: PolicyLimits = {
   bytesPerPolicy: 0,
   selectorsPerNamespace: 0,
   bytesPerNamespace: 0,
+  matchesPerPolicy: 0,
+  matchesPerNamespace: 0,
 };
 
 /** What rules in force cost. */

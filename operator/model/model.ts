@@ -76,8 +76,8 @@ export class Model {
     const { db, tables, now, statusIntervalMs: intervalMs = 0, stopwatch = machineStopwatch } = options;
     this.#options = options;
     const knownIdentities = createKnownIdentities(db);
-    const sets = new SelectorIndex(db, knownIdentities);
-    const policies = new PolicyBook(db, options.policyLimits);
+    const sets = new SelectorIndex(db, knownIdentities, (txn, hash, by) => this.#policies.resized(txn, hash, by));
+    const policies = new PolicyBook(db, sets, options.policyLimits);
     const census = new Census(db, {
       onChange: (txn, resident, by) => {
         this.#recounted.add(txn, resident.identity);
@@ -202,6 +202,7 @@ export class Model {
     const { before, after } = this.#policies.set(txn, row);
     this.#replacePolicy(txn, row, before, after);
     if (known !== undefined) this.#hosts.release(txn, known.subjects);
+    this.#sets.forgetEvaluated(txn);
   }
 
   /** The API server holds a policy's rules as they were resolved, or not any more. */
@@ -248,6 +249,7 @@ export class Model {
   /** Forgets identities that nobody uses for long enough. */
   collect(txn: WriteTxn): void {
     this.#pods.collect(txn, this.#options.identityGraceMs);
+    this.#policies.recount(txn);
   }
 
   /** As `round` told, with time that has passed since. */

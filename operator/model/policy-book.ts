@@ -6,8 +6,10 @@ import type { Adopted, PolicyObjectKind, PolicyRow, ResolvedRow } from '../types
 import { askedBy, namedPorts, portNameKey } from './asked-names.ts';
 import { Budgets, covers, type Needs, NO_LIMITS, NOTHING, needsOf, type PolicyLimits } from './budgets.ts';
 import { CookieBook, elementName } from './cookies.ts';
+import { MatchBudget } from './match-budget.ts';
 import { hashesOf } from './named-sets.ts';
 import { resolvedName } from './names.ts';
+import type { SelectorIndex } from './selector-index.ts';
 
 /** Rules in force, and what they need. */
 export interface Enforced {
@@ -27,8 +29,13 @@ export interface PolicyEntry extends Enforced {
   /** What is enforced: this generation, or an older one of the same uid. */
   readonly resolved: ResolvedRow | undefined;
   readonly subjects: ReadonlySet<string>;
-  /** What this generation would cost, which its namespace cannot afford; undefined: it can. */
-  readonly wanting: Needs | undefined;
+  /** What this generation would cost, which cannot be afforded now; undefined: it can, or never could be. */
+  readonly wanting: Wanting | undefined;
+}
+
+interface Wanting extends Needs {
+  /** What it would have matched when it was read last, as far as that was counted; undefined: it was refused before. */
+  readonly matches: number | undefined;
 }
 
 /** How a policy is read. */
@@ -37,6 +44,8 @@ type Reading = Pick<PolicyEntry, 'problems' | 'wanting'> & { readonly enforced: 
 /** What an earlier run resolved, of a policy that has not been set yet. */
 export interface AdoptedPolicy extends Enforced {
   readonly resolved: ResolvedRow;
+  /** Identities that its peer sets list, summed. */
+  readonly matches: number;
 }
 
 export class PolicyBook {
@@ -44,9 +53,15 @@ export class PolicyBook {
   readonly #adopted: Table<AdoptedPolicy>;
   readonly #cookies: CookieBook;
   readonly #budgets: Budgets;
+  readonly #matches: MatchBudget;
 
-  constructor(db: StateDB, limits: PolicyLimits = NO_LIMITS) {
+  constructor(
+    db: StateDB,
+    sets: Pick<SelectorIndex, 'size' | 'sizeOf' | 'forgetEvaluated'>,
+    limits: PolicyLimits = NO_LIMITS,
+  ) {
     this.#budgets = new Budgets(db, limits);
+    this.#matches = new MatchBudget(db, sets, limits);
     const selector: IndexSpec<Enforced> = { name: 'selector', keys: ({ selectors }) => selectors.keys() };
     this.#entries = db.table<PolicyEntry>({
       name: 'parsed-policies',
@@ -59,6 +74,7 @@ export class PolicyBook {
           keys: ({ problems }) => (problems.some(({ code }) => code === 'BudgetExceeded') ? [''] : []),
         },
         { name: 'wanting', keys: ({ row, wanting }) => (wanting === undefined ? [] : [row.namespace ?? '']) },
+        { name: 'too-many-matches', keys: ({ wanting }) => (wanting?.matches === undefined ? [] : ['']) },
         { name: 'subject', keys: ({ subjects }) => subjects },
         { name: 'subjects', keys: ({ subjects }) => (subjects.size === 0 ? [] : [subjectsKey(subjects)]) },
         {
@@ -81,12 +97,16 @@ export class PolicyBook {
   }
 
   get tables(): readonly AnyTable[] {
-    return [this.#entries, this.#adopted, ...this.#cookies.tables, ...this.#budgets.tables];
+    return [this.#entries, this.#adopted, ...this.#cookies.tables, ...this.#budgets.tables, ...this.#matches.tables];
   }
 
   /** Takes over what an earlier run resolved: its cookies, and its rules in case the policies cannot be read now. */
   adopt(txn: WriteTxn, { peerSets, resolved }: Pick<Adopted, 'peerSets' | 'resolved'>): void {
-    const known = new Map([...peerSets].map(({ hash, selector }) => [hash, selector]));
+    const [known, sizes] = [new Map<string, LabelSelector>(), new Map<string, number>()];
+    for (const { hash, selector, identities } of peerSets) {
+      known.set(hash, selector);
+      sizes.set(hash, (sizes.get(hash) ?? 0) + identities.length);
+    }
     for (const was of resolved) {
       const { kind, namespace, name, generation } = was.source;
       // An earlier version may have given it another name.
@@ -99,8 +119,10 @@ export class PolicyBook {
         if (selector !== undefined) selectors.set(hash, selector);
       }
       const needs = needsOf(row.rules, selectors.values());
-      const twice = txn.upsert(this.#adopted, { resolved: row, selectors, needs });
+      const matches = [...selectors.keys()].reduce((sum, hash) => sum + (sizes.get(hash) ?? 0), 0);
+      const twice = txn.upsert(this.#adopted, { resolved: row, selectors, needs, matches });
       this.#budgets.charge(txn, row.source.namespace, twice?.needs ?? NOTHING, needs);
+      this.#matches.charge(txn, row.source.namespace, matches - (twice?.matches ?? 0));
       for (const rule of row.rules) this.#cookies.keep(txn, rule.cookie, nameOf(row.source.uid, rule));
     }
   }
@@ -127,33 +149,47 @@ export class PolicyBook {
     if (adopted === undefined) return undefined;
     this.#releaseCookies(txn, adopted.resolved, undefined);
     this.#budgets.charge(txn, adopted.resolved.source.namespace, adopted.needs, NOTHING);
+    this.#matches.charge(txn, adopted.resolved.source.namespace, -adopted.matches);
     return adopted;
   }
 
   /** Whether `affordable` has something to look at. */
   hasFallen(reader: Reader): boolean {
-    return this.#budgets.fallen(reader) !== undefined;
+    return this.#budgets.fallen(reader) !== undefined || this.#matches.hasRecounts(reader);
   }
 
   /**
-   * Policies that were refused for the budget of their namespace, and would not be now. Each is to be set before the next is
-   * taken; who takes no more finds the rest the next time.
+   * Policies that were refused for the budget of their namespace, and would not be now, and those whose matches are to be counted again.
+   * Each is to be set before the next is taken; who takes no more finds the rest the next time.
    */
   *affordable(txn: WriteTxn): Generator<PolicyRow> {
+    for (const key of this.#matches.recounts(txn)) {
+      const entry = this.get(txn, key);
+      if (entry?.wanting !== undefined) yield entry.row;
+    }
     for (;;) {
       const namespace = this.#budgets.fallen(txn);
       if (namespace === undefined) return;
       this.#budgets.lookedAt(txn, namespace);
       let over = false;
       try {
-        for (const { row, wanting = NOTHING, needs } of txn.list(this.#entries, 'wanting', namespace)) {
-          if (this.#budgets.fits(txn, namespace, needs, wanting)) yield row;
-        }
+        for (const entry of txn.list(this.#entries, 'wanting', namespace))
+          if (this.#canAfford(txn, entry)) yield entry.row;
         over = true;
       } finally {
         if (!over) this.#budgets.markFallen(txn, namespace);
       }
     }
+  }
+
+  /** Has the matches of policies that matched too much counted again, since there may be fewer identities. */
+  recount(txn: WriteTxn): void {
+    for (const { row } of txn.list(this.#entries, 'too-many-matches', '')) this.#matches.recount(txn, row.key);
+  }
+
+  /** A set has so many members more, or fewer. */
+  resized(txn: WriteTxn, hash: string, by: number): void {
+    this.#matches.resized(txn, hash, by);
   }
 
   get(reader: Reader, key: string): PolicyEntry | undefined {
@@ -208,7 +244,8 @@ export class PolicyBook {
     const earlier = this.#earlier(txn, row, before, adopted);
     const gone = [before, adopted].filter((old) => old !== undefined);
     const cost = total(gone);
-    const { problems, wanting, enforced } = this.#read(txn, row, earlier ?? NEVER, cost);
+    const matched = this.#matches.sum(txn, before?.selectors.keys() ?? []) + (adopted?.matches ?? 0);
+    const { problems, wanting, enforced } = this.#read(txn, row, earlier ?? NEVER, cost, matched);
     const { resolved, selectors, needs } = enforced;
     const after = { row, problems, wanting, resolved, selectors, needs, subjects: subjectsOf(resolved) };
     for (const old of [before?.resolved, earlier?.resolved]) {
@@ -216,19 +253,35 @@ export class PolicyBook {
     }
     txn.upsert(this.#entries, after);
     this.#budgets.charge(txn, row.namespace, cost, after.needs);
+    this.#matches.charge(txn, row.namespace, -(adopted?.matches ?? 0));
+    this.#matches.use(txn, row.namespace, before?.selectors.keys() ?? [], -1);
+    this.#matches.use(txn, row.namespace, after.selectors.keys(), 1);
     return { before: gone, after };
   }
 
   delete(txn: WriteTxn, key: string): PolicyEntry | undefined {
     const entry = txn.delete(this.#entries, key);
     if (entry?.resolved !== undefined) this.#releaseCookies(txn, entry.resolved, undefined);
-    if (entry !== undefined) this.#budgets.charge(txn, entry.row.namespace, entry.needs, NOTHING);
+    if (entry !== undefined) {
+      this.#budgets.charge(txn, entry.row.namespace, entry.needs, NOTHING);
+      this.#matches.use(txn, entry.row.namespace, entry.selectors.keys(), -1);
+    }
     return entry;
   }
 
-  /** `earlier`: what stays in force when this generation cannot be; `cost`: of what it takes the place of. */
-  #read(txn: WriteTxn, row: PolicyRow, earlier: Enforced, cost: Needs): Reading {
-    const refused = (problems: readonly PolicyProblem[], wanting?: Needs): Reading => ({
+  /** Whether what was refused for the budget of its namespace may be had now, as far as is known without reading it. */
+  #canAfford(txn: WriteTxn, { row: { namespace }, wanting, needs, selectors }: PolicyEntry): boolean {
+    if (wanting === undefined || !this.#budgets.fits(txn, namespace ?? '', needs, wanting)) return false;
+    if (wanting.matches === undefined) return true;
+    return this.#matches.fits(txn, namespace, this.#matches.sum(txn, selectors.keys()), wanting.matches);
+  }
+
+  /**
+   * `earlier`: what stays in force when this generation cannot be; `cost`: of what it takes the place of, and how many identities that
+   * matches (`matched`).
+   */
+  #read(txn: WriteTxn, row: PolicyRow, earlier: Enforced, cost: Needs, matched: number): Reading {
+    const refused = (problems: readonly PolicyProblem[], wanting?: Wanting): Reading => ({
       problems,
       wanting,
       enforced: earlier,
@@ -242,12 +295,18 @@ export class PolicyBook {
     const { needs } = enforced;
     const alone = this.#budgets.ofPolicy(needs);
     // First come keeps: what is in force, or is no more than that.
-    const kept = earlier.resolved?.source.generation === row.generation || covers(earlier.needs, needs);
+    const inForce = earlier.resolved?.source.generation === row.generation;
+    const kept = inForce || covers(earlier.needs, needs);
     const beside = kept ? undefined : this.#budgets.ofNamespace(txn, row.namespace, cost, needs);
-    const excess = alone ?? beside;
+    const before = alone ?? beside;
+    const counted =
+      before === undefined && !inForce
+        ? this.#matches.count(txn, row.namespace, matched, enforced.selectors)
+        : undefined;
+    const excess = before ?? counted?.problem;
     if (excess === undefined) return { problems, wanting: undefined, enforced };
     this.#releaseCookies(txn, enforced.resolved, earlier.resolved);
-    return refused([...problems, excess], alone === undefined ? needs : undefined);
+    return refused([...problems, excess], alone === undefined ? { ...needs, matches: counted?.matches } : undefined);
   }
 
   #resolve(

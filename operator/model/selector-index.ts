@@ -39,9 +39,18 @@ export class SelectorIndex {
   readonly #members: Table<Members>;
   /** Hashes whose members or existence changed. */
   readonly #changed = new Marks<string>();
+  /** Members of sets that may be added in this transaction. */
+  readonly #evaluated = new WeakMap<WriteTxn, Map<string, readonly number[]>>();
+  readonly #onResize: (txn: WriteTxn, hash: string, by: number) => void;
 
-  constructor(db: StateDB, identities: Table<KnownIdentity>) {
+  /** `onResize`: a set has so many members more, or fewer. */
+  constructor(
+    db: StateDB,
+    identities: Table<KnownIdentity>,
+    onResize: (txn: WriteTxn, hash: string, by: number) => void = () => {},
+  ) {
     this.#identities = identities;
+    this.#onResize = onResize;
     this.#selectors = db.table<SelectorRow>({
       name: 'selectors',
       key: ({ hash }) => hash,
@@ -77,14 +86,27 @@ export class SelectorIndex {
   add(txn: WriteTxn, hash: string, selector: LabelSelector): void {
     if (txn.has(this.#selectors, hash)) return;
     txn.insert(this.#selectors, { hash, selector });
-    const found: number[] = [];
-    let ascending = true;
-    for (const { row } of this.#candidates(txn, selector)) {
-      if (!matches(selector, row.labels)) continue;
-      ascending &&= row.id > (found.at(-1) ?? -1);
-      found.push(row.id);
-    }
-    this.#put(txn, hash, ascending ? found : [...new Set(found)].sort((a, b) => a - b));
+    this.#put(txn, hash, this.#evaluated.get(txn)?.get(hash) ?? this.#evaluate(txn, selector));
+  }
+
+  /** How many members the set has, or would have: evaluates its selector, whose answer `add` uses, until `forgetEvaluated`. */
+  sizeOf(txn: WriteTxn, hash: string, selector: LabelSelector): number {
+    if (txn.has(this.#selectors, hash)) return this.size(txn, hash);
+    const evaluated = this.#evaluated.get(txn) ?? new Map<string, readonly number[]>();
+    this.#evaluated.set(txn, evaluated);
+    const members = evaluated.get(hash) ?? this.#evaluate(txn, selector);
+    evaluated.set(hash, members);
+    return members.length;
+  }
+
+  /** To be called before identities change. */
+  forgetEvaluated(txn: WriteTxn): void {
+    this.#evaluated.delete(txn);
+  }
+
+  /** Of a set that is there; 0: it is not. */
+  size(reader: Reader, hash: string): number {
+    return this.#of(reader, hash).length;
   }
 
   remove(txn: WriteTxn, hash: string): void {
@@ -126,8 +148,22 @@ export class SelectorIndex {
     return reader.get(this.#members, hash)?.identities ?? [];
   }
 
+  /** Ascending. */
+  #evaluate(reader: Reader, selector: LabelSelector): readonly number[] {
+    const found: number[] = [];
+    let ascending = true;
+    for (const { row } of this.#candidates(reader, selector)) {
+      if (!matches(selector, row.labels)) continue;
+      ascending &&= row.id > (found.at(-1) ?? -1);
+      found.push(row.id);
+    }
+    return ascending ? found : [...new Set(found)].sort((a, b) => a - b);
+  }
+
   #put(txn: WriteTxn, hash: string, identities: readonly number[]): void {
+    const by = identities.length - this.size(txn, hash);
     txn.upsert(this.#members, { hash, identities });
+    if (by !== 0) this.#onResize(txn, hash, by);
     this.#changed.add(txn, hash);
   }
 

@@ -1,0 +1,169 @@
+/**
+ * How many identities policies may match: each selector lists all that it matches, in the operator, in the API and on the nodes, so that
+ * what selectors cost is their number times that of the identities.
+ *
+ * Guarantees: what a namespace's policies match is known at any time, without a look at them: a set that changes counts for each namespace
+ * that names it, as often as its policies do. Who is in force stays there, however many identities come.
+ */
+import type { LabelSelector } from '@weir/labels';
+import type { PolicyProblem } from '@weir/policy';
+import { type AnyTable, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
+import type { PolicyLimits } from './budgets.ts';
+import type { SelectorIndex } from './selector-index.ts';
+
+/** A set that policies of a namespace name. */
+interface Use {
+  readonly hash: string;
+  readonly namespace: string;
+  readonly policies: number;
+}
+
+/** What the policies of a namespace match. */
+interface Usage {
+  readonly namespace: string;
+  readonly matches: number;
+}
+
+/** A policy whose matches are to be counted again. */
+interface Recount {
+  readonly key: string;
+}
+
+/** What a policy would match, counted until it is too much for one; why it may not, or undefined. */
+export interface Counted {
+  readonly matches: number;
+  readonly problem: PolicyProblem | undefined;
+}
+
+/** What a message calls a match. */
+const MATCHES = 'matches (identities of its selectors, summed)';
+
+export class MatchBudget {
+  readonly #sets: Pick<SelectorIndex, 'size' | 'sizeOf' | 'forgetEvaluated'>;
+  readonly #perPolicy: number;
+  readonly #perNamespace: number;
+  readonly #uses: Table<Use>;
+  readonly #usage: Table<Usage>;
+  readonly #recounts: Table<Recount>;
+
+  constructor(db: StateDB, sets: Pick<SelectorIndex, 'size' | 'sizeOf' | 'forgetEvaluated'>, limits: PolicyLimits) {
+    this.#sets = sets;
+    this.#perPolicy = limits.matchesPerPolicy || Number.POSITIVE_INFINITY;
+    this.#perNamespace = limits.matchesPerNamespace || Number.POSITIVE_INFINITY;
+    this.#uses = db.table<Use>({
+      name: 'set-uses',
+      key: ({ hash, namespace }) => keys.join(hash, namespace),
+    });
+    this.#usage = db.table<Usage>({ name: 'match-usage', key: ({ namespace }) => namespace });
+    this.#recounts = db.table<Recount>({ name: 'match-recounts', key: ({ key }) => key });
+  }
+
+  get tables(): readonly AnyTable[] {
+    return [this.#uses, this.#usage, this.#recounts];
+  }
+
+  /** Members of these sets, summed; one that is not there has none. */
+  sum(reader: Reader, hashes: Iterable<string>): number {
+    let sum = 0;
+    for (const hash of hashes) sum += this.#sets.size(reader, hash);
+    return sum;
+  }
+
+  /** Whether a policy whose rules in force match `before` may match `matches` instead. */
+  fits(reader: Reader, namespace: string | undefined, before: number, matches: number): boolean {
+    return matches <= this.#perPolicy && this.#fitsNamespace(reader, namespace, before, matches);
+  }
+
+  /** Counts what a policy would match, whose rules in force match `before`. Selectors are evaluated until it is too much. */
+  count(
+    txn: WriteTxn,
+    namespace: string | undefined,
+    before: number,
+    selectors: ReadonlyMap<string, LabelSelector>,
+  ): Counted {
+    const most = Math.min(this.#perPolicy, namespace === undefined ? Number.POSITIVE_INFINITY : this.#perNamespace);
+    let matches = 0;
+    if (most === Number.POSITIVE_INFINITY) return { matches, problem: undefined };
+    for (const [hash, selector] of selectors) {
+      matches += this.#sets.sizeOf(txn, hash, selector);
+      if (matches > most) break;
+    }
+    const problem = this.#problem(txn, namespace, before, matches);
+    // What will not be added needs no place.
+    if (problem !== undefined) this.#sets.forgetEvaluated(txn);
+    return { matches, problem };
+  }
+
+  /** A policy of the namespace names these sets now (`by` 1), or does not any more (-1). */
+  use(txn: WriteTxn, namespace: string | undefined, hashes: Iterable<string>, by: 1 | -1): void {
+    if (namespace === undefined || this.#perNamespace === Number.POSITIVE_INFINITY) return;
+    let matches = 0;
+    for (const hash of hashes) {
+      const key = keys.join(hash, namespace);
+      const policies = (txn.get(this.#uses, key)?.policies ?? 0) + by;
+      if (policies === 0) txn.delete(this.#uses, key);
+      else txn.upsert(this.#uses, { hash, namespace, policies });
+      matches += by * this.#sets.size(txn, hash);
+    }
+    this.charge(txn, namespace, matches);
+  }
+
+  /** The namespace's policies match so many more, or fewer. */
+  charge(txn: WriteTxn, namespace: string | undefined, by: number): void {
+    if (namespace === undefined || by === 0) return;
+    const matches = this.#used(txn, namespace) + by;
+    if (matches === 0) txn.delete(this.#usage, namespace);
+    else txn.upsert(this.#usage, { namespace, matches });
+  }
+
+  /** A set has so many members more, or fewer. */
+  resized(txn: WriteTxn, hash: string, by: number): void {
+    for (const { namespace, policies } of txn.prefix(this.#uses, keys.join(hash)))
+      this.charge(txn, namespace, by * policies);
+  }
+
+  /** Notes that the policy is to be read again. */
+  recount(txn: WriteTxn, key: string): void {
+    txn.upsert(this.#recounts, { key });
+  }
+
+  hasRecounts(reader: Reader): boolean {
+    return reader.count(this.#recounts) > 0;
+  }
+
+  /** Policies that `recount` noted; each is forgotten when it is taken. */
+  *recounts(txn: WriteTxn): Generator<string> {
+    for (;;) {
+      const [next] = txn.all(this.#recounts);
+      if (next === undefined) return;
+      txn.delete(this.#recounts, next.key);
+      yield next.key;
+    }
+  }
+
+  #problem(reader: Reader, namespace: string | undefined, before: number, matches: number): PolicyProblem | undefined {
+    if (matches > this.#perPolicy) {
+      return excess(
+        `the policy needs more than ${this.#perPolicy} ${MATCHES}, and one may need ${this.#perPolicy}: split it, let its selectors match fewer identities, or raise --matches-per-policy (value operator.limits.matchesPerPolicy)`,
+      );
+    }
+    if (this.#fitsNamespace(reader, namespace, before, matches)) return undefined;
+    return excess(
+      `the policy needs ${matches > this.#perNamespace ? 'more than ' : ''}${Math.min(matches, this.#perNamespace)} ${MATCHES}, which the other policies of namespace ${JSON.stringify(namespace)} do not leave of the ${this.#perNamespace} that all of them may have: remove some, or raise --matches-per-namespace (value operator.limits.matchesPerNamespace)`,
+    );
+  }
+
+  #fitsNamespace(reader: Reader, namespace: string | undefined, before: number, matches: number): boolean {
+    // Each may shrink.
+    if (namespace === undefined || matches <= before) return true;
+    return this.#used(reader, namespace) - before + matches <= this.#perNamespace;
+  }
+
+  #used(reader: Reader, namespace: string): number {
+    return reader.get(this.#usage, namespace)?.matches ?? 0;
+  }
+}
+
+function excess(message: string): PolicyProblem {
+  return { code: 'BudgetExceeded', path: '$', message };
+}
