@@ -45,15 +45,26 @@ export class Places {
     this.#most = most;
   }
 
-  /** Makes the request once it has a place. Rejects with the reason when that is closed before. */
-  async run<T>({ key, owner, urgent = false }: Entry, request: () => Promise<T>): Promise<T> {
-    await this.#enter(key, owner, urgent);
-    try {
-      return await request();
-    } finally {
-      this.#taken -= 1;
-      this.#next();
+  /** Resolves once the request has a place, which is to be left when it has ended. Rejects with the reason when that is closed before. */
+  enter({ key, owner, urgent = false }: Entry): Promise<void> {
+    const asking = this.#asked.get(key);
+    this.#asked.delete(key);
+    if (this.#closed !== undefined) return Promise.reject(this.#closed);
+    if (this.#taken < this.#most) {
+      this.#taken += 1;
+      return Promise.resolve();
     }
+    return new Promise((resolve, reject) => {
+      const ticket: Ticket = { key, urgent, enter: resolve, refuse: reject, left: false };
+      this.#tickets.set(key, ticket);
+      this.#queue(ticket, owner);
+      for (const other of asking ?? []) if (other !== owner) this.#queue(ticket, other);
+    });
+  }
+
+  leave(): void {
+    this.#taken -= 1;
+    this.#next();
   }
 
   /** The request with this key, which waits or is about to come, goes in the turns of this owner, too. */
@@ -69,25 +80,6 @@ export class Places {
     for (const ticket of this.#tickets.values()) ticket.refuse(why);
     this.#tickets.clear();
     this.#queues.clear();
-  }
-
-  #enter(key: string, owner: string, urgent: boolean): Promise<void> {
-    const asking = this.#asked.get(key);
-    this.#asked.delete(key);
-    return new Promise((resolve, reject) => {
-      if (this.#closed !== undefined) {
-        reject(this.#closed);
-        return;
-      }
-      if (this.#taken < this.#most) {
-        this.#taken += 1;
-        resolve();
-        return;
-      }
-      const ticket: Ticket = { key, urgent, enter: resolve, refuse: reject, left: false };
-      this.#tickets.set(key, ticket);
-      for (const each of new Set([owner, ...(asking ?? [])])) this.#queue(ticket, each);
-    });
   }
 
   #queue(ticket: Ticket, owner: string): void {

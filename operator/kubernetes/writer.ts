@@ -50,6 +50,11 @@ export class Writer<T> {
     this.#options = options;
     const { name, db, table, part, timing, onError } = options;
     const { prune } = part;
+    const newest = async (old: T): Promise<void> => {
+      const row = this.#row(table.spec.key({ row: old, touch: 0 }));
+      // One that has gone meanwhile is deleted next.
+      if (row !== undefined) await part.update(row);
+    };
     this.reconciler = createReconciler<Desired<T>>({
       ...timing,
       name,
@@ -61,9 +66,8 @@ export class Writer<T> {
       pruneIntervalMs: PRUNE_INTERVAL_MS,
       ...(part.roundsPerSecond === undefined ? {} : { roundsPerSecond: part.roundsPerSecond }),
       operations: {
-        update: (desired) => this.#attempt(desired, () => this.#update(desired)),
-        delete: (desired) =>
-          this.#attempt(desired, () => this.#places.run(this.#entry(desired), () => part.delete(desired.row))),
+        update: (desired) => this.#write(desired, part.ready, part.ready === undefined ? newest : part.update),
+        delete: (desired) => this.#write(desired, undefined, part.delete),
         ...(prune === undefined
           ? {}
           : { prune: (rows: Iterable<Desired<T>>) => prune(new Set([...rows].map((row) => table.spec.key(row)))) }),
@@ -95,27 +99,20 @@ export class Writer<T> {
     await this.reconciler.stop();
   }
 
-  async #attempt(desired: Desired<T>, write: () => Promise<void>): Promise<void> {
-    try {
-      await write();
-    } finally {
-      this.#attempts.ended(this.#options.table.spec.key(desired));
-    }
-  }
-
-  async #update(desired: Desired<T>): Promise<void> {
-    const { ready, update } = this.#options.part;
+  /** One function, as what it keeps is kept for each row that waits. */
+  async #write(desired: Desired<T>, ready: Part<T>['ready'], request: (row: T) => Promise<void>): Promise<void> {
     const entry = this.#entry(desired);
-    if (ready !== undefined) {
-      await ready(desired.row);
-      await this.#places.run(entry, () => update(desired.row));
-      return;
+    try {
+      await ready?.(desired.row);
+      await this.#places.enter(entry);
+      try {
+        await request(desired.row);
+      } finally {
+        this.#places.leave();
+      }
+    } finally {
+      this.#attempts.ended(entry.key);
     }
-    await this.#places.run(entry, async () => {
-      const newest = this.#row(entry.key);
-      // One that has gone meanwhile is deleted next.
-      if (newest !== undefined) await update(newest);
-    });
   }
 
   #entry(desired: Desired<T>): { readonly key: string; readonly owner: string; readonly urgent: boolean } {
