@@ -18,6 +18,8 @@ class Lab {
   readonly tables = createTables(this.db);
   /** Requests in their order: `PeerSet name`. */
   readonly made: string[] = [];
+  /** Requests that are answered when these resolve. */
+  readonly held = new Map<string, Promise<void>>();
   readonly #running = new Map<string, number>();
   /** Most requests of one kind at once. */
   most = 0;
@@ -84,7 +86,7 @@ class Lab {
     const running = (this.#running.get(kind) ?? 0) + 1;
     this.#running.set(kind, running);
     this.most = Math.max(this.most, running);
-    await turn();
+    await (this.held.get(`${kind} ${name}`) ?? turn());
     this.#running.set(kind, (this.#running.get(kind) ?? 0) - 1);
   }
 }
@@ -247,6 +249,33 @@ it('a tenant with very many new identities and slices delays a new pod of anothe
   const identities = lab.made.filter((request) => request.startsWith('CiliumIdentity')).length;
   expect(identities).toBeLessThanOrEqual(20 + A_FEW);
   await ahead;
+});
+
+it('a slice waits for an identity that is on its way out and is wanted again', async () => {
+  const { db, tables } = lab;
+  const want = (id: number): void =>
+    db.write([tables.identities, tables.slices], (txn) => {
+      for (const { row } of txn.all(tables.identities)) txn.delete(tables.identities, String(row.id));
+      show(txn, tables.identities, identity(id, 'a'));
+      show(txn, tables.slices, slice('ces-a-0', 'a', [id]));
+    });
+  want(300);
+  await lab.settled();
+  const { promise, resolve } = Promise.withResolvers<void>();
+  lab.held.set('delete CiliumIdentity 300', promise);
+  want(301);
+  await lab.ahead('delete CiliumIdentity 300');
+  want(300);
+  // A round of slices and more.
+  await new Promise((done) => setTimeout(done, 150));
+  const from = lab.made.length;
+  resolve();
+  await lab.settled();
+  expect(lab.made.slice(from)).toEqual([
+    'CiliumIdentity 300',
+    'CiliumEndpointSlice ces-a-0',
+    'delete CiliumIdentity 301',
+  ]);
 });
 
 it('a tenant with very many new statuses and events delays a status of another by few of them', async () => {

@@ -199,12 +199,13 @@ export class Writers {
       roundsPerSecond: SLICE_ROUNDS,
       ownerOf: ({ namespace }) => namespace,
       ready: async ({ namespace, endpoints }) => {
-        const named = new Set(endpoints.map(({ identity }) => String(identity)));
-        const missing = [...named].filter((id) => identities.get(id) === undefined);
-        await this.#identities.attempted(missing, namespace);
+        // One that is there may be on its way out.
+        await this.#identities.attempted([...new Set(endpoints.map(({ identity }) => String(identity)))], namespace);
       },
       update: async (row) => {
-        const { row: now, waiting } = writableSlice(row, slices.get(row.name), (id) => identities.get(String(id)));
+        const { row: now, waiting } = writableSlice(row, slices.get(row.name), (id) =>
+          identities.stays(String(id)) ? identities.get(String(id)) : undefined,
+        );
         // The others need not wait for one whose identity could not be written.
         await slices.apply(sliceObject(now));
         if (waiting > 0) {
