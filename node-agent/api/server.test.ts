@@ -1,14 +1,13 @@
-import { mkdir, mkdtemp, rename, rm, stat, unlink, writeFile } from 'node:fs/promises';
+import { mkdtemp, rm } from 'node:fs/promises';
 import { request as httpRequest } from 'node:http';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
-import { eventually } from '../../test/eventually.ts';
 import type { FlowEvent } from '../core.ts';
+import { apiServer } from '../testing/api-server.ts';
 import { FakeCore, recordingLogger } from '../testing/fake-core.ts';
 import { call } from '../testing/request.ts';
-import { ApiServer } from './server.ts';
+import type { ApiServer } from './server.ts';
 
 const CHANGE = {
   state: 'waiting-for-identity',
@@ -47,33 +46,13 @@ beforeEach(async () => {
   socket = join(folder, 'weir.sock');
   core = new FakeCore();
   log = recordingLogger();
-  server = makeServer();
+  server = apiServer({ socket, core, log });
   await server.start();
 });
 afterEach(async () => {
   await server.stop();
   await rm(folder, { recursive: true });
 });
-
-function makeServer(): ApiServer {
-  return new ApiServer({
-    socket,
-    socketLookMs: 20,
-    core,
-    log,
-    version: '0.0.1',
-    nodeName: 'n1',
-    clusterName: 'default',
-    policyEnforcement: 'default',
-    settings: {},
-    cni: {
-      handle: () => Promise.resolve({ ok: true, body: { cniVersion: '1.0.0' } }),
-      detach: () => Promise.resolve(false),
-    },
-    interfaceIndex: () => Promise.resolve(42),
-    podCidrs: () => ['10.1.0.0/24'],
-  });
-}
 
 describe('endpoints', () => {
   it('show the names of their ports', async () => {
@@ -109,49 +88,6 @@ describe('an endpoint of which nothing has been concluded since the start', () =
         log: [{ message: expect.stringContaining("found in the kernel at the agent's start") }],
       },
     });
-  });
-});
-
-describe('socket', () => {
-  it('is for root and its group only', async () => {
-    expect((await stat(socket)).mode & 0o777).toBe(0o660);
-  });
-  it('refuses a second agent and leaves the first one listening', async () => {
-    await expect(makeServer().start()).rejects.toThrow(`another agent listens on ${socket}`);
-    expect((await call(socket, 'GET', '/healthz')).status).toBe(200);
-  });
-  it('replaces a stale socket, and never something that is no socket', async () => {
-    await server.stop();
-    const dead = createServer();
-    await new Promise<void>((resolve) => dead.listen(socket, resolve));
-    const moved = join(folder, 'moved');
-    await import('node:fs/promises').then(({ link }) => link(socket, moved));
-    await new Promise((resolve) => dead.close(resolve));
-    await import('node:fs/promises').then(({ rename }) => rename(moved, socket));
-    server = makeServer();
-    await server.start();
-    expect((await call(socket, 'GET', '/healthz')).status).toBe(200);
-    await server.stop();
-    await writeFile(socket, 'text');
-    await expect(makeServer().start()).rejects.toThrow('is not a socket');
-  });
-  it('replaces an empty folder, which a container runtime makes for a pod that mounts the socket, and no other', async () => {
-    await server.stop();
-    await mkdir(socket);
-    server = makeServer();
-    await server.start();
-    expect((await call(socket, 'GET', '/healthz')).status).toBe(200);
-    // The same under a running agent.
-    await unlink(socket);
-    await mkdir(socket);
-    await eventually(
-      () => call(socket, 'GET', '/healthz').catch(() => ({ status: 0 })),
-      ({ status }) => status === 200,
-    );
-    await server.stop();
-    await mkdir(socket);
-    await writeFile(join(socket, 'text'), 'text');
-    await expect(makeServer().start()).rejects.toThrow('is not a socket');
   });
 });
 
@@ -408,58 +344,3 @@ describe('the rest', () => {
     expect(core.events.observed).toBe(false);
   });
 });
-
-describe('the socket', () => {
-  const works = async (): Promise<boolean> => {
-    const answer = await call(socket, 'GET', '/config').catch(() => undefined);
-    return answer?.status === 200;
-  };
-
-  it.each([
-    ['removed', () => rm(socket)],
-    ['removed with its folder', () => rm(folder, { recursive: true })],
-    ['moved away', () => rename(socket, `${socket}.away`)],
-    ['replaced by one that nobody listens on', deadSocket],
-  ])('is made again when it is %s, more than once', async (_, lose) => {
-    for (let time = 0; time < 2; time += 1) {
-      await lose();
-      expect(await eventually(works, (is) => is)).toBe(true);
-      expect((await stat(socket)).mode & 0o777).toBe(0o660);
-      expect(server.listening().ok).toBe(true);
-    }
-  });
-
-  it('of another live process is left alone, also at the end, and said', async () => {
-    await rm(socket);
-    const other = createServer((connection) => connection.destroy());
-    await new Promise<void>((resolve) => other.listen(socket, resolve));
-    const status = async () => server.listening();
-    expect(await eventually(status, ({ ok }) => !ok)).toMatchObject({
-      ok: false,
-      message: expect.stringContaining('another process listens'),
-    });
-    const { ino } = await stat(socket);
-    await server.stop();
-    expect((await stat(socket)).ino).toBe(ino);
-    await new Promise((resolve) => other.close(resolve));
-  });
-
-  it('is gone when the server ends, made once or again', async () => {
-    await rm(socket);
-    await eventually(works, (is) => is);
-    await server.stop();
-    await expect(stat(socket)).rejects.toThrow('ENOENT');
-    server = makeServer();
-    await server.start();
-    expect(await works()).toBe(true);
-  });
-});
-
-/** A socket file as a killed process leaves it. */
-async function deadSocket(): Promise<void> {
-  const made = `${socket}.dead`;
-  const dead = createServer();
-  await new Promise<void>((resolve) => dead.listen(made, resolve));
-  await rename(made, socket);
-  await new Promise((resolve) => dead.close(resolve));
-}

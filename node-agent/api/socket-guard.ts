@@ -1,11 +1,11 @@
-import { chmod, lstat, mkdir, rename, rm, rmdir, unlink } from 'node:fs/promises';
+import { chmod, lstat, rename, unlink } from 'node:fs/promises';
 import { createServer, type Server, type Socket } from 'node:net';
 import { dirname, join } from 'node:path';
 import { delay } from '@weir/process/delay';
 import { codeOf, messageOf } from '@weir/process/errors';
 import { makeFolder } from '@weir/process/folders';
 import type { Logger } from '../core.ts';
-import { answers, removeEmptyFolder, SOCKET_FOLDER_MODE } from './socket.ts';
+import { answers, removeWorthless } from './socket.ts';
 import type { Condition } from './types.ts';
 
 const WATCH_MS = 2000;
@@ -26,9 +26,9 @@ export interface SocketGuardOptions {
 }
 
 /**
- * Keeps the agent reachable at its path: a socket file that somebody removed is made again. It is made in a folder that is root's alone and then
- * moved, with its mode set: whoever finds it is answered, and nobody else connects before it has its mode, whatever the umask. The socket
- * of another live process is left alone.
+ * Keeps the agent reachable at its path: a socket file that somebody removed is made again. It is made under another name and renamed,
+ * with its mode set, so that whoever finds it is answered. What is no socket is moved aside: the path was the agent's, and nothing is lost. The
+ * socket of another live process is left alone.
  */
 export class SocketGuard {
   readonly #options: SocketGuardOptions;
@@ -93,15 +93,30 @@ export class SocketGuard {
     }
     if (found !== undefined) {
       const stats = await lstat(path);
-      if (!stats.isSocket() && !(await removeEmptyFolder(path, stats)))
-        return this.#say('something that is no socket is in its place: remove that');
-      if (stats.isSocket() && (await answers(path)))
+      const worthless = await removeWorthless(path, stats);
+      // A link may lead to one.
+      if (!worthless && (stats.isSocket() || stats.isSymbolicLink()) && (await answers(path)))
         return this.#say('another process listens in its place: only one agent may run on a node');
+      if (!worthless && !stats.isSocket() && !(await this.#moveAside()))
+        return this.#say(`something that is no socket is in its place: remove that, and ${this.#aside}`);
     }
     log.warn({ socket: path }, 'the socket of the agent was removed; it is made again');
     this.#problem = `the socket ${path} was removed and is being made again`;
     await this.#place((at) => this.#listenAgain(at));
     this.#problem = undefined;
+  }
+
+  get #aside(): string {
+    return `${this.#options.path}.aside`;
+  }
+
+  /** False: what was moved before is still there. */
+  async #moveAside(): Promise<boolean> {
+    const { path, log } = this.#options;
+    if ((await inode(this.#aside)) !== undefined) return false;
+    await rename(path, this.#aside);
+    log.warn({ socket: path, aside: this.#aside }, 'what was in the place of the socket is moved aside');
+    return true;
   }
 
   /** A problem that is logged once. */
@@ -114,17 +129,13 @@ export class SocketGuard {
 
   async #place(listen: (path: string) => Promise<void>): Promise<void> {
     const { path } = this.#options;
-    await makeFolder(dirname(path), SOCKET_FOLDER_MODE);
-    // No longer than the socket's own name, as paths of sockets have a limit.
-    const closed = join(dirname(path), `.${process.pid.toString(36)}`);
-    const made = join(closed, 's');
-    await rm(closed, { recursive: true, force: true });
-    await mkdir(closed, { mode: 0o700 });
+    await makeFolder(dirname(path));
+    const made = join(dirname(path), `.${process.pid}`);
+    await unlink(made).catch(() => undefined);
     await listen(made);
     await chmod(made, 0o660);
     this.#mine = (await inode(made)) ?? '';
     await rename(made, path);
-    await rmdir(closed);
   }
 
   async #listenAgain(at: string): Promise<void> {

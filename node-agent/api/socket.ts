@@ -1,5 +1,5 @@
 import type { Stats } from 'node:fs';
-import { lstat, rmdir, unlink } from 'node:fs/promises';
+import { lstat, rmdir, stat, unlink } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { dirname } from 'node:path';
 import { codeOf } from '@weir/process/errors';
@@ -12,9 +12,8 @@ const MAX_PATH_BYTES = 107;
 export const SOCKET_FOLDER_MODE = 0o755;
 
 /**
- * Makes the path free for listening: creates its folder and removes a socket that nobody listens on any more, or an empty folder (a container
- * runtime makes one for a pod that mounts the socket before it is there). Throws `SocketError` when a live agent holds it, or when something
- * else is there.
+ * Makes the path free for listening: creates its folder and removes a socket that nobody listens on any more, or what is of no value to anybody.
+ * Throws `SocketError` when a live agent holds it, or when something else is there: the path may be a mistake, and what is there somebody's.
  */
 export async function claimSocketPath(path: string): Promise<void> {
   if (Buffer.byteLength(path) > MAX_PATH_BYTES)
@@ -31,7 +30,7 @@ export async function claimSocketPath(path: string): Promise<void> {
     if (codeOf(error) === 'ENOENT') return;
     throw new SocketError(`cannot look at --socket ${path}: ${String(error)}`, { cause: error });
   }
-  if (await removeEmptyFolder(path, found)) return;
+  if (await removeWorthless(path, found)) return;
   if (!found.isSocket())
     throw new SocketError(`--socket ${path} exists and is not a socket; remove it or choose another path`);
   if (await answers(path)) {
@@ -42,13 +41,30 @@ export async function claimSocketPath(path: string): Promise<void> {
   await unlink(path);
 }
 
-/** Whether that was one: it is removed. */
-export async function removeEmptyFolder(path: string, found: Stats): Promise<boolean> {
-  if (!found.isDirectory()) return false;
-  return await rmdir(path).then(
-    () => true,
-    () => false,
-  );
+/**
+ * Removes an empty folder (a container runtime makes one for a pod that mounts the socket before it is there), an empty file (kubelet makes
+ * one for a hostPath of type FileOrCreate), or a link that leads nowhere. False: it is something else, and stays.
+ */
+export async function removeWorthless(path: string, found: Stats): Promise<boolean> {
+  if (found.isDirectory()) {
+    return await rmdir(path).then(
+      () => true,
+      () => false,
+    );
+  }
+  const worthless = found.isSymbolicLink() ? await leadsNowhere(path) : found.isFile() && found.size === 0;
+  if (worthless) await unlink(path);
+  return worthless;
+}
+
+async function leadsNowhere(link: string): Promise<boolean> {
+  try {
+    await stat(link);
+    return false;
+  } catch (error) {
+    if (['ENOENT', 'ELOOP'].includes(codeOf(error) ?? '')) return true;
+    throw error;
+  }
 }
 
 /** Whether somebody listens on the socket. */
