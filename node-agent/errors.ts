@@ -37,6 +37,17 @@ export class StateSaveError extends CoreError {
   }
 }
 
+/** There can be no pins where they are to be. */
+export class PinRootError extends CoreError {
+  constructor(bpfRoot: string, cause: unknown) {
+    super(
+      'ERR_WEIR_PIN_ROOT',
+      `the bpf root ${bpfRoot} cannot be made: ${messageOf(cause)}; choose a folder on a BPF filesystem, such as /sys/fs/bpf/weir (names without dots)`,
+      cause,
+    );
+  }
+}
+
 /** Another agent drives the same maps. */
 export class AgentRunningError extends CoreError {
   constructor(bpfRoot: string, pid: number | undefined) {

@@ -1,10 +1,11 @@
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { copyFile, mkdir, readFile, rename, rm, stat } from 'node:fs/promises';
+import { copyFile, readFile, rename, rm, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { codeOf } from '@weir/process/errors';
+import { makeFolder } from '@weir/process/folders';
 import { CniBuildError } from './errors.ts';
 
 const run = promisify(execFile);
@@ -30,7 +31,7 @@ export async function buildCni(
   const cache = options.cacheDir ?? join(HERE, '..', '..', '.cache', 'cni');
   const binary = join(cache, `weir-cni-${hash}`);
   if (!(await exists(binary))) {
-    await mkdir(cache, { recursive: true });
+    await makeFolder(cache);
     const temporary = `${binary}.${process.pid}`;
     try {
       await run('gcc', [...flags, '-o', temporary, source]);
@@ -49,7 +50,7 @@ export async function buildCni(
   }
   if (options.out === undefined) return binary;
   const temporary = `${options.out}.${process.pid}`;
-  await mkdir(dirname(options.out), { recursive: true });
+  await makeFolder(dirname(options.out));
   await copyFile(binary, temporary);
   await rename(temporary, options.out);
   return options.out;

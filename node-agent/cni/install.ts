@@ -1,6 +1,7 @@
-import { chmod, copyFile, mkdir, open, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { chmod, copyFile, open, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { codeOf } from '@weir/process/errors';
+import { makeFolder } from '@weir/process/folders';
 import { CniInstallError } from './errors.ts';
 
 export interface CniInstallOptions {
@@ -114,7 +115,7 @@ async function place(path: string, folder: string, write: (temporary: string) =>
   // The leading dot and the ending keep runtimes from reading it as a configuration.
   const temporary = join(folder, `.weir-${process.pid}.tmp`);
   try {
-    await mkdir(folder, { recursive: true });
+    await makeFolder(folder);
     await write(temporary);
     // On disk before it has its name: a node that loses power has the old file or the new one.
     const handle = await open(temporary, 'r');

@@ -42,6 +42,13 @@ describe('installCni', () => {
     expect(JSON.parse(await readFile(config(), 'utf8'))).toEqual(conflist('/run/w.sock'));
   });
 
+  it('says which folder cannot be made', async () => {
+    for (const over of [{ binDir: '/proc/nope' }, { confDir: '/proc/nope/net.d' }])
+      await expect(installCni({ ...options, ...over })).rejects.toThrow(
+        /cannot install \/proc\/nope.*ENOENT.*--cni-install and --cni-conf-dir/,
+      );
+  });
+
   it('chains portmap for hostPort where the node has it', async () => {
     await installCni(options);
     const capabilities = { portMappings: true };

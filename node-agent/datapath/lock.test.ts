@@ -1,4 +1,4 @@
-import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -30,6 +30,7 @@ afterEach(() => {
 });
 
 const pid = (): string => join(state, 'agent.pid');
+const LOCK = join(import.meta.dirname, 'lock.ts');
 const written = async (): Promise<string> =>
   eventually(
     async () => (existsSync(pid()) ? readFileSync(pid(), 'utf8') : ''),
@@ -60,5 +61,20 @@ describe('the lock of a bpf root', () => {
     lock.look();
     expect(existsSync(heard)).toBe(false);
     expect(await readFile(pid(), 'utf8')).toBe(`${process.pid}\n`);
+  });
+
+  it.each([
+    ['/proc/nope/weir', 'ENOENT'],
+    // Node's own recursive form would make it for ever.
+    ['/sys/fs/bpf/../../../proc/nope', 'ENOENT'],
+    ['/sys/fs/bpf/no.dots', 'EPERM'],
+    ['/proc/version', 'ENOTDIR'],
+  ])('says at once why it cannot be made: %s', (path, why) => {
+    const script = `import { RootLock } from ${JSON.stringify(LOCK)}; new RootLock(process.argv[1], process.argv[2]).acquire();`;
+    const args = ['--input-type=module', '-e', script, path, state];
+    const { stderr, status } = spawnSync(process.execPath, args, { encoding: 'utf8', timeout: 60_000 });
+    expect(status).toBe(1);
+    expect(stderr).toMatch(new RegExp(`PinRootError.*bpf root ${path} cannot be made: .*${why}.*/sys/fs/bpf/weir`));
+    expect(existsSync(path) && path !== '/proc/version').toBe(false);
   });
 });

@@ -1,6 +1,7 @@
 import { mkdirSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { type BuiltDatapath, buildDatapath, MAPS, type MapName, PROGRAMS } from '@weir/bpf';
+import { makeFolderSync } from '@weir/process/folders';
 import {
   BpfError,
   type BpfMap,
@@ -12,6 +13,7 @@ import {
   openPinnedMap,
   openPinnedProgram,
 } from 'libbpf-ts';
+import { PinRootError } from '../errors.ts';
 import { EndpointMap } from './endpoint-map.ts';
 import { LAYOUT_VERSIONS, LayoutMarks } from './layouts.ts';
 import type { Programs } from './links.ts';
@@ -298,10 +300,14 @@ function pinnedProgram(path: string, name: string): BpfProgram | undefined {
   return undefined;
 }
 
-/** The folder of the pins, on a bpf file system that is mounted where there is none. */
+/** The folder of the pins, on a bpf file system that is mounted where there is none. @throws PinRootError */
 export function makeRoot(root: string): void {
-  ensureBpffs(bpffsOf(root), { mount: true });
-  mkdirSync(root, { recursive: true, mode: 0o700 });
+  try {
+    ensureBpffs(bpffsOf(root), { mount: true });
+    makeFolderSync(root, 0o700);
+  } catch (error) {
+    throw new PinRootError(root, error);
+  }
 }
 
 function makeFolders(root: string): void {
@@ -311,7 +317,7 @@ function makeFolders(root: string): void {
 
 /** The mount point to look for: the pins' root lies somewhere under it. */
 function bpffsOf(root: string): string {
-  return root.startsWith('/sys/fs/bpf') ? '/sys/fs/bpf' : root;
+  return `${root}/`.startsWith('/sys/fs/bpf/') ? '/sys/fs/bpf' : root;
 }
 
 function fits(name: MapName, map: BpfMap, options: DatapathOptions): boolean {

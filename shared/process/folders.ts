@@ -1,3 +1,4 @@
+import { mkdirSync, statSync } from 'node:fs';
 import { mkdir, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { codeOf } from './errors.ts';
@@ -15,6 +16,20 @@ export async function makeFolder(path: string, mode = 0o777): Promise<void> {
   if (above !== path) await makeFolder(above, mode);
   // Where it is missing still, this says why.
   if (!(await made(path, mode))) await mkdir(path, { mode });
+}
+
+/** `makeFolder`, in the same moment. Throws what that rejects with. */
+export function makeFolderSync(path: string, mode = 0o777): void {
+  try {
+    mkdirSync(path, { mode });
+  } catch (error) {
+    if (codeOf(error) === 'EEXIST' && statSync(path).isDirectory()) return;
+    const above = dirname(path);
+    if (codeOf(error) !== 'ENOENT' || above === path) throw error;
+    makeFolderSync(above, mode);
+    // Where it is missing still, this says why.
+    mkdirSync(path, { mode });
+  }
 }
 
 /** False: the one above it is missing, or says so. */
