@@ -108,12 +108,12 @@ describe('EventBook', () => {
     expect(told(history, 'NetworkPolicy')).toEqual(['Normal Programmed one node']);
     const nobody = status(
       1,
-      ['Valid', 'True', 'Valid', 'The policy is valid. Note: spec.egress[0]: look here'],
+      ['Valid', 'True', 'Valid', 'The policy is valid. Warning: spec.egress[0]: look here'],
       ['Programmed', 'True', 'NoMatchingEndpoints', 'no pod.'],
     );
     expect(told([nobody])).toEqual([]);
     expect(told([nobody], 'NetworkPolicy')).toEqual([
-      'Normal NoMatchingEndpoints no pod. Note: spec.egress[0]: look here',
+      'Normal NoMatchingEndpoints no pod. Warning: spec.egress[0]: look here',
     ]);
   });
 

@@ -9,7 +9,7 @@ import type { Condition, PolicyStatus } from '@weir/kube';
 import type { Reader, WriteTxn } from '@weir/statedb';
 import { show, type Tables } from '../tables.ts';
 import type { EventRow, StatusRow } from '../types.ts';
-import { NOT_CONNECTED, told } from './status.ts';
+import { NOT_CONNECTED, told, WARNING } from './status.ts';
 import { due, dueInMs, type StatusTables } from './status-tables.ts';
 
 const INTERVAL_MS = 10_000;
@@ -92,17 +92,16 @@ export function newsOf(before: PolicyStatus | undefined, { kind, status }: Pick<
     }
     const done = after.type === 'Programmed' && after.status === 'True';
     if (done && kind === 'NetworkPolicy' && !(was !== undefined && same(was, after))) {
-      const note = noteOf(status);
-      news.push({ type: 'Normal', reason: after.reason, message: told(`${after.message}${note}`) });
+      news.push({ type: 'Normal', reason: after.reason, message: told(`${after.message}${warningOf(status)}`) });
     }
   }
   return news;
 }
 
-/** What of a valid policy may surprise: a NetworkPolicy has no condition that says it. */
-function noteOf({ conditions }: PolicyStatus): string {
+/** What of a valid policy does not hold, or may surprise: a NetworkPolicy has no condition that says it. */
+function warningOf({ conditions }: PolicyStatus): string {
   const valid = conditions.find(({ type, status }) => type === 'Valid' && status === 'True');
-  const start = valid?.message.indexOf('Note: ') ?? -1;
+  const start = valid?.message.indexOf(WARNING) ?? -1;
   return valid === undefined || start < 0 ? '' : ` ${valid.message.slice(start)}`;
 }
 

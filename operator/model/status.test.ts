@@ -68,12 +68,12 @@ describe('foldStatus', () => {
     expect(conditions(both)).toMatchObject({ Programmed: 'False NodeFailed' });
   });
 
-  it('valid with notes: each text once, with its places', () => {
+  it('valid with warnings: each text once, with its places', () => {
     const warning = (path: string, message: string) => ({ code: 'Warning' as const, path, message });
     const problems = [warning('spec.a', 'this'), warning('spec.b', 'that'), warning('spec.c', 'this')];
     const [valid] = foldStatus(input({ problems })).conditions;
     expect(valid).toMatchObject({ status: 'True', reason: 'Valid' });
-    expect(valid?.message).toBe('The policy is valid. Note: spec.a, spec.c: this; spec.b: that');
+    expect(valid?.message).toBe('The policy is valid. Warning: spec.a, spec.c: this; spec.b: that');
   });
 
   it('nothing matches', () => {
@@ -118,13 +118,13 @@ describe('foldStatus', () => {
     expect(nothing.conditions[0]?.message).toMatch(/nothing of this policy is enforced$/);
   });
 
-  it('notes stand beside what is not supported, as far as there is room', () => {
+  it('warnings stand beside what is not supported, as far as there is room', () => {
     const problems = [
       { code: 'UnsupportedField', path: 'spec.egress[0]', message: 'no names' },
       { code: 'Warning', path: 'spec.egressDeny[0]', message: 'look here' },
     ] as const;
     const [valid] = foldStatus(input({ problems })).conditions;
-    expect(valid?.message).toBe('spec.egress[0]: no names. Note: spec.egressDeny[0]: look here');
+    expect(valid?.message).toBe('spec.egress[0]: no names. Warning: spec.egressDeny[0]: look here');
     const long = [{ ...problems[0], message: 'x'.repeat(1000) }, problems[1]] as const;
     expect(foldStatus(input({ problems: long })).conditions[0]?.message).toMatch(/^spec\.egress\[0\]: x+$/);
   });

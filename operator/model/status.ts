@@ -8,6 +8,8 @@ import type { MissingName } from './port-names.ts';
 const MOST_FAILURES = 5;
 const MOST_NODES = 3;
 const LONGEST_MESSAGE = 1024;
+/** Begins what condition Valid says of elements that are enforced, and yet do not hold or may surprise. */
+export const WARNING = 'Warning: ';
 /** Characters of the reason that a node gives. */
 const LONGEST_REASON = 128;
 /** A node's reason that is nothing the node can mend: pods there were connected by another plugin, or lost their interface. */
@@ -97,9 +99,10 @@ export function foldStatus(input: StatusInput): PolicyStatus {
 function validity(input: StatusInput, refused: Refusal | undefined): Verdict {
   const code = refused ?? 'UnsupportedField';
   const problems = input.problems.filter((problem) => problem.code === code);
-  const notes = refused === undefined ? notesOf(input.problems) : [];
+  const warnings = refused === undefined ? warningsOf(input.problems) : [];
   if (problems.length === 0) {
-    const message = notes.length === 0 ? 'The policy is valid.' : `The policy is valid. Note: ${fitting(notes)}`;
+    const message =
+      warnings.length === 0 ? 'The policy is valid.' : `The policy is valid. ${WARNING}${fitting(warnings)}`;
     return { status: 'True', reason: 'Valid', message };
   }
   // The end says what stays enforced: long problems must not push it out.
@@ -109,9 +112,9 @@ function validity(input: StatusInput, refused: Refusal | undefined): Verdict {
     problems.map(({ path, message }) => (refused === 'BudgetExceeded' ? message : `${path}: ${message}`)),
     room,
   );
-  const note =
-    notes.length === 0 ? '' : `. Note: ${fitting(notes, Math.max(0, room - said.length - '. Note: '.length))}`;
-  return { status: 'False', reason: code, message: `${said}${consequence}${room - said.length < 100 ? '' : note}` };
+  const left = Math.max(0, room - said.length - '. '.length - WARNING.length);
+  const warning = warnings.length === 0 || room - said.length < 100 ? '' : `. ${WARNING}${fitting(warnings, left)}`;
+  return { status: 'False', reason: code, message: `${said}${consequence}${warning}` };
 }
 
 /** As many of the texts as there is room for, at least a part of the first, and how many there are beside them. */
@@ -131,7 +134,7 @@ function fitting(texts: readonly string[], room = LONGEST_MESSAGE): string {
 }
 
 /** Warnings, each text once, with the places that it is about. */
-function notesOf(problems: readonly PolicyProblem[]): string[] {
+function warningsOf(problems: readonly PolicyProblem[]): string[] {
   const paths = new Map<string, string[]>();
   for (const { code, path, message } of problems) {
     if (code !== 'Warning') continue;

@@ -19,14 +19,14 @@ it.each<[PolicyObjectKind, object]>([
     'NetworkPolicy',
     knp('a/p', { podSelector: selector, policyTypes: ['Egress'], egress: [{ to: [{ podSelector: {} }] }] }),
   ],
-])('a %s that a Service escapes is valid, with a note, and is told of by no Event', (kind, object) => {
+])('a %s that a Service escapes is valid, with a warning, and is told of by no Event', (kind, object) => {
   const model = new TestModel({ cluster: 'default', identityGraceMs: 1_000_000, now: () => 1_700_000_000_000 });
   model.adoptionDone();
   model.setPolicy(policyRow(object as never, kind));
   const { statuses, events } = model.flush();
   const valid = statuses.flatMap(({ row }) => row?.status.conditions.filter(({ type }) => type === 'Valid') ?? []);
-  expect(valid.map(({ status, reason, message }) => [status, reason, message.slice(0, 78)])).toEqual([
-    ['True', 'Valid', "The policy is valid. Note: spec.egress[0]: does not allow these pods' Services"],
+  expect(valid.map(({ status, reason, message }) => [status, reason, message.slice(0, 81)])).toEqual([
+    ['True', 'Valid', "The policy is valid. Warning: spec.egress[0]: does not allow these pods' Services"],
   ]);
   expect(events).toEqual([]);
 });
