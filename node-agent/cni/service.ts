@@ -10,6 +10,7 @@ import { AddressLeases } from './address-leases.ts';
 import { addResult, failureAnswer, ownInterface, required } from './answers.ts';
 import { Attachments } from './attachments.ts';
 import { AddressConflictError, CNI_CODE, CniError } from './errors.ts';
+import { Failures } from './failures.ts';
 import { Ipam } from './ipam.ts';
 import { macOf, vethName } from './names.ts';
 import { answerVersion, commandOf, parseCall } from './request.ts';
@@ -56,6 +57,7 @@ export class CniService {
   readonly #ipam: Ipam;
   readonly #events: PodEvents;
   readonly #conflicts: AddressConflicts;
+  readonly #failures: Failures;
   readonly #enforceTimeoutMs: number;
   readonly #onCall: NonNullable<CniServiceOptions['onCall']>;
   /** In flight: the end of the last request for each interface that has one. */
@@ -79,6 +81,7 @@ export class CniService {
     this.#ipam = new Ipam({ db, tables, leases: this.#leases, cidr: podCidr });
     this.#attachments = new Attachments({ core, network, log, ending: this.#ending.signal });
     this.#events = new PodEvents(core);
+    this.#failures = new Failures({ db, now, log });
     this.#conflicts = new AddressConflicts({ core, network, podCidr, events: this.#events, log });
   }
 
@@ -135,21 +138,22 @@ export class CniService {
   }
 
   async #answer(request: unknown): Promise<CniAnswer> {
+    const command = commandOf(request);
+    let call: CniCall | undefined;
     try {
-      const call = parseCall(request);
-      const { attachment } = call;
-      return attachment === undefined
-        ? await this.#run(call)
-        : await this.#inOrder(vethName(attachment), () => this.#run(call));
+      const parsed = parseCall(request);
+      call = parsed;
+      const { attachment } = parsed;
+      const answer =
+        attachment === undefined
+          ? await this.#run(parsed)
+          : await this.#inOrder(vethName(attachment), () => this.#run(parsed));
+      this.#failures.succeeded({ command, pod: parsed.pod });
+      return answer;
     } catch (error) {
       const failure =
         error instanceof CniError ? error : new CniError(CNI_CODE.io, messageOf(error), '', { cause: error });
-      // What the runtime asks again is no fault: it waits, and its events tell why.
-      const waits = failure.cniCode === CNI_CODE.tryLater || failure.cniCode === CNI_CODE.notAvailable;
-      this.#log[waits ? 'info' : 'error'](
-        { command: commandOf(request), code: failure.cniCode, error: failure.message, details: failure.details },
-        'cni request failed',
-      );
+      this.#failures.failed({ command, pod: call?.pod }, failure);
       return { ok: false, body: failureAnswer(failure, answerVersion(request)) };
     }
   }
