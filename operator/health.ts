@@ -13,14 +13,18 @@ export interface HealthOptions {
   readonly unhealthy: () => string | undefined;
   /** Why it does not do its work yet; undefined: it does. */
   readonly unready: () => string | undefined;
+  /** Told of a connection that could not be accepted. */
+  readonly onError: (error: Error) => void;
 }
 
 export class HealthServer {
   readonly #server: Server;
+  readonly #onError: HealthOptions['onError'];
   readonly #at: { readonly host: string | undefined; readonly port: number };
 
   constructor(options: HealthOptions) {
     this.#at = parseAddress(options.address);
+    this.#onError = options.onError;
     this.#server = createServer((request, response) => {
       const say = (status: number, text: string, type = 'text/plain'): void => {
         response.writeHead(status, { 'content-type': type });
@@ -47,6 +51,8 @@ export class HealthServer {
       this.#server.once('error', reject);
       this.#server.listen(this.#at.port, this.#at.host, resolve);
     });
+    // Without a listener it would end the operator.
+    this.#server.on('error', this.#onError);
     return (this.#server.address() as AddressInfo).port;
   }
 

@@ -39,6 +39,7 @@ class Terms implements Operator {
             registry: () => this.metrics.registry,
             unhealthy: () => this.#assembly.unhealthy,
             unready: () => this.#assembly.unready,
+            onError: (error) => options.logger.error({ err: error }, 'a probe or scrape could not be accepted'),
           });
   }
 

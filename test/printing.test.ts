@@ -389,6 +389,7 @@ it('the probes of the operator say it as text', async () => {
     registry: () => new Registry(),
     unhealthy: () => EVIL,
     unready: () => EVIL,
+    onError: () => undefined,
   });
   const port = await server.start();
   try {

@@ -1,4 +1,5 @@
-import { afterEach, describe, expect, it } from '@jest/globals';
+import { Server } from 'node:net';
+import { afterEach, describe, expect, it, jest } from '@jest/globals';
 import { eventually } from '../../test/eventually.ts';
 import { FakeCore, quiet, recordingLogger } from '../testing/fake-core.ts';
 import { HealthServer, type HealthServerOptions } from './health-server.ts';
@@ -96,6 +97,20 @@ describe('HealthServer', () => {
     const third = make({ health, port });
     await third.start();
     await third.stop();
+  });
+
+  it('goes on when a connection cannot be accepted, and says so', async () => {
+    // Which server it is shows where it begins to listen: too many open files, say, are the machine's, and cannot be had here.
+    const listen = jest.spyOn(Server.prototype, 'listen');
+    const log = recordingLogger();
+    const server = make({ log, health: { core: new FakeCore(), ready: ok } });
+    await server.start();
+    const [inner] = listen.mock.contexts;
+    listen.mockRestore();
+    const refused = Object.assign(new Error('accept EMFILE'), { code: 'EMFILE' });
+    (inner as Server).emit('error', refused);
+    expect(log.lines).toMatchObject([{ level: 'error', fields: { flag: '--health-address', err: refused } }]);
+    expect((await get(server, '/readyz')).status).toBe(200);
   });
 
   it('refuses an address that is not of this machine', async () => {

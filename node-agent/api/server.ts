@@ -36,6 +36,7 @@ export class ApiServer {
       log: options.log,
       listen: async (path) => {
         await this.#app.listen({ path });
+        return this.#app.server;
       },
       accept: (socket) => this.#app.server.emit('connection', socket),
       closeIdle: () => this.#app.server.closeIdleConnections(),

@@ -16,7 +16,7 @@ export interface SocketGuardOptions {
   readonly path: string;
   readonly log: Logger;
   /** Listens for the first time. */
-  readonly listen: (path: string) => Promise<void>;
+  readonly listen: (path: string) => Promise<Server>;
   /** Takes a connection of a socket that was made later. */
   readonly accept: (socket: Socket) => void;
   /** Ends connections on which no request is under way. */
@@ -127,18 +127,20 @@ export class SocketGuard {
     this.#problem = said;
   }
 
-  async #place(listen: (path: string) => Promise<void>): Promise<void> {
-    const { path } = this.#options;
+  async #place(listen: (path: string) => Promise<Server>): Promise<void> {
+    const { path, log } = this.#options;
     await makeFolder(dirname(path));
     const made = join(dirname(path), `.${process.pid}`);
     await unlink(made).catch(() => undefined);
-    await listen(made);
+    const server = await listen(made);
+    // Without a listener it would end the agent.
+    server.on('error', (error) => log.error({ socket: path, err: error }, 'a connection could not be accepted'));
     await chmod(made, 0o660);
     this.#mine = (await inode(made)) ?? '';
     await rename(made, path);
   }
 
-  async #listenAgain(at: string): Promise<void> {
+  async #listenAgain(at: string): Promise<Server> {
     // Connections of the one before go on. It frees the name that it was made under, which is wanted now.
     for (const before of this.#later) before.close();
     const server = createServer((socket) => this.#options.accept(socket));
@@ -147,6 +149,7 @@ export class SocketGuard {
       server.listen(at, () => resolve());
     });
     this.#later.push(server);
+    return server;
   }
 }
 

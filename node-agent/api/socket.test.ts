@@ -1,9 +1,9 @@
 /** The agent's socket: who may have its place, and that it is made again. */
 import { lstat, mkdir, mkdtemp, readdir, readFile, rename, rm, stat, symlink, writeFile } from 'node:fs/promises';
-import { createServer } from 'node:net';
+import { createServer, Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, it } from '@jest/globals';
+import { afterEach, beforeEach, expect, it, jest } from '@jest/globals';
 import { codeOf } from '@weir/process/errors';
 import { eventually } from '../../test/eventually.ts';
 import { apiServer } from '../testing/api-server.ts';
@@ -165,6 +165,23 @@ it('of another live process is left alone, also at the end, and said', async () 
   await server.stop();
   expect((await stat(socket)).ino).toBe(ino);
   await new Promise((resolve) => other.close(resolve));
+});
+
+it('goes on when a connection cannot be accepted, and says so, made once or again', async () => {
+  await server.stop();
+  const listen = jest.spyOn(Server.prototype, 'listen');
+  server = makeServer();
+  await server.start();
+  await rm(socket);
+  await answered();
+  const inner = listen.mock.contexts as Server[];
+  listen.mockRestore();
+  expect(inner).toHaveLength(2);
+  const refused = new Error('accept EMFILE');
+  for (const one of inner) for (let time = 0; time < 2; time += 1) one.emit('error', refused);
+  const said = { level: 'error', fields: { socket, err: refused } };
+  expect(log.lines.filter(({ level }) => level === 'error')).toMatchObject([said, said, said, said]);
+  expect(await works()).toBe(true);
 });
 
 it('is gone when the server ends, made once or again', async () => {
