@@ -122,10 +122,10 @@ function world() {
     await writer.withdraw({ addresses: rows, endpoints });
     return marked ? ['begin', ...order] : [...order];
   };
-  const carryOut = async (plan: Partial<Plan>): Promise<string[]> => {
+  const carryOut = async (plan: Partial<Plan>, { signal } = new AbortController()): Promise<string[]> => {
     order.length = 0;
     const nothing = { slots: [], ipcache: [], endpoints: [], ipcacheGone: [], afterGone: [], endpointsGone: [] };
-    await writer.carryOut({ ...nothing, slotsGone: [], again: false, ...plan }, new AbortController().signal);
+    await writer.carryOut({ ...nothing, slotsGone: [], again: false, ...plan }, signal);
     // A batch that is refused is tried row by row.
     return [...new Set(order)];
   };
@@ -316,6 +316,24 @@ describe('the flows of an endpoint that is gone', () => {
     expect(order).toEqual(['purged']);
     await writer.endRepair([2]);
     expect(order).toEqual(['purged', 'word 2', 'end']);
+    await writer.stop();
+  });
+
+  it('stay due, and the mark with them, when deleting them stops early', async () => {
+    const { writer, order, carryOut, holdFlows } = world();
+    await carryOut({ endpoints: [state(1)] });
+    const release = holdFlows();
+    const ending = new AbortController();
+    await carryOut({ endpointsGone: [1] }, ending);
+    ending.abort();
+    release();
+    await eventually(
+      async () => order.join(),
+      (done) => done.includes('purged'),
+    );
+    await new Promise((resolve) => setImmediate(resolve));
+    expect([writer.unfinished, order]).toEqual([true, ['remove 1', 'purge 1', 'purged']]);
+    expect(await carryOut({ endpoints: [state(1)] })).toEqual(['purge 1', 'purged', 'word 1', 'end']);
     await writer.stop();
   });
 
