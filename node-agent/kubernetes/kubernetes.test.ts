@@ -171,6 +171,12 @@ function rows<T>(table: { readonly name: string }): readonly T[] {
 }
 /** Lets everything that is already due happen. */
 const settle = () => new Promise((resolve) => setTimeout(resolve, 20));
+/** Waits until the connection says so. */
+const said = (message: RegExp) =>
+  eventually(
+    async () => connection.status().message,
+    (now) => message.test(now),
+  );
 
 function slice(hash: string, slice: number, slices: number, identities: readonly number[]): PeerSet {
   return {
@@ -732,8 +738,7 @@ describe('PodEventWriter', () => {
     expect(connection.status().ok).toBe(true);
     client.failure = new Error('down');
     new PodEvents(core).warn(pod, 'AddressConflict', 'here');
-    await settle();
-    expect(connection.status().message).toContain('events: down');
+    await said(/events: down/);
     client.failure = undefined;
     await client.written(1);
     expect(events()).toMatchObject([{ message: 'here', count: 2 }]);
@@ -898,14 +903,13 @@ describe('CiliumEndpointWriter', () => {
     };
     await core.upsertEndpoint(endpoint(3));
     await core.upsertEndpoint(endpoint(4));
-    await settle();
-    expect(connection.status().message).toContain('ciliumendpoints: down');
+    await said(/ciliumendpoints: down/);
     await core.deleteEndpoint(3);
     client.failure = undefined;
     await client.written(1);
     await settle();
+    await said(/^connected$/);
     expect(client.writes.map(({ verb, name }) => [verb, name])).toEqual([['apply', 'app4']]);
-    expect(connection.status().ok).toBe(true);
     expect(log.lines.map((line) => line.level).filter((level) => level !== 'debug')).toEqual(['warn', 'info']);
   });
 });
@@ -1087,12 +1091,10 @@ describe('NodePolicyStatusWriter', () => {
     connection = new Connection(createStateDB({ freeze: true }), log);
     client.failure = new ApiError('down', { status: 503, reason: 'ServiceUnavailable' });
     start(0);
-    while (connection.status().ok) await settle();
-    expect(connection.status().message).toContain('still enforcing');
+    await said(/still enforcing/);
     client.failure = undefined;
     await client.written(1);
-    await settle();
-    expect(connection.status().ok).toBe(true);
+    await said(/^connected$/);
     expect(log.lines.map((line) => line.level).filter((level) => level !== 'debug')).toEqual(['warn', 'info']);
   });
 });
@@ -1117,7 +1119,10 @@ describe('removal of this node', () => {
   it('is asked for by the mark on the own DaemonSet, and by no other', async () => {
     const { source, seen } = started([marked('other', 'x'), marked('weir-agent', '2026-01-01T00:00:00Z')]);
     await client.written(1);
-    await settle();
+    await eventually(
+      async () => seen,
+      ({ length }) => length > 0,
+    );
     expect(seen).toEqual(['2026-01-01T00:00:00Z']);
     const late: string[] = [];
     source.onUninstall((value) => late.push(value));
@@ -1182,8 +1187,10 @@ describe('Kubernetes', () => {
     expect(source.status()).toMatchObject({ ok: false, message: expect.stringContaining('resolvedpolicies') });
     source.start();
     await Promise.all(inputs.map((table) => db.initialisedWatch(table as AnyTable).wait()));
-    await settle();
-    expect(source.status()).toEqual({ ok: true, message: 'connected' });
+    await eventually(
+      async () => [source.status().message, rows(tables.policyStatuses).length] as const,
+      ([message, count]) => message === 'connected' && count === 1,
+    );
     expect(rows(tables.policies)).toHaveLength(1);
     expect(rows(tables.policyStatuses)).toEqual([{ uid: 'u-a', status }]);
   });

@@ -40,7 +40,7 @@ describe('churn', () => {
   beforeAll(async () => {
     cluster = await Cluster.start();
   });
-  afterAll(() => cluster?.stop(), 30_000);
+  afterAll(() => cluster?.stop());
 
   /** Lines of agents and operator above info. */
   function loud(): string[] {
