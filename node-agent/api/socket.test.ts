@@ -57,7 +57,7 @@ it('replaces a stale socket, and never something that is no socket', async () =>
 
 /** What others may put in the socket's place. */
 const EMPTY: readonly (readonly [string, () => Promise<void>])[] = [
-  ['folder, which a container runtime makes for a pod that mounts the socket', async () => void (await mkdir(socket))],
+  ['folder, which a container runtime makes for a pod that mounts the socket', () => mkdir(socket)],
   ['file, which kubelet makes for a hostPath of type FileOrCreate', () => writeFile(socket, '')],
   ['link, which leads nowhere', () => symlink(join(folder, 'nowhere'), socket)],
 ];
