@@ -15,7 +15,7 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
-function files(log = recordingLogger(), node = 'here', at = folder): StateFiles {
+function files(log = recordingLogger(), node = 'here', at = folder, callMs = 30_000): StateFiles {
   const endpoint = { id: 1, ifindex: 2, interfaceName: 'v', ipv4: '10.0.0.1', createdAt: '' };
   const subject = new StateFiles({
     folder: at,
@@ -23,6 +23,7 @@ function files(log = recordingLogger(), node = 'here', at = folder): StateFiles 
     node,
     db: createStateDB({ freeze: true }),
     log,
+    callMs,
   });
   subject.provide('endpoints', () => [endpoint]);
   subject.provide('rules', () => [{ a: 1 }]);
@@ -305,9 +306,21 @@ describe('a disk that does not answer', () => {
     jest.restoreAllMocks();
   });
 
-  it('keeps nobody waiting, is said while it lasts, and all is well once it answers', async () => {
+  it('for a moment needs no person', async () => {
     const log = recordingLogger();
     const subject = files(log);
+    expect(await subject.save('numbers')).toBe(false);
+    answer();
+    await eventually(
+      async () => subject.check(),
+      ({ ok }) => ok,
+    );
+    expect(log.lines.map(({ level }) => level)).toEqual(['info']);
+  });
+
+  it('keeps nobody waiting, is said while it lasts, and all is well once it answers', async () => {
+    const log = recordingLogger();
+    const subject = files(log, 'here', folder, 1_100);
     const path = join(folder, 'identities.json');
     expect(await subject.save('numbers')).toBe(false);
     const said = new RegExp(`${path}: .* for \\d+ s`);
@@ -315,6 +328,10 @@ describe('a disk that does not answer', () => {
     expect(subject.unsaved('numbers')).toMatch(said);
     expect(await subject.save('numbers')).toBe(false);
     await subject.saved();
+    await eventually(
+      async () => log.lines,
+      ({ length }) => length > 0,
+    );
     expect(log.lines.map(({ level }) => level)).toEqual(['warn']);
     answer();
     const { ok } = await eventually(

@@ -16,6 +16,8 @@ import type { EndpointRow } from './tables.ts';
 const RETRY_MS = 1000;
 /** How long anybody waits for the disk, in milliseconds: safety and new rules need none. */
 const PATIENCE_MS = 1000;
+/** A disk that is only slow needs no person. */
+const CALL_MS = 30_000;
 
 /** What outlives the agent besides the kernel's content. */
 export interface StateContents {
@@ -74,6 +76,8 @@ export interface StateFilesOptions {
   readonly node: string;
   readonly db: StateDB;
   readonly log: Logger;
+  /** How long a disk may not answer until a person is called, in milliseconds. Default 30,000. */
+  readonly callMs?: number;
 }
 
 /** One file, and how far it has been written. */
@@ -324,8 +328,12 @@ export class StateFiles {
     const { file, since } = this.#writings[name];
     if (since === undefined || this.#row(name)?.unanswered !== undefined) return;
     const { path } = file;
-    this.#options.log.warn({ file: path, since }, 'the disk does not answer while a state file is written');
+    const { log, callMs = CALL_MS } = this.#options;
     this.#note(name, (row) => ({ ...row, unanswered: since }));
+    setTimeout(() => {
+      if (this.#row(name)?.unanswered === since)
+        log.warn({ file: path, since }, 'the disk does not answer while a state file is written');
+    }, callMs - PATIENCE_MS).unref();
   }
 
   #refused(name: StateName, unsaved: string): void {

@@ -1,4 +1,4 @@
-import { chmod, lstat, rename, unlink } from 'node:fs/promises';
+import { chmod, link, lstat, rename, unlink } from 'node:fs/promises';
 import { createServer, type Server, type Socket } from 'node:net';
 import { dirname, join } from 'node:path';
 import { delay } from '@weir/process/delay';
@@ -26,8 +26,8 @@ export interface SocketGuardOptions {
 }
 
 /**
- * Keeps the agent reachable at its path: a socket file that somebody removed is made again. It is made under another name and renamed,
- * with its mode set, so that whoever finds it is answered. What is no socket is moved aside: the path was the agent's, and nothing is lost. The
+ * Keeps the agent reachable at its path: a socket file that somebody removed is made again. It is made under another name, and gets its own
+ * with its mode set and only where nothing is, so that whoever finds it is answered and nothing is overwritten. What is no socket is moved aside: the path was the agent's, and nothing is lost. The
  * socket of another live process is left alone.
  */
 export class SocketGuard {
@@ -79,7 +79,8 @@ export class SocketGuard {
       try {
         await this.#look();
       } catch (error) {
-        this.#say(`it cannot be made again: ${messageOf(error)}`);
+        // Something was put there since it was looked at: that has the next look.
+        if (codeOf(error) !== 'EEXIST') this.#say(`it cannot be made again: ${messageOf(error)}`);
       }
     }
   }
@@ -99,6 +100,8 @@ export class SocketGuard {
         return this.#say('another process listens in its place: only one agent may run on a node');
       if (!worthless && !stats.isSocket() && !(await this.#moveAside()))
         return this.#say(`something that is no socket is in its place: remove that, and ${this.#aside}`);
+      // A socket on which nobody listens.
+      if (stats.isSocket()) await unlink(path);
     }
     log.warn({ socket: path }, 'the socket of the agent was removed; it is made again');
     this.#problem = `the socket ${path} was removed and is being made again`;
@@ -132,12 +135,19 @@ export class SocketGuard {
     await makeFolder(dirname(path));
     const made = join(dirname(path), `.${process.pid}`);
     await unlink(made).catch(() => undefined);
+    // The one before is not in place any more, and its number may be another file's as soon as nobody listens on it.
+    this.#mine = '';
     const server = await listen(made);
     // Without a listener it would end the agent.
     server.on('error', (error) => log.error({ socket: path, err: error }, 'a connection could not be accepted'));
     await chmod(made, 0o660);
-    this.#mine = (await inode(made)) ?? '';
-    await rename(made, path);
+    const mine = (await inode(made)) ?? '';
+    try {
+      await link(made, path);
+      this.#mine = mine;
+    } finally {
+      await unlink(made);
+    }
   }
 
   async #listenAgain(at: string): Promise<Server> {

@@ -1,4 +1,5 @@
 /** The agent's socket: who may have its place, and that it is made again. */
+import { writeFileSync } from 'node:fs';
 import { lstat, mkdir, mkdtemp, readdir, readFile, rename, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { createServer, Server } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -182,6 +183,21 @@ it('goes on when a connection cannot be accepted, and says so, made once or agai
   const said = { level: 'error', fields: { socket, err: refused } };
   expect(log.lines.filter(({ level }) => level === 'error')).toMatchObject([said, said, said, said]);
   expect(await works()).toBe(true);
+});
+
+it('overwrites nothing that is put there while it is made again', async () => {
+  const { warn } = log;
+  let put = false;
+  log.warn = (fields, message) => {
+    warn(fields, message);
+    // What was there has been looked at.
+    if (!put) writeFileSync(socket, 'text');
+    put = true;
+  };
+  await rm(socket);
+  await answered();
+  expect(await readFile(`${socket}.aside`, 'utf8')).toBe('text');
+  expect(log.lines.filter(({ level }) => level === 'error')).toEqual([]);
 });
 
 it('is gone when the server ends, made once or again', async () => {
