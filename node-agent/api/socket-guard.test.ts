@@ -44,6 +44,7 @@ describe('the socket under umask 0', () => {
         // It has its mode from the umask alone.
         expect((await stat(at)).mode & 0o777).toBe(0o777);
         seen.push(await openToOthers(at));
+        return server;
       },
     });
     await guard.start();
@@ -74,6 +75,7 @@ describe('the socket under umask 0', () => {
       listen: async (at) => {
         const server = createServer().unref();
         await new Promise<void>((resolve) => server.listen(at, resolve));
+        return server;
       },
     });
     await guard.start();

@@ -1,11 +1,11 @@
-import { chmod, link, lstat, rename, unlink } from 'node:fs/promises';
+import { chmod, link, lstat, mkdir, rename, rm, unlink } from 'node:fs/promises';
 import { createServer, type Server, type Socket } from 'node:net';
 import { dirname, join } from 'node:path';
 import { delay } from '@weir/process/delay';
 import { codeOf, messageOf } from '@weir/process/errors';
 import { makeFolder } from '@weir/process/folders';
 import type { Logger } from '../core.ts';
-import { answers, removeWorthless } from './socket.ts';
+import { answers, removeWorthless, SOCKET_FOLDER_MODE } from './socket.ts';
 import type { Condition } from './types.ts';
 
 const WATCH_MS = 2000;
@@ -26,9 +26,10 @@ export interface SocketGuardOptions {
 }
 
 /**
- * Keeps the agent reachable at its path: a socket file that somebody removed is made again. It is made under another name, and gets its own
- * with its mode set and only where nothing is, so that whoever finds it is answered and nothing is overwritten. What is no socket is moved aside: the path was the agent's, and nothing is lost. The
- * socket of another live process is left alone.
+ * Keeps the agent reachable at its path: a socket file that somebody removed is made again. It is made in a folder that is root's alone, and gets its
+ * path with its mode set and only where nothing is: whoever finds it is answered, nobody else connects before, whatever the umask, and nothing
+ * is overwritten. What is no socket is moved aside: the path was the agent's, and nothing is lost. The socket of another live process is
+ * left alone.
  */
 export class SocketGuard {
   readonly #options: SocketGuardOptions;
@@ -132,9 +133,12 @@ export class SocketGuard {
 
   async #place(listen: (path: string) => Promise<Server>): Promise<void> {
     const { path, log } = this.#options;
-    await makeFolder(dirname(path));
-    const made = join(dirname(path), `.${process.pid}`);
-    await unlink(made).catch(() => undefined);
+    await makeFolder(dirname(path), SOCKET_FOLDER_MODE);
+    // No longer than the socket's own name, as paths of sockets have a limit.
+    const closed = join(dirname(path), `.${process.pid.toString(36)}`);
+    const made = join(closed, 's');
+    await rm(closed, { recursive: true, force: true });
+    await mkdir(closed, { mode: 0o700 });
     // The one before is not in place any more, and its number may be another file's as soon as nobody listens on it.
     this.#mine = '';
     const server = await listen(made);
@@ -146,7 +150,7 @@ export class SocketGuard {
       await link(made, path);
       this.#mine = mine;
     } finally {
-      await unlink(made);
+      await rm(closed, { recursive: true, force: true });
     }
   }
 

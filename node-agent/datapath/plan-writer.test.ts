@@ -337,6 +337,20 @@ describe('the flows of an endpoint that is gone', () => {
     await writer.stop();
   });
 
+  it('keep an endpoint with its id from beginning when deleting them stops early', async () => {
+    const { writer, order, carryOut, holdFlows } = world();
+    await carryOut({ endpoints: [state(1)] });
+    const release = holdFlows();
+    const ending = new AbortController();
+    await carryOut({ endpointsGone: [1] }, ending);
+    const begins = carryOut({ endpoints: [state(1)] }, ending);
+    ending.abort(new Error('the agent ends'));
+    release();
+    await expect(begins).rejects.toThrow('the agent ends');
+    expect(order).not.toContain('word 1');
+    await writer.stop();
+  });
+
   it('keep an endpoint with its id from beginning for as long as they cannot be deleted', async () => {
     const { writer, refused, order, carryOut } = world();
     await carryOut({ endpoints: [state(1)] });

@@ -348,6 +348,8 @@ export class PlanWriter {
     this.#startPurge(signal);
     await this.#purging;
     this.#failedPurge();
+    // They are not gone: the endpoint must not begin with them.
+    if (this.#due('purge').length > 0) signal.throwIfAborted();
   }
 
   /**

@@ -10,6 +10,8 @@ function world(of: {
   readonly carryOut?: () => Promise<void>;
   readonly dueAt?: (plans: number) => number | undefined;
   readonly again?: (plans: number) => boolean;
+  readonly prepare?: () => void;
+  readonly onPending?: (callback: () => void) => () => void;
 }) {
   const state = { plans: 0, onRound: (): void => undefined };
   const engine = {
@@ -19,7 +21,7 @@ function world(of: {
       state.plans += 1;
       return { again: of.again?.(state.plans) ?? false };
     },
-    onPending: () => () => undefined,
+    onPending: of.onPending ?? (() => () => undefined),
     failing: false,
     dueAt: () => of.dueAt?.(state.plans),
   };
@@ -33,7 +35,7 @@ function world(of: {
     engine,
     writer,
     slots: { trimDue: () => undefined },
-    prepare: () => undefined,
+    prepare: of.prepare ?? (() => undefined),
     breathe: async () => undefined,
     now: () => performance.now(),
     complete: () => true,
@@ -71,6 +73,29 @@ it('goes on after a report that throws, and says so', async () => {
   loop.schedule();
   await loop.idle();
   expect([state.plans, loop.broken]).toEqual([2, undefined]);
+  await loop.stop();
+});
+
+it('rests after a round that broke before it took its inputs in, though they are pending', async () => {
+  let rounds = 0;
+  const { loop, state } = world({
+    prepare: () => {
+      rounds += 1;
+      if (rounds < 3) throw new Error('not now');
+    },
+    onPending: (callback) => {
+      if (state.plans === 0) queueMicrotask(callback);
+      return () => undefined;
+    },
+  });
+  loop.schedule();
+  await loop.idle();
+  expect([rounds, String(loop.broken)]).toEqual([1, 'Error: not now']);
+  await eventually(
+    async () => state.plans,
+    (plans) => plans > 0,
+  );
+  expect([rounds, loop.broken]).toEqual([3, undefined]);
   await loop.stop();
 });
 

@@ -125,6 +125,8 @@ export class SyncLoop {
       await body();
       return undefined;
     } catch (error) {
+      // It was broken off, for the next agent to make anew.
+      if (this.#stop.signal.aborted) return error;
       this.#options.log[String(error) === String(before) ? 'debug' : 'error'](
         { error: error instanceof Error ? error.stack : String(error) },
         'a round failed; what the kernel holds stays',
@@ -137,7 +139,8 @@ export class SyncLoop {
   #await(): void {
     const { engine, writer, slots, now } = this.#options;
     this.#off();
-    this.#off = engine.onPending(() => this.schedule());
+    // A round that broke may have left inputs that are pending at once: round would follow round, and nothing else would run.
+    this.#off = this.broken === undefined ? engine.onPending(() => this.schedule()) : () => undefined;
     const failing = writer.unfinished || engine.failing || this.broken !== undefined;
     const due = Math.min(slots.trimDue() ?? Infinity, engine.dueAt() ?? Infinity);
     const wait = failing ? RETRY_MS : Math.max(1, due - now());
