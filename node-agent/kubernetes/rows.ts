@@ -8,6 +8,7 @@ import {
   type Pod,
   type ResolvedPolicyObject,
   type Service,
+  textMapOf,
   textsIn,
 } from '@weir/kube';
 import { labelsKey } from '@weir/labels';
@@ -187,8 +188,8 @@ export function podParts(nodeName: string): (object: Pod) => Parts<LocalPodRow> 
       namespace,
       name: metadata.name,
       ...(staticUid === '' ? { uid: objectUid } : { uid: staticUid, mirrorUid: objectUid }),
-      labels: metadata.labels ?? {},
-      serviceAccount: spec.serviceAccountName,
+      labels: textMapOf(metadata.labels),
+      serviceAccount: typeof spec.serviceAccountName === 'string' ? spec.serviceAccountName : undefined,
       namedPorts: namedPortsOf(spec),
       addresses: addressesOf(status),
     });
@@ -232,7 +233,7 @@ export function serviceParts({ metadata, spec, status }: Service): Parts<Service
 }
 
 export function namespaceParts({ metadata }: Namespace): Parts<NamespaceRow> {
-  return one(metadata.name, { name: metadata.name, labels: metadata.labels ?? {} });
+  return one(metadata.name, { name: metadata.name, labels: textMapOf(metadata.labels) });
 }
 
 function one<P>(key: Key, part: P): Parts<P> {

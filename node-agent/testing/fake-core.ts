@@ -1,9 +1,9 @@
 /**
  * A core without a kernel, for tests of what is built on the core: real tables, instant "enforcement" that a test can fail or hold.
  */
-import { createStateDB } from '@weir/statedb';
+import { createStateDB, type StateDB } from '@weir/statedb';
 import { Subject } from 'rxjs';
-import type { Core, FlowEvent, ImportedRule, Logger, Realised } from '../core.ts';
+import type { Core, FlowEvent, ImportedRule, Logger, Realised, Tables } from '../core.ts';
 import { createTables, tableKey } from '../create-tables.ts';
 import type { KernelEndpoint } from '../derive/index.ts';
 import type { EndpointRow, EndpointStateRow } from '../tables.ts';
@@ -36,8 +36,8 @@ const FORGETFUL: Core['files'] = {
 };
 
 export class FakeCore implements Core {
-  readonly db = createStateDB({ freeze: true });
-  readonly tables = createTables(this.db);
+  readonly db: StateDB;
+  readonly tables: Tables;
   files: Core['files'] = FORGETFUL;
   readonly events = new Subject<FlowEvent>();
   readonly realisedChanges = new Subject<Realised>();
@@ -51,6 +51,12 @@ export class FakeCore implements Core {
   #revision = 1;
   #realised: Realised = { revision: 1, policies: new Map(), failures: [] };
   #rules: ImportedRule[] = [];
+
+  /** Default: tables of its own. */
+  constructor(db: StateDB = createStateDB({ freeze: true }), tables: Tables = createTables(db)) {
+    this.db = db;
+    this.tables = tables;
+  }
 
   async start(): Promise<void> {
     this.started = true;

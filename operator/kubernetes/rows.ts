@@ -6,8 +6,12 @@ import {
   type NodePolicyStatus,
   nodeAddresses,
   nodePodCidrs,
+  objectsIn,
   type Pod,
   type ResolvedPolicyObject,
+  textMapOf,
+  textOf,
+  textsIn,
 } from '@weir/kube';
 import { policyKey } from '../model/names.ts';
 import type {
@@ -21,6 +25,8 @@ import type {
   ResolvedVersionRow,
 } from '../types.ts';
 import { canonicalAddress, canonicalCidr } from './addresses.ts';
+
+type Failure = NodeReportRow['failures'][number];
 
 export function policyRow(object: KubeObject, kind: PolicyObjectKind): PolicyRow {
   const { name, namespace, uid = '', generation = 0 } = object.metadata;
@@ -37,7 +43,7 @@ export function policyRow(object: KubeObject, kind: PolicyObjectKind): PolicyRow
 }
 
 export function namespaceRow(object: Namespace): NamespaceRow {
-  return { name: object.metadata.name, labels: object.metadata.labels ?? {} };
+  return { name: object.metadata.name, labels: textMapOf(object.metadata.labels) };
 }
 
 export function podKey({ metadata: { namespace = '', name } }: KubeObject): string {
@@ -45,24 +51,28 @@ export function podKey({ metadata: { namespace = '', name } }: KubeObject): stri
 }
 
 export function podRow(pod: Pod): PodRow {
-  const { name, namespace = '', uid = '', labels = {}, deletionTimestamp } = pod.metadata;
-  const ips = pod.status?.podIPs?.map(({ ip }) => ip) ?? [];
-  const { phase, podIP, hostIP = '' } = pod.status ?? {};
+  const { name, namespace = '', uid = '', labels, deletionTimestamp } = pod.metadata;
+  const ips = textsIn(objectsIn(pod.status?.podIPs).map(({ ip }) => ip));
+  const { phase, podIP, hostIP } = pod.status ?? {};
   return {
     key: podKey(pod),
     namespace,
     name,
     uid,
-    labels,
-    serviceAccount: pod.spec?.serviceAccountName,
-    node: pod.spec?.nodeName,
-    hostIP,
+    labels: textMapOf(labels),
+    serviceAccount: serviceAccountOf(pod),
+    node: textOf(pod.spec?.nodeName),
+    hostIP: textOf(hostIP) ?? '',
     hostNetwork: pod.spec?.hostNetwork === true,
     finished: phase === 'Succeeded' || phase === 'Failed',
     terminating: deletionTimestamp !== undefined,
-    addresses: podAddresses(ips.length > 0 ? ips : [podIP ?? '']),
+    addresses: podAddresses(ips.length > 0 ? ips : textsIn([podIP])),
     namedPorts: namedPorts(pod.spec),
   };
+}
+
+function serviceAccountOf({ spec }: Pod): string | undefined {
+  return typeof spec?.serviceAccountName === 'string' ? spec.serviceAccountName : undefined;
 }
 
 /** The first of each family: the API server takes no more. */
@@ -73,19 +83,24 @@ function podAddresses(texts: readonly string[]): string[] {
 
 /** The first of a name and protocol counts, containers before sidecars, as Kubernetes itself looks names up. */
 function namedPorts(spec: Pod['spec']): PodPort[] {
-  const { containers = [], initContainers = [] } = spec ?? {};
+  const sidecars = objectsIn(spec?.initContainers).filter((container) => container.restartPolicy === 'Always');
   const byName = new Map<string, PodPort>();
-  for (const { ports = [] } of [...containers, ...initContainers.filter((c) => c.restartPolicy === 'Always')]) {
-    for (const { name = '', containerPort: port, protocol = 'TCP' } of ports) {
+  for (const { ports } of [...objectsIn(spec?.containers), ...sidecars]) {
+    for (const { name, containerPort: port, protocol = 'TCP' } of objectsIn(ports)) {
       const key = `${protocol}/${name}`;
-      if (name !== '' && !byName.has(key)) byName.set(key, { name, port, protocol });
+      if (textOf(name) === undefined || !isPort(port) || textOf(protocol) === undefined || byName.has(key)) continue;
+      byName.set(key, { name: name ?? '', port, protocol });
     }
   }
   return [...byName.values()];
 }
 
+function isPort(port: unknown): port is number {
+  return Number.isInteger(port) && Number(port) >= 1 && Number(port) <= 0xffff;
+}
+
 export function nodeRow(node: KubeNode): NodeRow {
-  const ready = node.status?.conditions?.find((condition) => condition.type === 'Ready');
+  const ready = objectsIn(node.status?.conditions).find((condition) => condition.type === 'Ready');
   const { name, uid = '', creationTimestamp: created = '' } = node.metadata;
   return {
     name,
@@ -97,26 +112,40 @@ export function nodeRow(node: KubeNode): NodeRow {
   };
 }
 
+/** @throws TypeError when it does not say of which policy it is */
 export function resolvedVersionRow({ metadata, spec }: ResolvedPolicyObject): ResolvedVersionRow {
   const { name, resourceVersion = '' } = metadata;
-  const { uid, generation } = spec.source;
-  return { name, uid, generation, version: resourceVersion };
+  const { uid, generation }: Partial<ResolvedPolicyObject['spec']['source']> = spec?.source ?? {};
+  if (textOf(uid) === undefined || !Number.isInteger(generation))
+    throw new TypeError('spec.source names no policy by uid and generation');
+  return { name, uid: uid ?? '', generation: generation ?? 0, version: resourceVersion };
 }
 
+/** A node can leave out, or make up, whatever it likes: what says nothing counts as not said. */
 export function nodeReportRow(object: NodePolicyStatus): NodeReportRow {
-  const policies = Object.entries(object.status?.policies ?? {});
-  const owners = (object.metadata.ownerReferences ?? []) as readonly {
-    readonly kind?: string;
-    readonly uid?: string;
-  }[];
+  const { policies, failures, policyVersion }: Partial<NodePolicyStatus['status']> = object.status ?? {};
+  const said = Object.entries(isMap(policies) ? policies : {}).filter(([, policy]) => isMap(policy));
+  const owners = objectsIn(object.metadata.ownerReferences as readonly { readonly kind?: string; readonly uid?: string }[]);
   return {
     node: object.metadata.name,
-    nodeUid: owners.find((owner) => owner.kind === 'Node')?.uid,
-    policyVersion: object.status?.policyVersion,
-    generations: Object.fromEntries(policies.map(([uid, { generation }]) => [uid, generation])),
-    policyKeys: Object.fromEntries(
-      policies.flatMap(([uid, { policy }]) => (policy === undefined ? [] : [[uid, policy]])),
+    nodeUid: textOf(owners.find((owner) => owner.kind === 'Node')?.uid),
+    policyVersion: textOf(policyVersion),
+    generations: Object.fromEntries(
+      said.flatMap(([uid, { generation }]) => (Number.isInteger(generation) ? [[uid, generation]] : [])),
     ),
-    failures: object.status?.failures ?? [],
+    policyKeys: Object.fromEntries(
+      said.flatMap(([uid, { policy }]) => (textOf(policy) === undefined ? [] : [[uid, policy ?? '']])),
+    ),
+    failures: objectsIn(failures).filter(isFailure),
   };
+}
+
+function isMap(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function isFailure(failure: Partial<Failure>): failure is Failure {
+  const { uid, generation, reason, message } = failure;
+  const told = typeof reason === 'string' && typeof message === 'string';
+  return textOf(uid) !== undefined && Number.isInteger(generation) && told;
 }

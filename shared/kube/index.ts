@@ -3,10 +3,11 @@ export { createKubeClient, type KubeClientOptions, REQUEST_TIMEOUT_MS } from './
 export { crds, crdYaml } from './crds/index.ts';
 export { ApiError, KubeConfigError, KubeError, LeadershipLostError } from './errors.ts';
 export { LeaderElector, type LeaderElectorOptions } from './leader.ts';
-export { itemsOf, nodeAddresses, nodePodCidrs, textsIn } from './node-facts.ts';
+export { nodeAddresses, nodePodCidrs } from './node-facts.ts';
 export { Outage, UNREACHED_FIX } from './outage.ts';
 export { ServerPulse } from './pulse.ts';
 export { createReflector, withoutManagedFields } from './reflector.ts';
 export { reachesVersion } from './resource-version.ts';
 export { apiVersionOf, describe, pathOf, resources } from './resources.ts';
+export { itemsOf, objectsIn, textMapOf, textOf, textsIn } from './shapes.ts';
 export * from './types.ts';

@@ -1,4 +1,5 @@
 /** What a node says of addresses. Nothing is read of what has the wrong shape. */
+import { itemsOf, textsIn } from './shapes.ts';
 import type { KubeNode } from './types.ts';
 
 /** Addresses that the node reports of itself, InternalIP before ExternalIP, each once. Its kubelet writes them. */
@@ -13,14 +14,4 @@ export function nodeAddresses({ status }: KubeNode): string[] {
 /** Where the node's pods get their addresses. The API server lets nobody change them once they are set. */
 export function nodePodCidrs({ spec }: KubeNode): readonly string[] {
   return textsIn(spec?.podCIDRs === undefined ? [spec?.podCIDR] : itemsOf(spec.podCIDRs));
-}
-
-/** Nothing of what is no list. */
-export function itemsOf<T>(list: readonly T[] | undefined): readonly (T | undefined)[] {
-  return Array.isArray(list) ? (list as readonly T[]) : [];
-}
-
-/** Those that are texts, and not empty. */
-export function textsIn(values: readonly unknown[]): string[] {
-  return values.filter((value) => typeof value === 'string' && value !== '') as string[];
 }

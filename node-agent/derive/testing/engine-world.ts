@@ -1,5 +1,5 @@
 /** Input tables and an engine over them, for tests: rows in by one call each, plans carried out in memory. */
-import { expect } from '@jest/globals';
+import assert from 'node:assert/strict';
 import { type LabelSelector, labelsKey } from '@weir/labels';
 import type { ResolvedRule } from '@weir/policy';
 import { createStateDB, type StateDB } from '@weir/statedb';
@@ -51,11 +51,11 @@ export class World {
   #before: readonly EndpointStateRow[] = [];
 
   /** `eager`: the clock runs so fast that a plan takes every break that it may take. */
-  constructor(mode: 'default' | 'always' | 'never' = 'default', eager = false) {
+  constructor(mode: 'default' | 'always' | 'never' = 'default', eager = false, nodeName = 'self') {
     this.engine = new Engine({
       db: this.db,
       tables: this.tables,
-      core: { nodeName: 'self', clusterName: 'default', policyMode: mode, allowLocalhost: true },
+      core: { nodeName, clusterName: 'default', policyMode: mode, allowLocalhost: true },
       numbers: this.numbers,
       now: () => {
         if (eager) this.#clock += 10;
@@ -65,7 +65,7 @@ export class World {
         this.breaths += 1;
         this.meanwhile();
         // Whoever reads in a break sees no state of the plan that is being concluded.
-        expect([...this.engine.states()].every((state, index) => state === this.#before[index])).toBe(true);
+        assert.ok([...this.engine.states()].every((state, index) => state === this.#before[index]));
       },
     });
   }

@@ -1,0 +1,124 @@
+/** Objects as no API server validates them, in every field that is read: none ends the operator, and none changes what others have. */
+import { describe, expect, it } from '@jest/globals';
+import type { KubeNode, KubeObject, Namespace, NodePolicyStatus, Pod, ResolvedPolicyObject } from '@weir/kube';
+import { nested, pathsIn, withAt } from '../../test/hostile.ts';
+import { TestModel } from '../model/testing/test-model.ts';
+import { cnp, namespace, node, pod, report } from '../testing.ts';
+import { namespaceRow, nodeReportRow, nodeRow, podRow, policyRow, resolvedVersionRow } from './rows.ts';
+
+const HOSTILE: readonly (() => unknown)[] = [
+  () => nested(90),
+  () => Array.from({ length: 200 }, (_, at) => ({ [`x${at}`]: at })),
+  () => 'x'.repeat(100_000),
+  () => ({ ['k'.repeat(100_000)]: 1 }),
+  () => null,
+  () => undefined,
+  () => -1.5,
+  () => true,
+  () => [],
+  () => [null],
+  () => [[]],
+  () => ({}),
+  () => 'constructor',
+  () => ({ constructor: { generation: 1 }, toString: 1 }),
+];
+
+/** What identifies an object the API server itself gives it. */
+const GIVEN = ['metadata.name', 'metadata.namespace', 'metadata', 'kind', 'apiVersion'];
+
+const PORTS = [{ name: 'web', containerPort: 80, protocol: 'TCP' }];
+const TENANTS_POD = pod('tenant/p', { app: 'a' }, { ip: '10.0.0.2', node: 'n1', ports: PORTS });
+const FAILURES = [{ uid: 'victim', generation: 1, reason: 'KernelRefused', message: 'x' }];
+const POLICIES = { victim: { policy: 'cnp/victim/p', generation: 1, endpoints: 1, at: 1 } };
+
+interface Sample {
+  readonly kind: string;
+  readonly object: KubeObject;
+  /** Puts the object into the model. A throw is this object's own matter. */
+  readonly put: (model: TestModel, object: never) => void;
+}
+
+const SAMPLES: readonly Sample[] = [
+  {
+    kind: 'Pod',
+    object: { ...TENANTS_POD, spec: { ...TENANTS_POD.spec, serviceAccountName: 's', initContainers: [{ name: 'i' }] } } as Pod,
+    put: (model, object: Pod) => model.setPod(podRow(object)),
+  },
+  {
+    kind: 'Namespace',
+    object: namespace('tenant', { team: 'red' }),
+    put: (model, object: Namespace) => model.setNamespace(namespaceRow(object)),
+  },
+  {
+    kind: 'Node',
+    object: node('n2', 'True', { podCIDRs: ['10.0.2.0/24'], addresses: ['192.0.2.2'] }),
+    put: (model, object: KubeNode) => model.setNode(nodeRow(object)),
+  },
+  {
+    kind: 'NodePolicyStatus',
+    object: {
+      ...report('n2', { policies: POLICIES, failures: FAILURES, policyVersion: '7' }),
+      metadata: { name: 'n2', ownerReferences: [{ kind: 'Node', uid: 'n2' }] },
+    } as NodePolicyStatus,
+    put: (model, object: NodePolicyStatus) => model.setReport(nodeReportRow(object)),
+  },
+  {
+    kind: 'ResolvedPolicy',
+    object: {
+      apiVersion: 'weir.dev/v1alpha1',
+      kind: 'ResolvedPolicy',
+      metadata: { name: 'cnp-tenant.p', resourceVersion: '9' },
+      spec: { source: { kind: 'CiliumNetworkPolicy', namespace: 'tenant', name: 'p', uid: 'u', generation: 1 }, rules: [] },
+    } as ResolvedPolicyObject,
+    put: (model, object: ResolvedPolicyObject) => model.setResolvedVersion(resolvedVersionRow(object)),
+  },
+];
+
+function world(): TestModel {
+  const model = new TestModel({ cluster: 'default', identityGraceMs: 0, now: () => 0, statusIntervalMs: 0 });
+  for (const name of ['victim', 'tenant']) model.setNamespace(namespaceRow(namespace(name)));
+  model.setNode(nodeRow(node('n1')));
+  model.setPod(podRow(pod('tenant/other', { app: 'b' }, { ip: '10.0.0.3', node: 'n1', uid: 'other' })));
+  model.setPod(podRow(pod('victim/web', { app: 'web' }, { ip: '10.0.0.1', node: 'n1', uid: 'web' })));
+  const object = cnp('victim/p', { endpointSelector: { matchLabels: { app: 'web' } }, ingress: [{}] });
+  const metadata = { ...object.metadata, uid: 'victim', generation: 1 };
+  model.setPolicy(policyRow({ ...object, metadata }, 'CiliumNetworkPolicy'));
+  model.setReport(nodeReportRow(report('n1', { policies: POLICIES })));
+  model.flush();
+  return model;
+}
+
+/** Takes the object as far as its rows can be made; a model that throws has ended the operator. */
+function take({ put }: Sample, model: TestModel, object: KubeObject): void {
+  try {
+    put(model, object as never);
+  } catch {
+    // As the sink does: it is left out alone.
+    return;
+  }
+  model.flush();
+}
+
+describe.each(SAMPLES)('a $kind', (sample) => {
+  it('is read, or left out alone, whatever a field of it is', () => {
+    const model = world();
+    for (const path of pathsIn(sample.object))
+      if (!GIVEN.includes(path.join('.')))
+        for (const hostile of HOSTILE) take(sample, model, withAt(sample.object, path, hostile()) as KubeObject);
+    using snapshot = model.db.read();
+    const victims = [...snapshot.all(model.tables.slices)].filter(({ row }) => row.namespace === 'victim');
+    expect(victims.map(({ row }) => row.endpoints.map(({ name }) => name))).toEqual([['web']]);
+    // Nothing of another type is written anywhere: the API server would refuse a whole slice for one port.
+    for (const { row } of snapshot.all(model.tables.slices))
+      for (const { 'named-ports': ports = [] } of row.endpoints)
+        for (const each of ports)
+          expect(each).toEqual({ name: expect.any(String), port: expect.any(Number), protocol: expect.any(String) });
+    for (const { row } of snapshot.all(model.tables.identities))
+      for (const value of Object.values(row.labels)) expect(typeof value).toBe('string');
+  });
+});
+
+it('a failure whose policy, reason or message is missing says nothing', () => {
+  const failures = [{}, { uid: 'victim' }, { uid: 'victim', generation: 1 }, ...FAILURES] as typeof FAILURES;
+  expect(nodeReportRow(report('n1', { failures })).failures).toEqual(FAILURES);
+});

@@ -1,0 +1,280 @@
+/** A cluster without kernels: an API server, the operator, and agents, all as they run, in this process. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { inspect } from 'node:util';
+import { createKubeClient, type KubeObject, type Resource, resources } from '@weir/kube';
+import { messageOf } from '@weir/process/errors';
+import { pino } from 'pino';
+import type { Operator } from '../../operator/operator.ts';
+import { createWithStatus, createWorld, type World } from '../operator/world.ts';
+import { carrier, touched } from './carriers.ts';
+import { Disguises, disguised } from './disguises.ts';
+import type { Hostile } from './hostile.ts';
+import { FuzzNode } from './node.ts';
+import { type Outcome, outcomeOf } from './outcome.ts';
+import {
+  EDITED,
+  GOING,
+  GROUND,
+  type HonestPod,
+  LAST,
+  LATER,
+  NODE_OBJECTS,
+  NODES,
+  PODS,
+  POLICIES,
+  podObject,
+  WITHHELD,
+} from './story.ts';
+
+const GRACE_MS = 3_600_000;
+const CALM_MS = 30;
+const MOST_WARNINGS = 3;
+const TERSE = { breakLength: Number.POSITIVE_INFINITY, maxStringLength: 300 };
+const BY_USER = { fieldManager: 'user', force: true } as const;
+
+export class FuzzCluster {
+  readonly #world: World;
+  readonly #disguises = new Disguises();
+  readonly #nodes = new Map<string, FuzzNode>();
+  readonly #pods = new Map<string, HonestPod & { readonly uid: string; readonly id: number }>();
+  readonly #written = new Map<string, Hostile>();
+  /** `§…§` of hostile objects, by what is between. */
+  readonly #uids = new Map<string, string>();
+  readonly #lists = new Map<string, number>();
+  /** What must not happen and happened. */
+  readonly failures: string[] = [];
+  /** Called after each plan of an agent. */
+  onPlan: (node: FuzzNode) => void = () => undefined;
+  /** What the operator warned of last. */
+  #warnings: string[] = [];
+  #operator: Operator | undefined;
+  #fatal = false;
+  #now = Date.now();
+  #count = 0;
+
+  private constructor(world: World) {
+    this.#world = world;
+  }
+
+  /** With the honest objects, and everybody running. */
+  static async start(): Promise<FuzzCluster> {
+    const cluster = new FuzzCluster(await createWorld());
+    await cluster.#begin();
+    return cluster;
+  }
+
+  async stop(): Promise<void> {
+    for (const node of this.#nodes.values()) await node.stop();
+    await this.#world.stop();
+  }
+
+  /** Puts the object where its readers are. */
+  async write(hostile: Hostile): Promise<void> {
+    const { kind, name, namespace } = hostile;
+    const where = namespace === undefined ? {} : { namespace };
+    const body = JSON.parse(
+      JSON.stringify(hostile.body).replaceAll(/§([^§"]+)§/g, (_, key: string) => this.#uids.get(key) ?? 'nobody'),
+    ) as Hostile['body'];
+    const { client } = this.#world;
+    const isNew = kind.only === undefined && !this.#written.has(keyOf(hostile));
+    this.#count += 1;
+    if (isNew) await client.create(kind.resource, carrier(hostile, this.#count));
+    this.#written.set(keyOf(hostile), hostile);
+    const held = await this.#held(hostile);
+    // The operator has taken away what only it may write.
+    if (held === undefined) return;
+    this.#disguises.put(held.metadata.uid ?? '', body);
+    this.#count += 1;
+    const isPolicy = kind.resource.kind.endsWith('NetworkPolicy');
+    const version = isPolicy ? carrier(hostile, this.#count) : touched({ kind, name, ...where }, this.#count);
+    await client.apply(kind.resource, version, BY_USER);
+  }
+
+  /** Takes all hostile objects back. */
+  async clear(): Promise<void> {
+    for (const hostile of this.#written.values()) {
+      const { kind, name, namespace } = hostile;
+      const held = await this.#held(hostile);
+      if (held === undefined) continue;
+      if (kind.only === undefined) await this.#gone(kind.resource, name, namespace);
+      else {
+        this.#disguises.remove(held.metadata.uid ?? '');
+        this.#count += 1;
+        await this.#world.client.apply(kind.resource, touched(hostile, this.#count), BY_USER);
+      }
+    }
+    this.#written.clear();
+  }
+
+  /** What honest users do meanwhile: an edit, a new pod, one that goes. */
+  async edit(): Promise<void> {
+    const { client } = this.#world;
+    await client.apply(resources.CiliumNetworkPolicy, EDITED, BY_USER);
+    await this.#connect(LATER);
+    this.#nodes.get(GOING.node)?.disconnect(GOING.namespace, GOING.name);
+    this.#pods.delete(`${GOING.namespace}/${GOING.name}`);
+    await client.delete(resources.Pod, GOING.name, GOING.namespace, { gracePeriodSeconds: 0 });
+  }
+
+  /** Another pod, after everything. */
+  async end(): Promise<void> {
+    await this.#connect(LAST);
+  }
+
+  /** The operator, and one agent, start anew. */
+  async restart(): Promise<void> {
+    await this.#operator?.stop();
+    this.#lists.clear();
+    await this.#startOperator();
+    const [name] = NODES.slice(-1);
+    if (name === undefined) return;
+    await this.#nodes.get(name)?.stop();
+    this.#startNode(name);
+  }
+
+  /** Time passes, until nothing is kept any more for somebody who may come back. */
+  pass(): void {
+    this.#now += 2 * GRACE_MS;
+  }
+
+  outcome(): Promise<Outcome> {
+    return outcomeOf(this.#world.client, [...this.#nodes.values()]);
+  }
+
+  /** Rows of all tables, of those that remember nothing of the past. */
+  rows(): ReadonlyMap<string, number> {
+    const tables = this.#operator?.db.tables().map(({ name, rows }) => [`operator's ${name}`, rows] as const) ?? [];
+    const nodes = [...this.#nodes.values()].flatMap((node) =>
+      Array.from(node.rows(), ([name, rows]) => [`${node.name}'s ${name}`, rows] as const),
+    );
+    return new Map([...tables, ...nodes]);
+  }
+
+  /** Waits until nobody has anything to do. Returns who still fails after so many seconds. */
+  async settle(seconds = 15): Promise<string | undefined> {
+    const end = performance.now() + seconds * 1000;
+    let why = 'the operator does not come to rest';
+    for (let calm = 0; performance.now() < end && !this.#fatal; ) {
+      const before = this.#world.api.stats.resourceVersion;
+      await sleep(CALM_MS);
+      const operator = this.#operator;
+      const left = AbortSignal.timeout(Math.max(1, Math.ceil(end - performance.now())));
+      const failing = await operator?.settled(left).catch(() => undefined);
+      const nodes = [...this.#nodes.values()].filter((node) => !node.settled);
+      const still = this.#world.api.stats.resourceVersion === before;
+      calm = failing?.size === 0 && nodes.length === 0 && still ? calm + 1 : 0;
+      if (calm === 3) return undefined;
+      why =
+        failing !== undefined && failing.size > 0
+          ? `the operator cannot write: ${[...failing].map(([writer, rows]) => `${writer} ${rows}`).join()}`
+          : nodes.length > 0
+            ? `${nodes.map(({ name }) => name).join()} has not come to rest`
+            : 'the operator does not come to rest';
+    }
+    return this.#fatal ? undefined : `${why}; it said: ${this.#warnings.join(' ')}`;
+  }
+
+  /** Whether anybody is, or calls itself, unwell, or has lost its place. */
+  async health(): Promise<string[]> {
+    const port = this.#operator?.healthPort;
+    const answers = await Promise.all(
+      ['healthz', 'readyz'].map(async (path) => {
+        const response = await fetch(`http://127.0.0.1:${port}/${path}`);
+        return response.ok ? [] : [`operator: /${path} says ${response.status}: ${await response.text()}`];
+      }),
+    );
+    const nodes = [...this.#nodes.values()].flatMap(({ name, unwell }) => (unwell === undefined ? [] : [`${name}: ${unwell}`]));
+    const again = [...this.#lists].flatMap(([what, times]) => (times > 1 ? [`${what} were listed ${times} times`] : []));
+    return [...this.failures, ...answers.flat(), ...nodes, ...again];
+  }
+
+  async #begin(): Promise<void> {
+    const { client } = this.#world;
+    for (const [resource, object] of GROUND) this.#know(await client.create(resource, object));
+    for (const object of NODE_OBJECTS) {
+      await createWithStatus(client, object);
+      this.#know(await client.get(resources.KubeNode, object.metadata.name));
+    }
+    await this.#startOperator();
+    for (const name of NODES) this.#startNode(name);
+    for (const pod of PODS) await this.#connect(pod);
+    for (const [resource, object] of POLICIES) this.#know(await client.create(resource, object));
+  }
+
+  #know({ kind, metadata: { namespace, name, uid = '' } }: KubeObject): void {
+    this.#uids.set([kind, ...(namespace === undefined ? [] : [namespace]), name].join('/'), uid);
+  }
+
+  async #connect(pod: HonestPod): Promise<void> {
+    const { client } = this.#world;
+    await createWithStatus(client, podObject(pod));
+    const object = await client.get(resources.Pod, pod.name, pod.namespace);
+    this.#know(object);
+    const connected = { ...pod, uid: object.metadata.uid ?? '', id: this.#pods.size + 1 };
+    this.#pods.set(`${pod.namespace}/${pod.name}`, connected);
+    this.#nodes.get(pod.node)?.connect(connected);
+  }
+
+  #client(user: string) {
+    const client = createKubeClient({ kubeconfig: this.#world.kubeconfig, userAgent: user });
+    return disguised(client, this.#disguises, (plural) => {
+      // Nobody follows them: the collection of garbage lists them at each look.
+      if (plural === resources.CiliumEndpoint.plural) return;
+      const what = `${user}: ${plural}`;
+      this.#lists.set(what, (this.#lists.get(what) ?? 0) + 1);
+    });
+  }
+
+  async #startOperator(): Promise<void> {
+    this.#operator = await this.#world.operator({
+      client: this.#client('operator'),
+      logger: pino({ level: 'warn' }, { write: (line: string) => this.#warned(line) }),
+      now: () => this.#now,
+      identityGraceMs: GRACE_MS,
+      identityGcIntervalMs: 100,
+      orphanGraceMs: 100,
+      staleMs: 0,
+      healthAddress: '127.0.0.1:0',
+      onFatal: (error) => {
+        this.#fatal = true;
+        this.failures.push(`operator: ${error.stack ?? messageOf(error)}`);
+      },
+    });
+  }
+
+  #warned(line: string): void {
+    const { msg, error, writer, key, kind, name } = JSON.parse(line) as Readonly<Record<string, unknown>>;
+    this.#warnings = [...this.#warnings, inspect({ msg, error, writer, key, kind, name }, TERSE)].slice(-MOST_WARNINGS);
+  }
+
+  #startNode(name: string): void {
+    const pods = [...this.#pods.values()].filter(({ node }) => node === name);
+    const node = new FuzzNode(
+      {
+        name,
+        client: this.#client(name),
+        withheld: new Set([WITHHELD]),
+        onPlan: (planned) => this.onPlan(planned),
+        onFailure: (what) => this.failures.push(what),
+      },
+      pods,
+    );
+    this.#nodes.set(name, node);
+  }
+
+  async #held({ kind, name, namespace }: Hostile): Promise<KubeObject | undefined> {
+    const { items } = await this.#world.client.list(kind.resource, namespace === undefined ? {} : { namespace });
+    return items.find(({ metadata }) => metadata.name === name);
+  }
+
+  async #gone(resource: Resource<KubeObject>, name: string, namespace: string | undefined): Promise<void> {
+    await this.#world.client.delete(resource, name, namespace, { gracePeriodSeconds: 0 }).catch((error: unknown) => {
+      // The operator has taken away what it did not write.
+      if (!/404|not ?found/i.test(messageOf(error))) throw error;
+    });
+  }
+}
+
+function keyOf({ kind, namespace = '', name }: Hostile): string {
+  return `${kind.resource.plural} ${namespace}/${name}`;
+}
