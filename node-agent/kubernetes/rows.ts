@@ -11,7 +11,8 @@ import {
   textMapOf,
   textsIn,
 } from '@weir/kube';
-import { labelsKey } from '@weir/labels';
+import { isLabelSelector, labelsKey } from '@weir/labels';
+import { shapeProblem } from '@weir/policy';
 import type { Key } from '@weir/statedb';
 import { tableKey } from '../create-tables.ts';
 import type {
@@ -41,6 +42,9 @@ export function policyParts(object: ResolvedPolicyObject): Parts<PolicyRow> {
     throw new ObjectShapeError('spec.source.uid', 'a uid', source?.uid);
   if (!Number.isInteger(source.generation))
     throw new ObjectShapeError('spec.source.generation', 'a whole number', source.generation);
+  const { kind, namespace = '', name }: { kind: unknown; namespace?: unknown; name: unknown } = source;
+  if (![kind, namespace, name].every((text) => typeof text === 'string'))
+    throw new ObjectShapeError('spec.source', "a policy's kind, namespace and name", source);
   if (!Array.isArray(object.spec.rules)) throw new ObjectShapeError('spec.rules', 'a list', object.spec.rules);
   for (const [index, rule] of object.spec.rules.entries()) checkRule(rule, `spec.rules[${index}]`);
   return one(source.uid, {
@@ -53,25 +57,11 @@ export function policyParts(object: ResolvedPolicyObject): Parts<PolicyRow> {
   });
 }
 
-/** Makes sure of what a rule is found by. */
 function checkRule(rule: unknown, path: string): void {
-  const { subject, peers = [] } = fieldsOf(rule);
-  if (typeof subject !== 'string') throw new ObjectShapeError(`${path}.subject`, 'a PeerSet', subject);
-  for (const peer of listOf(peers, `${path}.peers`)) {
-    const { peerSet, cidr, except = [], entity } = fieldsOf(peer);
-    const is = [peerSet, cidr, entity].filter((text) => text !== undefined);
-    const texts = [...is, ...listOf(except, `${path}.peers`)].every((text) => typeof text === 'string');
-    if (is.length !== 1 || !texts) throw new ObjectShapeError(`${path}.peers`, 'PeerSets, prefixes and entities', peer);
-  }
-}
-
-function fieldsOf(value: unknown): Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null ? (value as Readonly<Record<string, unknown>>) : {};
-}
-
-function listOf(value: unknown, path: string): readonly unknown[] {
-  if (!Array.isArray(value)) throw new ObjectShapeError(path, 'a list', value);
-  return value;
+  const problem = shapeProblem(rule);
+  if (problem === undefined) return;
+  const { field, expected, value } = problem;
+  throw new ObjectShapeError(field === '' ? path : `${path}.${field}`, expected, value);
 }
 
 /** The newest generation: while the operator of another version gives the object another name, two speak of one policy. */
@@ -98,6 +88,7 @@ export function policyStatusParts(
 export function peerSetParts(object: PeerSet): Parts<PeerSet['spec']> {
   const { spec } = object;
   if (typeof spec?.hash !== 'string') throw new ObjectShapeError('spec.hash', 'a hash', spec?.hash);
+  if (!isLabelSelector(spec.selector)) throw new ObjectShapeError('spec.selector', 'a selector', spec.selector);
   if (!Array.isArray(spec.identities)) throw new ObjectShapeError('spec.identities', 'a list', spec.identities);
   if (!Number.isInteger(spec.slice) || spec.slice < 0)
     throw new ObjectShapeError('spec.slice', 'a number from 0', spec.slice);
@@ -119,7 +110,9 @@ export function mergePeerSet(
   const count = first?.slices ?? 0;
   const members = slices.filter((slice) => slice.slices === count && slice.slice < count);
   if (first === undefined || new Set(members.map((slice) => slice.slice)).size !== count) return before;
-  const identities = [...new Set(members.flatMap((slice) => slice.identities))].sort((a, b) => a - b);
+  // What is no number of an identity is nobody.
+  const numbers = members.flatMap((slice) => slice.identities).filter((id) => Number.isSafeInteger(id));
+  const identities = [...new Set(numbers)].sort((a, b) => a - b);
   return { hash, selector: first.selector, identities, origin: 'cluster' };
 }
 
@@ -129,8 +122,13 @@ export function identityParts(object: CiliumIdentity): Parts<IdentityRow> {
   if (!/^[1-9]\d*$/.test(name) || id > 0xffffff)
     throw new ObjectShapeError('metadata.name', 'an identity number', name);
   const labels = object['security-labels'];
-  if (typeof labels !== 'object' || labels === null) throw new ObjectShapeError('security-labels', 'a map', labels);
+  if (!isTextMap(labels)) throw new ObjectShapeError('security-labels', 'a map of texts', labels);
   return one(tableKey.identity(id), { id, labels, labelsKey: labelsKey(labels) });
+}
+
+function isTextMap(value: unknown): boolean {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return false;
+  return Object.values(value).every((each) => typeof each === 'string');
 }
 
 export function endpointSliceParts(object: CiliumEndpointSlice): Parts<RemoteEndpointRow> {

@@ -22,6 +22,7 @@ import type { PolicyObjectKind } from '../types.ts';
 import type { ResolvedPolicyWithStatus } from './objects.ts';
 import { fanOut, type TableSink, tableSink } from './reflect.ts';
 import { namespaceRow, nodeReportRow, nodeRow, podKey, podRow, policyRow, resolvedVersionRow } from './rows.ts';
+import { readable } from './shapes.ts';
 import type { CiliumKind, Targets } from './targets.ts';
 
 export interface InputsOptions {
@@ -226,14 +227,14 @@ function failureOf(error: Error, resource: Resource<KubeObject>): string {
 }
 
 function networkPoliciesOnly(sink: ReflectorSink<ResolvedPolicyWithStatus>): ReflectorSink<ResolvedPolicyWithStatus> {
-  const mine = ({ spec }: ResolvedPolicyWithStatus): boolean => spec?.source.kind === 'NetworkPolicy';
+  const mine = (object: ResolvedPolicyWithStatus): boolean =>
+    readable.resolved(object) && object.spec?.source.kind === 'NetworkPolicy';
   return {
     replace: (items, version) => sink.replace(items.filter(mine), version),
     upsert: (item) => {
       if (mine(item)) sink.upsert(item);
+      else sink.delete(item);
     },
-    delete: (item) => {
-      if (mine(item)) sink.delete(item);
-    },
+    delete: (item) => sink.delete(item),
   };
 }

@@ -18,6 +18,8 @@ export interface TargetOptions<T extends KubeObject> {
   /** What says whether an object is as desired. */
   readonly content: (object: T) => unknown;
   readonly subresource?: 'status';
+  /** Whether the object is as we write them. One that is not counts as absent, and is overwritten, or removed. Default: it is. */
+  readonly readable?: (object: T) => boolean;
   /** For `has`. */
   readonly indexes?: readonly IndexSpec<Held<T>>[];
   /**
@@ -34,6 +36,8 @@ export interface TargetOptions<T extends KubeObject> {
 export interface Held<T> {
   readonly object: T;
   readonly version: bigint;
+  /** Another hand has made something of it that is none of ours. */
+  readonly unreadable?: true;
 }
 
 /** What was sent and may be what the API server holds, as no write after it was acknowledged. Of kinds that have indexes. */
@@ -55,7 +59,11 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
   /** Registers two tables: `held-` and the kind, `sent-` and the kind. */
   constructor(options: TargetOptions<T>) {
     this.#options = options;
-    const { db, resource, subresource, indexes = [] } = options;
+    const { db, resource, subresource } = options;
+    const indexes = (options.indexes ?? []).map(({ keys, ...spec }) => ({
+      ...spec,
+      keys: (held: Held<T>) => (held.unreadable === true ? [] : keys(held)),
+    }));
     const kind = [resource.plural, ...(subresource === undefined ? [] : [subresource])].join('-');
     this.#held = db.table({ name: `held-${kind}`, key: ({ object }) => objectKey(object), indexes });
     this.#sent = db.table({
@@ -69,7 +77,8 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
   }
 
   get(key: string): T | undefined {
-    return this.#read((reader) => reader.get(this.#held, key))?.object;
+    const held = this.#read((reader) => reader.get(this.#held, key));
+    return held?.unreadable === true ? undefined : held?.object;
   }
 
   /** Whether the API server holds the object, and nobody is deleting it here. */
@@ -79,11 +88,14 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
 
   /** In the order of their keys. */
   objects(): readonly T[] {
-    return this.#read((reader) => Array.from(reader.all(this.#held), ({ object }) => object));
+    return this.#read((reader) =>
+      Array.from(reader.all(this.#held)).flatMap(({ object, unreadable }) => (unreadable === true ? [] : [object])),
+    );
   }
 
+  /** Of those that are not as we write them, too. */
   keys(): readonly string[] {
-    return this.objects().map(objectKey);
+    return this.#read((reader) => Array.from(reader.all(this.#held), ({ object }) => objectKey(object)));
   }
 
   /** Whether an object has this key in an index; one too, that is being written, or whose write was not acknowledged. */
@@ -159,7 +171,8 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
 
   /** Removes the object; succeeds when it is absent. Throws ApiError. */
   async remove(key: string): Promise<void> {
-    const object = this.get(key) ?? this.#read((reader) => reader.get(this.#sent, key))?.objects.at(-1);
+    const held = this.#read((reader) => reader.get(this.#held, key));
+    const object = held?.object ?? this.#read((reader) => reader.get(this.#sent, key))?.objects.at(-1);
     if (object === undefined) return;
     const { client, resource, onWrite } = this.#options;
     const { name, namespace, uid } = object.metadata;
@@ -200,10 +213,14 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
     const version = versionOf(item.metadata.resourceVersion);
     const before = txn.get(this.#held, key);
     if (before !== undefined && version <= before.version) return false;
+    const { content, readable } = this.#options;
+    if (readable?.(item) === false) {
+      txn.upsert(this.#held, { object: item, version, unreadable: true });
+      return true;
+    }
     txn.upsert(this.#held, { object: item, version });
-    const { content } = this.#options;
     const now = content(item);
-    if (before !== undefined && isDeepStrictEqual(content(before.object), now)) return false;
+    if (before !== undefined && before.unreadable !== true && isDeepStrictEqual(content(before.object), now)) return false;
     return !(this.#writing.has(key) && isDeepStrictEqual(this.#writing.get(key), now));
   }
 

@@ -14,6 +14,7 @@ import { hashesOf } from '../model/named-sets.ts';
 import { policyKey } from '../model/names.ts';
 import type { Adopted, PolicyObjectKind } from '../types.ts';
 import { adoptedIdentity, adoptedSlice, content, type ResolvedPolicyWithStatus } from './objects.ts';
+import { readable } from './shapes.ts';
 import { ObjectTarget } from './target.ts';
 
 export interface Targets {
@@ -68,6 +69,7 @@ export function createTargets({ db, client, onDrift, onWrite }: TargetsOptions):
     client,
     resource: resources.ResolvedPolicy,
     content: content.resolved,
+    readable: readable.resolved,
     indexes: [{ name: 'peer-set', keys: ({ object }) => hashesOf(object.spec.rules) }],
     onWrite,
     onDrift: drift('resolved'),
@@ -82,6 +84,7 @@ export function createTargets({ db, client, onDrift, onWrite }: TargetsOptions):
       client,
       resource: resources.CiliumIdentity,
       content: content.identity,
+      readable: readable.identity,
       onWrite,
       onDrift: drift('identities'),
     }),
@@ -90,6 +93,7 @@ export function createTargets({ db, client, onDrift, onWrite }: TargetsOptions):
       client,
       resource: resources.PeerSet,
       content: content.peerSet,
+      readable: readable.peerSet,
       onWrite,
       onDrift: drift('peerSets'),
     }),
@@ -99,6 +103,7 @@ export function createTargets({ db, client, onDrift, onWrite }: TargetsOptions):
       client,
       resource: resources.CiliumEndpointSlice,
       content: content.slice,
+      readable: readable.slice,
       indexes: [
         {
           name: 'identity',

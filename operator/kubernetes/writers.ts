@@ -137,10 +137,11 @@ export class Writers {
         await peerSets.remove(name);
       },
       prune: async (keys) => {
-        for (const { metadata, spec } of peerSets.objects()) {
+        for (const name of peerSets.keys()) {
+          const spec = peerSets.get(name)?.spec;
           // What is still needed stays; the next look comes.
-          if (keys.has(metadata.name) || needed(spec.hash, spec.slice) !== undefined) continue;
-          await peerSets.remove(metadata.name);
+          if (keys.has(name) || (spec !== undefined && needed(spec.hash, spec.slice) !== undefined)) continue;
+          await peerSets.remove(name);
         }
       },
     };
@@ -184,10 +185,10 @@ export class Writers {
       },
       delete: (row) => resolved.remove(row.name),
       prune: async (keys) => {
-        for (const object of resolved.objects()) {
-          const { name } = object.metadata;
+        for (const name of resolved.keys()) {
+          const object = resolved.get(name);
           // What took another name is written under it first; the next look comes.
-          if (!keys.has(name) && !this.#isInForceAlone(object)) await resolved.remove(name);
+          if (!keys.has(name) && !(object !== undefined && this.#isInForceAlone(object))) await resolved.remove(name);
         }
       },
     };

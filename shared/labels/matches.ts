@@ -34,3 +34,15 @@ function some(key: string, labels: LabelMap, test: (value: string) => boolean): 
   }
   return false;
 }
+
+/** Whether something that claims to be a selector has the shape of one. */
+export function isLabelSelector(value: unknown): value is LabelSelector {
+  const { requirements } = (value ?? {}) as { readonly requirements?: unknown };
+  return Array.isArray(requirements) && requirements.every(isRequirement);
+}
+
+function isRequirement(value: unknown): value is Requirement {
+  const { key, operator, values } = (value ?? {}) as Partial<Requirement>;
+  const texts = [key, operator].every((text) => typeof text === 'string');
+  return texts && Array.isArray(values) && values.every((each: unknown) => typeof each === 'string');
+}

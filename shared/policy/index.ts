@@ -9,5 +9,6 @@ export * from './oracle.ts';
 export * from './parse.ts';
 export { portNamesOf } from './port-names.ts';
 export * from './resolve.ts';
+export { type ShapeProblem, shapeProblem } from './resolved-shape.ts';
 export * from './service-addresses.ts';
 export * from './types.ts';

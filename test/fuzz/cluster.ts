@@ -78,6 +78,8 @@ export class FuzzCluster {
     const { client } = this.#world;
     const isNew = kind.only === undefined && !this.#written.has(keyOf(hostile));
     this.#count += 1;
+    // What is there already is somebody else's.
+    if (isNew && (await this.#held(hostile)) !== undefined) return;
     if (isNew) await client.create(kind.resource, carrier(hostile, this.#count));
     this.#written.set(keyOf(hostile), hostile);
     const held = await this.#held(hostile);
@@ -151,7 +153,7 @@ export class FuzzCluster {
   }
 
   /** Waits until nobody has anything to do. Returns who still fails after so many seconds. */
-  async settle(seconds = 15): Promise<string | undefined> {
+  async settle(seconds = 30): Promise<string | undefined> {
     const end = performance.now() + seconds * 1000;
     let why = 'the operator does not come to rest';
     for (let calm = 0; performance.now() < end && !this.#fatal; ) {

@@ -26,6 +26,7 @@ export function differences(base: Outcome, now: Outcome, author: Author | 'nobod
   const view = VIEWS[author];
   const allowed = ALLOWED[author];
   const found: string[] = [];
+  // What others had first: that there is something more says less.
   for (const key of new Set([...base.keys(), ...now.keys()])) {
     const [before, after] = [base.get(key), now.get(key)];
     if (before === undefined) {

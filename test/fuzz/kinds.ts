@@ -48,6 +48,17 @@ const rule = {
   egress: [{ toEndpoints: [VICTIM], toFQDNs: [{ matchName: 'a' }] }, { toCIDR: ['10.0.2.1/32'] }],
   egressDeny: [{ toEntities: ['cluster', 'kube-apiserver'], toPorts: ports }],
 };
+/** Nothing in it that is not enforced. */
+const plain = {
+  endpointSelector: {},
+  ingress: [
+    { fromEndpoints: [selector, {}], toPorts: ports },
+    { fromCIDRSet: [{ cidr: '10.0.0.0/8', except: ['10.0.1.0/24'] }, { cidr: '198.51.100.0/24' }] },
+  ],
+  ingressDeny: [{ fromEndpoints: [selector] }, { fromCIDR: ['10.0.1.1/32', '192.0.2.1/32'] }],
+  egress: [{ toEntities: ['all'] }, { toCIDR: ['10.0.2.0/24'], toPorts: ports }],
+  egressDeny: [{ toEntities: ['kube-apiserver', 'world'] }],
+};
 const networkPolicy = {
   spec: {
     podSelector: { matchLabels: { app: 'web' } },
@@ -147,7 +158,7 @@ export const KINDS: readonly Kind[] = [
         author,
         resource: of(resources.CiliumNetworkPolicy),
         namespaces,
-        samples: [{ spec: rule }, { specs: [rule] }],
+        samples: [{ spec: plain }, { spec: rule }, { specs: [plain, rule] }],
         fixed: ['status'],
       },
       { name: 'NetworkPolicy', author, resource: of(resources.NetworkPolicy), namespaces, samples: [networkPolicy] },
@@ -195,7 +206,7 @@ export const KINDS: readonly Kind[] = [
     name: 'CiliumClusterwideNetworkPolicy',
     author: 'stranger',
     resource: of(resources.CiliumClusterwideNetworkPolicy),
-    samples: [{ spec: rule }],
+    samples: [{ spec: plain }, { spec: rule }],
     fixed: ['status'],
   },
   { name: 'Namespace', author: 'stranger', resource: of(resources.Namespace), samples: [{ metadata: { labels: {} } }] },

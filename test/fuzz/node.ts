@@ -151,7 +151,11 @@ export class FuzzNode {
     // The kernel keeps what it has while something that a policy names has not come.
     while (world.engine.pull(100));
     if (world.engine.awaited().size > 0) return;
-    while ((await world.plan()).again) this.#pass();
+    for (let again = true; again; this.#pass()) {
+      const plan = await world.plan();
+      world.engine.forgetCidrs(plan.ipcacheGone);
+      again = plan.again;
+    }
     this.#seen = inputs;
     this.#plans += 1;
     this.#publish();

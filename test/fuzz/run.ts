@@ -1,129 +1,99 @@
-import { inspect } from 'node:util';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { FuzzCluster } from './cluster.ts';
-import type { Hostile } from './hostile.ts';
-import { differences } from './judge.ts';
-import type { Author } from './kinds.ts';
-import { type Entry, ofNode, type Outcome } from './outcome.ts';
-import { POLICIES, WITHHELD } from './story.ts';
+import fc from 'fast-check';
+import { type Hostile, hostileObjects } from './hostile.ts';
+import { AUTHORS, type Author } from './kinds.ts';
+import { type Baseline, baseline, play } from './play.ts';
 
-/** Seconds that a difference may last: agents report once a second. */
-const PATIENCE = 8;
+/** Objects in one cluster, at most. */
+const MOST = 120;
+/** Seconds that a difference may last while a smaller case is looked for. */
+const LESS_PATIENCE = 4;
 
-/** What comes of the honest objects alone, at each look. */
-export interface Baseline {
-  readonly begun: Outcome;
-  readonly edited: Outcome;
-  readonly restarted: Outcome;
-  readonly ended: Outcome;
-  /** Rows of the tables of those that run, by name. */
-  readonly rows: ReadonlyMap<string, number>;
+export interface FuzzOptions {
+  readonly seed: number;
+  /** Objects to write, at least. */
+  readonly count: number;
+  /** Seconds to look for a smaller case once one was found. */
+  readonly shrinkSeconds?: number;
+  /** Default: played anew. */
+  readonly alone?: Promise<Baseline>;
+  readonly log?: (line: string) => void;
+  readonly signal?: AbortSignal;
 }
 
-/** Plays the honest part alone. @throws when it does not come to what it must */
-export async function baseline(): Promise<Baseline> {
-  const cluster = await FuzzCluster.start();
-  try {
-    const begun = await steady(cluster);
-    await cluster.edit();
-    const edited = await steady(cluster);
-    await cluster.restart();
-    const restarted = await steady(cluster);
-    await cluster.end();
-    await cluster.settle();
-    cluster.pass();
-    const ended = await steady(cluster);
-    return { begun, edited, restarted, ended, rows: cluster.rows() };
-  } finally {
-    await cluster.stop();
+export interface Finding {
+  readonly author: Author;
+  readonly seed: number;
+  /** What is wrong, in sentences. */
+  readonly what: readonly string[];
+  /** The fewest objects that are known to bring it about, in their order. */
+  readonly objects: readonly Hostile[];
+}
+
+export interface FuzzReport {
+  readonly seed: number;
+  readonly count: number;
+  /** How many objects, by `author: kind`. */
+  readonly made: Readonly<Record<string, number>>;
+  readonly findings: readonly Finding[];
+}
+
+/** Clusters of each author in turn, until there were so many objects, or something was found. */
+export async function fuzz({ seed, count, shrinkSeconds = 120, alone = baseline(), log, signal }: FuzzOptions): Promise<FuzzReport> {
+  const made = new Map<string, number>();
+  const findings: Finding[] = [];
+  let written = 0;
+  for (let round = seed; written < count && findings.length === 0 && signal?.aborted !== true; round += 1) {
+    const most = Math.min(MOST, Math.ceil((count - written) / AUTHORS.length));
+    // One waits while the other works.
+    const found = await Promise.all(
+      AUTHORS.map((author) =>
+        search(author, { seed: round, most, shrinkSeconds }, alone, (objects) => {
+          written += objects.length;
+          for (const { kind } of objects) made.set(`${author}: ${kind.name}`, (made.get(`${author}: ${kind.name}`) ?? 0) + 1);
+        }),
+      ),
+    );
+    findings.push(...found.filter((finding) => finding !== undefined));
+    log?.(`seed ${round}: ${written} of ${count} objects, ${findings.length} findings`);
   }
+  return { seed, count: written, made: Object.fromEntries([...made].sort()), findings };
 }
 
-/**
- * Plays the honest part with the hostile objects beside it, which are there from the first look on, over an edit, a restart of the operator and of an
- * agent, and are gone at the end. Returns what is wrong, in sentences: the first thing that was found.
- */
-export async function play(author: Author, hostile: readonly Hostile[], base: Baseline): Promise<readonly string[]> {
-  const cluster = await FuzzCluster.start();
-  try {
-    const first = await look(cluster, base.begun, 'nobody');
-    if (first.length > 0) return first.map((what) => `without hostile objects: ${what}`);
-    const passing: string[] = [];
-    cluster.onPlan = (node) => {
-      if (passing.length === 0) passing.push(...moment(ofNode(node), base.begun, author));
-    };
-    for (const object of hostile) await cluster.write(object);
-    const beside = await look(cluster, base.begun, author);
-    cluster.onPlan = () => undefined;
-    if (beside.length + passing.length > 0) return [...beside, ...passing.map((what) => `for a moment: ${what}`)];
+/** One cluster; and smaller ones, where something is found. */
+async function search(
+  author: Author,
+  { seed, most, shrinkSeconds }: { readonly seed: number; readonly most: number; readonly shrinkSeconds: number },
+  alone: Promise<Baseline>,
+  onMade: (objects: readonly Hostile[]) => void,
+): Promise<Finding | undefined> {
+  const [objects = []] = fc.sample(hostileObjects(author, { min: most, max: most }), { seed, numRuns: 1 });
+  onMade(objects);
+  const what = await play(author, objects, alone);
+  if (what.length === 0) return undefined;
+  const end = performance.now() + shrinkSeconds * 1000;
+  return { author, seed, ...(await fewest({ what, objects }, end, (some) => play(author, some, alone, LESS_PATIENCE))) };
+}
 
-    await cluster.edit();
-    const edited = await look(cluster, base.edited, author);
-    if (edited.length > 0) return edited.map((what) => `after edits of others: ${what}`);
+type Case = Pick<Finding, 'what' | 'objects'>;
 
-    await cluster.restart();
-    const restarted = await look(cluster, base.restarted, author);
-    if (restarted.length > 0) return restarted.map((what) => `after a restart: ${what}`);
-
-    await cluster.clear();
-    await cluster.end();
-    // Nobody has an identity any more, and only then does its time run out.
-    await cluster.settle();
-    cluster.pass();
-    const ended = await look(cluster, base.ended, 'nobody', base.rows);
-    return ended.map((what) => `after the hostile objects have gone: ${what}`);
-  } finally {
-    await cluster.stop();
+/** Leaves out objects that are not needed, first many at once, for as long as there is time. */
+async function fewest(
+  found: Case,
+  end: number,
+  wrong: (objects: readonly Hostile[]) => Promise<readonly string[]>,
+): Promise<Case> {
+  let smallest = found;
+  let size = Math.ceil(found.objects.length / 2);
+  let at = 0;
+  while (performance.now() < end && smallest.objects.length > 1) {
+    const objects = smallest.objects.toSpliced(at, size);
+    const what = objects.length === 0 ? [] : await wrong(objects);
+    if (what.length > 0) smallest = { what, objects };
+    else at += size;
+    if (at < smallest.objects.length) continue;
+    if (size === 1) break;
+    at = 0;
+    size = Math.ceil(size / 2);
   }
-}
-
-/** Waits until everything is as without the hostile objects, for as long as it may take. */
-async function look(
-  cluster: FuzzCluster,
-  base: Outcome,
-  author: Author | 'nobody',
-  rows?: ReadonlyMap<string, number>,
-): Promise<string[]> {
-  const failing = await cluster.settle();
-  if (failing !== undefined) return [failing, ...(await cluster.health())];
-  const end = performance.now() + PATIENCE * 1000;
-  for (;;) {
-    const unwell = await cluster.health();
-    if (unwell.length > 0) return unwell;
-    const found = [...differences(base, await cluster.outcome(), author), ...leaks(rows, cluster.rows())];
-    if (found.length === 0 || performance.now() > end) return found;
-    await sleep(50);
-  }
-}
-
-/** Nothing of others changes while they do nothing, not even until the next plan. */
-function moment(now: readonly Entry[], base: Outcome, author: Author): string[] {
-  const keys = new Set(now.map(({ key }) => key));
-  const same = new Map([...base].filter(([key]) => keys.has(key)));
-  return differences(same, new Map(now.map((entry) => [entry.key, entry])), author);
-}
-
-/** Tables that have more rows than without the hostile objects. */
-function leaks(wanted: ReadonlyMap<string, number> | undefined, now: ReadonlyMap<string, number>): string[] {
-  if (wanted === undefined) return [];
-  return [...wanted].flatMap(([table, rows]) => {
-    const is = now.get(table) ?? 0;
-    return is > rows ? [`table ${table} has ${is} rows, without it ${rows}`] : [];
-  });
-}
-
-/** Waits until all is enforced that is to be, and nobody has anything to do. */
-async function steady(cluster: FuzzCluster): Promise<Outcome> {
-  for (const end = performance.now() + 60_000; ; ) {
-    const failing = await cluster.settle();
-    const unwell = failing === undefined ? await cluster.health() : [failing];
-    const outcome = await cluster.outcome();
-    const programmed = [...outcome.values()].filter(({ key, value }) => {
-      return key.startsWith('Programmed of ') && (value['status'] === 'True') !== key.endsWith(WITHHELD);
-    });
-    if (unwell.length === 0 && programmed.length === POLICIES.length) return outcome;
-    if (unwell.length > 0 || performance.now() > end)
-      throw new Error(`the honest part is not steady: ${inspect(unwell.length > 0 ? unwell : [...outcome.values()], { depth: 5 })}`);
-    await sleep(50);
-  }
+  return smallest;
 }
