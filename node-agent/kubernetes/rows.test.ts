@@ -1,5 +1,6 @@
-import { expect, it } from '@jest/globals';
-import { mergePolicy } from './rows.ts';
+import { describe, expect, it } from '@jest/globals';
+import type { CiliumIdentity, PeerSet, ResolvedPolicyObject } from '@weir/kube';
+import { identityParts, mergePeerSet, mergePolicy, peerSetParts, policyParts } from './rows.ts';
 
 it('of two ResolvedPolicies of one policy the newer generation counts, in whichever order they are read', () => {
   const [old, now] = [1, 2].map((generation) => ({
@@ -12,4 +13,61 @@ it('of two ResolvedPolicies of one policy the newer generation counts, in whiche
   if (old === undefined || now === undefined) throw new Error('no policies');
   for (const parts of [[old, now], [now, old], [now]]) expect(mergePolicy('u', parts)).toBe(now);
   expect(mergePolicy('u', [])).toBeUndefined();
+});
+
+describe('what only an administrator writes, in a shape that nothing can be derived from, is refused', () => {
+  const source = { kind: 'CiliumNetworkPolicy', namespace: 'a', name: 'p', uid: 'u', generation: 1 };
+  const rule = { subject: 'h', direction: 'ingress', verdict: 'allow', defaultDeny: true, cookie: 1, path: 'spec' };
+  const policy = (fields: object, from: object = source) =>
+    ({ spec: { source: from, rules: [{ ...rule, ...fields }] } }) as unknown as ResolvedPolicyObject;
+
+  it('a rule', () => {
+    const peers = [{ peerSet: 'h' }, { cidr: '10.0.0.0/8', except: ['10.1.0.0/16'] }, { entity: 'a later one' }];
+    const ports = [
+      { protocol: 'TCP', from: 0, to: 65535 },
+      { protocol: 'A-LATER-ONE', name: 'web' },
+    ];
+    expect([...policyParts(policy({ peers, ports, log: 'x' })).keys()]).toEqual(['u']);
+  });
+
+  it.each([
+    ['direction', { direction: null }],
+    ['verdict', { verdict: 1 }],
+    ['defaultDeny', { defaultDeny: 'yes' }],
+    ['cookie', { cookie: '1' }],
+    ['path', { path: {} }],
+    ['log', { log: 1 }],
+    ['peers', { peers: {} }],
+    ['peers', { peers: [{ cidr: 'x' }] }],
+    ['peers', { peers: [{ cidr: '10.0.0.0/8', except: ['x'] }] }],
+    ['peers', { peers: [{ peerSet: 'h', entity: 'all' }] }],
+    ['ports', { ports: 5 }],
+    ['ports', { ports: [null] }],
+    ['ports', { ports: [{ protocol: 'TCP' }] }],
+    ['ports', { ports: [{ protocol: 'TCP', from: 1, to: 1e9 }] }],
+  ])('its %s: %j', (field, fields) => {
+    expect(() => policyParts(policy(fields))).toThrow(`spec.rules[0].${field} is `);
+  });
+
+  it("the policy's name", () => {
+    expect(() => policyParts(policy({}, { ...source, namespace: [] }))).toThrow('spec.source is ');
+  });
+
+  it.each([null, {}, { requirements: {} }, { requirements: [{ key: 'k8s:a', operator: 'In', values: null }] }])(
+    'a selector: %j',
+    (selector) => {
+      const spec = { hash: 'h', selector, identities: [], slice: 0, slices: 1 };
+      expect(() => peerSetParts({ spec } as unknown as PeerSet)).toThrow('spec.selector is ');
+    },
+  );
+
+  it('a label of an identity', () => {
+    const object = { metadata: { name: '300' }, 'security-labels': { 'k8s:a': 1 } };
+    expect(() => identityParts(object as unknown as CiliumIdentity)).toThrow('security-labels is ');
+  });
+
+  it('a member of a peer set that is no number is nobody', () => {
+    const spec = { hash: 'h', selector: { requirements: [] }, identities: ['x', 300, null, 256], slice: 0, slices: 1 };
+    expect(mergePeerSet('h', [spec as unknown as PeerSet['spec']], undefined)?.identities).toEqual([256, 300]);
+  });
 });

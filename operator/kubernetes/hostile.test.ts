@@ -41,7 +41,10 @@ interface Sample {
 const SAMPLES: readonly Sample[] = [
   {
     kind: 'Pod',
-    object: { ...TENANTS_POD, spec: { ...TENANTS_POD.spec, serviceAccountName: 's', initContainers: [{ name: 'i' }] } } as Pod,
+    object: {
+      ...TENANTS_POD,
+      spec: { ...TENANTS_POD.spec, serviceAccountName: 's', initContainers: [{ name: 'i' }] },
+    } as Pod,
     put: (model, object: Pod) => model.setPod(podRow(object)),
   },
   {
@@ -68,7 +71,10 @@ const SAMPLES: readonly Sample[] = [
       apiVersion: 'weir.dev/v1alpha1',
       kind: 'ResolvedPolicy',
       metadata: { name: 'cnp-tenant.p', resourceVersion: '9' },
-      spec: { source: { kind: 'CiliumNetworkPolicy', namespace: 'tenant', name: 'p', uid: 'u', generation: 1 }, rules: [] },
+      spec: {
+        source: { kind: 'CiliumNetworkPolicy', namespace: 'tenant', name: 'p', uid: 'u', generation: 1 },
+        rules: [],
+      },
     } as ResolvedPolicyObject,
     put: (model, object: ResolvedPolicyObject) => model.setResolvedVersion(resolvedVersionRow(object)),
   },

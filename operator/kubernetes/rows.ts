@@ -125,7 +125,9 @@ export function resolvedVersionRow({ metadata, spec }: ResolvedPolicyObject): Re
 export function nodeReportRow(object: NodePolicyStatus): NodeReportRow {
   const { policies, failures, policyVersion }: Partial<NodePolicyStatus['status']> = object.status ?? {};
   const said = Object.entries(isMap(policies) ? policies : {}).filter(([, policy]) => isMap(policy));
-  const owners = objectsIn(object.metadata.ownerReferences as readonly { readonly kind?: string; readonly uid?: string }[]);
+  const owners = objectsIn(
+    object.metadata.ownerReferences as readonly { readonly kind?: string; readonly uid?: string }[],
+  );
   return {
     node: object.metadata.name,
     nodeUid: textOf(owners.find((owner) => owner.kind === 'Node')?.uid),

@@ -1,5 +1,12 @@
 /** Whether objects that the operator writes are as it writes them. Others may write them, too, and are then taken for nothing. */
-import { type CiliumEndpointSlice, type CiliumIdentity, objectsIn, type PeerSet, type ResolvedPolicyObject, textMapOf } from '@weir/kube';
+import {
+  type CiliumEndpointSlice,
+  type CiliumIdentity,
+  objectsIn,
+  type PeerSet,
+  type ResolvedPolicyObject,
+  textMapOf,
+} from '@weir/kube';
 import { isLabelSelector } from '@weir/labels';
 import { shapeProblem } from '@weir/policy';
 
@@ -21,7 +28,10 @@ export const readable = {
     typeof namespace === 'string' &&
     Array.isArray(endpoints) &&
     objectsIn(endpoints).filter(({ name }) => typeof name === 'string').length === endpoints.length &&
-    endpoints.every(({ networking }) => isMap(networking) && Array.isArray(networking.addressing) && networking.addressing.every(isMap)),
+    endpoints.every(
+      ({ networking }) =>
+        isMap(networking) && Array.isArray(networking.addressing) && networking.addressing.every(isMap),
+    ),
 } as const;
 
 function isSource(source: Partial<ResolvedPolicyObject['spec']['source']> | undefined): boolean {

@@ -1,6 +1,7 @@
 import { describe, expect, it } from '@jest/globals';
 import { type KubeClient, type KubeObject, type PeerSet, type Resource, resources } from '@weir/kube';
 import { createStateDB } from '@weir/statedb';
+import { readable } from './shapes.ts';
 import { ObjectTarget } from './target.ts';
 
 const peerSet = (name: string, version: number, identities: readonly number[] = []): PeerSet => ({
@@ -35,6 +36,7 @@ function setUp() {
     client,
     resource: resources.PeerSet,
     content: ({ spec }) => spec,
+    readable: readable.peerSet,
     indexes: [{ name: 'identity', keys: ({ object }) => object.spec.identities.map(String) }],
     onDrift: (key) => {
       drifted.push(key);
@@ -46,6 +48,21 @@ function setUp() {
 }
 
 describe('ObjectTarget', () => {
+  it('takes an object that another hand has made unreadable for absent: it is overwritten, or removed', async () => {
+    const { target, requests, drifted, server } = setUp();
+    const broken = (name: string, version: number): PeerSet => ({ ...peerSet(name, version), spec: null as never });
+    target.replace([peerSet('a', 1, [256]), broken('b', 2)], '2');
+    expect([target.objects().map(({ metadata }) => metadata.name), target.keys()]).toEqual([['a'], ['a', 'b']]);
+    expect(drifted.splice(0)).toEqual(['a', 'b']);
+    target.upsert(broken('a', 3));
+    expect([target.get('a'), target.has('identity', '256'), drifted]).toEqual([undefined, false, ['a']]);
+    await target.apply(peerSet('a', 4, [256]));
+    expect([target.get('a')?.spec.identities, target.has('identity', '256')]).toEqual([[256], true]);
+    server.version += 1;
+    await target.remove('b');
+    expect([target.keys(), requests]).toEqual([['a'], ['apply peersets a', 'delete peersets b']]);
+  });
+
   it('replaces what others put beside our part, however deep the object that the server answers is nested', async () => {
     let replaced = '';
     const target = new ObjectTarget<PeerSet>({

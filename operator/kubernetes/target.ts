@@ -220,7 +220,8 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
     }
     txn.upsert(this.#held, { object: item, version });
     const now = content(item);
-    if (before !== undefined && before.unreadable !== true && isDeepStrictEqual(content(before.object), now)) return false;
+    if (before !== undefined && before.unreadable !== true && isDeepStrictEqual(content(before.object), now))
+      return false;
     return !(this.#writing.has(key) && isDeepStrictEqual(this.#writing.get(key), now));
   }
 

@@ -20,7 +20,10 @@ export function textMapOf(map: Readonly<Record<string, unknown>> | undefined | n
   if (typeof map !== 'object' || map === null || Array.isArray(map)) return {};
   const values = Object.values(map);
   if (values.every((value) => typeof value === 'string')) return map as Readonly<Record<string, string>>;
-  return Object.fromEntries(Object.entries(map).filter(([, value]) => typeof value === 'string')) as Record<string, string>;
+  return Object.fromEntries(Object.entries(map).filter(([, value]) => typeof value === 'string')) as Record<
+    string,
+    string
+  >;
 }
 
 /** The objects of a list. */

@@ -36,7 +36,11 @@ export function shapeProblem(rule: unknown): ShapeProblem | undefined {
 function isPeer({ peerSet, cidr, except = [], entity }: Fields): boolean {
   const is = [peerSet, cidr, entity].filter((each) => each !== undefined);
   return (
-    is.length === 1 && is.every(isText) && (cidr === undefined || isPrefix(cidr)) && Array.isArray(except) && except.every(isPrefix)
+    is.length === 1 &&
+    is.every(isText) &&
+    (cidr === undefined || isPrefix(cidr)) &&
+    Array.isArray(except) &&
+    except.every(isPrefix)
   );
 }
 

@@ -1,7 +1,7 @@
 /** A cluster without kernels: an API server, the operator, and agents, all as they run, in this process. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
-import { createKubeClient, type KubeObject, type Resource, resources } from '@weir/kube';
+import { ApiError, createKubeClient, type KubeObject, type Resource, resources } from '@weir/kube';
 import { messageOf } from '@weir/process/errors';
 import { pino } from 'pino';
 import type { Operator } from '../../operator/operator.ts';
@@ -77,14 +77,12 @@ export class FuzzCluster {
     ) as Hostile['body'];
     const { client } = this.#world;
     const isNew = kind.only === undefined && !this.#written.has(keyOf(hostile));
+    const there = await this.#held(hostile);
+    // What is there already is somebody else's; of what only the operator may write, it has taken away what we wrote.
+    if (isNew !== (there === undefined)) return;
     this.#count += 1;
-    // What is there already is somebody else's.
-    if (isNew && (await this.#held(hostile)) !== undefined) return;
-    if (isNew) await client.create(kind.resource, carrier(hostile, this.#count));
+    const held = there ?? (await client.create(kind.resource, carrier(hostile, this.#count)));
     this.#written.set(keyOf(hostile), hostile);
-    const held = await this.#held(hostile);
-    // The operator has taken away what only it may write.
-    if (held === undefined) return;
     this.#disguises.put(held.metadata.uid ?? '', body);
     this.#count += 1;
     const isPolicy = kind.resource.kind.endsWith('NetworkPolicy');
@@ -185,8 +183,12 @@ export class FuzzCluster {
         return response.ok ? [] : [`operator: /${path} says ${response.status}: ${await response.text()}`];
       }),
     );
-    const nodes = [...this.#nodes.values()].flatMap(({ name, unwell }) => (unwell === undefined ? [] : [`${name}: ${unwell}`]));
-    const again = [...this.#lists].flatMap(([what, times]) => (times > 1 ? [`${what} were listed ${times} times`] : []));
+    const nodes = [...this.#nodes.values()].flatMap(({ name, unwell }) =>
+      unwell === undefined ? [] : [`${name}: ${unwell}`],
+    );
+    const again = [...this.#lists].flatMap(([what, times]) =>
+      times > 1 ? [`${what} were listed ${times} times`] : [],
+    );
     return [...this.failures, ...answers.flat(), ...nodes, ...again];
   }
 
@@ -265,15 +267,21 @@ export class FuzzCluster {
   }
 
   async #held({ kind, name, namespace }: Hostile): Promise<KubeObject | undefined> {
-    const { items } = await this.#world.client.list(kind.resource, namespace === undefined ? {} : { namespace });
-    return items.find(({ metadata }) => metadata.name === name);
+    try {
+      return await this.#world.client.get(kind.resource, name, namespace);
+    } catch (error) {
+      if (error instanceof ApiError && error.notFound) return undefined;
+      throw error;
+    }
   }
 
   async #gone(resource: Resource<KubeObject>, name: string, namespace: string | undefined): Promise<void> {
-    await this.#world.client.delete(resource, name, namespace, { gracePeriodSeconds: 0 }).catch((error: unknown) => {
-      // The operator has taken away what it did not write.
-      if (!/404|not ?found/i.test(messageOf(error))) throw error;
-    });
+    try {
+      await this.#world.client.delete(resource, name, namespace, { gracePeriodSeconds: 0 });
+    } catch (error) {
+      // The operator takes away what it did not write.
+      if (!(error instanceof ApiError && error.notFound)) throw error;
+    }
   }
 }
 

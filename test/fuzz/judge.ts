@@ -14,23 +14,23 @@ const TAKEN_ADDRESSES = [
   ...OUTSIDE,
   APISERVER,
 ];
-const MOST = 5;
+const MOST = 12;
 
 /** What of an entry may be relied on whatever the author writes; undefined: nothing. */
 type View = (entry: Entry, base: Outcome) => Readonly<Record<string, unknown>> | undefined;
 /** Whether something may be there that is not without the author. */
 type Allowance = (entry: Entry) => boolean;
 
-/** Sentences about what differs and may not, at most 5. */
+/** Sentences about what differs and may not, at most 12. */
 export function differences(base: Outcome, now: Outcome, author: Author | 'nobody'): string[] {
   const view = VIEWS[author];
   const allowed = ALLOWED[author];
   const found: string[] = [];
-  // What others had first: that there is something more says less.
   for (const key of new Set([...base.keys(), ...now.keys()])) {
     const [before, after] = [base.get(key), now.get(key)];
     if (before === undefined) {
-      if (after !== undefined && !allowed(after)) found.push(`${key}: is there, and is not without: ${told(after.value)}`);
+      if (after !== undefined && !allowed(after))
+        found.push(`${key}: is there, and is not without: ${told(after.value)}`);
       continue;
     }
     const wanted = view(before, base);
@@ -55,7 +55,8 @@ const VIEWS: Readonly<Record<Author | 'nobody', View>> = {
     if (TAKEN_PODS.has(key)) return undefined;
     if (key.startsWith('peer set '))
       return { members: members(value).filter((labels) => base.has(`identity ${labels}`)) };
-    if (/^(Programmed|Ready) of /.test(key)) return { falselyTrue: value['status'] === 'True' && !isTrue(base.get(key)) };
+    if (/^(Programmed|Ready) of /.test(key))
+      return { falselyTrue: value['status'] === 'True' && !isTrue(base.get(key)) };
     if (key.startsWith('summary of ')) return undefined;
     if (TAKEN_ADDRESSES.some((address) => key.includes(` takes ${address} `))) return undefined;
     return key.startsWith('enforced ') ? { ...value, verdicts: ofOthers(value['verdicts']) } : value;
@@ -89,7 +90,8 @@ function ofOthers(verdicts: unknown): Readonly<Record<string, unknown>> {
 
 /** The fields that differ, as they should be and as they are. */
 function difference(wanted: unknown, is: unknown, path = ''): string {
-  if (!isObject(wanted) || !isObject(is)) return `${path === '' ? '' : `${path} `}is ${told(is)}, without it ${told(wanted)}`;
+  if (!isObject(wanted) || !isObject(is))
+    return `${path === '' ? '' : `${path} `}is ${told(is)}, without it ${told(wanted)}`;
   return [...new Set([...Object.keys(wanted), ...Object.keys(is)])]
     .filter((key) => !isDeepStrictEqual(wanted[key], is[key]))
     .map((key) => difference(wanted[key], is[key], path === '' ? key : `${path}.${key}`))

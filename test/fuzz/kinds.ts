@@ -35,7 +35,14 @@ const of = <T extends KubeObject>(resource: Resource<T>): Resource<KubeObject> =
 
 const selector = { matchLabels: { app: 'web' }, matchExpressions: [{ key: 'team', operator: 'In', values: ['blue'] }] };
 const VICTIM = { matchLabels: { 'k8s:io.kubernetes.pod.namespace': 'victim' } };
-const ports = [{ ports: [{ port: 'web', protocol: 'TCP' }, { port: '80', endPort: 90 }] }];
+const ports = [
+  {
+    ports: [
+      { port: 'web', protocol: 'TCP' },
+      { port: '80', endPort: 90 },
+    ],
+  },
+];
 const rule = {
   endpointSelector: {},
   description: 'x',
@@ -88,7 +95,9 @@ const pod = {
 const endpointSlice = {
   metadata: { labels: { 'kubernetes.io/service-name': 'kubernetes' } },
   addressType: 'IPv4',
-  endpoints: [{ addresses: ['10.0.1.1'], nodeName: 'n1', targetRef: { kind: 'Pod', namespace: 'victim', name: 'web' } }],
+  endpoints: [
+    { addresses: ['10.0.1.1'], nodeName: 'n1', targetRef: { kind: 'Pod', namespace: 'victim', name: 'web' } },
+  ],
 };
 const service = {
   spec: { clusterIP: '10.96.0.9', clusterIPs: ['10.96.0.9'], externalIPs: ['10.0.1.1'], selector: { app: 'web' } },
@@ -170,7 +179,14 @@ export const KINDS: readonly Kind[] = [
       { name: 'Deployment', author, resource: resources.Deployment, namespaces: TENANTS_OWN, samples: [workload] },
     ];
   }),
-  { name: 'Node', author: 'node', resource: of(resources.KubeNode), only: TAKEN, samples: [nodeObject], fixed: ['spec'] },
+  {
+    name: 'Node',
+    author: 'node',
+    resource: of(resources.KubeNode),
+    only: TAKEN,
+    samples: [nodeObject],
+    fixed: ['spec'],
+  },
   {
     name: 'NodePolicyStatus',
     author: 'node',

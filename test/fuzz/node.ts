@@ -1,12 +1,12 @@
 /** A node's agent without a kernel: its sources, tables and engine, with plans carried out in memory, and its reports. */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { RESERVED, RESERVED_ID } from '@weir/identity';
 import type { FencingClient, KubeClient, KubePatcher } from '@weir/kube';
 import { formatLabels } from '@weir/labels';
-import { RESERVED, RESERVED_ID } from '@weir/identity';
 import { canonicalPrefix } from '@weir/net';
 import type { Direction } from '@weir/policy';
-import { inputTables, tableKey } from '../../node-agent/create-tables.ts';
 import type { RealisedPolicy } from '../../node-agent/core.ts';
+import { inputTables, tableKey } from '../../node-agent/create-tables.ts';
 import { classOf, rowsByClass } from '../../node-agent/derive/index.ts';
 import { World } from '../../node-agent/derive/testing/engine-world.ts';
 import { Kubernetes } from '../../node-agent/kubernetes/index.ts';
@@ -107,7 +107,9 @@ export class FuzzNode {
     const verdicts: Record<string, string> = {};
     for (const address of addresses)
       for (const direction of ['ingress', 'egress'] as const)
-        verdicts[`${direction} ${address}`] = ports.map((port) => this.#verdict(state, direction, address, port)).join();
+        verdicts[`${direction} ${address}`] = ports
+          .map((port) => this.#verdict(state, direction, address, port))
+          .join();
     return { labels: formatLabels(labels), enforced, is, reason, policies: this.#policiesOf(state), verdicts };
   }
 
@@ -133,7 +135,9 @@ export class FuzzNode {
       try {
         await this.#look();
       } catch (error) {
-        this.#options.onFailure(`${this.name}: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`);
+        this.#options.onFailure(
+          `${this.name}: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`,
+        );
         return;
       }
       await sleep(LOOK_MS);

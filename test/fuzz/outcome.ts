@@ -89,7 +89,11 @@ function ofStatus(policy: string, whose: Pick<Entry, 'namespace'>, status: Polic
   if (status === undefined) return [];
   const { conditions, summary, failures, observedGeneration } = status;
   return [
-    ...conditions.map(({ lastTransitionTime: _, type, ...value }) => ({ key: `${type} of ${policy}`, ...whose, value })),
+    ...conditions.map(({ lastTransitionTime: _, type, ...value }) => ({
+      key: `${type} of ${policy}`,
+      ...whose,
+      value,
+    })),
     { key: `summary of ${policy}`, ...whose, value: { summary, failures, observedGeneration } },
   ];
 }

@@ -1,14 +1,14 @@
-import { inspect } from 'node:util';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { inspect } from 'node:util';
 import { FuzzCluster } from './cluster.ts';
 import type { Hostile } from './hostile.ts';
 import { differences } from './judge.ts';
 import type { Author } from './kinds.ts';
-import { type Entry, ofNode, type Outcome } from './outcome.ts';
+import { type Entry, type Outcome, ofNode } from './outcome.ts';
 import { POLICIES, WITHHELD } from './story.ts';
 
 /** Seconds that a difference may last: agents report once a second, and the machine may be busy. */
-const PATIENCE = 20;
+const PATIENCE = 30;
 
 /** What comes of the honest objects alone, at each look. */
 export interface Baseline {
@@ -41,7 +41,7 @@ export async function baseline(): Promise<Baseline> {
 
 /**
  * Plays the honest part with the hostile objects beside it, which are there from the first look on, over an edit, a restart of the operator and of an
- * agent, and are gone at the end. Returns what is wrong, in sentences: the first thing that was found.
+ * agent, and are gone at the end. `patience`: seconds that a difference may last. Returns what is wrong, in sentences: the first thing that was found.
  */
 export async function play(
   author: Author,
@@ -52,9 +52,11 @@ export async function play(
   const cluster = await FuzzCluster.start();
   const look = (base: Outcome, by: Author | 'nobody', rows?: Baseline['rows']): Promise<string[]> =>
     compared(cluster, { base, author: by, rows, patience });
+  const settled = (base: Outcome): Promise<string[]> =>
+    compared(cluster, { base, author: 'nobody', rows: undefined, patience: PATIENCE });
   try {
     const base = await alone;
-    const first = await look(base.begun, 'nobody');
+    const first = await settled(base.begun);
     if (first.length > 0) return first.map((what) => `without hostile objects: ${what}`);
     const passing: string[] = [];
     cluster.onPlan = (node) => {
@@ -145,7 +147,9 @@ async function steady(cluster: FuzzCluster): Promise<Outcome> {
     });
     if (unwell.length === 0 && programmed.length === POLICIES.length) return outcome;
     if (unwell.length > 0 || performance.now() > end)
-      throw new Error(`the honest part is not steady: ${inspect(unwell.length > 0 ? unwell : [...outcome.values()], { depth: 5 })}`);
+      throw new Error(
+        `the honest part is not steady: ${inspect(unwell.length > 0 ? unwell : [...outcome.values()], { depth: 5 })}`,
+      );
     await sleep(50);
   }
 }

@@ -1,3 +1,4 @@
+import { compareText } from '@weir/labels';
 import fc from 'fast-check';
 import { type Hostile, hostileObjects } from './hostile.ts';
 import { AUTHORS, type Author } from './kinds.ts';
@@ -6,7 +7,7 @@ import { type Baseline, baseline, play } from './play.ts';
 /** Objects in one cluster, at most. */
 const MOST = 120;
 /** Seconds that a difference may last while a smaller case is looked for. */
-const LESS_PATIENCE = 4;
+const LESS_PATIENCE = 6;
 
 export interface FuzzOptions {
   readonly seed: number;
@@ -38,7 +39,14 @@ export interface FuzzReport {
 }
 
 /** Clusters of each author in turn, until there were so many objects, or something was found. */
-export async function fuzz({ seed, count, shrinkSeconds = 120, alone = baseline(), log, signal }: FuzzOptions): Promise<FuzzReport> {
+export async function fuzz({
+  seed,
+  count,
+  shrinkSeconds = 120,
+  alone = baseline(),
+  log,
+  signal,
+}: FuzzOptions): Promise<FuzzReport> {
   const made = new Map<string, number>();
   const findings: Finding[] = [];
   let written = 0;
@@ -49,14 +57,15 @@ export async function fuzz({ seed, count, shrinkSeconds = 120, alone = baseline(
       AUTHORS.map((author) =>
         search(author, { seed: round, most, shrinkSeconds }, alone, (objects) => {
           written += objects.length;
-          for (const { kind } of objects) made.set(`${author}: ${kind.name}`, (made.get(`${author}: ${kind.name}`) ?? 0) + 1);
+          for (const { kind } of objects)
+            made.set(`${author}: ${kind.name}`, (made.get(`${author}: ${kind.name}`) ?? 0) + 1);
         }),
       ),
     );
     findings.push(...found.filter((finding) => finding !== undefined));
     log?.(`seed ${round}: ${written} of ${count} objects, ${findings.length} findings`);
   }
-  return { seed, count: written, made: Object.fromEntries([...made].sort()), findings };
+  return { seed, count: written, made: Object.fromEntries([...made].sort(([a], [b]) => compareText(a, b))), findings };
 }
 
 /** One cluster; and smaller ones, where something is found. */
@@ -71,7 +80,11 @@ async function search(
   const what = await play(author, objects, alone);
   if (what.length === 0) return undefined;
   const end = performance.now() + shrinkSeconds * 1000;
-  return { author, seed, ...(await fewest({ what, objects }, end, (some) => play(author, some, alone, LESS_PATIENCE))) };
+  return {
+    author,
+    seed,
+    ...(await fewest({ what, objects }, end, (some) => play(author, some, alone, LESS_PATIENCE))),
+  };
 }
 
 type Case = Pick<Finding, 'what' | 'objects'>;

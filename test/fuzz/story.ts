@@ -46,7 +46,14 @@ export const APISERVER = '192.0.2.100';
 export const OUTSIDE = ['198.51.100.7', '203.0.113.9'] as const;
 
 export const PROBES = {
-  addresses: [...PODS.map(({ ip }) => ip), LATER.ip, ...Object.values(NODE_ADDRESSES), APISERVER, ...OUTSIDE, '10.96.0.9'],
+  addresses: [
+    ...PODS.map(({ ip }) => ip),
+    LATER.ip,
+    ...Object.values(NODE_ADDRESSES),
+    APISERVER,
+    ...OUTSIDE,
+    '10.96.0.9',
+  ],
   ports: [80, 81, 443],
 };
 
