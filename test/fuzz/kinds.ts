@@ -92,6 +92,12 @@ const pod = {
     conditions: [{ type: 'Ready', status: 'True' }],
   },
 };
+/** Pods that claim others' addresses, each where it could have them. */
+const claiming = PODS.map(({ ip, node }) => ({
+  ...pod,
+  spec: { ...pod.spec, nodeName: node },
+  status: { ...pod.status, podIP: ip, podIPs: [{ ip }], hostIP: NODE_ADDRESSES[node] },
+}));
 const endpointSlice = {
   metadata: { labels: { 'kubernetes.io/service-name': 'kubernetes' } },
   addressType: 'IPv4',
@@ -171,7 +177,7 @@ export const KINDS: readonly Kind[] = [
         fixed: ['status'],
       },
       { name: 'NetworkPolicy', author, resource: of(resources.NetworkPolicy), namespaces, samples: [networkPolicy] },
-      { name: 'Pod', author, resource: of(resources.Pod), namespaces, samples: [pod] },
+      { name: 'Pod', author, resource: of(resources.Pod), namespaces, samples: [pod, ...claiming] },
       { name: 'Service', author, resource: of(resources.Service), namespaces, samples: [service] },
       { name: 'EndpointSlice', author, resource: of(resources.EndpointSlice), namespaces, samples: [endpointSlice] },
       { name: 'CiliumEndpoint', author, resource: of(resources.CiliumEndpoint), namespaces, samples: [ciliumEndpoint] },
@@ -207,7 +213,7 @@ export const KINDS: readonly Kind[] = [
     author: 'node',
     resource: of(resources.Pod),
     namespaces: EVERYWHERE,
-    samples: [pod],
+    samples: [pod, ...claiming],
     must: mirror,
   },
   {
@@ -215,7 +221,7 @@ export const KINDS: readonly Kind[] = [
     author: 'node',
     resource: of(resources.Pod),
     only: PODS.filter(({ node }) => node === TAKEN).map((own) => `${own.namespace}/${own.name}`)[0] ?? '',
-    samples: [{ status: pod.status }],
+    samples: [pod, ...claiming].map(({ status }) => ({ status })),
     fixed: ['metadata', 'spec'],
   },
   {

@@ -6,11 +6,12 @@ import {
   type FencingClient,
   type KubeClient,
   type KubeObject,
+  type NodePolicyStatus,
   type Resource,
   resources,
 } from '@weir/kube';
 import { pino } from 'pino';
-import { cnp, namespace, node, pod } from '../../operator/testing.ts';
+import { cnp, namespace, node, pod, report } from '../../operator/testing.ts';
 import { nested } from '../hostile.ts';
 import { createWithStatus, createWorld, eventually, type World } from './world.ts';
 
@@ -95,6 +96,19 @@ describe('an object that is nested deep', () => {
     });
     await world.settle(operator);
   });
+});
+
+it("a node's report that leaves out what its kind does not demand ends nobody", async () => {
+  const operator = await world.operator();
+  const failures = [
+    {},
+    { reason: 'x' },
+    { uid: 'u', generation: 1 },
+  ] as unknown as NodePolicyStatus['status']['failures'];
+  const policies = { u: {}, w: { policy: 'cnp/victim/p' } } as unknown as NodePolicyStatus['status']['policies'];
+  await world.client.create(resources.NodePolicyStatus, report('n1', { policies, failures }));
+  await victimIsServed();
+  await world.settle(operator);
 });
 
 describe('a pod whose status a tenant writes', () => {
