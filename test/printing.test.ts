@@ -15,7 +15,7 @@ import { CNI_CODE, CniError } from '../node-agent/cni/errors.ts';
 import type { FlowEvent } from '../node-agent/core.ts';
 import { eventObject as podEventObject } from '../node-agent/kubernetes/pod-event-writer.ts';
 import type { EndpointRow, PolicyRow } from '../node-agent/tables.ts';
-import { FakeCore, quiet } from '../node-agent/testing/fake-core.ts';
+import { FakeCore, quiet, recordingLogger } from '../node-agent/testing/fake-core.ts';
 import { call } from '../node-agent/testing/request.ts';
 import { HealthServer } from '../operator/health.ts';
 import { eventObject } from '../operator/kubernetes/objects.ts';
@@ -188,6 +188,7 @@ describe('the agent', () => {
   let folder = '';
   let socket = '';
   const core = new FakeCore();
+  const log = recordingLogger();
   let server: ApiServer;
   const labels = { [`k8s:${EVIL}`]: EVIL };
 
@@ -198,7 +199,7 @@ describe('the agent', () => {
     server = new ApiServer({
       socket,
       core,
-      log: quiet,
+      log,
       version: '1',
       nodeName: EVIL,
       clusterName: EVIL,
@@ -256,12 +257,19 @@ describe('the agent', () => {
     ['GET', `/policy/status?policy=${encodeURIComponent(ARGUMENT)}`, undefined],
     ['GET', `/table/${encodeURIComponent(ARGUMENT)}`, undefined],
     ['PUT', '/endpoint/7', { state: EVIL }],
+    ['PUT', '/policy', [{ labels: [EVIL, { key: EVIL, value: EVIL, source: EVIL }] }]],
+    ['PUT', `/${encodeURIComponent(ARGUMENT)}`, undefined],
+    ['PUT', `/endpoint/${encodeURIComponent(ARGUMENT)}`, { 'interface-name': EVIL, 'k8s-pod-name': EVIL }],
     ['DELETE', '/policy', [EVIL]],
   ])('answers request %# with an error of text, and no longer than somebody reads', async (method, path, body) => {
     const answer = await call(socket, method, path, body);
     expect(answer.status).toBeGreaterThanOrEqual(400);
     expectLine(String(answer.body));
     expect(String(answer.body).length).toBeLessThan(100_000);
+    const audited = log.lines.splice(0).filter(({ fields }) => 'audit' in fields);
+    expect(audited).toHaveLength(method === 'GET' ? 0 : 1);
+    for (const { fields } of audited)
+      for (const value of Object.values(fields).flat()) if (typeof value === 'string') expectLine(value);
   });
 
   it('its probes say it as text', async () => {

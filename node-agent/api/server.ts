@@ -2,6 +2,7 @@ import { DepthError, parseShallow } from '@weir/process/depth';
 import { messageOf } from '@weir/process/errors';
 import { clipped } from '@weir/process/printable';
 import fastify, { type FastifyError, type FastifyInstance } from 'fastify';
+import { auditCalls } from './audit-log.ts';
 import { sendJson } from './context.ts';
 import { endpointRoutes } from './endpoint-routes.ts';
 import { HttpError, SocketError } from './errors.ts';
@@ -75,6 +76,7 @@ export class ApiServer {
       forceCloseConnections: 'idle',
       routerOptions: { maxParamLength: 512 },
     });
+    auditCalls(app, log);
     // Cilium's clients send the labels they look for in the body of a GET.
     app.addHttpMethod('GET', { hasBody: true, overrideExisting: true });
     // Whatever the content type says (curl -d says form data), a body is JSON.

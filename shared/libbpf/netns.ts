@@ -1,6 +1,7 @@
 import { closeSync, openSync } from 'node:fs';
 import { ArgumentError, BpfError, errnoOf } from './errors.ts';
 import { lastErrno, libcFunction } from './native.ts';
+import { socketOption } from './socket-option.ts';
 
 const CLONE_NEWNET = 0x40000000;
 
@@ -40,7 +41,6 @@ export function inNetns<T>(path: string, body: () => T): T {
   }
 }
 
-const SOL_SOCKET = 1;
 const SO_NETNS_COOKIE = 71;
 const AF_UNIX = 1;
 const SOCK_CLOEXEC = 0o2000000;
@@ -56,13 +56,7 @@ export function netnsCookie(): bigint {
   const fd = Number(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (fd < 0) throw new BpfError({ operation, errno: lastErrno() });
   try {
-    const cookie = Buffer.alloc(8);
-    const length = Buffer.alloc(4);
-    length.writeUInt32LE(cookie.length);
-    const get = libcFunction('int getsockopt(int fd, int level, int name, void *value, void *length)');
-    if (Number(get(fd, SOL_SOCKET, SO_NETNS_COOKIE, cookie, length)) !== 0)
-      throw new BpfError({ operation, errno: lastErrno() });
-    return cookie.readBigUInt64LE();
+    return socketOption(fd, SO_NETNS_COOKIE, 8, operation).readBigUInt64LE();
   } finally {
     closeSync(fd);
   }
