@@ -3,7 +3,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
-import { mkdtemp, readdir, rm, stat, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, rm, stat, writeFile } from 'node:fs/promises';
 import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -11,6 +11,7 @@ import { basename, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { crds, type KubeObject } from '@weir/kube';
 import { inNetns } from 'libbpf-ts';
+import { makeCertificate } from '../shared/process/testing/certificates.ts';
 import { createApiServer } from '../test/cluster/apiserver/index.ts';
 import { runCommand } from './cni/command.ts';
 import { buildCni } from './cni/index.ts';
@@ -115,6 +116,36 @@ async function pod(name: string): Promise<LabPod> {
   return made;
 }
 
+/** An API server inside the node, which it has as `n1`; `kubeconfig` is for agents there. */
+async function kubernetes(): Promise<{ api: ReturnType<typeof createApiServer>; stop: () => Promise<void> }> {
+  const api = createApiServer({ crds: crds() });
+  const listener = createServer((socket) => api.handleSocket(socket));
+  // Without a host the socket is made before listen() returns: inside the node.
+  inNetns(node, () => listener.listen({ port: 6443 }));
+  await writeFile(path('kubeconfig'), api.kubeconfig('http://127.0.0.1:6443'));
+  await api.client.create(
+    { group: '', version: 'v1', plural: 'nodes' },
+    {
+      apiVersion: 'v1',
+      kind: 'Node',
+      metadata: { name: 'n1' },
+      spec: { podCIDR: '10.87.0.0/24', podCIDRs: ['10.87.0.0/24'] },
+    },
+  );
+  const stop = async (): Promise<void> => {
+    listener.close();
+    await api.stop();
+  };
+  return { api, stop };
+}
+
+/** Asks a server on the node; `status text`. */
+const fetched = (url: string): Promise<string> =>
+  runCommand('nsenter', [
+    ...[`--net=${node}`, 'env', `NODE_EXTRA_CA_CERTS=${path('tls/tls.crt')}`, process.execPath, '-e'],
+    `fetch('${url}', { headers: { authorization: 'Bearer x' } }).then(async (r) => console.log(r.status, await r.text()))`,
+  ]);
+
 describe('weir-agent', () => {
   it('is restarted and replaced without the loss of a packet, and tells the runtime to wait meanwhile', async () => {
     const first = await startAgent();
@@ -152,21 +183,8 @@ describe('weir-agent', () => {
   });
 
   it('removes itself when its DaemonSet is marked, says so once, and ends in good order', async () => {
-    const api = createApiServer({ crds: crds() });
-    const listener = createServer((socket) => api.handleSocket(socket));
-    // Without a host the socket is made before listen() returns: inside the node.
-    inNetns(node, () => listener.listen({ port: 6443 }));
+    const { api, ...cluster } = await kubernetes();
     try {
-      await writeFile(path('kubeconfig'), api.kubeconfig('http://127.0.0.1:6443'));
-      await api.client.create(
-        { group: '', version: 'v1', plural: 'nodes' },
-        {
-          apiVersion: 'v1',
-          kind: 'Node',
-          metadata: { name: 'n1' },
-          spec: { podCIDR: '10.87.0.0/24', podCIDRs: ['10.87.0.0/24'] },
-        },
-      );
       const daemonSets = { group: 'apps', version: 'v1', plural: 'daemonsets', namespace: 'weir' };
       const template = { metadata: { labels: { app: 'weir' } }, spec: { containers: [{ name: 'a', image: 'a' }] } };
       await api.client.create(
@@ -187,13 +205,7 @@ describe('weir-agent', () => {
         ...['--kubeconfig', path('kubeconfig'), '--daemonset', 'weir/weir-agent'],
         ...['--health-address', '127.0.0.1:9879'],
       ]);
-      const probe = (which: string): Promise<string> =>
-        runCommand('nsenter', [
-          `--net=${node}`,
-          process.execPath,
-          '-e',
-          `fetch('http://127.0.0.1:9879/${which}').then(async (r)=>console.log(r.status, await r.text()))`,
-        ]);
+      const probe = (which: string): Promise<string> => fetched(`http://127.0.0.1:9879/${which}`);
       const reports = { group: 'weir.dev', version: 'v1alpha1', plural: 'nodepolicystatuses' };
       const listed = async () => (await api.client.list(reports)).items as unknown as readonly KubeObject[];
       const removed = async (): Promise<unknown> => {
@@ -224,8 +236,29 @@ describe('weir-agent', () => {
       expect(`${output()}exit code ${code}`).toMatch(/exit code 0$/);
       expect(await listed()).toEqual([]);
     } finally {
-      listener.close();
-      await api.stop();
+      await cluster.stop();
+    }
+  });
+
+  it('serves metrics by TLS to who may get them, and probes to anybody', async () => {
+    const cluster = await kubernetes();
+    try {
+      await mkdir(path('tls'));
+      await makeCertificate(path('tls'));
+      const { child } = await startedAgent([
+        ...['--kubeconfig', path('kubeconfig'), '--health-address', '127.0.0.1:9879'],
+        ...['--metrics-address', '127.0.0.1:9880', '--metrics-cert-path', path('tls')],
+      ]);
+      expect(await fetched('http://127.0.0.1:9879/healthz')).toMatch(/^200 /);
+      expect(await fetched('http://127.0.0.1:9879/metrics')).toMatch(/^404 /);
+      // This API server reviews no tokens: nobody gets anything.
+      expect(await fetched('https://localhost:9880/metrics')).toMatch(
+        /^503 the API server cannot be asked .*tokenreviews/,
+      );
+      child.kill('SIGTERM');
+      expect(await ended(child)).toBe(0);
+    } finally {
+      await cluster.stop();
     }
   });
 

@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { createKubeClient } from '@weir/kube';
+import { createKubeClient, ScrapeAccess } from '@weir/kube';
+import { MetricsServer } from '@weir/process/metrics-server';
 import {
   type AgentMetrics,
   ApiServer,
@@ -12,7 +13,7 @@ import {
   type HealthServerOptions,
 } from './api/index.ts';
 import { buildCni, CniInstallation, CniService, PodNetwork } from './cni/index.ts';
-import type { AgentConfig } from './config/config.ts';
+import type { AgentConfig, HostPort } from './config/config.ts';
 import { VERSION } from './config/version.ts';
 import type { Core, CoreOptions, Logger } from './core.ts';
 import { Kubernetes } from './kubernetes/index.ts';
@@ -22,6 +23,9 @@ import { agentRemoval, Uninstall } from './uninstall/index.ts';
 
 /** Requests of the runtime that still wait for the kernel this long after a stop began are given up, in milliseconds. */
 const CNI_GRACE_MS = 2500;
+
+/** How long a question about a scraper may take, in milliseconds. */
+const REVIEW_MS = 5000;
 
 export interface AgentOptions {
   readonly config: AgentConfig;
@@ -161,9 +165,14 @@ export class Agent {
     return { ...parts, uninstall };
   }
 
+  #client(): ReturnType<typeof createKubeClient> {
+    const { kubeconfig } = this.#options.config;
+    return createKubeClient({ kubeconfig, userAgent: `weir-agent/${VERSION}` });
+  }
+
   #kubernetes(core: Core): Kubernetes {
     const { config, log } = this.#options;
-    const client = createKubeClient({ kubeconfig: config.kubeconfig, userAgent: `weir-agent/${VERSION}` });
+    const client = this.#client();
     const daemonSet = config.daemonset;
     return new Kubernetes({
       core,
@@ -226,7 +235,7 @@ export class Agent {
       return { ok: state === 'Ok', message: msg };
     };
     const health = { core, ready, idle: () => uninstall?.message };
-    const { healthAddress, metricsAddress } = config;
+    const { healthAddress, metricsAddress, metricsCertPath } = config;
     const { registry } = metrics;
     if (healthAddress !== undefined)
       await this.#serve({
@@ -235,8 +244,31 @@ export class Agent {
         health,
         ...(metricsAddress === undefined ? { metrics: registry } : {}),
       });
-    if (metricsAddress !== undefined)
+    if (metricsAddress !== undefined && metricsCertPath !== undefined)
+      await this.#serveSecured(metricsAddress, metricsCertPath, registry);
+    else if (metricsAddress !== undefined)
       await this.#serve({ log, ...metricsAddress, flag: '--metrics-address', metrics: registry });
+  }
+
+  async #serveSecured(address: HostPort, certificates: string, registry: AgentMetrics['registry']): Promise<void> {
+    const { log } = this.#options;
+    const client = this.#client();
+    const access = new ScrapeAccess({ client: client.within(REVIEW_MS) });
+    const server = new MetricsServer({
+      ...address,
+      certificates,
+      registry: () => registry,
+      refusal: (authorization) => access.refusal(authorization),
+      log,
+    });
+    await server.start();
+    this.#running.push({
+      name: 'metrics',
+      stop: async () => {
+        await server.stop();
+        client.close();
+      },
+    });
   }
 
   async #serve(options: HealthServerOptions): Promise<void> {

@@ -33,6 +33,13 @@ describe('command line', () => {
     });
   });
 
+  it('metrics by TLS have an address and a certificate', () => {
+    expect(parse()).toMatchObject({ metrics: undefined });
+    expect(parse('--metrics-address=:9', '--metrics-cert-path=/tls')).toMatchObject({
+      metrics: { address: ':9', certificates: '/tls' },
+    });
+  });
+
   it('each limit has a flag', () => {
     expect(
       parse(
@@ -69,6 +76,8 @@ describe('command line', () => {
     ['--identity-gc-grace=5'],
     ['--identity-gc-grace=0s'],
     ['--health-address=nope'],
+    ['--metrics-address=:9'],
+    ['--metrics-cert-path=/tls'],
     ['--log-level=loud'],
   ])('refuses %s', (arg) => {
     expect(() => parse(arg)).toThrow();

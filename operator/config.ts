@@ -20,6 +20,8 @@ export interface OperatorConfig extends CommonConfig {
   readonly command: 'run';
   readonly clusterName: string;
   readonly healthAddress: string | undefined;
+  /** Metrics by TLS at an address of their own; undefined: plain at `healthAddress`. */
+  readonly metrics: { readonly address: string; readonly certificates: string } | undefined;
   readonly identityGcGraceMs: number;
   readonly identityGcIntervalMs: number;
   readonly limits: Limits;
@@ -138,6 +140,13 @@ function runCommand(env: Environment, done: (config: OperatorConfig) => void): C
         .argParser(address),
     )
     .addOption(
+      new Option(
+        '--metrics-address <host:port>',
+        'serve /metrics there by TLS, to who may get it, and no longer at --health-address; with --metrics-cert-path',
+      ).argParser(address),
+    )
+    .option('--metrics-cert-path <dir>', 'folder of tls.crt and tls.key, which are read again when they change')
+    .addOption(
       new Option('--identity-gc-grace <duration>', 'how long an unused identity is kept')
         .default(30 * 60_000, '30m')
         .argParser(parseDuration),
@@ -158,11 +167,13 @@ function runCommand(env: Environment, done: (config: OperatorConfig) => void): C
     );
   }
   return withCommon(command).action((given: RunFlags) => {
+    const metrics = metricsOf(given, command);
     done({
       command: 'run',
       ...commonOf(given),
       clusterName: given.clusterName,
       healthAddress: given.healthAddress === '' ? undefined : given.healthAddress,
+      metrics,
       identityGcGraceMs: given.identityGcGrace,
       identityGcIntervalMs: given.identityGcInterval,
       limits: {
@@ -181,6 +192,15 @@ function runCommand(env: Environment, done: (config: OperatorConfig) => void): C
       identity: `${env['POD_NAME'] ?? hostname()}-${randomBytes(4).toString('hex')}`,
     });
   });
+}
+
+/** Ends the process where one of both is missing: metrics meant to be secured are not served plain. */
+function metricsOf(given: RunFlags, command: Command): OperatorConfig['metrics'] {
+  const { metricsAddress = '', metricsCertPath = '' } = given;
+  if (metricsAddress === '' && metricsCertPath === '') return undefined;
+  if (metricsAddress === '' || metricsCertPath === '')
+    return command.error('--metrics-address and --metrics-cert-path go together: give both, or neither');
+  return { address: metricsAddress, certificates: metricsCertPath };
 }
 
 function uninstallCommand(command: Command, env: Environment, done: (config: UninstallConfig) => void): void {
@@ -218,6 +238,8 @@ interface CommonFlags {
 interface RunFlags extends CommonFlags, Limits {
   readonly clusterName: string;
   readonly healthAddress: string;
+  readonly metricsAddress?: string;
+  readonly metricsCertPath?: string;
   readonly identityGcGrace: number;
   readonly identityGcInterval: number;
   readonly leaderElect: boolean;

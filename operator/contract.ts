@@ -29,8 +29,10 @@ export interface OperatorOptions {
     /** Milliseconds of a clock that never goes back. */
     readonly now?: () => number;
   };
-  /** `host:port` for probes and metrics; absent: none. */
+  /** `host:port` for probes, and for metrics unless `metrics` is given; absent: none. */
   readonly healthAddress?: string;
+  /** Metrics by TLS, for who may `get` the URL /metrics: `host:port`, and the folder of tls.crt and tls.key. */
+  readonly metrics?: { readonly address: string; readonly certificates: string };
   /** Milliseconds that objects of nodes and pods that are gone are kept, and between looks for them. Default 5 minutes. */
   readonly orphanGraceMs?: number;
   /** Milliseconds between two looks at a cluster that is refused. Default 10 seconds. */
@@ -59,6 +61,8 @@ export interface Operator {
   settled(signal?: AbortSignal): Promise<ReadonlyMap<string, number>>;
   readonly leading: boolean;
   readonly healthPort: number | undefined;
+  /** Of metrics by TLS; undefined while nobody is listened to. */
+  readonly metricsPort: number | undefined;
   /** Of this term: another one after leadership was lost. */
   readonly db: StateDB;
   readonly metrics: Metrics;

@@ -1,4 +1,4 @@
-/** HTTP for probes and Prometheus: /healthz, /readyz, /metrics. */
+/** HTTP for probes and Prometheus: /healthz, /readyz and, where they are for whoever asks, /metrics. */
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { line } from '@weir/process/printable';
@@ -8,7 +8,8 @@ import { ConfigError } from './errors.ts';
 export interface HealthOptions {
   /** `host:port`, `[v6]:port` or `:port` (all addresses). */
   readonly address: string;
-  readonly registry: () => Registry;
+  /** Absent: /metrics is served elsewhere. */
+  readonly registry?: () => Registry;
   /** Why the process must be restarted; undefined: it is well. */
   readonly unhealthy: () => string | undefined;
   /** Why it does not do its work yet; undefined: it does. */
@@ -35,13 +36,13 @@ export class HealthServer {
       const path = (request.url ?? '/').split('?')[0];
       if (path === '/healthz') judge(options.unhealthy());
       else if (path === '/readyz') judge(options.unready());
-      else if (path === '/metrics') {
+      else if (path === '/metrics' && options.registry !== undefined) {
         const registry = options.registry();
         registry.metrics().then(
           (text) => say(200, text, registry.contentType),
           (error: unknown) => say(500, line(String(error))),
         );
-      } else say(404, 'see /healthz, /readyz and /metrics\n');
+      } else say(404, `here is only /healthz, /readyz${options.registry === undefined ? '' : ', /metrics'}\n`);
     });
   }
 
@@ -67,7 +68,7 @@ export class HealthServer {
 export function parseAddress(address: string): { readonly host: string | undefined; readonly port: number } {
   const [, bracketed, plain, port] = /^(?:\[([0-9a-fA-F:.]+)\]|([^:[\]]*)):([0-9]{1,5})$/.exec(address) ?? [];
   if (port === undefined || Number(port) > 65535) {
-    throw new ConfigError(`health address "${address}" is not host:port, [v6]:port or :port: write for example :9964`);
+    throw new ConfigError(`address "${address}" is not host:port, [v6]:port or :port: write for example :9964`);
   }
   const host = bracketed ?? plain;
   return { host: host === '' ? undefined : host, port: Number(port) };

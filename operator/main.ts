@@ -41,6 +41,7 @@ function run(options: OperatorConfig): void {
     identityGcIntervalMs: options.identityGcIntervalMs,
     limits: options.limits,
     ...(options.healthAddress === undefined ? {} : { healthAddress: options.healthAddress }),
+    ...(options.metrics === undefined ? {} : { metrics: options.metrics }),
     ...(options.leaderElect
       ? {
           leaderElection: {

@@ -66,6 +66,7 @@ export const PACKAGES = [
   { name: 'iproute2', why: 'makes network namespaces, veth pairs, routes', present: () => which('ip') },
   { name: 'binutils', why: 'strip and readelf: images hold no debugging symbols', present: () => which('readelf') },
   { name: 'busybox-static', why: 'shell and wget of test pods', present: () => which('busybox') },
+  { name: 'openssl', why: 'certificates of tests', present: () => which('openssl') },
   { name: 'util-linux', why: 'nsenter: runs agents and pods in their namespaces', present: () => which('nsenter') },
 ];
 

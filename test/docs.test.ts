@@ -4,7 +4,7 @@ import { dirname, join } from 'node:path';
 import { describe, expect, it } from '@jest/globals';
 import { crds } from '@weir/kube';
 import { load } from 'js-yaml';
-import { ACCESS } from './chart/access.ts';
+import { ACCESS, SECURE_METRICS } from './chart/access.ts';
 import { find, type PodSpec, podSpec, render } from './chart/render.ts';
 import { ROOT, run } from './cluster/run.ts';
 import { commandsOf, type DocBlock, type DocPage, readPage } from './real/docs.ts';
@@ -299,9 +299,12 @@ describe('security.md', () => {
     ['weir-agent', '| `/proc` |'],
     ['weir-uninstall', '## The uninstall Job'],
     ['weir-test', '## The test of'],
-  ])('has every right of %s, with its reason', (component, after) => {
-    const rows = ACCESS.filter((access) => access.component === component).map(
-      ({ resource, verbs, namespace, names, why }) => {
+    ['weir-agent', '## Metrics', SECURE_METRICS],
+    ['weir-operator', '## Metrics', SECURE_METRICS],
+  ])('has every right of %s, with its reason', (component, after, all = ACCESS) => {
+    const rows = all
+      .filter((access) => access.component === component)
+      .map(({ resource, verbs, namespace, names, why }) => {
         const where =
           namespace === undefined
             ? 'cluster'
@@ -314,8 +317,7 @@ describe('security.md', () => {
           [where, ...(names ?? []).map((name) => `only \`${name}\``)].join(', '),
           why,
         ];
-      },
-    );
+      });
     expect(rows.length).toBeGreaterThan(0);
     expect(table(after)).toEqual(rows);
   });

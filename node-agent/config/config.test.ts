@@ -56,6 +56,9 @@ describe('parseConfig', () => {
     [['--no-kubernetes', '--daemonset', 'a/b'], 'exclude each other'],
     [['--daemonset', 'weir-agent'], 'NAMESPACE/NAME'],
     [['--daemonset', 'a/b/c'], 'NAMESPACE/NAME'],
+    [['--metrics-cert-path', '/tls'], 'needs --metrics-address'],
+    [['--metrics-cert-path', 'tls', '--metrics-address', ':9'], 'absolute path'],
+    [['--metrics-cert-path', '/tls', '--metrics-address', ':9', '--no-kubernetes'], 'exclude each other'],
     [['--routing', 'tunnel'], 'Allowed choices are direct, none'],
     [['--proc-sys', 'proc'], 'absolute path'],
   ])('refuses %j and names flag, value and fix', (args, message) => {

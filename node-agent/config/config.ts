@@ -24,6 +24,8 @@ export interface AgentConfig {
   readonly healthAddress?: HostPort;
   /** Only /metrics is served there; absent: /metrics is at `healthAddress`. */
   readonly metricsAddress?: HostPort;
+  /** Folder of tls.crt and tls.key: /metrics is served by TLS, to who may get it; absent: plain. */
+  readonly metricsCertPath?: string;
   /** Who routes to other nodes' pods: the agent, or the network. */
   readonly routing: 'direct' | 'none';
   /** The DaemonSet that the agent is of; absent: nobody can ask it to uninstall. */
@@ -118,6 +120,12 @@ export function parseConfig(args: readonly string[]): Parsed {
       ),
     )
     .addOption(
+      option(
+        '--metrics-cert-path <dir>',
+        'folder of tls.crt and tls.key, which are read again when they change: /metrics is served by TLS, to who may get it; with --metrics-address',
+      ).argParser(path),
+    )
+    .addOption(
       option('--routing <mode>', "direct: routes to other nodes' pods by their InternalIP; none: the network has them")
         .choices(['direct', 'none'])
         .default('direct'),
@@ -176,6 +184,14 @@ export function parseConfig(args: readonly string[]): Parsed {
   }
   if (config.daemonset !== undefined && !config.kubernetes) {
     throw new ConfigError('--daemonset and --no-kubernetes exclude each other: leave one of them out');
+  }
+  if (config.metricsCertPath !== undefined && config.metricsAddress === undefined) {
+    throw new ConfigError('--metrics-cert-path needs --metrics-address: give the address for metrics by TLS');
+  }
+  if (config.metricsCertPath !== undefined && !config.kubernetes) {
+    throw new ConfigError(
+      '--metrics-cert-path and --no-kubernetes exclude each other: Kubernetes says who may get metrics',
+    );
   }
   return { command: wanted, config };
 }

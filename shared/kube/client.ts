@@ -10,6 +10,7 @@ import type {
   KubeClient,
   KubeObject,
   KubePatcher,
+  KubeReviewer,
   ListOptions,
   ListPage,
   Resource,
@@ -34,14 +35,19 @@ const PAGE = 500;
 const WATCH_SECONDS = { min: 300, spread: 300 };
 
 /** Throws KubeConfigError when the configuration cannot be used; makes no request. */
-export function createKubeClient(options: KubeClientOptions): KubeClient & KubePatcher & FencingClient {
+export function createKubeClient(options: KubeClientOptions): KubeClient & KubePatcher & KubeReviewer & FencingClient {
   const transport = new NodeTransport(accessOf(options.kubeconfig), options.userAgent);
   return new RestClient(transport, options.requestTimeoutMs ?? REQUEST_TIMEOUT_MS);
 }
 
+const REVIEWS = {
+  TokenReview: { group: 'authentication.k8s.io', plural: 'tokenreviews' },
+  SubjectAccessReview: { group: 'authorization.k8s.io', plural: 'subjectaccessreviews' },
+} as const;
+
 type Typed<T extends KubeObject> = Resource<T>;
 
-class RestClient implements KubeClient, KubePatcher, FencingClient {
+class RestClient implements KubeClient, KubePatcher, KubeReviewer, FencingClient {
   readonly pulse: Transport['pulse'];
   readonly #transport: Transport;
   readonly #timeoutMs: number;
@@ -58,7 +64,7 @@ class RestClient implements KubeClient, KubePatcher, FencingClient {
     return new RestClient(this.#transport, this.#timeoutMs, fence);
   }
 
-  within(timeoutMs: number): KubeClient {
+  within(timeoutMs: number): KubeClient & KubeReviewer {
     return new RestClient(this.#transport, timeoutMs, this.#fence);
   }
 
@@ -130,6 +136,13 @@ class RestClient implements KubeClient, KubePatcher, FencingClient {
     const path = pathOf(resource, { namespace: object.metadata.namespace });
     const answer = await this.#write({ method: 'POST', path, body: object });
     return asObject<T>(answer, path);
+  }
+
+  async review(kind: keyof typeof REVIEWS, spec: object): Promise<unknown> {
+    const { group, plural } = REVIEWS[kind];
+    const path = `/apis/${group}/v1/${plural}`;
+    const answer = await this.#write({ method: 'POST', path, body: { apiVersion: `${group}/v1`, kind, spec } });
+    return (answer as { readonly status?: unknown } | undefined | null)?.status;
   }
 
   async replace<T extends KubeObject>(

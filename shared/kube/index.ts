@@ -9,5 +9,6 @@ export { ServerPulse } from './pulse.ts';
 export { createReflector, withoutManagedFields } from './reflector.ts';
 export { reachesVersion } from './resource-version.ts';
 export { apiVersionOf, describe, pathOf, resources } from './resources.ts';
+export { ScrapeAccess, type ScrapeAccessOptions } from './scrape-access.ts';
 export { itemsOf, objectsIn, textMapOf, textOf, textsIn } from './shapes.ts';
 export * from './types.ts';

@@ -286,7 +286,7 @@ export interface FencingClient {
   /** The same connections, for one who writes only as long as `fence` lets it. Reads are not held. */
   fenced(fence: WriteFence): KubeClient;
   /** The same connections, with `timeoutMs` milliseconds for each request. */
-  within(timeoutMs: number): KubeClient;
+  within(timeoutMs: number): KubeClient & KubeReviewer;
 }
 
 /** Changes of a few members of an object that others write too. */
@@ -302,6 +302,12 @@ export interface KubePatcher {
     patch: Readonly<Record<string, unknown>>,
     options?: { readonly namespace?: string; readonly subresource?: 'status' | 'scale' },
   ): Promise<KubeObject>;
+}
+
+/** Questions that the API server answers and does not keep. */
+export interface KubeReviewer {
+  /** Whose token it is, or what somebody may: the `status` of the answer to an object with this `spec`. */
+  review(kind: 'TokenReview' | 'SubjectAccessReview', spec: object): Promise<unknown>;
 }
 
 export interface ListPage<T extends KubeObject> {

@@ -1,6 +1,6 @@
 /** The chart's roles grant what test/chart/access.ts lists, and nothing else. */
 import { beforeAll, describe, expect, it } from '@jest/globals';
-import { ACCESS, type Access, lines } from './access.ts';
+import { ACCESS, type Access, lines, SECURE_METRICS } from './access.ts';
 import { find, type Rendered, type Rule, render } from './render.ts';
 
 const NAMESPACE = 'kube-system';
@@ -45,6 +45,14 @@ describe('what components may do with the API', () => {
 
   it('is what test/chart/access.ts lists with its reasons, in both directions', () => {
     expect(lines(granted(rendered))).toEqual(lines(ACCESS));
+  });
+
+  it('is more with secured metrics by the two questions about who scrapes, and no other right', async () => {
+    const secured = await render(['--set', 'metrics.secure.enabled=true']);
+    expect(lines(granted(secured))).toEqual(lines([...ACCESS, ...SECURE_METRICS]));
+    expect(find(secured, 'ClusterRole', 'weir-metrics-reader').rules).toEqual([
+      { nonResourceURLs: ['/metrics'], verbs: ['get'] },
+    ]);
   });
 
   it('names each grant once, each with a reason', () => {

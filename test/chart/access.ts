@@ -142,6 +142,22 @@ function uninstall(): Access[] {
   ];
 }
 
+/** What agents and operator may beside, each of them, with `metrics.secure.enabled`. */
+export const SECURE_METRICS: readonly Access[] = (['weir-agent', 'weir-operator'] as const).flatMap((component) => [
+  {
+    component,
+    resource: 'tokenreviews.authentication.k8s.io',
+    verbs: ['create'],
+    why: 'whose token it is that a scrape comes with',
+  },
+  {
+    component,
+    resource: 'subjectaccessreviews.authorization.k8s.io',
+    verbs: ['create'],
+    why: 'whether that account may get /metrics',
+  },
+]);
+
 /** One line for each verb on each resource, as access.test.ts compares them. */
 export function lines(access: readonly Omit<Access, 'why'>[]): string[] {
   return access

@@ -98,4 +98,22 @@ describe('monitoring', () => {
       expect(flag).toMatch(new RegExp(`:${service.spec.ports[0]?.port}$`));
     },
   );
+
+  it('ServiceMonitors of secured metrics come with a token, by TLS, to the name that the certificate is for', async () => {
+    const endpoints = async (more: string): Promise<unknown[]> => {
+      const some = await render(['--set', `metrics.serviceMonitor.enabled=true,metrics.secure.enabled=true${more}`]);
+      return ['weir-agent', 'weir-operator'].map(
+        (name) => (find(some, 'ServiceMonitor', name).spec as unknown as { endpoints: [object] }).endpoints[0],
+      );
+    };
+    const secured = { scheme: 'https', bearerTokenFile: '/var/run/secrets/kubernetes.io/serviceaccount/token' };
+    const ca = { secret: { name: 'weir-metrics', key: 'ca.crt' } };
+    expect(await endpoints('')).toMatchObject([
+      { ...secured, tlsConfig: { serverName: 'weir-agent-metrics.kube-system.svc', ca } },
+      { ...secured, tlsConfig: { serverName: 'weir-operator-metrics.kube-system.svc', ca } },
+    ]);
+    const own = { tlsConfig: { insecureSkipVerify: true } };
+    const given = await endpoints(',metrics.secure.tlsConfig.insecureSkipVerify=true');
+    expect(given).toEqual([expect.objectContaining(own), expect.objectContaining(own)]);
+  });
 });

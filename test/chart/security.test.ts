@@ -86,7 +86,11 @@ describe('pods of the chart', () => {
   });
 
   it('every mount has its volume and every volume its mount, whatever is set', async () => {
-    for (const flags of [[], ['--set', 'cni.install=false,agent.mountBpffs=false']]) {
+    for (const flags of [
+      [],
+      ['--set', 'cni.install=false,agent.mountBpffs=false'],
+      ['--set', 'metrics.secure.enabled=true'],
+    ]) {
       for (const [, spec] of pods(await render(flags))) {
         const mounts = new Set(containers(spec).flatMap((each) => (each.volumeMounts ?? []).map(({ name }) => name)));
         expect([...mounts].sort()).toEqual((spec.volumes ?? []).map(({ name }) => name).sort());
@@ -105,10 +109,12 @@ describe('pods of the chart', () => {
     expect(old).toContain('container.apparmor.security.beta.kubernetes.io/mount-bpffs: unconfined');
   });
 
-  it('probes ask where the program listens: the loopback, or the address of the node when metrics are exposed', async () => {
-    for (const [flags, host, listen] of [
-      [[], '127.0.0.1', '--health-address=127.0.0.1:'],
-      [['--set', 'metrics.expose=true'], undefined, '--health-address=[$(WEIR_HOST_IP)]:'],
+  it('probes ask where the program listens: the loopback, or the address of the node when metrics are there without TLS', async () => {
+    const secured = 'metrics.secure.enabled=true,metrics.expose=true';
+    for (const [flags, host, listen, variable] of [
+      [[], '127.0.0.1', '--health-address=127.0.0.1:', false],
+      [['--set', 'metrics.expose=true'], undefined, '--health-address=[$(WEIR_HOST_IP)]:', true],
+      [['--set', secured], '127.0.0.1', '--health-address=127.0.0.1:', true],
     ] as const) {
       const some = await render(flags);
       for (const [kind, name] of [
@@ -120,8 +126,32 @@ describe('pods of the chart', () => {
         const port = probes[0]?.port;
         expect(program?.args).toContain(`${listen}${port}`);
         expect(probes).toEqual(['/healthz', '/readyz'].map((path) => ({ ...(host ? { host } : {}), path, port })));
-        expect(program?.env?.some((variable) => variable.name === 'WEIR_HOST_IP')).toBe(host === undefined);
+        expect(program?.env?.some(({ name: of }) => of === 'WEIR_HOST_IP')).toBe(variable);
       }
+    }
+  });
+
+  it('metrics that are secured are at the address of the node by TLS only, and a missing Secret keeps no pod from starting', async () => {
+    const some = await render(['--set', 'metrics.secure.enabled=true,metrics.secure.certificateSecret=cert']);
+    for (const [kind, name] of [
+      ['DaemonSet', 'weir-agent'],
+      ['Deployment', 'weir-operator'],
+    ] as const) {
+      const spec = podSpec(find(some, kind, name));
+      const [program] = spec?.containers ?? [];
+      const port = program?.livenessProbe?.httpGet.port;
+      expect(program?.args?.filter((arg) => arg.includes('WEIR_HOST_IP'))).toEqual([
+        `--metrics-address=[$(WEIR_HOST_IP)]:${port}`,
+      ]);
+      expect(program?.args).toContain('--metrics-cert-path=/etc/weir/metrics');
+      expect(program?.volumeMounts).toContainEqual({
+        name: 'metrics-certificate',
+        mountPath: '/etc/weir/metrics',
+        readOnly: true,
+      });
+      expect(spec?.volumes?.find((volume) => volume.name === 'metrics-certificate')).toMatchObject({
+        secret: { secretName: 'cert', optional: true },
+      });
     }
   });
 });

@@ -15,6 +15,7 @@ const SETS: Readonly<Record<string, readonly string[]>> = {
     '--set',
     'metrics.serviceMonitor.enabled=true,metrics.prometheusRule.enabled=true,metrics.dashboard.enabled=true',
   ],
+  'secure-metrics': ['--set', 'metrics.serviceMonitor.enabled=true,metrics.secure.enabled=true'],
   'single-node': ['--set', 'operator.replicas=1'],
   'everything-set': ['-f', join(ROOT, 'test/chart/everything.yaml')],
   'kubernetes-1.29': ['--kube-version', '1.29.0'],

@@ -37,16 +37,49 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{/* Whether Prometheus is to reach health and metrics from outside the node: "true" or empty. */}}
 {{- define "weir.exposed" -}}
-{{- if or .Values.metrics.expose .Values.metrics.serviceMonitor.enabled }}true{{ end }}
+{{- if or .Values.metrics.expose .Values.metrics.serviceMonitor.enabled .Values.metrics.secure.enabled }}true{{ end }}
 {{- end }}
 
-{{/* The flag --health-address. The variable is the node's address; the brackets make an IPv6 address readable and do no harm to others. */}}
-{{- define "weir.healthAddress" -}}
-{{- if include "weir.exposed" .root -}}
---health-address=[$(WEIR_HOST_IP)]:{{ .port }}
-{{- else -}}
---health-address=127.0.0.1:{{ .port }}
-{{- end -}}
+{{/* The same, without TLS: health and metrics are at one address then. */}}
+{{- define "weir.exposedPlain" -}}
+{{- if and (include "weir.exposed" .) (not .Values.metrics.secure.enabled) }}true{{ end }}
+{{- end }}
+
+{{/*
+The flags that say where health and metrics are, as items of a list. The variable is the node's address; the brackets make an IPv6 address readable
+and do no harm to others. Loopback and node's address may share a port. Arguments: root, port.
+*/}}
+{{- define "weir.addresses" -}}
+{{- if include "weir.exposedPlain" .root }}
+- --health-address=[$(WEIR_HOST_IP)]:{{ .port }}
+{{- else }}
+- --health-address=127.0.0.1:{{ .port }}
+{{- end }}
+{{- if .root.Values.metrics.secure.enabled }}
+- --metrics-address=[$(WEIR_HOST_IP)]:{{ .port }}
+- --metrics-cert-path=/etc/weir/metrics
+{{- end }}
+{{- end }}
+
+{{- define "weir.metricsMount" -}}
+{{- if .Values.metrics.secure.enabled }}
+- name: metrics-certificate
+  mountPath: /etc/weir/metrics
+  readOnly: true
+{{- end }}
+{{- end }}
+
+{{/* Optional: without it the programs do their work, and their log says that metrics are not served. */}}
+{{- define "weir.metricsVolume" -}}
+{{- if .Values.metrics.secure.enabled }}
+- name: metrics-certificate
+  secret:
+    secretName: {{ .Values.metrics.secure.certificateSecret | quote }}
+    optional: true
+    items:
+      - {key: tls.crt, path: tls.crt}
+      - {key: tls.key, path: tls.key}
+{{- end }}
 {{- end }}
 
 {{- define "weir.hostIpEnv" -}}
@@ -61,7 +94,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{/* httpGet of a probe. On the host's network the pod's address is the node's. Arguments: root, port, path. */}}
 {{- define "weir.httpGet" -}}
 httpGet:
-  {{- if not (include "weir.exposed" .root) }}
+  {{- if not (include "weir.exposedPlain" .root) }}
   host: 127.0.0.1
   {{- end }}
   path: {{ .path }}

@@ -1,0 +1,186 @@
+/**
+ * Metrics for who may have them: HTTPS with a certificate from files, and a question about who asks before each answer.
+ *
+ * Guarantees: the port is never open without TLS. Files that are missing or do not fit are told, with their path, and looked at again until they
+ * do; a certificate that is replaced on disk is used within `lookMs`, and while the files are wrong the one before stays. None of this
+ * keeps the program from its work: `start` does not reject.
+ */
+import { readFile } from 'node:fs/promises';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { createServer, type Server } from 'node:https';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { createSecureContext } from 'node:tls';
+import type { Registry } from 'prom-client';
+import { delay } from './delay.ts';
+import { messageOf } from './errors.ts';
+import { line } from './printable.ts';
+
+const LOOK_MS = 10_000;
+/** What a client may take to send a request, TLS included, and how many connections there may be: Prometheus has a few. */
+const REQUEST_MS = 10_000;
+const MOST_CONNECTIONS = 64;
+
+/** Why somebody gets no metrics: an HTTP status, and a sentence for them. */
+export interface Refusal {
+  readonly status: number;
+  readonly text: string;
+}
+
+export interface MetricsServerOptions {
+  /** Undefined: all addresses. */
+  readonly host: string | undefined;
+  readonly port: number;
+  /** Folder of `tls.crt` (PEM, the whole chain) and `tls.key`, as a Secret of type kubernetes.io/tls is mounted. */
+  readonly certificates: string;
+  readonly registry: () => Registry;
+  /** Judges the header Authorization; undefined: the metrics are given. */
+  readonly refusal: (authorization: string | undefined) => Promise<Refusal | undefined>;
+  readonly log: Readonly<Record<'info' | 'error', (fields: object, message: string) => void>>;
+  /** Milliseconds between two looks at the files. Default 10000. */
+  readonly lookMs?: number;
+}
+
+interface Certificate {
+  readonly cert: string;
+  readonly key: string;
+}
+
+export class MetricsServer {
+  readonly #options: MetricsServerOptions;
+  readonly #stop = new AbortController();
+  #looking: Promise<void> = Promise.resolve();
+  #server: Server | undefined;
+  /** In use. */
+  #certificate: Certificate | undefined;
+  #problem: string | undefined;
+
+  constructor(options: MetricsServerOptions) {
+    this.#options = options;
+  }
+
+  /** Listens if it can; else it is tried again. */
+  async start(): Promise<void> {
+    await this.#look();
+    this.#looking = this.#watch();
+  }
+
+  /** Undefined while nobody is listened to. */
+  get port(): number | undefined {
+    return this.#server === undefined ? undefined : (this.#server.address() as AddressInfo).port;
+  }
+
+  async stop(): Promise<void> {
+    this.#stop.abort();
+    await this.#looking;
+    const server = this.#server;
+    if (server === undefined) return;
+    server.closeAllConnections();
+    await new Promise((resolve) => server.close(resolve));
+  }
+
+  async #watch(): Promise<void> {
+    const { signal } = this.#stop;
+    while (!signal.aborted) {
+      await delay(this.#options.lookMs ?? LOOK_MS, signal, { ref: false });
+      if (!signal.aborted) await this.#look();
+    }
+  }
+
+  async #look(): Promise<void> {
+    const { host, port, certificates, log } = this.#options;
+    const fields = { address: `${host ?? '*'}:${port}`, certificates };
+    try {
+      const found = await readCertificate(certificates);
+      const { cert, key } = this.#certificate ?? {};
+      if (found.cert !== cert || found.key !== key) {
+        if (this.#server === undefined) {
+          this.#server = await this.#listen(found);
+          log.info(fields, 'metrics are served by TLS');
+        } else {
+          this.#server.setSecureContext(found);
+          log.info(fields, 'metrics have a new certificate');
+        }
+        this.#certificate = found;
+      }
+      this.#problem = undefined;
+    } catch (error) {
+      const problem = messageOf(error);
+      if (problem === this.#problem) return;
+      this.#problem = problem;
+      const what = this.#server === undefined ? 'metrics are not served' : 'metrics keep their certificate';
+      log.error({ ...fields, error: problem }, `${what}: put right what the error names; it is looked at again`);
+    }
+  }
+
+  #listen(certificate: Certificate): Promise<Server> {
+    const { host, port, log } = this.#options;
+    const server = createServer(
+      { ...certificate, handshakeTimeout: REQUEST_MS, requestTimeout: REQUEST_MS, headersTimeout: REQUEST_MS },
+      (request, response) => {
+        this.#answer(request, response).catch((error: unknown) => {
+          log.error({ err: error }, 'a scrape could not be answered');
+          if (!response.headersSent) end(response, 500, 'the metrics could not be read; see the log');
+          else response.destroy();
+        });
+      },
+    );
+    server.maxConnections = MOST_CONNECTIONS;
+    return new Promise((resolve, reject) => {
+      server.once('error', reject);
+      server.listen(port, host, () => {
+        server.off('error', reject);
+        server.on('error', (error) => log.error({ err: error }, 'a scrape could not be accepted'));
+        resolve(server);
+      });
+    });
+  }
+
+  async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const refusal = await this.#options.refusal(request.headers.authorization);
+    if (refusal !== undefined) {
+      if (refusal.status === 401) response.setHeader('www-authenticate', 'Bearer');
+      end(response, refusal.status, refusal.text);
+      return;
+    }
+    if ((request.url ?? '').split('?')[0] !== '/metrics') end(response, 404, 'here is only /metrics');
+    else if (request.method !== 'GET' && request.method !== 'HEAD') end(response, 405, 'write GET /metrics');
+    else {
+      const registry = this.#options.registry();
+      const text = await registry.metrics();
+      response.writeHead(200, { 'content-type': registry.contentType });
+      response.end(text);
+    }
+  }
+}
+
+function end(response: ServerResponse, status: number, text: string): void {
+  response.writeHead(status, { 'content-type': 'text/plain; charset=utf-8' });
+  response.end(line(text));
+}
+
+/** @throws Error that names the file */
+async function readCertificate(folder: string): Promise<Certificate> {
+  const [cert, key] = await Promise.all(['tls.crt', 'tls.key'].map((name) => readPart(join(folder, name))));
+  const certificate = { cert: cert ?? '', key: key ?? '' };
+  try {
+    createSecureContext(certificate);
+  } catch (error) {
+    throw new Error(
+      `${join(folder, 'tls.crt')} and ${join(folder, 'tls.key')} are not a certificate in PEM and its own key: ${messageOf(error)}`,
+      { cause: error },
+    );
+  }
+  return certificate;
+}
+
+async function readPart(path: string): Promise<string> {
+  let text: string;
+  try {
+    text = await readFile(path, 'utf8');
+  } catch (error) {
+    throw new Error(`${path} cannot be read: ${messageOf(error)}`, { cause: error });
+  }
+  if (text.trim() === '') throw new Error(`${path} is empty`);
+  return text;
+}
