@@ -1,9 +1,12 @@
-/** The agent as a process on a node of its own (a network namespace), called by the real shim, with pods that talk. */
+/**
+ * The agent as a process on a node of its own (a network namespace), called by the real shim, with pods that talk. It runs under the chart's
+ * seccomp profile.
+ */
 
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
-import { mkdir, mkdtemp, readdir, rm, stat, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -13,6 +16,7 @@ import { crds, type KubeObject } from '@weir/kube';
 import { inNetns } from 'libbpf-ts';
 import { makeCertificate } from '../shared/process/testing/certificates.ts';
 import { createApiServer } from '../test/cluster/apiserver/index.ts';
+import { confined } from '../test/seccomp/profiles.ts';
 import { runCommand } from './cni/command.ts';
 import { buildCni } from './cni/index.ts';
 import { dropsOf, LabPod } from './datapath/testing/lab.ts';
@@ -64,7 +68,7 @@ function weirAgent(
     ...['--cni-binary', path('weir-cni'), '--cni-install', path('bin'), '--cni-conf-dir', path('net.d')],
     ...['--ct-entries', '4096', ...more, command],
   ];
-  const child = spawn('nsenter', [`--net=${node}`, process.execPath, MAIN, ...args], {
+  const child = spawn('nsenter', [`--net=${node}`, ...confined('agent', [MAIN, ...args])], {
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   children.push(child);
@@ -249,6 +253,7 @@ describe('weir-agent', () => {
         ...['--kubeconfig', path('kubeconfig'), '--health-address', '127.0.0.1:9879'],
         ...['--metrics-address', '127.0.0.1:9880', '--metrics-cert-path', path('tls')],
       ]);
+      expect(await readFile(`/proc/${child.pid}/status`, 'utf8')).toMatch(/^Seccomp:\s2$/m);
       expect(await fetched('http://127.0.0.1:9879/healthz')).toMatch(/^200 /);
       expect(await fetched('http://127.0.0.1:9879/metrics')).toMatch(/^404 /);
       // This API server reviews no tokens: nobody gets anything.

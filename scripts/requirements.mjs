@@ -66,6 +66,11 @@ export const PACKAGES = [
   { name: 'iproute2', why: 'makes network namespaces, veth pairs, routes', present: () => which('ip') },
   { name: 'binutils', why: 'strip and readelf: images hold no debugging symbols', present: () => which('readelf') },
   { name: 'busybox-static', why: 'shell and wget of test pods', present: () => which('busybox') },
+  {
+    name: 'libseccomp2',
+    why: 'runs agent and operator of tests under their seccomp profiles',
+    present: () => existsSync(`/usr/lib/${multiarch}/libseccomp.so.2`) || existsSync('/usr/lib/libseccomp.so.2'),
+  },
   { name: 'openssl', why: 'certificates of tests', present: () => which('openssl') },
   { name: 'util-linux', why: 'nsenter: runs agents and pods in their namespaces', present: () => which('nsenter') },
 ];

@@ -1,6 +1,8 @@
 /** What the pods of the chart may do on a node. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from '@jest/globals';
-import { type Container, find, type PodSpec, podSpec, type Rendered, render, template } from './render.ts';
+import { CHART, type Container, find, type PodSpec, podSpec, type Rendered, render, template } from './render.ts';
 
 const pods = (rendered: readonly Rendered[]): (readonly [string, PodSpec])[] =>
   rendered.flatMap((object) => {
@@ -107,6 +109,50 @@ describe('pods of the chart', () => {
     expect(old).not.toContain('appArmorProfile');
     expect(old).toContain('container.apparmor.security.beta.kubernetes.io/agent: unconfined');
     expect(old).toContain('container.apparmor.security.beta.kubernetes.io/mount-bpffs: unconfined');
+  });
+
+  it.each([
+    ['agent', 'DaemonSet'],
+    ['operator', 'Deployment'],
+  ] as const)(
+    'profiles of the %s are those of its values, by field or, AppArmor before Kubernetes 1.30, by annotation',
+    async (name, kind) => {
+      const set = (values: string) => ['--set', values.replaceAll('@', `${name}.`)];
+      const context = async (flags: readonly string[]) => {
+        const { containers: all } = podSpec(find(await render(flags), kind, `weir-${name}`)) as PodSpec;
+        return all.find((each) => each.name === name)?.securityContext;
+      };
+      const usual = await context([]);
+      expect(usual?.seccompProfile).toEqual({ type: 'RuntimeDefault' });
+      expect(usual?.appArmorProfile).toEqual(name === 'agent' ? { type: 'Unconfined' } : undefined);
+      const seccomp = set('@seccompProfile.type=Localhost,@seccompProfile.localhostProfile=weir/x.json');
+      const appArmor = set('@appArmorProfile.type=Localhost,@appArmorProfile.localhostProfile=x');
+      expect(await context([...seccomp, ...appArmor])).toMatchObject({
+        seccompProfile: { type: 'Localhost', localhostProfile: 'weir/x.json' },
+        appArmorProfile: { type: 'Localhost', localhostProfile: 'x' },
+      });
+      const old = await template([...appArmor, '--kube-version', '1.29.0']);
+      expect(old).not.toContain('appArmorProfile');
+      expect(old).toContain(`container.apparmor.security.beta.kubernetes.io/${name}: localhost/x\n`);
+      for (const kindOf of ['seccompProfile', 'appArmorProfile'])
+        await expect(template(set(`@${kindOf}.type=Localhost`))).rejects.toThrow(`/${name}/${kindOf}/localhostProfile`);
+    },
+  );
+
+  it('AppArmor profiles allow the capabilities that the chart gives', async () => {
+    for (const [kind, name] of [
+      ['DaemonSet', 'weir-agent'],
+      ['Deployment', 'weir-operator'],
+    ] as const) {
+      const text = readFileSync(join(CHART, 'files/apparmor', name), 'utf8');
+      const allowed = [...text.matchAll(/^ {2}capability ([a-z_]+),$/gm)].map(([, capability = '']) =>
+        capability.toUpperCase(),
+      );
+      const given = podSpec(find(rendered, kind, name))?.containers[0]?.securityContext.capabilities.add ?? [];
+      expect([name, ...allowed]).toEqual([name, ...given]);
+      expect(text).toContain(`\nprofile ${name} `);
+      expect(text.split('{')).toHaveLength(text.split('}').length);
+    }
   });
 
   it('probes ask where the program listens: the loopback, or the address of the node when metrics are there without TLS', async () => {

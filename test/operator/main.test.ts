@@ -2,6 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { resources } from '@weir/kube';
 import { namespace } from '../../operator/testing.ts';
+import { confined } from '../seccomp/profiles.ts';
 import { createWorld, eventually, type World } from './world.ts';
 
 interface Main {
@@ -25,12 +26,13 @@ describe('main', () => {
     await world.stop();
   });
 
-  /** Runs the program; `module`: JavaScript that it runs first. */
+  /** Runs the program under the chart's seccomp profile; `module`: JavaScript that it runs first. */
   function start(name: string, module = '', more: readonly string[] = []): Main {
     const main = new URL('../../operator/main.ts', import.meta.url).pathname;
     const preload = `--import=data:text/javascript,${encodeURIComponent(module)}`;
     const flags = ['--kubeconfig', world.kubeconfig, '--leader-namespace', 'weir', '--health-address', '127.0.0.1:0'];
-    const child = spawn(process.execPath, [preload, main, ...flags, ...more], {
+    const [command, ...args] = confined('operator', [preload, main, ...flags, ...more]);
+    const child = spawn(command, args, {
       stdio: ['ignore', 'pipe', 'inherit'],
       env: { ...process.env, POD_NAME: name },
     });

@@ -121,6 +121,39 @@ template) as many as the value says.
 {{- if and (gt $nodes 0) (lt $nodes $wanted) -}}{{ $nodes }}{{- else -}}{{ $wanted }}{{- end -}}
 {{- end }}
 
+{{/* Profiles of a container, as fields of its securityContext. AppArmor's is a field since Kubernetes 1.30. Arguments: root, of (agent, operator). */}}
+{{- define "weir.profiles" -}}
+{{- with .of.seccompProfile }}
+seccompProfile:
+  type: {{ .type }}
+  {{- if eq .type "Localhost" }}
+  localhostProfile: {{ .localhostProfile | quote }}
+  {{- end }}
+{{- end }}
+{{- with .of.appArmorProfile }}
+{{- if and .type (include "weir.profileFields" $.root) }}
+appArmorProfile:
+  type: {{ .type }}
+  {{- if eq .type "Localhost" }}
+  localhostProfile: {{ .localhostProfile | quote }}
+  {{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "weir.profileFields" -}}
+{{- if semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version }}true{{ end }}
+{{- end }}
+
+{{/* The same of AppArmor before Kubernetes 1.30, as an annotation of the pod; empty: none. Arguments: root, of, container. */}}
+{{- define "weir.appArmorAnnotation" -}}
+{{- with .of.appArmorProfile }}
+{{- if and .type (not (include "weir.profileFields" $.root)) }}
+container.apparmor.security.beta.kubernetes.io/{{ $.container }}: {{ get (dict "Unconfined" "unconfined" "RuntimeDefault" "runtime/default" "Localhost" (printf "localhost/%s" .localhostProfile)) .type }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* What a container may that needs nothing. */}}
 {{- define "weir.unprivileged" -}}
 allowPrivilegeEscalation: false
