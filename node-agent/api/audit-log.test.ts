@@ -224,8 +224,12 @@ describe('a call that writes', () => {
   it('is of the process and the user that connected', async () => {
     await chmod(folder, 0o755);
     await chmod(socket, 0o666);
-    const script = `require('node:http').request({ socketPath: ${JSON.stringify(socket)}, method: 'DELETE', path: '/v1/policy' }).end()`;
-    const child = spawn(process.execPath, ['-e', script], { uid: 65534, gid: 65533, stdio: 'ignore' });
+    // It changes by itself: nobody else may be able to reach the program.
+    const script = `
+      process.setgid(65533);
+      process.setuid(65534);
+      require('node:http').request({ socketPath: ${JSON.stringify(socket)}, method: 'DELETE', path: '/v1/policy' }).end();`;
+    const child = spawn(process.execPath, ['-e', script], { stdio: 'ignore' });
     await once(child, 'exit');
     expect(await lines(1)).toMatchObject([{ uid: 65534, gid: 65533, pid: child.pid }]);
   });
@@ -260,7 +264,7 @@ describe('a call that writes', () => {
         count += 1;
         expect((await lines(count)).at(-1)).toMatchObject({ method, status });
       }),
-      { numRuns: 100 },
+      { numRuns: 60 },
     );
   });
 });
