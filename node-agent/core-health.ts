@@ -22,8 +22,8 @@ export const RULES_UNKNOWN =
 /** What is not put in force while these are missing, and what becomes of pods that change. */
 export function incompleteText(pending: readonly string[]): string {
   return (
-    `the agent has waited for ${pending.join(', ')} for more than half a minute: what was enforced at its start stays enforced, nothing new is, and pods that ` +
-    'change are not let through; see the log of the agent, and that the operator and the API server answer'
+    'what was enforced when the agent started stays enforced, nothing new is, and pods that change are not let through, as for more than half a ' +
+    `minute it has waited for ${pending.join(', ')}; see that the operator and the API server answer, and the agent's log`
   );
 }
 
@@ -80,7 +80,7 @@ function inputs({ pending, rulesAwaited, withdrawn }: HealthSources): Check {
 }
 
 function withdrawnText(withdrawn: HealthSources['withdrawn']): string {
-  const { addresses = 0, endpoints = 0 } = withdrawn ?? {};
+  const { addresses, endpoints } = withdrawn;
   const parts = [
     addresses === 0 ? [] : `${addresses} ${addresses === 1 ? 'address' : 'addresses'} unknown`,
     endpoints === 0 ? [] : `${endpoints} ${endpoints === 1 ? 'endpoint' : 'endpoints'} closed`,

@@ -341,7 +341,7 @@ class KernelCore implements Core {
     return healthOf({
       side: this.#running?.side,
       removed: this.#removed,
-      pending: this.#pendingInputs(),
+      pending: this.#pending.look(),
       rulesAwaited: this.#rulesAwaited(),
       withdrawn: this.#engine.withdrawn(),
       more: [this.#strays.check(), labelsCheck(this.#engine.unnumbered(), performance.now()), this.files.check()],
@@ -359,8 +359,9 @@ class KernelCore implements Core {
     const tables = this.#inputs.flatMap((table) =>
       this.db.pendingInitialisers(table).map((name) => `${table.name} (${name})`),
     );
-    const awaited = [...this.#awaited.look().keys()].sort();
-    return [...tables, ...awaited.map((hash) => `peerSets (${hash}, which a policy names)`)];
+    // While they are not listed it is not known which are missing.
+    if (this.db.pendingInitialisers(this.tables.peerSets).length > 0) return tables;
+    return this.#awaited.look().size === 0 ? tables : [...tables, 'peer sets that policies name'];
   }
 
   async #restore(): Promise<void> {

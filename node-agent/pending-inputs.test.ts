@@ -22,6 +22,11 @@ it('inputs that are missing are a failure after half a minute in which none has 
   expect([pending.look(), pending.lasting()]).toEqual([['b'], false]);
   now = 60_000;
   expect(pending.lasting()).toBe(true);
+  // More are missing: that is no reason to wait longer.
+  names = ['b', 'c'];
+  expect(pending.lasting()).toBe(true);
+  names = ['c'];
+  expect(pending.lasting()).toBe(false);
   names = [];
   expect([pending.look(), pending.lasting()]).toEqual([[], false]);
 });

@@ -3,7 +3,7 @@ import type { StateDB, Table } from '@weir/statedb';
 /** How long nothing of the inputs that are missing may come before that is a failure of the policies, in milliseconds. */
 const LASTS_AFTER_MS = 30_000;
 
-/** Inputs that are not complete, and since when they are the same ones. Key: `what`. */
+/** Inputs that are not complete, and since when none of them has come. Key: `what`. */
 interface Pending {
   readonly what: 'inputs';
   readonly names: readonly string[];
@@ -35,13 +35,14 @@ export class PendingInputs {
     this.#db.write([this.#table], (txn) => {
       const before = txn.get(this.#table, 'inputs');
       if (names.length === 0) txn.delete(this.#table, 'inputs');
-      else if (before === undefined || before.names.join() !== names.join())
+      else if (before === undefined || before.names.some((name) => !names.includes(name)))
         txn.upsert(this.#table, { what: 'inputs', names, since: this.#now() });
+      else if (before.names.length !== names.length) txn.upsert(this.#table, { ...before, names });
     });
     return names;
   }
 
-  /** Whether the same ones have been missing for so long that it is a failure. */
+  /** Whether none that is missing has come for so long that it is a failure. */
   lasting(): boolean {
     this.look();
     using snapshot = this.#db.read();

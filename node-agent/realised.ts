@@ -212,7 +212,8 @@ export class RealisedReport {
     const selects = ({ rules }: PolicyRow): boolean =>
       rules.some(({ subject }) => {
         const selector = snapshot.get(tables.peerSets, subject)?.selector;
-        return selector !== undefined && found.some((labels) => matches(selector, labels));
+        // Whom it selects is not known: it may be somebody here.
+        return selector === undefined ? lasting : found.some((labels) => matches(selector, labels));
       });
     const held = [...snapshot.all(tables.policies)].filter((row) => {
       const said = earlier.policies[row.uid]?.generation;

@@ -201,7 +201,7 @@ it('a pod of this node that was relabelled meanwhile is closed, until its rules 
   expect(await client.reaches(server)).toBe(false);
   await cut();
   const endpoint = core.asFound(2);
-  expect(endpoint).toMatchObject({ closed: true, identity: 0, enforced: { ingress: true, egress: true } });
+  expect(endpoint).toMatchObject({ closed: { identity: 301 }, identity: 0, enforced: { ingress: true, egress: true } });
   await core.stop();
   const next = await started({ client: 'client', server: 'stranger', incomplete: true });
   expect(next.asFound(2)).toMatchObject({ identity: 0, slot: 0 });

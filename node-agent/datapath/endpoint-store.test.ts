@@ -242,7 +242,12 @@ describe('endpoints that are as they were found', () => {
     store.adopt(false);
     const [first, second] = world.elements();
     let revision = 40;
-    store.renew(() => (revision += 1), new Set([1]));
+    const next = (): number => {
+      revision += 1;
+      return revision;
+    };
+    const none = { closed: new Set<number>(), reopened: new Set<number>() };
+    store.renew(next, { ...none, closed: new Set([1]) });
     expect(world.elements()).toEqual([
       {
         ...first,
@@ -257,7 +262,12 @@ describe('endpoints that are as they were found', () => {
     expect([store.uses(2), store.uses(0)]).toEqual([true, true]);
     // What this agent has written is a plan's to change.
     store.update({ ...state(2, 8), id: 2, ipv4: '10.1.0.3', revision: 50 });
-    store.renew(() => (revision += 1), new Set([2]));
+    store.renew(next, { ...none, closed: new Set([2]) });
     expect(world.elements().map((each) => each.revision)).toEqual([43, 50]);
+    // It may be closed again before it is reopened; a renewal between leaves it closed.
+    store.renew(next, { ...none, closed: new Set([1]) });
+    expect(world.elements()[0]).toMatchObject({ slot: 0, identity: 0, revision: 44 });
+    store.renew(next, { ...none, reopened: new Set([1]) });
+    expect(world.elements()[0]).toEqual({ ...first, revision: 45 });
   });
 });

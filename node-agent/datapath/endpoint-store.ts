@@ -26,11 +26,24 @@ interface KernelEndpointRow {
   readonly doubted: boolean;
   /** Since when it is in quarantine for that reason (layout.h), in milliseconds of `now`. */
   readonly quarantined?: number;
+  /** What its element was found with, where it is closed since, as its pod was not who it was. */
+  readonly found?: FoundPolicy;
   /** What the kernel acknowledged; absent while it has what was found at start. */
   readonly held?: EndpointStateRow;
   /** What its element was given last: `held`, or what follows it and has no programs or pins yet. */
   readonly written?: EndpointStateRow;
 }
+
+/** By which policy, and as whom, an element judges. */
+interface FoundPolicy {
+  readonly slot: number;
+  readonly identity: number;
+  /** Of ENDPOINT_FLAGS those that enforce. */
+  readonly enforced: number;
+}
+const ENFORCED = ENDPOINT_FLAGS.ingressEnforced | ENDPOINT_FLAGS.egressEnforced;
+/** No slot has this number: the programs let nothing through. */
+const CLOSED: FoundPolicy = { slot: 0, identity: 0, enforced: ENFORCED };
 
 /**
  * Endpoints in the kernel: the word that says which policy revision judges, and the programs on the interface. Table `kernelEndpoints` has
@@ -140,20 +153,27 @@ export class EndpointStore {
 
   /**
    * Gives every endpoint that is as it was found a new revision, so that its flows are judged again by addresses that have changed. Those of `closed`
-   * get a policy that there is not: they let nothing through, and nobody takes them for whom they were.
+   * get a policy that there is not: they let nothing through, and nobody takes them for whom they were. Those of `reopened` are again as they
+   * were.
    */
-  renew(revision: () => number, closed: ReadonlySet<number>): void {
+  renew(
+    revision: () => number,
+    { closed, reopened }: Readonly<Record<'closed' | 'reopened', ReadonlySet<number>>>,
+  ): void {
     using snapshot = this.#db.read();
-    for (const row of snapshot.all(this.#table)) {
+    for (const { found, ...row } of snapshot.all(this.#table)) {
       if (row.held !== undefined) continue;
       const key = endpointKey.encode(row.ifindex);
       const bytes = this.#map.lookup(key);
       const value = bytes === undefined ? undefined : endpointValue.decode(bytes);
       if (value?.id !== row.id) continue;
-      const flags = value.flags | ENDPOINT_FLAGS.ingressEnforced | ENDPOINT_FLAGS.egressEnforced;
-      const change = closed.has(row.id) ? { slot: 0, flags, identity: 0 } : {};
-      this.#map.update(key, endpointValue.encode({ ...value, ...change, revision: revision() }));
-      if (closed.has(row.id)) this.#put({ ...row, slot: 0 });
+      const is: FoundPolicy = { slot: value.slot, identity: value.identity, enforced: value.flags & ENFORCED };
+      const was = found ?? is;
+      const { slot, identity, enforced } = closed.has(row.id) ? CLOSED : reopened.has(row.id) ? was : is;
+      const flags = (value.flags & ~ENFORCED) | enforced;
+      this.#map.update(key, endpointValue.encode({ ...value, slot, identity, flags, revision: revision() }));
+      const isClosed = closed.has(row.id) || (found !== undefined && !reopened.has(row.id));
+      this.#put({ ...row, slot, ...(isClosed ? { found: was } : {}) });
     }
   }
 

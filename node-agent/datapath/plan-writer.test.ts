@@ -4,7 +4,7 @@ import { CIDR_BASE } from '@weir/identity';
 import { createStateDB } from '@weir/statedb';
 import { eventually } from '../../test/eventually.ts';
 import { createTables } from '../create-tables.ts';
-import type { Plan } from '../derive/index.ts';
+import type { Plan, Withdrawal } from '../derive/index.ts';
 import type { EndpointStateRow, IpcacheRow, SlotRow } from '../tables.ts';
 import { quiet } from '../testing/fake-core.ts';
 import { PlanWriter, type PlanWriterOptions } from './plan-writer.ts';
@@ -83,7 +83,10 @@ function world() {
       update: ({ id }: EndpointStateRow) => take(`word ${id}`),
       delete: (id: number, { everywhere }: { readonly everywhere: boolean }) =>
         void order.push(`remove ${id}${everywhere ? '' : ' here'}`),
-      renew: (_: unknown, closed: ReadonlySet<number>) => take(`renew, closing ${[...closed].join() || 'none'}`),
+      renew: (_: unknown, { closed, reopened }: Record<'closed' | 'reopened', ReadonlySet<number>>) =>
+        take(
+          `renew, closing ${[...closed].join() || 'none'}${reopened.size === 0 ? '' : `, reopening ${[...reopened].join()}`}`,
+        ),
       strays: () => [],
       uses: () => false,
     },
@@ -115,11 +118,15 @@ function world() {
     onAdopted: () => undefined,
     log: quiet,
   } as unknown as PlanWriterOptions);
-  const withdraw = async (addresses: readonly string[], endpoints: readonly number[] = []): Promise<string[]> => {
+  const withdraw = async (
+    addresses: readonly string[],
+    endpoints: readonly number[] = [],
+    { reopened = [], renew = addresses.length > 0 }: Partial<Pick<Withdrawal, 'reopened' | 'renew'>> = {},
+  ): Promise<string[]> => {
     order.length = 0;
     const rows = addresses.map((prefix): IpcacheRow => ({ prefix, identity: 0, source: 'endpoint' }));
     marked = false;
-    await writer.withdraw({ addresses: rows, endpoints });
+    await writer.withdraw({ addresses: rows, endpoints, reopened, renew });
     return marked ? ['begin', ...order] : [...order];
   };
   const carryOut = async (plan: Partial<Plan>, { signal } = new AbortController()): Promise<string[]> => {
@@ -424,6 +431,22 @@ describe('what is taken back before the first plan', () => {
     // The address was judged as before until now.
     expect(again).toEqual(['10.0.0.8/32', 'renew, closing none']);
     expect(writer.unfinished).toBe(false);
+    await writer.stop();
+  });
+
+  it('may be given back before it was taken, and a plan leaves nothing of it', async () => {
+    const { writer, withdraw, carryOut, refused } = world();
+    refused.add('renew, closing 3').add('renew, closing none, reopening 3');
+    await expect(withdraw([], [3], { renew: true })).rejects.toThrow('no room');
+    await expect(withdraw([], [], { reopened: [3], renew: true })).rejects.toThrow('closing none, reopening 3');
+    await carryOut({ endpoints: [state(1)] });
+    expect(writer.unfinished).toBe(false);
+    await writer.stop();
+  });
+
+  it('gives endpoints new revisions where an agent before died in it, though there is nothing to take back', async () => {
+    const { writer, withdraw } = world();
+    expect(await withdraw([], [], { renew: true })).toEqual(['renew, closing none']);
     await writer.stop();
   });
 });

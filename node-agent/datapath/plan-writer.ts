@@ -45,8 +45,11 @@ const WITHDRAWN =
 
 /** What is still to be done for an endpoint once the rest of a plan is in the kernel, be it rounds later. Key: both. */
 interface Afterwards {
-  /** `bump`: a new revision. `purge`: its flows are to be deleted, as it is gone itself. `close`: before the first plan, it lets nothing through any more. */
-  readonly what: 'bump' | 'purge' | 'close';
+  /**
+   * `bump`: a new revision. `purge`: its flows are to be deleted, as it is gone itself. Before the first plan, `close`: it lets nothing through any
+   * more; `reopen`: it is again as it was found.
+   */
+  readonly what: 'bump' | 'purge' | 'close' | 'reopen';
   /** Or EVERY. */
   readonly endpoint: number;
 }
@@ -68,6 +71,8 @@ export class PlanWriter {
   /** A plan was carried out: until then the mark may be of the agent before. */
   #carried = false;
   #keeps = false;
+  /** That something was withdrawn is logged. */
+  #withdrew = false;
   /** Something that others edited is being put back. */
   #repairing = false;
   /** Flows of endpoints that are gone are being deleted. */
@@ -186,6 +191,8 @@ export class PlanWriter {
   /** Every step is idempotent: a plan that broke off is carried out again from its start. */
   async carryOut(plan: Plan, signal: AbortSignal): Promise<void> {
     this.#carrying = true;
+    // The plan says who they are.
+    for (const what of ['close', 'reopen'] as const) this.#done(what, this.#due(what));
     this.#failedPurge();
     if (changesAnything(plan)) this.#options.mark.begin();
     await this.#saveNumbers();
@@ -199,15 +206,17 @@ export class PlanWriter {
   }
 
   /** Takes back what was found and is not true any more; what could not be done is done in a later call. The mark stays until a plan was carried out. */
-  async withdraw({ addresses, endpoints }: Withdrawal): Promise<void> {
-    const { db, tables, endpoints: store, numbers, mark, log } = this.#options;
-    this.#later('close', endpoints);
-    if (addresses.length + endpoints.length > 0) {
-      const fields = { addresses: addresses.length, endpoints };
-      log[endpoints.length > 0 ? 'warn' : 'info'](fields, WITHDRAWN);
-      this.#later('bump', [EVERY]);
+  async withdraw({ addresses, endpoints, reopened, renew }: Withdrawal): Promise<void> {
+    const { db, tables, endpoints: store, numbers, mark } = this.#options;
+    if (addresses.length + endpoints.length + reopened.length > 0) {
+      this.#tellWithdrawal(addresses.length, { closed: endpoints, reopened });
       mark.begin();
     }
+    this.#done('reopen', endpoints);
+    this.#later('close', endpoints);
+    this.#done('close', reopened);
+    this.#later('reopen', reopened);
+    if (renew) this.#later('bump', [EVERY]);
     await this.#inSteps(addresses, (rows) =>
       db.write([tables.ipcache], (txn) => {
         for (const row of rows) txn.upsert(tables.ipcache, row);
@@ -216,11 +225,20 @@ export class PlanWriter {
     if (addresses.length > 0 || this.ipcache.failing().length > 0) await this.#reconcileAddresses();
     const due = this.#due('bump');
     if (due.length === 0) return;
-    const closing = this.#due('close');
-    store.renew(() => numbers.revision(), new Set(closing));
+    const [closing, reopening] = [this.#due('close'), this.#due('reopen')];
+    store.renew(() => numbers.revision(), { closed: new Set(closing), reopened: new Set(reopening) });
     await this.#saveNumbers();
     this.#done('close', closing);
+    this.#done('reopen', reopening);
     this.#done('bump', due);
+  }
+
+  #tellWithdrawal(addresses: number, endpoints: Readonly<Record<'closed' | 'reopened', readonly number[]>>): void {
+    const { log } = this.#options;
+    const { closed, reopened } = endpoints;
+    const level = closed.length > 0 ? 'warn' : this.#withdrew && reopened.length === 0 ? 'debug' : 'info';
+    this.#withdrew = true;
+    log[level]({ addresses, ...endpoints }, WITHDRAWN);
   }
 
   /** Nothing is under way any more, if that is so. */

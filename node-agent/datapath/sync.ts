@@ -162,6 +162,7 @@ export class SyncLoop {
     }
     if (!complete() || engine.awaited().size > 0) {
       await this.#options.writer.withdraw(await engine.withdraw());
+      engine.withdrawalDone();
       return;
     }
     // A plan that broke off goes first, from its start.

@@ -76,12 +76,15 @@ export class Addresses {
     return this.#rows.get(prefix)?.identity ?? this.#around(prefix);
   }
 
-  /** The prefixes become unknown; the next `settle` says whose they are. */
-  withdraw(prefixes: readonly string[]): void {
-    this.#rows.write((txn) => {
-      for (const prefix of prefixes) txn.upsert(this.#rows.table, { prefix, identity: 0 });
-    });
-    for (const prefix of prefixes) this.#options.ipcache.dirty.add(prefix);
+  /** Prefixes that have the identity. */
+  withFound(identity: number): string[] {
+    return Array.from(this.#rows.list('identity', keys.uint(identity, 32)), ({ prefix }) => prefix);
+  }
+
+  /** The kernel gets this identity for the prefix, before a plan has looked at it. */
+  put(prefix: string, identity: number): void {
+    this.#rows.set({ prefix, identity });
+    this.#options.ipcache.dirty.add(prefix);
   }
 
   /** Concludes what must change, but for addresses that are to get the identities in `wait`; it counts as current from then on. */

@@ -85,12 +85,22 @@ export class EndpointShapes {
     for (const { kernel } of this.#rows.values()) if (kernel !== undefined) yield kernel;
   }
 
-  /** The kernel lets nothing of the endpoint through any more, until the first plan says who it is. */
+  /** The kernel lets nothing of the endpoint through any more, until the first plan says who it is, or it is reopened. */
   close(id: number): void {
     const row = this.#rows.get(id);
     if (row?.kernel === undefined) return;
-    const enforced = { ingress: true, egress: true };
-    this.#rows.set({ ...row, kernel: { ...row.kernel, identity: 0, slot: 0, enforced, closed: true } });
+    const { identity, slot, enforced } = row.kernel;
+    const both = { ingress: true, egress: true };
+    const kernel = { ...row.kernel, identity: 0, slot: 0, enforced: both, closed: { identity, slot, enforced } };
+    this.#rows.set({ ...row, kernel });
+  }
+
+  /** The endpoint is again as it was found. */
+  reopen(id: number): void {
+    const row = this.#rows.get(id);
+    if (row?.kernel?.closed === undefined) return;
+    const { closed, ...kernel } = row.kernel;
+    this.#rows.set({ ...row, kernel: { ...kernel, ...closed } });
   }
 
   /** Whether the kernel was found to enforce something, until the first plan is concluded. */

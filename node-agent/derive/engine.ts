@@ -42,6 +42,11 @@ export interface EngineOptions {
   readonly breathe: () => Promise<void>;
 }
 
+interface AtStart extends Pick<KernelState, 'interrupted' | 'unread'> {
+  /** A round of the agent before broke off, and endpoints have no new revisions since. */
+  readonly stale: boolean;
+}
+
 /** Entities that an address inside the cluster belongs to, and none outside. */
 const CLUSTER_ENTITIES = ['cluster', 'host', 'remote-node', 'kube-apiserver'] as const satisfies readonly Entity[];
 const NOTHING: ReadonlyMap<SelectorHash, PolicyRow> = new Map();
@@ -67,7 +72,7 @@ export class Engine {
   readonly #endpointStates: EndpointStates;
   readonly #withdrawals: Withdrawals;
   /** What was found at start, until the first plan is concluded. */
-  readonly #atStart: Rows<'', Pick<KernelState, 'interrupted' | 'unread'>>;
+  readonly #atStart: Rows<'', AtStart>;
 
   // What has changed since the last plan.
   readonly #dirtyIdentities = new Set<number>();
@@ -96,7 +101,15 @@ export class Engine {
       const kernel = this.#shapes.kernel(id);
       return kernel?.closed ? undefined : kernel;
     };
-    this.#local = new LocalEndpoints({ ...placing, clusterName: core.clusterName, numbers, policies, found, now });
+    this.#local = new LocalEndpoints({
+      ...placing,
+      nodeName: core.nodeName,
+      clusterName: core.clusterName,
+      numbers,
+      policies,
+      found,
+      now,
+    });
     this.#remote = new RemoteEndpoints({ ...placing, nodeName: core.nodeName });
     this.#unconnected = new UnconnectedPods({ ...told, identities: this.identities });
     const cidrsChanged = (): void => {
@@ -125,7 +138,7 @@ export class Engine {
     this.#shapes = new EndpointShapes({ ...shared, db, core, slots: this.#slots });
     this.#endpointStates = new EndpointStates({ ...shared, shapes: this.#shapes, policies, numbers });
     const finding = { ipcache, addresses: this.#addresses, shapes: this.#shapes, local: this.#local };
-    this.#withdrawals = new Withdrawals({ ...told, ...finding, pace, now });
+    this.#withdrawals = new Withdrawals({ ...told, ...finding, enforcing: core.policyMode !== 'never', pace, now });
     this.#listen(tables);
   }
 
@@ -175,7 +188,7 @@ export class Engine {
   /** Takes over what the kernel holds; before the first plan. */
   adopt(kernel: KernelState): void {
     const { interrupted, unread = false } = kernel;
-    this.#atStart.set({ interrupted, unread });
+    this.#atStart.set({ interrupted, unread, stale: interrupted });
     const { numbers } = this.#options;
     this.#slots.adopt(kernel.slots);
     for (const endpoint of kernel.endpoints) this.#shapes.adopt(endpoint);
@@ -207,14 +220,27 @@ export class Engine {
   async withdraw(): Promise<Withdrawal> {
     const withdrawal = await this.#withdrawals.take();
     const atStart = this.#atStart.get('');
-    if (atStart !== undefined && withdrawal.addresses.length + withdrawal.endpoints.length > 0)
-      this.#atStart.set({ ...atStart, interrupted: true });
-    return withdrawal;
+    if (atStart === undefined) return withdrawal;
+    const { addresses, endpoints, reopened } = withdrawal;
+    const changed = addresses.length + endpoints.length + reopened.length > 0;
+    if (changed || atStart.stale)
+      this.#atStart.set({ ...atStart, interrupted: changed || atStart.interrupted, stale: false });
+    return { ...withdrawal, renew: changed || atStart.stale };
   }
 
-  /** How much was taken back since the start, until the first plan. */
+  /** The kernel has what `withdraw` returned last. */
+  withdrawalDone(): void {
+    this.#withdrawals.done();
+  }
+
+  /** How much is taken back in the kernel, until the first plan. */
   withdrawn(): ReturnType<Withdrawals['counts']> {
     return this.#withdrawals.counts();
+  }
+
+  /** Whether what was found of pods counts no more: of this node's own, or of all. */
+  withdraws(kind: 'local' | 'slices'): boolean {
+    return this.#withdrawals.begun(kind);
   }
 
   /**

@@ -3,7 +3,7 @@ import { labelsKey } from '@weir/labels';
 import { keys, query, type StateDB } from '@weir/statedb';
 import type { Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
-import type { EndpointRow, LocalPodRow, NamespaceRow } from '../tables.ts';
+import type { EndpointRow, LocalPodRow, NamespaceRow, RemoteEndpointRow } from '../tables.ts';
 import {
   DELETED_GRACE_MS,
   type EndpointContext,
@@ -21,7 +21,8 @@ import { Rows, type RowsView } from './working.ts';
 export interface LocalEndpointsOptions
   extends Pick<EndpointContext, 'clusterName' | 'identities' | 'numbers' | 'policies' | 'found' | 'now'> {
   readonly db: StateDB;
-  readonly tables: Pick<Tables, 'endpoints' | 'localPods' | 'namespaces' | 'remoteEndpoints'>;
+  readonly nodeName: string;
+  readonly tables: Pick<Tables, 'endpoints' | 'localPods' | 'namespaces' | 'remoteEndpoints' | 'identities' | 'nodes'>;
   readonly inputs: Pick<Inputs, 'said'>;
   readonly ipcache: Pick<IpcacheDeriver, 'setLocal'>;
   readonly portNames: Pick<PeerPortNames, 'set'>;
@@ -106,18 +107,47 @@ export class LocalEndpoints {
   /** Whether the endpoint's pod is certainly not of the identity, by what is known of it and, where that is not enough, by the slices. */
   contradicts(row: EndpointRow, identity: number): boolean {
     const { inputs, tables } = this.#options;
+    const { said } = inputs;
+    if (row.pod === undefined) return row.found !== undefined && this.#claimedByOthers(row.ipv4, identity);
+    if (said.initialised(tables.localPods) && podless(row, this.#context)) return true;
+    const known = this.#identityOf(row);
+    if (known !== undefined) return !known.includes(identity);
+    const slice = said.get(tables.remoteEndpoints, tableKey.pod(row.pod.namespace, row.pod.name));
+    if (slice?.podUid === undefined || row.pod.uid === undefined) return false;
+    return slice.podUid === row.pod.uid ? slice.identity !== identity : this.#isElsewhere(slice);
+  }
+
+  /** Whether the endpoint's pod is certainly of the identity, in the same way. */
+  confirms(row: EndpointRow, identity: number): boolean {
+    const { inputs, tables } = this.#options;
     const { pod } = row;
-    if (pod === undefined) return false;
-    if (inputs.said.initialised(tables.localPods) && podless(row, this.#context)) return true;
-    const saying = endpointSaying(row, this.#context);
-    if (typeof saying !== 'string') {
-      const { identities } = this.#options;
-      const key = labelsKey(saying.labels);
-      if (identities.get(identity)?.labelsKey === key) return false;
-      if (identities.byLabels(key) !== undefined) return true;
-    }
+    if (pod === undefined || this.contradicts(row, identity)) return false;
+    if (this.#identityOf(row)?.includes(identity) === true) return true;
     const slice = inputs.said.get(tables.remoteEndpoints, tableKey.pod(pod.namespace, pod.name));
-    return slice?.podUid !== undefined && slice.podUid === pod.uid && slice.identity !== identity;
+    return slice?.podUid !== undefined && slice.podUid === pod.uid && slice.identity === identity;
+  }
+
+  /** Numbers of its pod's labels; undefined: its labels, or a number of theirs, are not known. */
+  #identityOf(row: EndpointRow): readonly number[] | undefined {
+    const { inputs, tables } = this.#options;
+    const saying = endpointSaying(row, this.#context);
+    if (typeof saying === 'string') return undefined;
+    const numbers = Array.from(inputs.said.list(tables.identities, 'labels', labelsKey(saying.labels)), ({ id }) => id);
+    return numbers.length === 0 ? undefined : numbers;
+  }
+
+  /** Whether slices say of the address, of which no file tells whose it is, that it is somebody else's. */
+  #claimedByOthers(address: string, identity: number): boolean {
+    const { inputs, tables } = this.#options;
+    const claims = [...inputs.said.list(tables.remoteEndpoints, 'address', address)];
+    return claims.length > 0 && claims.every((claim) => claim.identity !== identity);
+  }
+
+  /** Whether the slice speaks of a pod of another node. */
+  #isElsewhere({ node }: RemoteEndpointRow): boolean {
+    const { inputs, tables, nodeName } = this.#options;
+    const self = inputs.said.get(tables.nodes, nodeName);
+    return self !== undefined && !self.addresses.includes(node);
   }
 
   /** When an endpoint is to be settled though nothing changes: milliseconds, by the clock that was given. */

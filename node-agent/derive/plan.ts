@@ -21,8 +21,8 @@ export interface KernelEndpoint {
   readonly slot: number;
   readonly revision: number;
   readonly enforced: EndpointStateRow['enforced'];
-  /** Found with something else and closed since: its pod was not who it was. */
-  readonly closed?: true;
+  /** It was found so, and is closed since, as its pod was not who it was. */
+  readonly closed?: Pick<KernelEndpoint, 'identity' | 'slot' | 'enforced'>;
 }
 
 /** Changes to the derived tables, in the order in which they may reach the kernel. */
@@ -39,10 +39,14 @@ export interface Plan {
   readonly again: boolean;
 }
 
-/** What is taken back of what was found in the kernel, before the first plan. */
+/** What is taken back of what was found in the kernel, or given back, before the first plan. */
 export interface Withdrawal {
-  /** Addresses that become unknown. */
+  /** Addresses with the identity that they get: 0, or again what was found. */
   readonly addresses: readonly IpcacheRow[];
   /** Endpoints that are closed. */
   readonly endpoints: readonly number[];
+  /** Endpoints that were closed and are again as they were found. */
+  readonly reopened: readonly number[];
+  /** Every endpoint is to get a new revision: something was changed, now or by an agent that died in it. */
+  readonly renew: boolean;
 }

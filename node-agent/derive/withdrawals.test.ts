@@ -11,22 +11,43 @@ const OWN = 0x0300_0001;
 let world: World;
 
 /** The kernel has endpoint 1 as pod `web` of app a (256), and these addresses beside its own. */
-function found(ipcache: Readonly<Record<string, number>>, endpoint: { identity?: number } = {}): void {
-  const { identity = 256 } = endpoint;
+function found(
+  ipcache: Readonly<Record<string, number>>,
+  { identity = 256, interrupted = false }: { readonly identity?: number; readonly interrupted?: boolean } = {},
+): void {
   world.engine.adopt({
     endpoints: [{ id: 1, ifindex: 101, ipv4: '10.0.0.1', identity, slot: 3, revision: 9, enforced: ENFORCED }],
     slots: new Map(),
     ipcache: Object.entries({ '10.0.0.1/32': identity, ...ipcache }),
-    interrupted: false,
+    interrupted,
   });
 }
 
-async function withdraw(): Promise<{ addresses: string[]; endpoints: readonly number[] }> {
+interface Taken {
+  readonly addresses: readonly string[];
+  readonly endpoints: readonly number[];
+}
+
+async function withdraw(): Promise<Taken> {
   while (world.engine.pull(100));
-  const { addresses, endpoints } = await world.engine.withdraw();
-  expect(new Set(addresses.map(({ identity }) => identity)).size).toBeLessThanOrEqual(1);
+  const { addresses, endpoints, reopened } = await world.engine.withdraw();
+  world.engine.withdrawalDone();
+  expect(reopened).toEqual([]);
   expect(addresses.every(({ identity }) => identity === 0)).toBe(true);
   return { addresses: addresses.map(({ prefix }) => prefix).sort(), endpoints };
+}
+
+/** What is given back. */
+async function returned(): Promise<unknown> {
+  while (world.engine.pull(100));
+  const { addresses, endpoints, reopened, renew } = await world.engine.withdraw();
+  world.engine.withdrawalDone();
+  expect(endpoints).toEqual([]);
+  return {
+    addresses: Object.fromEntries(addresses.map(({ prefix, identity }) => [prefix, identity])),
+    reopened,
+    renew,
+  };
 }
 
 /** As `withdraw`, when the time is over that the first plan may take. */
@@ -198,7 +219,7 @@ describe('the first plan', () => {
     expect(world.ipcache.get('10.9.9.1/32')?.identity).toBe(256);
     expect(world.states.get(1)).toMatchObject({ identity: 256, state: 'ready' });
     expect(world.states.get(1)?.revision).toBeGreaterThan(9);
-    expect(world.engine.withdrawn()).toBeUndefined();
+    expect(world.engine.withdrawn()).toEqual({ addresses: 0, endpoints: 0 });
     dropRemote('r');
     expect(await withdraw()).toEqual(NOTHING);
   });
@@ -218,4 +239,141 @@ describe('the first plan', () => {
     await world.plan();
     expect(world.states.get(1)).toMatchObject({ identity: 257, state: 'ready', policies: { p: 1 } });
   });
+});
+
+describe('while API servers or nodes are not complete', () => {
+  const server = (name: string, addresses: readonly string[]): void =>
+    void world.db.write([world.tables.nodes], (txn) =>
+      txn.upsert(world.tables.nodes, { name, addresses, podCidrs: [], kubeApiserver: true }),
+    );
+
+  it('addresses of API servers stay, and are looked at when they are', async () => {
+    const done = world.db.initialiser(world.tables.apiserverAddresses, 'reflector');
+    server('n1', ['192.0.2.1']);
+    node('n2', ['192.0.2.2']);
+    found({ '192.0.2.1/32': 7, '192.0.2.2/32': 7 });
+    expect(await later()).toEqual(NOTHING);
+    world.db.write([world.tables.apiserverAddresses], (txn) => {
+      txn.upsert(world.tables.apiserverAddresses, { address: '192.0.2.1' });
+      done(txn);
+    });
+    expect(await withdraw()).toEqual({ ...NOTHING, addresses: ['192.0.2.2/32'] });
+  });
+
+  it('so do those of nodes, but not where a pod has them', async () => {
+    const done = world.db.initialiser(world.tables.nodes, 'reflector');
+    world.db.write([world.tables.apiserverAddresses], (txn) =>
+      txn.upsert(world.tables.apiserverAddresses, { address: '192.0.2.1' }),
+    );
+    world.remote('r', '192.0.2.4', 257);
+    found({ '192.0.2.1/32': 7, '192.0.2.2/32': 6, '192.0.2.3/32': 6, '192.0.2.4/32': 6 });
+    expect(await later()).toEqual({ ...NOTHING, addresses: ['192.0.2.4/32'] });
+    server('n1', ['192.0.2.1']);
+    world.db.write([world.tables.nodes], (txn) => {
+      txn.upsert(world.tables.nodes, { name: 'n2', addresses: ['192.0.2.2'], podCidrs: [], kubeApiserver: false });
+      done(txn);
+    });
+    expect(await withdraw()).toEqual({ ...NOTHING, addresses: ['192.0.2.3/32'] });
+  });
+});
+
+describe('what was taken back', () => {
+  it('is given back when a slice was away for a moment', async () => {
+    world.remote('r', '10.9.9.1', 257);
+    found({ '10.9.9.1/32': 257 });
+    expect(await later()).toEqual(NOTHING);
+    dropRemote('r');
+    expect(await withdraw()).toEqual({ ...NOTHING, addresses: ['10.9.9.1/32'] });
+    world.remote('r', '10.9.9.1', 256);
+    expect(await withdraw()).toEqual(NOTHING);
+    world.remote('r', '10.9.9.1', 257);
+    expect(await returned()).toEqual({ addresses: { '10.9.9.1/32': 257 }, reopened: [], renew: true });
+    expect(world.engine.withdrawn()).toMatchObject({ addresses: 0, endpoints: 0 });
+    world.remote('r', '10.9.9.1', 256);
+    expect(await withdraw()).toEqual({ ...NOTHING, addresses: ['10.9.9.1/32'] });
+  });
+
+  it('is given back to an endpoint whose pod has its labels again, not to one of which nothing is known', async () => {
+    found({});
+    world.pod('web', 'b');
+    expect(await later()).toEqual({ addresses: ['10.0.0.1/32'], endpoints: [1] });
+    world.db.write([world.tables.namespaces], (txn) => txn.delete(world.tables.namespaces, 'ns'));
+    world.endpoint(1, { pod: { namespace: 'ns', name: 'web', uid: 'u-web' }, mac: '02:00:00:00:00:01' });
+    expect(await withdraw()).toEqual(NOTHING);
+    world.namespace();
+    expect(await withdraw()).toEqual(NOTHING);
+    world.pod('web', 'a');
+    expect(await returned()).toEqual({ addresses: { '10.0.0.1/32': 256 }, reopened: [1], renew: true });
+    expect(world.engine.asFound(1)).toMatchObject({ identity: 256, slot: 3, enforced: ENFORCED });
+  });
+});
+
+describe('without slices', () => {
+  it('endpoints of this node are closed all the same, and their addresses unknown; no other is looked at', async () => {
+    world.db.initialiser(world.tables.remoteEndpoints, 'reflector');
+    found({ '10.9.9.1/32': 257 });
+    world.pod('web', 'b');
+    expect(await later()).toEqual({ addresses: ['10.0.0.1/32'], endpoints: [1] });
+  });
+});
+
+describe('without pods', () => {
+  beforeEach(() => {
+    world.db.initialiser(world.tables.localPods, 'reflector');
+    world.db.write([world.tables.localPods], (txn) => txn.delete(world.tables.localPods, 'ns/web'));
+  });
+
+  it('an endpoint stays while the slices do not name its pod, or name it with another uid on this node', async () => {
+    node('self', ['192.0.2.9']);
+    found({});
+    expect(await later()).toEqual(NOTHING);
+    world.remote('web', '10.0.0.1', 257, [], 'u-web-2');
+    expect(await withdraw()).toEqual(NOTHING);
+  });
+
+  it('one whose pod was made anew on another node is closed', async () => {
+    node('self', ['192.0.2.8']);
+    world.remote('web', '10.9.9.9', 256, [], 'u-web-2');
+    found({});
+    expect(await later()).toEqual({ addresses: ['10.0.0.1/32', '10.9.9.9/32'].slice(0, 1), endpoints: [1] });
+  });
+
+  it('one of which no file tells whose it is goes by whom the slices give its address', async () => {
+    world.endpoint(1, { found: { identity: 256 } });
+    world.remote('web', '10.0.0.1', 256, [], 'u-web');
+    found({});
+    expect(await later()).toEqual(NOTHING);
+    world.remote('web', '10.0.0.1', 257, [], 'u-web');
+    expect(await withdraw()).toEqual({ addresses: ['10.0.0.1/32'], endpoints: [1] });
+  });
+});
+
+it('pods of a node that joined are not outside of the cluster', async () => {
+  const joined: NodeRow = {
+    name: 'n9',
+    addresses: [],
+    podCidrs: ['10.50.0.0/24', '10.60.0.0/24'],
+    kubeApiserver: false,
+  };
+  world.db.write([world.tables.nodes], (txn) => txn.upsert(world.tables.nodes, joined));
+  found({ '0.0.0.0/0': 2, '10.60.0.0/24': 0 });
+  expect(await later()).toEqual({ ...NOTHING, addresses: ['10.50.0.0/24'] });
+});
+
+it('nothing is closed where policies are not enforced', async () => {
+  world = new World('never');
+  world.namespace();
+  world.identity(256, 'a');
+  world.identity(257, 'b');
+  world.endpoint(1, { pod: { namespace: 'ns', name: 'web', uid: 'u-web' } });
+  world.pod('web', 'b');
+  found({});
+  expect((await later()).endpoints).toEqual([]);
+});
+
+it('endpoints get new revisions at once where an agent before died in a change, once', async () => {
+  found({}, { interrupted: true });
+  const none = { addresses: {}, reopened: [] };
+  expect(await returned()).toEqual({ ...none, renew: true });
+  expect(await returned()).toEqual({ ...none, renew: false });
 });

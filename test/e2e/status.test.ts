@@ -191,7 +191,7 @@ describe('a node whose agent hangs', () => {
         ({ status }) => status === 'False',
       );
       expect(failed).toMatchObject({ reason: 'NodeFailed', observedGeneration: 1 });
-      expect(failed.message).toMatch(/node-1: InputsIncomplete: the agent has waited for peerSets/);
+      expect(failed.message).toMatch(/node-1: InputsIncomplete: what was enforced .* waited for peerSets/);
       expect((await node.weir(['policy', 'status', 'cnp/default/lasting'])).stdout).toMatch(
         / lasting +1 +1 +1 +Failing/,
       );

@@ -16,7 +16,7 @@ import {
   policyParts,
 } from '../../node-agent/kubernetes/rows.ts';
 import { last, TableSink } from '../../node-agent/kubernetes/table-sink.ts';
-import type { SlotRow } from '../../node-agent/tables.ts';
+import type { EndpointStateRow, SlotRow } from '../../node-agent/tables.ts';
 import type { Api, Watch } from './api.ts';
 
 const log = { info() {}, warn() {}, error() {}, debug() {} } as Logger;
@@ -35,6 +35,8 @@ export class LaggingAgent {
   readonly world = new World();
   readonly watches: readonly Watch[];
   readonly pods = new Map<string, LocalPod>();
+  /** Endpoints that were closed, as they were found. */
+  readonly #closed = new Map<number, EndpointStateRow>();
 
   /**
    * @param before the agent that ran on this node until now; what the kernel holds is taken over
@@ -103,20 +105,24 @@ export class LaggingAgent {
     return (await this.world.plan()).again ? 'again' : 'done';
   }
 
-  /** Whether it takes back what was found and is not true any more. */
-  get withdraws(): boolean {
-    const withdrawn = this.world.engine.withdrawn();
-    return withdrawn !== undefined && withdrawn.due === undefined;
+  /** Whether it takes back what was found of pods and is not true any more: of this node's own, or of all. */
+  withdraws(kind: 'local' | 'slices'): boolean {
+    return this.world.engine.withdraws(kind);
   }
 
   async #withdraw(): Promise<void> {
     const { engine, ipcache, states } = this.world;
-    const { addresses, endpoints } = await engine.withdraw();
+    const { addresses, endpoints, reopened } = await engine.withdraw();
     for (const row of addresses) ipcache.set(row.prefix, row);
     for (const id of endpoints) {
       const state = states.get(id);
-      if (state !== undefined)
-        states.set(id, { ...state, state: 'not-ready', slot: 0, enforced: { ingress: true, egress: true } });
+      if (state === undefined) continue;
+      this.#closed.set(id, state);
+      states.set(id, { ...state, state: 'not-ready', slot: 0, enforced: { ingress: true, egress: true } });
+    }
+    for (const id of reopened) {
+      const state = this.#closed.get(id);
+      if (state !== undefined) states.set(id, state);
     }
   }
 

@@ -87,15 +87,18 @@ export class Truth {
     const bounds = this.#of(agent);
     const { db, tables } = agent.world;
     using told = db.read();
+    const [own, slices] = [agent.withdraws('local'), agent.withdraws('slices')];
     for (const pod of this.pods.values()) {
+      const isOwn = pod.node === agent.node;
+      if (!(slices || (own && isOwn))) continue;
       const row = told.get(tables.remoteEndpoints, tableKey.pod('ns', pod.name));
       const sliced = row?.podUid === pod.uid ? identities.get(row.identity) : undefined;
-      const own = pod.node === agent.node ? this.#knownLabels(agent, pod) : undefined;
-      const key = own ?? (sliced && labelsKey(sliced));
+      const known = isOwn ? this.#knownLabels(agent, pod) : undefined;
+      const key = known ?? (sliced && labelsKey(sliced));
       const from = bounds.labels.get(pod.uid) ?? 0;
       const at = pod.labels.findIndex((labels, index) => index >= from && labelsKey(labels) === key);
       if (at > from) bounds.labels.set(pod.uid, at);
-      if (at > from || (row === undefined && pod.node !== agent.node)) bounds.known.delete(pod.uid);
+      if (at > from || (row === undefined && !isOwn)) bounds.known.delete(pod.uid);
     }
   }
 
