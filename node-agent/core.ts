@@ -2,18 +2,21 @@
  * The agent's core as the API, CLI, CNI and Kubernetes glue see it. Built by `createCore` (derive/ and datapath/ behind it).
  */
 import type { ParseResult } from '@weir/policy';
-import type { Reconciler } from '@weir/reconciler';
+import type { FailureRow, HealthRow, Reconciler } from '@weir/reconciler';
 import type { StateDB, Table } from '@weir/statedb';
 import type { Observable } from 'rxjs';
-import type { KernelEndpoint } from './derive/index.ts';
+import type { SlotContent } from './datapath/index.ts';
 import type { StateFiles } from './state-files.ts';
 import type {
   ApiserverAddressRow,
   EarlierReportRow,
   EndpointRow,
   EndpointStateRow,
+  EnforcementFault,
   IdentityRow,
   IpcacheRow,
+  KernelEndpointRow,
+  LaggingEndpointRow,
   LocalPodRow,
   NamespaceRow,
   NodeRow,
@@ -76,6 +79,14 @@ export interface Tables {
   readonly ipcache: Table<IpcacheRow>;
   readonly slots: Table<SlotRow>;
   readonly endpointStates: Table<EndpointStateRow>;
+  /** What the kernel acknowledged of `endpointStates`, or was found to have. */
+  readonly kernelEndpoints: Table<KernelEndpointRow>;
+  /** What the kernel refuses of `slots`, `ipcache` and `endpointStates`: reconcilers `kernel-slots`, `kernel-ipcache`, `kernel-endpoints`. */
+  readonly kernelFailures: Table<FailureRow>;
+  readonly kernelReconcilers: Table<HealthRow>;
+  /** What others took away of what the kernel acknowledged. */
+  readonly enforcementFaults: Table<EnforcementFault>;
+  readonly laggingEndpoints: Table<LaggingEndpointRow>;
   /** What this node said before this start, of what its kernel has: for people and for the report, as `policyStatuses`. */
   readonly earlierReport: Table<EarlierReportRow>;
   /** Told by parts of the agent, written by `kubernetes/`. */
@@ -127,8 +138,13 @@ export interface RealisedPolicy {
 
 /** What this node has in its kernel, for NodePolicyStatus. */
 export interface Realised {
+  /** Policy inputs up to here have been through a round; of what the kernel refused, see `acknowledged` and `failures`. */
   readonly revision: number;
-  /** Every change of a ResolvedPolicy up to this resourceVersion is in the kernel; undefined: none was read yet. */
+  /** Policy inputs up to here are in the kernel, but at what `laggingEndpoints` names. */
+  readonly settled: number;
+  /** Policy inputs up to here are in the kernel at every endpoint. */
+  readonly acknowledged: number;
+  /** Every change of a ResolvedPolicy up to this resourceVersion is in the kernel, but for `failures`; undefined: none was read yet. */
   readonly policyVersion?: string | undefined;
   /** Policies that select a local endpoint, and those that have waited long for their PeerSets, by uid. */
   readonly policies: ReadonlyMap<string, RealisedPolicy>;
@@ -178,7 +194,7 @@ export interface Core {
 
   /** Grows with every change of policy input; what `weir policy wait` waits for. */
   policyRevision(): number;
-  /** Resolves once everything up to `revision` is in the kernel; the answer names endpoints that failed. */
+  /** Resolves once everything up to `revision` was given to the kernel; the answer names what it refuses. */
   waitPolicyRevision(
     revision: number,
     signal?: AbortSignal,
@@ -192,8 +208,8 @@ export interface Core {
   /** Deletes imported rules that carry all the labels; returns how many. While nobody knows which there are, no labels (all) say that there are none. */
   deleteRules(labels: readonly string[]): { readonly revision: number; readonly deleted: number };
 
-  /** The endpoint as the kernel had it at this start, until something of this start is put in its place. */
-  asFound(endpoint: number): KernelEndpoint | undefined;
+  /** What the kernel holds of a policy slot: read back at start, and as acknowledged since; undefined when it has no such slot. */
+  kernelSlot(slot: number): SlotContent | undefined;
   /** Why nothing new is put in force, where that lasts; undefined: it is, or soon will be. */
   held(): Held | undefined;
 

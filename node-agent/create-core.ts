@@ -203,8 +203,10 @@ class KernelCore implements Core {
     const found = await this.#waiters.until(ready, AbortSignal.timeout(timeoutMs));
     await this.files.saved();
     if (found) return found;
-    const status = this.#running?.side.writer.endpoints.status(key);
-    const cause = status?.kind === 'error' ? status.error : undefined;
+    const { writer, sync } = this.#running?.side ?? {};
+    const status = writer?.endpoints.status(key);
+    const broken = sync?.broken instanceof Error ? sync.broken : undefined;
+    const cause = status?.kind === 'error' ? status.error : broken;
     const pending = this.#pendingInputs();
     const awaited =
       this.#engine.info(endpoint.id)?.reason ??
@@ -266,8 +268,7 @@ class KernelCore implements Core {
       signal?.throwIfAborted();
       throw new NotStartedError('wait for a policy revision');
     }
-    const failing = side.writer.endpoints.failing().map(({ row, error }) => `endpoint ${row.id}: ${error.message}`);
-    return { revision: found, failing };
+    return { revision: found, failing: side.writer.refusals() };
   }
 
   importRules(
@@ -290,8 +291,8 @@ class KernelCore implements Core {
     return { revision: this.policyRevision(), deleted };
   }
 
-  asFound(endpoint: number): ReturnType<Core['asFound']> {
-    return this.#engine.asFound(endpoint);
+  kernelSlot(slot: number): ReturnType<Core['kernelSlot']> {
+    return this.#running?.side.slot(slot);
   }
 
   held(): ReturnType<Core['held']> {

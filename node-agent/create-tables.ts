@@ -1,9 +1,10 @@
 import { NAMESPACE_LABEL } from '@weir/labels';
 import type { SelectorHash } from '@weir/policy';
+import { reportTables } from '@weir/reconciler';
 import type { AnyTable, StateDB } from '@weir/statedb';
 import { keys } from '@weir/statedb';
 import type { Tables } from './core.ts';
-import type { EndpointRow, LocalPodRow, PolicyRow, ServiceRow } from './tables.ts';
+import type { EndpointRow, EnforcementFault, KernelEndpointRow, LocalPodRow, PolicyRow, ServiceRow } from './tables.ts';
 
 /** Primary keys of the agent's tables, for `get` and `delete`. */
 export const tableKey = {
@@ -11,7 +12,11 @@ export const tableKey = {
   identity: (id: number): string => keys.uint(id),
   slot: (slot: number): string => keys.uint(slot),
   pod: (namespace: string, name: string): string => `${namespace}/${name}`,
+  fault: ({ part, of }: Pick<EnforcementFault, 'part' | 'of'>): string => keys.join(part, of),
 } as const;
+
+/** The one key of indexes that hold some of the rows. */
+export const YES = keys.join('yes');
 
 /** The PeerSets that a policy names, as subjects and as peers. */
 export function peerSetsOf({ rules }: PolicyRow): Set<SelectorHash> {
@@ -85,6 +90,34 @@ export function createTables(db: StateDB): Tables {
     endpointStates: db.table({ name: 'endpointStates', key: (row) => tableKey.endpoint(row.id) }),
     earlierReport: db.table({ name: 'earlierReport', key: (row) => row.node }),
     podEvents: db.table({ name: 'podEvents', key: (row) => row.key }),
+    ...kernelTables(db),
+  };
+}
+
+type KernelTables =
+  | 'kernelEndpoints'
+  | 'kernelFailures'
+  | 'kernelReconcilers'
+  | 'enforcementFaults'
+  | 'laggingEndpoints';
+
+/** What the kernel acknowledged, and what not. */
+function kernelTables(db: StateDB): Pick<Tables, KernelTables> {
+  const { failures, health } = reportTables(db, { health: 'kernelReconcilers', failures: 'kernelFailures' });
+  return {
+    kernelEndpoints: db.table<KernelEndpointRow>({
+      name: 'kernelEndpoints',
+      key: (row) => tableKey.endpoint(row.id),
+      indexes: [
+        { name: 'slot', keys: (row) => [keys.uint(row.slot)] },
+        { name: 'doubted', keys: (row) => (row.doubted ? [YES] : []) },
+        { name: 'quarantined', keys: (row) => (row.quarantined === undefined ? [] : [YES]) },
+      ],
+    }),
+    kernelFailures: failures,
+    kernelReconcilers: health,
+    enforcementFaults: db.table({ name: 'enforcementFaults', key: tableKey.fault }),
+    laggingEndpoints: db.table({ name: 'laggingEndpoints', key: (row) => tableKey.endpoint(row.id) }),
   };
 }
 
@@ -103,6 +136,11 @@ export function inputTables(tables: Tables): readonly AnyTable[] {
     ipcache: _ipcache,
     slots: _slots,
     endpointStates: _states,
+    kernelEndpoints: _kernel,
+    kernelFailures: _failures,
+    kernelReconcilers: _reconcilers,
+    enforcementFaults: _faults,
+    laggingEndpoints: _lagging,
     earlierReport: _earlier,
     podEvents: _events,
     ...inputs

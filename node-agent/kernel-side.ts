@@ -24,6 +24,7 @@ import {
   RoundMark,
   restAfter,
   SlotAudit,
+  type SlotContent,
   SlotStore,
   SyncLoop,
 } from './datapath/index.ts';
@@ -128,7 +129,7 @@ export class KernelSide {
     const inNode = nodeScope(core);
     const attachment = core.attachment ?? (hasTcx() ? 'tcx' : 'clsact');
     const links = attachment === 'tcx' ? new Links(bpfRoot, pinned, inNode) : new ClsactLinks(bpfRoot, pinned, inNode);
-    this.endpoints = new EndpointStore(db, pinned.endpoints, links, (slot) => this.writer.slotReady(slot));
+    this.endpoints = new EndpointStore({ db, tables }, pinned.endpoints, links, (slot) => this.writer.slotReady(slot));
     this.#conntrack = new Conntrack(pinned.maps.ct4, breathe);
     this.#ipcache = new IpcacheStore(db, pinned.maps.ipcache);
     this.writer = new PlanWriter({
@@ -211,7 +212,13 @@ export class KernelSide {
       slots: this.#slots,
       counts: () => ({ ipcache: engine.ipcacheSize(), ct4: this.#ctEntries }),
     });
-    const names = new FlowNames({ engine, bootOffset, db, services: tables.services });
+    const names = new FlowNames({
+      engine,
+      bootOffset,
+      db,
+      services: tables.services,
+      enforced: (endpoint) => this.endpoints.held(endpoint)?.policies ?? {},
+    });
     this.#ring = new RingBufferReader({
       map: pinned.maps.events,
       handler: (record) => {
@@ -297,6 +304,11 @@ export class KernelSide {
   /** To be called when `events` gets or loses a follower. */
   followersChanged(): void {
     this.#ring.pace(this.#options.events.observed ? FOLLOWED_MS : UNFOLLOWED_MS);
+  }
+
+  /** What the kernel holds of a policy slot. */
+  slot(slot: number): SlotContent | undefined {
+    return this.#slots.content(slot);
   }
 
   /** Everything pinned stays and goes on enforcing. */

@@ -7,7 +7,7 @@ import { inNetns, queryClsact, queryTcx } from 'libbpf-ts';
 import { eventually } from '../test/eventually.ts';
 import type { Core, CoreOptions } from './core.ts';
 import { createCore } from './create-core.ts';
-import { dropsOf, Lab, type LabPod } from './datapath/testing/lab.ts';
+import { dropsOf, foundBy, Lab, type LabPod } from './datapath/testing/lab.ts';
 import type { PolicyRow } from './tables.ts';
 import { recordingLogger } from './testing/fake-core.ts';
 
@@ -143,7 +143,7 @@ describe('a state file that is lost', () => {
     await (await enforcing('nobody')).stop();
     rmSync(path('rules.json'));
     const core = await started();
-    expect(core.asFound(2)).toMatchObject({ enforced: { ingress: true, egress: false }, ifindex: server.ifindex });
+    expect(foundBy(core, 2)).toMatchObject({ enforced: { ingress: true, egress: false }, ifindex: server.ifindex });
     expect(core.held()).toMatchObject({ reason: 'ImportedRulesUnknown' });
     const { tables, db } = core;
     const policy = (uid: string, generation: number): PolicyRow => {
@@ -166,6 +166,8 @@ describe('a state file that is lost', () => {
     );
     expect(core.realised()).toEqual({
       revision: 0,
+      settled: 0,
+      acknowledged: 0,
       policyVersion: '77',
       policies: new Map([
         ['edited', said],
@@ -181,7 +183,7 @@ describe('a state file that is lost', () => {
       ],
     });
     await replaceRules(core, 'client');
-    expect([core.asFound(2), core.held()]).toEqual([undefined, undefined]);
+    expect([foundBy(core, 2), core.held()]).toEqual([undefined, undefined]);
     expect(core.realised().failures).toEqual([]);
     expect([...core.realised().policies.keys()]).not.toContain('same');
   });

@@ -7,7 +7,11 @@ import { RealisedReport, type RealisedSources } from './realised.ts';
 
 const SOURCES: RealisedSources = {
   sync: { reached: 0, broken: undefined },
-  writer: { endpoints: { failing: () => [] }, ipcache: { failing: () => [] } } as unknown as RealisedSources['writer'],
+  writer: {
+    slots: { failing: () => [] },
+    endpoints: { failing: () => [] },
+    ipcache: { failing: () => [] },
+  } as unknown as RealisedSources['writer'],
   endpoints: { held: () => undefined },
   audit: { faults: () => [] },
 };
@@ -58,7 +62,7 @@ function refused(report: RealisedReport, rows: Readonly<Record<string, number>>,
     const source = identity === 6 ? 'remote-node' : 'endpoint';
     return { row: { prefix, identity, source }, deleted, error: new Error('ENOSPC') };
   });
-  const writer = { endpoints: { failing: () => [] }, ipcache: { failing: () => failing } };
+  const writer = { ...SOURCES.writer, ipcache: { failing: () => failing } };
   report.take({ ...SOURCES, writer: writer as unknown as RealisedSources['writer'] });
   return report
     .read()
@@ -193,7 +197,7 @@ describe('endpoints of one identity', () => {
       ),
     });
     const failing = [2, 3].map((id) => ({ row: { id }, error: new Error(`no ${id}`) }));
-    const writer = { endpoints: { failing: () => failing }, ipcache: { failing: () => [] } };
+    const writer = { ...SOURCES.writer, endpoints: { failing: () => failing } };
     expect(says({ writer: writer as unknown as RealisedSources['writer'] })).toMatchObject({
       failures: ['old', 'p'].map((uid) => `${uid} KernelRefused: endpoint 2: no 2 (and 1 more)`),
     });

@@ -2,9 +2,16 @@ import { type LabelMap, labelsKey, matches } from '@weir/labels';
 import { keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import type { Held, Realised, RealisedPolicy, Tables } from './core.ts';
 import { tableKey } from './create-tables.ts';
-import { type Audit, type EndpointStore, faultAt, type PlanWriter, type SyncLoop } from './datapath/index.ts';
+import { type Audit, faultAt, type SyncLoop } from './datapath/index.ts';
 import type { Engine, InUse, Missing } from './derive/index.ts';
 import { InterfaceGoneError } from './errors.ts';
+import {
+  type Acknowledgements,
+  laggingEndpoints,
+  putLagging,
+  refusedAddresses,
+  refusedSlots,
+} from './lagging-endpoints.ts';
 import { type Fault, failureKey, failuresOf, type Generations, type PolicyFailure } from './policy-failures.ts';
 import type { EarlierReportRow, IpcacheRow, PolicyRow } from './tables.ts';
 
@@ -34,6 +41,8 @@ type Count = Omit<RealisedPolicy, 'at' | 'policy'>;
 interface Reached {
   readonly what: 'policies';
   readonly revision: number;
+  /** As in `Realised`. */
+  readonly settled: number;
   readonly version: string | undefined;
 }
 
@@ -52,7 +61,7 @@ export interface RealisedOptions {
   readonly db: StateDB;
   readonly tables: Pick<
     Tables,
-    'policies' | 'policyVersions' | 'peerSets' | 'identities' | 'endpoints' | 'earlierReport'
+    'policies' | 'policyVersions' | 'peerSets' | 'identities' | 'endpoints' | 'earlierReport' | 'laggingEndpoints'
   >;
   readonly engine: Engine;
   /** Milliseconds; any clock that only grows. */
@@ -62,16 +71,14 @@ export interface RealisedOptions {
 }
 
 /** What the kernel has acknowledged, and what it refuses. */
-export interface RealisedSources {
+export interface RealisedSources extends Acknowledgements {
   readonly sync: Pick<SyncLoop, 'reached' | 'broken'>;
-  readonly writer: Pick<PlanWriter, 'endpoints' | 'ipcache'>;
-  readonly endpoints: Pick<EndpointStore, 'held'>;
   readonly audit: Pick<Audit, 'faults'>;
 }
 
 /**
- * What this node's kernel acknowledged of each policy and since when, and what it refuses: tables `realisedPolicies`, `policyFailures` and
- * `reached`, as of the last `take`.
+ * What this node's kernel acknowledged of each policy and since when, what it refuses, and which endpoints are behind for that: tables
+ * `realisedPolicies`, `policyFailures`, `laggingEndpoints` and `reached`, as of the last `take`.
  */
 export class RealisedReport {
   readonly #options: RealisedOptions;
@@ -94,8 +101,12 @@ export class RealisedReport {
     const reached = snapshot.get(this.#reached, 'policies');
     // What was said before this start is true until a round has put something in its place.
     const earlier = (reached?.revision ?? 0) === 0 ? this.#earlier(snapshot) : undefined;
+    const settled = reached?.settled ?? 0;
+    const lagging = Array.from(snapshot.all(this.#options.tables.laggingEndpoints), ({ revision }) => revision);
     return {
       revision: reached?.revision ?? 0,
+      settled,
+      acknowledged: Math.min(settled, ...lagging),
       policyVersion: earlier === undefined ? reached?.version : earlier.policyVersion,
       policies:
         earlier === undefined
@@ -127,14 +138,20 @@ export class RealisedReport {
       ...this.#notConnected(),
       ...(held === undefined ? [] : this.#heldBack(held)),
     ]);
-    return db.write([this.#policies, this.#failures, this.#reached, tables.policyVersions], (txn) => {
+    const lagging = laggingEndpoints(engine, sources);
+    const { policyVersions, laggingEndpoints: laggards } = tables;
+    return db.write([this.#policies, this.#failures, this.#reached, policyVersions, laggards], (txn) => {
       const revisions = (): number => txn.revision(this.#policies) + txn.revision(this.#failures);
       const before = revisions();
       this.#putPolicies(txn, counts);
       this.#putFailures(txn, failures);
       const { reached } = sources.sync;
       const version = this.#versionAt(txn, reached, at, broken);
-      const last = txn.upsert(this.#reached, { what: 'policies', revision: reached, version });
+      const settledBefore = txn.get(this.#reached, 'policies')?.settled ?? 0;
+      putLagging(txn, laggards, lagging, { ...sources, before: settledBefore });
+      // A policy that waits for its PeerSets is in no kernel, whatever round it went through.
+      const settled = broken || !engine.missing()[Symbol.iterator]().next().done ? settledBefore : reached;
+      const last = txn.upsert(this.#reached, { what: 'policies', revision: reached, settled, version });
       return revisions() !== before || (last?.revision ?? 0) === 0 || last?.version !== version;
     });
   }
@@ -273,9 +290,11 @@ export class RealisedReport {
 
   *#refused({ writer }: RealisedSources): Generator<Fault> {
     const failing = failingOf(writer);
-    if (failing.size === 0) return;
-    for (const { id, policies } of this.#options.engine.states()) {
-      const error = failing.get(id);
+    const slots = refusedSlots(writer);
+    if (failing.size + slots.size === 0) return;
+    for (const { id, slot, policies } of this.#options.engine.states()) {
+      // An endpoint that cannot have its slot says so, but not why.
+      const error = slots.get(slot) ?? failing.get(id);
       if (error === undefined || error instanceof InterfaceGoneError) continue;
       yield { of: policies, reason: 'KernelRefused', message: `endpoint ${id}: ${error.message}` };
     }
@@ -283,7 +302,7 @@ export class RealisedReport {
 
   /** Policies that go by addresses which the kernel does not take: it judges those as what is around them, a deny of them may be none. */
   *#unaddressed({ writer }: RealisedSources): Generator<Fault> {
-    const refused = writer.ipcache.failing().filter(({ deleted }) => !deleted);
+    const refused = refusedAddresses(writer);
     const [first] = refused;
     if (first === undefined) return;
     const prefixes = new Set(refused.map(({ row }) => row.prefix));

@@ -4,8 +4,8 @@ import { VETH_PATTERN } from './cni/names.ts';
 import type { Logger, Tables } from './core.ts';
 import { tableKey } from './create-tables.ts';
 import { type NodeInterface, nodeInterfaces, podRoutes } from './datapath/index.ts';
-import type { KernelEndpoint, LocalNumbers } from './derive/index.ts';
-import type { EndpointRow } from './tables.ts';
+import type { LocalNumbers } from './derive/index.ts';
+import type { EndpointRow, KernelEndpoint } from './tables.ts';
 
 /** As the kernel has an endpoint whose address nobody knows. */
 const NO_ADDRESS = '0.0.0.0';

@@ -204,7 +204,7 @@ export interface SlotRow {
   readonly epoch: number;
 }
 
-/** What the kernel is to hold for a local endpoint. Key: `id`. */
+/** What the kernel is to hold for a local endpoint; what it holds is in `kernelEndpoints`. Key: `id`. */
 export interface EndpointStateRow {
   readonly id: number;
   readonly ifindex: number;
@@ -219,4 +219,59 @@ export interface EndpointStateRow {
   readonly policies: Readonly<Record<string, number>>;
   readonly state: 'waiting-for-identity' | 'ready' | 'not-ready';
   readonly reason?: string;
+}
+
+// ---- what the kernel acknowledged, written by `datapath/` ----
+
+/** An endpoint as the kernel was found to have it at the agent's start. */
+export interface KernelEndpoint {
+  readonly id: number;
+  readonly ifindex: number;
+  readonly ipv4: string;
+  /** As events name it. */
+  readonly identity: number;
+  readonly slot: number;
+  readonly revision: number;
+  readonly enforced: EndpointStateRow['enforced'];
+  /** It was found so, and is closed since, as its pod was not who it was. */
+  readonly closed?: Pick<KernelEndpoint, 'identity' | 'slot' | 'enforced'>;
+}
+
+/** An endpoint that the kernel has. Key: `id`. Indexes: `slot`, `doubted`, `quarantined`. */
+export interface KernelEndpointRow {
+  readonly id: number;
+  readonly ifindex: number;
+  readonly slot: number;
+  /**
+   * Packets have passed its interface unjudged, or its flows were lost, so that nobody knows who opened its connections: one that is first seen
+   * in its middle begins no flow any more. The kernel's element says so too, so that the next agent knows.
+   */
+  readonly noPickup: boolean;
+  /** Its flows are still to be gone through for that reason. */
+  readonly doubted: boolean;
+  /** Since when it is in quarantine for that reason (layout.h), in milliseconds of a clock that only grows. */
+  readonly quarantined?: number;
+  /** What was found at start, until the kernel acknowledges something else. */
+  readonly found?: KernelEndpoint;
+  /** What the kernel acknowledged: element, programs and links. */
+  readonly held?: EndpointStateRow;
+  /** What its element was given last: `held`, or what follows it and has no programs or pins yet. */
+  readonly written?: EndpointStateRow;
+}
+
+/** Something that was acknowledged and is not in the kernel any more. Key: `part`, `of`. */
+export interface EnforcementFault {
+  readonly part: 'endpoint' | 'pins' | 'address' | 'slot';
+  /** Id of the endpoint, prefix, number of the slot; empty for pins, `?` where the part cannot be looked at. */
+  readonly of: string;
+  readonly problem: string;
+  /** Why it could not be put back; absent when that cannot be tried, as it cannot be looked at. */
+  readonly error?: string;
+}
+
+/** An endpoint that the kernel does not have as wanted, as of the last round. Key: `id`. */
+export interface LaggingEndpointRow {
+  readonly id: number;
+  /** The agent's policy revision that the kernel has of it; 0: none of this start. */
+  readonly revision: number;
 }

@@ -4,7 +4,7 @@ import { labelsKey, podIdentityLabels } from '@weir/labels';
 import { eventually } from '../test/eventually.ts';
 import type { Core } from './core.ts';
 import { createCore } from './create-core.ts';
-import { dropsOf, Lab, type LabPod } from './datapath/testing/lab.ts';
+import { dropsOf, foundBy, Lab, type LabPod } from './datapath/testing/lab.ts';
 import type { EndpointRow, PolicyRow } from './tables.ts';
 
 const IDENTITIES = new Map([
@@ -200,11 +200,11 @@ it('a pod of this node that was relabelled meanwhile is closed, until its rules 
   await withdrawn(core, '1 address unknown, 1 endpoint closed');
   expect(await client.reaches(server)).toBe(false);
   await cut();
-  const endpoint = core.asFound(2);
+  const endpoint = foundBy(core, 2);
   expect(endpoint).toMatchObject({ closed: { identity: 301 }, identity: 0, enforced: { ingress: true, egress: true } });
   await core.stop();
   const next = await started({ client: 'client', server: 'stranger', incomplete: true });
-  expect(next.asFound(2)).toMatchObject({ identity: 0, slot: 0 });
+  expect(foundBy(next, 2)).toMatchObject({ identity: 0, slot: 0 });
   expect(await client.reaches(server)).toBe(false);
   await next.stop();
   const last = await started({ client: 'client' });

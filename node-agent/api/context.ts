@@ -1,43 +1,84 @@
+import type { LabelMap } from '@weir/labels';
+import type { Reader } from '@weir/statedb';
 import type { FastifyReply } from 'fastify';
-import type { EndpointRow, SlotRow } from '../tables.ts';
+import type { Core } from '../core.ts';
+import { tableKey } from '../create-tables.ts';
+import { contentOf } from '../datapath/index.ts';
+import { type EndpointStatus, endpointStatus } from '../endpoint-status.ts';
+import type { EndpointRow } from '../tables.ts';
 import { type EndpointRef, matchesRef, parseEndpointRef } from './endpoint-id.ts';
-import { endpointModel } from './endpoint-model.ts';
+import { endpointModel, type PolicySide } from './endpoint-model.ts';
 import { NotFoundError } from './errors.ts';
-import { foundState, type ShownState } from './found-state.ts';
 import type { EndpointModel } from './models.ts';
 import type { ApiOptions } from './types.ts';
 
 /** An endpoint with all that is known of it, from one snapshot. */
 export interface EndpointView {
   readonly row: EndpointRow;
-  readonly state: ShownState | undefined;
+  readonly status: EndpointStatus;
+  /** In force, or wanted where nothing is. */
+  readonly labels: LabelMap | undefined;
   readonly model: EndpointModel;
 }
 
+/** What is wanted of every endpoint and what the kernel acknowledged, by id. */
+export function endpointStatuses({ tables }: Pick<Core, 'tables'>, reader: Reader): EndpointStatus[] {
+  return Array.from(reader.all(tables.endpoints), (row) => endpointStatus(reader, tables, row));
+}
+
 /** Every endpoint, by id. */
-export function endpointViews(options: ApiOptions): readonly EndpointView[] {
-  const { core } = options;
+export function endpointViews({ core }: ApiOptions): readonly EndpointView[] {
   using snapshot = core.db.read();
-  const states = new Map([...snapshot.all(core.tables.endpointStates)].map((state) => [state.id, state]));
-  const slots = new Map<number, SlotRow>([...snapshot.all(core.tables.slots)].map((slot) => [slot.slot, slot]));
-  const revision = core.policyRevision();
-  const pods = new Map([...snapshot.all(core.tables.localPods)].map((pod) => [`${pod.namespace}/${pod.name}`, pod]));
-  return [...snapshot.all(core.tables.endpoints)]
-    .sort((a, b) => a.id - b.id)
-    .map((row) => {
-      const state = states.get(row.id) ?? foundState(core, row, snapshot);
-      return {
-        row,
-        state,
-        model: endpointModel(
-          row,
-          state,
-          state === undefined ? undefined : slots.get(state.slot),
-          revision,
-          row.pod === undefined ? [] : pods.get(`${row.pod.namespace}/${row.pod.name}`)?.namedPorts,
-        ),
-      };
-    });
+  const sides = new Sides(core, snapshot);
+  return endpointStatuses(core, snapshot).map((status) => {
+    const { row } = status;
+    const pod = row.pod && snapshot.get(core.tables.localPods, tableKey.pod(row.pod.namespace, row.pod.name));
+    const labels = status.acknowledged?.labels ?? status.wanted?.labels ?? row.labels;
+    return { row, status, labels, model: endpointModel(sides.explained(status), sides.of(status), pod?.namedPorts) };
+  });
+}
+
+/** The two sides of endpoints' policies, and what explains both. */
+class Sides {
+  readonly #core: Core;
+  readonly #reader: Reader;
+  readonly #realised: ReturnType<Core['realised']>;
+  #inputs: { readonly text: string } | undefined;
+
+  constructor(core: Core, reader: Reader) {
+    this.#core = core;
+    this.#reader = reader;
+    this.#realised = core.realised();
+  }
+
+  of({ row, wanted, acknowledged }: EndpointStatus): {
+    readonly wanted: PolicySide;
+    readonly acknowledged: PolicySide;
+  } {
+    const { tables } = this.#core;
+    const slot = wanted && this.#reader.get(tables.slots, tableKey.slot(wanted.slot));
+    const lagging = this.#reader.get(tables.laggingEndpoints, tableKey.endpoint(row.id));
+    // Nothing of this start is in the kernel where that is what was found.
+    const known = acknowledged !== undefined && !acknowledged.found;
+    return {
+      wanted: { state: wanted, slot: slot && contentOf(slot), policyRevision: this.#core.policyRevision() },
+      acknowledged: {
+        state: acknowledged,
+        slot: acknowledged && this.#core.kernelSlot(acknowledged.slot),
+        policyRevision: known ? (lagging?.revision ?? this.#realised.settled) : 0,
+      },
+    };
+  }
+
+  /** What is left as it was found waits for inputs. */
+  explained(status: EndpointStatus): EndpointStatus {
+    if (status.state !== 'restoring') return status;
+    this.#inputs ??= {
+      text: this.#core.health().checks.find(({ name, ok }) => name === 'inputs' && !ok)?.message ?? '',
+    };
+    const { text } = this.#inputs;
+    return text === '' ? status : { ...status, reason: `${status.reason}: ${text}` };
+  }
 }
 
 export function findEndpoint(options: ApiOptions, ref: EndpointRef): EndpointView | undefined {

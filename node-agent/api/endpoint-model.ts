@@ -1,11 +1,13 @@
 import { formatLabels, type LabelMap } from '@weir/labels';
-import type { ClassRows, CompiledRow, Direction } from '@weir/policy';
-import type { ContainerPort, EndpointRow, SlotRow } from '../tables.ts';
-import type { ShownState } from './found-state.ts';
+import type { Direction } from '@weir/policy';
+import type { SlotContent } from '../datapath/index.ts';
+import { rangesOf } from '../derive/index.ts';
+import type { EndpointStatus, EndpointWord } from '../endpoint-status.ts';
+import type { ContainerPort, EndpointRow, EndpointStateRow } from '../tables.ts';
 import { identityModel } from './labels.ts';
 import type { EndpointHealth, EndpointModel, EndpointPolicy, HealthWord, L4Rule, PolicyEnabled } from './models.ts';
 
-const PROTOCOLS: Readonly<Record<CompiledRow['protocol'], string>> = {
+const PROTOCOLS: Readonly<Record<number, string>> = {
   0: 'ANY',
   1: 'ICMP',
   6: 'TCP',
@@ -14,25 +16,32 @@ const PROTOCOLS: Readonly<Record<CompiledRow['protocol'], string>> = {
   132: 'SCTP',
 };
 
-/** The API's view of an endpoint: what was asked for, and what is derived for the kernel. */
+/** One side of an endpoint's policy: as it is wanted, or as the kernel acknowledged it. */
+export interface PolicySide {
+  readonly state: Pick<EndpointStateRow, 'identity' | 'revision' | 'enforced' | 'policies'> | undefined;
+  readonly slot: SlotContent | undefined;
+  /** Policy revision of the agent. */
+  readonly policyRevision: number;
+}
+
+const NOWHERE = { ingress: false, egress: false } as const;
+
+/** The API's view of an endpoint: what is wanted as `spec`, and what the kernel acknowledged as all else. */
 export function endpointModel(
-  row: EndpointRow,
-  state: ShownState | undefined,
-  slot: SlotRow | undefined,
-  policyRevision: number,
+  status: EndpointStatus,
+  sides: { readonly wanted: PolicySide; readonly acknowledged: PolicySide },
   namedPorts: readonly ContainerPort[] = [],
 ): EndpointModel {
-  const labels: LabelMap = state?.labels ?? row.labels ?? {};
+  const { row, acknowledged, state, reason } = status;
+  const labels: LabelMap = acknowledged?.labels ?? status.wanted?.labels ?? row.labels ?? {};
   const texts = formatLabels(labels);
   const user = row.labels === undefined ? [] : formatLabels(row.labels);
-  const policy = endpointPolicy(state, slot, policyRevision);
-  const word = row.gone === undefined ? stateWord(state) : 'interface-gone';
   return {
     id: row.id,
     spec: { options: {}, 'label-configuration': { user } },
     status: {
       'external-identifiers': externalIdentifiers(row),
-      identity: identityModel(state?.identity ?? 0, labels),
+      identity: identityModel(acknowledged?.identity ?? 0, acknowledged?.labels ?? {}),
       labels: { realized: { user }, 'security-relevant': texts, derived: [], disabled: [] },
       realized: { options: {}, 'label-configuration': { user } },
       networking: {
@@ -43,95 +52,87 @@ export function endpointModel(
         'interface-index': row.ifindex,
         ...(row.containerInterface === undefined ? {} : { 'container-interface-name': row.containerInterface }),
       },
-      policy: { spec: policy, realized: policy, 'proxy-policy-revision': 0 },
+      policy: {
+        spec: endpointPolicy(sides.wanted),
+        realized: endpointPolicy(sides.acknowledged),
+        'proxy-policy-revision': 0,
+      },
       log: [
         {
-          code: word === 'not-ready' ? 'Failure' : 'OK',
-          message: messageOf(row, state) ?? `endpoint is ${word}`,
-          state: word,
+          code: state === 'not-ready' ? 'Failure' : 'OK',
+          message: reason ?? `endpoint is ${state}`,
+          state,
           timestamp: row.createdAt,
         },
       ],
       controllers: [],
-      state: word,
-      health: endpointHealth(state),
+      state,
+      health: endpointHealth(status),
       namedPorts: namedPorts.map(({ name, port, protocol }) => ({ name, port, protocol })),
     },
   };
 }
 
-/** What is ready and waits is judged by what it was before. */
-function stateWord(state: ShownState | undefined): string {
-  if (state?.state === 'ready' && state.reason !== undefined) return 'waiting-to-regenerate';
-  return state?.state ?? 'waiting-for-identity';
+export function policyEnabled(enforced: Readonly<Record<Direction, boolean>>): PolicyEnabled {
+  if (enforced.ingress) return enforced.egress ? 'both' : 'ingress';
+  return enforced.egress ? 'egress' : 'none';
 }
 
-function messageOf({ gone, found, interfaceName }: EndpointRow, state: ShownState | undefined): string | undefined {
-  if (gone !== undefined)
-    return `its interface ${interfaceName} has been gone since ${gone}: it is in the kernel no more, and is forgotten with its pod; delete the pod, so that it is made anew`;
-  const taken = found === undefined ? [] : ['no file knew it, it was taken from the kernel'];
-  const reasons = [...taken, ...(state?.reason === undefined ? [] : [state.reason])];
-  return reasons.length === 0 ? undefined : reasons.join('; ');
+const HEALTH: Readonly<Record<EndpointWord, HealthWord>> = {
+  ready: 'OK',
+  'waiting-to-regenerate': 'Warning',
+  regenerating: 'Pending',
+  restoring: 'Pending',
+  'waiting-for-identity': 'Pending',
+  'not-ready': 'Failure',
+  'interface-gone': 'Disabled',
+};
+
+/** `bpf`: whether the kernel has what is wanted. `policy`: whether it judges by the endpoint's policies. */
+export function endpointHealth({ state, current, problem, acknowledged }: EndpointStatus): EndpointHealth {
+  const word = HEALTH[state];
+  const bpf = current && problem === undefined ? 'OK' : word;
+  return { overallHealth: word, bpf, policy: word, connected: acknowledged !== undefined };
 }
 
-export function policyEnabled(enforced: Readonly<Record<Direction, boolean>> | undefined): PolicyEnabled {
-  if (enforced?.ingress === true) return enforced.egress ? 'both' : 'ingress';
-  return enforced?.egress === true ? 'egress' : 'none';
-}
-
-export function endpointHealth(state: ShownState | undefined): EndpointHealth {
-  const word: HealthWord =
-    state === undefined || state.state === 'waiting-for-identity' || state.state === 'restoring'
-      ? 'Pending'
-      : state.state === 'ready'
-        ? 'OK'
-        : 'Failure';
-  return { overallHealth: word, bpf: word, policy: word, connected: state !== undefined };
-}
-
-function endpointPolicy(
-  state: ShownState | undefined,
-  slot: SlotRow | undefined,
-  policyRevision: number,
-): EndpointPolicy {
+function endpointPolicy({ state, slot, policyRevision }: PolicySide): EndpointPolicy {
+  const enforced = state?.enforced ?? NOWHERE;
+  const of = (direction: Direction) => (enforced[direction] ? slot : undefined);
   return {
     id: state?.identity ?? 0,
-    build: slot?.epoch ?? 0,
+    build: state?.revision ?? 0,
     'policy-revision': policyRevision,
-    'policy-enabled': policyEnabled(state?.enforced),
-    'allowed-ingress-identities': identities(slot, 'ingress', 'allow'),
-    'allowed-egress-identities': identities(slot, 'egress', 'allow'),
-    'denied-ingress-identities': identities(slot, 'ingress', 'deny'),
-    'denied-egress-identities': identities(slot, 'egress', 'deny'),
-    l4: { ingress: l4(slot, 'ingress'), egress: l4(slot, 'egress') },
+    'policy-enabled': policyEnabled(enforced),
+    'allowed-ingress-identities': identities(of('ingress'), 'ingress', 'allow'),
+    'allowed-egress-identities': identities(of('egress'), 'egress', 'allow'),
+    'denied-ingress-identities': identities(of('ingress'), 'ingress', 'deny'),
+    'denied-egress-identities': identities(of('egress'), 'egress', 'deny'),
+    l4: { ingress: l4(of('ingress'), 'ingress'), egress: l4(of('egress'), 'egress') },
     policies: state?.policies ?? {},
   };
 }
 
 /** Listed identities with at least one row of the verdict. */
-function identities(slot: SlotRow | undefined, direction: Direction, verdict: 'allow' | 'deny'): readonly number[] {
-  const compiled = slot?.compiled[direction];
-  if (compiled === undefined || !compiled.enforced) return [];
-  const found = compiled.classes
-    .filter((entry) => entry.rows.some((row) => row.verdict === verdict))
-    .flatMap((entry) => entry.members);
-  return [...new Set(found)].sort((a, b) => a - b);
+function identities(slot: SlotContent | undefined, direction: Direction, verdict: 'allow' | 'deny'): readonly number[] {
+  if (slot === undefined) return [];
+  const rows = slot.rows[direction];
+  const classes = new Set<number>();
+  for (const [number, blocks] of rows)
+    if (blocks.some(({ deny }) => deny === (verdict === 'deny'))) classes.add(number);
+  const found: number[] = [];
+  for (const [identity, number] of slot.elements[direction]) if (classes.has(number)) found.push(identity);
+  return found.sort((a, b) => a - b);
 }
 
-function l4(slot: SlotRow | undefined, direction: Direction): readonly L4Rule[] {
-  const compiled = slot?.compiled[direction];
-  if (compiled === undefined || !compiled.enforced) return [];
-  const lists: readonly ClassRows[] = [
-    ...compiled.classes.map((entry) => entry.rows),
-    ...Object.values(compiled.scope),
-  ];
-  const rules = new Map<string, L4Rule>();
-  for (const row of lists.flat()) {
-    const ports = row.from === row.to ? { port: row.from } : { port: row.from, 'end-port': row.to };
-    const rule = JSON.stringify({ ...ports, protocol: PROTOCOLS[row.protocol], verdict: row.verdict });
-    rules.set(rule, { rule, 'derived-from-rules': [] });
-  }
-  return [...rules.keys()].sort().flatMap((key) => rules.get(key) ?? []);
+function l4(slot: SlotContent | undefined, direction: Direction): readonly L4Rule[] {
+  if (slot === undefined) return [];
+  const rules = new Set<string>();
+  for (const blocks of slot.rows[direction].values())
+    for (const { from, to, protocol, deny } of rangesOf(blocks)) {
+      const ports = from === to ? { port: from } : { port: from, 'end-port': to };
+      rules.add(JSON.stringify({ ...ports, protocol: PROTOCOLS[protocol], verdict: deny ? 'deny' : 'allow' }));
+    }
+  return [...rules].sort().map((rule) => ({ rule, 'derived-from-rules': [] }));
 }
 
 function externalIdentifiers(row: EndpointRow): Readonly<Record<string, string>> {

@@ -2,7 +2,6 @@ import { messageOf } from '@weir/process/errors';
 import type { FastifyInstance } from 'fastify';
 import { endpointViews, findEndpoint, requireEndpoint, sendJson } from './context.ts';
 import { matchesRef, parseEndpointRef } from './endpoint-id.ts';
-import { endpointHealth } from './endpoint-model.ts';
 import { parseEndpointRequest } from './endpoint-request.ts';
 import { BadRequestError, ConflictError, HttpError, NotFoundError } from './errors.ts';
 import { object, optionalString, queryList, stringList } from './input.ts';
@@ -20,7 +19,7 @@ export function endpointRoutes(app: FastifyInstance, options: ApiOptions): void 
   app.get('/endpoint', (request, reply) => {
     const labels = [...queryList(request.query, 'labels'), ...stringList(request.body, 'the body (labels)')];
     const found = endpointViews(options).filter((view) =>
-      labels.every((label) => carries(view.state?.labels ?? view.row.labels ?? {}, label)),
+      labels.every((label) => view.labels !== undefined && carries(view.labels, label)),
     );
     if (labels.length > 0 && found.length === 0)
       throw new NotFoundError(`no endpoint carries all of: ${labels.join(', ')}`);
@@ -95,7 +94,7 @@ export function endpointRoutes(app: FastifyInstance, options: ApiOptions): void 
   });
 
   app.get<IdParams>('/endpoint/:id/healthz', (request, reply) =>
-    sendJson(reply, 200, endpointHealth(requireEndpoint(options, request.params.id).state)),
+    sendJson(reply, 200, requireEndpoint(options, request.params.id).model.status.health),
   );
 
   app.get<IdParams>('/endpoint/:id/labels', (request, reply) => {

@@ -3,6 +3,7 @@ import { registerMetrics as registerReconcilerMetrics } from '@weir/reconciler/p
 import { registerMetrics as registerStateMetrics } from '@weir/statedb/prometheus';
 import { Counter, Gauge, Histogram, Registry } from 'prom-client';
 import type { Core } from '../core.ts';
+import { endpointStatuses } from './context.ts';
 import type { Condition } from './types.ts';
 
 export interface MetricsOptions {
@@ -43,8 +44,10 @@ export function createMetrics(options: MetricsOptions): AgentMetrics {
   packets(core, registers);
   endpointsAndMaps(core, registers);
   gauge('weir_policy_revision', 'Revision of the policy input of this agent.', () => core.policyRevision());
-  gauge('weir_agent_policy_revision_lag', 'Revisions of the policy input that are not in the kernel yet.', () =>
-    Math.max(0, core.policyRevision() - core.realised().revision),
+  gauge(
+    'weir_agent_policy_revision_lag',
+    'Revisions of the policy input that are not in the kernel yet, at some endpoint.',
+    () => Math.max(0, core.policyRevision() - core.realised().acknowledged),
   );
   gauge('weir_policies', 'Policies known to this agent.', () =>
     count(core, (snapshot) => snapshot.count(core.tables.policies)),
@@ -150,13 +153,13 @@ function packets(core: Core, registers: Registry[]): void {
 function endpointsAndMaps(core: Core, registers: Registry[]): void {
   new Gauge({
     name: 'weir_endpoints',
-    help: 'Local endpoints by state.',
+    help: 'Local endpoints by state: ready when the kernel acknowledged what is wanted.',
     labelNames: ['state'] as const,
     registers,
     collect() {
       this.reset();
       using snapshot = core.db.read();
-      for (const state of snapshot.all(core.tables.endpointStates)) this.inc({ state: state.state });
+      for (const { state } of endpointStatuses(core, snapshot)) this.inc({ state });
     },
   });
   new Counter({

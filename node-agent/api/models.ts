@@ -22,6 +22,7 @@ export type PolicyEnabled = 'none' | 'ingress' | 'egress' | 'both';
 
 export interface EndpointPolicy {
   readonly id: number;
+  /** Revision of the endpoint in the datapath, as drop events have it; 0: the kernel has nothing of it. */
   readonly build: number;
   readonly 'policy-revision': number;
   readonly 'policy-enabled': PolicyEnabled;
@@ -143,6 +144,8 @@ export interface StatusResponse {
     readonly node: string;
     readonly clusterName: string;
     readonly policyRevision: number;
+    /** Up to which the kernel has the policies, at every endpoint. */
+    readonly realisedRevision: number;
     readonly policyEnforcement: string;
     /** `unready`: some of the others, each with its reason. */
     readonly endpoints: { readonly total: number; readonly ready: number; readonly unready?: readonly string[] };

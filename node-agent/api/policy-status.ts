@@ -1,3 +1,4 @@
+import type { RealisedPolicy } from '../core.ts';
 import type { EndpointStateRow, PolicyRow } from '../tables.ts';
 import { BadRequestError, NotFoundError } from './errors.ts';
 import type { PolicyStatusModel } from './models.ts';
@@ -47,6 +48,7 @@ export function policyStatuses({ core }: ApiOptions, ref?: PolicyRef): readonly 
     .map((row): PolicyStatusModel => {
       const { uid, kind, namespace, name, generation } = row;
       const kernel = realised.policies.get(uid);
+      const selects = selected(states, uid);
       const failures = realised.failures.filter((failure) => failure.uid === uid);
       const cluster = snapshot.get(core.tables.policyStatuses, uid)?.status;
       return {
@@ -56,8 +58,8 @@ export function policyStatuses({ core }: ApiOptions, ref?: PolicyRef): readonly 
         uid,
         wanted: generation,
         kernel: kernel?.generation ?? 0,
-        endpoints: Math.max(kernel?.endpoints ?? 0, selected(states, uid)),
-        state: stateOf(failures.length > 0, kernel?.generation, generation, behind || selected(states, uid) > 0),
+        endpoints: Math.max(kernel?.endpoints ?? 0, selects),
+        state: stateOf(failures.length > 0, kernel, { generation, endpoints: selects }, behind),
         failures: failures.map(({ generation: of, reason, message }) => ({ generation: of, reason, message })),
         ...(cluster === undefined ? {} : { cluster }),
       };
@@ -65,16 +67,17 @@ export function policyStatuses({ core }: ApiOptions, ref?: PolicyRef): readonly 
     .sort((a, b) => (textOf(a) < textOf(b) ? -1 : 1));
 }
 
-/** @param underWay endpoints may come, or are there without it */
+/** @param behind endpoints may come */
 function stateOf(
   failing: boolean,
-  kernel: number | undefined,
-  wanted: number,
-  underWay: boolean,
+  kernel: Pick<RealisedPolicy, 'generation' | 'endpoints'> | undefined,
+  wanted: Pick<RealisedPolicy, 'generation' | 'endpoints'>,
+  behind: boolean,
 ): PolicyStatusModel['state'] {
   if (failing) return 'Failing';
-  if (kernel === wanted) return 'Programmed';
-  return kernel === undefined && !underWay ? 'NoEndpoints' : 'Pending';
+  if (kernel === undefined) return behind || wanted.endpoints > 0 ? 'Pending' : 'NoEndpoints';
+  // Of endpoints that have come since, the kernel has not said it.
+  return kernel.generation === wanted.generation && wanted.endpoints <= kernel.endpoints ? 'Programmed' : 'Pending';
 }
 
 function selected(states: readonly EndpointStateRow[], uid: string): number {

@@ -79,7 +79,7 @@ describe('an endpoint of which nothing has been concluded since the start', () =
     const row = { id: 7, ifindex: 3, interfaceName: 'x', ipv4: '10.1.0.7', createdAt: '' };
     core.db.write([core.tables.endpoints], (txn) => txn.insert(core.tables.endpoints, row));
     const enforced = { ingress: true, egress: false };
-    core.found = new Map([[7, { id: 7, ifindex: 3, ipv4: '10.1.0.7', identity: 256, slot: 1, revision: 4, enforced }]]);
+    core.adopt({ id: 7, ifindex: 3, ipv4: '10.1.0.7', identity: 256, slot: 1, revision: 4, enforced });
     expect((await call(socket, 'GET', '/endpoint/7')).body).toMatchObject({
       status: {
         identity: { id: 256 },

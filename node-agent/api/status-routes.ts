@@ -1,10 +1,11 @@
 import { RESERVED } from '@weir/identity';
 import { formatPrefix, type Prefix, parsePrefix, prefixContains } from '@weir/net';
 import { codeOf, messageOf } from '@weir/process/errors';
+import { failureKey } from '@weir/reconciler';
 import type { AnyTable } from '@weir/statedb';
 import type { FastifyInstance } from 'fastify';
-import type { EndpointStateRow } from '../tables.ts';
-import { sendJson } from './context.ts';
+import type { EndpointStatus } from '../endpoint-status.ts';
+import { endpointStatuses, sendJson } from './context.ts';
 import { BadRequestError, NotFoundError } from './errors.ts';
 import { queryString } from './input.ts';
 import { identityModel } from './labels.ts';
@@ -35,9 +36,10 @@ export function statusRoutes(app: FastifyInstance, options: ApiOptions): void {
   app.get('/identity/endpoints', (_request, reply) => {
     using snapshot = core.db.read();
     const counts = new Map<number, { labels: Readonly<Record<string, string>>; refCount: number }>();
-    for (const state of snapshot.all(core.tables.endpointStates)) {
-      const entry = counts.get(state.identity) ?? { labels: state.labels, refCount: 0 };
-      counts.set(state.identity, { ...entry, refCount: entry.refCount + 1 });
+    for (const { acknowledged } of endpointStatuses(core, snapshot)) {
+      if (acknowledged === undefined) continue;
+      const entry = counts.get(acknowledged.identity) ?? { labels: acknowledged.labels, refCount: 0 };
+      counts.set(acknowledged.identity, { ...entry, refCount: entry.refCount + 1 });
     }
     return sendJson(
       reply,
@@ -60,6 +62,8 @@ export function statusRoutes(app: FastifyInstance, options: ApiOptions): void {
   app.get('/ip', (request, reply) => {
     const within = prefixParameter(queryString(request.query, 'cidr'));
     using snapshot = core.db.read();
+    const refused = (prefix: string): string | undefined =>
+      snapshot.get(core.tables.kernelFailures, failureKey('kernel-ipcache', prefix))?.message;
     const rows = [...snapshot.all(core.tables.ipcache)].filter(
       (row) => within === undefined || prefixContains(within, parsePrefix(row.prefix)),
     );
@@ -73,6 +77,8 @@ export function statusRoutes(app: FastifyInstance, options: ApiOptions): void {
         ...(row.node === undefined ? {} : { hostIP: row.node }),
         encryptKey: 0,
         metadata: { source: row.source },
+        // Weir: the kernel does not have it.
+        ...(refused(row.prefix) === undefined ? {} : { refused: refused(row.prefix) }),
       })),
     );
   });
@@ -140,8 +146,8 @@ export function statusResponse(options: ApiOptions): StatusResponse {
   const kubernetes = options.kubernetes?.();
   const resting = options.resting?.();
   using snapshot = core.db.read();
-  const endpoints = [...snapshot.all(core.tables.endpoints)];
-  const states = [...snapshot.all(core.tables.endpointStates)];
+  const statuses = endpointStatuses(core, snapshot);
+  const endpoints = statuses.map(({ row }) => row);
   return {
     cilium: agentStatus(options),
     kubernetes: conditionStatus(kubernetes, 'running without Kubernetes'),
@@ -170,8 +176,9 @@ export function statusResponse(options: ApiOptions): StatusResponse {
       node: options.nodeName,
       clusterName: options.clusterName,
       policyRevision: core.policyRevision(),
+      realisedRevision: core.realised().acknowledged,
       policyEnforcement: options.policyEnforcement,
-      endpoints: { total: endpoints.length, ...readiness(states) },
+      endpoints: { total: endpoints.length, ...readiness(statuses) },
       policies: snapshot.count(core.tables.policies),
       cni: conditionStatus(options.cniStatus?.(), 'this agent does not install the CNI plugin'),
       routing: conditionStatus(options.routing?.(), 'this agent makes no routes'),
@@ -181,10 +188,12 @@ export function statusResponse(options: ApiOptions): StatusResponse {
   };
 }
 
-function readiness(states: readonly EndpointStateRow[]): { ready: number; unready?: readonly string[] } {
-  const others = states.filter(({ state }) => state !== 'ready');
-  const unready = others.slice(0, MOST_UNREADY).map(({ id, state, reason }) => `endpoint ${id}: ${reason ?? state}`);
-  return { ready: states.length - others.length, ...(unready.length === 0 ? {} : { unready }) };
+function readiness(statuses: readonly EndpointStatus[]): { ready: number; unready?: readonly string[] } {
+  const others = statuses.filter(({ state }) => state !== 'ready');
+  const unready = others
+    .slice(0, MOST_UNREADY)
+    .map(({ row, state, reason }) => `endpoint ${row.id}: ${reason ?? state}`);
+  return { ready: statuses.length - others.length, ...(unready.length === 0 ? {} : { unready }) };
 }
 
 /**

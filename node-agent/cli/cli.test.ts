@@ -145,9 +145,7 @@ describe('weir', () => {
     expect(apart.code).toBe(0);
     expect(apart.out).toMatch(/^Agent: +Ok +OK; no route to the pods of node n2$/m);
     expect(apart.out).toMatch(/^Routing: +Warning +no route to the pods of node n2$/m);
-    const { endpointStates } = core.tables;
-    const put = (state: EndpointStateRow): unknown =>
-      core.db.write([endpointStates], (txn) => txn.upsert(endpointStates, state));
+    const put = (state: EndpointStateRow): void => core.acknowledge(state);
     const [state] = states();
     if (state === undefined) throw new Error('there is no endpoint');
     put({ ...state, state: 'waiting-for-identity', reason: 'pod a/b was deleted' });

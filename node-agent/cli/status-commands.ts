@@ -53,7 +53,7 @@ function statusText(status: StatusResponse): string {
       [`${weir.endpoints.ready}/${weir.endpoints.total} ready`, ...(weir.endpoints.unready ?? [])].join('; '),
     ],
     ['Policies', `${weir.policies} (enforcement ${weir.policyEnforcement})`],
-    ['Revision', String(weir.policyRevision)],
+    ['Revision', `${weir.policyRevision} (in the kernel: ${weir.realisedRevision})`],
     ...weir.checks.map((check) => [`  ${check.name}`, `${check.ok ? 'ok' : 'FAILED'}   ${check.message}`] as const),
   ]);
 }
@@ -78,12 +78,15 @@ export function addEndpointCommands(program: Command, context: CliContext): void
         formatTable(
           ['ENDPOINT', 'INGRESS', 'EGRESS', 'IDENTITY', 'IPV4', 'STATE', 'NAME', 'LABELS'],
           list.map(({ id, status }) => {
-            const enabled = status.policy.realized['policy-enabled'];
+            const { build, 'policy-enabled': enabled } = status.policy.realized;
+            const enforcement = (direction: string): string =>
+              enabled === direction || enabled === 'both' ? 'enforced' : 'open';
             return [
               String(id),
-              enabled === 'ingress' || enabled === 'both' ? 'enforced' : 'open',
-              enabled === 'egress' || enabled === 'both' ? 'enforced' : 'open',
-              String(status.identity.id),
+              // Of what the kernel does not have it is not known.
+              build === 0 ? '-' : enforcement('ingress'),
+              build === 0 ? '-' : enforcement('egress'),
+              build === 0 ? '-' : String(status.identity.id),
               status.networking.addressing[0]?.ipv4 ?? '',
               status.state,
               status['external-identifiers']['pod-name'] ?? status.networking['interface-name'],

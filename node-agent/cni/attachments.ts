@@ -1,8 +1,8 @@
 import { messageOf } from '@weir/process/errors';
 import type { Core, Logger } from '../core.ts';
-import { tableKey } from '../create-tables.ts';
+import { type EndpointStatus, type EndpointWord, endpointStatus } from '../endpoint-status.ts';
 import { EndpointNotReadyError } from '../errors.ts';
-import type { EndpointRow, EndpointStateRow } from '../tables.ts';
+import type { EndpointRow } from '../tables.ts';
 import { CNI_CODE, CniError } from './errors.ts';
 import { vethName } from './names.ts';
 import type { Attachment, CniCall, Network, PairSpec } from './types.ts';
@@ -14,6 +14,8 @@ export interface AttachmentsOptions {
   /** The agent ends: nobody waits for the kernel any longer. */
   readonly ending: AbortSignal;
 }
+
+const ENFORCED: ReadonlySet<EndpointWord> = new Set(['ready', 'regenerating', 'waiting-to-regenerate']);
 
 const AWAITED =
   'kubelet tries again by itself; for long: does weir-operator run, and does the API server answer this node?';
@@ -113,11 +115,10 @@ export class Attachments {
         hostName: vethName(attachment),
       })),
     ];
-    const state = this.#state(endpoint.id);
-    if (state?.state !== 'ready')
-      problems.push(
-        `endpoint ${endpoint.id} is ${state?.state ?? 'not in the kernel'}${state?.reason === undefined ? '' : `: ${state.reason}`}`,
-      );
+    const { state, acknowledged, reason } = this.#status(endpoint);
+    // While a change is carried out the kernel enforces what was before it.
+    if (acknowledged === undefined || !ENFORCED.has(state))
+      problems.push(`endpoint ${endpoint.id} is ${state}${reason === undefined ? '' : `: ${reason}`}`);
     if (problems.length > 0)
       throw new CniError(CNI_CODE.checkFailed, problems.join('; '), 'delete the pod: it is made anew');
   }
@@ -127,9 +128,10 @@ export class Attachments {
     return [...snapshot.all(this.#options.core.tables.endpoints)];
   }
 
-  #state(id: number): EndpointStateRow | undefined {
-    using snapshot = this.#options.core.db.read();
-    return snapshot.get(this.#options.core.tables.endpointStates, tableKey.endpoint(id));
+  #status(endpoint: EndpointRow): EndpointStatus {
+    const { db, tables } = this.#options.core;
+    using snapshot = db.read();
+    return endpointStatus(snapshot, tables, endpoint);
   }
 
   /** Rejects with "try later" when the agent ends before the kernel has acknowledged the endpoint. */

@@ -5,10 +5,11 @@
  * - difference: an element that is not what was written. Fault: a difference, or something else that a look missed, until it is put back.
  */
 import { messageOf } from '@weir/process/errors';
-import { keys, type StateDB, type Table } from '@weir/statedb';
+import type { StateDB, Table } from '@weir/statedb';
 import type { Logger, Tables } from '../core.ts';
+import { tableKey } from '../create-tables.ts';
 import type { Pace } from '../derive/index.ts';
-import type { IpcacheRow } from '../tables.ts';
+import type { EnforcementFault, IpcacheRow } from '../tables.ts';
 import type { ContentAudit, Difference, Step } from './content-audit.ts';
 import type { EndpointStore } from './endpoint-store.ts';
 import type { IpcacheStore } from './ipcache-store.ts';
@@ -18,17 +19,8 @@ import type { SlotStore } from './slot-store.ts';
 
 /** What maps hold, which is compared in turns of many steps. */
 export type Content = 'address' | 'slot';
-export type Part = 'endpoint' | 'pins' | Content;
-
-/** Something that was acknowledged and is not in the kernel any more. Key: `part`, `of`. */
-export interface Fault {
-  readonly part: Part;
-  /** Id of the endpoint, prefix, number of the slot; empty for pins. */
-  readonly of: string;
-  readonly problem: string;
-  /** Why it could not be put back; absent when that cannot be tried, as it cannot be looked at. */
-  readonly error?: string;
-}
+type Fault = EnforcementFault;
+export type Part = Fault['part'];
 
 /** For how long the last repair is the first thing that is said, in milliseconds. */
 const RECENT_MS = 600_000;
@@ -85,7 +77,7 @@ export function restAfter(result: StepResult, cpuMs: number, often: number): num
 
 export interface AuditOptions {
   readonly db: StateDB;
-  readonly tables: Pick<Tables, 'ipcache' | 'endpointStates'>;
+  readonly tables: Pick<Tables, 'ipcache' | 'endpointStates' | 'enforcementFaults'>;
   readonly writer: Pick<
     PlanWriter,
     'adopted' | 'unacknowledged' | 'slotSettled' | 'addressSettled' | 'beginRepair' | 'endRepair'
@@ -126,9 +118,9 @@ export class Audit {
   readonly #turn: Record<Content, TurnUnderWay | undefined> = { address: undefined, slot: undefined };
 
   constructor(options: AuditOptions) {
-    const { db } = options;
+    const { db, tables } = options;
     this.#options = options;
-    this.#faults = db.table<Fault>({ name: 'enforcementFaults', key: keyOf });
+    this.#faults = tables.enforcementFaults;
     this.#repairs = db.table<Repairs>({ name: 'enforcementRepairs', key: ({ part }) => part });
     this.#turns = db.table<Turn>({ name: 'enforcementTurns', key: ({ part }) => part });
   }
@@ -143,12 +135,12 @@ export class Audit {
     if (this.#options.writer.adopted)
       for (const part of CONTENTS)
         found.push(...(await this.#examined(part, async () => faultsOf(part, await contents[part].nearest()))));
-    const seen = new Set(found.map(keyOf));
+    const seen = new Set(found.map(tableKey.fault));
     // What could not be put back is tried again, though this look was not at it.
     const over: Fault[] = [];
     for (const fault of this.faults()) {
-      if (seen.has(keyOf(fault)) || this.#changes(fault)) continue;
-      const unseen = seen.has(keyOf({ part: fault.part, of: UNSEEN }));
+      if (seen.has(tableKey.fault(fault)) || this.#changes(fault)) continue;
+      const unseen = seen.has(tableKey.fault({ part: fault.part, of: UNSEEN }));
       ((await this.#remains(fault, unseen)) ? found : over).push(fault);
     }
     this.#warn(found);
@@ -288,14 +280,14 @@ export class Audit {
   #put(come: readonly Fault[], gone: readonly Fault[]): void {
     if (come.length + gone.length === 0) return;
     this.#options.db.write([this.#faults], (txn) => {
-      for (const fault of gone) txn.delete(this.#faults, keyOf(fault));
+      for (const fault of gone) txn.delete(this.#faults, tableKey.fault(fault));
       for (const fault of come) txn.upsert(this.#faults, fault);
     });
   }
 
   #known(fault: Pick<Fault, 'part' | 'of'>): Fault | undefined {
     using snapshot = this.#options.db.read();
-    return snapshot.get(this.#faults, keyOf(fault));
+    return snapshot.get(this.#faults, tableKey.fault(fault));
   }
 
   faults(): readonly Fault[] {
@@ -457,7 +449,7 @@ function* batches(faults: readonly Fault[]): Generator<readonly Fault[]> {
 }
 
 /** As `of` of a fault: the part cannot be looked at. */
-const UNSEEN = '?';
+export const UNSEEN = '?';
 
 /** Whether it is of one endpoint. */
 function isEndpoint({ part, of }: Fault): boolean {
@@ -469,12 +461,8 @@ function endpointsOf(faults: readonly Fault[]): number[] {
 }
 
 function without(faults: readonly Fault[], others: readonly Fault[]): Fault[] {
-  const taken = new Set(others.map(keyOf));
-  return faults.filter((fault) => !taken.has(keyOf(fault)));
-}
-
-function keyOf({ part, of }: Pick<Fault, 'part' | 'of'>): string {
-  return keys.join(part, of);
+  const taken = new Set(others.map(tableKey.fault));
+  return faults.filter((fault) => !taken.has(tableKey.fault(fault)));
 }
 
 const NAMES: Readonly<Record<Part, string>> = {
@@ -485,7 +473,7 @@ const NAMES: Readonly<Record<Part, string>> = {
 };
 
 /** A fault in a sentence. */
-function faultText(fault: Fault): string {
+export function faultText(fault: Fault): string {
   const { part, of } = fault;
   return `${of === '' || of === UNSEEN ? NAMES[part] : `${NAMES[part]} ${of}`}: ${problemText(fault)}`;
 }

@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it, jest } from '@jest/globals';
 import { ENDPOINT_FLAGS, type EndpointValue, endpointKey, endpointValue } from '@weir/bpf';
 import { createStateDB } from '@weir/statedb';
+import { createTables } from '../create-tables.ts';
 import { InterfaceGoneError } from '../errors.ts';
 import type { EndpointStateRow } from '../tables.ts';
 import type { EndpointTable } from './endpoint-map.ts';
@@ -63,7 +64,9 @@ class World {
   };
 
   agent(): EndpointStore {
-    return new EndpointStore(createStateDB({ freeze: true }), this.map, this.links, (slot) => !this.refused.has(slot));
+    const db = createStateDB({ freeze: true });
+    const tables = createTables(db);
+    return new EndpointStore({ db, tables }, this.map, this.links, (slot) => !this.refused.has(slot));
   }
 
   elements(): EndpointValue[] {

@@ -1,49 +1,17 @@
 import { ENDPOINT_FLAGS, type EndpointValue, endpointKey, endpointValue } from '@weir/bpf';
 import { formatAddress, parseAddress } from '@weir/net';
 import { keys, type StateDB, type Table } from '@weir/statedb';
-import { tableKey } from '../create-tables.ts';
-import type { KernelEndpoint } from '../derive/index.ts';
+import type { Tables } from '../core.ts';
+import { tableKey, YES } from '../create-tables.ts';
+import { closedOf, openedOf } from '../derive/index.ts';
 import { InterfaceGoneError, OrderError } from '../errors.ts';
-import type { EndpointStateRow } from '../tables.ts';
+import type { EndpointStateRow, KernelEndpoint, KernelEndpointRow } from '../tables.ts';
 import { Contests } from './contests.ts';
 import type { EndpointTable } from './endpoint-map.ts';
 import type { Hooked, LinkLook, LinkTable } from './links.ts';
 
 /** What has passed an interface unjudged is answered by then, in milliseconds; until then a pod's own queries over UDP find no answer. */
 const QUARANTINE_MS = 2000;
-
-/** An endpoint that the kernel has. Key: `id`. Indexes: `slot`, `doubted`, `quarantined`. */
-interface KernelEndpointRow {
-  readonly id: number;
-  readonly ifindex: number;
-  readonly slot: number;
-  /**
-   * Packets have passed its interface unjudged, or its flows were lost, so that nobody knows who opened its connections: one that is first seen
-   * in its middle begins no flow any more. The kernel's element says so too, so that the next agent knows.
-   */
-  readonly noPickup: boolean;
-  /** Its flows are still to be gone through for that reason. */
-  readonly doubted: boolean;
-  /** Since when it is in quarantine for that reason (layout.h), in milliseconds of `now`. */
-  readonly quarantined?: number;
-  /** What its element was found with, where it is closed since, as its pod was not who it was. */
-  readonly found?: FoundPolicy;
-  /** What the kernel acknowledged; absent while it has what was found at start. */
-  readonly held?: EndpointStateRow;
-  /** What its element was given last: `held`, or what follows it and has no programs or pins yet. */
-  readonly written?: EndpointStateRow;
-}
-
-/** By which policy, and as whom, an element judges. */
-interface FoundPolicy {
-  readonly slot: number;
-  readonly identity: number;
-  /** Of ENDPOINT_FLAGS those that enforce. */
-  readonly enforced: number;
-}
-const ENFORCED = ENDPOINT_FLAGS.ingressEnforced | ENDPOINT_FLAGS.egressEnforced;
-/** No slot has this number: the programs let nothing through. */
-const CLOSED: FoundPolicy = { slot: 0, identity: 0, enforced: ENFORCED };
 
 /**
  * Endpoints in the kernel: the word that says which policy revision judges, and the programs on the interface. Table `kernelEndpoints` has
@@ -59,17 +27,14 @@ export class EndpointStore {
   readonly #contests: Contests;
   readonly #now = (): number => performance.now();
 
-  constructor(db: StateDB, map: EndpointTable, links: LinkTable, slotReady: (slot: number) => boolean) {
+  constructor(
+    { db, tables }: { readonly db: StateDB; readonly tables: Pick<Tables, 'kernelEndpoints'> },
+    map: EndpointTable,
+    links: LinkTable,
+    slotReady: (slot: number) => boolean,
+  ) {
     this.#db = db;
-    this.#table = db.table<KernelEndpointRow>({
-      name: 'kernelEndpoints',
-      key: (row) => tableKey.endpoint(row.id),
-      indexes: [
-        { name: 'slot', keys: (row) => [keys.uint(row.slot)] },
-        { name: 'doubted', keys: (row) => (row.doubted ? [YES] : []) },
-        { name: 'quarantined', keys: (row) => (row.quarantined === undefined ? [] : [YES]) },
-      ],
-    });
+    this.#table = tables.kernelEndpoints;
     this.#map = map;
     this.#links = links;
     this.#slotReady = slotReady;
@@ -78,10 +43,9 @@ export class EndpointStore {
 
   /** @param flowsLost nobody knows any more which connections were opened, and which were cut */
   adopt(flowsLost: boolean): KernelEndpoint[] {
-    const found = new Map<number, KernelEndpoint>();
-    const rows = new Map<number, KernelEndpointRow>();
+    const rows = new Map<number, KernelEndpointRow & { readonly found: KernelEndpoint }>();
     for (const { id, ifindex, slot, flags, ...value } of this.#elements()) {
-      found.set(id, {
+      const found = {
         id,
         ifindex,
         ipv4: formatAddress(value.ipv4),
@@ -92,17 +56,17 @@ export class EndpointStore {
           ingress: (flags & ENDPOINT_FLAGS.ingressEnforced) !== 0,
           egress: (flags & ENDPOINT_FLAGS.egressEnforced) !== 0,
         },
-      });
+      };
       const noPickup = (flags & ENDPOINT_FLAGS.noPickup) !== 0;
       // The agent before may have ended between the element and the flows.
       const { quarantine: doubted = false } = value;
-      rows.set(id, { id, ifindex, slot, noPickup, doubted, ...(doubted ? { quarantined: this.#now() } : {}) });
+      rows.set(id, { id, ifindex, slot, noPickup, doubted, ...(doubted ? { quarantined: this.#now() } : {}), found });
     }
     this.#db.write([this.#table], (txn) => {
       for (const row of rows.values()) txn.upsert(this.#table, row);
     });
     if (flowsLost) for (const id of rows.keys()) this.doubt(id);
-    return [...found.values()];
+    return Array.from(rows.values(), ({ found }) => found);
   }
 
   /** What the kernel acknowledged. */
@@ -148,7 +112,8 @@ export class EndpointStore {
       throw error;
     }
     if (moves) this.#removeEntry(before.ifindex, id);
-    this.#put({ ...(moves ? NEW : (this.#row(id) ?? NEW)), id, ifindex, slot, held: row, written: row });
+    const { found: _, ...now } = moves ? { ...NEW, found: undefined } : { found: undefined, ...(this.#row(id) ?? NEW) };
+    this.#put({ ...now, id, ifindex, slot, held: row, written: row });
   }
 
   /**
@@ -161,19 +126,26 @@ export class EndpointStore {
     { closed, reopened }: Readonly<Record<'closed' | 'reopened', ReadonlySet<number>>>,
   ): void {
     using snapshot = this.#db.read();
-    for (const { found, ...row } of snapshot.all(this.#table)) {
+    for (const row of snapshot.all(this.#table)) {
       if (row.held !== undefined) continue;
       const key = endpointKey.encode(row.ifindex);
       const bytes = this.#map.lookup(key);
       const value = bytes === undefined ? undefined : endpointValue.decode(bytes);
       if (value?.id !== row.id) continue;
-      const is: FoundPolicy = { slot: value.slot, identity: value.identity, enforced: value.flags & ENFORCED };
-      const was = found ?? is;
-      const { slot, identity, enforced } = closed.has(row.id) ? CLOSED : reopened.has(row.id) ? was : is;
-      const flags = (value.flags & ~ENFORCED) | enforced;
-      this.#map.update(key, endpointValue.encode({ ...value, slot, identity, flags, revision: revision() }));
-      const isClosed = closed.has(row.id) || (found !== undefined && !reopened.has(row.id));
-      this.#put({ ...row, slot, ...(isClosed ? { found: was } : {}) });
+      const next = revision();
+      const { found } = row;
+      if (found === undefined) {
+        this.#map.update(key, endpointValue.encode({ ...value, revision: next }));
+        continue;
+      }
+      const after = {
+        ...(closed.has(row.id) ? closedOf(found) : reopened.has(row.id) ? openedOf(found) : found),
+        revision: next,
+      };
+      const { slot, identity, enforced } = after;
+      const flags = (value.flags & ~ENFORCED) | flagsOf(enforced);
+      this.#map.update(key, endpointValue.encode({ ...value, slot, identity, flags, revision: next }));
+      this.#put({ ...row, slot, found: after });
     }
   }
 
@@ -392,8 +364,11 @@ export class EndpointStore {
   }
 }
 
-/** The one key of indexes that hold some of the rows. */
-const YES = keys.join('yes');
+const ENFORCED = ENDPOINT_FLAGS.ingressEnforced | ENDPOINT_FLAGS.egressEnforced;
+
+function flagsOf({ ingress, egress }: EndpointStateRow['enforced']): number {
+  return (ingress ? ENDPOINT_FLAGS.ingressEnforced : 0) | (egress ? ENDPOINT_FLAGS.egressEnforced : 0);
+}
 
 /** Of an endpoint whose programs were there before it was. */
 const NEW = { noPickup: false, doubted: false } as const;
@@ -405,10 +380,7 @@ function elementOf(
   return endpointValue.encode({
     revision: row.revision,
     slot: row.slot,
-    flags:
-      (row.enforced.ingress ? ENDPOINT_FLAGS.ingressEnforced : 0) |
-      (row.enforced.egress ? ENDPOINT_FLAGS.egressEnforced : 0) |
-      (noPickup ? ENDPOINT_FLAGS.noPickup : 0),
+    flags: flagsOf(row.enforced) | (noPickup ? ENDPOINT_FLAGS.noPickup : 0),
     ifindex: row.ifindex,
     // Without an address no source is the endpoint's own.
     ipv4: parseAddress(row.ipv4 === '' ? '0.0.0.0' : row.ipv4).bytes,

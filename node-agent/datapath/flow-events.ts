@@ -24,17 +24,21 @@ export class FlowNames {
   readonly #bootOffset: () => bigint;
   readonly #db: StateDB;
   readonly #services: Table<ServiceRow>;
+  readonly #enforced: (endpoint: number) => Readonly<Record<string, number>>;
 
   constructor(options: {
     readonly engine: Engine;
     readonly bootOffset: () => bigint;
     readonly db: StateDB;
     readonly services: Table<ServiceRow>;
+    /** Policies that the kernel judges the endpoint by: uid -> generation. */
+    readonly enforced: (endpoint: number) => Readonly<Record<string, number>>;
   }) {
     this.#engine = options.engine;
     this.#bootOffset = options.bootOffset;
     this.#db = options.db;
     this.#services = options.services;
+    this.#enforced = options.enforced;
   }
 
   event(raw: DatapathEvent): FlowEvent {
@@ -101,8 +105,10 @@ export class FlowNames {
 
   #policies(endpoint: number, direction: 'ingress' | 'egress', cookie: number, noMatch: boolean): string[] {
     const out = new Set<string>();
+    const enforced = this.#enforced(endpoint);
     for (const [{ row }, rule] of this.#engine.selecting(endpoint)) {
-      if (rule.direction !== direction) continue;
+      // What the kernel has not taken has decided nothing.
+      if (rule.direction !== direction || enforced[row.uid] !== row.generation) continue;
       const name = `${KINDS[row.kind]} ${row.namespace === undefined ? '' : `${row.namespace}/`}${row.name}`;
       if (noMatch) {
         if (rule.defaultDeny) out.add(name);

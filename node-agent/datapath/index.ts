@@ -2,7 +2,7 @@
  * From derived rows to pinned maps and links. Knows nothing of policy. Guarantees: an operation that returned is in the kernel;
  * each is idempotent; what a crash leaves half-made is found and mended by `adopt`.
  */
-export { Audit, type Content, type Fault, faultAt, type Part, restAfter, type Turn } from './audit.ts';
+export { Audit, type Content, faultAt, faultText, type Part, restAfter, type Turn, UNSEEN } from './audit.ts';
 export { ClsactLinks } from './clsact-links.ts';
 export { Conntrack, type SweepResult } from './conntrack.ts';
 export { AddressAudit, SlotAudit } from './content-audit.ts';
@@ -20,5 +20,6 @@ export { PlanWriter, type PlanWriterOptions } from './plan-writer.ts';
 export { type RemoveOptions, removePinned } from './remove.ts';
 export { RoundMark } from './round-mark.ts';
 export { RulesMark } from './rules-mark.ts';
+export { contentOf, type SlotContent } from './slot-content.ts';
 export { type SlotMaps, SlotStore, type SlotStoreOptions } from './slot-store.ts';
 export { SyncLoop, type SyncOptions } from './sync.ts';

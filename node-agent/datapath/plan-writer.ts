@@ -85,7 +85,8 @@ export class PlanWriter {
     this.#options = options;
     const { db, tables, slots, ipcache, endpoints, engine, log } = options;
     this.#afterwards = db.table<Afterwards>({ name: 'afterwards', key: afterwardsKey });
-    const retry = { db, minBackoffMs: 50, maxBackoffMs: 2000 };
+    const report = { db, health: tables.kernelReconcilers, failures: tables.kernelFailures };
+    const retry = { db, report, minBackoffMs: 50, maxBackoffMs: 2000 };
     const onError =
       (what: string, key: (row: never) => object) =>
       (row: unknown, error: Error, retries: number): void => {
@@ -170,6 +171,15 @@ export class PlanWriter {
   unacknowledged(part: 'address' | 'slot'): number {
     const { lag, failing } = (part === 'slot' ? this.slots : this.ipcache).metrics();
     return lag + failing;
+  }
+
+  /** What the kernel refuses to take, in words: slots and addresses before the endpoints that wait for them. */
+  refusals(): string[] {
+    return [
+      ...this.slots.failing().map((failure) => ({ what: `policy slot ${failure.row.slot}`, ...failure })),
+      ...this.ipcache.failing().map((failure) => ({ what: `address ${failure.row.prefix}`, ...failure })),
+      ...this.endpoints.failing().map((failure) => ({ what: `endpoint ${failure.row.id}`, ...failure })),
+    ].flatMap(({ what, deleted, error }) => (deleted ? [] : [`${what}: ${error.message}`]));
   }
 
   /** How many rows the kernel has refused. */

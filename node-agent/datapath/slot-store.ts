@@ -334,6 +334,11 @@ export class SlotStore {
     });
   }
 
+  /** What has been written into the slot; undefined when the kernel has no such slot. */
+  content(slot: number): SlotContent | undefined {
+    return this.has(slot) ? this.#held.get(slot) : undefined;
+  }
+
   /** Rows and elements of a slot, for people. */
   *dump(): Generator<{ readonly slot: number } & SlotContent> {
     for (const [slot, { elements, rows }] of this.#held) yield { slot, elements, rows };

@@ -1,11 +1,11 @@
 import { portNamesOf, type ResolvedRule } from '@weir/policy';
 import { keys, type StateDB } from '@weir/statedb';
 import type { CoreOptions } from '../core.ts';
-import type { EndpointStateRow, SlotRow } from '../tables.ts';
+import type { EndpointStateRow, KernelEndpoint, SlotRow } from '../tables.ts';
+import { closedOf, openedOf } from './closed-endpoint.ts';
 import type { EndpointIdentity } from './identities.ts';
 import type { InForce } from './in-force.ts';
 import type { Pace } from './pace.ts';
-import type { KernelEndpoint } from './plan.ts';
 import { DENY_ALL, type Shape, shapeOf } from './shape.ts';
 import type { Leaving } from './slot-rows.ts';
 import type { Slots } from './slots.ts';
@@ -88,19 +88,13 @@ export class EndpointShapes {
   /** The kernel lets nothing of the endpoint through any more, until the first plan says who it is, or it is reopened. */
   close(id: number): void {
     const row = this.#rows.get(id);
-    if (row?.kernel === undefined) return;
-    const { identity, slot, enforced } = row.kernel;
-    const both = { ingress: true, egress: true };
-    const kernel = { ...row.kernel, identity: 0, slot: 0, enforced: both, closed: { identity, slot, enforced } };
-    this.#rows.set({ ...row, kernel });
+    if (row?.kernel !== undefined) this.#rows.set({ ...row, kernel: closedOf(row.kernel) });
   }
 
   /** The endpoint is again as it was found. */
   reopen(id: number): void {
     const row = this.#rows.get(id);
-    if (row?.kernel?.closed === undefined) return;
-    const { closed, ...kernel } = row.kernel;
-    this.#rows.set({ ...row, kernel: { ...kernel, ...closed } });
+    if (row?.kernel !== undefined) this.#rows.set({ ...row, kernel: openedOf(row.kernel) });
   }
 
   /** Whether the kernel was found to enforce something, until the first plan is concluded. */

@@ -210,7 +210,7 @@ describe('engine', () => {
     const before = world.states.get(1);
     world.policy('p', 2, [{ ...rule('a', 'b', 7), ports: [{ protocol: 'TCP', from: 9, to: 5 }] }]);
     await world.plan();
-    expect(world.states.get(1)).toEqual(before);
+    expect(world.states.get(1)).toEqual({ ...before, reason: world.engine.failure(1)?.message });
     expect(world.engine.failure(1)).toBeInstanceOf(Error);
     expect(world.engine.policiesOf(1)).toMatchObject([{ uid: 'p', generation: 2 }]);
     world.policy('p', 3, [rule('a', 'b', 8)]);

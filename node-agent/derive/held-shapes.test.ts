@@ -32,7 +32,8 @@ async function held(rules: readonly ResolvedRule[]): Promise<World> {
   world.policy('q', 1, [BAD]);
   await settle(world);
   expect(world.engine.failure(1)).toBeInstanceOf(Error);
-  expect(world.states.get(1)).toMatchObject({ state: 'ready', policies: { p: 1 } });
+  const reason = world.engine.failure(1)?.message;
+  expect(world.states.get(1)).toMatchObject({ state: 'ready', reason, policies: { p: 1 } });
   return world;
 }
 
@@ -117,7 +118,7 @@ describe('while a policy cannot be compiled', () => {
     world.db.write([world.tables.policies], (txn) => txn.delete(world.tables.policies, 'q'));
     world.identity(400, 'b', 'v2');
     await settle(world);
-    expect(world.states.get(1)).toEqual(before);
+    expect(world.states.get(1)).toEqual({ ...before, reason: undefined });
     expect(verdict(world, 400)).toBe('deny');
     expect(world.slots.size).toBe(1);
   });

@@ -2,10 +2,17 @@ import { LOCAL_ENDPOINT_BASE } from '@weir/identity';
 import { type LabelMap, labelsKey, NAMESPACE_LABEL, podIdentityLabels } from '@weir/labels';
 import type { Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
-import type { ContainerPort, EndpointRow, IdentityRow, LocalPodRow, NamespaceRow, PolicyRow } from '../tables.ts';
+import type {
+  ContainerPort,
+  EndpointRow,
+  IdentityRow,
+  KernelEndpoint,
+  LocalPodRow,
+  NamespaceRow,
+  PolicyRow,
+} from '../tables.ts';
 import type { Inputs } from './inputs.ts';
 import type { LocalNumbers } from './numbers.ts';
-import type { KernelEndpoint } from './plan.ts';
 import type { Policies } from './policies.ts';
 
 /** Numbers up to here mean the same in every cluster. */

@@ -18,15 +18,17 @@
  * two of them readers see a whole conclusion of each part, old or new. Each part keeps what it has concluded in tables of its
  * own (`working`).
  */
+
 export { classOf, distinguishes, FIRST_CLASS, rowsByClass } from './classes.ts';
+export { closedOf, openedOf } from './closed-endpoint.ts';
 export { Engine, type EngineOptions } from './engine.ts';
 export { GRACE_MS } from './grace.ts';
 export type { EndpointIdentity } from './identities.ts';
 export { ImportedRules, type ImportOptions } from './imported.ts';
 export { decodeNumbers, LocalNumbers, type NumbersState } from './numbers.ts';
 export { Pace } from './pace.ts';
-export type { KernelEndpoint, KernelState, Plan, Withdrawal } from './plan.ts';
+export type { KernelState, Plan, Withdrawal } from './plan.ts';
 export type { InUse, Missing } from './policies.ts';
 export { hostPrefix } from './prefixes.ts';
-export { blocksKey, blocksOf, DIRECTIONS, type VerdictBlock } from './rows.ts';
+export { blocksKey, blocksOf, DIRECTIONS, rangesOf, type VerdictBlock } from './rows.ts';
 export type { KernelSlot } from './slot-rows.ts';

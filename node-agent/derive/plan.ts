@@ -1,5 +1,5 @@
 /** What the engine is given of the kernel at start, and what a round is to carry out. */
-import type { EndpointStateRow, IpcacheRow, SlotRow } from '../tables.ts';
+import type { EndpointStateRow, IpcacheRow, KernelEndpoint, SlotRow } from '../tables.ts';
 import type { KernelSlot } from './slot-rows.ts';
 
 /** What was found in the kernel at start. */
@@ -12,19 +12,6 @@ export interface KernelState {
   /** Endpoints are enforced by maps that this version cannot read (another layout): they are not in `endpoints`. */
   readonly unread?: boolean;
 }
-export interface KernelEndpoint {
-  readonly id: number;
-  readonly ifindex: number;
-  readonly ipv4: string;
-  /** As events name it. */
-  readonly identity: number;
-  readonly slot: number;
-  readonly revision: number;
-  readonly enforced: EndpointStateRow['enforced'];
-  /** It was found so, and is closed since, as its pod was not who it was. */
-  readonly closed?: Pick<KernelEndpoint, 'identity' | 'slot' | 'enforced'>;
-}
-
 /** Changes to the derived tables, in the order in which they may reach the kernel. */
 export interface Plan {
   readonly slots: readonly SlotRow[];

@@ -11,6 +11,11 @@ export interface VerdictBlock {
   readonly cookie: number;
 }
 
+interface PortRange {
+  readonly from: number;
+  readonly to: number;
+}
+
 export const DIRECTIONS: readonly Direction[] = ['ingress', 'egress'];
 
 /** The blocks of a class, ascending. */
@@ -22,6 +27,19 @@ export function blocksOf(rows: ClassRows): VerdictBlock[] {
     }
   }
   return blocks;
+}
+
+/** The ports of each decision, ascending: the opposite of `blocksOf`. */
+export function rangesOf(blocks: readonly VerdictBlock[]): (Omit<VerdictBlock, 'port' | 'bits'> & PortRange)[] {
+  const ranges: (Omit<VerdictBlock, 'port' | 'bits'> & { from: number; to: number })[] = [];
+  for (const { port, bits, ...decision } of blocks.toSorted((a, b) => a.protocol - b.protocol || a.port - b.port)) {
+    const to = port + 2 ** (16 - bits) - 1;
+    const last = ranges.at(-1);
+    const goes = last !== undefined && last.to + 1 === port && last.protocol === decision.protocol;
+    if (goes && last.deny === decision.deny && last.cookie === decision.cookie) last.to = to;
+    else ranges.push({ ...decision, from: port, to });
+  }
+  return ranges;
 }
 
 /** Equal keys = equal decisions for every packet. */

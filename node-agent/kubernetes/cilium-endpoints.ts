@@ -2,10 +2,11 @@ import { isDeepStrictEqual } from 'node:util';
 import { ApiError, type CiliumEndpoint, type KubeClient, NODE_ANNOTATION, resources } from '@weir/kube';
 import { formatLabels } from '@weir/labels';
 import type { Reconciler } from '@weir/reconciler';
-import { type Derivation, derive, type Key, type StateDB, type Table } from '@weir/statedb';
+import { type AnyTable, type Derivation, derive, type Key, type StateDB, type Table } from '@weir/statedb';
 import type { Core, Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
-import type { ContainerPort, EndpointRow, EndpointStateRow } from '../tables.ts';
+import { type Acknowledged, type EndpointStatus, endpointStatus, STATUS_TABLES } from '../endpoint-status.ts';
+import type { ContainerPort, EndpointRow } from '../tables.ts';
 import { apiReconciler } from './api-reconciler.ts';
 import type { Connection } from './connection.ts';
 import { FIELD_MANAGER } from './node-policy-status.ts';
@@ -42,7 +43,7 @@ export class CiliumEndpointWriter {
     this.#client = client;
     this.#written = db.table<Written>({ name: 'writtenCiliumEndpoints', key: (row) => row.key });
     const table = db.table<CiliumEndpoint>({ name: 'ciliumEndpoints', key: keyOf });
-    this.#derivation = deriveCiliumEndpoints(db, core.tables, table, nodeName);
+    this.#derivation = deriveCiliumEndpoints(db, { ...core.tables, written: this.#written }, table, nodeName);
     this.#derivation.stop();
     this.#reconciler = apiReconciler({
       name: 'cilium-endpoints',
@@ -113,35 +114,60 @@ function keyOf({ metadata }: CiliumEndpoint): Key {
 }
 
 /** Where two endpoints are of one pod, the one of the greater id has the object: it is the newer one. */
-function deriveCiliumEndpoints(db: StateDB, tables: Tables, into: Table<CiliumEndpoint>, nodeName: string): Derivation {
-  const { endpoints, endpointStates, localPods, nodes } = tables;
+function deriveCiliumEndpoints(
+  db: StateDB,
+  tables: Tables & { readonly written: Table<Written> },
+  into: Table<CiliumEndpoint>,
+  nodeName: string,
+): Derivation {
+  const { endpoints, localPods, nodes, written } = tables;
   return derive(db, {
     name: into.name,
     into,
-    inputs: [endpoints, endpointStates, localPods, nodes],
+    inputs: [endpoints, ...STATUS_TABLES.map((name): AnyTable => tables[name]), localPods, nodes, written],
     fn: ({ id, pod }, read) => {
       if (pod === undefined) return [];
       const key = tableKey.pod(pod.namespace, pod.name);
       const local = read.get(localPods, key);
       // Without its pod's uid the object would have no owner, and would outlive it.
       const uidOf = (row: EndpointRow): string => local?.mirrorUid ?? row.pod?.uid ?? local?.uid ?? '';
-      const stateOf = (row: EndpointRow): EndpointStateRow | undefined =>
-        read.get(endpointStates, tableKey.endpoint(row.id));
-      const complete = [...read.list(endpoints, 'pod', key)].filter((row) => uidOf(row) !== '' && stateOf(row));
-      const newest = complete.at(-1);
-      const state = newest && stateOf(newest);
-      if (newest?.id !== id || state === undefined) return [];
+      const told = [...read.list(endpoints, 'pod', key)].flatMap((row) =>
+        uidOf(row) === '' ? [] : (enforcementOf(endpointStatus(read, tables, row), read.has(written, key)) ?? []),
+      );
+      const newest = told.at(-1);
+      if (newest?.row.id !== id) return [];
       const node = { name: nodeName, address: read.get(nodes, nodeName)?.addresses[0] ?? '' };
-      return [ciliumEndpoint(pod, uidOf(newest), state, node, local?.namedPorts ?? [])];
+      return [ciliumEndpoint(pod, uidOf(newest.row), newest, node, local?.namedPorts ?? [])];
     },
     equals: isDeepStrictEqual,
   });
 }
 
+/** An endpoint as its object shows it. */
+interface Enforcement {
+  readonly row: EndpointRow;
+  readonly acknowledged: Acknowledged | undefined;
+  readonly state: string;
+}
+
+/**
+ * What the kernel acknowledged, and whether it refuses what follows. What is on its way changes nothing, so that a change is one write. What was
+ * found at start and stands is not written: the agent before this one has done that.
+ * @param written this agent has written the object
+ */
+function enforcementOf(
+  { row, acknowledged, problem, state }: EndpointStatus,
+  written: boolean,
+): Enforcement | undefined {
+  if (row.gone !== undefined) return undefined;
+  if (problem === undefined && acknowledged?.found === false) return { row, acknowledged, state: acknowledged.state };
+  return problem !== undefined || acknowledged?.closed === true || written ? { row, acknowledged, state } : undefined;
+}
+
 function ciliumEndpoint(
   pod: { readonly namespace: string; readonly name: string },
   uid: string,
-  state: EndpointStateRow,
+  { row, acknowledged, state }: Enforcement,
   node: { readonly name: string; readonly address: string },
   namedPorts: readonly ContainerPort[],
 ): CiliumEndpoint {
@@ -155,14 +181,16 @@ function ciliumEndpoint(
       ownerReferences: [{ apiVersion: 'v1', kind: 'Pod', name: pod.name, uid }],
     },
     status: {
-      id: state.id,
-      identity: { id: state.identity, labels: formatLabels(state.labels) },
-      networking: { addressing: [{ ipv4: state.ipv4 }], node: node.address },
+      id: row.id,
+      ...(acknowledged === undefined
+        ? {}
+        : { identity: { id: acknowledged.identity, labels: formatLabels(acknowledged.labels) } }),
+      networking: { addressing: [{ ipv4: row.ipv4 }], node: node.address },
       policy: {
-        ingress: { enforcing: state.enforced.ingress, state: state.state === 'ready' ? 'ok' : state.state },
-        egress: { enforcing: state.enforced.egress, state: state.state === 'ready' ? 'ok' : state.state },
+        ingress: { enforcing: acknowledged?.enforced.ingress ?? false, state: state === 'ready' ? 'ok' : state },
+        egress: { enforcing: acknowledged?.enforced.egress ?? false, state: state === 'ready' ? 'ok' : state },
       },
-      state: state.state,
+      state,
       ...(namedPorts.length === 0 ? {} : { 'named-ports': namedPorts }),
     },
   };

@@ -221,7 +221,7 @@ export class NodePolicyStatusWriter {
   }
 
   async #update(report: Report): Promise<void> {
-    const { revision } = this.#core.realised();
+    const { acknowledged: revision } = this.#core.realised();
     const owner = await this.#owner();
     const status = statusOf(report, revision);
     if (!this.#saidAllBut(report, owner.owner) || !(await this.#patch(status)))

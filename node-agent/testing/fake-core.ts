@@ -5,8 +5,8 @@ import { createStateDB, type StateDB } from '@weir/statedb';
 import { Subject } from 'rxjs';
 import type { Core, FlowEvent, ImportedRule, Logger, Realised, Tables } from '../core.ts';
 import { createTables, tableKey } from '../create-tables.ts';
-import type { KernelEndpoint } from '../derive/index.ts';
-import type { EndpointRow, EndpointStateRow } from '../tables.ts';
+import type { SlotContent } from '../datapath/index.ts';
+import type { EndpointRow, EndpointStateRow, KernelEndpoint } from '../tables.ts';
 
 export const quiet: Logger = {
   info: () => undefined,
@@ -49,7 +49,7 @@ export class FakeCore implements Core {
   failing: readonly string[] = [];
   started = false;
   #revision = 1;
-  #realised: Realised = { revision: 1, policies: new Map(), failures: [] };
+  #realised: Realised = { revision: 1, settled: 1, acknowledged: 1, policies: new Map(), failures: [] };
   #rules: ImportedRule[] = [];
 
   /** Default: tables of its own. */
@@ -90,15 +90,34 @@ export class FakeCore implements Core {
       policies: {},
       state: 'ready',
     };
-    this.db.write([this.tables.endpointStates], (txn) => txn.upsert(this.tables.endpointStates, state));
+    this.acknowledge(state);
     return state;
+  }
+
+  /** It is wanted so, and the kernel has it so. */
+  acknowledge(state: EndpointStateRow): void {
+    const { endpointStates, kernelEndpoints } = this.tables;
+    const { id, ifindex, slot } = state;
+    this.db.write([endpointStates, kernelEndpoints], (txn) => {
+      txn.upsert(endpointStates, state);
+      txn.upsert(kernelEndpoints, { id, ifindex, slot, noPickup: false, doubted: false, held: state, written: state });
+    });
+  }
+
+  /** It was found in the kernel at start. */
+  adopt(found: KernelEndpoint): void {
+    const { id, ifindex, slot } = found;
+    const row = { id, ifindex, slot, noPickup: false, doubted: false, found };
+    this.db.write([this.tables.kernelEndpoints], (txn) => txn.upsert(this.tables.kernelEndpoints, row));
   }
 
   async deleteEndpoint(id: number): Promise<boolean> {
     this.calls.push(`delete ${id}`);
-    return this.db.write([this.tables.endpoints, this.tables.endpointStates], (txn) => {
-      txn.delete(this.tables.endpointStates, tableKey.endpoint(id));
-      return txn.delete(this.tables.endpoints, tableKey.endpoint(id)) !== undefined;
+    const { endpoints, endpointStates, kernelEndpoints } = this.tables;
+    return this.db.write([endpoints, endpointStates, kernelEndpoints], (txn) => {
+      txn.delete(endpointStates, tableKey.endpoint(id));
+      txn.delete(kernelEndpoints, tableKey.endpoint(id));
+      return txn.delete(endpoints, tableKey.endpoint(id)) !== undefined;
     });
   }
 
@@ -161,10 +180,10 @@ export class FakeCore implements Core {
     return { revision: this.#revision, deleted: gone.size };
   }
 
-  /** As the kernel had them at start, by endpoint. */
-  found: ReadonlyMap<number, KernelEndpoint> = new Map();
-  asFound(endpoint: number): KernelEndpoint | undefined {
-    return this.found.get(endpoint);
+  /** By number. */
+  slots: ReadonlyMap<number, SlotContent> = new Map();
+  kernelSlot(slot: number): SlotContent | undefined {
+    return this.slots.get(slot);
   }
   heldBy: ReturnType<Core['held']>;
   held(): ReturnType<Core['held']> {
@@ -174,9 +193,11 @@ export class FakeCore implements Core {
   realised(): Realised {
     return this.#realised;
   }
-  setRealised(realised: Realised): void {
-    this.#realised = realised;
-    this.realisedChanges.next(realised);
+  /** `settled` and `acknowledged`: by default, as far as `revision`. */
+  setRealised(realised: Omit<Realised, 'settled' | 'acknowledged'> & Partial<Realised>): void {
+    const { revision } = realised;
+    this.#realised = { settled: revision, acknowledged: revision, ...realised };
+    this.realisedChanges.next(this.#realised);
   }
 
   setVerbose(on: boolean): void {

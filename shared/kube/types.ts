@@ -125,7 +125,8 @@ export const NODE_ANNOTATION = 'weir.dev/node';
 export interface CiliumEndpoint extends KubeObject {
   readonly status?: {
     readonly id: number;
-    readonly identity: { readonly id: number; readonly labels: readonly string[] };
+    /** Absent: the kernel has nothing of the pod. */
+    readonly identity?: { readonly id: number; readonly labels: readonly string[] };
     readonly networking: {
       readonly addressing: readonly { readonly ipv4?: string; readonly ipv6?: string }[];
       readonly node: string;

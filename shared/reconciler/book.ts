@@ -61,7 +61,7 @@ export class Item<T> {
 export class Book<T> {
   /** By primary key, the newest of each row. */
   readonly items = new Map<string, Item<T>>();
-  /** Keys whose status may have changed since somebody last cleared it; undefined when nobody does. */
+  /** Keys that fail, or did, since somebody last cleared it; undefined when nobody does. */
   readonly touched: Set<string> | undefined;
   readonly #due = new DueHeap<Item<T>>();
   #failing = 0;
@@ -111,8 +111,9 @@ export class Book<T> {
 
   /** The target has acknowledged the newest change. */
   succeeded(item: Item<T>): void {
-    if (item.error !== undefined) this.#failing--;
     this.items.delete(item.key);
+    if (item.error === undefined) return;
+    this.#failing--;
     this.touched?.add(item.key);
   }
 
@@ -145,8 +146,12 @@ export class Book<T> {
 
   /** An older change has ended, `now`, while this one waited for it. */
   released(item: Item<T>, older: Item<T>, error: Error | undefined, now: number): void {
+    if (error === undefined && item.error === undefined) {
+      item.clear();
+      return;
+    }
     if (error === undefined) {
-      if (item.error !== undefined) this.#failing--;
+      this.#failing--;
       item.clear();
     } else {
       if (item.error === undefined) {

@@ -1,6 +1,20 @@
 import { describe, expect, it } from '@jest/globals';
+import { Book } from './book.ts';
 import { failureKey, reportTables } from './index.ts';
 import { FakeTarget, settle, setUp } from './test-kit.ts';
+
+it('of rows that never failed there is nothing to report', () => {
+  const book = new Book<string>(true);
+  const add = (key: string) => book.add(key, { key, row: key, revision: 1, deleted: false } as never, 1);
+  for (let n = 0; n < 1000; n += 1) book.succeeded(add(String(n)));
+  expect(book.touched?.size).toBe(0);
+  const refused = add('refused');
+  book.failed(refused, new Error('no room'), 0, 1);
+  expect(book.touched).toEqual(new Set(['refused']));
+  book.touched?.clear();
+  book.succeeded(refused);
+  expect(book.touched).toEqual(new Set(['refused']));
+});
 
 describe('reportTables()', () => {
   it('hold the health of each reconciler and a row for each failure', async () => {

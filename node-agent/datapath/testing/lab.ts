@@ -6,8 +6,9 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { DROP_REASONS, metricsKey, sumMetrics } from '@weir/bpf';
 import { type BpfMap, openPinnedMap } from 'libbpf-ts';
-import type { CoreOptions, Logger } from '../../core.ts';
-import type { EndpointRow } from '../../tables.ts';
+import type { Core, CoreOptions, Logger } from '../../core.ts';
+import { tableKey } from '../../create-tables.ts';
+import type { EndpointRow, KernelEndpoint } from '../../tables.ts';
 
 export const silent: Logger = {
   info: () => undefined,
@@ -20,6 +21,12 @@ let labs = 0;
 
 /** No answer and no drop after this long is a fault of the test's world, in milliseconds. */
 const PATIENCE_MS = 60_000;
+
+/** The endpoint as the core found it in the kernel, until it is another there. */
+export function foundBy({ db, tables }: Core, endpoint: number): KernelEndpoint | undefined {
+  using snapshot = db.read();
+  return snapshot.get(tables.kernelEndpoints, tableKey.endpoint(endpoint))?.found;
+}
 
 /** Packets that the datapath pinned under `root` has dropped; 0 while nothing is pinned there. */
 export function dropsOf(root: string): bigint {

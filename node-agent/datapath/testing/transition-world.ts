@@ -230,7 +230,7 @@ export class Agent {
     });
     const ipcache = new IpcacheStore(this.db, maps.ipcache);
     const endpoints = new EndpointStore(
-      this.db,
+      { db: this.db, tables: this.tables },
       maps.endpoints,
       {
         ensure: (id) => void node.links.add(id),

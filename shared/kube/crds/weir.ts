@@ -154,9 +154,9 @@ export const weirCrds = (): object[] => [
           }),
           'What the node could not do.',
         ),
-        revision: whole('Policy revision of the agent.'),
+        revision: whole('Policy revision of the agent that every endpoint of the node has in its kernel.'),
         policyVersion: text(
-          'The resourceVersion up to which every change of a ResolvedPolicy is in the kernel, also of those that select no pod of the node.',
+          'The resourceVersion up to which every change of a ResolvedPolicy is in the kernel, but for `failures`; also of those that select no pod of the node.',
         ),
       }),
     },

@@ -1,0 +1,50 @@
+import type { Table, WriteTxn } from '@weir/statedb';
+import { tableKey } from './create-tables.ts';
+import type { EndpointStore, PlanWriter, SyncLoop } from './datapath/index.ts';
+import type { Engine } from './derive/index.ts';
+import type { LaggingEndpointRow } from './tables.ts';
+
+/** Of what is wanted, what the kernel acknowledged and what it refuses. */
+export interface Acknowledgements {
+  readonly sync: Pick<SyncLoop, 'broken'>;
+  readonly writer: Pick<PlanWriter, 'slots' | 'endpoints' | 'ipcache'>;
+  readonly endpoints: Pick<EndpointStore, 'held'>;
+}
+
+/** Endpoints that the kernel does not have as they are wanted, or whose policies cannot be compiled. */
+export function laggingEndpoints(engine: Engine, { sync, writer, endpoints }: Acknowledgements): Set<number> {
+  const lagging = new Set<number>();
+  for (const id of engine.endpoints()) if (engine.failure(id) !== undefined) lagging.add(id);
+  const slots = refusedSlots(writer);
+  const addresses = new Set(refusedAddresses(writer).map(({ row }) => row.prefix));
+  if (sync.broken === undefined && writer.endpoints.failing().length + slots.size + addresses.size === 0)
+    return lagging;
+  for (const state of engine.states()) {
+    const { id, slot, ipv4 } = state;
+    if (endpoints.held(id) !== state || slots.has(slot) || addresses.has(`${ipv4}/32`)) lagging.add(id);
+  }
+  return lagging;
+}
+
+/** @param before the policy revision that the kernel has of those that begin to lag, where it has anything of them */
+export function putLagging(
+  txn: WriteTxn,
+  table: Table<LaggingEndpointRow>,
+  lagging: ReadonlySet<number>,
+  { before, endpoints }: { readonly before: number } & Pick<Acknowledgements, 'endpoints'>,
+): void {
+  for (const { id } of txn.all(table)) if (!lagging.has(id)) txn.delete(table, tableKey.endpoint(id));
+  for (const id of lagging)
+    if (!txn.has(table, tableKey.endpoint(id)))
+      txn.insert(table, { id, revision: endpoints.held(id) === undefined ? 0 : before });
+}
+
+/** Slots that the kernel does not take, each with the error. */
+export function refusedSlots({ slots }: Pick<PlanWriter, 'slots'>): Map<number, Error> {
+  return new Map(slots.failing().flatMap(({ row, deleted, error }) => (deleted ? [] : [[row.slot, error]])));
+}
+
+/** Addresses that the kernel does not take. */
+export function refusedAddresses({ ipcache }: Pick<PlanWriter, 'ipcache'>) {
+  return ipcache.failing().filter(({ deleted }) => !deleted);
+}
