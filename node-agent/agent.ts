@@ -128,7 +128,7 @@ export class Agent {
     }
     // Last: what is taken away must have been put there.
     if (uninstall !== undefined) {
-      kubernetes?.onUninstall((mark) => uninstall.wanted(mark));
+      kubernetes?.uninstallMarks.subscribe((mark) => uninstall.wanted(mark));
       this.#running.push({ name: 'uninstall', stop: () => uninstall.stop() });
     }
     log.info({ socket: config.socket, version: VERSION }, 'agent is running');

@@ -4,6 +4,7 @@
  */
 import { MemoryReturn } from '@weir/process';
 import { codeOf, messageOf } from '@weir/process/errors';
+import { newId } from '@weir/process/id';
 import { line, printableLines } from '@weir/process/printable';
 import { pino } from 'pino';
 import { Agent, coreOptions } from './agent.ts';
@@ -30,7 +31,11 @@ async function main(args: readonly string[]): Promise<void> {
   }
   preflight(config);
   const log = pino(
-    { level: config.logLevel, base: { node: config.nodeName }, hooks: { streamWrite: printableLines } },
+    {
+      level: config.logLevel,
+      base: { node: config.nodeName, instance: newId() },
+      hooks: { streamWrite: printableLines },
+    },
     pino.destination({ dest: 1, sync: true }),
   );
   if (command === 'cleanup') {

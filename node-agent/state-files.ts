@@ -1,7 +1,7 @@
 import { existsSync, readdirSync, rmdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { messageOf } from '@weir/process/errors';
-import type { StateDB, Table } from '@weir/statedb';
+import type { Draft, StateDB, Table } from '@weir/statedb';
 import { type AddressRecord, decodeAddresses } from './cni/address-record.ts';
 import type { Logger } from './core.ts';
 import type { Mark } from './datapath/index.ts';
@@ -138,7 +138,9 @@ export class StateFiles {
           file.path,
           'is older than what this node enforces (put back, left by a full disk, or written by an earlier version of the agent that stamps no files)',
         );
-      this.#note(name, (row) => ({ ...row, present: true }));
+      this.#note(name, (row) => {
+        row.present = true;
+      });
       return { content: saved.content };
     } catch (error) {
       this.refuse(name, error);
@@ -160,10 +162,10 @@ export class StateFiles {
       { file: file.path, kept, error: problem },
       'a state file is not used; what the kernel enforces stays, and decides',
     );
-    this.#note(name, ({ present: _, ...row }) => ({
-      ...row,
-      unreadable: { problem, ...(kept === undefined ? {} : { kept }) },
-    }));
+    this.#note(name, (row) => {
+      delete row.present;
+      row.unreadable = { problem, ...(kept === undefined ? {} : { kept }) };
+    });
   }
 
   /**
@@ -312,7 +314,9 @@ export class StateFiles {
     const unreadable = this.#row(name)?.unreadable;
     if (unreadable === undefined || unreadable.kept !== undefined || !existsSync(file.path)) return;
     const kept = file.setAside();
-    this.#note(name, (row) => ({ ...row, unreadable: { ...unreadable, kept } }));
+    this.#note(name, (row) => {
+      if (row.unreadable !== undefined) row.unreadable.kept = kept;
+    });
   }
 
   #written(name: StateName): void {
@@ -321,7 +325,11 @@ export class StateFiles {
     if (trouble)
       this.#options.log.info({ file: this.#writings[name].file.path }, 'a state file could be written again');
     if (trouble || before?.present !== true)
-      this.#note(name, ({ unsaved: _, unanswered: __, ...row }) => ({ ...row, present: true }));
+      this.#note(name, (row) => {
+        delete row.unsaved;
+        delete row.unanswered;
+        row.present = true;
+      });
   }
 
   #unanswered(name: StateName): void {
@@ -329,7 +337,9 @@ export class StateFiles {
     if (since === undefined || this.#row(name)?.unanswered !== undefined) return;
     const { path } = file;
     const { log, callMs = CALL_MS } = this.#options;
-    this.#note(name, (row) => ({ ...row, unanswered: since }));
+    this.#note(name, (row) => {
+      row.unanswered = since;
+    });
     setTimeout(() => {
       if (this.#row(name)?.unanswered === since)
         log.warn({ file: path, since }, 'the disk does not answer while a state file is written');
@@ -342,7 +352,10 @@ export class StateFiles {
         { file: this.#writings[name].file.path, error: unsaved },
         'a state file cannot be written',
       );
-    this.#note(name, ({ unanswered: _, ...row }) => ({ ...row, unsaved }));
+    this.#note(name, (row) => {
+      delete row.unanswered;
+      row.unsaved = unsaved;
+    });
     if (this.#stopped) return;
     this.#timer ??= setTimeout(() => this.#retry(), RETRY_MS).unref();
   }
@@ -350,7 +363,10 @@ export class StateFiles {
   #gone(name: StateName, path: string): void {
     if (this.#stopped) return;
     this.#options.log.warn({ file: path }, 'a state file was removed by somebody; it is written again');
-    this.#note(name, ({ present: _, ...row }) => ({ ...row, removed: new Date().toISOString() }));
+    this.#note(name, (row) => {
+      delete row.present;
+      row.removed = new Date().toISOString();
+    });
     void this.save(name);
   }
 
@@ -364,11 +380,12 @@ export class StateFiles {
     return snapshot.get(this.#table, name);
   }
 
-  #note(name: StateName, change: (row: StateFileRow) => StateFileRow): void {
+  #note(name: StateName, change: (row: Draft<StateFileRow>) => void): void {
     const { path } = this.#writings[name].file;
-    this.#options.db.write([this.#table], (txn) =>
-      txn.upsert(this.#table, change(txn.get(this.#table, name) ?? { name, path })),
-    );
+    this.#options.db.write([this.#table], (txn) => {
+      if (!txn.has(this.#table, name)) txn.insert(this.#table, { name, path });
+      txn.edit(this.#table, name, change);
+    });
   }
 }
 

@@ -1,4 +1,4 @@
-import { randomBytes } from 'node:crypto';
+import { newId } from '@weir/process/id';
 import { type Mark, MarkFolder } from './datapath/index.ts';
 
 /**
@@ -17,7 +17,7 @@ export class StateStamps {
 
   /** What the file is to hold has changed. Returns the stamp of the writing to come; until `settle` the file before counts, too. */
   begin(): string {
-    const stamp = randomBytes(8).toString('hex');
+    const stamp = newId();
     this.#set([...this.#names, stamp]);
     return stamp;
   }

@@ -1,7 +1,8 @@
 /** The operator's parts, put together for one term: from standing by until leadership is lost, or the process ends. */
-import { Backoff, type KubeClient, KubeError, LeaderElector, LeadershipLostError, type Outage } from '@weir/kube';
+import { type KubeClient, KubeError, LeaderElector, LeadershipLostError, type Outage } from '@weir/kube';
 import { delay } from '@weir/process/delay';
 import { messageOf } from '@weir/process/errors';
+import { Backoff } from '@weir/reconciler/backoff';
 import { registerMetrics as registerWriterMetrics } from '@weir/reconciler/prometheus';
 import { createStateDB, type Reader, type StateDB, type Table } from '@weir/statedb';
 import { registerMetrics as registerStateMetrics } from '@weir/statedb/prometheus';

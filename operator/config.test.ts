@@ -19,7 +19,7 @@ describe('command line', () => {
       leaseNamespace: 'weir',
       leaseName: 'weir-operator',
     });
-    expect(parse()).toMatchObject({ command: 'run', identity: expect.stringMatching(/^pod-x-[0-9a-f]{8}$/) });
+    expect(parse()).toMatchObject({ command: 'run', identity: expect.stringMatching(/^pod-x-[0-9a-z]{12}$/) });
   });
 
   it('reads flags', () => {

@@ -1,6 +1,6 @@
 /** The command line, parsed and validated once. */
-import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
+import { newId } from '@weir/process/id';
 import { Command, InvalidArgumentError, Option } from 'commander';
 import { parseAddress } from './health.ts';
 import { DEFAULT_LIMITS, type Limits } from './limits.ts';
@@ -189,7 +189,7 @@ function runCommand(env: Environment, done: (config: OperatorConfig) => void): C
       leaderElect: given.leaderElect,
       leaseNamespace: given.leaderNamespace ?? env['POD_NAMESPACE'] ?? 'kube-system',
       leaseName: given.leaderName,
-      identity: `${env['POD_NAME'] ?? hostname()}-${randomBytes(4).toString('hex')}`,
+      identity: `${env['POD_NAME'] ?? hostname()}-${newId()}`,
     });
   });
 }

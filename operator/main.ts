@@ -19,6 +19,8 @@ else remove(config);
 const LAST_WILL_MS = 2_000;
 
 function run(options: OperatorConfig): void {
+  // The lease names its holder by the same word.
+  const log = logger.child({ instance: options.identity });
   let ending = false;
   const end = (status: number, withinMs?: number): void => {
     if (ending) return;
@@ -27,14 +29,14 @@ function run(options: OperatorConfig): void {
     operator.stop().then(
       () => process.exit(status),
       (error: unknown) => {
-        logger.error({ err: error }, 'stop failed');
+        log.error({ err: error }, 'stop failed');
         process.exit(1);
       },
     );
   };
   const operator = createOperator({
     client,
-    logger,
+    logger: log,
     clusterName: options.clusterName,
     namespace: options.leaseNamespace,
     identityGraceMs: options.identityGcGraceMs,
@@ -55,21 +57,21 @@ function run(options: OperatorConfig): void {
   });
   for (const event of ['uncaughtException', 'unhandledRejection'] as const) {
     process.on(event, (error) => {
-      logger.fatal({ err: error, event }, 'operator cannot go on');
+      log.fatal({ err: error, event }, 'operator cannot go on');
       end(1, LAST_WILL_MS);
     });
   }
   for (const signal of ['SIGTERM', 'SIGINT'] as const) {
     process.once(signal, () => {
-      logger.info({ signal }, 'stopping');
+      log.info({ signal }, 'stopping');
       end(0);
     });
   }
   new MemoryReturn().start();
   operator.start().then(
-    () => logger.info({ leaderElect: options.leaderElect, version: VERSION }, 'started'),
+    () => log.info({ leaderElect: options.leaderElect, version: VERSION }, 'started'),
     (error: unknown) => {
-      logger.fatal({ err: error }, 'cannot start');
+      log.fatal({ err: error }, 'cannot start');
       end(1);
     },
   );

@@ -18,7 +18,6 @@ type Reason =
 
 const EXCEPTIONS: Readonly<Record<string, Reason>> = {
   'node-agent/agent.ts #running': 'handles',
-  'node-agent/api/monitor-route.ts #streams': 'handles',
   'node-agent/api/socket-guard.ts #later': 'handles',
   'node-agent/cni/service.ts #queues': 'in flight',
   'node-agent/datapath/content-audit.ts #seen': 'marks',
@@ -43,8 +42,6 @@ const EXCEPTIONS: Readonly<Record<string, Reason>> = {
   'node-agent/derive/withdrawals.ts #dirty': 'marks',
   'node-agent/kubernetes/connection.ts #timers': 'handles',
   'node-agent/kubernetes/source.ts #reflectors': 'handles',
-  'node-agent/kubernetes/uninstall-mark.ts #listeners': 'handles',
-  'node-agent/waiters.ts #looks': 'handles',
   'operator/kubernetes/attempts.ts #waiting': 'handles',
   'operator/kubernetes/inputs.ts #reflectors': 'handles',
   'operator/kubernetes/places.ts #asked': 'in flight',

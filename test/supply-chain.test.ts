@@ -262,3 +262,34 @@ describe('a bill of materials', () => {
     expect(fetched(sbom)).toEqual(production([`shared/${library}`]));
   });
 });
+
+describe('engines', () => {
+  interface Locked {
+    readonly packages: Readonly<Record<string, { readonly engines?: { readonly node?: string } }>>;
+  }
+  const numbers = (version: string): number[] => [0, 1, 2].map((at) => Number(version.split('.')[at] ?? 0));
+  const reaches = (version: string, least: string): boolean => {
+    const [have, need] = [numbers(version), numbers(least)];
+    const at = have.findIndex((part, index) => part !== need[index]);
+    return at < 0 || (have[at] ?? 0) > (need[at] ?? 0);
+  };
+  /** Of the forms that the packages use: `>=20`, `^22.13.0`, `22`, `10.x`, `*`, and alternatives of them. */
+  const satisfies = (version: string, range: string): boolean =>
+    range.split('||').some((part) => {
+      const [, operator = '', least = ''] = /^\s*(>=|>|\^|~|v)?\s*([\d.x*]+)/.exec(part) ?? [];
+      if (least === '*') return true;
+      const same = numbers(version)[0] === numbers(least)[0];
+      return operator.startsWith('>') ? reaches(version, least) : same && reaches(version, least.replace(/\.x/g, ''));
+    });
+
+  it('name a Node that every dependency takes', () => {
+    const { packages } = JSON.parse(text('package-lock.json')) as Locked;
+    const own = (JSON.parse(text('package.json')) as { readonly engines: { readonly node: string } }).engines.node;
+    expect(packages['']?.engines?.node).toBe(own);
+    const least = /^>=([\d.]+)$/.exec(own)?.[1] ?? '';
+    const refused = Object.entries(packages).flatMap(([path, { engines }]) =>
+      engines?.node === undefined || satisfies(least, engines.node) ? [] : [`${path} needs ${engines.node}`],
+    );
+    expect(refused).toEqual([]);
+  });
+});

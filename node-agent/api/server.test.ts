@@ -3,6 +3,7 @@ import { request as httpRequest } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
+import { eventually } from '../../test/eventually.ts';
 import type { FlowEvent } from '../core.ts';
 import { apiServer } from '../testing/api-server.ts';
 import { FakeCore, recordingLogger } from '../testing/fake-core.ts';
@@ -317,6 +318,21 @@ describe('the rest', () => {
     expect(await call(socket, 'GET', '/nothing')).toMatchObject({ status: 404, body: 'no such path: GET /v1/nothing' });
   });
 
+  it('gives a request that fails by its own fault the id that the log has', async () => {
+    core.maps = () => {
+      throw new Error('the kernel does not answer');
+    };
+    const answers = [await call(socket, 'GET', '/map'), await call(socket, 'GET', '/map')];
+    const ids = answers.map(({ requestId }) => requestId);
+    expect(answers).toMatchObject([{ status: 500, body: 'the kernel does not answer' }, { status: 500 }]);
+    expect(new Set(ids).size).toBe(2);
+    expect(log.lines.filter(({ level }) => level === 'error').map(({ fields }) => fields)).toMatchObject(
+      ids.map((request) => ({ request, url: '/v1/map' })),
+    );
+    // What is not logged has no id to look for.
+    expect((await call(socket, 'GET', '/nothing')).requestId).toBeUndefined();
+  });
+
   it('streams flow events, verbose only while somebody wants allowed flows', async () => {
     const lines: string[] = [];
     const wake: (() => void)[] = [];
@@ -342,5 +358,37 @@ describe('the rest', () => {
     await ended;
     expect(core.verbose).toBe(false);
     expect(core.events.observed).toBe(false);
+  });
+});
+
+describe('a follower that does not read', () => {
+  it('is told how many events were left out, costs no more than they may wait for it, and ends as any other', async () => {
+    const request = httpRequest({ socketPath: socket, path: '/v1/monitor?type=drop', agent: false });
+    request.end();
+    const response = await new Promise<import('node:http').IncomingMessage>((resolve) =>
+      request.on('response', resolve),
+    );
+    const sent = 6_000;
+    for (let n = 0; n < sent; n += 1) core.events.next({ ...EVENT, message: 'x'.repeat(1_000) });
+    const told = log.lines.filter(({ level, message }) => level === 'warn' && message.includes('too slowly'));
+    expect(told).toMatchObject([{ fields: { follower: expect.any(String) } }]);
+    let text = '';
+    // No event comes that could bring the count with it.
+    for await (const chunk of response.setEncoding('utf8')) {
+      text += String(chunk);
+      if (text.endsWith('\n') && text.includes('"lost"')) break;
+    }
+    const lines = text
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line) as { lost?: number });
+    const lost = lines.at(-1)?.lost ?? 0;
+    expect(lost).toBeGreaterThan(0);
+    expect(lines.length - 1 + lost).toBe(sent);
+    expect(lines.length * 1_000).toBeLessThan(3 << 20);
+    await eventually(
+      async () => core.events.observed,
+      (observed) => !observed,
+    );
   });
 });

@@ -1,5 +1,6 @@
 import { DepthError, parseShallow } from '@weir/process/depth';
 import { messageOf } from '@weir/process/errors';
+import { newId } from '@weir/process/id';
 import { clipped } from '@weir/process/printable';
 import fastify, { type FastifyError, type FastifyInstance } from 'fastify';
 import { auditCalls } from './audit-log.ts';
@@ -17,6 +18,9 @@ import type { ApiOptions, Condition } from './types.ts';
 const BODY_LIMIT_BYTES = 16 << 20;
 /** Characters of an error: all problems of one import, as the parser tells them. */
 const LONGEST_ERROR = 50_000;
+
+/** The header of an answer whose request is in the log, under this id. */
+const REQUEST_ID = 'x-request-id';
 
 /** The agent's API on a unix socket. */
 export class ApiServer {
@@ -74,6 +78,7 @@ export class ApiServer {
     const app = fastify({
       bodyLimit: BODY_LIMIT_BYTES,
       forceCloseConnections: 'idle',
+      genReqId: newId,
       routerOptions: { maxParamLength: 512 },
     });
     auditCalls(app, log);
@@ -97,8 +102,11 @@ export class ApiServer {
       const status = error.statusCode ?? 500;
       // Who waited is sent to the successor: that is how an agent ends.
       const ending = this.#stopping.signal.aborted && status === 503;
-      if (status >= 500 && !ending)
-        log.error({ method: request.method, url: request.url, err: error }, 'api request failed');
+      if (status >= 500 && !ending) {
+        const { id, method, url } = request;
+        log.error({ request: id, method, url, err: error }, 'api request failed');
+        reply.header(REQUEST_ID, id);
+      }
       return sendJson(reply, status, clipped(error.message, LONGEST_ERROR));
     });
     app.setNotFoundHandler((request, reply) =>

@@ -601,6 +601,21 @@ spec: {endpointSelector: {}, ingress: [{bogus: 1}]}
     );
   });
 
+  it('names the request that failed by the agent, as its log does', async () => {
+    const maps = core.maps.bind(core);
+    core.maps = () => {
+      throw new Error('the kernel does not answer');
+    };
+    try {
+      expect(await weir(['map', 'list'])).toMatchObject({
+        code: 1,
+        err: expect.stringMatching(/^weir: the kernel does not answer \(request [0-9a-z]{12} in the agent's log\)\n$/),
+      });
+    } finally {
+      core.maps = maps;
+    }
+  });
+
   it('says when the socket is none', async () => {
     const path = join(folder, 'text');
     await writeFile(path, 'text');

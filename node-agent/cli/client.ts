@@ -130,9 +130,12 @@ export class AgentClient {
     const status = response.statusCode ?? 500;
     const text = await readAll(response);
     const exitCode = status === 400 && method !== 'PUT' ? 2 : 1;
+    const id = response.headers['x-request-id'];
+    // Every other status says in words what its cause is.
+    const logged = status !== 500 || id === undefined ? '' : ` (request ${String(id)} in the agent's log)`;
     try {
       const body: unknown = JSON.parse(text);
-      return new AgentError(typeof body === 'string' ? body : JSON.stringify(body), exitCode, { status });
+      return new AgentError(`${typeof body === 'string' ? body : JSON.stringify(body)}${logged}`, exitCode, { status });
     } catch {
       return new AgentError(`the agent answered ${status}: ${text.slice(0, 500)}`, exitCode, { status });
     }

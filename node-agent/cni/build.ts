@@ -6,6 +6,7 @@ import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { codeOf } from '@weir/process/errors';
 import { makeFolder } from '@weir/process/folders';
+import { newId } from '@weir/process/id';
 import { CniBuildError } from './errors.ts';
 
 const run = promisify(execFile);
@@ -32,7 +33,7 @@ export async function buildCni(
   const binary = join(cache, `weir-cni-${hash}`);
   if (!(await exists(binary))) {
     await makeFolder(cache);
-    const temporary = `${binary}.${process.pid}`;
+    const temporary = `${binary}.${newId()}`;
     try {
       await run('gcc', [...flags, '-o', temporary, source]);
       await rename(temporary, binary);
@@ -49,7 +50,7 @@ export async function buildCni(
     }
   }
   if (options.out === undefined) return binary;
-  const temporary = `${options.out}.${process.pid}`;
+  const temporary = `${options.out}.${newId()}`;
   await makeFolder(dirname(options.out));
   await copyFile(binary, temporary);
   await rename(temporary, options.out);

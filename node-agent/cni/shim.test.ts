@@ -48,6 +48,11 @@ afterAll(async () => {
   await rm(folder, { recursive: true });
 });
 
+it('is built once by two who need it at the same time', async () => {
+  const options = { cacheDir: join(folder, 'cache'), out: join(folder, 'again') };
+  expect(await Promise.all([buildCni(options), buildCni(options)])).toEqual([options.out, options.out]);
+});
+
 function run(
   command: string | undefined,
   stdin: string | Uint8Array,

@@ -1,8 +1,8 @@
 import { createReconciler, type Reconciler, type ReconcilerOptions } from '@weir/reconciler';
+import { longestDelayMs } from '@weir/reconciler/backoff';
 import type { Connection } from './connection.ts';
 
-const FIRST_RETRY_MS = 200;
-const LAST_RETRY_MS = 5_000;
+const RETRY = { minMs: 200, maxMs: 5_000 };
 /** Twice this is more than the client lets a request take: stopping waits for the one under way. */
 const STOP_GRACE_MS = 20_000;
 
@@ -22,12 +22,12 @@ export function apiReconciler<T>(options: ApiReconcilerOptions<T>): Reconciler<T
   };
   const reconciler = createReconciler<T>({
     ...others,
-    minBackoffMs: FIRST_RETRY_MS,
-    maxBackoffMs: LAST_RETRY_MS,
+    minBackoffMs: RETRY.minMs,
+    maxBackoffMs: RETRY.maxMs,
     stopGraceMs: STOP_GRACE_MS,
     onError: (_, error, retries) => {
       if (ending.aborted) return;
-      connection.failed(what, error, Math.min(FIRST_RETRY_MS * 2 ** retries, LAST_RETRY_MS));
+      connection.failed(what, error, longestDelayMs(retries + 1, RETRY));
     },
     // A row that this call has mended counts as failing until the callback has returned.
     onOperation: () => queueMicrotask(ended),

@@ -1,5 +1,6 @@
-import { ApiError, Backoff, type KubeClient, type NodePolicyStatus, resources } from '@weir/kube';
+import { ApiError, type KubeClient, type NodePolicyStatus, resources } from '@weir/kube';
 import { delay } from '@weir/process/delay';
+import { Backoff } from '@weir/reconciler/backoff';
 import type { Core } from '../core.ts';
 import type { EarlierReportRow } from '../tables.ts';
 import type { Connection } from './connection.ts';

@@ -1111,7 +1111,7 @@ describe('removal of this node', () => {
     const source = new Kubernetes({ core, client, nodeName: 'n1', daemonSet, log: quiet });
     stops.push(() => source.stop());
     const seen: string[] = [];
-    source.onUninstall((value) => seen.push(value));
+    source.uninstallMarks.subscribe((value) => seen.push(value));
     source.start();
     return { source, seen };
   }
@@ -1125,7 +1125,8 @@ describe('removal of this node', () => {
     );
     expect(seen).toEqual(['2026-01-01T00:00:00Z']);
     const late: string[] = [];
-    source.onUninstall((value) => late.push(value));
+    source.uninstallMarks.subscribe((value) => late.push(value));
+    await eventually(async () => late.length > 0, Boolean);
     expect(late).toEqual(seen);
   });
 

@@ -4,7 +4,7 @@ import { delay } from '@weir/process/delay';
 import { clipped } from '@weir/process/printable';
 import type { Reconciler } from '@weir/reconciler';
 import { query, type StateDB, type Table } from '@weir/statedb';
-import type { Subscription } from 'rxjs';
+import { exhaustMap, filter, map, merge, type Subscription, share, takeUntil, timer } from 'rxjs';
 import type { Core, Realised } from '../core.ts';
 import { inputTables } from '../create-tables.ts';
 import { apiReconciler } from './api-reconciler.ts';
@@ -63,8 +63,6 @@ export class NodePolicyStatusWriter {
   /** Ends the reports, but not the last word. */
   readonly #quiet = new AbortController();
   #subscription: Subscription | undefined;
-  /** A report that says only how far the node has read. */
-  #later: NodeJS.Timeout | undefined;
   #beginning: Promise<void> | undefined;
 
   constructor(options: {
@@ -115,7 +113,6 @@ export class NodePolicyStatusWriter {
   async stop(): Promise<void> {
     this.#stop.abort(new Error('stopped'));
     this.#subscription?.unsubscribe();
-    clearTimeout(this.#later);
     await this.#beginning;
     await this.#reconciler.stop();
   }
@@ -131,7 +128,6 @@ export class NodePolicyStatusWriter {
     this.#subscription?.unsubscribe();
     await this.#beginning;
     this.#subscription?.unsubscribe();
-    clearTimeout(this.#later);
     signal.throwIfAborted();
     this.#report({ node: this.#nodeName, policies: new Map(), failures: [], removed: value });
     this.#reconciler.start();
@@ -143,31 +139,37 @@ export class NodePolicyStatusWriter {
     const signal = AbortSignal.any([this.#stop.signal, this.#quiet.signal]);
     await this.#completeOrHeld(signal);
     if (signal.aborted) return;
-    this.#subscription = this.#core.realisedChanges.subscribe((realised) => this.#tell(realised));
-    this.#tell(this.#core.realised());
+    this.#subscription = this.#follow();
+    this.#report(this.#reportOf(this.#core.realised()));
     this.#reconciler.start();
   }
 
-  #tell(realised: Realised): void {
-    const report = this.#reportOf(realised);
-    const { policyVersion } = report;
+  /** What says only how far the node has read is held back, unless something else comes meanwhile, and then says what is so by then. */
+  #follow(): Subscription {
+    const reports = this.#core.realisedChanges.pipe(
+      map((realised) => {
+        const report = this.#reportOf(realised);
+        return { report, waitMs: this.#waitMs(report) };
+      }),
+      share(),
+    );
+    const urgent = reports.pipe(filter(({ waitMs }) => waitMs === 0));
+    const late = reports.pipe(
+      filter(({ waitMs }) => waitMs > 0),
+      // Spread, so that the nodes do not all write together.
+      exhaustMap(({ waitMs }) => timer(waitMs * (0.5 + Math.random())).pipe(takeUntil(urgent))),
+      map(() => ({ report: this.#reportOf(this.#core.realised()) })),
+    );
+    return merge(urgent, late).subscribe(({ report }) => this.#report(report));
+  }
+
+  /** How long a report may wait, in milliseconds. */
+  #waitMs(report: Report): number {
     using snapshot = this.#db.read();
     const before = snapshot.get(this.#reports, this.#nodeName);
-    const wait = VERSION_MS_A_NODE * snapshot.count(this.#core.tables.nodes);
-    if (before === undefined || wait <= MIN_INTERVAL_MS || !isDeepStrictEqual({ ...before, policyVersion }, report)) {
-      clearTimeout(this.#later);
-      this.#later = undefined;
-      this.#report(report);
-      return;
-    }
-    // Spread, so that the nodes do not all write together.
-    this.#later ??= setTimeout(
-      () => {
-        this.#later = undefined;
-        this.#report(this.#reportOf(this.#core.realised()));
-      },
-      wait * (0.5 + Math.random()),
-    ).unref();
+    const waitMs = VERSION_MS_A_NODE * snapshot.count(this.#core.tables.nodes);
+    if (before === undefined || waitMs <= MIN_INTERVAL_MS) return 0;
+    return isDeepStrictEqual({ ...before, policyVersion: report.policyVersion }, report) ? waitMs : 0;
   }
 
   #reportOf({ policies, failures, policyVersion }: Realised): Report {

@@ -12,6 +12,7 @@ import {
   withoutManagedFields,
 } from '@weir/kube';
 import { messageOf } from '@weir/process/errors';
+import { EMPTY, type Observable, type Subscription } from 'rxjs';
 import type { Core, Logger } from '../core.ts';
 import type { PeerSetRow } from '../tables.ts';
 import { CiliumEndpointWriter } from './cilium-endpoints.ts';
@@ -61,7 +62,7 @@ export class Kubernetes {
   readonly #statusWriter: NodePolicyStatusWriter;
   readonly #eventWriter: PodEventWriter;
   readonly #uninstall: UninstallMark | undefined;
-  #forget: (() => void) | undefined;
+  #recoveries: Subscription | undefined;
 
   constructor(options: KubernetesOptions) {
     const { core, client, nodeName, daemonSet, log } = options;
@@ -128,7 +129,7 @@ export class Kubernetes {
     this.#services.start();
     this.#endpointWriter.start();
     this.#statusWriter.start();
-    this.#forget = this.#client.pulse?.onRecovery(() => {
+    this.#recoveries = this.#client.pulse?.recoveries.subscribe(() => {
       this.#endpointWriter.retry();
       this.#statusWriter.retry();
       this.#eventWriter.retry();
@@ -137,7 +138,8 @@ export class Kubernetes {
   }
 
   async stop(): Promise<void> {
-    this.#forget?.();
+    this.#recoveries?.unsubscribe();
+    this.#uninstall?.stop();
     await Promise.all([
       this.#endpointWriter.stop(),
       this.#statusWriter.stop(),
@@ -150,12 +152,9 @@ export class Kubernetes {
     this.#client.close();
   }
 
-  /**
-   * Calls back when the agent's DaemonSet carries the uninstall annotation (at once when that has been seen already), once a value.
-   * Returns what takes it back. Without `daemonSet` it never calls.
-   */
-  onUninstall(callback: (value: string) => void): () => void {
-    return this.#uninstall?.on(callback) ?? (() => undefined);
+  /** Values of the uninstall annotation on the agent's DaemonSet: first the one that is there, then each new one. Without `daemonSet` there are none. */
+  get uninstallMarks(): Observable<string> {
+    return this.#uninstall?.values ?? EMPTY;
   }
 
   /**

@@ -1,5 +1,6 @@
 import type { KubeObject, ReflectorSink } from '@weir/kube';
-import type { StateDB, Table } from '@weir/statedb';
+import { observe, type StateDB, type Table } from '@weir/statedb';
+import { concatAll, distinctUntilChanged, filter, map, type Observable } from 'rxjs';
 
 /** On the DaemonSet: this installation is being taken away. The value names the request. */
 export const UNINSTALL_ANNOTATION = 'weir.dev/uninstall';
@@ -20,8 +21,7 @@ export class UninstallMark implements ReflectorSink<KubeObject> {
   readonly #db: StateDB;
   readonly #at: { readonly namespace: string; readonly name: string };
   readonly #marks: Table<Mark>;
-  /** Callbacks, to be told of new values. */
-  readonly #listeners = new Set<(value: string) => void>();
+  readonly #stop = new AbortController();
 
   constructor(db: StateDB, at: { readonly namespace: string; readonly name: string }) {
     this.#db = db;
@@ -29,15 +29,18 @@ export class UninstallMark implements ReflectorSink<KubeObject> {
     this.#marks = db.table<Mark>({ name: 'uninstallMarks', key: (row) => row.daemonSet });
   }
 
-  /** Calls back with each new value, and at once with one that is there. Returns what takes it back. */
-  on(listener: (value: string) => void): () => void {
-    this.#listeners.add(listener);
-    using snapshot = this.#db.read();
-    const mark = snapshot.get(this.#marks, this.#at.name);
-    if (mark !== undefined) listener(mark.value);
-    return () => {
-      this.#listeners.delete(listener);
-    };
+  /** Each new value, and first the one that is there. Ends with `stop`. */
+  get values(): Observable<string> {
+    return observe(this.#db, this.#marks, { name: 'uninstall', signal: this.#stop.signal }).pipe(
+      concatAll(),
+      map(({ row, deleted }) => (deleted ? '' : row.value)),
+      distinctUntilChanged(),
+      filter((value) => value !== ''),
+    );
+  }
+
+  stop(): void {
+    this.#stop.abort();
   }
 
   replace(items: readonly KubeObject[]): void {
@@ -47,13 +50,10 @@ export class UninstallMark implements ReflectorSink<KubeObject> {
   upsert({ metadata }: KubeObject): void {
     if (metadata.name !== this.#at.name || metadata.namespace !== this.#at.namespace) return;
     const value = metadata.annotations?.[UNINSTALL_ANNOTATION] ?? '';
-    const before = this.#db.write([this.#marks], (txn) =>
-      value === ''
-        ? txn.delete(this.#marks, this.#at.name)
-        : txn.upsert(this.#marks, { daemonSet: this.#at.name, value }),
-    );
-    if (value === '' || value === before?.value) return;
-    for (const listener of [...this.#listeners]) listener(value);
+    this.#db.write([this.#marks], (txn) => {
+      if (value === '') txn.delete(this.#marks, this.#at.name);
+      else txn.upsert(this.#marks, { daemonSet: this.#at.name, value });
+    });
   }
 
   delete(): void {}

@@ -1,12 +1,12 @@
 import { request as httpRequest } from 'node:http';
 
-/** One request over a unix socket; the body of the answer parsed when it is JSON. */
+/** One request over a unix socket; the body of the answer parsed when it is JSON. `requestId`: header `x-request-id`. */
 export function call(
   socketPath: string,
   method: string,
   path: string,
   body?: unknown,
-): Promise<{ readonly status: number; readonly body: unknown; readonly text: string }> {
+): Promise<{ readonly status: number; readonly body: unknown; readonly text: string; readonly requestId?: unknown }> {
   return new Promise((resolve, reject) => {
     const payload = body === undefined ? undefined : typeof body === 'string' ? body : JSON.stringify(body);
     const request = httpRequest(
@@ -27,7 +27,12 @@ export function call(
           text += chunk;
         });
         response.on('end', () => {
-          resolve({ status: response.statusCode ?? 0, body: text === '' ? undefined : JSON.parse(text), text });
+          resolve({
+            status: response.statusCode ?? 0,
+            body: text === '' ? undefined : JSON.parse(text),
+            text,
+            requestId: response.headers['x-request-id'],
+          });
         });
       },
     );

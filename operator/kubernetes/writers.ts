@@ -16,6 +16,7 @@
 import { ApiError, type KubeClient, type ResolvedPolicyObject, resources } from '@weir/kube';
 import type { Reconciler, ReconcilerOptions } from '@weir/reconciler';
 import type { StateDB, Table } from '@weir/statedb';
+import type { Subscription } from 'rxjs';
 import { DependencyError } from '../errors.ts';
 import { namespaceOf } from '../model/known-identities.ts';
 import { hashesOf } from '../model/named-sets.ts';
@@ -55,7 +56,7 @@ export interface WritersOptions {
 
 export class Writers {
   readonly #options: WritersOptions;
-  #forget: (() => void) | undefined;
+  #recoveries: Subscription | undefined;
   readonly #peerSets: Writer<PeerSetRow>;
   readonly #identities: Writer<IdentityRow>;
   readonly #resolved: Writer<ResolvedRow>;
@@ -81,14 +82,14 @@ export class Writers {
 
   start(): void {
     for (const { reconciler } of this.#all) reconciler.start();
-    this.#forget = this.#options.client.pulse?.onRecovery(() => {
+    this.#recoveries = this.#options.client.pulse?.recoveries.subscribe(() => {
       for (const { reconciler } of this.#all) reconciler.retry();
     });
   }
 
   /** Finishes the requests that have been made. */
   async stop(): Promise<void> {
-    this.#forget?.();
+    this.#recoveries?.unsubscribe();
     await Promise.all(this.#all.map((writer) => writer.stop()));
   }
 

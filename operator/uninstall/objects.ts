@@ -9,6 +9,7 @@ import {
   resources,
 } from '@weir/kube';
 import { withoutDepths } from '@weir/process/depth';
+import { type Draft, produce } from 'immer';
 import { UninstallError } from '../errors.ts';
 
 const PAGE = 500;
@@ -26,6 +27,7 @@ const DERIVED: readonly { readonly resource: Resource<KubeObject>; readonly shar
 ];
 
 const CONDITIONS: ReadonlySet<string> = new Set(['Valid', 'ResolvedRefs', 'Programmed', 'Ready']);
+const FIELDS = ['observedGeneration', 'summary', 'failures', 'failureCount'] as const;
 
 /** Deletes every derived object; of the shared kinds, those that a Weir component has written. Throws ApiError. */
 export async function deleteDerived(client: KubeClient, log: (message: string) => void): Promise<void> {
@@ -51,12 +53,13 @@ export async function withdrawStatuses(
     let withdrawn = 0;
     for (;;) {
       const conflicts: string[] = [];
-      const said = (await listAll(client, resource)).filter(saysSomething);
-      await each(said, async (object) => {
+      const cleared = (await listAll(client, resource)).map(withoutDepths).flatMap((object) => {
+        const left = withoutOurs(object);
+        return left === object ? [] : [left];
+      });
+      await each(cleared, async (object) => {
         try {
-          await absentIsNothing(
-            client.replace(resource, withoutDepths(withoutStatus(object)), { subresource: 'status' }),
-          );
+          await absentIsNothing(client.replace(resource, object, { subresource: 'status' }));
           withdrawn += 1;
         } catch (error) {
           if (!(error instanceof ApiError && error.conflict)) throw error;
@@ -90,21 +93,22 @@ function isWeirs({ metadata }: KubeObject): boolean {
   return managedFields.some(({ manager }) => manager === 'weir-operator' || manager === 'weir-agent');
 }
 
-function saysSomething({ status }: CiliumPolicyObject): boolean {
-  return status !== undefined && JSON.stringify(othersPart(status)) !== JSON.stringify(status);
-}
-
-function withoutStatus({ status, ...object }: CiliumPolicyObject): CiliumPolicyObject {
-  const left = status === undefined ? {} : othersPart(status);
-  return Object.keys(left).length === 0 ? object : { ...object, status: left as PolicyStatus };
-}
-
-/** What of a status is not Weir's. Others may have written anything. */
-function othersPart(status: Partial<PolicyStatus>): object {
-  const { observedGeneration: _g, summary: _s, failures: _f, failureCount: _c, conditions = [], ...left } = status;
+/**
+ * The policy with that alone in its status which is not Weir's: others may have written anything there. The same object where nothing is
+ * Weir's. Recurses as deep as the object is.
+ */
+const withoutOurs = produce((policy: Draft<CiliumPolicyObject>): void => {
+  const { status } = policy as { status?: Partial<Draft<PolicyStatus>> };
+  if (status === undefined) return;
+  const { conditions = [] } = status;
   const foreign = conditions.filter(({ type }) => !CONDITIONS.has(type));
-  return { ...left, ...(foreign.length === 0 ? {} : { conditions: foreign }) };
-}
+  const fields = FIELDS.filter((field) => field in status);
+  if (fields.length === 0 && foreign.length === conditions.length) return;
+  for (const field of fields) delete status[field];
+  if (foreign.length === 0) delete status.conditions;
+  else status.conditions = foreign;
+  if (Object.keys(status).length === 0) delete policy.status;
+});
 
 async function listAll<T extends KubeObject>(client: KubeClient, resource: Resource<T>): Promise<T[]> {
   const items: T[] = [];

@@ -1,4 +1,3 @@
-export { Backoff, type BackoffOptions } from './backoff.ts';
 export { createKubeClient, type KubeClientOptions, REQUEST_TIMEOUT_MS } from './client.ts';
 export { crds, crdYaml } from './crds/index.ts';
 export { ApiError, KubeConfigError, KubeError, LeadershipLostError } from './errors.ts';

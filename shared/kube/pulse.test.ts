@@ -9,21 +9,21 @@ describe('ServerPulse', () => {
     const clock = { now: 0 };
     const made = new ServerPulse(() => clock.now);
     const state = { recoveries: 0 };
-    const stop = made.onRecovery(() => {
+    const following = made.recoveries.subscribe(() => {
       state.recoveries += 1;
     });
-    return { clock, made, state, stop };
+    return { clock, made, state, following };
   }
 
   it.each([0, 429, 500, 503])(
     'the first answer after a failure with status %i is a recovery, the next is none',
     (status) => {
-      const { made, state, stop } = pulse();
+      const { made, state, following } = pulse();
       made.failed(failure(status));
       made.answered();
       made.answered();
       expect(state.recoveries).toBe(1);
-      stop();
+      following.unsubscribe();
       made.failed(failure(status));
       made.answered();
       expect(state.recoveries).toBe(1);

@@ -5,12 +5,15 @@
  * Guarantees: a recovery is announced at the first answer after a failure when nothing was answered for a second before it;
  * so a server that refuses one kind of requests while it answers others wakes nobody more than once a second.
  */
+import { Subject } from 'rxjs';
 import { ApiError } from './errors.ts';
 
 const QUIET_MS = 1_000;
 
 export class ServerPulse {
-  readonly #listeners = new Set<() => void>();
+  readonly #recoveries = new Subject<void>();
+  /** Emits at every recovery, from within the answer's arrival. */
+  readonly recoveries = this.#recoveries.asObservable();
   readonly #now: () => number;
   #failed = false;
   #answeredAt = Number.NEGATIVE_INFINITY;
@@ -20,21 +23,13 @@ export class ServerPulse {
     this.#now = now;
   }
 
-  /** Calls back at every recovery. Returns the unsubscribe function. */
-  onRecovery(listener: () => void): () => void {
-    this.#listeners.add(listener);
-    return () => {
-      this.#listeners.delete(listener);
-    };
-  }
-
   /** The server has answered a request, be it with a refusal. */
   answered(): void {
     const now = this.#now();
     const recovered = this.#failed && now - this.#answeredAt >= QUIET_MS;
     this.#answeredAt = now;
     this.#failed = false;
-    if (recovered) for (const listener of [...this.#listeners]) listener();
+    if (recovered) this.#recoveries.next();
   }
 
   /** A request has failed; only what says that the server cannot serve counts. */

@@ -114,7 +114,7 @@ describe('reflector', () => {
         else send(response, 200, listOf([ns('a', '1')], '5'));
       },
       {
-        backoff: { minMs: 10_000_000, maxMs: 10_000_000, random: () => 0.999 },
+        backoff: { minMs: 10_000_000, maxMs: 10_000_000, random: () => 0 },
         onError: () => void server?.client.get(resources.Namespace, 'other'),
       },
     );
@@ -205,7 +205,7 @@ describe('reflector', () => {
         else send(response, 200, listOf([ns('a', '1')], '5'));
       },
       {
-        backoff: { minMs: 3_600_000, maxMs: 3_600_000, random: () => 0.9 },
+        backoff: { minMs: 3_600_000, maxMs: 3_600_000, random: () => 0 },
         onError: (_error, { retryInMs }) => failed.resolve(retryInMs),
       },
     );
@@ -317,7 +317,7 @@ describe('reflector', () => {
       client: client as KubeClient,
       resource: resources.Namespace,
       sink: new Recorder(),
-      backoff: { minMs: 200, maxMs: 5_000, random: () => 0.999 },
+      backoff: { minMs: 200, maxMs: 5_000, random: () => 0 },
       onError: (_error, { retryInMs }) => waits.push(retryInMs),
     });
     reflector.start();
@@ -328,7 +328,7 @@ describe('reflector', () => {
       await jest.advanceTimersByTimeAsync(1_000);
       expect(reflector.staleSince).toBe(failed);
     }
-    expect(waits).toEqual([200, 400, 799, 1598]);
+    expect(waits).toEqual([200, 400, 800, 1600]);
     accepting = true;
     // The first that is accepted, and no event yet.
     await jest.advanceTimersByTimeAsync(40_000);

@@ -11,7 +11,7 @@
  */
 import { delay } from '@weir/process/delay';
 import { withoutDepths } from '@weir/process/depth';
-import { Backoff } from './backoff.ts';
+import { Backoff } from '@weir/reconciler/backoff';
 import { ApiError } from './errors.ts';
 import { reachesVersion } from './resource-version.ts';
 import type { KubeObject, Reflector, ReflectorOptions } from './types.ts';
@@ -101,11 +101,11 @@ class ListWatch<T extends KubeObject> implements Reflector {
     }
     const recovered = new AbortController();
     const outage = error instanceof ApiError && error.unavailable;
-    const forget = outage ? this.#options.client.pulse?.onRecovery(() => recovered.abort()) : undefined;
+    const woken = outage ? this.#options.client.pulse?.recoveries.subscribe(() => recovered.abort()) : undefined;
     // A recovery ends what we wait of ourselves, not what the server asks for.
     await delay(askedMs, this.#stop.signal);
     await delay(retryInMs - askedMs, AbortSignal.any([this.#stop.signal, recovered.signal]));
-    forget?.();
+    woken?.unsubscribe();
   }
 
   async #list(): Promise<void> {

@@ -5,7 +5,7 @@
 
 import type { LabelMap, LabelSelector } from '@weir/labels';
 import type { PolicyKind, ResolvedRule, SelectorHash } from '@weir/policy';
-import type { BackoffOptions } from './backoff.ts';
+import type { BackoffOptions } from '@weir/reconciler/backoff';
 import type { ServerPulse } from './pulse.ts';
 
 export interface ObjectMeta {
@@ -271,7 +271,7 @@ export interface KubeClient {
   /** Closes idle connections. Requests made afterwards still work. */
   close(): void;
   /** Tells when the server answers again. Absent: nobody is woken early. */
-  readonly pulse?: Pick<ServerPulse, 'onRecovery'>;
+  readonly pulse?: Pick<ServerPulse, 'recoveries'>;
 }
 
 /** Says whether something may still be written. */

@@ -1,3 +1,4 @@
+import { isIP } from 'node:net';
 import { describe, expect, it } from '@jest/globals';
 import fc from 'fast-check';
 import {
@@ -78,6 +79,51 @@ describe('addresses', () => {
   ])('refuse %j', (text) => {
     expect(() => parseAddress(text)).toThrow(NetError);
     expect(() => parseAddress(text)).toThrow(JSON.stringify(text));
+  });
+
+  it('are taken as Node takes them, but for zones', () => {
+    const taken = (text: string): boolean => {
+      try {
+        return parseAddress(text).bytes.length > 0;
+      } catch {
+        return false;
+      }
+    };
+    const part = fc.oneof(
+      fc.constantFrom(
+        '0',
+        '00',
+        '01',
+        '010',
+        '255',
+        '256',
+        'ffff',
+        '10000',
+        'A',
+        'g',
+        '',
+        ' ',
+        '-1',
+        '0x1',
+        '1.2.3.4',
+        '::',
+        '%',
+      ),
+      fc.nat(300).map(String),
+    );
+    const random = fc
+      .tuple(fc.array(part, { maxLength: 10 }), fc.constantFrom('.', ':'))
+      .map(([parts, by]) => parts.join(by));
+    const nearly = fc.tuple(anyBytes, fc.nat(40), fc.constantFrom('', '0', ':', '.', 'f')).map(([bytes, at, put]) => {
+      const text = formatAddress(bytes);
+      return `${text.slice(0, at)}${put}${text.slice(put === '' ? at + 1 : at)}`;
+    });
+    fc.assert(
+      fc.property(fc.oneof(random, nearly), (text) => {
+        expect(taken(text)).toBe(isIP(text) !== 0 && !text.includes('%'));
+      }),
+      { numRuns: 5_000 },
+    );
   });
 
   it('convert to numbers', () => {

@@ -3,7 +3,7 @@
  * operation on the same row, and those that failed. A row that is not in the book is done if its change has been handled.
  */
 import type { Change, Revision } from '@weir/statedb';
-import { DueHeap } from './backoff.ts';
+import { DueHeap } from './due-heap.ts';
 import type { Group } from './frontier.ts';
 import type { Failure } from './types.ts';
 

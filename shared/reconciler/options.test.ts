@@ -1,6 +1,7 @@
 import { describe, expect, it } from '@jest/globals';
 import { createStateDB } from '@weir/statedb';
-import { backoffDelay, DueHeap } from './backoff.ts';
+import { Backoff, backoffDelay } from './backoff.ts';
+import { DueHeap } from './due-heap.ts';
 import { InvalidOptionError, type ReconcilerOptions } from './index.ts';
 import { FakeTarget, type Row, setUp } from './test-kit.ts';
 
@@ -54,9 +55,19 @@ describe('bad input', () => {
 
 describe('backoff', () => {
   it('doubles up to its maximum, with full jitter', () => {
-    const delays = (random: number) => [1, 2, 3, 4, 5, 2000].map((n) => backoffDelay(n, 10, 100, () => random));
+    const delays = (random: number) =>
+      [1, 2, 3, 4, 5, 2000].map((n) => backoffDelay(n, { minMs: 10, maxMs: 100, random: () => random }));
     expect(delays(0)).toEqual([10, 20, 40, 80, 100, 100]);
     expect(delays(0.75)).toEqual([2.5, 5, 10, 20, 25, 25]);
+  });
+
+  it('counts failures since the last success, waits no less than is asked for, and never not at all', () => {
+    const backoff = new Backoff({ minMs: 10, maxMs: 100, random: () => 0.99 });
+    expect([backoff.next(), backoff.next(), backoff.next(50)]).toEqual([1, 1, 50]);
+    const long = new Backoff({ minMs: 10, maxMs: 100, random: () => 0 });
+    expect([long.next(), long.next()]).toEqual([10, 20]);
+    long.reset();
+    expect([long.next(), long.next(15)]).toEqual([10, 20]);
   });
 
   it('hands out what is due, earliest first', () => {

@@ -39,7 +39,7 @@ export class Results<T> {
   /** Milliseconds to wait after the failed attempt number `attempt`, from 1. */
   backoffMs(attempt: number): number {
     const { minBackoffMs, maxBackoffMs, random } = this.#settings;
-    return backoffDelay(attempt, minBackoffMs, maxBackoffMs, random);
+    return backoffDelay(attempt, { minMs: minBackoffMs, maxMs: maxBackoffMs, random });
   }
 }
 

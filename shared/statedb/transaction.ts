@@ -1,5 +1,5 @@
 /** A write transaction: its tables' drafts. */
-import { produce } from 'immer';
+import { type Draft, produce } from 'immer';
 import { AsyncWriteError, TableNotInTransactionError, TransactionClosedError } from './errors.ts';
 import { type SnapshotOwner, SnapshotReader } from './reader.ts';
 import type { TableStore } from './table.ts';
@@ -49,10 +49,10 @@ export class Transaction extends SnapshotReader implements WriteTxn {
     return true;
   }
 
-  edit<T>(table: Table<T>, key: Key, recipe: (draft: T) => void): T {
+  edit<T>(table: Table<T>, key: Key, recipe: (draft: Draft<T>) => void): T {
     return this.#writable(table).edit(key, (old) =>
       produce(old, (draft) => {
-        refuseAsync(recipe(draft as T), `the recipe given to edit on table "${table.name}"`);
+        refuseAsync(recipe(draft), `the recipe given to edit on table "${table.name}"`);
       }),
     );
   }

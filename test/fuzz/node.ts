@@ -64,7 +64,7 @@ export class FuzzNode {
     this.#core = new FakeCore(this.world.db, this.world.tables);
     const daemonSet = { namespace: 'kube-system', name: 'weir-agent' };
     this.#kubernetes = new Kubernetes({ core: this.#core, client, nodeName: name, daemonSet, log: quiet });
-    this.#kubernetes.onUninstall(() => options.onFailure(`${name}: the agent is told to remove itself`));
+    this.#kubernetes.uninstallMarks.subscribe(() => options.onFailure(`${name}: the agent is told to remove itself`));
     for (const pod of pods) this.connect(pod);
     this.#kubernetes.start();
     this.#loop = this.#run();

@@ -48,7 +48,7 @@ describe('main', () => {
 
   /** Name of the process that holds the lease; '' when it was released. */
   const holder = async (): Promise<string | undefined> =>
-    (await world.client.get(resources.Lease, 'weir-operator', 'weir')).spec?.holderIdentity?.replace(/-[0-9a-f]+$/, '');
+    (await world.client.get(resources.Lease, 'weir-operator', 'weir')).spec?.holderIdentity?.replace(/-[0-9a-z]+$/, '');
   const leads = (name: string): Promise<void> => eventually(async () => expect(await holder()).toBe(name));
   const says = ({ output }: Main, message: string): Promise<void> =>
     eventually(async () => expect(output()).toContain(`"${message}"`));
@@ -64,10 +64,12 @@ describe('main', () => {
     const one = start('one');
     await leads('one');
     await says(one, 'inputs complete');
+    const lease = await world.client.get(resources.Lease, 'weir-operator', 'weir');
     one.child.kill('SIGTERM');
     expect(await one.exited).toBe(0);
     expect(await holder()).toBe('');
-    for (const line of one.output().trim().split('\n')) expect(JSON.parse(line)).toHaveProperty('msg');
+    for (const line of one.output().trim().split('\n'))
+      expect(JSON.parse(line)).toMatchObject({ msg: expect.any(String), instance: lease.spec?.holderIdentity });
   });
 
   it.each([
