@@ -39,6 +39,16 @@ export class ClientGoneError extends HttpError {
   }
 }
 
+/** Who follows a table takes too little of it. */
+export class SlowReaderError extends Error {
+  readonly code = 'API_SLOW_READER';
+  /** @param patienceMs how long it has taken nothing, in milliseconds */
+  constructor(patienceMs: number) {
+    super(`the reader has taken nothing for ${patienceMs / 1000} s: follow the table again, and read faster`);
+    this.name = 'SlowReaderError';
+  }
+}
+
 /** The socket's path cannot be had. */
 export class SocketError extends Error {
   readonly code = 'API_SOCKET';

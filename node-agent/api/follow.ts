@@ -1,5 +1,19 @@
 import type { ServerResponse } from 'node:http';
-import { filter, fromEvent, map, merge, type Observable, scan, takeUntil, tap } from 'rxjs';
+import { messageOf } from '@weir/process/errors';
+import {
+  filter,
+  firstValueFrom,
+  fromEvent,
+  map,
+  merge,
+  type Observable,
+  scan,
+  takeUntil,
+  tap,
+  throwError,
+  timeout,
+} from 'rxjs';
+import { SlowReaderError } from './errors.ts';
 
 /** Bytes that may wait for a slow reader; beyond, events are counted and left out. */
 const MAX_PENDING_BYTES = 1 << 20;
@@ -40,25 +54,51 @@ export function bounded(events: Observable<object>, reader: Reader, onStall: () 
   );
 }
 
+interface Follower {
+  /** Ends the answer. */
+  readonly end: Observable<unknown>;
+  readonly error: (error: unknown) => void;
+}
+
 /** Answers with the events, one JSON object a line, until `end` emits, the events end, or the reader goes away. */
 export function follow(
   raw: ServerResponse,
   events: Observable<object>,
-  on: { readonly end: Observable<unknown>; readonly stall: () => void; readonly error: (error: unknown) => void },
+  { stall, ...on }: Follower & { readonly stall: () => void },
 ): void {
+  const reader: Reader = { full: () => raw.writableLength > MAX_PENDING_BYTES, drained: fromEvent(raw, 'drain') };
+  answer(raw, bounded(events, reader, stall), on);
+}
+
+/**
+ * The same with lines that a source gives when it is asked: `lines` is given what resolves when the reader has taken all before, and rejects
+ * when that takes longer than `patienceMs`.
+ */
+export function followPulled(
+  raw: ServerResponse,
+  lines: (taken: () => Promise<unknown> | undefined) => Observable<string>,
+  { patienceMs, ...on }: Follower & { readonly patienceMs: number },
+): void {
+  const taken = (): Promise<unknown> | undefined => {
+    if (!raw.writableNeedDrain) return undefined;
+    const given = timeout({ first: patienceMs, with: () => throwError(() => new SlowReaderError(patienceMs)) });
+    return firstValueFrom(merge(fromEvent(raw, 'drain'), fromEvent(raw, 'close')).pipe(given));
+  };
+  answer(raw, lines(taken), on);
+}
+
+/** What cannot go on is the last line, `{"error":"..."}`. */
+function answer(raw: ServerResponse, lines: Observable<string>, { end, error }: Follower): void {
   raw.writeHead(200, { 'content-type': 'application/x-ndjson', 'cache-control': 'no-store' });
   raw.flushHeaders();
   // What breaks a connection also closes it.
   raw.on('error', () => undefined);
-  const reader: Reader = { full: () => raw.writableLength > MAX_PENDING_BYTES, drained: fromEvent(raw, 'drain') };
-  bounded(events, reader, on.stall)
-    .pipe(takeUntil(merge(on.end, fromEvent(raw, 'close'))))
-    .subscribe({
-      next: (lines) => raw.write(lines),
-      complete: () => raw.end(),
-      error: (error: unknown) => {
-        on.error(error);
-        raw.destroy();
-      },
-    });
+  lines.pipe(takeUntil(merge(end, fromEvent(raw, 'close')))).subscribe({
+    next: (text) => raw.write(text),
+    complete: () => raw.end(),
+    error: (reason: unknown) => {
+      error(reason);
+      raw.end(`${JSON.stringify({ error: messageOf(reason) })}\n`);
+    },
+  });
 }

@@ -1,5 +1,5 @@
 import type { FastifyInstance } from 'fastify';
-import { filter, merge, Observable, Subject, share } from 'rxjs';
+import { filter, merge, Observable, share } from 'rxjs';
 import type { FlowEvent } from '../core.ts';
 import { BadRequestError } from './errors.ts';
 import { follow } from './follow.ts';
@@ -9,12 +9,14 @@ import type { ApiOptions } from './types.ts';
 /** `GET /v1/monitor?type=drop|allow&endpoint=ID`: flow events, one JSON object a line, until either side ends. */
 export class Monitor {
   readonly #options: ApiOptions;
-  readonly #stopped = new Subject<void>();
+  readonly #stopped: Observable<unknown>;
   /** Emits nothing: while anybody subscribes, the datapath reports allowed flows. */
   readonly #allowed: Observable<never>;
 
-  constructor(options: ApiOptions) {
+  /** @param stopped ends every stream */
+  constructor(options: ApiOptions, stopped: Observable<unknown>) {
     this.#options = options;
+    this.#stopped = stopped;
     this.#allowed = new Observable<never>(() => {
       this.#setVerbose(true);
       return () => this.#setVerbose(false);
@@ -34,11 +36,6 @@ export class Monitor {
         error: (error) => log.error({ ...follower, err: error }, 'flow events can be followed no longer'),
       });
     });
-  }
-
-  /** Ends every stream. */
-  stop(): void {
-    this.#stopped.next();
   }
 
   #setVerbose(on: boolean): void {

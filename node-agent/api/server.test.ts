@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { eventually } from '../../test/eventually.ts';
 import type { FlowEvent } from '../core.ts';
+import type { ServiceRow } from '../tables.ts';
 import { apiServer } from '../testing/api-server.ts';
 import { FakeCore, recordingLogger } from '../testing/fake-core.ts';
 import { call } from '../testing/request.ts';
@@ -358,6 +359,67 @@ describe('the rest', () => {
     await ended;
     expect(core.verbose).toBe(false);
     expect(core.events.observed).toBe(false);
+  });
+});
+
+describe('a follower of a table', () => {
+  const follow = async (): Promise<import('node:http').IncomingMessage> => {
+    const request = httpRequest({ socketPath: socket, path: '/v1/table/services/changes', agent: false });
+    request.end();
+    return await new Promise((resolve) => request.on('response', resolve));
+  };
+  const linesUntil = async (response: AsyncIterable<unknown>, end: (text: string) => boolean): Promise<object[]> => {
+    let text = '';
+    for await (const chunk of response) {
+      text += String(chunk);
+      if (end(text)) break;
+    }
+    return text
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line) as object);
+  };
+  const service = (name: string, namespace = 'a'): ServiceRow => ({ namespace, name, addresses: [] });
+  const put = (row: ServiceRow): unknown =>
+    core.db.write([core.tables.services], (txn) => txn.upsert(core.tables.services, row));
+
+  it('is given the rows, then what changes and goes, until the agent ends', async () => {
+    put(service('web'));
+    const response = await follow();
+    const all = linesUntil(response.setEncoding('utf8'), () => false);
+    await eventually(
+      async () => core.db.tables().flatMap(({ streams }) => streams),
+      (streams) => streams[0]?.lag === 0,
+    );
+    core.db.write([core.tables.services], (txn) => txn.delete(core.tables.services, 'a/web'));
+    await eventually(
+      async () => core.db.tables().flatMap(({ streams }) => streams),
+      (streams) => streams[0]?.lag === 0,
+    );
+    await server.stop();
+    expect(await all).toEqual([
+      { revision: 1, row: service('web') },
+      { revision: 2, deleted: true, row: service('web') },
+    ]);
+    expect(core.db.stats().streams).toBe(0);
+  });
+
+  it('that takes nothing is let go, and told why', async () => {
+    await server.stop();
+    server = apiServer({ socket, core, log, followPatienceMs: 50 });
+    await server.start();
+    for (let n = 0; n < 4_000; n += 1) put(service(`s${n}`, 'x'.repeat(1_000)));
+    const response = await follow();
+    await eventually(
+      async () => core.db.stats().streams,
+      (streams) => streams === 0,
+    );
+    const lines = await linesUntil(response.setEncoding('utf8'), () => false);
+    expect(lines.at(-1)).toEqual({ error: expect.stringContaining('has taken nothing for 0.05 s') });
+    expect(lines.length).toBeLessThan(2_000);
+    expect(log.lines).toContainEqual(
+      expect.objectContaining({ level: 'warn', message: 'a table is followed no longer' }),
+    );
   });
 });
 

@@ -3,6 +3,7 @@ import { messageOf } from '@weir/process/errors';
 import { newId } from '@weir/process/id';
 import { clipped } from '@weir/process/printable';
 import fastify, { type FastifyError, type FastifyInstance } from 'fastify';
+import { Subject } from 'rxjs';
 import { auditCalls } from './audit-log.ts';
 import { sendJson } from './context.ts';
 import { endpointRoutes } from './endpoint-routes.ts';
@@ -28,13 +29,15 @@ export class ApiServer {
   readonly #socket: string;
   readonly #app: FastifyInstance;
   readonly #monitor: Monitor;
+  /** Ends streams. */
+  readonly #stopped = new Subject<void>();
   readonly #guard: SocketGuard;
   readonly #stopping = new AbortController();
 
   constructor(options: ApiOptions & { readonly socket: string; readonly socketLookMs?: number }) {
     this.#options = options;
     this.#socket = options.socket;
-    this.#monitor = new Monitor(options);
+    this.#monitor = new Monitor(options, this.#stopped);
     this.#app = this.#build();
     this.#guard = new SocketGuard({
       path: options.socket,
@@ -62,7 +65,7 @@ export class ApiServer {
   /** Ends streams, lets requests under way end, removes the socket. */
   async stop(): Promise<void> {
     this.#stopping.abort();
-    this.#monitor.stop();
+    this.#stopped.next();
     await this.#guard.close();
     await this.#app.close();
     await this.#guard.drained();
@@ -117,7 +120,7 @@ export class ApiServer {
         endpointRoutes(v1, this.#options);
         policyRoutes(v1, this.#options, this.#stopping.signal);
         statusRoutes(v1, this.#options);
-        tableRoutes(v1, this.#options);
+        tableRoutes(v1, this.#options, this.#stopped);
         this.#monitor.register(v1);
         v1.post('/cni', async (request, reply) => {
           const answer = await cni.handle(request.body);

@@ -1,10 +1,13 @@
 /** What the agent was told and has concluded, table by table: all its state, for people who look for why. */
 import { Readable } from 'node:stream';
+import { messageOf } from '@weir/process/errors';
 import { printableLines } from '@weir/process/printable';
-import { type AnyTable, dump, printTable, type StateDB } from '@weir/statedb';
+import { type AnyTable, dump, dumpChange, observe, printTable, type StateDB } from '@weir/statedb';
 import type { FastifyInstance } from 'fastify';
+import { map, type Observable } from 'rxjs';
 import { sendJson } from './context.ts';
 import { BadRequestError, NotFoundError } from './errors.ts';
+import { followPulled } from './follow.ts';
 import { queryString } from './input.ts';
 import type { TableModel } from './models.ts';
 import type { ApiOptions } from './types.ts';
@@ -12,7 +15,17 @@ import type { ApiOptions } from './types.ts';
 /** A compiled policy would fill a screen; the dump has all of it. */
 const CELL_WIDTH = 60;
 
-export function tableRoutes(app: FastifyInstance, { core: { db } }: Pick<ApiOptions, 'core'>): void {
+/** Changes that are turned into lines at once. */
+const BATCH = 100;
+/** How long a reader may take to take a batch, in milliseconds: while it does not, the table keeps what was deleted. */
+const PATIENCE_MS = 30_000;
+
+/** @param stopped ends streams */
+export function tableRoutes(
+  app: FastifyInstance,
+  { core: { db }, log, followPatienceMs = PATIENCE_MS }: Pick<ApiOptions, 'core' | 'log' | 'followPatienceMs'>,
+  stopped: Observable<unknown>,
+): void {
   app.get('/table', (_request, reply) =>
     sendJson(
       reply,
@@ -38,6 +51,23 @@ export function tableRoutes(app: FastifyInstance, { core: { db } }: Pick<ApiOpti
     const limit = limitOf(queryString(request.query, 'limit'));
     const lines = Readable.from(linesOf(db, tableOf(db, request.params.name), limit));
     return reply.type('application/jsonl; charset=utf-8').send(lines);
+  });
+
+  /** All rows, and then each change, as lines of JSON. What a slow reader has not taken is coalesced by key. */
+  app.get<{ Params: { name: string } }>('/table/:name/changes', (request, reply) => {
+    const table = tableOf(db, request.params.name);
+    const follower = request.id;
+    const changes = (ready: () => Promise<unknown> | undefined): Observable<string> =>
+      observe(db, table, { name: `follower ${follower}`, batch: BATCH, ready }).pipe(
+        map((batch) => batch.map((change) => `${dumpChange(table, change)}\n`).join('')),
+      );
+    reply.hijack();
+    followPulled(reply.raw, changes, {
+      end: stopped,
+      patienceMs: followPatienceMs,
+      error: (error) =>
+        log.warn({ follower, table: table.name, error: messageOf(error) }, 'a table is followed no longer'),
+    });
   });
 }
 

@@ -43,4 +43,6 @@ export interface ApiOptions {
   readonly resting?: () => string | undefined;
   /** Why this agent does nothing any more; undefined while it works. */
   readonly idle?: () => string | undefined;
+  /** How long somebody who follows a table may take nothing of it, in milliseconds. Default 30,000. */
+  readonly followPatienceMs?: number;
 }

@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
+import { eventually } from '../../test/eventually.ts';
 import { ApiServer } from '../api/server.ts';
 import type { FlowEvent, Realised } from '../core.ts';
 import type { EndpointStateRow, PolicyRow } from '../tables.ts';
@@ -599,6 +600,39 @@ spec: {endpointSelector: {}, ingress: [{bogus: 1}]}
     expect(err).toBe(
       'weir: warning: no endpoint 77 is on this node now; `weir endpoint list` shows those there are\nweir: interrupted by SIGTERM\n',
     );
+  });
+
+  it('follows a table, changes and deletions, and says why it cannot', async () => {
+    const { services } = core.tables;
+    const put = (name: string): unknown =>
+      core.db.write([services], (txn) =>
+        txn.upsert(services, { namespace: 'default', name, addresses: ['10.96.0.9'] }),
+      );
+    put('stays');
+    const following = weir(['table', 'follow', 'services']);
+    await eventually(
+      async () => core.db.stats().streams,
+      (streams) => streams === 1,
+    );
+    put('web');
+    core.db.write([services], (txn) => txn.delete(services, 'default/web'));
+    put('STOP');
+    const { code, out } = await following;
+    expect(code).toBe(130);
+    const rows = out
+      .trim()
+      .split('\n')
+      .map((text) => JSON.parse(text) as object);
+    expect(rows[0]).toMatchObject({ row: { name: 'stays' } });
+    expect(rows.at(-1)).toMatchObject({ row: { name: 'STOP', addresses: ['10.96.0.9'] } });
+    await eventually(
+      async () => core.db.stats().streams,
+      (streams) => streams === 0,
+    );
+    expect(await weir(['table', 'follow', 'nodez'])).toMatchObject({
+      code: 1,
+      err: expect.stringContaining('no table "nodez"'),
+    });
   });
 
   it('names the request that failed by the agent, as its log does', async () => {

@@ -1,7 +1,10 @@
+import { line } from '@weir/process/printable';
 import type { Command } from 'commander';
 import type { TableModel } from '../api/models.ts';
+import { within } from './client.ts';
 import { type CliContext, printJson } from './context.ts';
-import { UsageError } from './errors.ts';
+import { type Duration, parseDuration } from './duration.ts';
+import { AgentError, UsageError } from './errors.ts';
 import { formatTable } from './table.ts';
 
 export function addTableCommands(program: Command, context: CliContext): void {
@@ -37,6 +40,21 @@ export function addTableCommands(program: Command, context: CliContext): void {
       if (options.limit !== undefined && !/^[0-9]{1,9}$/.test(limit))
         throw new UsageError(`--limit "${limit}" is not a number of rows`);
       const path = `/table/${encodeURIComponent(name)}${json ? '/dump' : ''}${limit === '' ? '' : `?limit=${limit}`}`;
-      for await (const line of context.client(command).lines(path)) context.out.write(`${line}\n`);
+      for await (const row of context.client(command).lines(path)) context.out.write(`${row}\n`);
+    });
+  table
+    .command('follow')
+    .description(
+      'Rows of one table and then its changes, one JSON object a line, until ctrl-C (exit code 130) or for a time (0)',
+    )
+    .argument('<name>', 'its name')
+    .option('--timeout <time>', 'follow for this time, as 30s, 5m; default: until it is ended', parseDuration)
+    .action(async (name: string, options: { timeout?: Duration }, command: Command) => {
+      const over = options.timeout === undefined ? undefined : within(options.timeout.ms);
+      const client = context.client(command, over);
+      for await (const told of client.follow(`/table/${encodeURIComponent(name)}/changes`)) {
+        if (told.startsWith('{"error":')) throw new AgentError((JSON.parse(told) as { error: string }).error);
+        context.out.write(line(told));
+      }
     });
 }

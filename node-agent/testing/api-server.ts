@@ -3,7 +3,12 @@ import { ApiServer } from '../api/server.ts';
 import type { Core, Logger } from '../core.ts';
 
 /** Looks every 20 ms whether its socket is there. */
-export function apiServer(of: { readonly socket: string; readonly core: Core; readonly log: Logger }): ApiServer {
+export function apiServer(of: {
+  readonly socket: string;
+  readonly core: Core;
+  readonly log: Logger;
+  readonly followPatienceMs?: number;
+}): ApiServer {
   return new ApiServer({
     ...of,
     socketLookMs: 20,

@@ -52,6 +52,30 @@ describe('observe', () => {
     expect(sizes).toEqual([1000, 1000, 500]);
   });
 
+  it('takes the next batch when the subscriber is ready, and what it cannot wait for is an error', async () => {
+    const { db, table, put } = setUp(3);
+    const seen: number[] = [];
+    const errors: unknown[] = [];
+    let turn = Promise.withResolvers<void>();
+    observe(db, table, { batch: 2, ready: () => turn.promise }).subscribe({
+      next: (batch) => seen.push(...batch.map(({ row }) => row.n)),
+      error: (error: unknown) => errors.push(error),
+    });
+    await settle();
+    expect(seen).toEqual([0, 1]);
+    for (let n = 10; n < 20; n += 1) put({ id: '0002', n });
+    await settle();
+    expect(seen).toEqual([0, 1]);
+    const first = turn;
+    turn = Promise.withResolvers();
+    first.resolve();
+    await settle();
+    expect(seen).toEqual([0, 1, 19]);
+    turn.reject(new Error('too slow'));
+    await settle();
+    expect([errors, db.stats().streams]).toEqual([[new Error('too slow')], 0]);
+  });
+
   it('buffers nothing: what a slow subscriber has not taken is coalesced in the table', async () => {
     const { db, table, put } = setUp();
     const seen: number[] = [];

@@ -12,6 +12,8 @@ export interface ObserveOptions {
   readonly name?: string;
   /** At most so many changes in one batch, at least 1. Default 1000. */
   readonly batch?: number;
+  /** Asked after each batch: the next one is taken when the promise resolves, at once without one. A rejection goes to `error`. */
+  readonly ready?: () => Promise<unknown> | undefined;
 }
 
 /**
@@ -27,7 +29,7 @@ export function observe<T>(
   table: Table<T>,
   options: ObserveOptions = {},
 ): Observable<readonly Change<T>[]> {
-  const { signal, name = 'observe', batch = BATCH } = options;
+  const { signal, name = 'observe', batch = BATCH, ready } = options;
   if (!(batch >= 1)) throw new InvalidLimitError(batch);
   return new Observable((subscriber) => {
     // Thrown errors go to `error`, here by rxjs itself.
@@ -38,12 +40,17 @@ export function observe<T>(
     const schedule = (): void => {
       scheduled = setImmediate(pull);
     };
+    const watch = (): void => {
+      if (!subscriber.closed) stopWatching = stream.watch().onFire(schedule);
+    };
     const pull = (): void => {
       scheduled = undefined;
       try {
         const changes = stream.next(batch);
         if (changes.length > 0) subscriber.next(changes);
-        if (!subscriber.closed) stopWatching = stream.watch().onFire(schedule);
+        const busy = changes.length > 0 && !subscriber.closed ? ready?.() : undefined;
+        if (busy === undefined) watch();
+        else busy.then(watch, (error: unknown) => subscriber.error(error));
       } catch (error) {
         subscriber.error(error);
       }

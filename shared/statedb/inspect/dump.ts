@@ -6,7 +6,7 @@
  */
 
 import { StateDBError } from '../errors.ts';
-import type { Reader, Revision, StateDB, Table } from '../types.ts';
+import type { Change, Reader, Revision, StateDB, Table } from '../types.ts';
 import { decode, encode } from './codec.ts';
 
 const FORMAT = 1;
@@ -32,9 +32,15 @@ export function* dump<T>(reader: Reader, table: Table<T>): Generator<string, und
   for (const row of reader.all(table)) {
     const key = table.spec.key(row);
     const revision = reader.getVersioned(table, key)?.revision ?? 0;
-    yield JSON.stringify({ revision, row: encode(row, `table "${name}", row ${JSON.stringify(key)}: row`) });
+    yield dumpChange(table, { row, revision, deleted: false });
   }
   return undefined;
+}
+
+/** A change as a line: of a row that is there, the line of `dump`; of one that is gone, with `"deleted":true`. Throws `UnserialisableError`. */
+export function dumpChange<T>(table: Table<T>, { row, revision, deleted }: Change<T>): string {
+  const where = `table "${table.name}", row ${JSON.stringify(table.spec.key(row))}: row`;
+  return JSON.stringify({ revision, ...(deleted ? { deleted } : {}), row: encode(row, where) });
 }
 
 /**
