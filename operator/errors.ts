@@ -20,17 +20,36 @@ export class DependencyError extends OperatorError {
 /** A pod has a label set that no number can be given to. It waits. */
 export class NoIdentityError extends OperatorError {
   readonly code = 'NO_IDENTITY';
-  /** What is used up: the quota of the pod's namespace, or the range of the cluster. */
-  readonly lack: 'quota' | 'range';
+  /** What is used up: the quota of the pod's namespace, the range of the cluster, or what an identity may have of labels. */
+  readonly lack: 'quota' | 'range' | 'labels';
 
-  /** `most`: how many numbers there are of what is used up. */
-  constructor(lack: 'quota' | 'range', namespace: string, most: number) {
-    super(
-      lack === 'quota'
-        ? `all ${most} identities that namespace ${JSON.stringify(namespace)} may have are in use: give its pods fewer distinct label sets, or raise --identities-per-namespace (value operator.limits.identitiesPerNamespace)`
-        : `all ${most} identities of the cluster are in use: give pods fewer distinct label sets`,
-    );
+  constructor(lack: NoIdentityError['lack'], message: string) {
+    super(message);
     this.lack = lack;
+  }
+
+  /** The namespace has as many numbers as it may. */
+  static quota(namespace: string, most: number): NoIdentityError {
+    return new NoIdentityError(
+      'quota',
+      `all ${most} identities that namespace ${JSON.stringify(namespace)} may have are in use: give its pods fewer distinct label sets, or raise --identities-per-namespace (value operator.limits.identitiesPerNamespace)`,
+    );
+  }
+
+  /** The cluster has as many as there are. */
+  static range(most: number): NoIdentityError {
+    return new NoIdentityError(
+      'range',
+      `all ${most} identities of the cluster are in use: give pods fewer distinct label sets`,
+    );
+  }
+
+  /** @param excess by how much the labels are too many */
+  static labels(excess: string): NoIdentityError {
+    return new NoIdentityError(
+      'labels',
+      `the pod and its namespace have ${excess}: remove labels, or move them to annotations`,
+    );
   }
 }
 

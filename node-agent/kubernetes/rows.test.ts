@@ -66,6 +66,12 @@ describe('what only an administrator writes, in a shape that nothing can be deri
     expect(() => identityParts(object as unknown as CiliumIdentity)).toThrow('security-labels is ');
   });
 
+  it('an identity of more labels than one may have', () => {
+    const many = Object.fromEntries(Array.from({ length: 129 }, (_, at) => [`k8s:l${at}`, '']));
+    const object = { metadata: { name: '300' }, 'security-labels': many };
+    expect(() => identityParts(object as unknown as CiliumIdentity)).toThrow('129 labels, of at most 128');
+  });
+
   it('a member of a peer set that is no number is nobody', () => {
     const spec = { hash: 'h', selector: { requirements: [] }, identities: ['x', 300, null, 256], slice: 0, slices: 1 };
     expect(mergePeerSet('h', [spec as unknown as PeerSet['spec']], undefined)?.identities).toEqual([256, 300]);

@@ -11,7 +11,7 @@ import {
   textMapOf,
   textsIn,
 } from '@weir/kube';
-import { isLabelSelector, labelsKey } from '@weir/labels';
+import { isLabelSelector, labelExcess, labelsKey } from '@weir/labels';
 import { shapeProblem } from '@weir/policy';
 import type { Key } from '@weir/statedb';
 import { tableKey } from '../create-tables.ts';
@@ -123,6 +123,9 @@ export function identityParts(object: CiliumIdentity): Parts<IdentityRow> {
     throw new ObjectShapeError('metadata.name', 'an identity number', name);
   const labels = object['security-labels'];
   if (!isTextMap(labels)) throw new ObjectShapeError('security-labels', 'a map of texts', labels);
+  const excess = labelExcess(labels);
+  if (excess !== undefined)
+    throw new ObjectShapeError('security-labels', 'as few labels as an identity may have', excess);
   return one(tableKey.identity(id), { id, labels, labelsKey: labelsKey(labels) });
 }
 

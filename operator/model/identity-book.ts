@@ -8,7 +8,7 @@
  * that a pod has is never taken from it, nor is any before every pod has been seen once.
  */
 import { CLUSTER_FIRST, CLUSTER_LAST, type IdentityRange, identityAfter, unusedIdentity } from '@weir/identity';
-import { type LabelMap, labelsKey } from '@weir/labels';
+import { type LabelMap, labelExcess, labelsKey } from '@weir/labels';
 import { type AnyTable, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import { NoIdentityError } from '../errors.ts';
 import { type Desired, show } from '../tables.ts';
@@ -83,12 +83,13 @@ export class IdentityBook {
 
   /**
    * Takes over an identity that exists already; to be called in the order in which they were given out. A number outside of the
-   * cluster's range, or a known one, is ignored.
+   * cluster's range, a known one, or one of more labels than an identity may have is ignored.
    */
   adopt(txn: WriteTxn, row: IdentityRow, now: number): boolean {
     const { id } = row;
     const { first, last } = this.#range;
     if (!Number.isInteger(id) || id < first || id > last || txn.has(this.#known, identityKey(id))) return false;
+    if (labelExcess(row.labels) !== undefined) return false;
     this.#add(txn, { row, unusedSince: now });
     this.#goOnAfter(txn, id);
     return true;
@@ -99,6 +100,8 @@ export class IdentityBook {
    * Throws NoIdentityError when there is no number that could be given.
    */
   use(txn: WriteTxn, labels: LabelMap): { readonly id: number; readonly allocated: boolean } {
+    const excess = labelExcess(labels);
+    if (excess !== undefined) throw NoIdentityError.labels(excess);
     // The lowest wins.
     const [known] = txn.list(this.#known, 'labels', labelsKey(labels));
     if (known !== undefined) {
@@ -156,14 +159,14 @@ export class IdentityBook {
     const quota = this.#perNamespace;
     while (quota > 0 && this.#held(txn, namespace) >= quota) {
       const oldest = this.#longestUnused(txn, 'unused-in', keys.join(namespace));
-      if (oldest === undefined) throw new NoIdentityError('quota', namespace, quota);
+      if (oldest === undefined) throw NoIdentityError.quota(namespace, quota);
       this.#forget(txn, oldest);
     }
     const taken = txn.count(this.#known);
     if (taken < size * NEARLY_ALL) return;
     const oldest = this.#longestUnused(txn, 'unused', '');
     if (oldest !== undefined) this.#forget(txn, oldest);
-    else if (taken >= size) throw new NoIdentityError('range', namespace, size);
+    else if (taken >= size) throw NoIdentityError.range(size);
   }
 
   /** None before all pods have been seen: until then nobody knows which are unused. */

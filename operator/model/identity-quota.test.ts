@@ -187,6 +187,45 @@ it('a pod that waits for its own namespace now holds up none that waits for the 
   expect(cluster.shown.map((said) => said.split(' ')[0])).toEqual(['tenant/p1', 'tenant/p3', 'victim/p1', 'victim/p2']);
 });
 
+describe('a pod with more labels than an identity may have', () => {
+  const many = (count: number): Record<string, string> =>
+    Object.fromEntries(Array.from({ length: count }, (_, at) => [`l${at}`, '']));
+  const long = Object.fromEntries(Array.from({ length: 126 }, (_, at) => [`l${at}`, 'x'.repeat(63)]));
+
+  it.each([
+    ['too many', many(129), '131 labels, of at most 128'],
+    ['too long', long, /^\d+ characters of labels, of at most 8192$/],
+  ])('%s: it waits, and is told why; with fewer it gets a number, and others have theirs', (_, labels, excess) => {
+    const cluster = new Cluster(5, 0).start();
+    cluster.pod('victim/a', 'a');
+    const set = (own: Record<string, string>): void => {
+      cluster.model.setPod(podRow(pod('tenant/large', own, { node: 'home', ip: addressOf('tenant/large') })));
+      drain(cluster.model, cluster.desired);
+    };
+    set(labels);
+    const [line = ''] = told;
+    expect(line).toMatch(
+      /^tenant: tenant\/large: the pod and its namespace have .*: remove labels, or move them to annotations$/,
+    );
+    expect(line.replace(/^.*? have /, '').replace(/: remove.*$/, '')).toEqual(
+      typeof excess === 'string' ? excess : expect.stringMatching(excess),
+    );
+    expect(cluster.shown).toEqual(['victim/a a']);
+    cluster.pod('tenant/b', 'b');
+    set({ app: 'small' });
+    expect(cluster.shown).toEqual(['tenant/b b', 'tenant/large small', 'victim/a a']);
+  });
+
+  it('costs nothing after a restart: an identity of so many labels is not taken over', () => {
+    const cluster = new Cluster(5, 0);
+    const labels = { 'k8s:io.kubernetes.pod.namespace': 'tenant', ...many(129) };
+    cluster.model.adopt({ identities: [{ id: 256, labels }], peerSets: [], resolved: [], slices: [], statuses: [] });
+    cluster.start();
+    cluster.pod('victim/a', 'a');
+    expect([...cluster.desired.identities.values()].map(({ labels: { 'k8s:app': app } }) => app)).toEqual(['a']);
+  });
+});
+
 describe('after a restart', () => {
   it('no number is given up before every pod has been seen', () => {
     const before = new Cluster(1_000, 2).start();

@@ -283,7 +283,7 @@ export class PodBook {
   }
 
   *#waitingIn(reader: Reader, namespace: string): Generator<Waiting> {
-    for (const lack of ['quota', 'range']) {
+    for (const lack of ['quota', 'range', 'labels']) {
       for (const pod of reader.list(this.#pods, 'waiting', keys.join(lack, namespace))) {
         if (pod.waiting !== undefined) yield { ...pod, waiting: pod.waiting };
       }
@@ -350,7 +350,9 @@ export class PodBook {
       return { identity: id, waiting: undefined };
     } catch (error) {
       if (!(error instanceof NoIdentityError)) throw error;
-      return { identity: undefined, waiting: { labels: labelsKey(labels), because: error } };
+      // What is too large for an identity is not kept either: no other pod's number would do.
+      const waitsFor = error.lack === 'labels' ? '' : labelsKey(labels);
+      return { identity: undefined, waiting: { labels: waitsFor, because: error } };
     }
   }
 
