@@ -5,13 +5,16 @@ import type { Program } from '../cluster/process.ts';
 
 export class Faults {
   readonly #cluster: Cluster;
+  readonly #onKill: (node: number) => void;
   /** By name, in the order in which they began. */
   readonly #broken = new Map<string, () => void>();
   #hiddenUntil = 0;
   #kills = 0;
 
-  constructor(cluster: Cluster) {
+  /** `onKill`: an agent has just died. */
+  constructor(cluster: Cluster, onKill: (node: number) => void = () => undefined) {
     this.#cluster = cluster;
+    this.#onKill = onKill;
   }
 
   get names(): readonly string[] {
@@ -46,6 +49,7 @@ export class Faults {
     this.#broken.delete(`${name} frozen`);
     this.#kills += 1;
     await program.kill9();
+    if (who !== 'operator') this.#onKill(who);
     this.add(`${name} down`, start);
   }
 

@@ -2,7 +2,7 @@
  * A cluster, its traffic, and the record of what was asked of it: each method first writes into the world what may be from now on, and
  * then asks the cluster for it.
  */
-import { rmSync } from 'node:fs';
+import { existsSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createKubeClient, createReflector, type Reflector, resources } from '@weir/kube';
@@ -60,7 +60,7 @@ export class Stage {
     this.#signal = options.signal;
     const judge = new Judge(this.world);
     this.ledger = new Ledger(this.world);
-    this.faults = new Faults(cluster);
+    this.faults = new Faults(cluster, (node) => this.#lookAtFlows(node));
     this.#traffic = new Traffic({
       logFile: join(cluster.logDir, 'traffic.log'),
       intervalMs: options.intervalMs,
@@ -272,6 +272,17 @@ export class Stage {
     if (known) for (const pod of this.podsOf(node)) pod.states.beside({ kind: 'open' }, now());
     rmSync(join(this.node(node).bpfRoot, 'links'), { recursive: true, force: true });
     this.faults.hiddenUntil(now() + 10_000);
+  }
+
+  /** Takes the pin of a map away. A live agent puts it back. */
+  removeMapPin(node: number, map: string): void {
+    rmSync(join(this.node(node).bpfRoot, map), { force: true });
+    if (!this.node(node).agent.running) this.#lookAtFlows(node);
+  }
+
+  /** No agent has the map of connections open: without a pin its successor begins a new one. */
+  #lookAtFlows(node: number): void {
+    if (!existsSync(join(this.node(node).bpfRoot, 'ct4'))) this.world.flowsLost(node);
   }
 
   calm(at: number): void {

@@ -197,7 +197,7 @@ async function removeMapPin(stage: Stage, random: Random): Promise<void> {
   const node = anyNode(stage, random);
   const map = random.pick(MAPS);
   stage.note(`remove the pin of map ${map} of node-${node}`);
-  rmSync(join(stage.node(node).bpfRoot, map), { force: true });
+  stage.removeMapPin(node, map);
 }
 
 export const BREAKAGE: readonly Action[] = [

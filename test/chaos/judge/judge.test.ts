@@ -228,3 +228,22 @@ it('what happened long ago is forgotten, what may count is kept', () => {
   world.forget(5000);
   expect([...world.hosts.values()]).toEqual([web]);
 });
+
+describe('flows that a node has lost', () => {
+  it('need not go on: connections until they are opened anew, answers for a few seconds', () => {
+    expect(verdict(1000, { received: 1001, kind: 'connect' })).toBe('arrive');
+    world.flowsLost(1);
+    expect([verdict(1100, { kind: 'tcp' }), verdict(1100)]).toEqual(['arrive', 'arrive, wrong drop of the packet']);
+    world.calm(2000);
+    expect(verdict(2100, { kind: 'tcp' })).toBe('arrive');
+    expect(verdict(2100, { received: 2101 })).toBe('arrive');
+    expect(verdict(2200, { received: 2201, kind: 'connect' })).toBe('arrive');
+    expect(verdict(2300, { kind: 'tcp' })).toBe('arrive, wrong drop of the packet');
+    expect(verdict(6100, { received: 6101 })).toBe('arrive, wrong drop of the echo');
+    // What had to be denied still has to be.
+    world.addPolicy({ name: 'p', namespace: 'a' }, denyFrom('x'), 7000);
+    world.calm(7100);
+    world.flowsLost(1);
+    expect(verdict(7200, arrived)).toBe('not arrive, wrong allow of the packet');
+  });
+});

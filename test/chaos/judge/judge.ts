@@ -30,6 +30,9 @@ export interface Verdict {
   readonly findings: readonly Finding[];
 }
 
+/** So long after it starts anew with flows of which nothing is known, a node lets no answer by UDP stand for itself, in milliseconds. */
+const QUARANTINE_MS = 4000;
+
 /** The port of a sender's own socket: no rule of a run names one of these. */
 const EPHEMERAL = 50_000;
 
@@ -39,6 +42,8 @@ export class Judge {
   readonly #world: World;
   /** Flows whose TCP connection was opened where nobody may have looked: from there on no flow is known of it. */
   readonly #unseen = new Set<string>();
+  /** When the connections that live now were opened. */
+  readonly #opened = new Map<string, number>();
 
   constructor(world: World) {
     this.#world = world;
@@ -64,9 +69,11 @@ export class Judge {
     if (flow.kind === 'connect' && received !== undefined) {
       const unseen = mayBeOpen(from, window) || mayBeOpen(to, window);
       this.#unseen[unseen ? 'add' : 'delete'](connectionOf(packet));
+      this.#opened.set(connectionOf(packet), sent);
     }
     if (received === undefined) {
-      const wrong = duty === 'arrive' && !this.#deniesBack(packet, from, to, window);
+      const wrong =
+        duty === 'arrive' && !this.#deniesBack(packet, from, to, window) && !this.#isForgotten(packet, from, to);
       return { duty, findings: wrong ? [{ ...finding, wrong: 'drop', what: 'packet', window }] : [] };
     }
     return { duty, findings: this.#judgeEcho(packet, from, to, received.at) };
@@ -88,6 +95,7 @@ export class Judge {
       const stopped =
         egress.deny || ingress.deny || (unseen(to) && back.egress.deny) || (unseen(from) && back.ingress.deny);
       const stays = from.endsAt > window.to && to.endsAt > window.to;
+      if (packet.sent < Math.max(from.flowsLostUntil, to.flowsLostUntil) + QUARANTINE_MS) return [];
       return stopped || !stays ? [] : [{ ...finding, wrong: 'drop' }];
     }
     // Each node lets it pass for its flow, or on its own: the receiver's, then the sender's.
@@ -100,6 +108,12 @@ export class Judge {
     if (packet.flow.kind !== 'tcp' || !this.#unseen.has(connectionOf(packet))) return false;
     const { egress, ingress } = this.#ways(to, from, 'TCP', EPHEMERAL, window);
     return egress.deny || ingress.deny;
+  }
+
+  /** A line of a connection of which a node has forgotten who opened it: it is not picked up in its middle. */
+  #isForgotten(packet: Packet, from: HostModel, to: HostModel): boolean {
+    const opened = this.#opened.get(connectionOf(packet)) ?? Number.NEGATIVE_INFINITY;
+    return packet.flow.kind === 'tcp' && opened < Math.max(from.flowsLostUntil, to.flowsLostUntil);
   }
 
   #ways(from: HostModel, to: HostModel, protocol: Protocol, port: number, window: Window) {

@@ -30,6 +30,8 @@ export interface HostModel {
   readonly states: History<Who | PodState>;
   /** From here on it may be going: packets to and from it need not arrive. */
   endsAt: number;
+  /** Its node's flows of before were lost: nobody knows who opened its connections. */
+  flowsLostUntil: number;
 }
 
 export interface PodModel extends HostModel {
@@ -55,6 +57,7 @@ export class World {
       name,
       states: new History<Who | PodState>(state),
       endsAt: Number.POSITIVE_INFINITY,
+      flowsLostUntil: Number.NEGATIVE_INFINITY,
     };
     this.hosts.set(host.id, host);
     return host;
@@ -133,10 +136,18 @@ export class World {
     policy?.versions.settle(at, (version) => version.generation >= generation);
   }
 
+  /** The flows that pods of the node have until the next calm are lost. */
+  flowsLost(node: number): void {
+    for (const pod of this.pods()) if (pod.node === node) pod.flowsLostUntil = Number.POSITIVE_INFINITY;
+  }
+
   /** Only what is wanted counts from now on. */
   calm(at: number): void {
     this.#deaf = false;
-    for (const { states } of this.hosts.values()) states.settle(at);
+    for (const host of this.hosts.values()) {
+      host.states.settle(at);
+      host.flowsLostUntil = Math.min(host.flowsLostUntil, at);
+    }
     for (const { versions } of this.policies) versions.settle(at);
   }
 
