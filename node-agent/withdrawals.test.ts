@@ -230,7 +230,13 @@ it('everybody else keeps what there was, while changes come', async () => {
     );
   // In no pod CIDR: until it is known, it counts as outside of the cluster.
   remote('x', stranger.address);
-  await withdrawn(core, '1 address unknown');
+  await eventually(
+    async () => {
+      using snapshot = core.db.read();
+      return snapshot.get(core.tables.ipcache, `${stranger.address}/32`)?.identity;
+    },
+    (identity) => identity === 0,
+  );
   expect(await client.reaches(server)).toBe(true);
   await client.say(server);
   await eventually(
@@ -238,7 +244,7 @@ it('everybody else keeps what there was, while changes come', async () => {
     (bytes) => bytes === 2,
   );
   tell(core, { client: 'stranger' });
-  await withdrawn(core, '2 addresses unknown');
+  await withdrawn(core, '1 address unknown');
   expect(await client.reaches(server)).toBe(false);
   expect(inputs(core)).not.toContain('endpoint closed');
 });

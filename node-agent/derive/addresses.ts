@@ -76,6 +76,11 @@ export class Addresses {
     return this.#rows.get(prefix)?.identity ?? this.#around(prefix);
   }
 
+  /** Whether the kernel has an element of the prefix itself. */
+  hasElement(prefix: string): boolean {
+    return this.#rows.has(prefix);
+  }
+
   /** Prefixes that have the identity. */
   withFound(identity: number): string[] {
     return Array.from(this.#rows.list('identity', keys.uint(identity, 32)), ({ prefix }) => prefix);

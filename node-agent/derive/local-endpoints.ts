@@ -123,6 +123,10 @@ export class LocalEndpoints {
     const { pod } = row;
     if (pod === undefined || this.contradicts(row, identity)) return false;
     if (this.#identityOf(row)?.includes(identity) === true) return true;
+    // It has other labels, of which no number is known yet: a slice that names the number is late.
+    const saying = endpointSaying(row, this.#context);
+    const meant = this.#options.identities.get(identity)?.labelsKey;
+    if (typeof saying !== 'string' && meant !== undefined && meant !== labelsKey(saying.labels)) return false;
     const slice = inputs.said.get(tables.remoteEndpoints, tableKey.pod(pod.namespace, pod.name));
     return slice?.podUid !== undefined && slice.podUid === pod.uid && slice.identity === identity;
   }

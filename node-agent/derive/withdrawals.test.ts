@@ -308,6 +308,27 @@ describe('what was taken back', () => {
   });
 });
 
+describe('what is not given back', () => {
+  it('to an endpoint whose pod has labels without a number yet, whatever a slice that is late says', async () => {
+    world.remote('web', '10.0.0.1', 256, [], 'u-web');
+    found({});
+    world.pod('web', 'b');
+    expect(await later()).toEqual({ addresses: ['10.0.0.1/32'], endpoints: [1] });
+    world.pod('web', 'c');
+    expect(await withdraw()).toEqual(NOTHING);
+    world.pod('web', 'a');
+    expect(await returned()).toMatchObject({ reopened: [1] });
+  });
+
+  it('to an address that had only what is around it', async () => {
+    world.remote('r', '10.50.0.7', 257);
+    found({ '0.0.0.0/0': 2 });
+    expect(await later()).toEqual({ ...NOTHING, addresses: ['10.50.0.7/32'] });
+    dropRemote('r');
+    expect(await withdraw()).toEqual(NOTHING);
+  });
+});
+
 describe('without slices', () => {
   it('endpoints of this node are closed all the same, and their addresses unknown; no other is looked at', async () => {
     world.db.initialiser(world.tables.remoteEndpoints, 'reflector');

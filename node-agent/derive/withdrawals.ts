@@ -50,7 +50,7 @@ export interface WithdrawalsOptions {
   readonly tables: Pick<Tables, 'remoteEndpoints' | 'endpoints' | 'localPods' | 'nodes' | 'apiserverAddresses'>;
   readonly inputs: Pick<Inputs, 'said'>;
   readonly ipcache: Pick<IpcacheDeriver, 'row'>;
-  readonly addresses: Pick<Addresses, 'identityAt' | 'withFound' | 'put'>;
+  readonly addresses: Pick<Addresses, 'identityAt' | 'hasElement' | 'withFound' | 'put'>;
   readonly shapes: Pick<EndpointShapes, 'kernels' | 'close' | 'reopen'>;
   readonly local: Pick<LocalEndpoints, 'contradicts' | 'confirms'>;
   /** Whether endpoints are enforced at all. */
@@ -244,7 +244,8 @@ export class Withdrawals {
     }
     const identity = addresses.identityAt(prefix);
     if (identity === 0 || this.#holds(prefix, identity)) return [];
-    this.#taken.set({ prefix, identity });
+    // What it only had of the prefix around it was never its own.
+    if (addresses.hasElement(prefix)) this.#taken.set({ prefix, identity });
     return [this.#put(prefix, 0)];
   }
 
