@@ -455,7 +455,6 @@ class KernelCore implements Core {
     const running = this.#running;
     if (running) {
       this.#awaited.look();
-      this.#pending.look();
       if (this.#report.take(running.side, this.held())) this.realisedChanges.next(this.realised());
     }
     this.#waiters.look();

@@ -12,6 +12,7 @@ export interface KernelState {
   /** Endpoints are enforced by maps that this version cannot read (another layout): they are not in `endpoints`. */
   readonly unread?: boolean;
 }
+
 /** Changes to the derived tables, in the order in which they may reach the kernel. */
 export interface Plan {
   readonly slots: readonly SlotRow[];

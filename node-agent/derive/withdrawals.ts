@@ -91,16 +91,17 @@ export class Withdrawals {
   }
 
   endpointChanged(row: RemoteEndpointRow): void {
+    if (this.#over) return;
     const { inputs, tables } = this.#options;
     const before = inputs.said.get(tables.remoteEndpoints, tableKey.pod(row.namespace, row.name));
     this.addressesChanged([...row.addresses, ...(before?.addresses ?? [])]);
   }
 
   nodeChanged(row: NodeRow): void {
+    if (this.#over) return;
     const { inputs, tables } = this.#options;
     const before = inputs.said.get(tables.nodes, row.name);
     this.addressesChanged([...row.addresses, ...(before?.addresses ?? [])]);
-    if (this.#over) return;
     for (const cidr of row.podCidrs) {
       const prefix = prefixOrNone(cidr);
       if (prefix !== undefined) this.#dirty.add(prefix);

@@ -133,4 +133,22 @@ describe('ScrapeAccess', () => {
     expect(await access.refusal('Bearer good')).toBeUndefined();
     expect(asked()).toHaveLength(before);
   });
+
+  it('asks about a token that was let in before, though strangers have every place', async () => {
+    expect(await access.refusal('Bearer good')).toBeUndefined();
+    const held: (() => void)[] = [];
+    answer = (seen, response) => {
+      if ((seen.body as { spec: { token?: string } }).spec.token?.startsWith('bad'))
+        held.push(() => kubernetes(seen, response));
+      else kubernetes(seen, response);
+    };
+    const strangers = Array.from({ length: 4 }, (_, at) => access.refusal(`Bearer bad${at}`));
+    while (held.length < 4) await new Promise((resolve) => setImmediate(resolve));
+    now += 60_001;
+    expect(await access.refusal('Bearer new')).toMatchObject({ status: 429 });
+    expect(await access.refusal('Bearer good')).toBeUndefined();
+    for (const release of held) release();
+    await Promise.all(strangers);
+    expect(await access.refusal('Bearer new')).toMatchObject({ status: 401 });
+  });
 });

@@ -3,7 +3,7 @@
  * and kube-rbac-proxy ask it: a TokenReview, then a SubjectAccessReview.
  *
  * Guarantees: nobody is let in while the API server cannot be asked, unless it let them in within the last minute. Whoever sends
- * tokens that nobody has costs the API server a bounded number of questions at once, and takes no place from those who may.
+ * tokens that nobody has costs the API server a bounded number of questions at once, and takes no place from those who were let in before.
  */
 import { createHash } from 'node:crypto';
 import { messageOf } from '@weir/process/errors';
@@ -43,6 +43,8 @@ export class ScrapeAccess {
   readonly #refused = new Map<string, Remembered>();
   /** Questions under way. */
   readonly #asking = new Map<string, Promise<Refusal | undefined>>();
+  /** How many of them are about tokens that were not let in before. */
+  #strangers = 0;
 
   constructor({ client, now = () => performance.now() }: ScrapeAccessOptions) {
     this.#client = client;
@@ -59,14 +61,19 @@ export class ScrapeAccess {
       const known = memory.get(key);
       if (known !== undefined && known.until > this.#now()) return known.refusal;
     }
-    let asking = this.#asking.get(key);
-    if (asking === undefined) {
-      if (this.#asking.size >= MOST_QUESTIONS)
-        return { status: 429, text: 'too many tokens are being looked at; try again' };
-      asking = this.#ask(key, token).finally(() => this.#asking.delete(key));
-      this.#asking.set(key, asking);
-    }
-    return asking;
+    const asking = this.#asking.get(key);
+    if (asking !== undefined) return asking;
+    // There are few tokens that were let in, even where the allowance has ended: they need no limit.
+    const stranger = this.#allowed.has(key) ? 0 : 1;
+    if (stranger > 0 && this.#strangers >= MOST_QUESTIONS)
+      return { status: 429, text: 'too many tokens are being looked at; try again' };
+    this.#strangers += stranger;
+    const answer = this.#ask(key, token).finally(() => {
+      this.#asking.delete(key);
+      this.#strangers -= stranger;
+    });
+    this.#asking.set(key, answer);
+    return answer;
   }
 
   async #ask(key: string, token: string): Promise<Refusal | undefined> {

@@ -20,6 +20,8 @@ const LOOK_MS = 10_000;
 /** What a client may take to send a request, TLS included, and how many connections there may be: Prometheus has a few. */
 const REQUEST_MS = 10_000;
 const MOST_CONNECTIONS = 64;
+/** How soon it is noticed that a client took too long: Node looks every 30 s by itself. */
+const NOTICE_MS = 1_000;
 
 /** Why somebody gets no metrics: an HTTP status, and a sentence for them. */
 export interface Refusal {
@@ -116,7 +118,13 @@ export class MetricsServer {
   #listen(certificate: Certificate): Promise<Server> {
     const { host, port, log } = this.#options;
     const server = createServer(
-      { ...certificate, handshakeTimeout: REQUEST_MS, requestTimeout: REQUEST_MS, headersTimeout: REQUEST_MS },
+      {
+        ...certificate,
+        handshakeTimeout: REQUEST_MS,
+        requestTimeout: REQUEST_MS,
+        headersTimeout: REQUEST_MS,
+        connectionsCheckingInterval: NOTICE_MS,
+      },
       (request, response) => {
         this.#answer(request, response).catch((error: unknown) => {
           log.error({ err: error }, 'a scrape could not be answered');
