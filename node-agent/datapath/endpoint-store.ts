@@ -74,6 +74,11 @@ export class EndpointStore {
     return this.#row(id)?.held;
   }
 
+  /** The slot that the endpoint in the kernel points at. */
+  slotOf(id: number): number | undefined {
+    return this.#row(id)?.slot;
+  }
+
   /** Whether some endpoint in the kernel points at the slot. */
   uses(slot: number): boolean {
     using snapshot = this.#db.read();

@@ -39,7 +39,10 @@ function world() {
     if (refused.has(what)) throw new Error(`no room for ${what}`);
     order.push(what);
   };
-  let revision = 1;
+  /** By endpoint: the slot and the revision of its word. */
+  const words = new Map<number, Pick<EndpointStateRow, 'slot' | 'revision'>>();
+  const bumped = new Map<number, EndpointStateRow>();
+  let revision = 10;
   let marked = false;
   let flows = Promise.resolve();
   const fakes = {
@@ -56,8 +59,11 @@ function world() {
       bump: (ids: Iterable<number>) =>
         [...ids].map((id) => {
           revision += 1;
-          return { ...state(id), revision };
+          const row = { ...state(id), ...words.get(id), revision };
+          bumped.set(id, row);
+          return row;
         }),
+      state: (id: number) => bumped.get(id),
     },
     numbers: { dirty: false, revision: () => 7 },
     slots: {
@@ -80,7 +86,11 @@ function world() {
       forget: () => undefined,
     },
     endpoints: {
-      update: ({ id }: EndpointStateRow) => take(`word ${id}`),
+      update: (row: EndpointStateRow) => {
+        take(`word ${row.id}`);
+        words.set(row.id, row);
+      },
+      slotOf: (id: number) => words.get(id)?.slot,
       delete: (id: number, { everywhere }: { readonly everywhere: boolean }) =>
         void order.push(`remove ${id}${everywhere ? '' : ' here'}`),
       renew: (_: unknown, { closed, reopened }: Record<'closed' | 'reopened', ReadonlySet<number>>) =>
@@ -147,7 +157,7 @@ function world() {
     flows = promise;
     return resolve;
   };
-  return { db, tables, writer, refused, order, carryOut, withdraw, until, holdFlows };
+  return { db, tables, writer, words, refused, order, carryOut, withdraw, until, holdFlows };
 }
 
 describe('while the kernel refuses an address', () => {
@@ -235,6 +245,47 @@ it('waits for packets that read an older word, also where it was retried, before
   ]);
   expect(await carryOut({})).toEqual(['end']);
   await writer.stop();
+});
+
+describe('where an endpoint gets other rules', () => {
+  it('its CIDRs have their numbers before, and pods and nodes are who they are now afterwards', async () => {
+    const { writer, carryOut } = world();
+    const ipcache = [pod('10.0.0.8/32'), cidr('192.0.2.0/24', 1)];
+    await carryOut({ endpoints: [{ ...state(1), slot: 4 }, state(2)] });
+    const changed = await carryOut({ ipcache, endpoints: [{ ...state(1), slot: 5, revision: 2 }] });
+    expect(changed).toEqual(['192.0.2.0/24', 'word 1', 'quiesce', '10.0.0.8/32', 'end']);
+    await writer.stop();
+  });
+
+  it('flows that the new rules have judged by who a pod was are judged again', async () => {
+    const { writer, words, refused, carryOut } = world();
+    await carryOut({ endpoints: [{ ...state(1), slot: 4 }] });
+    const plan = { ipcache: [pod('10.0.0.8/32')], endpoints: [{ ...state(1), slot: 5, revision: 2 }] };
+    refused.add('flows');
+    await expect(carryOut(plan)).rejects.toThrow('flows stay');
+    const judged = words.get(1)?.revision ?? 0;
+    expect(judged).toBeGreaterThan(2);
+    refused.clear();
+    await carryOut(plan);
+    expect(words.get(1)?.revision).toBeGreaterThanOrEqual(judged);
+    await writer.stop();
+  });
+
+  it('who has none yet, or comes, keeps nobody waiting', async () => {
+    const { writer, carryOut } = world();
+    await carryOut({ endpoints: [state(1)] });
+    const endpoints = [
+      { ...state(1), slot: 5, revision: 2 },
+      { ...state(3), slot: 5 },
+    ];
+    expect(await carryOut({ ipcache: [pod('10.0.0.8/32')], endpoints })).toEqual([
+      '10.0.0.8/32',
+      'word 1',
+      'word 3',
+      'end',
+    ]);
+    await writer.stop();
+  });
 });
 
 it('a repair before the first plan leaves the mark of the agent before, which may have died in a round', async () => {

@@ -291,17 +291,56 @@ export class PlanWriter {
     });
     await this.slots.reconcile();
     if (plan.ipcache.length > 0) await slots.forget(new Set(plan.ipcache.map(({ identity }) => identity)));
-    await this.#inSteps(longestFirst(plan.ipcache), (rows) =>
-      db.write([tables.ipcache], (txn) => {
-        for (const row of rows) txn.upsert(tables.ipcache, row);
-      }),
-    );
-    await this.#reconcileAddresses();
+    const { first, last } = this.#addressOrder(plan);
+    await this.#writeAddresses(first);
     await this.#awaitPurge(plan.endpoints, signal);
     await this.#writeStates(plan.endpoints);
     await this.#bump();
     await this.endpoints.reconcile();
+    if (last.length > 0) {
+      // What is judged until then by the new rules and the old identities is to be judged again.
+      this.#later(
+        'bump',
+        Array.from(plan.endpoints, ({ id }) => id),
+      );
+      await this.#quiesceMoved();
+      await this.#writeAddresses(last);
+      if (await this.#bump()) await this.endpoints.reconcile();
+    }
     await this.#options.clearFlows();
+  }
+
+  /**
+   * Rules that an endpoint is about to leave do not know who is new, but those that it gets know who everybody was: where endpoints change their
+   * rules, pods and nodes change who they are afterwards. CIDRs go first, as rules may name them for the first time.
+   */
+  #addressOrder({ ipcache, endpoints }: Plan): Readonly<Record<'first' | 'last', readonly IpcacheRow[]>> {
+    const leaves = endpoints.some(({ id, slot }) => {
+      const before = this.#options.endpoints.slotOf(id) ?? 0;
+      return before !== 0 && before !== slot;
+    });
+    if (!leaves) return { first: ipcache, last: [] };
+    const { first = [], last = [] } = Object.groupBy(ipcache, ({ identity }) =>
+      isLocalCidr(identity) ? 'first' : 'last',
+    );
+    return { first, last };
+  }
+
+  async #writeAddresses(rows: readonly IpcacheRow[]): Promise<void> {
+    const { db, tables } = this.#options;
+    await this.#inSteps(longestFirst(rows), (step) =>
+      db.write([tables.ipcache], (txn) => {
+        for (const row of step) txn.upsert(tables.ipcache, row);
+      }),
+    );
+    await this.#reconcileAddresses();
+  }
+
+  /** Returns once no packet is judged by a word that was replaced. */
+  async #quiesceMoved(): Promise<void> {
+    if (!this.#moved) return;
+    this.#moved = false;
+    await this.#options.quiesce();
   }
 
   /** Everything that goes, now that nothing points at it. */
@@ -313,10 +352,7 @@ export class PlanWriter {
     if (this.#keeps) engine.keepAddresses(kept);
     if (gone.length > 0) this.#later('bump', plan.afterGone);
     // A packet that has read an old word may still look its peer up by an address that only the old rules need.
-    if (this.#moved && gone.length > 0) {
-      this.#moved = false;
-      await this.#options.quiesce();
-    }
+    if (gone.length > 0) await this.#quiesceMoved();
     await this.#inSteps(gone, (prefixes) => {
       db.write([tables.ipcache], (txn) => {
         for (const prefix of prefixes) {
@@ -438,10 +474,14 @@ export class PlanWriter {
   }
 
   async #writeStates(rows: readonly EndpointStateRow[]): Promise<void> {
-    const { db, tables } = this.#options;
+    const { db, tables, engine } = this.#options;
     await this.#saveNumbers();
     db.write([tables.endpointStates], (txn) => {
-      for (const row of rows) txn.upsert(tables.endpointStates, row);
+      for (const row of rows) {
+        // In a plan that is carried out again it may have been given a later one, and flows of the one before must stay forgotten.
+        const { revision } = engine.state(row.id) ?? row;
+        txn.upsert(tables.endpointStates, revision === row.revision ? row : { ...row, revision });
+      }
     });
   }
 

@@ -179,7 +179,8 @@ async function play(trace: readonly Step[]): Promise<void> {
       if (wanted === undefined || lost || (step.crash !== undefined && agent.waits)) continue;
       for (const [index, verdict] of verdicts.entries()) {
         if (verdict === wanted[index] || (old !== undefined && verdict === old[index])) continue;
-        // The address changed its identity and the endpoint its rules, at once: old rules have judged the new identity.
+        // The address changed its identity and the endpoint its rules, at once: the new rules judge the old identity first
+        // (rules-and-addresses.test.ts).
         const composite = placed.slots.get(endpoint) !== now.slots.get(endpoint);
         // Which port names the pod had whose address goes is not known to the successor of an agent that died: it cannot wait.
         const forgotten = died && agent.usesPortNames;
