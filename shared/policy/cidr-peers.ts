@@ -11,10 +11,23 @@ export class CidrIndex {
     for (const text of except) this.#excepted.add(parsePrefix(text), peer);
   }
 
-  /** The peers whose cidr contains the prefix and none of whose exceptions does. */
-  peersOf(prefix: Prefix): number[] {
-    const excepted = new Set(this.#excepted.covering(prefix));
-    return this.#inside.covering(prefix).filter((peer) => !excepted.has(peer));
+  /**
+   * The peers whose cidr contains the prefix and none of whose exceptions does. `look` is told, before they are compared, how many have such a
+   * cidr or exception.
+   */
+  peersOf(prefix: Prefix, look: (count: number) => void = () => undefined): number[] {
+    const inside = this.#inside.covering(prefix);
+    const excepted = this.#excepted.covering(prefix);
+    look(inside.length + excepted.length);
+    const without = new Set(excepted);
+    return inside.filter((peer) => !without.has(peer));
+  }
+
+  /** Names the longest cidr or exception that contains the prefix: prefixes of one region have the same peers. Undefined: they have none. */
+  regionOf(prefix: Prefix): string | undefined {
+    const [inside, excepted] = [this.#inside.longest(prefix), this.#excepted.longest(prefix)];
+    if (inside === undefined || excepted === undefined) return inside?.name;
+    return excepted.bits > inside.bits ? excepted.name : inside.name;
   }
 }
 
@@ -33,12 +46,23 @@ class PrefixMap {
   }
 
   covering(prefix: Prefix): number[] {
-    const found: number[] = [];
+    return [...this.#holding(prefix)].flatMap(({ values }) => values);
+  }
+
+  longest(prefix: Prefix): { readonly bits: number; readonly name: string } | undefined {
+    let found: { readonly bits: number; readonly name: string } | undefined;
+    for (const { bits, text } of this.#holding(prefix))
+      if (found === undefined || bits > found.bits) found = { bits, name: `${text}/${bits}` };
+    return found;
+  }
+
+  *#holding(prefix: Prefix): Generator<{ readonly bits: number; readonly text: string; readonly values: number[] }> {
     for (const [key, length] of this.#byLength) {
       const bits = key % 256;
       if (Math.floor(key / 256) !== prefix.family || bits > prefix.bits) continue;
-      found.push(...(length.get(maskPrefix(prefix.family, prefix.bytes, bits).bytes.join('.')) ?? []));
+      const text = maskPrefix(prefix.family, prefix.bytes, bits).bytes.join('.');
+      const values = length.get(text);
+      if (values !== undefined) yield { bits, text, values };
     }
-    return found;
   }
 }

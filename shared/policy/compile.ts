@@ -1,37 +1,33 @@
 import { RESERVED, RESERVED_ID, scopeOf } from '@weir/identity';
-import { CidrIndex } from './cidr-peers.ts';
-import { InvalidResolvedRuleError, UnknownPeerSetError } from './errors.ts';
-import { entityHas, outsidePrefix } from './membership.ts';
-import { compareNumber } from './order.ts';
+import { ClassPainter } from './class-painter.ts';
+import { InvalidResolvedRuleError } from './errors.ts';
 import { PeerNames } from './peer-names.ts';
-import { isNamed, NO_PORT_NAMES, type NumbersOf, numbered, ownNumbers } from './port-names.ts';
-import { type Fallback, rowsOf } from './rows.ts';
+import { isNamed, NO_PORT_NAMES, ownNumbers } from './port-names.ts';
+import { MOST_ROWS, RowBudget } from './row-budget.ts';
+import { BLANK, OPEN } from './rows.ts';
+import { type Hits, RuleHits } from './rule-hits.ts';
 import type {
   ClassRows,
   CompiledDirection,
   CompiledPolicy,
   CompileInput,
   Direction,
-  Entity,
   PeerIdentity,
   ResolvedRule,
-  Verdict,
+  Steps,
 } from './types.ts';
 
 const UNENFORCED: CompiledDirection = { enforced: false, scope: { unknown: [], pod: [], world: [] }, classes: [] };
-
-/** Work in steps: it yields where its caller may do something else, if only that does not change what the work reads. */
-export type Steps<T> = Generator<void, T, void>;
 
 /** Identities that a step looks at: some ten microseconds. */
 const STEP = 64;
 
 /**
- * The rules that select one endpoint -> what its slot holds. Near-linear in members, peers, port ranges and the numbers of
- * port names. The order of rules, identities and members in the input does not matter.
+ * The rules that select one endpoint -> what its slot holds. Near-linear in members, peers, port ranges, the numbers of
+ * port names, and rows, of which there is a budget. The order of rules, identities and members in the input does not matter.
  *
  * A CIDR identity that `identities` does not list is judged as the plain world: list it before the ipcache hands it out.
- * @throws UnknownPeerSetError, InvalidResolvedRuleError
+ * @throws UnknownPeerSetError, InvalidResolvedRuleError, RowBudgetError
  */
 export function compile(input: CompileInput): CompiledPolicy {
   const steps = compileSteps(input);
@@ -72,160 +68,40 @@ function* compileDirection(
   const own = ownNumbers(portNames);
   const peerNames = new PeerNames(direction === 'egress' ? rules : [], portNames);
   yield;
-  const hitsOf = new RuleHits(rules, peerNames);
+  const budget = new RowBudget(direction, rules, input.mostRows ?? MOST_ROWS);
+  const hitsOf = new RuleHits(rules, peerNames, budget);
   yield* hitsOf.index(input.peerSets);
-  const fallback: Fallback = { allow: !defaultDeny };
-  const rows = (hits: readonly number[], identity: number | undefined, use = fallback): ClassRows => {
-    const numbersOf = (verdict: Verdict): NumbersOf =>
-      direction === 'ingress' ? own : peerNames.numbersOf(identity, verdict);
-    return rowsOf(
-      hits
-        .map((index) => rules[index])
-        .filter((rule) => rule !== undefined)
-        .map(({ verdict, cookie, ports }) => {
-          const numbers = numbered(ports, numbersOf(verdict));
-          return { verdict, cookie, ...(numbers === undefined ? {} : { ports: numbers }) };
-        }),
-      use,
-    );
-  };
+  const painter = new ClassPainter(rules, budget, direction === 'ingress' ? own : peerNames);
+  const fallback = defaultDeny ? BLANK : OPEN;
 
-  const scopeHits = { unknown: hitsOf.unknown(), pod: hitsOf.scope('pod'), world: hitsOf.scope('world') };
+  const scopeHits = { pod: hitsOf.scope('pod'), world: hitsOf.scope('world'), unknown: undefined, reserved: undefined };
   const scope = {
-    unknown: rows(scopeHits.unknown, RESERVED_ID.unknown),
-    pod: rows(scopeHits.pod, undefined),
-    world: rows(scopeHits.world, undefined),
+    unknown: painter.rows({ own: hitsOf.unknown() }, RESERVED_ID.unknown, fallback),
+    pod: painter.rows(scopeHits.pod, undefined, fallback),
+    world: painter.rows(scopeHits.world, undefined, fallback),
   };
-  const scopeKey = { unknown: undefined, reserved: undefined, pod: key(scopeHits.pod), world: key(scopeHits.world) };
 
   const localhost = direction === 'ingress' && input.allowLocalhost !== false;
-  const groups = new Map<string, { members: number[]; rows: ClassRows }>();
+  const groups = new Map<Hits | 'host', { members: number[]; rows: ClassRows }>();
   let steps = 0;
   const candidates = yield* hitsOf.candidates(identities.keys());
   for (const id of candidates) {
     if (++steps % STEP === 0) yield;
-    const { hits, text } = hitsOf.of(identities.get(id) ?? { id });
-    if (text === scopeKey[scopeOf(id)]) continue;
+    const hits = hitsOf.of(identities.get(id) ?? { id });
+    if (hits === scopeHits[scopeOf(id)]) continue;
     const exempt = localhost && id === RESERVED_ID.host;
-    const name = exempt ? `${text} localhost` : text;
+    const name = exempt ? 'host' : hits;
     const group = groups.get(name);
-    if (group === undefined)
-      groups.set(name, { members: [id], rows: rows(hits, id, exempt ? { allow: true } : fallback) });
-    else group.members.push(id);
+    if (group !== undefined) {
+      group.members.push(id);
+      continue;
+    }
+    const rows = painter.rows(hits, id, exempt ? OPEN : fallback);
+    groups.set(name, { members: [id], rows });
+    if (rows.length >= STEP) yield;
   }
   // Candidates come in ascending order, so groups are in order of their first member already.
   return { enforced: true, scope, classes: [...groups.values()] };
-}
-
-/** Indexes of rules, ascending, and the text that stands for them and for what their port names are to the peer. */
-interface Hits {
-  readonly hits: readonly number[];
-  readonly text: string;
-}
-
-function key(hits: readonly number[]): string {
-  return hits.join(',');
-}
-
-/** Which rules hit which identity, by inverted indexes: never identities times rules. */
-class RuleHits {
-  readonly #rules: readonly ResolvedRule[];
-  /** Rules by identity, from peer sets. */
-  readonly #bySet = new Map<number, number[]>();
-  readonly #anyPeer: number[] = [];
-  readonly #byEntity = new Map<Entity, number[]>();
-  readonly #cidrs = new CidrIndex();
-  readonly #cidrRule: number[] = [];
-  readonly #podHits = new Map<string, Hits>();
-  readonly #names: PeerNames;
-
-  constructor(rules: readonly ResolvedRule[], names: PeerNames) {
-    this.#rules = rules;
-    this.#names = names;
-  }
-
-  /** To be done before anything is asked. */
-  *index(peerSets: CompileInput['peerSets']): Steps<void> {
-    let steps = 0;
-    for (const [index, rule] of this.#rules.entries()) {
-      if (rule.peers === undefined) this.#anyPeer.push(index);
-      for (const peer of rule.peers ?? []) {
-        if (++steps % STEP === 0) yield;
-        if ('entity' in peer) append(this.#byEntity, peer.entity, index);
-        else if ('cidr' in peer) {
-          this.#cidrs.add(this.#cidrRule.length, peer.cidr, peer.except ?? []);
-          this.#cidrRule.push(index);
-        } else {
-          const members = peerSets.identities(peer.peerSet);
-          if (members === undefined) throw new UnknownPeerSetError(peer.peerSet, rule.path);
-          for (const id of members) {
-            append(this.#bySet, id, index);
-            if (++steps % STEP === 0) yield;
-          }
-        }
-      }
-    }
-  }
-
-  /** Every identity that may differ from its scope, ascending. */
-  *candidates(known: Iterable<number>): Steps<readonly number[]> {
-    const ids = new Set(known);
-    for (const id of this.#bySet.keys()) if (id !== RESERVED_ID.unknown) ids.add(id);
-    for (const id of this.#names.identities()) ids.add(id);
-    yield;
-    const sorted = [...ids].sort(compareNumber);
-    yield;
-    return sorted;
-  }
-
-  of(identity: PeerIdentity): Hits {
-    const own = this.#bySet.get(identity.id) ?? [];
-    // Pods differ by their peer sets and named ports only: one computation serves all of one combination.
-    const shared =
-      scopeOf(identity.id) === 'pod' && identity.kubeApiserver !== true
-        ? `${key(own)}|${this.#names.signature(identity.id)}`
-        : undefined;
-    const cached = shared === undefined ? undefined : this.#podHits.get(shared);
-    if (cached !== undefined) return cached;
-    const hits = [...this.#anyPeer, ...own];
-    for (const [entity, rules] of this.#byEntity) if (entityHas(entity, identity)) hits.push(...rules);
-    const prefix = outsidePrefix(identity);
-    if (prefix !== undefined) for (const peer of this.#cidrs.peersOf(prefix)) hits.push(this.#cidrRule[peer] ?? -1);
-    const found = unique(hits);
-    const result = { hits: found, text: key(found) + this.#names.text(identity.id, found) };
-    if (shared !== undefined) this.#podHits.set(shared, result);
-    return result;
-  }
-
-  /** What applies to a member of the scope of which nothing else is known. */
-  scope(name: 'pod' | 'world'): number[] {
-    const entities: Entity[] = name === 'pod' ? ['all', 'cluster'] : ['all', 'world'];
-    return unique([...this.#anyPeer, ...entities.flatMap((entity) => this.#byEntity.get(entity) ?? [])]);
-  }
-
-  /** What applies to an unknown peer: allows of any peer only, and every deny that selects anyone at all. */
-  unknown(): number[] {
-    return [...this.#rules.keys()].filter((index) => {
-      const rule = this.#rules[index];
-      if (rule === undefined) return false;
-      if (rule.peers === undefined) return true;
-      return rule.peers.some((peer) =>
-        rule.verdict === 'allow'
-          ? 'entity' in peer && peer.entity === 'all'
-          : !('entity' in peer && peer.entity === 'none'),
-      );
-    });
-  }
-}
-
-function append<K>(map: Map<K, number[]>, name: K, value: number): void {
-  const values = map.get(name);
-  if (values === undefined) map.set(name, [value]);
-  else if (values.at(-1) !== value) values.push(value);
-}
-
-function unique(values: readonly number[]): number[] {
-  return [...new Set(values)].sort(compareNumber);
 }
 
 function checkRule(rule: ResolvedRule): void {

@@ -1,4 +1,4 @@
-import type { SelectorHash } from './types.ts';
+import type { Direction, SelectorHash } from './types.ts';
 
 /** A rule names a peer set that the view does not know: its members are not known to be empty, so nothing can be compiled. */
 export class UnknownPeerSetError extends Error {
@@ -19,6 +19,23 @@ export class InvalidResolvedRuleError extends Error {
   constructor(path: string, reason: string) {
     super(`${path}: ${reason}: resolve the policy again`);
     this.name = 'InvalidResolvedRuleError';
+  }
+}
+
+/** The rules of one endpoint's policies come to more rows than a slot has room for. */
+export class RowBudgetError extends Error {
+  readonly code = 'RowBudgetExceeded';
+  readonly direction: Direction;
+  /** How many there were when it was refused. */
+  readonly rows: number;
+
+  constructor(direction: Direction, rows: number, what: string) {
+    super(
+      `${direction} needs ${what}; put peers that are to have the same ports into one rule, write ports that lie together as a range, or have fewer policies select the same pod`,
+    );
+    this.name = 'RowBudgetError';
+    this.direction = direction;
+    this.rows = rows;
   }
 }
 

@@ -1,19 +1,23 @@
 import { RESERVED_ID } from '@weir/identity';
 import { isNamed, type NumbersOf, namedPortKey, numbered, peerNumbers, portNamesOf } from './port-names.ts';
-import type { PortNames, ResolvedRule, Verdict } from './types.ts';
+import type { NamedPort, PortNames, ResolvedRule, Verdict } from './types.ts';
 
 const NO_NUMBERS: NumbersOf = () => [];
 
 /** The port names that egress rules use, by peer identity: asked of `PortNames` once each, however many rules use them. */
 export class PeerNames {
-  readonly #rules: readonly ResolvedRule[];
   readonly #names: PortNames;
+  /** The rules that use names, by index. */
+  readonly #naming = new Map<number, { readonly verdict: Verdict; readonly named: readonly NamedPort[] }>();
   /** Numbers of all the names, as text: identities of equal text are alike to every rule. */
   readonly #signatures = new Map<number, string>();
   readonly #unknown = new Map<string, readonly number[]>();
 
   constructor(rules: readonly ResolvedRule[], names: PortNames) {
-    this.#rules = rules;
+    for (const [index, { verdict, ports = [] }] of rules.entries()) {
+      const named = ports.filter(isNamed);
+      if (named.length > 0) this.#naming.set(index, { verdict, named });
+    }
     const answers = new Map<string, ReadonlyMap<number, readonly number[]>>();
     portNamesOf(rules).egress.forEach((port, index) => {
       const peers = names.peers(port.name, port.protocol);
@@ -39,14 +43,12 @@ export class PeerNames {
   }
 
   /** What the names are to the identity in the rules of the given indexes; empty when they stand for nothing there. */
-  text(identity: number, hits: readonly number[]): string {
+  text(identity: number, ...hits: readonly ReadonlySet<number>[]): string {
     if (!this.#signatures.has(identity)) return '';
     let text = '';
-    for (const index of hits) {
-      const rule = this.#rules[index];
-      const named = rule?.ports?.filter(isNamed) ?? [];
-      if (rule === undefined || named.length === 0) continue;
-      const numbers = numbered(named, this.numbersOf(identity, rule.verdict)) ?? [];
+    for (const [index, { verdict, named }] of this.#naming) {
+      if (!hits.some((some) => some.has(index))) continue;
+      const numbers = numbered(named, this.numbersOf(identity, verdict)) ?? [];
       if (numbers.length > 0) text += ` ${index}:${numbers.map(({ protocol, from }) => protocol + from).join(',')}`;
     }
     return text;

@@ -1,4 +1,7 @@
-/** Rules that hit one peer -> disjoint port intervals, each with one decision (design section 4). */
+/**
+ * Rules that hit one peer -> disjoint port intervals, each with one decision (design section 4). What several peers have in common is painted
+ * once: the rows of each class are painted over it, and those that stay as they were are the same objects.
+ */
 import { compareNumber } from './order.ts';
 import type { ClassRows, CompiledRow, PortRange, Verdict } from './types.ts';
 
@@ -8,11 +11,6 @@ export interface NumberedRule {
   readonly cookie: number;
   /** Absent: every protocol and port. */
   readonly ports?: readonly PortRange[];
-}
-
-/** What decides when no rule hits: nothing (drop), or an allow with cookie 0 (no default deny, or the localhost rule). */
-export interface Fallback {
-  readonly allow: boolean;
 }
 
 const PORT_PROTOCOL = { TCP: 6, UDP: 17, SCTP: 132 } as const;
@@ -26,47 +24,69 @@ const LAST_PORT = [
   [132, 65535],
 ] as const;
 
-interface Span {
-  readonly from: number;
-  readonly to: number;
-  readonly verdict: Verdict;
-  readonly cookie: number;
+/** Disjoint rows of each protocol, ascending, in the order of LAST_PORT. */
+export type Painting = readonly ClassRows[];
+
+/** No row: everything drops. */
+export const BLANK: Painting = LAST_PORT.map(() => []);
+/** Everything is allowed, by no rule: where there is no default deny, and for the localhost rule. Every rule beats it. */
+export const OPEN: Painting = LAST_PORT.map(([protocol, to]) => [
+  { protocol, from: 0, to, verdict: 'allow', cookie: 0 },
+]);
+
+/** What the rule decides where no other does. */
+export function rowsOfRule({ verdict, cookie, ports }: NumberedRule): CompiledRow[] {
+  if (ports === undefined) return LAST_PORT.map(([protocol, to]) => ({ protocol, from: 0, to, verdict, cookie }));
+  return ports.map(({ protocol, from, to }) => ({ protocol: PORT_PROTOCOL[protocol], from, to, verdict, cookie }));
 }
 
 /**
- * Rows of the class that exactly `hits` apply to. A deny beats every allow, whatever its width; among equals the lowest
- * cookie is named. Time is n log n in the number of port ranges.
+ * What both decide together: a deny beats every allow, whatever its width; among equals the lowest cookie is named. Time is n log n in the
+ * rows that are added and those of `under` among them, of which `look` is told before; others are copied by reference.
  */
-export function rowsOf(hits: Iterable<NumberedRule>, fallback: Fallback): ClassRows {
-  const ranked = [...hits].sort(
-    (a, b) => (a.verdict === b.verdict ? 0 : a.verdict === 'deny' ? -1 : 1) || compareNumber(a.cookie, b.cookie),
-  );
-  const rows: CompiledRow[] = [];
-  for (const [protocol, last] of LAST_PORT) {
-    const spans: Span[] = [];
-    for (const { ports, verdict, cookie } of ranked) {
-      if (ports === undefined) spans.push({ from: 0, to: last, verdict, cookie });
-      else {
-        for (const range of ports) {
-          if (PORT_PROTOCOL[range.protocol] === protocol)
-            spans.push({ from: range.from, to: range.to, verdict, cookie });
-        }
-      }
+export function paintOver(
+  under: Painting,
+  added: readonly CompiledRow[],
+  look: (count: number) => void = () => undefined,
+): Painting {
+  if (added.length === 0) return under;
+  const byProtocol = Map.groupBy(added, ({ protocol }) => protocol);
+  return LAST_PORT.map(([protocol, last], index) => {
+    const below = under[index] ?? [];
+    const rows = byProtocol.get(protocol);
+    if (rows === undefined) return below;
+    let [low, high] = [last as number, 0];
+    for (const { from, to } of rows) {
+      low = Math.min(low, from);
+      high = Math.max(high, to);
     }
-    if (fallback.allow) spans.push({ from: 0, to: last, verdict: 'allow', cookie: 0 });
-    for (const span of paint(spans, last)) rows.push({ protocol, ...span });
-  }
-  return rows;
+    // A neighbour may have the same decision: both are then one row.
+    const after = (at: number): number => (at < 0 ? below.length : at);
+    const begin = after(below.findIndex(({ to }) => to >= low - 1));
+    const end = after(below.findIndex(({ from }) => from > high + 1));
+    look(rows.length + end - begin);
+    return below.slice(0, begin).concat(paint(rows.concat(below.slice(begin, end)), last), below.slice(end));
+  });
 }
 
-/** Each point gets the first span that covers it. Neighbours with equal decisions are joined. */
-function paint(spans: readonly Span[], last: number): Span[] {
-  const [first] = spans;
-  if (first === undefined) return [];
-  if (spans.length === 1 || (first.from === 0 && first.to === last)) return [first];
+export function rowsOf(painting: Painting): ClassRows {
+  return painting.flat();
+}
+
+function compareRank(a: CompiledRow, b: CompiledRow): number {
+  if (a.verdict !== b.verdict) return a.verdict === 'deny' ? -1 : 1;
+  // 0, which is no rule's, comes last.
+  return ((a.cookie - 1) >>> 0) - ((b.cookie - 1) >>> 0);
+}
+
+/** Each point gets the first row that covers it, by rank, of one at least. Neighbours with equal decisions are joined. */
+function paint(rows: readonly CompiledRow[], last: number): CompiledRow[] {
+  const first = rows.reduce((best, row) => (compareRank(row, best) < 0 ? row : best));
+  if (rows.length === 1 || (first.from === 0 && first.to === last)) return [first];
+  const spans = rows.toSorted(compareRank);
   const starts = [...new Set(spans.flatMap(({ from, to }) => [from, to + 1]))].sort(compareNumber);
   const indexOf = new Map(starts.map((start, index) => [start, index]));
-  const owner = Array.from<Span | undefined>({ length: starts.length });
+  const owner = Array.from<CompiledRow | undefined>({ length: starts.length });
   // next[i]: the first unowned segment at or after i, with path halving.
   const next = Array.from({ length: starts.length + 1 }, (_, index) => index);
   const find = (index: number): number => {
@@ -84,20 +104,20 @@ function paint(spans: readonly Span[], last: number): Span[] {
       next[at] = at + 1;
     }
   }
-  const painted: Span[] = [];
+  const painted: CompiledRow[] = [];
   owner.forEach((span, index) => {
     if (span === undefined) return;
     const from = starts[index] ?? 0;
     const to = (starts[index + 1] ?? 0) - 1;
     const before = painted.at(-1);
-    if (
+    const joins =
       before !== undefined &&
       before.to === from - 1 &&
       before.verdict === span.verdict &&
-      before.cookie === span.cookie
-    ) {
-      painted[painted.length - 1] = { ...before, to };
-    } else painted.push({ from, to, verdict: span.verdict, cookie: span.cookie });
+      before.cookie === span.cookie;
+    const begin = joins ? before.from : from;
+    if (joins) painted.pop();
+    painted.push(span.from === begin && span.to === to ? span : { ...span, from: begin, to });
   });
   return painted;
 }

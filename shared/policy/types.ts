@@ -180,7 +180,7 @@ export interface CompiledDirection {
   /** Rows of the scope classes, always present when enforced. */
   readonly scope: { readonly unknown: ClassRows; readonly pod: ClassRows; readonly world: ClassRows };
   /** Classes made for identities in at least one named peer set, and for reserved identities; members ascending. Identities not
-   * listed get their scope's class (spec of scopes: bpf contract). Distinct classes have distinct membership; order canonical. */
+   * listed get their scope's class (spec of scopes: bpf contract). No two classes share a member; order canonical. */
   readonly classes: readonly { readonly members: readonly number[]; readonly rows: ClassRows }[];
 }
 
@@ -202,4 +202,9 @@ export interface CompileInput {
   readonly allowLocalhost?: boolean;
   /** Absent: no name stands for any number. */
   readonly portNames?: PortNames;
+  /** Rows that a direction may come to (row-budget.ts). Default MOST_ROWS. */
+  readonly mostRows?: number;
 }
+
+/** Work in steps: it yields where its caller may do something else, if only that does not change what the work reads. */
+export type Steps<T> = Generator<void, T, void>;

@@ -1,0 +1,77 @@
+import type { PeerNames } from './peer-names.ts';
+import { isNamed, type NumbersOf, numbered } from './port-names.ts';
+import type { RowBudget } from './row-budget.ts';
+import { type Painting, paintOver, rowsOf, rowsOfRule } from './rows.ts';
+import type { CommonHits, Hits } from './rule-hits.ts';
+import type { ClassRows, CompiledRow, ResolvedRule } from './types.ts';
+
+/** Rows of classes. What classes have in common is painted once, and shared. */
+export class ClassPainter {
+  readonly #rules: readonly ResolvedRule[];
+  readonly #budget: RowBudget;
+  /** What port names stand for: for whoever the peer is, or for each peer. */
+  readonly #names: NumbersOf | PeerNames;
+  /** Of rules that are alike to every peer, by index. */
+  readonly #ofRule = new Map<number, readonly CompiledRow[]>();
+  readonly #common = new Map<Painting, Map<CommonHits, Common>>();
+
+  constructor(rules: readonly ResolvedRule[], budget: RowBudget, names: NumbersOf | PeerNames) {
+    this.#rules = rules;
+    this.#budget = budget;
+    this.#names = names;
+  }
+
+  /**
+   * @param identity undefined: a member of a scope of which nothing else is known
+   * @param under what is decided where no rule hits
+   * @throws RowBudgetError
+   */
+  rows({ common, own }: Partial<Hits>, identity: number | undefined, under: Painting): ClassRows {
+    const { painting, named } = common === undefined ? { painting: under, named: [] } : this.#painted(common, under);
+    const added = [...named, ...(own ?? [])].flatMap((index) => this.#rowsOf(index, identity));
+    const look = (count: number): void => this.#budget.takeLooks(count);
+    return this.#budget.takeRows(rowsOf(paintOver(painting, added, look)));
+  }
+
+  #painted(common: CommonHits, under: Painting): Common {
+    const paintings = this.#common.get(under) ?? new Map<CommonHits, Common>();
+    this.#common.set(under, paintings);
+    const known = paintings.get(common);
+    if (known !== undefined) return known;
+    const named = common.rules.filter((index) => this.#differs(index));
+    const others = common.rules.filter((index) => !this.#differs(index));
+    const made = {
+      painting: paintOver(
+        under,
+        others.flatMap((index) => this.#rowsOf(index, undefined)),
+      ),
+      named,
+    };
+    paintings.set(common, made);
+    return made;
+  }
+
+  /** Whether the rule uses port names that each peer gives numbers of its own. */
+  #differs(index: number): boolean {
+    return typeof this.#names !== 'function' && this.#rules[index]?.ports?.some(isNamed) === true;
+  }
+
+  #rowsOf(index: number, identity: number | undefined): readonly CompiledRow[] {
+    const known = this.#ofRule.get(index);
+    if (known !== undefined) return known;
+    const rule = this.#rules[index];
+    if (rule === undefined) return [];
+    const { verdict, cookie } = rule;
+    const numbersOf = typeof this.#names === 'function' ? this.#names : this.#names.numbersOf(identity, verdict);
+    const ports = numbered(rule.ports, numbersOf);
+    const rows = rowsOfRule({ verdict, cookie, ...(ports === undefined ? {} : { ports }) });
+    if (!this.#differs(index)) this.#ofRule.set(index, rows);
+    return rows;
+  }
+}
+
+/** What the rules that are alike to every peer come to, and the others. */
+interface Common {
+  readonly painting: Painting;
+  readonly named: readonly number[];
+}

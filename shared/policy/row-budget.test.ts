@@ -1,0 +1,149 @@
+import { describe, expect, it } from '@jest/globals';
+import { portPrefixes } from '@weir/net';
+import fc from 'fast-check';
+import { type CompileInput, compile, compileSteps, MOST_ROWS, parsePolicy, RowBudgetError } from './index.ts';
+import { Judge } from './testing/judge.ts';
+import { mixedPoliciesArbitrary } from './testing/network-policies.ts';
+import { SMALL_WORLD } from './testing/worlds.ts';
+import type { CompiledDirection, ResolvedRule } from './types.ts';
+
+const tcp = (port: number): Pick<ResolvedRule, 'ports'> => ({ ports: [{ protocol: 'TCP', from: port, to: port }] });
+const address = (index: number): string => `198.18.${index >> 8}.${index & 255}/32`;
+const rule = (cookie: number, fields: Partial<ResolvedRule>): ResolvedRule => ({
+  subject: 's',
+  direction: 'ingress',
+  verdict: 'allow',
+  defaultDeny: true,
+  cookie,
+  path: `spec.ingress[${cookie}]`,
+  ...fields,
+});
+const times = <T>(count: number, of: (index: number) => T): T[] => Array.from({ length: count }, (_, at) => of(at));
+
+/** So many rules by CIDR beside so many for everybody, each with a port of its own: each CIDR's class has a row of each. */
+function square(cidrs: number, everybody = cidrs, fields: Partial<ResolvedRule> = {}): CompileInput {
+  return {
+    rules: [
+      ...times(cidrs, (at) => rule(1 + at, { peers: [{ cidr: address(at) }], ...tcp(1000 + at), ...fields })),
+      ...times(everybody, (at) => rule(100_000 + at, { ...tcp(20_000 + at), ...fields })),
+    ],
+    peerSets: { identities: () => undefined },
+    identities: times(cidrs, (at) => ({ id: 0x01000000 + at, cidr: address(at) })),
+    mode: 'default',
+  };
+}
+
+/** Steps that compiling takes until it ends or is refused. */
+function stepsOf(input: CompileInput): number {
+  const work = compileSteps(input);
+  for (let steps = 1; ; steps += 1) {
+    try {
+      if (work.next().done === true) return steps;
+    } catch (error) {
+      expect(error).toBeInstanceOf(RowBudgetError);
+      return steps;
+    }
+  }
+}
+
+function refused(input: CompileInput): RowBudgetError {
+  try {
+    compile(input);
+  } catch (error) {
+    expect(error).toBeInstanceOf(RowBudgetError);
+    return error as RowBudgetError;
+  }
+  throw new Error('it was compiled');
+}
+
+describe('the budget of rows', () => {
+  it('refuses what would be the product of peers and ports, and says number, limit and fix', () => {
+    const error = refused(square(2500));
+    expect(error).toMatchObject({ code: 'RowBudgetExceeded', direction: 'ingress' });
+    expect(error.message).toBe(
+      `ingress needs more than ${MOST_ROWS} rows (ports of each class of peers): 5000 rules, 2500 of them for every peer; put peers that are to ` +
+        'have the same ports into one rule, write ports that lie together as a range, or have fewer policies select the same pod',
+    );
+    expect(refused(square(300, 300, { direction: 'egress' })).direction).toBe('egress');
+  });
+
+  it('counts what the kernel is to hold: a range of ports as the blocks that it takes', () => {
+    const most = { ...square(10, 0), mostRows: 10 };
+    // The reserved identities' class and the three scopes take one each, though they have no rows.
+    expect(() => compile({ ...most, mostRows: 13, allowLocalhost: false })).toThrow(RowBudgetError);
+    expect(compile({ ...most, mostRows: 14, allowLocalhost: false }).ingress.classes).toHaveLength(11);
+    const range = { ports: [{ protocol: 'TCP' as const, from: 1, to: 65_534 }] };
+    const one = { ...square(0), rules: [rule(1, { peers: [], ...range }), rule(2, range)], allowLocalhost: false };
+    // 30 blocks each of: unknown peers, pods, the world, reserved identities.
+    expect(() => compile({ ...one, mostRows: 119 })).toThrow(RowBudgetError);
+    expect(compile({ ...one, mostRows: 120 }).ingress.scope.pod).toHaveLength(1);
+  });
+
+  it('is looked at while compiling: what exceeds it by far costs no more than what exceeds it by little', () => {
+    // Beyond reading rules and peers, which grows with them.
+    expect(stepsOf(square(2500)) - stepsOf({ ...square(2500), mostRows: 1 })).toBeLessThan(100);
+    expect(refused(square(2500)).rows).toBeLessThanOrEqual(MOST_ROWS + 2501);
+  });
+
+  it('does not refuse many peers of one rule, many rules of one port, or wide denies of many peers', () => {
+    const peers = times(20_000, (at) => ({ cidr: address(at) }));
+    const identities = times(20_000, (at) => ({ id: 0x01000000 + at, cidr: address(at) }));
+    const ports = times(2500, (at) => rule(100_000 + at, tcp(20_000 + at)));
+    const one = compile({ ...square(0), rules: [rule(1, { peers, ...tcp(80) }), ...ports], identities });
+    expect(one.ingress.classes.map(({ rows }) => rows.length)).toContain(2501);
+    const same = compile({ ...square(2500), rules: square(2500).rules.map((each) => ({ ...each, ...tcp(80) })) });
+    expect(same.ingress.classes.at(-1)?.rows).toHaveLength(1);
+    const blocked = square(2500, 200).rules.map((each) =>
+      each.peers === undefined ? each : rule(each.cookie, { peers: each.peers, verdict: 'deny' }),
+    );
+    expect(compile({ ...square(2500), rules: blocked }).ingress.classes.at(-1)?.rows).toHaveLength(6);
+  });
+
+  it('bounds what there is to look at, too: peers of one rule that hold each other, with exceptions', () => {
+    const cidrs = times(3000, (at) => ({ cidr: '198.18.0.0/15', except: [address(at)] }));
+    const identities = times(3000, (at) => ({ id: 0x01000000 + at, cidr: address(at) }));
+    const input = { ...square(0), rules: [rule(1, { peers: cidrs })], identities };
+    expect(refused(input).message).toContain('times');
+    // What others name within costs nothing.
+    const few = cidrs.slice(0, 100);
+    expect(compile({ ...input, rules: [rule(1, { peers: few })] }).ingress.classes.length).toBeLessThan(4);
+  });
+
+  it('shares the rows that classes have in common', () => {
+    const { classes } = compile(square(100)).ingress;
+    const objects = new Set(classes.flatMap(({ rows }) => rows));
+    expect(classes.flatMap(({ rows }) => rows).length).toBeGreaterThan(10_000);
+    expect(objects.size).toBeLessThan(300);
+  });
+
+  it('refuses what has more rows, and never changes what has not', () => {
+    const rowsIn = ({ enforced, classes, scope }: CompiledDirection): number => {
+      const all = [...classes.map(({ rows }) => rows), scope.unknown, scope.pod, scope.world];
+      const blocks = all.map((rows) => rows.reduce((sum, { from, to }) => sum + portPrefixes(from, to).length, 0));
+      return enforced ? blocks.reduce((sum, count) => sum + Math.max(1, count), 0) : 0;
+    };
+    const seen = { refused: 0, compiled: 0 };
+    fc.assert(
+      fc.property(mixedPoliciesArbitrary, fc.nat(600), (policies, mostRows) => {
+        const judge = new Judge(
+          SMALL_WORLD,
+          policies.flatMap(({ object, kind }) => parsePolicy(object, kind).rules),
+        );
+        for (const subject of SMALL_WORLD.endpoints.slice(0, 2)) {
+          const input = judge.inputFor(subject);
+          const unlimited = compile(input);
+          const over = (['ingress', 'egress'] as const).find((direction) => rowsIn(unlimited[direction]) > mostRows);
+          if (over === undefined) {
+            seen.compiled += 1;
+            expect(compile({ ...input, mostRows })).toEqual(unlimited);
+          } else {
+            seen.refused += 1;
+            expect(refused({ ...input, mostRows }).direction).toBe(over);
+          }
+        }
+      }),
+      { numRuns: 100 },
+    );
+    expect(Math.min(seen.refused, seen.compiled)).toBeGreaterThan(20);
+  });
+});

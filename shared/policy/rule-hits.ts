@@ -1,0 +1,191 @@
+import { RESERVED_ID, scopeOf } from '@weir/identity';
+import type { Prefix } from '@weir/net';
+import { CidrIndex } from './cidr-peers.ts';
+import { UnknownPeerSetError } from './errors.ts';
+import { entityHas, outsidePrefix } from './membership.ts';
+import { compareNumber } from './order.ts';
+import type { PeerNames } from './peer-names.ts';
+import type { RowBudget } from './row-budget.ts';
+import type { CompileInput, Entity, PeerIdentity, ResolvedRule, SelectorHash, Steps } from './types.ts';
+
+/** Peers and members that a step looks at: some ten microseconds. */
+const STEP = 64;
+
+/** Of the pods and outside addresses of which nothing else is known. */
+const SCOPE_ENTITIES = { pod: ['all', 'cluster'], world: ['all', 'world'] } as const satisfies Record<string, Entity[]>;
+
+/** Rules that hit every peer of the same entities. One object for equal rules. */
+export interface CommonHits {
+  /** Indexes of rules, ascending. */
+  readonly rules: readonly number[];
+  readonly has: ReadonlySet<number>;
+}
+
+/** The rules that hit a peer. One object for peers that no rule tells apart. */
+export interface Hits {
+  readonly common: CommonHits;
+  /** Indexes of further rules, ascending: of its peer sets and CIDRs. */
+  readonly own: readonly number[];
+}
+
+/** Which rules hit which identity, by inverted indexes: never identities times rules. */
+export class RuleHits {
+  readonly #rules: readonly ResolvedRule[];
+  readonly #names: PeerNames;
+  readonly #budget: RowBudget;
+  readonly #anyPeer: number[] = [];
+  readonly #byEntity = new Map<Entity, number[]>();
+  /** Rules of each peer set, by its number. */
+  readonly #setRules: number[][] = [];
+  /** Numbers of the peer sets that hold the identity, ascending. */
+  readonly #setsOf = new Map<number, number[]>();
+  readonly #cidrs = new CidrIndex();
+  readonly #cidrRule: number[] = [];
+  /** By the entities that hold the peer. */
+  readonly #commons = new Map<string, CommonHits>();
+  /** By the text of their rules. */
+  readonly #sameRules = new Map<string, CommonHits>();
+  readonly #regions = new Map<string, readonly number[]>();
+  /** By all that may tell peers apart. */
+  readonly #known = new Map<CommonHits, Map<string, Hits>>();
+  /** By the rules and what their port names stand for. */
+  readonly #distinct = new Map<CommonHits, Map<string, Hits>>();
+
+  constructor(rules: readonly ResolvedRule[], names: PeerNames, budget: RowBudget) {
+    this.#rules = rules;
+    this.#names = names;
+    this.#budget = budget;
+  }
+
+  /** To be done before anything is asked. */
+  *index(peerSets: CompileInput['peerSets']): Steps<void> {
+    const sets = new Map<SelectorHash, number>();
+    let steps = 0;
+    for (const [index, rule] of this.#rules.entries()) {
+      if (rule.peers === undefined) this.#anyPeer.push(index);
+      for (const peer of rule.peers ?? []) {
+        if (++steps % STEP === 0) yield;
+        if ('entity' in peer) append(this.#byEntity, peer.entity, index);
+        else if ('cidr' in peer) {
+          this.#cidrs.add(this.#cidrRule.length, peer.cidr, peer.except ?? []);
+          this.#cidrRule.push(index);
+        } else {
+          const known = sets.get(peer.peerSet);
+          if (known !== undefined) {
+            this.#setRules[known]?.push(index);
+            continue;
+          }
+          const members = peerSets.identities(peer.peerSet);
+          if (members === undefined) throw new UnknownPeerSetError(peer.peerSet, rule.path);
+          const number = this.#setRules.push([index]) - 1;
+          sets.set(peer.peerSet, number);
+          for (const id of members) {
+            append(this.#setsOf, id, number);
+            if (++steps % STEP === 0) yield;
+          }
+        }
+      }
+    }
+  }
+
+  /** Every identity that may differ from its scope, ascending. */
+  *candidates(known: Iterable<number>): Steps<readonly number[]> {
+    const ids = new Set(known);
+    for (const id of this.#setsOf.keys()) if (id !== RESERVED_ID.unknown) ids.add(id);
+    for (const id of this.#names.identities()) ids.add(id);
+    yield;
+    const sorted = [...ids].sort(compareNumber);
+    yield;
+    return sorted;
+  }
+
+  /** @throws RowBudgetError */
+  of(identity: PeerIdentity): Hits {
+    const { id } = identity;
+    const plainPod = scopeOf(id) === 'pod' && identity.kubeApiserver !== true;
+    const common = plainPod ? this.#ofEntities(SCOPE_ENTITIES.pod) : this.#common(identity);
+    const sets = this.#setsOf.get(id) ?? [];
+    const prefix = outsidePrefix(identity);
+    const region = prefix === undefined ? undefined : this.#cidrs.regionOf(prefix);
+    const known = within(this.#known, common);
+    const key = `${sets.join()}|${region ?? ''}|${this.#names.signature(id)}`;
+    const cached = known.get(key);
+    if (cached !== undefined) return cached;
+    const outside = prefix === undefined || region === undefined ? [] : this.#ofRegion(region, prefix);
+    const found = outside.concat(...sets.map((set) => this.#setRules[set] ?? []));
+    this.#budget.takeLooks(found.length);
+    const own = unique(found.filter((index) => !common.has.has(index)));
+    const hits = this.#same(common, own, this.#names.text(id, new Set(own), common.has));
+    known.set(key, hits);
+    return hits;
+  }
+
+  /** What applies to a member of the scope of which nothing else is known. */
+  scope(name: 'pod' | 'world'): Hits {
+    return this.#same(this.#ofEntities(SCOPE_ENTITIES[name]), [], '');
+  }
+
+  /** What applies to an unknown peer: allows of any peer only, and every deny that selects anyone at all. */
+  unknown(): number[] {
+    return [...this.#rules.keys()].filter((index) => {
+      const rule = this.#rules[index];
+      if (rule === undefined) return false;
+      if (rule.peers === undefined) return true;
+      return rule.peers.some((peer) =>
+        rule.verdict === 'allow'
+          ? 'entity' in peer && peer.entity === 'all'
+          : !('entity' in peer && peer.entity === 'none'),
+      );
+    });
+  }
+
+  #common(identity: PeerIdentity): CommonHits {
+    return this.#ofEntities([...this.#byEntity.keys()].filter((entity) => entityHas(entity, identity)));
+  }
+
+  #ofEntities(entities: readonly Entity[]): CommonHits {
+    const key = entities.join();
+    const known = this.#commons.get(key);
+    if (known !== undefined) return known;
+    const rules = unique([...this.#anyPeer, ...entities.flatMap((entity) => this.#byEntity.get(entity) ?? [])]);
+    const text = rules.join();
+    const common = this.#sameRules.get(text) ?? { rules, has: new Set(rules) };
+    this.#sameRules.set(text, common);
+    this.#commons.set(key, common);
+    return common;
+  }
+
+  /** Rules whose CIDRs hold the region's prefixes. */
+  #ofRegion(region: string, prefix: Prefix): readonly number[] {
+    const known = this.#regions.get(region);
+    if (known !== undefined) return known;
+    const peers = this.#cidrs.peersOf(prefix, (count) => this.#budget.takeLooks(count));
+    const rules = unique(peers.map((peer) => this.#cidrRule[peer] ?? -1));
+    this.#regions.set(region, rules);
+    return rules;
+  }
+
+  #same(common: CommonHits, own: readonly number[], names: string): Hits {
+    const distinct = within(this.#distinct, common);
+    const text = own.join() + names;
+    const hits = distinct.get(text) ?? { common, own };
+    distinct.set(text, hits);
+    return hits;
+  }
+}
+
+function within<K, T>(maps: Map<K, Map<string, T>>, key: K): Map<string, T> {
+  const known = maps.get(key) ?? new Map<string, T>();
+  maps.set(key, known);
+  return known;
+}
+
+function append<K>(map: Map<K, number[]>, name: K, value: number): void {
+  const values = map.get(name);
+  if (values === undefined) map.set(name, [value]);
+  else if (values.at(-1) !== value) values.push(value);
+}
+
+function unique(values: readonly number[]): number[] {
+  return [...new Set(values)].sort(compareNumber);
+}
