@@ -16,12 +16,12 @@ import { isOrdinaryWait } from './kubernetes/waits.ts';
 import { Writers } from './kubernetes/writers.ts';
 import { DEFAULT_LIMITS } from './limits.ts';
 import { Metrics, type Totals } from './metrics.ts';
-import type { RefusedAddress } from './model/address-claims.ts';
 import { Engine } from './model/engine.ts';
 import { IDENTITIES } from './model/identity-book.ts';
 import { Model } from './model/model.ts';
 import { preflight } from './preflight.ts';
 import { createTables, type Desired, type Tables } from './tables.ts';
+import { TenantLog } from './tenant-log.ts';
 import type { PolicyObjectKind } from './types.ts';
 
 export interface AssemblyOptions extends OperatorOptions {
@@ -37,13 +37,6 @@ export interface AssemblyOptions extends OperatorOptions {
 
 /** API servers that restart take less; a rule that is not seen for longer is worth a page. */
 const STALE_MS = 60_000;
-/** Why a pod does not get the address that its status says, and what to do. */
-const REFUSED: Readonly<Record<RefusedAddress['reason'], string>> = {
-  elsewhere:
-    "it is not in the pod CIDRs of the pod's node, or is another node's; see who may write the status of pods there",
-  taken: 'another pod had it first, and keeps it for as long as it claims it',
-  contested: 'other pods claimed it at the same time; delete all of them but one',
-};
 /** Who removes Cilium or installs a CRD waits no longer than this. */
 const PREFLIGHT_RETRY_MS = 10_000;
 
@@ -53,6 +46,7 @@ export class Assembly {
   readonly metrics: Metrics;
   readonly #options: AssemblyOptions;
   readonly #log: Logger;
+  readonly #tenantLog: TenantLog;
   readonly #tables: Tables;
   readonly #targets: Targets;
   readonly #model: Model;
@@ -70,6 +64,7 @@ export class Assembly {
   constructor(options: AssemblyOptions) {
     this.#options = options;
     this.#log = options.logger;
+    this.#tenantLog = new TenantLog(options.logger);
     this.#refused = options.admitted ? undefined : 'preflight is not over';
     this.#tables = createTables(this.db);
     this.metrics = this.#createMetrics();
@@ -90,12 +85,9 @@ export class Assembly {
         this.metrics.error('reflector');
         this.#apiFailed(context, error, 'watch failed', `watch failed ${context.resource}`);
       },
-      onBad: (kind, { metadata: { namespace, name } }, error) => {
+      onBad: (kind, object, error) => {
         this.metrics.error('object');
-        this.#log.warn(
-          { kind, namespace, name, error: messageOf(error) },
-          'an object cannot be read; what was known of it stays',
-        );
+        this.#tenantLog.objectUnreadable(kind, object, error);
       },
       onMissing: (kind, because) => this.#kindMissing(kind, because),
     });
@@ -143,6 +135,7 @@ export class Assembly {
     await this.#inputs.stop();
     await this.#garbage.stop();
     await this.#engine.stop();
+    this.#tenantLog.stop();
     await this.#writers.stop();
     // Last: while the lease is ours nobody else writes.
     await this.#elector?.stop();
@@ -254,12 +247,9 @@ export class Assembly {
           'pod CIDRs of nodes overlap: the oldest node has what they share; delete the one that is wrong, and see who registered it',
         );
       },
-      onAddressRefused: ({ address, pod, reason, others }) => {
+      onAddressRefused: (refused) => {
         this.metrics.error('address');
-        this.#log.warn(
-          { address, pod, others, reason: REFUSED[reason] },
-          'an address that a pod claims does not count',
-        );
+        this.#tenantLog.addressRefused(refused);
       },
     });
   }

@@ -158,6 +158,25 @@ describe('a pod whose status a tenant writes', () => {
     await world.settle(second);
     expect(await addresses()).toEqual(expected);
   });
+
+  it('fills no log: some claims of a namespace are lines of it, of the others the number is, and those of others are all', async () => {
+    const lines: Readonly<Record<string, unknown>>[] = [];
+    const write = (line: string): void => void lines.push(JSON.parse(line) as (typeof lines)[number]);
+    const operator = await world.operator({ logger: pino({ level: 'warn' }, { write }) });
+    await createWithStatus(world.client, node('n2', 'True', { podCIDRs: ['10.0.2.0/24'] }));
+    const claims = Array.from({ length: 30 }, (_, n) => `tenant/p${n}`);
+    for (const name of [...claims, 'victim/moved'])
+      await createWithStatus(world.client, pod(name, {}, { ip: '203.0.113.9', node: 'n2' }));
+    const refused = (ofNamespace: string) =>
+      lines.filter(({ address, pod: who }) => address !== undefined && String(who).startsWith(`${ofNamespace}/`));
+    await eventually(async () => expect(refused('victim')).toHaveLength(1));
+    await world.settle(operator);
+    await operator.stop();
+    expect(refused('tenant')).toHaveLength(10);
+    expect(lines.filter(({ leftOut }) => leftOut !== undefined)).toEqual([
+      expect.objectContaining({ level: 40, namespace: 'tenant', leftOut: 20 }),
+    ]);
+  });
 });
 
 describe('a tenant that asks for more than its share', () => {

@@ -1,0 +1,54 @@
+/**
+ * Lines of the log that whoever may write objects in one namespace causes, as often as they like. Of each kind of lines a namespace has ten a
+ * minute; how many more there were is told when the minute is over. So one tenant neither fills the log nor hides what is said of others.
+ */
+import type { KubeObject } from '@weir/kube';
+import { messageOf } from '@weir/process/errors';
+import { LineLimit } from '@weir/process/line-limit';
+import type { Logger } from 'pino';
+import type { RefusedAddress } from './model/address-claims.ts';
+
+/** Why a pod does not get the address that its status says, and what to do. */
+const REFUSED: Readonly<Record<RefusedAddress['reason'], string>> = {
+  elsewhere:
+    "it is not in the pod CIDRs of the pod's node, or is another node's; see who may write the status of pods there",
+  taken: 'another pod had it first, and keeps it for as long as it claims it',
+  contested: 'other pods claimed it at the same time; delete all of them but one',
+};
+
+export class TenantLog {
+  readonly #log: Logger;
+  readonly #addresses: LineLimit;
+  readonly #objects: LineLimit;
+
+  constructor(log: Logger) {
+    this.#log = log;
+    const limit = (message: string): LineLimit =>
+      new LineLimit({ onLeftOut: (namespace, leftOut) => log.warn({ namespace, leftOut }, message) });
+    this.#addresses = limit(
+      'more addresses that pods of a namespace claim do not count; these are no lines of the log',
+    );
+    this.#objects = limit('more objects of a namespace cannot be read; these are no lines of the log');
+  }
+
+  addressRefused({ address, pod, reason, others }: RefusedAddress): void {
+    const [namespace = ''] = pod.split('/');
+    if (!this.#addresses.admits(namespace)) return;
+    this.#log.warn({ address, pod, others, reason: REFUSED[reason] }, 'an address that a pod claims does not count');
+  }
+
+  /** Objects without a namespace are one key. */
+  objectUnreadable(kind: string, { metadata: { namespace, name } }: KubeObject, error: unknown): void {
+    if (!this.#objects.admits(namespace ?? '')) return;
+    this.#log.warn(
+      { kind, namespace, name, error: messageOf(error) },
+      'an object cannot be read; what was known of it stays',
+    );
+  }
+
+  /** Tells what has been left out so far. */
+  stop(): void {
+    this.#addresses.stop();
+    this.#objects.stop();
+  }
+}
