@@ -1,6 +1,7 @@
 import { mkdir, mkdtemp, readFile, rm, unlink, writeFile } from 'node:fs/promises';
 import { request as plainRequest } from 'node:http';
 import { request } from 'node:https';
+import { connect, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createServer, type Server, type TLSSocket } from 'node:tls';
@@ -34,7 +35,7 @@ function start(more: Partial<MetricsServerOptions> = {}): Promise<void> {
     certificates: folder,
     registry: () => registry,
     refusal: async (authorization) => (authorization === 'Bearer good' ? undefined : { status: 401, text: 'who?' }),
-    log: { info: at('info'), error: at('error') },
+    log: { info: at('info'), warn: at('warn'), error: at('error') },
     lookMs: 20,
     ...more,
   });
@@ -48,12 +49,13 @@ interface Answer {
 }
 
 /** One request on a connection of its own, by somebody who trusts these certificates. */
-async function get(path: string, token = 'good', method = 'GET', ca?: string): Promise<Answer> {
+async function get(path: string, token = 'good', method = 'GET', ca?: string, localAddress?: string): Promise<Answer> {
   const trusted = ca ?? (await readFile(join(folder, 'tls.crt'), 'utf8'));
   return new Promise((resolve, reject) => {
     const sent = request(
       {
         ...{ host: '127.0.0.1', port: server?.port, servername: 'localhost', ca: trusted, agent: false, method, path },
+        ...(localAddress === undefined ? {} : { localAddress }),
         headers: token === '' ? {} : { authorization: `Bearer ${token}` },
       },
       (response) => {
@@ -181,5 +183,95 @@ describe('MetricsServer', () => {
     expect(await get('/metrics')).toMatchObject({ status: 500 });
     expect(errors()).toHaveLength(1);
     expect(await get('/metrics')).toMatchObject({ status: 500 });
+  });
+});
+
+/** Of each who connects, an address of their own. */
+const [FLOOD, SCRAPER, SILENT] = ['127.0.0.2', '127.0.0.3', '127.0.0.4'] as const;
+/** A multiple of all places. */
+const MANY = 200;
+const HOUR_MS = 3_600_000;
+
+describe('a port that somebody fills with connections', () => {
+  let sockets: Set<Socket>;
+  /** Whether connections of the flood that are closed are opened anew. */
+  let again: boolean;
+  beforeEach(async () => {
+    [sockets, again] = [new Set(), false];
+    await makeCertificate(folder);
+  });
+  afterEach(() => {
+    again = false;
+    for (const socket of sockets) socket.destroy();
+  });
+
+  /** A connection that says nothing. */
+  function silent(localAddress: string): Promise<Socket> {
+    const socket = connect({ host: '127.0.0.1', port: server?.port ?? 0, localAddress });
+    sockets.add(socket);
+    socket.on('error', () => undefined);
+    socket.on('close', () => {
+      sockets.delete(socket);
+      if (again) setImmediate(() => again && silent(localAddress));
+    });
+    return new Promise((resolve) => socket.once('connect', () => resolve(socket)).once('close', () => resolve(socket)));
+  }
+  const flood = (): Promise<Socket[]> => Promise.all(Array.from({ length: MANY }, () => silent(FLOOD)));
+  const scrape = (): Promise<Answer> => get('/metrics', 'good', 'GET', undefined, SCRAPER);
+
+  it('answers a scraper from another address, however fast they come back, and says once who it is', async () => {
+    await start();
+    again = true;
+    await flood();
+    for (let times = 0; times < 5; times += 1) expect((await scrape()).status).toBe(200);
+    const warnings = log.filter(({ level }) => level === 'warn');
+    expect(warnings).toMatchObject([{ fields: { source: FLOOD } }]);
+    again = false;
+    await server?.stop();
+    expect(log.filter(({ level }) => level === 'warn').slice(1)).toMatchObject([
+      { fields: { leftOut: expect.any(Number) } },
+    ]);
+    expect(errors()).toEqual([]);
+  });
+
+  it('has so many at most, and closes one of whoever holds the most', async () => {
+    await start({ handshakeMs: HOUR_MS });
+    const other = await silent(SILENT);
+    await flood();
+    await eventually(
+      async () => sockets.size,
+      (count) => count === 64,
+    );
+    expect((await scrape()).status).toBe(200);
+    expect(other.destroyed).toBe(false);
+    // Nor does it wait for them when it stops.
+    await server?.stop();
+  });
+
+  it('keeps who was let in, from whichever address', async () => {
+    const [reached, released] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    class Slow extends Registry {
+      override async metrics(): Promise<string> {
+        reached.resolve();
+        await released.promise;
+        return 'late 1';
+      }
+    }
+    await start({ registry: () => new Slow(), handshakeMs: HOUR_MS });
+    const answer = get('/metrics', 'good', 'GET', undefined, FLOOD);
+    await reached.promise;
+    await flood();
+    await eventually(
+      async () => sockets.size,
+      (count) => count === 63,
+    );
+    released.resolve();
+    expect(await answer).toMatchObject({ status: 200, text: 'late 1' });
+  });
+
+  it('lets nobody wait long with the beginning of TLS', async () => {
+    await start({ handshakeMs: 50, requestMs: HOUR_MS });
+    const socket = await silent(SILENT);
+    await eventually(async () => socket.destroyed, Boolean);
   });
 });

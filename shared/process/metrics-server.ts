@@ -3,21 +3,25 @@
  *
  * Guarantees: the port is never open without TLS. Files that are missing or do not fit are told, with their path, and looked at again until they
  * do; a certificate that is replaced on disk is used within `lookMs`, and while the files are wrong the one before stays. None of this
- * keeps the program from its work: `start` does not reject.
+ * keeps the program from its work: `start` does not reject. Who fills the port with connections keeps nobody else from it
+ * (connection-places.ts): a scrape that was let in keeps its connection.
  */
 import { readFile } from 'node:fs/promises';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { createServer, type Server } from 'node:https';
-import type { AddressInfo } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
 import { join } from 'node:path';
 import { createSecureContext } from 'node:tls';
 import type { Registry } from 'prom-client';
+import { ConnectionPlaces } from './connection-places.ts';
 import { delay } from './delay.ts';
 import { messageOf } from './errors.ts';
+import { LineLimit } from './line-limit.ts';
 import { line } from './printable.ts';
 
 const LOOK_MS = 10_000;
-/** What a client may take to send a request, TLS included, and how many connections there may be: Prometheus has a few. */
+/** What a client may take for the beginning of TLS, and then to send a request; and how many connections there may be: Prometheus has a few. */
+const HANDSHAKE_MS = 3_000;
 const REQUEST_MS = 10_000;
 const MOST_CONNECTIONS = 64;
 /** How soon it is noticed that a client took too long: Node looks every 30 s by itself. */
@@ -38,9 +42,13 @@ export interface MetricsServerOptions {
   readonly registry: () => Registry;
   /** Judges the header Authorization; undefined: the metrics are given. */
   readonly refusal: (authorization: string | undefined) => Promise<Refusal | undefined>;
-  readonly log: Readonly<Record<'info' | 'error', (fields: object, message: string) => void>>;
+  readonly log: Readonly<Record<'info' | 'warn' | 'error', (fields: object, message: string) => void>>;
   /** Milliseconds between two looks at the files. Default 10000. */
   readonly lookMs?: number;
+  /** Milliseconds that a client may take for the beginning of TLS. Default 3000. */
+  readonly handshakeMs?: number;
+  /** Milliseconds that a client may take for a request. Default 10000. */
+  readonly requestMs?: number;
 }
 
 interface Certificate {
@@ -51,6 +59,8 @@ interface Certificate {
 export class MetricsServer {
   readonly #options: MetricsServerOptions;
   readonly #stop = new AbortController();
+  readonly #places: ConnectionPlaces;
+  readonly #fullness: LineLimit;
   #looking: Promise<void> = Promise.resolve();
   #server: Server | undefined;
   /** In use. */
@@ -59,6 +69,22 @@ export class MetricsServer {
 
   constructor(options: MetricsServerOptions) {
     this.#options = options;
+    const { log } = options;
+    this.#fullness = new LineLimit({
+      most: 1,
+      onLeftOut: (_, leftOut) =>
+        log.warn({ leftOut }, 'more connections to the metrics were closed, because there were too many'),
+    });
+    this.#places = new ConnectionPlaces({
+      most: MOST_CONNECTIONS,
+      onClosed: (source) => {
+        if (this.#fullness.admits(''))
+          log.warn(
+            { source, most: MOST_CONNECTIONS },
+            'too many connections to the metrics: the oldest of this source was closed, and nothing that was let in; see who connects from there',
+          );
+      },
+    });
   }
 
   /** Listens if it can; else it is tried again. */
@@ -75,10 +101,12 @@ export class MetricsServer {
   async stop(): Promise<void> {
     this.#stop.abort();
     await this.#looking;
-    const server = this.#server;
-    if (server === undefined) return;
-    server.closeAllConnections();
-    await new Promise((resolve) => server.close(resolve));
+    await new Promise((resolve) => {
+      if (this.#server === undefined) return resolve(undefined);
+      this.#server.close(resolve);
+      this.#places.closeAll();
+    });
+    this.#fullness.stop();
   }
 
   async #watch(): Promise<void> {
@@ -116,13 +144,13 @@ export class MetricsServer {
   }
 
   #listen(certificate: Certificate): Promise<Server> {
-    const { host, port, log } = this.#options;
+    const { host, port, log, handshakeMs = HANDSHAKE_MS, requestMs = REQUEST_MS } = this.#options;
     const server = createServer(
       {
         ...certificate,
-        handshakeTimeout: REQUEST_MS,
-        requestTimeout: REQUEST_MS,
-        headersTimeout: REQUEST_MS,
+        handshakeTimeout: handshakeMs,
+        requestTimeout: requestMs,
+        headersTimeout: requestMs,
         connectionsCheckingInterval: NOTICE_MS,
       },
       (request, response) => {
@@ -133,7 +161,7 @@ export class MetricsServer {
         });
       },
     );
-    server.maxConnections = MOST_CONNECTIONS;
+    server.on('connection', (socket: Socket) => this.#places.take(socket));
     return new Promise((resolve, reject) => {
       server.once('error', reject);
       server.listen(port, host, () => {
@@ -146,6 +174,7 @@ export class MetricsServer {
 
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const refusal = await this.#options.refusal(request.headers.authorization);
+    this.#places.judge(request.socket, refusal === undefined);
     if (refusal !== undefined) {
       if (refusal.status === 401) response.setHeader('www-authenticate', 'Bearer');
       end(response, refusal.status, refusal.text);
