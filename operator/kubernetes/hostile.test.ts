@@ -4,7 +4,9 @@ import type { KubeNode, KubeObject, Namespace, NodePolicyStatus, Pod, ResolvedPo
 import { nested, pathsIn, withAt } from '../../test/hostile.ts';
 import { TestModel } from '../model/testing/test-model.ts';
 import { cnp, namespace, node, pod, report } from '../testing.ts';
+import { adoptedIdentity, adoptedSlice, sliceObject } from './objects.ts';
 import { namespaceRow, nodeReportRow, nodeRow, podRow, policyRow, resolvedVersionRow } from './rows.ts';
+import { readable } from './shapes.ts';
 
 const HOSTILE: readonly (() => unknown)[] = [
   () => nested(90),
@@ -127,4 +129,42 @@ describe.each(SAMPLES)('a $kind', (sample) => {
 it('a failure whose policy, reason or message is missing says nothing', () => {
   const failures = [{}, { uid: 'victim' }, { uid: 'victim', generation: 1 }, ...FAILURES] as typeof FAILURES;
   expect(nodeReportRow(report('n1', { failures })).failures).toEqual(FAILURES);
+});
+
+/** What the operator writes, and another hand changed since: it is adopted at the next start, or is overwritten. */
+const WRITTEN: readonly (readonly [string, KubeObject, (object: never) => boolean, (object: never) => unknown])[] = [
+  [
+    'CiliumEndpointSlice',
+    sliceObject({
+      name: 'ces-victim-0',
+      namespace: 'victim',
+      endpoints: [
+        {
+          ...{ name: 'web', id: 0, identity: 256, uid: 'u' },
+          networking: { addressing: [{ ipv4: '10.0.0.1' }], node: '192.0.2.1' },
+          'named-ports': [{ name: 'web', port: 80, protocol: 'TCP' }],
+        },
+      ],
+    }),
+    readable.slice,
+    adoptedSlice,
+  ],
+  [
+    'CiliumIdentity',
+    {
+      ...{ apiVersion: 'cilium.io/v2', kind: 'CiliumIdentity', metadata: { name: '256' } },
+      'security-labels': { 'k8s:app': 'web' },
+    } as KubeObject,
+    readable.identity,
+    adoptedIdentity,
+  ],
+];
+
+it.each(WRITTEN)('a %s that counts as readable is read, whatever a field of it is', (_, object, counts, adopt) => {
+  const changed = [...pathsIn(object)]
+    .filter((path) => !GIVEN.includes(path.join('.')))
+    .flatMap((path) => HOSTILE.map((hostile) => withAt(object, path, hostile()) as never));
+  const read = changed.filter((each) => counts(each));
+  expect(read.length).toBeGreaterThan(0);
+  for (const each of read) expect(() => adopt(each)).not.toThrow();
 });

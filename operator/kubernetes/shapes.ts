@@ -4,6 +4,7 @@ import {
   type CiliumIdentity,
   objectsIn,
   type PeerSet,
+  POD_UIDS_ANNOTATION,
   type ResolvedPolicyObject,
   textMapOf,
 } from '@weir/kube';
@@ -24,8 +25,9 @@ export const readable = {
     const { source, rules } = isMap(spec) ? spec : {};
     return isSource(source) && Array.isArray(rules) && rules.every((rule) => shapeProblem(rule) === undefined);
   },
-  slice: ({ namespace, endpoints = [] }: Partial<CiliumEndpointSlice>): boolean =>
+  slice: ({ metadata, namespace, endpoints = [] }: Partial<CiliumEndpointSlice>): boolean =>
     typeof namespace === 'string' &&
+    typeof (metadata?.annotations?.[POD_UIDS_ANNOTATION] ?? '') === 'string' &&
     Array.isArray(endpoints) &&
     objectsIn(endpoints).filter(({ name }) => typeof name === 'string').length === endpoints.length &&
     endpoints.every(

@@ -5,7 +5,7 @@ import type { Hostile } from './hostile.ts';
 import { differences } from './judge.ts';
 import type { Author } from './kinds.ts';
 import { type Entry, type Outcome, ofNode } from './outcome.ts';
-import { POLICIES, WITHHELD } from './story.ts';
+import { GOING, type HonestPod, POLICIES, WITHHELD } from './story.ts';
 
 /** Seconds that a difference may last: agents report once a second, and the machine may be busy. */
 const PATIENCE = 30;
@@ -32,7 +32,8 @@ export async function baseline(): Promise<Baseline> {
     await cluster.end();
     await cluster.settle();
     cluster.pass();
-    const ended = await steady(cluster);
+    // What nobody has is collected by a timer, of which rest says nothing.
+    const ended = await steady(cluster, (outcome) => !isThere(outcome, GOING));
     return { begun, edited, restarted, ended, rows: cluster.rows() };
   } finally {
     await cluster.stop();
@@ -136,8 +137,12 @@ function leaks(wanted: ReadonlyMap<string, number> | undefined, now: ReadonlyMap
   });
 }
 
-/** Waits until all is enforced that is to be, and nobody has anything to do. */
-async function steady(cluster: FuzzCluster): Promise<Outcome> {
+function isThere(outcome: Outcome, { app }: HonestPod): boolean {
+  return [...outcome.keys()].some((key) => key.startsWith(`identity k8s:app=${app},`));
+}
+
+/** Waits until all is enforced that is to be, nobody has anything to do, and `also` holds. */
+async function steady(cluster: FuzzCluster, also: (outcome: Outcome) => boolean = () => true): Promise<Outcome> {
   for (const end = performance.now() + 60_000; ; ) {
     const failing = await cluster.settle();
     const unwell = failing === undefined ? await cluster.health() : [failing];
@@ -145,7 +150,7 @@ async function steady(cluster: FuzzCluster): Promise<Outcome> {
     const programmed = [...outcome.values()].filter(({ key, value }) => {
       return key.startsWith('Programmed of ') && (value['status'] === 'True') !== key.endsWith(WITHHELD);
     });
-    if (unwell.length === 0 && programmed.length === POLICIES.length) return outcome;
+    if (unwell.length === 0 && programmed.length === POLICIES.length && also(outcome)) return outcome;
     if (unwell.length > 0 || performance.now() > end)
       throw new Error(
         `the honest part is not steady: ${inspect(unwell.length > 0 ? unwell : [...outcome.values()], { depth: 5 })}`,
