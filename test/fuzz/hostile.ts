@@ -151,7 +151,7 @@ function hostileOf(kind: Kind): fc.Arbitrary<Hostile> {
         kind,
         ...(namespace === '' ? {} : { namespace }),
         name: called,
-        body: kind.must === undefined ? allowed : kind.must(allowed),
+        body: kind.must === undefined ? allowed : kind.must(allowed, called),
       };
     });
 }

@@ -3,14 +3,16 @@
  *
  * Guarantees:
  * - the operator, and agents' sources and engines, run as they do in a cluster, and read every kind that they read there;
- * - what a tenant writes (one namespace, pods' status too), or the holder of one node's credentials, changes nothing of others: what is enforced, at
- *   any moment while others do nothing, and over edits of others and restarts; rules, peer sets, identities, slices, statuses; nobody ends, lists
- *   anew or says that it is unready. Of what only an administrator may write, nobody ends by it;
+ * - what a tenant writes (one namespace, pods' status too, but the addresses there: admission refuses those from Kubernetes 1.30 on), or the holder of
+ *   one node's credentials, changes nothing of others: what is enforced, at any moment while others do nothing, and over edits of others and
+ *   restarts; rules, peer sets, identities, slices, statuses; nobody ends, lists anew or says that it is unready. Of what only an administrator may
+ *   write, nobody ends by it;
  * - once the objects are gone everything is as without them, to the number of rows of each table;
  * - a seed repeats the objects. A finding has the fewest objects for which there was time.
  *
- * `hostile` makes objects from the `kinds`; `disguises` hands them to readers past validation; `story` is the honest part, `cluster` and `node` run it;
- * `outcome` is what is compared, `judge` says what may differ, `play` does one cluster, `run` many.
+ * `hostile` makes objects from the `kinds`, as far as `admission` lets their authors write them; `disguises` hands them to readers past validation;
+ * `story` is the honest part, `cluster` and `node` run it; `outcome` is what is compared, `judge` says what may differ, `play` does one cluster,
+ * `run` many.
  */
 export { passed, print } from './report.ts';
 export { type Finding, type FuzzOptions, type FuzzReport, fuzz } from './run.ts';

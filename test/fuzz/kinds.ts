@@ -1,9 +1,10 @@
 /** The kinds of objects that operator and agents read, who may write them, and well-formed ones to begin with. */
 import { type KubeObject, NODE_ANNOTATION, POD_UIDS_ANNOTATION, type Resource, resources } from '@weir/kube';
+import { withOwnAddresses } from './admission.ts';
 import { APISERVER, NODE_ADDRESSES, PODS, TAKEN, TENANT } from './story.ts';
 
 /**
- * `tenant`: whoever may write everything in one namespace, pods' status too. `node`: who holds the credentials of one node's kubelet and agent.
+ * `tenant`: whoever may write everything in one namespace, pods' status too, as far as admission lets them (admission.ts). `node`: who holds the credentials of one node's kubelet and agent.
  * `stranger`: who may write everything of `cilium.io` and `weir.dev`, namespaces and nodes: of such objects it is asked that nobody crashes, and
  * that nothing of them stays.
  */
@@ -26,8 +27,8 @@ export interface Kind {
   readonly samples: readonly Body[];
   /** First fields that the author cannot write. */
   readonly fixed?: readonly string[];
-  /** What a sample must keep for the API server to let this author write it. */
-  readonly must?: (body: Body) => Body;
+  /** What an object of this name must have for the API server to let this author write it. */
+  readonly must?: (body: Body, name: string) => Body;
 }
 
 const of = <T extends KubeObject>(resource: Resource<T>): Resource<KubeObject> =>
@@ -177,7 +178,14 @@ export const KINDS: readonly Kind[] = [
         fixed: ['status'],
       },
       { name: 'NetworkPolicy', author, resource: of(resources.NetworkPolicy), namespaces, samples: [networkPolicy] },
-      { name: 'Pod', author, resource: of(resources.Pod), namespaces, samples: [pod, ...claiming] },
+      {
+        name: 'Pod',
+        author,
+        resource: of(resources.Pod),
+        namespaces,
+        samples: [pod, ...claiming],
+        ...(author === 'tenant' ? { must: withOwnAddresses } : {}),
+      },
       { name: 'Service', author, resource: of(resources.Service), namespaces, samples: [service] },
       { name: 'EndpointSlice', author, resource: of(resources.EndpointSlice), namespaces, samples: [endpointSlice] },
       { name: 'CiliumEndpoint', author, resource: of(resources.CiliumEndpoint), namespaces, samples: [ciliumEndpoint] },

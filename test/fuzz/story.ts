@@ -8,6 +8,7 @@ export const TENANT = 'tenant';
 export const TAKEN = 'taken';
 /** Nodes with agents. */
 export const NODES = ['n1', 'n2'] as const;
+const ALL_NODES = [...NODES, TAKEN] as const;
 
 type NodeName = (typeof NODES)[number] | typeof TAKEN;
 
@@ -66,8 +67,14 @@ export function podObject({ namespace: ns, name, app, node: nodeName, ip }: Hone
   return { ...object, status: { ...object.status, hostIP: NODE_ADDRESSES[nodeName] } };
 }
 
-export const NODE_OBJECTS = ([...NODES, TAKEN] as const).map((name, index) =>
-  node(name, 'True', { podCIDRs: [`10.0.${index + 1}.0/24`], addresses: [NODE_ADDRESSES[name]] }),
+/** Of the pod CIDR 10.0.N.0/24 of a node; undefined: there is no such node. */
+export function nodeIndexOf(name: unknown): number | undefined {
+  const at = ALL_NODES.findIndex((node) => node === name);
+  return at < 0 ? undefined : at + 1;
+}
+
+export const NODE_OBJECTS = ALL_NODES.map((name) =>
+  node(name, 'True', { podCIDRs: [`10.0.${nodeIndexOf(name)}.0/24`], addresses: [NODE_ADDRESSES[name]] }),
 );
 
 type Made = readonly [resource: Resource<KubeObject>, object: KubeObject];

@@ -1,6 +1,6 @@
 /**
- * What a real API server lets the agent of one node write of another's: nothing. The chart's ValidatingAdmissionPolicy, asked as agents
- * are: with the ServiceAccount's name, and the node that a pod's token names.
+ * What a real API server refuses by the chart's ValidatingAdmissionPolicies: the agent of one node writes nothing of another's (asked as agents are:
+ * with the ServiceAccount's name, and the node that a pod's token names), and whoever may write the status of pods says no addresses of them.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -10,6 +10,7 @@ import { CHART } from '../chart/render.ts';
 import { RealCluster } from '../cluster/real/index.ts';
 import { attempt, type Output } from '../cluster/run.ts';
 import { eventually } from '../eventually.ts';
+import { weirCluster } from './weir.ts';
 
 const AGENT = 'system:serviceaccount:kube-system:weir-agent';
 
@@ -40,6 +41,23 @@ const event = (name: string, host: string, involvedObject: object = { kind: 'Pod
   source: { component: 'weir-agent', host },
 });
 
+const refused = (text: string): object => ({ code: 1, stderr: expect.stringContaining(text) });
+
+/** kubectl as somebody: fields of a kubeconfig's user. `name`: of the file. */
+function impersonate(
+  cluster: RealCluster,
+  name: string,
+  who: object,
+  args: readonly string[],
+  stdin?: string,
+): Promise<Output> {
+  const config = load(readFileSync(cluster.kubeconfig, 'utf8')) as Kubeconfig;
+  for (const each of config.users) Object.assign(each.user, who);
+  const path = join(cluster.folder, `${name}.conf`);
+  writeFileSync(path, dump(config), { mode: 0o600 });
+  return attempt('kubectl', ['--kubeconfig', path, ...args], stdin === undefined ? {} : { stdin });
+}
+
 describe('the agent of one node', () => {
   let cluster: RealCluster;
   beforeAll(async () => {
@@ -61,18 +79,12 @@ describe('the agent of one node', () => {
     return kubectlAs(`agent-${node}`, { as: AGENT, ...extra }, args, stdin);
   }
   function kubectlAs(name: string, who: object, args: readonly string[], stdin?: string): Promise<Output> {
-    const config = load(readFileSync(cluster.kubeconfig, 'utf8')) as Kubeconfig;
-    for (const each of config.users) Object.assign(each.user, who);
-    const path = join(cluster.folder, `${name}.conf`);
-    writeFileSync(path, dump(config), { mode: 0o600 });
-    return attempt('kubectl', ['--kubeconfig', path, ...args], stdin === undefined ? {} : { stdin });
+    return impersonate(cluster, name, who, args, stdin);
   }
   function apply(node: string, object: object): Promise<Output> {
     const flags = ['--server-side', '--force-conflicts', '--field-manager=weir-agent'];
     return kubectl(node, ['apply', ...flags, '-f', '-'], JSON.stringify(object));
   }
-  const refused = (text: string): object => ({ code: 1, stderr: expect.stringContaining(text) });
-
   it('writes the report of its node, and no other', async () => {
     expect(await apply('node-1', report('node-1'))).toMatchObject({ code: 0 });
     expect(await apply('node-1', report('node-1'))).toMatchObject({ code: 0 });
@@ -132,5 +144,138 @@ describe('the agent of one node', () => {
 
   it('others write as their roles allow', async () => {
     expect(await cluster.applyObjects([endpoint('by-an-admin', 'node-9')])).toContain('by-an-admin');
+  });
+});
+
+const TENANT = 'system:serviceaccount:default:tenant';
+/** A name that a template must escape. */
+const OTHER_WRITER = "o'neill";
+const ADMIN = 'system:serviceaccount:default:admin';
+
+describe('whoever may write the status of pods', () => {
+  let cluster: RealCluster;
+  let node: string;
+  beforeAll(async () => {
+    cluster = await weirCluster({ nodes: 1, install: { podAddresses: { otherWriters: [OTHER_WRITER] } } });
+    node = cluster.node(1).name;
+    const apiGroup = 'rbac.authorization.k8s.io';
+    const rbac = { apiVersion: `${apiGroup}/v1`, metadata: { name: 'tenant', namespace: 'default' } };
+    const user = (name: string): object => ({ kind: 'User', apiGroup, name });
+    await cluster.applyObjects([
+      {
+        ...rbac,
+        kind: 'Role',
+        rules: [{ apiGroups: [''], resources: ['pods', 'pods/status'], verbs: ['get', 'create', 'patch', 'update'] }],
+      },
+      {
+        ...rbac,
+        kind: 'RoleBinding',
+        roleRef: { apiGroup, kind: 'Role', name: 'tenant' },
+        subjects: [TENANT, OTHER_WRITER, `system:node:${node}`].map(user),
+      },
+      {
+        ...rbac,
+        kind: 'ClusterRoleBinding',
+        metadata: { name: 'admin' },
+        roleRef: { apiGroup, kind: 'ClusterRole', name: 'cluster-admin' },
+        subjects: [user(ADMIN)],
+      },
+    ]);
+    // Their addresses, and that they are ready, are what their kubelet writes.
+    await cluster.createPods([{ name: 'server', node: 1, tcp: [80] }]);
+  }, 240_000);
+  afterAll(() => cluster?.stop(), 60_000);
+
+  const podOf = async (name: string): Promise<{ readonly status: Readonly<Record<string, unknown>> }> =>
+    JSON.parse(await cluster.kubectl(['get', 'pod', name, '-o', 'json'])) as never;
+  /** A pod that no kubelet has, as the tenant makes it. */
+  const placeless = (name: string, status: object = {}): string =>
+    JSON.stringify({
+      ...{ apiVersion: 'v1', kind: 'Pod', metadata: { name, namespace: 'default' }, status },
+      spec: { schedulerName: 'nobody', containers: [{ name: 'c', image: 'i' }] },
+    });
+  let files = 0;
+  const as = (who: object | string, args: readonly string[], stdin?: string): Promise<Output> => {
+    files += 1;
+    return impersonate(cluster, `user-${files}`, typeof who === 'string' ? { as: who } : who, args, stdin);
+  };
+  const patch = (who: object | string, pod: string, status: object): Promise<Output> =>
+    as(who, ['patch', 'pod', pod, '--subresource=status', '--type=merge', '-p', JSON.stringify({ status })]);
+  const claim = { podIP: '10.0.0.99', podIPs: [{ ip: '10.0.0.99' }] };
+  const no = (user = TENANT): object =>
+    refused(
+      `only the kubelet of its node (user system:node:${node} of group system:nodes) changes the addresses in the status of pod server, or lets it run again once it has ended, and not ${user}: who must is listed in helm value podAddresses.otherWriters`,
+    );
+
+  it('says no address of them, nor takes one away; what else it says stands', async () => {
+    const before = (await podOf('server')).status;
+    expect(before).toMatchObject({ podIP: expect.any(String), hostIP: expect.any(String) });
+    await eventually(
+      () => patch(TENANT, 'server', claim),
+      ({ code }) => code !== 0,
+    );
+    expect(await patch(TENANT, 'server', claim)).toMatchObject(no());
+    expect(await patch(TENANT, 'server', { podIP: null, podIPs: null })).toMatchObject(no());
+    const host = { hostIP: '192.0.2.99', hostIPs: [{ ip: '192.0.2.99' }] };
+    expect(await patch(TENANT, 'server', host)).toMatchObject(no());
+    const condition = { type: 'example.com/said', status: 'True', lastTransitionTime: '2026-01-01T00:00:00Z' };
+    const add = { op: 'add', path: '/status/conditions/-', value: condition };
+    const ordinary = ['patch', 'pod', 'server', '--subresource=status', '--type=json', '-p', JSON.stringify([add])];
+    expect(await as(TENANT, ordinary)).toMatchObject({ code: 0 });
+    const { podIP, podIPs, hostIP, hostIPs, conditions } = (await podOf('server')).status;
+    expect({ podIP, podIPs, hostIP, hostIPs }).toEqual({
+      podIP: before['podIP'],
+      podIPs: before['podIPs'],
+      hostIP: before['hostIP'],
+      hostIPs: before['hostIPs'],
+    });
+    expect(conditions).toContainEqual(expect.objectContaining({ type: 'example.com/said' }));
+  });
+
+  it('says none when it makes a pod, and none of a pod that has no node', async () => {
+    expect(await as(TENANT, ['create', '-f', '-'], placeless('made', claim))).toMatchObject({ code: 0 });
+    expect((await podOf('made')).status).not.toHaveProperty('podIP');
+    expect(await patch(TENANT, 'made', claim)).toMatchObject(
+      refused('changes the addresses in the status of pod made'),
+    );
+  });
+
+  it('does not let a pod that has ended run again, whose address another may have', async () => {
+    await cluster.kubectl(['create', '-f', '-'], placeless('ended'));
+    expect(await patch(TENANT, 'ended', { phase: 'Succeeded' })).toMatchObject({ code: 0 });
+    expect(await patch(TENANT, 'ended', { phase: 'Running' })).toMatchObject(refused('lets it run again'));
+    expect(await patch(TENANT, 'ended', { phase: 'Failed' })).toMatchObject({ code: 0 });
+  });
+
+  it('is no kubelet by a username alone', async () => {
+    expect(await patch(`system:node:${node}`, 'server', claim)).toMatchObject(no(`system:node:${node}`));
+  });
+
+  it('may as cluster-admin, or when it is listed', async () => {
+    for (const [who, ip] of [
+      [ADMIN, '10.0.0.97'],
+      [OTHER_WRITER, '10.0.0.98'],
+    ] as const)
+      expect(await patch(who, 'made', { podIP: ip, podIPs: [{ ip }] })).toMatchObject({ code: 0 });
+  });
+
+  it('keeps no kubelet from its work, not even by an expression that fails', async () => {
+    const policy = JSON.parse(
+      await cluster.kubectl(['get', 'validatingadmissionpolicy', 'weir-pod-addresses', '-o', 'json']),
+    ) as { readonly spec: { readonly matchConditions: readonly { readonly name: string }[] } };
+    const kubelets = policy.spec.matchConditions.filter(({ name }) => name === 'by-another-than-its-kubelet');
+    expect(kubelets).toHaveLength(1);
+    const failing = { name: 'broken', expression: "object.status.nothing == 'x'" };
+    await cluster.kubectl([
+      ...['patch', 'validatingadmissionpolicy', 'weir-pod-addresses', '--type=merge', '-p'],
+      JSON.stringify({ spec: { matchConditions: [...kubelets, failing] } }),
+    ]);
+    await eventually(
+      () => patch(ADMIN, 'made', { phase: 'Pending' }),
+      ({ code }) => code !== 0,
+    );
+    await cluster.createPods([{ name: 'later', node: 1, tcp: [80] }]);
+    expect((await podOf('later')).status).toMatchObject({ podIP: expect.any(String) });
+    expect(await cluster.probe('later', 'server', { timeoutMs: 3000 })).toBe('reached');
   });
 });

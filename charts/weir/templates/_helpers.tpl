@@ -25,6 +25,15 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 {{- end }}
 
+{{/* Whether the cluster has ValidatingAdmissionPolicies (Kubernetes 1.30): "true" or empty. It says so itself; helm template asks none. */}}
+{{- define "weir.admissionServed" -}}
+{{- $served := semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version }}
+{{- if lookup "v1" "Namespace" "" "kube-system" }}
+{{- $served = .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy" }}
+{{- end }}
+{{- if $served }}true{{ end }}
+{{- end }}
+
 {{/* Where programs find the API server when the cluster's own service does not lead there. */}}
 {{- define "weir.apiServerEnv" -}}
 {{- if .Values.apiServer.host }}
