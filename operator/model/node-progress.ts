@@ -137,6 +137,31 @@ export class NodeProgress {
     }
   }
 
+  /**
+   * The node has reported: what is counted of it before and after. A report that does not say how far the node is, where it did before, is of an agent
+   * that has put nothing in force since it began, and found no report: the kernel may enforce what the node said last.
+   */
+  reportSaid(
+    txn: WriteTxn,
+    row: NodeReportRow,
+  ): { readonly before: CountedReport | undefined; readonly after: CountedReport } {
+    const { countedReports } = this.#tables;
+    const before = txn.get(countedReports, row.node);
+    const begins = row.policyVersion === undefined && before?.policyVersion !== undefined;
+    const after: CountedReport =
+      begins && before.nodeUid === row.nodeUid
+        ? {
+            ...row,
+            policyVersion: before.policyVersion,
+            generations: { ...before.generations, ...row.generations },
+            policyKeys: { ...before.policyKeys, ...row.policyKeys },
+            lost: true,
+          }
+        : row;
+    txn.upsert(countedReports, after);
+    return { before, after };
+  }
+
   /** The report is gone: what is counted of the node before and after. */
   reportLost(
     txn: WriteTxn,

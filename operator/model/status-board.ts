@@ -92,7 +92,8 @@ export class StatusBoard {
   }
 
   setReport(txn: WriteTxn, row: NodeReportRow): void {
-    this.#reportChanged(txn, txn.upsert(this.#tables.countedReports, row), row);
+    const { before, after } = this.#progress.reportSaid(txn, row);
+    this.#reportChanged(txn, before, after);
   }
 
   deleteReport(txn: WriteTxn, node: string): void {

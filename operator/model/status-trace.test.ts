@@ -47,6 +47,8 @@ class Cluster {
   readonly reports = new Map<string, NodeReportRow>();
   /** Last words of nodes whose reports somebody has deleted since this leader began. */
   readonly #lost = new Map<string, NodeReportRow>();
+  /** Of those, nodes that speak again before they have concluded anything: an agent that began anew, and has not all inputs. */
+  readonly #beginning = new Map<string, NodeReportRow>();
   generation = 0;
   uid = 'u0';
   valid = true;
@@ -142,6 +144,7 @@ class Cluster {
     const row = nodeReportRow({ ...object, metadata: { ...object.metadata, ownerReferences } });
     this.reports.set(name, row);
     this.#lost.delete(name);
+    this.#beginning.delete(name);
     this.#model.setReport(row);
   }
 
@@ -152,6 +155,15 @@ class Cluster {
     this.reports.delete(name);
     this.#lost.set(name, row);
     this.#model.deleteReport(name);
+  }
+
+  /** An agent that knows nothing of the report that was deleted, and has put nothing in force yet, makes one. */
+  beginAnew(name: string): void {
+    const lost = this.#lost.get(name);
+    if (lost === undefined) return;
+    const row = { ...lost, policyVersion: undefined, generations: {}, policyKeys: {}, failures: [] };
+    this.#beginning.set(name, row);
+    this.#model.setReport(row);
   }
 
   /** Takes and reports. */
@@ -221,7 +233,7 @@ class Cluster {
         const object = node(name, ready);
         this.#model.setNode(nodeRow({ ...object, metadata: { ...object.metadata, uid } }));
       }),
-      ...[...this.reports.values()].map((row) => () => this.#model.setReport(row)),
+      ...[...this.reports.values(), ...this.#beginning.values()].map((row) => () => this.#model.setReport(row)),
       ...[...this.pods.values()].map((row) => () => this.#model.setPod(row)),
     ];
     for (let i = 0; inputs.length > 0; i += 1) inputs.splice((order * 7 + i) % inputs.length, 1)[0]?.();
@@ -317,6 +329,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   ),
   acting(fc.nat(4), (c, n) => c.deletePod(n)),
   acting(onNode, (c, name) => c.loseReport(name)),
+  acting(onNode, (c, name) => c.beginAnew(name)),
   acting(fc.constant(''), (c) => c.foldAnew()),
   acting(fc.nat(100), (c, order) => c.failOver(order)),
 );
@@ -469,6 +482,27 @@ describe('status, whatever happens', () => {
     cluster.deleteNode('n2');
     cluster.setNode('n2', 'True', false);
     expect(cluster.settle()).toBe('True/NoMatchingEndpoints/3');
+  });
+
+  it('a node whose report was deleted is judged by its last word until its agent has put something in force', () => {
+    const cluster = new Cluster();
+    for (const name of ['n1', 'n2']) cluster.setNode(name, 'True', false);
+    cluster.setPod(1, 'n1', 'web', false);
+    cluster.setPod(2, 'n2', 'other', false);
+    cluster.edit(select('web'));
+    cluster.flush();
+    cluster.catchUp(['n1', 'n2']);
+    expect(cluster.settle()).toBe('True/Programmed/1');
+    cluster.loseReport('n1');
+    cluster.edit(select('other'));
+    cluster.flush();
+    cluster.handOut();
+    cluster.speak('n2');
+    cluster.beginAnew('n1');
+    expect(cluster.settle()).toBe('False/Progressing/2');
+    expect(cluster.status?.conditions[2]?.message).toContain('n1 (had 1 when its report was deleted)');
+    cluster.speak('n1');
+    expect(cluster.settle()).toBe('True/Programmed/2');
   });
 
   it('a node that falls silent about a policy whose status is held back is waited for, also when its pod goes before it is due', () => {
