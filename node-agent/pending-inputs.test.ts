@@ -30,3 +30,26 @@ it('inputs that are missing are a failure after half a minute in which none has 
   names = [];
   expect([pending.look(), pending.lasting()]).toEqual([[], false]);
 });
+
+it('an input that comes and goes keeps none that is missing for longer from being a failure', () => {
+  let now = 0;
+  let names = ['a'];
+  const pending = new PendingInputs(
+    createStateDB({ freeze: true }),
+    () => names,
+    () => now,
+  );
+  for (; now < 30_000; now += 2_000) {
+    names = ['a', 'b'];
+    expect(pending.lasting()).toBe(false);
+    now += 500;
+    names = ['a'];
+    expect(pending.lasting()).toBe(false);
+  }
+  now = 30_000;
+  expect(pending.lasting()).toBe(true);
+  names = ['a', 'b'];
+  expect(pending.lasting()).toBe(true);
+  names = ['a'];
+  expect(pending.lasting()).toBe(true);
+});

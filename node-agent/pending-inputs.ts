@@ -1,13 +1,12 @@
 import type { StateDB, Table } from '@weir/statedb';
 
-/** How long nothing of the inputs that are missing may come before that is a failure of the policies, in milliseconds. */
+/** How long an input may be missing before that is a failure of the policies, in milliseconds, while none that is missing as long comes. */
 const LASTS_AFTER_MS = 30_000;
 
-/** Inputs that are not complete, and since when none of them has come. Key: `what`. */
+/** An input that is not complete. Key: `name`. */
 interface Pending {
-  readonly what: 'inputs';
-  readonly names: readonly string[];
-  /** Milliseconds. */
+  readonly name: string;
+  /** When it was found missing, or one that was missing as long came. Milliseconds. */
   readonly since: number;
 }
 
@@ -26,27 +25,31 @@ export class PendingInputs {
     this.#db = db;
     this.#missing = missing;
     this.#now = now;
-    this.#table = db.table<Pending>({ name: 'pendingInputs', key: (row) => row.what });
+    this.#table = db.table<Pending>({ name: 'pendingInputs', key: (row) => row.name });
   }
 
   /** Which they are now. To be called whenever some may have come. */
   look(): readonly string[] {
     const names = this.#missing();
+    const now = this.#now();
     this.#db.write([this.#table], (txn) => {
-      const before = txn.get(this.#table, 'inputs');
-      if (names.length === 0) txn.delete(this.#table, 'inputs');
-      else if (before === undefined || before.names.some((name) => !names.includes(name)))
-        txn.upsert(this.#table, { what: 'inputs', names, since: this.#now() });
-      else if (before.names.length !== names.length) txn.upsert(this.#table, { ...before, names });
+      const before = [...txn.all(this.#table)];
+      const come = before.filter(({ name }) => !names.includes(name));
+      // They come one after the other: who waits no longer than the last that came is on its way.
+      const oldest = Math.min(...come.map(({ since }) => since));
+      for (const { name } of come) txn.delete(this.#table, name);
+      for (const name of names) {
+        const { since } = txn.get(this.#table, name) ?? { since: now };
+        txn.upsert(this.#table, { name, since: since >= oldest ? now : since });
+      }
     });
     return names;
   }
 
-  /** Whether none that is missing has come for so long that it is a failure. */
+  /** Whether one has been missing for so long that it is a failure. */
   lasting(): boolean {
     this.look();
     using snapshot = this.#db.read();
-    const row = snapshot.get(this.#table, 'inputs');
-    return row !== undefined && this.#now() - row.since >= LASTS_AFTER_MS;
+    return Array.from(snapshot.all(this.#table)).some(({ since }) => this.#now() - since >= LASTS_AFTER_MS);
   }
 }
