@@ -210,6 +210,7 @@ class KernelCore implements Core {
     const pending = this.#pendingInputs();
     const awaited =
       this.#engine.info(endpoint.id)?.reason ??
+      this.#engine.failure(endpoint.id)?.message ??
       (pending.length > 0 ? `these inputs are not complete yet: ${pending.join(', ')}` : undefined);
     const why = cause?.message ?? awaited ?? 'the kernel has not acknowledged it yet';
     const waits = cause === undefined && awaited !== undefined;

@@ -117,6 +117,16 @@ export class OrderError extends CoreError {
   }
 }
 
+/** A slot's map is not made larger than this. Retried: rows that nothing wants any more go within seconds. */
+export class SlotFullError extends CoreError {
+  constructor(slot: number, rows: number, limit: number) {
+    super(
+      'ERR_WEIR_SLOT_FULL',
+      `policy slot ${slot} would hold ${rows} rows, those that edits have left included, and a slot has room for ${limit}: its policies are edited faster than their old rows go; edit them less often, or have them need fewer rows`,
+    );
+  }
+}
+
 /** The endpoint's interface does not exist (any more) in this network namespace. */
 export class InterfaceGoneError extends CoreError {
   constructor(endpoint: number, ifindex: number, cause: unknown) {

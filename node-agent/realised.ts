@@ -1,10 +1,12 @@
 import { type LabelMap, labelsKey, matches } from '@weir/labels';
+import { RowBudgetError } from '@weir/policy';
 import { keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import type { Held, Realised, RealisedPolicy, Tables } from './core.ts';
 import { tableKey } from './create-tables.ts';
 import { type Audit, faultAt, type SyncLoop } from './datapath/index.ts';
 import type { Engine, InUse, Missing } from './derive/index.ts';
 import { InterfaceGoneError } from './errors.ts';
+import { keyOf, mostRules, namesOf } from './failure-text.ts';
 import {
   type Acknowledgements,
   laggingEndpoints,
@@ -25,8 +27,6 @@ const MISSING_AFTER_MS = 5_000;
  * how long an interface may be gone before DEL comes.
  */
 const UNCONNECTED_AFTER_MS = 10_000;
-/** Pods that a failure names. */
-const MOST_PODS = 3;
 const NONE: Generations = {};
 
 /** Key: `uid`. */
@@ -375,8 +375,12 @@ export class RealisedReport {
     for (const id of engine.endpoints()) {
       const error = engine.failure(id);
       if (error === undefined) continue;
-      const message = `endpoint ${id}: ${error.message}; the policy before stays enforced`;
-      yield { of: selecting(id), reason: 'CompileFailed', message };
+      const tooLarge = error instanceof RowBudgetError;
+      const by = tooLarge ? `, selected by ${mostRules(engine.selecting(id), error.direction)}` : '';
+      const stays =
+        engine.state(id)?.state === 'not-ready' ? 'nothing passes until then' : 'the policy before stays enforced';
+      const message = `endpoint ${id}${by}: ${error.message}; ${stays}`;
+      yield { of: selecting(id), reason: tooLarge ? error.code : 'CompileFailed', message };
     }
   }
 
@@ -451,23 +455,6 @@ function notConnectedText(pods: readonly Unconnected[]): string {
 
 function podsText(pods: readonly Unconnected[]): string {
   return `${pods.length === 1 ? 'pod' : 'pods'} ${namesOf(pods.map(({ pod }) => pod))}`;
-}
-
-function namesOf(names: readonly string[]): string {
-  const more = names.length > MOST_PODS ? ` and ${names.length - MOST_PODS} more` : '';
-  return `${names.slice(0, MOST_PODS).join(', ')}${more}`;
-}
-
-const KINDS: Readonly<Record<PolicyRow['kind'], string | undefined>> = {
-  CiliumNetworkPolicy: 'cnp',
-  CiliumClusterwideNetworkPolicy: 'ccnp',
-  NetworkPolicy: 'knp',
-  BareRules: undefined,
-};
-
-function keyOf({ kind, namespace, name }: PolicyRow): string | undefined {
-  const prefix = KINDS[kind];
-  return prefix === undefined ? undefined : [prefix, ...(namespace === undefined ? [] : [namespace]), name].join('/');
 }
 
 function generationsOf(policies: Iterable<Pick<PolicyRow, 'uid' | 'generation'>>): Generations {

@@ -3,6 +3,7 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { describe, expect, it, jest } from '@jest/globals';
 import { slotKey } from '@weir/bpf';
+import { type ClassRows, MOST_ROWS } from '@weir/policy';
 import { GRACE_MS } from '../derive/index.ts';
 import { type SlotLab, slotLab, slotRow } from './testing/slot-maps.ts';
 
@@ -97,6 +98,22 @@ describe('a large slot', () => {
     await lab.slots.trim();
     expect([held(lab, 1), await lab.slots.fault(1), lab.slots.trimDue()]).toEqual([LARGE.length, undefined, undefined]);
   });
+});
+
+it('a slot is not made larger than its ceiling: what it had stays', async () => {
+  const { lab } = world();
+  using _lab = lab;
+  await lab.slots.apply(slotRow(1, SMALL), () => true);
+  const rows: ClassRows = Array.from({ length: MOST_ROWS }, (_, port) => {
+    return { protocol: 6, from: port, to: port, verdict: 'allow', cookie: 1 + port };
+  });
+  const row = slotRow(1, SMALL, 9);
+  const classes = row.compiled.ingress.classes.map(({ members }) => ({ members, rows }));
+  const large = { ...row, compiled: { ...row.compiled, ingress: { ...row.compiled.ingress, classes } } };
+  await expect(lab.slots.apply(large, () => true)).rejects.toThrow(
+    `policy slot 1 would hold ${9 * MOST_ROWS + 10} rows, those that edits have left included, and a slot has room for ${8 * MOST_ROWS}`,
+  );
+  expect([held(lab, 1), await lab.slots.fault(1)]).toEqual([SMALL.length, undefined]);
 });
 
 it('a slot that is retired once more goes no later', async () => {

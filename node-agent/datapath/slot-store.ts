@@ -1,10 +1,10 @@
 import { classKey, createSlotMaps, DIRECTION, slotKey } from '@weir/bpf';
-import type { Direction, Steps } from '@weir/policy';
+import { type Direction, MOST_ROWS, type Steps } from '@weir/policy';
 import { keys, type StateDB, type Table } from '@weir/statedb';
 import type { BpfMap } from 'libbpf-ts';
 import { tableKey } from '../create-tables.ts';
 import { blocksKey, DIRECTIONS, GRACE_MS, type KernelSlot, Pace, type VerdictBlock } from '../derive/index.ts';
-import { OrderError } from '../errors.ts';
+import { OrderError, SlotFullError } from '../errors.ts';
 import type { SlotRow } from '../tables.ts';
 import {
   both,
@@ -76,6 +76,8 @@ export interface SlotStoreOptions {
 }
 
 const SLOTS = 4096;
+/** Rows that one slot's map has room for: four times what two directions may come to, as an edit keeps those of before for a while. */
+const MOST_BLOCKS = 8 * MOST_ROWS;
 /** Elements of a slot that are written or deleted at once: some hundred microseconds. */
 const STEP = 256;
 /**
@@ -487,14 +489,16 @@ export class SlotStore {
     const elements = both((direction) => new Map(old?.elements[direction] ?? wanted.elements[direction]));
     const rows = both((direction) => new Map(old?.rows[direction] ?? wanted.rows[direction]));
     const { create = createSlotMaps, least = { classes: 256, verdicts: 1024 } } = this.#options;
+    const blocks = countBlocks(wanted.rows) + (old === undefined || old === wanted ? 0 : countBlocks(rows));
+    if (blocks > MOST_BLOCKS) throw new SlotFullError(slot, blocks, MOST_BLOCKS);
     const maps = create({
       classes: roundUp(Math.max(least.classes, 2 * (count(wanted.elements) + (old ? count(elements) : 0)))),
-      verdicts: roundUp(Math.max(least.verdicts, 2 * (countBlocks(wanted.rows) + (old ? countBlocks(rows) : 0)))),
+      verdicts: Math.min(roundUp(Math.max(least.verdicts, 2 * blocks)), MOST_BLOCKS),
     });
     try {
       for (const direction of DIRECTIONS) {
-        const blocks = [...rows[direction]].flatMap(([number, of]) => of.map((block) => [number, block] as const));
-        await this.#inSteps(blocks, (step) =>
+        const entries = [...rows[direction]].flatMap(([number, of]) => of.map((block) => [number, block] as const));
+        await this.#inSteps(entries, (step) =>
           maps.verdicts.updateBatch(step.map(([number, block]) => verdictEntry(direction, number, block))),
         );
         await this.#inSteps([...elements[direction]], (step) =>
