@@ -15,6 +15,12 @@ it('a few hundred hostile objects: nobody ends, nobody else notices, and nothing
   expect(Object.keys(report.made)).toHaveLength(KINDS.length);
 });
 
+it("a tenant's rules that multiply cost nodes no more than a slot's budget of rows, and others nothing", async () => {
+  const kind = KINDS.find(({ name, author }) => name === 'CiliumNetworkPolicy' && author === 'tenant') as Kind;
+  const body = { spec: { endpointSelector: {}, ingress: '«rules that multiply»' } };
+  expect(await play('tenant', [{ kind, namespace: 'tenant', name: 'h-0', body }], alone)).toEqual([]);
+});
+
 /** A kind that a tenant writes, where it has no right to. */
 const strayed = (name: string, namespace: string): Kind => ({
   ...(KINDS.find((kind) => kind.name === name && kind.author === 'tenant') as Kind),

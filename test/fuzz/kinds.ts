@@ -174,7 +174,12 @@ export const KINDS: readonly Kind[] = [
         author,
         resource: of(resources.CiliumNetworkPolicy),
         namespaces,
-        samples: [{ spec: plain }, { spec: rule }, { specs: [plain, rule] }],
+        samples: [
+          { spec: plain },
+          { spec: rule },
+          { specs: [plain, rule] },
+          { spec: { endpointSelector: {}, ingress: '«rules that multiply»' } },
+        ],
         fixed: ['status'],
       },
       { name: 'NetworkPolicy', author, resource: of(resources.NetworkPolicy), namespaces, samples: [networkPolicy] },

@@ -4,13 +4,13 @@ import { RESERVED, RESERVED_ID } from '@weir/identity';
 import type { FencingClient, KubeClient, KubePatcher } from '@weir/kube';
 import { formatLabels } from '@weir/labels';
 import { canonicalPrefix } from '@weir/net';
-import type { Direction } from '@weir/policy';
+import { type Direction, MOST_ROWS } from '@weir/policy';
 import type { RealisedPolicy } from '../../node-agent/core.ts';
 import { inputTables, tableKey } from '../../node-agent/create-tables.ts';
 import { classOf, rowsByClass } from '../../node-agent/derive/index.ts';
 import { World } from '../../node-agent/derive/testing/engine-world.ts';
 import { Kubernetes } from '../../node-agent/kubernetes/index.ts';
-import type { EndpointStateRow, PolicyRow } from '../../node-agent/tables.ts';
+import type { EndpointStateRow, PolicyRow, SlotRow } from '../../node-agent/tables.ts';
 import { FakeCore, quiet } from '../../node-agent/testing/fake-core.ts';
 import { policyKey } from '../../operator/model/names.ts';
 
@@ -158,12 +158,23 @@ export class FuzzNode {
     for (let again = true; again; this.#pass()) {
       const plan = await world.plan();
       world.engine.forgetCidrs(plan.ipcacheGone);
+      for (const slot of plan.slots) this.#measure(slot);
       again = plan.again;
     }
     this.#seen = inputs;
     this.#plans += 1;
     this.#publish();
     this.#options.onPlan(this);
+  }
+
+  /** What a slot costs is its rows: whatever policies say, there is a budget of them. */
+  #measure(slot: SlotRow): void {
+    for (const direction of ['ingress', 'egress'] as const) {
+      const rows = rowsByClass(slot, direction)
+        .values()
+        .reduce((sum, { length }) => sum + length, 0);
+      if (rows > MOST_ROWS) this.#options.onFailure(`${this.name}: a slot has ${rows} rows of ${direction}`);
+    }
   }
 
   #pass(): void {
