@@ -274,3 +274,39 @@ describe('endpoints that are as they were found', () => {
     expect(world.elements()[0]).toEqual({ ...first, revision: 45 });
   });
 });
+
+describe('an element that somebody edits while the endpoint is as it was found', () => {
+  it('is a fault, and is put back with its flows in doubt', () => {
+    world.agent().update(state(1));
+    const store = world.agent();
+    store.adopt(false);
+    world.attached.set(1, 7);
+    expect([store.look()[0]?.faults, store.editedFound()]).toEqual([[], []]);
+    const [found] = world.elements();
+    if (found === undefined) throw new Error('there is no element');
+    world.map.update(endpointKey.encode(7), endpointValue.encode({ ...found, flags: 0 }));
+    expect(store.look()[0]?.faults).toEqual(['its element in the endpoint map is another']);
+    expect(store.editedFound()).toEqual([1]);
+    store.mend(1);
+    expect(world.elements()).toEqual([{ ...found, flags: found.flags | ENDPOINT_FLAGS.noPickup, quarantine: true }]);
+    expect([...store.doubted()]).toEqual([1]);
+    store.undoubt([1]);
+    expect([store.look()[0]?.faults, store.editedFound()]).toEqual([[], []]);
+  });
+
+  it('is none after the agent itself has given it a new revision, closed it, or ended its quarantine', () => {
+    world.agent().update(state(1));
+    const store = world.agent();
+    store.adopt(true);
+    world.attached.set(1, 7);
+    let revision = 5;
+    for (const closed of [new Set<number>(), new Set([1])]) {
+      store.renew(() => (revision += 1), { closed, reopened: new Set() });
+      expect(store.editedFound()).toEqual([]);
+    }
+    store.undoubt([1]);
+    world.clock += 10_000;
+    store.endQuarantine();
+    expect(store.editedFound()).toEqual([]);
+  });
+});

@@ -10,6 +10,7 @@ import { Contests } from './contests.ts';
 import type { EndpointTable } from './endpoint-map.ts';
 import type { Hooked, LinkLook, LinkTable } from './links.ts';
 
+const EDITED = 'its element in the endpoint map is another';
 /** What has passed an interface unjudged is answered by then, in milliseconds; until then a pod's own queries over UDP find no answer. */
 const QUARANTINE_MS = 2000;
 
@@ -263,8 +264,8 @@ export class EndpointStore {
   }
 
   /**
-   * Looks at what was written: element, programs and links of each endpoint; of what was found at start, whether it has programs. Of either,
-   * whether its flows are still to be gone through.
+   * Looks at what was written: element, programs and links of each endpoint; of what was found at start, at its element and whether it has programs.
+   * Of either, whether its flows are still to be gone through.
    */
   look(): LinkLook[] {
     using snapshot = this.#db.read();
@@ -286,41 +287,57 @@ export class EndpointStore {
     // Of an interface that has gone since nothing is to be put back.
     return this.#links.look(rows).flatMap(({ id, gone, behind }, at) => {
       if (gone) return [];
-      const bare = attached.get(id) !== rows[at]?.ifindex;
-      return [{ id, gone: false, faults: [...(bare ? ['its programs are not attached'] : []), ...behind], behind }];
+      const row = rows[at];
+      const faults = attached.get(id) === row?.ifindex ? [] : ['its programs are not attached'];
+      if (row !== undefined && this.#isEdited(row)) faults.push(EDITED);
+      return [{ id, gone: false, faults: [...faults, ...behind], behind }];
     });
   }
 
   #lookAtHeld(rows: readonly KernelEndpointRow[]): LinkLook[] {
     return this.#links.look(rows).map(({ faults, ...rest }, at) => {
       const row = rows[at];
-      const held = row?.written;
-      const look = { ...rest, faults: [...faults, ...rest.behind] };
-      const same =
-        held === undefined ||
-        sameBytes(this.#map.lookup(endpointKey.encode(held.ifindex)), elementOf(held, row ?? NEW));
-      return same || look.gone
-        ? look
-        : { ...look, faults: [...look.faults, 'its element in the endpoint map is another'] };
+      const edited = row !== undefined && !rest.gone && this.#isEdited(row);
+      return { ...rest, faults: [...faults, ...rest.behind, ...(edited ? [EDITED] : [])] };
     });
+  }
+
+  /** Endpoints that are as they were found, but for their elements, which somebody has edited since. */
+  editedFound(): number[] {
+    using snapshot = this.#db.read();
+    const found = [...snapshot.all(this.#table)].filter(({ written }) => written === undefined);
+    return found.filter((row) => this.#isEdited(row)).map(({ id }) => id);
+  }
+
+  /** Whether the element is another than the one that was written or, before that, found. */
+  #isEdited(row: KernelEndpointRow): boolean {
+    const last = row.written ?? row.found;
+    return last !== undefined && !sameBytes(this.#map.lookup(endpointKey.encode(last.ifindex)), elementOf(last, row));
   }
 
   /** Brings element, programs and links back to what was written, and the programs before all others'. @throws LinkError */
   mend(id: number): void {
     const row = this.#row(id);
     if (row === undefined) return;
+    // Its packets were judged by somebody's element, or its flows go by somebody's id.
+    const edited = this.#isEdited(row);
+    if (edited) this.doubt(id);
     // Its word is as it was written, whatever has become of the slot's newest row.
-    if (row.written !== undefined) {
-      // Its packets were judged by somebody's element, or its flows go by somebody's id.
-      const found = this.#map.lookup(endpointKey.encode(row.written.ifindex));
-      if (!sameBytes(found, elementOf(row.written, row))) this.doubt(id);
-      this.#write(row.written);
-    } else if (this.#links.attached().get(id) !== row.ifindex) this.guard(row);
+    if (row.written !== undefined) this.#write(row.written);
+    else {
+      if (edited) this.#putFoundBack(id);
+      if (this.#links.attached().get(id) !== row.ifindex) this.guard(row);
+    }
     const [look] = this.#links.look([row]);
     if (look === undefined || look.behind.length === 0) return;
     this.#contests.move(id, () => this.#links.overtake(row, () => this.doubt(id)));
     // To load and attach them may have taken a while.
     this.doubt(id);
+  }
+
+  #putFoundBack(id: number): void {
+    const row = this.#row(id);
+    if (row?.found !== undefined) this.#map.update(endpointKey.encode(row.ifindex), elementOf(row.found, row));
   }
 
   /** Endpoints that the kernel or a pin knows, and nobody else. */
@@ -379,7 +396,7 @@ function flagsOf({ ingress, egress }: EndpointStateRow['enforced']): number {
 const NEW = { noPickup: false, doubted: false } as const;
 
 function elementOf(
-  row: EndpointStateRow,
+  row: KernelEndpoint,
   { noPickup, quarantined }: Pick<KernelEndpointRow, 'noPickup' | 'quarantined'>,
 ): Uint8Array {
   return endpointValue.encode({

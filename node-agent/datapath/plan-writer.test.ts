@@ -41,6 +41,7 @@ function world() {
   };
   /** By endpoint: the slot and the revision of its word. */
   const words = new Map<number, Pick<EndpointStateRow, 'slot' | 'revision'>>();
+  const edited: number[] = [];
   const bumped = new Map<number, EndpointStateRow>();
   let revision = 10;
   let marked = false;
@@ -64,6 +65,7 @@ function world() {
           return row;
         }),
       state: (id: number) => bumped.get(id),
+      disturbed: () => order.push('disturbed'),
     },
     numbers: { dirty: false, revision: () => 7 },
     slots: {
@@ -91,6 +93,8 @@ function world() {
         words.set(row.id, row);
       },
       slotOf: (id: number) => words.get(id)?.slot,
+      editedFound: () => edited,
+      doubt: (id: number) => order.push(`doubt ${id}`),
       delete: (id: number, { everywhere }: { readonly everywhere: boolean }) =>
         void order.push(`remove ${id}${everywhere ? '' : ' here'}`),
       renew: (_: unknown, { closed, reopened }: Record<'closed' | 'reopened', ReadonlySet<number>>) =>
@@ -157,7 +161,7 @@ function world() {
     flows = promise;
     return resolve;
   };
-  return { db, tables, writer, words, refused, order, carryOut, withdraw, until, holdFlows };
+  return { db, tables, writer, words, edited, refused, order, carryOut, withdraw, until, holdFlows };
 }
 
 describe('while the kernel refuses an address', () => {
@@ -298,6 +302,24 @@ it('a repair before the first plan leaves the mark of the agent before, which ma
   order.length = 0;
   await writer.endRepair([1]);
   expect(order).toContain('end');
+  await writer.stop();
+});
+
+it('a repair before the first plan has endpoints that are as they were found judge their flows again, and the first plan once more', async () => {
+  const { writer, order, carryOut } = world();
+  writer.beginRepair();
+  await writer.endRepair([1]);
+  expect(order).toEqual(['disturbed', 'renew, closing none']);
+  expect(await carryOut({ endpoints: [state(1)] })).toEqual(['word 1', 'end']);
+  await writer.stop();
+});
+
+it('flows that an edited element let through before the first plan are judged again by it', async () => {
+  const { writer, words, edited, carryOut } = world();
+  edited.push(1);
+  expect(await carryOut({ endpoints: [state(1), state(2)] })).toEqual(['doubt 1', 'word 2', 'word 1', 'end']);
+  expect([words.get(1)?.revision, words.get(2)?.revision]).toEqual([11, 1]);
+  expect(await carryOut({ endpoints: [{ ...state(2), revision: 3 }] })).toEqual(['word 2', 'end']);
   await writer.stop();
 });
 

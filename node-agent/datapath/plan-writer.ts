@@ -205,6 +205,7 @@ export class PlanWriter {
     for (const what of ['close', 'reopen'] as const) this.#done(what, this.#due(what));
     this.#failedPurge();
     if (changesAnything(plan)) this.#options.mark.begin();
+    if (!this.#carried) this.#judgeEditedAnew();
     await this.#saveNumbers();
     await this.#grow(plan, signal);
     await this.#shrink(plan);
@@ -217,7 +218,7 @@ export class PlanWriter {
 
   /** Takes back what was found and is not true any more; what could not be done is done in a later call. The mark stays until a plan was carried out. */
   async withdraw({ addresses, endpoints, reopened, renew }: Withdrawal): Promise<void> {
-    const { db, tables, endpoints: store, numbers, mark } = this.#options;
+    const { db, tables, mark } = this.#options;
     if (addresses.length + endpoints.length + reopened.length > 0) {
       this.#tellWithdrawal(addresses.length, { closed: endpoints, reopened });
       mark.begin();
@@ -233,10 +234,24 @@ export class PlanWriter {
       }),
     );
     if (addresses.length > 0 || this.ipcache.failing().length > 0) await this.#reconcileAddresses();
+    await this.#renew();
+  }
+
+  /** Elements that somebody has edited since they were found are written over by the first plan: flows that they let through are not to stay. */
+  #judgeEditedAnew(): void {
+    const { endpoints } = this.#options;
+    const edited = endpoints.editedFound();
+    for (const id of edited) endpoints.doubt(id);
+    this.#later('bump', edited);
+  }
+
+  /** New revisions for what is as it was found, where some are due. */
+  async #renew(): Promise<void> {
+    const { endpoints, numbers } = this.#options;
     const due = this.#due('bump');
     if (due.length === 0) return;
     const [closing, reopening] = [this.#due('close'), this.#due('reopen')];
-    store.renew(() => numbers.revision(), { closed: new Set(closing), reopened: new Set(reopening) });
+    endpoints.renew(() => numbers.revision(), { closed: new Set(closing), reopened: new Set(reopening) });
     await this.#saveNumbers();
     this.#done('close', closing);
     this.#done('reopen', reopening);
@@ -271,6 +286,11 @@ export class PlanWriter {
     this.#later('bump', endpoints);
     // While a plan has broken off, states are ahead of what they need: it is carried out again, with what is due.
     if (this.#carrying) return;
+    if (!this.#carried) {
+      if (this.#due('bump').length > 0) this.#options.engine.disturbed();
+      await this.#renew();
+      return;
+    }
     if (await this.#bump()) await this.endpoints.reconcile();
     this.#endMark();
   }

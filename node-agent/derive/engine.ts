@@ -228,6 +228,12 @@ export class Engine {
     return { ...withdrawal, renew: changed || atStart.stale };
   }
 
+  /** Endpoints were given new revisions in the kernel, as it was not what had been found: the first plan gives them newer ones. */
+  disturbed(): void {
+    const atStart = this.#atStart.get('');
+    if (atStart !== undefined) this.#atStart.set({ ...atStart, interrupted: true });
+  }
+
   /** The kernel has what `withdraw` returned last. */
   withdrawalDone(): void {
     this.#withdrawals.done();
