@@ -47,12 +47,18 @@ interface Sent<T> {
   readonly objects: readonly T[];
 }
 
+interface Writing {
+  readonly wanted: unknown;
+  /** The version at which the object was seen to be gone: an answer to the write that is not newer says what was before. */
+  goneAt?: bigint;
+}
+
 export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
   readonly #options: TargetOptions<T>;
   readonly #held: Table<Held<T>>;
   readonly #sent: Table<Sent<T>>;
   /** Content that is being written: its event may come before the answer, and is no other hand's. */
-  readonly #writing = new Map<string, unknown>();
+  readonly #writing = new Map<string, Writing>();
   /** Keys of objects whose deletion is under way. */
   readonly #leaving = new Set<string>();
 
@@ -110,6 +116,7 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
   replace(items: readonly T[], resourceVersion: string): void {
     const listed = new Set(items.map(objectKey));
     const at = versionOf(resourceVersion);
+    for (const [key, writing] of this.#writing) if (!listed.has(key)) writing.goneAt = at;
     this.#learn((txn) => {
       const gone = Array.from(txn.all(this.#held)).filter(
         ({ object, version }) => version <= at && !listed.has(objectKey(object)),
@@ -124,10 +131,13 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
   }
 
   delete(item: T): void {
+    const key = objectKey(item);
+    const at = versionOf(item.metadata.resourceVersion);
+    const writing = this.#writing.get(key);
+    if (writing !== undefined) writing.goneAt = at;
     this.#learn((txn) => {
-      const key = objectKey(item);
       const before = txn.get(this.#held, key);
-      if (before === undefined || versionOf(item.metadata.resourceVersion) < before.version) return [];
+      if (before === undefined || at < before.version) return [];
       txn.delete(this.#held, key);
       return [item];
     });
@@ -144,7 +154,8 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
       return false;
     }
     this.#send(key, object);
-    this.#writing.set(key, wanted);
+    const writing: Writing = { wanted };
+    this.#writing.set(key, writing);
     let answer: T;
     try {
       const part = subresource === undefined ? {} : { subresource };
@@ -162,6 +173,7 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
     const version = versionOf(answer.metadata.resourceVersion);
     this.#learn((txn) => {
       const meanwhile = txn.get(this.#held, key);
+      if (writing.goneAt !== undefined && version <= writing.goneAt) return [];
       if (meanwhile === undefined || meanwhile.version <= version) txn.upsert(this.#held, { object: answer, version });
       return [];
     });
@@ -222,7 +234,8 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
     const now = content(item);
     if (before !== undefined && before.unreadable !== true && isDeepStrictEqual(content(before.object), now))
       return false;
-    return !(this.#writing.has(key) && isDeepStrictEqual(this.#writing.get(key), now));
+    const writing = this.#writing.get(key);
+    return !(writing !== undefined && isDeepStrictEqual(writing.wanted, now));
   }
 
   /** Changes what is known; `change` returns what is not any more as it was, and not by our hand. */
