@@ -110,6 +110,7 @@ class KernelCore implements Core {
       nodeNetns: options.nodeNetns,
       log: options.log,
       allocateId: () => this.allocateEndpointId(),
+      file: this.files.path('endpoints'),
       save: () => void this.files.save('endpoints'),
     });
   }

@@ -200,6 +200,7 @@ export class KernelSide {
           if (options.lock.lost) options.lock.acquire();
         },
       },
+      guardReturned: async () => this.#guard(await options.strays.returned()),
       onGone: (id) => options.strays.gone(id, this.endpoints.isAway(id)),
       onMended: options.onMended,
       onFaults: options.onRound,
@@ -248,10 +249,9 @@ export class KernelSide {
       );
     using snapshot = db.read();
     const guarded = new Set(attached.values());
-    await this.#guard(
-      [...snapshot.all(tables.endpoints)].filter((row) => !guarded.has(row.ifindex)),
-      core.log,
-    );
+    const bare = [...snapshot.all(tables.endpoints)].filter((row) => !guarded.has(row.ifindex));
+    // Where there was no map of endpoints nobody has taken programs away: Weir is new here.
+    await this.#guard(bare, made.includes('endpoint_array') && !replaced.includes('endpoint_array') ? 'info' : 'warn');
     engine.adopt({
       endpoints: kernel,
       slots: await this.#slots.adopt(),
@@ -274,12 +274,14 @@ export class KernelSide {
   }
 
   /** An interface without programs is open: it gets them before anything else is known of it. One that cannot keeps no other waiting. */
-  async #guard(rows: readonly EndpointRow[], log: CoreOptions['log']): Promise<void> {
+  async #guard(rows: readonly EndpointRow[], level: 'info' | 'warn' = 'warn'): Promise<void> {
+    const { log } = this.#options.core;
+    const guarded: string[] = [];
     for (const { id, ifindex, interfaceName, gone } of rows) {
       if (gone !== undefined) continue;
       try {
         this.endpoints.guard({ id, ifindex });
-        log.warn({ endpoint: id, interface: interfaceName }, 'an interface without programs has them again');
+        guarded.push(interfaceName);
       } catch (error) {
         if (error instanceof InterfaceGoneError) continue;
         log.error(
@@ -288,6 +290,11 @@ export class KernelSide {
         );
       }
     }
+    if (guarded.length > 0)
+      log[level](
+        { interfaces: guarded.slice(0, TOLD), more: Math.max(0, guarded.length - TOLD) },
+        "pods' interfaces that had no programs have them now",
+      );
     // What fails is a fault in the next look, and tried again there.
     await this.#clearFlows().catch(() => undefined);
   }
@@ -352,7 +359,6 @@ export class KernelSide {
 
   async #look(rest: number): Promise<number> {
     this.#options.onLook();
-    await this.#guard(await this.#options.strays.returned(), this.#options.core.log);
     await this.audit.look();
     return rest;
   }
@@ -378,12 +384,12 @@ export class KernelSide {
       if (signal.aborted) return;
       // Missing PeerSets become failures by the passing of time. A round under way has concluded what the kernel does not have yet, and tells
       // when it ends.
-      if (!this.sync.busy) onRound();
       try {
+        if (!this.sync.busy) onRound();
         const { entries, deleted } = await this.#conntrack.collect(signal);
         this.#ctEntries = entries - deleted;
       } catch (error) {
-        core.log.error({ error: String(error) }, 'collecting expired connections failed');
+        core.log.error({ error: String(error) }, 'looking at what is due, or collecting expired connections, failed');
       }
     }
   }

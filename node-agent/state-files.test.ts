@@ -318,6 +318,20 @@ describe('a disk that does not answer', () => {
     expect(log.lines.map(({ level }) => level)).toEqual(['info']);
   });
 
+  it('holds one thread of the process, however many files are to be written: all are said not to be on disk', async () => {
+    const subject = files();
+    subject.provide('rules', () => [{ a: 1 }]);
+    expect(await Promise.all([subject.save('numbers'), subject.save('rules')])).toEqual([false, false]);
+    expect(save).toHaveBeenCalledTimes(1);
+    expect(subject.check().message).toMatch(/identities\.json: .* for \d+ s.*rules\.json: .* for \d+ s/);
+    answer();
+    const { ok } = await eventually(
+      async () => subject.check(),
+      (check) => check.ok,
+    );
+    expect([ok, files().load('rules')]).toEqual([true, { content: [{ a: 1 }] }]);
+  });
+
   it('keeps nobody waiting, is said while it lasts, and all is well once it answers', async () => {
     const log = recordingLogger();
     const subject = files(log, 'here', folder, 1_100);

@@ -89,7 +89,7 @@ interface Writing<T> {
   content: (() => T) | undefined;
   /** Something has changed since the last writing began: what the next one is stamped with. */
   begun: Pick<Saved<T>, 'stamp'> | undefined;
-  /** When the writing that is under way began: ISO 8601. */
+  /** Since when something is to be written, or is being written: ISO 8601. */
   since: string | undefined;
   /** The last writing: resolves to whether it is on disk, however long that takes. */
   last: Promise<boolean>;
@@ -104,6 +104,8 @@ export class StateFiles {
   readonly #options: StateFilesOptions;
   readonly #table: Table<StateFileRow>;
   readonly #writings: { readonly [N in StateName]: Writing<StateContents[N]> };
+  /** Settles with the last writing of any file. */
+  #disk: Promise<unknown> = Promise.resolve();
   #timer: NodeJS.Timeout | undefined;
   #looking = false;
   /** Nothing is to be saved any more. */
@@ -125,6 +127,10 @@ export class StateFiles {
   /** Says what the file is to hold from now on. Without it nothing is written. */
   provide<N extends StateName>(name: N, content: () => StateContents[N]): void {
     this.#writings[name].content = content;
+  }
+
+  path(name: StateName): string {
+    return this.#writings[name].file.path;
   }
 
   /** A file that is of no use is set aside, and said. Never throws. */
@@ -177,7 +183,8 @@ export class StateFiles {
     if (this.#stopped || writing.content === undefined) return Promise.resolve(false);
     if (writing.begun === undefined) {
       writing.begun = writing.stamps === undefined ? {} : { stamp: writing.stamps.begin() };
-      writing.last = writing.last.then(() => this.#write(name));
+      writing.since ??= new Date().toISOString();
+      writing.last = writing.last.then(() => this.#alone(() => this.#write(name)));
     }
     return this.#outcome(name);
   }
@@ -286,12 +293,21 @@ export class StateFiles {
     for (const { name, unsaved } of this.#rows()) if (unsaved !== undefined) void this.save(name);
   }
 
+  /**
+   * One file after another: a writing that the disk does not answer holds one of the few threads of this process, by which policy slots are put
+   * into the kernel, too.
+   */
+  #alone(write: () => Promise<boolean>): Promise<boolean> {
+    const written = this.#disk.then(write);
+    this.#disk = written;
+    return written;
+  }
+
   async #write<N extends StateName>(name: N): Promise<boolean> {
     const writing = this.#writings[name];
     const { file, stamps, begun = {}, content } = writing;
     // What changes from here on is for the next one.
     writing.begun = undefined;
-    writing.since = new Date().toISOString();
     try {
       if (content === undefined || this.#ended) return false;
       this.#keepUnreadable(name);
@@ -302,7 +318,7 @@ export class StateFiles {
       this.#refused(name, error instanceof StateSaveError ? error.reason : messageOf(error));
       return false;
     } finally {
-      writing.since = undefined;
+      writing.since = writing.begun === undefined ? undefined : new Date().toISOString();
       // Afterwards the stamps are those of the next agent.
       if (begun.stamp !== undefined && !this.#ended) stamps?.settle(begun.stamp, this.#writings[name].begun?.stamp);
     }

@@ -39,6 +39,7 @@ beforeEach(() => {
   tables = createTables(db);
   saved = 0;
   strays = new Strays({
+    file: '/run/state/endpoints.json',
     db,
     tables,
     numbers: new LocalNumbers(db),

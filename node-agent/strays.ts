@@ -17,6 +17,8 @@ export interface StraysOptions {
   readonly nodeNetns: string | undefined;
   readonly log: Logger;
   readonly allocateId: () => number;
+  /** Where endpoints outlive the agent. */
+  readonly file: string;
   /** The rows of endpoints have changed. */
   readonly save: () => void;
 }
@@ -43,7 +45,7 @@ export class Strays {
 
   /** Makes rows of what was found and has none. To be called before anything is concluded. */
   async take({ kernel, hooked, pinned }: FoundAtStart): Promise<void> {
-    const { db, tables, nodeNetns, numbers, log } = this.#options;
+    const { db, tables, nodeNetns, numbers } = this.#options;
     using snapshot = db.read();
     const rows = new Map(Array.from(snapshot.all(tables.endpoints), (row) => [row.id, row]));
     for (const { id, identity } of kernel) {
@@ -68,6 +70,7 @@ export class Strays {
     const routes = await podRoutes(nodeNetns);
     const used = new Set([...rows.keys(), ...kernel.map(({ id }) => id), ...pinned]);
     const addresses = new Set(Array.from(rows.values(), ({ ipv4 }) => ipv4));
+    const taken: EndpointRow[] = [];
     for (const [ifindex, one] of found) {
       const here = byIndex.get(ifindex);
       if (here === undefined) continue;
@@ -79,12 +82,27 @@ export class Strays {
       const row = this.#rowOf(here, { id, ipv4, identity: one.identity ?? 0 });
       rows.set(id, row);
       db.write([tables.endpoints], (txn) => txn.upsert(tables.endpoints, row));
-      log.warn(
-        { endpoint: id, interface: here.name, ipv4, identity: one.identity ?? 0 },
-        'an endpoint that no file knows is taken from the kernel',
-      );
+      taken.push(row);
     }
+    this.#tellTaken(taken, kernel.length + hooked.size > 0);
     this.#options.save();
+  }
+
+  /** `lost`: the kernel enforces something here, so that the file of endpoints is missing, older or of no use. Otherwise Weir is new here. */
+  #tellTaken(rows: readonly EndpointRow[], lost: boolean): void {
+    if (rows.length === 0) return;
+    const { log, file } = this.#options;
+    const endpoints = named(rows);
+    if (lost)
+      log.warn(
+        { file, endpoints },
+        `${count(rows)} taken from the kernel: the file does not tell of them, or is missing`,
+      );
+    else
+      log.info(
+        { endpoints },
+        `${count(rows)} made for pods that run since before this installation; each is closed until its pod is known`,
+      );
   }
 
   /**

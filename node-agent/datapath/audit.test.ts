@@ -35,6 +35,8 @@ function world(
     broken: false,
     /** Endpoints cannot be looked at. */
     unseen: false,
+    /** Nobody can tell which interfaces are back. */
+    forkless: false,
     /** Flows cannot be deleted. */
     unclear: false,
     mends: [] as string[],
@@ -99,6 +101,9 @@ function world(
     clearFlows: async () => {
       state.order.push('clear');
       if (state.unclear) throw new Error('ENOMEM');
+    },
+    guardReturned: async () => {
+      if (state.forkless) throw new Error('spawn ip EAGAIN');
     },
     onGone: () => undefined,
     onMended: (what) => state.told.push(what),
@@ -351,4 +356,17 @@ describe('what maps hold', () => {
     await audit.step('slot');
     expect(audit.check().message).toMatch(/and maps are as they were made; .* compared completely at/);
   });
+});
+
+it('looks at everything else where it cannot be told which interfaces are back, and says that', async () => {
+  const { audit, state } = world();
+  state.forkless = true;
+  state.looks = [{ id: 1, gone: false, faults: ['its program is not attached'], behind: [] }];
+  await audit.look();
+  expect(state.order).toContain('mend 1');
+  expect(audit.check()).toMatchObject({ ok: false, message: expect.stringContaining('spawn ip EAGAIN') });
+  state.forkless = false;
+  state.looks = [];
+  await audit.look();
+  expect(audit.check().ok).toBe(true);
 });

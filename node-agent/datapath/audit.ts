@@ -93,6 +93,8 @@ export interface AuditOptions {
   readonly pinned: Pick<PinnedDatapath, 'unpinned' | 'repin'>;
   /** Deletes flows that may have begun with an answer to what nobody judged. */
   readonly clearFlows: () => Promise<void>;
+  /** Gives interfaces that were gone, and are there again, their programs. */
+  readonly guardReturned: () => Promise<void>;
   /** The endpoint's interface is gone. */
   readonly onGone: (endpoint: number) => void;
   /** What somebody had taken away is there again, in words: once for each look or turn. */
@@ -127,8 +129,9 @@ export class Audit {
 
   /** Looks, says what is missing, and puts it back. */
   async look(): Promise<void> {
-    const { contents } = this.#options;
+    const { contents, guardReturned } = this.#options;
     const found = [
+      ...(await this.#examined('endpoint', () => guardReturned().then(() => []))),
       ...(await this.#examined('endpoint', () => this.#endpoints())),
       ...(await this.#examined('pins', () => this.#pins())),
     ];

@@ -7,6 +7,7 @@ import { query, type StateDB, type Table } from '@weir/statedb';
 import { exhaustMap, filter, map, merge, type Subscription, share, takeUntil, timer } from 'rxjs';
 import type { Core, Realised } from '../core.ts';
 import { inputTables } from '../create-tables.ts';
+import { NotStartedError } from '../errors.ts';
 import { apiReconciler } from './api-reconciler.ts';
 import type { Connection } from './connection.ts';
 import { readEarlierReport } from './earlier-report.ts';
@@ -214,7 +215,10 @@ export class NodePolicyStatusWriter {
       await Promise.all(inputTables(tables).map((table) => db.initialisedWatch(table).wait(signal)));
       await this.#core.waitPolicyRevision(this.#core.policyRevision(), signal);
     } catch (error) {
-      if (!signal.aborted) throw error;
+      if (signal.aborted) return;
+      if (!(error instanceof NotStartedError)) throw error;
+      // The node was cleared meanwhile: it has only its last word to say, or this is stopped.
+      await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }));
     }
   }
 
