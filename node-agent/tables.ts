@@ -119,6 +119,8 @@ export interface LocalPodRow {
   readonly serviceAccount: string | undefined;
   /** Of its containers and of init containers that keep running, in the order of the specification. */
   readonly namedPorts: readonly ContainerPort[];
+  /** By how much the named ports are too many, in words: then none is kept, and nobody knows the pod. */
+  readonly portExcess?: string;
   /** Those that it may hold: of a finished pod none, once its sandbox is gone. */
   readonly addresses: readonly string[];
 }

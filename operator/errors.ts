@@ -1,4 +1,5 @@
 /** What the operator can refuse or fail at. */
+import { PORT_EXCESS_FIX } from '@weir/kube';
 
 export abstract class OperatorError extends Error {
   abstract readonly code: string;
@@ -20,8 +21,8 @@ export class DependencyError extends OperatorError {
 /** A pod has a label set that no number can be given to. It waits. */
 export class NoIdentityError extends OperatorError {
   readonly code = 'NO_IDENTITY';
-  /** What is used up: the quota of the pod's namespace, the range of the cluster, or what an identity may have of labels. */
-  readonly lack: 'quota' | 'range' | 'labels';
+  /** What is used up: the quota of the pod's namespace, the range of the cluster, or what an identity may have of labels, or a pod of named ports. */
+  readonly lack: 'quota' | 'range' | 'labels' | 'ports';
 
   constructor(lack: NoIdentityError['lack'], message: string) {
     super(message);
@@ -50,6 +51,11 @@ export class NoIdentityError extends OperatorError {
       'labels',
       `the pod and its namespace have ${excess}: remove labels, or move them to annotations`,
     );
+  }
+
+  /** @param excess by how much the pod's named ports are too many */
+  static ports(excess: string): NoIdentityError {
+    return new NoIdentityError('ports', `the pod has ${excess}: ${PORT_EXCESS_FIX}`);
   }
 }
 

@@ -75,8 +75,10 @@ export interface PodRow {
   readonly terminating: boolean;
   /** Canonical, at most one of each family. Whoever may write the pod's status says them. */
   readonly addresses: readonly string[];
-  /** Of its containers and the init containers that run beside them; each (name, protocol) once. */
+  /** Of its containers and the init containers that run beside them; each (name, protocol) once. Empty where they are too many. */
   readonly namedPorts: readonly PodPort[];
+  /** By how much the named ports are too many, in words; undefined: they are not. */
+  readonly portExcess: string | undefined;
 }
 
 /** Input: a node. `live`: it exists and its Ready condition is neither False nor Unknown. */

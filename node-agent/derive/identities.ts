@@ -1,4 +1,5 @@
 import { LOCAL_ENDPOINT_BASE } from '@weir/identity';
+import { PORT_EXCESS_FIX } from '@weir/kube';
 import { type LabelMap, labelsKey, NAMESPACE_LABEL, podIdentityLabels } from '@weir/labels';
 import type { Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
@@ -105,6 +106,8 @@ export function endpointSaying(row: EndpointRow, context: EndpointContext): Sayi
   if (pod === undefined) return `pod ${namespace}/${name} is not known on this node yet`;
   if (uid !== undefined && pod.uid !== uid)
     return `pod ${namespace}/${name} has uid ${pod.uid}, the endpoint is of ${uid}`;
+  const refusal = refusalOf(row, context);
+  if (refusal !== undefined) return refusal;
   const ns = context.namespace(namespace);
   if (ns === undefined) return `namespace ${namespace} is not known yet`;
   const labels = podIdentityLabels({
@@ -115,6 +118,14 @@ export function endpointSaying(row: EndpointRow, context: EndpointContext): Sayi
     cluster: context.clusterName,
   });
   return { labels, namedPorts: pod.namedPorts };
+}
+
+/** Why nobody may know the endpoint's pod, though its labels are known. The operator gives it no identity either. */
+function refusalOf({ pod }: EndpointRow, context: EndpointContext): string | undefined {
+  const known = pod === undefined ? undefined : context.pod(`${pod.namespace}/${pod.name}`);
+  if (pod === undefined || known?.portExcess === undefined) return undefined;
+  if (pod.uid !== undefined && pod.uid !== known.uid) return undefined;
+  return `pod ${pod.namespace}/${pod.name} has ${known.portExcess}: ${PORT_EXCESS_FIX}`;
 }
 
 /** Whether the API server does not have the endpoint's pod. */
@@ -154,6 +165,13 @@ export function endpointIdentity(
   last: EndpointIdentity | undefined,
   context: EndpointContext,
 ): EndpointIdentity {
+  const closed = (reason: string, labels: LabelMap = {}): EndpointIdentity => ({
+    ...{ row, labels, reason },
+    ...{ identity: 0, namedPorts: [], ready: false },
+  });
+  const refusal = refusalOf(row, context);
+  // What it was before does not count: its names are not known, and a deny by one of them would open.
+  if (refusal !== undefined) return closed(refusal);
   const before = last ?? foundAs(row, context);
   const same =
     before?.ready &&
@@ -161,8 +179,7 @@ export function endpointIdentity(
     before.row.pod?.uid === row.pod?.uid &&
     before.row.ipv4 === row.ipv4;
   const waiting = (reason: string, labels: LabelMap = {}): EndpointIdentity => {
-    if (!same || renumbered(before, context.identities))
-      return { row, identity: 0, labels, namedPorts: [], ready: false, reason };
+    if (!same || renumbered(before, context.identities)) return closed(reason, labels);
     const { deletedAt: _, unnumberedSince: __, ...kept } = before;
     return { ...kept, row, reason };
   };
@@ -179,7 +196,7 @@ export function endpointIdentity(
     const deletedAt = last?.deletedAt ?? context.now();
     const kept = waiting(saying);
     if (kept.ready && context.now() - deletedAt < DELETED_GRACE_MS) return { ...kept, deletedAt };
-    return { row, identity: 0, labels: {}, namedPorts: [], ready: false, reason: deleted(row), deletedAt };
+    return { ...closed(deleted(row)), deletedAt };
   }
   if (saying === INIT_SAYING) return ready(INIT, saying);
   const { labels } = saying;

@@ -1,6 +1,6 @@
 import { describe, expect, it } from '@jest/globals';
-import type { CiliumIdentity, PeerSet, ResolvedPolicyObject } from '@weir/kube';
-import { identityParts, mergePeerSet, mergePolicy, peerSetParts, policyParts } from './rows.ts';
+import type { CiliumIdentity, PeerSet, Pod, ResolvedPolicyObject } from '@weir/kube';
+import { identityParts, mergePeerSet, mergePolicy, peerSetParts, podParts, policyParts } from './rows.ts';
 
 it('of two ResolvedPolicies of one policy the newer generation counts, in whichever order they are read', () => {
   const [old, now] = [1, 2].map((generation) => ({
@@ -76,4 +76,19 @@ describe('what only an administrator writes, in a shape that nothing can be deri
     const spec = { hash: 'h', selector: { requirements: [] }, identities: ['x', 300, null, 256], slice: 0, slices: 1 };
     expect(mergePeerSet('h', [spec as unknown as PeerSet['spec']], undefined)?.identities).toEqual([256, 300]);
   });
+});
+
+it.each([
+  [256, undefined],
+  [257, '257 named ports, of at most 256'],
+])('of a pod with %i named ports all are kept, or none and how many they are', (count, excess) => {
+  const ports = Array.from({ length: count }, (_, at) => ({ name: `p${at}`, containerPort: 1 + at }));
+  const object: Pod = {
+    apiVersion: 'v1',
+    kind: 'Pod',
+    metadata: { name: 'p', namespace: 'd', uid: 'u' },
+    spec: { nodeName: 'n1', containers: [{ name: 'c', ports: [...ports, ...ports] }] },
+  };
+  const row = podParts('n1')(object).get('d/p');
+  expect([row?.namedPorts.length, row?.portExcess]).toEqual([excess === undefined ? count : 0, excess]);
 });

@@ -3,9 +3,11 @@ import {
   type CiliumEndpointSlice,
   type CiliumIdentity,
   type Namespace,
+  namedPort,
   type PeerSet,
   POD_UIDS_ANNOTATION,
   type Pod,
+  podPorts,
   type ResolvedPolicyObject,
   type Service,
   textMapOf,
@@ -16,7 +18,6 @@ import { shapeProblem } from '@weir/policy';
 import type { Key } from '@weir/statedb';
 import { tableKey } from '../create-tables.ts';
 import type {
-  ContainerPort,
   IdentityRow,
   LocalPodRow,
   NamespaceRow,
@@ -151,7 +152,7 @@ export function endpointSliceParts(object: CiliumEndpointSlice): Parts<RemoteEnd
         identity: Number.isSafeInteger(endpoint.identity) ? Math.max(0, endpoint.identity) : 0,
         node: endpoint.networking?.node ?? '',
         namedPorts: (endpoint['named-ports'] ?? []).flatMap(({ name, port, protocol }) =>
-          containerPort(name, port, protocol),
+          namedPort(name, port, protocol),
         ),
         ...(podUid === undefined || podUid === '' ? {} : { podUid }),
       };
@@ -184,6 +185,7 @@ export function podParts(nodeName: string): (object: Pod) => Parts<LocalPodRow> 
     if (spec?.nodeName !== nodeName || spec.hostNetwork === true) return new Map();
     const namespace = metadata.namespace ?? '';
     const objectUid = metadata.uid ?? '';
+    const { named, excess } = podPorts(spec);
     const staticUid = metadata.annotations?.[STATIC_POD_ANNOTATION] ?? '';
     return one(tableKey.pod(namespace, metadata.name), {
       namespace,
@@ -191,7 +193,8 @@ export function podParts(nodeName: string): (object: Pod) => Parts<LocalPodRow> 
       ...(staticUid === '' ? { uid: objectUid } : { uid: staticUid, mirrorUid: objectUid }),
       labels: textMapOf(metadata.labels),
       serviceAccount: typeof spec.serviceAccountName === 'string' ? spec.serviceAccountName : undefined,
-      namedPorts: namedPortsOf(spec),
+      namedPorts: named,
+      ...(excess === undefined ? {} : { portExcess: excess }),
       addresses: addressesOf(status),
     });
   };
@@ -207,21 +210,6 @@ function addressesOf(status: Pod['status'] = {}): readonly string[] {
   if (finished && !conditions.some(({ type, status }) => type === SANDBOX_READY && status === 'True')) return [];
   const addresses = textsIn(podIPs.map(({ ip }) => ip));
   return addresses.length > 0 ? addresses : textsIn([podIP]);
-}
-
-/** Names of the containers' ports, and of those init containers that go on running beside them. */
-function namedPortsOf(spec: NonNullable<Pod['spec']>): ContainerPort[] {
-  const { containers = [], initContainers = [] } = spec;
-  const running = initContainers.filter(({ restartPolicy }) => restartPolicy === 'Always');
-  return [...containers, ...running].flatMap(({ ports = [] }) =>
-    ports.flatMap((port) => containerPort(port.name, port.containerPort, port.protocol)),
-  );
-}
-
-/** Nothing when it has no name, or is no port that a rule could mean. */
-function containerPort(name: string | undefined, port: number, protocol = 'TCP'): ContainerPort[] {
-  if (name === undefined || name === '' || !Number.isInteger(port) || port < 1 || port > 0xffff) return [];
-  return protocol === 'TCP' || protocol === 'UDP' || protocol === 'SCTP' ? [{ name, port, protocol }] : [];
 }
 
 /** A Service's own addresses; of a headless one, none. */

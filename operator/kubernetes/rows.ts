@@ -8,6 +8,7 @@ import {
   nodePodCidrs,
   objectsIn,
   type Pod,
+  podPorts,
   type ResolvedPolicyObject,
   textMapOf,
   textOf,
@@ -54,6 +55,7 @@ export function podRow(pod: Pod): PodRow {
   const { name, namespace = '', uid = '', labels, deletionTimestamp } = pod.metadata;
   const ips = textsIn(objectsIn(pod.status?.podIPs).map(({ ip }) => ip));
   const { phase, podIP, hostIP } = pod.status ?? {};
+  const ports = podPorts(pod.spec);
   return {
     key: podKey(pod),
     namespace,
@@ -62,12 +64,13 @@ export function podRow(pod: Pod): PodRow {
     labels: textMapOf(labels),
     serviceAccount: serviceAccountOf(pod),
     node: textOf(pod.spec?.nodeName),
-    hostIP: textOf(hostIP) ?? '',
+    hostIP: textsIn([hostIP]).flatMap(canonicalAddress)[0] ?? '',
     hostNetwork: pod.spec?.hostNetwork === true,
     finished: phase === 'Succeeded' || phase === 'Failed',
     terminating: deletionTimestamp !== undefined,
     addresses: podAddresses(ips.length > 0 ? ips : textsIn([podIP])),
-    namedPorts: namedPorts(pod.spec),
+    namedPorts: firstOfEachName(ports.named),
+    portExcess: ports.excess,
   };
 }
 
@@ -81,22 +84,14 @@ function podAddresses(texts: readonly string[]): string[] {
   return [all.find((ip) => !ip.includes(':')) ?? [], all.find((ip) => ip.includes(':')) ?? []].flat();
 }
 
-/** The first of a name and protocol counts, containers before sidecars, as Kubernetes itself looks names up. */
-function namedPorts(spec: Pod['spec']): PodPort[] {
-  const sidecars = objectsIn(spec?.initContainers).filter((container) => container.restartPolicy === 'Always');
+/** The first of a name and protocol counts, as Kubernetes itself looks names up. */
+function firstOfEachName(ports: readonly PodPort[]): PodPort[] {
   const byName = new Map<string, PodPort>();
-  for (const { ports } of [...objectsIn(spec?.containers), ...sidecars]) {
-    for (const { name, containerPort: port, protocol = 'TCP' } of objectsIn(ports)) {
-      const key = `${protocol}/${name}`;
-      if (textOf(name) === undefined || !isPort(port) || textOf(protocol) === undefined || byName.has(key)) continue;
-      byName.set(key, { name: name ?? '', port, protocol });
-    }
+  for (const port of ports) {
+    const key = `${port.protocol}/${port.name}`;
+    if (!byName.has(key)) byName.set(key, port);
   }
   return [...byName.values()];
-}
-
-function isPort(port: unknown): port is number {
-  return Number.isInteger(port) && Number(port) >= 1 && Number(port) <= 0xffff;
 }
 
 export function nodeRow(node: KubeNode): NodeRow {

@@ -283,7 +283,7 @@ export class PodBook {
   }
 
   *#waitingIn(reader: Reader, namespace: string): Generator<Waiting> {
-    for (const lack of ['quota', 'range', 'labels']) {
+    for (const lack of ['quota', 'range', 'labels', 'ports']) {
       for (const pod of reader.list(this.#pods, 'waiting', keys.join(lack, namespace))) {
         if (pod.waiting !== undefined) yield { ...pod, waiting: pod.waiting };
       }
@@ -342,6 +342,7 @@ export class PodBook {
       cluster: this.#options.cluster,
     });
     try {
+      if (row.portExcess !== undefined) throw NoIdentityError.ports(row.portExcess);
       const { id, allocated } = this.#identities.use(txn, labels);
       if (allocated) {
         this.#sources.sets.addIdentity(txn, id, labels);
@@ -350,8 +351,8 @@ export class PodBook {
       return { identity: id, waiting: undefined };
     } catch (error) {
       if (!(error instanceof NoIdentityError)) throw error;
-      // What is too large for an identity is not kept either: no other pod's number would do.
-      const waitsFor = error.lack === 'labels' ? '' : labelsKey(labels);
+      // What is too large for an identity is not kept either; and no other pod's number would do.
+      const waitsFor = error.lack === 'labels' || error.lack === 'ports' ? '' : labelsKey(labels);
       return { identity: undefined, waiting: { labels: waitsFor, because: error } };
     }
   }

@@ -11,11 +11,19 @@ import type { Step } from './steps.ts';
 
 /** Endpoints per slice. */
 export const SLICE_SIZE = 100;
+/**
+ * Bytes of endpoints from which on a slice takes no other: a slice is written, and read by every node, whole for each change of one of its
+ * pods. Pods with up to 8 named ports fill theirs by number. Where a place is taken again by a pod with more ports, over a restart, a slice
+ * may have more; never more than etcd takes, by `MOST_NAMED_PORTS`.
+ */
+const SLICE_BYTES = 65_536;
 
 interface Slice {
   readonly name: string;
   readonly namespace: string;
   readonly places: number;
+  /** Of the endpoints that have been seen. */
+  readonly bytes: number;
 }
 
 interface Place {
@@ -24,6 +32,7 @@ interface Place {
   readonly slice: string;
   /** undefined: the pod was in the slice before a restart and has not been seen yet; its place is kept. */
   readonly endpoint: SlicedPod | undefined;
+  readonly bytes: number;
 }
 
 export class SlicePacker {
@@ -37,7 +46,12 @@ export class SlicePacker {
     this.#slices = db.table<Slice>({
       name: 'packed-slices',
       key: ({ name }) => name,
-      indexes: [{ name: 'room', keys: ({ namespace, places }) => (places < SLICE_SIZE ? [namespace] : []) }],
+      indexes: [
+        {
+          name: 'room',
+          keys: ({ namespace, places, bytes }) => (places < SLICE_SIZE && bytes < SLICE_BYTES ? [namespace] : []),
+        },
+      ],
     });
     this.#places = db.table<Place>({
       name: 'slice-places',
@@ -57,8 +71,8 @@ export class SlicePacker {
   adopt(txn: WriteTxn, name: string, namespace: string, pods: readonly string[]): void {
     if (txn.has(this.#slices, name)) return;
     const kept = new Set(pods.filter((pod) => !txn.has(this.#places, placeKey(namespace, pod))));
-    txn.insert(this.#slices, { name, namespace, places: kept.size });
-    for (const pod of kept) txn.insert(this.#places, { namespace, pod, slice: name, endpoint: undefined });
+    txn.insert(this.#slices, { name, namespace, places: kept.size, bytes: 0 });
+    for (const pod of kept) txn.insert(this.#places, { namespace, pod, slice: name, endpoint: undefined, bytes: 0 });
   }
 
   /** Frees the places that nobody came to take. Call once, when all pods have been set. */
@@ -70,17 +84,20 @@ export class SlicePacker {
   set(txn: WriteTxn, namespace: string, endpoint: SlicedPod): void {
     const pod = endpoint.name;
     const known = txn.get(this.#places, placeKey(namespace, pod));
-    const slice = known?.slice ?? this.#takeRoom(txn, namespace);
-    txn.upsert(this.#places, { namespace, pod, slice, endpoint });
-    this.#changed.add(txn, slice);
+    const bytes = JSON.stringify(endpoint).length;
+    const slice = this.#sliceOf(txn, known) ?? this.#room(txn, namespace);
+    const places = known === undefined ? slice.places + 1 : slice.places;
+    txn.upsert(this.#slices, { ...slice, places, bytes: slice.bytes + bytes - (known?.bytes ?? 0) });
+    txn.upsert(this.#places, { namespace, pod, slice: slice.name, endpoint, bytes });
+    this.#changed.add(txn, slice.name);
   }
 
   remove(txn: WriteTxn, namespace: string, pod: string): void {
     const place = txn.delete(this.#places, placeKey(namespace, pod));
-    const slice = place === undefined ? undefined : txn.get(this.#slices, place.slice);
-    if (slice === undefined) return;
+    const slice = this.#sliceOf(txn, place);
+    if (place === undefined || slice === undefined) return;
     if (slice.places === 1) txn.delete(this.#slices, slice.name);
-    else txn.upsert(this.#slices, { ...slice, places: slice.places - 1 });
+    else txn.upsert(this.#slices, { ...slice, places: slice.places - 1, bytes: slice.bytes - place.bytes });
     this.#changed.add(txn, slice.name);
   }
 
@@ -105,16 +122,17 @@ export class SlicePacker {
     show(txn, this.#desired, { name, namespace: slice.namespace, endpoints });
   }
 
-  #takeRoom(txn: WriteTxn, namespace: string): string {
+  #sliceOf(txn: WriteTxn, place: Place | undefined): Slice | undefined {
+    return place === undefined ? undefined : txn.get(this.#slices, place.slice);
+  }
+
+  /** A slice that may have one endpoint more. */
+  #room(txn: WriteTxn, namespace: string): Slice {
     const [slice] = txn.list(this.#slices, 'room', namespace);
-    if (slice !== undefined) {
-      txn.upsert(this.#slices, { ...slice, places: slice.places + 1 });
-      return slice.name;
-    }
+    if (slice !== undefined) return slice;
     let n = 0;
     while (txn.has(this.#slices, sliceName(namespace, n))) n += 1;
-    txn.insert(this.#slices, { name: sliceName(namespace, n), namespace, places: 1 });
-    return sliceName(namespace, n);
+    return { name: sliceName(namespace, n), namespace, places: 0, bytes: 0 };
   }
 }
 

@@ -4,6 +4,7 @@ export { ApiError, KubeConfigError, KubeError, LeadershipLostError } from './err
 export { LeaderElector, type LeaderElectorOptions } from './leader.ts';
 export { nodeAddresses, nodePodCidrs } from './node-facts.ts';
 export { Outage, UNREACHED_FIX } from './outage.ts';
+export { type NamedContainerPort, namedPort, PORT_EXCESS_FIX, podPorts } from './pod-ports.ts';
 export { ServerPulse } from './pulse.ts';
 export { createReflector, withoutManagedFields } from './reflector.ts';
 export { reachesVersion } from './resource-version.ts';
