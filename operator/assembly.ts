@@ -230,6 +230,8 @@ export class Assembly {
       cluster: options.clusterName ?? 'default',
       identityGraceMs: options.identityGraceMs ?? 30 * 60_000,
       identitiesPerNamespace: limits.identitiesPerNamespace,
+      mirrorIdentitiesPerNodeAndNamespace: limits.mirrorIdentitiesPerNodeAndNamespace,
+      mirrorIdentitiesPerNode: limits.mirrorIdentitiesPerNode,
       policyLimits: limits,
       now: options.now ?? Date.now,
       statusIntervalMs: options.statusIntervalMs ?? 1_000,

@@ -44,6 +44,8 @@ describe('command line', () => {
     expect(
       parse(
         '--identities-per-namespace=1',
+        '--mirror-identities-per-node-and-namespace=8',
+        '--mirror-identities-per-node=9',
         '--selectors-per-policy=2',
         '--rules-per-policy=3',
         '--bytes-per-policy=4',
@@ -55,6 +57,8 @@ describe('command line', () => {
     ).toMatchObject({
       limits: {
         identitiesPerNamespace: 1,
+        mirrorIdentitiesPerNodeAndNamespace: 8,
+        mirrorIdentitiesPerNode: 9,
         selectorsPerPolicy: 2,
         rulesPerPolicy: 3,
         bytesPerPolicy: 4,

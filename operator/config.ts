@@ -49,6 +49,12 @@ const LIMITS: readonly (readonly [flag: string, name: keyof Limits, what: string
     'identitiesPerNamespace',
     `identities of one namespace, of ${IDENTITIES} in the cluster`,
   ],
+  [
+    'mirror-identities-per-node-and-namespace',
+    'mirrorIdentitiesPerNodeAndNamespace',
+    'identities that only mirror pods of one node have in one namespace',
+  ],
+  ['mirror-identities-per-node', 'mirrorIdentitiesPerNode', 'the same, in all namespaces'],
   ['selectors-per-policy', 'selectorsPerPolicy', 'distinct selectors of one policy'],
   ['rules-per-policy', 'rulesPerPolicy', 'rules of one policy: elements of ingress, egress and denies'],
   ['bytes-per-policy', 'bytesPerPolicy', 'bytes of the rules of one policy once it is resolved'],
@@ -178,6 +184,8 @@ function runCommand(env: Environment, done: (config: OperatorConfig) => void): C
       identityGcIntervalMs: given.identityGcInterval,
       limits: {
         identitiesPerNamespace: given.identitiesPerNamespace,
+        mirrorIdentitiesPerNodeAndNamespace: given.mirrorIdentitiesPerNodeAndNamespace,
+        mirrorIdentitiesPerNode: given.mirrorIdentitiesPerNode,
         selectorsPerPolicy: given.selectorsPerPolicy,
         rulesPerPolicy: given.rulesPerPolicy,
         bytesPerPolicy: given.bytesPerPolicy,

@@ -18,29 +18,53 @@ export class DependencyError extends OperatorError {
   readonly code = 'DEPENDENCY';
 }
 
-/** A pod has a label set that no number can be given to. It waits. */
+/** A pod that no number can be given to. It waits. */
 export class NoIdentityError extends OperatorError {
   readonly code = 'NO_IDENTITY';
-  /** What is used up: the quota of the pod's namespace, the range of the cluster, or what an identity may have of labels, or a pod of named ports. */
-  readonly lack: 'quota' | 'range' | 'labels' | 'ports';
+  /** Name of what is full, and where a number that becomes free helps: an account, or the cluster's range; '' where the pod itself is too large. */
+  readonly account: string;
 
-  constructor(lack: NoIdentityError['lack'], message: string) {
+  constructor(account: string, message: string) {
     super(message);
-    this.lack = lack;
+    this.account = account;
   }
 
   /** The namespace has as many numbers as it may. */
-  static quota(namespace: string, most: number): NoIdentityError {
+  static quota(account: string, namespace: string, most: number): NoIdentityError {
     return new NoIdentityError(
-      'quota',
+      account,
       `all ${most} identities that namespace ${JSON.stringify(namespace)} may have are in use: give its pods fewer distinct label sets, or raise --identities-per-namespace (value operator.limits.identitiesPerNamespace)`,
+    );
+  }
+
+  /** A node's mirror pods in one namespace have as many numbers as they may. */
+  static pair(account: string, namespace: string, node: string, most: number): NoIdentityError {
+    return new NoIdentityError(
+      account,
+      `all ${most} identities that only mirror pods of node ${JSON.stringify(node)} may have in namespace ${JSON.stringify(namespace)} are in use: give static pods fewer distinct labels, or raise --mirror-identities-per-node-and-namespace (value operator.limits.mirrorIdentitiesPerNodeAndNamespace)`,
+    );
+  }
+
+  /** A node's mirror pods have as many numbers as they may. */
+  static node(account: string, node: string, most: number): NoIdentityError {
+    return new NoIdentityError(
+      account,
+      `all ${most} identities that only mirror pods of node ${JSON.stringify(node)} may have are in use: see who makes so many static pods there, or raise --mirror-identities-per-node (value operator.limits.mirrorIdentitiesPerNode)`,
+    );
+  }
+
+  /** The mirror pods of one namespace have as many numbers as they may. */
+  static mirrors(account: string, namespace: string, most: number): NoIdentityError {
+    return new NoIdentityError(
+      account,
+      `all ${most} identities that only mirror pods may have in namespace ${JSON.stringify(namespace)} are in use: give static pods fewer distinct labels, or raise --identities-per-namespace (value operator.limits.identitiesPerNamespace)`,
     );
   }
 
   /** The cluster has as many as there are. */
   static range(most: number): NoIdentityError {
     return new NoIdentityError(
-      'range',
+      RANGE_ACCOUNT,
       `all ${most} identities of the cluster are in use: give pods fewer distinct label sets`,
     );
   }
@@ -48,16 +72,19 @@ export class NoIdentityError extends OperatorError {
   /** @param excess by how much the labels are too many */
   static labels(excess: string): NoIdentityError {
     return new NoIdentityError(
-      'labels',
+      '',
       `the pod and its namespace have ${excess}: remove labels, or move them to annotations`,
     );
   }
 
   /** @param excess by how much the pod's named ports are too many */
   static ports(excess: string): NoIdentityError {
-    return new NoIdentityError('ports', `the pod has ${excess}: ${PORT_EXCESS_FIX}`);
+    return new NoIdentityError('', `the pod has ${excess}: ${PORT_EXCESS_FIX}`);
   }
 }
+
+/** As `NoIdentityError.account` names the cluster's range. */
+export const RANGE_ACCOUNT = 'range';
 
 /** A command line value that cannot be used. */
 export class ConfigError extends OperatorError {

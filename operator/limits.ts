@@ -5,6 +5,9 @@ import type { PolicyLimits } from './model/budgets.ts';
 export interface Limits extends PolicyLimits {
   /** Identities of the pods of one namespace, unused ones included. */
   readonly identitiesPerNamespace: number;
+  /** Identities that only mirror pods of one node have in one namespace, and in all; the first of a namespace is not refused for the latter. */
+  readonly mirrorIdentitiesPerNodeAndNamespace: number;
+  readonly mirrorIdentitiesPerNode: number;
 }
 
 /**
@@ -14,6 +17,8 @@ export interface Limits extends PolicyLimits {
  */
 export const DEFAULT_LIMITS: Limits = {
   identitiesPerNamespace: 4_096,
+  mirrorIdentitiesPerNodeAndNamespace: 64,
+  mirrorIdentitiesPerNode: 256,
   selectorsPerPolicy: 2_000,
   rulesPerPolicy: 5_000,
   bytesPerPolicy: 1_400_000,

@@ -36,6 +36,8 @@ export function pod(
     readonly ip?: string;
     readonly node?: string;
     readonly hostNetwork?: boolean;
+    /** It mirrors a static pod, or says so. */
+    readonly mirror?: boolean;
     readonly phase?: string;
     readonly terminating?: boolean;
     readonly ports?: readonly { readonly name?: string; readonly containerPort: number; readonly protocol?: string }[];
@@ -50,6 +52,7 @@ export function pod(
       name,
       labels,
       ...(more.uid === undefined ? {} : { uid: more.uid }),
+      ...(more.mirror === true ? { annotations: { 'kubernetes.io/config.mirror': 'hash' } } : {}),
       ...(more.terminating === true ? { deletionTimestamp: '2026-01-01T00:00:00Z' } : {}),
     },
     spec: {

@@ -73,6 +73,8 @@ export interface PodRow {
   /** Succeeded or Failed: its addresses may belong to another pod already. */
   readonly finished: boolean;
   readonly terminating: boolean;
+  /** The node whose static pod it mirrors, as its annotation says: whoever makes pods may write it. */
+  readonly mirrorOf: string | undefined;
   /** Canonical, at most one of each family. Whoever may write the pod's status says them. */
   readonly addresses: readonly string[];
   /** Of its containers and the init containers that run beside them; each (name, protocol) once. Empty where they are too many. */

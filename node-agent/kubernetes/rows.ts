@@ -2,6 +2,7 @@
 import {
   type CiliumEndpointSlice,
   type CiliumIdentity,
+  MIRROR_POD_ANNOTATION,
   type Namespace,
   namedPort,
   type PeerSet,
@@ -29,8 +30,6 @@ import type {
 } from '../tables.ts';
 import { ObjectShapeError } from './errors.ts';
 
-/** Of the API's mirror of a static pod: the pod's uid, by which kubelet has its sandbox made. It counts for this pod's own name only. */
-const STATIC_POD_ANNOTATION = 'kubernetes.io/config.mirror';
 /** The pod has a sandbox with a network; False again once that is gone (Kubernetes 1.29, before behind a feature gate). */
 const SANDBOX_READY = 'PodReadyToStartContainers';
 
@@ -186,7 +185,8 @@ export function podParts(nodeName: string): (object: Pod) => Parts<LocalPodRow> 
     const namespace = metadata.namespace ?? '';
     const objectUid = metadata.uid ?? '';
     const { named, excess } = podPorts(spec);
-    const staticUid = metadata.annotations?.[STATIC_POD_ANNOTATION] ?? '';
+    // It counts for this pod's own name only.
+    const staticUid = metadata.annotations?.[MIRROR_POD_ANNOTATION] ?? '';
     return one(tableKey.pod(namespace, metadata.name), {
       namespace,
       name: metadata.name,

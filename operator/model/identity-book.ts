@@ -4,7 +4,7 @@
  *
  * Numbers are few and everybody who may label a pod takes them. Guarantees: a namespace has no more numbers than its quota, unused
  * ones included, but for those that were there before the quota; what it asks for beyond that takes the place of its own longest
- * unused number. When nearly the whole range is taken, a new number takes the place of the longest unused one of any namespace. A number
+ * unused number. The same holds of who else pays (identity-accounts.ts). When nearly the whole range is taken, a new number takes the place of the longest unused one of any namespace. A number
  * that a pod has is never taken from it, nor is any before every pod has been seen once.
  */
 import { CLUSTER_FIRST, CLUSTER_LAST, type IdentityRange, identityAfter, unusedIdentity } from '@weir/identity';
@@ -13,6 +13,7 @@ import { type AnyTable, keys, type Reader, type StateDB, type Table, type WriteT
 import { NoIdentityError } from '../errors.ts';
 import { type Desired, show } from '../tables.ts';
 import type { IdentityRow } from '../types.ts';
+import { type AccountLimits, accountNames, IdentityAccounts, type Payer } from './identity-accounts.ts';
 import { identityKey, type KnownIdentity, namespaceOf } from './known-identities.ts';
 import type { Step } from './steps.ts';
 
@@ -34,29 +35,24 @@ interface Cursor {
 
 const CURSOR = 'cursor';
 
-/** Numbers of a namespace, unused ones included. */
-interface Holding {
-  readonly namespace: string;
-  readonly identities: number;
-}
-
 export interface IdentityBookOptions {
   /** Numbers that are given out. Default: all that pods of the cluster can have. */
   readonly range?: IdentityRange;
-  /** Most numbers of one namespace; 0 (default): as many as there are. */
-  readonly perNamespace?: number;
+  /** Default: as many as there are. */
+  readonly limits?: AccountLimits;
+  /** An account has fewer numbers, or fewer in use. */
+  readonly onFreed?: (txn: WriteTxn, account: string) => void;
   /** A number stands for nothing any more. */
   readonly onForgotten?: (txn: WriteTxn, row: IdentityRow) => void;
 }
 
 export class IdentityBook {
   readonly #known: Table<KnownIdentity>;
-  readonly #holdings: Table<Holding>;
+  readonly #accounts: IdentityAccounts;
   readonly #cursor: Table<Cursor>;
   readonly #desired: Table<Desired<IdentityRow>>;
   readonly #range: IdentityRange;
-  readonly #perNamespace: number;
-  readonly #onForgotten: NonNullable<IdentityBookOptions['onForgotten']>;
+  readonly #options: IdentityBookOptions;
 
   constructor(
     db: StateDB,
@@ -65,20 +61,15 @@ export class IdentityBook {
     options: IdentityBookOptions = {},
   ) {
     this.#known = known;
-    this.#holdings = db.table<Holding>({
-      name: 'identity-holdings',
-      key: ({ namespace }) => namespace,
-      indexes: [{ name: 'count', keys: ({ identities }) => [keys.uint(identities, 32)] }],
-    });
+    this.#accounts = new IdentityAccounts(db, options.limits ?? { perNamespace: 0, perPair: 0, perNode: 0 });
     this.#cursor = db.table<Cursor>({ name: 'identity-cursor', key: () => CURSOR });
     this.#desired = desired;
     this.#range = options.range ?? CLUSTER_RANGE;
-    this.#perNamespace = options.perNamespace ?? 0;
-    this.#onForgotten = options.onForgotten ?? (() => {});
+    this.#options = options;
   }
 
   get tables(): readonly AnyTable[] {
-    return [this.#known, this.#holdings, this.#cursor];
+    return [this.#known, ...this.#accounts.tables, this.#cursor];
   }
 
   /**
@@ -90,28 +81,35 @@ export class IdentityBook {
     const { first, last } = this.#range;
     if (!Number.isInteger(id) || id < first || id > last || txn.has(this.#known, identityKey(id))) return false;
     if (labelExcess(row.labels) !== undefined) return false;
-    this.#add(txn, { row, unusedSince: now });
+    // Who pays for it is settled when all pods have been seen.
+    this.#add(txn, { row, unusedSince: now, payer: undefined, owed: false });
     this.#goOnAfter(txn, id);
     return true;
   }
 
   /**
-   * The number of a label set, for a pod that has it from now on; allocated when there is none.
+   * The number of a label set, for a pod that has it from now on and `payer` pays for; allocated when there is none.
    * Throws NoIdentityError when there is no number that could be given.
    */
-  use(txn: WriteTxn, labels: LabelMap): { readonly id: number; readonly allocated: boolean } {
+  use(txn: WriteTxn, labels: LabelMap, payer?: Payer): { readonly id: number; readonly allocated: boolean } {
     const excess = labelExcess(labels);
     if (excess !== undefined) throw NoIdentityError.labels(excess);
     // The lowest wins.
     const [known] = txn.list(this.#known, 'labels', labelsKey(labels));
     if (known !== undefined) {
-      if (known.unusedSince !== undefined) txn.upsert(this.#known, { row: known.row, unusedSince: undefined });
-      return { id: known.row.id, allocated: false };
+      const { id } = known.row;
+      if (known.unusedSince !== undefined) this.#takeUp(txn, known, payer);
+      return { id, allocated: false };
     }
-    this.#makeRoom(txn, namespaceOf(labels));
+    const namespace = namespaceOf(labels);
+    // What nodes pay is not known before all pods have been seen: a mirror pod with new labels waits until then.
+    const isUnknown = payer !== undefined && !this.isShown(txn);
+    const lack = isUnknown ? this.#accounts.lack(txn, namespace, payer) : this.#makeRoom(txn, namespace, payer);
+    if (lack !== undefined) throw lack;
+    this.#makeRange(txn);
     const id = unusedIdentity(this.#range, this.#next(txn), (other) => txn.has(this.#known, identityKey(other)));
     this.#goOnAfter(txn, id);
-    this.#add(txn, { row: { id, labels }, unusedSince: undefined });
+    this.#add(txn, { row: { id, labels }, unusedSince: undefined, payer, owed: false });
     return { id, allocated: true };
   }
 
@@ -119,16 +117,81 @@ export class IdentityBook {
   release(txn: WriteTxn, id: number, now: number): void {
     const known = txn.get(this.#known, identityKey(id));
     if (known?.unusedSince !== undefined) throw new RangeError(`identity ${id} is released but not in use`);
-    if (known !== undefined) txn.upsert(this.#known, { row: known.row, unusedSince: now });
+    if (known === undefined) return;
+    txn.upsert(this.#known, { ...known, unusedSince: now, owed: false });
+    this.#freed(txn, accountsOf(known));
+  }
+
+  /** `labelsKey` of what the number stands for. */
+  labelsOf(reader: Reader, id: number): string {
+    const known = reader.get(this.#known, identityKey(id));
+    return known === undefined ? '' : labelsKey(known.row.labels);
+  }
+
+  payer(reader: Reader, id: number): Payer {
+    return reader.get(this.#known, identityKey(id))?.payer;
+  }
+
+  /**
+   * Lets `payer` pay for a number from now on. Returns why it cannot: then all stays as it is.
+   * `whatever it has`: it had the number before the operator started.
+   */
+  charge(txn: WriteTxn, id: number, payer: Payer, always?: 'whatever it has'): NoIdentityError | undefined {
+    const known = txn.get(this.#known, identityKey(id));
+    if (known === undefined) return undefined;
+    const namespace = namespaceOf(known.row.labels);
+    const before = accountsOf(known);
+    const lack = always === undefined ? this.#makeRoom(txn, namespace, payer, before) : undefined;
+    if (lack !== undefined) return lack;
+    this.#accounts.count(txn, namespace, known.payer, -1);
+    this.#accounts.count(txn, namespace, payer, 1);
+    txn.upsert(this.#known, { ...known, payer, owed: false });
+    const now = accountNames(namespace, payer);
+    this.#freed(
+      txn,
+      before.filter((account) => !now.includes(account)),
+    );
+    return undefined;
+  }
+
+  /** A node pays though the namespace should; false: it does not any more. */
+  owe(txn: WriteTxn, id: number, owed: boolean): void {
+    const known = txn.get(this.#known, identityKey(id));
+    if (known !== undefined && known.owed !== owed) txn.upsert(this.#known, { ...known, owed });
+  }
+
+  /** The namespace pays for what nodes pay in its stead, as far as it has room. */
+  payOwed(txn: WriteTxn, namespace: string): void {
+    for (const { row } of txn.list(this.#known, 'owed', namespace))
+      if (this.charge(txn, row.id, undefined) !== undefined) return;
+  }
+
+  /** Whether the identity's namespace has more than it may. */
+  isOverQuota(reader: Reader, id: number): boolean {
+    const known = reader.get(this.#known, identityKey(id));
+    return known !== undefined && this.#accounts.isOver(reader, namespaceOf(known.row.labels));
+  }
+
+  /** Forgets a number that no pod has; the last that was given stays. */
+  drop(txn: WriteTxn, id: number): void {
+    const known = txn.get(this.#known, identityKey(id));
+    if (known?.unusedSince === undefined || identityAfter(this.#range, id) === this.#next(txn)) return;
+    this.#forget(txn, known);
+  }
+
+  /** Every pod has been seen: it is known which numbers are unused. */
+  isShown(reader: Reader): boolean {
+    return reader.initialised(this.#desired);
   }
 
   /** Forgets the identities that nobody has used for `graceMs`, but for the last that was given out. */
   collect(txn: WriteTxn, now: number, graceMs: number): void {
     const next = this.#next(txn);
-    for (const { row, unusedSince = now } of txn.prefix(this.#known, '', 'unused')) {
+    for (const known of txn.prefix(this.#known, '', 'unused')) {
+      const { row, unusedSince = now } = known;
       // A clock that was set back keeps what seems to be of the future.
       if (now - unusedSince < graceMs) break;
-      if (identityAfter(this.#range, row.id) !== next) this.#forget(txn, row);
+      if (identityAfter(this.#range, row.id) !== next) this.#forget(txn, known);
     }
   }
 
@@ -141,10 +204,7 @@ export class IdentityBook {
 
   /** Namespaces that have as many numbers as they may. */
   atQuota(reader: Reader): number {
-    if (this.#perNamespace === 0) return 0;
-    let count = 0;
-    for (const _ of reader.lowerBound(this.#holdings, keys.uint(this.#perNamespace, 32), 'count')) count += 1;
-    return count;
+    return this.#accounts.atQuota(reader);
   }
 
   /** Steps that show all of them. */
@@ -152,16 +212,40 @@ export class IdentityBook {
     for (const { row } of reader.all(this.#known)) yield (txn) => show(txn, this.#desired, row);
   }
 
-  /** Sees to it that the namespace may have one number more, and that there is one. */
-  #makeRoom(txn: WriteTxn, namespace: string): void {
-    const { first, last } = this.#range;
-    const size = last - first + 1;
-    const quota = this.#perNamespace;
-    while (quota > 0 && this.#held(txn, namespace) >= quota) {
-      const oldest = this.#longestUnused(txn, 'unused-in', keys.join(namespace));
-      if (oldest === undefined) throw NoIdentityError.quota(namespace, quota);
+  /** A pod takes up a number that none has. When `payer` cannot pay for it, the number is given up: nodes would take the pod for known. */
+  #takeUp(txn: WriteTxn, known: KnownIdentity, payer: Payer): void {
+    const { id } = known.row;
+    if (this.isShown(txn) && known.payer !== payer) {
+      const lack = this.charge(txn, id, payer);
+      if (lack !== undefined) {
+        this.drop(txn, id);
+        throw lack;
+      }
+    }
+    const now = txn.get(this.#known, identityKey(id));
+    if (now !== undefined) txn.upsert(this.#known, { ...now, unusedSince: undefined });
+  }
+
+  /** Sees to it that `payer` may have one number more in the namespace; returns why not. `instead`: accounts that pay for it already. */
+  #makeRoom(
+    txn: WriteTxn,
+    namespace: string,
+    payer: Payer,
+    instead: readonly string[] = [],
+  ): NoIdentityError | undefined {
+    for (;;) {
+      const full = this.#accounts.full(txn, namespace, payer, instead);
+      if (full === undefined) return undefined;
+      const oldest = this.#longestUnused(txn, 'unused-in', keys.join(full.name));
+      if (oldest === undefined) return full.lack();
       this.#forget(txn, oldest);
     }
+  }
+
+  /** Sees to it that there is one number more. */
+  #makeRange(txn: WriteTxn): void {
+    const { first, last } = this.#range;
+    const size = last - first + 1;
     const taken = txn.count(this.#known);
     if (taken < size * NEARLY_ALL) return;
     const oldest = this.#longestUnused(txn, 'unused', '');
@@ -170,33 +254,29 @@ export class IdentityBook {
   }
 
   /** None before all pods have been seen: until then nobody knows which are unused. */
-  #longestUnused(txn: WriteTxn, index: string, prefix: string): IdentityRow | undefined {
-    if (!txn.initialised(this.#desired)) return undefined;
+  #longestUnused(txn: WriteTxn, index: string, prefix: string): KnownIdentity | undefined {
+    if (!this.isShown(txn)) return undefined;
     const [oldest] = txn.prefix(this.#known, prefix, index);
-    return oldest?.row;
+    return oldest;
   }
 
   #add(txn: WriteTxn, known: KnownIdentity): void {
     txn.insert(this.#known, known);
-    this.#count(txn, namespaceOf(known.row.labels), 1);
-    if (txn.initialised(this.#desired)) show(txn, this.#desired, known.row);
+    this.#accounts.count(txn, namespaceOf(known.row.labels), known.payer, 1);
+    if (this.isShown(txn)) show(txn, this.#desired, known.row);
   }
 
-  #forget(txn: WriteTxn, row: IdentityRow): void {
+  #forget(txn: WriteTxn, known: KnownIdentity): void {
+    const { row, payer } = known;
     txn.delete(this.#known, identityKey(row.id));
     txn.delete(this.#desired, String(row.id));
-    this.#count(txn, namespaceOf(row.labels), -1);
-    this.#onForgotten(txn, row);
+    this.#accounts.count(txn, namespaceOf(row.labels), payer, -1);
+    this.#options.onForgotten?.(txn, row);
+    this.#freed(txn, accountsOf(known));
   }
 
-  #held(txn: WriteTxn, namespace: string): number {
-    return txn.get(this.#holdings, namespace)?.identities ?? 0;
-  }
-
-  #count(txn: WriteTxn, namespace: string, by: 1 | -1): void {
-    const identities = this.#held(txn, namespace) + by;
-    if (identities === 0) txn.delete(this.#holdings, namespace);
-    else txn.upsert(this.#holdings, { namespace, identities });
+  #freed(txn: WriteTxn, accounts: readonly string[]): void {
+    for (const account of accounts) this.#options.onFreed?.(txn, account);
   }
 
   #next(txn: WriteTxn): number {
@@ -206,4 +286,8 @@ export class IdentityBook {
   #goOnAfter(txn: WriteTxn, id: number): void {
     txn.upsert(this.#cursor, { next: identityAfter(this.#range, id) });
   }
+}
+
+function accountsOf({ row, payer }: KnownIdentity): readonly string[] {
+  return accountNames(namespaceOf(row.labels), payer);
 }

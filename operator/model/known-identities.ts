@@ -1,12 +1,17 @@
 import { CLUSTER_KEY, type LabelMap, labelsKey, NAMESPACE_KEY, NAMESPACE_LABEL } from '@weir/labels';
 import { type Key, keys, type StateDB, type Table } from '@weir/statedb';
 import type { IdentityRow } from '../types.ts';
+import { accountNames, type Payer } from './identity-accounts.ts';
 
 /** A number that stands for a label set. */
 export interface KnownIdentity {
   readonly row: IdentityRow;
   /** Milliseconds; undefined: a pod has it. */
   readonly unusedSince: number | undefined;
+  /** Who pays for it (identity-accounts.ts). */
+  readonly payer: Payer;
+  /** A node pays though an ordinary pod has it, because its namespace has no room. */
+  readonly owed: boolean;
 }
 
 export function createKnownIdentities(db: StateDB): Table<KnownIdentity> {
@@ -21,8 +26,12 @@ export function createKnownIdentities(db: StateDB): Table<KnownIdentity> {
       { name: 'unused', keys: ({ unusedSince }) => timeKeys(unusedSince) },
       {
         name: 'unused-in',
-        keys: ({ row, unusedSince }) => timeKeys(unusedSince).map((time) => keys.join(namespaceOf(row.labels), time)),
+        keys: ({ row, unusedSince, payer }) =>
+          timeKeys(unusedSince).flatMap((time) =>
+            accountNames(namespaceOf(row.labels), payer).map((account) => keys.join(account, time)),
+          ),
       },
+      { name: 'owed', keys: ({ row, owed }) => (owed ? [namespaceOf(row.labels)] : []) },
     ],
   });
 }

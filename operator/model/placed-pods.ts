@@ -24,13 +24,19 @@ export function createPlacedPods(db: StateDB): Table<PlacedPod> {
     name: 'placed-pods',
     key: ({ row }) => row.key,
     indexes: [
-      { name: 'identity', keys: ({ identity }) => (identity === undefined ? [] : [identityKey(identity)]) },
+      { name: 'identity', keys: userKeys },
+      {
+        name: 'mirror',
+        keys: ({ row, identity }) =>
+          identity === undefined || row.mirrorOf === undefined ? [] : [identityKey(identity)],
+      },
       { name: 'address', kind: 'lpm', keys: (pod) => claimsOf(pod).map(addressKey) },
       { name: 'node', keys: ({ row }) => (row.node === undefined ? [] : [row.node]) },
       {
         name: 'waiting',
-        keys: ({ row, waiting }) => (waiting === undefined ? [] : [keys.join(waiting.because.lack, row.namespace)]),
+        keys: ({ waiting }) => (waiting === undefined ? [] : [keys.join(waiting.because.account)]),
       },
+      { name: 'waiting-in', keys: ({ row, waiting }) => (waiting === undefined ? [] : [waitingGroup(row)]) },
       { name: 'waiting-for', keys: ({ waiting }) => (waiting === undefined ? [] : [waiting.labels]) },
     ],
   });
@@ -39,4 +45,14 @@ export function createPlacedPods(db: StateDB): Table<PlacedPod> {
 /** Addresses that the pod claims: none without an identity. */
 export function claimsOf(pod: PlacedPod | undefined): readonly string[] {
   return pod?.identity === undefined ? [] : pod.row.addresses;
+}
+
+/** Ordinary pods before mirror pods, and those by node. */
+function userKeys({ row: { mirrorOf = '' }, identity }: PlacedPod): string[] {
+  return identity === undefined ? [] : [keys.join(identityKey(identity), mirrorOf)];
+}
+
+/** Pods whose waiting is told together. */
+export function waitingGroup({ namespace, mirrorOf }: PodRow): string {
+  return keys.join(namespace, mirrorOf === undefined ? 'pods' : 'mirrors');
 }

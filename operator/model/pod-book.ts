@@ -8,23 +8,23 @@
 import { isDeepStrictEqual } from 'node:util';
 import { labelsKey, podIdentityLabels } from '@weir/labels';
 import { type AnyTable, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
-import { NoIdentityError } from '../errors.ts';
-import { show, type Tables } from '../tables.ts';
+import { NoIdentityError, RANGE_ACCOUNT } from '../errors.ts';
+import type { Tables } from '../tables.ts';
 import type { Adopted, NodeRow, PodRow, SlicedPod } from '../types.ts';
 import { AddressClaims, type RefusedAddress } from './address-claims.ts';
 import type { Census, Resident } from './census.ts';
-import { secondsOf } from './events.ts';
 import { IdentityBook, type IdentityBookOptions } from './identity-book.ts';
-import { identityKey, type KnownIdentity, namespaceOf } from './known-identities.ts';
+import { IdentityPayers } from './identity-payers.ts';
+import type { KnownIdentity } from './known-identities.ts';
 import { Marks } from './marks.ts';
-import { claimsOf, createPlacedPods, type PlacedPod, type WaitingPod } from './placed-pods.ts';
+import { claimsOf, createPlacedPods, type PlacedPod } from './placed-pods.ts';
 import { addressKey, cidrKey, type PodCidrOverlap, PodNetworks } from './pod-networks.ts';
 import type { Namer, PortNames } from './port-names.ts';
 import { RelabelledNamespaces } from './relabelled.ts';
 import type { SelectorIndex } from './selector-index.ts';
 import { SlicePacker } from './slices.ts';
-import { told } from './status.ts';
 import type { Step } from './steps.ts';
+import { WaitingPods } from './waiting-pods.ts';
 
 export interface PodBookOptions {
   readonly cluster: string;
@@ -32,6 +32,9 @@ export interface PodBookOptions {
   readonly now: () => number;
   /** Most identities of one namespace, unused ones included; 0 (default): as many as there are. */
   readonly identitiesPerNamespace?: number;
+  /** Most that only mirror pods of one node have in one namespace, and in all; 0 (default): as many as there are. */
+  readonly mirrorIdentitiesPerNodeAndNamespace?: number;
+  readonly mirrorIdentitiesPerNode?: number;
   /** Numbers that are given out. Default: all that pods can have. */
   readonly identityRange?: IdentityBookOptions['range'];
   /**
@@ -53,18 +56,6 @@ export interface PodBookSources {
   readonly portNames: PortNames;
 }
 
-/** A namespace of which it was told that pods wait. */
-interface ToldLack {
-  readonly namespace: string;
-  /** Milliseconds. */
-  readonly toldAt: number;
-}
-
-type Waiting = PlacedPod & { readonly waiting: WaitingPod };
-
-/** Milliseconds between two times that one namespace's lack is told. */
-const LACKS_MS = 60_000;
-
 export class PodBook {
   readonly #options: PodBookOptions;
   readonly #sources: PodBookSources;
@@ -78,28 +69,32 @@ export class PodBook {
   readonly #claimed = new Marks<string>();
   /** Pods of which the slices may say something else. */
   readonly #moved = new Marks<string>();
-  readonly #told: Table<ToldLack>;
-  /** Namespaces that have fewer numbers in use. */
+  readonly #payers: IdentityPayers;
+  readonly #waiting: WaitingPods;
+  /** Accounts that have fewer numbers in use. */
   readonly #freed = new Marks<string>();
   /** Label sets (`labelsKey`) that have a number now. */
   readonly #given = new Marks<string>();
-  /** Namespaces of pods that have begun to wait, where none waited. */
-  readonly #lacking = new Marks<string>();
 
   constructor(db: StateDB, sources: PodBookSources, options: PodBookOptions) {
     this.#sources = sources;
     this.#options = options;
     this.#pods = createPlacedPods(db);
-    this.#told = db.table<ToldLack>({ name: 'told-identity-lacks', key: ({ namespace }) => namespace });
-    const { identitiesPerNamespace: perNamespace, identityRange: range } = options;
-    this.#identities = new IdentityBook(db, sources.knownIdentities, sources.tables.identities, {
-      ...(perNamespace === undefined ? {} : { perNamespace }),
-      ...(range === undefined ? {} : { range }),
-      onForgotten: (txn, { id, labels }) => {
-        sources.sets.removeIdentity(txn, id, labels);
-        this.#freed.add(txn, namespaceOf(labels));
-      },
+    this.#waiting = new WaitingPods(db, {
+      pods: this.#pods,
+      events: sources.tables.events,
+      now: options.now,
+      onNoIdentity: options.onNoIdentity,
     });
+    const { identityRange: range, identitiesPerNamespace: perNamespace = 0 } = options;
+    const { mirrorIdentitiesPerNodeAndNamespace: perPair = 0, mirrorIdentitiesPerNode: perNode = 0 } = options;
+    this.#identities = new IdentityBook(db, sources.knownIdentities, sources.tables.identities, {
+      limits: { perNamespace, perPair, perNode },
+      ...(range === undefined ? {} : { range }),
+      onForgotten: (txn, { id, labels }) => sources.sets.removeIdentity(txn, id, labels),
+      onFreed: (txn, account) => this.#freed.add(txn, account),
+    });
+    this.#payers = new IdentityPayers(this.#pods, this.#identities);
     this.#slices = new SlicePacker(db, sources.tables.slices);
     this.#relabelled = new RelabelledNamespaces(db);
     this.#networks = new PodNetworks(db);
@@ -111,8 +106,8 @@ export class PodBook {
   }
 
   get tables(): readonly AnyTable[] {
-    const books = [this.#identities, this.#slices, this.#relabelled, this.#networks, this.#addresses];
-    return [this.#pods, this.#told, ...books.flatMap(({ tables }) => tables)];
+    const books = [this.#identities, this.#waiting, this.#slices, this.#relabelled, this.#networks, this.#addresses];
+    return [this.#pods, ...books.flatMap(({ tables }) => tables)];
   }
 
   adopt(txn: WriteTxn, adopted: Pick<Adopted, 'identities' | 'slices'>): void {
@@ -140,10 +135,7 @@ export class PodBook {
 
   /** Everything is shown: from now on it is known which numbers are unused. */
   shown(txn: WriteTxn): void {
-    for (const { row } of txn.prefix(this.#pods, '', 'waiting')) {
-      this.#freed.add(txn, row.namespace);
-      this.#lacking.add(txn, row.namespace);
-    }
+    for (const account of this.#waiting.all(txn)) this.#freed.add(txn, account);
   }
 
   /** Decides on the addresses that changes of this transaction touch. `loading`: inputs are still put in. */
@@ -187,17 +179,14 @@ export class PodBook {
     const before = txn.delete(this.#pods, key);
     if (before === undefined) return;
     this.#move(txn, before, undefined);
+    this.#settle(txn, before, undefined);
   }
 
   /** Forgets identities that nobody uses for long enough. */
   collect(txn: WriteTxn, graceMs: number): void {
     const now = this.#options.now();
     this.#identities.collect(txn, now, graceMs);
-    for (const { namespace, toldAt } of txn.all(this.#told)) {
-      if (now - toldAt < LACKS_MS) continue;
-      txn.delete(this.#told, namespace);
-      txn.delete(this.#sources.tables.events, lackKey(namespace));
-    }
+    this.#waiting.collect(txn, now);
   }
 
   /** Gives the numbers that this transaction has made free to pods that wait for one. To be called once everything is shown, and before `settle`. */
@@ -207,22 +196,18 @@ export class PodBook {
       const [given, freed] = [[...this.#given.take(txn)], [...this.#freed.take(txn)]];
       more = given.length > 0 || freed.length > 0;
       for (const labels of given) this.#serve(txn, txn.list(this.#pods, 'waiting-for', labels));
-      for (const namespace of freed) {
-        this.#serve(txn, txn.list(this.#pods, 'waiting', keys.join('quota', namespace)));
+      for (const account of freed) {
+        this.#payers.freed(txn, account);
+        this.#serve(txn, txn.list(this.#pods, 'waiting', keys.join(account)));
       }
-      if (freed.length > 0) this.#serve(txn, txn.prefix(this.#pods, keys.join('range'), 'waiting'));
+      if (freed.length > 0) this.#serve(txn, txn.list(this.#pods, 'waiting', keys.join(RANGE_ACCOUNT)));
     }
-    for (const namespace of this.#lacking.take(txn)) {
-      const [first] = this.#waitingIn(txn, namespace);
-      if (first !== undefined) this.#tellLack(txn, first);
-    }
+    this.#waiting.tell(txn);
   }
 
   /** Pods that wait for a number. */
   waiting(reader: Reader): number {
-    let count = 0;
-    for (const _ of reader.prefix(this.#pods, '', 'waiting')) count += 1;
-    return count;
+    return this.#waiting.count(reader);
   }
 
   /** Numbers that no pod has, and namespaces that have as many as they may. */
@@ -237,18 +222,25 @@ export class PodBook {
 
   /** Steps that show everything. */
   *showAll(reader: Reader): Generator<Step> {
+    yield* this.#payers.adopt(reader);
     yield* this.#identities.showAll(reader);
     yield* this.#slices.showAll(reader);
   }
 
   #place(txn: WriteTxn, row: PodRow, before: PlacedPod | undefined): void {
     const after = { row, ...this.#identityOf(txn, row, before) };
-    if (after.waiting !== undefined && before?.waiting === undefined) {
-      const [other] = this.#waitingIn(txn, row.namespace);
-      if (other === undefined) this.#lacking.add(txn, row.namespace);
-    }
+    this.#replace(txn, before, after);
+    this.#settle(txn, before, after);
+  }
+
+  #replace(txn: WriteTxn, before: PlacedPod | undefined, after: PlacedPod): void {
+    this.#waiting.begins(txn, before, after);
     txn.upsert(this.#pods, after);
     this.#move(txn, before, after);
+  }
+
+  #settle(txn: WriteTxn, before: PlacedPod | undefined, after: PlacedPod | undefined): void {
+    for (const id of new Set([before?.identity, after?.identity])) if (id !== undefined) this.#settlePayer(txn, id);
   }
 
   /** Places pods that wait, in their order, until one finds no number for the same reason again: none after it would. */
@@ -257,36 +249,7 @@ export class PodBook {
       const pod = txn.get(this.#pods, row.key);
       if (pod?.waiting === undefined) continue;
       this.#place(txn, pod.row, pod);
-      if (txn.get(this.#pods, row.key)?.waiting?.because.lack === pod.waiting.because.lack) return;
-    }
-  }
-
-  /** By an Event on the pod, and to whoever listens. */
-  #tellLack(txn: WriteTxn, { row: { key: pod, namespace, name, uid }, waiting: { because } }: Waiting): void {
-    const now = this.#options.now();
-    const last = txn.get(this.#told, namespace)?.toldAt;
-    // A clock that was set back silences nobody for long.
-    if (last !== undefined && last <= now && now - last < LACKS_MS) return;
-    txn.upsert(this.#told, { namespace, toldAt: now });
-    this.#options.onNoIdentity?.(namespace, pod, because);
-    const at = secondsOf(now);
-    show(txn, this.#sources.tables.events, {
-      key: lackKey(namespace),
-      about: { key: pod, kind: 'Pod', namespace, name, uid },
-      type: 'Warning',
-      reason: 'NoIdentity',
-      message: told(because.message),
-      count: 1,
-      first: at,
-      last: at,
-    });
-  }
-
-  *#waitingIn(reader: Reader, namespace: string): Generator<Waiting> {
-    for (const lack of ['quota', 'range', 'labels', 'ports']) {
-      for (const pod of reader.list(this.#pods, 'waiting', keys.join(lack, namespace))) {
-        if (pod.waiting !== undefined) yield { ...pod, waiting: pod.waiting };
-      }
+      if (txn.get(this.#pods, row.key)?.waiting?.because.account === pod.waiting.because.account) return;
     }
   }
 
@@ -299,10 +262,17 @@ export class PodBook {
       if (pod !== undefined) this.#moved.add(txn, pod.row.key);
       for (const address of claimsOf(pod)) this.#claimed.add(txn, address);
     }
-    if (before?.identity !== undefined && !this.#isUsed(txn, before.identity)) {
-      this.#identities.release(txn, before.identity, this.#options.now());
-      this.#freed.add(txn, before.row.namespace);
-    }
+  }
+
+  /** Sees who pays for the identity now. Mirror pods for which nobody can wait. */
+  #settlePayer(txn: WriteTxn, id: number): void {
+    const evicted = this.#payers.settle(txn, id, this.#options.now());
+    if (evicted.length === 0) return;
+    const labels = this.#identities.labelsOf(txn, id);
+    for (const { pod, because } of evicted)
+      this.#replace(txn, pod, { row: pod.row, identity: undefined, waiting: { labels, because } });
+    this.#payers.settle(txn, id, this.#options.now());
+    this.#identities.drop(txn, id);
   }
 
   /** Puts into the slices what the pod owns now. */
@@ -343,7 +313,7 @@ export class PodBook {
     });
     try {
       if (row.portExcess !== undefined) throw NoIdentityError.ports(row.portExcess);
-      const { id, allocated } = this.#identities.use(txn, labels);
+      const { id, allocated } = this.#identities.use(txn, labels, row.mirrorOf);
       if (allocated) {
         this.#sources.sets.addIdentity(txn, id, labels);
         this.#given.add(txn, labelsKey(labels));
@@ -352,19 +322,10 @@ export class PodBook {
     } catch (error) {
       if (!(error instanceof NoIdentityError)) throw error;
       // What is too large for an identity is not kept either; and no other pod's number would do.
-      const waitsFor = error.lack === 'labels' || error.lack === 'ports' ? '' : labelsKey(labels);
+      const waitsFor = error.account === '' ? '' : labelsKey(labels);
       return { identity: undefined, waiting: { labels: waitsFor, because: error } };
     }
   }
-
-  #isUsed(txn: WriteTxn, identity: number): boolean {
-    for (const _ of txn.list(this.#pods, 'identity', identityKey(identity))) return true;
-    return false;
-  }
-}
-
-function lackKey(namespace: string): string {
-  return `pods ${namespace}`;
 }
 
 function residentOf(pod: PlacedPod | undefined): Resident | undefined {

@@ -75,7 +75,12 @@ it('a set has exactly the identities that its selector matches, whatever comes f
             identities.delete(each.id);
             if (each.labels === undefined) continue;
             identities.set(each.id, each.labels);
-            txn.insert(known, { row: { id: each.id, labels: each.labels }, unusedSince: undefined });
+            txn.insert(known, {
+              row: { id: each.id, labels: each.labels },
+              unusedSince: undefined,
+              payer: undefined,
+              owed: false,
+            });
             index.addIdentity(txn, each.id, each.labels);
           }
         }

@@ -115,6 +115,9 @@ export interface CiliumEndpointSlice extends KubeObject {
   readonly endpoints: readonly SliceEndpoint[];
 }
 
+/** On the API's mirror of a static pod: the pod's uid, by which kubelet has its sandbox made. Nodes may create no other pods, and nobody may change it. */
+export const MIRROR_POD_ANNOTATION = 'kubernetes.io/config.mirror';
+
 /**
  * On a CiliumEndpoint: the node whose agent writes it. The chart's admission policy goes by it; a label could not hold a name as long as
  * nodes may have.
