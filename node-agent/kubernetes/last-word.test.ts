@@ -29,6 +29,8 @@ it('a node that is cleared before it had its inputs still says its last word, an
   await writer.markRemoved('stamp');
   process.off('unhandledRejection', note);
   expect(unhandled).toEqual([]);
-  expect(said).toMatchObject([{ metadata: { annotations: { 'weir.dev/removed': 'stamp' } }, status: { policies: {} } }]);
+  expect(said).toMatchObject([
+    { metadata: { annotations: { 'weir.dev/removed': 'stamp' } }, status: { policies: {} } },
+  ]);
   await writer.stop();
 });
