@@ -284,7 +284,7 @@ describe('what is taken away', () => {
     expect(log.lines).toContainEqual(
       expect.objectContaining({ level: 'warn', message: 'enforcement was taken away from outside; it is put back' }),
     );
-    expect(check('enforcement')?.message).toMatch(/^what somebody removed was put back \d+ s ago: /);
+    expect(check('enforcement')?.message).toMatch(/^\d+ s ago somebody had removed this, and it is put back: /);
     // What maps hold is told at the end of a turn.
     const events = (): readonly object[] => {
       using snapshot = core.db.read();

@@ -143,7 +143,7 @@ class KernelCore implements Core {
           new PodEvents(this).warnNode(
             this.#options.nodeName,
             'EnforcementRemoved',
-            `somebody removed what enforces policies on this node, and it was put back: ${what}`,
+            `somebody removed what enforces policies on this node; found and put back: ${what}`,
           ),
         onLook: () => {
           lock.look();

@@ -324,7 +324,7 @@ export class Audit {
     const recent =
       last === undefined || ago > RECENT_MS
         ? ''
-        : `what somebody removed was put back ${Math.round(ago / 1000)} s ago: ${last.last}; `;
+        : `${Math.round(ago / 1000)} s ago somebody had removed this, and it is put back: ${last.last}; `;
     const said =
       last === undefined
         ? ''
