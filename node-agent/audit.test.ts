@@ -296,7 +296,7 @@ describe('what is taken away', () => {
         pod: { namespace: 'default', name: 'lab', uid: 'lab' },
         node: true,
         reason: 'EnforcementRemoved',
-        message: expect.stringContaining('it was put back'),
+        message: expect.stringContaining('found and put back'),
       }),
     ]);
     // And nothing else was: what is at rest stays so.
