@@ -91,6 +91,8 @@ export interface Tables {
   readonly earlierReport: Table<EarlierReportRow>;
   /** Told by parts of the agent, written by `kubernetes/`. */
   readonly podEvents: Table<PodEventRow>;
+  /** Events of the node that came too soon after the last of their reason, until they are told. */
+  readonly heldNodeEvents: Table<PodEventRow>;
 }
 
 /** A drop, or an allowed new flow, made readable. */

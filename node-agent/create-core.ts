@@ -148,6 +148,7 @@ class KernelCore implements Core {
         onLook: () => {
           lock.look();
           void this.files.look();
+          new PodEvents(this).tellHeld();
         },
       });
       this.#running = { lock, side };

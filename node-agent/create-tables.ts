@@ -90,6 +90,7 @@ export function createTables(db: StateDB): Tables {
     endpointStates: db.table({ name: 'endpointStates', key: (row) => tableKey.endpoint(row.id) }),
     earlierReport: db.table({ name: 'earlierReport', key: (row) => row.node }),
     podEvents: db.table({ name: 'podEvents', key: (row) => row.key }),
+    heldNodeEvents: db.table({ name: 'heldNodeEvents', key: (row) => row.key }),
     ...kernelTables(db),
   };
 }
@@ -143,6 +144,7 @@ export function inputTables(tables: Tables): readonly AnyTable[] {
     laggingEndpoints: _lagging,
     earlierReport: _earlier,
     podEvents: _events,
+    heldNodeEvents: _held,
     ...inputs
   } = tables;
   return Object.values(inputs);

@@ -28,19 +28,38 @@ export class PodEvents {
     this.#now = now;
   }
 
-  /** At most one Event a minute for each reason. */
+  /** At most one Event a minute for each reason: what comes sooner is held, and the last of it told by `tellHeld`. */
   warnNode(node: string, reason: string, message: string): void {
     const { db, tables } = this.#core;
-    const { podEvents } = tables;
+    const { podEvents, heldNodeEvents } = tables;
     const now = this.#now();
-    db.write([podEvents], (txn) => {
+    db.write([podEvents, heldNodeEvents], (txn) => {
       const key = `node ${node} ${reason}`;
       const before = txn.get(podEvents, key);
-      if (before !== undefined && Math.abs(now - before.last) < NODE_REPEAT_MS) return;
+      const held = txn.get(heldNodeEvents, key);
       // As kubelet does it: the namespace of what has none, and the name for a uid.
       const pod = { namespace: 'default', name: node, uid: node };
-      const [count, first] = [(before?.count ?? 0) + 1, before?.first ?? now];
-      txn.upsert(podEvents, { key, pod, node: true, reason, message, count, first, last: now });
+      const count = (held?.count ?? before?.count ?? 0) + 1;
+      const row = { key, pod, node: true, reason, message, count, first: before?.first ?? now, last: now } as const;
+      const tooSoon = isTooSoon(before, now);
+      txn.upsert(tooSoon ? heldNodeEvents : podEvents, row);
+      if (!tooSoon) txn.delete(heldNodeEvents, key);
+    });
+  }
+
+  /** Tells what was held for long enough. To be called every few seconds. */
+  tellHeld(): void {
+    const { db, tables } = this.#core;
+    const { podEvents, heldNodeEvents } = tables;
+    const now = this.#now();
+    using snapshot = db.read();
+    const due = [...snapshot.all(heldNodeEvents)].filter(({ key }) => !isTooSoon(snapshot.get(podEvents, key), now));
+    if (due.length === 0) return;
+    db.write([podEvents, heldNodeEvents], (txn) => {
+      for (const row of due) {
+        txn.delete(heldNodeEvents, row.key);
+        txn.upsert(podEvents, { ...row, last: now });
+      }
     });
   }
 
@@ -69,4 +88,8 @@ export class PodEvents {
       txn.upsert(podEvents, row);
     });
   }
+}
+
+function isTooSoon(before: PodEventRow | undefined, now: number): boolean {
+  return before !== undefined && Math.abs(now - before.last) < NODE_REPEAT_MS;
 }

@@ -754,15 +754,23 @@ describe('PodEventWriter', () => {
     await client.written(1);
     now += 59_000;
     told.warnNode('n1', 'EnforcementRemoved', 'too soon');
+    told.tellHeld();
+    told.warnNode('n1', 'EnforcementRemoved', 'too soon, too');
     now += 1_000;
+    told.tellHeld();
+    await client.written(2);
+    told.warnNode('n1', 'EnforcementRemoved', 'overtaken');
+    now += 60_000;
     told.warnNode('n1', 'EnforcementRemoved', 'second');
+    told.tellHeld();
     // Pods' Events are tidied away after a while, the node's are not.
     now += 900_000;
     told.warn(pod, 'AddressConflict', 'of a pod');
-    await client.written(3);
+    await client.written(4);
     expect(events()).toMatchObject([
       { metadata: { namespace: 'default' }, involvedObject: { kind: 'Node', name: 'n1', uid: 'n1' }, message: 'first' },
-      { message: 'second', count: 2 },
+      { message: 'too soon, too', count: 3 },
+      { message: 'second', count: 5 },
       { message: 'of a pod' },
     ]);
     expect(events()[0]?.involvedObject).not.toHaveProperty('namespace');

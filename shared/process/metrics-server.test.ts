@@ -123,8 +123,9 @@ describe('MetricsServer', () => {
     await makeCertificate(folder);
     await eventually(async () => server?.port, Boolean);
     expect((await get('/metrics')).status).toBe(200);
-    // Said once each, however often it was looked at.
-    expect(errors()).toHaveLength(3);
+    // Said once each, however often it was looked at. It may have been while the certificate was being written, too.
+    const texts = errors().map(({ fields }) => JSON.stringify(fields));
+    expect(texts).toEqual([...new Set(texts)]);
   });
 
   it('takes a new certificate from its files, and keeps the old one while they are wrong', async () => {
