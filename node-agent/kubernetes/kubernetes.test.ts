@@ -105,13 +105,19 @@ class FakeClient implements KubeClient, KubePatcher {
     this.applied += 1;
     if (this.failure !== undefined) return Promise.reject(this.failure);
     this.writes.push({ verb: 'apply', plural: resource.plural, object, name: object.metadata.name });
-    this.held.set(`${resource.plural}/${object.metadata.name}`, object);
+    const key = `${resource.plural}/${object.metadata.name}`;
+    // What another than the applier has said stays there.
+    const status = { ...this.#patched.get(key), ...(object as KubeObject as NodePolicyStatus).status };
+    const held = this.#patched.has(key) ? { ...object, status } : object;
+    this.held.set(key, held);
     this.onWrite();
-    return Promise.resolve({ ...object, metadata: { ...object.metadata, uid: `uid-${object.metadata.name}` } });
+    return Promise.resolve({ ...held, metadata: { ...object.metadata, uid: `uid-${object.metadata.name}` } });
   }
+  /** By object: what patches have said of its status. */
+  readonly #patched = new Map<string, object>();
   /** What the API server holds of what was applied. */
   readonly held = new Map<string, KubeObject>();
-  /** Merges members of the status alone. */
+  /** Merges members of the status alone; takes those away that are null. */
   patch<T extends KubeObject>(
     resource: Resource<T>,
     name: string,
@@ -121,7 +127,10 @@ class FakeClient implements KubeClient, KubePatcher {
     const key = `${resource.plural}/${name}`;
     const before = this.held.get(key) as NodePolicyStatus | undefined;
     if (before === undefined) return Promise.reject(new ApiError('gone', { status: 404, reason: 'NotFound' }));
-    const object = { ...before, status: { ...before.status, ...patch.status } };
+    const merged = (status: object | undefined): object =>
+      Object.fromEntries(Object.entries({ ...status, ...patch.status }).filter(([, value]) => value !== null));
+    const object = { ...before, status: merged(before.status) };
+    this.#patched.set(key, merged(this.#patched.get(key)));
     this.held.set(key, object);
     this.writes.push({ verb: 'patch', plural: resource.plural, object, name, bytes: JSON.stringify(patch).length });
     this.onWrite();
@@ -1052,6 +1061,52 @@ describe('NodePolicyStatusWriter', () => {
     ]);
   });
 
+  describe('what is held back in a large cluster', () => {
+    const WAIT_MS = 2_000;
+    const versions = () =>
+      client.writes.map(({ object }) => (object as unknown as NodePolicyStatus).status.policyVersion);
+    beforeEach(async () => {
+      core.db.write([core.tables.nodes], (txn) => {
+        for (let n = 0; n < 200; n += 1)
+          txn.upsert(core.tables.nodes, { name: `node-${n}`, addresses: [], podCidrs: [], kubeApiserver: false });
+      });
+      jest.spyOn(Math, 'random').mockReturnValue(0.5);
+      start(0);
+      await client.written(1);
+      core.setRealised({ ...realised(2), policyVersion: '7' });
+      await client.written(2);
+      // Nothing but the hold-back uses this timer.
+      const real = ['Date', 'hrtime', 'nextTick', 'performance', 'queueMicrotask', 'setImmediate'] as const;
+      jest.useFakeTimers({ doNotFake: [...real, 'clearImmediate', 'setTimeout', 'clearTimeout'] });
+      core.setRealised({ ...realised(2), policyVersion: '9' });
+    });
+    afterEach(() => {
+      jest.useRealTimers();
+      jest.restoreAllMocks();
+    });
+
+    it('says at its end what is so by then', async () => {
+      core.setRealised({ ...realised(2), policyVersion: '11' });
+      jest.advanceTimersByTime(WAIT_MS);
+      await client.written(3);
+      expect(versions()).toEqual([undefined, '7', '11']);
+      expect((client.held.get('nodepolicystatuses/n1') as NodePolicyStatus).status.policies['u']?.generation).toBe(2);
+    });
+
+    it('is over when something else is said: what comes then waits its whole time', async () => {
+      jest.advanceTimersByTime(WAIT_MS - 1);
+      core.setRealised({ ...realised(3), policyVersion: '11' });
+      await client.written(3);
+      core.setRealised({ ...realised(3), policyVersion: '12' });
+      jest.advanceTimersByTime(WAIT_MS - 1);
+      await settle();
+      core.setRealised({ ...realised(3), policyVersion: '13' });
+      jest.advanceTimersByTime(1);
+      await client.written(4);
+      expect(versions()).toEqual([undefined, '7', '11', '13']);
+    });
+  });
+
   it('says only how far it has read in a write of that alone, and all of it where the object is not as it was left', async () => {
     start(0, 60);
     core.setRealised({ ...realised(2), policyVersion: '7' });
@@ -1076,15 +1131,37 @@ describe('NodePolicyStatusWriter', () => {
     await eventually(async () => held().status.policies['u']?.generation === 3, Boolean);
   });
 
-  it('is written again after a while, for the Node that there is then: the former one may have taken it along', async () => {
-    start(0, 50);
+  it('takes back how far it had read, which an apply leaves there, where that is not known any more', async () => {
+    const held = (): NodePolicyStatus => client.held.get('nodepolicystatuses/n1') as NodePolicyStatus;
+    core.setRealised({ ...realised(2), policyVersion: '7' });
+    start(0);
     await client.written(1);
-    client.nodeUid = 'another-node-uid';
-    await client.written(3);
-    expect(client.writes.at(-1)?.object?.metadata.ownerReferences).toEqual([
-      { apiVersion: 'v1', kind: 'Node', name: 'n1', uid: 'another-node-uid' },
-    ]);
+    core.setRealised({ ...realised(2), policyVersion: '9' });
+    await eventually(async () => held().status.policyVersion === '9', Boolean);
+    core.setRealised(realised(3));
+    await eventually(async () => held().status.policies['u']?.generation === 3, Boolean);
+    await client.written(4);
+    expect(held().status).toEqual({
+      policies: { u: { generation: 3, endpoints: 1, at: 1_000 } },
+      failures: [],
+      revision: 3,
+    });
   });
+
+  it.each([undefined, '7'])(
+    'is written again after a while, for the Node that there is then: the former one may have taken it along (read up to %s)',
+    async (policyVersion) => {
+      core.setRealised({ ...realised(2), policyVersion });
+      start(0, 50);
+      await client.written(1);
+      client.nodeUid = 'another-node-uid';
+      const owners = await eventually(
+        async () => client.held.get('nodepolicystatuses/n1')?.metadata.ownerReferences as readonly { uid: string }[],
+        ([owner]) => owner?.uid === 'another-node-uid',
+      );
+      expect(owners).toEqual([{ apiVersion: 'v1', kind: 'Node', name: 'n1', uid: 'another-node-uid' }]);
+    },
+  );
 
   it('writes the first change at once and folds what follows within the interval', async () => {
     start(200);
