@@ -148,6 +148,24 @@ describe('StatusBoard', () => {
     expect(said('10', {})).toEqual({ waiting: done, other: done });
   });
 
+  it("does not wait for what a node was behind with once the report is another Node's, which has read on", () => {
+    const world = new World([], 0);
+    const { model } = world;
+    const object = cnp('a/none', { endpointSelector: { matchLabels: { app: 'none' } }, ingress: [{}] });
+    model.setPolicy(policyRow(object, 'CiliumNetworkPolicy'));
+    model.flush();
+    model.handOut(10);
+    const said = (policyVersion: string, nodeUid: string | undefined): string | undefined => {
+      model.setReport({ ...world.report({}), policyVersion, nodeUid });
+      model.flush();
+      using snapshot = model.db.read();
+      const [status] = Array.from(snapshot.all(model.tables.statuses), ({ row }) => row.status);
+      return status?.conditions[2]?.reason;
+    };
+    expect(said('9', undefined)).toBe('Progressing');
+    expect(said('10', 'another')).toBe('NoMatchingEndpoints');
+  });
+
   it('folds, of a node that joins, changes or goes, only the policies that it concerns', () => {
     const world = new World([], INTERVAL);
     const { model } = world;

@@ -534,6 +534,62 @@ describe('status, whatever happens', () => {
     expect(cluster.settle()).toBe('True/Programmed/2');
   });
 
+  it('a new leader asks every node that has not caught up where the former one called only an earlier generation programmed', () => {
+    const cluster = new Cluster();
+    for (const name of ['n1', 'n2']) cluster.setNode(name, 'True', false);
+    cluster.setPod(1, 'n1', 'web', false);
+    cluster.edit(select('web'));
+    cluster.flush();
+    cluster.catchUp(['n1', 'n2']);
+    expect(cluster.settle()).toBe('True/Programmed/1');
+    cluster.edit(select('web'));
+    cluster.failOver(0);
+    cluster.flush();
+    cluster.catchUp(['n1']);
+    expect(cluster.settle()).toBe('False/Progressing/2');
+    expect(cluster.status?.conditions[2]?.message).toMatch(/not caught up with generation 2 yet: n2\./);
+    cluster.speak('n2');
+    expect(cluster.settle()).toBe('True/Programmed/2');
+  });
+
+  /** Two nodes with a pod of the policy; n2 got its pod after it had caught up, and has not reported the policy. */
+  function silentHost(): Cluster {
+    const cluster = new Cluster();
+    for (const name of ['n1', 'n2']) cluster.setNode(name, 'True', false);
+    cluster.setPod(1, 'n1', 'web', false);
+    cluster.edit(select('web'));
+    cluster.flush();
+    cluster.catchUp(['n1', 'n2']);
+    expect(cluster.settle()).toBe('True/Programmed/1');
+    cluster.setPod(2, 'n2', 'web', false);
+    expect(cluster.settle()).toBe('False/Progressing/1');
+    return cluster;
+  }
+
+  it('a node that had caught up when it got its first pod is waited for when that goes and the policy is edited', () => {
+    const cluster = silentHost();
+    cluster.take('n2');
+    cluster.deletePod(2);
+    cluster.edit(select('web'));
+    cluster.flush();
+    cluster.catchUp(['n1']);
+    expect(cluster.settle()).toBe('False/Progressing/2');
+    expect(cluster.status?.conditions[2]?.message).toMatch(/not caught up with generation 2 yet: n2\./);
+    cluster.speak('n2');
+    expect(cluster.settle()).toBe('True/Programmed/2');
+  });
+
+  it('another machine is not waited for because of what the one of its name hosted', () => {
+    const cluster = silentHost();
+    cluster.deletePod(2);
+    cluster.setNode('n2', 'True', true);
+    cluster.edit(select('web'));
+    cluster.flush();
+    cluster.speak('n2');
+    cluster.catchUp(['n1']);
+    expect(cluster.settle()).toBe('True/Programmed/2');
+  });
+
   it('a node that reports the policy before under this name is waited for, whatever it hosts', () => {
     const cluster = new Cluster();
     for (const name of NODES) cluster.setNode(name, 'True', false);
