@@ -308,6 +308,18 @@ describe('a policy whose PeerSet does not come', () => {
   });
 });
 
+it('rounds that fail acknowledge nothing new', () => {
+  const { report } = node();
+  const acknowledged = (reached: number, broken?: Error): readonly number[] => {
+    report.take({ ...SOURCES, sync: { reached, broken } });
+    const realised = report.read();
+    return [realised.settled, realised.acknowledged];
+  };
+  expect(acknowledged(4)).toEqual([4, 4]);
+  expect(acknowledged(5, new Error('full'))).toEqual([4, 4]);
+  expect(acknowledged(6)).toEqual([6, 6]);
+});
+
 it('what somebody took away of an endpoint fails its policies; where none can be looked at, those of all', async () => {
   const { world, report } = node();
   world.endpoint(1, { pod: { namespace: 'ns', name: 'a', uid: 'u-a' } });

@@ -275,6 +275,19 @@ describe('endpoints that are as they were found', () => {
   });
 });
 
+it('the element of another endpoint that has the interface by now is neither renewed, closed nor put in quarantine', () => {
+  world.agent().update(state(1));
+  const store = world.agent();
+  store.adopt(false);
+  const other = { ...ELEMENT, ifindex: 7, id: 9 };
+  world.map.update(endpointKey.encode(7), endpointValue.encode(other));
+  const before = world.elements();
+  store.renew(() => 40, { closed: new Set([1]), reopened: new Set() });
+  expect(world.elements()).toEqual(before);
+  store.doubt(1);
+  expect(world.elements()).toEqual(before);
+});
+
 describe('an element that somebody edits while the endpoint is as it was found', () => {
   it('is a fault, and is put back with its flows in doubt', () => {
     world.agent().update(state(1));

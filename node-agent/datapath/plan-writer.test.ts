@@ -42,6 +42,8 @@ function world() {
   /** By endpoint: the slot and the revision of its word. */
   const words = new Map<number, Pick<EndpointStateRow, 'slot' | 'revision'>>();
   const edited: number[] = [];
+  /** Identities that slots are to remember nothing of, and what the kernel had taken by then. */
+  const forgotten: (readonly [readonly number[], readonly string[]])[] = [];
   const bumped = new Map<number, EndpointStateRow>();
   let revision = 10;
   let marked = false;
@@ -70,7 +72,7 @@ function world() {
     numbers: { dirty: false, revision: () => 7 },
     slots: {
       apply: async (row: SlotRow) => take(`slot ${row.slot}`),
-      forget: async () => undefined,
+      forget: async (identities: ReadonlySet<number>) => void forgotten.push([[...identities], [...order]]),
       trim: async () => [],
       slots: () => [],
       has: () => true,
@@ -161,7 +163,21 @@ function world() {
     flows = promise;
     return resolve;
   };
-  return { db, tables, writer, words, edited, refused, order, carryOut, withdraw, until, holdFlows };
+  return {
+    db,
+    tables,
+    engine: fakes.engine,
+    writer,
+    words,
+    edited,
+    forgotten,
+    refused,
+    order,
+    carryOut,
+    withdraw,
+    until,
+    holdFlows,
+  };
 }
 
 describe('while the kernel refuses an address', () => {
@@ -189,6 +205,26 @@ it('an address that the kernel refuses keeps none of those after it away', async
   refused.add('10.0.0.8/32');
   expect(await carryOut({ ipcache: [pod('10.0.0.8/32'), pod('10.0.0.9/32')] })).toContain('10.0.0.9/32');
   expect(writer.ipcache.failing().map(({ key }) => key)).toEqual(['10.0.0.8/32']);
+  await writer.stop();
+});
+
+it('slots forget whom an address is given to, before it is', async () => {
+  const { writer, forgotten, carryOut } = world();
+  await carryOut({ slots: [slot], ipcache: [pod('10.0.0.8/32'), pod('10.0.0.9/32'), cidr('192.0.2.0/24', 1)] });
+  expect(forgotten).toEqual([[[300, CIDR_BASE + 1], ['slot 5']]]);
+  await carryOut({ endpoints: [state(1)] });
+  expect(forgotten).toHaveLength(1);
+  await writer.stop();
+});
+
+it('nothing that was found goes while an endpoint stays as it was found', async () => {
+  const { engine, writer, carryOut } = world();
+  engine.unconcluded = true;
+  await carryOut({ endpoints: [state(1)] });
+  expect(writer.adopted).toBe(false);
+  engine.unconcluded = false;
+  await carryOut({});
+  expect(writer.adopted).toBe(true);
   await writer.stop();
 });
 
@@ -513,6 +549,15 @@ describe('what is taken back before the first plan', () => {
     await expect(withdraw([], [3], { renew: true })).rejects.toThrow('no room');
     await expect(withdraw([], [], { reopened: [3], renew: true })).rejects.toThrow('closing none, reopening 3');
     await carryOut({ endpoints: [state(1)] });
+    expect(writer.unfinished).toBe(false);
+    await writer.stop();
+  });
+
+  it('stays taken back where it was to be given back, and is taken again before it was', async () => {
+    const { writer, withdraw, refused } = world();
+    refused.add('renew, closing none, reopening 3');
+    await expect(withdraw([], [], { reopened: [3], renew: true })).rejects.toThrow('no room');
+    expect(await withdraw([], [3], { renew: true })).toEqual(['begin', 'renew, closing 3']);
     expect(writer.unfinished).toBe(false);
     await writer.stop();
   });
