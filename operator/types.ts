@@ -205,6 +205,8 @@ export interface AdoptedSlice {
     readonly name: string;
     /** Absent: the slice does not say it. */
     readonly uid?: string;
+    /** The number that agents know it by; absent: the slice does not say one. */
+    readonly identity?: number;
     readonly addresses: readonly string[];
   }[];
 }

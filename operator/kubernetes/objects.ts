@@ -188,12 +188,15 @@ export function adoptedSlice(object: CiliumEndpointSlice): AdoptedSlice {
   return {
     name: object.metadata.name,
     namespace: object.namespace,
-    pods: slicedPods(object).map(({ name, uid, networking }: Partial<SlicedPod> & Pick<SlicedPod, 'name'>) => ({
-      name,
-      ...(uid === undefined ? {} : { uid }),
-      addresses: (networking?.addressing ?? []).flatMap(({ ipv4 = '', ipv6 = '' }) =>
-        [ipv4, ipv6].flatMap(canonicalAddress),
-      ),
-    })),
+    pods: slicedPods(object).map(
+      ({ name, uid, identity, networking }: Partial<SlicedPod> & Pick<SlicedPod, 'name'>) => ({
+        name,
+        ...(uid === undefined ? {} : { uid }),
+        ...(identity === undefined ? {} : { identity }),
+        addresses: (networking?.addressing ?? []).flatMap(({ ipv4 = '', ipv6 = '' }) =>
+          [ipv4, ipv6].flatMap(canonicalAddress),
+        ),
+      }),
+    ),
   };
 }

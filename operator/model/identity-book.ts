@@ -88,6 +88,18 @@ export class IdentityBook {
   }
 
   /**
+   * Slices name these numbers: agents take pods for what they meant, until the slices are written anew. Those that stand for nothing any more, as
+   * somebody has deleted the identities, are given out last. To be called after `adopt`.
+   */
+  avoid(txn: WriteTxn, ids: readonly number[]): void {
+    const { first, last } = this.#range;
+    for (const id of ids) {
+      const isFree = Number.isInteger(id) && id >= first && id <= last && !txn.has(this.#known, identityKey(id));
+      if (isFree && id >= this.#next(txn)) this.#goOnAfter(txn, id);
+    }
+  }
+
+  /**
    * The number of a label set, for a pod that has it from now on and `payer` pays for; allocated when there is none.
    * Throws NoIdentityError when there is no number that could be given.
    */

@@ -14,9 +14,9 @@ class Leaders {
   #seconds = 0;
   #model = this.#start();
 
-  /** A leader that knows what the API holds, and nothing else. */
-  next(): void {
-    this.#model = this.#start();
+  /** A leader that knows what the API holds, and nothing else. `named`: numbers that a slice names. */
+  next(named: readonly number[] = []): void {
+    this.#model = this.#start(named);
   }
 
   /** The number of a pod of this app, which goes again. */
@@ -58,7 +58,7 @@ class Leaders {
     return edits.map(({ row }) => row);
   }
 
-  #start(): TestModel {
+  #start(named: readonly number[] = []): TestModel {
     const refused = (): Promise<never> => Promise.reject(new Error('nothing is written here'));
     const client: Pick<KubeClient, 'apply' | 'replace' | 'delete'> = {
       apply: refused,
@@ -69,7 +69,8 @@ class Leaders {
     const targets = createTargets({ db: createStateDB(), client, onDrift: nothing, onWrite: nothing });
     targets.identities.replace([...this.#api.values()], `${this.#seconds}`);
     const model = new TestModel({ cluster: 'default', identityGraceMs: 0, now: () => 0 });
-    model.adopt(adopted(targets));
+    const pods = named.map((identity) => ({ name: `p${identity}`, identity, addresses: [] }));
+    model.adopt({ ...adopted(targets), slices: [{ name: 's', namespace: 'a', pods }] });
     model.setNamespace(namespaceRow(namespace('a')));
     model.adoptionDone();
     return model;
@@ -83,6 +84,15 @@ it('a number that was given up is not given again by the next leader, as somebod
   leaders.next();
   expect(leaders.number('other')).toBe(259);
   expect(leaders.collect()).toEqual([259]);
+});
+
+it('nor is one that slices still name, where somebody has deleted all identities while no operator led', () => {
+  const leaders = new Leaders();
+  expect(['x', 'y'].map((app) => leaders.number(app))).toEqual([256, 257]);
+  leaders.remove(256);
+  leaders.remove(257);
+  leaders.next([256, 257, 70_000, Number.NaN]);
+  expect(leaders.number('other')).toBe(258);
 });
 
 it('nor when the numbers have begun again from the first', () => {

@@ -118,6 +118,10 @@ export class PodBook {
     for (const { name, namespace, pods } of adopted.slices) {
       const names = pods.map((pod) => pod.name);
       this.#slices.adopt(txn, name, namespace, names);
+      this.#identities.avoid(
+        txn,
+        pods.flatMap(({ identity }) => identity ?? []),
+      );
       for (const { name: pod, uid = '', addresses } of pods)
         for (const address of addresses) this.#addresses.adopt(txn, address, `${namespace}/${pod}`, uid);
     }
