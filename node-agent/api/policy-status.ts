@@ -4,11 +4,16 @@ import { BadRequestError, NotFoundError } from './errors.ts';
 import type { PolicyStatusModel } from './models.ts';
 import type { ApiOptions } from './types.ts';
 
-const KINDS: readonly (readonly [kind: PolicyRow['kind'], ...others: string[]])[] = [
-  ['CiliumNetworkPolicy', 'cnp', 'ciliumnetworkpolicies'],
-  ['CiliumClusterwideNetworkPolicy', 'ccnp', 'ciliumclusterwidenetworkpolicies'],
-  ['NetworkPolicy', 'netpol', 'knp', 'networkpolicies'],
-  ['BareRules', 'rule'],
+/** `short`: kubectl's short names, and those of a NodePolicyStatus. */
+const KINDS: readonly {
+  readonly kind: PolicyRow['kind'];
+  readonly short: readonly string[];
+  readonly plural?: string;
+}[] = [
+  { kind: 'CiliumNetworkPolicy', short: ['cnp'], plural: 'ciliumnetworkpolicies' },
+  { kind: 'CiliumClusterwideNetworkPolicy', short: ['ccnp'], plural: 'ciliumclusterwidenetworkpolicies' },
+  { kind: 'NetworkPolicy', short: ['netpol', 'knp'], plural: 'networkpolicies' },
+  { kind: 'BareRules', short: ['rule'] },
 ];
 
 export interface PolicyRef {
@@ -17,12 +22,15 @@ export interface PolicyRef {
   readonly name: string;
 }
 
-/** Parses KIND/NAMESPACE/NAME, or KIND/NAME of a cluster-wide policy; kinds also by kubectl's short names. Throws `BadRequestError`. */
+/** Parses KIND/NAMESPACE/NAME, or KIND/NAME of a cluster-wide policy; kinds also by their short names. Throws `BadRequestError`. */
 export function parsePolicyRef(text: string): PolicyRef {
   const [word = '', ...rest] = text.split('/');
-  const kind = KINDS.find((names) => names.some((name) => name.toLowerCase() === word.toLowerCase()))?.[0];
+  const named = word.toLowerCase();
+  const kind = KINDS.find(
+    ({ kind: name, short, plural }) => name.toLowerCase() === named || plural === named || short.includes(named),
+  )?.kind;
   if (kind === undefined) {
-    const known = KINDS.map(([name, short]) => `${name} (${short})`).join(', ');
+    const known = KINDS.map(({ kind: name, short }) => `${name} (${short.join(' or ')})`).join(', ');
     throw new BadRequestError(`policy "${text}": "${word}" is no kind; use one of ${known}`);
   }
   const namespaced = kind === 'CiliumNetworkPolicy' || kind === 'NetworkPolicy';

@@ -311,7 +311,7 @@ describe('weir', () => {
         [
           'pod/default/x',
           2,
-          '"pod" is no kind; use one of CiliumNetworkPolicy (cnp), CiliumClusterwideNetworkPolicy (ccnp), NetworkPolicy (netpol), ',
+          '"pod" is no kind; use one of CiliumNetworkPolicy (cnp), CiliumClusterwideNetworkPolicy (ccnp), NetworkPolicy (netpol or knp), ',
         ],
         ['ccnp/default/none', 2, 'is named CiliumClusterwideNetworkPolicy/NAME'],
       ] as const)

@@ -9,7 +9,7 @@ export function addPolicyStatusCommand(policy: Command, context: CliContext): vo
   policy
     .command('status')
     .description("Policies as this node's kernel has them; exit code 1 when one is not in it or fails")
-    .argument('[policy]', 'only KIND/NAMESPACE/NAME, or KIND/NAME of a cluster-wide one (cnp, ccnp, netpol)')
+    .argument('[policy]', 'only KIND/NAMESPACE/NAME, or KIND/NAME of a cluster-wide one (cnp, ccnp, netpol or knp)')
     .option('--json', 'the same as -o json')
     .action(async (wanted: string | undefined, options: { json?: boolean }, command: Command) => {
       const query = wanted === undefined ? '' : `?policy=${encodeURIComponent(wanted)}`;

@@ -117,7 +117,8 @@ export const OTHER_PIN = new RegExp(`^${NEXT}|${ASIDE.source}`);
  * That repairs mistakes and conflicts with other tools. It does not defend against an attacker who can attach programs: that is root on
  * the node, who can undo all of this.
  *
- * A link is detached for one reason: its endpoint was removed. Links without a pin are found by the chain that they are in; a link that is
+ * A link is detached when its endpoint was removed or has moved to another interface, when its interface is gone, when it is new and cannot be
+ * pinned, and when one that comes first has taken its place. Links without a pin are found by the chain that they are in; a link that is
  * in the place of another one is kept aside until its own interface has one pinned again.
  */
 export class Links implements LinkTable {

@@ -43,8 +43,9 @@ interface Said {
 /**
  * Reports what this node has in its kernel. The first change is written at once, then at most one write a second. A policy that selects
  * no pod of the node changes only how far it has read: such changes are written the less often the more nodes there are, and as a patch of
- * that alone. What says nothing new is written once a minute only, as such a patch, which changes nothing at the API server. Where the answer
- * is not what the node says, or there is no report any more, or the Node that owned it has been made anew, all of it is written.
+ * that alone. What says nothing new is written once a minute only, as such a patch, which changes nothing at the API server. All of it is written
+ * where the answer is not what the node says, where there is no report any more, where the Node that owned it has been made anew, and
+ * each time while it is not known how far the node has read (no `policyVersion`).
  *
  * The first report waits until every input table is complete and in the kernel: a restart does not take back what the node has said. Where that
  * lasts (`Core.held`), what it said is read and said again, with the reason why it is not as it should be.
