@@ -166,6 +166,19 @@ describe('StatusBoard', () => {
     expect(said('10', 'another')).toBe('NoMatchingEndpoints');
   });
 
+  it('forgets the last words of a node once another machine has its name', () => {
+    const { model } = reporting(['m0']);
+    const counted = (): number | undefined => model.db.tables().find(({ name }) => name === 'counted-reports')?.rows;
+    expect(counted()).toBe(2);
+    model.deleteReport('m0');
+    model.flush();
+    expect(counted()).toBe(2);
+    const object = node('m0');
+    model.setNode(nodeRow({ ...object, metadata: { ...object.metadata, uid: 'another' } }));
+    model.flush();
+    expect(counted()).toBe(1);
+  });
+
   it('folds, of a node that joins, changes or goes, only the policies that it concerns', () => {
     const world = new World([], INTERVAL);
     const { model } = world;
