@@ -307,6 +307,18 @@ describe('an element that somebody edits while the endpoint is as it was found',
     expect([store.look()[0]?.faults, store.editedFound()]).toEqual([[], []]);
   });
 
+  it('leaves its flows in doubt where a new revision comes before a look', () => {
+    world.agent().update(state(1));
+    const store = world.agent();
+    store.adopt(false);
+    const [found] = world.elements();
+    if (found === undefined) throw new Error('there is no element');
+    world.map.update(endpointKey.encode(7), endpointValue.encode({ ...found, flags: 0 }));
+    store.renew(() => 5, { closed: new Set(), reopened: new Set() });
+    expect([...store.doubted()]).toEqual([1]);
+    expect(world.elements()).toMatchObject([{ revision: 5, quarantine: true }]);
+  });
+
   it('is none after the agent itself has given it a new revision, closed it, or ended its quarantine', () => {
     world.agent().update(state(1));
     const store = world.agent();

@@ -75,9 +75,11 @@ export class EndpointStore {
     return this.#row(id)?.held;
   }
 
-  /** The slot that the endpoint in the kernel points at. */
-  slotOf(id: number): number | undefined {
-    return this.#row(id)?.slot;
+  /** What the endpoint's word in the kernel says; undefined: there is none. */
+  word(id: number): Pick<EndpointStateRow, 'slot' | 'enforced'> | undefined {
+    const row = this.#row(id);
+    const last = row?.written ?? row?.found;
+    return row === undefined || last === undefined ? undefined : { slot: row.slot, enforced: last.enforced };
   }
 
   /** Whether some endpoint in the kernel points at the slot. */
@@ -132,8 +134,11 @@ export class EndpointStore {
     { closed, reopened }: Readonly<Record<'closed' | 'reopened', ReadonlySet<number>>>,
   ): void {
     using snapshot = this.#db.read();
-    for (const row of snapshot.all(this.#table)) {
-      if (row.held !== undefined) continue;
+    for (const { id, held } of snapshot.all(this.#table)) {
+      if (held !== undefined) continue;
+      if (this.#isEditedNow(id)) this.doubt(id);
+      const row = this.#row(id);
+      if (row === undefined) continue;
       const key = endpointKey.encode(row.ifindex);
       const bytes = this.#map.lookup(key);
       const value = bytes === undefined ? undefined : endpointValue.decode(bytes);
@@ -307,6 +312,11 @@ export class EndpointStore {
     using snapshot = this.#db.read();
     const found = [...snapshot.all(this.#table)].filter(({ written }) => written === undefined);
     return found.filter((row) => this.#isEdited(row)).map(({ id }) => id);
+  }
+
+  #isEditedNow(id: number): boolean {
+    const row = this.#row(id);
+    return row !== undefined && this.#isEdited(row);
   }
 
   /** Whether the element is another than the one that was written or, before that, found. */

@@ -39,9 +39,12 @@ function world() {
     if (refused.has(what)) throw new Error(`no room for ${what}`);
     order.push(what);
   };
-  /** By endpoint: the slot and the revision of its word. */
-  const words = new Map<number, Pick<EndpointStateRow, 'slot' | 'revision'>>();
+  /** By endpoint. */
+  const words = new Map<number, EndpointStateRow>();
+  /** Identities that addresses were given. */
+  const given: number[] = [];
   const edited: number[] = [];
+  let decisions = (number: number, identity: number): string => `${number} ${identity}`;
   /** Identities that slots are to remember nothing of, and what the kernel had taken by then. */
   const forgotten: (readonly [readonly number[], readonly string[]])[] = [];
   const bumped = new Map<number, EndpointStateRow>();
@@ -72,6 +75,7 @@ function world() {
     numbers: { dirty: false, revision: () => 7 },
     slots: {
       apply: async (row: SlotRow) => take(`slot ${row.slot}`),
+      decisions: (number: number, identity: number) => decisions(number, identity),
       forget: async (identities: ReadonlySet<number>) => void forgotten.push([[...identities], [...order]]),
       trim: async () => [],
       slots: () => [],
@@ -80,7 +84,10 @@ function world() {
     },
     ipcache: {
       updateAll: (rows: readonly IpcacheRow[]) => {
-        for (const { prefix } of rows) take(prefix);
+        for (const { prefix, identity } of rows) {
+          take(prefix);
+          given.push(identity);
+        }
       },
       identityOf: () => undefined,
       delete: (prefix: string) => {
@@ -94,7 +101,7 @@ function world() {
         take(`word ${row.id}`);
         words.set(row.id, row);
       },
-      slotOf: (id: number) => words.get(id)?.slot,
+      word: (id: number) => words.get(id),
       editedFound: () => edited,
       doubt: (id: number) => order.push(`doubt ${id}`),
       delete: (id: number, { everywhere }: { readonly everywhere: boolean }) =>
@@ -147,7 +154,15 @@ function world() {
   };
   const carryOut = async (plan: Partial<Plan>, { signal } = new AbortController()): Promise<string[]> => {
     order.length = 0;
-    const nothing = { slots: [], ipcache: [], endpoints: [], ipcacheGone: [], afterGone: [], endpointsGone: [] };
+    const nothing = {
+      slots: [],
+      ipcache: [],
+      moved: new Map(),
+      endpoints: [],
+      ipcacheGone: [],
+      afterGone: [],
+      endpointsGone: [],
+    };
     await writer.carryOut({ ...nothing, slotsGone: [], again: false, ...plan }, signal);
     // A batch that is refused is tried row by row.
     return [...new Set(order)];
@@ -163,6 +178,9 @@ function world() {
     flows = promise;
     return resolve;
   };
+  const decide = (by: typeof decisions): void => {
+    decisions = by;
+  };
   return {
     db,
     tables,
@@ -170,6 +188,8 @@ function world() {
     writer,
     words,
     edited,
+    given,
+    decide,
     forgotten,
     refused,
     order,
@@ -288,19 +308,27 @@ it('waits for packets that read an older word, also where it was retried, before
 });
 
 describe('where an endpoint gets other rules', () => {
-  it('its CIDRs have their numbers before, and pods and nodes are who they are now afterwards', async () => {
-    const { writer, carryOut } = world();
-    const ipcache = [pod('10.0.0.8/32'), cidr('192.0.2.0/24', 1)];
+  const moved = new Map([['10.0.0.8/32', 301]]);
+  const ipcache = [pod('10.0.0.8/32'), cidr('192.0.2.0/24', 1)];
+  const plan = { ipcache, moved, endpoints: [{ ...state(1), slot: 5, revision: 2 }] };
+  it.each([
+    ['goes over first where the old rules decide alike of both', 4, [300], ['10.0.0.8/32', 'word 1']],
+    ['goes over last where the new rules do', 5, [300], ['word 1', 'quiesce', '10.0.0.8/32']],
+    ['is unknown meanwhile where neither do', 0, [0, 300], ['10.0.0.8/32', 'word 1', 'quiesce']],
+  ] as const)('an address %s, and CIDRs have their numbers before', async (_, alike, identities, order) => {
+    const { writer, given, decide, carryOut } = world();
+    decide((number, identity) => (number === alike ? '' : `${number} ${identity}`));
     await carryOut({ endpoints: [{ ...state(1), slot: 4 }, state(2)] });
-    const changed = await carryOut({ ipcache, endpoints: [{ ...state(1), slot: 5, revision: 2 }] });
-    expect(changed).toEqual(['192.0.2.0/24', 'word 1', 'quiesce', '10.0.0.8/32', 'end']);
+    const wrote = await carryOut(plan);
+    expect(wrote.filter((what) => what !== '192.0.2.0/24')).toEqual([...order, 'end']);
+    expect(wrote.indexOf('192.0.2.0/24')).toBeLessThan(wrote.indexOf('word 1'));
+    expect(given.filter((identity) => identity < CIDR_BASE)).toEqual(identities);
     await writer.stop();
   });
 
   it('flows that the new rules have judged by who a pod was are judged again', async () => {
     const { writer, words, refused, carryOut } = world();
     await carryOut({ endpoints: [{ ...state(1), slot: 4 }] });
-    const plan = { ipcache: [pod('10.0.0.8/32')], endpoints: [{ ...state(1), slot: 5, revision: 2 }] };
     refused.add('flows');
     await expect(carryOut(plan)).rejects.toThrow('flows stay');
     const judged = words.get(1)?.revision ?? 0;
@@ -318,7 +346,7 @@ describe('where an endpoint gets other rules', () => {
       { ...state(1), slot: 5, revision: 2 },
       { ...state(3), slot: 5 },
     ];
-    expect(await carryOut({ ipcache: [pod('10.0.0.8/32')], endpoints })).toEqual([
+    expect(await carryOut({ ipcache: [pod('10.0.0.8/32')], moved, endpoints })).toEqual([
       '10.0.0.8/32',
       'word 1',
       'word 3',

@@ -5,9 +5,11 @@ import type { BpfMap } from 'libbpf-ts';
 import {
   blocksKey,
   blocksOf,
+  classOf,
   DIRECTIONS,
   FIRST_CLASS,
   type KernelSlot,
+  rangesOf,
   rowsByClass,
   type VerdictBlock,
 } from '../derive/index.ts';
@@ -33,6 +35,15 @@ export function contentOf(row: SlotRow): SlotContent {
       (direction) => new Map([...rowsByClass(row, direction)].map(([number, rows]) => [number, blocksOf(rows)])),
     ),
   };
+}
+
+/** Equal texts are equal decisions of every packet of the identity. */
+export function decisionsOf({ elements, rows }: SlotContent, identity: number): string {
+  return DIRECTIONS.map((direction) => {
+    const blocks = rows[direction].get(classOf(elements[direction], identity)) ?? [];
+    const ranges = rangesOf(blocks.map((block) => ({ ...block, cookie: 0 })));
+    return ranges.map(({ protocol, from, to, deny }) => `${protocol}/${from}-${to}${deny ? '-' : '+'}`).join(' ');
+  }).join('|');
 }
 
 export function count(maps: PerDirection<ReadonlyMap<number, unknown>>): number {

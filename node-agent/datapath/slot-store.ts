@@ -12,6 +12,7 @@ import {
   contentOf,
   count,
   countBlocks,
+  decisionsOf,
   meaning,
   type PerDirection,
   readSlot,
@@ -339,6 +340,12 @@ export class SlotStore {
   /** What has been written into the slot; undefined when the kernel has no such slot. */
   content(slot: number): SlotContent | undefined {
     return this.has(slot) ? this.#held.get(slot) : undefined;
+  }
+
+  /** What the slot decides of an identity: equal texts are equal decisions for every packet, by whichever rules. */
+  decisions(slot: number, identity: number): string {
+    const held = this.#held.get(slot);
+    return held === undefined ? '' : decisionsOf(held, identity);
   }
 
   /** Rows and elements of a slot, for people. */

@@ -9,6 +9,8 @@ import { Rows } from './working.ts';
 export interface AddressChanges {
   readonly upserts: readonly IpcacheRow[];
   readonly deletes: readonly string[];
+  /** By prefix of an upsert that gives it another identity: the one that it had. */
+  readonly from: ReadonlyMap<string, number>;
   /** Identities that some address goes from and to, by upserts and by deletes. */
   readonly moved: readonly Move[];
   readonly movedByDelete: readonly Move[];
@@ -99,6 +101,7 @@ export class Addresses {
     const gone: Address[] = [];
     const waiting: string[] = [];
     const moved = new Moves();
+    const from = new Map<string, number>();
     for (const prefix of ipcache.dirty) {
       if (pace.due()) await pace.breathe();
       const row = ipcache.row(prefix);
@@ -115,7 +118,10 @@ export class Addresses {
       if (there?.row !== undefined && !moves && there.row.node === row.node && there.row.source === row.source)
         continue;
       upserts.push(row);
-      if (moves) moved.add(there?.identity ?? this.#around(prefix), row.identity);
+      if (!moves) continue;
+      const before = there?.identity ?? this.#around(prefix);
+      moved.add(before, row.identity);
+      from.set(prefix, before);
     }
     ipcache.dirty.clear();
     for (const prefix of waiting) ipcache.dirty.add(prefix);
@@ -133,7 +139,7 @@ export class Addresses {
       movedByDelete.add(identity, this.#around(prefix));
     }
     const deletes = gone.map(({ prefix }) => prefix);
-    return { upserts, deletes, moved: moved.list(), movedByDelete: movedByDelete.list() };
+    return { upserts, deletes, from, moved: moved.list(), movedByDelete: movedByDelete.list() };
   }
 
   /** Identity of the longest prefix that contains this one, which has no row: as the kernel's trie answers. 0 when there is none. */

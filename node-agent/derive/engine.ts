@@ -305,8 +305,8 @@ export class Engine {
     this.#atStart.delete('');
     this.#shapes.tidy();
     this.#withdrawals.end();
-    const { upserts: ipcache, deletes: ipcacheGone } = addresses;
-    return { slots, ipcache, endpoints, ipcacheGone, afterGone, endpointsGone, slotsGone, again };
+    const { upserts: ipcache, deletes: ipcacheGone, from: moved } = addresses;
+    return { slots, ipcache, moved, endpoints, ipcacheGone, afterGone, endpointsGone, slotsGone, again };
   }
 
   /** New revisions for endpoints whose decisions may differ. */

@@ -17,6 +17,8 @@ export interface KernelState {
 export interface Plan {
   readonly slots: readonly SlotRow[];
   readonly ipcache: readonly IpcacheRow[];
+  /** By prefix of those that get another identity: the one that they had. */
+  readonly moved: ReadonlyMap<string, number>;
   readonly endpoints: readonly EndpointStateRow[];
   readonly ipcacheGone: readonly string[];
   /** Endpoints whose decisions may differ once `ipcacheGone` is gone. */

@@ -102,17 +102,21 @@ describe('ObjectTarget', () => {
     ['deleted', (target) => target.delete(peerSet('a', 11))],
     ['made and deleted', (target) => [target.upsert(peerSet('a', 10)), target.delete(peerSet('a', 11))]],
     ['gone from a list', (target) => target.replace([], '11')],
-  ])('an object that is %s before its write is answered is not there', async (_, happen) => {
-    const { target, server } = setUp();
-    server.during = () => happen(target);
-    await target.apply(peerSet('a', 0, [1]));
-    expect([target.keys(), target.has('identity', '1')]).toEqual([[], false]);
-    // Of an older one it says nothing.
-    server.during = () => target.delete(peerSet('a', 11));
-    server.version = 12;
-    await target.apply(peerSet('a', 0, [1]));
-    expect(target.keys()).toEqual(['a']);
-  });
+  ])(
+    'an object that is %s before its write is answered is not there, and is to be written again',
+    async (_, happen) => {
+      const { target, server, drifted } = setUp();
+      server.during = () => happen(target);
+      await target.apply(peerSet('a', 0, [1]));
+      expect([target.keys(), target.has('identity', '1')]).toEqual([[], false]);
+      expect(drifted.at(-1)).toBe('a');
+      // Of an older one it says nothing.
+      server.during = () => target.delete(peerSet('a', 11));
+      server.version = 12;
+      await target.apply(peerSet('a', 0, [1]));
+      expect(target.keys()).toEqual(['a']);
+    },
+  );
 
   it('the newer version wins, whichever comes first', () => {
     const { target, drifted } = setUp();

@@ -173,7 +173,8 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
     const version = versionOf(answer.metadata.resourceVersion);
     this.#learn((txn) => {
       const meanwhile = txn.get(this.#held, key);
-      if (writing.goneAt !== undefined && version <= writing.goneAt) return [];
+      // Nobody else tells of it where it came and went between two lists.
+      if (writing.goneAt !== undefined && version <= writing.goneAt) return [answer];
       if (meanwhile === undefined || meanwhile.version <= version) txn.upsert(this.#held, { object: answer, version });
       return [];
     });

@@ -138,8 +138,8 @@ export class NodeProgress {
   }
 
   /**
-   * The node has reported: what is counted of it before and after. A report that does not say how far the node is, where it did before, is of an agent
-   * that has put nothing in force since it began, and found no report: the kernel may enforce what the node said last.
+   * The node has reported: what is counted of it before and after. A report that says of no policy, nor how far the node is, where it did before, is of
+   * an agent that has put nothing in force since it began, and found no report: the kernel may enforce what the node said last.
    */
   reportSaid(
     txn: WriteTxn,
@@ -147,14 +147,15 @@ export class NodeProgress {
   ): { readonly before: CountedReport | undefined; readonly after: CountedReport } {
     const { countedReports } = this.#tables;
     const before = txn.get(countedReports, row.node);
-    const begins = row.policyVersion === undefined && before?.policyVersion !== undefined;
+    const silent = row.policyVersion === undefined && Object.keys(row.generations).length === 0;
+    const begins = silent && before?.policyVersion !== undefined;
     const after: CountedReport =
       begins && before.nodeUid === row.nodeUid
         ? {
             ...row,
             policyVersion: before.policyVersion,
-            generations: { ...before.generations, ...row.generations },
-            policyKeys: { ...before.policyKeys, ...row.policyKeys },
+            generations: before.generations,
+            policyKeys: before.policyKeys,
             lost: true,
           }
         : row;
