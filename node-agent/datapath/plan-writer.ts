@@ -6,6 +6,7 @@ import { tableKey } from '../create-tables.ts';
 import type { Engine, LocalNumbers, Plan, Withdrawal } from '../derive/index.ts';
 import { InterfaceGoneError, OrderError } from '../errors.ts';
 import type { EndpointStateRow, IpcacheRow, SlotRow } from '../tables.ts';
+import { addressOrder } from './address-order.ts';
 import type { Conntrack } from './conntrack.ts';
 import type { EndpointStore } from './endpoint-store.ts';
 import type { IpcacheStore } from './ipcache-store.ts';
@@ -42,16 +43,6 @@ export interface PlanWriterOptions {
 
 const WITHDRAWN =
   'while inputs are not complete: addresses whose pods have changed since this agent was away are unknown, and endpoints whose pods have are closed';
-
-/** Before the words, after them, or after them and unknown until then. */
-type Order = 'first' | 'last' | 'unknown';
-
-/** Endpoints leave a slot for another. `alike`: the same directions are enforced. */
-interface RuleChange {
-  readonly from: number;
-  readonly to: number;
-  readonly alike: boolean;
-}
 
 /** What is still to be done for an endpoint once the rest of a plan is in the kernel, be it rounds later. Key: both. */
 interface Afterwards {
@@ -321,7 +312,10 @@ export class PlanWriter {
     });
     await this.slots.reconcile();
     if (plan.ipcache.length > 0) await slots.forget(new Set(plan.ipcache.map(({ identity }) => identity)));
-    const { first, last } = this.#addressOrder(plan);
+    const { first, last } = addressOrder(plan, {
+      word: (id) => this.#options.endpoints.word(id),
+      decisions: (slot, identity) => slots.decisions(slot, identity),
+    });
     await this.#writeAddresses(first);
     await this.#awaitPurge(plan.endpoints, signal);
     await this.#writeStates(plan.endpoints);
@@ -338,57 +332,6 @@ export class PlanWriter {
       if (await this.#bump()) await this.endpoints.reconcile();
     }
     await this.#options.clearFlows();
-  }
-
-  /**
-   * Which addresses get their identities before endpoints get their words, and which afterwards. Where an endpoint changes its rules, too, nobody knows
-   * which of the two changed first in the world, so that neither the old rules may decide otherwise of the new identity, nor the new ones of the
-   * old identity, than rules and identity do before or after. An address of which one of them would is unknown meanwhile. CIDRs go first, as rules
-   * may name them for the first time.
-   */
-  #addressOrder({ ipcache, moved, endpoints }: Plan): Readonly<Record<'first' | 'last', readonly IpcacheRow[]>> {
-    const changes = this.#ruleChanges(endpoints);
-    if (changes.length === 0 || moved.size === 0) return { first: ipcache, last: [] };
-    const known = new Map<string, Order>();
-    const orderOf = ({ prefix, identity }: IpcacheRow): Order => {
-      const from = moved.get(prefix);
-      if (from === undefined || isLocalCidr(identity)) return 'first';
-      const key = `${from} ${identity}`;
-      const order = known.get(key) ?? this.#order(changes, from, identity);
-      known.set(key, order);
-      return order;
-    };
-    const { first = [], last = [], unknown = [] } = Object.groupBy(ipcache, orderOf);
-    return { first: [...first, ...unknown.map((row) => ({ ...row, identity: 0 }))], last: [...last, ...unknown] };
-  }
-
-  /** The slots that endpoints leave for others, each pair once. */
-  #ruleChanges(states: readonly EndpointStateRow[]): readonly RuleChange[] {
-    const changes = new Map<string, RuleChange>();
-    for (const { id, slot: to, enforced } of states) {
-      const before = this.#options.endpoints.word(id);
-      if (before === undefined || before.slot === 0 || before.slot === to) continue;
-      const { ingress, egress } = before.enforced;
-      const alike = ingress === enforced.ingress && egress === enforced.egress;
-      changes.set(`${before.slot} ${to} ${alike}`, { from: before.slot, to, alike });
-    }
-    return [...changes.values()];
-  }
-
-  #order(changes: readonly RuleChange[], from: number, to: number): Order {
-    const { slots } = this.#options;
-    const looked = changes.map((change) => ({
-      alike: change.alike,
-      oldFrom: slots.decisions(change.from, from),
-      oldTo: slots.decisions(change.from, to),
-      newFrom: slots.decisions(change.to, from),
-      newTo: slots.decisions(change.to, to),
-    }));
-    if (looked.every(({ alike, oldFrom, oldTo, newTo }) => oldTo === oldFrom || (alike && oldTo === newTo)))
-      return 'first';
-    if (looked.every(({ alike, oldFrom, newFrom, newTo }) => newFrom === newTo || (alike && newFrom === oldFrom)))
-      return 'last';
-    return from === 0 ? 'last' : 'unknown';
   }
 
   async #writeAddresses(rows: readonly IpcacheRow[]): Promise<void> {
