@@ -128,12 +128,16 @@ function moment(now: readonly Entry[], base: Outcome, author: Author): string[] 
  */
 const KEPT = / localNumbers$/;
 
+/** Whether an honest policy has a row there goes by how fast things went: at most one each. */
+const ONE_A_POLICY = / (?:desired-events|told-events|policies-waiting-for-nodes)$/;
+
 /** Tables that have more rows than without the hostile objects. */
 function leaks(wanted: ReadonlyMap<string, number> | undefined, now: ReadonlyMap<string, number>): string[] {
   if (wanted === undefined) return [];
   return [...wanted].flatMap(([table, rows]) => {
     const is = now.get(table) ?? 0;
-    return is > rows && !KEPT.test(table) ? [`table ${table} has ${is} rows, without it ${rows}`] : [];
+    const most = ONE_A_POLICY.test(table) ? Math.max(rows, POLICIES.length) : rows;
+    return is > most && !KEPT.test(table) ? [`table ${table} has ${is} rows, without it ${rows}`] : [];
   });
 }
 
