@@ -39,8 +39,8 @@ export class PendingInputs {
       const oldest = Math.min(...come.map(({ since }) => since));
       for (const { name } of come) txn.delete(this.#table, name);
       for (const name of names) {
-        const { since } = txn.get(this.#table, name) ?? { since: now };
-        txn.upsert(this.#table, { name, since: since >= oldest ? now : since });
+        const known = txn.get(this.#table, name);
+        if (known === undefined || known.since >= oldest) txn.upsert(this.#table, { name, since: now });
       }
     });
     return names;

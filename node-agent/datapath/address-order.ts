@@ -12,17 +12,21 @@ import type { EndpointStateRow, IpcacheRow } from '../tables.ts';
 export interface InKernel {
   /** What an endpoint's word says; undefined: there is none. */
   readonly word: (endpoint: number) => Pick<EndpointStateRow, 'slot' | 'enforced'> | undefined;
-  /** What a slot decides of an identity, in a text. */
+  /** The classes that a slot has an identity in, in a text: few for many identities. */
+  readonly classes: (slot: number, identity: number) => string;
+  /** What a slot decides of an identity, in a text: equal texts are equal decisions. */
   readonly decisions: (slot: number, identity: number) => string;
 }
+
+type Decides = InKernel['decisions'];
 
 /** Before the words, after them, or after them and unknown until then. */
 type Order = 'first' | 'last' | 'unknown';
 
 /** Endpoints leave a slot for another. `alike`: the same directions are enforced. */
 interface RuleChange {
-  readonly from: number;
-  readonly to: number;
+  readonly old: number;
+  readonly now: number;
   readonly alike: boolean;
 }
 
@@ -33,6 +37,7 @@ export function addressOrder(
 ): Readonly<Record<'first' | 'last', readonly IpcacheRow[]>> {
   const changes = ruleChanges(endpoints, kernel);
   if (changes.length === 0 || moved.size === 0) return { first: ipcache, last: [] };
+  const decides = onceAClass(kernel);
   const known = new Map<string, Order>();
   const {
     first = [],
@@ -42,7 +47,7 @@ export function addressOrder(
     const from = moved.get(prefix);
     if (from === undefined || isLocalCidr(identity)) return 'first';
     const key = `${from} ${identity}`;
-    const order = known.get(key) ?? orderOf(changes, kernel, from, identity);
+    const order = known.get(key) ?? orderOf(changes, decides, from, identity);
     known.set(key, order);
     return order;
   });
@@ -52,27 +57,36 @@ export function addressOrder(
 /** Each pair of slots once. */
 function ruleChanges(states: readonly EndpointStateRow[], { word }: InKernel): readonly RuleChange[] {
   const changes = new Map<string, RuleChange>();
-  for (const { id, slot: to, enforced } of states) {
+  for (const { id, slot: now, enforced } of states) {
     const before = word(id);
-    if (before === undefined || before.slot === 0 || before.slot === to) continue;
+    if (before === undefined || before.slot === 0 || before.slot === now) continue;
     const { ingress, egress } = before.enforced;
     const alike = ingress === enforced.ingress && egress === enforced.egress;
-    changes.set(`${before.slot} ${to} ${alike}`, { from: before.slot, to, alike });
+    changes.set(`${before.slot} ${now} ${alike}`, { old: before.slot, now, alike });
   }
   return [...changes.values()];
 }
 
-function orderOf(changes: readonly RuleChange[], { decisions }: InKernel, from: number, to: number): Order {
-  const looked = changes.map((change) => ({
-    alike: change.alike,
-    oldFrom: decisions(change.from, from),
-    oldTo: decisions(change.from, to),
-    newFrom: decisions(change.to, from),
-    newTo: decisions(change.to, to),
-  }));
-  if (looked.every(({ alike, oldFrom, oldTo, newTo }) => oldTo === oldFrom || (alike && oldTo === newTo)))
-    return 'first';
-  if (looked.every(({ alike, oldFrom, newFrom, newTo }) => newFrom === newTo || (alike && newFrom === oldFrom)))
-    return 'last';
-  return from === 0 ? 'last' : 'unknown';
+function orderOf(changes: readonly RuleChange[], decides: Decides, from: number, to: number): Order {
+  const first = changes.every(
+    ({ old, now, alike }) =>
+      decides(old, to) === decides(old, from) || (alike && decides(old, to) === decides(now, to)),
+  );
+  if (first) return 'first';
+  const last = changes.every(
+    ({ old, now, alike }) =>
+      decides(now, from) === decides(now, to) || (alike && decides(now, from) === decides(old, from)),
+  );
+  return last || from === 0 ? 'last' : 'unknown';
+}
+
+/** `decisions`, each class of a slot looked at once. */
+function onceAClass({ classes, decisions }: InKernel): Decides {
+  const known = new Map<string, string>();
+  return (slot, identity) => {
+    const key = `${slot} ${classes(slot, identity)}`;
+    const decided = known.get(key) ?? decisions(slot, identity);
+    known.set(key, decided);
+    return decided;
+  };
 }

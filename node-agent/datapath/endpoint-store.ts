@@ -133,12 +133,10 @@ export class EndpointStore {
     revision: () => number,
     { closed, reopened }: Readonly<Record<'closed' | 'reopened', ReadonlySet<number>>>,
   ): void {
+    for (const id of this.editedFound()) this.doubt(id);
     using snapshot = this.#db.read();
-    for (const { id, held } of snapshot.all(this.#table)) {
-      if (held !== undefined) continue;
-      if (this.#isEditedNow(id)) this.doubt(id);
-      const row = this.#row(id);
-      if (row === undefined) continue;
+    for (const row of snapshot.all(this.#table)) {
+      if (row.held !== undefined) continue;
       const key = endpointKey.encode(row.ifindex);
       const bytes = this.#map.lookup(key);
       const value = bytes === undefined ? undefined : endpointValue.decode(bytes);
@@ -312,11 +310,6 @@ export class EndpointStore {
     using snapshot = this.#db.read();
     const found = [...snapshot.all(this.#table)].filter(({ written }) => written === undefined);
     return found.filter((row) => this.#isEdited(row)).map(({ id }) => id);
-  }
-
-  #isEditedNow(id: number): boolean {
-    const row = this.#row(id);
-    return row !== undefined && this.#isEdited(row);
   }
 
   /** Whether the element is another than the one that was written or, before that, found. */

@@ -75,6 +75,7 @@ function world() {
     numbers: { dirty: false, revision: () => 7 },
     slots: {
       apply: async (row: SlotRow) => take(`slot ${row.slot}`),
+      classes: (_: number, identity: number) => `${identity}`,
       decisions: (number: number, identity: number) => decisions(number, identity),
       forget: async (identities: ReadonlySet<number>) => void forgotten.push([[...identities], [...order]]),
       trim: async () => [],

@@ -314,6 +314,7 @@ export class PlanWriter {
     if (plan.ipcache.length > 0) await slots.forget(new Set(plan.ipcache.map(({ identity }) => identity)));
     const { first, last } = addressOrder(plan, {
       word: (id) => this.#options.endpoints.word(id),
+      classes: (slot, identity) => slots.classes(slot, identity),
       decisions: (slot, identity) => slots.decisions(slot, identity),
     });
     await this.#writeAddresses(first);

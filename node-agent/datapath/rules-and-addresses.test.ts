@@ -2,30 +2,26 @@
 import { describe, expect, it } from '@jest/globals';
 import type { ResolvedRule } from '@weir/policy';
 import fc from 'fast-check';
-import { Agent, APPS, type App, hashOf, type Input, input, Node, PROBES, REMOTE } from './testing/transition-world.ts';
+import {
+  Agent,
+  APPS,
+  type App,
+  hashOf,
+  IDENTITIES,
+  type Input,
+  input,
+  Node,
+  PROBES,
+  REMOTE,
+  start,
+} from './testing/transition-world.ts';
 
-const START = APPS.map((_, index) => 300 + index);
 /** Identities that nobody knows before the round. */
 const NEW = APPS.map((_, index) => 310 + index);
 
 const members = (app: App, also: readonly number[]): Input =>
-  input.peerSet(
-    app,
-    [START[APPS.indexOf(app)] ?? 0, ...also].sort((a, b) => a - b),
-  );
-
-function start(): Input[] {
-  return [
-    input.base(),
-    ...APPS.flatMap((app, index) => [members(app, []), input.identity(START[index] ?? 0, app)]),
-    input.remote(0, 300),
-    input.remote(1, 301),
-    input.pod(1, 'a'),
-    input.pod(2, 'b'),
-    input.endpoint(1, true),
-    input.endpoint(2, true),
-  ];
-}
+  // Ascending: the new ones are greater.
+  input.peerSet(app, [IDENTITIES[APPS.indexOf(app)] ?? 0, ...also]);
 
 /** Pods that are relabelled: of other nodes to labels that nobody had, of this node. */
 interface Round {
@@ -95,7 +91,7 @@ async function play(
     input.policy('p', 2, after),
     ...local.map(({ id, app: labels }) => input.pod(id, labels)),
     ...remote.map(({ index, app: labels, fresh }) =>
-      input.remote(index, labels === undefined ? undefined : (fresh ? NEW : START)[APPS.indexOf(labels)]),
+      input.remote(index, labels === undefined ? undefined : (fresh ? NEW : IDENTITIES)[APPS.indexOf(labels)]),
     ),
   ];
   node.begin();

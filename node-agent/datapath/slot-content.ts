@@ -37,6 +37,10 @@ export function contentOf(row: SlotRow): SlotContent {
   };
 }
 
+export function classesOf({ elements }: Pick<SlotContent, 'elements'>, identity: number): string {
+  return DIRECTIONS.map((direction) => classOf(elements[direction], identity)).join();
+}
+
 /** Equal texts are equal decisions of every packet of the identity. */
 export function decisionsOf({ elements, rows }: SlotContent, identity: number): string {
   return DIRECTIONS.map((direction) => {

@@ -9,6 +9,7 @@ import type { SlotRow } from '../tables.ts';
 import {
   both,
   classEntry,
+  classesOf,
   contentOf,
   count,
   countBlocks,
@@ -340,6 +341,12 @@ export class SlotStore {
   /** What has been written into the slot; undefined when the kernel has no such slot. */
   content(slot: number): SlotContent | undefined {
     return this.has(slot) ? this.#held.get(slot) : undefined;
+  }
+
+  /** The numbers of the classes that the slot has an identity in: equal texts are equal decisions, of this slot. */
+  classes(slot: number, identity: number): string {
+    const held = this.#held.get(slot);
+    return held === undefined ? '' : classesOf(held, identity);
   }
 
   /** What the slot decides of an identity: equal texts are equal decisions for every packet, by whichever rules. */

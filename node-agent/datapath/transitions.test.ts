@@ -2,9 +2,19 @@ import { describe, expect, it } from '@jest/globals';
 import { scopeOf } from '@weir/identity';
 import type { PeerRef, ResolvedRule } from '@weir/policy';
 import fc from 'fast-check';
-import { Agent, APPS, type App, hashOf, type Input, input, Node, PROBES, REMOTE } from './testing/transition-world.ts';
-
-const IDENTITIES = [300, 301, 302, 303];
+import {
+  Agent,
+  APPS,
+  type App,
+  hashOf,
+  IDENTITIES,
+  type Input,
+  input,
+  Node,
+  PROBES,
+  REMOTE,
+  start,
+} from './testing/transition-world.ts';
 
 interface Step {
   readonly name: string;
@@ -16,7 +26,7 @@ interface Step {
 }
 
 const app = fc.constantFrom<App>(...APPS);
-const some = fc.subarray(IDENTITIES);
+const some = fc.subarray([...IDENTITIES]);
 const peer: fc.Arbitrary<PeerRef> = fc.oneof(
   { weight: 4, arbitrary: app.map((each) => ({ peerSet: hashOf(each) })) },
   { weight: 1, arbitrary: fc.constant({ entity: 'cluster' as const }) },
@@ -131,20 +141,6 @@ function steps(changes: number): fc.Arbitrary<Step[]> {
       })),
     { minLength: 2, maxLength: 8 },
   );
-}
-
-function start(): Input[] {
-  return [
-    input.base(),
-    ...APPS.map((each, index) => input.peerSet(each, [IDENTITIES[index] ?? 0])),
-    ...APPS.map((each, index) => input.identity(IDENTITIES[index] ?? 0, each)),
-    input.remote(0, 300),
-    input.remote(1, 301),
-    input.pod(1, 'a'),
-    input.pod(2, 'b'),
-    input.endpoint(1, true),
-    input.endpoint(2, true),
-  ];
 }
 
 /** Plays the trace; throws where a verdict is neither the old nor the new one. */

@@ -350,6 +350,18 @@ function checkProgrammed(cluster: Cluster, reason: string): void {
   }
 }
 
+/** Both enforce the first generation, and n1 hosts the pod that it selects. */
+function twoNodes(): Cluster {
+  const cluster = new Cluster();
+  for (const name of ['n1', 'n2']) cluster.setNode(name, 'True', false);
+  cluster.setPod(1, 'n1', 'web', false);
+  cluster.edit(select('web'));
+  cluster.flush();
+  cluster.catchUp(['n1', 'n2']);
+  expect(cluster.settle()).toBe('True/Programmed/1');
+  return cluster;
+}
+
 describe('status, whatever happens', () => {
   it('Programmed is True only when no live node enforces anything earlier, and never stays behind', () => {
     let programmed = 0;
@@ -485,14 +497,8 @@ describe('status, whatever happens', () => {
   });
 
   it('a node whose report was deleted is judged by its last word until its agent has put something in force', () => {
-    const cluster = new Cluster();
-    for (const name of ['n1', 'n2']) cluster.setNode(name, 'True', false);
-    cluster.setPod(1, 'n1', 'web', false);
+    const cluster = twoNodes();
     cluster.setPod(2, 'n2', 'other', false);
-    cluster.edit(select('web'));
-    cluster.flush();
-    cluster.catchUp(['n1', 'n2']);
-    expect(cluster.settle()).toBe('True/Programmed/1');
     cluster.loseReport('n1');
     cluster.edit(select('other'));
     cluster.flush();
@@ -535,13 +541,7 @@ describe('status, whatever happens', () => {
   });
 
   it('a new leader asks every node that has not caught up where the former one called only an earlier generation programmed', () => {
-    const cluster = new Cluster();
-    for (const name of ['n1', 'n2']) cluster.setNode(name, 'True', false);
-    cluster.setPod(1, 'n1', 'web', false);
-    cluster.edit(select('web'));
-    cluster.flush();
-    cluster.catchUp(['n1', 'n2']);
-    expect(cluster.settle()).toBe('True/Programmed/1');
+    const cluster = twoNodes();
     cluster.edit(select('web'));
     cluster.failOver(0);
     cluster.flush();
@@ -554,13 +554,7 @@ describe('status, whatever happens', () => {
 
   /** Two nodes with a pod of the policy; n2 got its pod after it had caught up, and has not reported the policy. */
   function silentHost(): Cluster {
-    const cluster = new Cluster();
-    for (const name of ['n1', 'n2']) cluster.setNode(name, 'True', false);
-    cluster.setPod(1, 'n1', 'web', false);
-    cluster.edit(select('web'));
-    cluster.flush();
-    cluster.catchUp(['n1', 'n2']);
-    expect(cluster.settle()).toBe('True/Programmed/1');
+    const cluster = twoNodes();
     cluster.setPod(2, 'n2', 'web', false);
     expect(cluster.settle()).toBe('False/Progressing/1');
     return cluster;

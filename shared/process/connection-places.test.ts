@@ -1,5 +1,4 @@
 import { EventEmitter } from 'node:events';
-import type { Socket } from 'node:net';
 import { expect, it } from '@jest/globals';
 import { ConnectionPlaces, sourceOf } from './connection-places.ts';
 
@@ -28,12 +27,12 @@ function world(most: number) {
   const take = (address: string | undefined, from?: number): FakeSocket => {
     port += 1;
     const socket = new FakeSocket(address, from ?? port);
-    places.take(socket as unknown as Socket);
+    places.take(socket);
     return socket;
   };
   /** By the TLS connection above: another object. */
   const judge = ({ remoteAddress, remotePort }: FakeSocket, allowed: boolean): void =>
-    places.judge(new FakeSocket(remoteAddress, remotePort) as unknown as Socket, allowed);
+    places.judge(new FakeSocket(remoteAddress, remotePort), allowed);
   return { take, judge, closed };
 }
 const open = (sockets: readonly FakeSocket[]) => sockets.map(({ destroyed }) => !destroyed);

@@ -13,9 +13,18 @@ import type { Socket } from 'node:net';
 const IPV6_GROUPS = 8;
 const SUBNET_GROUPS = 4;
 
+/** What a TCP connection and the TLS one above it have in common, and no other connection of the server. */
+type Peer = Pick<Socket, 'remoteAddress' | 'remotePort' | 'localAddress'>;
+
+/** Of a `Socket`, what is needed here. */
+export interface Connection extends Peer {
+  once(event: 'close', listener: () => void): unknown;
+  destroy(): unknown;
+}
+
 interface Place {
   readonly source: string;
-  readonly socket: Socket;
+  readonly socket: Connection;
 }
 
 export interface ConnectionPlacesOptions {
@@ -35,7 +44,7 @@ export class ConnectionPlaces {
   }
 
   /** A connection has come, before TLS. */
-  take(socket: Socket): void {
+  take(socket: Connection): void {
     const { remoteAddress } = socket;
     if (remoteAddress === undefined) {
       // It is gone again.
@@ -52,9 +61,9 @@ export class ConnectionPlaces {
   }
 
   /** Whoever asks on this connection, which may be the TLS one above what was taken, may have what they ask for; or may not. */
-  judge(socket: Socket, allowed: boolean): void {
+  judge(peer: Peer, allowed: boolean): void {
     const [from, to] = allowed ? [this.#strangers, this.#letIn] : [this.#letIn, this.#strangers];
-    const name = nameOf(socket);
+    const name = nameOf(peer);
     const place = from.get(name);
     if (place === undefined) return;
     from.delete(name);
@@ -79,8 +88,7 @@ export class ConnectionPlaces {
   }
 }
 
-/** What a TCP connection and the TLS one above it have in common, and no other connection of the server. */
-function nameOf({ remoteAddress, remotePort, localAddress }: Socket): string {
+function nameOf({ remoteAddress, remotePort, localAddress }: Peer): string {
   return `${remoteAddress} ${remotePort} ${localAddress}`;
 }
 

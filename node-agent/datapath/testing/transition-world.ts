@@ -442,3 +442,21 @@ export const input = {
           });
       }),
 } as const;
+
+/** Identities of the apps, in their order, as a world begins. */
+export const IDENTITIES: readonly number[] = APPS.map((_, index) => 300 + index);
+
+/** A world of two endpoints and two pods elsewhere, without policies. */
+export function start(): Input[] {
+  return [
+    input.base(),
+    ...APPS.map((each, index) => input.peerSet(each, [IDENTITIES[index] ?? 0])),
+    ...APPS.map((each, index) => input.identity(IDENTITIES[index] ?? 0, each)),
+    input.remote(0, 300),
+    input.remote(1, 301),
+    input.pod(1, 'a'),
+    input.pod(2, 'b'),
+    input.endpoint(1, true),
+    input.endpoint(2, true),
+  ];
+}

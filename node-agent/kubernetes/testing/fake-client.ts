@@ -1,0 +1,128 @@
+import {
+  ApiError,
+  type KubeClient,
+  type KubeObject,
+  type KubePatcher,
+  type NodePolicyStatus,
+  type Resource,
+  type WatchEvent,
+} from '@weir/kube';
+
+/** Answers lists from `objects`, watches from nothing; records writes. */
+export class FakeClient implements KubeClient, KubePatcher {
+  readonly objects = new Map<string, KubeObject[]>();
+  readonly writes: {
+    readonly verb: string;
+    readonly plural: string;
+    readonly object?: KubeObject;
+    readonly name: string;
+    readonly uid?: string;
+    readonly bytes?: number;
+  }[] = [];
+  failure: Error | undefined;
+  /** Lists of these are refused. */
+  readonly forbidden = new Set<string>();
+  onWrite: () => void = () => undefined;
+
+  list<T extends KubeObject>(resource: Resource<T>) {
+    if (this.failure !== undefined) return Promise.reject(this.failure);
+    if (this.forbidden.has(resource.plural))
+      return Promise.reject(new ApiError('may not', { status: 403, reason: 'Forbidden' }));
+    return Promise.resolve({ items: (this.objects.get(resource.plural) ?? []) as T[], resourceVersion: '1' });
+  }
+  listPage<T extends KubeObject>(resource: Resource<T>) {
+    return this.list(resource);
+  }
+  async *watch<T extends KubeObject>(
+    _resource: Resource<T>,
+    options: { readonly signal?: AbortSignal; readonly accepted?: () => void },
+  ): AsyncGenerator<WatchEvent<T>> {
+    if (this.failure !== undefined) throw this.failure;
+    options.accepted?.();
+    const { signal = this.#cut.signal } = options;
+    await new Promise<void>((resolve) =>
+      AbortSignal.any([signal, this.#cut.signal]).addEventListener('abort', () => resolve()),
+    );
+    if (!signal.aborted) throw this.failure;
+  }
+  #cut = new AbortController();
+  /** Ends every watch, and fails requests from now on. */
+  fail(error: Error): void {
+    this.failure = error;
+    this.#cut.abort();
+    this.#cut = new AbortController();
+  }
+  nodeUid = 'node-uid';
+  get<T extends KubeObject>({ plural }: Resource<T>, name: string): Promise<T> {
+    if (plural !== 'nodes') {
+      const known = this.objects.get(plural)?.find(({ metadata }) => metadata.name === name);
+      const missing = new ApiError('none', { status: 404, reason: 'NotFound' });
+      return known === undefined ? Promise.reject(missing) : Promise.resolve(known as T);
+    }
+    return Promise.resolve({ apiVersion: 'v1', kind: 'Node', metadata: { name, uid: this.nodeUid } } as unknown as T);
+  }
+  create<T extends KubeObject>(): Promise<T> {
+    return Promise.reject(new Error('the agent creates nothing but by apply'));
+  }
+  replace<T extends KubeObject>(): Promise<T> {
+    return Promise.reject(new Error('the agent replaces nothing'));
+  }
+  /** Applies asked for, refused ones too. */
+  applied = 0;
+  apply<T extends KubeObject>(resource: Resource<T>, object: T): Promise<T> {
+    this.applied += 1;
+    if (this.failure !== undefined) return Promise.reject(this.failure);
+    this.writes.push({ verb: 'apply', plural: resource.plural, object, name: object.metadata.name });
+    const key = `${resource.plural}/${object.metadata.name}`;
+    // What another than the applier has said stays there.
+    const status = { ...this.#patched.get(key), ...(object as KubeObject as NodePolicyStatus).status };
+    const held = this.#patched.has(key) ? { ...object, status } : object;
+    this.held.set(key, held);
+    this.onWrite();
+    return Promise.resolve({ ...held, metadata: { ...object.metadata, uid: `uid-${object.metadata.name}` } });
+  }
+  /** By object: what patches have said of its status. */
+  readonly #patched = new Map<string, object>();
+  /** What the API server holds of what was applied. */
+  readonly held = new Map<string, KubeObject>();
+  /** Merges members of the status alone; takes those away that are null. */
+  patch<T extends KubeObject>(
+    resource: Resource<T>,
+    name: string,
+    patch: { readonly status?: object },
+  ): Promise<KubeObject> {
+    if (this.failure !== undefined) return Promise.reject(this.failure);
+    const key = `${resource.plural}/${name}`;
+    const before = this.held.get(key) as NodePolicyStatus | undefined;
+    if (before === undefined) return Promise.reject(new ApiError('gone', { status: 404, reason: 'NotFound' }));
+    const merged = (status: object | undefined): object =>
+      Object.fromEntries(Object.entries({ ...status, ...patch.status }).filter(([, value]) => value !== null));
+    const object = { ...before, status: merged(before.status) };
+    this.#patched.set(key, merged(this.#patched.get(key)));
+    this.held.set(key, object);
+    this.writes.push({ verb: 'patch', plural: resource.plural, object, name, bytes: JSON.stringify(patch).length });
+    this.onWrite();
+    return Promise.resolve(object);
+  }
+  delete<T extends KubeObject>(
+    resource: Resource<T>,
+    name: string,
+    _namespace?: string,
+    options?: { readonly uid?: string },
+  ): Promise<void> {
+    this.writes.push({
+      verb: 'delete',
+      plural: resource.plural,
+      name,
+      ...(options?.uid === undefined ? {} : { uid: options.uid }),
+    });
+    this.onWrite();
+    return Promise.resolve();
+  }
+  close(): void {}
+
+  /** Resolves once there are so many writes. */
+  async written(count: number): Promise<void> {
+    while (this.writes.length < count) await new Promise<void>((resolve) => (this.onWrite = resolve));
+  }
+}
