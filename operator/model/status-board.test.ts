@@ -164,6 +164,8 @@ describe('StatusBoard', () => {
     };
     expect(said('9', undefined)).toBe('Progressing');
     expect(said('10', 'another')).toBe('NoMatchingEndpoints');
+    // What is no number reaches none.
+    expect(said('odd', undefined)).toBe('Progressing');
   });
 
   it('forgets the last words of a node once another machine has its name', () => {

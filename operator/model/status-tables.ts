@@ -94,7 +94,15 @@ export function statusTables(db: StateDB): StatusTables {
           name: 'policy',
           keys: ({ policyKeys }) => Object.entries(policyKeys).map(([uid, key]) => keys.join(key, uid)),
         },
-        { name: 'version', keys: ({ policyVersion }) => versionKeys(policyVersion) },
+        {
+          name: 'version',
+          // What is no number comes before all of them: it reaches none.
+          keys: ({ policyVersion }) => {
+            if (policyVersion === undefined) return [];
+            const [key = ''] = versionKeys(policyVersion);
+            return [key];
+          },
+        },
       ],
     }),
     holdovers: db.table<Holdover>({
