@@ -16,7 +16,7 @@ import { buildCni, CniInstallation, CniService, PodNetwork } from './cni/index.t
 import type { AgentConfig, HostPort } from './config/config.ts';
 import { VERSION } from './config/version.ts';
 import type { Core, CoreOptions, Logger } from './core.ts';
-import { Kubernetes } from './kubernetes/index.ts';
+import { Kubernetes, type NodeProblem, type NodeProblems } from './kubernetes/index.ts';
 import { nodeAddress, podCidrsOf } from './own-node.ts';
 import { NodeRouting } from './routing/index.ts';
 import { agentRemoval, Uninstall } from './uninstall/index.ts';
@@ -139,7 +139,8 @@ export class Agent {
     const { config, log } = this.#options;
     const { db, tables } = core;
     const { nodeName } = config;
-    const kubernetes = config.kubernetes ? this.#kubernetes(core) : undefined;
+    const problems: NodeProblems = () => nodeProblems({ core, cni, installation, routing, uninstall });
+    const kubernetes = config.kubernetes ? this.#kubernetes(core, problems) : undefined;
     const network = new PodNetwork({ procSys: config.procSys, nodeAddress: () => nodeAddress(core, nodeName) });
     const forward = (): Promise<boolean> => network.forward();
     const routing = new NodeRouting({ db, nodes: tables.nodes, nodeName, mode: config.routing, log, forward });
@@ -170,7 +171,7 @@ export class Agent {
     return createKubeClient({ kubeconfig, userAgent: `weir-agent/${VERSION}` });
   }
 
-  #kubernetes(core: Core): Kubernetes {
+  #kubernetes(core: Core, problems: NodeProblems): Kubernetes {
     const { config, log } = this.#options;
     const client = this.#client();
     const daemonSet = config.daemonset;
@@ -178,6 +179,7 @@ export class Agent {
       core,
       client,
       nodeName: config.nodeName,
+      problems,
       log,
       ...(daemonSet === undefined ? {} : { daemonSet }),
     });
@@ -287,4 +289,29 @@ function conditions({ cni, installation, routing, uninstall }: Parts) {
     idle: () => uninstall?.message,
     ...(installation === undefined ? {} : { cniStatus: () => installation.status() }),
   };
+}
+
+/** What the Node's condition names: what keeps policies from being enforced here, then what keeps pods from others. */
+function nodeProblems({
+  core,
+  cni,
+  installation,
+  routing,
+  uninstall,
+}: Omit<Parts, 'network' | 'kubernetes' | 'metrics'>): readonly NodeProblem[] {
+  if (uninstall?.message !== undefined) return [];
+  // An agent that starts has to wait for its inputs: a problem is what lasts.
+  const held = core.held();
+  const failing = core.health().checks.filter(({ name, ok }) => !ok && name !== 'inputs');
+  return [
+    ...(held === undefined ? [] : [{ reason: held.reason, message: held.message }]),
+    ...failing.map(({ message }) => ({ reason: 'DatapathFailing', message })),
+    ...named('AddressConflict', cni.addresses()),
+    ...named('PluginNotInUse', installation?.status()),
+    ...named('RoutesMissing', routing.status()),
+  ];
+}
+
+function named(reason: string, state: Condition | undefined): readonly NodeProblem[] {
+  return state === undefined || state.ok ? [] : [{ reason, message: state.message }];
 }

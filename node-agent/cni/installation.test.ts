@@ -174,4 +174,21 @@ describe('CniInstallation', () => {
     expect(installation.status().ok).toBe(true);
     await installation.stop();
   });
+
+  it('says once that a configuration came before ours later, and that it has gone', async () => {
+    const log = recordingLogger();
+    const installation = new CniInstallation({ ...options, log, checkMs: 5 });
+    await installation.start();
+    const said = (text: string) =>
+      eventually(
+        async () => log.lines.filter(({ message }) => message.includes(text)),
+        (lines) => lines.length > 0,
+      );
+    await writeFile(join(options.confDir, '05-other.conflist'), '{}');
+    expect(await said('reads 05-other.conflist before 10-weir.conflist')).toMatchObject([{ level: 'warn' }]);
+    await rm(join(options.confDir, '05-other.conflist'));
+    await said('reads 10-weir.conflist first again');
+    await installation.stop();
+    expect(log.lines.filter(({ message }) => message.includes('05-other'))).toHaveLength(1);
+  });
 });

@@ -21,6 +21,8 @@ export class CniInstallation {
   #portmap = false;
   #running: Promise<void> = Promise.resolve();
   #problem: string | undefined = 'not installed yet';
+  /** The configuration that was said to come before ours. */
+  #said: string | undefined;
 
   constructor(options: CniInstallOptions & { readonly log: Logger; readonly checkMs?: number }) {
     this.#options = options;
@@ -33,8 +35,7 @@ export class CniInstallation {
     this.#portmap = await hasPortmap(binDir);
     this.#problem = undefined;
     log.info({ binDir, confDir }, 'cni plugin installed');
-    const before = this.#earlier();
-    if (before.length > 0) log.warn({ confDir, files: before }, this.status().message);
+    this.#sayEarlier();
     const again = (): void => {
       this.#running = this.#running.then(() => this.#again());
     };
@@ -90,6 +91,16 @@ export class CniInstallation {
     }
   }
 
+  /** Says once that a configuration comes before ours, and once that none does any more. */
+  #sayEarlier(): void {
+    const { confDir, log } = this.#options;
+    const [first] = this.#earlier();
+    if (first === this.#said) return;
+    this.#said = first;
+    if (first === undefined) log.info({ confDir }, `the container runtime reads ${CONFLIST} first again`);
+    else log.warn({ confDir, file: first }, this.status().message);
+  }
+
   async #again(): Promise<void> {
     const { log } = this.#options;
     try {
@@ -105,6 +116,7 @@ export class CniInstallation {
         );
       } else if (written.length > 0) log.warn({ files: written }, 'cni files had been changed or removed; put back');
       this.#problem = undefined;
+      this.#sayEarlier();
     } catch (error) {
       const message = messageOf(error);
       if (message !== this.#problem) log.error({ error: message }, 'cni plugin could not be put back');

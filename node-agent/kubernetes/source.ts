@@ -17,6 +17,7 @@ import type { Core, Logger } from '../core.ts';
 import type { PeerSetRow } from '../tables.ts';
 import { CiliumEndpointWriter } from './cilium-endpoints.ts';
 import { Connection } from './connection.ts';
+import { NodeConditionWriter, type NodeProblems } from './node-condition.ts';
 import { NodePolicyStatusWriter } from './node-policy-status.ts';
 import { APISERVER_SLICE, NodeTables } from './nodes.ts';
 import { PodEventWriter } from './pod-event-writer.ts';
@@ -43,6 +44,8 @@ export interface KubernetesOptions {
   readonly nodeName: string;
   /** The DaemonSet that the agent runs in. Absent: it is never told to remove itself. */
   readonly daemonSet?: { readonly namespace: string; readonly name: string };
+  /** What is wrong with the node now, the worst first; asked every 5 s from `start` on. Absent: the Node gets no condition. */
+  readonly problems?: NodeProblems;
   readonly log: Logger;
 }
 
@@ -61,11 +64,12 @@ export class Kubernetes {
   readonly #endpointWriter: CiliumEndpointWriter;
   readonly #statusWriter: NodePolicyStatusWriter;
   readonly #eventWriter: PodEventWriter;
+  readonly #conditionWriter: NodeConditionWriter | undefined;
   readonly #uninstall: UninstallMark | undefined;
   #recoveries: Subscription | undefined;
 
   constructor(options: KubernetesOptions) {
-    const { core, client, nodeName, daemonSet, log } = options;
+    const { core, client, nodeName, daemonSet, problems, log } = options;
     const { db, tables } = core;
     this.#client = client;
     this.#log = log;
@@ -119,9 +123,12 @@ export class Kubernetes {
       const list = { namespace: daemonSet.namespace, fieldSelector: `metadata.name=${daemonSet.name}` };
       this.#reflect(resources.DaemonSet, this.#uninstall, list);
     }
-    this.#endpointWriter = new CiliumEndpointWriter({ core, client, nodeName, connection: this.#connection });
-    this.#statusWriter = new NodePolicyStatusWriter({ core, client, nodeName, connection: this.#connection });
-    this.#eventWriter = new PodEventWriter({ core, client, nodeName, connection: this.#connection });
+    const connection = this.#connection;
+    this.#endpointWriter = new CiliumEndpointWriter({ core, client, nodeName, connection });
+    this.#statusWriter = new NodePolicyStatusWriter({ core, client, nodeName, connection });
+    this.#eventWriter = new PodEventWriter({ core, client, nodeName, connection });
+    if (problems !== undefined)
+      this.#conditionWriter = new NodeConditionWriter({ db, client, nodeName, connection, log, problems });
   }
 
   start(): void {
@@ -133,8 +140,10 @@ export class Kubernetes {
       this.#endpointWriter.retry();
       this.#statusWriter.retry();
       this.#eventWriter.retry();
+      this.#conditionWriter?.retry();
     });
     this.#eventWriter.start();
+    this.#conditionWriter?.start();
   }
 
   async stop(): Promise<void> {
@@ -145,6 +154,7 @@ export class Kubernetes {
       this.#statusWriter.stop(),
       this.#services.stop(),
       this.#eventWriter.stop(),
+      this.#conditionWriter?.stop(),
       ...Array.from(this.#reflectors.values(), (reflector) => reflector.stop()),
     ]);
     this.#nodes.stop();
@@ -163,7 +173,7 @@ export class Kubernetes {
    * @throws when `stop` comes first
    */
   async markRemoved(value: string): Promise<void> {
-    await Promise.all([this.#endpointWriter.stop(), this.#eventWriter.stop()]);
+    await Promise.all([this.#endpointWriter.stop(), this.#eventWriter.stop(), this.#conditionWriter?.remove()]);
     await this.#statusWriter.markRemoved(value);
   }
 

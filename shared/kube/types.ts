@@ -209,8 +209,17 @@ export interface KubeNode extends KubeObject {
   readonly spec?: { readonly podCIDR?: string; readonly podCIDRs?: readonly string[] };
   readonly status?: {
     readonly addresses?: readonly { readonly type: string; readonly address: string }[];
-    readonly conditions?: readonly { readonly type: string; readonly status: string }[];
+    readonly conditions?: readonly NodeCondition[];
   };
+}
+export interface NodeCondition {
+  readonly type: string;
+  readonly status: string;
+  readonly reason?: string;
+  readonly message?: string;
+  /** RFC 3339. */
+  readonly lastHeartbeatTime?: string;
+  readonly lastTransitionTime?: string;
 }
 
 /** A kind that can be requested: where it is served. */

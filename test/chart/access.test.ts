@@ -78,13 +78,18 @@ describe('what components may do with the API', () => {
     expect(verbs).toEqual(['get', 'list', 'watch']);
   });
 
-  it('agents write their own reports, endpoints and Events only; nobody writes policies, pods or secrets', () => {
+  it('agents write their own reports, endpoints and Events, and a condition of their nodes, only; nobody writes policies, pods or secrets', () => {
     const reads = ['get', 'list', 'watch'];
     const writes = (component: string): string[] =>
       ACCESS.filter((row) => row.component === component && row.verbs.some((verb) => !reads.includes(verb))).map(
         ({ resource }) => resource,
       );
-    expect(writes('weir-agent')).toEqual(['events', 'ciliumendpoints.cilium.io', 'nodepolicystatuses.weir.dev']);
+    expect(writes('weir-agent')).toEqual([
+      'nodes/status',
+      'events',
+      'ciliumendpoints.cilium.io',
+      'nodepolicystatuses.weir.dev',
+    ]);
     const all = ACCESS.filter(({ verbs }) => verbs.some((verb) => !reads.includes(verb))).map(
       ({ resource }) => resource,
     );

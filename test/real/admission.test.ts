@@ -118,6 +118,27 @@ describe('the agent of one node', () => {
     expect(await apply('node-1', event('d', 'node-1', on('node-1')))).toMatchObject({ code: 0 });
   });
 
+  it('writes condition WeirProblem of its node, and nothing else of any', async () => {
+    await cluster.applyObjects(
+      ['node-3', 'node-4'].map((name) => ({ apiVersion: 'v1', kind: 'Node', metadata: { name, labels: { a: 'b' } } })),
+    );
+    const patch = (node: string, name: string, object: object): Promise<Output> =>
+      kubectl(node, ['patch', 'node', name, '--subresource=status', '--type=strategic', '-p', JSON.stringify(object)]);
+    const condition = (type: string): object => ({ status: { conditions: [{ type, status: 'True' }] } });
+    expect(await patch('node-3', 'node-3', condition('WeirProblem'))).toMatchObject({ code: 0 });
+    expect(await patch('node-3', 'node-4', condition('WeirProblem'))).toMatchObject(refused('and not of node-4'));
+    const more = refused('an agent writes no more of its node than condition WeirProblem');
+    for (const object of [
+      condition('Ready'),
+      { metadata: { labels: { a: 'c' } } },
+      { metadata: { labels: { 'node-role.kubernetes.io/control-plane': '' } } },
+      { metadata: { annotations: { a: 'c' } } },
+      { status: { addresses: [{ type: 'InternalIP', address: '192.0.2.1' }] } },
+      { status: { capacity: { cpu: '900' } } },
+    ])
+      expect({ object, ...(await patch('node-3', 'node-3', object)) }).toMatchObject(more);
+  });
+
   it('whose token names no node writes nothing, and is told what to set', async () => {
     expect(await apply('', report('node-1'))).toMatchObject(refused('--set agent.boundToNode=false'));
   });

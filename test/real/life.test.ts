@@ -94,6 +94,12 @@ describe('the life of an installation on a real Kubernetes', () => {
     ]);
     expect(status).toMatch(/^Addresses: *Ok +each address has one owner$/m);
   };
+  const nodeProblem = (): Promise<string> => {
+    const fields = ['status', 'reason', 'message'].map(
+      (field) => `{.status.conditions[?(@.type=="WeirProblem")].${field}}`,
+    );
+    return cluster.kubectl(['get', 'node', 'node-1', '-o', `jsonpath=${fields.join(' ')}`]);
+  };
   const ported = (name: string, hostPort: number) => ({
     apiVersion: 'v1',
     kind: 'Pod',
@@ -292,6 +298,21 @@ describe('the life of an installation on a real Kubernetes', () => {
     expect(await reports()).toContain('node-1');
   });
 
+  it('names on the Node, and as an Event of the pod, an address that something else has, too; ends it when that has gone', async () => {
+    const address = (await addresses()).get('friend') ?? '';
+    const route = (verb: string) =>
+      cluster.enter(1, ['ip', 'route', verb, `${address}/32`, 'dev', 'eth0', 'metric', '5000']);
+    expect(await route('add')).toMatchObject({ code: 0 });
+    const problem = (status: string) => eventually(nodeProblem, (now) => now.startsWith(status));
+    expect(await problem('True')).toMatch(
+      new RegExp(`^True AddressConflict .*address ${address} of default/friend is somebody else's too: route`),
+    );
+    const events = await cluster.kubectl(['get', 'events', '--field-selector', 'reason=AddressConflict']);
+    expect(events).toContain('pod/friend ');
+    expect(await route('del')).toMatchObject({ code: 0 });
+    expect(await problem('False')).toBe('False NoProblem nothing is wrong any more');
+  }, 150_000);
+
   it('uninstalls: allowed flows go on, nodes are as they were, and no status claims enforcement', async () => {
     const allowed = await Traffic.start(cluster, { ...SPEC, denied: [] });
     await cluster.uninstall();
@@ -299,6 +320,7 @@ describe('the life of an installation on a real Kubernetes', () => {
     expectEveryPacket(await allowed.stop());
     expect(await cluster.probe('stranger-far', 'server', { timeoutMs: 3000 })).toBe('reached');
     for (const node of [1, 2]) expect(await nodeFiles(node)).toBe(before);
+    expect((await nodeProblem()).trim()).toBe('');
     // The policies stay, with their kinds.
     expect(await cluster.kubectl(['get', 'cnp', 'guard', '-o', 'jsonpath={.metadata.name} {.status.conditions}'])).toBe(
       'guard ',

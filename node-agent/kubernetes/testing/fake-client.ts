@@ -1,6 +1,7 @@
 import {
   ApiError,
   type KubeClient,
+  type KubeNode,
   type KubeObject,
   type KubePatcher,
   type NodePolicyStatus,
@@ -59,7 +60,14 @@ export class FakeClient implements KubeClient, KubePatcher {
       const missing = new ApiError('none', { status: 404, reason: 'NotFound' });
       return known === undefined ? Promise.reject(missing) : Promise.resolve(known as T);
     }
-    return Promise.resolve({ apiVersion: 'v1', kind: 'Node', metadata: { name, uid: this.nodeUid } } as unknown as T);
+    const { status } = (this.held.get(`nodes/${name}`) ?? {}) as KubeNode;
+    const node: KubeNode = {
+      apiVersion: 'v1',
+      kind: 'Node',
+      metadata: { name, uid: this.nodeUid },
+      ...(status === undefined ? {} : { status }),
+    };
+    return Promise.resolve(node as KubeObject as T);
   }
   create<T extends KubeObject>(): Promise<T> {
     return Promise.reject(new Error('the agent creates nothing but by apply'));

@@ -1,0 +1,173 @@
+import { ApiError, type KubeClient, type KubeNode, type NodeCondition, resources } from '@weir/kube';
+import { messageOf } from '@weir/process/errors';
+import { clipped } from '@weir/process/printable';
+import type { Reconciler } from '@weir/reconciler';
+import type { StateDB, Table } from '@weir/statedb';
+import type { Logger } from '../core.ts';
+import { apiReconciler } from './api-reconciler.ts';
+import type { Connection } from './connection.ts';
+
+/** The condition's type: True while something is wrong, as with the conditions of kubelet and of the node problem detector. */
+export const CONDITION = 'WeirProblem';
+const FIELD_MANAGER = 'weir-agent-condition';
+/** How often is looked whether there is a problem. It is one that two looks in a row found. */
+const LOOK_MS = 5_000;
+/** Between two writes, so that a message which changes all the time makes six a minute. */
+const INTERVAL_MS = 10_000;
+/** Characters of a message. */
+const LONGEST_MESSAGE = 1024;
+
+/** What is wrong with a node. */
+export interface NodeProblem {
+  /** In CamelCase. */
+  readonly reason: string;
+  readonly message: string;
+}
+
+/** What is wrong now, the worst first. */
+export type NodeProblems = () => readonly NodeProblem[];
+
+/** What is to be said. Key: `node`, the only one. */
+interface Wanted {
+  readonly node: string;
+  readonly reason: string;
+  readonly message: string;
+}
+
+/**
+ * Says what is wrong with this node in its Node's condition `WeirProblem`, where `kubectl describe node` shows it. A node that never had a problem
+ * has no such condition, and nothing is written for it. Where the agent may not write it, that is logged once.
+ */
+export class NodeConditionWriter {
+  readonly #db: StateDB;
+  readonly #client: KubeClient;
+  readonly #nodeName: string;
+  readonly #problems: NodeProblems;
+  readonly #lookMs: number;
+  readonly #log: Logger;
+  readonly #table: Table<Wanted>;
+  readonly #reconciler: Reconciler<Wanted>;
+  readonly #ending = new AbortController();
+  #timer: NodeJS.Timeout | undefined;
+  #foundBefore = false;
+  #mayNot = false;
+
+  constructor(options: {
+    readonly db: StateDB;
+    readonly client: KubeClient;
+    readonly nodeName: string;
+    readonly connection: Connection;
+    readonly log: Logger;
+    readonly problems: NodeProblems;
+    /** Time from one look to the next, in milliseconds. Default 5000. */
+    readonly lookMs?: number;
+    /** Least time between two writes, in milliseconds. Default 10,000. */
+    readonly intervalMs?: number;
+  }) {
+    const { db, client, nodeName, connection, log, problems, lookMs = LOOK_MS, intervalMs = INTERVAL_MS } = options;
+    this.#db = db;
+    this.#client = client;
+    this.#nodeName = nodeName;
+    this.#problems = problems;
+    this.#lookMs = lookMs;
+    this.#log = log;
+    this.#table = db.table<Wanted>({
+      name: 'nodeCondition',
+      key: ({ node }) => node,
+      equals: (a, b) => a.reason === b.reason && a.message === b.message,
+    });
+    this.#reconciler = apiReconciler<Wanted>({
+      name: 'node-condition',
+      what: 'node condition',
+      connection,
+      ending: this.#ending.signal,
+      db,
+      table: this.#table,
+      operations: { update: (wanted) => this.#update(wanted), delete: () => undefined },
+      roundsPerSecond: 1000 / intervalMs,
+    });
+  }
+
+  start(): void {
+    this.#timer = setInterval(() => this.#look(), this.#lookMs).unref();
+    this.#reconciler.start();
+  }
+
+  /** What the API server has not taken is tried now. */
+  retry(): void {
+    this.#reconciler.retry();
+  }
+
+  /** Resolves when the request under way has ended. */
+  async stop(): Promise<void> {
+    clearInterval(this.#timer);
+    this.#ending.abort(new Error('stopped'));
+    await this.#reconciler.stop();
+  }
+
+  /** Stops, and takes the condition off the Node: nobody is left who would end it. Tried once. */
+  async remove(): Promise<void> {
+    await this.stop();
+    try {
+      if ((await this.#current()) !== undefined) await this.#apply([]);
+    } catch (error) {
+      this.#log.info({ error: messageOf(error) }, `condition ${CONDITION} was not taken off the node`);
+    }
+  }
+
+  #look(): void {
+    const problems = this.#problems();
+    const [worst] = problems;
+    const lasts = worst !== undefined && this.#foundBefore;
+    this.#foundBefore = worst !== undefined;
+    if (worst !== undefined && !lasts) return;
+    const message = clipped(problems.map((problem) => problem.message).join('; '), LONGEST_MESSAGE);
+    this.#db.write([this.#table], (txn) =>
+      txn.upsert(this.#table, { node: this.#nodeName, reason: worst?.reason ?? '', message }),
+    );
+  }
+
+  async #update({ reason, message }: Wanted): Promise<void> {
+    if (this.#mayNot) return;
+    try {
+      const current = await this.#current();
+      const status = reason === '' ? 'False' : 'True';
+      if (current === undefined && status === 'False') return;
+      const said =
+        status === 'True' ? { reason, message } : { reason: 'NoProblem', message: 'nothing is wrong any more' };
+      if (current?.status === status && current.reason === said.reason && current.message === said.message) return;
+      const now = new Date(Math.floor(Date.now() / 1000) * 1000).toISOString().replace('.000Z', 'Z');
+      const since = current?.status === status ? current.lastTransitionTime : undefined;
+      const lastTransitionTime = since ?? now;
+      await this.#apply([{ type: CONDITION, status, ...said, lastHeartbeatTime: now, lastTransitionTime }]);
+    } catch (error) {
+      // A Node that is gone has no conditions.
+      if (error instanceof ApiError && error.notFound) return;
+      if (!(error instanceof ApiError && error.forbidden)) throw error;
+      this.#mayNot = true;
+      this.#log.info(
+        { error: messageOf(error) },
+        `condition ${CONDITION} of the node is not written, as the agent may not (helm value agent.boundToNode, Kubernetes 1.30 or newer)`,
+      );
+    }
+  }
+
+  async #current(): Promise<NodeCondition | undefined> {
+    const { status } = await this.#client.get(resources.KubeNode, this.#nodeName);
+    return status?.conditions?.find(({ type }) => type === CONDITION);
+  }
+
+  async #apply(conditions: readonly NodeCondition[]): Promise<void> {
+    const object: KubeNode = {
+      apiVersion: 'v1',
+      kind: 'Node',
+      metadata: { name: this.#nodeName },
+      status: { conditions },
+    };
+    await this.#client.apply(resources.KubeNode, object, {
+      fieldManager: FIELD_MANAGER,
+      force: true,
+      subresource: 'status',
+    });
+  }
+}
