@@ -81,8 +81,8 @@ describe('the agent of one node', () => {
   function kubectlAs(name: string, who: object, args: readonly string[], stdin?: string): Promise<Output> {
     return impersonate(cluster, name, who, args, stdin);
   }
-  function apply(node: string, object: object): Promise<Output> {
-    const flags = ['--server-side', '--force-conflicts', '--field-manager=weir-agent'];
+  function apply(node: string, object: object, ...more: readonly string[]): Promise<Output> {
+    const flags = ['--server-side', '--force-conflicts', '--field-manager=weir-agent', ...more];
     return kubectl(node, ['apply', ...flags, '-f', '-'], JSON.stringify(object));
   }
   it('writes the report of its node, and no other', async () => {
@@ -122,10 +122,10 @@ describe('the agent of one node', () => {
     await cluster.applyObjects(
       ['node-3', 'node-4'].map((name) => ({ apiVersion: 'v1', kind: 'Node', metadata: { name, labels: { a: 'b' } } })),
     );
-    const patch = (node: string, name: string, object: object): Promise<Output> =>
-      kubectl(node, ['patch', 'node', name, '--subresource=status', '--type=strategic', '-p', JSON.stringify(object)]);
-    const condition = (type: string): object => ({ status: { conditions: [{ type, status: 'True' }] } });
-    expect(await patch('node-3', 'node-3', condition('WeirProblem'))).toMatchObject({ code: 0 });
+    const patch = (agent: string, name: string, { metadata = {}, status = {} }: Partial<Record<string, object>>) =>
+      apply(agent, { apiVersion: 'v1', kind: 'Node', metadata: { name, ...metadata }, status }, '--subresource=status');
+    const condition = (type: string) => ({ status: { conditions: [{ type, status: 'True' }] } });
+    expect(await patch('node-3', 'node-3', condition('WeirProblem'))).toMatchObject({ code: 0, stderr: '' });
     expect(await patch('node-3', 'node-4', condition('WeirProblem'))).toMatchObject(refused('and not of node-4'));
     const more = refused('an agent writes no more of its node than condition WeirProblem');
     for (const object of [
