@@ -144,7 +144,11 @@ export class KernelSide {
       clearFlows: () => this.#clearFlows(),
       mark: this.mark,
       breathe,
-      quiesce: () => new Promise((resolve) => setTimeout(resolve, QUIESCE_MS)),
+      now,
+      quiesce: (since) => {
+        const leftMs = since + QUIESCE_MS - now();
+        return leftMs <= 0 ? Promise.resolve() : new Promise((resolve) => setTimeout(resolve, leftMs));
+      },
       saveNumbers: options.saveNumbers,
       onAdopted: () => pinned.commitPins(),
       log,

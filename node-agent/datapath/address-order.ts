@@ -6,6 +6,7 @@
  * or after. An address of which one of them would is unknown meanwhile. CIDRs go first, as rules may name them for the first time.
  */
 import { isLocalCidr } from '@weir/identity';
+import type { Steps } from '@weir/policy';
 import type { Plan } from '../derive/index.ts';
 import type { EndpointStateRow, IpcacheRow } from '../tables.ts';
 
@@ -30,27 +31,28 @@ interface RuleChange {
   readonly alike: boolean;
 }
 
-/** To be called when the plan's slots are in the kernel. */
-export function addressOrder(
+/** To be run when the plan's slots are in the kernel. */
+export function* addressOrder(
   { ipcache, moved, endpoints }: Pick<Plan, 'ipcache' | 'moved' | 'endpoints'>,
   kernel: InKernel,
-): Readonly<Record<'first' | 'last', readonly IpcacheRow[]>> {
+): Steps<Readonly<Record<'first' | 'last', readonly IpcacheRow[]>>> {
   const changes = ruleChanges(endpoints, kernel);
   if (changes.length === 0 || moved.size === 0) return { first: ipcache, last: [] };
   const decides = onceAClass(kernel);
   const known = new Map<string, Order>();
-  const {
-    first = [],
-    last = [],
-    unknown = [],
-  } = Object.groupBy(ipcache, ({ prefix, identity }): Order => {
-    const from = moved.get(prefix);
-    if (from === undefined || isLocalCidr(identity)) return 'first';
-    const key = `${from} ${identity}`;
-    const order = known.get(key) ?? orderOf(changes, decides, from, identity);
-    known.set(key, order);
-    return order;
-  });
+  const by: Record<Order, IpcacheRow[]> = { first: [], last: [], unknown: [] };
+  for (const row of ipcache) {
+    const from = moved.get(row.prefix);
+    const key = `${from} ${row.identity}`;
+    let order = from === undefined || isLocalCidr(row.identity) ? 'first' : known.get(key);
+    if (order === undefined) {
+      yield;
+      order = orderOf(changes, decides, from ?? 0, row.identity);
+      known.set(key, order);
+    }
+    by[order].push(row);
+  }
+  const { first, last, unknown } = by;
   return { first: [...first, ...unknown.map((row) => ({ ...row, identity: 0 }))], last: [...last, ...unknown] };
 }
 

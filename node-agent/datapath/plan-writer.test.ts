@@ -70,11 +70,13 @@ function world() {
           return row;
         }),
       state: (id: number) => bumped.get(id),
+      holdAddresses: () => undefined,
       disturbed: () => order.push('disturbed'),
     },
     numbers: { dirty: false, revision: () => 7 },
     slots: {
       apply: async (row: SlotRow) => take(`slot ${row.slot}`),
+      content: () => undefined,
       classes: (_: number, identity: number) => `${identity}`,
       decisions: (number: number, identity: number) => decisions(number, identity),
       forget: async (identities: ReadonlySet<number>) => void forgotten.push([[...identities], [...order]]),
@@ -137,6 +139,7 @@ function world() {
       if (refused.has('flows')) throw new Error('flows stay');
     },
     breathe: async () => undefined,
+    now: () => 0,
     quiesce: async () => void order.push('quiesce'),
     saveNumbers: async () => true,
     onAdopted: () => undefined,
@@ -219,6 +222,17 @@ describe('while the kernel refuses an address', () => {
     expect(await carryOut({})).toEqual(['end']);
     await writer.stop();
   });
+});
+
+it('an endpoint whose slot the kernel takes later judges its flows again, as others have let them through meanwhile', async () => {
+  const { engine, writer, refused, carryOut, until } = world();
+  engine.states = () => [{ ...state(1), slot: 5 }, state(2)];
+  refused.add('slot 5');
+  expect(await carryOut({ slots: [slot] })).toEqual([]);
+  refused.clear();
+  expect(await until('slot 5')).toEqual(['slot 5', 'word 1', 'end']);
+  expect(await carryOut({})).toEqual(['end']);
+  await writer.stop();
 });
 
 it('an address that the kernel refuses keeps none of those after it away', async () => {
@@ -313,9 +327,9 @@ describe('where an endpoint gets other rules', () => {
   const ipcache = [pod('10.0.0.8/32'), cidr('192.0.2.0/24', 1)];
   const plan = { ipcache, moved, endpoints: [{ ...state(1), slot: 5, revision: 2 }] };
   it.each([
-    ['goes over first where the old rules decide alike of both', 4, [300], ['10.0.0.8/32', 'word 1']],
+    ['goes over first where the old rules decide alike of both', 4, [300], ['quiesce', '10.0.0.8/32', 'word 1']],
     ['goes over last where the new rules do', 5, [300], ['word 1', 'quiesce', '10.0.0.8/32']],
-    ['is unknown meanwhile where neither do', 0, [0, 300], ['10.0.0.8/32', 'word 1', 'quiesce']],
+    ['is unknown meanwhile where neither do', 0, [0, 300], ['quiesce', '10.0.0.8/32', 'word 1']],
   ] as const)('an address %s, and CIDRs have their numbers before', async (_, alike, identities, order) => {
     const { writer, given, decide, carryOut } = world();
     decide((number, identity) => (number === alike ? '' : `${number} ${identity}`));
@@ -348,6 +362,7 @@ describe('where an endpoint gets other rules', () => {
       { ...state(3), slot: 5 },
     ];
     expect(await carryOut({ ipcache: [pod('10.0.0.8/32')], moved, endpoints })).toEqual([
+      'quiesce',
       '10.0.0.8/32',
       'word 1',
       'word 3',

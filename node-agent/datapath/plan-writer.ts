@@ -3,14 +3,16 @@ import { createReconciler, type Reconciler } from '@weir/reconciler';
 import { keys, type StateDB, type Table } from '@weir/statedb';
 import type { Logger, Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
-import type { Engine, LocalNumbers, Plan, Withdrawal } from '../derive/index.ts';
+import { type Engine, type LocalNumbers, Pace, type Plan, type Withdrawal } from '../derive/index.ts';
 import { InterfaceGoneError, OrderError } from '../errors.ts';
 import type { EndpointStateRow, IpcacheRow, SlotRow } from '../tables.ts';
 import { addressOrder } from './address-order.ts';
 import type { Conntrack } from './conntrack.ts';
 import type { EndpointStore } from './endpoint-store.ts';
+import { heldAddresses } from './held-addresses.ts';
 import type { IpcacheStore } from './ipcache-store.ts';
 import type { RoundMark } from './round-mark.ts';
+import { contentOf } from './slot-content.ts';
 import type { SlotStore } from './slot-store.ts';
 
 const STEP = 1000;
@@ -32,8 +34,10 @@ export interface PlanWriterOptions {
   readonly clearFlows: () => Promise<void>;
   readonly mark: RoundMark;
   readonly breathe: () => Promise<void>;
-  /** Returns once no packet runs any more that runs now. */
-  readonly quiesce: () => Promise<void>;
+  /** Milliseconds; any clock that only grows. */
+  readonly now: () => number;
+  /** Returns once no packet runs any more that ran at `since`, by `now`. */
+  readonly quiesce: (since: number) => Promise<void>;
   /** Has them outlive this agent; what the kernel holds tells most of them, so that nothing waits for it. */
   readonly saveNumbers: () => Promise<boolean>;
   /** The kernel holds all that is wanted, for the first time. */
@@ -65,8 +69,9 @@ export class PlanWriter {
   readonly endpoints: Reconciler<EndpointStateRow>;
   adopted = false;
   readonly #options: PlanWriterOptions;
-  /** Words have been written since packets were last waited for; at start another agent may have. */
-  #moved = true;
+  readonly #pace: Pace;
+  /** When a word was written last, unless packets were waited for since; at start another agent may have. */
+  #moved: number | undefined;
   /** A plan is being carried out, or broke off. */
   #carrying = false;
   /** A plan was carried out: until then the mark may be of the agent before. */
@@ -84,6 +89,8 @@ export class PlanWriter {
 
   constructor(options: PlanWriterOptions) {
     this.#options = options;
+    this.#pace = new Pace(options.now, options.breathe);
+    this.#moved = options.now();
     const { db, tables, slots, ipcache, endpoints, engine, log } = options;
     this.#afterwards = db.table<Afterwards>({ name: 'afterwards', key: afterwardsKey });
     const report = { db, health: tables.kernelReconcilers, failures: tables.kernelFailures };
@@ -139,7 +146,7 @@ export class PlanWriter {
       table: tables.endpointStates,
       operations: {
         update: (row) => {
-          this.#moved = true;
+          this.#moved = options.now();
           endpoints.update(row);
         },
         delete: ({ id }) => endpoints.delete(id, { everywhere: !this.#isKept(id) }),
@@ -310,13 +317,21 @@ export class PlanWriter {
     db.write([tables.slots], (txn) => {
       for (const row of plan.slots) txn.upsert(tables.slots, row);
     });
-    await this.slots.reconcile();
-    if (plan.ipcache.length > 0) await slots.forget(new Set(plan.ipcache.map(({ identity }) => identity)));
-    const { first, last } = addressOrder(plan, {
-      word: (id) => this.#options.endpoints.word(id),
-      classes: (slot, identity) => slots.classes(slot, identity),
-      decisions: (slot, identity) => slots.decisions(slot, identity),
-    });
+    await this.#reconcileSlots();
+    this.#pace.restart();
+    const ipcache = await this.#knowable(plan.ipcache);
+    if (ipcache.length > 0) await slots.forget(new Set(ipcache.map(({ identity }) => identity)));
+    const order = addressOrder(
+      { ...plan, ipcache },
+      {
+        word: (id) => this.#options.endpoints.word(id),
+        classes: (slot, identity) => slots.classes(slot, identity),
+        decisions: (slot, identity) => slots.decisions(slot, identity),
+      },
+    );
+    const { first, last } = await this.#pace.run(order);
+    // A packet that has read a word of before the last plan must not meet addresses of after this one.
+    if (first.some(({ prefix }) => plan.moved.has(prefix))) await this.#quiesceMoved();
     await this.#writeAddresses(first);
     await this.#awaitPurge(plan.endpoints, signal);
     await this.#writeStates(plan.endpoints);
@@ -335,6 +350,23 @@ export class PlanWriter {
     await this.#options.clearFlows();
   }
 
+  /** The rows, but with unknown addresses where the kernel, which refuses a slot, would let through what it is to drop: the next plan has them again. */
+  async #knowable(rows: readonly IpcacheRow[]): Promise<readonly IpcacheRow[]> {
+    const refused = this.slots.failing().flatMap(({ row, deleted }) => (deleted ? [] : [row]));
+    if (refused.length === 0 || rows.length === 0) return rows;
+    const { engine, endpoints, slots } = this.#options;
+    const held = await this.#pace.run(
+      heldAddresses(rows, {
+        refused: new Map(refused.map((row) => [row.slot, contentOf(row)])),
+        states: engine.states(),
+        word: (id) => endpoints.word(id),
+        content: (slot) => slots.content(slot),
+      }),
+    );
+    engine.holdAddresses(held);
+    return rows.map((row) => (held.has(row.prefix) ? { ...row, identity: 0 } : row));
+  }
+
   async #writeAddresses(rows: readonly IpcacheRow[]): Promise<void> {
     const { db, tables } = this.#options;
     await this.#inSteps(longestFirst(rows), (step) =>
@@ -347,9 +379,10 @@ export class PlanWriter {
 
   /** Returns once no packet is judged by a word that was replaced. */
   async #quiesceMoved(): Promise<void> {
-    if (!this.#moved) return;
-    this.#moved = false;
-    await this.#options.quiesce();
+    const since = this.#moved;
+    if (since === undefined) return;
+    this.#moved = undefined;
+    await this.#options.quiesce(since);
   }
 
   /** Everything that goes, now that nothing points at it. */
@@ -492,6 +525,20 @@ export class PlanWriter {
         txn.upsert(tables.endpointStates, revision === row.revision ? row : { ...row, revision });
       }
     });
+  }
+
+  /** A slot that the kernel refused changes decisions when it takes it: of those who have it already. */
+  async #reconcileSlots(): Promise<void> {
+    const refused = this.slots.failing();
+    await this.slots.reconcile();
+    if (refused.length === 0) return;
+    const still = new Set(this.slots.failing().map(({ key }) => key));
+    const taken = new Set(refused.flatMap(({ row, key }) => (still.has(key) ? [] : [row.slot])));
+    const { engine } = this.#options;
+    this.#later(
+      'bump',
+      Iterator.from(engine.states()).flatMap(({ id, slot }) => (taken.has(slot) ? [id] : [])),
+    );
   }
 
   /** An address that the kernel refused changes decisions when it takes it. */

@@ -42,12 +42,29 @@ export function classesOf({ elements }: Pick<SlotContent, 'elements'>, identity:
 }
 
 /** Equal texts are equal decisions of every packet of the identity. */
-export function decisionsOf({ elements, rows }: SlotContent, identity: number): string {
-  return DIRECTIONS.map((direction) => {
-    const blocks = rows[direction].get(classOf(elements[direction], identity)) ?? [];
-    const ranges = rangesOf(blocks.map((block) => ({ ...block, cookie: 0 })));
-    return ranges.map(({ protocol, from, to, deny }) => `${protocol}/${from}-${to}${deny ? '-' : '+'}`).join(' ');
-  }).join('|');
+export function decisionsOf(content: SlotContent, identity: number): string {
+  return DIRECTIONS.map((direction) => rangeTexts(content, identity, direction).join(' ')).join('|');
+}
+
+/** Whether the one content may let a packet of the identity through that the other drops; false is certain. */
+export function mayOpen(one: SlotContent, other: SlotContent, identity: number, direction: Direction): boolean {
+  const [has, should] = [one, other].map((content) => new Set(rangeTexts(content, identity, direction)));
+  if (has === undefined || should === undefined) return true;
+  const allows = (text: string): boolean => text.endsWith(ALLOW);
+  return (
+    has.values().some((text) => allows(text) && !should.has(text)) ||
+    should.values().some((text) => !allows(text) && !has.has(text))
+  );
+}
+
+const ALLOW = '+';
+
+/** What is decided of an identity, in texts of which each is of some ports. */
+function rangeTexts({ elements, rows }: SlotContent, identity: number, direction: Direction): readonly string[] {
+  const blocks = rows[direction].get(classOf(elements[direction], identity)) ?? [];
+  return rangesOf(blocks.map((block) => ({ ...block, cookie: 0 }))).map(
+    ({ protocol, from, to, deny }) => `${protocol}/${from}-${to}${deny ? '-' : ALLOW}`,
+  );
 }
 
 export function count(maps: PerDirection<ReadonlyMap<number, unknown>>): number {

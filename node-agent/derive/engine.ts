@@ -323,6 +323,11 @@ export class Engine {
     this.#cidrsChanged = false;
   }
 
+  /** The kernel is to know nobody at these addresses for now: the next plan has them again. */
+  holdAddresses(prefixes: Iterable<string>): void {
+    for (const prefix of prefixes) this.#addresses.put(prefix, 0);
+  }
+
   slotReleased(slot: number): void {
     this.#slots.release(slot);
   }

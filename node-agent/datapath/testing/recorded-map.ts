@@ -5,7 +5,7 @@ import type { SlotMaps } from '../slot-store.ts';
 
 /** Called before (and may refuse by a throw) and after each change. */
 export interface Recorder {
-  before(): void;
+  before(operation: string): void;
   after(operation: string): void;
 }
 
@@ -73,9 +73,10 @@ class RecordedMap implements BpfMap {
   }
 
   #change<T>(operation: string, change: () => T): T {
-    this.#recorder.before();
+    const what = `${operation} ${this.info.name}`;
+    this.#recorder.before(what);
     const result = change();
-    this.#recorder.after(`${operation} ${this.info.name}`);
+    this.#recorder.after(what);
     return result;
   }
 }

@@ -49,6 +49,8 @@ export class Node {
   /** Verdicts that each endpoint may give now, by id: those of the settled states on both sides of the transition. */
   readonly log: { endpoint: number; verdicts: boolean[]; operation: string }[] = [];
   readonly problems: string[] = [];
+  /** Whether the kernel refuses a change of a map: `update policy_classes`, `setInner policy_verdicts`, ... */
+  refuses: (operation: string) => boolean = () => false;
   /** Revisions under which each flow was let through: the connection table. By endpoint and probe. */
   readonly #flows = new Map<string, Set<number>>();
   readonly #words = new Map<string, Seen & { readonly word: Word }>();
@@ -201,9 +203,10 @@ export class Agent {
     this.#left = operations;
     for (const input of inputs) input(this.tables, this.db);
     const recorder = {
-      before: (): void => {
+      before: (operation: string): void => {
         if (this.#left <= 0) throw new Crash('the agent is dead');
         this.#left -= 1;
+        if (node.refuses(operation)) throw new Error(`no room: ${operation}`);
       },
       after: (operation: string): void => node.look(operation),
     };
@@ -257,13 +260,14 @@ export class Agent {
       endpoints,
       conntrack: {
         purge: async (ids) => {
-          recorder.before();
+          recorder.before('purge');
           node.purge(ids);
           return { entries: 0, deleted: 0 };
         },
       },
       mark,
       breathe,
+      now: () => node.now,
       quiesce: async () => node.quiet(),
       saveNumbers: async () => {
         if (this.#left > 0) node.numbers = numbers.state();

@@ -1,0 +1,66 @@
+/**
+ * Addresses that are unknown for as long as the kernel refuses a slot.
+ *
+ * A refused slot goes on with what it had, and so does an endpoint that was to have it instead of another. Neither has an element of an identity that is
+ * new to it: such a peer is judged as any pod is, past a deny that the rules before and the new ones have. Guarantee: no address gets an
+ * identity of which the kernel may let through what is to be dropped. An unknown peer is dropped by every deny, and let through by allows of anybody only.
+ */
+import { isLocalCidr } from '@weir/identity';
+import type { Steps } from '@weir/policy';
+import { DIRECTIONS } from '../derive/index.ts';
+import type { EndpointStateRow, IpcacheRow } from '../tables.ts';
+import { mayOpen, type SlotContent } from './slot-content.ts';
+
+type Word = Pick<EndpointStateRow, 'slot' | 'enforced'>;
+
+export interface AtRefusal {
+  /** Slots that the kernel refuses, with what they are to hold. */
+  readonly refused: ReadonlyMap<number, SlotContent>;
+  /** What endpoints are to enforce. */
+  readonly states: Iterable<EndpointStateRow>;
+  /** What an endpoint's word says; undefined: there is none. */
+  readonly word: (endpoint: number) => Word | undefined;
+  /** What the kernel has of a slot; undefined: nothing, so that nothing passes. */
+  readonly content: (slot: number) => SlotContent | undefined;
+}
+
+/** The rows' prefixes that are to be unknown. CIDRs are not among them: who is outside does not depend on pods. */
+export function* heldAddresses(rows: readonly IpcacheRow[], at: AtRefusal): Steps<ReadonlySet<string>> {
+  const pairs = [...pairsOf(at)];
+  const opens = new Map<number, boolean>();
+  const held = new Set<string>();
+  for (const { prefix, identity } of rows) {
+    if (isLocalCidr(identity)) continue;
+    let open = opens.get(identity);
+    if (open === undefined) {
+      yield;
+      open = pairs.some(({ there, wanted, directions }) =>
+        directions.some((direction) => mayOpen(there, wanted, identity, direction)),
+      );
+      opens.set(identity, open);
+    }
+    if (open) held.add(prefix);
+  }
+  return held;
+}
+
+interface Pair {
+  readonly there: SlotContent;
+  readonly wanted: SlotContent;
+  /** Those that are enforced now and are to be. */
+  readonly directions: readonly (typeof DIRECTIONS)[number][];
+}
+
+/** What endpoints have and are to have, each pair once. */
+function pairsOf({ refused, states, word, content }: AtRefusal): Iterable<Pair> {
+  const pairs = new Map<string, Pair>();
+  for (const { id, slot, enforced } of states) {
+    const wanted = refused.get(slot);
+    const now = word(id);
+    const there = now === undefined ? undefined : content(now.slot);
+    if (wanted === undefined || now === undefined || there === undefined) continue;
+    const directions = DIRECTIONS.filter((direction) => now.enforced[direction] && enforced[direction]);
+    pairs.set(`${now.slot} ${slot} ${directions.join()}`, { there, wanted, directions });
+  }
+  return pairs.values();
+}
