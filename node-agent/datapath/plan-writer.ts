@@ -195,6 +195,14 @@ export class PlanWriter {
     return this.slots.failing().length + this.ipcache.failing().length + this.endpoints.failing().length;
   }
 
+  /** Milliseconds until the first of the rows that the kernel has refused is due again; undefined: it refuses none. */
+  get retryInMs(): number | undefined {
+    const failing = [...this.slots.failing(), ...this.ipcache.failing(), ...this.endpoints.failing()];
+    if (failing.length === 0) return undefined;
+    const due = failing.reduce((first, { nextRetryAt }) => Math.min(first, nextRetryAt), Infinity);
+    return Math.max(0, due - performance.now());
+  }
+
   /** Whether something of the last plan is still to be done. */
   get unfinished(): boolean {
     using snapshot = this.#options.db.read();

@@ -29,6 +29,7 @@ function world(of: {
     carryOut: of.carryOut ?? (async () => undefined),
     stop: async () => undefined,
     unfinished: false,
+    retryInMs: undefined as number | undefined,
     keeps: false,
   };
   const loop = new SyncLoop({
@@ -96,6 +97,30 @@ it('rests after a round that broke before it took its inputs in, though they are
     (plans) => plans > 0,
   );
   expect([rounds, loop.broken]).toEqual([3, undefined]);
+  await loop.stop();
+});
+
+it('rests as long as rows do that the kernel refuses, and no longer than until something changes', async () => {
+  let pending: (() => void) | undefined;
+  const { loop, state, writer } = world({
+    onPending: (callback) => {
+      pending = callback;
+      return () => undefined;
+    },
+  });
+  writer.unfinished = true;
+  writer.retryInMs = 60_000;
+  loop.schedule();
+  await loop.idle();
+  // Twice as long as what is undone for other reasons waits.
+  await new Promise((resolve) => setTimeout(resolve, 200));
+  expect(state.plans).toBe(1);
+  writer.retryInMs = 0;
+  pending?.();
+  await eventually(
+    async () => state.plans,
+    (plans) => plans >= 3,
+  );
   await loop.stop();
 });
 

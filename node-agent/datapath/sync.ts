@@ -5,6 +5,7 @@ import type { SlotStore } from './slot-store.ts';
 
 /** Changes of each table taken in before others may run. */
 const PULL = 250;
+/** The least time from a round that left something undone to the next that no input asks for. */
 const RETRY_MS = 100;
 
 export interface SyncOptions {
@@ -143,13 +144,19 @@ export class SyncLoop {
     this.#off = this.broken === undefined ? engine.onPending(() => this.schedule()) : () => undefined;
     const failing = writer.unfinished || engine.failing || this.broken !== undefined;
     const due = Math.min(slots.trimDue() ?? Infinity, engine.dueAt() ?? Infinity);
-    const wait = failing ? RETRY_MS : Math.max(1, due - now());
+    const wait = failing ? Math.max(RETRY_MS, this.#rowsInMs() ?? 0) : Math.max(1, due - now());
     if (now() + wait >= this.#wakes) return;
     clearTimeout(this.#timer);
     this.#wakes = now() + wait;
     this.#timer = setTimeout(() => this.schedule(), wait);
     // Trimming and the passing of time are no reason to live on.
     if (!failing) this.#timer.unref();
+  }
+
+  /** How long rows that the kernel refuses rest; undefined where something else was left undone, too. */
+  #rowsInMs(): number | undefined {
+    const { engine, writer } = this.#options;
+    return this.broken === undefined && !engine.failing ? writer.retryInMs : undefined;
   }
 
   async #round(): Promise<void> {
