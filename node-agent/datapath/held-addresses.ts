@@ -1,11 +1,10 @@
 /**
- * Addresses that are unknown for as long as the kernel refuses a slot.
+ * Addresses that do not get their identities for as long as the kernel refuses a slot: pods' are unknown, CIDRs stay what is around them.
  *
  * A refused slot goes on with what it had, and so does an endpoint that was to have it instead of another. Neither has an element of an identity that is
  * new to it: such a peer is judged as any pod is, past a deny that the rules before and the new ones have. Guarantee: no address gets an
  * identity of which the kernel may let through what is to be dropped. An unknown peer is dropped by every deny, and let through by allows of anybody only.
  */
-import { isLocalCidr } from '@weir/identity';
 import type { Steps } from '@weir/policy';
 import { DIRECTIONS } from '../derive/index.ts';
 import type { EndpointStateRow, IpcacheRow } from '../tables.ts';
@@ -24,18 +23,17 @@ export interface AtRefusal {
   readonly content: (slot: number) => SlotContent | undefined;
 }
 
-/** The rows' prefixes that are to be unknown. CIDRs are not among them: who is outside does not depend on pods. */
+/** The prefixes of rows whose identities the kernel may let through though they are to be dropped. */
 export function* heldAddresses(rows: readonly IpcacheRow[], at: AtRefusal): Steps<ReadonlySet<string>> {
   const pairs = [...pairsOf(at)];
   const opens = new Map<number, boolean>();
   const held = new Set<string>();
   for (const { prefix, identity } of rows) {
-    if (isLocalCidr(identity)) continue;
     let open = opens.get(identity);
     if (open === undefined) {
       yield;
       open = pairs.some(({ there, wanted, directions }) =>
-        directions.some((direction) => mayOpen(there, wanted, identity, direction)),
+        directions.some((direction) => mayOpen({ content: there, identity }, { content: wanted, identity }, direction)),
       );
       opens.set(identity, open);
     }

@@ -11,6 +11,7 @@ import type { Conntrack } from './conntrack.ts';
 import type { EndpointStore } from './endpoint-store.ts';
 import { heldAddresses } from './held-addresses.ts';
 import type { IpcacheStore } from './ipcache-store.ts';
+import { RefusedCidrs } from './refused-cidrs.ts';
 import type { RoundMark } from './round-mark.ts';
 import { contentOf } from './slot-content.ts';
 import type { SlotStore } from './slot-store.ts';
@@ -86,6 +87,7 @@ export class PlanWriter {
   /** What the last deletion of flows failed with. */
   #purgeFailure: unknown;
   readonly #afterwards: Table<Afterwards>;
+  readonly #refusedCidrs: RefusedCidrs;
 
   constructor(options: PlanWriterOptions) {
     this.#options = options;
@@ -93,6 +95,8 @@ export class PlanWriter {
     this.#moved = options.now();
     const { db, tables, slots, ipcache, endpoints, engine, log } = options;
     this.#afterwards = db.table<Afterwards>({ name: 'afterwards', key: afterwardsKey });
+    const refusedCidrs = new RefusedCidrs(db, (slot) => slots.content(slot));
+    this.#refusedCidrs = refusedCidrs;
     const report = { db, health: tables.kernelReconcilers, failures: tables.kernelFailures };
     const retry = { db, report, minBackoffMs: 50, maxBackoffMs: 2000 };
     const onError =
@@ -119,17 +123,22 @@ export class PlanWriter {
       name: 'kernel-ipcache',
       table: tables.ipcache,
       operations: {
-        update: (row) => ipcache.updateAll([row]),
+        update: (row) => {
+          refusedCidrs.check(row.prefix);
+          ipcache.updateAll([row]);
+        },
         delete: (row) => {
           ipcache.delete(row.prefix);
         },
         updateBatch: (batch) => {
           try {
+            for (const { row } of batch) refusedCidrs.check(row.prefix);
             ipcache.updateAll(batch.map(({ row }) => row));
           } catch {
             // Some of them are there: each by itself, to tell them from those that are refused.
             for (const item of batch) {
               try {
+                refusedCidrs.check(item.row.prefix);
                 ipcache.updateAll([item.row]);
               } catch (error) {
                 item.fail(error);
@@ -146,6 +155,7 @@ export class PlanWriter {
       table: tables.endpointStates,
       operations: {
         update: (row) => {
+          refusedCidrs.checkMove(endpoints.word(row.id), row);
           this.#moved = options.now();
           endpoints.update(row);
         },
@@ -327,7 +337,7 @@ export class PlanWriter {
     });
     await this.#reconcileSlots();
     this.#pace.restart();
-    const ipcache = await this.#knowable(plan.ipcache);
+    const ipcache = await this.#knowable(plan);
     if (ipcache.length > 0) await slots.forget(new Set(ipcache.map(({ identity }) => identity)));
     const order = addressOrder(
       { ...plan, ipcache },
@@ -341,6 +351,7 @@ export class PlanWriter {
     // A packet that has read a word of before the last plan must not meet addresses of after this one.
     if (first.some(({ prefix }) => plan.moved.has(prefix))) await this.#quiesceMoved();
     await this.#writeAddresses(first);
+    this.#refusedCidrs.settle(this.ipcache.failing(), plan.moved);
     await this.#awaitPurge(plan.endpoints, signal);
     await this.#writeStates(plan.endpoints);
     await this.#bump();
@@ -359,9 +370,14 @@ export class PlanWriter {
   }
 
   /** The rows, but with unknown addresses where the kernel, which refuses a slot, would let through what it is to drop: the next plan has them again. */
-  async #knowable(rows: readonly IpcacheRow[]): Promise<readonly IpcacheRow[]> {
+  async #knowable({ ipcache, moved }: Plan): Promise<readonly IpcacheRow[]> {
     const refused = this.slots.failing().flatMap(({ row, deleted }) => (deleted ? [] : [row]));
-    if (refused.length === 0 || rows.length === 0) return rows;
+    const late = this.ipcache.failing().flatMap(({ row, deleted }) => (deleted ? [] : [row]));
+    const rows = [...ipcache, ...late];
+    if (refused.length === 0 || rows.length === 0) {
+      this.#refusedCidrs.withhold([], moved);
+      return ipcache;
+    }
     const { engine, endpoints, slots } = this.#options;
     const held = await this.#pace.run(
       heldAddresses(rows, {
@@ -371,8 +387,14 @@ export class PlanWriter {
         content: (slot) => slots.content(slot),
       }),
     );
-    engine.holdAddresses(held);
-    return rows.map((row) => (held.has(row.prefix) ? { ...row, identity: 0 } : row));
+    const isCidr = ({ identity }: IpcacheRow): boolean => isLocalCidr(identity);
+    this.#refusedCidrs.withhold(
+      rows.filter((row) => isCidr(row) && held.has(row.prefix)),
+      moved,
+    );
+    const unknown = ipcache.filter((row) => !isCidr(row) && held.has(row.prefix));
+    engine.holdAddresses(unknown.map(({ prefix }) => prefix));
+    return ipcache.map((row) => (!isCidr(row) && held.has(row.prefix) ? { ...row, identity: 0 } : row));
   }
 
   async #writeAddresses(rows: readonly IpcacheRow[]): Promise<void> {

@@ -21,8 +21,12 @@ afterEach(async () => {
   for (const agent of agents.splice(0)) await agent.end();
 });
 
-/** A pod at the third address goes from one identity to another, in a kernel that takes no element of a slot until `room`. */
-async function relabelled(before: readonly Input[], change: readonly Input[]) {
+/** Changes meet a kernel that refuses some, until it has room. `peer`: the address that is looked at. */
+async function refused(
+  before: readonly Input[],
+  change: readonly Input[],
+  { what = /weir_classes|policy_classes/, peer = REMOTE[2] as string } = {},
+) {
   const node = new Node();
   const history = [...start(), ...before];
   const agent = await Agent.start(node, history);
@@ -32,9 +36,9 @@ async function relabelled(before: readonly Input[], change: readonly Input[]) {
   let room = false;
   let refusals = 0;
   node.refuses = (operation) => {
-    const refused = !room && /weir_classes|policy_classes/.test(operation);
-    if (refused) refusals += 1;
-    return refused;
+    const no = !room && what.test(operation);
+    if (no) refusals += 1;
+    return no;
   };
   agent.apply(change);
   for (let round = 0; round < 3; round += 1) {
@@ -64,18 +68,23 @@ async function relabelled(before: readonly Input[], change: readonly Input[]) {
   const passed = (log: readonly Node['log'][number][]): string[] =>
     log.flatMap(({ endpoint, verdicts, operation }) =>
       endpoint === 1 &&
-      PROBES.some(({ direction, peer }, index) => direction === 'egress' && peer === REMOTE[2] && verdicts[index])
+      PROBES.some(({ direction, peer: of }, index) => direction === 'egress' && of === peer && verdicts[index])
         ? [operation]
         : [],
     );
-  return { node, agent, meanwhile, give, settled, passed };
+  /** Whether endpoint 1 may send to an address now. */
+  const goes = (to: string): boolean =>
+    PROBES.some(
+      ({ direction, peer: of }, index) => direction === 'egress' && of === to && node.verdicts().get(1)?.[index],
+    );
+  return { node, agent, meanwhile, give, settled, passed, goes };
 }
 
 describe('while the kernel takes no element of a slot', () => {
   const relabel = [input.peerSet('b', [301, 311]), input.identity(311, 'b'), input.remote(2, 311)];
 
   it('a pod that is denied before and after it gets other labels is denied all the time', async () => {
-    const world = await relabelled([input.policy('p', 1, [everybody, deny('b', 'c')]), input.remote(2, 302)], relabel);
+    const world = await refused([input.policy('p', 1, [everybody, deny('b', 'c')]), input.remote(2, 302)], relabel);
     expect(world.passed(world.meanwhile)).toEqual([]);
     await world.give();
     expect(world.passed(world.node.log)).toEqual([]);
@@ -83,14 +92,14 @@ describe('while the kernel takes no element of a slot', () => {
   });
 
   it('a pod that comes, and that a rule denies, is denied', async () => {
-    const world = await relabelled([input.policy('p', 1, [everybody, deny('b', 'c')])], relabel);
+    const world = await refused([input.policy('p', 1, [everybody, deny('b', 'c')])], relabel);
     expect(world.passed(world.meanwhile.filter(({ operation }) => /update ipcache/.test(operation)))).toEqual([]);
     await world.give();
     expect(world.node.verdicts()).toEqual(await world.settled());
   });
 
   it('a pod that the old and the new rules deny is denied, though only the new slot has its labels', async () => {
-    const world = await relabelled(
+    const world = await refused(
       [input.policy('p', 1, [everybody, deny('b', 'c')]), input.remote(2, 302)],
       [...relabel, input.policy('p', 2, [everybody, deny('b', 'c', 'd')])],
     );
@@ -101,16 +110,67 @@ describe('while the kernel takes no element of a slot', () => {
   });
 
   it('others go over to labels that no rule names', async () => {
-    const world = await relabelled(
+    const world = await refused(
       [input.policy('p', 1, [everybody, deny('b')]), input.remote(2, 303)],
-      [...relabel.slice(0, 2), input.remote(0, 311), input.identity(314, undefined as never), input.remote(2, 302)],
+      [...relabel.slice(0, 2), input.remote(0, 311), input.remote(2, 302)],
     );
-    expect(
-      world.node
-        .verdicts()
-        .get(1)
-        ?.some((verdict, index) => verdict && PROBES[index]?.peer === REMOTE[2]),
-    ).toBe(true);
+    expect(world.goes(REMOTE[2])).toBe(true);
     await world.give();
+  });
+});
+
+describe('a CIDR', () => {
+  const outside = '192.0.2.5';
+  const cidr = (verdict: 'allow' | 'deny', prefix: string): ResolvedRule =>
+    rule({ verdict, peers: [{ cidr: prefix }] }, 2);
+  const full = { what: /update ipcache/, peer: outside };
+
+  it('that is denied before and after stays denied while the kernel does not take the new one', async () => {
+    const world = await refused(
+      [input.policy('p', 1, [everybody, cidr('deny', '192.0.2.0/24')])],
+      [input.policy('p', 2, [everybody, cidr('deny', '192.0.2.0/25')])],
+      full,
+    );
+    expect(world.passed(world.meanwhile)).toEqual([]);
+    await world.give();
+    expect(world.passed(world.node.log)).toEqual([]);
+    expect(world.node.verdicts()).toEqual(await world.settled());
+  });
+
+  it('that is to be allowed keeps no stricter rules away, and is dropped until the kernel takes it', async () => {
+    const other = rule({ peers: [{ peerSet: hashOf('b') }] }, 3);
+    const world = await refused(
+      [input.policy('p', 1, [cidr('allow', '192.0.2.0/24'), other])],
+      [input.policy('p', 2, [cidr('allow', '192.0.2.0/25')])],
+      full,
+    );
+    expect(world.goes(REMOTE[1])).toBe(false);
+    await world.give();
+    expect([world.goes(REMOTE[1]), world.goes(outside)]).toEqual([false, true]);
+    expect(world.node.verdicts()).toEqual(await world.settled());
+  });
+
+  it('that others name for the first time is denied as before while the kernel does not take the slot that denies what is around it', async () => {
+    const other = { ...cidr('allow', '192.0.2.0/24'), subject: hashOf('b') };
+    const world = await refused(
+      [input.policy('p', 1, [everybody, cidr('deny', '192.0.0.0/8')])],
+      [input.policy('q', 1, [other])],
+      { peer: outside },
+    );
+    expect(world.passed(world.meanwhile)).toEqual([]);
+    await world.give();
+    expect(world.passed(world.node.log)).toEqual([]);
+    expect(world.node.verdicts()).toEqual(await world.settled());
+  });
+
+  it('that is denied for the first time keeps no other rule from being enforced while the kernel does not take it', async () => {
+    const world = await refused(
+      [],
+      [input.policy('p', 1, [rule({ peers: [{ peerSet: hashOf('b') }] }, 1), cidr('deny', '198.51.100.0/24')])],
+      full,
+    );
+    expect(world.goes(outside)).toBe(false);
+    await world.give();
+    expect(world.node.verdicts()).toEqual(await world.settled());
   });
 });

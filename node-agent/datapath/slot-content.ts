@@ -46,10 +46,16 @@ export function decisionsOf(content: SlotContent, identity: number): string {
   return DIRECTIONS.map((direction) => rangeTexts(content, identity, direction).join(' ')).join('|');
 }
 
-/** Whether the one content may let a packet of the identity through that the other drops; false is certain. */
-export function mayOpen(one: SlotContent, other: SlotContent, identity: number, direction: Direction): boolean {
-  const [has, should] = [one, other].map((content) => new Set(rangeTexts(content, identity, direction)));
-  if (has === undefined || should === undefined) return true;
+/** An identity, as a slot's content judges it. */
+export interface Judged {
+  readonly content: SlotContent;
+  readonly identity: number;
+}
+
+/** Whether some packet may be let through by the one that the other drops; false is certain. */
+export function mayOpen(one: Judged, other: Judged, direction: Direction): boolean {
+  const has = new Set(rangeTexts(one.content, one.identity, direction));
+  const should = new Set(rangeTexts(other.content, other.identity, direction));
   const allows = (text: string): boolean => text.endsWith(ALLOW);
   return (
     has.values().some((text) => allows(text) && !should.has(text)) ||
