@@ -107,12 +107,15 @@ export interface NodeReportRow {
   readonly generations: Readonly<Record<string, number>>;
   /** The keys of these policies, by uid, as far as the node says them: one that is gone is known by it. */
   readonly policyKeys: Readonly<Record<string, string>>;
-  readonly failures: readonly {
-    readonly uid: string;
-    readonly generation: number;
-    readonly reason: string;
-    readonly message: string;
-  }[];
+  /** What it could not do, by policy uid. No policy looks at the failures of the others, however many there are. */
+  readonly failures: Readonly<Partial<Record<string, readonly ReportedFailure[]>>>;
+}
+
+export interface ReportedFailure {
+  readonly uid: string;
+  readonly generation: number;
+  readonly reason: string;
+  readonly message: string;
 }
 
 /** Input: a ResolvedPolicy that the API server holds. Key: `name`. */

@@ -24,11 +24,10 @@ import type {
   PodRow,
   PolicyObjectKind,
   PolicyRow,
+  ReportedFailure,
   ResolvedVersionRow,
 } from '../types.ts';
 import { canonicalAddress, canonicalCidr } from './addresses.ts';
-
-type Failure = NodeReportRow['failures'][number];
 
 export function policyRow(object: KubeObject, kind: PolicyObjectKind): PolicyRow {
   const { name, namespace, uid = '', generation = 0 } = object.metadata;
@@ -136,7 +135,7 @@ export function nodeReportRow(object: NodePolicyStatus): NodeReportRow {
     policyKeys: Object.fromEntries(
       said.flatMap(([uid, { policy }]) => (textOf(policy) === undefined ? [] : [[uid, policy ?? '']])),
     ),
-    failures: objectsIn(failures).filter(isFailure),
+    failures: Object.groupBy(objectsIn(failures).filter(isFailure), ({ uid }) => uid),
   };
 }
 
@@ -144,7 +143,7 @@ function isMap(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-function isFailure(failure: Partial<Failure>): failure is Failure {
+function isFailure(failure: Partial<ReportedFailure>): failure is ReportedFailure {
   const { uid, generation, reason, message } = failure;
   const told = typeof reason === 'string' && typeof message === 'string';
   return textOf(uid) !== undefined && Number.isInteger(generation) && told;

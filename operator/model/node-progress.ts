@@ -17,7 +17,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { reachesVersion } from '@weir/kube';
 import { afterPrefix, keys, type Reader, type Table, type WriteTxn } from '@weir/statedb';
 import type { Tables } from '../tables.ts';
-import type { NodeReportRow, NodeRow } from '../types.ts';
+import type { NodeReportRow, NodeRow, ReportedFailure } from '../types.ts';
 import { resolvedName } from './names.ts';
 import type { PolicyBook, PolicyEntry } from './policy-book.ts';
 import {
@@ -42,7 +42,7 @@ export interface Reported {
   readonly generation: number | undefined;
   /** It still enforces the policy that had this name before. */
   readonly replaced: boolean;
-  readonly failures: NodeReportRow['failures'];
+  readonly failures: readonly ReportedFailure[];
   /** These are the last words of a node whose report was deleted. */
   readonly lost: boolean;
 }
@@ -117,7 +117,7 @@ export class NodeProgress {
         generation: host(node).report?.generations[uid],
         replaced: replaced.has(node),
         lost: host(node).report?.lost === true,
-        failures: host(node).report?.failures.filter((failure) => failure.uid === uid) ?? [],
+        failures: host(node).report?.failures[uid] ?? [],
       }),
     };
   }
@@ -348,24 +348,19 @@ export class NodeProgress {
 
 /** Uids of policies of which another thing is reported. */
 function changedUids(before: CountedReport | undefined, after: CountedReport | undefined): Set<string> {
-  const uids = new Set<string>();
   const renewed = before?.nodeUid !== after?.nodeUid || before?.lost !== after?.lost;
+  const uids = new Set<string>();
   for (const row of [before, after]) {
     if (row === undefined) continue;
     for (const uid of Object.keys(row.generations)) {
       if (renewed || before?.generations[uid] !== after?.generations[uid]) uids.add(uid);
     }
   }
-  const was = failuresByUid(before);
-  const is = failuresByUid(after);
-  for (const uid of [...was.keys(), ...is.keys()]) {
-    if (renewed || !isDeepStrictEqual(was.get(uid), is.get(uid))) uids.add(uid);
+  const failing = new Set([before, after].flatMap((row) => Object.keys(row?.failures ?? {})));
+  for (const uid of failing) {
+    if (renewed || !isDeepStrictEqual(before?.failures[uid], after?.failures[uid])) uids.add(uid);
   }
   return uids;
-}
-
-function failuresByUid(report: CountedReport | undefined): Map<string, NodeReportRow['failures']> {
-  return Map.groupBy(report?.failures ?? [], ({ uid }) => uid);
 }
 
 /** The mark that any node may enforce something earlier. */

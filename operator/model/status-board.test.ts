@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, it, jest } from '@jest/globals';
 import { namespaceRow, nodeReportRow, nodeRow, podRow, policyRow } from '../kubernetes/rows.ts';
 import { cnp, namespace, node, pod, report } from '../testing.ts';
-import type { NodeReportRow } from '../types.ts';
+import type { NodeReportRow, ReportedFailure } from '../types.ts';
 import { resolvedName } from './names.ts';
 import { NodeProgress } from './node-progress.ts';
 import { TestModel } from './testing/test-model.ts';
@@ -41,7 +41,7 @@ class World {
 
   report(
     generations: Readonly<Record<string, number>>,
-    { node: of = 'n1', failures = [] }: { node?: string; failures?: NodeReportRow['failures'] } = {},
+    { node: of = 'n1', failures = [] }: { node?: string; failures?: readonly ReportedFailure[] } = {},
   ): NodeReportRow {
     const policies = Object.entries(generations).map(([uid, generation]) => [uid, { generation, endpoints: 1 }]);
     return nodeReportRow(report(of, { policies: Object.fromEntries(policies), failures: [...failures] }));
@@ -56,7 +56,7 @@ class World {
 }
 
 /** A pod of the policies on each of these nodes, which have reported generation 1 of policy `u`. */
-function reporting(nodes: readonly string[], failures: NodeReportRow['failures'] = []): World {
+function reporting(nodes: readonly string[], failures: readonly ReportedFailure[] = []): World {
   const world = new World(['u'], INTERVAL);
   const { model } = world;
   nodes.forEach((name, i) => {
@@ -121,6 +121,79 @@ describe('StatusBoard', () => {
       world.model.flush();
       expect(folds.mock.calls.length).toBe(1);
     }
+  });
+
+  it('looks, to fold a policy, at its own failures alone, whatever else the nodes report', () => {
+    const [policies, nodes] = [uids.slice(0, 6), ['m0', 'm1', 'm2']];
+    const world = new World(policies, 0);
+    const { model } = world;
+    const looked = new Set<string>();
+    const failure = (of: string, uid: string, message: string): ReportedFailure => {
+      const at = <T>(value: T): T => {
+        looked.add(`${of} ${uid}`);
+        return value;
+      };
+      return {
+        reason: 'MapFull',
+        message,
+        get uid() {
+          return at(uid);
+        },
+        get generation() {
+          return at(1);
+        },
+      };
+    };
+    const said = (of: string, messageOfFirst: string): NodeReportRow => {
+      const failures = [...policies, 'unknown', ...policies].map((uid) =>
+        failure(of, uid, uid === policies[0] ? messageOfFirst : 'full'),
+      );
+      return world.report(Object.fromEntries(policies.map((uid) => [uid, 1])), { node: of, failures });
+    };
+    nodes.forEach((name, i) => {
+      model.setNode(nodeRow(node(name)));
+      model.setPod(podRow(pod(`a/${name}`, { app: 'web' }, { ip: `10.0.1.${i}`, node: name })));
+      model.setReport(said(name, 'full'));
+    });
+    model.flush();
+    const folds = jest.spyOn(NodeProgress.prototype, 'of');
+    const [first = '', second = ''] = policies;
+    looked.clear();
+    const name = resolvedName('CiliumNetworkPolicy', 'a', second);
+    model.setResolvedVersion({ name, uid: second, generation: 1, version: '5' });
+    model.flush();
+    expect([...looked]).toEqual(nodes.map((of) => `${of} ${second}`));
+    expect(folds).toHaveBeenCalledTimes(1);
+    // Of the report itself all is compared; of the others only what is about the policy of which it says another thing.
+    model.setReport(said('m0', 'fuller'));
+    looked.clear();
+    model.flush();
+    expect([...looked].filter((each) => !each.startsWith('m0'))).toEqual([`m1 ${first}`, `m2 ${first}`]);
+    expect(folds).toHaveBeenCalledTimes(2);
+  });
+
+  it('folds, of a report, the policies of which it says another thing', () => {
+    const world = new World(['a', 'b', 'c'], 0);
+    const { model } = world;
+    const folds = jest.spyOn(NodeProgress.prototype, 'of');
+    const folded = (failures: readonly ReportedFailure[], c = 1): readonly string[] => {
+      folds.mockClear();
+      model.setReport(world.report({ a: 1, b: 1, c }, { failures }));
+      model.flush();
+      return folds.mock.calls.map(([, { row }]) => row.uid).sort();
+    };
+    const of = (uid: string, message: string, generation = 1): ReportedFailure => ({
+      ...{ uid, generation, message },
+      reason: 'MapFull',
+    });
+    folded([of('a', 'x'), of('b', 'x')]);
+    expect(folded([of('a', 'y'), of('b', 'x')])).toEqual(['a']);
+    expect(folded([of('b', 'x'), of('unknown', 'x'), of('a', 'y')])).toEqual([]);
+    expect(folded([of('b', 'x'), of('a', 'y'), of('b', 'x')])).toEqual(['b']);
+    expect(folded([of('b', 'x'), of('a', 'y', 2), of('b', 'x')])).toEqual(['a']);
+    expect(folded([of('b', 'x'), of('a', 'y', 2), of('b', 'x')], 2)).toEqual(['c']);
+    expect(folded([of('c', 'x'), of('a', 'y', 2)], 2)).toEqual(['b', 'c']);
+    expect(folded([], 2)).toEqual(['a', 'c']);
   });
 
   it('waits for a node that has read on, and says of one policy that it does not have it, for that policy alone', () => {

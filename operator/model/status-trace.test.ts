@@ -161,7 +161,7 @@ class Cluster {
   beginAnew(name: string): void {
     const lost = this.#lost.get(name);
     if (lost === undefined) return;
-    const row = { ...lost, policyVersion: undefined, generations: {}, policyKeys: {}, failures: [] };
+    const row = { ...lost, policyVersion: undefined, generations: {}, policyKeys: {}, failures: {} };
     this.#beginning.set(name, row);
     this.#model.setReport(row);
   }
