@@ -79,7 +79,7 @@ export class NodeProgress {
   /** The nodes that the policy waits for now. Notes those that host a selected pod and have not reported it: later rounds need them. */
   of(txn: WriteTxn, entry: PolicyEntry): Awaited {
     const { key, uid, generation } = entry.row;
-    const { countedReports, holdovers } = this.#tables;
+    const { mentions, holdovers } = this.#tables;
     const found = new Map<string, Host>();
     const host = (name: string): Host => {
       const known = found.get(name) ?? this.#host(txn, name);
@@ -87,8 +87,8 @@ export class NodeProgress {
       return known;
     };
     const { endpoints, names } = this.#hosting(txn, entry, host);
-    for (const { node, generations } of txn.list(countedReports, 'uid', uid)) {
-      if ((generations[uid] ?? 0) < generation && host(node).report !== undefined) names.add(node);
+    for (const { node } of txn.list(mentions, 'uid', uid)) {
+      if ((host(node).report?.generations[uid] ?? generation) < generation) names.add(node);
     }
     const replaced = this.#reportingReplaced(txn, entry, host);
     for (const node of replaced) names.add(node);
@@ -159,7 +159,7 @@ export class NodeProgress {
             lost: true,
           }
         : row;
-    txn.upsert(countedReports, after);
+    this.#count(txn, row.node, after);
     return { before, after };
   }
 
@@ -173,8 +173,7 @@ export class NodeProgress {
     const uid = txn.get(nodes, name)?.uid;
     const lives = uid !== undefined && (before?.nodeUid ?? uid) === uid;
     const after: CountedReport | undefined = before && lives ? { ...before, nodeUid: uid, lost: true } : undefined;
-    if (after === undefined) txn.delete(countedReports, name);
-    else txn.upsert(countedReports, after);
+    this.#count(txn, name, after);
     return { before, after };
   }
 
@@ -185,7 +184,7 @@ export class NodeProgress {
   nodeChanged(txn: WriteTxn, name: string): Set<string> {
     const { countedReports, nodes } = this.#tables;
     const report = txn.get(countedReports, name);
-    if (report?.lost === true && txn.get(nodes, name)?.uid !== report.nodeUid) txn.delete(countedReports, name);
+    if (report?.lost === true && txn.get(nodes, name)?.uid !== report.nodeUid) this.#count(txn, name, undefined);
     return new Set([
       ...this.#waitingFor(txn, name, report),
       ...this.#reportedBy(txn, report, undefined),
@@ -213,6 +212,18 @@ export class NodeProgress {
         for (const key of report === undefined ? [] : this.#waitingFor(txn, report.node, report)) changed.add(key);
     }
     return changed;
+  }
+
+  #count(txn: WriteTxn, node: string, report: CountedReport | undefined): void {
+    const { countedReports, mentions } = this.#tables;
+    if (report === undefined) {
+      txn.delete(countedReports, node);
+      txn.delete(mentions, node);
+      return;
+    }
+    const { generations, policyKeys } = report;
+    txn.upsert(countedReports, report);
+    txn.upsert(mentions, { node, uids: Object.keys(generations), policyKeys });
   }
 
   /** Keys of the policies of which another thing is reported. */
@@ -257,13 +268,13 @@ export class NodeProgress {
     { row: { key, uid } }: PolicyEntry,
     host: (name: string) => Host,
   ): ReadonlySet<string> {
-    const { countedReports } = this.#tables;
+    const { mentions } = this.#tables;
     const [all, own] = [keys.join(key), keys.join(key, uid)];
     const nodes = new Set<string>();
     // The uids before the policy's own in the index, and those after it. The own one, which most nodes report, is passed over.
     for (const rows of [
-      reader.range(countedReports, all, own, 'policy'),
-      reader.range(countedReports, `${own}\0`, afterPrefix(all), 'policy'),
+      reader.range(mentions, all, own, 'policy'),
+      reader.range(mentions, `${own}\0`, afterPrefix(all), 'policy'),
     ])
       for (const { node } of rows) if (host(node).report !== undefined) nodes.add(node);
     return nodes;

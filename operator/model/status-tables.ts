@@ -1,4 +1,5 @@
 /** What the statuses and Events of policies are made from, and when each may go out. */
+import { isDeepStrictEqual } from 'node:util';
 import type { PolicyStatus } from '@weir/kube';
 import { type IndexSpec, type Key, keys, type Reader, type StateDB, type Table } from '@weir/statedb';
 import type { EventRow, NodeReportRow } from '../types.ts';
@@ -55,6 +56,14 @@ export interface CountedReport extends NodeReportRow {
   readonly lost?: true;
 }
 
+/** Of which policies a node speaks: that stays while it only says other things of them. */
+export interface Mentions {
+  readonly node: string;
+  /** Of those that it says a generation of. */
+  readonly uids: readonly string[];
+  readonly policyKeys: NodeReportRow['policyKeys'];
+}
+
 export interface StatusTables {
   readonly statusMarks: Table<StatusMark>;
   readonly shownStatuses: Table<ShownStatus>;
@@ -64,6 +73,8 @@ export interface StatusTables {
    * a report that was deleted stays.
    */
   readonly countedReports: Table<CountedReport>;
+  /** Who reports a policy, for each of the counted reports: most say the same as the one before, and the indexes stay. */
+  readonly mentions: Table<Mentions>;
   readonly holdovers: Table<Holdover>;
   readonly catchUps: Table<CatchUp>;
 }
@@ -89,11 +100,6 @@ export function statusTables(db: StateDB): StatusTables {
       name: 'counted-reports',
       key: (row) => row.node,
       indexes: [
-        { name: 'uid', keys: ({ generations }) => Object.keys(generations) },
-        {
-          name: 'policy',
-          keys: ({ policyKeys }) => Object.entries(policyKeys).map(([uid, key]) => keys.join(key, uid)),
-        },
         {
           name: 'version',
           // What is no number comes before all of them: it reaches none.
@@ -102,6 +108,18 @@ export function statusTables(db: StateDB): StatusTables {
             const [key = ''] = versionKeys(policyVersion);
             return [key];
           },
+        },
+      ],
+    }),
+    mentions: db.table<Mentions>({
+      name: 'reported-policies',
+      key: (row) => row.node,
+      equals: isDeepStrictEqual,
+      indexes: [
+        { name: 'uid', keys: ({ uids }) => uids },
+        {
+          name: 'policy',
+          keys: ({ policyKeys }) => Object.entries(policyKeys).map(([uid, key]) => keys.join(key, uid)),
         },
       ],
     }),
