@@ -230,8 +230,8 @@ export class NodeProgress {
   *#reportedBy(reader: Reader, before: CountedReport | undefined, after: CountedReport | undefined): Generator<string> {
     const { policies } = this.#sources;
     for (const uid of changedUids(before, after)) {
-      const key = policies.keyOfUid(reader, uid) ?? after?.policyKeys[uid] ?? before?.policyKeys[uid];
-      if (key !== undefined && policies.get(reader, key) !== undefined) yield key;
+      const named = new Set([policies.keyOfUid(reader, uid), before?.policyKeys[uid], after?.policyKeys[uid]]);
+      for (const key of named) if (key !== undefined && policies.get(reader, key) !== undefined) yield key;
     }
   }
 
@@ -361,10 +361,9 @@ export class NodeProgress {
 function changedUids(before: CountedReport | undefined, after: CountedReport | undefined): Set<string> {
   const renewed = before?.nodeUid !== after?.nodeUid || before?.lost !== after?.lost;
   const uids = new Set<string>();
-  for (const row of [before, after]) {
-    if (row === undefined) continue;
-    for (const uid of Object.keys(row.generations)) {
-      if (renewed || before?.generations[uid] !== after?.generations[uid]) uids.add(uid);
+  for (const said of ['generations', 'policyKeys'] as const) {
+    for (const uid of [before, after].flatMap((row) => Object.keys(row?.[said] ?? {}))) {
+      if (renewed || before?.[said][uid] !== after?.[said][uid]) uids.add(uid);
     }
   }
   const failing = new Set([before, after].flatMap((row) => Object.keys(row?.failures ?? {})));
