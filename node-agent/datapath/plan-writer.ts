@@ -1,5 +1,5 @@
 import { isLocalCidr } from '@weir/identity';
-import { createReconciler, type Reconciler } from '@weir/reconciler';
+import { createReconciler, type Reconciler, systemClock } from '@weir/reconciler';
 import { keys, type StateDB, type Table } from '@weir/statedb';
 import type { Logger, Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
@@ -210,7 +210,7 @@ export class PlanWriter {
     const failing = [...this.slots.failing(), ...this.ipcache.failing(), ...this.endpoints.failing()];
     if (failing.length === 0) return undefined;
     const due = failing.reduce((first, { nextRetryAt }) => Math.min(first, nextRetryAt), Infinity);
-    return Math.max(0, due - performance.now());
+    return Math.max(0, due - systemClock.now());
   }
 
   /** Whether something of the last plan is still to be done. */
