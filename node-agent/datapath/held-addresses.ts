@@ -53,12 +53,15 @@ interface Pair {
 function pairsOf({ refused, states, word, content }: AtRefusal): Iterable<Pair> {
   const pairs = new Map<string, Pair>();
   for (const { id, slot, enforced } of states) {
-    const wanted = refused.get(slot);
     const now = word(id);
     const there = now === undefined ? undefined : content(now.slot);
-    if (wanted === undefined || now === undefined || there === undefined) continue;
+    if (now === undefined || there === undefined) continue;
     const directions = DIRECTIONS.filter((direction) => now.enforced[direction] && enforced[direction]);
-    pairs.set(`${now.slot} ${slot} ${directions.join()}`, { there, wanted, directions });
+    // What it is to have, and what the slot that it has until then is to know.
+    for (const of of new Set([slot, now.slot])) {
+      const wanted = refused.get(of);
+      if (wanted !== undefined) pairs.set(`${now.slot} ${of} ${directions.join()}`, { there, wanted, directions });
+    }
   }
   return pairs.values();
 }
