@@ -2,7 +2,7 @@ import { scopeOf } from '@weir/identity';
 import type { CompiledPolicy, Direction, Steps } from '@weir/policy';
 import type { SlotRow } from '../tables.ts';
 import { GRACE_MS } from './grace.ts';
-import { DIRECTIONS, rowsKey } from './rows.ts';
+import { allowedKey, DIRECTIONS, rowsKey } from './rows.ts';
 
 /** First class number that is no scope class (datapath contract). */
 export const FIRST_CLASS = 16;
@@ -109,12 +109,31 @@ export function classOf(classes: ReadonlyMap<number, number>, identity: number):
   }
 }
 
-/** Whether the slot may decide differently for the two identities. */
-export function distinguishes(slot: SlotRow, a: number, b: number): boolean {
-  return DIRECTIONS.some(
-    (direction) =>
-      slot.compiled[direction].enforced && classOf(slot.classes[direction], a) !== classOf(slot.classes[direction], b),
-  );
+/**
+ * Returns whether the slot may let a packet of one identity through and not the same packet of the other. Which rule decides does not count: an
+ * entry of conntrack goes on naming the rule that opened its flow. What the slot allows a class is looked up once.
+ */
+export function distinguisher(slot: SlotRow): (a: number, b: number) => boolean {
+  const directions = DIRECTIONS.filter((direction) => slot.compiled[direction].enforced).map((direction) => {
+    const allowed = new Map<number, string | undefined>();
+    let rows: ReturnType<typeof rowsByClass> | undefined;
+    const allowedOf = (number: number): string | undefined => {
+      if (!allowed.has(number)) {
+        rows ??= rowsByClass(slot, direction);
+        const found = rows.get(number);
+        allowed.set(number, found && allowedKey(found));
+      }
+      return allowed.get(number);
+    };
+    return { classes: slot.classes[direction], allowedOf };
+  });
+  return (a, b) =>
+    directions.some(({ classes, allowedOf }) => {
+      const [one, other] = [classOf(classes, a), classOf(classes, b)];
+      if (one === other) return false;
+      const known = allowedOf(one);
+      return known === undefined || known !== allowedOf(other);
+    });
 }
 
 /** Rows of each class number of a direction, by number. */

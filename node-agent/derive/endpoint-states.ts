@@ -1,7 +1,7 @@
 import { keys, type StateDB } from '@weir/statedb';
 import type { EndpointRow, EndpointStateRow, SlotRow } from '../tables.ts';
-import type { Move } from './addresses.ts';
-import { distinguishes } from './classes.ts';
+import type { AddressChanges } from './addresses.ts';
+import { distinguisher } from './classes.ts';
 import type { EndpointShapes } from './endpoint-shapes.ts';
 import type { EndpointIdentity } from './identities.ts';
 import type { InForce } from './in-force.ts';
@@ -27,6 +27,8 @@ export function concludedStates(db: StateDB): Rows<number, ConcludedState> {
   const spec = { name: 'concludedStates', key: ({ state }: ConcludedState) => keys.uint(state.id) };
   return new Rows<number, ConcludedState>(db, spec, (id) => keys.uint(id));
 }
+
+type Moves = Pick<AddressChanges, 'moved' | 'movedByDelete'>;
 
 export interface EndpointStatesOptions {
   readonly infos: Pick<RowsView<number, EndpointIdentity>, 'has' | 'values'>;
@@ -62,19 +64,17 @@ export class EndpointStates {
    * The states that differ from before, and the endpoints whose decisions `movedByDelete` may change. `interrupted`: the
    * revisions found in the kernel do not tell. Readers see all of the old states or all of the new ones.
    */
-  async settle(
-    moves: { readonly moved: readonly Move[]; readonly movedByDelete: readonly Move[] },
-    interrupted: boolean,
-  ): Promise<{ endpoints: EndpointStateRow[]; afterGone: number[] }> {
+  async settle(moves: Moves, interrupted: boolean): Promise<{ endpoints: EndpointStateRow[]; afterGone: number[] }> {
     const { infos, states, shapes, numbers, pace } = this.#options;
     const endpoints: EndpointStateRow[] = [];
     const afterGone: number[] = [];
     const concluded: ConcludedState[] = [];
     const selecting = new Map<number, Judging>();
+    const affects = onceASlot(moves);
     for (const info of infos.values()) {
       const { id } = info.row;
       const row = shapes.slotOf(id);
-      const affected = row !== undefined && moves.moved.some(([a, b]) => distinguishes(row, a, b));
+      const { moved: affected, movedByDelete } = affects(row);
       const before = states.get(id);
       if (shapes.stuck(id)) {
         // What is in force stays; without anything in force there is nothing to write, and the endpoint is not ready.
@@ -91,7 +91,7 @@ export class EndpointStates {
         const epoch = row?.epoch ?? 0;
         if (differs || before.epoch !== epoch) concluded.push({ state: differs ? state : before.state, epoch });
       }
-      if (row && moves.movedByDelete.some(([a, b]) => distinguishes(row, a, b))) afterGone.push(id);
+      if (movedByDelete) afterGone.push(id);
       if (pace.due()) await pace.breathe();
     }
     this.#put(concluded);
@@ -188,6 +188,21 @@ export class EndpointStates {
       before.enforced.egress === enforced.egress;
     return same ? before.revision : this.#options.numbers.revision();
   }
+}
+
+/** Whether addresses that move may have packets decided otherwise, by slot. Many endpoints share one. */
+function onceASlot(moves: Moves): (slot: SlotRow | undefined) => Readonly<Record<keyof Moves, boolean>> {
+  const known = new Map<SlotRow, Readonly<Record<keyof Moves, boolean>>>();
+  return (slot) => {
+    if (slot === undefined) return { moved: false, movedByDelete: false };
+    const found = known.get(slot);
+    if (found !== undefined) return found;
+    const distinguishes = distinguisher(slot);
+    const some = (of: Moves[keyof Moves]): boolean => of.some(([a, b]) => distinguishes(a, b));
+    const made = { moved: some(moves.moved), movedByDelete: some(moves.movedByDelete) };
+    known.set(slot, made);
+    return made;
+  };
 }
 
 function sameState(a: EndpointStateRow, b: EndpointStateRow): boolean {

@@ -18,7 +18,7 @@
  * two of them readers see a whole conclusion of each part, old or new. Each part keeps what it has concluded in tables of its
  * own (`working`).
  */
-export { classOf, distinguishes, FIRST_CLASS, rowsByClass } from './classes.ts';
+export { classOf, FIRST_CLASS, rowsByClass } from './classes.ts';
 export { closedOf, openedOf } from './closed-endpoint.ts';
 export { Engine, type EngineOptions } from './engine.ts';
 export { GRACE_MS } from './grace.ts';

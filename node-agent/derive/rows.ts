@@ -54,6 +54,18 @@ export function rowsKey(rows: ClassRows): string {
   return blocksKey(blocksOf(rows));
 }
 
+/** Equal keys = the same packets are allowed, whichever rules allow them. */
+export function allowedKey(rows: ClassRows): string {
+  const ranges: { readonly protocol: number; readonly from: number; to: number }[] = [];
+  for (const { protocol, from, to, verdict } of rows) {
+    if (verdict !== 'allow') continue;
+    const last = ranges.at(-1);
+    if (last?.protocol === protocol && last.to + 1 === from) last.to = to;
+    else ranges.push({ protocol, from, to });
+  }
+  return ranges.map(({ protocol, from, to }) => `${protocol}/${from}-${to}`).join(' ');
+}
+
 /** Everything of a compiled policy that a membership change cannot alter: a difference needs a new slot. */
 export function frameKey(compiled: CompiledPolicy): string {
   return DIRECTIONS.map((direction) => {

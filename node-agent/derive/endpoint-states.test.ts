@@ -1,0 +1,59 @@
+/** What of an endpoint's state changes when something changes elsewhere, and what does not. */
+import { describe, expect, it } from '@jest/globals';
+import { basic, rule, type World } from './testing/engine-world.ts';
+
+/** Endpoint 1 lets app b in; the pods r (of app b) and s (of none that a rule names) are on other nodes. */
+async function guarded(): Promise<World> {
+  const world = basic();
+  world.identity(257, 'b');
+  world.identity(300, 'other');
+  world.identity(301, 'another');
+  world.policy('p', 1, [rule('a', 'b', 7)]);
+  world.remote('r', '10.9.9.1', 257);
+  world.remote('s', '10.9.9.2', 300);
+  while ((await world.plan()).again);
+  return world;
+}
+
+describe('an endpoint gets a new revision', () => {
+  it('not when a pod that no rule names comes, is relabelled or goes', async () => {
+    const world = await guarded();
+    const before = world.states.get(1);
+    world.remote('t', '10.9.9.3', 300);
+    expect(await world.plan()).toMatchObject({ ipcache: [{ identity: 300 }], endpoints: [], afterGone: [] });
+    world.remote('t', '10.9.9.3', 301);
+    expect(await world.plan()).toMatchObject({ ipcache: [{ identity: 301 }], endpoints: [], afterGone: [] });
+    world.db.write([world.tables.remoteEndpoints], (txn) => txn.delete(world.tables.remoteEndpoints, 'ns/t'));
+    expect(await world.plan()).toMatchObject({ ipcacheGone: ['10.9.9.3/32'], endpoints: [], afterGone: [] });
+    expect(world.states.get(1)).toBe(before);
+  });
+
+  it('when a pod that was let in is so no more, and when one begins to be', async () => {
+    const world = await guarded();
+    const revision = (): number => world.states.get(1)?.revision ?? 0;
+    const before = revision();
+    world.remote('r', '10.9.9.1', 300);
+    await world.plan();
+    expect(revision()).toBe(before + 1);
+    world.remote('s', '10.9.9.2', 257);
+    await world.plan();
+    expect(revision()).toBe(before + 2);
+    world.db.write([world.tables.remoteEndpoints], (txn) => txn.delete(world.tables.remoteEndpoints, 'ns/s'));
+    expect(await world.plan()).toMatchObject({ ipcacheGone: ['10.9.9.2/32'], afterGone: [1] });
+    expect(revision()).toBe(before + 3);
+  });
+
+  it('not when a pod goes from one rule to another that lets in the same', async () => {
+    const world = await guarded();
+    world.identity(302, 'c');
+    world.peerSet('c', [302]);
+    world.policy('q', 1, [rule('a', 'c', 8)]);
+    while ((await world.plan()).again);
+    const before = world.states.get(1);
+    const { classes } = world.slots.get(before?.slot ?? 0) ?? {};
+    expect(classes?.ingress.get(302)).not.toBe(classes?.ingress.get(257));
+    world.remote('r', '10.9.9.1', 302);
+    expect(await world.plan()).toMatchObject({ ipcache: [{ identity: 302 }], endpoints: [] });
+    expect(world.states.get(1)).toBe(before);
+  });
+});
