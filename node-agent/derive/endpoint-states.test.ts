@@ -1,6 +1,6 @@
 /** What of an endpoint's state changes when something changes elsewhere, and what does not. */
 import { describe, expect, it } from '@jest/globals';
-import { basic, rule, type World } from './testing/engine-world.ts';
+import { basic, rule, type World, web } from './testing/engine-world.ts';
 
 /** Endpoint 1 lets app b in; the pods r (of app b) and s (of none that a rule names) are on other nodes. */
 async function guarded(): Promise<World> {
@@ -55,5 +55,28 @@ describe('an endpoint gets a new revision', () => {
     world.remote('r', '10.9.9.1', 302);
     expect(await world.plan()).toMatchObject({ ipcache: [{ identity: 302 }], endpoints: [] });
     expect(world.states.get(1)).toBe(before);
+  });
+});
+
+describe('the state of an endpoint stays', () => {
+  it('when an identity comes that is not its own, and with it what is concluded of the endpoint', async () => {
+    const world = await guarded();
+    const [state, info] = [world.engine.state(1), world.engine.info(1)];
+    world.identity(400, 'nobody');
+    expect(await world.plan()).toMatchObject({ endpoints: [] });
+    expect(world.engine.state(1)).toBe(state);
+    expect(world.engine.info(1)).toBe(info);
+  });
+
+  it('when its pod gets an address, but not when it gets a port name or labels', async () => {
+    const world = await guarded();
+    world.pod('web', 'a', [], undefined, ['10.0.0.1']);
+    expect(await world.plan()).toMatchObject({ endpoints: [] });
+    world.pod('web', 'a', [web(80)]);
+    await world.plan();
+    expect(world.engine.info(1)?.namedPorts).toEqual([web(80)]);
+    world.identity(401, 'a', 'next');
+    world.pod('web', 'a', [web(80)], 'next');
+    expect(await world.plan()).toMatchObject({ endpoints: [{ identity: 401, labels: { 'k8s:version': 'next' } }] });
   });
 });

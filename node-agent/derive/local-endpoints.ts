@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util';
 import { LOCAL_ENDPOINT_BASE } from '@weir/identity';
 import { labelsKey } from '@weir/labels';
 import { keys, query, type StateDB } from '@weir/statedb';
@@ -171,21 +172,20 @@ export class LocalEndpoints {
     for (const id of this.#dirty) {
       const row = inputs.said.get(tables.endpoints, tableKey.endpoint(id));
       const before = this.#infos.get(id);
-      concluded.push({
-        id,
-        before,
-        info: row?.gone === undefined ? row && endpointIdentity(row, before, this.#context) : undefined,
-      });
+      const info = row?.gone === undefined ? row && endpointIdentity(row, before, this.#context) : undefined;
+      concluded.push({ id, before, info: info && keeping(before, info) });
       if (pace.due()) await pace.breathe();
     }
     const labelsBefore = this.#localIds();
     this.#infos.write((txn) => {
-      for (const { id, info } of concluded) {
+      for (const { id, before, info } of concluded) {
+        if (info === before) continue;
         if (info === undefined) txn.delete(this.#infos.table, tableKey.endpoint(id));
         else txn.upsert(this.#infos.table, info);
       }
     });
     for (const { id, before, info } of concluded) {
+      if (info === before) continue;
       portNames.set(`local ${id}`, info?.identity ?? 0, info?.namedPorts ?? []);
       if (before?.identity !== info?.identity || before?.row.ipv4 !== info?.row.ipv4)
         ipcache.setLocal(id, info?.row.ipv4, info?.identity ?? 0);
@@ -214,4 +214,11 @@ export class LocalEndpoints {
   #localIds(): Set<number> {
     return new Set(Iterator.from(this.localLabels()).map(({ identity }) => identity));
   }
+}
+
+/** What is concluded, as the objects of before as far as they say the same: whoever reads it sees at once that nothing has changed. */
+function keeping(before: EndpointIdentity | undefined, info: EndpointIdentity): EndpointIdentity {
+  if (before === undefined) return info;
+  if (isDeepStrictEqual(before, info)) return before;
+  return isDeepStrictEqual(before.labels, info.labels) ? { ...info, labels: before.labels } : info;
 }
