@@ -4,7 +4,7 @@ import type { CoreOptions } from '../core.ts';
 import type { EndpointStateRow, KernelEndpoint, SlotRow } from '../tables.ts';
 import { closedOf, openedOf } from './closed-endpoint.ts';
 import type { EndpointIdentity } from './identities.ts';
-import type { InForce } from './in-force.ts';
+import type { InForce, Subject } from './in-force.ts';
 import type { Pace } from './pace.ts';
 import { DENY_ALL, type Shape, shapeOf } from './shape.ts';
 import type { Leaving } from './slot-rows.ts';
@@ -39,6 +39,13 @@ interface Compiling {
   readonly pointing: ReadonlyMap<number, readonly number[]>;
 }
 
+/** What the shape of an endpoint follows from: it is another one only if one of these is another object. */
+interface ShapedFrom {
+  readonly info: EndpointIdentity;
+  /** Stands for the rules that select it. */
+  readonly subject: Subject | undefined;
+}
+
 interface EndpointShape {
   readonly id: number;
   /**
@@ -47,6 +54,8 @@ interface EndpointShape {
    */
   readonly shape?: string | undefined;
   readonly wanted?: string | undefined;
+  /** What `wanted` was concluded from. */
+  readonly from?: ShapedFrom;
   /** It was enforced before this start. */
   readonly found: boolean;
   /** As the kernel had it, until the first plan is concluded. */
@@ -142,24 +151,31 @@ export class EndpointShapes {
 
   /** Finds the shape that each endpoint should have. Readers see all of the old ones or all of the new ones. */
   async settle(): Promise<Wanted> {
-    const { infos, slots, pace } = this.#options;
-    const concluded: [number, Shape | undefined][] = [];
-    for (const info of infos.values()) {
-      concluded.push([info.row.id, this.#shape(info)]);
-      if (pace.due()) await pace.breathe();
-    }
+    const { infos, inForce, slots, pace } = this.#options;
+    const concluded: { readonly id: number; readonly shape: Shape | undefined; readonly from: ShapedFrom }[] = [];
     const users = new Map<string, number[]>();
-    const changed: EndpointShape[] = [];
-    for (const [id, wanted] of concluded) {
-      const before = this.#rows.get(id) ?? { id, found: false };
-      if (wanted?.key !== before.wanted || !this.#rows.has(id)) changed.push({ ...before, wanted: wanted?.key });
+    for (const info of infos.values()) {
+      const { id } = info.row;
+      const subject = info.ready ? inForce.subject(info.identity) : undefined;
+      const before = this.#rows.get(id);
+      let wanted = before?.wanted;
+      if (before?.from?.info !== info || before.from.subject !== subject) {
+        const shape = this.#shape(info);
+        wanted = shape?.key;
+        concluded.push({ id, shape, from: { info, subject } });
+      }
+      if (pace.due()) await pace.breathe();
       if (wanted === undefined) continue;
-      slots.need(wanted);
-      const list = users.get(wanted.key);
+      const list = users.get(wanted);
       if (list) list.push(id);
-      else users.set(wanted.key, [id]);
+      else users.set(wanted, [id]);
     }
-    this.#put(changed);
+    for (const { shape } of concluded) if (shape !== undefined) slots.need(shape);
+    this.#put(
+      concluded.map(({ id, shape, from }) => {
+        return { ...(this.#rows.get(id) ?? { id, found: false }), wanted: shape?.key, from };
+      }),
+    );
     return users;
   }
 

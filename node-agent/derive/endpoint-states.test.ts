@@ -1,5 +1,6 @@
 /** What of an endpoint's state changes when something changes elsewhere, and what does not. */
 import { describe, expect, it } from '@jest/globals';
+import type { PolicyRow } from '../tables.ts';
 import { basic, rule, type World, web } from './testing/engine-world.ts';
 
 /** Endpoint 1 lets app b in; the pods r (of app b) and s (of none that a rule names) are on other nodes. */
@@ -78,5 +79,74 @@ describe('the state of an endpoint stays', () => {
     world.identity(401, 'a', 'next');
     world.pod('web', 'a', [web(80)], 'next');
     expect(await world.plan()).toMatchObject({ endpoints: [{ identity: 401, labels: { 'k8s:version': 'next' } }] });
+  });
+});
+
+describe('rules are read again', () => {
+  /** Endpoints 1 and 2 of app a, and 3 of app b; policy p selects app a and q app b. How often each policy was read since asked last. */
+  async function counted(): Promise<{ world: World; reads: () => Record<string, number> }> {
+    const world = await guarded();
+    const { db, tables } = world;
+    const counts: Record<string, number> = {};
+    const put = (uid: string, rules: PolicyRow['rules'], generation: number): void => {
+      const row = {
+        ...{ uid, kind: 'CiliumNetworkPolicy' as const, namespace: 'ns', name: uid },
+        get rules() {
+          counts[uid] = (counts[uid] ?? 0) + 1;
+          return rules;
+        },
+        get generation() {
+          counts[uid] = (counts[uid] ?? 0) + 1;
+          return generation;
+        },
+      };
+      db.write([tables.policies], (txn) => txn.upsert(tables.policies, row));
+    };
+    put('p', [rule('a', 'b', 7)], 2);
+    put('q', [rule('b', 'a', 8)], 1);
+    world.pod('web2', 'a');
+    world.endpoint(2, { pod: { namespace: 'ns', name: 'web2', uid: 'u-web2' } });
+    world.pod('back', 'b');
+    world.endpoint(3, { pod: { namespace: 'ns', name: 'back', uid: 'u-back' } });
+    while ((await world.plan()).again);
+    expect([1, 2, 3].map((id) => world.states.get(id)?.policies)).toEqual([{ p: 2 }, { p: 2 }, { q: 1 }]);
+    const reads = () => {
+      const read = { ...counts };
+      for (const uid of Object.keys(counts)) delete counts[uid];
+      return read;
+    };
+    reads();
+    return { world, reads };
+  }
+
+  it('for no endpoint when pods and identities change, or a policy that selects none', async () => {
+    const { world, reads } = await counted();
+    world.identity(400, 'nobody');
+    world.remote('s', '10.9.9.2', 301);
+    world.remote('r', '10.9.9.1', 300);
+    world.peerSet('c', []);
+    world.policy('nobody', 1, [rule('c', 'b', 9)]);
+    while ((await world.plan()).again);
+    expect(reads()).toEqual({});
+  });
+
+  it('only for endpoints that a changed policy selects, and for endpoints that change', async () => {
+    const { world, reads } = await counted();
+    const shared = world.engine.state(1)?.policies;
+    expect(world.engine.state(2)?.policies).toBe(shared);
+    world.policy('more', 1, [rule('a', 'a', 9)]);
+    while ((await world.plan()).again);
+    expect(Object.keys(reads())).toEqual(['p']);
+    expect(world.engine.state(1)?.policies).toEqual({ more: 1, p: 2 });
+    expect(world.engine.state(2)?.policies).toBe(world.engine.state(1)?.policies);
+    world.pod('back', 'b', [web(80)]);
+    while ((await world.plan()).again);
+    expect(Object.keys(reads())).toEqual(['q']);
+    // One that comes has its fellows' policies, which are one object.
+    world.pod('web4', 'a');
+    world.endpoint(4, { pod: { namespace: 'ns', name: 'web4', uid: 'u-web4' } });
+    while ((await world.plan()).again);
+    expect(Object.keys(reads())).toEqual(['p']);
+    expect(world.engine.state(4)?.policies).toBe(world.engine.state(1)?.policies);
   });
 });

@@ -4,7 +4,7 @@ import type { AddressChanges } from './addresses.ts';
 import { distinguisher } from './classes.ts';
 import type { EndpointShapes } from './endpoint-shapes.ts';
 import type { EndpointIdentity } from './identities.ts';
-import type { InForce } from './in-force.ts';
+import type { InForce, Subject } from './in-force.ts';
 import type { LocalNumbers } from './numbers.ts';
 import type { Pace } from './pace.ts';
 import type { Policies } from './policies.ts';
@@ -20,6 +20,8 @@ export interface ConcludedState {
   readonly state: EndpointStateRow;
   /** Epoch of its slot that the state was concluded from. */
   readonly epoch: number;
+  /** Stands for the rules that its policies were concluded from; undefined: from none. */
+  readonly subject?: Subject | undefined;
 }
 
 /** The table of concluded states, by endpoint. Only `EndpointStates` writes it. */
@@ -69,7 +71,7 @@ export class EndpointStates {
     const endpoints: EndpointStateRow[] = [];
     const afterGone: number[] = [];
     const concluded: ConcludedState[] = [];
-    const selecting = new Map<number, Judging>();
+    const selecting = new Map<Subject, Judging>();
     const affects = onceASlot(moves);
     for (const info of infos.values()) {
       const { id } = info.row;
@@ -84,12 +86,13 @@ export class EndpointStates {
           endpoints.push(state);
         }
       } else {
-        const policies = this.#policies(info, before?.state.policies, selecting);
+        const { policies, subject } = this.#policies(info, before, selecting);
         const state = this.#conclude(info, before, { row, policies }, affected, interrupted);
         const differs = before === undefined || !sameState(before.state, state);
         if (differs) endpoints.push(state);
         const epoch = row?.epoch ?? 0;
-        if (differs || before.epoch !== epoch) concluded.push({ state: differs ? state : before.state, epoch });
+        if (differs || before.epoch !== epoch || before.subject !== subject)
+          concluded.push({ state: differs ? state : before.state, epoch, subject });
       }
       if (movedByDelete) afterGone.push(id);
       if (pace.due()) await pace.breathe();
@@ -149,22 +152,29 @@ export class EndpointStates {
   /** The policies that the endpoint is judged by: one object for endpoints of one identity, as far as they have the same. */
   #policies(
     { row, ready, identity }: EndpointIdentity,
-    before: Judging | undefined,
-    shared: Map<number, Judging>,
-  ): Judging {
-    const { shapes, inForce, policies } = this.#options;
-    if (before !== undefined && shapes.held(row.id)) return before;
-    if (!ready || shapes.closed(row.id)) return NOTHING;
-    const known = shared.get(identity);
-    if (known !== undefined) return known;
+    before: ConcludedState | undefined,
+    shared: Map<Subject, Judging>,
+  ): { readonly policies: Judging; readonly subject: Subject | undefined } {
+    const { shapes, inForce } = this.#options;
+    if (before !== undefined && shapes.held(row.id))
+      return { policies: before.state.policies, subject: before.subject };
+    const subject = ready && !shapes.closed(row.id) ? inForce.subject(identity) : undefined;
+    if (subject === undefined) return { policies: NOTHING, subject };
+    const known = before?.subject === subject ? before.state.policies : shared.get(subject);
+    const policies = known ?? this.#selecting(subject, before?.state.policies);
+    shared.set(subject, policies);
+    return { policies, subject };
+  }
+
+  /** As the same object while it is the same. */
+  #selecting({ identity }: Subject, before: Judging | undefined): Judging {
+    const { inForce, policies } = this.#options;
     const found: Record<string, number> = {};
     for (const uid of [...inForce.uids(identity)].sort()) {
       const generation = policies.inUse(uid)?.row.generation;
       if (generation !== undefined) found[uid] = generation;
     }
-    const same = before !== undefined && JSON.stringify(before) === JSON.stringify(found) ? before : found;
-    shared.set(identity, same);
-    return same;
+    return before !== undefined && JSON.stringify(before) === JSON.stringify(found) ? before : found;
   }
 
   /** The revision that it had (or that the kernel has) while no decision can differ, else a new one. */

@@ -371,11 +371,19 @@ describe('engine', () => {
           break;
       }
     };
+    // So that rules are in force at an endpoint from the beginning, be it by its own port names.
+    const furniture: readonly Step[] = [
+      ...APPS.map((named, index) => ({ kind: 'identity' as const, index, app: named })),
+      ...APPS.map((named, index) => ({ kind: 'peer-set' as const, app: named, members: [256 + index] })),
+      { kind: 'policy-by-name', uid: 'p', verdict: 'allow', direction: 'ingress', peer: 'b' },
+      { kind: 'pod-endpoint', id: 1, app: 'a', ports: [web(80)] },
+    ];
     let compared = 0;
     let breaths = 0;
     await fc.assert(
-      fc.asyncProperty(fc.array(step, { minLength: 1, maxLength: 25 }), async (steps) => {
+      fc.asyncProperty(fc.array(step, { minLength: 1, maxLength: 25 }), fc.boolean(), async (steps, furnished) => {
         const world = new World();
+        if (furnished) for (const change of furniture) take(world, change);
         const history: Step[] = [];
         for (const change of steps) {
           take(world, change);

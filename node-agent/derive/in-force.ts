@@ -8,7 +8,7 @@ import type { Pace } from './pace.ts';
 import { cidrsOf, type InUse, type Policies } from './policies.ts';
 import { Rows } from './working.ts';
 
-/** An identity of this node's pods. */
+/** An identity of this node's pods. In the table it is another object whenever the rules in force that select it may be others. */
 export interface Subject {
   readonly identity: number;
   readonly labels: LabelMap;
@@ -93,7 +93,7 @@ export class InForce {
       const known = this.#subjects.get(identity)?.labels;
       // A number may be given to other labels later.
       if (known === labels || (known !== undefined && labelsKey(known) === labelsKey(labels))) continue;
-      const subject: Subject = { identity, labels };
+      const subject = { identity, labels };
       const selected: Selection[] = [];
       for (const inUse of policies.allInUse()) {
         const indexes = indexesFor(subject, this.#setsOf(inUse));
@@ -113,6 +113,11 @@ export class InForce {
         for (const selection of txn.prefix(selections, ofIdentity(identity))) txn.delete(selections, keyOf(selection));
       });
     }
+  }
+
+  /** What stands for the rules in force that select the identity, as of the last plan: the same object while they are the same. */
+  subject(identity: number): Subject | undefined {
+    return this.#subjects.get(identity);
   }
 
   /** Policies of which some rule selects the identity. */
@@ -136,16 +141,17 @@ export class InForce {
     return this.#selections.select(query.prefix(this.#selections.table, ofIdentity(identity)));
   }
 
-  /** Finds the subjects that the policy selects. */
+  /** Finds the subjects that the policy selects, after its rules or what they select by have changed. */
   #select(uid: string, inUse: InUse | undefined): void {
-    const { table } = this.#selections;
+    const [subjects, selections] = [this.#subjects.table, this.#selections.table];
     const sets = this.#setsOf(inUse);
-    this.#selections.write((txn) => {
-      for (const subject of txn.all(this.#subjects.table)) {
+    this.#options.db.write([subjects, selections], (txn) => {
+      for (const subject of [...txn.all(subjects)]) {
         const indexes = indexesFor(subject, sets);
         const selection = { identity: subject.identity, uid, indexes };
-        if (indexes.length > 0) txn.upsert(table, selection);
-        else txn.delete(table, keyOf(selection));
+        if (indexes.length > 0) txn.upsert(selections, selection);
+        else if (txn.delete(selections, keyOf(selection)) === undefined) continue;
+        txn.upsert(subjects, { ...subject });
       }
     });
   }
