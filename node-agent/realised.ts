@@ -14,6 +14,7 @@ import {
   refusedAddresses,
   refusedSlots,
 } from './lagging-endpoints.ts';
+import { type CountedEndpoint, PolicyCounts } from './policy-counts.ts';
 import { type Fault, failureKey, failuresOf, type Generations, type PolicyFailure } from './policy-failures.ts';
 import type { EarlierReportRow, IpcacheRow, PolicyRow } from './tables.ts';
 
@@ -29,7 +30,7 @@ const MISSING_AFTER_MS = 5_000;
 const UNCONNECTED_AFTER_MS = 10_000;
 const NONE: Generations = {};
 
-/** Key: `uid`. */
+/** Key: `uid`. Index `waiting`: those that no endpoint has. */
 interface PolicyRealised {
   readonly uid: string;
   readonly policy: RealisedPolicy;
@@ -83,6 +84,7 @@ export interface RealisedSources extends Acknowledgements {
 export class RealisedReport {
   readonly #options: RealisedOptions;
   readonly #policies: Table<PolicyRealised>;
+  readonly #counts: PolicyCounts;
   readonly #failures: Table<PolicyFailure>;
   readonly #reached: Table<Reached>;
   readonly #unconnected: Table<Unconnected>;
@@ -90,7 +92,12 @@ export class RealisedReport {
   constructor(options: RealisedOptions) {
     const { db } = options;
     this.#options = options;
-    this.#policies = db.table<PolicyRealised>({ name: 'realisedPolicies', key: (row) => row.uid });
+    this.#policies = db.table<PolicyRealised>({
+      name: 'realisedPolicies',
+      key: (row) => row.uid,
+      indexes: [{ name: 'waiting', keys: ({ policy }) => (policy.endpoints === 0 ? [''] : []) }],
+    });
+    this.#counts = new PolicyCounts(db);
     this.#failures = db.table<PolicyFailure>({ name: 'policyFailures', key: failureKey });
     this.#reached = db.table<Reached>({ name: 'reached', key: (row) => row.what });
     this.#unconnected = db.table<Unconnected>({ name: 'unconnectedPods', key: ({ pod }) => pod });
@@ -117,8 +124,8 @@ export class RealisedReport {
   }
 
   /**
-   * Looks at everything; to be called after every round, so that times are those of the acknowledgement. Returns whether something but
-   * the revision has changed, or it is the first that there is.
+   * Looks at every endpoint, and at the policies of those that have changed; to be called after every round, so that times are those of the
+   * acknowledgement. Returns whether something but the revision has changed, or it is the first that there is.
    *
    * @param held why nothing new is put in force, until somebody acts
    */
@@ -127,7 +134,7 @@ export class RealisedReport {
     // One moment for all: a policy either holds the version back, or is said.
     const at = now();
     const broken = sources.sync.broken !== undefined;
-    const counts = this.#withWaiting(this.#counts(sources), at, broken);
+    const judged = [...this.#judged(sources)];
     const failures = failuresOf([
       ...this.#refused(sources),
       ...this.#unaddressed(sources),
@@ -140,10 +147,11 @@ export class RealisedReport {
     ]);
     const lagging = laggingEndpoints(engine, sources);
     const { policyVersions, laggingEndpoints: laggards } = tables;
-    return db.write([this.#policies, this.#failures, this.#reached, policyVersions, laggards], (txn) => {
+    const own = [this.#policies, this.#failures, this.#reached, ...this.#counts.tables];
+    return db.write([...own, policyVersions, laggards], (txn) => {
       const revisions = (): number => txn.revision(this.#policies) + txn.revision(this.#failures);
       const before = revisions();
-      this.#putPolicies(txn, counts);
+      this.#putPolicies(txn, this.#counts.settle(txn, judged), this.#waiting(txn, at, broken));
       this.#putFailures(txn, failures);
       const { reached } = sources.sync;
       const version = this.#versionAt(txn, reached, at, broken);
@@ -172,17 +180,23 @@ export class RealisedReport {
     return newest?.version ?? last;
   }
 
-  #putPolicies(txn: WriteTxn, counts: ReadonlyMap<string, Count>): void {
+  /** Of the policies that were counted anew, of those that wait, and of those that waited. */
+  #putPolicies(txn: WriteTxn, counted: Iterable<string>, waiting: ReadonlyMap<string, Count>): void {
     const at = this.#options.wallClock();
-    for (const { uid } of txn.all(this.#policies)) if (!counts.has(uid)) txn.delete(this.#policies, uid);
-    for (const [uid, counted] of counts) {
+    const waited = Array.from(txn.list(this.#policies, 'waiting', ''), ({ uid }) => uid);
+    for (const uid of new Set([...counted, ...waited, ...waiting.keys()])) {
+      const count = this.#counts.of(txn, uid) ?? waiting.get(uid);
+      if (count === undefined) {
+        txn.delete(this.#policies, uid);
+        continue;
+      }
       const last = txn.get(this.#policies, uid)?.policy;
-      const same = last?.generation === counted.generation;
-      if (same && last.endpoints === counted.endpoints) continue;
+      const same = last?.generation === count.generation;
+      if (same && last.endpoints === count.endpoints) continue;
       const row = txn.get(this.#options.tables.policies, uid);
       const policy = row === undefined ? last?.policy : keyOf(row);
       const named = policy === undefined ? {} : { policy };
-      txn.upsert(this.#policies, { uid, policy: { ...named, ...counted, at: same ? last.at : at } });
+      txn.upsert(this.#policies, { uid, policy: { ...named, ...count, at: same ? last.at : at } });
     }
   }
 
@@ -195,20 +209,19 @@ export class RealisedReport {
     for (const row of failures) if (!txn.has(this.#failures, failureKey(row))) txn.insert(this.#failures, row);
   }
 
-  /** Adds policies that have waited long for their PeerSets and of which nothing in force selects an endpoint. */
-  #withWaiting(counts: Map<string, Count>, at: number, broken: boolean): Map<string, Count> {
-    const { engine, db, tables } = this.#options;
-    if (broken) {
-      using snapshot = db.read();
-      for (const { uid, policy } of snapshot.all(this.#policies))
-        if (policy.endpoints === 0 && !counts.has(uid) && snapshot.has(tables.policies, uid)) counts.set(uid, policy);
-    }
+  /** Policies that have waited long for their PeerSets; they count where nothing in force of them selects an endpoint. */
+  #waiting(txn: WriteTxn, at: number, broken: boolean): ReadonlyMap<string, Count> {
+    const { engine, tables } = this.#options;
+    const waiting = new Map<string, Count>();
+    if (broken)
+      for (const { uid, policy } of txn.list(this.#policies, 'waiting', ''))
+        if (txn.has(tables.policies, uid)) waiting.set(uid, policy);
     for (const missing of engine.missing()) {
       const { uid } = missing;
-      if (counts.has(uid) || !lasts(missing, at)) continue;
-      counts.set(uid, { generation: engine.policies.inUse(uid)?.row.generation ?? 0, endpoints: 0 });
+      if (waiting.has(uid) || !lasts(missing, at)) continue;
+      waiting.set(uid, { generation: engine.policies.inUse(uid)?.row.generation ?? 0, endpoints: 0 });
     }
-    return counts;
+    return waiting;
   }
 
   #earlier(reader: Reader): EarlierReportRow | undefined {
@@ -260,32 +273,13 @@ export class RealisedReport {
     return [...sets.values()];
   }
 
-  /** Generation and endpoints of each policy. Endpoints that have the same policies, as one object, are looked at together. */
-  #counts({ writer, endpoints }: RealisedSources): Map<string, Count> {
+  *#judged({ writer, endpoints }: RealisedSources): Generator<CountedEndpoint> {
     const failing = failingOf(writer);
-    const alike = new Map<Generations, Map<Generations, number>>();
     for (const { id, policies } of this.#options.engine.states()) {
       // No packet can come from or go to an interface that is gone.
       if (failing.get(id) instanceof InterfaceGoneError) continue;
-      const held = endpoints.held(id)?.policies ?? NONE;
-      const counts = alike.get(policies) ?? new Map<Generations, number>();
-      counts.set(held, (counts.get(held) ?? 0) + 1);
-      alike.set(policies, counts);
+      yield { id, wanted: policies, held: endpoints.held(id)?.policies ?? NONE };
     }
-    const out = new Map<string, Count>();
-    for (const [policies, counts] of alike)
-      for (const [held, count] of counts)
-        for (const uid of Object.keys(held === policies ? held : { ...policies, ...held })) {
-          const generation = held[uid] ?? 0;
-          const known = out.get(uid);
-          if (known === undefined) out.set(uid, { generation, endpoints: count });
-          else
-            out.set(uid, {
-              generation: Math.min(known.generation, generation),
-              endpoints: known.endpoints + count,
-            });
-        }
-    return out;
   }
 
   *#refused({ writer }: RealisedSources): Generator<Fault> {
