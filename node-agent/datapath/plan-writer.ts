@@ -338,9 +338,11 @@ export class PlanWriter {
     await this.#reconcileSlots();
     this.#pace.restart();
     const ipcache = await this.#knowable(plan);
+    // Those whose words the kernel has refused leave their slots now, too.
+    const states = [...this.#refusedStates(), ...plan.endpoints];
     if (ipcache.length > 0) await slots.forget(new Set(ipcache.map(({ identity }) => identity)));
     const order = addressOrder(
-      { ...plan, ipcache },
+      { ...plan, ipcache, endpoints: states },
       {
         word: (id) => this.#options.endpoints.word(id),
         classes: (slot, identity) => slots.classes(slot, identity),
@@ -360,7 +362,7 @@ export class PlanWriter {
       // What is judged until then by the new rules and the old identities is to be judged again.
       this.#later(
         'bump',
-        Array.from(plan.endpoints, ({ id }) => id),
+        states.map(({ id }) => id),
       );
       await this.#quiesceMoved();
       await this.#writeAddresses(last);
@@ -395,6 +397,11 @@ export class PlanWriter {
     const unknown = ipcache.filter((row) => !isCidr(row) && held.has(row.prefix));
     engine.holdAddresses(unknown.map(({ prefix }) => prefix));
     return ipcache.map((row) => (!isCidr(row) && held.has(row.prefix) ? { ...row, identity: 0 } : row));
+  }
+
+  #refusedStates(): readonly EndpointStateRow[] {
+    const { engine } = this.#options;
+    return this.endpoints.failing().flatMap(({ row, deleted }) => (deleted ? [] : (engine.state(row.id) ?? [])));
   }
 
   async #writeAddresses(rows: readonly IpcacheRow[]): Promise<void> {
