@@ -8,8 +8,8 @@
  * - no live node hosts a selected pod, and it has not caught up with this generation.
  * A node has caught up when it reports that every change of a ResolvedPolicy up to the one that brought this generation is in
  * its kernel. "Live" is the Node's own condition: an agent that hangs leaves its kernel enforcing what it had. So does one whose report
- * somebody deletes: its last word counts as long as its Node lives and this process remembers. A node that has never reported is waited for
- * only while it hosts a selected pod.
+ * somebody deletes, and one whose agent begins anew: its last word counts as long as its Node lives and this process remembers, or until
+ * the agent says how far the node is. A node that has never reported is waited for only while it hosts a selected pod.
  *
  * Not known: a node whose first selected pod came between an edit and the write of its ResolvedPolicy, until it reports it.
  */
@@ -18,6 +18,7 @@ import { reachesVersion } from '@weir/kube';
 import { afterPrefix, keys, type Reader, type Table, type WriteTxn } from '@weir/statedb';
 import type { Tables } from '../tables.ts';
 import type { NodeReportRow, NodeRow, ReportedFailure } from '../types.ts';
+import { withLastWords } from './last-words.ts';
 import { resolvedName } from './names.ts';
 import type { PolicyBook, PolicyEntry } from './policy-book.ts';
 import {
@@ -106,7 +107,12 @@ export class NodeProgress {
       .filter((name) => live.length === 0 || host(name).report?.generations[uid] === undefined)
       .sort();
     this.#await(txn, { key, version }, everyone || lagging.length > 0);
-    if (anybody && written && lagging.length === 0) txn.delete(holdovers, holdovers.spec.key(everybody(key)));
+    if (anybody && written && lagging.length === 0) {
+      // A node that is down is asked when it is back.
+      for (const { node, report } of asked.map(host))
+        if (node?.live === false && report?.policyVersion !== undefined) this.#hold(txn, key, node);
+      txn.delete(holdovers, holdovers.spec.key(everybody(key)));
+    }
     return {
       live,
       down,
@@ -138,8 +144,8 @@ export class NodeProgress {
   }
 
   /**
-   * The node has reported: what is counted of it before and after. A report that says of no policy, nor how far the node is, where it did before, is of
-   * an agent that has put nothing in force since it began, and found no report: the kernel may enforce what the node said last.
+   * The node has reported: what is counted of it before and after. An agent that has just begun does not say how far the node is until it
+   * knows: of what it does not name yet the kernel may enforce what the node said last.
    */
   reportSaid(
     txn: WriteTxn,
@@ -147,18 +153,8 @@ export class NodeProgress {
   ): { readonly before: CountedReport | undefined; readonly after: CountedReport } {
     const { countedReports } = this.#tables;
     const before = txn.get(countedReports, row.node);
-    const silent = row.policyVersion === undefined && Object.keys(row.generations).length === 0;
-    const begins = silent && before?.policyVersion !== undefined;
-    const after: CountedReport =
-      begins && before.nodeUid === row.nodeUid
-        ? {
-            ...row,
-            policyVersion: before.policyVersion,
-            generations: before.generations,
-            policyKeys: before.policyKeys,
-            lost: true,
-          }
-        : row;
+    const begins = row.policyVersion === undefined && (before?.policyVersion !== undefined || before?.lost === true);
+    const after = begins && before.nodeUid === row.nodeUid ? withLastWords(row, before) : row;
     this.#count(txn, row.node, after);
     return { before, after };
   }
