@@ -21,19 +21,20 @@ interface Said {
 class World {
   readonly model = new TestModel({ cluster: 'default', identityGraceMs: 1_000_000, now: () => 1_700_000_000_000 });
 
-  /** n1 and n2 have a pod of generation 1, which they enforce. Those that are down have read less. */
-  constructor(...down: readonly string[]) {
+  /** n1 and n2 have a pod of generation 1, which they enforce. `late`: when policies could be read, all else was complete. */
+  constructor({ late = false } = {}) {
     this.model.setNamespace(namespaceRow(namespace('a')));
     for (const name of ['n1', 'n2']) {
       this.setNode(name);
       this.setPod(name);
     }
-    for (const name of down) {
-      this.setNode(name, 'Unknown');
-      this.say(name, { version: 100 });
+    if (late) {
+      this.model.adoptionDone(['CiliumNetworkPolicy']);
+      this.model.flush();
     }
     this.edit(1, 'web');
     this.handOut(101);
+    if (late) this.model.kindKnown('CiliumNetworkPolicy');
     for (const name of ['n1', 'n2']) this.say(name, { has: 1, version: 101 });
   }
 
@@ -143,9 +144,21 @@ describe('what a node said last', () => {
 
 describe('a new leader', () => {
   it('asks a node that was down when it called a generation programmed, once that is back', () => {
-    const world = new World('n3');
+    const world = new World();
+    world.setNode('n3', 'Unknown');
+    world.say('n3', { version: 100 });
     expect(world.programmed).toMatchObject({ status: 'True', observedGeneration: 1 });
     world.setNode('n3');
+    expect(world.programmed).toMatchObject({ status: 'False', reason: 'Progressing' });
+    expect(world.programmed?.message).toMatch(/not caught up with generation 1 yet: n3\./);
+    world.say('n3', { version: 101 });
+    expect(world.programmed).toMatchObject({ status: 'True', observedGeneration: 1 });
+  });
+
+  it('asks all nodes of a policy whose kind it could not read at first', () => {
+    const world = new World({ late: true });
+    world.setNode('n3');
+    world.say('n3', { version: 100 });
     expect(world.programmed).toMatchObject({ status: 'False', reason: 'Progressing' });
     expect(world.programmed?.message).toMatch(/not caught up with generation 1 yet: n3\./);
     world.say('n3', { version: 101 });

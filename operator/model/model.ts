@@ -140,7 +140,9 @@ export class Model {
     for (const adopted of this.#policies.adopted(reader)) yield (txn) => this.#keepOrForget(txn, adopted);
     yield (txn) => this.#pods.adoptionDone(txn);
     yield (txn) => this.#allKindsKnown(txn);
-    yield (txn) => this.#statuses.start(txn);
+    yield (txn) => {
+      for (const entry of this.#policies.all(txn)) this.#statuses.found(txn, entry);
+    };
     for (const hash of this.#sets.hashes(reader)) yield (txn) => showPeerSet(txn, peerSets, this.#sets, hash);
     for (const entry of this.#policies.all(reader)) {
       const row = entry.resolved;
@@ -201,6 +203,7 @@ export class Model {
     const known = this.#policies.get(txn, row.key);
     const { before, after } = this.#policies.set(txn, row);
     this.#replacePolicy(txn, row, before, after);
+    if (known === undefined && txn.has(this.#keptKinds, row.kind)) this.#statuses.found(txn, after);
     if (known !== undefined) this.#hosts.release(txn, known.subjects);
     this.#sets.forgetEvaluated(txn);
   }

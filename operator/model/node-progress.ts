@@ -11,7 +11,8 @@
  * somebody deletes, and one whose agent begins anew: its last word counts as long as its Node lives and this process remembers, or until
  * the agent says how far the node is. A node that has never reported is waited for only while it hosts a selected pod.
  *
- * Not known: a node whose first selected pod came between an edit and the write of its ResolvedPolicy, until it reports it.
+ * Not known: a node whose first selected pod came between an edit and the write of its ResolvedPolicy, until it reports it; nor one that had
+ * caught up before its first selected pod came, and has not reported it when that is gone again: a later edit does not wait for it.
  */
 import { isDeepStrictEqual } from 'node:util';
 import { reachesVersion } from '@weir/kube';
@@ -129,18 +130,15 @@ export class NodeProgress {
   }
 
   /**
-   * The first state is complete. What an earlier leader did not call programmed may be enforced, as it was before, by any node
+   * The policy was there before this leader. What an earlier one did not call programmed may be enforced, as it was before, by any node
    * that has not caught up: which of them hosted a selected pod is not known any more.
    */
-  start(txn: WriteTxn): void {
+  found(txn: WriteTxn, { row: { key, uid, generation } }: PolicyEntry): void {
     const { shownStatuses, holdovers } = this.#tables;
-    for (const entry of this.#sources.policies.all(txn)) {
-      const { key, uid, generation } = entry.row;
-      const shown = txn.get(shownStatuses, key);
-      const programmed = shown?.status.conditions?.find(({ type }) => type === 'Programmed');
-      const done = programmed?.status === 'True' && programmed.observedGeneration === generation;
-      if (shown?.uid !== uid || !done) txn.upsert(holdovers, everybody(key));
-    }
+    const shown = txn.get(shownStatuses, key);
+    const programmed = shown?.status.conditions?.find(({ type }) => type === 'Programmed');
+    const done = programmed?.status === 'True' && programmed.observedGeneration === generation;
+    if (shown?.uid !== uid || !done) txn.upsert(holdovers, everybody(key));
   }
 
   /**

@@ -11,6 +11,7 @@ import { show, type Tables } from '../tables.ts';
 import type { NodeReportRow, StatusRow } from '../types.ts';
 import { EventBook, secondsOf } from './events.ts';
 import { NodeProgress, type ProgressSources } from './node-progress.ts';
+import type { PolicyEntry } from './policy-book.ts';
 import type { PortNames } from './port-names.ts';
 import { foldStatus } from './status.ts';
 import { type CountedReport, due, dueInMs, type StatusMark, type StatusTables } from './status-tables.ts';
@@ -58,9 +59,9 @@ export class StatusBoard {
     }
   }
 
-  /** Every input has been put in, once. */
-  start(txn: WriteTxn): void {
-    this.#progress.start(txn);
+  /** The policy was there before this leader. */
+  found(txn: WriteTxn, entry: PolicyEntry): void {
+    this.#progress.found(txn, entry);
   }
 
   /** What the policy's status depends on may have changed. */
