@@ -208,11 +208,12 @@ describe('StatusBoard', () => {
     };
     expect(writes({ a: 1, b: 1 })).toBe(1);
     expect(writes({ a: 1, b: 2 })).toBe(0);
-    expect(writes({ a: 1, b: 2 }, { policyVersion: '7' })).toBe(0);
-    expect(writes({ a: 1, b: 2 }, { failures: { a: failures } })).toBe(0);
-    expect(writes({ a: 1, b: 2, c: 1 })).toBe(1);
-    expect(writes({ b: 2, c: 1 })).toBe(1);
-    expect(writes({ b: 2, c: 1 }, { policyKeys: { b: 'cnp/a/b' } })).toBe(1);
+    const policyVersion = '7';
+    expect(writes({ a: 1, b: 2 }, { policyVersion })).toBe(0);
+    expect(writes({ a: 1, b: 2 }, { policyVersion, failures: { a: failures } })).toBe(0);
+    expect(writes({ a: 1, b: 2, c: 1 }, { policyVersion })).toBe(1);
+    expect(writes({ b: 2, c: 1 }, { policyVersion })).toBe(1);
+    expect(writes({ b: 2, c: 1 }, { policyVersion, policyKeys: { b: 'cnp/a/b' } })).toBe(1);
   });
 
   it('waits for a node that has read on, and says of one policy that it does not have it, for that policy alone', () => {
