@@ -21,5 +21,6 @@ export { type RemoveOptions, removePinned } from './remove.ts';
 export { RoundMark } from './round-mark.ts';
 export { RulesMark } from './rules-mark.ts';
 export { contentOf, type SlotContent } from './slot-content.ts';
-export { type SlotMaps, SlotStore, type SlotStoreOptions } from './slot-store.ts';
+export type { SlotMaps } from './slot-parts.ts';
+export { SlotStore, type SlotStoreOptions } from './slot-store.ts';
 export { SyncLoop, type SyncOptions } from './sync.ts';

@@ -154,6 +154,93 @@ describe('an emptied slot', () => {
   });
 });
 
+const MAPS = ['policy_classes', 'policy_verdicts'] as const;
+
+/** The kernel refuses this of the map, as often as it is told. */
+function refuse(lab: SlotLab, map: (typeof MAPS)[number], what: 'setInnerAsync' | 'deleteInnerAsync', times = 1): void {
+  const refused = Object.assign(new Error(`${what} of ${map}: out of memory`), { code: 'ENOMEM' });
+  const spy = jest.spyOn(lab[map], what);
+  for (let time = 0; time < times; time += 1) spy.mockRejectedValueOnce(refused);
+}
+
+/** Which of the slot's maps the kernel has. */
+function present(lab: SlotLab, slot: number): string[] {
+  return MAPS.filter((name) => {
+    using map = lab[name].openInner(slotKey.encode(slot));
+    return map !== undefined;
+  });
+}
+
+describe.each(MAPS)('a slot whose map in %s the kernel refuses, and not the other', (map) => {
+  const refusal = `setInnerAsync of ${map}: out of memory`;
+
+  it('when it grows, is what the kernel has of it, and written there', async () => {
+    const { lab } = world();
+    using _lab = lab;
+    await lab.slots.apply(slotRow(1, SMALL), () => true);
+    refuse(lab, map, 'setInnerAsync');
+    await expect(lab.slots.apply(slotRow(1, LARGE, 40), () => true)).rejects.toThrow(refusal);
+    expect([held(lab, 1), await lab.slots.fault(1)]).toEqual([SMALL.length, undefined]);
+    const other = slotRow(1, [...SMALL, 7], 21);
+    await lab.slots.apply(other, () => true);
+    expect([held(lab, 1), await lab.slots.fault(1)]).toEqual([SMALL.length + 1, undefined]);
+    await lab.slots.apply(slotRow(1, LARGE, 40), () => true);
+    expect([held(lab, 1), await lab.slots.fault(1)]).toEqual([LARGE.length, undefined]);
+  });
+
+  it('when it is made, is not there, and made anew by the next write', async () => {
+    const { lab } = world();
+    using _lab = lab;
+    refuse(lab, map, 'setInnerAsync');
+    await expect(lab.slots.apply(slotRow(1, SMALL), () => true)).rejects.toThrow(refusal);
+    expect([present(lab, 1), lab.slots.has(1), lab.slots.trimDue()]).toEqual([[], false, undefined]);
+    await lab.slots.apply(slotRow(1, SMALL), () => true);
+    expect([held(lab, 1), await lab.slots.fault(1)]).toEqual([SMALL.length, undefined]);
+  });
+
+  it('when it is made, and stays half-made, is made anew by the next write, or taken out', async () => {
+    const { lab, state } = world();
+    using _lab = lab;
+    const other = MAPS.filter((name) => name !== map)[0] ?? map;
+    for (const slot of [1, 2]) {
+      refuse(lab, map, 'setInnerAsync');
+      refuse(lab, other, 'deleteInnerAsync');
+      await expect(lab.slots.apply(slotRow(slot, LARGE), () => true)).rejects.toThrow(refusal);
+      expect([present(lab, slot), lab.slots.has(slot)]).toEqual([[other], false]);
+    }
+    await lab.slots.apply(slotRow(1, SMALL), () => true);
+    expect([held(lab, 1), await lab.slots.fault(1)]).toEqual([SMALL.length, undefined]);
+    state.pass(4000);
+    expect(await lab.slots.trim()).toEqual([]);
+    expect([present(lab, 1), present(lab, 2), lab.slots.trimDue()]).toEqual([[...MAPS], [], undefined]);
+  });
+
+  it('to take out, is made anew by the next write', async () => {
+    const { lab, state } = world();
+    using _lab = lab;
+    await lab.slots.apply(slotRow(1, SMALL), () => true);
+    lab.slots.retire(1);
+    state.pass(GRACE_MS + 100);
+    expect(await lab.slots.trim()).toEqual([1]);
+    state.pass(4000);
+    refuse(lab, map, 'deleteInnerAsync');
+    await expect(lab.slots.trim()).rejects.toThrow('out of memory');
+    expect(present(lab, 1)).toEqual([map]);
+    await lab.slots.apply(slotRow(1, SMALL), () => true);
+    expect([held(lab, 1), await lab.slots.fault(1)]).toEqual([SMALL.length, undefined]);
+  });
+});
+
+it('a slot whose maps the kernel both refuses is as it was', async () => {
+  const { lab } = world();
+  using _lab = lab;
+  await lab.slots.apply(slotRow(1, SMALL), () => true);
+  for (const map of MAPS) refuse(lab, map, 'setInnerAsync');
+  await expect(lab.slots.apply(slotRow(1, LARGE), () => true)).rejects.toThrow('out of memory');
+  await lab.slots.apply(slotRow(1, [...SMALL, 7], 21), () => true);
+  expect([held(lab, 1), await lab.slots.fault(1)]).toEqual([SMALL.length + 1, undefined]);
+});
+
 describe.each(['mend', 'fault'] as const)('%s of a slot', (what) => {
   it('beside edits that make breaks, takes nothing from them and finds nothing wrong', async () => {
     const { lab, state } = world();

@@ -21,11 +21,7 @@ import {
   sameContent,
   verdictEntry,
 } from './slot-content.ts';
-
-export interface SlotMaps {
-  readonly classes: BpfMap;
-  readonly verdicts: BpfMap;
-}
+import { changeBoth, closeBoth, keepPlaced, type SlotMaps, throwFirst } from './slot-parts.ts';
 
 /** One slot's maps, and what has been written into them: read back from the kernel at start, and changed with it. */
 interface Held extends SlotMaps {
@@ -95,8 +91,8 @@ const SPARE_MS = 3000;
  */
 export class SlotStore {
   readonly #options: SlotStoreOptions;
-  readonly #classes: BpfMap;
-  readonly #verdicts: BpfMap;
+  /** Of each slot its inner maps. */
+  readonly #outer: SlotMaps;
   readonly #db: StateDB;
   readonly #trimmed: Table<TrimmedSlot>;
   readonly #stale: Table<StaleEntry>;
@@ -113,8 +109,7 @@ export class SlotStore {
     const { db } = options;
     this.#options = options;
     this.#pace = new Pace(options.now, options.breathe);
-    this.#classes = options.policy_classes;
-    this.#verdicts = options.policy_verdicts;
+    this.#outer = { classes: options.policy_classes, verdicts: options.policy_verdicts };
     this.#db = db;
     this.#trimmed = db.table<TrimmedSlot>({ name: 'trimmedSlots', key: (row) => tableKey.slot(row.slot) });
     const indexes = [{ name: 'due', keys: ({ due }: { readonly due: number }) => [keys.uint(due)] }];
@@ -128,13 +123,13 @@ export class SlotStore {
     for (let slot = 1; slot < SLOTS; slot += 1) {
       await this.#breakIfDue();
       const key = slotKey.encode(slot);
-      const classes = this.#classes.openInner(key);
-      const verdicts = this.#verdicts.openInner(key);
+      const classes = this.#outer.classes.openInner(key);
+      const verdicts = this.#outer.verdicts.openInner(key);
       if (classes === undefined || verdicts === undefined) {
         classes?.close();
         verdicts?.close();
-        if (classes) this.#classes.delete(key);
-        if (verdicts) this.#verdicts.delete(key);
+        if (classes) this.#outer.classes.delete(key);
+        if (verdicts) this.#outer.verdicts.delete(key);
         continue;
       }
       const held = { slot, classes, verdicts, changes: 0, ...(await this.#pace.run(readSlot(classes, verdicts))) };
@@ -183,10 +178,7 @@ export class SlotStore {
       const old = held.elements[direction];
       for (const [identity, number] of wanted.elements[direction]) {
         if (this.#pace.due()) await this.#pace.breathe();
-        if (old.get(identity) === number) continue;
-        held.changes += 1;
-        held.classes.update(...classEntry(direction, identity, number));
-        old.set(identity, number);
+        if (old.get(identity) !== number) this.#writeElement(held, direction, identity, number);
       }
       await this.#breakIfDue();
       const unwanted = [...old.keys()].filter((id) => !wanted.elements[direction].has(id) && stays(id));
@@ -273,12 +265,14 @@ export class SlotStore {
   /** Frees a slot that no packet can reach. Succeeds when it is absent. */
   async free(slot: number): Promise<void> {
     const key = slotKey.encode(slot);
-    // The kernel waits once for both.
-    await allOf([this.#classes.deleteInnerAsync(key), this.#verdicts.deleteInnerAsync(key)]);
+    const refused = await changeBoth((part) => this.#outer[part].deleteInnerAsync(key));
     const held = this.#held.get(slot);
-    held?.classes.close();
-    held?.verdicts.close();
-    this.#held.delete(slot);
+    // Half of one is none: the next `apply` makes both anew.
+    if (held !== undefined && refused.size < 2) {
+      closeBoth(held);
+      this.#held.delete(slot);
+    }
+    throwFirst(refused);
     this.#trimDone(slot);
     this.#db.write([this.#retired], (txn) => txn.delete(this.#retired, tableKey.slot(slot)));
     this.#noneStale(slot);
@@ -294,8 +288,8 @@ export class SlotStore {
     const held = this.#held.get(slot);
     if (held === undefined) return undefined;
     for (const [name, outer, { info }] of [
-      ['policy_classes', this.#classes, held.classes],
-      ['policy_verdicts', this.#verdicts, held.verdicts],
+      ['policy_classes', this.#outer.classes, held.classes],
+      ['policy_verdicts', this.#outer.verdicts, held.verdicts],
     ] as const) {
       // Of a map of maps an element is told by the id of the map that it is.
       const id = outer.lookup(slotKey.encode(slot));
@@ -366,10 +360,7 @@ export class SlotStore {
   }
 
   close(): void {
-    for (const { classes, verdicts } of this.#held.values()) {
-      classes.close();
-      verdicts.close();
-    }
+    for (const held of this.#held.values()) closeBoth(held);
     this.#held.clear();
   }
 
@@ -468,6 +459,12 @@ export class SlotStore {
     });
   }
 
+  #writeElement(held: Held, direction: Direction, identity: number, number: number): void {
+    held.changes += 1;
+    held.classes.update(...classEntry(direction, identity, number));
+    held.elements[direction].set(identity, number);
+  }
+
   #deleteElements(held: Held, direction: Direction, identities: readonly number[]): void {
     if (identities.length === 0) return;
     held.changes += 1;
@@ -519,19 +516,28 @@ export class SlotStore {
           maps.classes.updateBatch(step.map(([id, number]) => classEntry(direction, id, number))),
         );
       }
-      const key = slotKey.encode(slot);
-      // At once, as the kernel then waits once for both: each of the two says the same as what it replaces, if anything.
-      await allOf([this.#verdicts.setInnerAsync(key, maps.verdicts), this.#classes.setInnerAsync(key, maps.classes)]);
     } catch (error) {
-      maps.classes.close();
-      maps.verdicts.close();
+      closeBoth(maps);
       throw error;
     }
-    old?.classes.close();
-    old?.verdicts.close();
-    const held = { slot, ...maps, elements, rows, changes: 0 };
+    const key = slotKey.encode(slot);
+    const refused = await changeBoth((part) => this.#outer[part].setInnerAsync(key, maps[part]));
+    if (old === undefined && refused.size > 0) {
+      closeBoth(maps);
+      if (refused.size < 2) await this.#takeOut(slot);
+      throwFirst(refused);
+    }
+    // Each map says the same as the one that it replaces, if any: what is written is true of either.
+    const held = { slot, ...keepPlaced(maps, old, refused), elements, rows, changes: 0 };
     this.#held.set(slot, held);
+    throwFirst(refused);
     return held;
+  }
+
+  /** Takes a half-made slot out: at once or, where the kernel refuses that, when `trim` comes to it, unless it is made before. */
+  async #takeOut(slot: number): Promise<void> {
+    this.#retireFor(slot, SPARE_MS, true);
+    await this.free(slot).catch(() => undefined);
   }
 
   async #inSteps<T>(items: readonly T[], body: (step: readonly T[]) => void): Promise<void> {
@@ -548,11 +554,6 @@ export class SlotStore {
 
 function staleKey({ slot, direction, part, number }: Omit<StaleEntry, 'due'>): string {
   return keys.join(tableKey.slot(slot), direction, part, keys.uint(number));
-}
-
-/** Waits for all of them, and then throws what the first that failed threw. */
-async function allOf(what: readonly Promise<unknown>[]): Promise<void> {
-  for (const result of await Promise.allSettled(what)) if (result.status === 'rejected') throw result.reason;
 }
 
 /** Entries are allocated only when used: room costs nothing. */

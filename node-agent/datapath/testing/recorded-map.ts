@@ -1,7 +1,7 @@
 /** Maps in memory that tell of every single change, so that a test can look between any two of them. */
 import { MAPS, type MapName, slotMapOptions } from '@weir/bpf';
 import { type BpfMap, createMemoryMap, type EncodeRow, type MapInfo, type UpdateMode } from 'libbpf-ts';
-import type { SlotMaps } from '../slot-store.ts';
+import type { SlotMaps } from '../slot-parts.ts';
 
 /** Called before (and may refuse by a throw) and after each change. */
 export interface Recorder {
