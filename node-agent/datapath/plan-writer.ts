@@ -9,6 +9,7 @@ import type { EndpointStateRow, IpcacheRow, SlotRow } from '../tables.ts';
 import { addressOrder } from './address-order.ts';
 import type { Conntrack } from './conntrack.ts';
 import type { EndpointStore } from './endpoint-store.ts';
+import { announceCidrs, cidrMoves } from './found-slots.ts';
 import { heldAddresses } from './held-addresses.ts';
 import type { IpcacheStore } from './ipcache-store.ts';
 import { RefusedCidrs } from './refused-cidrs.ts';
@@ -341,6 +342,7 @@ export class PlanWriter {
     // Those whose words the kernel has refused leave their slots now, too.
     const states = [...this.#refusedStates(), ...plan.endpoints];
     if (ipcache.length > 0) await slots.forget(new Set(ipcache.map(({ identity }) => identity)));
+    await announceCidrs([...this.#refusedCidrs.moves(), ...cidrMoves(plan)], this.#options);
     const order = addressOrder(
       { ...plan, ipcache, endpoints: states },
       {

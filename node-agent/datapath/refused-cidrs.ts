@@ -73,6 +73,12 @@ export class RefusedCidrs {
     });
   }
 
+  /** From the identity that the kernel has for their addresses to their own. */
+  moves(): readonly (readonly [from: number, to: number])[] {
+    using snapshot = this.#db.read();
+    return Array.from(snapshot.all(this.#table), ({ around, identity }) => [around, identity] as const);
+  }
+
   /** @throws OrderError where the endpoint would let through what its rules and those before drop */
   checkMove(
     before: Pick<EndpointStateRow, 'slot' | 'enforced'> | undefined,

@@ -73,6 +73,27 @@ function rangeTexts({ elements, rows }: SlotContent, identity: number, direction
   );
 }
 
+/** Elements by which each identity is decided as another one is; none where it is so already. */
+export function elementsAlike(
+  { elements, rows }: SlotContent,
+  moves: Iterable<readonly [from: number, to: number]>,
+): PerDirection<ReadonlyMap<number, number>> {
+  return both((direction) => {
+    const meanings = new Map<number, string>();
+    const meant = (number: number): string => {
+      const known = meanings.get(number) ?? blocksKey(rows[direction].get(number) ?? []);
+      meanings.set(number, known);
+      return known;
+    };
+    const out = new Map<number, number>();
+    for (const [from, to] of moves) {
+      const [number, other] = [classOf(elements[direction], from), classOf(elements[direction], to)];
+      if (number !== other && meant(number) !== meant(other)) out.set(to, number);
+    }
+    return out;
+  });
+}
+
 export function count(maps: PerDirection<ReadonlyMap<number, unknown>>): number {
   return maps.ingress.size + maps.egress.size;
 }

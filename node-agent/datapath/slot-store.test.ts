@@ -171,6 +171,44 @@ function present(lab: SlotLab, slot: number): string[] {
   });
 }
 
+it('a slot judges new identities as those from which addresses go to them, without more elements than that takes, and grows for them', async () => {
+  const { lab } = world();
+  using _lab = lab;
+  const elements = (): [identity: number, number: number][] =>
+    [...(lab.slots.content(1)?.elements.ingress ?? [])].filter(([identity]) => !SMALL.includes(identity));
+  const [one = 0, other = 0] = SMALL;
+  const [outside, pod, cidr] = [2, 5000, 0x0100_0001];
+  await lab.slots.apply(slotRow(1, SMALL), () => true);
+  await lab.slots.follow(1, [
+    [one, cidr],
+    [other, cidr + 1],
+    [outside, cidr + 2],
+    // Its rows are those of the world: none.
+    [pod, cidr + 3],
+  ]);
+  expect(elements()).toEqual([
+    [cidr, 16],
+    [cidr + 1, 17],
+  ]);
+  // As before the moves, although the one before is among those that go elsewhere.
+  await lab.slots.follow(1, [
+    [other, cidr],
+    [cidr, cidr + 1],
+  ]);
+  expect(elements()).toEqual([
+    [cidr, 17],
+    [cidr + 1, 16],
+  ]);
+  await lab.slots.follow(
+    1,
+    Array.from({ length: 600 }, (_, n) => [one, cidr + n]),
+  );
+  expect([elements().length, elements().every(([, number]) => number === 16)]).toEqual([600, true]);
+  expect([held(lab, 1), await lab.slots.fault(1)]).toEqual([SMALL.length + 600, undefined]);
+  await lab.slots.follow(2, [[one, cidr]]);
+  expect(lab.slots.slots()).toEqual([1]);
+});
+
 describe.each(MAPS)('a slot whose map in %s the kernel refuses, and not the other', (map) => {
   const refusal = `setInnerAsync of ${map}: out of memory`;
 

@@ -14,6 +14,7 @@ import {
   count,
   countBlocks,
   decisionsOf,
+  elementsAlike,
   meaning,
   type PerDirection,
   readSlot,
@@ -198,6 +199,22 @@ export class SlotStore {
           const there = held.elements[direction];
           const unwanted = [...identities].filter((id) => there.has(id) && !wanted.elements[direction].has(id));
           await this.#inSteps(unwanted, (step) => this.#deleteElements(held, direction, step));
+        }
+      }
+    });
+  }
+
+  /** Addresses are about to go from identities to others: the slot, whose rules nobody knows, judges them as it does now. */
+  follow(slot: number, moves: readonly (readonly [from: number, to: number])[]): Promise<void> {
+    return this.#whileAlone(async () => {
+      let held = this.#held.get(slot);
+      if (held === undefined) return;
+      const added: SlotContent = { elements: elementsAlike(held, moves), rows: both(() => new Map()) };
+      if (!roomFor(held, added)) held = await this.#build(slot, added, held);
+      for (const direction of DIRECTIONS) {
+        for (const [identity, number] of added.elements[direction]) {
+          await this.#breakIfDue();
+          this.#writeElement(held, direction, identity, number);
         }
       }
     });

@@ -181,9 +181,6 @@ async function play(trace: readonly Step[]): Promise<void> {
         // Which port names the pod had whose address goes is not known to the successor of an agent that died: it cannot wait.
         const forgotten = died && agent.usesPortNames;
         if ((composite || forgotten) && renamed(placed.identities[index], now.identities[index])) continue;
-        // The successor does not know the rules of a slot that it found: it cannot say there what an address outside with a new
-        // number is.
-        if (died && composite && renumbered(placed.identities[index], now.identities[index])) continue;
         throw new Error(
           `${step.name}: after "${operation}" endpoint ${endpoint} ${verdict ? 'allows' : 'drops'} ${JSON.stringify(PROBES[index])}`,
         );
@@ -208,11 +205,6 @@ async function play(trace: readonly Step[]): Promise<void> {
 /** Addresses outside get numbers by the policies themselves: that is no change of who they are. */
 function renamed(before = 0, after = 0): boolean {
   return before !== after && !(scopeOf(before) === 'world' && scopeOf(after) === 'world');
-}
-
-/** An address outside that got another number of its own. */
-function renumbered(before = 0, after = 0): boolean {
-  return before !== after && scopeOf(before) === 'world' && scopeOf(after) === 'world';
 }
 
 /** What is allowed, readable in a difference. */

@@ -1,3 +1,4 @@
+import { isLocalCidr } from '@weir/identity';
 import {
   type CompiledPolicy,
   compileSteps,
@@ -10,7 +11,7 @@ import {
 import { type Key, keys, type StateDB } from '@weir/statedb';
 import { IdsExhaustedError } from '../errors.ts';
 import type { SlotRow } from '../tables.ts';
-import { adoptNumbers, assignNumbers, type ClassNumbers, NO_NUMBERS } from './classes.ts';
+import { adoptNumbers, assignNumbers, type ClassNumbers, NO_NUMBERS, STEP } from './classes.ts';
 import type { Pace } from './pace.ts';
 import { portNameKey } from './peer-port-names.ts';
 import { cidrsOf } from './policies.ts';
@@ -281,6 +282,8 @@ export class Slots {
         const { numbers, classes } = yield* assignNumbers(adoptNumbers(known.rows, now), compiled, now);
         // Epoch 1 tells endpoints that had this slot already: something differs from what the kernel decided.
         const epoch = yield* this.#differs(known.classes, classes);
+        // Addresses in a CIDR that has no number in the kernel yet are judged by that of what is around it, which must stay as it is till then.
+        if (epoch === 1 && (yield* this.#cidrsCome())) continue;
         this.#numbers.set({ slot });
         return this.#put(entry, { row: { slot, shape, compiled, classes, epoch }, numbers });
       }
@@ -322,6 +325,16 @@ export class Slots {
   /** 1 when some address is decided otherwise. */
   *#differs(before: SlotRow['classes'], after: SlotRow['classes']): Steps<0 | 1> {
     return (yield* differs(before, after, (identity) => this.#world.addressed(identity))) ? 1 : 0;
+  }
+
+  /** Whether there is a CIDR whose number no address has: none yet, unless the prefix is somebody's of whom more is known. */
+  *#cidrsCome(): Steps<boolean> {
+    let steps = 0;
+    for (const { id } of this.#world.identities()) {
+      if (isLocalCidr(id) && !this.#world.addressed(id)) return true;
+      if (++steps % STEP === 0) yield;
+    }
+    return false;
   }
 
   #touch(rows: Iterable<ShapeRow>): void {
