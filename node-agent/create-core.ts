@@ -271,7 +271,7 @@ class KernelCore implements Core {
       signal?.throwIfAborted();
       throw new NotStartedError('wait for a policy revision');
     }
-    return { revision: found, failing: side.writer.refusals() };
+    return { revision: found, failing: side.writer.rows.refusals() };
   }
 
   importRules(

@@ -129,7 +129,9 @@ export class KernelSide {
     const inNode = nodeScope(core);
     const attachment = core.attachment ?? (hasTcx() ? 'tcx' : 'clsact');
     const links = attachment === 'tcx' ? new Links(bpfRoot, pinned, inNode) : new ClsactLinks(bpfRoot, pinned, inNode);
-    this.endpoints = new EndpointStore({ db, tables }, pinned.endpoints, links, (slot) => this.writer.slotReady(slot));
+    this.endpoints = new EndpointStore({ db, tables }, pinned.endpoints, links, (slot) =>
+      this.writer.rows.slotReady(slot),
+    );
     this.#conntrack = new Conntrack(pinned.maps.ct4, breathe);
     this.#ipcache = new IpcacheStore(db, pinned.maps.ipcache);
     this.writer = new PlanWriter({
@@ -180,12 +182,12 @@ export class KernelSide {
           db,
           tables,
           ipcache: this.#ipcache,
-          settled: (prefix) => this.writer.addressSettled(prefix),
+          settled: (prefix) => this.writer.rows.addressSettled(prefix),
           pace: new Pace(now, breathe),
         }),
         slot: new SlotAudit({
           slots: this.#slots,
-          settled: (slot) => this.writer.slotSettled(slot),
+          settled: (slot) => this.writer.rows.slotSettled(slot),
           pace: new Pace(now, breathe),
         }),
       },

@@ -60,9 +60,11 @@ function world(
       get adopted() {
         return state.adopted;
       },
-      unacknowledged: (part) => (part === 'slot' ? state.unacknowledged : 0),
-      addressSettled: () => true,
-      slotSettled: (slot) => state.settled.has(String(slot)),
+      rows: {
+        unacknowledged: (part) => (part === 'slot' ? state.unacknowledged : 0),
+        addressSettled: () => true,
+        slotSettled: (slot) => state.settled.has(String(slot)),
+      },
       beginRepair: () => void state.order.push('begin'),
       endRepair: async (endpoints) => {
         state.order.push('end');

@@ -13,6 +13,7 @@ import type { EnforcementFault, IpcacheRow } from '../tables.ts';
 import type { ContentAudit, Difference, Step } from './content-audit.ts';
 import type { EndpointStore } from './endpoint-store.ts';
 import type { IpcacheStore } from './ipcache-store.ts';
+import type { KernelRows } from './kernel-rows.ts';
 import type { PinnedDatapath } from './pins.ts';
 import { EVERY, type PlanWriter } from './plan-writer.ts';
 import type { SlotStore } from './slot-store.ts';
@@ -78,10 +79,9 @@ export function restAfter(result: StepResult, cpuMs: number, often: number): num
 export interface AuditOptions {
   readonly db: StateDB;
   readonly tables: Pick<Tables, 'ipcache' | 'endpointStates' | 'enforcementFaults'>;
-  readonly writer: Pick<
-    PlanWriter,
-    'adopted' | 'unacknowledged' | 'slotSettled' | 'addressSettled' | 'beginRepair' | 'endRepair'
-  >;
+  readonly writer: Pick<PlanWriter, 'adopted' | 'beginRepair' | 'endRepair'> & {
+    readonly rows: Pick<KernelRows, 'unacknowledged' | 'slotSettled' | 'addressSettled'>;
+  };
   readonly endpoints: EndpointStore;
   readonly slots: SlotStore;
   readonly ipcache: IpcacheStore;
@@ -168,7 +168,7 @@ export class Audit {
     const mended = await this.#settle(found, unseen === undefined ? [] : [unseen]);
     turn = {
       ...turn,
-      left: Math.max(turn.left, writer.unacknowledged(part)),
+      left: Math.max(turn.left, writer.rows.unacknowledged(part)),
       warned,
       mended: turn.mended + mended.length,
       first: [...turn.first, ...mended.slice(0, TOLD).map(faultText)].slice(0, TOLD),
@@ -190,7 +190,10 @@ export class Audit {
   #changes({ part, of }: Fault): boolean {
     const { writer } = this.#options;
     if (of === UNSEEN) return false;
-    return (part === 'slot' && !writer.slotSettled(Number(of))) || (part === 'address' && !writer.addressSettled(of));
+    return (
+      (part === 'slot' && !writer.rows.slotSettled(Number(of))) ||
+      (part === 'address' && !writer.rows.addressSettled(of))
+    );
   }
 
   /** Says what is new among them, in one line for each part; whether there is any. */

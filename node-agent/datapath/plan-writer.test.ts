@@ -230,11 +230,11 @@ it('an endpoint whose slot the kernel takes later judges its flows again, as oth
   refused.add('slot 5');
   expect(await carryOut({ slots: [slot] })).toEqual([]);
   // The reconciler's own delays, of 50 ms to 2 s.
-  expect(writer.retryInMs).toBeGreaterThanOrEqual(0);
-  expect(writer.retryInMs).toBeLessThanOrEqual(2000);
+  expect(writer.rows.retryInMs).toBeGreaterThanOrEqual(0);
+  expect(writer.rows.retryInMs).toBeLessThanOrEqual(2000);
   refused.clear();
   expect(await until('slot 5')).toEqual(['slot 5', 'word 1', 'end']);
-  expect(writer.retryInMs).toBe(undefined);
+  expect(writer.rows.retryInMs).toBe(undefined);
   expect(await carryOut({})).toEqual(['end']);
   await writer.stop();
 });

@@ -29,7 +29,7 @@ function world(of: {
     carryOut: of.carryOut ?? (async () => undefined),
     stop: async () => undefined,
     unfinished: false,
-    retryInMs: undefined as number | undefined,
+    rows: { retryInMs: undefined as number | undefined },
     keeps: false,
   };
   const loop = new SyncLoop({
@@ -109,13 +109,13 @@ it('rests as long as rows do that the kernel refuses, and no longer than until s
     },
   });
   writer.unfinished = true;
-  writer.retryInMs = 60_000;
+  writer.rows.retryInMs = 60_000;
   loop.schedule();
   await loop.idle();
   // Twice as long as what is undone for other reasons waits.
   await new Promise((resolve) => setTimeout(resolve, 200));
   expect(state.plans).toBe(1);
-  writer.retryInMs = 0;
+  writer.rows.retryInMs = 0;
   pending?.();
   await eventually(
     async () => state.plans,

@@ -156,7 +156,7 @@ export class SyncLoop {
   /** How long rows that the kernel refuses rest; undefined where something else was left undone, too. */
   #rowsInMs(): number | undefined {
     const { engine, writer } = this.#options;
-    return this.broken === undefined && !engine.failing ? writer.retryInMs : undefined;
+    return this.broken === undefined && !engine.failing ? writer.rows.retryInMs : undefined;
   }
 
   async #round(): Promise<void> {

@@ -246,7 +246,7 @@ export class Agent {
         hooked: () => new Map(),
         look: () => [],
       },
-      (slot) => this.#writer.slotReady(slot),
+      (slot) => this.#writer.rows.slotReady(slot),
     );
     const mark = new RoundMark(maps.settings);
     this.#writer = new PlanWriter({

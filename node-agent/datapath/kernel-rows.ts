@@ -1,0 +1,157 @@
+/** The rows that are driven into the kernel: slots, addresses, endpoints' words. In which order they go there is the plan writer's. */
+import { isLocalCidr } from '@weir/identity';
+import { createReconciler, type Reconciler, systemClock } from '@weir/reconciler';
+import type { StateDB } from '@weir/statedb';
+import type { Logger, Tables } from '../core.ts';
+import { tableKey } from '../create-tables.ts';
+import type { Engine } from '../derive/index.ts';
+import { InterfaceGoneError } from '../errors.ts';
+import type { EndpointStateRow, IpcacheRow, SlotRow } from '../tables.ts';
+import type { EndpointStore } from './endpoint-store.ts';
+import type { IpcacheStore } from './ipcache-store.ts';
+import type { RefusedCidrs } from './refused-cidrs.ts';
+import type { SlotStore } from './slot-store.ts';
+
+/** Retries of a row from one line of the log to the next: about half a minute. */
+const TELL_EVERY = 20;
+
+export interface KernelRowsOptions {
+  readonly db: StateDB;
+  readonly tables: Pick<Tables, 'slots' | 'ipcache' | 'endpointStates' | 'kernelReconcilers' | 'kernelFailures'>;
+  readonly engine: Pick<Engine, 'addressed'>;
+  readonly slots: SlotStore;
+  readonly ipcache: IpcacheStore;
+  readonly endpoints: EndpointStore;
+  readonly refusedCidrs: RefusedCidrs;
+  /** Nothing wants the slot any more. */
+  readonly retire: (slot: number) => void;
+  /** Whether an endpoint was not removed, and only lost its interface. */
+  readonly isKept: (endpoint: number) => boolean;
+  /** A word is about to be written. */
+  readonly moving: () => void;
+  readonly log: Logger;
+}
+
+export class KernelRows {
+  readonly slots: Reconciler<SlotRow>;
+  readonly ipcache: Reconciler<IpcacheRow>;
+  readonly endpoints: Reconciler<EndpointStateRow>;
+
+  constructor(options: KernelRowsOptions) {
+    const { db, tables, engine, slots, ipcache, endpoints, refusedCidrs, retire, isKept, moving, log } = options;
+    const report = { db, health: tables.kernelReconcilers, failures: tables.kernelFailures };
+    const retry = { db, report, minBackoffMs: 50, maxBackoffMs: 2000 };
+    const onError =
+      (what: string, key: (row: never) => object) =>
+      (row: unknown, error: Error, retries: number): void => {
+        // A pod that goes loses its interface before its endpoint: only one that stays is told of.
+        const told = retries % TELL_EVERY === 0 && !(retries === 0 && error instanceof InterfaceGoneError);
+        const fields = { ...key(row as never), error: error.message, retries };
+        log[told ? 'error' : 'debug'](fields, `the kernel does not hold the ${what}`);
+      };
+    this.slots = createReconciler<SlotRow>({
+      ...retry,
+      name: 'kernel-slots',
+      table: tables.slots,
+      operations: {
+        // A CIDR identity on its way out is decided by the new rules like every other address outside.
+        update: (row) => slots.apply(row, (identity) => engine.addressed(identity) || isLocalCidr(identity)),
+        delete: (row) => retire(row.slot),
+      },
+      onError: onError('policy slot', (row: SlotRow) => ({ slot: row.slot })),
+    });
+    this.ipcache = createReconciler<IpcacheRow>({
+      ...retry,
+      name: 'kernel-ipcache',
+      table: tables.ipcache,
+      operations: {
+        update: (row) => {
+          refusedCidrs.check(row.prefix);
+          ipcache.updateAll([row]);
+        },
+        delete: (row) => {
+          ipcache.delete(row.prefix);
+        },
+        updateBatch: (batch) => {
+          try {
+            for (const { row } of batch) refusedCidrs.check(row.prefix);
+            ipcache.updateAll(batch.map(({ row }) => row));
+          } catch {
+            // Some of them are there: each by itself, to tell them from those that are refused.
+            for (const item of batch) {
+              try {
+                refusedCidrs.check(item.row.prefix);
+                ipcache.updateAll([item.row]);
+              } catch (error) {
+                item.fail(error);
+              }
+            }
+          }
+        },
+      },
+      onError: onError('address', (row: IpcacheRow) => ({ prefix: row.prefix })),
+    });
+    this.endpoints = createReconciler<EndpointStateRow>({
+      ...retry,
+      name: 'kernel-endpoints',
+      table: tables.endpointStates,
+      operations: {
+        update: (row) => {
+          refusedCidrs.checkMove(endpoints.word(row.id), row);
+          moving();
+          endpoints.update(row);
+        },
+        delete: ({ id }) => endpoints.delete(id, { everywhere: !isKept(id) }),
+      },
+      onError: onError('endpoint', (row: EndpointStateRow) => ({ endpoint: row.id })),
+    });
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all([this.slots.stop(), this.ipcache.stop(), this.endpoints.stop()]);
+  }
+
+  /** Whether the slot is in the kernel as its newest row says. */
+  slotReady(slot: number): boolean {
+    return this.slots.status(tableKey.slot(slot))?.kind === 'done';
+  }
+
+  /** Whether the kernel is to hold the slot as its newest row says; without a row, nothing of it. */
+  slotSettled(slot: number): boolean {
+    return this.slots.status(tableKey.slot(slot)) === undefined || this.slotReady(slot);
+  }
+
+  /** As `slotSettled`, of an address. */
+  addressSettled(prefix: string): boolean {
+    const status = this.ipcache.status(prefix);
+    return status === undefined || status.kind === 'done';
+  }
+
+  /** Rows of addresses or of slots that the kernel has not acknowledged: what it is to hold of them is not known. */
+  unacknowledged(part: 'address' | 'slot'): number {
+    const { lag, failing } = (part === 'slot' ? this.slots : this.ipcache).metrics();
+    return lag + failing;
+  }
+
+  /** What the kernel refuses to take, in words: slots and addresses before the endpoints that wait for them. */
+  refusals(): string[] {
+    return [
+      ...this.slots.failing().map((failure) => ({ what: `policy slot ${failure.row.slot}`, ...failure })),
+      ...this.ipcache.failing().map((failure) => ({ what: `address ${failure.row.prefix}`, ...failure })),
+      ...this.endpoints.failing().map((failure) => ({ what: `endpoint ${failure.row.id}`, ...failure })),
+    ].flatMap(({ what, deleted, error }) => (deleted ? [] : [`${what}: ${error.message}`]));
+  }
+
+  /** How many rows the kernel has refused. */
+  get failing(): number {
+    return this.slots.failing().length + this.ipcache.failing().length + this.endpoints.failing().length;
+  }
+
+  /** Milliseconds until the first of the rows that the kernel has refused is due again; undefined: it refuses none. */
+  get retryInMs(): number | undefined {
+    const failing = [...this.slots.failing(), ...this.ipcache.failing(), ...this.endpoints.failing()];
+    if (failing.length === 0) return undefined;
+    const due = failing.reduce((first, { nextRetryAt }) => Math.min(first, nextRetryAt), Infinity);
+    return Math.max(0, due - systemClock.now());
+  }
+}
