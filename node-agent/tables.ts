@@ -259,6 +259,8 @@ export interface KernelEndpointRow {
   readonly held?: EndpointStateRow;
   /** What its element was given last: `held`, or what follows it and has no programs or pins yet. */
   readonly written?: EndpointStateRow;
+  /** The revision of what the kernel refused last. */
+  readonly refused?: number;
 }
 
 /** Something that was acknowledged and is not in the kernel any more. Key: `part`, `of`. */

@@ -97,6 +97,29 @@ export class EndpointStore {
     this.#write(row);
   }
 
+  /**
+   * The endpoint goes on with what it has, as the kernel refuses what it is to have: but its flows are judged again, under a revision that neither
+   * has, by what has changed besides.
+   */
+  judgeAnew({ id, ifindex, revision: refused }: EndpointStateRow, revision: () => number): void {
+    const row = this.#row(id);
+    if (row === undefined || row.ifindex !== ifindex || row.refused === refused) return;
+    const key = endpointKey.encode(ifindex);
+    const bytes = this.#map.lookup(key);
+    const value = bytes === undefined ? undefined : endpointValue.decode(bytes);
+    if (value?.id !== id) return;
+    const next = { revision: revision() };
+    this.#map.update(key, endpointValue.encode({ ...value, ...next }));
+    const { found, written, held } = row;
+    this.#put({
+      ...row,
+      refused,
+      ...(found === undefined ? {} : { found: { ...found, ...next } }),
+      ...(written === undefined ? {} : { written: { ...written, ...next } }),
+      ...(held === undefined ? {} : { held: { ...held, ...next } }),
+    });
+  }
+
   /** Element, programs and links. */
   #write(row: EndpointStateRow): void {
     const { id, ifindex, slot } = row;

@@ -8,7 +8,7 @@
 import type { Steps } from '@weir/policy';
 import { DIRECTIONS } from '../derive/index.ts';
 import type { EndpointStateRow, IpcacheRow } from '../tables.ts';
-import { mayOpen, type SlotContent } from './slot-content.ts';
+import { opens, type SlotContent } from './slot-content.ts';
 
 type Word = Pick<EndpointStateRow, 'slot' | 'enforced'>;
 
@@ -17,6 +17,8 @@ export interface AtRefusal {
   readonly refused: ReadonlyMap<number, SlotContent>;
   /** What endpoints are to enforce. */
   readonly states: Iterable<EndpointStateRow>;
+  /** Endpoints whose words the kernel refuses. */
+  readonly waiting: ReadonlySet<number>;
   /** What an endpoint's word says; undefined: there is none. */
   readonly word: (endpoint: number) => Word | undefined;
   /** What the kernel has of a slot; undefined: nothing, so that nothing passes. */
@@ -26,16 +28,16 @@ export interface AtRefusal {
 /** The prefixes of rows whose identities the kernel may let through though they are to be dropped. */
 export function* heldAddresses(rows: readonly IpcacheRow[], at: AtRefusal): Steps<ReadonlySet<string>> {
   const pairs = [...pairsOf(at)];
-  const opens = new Map<number, boolean>();
+  const known = new Map<number, boolean>();
   const held = new Set<string>();
   for (const { prefix, identity } of rows) {
-    let open = opens.get(identity);
+    let open = known.get(identity);
     if (open === undefined) {
       yield;
       open = pairs.some(({ there, wanted, directions }) =>
-        directions.some((direction) => mayOpen({ content: there, identity }, { content: wanted, identity }, direction)),
+        directions.some((direction) => opens({ content: there, identity }, [{ content: wanted, identity }], direction)),
       );
-      opens.set(identity, open);
+      known.set(identity, open);
     }
     if (open) held.add(prefix);
   }
@@ -50,7 +52,7 @@ interface Pair {
 }
 
 /** What endpoints have and are to have, each pair once. */
-function pairsOf({ refused, states, word, content }: AtRefusal): Iterable<Pair> {
+function pairsOf({ refused, states, waiting, word, content }: AtRefusal): Iterable<Pair> {
   const pairs = new Map<string, Pair>();
   for (const { id, slot, enforced } of states) {
     const now = word(id);
@@ -59,7 +61,7 @@ function pairsOf({ refused, states, word, content }: AtRefusal): Iterable<Pair> 
     const directions = DIRECTIONS.filter((direction) => now.enforced[direction] && enforced[direction]);
     // What it is to have, and what the slot that it has until then is to know.
     for (const of of new Set([slot, now.slot])) {
-      const wanted = refused.get(of);
+      const wanted = refused.get(of) ?? (waiting.has(id) && of !== now.slot ? content(of) : undefined);
       if (wanted !== undefined) pairs.set(`${now.slot} ${of} ${directions.join()}`, { there, wanted, directions });
     }
   }

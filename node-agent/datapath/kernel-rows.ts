@@ -4,8 +4,8 @@ import { createReconciler, type Reconciler, systemClock } from '@weir/reconciler
 import type { StateDB } from '@weir/statedb';
 import type { Logger, Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
-import type { Engine } from '../derive/index.ts';
-import { InterfaceGoneError } from '../errors.ts';
+import type { Engine, LocalNumbers } from '../derive/index.ts';
+import { InterfaceGoneError, OrderError } from '../errors.ts';
 import type { EndpointStateRow, IpcacheRow, SlotRow } from '../tables.ts';
 import type { EndpointStore } from './endpoint-store.ts';
 import type { IpcacheStore } from './ipcache-store.ts';
@@ -19,6 +19,7 @@ export interface KernelRowsOptions {
   readonly db: StateDB;
   readonly tables: Pick<Tables, 'slots' | 'ipcache' | 'endpointStates' | 'kernelReconcilers' | 'kernelFailures'>;
   readonly engine: Pick<Engine, 'addressed'>;
+  readonly numbers: Pick<LocalNumbers, 'revision'>;
   readonly slots: SlotStore;
   readonly ipcache: IpcacheStore;
   readonly endpoints: EndpointStore;
@@ -38,7 +39,8 @@ export class KernelRows {
   readonly endpoints: Reconciler<EndpointStateRow>;
 
   constructor(options: KernelRowsOptions) {
-    const { db, tables, engine, slots, ipcache, endpoints, refusedCidrs, retire, isKept, moving, log } = options;
+    const { db, tables, engine, numbers, slots, ipcache, endpoints, refusedCidrs, retire, isKept, moving, log } =
+      options;
     const report = { db, health: tables.kernelReconcilers, failures: tables.kernelFailures };
     const retry = { db, report, minBackoffMs: 50, maxBackoffMs: 2000 };
     const onError =
@@ -65,23 +67,19 @@ export class KernelRows {
       name: 'kernel-ipcache',
       table: tables.ipcache,
       operations: {
-        update: (row) => {
-          refusedCidrs.check(row.prefix);
-          ipcache.updateAll([row]);
-        },
+        update: (row) => refusedCidrs.give(row, () => ipcache.updateAll([row])),
         delete: (row) => {
           ipcache.delete(row.prefix);
         },
         updateBatch: (batch) => {
           try {
-            for (const { row } of batch) refusedCidrs.check(row.prefix);
+            if (!refusedCidrs.none) throw new OrderError('some are to be refused');
             ipcache.updateAll(batch.map(({ row }) => row));
           } catch {
             // Some of them are there: each by itself, to tell them from those that are refused.
             for (const item of batch) {
               try {
-                refusedCidrs.check(item.row.prefix);
-                ipcache.updateAll([item.row]);
+                refusedCidrs.give(item.row, () => ipcache.updateAll([item.row]));
               } catch (error) {
                 item.fail(error);
               }
@@ -97,9 +95,14 @@ export class KernelRows {
       table: tables.endpointStates,
       operations: {
         update: (row) => {
-          refusedCidrs.checkMove(endpoints.word(row.id), row);
           moving();
-          endpoints.update(row);
+          try {
+            refusedCidrs.checkMove(endpoints.word(row.id), row);
+            endpoints.update(row);
+          } catch (error) {
+            if (error instanceof OrderError) endpoints.judgeAnew(row, () => numbers.revision());
+            throw error;
+          }
         },
         delete: ({ id }) => endpoints.delete(id, { everywhere: !isKept(id) }),
       },

@@ -93,9 +93,15 @@ export class PlanWriter {
     this.#options = options;
     this.#pace = new Pace(options.now, options.breathe);
     this.#moved = options.now();
-    const { db, slots } = options;
+    const { db, tables, engine, slots, ipcache, endpoints } = options;
     this.#afterwards = db.table<Afterwards>({ name: 'afterwards', key: afterwardsKey });
-    this.#refusedCidrs = new RefusedCidrs(db, (slot) => slots.content(slot));
+    this.#refusedCidrs = new RefusedCidrs({
+      db,
+      tables,
+      content: (slot) => slots.content(slot),
+      around: (prefix) => ipcache.identityOf(prefix),
+      words: () => wordsOf(engine, endpoints),
+    });
     this.rows = new KernelRows({
       ...options,
       refusedCidrs: this.#refusedCidrs,
@@ -238,7 +244,7 @@ export class PlanWriter {
     });
     await this.#reconcileSlots();
     this.#pace.restart();
-    const ipcache = await this.#knowable(plan);
+    const ipcache = await this.#knowable(plan.ipcache);
     // Those whose words the kernel has refused leave their slots now, too.
     const states = [...this.#refusedStates(), ...plan.endpoints];
     if (ipcache.length > 0) await slots.forget(new Set(ipcache.map(({ identity }) => identity)));
@@ -255,7 +261,6 @@ export class PlanWriter {
     // A packet that has read a word of before the last plan must not meet addresses of after this one.
     if (first.some(({ prefix }) => plan.moved.has(prefix))) await this.#quiesceMoved();
     await this.#writeAddresses(first);
-    this.#refusedCidrs.settle(this.ipcache.failing(), plan.moved);
     await this.#awaitPurge(plan.endpoints, signal);
     await this.#writeStates(plan.endpoints);
     await this.#bump();
@@ -267,19 +272,21 @@ export class PlanWriter {
         states.map(({ id }) => id),
       );
       await this.#quiesceMoved();
-      await this.#writeAddresses(last);
+      // Words may have been refused since.
+      await this.#writeAddresses(await this.#knowable(last));
       if (await this.#bump()) await this.endpoints.reconcile();
     }
     await this.#options.clearFlows();
   }
 
   /** The rows, but with unknown addresses where the kernel, which refuses a slot, would let through what it is to drop: the next plan has them again. */
-  async #knowable({ ipcache, moved }: Plan): Promise<readonly IpcacheRow[]> {
+  async #knowable(ipcache: readonly IpcacheRow[]): Promise<readonly IpcacheRow[]> {
     const refused = this.slots.failing().flatMap(({ row, deleted }) => (deleted ? [] : [row]));
     const late = this.ipcache.failing().flatMap(({ row, deleted }) => (deleted ? [] : [row]));
     const rows = [...ipcache, ...late];
-    if (refused.length === 0 || rows.length === 0) {
-      this.#refusedCidrs.withhold([], moved);
+    const waiting = new Set(this.#refusedStates().map(({ id }) => id));
+    if (refused.length + waiting.size === 0 || rows.length === 0) {
+      this.#refusedCidrs.withhold([]);
       return ipcache;
     }
     const { engine, endpoints, slots } = this.#options;
@@ -287,15 +294,13 @@ export class PlanWriter {
       heldAddresses(rows, {
         refused: new Map(refused.map((row) => [row.slot, contentOf(row)])),
         states: engine.states(),
+        waiting,
         word: (id) => endpoints.word(id),
         content: (slot) => slots.content(slot),
       }),
     );
     const isCidr = ({ identity }: IpcacheRow): boolean => isLocalCidr(identity);
-    this.#refusedCidrs.withhold(
-      rows.filter((row) => isCidr(row) && held.has(row.prefix)),
-      moved,
-    );
+    this.#refusedCidrs.withhold(rows.filter((row) => isCidr(row) && held.has(row.prefix)));
     const unknown = ipcache.filter((row) => !isCidr(row) && held.has(row.prefix));
     engine.holdAddresses(unknown.map(({ prefix }) => prefix));
     return ipcache.map((row) => (!isCidr(row) && held.has(row.prefix) ? { ...row, identity: 0 } : row));
@@ -303,7 +308,11 @@ export class PlanWriter {
 
   #refusedStates(): readonly EndpointStateRow[] {
     const { engine } = this.#options;
-    return this.endpoints.failing().flatMap(({ row, deleted }) => (deleted ? [] : (engine.state(row.id) ?? [])));
+    return this.endpoints
+      .failing()
+      .flatMap(({ row, deleted, error }) =>
+        deleted || error instanceof InterfaceGoneError ? [] : (engine.state(row.id) ?? []),
+      );
   }
 
   async #writeAddresses(rows: readonly IpcacheRow[]): Promise<void> {
@@ -473,10 +482,12 @@ export class PlanWriter {
     if (refused.length === 0) return;
     const still = new Set(this.slots.failing().map(({ key }) => key));
     const taken = new Set(refused.flatMap(({ row, key }) => (still.has(key) ? [] : [row.slot])));
-    const { engine } = this.#options;
+    const { engine, endpoints } = this.#options;
     this.#later(
       'bump',
-      Iterator.from(engine.states()).flatMap(({ id, slot }) => (taken.has(slot) ? [id] : [])),
+      Iterator.from(engine.states()).flatMap(({ id, slot }) =>
+        taken.has(slot) || taken.has(endpoints.word(id)?.slot ?? 0) ? [id] : [],
+      ),
     );
   }
 
@@ -522,6 +533,19 @@ export class PlanWriter {
       body(items.slice(from, from + STEP));
     }
   }
+}
+
+/** What the kernel has endpoints enforce, each once. */
+function wordsOf(
+  engine: Pick<Engine, 'states'>,
+  endpoints: Pick<EndpointStore, 'word'>,
+): Iterable<Pick<EndpointStateRow, 'slot' | 'enforced'>> {
+  const words = new Map<string, Pick<EndpointStateRow, 'slot' | 'enforced'>>();
+  for (const { id } of engine.states()) {
+    const word = endpoints.word(id);
+    if (word !== undefined) words.set(`${word.slot} ${word.enforced.ingress} ${word.enforced.egress}`, word);
+  }
+  return words.values();
 }
 
 function afterwardsKey({ what, endpoint }: Afterwards): string {

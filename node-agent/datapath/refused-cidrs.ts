@@ -1,102 +1,136 @@
 /**
  * CIDRs that have no number in the kernel though rules name them: it refuses them, or they are withheld, as a slot that it refuses would let through
- * what is to be dropped. Until they have, their addresses are judged as what is around them. Guarantee: no endpoint moves to rules that would thereby
- * let through what these rules drop and those before do, too.
+ * what is to be dropped. Until they have, their addresses are judged as what is around them. Guarantee: no endpoint moves to rules that would let a packet
+ * through by that which they drop and the ones before do, too; nor does what is around them get a number that would.
  */
 import { isLocalCidr } from '@weir/identity';
-import type { Failure } from '@weir/reconciler';
+import { parsePrefix, prefixContains } from '@weir/net';
 import type { StateDB, Table } from '@weir/statedb';
+import type { Tables } from '../core.ts';
 import { DIRECTIONS } from '../derive/index.ts';
 import { OrderError } from '../errors.ts';
 import type { EndpointStateRow, IpcacheRow } from '../tables.ts';
-import { mayOpen, type SlotContent } from './slot-content.ts';
+import { opens, type SlotContent } from './slot-content.ts';
+
+type Word = Pick<EndpointStateRow, 'slot' | 'enforced'>;
 
 /** Key: `prefix`. */
 interface RefusedCidr {
   readonly prefix: string;
   readonly identity: number;
-  /** The identity that the kernel has for its addresses. */
-  readonly around: number;
   readonly withheld: boolean;
 }
 
+export interface RefusedCidrsOptions {
+  readonly db: StateDB;
+  readonly tables: Pick<Tables, 'ipcache'>;
+  /** What the kernel has of a slot. */
+  readonly content: (slot: number) => SlotContent | undefined;
+  /** The identity that the kernel has for the addresses of a prefix that it does not have. */
+  readonly around: (prefix: string) => number | undefined;
+  /** What the words of all endpoints say. */
+  readonly words: () => Iterable<Word>;
+}
+
 export class RefusedCidrs {
-  readonly #db: StateDB;
+  readonly #options: RefusedCidrsOptions;
   readonly #table: Table<RefusedCidr>;
-  readonly #content: (slot: number) => SlotContent | undefined;
 
-  /** `content`: what the kernel has of a slot. */
-  constructor(db: StateDB, content: (slot: number) => SlotContent | undefined) {
-    this.#db = db;
-    this.#content = content;
-    this.#table = db.table<RefusedCidr>({ name: 'refusedCidrs', key: ({ prefix }) => prefix });
+  constructor(options: RefusedCidrsOptions) {
+    this.#options = options;
+    this.#table = options.db.table<RefusedCidr>({ name: 'refusedCidrs', key: ({ prefix }) => prefix });
   }
 
-  /** The kernel is not to be given these, and may be given all others. `around`: by prefix, where it is new to the kernel. */
-  withhold(rows: readonly IpcacheRow[], around: ReadonlyMap<string, number>): void {
+  /** The kernel is not to be given these, and may be given all others. */
+  withhold(rows: readonly IpcacheRow[]): void {
+    const { db, tables } = this.#options;
     const prefixes = new Set(rows.map(({ prefix }) => prefix));
-    this.#db.write([this.#table], (txn) => {
-      for (const row of txn.all(this.#table))
-        if (row.withheld && !prefixes.has(row.prefix)) txn.upsert(this.#table, { ...row, withheld: false });
-      for (const { prefix, identity } of rows) {
-        const known = txn.get(this.#table, prefix)?.around ?? around.get(prefix) ?? 0;
-        txn.upsert(this.#table, { prefix, identity, around: known, withheld: true });
+    db.write([this.#table], (txn) => {
+      for (const row of txn.all(this.#table)) {
+        if (!txn.has(tables.ipcache, row.prefix)) txn.delete(this.#table, row.prefix);
+        else if (row.withheld && !prefixes.has(row.prefix)) txn.upsert(this.#table, { ...row, withheld: false });
       }
+      for (const { prefix, identity } of rows) txn.upsert(this.#table, { prefix, identity, withheld: true });
     });
   }
 
-  /** @throws OrderError where the kernel is not to be given it */
-  check(prefix: string): void {
-    using snapshot = this.#db.read();
-    if (snapshot.get(this.#table, prefix)?.withheld)
+  /**
+   * Gives the kernel an address by `write`, and notes what becomes of it.
+   * @throws what `write` throws; OrderError where the kernel is not to be given it
+   */
+  give(row: IpcacheRow, write: () => void): void {
+    if (!isLocalCidr(row.identity)) {
+      write();
+      return;
+    }
+    const { db } = this.#options;
+    const { prefix, identity } = row;
+    using snapshot = db.read();
+    const known = snapshot.get(this.#table, prefix);
+    try {
+      this.#check(row, known, snapshot.all(this.#table));
+      write();
+    } catch (error) {
+      if (known?.identity !== identity)
+        db.write([this.#table], (txn) => txn.upsert(this.#table, { prefix, identity, withheld: false }));
+      throw error;
+    }
+    if (known !== undefined) db.write([this.#table], (txn) => txn.delete(this.#table, prefix));
+  }
+
+  /** Whether nothing is refused: rows may be given together. */
+  get none(): boolean {
+    using snapshot = this.#options.db.read();
+    return snapshot.count(this.#table) === 0;
+  }
+
+  #check({ prefix, identity }: IpcacheRow, known: RefusedCidr | undefined, refused: Iterable<RefusedCidr>): void {
+    if (known?.withheld)
       throw new OrderError(
-        `${prefix} waits for a policy slot that the kernel refuses: it would let its addresses through past a deny`,
+        `${prefix} waits for a policy slot that the kernel refuses: its addresses would pass a deny`,
       );
-  }
-
-  /** What the kernel has not taken by now. */
-  settle(failing: readonly Failure<IpcacheRow>[], around: ReadonlyMap<string, number>): void {
-    const cidrs = failing.filter(({ row, deleted }) => !deleted && isLocalCidr(row.identity));
-    this.#db.write([this.#table], (txn) => {
-      const still = new Set(cidrs.map(({ row }) => row.prefix));
-      for (const { prefix } of txn.all(this.#table)) if (!still.has(prefix)) txn.delete(this.#table, prefix);
-      for (const { row } of cidrs) {
-        const { prefix, identity } = row;
-        const known = txn.get(this.#table, prefix);
-        txn.upsert(this.#table, {
-          prefix,
-          identity,
-          around: known?.around ?? around.get(prefix) ?? 0,
-          withheld: known?.withheld ?? false,
-        });
+    const outer = parsePrefix(prefix);
+    for (const inner of refused) {
+      if (inner.prefix === prefix || !prefixContains(outer, parsePrefix(inner.prefix))) continue;
+      for (const { slot, enforced } of this.#options.words()) {
+        const content = this.#options.content(slot);
+        if (content === undefined) continue;
+        const now = { content, identity: this.#around(inner.prefix) };
+        const own = { content, identity: inner.identity };
+        if (DIRECTIONS.some((direction) => enforced[direction] && opens({ content, identity }, [now, own], direction)))
+          throw new OrderError(`${prefix} waits for ${inner.prefix}, which is in it: the kernel does not take that`);
       }
-    });
+    }
   }
 
   /** From the identity that the kernel has for their addresses to their own. */
   moves(): readonly (readonly [from: number, to: number])[] {
-    using snapshot = this.#db.read();
-    return Array.from(snapshot.all(this.#table), ({ around, identity }) => [around, identity] as const);
+    using snapshot = this.#options.db.read();
+    return Array.from(snapshot.all(this.#table), ({ prefix, identity }) => [this.#around(prefix), identity] as const);
   }
 
   /** @throws OrderError where the endpoint would let through what its rules and those before drop */
-  checkMove(
-    before: Pick<EndpointStateRow, 'slot' | 'enforced'> | undefined,
-    { id, slot, enforced }: EndpointStateRow,
-  ): void {
+  checkMove(before: Word | undefined, { id, slot, enforced }: EndpointStateRow): void {
     if (before === undefined || before.slot === slot) return;
-    const [old, now] = [this.#content(before.slot), this.#content(slot)];
+    const { db, content } = this.#options;
+    const [old, now] = [content(before.slot), content(slot)];
     if (old === undefined || now === undefined) return;
-    using snapshot = this.#db.read();
-    for (const { prefix, identity, around } of snapshot.all(this.#table))
-      for (const direction of DIRECTIONS) {
-        if (!before.enforced[direction] || !enforced[direction]) continue;
-        const judged = { content: now, identity: around };
-        if (!mayOpen(judged, { content: now, identity }, direction)) continue;
-        if (mayOpen(judged, { content: old, identity: around }, direction))
-          throw new OrderError(
-            `endpoint ${id} keeps the rules before: the kernel does not take ${prefix}, which the new ones name`,
-          );
-      }
+    using snapshot = db.read();
+    for (const { prefix, identity } of snapshot.all(this.#table)) {
+      const around = this.#around(prefix);
+      const others = [
+        { content: now, identity },
+        { content: old, identity: around },
+      ];
+      const directions = DIRECTIONS.filter((direction) => before.enforced[direction] && enforced[direction]);
+      if (directions.some((direction) => opens({ content: now, identity: around }, others, direction)))
+        throw new OrderError(
+          `endpoint ${id} keeps the rules before: the kernel does not take ${prefix}, which the new ones name`,
+        );
+    }
+  }
+
+  #around(prefix: string): number {
+    return this.#options.around(prefix) ?? 0;
   }
 }

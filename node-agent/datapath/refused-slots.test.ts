@@ -57,9 +57,9 @@ async function refused(
     node.now += 3000;
     await agent.round();
   };
-  const settled = async (): Promise<Map<number, boolean[]>> => {
+  const settled = async (more: readonly Input[] = []): Promise<Map<number, boolean[]>> => {
     const other = new Node();
-    const fresh = await Agent.start(other, [...history, ...change]);
+    const fresh = await Agent.start(other, [...history, ...change, ...more]);
     await fresh.round();
     await fresh.end();
     return other.verdicts();
@@ -77,7 +77,13 @@ async function refused(
     PROBES.some(
       ({ direction, peer: of }, index) => direction === 'egress' && of === to && node.verdicts().get(1)?.[index],
     );
-  return { node, agent, meanwhile, give, settled, passed, goes };
+  /** From now on only a new address is refused. */
+  const relax = (): void => {
+    const there = new Set(Array.from(node.maps.ipcache.keys(), (key) => Buffer.from(key).toString('hex')));
+    node.refuses = (operation, key) =>
+      !room && operation === 'update ipcache' && !there.has(Buffer.from(key ?? []).toString('hex'));
+  };
+  return { node, agent, relax, meanwhile, give, settled, passed, goes };
 }
 
 describe('while the kernel takes no element of a slot', () => {
@@ -172,5 +178,58 @@ describe('a CIDR', () => {
     expect(world.goes(outside)).toBe(false);
     await world.give();
     expect(world.node.verdicts()).toEqual(await world.settled());
+  });
+
+  it('that is denied for the first time keeps no stricter rules away', async () => {
+    const world = await refused(
+      [input.policy('p', 1, [everybody])],
+      [input.policy('p', 2, [rule({ peers: [{ peerSet: hashOf('b') }] }, 1), cidr('deny', '198.51.100.0/24')])],
+      full,
+    );
+    expect([world.goes(REMOTE[0]), world.goes(REMOTE[1])]).toEqual([false, true]);
+    await world.give();
+    expect(world.node.verdicts()).toEqual(await world.settled());
+  });
+
+  it('that is denied is not opened by one around it, for which the kernel has room', async () => {
+    const other = { ...cidr('allow', '192.0.2.0/24'), subject: hashOf('b') };
+    const outer = { ...cidr('allow', '192.0.0.0/16'), cookie: 3 };
+    const world = await refused(
+      [input.policy('p', 1, [rule({ peers: [{ peerSet: hashOf('b') }] }, 1)])],
+      [input.policy('q', 1, [other])],
+      full,
+    );
+    // Whichever asks first gets the one place that there is.
+    const elements = (): number => [...world.node.maps.ipcache.keys()].length;
+    const places = elements() + 1;
+    world.node.refuses = (operation) => operation === 'update ipcache' && elements() >= places;
+    world.agent.apply([input.policy('p', 2, [outer, cidr('deny', '192.0.2.0/24')])]);
+    for (let round = 0; round < 15; round += 1) {
+      world.node.now += 1000;
+      await new Promise((resolve) => setTimeout(resolve, 50));
+      await world.agent.round();
+      expect(world.goes(outside)).toBe(false);
+    }
+    world.node.refuses = () => false;
+    await world.give();
+    expect([world.goes(outside), world.goes('192.0.2.77')]).toEqual([false, false]);
+    expect(world.passed(world.node.log)).toEqual([]);
+  });
+
+  it('that keeps an endpoint at the rules before leaves no flow to a pod that both deny by now', async () => {
+    const world = await refused(
+      [input.policy('p', 1, [everybody, deny('c'), cidr('deny', '192.0.2.0/24')])],
+      [input.policy('p', 2, [everybody, deny('c', 'd'), cidr('deny', '192.0.2.0/25')])],
+      full,
+    );
+    expect([world.goes(outside), world.goes(REMOTE[1])]).toEqual([false, true]);
+    // Addresses that it has the kernel takes anew. The number of these labels is one that it knows.
+    world.relax();
+    world.agent.apply([input.remote(1, 302)]);
+    await world.agent.round();
+    expect([world.goes(outside), world.goes(REMOTE[1])]).toEqual([false, false]);
+    expect(world.node.overstaying()).toEqual([]);
+    await world.give();
+    expect(world.node.verdicts()).toEqual(await world.settled([input.remote(1, 302)]));
   });
 });

@@ -41,38 +41,6 @@ export function classesOf({ elements }: Pick<SlotContent, 'elements'>, identity:
   return DIRECTIONS.map((direction) => classOf(elements[direction], identity)).join();
 }
 
-/** Equal texts are equal decisions of every packet of the identity. */
-export function decisionsOf(content: SlotContent, identity: number): string {
-  return DIRECTIONS.map((direction) => rangeTexts(content, identity, direction).join(' ')).join('|');
-}
-
-/** An identity, as a slot's content judges it. */
-export interface Judged {
-  readonly content: SlotContent;
-  readonly identity: number;
-}
-
-/** Whether some packet may be let through by the one that the other drops; false is certain. */
-export function mayOpen(one: Judged, other: Judged, direction: Direction): boolean {
-  const has = new Set(rangeTexts(one.content, one.identity, direction));
-  const should = new Set(rangeTexts(other.content, other.identity, direction));
-  const allows = (text: string): boolean => text.endsWith(ALLOW);
-  return (
-    has.values().some((text) => allows(text) && !should.has(text)) ||
-    should.values().some((text) => !allows(text) && !has.has(text))
-  );
-}
-
-const ALLOW = '+';
-
-/** What is decided of an identity, in texts of which each is of some ports. */
-function rangeTexts({ elements, rows }: SlotContent, identity: number, direction: Direction): readonly string[] {
-  const blocks = rows[direction].get(classOf(elements[direction], identity)) ?? [];
-  return rangesOf(blocks.map((block) => ({ ...block, cookie: 0 }))).map(
-    ({ protocol, from, to, deny }) => `${protocol}/${from}-${to}${deny ? '-' : ALLOW}`,
-  );
-}
-
 /** Elements by which each identity is decided as another one is; none where it is so already. */
 export function elementsAlike(
   { elements, rows }: SlotContent,
@@ -92,6 +60,60 @@ export function elementsAlike(
     }
     return out;
   });
+}
+
+/** Equal texts are equal decisions of every packet of the identity. */
+export function decisionsOf(content: SlotContent, identity: number): string {
+  return DIRECTIONS.map((direction) =>
+    rangesOfPeer(content, identity, direction)
+      .map(({ protocol, from, to, deny }) => `${protocol}/${from}-${to}${deny ? '-' : '+'}`)
+      .join(' '),
+  ).join('|');
+}
+
+/** An identity, as a slot's content judges it. */
+export interface Judged {
+  readonly content: SlotContent;
+  readonly identity: number;
+}
+
+/** Whether some packet is let through by the one, and by none of the others. */
+export function opens(one: Judged, others: readonly Judged[], direction: Direction): boolean {
+  const allowed = ({ content, identity }: Judged): readonly PortRange[] =>
+    rangesOfPeer(content, identity, direction).filter(({ deny }) => !deny);
+  return others.reduce((left, other) => without(left, allowed(other)), allowed(one)).length > 0;
+}
+
+/** What is decided of an identity: no two of the ranges are of one protocol and port. */
+function rangesOfPeer(
+  { elements, rows }: SlotContent,
+  identity: number,
+  direction: Direction,
+): ReturnType<typeof rangesOf> {
+  const blocks = rows[direction].get(classOf(elements[direction], identity)) ?? [];
+  return rangesOf(blocks.map((block) => ({ ...block, cookie: 0 })));
+}
+
+interface PortRange {
+  readonly protocol: number;
+  readonly from: number;
+  readonly to: number;
+}
+
+/** The parts of ranges that are in none of the others. */
+function without(ranges: readonly PortRange[], others: readonly PortRange[]): readonly PortRange[] {
+  return others.reduce(
+    (left, { protocol, from, to }) =>
+      left.flatMap((range) => {
+        if (range.protocol !== protocol || range.to < from || to < range.from) return [range];
+        const [before, after] = [
+          { protocol, from: range.from, to: from - 1 },
+          { protocol, from: to + 1, to: range.to },
+        ];
+        return [before, after].filter((part) => part.from <= part.to);
+      }),
+    ranges,
+  );
 }
 
 export function count(maps: PerDirection<ReadonlyMap<number, unknown>>): number {

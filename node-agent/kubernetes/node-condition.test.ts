@@ -33,7 +33,7 @@ afterEach(async () => {
 function start(log: Logger = quiet): NodeConditionWriter {
   const writer = new NodeConditionWriter({
     ...{ db: createStateDB({ freeze: true }), client, nodeName: 'n1', connection, log },
-    ...{ lookMs: 5, intervalMs: 5 },
+    ...{ lookMs: 5, intervalMs: 5, againMs: 20 },
     problems: () => {
       looks += 1;
       return fleeting && looks % 2 === 0 ? [] : problems;
@@ -136,6 +136,23 @@ describe('NodeConditionWriter', () => {
       async () => connection.status().ok,
       (ok) => ok,
     );
+  });
+
+  it('says it again to a Node that was made anew, or is there only later, and ends it after it was refused for a while', async () => {
+    const real = client.get.bind(client);
+    client.get = () => Promise.reject(new ApiError('none', { status: 404, reason: 'NotFound' }));
+    problems = [TWO];
+    start();
+    await looked(5);
+    client.get = real;
+    await says('True');
+    client.held.delete('nodes/n1');
+    await says('True');
+    client.failure = new ApiError('may not', { status: 403, reason: 'Forbidden' });
+    problems = [];
+    await looked(5);
+    client.failure = undefined;
+    await says('False');
   });
 
   it('says once that it may not write, and is then silent; the connection is well', async () => {

@@ -14,6 +14,8 @@ const FIELD_MANAGER = 'weir-agent-condition';
 const LOOK_MS = 5_000;
 /** Between two writes, so that a message which changes all the time makes six a minute. */
 const INTERVAL_MS = 10_000;
+/** How often a problem that lasts is said again: the Node may be another, or somebody may have taken the condition away. So is what was refused. */
+const AGAIN_MS = 60_000;
 /** Characters of a message. */
 const LONGEST_MESSAGE = 1024;
 
@@ -32,6 +34,8 @@ interface Wanted {
   readonly node: string;
   readonly reason: string;
   readonly message: string;
+  /** Of the saying: another has it said again. 0 where there is nothing to say. */
+  readonly turn: number;
 }
 
 /**
@@ -44,13 +48,16 @@ export class NodeConditionWriter {
   readonly #nodeName: string;
   readonly #problems: NodeProblems;
   readonly #lookMs: number;
+  readonly #againMs: number;
   readonly #log: Logger;
   readonly #table: Table<Wanted>;
   readonly #reconciler: Reconciler<Wanted>;
   readonly #ending = new AbortController();
   #timer: NodeJS.Timeout | undefined;
   #foundBefore = false;
+  /** The last try was refused. */
   #mayNot = false;
+  #saidSo = false;
 
   constructor(options: {
     readonly db: StateDB;
@@ -61,6 +68,8 @@ export class NodeConditionWriter {
     readonly problems: NodeProblems;
     /** Time from one look to the next, in milliseconds. Default 5000. */
     readonly lookMs?: number;
+    /** Time after which what lasts is said again, in milliseconds. Default 60,000. */
+    readonly againMs?: number;
     /** Least time between two writes, in milliseconds. Default 10,000. */
     readonly intervalMs?: number;
   }) {
@@ -70,11 +79,12 @@ export class NodeConditionWriter {
     this.#nodeName = nodeName;
     this.#problems = problems;
     this.#lookMs = lookMs;
+    this.#againMs = options.againMs ?? AGAIN_MS;
     this.#log = log;
     this.#table = db.table<Wanted>({
       name: 'nodeCondition',
       key: ({ node }) => node,
-      equals: (a, b) => a.reason === b.reason && a.message === b.message,
+      equals: (a, b) => a.reason === b.reason && a.message === b.message && a.turn === b.turn,
     });
     this.#reconciler = apiReconciler<Wanted>({
       name: 'node-condition',
@@ -122,16 +132,16 @@ export class NodeConditionWriter {
     this.#foundBefore = worst !== undefined;
     if (worst !== undefined && !lasts) return;
     const message = clipped(problems.map((problem) => problem.message).join('; '), LONGEST_MESSAGE);
-    this.#db.write([this.#table], (txn) =>
-      txn.upsert(this.#table, { node: this.#nodeName, reason: worst?.reason ?? '', message }),
-    );
+    const reason = worst?.reason ?? '';
+    const turn = worst !== undefined || this.#mayNot ? Math.floor(performance.now() / this.#againMs) : 0;
+    this.#db.write([this.#table], (txn) => txn.upsert(this.#table, { node: this.#nodeName, reason, message, turn }));
   }
 
   async #update({ reason, message }: Wanted): Promise<void> {
-    if (this.#mayNot) return;
     try {
       const current = await this.#current();
       const status = reason === '' ? 'False' : 'True';
+      this.#mayNot = false;
       if (current === undefined && status === 'False') return;
       const said =
         status === 'True' ? { reason, message } : { reason: 'NoProblem', message: 'nothing is wrong any more' };
@@ -141,10 +151,12 @@ export class NodeConditionWriter {
       const lastTransitionTime = since ?? now;
       await this.#apply([{ type: CONDITION, status, ...said, lastHeartbeatTime: now, lastTransitionTime }]);
     } catch (error) {
-      // A Node that is gone has no conditions.
+      // A Node that is not there has no conditions.
       if (error instanceof ApiError && error.notFound) return;
       if (!(error instanceof ApiError && error.forbidden)) throw error;
       this.#mayNot = true;
+      if (this.#saidSo) return;
+      this.#saidSo = true;
       this.#log.info(
         { error: messageOf(error) },
         `condition ${CONDITION} of the node is not written, as the agent may not (helm value agent.boundToNode, Kubernetes 1.30 or newer)`,

@@ -123,7 +123,7 @@ export class NodeProgress {
       reported: (node) => ({
         generation: host(node).report?.generations[uid],
         replaced: replaced.has(node),
-        lost: host(node).report?.lost === true,
+        lost: host(node).report?.lost === true && host(node).report?.said?.[uid] !== true,
         failures: host(node).report?.failures[uid] ?? [],
       }),
     };

@@ -54,6 +54,8 @@ export interface CatchUp {
 export interface CountedReport extends NodeReportRow {
   /** Somebody has deleted the report. The node, which lives, may enforce what it said. */
   readonly lost?: true;
+  /** Of these policies, by uid, a report speaks that came after it. */
+  readonly said?: Readonly<Partial<Record<string, true>>>;
 }
 
 /** Of which policies a node speaks: that stays while it only says other things of them. */

@@ -135,6 +135,10 @@ describe('the agent of one node', () => {
       { metadata: { annotations: { a: 'c' } } },
       { status: { addresses: [{ type: 'InternalIP', address: '192.0.2.1' }] } },
       { status: { capacity: { cpu: '900' } } },
+      { status: { daemonEndpoints: { kubeletEndpoint: { Port: 1 } } } },
+      { status: { nodeInfo: { kernelVersion: '9' } } },
+      { status: { volumesInUse: ['v'] } },
+      { status: { images: [{ names: ['i'], sizeBytes: 1 }] } },
     ])
       expect({ object, ...(await patch('node-3', 'node-3', object)) }).toMatchObject(more);
   });

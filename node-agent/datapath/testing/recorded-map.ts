@@ -5,7 +5,7 @@ import type { SlotMaps } from '../slot-parts.ts';
 
 /** Called before (and may refuse by a throw) and after each change. */
 export interface Recorder {
-  before(operation: string): void;
+  before(operation: string, key?: Uint8Array): void;
   after(operation: string): void;
 }
 
@@ -34,7 +34,7 @@ class RecordedMap implements BpfMap {
     return this.plain.keys();
   }
   update(key: Uint8Array, value: Uint8Array, mode?: UpdateMode): void {
-    this.#change('update', () => this.plain.update(key, value, mode));
+    this.#change('update', () => this.plain.update(key, value, mode), key);
   }
   delete(key: Uint8Array): boolean {
     return this.#change('delete', () => this.plain.delete(key));
@@ -72,9 +72,9 @@ class RecordedMap implements BpfMap {
     this.close();
   }
 
-  #change<T>(operation: string, change: () => T): T {
+  #change<T>(operation: string, change: () => T, key?: Uint8Array): T {
     const what = `${operation} ${this.info.name}`;
-    this.#recorder.before(what);
+    this.#recorder.before(what, key);
     const result = change();
     this.#recorder.after(what);
     return result;

@@ -50,7 +50,7 @@ export class Node {
   readonly log: { endpoint: number; verdicts: boolean[]; operation: string }[] = [];
   readonly problems: string[] = [];
   /** Whether the kernel refuses a change of a map: `update policy_classes`, `setInner policy_verdicts`, ... */
-  refuses: (operation: string) => boolean = () => false;
+  refuses: (operation: string, key: Uint8Array | undefined) => boolean = () => false;
   /** Revisions under which each flow was let through: the connection table. By endpoint and probe. */
   readonly #flows = new Map<string, Set<number>>();
   readonly #words = new Map<string, Seen & { readonly word: Word }>();
@@ -203,10 +203,10 @@ export class Agent {
     this.#left = operations;
     for (const input of inputs) input(this.tables, this.db);
     const recorder = {
-      before: (operation: string): void => {
+      before: (operation: string, key?: Uint8Array): void => {
         if (this.#left <= 0) throw new Crash('the agent is dead');
         this.#left -= 1;
-        if (node.refuses(operation)) throw new Error(`no room: ${operation}`);
+        if (node.refuses(operation, key)) throw new Error(`no room: ${operation}`);
       },
       after: (operation: string): void => node.look(operation),
     };
