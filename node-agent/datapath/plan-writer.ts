@@ -282,7 +282,10 @@ export class PlanWriter {
   /** The rows, but with unknown addresses where the kernel, which refuses a slot, would let through what it is to drop: the next plan has them again. */
   async #knowable(ipcache: readonly IpcacheRow[]): Promise<readonly IpcacheRow[]> {
     const refused = this.slots.failing().flatMap(({ row, deleted }) => (deleted ? [] : [row]));
-    const late = this.ipcache.failing().flatMap(({ row, deleted }) => (deleted ? [] : [row]));
+    const planned = new Set(ipcache.map(({ prefix }) => prefix));
+    const late = this.ipcache
+      .failing()
+      .flatMap(({ row, deleted }) => (deleted || planned.has(row.prefix) ? [] : [row]));
     const rows = [...ipcache, ...late];
     const waiting = new Set(this.#refusedStates().map(({ id }) => id));
     if (refused.length + waiting.size === 0 || rows.length === 0) {
@@ -299,11 +302,13 @@ export class PlanWriter {
         content: (slot) => slots.content(slot),
       }),
     );
-    const isCidr = ({ identity }: IpcacheRow): boolean => isLocalCidr(identity);
-    this.#refusedCidrs.withhold(rows.filter((row) => isCidr(row) && held.has(row.prefix)));
-    const unknown = ipcache.filter((row) => !isCidr(row) && held.has(row.prefix));
-    engine.holdAddresses(unknown.map(({ prefix }) => prefix));
-    return ipcache.map((row) => (!isCidr(row) && held.has(row.prefix) ? { ...row, identity: 0 } : row));
+    const doubtful = rows.filter(({ prefix }) => held.has(prefix));
+    const cidrs = doubtful.filter(({ identity }) => isLocalCidr(identity));
+    const pods = doubtful.filter(({ identity }) => !isLocalCidr(identity));
+    this.#refusedCidrs.withhold(cidrs);
+    engine.holdAddresses(pods.map(({ prefix }) => prefix));
+    const others = ipcache.filter((row) => !held.has(row.prefix) || isLocalCidr(row.identity));
+    return [...others, ...pods.map((row) => ({ ...row, identity: 0 }))];
   }
 
   #refusedStates(): readonly EndpointStateRow[] {
