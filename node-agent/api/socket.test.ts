@@ -63,6 +63,12 @@ const EMPTY: readonly (readonly [string, () => Promise<void>])[] = [
   ['link, which leads nowhere', () => symlink(join(folder, 'nowhere'), socket)],
 ];
 
+/** At once: a file that is still empty would be of no value. */
+const putFile = async (text: string): Promise<void> => {
+  await writeFile(join(folder, 'file'), text);
+  await rename(join(folder, 'file'), socket);
+};
+
 const FULL: readonly (readonly [string, () => Promise<void>])[] = [
   [
     'folder',
@@ -72,7 +78,7 @@ const FULL: readonly (readonly [string, () => Promise<void>])[] = [
       await rename(join(folder, 'full'), socket);
     },
   ],
-  ['file', () => writeFile(socket, 'text')],
+  ['file', () => putFile('text')],
   [
     'link',
     async () => {
@@ -124,7 +130,7 @@ it.each(FULL)('moves a %s with content aside while it runs, and refuses to start
     { level: 'warn', fields: { socket, aside } },
   ]);
   // Another one has no place beside it: nothing is lost.
-  await putInPlace(() => writeFile(socket, 'more'));
+  await putFile('more');
   const { message } = await eventually(
     async () => server.listening(),
     ({ ok, message: why }) => !ok && why.includes('aside'),
