@@ -475,6 +475,7 @@ describe('what is taken away', () => {
     execFileSync('mkdir', ['-p', join(lab.root, 'links', '2-egress')]);
     await until(() => check('enforcement')?.ok === false);
     expect(core.health().ok).toBe(false);
+    expect(check('kernel')).toMatchObject({ ok: false, message: expect.stringContaining('does not hold all of it') });
     await until(() => core.realised().failures.length > 0);
     expect(core.realised().failures).toEqual([
       expect.objectContaining({ uid: policy, generation: 1, reason: 'EnforcementRemoved' }),

@@ -102,9 +102,12 @@ function kernel(side: HealthSources['side']): Check {
       )
     : [];
   const [first] = failing;
-  return first === undefined
-    ? { name, ok: true, message: 'the kernel holds what is wanted' }
-    : { name, ok: false, message: `${failing.length} changes are refused: ${first.error.message}` };
+  if (first !== undefined)
+    return { name, ok: false, message: `${failing.length} changes are refused: ${first.error.message}` };
+  // What others took away since, the audit names.
+  return side?.audit.check().ok === false
+    ? { name, ok: false, message: 'the kernel took what is wanted, and does not hold all of it any more' }
+    : { name, ok: true, message: 'the kernel holds what is wanted' };
 }
 
 /** Pods whose labels have no identity yet. The agent can do nothing about it, so that it is no fault of the agent. `now`: as of `unnumberedSince`. */
