@@ -143,7 +143,13 @@ export class EndpointStore {
       throw error;
     }
     if (moves) this.#removeEntry(before.ifindex, id);
-    const { found: _, ...now } = moves ? { ...NEW, found: undefined } : { found: undefined, ...(this.#row(id) ?? NEW) };
+    const {
+      found: _,
+      refused: __,
+      ...now
+    } = moves
+      ? { ...NEW, found: undefined, refused: undefined }
+      : { found: undefined, refused: undefined, ...(this.#row(id) ?? NEW) };
     this.#put({ ...now, id, ifindex, slot, held: row, written: row });
   }
 

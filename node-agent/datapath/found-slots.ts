@@ -30,13 +30,14 @@ export function cidrMoves({ ipcache, moved }: Pick<Plan, 'ipcache' | 'moved'>): 
 
 /** To be called before the CIDRs' addresses are written. */
 export async function announceCidrs(
-  moves: readonly Move[],
+  movesOf: () => readonly Move[],
   { db, tables, slots, endpoints }: FoundSlots,
 ): Promise<void> {
-  if (moves.length === 0) return;
   using snapshot = db.read();
   const found = slots
     .slots()
     .filter((slot) => !snapshot.has(tables.slots, tableKey.slot(slot)) && endpoints.uses(slot));
+  if (found.length === 0) return;
+  const moves = movesOf();
   for (const slot of found) await slots.follow(slot, moves);
 }

@@ -51,6 +51,14 @@ export class KernelRows {
         const fields = { ...key(row as never), error: error.message, retries };
         log[told ? 'error' : 'debug'](fields, `the kernel does not hold the ${what}`);
       };
+    const givenTogether = (rows: readonly IpcacheRow[]): boolean => {
+      try {
+        ipcache.updateAll(rows);
+        return true;
+      } catch {
+        return false; // one by one they say why
+      }
+    };
     this.slots = createReconciler<SlotRow>({
       ...retry,
       name: 'kernel-slots',
@@ -72,17 +80,13 @@ export class KernelRows {
           ipcache.delete(row.prefix);
         },
         updateBatch: (batch) => {
-          try {
-            if (!refusedCidrs.none) throw new OrderError('some are to be refused');
-            ipcache.updateAll(batch.map(({ row }) => row));
-          } catch {
-            // Some of them are there: each by itself, to tell them from those that are refused.
-            for (const item of batch) {
-              try {
-                refusedCidrs.give(item.row, () => ipcache.updateAll([item.row]));
-              } catch (error) {
-                item.fail(error);
-              }
+          if (refusedCidrs.none && givenTogether(batch.map(({ row }) => row))) return;
+          // Some of them may be there: each by itself, to tell them from those that are refused.
+          for (const item of batch) {
+            try {
+              refusedCidrs.give(item.row, () => ipcache.updateAll([item.row]));
+            } catch (error) {
+              item.fail(error);
             }
           }
         },

@@ -248,7 +248,9 @@ export class PlanWriter {
     // Those whose words the kernel has refused leave their slots now, too.
     const states = [...this.#refusedStates(), ...plan.endpoints];
     if (ipcache.length > 0) await slots.forget(new Set(ipcache.map(({ identity }) => identity)));
-    await announceCidrs([...this.#refusedCidrs.moves(), ...cidrMoves(plan)], this.#options);
+    const cidrs = cidrMoves(plan);
+    if (cidrs.length > 0 || !this.#refusedCidrs.none)
+      await announceCidrs(() => [...this.#refusedCidrs.moves(), ...cidrs], this.#options);
     const order = addressOrder(
       { ...plan, ipcache, endpoints: states },
       {

@@ -4,13 +4,13 @@
  * through by that which they drop and the ones before do, too; nor does what is around them get a number that would.
  */
 import { isLocalCidr } from '@weir/identity';
-import { parsePrefix, prefixContains } from '@weir/net';
+import type { Direction } from '@weir/policy';
 import type { StateDB, Table } from '@weir/statedb';
 import type { Tables } from '../core.ts';
-import { DIRECTIONS } from '../derive/index.ts';
+import { DIRECTIONS, prefixKey } from '../derive/index.ts';
 import { OrderError } from '../errors.ts';
 import type { EndpointStateRow, IpcacheRow } from '../tables.ts';
-import { opens, type SlotContent } from './slot-content.ts';
+import { classesOf, opens, type SlotContent } from './slot-content.ts';
 
 type Word = Pick<EndpointStateRow, 'slot' | 'enforced'>;
 
@@ -38,7 +38,11 @@ export class RefusedCidrs {
 
   constructor(options: RefusedCidrsOptions) {
     this.#options = options;
-    this.#table = options.db.table<RefusedCidr>({ name: 'refusedCidrs', key: ({ prefix }) => prefix });
+    this.#table = options.db.table<RefusedCidr>({
+      name: 'refusedCidrs',
+      key: ({ prefix }) => prefix,
+      indexes: [{ name: 'within', kind: 'lpm', keys: ({ prefix }) => [prefixKey(prefix)] }],
+    });
   }
 
   /** The kernel is not to be given these, and may be given all others. */
@@ -68,7 +72,7 @@ export class RefusedCidrs {
     using snapshot = db.read();
     const known = snapshot.get(this.#table, prefix);
     try {
-      this.#check(row, known, snapshot.all(this.#table));
+      this.#check(row, known, snapshot.covered(this.#table, 'within', prefixKey(prefix)));
       write();
     } catch (error) {
       if (known?.identity !== identity)
@@ -89,17 +93,16 @@ export class RefusedCidrs {
       throw new OrderError(
         `${prefix} waits for a policy slot that the kernel refuses: its addresses would pass a deny`,
       );
-    const outer = parsePrefix(prefix);
-    for (const inner of refused) {
-      if (inner.prefix === prefix || !prefixContains(outer, parsePrefix(inner.prefix))) continue;
-      for (const { slot, enforced } of this.#options.words()) {
+    const inside = Iterator.from(refused).filter((row) => row.prefix !== prefix);
+    let words: readonly Opens[] | undefined;
+    for (const inner of inside) {
+      words ??= Array.from(this.#options.words(), ({ slot, enforced }) => {
         const content = this.#options.content(slot);
-        if (content === undefined) continue;
-        const now = { content, identity: this.#around(inner.prefix) };
-        const own = { content, identity: inner.identity };
-        if (DIRECTIONS.some((direction) => enforced[direction] && opens({ content, identity }, [now, own], direction)))
-          throw new OrderError(`${prefix} waits for ${inner.prefix}, which is in it: the kernel does not take that`);
-      }
+        return opensOnce(content, [content, content], (direction) => enforced[direction]);
+      });
+      const around = this.#around(inner.prefix);
+      if (words.some((opens) => opens(identity, [around, inner.identity])))
+        throw new OrderError(`${prefix} waits for ${inner.prefix}, which is in it: the kernel does not take that`);
     }
   }
 
@@ -113,17 +116,13 @@ export class RefusedCidrs {
   checkMove(before: Word | undefined, { id, slot, enforced }: EndpointStateRow): void {
     if (before === undefined || before.slot === slot) return;
     const { db, content } = this.#options;
-    const [old, now] = [content(before.slot), content(slot)];
-    if (old === undefined || now === undefined) return;
     using snapshot = db.read();
+    if (snapshot.count(this.#table) === 0) return;
+    const [old, now] = [content(before.slot), content(slot)];
+    const opens = opensOnce(now, [now, old], (direction) => before.enforced[direction] && enforced[direction]);
     for (const { prefix, identity } of snapshot.all(this.#table)) {
       const around = this.#around(prefix);
-      const others = [
-        { content: now, identity },
-        { content: old, identity: around },
-      ];
-      const directions = DIRECTIONS.filter((direction) => before.enforced[direction] && enforced[direction]);
-      if (directions.some((direction) => opens({ content: now, identity: around }, others, direction)))
+      if (opens(around, [identity, around]))
         throw new OrderError(
           `endpoint ${id} keeps the rules before: the kernel does not take ${prefix}, which the new ones name`,
         );
@@ -133,4 +132,26 @@ export class RefusedCidrs {
   #around(prefix: string): number {
     return this.#options.around(prefix) ?? 0;
   }
+}
+
+/** Whether an identity may pass where others, each as another content judges it, may not. */
+type Opens = (identity: number, others: readonly number[]) => boolean;
+
+/** Identities of the same classes are looked at once. A slot that is not there lets nothing through, and is no measure. */
+function opensOnce(
+  content: SlotContent | undefined,
+  contents: readonly (SlotContent | undefined)[],
+  enforced: (direction: Direction) => boolean,
+): Opens {
+  const known = new Map<string, boolean>();
+  const directions = DIRECTIONS.filter(enforced);
+  return (identity, others) => {
+    const there = contents.every((each) => each !== undefined);
+    if (content === undefined || !there) return false;
+    const judged = contents.map((each, at) => ({ content: each, identity: others[at] ?? 0 }));
+    const key = [classesOf(content, identity), ...judged.map((one) => classesOf(one.content, one.identity))].join(' ');
+    const found = known.get(key) ?? directions.some((direction) => opens({ content, identity }, judged, direction));
+    known.set(key, found);
+    return found;
+  };
 }

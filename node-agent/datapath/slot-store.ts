@@ -554,6 +554,7 @@ export class SlotStore {
   /** Takes a half-made slot out: at once or, where the kernel refuses that, when `trim` comes to it, unless it is made before. */
   async #takeOut(slot: number): Promise<void> {
     this.#retireFor(slot, SPARE_MS, true);
+    // What the caller throws is why; the row of `retiredSlots` sees to the rest.
     await this.free(slot).catch(() => undefined);
   }
 

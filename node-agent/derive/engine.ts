@@ -323,7 +323,7 @@ export class Engine {
     this.#cidrsChanged = false;
   }
 
-  /** The kernel is to know nobody at these addresses for now: the next plan has them again. */
+  /** The kernel knows nobody at these addresses: the next plan has them again. */
   holdAddresses(prefixes: Iterable<string>): void {
     for (const prefix of prefixes) this.#addresses.put(prefix, 0);
   }
