@@ -1,5 +1,5 @@
 import { describe, expect, it } from '@jest/globals';
-import { createStateDB } from '@weir/statedb';
+import { createStateDB, type WriteTxn } from '@weir/statedb';
 import fc from 'fast-check';
 import { podRow } from '../kubernetes/rows.ts';
 import { pod as podObject } from '../testing.ts';
@@ -17,6 +17,8 @@ interface Claim {
 /** Pods with an identity, which claim addresses. A pod whose name starts with `foreign` can have none of them. */
 class Claims {
   readonly told: string[] = [];
+  /** Rows that were read or written, and reads that found none. */
+  rows = 0;
   #loading = false;
   readonly #db = createStateDB({ freeze: true, findLeaks: false });
   readonly #pods = createPlacedPods(this.#db);
@@ -38,9 +40,15 @@ class Claims {
         const object = podObject(pod, {}, uid === undefined ? {} : { uid });
         const row = { ...podRow(object), addresses, terminating };
         const before = txn.upsert(this.#pods, { row, identity: 300, waiting: undefined });
-        return [...addresses, ...(before?.row.addresses ?? [])];
+        return [...addresses, ...(before?.row.addresses ?? [])].map((address) => [address, pod] as const);
       });
-      return new Set([...new Set(touched)].flatMap((address) => this.#book.settle(txn, address, this.#loading)));
+      const counted = this.#counted(txn);
+      return new Set(
+        [...Map.groupBy(touched, ([address]) => address)].flatMap(([address, changed]) => {
+          const names = changed.map(([, pod]) => pod);
+          return this.#book.settle(counted, address, names, this.#loading);
+        }),
+      );
     });
   }
 
@@ -55,7 +63,7 @@ class Claims {
   adoptionDone(): void {
     this.#loading = false;
     this.#db.write(this.#tables, (txn) => {
-      for (const address of this.#book.awaited(txn)) this.#book.settle(txn, address, false);
+      for (const address of this.#book.awaited(txn)) this.#book.settle(txn, address, [], false);
       this.#book.tellRefused(txn);
     });
   }
@@ -70,6 +78,26 @@ class Claims {
   get #tables() {
     return [this.#pods, ...this.#book.tables];
   }
+
+  #counted(txn: WriteTxn): WriteTxn {
+    const count = <T>(answer: T): T => {
+      this.rows += 1;
+      return answer;
+    };
+    return new Proxy(txn, {
+      get: (target, name: keyof WriteTxn) => {
+        const method = (target[name] as (...args: unknown[]) => unknown).bind(target);
+        return (...args: unknown[]) => {
+          const answer = count(method(...args));
+          return isIterable(answer) ? Iterator.from(answer).map(count) : answer;
+        };
+      },
+    });
+  }
+}
+
+function isIterable(value: unknown): value is Iterable<unknown> {
+  return typeof value === 'object' && value !== null && Symbol.iterator in value;
 }
 
 const A = '10.0.0.1';
@@ -107,6 +135,37 @@ describe('AddressClaims', () => {
     book.set(...Array.from({ length: 20 }, (_, n) => ({ pod: `ns/p${n + 10}`, addresses: [A] })));
     expect(book.told).toHaveLength(20);
     expect(book.told[0]).toBe(`ns/p10 ${A} contested ns/p11 ns/p12 ns/p13 ns/p14 ns/p15`);
+  });
+
+  it('who comes or goes costs the same however many claim the address', () => {
+    const price = (claimants: number) => {
+      const book = new Claims();
+      const names = Array.from({ length: claimants }, (_, n) => `ns/p${n}`);
+      const cost = (...claims: readonly Claim[]) => {
+        const before = book.rows;
+        book.set(...claims);
+        return book.rows - before;
+      };
+      const one = { pod: 'ns/last', addresses: [A] };
+      book.set({ pod: 'ns/first', addresses: [A] });
+      const taken = cost(...names.map((pod) => ({ pod, addresses: [A] })));
+      const comes = cost(one);
+      const ends = cost({ ...one, terminating: true });
+      const goes = cost({ pod: 'ns/last', addresses: [] });
+      // The address is nobody's: all of them are told so, once.
+      const contested = cost({ pod: 'ns/first', addresses: [] });
+      const told = book.told.length;
+      const joins = cost(one);
+      const leaves = cost({ pod: 'ns/last', addresses: [] });
+      expect(book.told.length - told).toBe(1);
+      return { each: [taken / claimants, contested / claimants], changes: [comes, ends, goes, joins, leaves] };
+    };
+    const few = price(100);
+    const many = price(3000);
+    expect(many.changes).toEqual(few.changes);
+    expect(Math.max(...many.changes)).toBeLessThan(25);
+    // What concerns all of them costs each of them the same.
+    for (const [at, each] of many.each.entries()) expect(each).toBeLessThan(1.1 * (few.each[at] ?? 0));
   });
 
   it('a pod that is going gives way to one that stays, and gets the address back when it is alone', () => {

@@ -10,11 +10,13 @@
  * - One that stays wins over those that are going. Of several that come at once for an address that nobody owns, none gets it until one is
  *   left: nodes take it for unknown until then.
  * - A claim of a pod that stays and that does not count is told once, with its reason.
+ * - A change costs what it changes, however many claim the address: who comes or goes is looked at, and all of them only where their reason is
+ *   another one.
  */
+import { isDeepStrictEqual } from 'node:util';
 import type { AnyTable, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
-import type { PodRow } from '../types.ts';
-import type { PlacedPod } from './placed-pods.ts';
-import { addressKey, type Place, type PodNetworks } from './pod-networks.ts';
+import { claimsOf, type PlacedPod } from './placed-pods.ts';
+import type { Place, PodNetworks } from './pod-networks.ts';
 
 /** Pods that a refusal names. */
 const OTHERS = 5;
@@ -42,7 +44,15 @@ export interface RefusedAddress {
   readonly others: readonly string[];
 }
 
-interface Refusal extends RefusedAddress {
+interface Claim {
+  readonly address: string;
+  /** `namespace/name`. */
+  readonly pod: string;
+  readonly uid: string;
+  readonly at: Place;
+  readonly leaving: boolean;
+  /** Undefined: it counts, or nobody can say yet, or nobody needs to know. */
+  readonly refused: RefusedAddress['reason'] | undefined;
   readonly told: boolean;
 }
 
@@ -56,7 +66,7 @@ export interface AddressClaimsOptions {
 export class AddressClaims {
   readonly #options: AddressClaimsOptions;
   readonly #owners: Table<Owner>;
-  readonly #refusals: Table<Refusal>;
+  readonly #claims: Table<Claim>;
 
   constructor(db: StateDB, options: AddressClaimsOptions) {
     this.#options = options;
@@ -65,15 +75,19 @@ export class AddressClaims {
       key: ({ address }) => address,
       indexes: [{ name: 'awaited', keys: ({ awaited }) => (awaited ? [''] : []) }],
     });
-    this.#refusals = db.table<Refusal>({
-      name: 'refused-addresses',
-      key: ({ address, pod }) => `${address} ${pod}`,
-      indexes: [{ name: 'untold', keys: ({ told }) => (told ? [] : ['']) }],
+    this.#claims = db.table<Claim>({
+      name: 'address-claims',
+      key: ({ address, pod }) => claimKey(address, pod),
+      equals: isDeepStrictEqual,
+      indexes: [
+        { name: 'counting', keys: ({ address, at, leaving }) => (at === 'home' ? [groupKey(address, leaving)] : []) },
+        { name: 'untold', keys: ({ refused, told }) => (refused === undefined || told ? [] : ['']) },
+      ],
     });
   }
 
   get tables(): readonly AnyTable[] {
-    return [this.#owners, this.#refusals];
+    return [this.#owners, this.#claims];
   }
 
   /** A slice of before a restart gives the address to the pod. Of two slices the first one counts. */
@@ -88,7 +102,7 @@ export class AddressClaims {
 
   /** Tells what was refused while inputs were put in. */
   tellRefused(txn: WriteTxn): void {
-    for (const refusal of Array.from(txn.list(this.#refusals, 'untold', ''))) this.#tell(txn, refusal);
+    for (const claim of Array.from(txn.list(this.#claims, 'untold', ''))) this.#tell(txn, claim);
   }
 
   owns(reader: Reader, pod: string, address: string): boolean {
@@ -97,85 +111,100 @@ export class AddressClaims {
   }
 
   /**
-   * Decides whose the address is, after pods that claim it, or their nodes, have changed. `loading`: inputs are still put in, so that who comes
-   * first says nothing. Returns the pods that may have gained or lost it.
+   * Decides whose the address is. `changed`: pods that claim it, or claim it no more, and have changed, or their nodes have. `loading`: inputs are
+   * still put in, so that who comes first says nothing. Returns the pods that may have gained or lost it.
    */
-  settle(txn: WriteTxn, address: string, loading: boolean): string[] {
-    const { pods, networks } = this.#options;
-    const place = networks.whereIs(txn, address);
-    const claims = Array.from(txn.covered(pods, 'address', addressKey(address)), ({ row }) => ({
-      row,
-      at: place(row),
-    }));
-    const counting = claims.flatMap(({ row, at }) => (at === 'home' ? [row] : []));
-    const staying = counting.filter(({ terminating }) => !terminating);
+  settle(txn: WriteTxn, address: string, changed: Iterable<string>, loading: boolean): string[] {
+    const place = this.#options.networks.whereIs(txn, address);
     const before = txn.get(this.#owners, address);
-    const after = decide(before, address, staying.length > 0 ? staying : counting, loading);
+    const touched = new Set(changed);
+    for (const pod of touched) this.#take(txn, address, pod, place);
+    const after = this.#decide(txn, address, before, loading);
     if (after === undefined) txn.delete(this.#owners, address);
     else if (after !== before) txn.upsert(this.#owners, after);
-    const rivals = after === undefined ? firstOf(staying) : [after.pod];
-    const refused = new Map(
-      claims.flatMap((claim) => refusalOf(claim, address, rivals, after)).map((refusal) => [refusal.pod, refusal]),
-    );
-    for (const { pod } of Array.from(txn.prefix(this.#refusals, `${address} `)))
-      if (!refused.has(pod)) txn.delete(this.#refusals, `${address} ${pod}`);
-    for (const refusal of refused.values()) {
-      const known = txn.get(this.#refusals, `${address} ${refusal.pod}`);
-      if (known?.reason === refusal.reason && (known.told || loading)) continue;
-      if (loading) txn.upsert(this.#refusals, refusal);
-      else this.#tell(txn, refusal);
+    const concerned = [before, after].flatMap((owner) => owner?.pod ?? []);
+    for (const pod of concerned) touched.add(pod);
+    // Where somebody has it now, or nobody any more, the reason of all is another one.
+    if ((before === undefined) !== (after === undefined))
+      for (const { pod } of txn.list(this.#claims, 'counting', groupKey(address, false))) touched.add(pod);
+    for (const pod of [...touched].sort()) this.#judge(txn, claimKey(address, pod), after, loading);
+    return concerned;
+  }
+
+  /** Takes in what the pod claims now. */
+  #take(txn: WriteTxn, address: string, pod: string, place: (row: PlacedPod['row']) => Place): void {
+    const placed = txn.get(this.#options.pods, pod);
+    const key = claimKey(address, pod);
+    if (placed === undefined || !claimsOf(placed).includes(address)) {
+      txn.delete(this.#claims, key);
+      return;
     }
-    return [before, after].flatMap((owner) => owner?.pod ?? []);
+    const { refused, told = false } = txn.get(this.#claims, key) ?? {};
+    const { uid, terminating: leaving } = placed.row;
+    txn.upsert(this.#claims, { address, pod, uid, at: place(placed.row), leaving, refused, told });
   }
 
-  #tell(txn: WriteTxn, refusal: Refusal): void {
-    txn.upsert(this.#refusals, { ...refusal, told: true });
-    const { told: _, ...refused } = refusal;
-    this.#options.onRefused?.(refused);
+  #decide(txn: WriteTxn, address: string, before: Owner | undefined, loading: boolean): Owner | undefined {
+    const staying = this.#first(txn, address, false, 2);
+    const [first, ...others] = staying.length > 0 ? staying : this.#first(txn, address, true, 2);
+    const held = before === undefined ? undefined : txn.get(this.#claims, claimKey(address, before.pod));
+    const counts = held?.at === 'home' && held.leaving === first?.leaving;
+    const holder = before !== undefined && held !== undefined && counts && isOf(before, held) ? held : undefined;
+    if (loading && before?.adopted === true) {
+      const awaited = holder === undefined;
+      return awaited === before.awaited ? before : { ...before, awaited };
+    }
+    const next = loading || holder === undefined ? (others.length > 0 ? undefined : first) : holder;
+    if (next === undefined) return undefined;
+    const { pod, uid } = next;
+    if (before?.pod === pod && before.uid === uid && !before.awaited) return before;
+    return { address, pod, uid, adopted: false, awaited: false };
+  }
+
+  /** Claims of pods that stay, or that are going, where they can have the address: the first ones by name. */
+  #first(reader: Reader, address: string, leaving: boolean, most: number): Claim[] {
+    return Iterator.from(reader.list(this.#claims, 'counting', groupKey(address, leaving)))
+      .take(most)
+      .toArray();
+  }
+
+  /** Says of one claim why it does not count. */
+  #judge(txn: WriteTxn, key: string, owner: Owner | undefined, loading: boolean): void {
+    const claim = txn.get(this.#claims, key);
+    if (claim === undefined) return;
+    const refused = refusalOf(claim, owner);
+    const told = claim.told && refused === claim.refused;
+    const judged = { ...claim, refused, told };
+    txn.upsert(this.#claims, judged);
+    if (refused !== undefined && !told && !loading) this.#tell(txn, judged);
+  }
+
+  #tell(txn: WriteTxn, claim: Claim): void {
+    const { address, pod, refused: reason } = claim;
+    if (reason === undefined) return;
+    txn.upsert(this.#claims, { ...claim, told: true });
+    const owner = txn.get(this.#owners, address);
+    const rivals =
+      owner === undefined ? this.#first(txn, address, false, OTHERS + 1).map((rival) => rival.pod) : [owner.pod];
+    this.#options.onRefused?.({ address, pod, reason, others: rivals.filter((one) => one !== pod).slice(0, OTHERS) });
   }
 }
 
-/** `claims`: those of pods that stay; where there are none, of those that are going. */
-function decide(
-  before: Owner | undefined,
-  address: string,
-  claims: readonly PodRow[],
-  loading: boolean,
-): Owner | undefined {
-  const holder = before === undefined ? undefined : claims.find((row) => isOf(before, row));
-  if (loading && before?.adopted === true) {
-    const awaited = holder === undefined;
-    return awaited === before.awaited ? before : { ...before, awaited };
-  }
-  const [first, ...others] = claims;
-  const next = loading || holder === undefined ? (others.length > 0 ? undefined : first) : holder;
-  if (next === undefined) return undefined;
-  const { key: pod, uid } = next;
-  if (before?.pod === pod && before.uid === uid && !before.awaited) return before;
-  return { address, pod, uid, adopted: false, awaited: false };
+function claimKey(address: string, pod: string): string {
+  return `${address} ${pod}`;
 }
 
-function isOf({ pod, uid }: Owner, row: PodRow): boolean {
-  return pod === row.key && (uid === '' || row.uid === '' || uid === row.uid);
+/** Of those that stay, and of those that are going. */
+function groupKey(address: string, leaving: boolean): string {
+  return `${address} ${leaving ? 'going' : 'staying'}`;
 }
 
-/** Many may claim one address. */
-function firstOf(claims: readonly PodRow[]): string[] {
-  return claims
-    .map(({ key }) => key)
-    .sort()
-    .slice(0, OTHERS + 1);
+function isOf({ pod, uid }: Owner, claim: Claim): boolean {
+  return pod === claim.pod && (uid === '' || claim.uid === '' || uid === claim.uid);
 }
 
 /** Why a pod that stays does not get the address; nothing when it does, or when nobody can say yet. */
-function refusalOf(
-  { row, at }: { readonly row: PodRow; readonly at: Place },
-  address: string,
-  rivals: readonly string[],
-  owner: Owner | undefined,
-): Refusal[] {
-  if (row.terminating || owner?.pod === row.key || at === 'unknown') return [];
-  const reason = at === 'elsewhere' ? 'elsewhere' : owner === undefined ? 'contested' : 'taken';
-  const others = rivals.filter((key) => key !== row.key).slice(0, OTHERS);
-  return [{ address, pod: row.key, reason, others, told: false }];
+function refusalOf({ pod, at, leaving }: Claim, owner: Owner | undefined): Claim['refused'] {
+  if (leaving || owner?.pod === pod || at === 'unknown') return undefined;
+  return at === 'elsewhere' ? 'elsewhere' : owner === undefined ? 'contested' : 'taken';
 }

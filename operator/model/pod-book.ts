@@ -65,7 +65,7 @@ export class PodBook {
   readonly #relabelled: RelabelledNamespaces;
   readonly #networks: PodNetworks;
   readonly #addresses: AddressClaims;
-  /** Addresses that may have another owner. */
+  /** Addresses that may have another owner, each with a pod that claims it, or did, and has changed. */
   readonly #claimed = new Marks<string>();
   /** Pods of which the slices may say something else. */
   readonly #moved = new Marks<string>();
@@ -130,7 +130,7 @@ export class PodBook {
   /** Every input has been put in, once. */
   adoptionDone(txn: WriteTxn): void {
     this.settle(txn, true);
-    for (const address of this.#addresses.awaited(txn)) this.#claimed.add(txn, address);
+    for (const address of this.#addresses.awaited(txn)) this.#settleAddress(txn, address, [], false);
     this.settle(txn, false);
     this.#addresses.tellRefused(txn);
     for (const overlap of this.#networks.overlapping(txn)) this.#options.onPodCidrOverlap?.(overlap);
@@ -144,17 +144,21 @@ export class PodBook {
 
   /** Decides on the addresses that changes of this transaction touch. `loading`: inputs are still put in. */
   settle(txn: WriteTxn, loading: boolean): void {
-    for (const address of this.#claimed.take(txn))
-      for (const pod of this.#addresses.settle(txn, address, loading)) this.#moved.add(txn, pod);
+    const claimed = Map.groupBy(Array.from(this.#claimed.take(txn), claimOf), ({ address }) => address);
+    for (const [address, claims] of claimed)
+      this.#settleAddress(
+        txn,
+        address,
+        claims.map(({ pod }) => pod),
+        loading,
+      );
     for (const key of this.#moved.take(txn)) this.#show(txn, key);
   }
 
   /** A node has come, changed or gone. Returns it as it was. */
   setNode(txn: WriteTxn, name: string, after: NodeRow | undefined): NodeRow | undefined {
     const before = after === undefined ? this.#networks.delete(txn, name) : this.#networks.set(txn, after);
-    for (const pod of this.#podsBy(txn, before, after)) {
-      for (const address of claimsOf(pod)) this.#claimed.add(txn, address);
-    }
+    for (const pod of this.#podsBy(txn, before, after)) this.#claim(txn, pod);
     const loading = !txn.initialised(this.#sources.tables.slices);
     if (after !== undefined && !loading && !isDeepStrictEqual(before?.podCidrs, after.podCidrs)) {
       const overlap = this.#networks.overlap(txn, after);
@@ -263,9 +267,18 @@ export class PodBook {
     census.move(txn, residentOf(before), residentOf(after));
     portNames.move(txn, namerOf(before), namerOf(after));
     for (const pod of [before, after]) {
-      if (pod !== undefined) this.#moved.add(txn, pod.row.key);
-      for (const address of claimsOf(pod)) this.#claimed.add(txn, address);
+      if (pod === undefined) continue;
+      this.#moved.add(txn, pod.row.key);
+      this.#claim(txn, pod);
     }
+  }
+
+  #claim(txn: WriteTxn, pod: PlacedPod): void {
+    for (const address of claimsOf(pod)) this.#claimed.add(txn, `${address} ${pod.row.key}`);
+  }
+
+  #settleAddress(txn: WriteTxn, address: string, changed: readonly string[], loading: boolean): void {
+    for (const pod of this.#addresses.settle(txn, address, changed, loading)) this.#moved.add(txn, pod);
   }
 
   /** Sees who pays for the identity now. Mirror pods for which nobody can wait. */
@@ -354,6 +367,12 @@ function endpointOf(row: PodRow, identity: number, addresses: readonly string[])
     ...(row.namedPorts.length === 0 ? {} : { 'named-ports': row.namedPorts }),
     ...(row.uid === '' ? {} : { uid: row.uid }),
   };
+}
+
+/** Of a mark. */
+function claimOf(mark: string): { readonly address: string; readonly pod: string } {
+  const space = mark.indexOf(' ');
+  return { address: mark.slice(0, space), pod: mark.slice(space + 1) };
 }
 
 /** Namespace and name of a pod. */
