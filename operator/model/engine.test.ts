@@ -153,6 +153,15 @@ describe('pods', () => {
     expect(world.placed('tenant')).toHaveLength(MANY);
   });
 
+  it('mirrors that a kubelet makes in a namespace do not delay its other pods by more than a few of them', async () => {
+    const isOwn = ({ labels }: ReturnType<World['placed']>[number]) => labels['k8s:app'] === 'own';
+    world.putPods(...podsOf('victim').map((row) => ({ ...row, mirrorOf: 'n1' })), podOf('victim', MANY, 'own'));
+    await world.db.waitFor(query.all(world.tables.slices), () => world.placed('victim').some(isOwn));
+    expect(world.placed('victim').length).toBeLessThanOrEqual(4);
+    await world.engine.calm();
+    expect(world.placed('victim')).toHaveLength(MANY + 1);
+  });
+
   it('of a namespace whose labels change do not delay a pod of another, nor the pods of another such namespace', async () => {
     world.putPods(...podsOf('tenant'), ...podsOf('other'));
     await world.engine.calm();

@@ -5,7 +5,7 @@
  * of that has been taken in, so that nothing is written or pruned before; a round takes changes in for SHARE_MS, but
  * at least one, and then yields to other work, such as the renewal of the lease; the inputs take turns, so that none waits for
  * another whose changes take long, and so do the namespaces of policies and of pods: one with many delays another's by one of its own, and
- * so does one whose labels change, since its pods follow one by one. A kind of policies that cannot be read does not hold the rest up: what is enforced of it stays (Model.completion).
+ * so does one whose labels change, since its pods follow one by one, and a node's kubelet with its mirrors of static pods. A kind of policies that cannot be read does not hold the rest up: what is enforced of it stays (Model.completion).
  */
 import type { Change, ChangeStream, StateDB, Table, WriteTxn } from '@weir/statedb';
 import type { Desired, Tables } from '../tables.ts';
@@ -106,7 +106,7 @@ export class Engine {
       table: tables.policies,
       ownerOf: ({ namespace = '' }) => namespace,
     });
-    const pods = new FairQueue<PodRow>(db, { table: tables.pods, ownerOf: ({ namespace }) => namespace });
+    const pods = new FairQueue<PodRow>(db, { table: tables.pods, ownerOf: makerOf });
     const queues = [...policies.tables, ...pods.tables];
     let collectAt = performance.now() + collectIntervalMs;
     try {
@@ -276,6 +276,11 @@ export class Engine {
       }
     });
   }
+}
+
+/** In whose turns a pod is taken in: its namespace's, or, of a mirror, its node's, whose kubelet makes them in any namespace. */
+function makerOf({ namespace, mirrorOf }: PodRow): string {
+  return mirrorOf === undefined ? namespace : `node/${mirrorOf}`;
 }
 
 function inputOf<T>(stream: ChangeStream<T>): Pick<Input, 'onPending' | 'dispose'> {
