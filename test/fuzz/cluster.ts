@@ -7,12 +7,14 @@ import { pino } from 'pino';
 import type { Operator } from '../../operator/operator.ts';
 import { createWithStatus, createWorld, type World } from '../operator/world.ts';
 import { carrier, touched } from './carriers.ts';
-import { Disguises, disguised } from './disguises.ts';
+import { TIGHT } from './crowds.ts';
+import { Disguises, disguised, withOwn } from './disguises.ts';
 import type { Hostile } from './hostile.ts';
 import { FuzzNode } from './node.ts';
 import { type Outcome, outcomeOf } from './outcome.ts';
 import {
   EDITED,
+  FRESH,
   GOING,
   GROUND,
   type HonestPod,
@@ -25,6 +27,8 @@ import {
   podObject,
   WITHHELD,
 } from './story.ts';
+import { Turns, Writes } from './turns.ts';
+import { Valve } from './valve.ts';
 
 const GRACE_MS = 3_600_000;
 const CALM_MS = 30;
@@ -34,7 +38,11 @@ const BY_USER = { fieldManager: 'user', force: true } as const;
 
 export class FuzzCluster {
   readonly #world: World;
+  /** What a tenant may use is little. */
+  readonly #tight: boolean;
   readonly #disguises = new Disguises();
+  readonly #valve = new Valve();
+  readonly #writes = new Writes();
   readonly #nodes = new Map<string, FuzzNode>();
   readonly #pods = new Map<string, HonestPod & { readonly uid: string; readonly id: number }>();
   readonly #written = new Map<string, Hostile>();
@@ -52,13 +60,14 @@ export class FuzzCluster {
   #now = Date.now();
   #count = 0;
 
-  private constructor(world: World) {
+  private constructor(world: World, tight: boolean) {
     this.#world = world;
+    this.#tight = tight;
   }
 
   /** With the honest objects, and everybody running. */
-  static async start(): Promise<FuzzCluster> {
-    const cluster = new FuzzCluster(await createWorld());
+  static async start(tight = false): Promise<FuzzCluster> {
+    const cluster = new FuzzCluster(await createWorld(), tight);
     await cluster.#begin();
     return cluster;
   }
@@ -111,9 +120,52 @@ export class FuzzCluster {
     const { client } = this.#world;
     await client.apply(resources.CiliumNetworkPolicy, EDITED, BY_USER);
     await this.#connect(LATER);
+    await this.#connect(FRESH);
     this.#nodes.get(GOING.node)?.disconnect(GOING.namespace, GOING.name);
     this.#pods.delete(`${GOING.namespace}/${GOING.name}`);
     await client.delete(resources.Pod, GOING.name, GOING.namespace, { gracePeriodSeconds: 0 });
+  }
+
+  /**
+   * The same, where half of a crowd waits for the API server to take what follows from it, and the operator sees the other half and the edits all at
+   * once. Returns what took too many turns, in sentences.
+   */
+  async editAmid(crowd: readonly Hostile[]): Promise<string[]> {
+    const operator = this.#operator;
+    if (operator === undefined) return ['no operator runs'];
+    await this.settle();
+    this.#writes.close();
+    for (const object of crowd.filter((_, at) => at % 2 === 0)) await this.write(object);
+    await this.#takenIn(operator);
+    this.#valve.close();
+    for (const object of crowd.filter((_, at) => at % 2 === 1)) await this.write(object);
+    await this.edit();
+    const turns = new Turns(operator.db);
+    await this.#read();
+    this.#valve.open();
+    await this.#takenIn(operator);
+    this.#writes.open();
+    const failing = await this.settle();
+    return [...turns.late(), ...this.#writes.late(), ...(failing === undefined ? [] : [failing])];
+  }
+
+  /** Waits until the operator's watches have read what there is of pods and policies. */
+  async #read(): Promise<void> {
+    for (const resource of [resources.CiliumNetworkPolicy, resources.Pod]) {
+      const { items } = await this.#world.client.list(resource as Resource<KubeObject>);
+      const versions = items.map(({ metadata }) => Number(metadata.resourceVersion));
+      while (!this.#valve.hasRead(resource.plural, Math.max(...versions))) await sleep(CALM_MS);
+    }
+  }
+
+  /** Waits until nothing of pods and policies waits for its turn. */
+  async #takenIn({ db }: Operator): Promise<void> {
+    await this.#read();
+    for (let calm = 0; calm < 3; ) {
+      await sleep(CALM_MS);
+      const waiting = db.tables().filter(({ name, rows }) => /^queued-\w+$/.test(name) && rows > 0);
+      calm = waiting.length === 0 ? calm + 1 : 0;
+    }
   }
 
   /** Another pod, after everything. */
@@ -219,8 +271,11 @@ export class FuzzCluster {
     this.#nodes.get(pod.node)?.connect(connected);
   }
 
-  #client(user: string) {
-    const client = createKubeClient({ kubeconfig: this.#world.kubeconfig, userAgent: user });
+  /** `counted`: what it is told can be kept back, and what it writes is counted. */
+  #client(user: string, counted = false) {
+    const real = createKubeClient({ kubeconfig: this.#world.kubeconfig, userAgent: user });
+    const own = counted ? { watch: this.#valve.through(real), ...this.#writes.through(real) } : {};
+    const client = withOwn(real, own);
     return disguised(client, this.#disguises, (plural) => {
       // Nobody follows them: the collection of garbage lists them at each look.
       if (plural === resources.CiliumEndpoint.plural) return;
@@ -231,7 +286,8 @@ export class FuzzCluster {
 
   async #startOperator(): Promise<void> {
     this.#operator = await this.#world.operator({
-      client: this.#client('operator'),
+      client: this.#client('operator', true),
+      ...(this.#tight ? { limits: TIGHT } : {}),
       logger: pino({ level: 'warn' }, { write: (line: string) => this.#warned(line) }),
       now: () => this.#now,
       identityGraceMs: GRACE_MS,

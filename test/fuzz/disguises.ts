@@ -51,10 +51,15 @@ export function disguised(client: Client, disguises: Disguises, onList: (plural:
       for await (const event of client.watch(resource, options)) yield { ...event, object: seen(event.object) };
     },
   };
+  return withOwn(client, reads);
+}
+
+/** The client, with some of its methods replaced. */
+export function withOwn<C extends object>(client: C, methods: Partial<C>): C {
   return new Proxy(client, {
     get(target, name) {
-      const read: unknown = Reflect.get(reads, name);
-      if (read !== undefined) return read;
+      const replaced: unknown = Reflect.get(methods, name);
+      if (replaced !== undefined) return replaced;
       const own: unknown = Reflect.get(target, name);
       return typeof own === 'function' ? (own.bind(target) as unknown) : own;
     },

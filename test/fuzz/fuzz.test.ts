@@ -1,4 +1,5 @@
 import { expect, it } from '@jest/globals';
+import { everyCrowd } from './crowds.ts';
 import { fuzz, passed, print } from './index.ts';
 import { KINDS, type Kind } from './kinds.ts';
 import { baseline, play } from './play.ts';
@@ -18,8 +19,16 @@ it('a few hundred hostile objects: nobody ends, nobody else notices, and nothing
 it("a tenant's rules that multiply cost nodes no more than a slot's budget of rows, and others nothing", async () => {
   const kind = KINDS.find(({ name, author }) => name === 'CiliumNetworkPolicy' && author === 'tenant') as Kind;
   const body = { spec: { endpointSelector: {}, ingress: '«rules that multiply»' } };
-  expect(await play('tenant', [{ kind, namespace: 'tenant', name: 'h-0', body }], alone)).toEqual([]);
+  expect(await play('tenant', { objects: [{ kind, namespace: 'tenant', name: 'h-0', body }] }, alone)).toEqual([]);
 });
+
+it.each(['tenant', 'node'] as const)(
+  'every crowd of a %s: an edit and new pods of others take a few turns, and nothing of it stays',
+  async (author) => {
+    const crowd = everyCrowd(author);
+    expect(await play(author, { objects: crowd.filter((_, at) => at % 4 === 0), crowd }, alone)).toEqual([]);
+  },
+);
 
 /** A kind that a tenant writes, where it has no right to. */
 const strayed = (name: string, namespace: string): Kind => ({
@@ -44,6 +53,6 @@ it.each([
   ],
 ] as const)('finds %s', async (_, kind, body, said) => {
   const [namespace = ''] = kind.namespaces ?? [];
-  const what = await play('tenant', [{ kind, namespace, name: 'h-0', body }], alone, 3);
+  const what = await play('tenant', { objects: [{ kind, namespace, name: 'h-0', body }] }, alone, 3);
   expect(what.join('\n')).toMatch(said);
 });

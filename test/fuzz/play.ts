@@ -40,17 +40,23 @@ export async function baseline(): Promise<Baseline> {
   }
 }
 
+/** Objects that are there from the first look on; and a crowd that comes in the moment in which others edit, in a cluster with tight limits. */
+export interface Hostiles {
+  readonly objects: readonly Hostile[];
+  readonly crowd?: readonly Hostile[];
+}
+
 /**
  * Plays the honest part with the hostile objects beside it, which are there from the first look on, over an edit, a restart of the operator and of an
  * agent, and are gone at the end. `patience`: seconds that a difference may last. Returns what is wrong, in sentences: the first thing that was found.
  */
 export async function play(
   author: Author,
-  hostile: readonly Hostile[],
+  { objects, crowd }: Hostiles,
   alone: Promise<Baseline>,
   patience = PATIENCE,
 ): Promise<readonly string[]> {
-  const cluster = await FuzzCluster.start();
+  const cluster = await FuzzCluster.start(crowd !== undefined);
   const look = (base: Outcome, by: Author | 'nobody', rows?: Baseline['rows']): Promise<string[]> =>
     compared(cluster, { base, author: by, rows, patience });
   const settled = (base: Outcome): Promise<string[]> =>
@@ -63,12 +69,14 @@ export async function play(
     cluster.onPlan = (node) => {
       if (passing.length === 0) passing.push(...moment(ofNode(node), base.begun, author));
     };
-    for (const object of hostile) await cluster.write(object);
+    for (const object of objects) await cluster.write(object);
     const beside = await look(base.begun, author);
     cluster.onPlan = () => undefined;
     if (beside.length + passing.length > 0) return [...beside, ...passing.map((what) => `for a moment: ${what}`)];
 
-    await cluster.edit();
+    if (crowd === undefined) await cluster.edit();
+    const late = crowd === undefined ? [] : await cluster.editAmid(crowd);
+    if (late.length > 0) return late;
     const edited = await look(base.edited, author);
     if (edited.length > 0) return edited.map((what) => `after edits of others: ${what}`);
 

@@ -1,8 +1,9 @@
 import { compareText } from '@weir/labels';
 import fc from 'fast-check';
+import { crowds } from './crowds.ts';
 import { type Hostile, hostileObjects } from './hostile.ts';
 import { AUTHORS, type Author } from './kinds.ts';
-import { type Baseline, baseline, play } from './play.ts';
+import { type Baseline, baseline, type Hostiles, play } from './play.ts';
 
 /** Objects in one cluster, at most. */
 const MOST = 120;
@@ -38,7 +39,7 @@ export interface FuzzReport {
   readonly findings: readonly Finding[];
 }
 
-/** Clusters of each author in turn, until there were so many objects, or something was found. */
+/** Clusters of each author in turn, every other time with crowds, until there were so many objects, or something was found. */
 export async function fuzz({
   seed,
   count,
@@ -52,39 +53,51 @@ export async function fuzz({
   let written = 0;
   for (let round = seed; written < count && findings.length === 0 && signal?.aborted !== true; round += 1) {
     const most = Math.min(MOST, Math.ceil((count - written) / AUTHORS.length));
+    const cases = (round - seed) % 2 === 0 ? AUTHORS.map((author) => odd(author, round, most)) : crowded(round);
+    for (const { author, objects } of cases) {
+      written += objects.length;
+      for (const { kind } of objects)
+        made.set(`${author}: ${kind.name}`, (made.get(`${author}: ${kind.name}`) ?? 0) + 1);
+    }
     // One waits while the other works.
-    const found = await Promise.all(
-      AUTHORS.map((author) =>
-        search(author, { seed: round, most, shrinkSeconds }, alone, (objects) => {
-          written += objects.length;
-          for (const { kind } of objects)
-            made.set(`${author}: ${kind.name}`, (made.get(`${author}: ${kind.name}`) ?? 0) + 1);
-        }),
-      ),
-    );
+    const found = await Promise.all(cases.map((each) => search(each, { seed: round, shrinkSeconds }, alone)));
     findings.push(...found.filter((finding) => finding !== undefined));
     log?.(`seed ${round}: ${written} of ${count} objects, ${findings.length} findings`);
   }
   return { seed, count: written, made: Object.fromEntries([...made].sort(([a], [b]) => compareText(a, b))), findings };
 }
 
+/** What one author writes in one cluster. */
+interface Attempt {
+  readonly author: Author;
+  readonly objects: readonly Hostile[];
+  readonly hostiles: (some: readonly Hostile[]) => Hostiles;
+}
+
+function odd(author: Author, seed: number, most: number): Attempt {
+  const [objects = []] = fc.sample(hostileObjects(author, { min: most, max: most }), { seed, numRuns: 1 });
+  return { author, objects, hostiles: (some) => ({ objects: some }) };
+}
+
+function crowded(seed: number): Attempt[] {
+  return (['tenant', 'node'] as const).map((author) => ({
+    author,
+    objects: crowds(author, seed),
+    hostiles: (crowd) => ({ objects: crowd.filter((_, at) => at % 4 === 0), crowd }),
+  }));
+}
+
 /** One cluster; and smaller ones, where something is found. */
 async function search(
-  author: Author,
-  { seed, most, shrinkSeconds }: { readonly seed: number; readonly most: number; readonly shrinkSeconds: number },
+  { author, objects, hostiles }: Attempt,
+  { seed, shrinkSeconds }: { readonly seed: number; readonly shrinkSeconds: number },
   alone: Promise<Baseline>,
-  onMade: (objects: readonly Hostile[]) => void,
 ): Promise<Finding | undefined> {
-  const [objects = []] = fc.sample(hostileObjects(author, { min: most, max: most }), { seed, numRuns: 1 });
-  onMade(objects);
-  const what = await play(author, objects, alone);
+  const what = await play(author, hostiles(objects), alone);
   if (what.length === 0) return undefined;
   const end = performance.now() + shrinkSeconds * 1000;
-  return {
-    author,
-    seed,
-    ...(await fewest({ what, objects }, end, (some) => play(author, some, alone, LESS_PATIENCE))),
-  };
+  const wrong = (some: readonly Hostile[]) => play(author, hostiles(some), alone, LESS_PATIENCE);
+  return { author, seed, ...(await fewest({ what, objects }, end, wrong)) };
 }
 
 type Case = Pick<Finding, 'what' | 'objects'>;

@@ -36,6 +36,8 @@ export const PODS: readonly HonestPod[] = [
 ];
 /** Comes while hostile objects are there. */
 export const LATER = at('victim/later', 'db', 'n2', '10.0.2.3');
+/** Comes with it, and has labels that nobody had. */
+export const FRESH = at('victim/fresh', 'fresh', 'n1', '10.0.1.3');
 /** Comes at the end: the identity that was given last stays until there is another. */
 export const LAST = at('calm/last', 'last', 'n1', '10.0.1.4');
 /** Goes meanwhile. */
@@ -50,6 +52,7 @@ export const PROBES = {
   addresses: [
     ...PODS.map(({ ip }) => ip),
     LATER.ip,
+    FRESH.ip,
     ...Object.values(NODE_ADDRESSES),
     APISERVER,
     ...OUTSIDE,
