@@ -26,7 +26,8 @@ export class Valve {
   }
 
   readonly through = (client: KubeClient): KubeClient['watch'] => {
-    const valve = this;
+    const opened = (): Promise<void> => this.#open;
+    const note = (plural: string, version: string | undefined): void => void this.#read.set(plural, Number(version));
     return async function* (resource, options) {
       const read: WatchEvent<never>[] = [];
       let over = false;
@@ -35,7 +36,7 @@ export class Valve {
       const reading = (async () => {
         for await (const event of client.watch(resource, options)) {
           read.push(event as never);
-          valve.#read.set(resource.plural, Number(event.object.metadata.resourceVersion));
+          note(resource.plural, event.object.metadata.resourceVersion);
           more.resolve();
         }
       })()
@@ -47,7 +48,7 @@ export class Valve {
           more.resolve();
         });
       for (;;) {
-        await valve.#open;
+        await opened();
         const event = read.shift();
         if (event !== undefined) yield event;
         else if (over) break;
