@@ -1,4 +1,5 @@
 /** Real packets through both programs on a veth pair, while policies change under them. */
+import { execFileSync } from 'node:child_process';
 import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { attachTc, inNetns, type TcLink } from 'libbpf-ts';
 
@@ -36,6 +37,16 @@ let revision = 0;
 function flip(slot: number, flags: number = ENFORCED): void {
   revision += 1;
   path.endpoint({ ifindex: pair.ifindex, ipv4: POD_ADDRESS, flags, slot, revision });
+}
+
+/** TCP segments that a namespace's sockets have sent once more. */
+function segmentsSentAgain(namespace: string): number {
+  const snmp = execFileSync('ip', ['netns', 'exec', namespace, 'cat', '/proc/net/snmp'], { encoding: 'utf8' });
+  const [names = [], values = []] = snmp
+    .split('\n')
+    .filter((line) => line.startsWith('Tcp:'))
+    .map((line) => line.split(' '));
+  return Number(values[names.indexOf('RetransSegs')]);
 }
 
 async function until(what: () => boolean | Promise<boolean>): Promise<void> {
@@ -163,8 +174,9 @@ describe('policy changes under traffic', () => {
     const atCut = await heard(inPod);
     const sent = path.count('forwarded', 'egress');
     await until(() => path.count('policy', 'ingress') > cut + 100n && path.count('forwarded', 'egress') > sent + 100n);
-    // Long enough for both sides to send TCP again.
-    await sleep(1000);
+    const sentAgain = () => [pair.node, pair.pod].map(segmentsSentAgain);
+    const earlier = sentAgain();
+    await until(() => sentAgain().every((count, at) => count > (earlier[at] ?? 0)));
     expect(await heard(inPod)).toEqual(atCut);
     const flows = [...path.map('ct4').entries()].map(([key, value]) => ({
       ...ctKey.decode(key),

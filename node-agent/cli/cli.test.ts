@@ -660,14 +660,19 @@ spec: {endpointSelector: {}, ingress: [{bogus: 1}]}
   });
 
   it('waits and follows for as long as it is told', async () => {
-    // Long enough for an agent that answers.
-    const [late, followed] = await Promise.all([
-      weir(['policy', 'wait', '99999', '--timeout', '2s']),
-      weir(['monitor', '--timeout', '2s']),
-    ]);
+    let time = '';
+    /** Code 1: the agent has not answered at all in this time, which was too short on this machine. */
+    const answered = async (...args: readonly string[]): Promise<Result> => {
+      for (let seconds = 1; ; seconds *= 2) {
+        time = `${seconds}s`;
+        const result = await weir([...args, '--timeout', time]);
+        if (result.code !== 1 || seconds > 60) return result;
+      }
+    };
+    const late = await answered('policy', 'wait', '99999');
     expect([late.code, late.out]).toEqual([124, '']);
-    expect(late.err).toMatch(/weir: revision 99999 was not in the kernel after 2s\n$/);
-    expect(followed).toEqual({ code: 0, out: '', err: '' });
+    expect(late.err.trimEnd().split('\n').at(-1)).toBe(`weir: revision 99999 was not in the kernel after ${time}`);
+    expect(await answered('monitor')).toEqual({ code: 0, out: '', err: '' });
     expect(await weir(['policy', 'wait', '1', '--timeout', '1m'])).toMatchObject({ code: 0, err: '' });
     for (const args of [
       ['policy', 'wait', '1', '--timeout', 'soon'],

@@ -1,4 +1,4 @@
-import { describe, expect, it } from '@jest/globals';
+import { describe, expect, it, jest } from '@jest/globals';
 import { eventually } from '../../test/eventually.ts';
 import { quiet } from '../testing/fake-core.ts';
 import { SyncLoop } from './sync.ts';
@@ -110,11 +110,12 @@ it('rests as long as rows do that the kernel refuses, and no longer than until s
   });
   writer.unfinished = true;
   writer.rows.retryInMs = 60_000;
+  const waits = jest.spyOn(globalThis, 'setTimeout');
   loop.schedule();
   await loop.idle();
-  // Twice as long as what is undone for other reasons waits.
-  await new Promise((resolve) => setTimeout(resolve, 200));
-  expect(state.plans).toBe(1);
+  const [[, wait] = []] = waits.mock.calls;
+  waits.mockRestore();
+  expect([state.plans, wait]).toEqual([1, 60_000]);
   writer.rows.retryInMs = 0;
   pending?.();
   await eventually(

@@ -266,8 +266,12 @@ it('a slice waits for an identity that is on its way out and is wanted again', a
   want(301);
   await lab.ahead('delete CiliumIdentity 300');
   want(300);
-  // A round of slices and more.
-  await new Promise((done) => setTimeout(done, 150));
+  // Another that waits for nobody, and what follows it.
+  db.write([tables.identities, tables.slices], (txn) => {
+    show(txn, tables.identities, identity(302, 'b'));
+    show(txn, tables.slices, slice('ces-b-0', 'b', [302]));
+  });
+  await lab.ahead('CiliumEndpointSlice ces-b-0');
   const from = lab.made.length;
   resolve();
   await lab.settled();

@@ -1,6 +1,5 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
-import { attempt, Cluster, ROOT, remains, run, sweep } from '../cluster/index.ts';
+import { attempt, Cluster, ROOT, remains, run, type StreamReport, sweep } from '../cluster/index.ts';
 import { eventually } from '../eventually.ts';
 
 const onlyFrom = (...ids: readonly string[]): string =>
@@ -20,6 +19,15 @@ async function who(cluster: Cluster, ...expected: readonly string[]): Promise<st
   const probe = (host: string) => cluster.probe(host, 'app1', { timeoutMs: expected.includes(host) ? 60_000 : 500 });
   const results = await Promise.all(hosts.map(probe));
   return hosts.filter((_, index) => results[index] === 'reached');
+}
+
+/** Waits until the stream has sent so many more. */
+async function sends(stream: { report(): Promise<StreamReport> }, count: number): Promise<void> {
+  const before = await stream.report();
+  await eventually(
+    () => stream.report(),
+    ({ sent }) => sent >= before.sent + count,
+  );
 }
 
 async function onlyReach(cluster: Cluster, ...expected: readonly string[]): Promise<void> {
@@ -47,14 +55,14 @@ describe('faults under traffic', () => {
     const app1 = (await cluster.host('app1')).address;
     const allowed = await (await cluster.host('app2-far')).process.stream('udp', app1, 5353);
     const denied = await (await cluster.host('app3')).process.stream('udp', app1, 5353);
+    const goOn = () => Promise.all([allowed, denied].map((stream) => sends(stream, 30)));
     await cluster.node(1).agent.kill9();
-    await sleep(200);
+    await goOn();
     await onlyReach(cluster, 'app2', 'app2-far');
     await cluster.node(1).startAgent();
-    await sleep(200);
+    await goOn();
     await onlyReach(cluster, 'app2', 'app2-far');
     const [kept, stopped] = [await allowed.close(), await denied.close()];
-    expect(kept.sent).toBeGreaterThan(50);
     expect(kept.sent - kept.echoed).toBeLessThanOrEqual(1);
     expect(stopped).toMatchObject({ echoed: 0 });
 
@@ -68,7 +76,10 @@ describe('faults under traffic', () => {
   it('a policy deleted while the agent is down is pruned when it comes back, and not before its tables are complete', async () => {
     await cluster.node(1).agent.kill9();
     await cluster.kubectl(['delete', 'cnp', 'guard']);
-    await sleep(300);
+    await eventually(
+      () => cluster.kubectl(['get', 'resolvedpolicies', '-o', 'name']),
+      (names) => !names.includes('guard'),
+    );
     await onlyReach(cluster, 'app2', 'app2-far');
     await cluster.node(1).startAgent();
     expect(
@@ -85,7 +96,6 @@ describe('faults under traffic', () => {
   it('an operator that is killed resumes from what is in the API', async () => {
     await cluster.operator.kill9();
     await cluster.apply(onlyFrom('app3'));
-    await sleep(200);
     await onlyReach(cluster, 'app2', 'app2-far');
     cluster.startOperator();
     await cluster.programmed('cnp/guard');
@@ -104,10 +114,16 @@ describe('faults under traffic', () => {
     await cluster.programmed('cnp/guard');
     await onlyReach(cluster, 'app3', 'app3-far');
 
-    const mend = cluster.api.faults.fail(500, { userAgent: 'weir' });
-    cluster.api.faults.dropWatches();
+    const { faults, stats } = cluster.api;
+    const mend = faults.fail(500, { userAgent: 'weir' });
+    stats.reset();
+    faults.dropWatches();
     await cluster.apply(onlyFrom('app2'));
-    await sleep(500);
+    const askers = ['weir-operator', 'weir-agent'];
+    await eventually(
+      async () => askers.map((userAgent) => stats.count({ userAgent })),
+      (asked) => asked.every((count) => count > 5),
+    );
     await onlyReach(cluster, 'app3', 'app3-far');
     mend();
     await cluster.programmed('cnp/guard');
@@ -141,13 +157,18 @@ describe('faults under traffic', () => {
       ({ echoed }) => echoed > 0,
     );
     await cluster.kubectl(['label', 'pod', 'app2-far', 'id=other', '--overwrite']);
+    expect(
+      await eventually(
+        () => who(cluster, 'app2'),
+        (hosts) => hosts.length === 1,
+      ),
+    ).toEqual(['app2']);
     const cut = await eventually(
       () => stream.report(),
       ({ silentMs }) => (silentMs ?? 0) > 500,
     );
     expect(cut.silentMs).toBeGreaterThan(500);
     await stream.close();
-    await onlyReach(cluster, 'app2');
     await cluster.kubectl(['label', 'pod', 'app2-far', 'id=app2', '--overwrite']);
     expect(
       await eventually(
@@ -176,10 +197,18 @@ describe('faults under traffic', () => {
         ({ silentMs }) => (silentMs ?? 0) > 1_000,
       );
       expect(cut.silentMs).toBeGreaterThan(1_000);
-      expect(await cluster.probe('app3', 'doomed', { timeoutMs: 500 })).toBe('dropped');
+      const probed = await eventually(
+        () => cluster.probe('app3', 'doomed'),
+        (result) => result === 'dropped',
+      );
+      expect(probed).toBe('dropped');
       await onlyReach(cluster, 'app2', 'app2-far');
-      const { stdout } = await cluster.node(1).weir(['status']);
-      expect(stdout).toMatch(/^Endpoints: .*pod default\/doomed .* was deleted, but its sandbox runs on/m);
+      const said = /^Endpoints: .*pod default\/doomed .* was deleted, but its sandbox runs on/m;
+      const { stdout } = await eventually(
+        () => cluster.node(1).weir(['status']),
+        (answer) => said.test(answer.stdout),
+      );
+      expect(stdout).toMatch(said);
     } finally {
       await flow.close();
       wakeUp();

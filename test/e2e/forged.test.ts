@@ -93,19 +93,15 @@ describe('an address that somebody claims who does not have it', () => {
     ['a pod on its node', async () => (await cluster.host('far')).address],
     ['a pod on another node', async () => (await cluster.host('near')).address],
     ['the API server', () => API_SERVER],
-  ])(
-    'in the status of a node, of %s: pods stay pods, and the node is no API server',
-    async (_, claimed) => {
-      const report = (node: string, ...all: readonly [type: string, address: string][]): Promise<string> =>
-        patchStatus(['node', node], { addresses: all.map(([type, address]) => ({ type, address })) });
-      await cluster.applyObjects([{ apiVersion: 'v1', kind: 'Node', metadata: { name: MARK.name } }]);
-      await report('node-2', ['InternalIP', cluster.node(2).address], ['ExternalIP', await claimed()]);
-      await report(MARK.name, ['InternalIP', MARK.address]);
-      await known((rows) => rows.some(({ prefix }) => prefix === `${MARK.address}/32`));
-      await asBefore();
-      await cluster.kubectl(['delete', 'node', MARK.name]);
-      await known((rows) => !rows.some(({ prefix }) => prefix === `${MARK.address}/32`));
-    },
-    60_000,
-  );
+  ])('in the status of a node, of %s: pods stay pods, and the node is no API server', async (_, claimed) => {
+    const report = (node: string, ...all: readonly [type: string, address: string][]): Promise<string> =>
+      patchStatus(['node', node], { addresses: all.map(([type, address]) => ({ type, address })) });
+    await cluster.applyObjects([{ apiVersion: 'v1', kind: 'Node', metadata: { name: MARK.name } }]);
+    await report('node-2', ['InternalIP', cluster.node(2).address], ['ExternalIP', await claimed()]);
+    await report(MARK.name, ['InternalIP', MARK.address]);
+    await known((rows) => rows.some(({ prefix }) => prefix === `${MARK.address}/32`));
+    await asBefore();
+    await cluster.kubectl(['delete', 'node', MARK.name]);
+    await known((rows) => !rows.some(({ prefix }) => prefix === `${MARK.address}/32`));
+  });
 });

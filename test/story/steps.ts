@@ -5,6 +5,7 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { eventually } from '../eventually.ts';
 import { policy } from './policies.ts';
 import type { Destination, Stage } from './stage.ts';
 
@@ -90,28 +91,38 @@ export const STEPS: readonly Step[] = [
       const allowed = await (await stage.cluster.host('app3-far')).process.stream('udp', app1, 5353);
       const excluded = await (await stage.cluster.host('app2')).process.stream('tcp', app1, 80);
       const far = await (await stage.cluster.host('app2-far')).process.stream('tcp', app1, 80);
-      await sleep(300);
-      const before = await excluded.report();
+      const answered = [excluded, far].map((stream) =>
+        eventually(
+          () => stream.report(),
+          ({ echoed }) => echoed > 0,
+        ),
+      );
       stage.check(
-        before.echoed > 0 && (await far.report()).echoed > 0,
+        (await Promise.all(answered)).every(({ echoed }) => echoed > 0),
         'app2 has open connections to app1:80 and gets answers',
       );
 
       await stage.apply(policy.traffic({ app2: true, outside: true }), 'cnp/traffic');
       stage.check((await excluded.report()).closed === false, 'loosening leaves the connections open');
       await stage.apply(policy.traffic({ app2: false, outside: true }), 'cnp/traffic');
-      await sleep(600);
       for (const [name, stream] of [
         ['same node', excluded],
         ['other node', far],
       ] as const) {
+        await eventually(
+          () => stream.report(),
+          ({ silentMs }) => (silentMs ?? 0) >= 500,
+        );
         const cut = await stream.close();
         stage.check(
           (cut.silentMs ?? 0) >= 500,
           `the open connection of app2 (${name}) is cut: no answer for ${cut.silentMs} ms, ${cut.sent} sent, ${cut.echoed} answered`,
         );
       }
-      await sleep(100);
+      await eventually(
+        () => allowed.report(),
+        ({ sent }) => sent > 50,
+      );
       const kept = await allowed.close();
       stage.check(
         kept.echoed >= kept.sent - 1 && kept.sent > 50,
@@ -212,11 +223,15 @@ export const STEPS: readonly Step[] = [
       await cluster.createPods([{ name: 'late', labels: { id: 'late' }, node: 2, tcp: [80] }]);
       const late = (await cluster.host('late')).address;
       stage.check(late === address, `pod late has that address (${late})`);
-      await sleep(300);
+      const then = seen.tried;
+      await eventually(
+        async () => seen.tried,
+        (tried) => tried > then + 20,
+      );
       watching = false;
       await hammer;
       stage.check(
-        seen.reached === 0 && seen.tried > 20,
+        seen.reached === 0,
         `${seen.tried} attempts before, during and after its start, ${seen.reached} answered`,
       );
       await stage.expect({

@@ -55,6 +55,11 @@ function echoUdp(address: string, port: number): Promise<void> {
   });
 }
 
+/** Timers come first in a turn of the event loop: what has arrived by now is heard before `act`, however long this process had no core. */
+function afterwards(act: () => void): void {
+  setImmediate(() => setImmediate(act));
+}
+
 function probeTcp(target: ProbeTarget): Promise<ProbeResult> {
   return new Promise((resolve) => {
     const options = {
@@ -69,7 +74,7 @@ function probeTcp(target: ProbeTarget): Promise<ProbeResult> {
       socket.destroy();
       resolve(result);
     };
-    const timer = setTimeout(() => finish('dropped'), target.timeoutMs);
+    const timer = setTimeout(() => afterwards(() => finish('dropped')), target.timeoutMs);
     socket.once('connect', () => {
       if (target.protocol === 'http') socket.write('GET / HTTP/1.1\r\nhost: probe\r\n\r\n');
       else finish('reached');
@@ -89,7 +94,7 @@ function probeUdp(target: ProbeTarget): Promise<ProbeResult> {
       socket.close();
       resolve(result);
     };
-    const timer = setTimeout(() => finish('dropped'), target.timeoutMs);
+    const timer = setTimeout(() => afterwards(() => finish('dropped')), target.timeoutMs);
     socket.once('message', () => finish('reached'));
     socket.once('error', (error: NodeJS.ErrnoException) =>
       finish(error.code === 'ECONNREFUSED' ? 'refused' : 'dropped'),
@@ -100,8 +105,9 @@ function probeUdp(target: ProbeTarget): Promise<ProbeResult> {
   });
 }
 
-/** Milliseconds without any echo until those that have not come count as lost. */
+/** Milliseconds without any echo until those that have not come count as lost: of a flow that was cut before, and of one that was alive. */
 const SETTLE_MS = 1000;
+const PATIENCE_MS = 10_000;
 
 /** One connection that sends a numbered message at an interval and counts the echoes. */
 class Stream {
@@ -170,7 +176,8 @@ class Stream {
   async close(): Promise<StreamReport> {
     clearInterval(this.#timer);
     const ended = Date.now();
-    const settled = () => Date.now() - Math.max(ended, this.#last) > SETTLE_MS;
+    const patience = ended - this.#last < SETTLE_MS / 2 ? PATIENCE_MS : SETTLE_MS;
+    const settled = () => Date.now() - Math.max(ended, this.#last) > patience;
     while (this.#echoed > 0 && this.#echoed < this.#sent && !this.#closed && !settled()) await sleep(10);
     this.#end();
     return this.report();

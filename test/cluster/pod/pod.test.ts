@@ -46,7 +46,7 @@ describe('the program of a pod, in a container', () => {
   it('serves, probes and streams as asked; a port that it serves already is left as it is', async () => {
     const pod = await start(join(folder, 'deep/pod.sock'));
     const port = 20_000 + (process.pid % 20_000);
-    const target = { address: '127.0.0.1', port, timeoutMs: 2000 } as const;
+    const target = { address: '127.0.0.1', port, timeoutMs: 60_000 } as const;
     expect(await pod.probe({ ...target, protocol: 'tcp' })).toBe('refused');
     await pod.serve('somebody', [port], []);
     await pod.serve('somebody', [port], []);
