@@ -2,6 +2,7 @@ import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { describe, expect, it } from '@jest/globals';
 import { type Heap, MemoryReturn } from './index.ts';
+import { V8Heap } from './memory.ts';
 
 const MB = 2 ** 20;
 
@@ -61,6 +62,23 @@ describe('MemoryReturn', () => {
     heap.used = 200 * MB;
     heap.total = 300 * MB;
     expect(looks(new MemoryReturn({ heap }), heap, 5)).not.toContain(true);
+  });
+
+  it('takes no waiting for work: on a machine that gives it no core a program that does nothing rests', async () => {
+    const heap = new V8Heap();
+    const elsewhere = new Int32Array(new SharedArrayBuffer(4));
+    heap.work();
+    // In a callback, as the event loop's own account has it.
+    await new Promise<void>((resolve) =>
+      setImmediate(() => {
+        Atomics.wait(elsewhere, 0, 0, 500);
+        resolve();
+      }),
+    );
+    expect(heap.work()).toBeLessThan(0.1);
+    const { user } = process.threadCpuUsage();
+    while (process.threadCpuUsage().user < user + 20_000);
+    expect(heap.work()).toBeGreaterThan(0);
   });
 
   it('has V8 give back what a load made it take', async () => {

@@ -4,11 +4,10 @@
  * steps and returns the pages; under load that mode multiplies collections and their pauses, so it is on only after a load, while
  * the event loop rests.
  */
-import { type EventLoopUtilization, performance } from 'node:perf_hooks';
 import { getHeapStatistics, setFlagsFromString } from 'node:v8';
 
 const CHECK_MS = 5000;
-/** At most this share of the time the event loop works while it rests. */
+/** At most this share of the time the thread computes while it rests. */
 const REST = 0.1;
 /** Looks at a loop that rests, one after another, before memory is given back: two reports of a slow load are no rest. */
 const RESTS = 2;
@@ -23,7 +22,7 @@ const LARGEST = 128 * 2 ** 20;
 export interface Heap {
   /** Bytes that V8 holds and, of them, that objects take, garbage included. */
   size(): { readonly total: number; readonly used: number };
-  /** Share of the time since the last call that the event loop worked: 0 to 1. */
+  /** Share of the time since the last call that the thread computed: 0 to 1. What it waited for a core is none of it. */
   work(): number;
   save(on: boolean): void;
 }
@@ -77,8 +76,9 @@ export class MemoryReturn {
   }
 }
 
-class V8Heap implements Heap {
-  #before: EventLoopUtilization = performance.eventLoopUtilization();
+export class V8Heap implements Heap {
+  #at = performance.now();
+  #used = process.threadCpuUsage();
 
   size(): { readonly total: number; readonly used: number } {
     const { total_heap_size: total, used_heap_size: used } = getHeapStatistics();
@@ -86,10 +86,10 @@ class V8Heap implements Heap {
   }
 
   work(): number {
-    const now = performance.eventLoopUtilization();
-    const { utilization } = performance.eventLoopUtilization(now, this.#before);
-    this.#before = now;
-    return utilization;
+    const [now, { user, system }] = [performance.now(), process.threadCpuUsage()];
+    const share = (user + system - this.#used.user - this.#used.system) / 1000 / (now - this.#at);
+    [this.#at, this.#used] = [now, { user, system }];
+    return share;
   }
 
   save(on: boolean): void {
