@@ -74,12 +74,18 @@ export class Places {
     else this.#asked.set(key, (this.#asked.get(key) ?? new Set()).add(owner));
   }
 
+  /** Nobody asks any more for the request with this key, which may never come. */
+  forget(key: string): void {
+    this.#asked.delete(key);
+  }
+
   /** Lets nobody in any more. */
   close(why: Error): void {
     this.#closed = why;
     for (const ticket of this.#tickets.values()) ticket.refuse(why);
     this.#tickets.clear();
     this.#queues.clear();
+    this.#asked.clear();
   }
 
   #queue(ticket: Ticket, owner: string): void {

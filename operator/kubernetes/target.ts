@@ -5,7 +5,14 @@
  * late event of the past never hides a later write. A write that would change nothing is not made.
  */
 import { isDeepStrictEqual } from 'node:util';
-import { ApiError, type KubeClient, type KubeObject, type ReflectorSink, type Resource } from '@weir/kube';
+import {
+  ApiError,
+  type KubeClient,
+  type KubeObject,
+  type ReflectorSink,
+  type Resource,
+  withoutManagedFields,
+} from '@weir/kube';
 import { withoutDepths } from '@weir/process/depth';
 import type { IndexSpec, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
 
@@ -171,6 +178,7 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
       this.#writing.delete(key);
     }
     const version = versionOf(answer.metadata.resourceVersion);
+    answer = withoutManagedFields(answer);
     this.#learn((txn) => {
       const meanwhile = txn.get(this.#held, key);
       // Nobody else tells of it where it came and went between two lists.

@@ -3,6 +3,7 @@ import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import type { KubeClient } from '@weir/kube';
 import type { ResolvedRule } from '@weir/policy';
 import { createStateDB } from '@weir/statedb';
+import { kept } from '../../test/memory/kept.ts';
 import { createTables, show } from '../tables.ts';
 import type { EventRow, IdentityRow, PeerSetRow, ResolvedRow, SliceRow, StatusRow } from '../types.ts';
 import { createTargets } from './targets.ts';
@@ -249,6 +250,21 @@ it('a tenant with very many new identities and slices delays a new pod of anothe
   const identities = lab.made.filter((request) => request.startsWith('CiliumIdentity')).length;
   expect(identities).toBeLessThanOrEqual(20 + A_FEW);
   await ahead;
+});
+
+it('nothing is kept of who asked for a request that was under way already', async () => {
+  const asked = (): number => kept({ lab }, new Set())['Places.#asked'] ?? 0;
+  const { db, tables } = lab;
+  const { promise, resolve } = Promise.withResolvers<void>();
+  lab.held.set('PeerSet shared', promise);
+  const made = lab.ahead('PeerSet shared');
+  db.write([tables.peerSets], (txn) => show(txn, tables.peerSets, peerSet('shared')));
+  await made;
+  db.write([tables.resolved], (txn) => show(txn, tables.resolved, policy('victim', 'p', ['shared'])));
+  while (asked() === 0) await turn();
+  resolve();
+  await lab.settled();
+  expect(asked()).toBe(0);
 });
 
 it('a slice waits for an identity that is on its way out and is wanted again', async () => {

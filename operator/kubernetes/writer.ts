@@ -88,7 +88,11 @@ export class Writer<T> {
   async attempted(keys: readonly string[], owner: string): Promise<void> {
     const pending = keys.filter((key) => this.#isPending(key));
     for (const key of pending) this.#places.ask(key, owner);
-    for (const key of pending) while (this.#isPending(key)) await this.#attempts.next(key);
+    for (const key of pending) {
+      while (this.#isPending(key)) await this.#attempts.next(key);
+      // It may have been under way already, and none may ever come again.
+      this.#places.forget(key);
+    }
   }
 
   /** Finishes the requests that have been made. */
