@@ -2,10 +2,10 @@
  * Where a story is played: a cluster, somebody who listens to what happens (the demo prints, the test collects), and the words that
  * the steps are written in. A probe whose answer is not the expected one is recorded as a fault, never passed over.
  */
-import { type ChildProcess, spawn } from 'node:child_process';
-import { join } from 'node:path';
+import { once } from 'node:events';
+import { type ClientRequest, type IncomingMessage, request } from 'node:http';
 import { createInterface } from 'node:readline';
-import { Cluster, type PodSpec, type ProbeProtocol, ROOT, type TestCluster } from '../cluster/index.ts';
+import { Cluster, type PodSpec, type ProbeProtocol, type TestCluster } from '../cluster/index.ts';
 import { EnforcementClock } from './clock.ts';
 import { reachability } from './table.ts';
 
@@ -52,7 +52,7 @@ export class Stage {
   readonly cluster: TestCluster;
   readonly listener: Listener;
   readonly #clock: EnforcementClock;
-  readonly #monitors: ChildProcess[] = [];
+  readonly #monitors: ClientRequest[] = [];
   #events: SeenEvent[] = [];
 
   readonly #own: boolean;
@@ -75,7 +75,7 @@ export class Stage {
     try {
       stage.#clock.start();
       await cluster.createPods(PODS);
-      for (const node of cluster.nodes) stage.#monitor(node.socket);
+      await Promise.all(cluster.nodes.map((node) => stage.#monitor(node.socket)));
       return stage;
     } catch (error) {
       await stage.close();
@@ -84,7 +84,7 @@ export class Stage {
   }
 
   async close(): Promise<void> {
-    for (const monitor of this.#monitors) monitor.kill('SIGTERM');
+    for (const monitor of this.#monitors) monitor.destroy();
     await this.#clock.stop();
     if (this.#own) await this.cluster.stop();
     else {
@@ -93,15 +93,16 @@ export class Stage {
     }
   }
 
-  #monitor(socket: string): void {
-    const child = spawn(join(ROOT, 'bin/weir'), ['monitor', '--json', '--type', 'drop'], {
-      env: { ...process.env, WEIR_SOCKET: socket },
-      stdio: ['ignore', 'pipe', 'ignore'],
-    });
-    createInterface({ input: child.stdout }).on('line', (line) => {
-      if (line.startsWith('{')) this.#events.push(JSON.parse(line) as SeenEvent);
-    });
-    this.#monitors.push(child);
+  /** Resolves when the agent tells of its drops from now on. */
+  async #monitor(socket: string): Promise<void> {
+    const monitor = request({ socketPath: socket, path: '/v1/monitor?type=drop' }).end();
+    this.#monitors.push(monitor);
+    const [drops] = (await once(monitor, 'response')) as [IncomingMessage];
+    // The agent may end while it is followed.
+    for (const stream of [monitor, drops]) stream.on('error', () => undefined);
+    createInterface({ input: drops })
+      .on('line', (line) => this.#events.push(JSON.parse(line) as SeenEvent))
+      .on('error', () => undefined);
   }
 
   say(text: string): void {
