@@ -52,6 +52,17 @@ describe('registerMetrics()', () => {
         await sleep(100);
       },
     ],
+    [
+      'before the timers that were due when it began',
+      async () => {
+        await scrape();
+        setTimeout(() => undefined, 1);
+        const blocked = sleep(30).then(block);
+        const end = performance.now() + 100;
+        while (performance.now() < end);
+        await blocked;
+      },
+    ],
   ])('shows how long it stood still %s, in the scrape that follows and in no later one', async (_, happen) => {
     await scrape();
     await happen();
