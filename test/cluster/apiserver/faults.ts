@@ -1,6 +1,6 @@
 /** Injected faults and request statistics: both look at every request by the same description. */
 import { StatusError } from './errors.ts';
-import type { Faults, RequestCount, RequestFilter, Stats } from './types.ts';
+import type { FaultKind, Faults, RequestCount, RequestFilter, Stats } from './types.ts';
 
 export interface RequestInfo {
   readonly verb: string;
@@ -20,16 +20,34 @@ export function matches(filter: RequestFilter, info: RequestInfo): boolean {
   return filter.userAgent === undefined || filter.userAgent === '*' || info.userAgent.startsWith(filter.userAgent);
 }
 
+/** The connection of an open watch. */
+export interface WatchConnection {
+  cut(): void;
+  tear(): void;
+  /** Sends what was held. */
+  release(): void;
+}
+
 interface OpenWatch {
   readonly info: RequestInfo;
-  readonly cut: () => void;
+  readonly connection: WatchConnection;
 }
+
+/** The answer to a write does not reach its client. */
+export class ConnectionCutError extends Error {}
 
 interface Failure {
   readonly status: number;
   readonly filter: RequestFilter;
   left: number;
 }
+
+interface Loss {
+  readonly how: number | 'cut';
+  readonly filter: RequestFilter;
+}
+
+const READS: readonly string[] = ['get', 'list', 'watch'];
 
 const REASONS: Readonly<Record<number, string>> = {
   400: 'BadRequest',
@@ -49,6 +67,17 @@ export class FaultInjector implements Faults {
   readonly #watches = new Set<OpenWatch>();
   readonly #delays = new Set<{ ms: number; filter: RequestFilter }>();
   readonly #failures = new Set<Failure>();
+  readonly #losses = new Set<Loss>();
+  readonly #holds = new Set<{ readonly filter: RequestFilter }>();
+  readonly #counts: Record<FaultKind, number> = {
+    'request failed': 0,
+    'request delayed': 0,
+    'answer lost': 0,
+    'watch cut': 0,
+    'watch torn': 0,
+    'event held': 0,
+    'watch expired': 0,
+  };
   readonly #expire: () => void;
 
   /** `expire` forgets the history of the store. */
@@ -60,9 +89,18 @@ export class FaultInjector implements Faults {
     return this.#watches.size;
   }
 
+  get counts(): Readonly<Record<FaultKind, number>> {
+    return { ...this.#counts };
+  }
+
+  /** A client has met a fault. */
+  met(kind: FaultKind): void {
+    this.#counts[kind] += 1;
+  }
+
   /** Registers an open watch; the returned function takes it out again. */
-  opened(info: RequestInfo, cut: () => void): () => void {
-    const watch = { info, cut };
+  opened(info: RequestInfo, connection: WatchConnection): () => void {
+    const watch = { info, connection };
     this.#watches.add(watch);
     return () => {
       this.#watches.delete(watch);
@@ -71,7 +109,9 @@ export class FaultInjector implements Faults {
 
   /** Milliseconds to wait before answering. */
   delayOf(info: RequestInfo): number {
-    return [...this.#delays].filter((delay) => matches(delay.filter, info)).reduce((sum, delay) => sum + delay.ms, 0);
+    const delays = [...this.#delays].filter((delay) => matches(delay.filter, info));
+    if (delays.length > 0) this.met('request delayed');
+    return delays.reduce((sum, delay) => sum + delay.ms, 0);
   }
 
   /** @throws StatusError when a failure is set for this request. */
@@ -80,16 +120,60 @@ export class FaultInjector implements Faults {
       if (!matches(failure.filter, info)) continue;
       failure.left -= 1;
       if (failure.left <= 0) this.#failures.delete(failure);
-      const reason = REASONS[failure.status] ?? 'InternalError';
-      const details = failure.status === 429 || failure.status === 503 ? { retryAfterSeconds: 1 } : {};
-      throw new StatusError(failure.status, reason, `injected fault: HTTP ${failure.status}`, details);
+      this.met('request failed');
+      throw injected(failure.status);
     }
   }
 
+  /** @throws StatusError or ConnectionCutError when the answer to this request, which has been carried out, is to be lost. */
+  answered(info: RequestInfo): void {
+    if (READS.includes(info.verb)) return;
+    for (const { how, filter } of this.#losses) {
+      if (!matches(filter, info)) continue;
+      this.met('answer lost');
+      throw how === 'cut' ? new ConnectionCutError('injected fault: the connection is cut') : injected(how);
+    }
+  }
+
+  /** Whether events of this watch wait. */
+  holds(info: RequestInfo): boolean {
+    return [...this.#holds].some(({ filter }) => matches(filter, info));
+  }
+
   dropWatches(filter: RequestFilter = {}): number {
-    const chosen = [...this.#watches].filter((watch) => matches(filter, watch.info));
-    for (const watch of chosen) watch.cut();
+    const chosen = this.#open(filter);
+    for (const { connection } of chosen) {
+      this.met('watch cut');
+      connection.cut();
+    }
     return chosen.length;
+  }
+
+  tearWatches(filter: RequestFilter = {}): number {
+    const chosen = this.#open(filter);
+    for (const { connection } of chosen) connection.tear();
+    return chosen.length;
+  }
+
+  holdWatches(filter: RequestFilter = {}): () => void {
+    const hold = { filter };
+    this.#holds.add(hold);
+    return () => {
+      this.#holds.delete(hold);
+      for (const { info, connection } of this.#open(filter)) if (!this.holds(info)) connection.release();
+    };
+  }
+
+  loseAnswers(how: number | 'cut', filter: RequestFilter = {}): () => void {
+    const loss = { how, filter };
+    this.#losses.add(loss);
+    return () => {
+      this.#losses.delete(loss);
+    };
+  }
+
+  #open(filter: RequestFilter): readonly OpenWatch[] {
+    return [...this.#watches].filter((watch) => matches(filter, watch.info));
   }
 
   delay(ms: number, filter: RequestFilter = {}): () => void {
@@ -115,7 +199,16 @@ export class FaultInjector implements Faults {
   clear(): void {
     this.#delays.clear();
     this.#failures.clear();
+    this.#losses.clear();
+    this.#holds.clear();
+    for (const { connection } of this.#watches) connection.release();
   }
+}
+
+function injected(status: number): StatusError {
+  const reason = REASONS[status] ?? 'InternalError';
+  const details = status === 429 || status === 503 ? { retryAfterSeconds: 1 } : {};
+  return new StatusError(status, reason, `injected fault: HTTP ${status}`, details);
 }
 
 export class RequestStats implements Stats {

@@ -5,12 +5,13 @@ import type { Socket } from 'node:net';
 import { load } from 'js-yaml';
 import { REVIEW_GROUPS } from './discovery.ts';
 import { badRequest, ListenError, StatusError, unsupportedMediaType } from './errors.ts';
-import type { FaultInjector, RequestStats } from './faults.ts';
+import { ConnectionCutError, type FaultInjector, type RequestStats } from './faults.ts';
 import type { Json, JsonObject } from './json.ts';
 import { PROTOBUF, type ProtobufReader } from './protobuf.ts';
 import type { ApiRequest } from './request.ts';
 import type { Service, WatchAnswer } from './service.ts';
 import { BOOKMARK_INTERVAL, type WatchEvent } from './watch.ts';
+import { WatchStream } from './watch-stream.ts';
 
 /** As the real server's limit for request bodies. */
 const MAX_BODY = 3 * 1024 * 1024;
@@ -111,6 +112,10 @@ export class HttpFace {
   }
 
   #fail(response: ServerResponse, error: unknown): void {
+    if (error instanceof ConnectionCutError) {
+      response.destroy();
+      return;
+    }
     const known = error instanceof StatusError ? error : internal(error);
     if (response.headersSent) {
       response.destroy();
@@ -146,19 +151,21 @@ export class HttpFace {
     const { watch, live } = answer.open((event: WatchEvent) => {
       write(`{"type":"${event.type}","object":${this.#text(event.object)}}\n`);
     });
+    const stream = new WatchStream(response, this.#faults, answer.info);
     write = (line) => {
       this.#stats.bytesWritten += Buffer.byteLength(line);
-      response.write(line);
+      stream.write(line);
       if (response.writableLength > MAX_BACKLOG) response.destroy();
     };
     response.writeHead(200, { 'Content-Type': 'application/json', 'Cache-Control': 'no-cache, private' });
     response.flushHeaders();
     for (const line of early) write(line);
     if (!live) {
+      this.#faults.met('watch expired');
       response.end();
       return;
     }
-    const closed = this.#faults.opened(answer.info, () => response.socket?.destroy());
+    const closed = this.#faults.opened(answer.info, stream);
     const bookmarks = setInterval(() => watch.bookmarkIfMoved(), BOOKMARK_INTERVAL);
     bookmarks.unref();
     const seconds = answer.timeoutSeconds;

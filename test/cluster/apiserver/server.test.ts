@@ -237,4 +237,27 @@ describe('clients and connections', () => {
     undo();
     expect(stats.count(filter)).toBe(before + 1);
   });
+
+  it('carry out a write and do not say so', async () => {
+    const { client, faults } = cluster.server;
+    const filter = { resource: 'configmaps', userAgent: 'lost' };
+    const path = `${cluster.url}/api/v1/namespaces/default/configmaps`;
+    const create = (name: string): Promise<Response> =>
+      fetch(path, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json', 'user-agent': 'lost' },
+        body: JSON.stringify(configMap(name)),
+      });
+    const before = faults.counts['answer lost'];
+    const mend = faults.loseAnswers(500, filter);
+    expect((await create('lost-1')).status).toBe(500);
+    expect((await fetch(`${path}/lost-1`, { headers: { 'user-agent': 'lost' } })).status).toBe(200);
+    mend();
+    const cut = faults.loseAnswers('cut', filter);
+    await expect(create('lost-2')).rejects.toThrow();
+    cut();
+    expect(text(await client.get(named(core('configmaps'), 'lost-2')), 'metadata', 'name')).toBe('lost-2');
+    expect((await create('lost-3')).status).toBe(201);
+    expect(faults.counts['answer lost'] - before).toBe(2);
+  });
 });

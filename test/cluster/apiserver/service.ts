@@ -91,7 +91,9 @@ export class Service {
     if (!servesGroup(this.#core.registry, gv.group)) return NO_PAGE;
     const review = this.#review(gv.group, gv.rest, request);
     if (review !== undefined) return review;
-    return this.#resource(request, routeOf(this.#core.registry, gv), info);
+    const result = this.#resource(request, routeOf(this.#core.registry, gv), info);
+    this.#faults.answered(info);
+    return result;
   }
 
   #describe(request: ApiRequest, group: string, rest: readonly string[]): RequestInfo {

@@ -98,17 +98,38 @@ export interface RequestFilter {
   readonly userAgent?: string;
 }
 
+/** What clients have met, as far as it was injected. `answer lost`: the write was carried out. `watch expired`: 410, whoever forgot the history. */
+export type FaultKind =
+  | 'request failed'
+  | 'request delayed'
+  | 'answer lost'
+  | 'watch cut'
+  | 'watch torn'
+  | 'event held'
+  | 'watch expired';
+
 export interface Faults {
   /** Cuts the connections of matching open watches, as a crashed server would; returns how many. */
   dropWatches(filter?: RequestFilter): number;
+  /** The next event of each matching open watch arrives by half, and the connection is cut; returns how many watches. */
+  tearWatches(filter?: RequestFilter): number;
+  /** Matching watches stay open and say nothing until the returned function is called; then they say all of it, in order. */
+  holdWatches(filter?: RequestFilter): () => void;
+  /**
+   * Carries out matching writes and answers them with HTTP status `how`, or cuts their connection, until the returned function is called:
+   * the client cannot know.
+   */
+  loseAnswers(how: number | 'cut', filter?: RequestFilter): () => void;
   /** Delays matching requests by `ms` milliseconds until the returned function is called. */
   delay(ms: number, filter?: RequestFilter): () => void;
   /** Answers matching requests with HTTP `status`, `count` times (default: until the returned function is called). */
   fail(status: number, filter?: RequestFilter, count?: number): () => void;
   /** Forgets the watch history and paging snapshots: what resumes from an older resourceVersion gets 410 Expired. */
   expireWatches(): void;
-  /** Ends all delays and failures. */
+  /** Ends all of these. */
   clear(): void;
+  /** How often each has met a client. */
+  readonly counts: Readonly<Record<FaultKind, number>>;
 }
 
 export interface RequestCount {

@@ -129,6 +129,26 @@ describe('a watch', () => {
     await expect(dropped.next()).rejects.toThrow();
   });
 
+  it('that is held says everything later, in order; one that is torn ends in the middle of an event', async () => {
+    const { client, faults, stats } = cluster.server;
+    const edit = (v: string): Promise<JsonObject> => client.patch(named(maps, 'r2'), 'merge', { data: { i: v } });
+    const before = faults.counts;
+    const stream = await watch(`resourceVersion=${stats.resourceVersion}`);
+    const release = faults.holdWatches({ resource: 'configmaps' });
+    for (const v of ['1', '2']) await edit(v);
+    const first = stream.next();
+    expect(faults.counts['event held'] - before['event held']).toBe(2);
+    release();
+    expect([await first, await stream.next()].map((event) => text(event?.object ?? {}, 'data', 'i'))).toEqual([
+      '1',
+      '2',
+    ]);
+    expect(faults.tearWatches({ resource: 'configmaps' })).toBe(1);
+    await edit('3');
+    await expect(stream.next()).rejects.toThrow();
+    expect(faults.counts['watch torn'] - before['watch torn']).toBe(1);
+  });
+
   it('of tables sends the columns once and the rows each time', async () => {
     const { client } = cluster.server;
     const stream = await watch(
