@@ -35,8 +35,10 @@ const FILES: Readonly<Record<StateName, string>> = {
   addresses: 'addresses.json',
 };
 const NAMED = Object.keys(FILES) as readonly StateName[];
+/** What these files are called in the state folder. */
+export const STATE_FILES: readonly string[] = Object.values(FILES);
 /** The agent's own files in the state folder: the lock's `agent.pid` included. */
-const NAMES: readonly string[] = [...Object.values(FILES), 'agent.pid'];
+const NAMES: readonly string[] = [...STATE_FILES, 'agent.pid'];
 
 const DECODE: { readonly [N in StateName]: (json: unknown) => StateContents[N] } = {
   endpoints: decodeEndpoints,

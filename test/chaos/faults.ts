@@ -1,20 +1,28 @@
 /** What is broken now, and how each of it is mended. */
-import { rmSync } from 'node:fs';
 import type { Cluster } from '../cluster/index.ts';
 import type { Program } from '../cluster/process.ts';
 
+/** A program, by the number of its node or its own, from 1. */
+export type Who = { readonly agent: number } | { readonly operator: number };
+
+export interface FaultsOptions {
+  /** An agent has just died. */
+  readonly onKill?: (node: number) => void;
+  /** Something has really been done to a program. */
+  readonly onEffect?: (effect: string) => void;
+}
+
 export class Faults {
   readonly #cluster: Cluster;
-  readonly #onKill: (node: number) => void;
+  readonly #options: FaultsOptions;
   /** By name, in the order in which they began. */
   readonly #broken = new Map<string, () => void>();
   #hiddenUntil = 0;
   #kills = 0;
 
-  /** `onKill`: an agent has just died. */
-  constructor(cluster: Cluster, onKill: (node: number) => void = () => undefined) {
+  constructor(cluster: Cluster, options: FaultsOptions = {}) {
     this.#cluster = cluster;
-    this.#onKill = onKill;
+    this.#options = options;
   }
 
   get names(): readonly string[] {
@@ -43,25 +51,29 @@ export class Faults {
   }
 
   /** A program that is down already stays so. */
-  async kill(who: 'operator' | number): Promise<void> {
+  async kill(who: Who): Promise<void> {
     const { program, name, start } = this.#program(who);
     if (this.#broken.has(`${name} down`)) return;
     this.#broken.delete(`${name} frozen`);
     this.#kills += 1;
     await program.kill9();
-    if (who !== 'operator') this.#onKill(who);
+    if ('agent' in who) this.#options.onKill?.(who.agent);
+    this.#options.onEffect?.('agent' in who ? 'agent killed' : 'operator killed');
     this.add(`${name} down`, start);
   }
 
-  freeze(who: 'operator' | number): void {
+  freeze(who: Who): void {
     const { program, name } = this.#program(who);
     if (!program.running || this.#broken.has(`${name} frozen`)) return;
     program.freeze();
+    this.#options.onEffect?.('agent' in who ? 'agent frozen' : 'operator frozen');
     this.add(`${name} frozen`, () => program.thaw());
   }
 
-  fill(node: number, file: string): void {
-    this.add(`disk of node-${node} full`, () => rmSync(file, { force: true }));
+  /** The program runs again. */
+  revive(who: Who): void {
+    const { name } = this.#program(who);
+    for (const how of ['frozen', 'down']) this.mend(`${name} ${how}`);
   }
 
   /** One fault, when it is there. */
@@ -80,14 +92,17 @@ export class Faults {
 
   /** Programs that have ended though nobody ended them. */
   ended(): readonly string[] {
-    const programs = [this.#cluster.operator, ...this.#cluster.nodes.map(({ agent }) => agent)];
+    const programs = [...this.#cluster.operators, ...this.#cluster.nodes.map(({ agent }) => agent)];
     return programs.filter(({ running }) => !running).map(({ name, tail }) => `${name} has ended: ${tail.slice(-600)}`);
   }
 
-  #program(who: 'operator' | number): { program: Program; name: string; start: () => void } {
-    if (who === 'operator')
-      return { program: this.#cluster.operator, name: who, start: () => this.#cluster.startOperator() };
-    const node = this.#cluster.node(who);
+  #program(who: Who): { program: Program; name: string; start: () => void } {
+    if ('operator' in who) {
+      const program = this.#cluster.operators[who.operator - 1];
+      if (program === undefined) throw new Error(`there is no operator ${who.operator}`);
+      return { program, name: program.name, start: () => this.#cluster.startOperator(who.operator) };
+    }
+    const node = this.#cluster.node(who.agent);
     return { program: node.agent, name: `agent of ${node.name}`, start: () => void node.launchAgent() };
   }
 }

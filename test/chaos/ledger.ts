@@ -25,6 +25,8 @@ export interface Account {
   readonly calms: number;
   /** How often each action was played. */
   readonly actions: Readonly<Record<string, number>>;
+  /** How often something really took place, by kind: what an action tried to do need not have come about. */
+  readonly effects: Readonly<Record<string, number>>;
 }
 
 /** Findings that are told in full; a fault that goes on makes thousands. */
@@ -38,6 +40,7 @@ export class Ledger {
   readonly #findings: FindingText[] = [];
   readonly #unsettled: string[] = [];
   readonly #actions: Record<string, number> = {};
+  readonly #effects: Record<string, number> = {};
   readonly #deeds: Deed[] = [];
   /** Flows that a finding has been told of since the last calm: what follows is more of the same. */
   readonly #told = new Set<string>();
@@ -73,6 +76,11 @@ export class Ledger {
     this.#actions[name] = (this.#actions[name] ?? 0) + 1;
   }
 
+  /** Something of this kind has come about. */
+  took(effect: string, count = 1): void {
+    if (count > 0) this.#effects[effect] = (this.#effects[effect] ?? 0) + count;
+  }
+
   calm(): void {
     this.#calms += 1;
     this.#told.clear();
@@ -91,6 +99,7 @@ export class Ledger {
       unsettled: [...this.#unsettled],
       calms: this.#calms,
       actions: { ...this.#actions },
+      effects: { ...this.#effects },
     };
   }
 }

@@ -4,7 +4,7 @@ import { parseArgs } from 'node:util';
 import { type ChaosOptions, chaos, passed, print, UnknownActionError } from './index.ts';
 
 const USAGE =
-  'usage: npm run chaos -- cluster [--minutes N] [--seed S] [--nodes N] [--pods N] [--only ACTIONS] [--without ACTIONS] [--json FILE] [--quiet]';
+  'usage: npm run chaos -- cluster [--minutes N] [--seed S] [--nodes N] [--operators N] [--pods N] [--only ACTIONS] [--without ACTIONS] [--json FILE] [--quiet]';
 
 /** Bad arguments. */
 class UsageError extends Error {}
@@ -28,6 +28,7 @@ function read(): { readonly options: Omit<ChaosOptions, 'signal'>; readonly json
       minutes: number('minutes', values.minutes, 0.1, 10_000),
       seed: Math.floor(number('seed', seed, 0, 2 ** 32)),
       nodes: Math.floor(number('nodes', values.nodes, 1, 5)),
+      operators: Math.floor(number('operators', values.operators, 1, 3)),
       pods: Math.floor(number('pods', values.pods, 2, 10)),
       ...(values.only === undefined ? {} : { only: names(values.only) }),
       ...(values.without === undefined ? {} : { without: names(values.without) }),
@@ -44,6 +45,7 @@ function parsed() {
         minutes: { type: 'string', default: '5' },
         seed: { type: 'string' },
         nodes: { type: 'string', default: '3' },
+        operators: { type: 'string', default: '2' },
         pods: { type: 'string', default: '7' },
         only: { type: 'string' },
         without: { type: 'string' },

@@ -38,6 +38,12 @@ export class Random {
     return left.map((index) => list[index] as T);
   }
 
+  /** All of them, in another order. */
+  shuffled<T>(list: readonly T[]): readonly T[] {
+    const left = [...list];
+    return list.map(() => left.splice(this.between(0, left.length - 1), 1)[0] as T);
+  }
+
   /** By weight. */
   weighted<T extends { readonly weight: number }>(list: readonly T[]): T {
     let at = this.next() * list.reduce((sum, { weight }) => sum + weight, 0);

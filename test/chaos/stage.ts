@@ -2,13 +2,14 @@
  * A cluster, its traffic, and the record of what was asked of it: each method first writes into the world what may be from now on, and
  * then asks the cluster for it.
  */
-import { existsSync, rmSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createKubeClient, createReflector, type Reflector, resources } from '@weir/kube';
 import { netnsPath } from '../cluster/fabric.ts';
 import { Cluster } from '../cluster/index.ts';
 import type { ClusterNode } from '../cluster/node.ts';
+import { run } from '../cluster/run.ts';
 import { now } from './clock.ts';
 import { Faults } from './faults.ts';
 import { Judge } from './judge/judge.ts';
@@ -20,6 +21,9 @@ import { type PodModel, type PolicyModel, World } from './world/world.ts';
 
 export interface StageOptions {
   readonly nodes: number;
+  /** Each node may give eight addresses, and not the thirteen of its pod CIDR: they come round sooner. */
+  readonly fewAddresses?: boolean;
+  readonly operators?: number;
   readonly intervalMs: number;
   /** Bytes of each node's state folder. */
   readonly stateDiskBytes: number;
@@ -32,6 +36,8 @@ const PODS = { group: '', version: 'v1', plural: 'pods' } as const;
 const SPACES = { group: '', version: 'v1', plural: 'namespaces' } as const;
 /** Packets older than this have been judged. */
 const REMEMBERED_MS = 60_000;
+/** Calms for which a copy of a state file is kept. */
+const COPIES = 3;
 
 interface Condition {
   readonly type: string;
@@ -50,6 +56,10 @@ export class Stage {
   readonly #reflectors: Reflector[] = [];
   /** Network namespace in which a pod takes part in the traffic. */
   readonly #placed = new Map<number, string>();
+  /** Who had an address last. */
+  readonly #owners = new Map<string, number>();
+  /** What state files held at the last calms, the newest last. By node and file. */
+  readonly #copies = new Map<string, readonly Buffer[]>();
   #pods = 0;
   #policies = 0;
   #timer: NodeJS.Timeout | undefined;
@@ -60,7 +70,10 @@ export class Stage {
     this.#signal = options.signal;
     const judge = new Judge(this.world);
     this.ledger = new Ledger(this.world);
-    this.faults = new Faults(cluster, (node) => this.#lookAtFlows(node));
+    this.faults = new Faults(cluster, {
+      onKill: (node) => this.#lookAtFlows(node),
+      onEffect: (effect) => this.ledger.took(effect),
+    });
     this.#traffic = new Traffic({
       logFile: join(cluster.logDir, 'traffic.log'),
       intervalMs: options.intervalMs,
@@ -72,12 +85,14 @@ export class Stage {
     const cluster = await Cluster.start({
       nodes: options.nodes,
       podPrefix: 28,
+      operators: options.operators ?? 1,
       stateDiskBytes: options.stateDiskBytes,
       outsidePorts: [],
       // What goes wrong with pods while things are broken is no news.
       onLog: () => undefined,
     });
     try {
+      if (options.fewAddresses === true) await occupy(cluster);
       const stage = new Stage(cluster, options);
       const outside = stage.world.addHost('outside', { kind: 'outside', address: OUTSIDE_ADDRESS });
       stage.#traffic.add({
@@ -128,6 +143,8 @@ export class Stage {
       if (sandbox?.address === undefined || sandbox.netns === this.#placed.get(pod.id)) continue;
       this.#placed.set(pod.id, sandbox.netns);
       pod.address = sandbox.address;
+      if ((this.#owners.get(pod.address) ?? pod.id) !== pod.id) this.ledger.took('address reused');
+      this.#owners.set(pod.address, pod.id);
       try {
         this.#traffic.remove(pod.id);
         this.#traffic.add({ id: pod.id, netns: netnsPath(sandbox.netns), address: sandbox.address });
@@ -166,6 +183,7 @@ export class Stage {
     const gone = Object.keys(this.world.namespaces.get(name) ?? {}).filter((key) => labels[key] === undefined);
     this.note(`namespace ${name} has labels ${JSON.stringify(labels)}`);
     this.world.relabelNamespace(name, labels, now());
+    this.ledger.took('namespace relabelled');
     await this.#labelNamespace(name, { ...Object.fromEntries(gone.map((key) => [key, null])), ...labels });
   }
 
@@ -177,6 +195,7 @@ export class Stage {
     this.#pods += 1;
     const name = `p${this.#pods}`;
     this.note(`pod ${spec.namespace}/${name} on node-${spec.node} with ${JSON.stringify(spec.labels)}`);
+    this.ledger.took('pod created');
     const pod = this.world.addPod({ ...spec, name }, now());
     await this.cluster.api.client.create(
       { ...PODS, namespace: spec.namespace },
@@ -197,9 +216,22 @@ export class Stage {
   async deletePod(pod: PodModel): Promise<void> {
     this.note(`delete pod ${pod.namespace}/${pod.name} (${pod.address ?? 'no address'})`);
     pod.endsAt = now();
+    this.ledger.took('pod deleted');
     this.#traffic.remove(pod.id);
     this.#placed.delete(pod.id);
     await this.cluster.api.client.delete({ ...PODS, namespace: pod.namespace, name: pod.name });
+  }
+
+  /** Until a pod has its address, or for `ms`. */
+  async runs(pod: PodModel, ms: number): Promise<void> {
+    const end = now() + ms;
+    while (pod.address === undefined && now() < end) await sleep(20);
+  }
+
+  /** What has really taken place, by kind: what was done, and what the API server's faults met. */
+  get effects(): Readonly<Record<string, number>> {
+    const met = Object.entries(this.cluster.api.faults.counts).filter(([, count]) => count > 0);
+    return { ...this.ledger.account.effects, ...Object.fromEntries(met) };
   }
 
   /** Until nothing of a deleted pod is left on its node, so that its address is free, or for `ms`: its agent may be down. */
@@ -213,6 +245,7 @@ export class Stage {
   async relabel(pod: PodModel, labels: Labels): Promise<void> {
     this.note(`pod ${pod.namespace}/${pod.name}: labels ${JSON.stringify(pod.labels)} -> ${JSON.stringify(labels)}`);
     this.world.relabel(pod, labels, now());
+    this.ledger.took('pod relabelled');
     const at = { ...PODS, namespace: pod.namespace, name: pod.name };
     await this.cluster.api.client.patch(at, 'merge', { metadata: { labels } });
   }
@@ -229,6 +262,7 @@ export class Stage {
       spec: specOf(rule),
     });
     policy.uid = (made.metadata as { uid: string }).uid;
+    this.ledger.took('policy created');
     return policy;
   }
 
@@ -237,6 +271,7 @@ export class Stage {
     this.world.editPolicy(policy, rule, now());
     const patch = [{ op: 'replace', path: '/spec', value: specOf(rule) }];
     const made = await this.cluster.api.client.patch({ ...this.#policyRef(policy), name: policy.name }, 'json', patch);
+    this.ledger.took('policy edited');
     const { generation } = made.metadata as { generation: number };
     const counted = policy.versions.newest.generation;
     if (generation > counted) throw new Error(`policy ${keyOf(policy)} has generation ${generation}, not ${counted}`);
@@ -246,6 +281,7 @@ export class Stage {
     this.note(`delete policy ${keyOf(policy)}`);
     this.world.editPolicy(policy, undefined, now());
     await this.cluster.api.client.delete({ ...this.#policyRef(policy), name: policy.name });
+    this.ledger.took('policy deleted');
   }
 
   #policyRef({ namespace }: Pick<PolicyName, 'namespace'>) {
@@ -259,9 +295,33 @@ export class Stage {
     return this.world.pods().filter((pod) => pod.node === node);
   }
 
+  async killOperators(): Promise<void> {
+    for (const number of this.cluster.operators.keys()) await this.faults.kill({ operator: number + 1 });
+  }
+
+  freezeOperators(): void {
+    for (const number of this.cluster.operators.keys()) this.faults.freeze({ operator: number + 1 });
+  }
+
   /** The state that a node's agent keeps is lost: until the next calm its pods may be shut off, but not opened. */
   stateLost(node: number): void {
     for (const pod of this.podsOf(node)) pod.states.beside({ kind: 'unknown' }, now());
+    // It waits until it is told which rules were imported, as one that is not told something else.
+    this.world.deaf(now());
+  }
+
+  /** What a state file held some calms ago; undefined: nobody looked yet. */
+  olderFile(node: number, name: string): Buffer | undefined {
+    return this.#copies.get(`${node} ${name}`)?.[0];
+  }
+
+  #copyFiles(): void {
+    for (const [index, { stateDir }] of this.cluster.nodes.entries())
+      for (const name of readdirSync(stateDir).filter((each) => each.endsWith('.json'))) {
+        const key = `${index + 1} ${name}`;
+        const newest = readFileSync(join(stateDir, name));
+        this.#copies.set(key, [...(this.#copies.get(key) ?? []), newest].slice(-COPIES));
+      }
   }
 
   /**
@@ -270,13 +330,17 @@ export class Stage {
    */
   removeLinks(node: number, { known = true } = {}): void {
     if (known) for (const pod of this.podsOf(node)) pod.states.beside({ kind: 'open' }, now());
-    rmSync(join(this.node(node).bpfRoot, 'links'), { recursive: true, force: true });
+    const links = join(this.node(node).bpfRoot, 'links');
+    this.ledger.took('link removed', existsSync(links) ? readdirSync(links).length : 0);
+    rmSync(links, { recursive: true, force: true });
     this.faults.hiddenUntil(now() + 10_000);
   }
 
   /** Takes the pin of a map away. A live agent puts it back. */
   removeMapPin(node: number, map: string): void {
-    rmSync(join(this.node(node).bpfRoot, map), { force: true });
+    const pin = join(this.node(node).bpfRoot, map);
+    if (existsSync(pin)) this.ledger.took('map pin removed');
+    rmSync(pin, { force: true });
     if (!this.node(node).agent.running) this.#lookAtFlows(node);
   }
 
@@ -288,5 +352,18 @@ export class Stage {
   calm(at: number): void {
     this.world.calm(at);
     this.ledger.calm();
+    this.#copyFiles();
   }
+}
+
+/** The last five addresses of each pod CIDR lead elsewhere: they are nobody's to give. */
+async function occupy({ nodes }: Cluster): Promise<void> {
+  for (const { netns, podCidr } of nodes)
+    for (const [host, bits] of [
+      [10, 31],
+      [12, 30],
+    ]) {
+      const route = `${podCidr.slice(0, podCidr.lastIndexOf('.'))}.${host}/${bits}`;
+      await run('nsenter', [`--net=${netnsPath(netns)}`, 'ip', 'route', 'add', 'blackhole', route]);
+    }
 }

@@ -54,6 +54,8 @@ export interface ClusterOptions {
   readonly operatorArgs?: readonly string[];
   /** Start without operator or agents (tests start them). Default true. */
   readonly operator?: boolean;
+  /** Default 1, which leads without a lease; more elect their leader. */
+  readonly operators?: number;
   readonly agents?: boolean;
   /** Length of each node's pod prefix, from 24 to 29. Default 24: small ones come round to the same addresses. */
   readonly podPrefix?: number;
@@ -82,7 +84,7 @@ export class Cluster implements TestCluster {
   readonly #listeners: Server[] = [];
   readonly #hosts = new Map<string, PodProcess>();
   #kubelet: Kubelet | undefined;
-  #operator: Program | undefined;
+  readonly #operators = new Map<number, Program>();
 
   private constructor(
     id: string,
@@ -157,9 +159,10 @@ export class Cluster implements TestCluster {
       await this.#registerNode(node);
       await node.mountStateDisk();
     }
-    if (this.#options.operator !== false) this.startOperator();
+    const operators = this.#options.operator === false ? 0 : (this.#options.operators ?? 1);
+    for (let number = 1; number <= operators; number += 1) this.startOperator(number);
     if (this.#options.agents !== false) await Promise.all(this.nodes.map((node) => node.startAgent()));
-    if (this.#operator?.running === false) throw new Error(`the operator ended: ${this.#operator.tail}`);
+    for (const { name, running, tail } of this.operators) if (!running) throw new Error(`${name} ended: ${tail}`);
     this.#kubelet = new Kubelet({
       prefix: prefixOf(this.id),
       kubeconfig: this.kubeconfig,
@@ -209,7 +212,10 @@ export class Cluster implements TestCluster {
     await this.api.client.patch({ ...nodes, name: node.name }, 'merge', { status }, { subresource: 'status' });
   }
 
-  startOperator(): void {
+  /** Starts one of the operators, by number from 1. The lease names its holder by the program's name and something random. */
+  startOperator(number = 1): void {
+    const name = number === 1 ? 'operator' : `operator-${number}`;
+    const several = (this.#options.operators ?? 1) > 1;
     const args = [
       ...OPERATOR_FLAGS,
       join(this.#programs, 'operator.mjs'),
@@ -217,26 +223,43 @@ export class Cluster implements TestCluster {
       this.kubeconfig,
       '--cluster-name',
       this.name,
-      // One operator, and several clusters on one machine: no election, any free port.
-      '--no-leader-elect',
+      // One operator needs no election.
+      ...(several ? ['--leader-namespace', 'default'] : ['--no-leader-elect']),
+      // Several clusters on one machine: any free port.
       '--health-address',
       '127.0.0.1:0',
       ...(this.#options.operatorArgs ?? []),
     ];
-    const logFile = join(this.logDir, 'operator.log');
-    this.#operator = new Program({
-      name: 'operator',
-      onEnd: (how) => this.#options.onLog?.(`the operator has ended (${how}); its log: ${logFile}`),
+    const logFile = join(this.logDir, `${name}.log`);
+    const program = new Program({
+      name,
+      onEnd: (how) => this.#options.onLog?.(`the ${name} has ended (${how}); its log: ${logFile}`),
       command: process.execPath,
       args,
       logFile,
-      env: { PATH: TOOL_PATH, ...NODE_ENV },
+      env: { PATH: TOOL_PATH, POD_NAME: name, ...NODE_ENV },
     });
+    this.#operators.set(number, program);
   }
 
+  /** The first one. */
   get operator(): Program {
-    if (this.#operator === undefined) throw new Error('the operator was never started');
-    return this.#operator;
+    const operator = this.#operators.get(1);
+    if (operator === undefined) throw new Error('the operator was never started');
+    return operator;
+  }
+
+  get operators(): readonly Program[] {
+    return [...this.#operators.values()];
+  }
+
+  /** Number of the operator that the lease names; undefined: there is no lease, or nobody has it. */
+  async leader(): Promise<number | undefined> {
+    const leases = { group: 'coordination.k8s.io', version: 'v1', plural: 'leases', namespace: 'default' };
+    const { items } = await this.api.client.list(leases, { fieldSelector: 'metadata.name=weir-operator' });
+    const [lease] = items as unknown as readonly { readonly spec?: { readonly holderIdentity?: string } }[];
+    const holder = lease?.spec?.holderIdentity ?? '';
+    return [...this.#operators].find(([, { name }]) => holder.slice(0, holder.lastIndexOf('-')) === name)?.[0];
   }
 
   get kubelet(): Kubelet {
@@ -332,7 +355,7 @@ export class Cluster implements TestCluster {
   async stop(): Promise<void> {
     await this.#kubelet?.stop();
     await Promise.all([...this.#hosts.values()].map((process) => process.stop()));
-    await this.#operator?.stop();
+    await Promise.all(this.operators.map((operator) => operator.stop()));
     await Promise.all(this.nodes.map((node) => node.stopAgentIfStarted()));
     for (const listener of this.#listeners) listener.close();
     await this.api.stop();

@@ -9,8 +9,14 @@ export interface Action {
   readonly name: string;
   /** How often, beside the others. */
   readonly weight: number;
+  /** Of what kinds the effects are that it is played for (`Account.effects`). */
+  readonly effects: readonly string[];
   play(stage: Stage, random: Random): Promise<void>;
 }
 
-/** From time to time nothing: everything need not come at once. */
-export const action = (name: string, weight: number, play: Action['play']): Action => ({ name, weight, play });
+export const action = (name: string, weight: number, play: Action['play'], ...effects: readonly string[]): Action => ({
+  name,
+  weight,
+  play,
+  effects,
+});

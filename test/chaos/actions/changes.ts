@@ -102,16 +102,28 @@ async function inherit(stage: Stage, random: Random): Promise<void> {
   await stage.createPolicy(undefined, { subject, allow: { ingress: [{ endpoints: [known] }] }, deny: {} });
   await sleep(random.between(500, 2500));
   const operator = random.pick(['freeze', 'kill', 'leave'] as const);
-  if (operator !== 'leave') stage.note(`${operator} the operator`);
-  if (operator === 'freeze') stage.faults.freeze('operator');
-  if (operator === 'kill') await stage.faults.kill('operator');
+  if (operator !== 'leave') stage.note(`${operator} the operators`);
+  if (operator === 'freeze') stage.freezeOperators();
+  if (operator === 'kill') await stage.killOperators();
   await stage.deletePod(pod);
   await stage.gone(pod, 3000);
   await stage.createPod({ namespace: pod.namespace, node: pod.node, labels });
 }
 
-async function createPod(stage: Stage, random: Random): Promise<void> {
+/** All of a node's pods are replaced: where it has few addresses, one gets what another had. */
+async function reuse(stage: Stage, random: Random): Promise<void> {
   const node = random.between(1, stage.cluster.nodes.length);
+  for (const pod of stage.podsOf(node)) {
+    await stage.deletePod(pod);
+    await stage.gone(pod, 3000);
+    await stage.createPod({ namespace: pod.namespace, node, labels: otherLabels(random, pod.labels) });
+  }
+}
+
+async function createPod(stage: Stage, random: Random): Promise<void> {
+  // Where there are the fewest: pod CIDRs are small.
+  const counts = stage.cluster.nodes.map((_, index) => stage.podsOf(index + 1).length);
+  const node = counts.indexOf(Math.min(...counts)) + 1;
   await stage.createPod({ namespace: random.pick(NAMESPACES), node, labels: podLabels(random) });
 }
 
@@ -128,39 +140,46 @@ const onlyIf =
 const policies = (stage: Stage): number => stage.world.wanted().length;
 
 export const changes = (pods: number): readonly Action[] => [
-  action('policy-edit', 10, editPolicy),
+  action('policy-edit', 10, editPolicy, 'policy edited'),
   action(
     'policy-create',
     3,
     onlyIf((stage) => policies(stage) < MOST_POLICIES, createPolicy, deletePolicy),
+    'policy created',
   ),
   action(
     'policy-delete',
     3,
     onlyIf((stage) => policies(stage) > FEWEST_POLICIES, deletePolicy, createPolicy),
+    'policy deleted',
   ),
-  action('policy-swap', 2, swapPolicies),
-  action('relabel', 6, relabel),
+  action('policy-swap', 2, swapPolicies, 'policy edited'),
+  action('relabel', 6, relabel, 'pod relabelled'),
   action(
     'widen',
     4,
     onlyIf((stage) => policies(stage) < MOST_POLICIES, widen, deletePolicy),
+    'pod relabelled',
   ),
   action(
     'inherit',
     3,
     onlyIf((stage) => policies(stage) < MOST_POLICIES, inherit, deletePolicy),
+    'pod deleted',
   ),
-  action('namespace-labels', 2, relabelNamespace),
-  action('pod-replace', 5, replacePod),
+  action('namespace-labels', 2, relabelNamespace, 'namespace relabelled'),
+  action('pod-replace', 5, replacePod, 'pod created', 'pod deleted'),
+  action('pod-reuse', 2, reuse, 'address reused'),
   action(
     'pod-create',
     1,
     onlyIf((stage) => stage.world.pods().length <= pods, createPod, deletePod),
+    'pod created',
   ),
   action(
     'pod-delete',
     1,
     onlyIf((stage) => stage.world.pods().length >= pods, deletePod, createPod),
+    'pod deleted',
   ),
 ];
