@@ -1,0 +1,251 @@
+/**
+ * A program made of parts: what each needs, the order in which they start and stop, and how far each has come.
+ *
+ * Guarantees: a part is built, and started, after all that it needs, and stopped before them; among parts that do not need each other the
+ * list's order counts. Where one does not start, those before it are stopped again, and the error names it. A stop tries every part.
+ *
+ * Models: hive's cells, controller-runtime's Manager. avvio, which fastify brings, starts plugins one after another as they were
+ * registered; it knows neither what needs what nor, for whoever asks while the program runs, what waits for what.
+ */
+import { messageOf } from './errors.ts';
+
+/** How long a part may take to start, where it says nothing else, in milliseconds. */
+const START_WITHIN_MS = 60_000;
+/** The same of a stop: less than what a container runtime waits before it kills. */
+const STOP_WITHIN_MS = 4_500;
+
+/** What runs. Both functions may be absent: some parts only answer. */
+export interface Part<Value = unknown> {
+  /** What parts that need this one are given. */
+  readonly provides?: Value;
+  start?(): void | Promise<void>;
+  stop?(): void | Promise<void>;
+}
+
+/** What a part provides; undefined for one that was not built, or provides nothing. */
+export type ProvidedBy<Built> = Built extends { readonly provides: infer Value } ? Value : undefined;
+
+// biome-ignore lint/suspicious/noExplicitAny: what a spec in a list builds is its own affair
+export type AnyPartSpec = PartSpec<any, any, any>;
+export type PartNeeds = Readonly<Record<string, AnyPartSpec>>;
+
+/** What the parts that are needed provide, by the names that the one in need gives them. */
+export type Given<Needs extends PartNeeds> = {
+  readonly [Name in keyof Needs]: Needs[Name] extends PartSpec<infer _C, infer Built, infer _N>
+    ? ProvidedBy<Built>
+    : never;
+};
+
+/** How a part is made. `undefined` from `build`: this program runs without it. */
+export interface PartSpec<Context, Built extends Part | undefined, Needs extends PartNeeds> {
+  /** Lower case, with hyphens; unique in a program. */
+  readonly name: string;
+  readonly needs?: Needs;
+  /** Milliseconds; default 60,000. */
+  readonly startWithinMs?: number;
+  /** Milliseconds; default 4,500. */
+  readonly stopWithinMs?: number;
+  /** Makes it, and starts nothing: no timer, no socket, no change of the machine. */
+  build(given: Given<Needs>, context: Context): Built | Promise<Built>;
+}
+
+export type PartState = 'off' | 'waiting' | 'starting' | 'running' | 'stopping' | 'stopped' | 'failed';
+
+/** How far a part has come. Key: `name`. */
+export interface PartRow {
+  readonly name: string;
+  /** Its place in the order of start. */
+  readonly order: number;
+  readonly needs: readonly string[];
+  readonly state: PartState;
+  /** Of the parts it needs, those that do not run yet. */
+  readonly waitsFor: readonly string[];
+  /** When it came into this state: milliseconds since 1970. */
+  readonly since: number;
+  /** Why it failed. */
+  readonly message?: string;
+}
+
+/** A list of parts that is none: two of one name, a need that is not in it, or needs in a circle. */
+export class PartListError extends Error {
+  override readonly name = 'PartListError';
+  readonly code = 'ERR_WEIR_PARTS';
+}
+
+/** A part that did not start, or did not stop, in its time. */
+export class PartTimeoutError extends Error {
+  override readonly name = 'PartTimeoutError';
+  readonly code = 'ERR_WEIR_PART_TIMEOUT';
+}
+
+export interface PartsOptions {
+  /** Called with each change of a part. */
+  readonly onChange?: (row: PartRow) => void;
+  /** A part did not stop as it should; the others are stopped all the same. */
+  readonly onStopFailed?: (name: string, error: unknown) => void;
+}
+
+interface Member {
+  readonly spec: AnyPartSpec;
+  readonly part: Part | undefined;
+  row: PartRow;
+}
+
+/** The parts of one program, from build to stop. Used once: what was stopped is not started again. */
+export class Parts {
+  readonly #options: PartsOptions;
+  readonly #members: Member[] = [];
+
+  private constructor(options: PartsOptions) {
+    this.#options = options;
+  }
+
+  /**
+   * Builds every part of the list, and starts none.
+   * @throws PartListError
+   */
+  static async build<Context>(
+    specs: readonly AnyPartSpec[],
+    context: Context,
+    options: PartsOptions = {},
+  ): Promise<Parts> {
+    const parts = new Parts(options);
+    for (const spec of orderOf(specs)) await parts.#build(spec, context);
+    return parts;
+  }
+
+  /** Those that are not off, in the order of start. */
+  get running(): readonly Part[] {
+    return this.#members.flatMap(({ part }) => (part === undefined ? [] : [part]));
+  }
+
+  rows(): readonly PartRow[] {
+    return this.#members.map(({ row }) => row);
+  }
+
+  /** Starts them one after another. Rejects with the error of the first that does not start, once those before it are stopped again. */
+  async start(): Promise<void> {
+    for (const member of this.#members) {
+      if (member.part === undefined) continue;
+      const { name, startWithinMs = START_WITHIN_MS } = member.spec;
+      this.#change(member, 'starting');
+      try {
+        await within(member.part.start?.(), startWithinMs, () => this.#late(name, startWithinMs));
+      } catch (error) {
+        this.#change(member, 'failed', messageOf(error));
+        await this.#stopAll([member]);
+        throw error;
+      }
+      this.#change(member, 'running');
+    }
+  }
+
+  /** Stops them in the opposite order; the first failure is thrown after all have been tried. */
+  async stop(): Promise<void> {
+    const [failure] = await this.#stopAll([]);
+    if (failure !== undefined) throw failure.error;
+  }
+
+  /** `more`: what has begun to start, and may hold something. */
+  async #stopAll(more: readonly Member[]): Promise<readonly { readonly error: unknown }[]> {
+    const failures: { readonly error: unknown }[] = [];
+    for (const member of this.#members.toReversed()) {
+      const { spec, part, row } = member;
+      if (row.state !== 'running' && !more.includes(member)) continue;
+      const { name, stopWithinMs = STOP_WITHIN_MS } = spec;
+      const failed = row.state === 'failed' ? row.message : undefined;
+      if (failed === undefined) this.#change(member, 'stopping');
+      try {
+        await within(part?.stop?.(), stopWithinMs, () => `part ${name} did not stop within ${stopWithinMs / 1000} s`);
+        if (failed === undefined) this.#change(member, 'stopped');
+      } catch (error) {
+        failures.push({ error });
+        this.#change(member, 'failed', messageOf(error));
+        this.#options.onStopFailed?.(name, error);
+      }
+    }
+    return failures;
+  }
+
+  async #build(spec: AnyPartSpec, context: unknown): Promise<void> {
+    const needs = Object.entries((spec.needs ?? {}) as PartNeeds);
+    const given: Record<string, unknown> = Object.fromEntries(
+      needs.map(([as, { name }]) => [as, this.#members.find((each) => each.spec.name === name)?.part?.provides]),
+    );
+    const part: Part | undefined = await spec.build(given as never, context);
+    const names = needs.map(([, { name }]) => name);
+    const order = this.#members.length;
+    const row: PartRow = { name: spec.name, order, needs: names, state: 'off', waitsFor: [], since: Date.now() };
+    const member = { spec, part, row };
+    this.#members.push(member);
+    this.#change(member, part === undefined ? 'off' : 'waiting');
+  }
+
+  #change(member: Member, state: PartState, message?: string): void {
+    const { row, spec } = member;
+    const { message: _, ...rest } = row;
+    member.row = {
+      ...rest,
+      state,
+      waitsFor: state === 'waiting' ? this.#waitsFor(member) : [],
+      since: Date.now(),
+      ...(message === undefined ? {} : { message }),
+    };
+    this.#options.onChange?.(member.row);
+    if (state === 'waiting') return;
+    // Who waited for it waits for less.
+    for (const other of this.#members) {
+      if (other.row.state !== 'waiting' || !other.row.waitsFor.includes(spec.name)) continue;
+      const waitsFor = this.#waitsFor(other);
+      if (waitsFor.length === other.row.waitsFor.length) continue;
+      other.row = { ...other.row, waitsFor };
+      this.#options.onChange?.(other.row);
+    }
+  }
+
+  #waitsFor({ row }: Member): readonly string[] {
+    return row.needs.filter((name) => {
+      const state = this.#members.find(({ spec }) => spec.name === name)?.row.state;
+      return state !== 'running' && state !== 'off';
+    });
+  }
+
+  #late(name: string, ms: number): string {
+    const waiting = this.#members.filter(({ row }) => row.waitsFor.includes(name)).map(({ spec }) => spec.name);
+    const who = waiting.length === 0 ? '' : `; ${waiting.join(', ')} ${waiting.length === 1 ? 'waits' : 'wait'} for it`;
+    return `part ${name} did not start within ${ms / 1000} s${who}`;
+  }
+}
+
+/** The list's order, but each after what it needs. @throws PartListError */
+export function orderOf(specs: readonly AnyPartSpec[]): readonly AnyPartSpec[] {
+  const listed = new Map<string, AnyPartSpec>();
+  for (const spec of specs) {
+    if (listed.has(spec.name)) throw new PartListError(`two parts are called ${spec.name}: give one another name`);
+    listed.set(spec.name, spec);
+  }
+  const ordered = new Set<AnyPartSpec>();
+  const visit = (spec: AnyPartSpec, path: readonly AnyPartSpec[]): void => {
+    if (ordered.has(spec)) return;
+    const circle = [...path.slice(path.indexOf(spec)), spec].map(({ name }) => name);
+    if (path.includes(spec)) throw new PartListError(`parts need each other in a circle: ${circle.join(' -> ')}`);
+    for (const need of Object.values((spec.needs ?? {}) as PartNeeds)) {
+      if (listed.get(need.name) !== need)
+        throw new PartListError(`part ${spec.name} needs part ${need.name}, which is not in the list: add it`);
+      visit(need, [...path, spec]);
+    }
+    ordered.add(spec);
+  };
+  for (const spec of specs) visit(spec, []);
+  return [...ordered];
+}
+
+async function within(work: void | Promise<void>, ms: number, late: () => string): Promise<void> {
+  const { promise, reject } = Promise.withResolvers<never>();
+  const timer = setTimeout(() => reject(new PartTimeoutError(late())), ms);
+  try {
+    await Promise.race([work, promise]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
