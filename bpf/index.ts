@@ -61,4 +61,14 @@ export {
   verdictKey,
   verdictValue,
 } from './layout.ts';
-export { createSlotMaps, MAPS, type MapName, type MapShape, PROGRAMS, type SlotSizes, slotMapOptions } from './maps.ts';
+export {
+  createSlotMaps,
+  MAPS,
+  type MapEntry,
+  type MapName,
+  type MapShape,
+  type MapSpec,
+  PROGRAMS,
+  type SlotSizes,
+  slotMapOptions,
+} from './maps.ts';

@@ -7,17 +7,41 @@ export interface MapShape {
   readonly valueSize: number;
   readonly maxEntries: number;
   readonly flags: number;
+  /**
+   * What its bytes mean: to be raised with every change of a key or value that keeps its size (for maps in maps: of the inner maps). A pinned
+   * map of another version is replaced, not read.
+   */
+  readonly version: number;
 }
 
-function shape(type: MapType, keySize: number, valueSize: number, maxEntries: number, flags = 0): MapShape {
-  return { type, keySize, valueSize, maxEntries, flags };
+/** An entry of a map, for people. */
+export interface MapEntry {
+  readonly key: object;
+  readonly value: object;
 }
 
-/** Name -> shape, with the default max_entries. All are pinned under the agent's root, by name. */
+/** A pinned map: all that is known of it. */
+export interface MapSpec extends MapShape {
+  /** Its pin under the agent's root: lower case, with underscores, up to 15 characters. */
+  readonly name: string;
+  readonly describe: (key: Uint8Array, value: Uint8Array) => MapEntry;
+}
+
+function shape(
+  type: MapType,
+  keySize: number,
+  valueSize: number,
+  maxEntries: number,
+  { flags = 0, version = 1 }: { readonly flags?: number; readonly version?: number } = {},
+): MapShape {
+  return { type, keySize, valueSize, maxEntries, flags, version };
+}
+
+/** The maps of the object, by name, with the default max_entries. All are pinned under the agent's root, by name. */
 export const MAPS = {
-  endpoint_array: shape('array', 4, 40, 4096, mapFlags.MMAPABLE),
-  endpoints: shape('hash', 4, 40, 4096, mapFlags.NO_PREALLOC),
-  ipcache: shape('lpm_trie', 24, 12, 512_000, mapFlags.NO_PREALLOC),
+  endpoint_array: shape('array', 4, 40, 4096, { flags: mapFlags.MMAPABLE }),
+  endpoints: shape('hash', 4, 40, 4096, { flags: mapFlags.NO_PREALLOC }),
+  ipcache: shape('lpm_trie', 24, 12, 512_000, { flags: mapFlags.NO_PREALLOC }),
   policy_classes: shape('array_of_maps', 4, 4, 4096),
   policy_verdicts: shape('array_of_maps', 4, 4, 4096),
   ct4: shape('hash', 16, 40, 262_144),

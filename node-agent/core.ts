@@ -1,9 +1,11 @@
 /**
  * The agent's core as the API, CLI, CNI and Kubernetes glue see it. Built by `createCore` (derive/ and datapath/ behind it).
  */
+import type { MapSpec } from '@weir/bpf';
 import type { ParseResult } from '@weir/policy';
 import type { FailureRow, HealthRow, Reconciler } from '@weir/reconciler';
 import type { StateDB, Table } from '@weir/statedb';
+import type { BpfMap } from 'libbpf-ts';
 import type { Observable } from 'rxjs';
 import type { SlotContent } from './datapath/index.ts';
 import type { StateFiles } from './state-files.ts';
@@ -44,6 +46,10 @@ export interface CoreOptions {
   /** Without Kubernetes every input table but `endpoints` and imported rules is complete (empty) at once. */
   readonly kubernetes: boolean;
   readonly ctEntries?: number;
+  /** Where the tables are made. Default: a database of its own. */
+  readonly db?: StateDB;
+  /** Maps that other parts of the agent keep beside those of the datapath: pinned, looked after and shown as these. */
+  readonly maps?: readonly MapSpec[];
   /** How programs get onto interfaces. Default: tcx links where the kernel has them (6.6), else clsact filters. */
   readonly attachment?: 'tcx' | 'clsact';
   /** Network namespace of the node (`/proc/1/ns/net`), when the agent runs in another. Default: its own. */
@@ -235,6 +241,8 @@ export interface Core {
     readonly maxEntries: number;
     readonly path: string;
   }[];
+  /** One of `CoreOptions.maps`, open from start() to stop(). Throws `UnknownMapError`. */
+  map(name: string): BpfMap;
   /** A map's entries, decoded to readable objects. Throws `UnknownMapError`. */
   mapEntries(name: string): readonly { readonly key: object; readonly value: object }[];
   metrics(): readonly {

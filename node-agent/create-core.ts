@@ -2,6 +2,7 @@ import { join } from 'node:path';
 import { SETTINGS } from '@weir/bpf';
 import { messageOf } from '@weir/process/errors';
 import { type AnyTable, createStateDB, type InitDone, type StateDB } from '@weir/statedb';
+import type { BpfMap } from 'libbpf-ts';
 import { Observable, Subject } from 'rxjs';
 import type { Core, CoreOptions, FlowEvent, ImportedRule, Realised, Tables } from './core.ts';
 import { AwaitedSets, healthOf, incompleteText, labelsCheck, RULES_UNKNOWN } from './core-health.ts';
@@ -9,7 +10,14 @@ import { createTables, inputTables, tableKey } from './create-tables.ts';
 import { liveLinks, NetnsMark, nodeInterfaces, RootLock, RulesMark } from './datapath/index.ts';
 import { Engine, ImportedRules, LocalNumbers } from './derive/index.ts';
 import { checkEndpoint, LAST_ENDPOINT, outdated } from './endpoint-rows.ts';
-import { CoreError, EndpointNotReadyError, IdsExhaustedError, InterfaceGoneError, NotStartedError } from './errors.ts';
+import {
+  CoreError,
+  EndpointNotReadyError,
+  IdsExhaustedError,
+  InterfaceGoneError,
+  NotStartedError,
+  UnknownMapError,
+} from './errors.ts';
 import { breathe, KernelSide, nodeScope } from './kernel-side.ts';
 import { PendingInputs } from './pending-inputs.ts';
 import { PodEvents } from './pod-events.ts';
@@ -68,7 +76,7 @@ class KernelCore implements Core {
 
   constructor(options: CoreOptions) {
     this.#options = options;
-    this.db = createStateDB();
+    this.db = options.db ?? createStateDB();
     this.tables = createTables(this.db);
     this.#numbers = new LocalNumbers(this.db);
     this.#inputs = inputTables(this.tables);
@@ -322,6 +330,16 @@ class KernelCore implements Core {
   maps(): ReturnType<Core['maps']> {
     if (this.#removed) return [];
     return this.#need('list maps').inspector.maps();
+  }
+
+  map(name: string): BpfMap {
+    const map = this.#need('open a map').map(name);
+    if (map === undefined)
+      throw new UnknownMapError(
+        name,
+        (this.#options.maps ?? []).map((spec) => spec.name),
+      );
+    return map;
   }
 
   mapEntries(name: string): ReturnType<Core['mapEntries']> {

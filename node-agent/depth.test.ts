@@ -8,6 +8,7 @@ import { parseDocuments } from './cli/documents.ts';
 import { runCli } from './cli/program.ts';
 import { answerVersion, parseCall } from './cni/request.ts';
 import { StateFile } from './persist.ts';
+import { agentView } from './testing/agent-view.ts';
 import { FakeCore, quiet } from './testing/fake-core.ts';
 import { call } from './testing/request.ts';
 
@@ -28,9 +29,9 @@ beforeAll(async () => {
     version: '1',
     nodeName: 'n1',
     clusterName: 'c',
-    policyEnforcement: 'default',
-    settings: {},
-    cni: { handle: () => Promise.resolve({ ok: true }), detach: () => Promise.resolve(false) },
+    kubernetes: false,
+    agent: agentView(),
+    detach: () => Promise.resolve(false),
     interfaceIndex: () => Promise.resolve(1),
     podCidrs: () => [],
   });

@@ -2,7 +2,7 @@ import { decodeEvent } from '@weir/bpf';
 import { delay } from '@weir/process/delay';
 import { messageOf } from '@weir/process/errors';
 import type { StateDB } from '@weir/statedb';
-import { hasTcx, inNetns, RingBufferReader } from 'libbpf-ts';
+import { type BpfMap, hasTcx, inNetns, RingBufferReader } from 'libbpf-ts';
 import type { Subject } from 'rxjs';
 import { bootOffset } from './boot-clock.ts';
 import type { CoreOptions, FlowEvent, Tables } from './core.ts';
@@ -99,11 +99,12 @@ export class KernelSide {
 
   /** Opens (or makes) the pins, and tells the engine what they hold. Nothing is changed yet. */
   static async open(options: KernelSideOptions): Promise<KernelSide> {
-    const { bpfRoot: root, datapathObject: object, ctEntries, log } = options.core;
+    const { bpfRoot: root, datapathObject: object, ctEntries, maps, log } = options.core;
     const pinned = PinnedDatapath.open({
       root,
       ...(object === undefined ? {} : { object }),
       ...(ctEntries === undefined ? {} : { ctEntries }),
+      ...(maps === undefined ? {} : { more: maps }),
     });
     try {
       for (const mark of options.marks) mark.keep();
@@ -215,6 +216,7 @@ export class KernelSide {
     this.inspector = new MapInspector({
       root: bpfRoot,
       maps: pinned.maps,
+      more: pinned.more,
       endpoints: pinned.endpoints,
       slots: this.#slots,
       counts: () => ({ ipcache: engine.ipcacheSize(), ct4: this.#ctEntries }),
@@ -317,6 +319,11 @@ export class KernelSide {
   /** To be called when `events` gets or loses a follower. */
   followersChanged(): void {
     this.#ring.pace(this.#options.events.observed ? FOLLOWED_MS : UNFOLLOWED_MS);
+  }
+
+  /** A map that another part brought; undefined when none did. */
+  map(name: string): BpfMap | undefined {
+    return this.#pinned.more.find(({ spec }) => spec.name === name)?.map;
   }
 
   /** What the kernel holds of a policy slot. */

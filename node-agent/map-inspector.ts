@@ -17,7 +17,7 @@ import {
 import { formatAddress } from '@weir/net';
 import type { BpfMap } from 'libbpf-ts';
 import type { Core } from './core.ts';
-import type { EndpointMap, SlotStore } from './datapath/index.ts';
+import type { EndpointMap, MoreMap, SlotStore } from './datapath/index.ts';
 import { MapTooLargeError, UnknownMapError } from './errors.ts';
 
 /** Entries that are decoded in one answer. */
@@ -26,6 +26,8 @@ const LARGEST = 20_000;
 export interface MapInspectorOptions {
   readonly root: string;
   readonly maps: Readonly<Record<MapName, BpfMap>>;
+  /** Maps of other parts. */
+  readonly more: readonly MoreMap[];
   readonly endpoints: Pick<EndpointMap, 'located'>;
   readonly slots: Pick<SlotStore, 'slots' | 'spares' | 'dump'>;
   /** Sizes that are known without counting. */
@@ -50,17 +52,16 @@ export class MapInspector {
       events: 0,
       endpoint_array: this.#endpoints().filter(({ map }) => map === 'endpoint_array').length,
     };
-    return (Object.keys(MAPS) as MapName[]).map((name) => {
-      const { info } = maps[name];
-      const entries = counts[name] ?? count(maps[name].keys());
-      return {
-        name,
-        type: String(info.type),
-        entries,
-        maxEntries: info.maxEntries,
-        path: join(root, name),
-      };
-    });
+    const row = (name: string, map: BpfMap, entries: number): ReturnType<Core['maps']>[number] => {
+      const { type, maxEntries } = map.info;
+      return { name, type: String(type), entries, maxEntries, path: join(root, name) };
+    };
+    return [
+      ...(Object.keys(MAPS) as MapName[]).map((name) =>
+        row(name, maps[name], counts[name] ?? count(maps[name].keys())),
+      ),
+      ...this.#options.more.map(({ spec, map }) => row(spec.name, map, count(map.keys()))),
+    ];
   }
 
   /**
@@ -78,12 +79,12 @@ export class MapInspector {
           .filter(({ map }) => map === name)
           .map(({ entry }) => entry);
       case 'ipcache':
-        return this.#bounded('ipcache').map(([key, value]) => {
+        return this.#bounded(name, maps.ipcache).map(([key, value]) => {
           const { address, bits } = ipcacheKey.decode(key);
           return { key: { prefix: `${formatAddress(address)}/${bits}` }, value: addresses(ipcacheValue.decode(value)) };
         });
       case 'ct4':
-        return this.#bounded('ct4').map(([key, value]) => {
+        return this.#bounded(name, maps.ct4).map(([key, value]) => {
           const { packets, bytes, ...rest } = ctValue.decode(value);
           return {
             key: addresses(ctKey.decode(key)),
@@ -121,7 +122,7 @@ export class MapInspector {
           value: { bits: settingsValue.decode(value) },
         }));
       case 'frags':
-        return this.#bounded('frags').map(([key, value]) => ({
+        return this.#bounded(name, maps.frags).map(([key, value]) => ({
           key: { bytes: Buffer.from(key).toString('hex') },
           value: { bytes: Buffer.from(value).toString('hex') },
         }));
@@ -134,8 +135,16 @@ export class MapInspector {
           value: { about: 'events that each CPU may still send', bytes: Buffer.from(value).toString('hex') },
         }));
       default:
-        throw new UnknownMapError(name, Object.keys(MAPS));
+        return this.#ofParts(name);
     }
+  }
+
+  #ofParts(name: string): ReturnType<Core['mapEntries']> {
+    const { more } = this.#options;
+    const found = more.find(({ spec }) => spec.name === name);
+    if (found === undefined)
+      throw new UnknownMapError(name, [...Object.keys(MAPS), ...more.map(({ spec }) => spec.name)]);
+    return this.#bounded(name, found.map).map(([key, value]) => found.spec.describe(key, value));
   }
 
   metrics(): ReturnType<Core['metrics']> {
@@ -158,9 +167,9 @@ export class MapInspector {
   }
 
   /** Reading more at once would hold up the agent. */
-  #bounded(name: MapName): (readonly [Uint8Array, Uint8Array])[] {
+  #bounded(name: string, map: BpfMap): (readonly [Uint8Array, Uint8Array])[] {
     const out: (readonly [Uint8Array, Uint8Array])[] = [];
-    for (const entry of this.#options.maps[name].entries()) {
+    for (const entry of map.entries()) {
       if (out.length === LARGEST) throw new MapTooLargeError(name, LARGEST, join(this.#options.root, name));
       out.push(entry);
     }

@@ -1,11 +1,13 @@
 /** What Kubernetes says of the node that the agent is on. */
 import { parseAddress } from '@weir/net';
-import type { AgentConfig } from './config/config.ts';
 import type { Core } from './core.ts';
 import type { NodeRow } from './tables.ts';
 
 /** The flag, or what Kubernetes gave this node. */
-export function podCidrsOf(core: Core, config: Pick<AgentConfig, 'podCidr' | 'nodeName'>): readonly string[] {
+export function podCidrsOf(
+  core: Core,
+  config: { readonly podCidr?: string | undefined; readonly nodeName: string },
+): readonly string[] {
   return config.podCidr === undefined ? (ownNode(core, config.nodeName)?.podCidrs ?? []) : [config.podCidr];
 }
 

@@ -15,6 +15,7 @@ import { CNI_CODE, CniError } from '../node-agent/cni/errors.ts';
 import type { FlowEvent } from '../node-agent/core.ts';
 import { eventObject as podEventObject } from '../node-agent/kubernetes/pod-event-writer.ts';
 import type { EndpointRow, PolicyRow } from '../node-agent/tables.ts';
+import { agentView } from '../node-agent/testing/agent-view.ts';
 import { FakeCore, quiet, recordingLogger } from '../node-agent/testing/fake-core.ts';
 import { call } from '../node-agent/testing/request.ts';
 import { HealthServer } from '../operator/health.ts';
@@ -203,15 +204,13 @@ describe('the agent', () => {
       version: '1',
       nodeName: EVIL,
       clusterName: EVIL,
-      policyEnforcement: 'default',
-      settings: {},
-      cni: { handle: () => Promise.resolve({ ok: true }), detach: () => Promise.resolve(false) },
+      kubernetes: true,
+      agent: agentView({
+        conditions: ['kubernetes', 'cni', 'routing'].map((name) => ({ name, title: EVIL, read: condition })),
+      }),
+      detach: () => Promise.resolve(false),
       interfaceIndex: () => Promise.resolve(1),
       podCidrs: () => ['10.1.0.0/24'],
-      kubernetes: condition,
-      cniStatus: condition,
-      routing: condition,
-      addresses: condition,
     });
     await server.start();
     const row: EndpointRow = { id: 7, ifindex: 3, interfaceName: EVIL, ipv4: '10.1.0.7', labels, createdAt: EVIL };

@@ -8,7 +8,7 @@ import { formatLabels, formatSelector } from '@weir/labels';
 import { createStateDB } from '@weir/statedb';
 import { firstValueFrom } from 'rxjs';
 import { endpointSliceParts, namespaceParts, podParts, serviceParts } from '../node-agent/kubernetes/rows.ts';
-import { UNINSTALL_ANNOTATION, UninstallMark } from '../node-agent/kubernetes/uninstall-mark.ts';
+import { UNINSTALL_ANNOTATION, UninstallMark } from '../node-agent/uninstall/mark.ts';
 import { identityObject, resolvedObject, sliceObject } from '../operator/kubernetes/objects.ts';
 import { namespaceRow, nodeRow, podRow, policyRow } from '../operator/kubernetes/rows.ts';
 import { TestModel } from '../operator/model/testing/test-model.ts';

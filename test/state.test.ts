@@ -17,7 +17,6 @@ type Reason =
   | 'in flight';
 
 const EXCEPTIONS: Readonly<Record<string, Reason>> = {
-  'node-agent/agent.ts #running': 'handles',
   'node-agent/api/socket-guard.ts #later': 'handles',
   'node-agent/cni/service.ts #queues': 'in flight',
   'node-agent/datapath/content-audit.ts #seen': 'marks',
@@ -70,7 +69,9 @@ function kept(source: string): string[] {
     else if (line === '}') inClass = false;
     if (FIXED.test(line)) continue;
     const variable = (VARIABLE.exec(line) ?? CONSTANT.exec(line))?.[1];
-    const field = inClass && COLLECTION.test(line) ? FIELD.exec(line)?.[1] : undefined;
+    // What a function returns, nobody keeps.
+    const type = line.replace(/\([^()]*\) => [^=]*;$/, ';');
+    const field = inClass && COLLECTION.test(type) ? FIELD.exec(line)?.[1] : undefined;
     found.push(...[variable, field].filter((name) => name !== undefined));
   }
   return found;
@@ -91,6 +92,7 @@ it('finds what is kept', () => {
     '  #later: Set<string> | undefined;',
     '  readonly #running: { readonly name: string; stop(): Promise<void> }[] = [];',
     '  readonly #given: ReadonlyMap<string, Row>;',
+    '  readonly #read: () => readonly Row[];',
     '  #names: readonly string[] = [];',
     '  readonly #table: Table<Row>;',
     '  method(all: Map<string, Row>): void {',

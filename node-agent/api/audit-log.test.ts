@@ -9,7 +9,9 @@ import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import fc from 'fast-check';
 import fastify from 'fastify';
 import { eventually } from '../../test/eventually.ts';
+import { cniRoute } from '../cni/part.ts';
 import type { CniAnswer } from '../cni/types.ts';
+import { agentView } from '../testing/agent-view.ts';
 import { FakeCore, recordingLogger } from '../testing/fake-core.ts';
 import { call } from '../testing/request.ts';
 import { auditCalls } from './audit-log.ts';
@@ -49,9 +51,9 @@ beforeEach(async () => {
     version: '0.0.1',
     nodeName: 'n1',
     clusterName: 'default',
-    policyEnforcement: 'default',
-    settings: {},
-    cni: { handle: () => Promise.resolve(cniAnswer), detach: () => Promise.resolve(false) },
+    kubernetes: false,
+    agent: agentView({ routes: (app) => cniRoute(app, () => Promise.resolve(cniAnswer)) }),
+    detach: () => Promise.resolve(false),
     interfaceIndex: () => Promise.resolve(42),
     podCidrs: () => ['10.1.0.0/24'],
   });
@@ -285,7 +287,7 @@ describe('a caller that the kernel does not tell', () => {
   it('is unknown, and the call has its line', async () => {
     const app = fastify();
     auditCalls(app, log);
-    app.delete('/policy', () => 'done');
+    app.delete('/policy', { config: { audit: () => ({}) } }, () => 'done');
     // TCP knows no credentials.
     const address = await app.listen({ host: '127.0.0.1', port: 0 });
     try {

@@ -1,6 +1,5 @@
 import type { LabelMap } from '@weir/labels';
 import type { Reader } from '@weir/statedb';
-import type { FastifyReply } from 'fastify';
 import type { Core } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
 import { contentOf } from '../datapath/index.ts';
@@ -91,9 +90,4 @@ export function requireEndpoint(options: ApiOptions, text: string): EndpointView
   if (view === undefined)
     throw new NotFoundError(`no endpoint ${text} on this node; \`weir endpoint list\` shows those there are`);
   return view;
-}
-
-/** Sends plain JSON of any type (a bare string too). */
-export function sendJson(reply: FastifyReply, status: number, body: unknown): FastifyReply {
-  return reply.code(status).type('application/json; charset=utf-8').send(JSON.stringify(body));
 }

@@ -1,10 +1,12 @@
 import { messageOf } from '@weir/process/errors';
 import type { FastifyInstance } from 'fastify';
-import { endpointViews, findEndpoint, requireEndpoint, sendJson } from './context.ts';
+import { type Audit, member, some, textOf } from './audit-fields.ts';
+import { endpointViews, findEndpoint, requireEndpoint } from './context.ts';
 import { matchesRef, parseEndpointRef } from './endpoint-id.ts';
 import { parseEndpointRequest } from './endpoint-request.ts';
 import { BadRequestError, ConflictError, HttpError, NotFoundError } from './errors.ts';
 import { object, optionalString, queryList, stringList } from './input.ts';
+import { sendJson } from './json.ts';
 import { carries } from './labels.ts';
 import type { ApiOptions } from './types.ts';
 
@@ -12,6 +14,23 @@ type IdParams = { Params: { id: string } };
 
 /** How long a PUT waits until the kernel enforces the endpoint. */
 const ENFORCE_TIMEOUT_MS = 30_000;
+
+const added: Audit = ({ params, body }) => ({
+  ...some('endpoint', member(params, 'id')),
+  ...some('interface', member(body, 'interface-name')),
+  ...some('ipv4', member(member(body, 'addressing'), 'ipv4')),
+  ...some('container', member(body, 'container-id')),
+  ...podOf(body),
+});
+
+const deleted: Audit = ({ params }) => some('endpoint', member(params, 'id'));
+
+const deletedOf: Audit = ({ body }) => some('container', member(body, 'container-id'));
+
+function podOf(body: unknown): object {
+  const [namespace, name] = [member(body, 'k8s-namespace'), member(body, 'k8s-pod-name')];
+  return namespace === undefined && name === undefined ? {} : some('pod', `${textOf(namespace)}/${textOf(name)}`);
+}
 
 export function endpointRoutes(app: FastifyInstance, options: ApiOptions): void {
   const { core } = options;
@@ -30,7 +49,7 @@ export function endpointRoutes(app: FastifyInstance, options: ApiOptions): void 
     );
   });
 
-  app.delete('/endpoint', async (request, reply) => {
+  app.delete('/endpoint', { config: { audit: deletedOf } }, async (request, reply) => {
     const containerId = optionalString(object(request.body, 'the endpoint batch delete request'), 'container-id');
     if (containerId === undefined) throw new BadRequestError('"container-id" is required');
     const found = endpointViews(options).filter((view) => view.row.containerId === containerId);
@@ -43,7 +62,7 @@ export function endpointRoutes(app: FastifyInstance, options: ApiOptions): void 
     sendJson(reply, 200, requireEndpoint(options, request.params.id).model),
   );
 
-  app.put<IdParams>('/endpoint/:id', async (request, reply) => {
+  app.put<IdParams>('/endpoint/:id', { config: { audit: added } }, async (request, reply) => {
     const ref = parseEndpointRef(request.params.id);
     const wanted = parseEndpointRequest(request.body, ref);
     const existing = endpointViews(options).find(
@@ -87,7 +106,7 @@ export function endpointRoutes(app: FastifyInstance, options: ApiOptions): void 
     return sendJson(reply, 201, requireEndpoint(options, String(id)).model);
   });
 
-  app.delete<IdParams>('/endpoint/:id', async (request, reply) => {
+  app.delete<IdParams>('/endpoint/:id', { config: { audit: deleted } }, async (request, reply) => {
     await remove(options, requireEndpoint(options, request.params.id).row.id);
     // The number of errors, as Cilium answers.
     return sendJson(reply, 200, 0);
@@ -109,7 +128,7 @@ export function endpointRoutes(app: FastifyInstance, options: ApiOptions): void 
 
 async function remove(options: ApiOptions, id: number): Promise<void> {
   const view = findEndpoint(options, { prefix: 'cilium-local', value: String(id) });
-  if (view === undefined || (await options.cni.detach(view.row))) return;
+  if (view === undefined || (await options.detach(view.row))) return;
   await options.core.deleteEndpoint(id);
 }
 

@@ -1,6 +1,8 @@
 import { Server } from 'node:net';
 import { afterEach, describe, expect, it, jest } from '@jest/globals';
 import { eventually } from '../../test/eventually.ts';
+import { callMetrics } from '../cni/part.ts';
+import { routeMetrics } from '../routing/part.ts';
 import { FakeCore, quiet, recordingLogger } from '../testing/fake-core.ts';
 import { HealthServer, type HealthServerOptions } from './health-server.ts';
 import { createMetrics } from './metrics.ts';
@@ -15,7 +17,7 @@ function make(options: Partial<HealthServerOptions>): HealthServer {
   servers.push(server);
   return server;
 }
-const registryOf = (core: FakeCore) => createMetrics({ core, version: '1.2.3' }).registry;
+const registryOf = (core: FakeCore) => createMetrics({ core, version: '1.2.3' });
 const ok = (): { ok: boolean; message: string } => ({ ok: true, message: 'OK' });
 
 async function get(server: HealthServer, path: string): Promise<{ status: number; text: string }> {
@@ -138,13 +140,10 @@ describe('createMetrics', () => {
 
   it('shows what the agent is at', async () => {
     const core = new FakeCore();
-    const { registry, cniCall } = createMetrics({
-      core,
-      version: '1.2.3',
-      kubernetes: () => ({ ok: false, message: '' }),
-      cniStatus: ok,
-      routing: () => ({ wanted: 3, failing: [{}] }),
-    });
+    const registry = createMetrics({ core, version: '1.2.3' });
+    const cniCall = callMetrics(registry);
+    const failing = [{ node: 'n2', prefix: '10.1.0.0/24', message: '' }];
+    routeMetrics({ status: () => ({ ok: false, message: '', wanted: 3, failing }) }, registry);
     await core.upsertEndpoint({ id: 7, ifindex: 3, interfaceName: 'x', ipv4: '10.1.0.7', createdAt: '' });
     core.importRules([{ endpointSelector: {} }]);
     core.importRules([{ endpointSelector: {} }]);
@@ -169,8 +168,6 @@ describe('createMetrics', () => {
       'weir_agent_enforcement_repairs_total{part="endpoint"} 2',
       'weir_agent_comparison_timestamp_seconds{part="address"} 1767323045',
       'weir_agent_comparison_duration_seconds{part="address"} 1.5',
-      'weir_agent_kubernetes_connected 0',
-      'weir_agent_cni_installed 1',
       'weir_agent_routes 3',
       'weir_agent_route_errors 1',
       'weir_agent_cni_duration_seconds_bucket{le="0.25",command="ADD",result="ok"} 1',

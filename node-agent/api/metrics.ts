@@ -1,30 +1,17 @@
 import { registerMetrics as registerProcessMetrics } from '@weir/process';
 import { registerMetrics as registerReconcilerMetrics } from '@weir/reconciler/prometheus';
 import { registerMetrics as registerStateMetrics } from '@weir/statedb/prometheus';
-import { Counter, Gauge, Histogram, Registry } from 'prom-client';
+import { Counter, Gauge, Registry } from 'prom-client';
 import type { Core } from '../core.ts';
 import { endpointStatuses } from './context.ts';
-import type { Condition } from './types.ts';
 
 export interface MetricsOptions {
   readonly core: Core;
   readonly version: string;
-  readonly kubernetes?: () => Condition;
-  readonly cniStatus?: () => Condition;
-  readonly routing?: () => { readonly wanted: number; readonly failing: readonly unknown[] };
 }
 
-/** The agent's metrics, and where requests are counted. */
-export interface AgentMetrics {
-  readonly registry: Registry;
-  readonly cniCall: (call: { readonly command: string; readonly ok: boolean; readonly seconds: number }) => void;
-}
-
-/** An ADD takes some 50 ms; what a runtime waits for at most is a minute and a half. */
-const CNI_BUCKETS = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 90];
-
-/** Prometheus metrics of the agent, read from its parts when scraped. */
-export function createMetrics(options: MetricsOptions): AgentMetrics {
+/** Prometheus metrics of the agent's core, read when scraped. Parts add theirs. */
+export function createMetrics(options: MetricsOptions): Registry {
   const { core } = options;
   const registry = new Registry();
   const registers = [registry];
@@ -94,38 +81,13 @@ export function createMetrics(options: MetricsOptions): AgentMetrics {
     'How long the last complete comparison of what maps hold took, its rests included, by part.',
     ({ seconds }) => seconds,
   );
-  const { kubernetes, cniStatus, routing } = options;
-  if (kubernetes !== undefined)
-    gauge('weir_agent_kubernetes_connected', '1 while the API server answers.', () => (kubernetes().ok ? 1 : 0));
-  if (cniStatus !== undefined)
-    gauge('weir_agent_cni_installed', '1 while the container runtime of this node uses Weir.', () =>
-      cniStatus().ok ? 1 : 0,
-    );
-  if (routing !== undefined) {
-    gauge('weir_agent_routes', "Routes to other nodes' pods that this node is to have.", () => routing().wanted);
-    gauge(
-      'weir_agent_route_errors',
-      "Routes to other nodes' pods that cannot be made.",
-      () => routing().failing.length,
-    );
-  }
   new Gauge({
     name: 'weir_agent_build_info',
     help: 'Always 1; the labels say what runs.',
     labelNames: ['version', 'node_version'],
     registers,
   }).set({ version: options.version, node_version: process.versions.node }, 1);
-  const calls = new Histogram({
-    name: 'weir_agent_cni_duration_seconds',
-    help: 'Requests of the container runtime, by command and result.',
-    labelNames: ['command', 'result'] as const,
-    buckets: CNI_BUCKETS,
-    registers,
-  });
-  return {
-    registry,
-    cniCall: ({ command, ok, seconds }) => calls.observe({ command, result: ok ? 'ok' : 'error' }, seconds),
-  };
+  return registry;
 }
 
 function packets(core: Core, registers: Registry[]): void {

@@ -1,3 +1,4 @@
+import type { PartRow } from '@weir/process/parts';
 /**
  * JSON models of the agent API: Cilium's v1beta1 names (spec section 9), as far as Weir fills them, and Weir's own additions, marked so.
  */
@@ -150,9 +151,10 @@ export interface StatusResponse {
     /** `unready`: some of the others, each with its reason. */
     readonly endpoints: { readonly total: number; readonly ready: number; readonly unready?: readonly string[] };
     readonly policies: number;
-    readonly cni: Status;
-    readonly routing: Status;
-    readonly addresses: Status;
+    /** What parts of the agent say of themselves, beside Kubernetes. */
+    readonly conditions: readonly (Status & { readonly name: string; readonly title: string })[];
+    /** How far each part has come, in the order of start. */
+    readonly parts: readonly PartRow[];
     readonly checks: readonly { readonly name: string; readonly ok: boolean; readonly message: string }[];
   };
 }

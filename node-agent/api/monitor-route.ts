@@ -40,7 +40,7 @@ export class Monitor {
 
   #setVerbose(on: boolean): void {
     // After an uninstall there is no datapath to be told, and readers still go away.
-    if (this.#options.idle?.() === undefined) this.#options.core.setVerbose(on);
+    if (this.#options.agent.idle() === undefined) this.#options.core.setVerbose(on);
   }
 }
 

@@ -1,12 +1,34 @@
 import { type LabelSelector, matches, type Requirement } from '@weir/labels';
 import type { FastifyInstance } from 'fastify';
-import { sendJson } from './context.ts';
+import { type Audit, labelList, member, some } from './audit-fields.ts';
 import { BadRequestError, ClientGoneError, HttpError, NotFoundError } from './errors.ts';
 import { queryFlag, queryList, queryString, stringList } from './input.ts';
+import { sendJson } from './json.ts';
 import { canonicalLabels } from './labels.ts';
 import type { PolicyModel } from './models.ts';
 import { parsePolicyRef, policyStatuses } from './policy-status.ts';
 import type { ApiOptions } from './types.ts';
+
+const imported: Audit = ({ query, body }) => ({
+  ...rulesOf(body),
+  ...some('replace', query.replace),
+  ...labelList('replaceWithLabels', query['replace-with-labels']),
+});
+
+const deleted: Audit = ({ query, body }) => labelList('labels', [query.labels ?? [], body ?? []].flat());
+
+/** How many rules, and the labels by which they are deleted again. */
+function rulesOf(body: unknown): object {
+  if (body === undefined || body === null) return {};
+  const rules: readonly unknown[] = Array.isArray(body) ? body : [body];
+  return {
+    rules: rules.length,
+    ...labelList(
+      'labels',
+      rules.flatMap((rule) => member(rule, 'labels') ?? []),
+    ),
+  };
+}
 
 /** @param stopping ends requests that wait, when the agent does */
 export function policyRoutes(app: FastifyInstance, options: ApiOptions, stopping: AbortSignal): void {
@@ -33,7 +55,7 @@ export function policyRoutes(app: FastifyInstance, options: ApiOptions, stopping
     );
   });
 
-  app.put('/policy', async (request, reply) => {
+  app.put('/policy', { config: { audit: imported } }, async (request, reply) => {
     if (request.body === undefined || request.body === null)
       throw new BadRequestError('the body is empty; send a JSON list of rules');
     const replaceWithLabels = canonicalLabels(queryList(request.query, 'replace-with-labels'));
@@ -56,7 +78,7 @@ export function policyRoutes(app: FastifyInstance, options: ApiOptions, stopping
     });
   });
 
-  app.delete('/policy', async (request, reply) => {
+  app.delete('/policy', { config: { audit: deleted } }, async (request, reply) => {
     const labels = wantedLabels(request.query, request.body);
     if (labels.length > 0) known(core);
     const { revision, deleted } = core.deleteRules(labels);

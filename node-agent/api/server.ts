@@ -4,17 +4,18 @@ import { newId } from '@weir/process/id';
 import { clipped } from '@weir/process/printable';
 import fastify, { type FastifyError, type FastifyInstance } from 'fastify';
 import { Subject } from 'rxjs';
+import type { Condition } from '../parts/contract.ts';
 import { auditCalls } from './audit-log.ts';
-import { sendJson } from './context.ts';
 import { endpointRoutes } from './endpoint-routes.ts';
 import { HttpError, SocketError } from './errors.ts';
+import { sendJson } from './json.ts';
 import { Monitor } from './monitor-route.ts';
 import { policyRoutes } from './policy-routes.ts';
 import { claimSocketPath } from './socket.ts';
 import { SocketGuard } from './socket-guard.ts';
 import { statusRoutes } from './status-routes.ts';
 import { tableRoutes } from './table-routes.ts';
-import type { ApiOptions, Condition } from './types.ts';
+import type { ApiOptions } from './types.ts';
 
 const BODY_LIMIT_BYTES = 16 << 20;
 /** Characters of an error: all problems of one import, as the parser tells them. */
@@ -77,7 +78,7 @@ export class ApiServer {
   }
 
   #build(): FastifyInstance {
-    const { cni, log } = this.#options;
+    const { log } = this.#options;
     const app = fastify({
       bodyLimit: BODY_LIMIT_BYTES,
       forceCloseConnections: 'idle',
@@ -122,11 +123,7 @@ export class ApiServer {
         statusRoutes(v1, this.#options);
         tableRoutes(v1, this.#options, this.#stopped);
         this.#monitor.register(v1);
-        v1.post('/cni', async (request, reply) => {
-          const answer = await cni.handle(request.body);
-          if (answer.ok && answer.body === undefined) return reply.code(204).send();
-          return sendJson(reply, answer.ok ? 200 : 500, answer.body);
-        });
+        this.#options.agent.routes(v1);
         done();
       },
       { prefix: '/v1' },

@@ -5,8 +5,8 @@ import { delay } from '@weir/process/delay';
 import { codeOf, messageOf } from '@weir/process/errors';
 import { makeFolder } from '@weir/process/folders';
 import type { Logger } from '../core.ts';
+import type { Condition } from '../parts/contract.ts';
 import { answers, removeWorthless, SOCKET_FOLDER_MODE } from './socket.ts';
-import type { Condition } from './types.ts';
 
 const WATCH_MS = 2000;
 /** How often connections that a stop waits for are looked at. */

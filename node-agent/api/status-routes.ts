@@ -5,13 +5,17 @@ import { failureKey } from '@weir/reconciler';
 import type { AnyTable } from '@weir/statedb';
 import type { FastifyInstance } from 'fastify';
 import type { EndpointStatus } from '../endpoint-status.ts';
-import { endpointStatuses, sendJson } from './context.ts';
+import type { Condition, PartCondition } from '../parts/contract.ts';
+import { endpointStatuses } from './context.ts';
 import { BadRequestError, NotFoundError } from './errors.ts';
 import { queryString } from './input.ts';
+import { sendJson } from './json.ts';
 import { identityModel } from './labels.ts';
 import type { Status, StatusResponse } from './models.ts';
-import type { ApiOptions, Condition } from './types.ts';
+import type { ApiOptions } from './types.ts';
 
+/** The setting that the status and the configuration show by itself. */
+const POLICY_ENFORCEMENT = 'policy-enforcement';
 /** Endpoints that are not ready and that `weir status` says the reason of. */
 const MOST_UNREADY = 3;
 
@@ -102,12 +106,18 @@ export function statusRoutes(app: FastifyInstance, options: ApiOptions): void {
 
   app.get('/config', (_request, reply) =>
     sendJson(reply, 200, {
-      spec: { options: options.settings, 'policy-enforcement': options.policyEnforcement },
+      spec: {
+        options: options.agent.settings(),
+        'policy-enforcement': options.agent.settings()[POLICY_ENFORCEMENT] ?? '',
+      },
       status: {
         immutable: {},
-        realized: { options: options.settings, 'policy-enforcement': options.policyEnforcement },
+        realized: {
+          options: options.agent.settings(),
+          'policy-enforcement': options.agent.settings()[POLICY_ENFORCEMENT] ?? '',
+        },
         nodeMonitor: { cpus: 0, npages: 0 },
-        'ipam-mode': options.kubernetes === undefined ? 'static' : 'kubernetes',
+        'ipam-mode': options.kubernetes ? 'kubernetes' : 'static',
         datapathMode: 'veth',
         addressing: { ipv4: { enabled: true, 'alloc-range': options.podCidrs()[0] ?? '' }, ipv6: { enabled: false } },
       },
@@ -143,14 +153,16 @@ export function statusRoutes(app: FastifyInstance, options: ApiOptions): void {
 export function statusResponse(options: ApiOptions): StatusResponse {
   const { core } = options;
   const health = core.health();
-  const kubernetes = options.kubernetes?.();
+  const conditions = options.agent.conditions();
+  const kubernetes = conditions.find(({ name }) => name === 'kubernetes');
   const resting = options.resting?.();
   using snapshot = core.db.read();
   const statuses = endpointStatuses(core, snapshot);
   const endpoints = statuses.map(({ row }) => row);
   return {
     cilium: agentStatus(options),
-    kubernetes: conditionStatus(kubernetes, 'running without Kubernetes'),
+    kubernetes:
+      kubernetes === undefined ? { state: 'Disabled', msg: 'running without Kubernetes' } : statusOf(kubernetes),
     nodeMonitor: { state: 'Ok', msg: 'Listening for events of the datapath' },
     ipam: {
       status: `IPv4: ${endpoints.length} allocated${options
@@ -177,12 +189,13 @@ export function statusResponse(options: ApiOptions): StatusResponse {
       clusterName: options.clusterName,
       policyRevision: core.policyRevision(),
       realisedRevision: core.realised().acknowledged,
-      policyEnforcement: options.policyEnforcement,
+      policyEnforcement: options.agent.settings()[POLICY_ENFORCEMENT] ?? '',
       endpoints: { total: endpoints.length, ...readiness(statuses) },
       policies: snapshot.count(core.tables.policies),
-      cni: conditionStatus(options.cniStatus?.(), 'this agent does not install the CNI plugin'),
-      routing: conditionStatus(options.routing?.(), 'this agent makes no routes'),
-      addresses: conditionStatus(options.addresses?.(), 'this agent gives no addresses'),
+      conditions: conditions
+        .filter((each) => each !== kubernetes)
+        .map((each) => ({ name: each.name, title: each.title, ...statusOf(each) })),
+      parts: options.agent.parts(),
       checks: health.checks,
     },
   };
@@ -200,36 +213,34 @@ function readiness(statuses: readonly EndpointStatus[]): { ready: number; unread
  * `Failure`: something is broken. `Warning`: inputs are not complete yet; what the kernel holds from before stays enforced. `Disabled`:
  * the agent has removed itself. What keeps pods of this node from others, or from this agent, is named, but is no failure of the agent.
  */
-export function agentStatus(
-  options: Pick<ApiOptions, 'core' | 'cniStatus' | 'routing' | 'listening' | 'addresses' | 'idle'>,
-): Status {
-  const { core } = options;
-  const idle = options.idle?.();
+export function agentStatus({ core, agent }: Pick<ApiOptions, 'core' | 'agent'>): Status {
+  const idle = agent.idle();
   if (idle !== undefined) return { state: 'Disabled', msg: idle };
   const health = core.health();
   const failing = health.checks.filter((check) => !check.ok);
   if (!health.ok)
     return { state: 'Failure', msg: failing.map((check) => `${check.name}: ${check.message}`).join('; ') };
-  const listening = options.listening?.();
-  if (listening?.ok === false) return { state: 'Failure', msg: listening.message };
+  const outside = agent.conditions().flatMap(({ vital, read }) => {
+    const { ok, message } = read();
+    return ok ? [] : [{ vital, message }];
+  });
+  const broken = outside.find(({ vital }) => vital);
+  if (broken !== undefined) return { state: 'Failure', msg: broken.message };
   const waiting = Object.values(core.tables as unknown as Readonly<Record<string, AnyTable>>).filter(
     (table) => core.db.pendingInitialisers(table).length > 0,
   );
-  if (waiting.length === 0) {
-    const outside = [options.cniStatus?.(), options.routing?.(), options.addresses?.()].filter(
-      (part) => part?.ok === false,
-    );
-    return { state: 'Ok', msg: ['OK', ...outside.map((part) => part?.message)].join('; ') };
-  }
-  return {
-    state: 'Warning',
-    msg: `waiting for the first complete list of ${waiting.map((table) => table.name).join(', ')}`,
-  };
+  if (waiting.length > 0)
+    return {
+      state: 'Warning',
+      msg: `waiting for the first complete list of ${waiting.map((table) => table.name).join(', ')}`,
+    };
+  return { state: 'Ok', msg: ['OK', ...outside.map(({ message }) => message)].join('; ') };
 }
 
-function conditionStatus(state: Condition | undefined, absent: string): Status {
-  if (state === undefined) return { state: 'Disabled', msg: absent };
-  return { state: state.ok ? 'Ok' : 'Warning', msg: state.message };
+function statusOf({ vital, read }: PartCondition): Status {
+  const { ok, off, message }: Condition = read();
+  if (off === true) return { state: 'Disabled', msg: message };
+  return { state: ok ? 'Ok' : vital === true ? 'Failure' : 'Warning', msg: message };
 }
 
 function prefixParameter(text: string | undefined): Prefix | undefined {

@@ -5,10 +5,10 @@ import { printableLines } from '@weir/process/printable';
 import { type AnyTable, dump, dumpChange, observe, printTable, type StateDB } from '@weir/statedb';
 import type { FastifyInstance } from 'fastify';
 import { map, type Observable } from 'rxjs';
-import { sendJson } from './context.ts';
 import { BadRequestError, NotFoundError } from './errors.ts';
 import { followPulled } from './follow.ts';
 import { queryString } from './input.ts';
+import { sendJson } from './json.ts';
 import type { TableModel } from './models.ts';
 import type { ApiOptions } from './types.ts';
 

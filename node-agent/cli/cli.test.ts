@@ -10,6 +10,7 @@ import { eventually } from '../../test/eventually.ts';
 import { ApiServer } from '../api/server.ts';
 import type { FlowEvent, Realised } from '../core.ts';
 import type { EndpointStateRow, PolicyRow } from '../tables.ts';
+import { agentView } from '../testing/agent-view.ts';
 import { FakeCore, quiet } from '../testing/fake-core.ts';
 import { InterruptedError } from './errors.ts';
 import { runCli } from './program.ts';
@@ -34,13 +35,16 @@ beforeAll(async () => {
     version: '9.9.9',
     nodeName: 'n1',
     clusterName: 'c',
-    policyEnforcement: 'default',
-    settings: {},
-    cni: { handle: () => Promise.resolve({ ok: true }), detach: () => Promise.resolve(false) },
+    kubernetes: false,
+    agent: agentView({
+      conditions: [
+        { name: 'cni', title: 'CNI', read: () => ({ ok: true, message: 'installed' }) },
+        { name: 'routing', title: 'Routing', read: () => routing },
+      ],
+    }),
+    detach: () => Promise.resolve(false),
     interfaceIndex: () => Promise.resolve(1),
     podCidrs: () => ['10.1.0.0/24'],
-    cniStatus: () => ({ ok: true, message: 'installed' }),
-    routing: () => routing,
     resting: () => resting,
   });
   await server.start();

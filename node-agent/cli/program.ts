@@ -1,22 +1,20 @@
 import { line } from '@weir/process/printable';
 import { Command, CommanderError, Option } from 'commander';
+import { type AddCommands, COMMANDS } from './commands.ts';
 import { createContext, DEFAULT_SOCKET, type Output, terminal } from './context.ts';
 import { CliError, UsageError } from './errors.ts';
-import { addMonitorCommand } from './monitor-command.ts';
-import { addPolicyCommands } from './policy-commands.ts';
-import { addEndpointCommands, addIdentityCommands, addMapCommands, addStatusCommands } from './status-commands.ts';
-import { addTableCommands } from './table-commands.ts';
 
 export interface CliOptions {
   /** Arguments after the program's name. */
   readonly args: readonly string[];
   readonly version: string;
+  /** Default: all of `weir`. */
+  readonly commands?: readonly AddCommands[];
   /** How long the agent may take to answer, in milliseconds. Default 10,000. */
   readonly answerMs?: number;
   readonly out: Output;
   readonly err: Output;
   /** Ends the command. Its reason, when a CliError, says with which exit code. */
-
   readonly signal: AbortSignal;
 }
 
@@ -49,13 +47,7 @@ export async function runCli(options: CliOptions): Promise<number> {
     .showHelpAfterError('(add --help for usage)')
     .exitOverride()
     .configureOutput({ writeOut: (text) => out.write(text), writeErr: (text) => err.write(text) });
-  addStatusCommands(program, context, options.version);
-  addEndpointCommands(program, context);
-  addPolicyCommands(program, context);
-  addMonitorCommand(program, context);
-  addMapCommands(program, context);
-  addIdentityCommands(program, context);
-  addTableCommands(program, context);
+  for (const add of options.commands ?? COMMANDS) add(program, context, options.version);
   addHelpCommand(program);
   inherit(program);
   try {

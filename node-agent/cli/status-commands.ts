@@ -8,10 +8,14 @@ export function addStatusCommands(program: Command, context: CliContext, version
   program
     .command('status')
     .description('Health of the agent, its datapath and its connections; exit code 1 when not healthy')
-    .action(async (_options, command: Command) => {
+    .option('-v, --verbose', 'also how far each part of the agent has come, and what it waits for')
+    .action(async (options: { verbose?: true }, command: Command) => {
       const status = await context.client(command).status<StatusResponse>();
       if (context.json(command)) printJson(context, status);
-      else context.out.write(statusText(status));
+      else {
+        context.out.write(statusText(status));
+        if (options.verbose === true) context.out.write(`\n${partsText(status)}`);
+      }
       if (status.cilium.state !== 'Ok') context.setExitCode(1);
     });
 
@@ -44,9 +48,7 @@ function statusText(status: StatusResponse): string {
     ['Version', weir.version],
     ['Node', `${weir.node} (cluster ${weir.clusterName})`],
     ['Kubernetes', `${status.kubernetes.state}   ${status.kubernetes.msg}`],
-    ['CNI', `${weir.cni.state}   ${weir.cni.msg}`],
-    ['Routing', `${weir.routing.state}   ${weir.routing.msg}`],
-    ['Addresses', `${weir.addresses.state}   ${weir.addresses.msg}`],
+    ...weir.conditions.map(({ title, state, msg }) => [title, `${state}   ${msg}`] as const),
     ['IPAM', status.ipam.status],
     [
       'Endpoints',
@@ -56,6 +58,20 @@ function statusText(status: StatusResponse): string {
     ['Revision', `${weir.policyRevision} (in the kernel: ${weir.realisedRevision})`],
     ...weir.checks.map((check) => [`  ${check.name}`, `${check.ok ? 'ok' : 'FAILED'}   ${check.message}`] as const),
   ]);
+}
+
+function partsText({ weir }: StatusResponse): string {
+  return formatTable(
+    ['PART', 'STATE', 'SINCE', 'NEEDS', 'WAITS FOR', 'MESSAGE'],
+    weir.parts.map(({ name, state, since, needs, waitsFor, message }) => [
+      name,
+      state,
+      new Date(since).toISOString(),
+      needs.join(', ') || '-',
+      waitsFor.join(', ') || '-',
+      message ?? '',
+    ]),
+  );
 }
 
 /** What checks say is printed with each. */

@@ -7,8 +7,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { ApiServer } from '../api/server.ts';
+import { agentView } from '../testing/agent-view.ts';
 import { FakeCore, quiet } from '../testing/fake-core.ts';
 import { buildCni } from './build.ts';
+import { cniRoute } from './part.ts';
 import type { CniAnswer } from './types.ts';
 
 let folder = '';
@@ -29,15 +31,15 @@ beforeAll(async () => {
     version: '0',
     nodeName: 'n',
     clusterName: 'c',
-    policyEnforcement: 'default',
-    settings: {},
-    cni: {
-      handle: (request) => {
-        requests.push(request);
-        return Promise.resolve(answer);
-      },
-      detach: () => Promise.resolve(false),
-    },
+    kubernetes: false,
+    agent: agentView({
+      routes: (app) =>
+        cniRoute(app, (request) => {
+          requests.push(request);
+          return Promise.resolve(answer);
+        }),
+    }),
+    detach: () => Promise.resolve(false),
     interfaceIndex: () => Promise.resolve(1),
     podCidrs: () => [],
   });

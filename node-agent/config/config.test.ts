@@ -1,13 +1,21 @@
 import { afterEach, describe, expect, it } from '@jest/globals';
-import { parseConfig } from './config.ts';
+import { AGENT_PARTS } from '../parts/list.ts';
+import { type BaseConfig, parseConfig } from './config.ts';
 import { ConfigError } from './errors.ts';
+
+/** Flags of parts that are looked at here. */
+interface AgentConfig extends BaseConfig {
+  readonly daemonset?: unknown;
+  readonly healthAddress?: unknown;
+  readonly metricsAddress?: unknown;
+}
 
 afterEach(() => {
   for (const name of Object.keys(process.env)) if (name.startsWith('WEIR_')) delete process.env[name];
 });
 
 function config(...args: string[]) {
-  const parsed = parseConfig(args);
+  const parsed = parseConfig<AgentConfig>(args, AGENT_PARTS);
   if (!('config' in parsed)) throw new Error('printed');
   return parsed.config;
 }
@@ -26,7 +34,6 @@ describe('parseConfig', () => {
       logLevel: 'info',
       routing: 'direct',
       procSys: '/proc/sys',
-      cgroupRoot: '/sys/fs/cgroup',
     });
     expect(config().daemonset).toBeUndefined();
   });
@@ -67,12 +74,12 @@ describe('parseConfig', () => {
   });
   it('finds the subcommand behind flags', () => {
     const image = ['--datapath-object', '/app/weir.o', '--cni-binary', '/app/weir-cni'];
-    expect(parseConfig([...image, 'mount-bpffs', '--host-proc=/h'])).toMatchObject({
+    expect(parseConfig([...image, 'mount-bpffs', '--host-proc=/h'], AGENT_PARTS)).toMatchObject({
       command: 'mount-bpffs',
       config: { hostProc: '/h' },
     });
-    expect(parseConfig([...image, 'cleanup'])).toMatchObject({ command: 'cleanup' });
-    expect(parseConfig(image)).toMatchObject({ command: 'run' });
+    expect(parseConfig([...image, 'cleanup'], AGENT_PARTS)).toMatchObject({ command: 'cleanup' });
+    expect(parseConfig(image, AGENT_PARTS)).toMatchObject({ command: 'run' });
   });
   it('takes a DaemonSet, and an IPv4 address in brackets', () => {
     expect(config('--daemonset', 'kube-system/weir-agent').daemonset).toEqual({
@@ -82,7 +89,7 @@ describe('parseConfig', () => {
     expect(config('--metrics-address', '[10.0.0.1]:9').metricsAddress).toEqual({ host: '10.0.0.1', port: 9 });
   });
   it('only prints for --help and --version', () => {
-    expect(parseConfig(['--help'])).toEqual({ printed: expect.stringContaining('--node-name') });
-    expect(parseConfig(['--version'])).toEqual({ printed: expect.stringMatching(/^\d+\.\d+\.\d+\n$/) });
+    expect(parseConfig(['--help'], AGENT_PARTS)).toEqual({ printed: expect.stringContaining('--node-name') });
+    expect(parseConfig(['--version'], AGENT_PARTS)).toEqual({ printed: expect.stringMatching(/^\d+\.\d+\.\d+\n$/) });
   });
 });

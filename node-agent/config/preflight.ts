@@ -1,11 +1,9 @@
 import { statfsSync } from 'node:fs';
 import { dirname } from 'node:path';
-import { messageOf } from '@weir/process/errors';
 import { PreflightError } from './errors.ts';
 
 // linux/magic.h
 const BPF_FS_MAGIC = 0xcafe4a11;
-const CGROUP2_SUPER_MAGIC = 0x63677270;
 
 /** Checks what the agent cannot do without, before it touches anything. Throws `PreflightError`. */
 export function preflight(options: { readonly bpfRoot: string }): void {
@@ -31,18 +29,5 @@ function onBpfFs(path: string): boolean {
       if (parent === at) throw error;
       at = parent;
     }
-  }
-}
-
-/**
- * Why programs for sockets, which translate Services, could not attach on this node; undefined when they could. No reason not
- * to start: policies are enforced at interfaces.
- */
-export function cgroupProblem(root: string): string | undefined {
-  try {
-    if (statfsSync(root).type === CGROUP2_SUPER_MAGIC) return undefined;
-    return `--cgroup-root ${root} is no cgroup v2 hierarchy; name its mount (often /sys/fs/cgroup/unified beside cgroup v1)`;
-  } catch (error) {
-    return `--cgroup-root ${root} cannot be read (${messageOf(error)}); name the mount of the node's cgroup v2 hierarchy`;
   }
 }

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from '@jest/globals';
-import { LAYOUT_VERSIONS } from './layouts.ts';
+import { MAPS } from '@weir/bpf';
 
 /** What bpf/layout.h says, without comments and spaces, and the versions that stand for it. */
 const RECORDED = {
@@ -16,8 +16,8 @@ describe('versions of the map layouts', () => {
     const source = readFileSync(join(import.meta.dirname, '../../bpf/layout.h'), 'utf8');
     const text = source.replace(/\/\*[\s\S]*?\*\//g, '').replace(/\s+/g, ' ');
     const bytes = createHash('sha256').update(text).digest('hex').slice(0, 16);
-    const versions = Object.entries(LAYOUT_VERSIONS)
-      .map(([name, version]) => `${name}=${version}`)
+    const versions = Object.entries(MAPS)
+      .map(([name, { version }]) => `${name}=${version}`)
       .join(' ');
     // Where this fails: raise the version of each map whose bytes mean something else now, then record both here.
     expect({ bytes, versions }).toEqual(RECORDED);

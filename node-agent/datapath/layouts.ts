@@ -1,25 +1,6 @@
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import type { MapName } from '@weir/bpf';
 import type { BpfMap } from 'libbpf-ts';
-
-/**
- * Version of what the bytes of each map mean: to be raised with every change of a key or value that keeps its size (bpf/layout.h;
- * for `policy_classes` and `policy_verdicts` the inner maps). `layouts.test.ts` notices a change that has raised none.
- */
-export const LAYOUT_VERSIONS: Readonly<Record<MapName, number>> = {
-  endpoint_array: 1,
-  endpoints: 1,
-  ipcache: 1,
-  policy_classes: 1,
-  policy_verdicts: 1,
-  ct4: 1,
-  frags: 1,
-  events: 1,
-  event_budgets: 1,
-  metrics: 1,
-  settings: 1,
-};
 
 /** Maps without a mark are from before there were marks. */
 const UNMARKED = 1;
@@ -41,9 +22,9 @@ export class LayoutMarks {
     return UNMARKED;
   }
 
-  /** The map is of this version's layout. */
-  mark(name: MapName, map: BpfMap): void {
-    mkdirSync(join(this.#folder, `${map.info.id}-${LAYOUT_VERSIONS[name]}`), { recursive: true, mode: 0o700 });
+  /** @param version of its layout, see `MapShape` */
+  mark(map: BpfMap, version: number): void {
+    mkdirSync(join(this.#folder, `${map.info.id}-${version}`), { recursive: true, mode: 0o700 });
   }
 
   /** Forgets maps that are not pinned any more. */

@@ -1,11 +1,20 @@
 import { mkdirSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
 import { basename, join } from 'node:path';
-import { type BuiltDatapath, buildDatapath, MAPS, type MapName, PROGRAMS } from '@weir/bpf';
+import {
+  type BuiltDatapath,
+  buildDatapath,
+  MAPS,
+  type MapName,
+  type MapShape,
+  type MapSpec,
+  PROGRAMS,
+} from '@weir/bpf';
 import { makeFolderSync } from '@weir/process/folders';
 import {
   BpfError,
   type BpfMap,
   type BpfProgram,
+  createMap,
   ensureBpffs,
   loadObject,
   type MappedArray,
@@ -15,13 +24,21 @@ import {
 } from 'libbpf-ts';
 import { PinRootError } from '../errors.ts';
 import { EndpointMap } from './endpoint-map.ts';
-import { LAYOUT_VERSIONS, LayoutMarks } from './layouts.ts';
+import { LayoutMarks } from './layouts.ts';
 import type { Programs } from './links.ts';
 
 export interface DatapathOptions {
   readonly root: string;
   readonly object?: string;
   readonly ctEntries?: number;
+  /** Maps that no program of the object uses. */
+  readonly more?: readonly MapSpec[];
+}
+
+/** A map beside those of the object. */
+export interface MoreMap {
+  readonly spec: MapSpec;
+  readonly map: BpfMap;
 }
 
 export type Maps = Readonly<Record<MapName, BpfMap>>;
@@ -59,6 +76,8 @@ export class PinnedDatapath {
   readonly root: string;
   readonly built: BuiltDatapath;
   readonly maps: Maps;
+  /** Maps of other parts. */
+  readonly more: readonly MoreMap[];
   /** `endpoint_array` and `endpoints`. */
   readonly endpoints: EndpointMap;
   readonly fromPod: BpfProgram;
@@ -78,10 +97,15 @@ export class PinnedDatapath {
     built: BuiltDatapath,
     maps: Maps,
     programs: { fromPod: BpfProgram; toPod: BpfProgram },
-    changes: { readonly replaced: readonly MapName[]; readonly made: readonly MapName[] },
+    changes: {
+      readonly replaced: readonly MapName[];
+      readonly made: readonly MapName[];
+      readonly more: readonly MoreMap[];
+    },
     marks: LayoutMarks,
   ) {
-    const { replaced, made } = changes;
+    const { replaced, made, more } = changes;
+    this.more = more;
     this.made = made;
     this.root = root;
     this.built = built;
@@ -105,10 +129,11 @@ export class PinnedDatapath {
     const found: Partial<Record<MapName, BpfMap>> = {};
     const replaced: MapName[] = [];
     const marks = new LayoutMarks(root);
+    const more = (options.more ?? []).map((spec) => ({ spec, map: openMore(root, spec, marks) }));
     for (const name of NAMES) {
       const map = whenPinned(() => openPinnedMap(join(root, name)));
       if (map === undefined) continue;
-      if (fits(name, map, options) && marks.versionOf(map) === LAYOUT_VERSIONS[name]) found[name] = map;
+      if (fits(map, shapeOf(name, options)) && marks.versionOf(map) === MAPS[name].version) found[name] = map;
       else {
         map.close();
         replaced.push(name);
@@ -128,7 +153,7 @@ export class PinnedDatapath {
       const fromPod = pinnedProgram(pin(PROGRAMS.fromPod), PROGRAMS.fromPod);
       const toPod = pinnedProgram(pin(PROGRAMS.toPod), PROGRAMS.toPod);
       if (fromPod && toPod)
-        return new PinnedDatapath(root, built, found as Maps, { fromPod, toPod }, { replaced, made: [] }, marks);
+        return new PinnedDatapath(root, built, found as Maps, { fromPod, toPod }, { replaced, made: [], more }, marks);
       fromPod?.close();
       toPod?.close();
     }
@@ -145,7 +170,7 @@ export class PinnedDatapath {
       }
       maps[name as MapName] = map;
       if (replaced.includes(name as MapName)) continue;
-      marks.mark(name as MapName, map);
+      marks.mark(map, MAPS[name as MapName].version);
       map.pin(join(root, name));
     }
     for (const [name, program] of Object.entries(object.programs)) {
@@ -161,7 +186,7 @@ export class PinnedDatapath {
       rmSync(pin(name), { recursive: true, force: true });
       if (replaced.length === 0) program.pin(pin(name));
     }
-    return new PinnedDatapath(root, built, maps as Maps, { fromPod, toPod }, { replaced, made }, marks);
+    return new PinnedDatapath(root, built, maps as Maps, { fromPod, toPod }, { replaced, made, more }, marks);
   }
 
   /**
@@ -169,14 +194,14 @@ export class PinnedDatapath {
    * and endpoints that those had to find in the hash move to the array.
    */
   commitPins(): void {
-    for (const name of this.replaced) this.#replace(this.#mapPin(name));
+    for (const name of this.replaced) this.#replace(this.#mapPin(name, this.maps[name], MAPS[name].version));
     const mine = this.built.hash.slice(0, 16);
     if (this.replaced.length > 0) for (const pin of this.#programPins()) this.#replace(pin);
     this.#committed = true;
     for (const file of readdirSync(join(this.root, 'programs'))) {
       if (!file.startsWith(mine)) rmSync(join(this.root, 'programs', file), { recursive: true });
     }
-    this.#marks.keep(Object.values(this.maps));
+    this.#marks.keep([...Object.values(this.maps), ...this.more.map(({ map }) => map)]);
     this.endpoints.settle();
   }
 
@@ -211,7 +236,11 @@ export class PinnedDatapath {
 
   #lost(): Pin[] {
     if (!this.#committed) return [];
-    const pins = [...NAMES.map((name) => this.#mapPin(name)), ...this.#programPins()];
+    const pins = [
+      ...NAMES.map((name) => this.#mapPin(name, this.maps[name], MAPS[name].version)),
+      ...this.more.map(({ spec: { name, version }, map }) => this.#mapPin(name, map, version)),
+      ...this.#programPins(),
+    ];
     return pins.filter(({ id, held }) => {
       try {
         return held() !== id;
@@ -223,16 +252,10 @@ export class PinnedDatapath {
   }
 
   #replace({ path, pin }: Pin): void {
-    const next = join(this.root, `${NEXT}${basename(path)}`);
-    rmSync(next, { recursive: true, force: true });
-    pin(next);
-    // Where somebody made a folder, no file can be renamed to.
-    if (statSync(path, { throwIfNoEntry: false })?.isDirectory()) rmSync(path, { recursive: true });
-    renameSync(next, path);
+    replacePin(this.root, path, pin);
   }
 
-  #mapPin(name: MapName): Pin {
-    const map = this.maps[name];
+  #mapPin(name: string, map: BpfMap, version: number): Pin {
     const path = join(this.root, name);
     return {
       path,
@@ -242,7 +265,7 @@ export class PinnedDatapath {
         return pinned.info.id;
       },
       pin: (to) => {
-        this.#marks.mark(name, map);
+        this.#marks.mark(map, version);
         map.pin(to);
       },
     };
@@ -271,6 +294,7 @@ export class PinnedDatapath {
   close(): void {
     this.#array.close();
     for (const map of Object.values(this.maps)) map.close();
+    for (const { map } of this.more) map.close();
     for (const programs of [this, this.#spares]) {
       programs?.fromPod.close();
       programs?.toPod.close();
@@ -320,15 +344,41 @@ function bpffsOf(root: string): string {
   return `${root}/`.startsWith('/sys/fs/bpf/') ? '/sys/fs/bpf' : root;
 }
 
-function fits(name: MapName, map: BpfMap, options: DatapathOptions): boolean {
-  const wanted = MAPS[name];
-  const maxEntries = name === 'ct4' && options.ctEntries !== undefined ? options.ctEntries : wanted.maxEntries;
-  const { info } = map;
+/** What is pinned, where it fits; else a new one in its place. */
+function openMore(root: string, spec: MapSpec, marks: LayoutMarks): BpfMap {
+  const { name, type, keySize, valueSize, maxEntries, flags, version } = spec;
+  const path = join(root, name);
+  const found = whenPinned(() => openPinnedMap(path));
+  if (found !== undefined && fits(found, spec) && marks.versionOf(found) === version) return found;
+  found?.close();
+  const map = createMap({ name, type, keySize, valueSize, maxEntries, flags });
+  replacePin(root, path, (to) => {
+    marks.mark(map, version);
+    map.pin(to);
+  });
+  return map;
+}
+
+/** Whatever has the name now, the new pin takes it at once. */
+function replacePin(root: string, path: string, pin: (path: string) => void): void {
+  const next = join(root, `${NEXT}${basename(path)}`);
+  rmSync(next, { recursive: true, force: true });
+  pin(next);
+  // Where somebody made a folder, no file can be renamed to.
+  if (statSync(path, { throwIfNoEntry: false })?.isDirectory()) rmSync(path, { recursive: true });
+  renameSync(next, path);
+}
+
+function shapeOf(name: MapName, { ctEntries }: DatapathOptions): MapShape {
+  return name === 'ct4' && ctEntries !== undefined ? { ...MAPS.ct4, maxEntries: ctEntries } : MAPS[name];
+}
+
+function fits({ info }: BpfMap, wanted: MapShape): boolean {
   return (
     info.type === wanted.type &&
     info.keySize === wanted.keySize &&
     info.valueSize === wanted.valueSize &&
-    info.maxEntries === maxEntries &&
+    info.maxEntries === wanted.maxEntries &&
     info.flags === wanted.flags
   );
 }

@@ -6,6 +6,7 @@ import type { AnyTable } from '@weir/statedb';
 import { eventually } from '../../test/eventually.ts';
 import { nested, pathsIn, withAt } from '../../test/hostile.ts';
 import { FakeCore, quiet } from '../testing/fake-core.ts';
+import { UninstallMark } from '../uninstall/mark.ts';
 import { Kubernetes } from './source.ts';
 
 /** Lists nothing; its watches tell what they were given. */
@@ -55,7 +56,8 @@ async function readOf(
   const client = new TellingClient(plural, versioned);
   const own = client as unknown as KubeClient & KubePatcher;
   const daemonSet = { namespace: 'weir', name: 'weir-agent' };
-  const kubernetes = new Kubernetes({ core, client: own, nodeName: 'n1', daemonSet, log: quiet });
+  const mark = new UninstallMark(core.db, daemonSet);
+  const kubernetes = new Kubernetes({ core, client: own, nodeName: 'n1', sources: () => [mark.source], log: quiet });
   kubernetes.start();
   try {
     await eventually(

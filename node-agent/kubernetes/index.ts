@@ -1,3 +1,2 @@
-export type { NodeProblem, NodeProblems } from './node-condition.ts';
+export { REMOVED_ANNOTATION } from './node-policy-status.ts';
 export { Kubernetes, type KubernetesOptions } from './source.ts';
-export { REMOVED_ANNOTATION, UNINSTALL_ANNOTATION } from './uninstall-mark.ts';

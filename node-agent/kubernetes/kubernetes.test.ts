@@ -17,6 +17,7 @@ import { inputTables, tableKey } from '../create-tables.ts';
 import { PodEvents } from '../pod-events.ts';
 import type { RemoteEndpointRow } from '../tables.ts';
 import { FakeCore, quiet, recordingLogger } from '../testing/fake-core.ts';
+import { UninstallMark } from '../uninstall/mark.ts';
 import { CiliumEndpointWriter } from './cilium-endpoints.ts';
 import { Connection } from './connection.ts';
 import { NodeTables } from './nodes.ts';
@@ -814,18 +815,22 @@ describe('removal of this node', () => {
     kind: 'DaemonSet',
     metadata: { name, namespace: 'weir', annotations: { 'weir.dev/uninstall': value } },
   });
-  function started(objects: readonly KubeObject[]): { source: Kubernetes; seen: string[] } {
+  function started(objects: readonly KubeObject[]): { source: Kubernetes; mark: UninstallMark; seen: string[] } {
     client.objects.set('daemonsets', [...objects]);
-    const source = new Kubernetes({ core, client, nodeName: 'n1', daemonSet, log: quiet });
-    stops.push(() => source.stop());
+    const mark = new UninstallMark(core.db, daemonSet);
+    const source = new Kubernetes({ core, client, nodeName: 'n1', sources: () => [mark.source], log: quiet });
+    stops.push(async () => {
+      mark.stop();
+      await source.stop();
+    });
     const seen: string[] = [];
-    source.uninstallMarks.subscribe((value) => seen.push(value));
+    mark.values.subscribe((value) => seen.push(value));
     source.start();
-    return { source, seen };
+    return { source, mark, seen };
   }
 
   it('is asked for by the mark on the own DaemonSet, and by no other', async () => {
-    const { source, seen } = started([marked('other', 'x'), marked('weir-agent', '2026-01-01T00:00:00Z')]);
+    const { mark, seen } = started([marked('other', 'x'), marked('weir-agent', '2026-01-01T00:00:00Z')]);
     await client.written(1);
     await eventually(
       async () => seen,
@@ -833,7 +838,7 @@ describe('removal of this node', () => {
     );
     expect(seen).toEqual(['2026-01-01T00:00:00Z']);
     const late: string[] = [];
-    source.uninstallMarks.subscribe((value) => late.push(value));
+    mark.values.subscribe((value) => late.push(value));
     await eventually(async () => late.length > 0, Boolean);
     expect(late).toEqual(seen);
   });

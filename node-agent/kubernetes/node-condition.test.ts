@@ -3,9 +3,10 @@ import { ApiError, type KubeNode, type NodeCondition } from '@weir/kube';
 import { createStateDB } from '@weir/statedb';
 import { eventually } from '../../test/eventually.ts';
 import type { Logger } from '../core.ts';
+import type { NodeProblem } from '../parts/contract.ts';
 import { quiet, recordingLogger } from '../testing/fake-core.ts';
 import { Connection } from './connection.ts';
-import { NodeConditionWriter, type NodeProblem } from './node-condition.ts';
+import { NodeConditionWriter } from './node-condition.ts';
 import { FakeClient } from './testing/fake-client.ts';
 
 const TWO = { reason: 'AddressConflict', message: 'two have 10.0.0.9' };

@@ -4,6 +4,7 @@ import { clipped } from '@weir/process/printable';
 import type { Reconciler } from '@weir/reconciler';
 import type { StateDB, Table } from '@weir/statedb';
 import type { Logger } from '../core.ts';
+import type { NodeProblem } from '../parts/contract.ts';
 import { apiReconciler } from './api-reconciler.ts';
 import type { Connection } from './connection.ts';
 
@@ -18,13 +19,6 @@ const INTERVAL_MS = 10_000;
 const AGAIN_MS = 60_000;
 /** Characters of a message. */
 const LONGEST_MESSAGE = 1024;
-
-/** What is wrong with a node. */
-export interface NodeProblem {
-  /** In CamelCase. */
-  readonly reason: string;
-  readonly message: string;
-}
 
 /** What is wrong now, the worst first. */
 export type NodeProblems = () => readonly NodeProblem[];

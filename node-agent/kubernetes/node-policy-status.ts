@@ -11,7 +11,9 @@ import { NotStartedError } from '../errors.ts';
 import { apiReconciler } from './api-reconciler.ts';
 import type { Connection } from './connection.ts';
 import { readEarlierReport } from './earlier-report.ts';
-import { REMOVED_ANNOTATION } from './uninstall-mark.ts';
+
+/** On a NodePolicyStatus: this node has done what the uninstall request of this value asked for. */
+export const REMOVED_ANNOTATION = 'weir.dev/removed';
 
 export const FIELD_MANAGER = 'weir-agent';
 const MIN_INTERVAL_MS = 1000;

@@ -12,8 +12,9 @@ import {
   withoutManagedFields,
 } from '@weir/kube';
 import { messageOf } from '@weir/process/errors';
-import { EMPTY, type Observable, type Subscription } from 'rxjs';
+import type { Subscription } from 'rxjs';
 import type { Core, Logger } from '../core.ts';
+import type { Source } from '../parts/contract.ts';
 import type { PeerSetRow } from '../tables.ts';
 import { CiliumEndpointWriter } from './cilium-endpoints.ts';
 import { Connection } from './connection.ts';
@@ -36,14 +37,13 @@ import {
   serviceParts,
 } from './rows.ts';
 import { last, TableSink } from './table-sink.ts';
-import { UninstallMark } from './uninstall-mark.ts';
 
 export interface KubernetesOptions {
   readonly core: Core;
   readonly client: KubeClient & KubePatcher;
   readonly nodeName: string;
-  /** The DaemonSet that the agent runs in. Absent: it is never told to remove itself. */
-  readonly daemonSet?: { readonly namespace: string; readonly name: string };
+  /** What other parts list and watch, asked once at `start`. */
+  readonly sources?: () => readonly Source[];
   /** What is wrong with the node now, the worst first; asked every 5 s from `start` on. Absent: the Node gets no condition. */
   readonly problems?: NodeProblems;
   readonly log: Logger;
@@ -65,11 +65,11 @@ export class Kubernetes {
   readonly #statusWriter: NodePolicyStatusWriter;
   readonly #eventWriter: PodEventWriter;
   readonly #conditionWriter: NodeConditionWriter | undefined;
-  readonly #uninstall: UninstallMark | undefined;
+  readonly #sources: () => readonly Source[];
   #recoveries: Subscription | undefined;
 
   constructor(options: KubernetesOptions) {
-    const { core, client, nodeName, daemonSet, problems, log } = options;
+    const { core, client, nodeName, sources, problems, log } = options;
     const { db, tables } = core;
     this.#client = client;
     this.#log = log;
@@ -117,12 +117,7 @@ export class Kubernetes {
       new TableSink({ db, log, table: tables.services, parts: serviceParts, merge: last }),
       'Services cannot be read: events do not name them. The ClusterRole weir-agent must allow list and watch of services',
     );
-    this.#uninstall = daemonSet === undefined ? undefined : new UninstallMark(db, daemonSet);
-    if (this.#uninstall !== undefined && daemonSet !== undefined) {
-      // By name, as the agent's role allows no other: list and watch of one object.
-      const list = { namespace: daemonSet.namespace, fieldSelector: `metadata.name=${daemonSet.name}` };
-      this.#reflect(resources.DaemonSet, this.#uninstall, list);
-    }
+    this.#sources = sources ?? (() => []);
     const connection = this.#connection;
     this.#endpointWriter = new CiliumEndpointWriter({ core, client, nodeName, connection });
     this.#statusWriter = new NodePolicyStatusWriter({ core, client, nodeName, connection });
@@ -132,6 +127,7 @@ export class Kubernetes {
   }
 
   start(): void {
+    for (const { resource, sink, list } of this.#sources()) this.#reflect(resource, sink, list);
     for (const reflector of this.#reflectors.values()) reflector.start();
     this.#services.start();
     this.#endpointWriter.start();
@@ -148,7 +144,6 @@ export class Kubernetes {
 
   async stop(): Promise<void> {
     this.#recoveries?.unsubscribe();
-    this.#uninstall?.stop();
     await Promise.all([
       this.#endpointWriter.stop(),
       this.#statusWriter.stop(),
@@ -160,11 +155,6 @@ export class Kubernetes {
     this.#nodes.stop();
     this.#connection.stop();
     this.#client.close();
-  }
-
-  /** Values of the uninstall annotation on the agent's DaemonSet: first the one that is there, then each new one. Without `daemonSet` there are none. */
-  get uninstallMarks(): Observable<string> {
-    return this.#uninstall?.values ?? EMPTY;
   }
 
   /**

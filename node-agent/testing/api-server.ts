@@ -1,6 +1,8 @@
 /** The API on a core that is not the kernel's, for tests. */
 import { ApiServer } from '../api/server.ts';
+import { cniRoute } from '../cni/part.ts';
 import type { Core, Logger } from '../core.ts';
+import { agentView } from './agent-view.ts';
 
 /** Looks every 20 ms whether its socket is there. */
 export function apiServer(of: {
@@ -15,12 +17,9 @@ export function apiServer(of: {
     version: '0.0.1',
     nodeName: 'n1',
     clusterName: 'default',
-    policyEnforcement: 'default',
-    settings: {},
-    cni: {
-      handle: () => Promise.resolve({ ok: true, body: { cniVersion: '1.0.0' } }),
-      detach: () => Promise.resolve(false),
-    },
+    kubernetes: false,
+    agent: agentView({ routes: (app) => cniRoute(app, async () => ({ ok: true, body: { cniVersion: '1.0.0' } })) }),
+    detach: () => Promise.resolve(false),
     interfaceIndex: () => Promise.resolve(42),
     podCidrs: () => ['10.1.0.0/24'],
   });

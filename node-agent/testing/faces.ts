@@ -15,6 +15,7 @@ import { type Lab, type LabPod, silent } from '../datapath/testing/lab.ts';
 import { CiliumEndpointWriter } from '../kubernetes/cilium-endpoints.ts';
 import { Connection } from '../kubernetes/connection.ts';
 import type { EndpointRow, PolicyRow } from '../tables.ts';
+import { agentView } from './agent-view.ts';
 import { call } from './request.ts';
 
 const APPS = new Map([
@@ -65,9 +66,9 @@ export class Faces {
       version: '1',
       nodeName: 'lab',
       clusterName: 'default',
-      policyEnforcement: 'default',
-      settings: {},
-      cni: { handle: async () => ({ ok: true }), detach: async () => false },
+      kubernetes: false,
+      agent: agentView(),
+      detach: async () => false,
       interfaceIndex: async () => 1,
       podCidrs: () => [],
     });
@@ -176,7 +177,7 @@ export class Faces {
     const told = await this.get<StatusResponse>('/healthz');
     const [policyStatus] = await this.get<readonly PolicyStatusModel[]>('/policy/status');
     const list = await this.weir('endpoint', 'list');
-    const metrics = await this.#metrics.registry.metrics();
+    const metrics = await this.#metrics.metrics();
     const metric = (name: string): string[] => metrics.split('\n').filter((line) => line.startsWith(name));
     return {
       state: status.state,

@@ -6,6 +6,7 @@ import { Subject } from 'rxjs';
 import type { Core, FlowEvent, ImportedRule, Logger, Realised, Tables } from '../core.ts';
 import { createTables, tableKey } from '../create-tables.ts';
 import type { SlotContent } from '../datapath/index.ts';
+import { UnknownMapError } from '../errors.ts';
 import type { EndpointRow, EndpointStateRow, KernelEndpoint } from '../tables.ts';
 
 export const quiet: Logger = {
@@ -219,6 +220,10 @@ export class FakeCore implements Core {
   maps(): ReturnType<Core['maps']> {
     return [{ name: 'endpoints', type: 'hash', entries: 1, maxEntries: 4096, path: '/sys/fs/bpf/fake/endpoints' }];
   }
+  map(name: string): ReturnType<Core['map']> {
+    throw new UnknownMapError(name, []);
+  }
+
   mapEntries(): ReturnType<Core['mapEntries']> {
     return [{ key: { ifindex: 7 }, value: { id: 1, identity: 1001 } }];
   }

@@ -3,54 +3,26 @@ import { readdir, rmdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { codeOf } from '@weir/process/errors';
 import { claimSocketPath } from '../api/socket.ts';
-import { type RunCommand, runCommand } from '../cni/command.ts';
-import { removeCni } from '../cni/install.ts';
-import { PodNetwork } from '../cni/network.ts';
-import type { AgentConfig } from '../config/config.ts';
-import type { Core } from '../core.ts';
+import type { BaseConfig } from '../config/config.ts';
 import { RootLock } from '../datapath/index.ts';
-import { removeRoutes } from '../routing/index.ts';
+import type { Removal } from '../parts/contract.ts';
 import { removeFromNode } from './remove.ts';
 import type { RemovalReport } from './types.ts';
 
-const BIN_DIR = '/opt/cni/bin';
-
-type CleanupConfig = Pick<AgentConfig, 'socket' | 'bpfRoot' | 'stateDir' | 'cniInstall' | 'cniConfDir'>;
+type CleanupConfig = Pick<BaseConfig, 'socket' | 'bpfRoot' | 'stateDir'>;
 
 /**
  * What Weir left on this node is taken away by hand, for nodes that no uninstall reached. Rejects with `SocketError` or
  * `AgentRunningError` while an agent runs.
+ * @param shares of parts that were not started
  */
-export async function cleanup(options: {
-  readonly config: CleanupConfig;
-  /** A core that is not started. */
-  readonly core: Core;
-  readonly run?: RunCommand;
-}): Promise<RemovalReport> {
-  const { config, core } = options;
-  const run = options.run ?? runCommand;
-  const report = await removeFromNode({
-    refuse: () => refuseWhileRunning(config),
-    cni: () => removeCni({ binDir: config.cniInstall ?? BIN_DIR, confDir: config.cniConfDir }),
-    datapath: () => removeDatapath(core, config),
-    podLinks: () => new PodNetwork({ run }).hostLinks(),
-    routes: () => removeRoutes(run),
-  });
+export async function cleanup(config: CleanupConfig, shares: readonly Removal[]): Promise<RemovalReport> {
+  const report = await removeFromNode([{ refuse: () => refuseWhileRunning(config) }, ...shares]);
   const folder = dirname(config.socket);
   return {
     ...report,
     removed: [...report.removed, ...(await removeEmpty(config.stateDir)), ...(await removeEmpty(folder))],
   };
-}
-
-/** Programs, maps, pins and state; names the folders that were there. */
-export async function removeDatapath(
-  core: Core,
-  config: Pick<AgentConfig, 'bpfRoot' | 'stateDir'>,
-): Promise<readonly string[]> {
-  const there = [config.bpfRoot, config.stateDir].filter((folder) => existsSync(folder));
-  await core.remove();
-  return there.filter((folder) => !existsSync(folder));
 }
 
 /** Before anything is touched: an agent would go on without its plugin. It may listen on another socket, its maps are the same. */

@@ -8,13 +8,18 @@ import { basename, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { type RunCommand, runCommand } from '../cni/command.ts';
 import { CniInstallation, CniService, PodNetwork, vethName } from '../cni/index.ts';
+import { removeCni } from '../cni/install.ts';
+import { cniRemoval } from '../cni/part.ts';
 import type { Core } from '../core.ts';
+import { coreRemoval } from '../core-part.ts';
 import { createCore } from '../create-core.ts';
 import { dropsOf, Lab, LabPod } from '../datapath/testing/lab.ts';
-import { NodeRouting } from '../routing/index.ts';
+import type { Removal } from '../parts/contract.ts';
+import { NodeRouting, removeRoutes } from '../routing/index.ts';
+import { routingRemoval } from '../routing/part.ts';
 import { quiet, recordingLogger } from '../testing/fake-core.ts';
 import { TestNamespaces } from '../testing/netns.ts';
-import { agentRemoval, cleanup, type Removal, removeFromNode, Uninstall } from './index.ts';
+import { cleanup, removeFromNode, Uninstall } from './index.ts';
 
 const PODS = ['client', 'server', 'stranger'] as const;
 const RULES = [
@@ -71,6 +76,17 @@ async function routes(): Promise<readonly string[]> {
     .map((line) => line.split(' ')[0] ?? '')
     .filter((dst) => dst.startsWith('10.'))
     .sort();
+}
+
+/** What parts do that no agent has started. */
+function byHand(socket = config().socket): ReturnType<typeof cleanup> {
+  const { cniInstall: binDir, cniConfDir: confDir } = config();
+  return cleanup({ ...config(), socket }, [
+    coreRemoval(createCore(lab.options()), config()),
+    { inUse: () => new PodNetwork({ run: inNode }).hostLinks() },
+    { network: () => removeRoutes(inNode) },
+    { runtime: () => removeCni({ binDir, confDir }) },
+  ]);
 }
 
 describe('uninstall', () => {
@@ -133,10 +149,16 @@ describe('uninstall', () => {
 
   it('cuts nobody off, ends enforcement, and leaves only what running pods need', async () => {
     const marks: string[] = [];
-    const steps = agentRemoval({ core, cni, network, routing, installation, config: config(), run: inNode });
+    const shares: readonly Removal[] = [
+      coreRemoval(core, config()),
+      { inUse: () => network.hostLinks() },
+      routingRemoval(routing, inNode),
+      cniRemoval(cni),
+      { runtime: () => installation.remove() },
+    ];
     const done = Promise.withResolvers<void>();
     const uninstall = new Uninstall({
-      steps,
+      shares: () => shares,
       log: quiet,
       markRemoved: async (mark) => {
         marks.push(mark);
@@ -168,30 +190,28 @@ describe('uninstall', () => {
     expect(await call('ADD', 'late', netns)).toMatchObject({ ok: false, body: { code: 11 } });
     expect(await call('STATUS', 'late', netns)).toMatchObject({ ok: false, body: { code: 50 } });
     for (const name of PODS) expect(await call('DEL', name, '')).toEqual({ ok: true });
-    expect(await removeFromNode(steps)).toEqual({ removed: ['route 10.89.0.0/24 via 192.0.2.2'], left: [] });
+    expect(await removeFromNode(shares)).toEqual({ removed: ['route 10.89.0.0/24 via 192.0.2.2'], left: [] });
     expect(await routes()).toEqual([]);
-    expect(await removeFromNode(steps)).toEqual({ removed: [], left: [] });
+    expect(await removeFromNode(shares)).toEqual({ removed: [], left: [] });
     await uninstall.stop();
     expect(uninstall.message).toContain('does nothing any more');
   });
 
   it('is done by hand where no agent runs, once', async () => {
-    const options = { config: config(), run: inNode };
-    const fresh = () => createCore(lab.options());
-    await expect(cleanup({ ...options, core: fresh() })).rejects.toThrow(/agent/);
+    await expect(byHand()).rejects.toThrow(/agent/);
     expect(existsSync(lab.root)).toBe(true);
     expect(await readdir(config().cniConfDir)).toEqual(['10-weir.conflist']);
     await installation.stop();
     await routing.stop();
     await core.stop();
-    const { removed, left } = await cleanup({ ...options, core: fresh() });
+    const { removed, left } = await byHand();
     expect([...left].sort()).toEqual(links());
     expect(removed).toEqual(
       expect.arrayContaining([lab.root, join(folder, 'net.d/10-weir.conflist'), join(folder, 'bin/weir-cni')]),
     );
     expect(existsSync(lab.state)).toBe(false);
     expect(await pods.stranger.reaches(pods.server)).toBe(true);
-    expect((await cleanup({ ...options, core: fresh() })).removed).toEqual([]);
+    expect((await byHand()).removed).toEqual([]);
   });
 
   it('is refused by hand while an agent answers on the socket', async () => {
@@ -199,7 +219,7 @@ describe('uninstall', () => {
     const agent = createServer();
     await new Promise<void>((resolve) => agent.listen(socket, resolve));
     try {
-      const refused = cleanup({ config: { ...config(), socket }, core: createCore(lab.options()), run: inNode });
+      const refused = byHand(socket);
       await expect(refused).rejects.toThrow(`another agent listens on ${socket}`);
     } finally {
       await new Promise((resolve) => agent.close(resolve));
@@ -209,21 +229,20 @@ describe('uninstall', () => {
 });
 
 describe('Uninstall', () => {
-  function steps(log: string[], more: Partial<Removal> = {}): Removal {
+  function shares(log: string[], more: Partial<Removal> = {}): () => readonly Removal[] {
     const step = (name: string) => async () => {
       log.push(name);
       return [name];
     };
-    return {
-      refuse: async () => {
-        log.push('refuse');
-      },
-      cni: step('cni'),
-      datapath: step('datapath'),
-      podLinks: async () => [],
-      routes: step('routes'),
-      ...more,
+    const refuse = async (): Promise<void> => {
+      log.push('refuse');
     };
+    // Of parts in any order.
+    return () => [
+      { network: step('routes'), inUse: async () => [] },
+      { enforcement: step('datapath'), ...more },
+      { runtime: step('cni'), refuse },
+    ];
   }
 
   it('tries again from the start until every step has succeeded, and says why not yet', async () => {
@@ -235,8 +254,8 @@ describe('Uninstall', () => {
       log: lines,
       retryMs: 1,
       markRemoved: async () => done.resolve(),
-      steps: steps(log, {
-        datapath: async () => {
+      shares: shares(log, {
+        enforcement: async () => {
           if (failures-- > 0) throw new Error('EBUSY');
           expect(uninstall.message).toBe('Weir could not be removed from this node yet (uninstall m): EBUSY');
           return [];
@@ -255,7 +274,7 @@ describe('Uninstall', () => {
     const second = Promise.withResolvers<void>();
     const uninstall = new Uninstall({
       log: quiet,
-      steps: steps([]),
+      shares: shares([]),
       markRemoved: async (mark) => {
         marks.push(mark);
         if (mark === 'one') uninstall.wanted('two');

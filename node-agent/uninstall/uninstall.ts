@@ -1,14 +1,14 @@
 import { delay } from '@weir/process/delay';
 import { messageOf } from '@weir/process/errors';
 import type { Logger } from '../core.ts';
+import type { Removal } from '../parts/contract.ts';
 import { removeFromNode } from './remove.ts';
-import type { Removal } from './types.ts';
 
 const RETRY_MS = 2000;
 
 /** The agent's end of an uninstall: carries out the mark of its DaemonSet, says so, and from then on is idle. */
 export class Uninstall {
-  readonly #steps: Removal;
+  readonly #shares: () => readonly Removal[];
   readonly #markRemoved: (mark: string) => Promise<void>;
   readonly #log: Logger;
   readonly #retryMs: number;
@@ -18,13 +18,14 @@ export class Uninstall {
   #loop: Promise<void> | undefined;
 
   constructor(options: {
-    readonly steps: Removal;
+    /** What each part takes away. */
+    readonly shares: () => readonly Removal[];
     /** Tells the cluster; tries until it has been heard, or rejects when the connection ends. */
     readonly markRemoved: (mark: string) => Promise<void>;
     readonly log: Logger;
     readonly retryMs?: number;
   }) {
-    this.#steps = options.steps;
+    this.#shares = options.shares;
     this.#markRemoved = options.markRemoved;
     this.#log = options.log;
     this.#retryMs = options.retryMs ?? RETRY_MS;
@@ -57,7 +58,7 @@ export class Uninstall {
       const mark = this.#wanted;
       try {
         this.#log.info({ mark }, 'uninstall asked for; removing Weir from this node');
-        const { removed, left } = await removeFromNode(this.#steps);
+        const { removed, left } = await removeFromNode(this.#shares());
         this.#log.info({ mark, removed, left }, 'Weir is removed from this node');
         this.#message = `Weir has been removed from this node (uninstall ${mark}); the cluster is being told`;
         await unlessAborted(this.#markRemoved(mark), signal);

@@ -1,9 +1,16 @@
 /** Alerts and dashboard speak of metrics that the programs have, and Prometheus finds where they are served. */
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from '@jest/globals';
 import type { FencingClient, KubeClient } from '@weir/kube';
 import { pino } from 'pino';
+import { Agent } from '../../node-agent/agent.ts';
 import { createMetrics } from '../../node-agent/api/metrics.ts';
+import { parseConfig } from '../../node-agent/config/config.ts';
 import type { Core } from '../../node-agent/core.ts';
+import { AGENT_PARTS } from '../../node-agent/parts/list.ts';
+import { quiet } from '../../node-agent/testing/fake-core.ts';
 import { createOperator } from '../../operator/operator.ts';
 import { find, podSpec, type Rendered, render } from './render.ts';
 
@@ -12,19 +19,32 @@ const KINDS = ['Service', 'ServiceMonitor', 'PrometheusRule'];
 
 /** Metrics and their labels as the programs register them; nothing is collected. */
 async function registered(): Promise<Map<string, readonly string[]>> {
+  const folder = await mkdtemp(join(tmpdir(), 'weir-monitoring-'));
+  const kubeconfig = join(folder, 'kubeconfig');
+  await writeFile(kubeconfig, JSON.stringify(KUBECONFIG));
+  const parsed = parseConfig(
+    ['--kubeconfig', kubeconfig, '--cni-install', folder, '--cni-binary', folder],
+    AGENT_PARTS,
+  );
+  if (!('config' in parsed)) throw new Error('printed');
+  const agent = createMetrics({ core: {} as Core, version: '0.0.0' });
+  (await Agent.build({ ...parsed, command: 'run', log: quiet, parts: AGENT_PARTS })).view.metrics(agent);
+  await rm(folder, { recursive: true });
   const operator = createOperator({ client: {} as KubeClient & FencingClient, logger: pino({ level: 'silent' }) });
-  const all = [
-    ...createMetrics({
-      core: {} as Core,
-      version: '0.0.0',
-      kubernetes: () => ({ ok: true, message: '' }),
-      cniStatus: () => ({ ok: true, message: '' }),
-      routing: () => ({ wanted: 0, failing: [] }),
-    }).registry.getMetricsAsArray(),
-    ...operator.metrics.registry.getMetricsAsArray(),
-  ] as unknown as readonly { readonly name: string; readonly labelNames?: readonly string[] }[];
+  const all = [...agent.getMetricsAsArray(), ...operator.metrics.registry.getMetricsAsArray()] as unknown as readonly {
+    readonly name: string;
+    readonly labelNames?: readonly string[];
+  }[];
   return new Map(all.map(({ name, labelNames = [] }) => [name, labelNames]));
 }
+
+/** Of an API server that nobody asks. */
+const KUBECONFIG = {
+  clusters: [{ name: 'c', cluster: { server: 'http://127.0.0.1:1' } }],
+  users: [{ name: 'u', user: {} }],
+  contexts: [{ name: 'x', context: { cluster: 'c', user: 'u' } }],
+  'current-context': 'x',
+};
 
 describe('monitoring', () => {
   let rendered: readonly Rendered[];

@@ -77,7 +77,6 @@ describe('pods of the chart', () => {
       ['/var/run/weir', '/var/run/weir', undefined],
       ['/var/run/netns', '/var/run/netns', 'HostToContainer'],
       ['/proc/sys/net/ipv4', '/host/proc/sys/net/ipv4', undefined],
-      ['/sys/fs/cgroup', '/host/sys/fs/cgroup', 'HostToContainer'],
       ['/opt/cni/bin', '/opt/cni/bin', undefined],
       ['/etc/cni/net.d', '/etc/cni/net.d', undefined],
     ]);

@@ -12,6 +12,7 @@ import { World } from '../../node-agent/derive/testing/engine-world.ts';
 import { Kubernetes } from '../../node-agent/kubernetes/index.ts';
 import type { EndpointStateRow, PolicyRow, SlotRow } from '../../node-agent/tables.ts';
 import { FakeCore, quiet } from '../../node-agent/testing/fake-core.ts';
+import { UninstallMark } from '../../node-agent/uninstall/mark.ts';
 import { policyKey } from '../../operator/model/names.ts';
 
 /** Milliseconds between looks for changed inputs. */
@@ -50,6 +51,7 @@ export class FuzzNode {
   readonly #options: NodeOptions;
   readonly #core: FakeCore;
   readonly #kubernetes: Kubernetes;
+  readonly #mark: UninstallMark;
   readonly #loop: Promise<void>;
   #stopped = false;
   #now = 0;
@@ -63,8 +65,10 @@ export class FuzzNode {
     this.world = new World('default', false, name);
     this.#core = new FakeCore(this.world.db, this.world.tables);
     const daemonSet = { namespace: 'kube-system', name: 'weir-agent' };
-    this.#kubernetes = new Kubernetes({ core: this.#core, client, nodeName: name, daemonSet, log: quiet });
-    this.#kubernetes.uninstallMarks.subscribe(() => options.onFailure(`${name}: the agent is told to remove itself`));
+    this.#mark = new UninstallMark(this.#core.db, daemonSet);
+    const sources = () => [this.#mark.source];
+    this.#kubernetes = new Kubernetes({ core: this.#core, client, nodeName: name, sources, log: quiet });
+    this.#mark.values.subscribe(() => options.onFailure(`${name}: the agent is told to remove itself`));
     for (const pod of pods) this.connect(pod);
     this.#kubernetes.start();
     this.#loop = this.#run();
@@ -96,6 +100,7 @@ export class FuzzNode {
   async stop(): Promise<void> {
     this.#stopped = true;
     await this.#loop;
+    this.#mark.stop();
     await this.#kubernetes.stop();
   }
 

@@ -1,12 +1,10 @@
-import type { KubeObject, ReflectorSink } from '@weir/kube';
+import { type KubeObject, type ReflectorSink, resources } from '@weir/kube';
 import { observe, type StateDB, type Table } from '@weir/statedb';
 import { concatAll, distinctUntilChanged, filter, map, type Observable } from 'rxjs';
+import type { Source } from '../parts/contract.ts';
 
 /** On the DaemonSet: this installation is being taken away. The value names the request. */
 export const UNINSTALL_ANNOTATION = 'weir.dev/uninstall';
-/** On a NodePolicyStatus: this node has done what the request of this value asked for. */
-export const REMOVED_ANNOTATION = 'weir.dev/removed';
-
 /** The mark that is there. Key: `daemonSet`. */
 interface Mark {
   readonly daemonSet: string;
@@ -27,6 +25,12 @@ export class UninstallMark implements ReflectorSink<KubeObject> {
     this.#db = db;
     this.#at = at;
     this.#marks = db.table<Mark>({ name: 'uninstallMarks', key: (row) => row.daemonSet });
+  }
+
+  /** The DaemonSet, by name, as the agent's role allows no other: list and watch of one object. */
+  get source(): Source {
+    const { namespace, name } = this.#at;
+    return { resource: resources.DaemonSet, sink: this, list: { namespace, fieldSelector: `metadata.name=${name}` } };
   }
 
   /** Each new value, and first the one that is there. Ends with `stop`. */

@@ -1,0 +1,21 @@
+import { corePart } from '../core-part.ts';
+import { nodeAddress } from '../own-node.ts';
+import { definePart } from '../parts/contract.ts';
+import { flag, path } from '../parts/flags.ts';
+import { PodNetwork } from './network.ts';
+
+/** The node's side of pods' interfaces. */
+export const podNetworkPart = definePart({
+  name: 'pod-network',
+  needs: { core: corePart },
+  flags: {
+    procSys: flag<string>('--proc-sys <dir>', "the node's /proc/sys, writable (only net/ipv4 is needed)")
+      .default('/proc/sys')
+      .argParser(path),
+  },
+  build: ({ core }, { config }) => {
+    const { procSys, nodeName } = config;
+    const network = new PodNetwork({ procSys, nodeAddress: () => nodeAddress(core, nodeName) });
+    return { provides: network, removal: { inUse: () => network.hostLinks() } };
+  },
+});

@@ -1,0 +1,144 @@
+/**
+ * A part of the agent: one feature, in one folder, with all that it brings.
+ *
+ * What it needs and how it starts and stops is said in `@weir/process/parts`. Beside that a part may bring flags, maps, inputs from the API
+ * server, rows of `weir status`, metrics, routes of the API, and its share of an uninstall; tables it makes by `context.db`. The agent puts
+ * together what its parts bring, and names none of them: `list.ts` does. Commands of `weir` are listed in `cli/commands.ts`, as the
+ * command is another program.
+ */
+import type { MapSpec } from '@weir/bpf';
+import type { KubeObject, ListOptions, ReflectorSink, Resource } from '@weir/kube';
+import type { AnyPartSpec, Given, Part, PartNeeds, PartRow, PartSpec } from '@weir/process/parts';
+import type { StateDB } from '@weir/statedb';
+import type { FastifyInstance } from 'fastify';
+import type { Registry } from 'prom-client';
+import type { BaseConfig } from '../config/config.ts';
+import type { Logger } from '../core.ts';
+import type { ConfigOf, Flags } from './flags.ts';
+
+export interface Condition {
+  readonly ok: boolean;
+  readonly message: string;
+  /** This agent does without it: `message` says so. */
+  readonly off?: true;
+}
+
+/** A row of `weir status`. */
+export interface PartCondition {
+  /** Unique, lower case. */
+  readonly name: string;
+  /** What the row is called. */
+  readonly title: string;
+  readonly read: () => Condition;
+  /** While it is not ok the agent does not do its work (`Failure`, and /readyz fails). Absent: it does, and the row is a warning. */
+  readonly vital?: true;
+  /** Reason of the Node's condition `WeirProblem` while it is not ok. Absent: the Node does not name it. */
+  readonly reason?: string;
+}
+
+/** What the Node's condition `WeirProblem` says. */
+export interface NodeProblem {
+  /** In CamelCase. */
+  readonly reason: string;
+  readonly message: string;
+}
+
+/** Objects that the agent lists and watches. The sink makes the initialiser of its table when it is built: before the core starts. */
+export interface Source<T extends KubeObject = KubeObject> {
+  readonly resource: Resource<T>;
+  readonly sink: ReflectorSink<T>;
+  readonly list?: Omit<ListOptions, 'signal'>;
+}
+
+/**
+ * A part's share of taking Weir off a node. The steps of one kind are taken in the order of the parts, the kinds in the order in which they
+ * stand here; each is a no-op the second time. What is returned is what was taken away, in words.
+ */
+export interface Removal {
+  /** From now on no pod is attached. */
+  refuse?(): void | Promise<void>;
+  /** What the container runtime calls. */
+  runtime?(): Promise<readonly string[]>;
+  /** What enforces: programs, maps, pins and state. */
+  enforcement?(): Promise<readonly string[]>;
+  /** What pods that still run need, and keeps the last kind from being asked for. */
+  inUse?(): Promise<readonly string[]>;
+  /** What only running pods needed. */
+  network?(): Promise<readonly string[]>;
+}
+
+export interface AgentPart<Value = unknown> extends Part<Value> {
+  readonly conditions?: readonly PartCondition[];
+  /** What is wrong with the node, beside the conditions, the worst first. */
+  readonly problems?: () => readonly NodeProblem[];
+  /** Why the agent does nothing any more, and is to be left alone; undefined while it works. */
+  readonly idle?: () => string | undefined;
+  /** Called once, before /metrics is served. */
+  readonly metrics?: (registry: Registry) => void;
+  /** Called once, before the API listens; `app` has the prefix /v1. */
+  readonly routes?: (app: FastifyInstance) => void;
+  readonly sources?: readonly Source[];
+  /** What `GET /v1/config` shows of it. */
+  readonly settings?: Readonly<Record<string, string>>;
+  readonly removal?: Removal;
+}
+
+/** What all parts bring together. To be asked from a part's start on: in `build` those after it are not there yet. */
+export interface AgentView {
+  conditions(): readonly PartCondition[];
+  /** What the Node's condition names, the worst first. */
+  problems(): readonly NodeProblem[];
+  idle(): string | undefined;
+  metrics(registry: Registry): void;
+  routes(app: FastifyInstance): void;
+  sources(): readonly Source[];
+  settings(): Readonly<Record<string, string>>;
+  removal(): readonly Removal[];
+  /** How far each part has come, in the order of start: table `parts`. */
+  parts(): readonly PartRow[];
+  /** These may be asked for at any time. */
+  maps(): readonly MapSpec[];
+}
+
+export interface AgentContext<Config = BaseConfig> {
+  readonly config: Config;
+  /** `cleanup`: nothing is started; what parts remove is asked for. */
+  readonly command: 'run' | 'cleanup';
+  /** The agent's tables. */
+  readonly db: StateDB;
+  readonly log: Logger;
+  readonly agent: AgentView;
+}
+
+/** What the agent's list has of a part, before it is built. */
+export interface AgentPartTraits<F extends Flags = Flags> {
+  readonly flags?: F;
+  /** What is wrong with the values of flags that do not go together; throws `ConfigError`. */
+  readonly checkFlags?: (config: BaseConfig & ConfigOf<F>) => void;
+  /** Pinned maps of its own, beside those of the datapath's object. */
+  readonly maps?: readonly MapSpec[];
+}
+
+export type AnyAgentPart = AnyPartSpec &
+  Pick<AgentPartTraits, 'flags' | 'maps'> & {
+    // Of its own flags, which a list does not know.
+    readonly checkFlags?: (config: never) => void;
+  };
+
+type Built<R> = Extract<R, AgentPart | undefined>;
+
+/** Gives a part's functions the types of what it needs and of its flags. */
+export function definePart<
+  R extends AgentPart | undefined,
+  // biome-ignore lint/complexity/noBannedTypes: no needs, no flags
+  Needs extends PartNeeds = {},
+  // biome-ignore lint/complexity/noBannedTypes: no needs, no flags
+  F extends Flags = {},
+>(
+  spec: Omit<PartSpec<AgentContext<BaseConfig & ConfigOf<F>>, Built<R>, Needs>, 'build'> &
+    AgentPartTraits<F> & {
+      build(given: Given<Needs>, context: AgentContext<BaseConfig & ConfigOf<F>>): R | Promise<R>;
+    },
+): PartSpec<AgentContext<BaseConfig & ConfigOf<F>>, Built<R>, Needs> & AgentPartTraits<F> {
+  return spec as never;
+}

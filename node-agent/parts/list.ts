@@ -1,0 +1,27 @@
+import { healthPart } from '../api/health-part.ts';
+import { apiPart, socketPart } from '../api/part.ts';
+import { cniInstallationPart } from '../cni/installation-part.ts';
+import { podNetworkPart } from '../cni/network-part.ts';
+import { cniPart } from '../cni/part.ts';
+import { corePart } from '../core-part.ts';
+import { kubernetesPart } from '../kubernetes/part.ts';
+import { routingPart } from '../routing/part.ts';
+import { uninstallPart } from '../uninstall/part.ts';
+import type { AnyAgentPart } from './contract.ts';
+
+/**
+ * The agent. In this order, as far as needs allow another: nobody can ask before the kernel side runs, and no runtime calls a plugin that has
+ * no agent. What is in the kernel goes on enforcing while parts stop.
+ */
+export const AGENT_PARTS: readonly AnyAgentPart[] = [
+  socketPart,
+  corePart,
+  kubernetesPart,
+  podNetworkPart,
+  routingPart,
+  cniPart,
+  apiPart,
+  healthPart,
+  cniInstallationPart,
+  uninstallPart,
+];

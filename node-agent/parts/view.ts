@@ -1,0 +1,39 @@
+import type { AgentPart, AgentView, Condition, PartCondition } from './contract.ts';
+
+/** What parts bring together, those that are there when it is asked for. */
+export function viewOf(all: () => readonly AgentPart[]): Omit<AgentView, 'parts' | 'maps'> {
+  const conditions = (): readonly PartCondition[] => all().flatMap((part) => part.conditions ?? []);
+  const idle = (): string | undefined => first(all(), (part) => part.idle?.());
+  return {
+    conditions,
+    idle,
+    problems: () => {
+      if (idle() !== undefined) return [];
+      return [
+        ...all().flatMap((part) => part.problems?.() ?? []),
+        ...conditions().flatMap(({ reason, read }) => {
+          if (reason === undefined) return [];
+          const { ok, message }: Condition = read();
+          return ok ? [] : [{ reason, message }];
+        }),
+      ];
+    },
+    metrics: (registry) => {
+      for (const part of all()) part.metrics?.(registry);
+    },
+    routes: (app) => {
+      for (const part of all()) part.routes?.(app);
+    },
+    sources: () => all().flatMap((part) => part.sources ?? []),
+    settings: () => Object.assign({}, ...all().map((part) => part.settings)),
+    removal: () => all().flatMap(({ removal }) => (removal === undefined ? [] : [removal])),
+  };
+}
+
+function first<T, R>(items: readonly T[], of: (item: T) => R | undefined): R | undefined {
+  for (const item of items) {
+    const found = of(item);
+    if (found !== undefined) return found;
+  }
+  return undefined;
+}

@@ -1,0 +1,6 @@
+/** The agent with one part more. */
+import { AGENT_PARTS } from '../../node-agent/parts/list.ts';
+import { runAgent } from '../../node-agent/run.ts';
+import { samplePart } from './sample.ts';
+
+await runAgent(process.argv.slice(2), [...AGENT_PARTS, samplePart]);

@@ -1,0 +1,146 @@
+/** A part brings all that it has in its own folder and a line in a list: the agent runs with one that nothing else knows of. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, rmSync } from 'node:fs';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { basename, join } from 'node:path';
+import { afterEach, beforeEach, expect, it } from '@jest/globals';
+import { COMMANDS } from '../../node-agent/cli/commands.ts';
+import { runCli } from '../../node-agent/cli/program.ts';
+import { runCommand } from '../../node-agent/cni/command.ts';
+import { TestNamespaces } from '../../node-agent/testing/netns.ts';
+import { eventually } from '../eventually.ts';
+import { addSampleCommand } from './sample.ts';
+
+let folder = '';
+let node = '';
+let bpfRoot = '';
+let namespaces: TestNamespaces;
+const children: ChildProcess[] = [];
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'weir-parts-'));
+  namespaces = new TestNamespaces('weir-pa');
+  node = await namespaces.add('node');
+  bpfRoot = `/sys/fs/bpf/${basename(node)}`;
+});
+afterEach(async () => {
+  for (const child of children.splice(0)) await end(child, 'SIGKILL');
+  await rm(bpfRoot, { recursive: true, force: true });
+  await namespaces.dispose();
+  await rm(folder, { recursive: true });
+});
+
+async function end(child: ChildProcess, signal: NodeJS.Signals): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  child.kill(signal);
+  await once(child, 'close');
+}
+
+function agent(...more: readonly string[]): { readonly child: ChildProcess; readonly output: () => string } {
+  const args = [
+    ...['--node-name', 'n1', '--bpf-root', bpfRoot, '--socket', join(folder, 'sock'), '--ct-entries', '1024'],
+    ...['--state-dir', join(folder, 'state'), '--no-kubernetes', '--pod-cidr', '10.86.0.0/24', '--routing', 'none'],
+    ...[
+      '--cni-conf-dir',
+      join(folder, 'net.d'),
+      '--cni-install',
+      join(folder, 'bin'),
+      '--cni-binary',
+      import.meta.filename,
+    ],
+    ...more,
+  ];
+  const main = join(import.meta.dirname, 'main.ts');
+  const child = spawn('nsenter', [`--net=${node}`, process.execPath, main, ...args], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  children.push(child);
+  let text = '';
+  for (const stream of [child.stdout, child.stderr])
+    stream.setEncoding('utf8').on('data', (chunk: string) => {
+      text += chunk;
+    });
+  return { child, output: () => text };
+}
+
+async function started(...more: readonly string[]): Promise<ChildProcess> {
+  const { child, output } = agent(...more);
+  while (!output().includes('agent is running')) {
+    if (child.exitCode !== null) throw new Error(`the agent ended: ${output()}`);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  return child;
+}
+
+async function weir(...args: readonly string[]): Promise<string> {
+  let text = '';
+  const out = {
+    write: (chunk: string): void => {
+      text += chunk;
+    },
+  };
+  const code = await runCli({
+    args: ['--socket', join(folder, 'sock'), ...args],
+    version: '1',
+    commands: [...COMMANDS, addSampleCommand],
+    out,
+    err: out,
+    signal: new AbortController().signal,
+  });
+  expect([code, text]).toEqual([0, text]);
+  return text;
+}
+
+it('adds a table, a map, a route, a metric, a flag, a command and a row of status, and is named by nothing else', async () => {
+  const first = await started('--sample-limit', '1', '--health-address', '127.0.0.1:9879');
+  expect(await weir('status')).toMatch(/^Samples: +Ok +0 of 1$/m);
+  expect(await weir('sample', 'one', '7')).toBe('sample one is there\n');
+  expect(await weir('status', '--verbose')).toMatch(/^Samples: +Warning +1 of 1$/m);
+  expect(await weir('status', '--verbose')).toMatch(/^sample +running +\S+ +core +- *$/m);
+  expect(await weir('table', 'get', 'samples')).toContain('one');
+  expect(JSON.parse(await weir('-o', 'json', 'map', 'get', 'sample_counts'))).toEqual([
+    { key: { sample: 1 }, value: { size: 7 } },
+  ]);
+  expect(await weir('map', 'list')).toMatch(/^sample_counts +hash +1 +16 /m);
+  const metrics = await runCommand('nsenter', [
+    ...[`--net=${node}`, process.execPath, '-e'],
+    "fetch('http://127.0.0.1:9879/metrics').then(async (answer) => console.log(await answer.text()))",
+  ]);
+  expect(metrics).toMatch(/^weir_agent_samples 1$/m);
+  expect(metrics).toMatch(/^weir_bpf_map_entries\{map="sample_counts"\} 1$/m);
+
+  // Its pin is looked after as any other, and its map outlives the agent.
+  const pin = join(bpfRoot, 'sample_counts');
+  rmSync(pin);
+  await eventually(async () => existsSync(pin), Boolean);
+  await end(first, 'SIGTERM');
+  const second = await started();
+  expect(JSON.parse(await weir('-o', 'json', 'map', 'get', 'sample_counts'))).toHaveLength(1);
+  await end(second, 'SIGTERM');
+
+  const { child, output } = agent('cleanup');
+  if (child.exitCode === null) await once(child, 'close');
+  expect(output()).toContain('removed the samples\n');
+  expect(existsSync(bpfRoot)).toBe(false);
+});
+
+it('may not take the name of a map, or of a folder, that is there', async () => {
+  const { Agent } = await import('../../node-agent/agent.ts');
+  const map = { type: 'hash', keySize: 4, valueSize: 4, maxEntries: 1, flags: 0, version: 1 } as const;
+  const describe = () => ({ key: {}, value: {} });
+  for (const [name, why] of [
+    ['ipcache', 'two maps are called ipcache'],
+    ['links', 'two maps are called links'],
+    ['a.b', 'cannot be pinned'],
+  ] as const)
+    await expect(
+      Agent.build({
+        config: {} as never,
+        command: 'run',
+        log: {} as never,
+        parts: [{ name: 'bad', maps: [{ ...map, name, describe }], build: () => ({}) }],
+      }),
+    ).rejects.toThrow(why);
+});

@@ -1,0 +1,98 @@
+/** A part that brings one of everything, as somebody would write who has read only `node-agent/parts/contract.ts`. */
+import type { MapSpec } from '@weir/bpf';
+import type { Command } from 'commander';
+import { mapFlags } from 'libbpf-ts';
+import { Gauge } from 'prom-client';
+import type { AddCommands } from '../../node-agent/cli/commands.ts';
+import { corePart } from '../../node-agent/core-part.ts';
+import { definePart } from '../../node-agent/parts/contract.ts';
+import { flag } from '../../node-agent/parts/flags.ts';
+
+/** Key: `name`. */
+interface Sample {
+  readonly name: string;
+  readonly size: number;
+}
+
+const counts: MapSpec = {
+  name: 'sample_counts',
+  type: 'hash',
+  keySize: 4,
+  valueSize: 4,
+  maxEntries: 16,
+  flags: mapFlags.NO_PREALLOC,
+  version: 1,
+  describe: (key, value) => ({ key: { sample: u32(key) }, value: { size: u32(value) } }),
+};
+
+export const samplePart = definePart({
+  name: 'sample',
+  needs: { core: corePart },
+  flags: {
+    sampleLimit: flag<number>('--sample-limit <number>', 'how many samples there may be').default(2).argParser(Number),
+  },
+  maps: [counts],
+  build: ({ core }, { config, db }) => {
+    const samples = db.table<Sample>({ name: 'samples', key: ({ name }) => name });
+    const count = (): number => {
+      using snapshot = db.read();
+      return snapshot.count(samples);
+    };
+    return {
+      conditions: [
+        {
+          name: 'sample',
+          title: 'Samples',
+          read: () => ({ ok: count() < config.sampleLimit, message: `${count()} of ${config.sampleLimit}` }),
+          reason: 'TooManySamples',
+        },
+      ],
+      metrics: (registry) => {
+        new Gauge({
+          name: 'weir_agent_samples',
+          help: 'Samples that there are.',
+          registers: [registry],
+          collect() {
+            this.set(count());
+          },
+        });
+      },
+      routes: (app) => {
+        app.put<{ Params: { name: string } }>(
+          '/sample/:name',
+          { config: { audit: ({ params }) => ({ params }) } },
+          async (request, reply) => {
+            const row = { name: request.params.name, size: Number(request.body) };
+            db.write([samples], (txn) => txn.upsert(samples, row));
+            core.map(counts.name).update(bytes(count()), bytes(row.size));
+            return reply.code(204).send();
+          },
+        );
+      },
+      settings: { 'sample-limit': String(config.sampleLimit) },
+      removal: { runtime: async () => ['the samples'] },
+    };
+  },
+});
+
+export const addSampleCommand: AddCommands = (program, context) => {
+  program
+    .command('sample')
+    .description('Makes a sample')
+    .argument('<name>')
+    .argument('<size>')
+    .action(async (name: string, size: string, _options, command: Command) => {
+      await context.client(command).send('PUT', `/sample/${name}`, Number(size));
+      context.out.write(`sample ${name} is there\n`);
+    });
+};
+
+function u32(from: Uint8Array): number {
+  return Buffer.from(from).readUInt32LE(0);
+}
+
+function bytes(value: number): Uint8Array {
+  const out = Buffer.alloc(4);
+  out.writeUInt32LE(value);
+  return out;
+}
