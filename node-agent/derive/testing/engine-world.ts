@@ -18,6 +18,7 @@ import type {
 import { Engine } from '../engine.ts';
 import { LocalNumbers } from '../numbers.ts';
 import type { Plan } from '../plan.ts';
+import { DEFAULT_ROW_LIMITS, type RowLimits } from '../row-limits.ts';
 
 export const APPS = ['a', 'b', 'c'] as const;
 
@@ -51,11 +52,16 @@ export class World {
   #before: readonly EndpointStateRow[] = [];
 
   /** `eager`: the clock runs so fast that a plan takes every break that it may take. */
-  constructor(mode: 'default' | 'always' | 'never' = 'default', eager = false, nodeName = 'self') {
+  constructor(
+    mode: 'default' | 'always' | 'never' = 'default',
+    eager = false,
+    nodeName = 'self',
+    rowLimits: RowLimits = DEFAULT_ROW_LIMITS,
+  ) {
     this.engine = new Engine({
       db: this.db,
       tables: this.tables,
-      core: { nodeName, clusterName: 'default', policyMode: mode, allowLocalhost: true },
+      core: { nodeName, clusterName: 'default', policyMode: mode, allowLocalhost: true, rowLimits },
       numbers: this.numbers,
       now: () => {
         if (eager) this.#clock += 10;
@@ -203,8 +209,7 @@ export function byName(verdict: 'allow' | 'deny', direction: 'ingress' | 'egress
   return { ...rest, ...(peer === undefined ? {} : { peers: peers ?? [] }), verdict, direction, ports };
 }
 
-export function basic(): World {
-  const world = new World();
+export function basic(world = new World()): World {
   world.namespace();
   world.pod('web', 'a');
   world.endpoint(1, { pod: { namespace: 'ns', name: 'web', uid: 'u-web' } });
