@@ -60,6 +60,7 @@ const LIMITS: readonly (readonly [flag: string, name: keyof Limits, what: string
   ['bytes-per-policy', 'bytesPerPolicy', 'bytes of the rules of one policy once it is resolved'],
   ['selectors-per-namespace', 'selectorsPerNamespace', 'selectors of the policies of one namespace'],
   ['bytes-per-namespace', 'bytesPerNamespace', 'bytes of the resolved rules of the policies of one namespace'],
+  ['cidrs-per-namespace', 'cidrsPerNamespace', 'CIDRs that the policies of one namespace name, exceptions too'],
   ['matches-per-policy', 'matchesPerPolicy', 'identities that the selectors of one policy match, summed'],
   ['matches-per-namespace', 'matchesPerNamespace', 'the same, of the policies of one namespace'],
 ];
@@ -191,6 +192,7 @@ function runCommand(env: Environment, done: (config: OperatorConfig) => void): C
         bytesPerPolicy: given.bytesPerPolicy,
         selectorsPerNamespace: given.selectorsPerNamespace,
         bytesPerNamespace: given.bytesPerNamespace,
+        cidrsPerNamespace: given.cidrsPerNamespace,
         matchesPerPolicy: given.matchesPerPolicy,
         matchesPerNamespace: given.matchesPerNamespace,
       },

@@ -306,6 +306,54 @@ describe('the policies of a namespace', () => {
   });
 });
 
+describe('the CIDRs of a namespace', () => {
+  /** As many CIDRs, a half of them exceptions of the others. */
+  const cidrs = (count: number, at = 0): object => ({
+    endpointSelector: {},
+    egress: [
+      {
+        toCIDRSet: Array.from({ length: count / 2 }, (_, n) => ({
+          cidr: `198.18.${at + n}.0/24`,
+          except: [`198.18.${at + n}.8/29`],
+        })),
+      },
+    ],
+  });
+
+  it('are counted as they are written, exceptions too; who names more is refused, and takes nothing from others', () => {
+    const world = new World({ cidrsPerNamespace: 10 }).start();
+    world
+      .cnp('a/one', cidrs(6))
+      .cnp('a/two', cidrs(6))
+      .cnp('b/one', cidrs(8))
+      .set(ccnp('p', cidrs(20)), 'CiliumClusterwideNetworkPolicy');
+    const block = (n: number) => ({ ipBlock: { cidr: `203.0.${n}.0/24`, except: [`203.0.${n}.0/25`] } });
+    world.set(knp('b/more', { podSelector: {}, egress: [{ to: [block(1), block(2)] }] }), 'NetworkPolicy');
+    expect(world.inForce).toEqual(['ccnp-p 1', 'cnp-a.one 1', 'cnp-b.one 1']);
+    const { conditions, message } = world.status('cnp/a/two');
+    expect(conditions).toEqual(REFUSED);
+    for (const word of ['6 CIDRs', '10 CIDRs', 'namespace "a"', '--cidrs-per-namespace', 'cidrsPerNamespace'])
+      expect(message).toContain(word);
+    expect(world.status('knp/b/more').conditions).toEqual(REFUSED);
+    world.cnp('a/one', cidrs(4, 50));
+    expect(world.inForce).toEqual(['ccnp-p 1', 'cnp-a.one 2', 'cnp-a.two 1', 'cnp-b.one 1']);
+    world.model.deletePolicy('cnp/b/one');
+    expect(world.inForce).toContain('knp-b.more 1');
+  });
+
+  it('stay in force under a smaller budget after a restart, and have none at 0', () => {
+    const world = new World({ cidrsPerNamespace: 0 }).start().cnp('a/one', cidrs(6)).cnp('a/two', cidrs(6, 50));
+    drain(world.model, world.desired);
+    const next = new World({ cidrsPerNamespace: 4 });
+    next.model.adopt(world.desired.adopted());
+    for (const row of policiesOf(world)) next.load(row);
+    next.start();
+    expect(next.inForce).toEqual(['cnp-a.one 1', 'cnp-a.two 1']);
+    next.cnp('a/three', cidrs(2, 90));
+    expect(next.status('cnp/a/three').conditions).toEqual(REFUSED);
+  });
+});
+
 describe('what the policies of a namespace match', () => {
   let world: World;
   beforeEach(() => {
@@ -374,6 +422,7 @@ it('whatever the trace: budgets hold, nobody is refused who could be taken in, a
     bytesPerPolicy: 450,
     selectorsPerNamespace: 4,
     bytesPerNamespace: 900,
+    cidrsPerNamespace: 2,
     matchesPerPolicy: 3,
     matchesPerNamespace: 4,
   };
@@ -386,7 +435,11 @@ it('whatever the trace: budgets hold, nobody is refused who could be taken in, a
         act(world.model, inputs);
         if (!flush) continue;
         drain(world.model, world.desired);
-        const [used, matched] = [new Map<string, number>(), new Map<string, number>()];
+        const [used, matched, named] = [
+          new Map<string, number>(),
+          new Map<string, number>(),
+          new Map<string, number>(),
+        ];
         for (const { source, rules } of world.desired.resolved.values()) {
           let matches = 0;
           for (const { hash, identities } of world.desired.peerSets.values())
@@ -396,8 +449,14 @@ it('whatever the trace: budgets hold, nobody is refused who could be taken in, a
           const bytes = JSON.stringify(rules).length;
           expect(bytes).toBeLessThanOrEqual(limits.bytesPerPolicy);
           const name = source.namespace ?? '';
-          if (name !== '') used.set(name, (used.get(name) ?? 0) + bytes);
+          if (name === '') continue;
+          used.set(name, (used.get(name) ?? 0) + bytes);
+          const cidrs = rules.flatMap(({ peers }) =>
+            (peers ?? []).flatMap((peer) => ('cidr' in peer ? [peer.cidr, ...(peer.except ?? [])] : [])),
+          );
+          named.set(name, (named.get(name) ?? 0) + cidrs.length);
         }
+        for (const count of named.values()) expect(count).toBeLessThanOrEqual(limits.cidrsPerNamespace);
         for (const bytes of used.values()) expect(bytes).toBeLessThanOrEqual(limits.bytesPerNamespace);
         expect(matchUsage(world)).toEqual(matched);
       }

@@ -27,6 +27,8 @@ export interface PolicyLimits {
   readonly selectorsPerNamespace: number;
   /** Bytes of the rules of the ResolvedPolicies of one namespace. */
   readonly bytesPerNamespace: number;
+  /** CIDRs that the policies of one namespace name, exceptions too, as often as they name them. Each is an entry of a node's table of addresses. */
+  readonly cidrsPerNamespace: number;
   /** Identities that the selectors of one policy match, summed over its selectors, when it is read. */
   readonly matchesPerPolicy: number;
   /** The same of the policies of one namespace together. What identities that come later add is counted, and refuses no policy in force. */
@@ -39,6 +41,7 @@ export const NO_LIMITS: PolicyLimits = {
   bytesPerPolicy: 0,
   selectorsPerNamespace: 0,
   bytesPerNamespace: 0,
+  cidrsPerNamespace: 0,
   matchesPerPolicy: 0,
   matchesPerNamespace: 0,
 };
@@ -47,9 +50,10 @@ export const NO_LIMITS: PolicyLimits = {
 export interface Needs {
   readonly selectors: number;
   readonly bytes: number;
+  readonly cidrs: number;
 }
 
-export const NOTHING: Needs = { selectors: 0, bytes: 0 };
+export const NOTHING: Needs = { selectors: 0, bytes: 0, cidrs: 0 };
 
 /** What the policies of a namespace cost. */
 interface Usage extends Needs {
@@ -104,26 +108,30 @@ export class Budgets {
   /** Why a policy that costs `before` may not cost `needs` beside the others of its namespace; undefined: it may. Says nothing of what those cost. */
   ofNamespace(txn: WriteTxn, namespace: string | undefined, before: Needs, needs: Needs): PolicyProblem | undefined {
     if (namespace === undefined || this.fits(txn, namespace, before, needs)) return undefined;
-    const { selectorsPerNamespace, bytesPerNamespace } = this.#limits;
+    const { selectorsPerNamespace, bytesPerNamespace, cidrsPerNamespace } = this.#limits;
     return {
       code: 'BudgetExceeded',
       path: '$',
-      message: `the policy needs ${needs.selectors} selectors and ${needs.bytes} bytes once it is resolved, which the other policies of namespace ${JSON.stringify(namespace)} do not leave of the ${selectorsPerNamespace || 'unlimited'} selectors and ${bytesPerNamespace || 'unlimited'} bytes that all of them may have: remove some, or raise --selectors-per-namespace or --bytes-per-namespace (values operator.limits.selectorsPerNamespace, bytesPerNamespace)`,
+      message: `the policy needs ${needs.selectors} selectors, ${needs.cidrs} CIDRs (exceptions are such) and ${needs.bytes} bytes once it is resolved, which the other policies of namespace ${JSON.stringify(namespace)} do not leave of the ${selectorsPerNamespace || 'unlimited'} selectors, ${cidrsPerNamespace || 'unlimited'} CIDRs and ${bytesPerNamespace || 'unlimited'} bytes that all of them may have: remove some, or raise --selectors-per-namespace, --cidrs-per-namespace or --bytes-per-namespace (values operator.limits.selectorsPerNamespace, cidrsPerNamespace, bytesPerNamespace)`,
     };
   }
 
   /** Whether a policy that costs `before` may cost `needs` beside the others of its namespace. */
   fits(txn: WriteTxn, namespace: string, before: Needs, needs: Needs): boolean {
-    const { selectorsPerNamespace, bytesPerNamespace } = this.#limits;
-    const { selectors, bytes } = this.#with(txn, namespace, before, needs);
-    return !isOver(selectors, selectorsPerNamespace) && !isOver(bytes, bytesPerNamespace);
+    const { selectorsPerNamespace, bytesPerNamespace, cidrsPerNamespace } = this.#limits;
+    const { selectors, bytes, cidrs } = this.#with(txn, namespace, before, needs);
+    return (
+      !isOver(selectors, selectorsPerNamespace) &&
+      !isOver(bytes, bytesPerNamespace) &&
+      !isOver(cidrs, cidrsPerNamespace)
+    );
   }
 
   /** Rules have come into force, or another's have gone. */
   charge(txn: WriteTxn, namespace: string | undefined, before: Needs, after: Needs): void {
     if (namespace === undefined) return;
     const usage = this.#with(txn, namespace, before, after);
-    if (usage.selectors === 0 && usage.bytes === 0) txn.delete(this.#usage, namespace);
+    if (covers(NOTHING, usage)) txn.delete(this.#usage, namespace);
     else txn.upsert(this.#usage, usage);
     if (!covers(after, before)) this.markFallen(txn, namespace);
   }
@@ -148,6 +156,7 @@ export class Budgets {
       namespace,
       selectors: known.selectors + after.selectors - before.selectors,
       bytes: known.bytes + after.bytes - before.bytes,
+      cidrs: known.cidrs + after.cidrs - before.cidrs,
     };
   }
 
@@ -164,12 +173,15 @@ export function needsOf(rules: readonly ResolvedRule[], selectors: Iterable<Labe
     const terms = selector.requirements.reduce((sum, { values }) => sum + 1 + values.length, 0);
     count += Math.max(1, Math.ceil(terms / TERMS_OF_ONE)) * (looksEverywhere(selector) ? EVERYWHERE : 1);
   }
-  return { selectors: count, bytes: Buffer.byteLength(JSON.stringify(rules)) };
+  let cidrs = 0;
+  for (const { peers } of rules)
+    for (const peer of peers ?? []) if ('cidr' in peer) cidrs += 1 + (peer.except?.length ?? 0);
+  return { selectors: count, bytes: Buffer.byteLength(JSON.stringify(rules)), cidrs };
 }
 
 /** Whether `needs` are no more than `other`, in everything. */
 export function covers(other: Needs, needs: Needs): boolean {
-  return needs.selectors <= other.selectors && needs.bytes <= other.bytes;
+  return needs.selectors <= other.selectors && needs.bytes <= other.bytes && needs.cidrs <= other.cidrs;
 }
 
 function isOver(need: number, most: number): boolean {

@@ -383,7 +383,11 @@ function subjectsOf(resolved: ResolvedRow | undefined): ReadonlySet<string> {
 
 function total(all: readonly Enforced[]): Needs {
   return all.reduce(
-    (sum, { needs }) => ({ selectors: sum.selectors + needs.selectors, bytes: sum.bytes + needs.bytes }),
+    (sum, { needs }) => ({
+      selectors: sum.selectors + needs.selectors,
+      bytes: sum.bytes + needs.bytes,
+      cidrs: sum.cidrs + needs.cidrs,
+    }),
     NOTHING,
   );
 }
