@@ -203,10 +203,13 @@ export class EndpointShapes {
     };
     this.#settleAccounts();
     const usersOf = (shape: string) => users.get(shape) ?? (slots.row(shape) === undefined ? undefined : []);
-    for (const key of accounts.due(usersOf)) slots.retry(key);
+    const due = new Set(accounts.due(usersOf));
+    for (const key of due) slots.retry(key);
     const left = this.#leavers();
-    const refresh = (which: (key: string) => boolean): Promise<void> =>
-      this.#refresh([...slots.dirtyShapes()].filter(which), users, out);
+    const refresh = (which: (key: string) => boolean): Promise<void> => {
+      const dirty = slots.dirtyShapes();
+      return this.#refresh([...due.intersection(dirty), ...dirty.difference(due)].filter(which), users, out);
+    };
     // Who leaves a shape is certain once the shapes that they go to have compiled, or have failed to.
     await refresh((key) => users.has(key) && !left.has(key));
     await refresh((key) => users.has(key));
@@ -273,7 +276,10 @@ export class EndpointShapes {
     }
   }
 
-  /** A plan refuses each namespace one new shape, because to find that out takes as long as to compile it. */
+  /**
+   * A plan refuses each namespace one new shape, because to find that out takes as long as to compile what there is room for. Others are tried in the
+   * next plan; those that were refused before, and of which only peers have changed since, in one that comes anyway.
+   */
   #postponed(key: string, ids: readonly number[], { refused }: Compiling): boolean {
     const { slots, accounts } = this.#options;
     if (refused.size === 0 || key === DENY_ALL.key || slots.row(key) !== undefined) return false;
@@ -284,8 +290,9 @@ export class EndpointShapes {
       if (reason === undefined) return false;
     }
     if (reason === undefined) return false;
-    accounts.holdBack(key, namespaces, accounts.needs(key), true);
-    slots.postpone(key, slots.failure(key) ?? reason);
+    if (accounts.holdsBack(key)) return true;
+    accounts.holdBack(key, namespaces, 0, true);
+    slots.postpone(key, reason);
     return true;
   }
 

@@ -250,6 +250,28 @@ describe('rows of a namespace', () => {
     expect(many.filter((id) => fits.states.get(id)?.state === 'ready')).toEqual([13]);
   });
 
+  it('those that were refused are not all tried again when peers change: one a plan, and no plan for that alone', async () => {
+    const node = new Node({ perNode: 0, perNamespace: ENOUGH });
+    const many = [1, 2, 3, 4, 5, 6];
+    const toCidr = (at: number): ResolvedRule => ({ ...allow('x', 200), peers: [{ cidr: `198.18.${at}.0/24` }] });
+    for (const id of many) {
+      node.add(id, 'hostile');
+      node.policy(`h${id}`, 1, [{ ...toCidr(id), subject: `hostile/a${id}` }]);
+    }
+    node.add(30, 'innocent');
+    await node.settle();
+    const errors = (): (Error | undefined)[] => many.map((id) => node.engine.failure(id));
+    for (let edit = 1; edit <= 3; edit += 1) {
+      const before = errors();
+      node.policy('i', edit, [{ ...toCidr(100 + edit), subject: 'innocent/a30', ports: [] }]);
+      await node.plan();
+      expect(node.states.get(30)?.policies).toEqual({ i: edit });
+      await node.settle();
+      // A plan for the edit, and others for the number of the CIDR before.
+      expect(errors().filter((error, at) => error !== before[at]).length).toBeLessThanOrEqual(3);
+    }
+  });
+
   it('a slot that several namespaces share is there for all if one of them may have it', async () => {
     const node = new Node({ perNode: 0, perNamespace: ENOUGH });
     node.add(1, 'hostile');

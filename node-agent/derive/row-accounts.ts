@@ -3,9 +3,9 @@
  * endpoints of several namespaces share counts as a whole for each: what one namespace has does not depend on what the pods of another do.
  *
  * Guarantees: rows come into being only where, for one of the namespaces that they are for, they fit into its share, and into the node's or
- * into what is its own (`OWN_ROWS`); or where they are no more than what they take the place of. What is in force is refused to nobody: neither
- * under a smaller limit, nor after a restart, nor to an endpoint that joins it. Who was refused is tried again when there is room for
- * more than was counted of it, and each namespace is refused one new slot a plan.
+ * into what is its own (`OWN_ROWS`); or where they are no more than those of the slots that they take the place of as a whole. What is in
+ * force is refused to nobody: neither under a smaller limit, nor after a restart, nor to an endpoint that joins it. Who was refused is tried
+ * again when there is room for more than was counted of it, and each namespace is refused one new slot a plan.
  */
 import type { RowRoom } from '@weir/policy';
 import { type Key, keys, type Reader, type StateDB, type WriteTxn } from '@weir/statedb';
@@ -223,9 +223,9 @@ export class RowAccounts {
     if (row !== undefined) this.#heldBack.set({ ...row, due: true });
   }
 
-  /** What is known to be needed by a shape that was refused. */
-  needs(shape: string): number {
-    return this.#heldBack.get(shape)?.atLeast ?? 0;
+  /** Whether the shape was refused. */
+  holdsBack(shape: string): boolean {
+    return this.#heldBack.has(shape);
   }
 
   /** Shapes that were refused and for which there may be room now. `usersOf`: endpoints that are to have it. */

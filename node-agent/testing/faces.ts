@@ -176,7 +176,7 @@ export class Faces {
 
   /** The value of a metric without labels. */
   async metric(name: string): Promise<number> {
-    const line = (await this.#metrics.registry.metrics()).split('\n').find((each) => each.startsWith(`${name} `));
+    const line = (await this.#metrics.metrics()).split('\n').find((each) => each.startsWith(`${name} `));
     return Number(line?.slice(name.length));
   }
 
