@@ -309,9 +309,19 @@ describe('rows of the node', () => {
       `have ${node.engine.rowUse().rows} of 8000 rows (ports of each class of peers), and the pods of namespace "three" may have ${OWN_ROWS} beyond that, of which 0 are used`,
     );
     expect(node.failure(3)).toContain('--rows-per-node (value agent.limits.rowsPerNode)');
+    // What is its own is had by who comes last, and no more.
+    node.add(4, 'four');
+    node.allow('four/a4', 500);
+    await node.settle();
+    expect(node.states.get(4)?.state).toBe('ready');
+    expect(node.engine.rowUse().rows).toBeGreaterThan(8000);
+    node.add(5, 'four');
+    node.allow('four/a5', 500);
+    await node.settle();
+    expect(node.failure(5)).toContain(`beyond that, of which ${rowsFor(500)} are used`);
     node.dropEndpoint(1);
     await node.settle();
-    expect(node.states.get(3)?.state).toBe('ready');
+    expect([3, 5].map((id) => node.states.get(id)?.state)).toContain('ready');
   });
 });
 
@@ -353,11 +363,13 @@ it('whatever comes and goes: no namespace has more than its share, the node no m
     fc.record({ what: fc.constant('all' as const), app: fc.nat(2), count: fc.constantFrom(0, 1, 40, 500) }),
   );
   await fc.assert(
-    fc.asyncProperty(fc.array(step, { maxLength: 30, size: 'max' }), async (trace) => {
+    fc.asyncProperty(fc.array(step, { maxLength: 30, size: 'max' }), fc.boolean(), async (steps, clusterwide) => {
       const node = new Node(limits);
+      const trace = steps.filter(({ what }) => clusterwide || what !== 'all');
       const where = (id: number): string => namespaces[id % 3] ?? 'a';
       const app = (id: number): string => `x${id % 4}`;
       let generation = 0;
+      for (const id of [1, 2, 3, 4, 5, 6]) node.add(id, where(id), app(id));
       for (const one of trace) {
         generation += 1;
         if (one.what === 'come') node.add(one.id, where(one.id), app(one.id));
@@ -370,6 +382,8 @@ it('whatever comes and goes: no namespace has more than its share, the node no m
         const use = node.engine.rowUse();
         expect([use.rows, use.largest?.rows ?? 0]).toEqual([all, Math.max(0, ...by.values())]);
         expect(all).toBeLessThanOrEqual(limits.perNode + namespaces.length * OWN_ROWS);
+        // Of slots that namespaces share, each has the whole, though it may have no room for it.
+        if (!clusterwide) for (const rows of by.values()) expect(rows).toBeLessThanOrEqual(limits.perNamespace);
         for (const endpoint of node.engine.endpoints()) {
           const failure = node.engine.failure(endpoint);
           seen[failure === undefined ? 'admitted' : 'refused'] += 1;
