@@ -1,5 +1,5 @@
 /** Who reaches the agent's socket, from the moment that it is there: everything on it is root's to ask for. */
-import { chmod, mkdtemp, readdir, rm, stat } from 'node:fs/promises';
+import { chmod, mkdir, mkdtemp, readdir, rename, rm, stat } from 'node:fs/promises';
 import { createServer, type Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -81,5 +81,34 @@ describe('the socket under umask 0', () => {
     await guard.start();
     await guard.close();
     expect((await stat(dirname(path))).mode & 0o777).toBe(0o755);
+  });
+});
+
+describe('a socket that was closed', () => {
+  it('leaves alone what has its place and its number afterwards', async () => {
+    const path = join(folder, 'weir.sock');
+    const server = createServer();
+    const guard = new SocketGuard({
+      path,
+      log: quiet,
+      accept: (socket) => socket.destroy(),
+      closeIdle: () => undefined,
+      listen: async (at) => {
+        await new Promise<void>((resolve) => server.listen(at, resolve));
+        return server;
+      },
+    });
+    await guard.start();
+    const { ino } = await stat(path);
+    await guard.close();
+    await new Promise((resolve) => server.close(resolve));
+    // File systems give a number that was freed to the next one or so.
+    for (let tries = 0; tries < 50; tries += 1) {
+      await mkdir(path);
+      if ((await stat(path)).ino === ino) break;
+      await rename(path, join(folder, `other-${tries}`));
+    }
+    await guard.close();
+    expect((await stat(path)).isDirectory()).toBe(true);
   });
 });

@@ -59,7 +59,10 @@ export class SocketGuard {
   async close(): Promise<void> {
     this.#stop.abort();
     await this.#watching;
-    if ((await inode(this.#options.path)) === this.#mine) await unlink(this.#options.path);
+    const mine = this.#mine;
+    // What somebody makes there from now on may get its number.
+    this.#mine = '';
+    if ((await inode(this.#options.path)) === mine) await unlink(this.#options.path);
   }
 
   /** Resolves when the connections of sockets that were made later have ended; after `close`. */
