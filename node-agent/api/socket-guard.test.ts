@@ -103,10 +103,10 @@ describe('a socket that was closed', () => {
     await guard.close();
     await new Promise((resolve) => server.close(resolve));
     // File systems give a number that was freed to the next one or so.
-    for (let tries = 0; tries < 50; tries += 1) {
-      await mkdir(path);
-      if ((await stat(path)).ino === ino) break;
+    await mkdir(path);
+    for (let tries = 0; tries < 50 && (await stat(path)).ino !== ino; tries += 1) {
       await rename(path, join(folder, `other-${tries}`));
+      await mkdir(path);
     }
     await guard.close();
     expect((await stat(path)).isDirectory()).toBe(true);

@@ -1,7 +1,7 @@
 /** Input tables and an engine over them, for tests: rows in by one call each, plans carried out in memory. */
 import assert from 'node:assert/strict';
 import { type LabelSelector, labelsKey } from '@weir/labels';
-import type { ResolvedRule } from '@weir/policy';
+import type { CompiledDirection, ResolvedRule } from '@weir/policy';
 import { createStateDB, type StateDB } from '@weir/statedb';
 import type { Tables } from '../../core.ts';
 import { createTables, tableKey } from '../../create-tables.ts';
@@ -99,7 +99,8 @@ export class World {
 
   /** What was concluded, without the numbers that history gave. */
   conclusion(): unknown {
-    const classRows = (slot: SlotRow | undefined): unknown => slot?.compiled;
+    const classRows = (slot: SlotRow | undefined): unknown =>
+      slot && { ingress: merged(slot.compiled.ingress), egress: merged(slot.compiled.egress) };
     return {
       states: [...this.states.values()]
         .sort((x, y) => x.id - y.id)
@@ -240,4 +241,14 @@ export function copy(from: World, to: World): void {
       for (const row of rows) txn.upsert(table, row);
     });
   }
+}
+
+/** Peers that are judged alike as one class: a slot keeps classes that were told apart before, or were not. */
+function merged({ classes, ...rest }: CompiledDirection): unknown {
+  const peers = Map.groupBy(classes, ({ rows }) => JSON.stringify(rows));
+  const alike = Array.from(peers, ([rows, of]) => ({
+    rows,
+    members: of.flatMap(({ members }) => members).sort((x, y) => x - y),
+  }));
+  return { ...rest, classes: alike.sort((x, y) => (x.rows < y.rows ? -1 : 1)) };
 }
