@@ -13,7 +13,7 @@ export const CONDITION = 'WeirProblem';
 const FIELD_MANAGER = 'weir-agent-condition';
 /** How often is looked whether there is a problem. It is one that two looks in a row found. */
 const LOOK_MS = 5_000;
-/** Between two writes, so that a message which changes all the time makes six a minute. */
+/** Between two writes, and two attempts at one, so that a message which changes all the time makes six a minute. */
 const INTERVAL_MS = 10_000;
 /** How often a problem that lasts is said again: the Node may be another, or somebody may have taken the condition away. So is what was refused. */
 const AGAIN_MS = 60_000;
@@ -95,11 +95,6 @@ export class NodeConditionWriter {
   start(): void {
     this.#timer = setInterval(() => this.#look(), this.#lookMs).unref();
     this.#reconciler.start();
-  }
-
-  /** What the API server has not taken is tried now. */
-  retry(): void {
-    this.#reconciler.retry();
   }
 
   /** Resolves when the request under way has ended. */

@@ -136,7 +136,6 @@ export class Kubernetes {
       this.#endpointWriter.retry();
       this.#statusWriter.retry();
       this.#eventWriter.retry();
-      this.#conditionWriter?.retry();
     });
     this.#eventWriter.start();
     this.#conditionWriter?.start();

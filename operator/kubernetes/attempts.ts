@@ -1,19 +1,23 @@
 /** Who waits until a row that another writer has to write has been attempted. */
-import type { Reconciler } from '@weir/reconciler';
+import { type Clock, type Reconciler, systemClock } from '@weir/reconciler';
 
 export class Attempts {
   readonly #reconciler: Pick<Reconciler<unknown>, 'status'>;
+  readonly #clock: Clock;
   /** By the row's key: calls back whoever waits. */
   readonly #waiting = new Map<string, Set<() => void>>();
   #closed: Error | undefined;
 
-  constructor(reconciler: Pick<Reconciler<unknown>, 'status'>) {
+  /** `clock`: the reconciler's. */
+  constructor(reconciler: Pick<Reconciler<unknown>, 'status'>, clock: Clock = systemClock) {
     this.#reconciler = reconciler;
+    this.#clock = clock;
   }
 
-  /** Whether the row is still to be attempted, or is being attempted now. */
+  /** Whether the row is to be attempted now, for the first time or again, or is being attempted. */
   isPending(key: string): boolean {
-    return this.#reconciler.status(key)?.kind === 'pending';
+    const status = this.#reconciler.status(key);
+    return status?.kind === 'pending' || (status?.kind === 'error' && status.nextRetryAt <= this.#clock.now());
   }
 
   /** Waits until an attempt at this row has ended, which must be pending. Rejects with the reason when that is closed before. */

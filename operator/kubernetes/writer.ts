@@ -75,7 +75,7 @@ export class Writer<T> {
       onError: (row, error, ...how) => onError(name, table.spec.key(row), error, ...how),
       onPruneError: (error, ...how) => onError(name, 'prune', error, ...how),
     });
-    this.#attempts = new Attempts(this.reconciler);
+    this.#attempts = new Attempts(this.reconciler, timing?.clock);
   }
 
   /** Waits until everything that is desired now has been attempted; how many rows still fail. */

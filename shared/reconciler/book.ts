@@ -31,6 +31,8 @@ export class Item<T> {
   /** Failed attempts at this revision. */
   attempt = 0;
   dueAt = 0;
+  /** All retries were asked for while it ran. */
+  hastened = false;
   /** The oldest revision of the row that the target may not have acknowledged. */
   since: Revision;
   /** As `since`, were all older changes acknowledged. */
@@ -126,6 +128,7 @@ export class Book<T> {
     item.error = error;
     item.attempt++;
     item.dueAt = dueAt;
+    item.hastened = false;
     this.touched?.add(item.key);
     if (!item.running) this.schedule(item);
   }
@@ -134,10 +137,10 @@ export class Book<T> {
     this.#due.push(item.dueAt, item);
   }
 
-  /** Every item that waits for a retry is due at `now`. */
+  /** Every item that waits for a retry is due at `now`; one that runs is not to wait for long, should it fail. */
   hasten(now: number): void {
-    if (this.#failing === 0) return;
     for (const item of this.items.values()) {
+      item.hastened = item.running;
       if (item.dueAt <= now || !this.#retriable(item)) continue;
       item.dueAt = now;
       this.schedule(item);

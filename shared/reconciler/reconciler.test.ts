@@ -116,6 +116,37 @@ describe('a round', () => {
     await stop();
   });
 
+  it('has what is under way then wait as after a first failure, once', async () => {
+    const { put, make, clock, stop } = setUp();
+    const attempts: PromiseWithResolvers<void>[] = [];
+    const begin = (): Promise<void> => {
+      const attempt = Promise.withResolvers<void>();
+      attempts.push(attempt);
+      return attempt.promise;
+    };
+    const reconciler = make({ update: begin, delete: begin });
+    const fail = async (): Promise<number> => {
+      attempts.at(-1)?.reject(new Error('no'));
+      await settle();
+      const status = reconciler.status('a');
+      return status?.kind === 'error' ? status.nextRetryAt - clock.now() : Number.NaN;
+    };
+    reconciler.start();
+    put({ id: 'a', value: 1 });
+    await settle();
+    const waits: number[] = [];
+    for (const told of [false, false, true, false]) {
+      if (told) reconciler.retry();
+      const wait = await fail();
+      waits.push(wait);
+      clock.advance(wait);
+      await settle();
+    }
+    expect(waits).toEqual([10, 20, 10, 40]);
+    attempts.at(-1)?.resolve();
+    await stop();
+  });
+
   it('lets a delete supersede a failing update, and an update a failing delete', async () => {
     const { put, remove, make, clock, stop } = setUp();
     const target = new FakeTarget();

@@ -31,7 +31,7 @@ export class Results<T> {
   failed(item: Item<T>, error: Error): void {
     const { clock, onError } = this.#settings;
     const now = clock.now();
-    this.#book.failed(item, error, now, now + this.backoffMs(item.attempt + 1));
+    this.#book.failed(item, error, now, now + this.backoffMs(item.hastened ? 1 : item.attempt + 1));
     const { row, attempt, failingSince } = item;
     guard(() => onError(row, error, attempt - 1, now - failingSince));
   }

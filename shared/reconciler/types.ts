@@ -204,7 +204,10 @@ export interface Reconciler<T> {
   /** Resolves once every change up to `revision` has been attempted, with what is still failing among them. */
   waitUntil(revision: Revision, options?: WaitOptions | AbortSignal): Promise<Progress<T>>;
   failing(): readonly Failure<T>[];
-  /** What waits for its next attempt after a failure is due now: for who learns that the target works again. */
+  /**
+   * What waits for its next attempt after a failure is due now: for who learns that the target works again. What is being attempted may
+   * have met the target as it was: should it fail, it waits as after a first failure.
+   */
   retry(): void;
   metrics(): ReconcilerMetrics;
 }
