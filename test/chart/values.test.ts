@@ -3,9 +3,10 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from '@jest/globals';
 import { load } from 'js-yaml';
+import { parseConfig } from '../../operator/config.ts';
 import { DEFAULT_LIMITS } from '../../operator/limits.ts';
 import { attempt, ROOT } from '../cluster/run.ts';
-import { CHART } from './render.ts';
+import { CHART, find, podSpec, render } from './render.ts';
 
 interface Schema {
   readonly type?: string | readonly string[];
@@ -71,6 +72,16 @@ function comments(): Map<string, string> {
 
 describe('the values of charts/weir', () => {
   const described = [...walk(schema)].filter(([path]) => path !== 'global');
+
+  it('have two operators elect a leader by the times that LeaderElector has of itself (shared/kube/failover.test.ts)', async () => {
+    const operator = find(await render(), 'Deployment', 'weir-operator');
+    expect((operator.spec as { readonly replicas?: number }).replicas).toBe(2);
+    const config = parseConfig(podSpec(operator)?.containers[0]?.args ?? [], {}, { exit: false });
+    expect(config).toMatchObject({ command: 'run', leaderElect: true, leaseNamespace: 'kube-system' });
+    // No flag sets them.
+    const times = Object.keys(config).filter((name) => /lease|renew|retry|leader/i.test(name));
+    expect(times.sort()).toEqual(['leaderElect', 'leaseName', 'leaseNamespace']);
+  });
 
   it('are those of the schema, each with the same description', () => {
     expect(Object.fromEntries(comments())).toEqual(
