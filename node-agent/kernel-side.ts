@@ -9,9 +9,9 @@ import type { CoreOptions, FlowEvent, Tables } from './core.ts';
 import {
   AddressAudit,
   Audit,
+  auditRounds,
   ClsactLinks,
   Conntrack,
-  type Content,
   EndpointStore,
   FlowNames,
   type InNode,
@@ -22,7 +22,6 @@ import {
   PlanWriter,
   type RootLock,
   RoundMark,
-  restAfter,
   SlotAudit,
   type SlotContent,
   SlotStore,
@@ -37,8 +36,6 @@ import type { EndpointRow } from './tables.ts';
 /** A packet is judged in microseconds. */
 const QUIESCE_MS = 50;
 const COLLECT_MS = 10_000;
-/** How soon it is noticed that others took programs or pins away. */
-const AUDIT_MS = 5000;
 /** How often is looked whether a quarantine is over. */
 const RELEASE_MS = 500;
 /** So many elements are named in a line of the log. */
@@ -341,39 +338,19 @@ export class KernelSide {
     this.#pinned.close();
   }
 
-  async #audit(): Promise<void> {
-    const { signal } = this.#stop;
-    const { core } = this.#options;
-    const often = core.auditMs ?? AUDIT_MS;
-    const step = async (part: Content): Promise<number> => {
-      const before = process.threadCpuUsage();
-      const result = await this.audit.step(part);
-      const { user, system } = process.threadCpuUsage(before);
-      return restAfter(result, (user + system) / 1000, often);
-    };
-    /** Each returns how long it rests. */
-    const jobs = [() => this.#look(often), () => step('slot'), () => step('address')];
-    const due = jobs.map((run) => ({ run, at: performance.now() + often }));
-    for (;;) {
-      const next = due.reduce((a, b) => (a.at <= b.at ? a : b));
-      await delay(Math.max(0, next.at - performance.now()), signal, { ref: false });
-      if (signal.aborted) return;
-      let rest = often;
-      try {
-        await this.sync.exclusively(async () => {
-          rest = await next.run();
-        });
-      } catch (error) {
-        core.log.error({ error: String(error) }, 'looking at what is enforced failed');
-      }
-      next.at = performance.now() + rest;
-    }
-  }
-
-  async #look(rest: number): Promise<number> {
-    this.#options.onLook();
-    await this.audit.look();
-    return rest;
+  #audit(): Promise<void> {
+    const { core, onLook } = this.#options;
+    return auditRounds({
+      auditMs: core.auditMs,
+      look: async () => {
+        onLook();
+        await this.audit.look();
+      },
+      step: (part) => this.audit.step(part),
+      exclusively: (job) => this.sync.exclusively(job),
+      onError: (error) => core.log.error({ error: String(error) }, 'looking at what is enforced failed'),
+      signal: this.#stop.signal,
+    });
   }
 
   async #release(): Promise<void> {

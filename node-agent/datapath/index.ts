@@ -2,7 +2,8 @@
  * From derived rows to pinned maps and links. Knows nothing of policy. Guarantees: an operation that returned is in the kernel;
  * each is idempotent; what a crash leaves half-made is found and mended by `adopt`.
  */
-export { Audit, type Content, faultAt, faultText, type Part, restAfter, type Turn, UNSEEN } from './audit.ts';
+export { Audit, faultAt, faultText, type Part, type Turn, UNSEEN } from './audit.ts';
+export { auditRounds } from './audit-rounds.ts';
 export { ClsactLinks } from './clsact-links.ts';
 export { Conntrack, type SweepResult } from './conntrack.ts';
 export { AddressAudit, SlotAudit } from './content-audit.ts';

@@ -1,7 +1,7 @@
 import { Agent } from 'node:http';
 import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
-import { afterEach, describe, expect, it } from '@jest/globals';
+import { afterEach, describe, expect, it, jest } from '@jest/globals';
 import { createKubeClient } from './client.ts';
 import { ApiError, KubeConfigError } from './errors.ts';
 import { type Answer, type FakeServer, fakeServer, send } from './fake-server.ts';
@@ -139,12 +139,18 @@ describe('requests', () => {
     const access = {
       prepare: async () => ({ server: 'http://10.96.0.1', options: { agent: new Nowhere() }, proxied: true }),
     };
-    const transport = new NodeTransport(access, 'weir-test', 20);
-    const error = await failureOf(transport.json({ method: 'GET', path: '/api', timeoutMs: 600_000 }));
-    expect(error).toMatchObject({
-      reason: 'Unreachable',
-      message: 'GET http://10.96.0.1/api: no connection within 20 ms',
-    });
+    jest.useFakeTimers();
+    try {
+      const transport = new NodeTransport(access, 'weir-test');
+      const failing = failureOf(transport.json({ method: 'GET', path: '/api', timeoutMs: 600_000 }));
+      await jest.advanceTimersByTimeAsync(60_000);
+      expect(await failing).toMatchObject({
+        reason: 'Unreachable',
+        message: 'GET http://10.96.0.1/api: no connection within 5000 ms',
+      });
+    } finally {
+      jest.useRealTimers();
+    }
   });
 
   it('knows that the namespace to write into goes, or is gone', async () => {

@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, expect, it, jest } from '@jest/globals';
 import { ApiError } from './errors.ts';
 import { LeaderElector } from './leader.ts';
-import type { KubeClient, Lease } from './types.ts';
+import type { FencingClient, Lease } from './types.ts';
 
 /** What docs promise of a leader that is killed. */
 const FAIL_OVER_MS = 5_000;
@@ -21,7 +21,7 @@ class Api {
   }
 
   /** @param alive whether requests of this client arrive; one that does not is never answered. */
-  client(alive: () => boolean): { within: () => KubeClient } {
+  client(alive: () => boolean): Pick<FencingClient, 'within'> {
     const arriving = async <T>(answer: () => T): Promise<T> => (alive() ? answer() : new Promise<never>(() => {}));
     const write = (lease: Lease): Lease => {
       this.#version += 1;
@@ -42,7 +42,7 @@ class Api {
           return write(lease);
         }),
     };
-    return { within: () => client as unknown as KubeClient };
+    return { within: () => client as unknown as ReturnType<FencingClient['within']> };
   }
 }
 
@@ -70,7 +70,9 @@ function replica(api: Api, identity: string, onElected: () => void = () => undef
   };
 }
 
-beforeEach(() => jest.useFakeTimers());
+beforeEach(() => {
+  jest.useFakeTimers();
+});
 afterEach(() => {
   jest.useRealTimers();
   jest.restoreAllMocks();

@@ -39,15 +39,13 @@ export interface Transport {
 export class NodeTransport implements Transport {
   readonly #access: Access;
   readonly #userAgent: string;
-  readonly #connectMs: number;
   #server = '';
   readonly pulse = new ServerPulse();
   #agent: { readonly key: string; readonly agent: HttpAgent | HttpsAgent } | undefined;
 
-  constructor(access: Access, userAgent: string, connectMs = CONNECT_MS) {
+  constructor(access: Access, userAgent: string) {
     this.#access = access;
     this.#userAgent = userAgent;
-    this.#connectMs = connectMs;
   }
 
   get server(): string {
@@ -129,10 +127,7 @@ export class NodeTransport implements Transport {
   #limitConnecting(sent: ClientRequest): void {
     sent.once('socket', (socket) => {
       if (!socket.connecting) return;
-      const timer = setTimeout(
-        () => sent.destroy(new Error(`no connection within ${this.#connectMs} ms`)),
-        this.#connectMs,
-      );
+      const timer = setTimeout(() => sent.destroy(new Error(`no connection within ${CONNECT_MS} ms`)), CONNECT_MS);
       const clear = (): void => clearTimeout(timer);
       socket.once('connect', clear);
       sent.once('close', clear);
