@@ -55,7 +55,7 @@ export const corePart = definePart({
       provides: core,
       start: () => core.start(),
       stop: () => core.stop(),
-      problems: () => problemsOf(core),
+      problems: () => coreProblems(core),
       settings: {
         'allow-localhost': String(config.allowLocalhost),
         'bpf-root': config.bpfRoot,
@@ -87,7 +87,7 @@ function coreOptions({ config, db, agent, log }: AgentContext<CoreConfig>): Core
 }
 
 /** What keeps policies from being enforced here. */
-function problemsOf(core: Core): readonly NodeProblem[] {
+export function coreProblems(core: Pick<Core, 'held' | 'health'>): readonly NodeProblem[] {
   // An agent that starts has to wait for its inputs: a problem is what lasts.
   const held = core.held();
   const failing = core.health().checks.filter(({ name, ok }) => !ok && name !== 'inputs');

@@ -3,13 +3,18 @@ import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
+import type { KubeNode, NodeCondition } from '@weir/kube';
 import { inNetns, queryClsact, queryTcx } from 'libbpf-ts';
 import { eventually } from '../test/eventually.ts';
 import type { Core, CoreOptions } from './core.ts';
+import { coreProblems } from './core-part.ts';
 import { createCore } from './create-core.ts';
 import { dropsOf, foundBy, Lab, type LabPod } from './datapath/testing/lab.ts';
+import { Connection } from './kubernetes/connection.ts';
+import { NodeConditionWriter } from './kubernetes/node-condition.ts';
+import { FakeClient } from './kubernetes/testing/fake-client.ts';
 import type { PolicyRow } from './tables.ts';
-import { recordingLogger } from './testing/fake-core.ts';
+import { quiet, recordingLogger } from './testing/fake-core.ts';
 
 let lab: Lab;
 let client: LabPod;
@@ -495,6 +500,36 @@ describe('a state folder that cannot be written', () => {
     for (const at of mounted.splice(0).reverse()) execFileSync('umount', ['-l', at]);
   });
 
+  /** What the Node's condition says of the core; all else of the node is well. */
+  const condition = (core: Core): { readonly says: () => NodeCondition | undefined; stop(): Promise<void> } => {
+    const client = new FakeClient();
+    const connection = new Connection(core.db, quiet);
+    const writer = new NodeConditionWriter({
+      ...{ db: core.db, client, nodeName: 'lab', connection, log: quiet, lookMs: 5, intervalMs: 5 },
+      problems: () => coreProblems(core),
+    });
+    writer.start();
+    return {
+      says: () => (client.held.get('nodes/lab') as KubeNode | undefined)?.status?.conditions?.[0],
+      stop: async () => {
+        await writer.stop();
+        connection.stop();
+      },
+    };
+  };
+  /** Has a policy of the cluster's in this generation, which selects endpoint 2. */
+  const programme = async (core: Core, generation: number): Promise<void> => {
+    const { policies, peerSets } = core.tables;
+    const selector = { requirements: [{ key: 'k8s:app', operator: 'In' as const, values: ['server'] }] };
+    const rule = { subject: 'hash', direction: 'ingress', verdict: 'allow', peers: [], defaultDeny: true } as const;
+    const row = { uid: 'u', kind: 'CiliumNetworkPolicy', namespace: 'default', name: 'u', generation } as const;
+    core.db.write([policies, peerSets], (txn) => {
+      txn.upsert(peerSets, { hash: 'hash', selector, identities: [], origin: 'cluster' });
+      txn.upsert(policies, { ...row, rules: [{ ...rule, cookie: generation, path: 'spec.ingress' }] });
+    });
+    await core.waitPolicyRevision(core.policyRevision());
+  };
+
   it('full: rules and endpoints go on, the good file stays, and it is written once there is room', async () => {
     const state = path('small');
     mkdirSync(state);
@@ -515,6 +550,21 @@ describe('a state folder that cannot be written', () => {
       message: expect.stringMatching(new RegExp(`${join(state, 'endpoints.json')}.*ENOSPC`)),
     });
     expect(await client.reaches(server)).toBe(false);
+    const node = condition(core);
+    const told = await eventually(
+      async () => node.says(),
+      (now) => now?.status === 'True',
+    );
+    expect(told).toMatchObject({
+      type: 'WeirProblem',
+      reason: 'DatapathFailing',
+      message: expect.stringMatching(new RegExp(`${join(state, 'endpoints.json')}.*ENOSPC`)),
+    });
+    // No policy fails by it.
+    await programme(core, 1);
+    await programme(core, 2);
+    expect(core.realised().policies.get('u')).toMatchObject({ generation: 2, endpoints: 1 });
+    expect(core.realised().failures).toEqual([]);
     core.deleteRules([]);
     const cidr = { ...from('nobody'), ingress: [{ fromCIDR: [`${client.address}/32`, '192.0.2.0/24'] }] };
     const { revision } = core.importRules([cidr]);
@@ -525,6 +575,11 @@ describe('a state folder that cannot be written', () => {
     rmSync(join(state, 'ballast'));
     while (check(core, 'state-folder')?.ok !== true) await new Promise((resolve) => setTimeout(resolve, 50));
     expect(JSON.parse(readFileSync(join(state, 'endpoints.json'), 'utf8')).content).toHaveLength(2);
+    await eventually(
+      async () => node.says(),
+      (now) => now?.status === 'False',
+    );
+    await node.stop();
     await core.stop();
     const next = await started({ stateDir: state });
     expect(next.importedRules()).toHaveLength(1);
@@ -542,6 +597,17 @@ describe('a state folder that cannot be written', () => {
     expect(await client.reaches(server)).toBe(true);
     expect(check(core, 'state-folder')).toMatchObject({ ok: false, message: expect.stringContaining('EROFS') });
     expect(check(core, 'state-folder')?.message.split(path('rules.json'))).toHaveLength(2);
+    const node = condition(core);
+    const told = await eventually(
+      async () => node.says(),
+      (now) => now?.status === 'True',
+    );
+    expect(told).toMatchObject({
+      reason: 'DatapathFailing',
+      message: expect.stringMatching(`${path('rules.json')}.*EROFS`),
+    });
+    expect(core.realised().failures).toEqual([]);
+    await node.stop();
     expect(core.files.unsaved('rules')).toBe(`${path('rules.json')} cannot be written (EROFS: read-only file system)`);
     await core.stop();
     // The file has rules that are not those in force.
