@@ -39,13 +39,26 @@ describe('serviceWarnings', () => {
     ['allow of pods', { egress: [pods] }, [`spec.egress[0] ${POD}`]],
     ['allow of pods, and no default deny', { egress: [pods], enableDefaultDeny: { egress: false } }, []],
     ['allow of nodes', { egress: [{ toEntities: ['host'] }] }, []],
-    ['allow of a CIDR', { egress: [{ toCIDR: ['192.0.2.0/24'] }] }, []],
+    ['allow of addresses where few Services are (docs/security.md)', { egress: [{ toCIDR: ['192.0.2.0/24'] }] }, []],
     [
       'allow of private addresses, of which Services have some',
       { egress: [{ toCIDR: ['10.0.0.0/8'] }, { toCIDR: ['10.96.0.0/16'] }, { toCIDR: ['8.0.0.0/6'] }] },
       [0, 1, 2].map((index) => `spec.egress[${index}] ${WIDE}`),
     ],
-    ['allow of one address, which may be a Service', { egress: [{ toCIDR: ['10.96.0.10/32'] }] }, []],
+    [
+      'allow of one address, which may be a Service (docs/security.md)',
+      { egress: [{ toCIDR: ['10.96.0.10/32'] }] },
+      [],
+    ],
+    [
+      'allow of all private addresses and of those beside them',
+      {
+        egress: ['172.16.0.0/12', '192.168.7.0/24', '100.64.0.0/10', '100.128.0.0/9', '172.32.0.0/11'].map((cidr) => ({
+          toCIDR: [cidr],
+        })),
+      },
+      [0, 1, 2].map((index) => `spec.egress[${index}] ${WIDE}`),
+    ],
     ['allow of IPv6', { egress: [{ toCIDR: ['fd00::/8'] }] }, []],
     [
       'allow with exceptions',
