@@ -2,6 +2,7 @@
 import { afterEach, beforeEach, describe, expect, it, jest } from '@jest/globals';
 import { ApiError, type KubeObject, type Resource, ServerPulse, type WatchEvent } from '@weir/kube';
 import { FakeCore, quiet } from '../testing/fake-core.ts';
+import { UninstallMark } from '../uninstall/mark.ts';
 import { Kubernetes } from './source.ts';
 import { FakeClient } from './testing/fake-client.ts';
 
@@ -89,7 +90,8 @@ beforeEach(() => {
     core,
     client,
     nodeName: 'n1',
-    daemonSet: { namespace: 'kube-system', name: 'weir-agent' },
+    // As the part `uninstall` brings it.
+    sources: () => [new UninstallMark(core.db, { namespace: 'kube-system', name: 'weir-agent' }).source],
     problems: () => [{ reason: 'Test', message: problem }],
     log: quiet,
   });
