@@ -295,7 +295,10 @@ export class Assembly {
       onLeader: (leader) => this.#log.info({ leader }, 'leader seen'),
       onError: (error) => {
         this.metrics.error('leader-election');
-        this.#apiFailed({}, error, 'leader election failed to reach the lease');
+        const message = 'leader election failed to reach the lease';
+        // While there is time for another try nobody need do anything.
+        if (this.#elector?.unreached === undefined) this.#log.debug({ error: error.message }, message);
+        else this.#apiFailed({}, error, message);
       },
     });
   }

@@ -70,9 +70,27 @@ it('who has led and then meets silence is told of its address once, not of one t
   await eventually(async () => expect(unreached().length).toBeGreaterThan(before + 1));
   const loud = lines.filter(({ level }) => level >= 40);
   expect(loud.map(({ msg }) => msg)).toEqual([
-    'leader election failed to reach the lease',
     'leadership lost: nothing is written until this replica leads again',
+    'leader election failed to reach the lease',
   ]);
-  expect(loud[0]?.['error']).toMatch(/^(GET|PUT) http:\/\/127\.0\.0\.1:\d+\/.*leases.*: no answer within 750 ms$/);
+  expect(loud[1]?.['error']).toMatch(/^(GET|PUT) http:\/\/127\.0\.0\.1:\d+\/.*leases.*: no answer within 750 ms$/);
   expect(JSON.stringify(lines)).not.toMatch(/stack|"fix"/);
+});
+
+it('a request for the lease that fails while there is time for another is told to nobody', async () => {
+  world = await createWorld();
+  const { api } = world;
+  const { lines, logger } = logged();
+  const operator = await world.operator({
+    logger,
+    leaderElection: {
+      ...{ namespace: 'default', name: 'weir-operator', identity: 'one' },
+      ...{ leaseDurationMs: 3_600_000, renewDeadlineMs: 3_000_000, retryPeriodMs: 20 },
+    },
+  });
+  await eventually(async () => expect(operator.leading).toBe(true));
+  api.faults.fail(503, { userAgent: 'weir-operator', resource: 'leases' }, 3);
+  const failed = () => lines.filter(({ msg }) => msg === 'leader election failed to reach the lease');
+  await eventually(async () => expect(failed()).toHaveLength(3));
+  expect(new Set(failed().map(({ level }) => level))).toEqual(new Set([20]));
 });

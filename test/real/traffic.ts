@@ -16,6 +16,8 @@ export interface TrafficSpec {
 export interface Account {
   /** Allowed: packets without an answer, or a new connection that failed. The last packet may still be on its way. */
   readonly lost: readonly string[];
+  /** The same, since `mark` was called. */
+  readonly lostSince: readonly string[];
   /** Denied: an answer came, or a connection was made. */
   readonly leaked: readonly string[];
   /** Packets of the quietest allowed flow, and new connections tried: an account of nothing proves nothing. */
@@ -28,7 +30,10 @@ export class Traffic {
   readonly #cluster: TestCluster;
   readonly #spec: TrafficSpec;
   readonly #streams: { readonly name: string; readonly denied: boolean; readonly stream: OpenStream }[] = [];
-  readonly #faults = { lost: [] as string[], leaked: [] as string[] };
+  readonly #faults = { lost: [] as string[], lostSince: [] as string[], leaked: [] as string[] };
+  /** By flow: packets that had no answer when `mark` was called. */
+  readonly #before = new Map<string, number>();
+  #marked = false;
   #connections = 0;
   #going = true;
   #probing: Promise<unknown> = Promise.resolve();
@@ -60,6 +65,7 @@ export class Traffic {
   async #probe(from: string, address: string): Promise<void> {
     const denied = this.#spec.denied.includes(from);
     while (this.#going) {
+      const marked = this.#marked;
       const answer = await this.#cluster.probe(from, address, {
         port: this.#spec.tcp,
         timeoutMs: denied ? 300 : 3000,
@@ -67,15 +73,29 @@ export class Traffic {
       this.#connections += 1;
       const at = new Date().toISOString();
       if (denied && answer === 'reached') this.#faults.leaked.push(`${from} connected at ${at}`);
-      if (!denied && answer !== 'reached') this.#faults.lost.push(`${from} could not connect at ${at}: ${answer}`);
+      if (!denied && answer !== 'reached') {
+        const what = `${from} could not connect at ${at}: ${answer}`;
+        this.#faults.lost.push(what);
+        if (marked) this.#faults.lostSince.push(what);
+      }
       await sleep(20);
     }
+  }
+
+  /** What is lost from here on is told apart. */
+  async mark(): Promise<void> {
+    for (const { name, stream } of this.#streams) {
+      const { sent, echoed } = await stream.report();
+      this.#before.set(name, sent - echoed);
+    }
+    this.#marked = true;
   }
 
   async stop(): Promise<Account> {
     this.#going = false;
     await this.#probing;
     const lost = [...this.#faults.lost];
+    const lostSince = [...this.#faults.lostSince];
     const leaked = [...this.#faults.leaked];
     let packets = Number.POSITIVE_INFINITY;
     for (const { name, denied, stream } of this.#streams) {
@@ -83,8 +103,11 @@ export class Traffic {
       if (denied && echoed > 0) leaked.push(`${name}: ${echoed} of ${sent} packets were answered`);
       if (denied) continue;
       packets = Math.min(packets, echoed);
-      if (sent - echoed > 1) lost.push(`${name}: ${sent - echoed} of ${sent} packets had no answer`);
+      const missing = sent - echoed;
+      if (missing > 1) lost.push(`${name}: ${missing} of ${sent} packets had no answer`);
+      const since = missing - (this.#before.get(name) ?? 0);
+      if (since > 1) lostSince.push(`${name}: ${since} packets had no answer any more`);
     }
-    return { lost, leaked, packets, connections: this.#connections };
+    return { lost, lostSince, leaked, packets, connections: this.#connections };
   }
 }
