@@ -1,4 +1,5 @@
 import { existsSync } from 'node:fs';
+import { MAPS } from '@weir/bpf';
 import { InvalidArgumentError } from 'commander';
 import type { BaseConfig } from './config/config.ts';
 import type { Core, CoreOptions } from './core.ts';
@@ -22,7 +23,10 @@ const flags = {
   )
     .default(true)
     .argParser(bool),
-  ctEntries: flag<number | undefined>('--ct-entries <number>', 'size of the conntrack map').argParser(ctEntries),
+  ctEntries: flag<number | undefined>(
+    '--ct-entries <number>',
+    `size of the conntrack map; ${MAPS.ct4.maxEntries} when absent`,
+  ).argParser(ctEntries),
   rowsPerNode: flag<number>(
     '--rows-per-node <number>',
     `rows (ports of each class of peers) of all policy slots together, beyond which each namespace has ${OWN_ROWS} of its own; 0: no limit`,

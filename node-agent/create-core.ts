@@ -11,9 +11,9 @@ import { liveLinks, NetnsMark, nodeInterfaces, RootLock, RulesMark } from './dat
 import { Engine, ImportedRules, LocalNumbers, type RowUse } from './derive/index.ts';
 import { checkEndpoint, LAST_ENDPOINT, outdated } from './endpoint-rows.ts';
 import {
-  CoreError,
   EndpointNotReadyError,
   IdsExhaustedError,
+  ImportedRulesError,
   InterfaceGoneError,
   NotStartedError,
   UnknownMapError,
@@ -426,7 +426,7 @@ class KernelCore implements Core {
       known && rules.length > 0 ? this.#imported.import(rules).filter(({ code }) => code !== 'Warning') : [];
     if (problem !== undefined) {
       const said = `${problem.path}: ${problem.message}`;
-      this.files.refuse('rules', new CoreError('ERR_WEIR_RULES', `the imported rules are not valid any more: ${said}`));
+      this.files.refuse('rules', new ImportedRulesError(said));
     }
     if (known && problem === undefined) {
       // From the first change on there is a mark of what was before it.

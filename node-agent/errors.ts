@@ -1,7 +1,7 @@
 /** The agent core's errors. Each has a stable `code`; the message names the cause, the value and the fix. */
 import { messageOf } from '@weir/process/errors';
 
-export class CoreError extends Error {
+export abstract class CoreError extends Error {
   readonly code: string;
 
   constructor(code: string, message: string, cause?: unknown) {
@@ -11,7 +11,11 @@ export class CoreError extends Error {
   }
 }
 
-/** A file of the state folder cannot be read back. */
+/**
+ * A file of the state folder is torn, of another node, or older than what the kernel enforces.
+ * @fix What the kernel enforces decides; the file is kept as `*.unreadable-TIME`, to look at or to delete. Imported rules must be imported
+ * again.
+ */
 export class StateFileError extends CoreError {
   readonly file: string;
 
@@ -22,7 +26,10 @@ export class StateFileError extends CoreError {
   }
 }
 
-/** A file of the state folder cannot be written; it has what it had. Nothing that is enforced depends on it. */
+/**
+ * A file of the state folder cannot be written; it keeps its last content. Nothing that is enforced depends on it.
+ * @fix See the reason in the message: make the folder of `--state-dir` writable, or free space on its disk.
+ */
 export class StateSaveError extends CoreError {
   readonly file: string;
   /** Why, without the path: `EROFS: read-only file system`. */
@@ -37,7 +44,20 @@ export class StateSaveError extends CoreError {
   }
 }
 
-/** There can be no pins where they are to be. */
+/**
+ * Imported rules that were kept over a restart are not valid any more.
+ * @fix Correct them and run `weir policy import` again, or `weir policy delete --all`. Until then what was enforced stays.
+ */
+export class ImportedRulesError extends CoreError {
+  constructor(problem: string) {
+    super('ERR_WEIR_IMPORTED_RULES', `the imported rules are not valid any more: ${problem}`);
+  }
+}
+
+/**
+ * The folder for pins (`--bpf-root`) cannot be made.
+ * @fix Choose a folder on a BPF filesystem, such as /sys/fs/bpf/weir (names without dots).
+ */
 export class PinRootError extends CoreError {
   constructor(bpfRoot: string, cause: unknown) {
     super(
@@ -48,7 +68,10 @@ export class PinRootError extends CoreError {
   }
 }
 
-/** Another agent drives the same maps. */
+/**
+ * Another agent drives the same maps.
+ * @fix Stop it first, or give this agent another `--bpf-root`.
+ */
 export class AgentRunningError extends CoreError {
   constructor(bpfRoot: string, pid: number | undefined) {
     const who = pid === undefined ? 'another process' : `process ${pid}`;
@@ -59,18 +82,30 @@ export class AgentRunningError extends CoreError {
   }
 }
 
+/**
+ * The core of the agent was used before it was started, or after it was stopped.
+ * @fix Wait until `weir status` answers. If it stays, report it, with the log.
+ */
 export class NotStartedError extends CoreError {
   constructor(what: string) {
     super('ERR_WEIR_NOT_STARTED', `cannot ${what}: the core is not running; call start() first`);
   }
 }
 
+/**
+ * There is no map of this name.
+ * @fix Use a name that `weir map list` prints.
+ */
 export class UnknownMapError extends CoreError {
   constructor(name: string, known: readonly string[]) {
     super('ERR_WEIR_UNKNOWN_MAP', `there is no map ${JSON.stringify(name)}; the maps are ${known.join(', ')}`);
   }
 }
 
+/**
+ * A map has more entries than one answer holds.
+ * @fix Read it with `bpftool map dump pinned PATH`; the message has the path.
+ */
 export class MapTooLargeError extends CoreError {
   constructor(name: string, limit: number, path: string) {
     super(
@@ -80,13 +115,20 @@ export class MapTooLargeError extends CoreError {
   }
 }
 
+/**
+ * An endpoint given over the API is not valid.
+ * @fix Correct what the message names.
+ */
 export class InvalidEndpointError extends CoreError {
   constructor(id: number, problem: string) {
     super('ERR_WEIR_INVALID_ENDPOINT', `endpoint ${id} is not valid: ${problem}`);
   }
 }
 
-/** The endpoint is not enforced as wanted within the time; until it is, it stays fail closed. */
+/**
+ * An endpoint is not enforced as wanted within the time; until it is, it stays fail closed.
+ * @fix See the reason in the message, and `weir endpoint get ID`.
+ */
 export class EndpointNotReadyError extends CoreError {
   readonly endpoint: number;
   /** For something that comes from elsewhere; otherwise the kernel refused it, or was not asked in time. */
@@ -104,13 +146,21 @@ export class EndpointNotReadyError extends CoreError {
   }
 }
 
+/**
+ * All numbers of a kind (endpoints, slots) are in use.
+ * @fix Remove some of what the message names.
+ */
 export class IdsExhaustedError extends CoreError {
   constructor(what: string, limit: number) {
     super('ERR_WEIR_EXHAUSTED', `all ${limit} ${what} are in use: remove some first`);
   }
 }
 
-/** The rows that a policy comes to do not fit beside those that its endpoints' namespace, or the node, has. */
+/**
+ * The rows that a policy comes to do not fit beside those that its endpoints' namespace, or the node, has. The policies that select them report
+ * `RowBudgetExceeded`.
+ * @fix Have more pods select by the same rules, put peers that are to have the same ports into one rule, or raise `agent.limits`.
+ */
 export class RowShareError extends CoreError {
   readonly namespace: string;
   /** How many of the policy were counted: it needs no fewer. */
@@ -135,7 +185,7 @@ export class RowShareError extends CoreError {
       ? '--rows-per-node (value agent.limits.rowsPerNode)'
       : '--rows-per-namespace (value agent.limits.rowsPerNamespace)';
     super(
-      'RowBudgetExceeded',
+      'ERR_WEIR_ROW_SHARE',
       `${full}; have more pods select by the same rules, put peers that are to have the same ports into one rule, or raise ${raise}`,
     );
     this.namespace = namespace;
@@ -143,14 +193,20 @@ export class RowShareError extends CoreError {
   }
 }
 
-/** A slot may not be freed, or an endpoint moved to it, yet: the other side of the swap is not in the kernel. Retried. */
+/**
+ * A write waits for another write to the kernel, so that no packet is judged by half of a change. It is retried.
+ * @fix None is needed, unless it stays: then see `weir status` for what the kernel refuses.
+ */
 export class OrderError extends CoreError {
   constructor(message: string) {
     super('ERR_WEIR_ORDER', message);
   }
 }
 
-/** A slot's map is not made larger than this. Retried: rows that nothing wants any more go within seconds. */
+/**
+ * A policy slot would hold more rows than it has room for. It is retried: rows that nothing needs any more go within seconds.
+ * @fix Edit its policies less often, or have them need fewer rows.
+ */
 export class SlotFullError extends CoreError {
   constructor(slot: number, rows: number, limit: number) {
     super(
@@ -160,7 +216,10 @@ export class SlotFullError extends CoreError {
   }
 }
 
-/** The endpoint's interface does not exist (any more) in this network namespace. */
+/**
+ * The interface of an endpoint does not exist in the network namespace of the agent.
+ * @fix Delete the endpoint, or run the agent in the node's network namespace.
+ */
 export class InterfaceGoneError extends CoreError {
   constructor(endpoint: number, ifindex: number, cause: unknown) {
     super(
@@ -171,14 +230,20 @@ export class InterfaceGoneError extends CoreError {
   }
 }
 
-/** A program of this agent is not in its place in an interface's chain. */
+/**
+ * A program of the agent is not at its place in an interface's chain.
+ * @fix See who attaches programs to that interface: the message names the program that runs before it.
+ */
 export class LinkError extends CoreError {
   constructor(problem: string) {
     super('ERR_WEIR_LINK', problem);
   }
 }
 
-/** This agent was started in another network namespace than the one whose interfaces it is to enforce. */
+/**
+ * The agent was started in another network namespace than the one that its pins enforce in.
+ * @fix Start it in the node's network namespace (`hostNetwork: true`).
+ */
 export class NetnsMismatchError extends CoreError {
   /** `recorded`: cookie of the namespace that the pins are of, as far as that is known. */
   constructor(
@@ -196,7 +261,10 @@ export class NetnsMismatchError extends CoreError {
   }
 }
 
-/** Something of the datapath could not be taken away; it goes on enforcing. */
+/**
+ * Something of the datapath could not be removed; it goes on enforcing.
+ * @fix Mend what the message names, and try again.
+ */
 export class RemoveError extends CoreError {
   constructor(what: string, count: number, cause: unknown) {
     const more = count > 1 ? ` (and ${count - 1} more)` : '';

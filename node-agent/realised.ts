@@ -375,7 +375,7 @@ export class RealisedReport {
       const stays =
         engine.state(id)?.state === 'not-ready' ? 'nothing passes until then' : 'the policy before stays enforced';
       const message = `endpoint ${id}${by}: ${error.message}; ${stays}`;
-      yield { of: selecting(id), reason: tooLarge ? error.code : 'CompileFailed', message };
+      yield { of: selecting(id), reason: tooLarge ? 'RowBudgetExceeded' : 'CompileFailed', message };
     }
   }
 

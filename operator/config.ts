@@ -54,7 +54,11 @@ const LIMITS: readonly (readonly [flag: string, name: keyof Limits, what: string
     'mirrorIdentitiesPerNodeAndNamespace',
     'identities that only mirror pods of one node have in one namespace',
   ],
-  ['mirror-identities-per-node', 'mirrorIdentitiesPerNode', 'the same, in all namespaces'],
+  [
+    'mirror-identities-per-node',
+    'mirrorIdentitiesPerNode',
+    'identities that only mirror pods of one node have, in all namespaces',
+  ],
   ['selectors-per-policy', 'selectorsPerPolicy', 'distinct selectors of one policy'],
   ['rules-per-policy', 'rulesPerPolicy', 'rules of one policy: elements of ingress, egress and denies'],
   ['bytes-per-policy', 'bytesPerPolicy', 'bytes of the rules of one policy once it is resolved'],
@@ -62,7 +66,11 @@ const LIMITS: readonly (readonly [flag: string, name: keyof Limits, what: string
   ['bytes-per-namespace', 'bytesPerNamespace', 'bytes of the resolved rules of the policies of one namespace'],
   ['cidrs-per-namespace', 'cidrsPerNamespace', 'CIDRs that the policies of one namespace name, exceptions too'],
   ['matches-per-policy', 'matchesPerPolicy', 'identities that the selectors of one policy match, summed'],
-  ['matches-per-namespace', 'matchesPerNamespace', 'the same, of the policies of one namespace'],
+  [
+    'matches-per-namespace',
+    'matchesPerNamespace',
+    'identities that the selectors of the policies of one namespace match, summed',
+  ],
 ];
 
 const UNITS: Readonly<Record<string, number>> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000 };
@@ -115,9 +123,7 @@ export function parseConfig(
   const done = (config: OperatorConfig | UninstallConfig): void => {
     parsed = config;
   };
-  const command = runCommand(env, done);
-  const uninstall = command.command('uninstall');
-  uninstallCommand(uninstall, env, done);
+  const [command, uninstall] = commands(env, done);
   for (const each of [command, uninstall]) {
     if (options.exit === false) each.exitOverride().configureOutput({ writeErr: () => {}, writeOut: () => {} });
     // commander has printed its own message; help and version are no errors.
@@ -126,6 +132,17 @@ export function parseConfig(
   command.parse(args, { from: 'user' });
   if (parsed === undefined) throw new InvalidArgumentError('No command was given.');
   return parsed;
+}
+
+/** The operator's commands: `run`, which has no name, and `uninstall`. */
+export function commands(
+  env: Environment,
+  done: (config: OperatorConfig | UninstallConfig) => void,
+): readonly [run: Command, uninstall: Command] {
+  const command = runCommand(env, done);
+  const uninstall = command.command('uninstall');
+  uninstallCommand(uninstall, env, done);
+  return [command, uninstall];
 }
 
 function runCommand(env: Environment, done: (config: OperatorConfig) => void): Command {
@@ -163,7 +180,7 @@ function runCommand(env: Environment, done: (config: OperatorConfig) => void): C
         .default(15 * 60_000, '15m')
         .argParser(parseDuration),
     )
-    .option('--leader-elect', 'write only while holding the lease (default)', true)
+    .option('--leader-elect', 'write only while holding the lease', true)
     .option('--no-leader-elect', 'write at once; only where there is one replica')
     .option('--leader-namespace <namespace>', 'namespace of the lease (default: $POD_NAMESPACE, or kube-system)')
     .option('--leader-name <name>', 'name of the lease', 'weir-operator')

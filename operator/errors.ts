@@ -8,19 +8,28 @@ export abstract class OperatorError extends Error {
   }
 }
 
-/** The cluster is not one that Weir may run in. */
+/**
+ * The cluster is not one that Weir may run in.
+ * @fix Do what the message says; docs/install.md lists what a cluster must have.
+ */
 export class PreflightError extends OperatorError {
-  readonly code = 'PREFLIGHT';
+  readonly code = 'ERR_WEIR_OPERATOR_PREFLIGHT';
 }
 
-/** A write waits for another object that must be there first. Retried. */
+/**
+ * A write waits for another object that must be written first. It is retried.
+ * @fix None is needed, unless it stays: then see why the object that the message names is not written.
+ */
 export class DependencyError extends OperatorError {
-  readonly code = 'DEPENDENCY';
+  readonly code = 'ERR_WEIR_DEPENDENCY';
 }
 
-/** A pod that no number can be given to. It waits. */
+/**
+ * No identity can be given to a pod: a quota or the range is used up, or its labels are too many. The pod waits.
+ * @fix Give pods fewer distinct label sets, or raise the limit that the message names.
+ */
 export class NoIdentityError extends OperatorError {
-  readonly code = 'NO_IDENTITY';
+  readonly code = 'ERR_WEIR_NO_IDENTITY';
   /** Name of what is full, and where a number that becomes free helps: an account, or the cluster's range; '' where the pod itself is too large. */
   readonly account: string;
 
@@ -86,12 +95,18 @@ export class NoIdentityError extends OperatorError {
 /** As `NoIdentityError.account` names the cluster's range. */
 export const RANGE_ACCOUNT = 'range';
 
-/** A command line value that cannot be used. */
+/**
+ * A value on the command line cannot be used.
+ * @fix Correct the flag that the message names; see docs/flags.md.
+ */
 export class ConfigError extends OperatorError {
-  readonly code = 'CONFIG';
+  readonly code = 'ERR_WEIR_OPERATOR_CONFIG';
 }
 
-/** Weir could not be taken out of the cluster in time. */
+/**
+ * Weir could not be taken out of the cluster in time.
+ * @fix See what the message still waits for, and run the uninstall again: what is done stays done.
+ */
 export class UninstallError extends OperatorError {
-  readonly code = 'UNINSTALL';
+  readonly code = 'ERR_WEIR_UNINSTALL';
 }

@@ -1,15 +1,18 @@
-/** The pages of docs/: every command is marked for the test that runs it, and what they name exists. */
+/** The pages of docs/: every command is marked for the test that runs it, what they name exists, and what is generated is up to date. */
 import { existsSync, globSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { describe, expect, it } from '@jest/globals';
 import { crds } from '@weir/kube';
 import { load } from 'js-yaml';
+import { GENERATED } from '../scripts/reference.ts';
 import { ACCESS, SECURE_METRICS } from './chart/access.ts';
 import { find, type PodSpec, podSpec, render } from './chart/render.ts';
 import { ROOT, run } from './cluster/run.ts';
 import { commandsOf, type DocBlock, type DocPage, readPage } from './real/docs.ts';
 
-const FILES = globSync('docs/*.md', { cwd: ROOT }).sort();
+const ALL = globSync('docs/*.md', { cwd: ROOT }).sort();
+/** Written by people; the others have no commands. */
+const FILES = ALL.filter((file) => !Object.hasOwn(GENERATED, file));
 const text = (file: string): string => readFileSync(join(ROOT, file), 'utf8');
 const pages: readonly DocPage[] = FILES.map((file) => readPage(file, text(file)));
 const blocks: readonly DocBlock[] = pages.flatMap((page) => page.blocks);
@@ -88,6 +91,16 @@ describe('the reader', () => {
 describe('the pages', () => {
   it('are these', () => {
     expect(FILES).toEqual(['docs/install.md', 'docs/security.md', 'docs/troubleshooting.md', 'docs/upgrade.md']);
+    expect(ALL).toEqual([...FILES, ...Object.keys(GENERATED)].sort());
+  });
+
+  it.each(Object.entries(GENERATED))('%s is what `npm run docs` writes', (file, page) => {
+    expect(text(file)).toBe(page());
+  });
+
+  it('are linked from README.md', () => {
+    const links = new Set(Array.from(text('README.md').matchAll(/\]\((docs\/[\w.-]+)\)/g), ([, target]) => target));
+    expect([...links].sort()).toEqual(ALL);
   });
 
   it('have a marker at every block', () => {
@@ -97,7 +110,7 @@ describe('the pages', () => {
   });
 
   it('are linked to what exists', () => {
-    for (const file of FILES)
+    for (const file of ALL)
       for (const [link, target] of prose(file).matchAll(/\]\(([^)]+)\)/g)) {
         const [path = '', anchor] = (target ?? '').split('#');
         const at = path === '' ? file : join(dirname(file), path);
@@ -250,13 +263,15 @@ describe('commands', () => {
           expect([file, line, word, existsSync(join(ROOT, word))]).toEqual([file, line, word, true]);
   });
 
-  it('flags named in the text are those of agent, operator, helm or Kubernetes', async () => {
+  it('flags named in the text are those of agent, operator, weir, helm or Kubernetes', async () => {
     const foreign = ['--allocate-node-cidrs', '--cluster-cidr', '--take-ownership', '--no-hooks', '--all'];
     const known = [
       await help(process.execPath, [join(ROOT, 'node-agent/main.ts'), '--help']),
       await help(process.execPath, [join(ROOT, 'operator/main.ts'), '--help']),
+      await help(process.execPath, [join(ROOT, 'operator/main.ts'), 'uninstall', '--help']),
+      await help(join(ROOT, 'bin/weir'), ['status', '--help']),
     ].join('');
-    for (const file of FILES)
+    for (const file of ALL)
       for (const [flag] of quoted(file)
         .join('\n')
         .matchAll(/--[a-z][a-z-]+/g))

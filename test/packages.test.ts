@@ -81,7 +81,7 @@ describe('the published libraries', () => {
     // What tsc complains about.
     expect(checked.stdout).toBe('');
     const { stdout } = await run(process.execPath, ['--no-experimental-strip-types', 'consumer.js'], { cwd: home });
-    expect(JSON.parse(stdout)).toEqual({ keys: [[7, 0, 0, 0]], refused: 'STATEDB_ROW_EXISTS', cpus: true });
+    expect(JSON.parse(stdout)).toEqual({ keys: [[7, 0, 0, 0]], refused: 'ERR_STATEDB_ROW_EXISTS', cpus: true });
   });
 
   it.each(LIBRARIES)('%s says what it needs, and gives everything that its sources give', async (library) => {

@@ -1,6 +1,9 @@
-/** A failure that the user can understand and mend; the message is all that is printed. */
+/**
+ * A command of `weir` failed. Exit code 1.
+ * @fix Do what the message says.
+ */
 export class CliError extends Error {
-  readonly code: string = 'CLI';
+  readonly code: string = 'ERR_WEIR_CLI';
   readonly exitCode: number;
   constructor(message: string, exitCode = 1, options?: ErrorOptions) {
     super(message, options);
@@ -9,33 +12,45 @@ export class CliError extends Error {
   }
 }
 
-/** Wrong arguments: exit code 2. */
+/**
+ * The arguments of a command of `weir` are wrong. Exit code 2.
+ * @fix See `--help` of that command.
+ */
 export class UsageError extends CliError {
-  override readonly code = 'CLI_USAGE';
+  override readonly code = 'ERR_WEIR_CLI_USAGE';
   constructor(message: string) {
     super(message, 2);
   }
 }
 
-/** What was waited for did not come in time: exit code 124, as of timeout(1). */
+/**
+ * What the command waited for did not happen in time. Exit code 124, as of timeout(1).
+ * @fix See `weir status` for what the agent waits for, or give the command more time.
+ */
 export class TimeoutError extends CliError {
-  override readonly code = 'CLI_TIMEOUT';
+  override readonly code = 'ERR_WEIR_CLI_TIMEOUT';
   constructor(message: string) {
     super(message, 124);
   }
 }
 
-/** A signal ended the command: exit code 130 for SIGINT, 143 for SIGTERM, as shells have it. */
+/**
+ * A signal ended the command. Exit code 130 for SIGINT, 143 for SIGTERM, as shells have it.
+ * @fix None is needed.
+ */
 export class InterruptedError extends CliError {
-  override readonly code = 'CLI_INTERRUPTED';
+  override readonly code = 'ERR_WEIR_CLI_INTERRUPTED';
   constructor(signal: 'SIGINT' | 'SIGTERM') {
     super(`interrupted by ${signal}`, signal === 'SIGINT' ? 130 : 143);
   }
 }
 
-/** The agent answered with an error, or did not answer. */
+/**
+ * The agent answered with an error, or did not answer.
+ * @fix Do what the message says. No answer: see whether the agent runs, and whether `--socket` names its socket.
+ */
 export class AgentError extends CliError {
-  override readonly code = 'CLI_AGENT';
+  override readonly code = 'ERR_WEIR_CLI_AGENT';
   /** Of its answer. */
   readonly status: number | undefined;
   constructor(message: string, exitCode = 1, options: ErrorOptions & { readonly status?: number } = {}) {

@@ -21,9 +21,12 @@ export const CNI_CODE = {
 
 export type CniCode = (typeof CNI_CODE)[keyof typeof CNI_CODE];
 
-/** Any CNI failure; `cniCode` is what the runtime sees. */
+/**
+ * A CNI command failed. `cniCode` is the code that the container runtime sees; `details` says what to do.
+ * @fix Do what the details say; kubelet tries again by itself.
+ */
 export class CniError extends Error {
-  readonly code: string = 'CNI';
+  readonly code: string = 'ERR_WEIR_CNI';
   readonly cniCode: CniCode;
   readonly details: string;
 
@@ -35,9 +38,12 @@ export class CniError extends Error {
   }
 }
 
-/** The node's pod CIDR has no free address left. */
+/**
+ * All addresses of the node's pod CIDR are in use.
+ * @fix Delete pods of this node, or give the node a larger pod CIDR.
+ */
 export class AddressesExhaustedError extends CniError {
-  override readonly code = 'CNI_ADDRESSES_EXHAUSTED';
+  override readonly code = 'ERR_WEIR_CNI_ADDRESSES_EXHAUSTED';
   /** `taken`: by whom, in words. */
   constructor(cidr: string, total: number, taken: string) {
     super(
@@ -48,9 +54,13 @@ export class AddressesExhaustedError extends CniError {
   }
 }
 
-/** All that is free may not be given yet: it was another pod's a moment ago, or still is to the cluster. */
+/**
+ * No address may be given yet: each that is free was a pod's a moment ago, or CiliumEndpointSlices still name it.
+ * @fix Wait: kubelet tries again. A larger pod CIDR lets pods follow one another faster; a running operator removes old addresses from
+ * slices.
+ */
 export class AddressesRestingError extends CniError {
-  override readonly code = 'CNI_ADDRESSES_RESTING';
+  override readonly code = 'ERR_WEIR_CNI_ADDRESSES_RESTING';
   /** `taken`: by whom or why, in words. The last: whether some rest after a pod that is known, and whether slices name some. */
   constructor(
     cidr: string,
@@ -72,9 +82,12 @@ export class AddressesRestingError extends CniError {
   }
 }
 
-/** Somebody else has the address. */
+/**
+ * The address that was chosen already has a route or an interface on the node.
+ * @fix The next attempt takes another address. Find what makes routes within the pod CIDR, such as an earlier network plugin.
+ */
 export class AddressConflictError extends CniError {
-  override readonly code = 'CNI_ADDRESS_CONFLICT';
+  override readonly code = 'ERR_WEIR_CNI_ADDRESS_CONFLICT';
   readonly address: string;
   constructor(address: string, holder: string, options?: ErrorOptions) {
     super(
@@ -87,9 +100,12 @@ export class AddressConflictError extends CniError {
   }
 }
 
-/** A pod CIDR that cannot serve pods. */
+/**
+ * The pod CIDR cannot serve pods.
+ * @fix Use an IPv4 prefix of at least 4 addresses, such as 10.1.0.0/24.
+ */
 export class PodCidrError extends CniError {
-  override readonly code = 'CNI_POD_CIDR';
+  override readonly code = 'ERR_WEIR_CNI_POD_CIDR';
   constructor(cidr: string, why: string, options?: ErrorOptions) {
     super(
       CNI_CODE.invalidConfig,
@@ -100,9 +116,12 @@ export class PodCidrError extends CniError {
   }
 }
 
-/** A system command (ip, nsenter) failed. */
+/**
+ * A system command (`ip`, `nsenter`) failed.
+ * @fix See the message of that command.
+ */
 export class CommandError extends CniError {
-  override readonly code = 'CNI_COMMAND';
+  override readonly code = 'ERR_WEIR_CNI_COMMAND';
   readonly stderr: string;
   constructor(command: string, input: string, stderr: string, options?: ErrorOptions) {
     super(CNI_CODE.network, `${command} failed: ${stderr.trim() || 'no message'}`, input.trim(), options);
@@ -110,18 +129,24 @@ export class CommandError extends CniError {
   }
 }
 
-/** The C shim could not be built. */
+/**
+ * The CNI plugin `weir-cni` could not be compiled.
+ * @fix Do what the message says: install a C compiler, or give a built file with `--cni-binary`.
+ */
 export class CniBuildError extends Error {
-  readonly code = 'CNI_BUILD';
+  readonly code = 'ERR_WEIR_CNI_BUILD';
   constructor(message: string, options?: ErrorOptions) {
     super(message, options);
     this.name = 'CniBuildError';
   }
 }
 
-/** `--cni-install` could not put its files in place. */
+/**
+ * The CNI plugin or its configuration could not be put in place.
+ * @fix Do what the message says: the folders of `--cni-install` and `--cni-conf-dir` must be writable.
+ */
 export class CniInstallError extends Error {
-  readonly code = 'CNI_INSTALL';
+  readonly code = 'ERR_WEIR_CNI_INSTALL';
   constructor(message: string, options?: ErrorOptions) {
     super(message, options);
     this.name = 'CniInstallError';

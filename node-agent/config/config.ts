@@ -29,7 +29,8 @@ export type Parsed<Config = BaseConfig> =
   | { readonly command: AgentCommand; readonly config: Config }
   | { readonly printed: string };
 
-const BASE = {
+/** Flags of no part. */
+export const BASE_FLAGS = {
   nodeName: flag<string>('--node-name <name>', 'name of this node in Kubernetes')
     .default(hostname().toLowerCase(), 'host name')
     .argParser(name('--node-name')),
@@ -95,7 +96,7 @@ export function parseConfig<Config extends BaseConfig = BaseConfig>(
       },
     })
     .allowExcessArguments(false);
-  for (const [config, each] of [BASE, ...parts.map(({ flags = {} }) => flags)].flatMap((flags) =>
+  for (const [config, each] of [BASE_FLAGS, ...parts.map(({ flags = {} }) => flags)].flatMap((flags) =>
     Object.entries(flags),
   )) {
     if (each.attributeName() !== config)

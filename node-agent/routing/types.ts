@@ -27,9 +27,12 @@ export interface KernelRoute {
   readonly gateway?: string;
 }
 
-/** Why a route could not be made; `message` names the node, the value and the fix. */
+/**
+ * A route to the pods of another node could not be made.
+ * @fix Do what the message says: give the node an IPv4 InternalIP, or a network where nodes reach each other directly.
+ */
 export class RouteError extends Error {
-  readonly code = 'ROUTE';
+  readonly code = 'ERR_WEIR_ROUTE';
   constructor(row: RouteRow, why: string, options?: ErrorOptions) {
     super(`no route to the pods of node ${row.node} (${row.prefix}): ${why}`, options);
     this.name = 'RouteError';

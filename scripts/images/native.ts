@@ -7,9 +7,12 @@ import { ROOT } from './catalog.ts';
 const MULTIARCH: Readonly<Record<string, string>> = { x64: 'x86_64-linux-gnu', arm64: 'aarch64-linux-gnu' };
 const FOLDERS = ['/usr/local/sbin', '/usr/local/bin', '/usr/sbin', '/usr/bin', '/sbin', '/bin'];
 
-/** Something of the machine is missing. The message says what, and which Debian package has it. */
+/**
+ * A program or library of this machine that goes into an image is missing.
+ * @fix Install the Debian package that the message names.
+ */
 export class NativeMissingError extends Error {
-  readonly code = 'IMAGE_NATIVE_MISSING';
+  readonly code = 'ERR_WEIR_IMAGE_NATIVE_MISSING';
   constructor(message: string) {
     super(message);
     this.name = 'NativeMissingError';

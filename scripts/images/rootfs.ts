@@ -36,9 +36,12 @@ import {
   strip,
 } from './native.ts';
 
-/** The unpacked image is larger than it may be. */
+/**
+ * An image is larger, unpacked, than it may be.
+ * @fix Take out what it does not need: the message names its largest files.
+ */
 export class ImageSizeError extends Error {
-  readonly code = 'IMAGE_SIZE';
+  readonly code = 'ERR_WEIR_IMAGE_SIZE';
   constructor(name: ImageName, bytes: number, largest: readonly { readonly path: string; readonly bytes: number }[]) {
     super(
       `image ${name} is ${megabytes(bytes)} unpacked, at most ${megabytes(imageSpec(name).limit)} are allowed; its largest files: ${largest

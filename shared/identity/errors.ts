@@ -1,6 +1,9 @@
-/** Every number of the range is in use. */
+/**
+ * Every number of an identity range is in use.
+ * @fix Use fewer distinct label sets, or fewer distinct CIDRs in policies.
+ */
 export class IdentityExhaustedError extends Error {
-  readonly code = 'IdentityExhausted';
+  readonly code = 'ERR_WEIR_IDENTITY_EXHAUSTED';
 
   constructor(first: number, last: number) {
     super(
@@ -10,9 +13,12 @@ export class IdentityExhaustedError extends Error {
   }
 }
 
-/** A number that does not belong to the allocator's range. */
+/**
+ * An identity lies outside of the range of its allocator.
+ * @fix This is a defect of Weir: report it, with the message.
+ */
 export class IdentityRangeError extends Error {
-  readonly code = 'IdentityRange';
+  readonly code = 'ERR_WEIR_IDENTITY_RANGE';
 
   constructor(id: number, first: number, last: number) {
     super(`identity ${id} is outside of ${first}..${last}: give it to the allocator of its own range`);

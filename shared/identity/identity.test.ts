@@ -64,7 +64,7 @@ describe('IdentityAllocator', () => {
     used.delete(10);
     expect(allocate()).toBe(12);
     expect(allocate()).toBe(10);
-    expect(() => allocate()).toThrow(expect.objectContaining({ code: 'IdentityExhausted' }));
+    expect(() => allocate()).toThrow(expect.objectContaining({ code: 'ERR_WEIR_IDENTITY_EXHAUSTED' }));
     used.delete(11);
     expect(allocate()).toBe(11);
   });
@@ -99,7 +99,7 @@ describe('IdentityAllocator', () => {
 
   it('refuses numbers of another range, and adopts none of them', () => {
     const allocator = new IdentityAllocator({ first: 256, last: 65535 }, () => false);
-    expect(() => allocator.adopt([300, 7])).toThrow(expect.objectContaining({ code: 'IdentityRange' }));
+    expect(() => allocator.adopt([300, 7])).toThrow(expect.objectContaining({ code: 'ERR_WEIR_IDENTITY_RANGE' }));
     expect(allocator.allocate()).toBe(256);
     allocator.adopt([300, 299]);
     expect(allocator.allocate()).toBe(301);

@@ -8,14 +8,21 @@ export abstract class KubeError extends Error {
   }
 }
 
-/** The kubeconfig, or the service account of the pod, cannot be used. */
+/**
+ * The kubeconfig, or the pod's service account, cannot be used.
+ * @fix Correct the file that the message names, or give another one with `--kubeconfig`.
+ */
 export class KubeConfigError extends KubeError {
-  readonly code = 'KUBE_CONFIG';
+  readonly code = 'ERR_WEIR_KUBE_CONFIG';
 }
 
-/** The API server answered with a failure, or did not answer (`status` 0, reason `Timeout` or `Unreachable`). */
+/**
+ * The API server answered with a failure, or did not answer (`status` 0, reason `Timeout` or `Unreachable`).
+ * @fix `reason` says why. `Forbidden`: compare the roles with docs/security.md. `Unreachable`: see whether the node reaches the API
+ * server.
+ */
 export class ApiError extends KubeError {
-  readonly code = 'KUBE_API';
+  readonly code = 'ERR_WEIR_KUBE_API';
   /** HTTP status; 0 when there was no answer. */
   readonly status: number;
   /** `metav1.Status.reason`, for example `NotFound`; or `Timeout`, `Unreachable`, `BadAnswer`. */
@@ -70,7 +77,10 @@ export class ApiError extends KubeError {
   }
 }
 
-/** Leadership could not be renewed in time and must be taken as lost. */
+/**
+ * The operator could not renew its lease in time, and no longer leads.
+ * @fix None is needed: another replica takes over. If it happens often, see whether the API server is slow.
+ */
 export class LeadershipLostError extends KubeError {
-  readonly code = 'LEADERSHIP_LOST';
+  readonly code = 'ERR_WEIR_LEADERSHIP_LOST';
 }

@@ -11,9 +11,12 @@ export interface LabelProblem {
   readonly message: string;
 }
 
-/** A selector is not valid. Carries every problem found, in order of the text. */
+/**
+ * A label selector is not valid. `problems` has each problem with its path.
+ * @fix Correct the selector at the paths that the message names.
+ */
 export class SelectorError extends Error {
-  readonly code = 'InvalidSelector';
+  readonly code = 'ERR_WEIR_SELECTOR';
   readonly problems: readonly LabelProblem[];
 
   constructor(problems: readonly LabelProblem[]) {
@@ -23,9 +26,12 @@ export class SelectorError extends Error {
   }
 }
 
-/** A label or a key is not valid. */
+/**
+ * A label or a label key is not valid.
+ * @fix Write it as the message says.
+ */
 export class LabelError extends Error {
-  readonly code = 'InvalidLabel';
+  readonly code = 'ERR_WEIR_LABEL';
   readonly value: string;
 
   constructor(value: string, reason: string) {

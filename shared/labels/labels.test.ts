@@ -50,7 +50,7 @@ describe('keys', () => {
   it.each(['', 'a/b/c', 'k8s:a:b', '-a', 'a-', '/a', 'a/', 'k8s:', 'Ex.com/a', `${'x'.repeat(64)}`, 'a b'])(
     'refuses %j',
     (text) => {
-      expect(() => parseSelectorKey(text)).toThrow(expect.objectContaining({ code: 'InvalidLabel' }));
+      expect(() => parseSelectorKey(text)).toThrow(expect.objectContaining({ code: 'ERR_WEIR_LABEL' }));
     },
   );
 

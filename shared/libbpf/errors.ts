@@ -78,7 +78,10 @@ export interface BpfErrorOptions {
   readonly fix?: string;
 }
 
-/** A failed system call or libbpf call. The message names the operation, the errno and the fix. */
+/**
+ * A system call or a call of libbpf failed. The message names the operation and the errno.
+ * @fix Do what the message says after the errno.
+ */
 export class BpfError extends Error {
   readonly code: string = 'ERR_BPF_SYSCALL';
   readonly errno: number;
@@ -97,7 +100,10 @@ export class BpfError extends Error {
   }
 }
 
-/** A batch that stopped part-way: the first `done` elements are applied, the element at index `done` was refused. */
+/**
+ * A batch stopped part-way: the first `done` elements are applied, and the kernel refused the element at index `done`.
+ * @fix Do what the message says after the errno, then go on from `done`.
+ */
 export class BatchError extends BpfError {
   override readonly code = 'ERR_BPF_BATCH';
   readonly done: number;
@@ -112,7 +118,10 @@ export class BatchError extends BpfError {
   }
 }
 
-/** The verifier refused a program. `excerpt` (also in the message) is the end of the log; `log` is all of it. */
+/**
+ * The verifier refused a program. `excerpt` (also in the message) is the end of its log; `log` is all of it.
+ * @fix Change the program, or run a kernel that accepts it.
+ */
 export class VerifierError extends BpfError {
   override readonly code = 'ERR_BPF_VERIFIER';
   readonly program: string;
@@ -148,7 +157,10 @@ export function verifierExcerpt(log: string, lines = 12): string {
   return useful.slice(-lines).join('\n');
 }
 
-/** libbpf or koffi cannot be loaded. */
+/**
+ * libbpf or koffi cannot be loaded.
+ * @fix Install the package `libbpf1` (Debian, Ubuntu) or `libbpf` (Fedora, Alpine).
+ */
 export class LibraryMissingError extends Error {
   readonly code = 'ERR_BPF_LIBRARY_MISSING';
   readonly library: string;
@@ -166,7 +178,10 @@ export class LibraryMissingError extends Error {
   }
 }
 
-/** This machine cannot run the binding (other processor, other byte order). */
+/**
+ * The binding does not run on this machine: another processor or byte order, or a list of CPUs that it cannot read.
+ * @fix Run it on Linux on x64 or arm64.
+ */
 export class PlatformError extends Error {
   readonly code = 'ERR_BPF_PLATFORM';
 
@@ -176,7 +191,10 @@ export class PlatformError extends Error {
   }
 }
 
-/** A buffer whose length does not match what the kernel would read or write; nothing was called. */
+/**
+ * A buffer does not have the length that the kernel would read or write. Nothing was called.
+ * @fix Give a buffer of exactly the length that the message names.
+ */
 export class BufferLengthError extends Error {
   readonly code = 'ERR_BPF_BUFFER_LENGTH';
   readonly expected: number;
@@ -190,7 +208,10 @@ export class BufferLengthError extends Error {
   }
 }
 
-/** An argument outside its range (not a length); nothing was called. */
+/**
+ * An argument is outside of its range. Nothing was called.
+ * @fix Give what the message asks for.
+ */
 export class ArgumentError extends Error {
   readonly code = 'ERR_BPF_ARGUMENT';
 

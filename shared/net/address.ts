@@ -1,4 +1,4 @@
-import { NetError } from './errors.ts';
+import { AddressError } from './errors.ts';
 import type { Family } from './types.ts';
 
 export interface Address {
@@ -9,15 +9,11 @@ export interface Address {
 
 /**
  * Parses an IPv4 or IPv6 address, strictly: four decimal octets without leading zeros, or RFC 4291 text without a zone.
- * @throws NetError `InvalidAddress`
+ * @throws AddressError
  */
 export function parseAddress(text: string): Address {
   if (typeof text !== 'string' || text === '') {
-    throw new NetError(
-      'InvalidAddress',
-      String(text),
-      'is not an IP address: write one such as 10.1.2.3 or 2001:db8::1',
-    );
+    throw new AddressError(String(text), 'is not an IP address: write one such as 10.1.2.3 or 2001:db8::1');
   }
   return text.includes(':') ? { family: 6, bytes: parseV6(text) } : { family: 4, bytes: parseV4(text, text) };
 }
@@ -25,33 +21,28 @@ export function parseAddress(text: string): Address {
 function parseV4(text: string, whole: string): Uint8Array {
   const parts = text.split('.');
   if (parts.length !== 4) {
-    throw new NetError('InvalidAddress', whole, 'is not an IPv4 address: write four decimal numbers such as 10.1.2.3');
+    throw new AddressError(whole, 'is not an IPv4 address: write four decimal numbers such as 10.1.2.3');
   }
   const bytes = new Uint8Array(4);
   parts.forEach((part, index) => {
     if (!/^\d{1,3}$/.test(part)) {
-      throw new NetError(
-        'InvalidAddress',
-        whole,
-        `is not an IPv4 address: ${JSON.stringify(part)} is not a number 0..255`,
-      );
+      throw new AddressError(whole, `is not an IPv4 address: ${JSON.stringify(part)} is not a number 0..255`);
     }
     if (part.length > 1 && part.startsWith('0')) {
-      throw new NetError(
-        'InvalidAddress',
+      throw new AddressError(
         whole,
         `has a leading zero in ${JSON.stringify(part)}: write ${Number(part)} (leading zeros are read as octal by some)`,
       );
     }
     const value = Number(part);
-    if (value > 255) throw new NetError('InvalidAddress', whole, `has ${value} where 0..255 is allowed`);
+    if (value > 255) throw new AddressError(whole, `has ${value} where 0..255 is allowed`);
     bytes[index] = value;
   });
   return bytes;
 }
 
 function parseV6(text: string): Uint8Array {
-  const bad = (reason: string) => new NetError('InvalidAddress', text, `is not an IPv6 address: ${reason}`);
+  const bad = (reason: string) => new AddressError(text, `is not an IPv6 address: ${reason}`);
   if (text.includes('%')) throw bad('a zone is not allowed, remove the % part');
   const halves = text.split('::');
   if (halves.length > 2) throw bad('"::" may be written once');
@@ -88,7 +79,7 @@ function parseV6(text: string): Uint8Array {
 export function formatAddress(bytes: Uint8Array): string {
   if (bytes.length === 4) return bytes.join('.');
   if (bytes.length !== 16) {
-    throw new NetError('InvalidAddress', `${bytes.length} bytes`, 'is no address length: 4 or 16 is needed');
+    throw new AddressError(`${bytes.length} bytes`, 'is no address length: 4 or 16 is needed');
   }
   const groups = Array.from({ length: 8 }, (_, i) => ((bytes[i * 2] ?? 0) << 8) | (bytes[i * 2 + 1] ?? 0));
   let best = { start: -1, length: 1 };
@@ -105,7 +96,7 @@ export function formatAddress(bytes: Uint8Array): string {
 /** The IPv4 address as an unsigned number, most significant octet first: 10.0.0.1 is 0x0a000001. */
 export function addressToU32(bytes: Uint8Array): number {
   if (bytes.length !== 4) {
-    throw new NetError('InvalidAddress', formatAddress(bytes), 'is not an IPv4 address: only those fit 32 bits');
+    throw new AddressError(formatAddress(bytes), 'is not an IPv4 address: only those fit 32 bits');
   }
   return (((bytes[0] ?? 0) << 24) | ((bytes[1] ?? 0) << 16) | ((bytes[2] ?? 0) << 8) | (bytes[3] ?? 0)) >>> 0;
 }
@@ -113,7 +104,7 @@ export function addressToU32(bytes: Uint8Array): number {
 /** Inverse of `addressToU32`. `value`: 0..0xffffffff. */
 export function u32ToAddress(value: number): Uint8Array {
   if (!Number.isInteger(value) || value < 0 || value > 0xffffffff) {
-    throw new NetError('InvalidAddress', String(value), 'is not an IPv4 address as a number: 0..4294967295 is needed');
+    throw new AddressError(String(value), 'is not an IPv4 address as a number: 0..4294967295 is needed');
   }
   return Uint8Array.of(value >>> 24, (value >>> 16) & 0xff, (value >>> 8) & 0xff, value & 0xff);
 }

@@ -1,16 +1,37 @@
-export type NetErrorCode = 'InvalidAddress' | 'InvalidPrefix' | 'InvalidPort';
-
-/** A text is not an address, a prefix or a port interval. The message names the value and the fix. */
-export class NetError extends Error {
-  readonly code: NetErrorCode;
+/** A text or number is not what it must be. The message names the value and the fix. */
+export abstract class NetError extends Error {
+  abstract readonly code: string;
   /** The offending text, as given. */
   readonly value: string;
 
-  constructor(code: NetErrorCode, value: string, reason: string) {
+  constructor(value: string, reason: string) {
     const text = JSON.stringify(value);
     super(`${text.length > 80 ? `${text.slice(0, 77)}...` : text} ${reason}`);
-    this.name = 'NetError';
-    this.code = code;
+    this.name = new.target.name;
     this.value = value;
   }
+}
+
+/**
+ * A text is not an IP address.
+ * @fix Write four decimal numbers such as 10.1.2.3, or an IPv6 address such as fd00::1.
+ */
+export class AddressError extends NetError {
+  readonly code = 'ERR_WEIR_ADDRESS';
+}
+
+/**
+ * A text is not a prefix.
+ * @fix Write an address and a prefix length, such as 10.1.0.0/16, with zeros after the prefix.
+ */
+export class PrefixError extends NetError {
+  readonly code = 'ERR_WEIR_PREFIX';
+}
+
+/**
+ * Two numbers are not an interval of ports.
+ * @fix Give 0 <= from <= to <= 65535.
+ */
+export class PortError extends NetError {
+  readonly code = 'ERR_WEIR_PORT';
 }

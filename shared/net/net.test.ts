@@ -240,6 +240,6 @@ describe('portPrefixes', () => {
     [0, 65536],
     [0.5, 1],
   ])('refuses %d..%d', (from, to) => {
-    expect(() => portPrefixes(from, to)).toThrow(expect.objectContaining({ code: 'InvalidPort' }));
+    expect(() => portPrefixes(from, to)).toThrow(expect.objectContaining({ code: 'ERR_WEIR_PORT' }));
   });
 });

@@ -1,4 +1,4 @@
-import { NetError } from './errors.ts';
+import { PortError } from './errors.ts';
 
 /** A block of ports that share their first `bits` bits (of 16): `bits` 16 is one port, 0 is all. */
 export interface PortPrefix {
@@ -8,11 +8,11 @@ export interface PortPrefix {
 
 /**
  * The fewest aligned power-of-two blocks that cover exactly from..to (spec section 4), ascending: 80..89 is 80/13 and 88/15.
- * @throws NetError `InvalidPort` unless 0 <= from <= to <= 65535.
+ * @throws PortError unless 0 <= from <= to <= 65535.
  */
 export function portPrefixes(from: number, to: number): PortPrefix[] {
   if (!Number.isInteger(from) || !Number.isInteger(to) || from < 0 || to > 0xffff || from > to) {
-    throw new NetError('InvalidPort', `${from}..${to}`, 'is no interval of ports: 0 <= from <= to <= 65535 is needed');
+    throw new PortError(`${from}..${to}`, 'is no interval of ports: 0 <= from <= to <= 65535 is needed');
   }
   const blocks: PortPrefix[] = [];
   let next = from;

@@ -1,5 +1,5 @@
 import { addressToU32, formatAddress, parseAddress, u32ToAddress } from './address.ts';
-import { NetError } from './errors.ts';
+import { PrefixError } from './errors.ts';
 import type { Family, Prefix } from './types.ts';
 
 /** 32 or 128. */
@@ -10,7 +10,7 @@ export function addressBits(family: Family): number {
 /**
  * Parses `address/length`; host bits are masked off (10.1.2.3/8 is 10.0.0.0/8). A bare address is a prefix of full length
  * unless `requireLength`.
- * @throws NetError `InvalidPrefix` (or `InvalidAddress` for its address)
+ * @throws PrefixError, or AddressError for its address
  */
 export function parsePrefix(text: string, options: { readonly requireLength?: boolean } = {}): Prefix {
   const slash = typeof text === 'string' ? text.indexOf('/') : -1;
@@ -18,14 +18,13 @@ export function parsePrefix(text: string, options: { readonly requireLength?: bo
   const full = addressBits(address.family);
   if (slash < 0) {
     if (options.requireLength) {
-      throw new NetError('InvalidPrefix', text, `has no prefix length: write ${text}/${full} for the single address`);
+      throw new PrefixError(text, `has no prefix length: write ${text}/${full} for the single address`);
     }
     return { family: address.family, bytes: address.bytes, bits: full };
   }
   const length = text.slice(slash + 1);
   if (!/^(0|[1-9]\d{0,2})$/.test(length) || Number(length) > full) {
-    throw new NetError(
-      'InvalidPrefix',
+    throw new PrefixError(
       text,
       `has the prefix length ${JSON.stringify(length)}: write a decimal number 0..${full} without leading zeros (no mask)`,
     );

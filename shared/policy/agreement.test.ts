@@ -267,10 +267,10 @@ describe('compile', () => {
     const peerSets = { identities: () => undefined };
     const base = { rules, peerSets, mode: 'default' as const };
     expect(() => compile({ ...base, identities: [] })).toThrow(
-      expect.objectContaining({ code: 'UnknownPeerSet', hash: 'h' }),
+      expect.objectContaining({ code: 'ERR_WEIR_UNKNOWN_PEER_SET', hash: 'h' }),
     );
     expect(() => explain(base, { direction: 'ingress', peer: { id: 300 }, protocol: 6, port: 80 })).toThrow(
-      expect.objectContaining({ code: 'UnknownPeerSet' }),
+      expect.objectContaining({ code: 'ERR_WEIR_UNKNOWN_PEER_SET' }),
     );
   });
 });

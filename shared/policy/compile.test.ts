@@ -186,7 +186,7 @@ describe('classes', () => {
   });
 
   it('refuse a rule that no parser made', () => {
-    expect(() => compile(input([rule(0)]))).toThrow(expect.objectContaining({ code: 'InvalidResolvedRule' }));
+    expect(() => compile(input([rule(0)]))).toThrow(expect.objectContaining({ code: 'ERR_WEIR_RESOLVED_RULE' }));
     expect(() => compile(input([rule(1, tcp(9, 8))]))).toThrow('no interval');
     expect(() => compile(input([rule(1, peers({ peerSet: 'gone' }))]))).toThrow('gone');
   });

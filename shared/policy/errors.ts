@@ -1,8 +1,11 @@
 import type { Direction, SelectorHash } from './types.ts';
 
-/** A rule names a peer set that the view does not know: its members are not known to be empty, so nothing can be compiled. */
+/**
+ * A rule names a peer set whose members are not known yet, so nothing can be compiled.
+ * @fix Wait: the agent compiles again when the PeerSet arrives. If it stays, see whether `kubectl get peersets` has it.
+ */
 export class UnknownPeerSetError extends Error {
-  readonly code = 'UnknownPeerSet';
+  readonly code = 'ERR_WEIR_UNKNOWN_PEER_SET';
   readonly hash: SelectorHash;
 
   constructor(hash: SelectorHash, path: string) {
@@ -12,9 +15,12 @@ export class UnknownPeerSetError extends Error {
   }
 }
 
-/** A resolved rule breaks its own contract (ports out of range, a prefix that is none): it was not made by `resolve`. */
+/**
+ * A resolved rule breaks its own contract: ports out of range, or a prefix that is none.
+ * @fix Run operator and agents of one release. If they are, report it, with the message.
+ */
 export class InvalidResolvedRuleError extends Error {
-  readonly code = 'InvalidResolvedRule';
+  readonly code = 'ERR_WEIR_RESOLVED_RULE';
 
   constructor(path: string, reason: string) {
     super(`${path}: ${reason}: resolve the policy again`);
@@ -22,9 +28,12 @@ export class InvalidResolvedRuleError extends Error {
   }
 }
 
-/** The rules of one endpoint's policies come to more rows than a slot has room for. */
+/**
+ * The rules of one endpoint come to more rows than a policy slot holds. The policies that select it report `RowBudgetExceeded`.
+ * @fix Put peers with the same ports into one rule, write adjacent ports as a range (`endPort`), or have fewer policies select the pod.
+ */
 export class RowBudgetError extends Error {
-  readonly code = 'RowBudgetExceeded';
+  readonly code = 'ERR_WEIR_ROW_BUDGET';
   readonly direction: Direction;
   /** How many there were when it was refused. */
   readonly rows: number;
@@ -39,9 +48,12 @@ export class RowBudgetError extends Error {
   }
 }
 
-/** A flow or world given to the oracle is not one. */
+/**
+ * In a test: a flow or world given to the oracle is not one.
+ * @fix Correct the test as the message says.
+ */
 export class OracleInputError extends Error {
-  readonly code = 'OracleInput';
+  readonly code = 'ERR_WEIR_ORACLE_INPUT';
 
   constructor(message: string) {
     super(message);

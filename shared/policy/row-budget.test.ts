@@ -59,7 +59,7 @@ function refused(input: CompileInput): RowBudgetError {
 describe('the budget of rows', () => {
   it('refuses what would be the product of peers and ports, and says number, limit and fix', () => {
     const error = refused(square(2500));
-    expect(error).toMatchObject({ code: 'RowBudgetExceeded', direction: 'ingress' });
+    expect(error).toMatchObject({ code: 'ERR_WEIR_ROW_BUDGET', direction: 'ingress' });
     expect(error.message).toBe(
       `ingress needs more than ${MOST_ROWS} rows (ports of each class of peers): 5000 rules, 2500 of them for every peer; put peers that are to ` +
         'have the same ports into one rule, write ports that lie together as a range, or have fewer policies select the same pod',

@@ -30,9 +30,12 @@ export function depthIn(value: unknown): readonly string[] | undefined {
   return seek(value, DEEPEST)?.slice(0, SHOWN);
 }
 
-/** JSON that is nested deeper than DEEPEST levels. */
+/**
+ * JSON is nested deeper than 100 levels.
+ * @fix Write it flatter: nothing that Weir reads is that deep.
+ */
 export class DepthError extends Error {
-  readonly code = 'TOO_DEEP';
+  readonly code = 'ERR_WEIR_TOO_DEEP';
 
   /** @param keys as `depthIn` tells them */
   constructor(keys: readonly string[]) {

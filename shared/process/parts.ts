@@ -66,13 +66,19 @@ export interface PartRow {
   readonly message?: string;
 }
 
-/** A list of parts that is none: two of one name, a need that is not in it, or needs in a circle. */
+/**
+ * A list of parts cannot be started: two parts or two maps of one name, a need that is not in the list, or needs that form a circle.
+ * @fix Correct the list (node-agent/parts/list.ts) or the part that the message names.
+ */
 export class PartListError extends Error {
   override readonly name = 'PartListError';
   readonly code = 'ERR_WEIR_PARTS';
 }
 
-/** A part that did not start, or did not stop, in its time. */
+/**
+ * A part did not start, or did not stop, within its time limit.
+ * @fix See the log for what the part waits for; its row in `weir status --verbose` names the parts that it waits for.
+ */
 export class PartTimeoutError extends Error {
   override readonly name = 'PartTimeoutError';
   readonly code = 'ERR_WEIR_PART_TIMEOUT';

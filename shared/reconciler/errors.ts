@@ -7,8 +7,12 @@ export abstract class ReconcilerError extends Error {
   }
 }
 
+/**
+ * A prune or refresh was asked for while a table in `inputs` is not initialised.
+ * @fix Wait for `db.initialisedWatch()` of each table that the message names.
+ */
 export class NotInitialisedError extends ReconcilerError {
-  readonly code = 'RECONCILER_NOT_INITIALISED';
+  readonly code = 'ERR_RECONCILER_NOT_INITIALISED';
   constructor(reconciler: string, action: 'prune' | 'refresh', waits: ReadonlyMap<string, readonly string[]>) {
     const tables = [...waits].map(([table, pending]) => `"${table}" (${pending.join(', ') || 'its initialisers'})`);
     super(
@@ -18,15 +22,23 @@ export class NotInitialisedError extends ReconcilerError {
   }
 }
 
+/**
+ * Something was asked of a reconciler after `stop()`, or was still waiting then.
+ * @fix Create a new reconciler.
+ */
 export class ReconcilerStoppedError extends ReconcilerError {
-  readonly code = 'RECONCILER_STOPPED';
+  readonly code = 'ERR_RECONCILER_STOPPED';
   constructor(reconciler: string, what: string) {
     super(`reconciler "${reconciler}" has been stopped: ${what}; create a new one and ask that`);
   }
 }
 
+/**
+ * Operations ran on after `stop()` had aborted their signal, and were given up.
+ * @fix Have each operation end soon after its `AbortSignal`, or raise `stopGraceMs`.
+ */
 export class StopTimeoutError extends ReconcilerError {
-  readonly code = 'RECONCILER_STOP_TIMEOUT';
+  readonly code = 'ERR_RECONCILER_STOP_TIMEOUT';
   constructor(reconciler: string, running: number, graceMs: number) {
     super(
       `reconciler "${reconciler}": ${running} operations run on ${graceMs} ms after their signal was aborted and are ` +
@@ -35,15 +47,23 @@ export class StopTimeoutError extends ReconcilerError {
   }
 }
 
+/**
+ * The target did not answer within `operationTimeoutMs`. The row is retried.
+ * @fix Find out why the target is slow, or raise `operationTimeoutMs`.
+ */
 export class OperationTimeoutError extends ReconcilerError {
-  readonly code = 'RECONCILER_OPERATION_TIMEOUT';
+  readonly code = 'ERR_RECONCILER_OPERATION_TIMEOUT';
   constructor(reconciler: string, timeoutMs: number) {
     super(`reconciler "${reconciler}": the target did not answer within operationTimeoutMs, ${timeoutMs} ms`);
   }
 }
 
+/**
+ * `fail()` was called after the batch had ended, so that its rows were recorded as done.
+ * @fix Call `fail()` before the batch function returns, or return a promise that settles after the last call.
+ */
 export class LateFailureError extends ReconcilerError {
-  readonly code = 'RECONCILER_LATE_FAILURE';
+  readonly code = 'ERR_RECONCILER_LATE_FAILURE';
   constructor(reconciler: string) {
     super(
       `reconciler "${reconciler}": fail() was called after the batch had ended, so the row is recorded already; ` +
@@ -52,19 +72,24 @@ export class LateFailureError extends ReconcilerError {
   }
 }
 
+/**
+ * An option or argument is not what it must be.
+ * @fix Give what the message asks for.
+ */
 export class InvalidOptionError extends ReconcilerError {
-  readonly code = 'RECONCILER_INVALID_OPTION';
+  readonly code = 'ERR_RECONCILER_INVALID_OPTION';
   constructor(reconciler: string, option: string, value: unknown, wanted: string) {
     super(`reconciler "${reconciler}": ${option} is ${printed(value)}; give ${wanted}`);
   }
 }
 
 /**
- * To be thrown by a batch operation that went through its rows in order and stopped at one of them: the first `applied`
- * rows are done, the next one failed with `cause`, those after it were not tried.
+ * A batch operation went through its rows in order and stopped at one: the first `applied` rows are done, the next one failed with
+ * `cause`, the rest was not tried. Thrown by the operation.
+ * @fix See `cause`; the reconciler retries the row that failed, and goes on with the rows after it.
  */
 export class BatchStoppedError extends ReconcilerError {
-  readonly code = 'RECONCILER_BATCH_STOPPED';
+  readonly code = 'ERR_RECONCILER_BATCH_STOPPED';
   readonly applied: number;
   constructor(applied: number, cause: unknown) {
     super(`the batch stopped after ${applied} rows: ${toError(cause).message}`, { cause });

@@ -233,7 +233,7 @@ describe('stop()', () => {
       reconciler.refresh(),
       reconciler.waitUntil(revision + 1),
     ]) {
-      await expect(refused).rejects.toMatchObject({ code: 'RECONCILER_STOPPED' });
+      await expect(refused).rejects.toMatchObject({ code: 'ERR_RECONCILER_STOPPED' });
     }
     expect((await reconciler.waitUntil(revision)).reached).toBe(true);
   });

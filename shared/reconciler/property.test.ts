@@ -281,5 +281,5 @@ describe('random traces', () => {
 
 /** Whoever waits for a reconciler that is stopped is told so. */
 function isStopped(error: unknown): void {
-  expect(error).toMatchObject({ code: 'RECONCILER_STOPPED' });
+  expect(error).toMatchObject({ code: 'ERR_RECONCILER_STOPPED' });
 }

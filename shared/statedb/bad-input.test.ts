@@ -108,7 +108,7 @@ const CASES = new Map<abstract new (...args: never[]) => Error, readonly [string
   [
     DuplicateTableError,
     [
-      'STATEDB_DUPLICATE_TABLE',
+      'ERR_STATEDB_DUPLICATE_TABLE',
       {
         'a second table of a name': ({ db }) => db.table({ name: 'rows', key: String }),
       },
@@ -117,7 +117,7 @@ const CASES = new Map<abstract new (...args: never[]) => Error, readonly [string
   [
     InvalidTableSpecError,
     [
-      'STATEDB_INVALID_TABLE_SPEC',
+      'ERR_STATEDB_INVALID_TABLE_SPEC',
       {
         'two indexes of a name': ({ db }) => db.table({ name: 't', key: String, indexes: [none('i'), none('i')] }),
         'an index of a name that is taken': ({ db, table }) => db.addIndex(table, none('tag')),
@@ -134,7 +134,7 @@ const CASES = new Map<abstract new (...args: never[]) => Error, readonly [string
   [
     UnknownTableError,
     [
-      'STATEDB_UNKNOWN_TABLE',
+      'ERR_STATEDB_UNKNOWN_TABLE',
       {
         'a table of another StateDB': ({ table }) => createStateDB().changes(table),
         'a copy of a table': reading((snapshot, table) => snapshot.count({ ...table })),
@@ -145,7 +145,7 @@ const CASES = new Map<abstract new (...args: never[]) => Error, readonly [string
   [
     UnknownIndexError,
     [
-      'STATEDB_UNKNOWN_INDEX',
+      'ERR_STATEDB_UNKNOWN_INDEX',
       {
         'an index that is not': reading((snapshot, table) => snapshot.list(table, 'zone', 'x')),
         'an index that was not yet': reading((snapshot, table, { db }) => {
@@ -158,7 +158,7 @@ const CASES = new Map<abstract new (...args: never[]) => Error, readonly [string
   [
     KeyFunctionError,
     [
-      'STATEDB_KEY_FUNCTION',
+      'ERR_STATEDB_KEY_FUNCTION',
       {
         'index keys that throw half-way': upserting({ indexes: [{ name: 'i', keys: throwsLater }] }),
         'a key function that throws': upserting({ key: throws }),
@@ -177,7 +177,7 @@ const CASES = new Map<abstract new (...args: never[]) => Error, readonly [string
   [
     InvalidKeyError,
     [
-      'STATEDB_INVALID_KEY',
+      'ERR_STATEDB_INVALID_KEY',
       {
         'a lookup of what is no prefix': reading((snapshot, table) => [...snapshot.lookup(table, 'net', 'x')]),
         'what covers no prefix': reading((snapshot, table) => [...snapshot.covering(table, 'net', 'x')]),
@@ -212,7 +212,7 @@ const CASES = new Map<abstract new (...args: never[]) => Error, readonly [string
   [
     UniqueIndexError,
     [
-      'STATEDB_UNIQUE_INDEX',
+      'ERR_STATEDB_UNIQUE_INDEX',
       {
         'a unique key that is taken': inWrite((txn, { table }) => txn.upsert(table, { id: 'a', tag: 'k' })),
         'a late index that two rows break': ({ db, other }) => {
@@ -232,7 +232,7 @@ const CASES = new Map<abstract new (...args: never[]) => Error, readonly [string
   [
     RowExistsError,
     [
-      'STATEDB_ROW_EXISTS',
+      'ERR_STATEDB_ROW_EXISTS',
       {
         'an insert of what is there': inWrite((txn, { table }) => txn.insert(table, { id: 'kept' })),
       },
@@ -241,7 +241,7 @@ const CASES = new Map<abstract new (...args: never[]) => Error, readonly [string
   [
     RowNotFoundError,
     [
-      'STATEDB_ROW_NOT_FOUND',
+      'ERR_STATEDB_ROW_NOT_FOUND',
       {
         'an edit of what is not': inWrite((txn, { table }) => txn.edit(table, 'none', () => {})),
       },
@@ -250,7 +250,7 @@ const CASES = new Map<abstract new (...args: never[]) => Error, readonly [string
   [
     KeyChangedError,
     [
-      'STATEDB_KEY_CHANGED',
+      'ERR_STATEDB_KEY_CHANGED',
       {
         'an edit of the key': inWrite((txn, { table }) =>
           txn.edit(table, 'kept', (draft) => {
@@ -266,7 +266,7 @@ const CASES = new Map<abstract new (...args: never[]) => Error, readonly [string
   [
     AsyncWriteError,
     [
-      'STATEDB_ASYNC_WRITE',
+      'ERR_STATEDB_ASYNC_WRITE',
       {
         'an asynchronous edit': inWrite((txn, { table }) => txn.edit(table, 'kept', any(later))),
         'an asynchronous merge': inWrite((txn, { table }) => txn.modify(table, { id: 'kept' }, any(later))),
@@ -278,7 +278,7 @@ const CASES = new Map<abstract new (...args: never[]) => Error, readonly [string
   [
     ReentrantWriteError,
     [
-      'STATEDB_REENTRANT_WRITE',
+      'ERR_STATEDB_REENTRANT_WRITE',
       {
         'a write in a write': inWrite((_, { db, table }) => db.write([table], () => {})),
         'a write of other tables in a write': inWrite((_, { db, other }) => db.write([other], () => {})),
@@ -293,7 +293,7 @@ const CASES = new Map<abstract new (...args: never[]) => Error, readonly [string
   [
     TableNotInTransactionError,
     [
-      'STATEDB_TABLE_NOT_IN_TRANSACTION',
+      'ERR_STATEDB_TABLE_NOT_IN_TRANSACTION',
       {
         'an upsert': inWrite((txn, { other }) => txn.upsert(other, { id: 'a' })),
         'a delete': inWrite((txn, { other }) => txn.delete(other, 'a')),
@@ -305,7 +305,7 @@ const CASES = new Map<abstract new (...args: never[]) => Error, readonly [string
   [
     TransactionClosedError,
     [
-      'STATEDB_TRANSACTION_CLOSED',
+      'ERR_STATEDB_TRANSACTION_CLOSED',
       {
         'a write after the transaction': ({ db, table }) => db.write([table], (txn) => txn).upsert(table, { id: 'a' }),
         'a read after the transaction': ({ db, table }) => db.write([table], (txn) => txn).get(table, 'kept'),
@@ -316,7 +316,7 @@ const CASES = new Map<abstract new (...args: never[]) => Error, readonly [string
   [
     SnapshotDisposedError,
     [
-      'STATEDB_SNAPSHOT_DISPOSED',
+      'ERR_STATEDB_SNAPSHOT_DISPOSED',
       {
         'a read': disposed((snapshot, table) => snapshot.get(table, 'kept')),
         'a scan': disposed((snapshot, table) => snapshot.lookup(table, 'net', keys.address([1]))),
@@ -332,7 +332,7 @@ const CASES = new Map<abstract new (...args: never[]) => Error, readonly [string
   [
     StreamDisposedError,
     [
-      'STATEDB_STREAM_DISPOSED',
+      'ERR_STATEDB_STREAM_DISPOSED',
       {
         'a pull': ({ db, table }) => {
           const stream = db.changes(table);
@@ -345,7 +345,7 @@ const CASES = new Map<abstract new (...args: never[]) => Error, readonly [string
   [
     InvalidLimitError,
     [
-      'STATEDB_INVALID_LIMIT',
+      'ERR_STATEDB_INVALID_LIMIT',
       {
         'a limit of none': ({ db, table }) => db.changes(table).next(0),
         'a limit that is NaN': ({ db, table }) => db.changes(table).next(Number.NaN),
@@ -355,7 +355,7 @@ const CASES = new Map<abstract new (...args: never[]) => Error, readonly [string
   [
     InvalidRevisionError,
     [
-      'STATEDB_INVALID_REVISION',
+      'ERR_STATEDB_INVALID_REVISION',
       {
         'a revision to come': ({ db, table }) => db.changes(table, { from: 2 }),
         'a revision below 0': ({ db, table }) => db.changes(table, { from: -1 }),
@@ -366,7 +366,7 @@ const CASES = new Map<abstract new (...args: never[]) => Error, readonly [string
   [
     RevisionGoneError,
     [
-      'STATEDB_REVISION_GONE',
+      'ERR_STATEDB_REVISION_GONE',
       {
         'deletes that are forgotten': ({ db, other }) => {
           db.write([other], (txn) => {
@@ -382,7 +382,7 @@ const CASES = new Map<abstract new (...args: never[]) => Error, readonly [string
   [
     InitialiserError,
     [
-      'STATEDB_INITIALISER',
+      'ERR_STATEDB_INITIALISER',
       {
         'a second one of a name': ({ db, other }) => {
           db.initialiser(other, 'i');
@@ -517,7 +517,7 @@ describe('rows changed after they were stored', () => {
     change(row);
     const failed = (): unknown => db.write([table], (txn) => write(txn, table));
     expect(failed).toThrow(MutatedRowError);
-    expect(failed).toThrow(expect.objectContaining({ code: 'STATEDB_MUTATED_ROW', table: 'rows', key: 'a' }));
+    expect(failed).toThrow(expect.objectContaining({ code: 'ERR_STATEDB_MUTATED_ROW', table: 'rows', key: 'a' }));
     using snapshot = db.read();
     expect([...snapshot.list(table, 'tag', 't')]).toEqual([row]);
     expect([...snapshot.list(table, 'tag', 'x')]).toEqual([]);

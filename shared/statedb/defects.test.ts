@@ -125,7 +125,7 @@ describe('known defects of the model', () => {
     const { db, table } = setUp();
     db.write([table], (txn) => txn.upsert(table, { id: 'holder', n: 5 }));
     const key = keys.int(5);
-    const refused = expect.objectContaining({ code: 'STATEDB_UNIQUE_INDEX', table: 'rows', index: 'n', key });
+    const refused = expect.objectContaining({ code: 'ERR_STATEDB_UNIQUE_INDEX', table: 'rows', index: 'n', key });
     db.write([table], (txn) => {
       for (const write of [
         () => txn.upsert(table, { id: 'writer', n: 5 }),

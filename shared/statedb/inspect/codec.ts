@@ -4,9 +4,12 @@
  */
 import { StateDBError } from '../errors.ts';
 
-/** A value of a row that has no form as JSON. */
+/**
+ * A row that is to be dumped holds a value that has no form as JSON.
+ * @fix Keep such rows to plain objects, arrays, primitives, Map, Set, Date, Error and Uint8Array.
+ */
 export class UnserialisableError extends StateDBError {
-  readonly code = 'STATEDB_UNSERIALISABLE';
+  readonly code = 'ERR_STATEDB_UNSERIALISABLE';
   constructor(path: string, what: string) {
     super(
       `${path} is ${what}; rows to dump hold plain objects, arrays, primitives, Map, Set, Date, Error and Uint8Array only`,

@@ -125,7 +125,7 @@ describe('dump and restore', () => {
     const failed = (): void => restore(db, table, lines);
     expect(failed).toThrow(RestoreError);
     expect(failed).toThrow(problem);
-    expect(failed).toThrow(expect.objectContaining({ code: 'STATEDB_RESTORE', line }));
+    expect(failed).toThrow(expect.objectContaining({ code: 'ERR_STATEDB_RESTORE', line }));
     using after = db.read();
     expect([[...after.all(table)], after.revision(table)]).toEqual([[{ id: 'kept' }], 1]);
   });

@@ -11,9 +11,12 @@ import { decode, encode } from './codec.ts';
 
 const FORMAT = 1;
 
-/** Lines that `restore` cannot take. `cause` is the error of the table when the row is what it refuses. */
+/**
+ * `restore` cannot take a line of the dump; nothing was changed. Where the table refuses the row, `cause` is its error.
+ * @fix Correct the line whose number the message gives.
+ */
 export class RestoreError extends StateDBError {
-  readonly code = 'STATEDB_RESTORE';
+  readonly code = 'ERR_STATEDB_RESTORE';
   /** Counted from 1. */
   readonly line: number;
   constructor(table: string, line: number, problem: string, options?: ErrorOptions) {

@@ -31,9 +31,12 @@ export interface CheckParameters<Step> extends fc.Parameters<[Step[]]> {
   readonly maxSteps?: number;
 }
 
-/** What is kept incrementally is not what is computed anew. */
+/**
+ * In a test: what is kept incrementally differs from what is computed anew.
+ * @fix Correct the incremental code; the message has the shortest trace found, and each key that differs.
+ */
 export class IncrementalMismatchError extends StateDBError {
-  readonly code = 'STATEDB_INCREMENTAL_MISMATCH';
+  readonly code = 'ERR_STATEDB_INCREMENTAL_MISMATCH';
 }
 
 /**

@@ -1,0 +1,56 @@
+/** docs/flags.md, from the typed configuration of both programs: what `--help` prints, by part. */
+import type { Option } from 'commander';
+import { BASE_FLAGS } from '../../node-agent/config/config.ts';
+import type { AnyAgentPart } from '../../node-agent/parts/contract.ts';
+import { AGENT_PARTS } from '../../node-agent/parts/list.ts';
+import { commands } from '../../operator/config.ts';
+
+/** The whole page, for an agent of these parts. */
+export function flagsPage(parts: readonly AnyAgentPart[] = AGENT_PARTS): string {
+  const [run, uninstall] = commands({}, () => {});
+  const lines = [
+    '# Flags',
+    '',
+    'Written by `npm run docs` from the configuration of the programs. The chart sets what its values name; `agent.extraArgs` and `agent.extraEnv` give',
+    'the agent more. A flag that is absent has its default.',
+    '',
+    '## weir-agent',
+    '',
+    'Commands: `run` (the default), `cleanup`, `mount-bpffs`. A variable counts where its flag is absent.',
+    '',
+    '### Every part',
+    '',
+    ...table(Object.values(BASE_FLAGS), true),
+  ];
+  for (const { name, flags = {} } of parts)
+    if (Object.keys(flags).length > 0) lines.push('', `### Part ${name}`, '', ...table(Object.values(flags), true));
+  lines.push('', '## weir-operator', '', ...table(ownOptions(run.options), false));
+  lines.push('', '## weir-operator uninstall', '', uninstall.description(), '');
+  lines.push(...table(ownOptions(uninstall.options), false));
+  return `${lines.join('\n')}\n`;
+}
+
+function ownOptions(options: readonly Option[]): readonly Option[] {
+  return options.filter(({ long }) => long !== '--version');
+}
+
+function table(options: readonly Option[], variables: boolean): string[] {
+  const head = variables ? ['flag', 'variable', 'default', 'meaning'] : ['flag', 'default', 'meaning'];
+  const rows = options.map((option) => [
+    `\`${option.flags}\``,
+    ...(variables ? [`\`${option.envVar ?? ''}\``] : []),
+    defaultOf(option),
+    `${option.description}${option.argChoices === undefined ? '' : `; one of ${option.argChoices.map((choice) => `\`${choice}\``).join(', ')}`}`,
+  ]);
+  return [head, head.map(() => '---'), ...rows].map((row) =>
+    row.every((cell) => cell === '---')
+      ? `|${row.join('|')}|`
+      : `| ${row.map((cell) => cell.replaceAll('|', '\\|')).join(' | ')} |`,
+  );
+}
+
+function defaultOf(option: Option): string {
+  if (option.defaultValueDescription !== undefined) return option.defaultValueDescription;
+  const value: unknown = option.defaultValue;
+  return value === undefined || option.negate ? '' : `\`${String(value)}\``;
+}
