@@ -5,7 +5,7 @@
 import { execFile } from 'node:child_process';
 import { copyFileSync, existsSync, globSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
-import { argv } from 'node:process';
+import { argv, env } from 'node:process';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { npmSbom, writeSbom } from './sbom.ts';
@@ -65,10 +65,19 @@ export async function buildLibrary(name: (typeof LIBRARIES)[number], into: strin
     if (existsSync(join(source, file))) copyFileSync(join(source, file), join(into, file));
   }
   copyFileSync(join(root, 'LICENSE'), join(into, 'LICENSE'));
-  writeFileSync(join(into, 'package.json'), `${JSON.stringify(publishable(manifest, exports), null, 2)}\n`);
+  writeFileSync(join(into, 'package.json'), `${JSON.stringify(publishable(name, manifest, exports), null, 2)}\n`);
 }
 
-function publishable(manifest: Manifest, exports: Readonly<Record<string, string>>): object {
+/** Where the sources of a library are, as the workflow that publishes it knows: a checkout does not. */
+export function repositoryOf(
+  name: string,
+  { GITHUB_SERVER_URL: server, GITHUB_REPOSITORY: repository }: Readonly<Record<string, string | undefined>>,
+): object | undefined {
+  if (server === undefined || repository === undefined) return undefined;
+  return { type: 'git', url: `git+${server}/${repository}.git`, directory: `shared/${name}` };
+}
+
+function publishable(name: string, manifest: Manifest, exports: Readonly<Record<string, string>>): object {
   const { private: _private, files: _files, ...rest } = manifest;
   return {
     ...rest,
@@ -79,6 +88,7 @@ function publishable(manifest: Manifest, exports: Readonly<Record<string, string
       ]),
     ),
     engines: { node: '>=22' },
+    repository: repositoryOf(name, env),
   };
 }
 

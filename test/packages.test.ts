@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
-import { buildLibrary, LIBRARIES } from '../scripts/packages.ts';
+import { buildLibrary, LIBRARIES, repositoryOf } from '../scripts/packages.ts';
 
 const run = promisify(execFile);
 const root = join(import.meta.dirname, '..');
@@ -71,6 +71,16 @@ beforeAll(async () => {
 afterAll(() => rmSync(home, { recursive: true, force: true }));
 
 describe('the published libraries', () => {
+  it('name the repository that publishes them', () => {
+    const env = { GITHUB_SERVER_URL: 'https://git.example', GITHUB_REPOSITORY: 'owner/name' };
+    expect(repositoryOf('statedb', env)).toEqual({
+      type: 'git',
+      url: 'git+https://git.example/owner/name.git',
+      directory: 'shared/statedb',
+    });
+    expect(repositoryOf('statedb', {})).toBeUndefined();
+  });
+
   it('type-check, declarations included, and run as JavaScript', async () => {
     const options = ['--module', 'nodenext', '--target', 'es2022', '--lib', 'es2024,esnext.disposable,esnext.iterator'];
     const strict = ['--strict', '--exactOptionalPropertyTypes', '--skipLibCheck', 'false', '--types', 'node'];
@@ -87,10 +97,12 @@ describe('the published libraries', () => {
   it.each(LIBRARIES)('%s says what it needs, and gives everything that its sources give', async (library) => {
     const manifest = JSON.parse(readFileSync(join(modules, names[library], 'package.json'), 'utf8')) as {
       readonly private?: boolean;
+      readonly repository?: object;
       readonly dependencies: Readonly<Record<string, string>>;
       readonly exports: Readonly<Record<string, unknown>>;
     };
     expect(manifest.private).toBeUndefined();
+    expect(manifest.repository).toEqual(repositoryOf(library, process.env));
     const paths = Object.keys(manifest.exports).filter((path) => !path.endsWith('.json'));
     const script = `console.log(JSON.stringify(await Promise.all(${JSON.stringify(paths)}.map(async (path) =>
       Object.keys(await import('${names[library]}' + path.slice(1))).sort()))))`;
