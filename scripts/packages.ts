@@ -16,6 +16,9 @@ const run = promisify(execFile);
 /** Folders of `shared` that stand for themselves; each only needs those before it. */
 export const LIBRARIES = ['statedb', 'reconciler', 'libbpf'] as const;
 
+/** The oldest Node that runs what is published. */
+export const OLDEST_NODE = '22';
+
 interface Manifest {
   readonly name: string;
   readonly version: string;
@@ -87,7 +90,7 @@ function publishable(name: string, manifest: Manifest, exports: Readonly<Record<
         file.endsWith('.ts') ? { types: file.replace(/\.ts$/, '.d.ts'), default: file.replace(/\.ts$/, '.js') } : file,
       ]),
     ),
-    engines: { node: '>=22' },
+    engines: { node: `>=${OLDEST_NODE}` },
     repository: repositoryOf(name, env),
   };
 }
