@@ -100,7 +100,7 @@ describe('the pages', () => {
 
   it('are linked from README.md', () => {
     const links = new Set(Array.from(text('README.md').matchAll(/\]\((docs\/[\w.-]+)\)/g), ([, target]) => target));
-    expect([...links].sort()).toEqual(ALL);
+    expect(links).toEqual(new Set(ALL));
   });
 
   it('have a marker at every block', () => {

@@ -35,7 +35,8 @@ function admits(range: string, node: Version): boolean {
       .replace(/([<>=^~]) +/g, '$1')
       .split(/ +/)
       .every((comparator) => {
-        const [, operator = '', text = ''] = /^(>=|>|<=|<|\^|~|=|)v?(\*|\d+(?:\.\d+)*)(?:\.[x*])*$/.exec(comparator) ?? [];
+        const [, operator = '', text = ''] =
+          /^(>=|>|<=|<|\^|~|=|)v?(\*|\d+(?:\.\d+)*)(?:\.[x*])*$/.exec(comparator) ?? [];
         if (text === '') throw new Error(`no range: ${range}`);
         if (text === '*') return true;
         const wanted = versionOf(text);

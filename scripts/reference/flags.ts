@@ -52,5 +52,6 @@ function table(options: readonly Option[], variables: boolean): string[] {
 function defaultOf(option: Option): string {
   if (option.defaultValueDescription !== undefined) return option.defaultValueDescription;
   const value: unknown = option.defaultValue;
-  return value === undefined || option.negate ? '' : `\`${String(value)}\``;
+  if (value === undefined || option.negate) return '';
+  return `\`${typeof value === 'string' ? value : JSON.stringify(value)}\``;
 }
