@@ -136,7 +136,7 @@ describe('the pages', () => {
       }
       return true;
     };
-    const inProse = FILES.flatMap((file) => quoted(file))
+    const inProse = ALL.flatMap((file) => quoted(file))
       .map((code) => /^([A-Za-z]+(?:\.[A-Za-z]+)*)(?:: .*)?$/.exec(code)?.[1] ?? '')
       .filter((path) => (path.split('.')[0] ?? '') in values);
     const inCommands = blocks

@@ -11,8 +11,8 @@ export function flagsPage(parts: readonly AnyAgentPart[] = AGENT_PARTS): string 
   const lines = [
     '# Flags',
     '',
-    'Written by `npm run docs` from the configuration of the programs. The chart sets what its values name; `agent.extraArgs` and `agent.extraEnv` give',
-    'the agent more. A flag that is absent has its default.',
+    'Written by `npm run docs` from the configuration of the programs. The chart sets what its values name; `agent.extraArgs`, `operator.extraArgs`',
+    'and `agent.extraEnv` give the programs more. A flag that is absent has its default.',
     '',
     '## weir-agent',
     '',
