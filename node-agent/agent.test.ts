@@ -287,9 +287,14 @@ describe('weir-agent', () => {
     }
     expect(cleanup.output().match(/stays: interface weir[0-9a-f]{11} /g)).toHaveLength(2);
     expect(await client.reaches(server)).toBe(true);
-    const again = weirAgent('cleanup');
-    expect(await ended(again.child)).toBe(0);
-    expect(again.output()).not.toContain('removed ');
+    // With the flags of an agent in a cluster, where there is none.
+    const inCluster = ['--metrics-address', '127.0.0.1:0', '--metrics-cert-path', path('tls'), '--daemonset', 'weir/a'];
+    for (const flags of [ALONE, inCluster]) {
+      const again = weirAgent('cleanup', flags);
+      const ending = await ended(again.child);
+      expect(`${again.output()}exit code ${ending}`).toMatch(/exit code 0$/);
+      expect(again.output()).not.toContain('removed ');
+    }
     // What stays is what the shim's next DEL, or the end of the pod, takes away.
     const left = await runCommand('nsenter', [`--net=${node}`, 'ip', '-brief', 'link', 'show', 'type', 'veth']);
     expect(left.trim().split('\n')).toHaveLength(2);

@@ -4,7 +4,6 @@ import { InvalidArgumentError } from 'commander';
 import type { BaseConfig } from './config/config.ts';
 import type { Core, CoreOptions } from './core.ts';
 import { createCore } from './create-core.ts';
-import { DEFAULT_ROW_LIMITS, OWN_ROWS } from './derive/row-limits.ts';
 import { type AgentContext, definePart, type NodeProblem, type Removal } from './parts/contract.ts';
 import { type ConfigOf, type Flag, flag, path } from './parts/flags.ts';
 
@@ -27,18 +26,6 @@ const flags = {
     '--ct-entries <number>',
     `size of the conntrack map; ${MAPS.ct4.maxEntries} when absent`,
   ).argParser(ctEntries),
-  rowsPerNode: flag<number>(
-    '--rows-per-node <number>',
-    `rows (ports of each class of peers) of all policy slots together, beyond which each namespace has ${OWN_ROWS} of its own; 0: no limit`,
-  )
-    .default(DEFAULT_ROW_LIMITS.perNode)
-    .argParser(rows),
-  rowsPerNamespace: flag<number>(
-    '--rows-per-namespace <number>',
-    'rows of the policy slots of one namespace; 0: no limit',
-  )
-    .default(DEFAULT_ROW_LIMITS.perNamespace)
-    .argParser(rows),
   datapathObject: flag<string | undefined>(
     '--datapath-object <file>',
     'compiled datapath; built from source when absent',
@@ -81,7 +68,6 @@ function coreOptions({ config, db, agent, log }: AgentContext<CoreConfig>): Core
     policyMode: config.policyEnforcement,
     allowLocalhost: config.allowLocalhost,
     kubernetes: config.kubernetes,
-    rowLimits: { perNode: config.rowsPerNode, perNamespace: config.rowsPerNamespace },
     ...(datapathObject === undefined ? {} : { datapathObject }),
     ...(ctEntries === undefined ? {} : { ctEntries }),
     db,
@@ -123,10 +109,4 @@ function ctEntries(text: string): number {
     throw new InvalidArgumentError(`It must be a whole number from ${CT_ENTRIES.min} to ${CT_ENTRIES.max}.`);
   }
   return value;
-}
-
-function rows(text: string): number {
-  if (!/^\d{1,9}$/.test(text))
-    throw new InvalidArgumentError('It must be a whole number from 0 (no limit) to 999999999.');
-  return Number(text);
 }

@@ -8,7 +8,6 @@ import type { StateDB, Table } from '@weir/statedb';
 import type { BpfMap } from 'libbpf-ts';
 import type { Observable } from 'rxjs';
 import type { SlotContent } from './datapath/index.ts';
-import type { RowLimits, RowUse } from './derive/index.ts';
 import type { StateFiles } from './state-files.ts';
 import type {
   ApiserverAddressRow,
@@ -33,8 +32,6 @@ import type {
   SlotRow,
 } from './tables.ts';
 
-export type { RowUse } from './derive/index.ts';
-
 export interface CoreOptions {
   readonly nodeName: string;
   readonly clusterName: string;
@@ -53,8 +50,6 @@ export interface CoreOptions {
   readonly db?: StateDB;
   /** Maps that other parts of the agent keep beside those of the datapath: pinned, looked after and shown as these. */
   readonly maps?: readonly MapSpec[];
-  /** How many rows policy slots may have. */
-  readonly rowLimits?: RowLimits;
   /** How programs get onto interfaces. Default: tcx links where the kernel has them (6.6), else clsact filters. */
   readonly attachment?: 'tcx' | 'clsact';
   /** Network namespace of the node (`/proc/1/ns/net`), when the agent runs in another. Default: its own. */
@@ -225,9 +220,6 @@ export interface Core {
   kernelSlot(slot: number): SlotContent | undefined;
   /** Why nothing new is put in force, where that lasts; undefined: it is, or soon will be. */
   held(): Held | undefined;
-
-  /** How many rows the policy slots of this node have, as of the last plan. */
-  rowUse(): RowUse;
 
   realised(): Realised;
   /** Emits after every change of `realised()`. */

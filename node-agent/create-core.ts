@@ -8,7 +8,7 @@ import type { Core, CoreOptions, FlowEvent, ImportedRule, Realised, Tables } fro
 import { AwaitedSets, healthOf, incompleteText, labelsCheck, RULES_UNKNOWN } from './core-health.ts';
 import { createTables, inputTables, tableKey } from './create-tables.ts';
 import { liveLinks, NetnsMark, nodeInterfaces, RootLock, RulesMark } from './datapath/index.ts';
-import { Engine, ImportedRules, LocalNumbers, type RowUse } from './derive/index.ts';
+import { Engine, ImportedRules, LocalNumbers } from './derive/index.ts';
 import { checkEndpoint, LAST_ENDPOINT, outdated } from './endpoint-rows.ts';
 import {
   EndpointNotReadyError,
@@ -311,10 +311,6 @@ class KernelCore implements Core {
     if (this.#rulesAwaited()) return { reason: 'ImportedRulesUnknown', message: RULES_UNKNOWN, lasting };
     if (!lasting) return undefined;
     return { reason: 'InputsIncomplete', message: incompleteText(this.#pendingInputs()), lasting };
-  }
-
-  rowUse(): RowUse {
-    return this.#engine.rowUse();
   }
 
   realised(): Realised {

@@ -157,43 +157,6 @@ export class IdsExhaustedError extends CoreError {
 }
 
 /**
- * The rows that a policy comes to do not fit beside those that its endpoints' namespace, or the node, has. The policies that select them report
- * `RowBudgetExceeded`.
- * @fix Have more pods select by the same rules, put peers that are to have the same ports into one rule, or raise `agent.limits`.
- */
-export class RowShareError extends CoreError {
-  readonly namespace: string;
-  /** How many of the policy were counted: it needs no fewer. */
-  readonly taken: number;
-
-  constructor(of: {
-    readonly namespace: string;
-    readonly used: number;
-    readonly node: number;
-    readonly byNode: boolean;
-    readonly taken: number;
-    readonly own: number;
-    readonly limits: { readonly perNode: number; readonly perNamespace: number };
-  }) {
-    const { namespace, used, node, byNode, limits, own, taken } = of;
-    const who = namespace === '' ? 'endpoints without a pod' : `the pods of namespace ${JSON.stringify(namespace)}`;
-    const rows = 'rows (ports of each class of peers)';
-    const full = byNode
-      ? `the policies of this node have ${node} of ${limits.perNode} ${rows}, and ${who} may have ${own} beyond that, of which ${used} are used: this policy needs ${taken} or more`
-      : `${who} have ${used} of the ${limits.perNamespace} ${rows} that a namespace may have on a node: this policy needs ${taken} or more`;
-    const raise = byNode
-      ? '--rows-per-node (value agent.limits.rowsPerNode)'
-      : '--rows-per-namespace (value agent.limits.rowsPerNamespace)';
-    super(
-      'ERR_WEIR_ROW_SHARE',
-      `${full}; have more pods select by the same rules, put peers that are to have the same ports into one rule, or raise ${raise}`,
-    );
-    this.namespace = namespace;
-    this.taken = taken;
-  }
-}
-
-/**
  * A write waits for another write to the kernel, so that no packet is judged by half of a change. It is retried.
  * @fix None is needed, unless it stays: then see `weir status` for what the kernel refuses.
  */

@@ -24,11 +24,11 @@ export function namesOf(names: readonly string[]): string {
   return `${names.slice(0, MOST_NAMES).join(', ')}${more}`;
 }
 
-/** The policies that rules (of one direction, or of both) are of, those with the most first. */
-export function mostRules(selecting: Iterable<readonly [InUse, ResolvedRule]>, direction?: Direction): string {
+/** The policies that rules of one direction are of, those with the most first. */
+export function mostRules(selecting: Iterable<readonly [InUse, ResolvedRule]>, direction: Direction): string {
   const counts = new Map<PolicyRow, number>();
   for (const [{ row }, rule] of selecting)
-    if (direction === undefined || rule.direction === direction) counts.set(row, (counts.get(row) ?? 0) + 1);
+    if (rule.direction === direction) counts.set(row, (counts.get(row) ?? 0) + 1);
   const largest = [...counts].sort(([, a], [, b]) => b - a);
   return namesOf(
     largest.map(([row, count]) => `${keyOf(row) ?? row.name} (${count} ${count === 1 ? 'rule' : 'rules'})`),

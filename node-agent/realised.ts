@@ -5,7 +5,7 @@ import type { Held, Realised, RealisedPolicy, Tables } from './core.ts';
 import { tableKey } from './create-tables.ts';
 import { type Audit, faultAt, type SyncLoop } from './datapath/index.ts';
 import type { Engine, InUse, Missing } from './derive/index.ts';
-import { InterfaceGoneError, RowShareError } from './errors.ts';
+import { InterfaceGoneError } from './errors.ts';
 import { keyOf, mostRules, namesOf } from './failure-text.ts';
 import {
   type Acknowledgements,
@@ -369,9 +369,8 @@ export class RealisedReport {
     for (const id of engine.endpoints()) {
       const error = engine.failure(id);
       if (error === undefined) continue;
-      const tooLarge = error instanceof RowBudgetError || error instanceof RowShareError;
-      const direction = error instanceof RowBudgetError ? error.direction : undefined;
-      const by = tooLarge ? `, selected by ${mostRules(engine.selecting(id), direction)}` : '';
+      const tooLarge = error instanceof RowBudgetError;
+      const by = tooLarge ? `, selected by ${mostRules(engine.selecting(id), error.direction)}` : '';
       const stays =
         engine.state(id)?.state === 'not-ready' ? 'nothing passes until then' : 'the policy before stays enforced';
       const message = `endpoint ${id}${by}: ${error.message}; ${stays}`;

@@ -10,8 +10,6 @@ import { Faces, labelsOf } from './testing/faces.ts';
 const HOSTILE = 3;
 /** Of each kind: their product is more than there is room for. */
 const RULES = 300;
-/** One slot of a direction may have nearly as many. */
-const PER_NAMESPACE = 70_000;
 
 let lab: Lab;
 let server: LabPod;
@@ -22,7 +20,7 @@ beforeEach(async () => {
   lab = new Lab();
   server = await lab.pod('s');
   tenant = await lab.pod('t');
-  node = await Faces.start(lab, server, { rowLimits: { perNode: 0, perNamespace: PER_NAMESPACE } });
+  node = await Faces.start(lab, server);
   await node.core.upsertEndpoint(node.endpoint());
   await node.core.upsertEndpoint(tenant.endpoint(HOSTILE, labelsOf('client')));
 });
@@ -115,44 +113,4 @@ it('a pod that comes with them stays closed, and each policy that selects it say
     (reached) => !reached,
   );
   expect(await server.reaches(late)).toBe(false);
-});
-
-it('pods of a namespace that has its share of rows keep what they have, and edits of others are carried out', async () => {
-  const second = await lab.pod('u');
-  const hostile = (app: string): Record<string, string> => {
-    return { ...labelsOf(app), 'k8s:io.kubernetes.pod.namespace': 'hostile' };
-  };
-  await node.core.upsertEndpoint(tenant.endpoint(HOSTILE, hostile('client')));
-  await node.core.upsertEndpoint(second.endpoint(4, hostile('other')));
-  node.edit(policy('q', 1, square(220)));
-  expect(await status('q', ({ kernel }) => kernel === 1)).toMatchObject({ state: 'Programmed' });
-  const others = (count: number, cookie: number): ResolvedRule[] =>
-    square(count).map((each) => ({ ...each, subject: 'other', cookie: each.cookie + cookie }));
-  node.edit(policy('o', 1, others(10, 40_000)));
-  expect(await status('o', ({ kernel }) => kernel === 1)).toMatchObject({ state: 'Programmed' });
-  const { rows } = node.core.rowUse();
-  node.edit(policy('o', 2, others(219, 40_000)));
-
-  const { failures, kernel } = await status('o', ({ state }) => state === 'Failing');
-  expect(kernel).toBe(1);
-  expect(failures).toMatchObject([{ generation: 2, reason: 'RowBudgetExceeded' }]);
-  expect(failures[0]?.message).toMatch(
-    /^endpoint 4, selected by cnp\/default\/o \(438 rules\): the pods of namespace "hostile" have \d+ of the 70000 rows .*; the policy before stays enforced$/,
-  );
-  expect((await node.weir('status')).text).toMatch(
-    new RegExp(
-      `Policy rows: +${rows}; most in namespace hostile: \\d+ of ${PER_NAMESPACE}; slots refused for want of room: 1`,
-    ),
-  );
-  expect(await node.metric('weir_agent_policy_rows')).toBe(rows);
-  expect(await node.metric('weir_agent_policy_slots_refused')).toBe(1);
-
-  expect(await tenant.reaches(server)).toBe(false);
-  node.edit(policy('p', 2, [rule('server', 7, udp(7777))]));
-  expect(await status('p', ({ kernel: has }) => has === 2)).toMatchObject({ state: 'Programmed', failures: [] });
-  expect(await tenant.reaches(server)).toBe(true);
-
-  // Who goes leaves room.
-  await node.core.deleteEndpoint(HOSTILE);
-  expect(await status('o', ({ kernel: has }) => has === 2)).toMatchObject({ state: 'Programmed', failures: [] });
 });

@@ -37,7 +37,6 @@ const EXCEPTIONS: Readonly<Record<string, Reason>> = {
   'node-agent/derive/peer-set-views.ts #dirtySets': 'marks',
   'node-agent/derive/policies.ts #dirty': 'marks',
   'node-agent/derive/remote-endpoints.ts #dirty': 'marks',
-  'node-agent/derive/row-accounts.ts #fallen': 'marks',
   'node-agent/derive/slots.ts #dirty': 'marks',
   'node-agent/derive/withdrawals.ts #dirty': 'marks',
   'node-agent/kubernetes/connection.ts #timers': 'handles',

@@ -45,7 +45,9 @@ export const healthPart = definePart({
         '--metrics-cert-path and --no-kubernetes exclude each other: Kubernetes says who may get metrics',
       );
   },
-  build: ({ core }, { config, agent, log }) => {
+  build: ({ core }, { config, command, agent, log }) => {
+    // Who cleans up serves nothing, and need not reach the API server.
+    if (command === 'cleanup') return undefined;
     const { kubeconfig, healthAddress, metricsAddress, metricsCertPath } = config;
     const registry = createMetrics({ core, version: VERSION });
     const ready = (): { ok: boolean; message: string } => {

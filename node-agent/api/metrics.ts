@@ -44,17 +44,6 @@ export function createMetrics(options: MetricsOptions): Registry {
     'Policies that an endpoint of this node lacks in the kernel.',
     () => new Set(core.realised().failures.map((failure) => failure.uid)).size,
   );
-  gauge('weir_agent_policy_rows', 'Rows that the policy slots of this node have.', () => core.rowUse().rows);
-  gauge(
-    'weir_agent_policy_rows_of_largest_namespace',
-    'Rows of the policy slots that endpoints of one namespace have, of the namespace that has most.',
-    () => core.rowUse().largest?.rows ?? 0,
-  );
-  gauge(
-    'weir_agent_policy_slots_refused',
-    'Policy slots for whose rows there is no room beside those of their namespace or node.',
-    () => core.rowUse().heldBack,
-  );
   gauge('weir_agent_healthy', '1 while all checks of the datapath hold.', () => (core.health().ok ? 1 : 0));
   new Counter({
     name: 'weir_agent_enforcement_repairs_total',

@@ -5,7 +5,6 @@ import type { PartRow } from '@weir/process/parts';
 
 import type { PolicyStatus } from '@weir/kube';
 import type { StreamInfo, TableInfo } from '@weir/statedb';
-import type { RowUse } from '../core.ts';
 
 export interface EndpointChangeRequest {
   readonly id: number;
@@ -152,8 +151,6 @@ export interface StatusResponse {
     /** `unready`: some of the others, each with its reason. */
     readonly endpoints: { readonly total: number; readonly ready: number; readonly unready?: readonly string[] };
     readonly policies: number;
-    /** Rows that policy slots have, of how many (0: no limit), and how many slots were refused. */
-    readonly rows: RowUse;
     /** What parts of the agent say of themselves, beside Kubernetes. */
     readonly conditions: readonly (Status & { readonly name: string; readonly title: string })[];
     /** How far each part has come, in the order of start. */

@@ -192,7 +192,6 @@ export function statusResponse(options: ApiOptions): StatusResponse {
       policyEnforcement: options.agent.settings()[POLICY_ENFORCEMENT] ?? '',
       endpoints: { total: endpoints.length, ...readiness(statuses) },
       policies: snapshot.count(core.tables.policies),
-      rows: core.rowUse(),
       conditions: conditions
         .filter((each) => each !== kubernetes)
         .map((each) => ({ name: each.name, title: each.title, ...statusOf(each) })),

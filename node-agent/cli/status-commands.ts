@@ -55,7 +55,6 @@ function statusText(status: StatusResponse): string {
       [`${weir.endpoints.ready}/${weir.endpoints.total} ready`, ...(weir.endpoints.unready ?? [])].join('; '),
     ],
     ['Policies', `${weir.policies} (enforcement ${weir.policyEnforcement})`],
-    ['Policy rows', rowsText(weir.rows)],
     ['Revision', `${weir.policyRevision} (in the kernel: ${weir.realisedRevision})`],
     ...weir.checks.map((check) => [`  ${check.name}`, `${check.ok ? 'ok' : 'FAILED'}   ${check.message}`] as const),
   ]);
@@ -73,13 +72,6 @@ function partsText({ weir }: StatusResponse): string {
       message ?? '',
     ]),
   );
-}
-
-function rowsText({ rows, limits, largest, heldBack }: StatusResponse['weir']['rows']): string {
-  const of = (limit: number): string => (limit === 0 ? '' : ` of ${limit}`);
-  const most = largest === undefined ? '' : `; most in namespace ${largest.namespace || '-'}: ${largest.rows}`;
-  const refused = heldBack === 0 ? '' : `; slots refused for want of room: ${heldBack}`;
-  return `${rows}${of(limits.perNode)}${most}${most && of(limits.perNamespace)}${refused}`;
 }
 
 /** What checks say is printed with each. */

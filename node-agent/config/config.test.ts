@@ -34,12 +34,6 @@ describe('parseConfig', () => {
       logLevel: 'info',
       routing: 'direct',
       procSys: '/proc/sys',
-      rowsPerNode: 520_000,
-      rowsPerNamespace: 130_000,
-    });
-    expect(config('--rows-per-node=0', '--rows-per-namespace', '7')).toMatchObject({
-      rowsPerNode: 0,
-      rowsPerNamespace: 7,
     });
     expect(config().daemonset).toBeUndefined();
   });
@@ -64,7 +58,6 @@ describe('parseConfig', () => {
     [['--policy-enforcement', 'sometimes'], 'Allowed choices are default, always, never'],
     [['--allow-localhost', 'maybe'], 'true or false'],
     [['--ct-entries', '5'], '1024'],
-    [['--rows-per-node', '-1'], '0 (no limit)'],
     [['--health-address', '9100x'], 'HOST:PORT'],
     [['--no-kubernetes', '--kubeconfig', '/x'], 'exclude each other'],
     [['--no-kubernetes', '--daemonset', 'a/b'], 'exclude each other'],

@@ -1,17 +1,14 @@
-import { NAMESPACE_LABEL } from '@weir/labels';
 import { portNamesOf, type ResolvedRule } from '@weir/policy';
 import { keys, type StateDB } from '@weir/statedb';
 import type { CoreOptions } from '../core.ts';
-import { RowShareError } from '../errors.ts';
 import type { EndpointStateRow, KernelEndpoint, SlotRow } from '../tables.ts';
 import { closedOf, openedOf } from './closed-endpoint.ts';
 import type { EndpointIdentity } from './identities.ts';
 import type { InForce, Subject } from './in-force.ts';
 import type { Pace } from './pace.ts';
-import type { CountedRoom, RowAccounts } from './row-accounts.ts';
 import { DENY_ALL, type Shape, shapeOf } from './shape.ts';
 import type { Leaving } from './slot-rows.ts';
-import type { Refreshed, Slots } from './slots.ts';
+import type { Slots } from './slots.ts';
 import { Rows, type RowsView } from './working.ts';
 
 export interface EndpointShapesOptions {
@@ -19,7 +16,6 @@ export interface EndpointShapesOptions {
   readonly core: Pick<CoreOptions, 'policyMode' | 'allowLocalhost'>;
   readonly inForce: InForce;
   readonly slots: Slots;
-  readonly accounts: RowAccounts;
   readonly infos: Pick<RowsView<number, EndpointIdentity>, 'has' | 'values'>;
   readonly states: Pick<RowsView<number, { readonly state: EndpointStateRow }>, 'has' | 'values'>;
   readonly pace: Pace;
@@ -33,8 +29,6 @@ export interface CompiledShapes {
   readonly slotsGone: number[];
   /** Some shape moves to a slot that judges unknown peers otherwise, because of port names. */
   readonly reframed: boolean;
-  /** Some shape that was refused for want of room is to be tried in the next plan. */
-  readonly again: boolean;
 }
 
 /** A compile under way, and which endpoints point at each slot. */
@@ -43,8 +37,6 @@ interface Compiling {
   readonly slotsGone: number[];
   reframed: boolean;
   readonly pointing: ReadonlyMap<number, readonly number[]>;
-  /** Namespaces of which a new shape was refused for want of room, and why: further ones of theirs wait for the next plan. */
-  readonly refused: Map<string, Error>;
 }
 
 /** What the shape of an endpoint follows from: it is another one only if one of these is another object. */
@@ -159,7 +151,7 @@ export class EndpointShapes {
 
   /** Finds the shape that each endpoint should have. Readers see all of the old ones or all of the new ones. */
   async settle(): Promise<Wanted> {
-    const { infos, inForce, slots, accounts, pace } = this.#options;
+    const { infos, inForce, slots, pace } = this.#options;
     const concluded: { readonly id: number; readonly shape: Shape | undefined; readonly from: ShapedFrom }[] = [];
     const users = new Map<string, number[]>();
     for (const info of infos.values()) {
@@ -178,11 +170,7 @@ export class EndpointShapes {
       if (list) list.push(id);
       else users.set(wanted, [id]);
     }
-    for (const { shape } of concluded) {
-      if (shape === undefined) continue;
-      slots.need(shape);
-      accounts.wantedByMore(shape.key);
-    }
+    for (const { shape } of concluded) if (shape !== undefined) slots.need(shape);
     this.#put(
       concluded.map(({ id, shape, from }) => {
         return { ...(this.#rows.get(id) ?? { id, found: false }), wanted: shape?.key, from };
@@ -193,23 +181,11 @@ export class EndpointShapes {
 
   /** Compiles what changed, and gives each endpoint its shape. A shape that fails keeps the slot that it had. */
   async compile(users: Wanted): Promise<CompiledShapes> {
-    const { infos, slots, accounts } = this.#options;
-    const out: Compiling = {
-      slots: [],
-      slotsGone: [],
-      reframed: false,
-      pointing: this.#pointing(),
-      refused: new Map(),
-    };
-    this.#settleAccounts();
-    const usersOf = (shape: string) => users.get(shape) ?? (slots.row(shape) === undefined ? undefined : []);
-    const due = new Set(accounts.due(usersOf));
-    for (const key of due) slots.retry(key);
+    const { infos, slots } = this.#options;
+    const out: Compiling = { slots: [], slotsGone: [], reframed: false, pointing: this.#pointing() };
     const left = this.#leavers();
-    const refresh = (which: (key: string) => boolean): Promise<void> => {
-      const dirty = slots.dirtyShapes();
-      return this.#refresh([...due.intersection(dirty), ...dirty.difference(due)].filter(which), users, out);
-    };
+    const refresh = (which: (key: string) => boolean): Promise<void> =>
+      this.#refresh([...slots.dirtyShapes()].filter(which), users, out);
     // Who leaves a shape is certain once the shapes that they go to have compiled, or have failed to.
     await refresh((key) => users.has(key) && !left.has(key));
     await refresh((key) => users.has(key));
@@ -227,7 +203,6 @@ export class EndpointShapes {
       if (shape === undefined) continue;
       used.add(shape);
       if (shape !== row?.wanted) held.add(shape);
-      if (slots.row(shape) !== undefined) accounts.hold(id, shape === DENY_ALL.key ? undefined : shape);
     }
     this.#put(changed);
     this.#options.inForce.cidrsNamed(slots.hold(held));
@@ -235,82 +210,23 @@ export class EndpointShapes {
       const slot = slots.drop(key);
       if (slot !== undefined) out.slotsGone.push(slot);
     }
-    accounts.tidy((shape) => used.has(shape));
-    return { slots: out.slots, slotsGone: out.slotsGone, reframed: out.reframed, again: accounts.more };
-  }
-
-  /** What endpoints hold that are gone, or go to what is in force or to nothing, is free before anything is compiled. */
-  #settleAccounts(): void {
-    const { infos, slots, accounts } = this.#options;
-    const rows = Array.from(infos.values(), ({ row, labels }) => {
-      const namespace = row.pod?.namespace ?? labels[NAMESPACE_LABEL] ?? '';
-      return { row, namespace, shape: this.#rows.get(row.id) };
-    });
-    accounts.settle(rows.map(({ row, namespace, shape }) => ({ id: row.id, namespace, found: shape?.kernel?.slot })));
-    const dirty = slots.dirtyShapes();
-    for (const { row, shape } of rows) {
-      const wanted = shape?.wanted;
-      if (wanted === undefined || wanted === DENY_ALL.key) accounts.hold(row.id, undefined);
-      else if (!dirty.has(wanted) && slots.row(wanted) !== undefined && slots.failure(wanted) === undefined)
-        accounts.hold(row.id, wanted);
-    }
+    return { slots: out.slots, slotsGone: out.slotsGone, reframed: out.reframed };
   }
 
   async #refresh(shapes: readonly string[], users: Wanted, out: Compiling): Promise<void> {
     const { slots, pace } = this.#options;
     for (const key of shapes) {
       await pace.breathe();
-      const ids = users.get(key) ?? [];
-      if (this.#postponed(key, ids, out)) continue;
       const candidates = new Set<number>();
-      for (const id of ids) {
+      for (const id of users.get(key) ?? []) {
         const kernel = this.kernel(id);
         if (kernel && kernel.slot !== 0 && !this.#leftAtStart(kernel.slot, key)) candidates.add(kernel.slot);
       }
-      const room = key === DENY_ALL.key ? undefined : this.#options.accounts.room(key, ids);
-      const refreshed = await slots.refresh(key, candidates, this.#leaving(key, users, out.pointing), room);
-      this.#account(key, ids, room, refreshed, out);
+      const refreshed = await slots.refresh(key, candidates, this.#leaving(key, users, out.pointing));
       out.slots.push(...refreshed.rows);
       if (refreshed.reframed) out.reframed = true;
       if (refreshed.left !== undefined) out.slotsGone.push(refreshed.left);
     }
-  }
-
-  /**
-   * A plan refuses each namespace one new shape, because to find that out takes as long as to compile what there is room for. Others are tried in the
-   * next plan; those that were refused before, and of which only peers have changed since, in one that comes anyway.
-   */
-  #postponed(key: string, ids: readonly number[], { refused }: Compiling): boolean {
-    const { slots, accounts } = this.#options;
-    if (refused.size === 0 || key === DENY_ALL.key || slots.row(key) !== undefined) return false;
-    const namespaces = accounts.namespaces(key, ids);
-    let reason: Error | undefined;
-    for (const namespace of namespaces) {
-      reason = refused.get(namespace);
-      if (reason === undefined) return false;
-    }
-    if (reason === undefined) return false;
-    if (accounts.holdsBack(key)) return true;
-    accounts.holdBack(key, namespaces, 0, true);
-    slots.postpone(key, reason);
-    return true;
-  }
-
-  /** Counts the rows of a shape that was compiled, or refused. */
-  #account(
-    key: string,
-    ids: readonly number[],
-    room: CountedRoom | undefined,
-    { failure }: Refreshed,
-    { refused }: Compiling,
-  ): void {
-    const { slots, accounts } = this.#options;
-    if (room === undefined) return;
-    if (failure === undefined) accounts.charge(key, room.taken, ids);
-    if (!(failure instanceof RowShareError)) return;
-    const namespaces = accounts.namespaces(key, ids);
-    accounts.holdBack(key, namespaces, failure.taken, false);
-    if (slots.row(key) === undefined) for (const namespace of namespaces) refused.set(namespace, failure);
   }
 
   #shape(info: EndpointIdentity): Shape | undefined {

@@ -80,10 +80,9 @@ export class EndpointStates {
       const before = states.get(id);
       if (shapes.stuck(id)) {
         // What is in force stays; without anything in force there is nothing to write, and the endpoint is not ready.
-        const epoch = row?.epoch ?? 0;
-        if (before && (affected || before.epoch !== epoch)) {
+        if (before && affected) {
           const state = { ...before.state, revision: numbers.revision() };
-          concluded.push({ ...before, state, epoch });
+          concluded.push({ ...before, state });
           endpoints.push(state);
         }
       } else {

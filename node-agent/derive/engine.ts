@@ -25,8 +25,6 @@ import { PeerSetViews } from './peer-set-views.ts';
 import type { KernelState, Plan, Withdrawal } from './plan.ts';
 import { type InUse, type Missing, Policies } from './policies.ts';
 import { RemoteEndpoints } from './remote-endpoints.ts';
-import { RowAccounts, type RowUse } from './row-accounts.ts';
-import { DEFAULT_ROW_LIMITS } from './row-limits.ts';
 import { DIRECTIONS } from './rows.ts';
 import { Slots } from './slots.ts';
 import { type UnconnectedPod, UnconnectedPods } from './unconnected-pods.ts';
@@ -36,7 +34,7 @@ import { Rows } from './working.ts';
 export interface EngineOptions {
   readonly db: StateDB;
   readonly tables: Tables;
-  readonly core: Pick<CoreOptions, 'nodeName' | 'clusterName' | 'policyMode' | 'allowLocalhost' | 'rowLimits'>;
+  readonly core: Pick<CoreOptions, 'nodeName' | 'clusterName' | 'policyMode' | 'allowLocalhost'>;
   readonly numbers: LocalNumbers;
   /** Milliseconds; any clock that only grows. */
   readonly now: () => number;
@@ -68,7 +66,6 @@ export class Engine {
   readonly #inForce: InForce;
   readonly #portNames: PeerPortNames;
   readonly #slots: Slots;
-  readonly #accounts: RowAccounts;
   readonly #peerSets: PeerSetViews;
   readonly #shapes: EndpointShapes;
   readonly #states: ReturnType<typeof concludedStates>;
@@ -138,8 +135,7 @@ export class Engine {
     const { infos } = this.#local;
     this.#states = concludedStates(db);
     const shared = { infos, states: this.#states, inForce: this.#inForce, pace };
-    this.#accounts = new RowAccounts(db, core.rowLimits ?? DEFAULT_ROW_LIMITS);
-    this.#shapes = new EndpointShapes({ ...shared, db, core, slots: this.#slots, accounts: this.#accounts });
+    this.#shapes = new EndpointShapes({ ...shared, db, core, slots: this.#slots });
     this.#endpointStates = new EndpointStates({ ...shared, shapes: this.#shapes, policies, numbers });
     const finding = { ipcache, addresses: this.#addresses, shapes: this.#shapes, local: this.#local };
     this.#withdrawals = new Withdrawals({ ...told, ...finding, enforcing: core.policyMode !== 'never', pace, now });
@@ -195,7 +191,6 @@ export class Engine {
     this.#atStart.set({ interrupted, unread, stale: interrupted });
     const { numbers } = this.#options;
     this.#slots.adopt(kernel.slots);
-    for (const [slot, found] of kernel.slots) this.#accounts.adopt(slot, found);
     for (const endpoint of kernel.endpoints) this.#shapes.adopt(endpoint);
     numbers.sawRevisions(kernel.endpoints.map(({ revision }) => revision));
     const addresses = [...kernel.ipcache];
@@ -292,7 +287,7 @@ export class Engine {
     for (const hash of await this.#peerSets.settle()) this.#slots.peerSetChanged(hash);
     if (localChanged) this.#slots.allChanged();
     if (this.#cidrsChanged) this.#slots.identitiesChanged();
-    const { slots, slotsGone, reframed, again: shapesWait } = await this.#shapes.compile(use);
+    const { slots, slotsGone, reframed } = await this.#shapes.compile(use);
     const [leaving] = this.#ipcache.leaving();
     const renumbered = this.#peerSets.renumbered();
     const wait = reframed || renumbered.size > 0 ? renumbered.union(this.#portNames.hold()) : NONE;
@@ -303,7 +298,7 @@ export class Engine {
       this.#atStart.get('')?.interrupted === true,
     );
     const endpointsGone = this.#endpointStates.tidy();
-    const again = leaving !== undefined || reframed || released || shapesWait || this.#portNamesLeave();
+    const again = leaving !== undefined || reframed || released || this.#portNamesLeave();
     this.#dirtyHashes.clear();
     this.#dirtyIdentities.clear();
     this.#cidrsChanged = leaving !== undefined;
@@ -390,11 +385,6 @@ export class Engine {
   /** The prefix that a local CIDR identity stands for. */
   prefixOf(id: number): string | undefined {
     return this.#options.numbers.prefixOf(id);
-  }
-
-  /** How many rows the slots of this node have, of how many. */
-  rowUse(): RowUse {
-    return this.#accounts.use();
   }
 
   /** What was found of the endpoint in the kernel, until the first plan is concluded. */

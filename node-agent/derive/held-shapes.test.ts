@@ -1,9 +1,8 @@
 /** What stays in force while the policies that are to follow it cannot be compiled. */
 import { describe, expect, it } from '@jest/globals';
 import type { ResolvedRule } from '@weir/policy';
-import { tableKey } from '../create-tables.ts';
 import { classOf, rowsByClass } from './classes.ts';
-import { basic, rule, World } from './testing/engine-world.ts';
+import { basic, rule, type World } from './testing/engine-world.ts';
 
 const HELD = 2;
 /** No compiler takes it. */
@@ -157,44 +156,5 @@ describe('while a policy cannot be compiled', () => {
     found.db.write([found.tables.policies], (txn) => txn.delete(found.tables.policies, 'q'));
     await settle(found);
     expect([found.states.get(1)?.slot, found.engine.unconcluded]).toEqual([0, false]);
-  });
-
-  it('a slot in force that has no room for peers that come lets nothing of theirs through, until it has', async () => {
-    const began = async (perNamespace: number): Promise<World> => {
-      const world = basic(new World('default', false, 'self', { perNode: 0, perNamespace }));
-      world.identity(257, 'b');
-      world.remote('bad', '10.9.9.7', 257);
-      world.peerSet('c', []);
-      world.policy('p', 1, [
-        open,
-        deny('b'),
-        { ...deny('c'), cookie: 9 },
-        { ...deny({ cidr: '198.51.0.0/16' }), cookie: 11 },
-      ]);
-      await settle(world);
-      return world;
-    };
-    const before = await began(0);
-    const world = await began(before.engine.rowUse().rows);
-    expect([world, before].map((each) => [verdict(each, 257), verdict(each, 400)])).toEqual(
-      Array(2).fill(['deny', 'allow']),
-    );
-    for (const each of [world, before]) {
-      each.identity(400, 'c');
-      each.remote('worse', '10.9.9.8', 400);
-      each.policy('q', 1, [rule('c', { cidr: '198.51.100.0/24' }, 12)]);
-      await settle(each);
-    }
-    const cidr = world.ipcache.get('198.51.100.0/24')?.identity ?? 0;
-    expect([verdict(before, 400), verdict(before, cidr)]).toEqual(['deny', 'deny']);
-    expect(world.engine.failure(1)).toMatchObject({ code: 'RowBudgetExceeded' });
-    expect([verdict(world, 257), verdict(world, 400), verdict(world, cidr), verdict(world, 500)]).toEqual([
-      ...['deny', 'none', 'none', 'allow'],
-    ]);
-    world.peerSet('b', []);
-    world.db.write([world.tables.identities], (txn) => txn.delete(world.tables.identities, tableKey.identity(257)));
-    world.db.write([world.tables.remoteEndpoints], (txn) => txn.delete(world.tables.remoteEndpoints, 'ns/bad'));
-    await settle(world);
-    expect([world.engine.failure(1), verdict(world, 400), verdict(world, cidr)]).toEqual([undefined, 'deny', 'deny']);
   });
 });

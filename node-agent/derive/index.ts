@@ -11,7 +11,6 @@
  *   peer-port-names   which number each identity gives a port name
  *   peer-set-views    who is in each peer set that rules in use name: labels say so, lists only where labels are not known
  *   shape, slots, slot-rows, classes, rows, endpoint-shapes    what an endpoint's rules come to; the slot that holds it
- *   row-limits, row-accounts    how many rows the slots have, and whose; who is refused further ones
  *   ipcache, prefixes, addresses    the identity of each address
  *   endpoint-states   what each endpoint enforces, at which revision
  *   plan              what a round is to carry out
@@ -30,7 +29,5 @@ export { Pace } from './pace.ts';
 export type { KernelState, Plan, Withdrawal } from './plan.ts';
 export type { InUse, Missing } from './policies.ts';
 export { hostPrefix, prefixKey } from './prefixes.ts';
-export type { RowUse } from './row-accounts.ts';
-export { DEFAULT_ROW_LIMITS, OWN_ROWS, type RowLimits } from './row-limits.ts';
 export { blocksKey, blocksOf, DIRECTIONS, rangesOf, type VerdictBlock } from './rows.ts';
 export type { KernelSlot } from './slot-rows.ts';

@@ -59,23 +59,6 @@ export function* withNewCidrs({ row, numbers }: Numbered, compiled: CompiledPoli
   return { row: { ...row, compiled: extended, classes: next.classes }, numbers: next.numbers };
 }
 
-/** Peers of each direction that a slot does not know and is to let nothing through for. The same row when there are none. */
-export function* withClosed(
-  { row, numbers }: Numbered,
-  peers: Readonly<Record<Direction, readonly number[]>>,
-  now: number,
-): Steps<Numbered> {
-  const one = (direction: Direction): CompiledPolicy[Direction] => {
-    const had = row.compiled[direction];
-    const members = peers[direction];
-    return members.length === 0 || !had.enforced ? had : { ...had, classes: [...had.classes, { members, rows: [] }] };
-  };
-  const closed: CompiledPolicy = { ingress: one('ingress'), egress: one('egress') };
-  if (DIRECTIONS.every((direction) => closed[direction] === row.compiled[direction])) return { row, numbers };
-  const next = yield* assignNumbers(numbers, closed, now);
-  return { row: { ...row, compiled: closed, classes: next.classes }, numbers: next.numbers };
-}
-
 /** Whether some address is decided otherwise. */
 export function* differs(
   before: ClassMaps,

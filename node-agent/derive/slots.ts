@@ -5,16 +5,13 @@ import {
   type PeerIdentity,
   type PortNames,
   portNamesOf,
-  RowBudgetError,
-  type RowRoom,
   type SelectorHash,
   type Steps,
 } from '@weir/policy';
 import { type Key, keys, type StateDB } from '@weir/statedb';
-import { IdsExhaustedError, RowShareError } from '../errors.ts';
+import { IdsExhaustedError } from '../errors.ts';
 import type { SlotRow } from '../tables.ts';
 import { adoptNumbers, assignNumbers, type ClassNumbers, NO_NUMBERS, STEP } from './classes.ts';
-import { newPeers } from './new-peers.ts';
 import type { Pace } from './pace.ts';
 import { portNameKey } from './peer-port-names.ts';
 import { cidrsOf } from './policies.ts';
@@ -28,7 +25,6 @@ import {
   type Numbered,
   sameClasses,
   sameFrame,
-  withClosed,
   withNewCidrs,
 } from './slot-rows.ts';
 import { Rows } from './working.ts';
@@ -62,8 +58,6 @@ export interface Refreshed {
   readonly left?: number;
   /** It judges unknown peers or whole scopes otherwise than before: peers gave port names other numbers. */
   readonly reframed?: boolean;
-  /** Why it could not be compiled. */
-  readonly failure?: Error;
 }
 
 /** A shape in use. */
@@ -223,18 +217,6 @@ export class Slots {
     return this.#shapes.get(shape)?.row;
   }
 
-  /** The shape is to be compiled again, though nothing that it means has changed. */
-  retry(key: string): void {
-    this.#dirty.add(key);
-  }
-
-  /** The shape is not compiled for now. */
-  postpone(key: string, error: Error): void {
-    this.#dirty.delete(key);
-    const entry = this.#shapes.get(key);
-    if (entry !== undefined) this.#shapes.set({ ...entry, failure: { error, retryAt: Infinity } });
-  }
-
   /** When a shape that could not be compiled is to be tried again; Infinity: not before an input changes. */
   retryAt(): number {
     let at = Infinity;
@@ -258,11 +240,10 @@ export class Slots {
 
   /**
    * Compiles one shape. `candidates`: kernel slots that endpoints of this shape have. `left`: endpoints that point at its slot
-   * go elsewhere, all of them or some; for them it stays as it was. `room`: counts its rows, and may refuse them. When that fails, the shape
-   * keeps the row that it had.
+   * go elsewhere, all of them or some; for them it stays as it was. When that fails, the shape keeps the row that it had.
    * Makes breaks: no slot may be given out, and nothing that was concluded may change, meanwhile.
    */
-  async refresh(key: string, candidates: Iterable<number>, left: Leaving = 'none', room?: RowRoom): Promise<Refreshed> {
+  async refresh(key: string, candidates: Iterable<number>, left: Leaving = 'none'): Promise<Refreshed> {
     this.#dirty.delete(key);
     const entry = this.#shapes.get(key);
     if (entry === undefined) return { rows: [] };
@@ -280,18 +261,13 @@ export class Slots {
             own: (name, protocol) => shape.ownPorts.get(portNameKey(protocol, name)),
             peers: this.#world.peerPorts,
           },
-          ...(room === undefined ? {} : { room }),
         }),
       );
       return await pace.run(this.#place(entry, compiled, candidates, left));
     } catch (error) {
       const failure = error instanceof Error ? error : new Error(String(error));
-      // Who was refused for want of room is tried when there is some.
-      const retryAt = failure instanceof RowShareError ? Infinity : this.#world.now() + RETRY_MS;
-      const kept = { ...entry, failure: { error: failure, retryAt } };
-      this.#shapes.set(kept);
-      const tooLarge = failure instanceof RowShareError || failure instanceof RowBudgetError;
-      return { rows: tooLarge && entry.row ? await pace.run(this.#close(kept, entry.row)) : [], failure };
+      this.#shapes.set({ ...entry, failure: { error: failure, retryAt: this.#world.now() + RETRY_MS } });
+      return { rows: [] };
     }
   }
 
@@ -325,19 +301,6 @@ export class Slots {
     const old = (yield* withNewCidrs(had, compiled, now)).row;
     const { rows } = this.#put(entry, yield* this.#newSlot(shape, compiled, now));
     return { rows: old === before ? rows : [old, ...rows], left: before.slot, reframed };
-  }
-
-  /** The shape has no room for the peers that have come: its slot lets nothing of theirs through, whatever they are. */
-  *#close(entry: ShapeRow, before: SlotRow): Steps<SlotRow[]> {
-    const peers = {
-      ingress: yield* newPeers(entry.shape.rules, 'ingress', before.classes.ingress, this.#world),
-      egress: yield* newPeers(entry.shape.rules, 'egress', before.classes.egress, this.#world),
-    };
-    const closed = yield* withClosed({ row: before, numbers: entry.numbers }, peers, this.#world.now());
-    if (closed.row === before) return [];
-    const row = { ...closed.row, epoch: before.epoch + (yield* this.#differs(before.classes, closed.row.classes)) };
-    this.#shapes.set({ ...entry, row, numbers: closed.numbers });
-    return [row];
   }
 
   /** The shape has compiled. */

@@ -9,7 +9,7 @@ import { runCli } from '../cli/program.ts';
 import { Attachments } from '../cni/attachments.ts';
 import { vethName } from '../cni/names.ts';
 import type { Network } from '../cni/types.ts';
-import type { Core, CoreOptions } from '../core.ts';
+import type { Core } from '../core.ts';
 import { createCore } from '../create-core.ts';
 import { type Lab, type LabPod, silent } from '../datapath/testing/lab.ts';
 import { CiliumEndpointWriter } from '../kubernetes/cilium-endpoints.ts';
@@ -54,9 +54,9 @@ export class Faces {
   readonly #socket: string;
   readonly #metrics: ReturnType<typeof createMetrics>;
 
-  private constructor(lab: Lab, server: LabPod, more: Partial<CoreOptions>) {
+  private constructor(lab: Lab, server: LabPod) {
     this.#server = server;
-    this.core = createCore(lab.options({ auditMs: 20, ...more }));
+    this.core = createCore(lab.options({ auditMs: 20 }));
     const { core } = this;
     this.#socket = join(lab.state, 'weir.sock');
     this.#api = new ApiServer({
@@ -85,12 +85,8 @@ export class Faces {
   }
 
   /** @param app whose pod the server is. `incomplete`: peer sets never come to the end of their list */
-  static async start(
-    lab: Lab,
-    server: LabPod,
-    { app = 'server', incomplete = false, ...more }: { app?: string; incomplete?: boolean } & Partial<CoreOptions> = {},
-  ): Promise<Faces> {
-    const faces = new Faces(lab, server, more);
+  static async start(lab: Lab, server: LabPod, { app = 'server', incomplete = false } = {}): Promise<Faces> {
+    const faces = new Faces(lab, server);
     const { core } = faces;
     if (incomplete) {
       const done = core.db.initialiser(core.tables.peerSets, 'reflector');
@@ -172,12 +168,6 @@ export class Faces {
     const { signal } = new AbortController();
     const code = await runCli({ args: ['--socket', this.#socket, ...args], version: '1', out, err: out, signal });
     return { code, text };
-  }
-
-  /** The value of a metric without labels. */
-  async metric(name: string): Promise<number> {
-    const line = (await this.#metrics.metrics()).split('\n').find((each) => each.startsWith(`${name} `));
-    return Number(line?.slice(name.length));
   }
 
   /** What the faces say of the server's endpoint, short. */

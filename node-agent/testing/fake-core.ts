@@ -6,7 +6,6 @@ import { Subject } from 'rxjs';
 import type { Core, FlowEvent, ImportedRule, Logger, Realised, Tables } from '../core.ts';
 import { createTables, tableKey } from '../create-tables.ts';
 import type { SlotContent } from '../datapath/index.ts';
-import type { RowUse } from '../derive/index.ts';
 import { UnknownMapError } from '../errors.ts';
 import type { EndpointRow, EndpointStateRow, KernelEndpoint } from '../tables.ts';
 
@@ -47,7 +46,6 @@ export class FakeCore implements Core {
   beforeEnforce: (endpoint: EndpointRow) => void | Promise<void> = () => undefined;
   readonly calls: string[] = [];
   verbose = false;
-  rows: RowUse = { rows: 0, limits: { perNode: 0, perNamespace: 0 }, heldBack: 0 };
   healthy = true;
   failing: readonly string[] = [];
   started = false;
@@ -193,9 +191,6 @@ export class FakeCore implements Core {
     return this.heldBy;
   }
 
-  rowUse(): RowUse {
-    return this.rows;
-  }
   realised(): Realised {
     return this.#realised;
   }

@@ -27,7 +27,7 @@ const STEP = 64;
  * port names, and rows, of which there is a budget. The order of rules, identities and members in the input does not matter.
  *
  * A CIDR identity that `identities` does not list is judged as the plain world: list it before the ipcache hands it out.
- * @throws UnknownPeerSetError, InvalidResolvedRuleError, RowBudgetError, or the error of `input.room`
+ * @throws UnknownPeerSetError, InvalidResolvedRuleError, RowBudgetError
  */
 export function compile(input: CompileInput): CompiledPolicy {
   const steps = compileSteps(input);
@@ -68,7 +68,7 @@ function* compileDirection(
   const own = ownNumbers(portNames);
   const peerNames = new PeerNames(direction === 'egress' ? rules : [], portNames);
   yield;
-  const budget = new RowBudget(direction, rules, input.mostRows ?? MOST_ROWS, input.room);
+  const budget = new RowBudget(direction, rules, input.mostRows ?? MOST_ROWS);
   const hitsOf = new RuleHits(rules, peerNames, budget);
   yield* hitsOf.index(input.peerSets);
   const painter = new ClassPainter(rules, budget, direction === 'ingress' ? own : peerNames);

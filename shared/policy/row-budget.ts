@@ -4,7 +4,7 @@
  */
 import { portPrefixes } from '@weir/net';
 import { RowBudgetError } from './errors.ts';
-import type { ClassRows, Direction, ResolvedRule, RowRoom } from './types.ts';
+import type { ClassRows, Direction, ResolvedRule } from './types.ts';
 
 /** Rows of one direction of a slot, counted as blocks of ports as the kernel holds them; a class without rows counts as one. */
 export const MOST_ROWS = 65_000;
@@ -15,24 +15,20 @@ export class RowBudget {
   readonly #direction: Direction;
   readonly #rules: readonly ResolvedRule[];
   readonly #most: number;
-  readonly #room: RowRoom | undefined;
   #rows = 0;
   #looks = 0;
 
-  constructor(direction: Direction, rules: readonly ResolvedRule[], most: number, room?: RowRoom) {
+  constructor(direction: Direction, rules: readonly ResolvedRule[], most: number) {
     this.#direction = direction;
     this.#rules = rules;
     this.#most = most;
-    this.#room = room;
   }
 
-  /** Another class has these rows. @throws RowBudgetError, or the error of the room */
+  /** Another class has these rows. @throws RowBudgetError */
   takeRows(rows: ClassRows): ClassRows {
-    let count = Math.max(1, rows.length);
-    for (const { from, to } of rows) if (from !== to) count += portPrefixes(from, to).length - 1;
-    this.#rows += count;
+    this.#rows += Math.max(1, rows.length);
+    for (const { from, to } of rows) if (from !== to) this.#rows += portPrefixes(from, to).length - 1;
     if (this.#rows > this.#most) this.#refuse();
-    this.#room?.take(count);
     return rows;
   }
 

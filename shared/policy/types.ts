@@ -204,14 +204,6 @@ export interface CompileInput {
   readonly portNames?: PortNames;
   /** Rows that a direction may come to (row-budget.ts). Default MOST_ROWS. */
   readonly mostRows?: number;
-  /** Counts the rows of both directions, and may refuse them. */
-  readonly room?: RowRoom;
-}
-
-/** Where rows are counted while they are compiled, as `MOST_ROWS` counts them. */
-export interface RowRoom {
-  /** @throws to refuse the policy */
-  take(rows: number): void;
 }
 
 /** Work in steps: it yields where its caller may do something else, if only that does not change what the work reads. */

@@ -18,7 +18,6 @@ import type {
 import { Engine } from '../engine.ts';
 import { LocalNumbers } from '../numbers.ts';
 import type { Plan } from '../plan.ts';
-import { DEFAULT_ROW_LIMITS, type RowLimits } from '../row-limits.ts';
 
 export const APPS = ['a', 'b', 'c'] as const;
 
@@ -52,16 +51,11 @@ export class World {
   #before: readonly EndpointStateRow[] = [];
 
   /** `eager`: the clock runs so fast that a plan takes every break that it may take. */
-  constructor(
-    mode: 'default' | 'always' | 'never' = 'default',
-    eager = false,
-    nodeName = 'self',
-    rowLimits: RowLimits = DEFAULT_ROW_LIMITS,
-  ) {
+  constructor(mode: 'default' | 'always' | 'never' = 'default', eager = false, nodeName = 'self') {
     this.engine = new Engine({
       db: this.db,
       tables: this.tables,
-      core: { nodeName, clusterName: 'default', policyMode: mode, allowLocalhost: true, rowLimits },
+      core: { nodeName, clusterName: 'default', policyMode: mode, allowLocalhost: true },
       numbers: this.numbers,
       now: () => {
         if (eager) this.#clock += 10;
@@ -210,7 +204,8 @@ export function byName(verdict: 'allow' | 'deny', direction: 'ingress' | 'egress
   return { ...rest, ...(peer === undefined ? {} : { peers: peers ?? [] }), verdict, direction, ports };
 }
 
-export function basic(world = new World()): World {
+export function basic(): World {
+  const world = new World();
   world.namespace();
   world.pod('web', 'a');
   world.endpoint(1, { pod: { namespace: 'ns', name: 'web', uid: 'u-web' } });
