@@ -7,8 +7,8 @@ import type { FailureRow, HealthRow, Reconciler } from '@weir/reconciler';
 import type { StateDB, Table } from '@weir/statedb';
 import type { BpfMap } from 'libbpf-ts';
 import type { Observable } from 'rxjs';
-import type { SlotContent } from './datapath/index.ts';
-import type { StateFiles } from './state-files.ts';
+import type { AddressRecord } from './address-record.ts';
+import type { Loaded } from './persist.ts';
 import type {
   ApiserverAddressRow,
   EarlierReportRow,
@@ -29,6 +29,7 @@ import type {
   PolicyVersionRow,
   RemoteEndpointRow,
   ServiceRow,
+  SlotContent,
   SlotRow,
 } from './tables.ts';
 
@@ -178,11 +179,25 @@ export interface ImportedRule {
   readonly json: unknown;
 }
 
+/** Files of the state folder, as parts of the agent see them. */
+export interface AgentFiles {
+  /** Says what the file is to hold from now on. Without it nothing is written. */
+  provide(name: 'addresses', content: () => AddressRecord): void;
+  /** A file that is of no use is set aside, and said. Never throws. */
+  load(name: 'addresses'): Loaded<AddressRecord>;
+  /** What the file is to hold has changed. Resolves to whether it is on disk, or false where the disk does not answer. Never rejects. */
+  save(name: 'addresses'): Promise<boolean>;
+  /** Resolves when all that has changed until now is on disk, or the disk has refused it or does not answer. */
+  saved(): Promise<void>;
+  /** Why the newest content of the file is not on disk; undefined: it is. */
+  unsaved(name: 'rules'): string | undefined;
+}
+
 export interface Core {
   readonly db: StateDB;
   readonly tables: Tables;
   /** What outlives this agent on disk. Whoever answers a request that changed it waits for `saved` first. */
-  readonly files: Pick<StateFiles, 'provide' | 'load' | 'save' | 'saved' | 'unsaved'>;
+  readonly files: AgentFiles;
   start(): Promise<void>;
   /** Stops loops and closes descriptors; everything pinned stays and goes on enforcing. */
   stop(): Promise<void>;

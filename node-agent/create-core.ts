@@ -20,10 +20,11 @@ import {
 } from './errors.ts';
 import { breathe, KernelSide, nodeScope } from './kernel-side.ts';
 import { PendingInputs } from './pending-inputs.ts';
+import type { Loaded } from './persist.ts';
 import { PodEvents } from './pod-events.ts';
 import { RealisedReport } from './realised.ts';
 import { removeDatapath } from './remove-datapath.ts';
-import { type Loaded, StateFiles } from './state-files.ts';
+import { StateFiles } from './state-files.ts';
 import { Strays } from './strays.ts';
 import type { EndpointRow, EndpointStateRow } from './tables.ts';
 import { Waiters } from './waiters.ts';

@@ -23,7 +23,6 @@ import {
   type RootLock,
   RoundMark,
   SlotAudit,
-  type SlotContent,
   SlotStore,
   SyncLoop,
 } from './datapath/index.ts';
@@ -31,7 +30,7 @@ import { type Engine, type ImportedRules, type LocalNumbers, Pace } from './deri
 import { InterfaceGoneError } from './errors.ts';
 import { MapInspector } from './map-inspector.ts';
 import type { Strays } from './strays.ts';
-import type { EndpointRow } from './tables.ts';
+import type { EndpointRow, SlotContent } from './tables.ts';
 
 /** A packet is judged in microseconds. */
 const QUIESCE_MS = 50;

@@ -25,6 +25,9 @@ export interface Saved<T> {
   readonly stamp?: string | undefined;
 }
 
+/** What a file had at start. */
+export type Loaded<T> = { readonly content: T } | 'absent' | 'unreadable';
+
 /** One JSON document. `save` resolves once it is on disk; nothing of it waits for a disk on the event loop. */
 export class StateFile<T> {
   readonly path: string;

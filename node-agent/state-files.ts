@@ -2,13 +2,13 @@ import { existsSync, readdirSync, rmdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { messageOf } from '@weir/process/errors';
 import type { Draft, StateDB, Table } from '@weir/statedb';
-import { type AddressRecord, decodeAddresses } from './cni/address-record.ts';
+import { type AddressRecord, decodeAddresses } from './address-record.ts';
 import type { Logger } from './core.ts';
 import type { Mark } from './datapath/index.ts';
 import { decodeNumbers, type NumbersState } from './derive/index.ts';
 import { decodeEndpoints } from './endpoint-rows.ts';
 import { StateFileError, StateSaveError } from './errors.ts';
-import { isGone, objects, type Saved, StateFile, UNREADABLE } from './persist.ts';
+import { isGone, type Loaded, objects, type Saved, StateFile, UNREADABLE } from './persist.ts';
 import { StateStamps } from './state-stamps.ts';
 import type { EndpointRow } from './tables.ts';
 
@@ -51,9 +51,6 @@ const DECODE: { readonly [N in StateName]: (json: unknown) => StateContents[N] }
 export function stateFile<N extends StateName>(folder: string, node: string, name: N): StateFile<StateContents[N]> {
   return new StateFile<StateContents[N]>({ path: join(folder, FILES[name]), node, decode: DECODE[name] });
 }
-
-/** What a file had at start. */
-export type Loaded<T> = { readonly content: T } | 'absent' | 'unreadable';
 
 /** A file that has been on disk, or cannot be. Key: `name`. */
 interface StateFileRow {

@@ -239,6 +239,26 @@ export interface KernelEndpoint {
   readonly closed?: Pick<KernelEndpoint, 'identity' | 'slot' | 'enforced'>;
 }
 
+/** Ports of a class, as the kernel's trie holds them, with one decision. */
+export interface VerdictBlock {
+  readonly protocol: number;
+  readonly port: number;
+  /** Leading bits of the port that are matched, 0..16. */
+  readonly bits: number;
+  readonly deny: boolean;
+  readonly cookie: number;
+}
+
+export type PerDirection<T> = Readonly<Record<'ingress' | 'egress', T>>;
+
+/** What the kernel holds of a slot, or is to hold. */
+export interface SlotContent {
+  /** Class number by identity. */
+  readonly elements: PerDirection<ReadonlyMap<number, number>>;
+  /** Blocks by class number. */
+  readonly rows: PerDirection<ReadonlyMap<number, readonly VerdictBlock[]>>;
+}
+
 /** An endpoint that the kernel has. Key: `id`. Indexes: `slot`, `doubted`, `quarantined`. */
 export interface KernelEndpointRow {
   readonly id: number;

@@ -1,9 +1,8 @@
 import { formatLabels, type LabelMap } from '@weir/labels';
 import type { Direction } from '@weir/policy';
-import type { SlotContent } from '../datapath/index.ts';
 import { rangesOf } from '../derive/index.ts';
 import type { EndpointStatus, EndpointWord } from '../endpoint-status.ts';
-import type { ContainerPort, EndpointRow, EndpointStateRow } from '../tables.ts';
+import type { ContainerPort, EndpointRow, EndpointStateRow, SlotContent } from '../tables.ts';
 import { identityModel } from './labels.ts';
 import type { EndpointHealth, EndpointModel, EndpointPolicy, HealthWord, L4Rule, PolicyEnabled } from './models.ts';
 

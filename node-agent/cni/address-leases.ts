@@ -1,9 +1,8 @@
 import { type ChangeStream, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
-import type { Logger } from '../core.ts';
-import type { Loaded, StateFiles } from '../state-files.ts';
+import type { AddressRecord, PodAddressRow } from '../address-record.ts';
+import type { AgentFiles, Logger } from '../core.ts';
+import type { Loaded } from '../persist.ts';
 import type { EndpointRow } from '../tables.ts';
-import type { AddressRecord } from './address-record.ts';
-import type { PodAddressRow } from './types.ts';
 
 /**
  * How long an address is given to nobody after it was given back, in milliseconds. Other nodes know a pod's address until their watch has
@@ -18,7 +17,7 @@ export interface AddressLeasesOptions {
   readonly now: () => number;
   readonly log: Logger;
   /** Keep the leases over restarts. */
-  readonly files: Pick<StateFiles, 'provide' | 'load' | 'save'>;
+  readonly files: Pick<AgentFiles, 'provide' | 'load' | 'save'>;
 }
 
 /**

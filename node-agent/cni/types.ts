@@ -51,17 +51,6 @@ export interface CniCall {
   readonly valid: readonly Attachment[];
 }
 
-/** An address that is or was given to a pod of this node. Key: `address`. */
-export interface PodAddressRow {
-  readonly address: string;
-  /** Grows with each address given. */
-  readonly order: number;
-  /** Absent while an ADD is under way, and once it was given back. */
-  readonly endpoint?: number;
-  /** When it was given back, by the boot clock in milliseconds; 0: nobody has seen it. Absent while it is in use. */
-  readonly freedAt?: number;
-}
-
 /** Addresses that the node's kernel has for somebody: an address of an interface, or what a route leads to. */
 export interface NodeAddress {
   /** IPv4 addresses as numbers, both included. */

@@ -21,10 +21,10 @@ import {
   isOurs,
   type LinkLook,
   type LinkTable,
-  type Programs,
   type RemoveLinks,
   unjudgedText,
 } from './links.ts';
+import type { Programs } from './pins.ts';
 
 /** This agent's filter on each hook: told from others' by its handle. Of one priority the filter that was added last runs first. */
 export const SLOT = { priority: 1, handle: 0x77656972 } as const;

@@ -7,8 +7,8 @@
  */
 import type { Steps } from '@weir/policy';
 import { DIRECTIONS } from '../derive/index.ts';
-import type { EndpointStateRow, IpcacheRow } from '../tables.ts';
-import { opens, type SlotContent } from './slot-content.ts';
+import type { EndpointStateRow, IpcacheRow, SlotContent } from '../tables.ts';
+import { opens } from './slot-content.ts';
 
 type Word = Pick<EndpointStateRow, 'slot' | 'enforced'>;
 

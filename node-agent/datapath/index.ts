@@ -21,7 +21,7 @@ export { PlanWriter, type PlanWriterOptions } from './plan-writer.ts';
 export { type RemoveOptions, removePinned } from './remove.ts';
 export { RoundMark } from './round-mark.ts';
 export { RulesMark } from './rules-mark.ts';
-export { contentOf, type SlotContent } from './slot-content.ts';
+export { contentOf } from './slot-content.ts';
 export type { SlotMaps } from './slot-parts.ts';
 export { SlotStore, type SlotStoreOptions } from './slot-store.ts';
 export { SyncLoop, type SyncOptions } from './sync.ts';

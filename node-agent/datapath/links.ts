@@ -15,7 +15,7 @@ import {
   type TcxEntry,
 } from 'libbpf-ts';
 import { InterfaceGoneError, LinkError } from '../errors.ts';
-import { whenPinned } from './pins.ts';
+import { type Programs, whenPinned } from './pins.ts';
 
 /** Runs in the node's network namespace, where interface indexes mean something. */
 export type InNode = <T>(body: () => T) => T;
@@ -74,12 +74,6 @@ export interface RemoveLinks {
   readonly ifindex?: number;
   readonly alone?: boolean;
   readonly everywhere: boolean;
-}
-
-/** This version's programs. */
-export interface Programs {
-  readonly fromPod: BpfProgram;
-  readonly toPod: BpfProgram;
 }
 
 export interface TcxPrograms extends Programs {

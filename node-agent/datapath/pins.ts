@@ -25,7 +25,6 @@ import {
 import { PinRootError } from '../errors.ts';
 import { EndpointMap } from './endpoint-map.ts';
 import { LayoutMarks } from './layouts.ts';
-import type { Programs } from './links.ts';
 
 export interface DatapathOptions {
   readonly root: string;
@@ -42,6 +41,12 @@ export interface MoreMap {
 }
 
 export type Maps = Readonly<Record<MapName, BpfMap>>;
+
+/** This version's programs. */
+export interface Programs {
+  readonly fromPod: BpfProgram;
+  readonly toPod: BpfProgram;
+}
 
 /** A bpf file system takes no dots in names. */
 const NEXT = 'next_';

@@ -9,8 +9,8 @@ import type { StateDB, Table } from '@weir/statedb';
 import type { Tables } from '../core.ts';
 import { DIRECTIONS, prefixKey } from '../derive/index.ts';
 import { OrderError } from '../errors.ts';
-import type { EndpointStateRow, IpcacheRow } from '../tables.ts';
-import { classesOf, opens, type SlotContent } from './slot-content.ts';
+import type { EndpointStateRow, IpcacheRow, SlotContent } from '../tables.ts';
+import { classesOf, opens } from './slot-content.ts';
 
 type Word = Pick<EndpointStateRow, 'slot' | 'enforced'>;
 

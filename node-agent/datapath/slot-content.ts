@@ -11,18 +11,8 @@ import {
   type KernelSlot,
   rangesOf,
   rowsByClass,
-  type VerdictBlock,
 } from '../derive/index.ts';
-import type { SlotRow } from '../tables.ts';
-
-export type PerDirection<T> = Readonly<Record<Direction, T>>;
-
-export interface SlotContent {
-  /** Class number by identity. */
-  readonly elements: PerDirection<ReadonlyMap<number, number>>;
-  /** Blocks by class number. */
-  readonly rows: PerDirection<ReadonlyMap<number, readonly VerdictBlock[]>>;
-}
+import type { PerDirection, SlotContent, SlotRow, VerdictBlock } from '../tables.ts';
 
 export function both<T>(of: (direction: Direction) => T): PerDirection<T> {
   return { ingress: of('ingress'), egress: of('egress') };

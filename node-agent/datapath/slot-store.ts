@@ -3,9 +3,9 @@ import { type Direction, MOST_ROWS, type Steps } from '@weir/policy';
 import { keys, type StateDB, type Table } from '@weir/statedb';
 import type { BpfMap } from 'libbpf-ts';
 import { tableKey } from '../create-tables.ts';
-import { blocksKey, DIRECTIONS, GRACE_MS, type KernelSlot, Pace, type VerdictBlock } from '../derive/index.ts';
+import { blocksKey, DIRECTIONS, GRACE_MS, type KernelSlot, Pace } from '../derive/index.ts';
 import { OrderError, SlotFullError } from '../errors.ts';
-import type { SlotRow } from '../tables.ts';
+import type { PerDirection, SlotContent, SlotRow, VerdictBlock } from '../tables.ts';
 import {
   both,
   classEntry,
@@ -16,9 +16,7 @@ import {
   decisionsOf,
   elementsAlike,
   meaning,
-  type PerDirection,
   readSlot,
-  type SlotContent,
   sameContent,
   verdictEntry,
 } from './slot-content.ts';

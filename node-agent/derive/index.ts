@@ -29,5 +29,5 @@ export { Pace } from './pace.ts';
 export type { KernelState, Plan, Withdrawal } from './plan.ts';
 export type { InUse, Missing } from './policies.ts';
 export { hostPrefix, prefixKey } from './prefixes.ts';
-export { blocksKey, blocksOf, DIRECTIONS, rangesOf, type VerdictBlock } from './rows.ts';
+export { blocksKey, blocksOf, DIRECTIONS, rangesOf } from './rows.ts';
 export type { KernelSlot } from './slot-rows.ts';

@@ -1,15 +1,7 @@
 /** Rows of a class as the kernel's trie holds them: blocks of ports, each with one decision. */
 import { portPrefixes } from '@weir/net';
 import type { ClassRows, CompiledPolicy, Direction } from '@weir/policy';
-
-export interface VerdictBlock {
-  readonly protocol: number;
-  readonly port: number;
-  /** Leading bits of the port that are matched, 0..16. */
-  readonly bits: number;
-  readonly deny: boolean;
-  readonly cookie: number;
-}
+import type { VerdictBlock } from '../tables.ts';
 
 interface PortRange {
   readonly from: number;

@@ -5,9 +5,8 @@ import { createStateDB, type StateDB } from '@weir/statedb';
 import { Subject } from 'rxjs';
 import type { Core, FlowEvent, ImportedRule, Logger, Realised, Tables } from '../core.ts';
 import { createTables, tableKey } from '../create-tables.ts';
-import type { SlotContent } from '../datapath/index.ts';
 import { UnknownMapError } from '../errors.ts';
-import type { EndpointRow, EndpointStateRow, KernelEndpoint } from '../tables.ts';
+import type { EndpointRow, EndpointStateRow, KernelEndpoint, SlotContent } from '../tables.ts';
 
 export const quiet: Logger = {
   info: () => undefined,

@@ -1,5 +1,5 @@
 export { type Clock, systemClock } from './clock.ts';
 export * from './errors.ts';
 export { createReconciler } from './reconciler.ts';
-export { type FailureRow, failureKey, type HealthRow, type ReportTables, reportTables } from './report.ts';
+export { failureKey, reportTables } from './report.ts';
 export * from './types.ts';

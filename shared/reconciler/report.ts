@@ -1,37 +1,7 @@
 /** Health and failures of reconcilers as StateDB tables: for queries, watches, and printing. */
-import { keys, type Revision, type StateDB, type Table } from '@weir/statedb';
+import { keys, type StateDB } from '@weir/statedb';
 import { type Book, failureOf } from './book.ts';
-
-/** One row for each reconciler. */
-export interface HealthRow {
-  readonly reconciler: string;
-  readonly table: string;
-  readonly state: 'running' | 'stopped';
-  /** Nothing fails. */
-  readonly ok: boolean;
-  /** As in `Progress.revision`. */
-  readonly attempted: Revision;
-  /** Table revisions not attempted yet. */
-  readonly lag: number;
-  readonly failing: number;
-}
-
-/** One row for each row of a reconciled table that `failing()` lists; gone once the target has acknowledged the row. */
-export interface FailureRow {
-  readonly reconciler: string;
-  readonly key: string;
-  readonly revision: Revision;
-  readonly deleted: boolean;
-  readonly message: string;
-  readonly attempt: number;
-  readonly nextRetryAt: number;
-}
-
-export interface ReportTables {
-  readonly db: StateDB;
-  readonly health: Table<HealthRow>;
-  readonly failures: Table<FailureRow>;
-}
+import type { FailureRow, HealthRow, ReportTables } from './types.ts';
 
 /** Milliseconds between two reports of a loop, at least. */
 const INTERVAL_MS = 100;

@@ -15,7 +15,6 @@
  */
 import type { AnyTable, Revision, StateDB, Table } from '@weir/statedb';
 import type { Clock } from './clock.ts';
-import type { ReportTables } from './report.ts';
 
 /**
  * What can be done to the target. Every operation is idempotent; a throw or a rejection is a failure and is tried again.
@@ -210,4 +209,35 @@ export interface Reconciler<T> {
    */
   retry(): void;
   metrics(): ReconcilerMetrics;
+}
+
+/** One row for each reconciler. */
+export interface HealthRow {
+  readonly reconciler: string;
+  readonly table: string;
+  readonly state: 'running' | 'stopped';
+  /** Nothing fails. */
+  readonly ok: boolean;
+  /** As in `Progress.revision`. */
+  readonly attempted: Revision;
+  /** Table revisions not attempted yet. */
+  readonly lag: number;
+  readonly failing: number;
+}
+
+/** One row for each row of a reconciled table that `failing()` lists; gone once the target has acknowledged the row. */
+export interface FailureRow {
+  readonly reconciler: string;
+  readonly key: string;
+  readonly revision: Revision;
+  readonly deleted: boolean;
+  readonly message: string;
+  readonly attempt: number;
+  readonly nextRetryAt: number;
+}
+
+export interface ReportTables {
+  readonly db: StateDB;
+  readonly health: Table<HealthRow>;
+  readonly failures: Table<FailureRow>;
 }

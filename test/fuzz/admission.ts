@@ -4,8 +4,7 @@
  *
  * A status whose shape is wrong stays as it is: programs are to bear it, though no API server takes it.
  */
-import type { Body } from './kinds.ts';
-import { NODE_ADDRESSES, nodeIndexOf } from './story.ts';
+import { type Body, NODE_ADDRESSES, nodeIndexOf } from './story.ts';
 
 /** The first host number that nodes give to hostile pods: honest ones have smaller ones. */
 const FIRST_HOST = 100;

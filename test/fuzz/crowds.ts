@@ -6,8 +6,8 @@ import fc from 'fast-check';
 import type { Limits } from '../../operator/limits.ts';
 import { withOwnAddresses } from './admission.ts';
 import type { Hostile } from './hostile.ts';
-import { type Author, type Body, KINDS } from './kinds.ts';
-import { NODES, TAKEN, TENANT } from './story.ts';
+import { type Author, KINDS } from './kinds.ts';
+import { type Body, NODES, TAKEN, TENANT } from './story.ts';
 
 /** What a namespace may use here: small, so that few objects use it up. The honest part needs less. */
 export const TIGHT: Partial<Limits> = {

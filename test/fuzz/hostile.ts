@@ -2,8 +2,8 @@
 import fc from 'fast-check';
 import { type Path, pathsIn, withAt } from '../hostile.ts';
 import { BIG_VALUES } from './big.ts';
-import { type Author, type Body, KINDS, type Kind } from './kinds.ts';
-import { APISERVER, NODE_ADDRESSES, OUTSIDE, PODS } from './story.ts';
+import { type Author, KINDS, type Kind } from './kinds.ts';
+import { APISERVER, type Body, NODE_ADDRESSES, OUTSIDE, PODS } from './story.ts';
 
 /** An object that somebody writes, or the next version of one of the same name. */
 export interface Hostile {

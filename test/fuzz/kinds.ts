@@ -1,7 +1,7 @@
 /** The kinds of objects that operator and agents read, who may write them, and well-formed ones to begin with. */
 import { type KubeObject, NODE_ANNOTATION, POD_UIDS_ANNOTATION, type Resource, resources } from '@weir/kube';
 import { withOwnAddresses } from './admission.ts';
-import { APISERVER, NODE_ADDRESSES, PODS, TAKEN, TENANT } from './story.ts';
+import { APISERVER, type Body, NODE_ADDRESSES, PODS, TAKEN, TENANT } from './story.ts';
 
 /**
  * `tenant`: whoever may write everything in one namespace, pods' status too, as far as admission lets them (admission.ts). `node`: who holds the credentials of one node's kubelet and agent.
@@ -10,8 +10,6 @@ import { APISERVER, NODE_ADDRESSES, PODS, TAKEN, TENANT } from './story.ts';
  */
 export type Author = 'tenant' | 'node' | 'stranger';
 export const AUTHORS: readonly Author[] = ['tenant', 'node', 'stranger'];
-
-export type Body = Readonly<Record<string, unknown>>;
 
 export interface Kind {
   readonly name: string;

@@ -2,6 +2,9 @@
 import { type KubeObject, type Pod, type Resource, resources } from '@weir/kube';
 import { ccnp, cnp, knp, namespace, node, pod } from '../../operator/testing.ts';
 
+/** An object of the API, or a part of one. */
+export type Body = Readonly<Record<string, unknown>>;
+
 /** Where the tenant may write. */
 export const TENANT = 'tenant';
 /** The node whose credentials somebody has. No agent runs there. */

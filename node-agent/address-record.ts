@@ -1,8 +1,18 @@
 import { parseAddress } from '@weir/net';
-import { objects } from '../persist.ts';
-import type { PodAddressRow } from './types.ts';
+import { objects } from './persist.ts';
 
 const LAST_ORDER = 2 ** 52;
+
+/** An address that is or was given to a pod of this node. Key: `address`. */
+export interface PodAddressRow {
+  readonly address: string;
+  /** Grows with each address given. */
+  readonly order: number;
+  /** Absent while an ADD is under way, and once it was given back. */
+  readonly endpoint?: number;
+  /** When it was given back, by the boot clock in milliseconds; 0: nobody has seen it. Absent while it is in use. */
+  readonly freedAt?: number;
+}
 
 /** Of the addresses of this node's pods, what outlives an agent. */
 export interface AddressRecord {
