@@ -17,9 +17,9 @@ import { inNetns } from 'libbpf-ts';
 import { makeCertificate } from '../shared/process/testing/certificates.ts';
 import { createApiServer } from '../test/cluster/apiserver/index.ts';
 import { confined } from '../test/seccomp/profiles.ts';
-import { runCommand } from './cni/command.ts';
 import { buildCni } from './cni/index.ts';
 import { dropsOf, LabPod } from './datapath/testing/lab.ts';
+import { runCommand } from './host/command.ts';
 import { TestNamespaces } from './testing/netns.ts';
 import { call } from './testing/request.ts';
 

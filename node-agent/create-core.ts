@@ -7,7 +7,7 @@ import { Observable, Subject } from 'rxjs';
 import type { Core, CoreOptions, FlowEvent, ImportedRule, Realised, Tables } from './core.ts';
 import { AwaitedSets, healthOf, incompleteText, labelsCheck, RULES_UNKNOWN } from './core-health.ts';
 import { createTables, inputTables, tableKey } from './create-tables.ts';
-import { liveLinks, NetnsMark, nodeInterfaces, RootLock, RulesMark } from './datapath/index.ts';
+import { liveLinks, NetnsMark, RootLock, RulesMark } from './datapath/index.ts';
 import { Engine, ImportedRules, LocalNumbers } from './derive/index.ts';
 import { checkEndpoint, LAST_ENDPOINT, outdated } from './endpoint-rows.ts';
 import {
@@ -18,6 +18,7 @@ import {
   NotStartedError,
   UnknownMapError,
 } from './errors.ts';
+import { nodeInterfaces } from './host/interfaces.ts';
 import { breathe, KernelSide, nodeScope } from './kernel-side.ts';
 import { PendingInputs } from './pending-inputs.ts';
 import type { Loaded } from './persist.ts';

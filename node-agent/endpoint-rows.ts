@@ -1,8 +1,8 @@
 /** Rows of local endpoints: what makes one valid, and which of a state file are still true. */
 import { parseAddress } from '@weir/net';
 import { messageOf } from '@weir/process/errors';
-import type { NodeInterface } from './datapath/index.ts';
 import { InvalidEndpointError } from './errors.ts';
+import type { NodeInterface } from './host/interfaces.ts';
 import { objects } from './persist.ts';
 import type { EndpointRow } from './tables.ts';
 

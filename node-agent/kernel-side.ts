@@ -13,7 +13,6 @@ import {
   ClsactLinks,
   Conntrack,
   EndpointStore,
-  FlowNames,
   type InNode,
   IpcacheStore,
   Links,
@@ -28,6 +27,7 @@ import {
 } from './datapath/index.ts';
 import { type Engine, type ImportedRules, type LocalNumbers, Pace } from './derive/index.ts';
 import { InterfaceGoneError } from './errors.ts';
+import { FlowNames } from './flows/names.ts';
 import { MapInspector } from './map-inspector.ts';
 import type { Strays } from './strays.ts';
 import type { EndpointRow, SlotContent } from './tables.ts';

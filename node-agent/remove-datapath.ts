@@ -1,6 +1,7 @@
-import { VETH_PATTERN } from './cni/names.ts';
 import type { CoreOptions } from './core.ts';
-import { NetnsMark, nodeInterfaces, RootLock, removePinned } from './datapath/index.ts';
+import { NetnsMark, RootLock, removePinned } from './datapath/index.ts';
+import { nodeInterfaces } from './host/interfaces.ts';
+import { VETH_PATTERN } from './host/veth.ts';
 import { nodeScope } from './kernel-side.ts';
 import { removeStateFiles, stateFile } from './state-files.ts';
 

@@ -1,10 +1,10 @@
 import { labelsKey } from '@weir/labels';
 import type { StateDB } from '@weir/statedb';
-import { VETH_PATTERN } from './cni/names.ts';
 import type { Logger, Tables } from './core.ts';
 import { tableKey } from './create-tables.ts';
-import { type NodeInterface, nodeInterfaces, podRoutes } from './datapath/index.ts';
 import type { LocalNumbers } from './derive/index.ts';
+import { type NodeInterface, nodeInterfaces, podRoutes } from './host/interfaces.ts';
+import { VETH_PATTERN } from './host/veth.ts';
 import type { EndpointRow, KernelEndpoint } from './tables.ts';
 
 /** As the kernel has an endpoint whose address nobody knows. */

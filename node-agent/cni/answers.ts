@@ -1,7 +1,8 @@
 import { clipped, printableLines } from '@weir/process/printable';
+import { VETH_PATTERN } from '../host/veth.ts';
 import type { EndpointRow } from '../tables.ts';
 import { CNI_CODE, CniError } from './errors.ts';
-import { GATEWAY, VETH_PATTERN, vethName } from './names.ts';
+import { GATEWAY, vethName } from './names.ts';
 import type { CniCall, PairSpec } from './types.ts';
 
 /** Characters of a message, which the runtime puts into Events of the pod. */

@@ -3,7 +3,7 @@ import type { Core, Logger } from '../core.ts';
 import { type EndpointStatus, type EndpointWord, endpointStatus } from '../endpoint-status.ts';
 import { EndpointNotReadyError } from '../errors.ts';
 import type { EndpointRow } from '../tables.ts';
-import { CNI_CODE, CniError } from './errors.ts';
+import { CNI_CODE, CniError, cniErrorOf } from './errors.ts';
 import { vethName } from './names.ts';
 import type { Attachment, CniCall, Network, PairSpec } from './types.ts';
 
@@ -67,7 +67,7 @@ export class Attachments {
         'pod attached',
       );
     } catch (error) {
-      throw await this.#undo(pair.hostName, id, error instanceof CniError ? error : notEnforced(error));
+      throw await this.#undo(pair.hostName, id, cniErrorOf(error) ?? notEnforced(error));
     }
   }
 

@@ -2,6 +2,8 @@
  * CNI errors: the codes of the CNI specification (section "Error"), and ours from 100 on. A CNI runtime shows `msg` and `details`
  * to the user, so each says what failed and how to mend it.
  */
+import { CommandError } from '../host/command.ts';
+
 export const CNI_CODE = {
   incompatibleVersion: 1,
   unsupportedField: 2,
@@ -116,17 +118,11 @@ export class PodCidrError extends CniError {
   }
 }
 
-/**
- * A system command (`ip`, `nsenter`) failed.
- * @fix See the message of that command.
- */
-export class CommandError extends CniError {
-  override readonly code = 'ERR_WEIR_CNI_COMMAND';
-  readonly stderr: string;
-  constructor(command: string, input: string, stderr: string, options?: ErrorOptions) {
-    super(CNI_CODE.network, `${command} failed: ${stderr.trim() || 'no message'}`, input.trim(), options);
-    this.stderr = stderr;
-  }
+/** An error as the runtime is told of it: that a command failed is a failure of the network. Undefined: it says nothing to a runtime. */
+export function cniErrorOf(error: unknown): CniError | undefined {
+  if (error instanceof CommandError)
+    return new CniError(CNI_CODE.network, error.message, error.input, { cause: error });
+  return error instanceof CniError ? error : undefined;
 }
 
 /**

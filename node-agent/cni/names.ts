@@ -4,14 +4,11 @@ import type { Attachment } from './types.ts';
 /** The pod's gateway: never on a wire, reached by a permanent neighbour entry. Link-local, so no pod address can collide with it. */
 export const GATEWAY = '169.254.1.1';
 
-/** Matches the names that `vethName` gives. */
-export const VETH_PATTERN = /^weir[0-9a-f]{11}$/;
-
 function digest(attachment: Attachment, purpose: string): string {
   return createHash('sha256').update(`${purpose}\0${attachment.containerId}\0${attachment.ifname}`).digest('hex');
 }
 
-/** Host-side interface name (15 characters): a function of the attachment, so that DEL needs no memory. */
+/** Host-side interface name (15 characters, as VETH_PATTERN): a function of the attachment, so that DEL needs no memory. */
 export function vethName(attachment: Attachment): string {
   return `weir${digest(attachment, 'veth').slice(0, 11)}`;
 }

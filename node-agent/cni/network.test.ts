@@ -4,8 +4,8 @@ import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
+import { type RunCommand, runCommand } from '../host/command.ts';
 import { TestNamespaces } from '../testing/netns.ts';
-import { type RunCommand, runCommand } from './command.ts';
 import { PodNetwork } from './network.ts';
 
 const namespaces = new TestNamespaces('weir-net');

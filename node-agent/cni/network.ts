@@ -2,11 +2,12 @@ import { readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { canonicalPrefix } from '@weir/net';
 import { messageOf } from '@weir/process/errors';
-import { type RunCommand, runCommand } from './command.ts';
-import { AddressConflictError, CNI_CODE, CniError, CommandError } from './errors.ts';
-import { batchLines, ipBatch } from './ip.ts';
+import { CommandError, type RunCommand, runCommand } from '../host/command.ts';
+import { batchLines, ipBatch } from '../host/ip.ts';
+import { VETH_PATTERN } from '../host/veth.ts';
+import { AddressConflictError, CNI_CODE, CniError } from './errors.ts';
 import { describeRoute, type LinkJson, nodeAddresses, type RouteJson } from './kernel-addresses.ts';
-import { GATEWAY, VETH_PATTERN } from './names.ts';
+import { GATEWAY } from './names.ts';
 import type { Network, NodeAddress, PairSpec } from './types.ts';
 
 const ABSENT = /Cannot find device|does not exist|No such device/;

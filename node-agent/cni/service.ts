@@ -9,7 +9,7 @@ import { AddressConflicts } from './address-conflicts.ts';
 import { AddressLeases } from './address-leases.ts';
 import { addResult, failureAnswer, ownInterface, required } from './answers.ts';
 import { Attachments } from './attachments.ts';
-import { AddressConflictError, CNI_CODE, CniError } from './errors.ts';
+import { AddressConflictError, CNI_CODE, CniError, cniErrorOf } from './errors.ts';
 import { Failures } from './failures.ts';
 import { Ipam } from './ipam.ts';
 import { macOf, vethName } from './names.ts';
@@ -151,8 +151,7 @@ export class CniService {
       this.#failures.succeeded({ command, pod: parsed.pod });
       return answer;
     } catch (error) {
-      const failure =
-        error instanceof CniError ? error : new CniError(CNI_CODE.io, messageOf(error), '', { cause: error });
+      const failure = cniErrorOf(error) ?? new CniError(CNI_CODE.io, messageOf(error), '', { cause: error });
       this.#failures.failed({ command, pod: call?.pod }, failure);
       return { ok: false, body: failureAnswer(failure, answerVersion(request)) };
     }

@@ -2,7 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
-import { runCommand } from '../cni/command.ts';
+import { runCommand } from '../host/command.ts';
 import { mountBpffs, mountPointOf } from './mount-bpffs.ts';
 
 let folder = '';

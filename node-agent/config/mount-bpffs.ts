@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { messageOf } from '@weir/process/errors';
 import { isBpffs } from 'libbpf-ts';
-import { type RunCommand, runCommand } from '../cni/command.ts';
+import { type RunCommand, runCommand } from '../host/command.ts';
 import { PreflightError } from './errors.ts';
 
 /** Where the BPF filesystem that holds the pins is mounted. */

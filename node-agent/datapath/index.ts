@@ -9,8 +9,6 @@ export { Conntrack, type SweepResult } from './conntrack.ts';
 export { AddressAudit, SlotAudit } from './content-audit.ts';
 export { EndpointMap, type EndpointTable } from './endpoint-map.ts';
 export { EndpointStore } from './endpoint-store.ts';
-export { FlowNames } from './flow-events.ts';
-export { type NodeInterface, nodeInterfaces, podRoutes } from './interfaces.ts';
 export { IpcacheStore } from './ipcache-store.ts';
 export { type Hooked, type InNode, type LinkLook, Links, type LinkTable, liveLinks } from './links.ts';
 export { RootLock } from './lock.ts';

@@ -1,7 +1,6 @@
 import { canonicalPrefix } from '@weir/net';
-import type { RunCommand } from '../cni/command.ts';
-import { CommandError } from '../cni/errors.ts';
-import { batchLines, ipBatch } from '../cni/ip.ts';
+import { CommandError, type RunCommand } from '../host/command.ts';
+import { batchLines, ipBatch } from '../host/ip.ts';
 import { type KernelRoute, ROUTE_METRIC, ROUTE_PROTOCOL, RouteError, type RouteRow } from './types.ts';
 
 const OWN = `proto ${ROUTE_PROTOCOL} metric ${ROUTE_METRIC}`;

@@ -1,7 +1,7 @@
 import { Gauge, type Registry } from 'prom-client';
-import { type RunCommand, runCommand } from '../cni/command.ts';
 import { podNetworkPart } from '../cni/network-part.ts';
 import { corePart } from '../core-part.ts';
+import { type RunCommand, runCommand } from '../host/command.ts';
 import { definePart, type Removal } from '../parts/contract.ts';
 import { flag } from '../parts/flags.ts';
 import { removeRoutes } from './kernel.ts';

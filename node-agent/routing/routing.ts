@@ -1,8 +1,8 @@
 import { messageOf as messageText } from '@weir/process/errors';
 import { createReconciler, type Reconciler } from '@weir/reconciler';
 import type { Derivation, StateDB, Table } from '@weir/statedb';
-import { type RunCommand, runCommand } from '../cni/command.ts';
 import type { Logger } from '../core.ts';
+import { type RunCommand, runCommand } from '../host/command.ts';
 import type { NodeRow } from '../tables.ts';
 import { KernelRoutes } from './kernel.ts';
 import type { RouteRow, RoutingStatus } from './types.ts';

@@ -1,4 +1,4 @@
-import { runCommand } from '../cni/command.ts';
+import { runCommand } from '../host/command.ts';
 
 /** Network namespaces of one test file, named after it and this process; `dispose` removes them. */
 export class TestNamespaces {

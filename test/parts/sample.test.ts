@@ -8,7 +8,7 @@ import { basename, join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from '@jest/globals';
 import { COMMANDS } from '../../node-agent/cli/commands.ts';
 import { runCli } from '../../node-agent/cli/program.ts';
-import { runCommand } from '../../node-agent/cni/command.ts';
+import { runCommand } from '../../node-agent/host/command.ts';
 import { TestNamespaces } from '../../node-agent/testing/netns.ts';
 import { eventually } from '../eventually.ts';
 import { addSampleCommand } from './sample.ts';

@@ -1,5 +1,18 @@
 import { spawn } from 'node:child_process';
-import { CommandError } from './errors.ts';
+import { CoreError } from '../errors.ts';
+
+/** A command of the system (ip, nsenter) failed. */
+export class CommandError extends CoreError {
+  readonly stderr: string;
+  /** What it was given on stdin. */
+  readonly input: string;
+
+  constructor(command: string, input: string, stderr: string, options?: ErrorOptions) {
+    super('ERR_WEIR_COMMAND', `${command} failed: ${stderr.trim() || 'no message'}`, options?.cause);
+    this.stderr = stderr;
+    this.input = input.trim();
+  }
+}
 
 /** Runs a command with input on stdin; resolves with stdout, rejects with `CommandError`. */
 export type RunCommand = (command: string, args: readonly string[], input?: string) => Promise<string>;

@@ -1,5 +1,4 @@
-import type { RunCommand } from './command.ts';
-import { CommandError } from './errors.ts';
+import { CommandError, type RunCommand } from './command.ts';
 
 /** The lines of a batch as `ip -batch -` reads them. */
 export function batchLines(batch: readonly string[]): string {
