@@ -2,7 +2,7 @@ import type { LabelMap } from '@weir/labels';
 import type { Reader } from '@weir/statedb';
 import type { Core } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
-import { contentOf } from '../datapath/index.ts';
+import { contentOf } from '../derive/contract.ts';
 import { type EndpointStatus, endpointStatus } from '../endpoint-status.ts';
 import type { EndpointRow } from '../tables.ts';
 import { type EndpointRef, matchesRef, parseEndpointRef } from './endpoint-id.ts';

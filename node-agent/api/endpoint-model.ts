@@ -1,6 +1,6 @@
 import { formatLabels, type LabelMap } from '@weir/labels';
 import type { Direction } from '@weir/policy';
-import { rangesOf } from '../derive/index.ts';
+import { rangesOf } from '../derive/contract.ts';
 import type { EndpointStatus, EndpointWord } from '../endpoint-status.ts';
 import type { ContainerPort, EndpointRow, EndpointStateRow, SlotContent } from '../tables.ts';
 import { identityModel } from './labels.ts';

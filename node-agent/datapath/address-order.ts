@@ -7,7 +7,7 @@
  */
 import { isLocalCidr } from '@weir/identity';
 import type { Steps } from '@weir/policy';
-import type { Plan } from '../derive/index.ts';
+import type { Plan } from '../derive/contract.ts';
 import type { EndpointStateRow, IpcacheRow } from '../tables.ts';
 
 export interface InKernel {

@@ -2,7 +2,7 @@
 import { describe, expect, it } from '@jest/globals';
 import { createStateDB } from '@weir/statedb';
 import { createTables } from '../create-tables.ts';
-import { Pace } from '../derive/index.ts';
+import { Pace } from '../derive/contract.ts';
 import type { EndpointStateRow, IpcacheRow } from '../tables.ts';
 import { recordingLogger } from '../testing/fake-core.ts';
 import { Audit, type AuditOptions, restAfter } from './audit.ts';

@@ -8,7 +8,7 @@ import { messageOf } from '@weir/process/errors';
 import type { StateDB, Table } from '@weir/statedb';
 import type { Logger, Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
-import type { Pace } from '../derive/index.ts';
+import type { Pace } from '../derive/contract.ts';
 import type { EnforcementFault, IpcacheRow } from '../tables.ts';
 import type { ContentAudit, Difference, Step } from './content-audit.ts';
 import type { EndpointStore } from './endpoint-store.ts';

@@ -5,7 +5,7 @@ import { parsePrefix } from '@weir/net';
 import { createStateDB } from '@weir/statedb';
 import { type BpfMap, createMap } from 'libbpf-ts';
 import { createTables } from '../create-tables.ts';
-import { Pace } from '../derive/index.ts';
+import { Pace } from '../derive/contract.ts';
 import type { EndpointStateRow, IpcacheRow } from '../tables.ts';
 import { AddressAudit, type ContentAudit, type Difference, SlotAudit } from './content-audit.ts';
 import { IpcacheStore } from './ipcache-store.ts';

@@ -7,7 +7,7 @@ import { formatAddress } from '@weir/net';
 import type { Steps } from '@weir/policy';
 import type { StateDB } from '@weir/statedb';
 import type { Tables } from '../core.ts';
-import { hostPrefix, type Pace } from '../derive/index.ts';
+import { hostPrefix, type Pace } from '../derive/contract.ts';
 import type { IpcacheRow } from '../tables.ts';
 import type { IpcacheStore } from './ipcache-store.ts';
 import type { Comparison, SlotStore } from './slot-store.ts';

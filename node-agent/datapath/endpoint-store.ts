@@ -3,7 +3,7 @@ import { formatAddress, parseAddress } from '@weir/net';
 import { keys, type StateDB, type Table } from '@weir/statedb';
 import type { Tables } from '../core.ts';
 import { tableKey, YES } from '../create-tables.ts';
-import { closedOf, openedOf } from '../derive/index.ts';
+import { closedOf, openedOf } from '../derive/contract.ts';
 import { InterfaceGoneError, OrderError } from '../errors.ts';
 import type { EndpointStateRow, KernelEndpoint, KernelEndpointRow } from '../tables.ts';
 import { Contests } from './contests.ts';

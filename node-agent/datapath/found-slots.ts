@@ -7,7 +7,7 @@ import { isLocalCidr } from '@weir/identity';
 import type { StateDB } from '@weir/statedb';
 import type { Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
-import type { Plan } from '../derive/index.ts';
+import type { Plan } from '../derive/contract.ts';
 import type { EndpointStore } from './endpoint-store.ts';
 import type { SlotStore } from './slot-store.ts';
 

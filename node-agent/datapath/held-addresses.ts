@@ -6,7 +6,7 @@
  * identity of which the kernel may let through what is to be dropped. An unknown peer is dropped by every deny, and let through by allows of anybody only.
  */
 import type { Steps } from '@weir/policy';
-import { DIRECTIONS } from '../derive/index.ts';
+import { DIRECTIONS } from '../derive/contract.ts';
 import type { EndpointStateRow, IpcacheRow, SlotContent } from '../tables.ts';
 import { opens } from './slot-content.ts';
 

@@ -1,5 +1,5 @@
 /**
- * From derived rows to pinned maps and links. Knows nothing of policy. Guarantees: an operation that returned is in the kernel;
+ * From derived rows to pinned maps and links. Knows nothing of policy: who does is a `Planner`. Guarantees: an operation that returned is in the kernel;
  * each is idempotent; what a crash leaves half-made is found and mended by `adopt`.
  */
 export { Audit, faultAt, faultText, type Part, type Turn, UNSEEN } from './audit.ts';
@@ -16,10 +16,10 @@ export { type Mark, MarkFolder } from './mark-folder.ts';
 export { NetnsMark } from './netns-mark.ts';
 export { type DatapathOptions, type MoreMap, PinnedDatapath } from './pins.ts';
 export { PlanWriter, type PlanWriterOptions } from './plan-writer.ts';
+export type { Numbers, Planner } from './planner.ts';
 export { type RemoveOptions, removePinned } from './remove.ts';
 export { RoundMark } from './round-mark.ts';
 export { RulesMark } from './rules-mark.ts';
-export { contentOf } from './slot-content.ts';
 export type { SlotMaps } from './slot-parts.ts';
 export { SlotStore, type SlotStoreOptions } from './slot-store.ts';
 export { SyncLoop, type SyncOptions } from './sync.ts';

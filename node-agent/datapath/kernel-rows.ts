@@ -4,11 +4,11 @@ import { createReconciler, type Reconciler, systemClock } from '@weir/reconciler
 import type { StateDB } from '@weir/statedb';
 import type { Logger, Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
-import type { Engine, LocalNumbers } from '../derive/index.ts';
 import { InterfaceGoneError, OrderError } from '../errors.ts';
 import type { EndpointStateRow, IpcacheRow, SlotRow } from '../tables.ts';
 import type { EndpointStore } from './endpoint-store.ts';
 import type { IpcacheStore } from './ipcache-store.ts';
+import type { Numbers, Planner } from './planner.ts';
 import type { RefusedCidrs } from './refused-cidrs.ts';
 import type { SlotStore } from './slot-store.ts';
 
@@ -18,8 +18,8 @@ const TELL_EVERY = 20;
 export interface KernelRowsOptions {
   readonly db: StateDB;
   readonly tables: Pick<Tables, 'slots' | 'ipcache' | 'endpointStates' | 'kernelReconcilers' | 'kernelFailures'>;
-  readonly engine: Pick<Engine, 'addressed'>;
-  readonly numbers: Pick<LocalNumbers, 'revision'>;
+  readonly engine: Pick<Planner, 'addressed'>;
+  readonly numbers: Pick<Numbers, 'revision'>;
   readonly slots: SlotStore;
   readonly ipcache: IpcacheStore;
   readonly endpoints: EndpointStore;

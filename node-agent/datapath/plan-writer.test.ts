@@ -4,7 +4,7 @@ import { CIDR_BASE } from '@weir/identity';
 import { createStateDB } from '@weir/statedb';
 import { eventually } from '../../test/eventually.ts';
 import { createTables } from '../create-tables.ts';
-import type { Plan, Withdrawal } from '../derive/index.ts';
+import type { Plan, Withdrawal } from '../derive/contract.ts';
 import type { EndpointStateRow, IpcacheRow, SlotRow } from '../tables.ts';
 import { quiet } from '../testing/fake-core.ts';
 import { PlanWriter, type PlanWriterOptions } from './plan-writer.ts';

@@ -2,7 +2,7 @@ import { isLocalCidr } from '@weir/identity';
 import { keys, type StateDB, type Table } from '@weir/statedb';
 import type { Logger, Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
-import { type Engine, type LocalNumbers, Pace, type Plan, type Withdrawal } from '../derive/index.ts';
+import { contentOf, Pace, type Plan, type Withdrawal } from '../derive/contract.ts';
 import { InterfaceGoneError, OrderError } from '../errors.ts';
 import type { EndpointStateRow, IpcacheRow } from '../tables.ts';
 import { addressOrder } from './address-order.ts';
@@ -12,9 +12,9 @@ import { announceCidrs, cidrMoves } from './found-slots.ts';
 import { heldAddresses } from './held-addresses.ts';
 import type { IpcacheStore } from './ipcache-store.ts';
 import { KernelRows } from './kernel-rows.ts';
+import type { Numbers, Planner } from './planner.ts';
 import { RefusedCidrs } from './refused-cidrs.ts';
 import type { RoundMark } from './round-mark.ts';
-import { contentOf } from './slot-content.ts';
 import type { SlotStore } from './slot-store.ts';
 
 const STEP = 1000;
@@ -24,8 +24,8 @@ export const EVERY = 0;
 export interface PlanWriterOptions {
   readonly db: StateDB;
   readonly tables: Tables;
-  readonly engine: Engine;
-  readonly numbers: LocalNumbers;
+  readonly engine: Planner;
+  readonly numbers: Numbers;
   readonly slots: SlotStore;
   readonly ipcache: IpcacheStore;
   readonly endpoints: EndpointStore;
@@ -544,7 +544,7 @@ export class PlanWriter {
 
 /** What the kernel has endpoints enforce, each once. */
 function wordsOf(
-  engine: Pick<Engine, 'states'>,
+  engine: Pick<Planner, 'states'>,
   endpoints: Pick<EndpointStore, 'word'>,
 ): Iterable<Pick<EndpointStateRow, 'slot' | 'enforced'>> {
   const words = new Map<string, Pick<EndpointStateRow, 'slot' | 'enforced'>>();

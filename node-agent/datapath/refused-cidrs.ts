@@ -7,7 +7,7 @@ import { isLocalCidr } from '@weir/identity';
 import type { Direction } from '@weir/policy';
 import type { StateDB, Table } from '@weir/statedb';
 import type { Tables } from '../core.ts';
-import { DIRECTIONS, prefixKey } from '../derive/index.ts';
+import { DIRECTIONS, prefixKey } from '../derive/contract.ts';
 import { OrderError } from '../errors.ts';
 import type { EndpointStateRow, IpcacheRow, SlotContent } from '../tables.ts';
 import { classesOf, opens } from './slot-content.ts';

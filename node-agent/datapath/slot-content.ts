@@ -2,30 +2,8 @@
 import { classKey, classValue, DIRECTION, VERDICT, verdictKey, verdictValue } from '@weir/bpf';
 import type { Direction, Steps } from '@weir/policy';
 import type { BpfMap } from 'libbpf-ts';
-import {
-  blocksKey,
-  blocksOf,
-  classOf,
-  DIRECTIONS,
-  FIRST_CLASS,
-  type KernelSlot,
-  rangesOf,
-  rowsByClass,
-} from '../derive/index.ts';
-import type { PerDirection, SlotContent, SlotRow, VerdictBlock } from '../tables.ts';
-
-export function both<T>(of: (direction: Direction) => T): PerDirection<T> {
-  return { ingress: of('ingress'), egress: of('egress') };
-}
-
-export function contentOf(row: SlotRow): SlotContent {
-  return {
-    elements: both((direction) => row.classes[direction]),
-    rows: both(
-      (direction) => new Map([...rowsByClass(row, direction)].map(([number, rows]) => [number, blocksOf(rows)])),
-    ),
-  };
-}
+import { blocksKey, both, classOf, DIRECTIONS, FIRST_CLASS, type KernelSlot, rangesOf } from '../derive/contract.ts';
+import type { PerDirection, SlotContent, VerdictBlock } from '../tables.ts';
 
 export function classesOf({ elements }: Pick<SlotContent, 'elements'>, identity: number): string {
   return DIRECTIONS.map((direction) => classOf(elements[direction], identity)).join();

@@ -4,7 +4,7 @@ import { runInNewContext } from 'node:vm';
 import { describe, expect, it, jest } from '@jest/globals';
 import { slotKey } from '@weir/bpf';
 import { type ClassRows, MOST_ROWS } from '@weir/policy';
-import { GRACE_MS } from '../derive/index.ts';
+import { GRACE_MS } from '../derive/contract.ts';
 import { type SlotLab, slotLab, slotRow } from './testing/slot-maps.ts';
 
 const LARGE = Array.from({ length: 5000 }, (_, n) => 1000 + n);

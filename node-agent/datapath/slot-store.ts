@@ -3,14 +3,12 @@ import { type Direction, MOST_ROWS, type Steps } from '@weir/policy';
 import { keys, type StateDB, type Table } from '@weir/statedb';
 import type { BpfMap } from 'libbpf-ts';
 import { tableKey } from '../create-tables.ts';
-import { blocksKey, DIRECTIONS, GRACE_MS, type KernelSlot, Pace } from '../derive/index.ts';
+import { blocksKey, both, contentOf, DIRECTIONS, GRACE_MS, type KernelSlot, Pace } from '../derive/contract.ts';
 import { OrderError, SlotFullError } from '../errors.ts';
 import type { PerDirection, SlotContent, SlotRow, VerdictBlock } from '../tables.ts';
 import {
-  both,
   classEntry,
   classesOf,
-  contentOf,
   count,
   countBlocks,
   decisionsOf,

@@ -1,6 +1,7 @@
 import type { Logger } from '../core.ts';
-import type { Engine, Plan } from '../derive/index.ts';
+import type { Plan } from '../derive/contract.ts';
 import type { PlanWriter } from './plan-writer.ts';
+import type { Planner } from './planner.ts';
 import type { SlotStore } from './slot-store.ts';
 
 /** Changes of each table taken in before others may run. */
@@ -9,7 +10,7 @@ const PULL = 250;
 const RETRY_MS = 100;
 
 export interface SyncOptions {
-  readonly engine: Engine;
+  readonly engine: Planner;
   /** What follows from inputs for other inputs; before each round takes them in. */
   readonly prepare: () => void;
   readonly writer: PlanWriter;

@@ -1,8 +1,8 @@
 import { scopeOf } from '@weir/identity';
 import type { CompiledPolicy, Direction, Steps } from '@weir/policy';
-import type { SlotRow } from '../tables.ts';
+import type { SlotContent, SlotRow } from '../tables.ts';
 import { GRACE_MS } from './grace.ts';
-import { allowedKey, DIRECTIONS, rowsKey } from './rows.ts';
+import { allowedKey, blocksOf, both, DIRECTIONS, rowsKey } from './rows.ts';
 
 /** First class number that is no scope class (datapath contract). */
 export const FIRST_CLASS = 16;
@@ -152,4 +152,14 @@ export function rowsByClass(
     if (number !== undefined) out.set(number, rows);
   }
   return out;
+}
+
+/** What the kernel is to hold of a slot. */
+export function contentOf(row: SlotRow): SlotContent {
+  return {
+    elements: both((direction) => row.classes[direction]),
+    rows: both(
+      (direction) => new Map([...rowsByClass(row, direction)].map(([number, rows]) => [number, blocksOf(rows)])),
+    ),
+  };
 }

@@ -16,18 +16,11 @@
  *   plan              what a round is to carry out
  * `numbers` gives out local numbers, `imported` writes the rows of rules imported on this node, `pace` makes breaks: between
  * two of them readers see a whole conclusion of each part, old or new. Each part keeps what it has concluded in tables of its
- * own (`working`).
+ * own (`working`). The core uses all of this; datapath/ and api/ only `contract`.
  */
-export { classOf, FIRST_CLASS, rowsByClass } from './classes.ts';
-export { closedOf, openedOf } from './closed-endpoint.ts';
+export * from './contract.ts';
 export { Engine, type EngineOptions } from './engine.ts';
-export { GRACE_MS } from './grace.ts';
 export type { EndpointIdentity } from './identities.ts';
 export { ImportedRules, type ImportOptions } from './imported.ts';
 export { decodeNumbers, LocalNumbers, type NumbersState } from './numbers.ts';
-export { Pace } from './pace.ts';
-export type { KernelState, Plan, Withdrawal } from './plan.ts';
 export type { InUse, Missing } from './policies.ts';
-export { hostPrefix, prefixKey } from './prefixes.ts';
-export { blocksKey, blocksOf, DIRECTIONS, rangesOf } from './rows.ts';
-export type { KernelSlot } from './slot-rows.ts';

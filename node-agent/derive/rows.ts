@@ -1,7 +1,7 @@
 /** Rows of a class as the kernel's trie holds them: blocks of ports, each with one decision. */
 import { portPrefixes } from '@weir/net';
 import type { ClassRows, CompiledPolicy, Direction } from '@weir/policy';
-import type { VerdictBlock } from '../tables.ts';
+import type { PerDirection, VerdictBlock } from '../tables.ts';
 
 interface PortRange {
   readonly from: number;
@@ -9,6 +9,10 @@ interface PortRange {
 }
 
 export const DIRECTIONS: readonly Direction[] = ['ingress', 'egress'];
+
+export function both<T>(of: (direction: Direction) => T): PerDirection<T> {
+  return { ingress: of('ingress'), egress: of('egress') };
+}
 
 /** The blocks of a class, ascending. */
 export function blocksOf(rows: ClassRows): VerdictBlock[] {

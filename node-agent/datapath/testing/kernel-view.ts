@@ -14,7 +14,7 @@ import {
 } from '@weir/bpf';
 import { parseAddress } from '@weir/net';
 import type { Direction } from '@weir/policy';
-import { classOf } from '../../derive/index.ts';
+import { classOf } from '../../derive/contract.ts';
 import type { KernelMaps } from './recorded-map.ts';
 
 export interface Probe {

@@ -1,0 +1,12 @@
+/**
+ * What others than the core may use of derive/: what a round is to carry out, and how rows of the derived tables are read. Nothing here
+ * knows the engine.
+ */
+export { classOf, contentOf, FIRST_CLASS, rowsByClass } from './classes.ts';
+export { closedOf, openedOf } from './closed-endpoint.ts';
+export { GRACE_MS } from './grace.ts';
+export { Pace } from './pace.ts';
+export type { KernelState, Plan, Withdrawal } from './plan.ts';
+export { hostPrefix, prefixKey } from './prefixes.ts';
+export { blocksKey, blocksOf, both, DIRECTIONS, rangesOf } from './rows.ts';
+export type { KernelSlot } from './slot-rows.ts';
