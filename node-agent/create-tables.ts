@@ -1,4 +1,4 @@
-import { NAMESPACE_LABEL } from '@weir/labels';
+import { namespaceOf } from '@weir/labels';
 import type { SelectorHash } from '@weir/policy';
 import { reportTables } from '@weir/reconciler';
 import type { AnyTable, StateDB } from '@weir/statedb';
@@ -44,7 +44,7 @@ export function createTables(db: StateDB): Tables {
       key: (row) => tableKey.identity(row.id),
       indexes: [
         { name: 'labels', keys: (row) => [row.labelsKey] },
-        { name: 'namespace', keys: ({ labels }) => [labels[NAMESPACE_LABEL] ?? ''] },
+        { name: 'namespace', keys: ({ labels }) => [namespaceOf(labels)] },
       ],
     }),
     remoteEndpoints: db.table({

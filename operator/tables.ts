@@ -1,7 +1,7 @@
 /** The operator's tables. A write that changes nothing is not a change. */
 import { isDeepStrictEqual } from 'node:util';
 import type { IndexSpec, StateDB, Table, WriteTxn } from '@weir/statedb';
-import { hashesOf } from './model/named-sets.ts';
+import { hashesOf } from './names.ts';
 import type {
   EventRow,
   IdentityRow,

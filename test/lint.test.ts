@@ -26,6 +26,68 @@ test('modules that import each other are refused, types included', () => {
   ).toEqual(['shared/a/one.ts', 'shared/a/two.ts']);
 });
 
+/** What each file of the left column may not import. */
+const REFUSED: readonly (readonly [file: string, ...imports: string[]])[] = [
+  ['node-agent/tables.ts', './derive/contract.ts', './create-core.ts'],
+  ['node-agent/core.ts', './state-files.ts', './datapath/index.ts'],
+  ['node-agent/create-core.ts', './routing/part.ts', './cni/names.ts', './parts/list.ts', './run.ts'],
+  ['node-agent/new/thing.ts', '../derive/index.ts', '../create-core.ts', '../cni/names.ts', '../main.ts'],
+  ['node-agent/host/thing.ts', '../core.ts'],
+  ['node-agent/config/thing.ts', '../cni/part.ts', '../parts/list.ts'],
+  [
+    'node-agent/derive/thing.ts',
+    '../datapath/index.ts',
+    '../kubernetes/index.ts',
+    '../run.ts',
+    'libbpf-ts',
+    '@weir/bpf',
+  ],
+  ['node-agent/datapath/thing.ts', '../derive/index.ts', '../derive/engine.ts', '../cni/names.ts', '../kernel-side.ts'],
+  ['node-agent/flows/thing.ts', '../datapath/index.ts'],
+  ['node-agent/api/thing.ts', '../datapath/index.ts', '../derive/index.ts', '../cni/service.ts', '../main.ts'],
+  ['node-agent/cli/thing.ts', '../core.ts', '../api/server.ts'],
+  ['node-agent/cni/thing.ts', '../routing/routing.ts', '../state-files.ts', '../api/server.ts'],
+  ['node-agent/uninstall/thing.ts', '../cni/install.ts', '../remove-datapath.ts'],
+  ['node-agent/parts/thing.ts', '../create-core.ts', '../cni/service.ts'],
+  ['operator/types.ts', './model/status.ts'],
+  ['operator/model/thing.ts', '../kubernetes/writers.ts', '../assembly.ts'],
+  ['operator/kubernetes/thing.ts', '../model/model.ts', '../operator.ts'],
+  ['operator/uninstall/thing.ts', '../operator.ts'],
+];
+
+const ALLOWED: typeof REFUSED = [
+  ['node-agent/core.ts', './tables.ts'],
+  ['node-agent/create-core.ts', './derive/index.ts', './datapath/index.ts'],
+  [
+    'node-agent/new/thing.ts',
+    '../core.ts',
+    '../host/command.ts',
+    '../cni/part.ts',
+    '../parts/contract.ts',
+    './more.ts',
+  ],
+  ['node-agent/derive/thing.ts', '../core.ts', '@weir/policy'],
+  ['node-agent/datapath/thing.ts', '../derive/contract.ts', 'libbpf-ts'],
+  ['node-agent/cli/thing.ts', '../api/models.ts'],
+  ['node-agent/derive/thing.test.ts', '../datapath/index.ts'],
+  ['operator/kubernetes/thing.ts', '../names.ts'],
+];
+
+test.each([
+  ['values', (from: string, at: number) => `import { a${at} } from '${from}';\n\na${at}();\n`],
+  ['types', (from: string, at: number) => `import type { A${at} } from '${from}';\n\nexport type B${at} = A${at};\n`],
+])('folders import by their contracts: %s', (_, text) => {
+  const files = (table: typeof REFUSED): Record<string, string> =>
+    Object.fromEntries(table.map(([file, ...imports]) => [file, imports.map(text).join('')]));
+
+  const refused = lint(files(REFUSED)).filter(({ code }) => code === 'eslint(no-restricted-imports)');
+  expect(refused.map(({ filename, message }) => `${filename}: ${/'(.*?)'/.exec(message)?.[1]}`).sort()).toEqual(
+    REFUSED.flatMap(([file, ...imports]) => imports.map((from) => `${file}: ${from}`)).sort(),
+  );
+  expect(refused.filter(({ help }) => help === undefined)).toEqual([]);
+  expect(lint(files(ALLOWED)).filter(({ code }) => code === 'eslint(no-restricted-imports)')).toEqual([]);
+});
+
 interface Diagnostic {
   readonly code: string;
   readonly filename: string;

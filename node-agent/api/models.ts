@@ -1,10 +1,11 @@
-import type { PartRow } from '@weir/process/parts';
 /**
  * JSON models of the agent API: Cilium's v1beta1 names (spec section 9), as far as Weir fills them, and Weir's own additions, marked so.
  */
-
 import type { PolicyStatus } from '@weir/kube';
+import type { PartRow } from '@weir/process/parts';
 import type { StreamInfo, TableInfo } from '@weir/statedb';
+
+export type { FlowEvent, FlowPeer } from '../core.ts';
 
 export interface EndpointChangeRequest {
   readonly id: number;

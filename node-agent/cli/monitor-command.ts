@@ -1,6 +1,6 @@
 import { line } from '@weir/process/printable';
 import { type Command, InvalidArgumentError, Option } from 'commander';
-import type { FlowEvent, FlowPeer } from '../core.ts';
+import type { FlowEvent, FlowPeer } from '../api/models.ts';
 import { type AgentClient, within } from './client.ts';
 import type { CliContext } from './context.ts';
 import { type Duration, parseDuration } from './duration.ts';

@@ -16,7 +16,7 @@ import {
   resources,
 } from '@weir/kube';
 import { keys, type StateDB, type Table } from '@weir/statedb';
-import { policyKey } from '../model/names.ts';
+import { policyKey } from '../names.ts';
 import type { Tables } from '../tables.ts';
 import type { PolicyObjectKind } from '../types.ts';
 import type { ResolvedPolicyWithStatus } from './objects.ts';

@@ -11,8 +11,8 @@ import type {
 } from '@weir/kube';
 import { POD_UIDS_ANNOTATION } from '@weir/kube';
 import { type LabelMap, labelValueProblem, parseSelectorKey } from '@weir/labels';
-import { eventName, resolvedName } from '../model/names.ts';
-import { told } from '../model/status.ts';
+import { eventName, resolvedName } from '../names.ts';
+import { oneLine } from '../texts.ts';
 import type {
   Adopted,
   AdoptedSlice,
@@ -154,7 +154,7 @@ export function eventObject(row: EventRow): EventObject {
     },
     type: row.type,
     reason: row.reason,
-    message: told(row.message),
+    message: oneLine(row.message),
     count: row.count,
     firstTimestamp: row.first,
     lastTimestamp: row.last,

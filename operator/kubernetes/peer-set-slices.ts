@@ -1,6 +1,6 @@
 /** What the API holds of a peer set, whose identities are spread over slices. */
 import type { PeerSet } from '@weir/kube';
-import { peerSetName } from '../model/names.ts';
+import { peerSetName } from '../names.ts';
 import type { ObjectTarget } from './target.ts';
 
 /** Whether every slice is there, and none of them is being deleted. */

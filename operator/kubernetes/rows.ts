@@ -15,7 +15,7 @@ import {
   textOf,
   textsIn,
 } from '@weir/kube';
-import { policyKey } from '../model/names.ts';
+import { policyKey } from '../names.ts';
 import type {
   NamespaceRow,
   NodeReportRow,

@@ -10,8 +10,7 @@ import {
   resources,
 } from '@weir/kube';
 import type { StateDB } from '@weir/statedb';
-import { hashesOf } from '../model/named-sets.ts';
-import { policyKey } from '../model/names.ts';
+import { hashesOf, policyKey } from '../names.ts';
 import type { Adopted, PolicyObjectKind } from '../types.ts';
 import { adoptedIdentity, adoptedSlice, content, type ResolvedPolicyWithStatus } from './objects.ts';
 import { readable } from './shapes.ts';

@@ -5,7 +5,7 @@ import type { ResolvedRule } from '@weir/policy';
 import type { Clock } from '@weir/reconciler';
 import { createStateDB } from '@weir/statedb';
 import { DependencyError } from '../errors.ts';
-import { peerSetName } from '../model/names.ts';
+import { peerSetName } from '../names.ts';
 import { createTables, show } from '../tables.ts';
 import type { PeerSetRow, ResolvedRow } from '../types.ts';
 import { peerSetObject, resolvedObject } from './objects.ts';

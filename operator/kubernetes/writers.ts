@@ -13,14 +13,14 @@
  * Requests of one kind have few places, which namespaces take in turns (places.ts); what waits for another object has no place meanwhile.
  * A new peer set goes in the turns of every namespace that has a policy waiting for it.
  */
+
 import { ApiError, type KubeClient, type ResolvedPolicyObject, resources } from '@weir/kube';
+import { namespaceOf } from '@weir/labels';
 import type { Reconciler, ReconcilerOptions } from '@weir/reconciler';
 import type { StateDB, Table } from '@weir/statedb';
 import type { Subscription } from 'rxjs';
 import { DependencyError } from '../errors.ts';
-import { namespaceOf } from '../model/known-identities.ts';
-import { hashesOf } from '../model/named-sets.ts';
-import { peerSetName, policyKey, resolvedName } from '../model/names.ts';
+import { hashesOf, peerSetName, policyKey, resolvedName } from '../names.ts';
 import type { Desired, Tables } from '../tables.ts';
 import type { EventRow, IdentityRow, PeerSetRow, ResolvedRow, SliceRow, StatusRow } from '../types.ts';
 import {

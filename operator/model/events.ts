@@ -8,8 +8,9 @@
 import type { Condition, PolicyStatus } from '@weir/kube';
 import type { Reader, WriteTxn } from '@weir/statedb';
 import { show, type Tables } from '../tables.ts';
+import { oneLine } from '../texts.ts';
 import type { EventRow, StatusRow } from '../types.ts';
-import { NOT_CONNECTED, told, WARNING } from './status.ts';
+import { NOT_CONNECTED, WARNING } from './status.ts';
 import { due, dueInMs, type StatusTables } from './status-tables.ts';
 
 const INTERVAL_MS = 10_000;
@@ -92,7 +93,7 @@ export function newsOf(before: PolicyStatus | undefined, { kind, status }: Pick<
     }
     const done = after.type === 'Programmed' && after.status === 'True';
     if (done && kind === 'NetworkPolicy' && !(was !== undefined && same(was, after))) {
-      news.push({ type: 'Normal', reason: after.reason, message: told(`${after.message}${warningOf(status)}`) });
+      news.push({ type: 'Normal', reason: after.reason, message: oneLine(`${after.message}${warningOf(status)}`) });
     }
   }
   return news;

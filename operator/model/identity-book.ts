@@ -8,13 +8,13 @@
  * that a pod has is never taken from it, nor is any before every pod has been seen once.
  */
 import { CLUSTER_FIRST, CLUSTER_LAST, type IdentityRange, identityAfter, unusedIdentity } from '@weir/identity';
-import { type LabelMap, labelExcess, labelsKey } from '@weir/labels';
+import { type LabelMap, labelExcess, labelsKey, namespaceOf } from '@weir/labels';
 import { type AnyTable, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import { NoIdentityError } from '../errors.ts';
 import { type Desired, show } from '../tables.ts';
 import type { IdentityRow } from '../types.ts';
 import { type AccountLimits, accountNames, IdentityAccounts, type Payer } from './identity-accounts.ts';
-import { identityKey, type KnownIdentity, namespaceOf } from './known-identities.ts';
+import { identityKey, type KnownIdentity } from './known-identities.ts';
 import type { Step } from './steps.ts';
 
 /** All numbers that pods of the cluster can have. */

@@ -1,4 +1,4 @@
-import { CLUSTER_KEY, type LabelMap, labelsKey, NAMESPACE_KEY, NAMESPACE_LABEL } from '@weir/labels';
+import { CLUSTER_KEY, type LabelMap, labelsKey, NAMESPACE_KEY, namespaceOf } from '@weir/labels';
 import { type Key, keys, type StateDB, type Table } from '@weir/statedb';
 import type { IdentityRow } from '../types.ts';
 import { accountNames, type Payer } from './identity-accounts.ts';
@@ -34,10 +34,6 @@ export function createKnownIdentities(db: StateDB): Table<KnownIdentity> {
       { name: 'owed', keys: ({ row, owed }) => (owed ? [namespaceOf(row.labels)] : []) },
     ],
   });
-}
-
-export function namespaceOf(labels: LabelMap): string {
-  return labels[NAMESPACE_LABEL] ?? '';
 }
 
 /** In keys: of one width, so that numbers are in order. */

@@ -3,9 +3,9 @@ import { type LabelMap, matches } from '@weir/labels';
 import { parsePrefix, prefixContains } from '@weir/net';
 import fc from 'fast-check';
 import { namespaceRow, nodeReportRow, nodeRow, podRow, policyRow } from '../kubernetes/rows.ts';
+import { hashesOf } from '../names.ts';
 import { cnp, namespace, node, pod, report } from '../testing.ts';
 import type { NodeRow, PolicyRow } from '../types.ts';
-import { hashesOf } from './named-sets.ts';
 import { SLICE_SIZE } from './slices.ts';
 import { clock, Desired, drain, Inputs, newModel, step } from './testing/trace.ts';
 

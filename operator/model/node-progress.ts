@@ -17,10 +17,10 @@
 import { isDeepStrictEqual } from 'node:util';
 import { reachesVersion } from '@weir/kube';
 import { afterPrefix, keys, type Reader, type Table, type WriteTxn } from '@weir/statedb';
+import { resolvedName } from '../names.ts';
 import type { Tables } from '../tables.ts';
 import type { NodeReportRow, NodeRow, ReportedFailure } from '../types.ts';
 import { withLastWords } from './last-words.ts';
-import { resolvedName } from './names.ts';
 import type { PolicyBook, PolicyEntry } from './policy-book.ts';
 import {
   type CatchUp,

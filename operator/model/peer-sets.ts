@@ -1,8 +1,8 @@
 /** Shows a peer set: its identities, ascending, in as many slices as they need. */
 import type { Table, WriteTxn } from '@weir/statedb';
+import { peerSetName } from '../names.ts';
 import { type Desired, show } from '../tables.ts';
 import type { PeerSetRow } from '../types.ts';
-import { peerSetName } from './names.ts';
 import type { SelectorIndex } from './selector-index.ts';
 
 /** Most identities in one slice of a peer set. */

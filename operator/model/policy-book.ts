@@ -2,13 +2,12 @@
 import type { LabelSelector } from '@weir/labels';
 import { type PolicyProblem, parsePolicy, type ResolvedRule, type Rule, resolve, serviceWarnings } from '@weir/policy';
 import type { AnyTable, IndexSpec, Key, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
+import { hashesOf, resolvedName } from '../names.ts';
 import type { Adopted, PolicyObjectKind, PolicyRow, ResolvedRow } from '../types.ts';
 import { askedBy, namedPorts, portNameKey } from './asked-names.ts';
 import { Budgets, covers, type Needs, NO_LIMITS, NOTHING, needsOf, type PolicyLimits } from './budgets.ts';
 import { CookieBook, elementName } from './cookies.ts';
 import { MatchBudget } from './match-budget.ts';
-import { hashesOf } from './named-sets.ts';
-import { resolvedName } from './names.ts';
 import type { SelectorIndex } from './selector-index.ts';
 
 /** Rules in force, and what they need. */

@@ -4,9 +4,16 @@
  *
  * A set is one row, so that what many selectors match of many identities costs some bytes for each pair, and no row.
  */
-import { type LabelMap, type LabelSelector, matches, NAMESPACE_LABEL, type Requirement } from '@weir/labels';
+import {
+  type LabelMap,
+  type LabelSelector,
+  matches,
+  NAMESPACE_LABEL,
+  namespaceOf,
+  type Requirement,
+} from '@weir/labels';
 import { type AnyTable, type Key, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
-import { identityKey, isIndexed, type KnownIdentity, labelKey, namespaceOf } from './known-identities.ts';
+import { identityKey, isIndexed, type KnownIdentity, labelKey } from './known-identities.ts';
 import { Marks } from './marks.ts';
 
 interface SelectorRow {

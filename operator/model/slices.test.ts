@@ -1,12 +1,12 @@
 import { describe, expect, it } from '@jest/globals';
 import type { SliceEndpoint } from '@weir/kube';
 import { type AnyTable, createStateDB, type StateDB, type WriteTxn } from '@weir/statedb';
+import { peerSetName, resolvedName } from '../names.ts';
 import { createTables, type Tables } from '../tables.ts';
 import type { SliceRow } from '../types.ts';
 import { CookieBook } from './cookies.ts';
 import { IdentityBook } from './identity-book.ts';
 import { createKnownIdentities } from './known-identities.ts';
-import { peerSetName, resolvedName } from './names.ts';
 import { SlicePacker } from './slices.ts';
 
 const endpoint = (name: string): SliceEndpoint => ({

@@ -3,10 +3,10 @@
  * desired table, as soon as that is complete.
  */
 import type { AnyTable, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
+import { sliceName } from '../names.ts';
 import { type Desired, show } from '../tables.ts';
 import type { SlicedPod, SliceRow } from '../types.ts';
 import { Marks } from './marks.ts';
-import { sliceName } from './names.ts';
 import type { Step } from './steps.ts';
 
 /** Endpoints per slice. */

@@ -1,8 +1,8 @@
 import { afterEach, describe, expect, it, jest } from '@jest/globals';
 import { namespaceRow, nodeReportRow, nodeRow, podRow, policyRow } from '../kubernetes/rows.ts';
+import { resolvedName } from '../names.ts';
 import { cnp, namespace, node, pod, report } from '../testing.ts';
 import type { NodeReportRow, ReportedFailure } from '../types.ts';
-import { resolvedName } from './names.ts';
 import { NodeProgress } from './node-progress.ts';
 import { TestModel } from './testing/test-model.ts';
 import { SHARE_MS } from './time-share.ts';

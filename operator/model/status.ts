@@ -2,12 +2,11 @@
 import type { Condition, PolicyStatus } from '@weir/kube';
 import { compareText } from '@weir/labels';
 import type { PolicyProblem } from '@weir/policy';
-import { clipped } from '@weir/process/printable';
+import { LONGEST_MESSAGE, oneLine } from '../texts.ts';
 import type { MissingName } from './port-names.ts';
 
 const MOST_FAILURES = 5;
 const MOST_NODES = 3;
-const LONGEST_MESSAGE = 1024;
 /** Begins what condition Valid says of elements that are enforced, and yet do not hold or may surprise. */
 export const WARNING = 'Warning: ';
 /** Characters of the reason that a node gives. */
@@ -73,7 +72,7 @@ export function foldStatus(input: StatusInput): PolicyStatus {
       type,
       status: verdict.status,
       reason: verdict.reason,
-      message: told(verdict.message),
+      message: oneLine(verdict.message),
       observedGeneration: input.generation,
       lastTransitionTime: before?.status === verdict.status ? before.lastTransitionTime : input.now,
     };
@@ -126,7 +125,7 @@ function fitting(texts: readonly string[], room = LONGEST_MESSAGE): string {
     const left = texts.length - index - 1;
     if (longer.length + more(left).length > room) {
       if (index > 0) return `${said}${more(left + 1)}`;
-      return `${told(text, Math.max(1, room - more(left).length))}${more(left)}`;
+      return `${oneLine(text, Math.max(1, room - more(left).length))}${more(left)}`;
     }
     said = longer;
   }
@@ -246,9 +245,9 @@ function failuresOf(input: StatusInput): NodeFailure[] {
       .reported(node)
       .failures.filter((failure) => failure.generation === input.generation)
       .map(({ reason, message }) => ({
-        node: told(node),
-        reason: told(reason, LONGEST_REASON),
-        message: told(message),
+        node: oneLine(node),
+        reason: oneLine(reason, LONGEST_REASON),
+        message: oneLine(message),
       }))
       .sort((a, b) => compareText(a.reason, b.reason) || compareText(a.message, b.message)),
   );
@@ -265,9 +264,4 @@ function summary(verdicts: readonly Verdict[]): Verdict {
 function some(names: readonly string[]): string {
   const more = names.length > MOST_NODES ? ` and ${names.length - MOST_NODES} more` : '';
   return `${names.slice(0, MOST_NODES).join(', ')}${more}`;
-}
-
-/** As a condition or an Event says it: on one line, with nothing in it that is not seen. */
-export function told(text: string, longest = LONGEST_MESSAGE): string {
-  return clipped(text, longest);
 }

@@ -5,11 +5,11 @@
 import { type AnyTable, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import type { NoIdentityError } from '../errors.ts';
 import { type Desired, show } from '../tables.ts';
+import { oneLine } from '../texts.ts';
 import type { EventRow } from '../types.ts';
 import { secondsOf } from './events.ts';
 import { Marks } from './marks.ts';
 import { type PlacedPod, waitingGroup } from './placed-pods.ts';
-import { told } from './status.ts';
 
 /** Milliseconds between two times that one group's lack is told. */
 const LACKS_MS = 60_000;
@@ -107,7 +107,7 @@ export class WaitingPods {
       about: { key: pod, kind: 'Pod', namespace, name, uid },
       type: 'Warning',
       reason: 'NoIdentity',
-      message: told(because.message),
+      message: oneLine(because.message),
       count: 1,
       first: at,
       last: at,

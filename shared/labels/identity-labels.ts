@@ -93,3 +93,8 @@ export function podIdentityLabels(pod: PodLabelSources): LabelMap {
   if (pod.serviceAccount) labels[`k8s:${SERVICE_ACCOUNT_KEY}`] = pod.serviceAccount;
   return sortLabels(labels);
 }
+
+/** The namespace of an identity's labels; empty where they are no pod's. */
+export function namespaceOf(labels: LabelMap): string {
+  return labels[NAMESPACE_LABEL] ?? '';
+}

@@ -13,7 +13,7 @@ import { Kubernetes } from '../../node-agent/kubernetes/index.ts';
 import type { EndpointStateRow, PolicyRow, SlotRow } from '../../node-agent/tables.ts';
 import { FakeCore, quiet } from '../../node-agent/testing/fake-core.ts';
 import { UninstallMark } from '../../node-agent/uninstall/mark.ts';
-import { policyKey } from '../../operator/model/names.ts';
+import { policyKey } from '../../operator/names.ts';
 
 /** Milliseconds between looks for changed inputs. */
 const LOOK_MS = 10;

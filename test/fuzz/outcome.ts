@@ -3,8 +3,8 @@
  * numbers or uids, so that two clusters with the same honest objects have the same entries.
  */
 import { type KubeClient, NODE_ANNOTATION, type PolicyStatus, resources } from '@weir/kube';
-import { formatLabels, formatSelector, NAMESPACE_LABEL } from '@weir/labels';
-import { policyKey } from '../../operator/model/names.ts';
+import { formatLabels, formatSelector, namespaceOf } from '@weir/labels';
+import { policyKey } from '../../operator/names.ts';
 import type { FuzzNode } from './node.ts';
 import { PROBES } from './story.ts';
 
@@ -51,7 +51,7 @@ async function ofOperator(client: KubeClient): Promise<Entry[]> {
   return [
     ...[...labelsOf.values()].map((labels) => ({
       key: `identity ${formatLabels(labels).join()}`,
-      namespace: labels[NAMESPACE_LABEL] ?? '',
+      namespace: namespaceOf(labels),
       value: {},
     })),
     ...[...members].flatMap(([, parts]) =>

@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import { afterEach, beforeEach, expect, it } from '@jest/globals';
 import { type PeerSet, type ResolvedPolicyObject, type Resource, resources } from '@weir/kube';
-import { hashesOf } from '../../operator/model/named-sets.ts';
+import { hashesOf } from '../../operator/names.ts';
 import { cnp, namespace, node, pod } from '../../operator/testing.ts';
 import { createWithStatus, createWorld, eventually, type World } from './world.ts';
 

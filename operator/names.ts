@@ -1,6 +1,7 @@
-/** Names of the objects that the operator writes. */
+/** Names of the objects that the operator writes, and of the peer sets that its rules name. */
 import { createHash } from 'node:crypto';
-import type { PolicyObjectKind } from '../types.ts';
+import type { ResolvedRule } from '@weir/policy';
+import type { PolicyObjectKind } from './types.ts';
 
 /** Longest name of a Kubernetes object. */
 const LONGEST = 253;
@@ -40,6 +41,16 @@ export function sliceName(namespace: string, n: number): string {
 /** `<policy>.<hash>`: one Event for each reason of each policy object. Whoever meets another's 64 bits tells of it in its own namespace. */
 export function eventName(policy: string, uid: string, reason: string): string {
   return cut(policy, `.${sha256(`${uid} ${reason}`).slice(0, 16)}`);
+}
+
+/** Hashes of every peer set that rules name, subjects too. */
+export function hashesOf(rules: readonly ResolvedRule[]): Set<string> {
+  const hashes = new Set<string>();
+  for (const rule of rules) {
+    hashes.add(rule.subject);
+    for (const peer of rule.peers ?? []) if ('peerSet' in peer) hashes.add(peer.peerSet);
+  }
+  return hashes;
 }
 
 /** The beginning of `text`, and `end`, together no longer than a name may be. */
