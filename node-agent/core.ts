@@ -67,39 +67,40 @@ export interface Logger {
   debug(fields: object, message: string): void;
 }
 
+/** Each with the names of its indexes. */
 export interface Tables {
-  readonly policies: Table<PolicyRow>;
+  readonly policies: Table<PolicyRow, 'peerSet'>;
   /** What the operator says of policies, for people: no input of what is enforced. */
-  readonly policyStatuses: Table<PolicyStatusRow>;
+  readonly policyStatuses: Table<PolicyStatusRow, never>;
   /** How far the policies have been read, for the node's report: no input of what is enforced. */
-  readonly policyVersions: Table<PolicyVersionRow>;
-  readonly peerSets: Table<PeerSetRow>;
-  readonly identities: Table<IdentityRow>;
-  readonly remoteEndpoints: Table<RemoteEndpointRow>;
-  readonly nodes: Table<NodeRow>;
-  readonly localPods: Table<LocalPodRow>;
-  readonly namespaces: Table<NamespaceRow>;
-  readonly apiserverAddresses: Table<ApiserverAddressRow>;
+  readonly policyVersions: Table<PolicyVersionRow, never>;
+  readonly peerSets: Table<PeerSetRow, never>;
+  readonly identities: Table<IdentityRow, 'labels' | 'namespace'>;
+  readonly remoteEndpoints: Table<RemoteEndpointRow, 'identity' | 'address'>;
+  readonly nodes: Table<NodeRow, never>;
+  readonly localPods: Table<LocalPodRow, 'address'>;
+  readonly namespaces: Table<NamespaceRow, never>;
+  readonly apiserverAddresses: Table<ApiserverAddressRow, never>;
   /** For people, as `policyStatuses`. */
-  readonly services: Table<ServiceRow>;
-  readonly endpoints: Table<EndpointRow>;
-  readonly ipcache: Table<IpcacheRow>;
-  readonly slots: Table<SlotRow>;
-  readonly endpointStates: Table<EndpointStateRow>;
+  readonly services: Table<ServiceRow, 'address'>;
+  readonly endpoints: Table<EndpointRow, 'ifindex' | 'ipv4' | 'pod' | 'container' | 'found' | 'stray'>;
+  readonly ipcache: Table<IpcacheRow, never>;
+  readonly slots: Table<SlotRow, never>;
+  readonly endpointStates: Table<EndpointStateRow, never>;
   /** What the kernel acknowledged of `endpointStates`, or was found to have. */
-  readonly kernelEndpoints: Table<KernelEndpointRow>;
+  readonly kernelEndpoints: Table<KernelEndpointRow, 'slot' | 'doubted' | 'quarantined'>;
   /** What the kernel refuses of `slots`, `ipcache` and `endpointStates`: reconcilers `kernel-slots`, `kernel-ipcache`, `kernel-endpoints`. */
-  readonly kernelFailures: Table<FailureRow>;
-  readonly kernelReconcilers: Table<HealthRow>;
+  readonly kernelFailures: Table<FailureRow, 'reconciler'>;
+  readonly kernelReconcilers: Table<HealthRow, never>;
   /** What others took away of what the kernel acknowledged. */
-  readonly enforcementFaults: Table<EnforcementFault>;
-  readonly laggingEndpoints: Table<LaggingEndpointRow>;
+  readonly enforcementFaults: Table<EnforcementFault, never>;
+  readonly laggingEndpoints: Table<LaggingEndpointRow, never>;
   /** What this node said before this start, of what its kernel has: for people and for the report, as `policyStatuses`. */
-  readonly earlierReport: Table<EarlierReportRow>;
+  readonly earlierReport: Table<EarlierReportRow, never>;
   /** Told by parts of the agent, written by `kubernetes/`. */
-  readonly podEvents: Table<PodEventRow>;
+  readonly podEvents: Table<PodEventRow, never>;
   /** Events of the node that came too soon after the last of their reason, until they are told. */
-  readonly heldNodeEvents: Table<PodEventRow>;
+  readonly heldNodeEvents: Table<PodEventRow, never>;
 }
 
 /** A drop, or an allowed new flow, made readable. */

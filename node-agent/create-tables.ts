@@ -4,7 +4,7 @@ import { reportTables } from '@weir/reconciler';
 import type { AnyTable, StateDB } from '@weir/statedb';
 import { keys } from '@weir/statedb';
 import type { Tables } from './core.ts';
-import type { EndpointRow, EnforcementFault, KernelEndpointRow, LocalPodRow, PolicyRow, ServiceRow } from './tables.ts';
+import type { EndpointRow, EnforcementFault, PolicyRow } from './tables.ts';
 
 /** Primary keys of the agent's tables, for `get` and `delete`. */
 export const tableKey = {
@@ -31,7 +31,7 @@ export function peerSetsOf({ rules }: PolicyRow): Set<SelectorHash> {
 /** Registers the agent's tables (contract: tables.ts). */
 export function createTables(db: StateDB): Tables {
   return {
-    policies: db.table<PolicyRow>({
+    policies: db.table({
       name: 'policies',
       key: (row) => row.uid,
       indexes: [{ name: 'peerSet', keys: peerSetsOf }],
@@ -56,19 +56,19 @@ export function createTables(db: StateDB): Tables {
       ],
     }),
     nodes: db.table({ name: 'nodes', key: (row) => row.name }),
-    localPods: db.table<LocalPodRow>({
+    localPods: db.table({
       name: 'localPods',
       key: (row) => tableKey.pod(row.namespace, row.name),
       indexes: [{ name: 'address', keys: (row) => row.addresses }],
     }),
     namespaces: db.table({ name: 'namespaces', key: (row) => row.name }),
     apiserverAddresses: db.table({ name: 'apiserverAddresses', key: (row) => row.address }),
-    services: db.table<ServiceRow>({
+    services: db.table({
       name: 'services',
       key: (row) => `${row.namespace}/${row.name}`,
       indexes: [{ name: 'address', keys: (row) => row.addresses }],
     }),
-    endpoints: db.table<EndpointRow>({
+    endpoints: db.table({
       name: 'endpoints',
       key: (row) => tableKey.endpoint(row.id),
       indexes: [
@@ -106,7 +106,7 @@ type KernelTables =
 function kernelTables(db: StateDB): Pick<Tables, KernelTables> {
   const { failures, health } = reportTables(db, { health: 'kernelReconcilers', failures: 'kernelFailures' });
   return {
-    kernelEndpoints: db.table<KernelEndpointRow>({
+    kernelEndpoints: db.table({
       name: 'kernelEndpoints',
       key: (row) => tableKey.endpoint(row.id),
       indexes: [

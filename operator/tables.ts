@@ -23,30 +23,30 @@ export interface Desired<T> {
   readonly touch: number;
 }
 
+/** Each with the names of its indexes. */
 export interface Tables {
-  readonly policies: Table<PolicyRow>;
-  readonly namespaces: Table<NamespaceRow>;
-  readonly pods: Table<PodRow>;
-  readonly nodes: Table<NodeRow>;
-  readonly reports: Table<NodeReportRow>;
-  readonly resolvedVersions: Table<ResolvedVersionRow>;
-  readonly identities: Table<Desired<IdentityRow>>;
-  readonly peerSets: Table<Desired<PeerSetRow>>;
-  readonly resolved: Table<Desired<ResolvedRow>>;
-  readonly slices: Table<Desired<SliceRow>>;
-  readonly statuses: Table<Desired<StatusRow>>;
-  readonly events: Table<Desired<EventRow>>;
+  readonly policies: Table<PolicyRow, never>;
+  readonly namespaces: Table<NamespaceRow, never>;
+  readonly pods: Table<PodRow, never>;
+  readonly nodes: Table<NodeRow, never>;
+  readonly reports: Table<NodeReportRow, never>;
+  readonly resolvedVersions: Table<ResolvedVersionRow, never>;
+  readonly identities: Table<Desired<IdentityRow>, never>;
+  readonly peerSets: Table<Desired<PeerSetRow>, 'hash'>;
+  readonly resolved: Table<Desired<ResolvedRow>, 'peer-set'>;
+  readonly slices: Table<Desired<SliceRow>, never>;
+  readonly statuses: Table<Desired<StatusRow>, never>;
+  readonly events: Table<Desired<EventRow>, 'about'>;
 }
 
 export function createTables(db: StateDB): Tables {
-  const input = <T>(name: string, key: (row: T) => string): Table<T> =>
+  const input = <T>(name: string, key: (row: T) => string): Table<T, never> =>
     db.table({ name, key, equals: isDeepStrictEqual });
-  const desired = <T>(
+  const desired = <T, I extends string = never>(
     name: string,
     key: (row: T) => string,
-    indexes: readonly IndexSpec<Desired<T>>[] = [],
-  ): Table<Desired<T>> =>
-    db.table<Desired<T>>({ name, key: (desired) => key(desired.row), indexes, equals: isDeepStrictEqual });
+    indexes: readonly IndexSpec<Desired<T>, I>[] = [],
+  ): Table<Desired<T>, I> => db.table({ name, key: (desired) => key(desired.row), indexes, equals: isDeepStrictEqual });
   return {
     policies: input<PolicyRow>('policies', (row) => row.key),
     namespaces: input<NamespaceRow>('namespaces', (row) => row.name),
@@ -54,23 +54,19 @@ export function createTables(db: StateDB): Tables {
     nodes: input<NodeRow>('nodes', (row) => row.name),
     reports: input<NodeReportRow>('node-reports', (row) => row.node),
     // A later version of the same generation differs in what nobody waits for: the first one stays.
-    resolvedVersions: db.table<ResolvedVersionRow>({
+    resolvedVersions: db.table({
       name: 'resolved-versions',
       key: (row) => row.name,
       equals: (a, b) => a.uid === b.uid && a.generation === b.generation,
     }),
-    identities: desired<IdentityRow>('desired-identities', (row) => String(row.id)),
-    peerSets: desired<PeerSetRow>('desired-peer-sets', (row) => row.name, [
-      { name: 'hash', keys: ({ row }) => [row.hash] },
-    ]),
-    resolved: desired<ResolvedRow>('desired-resolved-policies', (row) => row.name, [
+    identities: desired('desired-identities', (row) => String(row.id)),
+    peerSets: desired('desired-peer-sets', (row) => row.name, [{ name: 'hash', keys: ({ row }) => [row.hash] }]),
+    resolved: desired('desired-resolved-policies', (row) => row.name, [
       { name: 'peer-set', keys: ({ row }) => hashesOf(row.rules) },
     ]),
-    slices: desired<SliceRow>('desired-endpoint-slices', (row) => row.name),
-    statuses: desired<StatusRow>('desired-policy-statuses', (row) => row.key),
-    events: desired<EventRow>('desired-events', (row) => row.key, [
-      { name: 'about', keys: ({ row }) => [row.about.key] },
-    ]),
+    slices: desired('desired-endpoint-slices', (row) => row.name),
+    statuses: desired('desired-policy-statuses', (row) => row.key),
+    events: desired('desired-events', (row) => row.key, [{ name: 'about', keys: ({ row }) => [row.about.key] }]),
   };
 }
 

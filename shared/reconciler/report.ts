@@ -1,7 +1,7 @@
 /** Health and failures of reconcilers as StateDB tables: for queries, watches, and printing. */
 import { keys, type StateDB } from '@weir/statedb';
 import { type Book, failureOf } from './book.ts';
-import type { FailureRow, HealthRow, ReportTables } from './types.ts';
+import type { HealthRow, ReportTables } from './types.ts';
 
 /** Milliseconds between two reports of a loop, at least. */
 const INTERVAL_MS = 100;
@@ -13,12 +13,12 @@ export function reportTables(
 ): ReportTables {
   return {
     db,
-    health: db.table<HealthRow>({
+    health: db.table({
       name: names.health ?? 'reconcilers',
       key: (row) => row.reconciler,
       equals: same,
     }),
-    failures: db.table<FailureRow>({
+    failures: db.table({
       name: names.failures ?? 'reconciler-failures',
       key: (row) => failureKey(row.reconciler, row.key),
       indexes: [{ name: 'reconciler', keys: (row) => [row.reconciler] }],

@@ -238,6 +238,6 @@ export interface FailureRow {
 
 export interface ReportTables {
   readonly db: StateDB;
-  readonly health: Table<HealthRow>;
-  readonly failures: Table<FailureRow>;
+  readonly health: Table<HealthRow, never>;
+  readonly failures: Table<FailureRow, 'reconciler'>;
 }

@@ -94,13 +94,13 @@ export class MemoryStateDB implements StateDB, SnapshotOwner {
     return this.#views;
   }
 
-  table<T>(spec: TableSpec<T>): Table<T> {
+  table<T, I extends string = string>(spec: TableSpec<T, I>): Table<T, I> {
     if (this.#active !== undefined) throw new ReentrantWriteError('db.table');
     if (this.#stores.has(spec.name)) throw new DuplicateTableError(spec.name);
     const store = new TableStore<T>(spec, this.#views.length, this.edits, this.#freeze);
     this.#stores.set(spec.name, store as unknown as TableStore<unknown>);
     this.#publish(store);
-    return store.handle;
+    return store.handle as Table<T, I>;
   }
 
   addIndex<T>(table: Table<T>, spec: IndexSpec<T>): void {

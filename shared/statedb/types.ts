@@ -25,8 +25,8 @@ export type Revision = number;
 export type Key = string;
 
 /** How one secondary index finds its keys in a row. */
-export interface IndexSpec<T> {
-  readonly name: string;
+export interface IndexSpec<T, Name extends string = string> {
+  readonly name: Name;
   /** No two rows may share a key: a violating write throws `UniqueIndexError`. Default false. */
   readonly unique?: boolean;
   /** `exact` (default): ordered keys, with prefix and range scans. `lpm`: keys made by `keys.prefix`, for `lookup`, `covering`, `covered`. */
@@ -38,20 +38,24 @@ export interface IndexSpec<T> {
 /** What a printed table shows: a heading and how to find its cell in a row. */
 export type Columns<T> = Readonly<Record<string, (row: T) => unknown>>;
 
-export interface TableSpec<T> {
+export interface TableSpec<T, Index extends string = string> {
   readonly name: string;
   /** The unique primary key of a row. Pure; two rows with the same key are the same row. */
   readonly key: (row: T) => Key;
-  readonly indexes?: readonly IndexSpec<T>[];
+  readonly indexes?: readonly IndexSpec<T, Index>[];
   /** Equality that makes a write ineffective; default is identity of the object. */
   readonly equals?: (a: T, b: T) => boolean;
   /** For `printTable()`. Default: the top-level properties of the rows. */
   readonly columns?: Columns<T>;
 }
 
-export interface Table<T> {
+/**
+ * A table of rows `T`. Where `Index` names its indexes (`never`: it has none), a query by any other name does not compile; left out, the
+ * name is looked up when the query runs.
+ */
+export interface Table<T, Index extends string = string> {
   readonly name: string;
-  readonly spec: TableSpec<T>;
+  readonly spec: TableSpec<T, Index>;
 }
 
 // biome-ignore lint/suspicious/noExplicitAny: rows of unrelated tables have no common type; only names are used.
@@ -117,19 +121,24 @@ export interface Reader {
   /** Every row, in the order of primary keys. */
   all<T>(table: Table<T>): IterableIterator<T>;
   /** Rows with exactly this key in a secondary index, in the order of their primary keys. */
-  list<T>(table: Table<T>, index: string, key: Key): IterableIterator<T>;
+  list<T, I extends string>(table: Table<T, I>, index: NoInfer<I>, key: Key): IterableIterator<T>;
   /** Rows whose primary key (or a key in `index`) starts with `prefix`, in key order, each once. */
-  prefix<T>(table: Table<T>, prefix: Key, index?: string): IterableIterator<T>;
+  prefix<T, I extends string>(table: Table<T, I>, prefix: Key, index?: NoInfer<I>): IterableIterator<T>;
   /** Rows whose primary key (or a key in `index`) is >= `from`, in key order, each once. */
-  lowerBound<T>(table: Table<T>, from: Key, index?: string): IterableIterator<T>;
+  lowerBound<T, I extends string>(table: Table<T, I>, from: Key, index?: NoInfer<I>): IterableIterator<T>;
   /** Rows whose primary key (or a key in `index`) is >= `from` and < `to` (undefined: no end), in key order, each once. */
-  range<T>(table: Table<T>, from: Key, to: Key | undefined, index?: string): IterableIterator<T>;
+  range<T, I extends string>(
+    table: Table<T, I>,
+    from: Key,
+    to: Key | undefined,
+    index?: NoInfer<I>,
+  ): IterableIterator<T>;
   /** Rows of the longest prefix of an `lpm` index that contains `key` (a prefix or address by `keys`). */
-  lookup<T>(table: Table<T>, index: string, key: Key): IterableIterator<T>;
+  lookup<T, I extends string>(table: Table<T, I>, index: NoInfer<I>, key: Key): IterableIterator<T>;
   /** Rows of every prefix of an `lpm` index that contains `key`, shortest first. */
-  covering<T>(table: Table<T>, index: string, key: Key): IterableIterator<T>;
+  covering<T, I extends string>(table: Table<T, I>, index: NoInfer<I>, key: Key): IterableIterator<T>;
   /** Rows of every prefix of an `lpm` index that `key` contains, in key order. */
-  covered<T>(table: Table<T>, index: string, key: Key): IterableIterator<T>;
+  covered<T, I extends string>(table: Table<T, I>, index: NoInfer<I>, key: Key): IterableIterator<T>;
   /** The answer to a query. */
   select<T>(query: Query<T>): IterableIterator<T>;
 }
@@ -221,7 +230,7 @@ export interface StateDBStats {
 
 export interface StateDB {
   /** Registers a table. Throws `DuplicateTableError`, `InvalidTableSpecError`, and within a write `ReentrantWriteError`. */
-  table<T>(spec: TableSpec<T>): Table<T>;
+  table<T, I extends string = string>(spec: TableSpec<T, I>): Table<T, I>;
   /** Adds an index to a table that exists, over the rows it has. Snapshots taken before do not know it. Throws as `table`. */
   addIndex<T>(table: Table<T>, spec: IndexSpec<T>): void;
   read(): Snapshot;
