@@ -7,10 +7,7 @@ export const VERDICT = { allow: 1, deny: 2 } as const;
 
 export const ENDPOINT_FLAGS = { ingressEnforced: 1, egressEnforced: 2, noSourceCheck: 4, noPickup: 8 } as const;
 
-/** Classes of identities that a policy does not name; 3..15 are reserved. */
-export const SCOPE_CLASS = { unknown: 0, cluster: 1, world: 2 } as const;
-
-/** First class number that a policy compiler may use; the last is 65535. */
+/** First class number that a policy compiler may use; the last is 65535. Below: 0 unknown, 1 cluster, 2 world; the rest is reserved. */
 export const FIRST_CLASS = 16;
 
 /** Protocols of verdict keys. `other` stands for every protocol not listed here, with port 0. */

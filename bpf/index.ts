@@ -17,7 +17,6 @@ export {
   PROTOCOL,
   type Reason,
   reasonNumber,
-  SCOPE_CLASS,
   SETTINGS,
   VERDICT,
 } from './constants.ts';

@@ -54,10 +54,6 @@ class ListWatch<T extends KubeObject> implements Reflector {
     return this.#synced;
   }
 
-  get lastResourceVersion(): string | undefined {
-    return this.#version;
-  }
-
   get staleSince(): number | undefined {
     return this.#staleSince;
   }

@@ -415,7 +415,6 @@ export interface Reflector {
   start(): void;
   stop(): Promise<void>;
   readonly synced: boolean;
-  readonly lastResourceVersion: string | undefined;
   /** Since when the sink may not have what the API server has, in milliseconds of `performance.now()`; undefined: it follows. */
   readonly staleSince: number | undefined;
 }

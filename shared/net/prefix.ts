@@ -1,4 +1,4 @@
-import { addressToU32, formatAddress, parseAddress, u32ToAddress } from './address.ts';
+import { formatAddress, parseAddress } from './address.ts';
 import { PrefixError } from './errors.ts';
 import type { Family, Prefix } from './types.ts';
 
@@ -76,26 +76,4 @@ export function comparePrefixes(a: Prefix, b: Prefix): number {
     if (difference !== 0) return difference;
   }
   return a.bits - b.bits;
-}
-
-/**
- * The addresses that a pod may be given, ascending, lazily: of an IPv4 prefix up to /30 all but the first (network) and the
- * last (broadcast); of /31 and /32 all. Of an IPv6 prefix all but the first (the subnet-router anycast address), up to 2^32.
- */
-export function* hostsOf(prefix: Prefix): Generator<Uint8Array, void, undefined> {
-  const hostBits = addressBits(prefix.family) - prefix.bits;
-  if (prefix.family === 4) {
-    const base = addressToU32(prefix.bytes);
-    const size = 2 ** hostBits;
-    const skip = hostBits >= 2 ? 1 : 0;
-    for (let offset = skip; offset < size - skip; offset += 1) yield u32ToAddress(base + offset);
-    return;
-  }
-  const size = hostBits >= 32 ? 2 ** 32 : 2 ** hostBits;
-  for (let offset = size > 1 ? 1 : 0; offset < size; offset += 1) {
-    const bytes = Uint8Array.from(prefix.bytes);
-    const low = u32ToAddress(offset);
-    for (let index = 0; index < 4; index += 1) bytes[12 + index] = (bytes[12 + index] ?? 0) | (low[index] ?? 0);
-    yield bytes;
-  }
 }
