@@ -88,7 +88,7 @@ export interface Tables {
   readonly slots: Table<SlotRow, never>;
   readonly endpointStates: Table<EndpointStateRow, never>;
   /** What the kernel acknowledged of `endpointStates`, or was found to have. */
-  readonly kernelEndpoints: Table<KernelEndpointRow, 'slot' | 'doubted' | 'quarantined'>;
+  readonly kernelEndpoints: Table<KernelEndpointRow, 'slot' | 'ifindex' | 'doubted' | 'quarantined'>;
   /** What the kernel refuses of `slots`, `ipcache` and `endpointStates`: reconcilers `kernel-slots`, `kernel-ipcache`, `kernel-endpoints`. */
   readonly kernelFailures: Table<FailureRow, 'reconciler'>;
   readonly kernelReconcilers: Table<HealthRow, never>;

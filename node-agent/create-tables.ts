@@ -111,6 +111,7 @@ function kernelTables(db: StateDB): Pick<Tables, KernelTables> {
       key: (row) => tableKey.endpoint(row.id),
       indexes: [
         { name: 'slot', keys: (row) => [keys.uint(row.slot)] },
+        { name: 'ifindex', keys: (row) => [keys.uint(row.ifindex)] },
         { name: 'doubted', keys: (row) => (row.doubted ? [YES] : []) },
         { name: 'quarantined', keys: (row) => (row.quarantined === undefined ? [] : [YES]) },
       ],

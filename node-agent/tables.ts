@@ -259,7 +259,7 @@ export interface SlotContent {
   readonly rows: PerDirection<ReadonlyMap<number, readonly VerdictBlock[]>>;
 }
 
-/** An endpoint that the kernel has. Key: `id`. Indexes: `slot`, `doubted`, `quarantined`. */
+/** An endpoint that the kernel has. Key: `id`. Indexes: `slot`, `ifindex`, `doubted`, `quarantined`. */
 export interface KernelEndpointRow {
   readonly id: number;
   readonly ifindex: number;

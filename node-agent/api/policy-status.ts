@@ -67,7 +67,10 @@ export function policyStatuses({ core }: ApiOptions, ref?: PolicyRef): readonly 
         wanted: generation,
         kernel: kernel?.generation ?? 0,
         endpoints: Math.max(kernel?.endpoints ?? 0, selects),
-        state: stateOf(failures.length > 0, kernel, { generation, endpoints: selects }, behind),
+        state:
+          failures.length > 0
+            ? 'Failing'
+            : stateInKernel({ wanted: { generation, endpoints: selects }, kernel, moreMayCome: behind }),
         failures: failures.map(({ generation: of, reason, message }) => ({ generation: of, reason, message })),
         ...(cluster === undefined ? {} : { cluster }),
       };
@@ -75,15 +78,15 @@ export function policyStatuses({ core }: ApiOptions, ref?: PolicyRef): readonly 
     .sort((a, b) => (textOf(a) < textOf(b) ? -1 : 1));
 }
 
-/** @param behind endpoints may come */
-function stateOf(
-  failing: boolean,
-  kernel: Pick<RealisedPolicy, 'generation' | 'endpoints'> | undefined,
-  wanted: Pick<RealisedPolicy, 'generation' | 'endpoints'>,
-  behind: boolean,
-): PolicyStatusModel['state'] {
-  if (failing) return 'Failing';
-  if (kernel === undefined) return behind || wanted.endpoints > 0 ? 'Pending' : 'NoEndpoints';
+interface Progress {
+  readonly wanted: Pick<RealisedPolicy, 'generation' | 'endpoints'>;
+  readonly kernel: Pick<RealisedPolicy, 'generation' | 'endpoints'> | undefined;
+  /** Endpoints may come of which nothing is known yet. */
+  readonly moreMayCome: boolean;
+}
+
+function stateInKernel({ wanted, kernel, moreMayCome }: Progress): PolicyStatusModel['state'] {
+  if (kernel === undefined) return moreMayCome || wanted.endpoints > 0 ? 'Pending' : 'NoEndpoints';
   // Of endpoints that have come since, the kernel has not said it.
   return kernel.generation === wanted.generation && wanted.endpoints <= kernel.endpoints ? 'Programmed' : 'Pending';
 }

@@ -4,6 +4,7 @@ import { codeOf, messageOf } from '@weir/process/errors';
 import { failureKey } from '@weir/reconciler';
 import type { AnyTable } from '@weir/statedb';
 import type { FastifyInstance } from 'fastify';
+import { tableKey } from '../create-tables.ts';
 import type { EndpointStatus } from '../endpoint-status.ts';
 import type { Condition, PartCondition } from '../parts/contract.ts';
 import { endpointStatuses } from './context.ts';
@@ -57,7 +58,7 @@ export function statusRoutes(app: FastifyInstance, options: ApiOptions): void {
     if (!/^\d+$/.test(request.params.id) || id > 0xffffffff)
       throw new BadRequestError(`identity "${request.params.id}" is not a number`);
     using snapshot = core.db.read();
-    const row = [...snapshot.all(core.tables.identities)].find((identity) => identity.id === id);
+    const row = snapshot.get(core.tables.identities, tableKey.identity(id));
     const labels = row?.labels ?? RESERVED.get(id);
     if (labels === undefined) throw new NotFoundError(`no identity ${id} is known on this node`);
     return sendJson(reply, 200, identityModel(id, labels));

@@ -1,6 +1,6 @@
 import { ENDPOINT_FLAGS, type EndpointValue, endpointKey, endpointValue } from '@weir/bpf';
 import { formatAddress, parseAddress } from '@weir/net';
-import { keys, type StateDB, type Table } from '@weir/statedb';
+import { keys, type StateDB } from '@weir/statedb';
 import type { Tables } from '../core.ts';
 import { tableKey, YES } from '../create-tables.ts';
 import { closedOf, openedOf } from '../derive/contract.ts';
@@ -20,7 +20,7 @@ const QUARANTINE_MS = 2000;
  */
 export class EndpointStore {
   readonly #db: StateDB;
-  readonly #table: Table<KernelEndpointRow>;
+  readonly #table: Tables['kernelEndpoints'];
   readonly #map: EndpointTable;
   readonly #links: LinkTable;
   /** Whether the kernel holds the slot as its newest row says. */
@@ -407,7 +407,7 @@ export class EndpointStore {
   /** Whether another endpoint has the interface. */
   #isTaken(ifindex: number, id: number): boolean {
     using snapshot = this.#db.read();
-    return [...snapshot.all(this.#table)].some((other) => other.id !== id && other.ifindex === ifindex);
+    return Iterator.from(snapshot.list(this.#table, 'ifindex', keys.uint(ifindex))).some((other) => other.id !== id);
   }
 
   #removeEntry(ifindex: number, id: number): void {
