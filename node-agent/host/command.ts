@@ -1,7 +1,10 @@
 import { spawn } from 'node:child_process';
 import { CoreError } from '../errors.ts';
 
-/** A command of the system (ip, nsenter) failed. */
+/**
+ * A command of the system (`ip`, `nsenter`) failed.
+ * @fix See the message of that command.
+ */
 export class CommandError extends CoreError {
   readonly stderr: string;
   /** What it was given on stdin. */
