@@ -349,11 +349,11 @@ function bpffsOf(root: string): string {
   return `${root}/`.startsWith('/sys/fs/bpf/') ? '/sys/fs/bpf' : root;
 }
 
-/** What is pinned, where it fits; else a new one in its place. */
+/** What is pinned, where it fits; else a new one in its place, whatever that is: no packet is judged by it. */
 function openMore(root: string, spec: MapSpec, marks: LayoutMarks): BpfMap {
   const { name, type, keySize, valueSize, maxEntries, flags, version } = spec;
   const path = join(root, name);
-  const found = whenPinned(() => openPinnedMap(path));
+  const found = pinnedMap(path);
   if (found !== undefined && fits(found, spec) && marks.versionOf(found) === version) return found;
   found?.close();
   const map = createMap({ name, type, keySize, valueSize, maxEntries, flags });
@@ -362,6 +362,15 @@ function openMore(root: string, spec: MapSpec, marks: LayoutMarks): BpfMap {
     map.pin(to);
   });
   return map;
+}
+
+/** Undefined where nothing is pinned, or something else than a map is there. */
+function pinnedMap(path: string): BpfMap | undefined {
+  try {
+    return openPinnedMap(path);
+  } catch {
+    return undefined;
+  }
 }
 
 /** Whatever has the name now, the new pin takes it at once. */

@@ -1,7 +1,7 @@
 /** A part brings all that it has in its own folder and a line in a list: the agent runs with one that nothing else knows of. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, rmSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
@@ -119,6 +119,12 @@ it('adds a table, a map, a route, a metric, a flag, a command and a row of statu
   const second = await started();
   expect(JSON.parse(await weir('-o', 'json', 'map', 'get', 'sample_counts'))).toHaveLength(1);
   await end(second, 'SIGTERM');
+  // What is no map keeps no agent from starting.
+  rmSync(pin);
+  mkdirSync(pin);
+  const third = await started();
+  expect(JSON.parse(await weir('-o', 'json', 'map', 'get', 'sample_counts'))).toEqual([]);
+  await end(third, 'SIGTERM');
 
   const { child, output } = agent('cleanup');
   if (child.exitCode === null) await once(child, 'close');
