@@ -56,7 +56,7 @@ export class Agent {
   /** Rejects when a part does not start; those before it have been stopped again. */
   async start(): Promise<void> {
     const { config, log } = this.#options;
-    await this.#parts.start();
+    if (!(await this.#parts.start())) return;
     log.info({ socket: config.socket, version: VERSION }, 'agent is running');
   }
 

@@ -1,11 +1,11 @@
 import { existsSync } from 'node:fs';
 import { MAPS } from '@weir/bpf';
+import { type ConfigOf, type Flag, flag, path } from '@weir/process/flags';
 import { InvalidArgumentError } from 'commander';
 import type { BaseConfig } from './config/config.ts';
 import type { Core, CoreOptions } from './core.ts';
 import { createCore } from './create-core.ts';
 import { type AgentContext, definePart, type NodeProblem, type Removal } from './parts/contract.ts';
-import { type ConfigOf, type Flag, flag, path } from './parts/flags.ts';
 
 const CT_ENTRIES = { min: 1024, max: 16_777_216 };
 

@@ -1,11 +1,11 @@
 import { createKubeClient, ScrapeAccess } from '@weir/kube';
+import { flag, path } from '@weir/process/flags';
 import { MetricsServer } from '@weir/process/metrics-server';
 import { InvalidArgumentError } from 'commander';
 import { ConfigError } from '../config/errors.ts';
 import { VERSION } from '../config/version.ts';
 import { corePart } from '../core-part.ts';
 import { definePart } from '../parts/contract.ts';
-import { flag, path } from '../parts/flags.ts';
 import { HealthServer } from './health-server.ts';
 import { createMetrics } from './metrics.ts';
 import { agentStatus } from './status-routes.ts';

@@ -1,6 +1,6 @@
+import { flag, path } from '@weir/process/flags';
 import { Gauge } from 'prom-client';
 import { definePart } from '../parts/contract.ts';
-import { flag, path } from '../parts/flags.ts';
 import { buildCni } from './build.ts';
 import { removeCni } from './install.ts';
 import { CniInstallation } from './installation.ts';

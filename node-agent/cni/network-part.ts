@@ -1,7 +1,7 @@
+import { flag, path } from '@weir/process/flags';
 import { corePart } from '../core-part.ts';
 import { nodeAddress } from '../own-node.ts';
 import { definePart } from '../parts/contract.ts';
-import { flag, path } from '../parts/flags.ts';
 import { PodNetwork } from './network.ts';
 
 /** The node's side of pods' interfaces. */

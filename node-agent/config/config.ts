@@ -1,6 +1,6 @@
 import { hostname } from 'node:os';
+import { addFlags, checkFlags, type Flagged, flag, path } from '@weir/process/flags';
 import { Argument, Command, CommanderError, InvalidArgumentError } from 'commander';
-import { type Flags, flag, path } from '../parts/flags.ts';
 import { ConfigError } from './errors.ts';
 import { VERSION } from './version.ts';
 
@@ -57,14 +57,6 @@ export const BASE_FLAGS = {
     .default('info'),
 };
 
-/** What parts say of their flags, as far as it is read here. */
-interface Flagged {
-  readonly name: string;
-  readonly flags?: Flags;
-  // Of its own flags' values, which only it knows the types of.
-  readonly checkFlags?: (config: never) => void;
-}
-
 /**
  * Parses flags, those of the parts included, and WEIR_* variables for flags that are absent (`--node-name` is WEIR_NODE_NAME). Throws
  * `ConfigError`. Touches nothing.
@@ -96,13 +88,7 @@ export function parseConfig<Config extends BaseConfig = BaseConfig>(
       },
     })
     .allowExcessArguments(false);
-  for (const [config, each] of [BASE_FLAGS, ...parts.map(({ flags = {} }) => flags)].flatMap((flags) =>
-    Object.entries(flags),
-  )) {
-    if (each.attributeName() !== config)
-      throw new TypeError(`flag ${each.flags} is ${each.attributeName()} in the configuration, not ${config}`);
-    command.addOption(each);
-  }
+  addFlags(command, [BASE_FLAGS, ...parts.map(({ flags = {} }) => flags)], 'WEIR');
   try {
     command.parse([...args], { from: 'user' });
   } catch (error) {
@@ -115,7 +101,7 @@ export function parseConfig<Config extends BaseConfig = BaseConfig>(
   if (!config.kubernetes && config.kubeconfig !== undefined) {
     throw new ConfigError('--kubeconfig and --no-kubernetes exclude each other: leave one of them out');
   }
-  for (const { checkFlags } of parts) checkFlags?.(config as never);
+  checkFlags(parts, config);
   return { command: wanted, config };
 }
 

@@ -8,13 +8,13 @@
  */
 import type { MapSpec } from '@weir/bpf';
 import type { KubeObject, ListOptions, ReflectorSink, Resource } from '@weir/kube';
-import type { AnyPartSpec, Given, Part, PartNeeds, PartRow, PartSpec } from '@weir/process/parts';
+import type { ConfigOf, Flagged, Flags, FlagTraits } from '@weir/process/flags';
+import type { AnyPartSpec, DefinedPart, Part, PartDefinition, PartNeeds, PartRow } from '@weir/process/parts';
 import type { StateDB } from '@weir/statedb';
 import type { FastifyInstance } from 'fastify';
 import type { Registry } from 'prom-client';
 import type { BaseConfig } from '../config/config.ts';
 import type { Logger } from '../core.ts';
-import type { ConfigOf, Flags } from './flags.ts';
 
 export interface Condition {
   readonly ok: boolean;
@@ -111,21 +111,12 @@ export interface AgentContext<Config = BaseConfig> {
 }
 
 /** What the agent's list has of a part, before it is built. */
-export interface AgentPartTraits<F extends Flags = Flags> {
-  readonly flags?: F;
-  /** What is wrong with the values of flags that do not go together; throws `ConfigError`. */
-  readonly checkFlags?: (config: BaseConfig & ConfigOf<F>) => void;
+export interface AgentPartTraits<F extends Flags = Flags> extends FlagTraits<BaseConfig, F> {
   /** Pinned maps of its own, beside those of the datapath's object. */
   readonly maps?: readonly MapSpec[];
 }
 
-export type AnyAgentPart = AnyPartSpec &
-  Pick<AgentPartTraits, 'flags' | 'maps'> & {
-    // Of its own flags, which a list does not know.
-    readonly checkFlags?: (config: never) => void;
-  };
-
-type Built<R> = Extract<R, AgentPart | undefined>;
+export type AnyAgentPart = AnyPartSpec & Flagged & Pick<AgentPartTraits, 'maps'>;
 
 /** Gives a part's functions the types of what it needs and of its flags. */
 export function definePart<
@@ -135,10 +126,7 @@ export function definePart<
   // biome-ignore lint/complexity/noBannedTypes: no needs, no flags
   F extends Flags = {},
 >(
-  spec: Omit<PartSpec<AgentContext<BaseConfig & ConfigOf<F>>, Built<R>, Needs>, 'build'> &
-    AgentPartTraits<F> & {
-      build(given: Given<Needs>, context: AgentContext<BaseConfig & ConfigOf<F>>): R | Promise<R>;
-    },
-): PartSpec<AgentContext<BaseConfig & ConfigOf<F>>, Built<R>, Needs> & AgentPartTraits<F> {
+  spec: PartDefinition<AgentContext<BaseConfig & ConfigOf<F>>, R, Needs> & AgentPartTraits<F>,
+): DefinedPart<AgentContext<BaseConfig & ConfigOf<F>>, R, Needs> & AgentPartTraits<F> {
   return spec as never;
 }

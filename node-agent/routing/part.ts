@@ -1,9 +1,9 @@
+import { flag } from '@weir/process/flags';
 import { Gauge, type Registry } from 'prom-client';
 import { podNetworkPart } from '../cni/network-part.ts';
 import { corePart } from '../core-part.ts';
 import { type RunCommand, runCommand } from '../host/command.ts';
 import { definePart, type Removal } from '../parts/contract.ts';
-import { flag } from '../parts/flags.ts';
 import { removeRoutes } from './kernel.ts';
 import { NodeRouting } from './routing.ts';
 

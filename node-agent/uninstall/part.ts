@@ -1,9 +1,9 @@
+import { flag } from '@weir/process/flags';
 import { InvalidArgumentError } from 'commander';
 import { NAME } from '../config/config.ts';
 import { ConfigError } from '../config/errors.ts';
 import { kubernetesPart } from '../kubernetes/part.ts';
 import { definePart } from '../parts/contract.ts';
-import { flag } from '../parts/flags.ts';
 import { UninstallMark } from './mark.ts';
 import { Uninstall } from './uninstall.ts';
 

@@ -108,6 +108,112 @@ describe('parts', () => {
     expect(states(parts)).toEqual({ a: 'stopped', hangs: 'failed', bad: 'failed' });
   });
 
+  it('may be stopped while one starts that waits: it is stopped first, its start ends, and no other begins', async () => {
+    const log: Log = [];
+    const led = Promise.withResolvers<void>();
+    const lease = {
+      ...spec('lease', [], {
+        start: () => led.promise,
+        stop: () => {
+          log.push('-lease');
+          led.reject(new Error('nobody leads'));
+        },
+      }),
+      startWithinMs: Infinity,
+    };
+    const parts = await Parts.build([spec('a'), lease, spec('c', [lease])], log);
+    const started = parts.start();
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(states(parts)).toEqual({ a: 'running', lease: 'starting', c: 'waiting' });
+    await parts.stop();
+    expect(await started).toBe(false);
+    expect(log).toEqual(['+a', '-lease', '-a']);
+    expect(states(parts)).toEqual({ a: 'stopped', lease: 'stopped', c: 'waiting' });
+    // What was stopped is not started again.
+    expect(await parts.start()).toBe(false);
+    expect(log).toEqual(['+a', '-lease', '-a']);
+  });
+
+  it('whose start goes on after a stop are waited for: what they need is stopped after it has ended', async () => {
+    const log: Log = [];
+    const gate = Promise.withResolvers<void>();
+    const slow = spec('slow', [], { start: () => gate.promise.then(() => void log.push('+slow')) });
+    const parts = await Parts.build([spec('a'), slow], log);
+    const started = parts.start();
+    await new Promise((resolve) => setImmediate(resolve));
+    const stopped = parts.stop();
+    const again = parts.stop();
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(log).toEqual(['+a', '-slow']);
+    gate.resolve();
+    await Promise.all([stopped, again, started]);
+    expect(log).toEqual(['+a', '-slow', '+slow', '-a']);
+  });
+
+  it('whose start does not end though they are stopped are named, and the others are stopped', async () => {
+    const log: Log = [];
+    const never = { ...spec('never', [], { start: () => new Promise<void>(() => undefined) }), stopWithinMs: 5 };
+    const parts = await Parts.build([spec('a'), never], log);
+    const started = parts.start();
+    await new Promise((resolve) => setImmediate(resolve));
+    await expect(parts.stop()).rejects.toThrow('part never did not stop within 0.005 s');
+    expect(await started).toBe(false);
+    expect(log).toEqual(['+a', '-never', '-a']);
+  });
+
+  it('stopped before they start never start', async () => {
+    const log: Log = [];
+    const parts = await Parts.build([spec('a')], log);
+    await parts.stop();
+    expect([await parts.start(), log]).toEqual([false, []]);
+  });
+
+  it('without a limit of time may take any', async () => {
+    const gate = Promise.withResolvers<void>();
+    const waits = { ...spec('waits', [], { start: () => gate.promise }), startWithinMs: Infinity };
+    const parts = await Parts.build([waits], []);
+    const started = parts.start();
+    // A timer without end would come at once.
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    expect(states(parts)).toEqual({ waits: 'starting' });
+    gate.resolve();
+    expect(await started).toBe(true);
+  });
+
+  it('may need those of a longer life, and stop before them', async () => {
+    const log: Log = [];
+    const server = spec('server', [], { provides: 9 } as Partial<Part>);
+    const outer = await Parts.build([server], log);
+    const seen: unknown[] = [];
+    const asks: AnyPartSpec = {
+      name: 'asks',
+      needs: { server },
+      build: (given: unknown) => {
+        seen.push(given);
+        return {};
+      },
+    };
+    for (let term = 0; term < 2; term += 1) {
+      const inner = await Parts.build([asks, spec('b', [asks])], log, { outer });
+      if (term === 0) {
+        expect(inner.rows()).toMatchObject([
+          { name: 'asks', order: 1, waitsFor: ['server'] },
+          { name: 'b', order: 2 },
+        ]);
+        await outer.start();
+      }
+      expect([inner.provided(server), inner.provided(asks), outer.provided(asks)]).toEqual([9, undefined, undefined]);
+      const started = inner.start();
+      expect(inner.rows()).toMatchObject([{ name: 'asks', waitsFor: [] }, { name: 'b' }]);
+      await started;
+      await inner.stop();
+    }
+    await outer.stop();
+    expect(seen).toEqual([{ server: 9 }, { server: 9 }]);
+    expect(log).toEqual(['+server', '+b', '-b', '+b', '-b', '-server']);
+    await expect(Parts.build([spec('server')], log, { outer })).rejects.toThrow('two parts are called server');
+  });
+
   it('of a wrong list are refused by name', () => {
     const a: AnyPartSpec & { needs?: Record<string, AnyPartSpec> } = { ...spec('a'), needs: {} };
     const b = spec('b', [a]);

@@ -2,7 +2,8 @@
  * A program made of parts: what each needs, the order in which they start and stop, and how far each has come.
  *
  * Guarantees: a part is built, and started, after all that it needs, and stopped before them; among parts that do not need each other the
- * list's order counts. Where one does not start, those before it are stopped again, and the error names it. A stop tries every part.
+ * list's order counts. Where one does not start, those before it are stopped again, and the error names it. A stop tries every part, at any
+ * time: also while a start is under way, which ends by it.
  *
  * Models: hive's cells, controller-runtime's Manager. avvio, which fastify brings, starts plugins one after another as they were
  * registered; it knows neither what needs what nor, for whoever asks while the program runs, what waits for what.
@@ -19,6 +20,7 @@ export interface Part<Value = unknown> {
   /** What parts that need this one are given. */
   readonly provides?: Value;
   start?(): void | Promise<void>;
+  /** May come while `start` is under way, which is to end then, one way or the other. */
   stop?(): void | Promise<void>;
 }
 
@@ -41,15 +43,24 @@ export interface PartSpec<Context, Built extends Part | undefined, Needs extends
   /** Lower case, with hyphens; unique in a program. */
   readonly name: string;
   readonly needs?: Needs;
-  /** Milliseconds; default 60,000. */
+  /** Milliseconds; default 60,000. `Infinity`: no limit, for one that waits for others. */
   readonly startWithinMs?: number;
-  /** Milliseconds; default 4,500. */
+  /** Milliseconds; default 4,500. `Infinity`: no limit. */
   readonly stopWithinMs?: number;
   /** Makes it, and starts nothing: no timer, no socket, no change of the machine. */
   build(given: Given<Needs>, context: Context): Built | Promise<Built>;
 }
 
 export type PartState = 'off' | 'waiting' | 'starting' | 'running' | 'stopping' | 'stopped' | 'failed';
+
+type Made<R> = Extract<R, Part | undefined>;
+
+/** As a part is written down: its functions take their types from what it needs, and from the program's context. */
+export type PartDefinition<Context, R, Needs extends PartNeeds> = Omit<PartSpec<Context, Made<R>, Needs>, 'build'> & {
+  build(given: Given<Needs>, context: Context): R | Promise<R>;
+};
+/** What others see of it. */
+export type DefinedPart<Context, R, Needs extends PartNeeds> = PartSpec<Context, Made<R>, Needs>;
 
 /** How far a part has come. Key: `name`. */
 export interface PartRow {
@@ -85,6 +96,8 @@ export class PartTimeoutError extends Error {
 }
 
 export interface PartsOptions {
+  /** Parts of a longer life that these may need: to be started before, and stopped after. */
+  readonly outer?: Parts;
   /** Called with each change of a part. */
   readonly onChange?: (row: PartRow) => void;
   /** A part did not stop as it should; the others are stopped all the same. */
@@ -95,12 +108,19 @@ interface Member {
   readonly spec: AnyPartSpec;
   readonly part: Part | undefined;
   row: PartRow;
+  /** Its start, which may be under way. */
+  started?: Promise<void>;
 }
+
+type Failures = readonly { readonly error: unknown }[];
 
 /** The parts of one program, from build to stop. Used once: what was stopped is not started again. */
 export class Parts {
   readonly #options: PartsOptions;
   readonly #members: Member[] = [];
+  readonly #stopping = Promise.withResolvers<'stopping'>();
+  /** Of the stop, from its begin. */
+  #failures: Promise<Failures> | undefined;
 
   private constructor(options: PartsOptions) {
     this.#options = options;
@@ -116,8 +136,13 @@ export class Parts {
     options: PartsOptions = {},
   ): Promise<Parts> {
     const parts = new Parts(options);
-    for (const spec of orderOf(specs)) await parts.#build(spec, context);
+    for (const spec of orderOf(specs, options.outer?.specs)) await parts.#build(spec, context);
     return parts;
+  }
+
+  /** All of them, in the order of start. */
+  get specs(): readonly AnyPartSpec[] {
+    return this.#members.map(({ spec }) => spec);
   }
 
   /** Those that are not off, in the order of start. */
@@ -125,44 +150,76 @@ export class Parts {
     return this.#members.flatMap(({ part }) => (part === undefined ? [] : [part]));
   }
 
+  /** What a part provides, one of the outer parts included; undefined for one that is off, or not in the list. */
+  provided<Built extends Part | undefined>(
+    // biome-ignore lint/suspicious/noExplicitAny: whatever it needs
+    spec: PartSpec<any, Built, any>,
+  ): ProvidedBy<Built> | undefined {
+    const own = this.#members.find((member) => (member.spec as unknown) === spec);
+    if (own === undefined) return this.#options.outer?.provided(spec);
+    return own.part?.provides as ProvidedBy<Built> | undefined;
+  }
+
   rows(): readonly PartRow[] {
     return this.#members.map(({ row }) => row);
   }
 
-  /** Starts them one after another. Rejects with the error of the first that does not start, once those before it are stopped again. */
-  async start(): Promise<void> {
+  /**
+   * Starts them one after another. Resolves to whether they run: they do not where a stop came in between, once that has ended. Rejects with the
+   * error of the first that does not start, once those before it are stopped again.
+   */
+  async start(): Promise<boolean> {
+    // Outer parts have started since.
+    this.#waitForLess();
     for (const member of this.#members) {
-      if (member.part === undefined) continue;
+      if (this.#failures !== undefined) break;
+      const { part } = member;
+      if (part === undefined) continue;
       const { name, startWithinMs = START_WITHIN_MS } = member.spec;
       this.#change(member, 'starting');
       try {
-        await within(member.part.start?.(), startWithinMs, () => this.#late(name, startWithinMs));
+        member.started = (async () => part.start?.())();
+        const either = Promise.race([member.started, this.#stopping.promise]);
+        if ((await within(either, startWithinMs, () => this.#late(name, startWithinMs))) === 'stopping') break;
       } catch (error) {
+        if (this.#failures !== undefined) break;
         this.#change(member, 'failed', messageOf(error));
-        await this.#stopAll([member]);
+        await this.#stopAll();
         throw error;
       }
       this.#change(member, 'running');
     }
+    await this.#failures;
+    return this.#failures === undefined;
   }
 
-  /** Stops them in the opposite order; the first failure is thrown after all have been tried. */
+  /** Stops them in the opposite order, those that are still starting first; the first failure is thrown after all have been tried. */
   async stop(): Promise<void> {
-    const [failure] = await this.#stopAll([]);
+    const [failure] = await this.#stopAll();
     if (failure !== undefined) throw failure.error;
   }
 
-  /** `more`: what has begun to start, and may hold something. */
-  async #stopAll(more: readonly Member[]): Promise<readonly { readonly error: unknown }[]> {
+  #stopAll(): Promise<Failures> {
+    this.#stopping.resolve('stopping');
+    this.#failures ??= this.#stopEach();
+    return this.#failures;
+  }
+
+  async #stopEach(): Promise<Failures> {
     const failures: { readonly error: unknown }[] = [];
     for (const member of this.#members.toReversed()) {
-      const { spec, part, row } = member;
-      if (row.state !== 'running' && !more.includes(member)) continue;
+      const { spec, part, row, started } = member;
+      if (row.state !== 'running' && started === undefined) continue;
       const { name, stopWithinMs = STOP_WITHIN_MS } = spec;
       const failed = row.state === 'failed' ? row.message : undefined;
       if (failed === undefined) this.#change(member, 'stopping');
+      const stop = async (): Promise<void> => {
+        await part?.stop?.();
+        // What did not start in time is waited for no longer; what a stop interrupts begins nothing after it. How it ends nobody asks.
+        if (row.state === 'starting') await started?.catch(() => undefined);
+      };
       try {
-        await within(part?.stop?.(), stopWithinMs, () => `part ${name} did not stop within ${stopWithinMs / 1000} s`);
+        await within(stop(), stopWithinMs, () => `part ${name} did not stop within ${stopWithinMs / 1000} s`);
         if (failed === undefined) this.#change(member, 'stopped');
       } catch (error) {
         failures.push({ error });
@@ -173,14 +230,18 @@ export class Parts {
     return failures;
   }
 
+  /** Outer parts are before them. */
+  get #first(): number {
+    const outer = this.#options.outer;
+    return outer === undefined ? 0 : outer.#first + outer.#members.length;
+  }
+
   async #build(spec: AnyPartSpec, context: unknown): Promise<void> {
     const needs = Object.entries((spec.needs ?? {}) as PartNeeds);
-    const given: Record<string, unknown> = Object.fromEntries(
-      needs.map(([as, { name }]) => [as, this.#members.find((each) => each.spec.name === name)?.part?.provides]),
-    );
+    const given: Record<string, unknown> = Object.fromEntries(needs.map(([as, need]) => [as, this.provided(need)]));
     const part: Part | undefined = await spec.build(given as never, context);
     const names = needs.map(([, { name }]) => name);
-    const order = this.#members.length;
+    const order = this.#first + this.#members.length;
     const row: PartRow = { name: spec.name, order, needs: names, state: 'off', waitsFor: [], since: Date.now() };
     const member = { spec, part, row };
     this.#members.push(member);
@@ -188,7 +249,7 @@ export class Parts {
   }
 
   #change(member: Member, state: PartState, message?: string): void {
-    const { row, spec } = member;
+    const { row } = member;
     const { message: _, ...rest } = row;
     member.row = {
       ...rest,
@@ -198,22 +259,29 @@ export class Parts {
       ...(message === undefined ? {} : { message }),
     };
     this.#options.onChange?.(member.row);
-    if (state === 'waiting') return;
-    // Who waited for it waits for less.
-    for (const other of this.#members) {
-      if (other.row.state !== 'waiting' || !other.row.waitsFor.includes(spec.name)) continue;
-      const waitsFor = this.#waitsFor(other);
-      if (waitsFor.length === other.row.waitsFor.length) continue;
-      other.row = { ...other.row, waitsFor };
-      this.#options.onChange?.(other.row);
+    if (state !== 'waiting') this.#waitForLess();
+  }
+
+  /** Who waited for what runs now waits for less. */
+  #waitForLess(): void {
+    for (const member of this.#members) {
+      if (member.row.state !== 'waiting') continue;
+      const waitsFor = this.#waitsFor(member);
+      if (waitsFor.length === member.row.waitsFor.length) continue;
+      member.row = { ...member.row, waitsFor };
+      this.#options.onChange?.(member.row);
     }
   }
 
   #waitsFor({ row }: Member): readonly string[] {
     return row.needs.filter((name) => {
-      const state = this.#members.find(({ spec }) => spec.name === name)?.row.state;
+      const state = this.#rowOf(name)?.state;
       return state !== 'running' && state !== 'off';
     });
+  }
+
+  #rowOf(name: string): PartRow | undefined {
+    return this.#members.find(({ spec }) => spec.name === name)?.row ?? this.#options.outer?.#rowOf(name);
   }
 
   #late(name: string, ms: number): string {
@@ -223,11 +291,13 @@ export class Parts {
   }
 }
 
-/** The list's order, but each after what it needs. @throws PartListError */
-export function orderOf(specs: readonly AnyPartSpec[]): readonly AnyPartSpec[] {
+/** The list's order, but each after what it needs. @param outer what is there already @throws PartListError */
+export function orderOf(specs: readonly AnyPartSpec[], outer: readonly AnyPartSpec[] = []): readonly AnyPartSpec[] {
+  const there = new Map(outer.map((spec) => [spec.name, spec]));
   const listed = new Map<string, AnyPartSpec>();
   for (const spec of specs) {
-    if (listed.has(spec.name)) throw new PartListError(`two parts are called ${spec.name}: give one another name`);
+    if (listed.has(spec.name) || there.has(spec.name))
+      throw new PartListError(`two parts are called ${spec.name}: give one another name`);
     listed.set(spec.name, spec);
   }
   const ordered = new Set<AnyPartSpec>();
@@ -236,6 +306,7 @@ export function orderOf(specs: readonly AnyPartSpec[]): readonly AnyPartSpec[] {
     const circle = [...path.slice(path.indexOf(spec)), spec].map(({ name }) => name);
     if (path.includes(spec)) throw new PartListError(`parts need each other in a circle: ${circle.join(' -> ')}`);
     for (const need of Object.values((spec.needs ?? {}) as PartNeeds)) {
+      if (there.get(need.name) === need) continue;
       if (listed.get(need.name) !== need)
         throw new PartListError(`part ${spec.name} needs part ${need.name}, which is not in the list: add it`);
       visit(need, [...path, spec]);
@@ -246,11 +317,12 @@ export function orderOf(specs: readonly AnyPartSpec[]): readonly AnyPartSpec[] {
   return [...ordered];
 }
 
-async function within(work: void | Promise<void>, ms: number, late: () => string): Promise<void> {
+async function within<T>(work: T | Promise<T>, ms: number, late: () => string): Promise<T> {
+  if (ms === Infinity) return await work;
   const { promise, reject } = Promise.withResolvers<never>();
   const timer = setTimeout(() => reject(new PartTimeoutError(late())), ms);
   try {
-    await Promise.race([work, promise]);
+    return await Promise.race([work, promise]);
   } finally {
     clearTimeout(timer);
   }

@@ -1,12 +1,12 @@
 /** A part that brings one of everything, as somebody would write who has read only `node-agent/parts/contract.ts`. */
 import type { MapSpec } from '@weir/bpf';
+import { flag } from '@weir/process/flags';
 import type { Command } from 'commander';
 import { mapFlags } from 'libbpf-ts';
 import { Gauge } from 'prom-client';
 import type { AddCommands } from '../../node-agent/cli/commands.ts';
 import { corePart } from '../../node-agent/core-part.ts';
 import { definePart } from '../../node-agent/parts/contract.ts';
-import { flag } from '../../node-agent/parts/flags.ts';
 
 /** Key: `name`. */
 interface Sample {

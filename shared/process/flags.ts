@@ -1,0 +1,69 @@
+/** Flags of a program made of parts: each part declares its own, and the type of the configuration follows from them. */
+import { isAbsolute } from 'node:path';
+import { type Command, InvalidArgumentError, Option } from 'commander';
+
+/** A flag, and the type of its value. */
+export class Flag<Value> extends Option {
+  /** Of the type only: values are in the configuration. */
+  declare readonly value: Value;
+  /** A second flag that says no, with a line of its own in --help. */
+  opposite: Option | undefined;
+
+  /** Of a boolean flag `--x`: adds `--no-x`. */
+  orNot(description: string): this {
+    this.opposite = new Option(this.flags.replace('--', '--no-'), description);
+    return this;
+  }
+}
+
+/** Each by the name that its value has in the configuration: `--pod-cidr` is `podCidr`, `--no-kubernetes` is `kubernetes`. */
+export type Flags = Readonly<Record<string, Flag<unknown>>>;
+
+export type ConfigOf<F extends Flags> = {
+  readonly [Name in keyof F]: F[Name] extends Flag<infer Value> ? Value : never;
+};
+
+/** What a part says of its flags. */
+export interface FlagTraits<Base, F extends Flags> {
+  readonly flags?: F;
+  /** What is wrong with the values of flags that do not go together: throws the program's error of its configuration. */
+  readonly checkFlags?: (config: Base & ConfigOf<F>) => void;
+}
+
+/** The same of a part in a list, which does not know the types of the values. */
+export interface Flagged {
+  readonly flags?: Flags;
+  readonly checkFlags?: (config: never) => void;
+}
+
+/** @param flags as commander reads them: `--pod-cidr <prefix>` */
+export function flag<Value>(flags: string, description: string): Flag<Value> {
+  return new Flag<Value>(flags, description);
+}
+
+/**
+ * Adds flags to a command, in their order.
+ * @param variables where a flag is absent its variable counts: with `WEIR`, that of `--node-name` is WEIR_NODE_NAME. Default: there are none
+ */
+export function addFlags(command: Command, all: readonly Flags[], variables?: string): void {
+  for (const [name, each] of all.flatMap((flags) => Object.entries(flags))) {
+    if (each.attributeName() !== name)
+      throw new TypeError(`flag ${each.flags} is ${each.attributeName()} in the configuration, not ${name}`);
+    if (variables !== undefined) {
+      const long = /^--([a-z-]+)/.exec(each.flags)?.[1] ?? '';
+      each.env(`${variables}_${long.toUpperCase().replaceAll('-', '_')}`);
+    }
+    command.addOption(each);
+    if (each.opposite !== undefined) command.addOption(each.opposite);
+  }
+}
+
+/** Has each part look at the values of its flags. */
+export function checkFlags(parts: readonly Flagged[], config: object): void {
+  for (const part of parts) part.checkFlags?.(config as never);
+}
+
+export function path(text: string): string {
+  if (!isAbsolute(text)) throw new InvalidArgumentError('It must be an absolute path.');
+  return text;
+}
