@@ -2,9 +2,10 @@ import { describe, expect, it } from '@jest/globals';
 import { parseConfig, parseDuration, VERSION } from './config.ts';
 import { parseAddress } from './health.ts';
 import { DEFAULT_LIMITS } from './limits.ts';
+import { OPERATOR_PARTS } from './parts/list.ts';
 
 const ENV = { POD_NAME: 'pod-x', POD_NAMESPACE: 'weir' };
-const parse = (...args: string[]) => parseConfig(args, ENV, { exit: false });
+const parse = (...args: string[]) => parseConfig(args, ENV, OPERATOR_PARTS, { exit: false });
 
 describe('command line', () => {
   it('has safe defaults', () => {
@@ -12,12 +13,12 @@ describe('command line', () => {
       kubeconfig: undefined,
       clusterName: 'default',
       healthAddress: '127.0.0.1:9964',
-      identityGcGraceMs: 1_800_000,
-      identityGcIntervalMs: 900_000,
-      limits: DEFAULT_LIMITS,
+      identityGcGrace: 1_800_000,
+      identityGcInterval: 900_000,
+      ...DEFAULT_LIMITS,
       leaderElect: true,
-      leaseNamespace: 'weir',
-      leaseName: 'weir-operator',
+      namespace: 'weir',
+      leaderName: 'weir-operator',
     });
     expect(parse()).toMatchObject({ command: 'run', identity: expect.stringMatching(/^pod-x-[0-9a-z]{12}$/) });
   });
@@ -28,15 +29,16 @@ describe('command line', () => {
     ).toMatchObject({
       leaderElect: false,
       clusterName: 'east',
-      healthAddress: undefined,
-      identityGcGraceMs: 5_400_000,
+      healthAddress: '',
+      identityGcGrace: 5_400_000,
     });
   });
 
   it('metrics by TLS have an address and a certificate', () => {
-    expect(parse()).toMatchObject({ metrics: undefined });
+    expect(parse()).not.toHaveProperty('metricsAddress');
     expect(parse('--metrics-address=:9', '--metrics-cert-path=/tls')).toMatchObject({
-      metrics: { address: ':9', certificates: '/tls' },
+      metricsAddress: ':9',
+      metricsCertPath: '/tls',
     });
   });
 
@@ -56,19 +58,17 @@ describe('command line', () => {
         '--matches-per-namespace=7',
       ),
     ).toMatchObject({
-      limits: {
-        identitiesPerNamespace: 1,
-        mirrorIdentitiesPerNodeAndNamespace: 8,
-        mirrorIdentitiesPerNode: 9,
-        selectorsPerPolicy: 2,
-        rulesPerPolicy: 3,
-        bytesPerPolicy: 4,
-        selectorsPerNamespace: 5,
-        bytesPerNamespace: 0,
-        cidrsPerNamespace: 10,
-        matchesPerPolicy: 6,
-        matchesPerNamespace: 7,
-      },
+      identitiesPerNamespace: 1,
+      mirrorIdentitiesPerNodeAndNamespace: 8,
+      mirrorIdentitiesPerNode: 9,
+      selectorsPerPolicy: 2,
+      rulesPerPolicy: 3,
+      bytesPerPolicy: 4,
+      selectorsPerNamespace: 5,
+      bytesPerNamespace: 0,
+      cidrsPerNamespace: 10,
+      matchesPerPolicy: 6,
+      matchesPerNamespace: 7,
     });
   });
 

@@ -1,11 +1,11 @@
 /** The command line, parsed and validated once. */
 import { hostname } from 'node:os';
+import { addFlags, checkFlags, flag } from '@weir/process/flags';
 import { newId } from '@weir/process/id';
 import { Command, InvalidArgumentError, Option } from 'commander';
-import { parseAddress } from './health.ts';
-import { DEFAULT_LIMITS, type Limits } from './limits.ts';
-import { IDENTITIES } from './model/identity-book.ts';
+import { ConfigError } from './errors.ts';
 import packageJson from './package.json' with { type: 'json' };
+import type { AnyOperatorPart, BaseConfig } from './parts/contract.ts';
 
 export const VERSION: string = packageJson.version;
 
@@ -15,21 +15,10 @@ interface CommonConfig {
   readonly logLevel: string;
 }
 
-/** Run the operator. */
-export interface OperatorConfig extends CommonConfig {
+/** Run the operator; beside what every part may ask, the values of the parts' flags, each by its name. */
+export interface RunConfig extends CommonConfig, Omit<BaseConfig, 'now'> {
   readonly command: 'run';
-  readonly clusterName: string;
-  readonly healthAddress: string | undefined;
-  /** Metrics by TLS at an address of their own; undefined: plain at `healthAddress`. */
-  readonly metrics: { readonly address: string; readonly certificates: string } | undefined;
-  readonly identityGcGraceMs: number;
-  readonly identityGcIntervalMs: number;
-  readonly limits: Limits;
-  readonly leaderElect: boolean;
-  readonly leaseNamespace: string;
-  readonly leaseName: string;
-  /** Unique for this process. */
-  readonly identity: string;
+  readonly [flag: string]: unknown;
 }
 
 /** Take Weir out of the cluster. */
@@ -42,36 +31,11 @@ export interface UninstallConfig extends CommonConfig {
   readonly timeoutMs: number;
 }
 
-/** Flag, name and meaning of each limit. */
-const LIMITS: readonly (readonly [flag: string, name: keyof Limits, what: string])[] = [
-  [
-    'identities-per-namespace',
-    'identitiesPerNamespace',
-    `identities of one namespace, of ${IDENTITIES} in the cluster`,
-  ],
-  [
-    'mirror-identities-per-node-and-namespace',
-    'mirrorIdentitiesPerNodeAndNamespace',
-    'identities that only mirror pods of one node have in one namespace',
-  ],
-  [
-    'mirror-identities-per-node',
-    'mirrorIdentitiesPerNode',
-    'identities that only mirror pods of one node have, in all namespaces',
-  ],
-  ['selectors-per-policy', 'selectorsPerPolicy', 'distinct selectors of one policy'],
-  ['rules-per-policy', 'rulesPerPolicy', 'rules of one policy: elements of ingress, egress and denies'],
-  ['bytes-per-policy', 'bytesPerPolicy', 'bytes of the rules of one policy once it is resolved'],
-  ['selectors-per-namespace', 'selectorsPerNamespace', 'selectors of the policies of one namespace'],
-  ['bytes-per-namespace', 'bytesPerNamespace', 'bytes of the resolved rules of the policies of one namespace'],
-  ['cidrs-per-namespace', 'cidrsPerNamespace', 'CIDRs that the policies of one namespace name, exceptions too'],
-  ['matches-per-policy', 'matchesPerPolicy', 'identities that the selectors of one policy match, summed'],
-  [
-    'matches-per-namespace',
-    'matchesPerNamespace',
-    'identities that the selectors of the policies of one namespace match, summed',
-  ],
-];
+const BASE = {
+  clusterName: flag<string>('--cluster-name <name>', 'name of this cluster, part of every identity')
+    .default('default')
+    .argParser(clusterName),
+};
 
 const UNITS: Readonly<Record<string, number>> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000 };
 
@@ -85,12 +49,6 @@ export function parseDuration(text: string): number {
   return total;
 }
 
-/** Throws InvalidArgumentError. */
-function count(text: string): number {
-  if (!/^[0-9]{1,9}$/.test(text)) throw new InvalidArgumentError('Write a whole number; 0: no limit.');
-  return Number(text);
-}
-
 function clusterName(text: string): string {
   if (!/^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$/.test(text)) {
     throw new InvalidArgumentError('Write at most 32 lower-case letters, digits and hyphens.');
@@ -98,32 +56,23 @@ function clusterName(text: string): string {
   return text;
 }
 
-function address(text: string): string {
-  if (text === '') return text;
-  try {
-    parseAddress(text);
-  } catch (error) {
-    throw new InvalidArgumentError(error instanceof Error ? error.message : String(error));
-  }
-  return text;
-}
-
-type Environment = Readonly<Record<string, string | undefined>>;
+export type Environment = Readonly<Record<string, string | undefined>>;
 
 /**
- * Parses the arguments after the program's name. An unknown flag or a bad value ends the process with a message and
- * status 2; `--help` and `--version` end it with 0. `exit: false` throws commander's error instead.
+ * Parses the arguments after the program's name, the flags of the parts included. An unknown flag or a bad value ends the process with a message
+ * and status 2; `--help` and `--version` end it with 0. `exit: false` throws commander's error instead.
  */
 export function parseConfig(
   args: readonly string[],
   env: Environment,
+  parts: readonly AnyOperatorPart[],
   options: { readonly exit?: boolean } = {},
-): OperatorConfig | UninstallConfig {
-  let parsed: OperatorConfig | UninstallConfig | undefined;
-  const done = (config: OperatorConfig | UninstallConfig): void => {
+): RunConfig | UninstallConfig {
+  let parsed: RunConfig | UninstallConfig | undefined;
+  const done = (config: RunConfig | UninstallConfig): void => {
     parsed = config;
   };
-  const [command, uninstall] = commands(env, done);
+  const [command, uninstall] = commands(env, parts, done);
   for (const each of [command, uninstall]) {
     if (options.exit === false) each.exitOverride().configureOutput({ writeErr: () => {}, writeOut: () => {} });
     // commander has printed its own message; help and version are no errors.
@@ -137,15 +86,16 @@ export function parseConfig(
 /** The operator's commands: `run`, which has no name, and `uninstall`. */
 export function commands(
   env: Environment,
-  done: (config: OperatorConfig | UninstallConfig) => void,
+  parts: readonly AnyOperatorPart[],
+  done: (config: RunConfig | UninstallConfig) => void,
 ): readonly [run: Command, uninstall: Command] {
-  const command = runCommand(env, done);
+  const command = runCommand(env, parts, done);
   const uninstall = command.command('uninstall');
   uninstallCommand(uninstall, env, done);
   return [command, uninstall];
 }
 
-function runCommand(env: Environment, done: (config: OperatorConfig) => void): Command {
+function runCommand(env: Environment, parts: readonly AnyOperatorPart[], done: (config: RunConfig) => void): Command {
   const command = new Command('weir-operator')
     .description(
       "The cluster's half of Weir: reads policies and pods, writes what nodes enforce and the policies' status.",
@@ -153,81 +103,29 @@ function runCommand(env: Environment, done: (config: OperatorConfig) => void): C
     .version(VERSION)
     // A subcommand's flags are its own, also where they have the same name.
     .enablePositionalOptions()
-    .addOption(
-      new Option('--cluster-name <name>', 'name of this cluster, part of every identity')
-        .default('default')
-        .argParser(clusterName),
-    )
-    .addOption(
-      new Option('--health-address <host:port>', 'where /healthz, /readyz and /metrics are served; empty: nowhere')
-        .default('127.0.0.1:9964')
-        .argParser(address),
-    )
-    .addOption(
-      new Option(
-        '--metrics-address <host:port>',
-        'serve /metrics there by TLS, to who may get it, and no longer at --health-address; with --metrics-cert-path',
-      ).argParser(address),
-    )
-    .option('--metrics-cert-path <dir>', 'folder of tls.crt and tls.key, which are read again when they change')
-    .addOption(
-      new Option('--identity-gc-grace <duration>', 'how long an unused identity is kept')
-        .default(30 * 60_000, '30m')
-        .argParser(parseDuration),
-    )
-    .addOption(
-      new Option('--identity-gc-interval <duration>', 'how often unused identities are looked for')
-        .default(15 * 60_000, '15m')
-        .argParser(parseDuration),
-    )
-    .option('--leader-elect', 'write only while holding the lease', true)
-    .option('--no-leader-elect', 'write at once; only where there is one replica')
-    .option('--leader-namespace <namespace>', 'namespace of the lease (default: $POD_NAMESPACE, or kube-system)')
-    .option('--leader-name <name>', 'name of the lease', 'weir-operator')
     .allowExcessArguments(false);
-  for (const [flag, name, what] of LIMITS) {
-    command.addOption(
-      new Option(`--${flag} <count>`, `most ${what}; 0: no limit`).default(DEFAULT_LIMITS[name]).argParser(count),
-    );
-  }
-  return withCommon(command).action((given: RunFlags) => {
-    const metrics = metricsOf(given, command);
+  addFlags(command, [BASE, ...parts.map(({ flags = {} }) => flags)]);
+  return withCommon(command).action((given: CommonFlags & { readonly clusterName: string }) => {
+    try {
+      checkFlags(parts, given);
+    } catch (error) {
+      if (error instanceof ConfigError) command.error(error.message);
+      throw error;
+    }
+    const { kubeconfig: _k, requestTimeout: _r, logLevel: _l, ...flags } = given;
     done({
       command: 'run',
+      ...flags,
       ...commonOf(given),
-      clusterName: given.clusterName,
-      healthAddress: given.healthAddress === '' ? undefined : given.healthAddress,
-      metrics,
-      identityGcGraceMs: given.identityGcGrace,
-      identityGcIntervalMs: given.identityGcInterval,
-      limits: {
-        identitiesPerNamespace: given.identitiesPerNamespace,
-        mirrorIdentitiesPerNodeAndNamespace: given.mirrorIdentitiesPerNodeAndNamespace,
-        mirrorIdentitiesPerNode: given.mirrorIdentitiesPerNode,
-        selectorsPerPolicy: given.selectorsPerPolicy,
-        rulesPerPolicy: given.rulesPerPolicy,
-        bytesPerPolicy: given.bytesPerPolicy,
-        selectorsPerNamespace: given.selectorsPerNamespace,
-        bytesPerNamespace: given.bytesPerNamespace,
-        cidrsPerNamespace: given.cidrsPerNamespace,
-        matchesPerPolicy: given.matchesPerPolicy,
-        matchesPerNamespace: given.matchesPerNamespace,
-      },
-      leaderElect: given.leaderElect,
-      leaseNamespace: given.leaderNamespace ?? env['POD_NAMESPACE'] ?? 'kube-system',
-      leaseName: given.leaderName,
+      namespace: namespaceOf(env),
       identity: `${env['POD_NAME'] ?? hostname()}-${newId()}`,
     });
   });
 }
 
-/** Ends the process where one of both is missing: metrics meant to be secured are not served plain. */
-function metricsOf(given: RunFlags, command: Command): OperatorConfig['metrics'] {
-  const { metricsAddress = '', metricsCertPath = '' } = given;
-  if (metricsAddress === '' && metricsCertPath === '') return undefined;
-  if (metricsAddress === '' || metricsCertPath === '')
-    return command.error('--metrics-address and --metrics-cert-path go together: give both, or neither');
-  return { address: metricsAddress, certificates: metricsCertPath };
+/** Where this pod runs. */
+function namespaceOf(env: Environment): string {
+  return env['POD_NAMESPACE'] ?? 'kube-system';
 }
 
 function uninstallCommand(command: Command, env: Environment, done: (config: UninstallConfig) => void): void {
@@ -247,7 +145,7 @@ function uninstallCommand(command: Command, env: Environment, done: (config: Uni
     done({
       command: 'uninstall',
       ...commonOf(given),
-      namespace: given.namespace ?? env['POD_NAMESPACE'] ?? 'kube-system',
+      namespace: given.namespace ?? namespaceOf(env),
       daemonSet: given.daemonset,
       deployment: given.deployment,
       leaseName: given.leaderName,
@@ -260,18 +158,6 @@ interface CommonFlags {
   readonly kubeconfig?: string;
   readonly requestTimeout: number;
   readonly logLevel: string;
-}
-
-interface RunFlags extends CommonFlags, Limits {
-  readonly clusterName: string;
-  readonly healthAddress: string;
-  readonly metricsAddress?: string;
-  readonly metricsCertPath?: string;
-  readonly identityGcGrace: number;
-  readonly identityGcInterval: number;
-  readonly leaderElect: boolean;
-  readonly leaderNamespace?: string;
-  readonly leaderName: string;
 }
 
 interface UninstallFlags extends CommonFlags {

@@ -1,125 +1,154 @@
 /**
- * The operator: one assembly after another, for as long as the process lives.
+ * The operator: parts of the process, and one term after another, for as long as the process lives.
  *
- * Guarantees: loss of leadership ends no process. The assembly that led is taken down, and a new one stands by and competes for
- * the lease; it reads everything anew, because another may have led meanwhile. The health server stays, and calls it ready for as long as it reaches the lease.
+ * Guarantees: loss of leadership ends no process. The term that led is stopped, and a new one stands by and competes for
+ * the lease; it reads everything anew, because another may have led meanwhile. The parts of the process stay: probes call it ready for as long as it
+ * reaches the lease.
  */
-import { Outage, ScrapeAccess } from '@weir/kube';
-import { MetricsServer } from '@weir/process/metrics-server';
+import { Parts } from '@weir/process/parts';
 import type { StateDB } from '@weir/statedb';
-import { Assembly } from './assembly.ts';
+import { Registry } from 'prom-client';
 import type { Operator, OperatorOptions } from './contract.ts';
-import { HealthServer, parseAddress } from './health.ts';
-import { type Metrics, Totals } from './metrics.ts';
+import { healthPart } from './health-part.ts';
+import { writersPart } from './kubernetes/writers-part.ts';
+import { leasePart } from './lease-part.ts';
+import { enginePart } from './model/engine-part.ts';
+import type { AnyOperatorPart, BaseConfig, OperatorPart, OperatorView, ProcessContext } from './parts/contract.ts';
+import { OPERATOR_PARTS } from './parts/list.ts';
+import { viewOf } from './parts/view.ts';
+import { tablesPart } from './tables-part.ts';
+import { Term } from './term.ts';
 
 export type { Operator, OperatorOptions } from './contract.ts';
 
-/** Milliseconds that a question about a scraper may take. */
-const REVIEW_MS = 5_000;
-
-/** Nothing happens before start(). An operator that was stopped is not started again: make a new one. */
-export function createOperator(options: OperatorOptions): Operator {
-  return new Terms(options);
+/** Builds the parts, and starts none. An operator that was stopped is not started again: make a new one. @throws PartListError */
+export function createOperator(options: OperatorOptions): Promise<Operator> {
+  return Terms.build(options);
 }
 
 class Terms implements Operator {
   readonly #options: OperatorOptions;
-  readonly #totals = new Totals();
-  readonly #outage = new Outage();
-  readonly #health: HealthServer | undefined;
-  readonly #metricsServer: MetricsServer | undefined;
-  #healthPort: number | undefined;
-  #assembly: Assembly;
+  readonly #termParts: readonly AnyOperatorPart[];
+  readonly #registry = new Registry();
+  readonly #context: ProcessContext;
+  #process: Parts | undefined;
+  #term: Term | undefined;
   #change: Promise<void> = Promise.resolve();
   #stopped = false;
 
-  constructor(options: OperatorOptions) {
+  private constructor(options: OperatorOptions, termParts: readonly AnyOperatorPart[], config: BaseConfig) {
     this.#options = options;
-    this.#assembly = this.#assemble(false);
-    this.#health =
-      options.healthAddress === undefined
-        ? undefined
-        : new HealthServer({
-            address: options.healthAddress,
-            ...(options.metrics === undefined ? { registry: () => this.metrics.registry } : {}),
-            unhealthy: () => this.#assembly.unhealthy,
-            unready: () => this.#assembly.unready,
-            onError: (error) => options.logger.error({ err: error }, 'a probe or scrape could not be accepted'),
-          });
-    this.#metricsServer = options.metrics === undefined ? undefined : this.#secured(options.metrics);
+    this.#termParts = termParts;
+    const { client, logger } = options;
+    this.#context = { config, client, log: logger, operator: this.#view() };
   }
 
-  #secured({ address, certificates }: NonNullable<OperatorOptions['metrics']>): MetricsServer {
-    const access = new ScrapeAccess({ client: this.#options.client.within(REVIEW_MS) });
-    return new MetricsServer({
-      ...parseAddress(address),
-      certificates,
-      registry: () => this.metrics.registry,
-      refusal: (authorization) => access.refusal(authorization),
-      log: this.#options.logger,
+  static async build(options: OperatorOptions): Promise<Terms> {
+    const { parts = OPERATOR_PARTS, logger } = options;
+    const of = (life: AnyOperatorPart['life']) => parts.filter((part) => part.life === life);
+    const terms = new Terms(options, of('term'), configOf(parts, options.config));
+    const outer = await Parts.build(of('process'), terms.#context, {
+      onChange: (row) => terms.#term?.changed(row),
+      onStopFailed: (part, err) => logger.error({ part, err }, 'part did not stop cleanly'),
     });
+    terms.#process = outer;
+    for (const part of terms.#running()) part.metrics?.(terms.#registry);
+    terms.#term = await terms.#newTerm(outer);
+    return terms;
   }
 
   get db(): StateDB {
-    return this.#assembly.db;
+    return this.#now.db;
   }
 
-  get metrics(): Metrics {
-    return this.#assembly.metrics;
+  get registry(): Registry {
+    return this.#now.registry;
   }
 
   get leading(): boolean {
-    return this.#assembly.leading;
-  }
-
-  get metricsPort(): number | undefined {
-    return this.#metricsServer?.port;
+    return this.#now.provided(leasePart)?.leading ?? false;
   }
 
   get healthPort(): number | undefined {
-    return this.#healthPort;
+    return this.#now.provided(healthPart)?.port;
+  }
+
+  get metricsPort(): number | undefined {
+    return this.#now.provided(healthPart)?.metricsPort;
   }
 
   async start(): Promise<void> {
-    this.#healthPort = await this.#health?.start();
-    await this.#metricsServer?.start();
-    await this.#assembly.start();
+    if ((await this.#process?.start()) === true) this.#now.start();
   }
 
   async stop(): Promise<void> {
     this.#stopped = true;
     await this.#change;
-    await this.#assembly.stop();
-    await this.#metricsServer?.stop();
-    await this.#health?.stop();
+    await this.#term?.stop();
+    await this.#process?.stop();
   }
 
-  ready(): Promise<void> {
-    return this.#assembly.ready();
+  async ready(): Promise<void> {
+    const { db, signal, provided } = this.#now;
+    const tables = provided(tablesPart);
+    if (tables !== undefined) await db.initialisedWatch(tables.statuses).wait(signal);
   }
 
-  settled(signal?: AbortSignal): Promise<ReadonlyMap<string, number>> {
-    return this.#assembly.settled(signal);
+  async settled(signal?: AbortSignal): Promise<ReadonlyMap<string, number>> {
+    const { provided } = this.#now;
+    await provided(enginePart)?.calm();
+    return (await provided(writersPart)?.attempted(signal)) ?? new Map();
   }
 
-  #assemble(admitted: boolean): Assembly {
-    return new Assembly({
-      ...this.#options,
-      totals: this.#totals,
-      outage: this.#outage,
-      admitted,
+  get #now(): Term {
+    if (this.#term === undefined) throw new Error('the operator is not built');
+    return this.#term;
+  }
+
+  #running(): readonly OperatorPart[] {
+    return [...(this.#process?.running ?? []), ...(this.#term?.running ?? [])];
+  }
+
+  #view(): OperatorView {
+    const all = viewOf(
+      () => this.#running(),
+      () => this.registry,
+    );
+    return {
+      ...all,
+      unready: () => this.#now.fatal ?? all.unready(),
+      unhealthy: () => this.#now.fatal ?? all.unhealthy(),
+    };
+  }
+
+  #newTerm(outer: Parts): Promise<Term> {
+    const onFatal = (error: Error): void => this.#options.onFatal?.(error);
+    return Term.build({
+      context: this.#context,
+      parts: this.#termParts,
+      outer,
+      registry: this.#registry,
       onLost: () => {
-        this.#change = this.#next().catch((error: unknown) => {
-          this.#options.onFatal?.(error instanceof Error ? error : new Error(String(error)));
+        this.#change = this.#next(outer).catch((error: unknown) => {
+          onFatal(error instanceof Error ? error : new Error(String(error)));
         });
       },
+      onFatal,
     });
   }
 
-  async #next(): Promise<void> {
-    await this.#assembly.stop();
+  async #next(outer: Parts): Promise<void> {
+    await this.#now.stop();
     if (this.#stopped) return;
-    this.#assembly = this.#assemble(true);
-    await this.#assembly.start();
+    this.#term = await this.#newTerm(outer);
+    if (!this.#stopped) this.#term.start();
   }
+}
+
+/** Defaults of flags and settings, and what is given. */
+function configOf(parts: readonly AnyOperatorPart[], given: object = {}): BaseConfig {
+  const flags = parts.flatMap((part) => Object.entries(part.flags ?? {}));
+  const defaults = Object.fromEntries(flags.map(([name, { defaultValue }]) => [name, defaultValue]));
+  const base: BaseConfig = { clusterName: 'default', namespace: 'kube-system', identity: '', now: Date.now };
+  return Object.assign(base, defaults, ...parts.map(({ settings }) => settings), given);
 }

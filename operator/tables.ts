@@ -1,10 +1,11 @@
 /** The operator's tables. A write that changes nothing is not a change. */
 import { isDeepStrictEqual } from 'node:util';
-import type { IndexSpec, StateDB, Table, WriteTxn } from '@weir/statedb';
+import { type IndexSpec, keys, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import { hashesOf } from './names.ts';
 import type {
   EventRow,
   IdentityRow,
+  InputSource,
   NamespaceRow,
   NodeReportRow,
   NodeRow,
@@ -25,6 +26,7 @@ export interface Desired<T> {
 
 /** Each with the names of its indexes. */
 export interface Tables {
+  readonly inputSources: Table<InputSource, 'place'>;
   readonly policies: Table<PolicyRow, never>;
   readonly namespaces: Table<NamespaceRow, never>;
   readonly pods: Table<PodRow, never>;
@@ -48,6 +50,11 @@ export function createTables(db: StateDB): Tables {
     indexes: readonly IndexSpec<Desired<T>, I>[] = [],
   ): Table<Desired<T>, I> => db.table({ name, key: (desired) => key(desired.row), indexes, equals: isDeepStrictEqual });
   return {
+    inputSources: db.table<InputSource, 'place'>({
+      name: 'input-sources',
+      key: ({ name }) => name,
+      indexes: [{ name: 'place', keys: ({ place }) => [keys.uint(place, 8)] }],
+    }),
     policies: input<PolicyRow>('policies', (row) => row.key),
     namespaces: input<NamespaceRow>('namespaces', (row) => row.name),
     pods: input<PodRow>('pods', (row) => row.key),

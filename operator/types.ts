@@ -213,3 +213,15 @@ export interface AdoptedSlice {
     readonly addresses: readonly string[];
   }[];
 }
+
+/** A kind of objects that is read. */
+export interface InputSource {
+  readonly name: string;
+  /** Among the others. */
+  readonly place: number;
+  readonly synced: boolean;
+  /** Why it could not be read last. */
+  readonly error: string | undefined;
+  /** Policies that cannot be read, and that the rest does not wait for. */
+  readonly missing: PolicyObjectKind | undefined;
+}

@@ -15,10 +15,10 @@ import {
   type Resource,
   resources,
 } from '@weir/kube';
-import { keys, type StateDB, type Table } from '@weir/statedb';
+import type { InitDone, StateDB, Table } from '@weir/statedb';
 import { policyKey } from '../names.ts';
 import type { Tables } from '../tables.ts';
-import type { PolicyObjectKind } from '../types.ts';
+import type { InputSource, PolicyObjectKind } from '../types.ts';
 import type { ResolvedPolicyWithStatus } from './objects.ts';
 import { fanOut, type TableSink, tableSink } from './reflect.ts';
 import { namespaceRow, nodeReportRow, nodeRow, podKey, podRow, policyRow, resolvedVersionRow } from './rows.ts';
@@ -38,33 +38,19 @@ export interface InputsOptions {
   readonly onMissing: (kind: PolicyObjectKind, because: string | undefined) => void;
 }
 
-/** A kind of objects that is read. */
-interface Source {
-  readonly name: string;
-  /** Among the others. */
-  readonly place: number;
-  readonly synced: boolean;
-  /** Why it could not be read last. */
-  readonly error: string | undefined;
-  /** Policies that cannot be read, and that the rest does not wait for. */
-  readonly missing: PolicyObjectKind | undefined;
-}
-
 export class Inputs {
   readonly #options: InputsOptions;
   readonly #reflectors: { readonly resource: string; readonly reflector: Reflector }[] = [];
-  readonly #sources: Table<Source>;
+  readonly #sources: Table<InputSource>;
+  readonly #complete: InitDone;
 
   constructor(options: InputsOptions) {
     this.#options = options;
-    this.#sources = options.db.table<Source>({
-      name: 'input-sources',
-      key: ({ name }) => name,
-      indexes: [{ name: 'place', keys: ({ place }) => [keys.uint(place, 8)] }],
-    });
+    this.#sources = options.tables.inputSources;
+    this.#complete = options.db.initialiser(this.#sources, 'inputs');
   }
 
-  /** Resolves when every kind has been read completely, or does not matter. */
+  /** Resolves when every kind has been read completely, or does not matter; then table `input-sources` is complete. */
   async start(): Promise<void> {
     const { tables, targets } = this.#options;
     await Promise.all([
@@ -87,16 +73,11 @@ export class Inputs {
       this.#reflect(resources.KubeNode, this.#sink(tables.nodes, 'nodes', nodeRow, nameOf)),
       this.#reflect(resources.NodePolicyStatus, this.#sink(tables.reports, 'reports', nodeReportRow, nameOf)),
     ]);
+    this.#options.db.write([this.#sources], (txn) => this.#complete(txn));
   }
 
   async stop(): Promise<void> {
     await Promise.all(this.#reflectors.map(({ reflector }) => reflector.stop()));
-  }
-
-  /** Kinds of policies that cannot be read now. */
-  get missing(): ReadonlySet<PolicyObjectKind> {
-    using snapshot = this.#options.db.read();
-    return new Set([...snapshot.all(this.#sources)].flatMap(({ missing }) => missing ?? []));
   }
 
   /** Kinds that were read once, and for more than `staleMs` could not be followed: their names, for how long, and why. */
@@ -204,7 +185,7 @@ export class Inputs {
   }
 
   /** Returns what was known of the source before. */
-  #note(name: string, news: Partial<Source>): Source {
+  #note(name: string, news: Partial<InputSource>): InputSource {
     return this.#options.db.write([this.#sources], (txn) => {
       const place = txn.count(this.#sources);
       const fresh = { name, place, synced: false, error: undefined, missing: undefined };

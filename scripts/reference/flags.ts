@@ -4,10 +4,11 @@ import { BASE_FLAGS } from '../../node-agent/config/config.ts';
 import type { AnyAgentPart } from '../../node-agent/parts/contract.ts';
 import { AGENT_PARTS } from '../../node-agent/parts/list.ts';
 import { commands } from '../../operator/config.ts';
+import { OPERATOR_PARTS } from '../../operator/parts/list.ts';
 
 /** The whole page, for an agent of these parts. */
 export function flagsPage(parts: readonly AnyAgentPart[] = AGENT_PARTS): string {
-  const [run, uninstall] = commands({}, () => {});
+  const [run, uninstall] = commands({}, OPERATOR_PARTS, () => {});
   const lines = [
     '# Flags',
     '',

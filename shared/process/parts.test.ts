@@ -30,6 +30,15 @@ describe('parts', () => {
     expect(log).toEqual(['+a', '+c', '+b', '+d', '-d', '-b', '-c', '-a']);
   });
 
+  it('that start at once start in the turn in which they are told to', async () => {
+    const log: Log = [];
+    const parts = await Parts.build([spec('a'), spec('b', [], { start: () => Promise.resolve() }), spec('c')], log);
+    const started = parts.start();
+    expect(states(parts)).toEqual({ a: 'running', b: 'starting', c: 'waiting' });
+    await started;
+    await parts.stop();
+  });
+
   it('are given what others provide, and nothing of one that is off', async () => {
     const number = { name: 'number', build: () => ({ provides: 7 }) };
     const off: PartSpec<unknown, { provides: string } | undefined, Record<never, never>> = {
@@ -166,6 +175,16 @@ describe('parts', () => {
     const parts = await Parts.build([spec('a')], log);
     await parts.stop();
     expect([await parts.start(), log]).toEqual([false, []]);
+  });
+
+  it('that stop all when they start stay stopped', async () => {
+    const log: Log = [];
+    let parts: Parts | undefined;
+    const ends = spec('ends', [], { start: () => void parts?.stop() });
+    parts = await Parts.build([spec('a'), ends, spec('c')], log);
+    expect(await parts.start()).toBe(false);
+    expect(states(parts)).toEqual({ a: 'stopped', ends: 'stopped', c: 'waiting' });
+    expect(log).toEqual(['+a', '-ends', '-a']);
   });
 
   it('without a limit of time may take any', async () => {

@@ -178,15 +178,20 @@ export class Parts {
       const { name, startWithinMs = START_WITHIN_MS } = member.spec;
       this.#change(member, 'starting');
       try {
-        member.started = (async () => part.start?.())();
-        const either = Promise.race([member.started, this.#stopping.promise]);
-        if ((await within(either, startWithinMs, () => this.#late(name, startWithinMs))) === 'stopping') break;
+        const work = part.start?.();
+        // What is started already keeps nobody waiting: the next one starts in the same turn.
+        if (work instanceof Promise) {
+          member.started = work;
+          const either = Promise.race([work, this.#stopping.promise]);
+          if ((await within(either, startWithinMs, () => this.#late(name, startWithinMs))) === 'stopping') break;
+        }
       } catch (error) {
         if (this.#failures !== undefined) break;
         this.#change(member, 'failed', messageOf(error));
         await this.#stopAll();
         throw error;
       }
+      if (this.#failures !== undefined) break;
       this.#change(member, 'running');
     }
     await this.#failures;
@@ -209,7 +214,7 @@ export class Parts {
     const failures: { readonly error: unknown }[] = [];
     for (const member of this.#members.toReversed()) {
       const { spec, part, row, started } = member;
-      if (row.state !== 'running' && started === undefined) continue;
+      if (row.state !== 'running' && row.state !== 'starting' && row.state !== 'failed') continue;
       const { name, stopWithinMs = STOP_WITHIN_MS } = spec;
       const failed = row.state === 'failed' ? row.message : undefined;
       if (failed === undefined) this.#change(member, 'stopping');
@@ -281,7 +286,9 @@ export class Parts {
   }
 
   #rowOf(name: string): PartRow | undefined {
-    return this.#members.find(({ spec }) => spec.name === name)?.row ?? this.#options.outer?.#rowOf(name);
+    const { outer } = this.#options;
+    const own = this.#members.find(({ spec }) => spec.name === name);
+    return own === undefined && outer !== undefined ? outer.#rowOf(name) : own?.row;
   }
 
   #late(name: string, ms: number): string {

@@ -30,8 +30,12 @@ async function registered(): Promise<Map<string, readonly string[]>> {
   const agent = createMetrics({ core: {} as Core, version: '0.0.0' });
   (await Agent.build({ ...parsed, command: 'run', log: quiet, parts: AGENT_PARTS })).view.metrics(agent);
   await rm(folder, { recursive: true });
-  const operator = createOperator({ client: {} as KubeClient & FencingClient, logger: pino({ level: 'silent' }) });
-  const all = [...agent.getMetricsAsArray(), ...operator.metrics.registry.getMetricsAsArray()] as unknown as readonly {
+  const operator = await createOperator({
+    client: {} as KubeClient & FencingClient,
+    logger: pino({ level: 'silent' }),
+    config: { leaderElect: false },
+  });
+  const all = [...agent.getMetricsAsArray(), ...operator.registry.getMetricsAsArray()] as unknown as readonly {
     readonly name: string;
     readonly labelNames?: readonly string[];
   }[];

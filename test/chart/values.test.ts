@@ -5,6 +5,7 @@ import { describe, expect, it } from '@jest/globals';
 import { load } from 'js-yaml';
 import { parseConfig } from '../../operator/config.ts';
 import { DEFAULT_LIMITS } from '../../operator/limits.ts';
+import { OPERATOR_PARTS } from '../../operator/parts/list.ts';
 import { attempt, ROOT } from '../cluster/run.ts';
 import { CHART, find, podSpec, render } from './render.ts';
 
@@ -76,11 +77,11 @@ describe('the values of charts/weir', () => {
   it('have two operators elect a leader by the times that LeaderElector has of itself (shared/kube/failover.test.ts)', async () => {
     const operator = find(await render(), 'Deployment', 'weir-operator');
     expect((operator.spec as { readonly replicas?: number }).replicas).toBe(2);
-    const config = parseConfig(podSpec(operator)?.containers[0]?.args ?? [], {}, { exit: false });
-    expect(config).toMatchObject({ command: 'run', leaderElect: true, leaseNamespace: 'kube-system' });
+    const config = parseConfig(podSpec(operator)?.containers[0]?.args ?? [], {}, OPERATOR_PARTS, { exit: false });
+    expect(config).toMatchObject({ command: 'run', leaderElect: true, namespace: 'kube-system' });
     // No flag sets them.
     const times = Object.keys(config).filter((name) => /lease|renew|retry|leader/i.test(name));
-    expect(times.sort()).toEqual(['leaderElect', 'leaseName', 'leaseNamespace']);
+    expect(times.sort()).toEqual(['leaderElect', 'leaderName']);
   });
 
   it('are those of the schema, each with the same description', () => {

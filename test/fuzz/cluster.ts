@@ -292,11 +292,11 @@ export class FuzzCluster {
   async #startOperator(): Promise<void> {
     this.#operator = await this.#world.operator({
       client: this.#client('operator', true),
-      ...(this.#tight ? { limits: TIGHT } : {}),
+      ...(this.#tight ? TIGHT : {}),
       logger: pino({ level: 'warn' }, { write: (line: string) => this.#warned(line) }),
       now: () => this.#now,
-      identityGraceMs: GRACE_MS,
-      identityGcIntervalMs: 100,
+      identityGcGrace: GRACE_MS,
+      identityGcInterval: 100,
       orphanGraceMs: 100,
       staleMs: 0,
       healthAddress: '127.0.0.1:0',

@@ -167,7 +167,7 @@ async function sizesOver(operator: Operator, pick: (one: number, other: number) 
 }
 
 async function started(): Promise<Operator> {
-  const operator = await world.operator({ identityGraceMs: 1, identityGcIntervalMs: 100, orphanGraceMs: 100 });
+  const operator = await world.operator({ identityGcGrace: 1, identityGcInterval: 100, orphanGraceMs: 100 });
   await world.settle(operator);
   return operator;
 }

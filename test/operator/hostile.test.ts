@@ -192,7 +192,7 @@ describe('a tenant that asks for more than its share', () => {
 
   it('of policies: what it has stays in force, the status says what is too much, and nobody else notices', async () => {
     const limits = { selectorsPerPolicy: 10, selectorsPerNamespace: 15 };
-    const operator = await world.operator({ limits });
+    const operator = await world.operator(limits);
     await world.client.create(resources.CiliumNetworkPolicy, cnp('tenant/p', peers(5)));
     await eventually(async () => expect(await validOf('p')).toMatch(/^True Valid 1/));
     await world.client.apply(resources.CiliumNetworkPolicy, cnp('tenant/p', peers(5_000)), BY_USER);
@@ -215,7 +215,7 @@ describe('a tenant that asks for more than its share', () => {
 
     // Another replica that takes over decides the same, whatever it reads first; and room that is made is used.
     await operator.stop();
-    const next = await world.operator({ limits });
+    const next = await world.operator(limits);
     await world.settle(next);
     expect(await names(resources.ResolvedPolicy)).toEqual(['cnp-tenant.p', 'cnp-victim.p']);
     await world.client.delete(resources.CiliumNetworkPolicy, 'p', 'tenant');
@@ -225,7 +225,7 @@ describe('a tenant that asks for more than its share', () => {
   });
 
   it('of matches: the status says it, and there is room once its policies have gone', async () => {
-    const operator = await world.operator({ limits: { matchesPerPolicy: 4, matchesPerNamespace: 5 } });
+    const operator = await world.operator({ matchesPerPolicy: 4, matchesPerNamespace: 5 });
     for (const [n, app] of ['x', 'y'].entries())
       await createWithStatus(world.client, pod(`tenant/${app}`, { app }, { ip: `10.0.0.${n + 2}`, node: 'n1' }));
     await world.settle(operator);
@@ -247,7 +247,7 @@ describe('a tenant that asks for more than its share', () => {
     });
     await victimIsServed();
     await operator.stop();
-    const next = await world.operator({ limits: { matchesPerPolicy: 4, matchesPerNamespace: 5 } });
+    const next = await world.operator({ matchesPerPolicy: 4, matchesPerNamespace: 5 });
     await world.settle(next);
     expect(await names(resources.ResolvedPolicy)).toEqual(['cnp-tenant.p', 'cnp-victim.p']);
     await world.client.delete(resources.CiliumNetworkPolicy, 'p', 'tenant');
@@ -286,7 +286,7 @@ describe('a tenant that asks for more than its share', () => {
   });
 
   it('of identities: it pays with its own, and a new pod of another gets one', async () => {
-    const operator = await world.operator({ limits: { identitiesPerNamespace: 3 } });
+    const operator = await world.operator({ identitiesPerNamespace: 3 });
     await createWithStatus(world.client, pod('tenant/p', { app: 'a' }, { ip: '10.0.0.2', node: 'n1' }));
     for (let n = 0; n < 12; n += 1) {
       const metadata = { namespace: 'tenant', name: 'p', labels: { app: `a${n}` } };

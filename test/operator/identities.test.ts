@@ -33,7 +33,7 @@ describe('identities in the API', () => {
       await createWithStatus(client, pod('a/q', { app: 'q' }, { ip: '10.0.0.2', node: 'n1' }));
       const deny = { endpointSelector: {}, ingressDeny: [{ fromEndpoints: [{ matchLabels: { app: 'v3' } }] }] };
       await client.create(resources.CiliumClusterwideNetworkPolicy, ccnp('all', deny));
-      const operator = await world.operator({ limits: { identitiesPerNamespace } });
+      const operator = await world.operator({ identitiesPerNamespace });
       await world.settle(operator);
 
       const told: Told[] = [];

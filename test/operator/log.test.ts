@@ -48,14 +48,13 @@ it('who has led and then meets silence is told of its address once, not of one t
   const { lines, logger } = logged();
   const operator = await world.operator({
     logger,
-    leaderElection: {
-      namespace: 'default',
-      name: 'weir-operator',
-      identity: 'one',
-      leaseDurationMs: 2_000,
-      renewDeadlineMs: 1_500,
-      retryPeriodMs: 50,
-    },
+    leaderElect: true,
+    leaderNamespace: 'default',
+    leaderName: 'weir-operator',
+    identity: 'one',
+    leaseDurationMs: 2_000,
+    renewDeadlineMs: 1_500,
+    retryPeriodMs: 50,
   });
   await eventually(async () => expect(operator.leading).toBe(true));
   await operator.ready();
@@ -83,10 +82,9 @@ it('a request for the lease that fails while there is time for another is told t
   const { lines, logger } = logged();
   const operator = await world.operator({
     logger,
-    leaderElection: {
-      ...{ namespace: 'default', name: 'weir-operator', identity: 'one' },
-      ...{ leaseDurationMs: 3_600_000, renewDeadlineMs: 3_000_000, retryPeriodMs: 20 },
-    },
+    leaderElect: true,
+    ...{ leaderNamespace: 'default', leaderName: 'weir-operator', identity: 'one' },
+    ...{ leaseDurationMs: 3_600_000, renewDeadlineMs: 3_000_000, retryPeriodMs: 20 },
   });
   await eventually(async () => expect(operator.leading).toBe(true));
   api.faults.fail(503, { userAgent: 'weir-operator', resource: 'leases' }, 3);

@@ -32,7 +32,8 @@ async function scrape(port: number | undefined, ca: string, headers = {}): Promi
 it('metrics by TLS are for who may get them, probes for anybody', async () => {
   const operator = await world.operator({
     healthAddress: '127.0.0.1:0',
-    metrics: { address: '127.0.0.1:0', certificates: folder },
+    metricsAddress: '127.0.0.1:0',
+    metricsCertPath: folder,
   });
   const probe = async (path: string): Promise<number> =>
     (await fetch(`http://127.0.0.1:${operator.healthPort}/${path}`)).status;
@@ -43,7 +44,7 @@ it('metrics by TLS are for who may get them, probes for anybody', async () => {
   await operator.stop();
 
   const ca = await makeCertificate(folder);
-  const secured = await world.operator({ metrics: { address: '127.0.0.1:0', certificates: folder } });
+  const secured = await world.operator({ metricsAddress: '127.0.0.1:0', metricsCertPath: folder });
   expect(await scrape(secured.metricsPort, ca)).toMatch(/^401 send the token/);
   // The embedded API server reviews no tokens: nobody gets anything.
   expect(await scrape(secured.metricsPort, ca, { authorization: 'Bearer x' })).toMatch(

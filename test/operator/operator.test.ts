@@ -388,7 +388,7 @@ describe('operator', () => {
 
   it('collects identities that nobody has used for the grace period', async () => {
     await cluster();
-    const operator = await world.operator({ identityGraceMs: 0, identityGcIntervalMs: 30 });
+    const operator = await world.operator({ identityGcGrace: 0, identityGcInterval: 30 });
     await world.settle(operator);
     const api = await identityOf({ 'k8s:app': 'api' });
     await world.client.delete(resources.Pod, 'api-1', 'a', { gracePeriodSeconds: 0 });
@@ -476,14 +476,14 @@ describe('preflight', () => {
   it('where an operator has led, but no policy is left, nothing keeps it from starting', async () => {
     world = await createWorld();
     for (const name of ['weir', 'tenant']) await world.client.create(resources.Namespace, namespace(name));
-    const election = { name: 'weir-operator', namespace: 'weir', identity: 'one' };
-    const first = await world.operator({ namespace: 'weir', leaderElection: election });
+    const election = { leaderElect: true, leaderName: 'weir-operator', identity: 'one' };
+    const first = await world.operator({ namespace: 'weir', ...election });
     await first.stop();
     await world.client.create(resources.CustomResourceDefinition, ciliumCrd as KubeObject);
     await world.client.create(resources.DaemonSet, workload('tenant'));
     const lines: string[] = [];
     const logger = pino({ level: 'warn' }, { write: (line: string) => void lines.push(line) });
-    await world.operator({ logger, namespace: 'weir', leaderElection: { ...election, identity: 'two' } });
+    await world.operator({ logger, namespace: 'weir', ...election, identity: 'two' });
     expect(lines.join()).toContain('Weir has run here already');
   });
 
@@ -604,21 +604,20 @@ describe('probes', () => {
 describe('readiness with leader election', () => {
   const electing = (identity: string, renewDeadlineMs = 40_000) => ({
     healthAddress: '127.0.0.1:0',
-    leaderElection: {
-      namespace: 'a',
-      name: 'weir-operator',
-      identity,
-      leaseDurationMs: 60_000,
-      renewDeadlineMs,
-      retryPeriodMs: 50,
-    },
+    leaderElect: true,
+    leaderNamespace: 'a',
+    leaderName: 'weir-operator',
+    identity,
+    leaseDurationMs: 60_000,
+    renewDeadlineMs,
+    retryPeriodMs: 50,
   });
 
   it('an operator that has never reached the API server is not ready, and says why', async () => {
     await cluster();
     const mend = world.api.faults.fail(503, { userAgent: 'weir-operator' });
     const client = createKubeClient({ kubeconfig: world.kubeconfig, userAgent: 'weir-operator' });
-    const operator = createOperator({ client, logger: pino({ level: 'silent' }), ...electing('one') });
+    const operator = await createOperator({ client, logger: pino({ level: 'silent' }), config: electing('one') });
     const started = operator.start();
     try {
       await eventually(async () => expect(operator.healthPort).toBeDefined());
@@ -659,14 +658,13 @@ describe('leadership', () => {
   it('only the leader writes; the other takes over at once when it stops', async () => {
     await cluster();
     const election = (identity: string) => ({
-      leaderElection: {
-        namespace: 'a',
-        name: 'weir-operator',
-        identity,
-        leaseDurationMs: 60_000,
-        renewDeadlineMs: 40_000,
-        retryPeriodMs: 50,
-      },
+      leaderElect: true,
+      leaderNamespace: 'a',
+      leaderName: 'weir-operator',
+      identity,
+      leaseDurationMs: 60_000,
+      renewDeadlineMs: 40_000,
+      retryPeriodMs: 50,
     });
     const first = await world.operator(election('one'));
     await eventually(async () => expect(first.leading).toBe(true));
@@ -689,14 +687,13 @@ describe('leadership', () => {
     const fatal: Error[] = [];
     const operator = await world.operator({
       healthAddress: '127.0.0.1:0',
-      leaderElection: {
-        namespace: 'a',
-        name: 'weir-operator',
-        identity: 'one',
-        leaseDurationMs: 2_000,
-        renewDeadlineMs: 1_500,
-        retryPeriodMs: 50,
-      },
+      leaderElect: true,
+      leaderNamespace: 'a',
+      leaderName: 'weir-operator',
+      identity: 'one',
+      leaseDurationMs: 2_000,
+      renewDeadlineMs: 1_500,
+      retryPeriodMs: 50,
       onFatal: (error) => fatal.push(error),
     });
     await eventually(async () => expect(operator.leading).toBe(true));
@@ -729,15 +726,14 @@ describe('leadership', () => {
     await cluster();
     let frozenMs = 0;
     const operator = await world.operator({
-      leaderElection: {
-        namespace: 'a',
-        name: 'weir-operator',
-        identity: 'one',
-        leaseDurationMs: 60_000,
-        renewDeadlineMs: 40_000,
-        retryPeriodMs: 30_000,
-        now: () => performance.now() + frozenMs,
-      },
+      leaderElect: true,
+      leaderNamespace: 'a',
+      leaderName: 'weir-operator',
+      identity: 'one',
+      leaseDurationMs: 60_000,
+      renewDeadlineMs: 40_000,
+      retryPeriodMs: 30_000,
+      leaseNow: () => performance.now() + frozenMs,
     });
     await eventually(async () => expect(operator.leading).toBe(true));
     await world.settle(operator);

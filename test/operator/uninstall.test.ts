@@ -62,7 +62,10 @@ async function worked(): Promise<void> {
   await client.create(resources.CiliumNetworkPolicy, cnp('a/web', POLICY));
   await client.create(resources.CiliumClusterwideNetworkPolicy, ccnp('all', POLICY));
   const operator = await world.operator({
-    leaderElection: { namespace: 'weir', name: 'weir-operator', identity: 'one' },
+    leaderElect: true,
+    leaderNamespace: 'weir',
+    leaderName: 'weir-operator',
+    identity: 'one',
   });
   await eventually(async () => expect((await policy()).status).toBeDefined());
   await world.settle(operator);

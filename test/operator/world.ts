@@ -15,7 +15,11 @@ import {
 } from '@weir/kube';
 import { pino } from 'pino';
 import { createOperator, type Operator, type OperatorOptions } from '../../operator/operator.ts';
+import type { OperatorConfig } from '../../operator/parts/list.ts';
 import { type ApiServer, createApiServer } from '../cluster/apiserver/index.ts';
+
+/** How an operator is configured, and who it is told to. */
+export type WorldOptions = Partial<OperatorConfig> & Partial<Pick<OperatorOptions, 'client' | 'logger' | 'onFatal'>>;
 
 export interface World {
   readonly api: ApiServer;
@@ -25,7 +29,7 @@ export interface World {
   /** What users and nodes do: a client of its own. */
   readonly client: KubeClient;
   /** Starts an operator (another one, when called again). */
-  operator(options?: Partial<OperatorOptions>): Promise<Operator>;
+  operator(options?: WorldOptions): Promise<Operator>;
   /** Waits until the operator has nothing left to do and the API server has been still for a while. */
   settle(operator: Operator): Promise<void>;
   /** Writes of the operator since the last call: `apply peersets`. */
@@ -52,14 +56,14 @@ export async function createWorld(options: { readonly crds?: readonly object[] }
     url,
     kubeconfig,
     client,
-    async operator(more = {}) {
+    async operator({ client: given, logger, onFatal, ...config } = {}) {
       const own = connect('weir-operator');
       clients.push(own);
-      const operator = createOperator({
-        client: own,
-        logger: pino({ level: process.env['WEIR_TEST_LOG'] ?? 'silent' }),
-        statusIntervalMs: 0,
-        ...more,
+      const operator = await createOperator({
+        client: given ?? own,
+        logger: logger ?? pino({ level: process.env['WEIR_TEST_LOG'] ?? 'silent' }),
+        config: { leaderElect: false, healthAddress: '', statusIntervalMs: 0, ...config },
+        ...(onFatal === undefined ? {} : { onFatal }),
       });
       operators.push(operator);
       await operator.start();

@@ -1,0 +1,54 @@
+/** Requests to the API server that failed, and are tried again: counted, and told once a minute for each kind of requests. */
+import { KubeError, Outage } from '@weir/kube';
+import { messageOf } from '@weir/process/errors';
+import type { Logger } from 'pino';
+import { OperatorError } from './errors.ts';
+import type { Totals } from './metrics.ts';
+
+export interface Failure {
+  /** Which counts it. */
+  readonly component: string;
+  readonly error: unknown;
+  readonly message: string;
+  readonly fields?: object;
+  /** What is told apart. Default: the message. */
+  readonly kind?: string;
+  /** Nobody need know of it yet. */
+  readonly quiet?: true;
+}
+
+export interface FailuresOptions {
+  readonly totals: Pick<Totals, 'error'>;
+  readonly log: Logger;
+  /** Whether an error is the order of things. */
+  readonly quiet: (error: unknown) => boolean;
+}
+
+export class Failures {
+  readonly #options: FailuresOptions;
+  readonly #outage = new Outage();
+
+  constructor(options: FailuresOptions) {
+    this.#options = options;
+  }
+
+  /** The API server has answered. */
+  answered(): void {
+    this.#outage.answered();
+  }
+
+  failed({ component, error, message, fields = {}, kind = message, quiet: early }: Failure): void {
+    const { totals, log, quiet } = this.#options;
+    totals.error(component);
+    if (quiet(error)) return;
+    if (early) {
+      log.debug({ ...fields, error: messageOf(error) }, message);
+      return;
+    }
+    const { loud, ...fix } = this.#outage.failed(kind, error);
+    // The stack of what the API server says is our client's, and the same every time.
+    const said =
+      error instanceof KubeError || error instanceof OperatorError ? { error: error.message } : { err: error };
+    log[loud ? 'warn' : 'debug']({ ...fields, ...said, ...fix }, message);
+  }
+}

@@ -1,0 +1,45 @@
+import type { Table } from '@weir/statedb';
+import { missingKinds } from '../kubernetes/input-sources.ts';
+import { adopted } from '../kubernetes/targets.ts';
+import { targetsPart } from '../kubernetes/targets-part.ts';
+import { onceComplete } from '../once-complete.ts';
+import { definePart } from '../parts/contract.ts';
+import type { Desired } from '../tables.ts';
+import { tablesPart } from '../tables-part.ts';
+import { Engine } from './engine.ts';
+import { identityGcPart } from './identity-gc-part.ts';
+import { modelPart } from './model-part.ts';
+
+/** From the input tables into the desired ones. */
+export const enginePart = definePart({
+  name: 'engine',
+  needs: { tables: tablesPart, targets: targetsPart, identityGc: identityGcPart, model: modelPart },
+  stopWithinMs: Infinity,
+  build: ({ tables, targets, identityGc, model }, { db, fail }) => {
+    const engine = new Engine({
+      db,
+      tables,
+      model,
+      adopted: () => adopted(targets),
+      missingKinds: () => missingKinds(db, tables.inputSources),
+      collectIntervalMs: identityGc.intervalMs,
+      onError: fail,
+    });
+    const { identities, peerSets, resolved, slices } = tables;
+    const desired = { identities, peerSets, resolved, slices };
+    targets.drifts.subscribe(({ target, key }) => {
+      if (!engine.started) return;
+      if (target === 'statuses') engine.touchStatus(key);
+      else engine.touch(desired[target] as unknown as Table<Desired<unknown>>, key);
+    });
+    const beginning = onceComplete(db, tables.inputSources, () => engine.start());
+    return {
+      provides: engine,
+      start: () => beginning.start(),
+      stop: async () => {
+        beginning.stop();
+        await engine.stop();
+      },
+    };
+  },
+});

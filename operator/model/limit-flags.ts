@@ -1,0 +1,67 @@
+import { type Flag, flag } from '@weir/process/flags';
+import { InvalidArgumentError } from 'commander';
+import { DEFAULT_LIMITS, type Limits } from '../limits.ts';
+import { IDENTITIES } from './identity-book.ts';
+
+/** A flag for each limit. */
+export const limitFlags = {
+  identitiesPerNamespace: limit(
+    'identitiesPerNamespace',
+    'identities-per-namespace',
+    `identities of one namespace, of ${IDENTITIES} in the cluster`,
+  ),
+  mirrorIdentitiesPerNodeAndNamespace: limit(
+    'mirrorIdentitiesPerNodeAndNamespace',
+    'mirror-identities-per-node-and-namespace',
+    'identities that only mirror pods of one node have in one namespace',
+  ),
+  mirrorIdentitiesPerNode: limit(
+    'mirrorIdentitiesPerNode',
+    'mirror-identities-per-node',
+    'identities that only mirror pods of one node have, in all namespaces',
+  ),
+  selectorsPerPolicy: limit('selectorsPerPolicy', 'selectors-per-policy', 'distinct selectors of one policy'),
+  rulesPerPolicy: limit(
+    'rulesPerPolicy',
+    'rules-per-policy',
+    'rules of one policy: elements of ingress, egress and denies',
+  ),
+  bytesPerPolicy: limit('bytesPerPolicy', 'bytes-per-policy', 'bytes of the rules of one policy once it is resolved'),
+  selectorsPerNamespace: limit(
+    'selectorsPerNamespace',
+    'selectors-per-namespace',
+    'selectors of the policies of one namespace',
+  ),
+  bytesPerNamespace: limit(
+    'bytesPerNamespace',
+    'bytes-per-namespace',
+    'bytes of the resolved rules of the policies of one namespace',
+  ),
+  cidrsPerNamespace: limit(
+    'cidrsPerNamespace',
+    'cidrs-per-namespace',
+    'CIDRs that the policies of one namespace name, exceptions too',
+  ),
+  matchesPerPolicy: limit(
+    'matchesPerPolicy',
+    'matches-per-policy',
+    'identities that the selectors of one policy match, summed',
+  ),
+  matchesPerNamespace: limit(
+    'matchesPerNamespace',
+    'matches-per-namespace',
+    'identities that the selectors of the policies of one namespace match, summed',
+  ),
+} satisfies Record<keyof Limits, Flag<number>>;
+
+function limit(name: keyof Limits, option: string, what: string): Flag<number> {
+  return flag<number>(`--${option} <count>`, `most ${what}; 0: no limit`)
+    .default(DEFAULT_LIMITS[name])
+    .argParser(count);
+}
+
+/** Throws InvalidArgumentError. */
+function count(text: string): number {
+  if (!/^[0-9]{1,9}$/.test(text)) throw new InvalidArgumentError('Write a whole number; 0: no limit.');
+  return Number(text);
+}

@@ -1,0 +1,93 @@
+import type { Reader } from '@weir/statedb';
+import { writersPart } from '../kubernetes/writers-part.ts';
+import { gauge } from '../metrics.ts';
+import { definePart } from '../parts/contract.ts';
+import { tablesPart } from '../tables-part.ts';
+import { tenantLogPart } from '../tenant-log-part.ts';
+import { totalsPart } from '../totals-part.ts';
+import { IDENTITIES } from './identity-book.ts';
+import { identityGcPart } from './identity-gc-part.ts';
+import { limitFlags } from './limit-flags.ts';
+import { Model } from './model.ts';
+
+/** What follows from policies, pods and nodes. */
+export const modelPart = definePart({
+  name: 'model',
+  needs: {
+    tables: tablesPart,
+    identityGc: identityGcPart,
+    totals: totalsPart,
+    tenantLog: tenantLogPart,
+    writers: writersPart,
+  },
+  flags: limitFlags,
+  // Between two writes of one policy's status; the first change after a while is written at once.
+  settings: { statusIntervalMs: 1_000 },
+  build: ({ tables, identityGc, totals, tenantLog, writers }, { config, db, log }) => {
+    const model = new Model({
+      db,
+      tables,
+      cluster: config.clusterName,
+      identityGraceMs: identityGc.graceMs,
+      identitiesPerNamespace: config.identitiesPerNamespace,
+      mirrorIdentitiesPerNodeAndNamespace: config.mirrorIdentitiesPerNodeAndNamespace,
+      mirrorIdentitiesPerNode: config.mirrorIdentitiesPerNode,
+      policyLimits: config,
+      now: config.now,
+      statusIntervalMs: config.statusIntervalMs,
+      onNoIdentity: (namespace, pod, error) => {
+        totals.error('identity');
+        log.error(
+          { namespace, pod, error: error.message },
+          'pods of a namespace wait for an identity: until then nobody knows them, and no policy lets them in',
+        );
+      },
+      onPodCidrOverlap: (overlap) => {
+        totals.error('address');
+        log.warn(
+          { ...overlap },
+          'pod CIDRs of nodes overlap: the oldest node has what they share; delete the one that is wrong, and see who registered it',
+        );
+      },
+      onAddressRefused: (refused) => {
+        totals.error('address');
+        tenantLog.addressRefused(refused);
+      },
+    });
+    writers.statuses.subscribe((key) => model.statusWritten(key));
+    const read = (number: (reader: Reader) => number) => (): number => {
+      using snapshot = db.read();
+      return number(snapshot);
+    };
+    return {
+      provides: model,
+      metrics: (registry) => {
+        gauge(
+          registry,
+          'identities_unused',
+          'Identities that no pod has.',
+          read((reader) => model.identityUse(reader).unused),
+        );
+        gauge(registry, 'identities_capacity', 'Identities that there can be.', () => IDENTITIES);
+        gauge(
+          registry,
+          'identity_quotas_reached',
+          'Namespaces that have as many identities as they may, unused ones included.',
+          read((reader) => model.identityUse(reader).atQuota),
+        );
+        gauge(
+          registry,
+          'policies_over_budget',
+          'Policies whose current version needs more than it may.',
+          read((reader) => model.overBudget(reader)),
+        );
+        gauge(
+          registry,
+          'pods_waiting_for_identity',
+          'Pods that no identity is left for.',
+          read((reader) => model.waitingPods(reader)),
+        );
+      },
+    };
+  },
+});

@@ -1,0 +1,116 @@
+/**
+ * A part of the operator: one feature, in one folder, with all that it brings.
+ *
+ * What it needs and how it starts and stops is said in `@weir/process/parts`. Beside that a part may bring flags, settings, metrics, reasons why
+ * the operator is not ready or not well, and which of its failures are no line of the log; tables it makes by `context.db`. The operator puts
+ * together what its parts bring, and names none of them: `list.ts` does.
+ *
+ * A part lives as long as the process, or for a term: from standing by until leadership is lost, or the process ends. Each term has parts, tables
+ * and metrics of its own, made anew; they may need parts of the process, not the other way round.
+ */
+import type { FencingClient, KubeClient } from '@weir/kube';
+import type { ConfigOf, Flagged, Flags, FlagTraits } from '@weir/process/flags';
+import type { AnyPartSpec, DefinedPart, Part, PartDefinition, PartNeeds } from '@weir/process/parts';
+import type { StateDB } from '@weir/statedb';
+import type { Logger } from 'pino';
+import type { Registry } from 'prom-client';
+
+/** What every part may ask; each part has its own flags and settings beside. */
+export interface BaseConfig {
+  /** Of the local cluster, part of every identity. */
+  readonly clusterName: string;
+  /** Where this pod runs. */
+  readonly namespace: string;
+  /** Unique for this process. */
+  readonly identity: string;
+  /** Milliseconds since the epoch. */
+  readonly now: () => number;
+}
+
+export interface OperatorPart<Value = unknown> extends Part<Value> {
+  /** Why it does not do its work yet, for /readyz; undefined: it does. The first in the order of start is told. */
+  readonly unready?: () => string | undefined;
+  /** This replica waits for its turn: those that start later are not asked why they are not ready. */
+  readonly standsBy?: () => boolean;
+  /** Why the process must be restarted, for /healthz; undefined: it is well. */
+  readonly unhealthy?: () => string | undefined;
+  /** Failures that are the order of things: no line of the log is about them, whichever part meets them. */
+  readonly quiet?: (error: unknown) => boolean;
+  /** Called once, before /metrics is served. */
+  readonly metrics?: (registry: Registry) => void;
+}
+
+/** What all parts bring together, those of the current term included. To be asked from a part's start on. */
+export interface OperatorView {
+  unready(): string | undefined;
+  unhealthy(): string | undefined;
+  quiet(error: unknown): boolean;
+  registry(): Registry;
+}
+
+export interface ProcessContext<Config = BaseConfig> {
+  readonly config: Config;
+  readonly client: KubeClient & FencingClient;
+  readonly log: Logger;
+  readonly operator: OperatorView;
+}
+
+export interface TermContext<Config = BaseConfig> extends ProcessContext<Config> {
+  /** The tables of this term. */
+  readonly db: StateDB;
+  /** The operator cannot go on: the process must end. */
+  fail(error: Error): void;
+  /** Leadership is lost, and nothing is written any more: this term is stopped, and another one begins. */
+  lost(): void;
+}
+
+/** What the operator's list has of a part, before it is built. */
+export interface OperatorPartTraits<F extends Flags = Flags, S extends object = object>
+  extends FlagTraits<BaseConfig, F> {
+  /** Values of the configuration that no flag sets. */
+  readonly settings?: S;
+}
+
+type Life = 'process' | 'term';
+
+export type AnyOperatorPart = AnyPartSpec & Flagged & { readonly settings?: object; readonly life: Life };
+
+/** Gives the functions of a part of a term the types of what it needs, and of its flags and settings. */
+export function definePart<
+  R extends OperatorPart | undefined,
+  // biome-ignore lint/complexity/noBannedTypes: no needs, no flags, no settings
+  Needs extends PartNeeds = {},
+  // biome-ignore lint/complexity/noBannedTypes: no needs, no flags, no settings
+  F extends Flags = {},
+  // biome-ignore lint/complexity/noBannedTypes: no needs, no flags, no settings
+  S extends object = {},
+>(
+  spec: PartDefinition<TermContext<BaseConfig & ConfigOf<F> & S>, R, Needs> & OperatorPartTraits<F, S>,
+): DefinedPart<TermContext<BaseConfig & ConfigOf<F> & S>, R, Needs> &
+  OperatorPartTraits<F, S> & { readonly life: 'term' } {
+  return { ...spec, life: 'term' } as never;
+}
+
+/** The same of a part of the process. */
+export function defineProcessPart<
+  R extends OperatorPart | undefined,
+  // biome-ignore lint/complexity/noBannedTypes: no needs, no flags, no settings
+  Needs extends PartNeeds = {},
+  // biome-ignore lint/complexity/noBannedTypes: no needs, no flags, no settings
+  F extends Flags = {},
+  // biome-ignore lint/complexity/noBannedTypes: no needs, no flags, no settings
+  S extends object = {},
+>(
+  spec: PartDefinition<ProcessContext<BaseConfig & ConfigOf<F> & S>, R, Needs> & OperatorPartTraits<F, S>,
+): DefinedPart<ProcessContext<BaseConfig & ConfigOf<F> & S>, R, Needs> &
+  OperatorPartTraits<F, S> & { readonly life: 'process' } {
+  return { ...spec, life: 'process' } as never;
+}
+
+type ConfigOfPart<P> = P extends OperatorPartTraits<infer F, infer S> ? ConfigOf<F> & S : never;
+type All<Union> = (Union extends unknown ? (each: Union) => void : never) extends (all: infer Each) => void
+  ? Each
+  : never;
+
+/** What the parts of a list ask of the configuration, all together. */
+export type ConfigOfParts<List extends readonly unknown[]> = BaseConfig & All<ConfigOfPart<List[number]>>;
