@@ -78,10 +78,10 @@ describe('the values of charts/weir', () => {
     const operator = find(await render(), 'Deployment', 'weir-operator');
     expect((operator.spec as { readonly replicas?: number }).replicas).toBe(2);
     const config = parseConfig(podSpec(operator)?.containers[0]?.args ?? [], {}, OPERATOR_PARTS, { exit: false });
-    expect(config).toMatchObject({ command: 'run', leaderElect: true, namespace: 'kube-system' });
+    expect(config).toMatchObject({ command: 'run', leaderElect: true, leaderNamespace: 'kube-system' });
     // No flag sets them.
     const times = Object.keys(config).filter((name) => /lease|renew|retry|leader/i.test(name));
-    expect(times.sort()).toEqual(['leaderElect', 'leaderName']);
+    expect(times.sort()).toEqual(['leaderElect', 'leaderName', 'leaderNamespace']);
   });
 
   it('are those of the schema, each with the same description', () => {

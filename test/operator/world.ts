@@ -13,13 +13,16 @@ import {
   type Resource,
   resources,
 } from '@weir/kube';
+import type { PartRow } from '@weir/process/parts';
+import type { Table } from '@weir/statedb';
 import { pino } from 'pino';
 import { createOperator, type Operator, type OperatorOptions } from '../../operator/operator.ts';
 import type { OperatorConfig } from '../../operator/parts/list.ts';
 import { type ApiServer, createApiServer } from '../cluster/apiserver/index.ts';
 
 /** How an operator is configured, and who it is told to. */
-export type WorldOptions = Partial<OperatorConfig> & Partial<Pick<OperatorOptions, 'client' | 'logger' | 'onFatal'>>;
+export type WorldOptions = Partial<OperatorConfig> &
+  Partial<Pick<OperatorOptions, 'client' | 'logger' | 'onFatal' | 'parts'>>;
 
 export interface World {
   readonly api: ApiServer;
@@ -56,7 +59,7 @@ export async function createWorld(options: { readonly crds?: readonly object[] }
     url,
     kubeconfig,
     client,
-    async operator({ client: given, logger, onFatal, ...config } = {}) {
+    async operator({ client: given, logger, onFatal, parts, ...config } = {}) {
       const own = connect('weir-operator');
       clients.push(own);
       const operator = await createOperator({
@@ -64,6 +67,7 @@ export async function createWorld(options: { readonly crds?: readonly object[] }
         logger: logger ?? pino({ level: process.env['WEIR_TEST_LOG'] ?? 'silent' }),
         config: { leaderElect: false, healthAddress: '', statusIntervalMs: 0, ...config },
         ...(onFatal === undefined ? {} : { onFatal }),
+        ...(parts === undefined ? {} : { parts }),
       });
       operators.push(operator);
       await operator.start();
@@ -94,6 +98,13 @@ export async function createWorld(options: { readonly crds?: readonly object[] }
       await rm(folder, { recursive: true });
     },
   };
+}
+
+/** How far each part of the operator has come: its table `parts`. */
+export function partsOf({ db }: Pick<Operator, 'db'>): readonly PartRow[] {
+  const table = db.tables().find(({ name }) => name === 'parts')?.table as Table<PartRow>;
+  using snapshot = db.read();
+  return [...snapshot.prefix(table, '', 'order')];
 }
 
 /** Creates, then writes the status, as a scheduler and a kubelet would. */

@@ -1,0 +1,29 @@
+import { expect, it } from '@jest/globals';
+import { Registry } from 'prom-client';
+import type { OperatorPart } from './contract.ts';
+import { viewOf } from './view.ts';
+
+const view = (...parts: readonly OperatorPart[]) =>
+  viewOf(
+    () => parts,
+    () => new Registry(),
+  );
+
+it('the first reason why it is not ready is told, and a part that stands by keeps those after it from being asked', () => {
+  const waits = { unready: () => 'waiting for pods' };
+  expect(view({}, { unready: () => undefined }).unready()).toBeUndefined();
+  expect(view({}, waits, { unready: () => 'later' }).unready()).toBe('waiting for pods');
+  expect(view({ standsBy: () => true }, waits).unready()).toBeUndefined();
+  expect(view({ standsBy: () => true, unready: () => 'no lease' }, waits).unready()).toBe('no lease');
+  expect(view({ standsBy: () => false }, waits).unready()).toBe('waiting for pods');
+});
+
+it('each part may say that the process must be restarted, and which failures no line is about', () => {
+  const { unhealthy, quiet } = view({}, { unhealthy: () => 'stuck', quiet: (error) => error === 'usual' });
+  expect([unhealthy(), quiet('usual'), quiet('other'), view({}).unhealthy()]).toEqual([
+    'stuck',
+    true,
+    false,
+    undefined,
+  ]);
+});

@@ -1,0 +1,101 @@
+/** Terms of leadership: each is one run of the parts of a term, and may be stopped at any point. */
+import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
+import { createKubeClient, resources } from '@weir/kube';
+import { pino } from 'pino';
+import { createOperator, type Operator } from '../../operator/operator.ts';
+import { OPERATOR_PARTS } from '../../operator/parts/list.ts';
+import { cnp } from '../../operator/testing.ts';
+import { createWorld, eventually, partsOf, type World } from './world.ts';
+
+const RULE = { endpointSelector: {}, ingress: [{}] };
+
+let world: World;
+beforeEach(async () => {
+  world = await createWorld();
+});
+afterEach(() => world.stop());
+
+const electing = (identity: string) => ({
+  healthAddress: '127.0.0.1:0',
+  leaderElect: true,
+  leaderNamespace: 'default',
+  identity,
+  leaseDurationMs: 60_000,
+  renewDeadlineMs: 40_000,
+  retryPeriodMs: 50,
+});
+
+const lease = () => world.client.get(resources.Lease, 'weir-operator', 'default');
+const holder = async (): Promise<string | undefined> => (await lease()).spec?.holderIdentity;
+const ready = async ({ healthPort }: Operator): Promise<string> =>
+  (await fetch(`http://127.0.0.1:${healthPort}/readyz`)).text();
+const states = (operator: Operator) =>
+  Object.fromEntries(partsOf(operator).map(({ name, state }): [string, string] => [name, state]));
+
+const PROCESS = ['totals', 'failures', 'health', 'identity-gc', 'election', 'preflight'];
+const TERM = ['tables', 'lease', 'targets', 'writers', 'tenant-log', 'model', 'engine', 'garbage', 'inputs'];
+const all = (names: readonly string[], state: string) => Object.fromEntries(names.map((name) => [name, state]));
+
+describe('a term', () => {
+  it('stops reading, then concluding, then writing, and gives the lease back last: table parts has the order', async () => {
+    expect(OPERATOR_PARTS.map(({ name }) => name)).toEqual([...PROCESS, ...TERM]);
+    const operator = await world.operator();
+    await world.settle(operator);
+    expect(partsOf(operator).map(({ name }) => name)).toEqual([...PROCESS, ...TERM]);
+    expect(states(operator)).toEqual(all([...PROCESS, ...TERM], 'running'));
+    await operator.stop();
+    expect(states(operator)).toEqual(all([...PROCESS, ...TERM], 'stopped'));
+  });
+
+  it('that waits for the lease is stopped, and takes nothing from who holds it', async () => {
+    const leader = await world.operator(electing('one'));
+    await leader.ready();
+    const standby = await world.operator(electing('two'));
+    await eventually(async () => expect(await ready(standby)).toBe('ok\n'));
+    expect(states(standby)).toMatchObject({ preflight: 'running', lease: 'starting', writers: 'waiting' });
+    expect(partsOf(standby).find(({ name }) => name === 'writers')?.waitsFor).toEqual(['lease', 'targets']);
+    await standby.stop();
+    expect(states(standby)).toMatchObject({ lease: 'stopped', writers: 'waiting', inputs: 'waiting' });
+    expect(await holder()).toBe('one');
+  });
+
+  it('that waits for lists which do not come says for which, is stopped, and gives the lease back', async () => {
+    world.api.faults.fail(503, { userAgent: 'weir-operator', resource: 'pods', verb: 'list' });
+    const operator = await world.operator(electing('one'));
+    await eventually(async () => expect(await ready(operator)).toMatch(/^waiting for pods \(.*503.*\)\n$/));
+    expect(states(operator)).toMatchObject({ lease: 'running', engine: 'running', inputs: 'starting' });
+    await operator.stop();
+    expect(states(operator)).toEqual(all([...PROCESS, ...TERM], 'stopped'));
+    expect(await holder()).toBe('');
+    expect(world.writes().filter((write) => !write.endsWith(' leases'))).toEqual([]);
+  });
+
+  it('ends what it writes before it gives the lease back', async () => {
+    const operator = await world.operator(electing('one'));
+    await operator.ready();
+    const slow = { userAgent: 'weir-operator', verb: 'apply', resource: 'peersets' } as const;
+    world.api.faults.delay(500, slow);
+    await world.client.create(resources.CiliumNetworkPolicy, cnp('default/web', RULE));
+    await eventually(async () => expect(world.api.stats.count(slow)).toBe(1));
+    await operator.stop();
+    const [set] = (await world.client.list(resources.PeerSet)).items;
+    expect(await holder()).toBe('');
+    expect(Number(set?.metadata.resourceVersion)).toBeLessThan(Number((await lease()).metadata.resourceVersion));
+  });
+});
+
+it('an operator that preflight does not let in is stopped', async () => {
+  await world.stop();
+  world = await createWorld({ crds: [] });
+  const lines: string[] = [];
+  const client = createKubeClient({ kubeconfig: world.kubeconfig, userAgent: 'weir-operator' });
+  const logger = pino({ level: 'warn' }, { write: (line: string) => void lines.push(line) });
+  const operator = await createOperator({ client, logger, config: electing('one') });
+  const started = operator.start();
+  await eventually(async () => expect(await ready(operator)).toMatch(/ciliumnetworkpolicies\.cilium\.io/));
+  await operator.stop();
+  await started;
+  client.close();
+  expect(states(operator)).toEqual({ ...all(PROCESS, 'stopped'), ...all(TERM, 'waiting') });
+  expect(lines).toHaveLength(1);
+});
