@@ -59,9 +59,9 @@ export interface TermContext<Config = BaseConfig> extends ProcessContext<Config>
   /** The tables of this term. */
   readonly db: StateDB;
   /** The operator cannot go on: the process must end. */
-  fail(error: Error): void;
+  readonly fail: (error: Error) => void;
   /** Leadership is lost, and nothing is written any more: this term is stopped, and another one begins. */
-  lost(): void;
+  readonly lost: () => void;
 }
 
 /** What the operator's list has of a part, before it is built. */
