@@ -1,4 +1,3 @@
-import { Subject } from 'rxjs';
 import { leasePart } from '../lease-part.ts';
 import { definePart } from '../parts/contract.ts';
 import { tablesPart } from '../tables-part.ts';
@@ -17,13 +16,21 @@ export const targetsPart = definePart({
   name: 'targets',
   needs: { tables: tablesPart, lease: leasePart, totals: totalsPart },
   build: ({ lease, totals }, { db }) => {
-    const drifts = new Subject<Drift>();
+    let drifted = (_drift: Drift): void => {};
     const targets = createTargets({
       db,
       client: lease.client,
-      onDrift: (target, key) => drifts.next({ target, key }),
+      onDrift: (target, key) => drifted({ target, key }),
       onWrite: (verb, resource) => totals.write(verb, resource),
     });
-    return { provides: { ...targets, drifts: drifts.asObservable() } };
+    return {
+      provides: {
+        ...targets,
+        /** Sets who is told of drifts: it starts later. */
+        onDrift: (listener: (drift: Drift) => void): void => {
+          drifted = listener;
+        },
+      },
+    };
   },
 });

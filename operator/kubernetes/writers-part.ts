@@ -1,5 +1,4 @@
 import { registerMetrics } from '@weir/reconciler/prometheus';
-import { Subject } from 'rxjs';
 import { failuresPart } from '../failures-part.ts';
 import { leasePart } from '../lease-part.ts';
 import { onceComplete } from '../once-complete.ts';
@@ -17,14 +16,14 @@ export const writersPart = definePart({
   // Requests that have been made end by their own limit: the lease is not given back before.
   stopWithinMs: Infinity,
   build: ({ tables, lease, targets, totals, failures }, { db, log }) => {
-    const statuses = new Subject<string>();
+    let statusWritten = (_key: string): void => {};
     const writers = new Writers({
       client: lease.client,
       db,
       tables,
       targets,
       onWrite: (verb, resource) => totals.write(verb, resource),
-      onStatus: (key) => statuses.next(key),
+      onStatus: (key) => statusWritten(key),
       onError: (writer, key, error, retries, failingMs) => {
         const fields = { writer, key, retries, failingMs };
         if (isOrdinaryWait(error, failingMs)) {
@@ -44,8 +43,10 @@ export const writersPart = definePart({
     const beginning = onceComplete(db, tables.statuses, () => writers.start());
     return {
       provides: {
-        /** Keys of policies whose status was written. */
-        statuses: statuses.asObservable(),
+        /** Sets who is told, by its key, of a policy whose status was written: it starts later. */
+        onStatus: (listener: (key: string) => void): void => {
+          statusWritten = listener;
+        },
         attempted: (signal?: AbortSignal) => writers.attempted(signal),
       },
       start: () => beginning.start(),

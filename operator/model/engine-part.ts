@@ -27,7 +27,7 @@ export const enginePart = definePart({
     });
     const { identities, peerSets, resolved, slices } = tables;
     const desired = { identities, peerSets, resolved, slices };
-    targets.drifts.subscribe(({ target, key }) => {
+    targets.onDrift(({ target, key }) => {
       if (!engine.started) return;
       if (target === 'statuses') engine.touchStatus(key);
       else engine.touch(desired[target] as unknown as Table<Desired<unknown>>, key);

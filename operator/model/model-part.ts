@@ -54,7 +54,7 @@ export const modelPart = definePart({
         tenantLog.addressRefused(refused);
       },
     });
-    writers.statuses.subscribe((key) => model.statusWritten(key));
+    writers.onStatus((key) => model.statusWritten(key));
     const read = (number: (reader: Reader) => number) => (): number => {
       using snapshot = db.read();
       return number(snapshot);
