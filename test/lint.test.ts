@@ -50,7 +50,7 @@ const REFUSED: readonly (readonly [file: string, ...imports: string[]])[] = [
   ['node-agent/uninstall/thing.ts', '../cni/install.ts', '../remove-datapath.ts'],
   ['node-agent/parts/thing.ts', '../create-core.ts', '../cni/service.ts'],
   ['operator/types.ts', './model/status.ts'],
-  ['operator/model/thing.ts', '../kubernetes/writers.ts', '../assembly.ts'],
+  ['operator/model/thing.ts', '../kubernetes/writers.ts', '../operator.ts'],
   ['operator/kubernetes/thing.ts', '../model/model.ts', '../operator.ts'],
   ['operator/uninstall/thing.ts', '../operator.ts'],
 ];

@@ -1,6 +1,6 @@
 /** A part brings all that it has in its own folder and a line in a list: the operator runs with one that nothing else knows of. */
 import { afterEach, expect, it } from '@jest/globals';
-import { runCommand } from '../../node-agent/cni/command.ts';
+import { runCommand } from '../../node-agent/host/command.ts';
 import { parseConfig } from '../../operator/config.ts';
 import type { Operator } from '../../operator/operator.ts';
 import { OPERATOR_PARTS } from '../../operator/parts/list.ts';
