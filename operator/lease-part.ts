@@ -16,6 +16,8 @@ export const leasePart = definePart({
   needs: { election: electionPart, failures: failuresPart },
   startWithinMs: Infinity,
   stopWithinMs: Infinity,
+  // Where somebody may still write it is not given back, and ends by itself.
+  stopsUnusedOnly: true,
   build: ({ election, failures }, { client, log, lost }): OperatorPart<Leadership> & { provides: Leadership } => {
     const { lease } = election;
     if (lease === undefined) return alone(client);

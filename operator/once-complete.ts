@@ -1,10 +1,11 @@
 import type { StateDB, Table } from '@weir/statedb';
 
-/** Begins something once a table is complete; `stop` ends the wait. */
+/** Begins something once a table is complete; `stop` ends the wait. What fails is told by `fail`. */
 export function onceComplete<T>(
   db: StateDB,
   table: Table<T>,
   begin: () => void,
+  fail: (error: Error) => void,
 ): { readonly start: () => void; readonly stop: () => void } {
   const stopped = new AbortController();
   const { signal } = stopped;
@@ -16,5 +17,6 @@ export function onceComplete<T>(
     }
     if (!signal.aborted) begin();
   };
-  return { start: () => void wait(), stop: () => stopped.abort() };
+  const failed = (error: unknown): void => fail(error instanceof Error ? error : new Error(String(error)));
+  return { start: () => void wait().catch(failed), stop: () => stopped.abort() };
 }

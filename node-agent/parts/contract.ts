@@ -9,7 +9,7 @@
 import type { MapSpec } from '@weir/bpf';
 import type { KubeObject, ListOptions, ReflectorSink, Resource } from '@weir/kube';
 import type { ConfigOf, Flagged, Flags, FlagTraits } from '@weir/process/flags';
-import type { AnyPartSpec, DefinedPart, Part, PartDefinition, PartNeeds, PartRow } from '@weir/process/parts';
+import type { AnyPartSpec, DefinedPart, None, Part, PartDefinition, PartNeeds, PartRow } from '@weir/process/parts';
 import type { StateDB } from '@weir/statedb';
 import type { FastifyInstance } from 'fastify';
 import type { Registry } from 'prom-client';
@@ -119,13 +119,7 @@ export interface AgentPartTraits<F extends Flags = Flags> extends FlagTraits<Bas
 export type AnyAgentPart = AnyPartSpec & Flagged & Pick<AgentPartTraits, 'maps'>;
 
 /** Gives a part's functions the types of what it needs and of its flags. */
-export function definePart<
-  R extends AgentPart | undefined,
-  // biome-ignore lint/complexity/noBannedTypes: no needs, no flags
-  Needs extends PartNeeds = {},
-  // biome-ignore lint/complexity/noBannedTypes: no needs, no flags
-  F extends Flags = {},
->(
+export function definePart<R extends AgentPart | undefined, Needs extends PartNeeds = None, F extends Flags = None>(
   spec: PartDefinition<AgentContext<BaseConfig & ConfigOf<F>>, R, Needs> & AgentPartTraits<F>,
 ): DefinedPart<AgentContext<BaseConfig & ConfigOf<F>>, R, Needs> & AgentPartTraits<F> {
   return spec as never;

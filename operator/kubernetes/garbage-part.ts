@@ -13,7 +13,7 @@ export const garbagePart = definePart({
   // How long objects of nodes and pods that are gone are kept, and between two looks for them.
   settings: { orphanGraceMs: 5 * 60_000 },
   stopWithinMs: Infinity,
-  build: ({ tables, lease, totals, failures }, { config, db, log }) => {
+  build: ({ tables, lease, totals, failures }, { config, db, log, fail }) => {
     const { orphanGraceMs, now } = config;
     const garbage = new GarbageCollector({
       db,
@@ -32,7 +32,7 @@ export const garbagePart = definePart({
       onError: (error) =>
         failures.failed({ component: 'garbage', error, message: 'could not remove what has no owner' }),
     });
-    const beginning = onceComplete(db, tables.inputSources, () => garbage.start());
+    const beginning = onceComplete(db, tables.inputSources, () => garbage.start(), fail);
     return {
       start: () => beginning.start(),
       stop: async () => {

@@ -15,7 +15,7 @@ export const writersPart = definePart({
   needs: { tables: tablesPart, lease: leasePart, targets: targetsPart, totals: totalsPart, failures: failuresPart },
   // Requests that have been made end by their own limit: the lease is not given back before.
   stopWithinMs: Infinity,
-  build: ({ tables, lease, targets, totals, failures }, { db, log }) => {
+  build: ({ tables, lease, targets, totals, failures }, { db, log, fail }) => {
     let statusWritten = (_key: string): void => {};
     const writers = new Writers({
       client: lease.client,
@@ -40,7 +40,7 @@ export const writersPart = definePart({
       },
     });
     // Until the first state is complete, what is desired is a part of it.
-    const beginning = onceComplete(db, tables.statuses, () => writers.start());
+    const beginning = onceComplete(db, tables.statuses, () => writers.start(), fail);
     return {
       provides: {
         /** Sets who is told, by its key, of a policy whose status was written: it starts later. */

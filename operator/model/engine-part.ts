@@ -32,7 +32,7 @@ export const enginePart = definePart({
       if (target === 'statuses') engine.touchStatus(key);
       else engine.touch(desired[target] as unknown as Table<Desired<unknown>>, key);
     });
-    const beginning = onceComplete(db, tables.inputSources, () => engine.start());
+    const beginning = onceComplete(db, tables.inputSources, () => engine.start(), fail);
     return {
       provides: engine,
       start: () => beginning.start(),

@@ -10,7 +10,7 @@
  */
 import type { FencingClient, KubeClient } from '@weir/kube';
 import type { ConfigOf, Flagged, Flags, FlagTraits } from '@weir/process/flags';
-import type { AnyPartSpec, DefinedPart, Part, PartDefinition, PartNeeds } from '@weir/process/parts';
+import type { AnyPartSpec, DefinedPart, None, Part, PartDefinition, PartNeeds } from '@weir/process/parts';
 import type { StateDB } from '@weir/statedb';
 import type { Logger } from 'pino';
 import type { Registry } from 'prom-client';
@@ -75,37 +75,26 @@ type Life = 'process' | 'term';
 
 export type AnyOperatorPart = AnyPartSpec & Flagged & { readonly settings?: object; readonly life: Life };
 
-/** Gives the functions of a part of a term the types of what it needs, and of its flags and settings. */
-export function definePart<
-  R extends OperatorPart | undefined,
-  // biome-ignore lint/complexity/noBannedTypes: no needs, no flags, no settings
-  Needs extends PartNeeds = {},
-  // biome-ignore lint/complexity/noBannedTypes: no needs, no flags, no settings
-  F extends Flags = {},
-  // biome-ignore lint/complexity/noBannedTypes: no needs, no flags, no settings
-  S extends object = {},
->(
-  spec: PartDefinition<TermContext<BaseConfig & ConfigOf<F> & S>, R, Needs> & OperatorPartTraits<F, S>,
-): DefinedPart<TermContext<BaseConfig & ConfigOf<F> & S>, R, Needs> &
-  OperatorPartTraits<F, S> & { readonly life: 'term' } {
-  return { ...spec, life: 'term' } as never;
+type ContextOf<L extends Life, Config> = L extends 'term' ? TermContext<Config> : ProcessContext<Config>;
+
+/** Gives a part's functions the types of what it needs, and of its flags and settings. */
+function define<const L extends Life>(life: L) {
+  return <
+    R extends OperatorPart | undefined,
+    Needs extends PartNeeds = None,
+    F extends Flags = None,
+    S extends object = None,
+  >(
+    spec: PartDefinition<ContextOf<L, BaseConfig & ConfigOf<F> & S>, R, Needs> & OperatorPartTraits<F, S>,
+  ): DefinedPart<ContextOf<L, BaseConfig & ConfigOf<F> & S>, R, Needs> &
+    OperatorPartTraits<F, S> & { readonly life: L } => ({ ...spec, life }) as never;
 }
 
-/** The same of a part of the process. */
-export function defineProcessPart<
-  R extends OperatorPart | undefined,
-  // biome-ignore lint/complexity/noBannedTypes: no needs, no flags, no settings
-  Needs extends PartNeeds = {},
-  // biome-ignore lint/complexity/noBannedTypes: no needs, no flags, no settings
-  F extends Flags = {},
-  // biome-ignore lint/complexity/noBannedTypes: no needs, no flags, no settings
-  S extends object = {},
->(
-  spec: PartDefinition<ProcessContext<BaseConfig & ConfigOf<F> & S>, R, Needs> & OperatorPartTraits<F, S>,
-): DefinedPart<ProcessContext<BaseConfig & ConfigOf<F> & S>, R, Needs> &
-  OperatorPartTraits<F, S> & { readonly life: 'process' } {
-  return { ...spec, life: 'process' } as never;
-}
+/** A part of a term. */
+export const definePart = define('term');
+
+/** A part of the process. */
+export const defineProcessPart = define('process');
 
 type ConfigOfPart<P> = P extends OperatorPartTraits<infer F, infer S> ? ConfigOf<F> & S : never;
 type All<Union> = (Union extends unknown ? (each: Union) => void : never) extends (all: infer Each) => void

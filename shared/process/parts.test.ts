@@ -233,6 +233,18 @@ describe('parts', () => {
     await expect(Parts.build([spec('server')], log, { outer })).rejects.toThrow('two parts are called server');
   });
 
+  it('that another may still use go on where that did not stop, if they say so', async () => {
+    const log: Log = [];
+    const lease: AnyPartSpec = { ...spec('lease'), stopsUnusedOnly: true };
+    const other: AnyPartSpec = { ...spec('other'), stopsUnusedOnly: true };
+    const writer = spec('writer', [lease], { stop: () => Promise.reject(new Error('busy')) });
+    const parts = await Parts.build([other, lease, writer], log);
+    await parts.start();
+    await expect(parts.stop()).rejects.toThrow('busy');
+    expect(log.filter((line) => line.startsWith('-'))).toEqual(['-other']);
+    expect(states(parts)).toEqual({ other: 'stopped', lease: 'failed', writer: 'failed' });
+  });
+
   it('of a wrong list are refused by name', () => {
     const a: AnyPartSpec & { needs?: Record<string, AnyPartSpec> } = { ...spec('a'), needs: {} };
     const b = spec('b', [a]);

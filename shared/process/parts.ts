@@ -29,6 +29,8 @@ export type ProvidedBy<Built> = Built extends { readonly provides: infer Value }
 
 // biome-ignore lint/suspicious/noExplicitAny: what a spec in a list builds is its own affair
 export type AnyPartSpec = PartSpec<any, any, any>;
+/** No needs, no flags, no settings. */
+export type None = Readonly<Record<never, never>>;
 export type PartNeeds = Readonly<Record<string, AnyPartSpec>>;
 
 /** What the parts that are needed provide, by the names that the one in need gives them. */
@@ -47,6 +49,8 @@ export interface PartSpec<Context, Built extends Part | undefined, Needs extends
   readonly startWithinMs?: number;
   /** Milliseconds; default 4,500. `Infinity`: no limit. */
   readonly stopWithinMs?: number;
+  /** It is not stopped where one that needs it did not stop, and may use it still. Default: a stop tries every part. */
+  readonly stopsUnusedOnly?: true;
   /** Makes it, and starts nothing: no timer, no socket, no change of the machine. */
   build(given: Given<Needs>, context: Context): Built | Promise<Built>;
 }
@@ -212,10 +216,15 @@ export class Parts {
 
   async #stopEach(): Promise<Failures> {
     const failures: { readonly error: unknown }[] = [];
+    const inUse = new Set<string>();
     for (const member of this.#members.toReversed()) {
       const { spec, part, row, started } = member;
       if (row.state !== 'running' && row.state !== 'starting' && row.state !== 'failed') continue;
       const { name, stopWithinMs = STOP_WITHIN_MS } = spec;
+      if (spec.stopsUnusedOnly === true && inUse.has(name)) {
+        this.#change(member, 'failed', 'it was not stopped, as a part that needs it did not stop');
+        continue;
+      }
       const failed = row.state === 'failed' ? row.message : undefined;
       if (failed === undefined) this.#change(member, 'stopping');
       const stop = async (): Promise<void> => {
@@ -228,6 +237,7 @@ export class Parts {
         if (failed === undefined) this.#change(member, 'stopped');
       } catch (error) {
         failures.push({ error });
+        for (const need of row.needs) inUse.add(need);
         this.#change(member, 'failed', messageOf(error));
         this.#options.onStopFailed?.(name, error);
       }
