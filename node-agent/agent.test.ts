@@ -3,7 +3,7 @@
  * seccomp profile.
  */
 
-import { type ChildProcess, spawn } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
@@ -20,6 +20,7 @@ import { confined } from '../test/seccomp/profiles.ts';
 import { buildCni } from './cni/index.ts';
 import { dropsOf, LabPod } from './datapath/testing/lab.ts';
 import { runCommand } from './host/command.ts';
+import { AgentProcess } from './testing/agent-process.ts';
 import { TestNamespaces } from './testing/netns.ts';
 import { call } from './testing/request.ts';
 
@@ -30,7 +31,7 @@ let namespaces: TestNamespaces;
 let node = '';
 let shim = '';
 let bpfRoot = '';
-const children: ChildProcess[] = [];
+const agents: AgentProcess[] = [];
 const pods: LabPod[] = [];
 
 beforeEach(async () => {
@@ -42,12 +43,7 @@ beforeEach(async () => {
 });
 afterEach(async () => {
   for (const pod of pods.splice(0)) pod.kill();
-  for (const child of children.splice(0)) {
-    if (child.exitCode === null && child.signalCode === null) {
-      child.kill('SIGKILL');
-      await once(child, 'close');
-    }
-  }
+  for (const agent of agents.splice(0)) await agent.ended('SIGKILL');
   await rm(bpfRoot, { recursive: true, force: true });
   await namespaces.dispose();
   await rm(folder, { recursive: true });
@@ -59,41 +55,21 @@ const path = (name: string): string => join(folder, name);
 const ALONE = ['--no-kubernetes', '--pod-cidr', '10.87.0.0/24', '--policy-enforcement', 'never'];
 
 /** Runs `weir-agent` on the node. */
-function weirAgent(
-  command: string,
-  more: readonly string[] = ALONE,
-): { readonly child: ChildProcess; readonly output: () => string } {
+function weirAgent(command: string, more: readonly string[] = ALONE): AgentProcess {
   const args = [
     ...['--node-name', 'n1', '--bpf-root', bpfRoot, '--socket', path('weir.sock'), '--state-dir', path('state')],
     ...['--cni-binary', path('weir-cni'), '--cni-install', path('bin'), '--cni-conf-dir', path('net.d')],
     ...['--ct-entries', '4096', ...more, command],
   ];
-  const child = spawn('nsenter', [`--net=${node}`, ...confined('agent', [MAIN, ...args])], {
-    stdio: ['ignore', 'pipe', 'pipe'],
-  });
-  children.push(child);
-  let text = '';
-  for (const stream of [child.stdout, child.stderr])
-    stream.setEncoding('utf8').on('data', (chunk: string) => {
-      text += chunk;
-    });
-  return { child, output: () => text };
+  const agent = new AgentProcess(node, confined('agent', [MAIN, ...args]));
+  agents.push(agent);
+  return agent;
 }
 
-async function startAgent(more?: readonly string[]): Promise<ChildProcess> {
-  return (await startedAgent(more)).child;
-}
-async function startedAgent(more?: readonly string[]): Promise<ReturnType<typeof weirAgent>> {
-  const { child, output } = weirAgent('run', more);
-  while (!output().includes('agent is running')) {
-    if (child.exitCode !== null) throw new Error(`the agent ended: ${output()}`);
-    await new Promise((resolve) => setTimeout(resolve, 20));
-  }
-  return { child, output };
-}
-async function ended(child: ChildProcess): Promise<number | null> {
-  if (child.exitCode === null && child.signalCode === null) await once(child, 'close');
-  return child.exitCode;
+async function startAgent(more?: readonly string[]): Promise<AgentProcess> {
+  const agent = weirAgent('run', more);
+  await agent.running();
+  return agent;
 }
 
 async function cni(command: string, container: string, netns: string): Promise<{ code: number; answer: unknown }> {
@@ -159,8 +135,7 @@ describe('weir-agent', () => {
 
     // A request that would wait for ever keeps no agent from ending in good order.
     const waiting = call(path('weir.sock'), 'GET', '/policy/wait?revision=99');
-    first.kill('SIGTERM');
-    expect(await ended(first)).toBe(0);
+    expect(await first.ended('SIGTERM')).toBe(0);
     await waiting.catch(() => undefined);
 
     const late = await namespaces.add('c3');
@@ -182,8 +157,7 @@ describe('weir-agent', () => {
     const { sent, lost } = await client.endStream();
     expect(sent).toBeGreaterThan(0);
     expect(lost).toBe(0);
-    second.kill('SIGTERM');
-    expect(await ended(second)).toBe(0);
+    expect(await second.ended('SIGTERM')).toBe(0);
   });
 
   it('removes itself when its DaemonSet is marked, says so once, and ends in good order', async () => {
@@ -205,7 +179,7 @@ describe('weir-agent', () => {
         metadata: { name: 'weir-agent', namespace: 'weir' },
         spec: { selector: { matchLabels: { app: 'weir' } }, template },
       });
-      const { child: agent, output } = await startedAgent([
+      const agent = await startAgent([
         ...['--kubeconfig', path('kubeconfig'), '--daemonset', 'weir/weir-agent'],
         ...['--health-address', '127.0.0.1:9879'],
       ]);
@@ -235,9 +209,8 @@ describe('weir-agent', () => {
       await api.client.delete({ ...daemonSets, name: 'weir-agent' });
       stream.destroy();
       expect(await probe('healthz')).toMatch(/^200 /);
-      agent.kill('SIGTERM');
-      const code = await ended(agent);
-      expect(`${output()}exit code ${code}`).toMatch(/exit code 0$/);
+      const code = await agent.ended('SIGTERM');
+      expect(`${agent.output}exit code ${code}`).toMatch(/exit code 0$/);
       expect(await listed()).toEqual([]);
     } finally {
       await cluster.stop();
@@ -249,19 +222,18 @@ describe('weir-agent', () => {
     try {
       await mkdir(path('tls'));
       await makeCertificate(path('tls'));
-      const { child } = await startedAgent([
+      const agent = await startAgent([
         ...['--kubeconfig', path('kubeconfig'), '--health-address', '127.0.0.1:9879'],
         ...['--metrics-address', '127.0.0.1:9880', '--metrics-cert-path', path('tls')],
       ]);
-      expect(await readFile(`/proc/${child.pid}/status`, 'utf8')).toMatch(/^Seccomp:\s2$/m);
+      expect(await readFile(`/proc/${agent.child.pid}/status`, 'utf8')).toMatch(/^Seccomp:\s2$/m);
       expect(await fetched('http://127.0.0.1:9879/healthz')).toMatch(/^200 /);
       expect(await fetched('http://127.0.0.1:9879/metrics')).toMatch(/^404 /);
       // This API server reviews no tokens: nobody gets anything.
       expect(await fetched('https://localhost:9880/metrics')).toMatch(
         /^503 the API server cannot be asked .*tokenreviews/,
       );
-      child.kill('SIGTERM');
-      expect(await ended(child)).toBe(0);
+      expect(await agent.ended('SIGTERM')).toBe(0);
     } finally {
       await cluster.stop();
     }
@@ -271,29 +243,28 @@ describe('weir-agent', () => {
     const agent = await startAgent();
     const [client, server] = [await pod('c1'), await pod('c2')];
     const refused = weirAgent('cleanup');
-    expect(await ended(refused.child)).toBe(1);
-    expect(refused.output()).toContain('another agent listens on');
+    expect(await refused.ended()).toBe(1);
+    expect(refused.output).toContain('another agent listens on');
     expect(await readdir(path('net.d'))).toEqual(['10-weir.conflist']);
-    agent.kill('SIGKILL');
-    await ended(agent);
+    await agent.ended('SIGKILL');
 
     const cleanup = weirAgent('cleanup');
-    const code = await ended(cleanup.child);
+    const code = await cleanup.ended();
     // With its output, which says why it is another.
-    expect(`${cleanup.output()}exit code ${code}`).toMatch(/exit code 0$/);
+    expect(`${cleanup.output}exit code ${code}`).toMatch(/exit code 0$/);
     for (const gone of [bpfRoot, path('state'), path('net.d/10-weir.conflist'), path('bin/weir-cni')]) {
-      expect(cleanup.output()).toContain(`removed ${gone}\n`);
+      expect(cleanup.output).toContain(`removed ${gone}\n`);
       expect(existsSync(gone)).toBe(false);
     }
-    expect(cleanup.output().match(/stays: interface weir[0-9a-f]{11} /g)).toHaveLength(2);
+    expect(cleanup.output.match(/stays: interface weir[0-9a-f]{11} /g)).toHaveLength(2);
     expect(await client.reaches(server)).toBe(true);
     // With the flags of an agent in a cluster, where there is none.
     const inCluster = ['--metrics-address', '127.0.0.1:0', '--metrics-cert-path', path('tls'), '--daemonset', 'weir/a'];
     for (const flags of [ALONE, inCluster]) {
       const again = weirAgent('cleanup', flags);
-      const ending = await ended(again.child);
-      expect(`${again.output()}exit code ${ending}`).toMatch(/exit code 0$/);
-      expect(again.output()).not.toContain('removed ');
+      const ending = await again.ended();
+      expect(`${again.output}exit code ${ending}`).toMatch(/exit code 0$/);
+      expect(again.output).not.toContain('removed ');
     }
     // What stays is what the shim's next DEL, or the end of the pod, takes away.
     const left = await runCommand('nsenter', [`--net=${node}`, 'ip', '-brief', 'link', 'show', 'type', 'veth']);

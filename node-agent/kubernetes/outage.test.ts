@@ -1,6 +1,7 @@
 /** How long after an outage of the API server the agent asks and writes again: its default options, in virtual time. */
 import { afterEach, beforeEach, describe, expect, it, jest } from '@jest/globals';
-import { ApiError, type KubeObject, type Resource, ServerPulse, type WatchEvent } from '@weir/kube';
+import { type ApiError, type KubeObject, type Resource, ServerPulse, type WatchEvent } from '@weir/kube';
+import { Asked, OUTAGES, seeded } from '../../shared/kube/testing/outages.ts';
 import { FakeCore, quiet } from '../testing/fake-core.ts';
 import { UninstallMark } from '../uninstall/mark.ts';
 import { Kubernetes } from './source.ts';
@@ -20,10 +21,7 @@ const WRITTEN = ['ciliumendpoints', 'events', 'nodepolicystatuses', 'nodes'];
 /** Notes when it was asked, and tells its pulse of each answer, as the real one's transport does. */
 class ObservedClient extends FakeClient {
   readonly pulse = new ServerPulse();
-  /** Lists and watches by kind, and applies by `apply` and kind, in their order. */
-  readonly asked = new Map<string, { readonly at: number; readonly answered: boolean }[]>();
-  /** Writes that the server took. */
-  readonly taken: { readonly plural: string; readonly at: number }[] = [];
+  readonly asked = new Asked();
 
   override list<T extends KubeObject>(resource: Resource<T>) {
     this.#ask(resource.plural);
@@ -57,12 +55,11 @@ class ObservedClient extends FakeClient {
   }
 
   #ask(what: string): void {
-    const answered = this.failure === undefined;
-    this.asked.set(what, [...(this.asked.get(what) ?? []), { at: performance.now(), answered }]);
+    this.asked.ask(what, this.failure === undefined);
   }
   async #written<T>(plural: string, writing: Promise<T>): Promise<T> {
     const answer = await this.#told(writing);
-    this.taken.push({ plural, at: performance.now() });
+    this.asked.take(plural);
     return answer;
   }
   async #told<T>(request: Promise<T>): Promise<T> {
@@ -130,35 +127,18 @@ async function change(generation: number): Promise<void> {
 async function outage(forMs: number, error: ApiError): Promise<number> {
   await change(2);
   await jest.advanceTimersByTimeAsync(60_000);
-  expect([...client.asked.keys()].filter((what) => !what.includes(' ')).sort()).toEqual(READ);
-  expect([...new Set(client.taken.map(({ plural }) => plural))].sort()).toEqual(WRITTEN);
+  expect(client.asked.kinds).toEqual(READ);
+  expect([...client.asked.written.keys()].sort()).toEqual(WRITTEN);
   client.fail(error);
   client.asked.clear();
-  client.taken.length = 0;
   await change(3);
   await jest.advanceTimersByTimeAsync(forMs);
-  expect(client.taken).toEqual([]);
+  expect(client.asked.written.size).toBe(0);
   client.failure = undefined;
   return performance.now();
 }
 
 const paceOf = (plural: string): number => (PACE_MS as Readonly<Record<string, number>>)[plural] ?? 0;
-
-/** When each kind was read for the first time with an answer, and written. */
-function firsts(): { readonly read: ReadonlyMap<string, number>; readonly written: ReadonlyMap<string, number> } {
-  const read = READ.flatMap((plural) => {
-    const first = client.asked.get(plural)?.find(({ answered }) => answered);
-    return first === undefined ? [] : [[plural, first.at] as const];
-  });
-  return { read: new Map(read), written: new Map([...client.taken].reverse().map(({ plural, at }) => [plural, at])) };
-}
-
-const UNAVAILABLE = new ApiError('unavailable', { status: 503, reason: 'ServiceUnavailable' });
-const REFUSED = new ApiError('connect ECONNREFUSED', { status: 0, reason: 'Unreachable' });
-const OUTAGES = [5, 20, 40, 600].flatMap((seconds) => [
-  { seconds, what: 'answers 503', error: UNAVAILABLE },
-  { seconds, what: 'refuses connections', error: REFUSED },
-]);
 
 describe('an outage of the API server', () => {
   it.each(OUTAGES)('of $seconds s, $what: nobody waits longer than the longest wait', async ({ seconds, error }) => {
@@ -166,7 +146,7 @@ describe('an outage of the API server', () => {
     jest.spyOn(Math, 'random').mockReturnValue(0);
     const ended = await outage(seconds * 1_000, error);
     await jest.advanceTimersByTimeAsync(20_000);
-    const { read, written } = firsts();
+    const { read, written } = client.asked;
     expect([...read.keys()].sort()).toEqual(READ);
     for (const at of read.values()) expect(Math.round(at - ended)).toBeLessThanOrEqual(LONGEST_WAIT_MS);
     for (const plural of WRITTEN)
@@ -175,7 +155,7 @@ describe('an outage of the API server', () => {
       );
     // A server that is away for longer is not asked more rarely.
     for (const what of [...READ, 'apply ciliumendpoints', 'apply events']) {
-      const times = (client.asked.get(what) ?? []).map(({ at }) => at);
+      const times = client.asked.times(what);
       expect([what, times.length > seconds / 5]).toEqual([what, true]);
       for (const [index, at] of times.slice(1).entries())
         expect(Math.round(at - (times[index] ?? 0))).toBeLessThanOrEqual(LONGEST_WAIT_MS + PACE_MS.events);
@@ -183,14 +163,10 @@ describe('an outage of the API server', () => {
   });
 
   it.each(OUTAGES)('of $seconds s, $what: the first answer wakes everybody', async ({ seconds, error }) => {
-    let seed = seconds;
-    jest.spyOn(Math, 'random').mockImplementation(() => {
-      seed = (seed * 48_271) % 2_147_483_647;
-      return seed / 2_147_483_647;
-    });
+    jest.spyOn(Math, 'random').mockImplementation(seeded(seconds));
     const ended = await outage(seconds * 1_000, error);
     await jest.advanceTimersByTimeAsync(20_000);
-    const { read, written } = firsts();
+    const { read, written } = client.asked;
     const first = Math.min(...read.values(), ...written.values());
     expect(Math.round(first - ended)).toBeLessThanOrEqual(LONGEST_WAIT_MS);
     expect(Object.fromEntries(read)).toEqual(Object.fromEntries(READ.map((plural) => [plural, first])));

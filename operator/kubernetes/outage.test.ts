@@ -1,7 +1,8 @@
 /** How long after an outage of the API server the operator asks and writes again: its default options, in virtual time. */
 import { afterEach, beforeEach, describe, expect, it, jest } from '@jest/globals';
-import { ApiError, type KubeClient, type KubeObject, ServerPulse } from '@weir/kube';
+import { type ApiError, type KubeClient, type KubeObject, ServerPulse } from '@weir/kube';
 import { createStateDB } from '@weir/statedb';
+import { Asked, OUTAGES, seeded } from '../../shared/kube/testing/outages.ts';
 import { createTables, show } from '../tables.ts';
 import { Inputs } from './inputs.ts';
 import { createTargets } from './targets.ts';
@@ -24,9 +25,7 @@ const WRITTEN = [
 class Server {
   readonly pulse = new ServerPulse();
   failure: ApiError | undefined;
-  /** Lists and watches by kind, and applies by `apply` and kind, in their order. */
-  readonly asked = new Map<string, { readonly at: number; readonly answered: boolean }[]>();
-  readonly taken: { readonly plural: string; readonly at: number }[] = [];
+  readonly asked = new Asked();
   #cut = new AbortController();
   #version = 1;
 
@@ -49,7 +48,7 @@ class Server {
     apply: async ({ plural }: { readonly plural: string }, object: KubeObject) => {
       this.#ask(`apply ${plural}`);
       await this.#answer();
-      this.taken.push({ plural, at: performance.now() });
+      this.asked.take(plural);
       this.#version += 1;
       return { ...object, metadata: { ...object.metadata, resourceVersion: String(this.#version) } };
     },
@@ -65,8 +64,7 @@ class Server {
   }
 
   #ask(what: string): void {
-    const answered = this.failure === undefined;
-    this.asked.set(what, [...(this.asked.get(what) ?? []), { at: performance.now(), answered }]);
+    this.asked.ask(what, this.failure === undefined);
   }
 
   /** As the transport tells its pulse. */
@@ -151,37 +149,19 @@ async function outage(forMs: number, error: ApiError): Promise<number> {
   change(1);
   writers.start();
   await jest.advanceTimersByTimeAsync(10_000);
-  expect([...server.asked.keys()].filter((what) => !what.includes(' ')).sort()).toEqual(READ);
-  expect([...new Set(server.taken.map(({ plural }) => plural))].sort()).toEqual(WRITTEN);
+  expect(server.asked.kinds).toEqual(READ);
+  expect([...server.asked.written.keys()].sort()).toEqual(WRITTEN);
   server.fail(error);
   server.asked.clear();
-  server.taken.length = 0;
   change(2);
   await jest.advanceTimersByTimeAsync(forMs);
-  expect(server.taken).toEqual([]);
+  expect(server.asked.written.size).toBe(0);
   server.failure = undefined;
   return performance.now();
 }
 
 /** Kinds that were read with an answer since the outage began. */
-const answers = (): number =>
-  READ.filter((plural) => server.asked.get(plural)?.some(({ answered }) => answered)).length;
-
-/** When each kind was read for the first time with an answer, and written. */
-function firsts(): { readonly read: ReadonlyMap<string, number>; readonly written: ReadonlyMap<string, number> } {
-  const read = READ.flatMap((plural) => {
-    const first = server.asked.get(plural)?.find(({ answered }) => answered);
-    return first === undefined ? [] : [[plural, first.at] as const];
-  });
-  return { read: new Map(read), written: new Map([...server.taken].reverse().map(({ plural, at }) => [plural, at])) };
-}
-
-const UNAVAILABLE = new ApiError('unavailable', { status: 503, reason: 'ServiceUnavailable' });
-const REFUSED = new ApiError('connect ECONNREFUSED', { status: 0, reason: 'Unreachable' });
-const OUTAGES = [5, 20, 40, 600].flatMap((seconds) => [
-  { seconds, what: 'answers 503', error: UNAVAILABLE },
-  { seconds, what: 'refuses connections', error: REFUSED },
-]);
+const answers = (): number => server.asked.read.size;
 
 describe('an outage of the API server', () => {
   it.each(OUTAGES)('of $seconds s, $what: nobody waits longer than the longest wait', async ({ seconds, error }) => {
@@ -189,14 +169,14 @@ describe('an outage of the API server', () => {
     jest.spyOn(Math, 'random').mockReturnValue(0);
     const ended = await outage(seconds * 1_000, error);
     await jest.advanceTimersByTimeAsync(20_000);
-    const { read, written } = firsts();
+    const { read, written } = server.asked;
     expect([...read.keys()].sort()).toEqual(READ);
     expect([...written.keys()].sort()).toEqual(WRITTEN);
     for (const at of [...read.values(), ...written.values()])
       expect(Math.round(at - ended)).toBeLessThanOrEqual(LONGEST_WAIT_MS + PACE_MS);
     // A server that is away for longer is not asked more rarely.
     for (const what of [...READ, 'apply peersets', 'apply ciliumidentities', 'apply events']) {
-      const times = (server.asked.get(what) ?? []).map(({ at }) => at);
+      const times = server.asked.times(what);
       expect([what, times.length > seconds / 5]).toEqual([what, true]);
       for (const [index, at] of times.slice(1).entries())
         expect(Math.round(at - (times[index] ?? 0))).toBeLessThanOrEqual(LONGEST_WAIT_MS);
@@ -205,17 +185,13 @@ describe('an outage of the API server', () => {
   });
 
   it.each(OUTAGES)('of $seconds s, $what: the first answer wakes everybody', async ({ seconds, error }) => {
-    let seed = seconds;
-    jest.spyOn(Math, 'random').mockImplementation(() => {
-      seed = (seed * 48_271) % 2_147_483_647;
-      return seed / 2_147_483_647;
-    });
+    jest.spyOn(Math, 'random').mockImplementation(seeded(seconds));
     const ended = await outage(seconds * 1_000, error);
     while (answers() === 0) await jest.advanceTimersByTimeAsync(1);
     expect(Math.round(performance.now() - ended)).toBeLessThanOrEqual(LONGEST_WAIT_MS);
     await jest.advanceTimersByTimeAsync(PACE_MS);
     expect(answers()).toBe(READ.length);
-    expect([...new Set(server.taken.map(({ plural }) => plural))].sort()).toEqual(WRITTEN);
+    expect([...server.asked.written.keys()].sort()).toEqual(WRITTEN);
     expect([...writers.failing()].filter(([, rows]) => rows > 0)).toEqual([]);
   });
 });

@@ -1,6 +1,4 @@
 /** A part brings all that it has in its own folder and a line in a list: the agent runs with one that nothing else knows of. */
-import { type ChildProcess, spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { existsSync, mkdirSync, rmSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -9,6 +7,7 @@ import { afterEach, beforeEach, expect, it } from '@jest/globals';
 import { COMMANDS } from '../../node-agent/cli/commands.ts';
 import { runCli } from '../../node-agent/cli/program.ts';
 import { runCommand } from '../../node-agent/host/command.ts';
+import { AgentProcess } from '../../node-agent/testing/agent-process.ts';
 import { TestNamespaces } from '../../node-agent/testing/netns.ts';
 import { eventually } from '../eventually.ts';
 import { addSampleCommand } from './sample.ts';
@@ -17,7 +16,7 @@ let folder = '';
 let node = '';
 let bpfRoot = '';
 let namespaces: TestNamespaces;
-const children: ChildProcess[] = [];
+const agents: AgentProcess[] = [];
 
 beforeEach(async () => {
   folder = await mkdtemp(join(tmpdir(), 'weir-parts-'));
@@ -26,19 +25,13 @@ beforeEach(async () => {
   bpfRoot = `/sys/fs/bpf/${basename(node)}`;
 });
 afterEach(async () => {
-  for (const child of children.splice(0)) await end(child, 'SIGKILL');
+  for (const each of agents.splice(0)) await each.ended('SIGKILL');
   await rm(bpfRoot, { recursive: true, force: true });
   await namespaces.dispose();
   await rm(folder, { recursive: true });
 });
 
-async function end(child: ChildProcess, signal: NodeJS.Signals): Promise<void> {
-  if (child.exitCode !== null || child.signalCode !== null) return;
-  child.kill(signal);
-  await once(child, 'close');
-}
-
-function agent(...more: readonly string[]): { readonly child: ChildProcess; readonly output: () => string } {
+function agent(...more: readonly string[]): AgentProcess {
   const args = [
     ...['--node-name', 'n1', '--bpf-root', bpfRoot, '--socket', join(folder, 'sock'), '--ct-entries', '1024'],
     ...['--state-dir', join(folder, 'state'), '--no-kubernetes', '--pod-cidr', '10.86.0.0/24', '--routing', 'none'],
@@ -53,25 +46,15 @@ function agent(...more: readonly string[]): { readonly child: ChildProcess; read
     ...more,
   ];
   const main = join(import.meta.dirname, 'main.ts');
-  const child = spawn('nsenter', [`--net=${node}`, process.execPath, main, ...args], {
-    stdio: ['ignore', 'pipe', 'pipe'],
-  });
-  children.push(child);
-  let text = '';
-  for (const stream of [child.stdout, child.stderr])
-    stream.setEncoding('utf8').on('data', (chunk: string) => {
-      text += chunk;
-    });
-  return { child, output: () => text };
+  const made = new AgentProcess(node, [process.execPath, main, ...args]);
+  agents.push(made);
+  return made;
 }
 
-async function started(...more: readonly string[]): Promise<ChildProcess> {
-  const { child, output } = agent(...more);
-  while (!output().includes('agent is running')) {
-    if (child.exitCode !== null) throw new Error(`the agent ended: ${output()}`);
-    await new Promise((resolve) => setTimeout(resolve, 20));
-  }
-  return child;
+async function started(...more: readonly string[]): Promise<AgentProcess> {
+  const made = agent(...more);
+  await made.running();
+  return made;
 }
 
 async function weir(...args: readonly string[]): Promise<string> {
@@ -115,20 +98,20 @@ it('adds a table, a map, a route, a metric, a flag, a command and a row of statu
   const pin = join(bpfRoot, 'sample_counts');
   rmSync(pin);
   await eventually(async () => existsSync(pin), Boolean);
-  await end(first, 'SIGTERM');
+  await first.ended('SIGTERM');
   const second = await started();
   expect(JSON.parse(await weir('-o', 'json', 'map', 'get', 'sample_counts'))).toHaveLength(1);
-  await end(second, 'SIGTERM');
+  await second.ended('SIGTERM');
   // What is no map keeps no agent from starting.
   rmSync(pin);
   mkdirSync(pin);
   const third = await started();
   expect(JSON.parse(await weir('-o', 'json', 'map', 'get', 'sample_counts'))).toEqual([]);
-  await end(third, 'SIGTERM');
+  await third.ended('SIGTERM');
 
-  const { child, output } = agent('cleanup');
-  if (child.exitCode === null) await once(child, 'close');
-  expect(output()).toContain('removed the samples\n');
+  const cleanup = agent('cleanup');
+  await cleanup.ended();
+  expect(cleanup.output).toContain('removed the samples\n');
   expect(existsSync(bpfRoot)).toBe(false);
 });
 
