@@ -118,14 +118,14 @@ function runCommand(env: Environment, parts: readonly AnyOperatorPart[], done: (
       ...flags,
       ...commonOf(given),
       namespace: namespaceOf(env),
-      identity: `${env['POD_NAME'] ?? hostname()}-${newId()}`,
+      identity: `${env.POD_NAME ?? hostname()}-${newId()}`,
     });
   });
 }
 
 /** Where this pod runs. */
 function namespaceOf(env: Environment): string {
-  return env['POD_NAMESPACE'] ?? 'kube-system';
+  return env.POD_NAMESPACE ?? 'kube-system';
 }
 
 function uninstallCommand(command: Command, env: Environment, done: (config: UninstallConfig) => void): void {

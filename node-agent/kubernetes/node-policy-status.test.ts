@@ -185,7 +185,7 @@ describe('NodePolicyStatusWriter', () => {
       jest.advanceTimersByTime(WAIT_MS);
       await client.written(3);
       expect(versions()).toEqual([undefined, '7', '11']);
-      expect((client.held.get('nodepolicystatuses/n1') as NodePolicyStatus).status.policies['u']?.generation).toBe(2);
+      expect((client.held.get('nodepolicystatuses/n1') as NodePolicyStatus).status.policies.u?.generation).toBe(2);
     });
 
     it('is over when something else is said: what comes then waits its whole time', async () => {
@@ -219,11 +219,11 @@ describe('NodePolicyStatusWriter', () => {
     expect(new Set(verbs().slice(full))).toEqual(new Set(['patch']));
     // Somebody writes into the report, or deletes it.
     client.held.set('nodepolicystatuses/n1', { ...held(), status: { ...held().status, policies: {} } } as KubeObject);
-    await eventually(async () => held().status.policies['u']?.generation === 2, Boolean);
+    await eventually(async () => held().status.policies.u?.generation === 2, Boolean);
     client.held.delete('nodepolicystatuses/n1');
-    await eventually(async () => held()?.status.policies['u']?.generation === 2, Boolean);
+    await eventually(async () => held()?.status.policies.u?.generation === 2, Boolean);
     core.setRealised({ ...realised(3), policyVersion: '9' });
-    await eventually(async () => held().status.policies['u']?.generation === 3, Boolean);
+    await eventually(async () => held().status.policies.u?.generation === 3, Boolean);
   });
 
   it('takes back how far it had read, which an apply leaves there, where that is not known any more', async () => {
@@ -234,7 +234,7 @@ describe('NodePolicyStatusWriter', () => {
     core.setRealised({ ...realised(2), policyVersion: '9' });
     await eventually(async () => held().status.policyVersion === '9', Boolean);
     core.setRealised(realised(3));
-    await eventually(async () => held().status.policies['u']?.generation === 3, Boolean);
+    await eventually(async () => held().status.policies.u?.generation === 3, Boolean);
     await client.written(4);
     expect(held().status).toEqual({
       policies: { u: { generation: 3, endpoints: 1, at: 1_000 } },

@@ -21,15 +21,15 @@ export function shapeProblem(rule: unknown): ShapeProblem | undefined {
     expected,
     value: rule[field],
   });
-  if (!isText(rule['subject'])) return problem('subject', 'a PeerSet');
-  if (!isText(rule['direction'])) return problem('direction', 'a direction');
-  if (!isText(rule['verdict'])) return problem('verdict', 'a verdict');
-  if (typeof rule['defaultDeny'] !== 'boolean') return problem('defaultDeny', 'true or false');
-  if (!Number.isSafeInteger(rule['cookie'])) return problem('cookie', 'a whole number');
-  if (!isText(rule['path'])) return problem('path', 'a text');
-  if (!isText(rule['log'] ?? '')) return problem('log', 'a text');
-  if (!isListOf(rule['peers'], isPeer)) return problem('peers', 'PeerSets, prefixes and entities');
-  if (!isListOf(rule['ports'], isPort)) return problem('ports', 'port ranges and names');
+  if (!isText(rule.subject)) return problem('subject', 'a PeerSet');
+  if (!isText(rule.direction)) return problem('direction', 'a direction');
+  if (!isText(rule.verdict)) return problem('verdict', 'a verdict');
+  if (typeof rule.defaultDeny !== 'boolean') return problem('defaultDeny', 'true or false');
+  if (!Number.isSafeInteger(rule.cookie)) return problem('cookie', 'a whole number');
+  if (!isText(rule.path)) return problem('path', 'a text');
+  if (!isText(rule.log ?? '')) return problem('log', 'a text');
+  if (!isListOf(rule.peers, isPeer)) return problem('peers', 'PeerSets, prefixes and entities');
+  if (!isListOf(rule.ports, isPort)) return problem('ports', 'port ranges and names');
   return undefined;
 }
 

@@ -57,7 +57,7 @@ export function touched(
 
 /** Agents ask for the pods of their node. */
 function placeOf(body: Hostile['body']): { readonly nodeName?: string } {
-  const nodeName = (body['spec'] as { readonly nodeName?: unknown } | null | undefined)?.nodeName;
+  const nodeName = (body.spec as { readonly nodeName?: unknown } | null | undefined)?.nodeName;
   const known = [...NODES, TAKEN].find((node) => node === nodeName);
   return known === undefined ? {} : { nodeName: known };
 }

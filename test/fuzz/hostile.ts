@@ -124,7 +124,7 @@ function changed(body: Body, { place, value: put }: Change): Body {
 }
 
 function claimed(body: Body, [field, key, put]: (typeof METADATA)[number]): Body {
-  const metadata = body['metadata'];
+  const metadata = body.metadata;
   const held = typeof metadata === 'object' && metadata !== null ? (metadata as Readonly<Record<string, unknown>>) : {};
   if (field === '') return { ...body, metadata: { ...held, [key]: put } };
   const within = held[field];

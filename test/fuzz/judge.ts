@@ -55,11 +55,10 @@ const VIEWS: Readonly<Record<Author | 'nobody', View>> = {
     if (TAKEN_PODS.has(key)) return undefined;
     if (key.startsWith('peer set '))
       return { members: members(value).filter((labels) => base.has(`identity ${labels}`)) };
-    if (/^(Programmed|Ready) of /.test(key))
-      return { falselyTrue: value['status'] === 'True' && !isTrue(base.get(key)) };
+    if (/^(Programmed|Ready) of /.test(key)) return { falselyTrue: value.status === 'True' && !isTrue(base.get(key)) };
     if (key.startsWith('summary of ')) return undefined;
     if (TAKEN_ADDRESSES.some((address) => key.includes(` takes ${address} `))) return undefined;
-    return key.startsWith('enforced ') ? { ...value, verdicts: ofOthers(value['verdicts']) } : value;
+    return key.startsWith('enforced ') ? { ...value, verdicts: ofOthers(value.verdicts) } : value;
   },
 };
 
@@ -80,7 +79,7 @@ function members({ members: list }: Entry['value']): readonly string[] {
 }
 
 function isTrue(entry: Entry | undefined): boolean {
-  return entry?.value['status'] === 'True';
+  return entry?.value.status === 'True';
 }
 
 function ofOthers(verdicts: unknown): Readonly<Record<string, unknown>> {

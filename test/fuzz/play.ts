@@ -160,7 +160,7 @@ async function steady(cluster: FuzzCluster, also: (outcome: Outcome) => boolean 
     const unwell = failing === undefined ? await cluster.health() : [failing];
     const outcome = await cluster.outcome();
     const programmed = [...outcome.values()].filter(({ key, value }) => {
-      return key.startsWith('Programmed of ') && (value['status'] === 'True') !== key.endsWith(WITHHELD);
+      return key.startsWith('Programmed of ') && (value.status === 'True') !== key.endsWith(WITHHELD);
     });
     if (unwell.length === 0 && programmed.length === POLICIES.length && also(outcome)) return outcome;
     if (unwell.length > 0 || performance.now() > end)

@@ -75,7 +75,7 @@ export function podObject({ namespace: ns, name, app, node: nodeName, ip }: Hone
 
 /** Of the pod CIDR 10.0.N.0/24 of a node; undefined: there is no such node. */
 export function nodeIndexOf(name: unknown): number | undefined {
-  const at = ALL_NODES.findIndex((node) => node === name);
+  const at = ALL_NODES.indexOf(name as (typeof ALL_NODES)[number]);
   return at < 0 ? undefined : at + 1;
 }
 

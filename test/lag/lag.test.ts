@@ -5,8 +5,8 @@ import { deafStart, step } from './steps.ts';
 import { type Step, Story } from './story.ts';
 
 /** `WEIR_TRACES=5000 npm run jest -- test/lag` looks at more of them, `WEIR_SEED` at the ones that failed. */
-const TRACES = Number(process.env['WEIR_TRACES'] ?? 60);
-const SEED = process.env['WEIR_SEED'];
+const TRACES = Number(process.env.WEIR_TRACES ?? 60);
+const SEED = process.env.WEIR_SEED;
 const LENGTH = 60;
 
 const options = (runs: number) => ({ numRuns: runs, ...(SEED === undefined ? {} : { seed: Number(SEED) }) });

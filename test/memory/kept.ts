@@ -29,10 +29,10 @@ class Inspector {
   privateFields(object: object): readonly (readonly [name: string, value: object])[] {
     hand.given = object;
     const expression = `process.getBuiltinModule('node:v8')[Symbol.for('weir.test.hand')]`;
-    const given = this.#post('Runtime.evaluate', { expression: `${expression}.given` })['result'];
+    const given = this.#post('Runtime.evaluate', { expression: `${expression}.given` }).result;
     const { objectId } = given as { readonly objectId: string };
     const shown = this.#post('Runtime.getProperties', { objectId, ownProperties: true });
-    const fields = ((shown['privateProperties'] ?? []) as readonly Property[]).filter(({ value }) => value?.objectId);
+    const fields = ((shown.privateProperties ?? []) as readonly Property[]).filter(({ value }) => value?.objectId);
     let values: readonly unknown[] = [];
     hand.take = (...taken) => {
       values = taken;
@@ -59,7 +59,7 @@ class Inspector {
       answer = result as Record<string, unknown>;
     });
     if (answer === undefined || 'exceptionDetails' in answer)
-      throw new Error(`${method}: ${JSON.stringify(answer?.['exceptionDetails'])}`);
+      throw new Error(`${method}: ${JSON.stringify(answer?.exceptionDetails)}`);
     return answer;
   }
 }

@@ -72,7 +72,7 @@ it('who has led and then meets silence is told of its address once, not of one t
     'leadership lost: nothing is written until this replica leads again',
     'leader election failed to reach the lease',
   ]);
-  expect(loud[1]?.['error']).toMatch(/^(GET|PUT) http:\/\/127\.0\.0\.1:\d+\/.*leases.*: no answer within 750 ms$/);
+  expect(loud[1]?.error).toMatch(/^(GET|PUT) http:\/\/127\.0\.0\.1:\d+\/.*leases.*: no answer within 750 ms$/);
   expect(JSON.stringify(lines)).not.toMatch(/stack|"fix"/);
 });
 

@@ -64,7 +64,7 @@ export async function createWorld(options: { readonly crds?: readonly object[] }
       clients.push(own);
       const operator = await createOperator({
         client: given ?? own,
-        logger: logger ?? pino({ level: process.env['WEIR_TEST_LOG'] ?? 'silent' }),
+        logger: logger ?? pino({ level: process.env.WEIR_TEST_LOG ?? 'silent' }),
         config: { leaderElect: false, healthAddress: '', statusIntervalMs: 0, ...config },
         ...(onFatal === undefined ? {} : { onFatal }),
         ...(parts === undefined ? {} : { parts }),

@@ -249,10 +249,10 @@ describe('whoever may write the status of pods', () => {
     expect(await as(TENANT, ordinary)).toMatchObject({ code: 0 });
     const { podIP, podIPs, hostIP, hostIPs, conditions } = (await podOf('server')).status;
     expect({ podIP, podIPs, hostIP, hostIPs }).toEqual({
-      podIP: before['podIP'],
-      podIPs: before['podIPs'],
-      hostIP: before['hostIP'],
-      hostIPs: before['hostIPs'],
+      podIP: before.podIP,
+      podIPs: before.podIPs,
+      hostIP: before.hostIP,
+      hostIPs: before.hostIPs,
     });
     expect(conditions).toContainEqual(expect.objectContaining({ type: 'example.com/said' }));
   });
