@@ -1,5 +1,5 @@
 /** Policies and pods as failures of policies name them. */
-import type { Direction, ResolvedRule } from '@weir/policy';
+import type { ResolvedRule } from '@weir/policy';
 import type { InUse } from './derive/index.ts';
 import type { PolicyRow } from './tables.ts';
 
@@ -24,11 +24,10 @@ export function namesOf(names: readonly string[]): string {
   return `${names.slice(0, MOST_NAMES).join(', ')}${more}`;
 }
 
-/** The policies that rules of one direction are of, those with the most first. */
-export function mostRules(selecting: Iterable<readonly [InUse, ResolvedRule]>, direction: Direction): string {
+/** The policies that the rules are of, those with the most first. */
+export function mostRules(selecting: Iterable<readonly [InUse, ResolvedRule]>): string {
   const counts = new Map<PolicyRow, number>();
-  for (const [{ row }, rule] of selecting)
-    if (rule.direction === direction) counts.set(row, (counts.get(row) ?? 0) + 1);
+  for (const [{ row }] of selecting) counts.set(row, (counts.get(row) ?? 0) + 1);
   const largest = [...counts].sort(([, a], [, b]) => b - a);
   return namesOf(
     largest.map(([row, count]) => `${keyOf(row) ?? row.name} (${count} ${count === 1 ? 'rule' : 'rules'})`),

@@ -1,5 +1,5 @@
 import { type LabelMap, labelsKey, matches } from '@weir/labels';
-import { RowBudgetError } from '@weir/policy';
+import type { Direction, ResolvedRule } from '@weir/policy';
 import { keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import type { Held, Realised, RealisedPolicy, Tables } from './core.ts';
 import { tableKey } from './create-tables.ts';
@@ -141,6 +141,7 @@ export class RealisedReport {
       ...this.#removed(sources),
       ...this.#broken(sources),
       ...this.#uncompiled(),
+      ...this.#tooManyRows(),
       ...unresolved(engine, at),
       ...this.#notConnected(),
       ...(held === undefined ? [] : this.#heldBack(held)),
@@ -369,12 +370,24 @@ export class RealisedReport {
     for (const id of engine.endpoints()) {
       const error = engine.failure(id);
       if (error === undefined) continue;
-      const tooLarge = error instanceof RowBudgetError;
-      const by = tooLarge ? `, selected by ${mostRules(engine.selecting(id), error.direction)}` : '';
       const stays =
         engine.state(id)?.state === 'not-ready' ? 'nothing passes until then' : 'the policy before stays enforced';
-      const message = `endpoint ${id}${by}: ${error.message}; ${stays}`;
-      yield { of: selecting(id), reason: tooLarge ? 'RowBudgetExceeded' : 'CompileFailed', message };
+      yield { of: selecting(id), reason: 'CompileFailed', message: `endpoint ${id}: ${error.message}; ${stays}` };
+    }
+  }
+
+  /** Peers are denied, as the rules of their endpoint come to more rows than a slot has room for. */
+  *#tooManyRows(): Generator<Fault> {
+    const { engine } = this.#options;
+    const known = new Map<string, { readonly of: Generations; readonly by: string }>();
+    for (const id of engine.endpoints()) {
+      for (const [direction, { message, denied }] of engine.excesses(id)) {
+        const key = `${direction} ${engine.info(id)?.identity}`;
+        const selecting = known.get(key) ?? selectingBy(engine.selecting(id), direction);
+        known.set(key, selecting);
+        const text = `endpoint ${id}, selected by ${selecting.by}: ${message}; until then ${peersText(denied)} denied`;
+        yield { of: selecting.of, reason: 'RowBudgetExceeded', message: text };
+      }
     }
   }
 
@@ -449,6 +462,20 @@ function notConnectedText(pods: readonly Unconnected[]): string {
 
 function podsText(pods: readonly Unconnected[]): string {
   return `${pods.length === 1 ? 'pod' : 'pods'} ${namesOf(pods.map(({ pod }) => pod))}`;
+}
+
+/** The policies that select an endpoint by rules of the direction; those with the most rules are named. */
+function selectingBy(
+  selecting: Iterable<readonly [InUse, ResolvedRule]>,
+  direction: Direction,
+): { readonly of: Generations; readonly by: string } {
+  const rules = [...selecting].filter(([, rule]) => rule.direction === direction);
+  return { of: generationsOf(rules.map(([{ row }]) => row)), by: mostRules(rules) };
+}
+
+function peersText(denied: number): string {
+  if (denied === 0) return 'every peer is';
+  return denied === 1 ? '1 identity of peers that do not fit is' : `${denied} identities of peers that do not fit are`;
 }
 
 function generationsOf(policies: Iterable<Pick<PolicyRow, 'uid' | 'generation'>>): Generations {

@@ -1,5 +1,6 @@
-/** Policies that come to more rows than a slot has room for are refused, by name, and hold nobody else up. On the real kernel. */
+/** What policies come to beyond the rows of a slot is denied, said, and holds nobody else's policy up. On the real kernel. */
 import { afterEach, beforeEach, expect, it } from '@jest/globals';
+import { labelsKey } from '@weir/labels';
 import { MOST_ROWS, type ResolvedRule } from '@weir/policy';
 import { eventually } from '../test/eventually.ts';
 import type { PolicyStatusModel } from './api/models.ts';
@@ -8,12 +9,14 @@ import type { PolicyRow } from './tables.ts';
 import { Faces, labelsOf } from './testing/faces.ts';
 
 const HOSTILE = 3;
-/** Of each kind: their product is more than there is room for. */
-const RULES = 300;
+/** Rules for every peer, and pods that rules tell apart: their product is more than there is room for. */
+const PORTS = 1500;
+const PEERS = 44;
 
 let lab: Lab;
 let server: LabPod;
 let tenant: LabPod;
+let other: LabPod;
 let node: Faces;
 
 beforeEach(async () => {
@@ -23,6 +26,8 @@ beforeEach(async () => {
   node = await Faces.start(lab, server);
   await node.core.upsertEndpoint(node.endpoint());
   await node.core.upsertEndpoint(tenant.endpoint(HOSTILE, labelsOf('client')));
+  other = await lab.pod('o');
+  await node.core.upsertEndpoint(other.endpoint(4, labelsOf('other')));
 });
 
 afterEach(async () => {
@@ -45,12 +50,25 @@ function policy(name: string, generation: number, rules: readonly ResolvedRule[]
   return { uid: name, kind: 'CiliumNetworkPolicy', namespace: 'default', name, generation, rules };
 }
 
-/** Rules by CIDR beside rules for everybody, each with a port of its own; of the latter one is the port that pods answer at. */
-function square(count: number): ResolvedRule[] {
-  return Array.from({ length: count }, (_, at) => [
-    rule('client', 1 + at, { peers: [{ cidr: `198.51.${100 + (at >> 8)}.${at & 255}/32` }], ...udp(20_000 + at) }),
-    rule('client', 10_001 + at, udp(7777 + at)),
-  ]).flat();
+/**
+ * Rules for peers, each with a port of its own, beside rules for everybody, of which one is for the port that pods answer at. The last peers are
+ * the server's pods: identities are looked at in ascending order.
+ */
+function square(ports: number): ResolvedRule[] {
+  const { db, tables } = node.core;
+  const apps = Array.from({ length: PEERS }, (_, at) => `app-${at}`);
+  db.write([tables.identities, tables.peerSets], (txn) => {
+    for (const [at, app] of apps.entries()) {
+      const [id, labels] = [256 + at, labelsOf(app)];
+      txn.upsert(tables.identities, { id, labels, labelsKey: labelsKey(labels) });
+      const selector = { requirements: [{ key: 'k8s:app', operator: 'In' as const, values: [app] }] };
+      txn.upsert(tables.peerSets, { hash: app, selector, identities: [id], origin: 'cluster' });
+    }
+  });
+  return [
+    ...[...apps, 'server'].map((peerSet, at) => rule('client', 1 + at, { peers: [{ peerSet }], ...udp(20_000 + at) })),
+    ...Array.from({ length: ports }, (_, at) => rule('client', 10_001 + at, udp(7777 + at))),
+  ];
 }
 
 async function status(name: string, check: (status: PolicyStatusModel) => boolean): Promise<PolicyStatusModel> {
@@ -64,53 +82,52 @@ async function status(name: string, check: (status: PolicyStatusModel) => boolea
   );
 }
 
-it('the rules before stay, the status says why, and edits of others are carried out', async () => {
-  node.edit(policy('q', 1, [rule('client', 1, { peers: [] })]));
+it('peers beyond it are denied, the status says how many, and policies of others count', async () => {
+  node.edit(policy('q', 1, square(PORTS / 3)));
   expect(await status('q', ({ state }) => state === 'Programmed')).toMatchObject({ kernel: 1 });
-  expect(await server.reaches(tenant)).toBe(false);
+  expect([await server.reaches(tenant), await other.reaches(tenant)]).toEqual([true, true]);
 
-  node.edit(policy('q', 2, square(RULES)));
-  const refused = await status('q', ({ state }) => state === 'Failing');
-  expect(refused).toMatchObject({ wanted: 2, kernel: 1, failures: [{ generation: 2, reason: 'RowBudgetExceeded' }] });
-  expect(refused.failures[0]?.message).toMatch(
+  node.edit(policy('q', 2, square(PORTS)));
+  const over = await status('q', ({ state, kernel }) => state === 'Failing' && kernel === 2);
+  expect(over).toMatchObject({ wanted: 2, failures: [{ generation: 2, reason: 'RowBudgetExceeded' }] });
+  expect(over.failures[0]?.message).toMatch(
     new RegExp(
-      `^endpoint ${HOSTILE}, selected by cnp/default/q \\(${2 * RULES} rules\\): ingress needs more than ${MOST_ROWS} rows .*; put peers .*; the policy before stays enforced$`,
+      `^endpoint ${HOSTILE}, selected by cnp/default/q \\(${PEERS + 1 + PORTS} rules\\): ingress needs more than ${MOST_ROWS} rows .*; ` +
+        'put peers .*; until then 7 identities of peers that do not fit are denied$',
     ),
   );
   expect((await node.weir('policy', 'status')).text).toContain('RowBudgetExceeded (generation 2): endpoint');
-  expect(await server.reaches(tenant)).toBe(false);
+  expect([await server.reaches(tenant), await other.reaches(tenant)]).toEqual([false, true]);
 
-  // Somebody else's: until now only clients were let in, at other ports.
+  // What an administrator denies the tenant's pods reaches them; so does an edit for pods that are not the tenant's.
+  const denied = rule('client', 20_001, { verdict: 'deny', peers: [{ peerSet: 'other' }] });
+  const { namespace: _, ...admin } = policy('admin', 1, [denied]);
+  node.edit({ ...admin, kind: 'CiliumClusterwideNetworkPolicy' });
+  await eventually(
+    async () => await other.reaches(tenant),
+    (reached) => !reached,
+  );
   expect(await tenant.reaches(server)).toBe(false);
   node.edit(policy('p', 2, [rule('server', 7, udp(7777))]));
   expect(await status('p', ({ kernel }) => kernel === 2)).toMatchObject({ state: 'Programmed', failures: [] });
   expect(await tenant.reaches(server)).toBe(true);
-  expect(await server.reaches(tenant)).toBe(false);
 
-  node.edit(policy('q', 3, square(RULES / 3)));
-  expect(await status('q', ({ kernel }) => kernel === 3)).toMatchObject({ state: 'Programmed', failures: [] });
-  expect(await server.reaches(tenant)).toBe(true);
+  node.edit(policy('q', 3, square(PORTS / 3)));
+  expect(await status('q', ({ state }) => state === 'Programmed')).toMatchObject({ kernel: 3, failures: [] });
+  expect([await server.reaches(tenant), await other.reaches(tenant)]).toEqual([true, false]);
 });
 
-it('a pod that comes with them stays closed, and each policy that selects it says so', async () => {
+it('a pod that comes with them is connected, and each policy with rules of that direction says so', async () => {
   const late = await lab.pod('l');
-  node.edit(policy('q', 1, square(RULES)));
+  node.edit(policy('q', 1, square(PORTS)));
   node.edit(policy('r', 1, [rule('client', 20_001, udp(9))]));
-  await status('q', ({ state }) => state === 'Failing');
-  // Each of its CNI requests is told the same, once the rules have been compiled.
-  const endpoint = late.endpoint(4, labelsOf('client'));
-  const refusal = () => node.core.upsertEndpoint(endpoint, { timeoutMs: 200 }).then(String, String);
-  const rows = `ingress needs more than ${MOST_ROWS} rows`;
-  expect(await eventually(refusal, (text) => text.includes(rows))).toContain(rows);
+  node.edit(policy('s', 1, [rule('client', 20_002, { direction: 'egress' })]));
+  await node.core.upsertEndpoint(late.endpoint(5, labelsOf('client')));
   const { failures } = await status('r', ({ state }) => state === 'Failing');
   const [said] = failures.filter(({ message }) => message.startsWith('endpoint 3'));
   expect(said?.message).toContain(
-    `selected by cnp/default/q (${2 * RULES} rules), cnp/default/r (1 rule): ingress needs`,
+    `selected by cnp/default/q (${PEERS + 1 + PORTS} rules), cnp/default/r (1 rule): ingress needs`,
   );
-  // The request may have given up before the kernel had closed it.
-  await eventually(
-    () => server.reaches(late),
-    (reached) => !reached,
-  );
-  expect(await server.reaches(late)).toBe(false);
+  expect(await status('s', ({ state }) => state === 'Programmed')).toMatchObject({ failures: [] });
+  expect([await server.reaches(late), await other.reaches(late)]).toEqual([false, true]);
 });

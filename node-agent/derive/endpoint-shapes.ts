@@ -144,6 +144,7 @@ export class EndpointShapes {
     return row?.shape !== row?.wanted && row?.shape !== DENY_ALL.key;
   }
 
+  /** The slot of the shape that the endpoint has. */
   slotOf(id: number): SlotRow | undefined {
     const shape = this.#rows.get(id)?.shape;
     return shape === undefined ? undefined : this.#options.slots.row(shape);

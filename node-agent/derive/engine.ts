@@ -6,7 +6,15 @@
 
 import { LOCAL_ENDPOINT_BASE, RESERVED } from '@weir/identity';
 import { type LabelMap, matches } from '@weir/labels';
-import { type Entity, entityHas, type PeerIdentity, type ResolvedRule, type SelectorHash } from '@weir/policy';
+import {
+  type Direction,
+  type Entity,
+  type Excess,
+  entityHas,
+  type PeerIdentity,
+  type ResolvedRule,
+  type SelectorHash,
+} from '@weir/policy';
 import type { StateDB } from '@weir/statedb';
 import type { CoreOptions, Tables } from '../core.ts';
 import type { EndpointStateRow, KernelEndpoint, NodeRow, PolicyRow } from '../tables.ts';
@@ -412,6 +420,15 @@ export class Engine {
   /** Why the endpoint's policy could not be compiled; what the kernel holds for it is left as it is. */
   failure(endpoint: number): Error | undefined {
     return this.#shapes.failure(endpoint);
+  }
+
+  /** The directions in which the endpoint denies peers, as their rows do not fit into its slot. */
+  *excesses(endpoint: number): Generator<readonly [Direction, Excess]> {
+    const compiled = this.#shapes.slotOf(endpoint)?.compiled;
+    for (const direction of DIRECTIONS) {
+      const excess = compiled?.[direction].excess;
+      if (excess !== undefined) yield [direction, excess];
+    }
   }
 
   /** Whether nothing is concluded of some endpoint: what the kernel was found to enforce there stays, as its policy cannot be compiled. */

@@ -5,6 +5,8 @@ import { type Painting, paintOver, rowsOf, rowsOfRule } from './rows.ts';
 import type { CommonHits, Hits } from './rule-hits.ts';
 import type { ClassRows, CompiledRow, ResolvedRule } from './types.ts';
 
+const NO_ROWS: ClassRows = [];
+
 /** Rows of classes. What classes have in common is painted once, and shared. */
 export class ClassPainter {
   readonly #rules: readonly ResolvedRule[];
@@ -22,15 +24,17 @@ export class ClassPainter {
   }
 
   /**
+   * None once the budget is spent.
    * @param identity undefined: a member of a scope of which nothing else is known
    * @param under what is decided where no rule hits
-   * @throws RowBudgetError
    */
   rows({ common, own }: Partial<Hits>, identity: number | undefined, under: Painting): ClassRows {
+    if (this.#budget.spent) return NO_ROWS;
     const { painting, named } = common === undefined ? { painting: under, named: [] } : this.#painted(common, under);
     const added = [...named, ...(own ?? [])].flatMap((index) => this.#rowsOf(index, identity));
     const look = (count: number): void => this.#budget.takeLooks(count);
-    return this.#budget.takeRows(rowsOf(paintOver(painting, added, look)));
+    const rows = rowsOf(paintOver(painting, added, look));
+    return this.#budget.takeRows(rows) ? rows : NO_ROWS;
   }
 
   #painted(common: CommonHits, under: Painting): Common {

@@ -24,10 +24,10 @@ const STEP = 64;
 
 /**
  * The rules that select one endpoint -> what its slot holds. Near-linear in members, peers, port ranges, the numbers of
- * port names, and rows, of which there is a budget. The order of rules, identities and members in the input does not matter.
+ * port names, and rows, of which there is a budget: peers whose rows go beyond it are denied (`excess`), those with the highest identities first. The order of rules, identities and members in the input does not matter.
  *
  * A CIDR identity that `identities` does not list is judged as the plain world: list it before the ipcache hands it out.
- * @throws UnknownPeerSetError, InvalidResolvedRuleError, RowBudgetError
+ * @throws UnknownPeerSetError, InvalidResolvedRuleError
  */
 export function compile(input: CompileInput): CompiledPolicy {
   const steps = compileSteps(input);
@@ -82,26 +82,29 @@ function* compileDirection(
   };
 
   const localhost = direction === 'ingress' && input.allowLocalhost !== false;
-  const groups = new Map<Hits | 'host', { members: number[]; rows: ClassRows }>();
+  const groups = new Map<Hits | 'host' | 'beyond the budget', { members: number[]; rows: ClassRows }>();
   let steps = 0;
   const candidates = yield* hitsOf.candidates(identities.keys());
   for (const id of candidates) {
     if (++steps % STEP === 0) yield;
     const hits = hitsOf.of(identities.get(id) ?? { id });
-    if (hits === scopeHits[scopeOf(id)]) continue;
+    if (hits !== undefined && hits === scopeHits[scopeOf(id)]) continue;
     const exempt = localhost && id === RESERVED_ID.host;
-    const name = exempt ? 'host' : hits;
-    const group = groups.get(name);
-    if (group !== undefined) {
-      group.members.push(id);
+    const known = hits && groups.get(exempt ? 'host' : hits);
+    if (known !== undefined) {
+      known.members.push(id);
       continue;
     }
-    const rows = painter.rows(hits, id, exempt ? OPEN : fallback);
-    groups.set(name, { members: [id], rows });
+    const rows = painter.rows(hits ?? {}, id, exempt ? OPEN : fallback);
+    const name = budget.spent || hits === undefined ? 'beyond the budget' : exempt ? 'host' : hits;
+    const group = groups.get(name);
+    if (group === undefined) groups.set(name, { members: [id], rows });
+    else group.members.push(id);
     if (rows.length >= STEP) yield;
   }
+  const excess = budget.excess(groups.get('beyond the budget')?.members.length ?? 0);
   // Candidates come in ascending order, so groups are in order of their first member already.
-  return { enforced: true, scope, classes: [...groups.values()] };
+  return { enforced: true, scope, classes: [...groups.values()], ...(excess === undefined ? {} : { excess }) };
 }
 
 function checkRule(rule: ResolvedRule): void {

@@ -1,4 +1,4 @@
-import type { Direction, SelectorHash } from './types.ts';
+import type { SelectorHash } from './types.ts';
 
 /**
  * A rule names a peer set whose members are not known yet, so nothing can be compiled.
@@ -25,26 +25,6 @@ export class InvalidResolvedRuleError extends Error {
   constructor(path: string, reason: string) {
     super(`${path}: ${reason}: resolve the policy again`);
     this.name = 'InvalidResolvedRuleError';
-  }
-}
-
-/**
- * The rules of one endpoint come to more rows than a policy slot holds. The policies that select it report `RowBudgetExceeded`.
- * @fix Put peers with the same ports into one rule, write adjacent ports as a range (`endPort`), or have fewer policies select the pod.
- */
-export class RowBudgetError extends Error {
-  readonly code = 'ERR_WEIR_ROW_BUDGET';
-  readonly direction: Direction;
-  /** How many there were when it was refused. */
-  readonly rows: number;
-
-  constructor(direction: Direction, rows: number, what: string) {
-    super(
-      `${direction} needs ${what}; put peers that are to have the same ports into one rule, write ports that lie together as a range, or have fewer policies select the same pod`,
-    );
-    this.name = 'RowBudgetError';
-    this.direction = direction;
-    this.rows = rows;
   }
 }
 

@@ -1,7 +1,8 @@
 import { describe, expect, it } from '@jest/globals';
+import { RESERVED_ID } from '@weir/identity';
 import { portPrefixes } from '@weir/net';
 import fc from 'fast-check';
-import { type CompileInput, compile, compileSteps, MOST_ROWS, parsePolicy, RowBudgetError } from './index.ts';
+import { type CompileInput, compile, compileSteps, evaluate, MOST_ROWS, parsePolicy } from './index.ts';
 import { Judge } from './testing/judge.ts';
 import { mixedPoliciesArbitrary } from './testing/network-policies.ts';
 import { SMALL_WORLD } from './testing/worlds.ts';
@@ -33,59 +34,62 @@ function square(cidrs: number, everybody = cidrs, fields: Partial<ResolvedRule> 
   };
 }
 
-/** Steps that compiling takes until it ends or is refused. */
+/** Steps that compiling takes. */
 function stepsOf(input: CompileInput): number {
   const work = compileSteps(input);
-  for (let steps = 1; ; steps += 1) {
-    try {
-      if (work.next().done === true) return steps;
-    } catch (error) {
-      expect(error).toBeInstanceOf(RowBudgetError);
-      return steps;
-    }
-  }
+  for (let steps = 1; ; steps += 1) if (work.next().done === true) return steps;
 }
 
-function refused(input: CompileInput): RowBudgetError {
-  try {
-    compile(input);
-  } catch (error) {
-    expect(error).toBeInstanceOf(RowBudgetError);
-    return error as RowBudgetError;
-  }
-  throw new Error('it was compiled');
+/** Rows of a direction, as the budget counts them. */
+function rowsIn({ enforced, classes, scope }: CompiledDirection): number {
+  const all = [...classes.map(({ rows }) => rows), scope.unknown, scope.pod, scope.world];
+  const blocks = all.map((rows) => rows.reduce((sum, { from, to }) => sum + portPrefixes(from, to).length, 0));
+  return enforced ? blocks.reduce((sum, count) => sum + Math.max(1, count), 0) : 0;
 }
 
 describe('the budget of rows', () => {
-  it('refuses what would be the product of peers and ports, and says number, limit and fix', () => {
-    const error = refused(square(2500));
-    expect(error).toMatchObject({ code: 'ERR_WEIR_ROW_BUDGET', direction: 'ingress' });
-    expect(error.message).toBe(
-      `ingress needs more than ${MOST_ROWS} rows (ports of each class of peers): 5000 rules, 2500 of them for every peer; put peers that are to ` +
+  it('denies the peers beyond it where peers and ports multiply, and says how many, the limit, and the fix', () => {
+    const { ingress, egress } = compile(square(2500));
+    // 65,000 rows: a peer's own and those for everybody, of the scopes and reserved identities those for everybody.
+    const [beyond] = ingress.classes.filter(({ rows }) => rows.length === 0);
+    expect(beyond?.members).toEqual(times(2480, (at) => 0x01000000 + 20 + at));
+    expect(ingress.excess).toEqual({
+      denied: 2480,
+      message:
+        `ingress needs more than ${MOST_ROWS} rows (ports of each class of peers): 5000 rules, 2500 of them for every peer; put peers that are to ` +
         'have the same ports into one rule, write ports that lie together as a range, or have fewer policies select the same pod',
-    );
-    expect(refused(square(300, 300, { direction: 'egress' })).direction).toBe('egress');
+    });
+    expect(egress.excess).toBeUndefined();
+    expect(compile(square(300, 300, { direction: 'egress' })).egress.excess?.message).toMatch(/^egress needs/);
   });
 
   it('counts what the kernel is to hold: a range of ports as the blocks that it takes', () => {
     const most = { ...square(10, 0), mostRows: 10 };
     // The reserved identities' class and the three scopes take one each, though they have no rows.
-    expect(() => compile({ ...most, mostRows: 13, allowLocalhost: false })).toThrow(RowBudgetError);
-    expect(compile({ ...most, mostRows: 14, allowLocalhost: false }).ingress.classes).toHaveLength(11);
+    expect(compile({ ...most, mostRows: 13, allowLocalhost: false }).ingress.excess).toMatchObject({ denied: 1 });
+    const fits = compile({ ...most, mostRows: 14, allowLocalhost: false }).ingress;
+    expect([fits.classes.length, fits.excess]).toEqual([11, undefined]);
     const range = { ports: [{ protocol: 'TCP' as const, from: 1, to: 65_534 }] };
     const one = { ...square(0), rules: [rule(1, { peers: [], ...range }), rule(2, range)], allowLocalhost: false };
     // 30 blocks each of: unknown peers, pods, the world, reserved identities.
-    expect(() => compile({ ...one, mostRows: 119 })).toThrow(RowBudgetError);
-    expect(compile({ ...one, mostRows: 120 }).ingress.scope.pod).toHaveLength(1);
+    expect(compile({ ...one, mostRows: 119 }).ingress.excess).toBeDefined();
+    const all = compile({ ...one, mostRows: 120 }).ingress;
+    expect([all.scope.pod.length, all.excess]).toEqual([1, undefined]);
+  });
+
+  it('denies everybody where the rows of peers that no rule names are beyond it already', () => {
+    const { scope, classes } = compile({ ...square(10), mostRows: 9 }).ingress;
+    expect(scope).toEqual({ unknown: [], pod: [], world: [] });
+    expect(classes.flatMap(({ rows }) => rows)).toEqual([]);
   });
 
   it('is looked at while compiling: what exceeds it by far costs no more than what exceeds it by little', () => {
     // Beyond reading rules and peers, which grows with them.
     expect(stepsOf(square(2500)) - stepsOf({ ...square(2500), mostRows: 1 })).toBeLessThan(100);
-    expect(refused(square(2500)).rows).toBeLessThanOrEqual(MOST_ROWS + 2501);
+    expect(rowsIn(compile(square(2500)).ingress)).toBeLessThanOrEqual(MOST_ROWS);
   });
 
-  it('does not refuse many peers of one rule, many rules of one port, or wide denies of many peers', () => {
+  it('does not deny many peers of one rule, many rules of one port, or wide denies of many peers', () => {
     const peers = times(20_000, (at) => ({ cidr: address(at) }));
     const identities = times(20_000, (at) => ({ id: 0x01000000 + at, cidr: address(at) }));
     const ports = times(2500, (at) => rule(100_000 + at, tcp(20_000 + at)));
@@ -103,7 +107,9 @@ describe('the budget of rows', () => {
     const cidrs = times(3000, (at) => ({ cidr: '198.18.0.0/15', except: [address(at)] }));
     const identities = times(3000, (at) => ({ id: 0x01000000 + at, cidr: address(at) }));
     const input = { ...square(0), rules: [rule(1, { peers: cidrs })], identities };
-    expect(refused(input).message).toContain('times');
+    const { excess } = compile(input).ingress;
+    expect(excess?.message).toContain('times');
+    expect(excess?.denied).toBeGreaterThan(1000);
     // What others name within costs nothing.
     const few = cidrs.slice(0, 100);
     expect(compile({ ...input, rules: [rule(1, { peers: few })] }).ingress.classes.length).toBeLessThan(4);
@@ -116,13 +122,8 @@ describe('the budget of rows', () => {
     expect(objects.size).toBeLessThan(300);
   });
 
-  it('refuses what has more rows, and never changes what has not', () => {
-    const rowsIn = ({ enforced, classes, scope }: CompiledDirection): number => {
-      const all = [...classes.map(({ rows }) => rows), scope.unknown, scope.pod, scope.world];
-      const blocks = all.map((rows) => rows.reduce((sum, { from, to }) => sum + portPrefixes(from, to).length, 0));
-      return enforced ? blocks.reduce((sum, count) => sum + Math.max(1, count), 0) : 0;
-    };
-    const seen = { refused: 0, compiled: 0 };
+  it('never lets through what the rules do not, counts right, and changes nothing where everything fits', () => {
+    const seen = { beyond: 0, same: 0, denied: 0 };
     fc.assert(
       fc.property(mixedPoliciesArbitrary, fc.nat(600), (policies, mostRows) => {
         const judge = new Judge(
@@ -132,18 +133,37 @@ describe('the budget of rows', () => {
         for (const subject of SMALL_WORLD.endpoints.slice(0, 2)) {
           const input = judge.inputFor(subject);
           const unlimited = compile(input);
-          const over = (['ingress', 'egress'] as const).find((direction) => rowsIn(unlimited[direction]) > mostRows);
-          if (over === undefined) {
-            seen.compiled += 1;
-            expect(compile({ ...input, mostRows })).toEqual(unlimited);
-          } else {
-            seen.refused += 1;
-            expect(refused({ ...input, mostRows }).direction).toBe(over);
+          const limited = compile({ ...input, mostRows });
+          for (const direction of ['ingress', 'egress'] as const) {
+            const [all, some] = [unlimited[direction], limited[direction]];
+            if (rowsIn(all) <= mostRows) {
+              seen.same += 1;
+              expect(some).toEqual(all);
+              continue;
+            }
+            seen.beyond += 1;
+            expect(some.excess).toBeDefined();
+            expect(some.enforced).toBe(true);
+            const ids = new Set([
+              RESERVED_ID.unknown,
+              700,
+              0x01ffffff,
+              ...all.classes.flatMap(({ members }) => members),
+            ]);
+            const ports = [...all.classes.flatMap(({ rows }) => rows), ...all.scope.pod, ...all.scope.world];
+            for (const identity of ids)
+              for (const { protocol, from: port } of ports) {
+                const flow = { direction, identity, protocol, port };
+                const [whole, less] = [unlimited, limited].map((compiled) => evaluate(compiled, flow).verdict);
+                if (whole === less) continue;
+                expect([whole, less]).toEqual(['allow', 'deny']);
+                seen.denied += 1;
+              }
           }
         }
       }),
       { numRuns: 100 },
     );
-    expect(Math.min(seen.refused, seen.compiled)).toBeGreaterThan(20);
+    expect(Math.min(seen.beyond, seen.same, seen.denied)).toBeGreaterThan(20);
   });
 });

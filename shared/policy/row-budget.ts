@@ -1,10 +1,9 @@
 /**
  * What one direction of a slot may come to. Peers that rules tell apart, times the ports that are for all of them, may be far more than
- * the rules themselves: it is counted while it grows.
+ * the rules themselves: it is counted while it grows. Once it is spent, classes of peers that are new by then get no rows: they are denied.
  */
 import { portPrefixes } from '@weir/net';
-import { RowBudgetError } from './errors.ts';
-import type { ClassRows, Direction, ResolvedRule } from './types.ts';
+import type { ClassRows, Direction, Excess, ResolvedRule } from './types.ts';
 
 /** Rows of one direction of a slot, counted as blocks of ports as the kernel holds them; a class without rows counts as one. */
 export const MOST_ROWS = 65_000;
@@ -24,30 +23,34 @@ export class RowBudget {
     this.#most = most;
   }
 
-  /** Another class has these rows. @throws RowBudgetError */
-  takeRows(rows: ClassRows): ClassRows {
+  /** Whether nothing more fits. Once true, it stays so: whether a class fits does not depend on the size of those after it. */
+  get spent(): boolean {
+    return this.#rows > this.#most || this.#looks > MOST_LOOKS;
+  }
+
+  /** Counts the rows of another class. Returns whether they fit. */
+  takeRows(rows: ClassRows): boolean {
+    if (this.spent) return false;
     this.#rows += Math.max(1, rows.length);
     for (const { from, to } of rows) if (from !== to) this.#rows += portPrefixes(from, to).length - 1;
-    if (this.#rows > this.#most) this.#refuse();
-    return rows;
+    return !this.spent;
   }
 
-  /** @throws RowBudgetError */
   takeLooks(count: number): void {
     this.#looks += count;
-    if (this.#looks > MOST_LOOKS) this.#refuse();
   }
 
-  #refuse(): never {
+  /** @param denied identities that are denied because of it. Returns undefined while everything fits. */
+  excess(denied: number): Excess | undefined {
+    if (!this.spent) return undefined;
     const everybody = this.#rules.filter(({ peers }) => peers === undefined).length;
     const what =
       this.#rows > this.#most
         ? `more than ${this.#most} rows (ports of each class of peers)`
         : `its rules to be held against classes of peers more than ${MOST_LOOKS} times`;
-    throw new RowBudgetError(
-      this.#direction,
-      this.#rows,
-      `${what}: ${this.#rules.length} rules, ${everybody} of them for every peer`,
-    );
+    const message =
+      `${this.#direction} needs ${what}: ${this.#rules.length} rules, ${everybody} of them for every peer; put peers that are to have the same ` +
+      'ports into one rule, write ports that lie together as a range, or have fewer policies select the same pod';
+    return { message, denied };
   }
 }

@@ -99,8 +99,8 @@ export class RuleHits {
     return sorted;
   }
 
-  /** @throws RowBudgetError */
-  of(identity: PeerIdentity): Hits {
+  /** Undefined: the budget is spent before they are found. */
+  of(identity: PeerIdentity): Hits | undefined {
     const { id } = identity;
     const plainPod = scopeOf(id) === 'pod' && identity.kubeApiserver !== true;
     const common = plainPod ? this.#ofEntities(SCOPE_ENTITIES.pod) : this.#common(identity);
@@ -110,7 +110,7 @@ export class RuleHits {
     const known = within(this.#known, common);
     const key = `${sets.join()}|${region ?? ''}|${this.#names.signature(id)}`;
     const cached = known.get(key);
-    if (cached !== undefined) return cached;
+    if (cached !== undefined || this.#budget.spent) return cached;
     const outside = prefix === undefined || region === undefined ? [] : this.#ofRegion(region, prefix);
     const found = outside.concat(...sets.map((set) => this.#setRules[set] ?? []));
     this.#budget.takeLooks(found.length);

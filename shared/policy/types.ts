@@ -175,6 +175,14 @@ export interface CompiledRow {
 /** Rows of one class: disjoint, ascending by (protocol, from), neighbours with equal decisions merged. No row = no match = drop. */
 export type ClassRows = readonly CompiledRow[];
 
+/** Rules that come to more rows than a direction may have (row-budget.ts). */
+export interface Excess {
+  /** How many rows there may be, and how rules come to fewer. */
+  readonly message: string;
+  /** Identities that the rules tell from others, and that are denied whatever the rules say, as their rows do not fit. */
+  readonly denied: number;
+}
+
 export interface CompiledDirection {
   readonly enforced: boolean;
   /** Rows of the scope classes, always present when enforced. */
@@ -182,6 +190,8 @@ export interface CompiledDirection {
   /** Classes made for identities in at least one named peer set, and for reserved identities; members ascending. Identities not
    * listed get their scope's class (spec of scopes: bpf contract). No two classes share a member; order canonical. */
   readonly classes: readonly { readonly members: readonly number[]; readonly rows: ClassRows }[];
+  /** Absent: everything fits. */
+  readonly excess?: Excess;
 }
 
 /** The compiled policy of one slot. Deterministic: equal inputs give deeply equal outputs. */

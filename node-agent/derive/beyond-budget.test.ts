@@ -1,0 +1,95 @@
+/** Rules that come to more rows than a slot has room for, as their peers come and go. */
+import { expect, it } from '@jest/globals';
+import type { ResolvedRule } from '@weir/policy';
+import { tableKey } from '../create-tables.ts';
+import { classOf, rowsByClass } from './classes.ts';
+import { basic, rule, type World } from './testing/engine-world.ts';
+
+/** Rules for everybody. So many classes of peers beside them fit: 65,000 rows. */
+const PORTS = 1000;
+const FIT = 58;
+
+const port = (at: number): ResolvedRule => ({
+  ...rule('a', undefined, 1 + at),
+  peers: [{ entity: 'all' }],
+  ports: [{ protocol: 'UDP', from: at, to: at }],
+});
+const version = (at: number): ResolvedRule => ({
+  ...rule('a', undefined, 5000 + at),
+  peers: [{ peerSet: `hash-v${at}` }],
+  ports: [{ protocol: 'UDP', from: 30_000 + at, to: 30_000 + at }],
+});
+const deny: ResolvedRule = { ...rule('a', 'b', 9000), verdict: 'deny', ports: [{ protocol: 'UDP', from: 1, to: 1 }] };
+const RULES = [...Array.from({ length: PORTS }, (_, at) => port(at)), deny];
+
+/** A pod of app b whose version makes a class of its own. */
+function peer(world: World, at: number, id = 300 + at): void {
+  world.identity(id, 'b', `v${at}`);
+  world.remote(`peer-${at}`, `10.9.9.${at}`, id);
+}
+
+async function start(peers: number): Promise<World> {
+  const world = basic();
+  world.db.write([world.tables.peerSets], (txn) => {
+    for (let at = 0; at <= FIT; at++) {
+      const selector = { requirements: [{ key: 'k8s:version', operator: 'In' as const, values: [`v${at}`] }] };
+      txn.upsert(world.tables.peerSets, { hash: `hash-v${at}`, selector, identities: [], origin: 'cluster' });
+    }
+  });
+  for (let at = 0; at < peers; at++) peer(world, at);
+  world.policy('p', 1, [...RULES, ...Array.from({ length: FIT + 1 }, (_, at) => version(at))]);
+  await settle(world);
+  return world;
+}
+
+async function settle(world: World): Promise<void> {
+  while ((await world.plan()).again);
+}
+
+/** How many rows the slot of endpoint 1 has for the identity, and what it is told of ports. */
+function rowsOf(world: World, identity: number): number | undefined {
+  const slot = world.slots.get(world.states.get(1)?.slot ?? 0);
+  return slot && rowsByClass(slot, 'ingress').get(classOf(slot.classes.ingress, identity))?.length;
+}
+
+it('a peer for which rules in force have no room is denied, not judged as a pod that no rule names', async () => {
+  const world = await start(FIT - 1);
+  expect([...world.engine.excesses(1)]).toEqual([]);
+  const before = world.states.get(1);
+  // Of this class only: what scopes, reserved identities and other peers are told of ports stays.
+  for (const at of [FIT - 1, FIT]) peer(world, at);
+  await settle(world);
+  expect(world.engine.failure(1)).toBeUndefined();
+  expect([...world.engine.excesses(1)]).toMatchObject([['ingress', { denied: 1 }]]);
+  expect([300, 300 + FIT - 1, 300 + FIT, 9999].map((id) => rowsOf(world, id))).toEqual([1001, 1001, 0, 1000]);
+  expect(world.states.get(1)).toMatchObject({ state: 'ready', slot: before?.slot, policies: { p: 1 } });
+  expect(world.states.get(1)?.revision).toBeGreaterThan(before?.revision ?? 0);
+});
+
+it('it has its rules once there is room', async () => {
+  const world = await start(FIT + 1);
+  expect(rowsOf(world, 300 + FIT)).toBe(0);
+  world.db.write([world.tables.identities, world.tables.remoteEndpoints], (txn) => {
+    txn.delete(world.tables.identities, tableKey.identity(300));
+    txn.delete(world.tables.remoteEndpoints, tableKey.pod('ns', 'peer-0'));
+  });
+  await settle(world);
+  expect([...world.engine.excesses(1)]).toEqual([]);
+  expect(rowsOf(world, 300 + FIT)).toBe(1001);
+});
+
+it('a number that is given to other labels is judged by these', async () => {
+  const world = await start(FIT + 1);
+  peer(world, FIT, 301);
+  world.identity(300 + FIT, 'b', 'v1');
+  await settle(world);
+  expect([301, 300 + FIT].map((id) => rowsOf(world, id))).toEqual([1001, 0]);
+});
+
+it('concludes the same as a fresh engine', async () => {
+  const grown = await start(FIT - 2);
+  for (const at of [FIT, FIT - 1, FIT - 2]) peer(grown, at);
+  await settle(grown);
+  const fresh = await start(FIT + 1);
+  expect(grown.conclusion()).toEqual(fresh.conclusion());
+});
