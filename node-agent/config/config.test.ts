@@ -43,6 +43,21 @@ describe('parseConfig', () => {
     expect(config()).toMatchObject({ nodeName: 'from-env', allowLocalhost: false });
     expect(config('--node-name', 'flag').nodeName).toBe('flag');
   });
+  it('takes a variable of a flag without a value by what it says', () => {
+    for (const [text, kubernetes] of [
+      ['true', false],
+      ['1', false],
+      ['false', true],
+      ['0', true],
+      ['', true],
+    ] as const) {
+      process.env.WEIR_NO_KUBERNETES = text;
+      expect([text, config().kubernetes]).toEqual([text, kubernetes]);
+    }
+    expect(config('--no-kubernetes').kubernetes).toBe(false);
+    process.env.WEIR_NO_KUBERNETES = 'maybe';
+    expect(() => config()).toThrow(/WEIR_NO_KUBERNETES is 'maybe'. It must be true or false/);
+  });
   it('reads host and port', () => {
     expect(config('--health-address=[::1]:9').healthAddress).toEqual({ host: '::1', port: 9 });
     expect(config('--health-address=:9').healthAddress).toEqual({ host: '0.0.0.0', port: 9 });

@@ -29,6 +29,9 @@ export type Parsed<Config = BaseConfig> =
   | { readonly command: AgentCommand; readonly config: Config }
   | { readonly printed: string };
 
+/** What the names of variables begin with. */
+export const VARIABLES = 'WEIR';
+
 /** Flags of no part. */
 export const BASE_FLAGS = {
   nodeName: flag<string>('--node-name <name>', 'name of this node in Kubernetes')
@@ -88,8 +91,8 @@ export function parseConfig<Config extends BaseConfig = BaseConfig>(
       },
     })
     .allowExcessArguments(false);
-  addFlags(command, [BASE_FLAGS, ...parts.map(({ flags = {} }) => flags)], 'WEIR');
   try {
+    addFlags(command, [BASE_FLAGS, ...parts.map(({ flags = {} }) => flags)], VARIABLES);
     command.parse([...args], { from: 'user' });
   } catch (error) {
     if (!(error instanceof CommanderError)) throw error;

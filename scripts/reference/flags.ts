@@ -1,6 +1,7 @@
 /** docs/flags.md, from the typed configuration of both programs: what `--help` prints, by part. */
+import { variableOf } from '@weir/process/flags';
 import type { Option } from 'commander';
-import { BASE_FLAGS } from '../../node-agent/config/config.ts';
+import { BASE_FLAGS, VARIABLES } from '../../node-agent/config/config.ts';
 import type { AnyAgentPart } from '../../node-agent/parts/contract.ts';
 import { AGENT_PARTS } from '../../node-agent/parts/list.ts';
 import { commands } from '../../operator/config.ts';
@@ -39,7 +40,7 @@ function table(options: readonly Option[], variables: boolean): string[] {
   const head = variables ? ['flag', 'variable', 'default', 'meaning'] : ['flag', 'default', 'meaning'];
   const rows = options.map((option) => [
     `\`${option.flags}\``,
-    ...(variables ? [`\`${option.envVar ?? ''}\``] : []),
+    ...(variables ? [`\`${variableOf(option, VARIABLES)}\``] : []),
     defaultOf(option),
     `${option.description}${option.argChoices === undefined ? '' : `; one of ${option.argChoices.map((choice) => `\`${choice}\``).join(', ')}`}`,
   ]);

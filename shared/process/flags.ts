@@ -49,13 +49,26 @@ export function addFlags(command: Command, all: readonly Flags[], variables?: st
   for (const [name, each] of all.flatMap((flags) => Object.entries(flags))) {
     if (each.attributeName() !== name)
       throw new TypeError(`flag ${each.flags} is ${each.attributeName()} in the configuration, not ${name}`);
-    if (variables !== undefined) {
-      const long = /^--([a-z-]+)/.exec(each.flags)?.[1] ?? '';
-      each.env(`${variables}_${long.toUpperCase().replaceAll('-', '_')}`);
-    }
+    const variable = variables && variableOf(each, variables);
+    if (variable === undefined || saysNo(command, each, variable)) delete each.envVar;
+    else each.env(variable);
     command.addOption(each);
     if (each.opposite !== undefined) command.addOption(each.opposite);
   }
+}
+
+/** The variable that counts where the flag is absent. @param prefix of all variables of the program: `WEIR` */
+export function variableOf({ long }: Pick<Option, 'long'>, prefix: string): string {
+  return `${prefix}_${(long ?? '').replace(/^--/, '').toUpperCase().replaceAll('-', '_')}`;
+}
+
+/** Whether the variable of a flag without a value says that the flag is absent: commander looks only whether it is set. */
+function saysNo(command: Command, { required, optional }: Option, variable: string): boolean {
+  const text = process.env[variable];
+  if (required || optional || text === undefined || text === 'true' || text === '1') return false;
+  if (text !== '' && text !== 'false' && text !== '0')
+    command.error(`error: the variable ${variable} is '${text}'. It must be true or false.`);
+  return true;
 }
 
 /** Has each part look at the values of its flags. */
