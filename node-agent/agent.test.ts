@@ -239,6 +239,14 @@ describe('weir-agent', () => {
     }
   });
 
+  it('ends in order when a signal comes while it starts', async () => {
+    const agent = weirAgent('run');
+    while (!existsSync(bpfRoot)) await new Promise((resolve) => setTimeout(resolve, 1));
+    expect(await agent.ended('SIGTERM')).toBe(0);
+    expect(agent.output).toContain('agent is stopping');
+    expect(await (await startAgent()).ended('SIGTERM')).toBe(0);
+  });
+
   it('is cleaned up by hand, but not under a running agent', async () => {
     const agent = await startAgent();
     const [client, server] = [await pod('c1'), await pod('c2')];

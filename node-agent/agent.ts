@@ -38,7 +38,7 @@ export class Agent {
     const maps = mapsOf(options.parts);
     let parts: Parts | undefined;
     const view: AgentView = {
-      ...viewOf(() => parts?.running ?? []),
+      ...viewOf(() => parts?.built ?? []),
       parts: () => {
         using snapshot = db.read();
         return [...snapshot.prefix(table, '', 'order')];

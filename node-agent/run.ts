@@ -56,9 +56,10 @@ async function run(args: readonly string[], parts: readonly AnyAgentPart[]): Pro
     setTimeout(() => die(new Error(`did not stop within ${STOP_TIMEOUT_MS} ms`)), STOP_TIMEOUT_MS).unref();
     agent.stop().then(() => process.exit(0), die);
   };
-  await agent.start();
+  // Before the start: as process 1 of its container it would not hear a signal that nobody handles.
   process.once('SIGTERM', stop);
   process.once('SIGINT', stop);
+  await agent.start();
 }
 
 /**

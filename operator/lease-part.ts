@@ -16,8 +16,6 @@ export const leasePart = definePart({
   needs: { election: electionPart, failures: failuresPart },
   startWithinMs: Infinity,
   stopWithinMs: Infinity,
-  // Where somebody may still write it is not given back, and ends by itself.
-  stopsUnusedOnly: true,
   build: ({ election, failures }, { client, log, lost }): OperatorPart<Leadership> & { provides: Leadership } => {
     const { lease } = election;
     if (lease === undefined) return alone(client);
@@ -53,8 +51,9 @@ export const leasePart = definePart({
         elector.start();
         return turn.promise;
       },
-      stop: async () => {
-        await elector.stop();
+      // Where somebody may still write, the lease is not given back: it expires.
+      stop: async (inUse) => {
+        await (inUse ? elector.abandon() : elector.stop());
         turn.resolve();
       },
       // Who waits for the lease does its whole work while it could take it.

@@ -5,6 +5,7 @@
  * the lease; it reads everything anew, because another may have led meanwhile. The parts of the process stay: probes call it ready for as long as it
  * reaches the lease.
  */
+import { newId } from '@weir/process/id';
 import { Parts } from '@weir/process/parts';
 import type { StateDB } from '@weir/statedb';
 import { Registry } from 'prom-client';
@@ -52,7 +53,7 @@ class Terms implements Operator {
       onStopFailed: (part, err) => logger.error({ part, err }, 'part did not stop cleanly'),
     });
     terms.#process = outer;
-    for (const part of terms.#running()) part.metrics?.(terms.#registry);
+    for (const part of terms.#built()) part.metrics?.(terms.#registry);
     terms.#term = await terms.#newTerm(outer);
     return terms;
   }
@@ -84,8 +85,11 @@ class Terms implements Operator {
   async stop(): Promise<void> {
     this.#stopped = true;
     await this.#change;
-    await this.#term?.stop();
-    await this.#process?.stop();
+    try {
+      await this.#term?.stop();
+    } finally {
+      await this.#process?.stop();
+    }
   }
 
   async ready(): Promise<void> {
@@ -105,18 +109,18 @@ class Terms implements Operator {
     return this.#term;
   }
 
-  #running(): readonly OperatorPart[] {
-    return [...(this.#process?.running ?? []), ...(this.#term?.running ?? [])];
+  #built(): readonly OperatorPart[] {
+    return [...(this.#process?.built ?? []), ...(this.#term?.built ?? [])];
   }
 
   #view(): OperatorView {
     const all = viewOf(
-      () => this.#running(),
+      () => this.#built(),
       () => this.registry,
     );
     return {
       ...all,
-      unready: () => this.#now.fatal ?? all.unready(),
+      unready: () => this.#now.fatal ?? (this.#stopped ? 'stopping' : all.unready()),
       unhealthy: () => this.#now.fatal ?? all.unhealthy(),
     };
   }
@@ -149,6 +153,6 @@ class Terms implements Operator {
 function configOf(parts: readonly AnyOperatorPart[], given: object = {}): BaseConfig {
   const flags = parts.flatMap((part) => Object.entries(part.flags ?? {}));
   const defaults = Object.fromEntries(flags.map(([name, { defaultValue }]) => [name, defaultValue]));
-  const base: BaseConfig = { clusterName: 'default', namespace: 'kube-system', identity: '', now: Date.now };
+  const base: BaseConfig = { clusterName: 'default', namespace: 'kube-system', identity: newId(), now: Date.now };
   return Object.assign(base, defaults, ...parts.map(({ settings }) => settings), given);
 }

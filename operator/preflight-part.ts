@@ -24,11 +24,12 @@ export const preflightPart = defineProcessPart({
     let refused: string | undefined = 'preflight is not over';
     const look = async (): Promise<void> => {
       try {
-        for (const warning of await preflight(client, { namespace, lease: lease?.name }))
+        for (const warning of await preflight(client, { namespace, lease: lease?.name, signal: stop.signal }))
           log.warn({ warning }, 'something looks like Cilium here');
         failures.answered();
         refused = undefined;
       } catch (error) {
+        if (stop.signal.aborted) return;
         if (error instanceof PreflightError) {
           totals.error('preflight');
           if (refused !== error.message)

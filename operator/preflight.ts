@@ -38,6 +38,14 @@ export interface PreflightOptions {
   readonly namespace: string;
   /** The Lease, in that namespace, of which an operator takes hold once it was let in; undefined: none does. */
   readonly lease?: string | undefined;
+  /** Ends the requests under way, which then throw its reason. */
+  readonly signal?: AbortSignal;
+}
+
+/** Asks the API server, as long as it is wanted. */
+interface Asker {
+  readonly client: KubeClient;
+  readonly signal?: AbortSignal | undefined;
 }
 
 /**
@@ -49,16 +57,17 @@ export interface PreflightOptions {
  */
 export async function preflight(
   client: KubeClient,
-  { namespace, lease }: PreflightOptions,
+  { namespace, lease, signal }: PreflightOptions,
 ): Promise<readonly string[]> {
+  const asker: Asker = { client, signal };
   const system = [...new Set([SYSTEM, namespace])];
   // All questions at once: the start waits for one round trip, not for twenty.
   const [trusted, anywhere, ciliumCrd, ran, served] = await Promise.all([
-    Promise.all(system.flatMap((where) => CILIUM.map((each) => first(client, each, where)))),
-    Promise.all(CILIUM.map((each) => first(client, each))),
-    hasCrd(client, CILIUM_CRD),
-    hasRun(client, namespace, lease),
-    Promise.all(NEEDED.map(({ plural, group }) => hasCrd(client, `${plural}.${group}`))),
+    Promise.all(system.flatMap((where) => CILIUM.map((each) => first(asker, each, where)))),
+    Promise.all(CILIUM.map((each) => first(asker, each))),
+    hasCrd(asker, CILIUM_CRD),
+    hasRun(asker, namespace, lease),
+    Promise.all(NEEDED.map(({ plural, group }) => hasCrd(asker, `${plural}.${group}`))),
   ]);
   const missing = NEEDED.filter((_, index) => served[index] === false).map(({ plural, group }) => `${plural}.${group}`);
   if (missing.length > 0) {
@@ -80,28 +89,29 @@ export async function preflight(
 }
 
 /** Whether there is something that only Weir's operator writes, and nobody in another namespace: its Lease, or what it makes of policies. */
-async function hasRun(client: KubeClient, namespace: string, lease: string | undefined): Promise<boolean> {
+async function hasRun({ client, signal }: Asker, namespace: string, lease: string | undefined): Promise<boolean> {
   const held = async (): Promise<boolean> =>
     lease !== undefined &&
     (await unlessNotFound(async () => {
-      await client.get(resources.Lease, lease, namespace);
+      await client.get(resources.Lease, lease, namespace, signal);
       return true;
     }, false));
+  const stopping = signal === undefined ? {} : { signal };
   const kinds = [resources.PeerSet, resources.ResolvedPolicy] as const;
   const [led, ...found] = await Promise.all([
     held(),
     ...kinds.map((resource) =>
-      unlessNotFound(async () => (await client.listPage<KubeObject>(resource, { limit: 1 })).items, []),
+      unlessNotFound(async () => (await client.listPage<KubeObject>(resource, { limit: 1, ...stopping })).items, []),
     ),
   ]);
   return led || found.flat().length > 0;
 }
 
 /** Undefined: who may not read CRDs learns of a missing one from the watch, which fails and says so. */
-async function hasCrd(client: KubeClient, name: string): Promise<boolean | undefined> {
+async function hasCrd({ client, signal }: Asker, name: string): Promise<boolean | undefined> {
   try {
     return await unlessNotFound(async () => {
-      await client.get(resources.CustomResourceDefinition, name);
+      await client.get(resources.CustomResourceDefinition, name, undefined, signal);
       return true;
     }, false);
   } catch (error) {
@@ -111,11 +121,12 @@ async function hasCrd(client: KubeClient, name: string): Promise<boolean | undef
 }
 
 /** Kind and name of the first that has the labels. */
-async function first(client: KubeClient, { resource, selector }: Sign, namespace?: string): Promise<string[]> {
+async function first({ client, signal }: Asker, { resource, selector }: Sign, namespace?: string): Promise<string[]> {
   const where = namespace === undefined ? {} : { namespace };
+  const stopping = signal === undefined ? {} : { signal };
   // A server without this kind runs none of it.
   const items = await unlessNotFound(
-    async () => (await client.listPage(resource, { limit: 1, labelSelector: selector, ...where })).items,
+    async () => (await client.listPage(resource, { limit: 1, labelSelector: selector, ...where, ...stopping })).items,
     [],
   );
   return items.map(({ metadata }) => `${resource.kind} ${metadata.namespace ?? ''}/${metadata.name}`);

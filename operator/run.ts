@@ -33,13 +33,17 @@ interface RunOptions {
 async function run({ config, parts, client, logger }: RunOptions): Promise<void> {
   // The lease names its holder by the same word.
   const log = logger.child({ instance: config.identity });
-  let ending = false;
+  let ending: { status: number } | undefined;
   const end = (status: number, withinMs?: number): void => {
-    if (ending) return;
-    ending = true;
-    if (withinMs !== undefined) setTimeout(() => process.exit(status), withinMs);
+    const begun = ending;
+    const own = begun ?? { status };
+    ending = own;
+    // What fails while it stops counts, too.
+    own.status = Math.max(own.status, status);
+    if (withinMs !== undefined) setTimeout(() => process.exit(own.status), withinMs);
+    if (begun !== undefined) return;
     operator.stop().then(
-      () => process.exit(status),
+      () => process.exit(own.status),
       (error: unknown) => {
         log.error({ err: error }, 'stop failed');
         process.exit(1);
@@ -61,7 +65,9 @@ async function run({ config, parts, client, logger }: RunOptions): Promise<void>
   }
   new MemoryReturn().start();
   operator.start().then(
-    () => log.info({ leaderElect: config.leaderElect, version: VERSION }, 'started'),
+    () => {
+      if (ending === undefined) log.info({ leaderElect: config.leaderElect, version: VERSION }, 'started');
+    },
     (error: unknown) => {
       log.fatal({ err: error }, 'cannot start');
       end(1);

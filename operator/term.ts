@@ -44,14 +44,15 @@ export class Term {
     term.#parts = await Parts.build(parts, own, {
       outer,
       onChange: (row) => term.changed(row),
+      onStartFailed: (error) => term.#fail(error),
       onStopFailed: (part, err) => context.log.error({ part, err }, 'part did not stop cleanly'),
     });
-    for (const part of term.running) part.metrics?.(term.registry);
+    for (const part of term.built) part.metrics?.(term.registry);
     return term;
   }
 
-  get running(): readonly OperatorPart[] {
-    return this.#parts?.running ?? [];
+  get built(): readonly OperatorPart[] {
+    return this.#parts?.built ?? [];
   }
 
   get provided(): Parts['provided'] {
@@ -76,9 +77,8 @@ export class Term {
 
   /** Returns at once: who stands by may do so for ever. */
   start(): void {
-    this.#parts?.start().catch((error: unknown) => {
-      this.#fail(error instanceof Error ? error : new Error(String(error)));
-    });
+    // What did not start was told already.
+    this.#parts?.start().catch(() => undefined);
   }
 
   /** Finishes what is being written, as long as it leads, and releases the lease. */
@@ -87,8 +87,9 @@ export class Term {
     await this.#parts?.stop();
   }
 
-  #fail(error: Error): void {
+  #fail(reason: unknown): void {
     if (this.#stop.signal.aborted) return;
+    const error = reason instanceof Error ? reason : new Error(String(reason));
     this.#fatal = error;
     this.#options.context.log.fatal({ err: error }, 'operator cannot go on');
     this.#options.onFatal(error);

@@ -16,19 +16,21 @@ export const targetsPart = definePart({
   name: 'targets',
   needs: { tables: tablesPart, lease: leasePart, totals: totalsPart },
   build: ({ lease, totals }, { db }) => {
-    let drifted = (_drift: Drift): void => {};
+    const drifted = new Set<(drift: Drift) => void>();
     const targets = createTargets({
       db,
       client: lease.client,
-      onDrift: (target, key) => drifted({ target, key }),
+      onDrift: (target, key) => {
+        for (const listener of drifted) listener({ target, key });
+      },
       onWrite: (verb, resource) => totals.write(verb, resource),
     });
     return {
       provides: {
         ...targets,
-        /** Sets who is told of drifts: it starts later. */
+        /** Tells of drifts. */
         onDrift: (listener: (drift: Drift) => void): void => {
-          drifted = listener;
+          drifted.add(listener);
         },
       },
     };

@@ -15,6 +15,11 @@ export const PLACES = 8;
 const PRUNE_INTERVAL_MS = 60_000;
 /** Milliseconds between attempts at what the API server refuses, at most; a server that answers again is tried at once. */
 const LAST_RETRY_MS = 5_000;
+/**
+ * Milliseconds, twice, that a stop waits for what is being written. A write that nobody answers keeps the lease from being given back, and whoever
+ * leads next waits for its end.
+ */
+const STOP_GRACE_MS = 1_500;
 
 export interface Part<T> {
   /** The namespace in whose turn the row is written; '' is that of what has none. */
@@ -34,8 +39,8 @@ export interface WriterOptions<T> {
   readonly db: StateDB;
   readonly table: Table<Desired<T>>;
   readonly part: Part<T>;
-  /** Default: the machine's clock, and random delays of retries. */
-  readonly timing?: Pick<ReconcilerOptions<unknown>, 'clock' | 'random'> | undefined;
+  /** Default: the machine's clock, random delays of retries, and STOP_GRACE_MS. */
+  readonly timing?: Pick<ReconcilerOptions<unknown>, 'clock' | 'random' | 'stopGraceMs'> | undefined;
   /** `failingMs`: milliseconds since the first attempt that failed, with none since that succeeded. */
   readonly onError: (writer: string, key: string, error: Error, retries: number, failingMs: number) => void;
 }
@@ -56,6 +61,7 @@ export class Writer<T> {
       if (row !== undefined) await part.update(row);
     };
     this.reconciler = createReconciler<Desired<T>>({
+      stopGraceMs: STOP_GRACE_MS,
       ...timing,
       name,
       db,

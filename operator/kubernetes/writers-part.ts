@@ -13,17 +13,19 @@ import { Writers } from './writers.ts';
 export const writersPart = definePart({
   name: 'writers',
   needs: { tables: tablesPart, lease: leasePart, targets: targetsPart, totals: totalsPart, failures: failuresPart },
-  // Requests that have been made end by their own limit: the lease is not given back before.
+  // Where a write is not answered in time this part fails to stop, and the lease is not given back.
   stopWithinMs: Infinity,
   build: ({ tables, lease, targets, totals, failures }, { db, log, fail }) => {
-    let statusWritten = (_key: string): void => {};
+    const statusWritten = new Set<(key: string) => void>();
     const writers = new Writers({
       client: lease.client,
       db,
       tables,
       targets,
       onWrite: (verb, resource) => totals.write(verb, resource),
-      onStatus: (key) => statusWritten(key),
+      onStatus: (key) => {
+        for (const listener of statusWritten) listener(key);
+      },
       onError: (writer, key, error, retries, failingMs) => {
         const fields = { writer, key, retries, failingMs };
         if (isOrdinaryWait(error, failingMs)) {
@@ -43,9 +45,9 @@ export const writersPart = definePart({
     const beginning = onceComplete(db, tables.statuses, () => writers.start(), fail);
     return {
       provides: {
-        /** Sets who is told, by its key, of a policy whose status was written: it starts later. */
+        /** Tells by its key of a policy whose status was written. */
         onStatus: (listener: (key: string) => void): void => {
-          statusWritten = listener;
+          statusWritten.add(listener);
         },
         attempted: (signal?: AbortSignal) => writers.attempted(signal),
       },

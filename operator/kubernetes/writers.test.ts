@@ -57,7 +57,8 @@ class Lab {
       db,
       tables,
       targets,
-      timing: { clock: impatient(), random: () => 0.5 },
+      // Every request is answered in the end.
+      timing: { clock: impatient(), random: () => 0.5, stopGraceMs: 10_000 },
       onWrite: nothing,
       onStatus: nothing,
       onError: (_writer, _key, error, _retries, failingMs) => this.failures.push({ error, failingMs }),

@@ -46,7 +46,7 @@ export interface WritersOptions {
   readonly tables: Tables;
   readonly targets: Targets;
   /** Default: the machine's clock, and random delays of retries. */
-  readonly timing?: Pick<ReconcilerOptions<unknown>, 'clock' | 'random'>;
+  readonly timing?: Pick<ReconcilerOptions<unknown>, 'clock' | 'random' | 'stopGraceMs'>;
   readonly onWrite: (verb: 'apply', resource: string) => void;
   /** The API server has taken the status of this policy. */
   readonly onStatus: (key: string) => void;

@@ -1,6 +1,7 @@
 import { afterEach, describe, expect, it } from '@jest/globals';
+import { delay } from '@weir/process/delay';
 import { ApiError, LeadershipLostError } from './errors.ts';
-import { type FakeServer, fakeServer, send } from './fake-server.ts';
+import { type Answer, type FakeServer, fakeServer, send } from './fake-server.ts';
 import { LeaderElector } from './leader.ts';
 import { resources } from './resources.ts';
 import type { KubeClient, Lease, Pod } from './types.ts';
@@ -19,12 +20,16 @@ async function leaseServer(initial?: Lease): Promise<{
   broken: (yes: boolean) => void;
   silent: () => void;
   touch: () => void;
+  remove: () => void;
+  /** Requests for the lease that come from now on are answered when the function is called that this gives. */
+  hold: () => () => void;
 }> {
   let lease = initial;
   let version = 1;
   let broken = false;
   let silent = false;
-  server = await fakeServer((seen, response) => {
+  let held: (() => void)[] | undefined;
+  const answer: Answer = (seen, response) => {
     if (silent) return;
     const given = seen.body as Lease | undefined;
     if (seen.path.includes('/pods')) {
@@ -41,9 +46,24 @@ async function leaseServer(initial?: Lease): Promise<{
       lease = { ...(given as Lease), metadata: { ...(given as Lease).metadata, resourceVersion: String(version) } };
       send(response, 200, lease);
     }
+  };
+  server = await fakeServer((seen, response) => {
+    if (held === undefined || seen.path.includes('/pods')) answer(seen, response);
+    else held.push(() => answer(seen, response));
   });
   return {
     lease: () => lease,
+    remove: () => {
+      lease = undefined;
+    },
+    hold: () => {
+      held = [];
+      return () => {
+        const waiting = held ?? [];
+        held = undefined;
+        for (const each of waiting) each();
+      };
+    },
     broken: (yes) => {
       broken = yes;
     },
@@ -120,6 +140,54 @@ describe('LeaderElector', () => {
     await one.elector.stop();
     expect(one.elector.leading).toBe(false);
     expect(lease()?.spec?.holderIdentity).toBe('');
+  });
+
+  it('gives back what it took while it was stopped', async () => {
+    const { lease, hold } = await leaseServer();
+    const answer = hold();
+    const one = candidate('one');
+    while ((server?.requests.length ?? 0) < 1) await delay(1);
+    answer();
+    const again = hold();
+    while ((server?.requests.length ?? 0) < 2) await delay(1);
+    const stopped = one.elector.stop();
+    again();
+    await stopped;
+    expect(one.elector.leading).toBe(false);
+    expect(lease()?.spec?.holderIdentity).toBe('');
+  });
+
+  it('that is abandoned is kept, and expires: what is being written may end until then', async () => {
+    const { lease } = await leaseServer();
+    let now = 0;
+    const one = candidate('one', { now: () => now });
+    await one.elected;
+    await one.elector.abandon();
+    const requests = server?.requests.length;
+    await fenced(one).create(resources.Pod, pod('a'));
+    expect([lease()?.spec?.holderIdentity, one.elector.leading]).toEqual(['one', true]);
+    now += 40_000;
+    await expect(fenced(one).create(resources.Pod, pod('a'))).rejects.toThrow(LeadershipLostError);
+    expect([server?.requests.length, created()]).toEqual([(requests ?? 0) + 1, 1]);
+  });
+
+  it('a lease that somebody deletes is not taken while its holder may still write', async () => {
+    const { lease, remove, broken } = await leaseServer();
+    let now = 5_000;
+    const one = candidate('one', { now: () => now });
+    await one.elected;
+    const two = candidate('two', { lease: 1_000, deadline: 500, now: () => now });
+    while (two.elector.unreached !== undefined) await delay(1);
+    broken(true);
+    await one.elector.abandon();
+    broken(false);
+    remove();
+    const seen = server?.requests.length ?? 0;
+    while ((server?.requests.length ?? 0) < seen + 3) await delay(1);
+    expect([lease(), two.elector.leading]).toEqual([undefined, false]);
+    now += 60_001;
+    await two.elected;
+    expect(lease()?.spec?.holderIdentity).toBe('two');
   });
 
   it('a released lease is taken at once; while it is renewed nobody else leads', async () => {
@@ -242,10 +310,13 @@ describe('LeaderElector', () => {
       client: {} as never,
       namespace: '',
       name: '',
-      identity: '',
+      identity: 'one',
       onElected: () => {},
       onLost: () => {},
     };
-    expect(() => new LeaderElector({ ...options, leaseDurationMs: 10, renewDeadlineMs: 10 })).toThrow(RangeError);
+    expect(() => new LeaderElector({ ...options, leaseDurationMs: 10, renewDeadlineMs: 10 })).toThrow(
+      'renewDeadlineMs',
+    );
+    expect(() => new LeaderElector({ ...options, identity: '' })).toThrow('needs an identity');
   });
 });

@@ -4,8 +4,8 @@
  * Guarantees: at most one elector believes it leads, as long as clocks run at about the same speed (their readings may
  * differ: another's lease is judged by how long *we* have seen it unchanged). A leader that cannot renew within
  * `renewDeadlineMs` (shorter than the lease) stops leading before anybody else may start, also when its process was frozen
- * meanwhile: `fence` goes by the clock at every write, not by a timer that may come late. stop() releases the lease, so that
- * the next leader need not wait.
+ * meanwhile: `fence` goes by the clock at every write, not by a timer that may come late. A lease that somebody deletes while another holds it is
+ * not taken before it would have expired, by those who have seen it. stop() releases the lease, so that the next leader need not wait.
  */
 import { delay } from '@weir/process/delay';
 import { messageOf } from '@weir/process/errors';
@@ -73,6 +73,8 @@ export class LeaderElector {
         `leader election needs retryPeriodMs < renewDeadlineMs < leaseDurationMs, not ${this.#retryMs}, ${this.#deadlineMs}, ${this.#leaseMs}`,
       );
     }
+    if (options.identity === '')
+      throw new RangeError('leader election needs an identity: a lease without a holder is free');
     this.#client = options.client.within(this.#deadlineMs / 2);
   }
 
@@ -108,16 +110,23 @@ export class LeaderElector {
     this.#loop ??= this.#run();
   }
 
-  /** Ends the election and releases the lease when it is ours. */
-  async stop(): Promise<void> {
+  /** Ends the election and keeps the lease, which expires: the fence lets writes through until then. */
+  async abandon(): Promise<void> {
     this.#stop.abort();
     await this.#loop;
+  }
+
+  /** Ends the election and releases the lease when it is ours. */
+  async stop(): Promise<void> {
+    await this.abandon();
     clearTimeout(this.#expiry);
-    const { leading } = this;
+    // The request that took it may have been under way.
+    const ours = !this.#lost.signal.aborted && !this.#heldByOther() && this.#leftMs() > 0;
     this.#leading = false;
-    if (!leading) return;
+    // Nothing is written after it is given back.
+    this.#lost.abort(this.#error());
     const lease = this.#lease;
-    if (lease === undefined) return;
+    if (!ours || (lease?.spec?.holderIdentity ?? '') === '' || lease === undefined) return;
     try {
       await this.#client.replace(resources.Lease, {
         ...lease,
@@ -136,10 +145,10 @@ export class LeaderElector {
       const held = await this.#attempt();
       // Meanwhile the timer may have come, or a write may have found the lease expired: what was lost stays lost.
       if (this.#leading && (this.#leftMs() <= 0 || (!held && this.#heldByOther()))) this.#lose();
+      // Counted from before the request: the lease may have been written at any time since then.
+      if (held && !this.#lost.signal.aborted) this.#renewedAt = began;
       if (ended.aborted && !this.#leading) return;
       if (held) {
-        // Counted from before the request: the lease may have been written at any time since then.
-        this.#renewedAt = began;
         if (!this.#leading && this.#leftMs() > 0) {
           this.#leading = true;
           this.#awaitExpiry();
@@ -191,7 +200,7 @@ export class LeaderElector {
 
   /** One try to take or renew the lease. False: not ours, or not known. */
   async #attempt(): Promise<boolean> {
-    const { namespace, name, identity } = this.#options;
+    const { namespace, name } = this.#options;
     try {
       if (await this.#renew()) return true;
       let lease: Lease;
@@ -199,12 +208,13 @@ export class LeaderElector {
         lease = await this.#client.get(resources.Lease, name, namespace);
       } catch (error) {
         if (!(error instanceof ApiError && error.notFound)) throw error;
+        this.#reachedAt = this.#now();
+        if (this.#lease !== undefined && this.#isAnothers(this.#lease)) return false;
         this.#accept(await this.#client.create(resources.Lease, this.#claim(undefined)));
         return true;
       }
       this.#observe(lease);
-      const holder = lease.spec?.holderIdentity ?? '';
-      if (holder !== '' && holder !== identity && !this.#expired(lease)) return false;
+      if (this.#isAnothers(lease)) return false;
       this.#accept(await this.#client.replace(resources.Lease, this.#claim(lease)));
       return true;
     } catch (error) {
@@ -269,8 +279,11 @@ export class LeaderElector {
     }
   }
 
-  #expired(lease: Lease): boolean {
-    return this.#now() - this.#seen.at > durationOf(lease, this.#leaseMs);
+  /** Whether another holds it, and may lead still. */
+  #isAnothers(lease: Lease): boolean {
+    const holder = lease.spec?.holderIdentity ?? '';
+    if (holder === '' || holder === this.#options.identity) return false;
+    return this.#now() - this.#seen.at <= durationOf(lease, this.#leaseMs);
   }
 
   #heldByOther(): boolean {

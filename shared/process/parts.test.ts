@@ -233,16 +233,53 @@ describe('parts', () => {
     await expect(Parts.build([spec('server')], log, { outer })).rejects.toThrow('two parts are called server');
   });
 
-  it('that another may still use go on where that did not stop, if they say so', async () => {
+  it('are told whether another that did not stop may still use them, by others, too', async () => {
     const log: Log = [];
-    const lease: AnyPartSpec = { ...spec('lease'), stopsUnusedOnly: true };
-    const other: AnyPartSpec = { ...spec('other'), stopsUnusedOnly: true };
-    const writer = spec('writer', [lease], { stop: () => Promise.reject(new Error('busy')) });
-    const parts = await Parts.build([other, lease, writer], log);
+    const told = (name: string, needs: readonly AnyPartSpec[] = []): AnyPartSpec =>
+      spec(name, needs, { stop: (inUse) => void log.push(`-${name} ${inUse}`) });
+    const lease = told('lease');
+    const client = told('client', [lease]);
+    const writer = spec('writer', [client], { stop: () => Promise.reject(new Error('busy')) });
+    const parts = await Parts.build([told('other'), lease, client, writer, told('reader', [lease])], log);
     await parts.start();
     await expect(parts.stop()).rejects.toThrow('busy');
-    expect(log.filter((line) => line.startsWith('-'))).toEqual(['-other']);
-    expect(states(parts)).toEqual({ other: 'stopped', lease: 'failed', writer: 'failed' });
+    expect(log.filter((line) => line.startsWith('-'))).toEqual([
+      '-reader false',
+      '-client true',
+      '-lease true',
+      '-other false',
+    ]);
+    expect(states(parts)).toMatchObject({ other: 'stopped', lease: 'stopped', writer: 'failed' });
+  });
+
+  it('that are told to stop while a start has not returned yet wait for its end', async () => {
+    const log: Log = [];
+    let stopped: Promise<void> | undefined;
+    const start = async (): Promise<void> => {
+      stopped = parts.stop().then(() => void log.push('stopped'));
+      await new Promise((resolve) => setImmediate(resolve));
+      log.push('started');
+    };
+    const parts = await Parts.build([spec('a', [], { start })], log);
+    expect(await parts.start()).toBe(false);
+    await stopped;
+    expect(log).toEqual(['-a', 'started', 'stopped']);
+  });
+
+  it('say that one did not start before the others are stopped', async () => {
+    const log: Log = [];
+    const onStartFailed = (error: unknown): void => void log.push(`failed: ${error}`);
+    const bad = spec('bad', [], { start: () => Promise.reject('no') });
+    const parts = await Parts.build([spec('a'), bad], log, { onStartFailed });
+    await expect(parts.start()).rejects.toBe('no');
+    expect(log).toEqual(['+a', 'failed: no', '-bad', '-a']);
+  });
+
+  it('start once', async () => {
+    const log: Log = [];
+    const parts = await Parts.build([spec('a')], log);
+    expect(await Promise.all([parts.start(), parts.start()])).toEqual([true, true]);
+    expect(log).toEqual(['+a']);
   });
 
   it('of a wrong list are refused by name', () => {

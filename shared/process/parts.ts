@@ -2,8 +2,8 @@
  * A program made of parts: what each needs, the order in which they start and stop, and how far each has come.
  *
  * Guarantees: a part is built, and started, after all that it needs, and stopped before them; among parts that do not need each other the
- * list's order counts. Where one does not start, those before it are stopped again, and the error names it. A stop tries every part, at any
- * time: also while a start is under way, which ends by it.
+ * list's order counts. Where one does not start, those before it are stopped again, and the error names it. `stop()` may be called at any time, and
+ * interrupts a start in progress. It tries every part.
  *
  * Models: hive's cells, controller-runtime's Manager. avvio, which fastify brings, starts plugins one after another as they were
  * registered; it knows neither what needs what nor, for whoever asks while the program runs, what waits for what.
@@ -20,8 +20,11 @@ export interface Part<Value = unknown> {
   /** What parts that need this one are given. */
   readonly provides?: Value;
   start?(): void | Promise<void>;
-  /** May come while `start` is under way, which is to end then, one way or the other. */
-  stop?(): void | Promise<void>;
+  /**
+   * May come while `start` is under way, which is to end then, one way or the other.
+   * @param inUse a part that needs this one did not stop, and may use it still
+   */
+  stop?(inUse: boolean): void | Promise<void>;
 }
 
 /** What a part provides; undefined for one that was not built, or provides nothing. */
@@ -49,8 +52,6 @@ export interface PartSpec<Context, Built extends Part | undefined, Needs extends
   readonly startWithinMs?: number;
   /** Milliseconds; default 4,500. `Infinity`: no limit. */
   readonly stopWithinMs?: number;
-  /** It is not stopped where one that needs it did not stop, and may use it still. Default: a stop tries every part. */
-  readonly stopsUnusedOnly?: true;
   /** Makes it, and starts nothing: no timer, no socket, no change of the machine. */
   build(given: Given<Needs>, context: Context): Built | Promise<Built>;
 }
@@ -104,6 +105,8 @@ export interface PartsOptions {
   readonly outer?: Parts;
   /** Called with each change of a part. */
   readonly onChange?: (row: PartRow) => void;
+  /** A part did not start; those before it are stopped next. */
+  readonly onStartFailed?: (error: unknown) => void;
   /** A part did not stop as it should; the others are stopped all the same. */
   readonly onStopFailed?: (name: string, error: unknown) => void;
 }
@@ -112,7 +115,7 @@ interface Member {
   readonly spec: AnyPartSpec;
   readonly part: Part | undefined;
   row: PartRow;
-  /** Its start, which may be under way. */
+  /** Resolves when its start has ended, whichever way. */
   started?: Promise<void>;
 }
 
@@ -123,6 +126,7 @@ export class Parts {
   readonly #options: PartsOptions;
   readonly #members: Member[] = [];
   readonly #stopping = Promise.withResolvers<'stopping'>();
+  #started: Promise<boolean> | undefined;
   /** Of the stop, from its begin. */
   #failures: Promise<Failures> | undefined;
 
@@ -150,7 +154,7 @@ export class Parts {
   }
 
   /** Those that are not off, in the order of start. */
-  get running(): readonly Part[] {
+  get built(): readonly Part[] {
     return this.#members.flatMap(({ part }) => (part === undefined ? [] : [part]));
   }
 
@@ -172,26 +176,26 @@ export class Parts {
    * Starts them one after another. Resolves to whether they run: they do not where a stop came in between, once that has ended. Rejects with the
    * error of the first that does not start, once those before it are stopped again.
    */
-  async start(): Promise<boolean> {
+  start(): Promise<boolean> {
+    this.#started ??= this.#startEach();
+    return this.#started;
+  }
+
+  async #startEach(): Promise<boolean> {
     // Outer parts have started since.
     this.#waitForLess();
     for (const member of this.#members) {
       if (this.#failures !== undefined) break;
-      const { part } = member;
-      if (part === undefined) continue;
-      const { name, startWithinMs = START_WITHIN_MS } = member.spec;
+      if (member.part === undefined) continue;
       this.#change(member, 'starting');
       try {
-        const work = part.start?.();
+        const work = this.#startOf(member, member.part);
         // What is started already keeps nobody waiting: the next one starts in the same turn.
-        if (work instanceof Promise) {
-          member.started = work;
-          const either = Promise.race([work, this.#stopping.promise]);
-          if ((await within(either, startWithinMs, () => this.#late(name, startWithinMs))) === 'stopping') break;
-        }
+        if (work instanceof Promise && (await work) === 'stopping') break;
       } catch (error) {
         if (this.#failures !== undefined) break;
         this.#change(member, 'failed', messageOf(error));
+        this.#options.onStartFailed?.(error);
         await this.#stopAll();
         throw error;
       }
@@ -200,6 +204,27 @@ export class Parts {
     }
     await this.#failures;
     return this.#failures === undefined;
+  }
+
+  /** Starts one. Resolves to `stopping` where a stop comes before it runs. */
+  #startOf(member: Member, part: Part): undefined | Promise<unknown> {
+    const { name, startWithinMs = START_WITHIN_MS } = member.spec;
+    // It may itself have all stopped, before it returns.
+    const { promise, resolve } = Promise.withResolvers<void>();
+    member.started = promise;
+    try {
+      const work = part.start?.();
+      if (!(work instanceof Promise)) {
+        resolve();
+        return undefined;
+      }
+      work.then(resolve, () => resolve());
+      const either = Promise.race([work, this.#stopping.promise]);
+      return within(either, startWithinMs, () => this.#late(name, startWithinMs));
+    } catch (error) {
+      resolve();
+      throw error;
+    }
   }
 
   /** Stops them in the opposite order, those that are still starting first; the first failure is thrown after all have been tried. */
@@ -221,26 +246,23 @@ export class Parts {
       const { spec, part, row, started } = member;
       if (row.state !== 'running' && row.state !== 'starting' && row.state !== 'failed') continue;
       const { name, stopWithinMs = STOP_WITHIN_MS } = spec;
-      if (spec.stopsUnusedOnly === true && inUse.has(name)) {
-        this.#change(member, 'failed', 'it was not stopped, as a part that needs it did not stop');
-        continue;
-      }
       const failed = row.state === 'failed' ? row.message : undefined;
       if (failed === undefined) this.#change(member, 'stopping');
       const stop = async (): Promise<void> => {
-        await part?.stop?.();
-        // What did not start in time is waited for no longer; what a stop interrupts begins nothing after it. How it ends nobody asks.
-        if (row.state === 'starting') await started?.catch(() => undefined);
+        await part?.stop?.(inUse.has(name));
+        // What did not start in time is waited for no longer; what a stop interrupts begins nothing after it.
+        if (row.state === 'starting') await started;
       };
       try {
         await within(stop(), stopWithinMs, () => `part ${name} did not stop within ${stopWithinMs / 1000} s`);
         if (failed === undefined) this.#change(member, 'stopped');
       } catch (error) {
         failures.push({ error });
-        for (const need of row.needs) inUse.add(need);
+        inUse.add(name);
         this.#change(member, 'failed', messageOf(error));
         this.#options.onStopFailed?.(name, error);
       }
+      if (inUse.has(name)) for (const need of row.needs) inUse.add(need);
     }
     return failures;
   }

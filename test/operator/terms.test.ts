@@ -2,7 +2,10 @@
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { createKubeClient, resources } from '@weir/kube';
 import { pino } from 'pino';
+import { inputsPart } from '../../operator/kubernetes/inputs-part.ts';
+import { targetsPart } from '../../operator/kubernetes/targets-part.ts';
 import { createOperator, type Operator } from '../../operator/operator.ts';
+import { type AnyOperatorPart, definePart } from '../../operator/parts/contract.ts';
 import { OPERATOR_PARTS } from '../../operator/parts/list.ts';
 import { cnp } from '../../operator/testing.ts';
 import { createWorld, eventually, partsOf, type World } from './world.ts';
@@ -98,4 +101,103 @@ it('an operator that preflight does not let in is stopped', async () => {
   client.close();
   expect(states(operator)).toEqual({ ...all(PROCESS, 'stopped'), ...all(TERM, 'waiting') });
   expect(lines).toHaveLength(1);
+});
+
+describe('a stop', () => {
+  const electingShortly = { ...electing('one'), leaseDurationMs: 900, renewDeadlineMs: 600 };
+  /** An operator whose end is looked at: the world does not stop it. */
+  async function made(parts: readonly AnyOperatorPart[], config = {}, onFatal = (_: Error): void => {}) {
+    const client = createKubeClient({
+      kubeconfig: world.kubeconfig,
+      userAgent: 'weir-operator',
+      requestTimeoutMs: 600_000,
+    });
+    const logger = pino({ level: 'silent' });
+    const operator = await createOperator({
+      client,
+      logger,
+      parts,
+      config: { ...electingShortly, ...config },
+      onFatal,
+    });
+    return { operator, client };
+  }
+
+  it('is not held up by an API server that does not answer preflight', async () => {
+    world.api.faults.delay(600_000, { userAgent: 'weir-operator' });
+    const { operator, client } = await made(OPERATOR_PARTS);
+    const started = operator.start();
+    await eventually(async () => expect(world.api.stats.count({ userAgent: 'weir-operator' })).toBeGreaterThan(0));
+    await operator.stop();
+    await started;
+    client.close();
+    expect(states(operator)).toMatchObject({ preflight: 'stopped', lease: 'waiting' });
+  });
+
+  it('of a term that fails stops the parts of the process, too, and lets the lease expire', async () => {
+    const stop = () => Promise.reject(new Error('busy'));
+    const busy = definePart({ name: 'busy', needs: { targets: targetsPart }, build: () => ({ stop }) });
+    const { operator, client } = await made([...OPERATOR_PARTS, busy]);
+    await operator.start();
+    await operator.ready();
+    await expect(operator.stop()).rejects.toThrow('busy');
+    expect(states(operator)).toMatchObject({ lease: 'stopped', health: 'stopped', busy: 'failed' });
+    const renewed = (await lease()).spec?.renewTime;
+    expect(await holder()).toBe('one');
+    const other = await world.operator({ ...electing('two'), leaseDurationMs: 900, renewDeadlineMs: 600 });
+    await other.ready();
+    expect([await holder(), operator.leading]).toEqual(['two', false]);
+    expect((await lease()).spec?.renewTime).not.toBe(renewed);
+    client.close();
+  });
+
+  it('while a write is not answered ends, keeps the lease, and says so', async () => {
+    const { operator, client } = await made(OPERATOR_PARTS);
+    await operator.start();
+    await operator.ready();
+    const hung = { userAgent: 'weir-operator', verb: 'apply', resource: 'peersets' } as const;
+    world.api.faults.delay(600_000, hung);
+    await world.client.create(resources.CiliumNetworkPolicy, cnp('default/web', RULE));
+    await eventually(async () => expect(world.api.stats.count(hung)).toBe(1));
+    const stopped = operator.stop();
+    expect(await ready(operator)).toBe('stopping\n');
+    await expect(stopped).rejects.toThrow(/operations run on/);
+    expect(await holder()).toBe('one');
+    client.close();
+  });
+
+  it('that a part which cannot start brings about is told before the others have stopped', async () => {
+    const go = Promise.withResolvers<void>();
+    const start = () => go.promise.then(() => Promise.reject(new Error('cannot begin')));
+    const late = definePart({ name: 'late', needs: { inputs: inputsPart }, build: () => ({ start }) });
+    const fatal = Promise.withResolvers<Error>();
+    const { operator, client } = await made([...OPERATOR_PARTS, late], {}, fatal.resolve);
+    await operator.start();
+    await operator.ready();
+    go.resolve();
+    expect((await fatal.promise).message).toBe('cannot begin');
+    expect(states(operator)).toMatchObject({ late: 'failed', inputs: 'running', lease: 'running' });
+    expect(await ready(operator)).toBe('cannot begin\n');
+    await operator.stop();
+    client.close();
+  });
+});
+
+it('more than one part hears of drifts', async () => {
+  const heard: string[] = [];
+  const listener = definePart({
+    name: 'listener',
+    needs: { targets: targetsPart },
+    build: ({ targets }) => {
+      targets.onDrift(({ target }) => heard.push(target));
+      return {};
+    },
+  });
+  const operator = await world.operator({ parts: [...OPERATOR_PARTS, listener] });
+  await world.client.create(resources.CiliumNetworkPolicy, cnp('default/web', RULE));
+  await world.settle(operator);
+  const [set] = (await world.client.list(resources.PeerSet)).items;
+  await world.client.delete(resources.PeerSet, set?.metadata.name ?? '');
+  await eventually(async () => expect((await world.client.list(resources.PeerSet)).items).toHaveLength(1));
+  expect(heard).toContain('peerSets');
 });

@@ -85,7 +85,7 @@ export class Service {
     const info = this.#describe(request, gv?.group ?? '', gv?.rest ?? []);
     this.#stats.record(info);
     const delay = this.#faults.delayOf(info);
-    if (delay > 0) await new Promise((resolve) => setTimeout(resolve, delay));
+    if (delay > 0) await new Promise((resolve) => setTimeout(resolve, delay).unref());
     this.#faults.check(info);
     if (!isObjectPath) return this.#meta(request, gv?.group, gv?.version);
     if (!servesGroup(this.#core.registry, gv.group)) return NO_PAGE;
