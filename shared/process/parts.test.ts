@@ -268,7 +268,7 @@ describe('parts', () => {
 
   it('say that one did not start before the others are stopped', async () => {
     const log: Log = [];
-    const onStartFailed = (error: unknown): void => void log.push(`failed: ${error}`);
+    const onStartFailed = (error: unknown): void => void log.push(`failed: ${String(error)}`);
     const bad = spec('bad', [], { start: () => Promise.reject('no') });
     const parts = await Parts.build([spec('a'), bad], log, { onStartFailed });
     await expect(parts.start()).rejects.toBe('no');
