@@ -21,7 +21,7 @@ const settings: Times = {
 export const electionPart = defineProcessPart({
   name: 'election',
   flags: {
-    leaderElect: flag<boolean>('--leader-elect', 'write only while holding the lease (default)')
+    leaderElect: flag<boolean>('--leader-elect', 'write only while holding the lease')
       .default(true)
       .orNot('write at once; only where there is one replica'),
     leaderNamespace: flag<string | undefined>(

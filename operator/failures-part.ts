@@ -7,6 +7,6 @@ export const failuresPart = defineProcessPart({
   name: 'failures',
   needs: { totals: totalsPart },
   build: ({ totals }, { log, operator }) => ({
-    provides: new Failures({ totals, log, quiet: (error) => operator.quiet(error) }),
+    provides: new Failures({ totals, log, expected: (error) => operator.expected(error) }),
   }),
 });

@@ -13,15 +13,15 @@ export interface Failure {
   readonly fields?: object;
   /** What is told apart. Default: the message. */
   readonly kind?: string;
-  /** Nobody need know of it yet. */
-  readonly quiet?: true;
+  /** Nobody need know of it yet: it is logged at debug. */
+  readonly early?: true;
 }
 
 export interface FailuresOptions {
   readonly totals: Pick<Totals, 'error'>;
   readonly log: Logger;
-  /** Whether an error is the order of things. */
-  readonly quiet: (error: unknown) => boolean;
+  /** Whether an error needs no line of the log. */
+  readonly expected: (error: unknown) => boolean;
 }
 
 export class Failures {
@@ -37,10 +37,10 @@ export class Failures {
     this.#outage.answered();
   }
 
-  failed({ component, error, message, fields = {}, kind = message, quiet: early }: Failure): void {
-    const { totals, log, quiet } = this.#options;
+  failed({ component, error, message, fields = {}, kind = message, early }: Failure): void {
+    const { totals, log, expected } = this.#options;
     totals.error(component);
-    if (quiet(error)) return;
+    if (expected(error)) return;
     if (early) {
       log.debug({ ...fields, error: messageOf(error) }, message);
       return;

@@ -35,8 +35,8 @@ export const leasePart = definePart({
       onError: (error) => {
         const message = 'leader election failed to reach the lease';
         // While there is time for another try nobody need do anything.
-        const quiet = elector.unreached === undefined;
-        failures.failed({ component: 'leader-election', error, message, ...(quiet ? { quiet } : {}) });
+        const early = elector.unreached === undefined;
+        failures.failed({ component: 'leader-election', error, message, ...(early ? { early } : {}) });
       },
     });
     const provides: Leadership = {
@@ -60,7 +60,7 @@ export const leasePart = definePart({
       unready: () => (elector.leading ? undefined : elector.unreached),
       standsBy: () => !elector.leading,
       // What was under way when leadership was lost ends with it.
-      quiet: (error) => error instanceof LeadershipLostError,
+      expected: (error) => error instanceof LeadershipLostError,
       metrics: (registry) => leadingMetric(registry, provides),
     };
   },

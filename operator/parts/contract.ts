@@ -34,8 +34,8 @@ export interface OperatorPart<Value = unknown> extends Part<Value> {
   readonly standsBy?: () => boolean;
   /** Why the process must be restarted, for /healthz; undefined: it is well. */
   readonly unhealthy?: () => string | undefined;
-  /** Failures that are the order of things: no line of the log is about them, whichever part meets them. */
-  readonly quiet?: (error: unknown) => boolean;
+  /** Expected errors: counted, but not logged, whichever part meets them. */
+  readonly expected?: (error: unknown) => boolean;
   /** Called once, before /metrics is served. */
   readonly metrics?: (registry: Registry) => void;
 }
@@ -44,7 +44,7 @@ export interface OperatorPart<Value = unknown> extends Part<Value> {
 export interface OperatorView {
   unready(): string | undefined;
   unhealthy(): string | undefined;
-  quiet(error: unknown): boolean;
+  expected(error: unknown): boolean;
   registry(): Registry;
 }
 

@@ -19,7 +19,7 @@ it('the first reason why it is not ready is told, and a part that stands by keep
 });
 
 it('each part may say that the process must be restarted, and which failures no line is about', () => {
-  const all = view({}, { unhealthy: () => 'stuck', quiet: (error) => error === 'usual' });
-  expect([all.unhealthy(), all.quiet('usual'), all.quiet('other')]).toEqual(['stuck', true, false]);
+  const all = view({}, { unhealthy: () => 'stuck', expected: (error) => error === 'usual' });
+  expect([all.unhealthy(), all.expected('usual'), all.expected('other')]).toEqual(['stuck', true, false]);
   expect(view({}).unhealthy()).toBeUndefined();
 });

@@ -18,7 +18,7 @@ export function viewOf(all: () => readonly OperatorPart[], registry: () => Regis
       }
       return undefined;
     },
-    quiet: (error) => all().some((part) => part.quiet?.(error) === true),
+    expected: (error) => all().some((part) => part.expected?.(error) === true),
     registry,
   };
 }
