@@ -51,17 +51,7 @@ export function parseCall(request: unknown): CniCall {
       `it must be one of ${COMMANDS.join(', ')}`,
     );
   }
-  let config: unknown;
-  try {
-    config = parseShallow(request.stdin);
-  } catch (error) {
-    const what =
-      error instanceof DepthError
-        ? `the network configuration on stdin: ${error.message}`
-        : 'the network configuration on stdin is not JSON';
-    throw new CniError(CNI_CODE.decode, what, String(error), { cause: error });
-  }
-  if (!isObject(config)) throw new CniError(CNI_CODE.decode, 'the network configuration on stdin is not a JSON object');
+  const config = parseConfiguration(request.stdin);
   const cniVersion = SUPPORTED_VERSIONS.find((known) => known === config.cniVersion);
   if (cniVersion === undefined) {
     throw new CniError(
@@ -78,6 +68,37 @@ export function parseCall(request: unknown): CniCall {
   };
   if (command === 'GC') return { ...base, valid: parseValid(config) };
   if (command === 'STATUS' || command === 'VERSION') return { ...base, valid: [] };
+  const netns =
+    command === 'DEL' && (env.CNI_NETNS ?? '') === ''
+      ? undefined
+      : word(env, 'CNI_NETNS', NETNS, 'the absolute path of a network namespace');
+  const pod = parsePod(env.CNI_ARGS ?? '');
+  return {
+    ...base,
+    attachment: parseAttachment(env),
+    valid: [],
+    ...(netns === undefined ? {} : { netns }),
+    ...(pod === undefined ? {} : { pod }),
+    ...(config.prevResult === undefined ? {} : { prevResult: config.prevResult }),
+  };
+}
+
+function parseConfiguration(stdin: string): Readonly<Record<string, unknown>> {
+  let config: unknown;
+  try {
+    config = parseShallow(stdin);
+  } catch (error) {
+    const what =
+      error instanceof DepthError
+        ? `the network configuration on stdin: ${error.message}`
+        : 'the network configuration on stdin is not JSON';
+    throw new CniError(CNI_CODE.decode, what, String(error), { cause: error });
+  }
+  if (!isObject(config)) throw new CniError(CNI_CODE.decode, 'the network configuration on stdin is not a JSON object');
+  return config;
+}
+
+function parseAttachment(env: Readonly<Record<string, string>>): Attachment {
   const attachment: Attachment = {
     containerId: word(
       env,
@@ -90,19 +111,7 @@ export function parseCall(request: unknown): CniCall {
   if (attachment.ifname === '.' || attachment.ifname === '..') {
     throw new CniError(CNI_CODE.invalidEnvironment, `CNI_IFNAME "${attachment.ifname}" is not an interface name`);
   }
-  const netns =
-    command === 'DEL' && (env.CNI_NETNS ?? '') === ''
-      ? undefined
-      : word(env, 'CNI_NETNS', NETNS, 'the absolute path of a network namespace');
-  const pod = parsePod(env.CNI_ARGS ?? '');
-  return {
-    ...base,
-    attachment,
-    valid: [],
-    ...(netns === undefined ? {} : { netns }),
-    ...(pod === undefined ? {} : { pod }),
-    ...(config.prevResult === undefined ? {} : { prevResult: config.prevResult }),
-  };
+  return attachment;
 }
 
 function word(env: Readonly<Record<string, string>>, name: string, pattern: RegExp, rule: string): string {

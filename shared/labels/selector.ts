@@ -16,112 +16,126 @@ const OPERATORS: readonly Operator[] = ['In', 'NotIn', 'Exists', 'DoesNotExist']
  * @throws SelectorError with the problems found, at most MOST and how many more
  */
 export function parseSelector(json: unknown, path: string, options: SelectorOptions = {}): LabelSelector {
-  const problems: LabelProblem[] = [];
-  let more = 0;
-  const requirements: Requirement[] = [];
-  const report = (where: string, message: string): void => {
-    if (problems.length < MOST) problems.push({ path: where, message });
-    else more += 1;
-  };
+  const reader = new SelectorReader(options);
+  const requirements = reader.selector(json, path);
+  const problems = reader.problems(path);
+  if (problems.length > 0) throw new SelectorError(problems);
+  return canonicalSelector({ requirements });
+}
 
-  const key = (text: string, where: string): string | undefined => {
-    try {
-      return parseSelectorKey(text, options);
-    } catch (error) {
-      report(where, error instanceof Error ? error.message : String(error));
+/** Reads what it can, and notes what is wrong with the rest. */
+class SelectorReader {
+  readonly #options: SelectorOptions;
+  readonly #problems: LabelProblem[] = [];
+  #more = 0;
+
+  constructor(options: SelectorOptions) {
+    this.#options = options;
+  }
+
+  problems(path: string): LabelProblem[] {
+    if (this.#more === 0) return this.#problems;
+    return [...this.#problems, { path, message: `${this.#more} more problems are not shown` }];
+  }
+
+  selector(json: unknown, path: string): Requirement[] {
+    if (!isObject(json)) {
+      this.#report(path, `${quote(json)} is not a label selector: write {matchLabels: ...}, or {} to match everything`);
+      return [];
+    }
+    const hint = 'a selector has matchLabels and matchExpressions; put labels under matchLabels';
+    this.#checkFields(json, ['matchLabels', 'matchExpressions'], path, hint);
+    return [
+      ...this.#labels(json.matchLabels, `${path}.matchLabels`),
+      ...this.#expressions(json.matchExpressions, `${path}.matchExpressions`),
+    ];
+  }
+
+  #labels(json: unknown, path: string): Requirement[] {
+    if (json === undefined || json === null) return [];
+    if (!isObject(json)) {
+      this.#report(path, `${quote(json)} is not a map of labels: write key: value pairs`);
+      return [];
+    }
+    return Object.entries(json).flatMap(([name, wanted]) => {
+      const where = `${path}[${quote(name)}]`;
+      const [key, value] = [this.#key(name, where), this.#value(wanted, where)];
+      return key === undefined || value === undefined ? [] : [{ key, operator: 'In' as const, values: [value] }];
+    });
+  }
+
+  #expressions(json: unknown, path: string): Requirement[] {
+    if (json === undefined || json === null) return [];
+    if (!Array.isArray(json)) {
+      this.#report(path, `${quote(json)} is not a list of {key, operator, values}`);
+      return [];
+    }
+    return json.flatMap((expression: unknown, index) => this.#expression(expression, `${path}[${index}]`) ?? []);
+  }
+
+  #expression(json: unknown, path: string): Requirement | undefined {
+    if (!isObject(json)) {
+      this.#report(path, `${quote(json)} is not an expression: write {key, operator, values}`);
       return undefined;
     }
-  };
-  const value = (text: unknown, where: string): string | undefined => {
+    this.#checkFields(json, ['key', 'operator', 'values'], path, 'an expression has key, operator, values');
+    let key: string | undefined;
+    if (typeof json.key === 'string') key = this.#key(json.key, `${path}.key`);
+    else this.#report(`${path}.key`, `${quote(json.key)} is not a label key: write one such as app`);
+    const operator = OPERATORS.find((known) => known === json.operator);
+    if (operator === undefined)
+      this.#report(`${path}.operator`, `${quote(json.operator)} is no operator: write one of ${OPERATORS.join(', ')}`);
+    const values = this.#values(json.values ?? [], operator, `${path}.values`);
+    return key === undefined || operator === undefined || values === undefined ? undefined : { key, operator, values };
+  }
+
+  #values(json: unknown, operator: Operator | undefined, path: string): string[] | undefined {
+    if (!Array.isArray(json)) {
+      this.#report(path, `${quote(json)} is not a list of texts`);
+      return undefined;
+    }
+    const values = json.map((text: unknown, index) => this.#value(text, `${path}[${index}]`));
+    if ((operator === 'In' || operator === 'NotIn') && json.length === 0) {
+      this.#report(path, `${operator} needs at least one value: add values, or use Exists or DoesNotExist`);
+      return undefined;
+    }
+    if ((operator === 'Exists' || operator === 'DoesNotExist') && json.length > 0) {
+      this.#report(path, `${operator} takes no values: remove them, or use In or NotIn`);
+      return undefined;
+    }
+    const good = values.filter((text) => text !== undefined);
+    return good.length === values.length ? good : undefined;
+  }
+
+  #key(text: string, path: string): string | undefined {
+    try {
+      return parseSelectorKey(text, this.#options);
+    } catch (error) {
+      this.#report(path, error instanceof Error ? error.message : String(error));
+      return undefined;
+    }
+  }
+
+  #value(text: unknown, path: string): string | undefined {
     if (typeof text !== 'string') {
-      report(where, `${quote(text)} is not a text: put the label value in quotes`);
+      this.#report(path, `${quote(text)} is not a text: put the label value in quotes`);
       return undefined;
     }
     const problem = labelValueProblem(text);
-    if (problem !== undefined) {
-      report(where, `${quote(text)} ${problem}`);
-      return undefined;
-    }
-    return text;
-  };
-
-  if (!isObject(json)) {
-    report(path, `${quote(json)} is not a label selector: write {matchLabels: ...}, or {} to match everything`);
-    throw new SelectorError(problems);
-  }
-  for (const field of Object.keys(json)) {
-    if (field !== 'matchLabels' && field !== 'matchExpressions') {
-      report(
-        `${path}.${pathKey(field)}`,
-        `unknown field ${quote(field)}: a selector has matchLabels and matchExpressions; put labels under matchLabels`,
-      );
-    }
+    if (problem === undefined) return text;
+    this.#report(path, `${quote(text)} ${problem}`);
+    return undefined;
   }
 
-  const matchLabels = json.matchLabels;
-  if (isObject(matchLabels)) {
-    for (const [name, wanted] of Object.entries(matchLabels)) {
-      const where = `${path}.matchLabels[${quote(name)}]`;
-      const parsedKey = key(name, where);
-      const parsedValue = value(wanted, where);
-      if (parsedKey !== undefined && parsedValue !== undefined) {
-        requirements.push({ key: parsedKey, operator: 'In', values: [parsedValue] });
-      }
-    }
-  } else if (matchLabels !== undefined && matchLabels !== null) {
-    report(`${path}.matchLabels`, `${quote(matchLabels)} is not a map of labels: write key: value pairs`);
+  #checkFields(json: object, known: readonly string[], path: string, hint: string): void {
+    for (const field of Object.keys(json))
+      if (!known.includes(field)) this.#report(`${path}.${pathKey(field)}`, `unknown field ${quote(field)}: ${hint}`);
   }
 
-  const expressions = json.matchExpressions;
-  if (Array.isArray(expressions)) {
-    expressions.forEach((expression: unknown, index) => {
-      const requirement = parseExpression(expression, `${path}.matchExpressions[${index}]`);
-      if (requirement !== undefined) requirements.push(requirement);
-    });
-  } else if (expressions !== undefined && expressions !== null) {
-    report(`${path}.matchExpressions`, `${quote(expressions)} is not a list of {key, operator, values}`);
+  #report(path: string, message: string): void {
+    if (this.#problems.length < MOST) this.#problems.push({ path, message });
+    else this.#more += 1;
   }
-
-  function parseExpression(expression: unknown, where: string): Requirement | undefined {
-    if (!isObject(expression)) {
-      report(where, `${quote(expression)} is not an expression: write {key, operator, values}`);
-      return undefined;
-    }
-    for (const field of Object.keys(expression)) {
-      if (!['key', 'operator', 'values'].includes(field)) {
-        report(`${where}.${pathKey(field)}`, `unknown field ${quote(field)}: an expression has key, operator, values`);
-      }
-    }
-    const name = expression.key;
-    let parsedKey: string | undefined;
-    if (typeof name === 'string') parsedKey = key(name, `${where}.key`);
-    else report(`${where}.key`, `${quote(name)} is not a label key: write one such as app`);
-
-    const operator = OPERATORS.find((known) => known === expression.operator);
-    if (operator === undefined) {
-      report(`${where}.operator`, `${quote(expression.operator)} is no operator: write one of ${OPERATORS.join(', ')}`);
-    }
-    const given = expression.values ?? [];
-    if (!Array.isArray(given)) {
-      report(`${where}.values`, `${quote(given)} is not a list of texts`);
-      return undefined;
-    }
-    const values = given.map((text: unknown, index) => value(text, `${where}.values[${index}]`));
-    if ((operator === 'In' || operator === 'NotIn') && given.length === 0) {
-      report(`${where}.values`, `${operator} needs at least one value: add values, or use Exists or DoesNotExist`);
-      return undefined;
-    }
-    if ((operator === 'Exists' || operator === 'DoesNotExist') && given.length > 0) {
-      report(`${where}.values`, `${operator} takes no values: remove them, or use In or NotIn`);
-      return undefined;
-    }
-    if (parsedKey === undefined || operator === undefined || values.includes(undefined)) return undefined;
-    return { key: parsedKey, operator, values: values.filter((text) => text !== undefined) };
-  }
-
-  if (more > 0) problems.push({ path, message: `${more} more problems are not shown` });
-  if (problems.length > 0) throw new SelectorError(problems);
-  return canonicalSelector({ requirements });
 }
 
 function isObject(json: unknown): json is Record<string, unknown> {

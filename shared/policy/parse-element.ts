@@ -39,17 +39,61 @@ export function parseElement(json: unknown, context: ElementContext, problems: P
   ];
   checkFields(json, [...l3, `${prefix}Requires`, 'toPorts', 'icmps', 'authentication'], path, problems);
 
-  let unsupported = false;
-  const refuse = (where: string, message: string) => {
-    unsupported = true;
-    problems.unsupported(where, message);
-  };
+  const l3Peers = parseL3(json, l3, prefix, context, problems);
+  const { filled, explicitEmpty } = l3Peers;
+  const requires = member(json, `${prefix}Requires`);
+  const required = requires !== undefined && requires !== null;
+  if (required)
+    problems.unsupported(
+      `${path}.${prefix}Requires`,
+      `${prefix}Requires was removed from the language; ${consequence(verdict)}`,
+    );
+  const peersUnsupported = l3Peers.unsupported || required;
 
+  const authentication = parseAuthentication(json, context, problems);
+  const icmps = parseIcmps(json, context, problems);
+  const ports = parsePorts(json, context, problems);
+  if (icmps && ports !== undefined) {
+    problems.invalid(`${path}.icmps`, 'toPorts and icmps are in one element: split them into two elements');
+  }
+  const portsUnsupported = icmps || ports === 'unsupported';
+  const unsupported = peersUnsupported || portsUnsupported || authentication === 'unsupported';
+
+  const written = ports === undefined || ports === 'unsupported' ? 'any' : ports;
+  const noMember = !filled && !explicitEmpty && !peersUnsupported;
+  const hasPorts = icmps || ports !== undefined;
+  let selected: RuleElement['peers'] = l3Peers.peers;
+  if (explicitEmpty) selected = [];
+  else if (noMember) selected = hasPorts ? 'any' : [];
+  if (unsupported && verdict === 'allow') selected = [];
+  if (peersUnsupported && verdict === 'deny' && !explicitEmpty) selected = 'any';
+  return { direction, verdict, peers: selected, ports: portsUnsupported ? 'any' : written, path };
+}
+
+/** What the L3 members of an element say. */
+interface L3Peers {
+  readonly peers: readonly RulePeer[];
+  /** Some member names peers. */
+  readonly filled: boolean;
+  /** Some member is an empty list, which selects nobody. */
+  readonly explicitEmpty: boolean;
+  /** Some member, or peer, is not supported. */
+  readonly unsupported: boolean;
+}
+
+function parseL3(
+  json: Json,
+  fields: readonly string[],
+  prefix: string,
+  context: ElementContext,
+  problems: Problems,
+): L3Peers {
+  const { path, verdict } = context;
   const filled: string[] = [];
-  let explicitEmpty = false;
-  let peersUnsupported = false;
   const peers: RulePeer[] = [];
-  for (const field of l3) {
+  let explicitEmpty = false;
+  let unsupported = false;
+  for (const field of fields) {
     const items = listOf(json, field, path, problems);
     if (items === undefined) continue;
     const where = `${path}.${field}`;
@@ -68,17 +112,15 @@ export function parseElement(json: unknown, context: ElementContext, problems: P
     }
     filled.push(field);
     if (!SUPPORTED_L3.includes(name)) {
-      peersUnsupported = true;
-      refuse(where, `${field} is not supported by Weir yet; ${consequence(verdict)}`);
+      unsupported = true;
+      problems.unsupported(where, `${field} is not supported by Weir yet; ${consequence(verdict)}`);
       continue;
     }
-    items.forEach((item, index) => {
+    for (const [index, item] of items.entries()) {
       const peer = parsePeer(name, item, `${where}[${index}]`, context, problems);
-      if (peer === 'unsupported') {
-        peersUnsupported = true;
-        unsupported = true;
-      } else if (peer !== undefined) peers.push(peer);
-    });
+      if (peer === 'unsupported') unsupported = true;
+      else if (peer !== undefined) peers.push(peer);
+    }
   }
   if (filled.length > 1) {
     problems.invalid(
@@ -86,30 +128,7 @@ export function parseElement(json: unknown, context: ElementContext, problems: P
       `${filled.join(' and ')} are in one element: split them into separate elements, each with its own ports`,
     );
   }
-
-  const requires = member(json, `${prefix}Requires`);
-  if (requires !== undefined && requires !== null) {
-    peersUnsupported = true;
-    refuse(`${path}.${prefix}Requires`, `${prefix}Requires was removed from the language; ${consequence(verdict)}`);
-  }
-  if (parseAuthentication(json, context, problems) === 'unsupported') unsupported = true;
-  const icmps = parseIcmps(json, context, problems);
-  const ports = parsePorts(json, context, problems);
-  if (icmps && ports !== undefined) {
-    problems.invalid(`${path}.icmps`, 'toPorts and icmps are in one element: split them into two elements');
-  }
-  const portsUnsupported = icmps || ports === 'unsupported';
-  if (portsUnsupported) unsupported = true;
-
-  const written = ports === undefined || ports === 'unsupported' ? 'any' : ports;
-  const noMember = filled.length === 0 && !explicitEmpty && !peersUnsupported;
-  const hasPorts = icmps || ports !== undefined;
-  let selected: RuleElement['peers'] = peers;
-  if (explicitEmpty) selected = [];
-  else if (noMember) selected = hasPorts ? 'any' : [];
-  if (unsupported && verdict === 'allow') selected = [];
-  if (peersUnsupported && verdict === 'deny' && !explicitEmpty) selected = 'any';
-  return { direction, verdict, peers: selected, ports: portsUnsupported ? 'any' : written, path };
+  return { peers, filled: filled.length > 0, explicitEmpty, unsupported };
 }
 
 function parsePeer(
