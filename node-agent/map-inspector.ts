@@ -20,6 +20,9 @@ import type { Core } from './core.ts';
 import type { EndpointMap, MoreMap, SlotStore } from './datapath/index.ts';
 import { MapTooLargeError, UnknownMapError } from './errors.ts';
 
+type Entries = ReturnType<Core['mapEntries']>;
+
+const DIRECTIONS = ['ingress', 'egress'] as const;
 /** Entries that are decoded in one answer. */
 const LARGEST = 20_000;
 
@@ -68,83 +71,65 @@ export class MapInspector {
    * A map's entries, decoded.
    * @throws UnknownMapError, MapTooLargeError
    */
-  entries(name: string): ReturnType<Core['mapEntries']> {
-    const { maps, slots } = this.#options;
-    switch (name) {
-      case 'endpoints':
-        // People ask for the endpoints, wherever they are.
-        return this.#endpoints().map(({ entry }) => entry);
-      case 'endpoint_array':
-        return this.#endpoints()
-          .filter(({ map }) => map === name)
-          .map(({ entry }) => entry);
-      case 'ipcache':
-        return this.#bounded(name, maps.ipcache).map(([key, value]) => {
-          const { address, bits } = ipcacheKey.decode(key);
-          return { key: { prefix: `${formatAddress(address)}/${bits}` }, value: addresses(ipcacheValue.decode(value)) };
-        });
-      case 'ct4':
-        return this.#bounded(name, maps.ct4).map(([key, value]) => {
-          const { packets, bytes, ...rest } = ctValue.decode(value);
-          return {
-            key: addresses(ctKey.decode(key)),
-            value: { ...rest, packets: String(packets), bytes: String(bytes) },
-          };
-        });
-      case 'policy_classes':
-        return [...slots.dump()].flatMap(({ slot, elements }) =>
-          (['ingress', 'egress'] as const).flatMap((direction) =>
-            [...elements[direction]].map(([identity, number]) => ({
-              key: { slot, direction, identity },
-              value: { class: number },
-            })),
-          ),
-        );
-      case 'policy_verdicts':
-        return [...slots.dump()].flatMap(({ slot, rows }) =>
-          (['ingress', 'egress'] as const).flatMap((direction) =>
-            [...rows[direction]].flatMap(([number, blocks]) =>
-              blocks.map(({ protocol, port, bits, deny, cookie }) => ({
-                key: { slot, direction, class: number, protocol, port, portBits: bits },
-                value: { verdict: deny ? 'deny' : 'allow', cookie },
-              })),
-            ),
-          ),
-        );
-      case 'metrics':
-        return this.metrics().map(({ reason, direction, packets, bytes }) => ({
-          key: { reason, direction },
-          value: { packets: String(packets), bytes: String(bytes) },
-        }));
-      case 'settings':
-        return [...maps.settings.entries()].map(([key, value]) => ({
-          key: { setting: settingsKey.decode(key) },
-          value: { bits: settingsValue.decode(value) },
-        }));
-      case 'frags':
-        return this.#bounded(name, maps.frags).map(([key, value]) => ({
-          key: { bytes: Buffer.from(key).toString('hex') },
-          value: { bytes: Buffer.from(value).toString('hex') },
-        }));
-      case 'events':
-        // A ring buffer has no entries: its records are gone once they are read.
-        return [{ key: { map: 'events' }, value: { about: 'a ring buffer, read by the agent: see `weir monitor`' } }];
-      case 'event_budgets':
-        return [...maps.event_budgets.entries()].map(([key, value]) => ({
-          key: { index: Buffer.from(key).readUInt32LE(0) },
-          value: { about: 'events that each CPU may still send', bytes: Buffer.from(value).toString('hex') },
-        }));
-      default:
-        return this.#ofParts(name);
-    }
+  entries(name: string): Entries {
+    const known = Object.hasOwn(this.#readers, name) ? this.#readers[name as MapName] : undefined;
+    return known === undefined ? this.#ofParts(name) : known();
   }
 
-  #ofParts(name: string): ReturnType<Core['mapEntries']> {
+  readonly #readers: Readonly<Record<MapName, () => Entries>> = {
+    // People ask for the endpoints, wherever they are.
+    endpoints: () => this.#endpoints().map(({ entry }) => entry),
+    endpoint_array: () =>
+      this.#endpoints()
+        .filter(({ map }) => map === 'endpoint_array')
+        .map(({ entry }) => entry),
+    ipcache: () =>
+      this.#read('ipcache').map(([key, value]) => {
+        const { address, bits } = ipcacheKey.decode(key);
+        return { key: { prefix: `${formatAddress(address)}/${bits}` }, value: addresses(ipcacheValue.decode(value)) };
+      }),
+    ct4: () =>
+      this.#read('ct4').map(([key, value]) => {
+        const { packets, bytes, ...rest } = ctValue.decode(value);
+        return {
+          key: addresses(ctKey.decode(key)),
+          value: { ...rest, packets: String(packets), bytes: String(bytes) },
+        };
+      }),
+    policy_classes: () => this.#bounded('policy_classes', classesOf(this.#options.slots.dump())),
+    policy_verdicts: () => this.#bounded('policy_verdicts', verdictsOf(this.#options.slots.dump())),
+    metrics: () =>
+      this.metrics().map(({ reason, direction, packets, bytes }) => ({
+        key: { reason, direction },
+        value: { packets: String(packets), bytes: String(bytes) },
+      })),
+    settings: () =>
+      this.#read('settings').map(([key, value]) => ({
+        key: { setting: settingsKey.decode(key) },
+        value: { bits: settingsValue.decode(value) },
+      })),
+    frags: () =>
+      this.#read('frags').map(([key, value]) => ({
+        key: { bytes: Buffer.from(key).toString('hex') },
+        value: { bytes: Buffer.from(value).toString('hex') },
+      })),
+    // A ring buffer has no entries: its records are gone once they are read.
+    events: () => [
+      { key: { map: 'events' }, value: { about: 'a ring buffer, read by the agent: see `weir monitor`' } },
+    ],
+    event_budgets: () =>
+      this.#read('event_budgets').map(([key, value]) => ({
+        key: { index: Buffer.from(key).readUInt32LE(0) },
+        value: { about: 'events that each CPU may still send', bytes: Buffer.from(value).toString('hex') },
+      })),
+  };
+
+  #ofParts(name: string): Entries {
     const { more } = this.#options;
     const found = more.find(({ spec }) => spec.name === name);
     if (found === undefined)
       throw new UnknownMapError(name, [...Object.keys(MAPS), ...more.map(({ spec }) => spec.name)]);
-    return this.#bounded(name, found.map).map(([key, value]) => found.spec.describe(key, value));
+    return this.#bounded(name, found.map.entries()).map(([key, value]) => found.spec.describe(key, value));
   }
 
   metrics(): ReturnType<Core['metrics']> {
@@ -166,15 +151,39 @@ export class MapInspector {
     }));
   }
 
+  #read(name: MapName): (readonly [Uint8Array, Uint8Array])[] {
+    return this.#bounded(name, this.#options.maps[name].entries());
+  }
+
   /** Reading more at once would hold up the agent. */
-  #bounded(name: string, map: BpfMap): (readonly [Uint8Array, Uint8Array])[] {
-    const out: (readonly [Uint8Array, Uint8Array])[] = [];
-    for (const entry of map.entries()) {
+  #bounded<T>(name: string, entries: Iterable<T>): T[] {
+    const out: T[] = [];
+    for (const entry of entries) {
       if (out.length === LARGEST) throw new MapTooLargeError(name, LARGEST, join(this.#options.root, name));
       out.push(entry);
     }
     return out;
   }
+}
+
+type Slots = ReturnType<SlotStore['dump']>;
+
+function* classesOf(slots: Slots): Generator<Entries[number]> {
+  for (const { slot, elements } of slots)
+    for (const direction of DIRECTIONS)
+      for (const [identity, number] of elements[direction])
+        yield { key: { slot, direction, identity }, value: { class: number } };
+}
+
+function* verdictsOf(slots: Slots): Generator<Entries[number]> {
+  for (const { slot, rows } of slots)
+    for (const direction of DIRECTIONS)
+      for (const [number, blocks] of rows[direction])
+        for (const { protocol, port, bits, deny, cookie } of blocks)
+          yield {
+            key: { slot, direction, class: number, protocol, port, portBits: bits },
+            value: { verdict: deny ? 'deny' : 'allow', cookie },
+          };
 }
 
 function count(items: Iterable<unknown>): number {

@@ -4,20 +4,21 @@ import type { Core } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
 import { contentOf } from '../derive/contract.ts';
 import { type EndpointStatus, endpointStatus } from '../endpoint-status.ts';
-import type { EndpointRow } from '../tables.ts';
+import type { EndpointRow, SlotRow } from '../tables.ts';
 import { type EndpointRef, matchesRef, parseEndpointRef } from './endpoint-id.ts';
-import { endpointModel, type PolicySide } from './endpoint-model.ts';
+import { endpointModel, type PolicySide, SlotSummary } from './endpoint-model.ts';
 import { NotFoundError } from './errors.ts';
 import type { EndpointModel } from './models.ts';
 import type { ApiOptions } from './types.ts';
 
-/** An endpoint with all that is known of it, from one snapshot. */
+/** An endpoint with all that is known of it. */
 export interface EndpointView {
   readonly row: EndpointRow;
   readonly status: EndpointStatus;
   /** In force, or wanted where nothing is. */
   readonly labels: LabelMap | undefined;
-  readonly model: EndpointModel;
+  /** Its time grows with the rows of its slot. */
+  model(): EndpointModel;
 }
 
 /** What is wanted of every endpoint and what the kernel acknowledged, by id. */
@@ -25,15 +26,20 @@ export function endpointStatuses({ tables }: Pick<Core, 'tables'>, reader: Reade
   return Array.from(reader.all(tables.endpoints), (row) => endpointStatus(reader, tables, row));
 }
 
-/** Every endpoint, by id. */
-export function endpointViews({ core }: ApiOptions): readonly EndpointView[] {
+/** The endpoints that are chosen, by id. */
+export function endpointViews(
+  { core }: Pick<ApiOptions, 'core'>,
+  chosen: (row: EndpointRow) => boolean = () => true,
+): readonly EndpointView[] {
   using snapshot = core.db.read();
+  const rows = [...snapshot.all(core.tables.endpoints)].filter(chosen);
   const sides = new Sides(core, snapshot);
-  return endpointStatuses(core, snapshot).map((status) => {
-    const { row } = status;
+  return rows.map((row) => {
+    const status = sides.explained(endpointStatus(snapshot, core.tables, row));
     const pod = row.pod && snapshot.get(core.tables.localPods, tableKey.pod(row.pod.namespace, row.pod.name));
     const labels = status.acknowledged?.labels ?? status.wanted?.labels ?? row.labels;
-    return { row, status, labels, model: endpointModel(sides.explained(status), sides.of(status), pod?.namedPorts) };
+    const of = sides.of(status);
+    return { row, status, labels, model: () => endpointModel(status, of(), pod?.namedPorts) };
   });
 }
 
@@ -42,6 +48,8 @@ class Sides {
   readonly #core: Core;
   readonly #reader: Reader;
   readonly #realised: ReturnType<Core['realised']>;
+  readonly #wanted = new Map<SlotRow, SlotSummary>();
+  readonly #held = new Map<number, SlotSummary | undefined>();
   #inputs: { readonly text: string } | undefined;
 
   constructor(core: Core, reader: Reader) {
@@ -50,23 +58,39 @@ class Sides {
     this.#realised = core.realised();
   }
 
-  of({ row, wanted, acknowledged }: EndpointStatus): {
+  /** Read now; worked out when it is called. */
+  of({ row, wanted, acknowledged }: EndpointStatus): () => {
     readonly wanted: PolicySide;
     readonly acknowledged: PolicySide;
   } {
     const { tables } = this.#core;
     const slot = wanted && this.#reader.get(tables.slots, tableKey.slot(wanted.slot));
     const lagging = this.#reader.get(tables.laggingEndpoints, tableKey.endpoint(row.id));
+    const policyRevision = this.#core.policyRevision();
     // Nothing of this start is in the kernel where that is what was found.
     const known = acknowledged !== undefined && !acknowledged.found;
-    return {
-      wanted: { state: wanted, slot: slot && contentOf(slot), policyRevision: this.#core.policyRevision() },
+    return () => ({
+      wanted: { state: wanted, slot: slot && this.#summaryOf(slot), policyRevision },
       acknowledged: {
         state: acknowledged,
-        slot: acknowledged && this.#core.kernelSlot(acknowledged.slot),
+        slot: acknowledged && this.#heldSummary(acknowledged.slot),
         policyRevision: known ? (lagging?.revision ?? this.#realised.settled) : 0,
       },
-    };
+    });
+  }
+
+  #summaryOf(slot: SlotRow): SlotSummary {
+    const summary = this.#wanted.get(slot) ?? new SlotSummary(contentOf(slot));
+    this.#wanted.set(slot, summary);
+    return summary;
+  }
+
+  #heldSummary(slot: number): SlotSummary | undefined {
+    if (!this.#held.has(slot)) {
+      const content = this.#core.kernelSlot(slot);
+      this.#held.set(slot, content && new SlotSummary(content));
+    }
+    return this.#held.get(slot);
   }
 
   /** What is left as it was found waits for inputs. */
@@ -81,7 +105,7 @@ class Sides {
 }
 
 export function findEndpoint(options: ApiOptions, ref: EndpointRef): EndpointView | undefined {
-  return endpointViews(options).find((view) => matchesRef(view.row, ref));
+  return endpointViews(options, (row) => matchesRef(row, ref))[0];
 }
 
 /** Throws `NotFoundError` when there is none. */

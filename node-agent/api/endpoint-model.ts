@@ -18,11 +18,41 @@ const PROTOCOLS: Readonly<Record<number, string>> = {
 /** One side of an endpoint's policy: as it is wanted, or as the kernel acknowledged it. */
 export interface PolicySide {
   readonly state: Pick<EndpointStateRow, 'identity' | 'revision' | 'enforced' | 'policies'> | undefined;
-  readonly slot: SlotContent | undefined;
+  readonly slot: SlotSummary | undefined;
   /** Policy revision of the agent. */
   readonly policyRevision: number;
 }
 
+/** What a slot lets through and refuses, without saying of whom each port is. Endpoints with the same rules share one. */
+export class SlotSummary {
+  readonly #content: SlotContent;
+  readonly #directions = new Map<Direction, DirectionSummary>();
+
+  constructor(content: SlotContent) {
+    this.#content = content;
+  }
+
+  /** Worked out once: its time grows with the rows. */
+  of(direction: Direction): DirectionSummary {
+    const known = this.#directions.get(direction);
+    if (known !== undefined) return known;
+    const made = {
+      allowed: identities(this.#content, direction, 'allow'),
+      denied: identities(this.#content, direction, 'deny'),
+      l4: l4(this.#content, direction),
+    };
+    this.#directions.set(direction, made);
+    return made;
+  }
+}
+
+interface DirectionSummary {
+  readonly allowed: readonly number[];
+  readonly denied: readonly number[];
+  readonly l4: readonly L4Rule[];
+}
+
+const NOTHING: DirectionSummary = { allowed: [], denied: [], l4: [] };
 const NOWHERE = { ingress: false, egress: false } as const;
 
 /** The API's view of an endpoint: what is wanted as `spec`, and what the kernel acknowledged as all else. */
@@ -96,24 +126,24 @@ export function endpointHealth({ state, current, problem, acknowledged }: Endpoi
 
 function endpointPolicy({ state, slot, policyRevision }: PolicySide): EndpointPolicy {
   const enforced = state?.enforced ?? NOWHERE;
-  const of = (direction: Direction) => (enforced[direction] ? slot : undefined);
+  const of = (direction: Direction) => (enforced[direction] && slot?.of(direction)) || NOTHING;
+  const [ingress, egress] = [of('ingress'), of('egress')];
   return {
     id: state?.identity ?? 0,
     build: state?.revision ?? 0,
     'policy-revision': policyRevision,
     'policy-enabled': policyEnabled(enforced),
-    'allowed-ingress-identities': identities(of('ingress'), 'ingress', 'allow'),
-    'allowed-egress-identities': identities(of('egress'), 'egress', 'allow'),
-    'denied-ingress-identities': identities(of('ingress'), 'ingress', 'deny'),
-    'denied-egress-identities': identities(of('egress'), 'egress', 'deny'),
-    l4: { ingress: l4(of('ingress'), 'ingress'), egress: l4(of('egress'), 'egress') },
+    'allowed-ingress-identities': ingress.allowed,
+    'allowed-egress-identities': egress.allowed,
+    'denied-ingress-identities': ingress.denied,
+    'denied-egress-identities': egress.denied,
+    l4: { ingress: ingress.l4, egress: egress.l4 },
     policies: state?.policies ?? {},
   };
 }
 
 /** Listed identities with at least one row of the verdict. */
-function identities(slot: SlotContent | undefined, direction: Direction, verdict: 'allow' | 'deny'): readonly number[] {
-  if (slot === undefined) return [];
+function identities(slot: SlotContent, direction: Direction, verdict: 'allow' | 'deny'): readonly number[] {
   const rows = slot.rows[direction];
   const classes = new Set<number>();
   for (const [number, blocks] of rows)
@@ -123,8 +153,7 @@ function identities(slot: SlotContent | undefined, direction: Direction, verdict
   return found.sort((a, b) => a - b);
 }
 
-function l4(slot: SlotContent | undefined, direction: Direction): readonly L4Rule[] {
-  if (slot === undefined) return [];
+function l4(slot: SlotContent, direction: Direction): readonly L4Rule[] {
   const rules = new Set<string>();
   for (const blocks of slot.rows[direction].values())
     for (const { from, to, protocol, deny } of rangesOf(blocks)) {

@@ -3,6 +3,7 @@ import type { FastifyInstance } from 'fastify';
 import { type Audit, member, some, textOf } from './audit-fields.ts';
 import { endpointViews, findEndpoint, requireEndpoint } from './context.ts';
 import { matchesRef, parseEndpointRef } from './endpoint-id.ts';
+import { endpointHealth } from './endpoint-model.ts';
 import { parseEndpointRequest } from './endpoint-request.ts';
 import { BadRequestError, ConflictError, HttpError, NotFoundError } from './errors.ts';
 import { object, optionalString, queryList, stringList } from './input.ts';
@@ -45,28 +46,29 @@ export function endpointRoutes(app: FastifyInstance, options: ApiOptions): void 
     return sendJson(
       reply,
       200,
-      found.map((view) => view.model),
+      found.map((view) => view.model()),
     );
   });
 
   app.delete('/endpoint', { config: { audit: deletedOf } }, async (request, reply) => {
     const containerId = optionalString(object(request.body, 'the endpoint batch delete request'), 'container-id');
     if (containerId === undefined) throw new BadRequestError('"container-id" is required');
-    const found = endpointViews(options).filter((view) => view.row.containerId === containerId);
+    const found = endpointViews(options, (row) => row.containerId === containerId);
     if (found.length === 0) throw new NotFoundError(`no endpoint of container ${containerId} on this node`);
     for (const view of found) await remove(options, view.row.id);
     return sendJson(reply, 200, found.length);
   });
 
   app.get<IdParams>('/endpoint/:id', (request, reply) =>
-    sendJson(reply, 200, requireEndpoint(options, request.params.id).model),
+    sendJson(reply, 200, requireEndpoint(options, request.params.id).model()),
   );
 
   app.put<IdParams>('/endpoint/:id', { config: { audit: added } }, async (request, reply) => {
     const ref = parseEndpointRef(request.params.id);
     const wanted = parseEndpointRequest(request.body, ref);
-    const existing = endpointViews(options).find(
-      ({ row }) =>
+    const [existing] = endpointViews(
+      options,
+      (row) =>
         (wanted.id !== 0 && row.id === wanted.id) ||
         row.ipv4 === wanted.ipv4 ||
         row.interfaceName === wanted.interfaceName ||
@@ -103,7 +105,7 @@ export function endpointRoutes(app: FastifyInstance, options: ApiOptions): void 
         cause: error,
       });
     }
-    return sendJson(reply, 201, requireEndpoint(options, String(id)).model);
+    return sendJson(reply, 201, requireEndpoint(options, String(id)).model());
   });
 
   app.delete<IdParams>('/endpoint/:id', { config: { audit: deleted } }, async (request, reply) => {
@@ -113,16 +115,16 @@ export function endpointRoutes(app: FastifyInstance, options: ApiOptions): void 
   });
 
   app.get<IdParams>('/endpoint/:id/healthz', (request, reply) =>
-    sendJson(reply, 200, requireEndpoint(options, request.params.id).model.status.health),
+    sendJson(reply, 200, endpointHealth(requireEndpoint(options, request.params.id).status)),
   );
 
   app.get<IdParams>('/endpoint/:id/labels', (request, reply) => {
-    const { status, spec } = requireEndpoint(options, request.params.id).model;
+    const { status, spec } = requireEndpoint(options, request.params.id).model();
     return sendJson(reply, 200, { spec: spec['label-configuration'], status: status.labels });
   });
 
   app.get<IdParams>('/endpoint/:id/log', (request, reply) =>
-    sendJson(reply, 200, requireEndpoint(options, request.params.id).model.status.log),
+    sendJson(reply, 200, requireEndpoint(options, request.params.id).model().status.log),
   );
 }
 

@@ -1,0 +1,72 @@
+/** How much is looked at for the endpoints that somebody asks for. */
+import { expect, it } from '@jest/globals';
+import { createStateDB } from '@weir/statedb';
+import type { Core } from '../core.ts';
+import { createTables } from '../create-tables.ts';
+import type { EndpointStateRow, SlotContent } from '../tables.ts';
+import { endpointViews, requireEndpoint } from './context.ts';
+import type { ApiOptions } from './types.ts';
+
+const SLOT = 7;
+
+/** Endpoints 1, 2 and 3 share a slot in the kernel. */
+function agent(): { readonly options: ApiOptions; readonly expanded: () => number } {
+  let expanded = 0;
+  const db = createStateDB();
+  const tables = createTables(db);
+  const block = { protocol: 6, port: 80, bits: 16, deny: false, cookie: 1 };
+  const direction = new Map([[16, [block]]]);
+  const content: SlotContent = {
+    elements: { ingress: new Map([[300, 16]]), egress: new Map() },
+    rows: { ingress: direction, egress: new Map() },
+  };
+  db.write([tables.endpoints, tables.kernelEndpoints], (txn) => {
+    for (const id of [1, 2, 3]) {
+      const common = { id, ifindex: id, ipv4: `10.0.0.${id}` };
+      const enforced = { ingress: true, egress: false };
+      const more = {
+        identity: 256,
+        labels: {},
+        slot: SLOT,
+        enforced,
+        revision: 1,
+        policies: {},
+        state: 'ready' as const,
+      };
+      const held: EndpointStateRow = { ...common, ...more };
+      txn.insert(tables.endpoints, { ...common, interfaceName: `lxc${id}`, createdAt: '2026-01-01T00:00:00Z' });
+      txn.insert(tables.kernelEndpoints, { id, ifindex: id, slot: SLOT, noPickup: false, doubted: false, held });
+    }
+  });
+  const core: Partial<Core> = {
+    db,
+    tables,
+    policyRevision: () => 1,
+    realised: () => ({ settled: 1 }) as ReturnType<Core['realised']>,
+    kernelSlot: (slot) => {
+      expect(slot).toBe(SLOT);
+      expanded += 1;
+      return content;
+    },
+  };
+  return { options: { core } as ApiOptions, expanded: () => expanded };
+}
+
+it('of one endpoint only its own slot, and that only where it is asked for', () => {
+  const { options, expanded } = agent();
+  const view = requireEndpoint(options, '2');
+  expect([view.row.id, expanded()]).toEqual([2, 0]);
+  expect(view.model().status.policy.realized).toMatchObject({
+    'allowed-ingress-identities': [300],
+    'denied-ingress-identities': [],
+    l4: { ingress: [{ rule: '{"port":80,"protocol":"TCP","verdict":"allow"}' }], egress: [] },
+  });
+  expect(expanded()).toBe(1);
+});
+
+it('of all endpoints each slot once, and each says what it says alone', () => {
+  const { options, expanded } = agent();
+  const models = endpointViews(options).map((view) => view.model());
+  expect([models.length, expanded()]).toEqual([3, 1]);
+  expect(models).toEqual(['1', '2', '3'].map((id) => requireEndpoint(options, id).model()));
+});

@@ -1,0 +1,30 @@
+import { expect, it } from '@jest/globals';
+import { MapTooLargeError, UnknownMapError } from './errors.ts';
+import { MapInspector, type MapInspectorOptions } from './map-inspector.ts';
+
+/** Of two slots with so many rows, and so many identities, each. */
+function inspector(each: number): MapInspector {
+  const rows = Array.from({ length: each }, (_, port) => ({ protocol: 6, port, bits: 16, deny: false, cookie: 1 }));
+  const elements = new Map(Array.from({ length: each }, (_, at) => [256 + at, 16]));
+  const none = new Map<number, never>();
+  const slot = {
+    elements: { ingress: elements, egress: none },
+    rows: { ingress: new Map([[16, rows]]), egress: none },
+  };
+  const slots = { dump: () => [1, 2].map((number) => ({ slot: number, ...slot })) };
+  return new MapInspector({ root: '/pins', more: [], slots } as unknown as MapInspectorOptions);
+}
+
+it.each(['policy_classes', 'policy_verdicts'])(
+  'reads %s of all slots, but no more than an agent has time for',
+  (name) => {
+    expect(inspector(2).entries(name)).toHaveLength(4);
+    expect(inspector(10_000).entries(name)).toHaveLength(20_000);
+    expect(() => inspector(10_001).entries(name)).toThrow(MapTooLargeError);
+    expect(() => inspector(10_001).entries(name)).toThrow(`bpftool map dump pinned /pins/${name}`);
+  },
+);
+
+it.each(['nothing', 'constructor'])('there is no map %s', (name) => {
+  expect(() => inspector(1).entries(name)).toThrow(UnknownMapError);
+});
