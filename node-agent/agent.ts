@@ -5,11 +5,10 @@ import { createStateDB, keys, type StateDB, type Table } from '@weir/statedb';
 import type { BaseConfig } from './config/config.ts';
 import { VERSION } from './config/version.ts';
 import type { Logger } from './core.ts';
-import type { AgentContext, AgentView, AnyAgentPart } from './parts/contract.ts';
+import { FOLDERS, NEXT } from './datapath/index.ts';
+import type { AgentContext, AgentPart, AgentView, AnyAgentPart } from './parts/contract.ts';
 import { viewOf } from './parts/view.ts';
 
-/** Folders of the pins' root. */
-const TAKEN = ['links', 'programs', 'layouts'];
 const PIN = /^[a-z][a-z0-9_]{0,14}$/;
 
 export interface AgentOptions {
@@ -50,6 +49,7 @@ export class Agent {
       onChange: (row) => db.write([table], (txn) => txn.upsert(table, row)),
       onStopFailed: (part, err) => log.error({ part, err }, 'part did not stop cleanly'),
     });
+    checkNames(parts.built);
     return new Agent(options, parts, view);
   }
 
@@ -66,6 +66,19 @@ export class Agent {
   }
 }
 
+/** @throws PartListError where two parts have conditions, or settings, of one name */
+function checkNames(parts: readonly AgentPart[]): void {
+  const taken = new Set<string>();
+  const names = parts.flatMap(({ conditions = [], settings = {} }) => [
+    ...conditions.map(({ name }) => `conditions are called ${name}`),
+    ...Object.keys(settings).map((name) => `settings are called ${name}`),
+  ]);
+  for (const name of names) {
+    if (taken.has(name)) throw new PartListError(`two ${name}: give one another name`);
+    taken.add(name);
+  }
+}
+
 /** How far each part has come. */
 function partsTable(db: StateDB): Table<PartRow> {
   return db.table<PartRow>({
@@ -77,11 +90,16 @@ function partsTable(db: StateDB): Table<PartRow> {
 
 /** @throws PartListError for a name that is taken, or that bpffs does not take */
 function mapsOf(parts: readonly AnyAgentPart[]): readonly MapSpec[] {
-  const taken = new Set([...Object.keys(MAPS), ...TAKEN]);
+  const taken = new Set(Object.keys(MAPS));
+  const folders: readonly string[] = FOLDERS;
   const maps = parts.flatMap(({ maps = [] }) => maps);
   for (const { name } of maps) {
     if (!PIN.test(name))
       throw new PartListError(`map "${name}" cannot be pinned: up to 15 lower-case letters, digits and underscores`);
+    if (folders.includes(name) || name.startsWith(NEXT))
+      throw new PartListError(
+        `map "${name}" cannot be pinned: beside the pins the agent has a folder, or maps under way, of that name`,
+      );
     if (taken.has(name)) throw new PartListError(`two maps are called ${name}: give one another name`);
     taken.add(name);
   }

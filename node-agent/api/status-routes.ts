@@ -212,7 +212,8 @@ function readiness(statuses: readonly EndpointStatus[]): { ready: number; unread
 
 /**
  * `Failure`: something is broken. `Warning`: inputs are not complete yet; what the kernel holds from before stays enforced. `Disabled`:
- * the agent has removed itself. What keeps pods of this node from others, or from this agent, is named, but is no failure of the agent.
+ * the agent has removed itself. What else is not as it should be (the API server that does not answer, routes that are missing) is named, but is
+ * no failure of the agent.
  */
 export function agentStatus({ core, agent }: Pick<ApiOptions, 'core' | 'agent'>): Status {
   const idle = agent.idle();

@@ -14,7 +14,7 @@ export { type Hooked, type InNode, type LinkLook, Links, type LinkTable, liveLin
 export { RootLock } from './lock.ts';
 export { type Mark, MarkFolder } from './mark-folder.ts';
 export { NetnsMark } from './netns-mark.ts';
-export { type DatapathOptions, type MoreMap, PinnedDatapath } from './pins.ts';
+export { type DatapathOptions, FOLDERS, type MoreMap, NEXT, PinnedDatapath } from './pins.ts';
 export { PlanWriter, type PlanWriterOptions } from './plan-writer.ts';
 export type { Numbers, Planner } from './planner.ts';
 export { type RemoveOptions, removePinned } from './remove.ts';

@@ -1,5 +1,6 @@
 import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
+import type { FOLDERS } from './pins.ts';
 
 /** Something beside the pins that the next agent goes by, and that the audit looks at as it does at pins. */
 export interface Mark {
@@ -20,7 +21,7 @@ export class MarkFolder implements Mark {
   readonly #folder: string;
   #names: readonly string[] | undefined;
 
-  constructor(root: string, name: string) {
+  constructor(root: string, name: (typeof FOLDERS)[number] | `state/${string}`) {
     this.name = name;
     this.#folder = join(root, name);
   }

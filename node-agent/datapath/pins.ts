@@ -48,8 +48,10 @@ export interface Programs {
   readonly toPod: BpfProgram;
 }
 
-/** A bpf file system takes no dots in names. */
-const NEXT = 'next_';
+/** Folders beside the pinned maps. */
+export const FOLDERS = ['layouts', 'links', 'netns', 'programs', 'rules', 'state'] as const;
+/** What the names of maps begin with that are about to take another's place; a bpf file system takes no dots in names. */
+export const NEXT = 'next_';
 const NAMES = Object.keys(MAPS) as MapName[];
 /**
  * What a packet is judged by: an endpoint's word names a slot, a slot's classes name identities. One of them is never used with

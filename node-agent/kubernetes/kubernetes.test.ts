@@ -9,6 +9,7 @@ import {
   type Pod,
   REQUEST_TIMEOUT_MS,
   type ResolvedPolicyObject,
+  resources,
 } from '@weir/kube';
 import { type AnyTable, createStateDB } from '@weir/statedb';
 import fc from 'fast-check';
@@ -841,6 +842,23 @@ describe('removal of this node', () => {
     mark.values.subscribe((value) => late.push(value));
     await eventually(async () => late.length > 0, Boolean);
     expect(late).toEqual(seen);
+  });
+
+  it('may watch what the core watches, too: each has its own list', async () => {
+    const seen: string[] = [];
+    const sink = {
+      replace: (items: readonly KubeObject[]) => void seen.push(...items.map(({ metadata }) => metadata.name)),
+      upsert: () => undefined,
+      delete: () => undefined,
+    };
+    client.objects.set('namespaces', [{ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'default' } }]);
+    const own = { resource: resources.Namespace, sink };
+    const source = new Kubernetes({ core, client, nodeName: 'n1', sources: () => [own, own], log: quiet });
+    stops.push(() => source.stop());
+    source.start();
+    await eventually(async () => seen.length === 2 && source.status().ok, Boolean);
+    expect(rows(core.tables.namespaces)).toHaveLength(1);
+    expect(core.db.pendingInitialisers(core.tables.namespaces)).toEqual([]);
   });
 
   it('is not asked for by a DaemonSet without the mark', async () => {

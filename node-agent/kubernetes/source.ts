@@ -58,7 +58,7 @@ export class Kubernetes {
   readonly #log: Logger;
   readonly #connection: Connection;
   readonly #nodes: NodeTables;
-  /** Handles: what lists and watches each kind, by the kind's name. */
+  /** Handles: what lists and watches each kind, by the kind's name, with a number from the second of a kind on. */
   readonly #reflectors = new Map<string, Reflector>();
   readonly #services: Reflector;
   readonly #endpointWriter: CiliumEndpointWriter;
@@ -197,18 +197,20 @@ export class Kubernetes {
     list: Omit<ListOptions, 'signal'> = {},
   ): void {
     const { plural } = resource;
+    let name = plural;
+    for (let other = 2; this.#reflectors.has(name); other += 1) name = `${plural} (${other})`;
     this.#reflectors.set(
-      plural,
+      name,
       createReflector<T>({
         client: this.#client,
         resource,
         sink,
         list,
         trim: withoutManagedFields,
-        onFollowing: () => this.#connection.succeeded(plural),
+        onFollowing: () => this.#connection.succeeded(name),
         onError: (error, { retryInMs }) => {
-          this.#log.debug({ resource: plural, error: messageOf(error), retryInMs }, 'list or watch failed');
-          this.#connection.failed(plural, error, retryInMs);
+          this.#log.debug({ resource: name, error: messageOf(error), retryInMs }, 'list or watch failed');
+          this.#connection.failed(name, error, retryInMs);
         },
       }),
     );

@@ -69,7 +69,7 @@ export interface Removal {
 
 export interface AgentPart<Value = unknown> extends Part<Value> {
   readonly conditions?: readonly PartCondition[];
-  /** What is wrong with the node, beside the conditions, the worst first. */
+  /** What is wrong with the node, beside the conditions, the worst first. All parts' come before conditions, each in the order of start. */
   readonly problems?: () => readonly NodeProblem[];
   /** Why the agent does nothing any more, and is to be left alone; undefined while it works. */
   readonly idle?: () => string | undefined;

@@ -121,7 +121,11 @@ it('may not take the name of a map, or of a folder, that is there', async () => 
   const describe = () => ({ key: {}, value: {} });
   for (const [name, why] of [
     ['ipcache', 'two maps are called ipcache'],
-    ['links', 'two maps are called links'],
+    ['links', 'a folder'],
+    ['rules', 'a folder'],
+    ['state', 'a folder'],
+    ['netns', 'a folder'],
+    ['next_a', 'under way'],
     ['a.b', 'cannot be pinned'],
   ] as const)
     await expect(
@@ -130,6 +134,23 @@ it('may not take the name of a map, or of a folder, that is there', async () => 
         command: 'run',
         log: {} as never,
         parts: [{ name: 'bad', maps: [{ ...map, name, describe }], build: () => ({}) }],
+      }),
+    ).rejects.toThrow(why);
+});
+
+it('may not give conditions or settings the names of others', async () => {
+  const { Agent } = await import('../../node-agent/agent.ts');
+  const read = () => ({ ok: true, message: '' });
+  for (const [more, why] of [
+    [{ conditions: [{ name: 'x', title: 'X', read }] }, 'two conditions are called x'],
+    [{ settings: { x: 1 } }, 'two settings are called x'],
+  ] as const)
+    await expect(
+      Agent.build({
+        config: {} as never,
+        command: 'run',
+        log: {} as never,
+        parts: ['a', 'b'].map((name) => ({ name, build: () => more })),
       }),
     ).rejects.toThrow(why);
 });
