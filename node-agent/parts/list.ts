@@ -10,8 +10,8 @@ import { uninstallPart } from '../uninstall/part.ts';
 import type { AnyAgentPart } from './contract.ts';
 
 /**
- * The agent. In this order, as far as needs allow another: nobody can ask before the kernel side runs, and no runtime calls a plugin that has
- * no agent. What is in the kernel goes on enforcing while parts stop.
+ * The agent. The order counts where needs do not decide: the API listens only once the kernel side runs, and the CNI plugin is installed after the
+ * API. The kernel goes on enforcing while parts stop.
  */
 export const AGENT_PARTS: readonly AnyAgentPart[] = [
   socketPart,

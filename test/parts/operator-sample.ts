@@ -1,4 +1,4 @@
-/** A part of the operator that brings one of everything, as somebody would write who has read only `operator/parts/contract.ts`. */
+/** A part of the operator that brings one of nearly everything, as somebody would write who has read only `operator/parts/contract.ts`. */
 import { flag } from '@weir/process/flags';
 import { Gauge } from 'prom-client';
 import { definePart } from '../../operator/parts/contract.ts';

@@ -1,4 +1,4 @@
-/** A part that brings one of everything, as somebody would write who has read only `node-agent/parts/contract.ts`. */
+/** A part that brings one of nearly everything, as somebody would write who has read only `node-agent/parts/contract.ts`. */
 import type { MapSpec } from '@weir/bpf';
 import { flag } from '@weir/process/flags';
 import type { Command } from 'commander';
