@@ -99,6 +99,7 @@ class KernelCore implements Core {
       db: this.db,
       tables: this.tables,
       engine: this.#engine,
+      policyMode: options.policyMode,
       now,
       wallClock: Date.now,
     });

@@ -17,11 +17,15 @@ const SOURCES: RealisedSources = {
 };
 
 /** A node with one pod of app `a`, which a policy selects, and one of app `b`, which none does. Each has an address and no endpoint. */
-function node(): { world: World; report: RealisedReport; failures: (atMs: number) => Promise<readonly object[]> } {
-  const world = new World();
+function node(policyMode: 'default' | 'never' = 'default'): {
+  world: World;
+  report: RealisedReport;
+  failures: (atMs: number) => Promise<readonly object[]>;
+} {
+  const world = new World(policyMode);
   let now = 0;
   const { db, tables, engine } = world;
-  const report = new RealisedReport({ db, tables, engine, now: () => now, wallClock: () => now });
+  const report = new RealisedReport({ db, tables, engine, policyMode, now: () => now, wallClock: () => now });
   world.namespace();
   world.identity(256, 'a');
   world.identity(257, 'b');
@@ -131,6 +135,31 @@ describe('an address that the kernel does not take', () => {
     expect(refused(report, { '10.0.9.1/32': 257 })).toHaveLength(1);
     expect(refused(report, { '10.0.9.1/32': 257 }, true)).toEqual([]);
     expect(refused(report, { '10.0.0.1/32': 256 }, true)).toEqual([]);
+  });
+});
+
+describe('an agent whose enforcement is off', () => {
+  it('fails each policy that selects an endpoint, once, whatever the kernel has acknowledged', async () => {
+    const { world, failures } = node('never');
+    world.peerSet('c', []);
+    world.policy('nobody', 1, [rule('c', 'a', 9)]);
+    expect(await failures(0)).toEqual([]);
+    for (const id of [1, 2]) {
+      addressed(world, `a${id}`, `10.0.0.${id}`);
+      world.pod(`a${id}`, 'a');
+      world.endpoint(id, { pod: { namespace: 'ns', name: `a${id}`, uid: `u-a${id}` } });
+    }
+    const off = {
+      uid: 'p',
+      reason: 'EnforcementOff',
+      message:
+        'no policy is enforced on this node, as its agent runs with `--policy-enforcement never` (`policyEnforcement` of the chart)',
+    };
+    expect(await failures(1)).toEqual([{ ...off, generation: 3 }]);
+    world.policy('p', 4, [rule('a', undefined, 7)]);
+    expect(await failures(2)).toEqual([{ ...off, generation: 4 }]);
+    world.policy('p', 5, [rule('c', undefined, 7)]);
+    expect(await failures(3)).toEqual([]);
   });
 });
 
@@ -274,7 +303,7 @@ describe('a policy whose PeerSet does not come', () => {
     const world = new World();
     let now = 0;
     const { db, tables, engine } = world;
-    const report = new RealisedReport({ db, tables, engine, now: () => now, wallClock: () => now });
+    const report = new RealisedReport({ db, tables, engine, policyMode: 'default', now: () => now, wallClock: () => now });
     const said = async (atMs: number, version: string, broken?: Error): Promise<readonly unknown[]> => {
       now = atMs;
       using snapshot = db.read();

@@ -1,7 +1,7 @@
 import { type LabelMap, labelsKey, matches } from '@weir/labels';
 import type { Direction, ResolvedRule } from '@weir/policy';
 import { keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
-import type { Held, Realised, RealisedPolicy, Tables } from './core.ts';
+import type { CoreOptions, Held, Realised, RealisedPolicy, Tables } from './core.ts';
 import { tableKey } from './create-tables.ts';
 import { type Audit, faultAt, type SyncLoop } from './datapath/index.ts';
 import type { Engine, InUse, Missing } from './derive/index.ts';
@@ -29,6 +29,8 @@ const MISSING_AFTER_MS = 5_000;
  */
 const UNCONNECTED_AFTER_MS = 10_000;
 const NONE: Generations = {};
+const ENFORCEMENT_OFF =
+  'no policy is enforced on this node, as its agent runs with `--policy-enforcement never` (`policyEnforcement` of the chart)';
 
 /** Key: `uid`. Index `waiting`: those that no endpoint has. */
 interface PolicyRealised {
@@ -65,6 +67,7 @@ export interface RealisedOptions {
     'policies' | 'policyVersions' | 'peerSets' | 'identities' | 'endpoints' | 'earlierReport' | 'laggingEndpoints'
   >;
   readonly engine: Engine;
+  readonly policyMode: CoreOptions['policyMode'];
   /** Milliseconds; any clock that only grows. */
   readonly now: () => number;
   /** Milliseconds since 1970. */
@@ -136,6 +139,7 @@ export class RealisedReport {
     const broken = sources.sync.broken !== undefined;
     const judged = [...this.#judged(sources)];
     const failures = failuresOf([
+      ...this.#off(),
       ...this.#refused(sources),
       ...this.#unaddressed(sources),
       ...this.#removed(sources),
@@ -281,6 +285,15 @@ export class RealisedReport {
       if (failing.get(id) instanceof InterfaceGoneError) continue;
       yield { id, wanted: policies, held: endpoints.held(id)?.policies ?? NONE };
     }
+  }
+
+  /** The kernel has acknowledged endpoints that it lets everything through of. */
+  *#off(): Generator<Fault> {
+    const { engine, policyMode } = this.#options;
+    if (policyMode !== 'never') return;
+    const of: Record<string, number> = {};
+    for (const { policies } of engine.states()) Object.assign(of, policies);
+    yield { of, reason: 'EnforcementOff', message: ENFORCEMENT_OFF };
   }
 
   *#refused({ writer }: RealisedSources): Generator<Fault> {
