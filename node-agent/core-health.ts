@@ -1,7 +1,7 @@
 import type { SelectorHash } from '@weir/policy';
 import type { StateDB, Table } from '@weir/statedb';
-import type { Core } from './core.ts';
-import type { EndpointIdentity, Engine } from './derive/index.ts';
+import type { Core, HealthCheck } from './core.ts';
+import type { Engine } from './derive/index.ts';
 import { InterfaceGoneError } from './errors.ts';
 import type { KernelSide } from './kernel-side.ts';
 import type { PolicyRow } from './tables.ts';
@@ -9,10 +9,6 @@ import type { PolicyRow } from './tables.ts';
 const WHAT = 'peer-sets';
 /** How long PeerSets may stay away after a start before that is a fault of its own, in milliseconds. */
 const AWAITED_MS = 30_000;
-/** How long labels may wait for their identity before status names the pod, in milliseconds. */
-const UNNUMBERED_MS = 5_000;
-/** Pods that a check names. */
-const TOLD = 3;
 
 /** What holds everything back, and what to do about it. */
 export const RULES_UNKNOWN =
@@ -38,10 +34,8 @@ export interface HealthSources {
   readonly withdrawn: ReturnType<Engine['withdrawn']>;
   readonly awaited: AwaitedSets;
   /** What other parts say of themselves. */
-  readonly more: readonly Check[];
+  readonly more: readonly HealthCheck[];
 }
-
-type Check = ReturnType<Core['health']>['checks'][number];
 
 /** Each part of the core, and whether it does its work. */
 export function healthOf(sources: HealthSources): ReturnType<Core['health']> {
@@ -62,7 +56,7 @@ export function healthOf(sources: HealthSources): ReturnType<Core['health']> {
   return { ok: checks.every(({ ok }) => ok), checks };
 }
 
-function running({ side, removed }: HealthSources): Check {
+function running({ side, removed }: HealthSources): HealthCheck {
   const message = removed
     ? 'the datapath was removed: nothing is enforced on this node'
     : side
@@ -71,7 +65,7 @@ function running({ side, removed }: HealthSources): Check {
   return { name: 'running', ok: side !== undefined, message };
 }
 
-function inputs({ pending, rulesAwaited, withdrawn }: HealthSources): Check {
+function inputs({ pending, rulesAwaited, withdrawn }: HealthSources): HealthCheck {
   if (!rulesAwaited && pending.length === 0) return { name: 'inputs', ok: true, message: 'all inputs are complete' };
   const why = rulesAwaited
     ? RULES_UNKNOWN
@@ -88,7 +82,7 @@ function withdrawnText(withdrawn: HealthSources['withdrawn']): string {
   return parts.length === 0 ? '' : `. Until then, as their pods have changed: ${parts.join(', ')}`;
 }
 
-function kernel(side: HealthSources['side']): Check {
+function kernel(side: HealthSources['side']): HealthCheck {
   const name = 'kernel';
   const broken = side?.sync.broken;
   if (broken !== undefined) {
@@ -108,22 +102,6 @@ function kernel(side: HealthSources['side']): Check {
   return side?.audit.check().ok === false
     ? { name, ok: false, message: 'the kernel took what is wanted, and does not hold all of it any more' }
     : { name, ok: true, message: 'the kernel holds what is wanted' };
-}
-
-/** Pods whose labels have no identity yet. The agent can do nothing about it, so that it is no fault of the agent. `now`: as of `unnumberedSince`. */
-export function labelsCheck(unnumbered: Iterable<EndpointIdentity>, now: number): Check {
-  const lasting = Array.from(unnumbered, ({ row, ready, unnumberedSince = now }) => {
-    const seconds = Math.floor((now - unnumberedSince) / 1000);
-    const how = ready ? 'judged by its former labels' : 'closed';
-    return { seconds, text: `${row.pod?.namespace}/${row.pod?.name} (endpoint ${row.id}, for ${seconds} s, ${how})` };
-  }).filter(({ seconds }) => seconds * 1000 >= UNNUMBERED_MS);
-  const texts = lasting.slice(0, TOLD).map(({ text }) => text);
-  const more = lasting.length > TOLD ? ` and ${lasting.length - TOLD} more` : '';
-  const message =
-    texts.length === 0
-      ? 'the labels of every endpoint have an identity'
-      : `the operator has given the labels of ${lasting.length === 1 ? 'pod' : 'pods'} ${texts.join(', ')}${more} no identity: see that it runs`;
-  return { name: 'labels', ok: true, message };
 }
 
 /** Something waits. Key: `what`. */
@@ -161,7 +139,7 @@ export class AwaitedSets {
     return awaited;
   }
 
-  check(): Check {
+  check(): HealthCheck {
     const name = WHAT;
     const awaited = this.look();
     using snapshot = this.#db.read();

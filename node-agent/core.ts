@@ -146,6 +146,15 @@ export interface RealisedPolicy {
   readonly at: number;
 }
 
+/** One thing that the core looks after. */
+export interface HealthCheck {
+  readonly name: string;
+  readonly ok: boolean;
+  /** The agent does its work, and something is not as it should be all the same: a person may have to act. */
+  readonly warning?: boolean;
+  readonly message: string;
+}
+
 /** What this node has in its kernel, for NodePolicyStatus. */
 export interface Realised {
   /** Policy inputs up to here have been through a round; of what the kernel refused, see `acknowledged` and `failures`. */
@@ -269,6 +278,6 @@ export interface Core {
   }[];
   health(): {
     readonly ok: boolean;
-    readonly checks: readonly { readonly name: string; readonly ok: boolean; readonly message: string }[];
+    readonly checks: readonly HealthCheck[];
   };
 }

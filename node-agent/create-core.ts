@@ -5,10 +5,11 @@ import { type AnyTable, createStateDB, type InitDone, type StateDB } from '@weir
 import type { BpfMap } from 'libbpf-ts';
 import { Observable, Subject } from 'rxjs';
 import type { Core, CoreOptions, FlowEvent, ImportedRule, Realised, Tables } from './core.ts';
-import { AwaitedSets, healthOf, incompleteText, labelsCheck, RULES_UNKNOWN } from './core-health.ts';
+import { AwaitedSets, healthOf, incompleteText, RULES_UNKNOWN } from './core-health.ts';
 import { createTables, inputTables, tableKey } from './create-tables.ts';
 import { liveLinks, NetnsMark, RootLock, RulesMark } from './datapath/index.ts';
 import { Engine, ImportedRules, LocalNumbers } from './derive/index.ts';
+import { endpointsCheck, labelsCheck } from './endpoint-checks.ts';
 import { checkEndpoint, LAST_ENDPOINT, outdated } from './endpoint-rows.ts';
 import {
   EndpointNotReadyError,
@@ -363,13 +364,23 @@ class KernelCore implements Core {
   }
 
   health(): ReturnType<Core['health']> {
+    const pending = this.#pending.look();
+    const { policyMode } = this.#options;
     return healthOf({
       side: this.#running?.side,
       removed: this.#removed,
-      pending: this.#pending.look(),
+      pending,
       rulesAwaited: this.#rulesAwaited(),
       withdrawn: this.#engine.withdrawn(),
-      more: [this.#strays.check(), labelsCheck(this.#engine.unnumbered(), performance.now()), this.files.check()],
+      more: [
+        endpointsCheck({ db: this.db, tables: this.tables, policyMode, wallClock: Date.now }),
+        labelsCheck({
+          waiting: this.#engine.unidentified(),
+          now: performance.now(),
+          concluding: pending.length === 0 && !this.#rulesAwaited(),
+        }),
+        this.files.check(),
+      ],
       awaited: this.#awaited,
     });
   }

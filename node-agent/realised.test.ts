@@ -303,7 +303,14 @@ describe('a policy whose PeerSet does not come', () => {
     const world = new World();
     let now = 0;
     const { db, tables, engine } = world;
-    const report = new RealisedReport({ db, tables, engine, policyMode: 'default', now: () => now, wallClock: () => now });
+    const report = new RealisedReport({
+      db,
+      tables,
+      engine,
+      policyMode: 'default',
+      now: () => now,
+      wallClock: () => now,
+    });
     const said = async (atMs: number, version: string, broken?: Error): Promise<readonly unknown[]> => {
       now = atMs;
       using snapshot = db.read();

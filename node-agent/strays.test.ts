@@ -4,6 +4,7 @@ import { createStateDB, type StateDB } from '@weir/statedb';
 import type { Tables } from './core.ts';
 import { createTables } from './create-tables.ts';
 import { LocalNumbers } from './derive/index.ts';
+import { endpointsCheck } from './endpoint-checks.ts';
 import { Strays } from './strays.ts';
 import type { EndpointRow, LocalPodRow } from './tables.ts';
 import { quiet } from './testing/fake-core.ts';
@@ -71,6 +72,10 @@ function pod(name: string, uid: string, addresses: readonly string[]): void {
   db.write([tables.localPods], (txn) => txn.upsert(tables.localPods, row));
 }
 
+function check(): ReturnType<typeof endpointsCheck> {
+  return endpointsCheck({ db, tables, policyMode: 'default', wallClock: Date.now });
+}
+
 function rows(): EndpointRow[] {
   using snapshot = db.read();
   return [...snapshot.all(tables.endpoints)];
@@ -80,13 +85,13 @@ describe('an endpoint that no file knew', () => {
   it('is of the pod that has its address, as soon as that is known', () => {
     put(found);
     strays.sync();
-    expect(strays.check().message).toContain('endpoint 1 (weir0123456789a) is not known');
+    expect(check().message).toContain('endpoint 1 (weir0123456789a) is not known');
     pod('other', 'u0', ['10.0.0.2']);
     pod('web', 'u1', ['10.0.0.1']);
     strays.sync();
     expect(rows()).toEqual([{ ...found, pod: { namespace: 'ns', name: 'web', uid: 'u1' } }]);
     expect(saved).toBe(1);
-    expect(strays.check().message).toBe(
+    expect(check().message).toBe(
       '1 endpoint was taken from the kernel, as no file knew it: endpoint 1 (weir0123456789a, pod ns/web)',
     );
   });
@@ -124,8 +129,8 @@ describe('an endpoint whose interface went away', () => {
     strays.gone(1, false);
     strays.sync();
     expect(rows()).toEqual([expect.objectContaining({ id: 1, gone: expect.any(String) })]);
-    expect([strays.check().ok, saved]).toEqual([true, 1]);
-    expect(strays.check().message).toBe(
+    expect([check().ok, saved]).toEqual([true, 1]);
+    expect(check().message).toBe(
       'the interface of endpoint 1 (weir0123456789a, pod ns/web) is gone: delete its pod, so that it is made anew',
     );
     pod('web', 'u2', []);

@@ -192,31 +192,6 @@ export class Strays {
     save();
   }
 
-  /** In health's words. Nothing of it is a fault of the agent. */
-  check(): { readonly name: string; readonly ok: boolean; readonly message: string } {
-    const { db, tables } = this.#options;
-    using snapshot = db.read();
-    const rows = [...snapshot.list(tables.endpoints, 'found', '')].filter((row) => row.gone === undefined);
-    const gone = [...snapshot.list(tables.endpoints, 'stray', 'gone')];
-    const unknown = rows.filter(unexplained);
-    const said = [
-      rows.length === 0
-        ? []
-        : [
-            `${count(rows)} taken from the kernel, as no file knew ${rows.length === 1 ? 'it' : 'them'}: ${named(rows)}`,
-          ],
-      unknown.length === 0
-        ? []
-        : [`the pod of ${named(unknown)} is not known: without an identity it is closed in both directions`],
-      gone.length === 0
-        ? []
-        : [
-            `the interface of ${named(gone)} is gone: delete ${gone.length === 1 ? 'its pod' : 'their pods'}, so that ${gone.length === 1 ? 'it is' : 'they are'} made anew`,
-          ],
-    ].flat();
-    return { name: 'endpoints', ok: true, message: said.length === 0 ? 'every endpoint is known' : said.join('; ') };
-  }
-
   #freeId(used: Set<number>): number {
     for (;;) {
       const id = this.#options.allocateId();
@@ -266,7 +241,8 @@ function count(rows: readonly EndpointRow[]): string {
   return rows.length === 1 ? '1 endpoint was' : `${rows.length} endpoints were`;
 }
 
-function named(rows: readonly EndpointRow[]): string {
+/** Endpoints with their interfaces and pods, the first three by name. */
+export function named(rows: readonly EndpointRow[]): string {
   const [first, second, third, ...more] = rows.map(({ id, interfaceName, pod }) => {
     const of = pod === undefined ? '' : `, pod ${pod.namespace}/${pod.name}`;
     return `endpoint ${id} (${interfaceName}${of})`;

@@ -4,6 +4,7 @@
 import type { PolicyStatus } from '@weir/kube';
 import type { PartRow } from '@weir/process/parts';
 import type { StreamInfo, TableInfo } from '@weir/statedb';
+import type { HealthCheck } from '../core.ts';
 
 export type { FlowEvent, FlowPeer } from '../core.ts';
 
@@ -156,7 +157,7 @@ export interface StatusResponse {
     readonly conditions: readonly (Status & { readonly name: string; readonly title: string })[];
     /** How far each part has come, in the order of start. */
     readonly parts: readonly PartRow[];
-    readonly checks: readonly { readonly name: string; readonly ok: boolean; readonly message: string }[];
+    readonly checks: readonly HealthCheck[];
   };
 }
 

@@ -56,7 +56,7 @@ function statusText(status: StatusResponse): string {
     ],
     ['Policies', `${weir.policies} (enforcement ${weir.policyEnforcement})`],
     ['Revision', `${weir.policyRevision} (in the kernel: ${weir.realisedRevision})`],
-    ...weir.checks.map((check) => [`  ${check.name}`, `${check.ok ? 'ok' : 'FAILED'}   ${check.message}`] as const),
+    ...weir.checks.map((check) => [`  ${check.name}`, `${checkWord(check)}   ${check.message}`] as const),
   ]);
 }
 
@@ -72,6 +72,11 @@ function partsText({ weir }: StatusResponse): string {
       message ?? '',
     ]),
   );
+}
+
+function checkWord({ ok, warning }: StatusResponse['weir']['checks'][number]): string {
+  if (!ok) return 'FAILED';
+  return warning === true ? 'warning' : 'ok';
 }
 
 /** What checks say is printed with each. */

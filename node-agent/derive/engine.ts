@@ -446,9 +446,11 @@ export class Engine {
     return [...new Set([...this.selecting(endpoint)].map(([{ row }]) => row))];
   }
 
-  /** Endpoints whose labels have no identity yet, as of the last plan. */
-  unnumbered(): Iterable<EndpointIdentity> {
-    return Iterator.from(this.#local.infos.values()).filter(({ unnumberedSince }) => unnumberedSince !== undefined);
+  /** Endpoints that have no identity, or not that of their labels, as of the last plan. */
+  unidentified(): Iterable<EndpointIdentity> {
+    return Iterator.from(this.#local.infos.values()).filter(
+      ({ ready, unnumberedSince }) => !ready || unnumberedSince !== undefined,
+    );
   }
 
   /** Pods of this node that have no interface of ours, each with the policies that select it, as of the last plan. */

@@ -41,6 +41,8 @@ export interface EndpointIdentity {
   readonly deletedAt?: number;
   /** Since when its labels have waited for an identity of the cluster, by the same clock. */
   readonly unnumberedSince?: number;
+  /** Since when it has had no identity, by the same clock. */
+  readonly closedSince?: number;
 }
 
 export interface IdentitiesOptions {
@@ -168,6 +170,7 @@ export function endpointIdentity(
   const closed = (reason: string, labels: LabelMap = {}): EndpointIdentity => ({
     ...{ row, labels, reason },
     ...{ identity: 0, namedPorts: [], ready: false },
+    closedSince: last?.closedSince ?? context.now(),
   });
   const refusal = refusalOf(row, context);
   // What it was before does not count: its names are not known, and a deny by one of them would open.
