@@ -243,6 +243,8 @@ export interface Core {
 
   /** What the kernel holds of a policy slot: read back at start, and as acknowledged since; undefined when it has no such slot. */
   kernelSlot(slot: number): SlotContent | undefined;
+  /** Identities that this node numbers itself, beside table `identities`: label sets of endpoints, and CIDRs. */
+  localIdentities(): Iterable<Pick<IdentityRow, 'id' | 'labels'>>;
   /** Why nothing new is put in force, where that lasts; undefined: it is, or soon will be. */
   held(): Held | undefined;
 

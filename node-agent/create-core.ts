@@ -6,7 +6,7 @@ import type { BpfMap } from 'libbpf-ts';
 import { Observable, Subject } from 'rxjs';
 import type { Core, CoreOptions, FlowEvent, ImportedRule, Realised, Tables } from './core.ts';
 import { AwaitedSets, healthOf, incompleteText, RULES_UNKNOWN } from './core-health.ts';
-import { createTables, inputTables, tableKey } from './create-tables.ts';
+import { createTables, IMPORTED, inputTables, tableKey } from './create-tables.ts';
 import { liveLinks, NetnsMark, RootLock, RulesMark } from './datapath/index.ts';
 import { Engine, ImportedRules, LocalNumbers } from './derive/index.ts';
 import { endpointsCheck, labelsCheck } from './endpoint-checks.ts';
@@ -32,8 +32,6 @@ import type { EndpointRow, EndpointStateRow } from './tables.ts';
 import { Waiters } from './waiters.ts';
 
 const UPSERT_TIMEOUT_MS = 10_000;
-/** Names what table `policies` waits for while nobody knows which rules were imported. */
-const IMPORTED = 'imported-rules';
 
 /** The agent's core on the kernel. In Kubernetes, register initialisers on the input tables before `start()`. */
 export function createCore(options: CoreOptions): Core {
@@ -308,6 +306,10 @@ class KernelCore implements Core {
 
   kernelSlot(slot: number): ReturnType<Core['kernelSlot']> {
     return this.#running?.side.slot(slot);
+  }
+
+  localIdentities(): ReturnType<Core['localIdentities']> {
+    return this.#engine.localIdentities();
   }
 
   held(): ReturnType<Core['held']> {

@@ -15,6 +15,9 @@ export const tableKey = {
   fault: ({ part, of }: Pick<EnforcementFault, 'part' | 'of'>): string => keys.join(part, of),
 } as const;
 
+/** Names what table `policies` waits for while nobody knows which rules were imported. */
+export const IMPORTED = 'imported-rules';
+
 /** The one key of indexes that hold some of the rows. */
 export const YES = keys.join('yes');
 

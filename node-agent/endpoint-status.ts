@@ -3,7 +3,7 @@ import { failureKey } from '@weir/reconciler';
 import type { DeriveReader } from '@weir/statedb';
 import type { Tables } from './core.ts';
 import { tableKey } from './create-tables.ts';
-import { faultText, UNSEEN } from './datapath/index.ts';
+import { faultText, problemText, UNSEEN } from './datapath/index.ts';
 import { hostPrefix } from './derive/index.ts';
 import type { EndpointRow, EndpointStateRow, KernelEndpointRow } from './tables.ts';
 
@@ -143,7 +143,7 @@ function problemOf(
     ['address', prefix ?? ''],
   ] as const) {
     const fault = reader.get(tables.enforcementFaults, tableKey.fault({ part, of: key }));
-    if (fault !== undefined) return faultText(fault);
+    if (fault !== undefined) return part === 'endpoint' && key !== UNSEEN ? problemText(fault) : faultText(fault);
   }
   return undefined;
 }

@@ -1,6 +1,7 @@
 import type { RealisedPolicy } from '../core.ts';
+import { IMPORTED } from '../create-tables.ts';
 import type { EndpointStateRow, PolicyRow } from '../tables.ts';
-import { BadRequestError, NotFoundError } from './errors.ts';
+import { BadRequestError, HttpError, NotFoundError } from './errors.ts';
 import type { PolicyStatusModel } from './models.ts';
 import type { ApiOptions } from './types.ts';
 
@@ -44,38 +45,56 @@ export function parsePolicyRef(text: string): PolicyRef {
 export function policyStatuses({ core }: ApiOptions, ref?: PolicyRef): readonly PolicyStatusModel[] {
   using snapshot = core.db.read();
   const wanted = [...snapshot.all(core.tables.policies)].filter((row) => ref === undefined || matches(row, ref));
-  if (ref !== undefined && wanted.length === 0)
+  const imported = importedUnknown(core, ref);
+  if (ref !== undefined && wanted.length + imported.length === 0)
     throw new NotFoundError(
       `no ${ref.kind} ${ref.namespace === undefined ? '' : `${ref.namespace}/`}${ref.name} has reached this node: does it exist, ` +
         'is it valid (kubectl describe), and is the operator running?',
     );
+  const unlisted = core.db.pendingInitialisers(core.tables.policies).filter((source) => source !== IMPORTED);
+  if (ref === undefined && wanted.length + imported.length === 0 && unlisted.length > 0)
+    throw new HttpError(
+      503,
+      `which policies there are is not known yet: ${unlisted.join(', ')} ${unlisted.length === 1 ? 'is' : 'are'} not listed; what was enforced stays enforced`,
+    );
   const realised = core.realised();
   const behind = realised.revision < core.policyRevision();
   const states = [...snapshot.all(core.tables.endpointStates)];
-  return wanted
-    .map((row): PolicyStatusModel => {
-      const { uid, kind, namespace, name, generation } = row;
-      const kernel = realised.policies.get(uid);
-      const selects = selected(states, uid);
-      const failures = realised.failures.filter((failure) => failure.uid === uid);
-      const cluster = snapshot.get(core.tables.policyStatuses, uid)?.status;
-      return {
-        kind,
-        ...(namespace === undefined ? {} : { namespace }),
-        name,
-        uid,
-        wanted: generation,
-        kernel: kernel?.generation ?? 0,
-        endpoints: Math.max(kernel?.endpoints ?? 0, selects),
-        state:
-          failures.length > 0
-            ? 'Failing'
-            : stateInKernel({ wanted: { generation, endpoints: selects }, kernel, moreMayCome: behind }),
-        failures: failures.map(({ generation: of, reason, message }) => ({ generation: of, reason, message })),
-        ...(cluster === undefined ? {} : { cluster }),
-      };
-    })
-    .sort((a, b) => (textOf(a) < textOf(b) ? -1 : 1));
+  const statuses = wanted.map((row): PolicyStatusModel => {
+    const { uid, kind, namespace, name, generation } = row;
+    const kernel = realised.policies.get(uid);
+    const selects = selected(states, uid);
+    const failures = realised.failures.filter((failure) => failure.uid === uid);
+    const cluster = snapshot.get(core.tables.policyStatuses, uid)?.status;
+    return {
+      kind,
+      ...(namespace === undefined ? {} : { namespace }),
+      name,
+      uid,
+      wanted: generation,
+      kernel: kernel?.generation ?? 0,
+      endpoints: Math.max(kernel?.endpoints ?? 0, selects),
+      state:
+        failures.length > 0
+          ? 'Failing'
+          : stateInKernel({ wanted: { generation, endpoints: selects }, kernel, moreMayCome: behind }),
+      failures: failures.map(({ generation: of, reason, message }) => ({ generation: of, reason, message })),
+      ...(cluster === undefined ? {} : { cluster }),
+    };
+  });
+  return [...statuses, ...imported].sort((a, b) => (textOf(a) < textOf(b) ? -1 : 1));
+}
+
+/** Stands for all imported rules while nobody knows which there are: none in the table is not none in force. */
+function importedUnknown(core: ApiOptions['core'], ref: PolicyRef | undefined): readonly PolicyStatusModel[] {
+  const held = core.held();
+  if (held?.reason !== 'ImportedRulesUnknown' || (ref !== undefined && ref.kind !== 'BareRules')) return [];
+  return [
+    {
+      ...{ kind: 'BareRules', name: '(unknown)', uid: '', wanted: 0, kernel: 0, endpoints: 0, state: 'Failing' },
+      failures: [{ generation: 0, reason: held.reason, message: held.message }],
+    },
+  ];
 }
 
 interface Progress {

@@ -319,6 +319,31 @@ describe('the rest', () => {
     expect(await call(socket, 'GET', '/nothing')).toMatchObject({ status: 404, body: 'no such path: GET /v1/nothing' });
   });
 
+  it('names the identities that this node numbers itself', async () => {
+    core.own = [
+      { id: 0x01000001, labels: { 'cidr:192.0.2.0/24': '', 'reserved:world': '' } },
+      { id: 0x03000001, labels: { 'k8s:id': 'app9' } },
+    ];
+    const list = (await call(socket, 'GET', '/identity')).body as readonly object[];
+    expect(list).toMatchObject([
+      { id: 0x01000001, labels: ['cidr:192.0.2.0/24=', 'reserved:world='] },
+      { id: 0x03000001, labels: ['k8s:id=app9'] },
+    ]);
+    for (const one of list as readonly { id: number }[])
+      expect((await call(socket, 'GET', `/identity/${one.id}`)).body).toEqual(one);
+    expect((await call(socket, 'GET', `/identity/${0x01000002}`)).status).toBe(404);
+  });
+
+  it('says of the monitor what the check of events says', async () => {
+    const monitor = async (): Promise<unknown> => (await call(socket, 'GET', '/healthz')).body;
+    expect(await monitor()).toMatchObject({ nodeMonitor: { state: 'Disabled' } });
+    const message = 'the ring of events cannot be read';
+    core.health = () => ({ ok: false, checks: [{ name: 'events', ok: false, message }] });
+    expect(await monitor()).toMatchObject({ nodeMonitor: { state: 'Failure', msg: message } });
+    core.health = () => ({ ok: true, checks: [{ name: 'events', ok: true, message: 'read' }] });
+    expect(await monitor()).toMatchObject({ nodeMonitor: { state: 'Ok', msg: 'read' } });
+  });
+
   it('gives a request that fails by its own fault the id that the log has', async () => {
     core.maps = () => {
       throw new Error('the kernel does not answer');

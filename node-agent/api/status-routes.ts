@@ -5,8 +5,10 @@ import { failureKey } from '@weir/reconciler';
 import type { AnyTable } from '@weir/statedb';
 import type { FastifyInstance } from 'fastify';
 import { tableKey } from '../create-tables.ts';
+import { hostPrefix, prefixOrNone } from '../derive/index.ts';
 import type { EndpointStatus } from '../endpoint-status.ts';
 import type { Condition, PartCondition } from '../parts/contract.ts';
+import type { EndpointRow } from '../tables.ts';
 import { endpointStatuses } from './context.ts';
 import { BadRequestError, NotFoundError } from './errors.ts';
 import { queryString } from './input.ts';
@@ -30,7 +32,7 @@ export function statusRoutes(app: FastifyInstance, options: ApiOptions): void {
 
   app.get('/identity', (_request, reply) => {
     using snapshot = core.db.read();
-    const rows = [...snapshot.all(core.tables.identities)].sort((a, b) => a.id - b.id);
+    const rows = [...snapshot.all(core.tables.identities), ...core.localIdentities()].sort((a, b) => a.id - b.id);
     return sendJson(
       reply,
       200,
@@ -59,7 +61,8 @@ export function statusRoutes(app: FastifyInstance, options: ApiOptions): void {
       throw new BadRequestError(`identity "${request.params.id}" is not a number`);
     using snapshot = core.db.read();
     const row = snapshot.get(core.tables.identities, tableKey.identity(id));
-    const labels = row?.labels ?? RESERVED.get(id);
+    const own = Iterator.from(core.localIdentities()).find((each) => each.id === id);
+    const labels = row?.labels ?? RESERVED.get(id) ?? own?.labels;
     if (labels === undefined) throw new NotFoundError(`no identity ${id} is known on this node`);
     return sendJson(reply, 200, identityModel(id, labels));
   });
@@ -155,6 +158,7 @@ export function statusResponse(options: ApiOptions): StatusResponse {
   const { core } = options;
   const health = core.health();
   const conditions = options.agent.conditions();
+  const events = health.checks.find(({ name }) => name === 'events');
   const kubernetes = conditions.find(({ name }) => name === 'kubernetes');
   const resting = options.resting?.();
   using snapshot = core.db.read();
@@ -164,12 +168,12 @@ export function statusResponse(options: ApiOptions): StatusResponse {
     cilium: agentStatus(options),
     kubernetes:
       kubernetes === undefined ? { state: 'Disabled', msg: 'running without Kubernetes' } : statusOf(kubernetes),
-    nodeMonitor: { state: 'Ok', msg: 'Listening for events of the datapath' },
+    nodeMonitor:
+      events === undefined
+        ? { state: 'Disabled', msg: 'no events are read' }
+        : { state: events.ok ? 'Ok' : 'Failure', msg: events.message },
     ipam: {
-      status: `IPv4: ${endpoints.length} allocated${options
-        .podCidrs()
-        .map((cidr) => ` from ${cidr}`)
-        .join('')}${resting === undefined ? '' : `; ${resting}`}`,
+      status: `${allocatedText(endpoints, options.podCidrs())}${resting === undefined ? '' : `; ${resting}`}`,
       ipv4: endpoints.map((endpoint) => endpoint.ipv4),
       allocations: Object.fromEntries(
         endpoints.map((endpoint) => [
@@ -200,6 +204,19 @@ export function statusResponse(options: ApiOptions): StatusResponse {
       checks: health.checks,
     },
   };
+}
+
+/** An endpoint may have an address of no pod CIDR: somebody else gave it. */
+function allocatedText(endpoints: readonly EndpointRow[], cidrs: readonly string[]): string {
+  if (cidrs.length === 0) return `IPv4: ${endpoints.length} allocated`;
+  const prefixes = cidrs.flatMap((cidr) => prefixOrNone(cidr) ?? []).map((cidr) => parsePrefix(cidr));
+  const within = endpoints.filter(({ ipv4 }) => {
+    const address = hostPrefix(ipv4);
+    return address !== undefined && prefixes.some((prefix) => prefixContains(prefix, parsePrefix(address)));
+  });
+  const others = endpoints.length - within.length;
+  const from = cidrs.map((cidr) => ` from ${cidr}`).join('');
+  return `IPv4: ${within.length} allocated${from}${others === 0 ? '' : `; ${others} from elsewhere`}`;
 }
 
 function readiness(statuses: readonly EndpointStatus[]): { ready: number; unready?: readonly string[] } {

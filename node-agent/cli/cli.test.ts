@@ -9,7 +9,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from '@jest/glo
 import { eventually } from '../../test/eventually.ts';
 import { ApiServer } from '../api/server.ts';
 import type { FlowEvent, Realised } from '../core.ts';
-import type { EndpointStateRow, PolicyRow } from '../tables.ts';
+import type { EndpointStateRow, EnforcementFault, PolicyRow } from '../tables.ts';
 import { agentView } from '../testing/agent-view.ts';
 import { FakeCore, quiet } from '../testing/fake-core.ts';
 import { InterruptedError } from './errors.ts';
@@ -143,6 +143,9 @@ describe('weir', () => {
     resting = 'all others rest';
     expect((await weir(['status'])).out).toMatch(/^IPAM: +IPv4: 1 allocated from 10\.1\.0\.0\/24; all others rest$/m);
     resting = undefined;
+    await core.upsertEndpoint({ id: 8, ifindex: 4, interfaceName: 'lxc8', ipv4: '192.0.2.8', createdAt: '' });
+    expect((await weir(['status'])).out).toMatch(/^IPAM: +IPv4: 1 allocated from 10\.1\.0\.0\/24; 1 from elsewhere$/m);
+    await core.deleteEndpoint(8);
     // Another node's pods cannot be reached: said, but no reason to take this one out.
     routing = { ok: false, message: 'no route to the pods of node n2' };
     const apart = await weir(['status']);
@@ -155,6 +158,19 @@ describe('weir', () => {
     if (state === undefined) throw new Error('there is no endpoint');
     put({ ...state, state: 'waiting-for-identity', reason: 'pod a/b was deleted' });
     expect((await weir(['status'])).out).toMatch(/^Endpoints: +0\/1 ready; endpoint 7: pod a\/b was deleted$/m);
+    put(state);
+    const fault = (row: EnforcementFault): void =>
+      core.db.write([core.tables.enforcementFaults], (txn) => {
+        txn.deleteAll(core.tables.enforcementFaults);
+        txn.insert(core.tables.enforcementFaults, row);
+      });
+    const unready = async (): Promise<string | undefined> =>
+      /; (endpoint .*)$/m.exec((await weir(['status'])).out)?.[1];
+    fault({ part: 'endpoint', of: '7', problem: 'its programs are gone' });
+    expect(await unready()).toBe('endpoint 7: its programs are gone');
+    fault({ part: 'slot', of: '0', problem: 'it is gone' });
+    expect(await unready()).toBe('endpoint 7: policy slot 0: it is gone');
+    core.db.write([core.tables.enforcementFaults], (txn) => txn.deleteAll(core.tables.enforcementFaults));
     put({ ...state, reason: 'its labels wait' });
     expect((await weir(['endpoint', 'list'])).out).toMatch(/waiting-to-regenerate +default\/app1/);
     put(state);
@@ -162,6 +178,44 @@ describe('weir', () => {
     const bad = await weir(['status']);
     expect(bad.code).toBe(1);
     expect(bad.out).toMatch(/^Agent: +Failure +datapath: see below$/m);
+  });
+
+  it('marks a check that is to be looked at, though the agent is healthy', async () => {
+    const { health } = core;
+    core.health = () => ({
+      ok: true,
+      checks: [{ name: 'labels', ok: true, warning: true, message: 'some have none' }],
+    });
+    try {
+      const status = await weir(['status']);
+      expect([status.code, status.out]).toEqual([0, expect.stringMatching(/^ {2}labels: +warning +some have none$/m)]);
+    } finally {
+      core.health = health;
+    }
+  });
+
+  it('does not take rules or policies that are not known for none', async () => {
+    core.heldBy = { reason: 'ImportedRulesUnknown', message: 'nobody knows which', lasting: false };
+    try {
+      for (const args of [[], ['rule/any']]) {
+        const { code, out } = await weir(['policy', 'status', ...args]);
+        expect([code, out]).toEqual([1, expect.stringMatching(/BareRules +- +\(unknown\) .*Failing/)]);
+        expect(out).toContain('  ImportedRulesUnknown (generation 0): nobody knows which\n');
+      }
+      expect((await weir(['policy', 'status', 'cnp/default/absent'])).err).toContain('has reached this node');
+    } finally {
+      core.heldBy = undefined;
+    }
+    expect((await weir(['policy', 'status'])).code).toBe(0);
+    const { policies } = core.tables;
+    const listed = core.db.initialiser(policies, 'ciliumnetworkpolicies');
+    const early = await weir(['policy', 'status']);
+    core.db.write([policies], (txn) => listed(txn));
+    expect(early).toMatchObject({
+      code: 1,
+      err: expect.stringContaining('which policies there are is not known yet: ciliumnetworkpolicies is not listed'),
+    });
+    expect((await weir(['policy', 'status'])).code).toBe(0);
   });
 
   it('prints aligned tables and JSON', async () => {

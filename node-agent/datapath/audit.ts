@@ -484,7 +484,8 @@ export function faultText(fault: Fault): string {
   return `${of === '' || of === UNSEEN ? NAMES[part] : `${NAMES[part]} ${of}`}: ${problemText(fault)}`;
 }
 
-function problemText({ problem, error }: Fault): string {
+/** What is wrong with it, without its name. */
+export function problemText({ problem, error }: Fault): string {
   return error === undefined ? problem : `${problem}; it cannot be put back: ${error}`;
 }
 

@@ -2,7 +2,7 @@
  * From derived rows to pinned maps and links. Knows nothing of policy: who does is a `Planner`. Guarantees: an operation that returned is in the kernel;
  * each is idempotent; what a crash leaves half-made is found and mended by `adopt`.
  */
-export { Audit, faultAt, faultText, type Part, type Turn, UNSEEN } from './audit.ts';
+export { Audit, faultAt, faultText, type Part, problemText, type Turn, UNSEEN } from './audit.ts';
 export { auditRounds } from './audit-rounds.ts';
 export { ClsactLinks } from './clsact-links.ts';
 export { Conntrack, type SweepResult } from './conntrack.ts';

@@ -6,6 +6,7 @@ import { Addresses } from './addresses.ts';
 import { IpcacheDeriver } from './ipcache.ts';
 import { LocalNumbers } from './numbers.ts';
 import { Pace } from './pace.ts';
+import { basic, rule } from './testing/engine-world.ts';
 
 type Step = (ipcache: IpcacheDeriver) => void;
 
@@ -73,6 +74,19 @@ function judge(kernel: ReadonlyMap<string, number>, at: string): number {
   }
   return best.identity;
 }
+
+describe('identities of this node alone', () => {
+  it('are those of CIDRs that policies name, and of label sets that the cluster does not number', async () => {
+    const world = basic();
+    world.policy('cidr', 1, [{ ...rule('a', undefined, 8), peers: [{ cidr: '192.0.2.0/24', except: [] }] }]);
+    world.endpoint(9, { labels: { 'k8s:app': 'nine' } });
+    await world.plan();
+    expect([...world.engine.localIdentities()]).toEqual([
+      { id: expect.any(Number), labels: { 'cidr:192.0.2.0/24': '', 'reserved:world': '' } },
+      { id: world.engine.info(9)?.identity, labels: { 'k8s:app': 'nine' } },
+    ]);
+  });
+});
 
 describe('the addresses', () => {
   it('are what every claim says, whatever came before, and tell of each identity that an address leaves', async () => {

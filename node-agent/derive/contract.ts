@@ -7,6 +7,6 @@ export { closedOf, openedOf } from './closed-endpoint.ts';
 export { GRACE_MS } from './grace.ts';
 export { Pace } from './pace.ts';
 export type { KernelState, Plan, Withdrawal } from './plan.ts';
-export { hostPrefix, prefixKey } from './prefixes.ts';
+export { hostPrefix, prefixKey, prefixOrNone } from './prefixes.ts';
 export { blocksKey, blocksOf, both, DIRECTIONS, rangesOf } from './rows.ts';
 export type { KernelSlot } from './slot-rows.ts';

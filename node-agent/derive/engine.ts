@@ -390,6 +390,13 @@ export class Engine {
     return this.#local.localLabelsOf(id);
   }
 
+  /** This node's own identities: label sets of its endpoints, and CIDRs. */
+  *localIdentities(): Generator<{ readonly id: number; readonly labels: LabelMap }> {
+    for (const [prefix, id] of this.#options.numbers.cidrs())
+      yield { id, labels: { [`cidr:${prefix}`]: '', 'reserved:world': '' } };
+    for (const { identity, labels } of this.#local.localLabels()) yield { id: identity, labels };
+  }
+
   /** The prefix that a local CIDR identity stands for. */
   prefixOf(id: number): string | undefined {
     return this.#options.numbers.prefixOf(id);

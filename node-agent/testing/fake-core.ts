@@ -6,7 +6,7 @@ import { Subject } from 'rxjs';
 import type { Core, FlowEvent, ImportedRule, Logger, Realised, Tables } from '../core.ts';
 import { createTables, tableKey } from '../create-tables.ts';
 import { UnknownMapError } from '../errors.ts';
-import type { EndpointRow, EndpointStateRow, KernelEndpoint, SlotContent } from '../tables.ts';
+import type { EndpointRow, EndpointStateRow, IdentityRow, KernelEndpoint, SlotContent } from '../tables.ts';
 
 export const quiet: Logger = {
   info: () => undefined,
@@ -184,6 +184,10 @@ export class FakeCore implements Core {
   slots: ReadonlyMap<number, SlotContent> = new Map();
   kernelSlot(slot: number): SlotContent | undefined {
     return this.slots.get(slot);
+  }
+  own: readonly Pick<IdentityRow, 'id' | 'labels'>[] = [];
+  localIdentities(): ReturnType<Core['localIdentities']> {
+    return this.own;
   }
   heldBy: ReturnType<Core['held']>;
   held(): ReturnType<Core['held']> {
