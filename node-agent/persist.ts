@@ -81,11 +81,13 @@ export class StateFile<T> {
     }
   }
 
-  /** Gives the file another name, under which nobody looks for it. Returns that. */
-  setAside(): string {
-    const kept = `${this.path}${UNREADABLE}${new Date().toISOString().replaceAll(':', '')}`;
+  /** A name under which nobody looks for the file; another one each time. */
+  nameAside(): string {
+    return `${this.path}${UNREADABLE}${new Date().toISOString().replaceAll(':', '')}`;
+  }
+
+  setAside(kept: string): void {
     renameSync(this.path, kept);
-    return kept;
   }
 
   /**

@@ -1,4 +1,4 @@
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -92,6 +92,38 @@ describe('a state file', () => {
       expect(() => readdirSync(folder)).toThrow('ENOENT');
     },
   );
+});
+
+describe('a state file of no use in a folder that is read-only', () => {
+  it('is said once, however often it is tried, and kept once the folder can be written', async () => {
+    const at = join(folder, 'state');
+    await files(undefined, 'here', at).save('rules');
+    writeFileSync(join(at, 'rules.json'), 'torn');
+    execFileSync('mount', ['--bind', at, at]);
+    try {
+      execFileSync('mount', ['-o', 'remount,ro,bind', at]);
+      const log = recordingLogger();
+      const subject = files(log, 'here', at);
+      expect(subject.load('rules')).toBe('unreadable');
+      expect(await subject.save('rules')).toBe(false);
+      const { message } = subject.check();
+      for (let tries = 0; tries < 3; tries += 1) {
+        // A name by the time would be another one.
+        await new Promise((resolve) => setTimeout(resolve, 2));
+        expect(await subject.save('rules')).toBe(false);
+      }
+      expect(log.lines.filter(({ level }) => level === 'warn')).toHaveLength(1);
+      expect(subject.check().message).toBe(message);
+      execFileSync('umount', [at]);
+      expect(await subject.save('rules')).toBe(true);
+      const [kept = ''] = readdirSync(at).filter((name) => name.startsWith('rules.json.unreadable-'));
+      expect(readFileSync(join(at, kept), 'utf8')).toBe('torn');
+      expect(subject.check()).toMatchObject({ ok: true, message: expect.stringContaining(kept) });
+      await subject.stop();
+    } finally {
+      spawnSync('umount', [at], { stdio: 'ignore' });
+    }
+  });
 });
 
 describe('a state file of a time before', () => {

@@ -64,8 +64,8 @@ interface StateFileRow {
   readonly unsaved?: string;
   /** The disk has not answered since: ISO 8601. The newest content is written once it does. */
   readonly unanswered?: string;
-  /** Why it was of no use at start, and under which name it is kept; undefined when it could not be renamed either. */
-  readonly unreadable?: { readonly problem: string; readonly kept?: string };
+  /** Why it was of no use at start, and under which name it is kept, or will be once it can be renamed. */
+  readonly unreadable?: { readonly problem: string; readonly name: string; readonly kept: boolean };
 }
 
 export interface StateFilesOptions {
@@ -157,9 +157,11 @@ export class StateFiles {
   refuse(name: StateName, error: unknown): void {
     const { file } = this.#writings[name];
     const problem = messageOf(error);
+    const aside = file.nameAside();
     let kept: string | undefined;
     try {
-      kept = file.setAside();
+      file.setAside(aside);
+      kept = aside;
     } catch (failure) {
       this.#options.log.error({ file: file.path, error: messageOf(failure) }, 'a state file cannot be set aside');
     }
@@ -169,7 +171,7 @@ export class StateFiles {
     );
     this.#note(name, (row) => {
       delete row.present;
-      row.unreadable = { problem, ...(kept === undefined ? {} : { kept }) };
+      row.unreadable = { problem, name: aside, kept: kept !== undefined };
     });
   }
 
@@ -231,9 +233,7 @@ export class StateFiles {
       at === undefined || present !== true ? [] : [`${path} was removed by somebody, and written again at ${at}`],
     );
     const unreadable = rows.flatMap(({ unreadable: found }) =>
-      found === undefined
-        ? []
-        : [`${found.problem}; ${found.kept === undefined ? 'it is still there' : `kept as ${found.kept}`}`],
+      found === undefined ? [] : [`${found.problem}; ${found.kept ? `kept as ${found.name}` : 'it is still there'}`],
     );
     const said = [
       ...unanswered.map((why) => `${why}; enforcement goes on without`),
@@ -327,10 +327,10 @@ export class StateFiles {
   #keepUnreadable(name: StateName): void {
     const { file } = this.#writings[name];
     const unreadable = this.#row(name)?.unreadable;
-    if (unreadable === undefined || unreadable.kept !== undefined || !existsSync(file.path)) return;
-    const kept = file.setAside();
+    if (unreadable === undefined || unreadable.kept || !existsSync(file.path)) return;
+    file.setAside(unreadable.name);
     this.#note(name, (row) => {
-      if (row.unreadable !== undefined) row.unreadable.kept = kept;
+      if (row.unreadable !== undefined) row.unreadable.kept = true;
     });
   }
 
