@@ -273,6 +273,7 @@ describe('weir-agent', () => {
       const ending = await again.ended();
       expect(`${again.output}exit code ${ending}`).toMatch(/exit code 0$/);
       expect(again.output).not.toContain('removed ');
+      expect(again.output).toMatch(/^nothing else of Weir was left on this node$/m);
     }
     // What stays is what the shim's next DEL, or the end of the pod, takes away.
     const left = await runCommand('nsenter', [`--net=${node}`, 'ip', '-brief', 'link', 'show', 'type', 'veth']);

@@ -128,7 +128,7 @@ class KernelCore implements Core {
   async start(): Promise<void> {
     if (this.#running) return;
     const { bpfRoot, stateDir } = this.#options;
-    const lock = new RootLock(bpfRoot, stateDir);
+    const lock = new RootLock(bpfRoot, stateDir, this.#options.log);
     lock.acquire();
     try {
       const netns = new NetnsMark(bpfRoot, nodeScope(this.#options));

@@ -69,16 +69,14 @@ export class PinRootError extends CoreError {
 }
 
 /**
- * Another agent drives the same maps.
- * @fix Stop it first, or give this agent another `--bpf-root`.
+ * Another agent drives the same maps, or keeps its state in the same folder.
+ * @fix Stop it first: a node runs one agent.
  */
 export class AgentRunningError extends CoreError {
-  constructor(bpfRoot: string, pid: number | undefined) {
+  /** @param does what this agent would do, too */
+  constructor(does: string, pid: number | undefined) {
     const who = pid === undefined ? 'another process' : `process ${pid}`;
-    super(
-      'ERR_WEIR_AGENT_RUNNING',
-      `${who} already drives the maps under ${bpfRoot}: stop it first, or give this agent another bpf root`,
-    );
+    super('ERR_WEIR_AGENT_RUNNING', `${who} already ${does}: stop it first, a node runs one agent`);
   }
 }
 

@@ -14,7 +14,7 @@ export type RemoveDatapathOptions = Pick<CoreOptions, 'bpfRoot' | 'stateDir' | '
  */
 export async function removeDatapath(options: RemoveDatapathOptions): Promise<void> {
   const { bpfRoot, stateDir, nodeNetns, log } = options;
-  const lock = new RootLock(bpfRoot, stateDir);
+  const lock = new RootLock(bpfRoot, stateDir, log);
   lock.acquireExisting();
   try {
     const inNode = nodeScope(options);

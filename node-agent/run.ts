@@ -36,10 +36,11 @@ async function run(args: readonly string[], parts: readonly AnyAgentPart[]): Pro
   );
   if (command === 'cleanup') {
     const agent = await Agent.build({ config, command, log, parts });
-    const { removed, left } = await cleanup(config, agent.view.removal());
+    const { removed, left } = await cleanup(config, agent.view.removal(), log);
     for (const what of removed) process.stdout.write(line(`removed ${what}`));
     for (const name of left) process.stdout.write(line(`stays: interface ${name} of a pod that runs, with its route`));
-    if (removed.length === 0) process.stdout.write('nothing of Weir was left on this node\n');
+    const more = left.length === 0 ? '' : 'else ';
+    if (removed.length === 0) process.stdout.write(`nothing ${more}of Weir was left on this node\n`);
     return;
   }
   const die = (error: unknown): void => {

@@ -34,9 +34,7 @@ export async function claimSocketPath(path: string): Promise<void> {
   if (!found.isSocket())
     throw new SocketError(`--socket ${path} exists and is not a socket; remove it or choose another path`);
   if (await answers(path)) {
-    throw new SocketError(
-      `another agent listens on ${path}; only one agent may run on a node: stop it, or choose another --socket, --bpf-root and --state-dir`,
-    );
+    throw new SocketError(`another agent listens on ${path}; stop it first, a node runs one agent`);
   }
   await unlink(path);
 }

@@ -1,36 +1,46 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
-import { makeFolder } from '@weir/process/folders';
+import { join } from 'node:path';
+import { messageOf } from '@weir/process/errors';
+import { makeFolder, makeFolderSync } from '@weir/process/folders';
 import { type FolderLock, lockFolder } from 'libbpf-ts';
+import type { Logger } from '../core.ts';
 import { AgentRunningError } from '../errors.ts';
 import { isGone } from '../persist.ts';
 import { makeRoot } from './pins.ts';
 
 /**
- * One agent a bpf root: the folder itself is locked (flock(2)), which only root can open. The kernel frees it with the process, however
- * that ends, so that there is no stale lock; and it is one for all network namespaces and containers that see the folder.
+ * One agent a bpf root, and one a state folder: the folders themselves are locked (flock(2)), which only root can open. The kernel frees them with
+ * the process, however that ends, so that there is no stale lock; and it is one for all network namespaces and containers that see the
+ * folder. Nothing that is enforced needs the state folder: one that cannot be locked is said, and keeps no agent from running.
  */
 export class RootLock {
   readonly #root: string;
+  readonly #stateDir: string;
   readonly #pidFile: string;
+  readonly #log: Pick<Logger, 'warn'>;
   #lock: FolderLock | undefined;
+  #stateLock: FolderLock | undefined;
+  /** That the state folder cannot be locked is said once. */
+  #said = false;
   /** The pid is being written: a disk may be slow to answer. */
   #writing = false;
 
-  constructor(bpfRoot: string, stateDir: string) {
+  constructor(bpfRoot: string, stateDir: string, log: Pick<Logger, 'warn'>) {
     this.#root = bpfRoot;
+    this.#stateDir = stateDir;
+    this.#log = log;
     this.#pidFile = join(stateDir, 'agent.pid');
   }
 
-  /** Makes the root where it is not there. @throws AgentRunningError when another process holds it */
+  /** Makes both folders where they are not there; for who has them, the root alone. @throws AgentRunningError when another process holds one */
   acquire(): void {
     makeRoot(this.#root);
-    this.acquireExisting();
+    this.#lockBoth(() => makeFolderSync(this.#stateDir, 0o700));
     void this.#writePid();
   }
 
-  /** Writes the holder's pid down again when somebody has removed it. Nobody waits for that. */
+  /** Writes the holder's pid down again when somebody has removed it, and locks the folder that was made anew. Nobody waits for that. */
   look(): void {
     void this.#writePid({ unlessThere: true });
   }
@@ -42,8 +52,10 @@ export class RootLock {
     try {
       if (unlessThere && !(await isGone(this.#pidFile))) return;
       if (this.#lock === undefined) return;
-      await makeFolder(dirname(this.#pidFile), 0o700);
-      if (this.#lock !== undefined) await writeFile(this.#pidFile, `${process.pid}\n`);
+      await makeFolder(this.#stateDir, 0o700);
+      if (this.#lock === undefined) return;
+      if (unlessThere) this.#lockAgain();
+      await writeFile(this.#pidFile, `${process.pid}\n`);
     } catch {
       // It only names the holder, for people; a folder that cannot be written is told by what belongs there.
     } finally {
@@ -51,16 +63,55 @@ export class RootLock {
     }
   }
 
-  /** As `acquire`, for who removes: where no root is, no agent is either. */
+  /** As `acquire`, for who removes: where a folder is not there, no agent uses it either. */
   acquireExisting(): void {
-    while (existsSync(this.#root)) {
-      const lock = lockFolder(this.#root);
-      if (lock === undefined) throw new AgentRunningError(this.#root, this.#holder());
-      this.#lock?.release();
-      this.#lock = lock;
-      // It may have been removed, and made anew, before it was locked.
-      if (lock.current) return;
+    this.#lockBoth();
+  }
+
+  #lockBoth(makeState = (): void => undefined): void {
+    const root = lockOf(this.#root, () => new AgentRunningError(`drives the maps under ${this.#root}`, this.#holder()));
+    const before = this.#lock;
+    before?.release();
+    this.#lock = root;
+    // An agent that runs waits for no disk: `look` sees to the state folder.
+    if (before !== undefined) return;
+    try {
+      makeState();
+      this.#lockState();
+    } catch (error) {
+      if (error instanceof AgentRunningError) {
+        this.release();
+        throw error;
+      }
+      this.#unlocked(error);
     }
+  }
+
+  /** @throws AgentRunningError, and what the file system answers */
+  #lockState(): void {
+    if (this.#stateLock?.current === true) return;
+    const held = (): Error => new AgentRunningError(`keeps its state in ${this.#stateDir}`, this.#holder());
+    const lock = lockOf(this.#stateDir, held);
+    this.#stateLock?.release();
+    this.#stateLock = lock;
+  }
+
+  /** The agent goes on, whoever has the folder that was made anew. */
+  #lockAgain(): void {
+    try {
+      this.#lockState();
+    } catch (error) {
+      this.#unlocked(error);
+    }
+  }
+
+  #unlocked(error: unknown): void {
+    if (!this.#said)
+      this.#log.warn(
+        { folder: this.#stateDir, error: messageOf(error) },
+        'the state folder cannot be locked; a second agent that uses it is not noticed',
+      );
+    this.#said = true;
   }
 
   /** The folder of that name is another one than was locked. */
@@ -71,6 +122,8 @@ export class RootLock {
   release(): void {
     this.#lock?.release();
     this.#lock = undefined;
+    this.#stateLock?.release();
+    this.#stateLock = undefined;
   }
 
   /** The pid that the holder wrote down; undefined when it uses another state folder. */
@@ -82,4 +135,16 @@ export class RootLock {
       return undefined;
     }
   }
+}
+
+/** Undefined: there is no such folder. Throws `held` when another process holds it. */
+function lockOf(folder: string, held: () => Error): FolderLock | undefined {
+  while (existsSync(folder)) {
+    const lock = lockFolder(folder);
+    if (lock === undefined) throw held();
+    // It may have been removed, and made anew, before it was locked.
+    if (lock.current) return lock;
+    lock.release();
+  }
+  return undefined;
 }

@@ -4,6 +4,7 @@ import { dirname } from 'node:path';
 import { codeOf } from '@weir/process/errors';
 import { claimSocketPath } from '../api/socket.ts';
 import type { BaseConfig } from '../config/config.ts';
+import type { Logger } from '../core.ts';
 import { RootLock } from '../datapath/index.ts';
 import type { Removal } from '../parts/contract.ts';
 import { removeFromNode } from './remove.ts';
@@ -16,8 +17,8 @@ type CleanupConfig = Pick<BaseConfig, 'socket' | 'bpfRoot' | 'stateDir'>;
  * `AgentRunningError` while an agent runs.
  * @param shares of parts that were not started
  */
-export async function cleanup(config: CleanupConfig, shares: readonly Removal[]): Promise<RemovalReport> {
-  const report = await removeFromNode([{ refuse: () => refuseWhileRunning(config) }, ...shares]);
+export async function cleanup(config: CleanupConfig, shares: readonly Removal[], log: Logger): Promise<RemovalReport> {
+  const report = await removeFromNode([{ refuse: () => refuseWhileRunning(config, log) }, ...shares]);
   const folder = dirname(config.socket);
   return {
     ...report,
@@ -25,10 +26,10 @@ export async function cleanup(config: CleanupConfig, shares: readonly Removal[])
   };
 }
 
-/** Before anything is touched: an agent would go on without its plugin. It may listen on another socket, its maps are the same. */
-async function refuseWhileRunning({ socket, bpfRoot, stateDir }: CleanupConfig): Promise<void> {
+/** Before anything is touched: an agent would go on without its plugin. It may listen on another socket, its maps or its state folder are the same. */
+async function refuseWhileRunning({ socket, bpfRoot, stateDir }: CleanupConfig, log: Logger): Promise<void> {
   if (existsSync(socket)) await claimSocketPath(socket);
-  const lock = new RootLock(bpfRoot, stateDir);
+  const lock = new RootLock(bpfRoot, stateDir, log);
   lock.acquireExisting();
   lock.release();
 }

@@ -81,12 +81,13 @@ async function routes(): Promise<readonly string[]> {
 /** What parts do that no agent has started. */
 function byHand(socket = config().socket): ReturnType<typeof cleanup> {
   const { cniInstall: binDir, cniConfDir: confDir } = config();
-  return cleanup({ ...config(), socket }, [
+  const shares = [
     coreRemoval(createCore(lab.options()), config()),
     { inUse: () => new PodNetwork({ run: inNode }).hostLinks() },
     { network: () => removeRoutes(inNode) },
     { runtime: () => removeCni({ binDir, confDir }) },
-  ]);
+  ];
+  return cleanup({ ...config(), socket }, shares, quiet);
 }
 
 describe('uninstall', () => {
