@@ -1,6 +1,6 @@
 /** The command line, parsed and validated once. */
 import { hostname } from 'node:os';
-import { addFlags, checkFlags, flag } from '@weir/process/flags';
+import { addFlags, checkFlags, clusterName, flag } from '@weir/process/flags';
 import { newId } from '@weir/process/id';
 import { Command, InvalidArgumentError, Option } from 'commander';
 import { ConfigError } from './errors.ts';
@@ -47,13 +47,6 @@ export function parseDuration(text: string): number {
     throw new InvalidArgumentError('Write a duration such as 90s, 30m or 1h30m (at most 24 days).');
   }
   return total;
-}
-
-function clusterName(text: string): string {
-  if (!/^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$/.test(text)) {
-    throw new InvalidArgumentError('Write at most 32 lower-case letters, digits and hyphens.');
-  }
-  return text;
 }
 
 export type Environment = Readonly<Record<string, string | undefined>>;

@@ -610,6 +610,7 @@ spec: {endpointSelector: {}, ingress: [{bogus: 1}]}
     'monitor --timeout 300ms',
     'monitor -e 7 --timeout 300ms',
     'policy wait 1 --timeout 300ms',
+    'policy delete --all',
   ])('a frozen agent is not waited for: %s', async (line) => {
     const path = join(folder, 'frozen');
     const agent = await fakeAgent(path);
@@ -631,7 +632,10 @@ spec: {endpointSelector: {}, ingress: [{bogus: 1}]}
       expect([code, err]).toEqual([
         1,
         `weir: the agent at ${path} (process ${agent.child.pid}) takes connections and has not answered for 0.3 s: ` +
-          `it is stopped; \`kill -CONT ${agent.child.pid}\` lets it go on\n`,
+          `it is stopped; \`kill -CONT ${agent.child.pid}\` lets it go on` +
+          (line.includes('delete')
+            ? `. What was asked of it may still be carried out: look before you ask again\n`
+            : '\n'),
       ]);
     } finally {
       agent.child.kill('SIGKILL');

@@ -84,7 +84,7 @@ export class AgentClient {
       const signal = AbortSignal.any([this.#signal, within(this.#answerMs)]);
       return await this.#answer(method, path, body, accepted, signal);
     } catch (error) {
-      throw this.#silent(error);
+      throw this.#silent(error, method !== 'GET');
     }
   }
 
@@ -111,8 +111,8 @@ export class AgentClient {
     }
   }
 
-  /** An answer that did not come in time, in words. */
-  #silent(error: unknown): unknown {
+  /** An answer that did not come in time, in words. @param changes whether the request was for a change, which is taken all the same */
+  #silent(error: unknown, changes = false): unknown {
     if (!(error instanceof TimeOver)) return error;
     const listener = listenerOf(this.#socket);
     const who = listener === undefined ? '' : ` (process ${listener.pid})`;
@@ -121,7 +121,9 @@ export class AgentClient {
         ? `it is stopped; \`kill -CONT ${listener.pid}\` lets it go on`
         : 'it is busy, or hangs: see its log';
     return new AgentError(
-      `the agent at ${this.#socket}${who} takes connections and has not answered for ${error.ms / 1000} s: ${why}`,
+      `the agent at ${this.#socket}${who} takes connections and has not answered for ${error.ms / 1000} s: ${why}${
+        changes ? '. What was asked of it may still be carried out: look before you ask again' : ''
+      }`,
     );
   }
 

@@ -36,6 +36,7 @@ export const cniPart = definePart({
       core,
       network,
       log,
+      kubernetes: config.kubernetes,
       podCidr: () => podCidrs().find((cidr) => !cidr.includes(':')),
       // Pins outlive agents, and no boot.
       firstHere: !existsSync(join(config.bpfRoot, 'links')),

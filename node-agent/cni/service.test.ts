@@ -113,6 +113,23 @@ describe('ADD', () => {
     expect(await request('STATUS')).toEqual({ ok: true });
   });
 
+  it('of a pod is refused at once by an agent that nobody tells of pods', async () => {
+    core = new FakeCore();
+    service = newService({ kubernetes: false }, core);
+    const CNI_ARGS = 'K8S_POD_NAMESPACE=default;K8S_POD_NAME=app';
+    expect(await request('ADD', { ...one(), CNI_ARGS })).toMatchObject({
+      ok: false,
+      body: {
+        code: 4,
+        msg: 'CNI_ARGS names pod default/app, and an agent with --no-kubernetes knows no pods',
+        details: expect.stringContaining('leave K8S_POD_NAMESPACE and K8S_POD_NAME out'),
+      },
+    });
+    expect([core.calls, await links()]).toEqual([[], []]);
+    expect(await request('ADD', one())).toMatchObject({ ok: true });
+    expect(await request('DEL', { ...one(), CNI_ARGS })).toEqual({ ok: true });
+  });
+
   it('keeps the pod down until the endpoint is enforced', async () => {
     let seen = '';
     core.beforeEnforce = async () => {

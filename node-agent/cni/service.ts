@@ -38,6 +38,8 @@ export interface CniServiceOptions {
   readonly podCidr: () => string | undefined;
   readonly log: Logger;
   readonly enforceTimeoutMs?: number;
+  /** Whether the agent is told of pods. Default true. */
+  readonly kubernetes?: boolean;
   /** No agent of Weir has run on this node since it booted. Default false. */
   readonly firstHere?: boolean;
   /** Boot clock in milliseconds. */
@@ -54,6 +56,7 @@ export class CniService {
   readonly #attachments: Attachments;
   readonly #leases: AddressLeases;
   readonly #firstHere: boolean;
+  readonly #kubernetes: boolean;
   readonly #ipam: Ipam;
   readonly #events: PodEvents;
   readonly #conflicts: AddressConflicts;
@@ -73,6 +76,7 @@ export class CniService {
     this.#enforceTimeoutMs = options.enforceTimeoutMs ?? ENFORCE_TIMEOUT_MS;
     this.#onCall = options.onCall ?? (() => undefined);
     const { core, network, podCidr, log } = options;
+    this.#kubernetes = options.kubernetes ?? true;
     this.#firstHere = options.firstHere ?? false;
     const { db, tables, files } = core;
     const now = options.now ?? bootClock;
@@ -193,6 +197,12 @@ export class CniService {
         'it makes the pod interface itself: remove the plugins before it',
       );
     }
+    if (call.pod !== undefined && !this.#kubernetes)
+      throw new CniError(
+        CNI_CODE.invalidEnvironment,
+        `CNI_ARGS names pod ${call.pod.namespace}/${call.pod.name}, and an agent with --no-kubernetes knows no pods`,
+        'leave K8S_POD_NAMESPACE and K8S_POD_NAME out, or run the agent without --no-kubernetes',
+      );
     const deadline = performance.now() + this.#enforceTimeoutMs;
     await this.#claimsKnown();
     const [before] = await this.#remove(vethName(attachment));

@@ -67,6 +67,8 @@ describe('parseConfig', () => {
     [['extra'], 'Allowed choices are run, cleanup, mount-bpffs'],
     [['cleanup', 'extra'], 'too many arguments'],
     [['--node-name', 'N 1'], "'--node-name <name>' argument 'N 1' is invalid"],
+    [['--cluster-name', 'a.b'], 'at most 32 lower-case letters'],
+    [['--cluster-name', 'a'.repeat(33)], 'at most 32 lower-case letters'],
     [['--socket', 'weir.sock'], 'absolute path'],
     [['--pod-cidr', '10.1.0.0'], 'with its length, of at least 4 addresses, such as 10.1.0.0/24'],
     [['--pod-cidr', '10.1.0.0/31'], 'at least 4 addresses'],

@@ -1,5 +1,5 @@
 import { hostname } from 'node:os';
-import { addFlags, checkFlags, type Flagged, flag, path } from '@weir/process/flags';
+import { addFlags, checkFlags, clusterName, type Flagged, flag, path } from '@weir/process/flags';
 import { Argument, Command, CommanderError, InvalidArgumentError } from 'commander';
 import { ConfigError } from './errors.ts';
 import { VERSION } from './version.ts';
@@ -19,7 +19,7 @@ export interface BaseConfig {
   readonly logLevel: 'debug' | 'info' | 'warn' | 'error' | 'silent';
 }
 
-/** Names of Kubernetes' objects, and of clusters. */
+/** Names of Kubernetes' objects. */
 export const NAME = /^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$/;
 const COMMANDS = ['run', 'cleanup', 'mount-bpffs'] as const;
 export type AgentCommand = (typeof COMMANDS)[number];
@@ -37,9 +37,7 @@ export const BASE_FLAGS = {
   nodeName: flag<string>('--node-name <name>', 'name of this node in Kubernetes')
     .default(hostname().toLowerCase(), 'host name')
     .argParser(name('--node-name')),
-  clusterName: flag<string>('--cluster-name <name>', 'name of the cluster')
-    .default('default')
-    .argParser(name('--cluster-name')),
+  clusterName: flag<string>('--cluster-name <name>', 'name of the cluster').default('default').argParser(clusterName),
   kubeconfig: flag<string | undefined>(
     '--kubeconfig <file>',
     'how to reach the API server; the service account of the pod when absent',

@@ -41,6 +41,13 @@ export function flag<Value>(flags: string, description: string): Flag<Value> {
   return new Flag<Value>(flags, description);
 }
 
+/** The value of `--cluster-name`, which is part of every identity: what one program takes, the other must. */
+export function clusterName(text: string): string {
+  if (!/^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$/.test(text))
+    throw new InvalidArgumentError('Write at most 32 lower-case letters, digits and hyphens.');
+  return text;
+}
+
 /**
  * Adds flags to a command, in their order.
  * @param variables where a flag is absent its variable counts: with `WEIR`, that of `--node-name` is WEIR_NODE_NAME. Default: there are none
