@@ -5,7 +5,7 @@ import { failureKey } from '@weir/reconciler';
 import type { AnyTable } from '@weir/statedb';
 import type { FastifyInstance } from 'fastify';
 import { tableKey } from '../create-tables.ts';
-import { hostPrefix, prefixOrNone } from '../derive/index.ts';
+import { hostPrefix, prefixOrNone } from '../derive/contract.ts';
 import type { EndpointStatus } from '../endpoint-status.ts';
 import type { Condition, PartCondition } from '../parts/contract.ts';
 import type { EndpointRow } from '../tables.ts';

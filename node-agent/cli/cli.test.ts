@@ -181,7 +181,7 @@ describe('weir', () => {
   });
 
   it('marks a check that is to be looked at, though the agent is healthy', async () => {
-    const { health } = core;
+    const health = core.health.bind(core);
     core.health = () => ({
       ok: true,
       checks: [{ name: 'labels', ok: true, warning: true, message: 'some have none' }],
