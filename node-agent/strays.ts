@@ -101,7 +101,7 @@ export class Strays {
     else
       log.info(
         { endpoints },
-        `${count(rows)} made for pods that run since before this installation; each is closed until its pod is known`,
+        `${count(rows)} made for pods that run since before this installation; \`weir status\` says how each is judged until its pod is known`,
       );
   }
 
