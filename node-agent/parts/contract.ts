@@ -78,7 +78,7 @@ export interface AgentPart<Value = unknown> extends Part<Value> {
   /** Called once, before the API listens; `app` has the prefix /v1. */
   readonly routes?: (app: FastifyInstance) => void;
   readonly sources?: readonly Source[];
-  /** What `GET /v1/config` shows of it. */
+  /** What `GET /v1/config` shows of it, by names that no other part has. */
   readonly settings?: Readonly<Record<string, string>>;
   readonly removal?: Removal;
 }
