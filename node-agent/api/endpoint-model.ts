@@ -102,7 +102,7 @@ export function endpointModel(
   };
 }
 
-export function policyEnabled(enforced: Readonly<Record<Direction, boolean>>): PolicyEnabled {
+function policyEnabled(enforced: Readonly<Record<Direction, boolean>>): PolicyEnabled {
   if (enforced.ingress) return enforced.egress ? 'both' : 'ingress';
   return enforced.egress ? 'egress' : 'none';
 }

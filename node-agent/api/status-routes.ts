@@ -154,7 +154,7 @@ export function statusRoutes(app: FastifyInstance, options: ApiOptions): void {
 }
 
 /** All that `weir status` shows. */
-export function statusResponse(options: ApiOptions): StatusResponse {
+function statusResponse(options: ApiOptions): StatusResponse {
   const { core } = options;
   const health = core.health();
   const conditions = options.agent.conditions();

@@ -5,7 +5,7 @@ import { AgentError, InterruptedError } from './errors.ts';
 import { listenerOf } from './listener.ts';
 
 /** An agent that answers a question at all answers within this time, in milliseconds. */
-export const ANSWER_MS = 10_000;
+const ANSWER_MS = 10_000;
 
 /** Requests to the agent over its unix socket. Every failure is an `AgentError`, or the signal's reason. A `TimeOver` before any answer is the former. */
 export class AgentClient {

@@ -56,7 +56,7 @@ function endpointNumber(text: string): string {
 }
 
 /** One line: time, verdict, who to whom, why, by which policy. */
-export function eventText(event: FlowEvent | { readonly lost: number }): string {
+function eventText(event: FlowEvent | { readonly lost: number }): string {
   if ('lost' in event) return `(${event.lost} events left out: this reader is too slow)`;
   const flow = `${peerText(event.source, event.sourcePort)} -> ${peerText(event.destination, event.destinationPort)}`;
   const kind = event.icmpType === undefined ? event.protocol : `${event.protocol} type ${event.icmpType}`;

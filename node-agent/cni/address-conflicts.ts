@@ -10,7 +10,7 @@ import type { Network, NodeAddress } from './types.ts';
 /** How often addresses are compared with what the node has. */
 const AUDIT_MS = 30_000;
 
-export const CONFLICT_REASON = 'AddressConflict';
+const CONFLICT_REASON = 'AddressConflict';
 
 /** An address that somebody beside its endpoint has. Key: `address`. */
 interface ConflictRow {

@@ -16,7 +16,7 @@ export interface CniInstallOptions {
 }
 
 export const CONFLIST = '10-weir.conflist';
-export const PLUGIN = 'weir-cni';
+const PLUGIN = 'weir-cni';
 /** The CNI project's plugin for hostPort. */
 export const PORTMAP = 'portmap';
 

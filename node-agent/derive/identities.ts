@@ -17,7 +17,7 @@ import type { LocalNumbers } from './numbers.ts';
 import type { Policies } from './policies.ts';
 
 /** Numbers up to here mean the same in every cluster. */
-export const RESERVED_LAST = 99;
+const RESERVED_LAST = 99;
 /**
  * How long a pod that the API server has no more is judged as before, in milliseconds: ordinarily its sandbox goes first, and a watch that
  * begins anew may miss a pod for a moment.

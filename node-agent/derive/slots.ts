@@ -35,7 +35,7 @@ import { Rows } from './working.ts';
  */
 const RETRY_MS = 60_000;
 /** Highest slot number; 0 is "no policy". */
-export const LAST_SLOT = 4095;
+const LAST_SLOT = 4095;
 
 export interface SlotWorld {
   readonly db: StateDB;

@@ -9,7 +9,7 @@ import { apiReconciler } from './api-reconciler.ts';
 import type { Connection } from './connection.ts';
 
 /** The condition's type: True while something is wrong, as with the conditions of kubelet and of the node problem detector. */
-export const CONDITION = 'WeirProblem';
+const CONDITION = 'WeirProblem';
 const FIELD_MANAGER = 'weir-agent-condition';
 /** How often is looked whether there is a problem. It is one that two looks in a row found. */
 const LOOK_MS = 5_000;

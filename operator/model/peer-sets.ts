@@ -6,7 +6,7 @@ import type { PeerSetRow } from '../types.ts';
 import type { SelectorIndex } from './selector-index.ts';
 
 /** Most identities in one slice of a peer set. */
-export const PEER_SLICE_SIZE = 10_000;
+const PEER_SLICE_SIZE = 10_000;
 
 /** Shows the set as it is now, or takes it away. */
 export function showPeerSet(txn: WriteTxn, table: Table<Desired<PeerSetRow>>, sets: SelectorIndex, hash: string): void {

@@ -35,7 +35,7 @@ interface Descriptor {
 }
 
 /** The configuration that a runtime reads: how the image starts. */
-export function ociConfig(spec: ImageSpec, diffIds: readonly string[]): object {
+function ociConfig(spec: ImageSpec, diffIds: readonly string[]): object {
   return {
     created: EPOCH,
     architecture: architecture(),

@@ -7,7 +7,7 @@ export interface Cell {
 }
 
 /** Columns padded to their widest cell, two spaces between. */
-export function align(rows: readonly (readonly string[])[]): string {
+function align(rows: readonly (readonly string[])[]): string {
   const widths: number[] = [];
   for (const row of rows)
     for (const [index, cell] of row.entries()) widths[index] = Math.max(widths[index] ?? 0, cell.length);

@@ -15,7 +15,7 @@ import {
 
 export const APPS = ['a', 'b', 'c', 'd'] as const;
 export const TIERS = ['x', 'y', 'z'] as const;
-export const TEAMS = ['red', 'blue'] as const;
+const TEAMS = ['red', 'blue'] as const;
 export const NAMESPACES = ['default', 'shop'] as const;
 /** Addresses beyond the cluster; the first is the one that takes part. */
 export const OUTSIDE_ADDRESS = '203.0.113.9';

@@ -17,7 +17,7 @@ interface Attribute {
 export const REF_PREFIX = '#/components/schemas/';
 
 /** `V1PodSpec` -> `io.k8s.api.v1.PodSpec`: kubectl explain shows the part after the last dot. */
-export function definitionName(model: string): string {
+function definitionName(model: string): string {
   const match = /^([A-Z][a-z]+)??V(\d+(?:(?:alpha|beta)\d+)?)([A-Z].*)$/.exec(model);
   if (match === null) return `io.k8s.api.${model}`;
   const group = match[1] === undefined ? '' : `${match[1].toLowerCase()}.`;

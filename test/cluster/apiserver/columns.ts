@@ -3,7 +3,7 @@ import { at, type Json, type JsonObject, list, number, object, scalarText, strin
 import type { Column } from './registry.ts';
 
 /** A duration as kubectl shows it: `45s`, `5m30s`, `3h`, `2d4h`, `400d`. */
-export function humanDuration(milliseconds: number): string {
+function humanDuration(milliseconds: number): string {
   const seconds = Math.floor(milliseconds / 1000);
   if (seconds < -1) return '<invalid>';
   if (seconds < 0) return '0s';

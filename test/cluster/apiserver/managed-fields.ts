@@ -33,7 +33,7 @@ export function readEntries(object: JsonObject | undefined): Entry[] {
 }
 
 /** The entries as stored: empty sets dropped, appliers first, then by time and name. */
-export function writeEntries(entries: readonly Entry[]): Json[] {
+function writeEntries(entries: readonly Entry[]): Json[] {
   const order = (e: Entry): string => `${e.manager.operation === 'Apply' ? 0 : 1} ${e.time} ${e.manager.name}`;
   return entries
     .filter((entry) => !entry.fields.empty)

@@ -19,7 +19,7 @@ interface Cidr {
 }
 
 /** Also reads what the real server still takes with a warning. */
-export function parseCidr(value: string): Cidr | undefined {
+function parseCidr(value: string): Cidr | undefined {
   const match = /^([0-9A-Fa-f.:]+)\/(\d{1,3})$/.exec(value);
   if (match === null) return undefined;
   const [, given = '', bitsText = ''] = match;

@@ -63,7 +63,7 @@ export const apiVersionOf = (resource: { group: string; version: string }): stri
   resource.group === '' ? resource.version : `${resource.group}/${resource.version}`;
 
 /** `v1` before `v1beta1` before `v1alpha1`, higher numbers first: the order of discovery. */
-export function compareVersions(a: string, b: string): number {
+function compareVersions(a: string, b: string): number {
   const rank = (version: string): [number, number, number] => {
     const match = /^v(\d+)(?:(alpha|beta)(\d+))?$/.exec(version);
     if (match === null) return [0, 0, 0];

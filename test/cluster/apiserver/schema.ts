@@ -52,7 +52,7 @@ export type Resolve = (schema: Schema) => Schema;
 
 export const EMBEDDED_FIELDS = ['apiVersion', 'kind', 'metadata'];
 
-export const joinPath = (path: string, key: string): string => (path === '' ? key : `${path}.${key}`);
+const joinPath = (path: string, key: string): string => (path === '' ? key : `${path}.${key}`);
 
 /** The schema of one property, whether declared or through additionalProperties; undefined when unknown. */
 export function childSchema(schema: Schema, key: string): Schema | undefined {
@@ -66,7 +66,7 @@ export function isSchema(value: boolean | Schema | undefined): value is Schema {
 }
 
 /** Whether unknown keys of this object are kept. */
-export function keepsUnknown(schema: Schema): boolean {
+function keepsUnknown(schema: Schema): boolean {
   if (schema['x-kubernetes-preserve-unknown-fields'] === true) return true;
   return schema.additionalProperties === true;
 }

@@ -29,7 +29,7 @@ const TERSE = new Set([
 ]);
 
 /** @throws StatusError BadRequest when the selector cannot be parsed or names a field that the kind does not index. */
-export function fieldPredicate(selector: string, resource: Resource): Predicate | undefined {
+function fieldPredicate(selector: string, resource: Resource): Predicate | undefined {
   const tests = split(selector).map((requirement) => {
     const match = /^(.*?)(==|!=|=)(.*)$/s.exec(requirement);
     if (match === null) throw badRequest(`invalid selector: '${selector}'; can't understand '${requirement}'`);

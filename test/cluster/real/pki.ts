@@ -5,7 +5,7 @@ import { run } from '../run.ts';
 import { API_ADDRESS, API_PORT, API_SERVICE } from './names.ts';
 
 /** The API server as the cluster's own programs reach it. */
-export const INSIDE = `https://${API_ADDRESS}:${API_PORT}`;
+const INSIDE = `https://${API_ADDRESS}:${API_PORT}`;
 
 export class Pki {
   readonly #folder: string;
