@@ -4,6 +4,7 @@ import { dirname, join } from 'node:path';
 import { describe, expect, it } from '@jest/globals';
 import { crds } from '@weir/kube';
 import { load } from 'js-yaml';
+import { WORST_FIRST } from '../node-agent/kubernetes/node-condition.ts';
 import { GENERATED } from '../scripts/reference.ts';
 import { ACCESS, SECURE_METRICS } from './chart/access.ts';
 import { find, type PodSpec, podSpec, render } from './chart/render.ts';
@@ -96,6 +97,14 @@ describe('the pages', () => {
 
   it.each(Object.entries(GENERATED))('%s is what `npm run docs` writes', (file, page) => {
     expect(text(file)).toBe(page());
+  });
+
+  it("have the reasons of the Node's condition in the order in which one of them is told", () => {
+    const [, table = ''] = text('docs/troubleshooting.md').split('| its reason | means |');
+    const reasons = [...(table.split('\n\n')[0] ?? '').matchAll(/^\| ([^|]+) \|/gm)].flatMap(([, cell]) =>
+      Array.from((cell ?? '').matchAll(/`(\w+)`/g), ([, reason]) => reason),
+    );
+    expect(reasons).toEqual([...WORST_FIRST, 'NoProblem']);
   });
 
   it('are linked from README.md', () => {

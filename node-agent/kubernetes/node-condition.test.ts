@@ -63,13 +63,18 @@ const looked = (more: number): Promise<unknown> => {
 describe('NodeConditionWriter', () => {
   it('names what is wrong, and ends it', async () => {
     start();
-    problems = [TWO, { reason: 'RoutesMissing', message: 'no route to n2' }];
+    // Whichever part is asked first.
+    problems = [
+      { reason: 'Samples', message: 'too many' },
+      { reason: 'RoutesMissing', message: 'no route to n2' },
+      TWO,
+    ];
     await says('True');
     const [condition] = conditions() ?? [];
     expect(condition).toMatchObject({
       type: 'WeirProblem',
       reason: 'AddressConflict',
-      message: 'two have 10.0.0.9; no route to n2',
+      message: 'two have 10.0.0.9; no route to n2; too many',
     });
     expect(condition?.lastTransitionTime).toMatch(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/);
     problems = [];

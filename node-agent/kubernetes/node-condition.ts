@@ -20,7 +20,17 @@ const AGAIN_MS = 60_000;
 /** Characters of a message. */
 const LONGEST_MESSAGE = 1024;
 
-/** What is wrong now, the worst first. */
+/** Of the problems that there are, the first of these is the condition's reason; those of other parts come after them. */
+export const WORST_FIRST = [
+  'DatapathFailing',
+  'InputsIncomplete',
+  'ImportedRulesUnknown',
+  'AddressConflict',
+  'PluginNotInUse',
+  'RoutesMissing',
+];
+
+/** What is wrong now. */
 export type NodeProblems = () => readonly NodeProblem[];
 
 /** What is to be said. Key: `node`, the only one. */
@@ -115,7 +125,7 @@ export class NodeConditionWriter {
   }
 
   #look(): void {
-    const problems = this.#problems();
+    const problems = this.#problems().toSorted((a, b) => rankOf(a) - rankOf(b));
     const [worst] = problems;
     const lasts = worst !== undefined && this.#foundBefore;
     this.#foundBefore = worst !== undefined;
@@ -171,4 +181,9 @@ export class NodeConditionWriter {
       subresource: 'status',
     });
   }
+}
+
+function rankOf({ reason }: NodeProblem): number {
+  const rank = WORST_FIRST.indexOf(reason);
+  return rank < 0 ? WORST_FIRST.length : rank;
 }

@@ -44,7 +44,7 @@ export interface KubernetesOptions {
   readonly nodeName: string;
   /** What other parts list and watch, asked once at `start`. */
   readonly sources?: () => readonly Source[];
-  /** What is wrong with the node now, the worst first; asked every 5 s from `start` on. Absent: the Node gets no condition. */
+  /** What is wrong with the node now; asked every 5 s from `start` on. Absent: the Node gets no condition. */
   readonly problems?: NodeProblems;
   readonly log: Logger;
 }

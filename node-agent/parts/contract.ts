@@ -69,7 +69,7 @@ export interface Removal {
 
 export interface AgentPart<Value = unknown> extends Part<Value> {
   readonly conditions?: readonly PartCondition[];
-  /** What is wrong with the node, beside the conditions, the worst first. All parts' come before conditions, each in the order of start. */
+  /** What is wrong with the node, beside the conditions. */
   readonly problems?: () => readonly NodeProblem[];
   /** Why the agent does nothing any more, and is to be left alone; undefined while it works. */
   readonly idle?: () => string | undefined;
@@ -86,7 +86,7 @@ export interface AgentPart<Value = unknown> extends Part<Value> {
 /** What all parts bring together. To be asked from a part's start on: in `build` those after it are not there yet. */
 export interface AgentView {
   conditions(): readonly PartCondition[];
-  /** What the Node's condition names, the worst first. */
+  /** What the Node's condition names. */
   problems(): readonly NodeProblem[];
   idle(): string | undefined;
   metrics(registry: Registry): void;
