@@ -270,8 +270,8 @@ export interface Core {
   }[];
   /** One of `CoreOptions.maps`, open from start() to stop(). Throws `UnknownMapError`. */
   map(name: string): BpfMap;
-  /** A map's entries, decoded to readable objects. Throws `UnknownMapError`. */
-  mapEntries(name: string): readonly { readonly key: object; readonly value: object }[];
+  /** A map's entries, decoded to readable objects; of policy maps, those of one slot. Throws `UnknownMapError`, `MapTooLargeError`. */
+  mapEntries(name: string, slot?: number): readonly { readonly key: object; readonly value: object }[];
   metrics(): readonly {
     readonly reason: string;
     readonly direction: 'ingress' | 'egress';

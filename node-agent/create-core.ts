@@ -348,8 +348,8 @@ class KernelCore implements Core {
     return map;
   }
 
-  mapEntries(name: string): ReturnType<Core['mapEntries']> {
-    return this.#need('read a map').inspector.entries(name);
+  mapEntries(name: string, slot?: number): ReturnType<Core['mapEntries']> {
+    return this.#need('read a map').inspector.entries(name, slot);
   }
 
   repairs(): ReturnType<Core['repairs']> {

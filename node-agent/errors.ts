@@ -102,13 +102,13 @@ export class UnknownMapError extends CoreError {
 
 /**
  * A map has more entries than one answer holds.
- * @fix Read it with `bpftool map dump pinned PATH`; the message has the path.
+ * @fix Read it as the message says: one slot alone, or with bpftool.
  */
 export class MapTooLargeError extends CoreError {
-  constructor(name: string, limit: number, path: string) {
+  constructor(limit: number, otherwise: string) {
     super(
       'ERR_WEIR_MAP_TOO_LARGE',
-      `the map ${name} has more than ${limit} entries, which is more than one answer holds: read it with bpftool map dump pinned ${path}`,
+      `there are more than ${limit} entries, which is more than one answer holds: read ${otherwise}`,
     );
   }
 }

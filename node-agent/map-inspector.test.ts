@@ -21,7 +21,9 @@ it.each(['policy_classes', 'policy_verdicts'])(
     expect(inspector(2).entries(name)).toHaveLength(4);
     expect(inspector(10_000).entries(name)).toHaveLength(20_000);
     expect(() => inspector(10_001).entries(name)).toThrow(MapTooLargeError);
-    expect(() => inspector(10_001).entries(name)).toThrow(`bpftool map dump pinned /pins/${name}`);
+    expect(() => inspector(10_001).entries(name)).toThrow(`weir map get ${name} --slot`);
+    expect(inspector(10_001).entries(name, 2)).toHaveLength(10_001);
+    expect(inspector(2).entries(name, 3)).toEqual([]);
   },
 );
 

@@ -69,14 +69,17 @@ export class MapInspector {
 
   /**
    * A map's entries, decoded.
+   * @param slot of the maps of policy slots: of this one alone
    * @throws UnknownMapError, MapTooLargeError
    */
-  entries(name: string): Entries {
-    const known = Object.hasOwn(this.#readers, name) ? this.#readers[name as MapName] : undefined;
+  entries(name: string, slot?: number): Entries {
+    if (name === 'policy_classes') return this.#boundedSlots(name, classesOf(this.#slots(slot)));
+    if (name === 'policy_verdicts') return this.#boundedSlots(name, verdictsOf(this.#slots(slot)));
+    const known = Object.hasOwn(this.#readers, name) ? this.#readers[name as Exclude<MapName, SlotMap>] : undefined;
     return known === undefined ? this.#ofParts(name) : known();
   }
 
-  readonly #readers: Readonly<Record<MapName, () => Entries>> = {
+  readonly #readers: Readonly<Record<Exclude<MapName, SlotMap>, () => Entries>> = {
     // People ask for the endpoints, wherever they are.
     endpoints: () => this.#endpoints().map(({ entry }) => entry),
     endpoint_array: () =>
@@ -96,8 +99,6 @@ export class MapInspector {
           value: { ...rest, packets: String(packets), bytes: String(bytes) },
         };
       }),
-    policy_classes: () => this.#bounded('policy_classes', classesOf(this.#options.slots.dump())),
-    policy_verdicts: () => this.#bounded('policy_verdicts', verdictsOf(this.#options.slots.dump())),
     metrics: () =>
       this.metrics().map(({ reason, direction, packets, bytes }) => ({
         key: { reason, direction },
@@ -129,7 +130,9 @@ export class MapInspector {
     const found = more.find(({ spec }) => spec.name === name);
     if (found === undefined)
       throw new UnknownMapError(name, [...Object.keys(MAPS), ...more.map(({ spec }) => spec.name)]);
-    return this.#bounded(name, found.map.entries()).map(([key, value]) => found.spec.describe(key, value));
+    return this.#bounded(found.map.entries(), `it by \`${this.#dumpOf(name)}\``).map(([key, value]) =>
+      found.spec.describe(key, value),
+    );
   }
 
   metrics(): ReturnType<Core['metrics']> {
@@ -152,14 +155,29 @@ export class MapInspector {
   }
 
   #read(name: MapName): (readonly [Uint8Array, Uint8Array])[] {
-    return this.#bounded(name, this.#options.maps[name].entries());
+    return this.#bounded(this.#options.maps[name].entries(), `it by \`${this.#dumpOf(name)}\``);
+  }
+
+  *#slots(slot: number | undefined): Slots {
+    for (const each of this.#options.slots.dump()) if (slot === undefined || each.slot === slot) yield each;
+  }
+
+  #boundedSlots(name: SlotMap, entries: Iterable<Entries[number]>): Entries {
+    const one = `one slot alone by \`weir map get ${name} --slot NUMBER\``;
+    // Of a map of maps bpftool tells the ids of those inside.
+    const inside = `a slot that is larger by \`bpftool map dump id ID\`, with the ID that \`${this.#dumpOf(name)}\` has for it`;
+    return this.#bounded(entries, `${one}; ${inside}`);
+  }
+
+  #dumpOf(name: string): string {
+    return `bpftool map dump pinned ${join(this.#options.root, name)}`;
   }
 
   /** Reading more at once would hold up the agent. */
-  #bounded<T>(name: string, entries: Iterable<T>): T[] {
+  #bounded<T>(entries: Iterable<T>, otherwise: string): T[] {
     const out: T[] = [];
     for (const entry of entries) {
-      if (out.length === LARGEST) throw new MapTooLargeError(name, LARGEST, join(this.#options.root, name));
+      if (out.length === LARGEST) throw new MapTooLargeError(LARGEST, otherwise);
       out.push(entry);
     }
     return out;
@@ -167,6 +185,7 @@ export class MapInspector {
 }
 
 type Slots = ReturnType<SlotStore['dump']>;
+type SlotMap = 'policy_classes' | 'policy_verdicts';
 
 function* classesOf(slots: Slots): Generator<Entries[number]> {
   for (const { slot, elements } of slots)

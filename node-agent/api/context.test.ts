@@ -4,13 +4,14 @@ import { createStateDB } from '@weir/statedb';
 import type { Core } from '../core.ts';
 import { createTables } from '../create-tables.ts';
 import type { EndpointStateRow, SlotContent } from '../tables.ts';
-import { endpointViews, requireEndpoint } from './context.ts';
+import { endpointTexts, endpointViews, requireEndpoint } from './context.ts';
+import { endpointHealth, endpointLabels, endpointLog } from './endpoint-model.ts';
 import type { ApiOptions } from './types.ts';
 
 const SLOT = 7;
 
 /** Endpoints 1, 2 and 3 share a slot in the kernel. */
-function agent(): { readonly options: ApiOptions; readonly expanded: () => number } {
+function agent(): { readonly options: ApiOptions; readonly expanded: () => number; readonly block: () => void } {
   let expanded = 0;
   const db = createStateDB();
   const tables = createTables(db);
@@ -49,14 +50,16 @@ function agent(): { readonly options: ApiOptions; readonly expanded: () => numbe
       return content;
     },
   };
-  return { options: { core } as ApiOptions, expanded: () => expanded };
+  // The kernel has another row from now on.
+  const blockAll = (): void => void direction.set(16, [{ ...block, deny: true }]);
+  return { options: { core } as ApiOptions, expanded: () => expanded, block: blockAll };
 }
 
 it('of one endpoint only its own slot, and that only where it is asked for', () => {
   const { options, expanded } = agent();
   const view = requireEndpoint(options, '2');
   expect([view.row.id, expanded()]).toEqual([2, 0]);
-  expect(view.model().status.policy.realized).toMatchObject({
+  expect(view.read()().status.policy.realized).toMatchObject({
     'allowed-ingress-identities': [300],
     'denied-ingress-identities': [],
     l4: { ingress: [{ rule: '{"port":80,"protocol":"TCP","verdict":"allow"}' }], egress: [] },
@@ -64,9 +67,19 @@ it('of one endpoint only its own slot, and that only where it is asked for', () 
   expect(expanded()).toBe(1);
 });
 
-it('of all endpoints each slot once, and each says what it says alone', () => {
-  const { options, expanded } = agent();
-  const models = endpointViews(options).map((view) => view.model());
-  expect([models.length, expanded()]).toEqual([3, 1]);
-  expect(models).toEqual(['1', '2', '3'].map((id) => requireEndpoint(options, id).model()));
+it('of all endpoints each slot once, as it is when they are asked for, and each says what it says alone', async () => {
+  const { options, expanded, block } = agent();
+  const alone = ['1', '2', '3'].map((id) => requireEndpoint(options, id).read()());
+  const before = expanded();
+  const texts = endpointTexts(endpointViews(options));
+  block();
+  const models = (await texts).map((text) => JSON.parse(text));
+  expect([models.length, expanded() - before]).toEqual([3, 1]);
+  expect(models).toEqual(JSON.parse(JSON.stringify(alone)));
+  for (const [at, model] of alone.entries()) {
+    const { status } = requireEndpoint(options, String(at + 1));
+    expect(endpointHealth(status)).toEqual(model.status.health);
+    expect(endpointLog(status)).toEqual(model.status.log);
+    expect(endpointLabels(status).status).toEqual(model.status.labels);
+  }
 });

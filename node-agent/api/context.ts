@@ -2,9 +2,9 @@ import type { LabelMap } from '@weir/labels';
 import type { Reader } from '@weir/statedb';
 import type { Core } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
-import { contentOf } from '../derive/contract.ts';
+import { both, contentOf } from '../derive/contract.ts';
 import { type EndpointStatus, endpointStatus } from '../endpoint-status.ts';
-import type { EndpointRow, SlotRow } from '../tables.ts';
+import type { EndpointRow, SlotContent, SlotRow } from '../tables.ts';
 import { type EndpointRef, matchesRef, parseEndpointRef } from './endpoint-id.ts';
 import { endpointModel, type PolicySide, SlotSummary } from './endpoint-model.ts';
 import { NotFoundError } from './errors.ts';
@@ -17,8 +17,8 @@ export interface EndpointView {
   readonly status: EndpointStatus;
   /** In force, or wanted where nothing is. */
   readonly labels: LabelMap | undefined;
-  /** Its time grows with the rows of its slot. */
-  model(): EndpointModel;
+  /** Reads what slots hold now. What is returned works the model out: its time grows with the rows of its slot. */
+  read(): () => EndpointModel;
 }
 
 /** What is wanted of every endpoint and what the kernel acknowledged, by id. */
@@ -39,8 +39,22 @@ export function endpointViews(
     const pod = row.pod && snapshot.get(core.tables.localPods, tableKey.pod(row.pod.namespace, row.pod.name));
     const labels = status.acknowledged?.labels ?? status.wanted?.labels ?? row.labels;
     const of = sides.of(status);
-    return { row, status, labels, model: () => endpointModel(status, of(), pod?.namedPorts) };
+    const read = (): (() => EndpointModel) => {
+      const sidesNow = of();
+      return () => endpointModel(status, sidesNow, pod?.namedPorts);
+    };
+    return { row, status, labels, read };
   });
+}
+
+/** Models as JSON, as of now. Other work of the process runs between them. */
+export async function endpointTexts(views: readonly EndpointView[]): Promise<readonly string[]> {
+  const texts: string[] = [];
+  for (const model of views.map((view) => view.read())) {
+    texts.push(JSON.stringify(model()));
+    await new Promise<void>((resolve) => setImmediate(resolve));
+  }
+  return texts;
 }
 
 /** The two sides of endpoints' policies, and what explains both. */
@@ -58,7 +72,7 @@ class Sides {
     this.#realised = core.realised();
   }
 
-  /** Read now; worked out when it is called. */
+  /** Rows are read now, and what the kernel holds when it is called. */
   of({ row, wanted, acknowledged }: EndpointStatus): () => {
     readonly wanted: PolicySide;
     readonly acknowledged: PolicySide;
@@ -88,7 +102,7 @@ class Sides {
   #heldSummary(slot: number): SlotSummary | undefined {
     if (!this.#held.has(slot)) {
       const content = this.#core.kernelSlot(slot);
-      this.#held.set(slot, content && new SlotSummary(content));
+      this.#held.set(slot, content && new SlotSummary(copyOf(content)));
     }
     return this.#held.get(slot);
   }
@@ -102,6 +116,14 @@ class Sides {
     const { text } = this.#inputs;
     return text === '' ? status : { ...status, reason: `${status.reason}: ${text}` };
   }
+}
+
+/** What the kernel holds changes under its readers. */
+function copyOf({ elements, rows }: SlotContent): SlotContent {
+  return {
+    elements: both((direction) => new Map(elements[direction])),
+    rows: both((direction) => new Map(rows[direction])),
+  };
 }
 
 export function findEndpoint(options: ApiOptions, ref: EndpointRef): EndpointView | undefined {

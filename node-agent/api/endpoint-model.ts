@@ -1,4 +1,4 @@
-import { formatLabels, type LabelMap } from '@weir/labels';
+import { formatLabels } from '@weir/labels';
 import type { Direction } from '@weir/policy';
 import { rangesOf } from '../derive/contract.ts';
 import type { EndpointStatus, EndpointWord } from '../endpoint-status.ts';
@@ -61,18 +61,17 @@ export function endpointModel(
   sides: { readonly wanted: PolicySide; readonly acknowledged: PolicySide },
   namedPorts: readonly ContainerPort[] = [],
 ): EndpointModel {
-  const { row, acknowledged, state, reason } = status;
-  const labels: LabelMap = acknowledged?.labels ?? status.wanted?.labels ?? row.labels ?? {};
-  const texts = formatLabels(labels);
-  const user = row.labels === undefined ? [] : formatLabels(row.labels);
+  const { row, acknowledged, state } = status;
+  const labels = endpointLabels(status);
+  const configuration = labels.spec;
   return {
     id: row.id,
-    spec: { options: {}, 'label-configuration': { user } },
+    spec: { options: {}, 'label-configuration': configuration },
     status: {
       'external-identifiers': externalIdentifiers(row),
       identity: identityModel(acknowledged?.identity ?? 0, acknowledged?.labels ?? {}),
-      labels: { realized: { user }, 'security-relevant': texts, derived: [], disabled: [] },
-      realized: { options: {}, 'label-configuration': { user } },
+      labels: labels.status,
+      realized: { options: {}, 'label-configuration': configuration },
       networking: {
         addressing: [{ ipv4: row.ipv4 }],
         ...(row.hostMac === undefined ? {} : { 'host-mac': row.hostMac }),
@@ -86,20 +85,28 @@ export function endpointModel(
         realized: endpointPolicy(sides.acknowledged),
         'proxy-policy-revision': 0,
       },
-      log: [
-        {
-          code: state === 'not-ready' ? 'Failure' : 'OK',
-          message: reason ?? `endpoint is ${state}`,
-          state,
-          timestamp: row.createdAt,
-        },
-      ],
+      log: endpointLog(status),
       controllers: [],
       state,
       health: endpointHealth(status),
       namedPorts: namedPorts.map(({ name, port, protocol }) => ({ name, port, protocol })),
     },
   };
+}
+
+/** Which it was given, and which count. */
+export function endpointLabels({ row, acknowledged, wanted }: EndpointStatus) {
+  const user = row.labels === undefined ? [] : formatLabels(row.labels);
+  const texts = formatLabels(acknowledged?.labels ?? wanted?.labels ?? row.labels ?? {});
+  return {
+    spec: { user },
+    status: { realized: { user }, 'security-relevant': texts, derived: [], disabled: [] },
+  };
+}
+
+export function endpointLog({ row, state, reason }: EndpointStatus): EndpointModel['status']['log'] {
+  const message = reason ?? `endpoint is ${state}`;
+  return [{ code: state === 'not-ready' ? 'Failure' : 'OK', message, state, timestamp: row.createdAt }];
 }
 
 function policyEnabled(enforced: Readonly<Record<Direction, boolean>>): PolicyEnabled {

@@ -1,13 +1,13 @@
 import { messageOf } from '@weir/process/errors';
 import type { FastifyInstance } from 'fastify';
 import { type Audit, member, some, textOf } from './audit-fields.ts';
-import { endpointViews, findEndpoint, requireEndpoint } from './context.ts';
+import { endpointTexts, endpointViews, findEndpoint, requireEndpoint } from './context.ts';
 import { matchesRef, parseEndpointRef } from './endpoint-id.ts';
-import { endpointHealth } from './endpoint-model.ts';
+import { endpointHealth, endpointLabels, endpointLog } from './endpoint-model.ts';
 import { parseEndpointRequest } from './endpoint-request.ts';
 import { BadRequestError, ConflictError, HttpError, NotFoundError } from './errors.ts';
 import { object, optionalString, queryList, stringList } from './input.ts';
-import { sendJson } from './json.ts';
+import { sendJson, sendText } from './json.ts';
 import { carries } from './labels.ts';
 import type { ApiOptions } from './types.ts';
 
@@ -36,18 +36,14 @@ function podOf(body: unknown): object {
 export function endpointRoutes(app: FastifyInstance, options: ApiOptions): void {
   const { core } = options;
 
-  app.get('/endpoint', (request, reply) => {
+  app.get('/endpoint', async (request, reply) => {
     const labels = [...queryList(request.query, 'labels'), ...stringList(request.body, 'the body (labels)')];
     const found = endpointViews(options).filter((view) =>
       labels.every((label) => view.labels !== undefined && carries(view.labels, label)),
     );
     if (labels.length > 0 && found.length === 0)
       throw new NotFoundError(`no endpoint carries all of: ${labels.join(', ')}`);
-    return sendJson(
-      reply,
-      200,
-      found.map((view) => view.model()),
-    );
+    return sendText(reply, 200, `[${(await endpointTexts(found)).join(',')}]`);
   });
 
   app.delete('/endpoint', { config: { audit: deletedOf } }, async (request, reply) => {
@@ -60,7 +56,7 @@ export function endpointRoutes(app: FastifyInstance, options: ApiOptions): void 
   });
 
   app.get<IdParams>('/endpoint/:id', (request, reply) =>
-    sendJson(reply, 200, requireEndpoint(options, request.params.id).model()),
+    sendJson(reply, 200, requireEndpoint(options, request.params.id).read()()),
   );
 
   app.put<IdParams>('/endpoint/:id', { config: { audit: added } }, async (request, reply) => {
@@ -105,7 +101,7 @@ export function endpointRoutes(app: FastifyInstance, options: ApiOptions): void 
         cause: error,
       });
     }
-    return sendJson(reply, 201, requireEndpoint(options, String(id)).model());
+    return sendJson(reply, 201, requireEndpoint(options, String(id)).read()());
   });
 
   app.delete<IdParams>('/endpoint/:id', { config: { audit: deleted } }, async (request, reply) => {
@@ -118,13 +114,12 @@ export function endpointRoutes(app: FastifyInstance, options: ApiOptions): void 
     sendJson(reply, 200, endpointHealth(requireEndpoint(options, request.params.id).status)),
   );
 
-  app.get<IdParams>('/endpoint/:id/labels', (request, reply) => {
-    const { status, spec } = requireEndpoint(options, request.params.id).model();
-    return sendJson(reply, 200, { spec: spec['label-configuration'], status: status.labels });
-  });
+  app.get<IdParams>('/endpoint/:id/labels', (request, reply) =>
+    sendJson(reply, 200, endpointLabels(requireEndpoint(options, request.params.id).status)),
+  );
 
   app.get<IdParams>('/endpoint/:id/log', (request, reply) =>
-    sendJson(reply, 200, requireEndpoint(options, request.params.id).model().status.log),
+    sendJson(reply, 200, endpointLog(requireEndpoint(options, request.params.id).status)),
   );
 }
 

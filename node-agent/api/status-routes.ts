@@ -100,7 +100,7 @@ export function statusRoutes(app: FastifyInstance, options: ApiOptions): void {
     if (map === undefined)
       throw new NotFoundError(`no map "${name}"; there are: ${maps.map((entry) => entry.name).join(', ') || 'none'}`);
     try {
-      return sendJson(reply, 200, { path: map.path, cache: core.mapEntries(name) });
+      return sendJson(reply, 200, { path: map.path, cache: core.mapEntries(name, slotParameter(request.query, name)) });
     } catch (error) {
       if (codeOf(error) === 'ERR_WEIR_UNKNOWN_MAP')
         throw new NotFoundError(`map "${name}" has no entries to show: ${messageOf(error)}`);
@@ -260,6 +260,16 @@ function statusOf({ vital, read }: PartCondition): Status {
   const { ok, off, message }: Condition = read();
   if (off === true) return { state: 'Disabled', msg: message };
   return { state: ok ? 'Ok' : vital === true ? 'Failure' : 'Warning', msg: message };
+}
+
+/** Of the maps of policy slots: the slot that is asked for. */
+function slotParameter(query: unknown, map: string): number | undefined {
+  const text = queryString(query, 'slot');
+  if (text === undefined) return undefined;
+  if (!map.startsWith('policy_')) throw new BadRequestError(`the map ${map} has no slots: leave "slot" out`);
+  if (!/^\d{1,4}$/.test(text))
+    throw new BadRequestError(`query parameter "slot": "${text}" is not the number of a slot`);
+  return Number(text);
 }
 
 function prefixParameter(text: string | undefined): Prefix | undefined {

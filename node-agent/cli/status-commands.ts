@@ -186,8 +186,10 @@ export function addMapCommands(program: Command, context: CliContext): void {
     .command('get')
     .description('Entries of one map')
     .argument('<name>', 'its name')
-    .action(async (name: string, _options, command: Command) => {
-      const content = await context.client(command).get<MapContent>(`/map/${encodeURIComponent(name)}`);
+    .option('--slot <number>', 'of policy_classes and policy_verdicts: one slot (`weir map get endpoints` has them)')
+    .action(async (name: string, { slot }: { readonly slot?: string }, command: Command) => {
+      const query = slot === undefined ? '' : `?slot=${encodeURIComponent(slot)}`;
+      const content = await context.client(command).get<MapContent>(`/map/${encodeURIComponent(name)}${query}`);
       if (context.json(command)) return printJson(context, content.cache);
       context.out.write(
         formatTable(
