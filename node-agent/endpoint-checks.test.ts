@@ -69,6 +69,8 @@ describe('whose endpoints are', () => {
     const unknown =
       'the pod of endpoint 1 (weir1, pod ns/web) is not known: without an identity it is closed in both directions';
     expect(said(5)).toEqual([true, true, unknown]);
+    // The clock was set back.
+    expect(said(-3600)).toEqual([true, true, unknown]);
     const pod = { ...WEB, labels: {}, serviceAccount: '', namedPorts: [], addresses: [] };
     db.write([tables.localPods], (txn) => txn.upsert(tables.localPods, pod));
     expect(said(5)).toEqual([true, false, 'every endpoint is known']);

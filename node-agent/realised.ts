@@ -1,5 +1,5 @@
 import { type LabelMap, labelsKey, matches } from '@weir/labels';
-import type { Direction, ResolvedRule } from '@weir/policy';
+import type { Direction, Excess, ResolvedRule } from '@weir/policy';
 import { keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import type { CoreOptions, Held, Realised, RealisedPolicy, Tables } from './core.ts';
 import { tableKey } from './create-tables.ts';
@@ -394,11 +394,11 @@ export class RealisedReport {
     const { engine } = this.#options;
     const known = new Map<string, { readonly of: Generations; readonly by: string }>();
     for (const id of engine.endpoints()) {
-      for (const [direction, { message, denied }] of engine.excesses(id)) {
+      for (const [direction, excess] of engine.excesses(id)) {
         const key = `${direction} ${engine.info(id)?.identity}`;
         const selecting = known.get(key) ?? selectingBy(engine.selecting(id), direction);
         known.set(key, selecting);
-        const text = `endpoint ${id}, selected by ${selecting.by}: ${message}; until then ${peersText(denied)} denied`;
+        const text = `endpoint ${id}, selected by ${selecting.by}: ${excess.message}; what does not fit is denied: ${peersText(excess)}`;
         yield { of: selecting.of, reason: 'RowBudgetExceeded', message: text };
       }
     }
@@ -486,9 +486,17 @@ function selectingBy(
   return { of: generationsOf(rules.map(([{ row }]) => row)), by: mostRules(rules) };
 }
 
-function peersText(denied: number): string {
-  if (denied === 0) return 'every peer is';
-  return denied === 1 ? '1 identity of peers that do not fit is' : `${denied} identities of peers that do not fit are`;
+const SCOPES = {
+  unknown: 'peers of whom nothing is known',
+  pod: 'pods that no rule tells apart',
+  world: 'addresses outside that no rule tells apart',
+} as const;
+
+/** By powers of ten, so that one more makes no new text. */
+function peersText({ denied, scopes }: Excess): string {
+  const least = 10 ** Math.floor(Math.log10(denied));
+  const identities = denied === 0 ? [] : [`at least ${least} ${least === 1 ? 'identity' : 'identities'} of peers`];
+  return [...scopes.map((scope) => SCOPES[scope]), ...identities].join(', ');
 }
 
 function generationsOf(policies: Iterable<Pick<PolicyRow, 'uid' | 'generation'>>): Generations {

@@ -46,16 +46,15 @@ export function policyStatuses({ core }: ApiOptions, ref?: PolicyRef): readonly 
   using snapshot = core.db.read();
   const wanted = [...snapshot.all(core.tables.policies)].filter((row) => ref === undefined || matches(row, ref));
   const imported = importedUnknown(core, ref);
+  const unlisted = core.db.pendingInitialisers(core.tables.policies).filter((source) => source !== IMPORTED);
+  const unknown = `which policies there are is not known yet: ${unlisted.join(', ')} ${unlisted.length === 1 ? 'is' : 'are'} not listed; what was enforced stays enforced`;
+  // Imported rules are known without lists.
+  if (unlisted.length > 0 && (ref === undefined ? wanted.length + imported.length === 0 : ref.kind !== 'BareRules'))
+    throw new HttpError(503, unknown);
   if (ref !== undefined && wanted.length + imported.length === 0)
     throw new NotFoundError(
       `no ${ref.kind} ${ref.namespace === undefined ? '' : `${ref.namespace}/`}${ref.name} has reached this node: does it exist, ` +
         'is it valid (kubectl describe), and is the operator running?',
-    );
-  const unlisted = core.db.pendingInitialisers(core.tables.policies).filter((source) => source !== IMPORTED);
-  if (ref === undefined && wanted.length + imported.length === 0 && unlisted.length > 0)
-    throw new HttpError(
-      503,
-      `which policies there are is not known yet: ${unlisted.join(', ')} ${unlisted.length === 1 ? 'is' : 'are'} not listed; what was enforced stays enforced`,
     );
   const realised = core.realised();
   const behind = realised.revision < core.policyRevision();
@@ -82,19 +81,25 @@ export function policyStatuses({ core }: ApiOptions, ref?: PolicyRef): readonly 
       ...(cluster === undefined ? {} : { cluster }),
     };
   });
-  return [...statuses, ...imported].sort((a, b) => (textOf(a) < textOf(b) ? -1 : 1));
+  const others =
+    unlisted.length === 0 || ref !== undefined
+      ? []
+      : [unknownPolicies('CiliumNetworkPolicy', 'InputsIncomplete', unknown)];
+  return [...statuses, ...imported, ...others].sort((a, b) => (textOf(a) < textOf(b) ? -1 : 1));
 }
 
 /** Stands for all imported rules while nobody knows which there are: none in the table is not none in force. */
 function importedUnknown(core: ApiOptions['core'], ref: PolicyRef | undefined): readonly PolicyStatusModel[] {
   const held = core.held();
   if (held?.reason !== 'ImportedRulesUnknown' || (ref !== undefined && ref.kind !== 'BareRules')) return [];
-  return [
-    {
-      ...{ kind: 'BareRules', name: '(unknown)', uid: '', wanted: 0, kernel: 0, endpoints: 0, state: 'Failing' },
-      failures: [{ generation: 0, reason: held.reason, message: held.message }],
-    },
-  ];
+  return [unknownPolicies('BareRules', held.reason, held.message)];
+}
+
+function unknownPolicies(kind: PolicyStatusModel['kind'], reason: string, message: string): PolicyStatusModel {
+  return {
+    ...{ kind, name: '(unknown)', uid: '', wanted: 0, kernel: 0, endpoints: 0, state: 'Failing' },
+    failures: [{ generation: 0, reason, message }],
+  };
 }
 
 interface Progress {

@@ -210,7 +210,16 @@ describe('weir', () => {
     const { policies } = core.tables;
     const listed = core.db.initialiser(policies, 'ciliumnetworkpolicies');
     const early = await weir(['policy', 'status']);
+    const asked = await weir(['policy', 'status', 'cnp/default/absent']);
+    core.heldBy = { reason: 'ImportedRulesUnknown', message: 'nobody knows which', lasting: false };
+    const both = await weir(['policy', 'status']);
+    core.heldBy = undefined;
     core.db.write([policies], (txn) => listed(txn));
+    expect(asked).toMatchObject({ code: 1, err: expect.stringContaining('is not known yet') });
+    expect([both.code, both.out]).toEqual([
+      1,
+      expect.stringMatching(/BareRules.*\n.*\n?.*CiliumNetworkPolicy +- +\(unknown\)/s),
+    ]);
     expect(early).toMatchObject({
       code: 1,
       err: expect.stringContaining('which policies there are is not known yet: ciliumnetworkpolicies is not listed'),

@@ -68,6 +68,7 @@ export function parseCall(request: unknown): CniCall {
   };
   if (command === 'GC') return { ...base, valid: parseValid(config) };
   if (command === 'STATUS' || command === 'VERSION') return { ...base, valid: [] };
+  const attachment = parseAttachment(env);
   const netns =
     command === 'DEL' && (env.CNI_NETNS ?? '') === ''
       ? undefined
@@ -75,7 +76,7 @@ export function parseCall(request: unknown): CniCall {
   const pod = parsePod(env.CNI_ARGS ?? '');
   return {
     ...base,
-    attachment: parseAttachment(env),
+    attachment,
     valid: [],
     ...(netns === undefined ? {} : { netns }),
     ...(pod === undefined ? {} : { pod }),

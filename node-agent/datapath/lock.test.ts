@@ -1,5 +1,5 @@
 import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -104,6 +104,13 @@ describe('the lock of a state folder', () => {
     lock.release();
     second.acquire();
     expect(log.lines).toEqual([]);
+  });
+
+  it('is not for other users: a folder that they may open is closed to them', () => {
+    mkdirSync(state, { recursive: true });
+    chmodSync(state, 0o755);
+    made().acquire();
+    expect(statSync(state).mode & 0o777).toBe(0o700);
   });
 
   it('is taken again when the folder was removed and made anew', async () => {

@@ -1,7 +1,7 @@
-import { existsSync, readFileSync } from 'node:fs';
+import { chmodSync, existsSync, readFileSync, statSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { messageOf } from '@weir/process/errors';
+import { codeOf, messageOf } from '@weir/process/errors';
 import { makeFolder, makeFolderSync } from '@weir/process/folders';
 import { type FolderLock, lockFolder } from 'libbpf-ts';
 import type { Logger } from '../core.ts';
@@ -36,7 +36,10 @@ export class RootLock {
   /** Makes both folders where they are not there; for who has them, the root alone. @throws AgentRunningError when another process holds one */
   acquire(): void {
     makeRoot(this.#root);
-    this.#lockBoth(() => makeFolderSync(this.#stateDir, 0o700));
+    this.#lockBoth(() => {
+      makeFolderSync(this.#stateDir, 0o700);
+      closeToOthers(this.#stateDir);
+    });
     void this.#writePid();
   }
 
@@ -134,6 +137,16 @@ export class RootLock {
     } catch {
       return undefined;
     }
+  }
+}
+
+/** Whoever may open a folder may lock it. On a read-only file system it stays as it is. */
+function closeToOthers(folder: string): void {
+  if ((statSync(folder).mode & 0o777) === 0o700) return;
+  try {
+    chmodSync(folder, 0o700);
+  } catch (error) {
+    if (codeOf(error) !== 'EROFS') throw error;
   }
 }
 

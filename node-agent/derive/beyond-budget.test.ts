@@ -93,3 +93,26 @@ it('concludes the same as a fresh engine', async () => {
   const fresh = await start(FIT + 1);
   expect(grown.conclusion()).toEqual(fresh.conclusion());
 });
+
+it('is told of a peer that was denied already, as no rule let it through, and no more once it fits', async () => {
+  const world = basic();
+  // 65,040 ports.
+  const large = Array.from({ length: 60 }, (_, at): ResolvedRule => {
+    const protocol = (['TCP', 'UDP', 'SCTP'] as const)[at % 3] ?? 'TCP';
+    const ports = Array.from({ length: 1084 }, (_each, n) => 1 + 2 * (Math.floor(at / 3) * 1084 + n));
+    return { ...rule('a', 'b', 1 + at), ports: ports.map((from) => ({ protocol, from, to: from })) };
+  });
+  // No pod gives the name a number.
+  const nothing: ResolvedRule = { ...rule('a', 'c', 70_000), ports: [{ protocol: 'TCP', name: 'metrics' }] };
+  for (const app of ['b', 'c']) world.peerSet(app, []);
+  world.policy('p', 1, [...large, nothing]);
+  const denied: unknown[] = [];
+  for (const app of ['c', 'b', 'c']) {
+    world.identity(300, app);
+    world.remote('peer', '10.9.9.1', 300);
+    await settle(world);
+    expect(rowsOf(world, 300)).toBe(0);
+    denied.push([...world.engine.excesses(1)].map(([, excess]) => excess.denied));
+  }
+  expect(denied).toEqual([[], [1], []]);
+});

@@ -93,6 +93,16 @@ export function* sameClasses(a: ClassMaps, b: ClassMaps): Steps<boolean> {
   return true;
 }
 
+/** Whether the same is said of peers that are denied because their rows do not fit. */
+export function sameExcess(a: CompiledPolicy, b: CompiledPolicy): boolean {
+  return DIRECTIONS.every((direction) => {
+    const [one, other] = [a[direction].excess, b[direction].excess];
+    return (
+      one?.denied === other?.denied && one?.message === other?.message && one?.scopes.join() === other?.scopes.join()
+    );
+  });
+}
+
 /** Whether the kernel's slot may be taken over. */
 export function sameFrame(known: KernelSlot, compiled: CompiledPolicy): boolean {
   return DIRECTIONS.every((direction) => {

@@ -24,6 +24,7 @@ import {
   mayStay,
   type Numbered,
   sameClasses,
+  sameExcess,
   sameFrame,
   withNewCidrs,
 } from './slot-rows.ts';
@@ -294,7 +295,11 @@ export class Slots {
     const reframed = frameKey(before.compiled) !== frameKey(compiled);
     if (!reframed && (yield* mayStay(before, compiled, leaving))) {
       const { numbers, classes } = yield* assignNumbers(entry.numbers, compiled, now);
-      if (yield* sameClasses(before.classes, classes)) return this.#put(entry, { row: before, numbers });
+      if (yield* sameClasses(before.classes, classes)) {
+        // A peer may be denied for another reason than before.
+        const row = sameExcess(before.compiled, compiled) ? before : { ...before, compiled };
+        return this.#put(entry, { row, numbers });
+      }
       const epoch = before.epoch + (yield* this.#differs(before.classes, classes));
       return this.#put(entry, { row: { ...before, compiled, classes, epoch }, numbers });
     }

@@ -251,47 +251,6 @@ describe('reflector', () => {
     expect(sink.log).toEqual(['replace ', 'synced']);
   });
 
-  it('lists what a silent watch does not tell, is stale until a watch says something again, and says why', async () => {
-    let version = 5;
-    let watches = 0;
-    const errors: string[] = [];
-    const stale: boolean[] = [];
-    let speaks = false;
-    const spoken = Promise.withResolvers<number | undefined>();
-    const sink = await run(
-      (seen, response) => {
-        if (!isWatch(seen)) {
-          stale.push(reflector?.staleSince !== undefined);
-          version += 1;
-          send(response, 200, listOf(seen.query.get('limit') === '1' ? [] : [ns('a', `${version}`)], `${version}`));
-          return;
-        }
-        watches += 1;
-        speaks = watches === 5;
-        response.writeHead(200);
-        if (speaks) response.write(event('MODIFIED', ns('a', '99')));
-        else response.flushHeaders();
-      },
-      {
-        idleTimeoutMs: 20,
-        backoff: { minMs: 1, maxMs: 2 },
-        onError: (error) => errors.push(error.message),
-        onFollowing: () => {
-          if (speaks) spoken.resolve(reflector?.staleSince);
-        },
-      },
-    );
-    await sink.seen('replace a', 3);
-    expect(await spoken.promise).toBeUndefined();
-    expect(sink.state.get('a')).toBe('99');
-    expect(new Set(errors)).toEqual(
-      new Set([
-        expect.stringMatching(/^watch namespaces: accepted, and silent, .* see whether a proxy holds answers back$/),
-      ]),
-    );
-    expect(stale.slice(-1)).toEqual([true]);
-  });
-
   it.each([200, 504])(
     'lists anew where the API server was put back to an earlier state: watch answers %s',
     async (status) => {

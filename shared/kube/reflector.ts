@@ -3,12 +3,11 @@
  *
  *   list in pages -> cut what is nested too deep, trim -> sink.replace -> watch from there -> sink.upsert / sink.delete
  *                       ^                       |  ended or failed: watch again from the last version
- *                       +--- 410, sink threw, an earlier state after 504, another after silence ---+
+ *                       +--- 410, sink threw, an earlier state after 504 or silence ---+
  *
  * Guarantees: the sink sees one complete state first, then every change in order; a gap is always closed by another
  * complete state; a failing server is asked at a jittered, growing interval of at most 5 s, or after its Retry-After (of at
- * most 30 s), and at once when any request of the client gets through again; a silent watch is renewed, and where
- * the server's state has moved on meanwhile it is listed, and from the second such watch in a row on told as stale; after stop() resolves no connection, timer or call is left.
+ * most 30 s), and at once when any request of the client gets through again; a silent watch is renewed; after stop() resolves no connection, timer or call is left.
  */
 import { delay } from '@weir/process/delay';
 import { withoutDepths } from '@weir/process/depth';
@@ -45,8 +44,6 @@ class ListWatch<T extends KubeObject> implements Reflector {
   /** The API server may have an earlier state than `#version`: its storage was restored from a backup. */
   #doubtful = false;
   #staleSince: number | undefined;
-  /** Watches in a row that told nothing, not even by a bookmark, while the API server's state moved on. */
-  #silent = 0;
 
   constructor(options: ReflectorOptions<T>) {
     this.#options = options;
@@ -75,7 +72,7 @@ class ListWatch<T extends KubeObject> implements Reflector {
     while (!stopped.aborted) {
       try {
         if (this.#version === undefined) await this.#list();
-        else if (this.#doubtful) await this.#look(this.#version);
+        else if (this.#doubtful && !(await this.#stillThere(this.#version))) this.#version = undefined;
         else await this.#watch(this.#version);
       } catch (error) {
         if (stopped.aborted) return;
@@ -131,32 +128,17 @@ class ListWatch<T extends KubeObject> implements Reflector {
     }
     this.#version = version;
     this.#doubtful = false;
-    this.#following();
+    this.#staleSince = undefined;
+    this.#backoff.reset();
+    this.#options.onFollowing?.();
   }
 
-  /**
-   * Whether a list is needed: the API server's state is before the version, which a watch does not tell (kube-apiserver is silent until it is
-   * reached), or after it though the last watch was silent.
-   */
-  async #look(version: string): Promise<void> {
+  /** Whether the API server's state is not before the version, which a watch does not tell: kube-apiserver is silent until it is reached. */
+  async #stillThere(version: string): Promise<boolean> {
     const { client, resource, list } = this.#options;
     const { resourceVersion } = await client.listPage(resource, { ...list, limit: 1, signal: this.#stop.signal });
     this.#doubtful = false;
-    if (resourceVersion === version) this.#silent = 0;
-    else if (this.#silent > 0 || !reachesVersion(resourceVersion, version)) this.#version = undefined;
-    if (this.#silent > 1)
-      throw new ApiError(
-        `watch ${resource.plural}: accepted, and silent, though the API server's state moves on: see whether a proxy holds answers back`,
-        { status: 0, reason: 'Silent' },
-      );
-  }
-
-  /** What was read is newer than before. After watches that told nothing only a word of a watch says that changes will be heard. */
-  #following(): void {
-    this.#backoff.reset();
-    if (this.#silent > 1) return;
-    this.#staleSince = undefined;
-    this.#options.onFollowing?.();
+    return reachesVersion(resourceVersion, version);
   }
 
   async #watch(from: string): Promise<void> {
@@ -166,10 +148,11 @@ class ListWatch<T extends KubeObject> implements Reflector {
     const signal = AbortSignal.any([ended.signal, this.#stop.signal]);
     let idle = setTimeout(() => ended.abort(), idleMs);
     let works = false;
-    let told = false;
     const worked = (): void => {
       works = true;
-      this.#following();
+      this.#staleSince = undefined;
+      this.#backoff.reset();
+      this.#options.onFollowing?.();
     };
     // Where nothing happens, only its age tells that a watch works. How long the server took to accept it tells nothing.
     let aging: NodeJS.Timeout | undefined;
@@ -189,8 +172,6 @@ class ListWatch<T extends KubeObject> implements Reflector {
           this.#deliver(() => this.#options.sink.upsert(item));
         }
         this.#version = event.object.metadata.resourceVersion ?? this.#version;
-        this.#silent = 0;
-        told = true;
         worked();
       }
     } catch (error) {
@@ -199,7 +180,6 @@ class ListWatch<T extends KubeObject> implements Reflector {
     } finally {
       // Not even a bookmark came.
       if (ended.signal.aborted) this.#doubtful = true;
-      if (ended.signal.aborted && !told) this.#silent += 1;
       clearTimeout(idle);
       clearTimeout(aging);
     }

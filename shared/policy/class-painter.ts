@@ -30,8 +30,11 @@ export class ClassPainter {
    */
   rows({ common, own }: Partial<Hits>, identity: number | undefined, under: Painting): ClassRows {
     if (this.#budget.spent) return NO_ROWS;
+    const names = this.#names;
+    const given = typeof names === 'function' ? undefined : names.rulesFor(identity);
     const { painting, named } = common === undefined ? { painting: under, named: [] } : this.#painted(common, under);
-    const added = [...named, ...(own ?? [])].flatMap((index) => this.#rowsOf(index, identity));
+    const painted = given === undefined ? named : named.filter((index) => given.has(index) || this.#hasNumbers(index));
+    const added = [...painted, ...(own ?? [])].flatMap((index) => this.#rowsOf(index, identity));
     const look = (count: number): void => this.#budget.takeLooks(count);
     const rows = rowsOf(paintOver(painting, added, look));
     return this.#budget.takeRows(rows) ? rows : NO_ROWS;
@@ -60,11 +63,17 @@ export class ClassPainter {
     return typeof this.#names !== 'function' && this.#rules[index]?.ports?.some(isNamed) === true;
   }
 
+  /** Whether the rule has ports without names, too. */
+  #hasNumbers(index: number): boolean {
+    return this.#rules[index]?.ports?.some((port) => !isNamed(port)) === true;
+  }
+
   #rowsOf(index: number, identity: number | undefined): readonly CompiledRow[] {
     const known = this.#ofRule.get(index);
     if (known !== undefined) return known;
     const rule = this.#rules[index];
     if (rule === undefined) return [];
+    if (this.#differs(index)) this.#budget.takeLooks(rule.ports?.length ?? 0);
     const { verdict, cookie } = rule;
     const numbersOf = typeof this.#names === 'function' ? this.#names : this.#names.numbersOf(identity, verdict);
     const ports = numbered(rule.ports, numbersOf);

@@ -1,6 +1,7 @@
 import { RESERVED, RESERVED_ID, scopeOf } from '@weir/identity';
 import { ClassPainter } from './class-painter.ts';
 import { InvalidResolvedRuleError } from './errors.ts';
+import { compareNumber } from './order.ts';
 import { PeerNames } from './peer-names.ts';
 import { isNamed, NO_PORT_NAMES, ownNumbers } from './port-names.ts';
 import { MOST_ROWS, RowBudget } from './row-budget.ts';
@@ -12,6 +13,7 @@ import type {
   CompiledPolicy,
   CompileInput,
   Direction,
+  Excess,
   PeerIdentity,
   ResolvedRule,
   Steps,
@@ -24,7 +26,7 @@ const STEP = 64;
 
 /**
  * The rules that select one endpoint -> what its slot holds. Near-linear in members, peers, port ranges, the numbers of
- * port names, and rows, of which there is a budget: peers whose rows go beyond it are denied (`excess`), those with the highest identities first. The order of rules, identities and members in the input does not matter.
+ * port names, and rows, of which there is a budget: peers whose rows go beyond it are denied (`excess`), those with the highest identities first, scopes before them, reserved identities last. The order of rules, identities and members in the input does not matter.
  *
  * A CIDR identity that `identities` does not list is judged as the plain world: list it before the ipcache hands it out.
  * @throws UnknownPeerSetError, InvalidResolvedRuleError
@@ -74,37 +76,47 @@ function* compileDirection(
   const painter = new ClassPainter(rules, budget, direction === 'ingress' ? own : peerNames);
   const fallback = defaultDeny ? BLANK : OPEN;
 
-  const scopeHits = { pod: hitsOf.scope('pod'), world: hitsOf.scope('world'), unknown: undefined, reserved: undefined };
-  const scope = {
-    unknown: painter.rows({ own: hitsOf.unknown() }, RESERVED_ID.unknown, fallback),
-    pod: painter.rows(scopeHits.pod, undefined, fallback),
-    world: painter.rows(scopeHits.world, undefined, fallback),
-  };
-
   const localhost = direction === 'ingress' && input.allowLocalhost !== false;
   const groups = new Map<Hits | 'host' | 'beyond the budget', { members: number[]; rows: ClassRows }>();
-  let steps = 0;
-  const candidates = yield* hitsOf.candidates(identities.keys());
-  for (const id of candidates) {
-    if (++steps % STEP === 0) yield;
-    const hits = hitsOf.of(identities.get(id) ?? { id });
-    if (hits !== undefined && hits === scopeHits[scopeOf(id)]) continue;
-    const exempt = localhost && id === RESERVED_ID.host;
-    const known = hits && groups.get(exempt ? 'host' : hits);
-    if (known !== undefined) {
-      known.members.push(id);
-      continue;
+  const scopeHits = { pod: hitsOf.scope('pod'), world: hitsOf.scope('world'), unknown: undefined, reserved: undefined };
+  function* group(ids: readonly number[]): Steps<void> {
+    let steps = 0;
+    for (const id of ids) {
+      if (++steps % STEP === 0) yield;
+      const hits = hitsOf.of(identities.get(id) ?? { id });
+      if (hits !== undefined && hits === scopeHits[scopeOf(id)]) continue;
+      const exempt = localhost && id === RESERVED_ID.host;
+      const known = hits && groups.get(exempt ? 'host' : hits);
+      if (known !== undefined) {
+        known.members.push(id);
+        continue;
+      }
+      const rows = painter.rows(hits ?? {}, id, exempt ? OPEN : fallback);
+      const name = budget.spent || hits === undefined ? 'beyond the budget' : exempt ? 'host' : hits;
+      const others = groups.get(name);
+      if (others === undefined) groups.set(name, { members: [id], rows });
+      else others.members.push(id);
+      if (rows.length >= STEP) yield;
     }
-    const rows = painter.rows(hits ?? {}, id, exempt ? OPEN : fallback);
-    const name = budget.spent || hits === undefined ? 'beyond the budget' : exempt ? 'host' : hits;
-    const group = groups.get(name);
-    if (group === undefined) groups.set(name, { members: [id], rows });
-    else group.members.push(id);
-    if (rows.length >= STEP) yield;
   }
-  const excess = budget.excess(groups.get('beyond the budget')?.members.length ?? 0);
-  // Candidates come in ascending order, so groups are in order of their first member already.
-  return { enforced: true, scope, classes: [...groups.values()], ...(excess === undefined ? {} : { excess }) };
+
+  const candidates = yield* hitsOf.candidates(identities.keys());
+  const beyond: Excess['scopes'][number][] = [];
+  const scopeRows = (name: 'unknown' | 'pod' | 'world', hits: Partial<Hits>): ClassRows => {
+    const rows = painter.rows(hits, name === 'unknown' ? RESERVED_ID.unknown : undefined, fallback);
+    if (budget.spent) beyond.push(name);
+    return rows;
+  };
+  const unknown = scopeRows('unknown', { own: hitsOf.unknown() });
+  // Where not everything fits, kubelet's probes come before pods of which nobody knows who they are.
+  yield* group(candidates.filter((id) => scopeOf(id) === 'reserved'));
+  const scope = { unknown, pod: scopeRows('pod', scopeHits.pod), world: scopeRows('world', scopeHits.world) };
+  yield* group(candidates.filter((id) => scopeOf(id) !== 'reserved'));
+
+  const classes = Array.from(groups.values(), ({ members, rows }) => ({ members: members.sort(compareNumber), rows }));
+  classes.sort((a, b) => (a.members[0] ?? 0) - (b.members[0] ?? 0));
+  const excess = budget.excess(groups.get('beyond the budget')?.members.length ?? 0, beyond);
+  return { enforced: true, scope, classes, ...(excess === undefined ? {} : { excess }) };
 }
 
 function checkRule(rule: ResolvedRule): void {

@@ -1,4 +1,5 @@
 import { RESERVED_ID } from '@weir/identity';
+import { compareNumber } from './order.ts';
 import { isNamed, type NumbersOf, namedPortKey, numbered, peerNumbers, portNamesOf } from './port-names.ts';
 import type { NamedPort, PortNames, ResolvedRule, Verdict } from './types.ts';
 
@@ -7,16 +8,24 @@ const NO_NUMBERS: NumbersOf = () => [];
 /** The port names that egress rules use, by peer identity: asked of `PortNames` once each, however many rules use them. */
 export class PeerNames {
   readonly #names: PortNames;
-  /** The rules that use names, by index. */
-  readonly #naming = new Map<number, { readonly verdict: Verdict; readonly named: readonly NamedPort[] }>();
+  /** Verdicts of the rules that use names, by index. */
+  readonly #naming = new Map<number, Verdict>();
+  /** Indexes of the rules that use a name. */
+  readonly #rulesOf = new Map<string, number[]>();
+  /** Which of the names each identity gives a number. */
+  readonly #given = new Map<number, NamedPort[]>();
   /** Numbers of all the names, as text: identities of equal text are alike to every rule. */
   readonly #signatures = new Map<number, string>();
   readonly #unknown = new Map<string, readonly number[]>();
 
   constructor(rules: readonly ResolvedRule[], names: PortNames) {
     for (const [index, { verdict, ports = [] }] of rules.entries()) {
-      const named = ports.filter(isNamed);
-      if (named.length > 0) this.#naming.set(index, { verdict, named });
+      for (const key of new Set(ports.filter(isNamed).map(namedPortKey))) {
+        this.#naming.set(index, verdict);
+        const known = this.#rulesOf.get(key);
+        if (known === undefined) this.#rulesOf.set(key, [index]);
+        else known.push(index);
+      }
     }
     const answers = new Map<string, ReadonlyMap<number, readonly number[]>>();
     portNamesOf(rules).egress.forEach((port, index) => {
@@ -25,6 +34,9 @@ export class PeerNames {
       for (const [id, numbers] of peers) {
         if (id === RESERVED_ID.unknown || numbers.length === 0) continue;
         this.#signatures.set(id, `${this.#signatures.get(id) ?? ''}${index}:${numbers.join(',')};`);
+        const given = this.#given.get(id);
+        if (given === undefined) this.#given.set(id, [port]);
+        else given.push(port);
       }
     });
     this.#names = {
@@ -42,16 +54,31 @@ export class PeerNames {
     return this.#signatures.get(identity) ?? '';
   }
 
-  /** What the names are to the identity in the rules of the given indexes; empty when they stand for nothing there. */
-  text(identity: number, ...hits: readonly ReadonlySet<number>[]): string {
-    if (!this.#signatures.has(identity)) return '';
-    let text = '';
-    for (const [index, { verdict, named }] of this.#naming) {
-      if (!hits.some((some) => some.has(index))) continue;
-      const numbers = numbered(named, this.numbersOf(identity, verdict)) ?? [];
-      if (numbers.length > 0) text += ` ${index}:${numbers.map(({ protocol, from }) => protocol + from).join(',')}`;
+  /**
+   * What the names are to the identity in the rules of the given indexes; empty when they stand for nothing there. `look` is told how many names
+   * there were to look at.
+   */
+  text(identity: number, hits: readonly ReadonlySet<number>[], look: (count: number) => void): string {
+    const byRule = new Map<number, string>();
+    for (const port of this.#given.get(identity) ?? []) {
+      const rules = this.#rulesOf.get(namedPortKey(port)) ?? [];
+      look(rules.length);
+      for (const index of rules) {
+        if (!hits.some((some) => some.has(index))) continue;
+        const numbers = numbered([port], this.numbersOf(identity, this.#naming.get(index) ?? 'allow')) ?? [];
+        const text = numbers.map(({ protocol, from }) => ` ${protocol}${from}`).join('');
+        if (text !== '') byRule.set(index, (byRule.get(index) ?? '') + text);
+      }
     }
-    return text;
+    const sorted = [...byRule].sort(([a], [b]) => compareNumber(a, b));
+    return sorted.map(([index, text]) => `${index}:${text};`).join('');
+  }
+
+  /** The rules that use a name to which the identity gives a number. `identity` undefined: nothing else is known of it. */
+  rulesFor(identity: number | undefined): ReadonlySet<number> {
+    if (identity === RESERVED_ID.unknown) return new Set(this.#naming.keys());
+    const given = (identity === undefined ? undefined : this.#given.get(identity)) ?? [];
+    return new Set(given.flatMap((port) => this.#rulesOf.get(namedPortKey(port)) ?? []));
   }
 
   /** `identity` undefined: a member of a scope of which nothing else is known. */

@@ -55,6 +55,7 @@ describe('the budget of rows', () => {
     expect(beyond?.members).toEqual(times(2480, (at) => 0x01000000 + 20 + at));
     expect(ingress.excess).toEqual({
       denied: 2480,
+      scopes: [],
       message:
         `ingress needs more than ${MOST_ROWS} rows (ports of each class of peers): 5000 rules, 2500 of them for every peer; put peers that are to ` +
         'have the same ports into one rule, write ports that lie together as a range, or have fewer policies select the same pod',
@@ -77,10 +78,39 @@ describe('the budget of rows', () => {
     expect([all.scope.pod.length, all.excess]).toEqual([1, undefined]);
   });
 
-  it('denies everybody where the rows of peers that no rule names are beyond it already', () => {
-    const { scope, classes } = compile({ ...square(10), mostRows: 9 }).ingress;
+  it('denies everybody where the rows of peers that no rule names are beyond it already, the host after pods', () => {
+    const { scope, classes, excess } = compile({ ...square(10), mostRows: 9 }).ingress;
     expect(scope).toEqual({ unknown: [], pod: [], world: [] });
     expect(classes.flatMap(({ rows }) => rows)).toEqual([]);
+    expect(excess).toMatchObject({ scopes: ['unknown', 'pod', 'world'], denied: 18 });
+    const fates = times(200, (mostRows) => {
+      const { ingress, egress } = compile({ ...square(10), mostRows });
+      const flow = { direction: 'ingress', identity: RESERVED_ID.host, protocol: 6, port: 9 } as const;
+      return `${evaluate({ ingress, egress }, flow).verdict} ${ingress.excess?.scopes.includes('pod') === true}`;
+    });
+    expect(new Set(fates)).toEqual(new Set(['deny true', 'allow true', 'allow false']));
+  });
+
+  it('lets through whom a class that fits has rows for already, however they came to it', () => {
+    const named = (cookie: number, peerSet: string, more = {}) =>
+      rule(cookie, { peers: [{ peerSet }, { peerSet: `${peerSet}2` }], ...more });
+    const rules = [
+      ...times(10, (at) => rule(100 + at, tcp(9000 + at))),
+      named(1, 'x', tcp(80)),
+      named(2, 'z', tcp(81)),
+    ];
+    const members: Record<string, number[]> = { x: [300, 310], x2: [310, 320], z: [305], z2: [] };
+    const input = { ...square(0), rules, peerSets: { identities: (hash: string) => members[hash] } };
+    const fates = times(200, (mostRows) => {
+      const { ingress, egress } = compile({ ...input, mostRows });
+      const verdict = (identity: number): string =>
+        evaluate({ ingress, egress }, { direction: 'ingress', identity, protocol: 6, port: identity === 305 ? 81 : 80 })
+          .verdict;
+      return [300, 305, 310, 320].map(verdict).join(' ');
+    });
+    expect(new Set(fates)).toEqual(
+      new Set(['deny deny deny deny', 'allow deny allow allow', 'allow allow allow allow']),
+    );
   });
 
   it('is looked at while compiling: what exceeds it by far costs no more than what exceeds it by little', () => {
@@ -113,6 +143,16 @@ describe('the budget of rows', () => {
     // What others name within costs nothing.
     const few = cidrs.slice(0, 100);
     expect(compile({ ...input, rules: [rule(1, { peers: few })] }).ingress.classes.length).toBeLessThan(4);
+  });
+
+  it('bounds what there is to look at, too: names of ports that each peer gives numbers of its own', () => {
+    const names = times(40, (at) => ({ protocol: 'TCP' as const, name: `n${at}` }));
+    const rules = times(1000, (at) => rule(1 + at, { direction: 'egress', ports: names }));
+    const numbers = new Map(times(500, (at) => [256 + at, [1 + at]]));
+    const peers = (name: string) => (name === 'n0' ? numbers : new Map<number, readonly number[]>());
+    const { egress } = compile({ ...square(0), rules, portNames: { own: () => undefined, peers } });
+    expect(egress.excess?.message).toContain('times');
+    expect(egress.classes.length).toBeLessThan(40);
   });
 
   it('shares the rows that classes have in common', () => {

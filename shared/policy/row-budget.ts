@@ -1,6 +1,7 @@
 /**
  * What one direction of a slot may come to. Peers that rules tell apart, times the ports that are for all of them, may be far more than
- * the rules themselves: it is counted while it grows. Once it is spent, classes of peers that are new by then get no rows: they are denied.
+ * the rules themselves: it is counted while it grows. Once it is spent, classes of peers that are new by then get no rows: they are denied. Reserved identities
+ * come first, then pods and the world as far as no rule tells them apart, then the others in ascending order.
  */
 import { portPrefixes } from '@weir/net';
 import type { ClassRows, Direction, Excess, ResolvedRule } from './types.ts';
@@ -23,9 +24,14 @@ export class RowBudget {
     this.#most = most;
   }
 
-  /** Whether nothing more fits. Once true, it stays so: whether a class fits does not depend on the size of those after it. */
+  /** Whether no more rows fit. Once true, it stays so: whether a class fits does not depend on the size of those after it. */
   get spent(): boolean {
-    return this.#rows > this.#most || this.#looks > MOST_LOOKS;
+    return this.#rows > this.#most || this.lookedEnough;
+  }
+
+  /** Whether nothing more is looked at. */
+  get lookedEnough(): boolean {
+    return this.#looks > MOST_LOOKS;
   }
 
   /** Counts the rows of another class. Returns whether they fit. */
@@ -40,8 +46,8 @@ export class RowBudget {
     this.#looks += count;
   }
 
-  /** @param denied identities that are denied because of it. Returns undefined while everything fits. */
-  excess(denied: number): Excess | undefined {
+  /** Who is denied because of it; undefined while everything fits. */
+  excess(denied: number, scopes: Excess['scopes']): Excess | undefined {
     if (!this.spent) return undefined;
     const everybody = this.#rules.filter(({ peers }) => peers === undefined).length;
     const what =
@@ -51,6 +57,6 @@ export class RowBudget {
     const message =
       `${this.#direction} needs ${what}: ${this.#rules.length} rules, ${everybody} of them for every peer; put peers that are to have the same ` +
       'ports into one rule, write ports that lie together as a range, or have fewer policies select the same pod';
-    return { message, denied };
+    return { message, denied, scopes };
   }
 }

@@ -99,7 +99,7 @@ export class RuleHits {
     return sorted;
   }
 
-  /** Undefined: the budget is spent before they are found. */
+  /** Undefined: there were too many to look at before. */
   of(identity: PeerIdentity): Hits | undefined {
     const { id } = identity;
     const plainPod = scopeOf(id) === 'pod' && identity.kubeApiserver !== true;
@@ -110,12 +110,13 @@ export class RuleHits {
     const known = within(this.#known, common);
     const key = `${sets.join()}|${region ?? ''}|${this.#names.signature(id)}`;
     const cached = known.get(key);
-    if (cached !== undefined || this.#budget.spent) return cached;
+    if (cached !== undefined || this.#budget.lookedEnough) return cached;
     const outside = prefix === undefined || region === undefined ? [] : this.#ofRegion(region, prefix);
     const found = outside.concat(...sets.map((set) => this.#setRules[set] ?? []));
     this.#budget.takeLooks(found.length);
     const own = unique(found.filter((index) => !common.has.has(index)));
-    const hits = this.#same(common, own, this.#names.text(id, new Set(own), common.has));
+    const look = (count: number): void => this.#budget.takeLooks(count);
+    const hits = this.#same(common, own, this.#names.text(id, [new Set(own), common.has], look));
     known.set(key, hits);
     return hits;
   }

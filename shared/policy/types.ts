@@ -181,6 +181,8 @@ export interface Excess {
   readonly message: string;
   /** Identities that the rules tell from others, and that are denied whatever the rules say, as their rows do not fit. */
   readonly denied: number;
+  /** The same of those that no rule tells from others: peers of whom nothing is known, pods, addresses outside. */
+  readonly scopes: readonly ('unknown' | 'pod' | 'world')[];
 }
 
 export interface CompiledDirection {

@@ -71,7 +71,7 @@ export function variableOf({ long }: Pick<Option, 'long'>, prefix: string): stri
 
 /** Whether the variable of a flag without a value says that the flag is absent: commander looks only whether it is set. */
 function saysNo(command: Command, { required, optional }: Option, variable: string): boolean {
-  const text = process.env[variable];
+  const text = process.env[variable]?.toLowerCase();
   if (required || optional || text === undefined || text === 'true' || text === '1') return false;
   if (text !== '' && text !== 'false' && text !== '0')
     command.error(`error: the variable ${variable} is '${text}'. It must be true or false.`);
