@@ -5,7 +5,7 @@ import { compareNumber } from './order.ts';
 import { PeerNames } from './peer-names.ts';
 import { isNamed, NO_PORT_NAMES, ownNumbers } from './port-names.ts';
 import { MOST_ROWS, RowBudget } from './row-budget.ts';
-import { BLANK, OPEN } from './rows.ts';
+import { BLANK, OPEN, type Painting } from './rows.ts';
 import { type Hits, RuleHits } from './rule-hits.ts';
 import type {
   ClassRows,
@@ -76,30 +76,9 @@ function* compileDirection(
   const painter = new ClassPainter(rules, budget, direction === 'ingress' ? own : peerNames);
   const fallback = defaultDeny ? BLANK : OPEN;
 
-  const localhost = direction === 'ingress' && input.allowLocalhost !== false;
-  const groups = new Map<Hits | 'host' | 'beyond the budget', { members: number[]; rows: ClassRows }>();
-  const scopeHits = { pod: hitsOf.scope('pod'), world: hitsOf.scope('world'), unknown: undefined, reserved: undefined };
-  function* group(ids: readonly number[]): Steps<void> {
-    let steps = 0;
-    for (const id of ids) {
-      if (++steps % STEP === 0) yield;
-      const hits = hitsOf.of(identities.get(id) ?? { id });
-      if (hits !== undefined && hits === scopeHits[scopeOf(id)]) continue;
-      const exempt = localhost && id === RESERVED_ID.host;
-      const known = hits && groups.get(exempt ? 'host' : hits);
-      if (known !== undefined) {
-        known.members.push(id);
-        continue;
-      }
-      const rows = painter.rows(hits ?? {}, id, exempt ? OPEN : fallback);
-      const name = budget.spent || hits === undefined ? 'beyond the budget' : exempt ? 'host' : hits;
-      const others = groups.get(name);
-      if (others === undefined) groups.set(name, { members: [id], rows });
-      else others.members.push(id);
-      if (rows.length >= STEP) yield;
-    }
-  }
-
+  const scopes = { pod: hitsOf.scope('pod'), world: hitsOf.scope('world'), unknown: undefined, reserved: undefined };
+  const exempt = direction === 'ingress' && input.allowLocalhost !== false ? RESERVED_ID.host : undefined;
+  const classes = new Classes({ identities, hitsOf, painter, budget, scopes, fallback, exempt });
   const candidates = yield* hitsOf.candidates(identities.keys());
   const beyond: Excess['scopes'][number][] = [];
   const scopeRows = (name: 'unknown' | 'pod' | 'world', hits: Partial<Hits>): ClassRows => {
@@ -109,14 +88,68 @@ function* compileDirection(
   };
   const unknown = scopeRows('unknown', { own: hitsOf.unknown() });
   // Where not everything fits, kubelet's probes come before pods of which nobody knows who they are.
-  yield* group(candidates.filter((id) => scopeOf(id) === 'reserved'));
-  const scope = { unknown, pod: scopeRows('pod', scopeHits.pod), world: scopeRows('world', scopeHits.world) };
-  yield* group(candidates.filter((id) => scopeOf(id) !== 'reserved'));
+  yield* classes.add(candidates.filter((id) => scopeOf(id) === 'reserved'));
+  const scope = { unknown, pod: scopeRows('pod', scopes.pod), world: scopeRows('world', scopes.world) };
+  yield* classes.add(candidates.filter((id) => scopeOf(id) !== 'reserved'));
+  const excess = budget.excess(classes.beyond, beyond);
+  return { enforced: true, scope, classes: classes.sorted(), ...(excess === undefined ? {} : { excess }) };
+}
 
-  const classes = Array.from(groups.values(), ({ members, rows }) => ({ members: members.sort(compareNumber), rows }));
-  classes.sort((a, b) => (a.members[0] ?? 0) - (b.members[0] ?? 0));
-  const excess = budget.excess(groups.get('beyond the budget')?.members.length ?? 0, beyond);
-  return { enforced: true, scope, classes, ...(excess === undefined ? {} : { excess }) };
+interface ClassesOptions {
+  readonly identities: ReadonlyMap<number, PeerIdentity>;
+  readonly hitsOf: RuleHits;
+  readonly painter: ClassPainter;
+  readonly budget: RowBudget;
+  /** What hits those of whom nothing else is known. */
+  readonly scopes: Readonly<Record<ReturnType<typeof scopeOf>, Hits | undefined>>;
+  /** What is decided where no rule hits. */
+  readonly fallback: Painting;
+  /** The identity that is let through where no rule hits (the localhost rule). */
+  readonly exempt: number | undefined;
+}
+
+/** Identities that differ from their scope, by what is decided of them. */
+class Classes {
+  readonly #options: ClassesOptions;
+  readonly #groups = new Map<Hits | 'exempt' | 'beyond the budget', { members: number[]; rows: ClassRows }>();
+
+  constructor(options: ClassesOptions) {
+    this.#options = options;
+  }
+
+  *add(ids: readonly number[]): Steps<void> {
+    const { identities, hitsOf, painter, budget, scopes, fallback, exempt } = this.#options;
+    let steps = 0;
+    for (const id of ids) {
+      if (++steps % STEP === 0) yield;
+      const hits = hitsOf.of(identities.get(id) ?? { id });
+      if (hits !== undefined && hits === scopes[scopeOf(id)]) continue;
+      const known = hits && this.#groups.get(id === exempt ? 'exempt' : hits);
+      if (known !== undefined) {
+        known.members.push(id);
+        continue;
+      }
+      const rows = painter.rows(hits ?? {}, id, id === exempt ? OPEN : fallback);
+      const name = budget.spent || hits === undefined ? 'beyond the budget' : id === exempt ? 'exempt' : hits;
+      const others = this.#groups.get(name);
+      if (others === undefined) this.#groups.set(name, { members: [id], rows });
+      else others.members.push(id);
+      if (rows.length >= STEP) yield;
+    }
+  }
+
+  /** How many have no rows, as there is no room for them. */
+  get beyond(): number {
+    return this.#groups.get('beyond the budget')?.members.length ?? 0;
+  }
+
+  /** By their first members, which ascend. */
+  sorted(): CompiledDirection['classes'] {
+    const classes = Array.from(this.#groups.values(), ({ members, rows }) => {
+      return { members: members.sort(compareNumber), rows };
+    });
+    return classes.sort((a, b) => (a.members[0] ?? 0) - (b.members[0] ?? 0));
+  }
 }
 
 function checkRule(rule: ResolvedRule): void {
