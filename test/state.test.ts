@@ -17,6 +17,9 @@ type Reason =
   | 'in flight';
 
 const EXCEPTIONS: Readonly<Record<string, Reason>> = {
+  'node-agent/api/context.ts #held': 'in flight',
+  'node-agent/api/context.ts #wanted': 'in flight',
+  'node-agent/api/endpoint-model.ts #directions': 'in flight',
   'node-agent/api/socket-guard.ts #later': 'handles',
   'node-agent/cni/service.ts #queues': 'in flight',
   'node-agent/datapath/content-audit.ts #seen': 'marks',

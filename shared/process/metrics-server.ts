@@ -198,8 +198,9 @@ function end(response: ServerResponse, status: number, text: string): void {
 
 /** @throws Error that names the file */
 async function readCertificate(folder: string): Promise<Certificate> {
-  const [cert, key] = await Promise.all(['tls.crt', 'tls.key'].map((name) => readPart(join(folder, name))));
-  const certificate = { cert: cert ?? '', key: key ?? '' };
+  // One after the other: where both are missing, the first is named each time.
+  const cert = await readPart(join(folder, 'tls.crt'));
+  const certificate = { cert, key: await readPart(join(folder, 'tls.key')) };
   try {
     createSecureContext(certificate);
   } catch (error) {
