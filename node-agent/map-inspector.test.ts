@@ -11,8 +11,19 @@ function inspector(each: number): MapInspector {
     elements: { ingress: elements, egress: none },
     rows: { ingress: new Map([[16, rows]]), egress: none },
   };
-  const slots = { dump: () => [1, 2].map((number) => ({ slot: number, ...slot })) };
-  return new MapInspector({ root: '/pins', more: [], slots } as unknown as MapInspectorOptions);
+  const slots = {
+    slots: () => [1, 2],
+    spares: 0,
+    *dump() {
+      for (const number of [1, 2]) yield { slot: number, ...slot };
+    },
+  };
+  const unread = {
+    maps: {} as MapInspectorOptions['maps'],
+    endpoints: { *located() {} },
+    counts: () => ({}),
+  };
+  return new MapInspector({ root: '/pins', more: [], slots, ...unread });
 }
 
 it.each(['policy_classes', 'policy_verdicts'])(

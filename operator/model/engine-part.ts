@@ -1,10 +1,9 @@
-import type { Table } from '@weir/statedb';
 import { missingKinds } from '../kubernetes/input-sources.ts';
-import { adopted } from '../kubernetes/targets.ts';
+import { adopted, type TargetName } from '../kubernetes/targets.ts';
 import { targetsPart } from '../kubernetes/targets-part.ts';
 import { onceComplete } from '../once-complete.ts';
 import { definePart } from '../parts/contract.ts';
-import type { Desired } from '../tables.ts';
+
 import { tablesPart } from '../tables-part.ts';
 import { Engine } from './engine.ts';
 import { identityGcPart } from './identity-gc-part.ts';
@@ -26,11 +25,15 @@ export const enginePart = definePart({
       onError: fail,
     });
     const { identities, peerSets, resolved, slices } = tables;
-    const desired = { identities, peerSets, resolved, slices };
+    const touch: Readonly<Record<TargetName, (key: string) => void>> = {
+      identities: (key) => engine.touch(identities, key),
+      peerSets: (key) => engine.touch(peerSets, key),
+      resolved: (key) => engine.touch(resolved, key),
+      slices: (key) => engine.touch(slices, key),
+      statuses: (key) => engine.touchStatus(key),
+    };
     targets.onDrift(({ target, key }) => {
-      if (!engine.started) return;
-      if (target === 'statuses') engine.touchStatus(key);
-      else engine.touch(desired[target] as unknown as Table<Desired<unknown>>, key);
+      if (engine.started) touch[target](key);
     });
     const beginning = onceComplete(db, tables.inputSources, () => engine.start(), fail);
     return {

@@ -46,9 +46,9 @@ export class RowBudget {
     this.#looks += count;
   }
 
-  /** Who is denied because of it; undefined while everything fits. */
+  /** What is said of those who are denied because of it; undefined: nobody is. */
   excess(denied: number, scopes: Excess['scopes']): Excess | undefined {
-    if (!this.spent) return undefined;
+    if (!this.spent || denied + scopes.length === 0) return undefined;
     const everybody = this.#rules.filter(({ peers }) => peers === undefined).length;
     const what =
       this.#rows > this.#most

@@ -159,10 +159,9 @@ export class Parts {
   }
 
   /** What a part provides, one of the outer parts included; undefined for one that is off, or not in the list. */
-  provided<Built extends Part | undefined>(
-    // biome-ignore lint/suspicious/noExplicitAny: whatever it needs
-    spec: PartSpec<any, Built, any>,
-  ): ProvidedBy<Built> | undefined {
+  provided<Built extends Part | undefined>(spec: {
+    build(given: never, context: never): Built | Promise<Built>;
+  }): ProvidedBy<Built> | undefined {
     const own = this.#members.find((member) => (member.spec as unknown) === spec);
     if (own === undefined) return this.#options.outer?.provided(spec);
     return own.part?.provides as ProvidedBy<Built> | undefined;

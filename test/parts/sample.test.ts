@@ -4,9 +4,11 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from '@jest/globals';
+import { Agent } from '../../node-agent/agent.ts';
 import { COMMANDS } from '../../node-agent/cli/commands.ts';
 import { runCli } from '../../node-agent/cli/program.ts';
 import { runCommand } from '../../node-agent/host/command.ts';
+import type { AnyAgentPart } from '../../node-agent/parts/contract.ts';
 import { AgentProcess } from '../../node-agent/testing/agent-process.ts';
 import { TestNamespaces } from '../../node-agent/testing/netns.ts';
 import { eventually } from '../eventually.ts';
@@ -115,8 +117,11 @@ it('adds a table, a map, a route, a metric, a flag, a command and a row of statu
   expect(existsSync(bpfRoot)).toBe(false);
 });
 
+function built(parts: readonly AnyAgentPart[]): Promise<Agent> {
+  return Agent.build({ config: {} as never, command: 'run', log: {} as never, parts });
+}
+
 it('may not take the name of a map, or of a folder, that is there', async () => {
-  const { Agent } = await import('../../node-agent/agent.ts');
   const map = { type: 'hash', keySize: 4, valueSize: 4, maxEntries: 1, flags: 0, version: 1 } as const;
   const describe = () => ({ key: {}, value: {} });
   for (const [name, why] of [
@@ -128,29 +133,14 @@ it('may not take the name of a map, or of a folder, that is there', async () => 
     ['next_a', 'under way'],
     ['a.b', 'cannot be pinned'],
   ] as const)
-    await expect(
-      Agent.build({
-        config: {} as never,
-        command: 'run',
-        log: {} as never,
-        parts: [{ name: 'bad', maps: [{ ...map, name, describe }], build: () => ({}) }],
-      }),
-    ).rejects.toThrow(why);
+    await expect(built([{ name: 'bad', maps: [{ ...map, name, describe }], build: () => ({}) }])).rejects.toThrow(why);
 });
 
 it('may not give conditions or settings the names of others', async () => {
-  const { Agent } = await import('../../node-agent/agent.ts');
   const read = () => ({ ok: true, message: '' });
   for (const [more, why] of [
     [{ conditions: [{ name: 'x', title: 'X', read }] }, 'two conditions are called x'],
     [{ settings: { x: 1 } }, 'two settings are called x'],
   ] as const)
-    await expect(
-      Agent.build({
-        config: {} as never,
-        command: 'run',
-        log: {} as never,
-        parts: ['a', 'b'].map((name) => ({ name, build: () => more })),
-      }),
-    ).rejects.toThrow(why);
+    await expect(built(['a', 'b'].map((name) => ({ name, build: () => more })))).rejects.toThrow(why);
 });
