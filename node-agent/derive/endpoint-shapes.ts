@@ -6,6 +6,7 @@ import { closedOf, openedOf } from './closed-endpoint.ts';
 import type { EndpointIdentity } from './identities.ts';
 import type { InForce, Subject } from './in-force.ts';
 import type { Pace } from './pace.ts';
+import { compileByShare, type Shared } from './row-shares.ts';
 import { DENY_ALL, type Shape, shapeOf } from './shape.ts';
 import type { Leaving } from './slot-rows.ts';
 import type { Slots } from './slots.ts';
@@ -16,7 +17,7 @@ export interface EndpointShapesOptions {
   readonly core: Pick<CoreOptions, 'policyMode' | 'allowLocalhost'>;
   readonly inForce: InForce;
   readonly slots: Slots;
-  readonly infos: Pick<RowsView<number, EndpointIdentity>, 'has' | 'values'>;
+  readonly infos: Pick<RowsView<number, EndpointIdentity>, 'get' | 'has' | 'values'>;
   readonly states: Pick<RowsView<number, { readonly state: EndpointStateRow }>, 'has' | 'values'>;
   readonly pace: Pace;
 }
@@ -37,6 +38,8 @@ interface Compiling {
   readonly slotsGone: number[];
   reframed: boolean;
   readonly pointing: ReadonlyMap<number, readonly number[]>;
+  /** What shapes were compiled to, with the rows that their namespaces leave them. */
+  readonly made: ReadonlyMap<string, Shared>;
 }
 
 /** What the shape of an endpoint follows from: it is another one only if one of these is another object. */
@@ -183,7 +186,8 @@ export class EndpointShapes {
   /** Compiles what changed, and gives each endpoint its shape. A shape that fails keeps the slot that it had. */
   async compile(users: Wanted): Promise<CompiledShapes> {
     const { infos, slots } = this.#options;
-    const out: Compiling = { slots: [], slotsGone: [], reframed: false, pointing: this.#pointing() };
+    const made = await this.#compileByShare(users);
+    const out: Compiling = { slots: [], slotsGone: [], reframed: false, pointing: this.#pointing(), made };
     const left = this.#leavers();
     const refresh = (which: (key: string) => boolean): Promise<void> =>
       this.#refresh([...slots.dirtyShapes()].filter(which), users, out);
@@ -214,6 +218,27 @@ export class EndpointShapes {
     return { slots: out.slots, slotsGone: out.slotsGone, reframed: out.reframed };
   }
 
+  /** Compiles what is dirty of what is wanted, and what has another share of its namespace's rows than before. */
+  async #compileByShare(users: Wanted): Promise<ReadonlyMap<string, Shared>> {
+    const { infos, slots, pace } = this.#options;
+    const dirty = slots.dirtyShapes();
+    if (dirty.size === 0 && !slots.limited) return new Map();
+    const namespaces = new Map<string, ReadonlySet<string>>();
+    for (const [key, ids] of users)
+      namespaces.set(key, new Set(ids.map((id) => infos.get(id)?.row.pod?.namespace ?? '')));
+    const made = await compileByShare({
+      users: namespaces,
+      dirty,
+      needs: (key) => slots.needs(key),
+      compile: async (key, most) => {
+        await pace.breathe();
+        return slots.compile(key, most);
+      },
+    });
+    slots.compiled(made.keys());
+    return made;
+  }
+
   async #refresh(shapes: readonly string[], users: Wanted, out: Compiling): Promise<void> {
     const { slots, pace } = this.#options;
     for (const key of shapes) {
@@ -223,7 +248,12 @@ export class EndpointShapes {
         const kernel = this.kernel(id);
         if (kernel && kernel.slot !== 0 && !this.#leftAtStart(kernel.slot, key)) candidates.add(kernel.slot);
       }
-      const refreshed = await slots.refresh(key, candidates, this.#leaving(key, users, out.pointing));
+      const refreshed = await slots.refresh(
+        key,
+        candidates,
+        this.#leaving(key, users, out.pointing),
+        out.made.get(key),
+      );
       out.slots.push(...refreshed.rows);
       if (refreshed.reframed) out.reframed = true;
       if (refreshed.left !== undefined) out.slotsGone.push(refreshed.left);

@@ -15,6 +15,7 @@ import { adoptNumbers, assignNumbers, type ClassNumbers, NO_NUMBERS, STEP } from
 import type { Pace } from './pace.ts';
 import { portNameKey } from './peer-port-names.ts';
 import { cidrsOf } from './policies.ts';
+import { limited, type Needs, NO_NEEDS, needsOf, type Shared } from './row-shares.ts';
 import { frameKey } from './rows.ts';
 import type { Shape } from './shape.ts';
 import {
@@ -72,6 +73,8 @@ interface ShapeRow {
   /** Its slot, once it has compiled. */
   readonly row?: SlotRow;
   readonly numbers: ClassNumbers;
+  /** As it was compiled last. */
+  readonly needs: Needs;
   /** Why it could not be compiled when that was last tried, and when that is tried again though no input changes. */
   readonly failure?: { readonly error: Error; readonly retryAt: number };
   /** It stays in force at some endpoint, in place of a shape that cannot be compiled. */
@@ -108,6 +111,7 @@ export class Slots {
           { name: 'slot', keys: ({ row }) => (row === undefined ? [] : [slotKey(row.slot)]) },
           { name: 'held', keys: ({ held }) => (held ? [''] : []) },
           { name: 'heldCidr', keys: ({ held, shape }) => (held ? new Set(cidrsOf(shape)) : []) },
+          { name: 'limited', keys: ({ needs }) => (limited(needs) ? [''] : []) },
           { name: 'failing', keys: ({ failure }) => (failure === undefined ? [] : ['']) },
         ],
       },
@@ -146,7 +150,7 @@ export class Slots {
       }
     }
     const portNames = new Set(portNamesOf(shape.rules).egress.map((port) => portNameKey(port.protocol, port.name)));
-    this.#shapes.set({ shape, hashes, namesIdentities, portNames, numbers: NO_NUMBERS, held: false });
+    this.#shapes.set({ shape, hashes, namesIdentities, portNames, numbers: NO_NUMBERS, needs: NO_NEEDS, held: false });
     for (const hash of hashes) this.#world.namingChanged(hash);
     this.#dirty.add(shape.key);
   }
@@ -210,12 +214,28 @@ export class Slots {
     return user !== undefined;
   }
 
+  /** These shapes have been compiled: they are to be put into their slots. */
+  compiled(shapes: Iterable<string>): void {
+    for (const shape of shapes) this.#dirty.add(shape);
+  }
+
   allChanged(): void {
     this.#touch(this.#shapes.values());
   }
 
   row(shape: string): SlotRow | undefined {
     return this.#shapes.get(shape)?.row;
+  }
+
+  /** Rows that the shape needs, as it was compiled last. */
+  needs(shape: string): Needs {
+    return this.#shapes.get(shape)?.needs ?? NO_NEEDS;
+  }
+
+  /** Whether some shape has fewer rows than it needs, as others of its namespace need theirs. */
+  get limited(): boolean {
+    const [some] = this.#shapes.list('limited', '');
+    return some !== undefined;
   }
 
   /** When a shape that could not be compiled is to be tried again; Infinity: not before an input changes. */
@@ -239,37 +259,53 @@ export class Slots {
     return due;
   }
 
+  /** Compiles the shape with at most so many rows a direction; undefined when that fails. Makes breaks, as `refresh` does. */
+  async compile(key: string, most: number): Promise<CompiledPolicy | undefined> {
+    const shape = this.#shapes.get(key)?.shape;
+    try {
+      return shape && (await this.#compile(shape, most));
+    } catch {
+      // `refresh` fails with the same, and tells it.
+      return undefined;
+    }
+  }
+
   /**
-   * Compiles one shape. `candidates`: kernel slots that endpoints of this shape have. `left`: endpoints that point at its slot
-   * go elsewhere, all of them or some; for them it stays as it was. When that fails, the shape keeps the row that it had.
-   * Makes breaks: no slot may be given out, and nothing that was concluded may change, meanwhile.
+   * Puts one shape into its slot. `made`: what it was compiled to; without, it is compiled with the room that it had. `candidates`: kernel slots that
+   * endpoints of this shape have. `left`: endpoints that point at its slot go elsewhere, all of them or some; for them it stays as it was. When it
+   * cannot be compiled, the shape keeps the row that it had. Makes breaks: no slot may be given out, and nothing that was concluded may change, meanwhile.
    */
-  async refresh(key: string, candidates: Iterable<number>, left: Leaving = 'none'): Promise<Refreshed> {
+  async refresh(key: string, candidates: Iterable<number>, left: Leaving = 'none', made?: Shared): Promise<Refreshed> {
     this.#dirty.delete(key);
     const entry = this.#shapes.get(key);
     if (entry === undefined) return { rows: [] };
-    const { shape } = entry;
     const { pace } = this.#world;
     try {
-      const compiled = await pace.run(
-        compileSteps({
-          rules: shape.rules,
-          peerSets: { identities: (hash) => this.#world.members(hash) },
-          identities: this.#world.identities(),
-          mode: shape.mode,
-          allowLocalhost: shape.allowLocalhost,
-          portNames: {
-            own: (name, protocol) => shape.ownPorts.get(portNameKey(protocol, name)),
-            peers: this.#world.peerPorts,
-          },
-        }),
-      );
-      return await pace.run(this.#place(entry, compiled, candidates, left));
+      const { most } = made?.needs ?? entry.needs;
+      const compiled = made?.compiled ?? (await this.#compile(entry.shape, most));
+      const needs = made?.needs ?? needsOf(compiled, most);
+      return await pace.run(this.#place({ ...entry, needs }, compiled, candidates, left));
     } catch (error) {
       const failure = error instanceof Error ? error : new Error(String(error));
       this.#shapes.set({ ...entry, failure: { error: failure, retryAt: this.#world.now() + RETRY_MS } });
       return { rows: [] };
     }
+  }
+
+  #compile(shape: Shape, mostRows: number): Promise<CompiledPolicy> {
+    const steps = compileSteps({
+      rules: shape.rules,
+      peerSets: { identities: (hash) => this.#world.members(hash) },
+      identities: this.#world.identities(),
+      mode: shape.mode,
+      allowLocalhost: shape.allowLocalhost,
+      portNames: {
+        own: (name, protocol) => shape.ownPorts.get(portNameKey(protocol, name)),
+        peers: this.#world.peerPorts,
+      },
+      mostRows,
+    });
+    return this.#world.pace.run(steps);
   }
 
   *#place(entry: ShapeRow, compiled: CompiledPolicy, candidates: Iterable<number>, leaving: Leaving): Steps<Refreshed> {

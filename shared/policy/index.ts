@@ -10,6 +10,6 @@ export * from './parse.ts';
 export { portNamesOf } from './port-names.ts';
 export * from './resolve.ts';
 export { type ShapeProblem, shapeProblem } from './resolved-shape.ts';
-export { MOST_ROWS } from './row-budget.ts';
+export { MOST_ROWS, rowsIn } from './row-budget.ts';
 export * from './service-addresses.ts';
 export * from './types.ts';

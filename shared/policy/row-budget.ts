@@ -4,12 +4,26 @@
  * come first, then pods and the world as far as no rule tells them apart, then the others in ascending order.
  */
 import { portPrefixes } from '@weir/net';
-import type { ClassRows, Direction, Excess, ResolvedRule } from './types.ts';
+import type { ClassRows, CompiledDirection, Direction, Excess, ResolvedRule } from './types.ts';
 
 /** Rows of one direction of a slot, counted as blocks of ports as the kernel holds them; a class without rows counts as one. */
 export const MOST_ROWS = 65_000;
 /** How often rules and what tells peers apart (sets and CIDRs that hold them) may meet: some ten nanoseconds each. */
 const MOST_LOOKS = 1_000_000;
+
+function countOf(rows: ClassRows): number {
+  let count = Math.max(1, rows.length);
+  for (const { from, to } of rows) if (from !== to) count += portPrefixes(from, to).length - 1;
+  return count;
+}
+
+/** What the rows of a direction count for; at most the budget. */
+export function rowsIn({ enforced, scope, classes }: CompiledDirection): number {
+  if (!enforced) return 0;
+  let count = countOf(scope.unknown) + countOf(scope.pod) + countOf(scope.world);
+  for (const { rows } of classes) count += countOf(rows);
+  return count;
+}
 
 export class RowBudget {
   readonly #direction: Direction;
@@ -37,8 +51,7 @@ export class RowBudget {
   /** Counts the rows of another class. Returns whether they fit. */
   takeRows(rows: ClassRows): boolean {
     if (this.spent) return false;
-    this.#rows += Math.max(1, rows.length);
-    for (const { from, to } of rows) if (from !== to) this.#rows += portPrefixes(from, to).length - 1;
+    this.#rows += countOf(rows);
     return !this.spent;
   }
 
@@ -52,7 +65,7 @@ export class RowBudget {
     const everybody = this.#rules.filter(({ peers }) => peers === undefined).length;
     const what =
       this.#rows > this.#most
-        ? `more than ${this.#most} rows (ports of each class of peers)`
+        ? `more than ${this.#most} rows (ports of each class of peers${this.#most < MOST_ROWS ? '; its share of those that its namespace has on a node' : ''})`
         : `its rules to be held against classes of peers more than ${MOST_LOOKS} times`;
     const message =
       `${this.#direction} needs ${what}: ${this.#rules.length} rules, ${everybody} of them for every peer; put peers that are to have the same ` +

@@ -214,7 +214,7 @@ export interface CompileInput {
   readonly allowLocalhost?: boolean;
   /** Absent: no name stands for any number. */
   readonly portNames?: PortNames;
-  /** Rows that a direction may come to (row-budget.ts). Default MOST_ROWS. */
+  /** Rows that a direction may come to (row-budget.ts), 1 to MOST_ROWS. Default MOST_ROWS. */
   readonly mostRows?: number;
 }
 

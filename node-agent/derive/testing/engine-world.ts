@@ -25,7 +25,7 @@ function selector(app: string): LabelSelector {
   return { requirements: [{ key: 'k8s:app', operator: 'In', values: [app] }] };
 }
 
-function podLabels(app: string, version?: string): Record<string, string> {
+export function podLabels(app: string, version?: string): Record<string, string> {
   return {
     'k8s:app': app,
     'k8s:io.cilium.k8s.policy.cluster': 'default',

@@ -1,0 +1,175 @@
+/** What the slots of one namespace's endpoints may come to on a node, together. */
+import { describe, expect, it } from '@jest/globals';
+import { labelsKey } from '@weir/labels';
+import { MOST_ROWS, type ResolvedRule, rowsIn } from '@weir/policy';
+import fc from 'fast-check';
+import { tableKey } from '../create-tables.ts';
+import { NAMESPACE_ROWS, shareOf } from './row-shares.ts';
+import { basic, podLabels, rule, type World } from './testing/engine-world.ts';
+
+const UNKNOWN = Infinity;
+
+describe('the share of a direction', () => {
+  const needs = fc.array(fc.oneof(fc.nat(200), fc.nat(MOST_ROWS), fc.constant(UNKNOWN)), { maxLength: 300 });
+
+  it('has all directions fit, and no more than twice as much would', () => {
+    fc.assert(
+      fc.property(needs, (all) => {
+        const share = shareOf(all);
+        const within = (most: number): number => all.reduce((sum, need) => sum + Math.min(need, most), 0);
+        expect(within(share)).toBeLessThanOrEqual(NAMESPACE_ROWS);
+        const above = all.filter((need) => need > share).length;
+        const below = all.filter((need) => need <= share).reduce((sum, need) => sum + need, 0);
+        if (share < MOST_ROWS) expect(below + above * (2 * share + 1)).toBeGreaterThan(NAMESPACE_ROWS);
+      }),
+    );
+  });
+
+  it('is the same for whoever knows of those above it only that they are', () => {
+    fc.assert(
+      fc.property(needs, (all) => {
+        const share = shareOf(all);
+        expect(shareOf(all.map((need) => (need > share ? UNKNOWN : need)))).toBe(share);
+      }),
+    );
+  });
+
+  it('is never more for whoever knows less', () => {
+    fc.assert(
+      fc.property(needs, fc.infiniteStream(fc.boolean()), (all, known) => {
+        const fewer = all.map((need) => (known.next().value === true ? need : UNKNOWN));
+        expect(shareOf(fewer)).toBeLessThanOrEqual(shareOf(all));
+      }),
+    );
+  });
+});
+
+const PORTS = 800;
+
+/** Egress rules of app a's pods of one version: so many ports for everybody, and 40 peers with a port of their own beside them. */
+function square(version: string, ports: number): ResolvedRule[] {
+  const subject = `hash-${version}`;
+  const own = (fields: Partial<ResolvedRule>, cookie: number, port: number): ResolvedRule => ({
+    ...rule('a', undefined, cookie),
+    subject,
+    ports: [{ protocol: 'TCP', from: port, to: port }],
+    ...fields,
+  });
+  return [
+    ...Array.from({ length: 40 }, (_, at) => own({ peers: [{ peerSet: `hash-p${at}` }] }, 1 + at, 1 + 2 * at)),
+    ...Array.from({ length: ports }, (_, at) => own({ peers: [{ entity: 'all' }] }, 100 + at, 1001 + 2 * at)),
+  ];
+}
+
+/** Endpoint `id` of a pod in the namespace, with a policy for it alone. */
+function pod(world: World, id: number, ports: number, namespace = 'ns'): void {
+  const [name, version] = [`pod-${id}`, `v${id}`];
+  const labels = { ...podLabels('a', version), 'k8s:io.kubernetes.pod.namespace': namespace };
+  const { namespaces, identities, localPods } = world.tables;
+  world.db.write([namespaces, identities, localPods], (txn) => {
+    txn.upsert(namespaces, { name: namespace, labels: {} });
+    txn.upsert(identities, { id: 300 + id, labels, labelsKey: labelsKey(labels) });
+    const pods = {
+      namespace,
+      name,
+      uid: `u-${name}`,
+      labels: { app: 'a', version },
+      serviceAccount: '',
+      namedPorts: [],
+    };
+    txn.upsert(localPods, { ...pods, addresses: [`10.0.0.${id}`] });
+  });
+  set(world, version);
+  world.endpoint(id, { pod: { namespace, name } });
+  world.policy(`policy-${id}`, 1, square(version, ports));
+}
+
+function set(world: World, version: string): void {
+  const selector = { requirements: [{ key: 'k8s:version', operator: 'In' as const, values: [version] }] };
+  world.db.write([world.tables.peerSets], (txn) =>
+    txn.upsert(world.tables.peerSets, { hash: `hash-${version}`, selector, identities: [], origin: 'cluster' }),
+  );
+}
+
+function peers(): World {
+  const world = basic();
+  for (let at = 0; at < 40; at++) {
+    set(world, `p${at}`);
+    world.identity(1000 + at, 'c', `p${at}`);
+    world.remote(`peer-${at}`, `10.8.0.${at}`, 1000 + at);
+  }
+  return world;
+}
+
+async function settle(world: World): Promise<void> {
+  while ((await world.plan()).again);
+}
+
+/** Rows of all slots, and the endpoints that lack some. */
+function outcome(world: World): { readonly rows: number; readonly limited: readonly number[] } {
+  const slots = new Set([...world.states.values()].map(({ slot }) => slot));
+  let rows = 0;
+  for (const slot of slots) {
+    const compiled = world.slots.get(slot)?.compiled;
+    if (compiled !== undefined) rows += rowsIn(compiled.ingress) + rowsIn(compiled.egress);
+  }
+  const limited = [...world.states.keys()].filter((id) => [...world.engine.excesses(id)].length > 0);
+  return { rows, limited: limited.sort((a, b) => a - b) };
+}
+
+function gone(world: World, id: number): void {
+  const { endpoints, localPods, policies } = world.tables;
+  world.db.write([endpoints, localPods, policies], (txn) => {
+    txn.delete(endpoints, tableKey.endpoint(id));
+    txn.delete(localPods, tableKey.pod('ns', `pod-${id}`));
+    txn.delete(policies, `policy-${id}`);
+  });
+}
+
+const LARGE = [11, 12, 13, 14, 15, 16, 17, 18, 19];
+
+describe('many policies of one namespace', () => {
+  it('stay within what a namespace may have; what is small loses nothing, and the message says why', async () => {
+    const world = peers();
+    pod(world, 10, 20);
+    for (const id of LARGE) pod(world, id, PORTS);
+    await settle(world);
+    const { rows, limited } = outcome(world);
+    expect(limited).toEqual(LARGE);
+    expect(rows).toBeLessThanOrEqual(NAMESPACE_ROWS);
+    expect(rows).toBeGreaterThan(NAMESPACE_ROWS / 4);
+    const [[, excess] = []] = world.engine.excesses(11);
+    expect(excess?.message).toContain('its share of those that its namespace has on a node');
+  });
+
+  it('have all their rows again once there is room, and concludes the same as a fresh engine at each step', async () => {
+    const grown = peers();
+    const fresh = async (ids: readonly number[]): Promise<World> => {
+      const world = peers();
+      for (const id of ids) pod(world, id, PORTS);
+      await settle(world);
+      return world;
+    };
+    for (const id of LARGE) {
+      pod(grown, id, PORTS);
+      await settle(grown);
+    }
+    expect(outcome(grown)).toMatchObject({ limited: LARGE });
+    expect(grown.conclusion()).toEqual((await fresh(LARGE)).conclusion());
+    const rest = LARGE.slice(0, 4);
+    for (const id of LARGE.slice(4)) gone(grown, id);
+    await settle(grown);
+    expect(outcome(grown).limited).toEqual([]);
+    expect(grown.conclusion()).toEqual((await fresh(rest)).conclusion());
+  });
+
+  it('take nothing from another namespace', async () => {
+    const world = peers();
+    for (const id of LARGE) pod(world, id, PORTS);
+    pod(world, 30, PORTS, 'other');
+    await settle(world);
+    expect(outcome(world).limited).toEqual(LARGE);
+    const { compiled } = world.slots.get(world.states.get(30)?.slot ?? 0) ?? {};
+    expect(compiled && rowsIn(compiled.ingress)).toBeGreaterThan(40 * PORTS);
+  });
+});
