@@ -1,7 +1,7 @@
 import type { SelectorHash } from '@weir/policy';
 import type { StateDB, Table } from '@weir/statedb';
 import type { Core, HealthCheck } from './core.ts';
-import type { Engine } from './derive/index.ts';
+import type { Model } from './derive/index.ts';
 import { InterfaceGoneError } from './errors.ts';
 import type { KernelSide } from './kernel-side.ts';
 import type { PolicyRow } from './tables.ts';
@@ -31,7 +31,7 @@ export interface HealthSources {
   /** Nobody knows which rules were imported. */
   readonly rulesAwaited: boolean;
   /** What was taken back of what was found. */
-  readonly withdrawn: ReturnType<Engine['withdrawn']>;
+  readonly withdrawn: ReturnType<Model['withdrawn']>;
   readonly awaited: AwaitedSets;
   /** What other parts say of themselves. */
   readonly more: readonly HealthCheck[];

@@ -8,7 +8,7 @@ import type { Core, CoreOptions, FlowEvent, ImportedRule, Realised, Tables } fro
 import { AwaitedSets, healthOf, incompleteText, RULES_UNKNOWN } from './core-health.ts';
 import { createTables, IMPORTED, inputTables, tableKey } from './create-tables.ts';
 import { liveLinks, NetnsMark, RootLock, RulesMark } from './datapath/index.ts';
-import { Engine, ImportedRules, LocalNumbers } from './derive/index.ts';
+import { ImportedRules, LocalNumbers, Model } from './derive/index.ts';
 import { endpointsCheck, labelsCheck } from './endpoint-checks.ts';
 import { checkEndpoint, LAST_ENDPOINT, outdated } from './endpoint-rows.ts';
 import {
@@ -60,7 +60,7 @@ class KernelCore implements Core {
   readonly realisedChanges = new Subject<Realised>();
   readonly #options: CoreOptions;
   readonly #numbers: LocalNumbers;
-  readonly #engine: Engine;
+  readonly #model: Model;
   readonly #imported: ImportedRules;
   readonly #inputs: readonly AnyTable[];
   readonly #awaited: AwaitedSets;
@@ -84,7 +84,7 @@ class KernelCore implements Core {
     this.#restored = this.db.initialiser(this.tables.endpoints, 'state-folder');
     this.#rulesKnown = this.db.initialiser(this.tables.policies, IMPORTED);
     const now = (): number => performance.now();
-    this.#engine = new Engine({
+    this.#model = new Model({
       db: this.db,
       tables: this.tables,
       core: options,
@@ -92,12 +92,12 @@ class KernelCore implements Core {
       now,
       breathe,
     });
-    this.#awaited = new AwaitedSets(this.db, () => this.#engine.awaited(), now);
+    this.#awaited = new AwaitedSets(this.db, () => this.#model.awaited(), now);
     this.#pending = new PendingInputs(this.db, () => this.#pendingInputs(), now);
     this.#report = new RealisedReport({
       db: this.db,
       tables: this.tables,
-      engine: this.#engine,
+      model: this.#model,
       policyMode: options.policyMode,
       now,
       wallClock: Date.now,
@@ -138,7 +138,7 @@ class KernelCore implements Core {
         core: this.#options,
         db: this.db,
         tables: this.tables,
-        engine: this.#engine,
+        model: this.#model,
         marks: [netns, this.#rulesMark.mark, ...this.files.marks()],
         lock,
         imported: this.#imported,
@@ -181,7 +181,7 @@ class KernelCore implements Core {
     this.#running = undefined;
     await running.side.stop();
     await this.files.stop();
-    this.#engine.dispose();
+    this.#model.dispose();
     running.lock.release();
     this.#waiters.close();
   }
@@ -208,9 +208,9 @@ class KernelCore implements Core {
       const held = side.endpoints.held(endpoint.id);
       const status = side.writer.endpoints.status(key);
       if (status?.kind === 'error' && status.error instanceof InterfaceGoneError) throw status.error;
-      if (this.#engine.info(endpoint.id)?.row !== endpoint || held?.state !== 'ready' || status?.kind !== 'done')
+      if (this.#model.info(endpoint.id)?.row !== endpoint || held?.state !== 'ready' || status?.kind !== 'done')
         return undefined;
-      return held === this.#engine.state(endpoint.id) ? held : undefined;
+      return held === this.#model.state(endpoint.id) ? held : undefined;
     };
     const found = await this.#waiters.until(ready, AbortSignal.timeout(timeoutMs));
     await this.files.saved();
@@ -221,8 +221,8 @@ class KernelCore implements Core {
     const cause = status?.kind === 'error' ? status.error : broken;
     const pending = this.#pendingInputs();
     const awaited =
-      this.#engine.info(endpoint.id)?.reason ??
-      this.#engine.failure(endpoint.id)?.message ??
+      this.#model.info(endpoint.id)?.reason ??
+      this.#model.failure(endpoint.id)?.message ??
       (pending.length > 0 ? `these inputs are not complete yet: ${pending.join(', ')}` : undefined);
     const why = cause?.message ?? awaited ?? 'the kernel has not acknowledged it yet';
     const waits = cause === undefined && awaited !== undefined;
@@ -240,7 +240,7 @@ class KernelCore implements Core {
     if (row.gone !== undefined) side.endpoints.delete(id, { everywhere: true });
     const key = tableKey.endpoint(id);
     const gone = (): true | undefined =>
-      this.#engine.info(id) === undefined &&
+      this.#model.info(id) === undefined &&
       side.endpoints.held(id) === undefined &&
       side.writer.endpoints.status(key) === undefined
         ? true
@@ -309,7 +309,7 @@ class KernelCore implements Core {
   }
 
   localIdentities(): ReturnType<Core['localIdentities']> {
-    return this.#engine.localIdentities();
+    return this.#model.localIdentities();
   }
 
   held(): ReturnType<Core['held']> {
@@ -373,11 +373,11 @@ class KernelCore implements Core {
       removed: this.#removed,
       pending,
       rulesAwaited: this.#rulesAwaited(),
-      withdrawn: this.#engine.withdrawn(),
+      withdrawn: this.#model.withdrawn(),
       more: [
         endpointsCheck({ db: this.db, tables: this.tables, policyMode, wallClock: Date.now }),
         labelsCheck({
-          waiting: this.#engine.unidentified(),
+          waiting: this.#model.unidentified(),
           now: performance.now(),
           concluding: pending.length === 0 && !this.#rulesAwaited(),
         }),

@@ -2,7 +2,7 @@
 import { beforeEach, describe, expect, it } from '@jest/globals';
 import type { CoreOptions } from './core.ts';
 import { tableKey } from './create-tables.ts';
-import { basic } from './derive/testing/engine-world.ts';
+import { basic } from './derive/testing/model-world.ts';
 import { endpointsCheck, labelsCheck } from './endpoint-checks.ts';
 import type { EndpointRow, EndpointStateRow, KernelEndpoint } from './tables.ts';
 import { FakeCore } from './testing/fake-core.ts';
@@ -91,7 +91,7 @@ describe('endpoints without an identity', () => {
   it('are said after 5 s, with the reason, and not while nothing is concluded', async () => {
     const world = basic();
     const said = (now: number, concluding = true): readonly unknown[] => {
-      const { ok, warning, message } = labelsCheck({ waiting: world.engine.unidentified(), now, concluding });
+      const { ok, warning, message } = labelsCheck({ waiting: world.model.unidentified(), now, concluding });
       return [ok, warning, message];
     };
     await world.plan();
@@ -117,9 +117,8 @@ describe('endpoints without an identity', () => {
 describe('labels that the operator gives no identity', () => {
   it('are said after 5 s, with pod, endpoint and how it is judged meanwhile', async () => {
     const world = basic();
-    const { engine } = world;
-    const said = (now: number): string =>
-      labelsCheck({ waiting: engine.unidentified(), now, concluding: true }).message;
+    const { model } = world;
+    const said = (now: number): string => labelsCheck({ waiting: model.unidentified(), now, concluding: true }).message;
     const none = 'the labels of every endpoint have an identity';
     await world.plan();
     world.pass(1_000);

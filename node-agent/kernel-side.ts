@@ -25,7 +25,7 @@ import {
   SlotStore,
   SyncLoop,
 } from './datapath/index.ts';
-import { type Engine, type ImportedRules, type LocalNumbers, Pace } from './derive/index.ts';
+import { type ImportedRules, type LocalNumbers, type Model, Pace } from './derive/index.ts';
 import { InterfaceGoneError } from './errors.ts';
 import { FlowNames } from './flows/names.ts';
 import { MapInspector } from './map-inspector.ts';
@@ -51,7 +51,7 @@ export interface KernelSideOptions {
   readonly core: CoreOptions;
   readonly db: StateDB;
   readonly tables: Tables;
-  readonly engine: Engine;
+  readonly model: Model;
   /** Of which network namespace the pins are, and which files belong to them. */
   readonly marks: readonly Mark[];
   readonly lock: RootLock;
@@ -93,7 +93,7 @@ export class KernelSide {
   #releasing: Promise<void> = Promise.resolve();
   #ctEntries = 0;
 
-  /** Opens (or makes) the pins, and tells the engine what they hold. Nothing is changed yet. */
+  /** Opens (or makes) the pins, and tells the model what they hold. Nothing is changed yet. */
   static async open(options: KernelSideOptions): Promise<KernelSide> {
     const { bpfRoot: root, datapathObject: object, ctEntries, maps, log } = options.core;
     const pinned = PinnedDatapath.open({
@@ -116,7 +116,7 @@ export class KernelSide {
   }
 
   private constructor(options: KernelSideOptions, pinned: PinnedDatapath) {
-    const { core, db, tables, engine, numbers } = options;
+    const { core, db, tables, model, numbers } = options;
     const { bpfRoot, log } = core;
     this.#options = options;
     this.#pinned = pinned;
@@ -134,7 +134,7 @@ export class KernelSide {
     this.writer = new PlanWriter({
       db,
       tables,
-      engine,
+      model,
       numbers,
       slots: this.#slots,
       ipcache: this.#ipcache,
@@ -153,7 +153,7 @@ export class KernelSide {
       log,
     });
     this.sync = new SyncLoop({
-      engine,
+      model,
       prepare: () => {
         options.strays.sync();
         options.imported.sync();
@@ -215,10 +215,10 @@ export class KernelSide {
       more: pinned.more,
       endpoints: pinned.endpoints,
       slots: this.#slots,
-      counts: () => ({ ipcache: engine.ipcacheSize(), ct4: this.#ctEntries }),
+      counts: () => ({ ipcache: model.ipcacheSize(), ct4: this.#ctEntries }),
     });
     const names = new FlowNames({
-      engine,
+      model,
       bootOffset,
       db,
       services: tables.services,
@@ -237,7 +237,7 @@ export class KernelSide {
   }
 
   async #adopt(): Promise<void> {
-    const { engine, strays, db, tables, core } = this.#options;
+    const { model, strays, db, tables, core } = this.#options;
     const { made, replaced } = this.#pinned;
     // Where the map was replaced, on purpose, connections go on.
     const kernel = this.endpoints.adopt(made.includes('ct4') && !replaced.includes('ct4'));
@@ -256,7 +256,7 @@ export class KernelSide {
     const bare = [...snapshot.all(tables.endpoints)].filter((row) => !guarded.has(row.ifindex));
     // Where there was no map of endpoints nobody has taken programs away: Weir is new here.
     await this.#guard(bare, made.includes('endpoint_array') && !replaced.includes('endpoint_array') ? 'info' : 'warn');
-    engine.adopt({
+    model.adopt({
       endpoints: kernel,
       slots: await this.#slots.adopt(),
       ipcache,

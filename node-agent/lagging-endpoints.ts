@@ -1,7 +1,7 @@
 import type { Table, WriteTxn } from '@weir/statedb';
 import { tableKey } from './create-tables.ts';
 import type { EndpointStore, PlanWriter, SyncLoop } from './datapath/index.ts';
-import type { Engine } from './derive/index.ts';
+import type { Model } from './derive/index.ts';
 import type { LaggingEndpointRow } from './tables.ts';
 
 /** Of what is wanted, what the kernel acknowledged and what it refuses. */
@@ -12,14 +12,14 @@ export interface Acknowledgements {
 }
 
 /** Endpoints that the kernel does not have as they are wanted, or whose policies cannot be compiled. */
-export function laggingEndpoints(engine: Engine, { sync, writer, endpoints }: Acknowledgements): Set<number> {
+export function laggingEndpoints(model: Model, { sync, writer, endpoints }: Acknowledgements): Set<number> {
   const lagging = new Set<number>();
-  for (const id of engine.endpoints()) if (engine.failure(id) !== undefined) lagging.add(id);
+  for (const id of model.endpoints()) if (model.failure(id) !== undefined) lagging.add(id);
   const slots = refusedSlots(writer);
   const addresses = new Set(refusedAddresses(writer).map(({ row }) => row.prefix));
   if (sync.broken === undefined && writer.endpoints.failing().length + slots.size + addresses.size === 0)
     return lagging;
-  for (const state of engine.states()) {
+  for (const state of model.states()) {
     const { id, slot, ipv4 } = state;
     if (endpoints.held(id) !== state || slots.has(slot) || addresses.has(`${ipv4}/32`)) lagging.add(id);
   }

@@ -2,7 +2,7 @@
 import { describe, expect, it } from '@jest/globals';
 import type { ResolvedRule } from '@weir/policy';
 import { tableKey } from './create-tables.ts';
-import { rule, World } from './derive/testing/engine-world.ts';
+import { rule, World } from './derive/testing/model-world.ts';
 import { RealisedReport, type RealisedSources } from './realised.ts';
 
 const SOURCES: RealisedSources = {
@@ -24,8 +24,8 @@ function node(policyMode: 'default' | 'never' = 'default'): {
 } {
   const world = new World(policyMode);
   let now = 0;
-  const { db, tables, engine } = world;
-  const report = new RealisedReport({ db, tables, engine, policyMode, now: () => now, wallClock: () => now });
+  const { db, tables, model } = world;
+  const report = new RealisedReport({ db, tables, model, policyMode, now: () => now, wallClock: () => now });
   world.namespace();
   world.identity(256, 'a');
   world.identity(257, 'b');
@@ -116,7 +116,7 @@ describe('an address that the kernel does not take', () => {
         `inside 1 ${says('10.0.9.1/32')}`,
         `p 3 ${says('10.0.9.1/32')}`,
       ]);
-    const own = world.engine.info(3)?.identity ?? 0;
+    const own = world.model.info(3)?.identity ?? 0;
     expect(refused(report, { '10.0.9.2/32': own })).toEqual([
       `inside 1 ${says('10.0.9.2/32')}`,
       `to-c 1 ${says('10.0.9.2/32')}`,
@@ -176,8 +176,8 @@ describe('endpoints of one identity', () => {
       world.endpoint(id, { pod: { namespace: 'ns', name: `a${id}`, uid: `u-a${id}` } });
     }
     await world.plan();
-    const [first] = world.engine.states();
-    const held = new Map([...world.engine.states()].map((state) => [state.id, state]));
+    const [first] = world.model.states();
+    const held = new Map([...world.model.states()].map((state) => [state.id, state]));
     const second = held.get(2);
     if (second !== undefined) held.set(2, { ...second, policies: { ...second.policies, p: 2 } });
     held.delete(3);
@@ -195,7 +195,7 @@ describe('endpoints of one identity', () => {
 
   it('have their policies as one object, from plan to plan', async () => {
     const { world, first } = await three();
-    const shared = (): Set<unknown> => new Set([...world.engine.states()].map((state) => state.policies));
+    const shared = (): Set<unknown> => new Set([...world.model.states()].map((state) => state.policies));
     expect(shared()).toEqual(new Set([{ old: 1, p: 3 }]));
     expect(shared().size).toBe(1);
     // Another endpoint comes, and one gets another revision.
@@ -204,7 +204,7 @@ describe('endpoints of one identity', () => {
     world.endpoint(4, { pod: { namespace: 'ns', name: 'a4', uid: 'u-a4' } });
     world.endpoint(2, { pod: { namespace: 'ns', name: 'a2', uid: 'u-a2' }, ifindex: 999 });
     await world.plan();
-    expect([...world.engine.states()].every((state) => state.policies === first?.policies)).toBe(true);
+    expect([...world.model.states()].every((state) => state.policies === first?.policies)).toBe(true);
     world.policy('p', 4, [rule('a', 'b', 9)]);
     await world.plan();
     expect(shared().size).toBe(1);
@@ -302,11 +302,11 @@ describe('a policy whose PeerSet does not come', () => {
   it('holds back what the node has read for 5 s, then only itself', async () => {
     const world = new World();
     let now = 0;
-    const { db, tables, engine } = world;
+    const { db, tables, model } = world;
     const report = new RealisedReport({
       db,
       tables,
-      engine,
+      model,
       policyMode: 'default',
       now: () => now,
       wallClock: () => now,

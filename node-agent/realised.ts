@@ -4,7 +4,7 @@ import { keys, type Reader, type StateDB, type Table, type WriteTxn } from '@wei
 import type { CoreOptions, Held, Realised, RealisedPolicy, Tables } from './core.ts';
 import { tableKey } from './create-tables.ts';
 import { type Audit, faultAt, type SyncLoop } from './datapath/index.ts';
-import type { Engine, InUse, Missing } from './derive/index.ts';
+import type { InUse, Missing, Model } from './derive/index.ts';
 import { InterfaceGoneError } from './errors.ts';
 import { keyOf, mostRules, namesOf } from './failure-text.ts';
 import {
@@ -66,7 +66,7 @@ export interface RealisedOptions {
     Tables,
     'policies' | 'policyVersions' | 'peerSets' | 'identities' | 'endpoints' | 'earlierReport' | 'laggingEndpoints'
   >;
-  readonly engine: Engine;
+  readonly model: Model;
   readonly policyMode: CoreOptions['policyMode'];
   /** Milliseconds; any clock that only grows. */
   readonly now: () => number;
@@ -133,7 +133,7 @@ export class RealisedReport {
    * @param held why nothing new is put in force, until somebody acts
    */
   take(sources: RealisedSources, held?: Held): boolean {
-    const { engine, now, db, tables } = this.#options;
+    const { model, now, db, tables } = this.#options;
     // One moment for all: a policy either holds the version back, or is said.
     const at = now();
     const broken = sources.sync.broken !== undefined;
@@ -146,11 +146,11 @@ export class RealisedReport {
       ...this.#broken(sources),
       ...this.#uncompiled(),
       ...this.#tooManyRows(),
-      ...unresolved(engine, at),
+      ...unresolved(model, at),
       ...this.#notConnected(),
       ...(held === undefined ? [] : this.#heldBack(held)),
     ]);
-    const lagging = laggingEndpoints(engine, sources);
+    const lagging = laggingEndpoints(model, sources);
     const { policyVersions, laggingEndpoints: laggards } = tables;
     const own = [this.#policies, this.#failures, this.#reached, ...this.#counts.tables];
     return db.write([...own, policyVersions, laggards], (txn) => {
@@ -163,7 +163,7 @@ export class RealisedReport {
       const settledBefore = txn.get(this.#reached, 'policies')?.settled ?? 0;
       putLagging(txn, laggards, lagging, { ...sources, before: settledBefore });
       // A policy that waits for its PeerSets is in no kernel, whatever round it went through.
-      const settled = broken || !engine.missing()[Symbol.iterator]().next().done ? settledBefore : reached;
+      const settled = broken || !model.missing()[Symbol.iterator]().next().done ? settledBefore : reached;
       const last = txn.upsert(this.#reached, { what: 'policies', revision: reached, settled, version });
       return revisions() !== before || (last?.revision ?? 0) === 0 || last?.version !== version;
     });
@@ -174,14 +174,14 @@ export class RealisedReport {
    * a round that failed it is not known which have come.
    */
   #versionAt(txn: WriteTxn, reached: number, at: number, broken: boolean): string | undefined {
-    const { engine } = this.#options;
+    const { model } = this.#options;
     const { policyVersions } = this.#options.tables;
     const last = txn.get(this.#reached, 'policies')?.version;
     const passed = [...txn.all(policyVersions)].filter(({ revision }) => revision <= reached);
     const newest = passed.pop();
     for (const { revision } of passed) txn.delete(policyVersions, keys.uint(revision));
     if (broken) return last;
-    for (const missing of engine.missing()) if (!lasts(missing, at)) return last;
+    for (const missing of model.missing()) if (!lasts(missing, at)) return last;
     return newest?.version ?? last;
   }
 
@@ -216,15 +216,15 @@ export class RealisedReport {
 
   /** Policies that have waited long for their PeerSets; they count where nothing in force of them selects an endpoint. */
   #waiting(txn: WriteTxn, at: number, broken: boolean): ReadonlyMap<string, Count> {
-    const { engine, tables } = this.#options;
+    const { model, tables } = this.#options;
     const waiting = new Map<string, Count>();
     if (broken)
       for (const { uid, policy } of txn.list(this.#policies, 'waiting', ''))
         if (txn.has(tables.policies, uid)) waiting.set(uid, policy);
-    for (const missing of engine.missing()) {
+    for (const missing of model.missing()) {
       const { uid } = missing;
       if (waiting.has(uid) || !lasts(missing, at)) continue;
-      waiting.set(uid, { generation: engine.policies.inUse(uid)?.row.generation ?? 0, endpoints: 0 });
+      waiting.set(uid, { generation: model.policies.inUse(uid)?.row.generation ?? 0, endpoints: 0 });
     }
     return waiting;
   }
@@ -266,10 +266,10 @@ export class RealisedReport {
 
   /** The labels of endpoints that the kernel had at start, of each label set once. */
   #foundLabels(reader: Reader): readonly LabelMap[] {
-    const { engine, tables } = this.#options;
+    const { model, tables } = this.#options;
     const sets = new Map<string, LabelMap>();
     for (const { id, labels: own } of reader.all(tables.endpoints)) {
-      const found = engine.asFound(id);
+      const found = model.asFound(id);
       const labels =
         own ??
         (found === undefined ? undefined : reader.get(tables.identities, tableKey.identity(found.identity))?.labels);
@@ -280,7 +280,7 @@ export class RealisedReport {
 
   *#judged({ writer, endpoints }: RealisedSources): Generator<CountedEndpoint> {
     const failing = failingOf(writer);
-    for (const { id, policies } of this.#options.engine.states()) {
+    for (const { id, policies } of this.#options.model.states()) {
       // No packet can come from or go to an interface that is gone.
       if (failing.get(id) instanceof InterfaceGoneError) continue;
       yield { id, wanted: policies, held: endpoints.held(id)?.policies ?? NONE };
@@ -289,10 +289,10 @@ export class RealisedReport {
 
   /** The kernel has acknowledged endpoints that it lets everything through of. */
   *#off(): Generator<Fault> {
-    const { engine, policyMode } = this.#options;
+    const { model, policyMode } = this.#options;
     if (policyMode !== 'never') return;
     const of: Record<string, number> = {};
-    for (const { policies } of engine.states()) Object.assign(of, policies);
+    for (const { policies } of model.states()) Object.assign(of, policies);
     yield { of, reason: 'EnforcementOff', message: ENFORCEMENT_OFF };
   }
 
@@ -300,7 +300,7 @@ export class RealisedReport {
     const failing = failingOf(writer);
     const slots = refusedSlots(writer);
     if (failing.size + slots.size === 0) return;
-    for (const { id, slot, policies } of this.#options.engine.states()) {
+    for (const { id, slot, policies } of this.#options.model.states()) {
       // An endpoint that cannot have its slot says so, but not why.
       const error = slots.get(slot) ?? failing.get(id);
       if (error === undefined || error instanceof InterfaceGoneError) continue;
@@ -324,7 +324,7 @@ export class RealisedReport {
       };
     };
     const others = new Map<Generations, number>();
-    for (const { ipv4, policies } of this.#options.engine.states()) {
+    for (const { ipv4, policies } of this.#options.model.states()) {
       const own = `${ipv4}/32`;
       if (prefixes.has(own)) yield fault(policies, own);
       else others.set(policies, (others.get(policies) ?? 0) + 1);
@@ -338,18 +338,18 @@ export class RealisedReport {
 
   /** Policies in force that name one of the addresses as a peer, each with the first that it names. */
   #naming(rows: readonly IpcacheRow[]): ReadonlyMap<string, string> {
-    const { engine } = this.#options;
+    const { model } = this.#options;
     const named = new Map<string, string>();
     const note = (policies: Iterable<InUse>, prefix: string): void => {
       for (const { row } of policies) if (!named.has(row.uid)) named.set(row.uid, prefix);
     };
     const seen = new Set<string>();
     for (const { prefix, identity, source } of rows) {
-      note(engine.policies.inUseWithCidr(prefix), prefix);
+      note(model.policies.inUseWithCidr(prefix), prefix);
       const kubeApiserver = source === 'apiserver';
       const peer = `${identity} ${kubeApiserver}`;
       // Many addresses have few identities.
-      if (!seen.has(peer)) note(engine.policiesWithPeer({ id: identity, kubeApiserver }), prefix);
+      if (!seen.has(peer)) note(model.policiesWithPeer({ id: identity, kubeApiserver }), prefix);
       seen.add(peer);
     }
     return named;
@@ -359,7 +359,7 @@ export class RealisedReport {
   *#removed({ audit }: RealisedSources): Generator<Fault> {
     const faults = audit.faults();
     if (faults.length === 0) return;
-    for (const { id, policies } of this.#options.engine.states()) {
+    for (const { id, policies } of this.#options.model.states()) {
       const told = faults.values().map((fault) => faultAt(id, fault));
       const message = told.find((each) => each !== undefined);
       if (message !== undefined) yield { of: policies, reason: 'EnforcementRemoved', message };
@@ -371,32 +371,32 @@ export class RealisedReport {
     if (sync.broken === undefined) return;
     const text = sync.broken instanceof Error ? sync.broken.message : 'for an unknown reason';
     const selecting = this.#selecting();
-    for (const id of this.#options.engine.endpoints()) {
+    for (const id of this.#options.model.endpoints()) {
       const but = endpoints.held(id)?.policies ?? NONE;
       yield { of: selecting(id), but, reason: 'RoundFailed', message: `endpoint ${id}: ${text}` };
     }
   }
 
   *#uncompiled(): Generator<Fault> {
-    const { engine } = this.#options;
+    const { model } = this.#options;
     const selecting = this.#selecting();
-    for (const id of engine.endpoints()) {
-      const error = engine.failure(id);
+    for (const id of model.endpoints()) {
+      const error = model.failure(id);
       if (error === undefined) continue;
       const stays =
-        engine.state(id)?.state === 'not-ready' ? 'nothing passes until then' : 'the policy before stays enforced';
+        model.state(id)?.state === 'not-ready' ? 'nothing passes until then' : 'the policy before stays enforced';
       yield { of: selecting(id), reason: 'CompileFailed', message: `endpoint ${id}: ${error.message}; ${stays}` };
     }
   }
 
   /** Peers are denied, as the rules of their endpoint come to more rows than a slot has room for. */
   *#tooManyRows(): Generator<Fault> {
-    const { engine } = this.#options;
+    const { model } = this.#options;
     const known = new Map<string, { readonly of: Generations; readonly by: string }>();
-    for (const id of engine.endpoints()) {
-      for (const [direction, excess] of engine.excesses(id)) {
-        const key = `${direction} ${engine.info(id)?.identity}`;
-        const selecting = known.get(key) ?? selectingBy(engine.selecting(id), direction);
+    for (const id of model.endpoints()) {
+      for (const [direction, excess] of model.excesses(id)) {
+        const key = `${direction} ${model.info(id)?.identity}`;
+        const selecting = known.get(key) ?? selectingBy(model.selecting(id), direction);
         known.set(key, selecting);
         const text = `endpoint ${id}, selected by ${selecting.by}: ${excess.message}; what does not fit is denied: ${peersText(excess)}`;
         yield { of: selecting.of, reason: 'RowBudgetExceeded', message: text };
@@ -406,12 +406,12 @@ export class RealisedReport {
 
   /** The policies that select an endpoint: one object for all endpoints of one identity. */
   #selecting(): (endpoint: number) => Generations {
-    const { engine } = this.#options;
+    const { model } = this.#options;
     const known = new Map<number, Generations>();
     return (endpoint) => {
-      const info = engine.info(endpoint);
+      const info = model.info(endpoint);
       if (info === undefined || !info.ready) return NONE;
-      const policies = known.get(info.identity) ?? generationsOf(engine.policiesOf(endpoint));
+      const policies = known.get(info.identity) ?? generationsOf(model.policiesOf(endpoint));
       known.set(info.identity, policies);
       return policies;
     };
@@ -434,10 +434,10 @@ export class RealisedReport {
   }
 
   #lastingUnconnected(): (readonly [Unconnected, readonly Pick<PolicyRow, 'uid' | 'generation'>[]])[] {
-    const { engine, db, now } = this.#options;
+    const { model, db, now } = this.#options;
     const at = now();
     return db.write([this.#unconnected], (txn) => {
-      const found = Array.from(engine.unconnected(), ([{ pod: of, endpoint }, policies]) => {
+      const found = Array.from(model.unconnected(), ([{ pod: of, endpoint }, policies]) => {
         const pod = `${of.namespace}/${of.name}`;
         const known = txn.get(this.#unconnected, pod);
         const since = known?.uid === of.uid ? known.since : at;
@@ -511,8 +511,8 @@ function lasts({ sinceMs }: Missing, now: number): boolean {
   return now - sinceMs >= MISSING_AFTER_MS;
 }
 
-function unresolved(engine: Engine, now: number): Fault[] {
-  return [...engine.missing()]
+function unresolved(model: Model, now: number): Fault[] {
+  return [...model.missing()]
     .filter((missing) => lasts(missing, now))
     .map(({ hashes, ...policy }) => {
       const more = hashes.length > 3 ? ` and ${hashes.length - 3} more` : '';

@@ -13,7 +13,7 @@ import type { Operator, OperatorOptions } from './contract.ts';
 import { healthPart } from './health-part.ts';
 import { writersPart } from './kubernetes/writers-part.ts';
 import { leasePart } from './lease-part.ts';
-import { enginePart } from './model/engine-part.ts';
+import { syncLoopPart } from './model/sync-loop-part.ts';
 import type { AnyOperatorPart, BaseConfig, OperatorPart, OperatorView, ProcessContext } from './parts/contract.ts';
 import { OPERATOR_PARTS } from './parts/list.ts';
 import { viewOf } from './parts/view.ts';
@@ -100,7 +100,7 @@ class Terms implements Operator {
 
   async settled(signal?: AbortSignal): Promise<ReadonlyMap<string, number>> {
     const { provided } = this.#now;
-    await provided(enginePart)?.calm();
+    await provided(syncLoopPart)?.calm();
     return (await provided(writersPart)?.attempted(signal)) ?? new Map();
   }
 

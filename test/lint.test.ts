@@ -42,7 +42,7 @@ const REFUSED: readonly (readonly [file: string, ...imports: string[]])[] = [
     'libbpf-ts',
     '@weir/bpf',
   ],
-  ['node-agent/datapath/thing.ts', '../derive/index.ts', '../derive/engine.ts', '../cni/names.ts', '../kernel-side.ts'],
+  ['node-agent/datapath/thing.ts', '../derive/index.ts', '../derive/model.ts', '../cni/names.ts', '../kernel-side.ts'],
   ['node-agent/flows/thing.ts', '../datapath/index.ts'],
   ['node-agent/api/thing.ts', '../datapath/index.ts', '../derive/index.ts', '../cni/service.ts', '../main.ts'],
   ['node-agent/cli/thing.ts', '../core.ts', '../api/server.ts'],

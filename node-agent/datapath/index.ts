@@ -22,4 +22,4 @@ export { RoundMark } from './round-mark.ts';
 export { RulesMark } from './rules-mark.ts';
 export type { SlotMaps } from './slot-parts.ts';
 export { SlotStore, type SlotStoreOptions } from './slot-store.ts';
-export { SyncLoop, type SyncOptions } from './sync.ts';
+export { SyncLoop, type SyncLoopOptions } from './sync-loop.ts';

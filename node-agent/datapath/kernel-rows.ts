@@ -18,7 +18,7 @@ const TELL_EVERY = 20;
 export interface KernelRowsOptions {
   readonly db: StateDB;
   readonly tables: Pick<Tables, 'slots' | 'ipcache' | 'endpointStates' | 'kernelReconcilers' | 'kernelFailures'>;
-  readonly engine: Pick<Planner, 'addressed'>;
+  readonly model: Pick<Planner, 'addressed'>;
   readonly numbers: Pick<Numbers, 'revision'>;
   readonly slots: SlotStore;
   readonly ipcache: IpcacheStore;
@@ -39,7 +39,7 @@ export class KernelRows {
   readonly endpoints: Reconciler<EndpointStateRow>;
 
   constructor(options: KernelRowsOptions) {
-    const { db, tables, engine, numbers, slots, ipcache, endpoints, refusedCidrs, retire, isKept, moving, log } =
+    const { db, tables, model, numbers, slots, ipcache, endpoints, refusedCidrs, retire, isKept, moving, log } =
       options;
     const report = { db, health: tables.kernelReconcilers, failures: tables.kernelFailures };
     const retry = { db, report, minBackoffMs: 50, maxBackoffMs: 2000 };
@@ -65,7 +65,7 @@ export class KernelRows {
       table: tables.slots,
       operations: {
         // A CIDR identity on its way out is decided by the new rules like every other address outside.
-        update: (row) => slots.apply(row, (identity) => engine.addressed(identity) || isLocalCidr(identity)),
+        update: (row) => slots.apply(row, (identity) => model.addressed(identity) || isLocalCidr(identity)),
         delete: (row) => retire(row.slot),
       },
       onError: onError('policy slot', (row: SlotRow) => ({ slot: row.slot })),

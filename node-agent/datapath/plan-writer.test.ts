@@ -52,7 +52,7 @@ function world() {
   let marked = false;
   let flows = Promise.resolve();
   const fakes = {
-    engine: {
+    model: {
       addressed: () => false,
       forgetCidrs: (prefixes: readonly string[]) => {
         if (prefixes.length > 0) order.push(`forget ${prefixes.join()}`);
@@ -188,7 +188,7 @@ function world() {
   return {
     db,
     tables,
-    engine: fakes.engine,
+    model: fakes.model,
     writer,
     words,
     edited,
@@ -225,8 +225,8 @@ describe('while the kernel refuses an address', () => {
 });
 
 it('an endpoint whose slot the kernel takes later judges its flows again, as others have let them through meanwhile', async () => {
-  const { engine, writer, refused, carryOut, until } = world();
-  engine.states = () => [{ ...state(1), slot: 5 }, state(2)];
+  const { model, writer, refused, carryOut, until } = world();
+  model.states = () => [{ ...state(1), slot: 5 }, state(2)];
   refused.add('slot 5');
   expect(await carryOut({ slots: [slot] })).toEqual([]);
   // The reconciler's own delays, of 50 ms to 2 s.
@@ -257,11 +257,11 @@ it('slots forget whom an address is given to, before it is', async () => {
 });
 
 it('nothing that was found goes while an endpoint stays as it was found', async () => {
-  const { engine, writer, carryOut } = world();
-  engine.unconcluded = true;
+  const { model, writer, carryOut } = world();
+  model.unconcluded = true;
   await carryOut({ endpoints: [state(1)] });
   expect(writer.adopted).toBe(false);
-  engine.unconcluded = false;
+  model.unconcluded = false;
   await carryOut({});
   expect(writer.adopted).toBe(true);
   await writer.stop();

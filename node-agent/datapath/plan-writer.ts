@@ -24,7 +24,7 @@ export const EVERY = 0;
 export interface PlanWriterOptions {
   readonly db: StateDB;
   readonly tables: Tables;
-  readonly engine: Planner;
+  readonly model: Planner;
   readonly numbers: Numbers;
   readonly slots: SlotStore;
   readonly ipcache: IpcacheStore;
@@ -93,14 +93,14 @@ export class PlanWriter {
     this.#options = options;
     this.#pace = new Pace(options.now, options.breathe);
     this.#moved = options.now();
-    const { db, tables, engine, slots, ipcache, endpoints } = options;
+    const { db, tables, model, slots, ipcache, endpoints } = options;
     this.#afterwards = db.table<Afterwards>({ name: 'afterwards', key: afterwardsKey });
     this.#refusedCidrs = new RefusedCidrs({
       db,
       tables,
       content: (slot) => slots.content(slot),
       around: (prefix) => ipcache.identityOf(prefix),
-      words: () => wordsOf(engine, endpoints),
+      words: () => wordsOf(model, endpoints),
     });
     this.rows = new KernelRows({
       ...options,
@@ -220,7 +220,7 @@ export class PlanWriter {
     // While a plan has broken off, states are ahead of what they need: it is carried out again, with what is due.
     if (this.#carrying) return;
     if (!this.#carried) {
-      if (this.#due('bump').length > 0) this.#options.engine.disturbed();
+      if (this.#due('bump').length > 0) this.#options.model.disturbed();
       await this.#renew();
       return;
     }
@@ -294,11 +294,11 @@ export class PlanWriter {
       this.#refusedCidrs.withhold([]);
       return ipcache;
     }
-    const { engine, endpoints, slots } = this.#options;
+    const { model, endpoints, slots } = this.#options;
     const held = await this.#pace.run(
       heldAddresses(rows, {
         refused: new Map(refused.map((row) => [row.slot, contentOf(row)])),
-        states: engine.states(),
+        states: model.states(),
         waiting,
         word: (id) => endpoints.word(id),
         content: (slot) => slots.content(slot),
@@ -308,17 +308,17 @@ export class PlanWriter {
     const cidrs = doubtful.filter(({ identity }) => isLocalCidr(identity));
     const pods = doubtful.filter(({ identity }) => !isLocalCidr(identity));
     this.#refusedCidrs.withhold(cidrs);
-    engine.holdAddresses(pods.map(({ prefix }) => prefix));
+    model.holdAddresses(pods.map(({ prefix }) => prefix));
     const others = ipcache.filter((row) => !held.has(row.prefix) || isLocalCidr(row.identity));
     return [...others, ...pods.map((row) => ({ ...row, identity: 0 }))];
   }
 
   #refusedStates(): readonly EndpointStateRow[] {
-    const { engine } = this.#options;
+    const { model } = this.#options;
     return this.endpoints
       .failing()
       .flatMap(({ row, deleted, error }) =>
-        deleted || error instanceof InterfaceGoneError ? [] : (engine.state(row.id) ?? []),
+        deleted || error instanceof InterfaceGoneError ? [] : (model.state(row.id) ?? []),
       );
   }
 
@@ -342,11 +342,11 @@ export class PlanWriter {
 
   /** Everything that goes, now that nothing points at it. */
   async #shrink(plan: Plan): Promise<void> {
-    const { db, tables, engine, ipcache, slots } = this.#options;
+    const { db, tables, model, ipcache, slots } = this.#options;
     const kept = this.#stillNamed(plan.ipcacheGone);
     const gone = plan.ipcacheGone.filter((prefix) => !kept.has(prefix));
     this.#keeps = kept.size > 0;
-    if (this.#keeps) engine.keepAddresses(kept);
+    if (this.#keeps) model.keepAddresses(kept);
     if (gone.length > 0) this.#later('bump', plan.afterGone);
     // A packet that has read an old word may still look its peer up by an address that only the old rules need.
     if (gone.length > 0) await this.#quiesceMoved();
@@ -360,7 +360,7 @@ export class PlanWriter {
     });
     if (gone.length > 0) await this.#reconcileAddresses();
     if (await this.#bump()) await this.endpoints.reconcile();
-    engine.forgetCidrs(gone);
+    model.forgetCidrs(gone);
     db.write([tables.endpointStates, tables.slots], (txn) => {
       for (const id of plan.endpointsGone) txn.delete(tables.endpointStates, tableKey.endpoint(id));
       for (const slot of plan.slotsGone) txn.delete(tables.slots, tableKey.slot(slot));
@@ -368,7 +368,7 @@ export class PlanWriter {
     this.#later('purge', plan.endpointsGone);
     if (plan.endpointsGone.length > 0) await this.endpoints.reconcile();
     if (plan.slotsGone.length > 0) await this.slots.reconcile();
-    for (const slot of await slots.trim()) engine.slotReleased(slot);
+    for (const slot of await slots.trim()) model.slotReleased(slot);
   }
 
   /** Deletes the flows of endpoints that are gone, beside the rounds: it goes through the whole map of connections. */
@@ -435,8 +435,8 @@ export class PlanWriter {
    * is in the kernel. Not while an endpoint stays as it was found: it runs the programs and has the slot that were found with it.
    */
   #finishAdoption(): void {
-    const { db, tables, endpoints, slots, engine, ipcache, log, onAdopted } = this.#options;
-    if (this.endpoints.failing().length + this.slots.failing().length > 0 || engine.unconcluded) return;
+    const { db, tables, endpoints, slots, model, ipcache, log, onAdopted } = this.#options;
+    if (this.endpoints.failing().length + this.slots.failing().length > 0 || model.unconcluded) return;
     using snapshot = db.read();
     const counts = (id: number): boolean => {
       const row = snapshot.get(tables.endpoints, tableKey.endpoint(id));
@@ -464,19 +464,19 @@ export class PlanWriter {
   }
 
   #retire(slot: number): void {
-    const { endpoints, slots, engine } = this.#options;
+    const { endpoints, slots, model } = this.#options;
     if (endpoints.uses(slot)) throw new OrderError(`policy slot ${slot} is still in use by an endpoint`);
     if (slots.has(slot)) slots.retire(slot);
-    else engine.slotReleased(slot);
+    else model.slotReleased(slot);
   }
 
   async #writeStates(rows: readonly EndpointStateRow[]): Promise<void> {
-    const { db, tables, engine } = this.#options;
+    const { db, tables, model } = this.#options;
     await this.#saveNumbers();
     db.write([tables.endpointStates], (txn) => {
       for (const row of rows) {
         // In a plan that is carried out again it may have been given a later one, and flows of the one before must stay forgotten.
-        const { revision } = engine.state(row.id) ?? row;
+        const { revision } = model.state(row.id) ?? row;
         txn.upsert(tables.endpointStates, revision === row.revision ? row : { ...row, revision });
       }
     });
@@ -489,10 +489,10 @@ export class PlanWriter {
     if (refused.length === 0) return;
     const still = new Set(this.slots.failing().map(({ key }) => key));
     const taken = new Set(refused.flatMap(({ row, key }) => (still.has(key) ? [] : [row.slot])));
-    const { engine, endpoints } = this.#options;
+    const { model, endpoints } = this.#options;
     this.#later(
       'bump',
-      Iterator.from(engine.states()).flatMap(({ id, slot }) =>
+      Iterator.from(model.states()).flatMap(({ id, slot }) =>
         taken.has(slot) || taken.has(endpoints.word(id)?.slot ?? 0) ? [id] : [],
       ),
     );
@@ -509,10 +509,10 @@ export class PlanWriter {
 
   /** New revisions for those that are to have one. Returns whether there are any. */
   async #bump(): Promise<boolean> {
-    const { engine } = this.#options;
+    const { model } = this.#options;
     const due = this.#due('bump');
     if (due.length === 0) return false;
-    await this.#writeStates(engine.bump(due.includes(EVERY) ? Array.from(engine.states(), ({ id }) => id) : due));
+    await this.#writeStates(model.bump(due.includes(EVERY) ? Array.from(model.states(), ({ id }) => id) : due));
     this.#done('bump', due);
     return true;
   }
@@ -544,11 +544,11 @@ export class PlanWriter {
 
 /** What the kernel has endpoints enforce, each once. */
 function wordsOf(
-  engine: Pick<Planner, 'states'>,
+  model: Pick<Planner, 'states'>,
   endpoints: Pick<EndpointStore, 'word'>,
 ): Iterable<Pick<EndpointStateRow, 'slot' | 'enforced'>> {
   const words = new Map<string, Pick<EndpointStateRow, 'slot' | 'enforced'>>();
-  for (const { id } of engine.states()) {
+  for (const { id } of model.states()) {
     const word = endpoints.word(id);
     if (word !== undefined) words.set(`${word.slot} ${word.enforced.ingress} ${word.enforced.egress}`, word);
   }

@@ -1,4 +1,4 @@
-/** What datapath/ asks of those who know policies: derive/ answers (`Engine`, `LocalNumbers`). */
+/** What datapath/ asks of those who know policies: derive/ answers (`Model`, `LocalNumbers`). */
 import type { Plan, Withdrawal } from '../derive/contract.ts';
 import type { EndpointStateRow } from '../tables.ts';
 

@@ -6,7 +6,7 @@ import { Addresses } from './addresses.ts';
 import { IpcacheDeriver } from './ipcache.ts';
 import { LocalNumbers } from './numbers.ts';
 import { Pace } from './pace.ts';
-import { basic, rule } from './testing/engine-world.ts';
+import { basic, rule } from './testing/model-world.ts';
 
 type Step = (ipcache: IpcacheDeriver) => void;
 
@@ -81,9 +81,9 @@ describe('identities of this node alone', () => {
     world.policy('cidr', 1, [{ ...rule('a', undefined, 8), peers: [{ cidr: '192.0.2.0/24', except: [] }] }]);
     world.endpoint(9, { labels: { 'k8s:app': 'nine' } });
     await world.plan();
-    expect([...world.engine.localIdentities()]).toEqual([
+    expect([...world.model.localIdentities()]).toEqual([
       { id: expect.any(Number), labels: { 'cidr:192.0.2.0/24': '', 'reserved:world': '' } },
-      { id: world.engine.info(9)?.identity, labels: { 'k8s:app': 'nine' } },
+      { id: world.model.info(9)?.identity, labels: { 'k8s:app': 'nine' } },
     ]);
   });
 });

@@ -3,7 +3,7 @@ import { expect, it } from '@jest/globals';
 import type { ResolvedRule } from '@weir/policy';
 import { tableKey } from '../create-tables.ts';
 import { classOf, rowsByClass } from './classes.ts';
-import { basic, rule, type World } from './testing/engine-world.ts';
+import { basic, rule, type World } from './testing/model-world.ts';
 
 /** Rules for everybody. So many classes of peers beside them fit: 65,000 rows. */
 const PORTS = 1000;
@@ -54,13 +54,13 @@ function rowsOf(world: World, identity: number): number | undefined {
 
 it('a peer for which rules in force have no room is denied, not judged as a pod that no rule names', async () => {
   const world = await start(FIT - 1);
-  expect([...world.engine.excesses(1)]).toEqual([]);
+  expect([...world.model.excesses(1)]).toEqual([]);
   const before = world.states.get(1);
   // Of this class only: what scopes, reserved identities and other peers are told of ports stays.
   for (const at of [FIT - 1, FIT]) peer(world, at);
   await settle(world);
-  expect(world.engine.failure(1)).toBeUndefined();
-  expect([...world.engine.excesses(1)]).toMatchObject([['ingress', { denied: 1 }]]);
+  expect(world.model.failure(1)).toBeUndefined();
+  expect([...world.model.excesses(1)]).toMatchObject([['ingress', { denied: 1 }]]);
   expect([300, 300 + FIT - 1, 300 + FIT, 9999].map((id) => rowsOf(world, id))).toEqual([1001, 1001, 0, 1000]);
   expect(world.states.get(1)).toMatchObject({ state: 'ready', slot: before?.slot, policies: { p: 1 } });
   expect(world.states.get(1)?.revision).toBeGreaterThan(before?.revision ?? 0);
@@ -74,7 +74,7 @@ it('it has its rules once there is room', async () => {
     txn.delete(world.tables.remoteEndpoints, tableKey.pod('ns', 'peer-0'));
   });
   await settle(world);
-  expect([...world.engine.excesses(1)]).toEqual([]);
+  expect([...world.model.excesses(1)]).toEqual([]);
   expect(rowsOf(world, 300 + FIT)).toBe(1001);
 });
 
@@ -86,7 +86,7 @@ it('a number that is given to other labels is judged by these', async () => {
   expect([301, 300 + FIT].map((id) => rowsOf(world, id))).toEqual([1001, 0]);
 });
 
-it('concludes the same as a fresh engine', async () => {
+it('concludes the same as a fresh model', async () => {
   const grown = await start(FIT - 2);
   for (const at of [FIT, FIT - 1, FIT - 2]) peer(grown, at);
   await settle(grown);
@@ -112,7 +112,7 @@ it('is told of a peer that was denied already, as no rule let it through, and no
     world.remote('peer', '10.9.9.1', 300);
     await settle(world);
     expect(rowsOf(world, 300)).toBe(0);
-    denied.push([...world.engine.excesses(1)].map(([, excess]) => excess.denied));
+    denied.push([...world.model.excesses(1)].map(([, excess]) => excess.denied));
   }
   expect(denied).toEqual([[], [1], []]);
 });

@@ -1,6 +1,6 @@
 /**
  * What others than the core may use of derive/: what a round is to carry out, and how rows of the derived tables are read. Nothing here
- * knows the engine.
+ * knows the model.
  */
 export { classOf, contentOf, FIRST_CLASS, rowsByClass } from './classes.ts';
 export { closedOf, openedOf } from './closed-endpoint.ts';

@@ -2,7 +2,7 @@
 import { describe, expect, it } from '@jest/globals';
 import { tableKey } from '../create-tables.ts';
 import { DELETED_GRACE_MS } from './identities.ts';
-import { basic, rule, type World } from './testing/engine-world.ts';
+import { basic, rule, type World } from './testing/model-world.ts';
 
 const ADDRESS = '10.0.0.1/32';
 
@@ -13,7 +13,7 @@ async function running(): Promise<World> {
   world.policy('p', 1, [rule('a', 'b', 7)]);
   await world.plan();
   expect(world.states.get(1)).toMatchObject({ state: 'ready', identity: 256 });
-  expect(world.engine.dueAt()).toBeUndefined();
+  expect(world.model.dueAt()).toBeUndefined();
   return world;
 }
 
@@ -27,7 +27,7 @@ describe('a pod that is deleted while its endpoint stays', () => {
     remove(world);
     await world.plan();
     expect(world.states.get(1)).toMatchObject({ state: 'ready', identity: 256 });
-    expect(world.engine.dueAt()).toBe(DELETED_GRACE_MS);
+    expect(world.model.dueAt()).toBe(DELETED_GRACE_MS);
     world.pass(DELETED_GRACE_MS - 1);
     await world.plan();
     expect(world.states.get(1)).toMatchObject({ state: 'ready', identity: 256 });
@@ -43,7 +43,7 @@ describe('a pod that is deleted while its endpoint stays', () => {
     });
     expect(world.states.get(1)?.revision).not.toBe(revision);
     expect(world.ipcache.get(ADDRESS)?.identity).toBe(0);
-    expect(world.engine.dueAt()).toBeUndefined();
+    expect(world.model.dueAt()).toBeUndefined();
     // What else changes does not open it.
     world.identity(300, 'a', 'next');
     await world.plan();
@@ -64,7 +64,7 @@ describe('a pod that is deleted while its endpoint stays', () => {
       await world.plan();
       world.pod('web', 'a');
       await world.plan();
-      expect(world.engine.dueAt()).toBeUndefined();
+      expect(world.model.dueAt()).toBeUndefined();
     }
     expect(world.states.get(1)).toMatchObject({ state: 'ready', identity: 256, revision });
   });
@@ -75,7 +75,7 @@ describe('a pod that is deleted while its endpoint stays', () => {
     await world.plan();
     world.pod('web', 'a', [], 'next');
     await world.plan();
-    expect(world.engine.dueAt()).toBeUndefined();
+    expect(world.model.dueAt()).toBeUndefined();
     world.pass(DELETED_GRACE_MS);
     await world.plan();
     expect(world.states.get(1)).toMatchObject({ state: 'ready', identity: 256 });
@@ -102,7 +102,7 @@ describe('a pod that is deleted while its endpoint stays', () => {
     const world = basic();
     remove(world);
     const found = { id: 1, ifindex: 101, ipv4: '10.0.0.1', identity: 256, slot: 0, revision: 3 };
-    world.engine.adopt({
+    world.model.adopt({
       endpoints: [{ ...found, enforced: { ingress: false, egress: false } }],
       slots: new Map(),
       ipcache: [[ADDRESS, 256]],
@@ -123,6 +123,6 @@ describe('a pod that is deleted while its endpoint stays', () => {
       identity: 0,
       reason: expect.stringContaining('not known on this node yet'),
     });
-    expect(world.engine.dueAt()).toBeUndefined();
+    expect(world.model.dueAt()).toBeUndefined();
   });
 });

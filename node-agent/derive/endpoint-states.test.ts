@@ -1,7 +1,7 @@
 /** What of an endpoint's state changes when something changes elsewhere, and what does not. */
 import { describe, expect, it } from '@jest/globals';
 import type { PolicyRow } from '../tables.ts';
-import { basic, rule, type World, web } from './testing/engine-world.ts';
+import { basic, rule, type World, web } from './testing/model-world.ts';
 
 /** Endpoint 1 lets app b in; the pods r (of app b) and s (of none that a rule names) are on other nodes. */
 async function guarded(): Promise<World> {
@@ -62,11 +62,11 @@ describe('an endpoint gets a new revision', () => {
 describe('the state of an endpoint stays', () => {
   it('when an identity comes that is not its own, and with it what is concluded of the endpoint', async () => {
     const world = await guarded();
-    const [state, info] = [world.engine.state(1), world.engine.info(1)];
+    const [state, info] = [world.model.state(1), world.model.info(1)];
     world.identity(400, 'nobody');
     expect(await world.plan()).toMatchObject({ endpoints: [] });
-    expect(world.engine.state(1)).toBe(state);
-    expect(world.engine.info(1)).toBe(info);
+    expect(world.model.state(1)).toBe(state);
+    expect(world.model.info(1)).toBe(info);
   });
 
   it('when its pod gets an address, but not when it gets a port name or labels', async () => {
@@ -75,7 +75,7 @@ describe('the state of an endpoint stays', () => {
     expect(await world.plan()).toMatchObject({ endpoints: [] });
     world.pod('web', 'a', [web(80)]);
     await world.plan();
-    expect(world.engine.info(1)?.namedPorts).toEqual([web(80)]);
+    expect(world.model.info(1)?.namedPorts).toEqual([web(80)]);
     world.identity(401, 'a', 'next');
     world.pod('web', 'a', [web(80)], 'next');
     expect(await world.plan()).toMatchObject({ endpoints: [{ identity: 401, labels: { 'k8s:version': 'next' } }] });
@@ -132,13 +132,13 @@ describe('rules are read again', () => {
 
   it('only for endpoints that a changed policy selects, and for endpoints that change', async () => {
     const { world, reads } = await counted();
-    const shared = world.engine.state(1)?.policies;
-    expect(world.engine.state(2)?.policies).toBe(shared);
+    const shared = world.model.state(1)?.policies;
+    expect(world.model.state(2)?.policies).toBe(shared);
     world.policy('more', 1, [rule('a', 'a', 9)]);
     while ((await world.plan()).again);
     expect(Object.keys(reads())).toEqual(['p']);
-    expect(world.engine.state(1)?.policies).toEqual({ more: 1, p: 2 });
-    expect(world.engine.state(2)?.policies).toBe(world.engine.state(1)?.policies);
+    expect(world.model.state(1)?.policies).toEqual({ more: 1, p: 2 });
+    expect(world.model.state(2)?.policies).toBe(world.model.state(1)?.policies);
     world.pod('back', 'b', [web(80)]);
     while ((await world.plan()).again);
     expect(Object.keys(reads())).toEqual(['q']);
@@ -147,6 +147,6 @@ describe('rules are read again', () => {
     world.endpoint(4, { pod: { namespace: 'ns', name: 'web4', uid: 'u-web4' } });
     while ((await world.plan()).again);
     expect(Object.keys(reads())).toEqual(['p']);
-    expect(world.engine.state(4)?.policies).toBe(world.engine.state(1)?.policies);
+    expect(world.model.state(4)?.policies).toBe(world.model.state(1)?.policies);
   });
 });

@@ -2,7 +2,7 @@
 import { describe, expect, it } from '@jest/globals';
 import type { ResolvedRule } from '@weir/policy';
 import { classOf, rowsByClass } from './classes.ts';
-import { basic, rule, type World } from './testing/engine-world.ts';
+import { basic, rule, type World } from './testing/model-world.ts';
 
 const HELD = 2;
 /** No compiler takes it. */
@@ -31,8 +31,8 @@ async function held(rules: readonly ResolvedRule[]): Promise<World> {
   await settle(world);
   world.policy('q', 1, [BAD]);
   await settle(world);
-  expect(world.engine.failure(1)).toBeInstanceOf(Error);
-  const reason = world.engine.failure(1)?.message;
+  expect(world.model.failure(1)).toBeInstanceOf(Error);
+  const reason = world.model.failure(1)?.message;
   expect(world.states.get(1)).toMatchObject({ state: 'ready', reason, policies: { p: 1 } });
   return world;
 }
@@ -74,13 +74,13 @@ describe('while a policy cannot be compiled', () => {
     world.identity(400, 'b', 'v2');
     world.remote('bad-2', '10.9.9.8', 400);
     await settle(world);
-    expect(world.engine.failure(1)).toBeInstanceOf(Error);
+    expect(world.model.failure(1)).toBeInstanceOf(Error);
     expect([cidr() === 0, verdict(world, cidr()), verdict(world, 400)]).toEqual([false, 'deny', 'deny']);
     world.db.write([world.tables.policies], (txn) => txn.delete(world.tables.policies, 'q'));
     await settle(world);
     expect(world.states.get(1)).toMatchObject({ slot: 0, policies: {} });
     expect([world.slots.size, world.ipcache.has('198.51.100.0/24')]).toEqual([0, false]);
-    expect(world.engine.policies.view('hash-b')).toBeUndefined();
+    expect(world.model.policies.view('hash-b')).toBeUndefined();
   });
 
   it('the slot in force stays where other endpoints leave it, and follows', async () => {
@@ -107,7 +107,7 @@ describe('while a policy cannot be compiled', () => {
       again = plan.again;
     }
     expect(gone).toEqual([old]);
-    expect(world.engine.failure(1)).toBeUndefined();
+    expect(world.model.failure(1)).toBeUndefined();
     expect(world.states.get(1)).toMatchObject({ policies: { p: 1, q: 2 } });
     expect(verdict(world, 400)).toBe('deny');
   });
@@ -126,35 +126,35 @@ describe('while a policy cannot be compiled', () => {
   it('it is compiled again when what it names has changed, and else once in a minute', async () => {
     const world = await held([open]);
     const compiles = async (): Promise<boolean> => {
-      const before = world.engine.failure(1);
+      const before = world.model.failure(1);
       await settle(world);
-      return world.engine.failure(1) !== before;
+      return world.model.failure(1) !== before;
     };
-    expect([await compiles(), world.engine.failing]).toEqual([false, false]);
+    expect([await compiles(), world.model.failing]).toEqual([false, false]);
     world.remote('elsewhere', '10.9.9.9', 500);
     expect(await compiles()).toBe(false);
     world.identity(400, 'b', 'v2');
     expect(await compiles()).toBe(true);
-    expect(world.engine.dueAt()).toBe(60_000);
+    expect(world.model.dueAt()).toBe(60_000);
     world.pass(60_000);
-    expect([world.engine.failing, await compiles(), world.engine.failing]).toEqual([true, true, false]);
+    expect([world.model.failing, await compiles(), world.model.failing]).toEqual([true, true, false]);
   });
 
   it('only an endpoint that was found in the kernel is left as it is', async () => {
     const closed = basic();
     closed.policy('q', 1, [BAD]);
     await settle(closed);
-    expect([closed.states.get(1)?.state, closed.engine.unconcluded]).toEqual(['not-ready', false]);
+    expect([closed.states.get(1)?.state, closed.model.unconcluded]).toEqual(['not-ready', false]);
 
     const found = basic();
     const enforced = { ingress: true, egress: false };
     const endpoint = { id: 1, ifindex: 101, ipv4: '10.0.0.1', identity: 256, slot: 5, revision: 3, enforced };
-    found.engine.adopt({ endpoints: [endpoint], slots: new Map(), ipcache: [], interrupted: false });
+    found.model.adopt({ endpoints: [endpoint], slots: new Map(), ipcache: [], interrupted: false });
     found.policy('q', 1, [BAD]);
     await settle(found);
-    expect([found.states.has(1), found.engine.unconcluded]).toEqual([false, true]);
+    expect([found.states.has(1), found.model.unconcluded]).toEqual([false, true]);
     found.db.write([found.tables.policies], (txn) => txn.delete(found.tables.policies, 'q'));
     await settle(found);
-    expect([found.states.get(1)?.slot, found.engine.unconcluded]).toEqual([0, false]);
+    expect([found.states.get(1)?.slot, found.model.unconcluded]).toEqual([0, false]);
   });
 });

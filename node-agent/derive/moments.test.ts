@@ -1,6 +1,6 @@
 /** What is told while something else is being taken in, or concluded. */
 import { describe, expect, it } from '@jest/globals';
-import { basic, copy, rule, World } from './testing/engine-world.ts';
+import { basic, copy, rule, World } from './testing/model-world.ts';
 
 /** The same inputs in a world whose plans take every break that they may take. */
 function eager(from: World): World {
@@ -16,9 +16,9 @@ function drop(world: World, table: 'policies' | 'peerSets' | 'namespaces', key: 
 
 /** Takes in everything, one change at a time; `once` happens after the first. */
 function pull(world: World, once: () => void): void {
-  expect(world.engine.pull(1)).toBe(true);
+  expect(world.model.pull(1)).toBe(true);
   once();
-  while (world.engine.pull(1));
+  while (world.model.pull(1));
 }
 
 describe('a plan', () => {

@@ -1,7 +1,7 @@
 /** A pod of this node with more named ports than a pod may have: as the operator gives it no identity, nor does its node. */
 import { expect, it } from '@jest/globals';
 import { tableKey } from '../create-tables.ts';
-import { basic, byName, type World } from './testing/engine-world.ts';
+import { basic, byName, type World } from './testing/model-world.ts';
 
 const ADDRESS = '10.0.0.1/32';
 const REASON =

@@ -8,7 +8,7 @@ import { Identities } from './identities.ts';
 import { Inputs } from './inputs.ts';
 import { Pace } from './pace.ts';
 import { PeerSetViews } from './peer-set-views.ts';
-import { basic, rule, type World } from './testing/engine-world.ts';
+import { basic, rule, type World } from './testing/model-world.ts';
 
 /** Views of the sets that are named, over tables of their own. */
 class Lab {
@@ -299,7 +299,7 @@ describe('a policy of which nothing is in force here for want of its sets', () =
   it('does not close what an agent finds in the kernel', async () => {
     const world = basic();
     const found = { id: 1, ifindex: 101, ipv4: '10.0.0.1', identity: 256, slot: 0, revision: 3 };
-    world.engine.adopt({
+    world.model.adopt({
       endpoints: [{ ...found, enforced: { ingress: false, egress: false } }],
       slots: new Map(),
       ipcache: [],

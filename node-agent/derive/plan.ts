@@ -1,4 +1,4 @@
-/** What the engine is given of the kernel at start, and what a round is to carry out. */
+/** What the model is given of the kernel at start, and what a round is to carry out. */
 import type { EndpointStateRow, IpcacheRow, KernelEndpoint, SlotRow } from '../tables.ts';
 import type { KernelSlot } from './slot-rows.ts';
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from '@jest/globals';
 import type { SlotRow } from '../tables.ts';
-import { basic, byName, rule, type World, web } from './testing/engine-world.ts';
+import { basic, byName, rule, type World, web } from './testing/model-world.ts';
 
 describe('ports by name', () => {
   /** Rows that decide about the identity when endpoint 1 sends to it, or is sent to by it. */

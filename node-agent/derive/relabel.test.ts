@@ -3,7 +3,7 @@ import { describe, expect, it } from '@jest/globals';
 import fc from 'fast-check';
 import { tableKey } from '../create-tables.ts';
 import { classOf, FIRST_CLASS } from './classes.ts';
-import { basic, byName, rule, type World, web } from './testing/engine-world.ts';
+import { basic, byName, rule, type World, web } from './testing/model-world.ts';
 
 const ADDRESS = '10.9.9.1';
 
@@ -34,7 +34,7 @@ describe('a pod of this node that is relabelled while its agent is down', () => 
   async function restarted(identity: number): Promise<World> {
     const world = basic();
     const found = { id: 1, ifindex: 101, ipv4: '10.0.0.1', identity, slot: 0, revision: 3 };
-    world.engine.adopt({
+    world.model.adopt({
       endpoints: [{ ...found, enforced: { ingress: false, egress: false } }],
       slots: new Map(),
       ipcache: [],

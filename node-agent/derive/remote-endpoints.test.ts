@@ -1,6 +1,6 @@
 /** What is remembered of pods of this node that have gone. */
 import { describe, expect, it } from '@jest/globals';
-import { basic, type World } from './testing/engine-world.ts';
+import { basic, type World } from './testing/model-world.ts';
 
 const ENDS = {
   DEL: (world: World) => world.dropEndpoint(2),

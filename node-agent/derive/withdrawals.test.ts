@@ -1,7 +1,7 @@
 /** What an agent takes back of what it found, while it does not know all that it needs for its first plan. */
 import { beforeEach, describe, expect, it } from '@jest/globals';
 import type { EndpointStateRow, NodeRow } from '../tables.ts';
-import { rule, World } from './testing/engine-world.ts';
+import { rule, World } from './testing/model-world.ts';
 import { WITHDRAW_AFTER_MS } from './withdrawals.ts';
 
 const ENFORCED: EndpointStateRow['enforced'] = { ingress: true, egress: false };
@@ -15,7 +15,7 @@ function found(
   ipcache: Readonly<Record<string, number>>,
   { identity = 256, interrupted = false }: { readonly identity?: number; readonly interrupted?: boolean } = {},
 ): void {
-  world.engine.adopt({
+  world.model.adopt({
     endpoints: [{ id: 1, ifindex: 101, ipv4: '10.0.0.1', identity, slot: 3, revision: 9, enforced: ENFORCED }],
     slots: new Map(),
     ipcache: Object.entries({ '10.0.0.1/32': identity, ...ipcache }),
@@ -29,9 +29,9 @@ interface Taken {
 }
 
 async function withdraw(): Promise<Taken> {
-  while (world.engine.pull(100));
-  const { addresses, endpoints, reopened } = await world.engine.withdraw();
-  world.engine.withdrawalDone();
+  while (world.model.pull(100));
+  const { addresses, endpoints, reopened } = await world.model.withdraw();
+  world.model.withdrawalDone();
   expect(reopened).toEqual([]);
   expect(addresses.every(({ identity }) => identity === 0)).toBe(true);
   return { addresses: addresses.map(({ prefix }) => prefix).sort(), endpoints };
@@ -39,9 +39,9 @@ async function withdraw(): Promise<Taken> {
 
 /** What is given back. */
 async function returned(): Promise<unknown> {
-  while (world.engine.pull(100));
-  const { addresses, endpoints, reopened, renew } = await world.engine.withdraw();
-  world.engine.withdrawalDone();
+  while (world.model.pull(100));
+  const { addresses, endpoints, reopened, renew } = await world.model.withdraw();
+  world.model.withdrawalDone();
   expect(endpoints).toEqual([]);
   return {
     addresses: Object.fromEntries(addresses.map(({ prefix, identity }) => [prefix, identity])),
@@ -130,24 +130,24 @@ describe('addresses that were found', () => {
     expect(await withdraw()).toEqual({ ...NOTHING, addresses: ['10.9.9.1/32'] });
     dropRemote('s');
     expect(await withdraw()).toEqual({ ...NOTHING, addresses: ['10.9.9.2/32'] });
-    expect(world.engine.withdrawn()).toMatchObject({ addresses: 2, endpoints: 0 });
+    expect(world.model.withdrawn()).toMatchObject({ addresses: 2, endpoints: 0 });
   });
 
   it('stay for as long as an ordinary start takes, and while the slices are not complete', async () => {
     const done = world.db.initialiser(world.tables.remoteEndpoints, 'reflector');
     found({ '10.9.9.1/32': 257 });
     expect(await later()).toEqual(NOTHING);
-    expect(world.engine.dueAt()).toBeUndefined();
+    expect(world.model.dueAt()).toBeUndefined();
     world.db.write([world.tables.remoteEndpoints], (txn) => done(txn));
     expect(await withdraw()).toEqual(NOTHING);
-    expect(world.engine.dueAt()).toBe(2 * WITHDRAW_AFTER_MS);
+    expect(world.model.dueAt()).toBe(2 * WITHDRAW_AFTER_MS);
     world.pass(WITHDRAW_AFTER_MS - 1);
     expect(await withdraw()).toEqual(NOTHING);
     world.pass(1);
     // Until somebody has looked: a timer may come a moment early.
-    expect(world.engine.dueAt()).toBe(2 * WITHDRAW_AFTER_MS);
+    expect(world.model.dueAt()).toBe(2 * WITHDRAW_AFTER_MS);
     expect(await withdraw()).toEqual({ ...NOTHING, addresses: ['10.9.9.1/32'] });
-    expect(world.engine.dueAt()).toBeUndefined();
+    expect(world.model.dueAt()).toBeUndefined();
   });
 
   it('of nodes stay while nodes are not complete', async () => {
@@ -196,8 +196,8 @@ describe('an endpoint that was found', () => {
     found({});
     expect(await later()).toEqual({ addresses: ['10.0.0.1/32'], endpoints: [1] });
     expect(await withdraw()).toEqual(NOTHING);
-    expect(world.engine.asFound(1)).toMatchObject({ identity: 0, slot: 0, enforced: { ingress: true, egress: true } });
-    expect(world.engine.withdrawn()).toMatchObject({ addresses: 1, endpoints: 1 });
+    expect(world.model.asFound(1)).toMatchObject({ identity: 0, slot: 0, enforced: { ingress: true, egress: true } });
+    expect(world.model.withdrawn()).toMatchObject({ addresses: 1, endpoints: 1 });
   });
 
   it('stays when the slices give its address to a pod that is not here', async () => {
@@ -219,7 +219,7 @@ describe('the first plan', () => {
     expect(world.ipcache.get('10.9.9.1/32')?.identity).toBe(256);
     expect(world.states.get(1)).toMatchObject({ identity: 256, state: 'ready' });
     expect(world.states.get(1)?.revision).toBeGreaterThan(9);
-    expect(world.engine.withdrawn()).toEqual({ addresses: 0, endpoints: 0 });
+    expect(world.model.withdrawn()).toEqual({ addresses: 0, endpoints: 0 });
     dropRemote('r');
     expect(await withdraw()).toEqual(NOTHING);
   });
@@ -288,7 +288,7 @@ describe('what was taken back', () => {
     expect(await withdraw()).toEqual(NOTHING);
     world.remote('r', '10.9.9.1', 257);
     expect(await returned()).toEqual({ addresses: { '10.9.9.1/32': 257 }, reopened: [], renew: true });
-    expect(world.engine.withdrawn()).toMatchObject({ addresses: 0, endpoints: 0 });
+    expect(world.model.withdrawn()).toMatchObject({ addresses: 0, endpoints: 0 });
     world.remote('r', '10.9.9.1', 256);
     expect(await withdraw()).toEqual({ ...NOTHING, addresses: ['10.9.9.1/32'] });
   });
@@ -304,7 +304,7 @@ describe('what was taken back', () => {
     expect(await withdraw()).toEqual(NOTHING);
     world.pod('web', 'a');
     expect(await returned()).toEqual({ addresses: { '10.0.0.1/32': 256 }, reopened: [1], renew: true });
-    expect(world.engine.asFound(1)).toMatchObject({ identity: 256, slot: 3, enforced: ENFORCED });
+    expect(world.model.asFound(1)).toMatchObject({ identity: 256, slot: 3, enforced: ENFORCED });
   });
 });
 

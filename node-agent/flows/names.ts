@@ -4,7 +4,7 @@ import { formatLabels } from '@weir/labels';
 import { formatAddress } from '@weir/net';
 import type { StateDB, Table } from '@weir/statedb';
 import type { FlowEvent, FlowPeer } from '../core.ts';
-import type { Engine } from '../derive/index.ts';
+import type { Model } from '../derive/index.ts';
 import type { PolicyRow, ServiceRow } from '../tables.ts';
 
 const PROTOCOLS: Readonly<Record<number, string>> = { 1: 'ICMP', 6: 'TCP', 17: 'UDP', 58: 'ICMPv6', 132: 'SCTP' };
@@ -19,7 +19,7 @@ const NO_MATCH: ReadonlySet<string> = new Set(['policy', 'unknown-identity']);
 
 /** Names what the kernel reports by numbers. */
 export class FlowNames {
-  readonly #engine: Engine;
+  readonly #model: Model;
   /** Wall clock less boot clock, in nanoseconds. */
   readonly #bootOffset: () => bigint;
   readonly #db: StateDB;
@@ -27,14 +27,14 @@ export class FlowNames {
   readonly #enforced: (endpoint: number) => Readonly<Record<string, number>>;
 
   constructor(options: {
-    readonly engine: Engine;
+    readonly model: Model;
     readonly bootOffset: () => bigint;
     readonly db: StateDB;
     readonly services: Table<ServiceRow>;
     /** Policies that the kernel judges the endpoint by: uid -> generation. */
     readonly enforced: (endpoint: number) => Readonly<Record<string, number>>;
   }) {
-    this.#engine = options.engine;
+    this.#model = options.model;
     this.#bootOffset = options.bootOffset;
     this.#db = options.db;
     this.#services = options.services;
@@ -68,7 +68,7 @@ export class FlowNames {
     const address = formatAddress(bytes);
     const name = this.#name(address, bytes.length === 4 ? 32 : 128, identity);
     const service = this.#service(address);
-    const row = this.#engine.identities.get(identity) ?? this.#engine.localIdentity(identity);
+    const row = this.#model.identities.get(identity) ?? this.#model.localIdentity(identity);
     return {
       address,
       identity,
@@ -89,24 +89,24 @@ export class FlowNames {
   }
 
   #name(address: string, bits: number, identity: number): string | undefined {
-    const owner = this.#engine.ownerOf(`${address}/${bits}`);
+    const owner = this.#model.ownerOf(`${address}/${bits}`);
     const space = owner?.indexOf(' ') ?? -1;
     if (owner !== undefined && space > 0) {
       const [kind, name] = [owner.slice(0, space), owner.slice(space + 1)];
       if (kind === 'remote') return name;
       if (kind === 'node') return identity === 1 ? 'host' : name;
       if (kind === 'local') {
-        const row = this.#engine.info(Number(name))?.row;
+        const row = this.#model.info(Number(name))?.row;
         return row?.pod ? `${row.pod.namespace}/${row.pod.name}` : `endpoint ${name}`;
       }
     }
-    return reservedName(identity) ?? this.#engine.prefixOf(identity);
+    return reservedName(identity) ?? this.#model.prefixOf(identity);
   }
 
   #policies(endpoint: number, direction: 'ingress' | 'egress', cookie: number, noMatch: boolean): string[] {
     const out = new Set<string>();
     const enforced = this.#enforced(endpoint);
-    for (const [{ row }, rule] of this.#engine.selecting(endpoint)) {
+    for (const [{ row }, rule] of this.#model.selecting(endpoint)) {
       // What the kernel has not taken has decided nothing.
       if (rule.direction !== direction || enforced[row.uid] !== row.generation) continue;
       const name = `${KINDS[row.kind]} ${row.namespace === undefined ? '' : `${row.namespace}/`}${row.name}`;

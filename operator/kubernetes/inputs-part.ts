@@ -1,6 +1,6 @@
 import { failuresPart } from '../failures-part.ts';
 import { leasePart } from '../lease-part.ts';
-import { enginePart } from '../model/engine-part.ts';
+import { syncLoopPart } from '../model/sync-loop-part.ts';
 import { definePart } from '../parts/contract.ts';
 import { tablesPart } from '../tables-part.ts';
 import { tenantLogPart } from '../tenant-log-part.ts';
@@ -16,7 +16,7 @@ export const inputsPart = definePart({
     lease: leasePart,
     targets: targetsPart,
     tenantLog: tenantLogPart,
-    engine: enginePart,
+    syncLoop: syncLoopPart,
     totals: totalsPart,
     failures: failuresPart,
   },
@@ -24,7 +24,7 @@ export const inputsPart = definePart({
   settings: { staleMs: 60_000 },
   startWithinMs: Infinity,
   stopWithinMs: Infinity,
-  build: ({ tables, lease, targets, tenantLog, engine, totals, failures }, { config, db, log }) => {
+  build: ({ tables, lease, targets, tenantLog, syncLoop, totals, failures }, { config, db, log }) => {
     const inputs = new Inputs({
       client: lease.client,
       db,
@@ -45,7 +45,7 @@ export const inputsPart = definePart({
       onMissing: (kind, because) => {
         if (because === undefined) {
           log.info({ kind }, 'policies of this kind can be read again');
-          engine.poke();
+          syncLoop.poke();
           return;
         }
         totals.error('reflector');
@@ -65,7 +65,7 @@ export const inputsPart = definePart({
         await inputs.stop();
       },
       unready: () => {
-        if (engine.started) {
+        if (syncLoop.started) {
           const stale = inputs.stale(config.staleMs);
           return stale.length === 0 ? undefined : `what it goes by is old: ${stale.join(', ')}`;
         }

@@ -5,8 +5,8 @@ import { createTables, type Desired, type Tables } from '../tables.ts';
 import { cnp, knp, namespace, node, pod, report } from '../testing.ts';
 import type { Adopted, PodRow, PolicyObjectKind, PolicyRow } from '../types.ts';
 import { NO_LIMITS } from './budgets.ts';
-import { Engine } from './engine.ts';
 import { type Later, Model, type ModelOptions } from './model.ts';
+import { SyncLoop } from './sync-loop.ts';
 import { SHARE_MS, type Stopwatch } from './time-share.ts';
 
 const [PODS, POLICIES] = [30, 20];
@@ -37,7 +37,7 @@ class WatchedModel extends Model {
   }
 }
 
-/** An engine, and what the API holds. */
+/** A sync loop, and what the API holds. */
 class World {
   readonly db = createStateDB({ freeze: true, findLeaks: false });
   readonly tables: Tables = createTables(this.db);
@@ -45,14 +45,14 @@ class World {
   readonly model: WatchedModel;
   /** Kinds of policies that cannot be read. */
   readonly missing = new Set<PolicyObjectKind>();
-  readonly #engine: Engine;
+  readonly #syncLoop: SyncLoop;
 
   constructor(stopwatch: Stopwatch, adopted: Adopted = NOTHING, limits: Partial<ModelOptions> = {}) {
     const { db, tables } = this;
     const now = (): number => 1_700_000_000_000;
     const options = { cluster: 'default', identityGraceMs: 1_000_000, now, stopwatch, ...limits };
     this.model = new WatchedModel({ ...options, db, tables });
-    this.#engine = new Engine({
+    this.#syncLoop = new SyncLoop({
       db,
       tables,
       model: this.model,
@@ -89,15 +89,15 @@ class World {
   }
 
   start(): void {
-    this.#engine.start();
+    this.#syncLoop.start();
   }
 
   calm(): Promise<void> {
-    return this.#engine.calm();
+    return this.#syncLoop.calm();
   }
 
   async stop(): Promise<void> {
-    await this.#engine.stop();
+    await this.#syncLoop.stop();
     expect(this.failed).toEqual([]);
   }
 
@@ -123,7 +123,7 @@ class World {
   }
 }
 
-describe('a round of the engine', () => {
+describe('a round of the sync loop', () => {
   it('breaks off when its time is over, other work gets its turn, and all is taken in at the end', async () => {
     const whole = new World(() => 0).put(1);
     whole.start();

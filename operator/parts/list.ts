@@ -6,9 +6,9 @@ import { inputsPart } from '../kubernetes/inputs-part.ts';
 import { targetsPart } from '../kubernetes/targets-part.ts';
 import { writersPart } from '../kubernetes/writers-part.ts';
 import { leasePart } from '../lease-part.ts';
-import { enginePart } from '../model/engine-part.ts';
 import { identityGcPart } from '../model/identity-gc-part.ts';
 import { modelPart } from '../model/model-part.ts';
+import { syncLoopPart } from '../model/sync-loop-part.ts';
 import { preflightPart } from '../preflight-part.ts';
 import { tablesPart } from '../tables-part.ts';
 import { tenantLogPart } from '../tenant-log-part.ts';
@@ -33,7 +33,7 @@ export const OPERATOR_PARTS = [
   writersPart,
   tenantLogPart,
   modelPart,
-  enginePart,
+  syncLoopPart,
   garbagePart,
   inputsPart,
 ] as const satisfies readonly AnyOperatorPart[];

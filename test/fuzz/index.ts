@@ -2,7 +2,7 @@
  * Fuzz: hostile API objects beside honest ones, in a cluster without kernels, judged against the same cluster without them.
  *
  * Guarantees:
- * - the operator, and agents' sources and engines, run as they do in a cluster, and read every kind that they read there;
+ * - the operator, and agents' sources and models, run as they do in a cluster, and read every kind that they read there;
  * - what a tenant writes (one namespace, pods' status too, but the addresses there: admission refuses those from Kubernetes 1.30 on), or the holder of
  *   one node's credentials, changes nothing of others: what is enforced, at any moment while others do nothing, and over edits of others and
  *   restarts; rules, peer sets, identities, slices, statuses; nobody ends, lists anew or says that it is unready. Of what only an administrator may

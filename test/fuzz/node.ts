@@ -1,4 +1,4 @@
-/** A node's agent without a kernel: its sources, tables and engine, with plans carried out in memory, and its reports. */
+/** A node's agent without a kernel: its sources, tables and model, with plans carried out in memory, and its reports. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { RESERVED, RESERVED_ID } from '@weir/identity';
 import type { FencingClient, KubeClient, KubePatcher } from '@weir/kube';
@@ -8,7 +8,7 @@ import { type Direction, MOST_ROWS } from '@weir/policy';
 import type { RealisedPolicy } from '../../node-agent/core.ts';
 import { inputTables, tableKey } from '../../node-agent/create-tables.ts';
 import { classOf, rowsByClass } from '../../node-agent/derive/index.ts';
-import { World } from '../../node-agent/derive/testing/engine-world.ts';
+import { World } from '../../node-agent/derive/testing/model-world.ts';
 import { Kubernetes } from '../../node-agent/kubernetes/index.ts';
 import type { EndpointStateRow, PolicyRow, SlotRow } from '../../node-agent/tables.ts';
 import { FakeCore, quiet } from '../../node-agent/testing/fake-core.ts';
@@ -122,7 +122,7 @@ export class FuzzNode {
   peer(address: string): string {
     const number = this.#identityOf(address);
     // Which CIDRs there are depends on everybody's policies; what each comes to, on those of one pod: see the verdicts.
-    if (number === RESERVED_ID.world || this.world.engine.prefixOf(number) !== undefined) return 'outside';
+    if (number === RESERVED_ID.world || this.world.model.prefixOf(number) !== undefined) return 'outside';
     const reserved = RESERVED.get(number);
     if (reserved !== undefined) return Object.keys(reserved).join();
     using told = this.world.db.read();
@@ -155,14 +155,14 @@ export class FuzzNode {
     if (!inputTables(world.tables).every((table) => told.initialised(table))) return;
     const inputs = this.#inputs();
     this.#pass();
-    const due = world.engine.dueAt();
+    const due = world.model.dueAt();
     if (inputs === this.#seen && (due === undefined || due > this.#now)) return;
     // The kernel keeps what it has while something that a policy names has not come.
-    while (world.engine.pull(100));
-    if (world.engine.awaited().size > 0) return;
+    while (world.model.pull(100));
+    if (world.model.awaited().size > 0) return;
     for (let again = true; again; this.#pass()) {
       const plan = await world.plan();
-      world.engine.forgetCidrs(plan.ipcacheGone);
+      world.model.forgetCidrs(plan.ipcacheGone);
       for (const slot of plan.slots) this.#measure(slot);
       again = plan.again;
     }

@@ -1,10 +1,10 @@
-/** Test helper: an agent's sinks and engine, with its plans carried out in memory, driven by hand; and what its node would decide. */
+/** Test helper: an agent's sinks and model, with its plans carried out in memory, driven by hand; and what its node would decide. */
 import type { CiliumEndpointSlice, CiliumIdentity, Namespace, PeerSet, Pod, ResolvedPolicyObject } from '@weir/kube';
 import type { Direction } from '@weir/policy';
 import type { Logger } from '../../node-agent/core.ts';
 import { classOf, type KernelSlot, type KernelState, rowsByClass } from '../../node-agent/derive/index.ts';
 import { rowsKey } from '../../node-agent/derive/rows.ts';
-import { World } from '../../node-agent/derive/testing/engine-world.ts';
+import { World } from '../../node-agent/derive/testing/model-world.ts';
 import {
   endpointSliceParts,
   identityParts,
@@ -97,8 +97,8 @@ export class LaggingAgent {
 
   /** Concludes from all that was delivered. False: it waits for something, and the kernel stays as it is. */
   async plan(): Promise<'again' | 'done' | 'waits'> {
-    while (this.world.engine.pull(100));
-    if (this.watches.some(({ listed }) => !listed) || this.world.engine.awaited().size > 0) {
+    while (this.world.model.pull(100));
+    if (this.watches.some(({ listed }) => !listed) || this.world.model.awaited().size > 0) {
       await this.#withdraw();
       return 'waits';
     }
@@ -107,12 +107,12 @@ export class LaggingAgent {
 
   /** Whether it takes back what was found of pods and is not true any more: of this node's own, or of all. */
   withdraws(kind: 'local' | 'slices'): boolean {
-    return this.world.engine.withdraws(kind);
+    return this.world.model.withdraws(kind);
   }
 
   async #withdraw(): Promise<void> {
-    const { engine, ipcache, states } = this.world;
-    const { addresses, endpoints, reopened } = await engine.withdraw();
+    const { model, ipcache, states } = this.world;
+    const { addresses, endpoints, reopened } = await model.withdraw();
     for (const row of addresses) ipcache.set(row.prefix, row);
     for (const id of endpoints) {
       const state = states.get(id);
@@ -158,7 +158,7 @@ export class LaggingAgent {
       ipcache: [...ipcache.values()].map(({ prefix, identity }) => [prefix, identity] as const),
       interrupted: false,
     };
-    world.engine.adopt(kernel);
+    world.model.adopt(kernel);
     for (const pod of before.pods.values()) this.add(pod);
   }
 }

@@ -121,7 +121,7 @@ export class LaggingOperator {
     await this.#writers.stop();
   }
 
-  /** As the engine does it. */
+  /** As the sync loop does it. */
   #touch(target: TargetName, key: string): void {
     if (target === 'statuses') return;
     const table = this.#tables[target] as Table<Desired<unknown>>;

@@ -10,7 +10,7 @@ import { Truth } from './truth.ts';
 
 const NODES = ['n1', 'n2'] as const;
 const PORTS = [80, 81] as const;
-/** Writers and engines answer within so many turns of the event loop. */
+/** Writers and models answer within so many turns of the event loop. */
 const TURNS = 6;
 
 export type Step =

@@ -36,7 +36,7 @@ const states = (operator: Operator) =>
   Object.fromEntries(partsOf(operator).map(({ name, state }): [string, string] => [name, state]));
 
 const PROCESS = ['totals', 'failures', 'health', 'identity-gc', 'election', 'preflight'];
-const TERM = ['tables', 'lease', 'targets', 'writers', 'tenant-log', 'model', 'engine', 'garbage', 'inputs'];
+const TERM = ['tables', 'lease', 'targets', 'writers', 'tenant-log', 'model', 'sync-loop', 'garbage', 'inputs'];
 const all = (names: readonly string[], state: string) => Object.fromEntries(names.map((name) => [name, state]));
 
 describe('a term', () => {
@@ -66,7 +66,7 @@ describe('a term', () => {
     world.api.faults.fail(503, { userAgent: 'weir-operator', resource: 'pods', verb: 'list' });
     const operator = await world.operator(electing('one'));
     await eventually(async () => expect(await ready(operator)).toMatch(/^waiting for pods \(.*503.*\)\n$/));
-    expect(states(operator)).toMatchObject({ lease: 'running', engine: 'running', inputs: 'starting' });
+    expect(states(operator)).toMatchObject({ lease: 'running', 'sync-loop': 'running', inputs: 'starting' });
     await operator.stop();
     expect(states(operator)).toEqual(all([...PROCESS, ...TERM], 'stopped'));
     expect(await holder()).toBe('');

@@ -1,11 +1,11 @@
-/** A node without a kernel: tables, engine, writer and recorded maps, looked at after every single change of a map. */
+/** A node without a kernel: tables, model, writer and recorded maps, looked at after every single change of a map. */
 import { slotKey } from '@weir/bpf';
 import { type LabelMap, labelsKey } from '@weir/labels';
 import type { ResolvedRule } from '@weir/policy';
 import { createStateDB, type StateDB } from '@weir/statedb';
 import type { Tables } from '../../core.ts';
 import { createTables, tableKey } from '../../create-tables.ts';
-import { Engine, LocalNumbers, type NumbersState } from '../../derive/index.ts';
+import { LocalNumbers, Model, type NumbersState } from '../../derive/index.ts';
 import type { ContainerPort, PeerSetRow } from '../../tables.ts';
 import { EndpointStore, IpcacheStore, PlanWriter, RoundMark, SlotStore, SyncLoop } from '../index.ts';
 import { Instant, type Probe, type Word, words } from './kernel-view.ts';
@@ -188,7 +188,7 @@ export class Agent {
   readonly tables = createTables(this.db);
   readonly #writer: PlanWriter;
   readonly #sync: SyncLoop;
-  readonly #engine: Engine;
+  readonly #model: Model;
   #left: number;
 
   static async start(node: Node, inputs: readonly Input[], operations = Number.POSITIVE_INFINITY): Promise<Agent> {
@@ -214,7 +214,7 @@ export class Agent {
     const numbers = new LocalNumbers(this.db);
     numbers.adopt(node.numbers);
     const breathe = async (): Promise<void> => undefined;
-    const engine = new Engine({
+    const model = new Model({
       db: this.db,
       tables: this.tables,
       core: { nodeName: 'self', clusterName: 'default', policyMode: 'default', allowLocalhost: true },
@@ -222,7 +222,7 @@ export class Agent {
       now: () => node.now,
       breathe,
     });
-    this.#engine = engine;
+    this.#model = model;
     const slots = new SlotStore({
       ...maps,
       db: this.db,
@@ -253,7 +253,7 @@ export class Agent {
       clearFlows: async () => undefined,
       db: this.db,
       tables: this.tables,
-      engine,
+      model,
       numbers,
       slots,
       ipcache,
@@ -277,7 +277,7 @@ export class Agent {
       log: silent,
     });
     this.#sync = new SyncLoop({
-      engine,
+      model,
       prepare: () => undefined,
       writer: this.#writer,
       slots,
@@ -290,7 +290,7 @@ export class Agent {
     });
     this.#adopt = async (): Promise<void> => {
       try {
-        engine.adopt({
+        model.adopt({
           endpoints: endpoints.adopt(false),
           slots: await slots.adopt(),
           ipcache: await ipcache.adopt(breathe),
@@ -315,8 +315,8 @@ export class Agent {
 
   /** Whether something is still in force whose successor is incomplete. */
   get waits(): boolean {
-    const retained = [...this.#engine.states()].some(({ reason }) => reason !== undefined);
-    return retained || this.#engine.awaited().size > 0 || [...this.#engine.missing()].length > 0;
+    const retained = [...this.#model.states()].some(({ reason }) => reason !== undefined);
+    return retained || this.#model.awaited().size > 0 || [...this.#model.missing()].length > 0;
   }
 
   /** Whether some policy names a port by its name. */
@@ -343,7 +343,7 @@ export class Agent {
 
   async end(): Promise<void> {
     await this.#sync.stop();
-    this.#engine.dispose();
+    this.#model.dispose();
   }
 }
 

@@ -1,6 +1,6 @@
 /**
  * Test helper: a model on tables of its own. Changes go into the input tables at once, and into the model with the next
- * round, as the engine does it; a round tells what it changed in the desired tables.
+ * round, as the sync loop does it; a round tells what it changed in the desired tables.
  */
 import { createStateDB, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import { createTables, type Desired, type Tables } from '../../tables.ts';

@@ -1,7 +1,7 @@
 import { describe, expect, it, jest } from '@jest/globals';
 import { eventually } from '../../test/eventually.ts';
 import { quiet } from '../testing/fake-core.ts';
-import { SyncLoop } from './sync.ts';
+import { SyncLoop } from './sync-loop.ts';
 
 const tick = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
@@ -14,7 +14,7 @@ function world(of: {
   readonly onPending?: (callback: () => void) => () => void;
 }) {
   const state = { plans: 0, onRound: (): void => undefined };
-  const engine = {
+  const model = {
     pull: () => false,
     awaited: () => new Map(),
     plan: async () => {
@@ -33,7 +33,7 @@ function world(of: {
     keeps: false,
   };
   const loop = new SyncLoop({
-    engine,
+    model,
     writer,
     slots: { trimDue: () => undefined },
     prepare: of.prepare ?? (() => undefined),
@@ -47,7 +47,7 @@ function world(of: {
   return { loop, state, writer };
 }
 
-it('makes a round when the engine has something to conclude by the passing of time', async () => {
+it('makes a round when the model has something to conclude by the passing of time', async () => {
   // Twice, soon after the round before.
   const { loop, state } = world({ dueAt: (plans) => (plans < 3 ? performance.now() + 5 : undefined) });
   loop.schedule();

@@ -9,8 +9,8 @@ const PULL = 250;
 /** The least time from a round that left something undone to the next that no input asks for. */
 const RETRY_MS = 100;
 
-export interface SyncOptions {
-  readonly engine: Planner;
+export interface SyncLoopOptions {
+  readonly model: Planner;
   /** What follows from inputs for other inputs; before each round takes them in. */
   readonly prepare: () => void;
   readonly writer: PlanWriter;
@@ -34,7 +34,7 @@ export class SyncLoop {
   reached = 0;
   /** The error that broke the last round; rows' own errors are with their reconcilers. */
   broken: unknown;
-  readonly #options: SyncOptions;
+  readonly #options: SyncLoopOptions;
   readonly #stop = new AbortController();
   #running: Promise<void> | undefined;
   /** A round is due. */
@@ -47,7 +47,7 @@ export class SyncLoop {
   #wakes = Infinity;
   #plan: Plan | undefined;
 
-  constructor(options: SyncOptions) {
+  constructor(options: SyncLoopOptions) {
     this.#options = options;
   }
 
@@ -139,12 +139,12 @@ export class SyncLoop {
 
   /** Has the next round begin with a change, or with what becomes due by the passing of time. */
   #await(): void {
-    const { engine, writer, slots, now } = this.#options;
+    const { model, writer, slots, now } = this.#options;
     this.#off();
     // A round that broke may have left inputs that are pending at once: round would follow round, and nothing else would run.
-    this.#off = this.broken === undefined ? engine.onPending(() => this.schedule()) : () => undefined;
-    const failing = writer.unfinished || engine.failing || this.broken !== undefined;
-    const due = Math.min(slots.trimDue() ?? Infinity, engine.dueAt() ?? Infinity);
+    this.#off = this.broken === undefined ? model.onPending(() => this.schedule()) : () => undefined;
+    const failing = writer.unfinished || model.failing || this.broken !== undefined;
+    const due = Math.min(slots.trimDue() ?? Infinity, model.dueAt() ?? Infinity);
     const wait = failing ? Math.max(RETRY_MS, this.#rowsInMs() ?? 0) : Math.max(1, due - now());
     if (now() + wait >= this.#wakes) return;
     clearTimeout(this.#timer);
@@ -156,26 +156,26 @@ export class SyncLoop {
 
   /** How long rows that the kernel refuses rest; undefined where something else was left undone, too. */
   #rowsInMs(): number | undefined {
-    const { engine, writer } = this.#options;
-    return this.broken === undefined && !engine.failing ? writer.rows.retryInMs : undefined;
+    const { model, writer } = this.#options;
+    return this.broken === undefined && !model.failing ? writer.rows.retryInMs : undefined;
   }
 
   async #round(): Promise<void> {
-    const { engine, breathe, prepare, complete, policyRevision } = this.#options;
+    const { model, breathe, prepare, complete, policyRevision } = this.#options;
     prepare();
     let reached = policyRevision();
-    while (engine.pull(PULL)) {
+    while (model.pull(PULL)) {
       await breathe();
       reached = policyRevision();
     }
-    if (!complete() || engine.awaited().size > 0) {
-      await this.#options.writer.withdraw(await engine.withdraw());
-      engine.withdrawalDone();
+    if (!complete() || model.awaited().size > 0) {
+      await this.#options.writer.withdraw(await model.withdraw());
+      model.withdrawalDone();
       return;
     }
     // A plan that broke off goes first, from its start.
     if (this.#plan) await this.#carryOut(this.#plan);
-    const plan = await engine.plan();
+    const plan = await model.plan();
     this.#plan = plan;
     await this.#carryOut(plan);
     // What was kept is due after a while: the kernel refuses something.

@@ -5,17 +5,17 @@ import { onceComplete } from '../once-complete.ts';
 import { definePart } from '../parts/contract.ts';
 
 import { tablesPart } from '../tables-part.ts';
-import { Engine } from './engine.ts';
 import { identityGcPart } from './identity-gc-part.ts';
 import { modelPart } from './model-part.ts';
+import { SyncLoop } from './sync-loop.ts';
 
 /** From the input tables into the desired ones. */
-export const enginePart = definePart({
-  name: 'engine',
+export const syncLoopPart = definePart({
+  name: 'sync-loop',
   needs: { tables: tablesPart, targets: targetsPart, identityGc: identityGcPart, model: modelPart },
   stopWithinMs: Infinity,
   build: ({ tables, targets, identityGc, model }, { db, fail }) => {
-    const engine = new Engine({
+    const syncLoop = new SyncLoop({
       db,
       tables,
       model,
@@ -26,22 +26,22 @@ export const enginePart = definePart({
     });
     const { identities, peerSets, resolved, slices } = tables;
     const touch: Readonly<Record<TargetName, (key: string) => void>> = {
-      identities: (key) => engine.touch(identities, key),
-      peerSets: (key) => engine.touch(peerSets, key),
-      resolved: (key) => engine.touch(resolved, key),
-      slices: (key) => engine.touch(slices, key),
-      statuses: (key) => engine.touchStatus(key),
+      identities: (key) => syncLoop.touch(identities, key),
+      peerSets: (key) => syncLoop.touch(peerSets, key),
+      resolved: (key) => syncLoop.touch(resolved, key),
+      slices: (key) => syncLoop.touch(slices, key),
+      statuses: (key) => syncLoop.touchStatus(key),
     };
     targets.onDrift(({ target, key }) => {
-      if (engine.started) touch[target](key);
+      if (syncLoop.started) touch[target](key);
     });
-    const beginning = onceComplete(db, tables.inputSources, () => engine.start(), fail);
+    const beginning = onceComplete(db, tables.inputSources, () => syncLoop.start(), fail);
     return {
-      provides: engine,
+      provides: syncLoop,
       start: () => beginning.start(),
       stop: async () => {
         beginning.stop();
-        await engine.stop();
+        await syncLoop.stop();
       },
     };
   },

@@ -4,22 +4,22 @@ import { namespaceRow, nodeRow, podRow, policyRow } from '../kubernetes/rows.ts'
 import { createTables } from '../tables.ts';
 import { cnp, namespace, node, pod } from '../testing.ts';
 import type { PodRow, PolicyRow } from '../types.ts';
-import { Engine } from './engine.ts';
 import { Model } from './model.ts';
+import { SyncLoop } from './sync-loop.ts';
 import { machineStopwatch, SHARE_MS, type Stopwatch } from './time-share.ts';
 
 const nothing = { identities: [], peerSets: [], resolved: [], slices: [], statuses: [] };
 
-/** An engine on tables of its own. */
+/** A sync loop on tables of its own. */
 class World {
   readonly db = createStateDB({ freeze: true });
   readonly tables = createTables(this.db);
   readonly errors: Error[] = [];
-  readonly engine: Engine;
+  readonly syncLoop: SyncLoop;
 
   constructor(stopwatch: Stopwatch = machineStopwatch) {
     const { db, tables } = this;
-    this.engine = new Engine({
+    this.syncLoop = new SyncLoop({
       db,
       tables,
       model: new Model({ db, tables, cluster: 'default', identityGraceMs: 1_000, now: () => 1_700_000_000_000 }),
@@ -96,33 +96,33 @@ const policy = (where: string, app: string, generation = 1): PolicyRow => {
 
 let world: World;
 afterEach(async () => {
-  await world.engine.stop();
+  await world.syncLoop.stop();
   expect(world.errors).toEqual([]);
 });
 
 it('a namespace that edits its policies by the thousand does not delay an edit of another by more than a round or two', async () => {
   world = new World();
-  world.engine.start();
-  await world.engine.calm();
+  world.syncLoop.start();
+  await world.syncLoop.calm();
   const resolved = world.resolvedBefore('cnp-victim.p', 'tenant');
   world.put(...Array.from({ length: 3_000 }, (_, n) => policy(`tenant/p${n}`, `a${n}`)));
   world.put(policy('victim/p', 'web'));
   expect(await resolved).toBeLessThanOrEqual(400);
-  await world.engine.calm();
+  await world.syncLoop.calm();
   using snapshot = world.db.read();
   expect(snapshot.count(world.tables.resolved)).toBe(3_001);
 });
 
 it('of a policy that is edited while it waits the last edit counts, and so does its deletion', async () => {
   world = new World();
-  world.engine.start();
-  await world.engine.calm();
+  world.syncLoop.start();
+  await world.syncLoop.calm();
   world.put(...Array.from({ length: 1_000 }, (_, n) => policy(`tenant/p${n}`, `a${n}`)));
   const first = world.resolvedBefore('cnp-tenant.p0', 'tenant');
   await first;
   world.put(policy('tenant/p999', 'last', 2));
   world.db.write([world.tables.policies], (txn) => txn.delete(world.tables.policies, 'cnp/tenant/p998'));
-  await world.engine.calm();
+  await world.syncLoop.calm();
   using snapshot = world.db.read();
   expect(snapshot.count(world.tables.resolved)).toBe(999);
   expect(snapshot.get(world.tables.resolved, 'cnp-tenant.p999')?.row.source.generation).toBe(2);
@@ -141,15 +141,15 @@ describe('pods', () => {
     // Each change has a round of its own.
     let passed = 0;
     world = new World(() => (passed += SHARE_MS));
-    world.engine.start();
-    await world.engine.calm();
+    world.syncLoop.start();
+    await world.syncLoop.calm();
   });
 
   it('of a namespace that brings very many do not delay a pod of another by more than a few of them', async () => {
     const before = world.atFirstPodOf('victim', () => world.placed('tenant').length);
     world.putPods(...podsOf('tenant'), podOf('victim', 0));
     expect(await before).toBeLessThanOrEqual(3);
-    await world.engine.calm();
+    await world.syncLoop.calm();
     expect(world.placed('tenant')).toHaveLength(MANY);
   });
 
@@ -158,13 +158,13 @@ describe('pods', () => {
     world.putPods(...podsOf('victim').map((row) => ({ ...row, mirrorOf: 'n1' })), podOf('victim', MANY, 'own'));
     await world.db.waitFor(query.all(world.tables.slices), () => world.placed('victim').some(isOwn));
     expect(world.placed('victim').length).toBeLessThanOrEqual(4);
-    await world.engine.calm();
+    await world.syncLoop.calm();
     expect(world.placed('victim')).toHaveLength(MANY + 1);
   });
 
   it('of a namespace whose labels change do not delay a pod of another, nor the pods of another such namespace', async () => {
     world.putPods(...podsOf('tenant'), ...podsOf('other'));
-    await world.engine.calm();
+    await world.syncLoop.calm();
     const before = world.atFirstPodOf('victim', () => withTeam('tenant', 'red'));
     world.label('tenant', { team: 'red' });
     world.label('other', { team: 'blue' });
@@ -176,19 +176,19 @@ describe('pods', () => {
       await new Promise((resolve) => setImmediate(resolve));
     }
     expect(Math.max(...meanwhile.map(Math.abs))).toBeLessThanOrEqual(3);
-    await world.engine.calm();
+    await world.syncLoop.calm();
     expect(withTeam('other', 'blue')).toBe(MANY);
   });
 
   it('have the labels of their namespace in the end, however often those and they change meanwhile', async () => {
     world.putPods(...podsOf('tenant'));
-    await world.engine.calm();
+    await world.syncLoop.calm();
     for (const team of ['red', 'green', 'blue']) {
       world.label('tenant', { team });
       for (let rounds = 0; rounds < MANY / 3; rounds += 1) await new Promise((resolve) => setImmediate(resolve));
       world.putPods(podOf('tenant', 0, team), podOf('tenant', MANY - 1, team));
     }
-    await world.engine.calm();
+    await world.syncLoop.calm();
     expect(withTeam('tenant', 'blue')).toBe(MANY);
     expect(world.placed('tenant').filter(({ labels }) => labels['k8s:app'] === 'blue')).toHaveLength(2);
   });

@@ -1,9 +1,9 @@
 import { describe, expect, it } from '@jest/globals';
 import fc from 'fast-check';
 import { tableKey } from '../create-tables.ts';
-import { APPS, basic, byName, copy, rule, World, web } from './testing/engine-world.ts';
+import { APPS, basic, byName, copy, rule, World, web } from './testing/model-world.ts';
 
-describe('engine', () => {
+describe('model', () => {
   it('denies both directions of a pod without identity, and opens it when no policy selects it', async () => {
     const world = new World();
     world.namespace();
@@ -89,7 +89,7 @@ describe('engine', () => {
     world.policy('p', 2, [rule('a', 'c', 8)]);
     await world.plan();
     expect(world.states.get(1)).toMatchObject({ policies: { p: 1 }, slot });
-    expect([...world.engine.missing()]).toMatchObject([{ uid: 'p', generation: 2, hashes: ['hash-c'] }]);
+    expect([...world.model.missing()]).toMatchObject([{ uid: 'p', generation: 2, hashes: ['hash-c'] }]);
     // The cluster may drop what only the old generation names: it stays as it was for as long as that is in force.
     world.db.write([world.tables.peerSets], (txn) => txn.delete(world.tables.peerSets, 'hash-b'));
     await world.plan();
@@ -97,7 +97,7 @@ describe('engine', () => {
     world.peerSet('c', []);
     await world.plan();
     expect(world.states.get(1)?.policies).toEqual({ p: 2 });
-    expect([...world.engine.missing()]).toEqual([]);
+    expect([...world.model.missing()]).toEqual([]);
   });
 
   it('follows an operator that gives the sets of one generation other names, and decides as before all the time', async () => {
@@ -131,7 +131,7 @@ describe('engine', () => {
     });
     await world.plan();
     expect(decided()).toEqual(before);
-    expect([...world.engine.missing()]).toEqual([]);
+    expect([...world.model.missing()]).toEqual([]);
     // By the new names: who joins now is told by them.
     world.identity(400, 'b');
     world.remote('s', '10.9.9.10', 400);
@@ -210,12 +210,12 @@ describe('engine', () => {
     const before = world.states.get(1);
     world.policy('p', 2, [{ ...rule('a', 'b', 7), ports: [{ protocol: 'TCP', from: 9, to: 5 }] }]);
     await world.plan();
-    expect(world.states.get(1)).toEqual({ ...before, reason: world.engine.failure(1)?.message });
-    expect(world.engine.failure(1)).toBeInstanceOf(Error);
-    expect(world.engine.policiesOf(1)).toMatchObject([{ uid: 'p', generation: 2 }]);
+    expect(world.states.get(1)).toEqual({ ...before, reason: world.model.failure(1)?.message });
+    expect(world.model.failure(1)).toBeInstanceOf(Error);
+    expect(world.model.policiesOf(1)).toMatchObject([{ uid: 'p', generation: 2 }]);
     world.policy('p', 3, [rule('a', 'b', 8)]);
     await world.plan();
-    expect(world.engine.failure(1)).toBeUndefined();
+    expect(world.model.failure(1)).toBeUndefined();
     expect(world.states.get(1)?.policies).toEqual({ p: 3 });
   });
 
@@ -261,7 +261,7 @@ describe('engine', () => {
     expect(world.ipcache.get('0.0.0.0/0')?.identity).toBe(2);
   });
 
-  it('concludes step by step what a fresh engine concludes at once', async () => {
+  it('concludes step by step what a fresh model concludes at once', async () => {
     const app = fc.constantFrom(...APPS);
     const ports = fc.array(fc.constantFrom(web(80), web(81), { ...web(53), protocol: 'UDP' as const }), {
       maxLength: 2,
@@ -391,10 +391,10 @@ describe('engine', () => {
           while ((await world.plan()).again);
           // What stays in force from before is history by design, not a conclusion from the tables.
           const held = [...world.states.keys()].some((id) => {
-            const info = world.engine.info(id);
+            const info = world.model.info(id);
             return info?.ready === true && info.reason !== undefined;
           });
-          if (held || [...world.engine.missing()].length > 0) continue;
+          if (held || [...world.model.missing()].length > 0) continue;
           const fresh = new World('default', true);
           fresh.numbers.adopt(world.numbers.state());
           copy(world, fresh);
@@ -416,8 +416,8 @@ describe('pull', () => {
     const world = new World();
     world.namespace();
     for (const name of ['p', 'q', 'r']) world.pod(name, 'a');
-    expect(world.engine.pull(3)).toBe(true);
-    expect(world.engine.pull(3)).toBe(false);
-    expect(world.engine.pull(3)).toBe(false);
+    expect(world.model.pull(3)).toBe(true);
+    expect(world.model.pull(3)).toBe(false);
+    expect(world.model.pull(3)).toBe(false);
   });
 });

@@ -1,4 +1,4 @@
-/** Input tables and an engine over them, for tests: rows in by one call each, plans carried out in memory. */
+/** Input tables and a model over them, for tests: rows in by one call each, plans carried out in memory. */
 import assert from 'node:assert/strict';
 import { type LabelSelector, labelsKey } from '@weir/labels';
 import type { CompiledDirection, ResolvedRule } from '@weir/policy';
@@ -15,7 +15,7 @@ import type {
   RemoteEndpointRow,
   SlotRow,
 } from '../../tables.ts';
-import { Engine } from '../engine.ts';
+import { Model } from '../model.ts';
 import { LocalNumbers } from '../numbers.ts';
 import type { Plan } from '../plan.ts';
 
@@ -38,7 +38,7 @@ export class World {
   readonly db: StateDB = createStateDB({ freeze: true });
   readonly tables: Tables = createTables(this.db);
   readonly numbers = new LocalNumbers(this.db);
-  readonly engine: Engine;
+  readonly model: Model;
   readonly states = new Map<number, EndpointStateRow>();
   readonly slots = new Map<number, SlotRow>();
   readonly ipcache = new Map<string, IpcacheRow>();
@@ -52,7 +52,7 @@ export class World {
 
   /** `eager`: the clock runs so fast that a plan takes every break that it may take. */
   constructor(mode: 'default' | 'always' | 'never' = 'default', eager = false, nodeName = 'self') {
-    this.engine = new Engine({
+    this.model = new Model({
       db: this.db,
       tables: this.tables,
       core: { nodeName, clusterName: 'default', policyMode: mode, allowLocalhost: true },
@@ -65,7 +65,7 @@ export class World {
         this.breaths += 1;
         this.meanwhile();
         // Whoever reads in a break sees no state of the plan that is being concluded.
-        assert.ok([...this.engine.states()].every((state, index) => state === this.#before[index]));
+        assert.ok([...this.model.states()].every((state, index) => state === this.#before[index]));
       },
     });
   }
@@ -76,17 +76,17 @@ export class World {
   }
 
   async plan(): Promise<Plan> {
-    while (this.engine.pull(100));
-    this.#before = [...this.engine.states()];
-    const plan = await this.engine.plan();
+    while (this.model.pull(100));
+    this.#before = [...this.model.states()];
+    const plan = await this.model.plan();
     for (const row of plan.slots) this.slots.set(row.slot, row);
     for (const row of plan.ipcache) this.ipcache.set(row.prefix, row);
     for (const prefix of plan.ipcacheGone) this.ipcache.delete(prefix);
-    for (const row of [...plan.endpoints, ...this.engine.bump(plan.afterGone)]) this.states.set(row.id, row);
+    for (const row of [...plan.endpoints, ...this.model.bump(plan.afterGone)]) this.states.set(row.id, row);
     for (const id of plan.endpointsGone) this.states.delete(id);
     for (const slot of plan.slotsGone) {
       this.slots.delete(slot);
-      this.engine.slotReleased(slot);
+      this.model.slotReleased(slot);
     }
     return plan;
   }

@@ -17,7 +17,7 @@ import { machineStopwatch, type Stopwatch, timeShare } from './time-share.ts';
 /** Changes that are put in their turns at once. */
 const QUEUED = 1_000;
 
-export interface EngineOptions {
+export interface SyncLoopOptions {
   readonly db: StateDB;
   readonly tables: Tables;
   readonly model: Model;
@@ -40,8 +40,8 @@ interface Input {
   dispose(): void;
 }
 
-export class Engine {
-  readonly #options: EngineOptions;
+export class SyncLoop {
+  readonly #options: SyncLoopOptions;
   readonly #stop = new AbortController();
   #loop: Promise<void> | undefined;
   #poke: () => void = () => {};
@@ -52,7 +52,7 @@ export class Engine {
   #pending = true;
   #calm = Promise.withResolvers<void>();
 
-  constructor(options: EngineOptions) {
+  constructor(options: SyncLoopOptions) {
     this.#options = options;
   }
 

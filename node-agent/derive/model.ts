@@ -1,6 +1,6 @@
 /**
  * From input tables to what the kernel is to hold. Changes are pulled from the tables' streams and only what they touch is
- * derived anew; a fresh engine over the same tables concludes the same (but for numbers given out, and what stays in force
+ * derived anew; a fresh model over the same tables concludes the same (but for numbers given out, and what stays in force
  * while its successor is incomplete). `#listen` says where each input row goes, `plan` in which order it is concluded from.
  */
 
@@ -39,7 +39,7 @@ import { type UnconnectedPod, UnconnectedPods } from './unconnected-pods.ts';
 import { Withdrawals } from './withdrawals.ts';
 import { Rows } from './working.ts';
 
-export interface EngineOptions {
+export interface ModelOptions {
   readonly db: StateDB;
   readonly tables: Tables;
   readonly core: Pick<CoreOptions, 'nodeName' | 'clusterName' | 'policyMode' | 'allowLocalhost'>;
@@ -60,10 +60,10 @@ const CLUSTER_ENTITIES = ['cluster', 'host', 'remote-node', 'kube-apiserver'] as
 const NOTHING: ReadonlyMap<SelectorHash, PolicyRow> = new Map();
 const NONE: ReadonlySet<number> = new Set();
 
-export class Engine {
+export class Model {
   readonly policies: Policies;
   readonly identities: Identities;
-  readonly #options: EngineOptions;
+  readonly #options: ModelOptions;
   readonly #pace: Pace;
   readonly #inputs: Inputs;
   readonly #ipcache: IpcacheDeriver;
@@ -88,7 +88,7 @@ export class Engine {
   #cidrsChanged = false;
   #ownNodeChanged = false;
 
-  constructor(options: EngineOptions) {
+  constructor(options: ModelOptions) {
     const { db, tables, core, numbers, now } = options;
     this.#options = options;
     const pace = new Pace(now, options.breathe);
