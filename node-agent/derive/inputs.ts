@@ -24,7 +24,7 @@ export class Inputs {
    * are pulled in the order in which they are named here.
    */
   on<T>(table: Table<T>, take: (row: T, deleted: boolean) => void): void {
-    const stream = this.#db.changes(table, { name: 'engine' });
+    const stream = this.#db.changes(table, { name: 'model' });
     const handler = (change: { readonly row: T; readonly deleted: boolean }): void => take(change.row, change.deleted);
     this.#streams.push([stream as ChangeStream<never>, handler as (change: never) => void]);
   }

@@ -5,7 +5,7 @@ import { MOST_ROWS, type ResolvedRule, rowsIn } from '@weir/policy';
 import fc from 'fast-check';
 import { tableKey } from '../create-tables.ts';
 import { NAMESPACE_ROWS, shareOf } from './row-shares.ts';
-import { basic, podLabels, rule, type World } from './testing/engine-world.ts';
+import { basic, podLabels, rule, type World } from './testing/model-world.ts';
 
 const UNKNOWN = Infinity;
 
@@ -113,7 +113,7 @@ function outcome(world: World): { readonly rows: number; readonly limited: reado
     const compiled = world.slots.get(slot)?.compiled;
     if (compiled !== undefined) rows += rowsIn(compiled.ingress) + rowsIn(compiled.egress);
   }
-  const limited = [...world.states.keys()].filter((id) => [...world.engine.excesses(id)].length > 0);
+  const limited = [...world.states.keys()].filter((id) => [...world.model.excesses(id)].length > 0);
   return { rows, limited: limited.sort((a, b) => a - b) };
 }
 
@@ -138,11 +138,11 @@ describe('many policies of one namespace', () => {
     expect(limited).toEqual(LARGE);
     expect(rows).toBeLessThanOrEqual(NAMESPACE_ROWS);
     expect(rows).toBeGreaterThan(NAMESPACE_ROWS / 4);
-    const [[, excess] = []] = world.engine.excesses(11);
+    const [[, excess] = []] = world.model.excesses(11);
     expect(excess?.message).toContain('its share of those that its namespace has on a node');
   });
 
-  it('have all their rows again once there is room, and concludes the same as a fresh engine at each step', async () => {
+  it('have all their rows again once there is room, and the same is concluded as a fresh model at each step', async () => {
     const grown = peers();
     const fresh = async (ids: readonly number[]): Promise<World> => {
       const world = peers();

@@ -225,7 +225,7 @@ export class SyncLoop {
   }
 
   #input<T>(table: Table<T>, set: (txn: WriteTxn, row: T) => void, remove: (txn: WriteTxn, row: T) => void): Input {
-    const stream = this.#options.db.changes(table, { name: 'engine' });
+    const stream = this.#options.db.changes(table, { name: 'sync-loop' });
     return {
       ...inputOf(stream),
       take(txn) {
@@ -241,7 +241,7 @@ export class SyncLoop {
 
   /** As `#input`, one change of each owner in turn. */
   #fair<T>(queue: FairQueue<T>, table: Table<T>, take: (txn: WriteTxn, change: Change<T>) => void): Input {
-    const stream = this.#options.db.changes(table, { name: 'engine' });
+    const stream = this.#options.db.changes(table, { name: 'sync-loop' });
     return {
       ...inputOf(stream),
       take(txn) {
