@@ -112,6 +112,20 @@ describe('the pages', () => {
     expect(links).toEqual(new Set(ALL));
   });
 
+  it('name source files that exist, as do the other documents', () => {
+    const sources = globSync('{bin,bpf,node-agent,operator,scripts,shared,test}/**/*.{ts,mjs,c,h}', {
+      cwd: ROOT,
+      exclude: (path) => path.endsWith('node_modules'),
+    });
+    const paths = new Set(sources.flatMap((path) => path.split('/').map((_, at, all) => all.slice(at).join('/'))));
+    const documents = [...ALL, ...globSync('{*.md,{bpf,shared/*,test/*}/README.md}', { cwd: ROOT })];
+    expect(documents).toContain('ARCHITECTURE.md');
+    const named = documents.flatMap((file) => quoted(file).map((path) => [file, path] as const));
+    const files = named.filter(([, path]) => /^[\w./-]+\.(ts|mjs|c|h)$/.test(path));
+    expect(files.length).toBeGreaterThan(100);
+    expect(files.filter(([, path]) => !paths.has(path))).toEqual([]);
+  });
+
   it('have a marker at every block', () => {
     expect(pages.flatMap(({ problems }) => problems)).toEqual([]);
     for (const page of pages) expect([page.file, page.blocks.length > 3]).toEqual([page.file, true]);
