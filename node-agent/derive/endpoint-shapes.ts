@@ -230,6 +230,7 @@ export class EndpointShapes {
       users: namespaces,
       dirty,
       needs: (key) => slots.needs(key),
+      failing: (key) => slots.failure(key) !== undefined,
       compile: async (key, most) => {
         await pace.breathe();
         return slots.compile(key, most);

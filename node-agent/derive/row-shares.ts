@@ -55,6 +55,8 @@ export interface ShareOptions {
   readonly dirty: ReadonlySet<string>;
   /** Of a shape that is not dirty, or cannot be compiled. */
   needs(shape: string): Needs;
+  /** Whether it could not be compiled when that was last tried. Its needs are then those of what stays in force. */
+  failing(shape: string): boolean;
   /** undefined: it cannot be compiled. */
   compile(shape: string, most: number): Promise<CompiledPolicy | undefined>;
 }
@@ -74,7 +76,7 @@ export async function compileByShare(options: ShareOptions): Promise<ReadonlyMap
   const out = new Map<string, Shared>();
   const needs = new Map<string, Needs>();
   for (const shape of users.keys()) needs.set(shape, dirty.has(shape) ? UNKNOWN : options.needs(shape));
-  const failed = new Set<string>();
+  const failed = new Set(users.keys().filter((shape) => !dirty.has(shape) && options.failing(shape)));
   for (;;) {
     const shares = sharesOf(users, needs);
     const off = [...needs].filter(([shape, { rows, most }]) => {
