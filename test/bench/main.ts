@@ -1,6 +1,7 @@
 /** `npm run bench -- SUITE [--json FILE]`: measures, prints ratios, writes rows. Exit code 2 for bad arguments; figures never fail it. */
 import { writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
+import { agent } from './agent.ts';
 import { path } from './path.ts';
 import { real } from './real.ts';
 import { reconciler } from './reconciler.ts';
@@ -9,7 +10,7 @@ import { soak } from './soak.ts';
 import { statedb } from './statedb.ts';
 import type { Suite } from './suite.ts';
 
-const SUITES: Readonly<Record<string, Suite>> = { path, real, statedb, reconciler, soak };
+const SUITES: Readonly<Record<string, Suite>> = { path, real, statedb, reconciler, agent, soak };
 
 const USAGE = `usage: npm run bench -- SUITE [--json FILE]\nsuites: ${Object.keys(SUITES).join(', ')}`;
 

@@ -14,7 +14,10 @@ const CASE_LIMIT_MS = 3 * 60_000;
 export type Measure = (name: string) => Promise<readonly Measured[]>;
 
 /** By a program of ours in this folder, with node's own flags added. */
-export function own(program: 'statedb-own.ts' | 'reconciler-own.ts', flags: readonly string[] = []): Measure {
+export function own(
+  program: 'statedb-own.ts' | 'reconciler-own.ts' | 'agent-own.ts',
+  flags: readonly string[] = [],
+): Measure {
   const path = fileURLToPath(new URL(program, import.meta.url));
   return (name) => measure(process.execPath, ['--expose-gc', ...flags, path, name]);
 }
