@@ -261,9 +261,9 @@ export class Slots {
 
   /** Compiles the shape with at most so many rows a direction; undefined when that fails. Makes breaks, as `refresh` does. */
   async compile(key: string, most: number): Promise<CompiledPolicy | undefined> {
-    const shape = this.#shapes.get(key)?.shape;
+    const entry = this.#shapes.get(key);
     try {
-      return shape && (await this.#compile(shape, most));
+      return entry && (await this.#compile(entry, most));
     } catch {
       // `refresh` fails with the same, and tells it.
       return undefined;
@@ -282,7 +282,7 @@ export class Slots {
     const { pace } = this.#world;
     try {
       const { most } = made?.needs ?? entry.needs;
-      const compiled = made?.compiled ?? (await this.#compile(entry.shape, most));
+      const compiled = made?.compiled ?? (await this.#compile(entry, most));
       const needs = made?.needs ?? needsOf(compiled, most);
       return await pace.run(this.#place({ ...entry, needs }, compiled, candidates, left));
     } catch (error) {
@@ -292,11 +292,12 @@ export class Slots {
     }
   }
 
-  #compile(shape: Shape, mostRows: number): Promise<CompiledPolicy> {
+  #compile({ shape, namesIdentities }: ShapeRow, mostRows: number): Promise<CompiledPolicy> {
     const steps = compileSteps({
       rules: shape.rules,
       peerSets: { identities: (hash) => this.#world.members(hash) },
-      identities: this.#world.identities(),
+      // Rules that name peer sets alone tell no address outside from another: there may be very many.
+      identities: namesIdentities ? this.#world.identities() : [],
       mode: shape.mode,
       allowLocalhost: shape.allowLocalhost,
       portNames: {

@@ -180,6 +180,11 @@ describe('prefixes', () => {
         const lengthB = Math.min(bitsB, b.length * 8);
         const outer = maskPrefix(a.length === 4 ? 4 : 6, a, lengthA);
         const inner = maskPrefix(b.length === 4 ? 4 : 6, b, lengthB);
+        expect(model(outer.bytes)).toBe(
+          model(a)
+            .slice(0, lengthA)
+            .padEnd(a.length * 8, '0'),
+        );
         const same = a.length === b.length && model(a).slice(0, lengthA) === model(b).slice(0, lengthA);
         expect(addressIn(outer, b)).toBe(same);
         expect(prefixContains(outer, inner)).toBe(same && lengthA <= lengthB);

@@ -34,10 +34,10 @@ export function parsePrefix(text: string, options: { readonly requireLength?: bo
 
 /** The prefix of `bits` bits that holds the address. */
 export function maskPrefix(family: Family, address: Uint8Array, bits: number): Prefix {
-  const bytes = Uint8Array.from(address, (byte, index) => {
-    const kept = Math.min(8, Math.max(0, bits - index * 8));
-    return byte & (0xff00 >> kept) & 0xff;
-  });
+  const bytes = address.slice();
+  const whole = bits >> 3;
+  bytes.fill(0, Math.ceil(bits / 8));
+  if (whole < bytes.length) bytes[whole] = (bytes[whole] ?? 0) & (0xff00 >> (bits & 7));
   return { family, bytes, bits };
 }
 

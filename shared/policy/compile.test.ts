@@ -1,4 +1,5 @@
 import { describe, expect, it } from '@jest/globals';
+import fc from 'fast-check';
 import {
   type ClassRows,
   type CompileInput,
@@ -43,6 +44,48 @@ const everything = (verdict: string, cookie: number) =>
   ['0 0-0', '1 0-255', '6 0-65535', '17 0-65535', '58 0-255', '132 0-65535'].map(
     (text) => `${text} ${verdict} ${cookie}`,
   );
+
+it('rules that name peer sets alone, or every peer, decide the same whatever CIDR identities there are', () => {
+  const port = fc.record({ protocol: fc.constantFrom('TCP' as const, 'UDP' as const), from: fc.nat(3) });
+  const ports = fc.array(
+    fc.oneof(
+      port.map((each) => ({ ...each, to: each.from + 1 })),
+      fc.record({ protocol: fc.constant('TCP' as const), name: fc.constantFrom('web', 'dns') }),
+    ),
+    { maxLength: 3 },
+  );
+  const sets = fc.array(
+    fc.constantFrom(...Object.keys(SETS)).map((peerSet) => ({ peerSet })),
+    { maxLength: 3 },
+  );
+  const rules = fc.array(
+    fc.record(
+      {
+        direction: fc.constantFrom('ingress' as const, 'egress' as const),
+        verdict: fc.constantFrom('allow' as const, 'deny' as const),
+        defaultDeny: fc.boolean(),
+        peers: sets,
+        ports,
+      },
+      { requiredKeys: ['direction', 'verdict', 'defaultDeny'] },
+    ),
+    { maxLength: 6 },
+  );
+  const cidrs = [
+    { id: 0x01000001, cidr: '198.51.100.0/24' },
+    { id: 0x01000002, cidr: '203.0.113.7/32', kubeApiserver: true },
+    { id: 1, kubeApiserver: true },
+  ];
+  const none = new Map<number, number[]>();
+  const portNames = { own: () => 80, peers: (name: string) => (name === 'web' ? new Map([[300, [8080]]]) : none) };
+  fc.assert(
+    fc.property(rules, fc.constantFrom('default' as const, 'always' as const), (all, mode) => {
+      const of = all.map((fields, at) => rule(1 + at, fields));
+      const more = { mode, portNames };
+      expect(compile(input(of, { ...more, identities: cidrs }))).toEqual(compile(input(of, more)));
+    }),
+  );
+});
 
 describe('rows', () => {
   it('hold one decision for each interval: deny first, then the lowest cookie', () => {

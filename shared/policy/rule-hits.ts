@@ -105,7 +105,7 @@ export class RuleHits {
     const plainPod = scopeOf(id) === 'pod' && identity.kubeApiserver !== true;
     const common = plainPod ? this.#ofEntities(SCOPE_ENTITIES.pod) : this.#common(identity);
     const sets = this.#setsOf.get(id) ?? [];
-    const prefix = outsidePrefix(identity);
+    const prefix = this.#cidrRule.length === 0 ? undefined : outsidePrefix(identity);
     const region = prefix === undefined ? undefined : this.#cidrs.regionOf(prefix);
     const known = within(this.#known, common);
     const key = `${sets.join()}|${region ?? ''}|${this.#names.signature(id)}`;
