@@ -165,8 +165,9 @@ export class IpcacheDeriver {
 
   /** CIDR identities that nothing needs any more, and whose address is still to be taken away. */
   *leaving(): Generator<readonly [id: number, cidr: string]> {
-    for (const [prefix, id] of this.#inputs.numbers.cidrs()) {
-      if (this.dirty.has(prefix) && !this.#numbered(prefix)) yield [id, prefix];
+    for (const prefix of this.dirty) {
+      const id = this.#inputs.numbers.numberOf(prefix);
+      if (id !== undefined && !this.#numbered(prefix)) yield [id, prefix];
     }
   }
 

@@ -122,6 +122,11 @@ export class LocalNumbers {
     for (const { name, id } of this.#of('cidr')) yield [name, id];
   }
 
+  /** The number that the prefix has. */
+  numberOf(prefix: string): number | undefined {
+    return this.#numbers.get({ kind: 'cidr', name: prefix })?.id;
+  }
+
   prefixOf(id: number): string | undefined {
     const row = this.#byId(id);
     return row?.kind === 'cidr' ? row.name : undefined;
