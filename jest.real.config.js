@@ -6,5 +6,6 @@ export default {
   testMatch: ['<rootDir>/test/real/**/*.test.ts', '<rootDir>/test/cluster/real/**/*.test.ts'],
   testPathIgnorePatterns: ['/node_modules/'],
   testTimeout: 120_000,
+  globalSetup: '<rootDir>/test/real/setup.ts',
   maxWorkers: 1,
 };

@@ -30,7 +30,8 @@ afterEach(() => {
   for (const { pid: leader } of children.splice(0)) if (leader !== undefined) process.kill(-leader, 'SIGKILL');
   for (const lock of locks.splice(0)) lock.release();
   for (const at of [root, other]) rmSync(at, { recursive: true, force: true });
-  rmSync(state, { recursive: true, force: true });
+  // A pid may be about to be written into it.
+  rmSync(state, { recursive: true, force: true, maxRetries: 10 });
 });
 
 const pid = (): string => join(state, 'agent.pid');
