@@ -41,6 +41,7 @@ const multiarch = { x64: 'x86_64-linux-gnu', arm64: 'aarch64-linux-gnu' }[proces
 
 /** Debian packages: each with the file or program that shows it is there. */
 export const PACKAGES = [
+  { name: 'apparmor', why: "compiles the chart's AppArmor profiles", present: () => which('apparmor_parser') },
   { name: 'clang', why: 'compiles the BPF datapath', present: () => which('clang') },
   {
     name: 'libbpf1',

@@ -1,6 +1,7 @@
 /** What goes into a release: every input by its checksum, and a bill of materials that names them all. */
 import { execFileSync } from 'node:child_process';
-import { globSync, readFileSync } from 'node:fs';
+import { globSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from '@jest/globals';
 import { load } from 'js-yaml';
@@ -169,6 +170,48 @@ describe('the release workflow', () => {
     for (const script of scripts) {
       execFileSync('bash', ['-n'], { input: script });
       expect(script).not.toMatch(/\$\{\{/);
+    }
+  });
+});
+
+describe('a workflow', () => {
+  const diagnose = (files: readonly string[]): unknown =>
+    JSON.parse(
+      execFileSync(process.execPath, [join(ROOT, 'test/workflow-diagnostics.ts'), ...files], {
+        cwd: ROOT,
+        encoding: 'utf8',
+      }),
+    );
+
+  it('is one that GitHub takes, by its own language service', () => {
+    expect(WORKFLOWS.length).toBeGreaterThan(0);
+    expect(diagnose(WORKFLOWS)).toEqual(WORKFLOWS.map(() => []));
+  });
+
+  it('that names what does not exist is found', () => {
+    const folder = mkdtempSync(join(tmpdir(), 'weir-workflows-'));
+    try {
+      const slips = [
+        ['steps.push.outputs.operator', 'steps.pull.outputs.operator'],
+        ['needs: [check,', 'needs: [checks,'],
+        ['attestations: write', 'attestation: write'],
+        ['timeout-minutes: 90', 'timeout: 90'],
+        [expression('matrix.arch'), expression('matrix.architecture')],
+        [expression('github.token'), expression('github.tokens')],
+      ] as const;
+      const release = text('.github/workflows/release.yml');
+      const files = slips.map(([right, wrong], at) => {
+        const file = join(folder, `${at}.yml`);
+        writeFileSync(file, release.replace(right, wrong));
+        return file;
+      });
+      expect(diagnose(files)).toEqual(
+        ['pull', 'checks', 'attestation', 'timeout', 'architecture', 'tokens'].map((name) =>
+          expect.arrayContaining([expect.stringMatching(new RegExp(`^line \\d+: .*\\b${name}\\b`))]),
+        ),
+      );
+    } finally {
+      rmSync(folder, { recursive: true });
     }
   });
 });

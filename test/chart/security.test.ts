@@ -1,4 +1,5 @@
 /** What the pods of the chart may do on a node. */
+import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from '@jest/globals';
@@ -153,6 +154,19 @@ describe('pods of the chart', () => {
       expect(text.split('{')).toHaveLength(text.split('}').length);
     }
   });
+
+  it.each(['weir-agent', 'weir-operator'])(
+    'AppArmor profile %s compiles, and one with a slip in it does not',
+    (name) => {
+      const profile = readFileSync(join(CHART, 'files/apparmor', name), 'utf8');
+      // Neither loads it nor writes to a cache.
+      const compile = (input: string) =>
+        spawnSync('apparmor_parser', ['--skip-kernel-load', '--skip-cache'], { input, encoding: 'utf8' });
+      const { status, stderr } = compile(profile);
+      expect([status, stderr]).toEqual([0, expect.not.stringContaining('error')]);
+      expect(compile(profile.replace('deny mount,', 'deny mounts,')).status).not.toBe(0);
+    },
+  );
 
   it('probes ask where the program listens: the loopback, or the address of the node when metrics are there without TLS', async () => {
     const secured = 'metrics.secure.enabled=true,metrics.expose=true';
