@@ -24,7 +24,7 @@ export class ClassPainter {
   }
 
   /**
-   * None once the budget is spent.
+   * None once the budget is spent. They are not counted yet.
    * @param identity undefined: a member of a scope of which nothing else is known
    * @param under what is decided where no rule hits
    */
@@ -36,8 +36,7 @@ export class ClassPainter {
     const painted = given === undefined ? named : named.filter((index) => given.has(index) || this.#hasNumbers(index));
     const added = [...painted, ...(own ?? [])].flatMap((index) => this.#rowsOf(index, identity));
     const look = (count: number): void => this.#budget.takeLooks(count);
-    const rows = rowsOf(paintOver(painting, added, look));
-    return this.#budget.takeRows(rows) ? rows : NO_ROWS;
+    return rowsOf(paintOver(painting, added, look));
   }
 
   #painted(common: CommonHits, under: Painting): Common {

@@ -1,12 +1,12 @@
 import { RESERVED, RESERVED_ID, scopeOf } from '@weir/identity';
-import { ClassPainter } from './class-painter.ts';
+import type { ClassPainter } from './class-painter.ts';
+import { rulesOf, toolsOf } from './direction-tools.ts';
 import { InvalidResolvedRuleError } from './errors.ts';
 import { compareNumber } from './order.ts';
-import { PeerNames } from './peer-names.ts';
-import { isNamed, NO_PORT_NAMES, ownNumbers } from './port-names.ts';
+import { isNamed } from './port-names.ts';
 import { MOST_ROWS, RowBudget } from './row-budget.ts';
-import { BLANK, OPEN, type Painting } from './rows.ts';
-import { type Hits, RuleHits } from './rule-hits.ts';
+import { OPEN, type Painting, textOf } from './rows.ts';
+import type { Hits, RuleHits } from './rule-hits.ts';
 import type {
   ClassRows,
   CompiledDirection,
@@ -63,18 +63,12 @@ function* compileDirection(
   input: CompileInput,
   identities: ReadonlyMap<number, PeerIdentity>,
 ): Steps<CompiledDirection> {
-  const rules = input.rules.filter((rule) => rule.direction === direction);
+  const rules = rulesOf(direction, input);
   if (rules.length === 0 && input.mode === 'default') return UNENFORCED;
-  const defaultDeny = input.mode === 'always' || rules.some((rule) => rule.defaultDeny);
-  const portNames = input.portNames ?? NO_PORT_NAMES;
-  const own = ownNumbers(portNames);
-  const peerNames = new PeerNames(direction === 'egress' ? rules : [], portNames);
-  yield;
   const budget = new RowBudget(direction, rules, input.mostRows ?? MOST_ROWS);
-  const hitsOf = new RuleHits(rules, peerNames, budget);
-  yield* hitsOf.index(input.peerSets);
-  const painter = new ClassPainter(rules, budget, direction === 'ingress' ? own : peerNames);
-  const fallback = defaultDeny ? BLANK : OPEN;
+  const { hitsOf, painter, fallback } = toolsOf(direction, input, rules, budget);
+  yield;
+  yield* hitsOf.index((hash) => input.peerSets.identities(hash));
 
   const scopes = { pod: hitsOf.scope('pod'), world: hitsOf.scope('world'), unknown: undefined, reserved: undefined };
   const exempt = direction === 'ingress' && input.allowLocalhost !== false ? RESERVED_ID.host : undefined;
@@ -83,8 +77,9 @@ function* compileDirection(
   const beyond: Excess['scopes'][number][] = [];
   const scopeRows = (name: 'unknown' | 'pod' | 'world', hits: Partial<Hits>): ClassRows => {
     const rows = painter.rows(hits, name === 'unknown' ? RESERVED_ID.unknown : undefined, fallback);
-    if (budget.spent) beyond.push(name);
-    return rows;
+    if (budget.takeRows(rows)) return rows;
+    beyond.push(name);
+    return [];
   };
   const unknown = scopeRows('unknown', { own: hitsOf.unknown() });
   // Where not everything fits, kubelet's probes come before pods of which nobody knows who they are.
@@ -92,7 +87,9 @@ function* compileDirection(
   const scope = { unknown, pod: scopeRows('pod', scopes.pod), world: scopeRows('world', scopes.world) };
   yield* classes.add(candidates.filter((id) => scopeOf(id) !== 'reserved'));
   const excess = budget.excess(classes.beyond, beyond);
-  return { enforced: true, scope, classes: classes.sorted(), ...(excess === undefined ? {} : { excess }) };
+  const compiled = { enforced: true, scope, classes: classes.sorted(), ...(excess === undefined ? {} : { excess }) };
+  budget.paysFor(compiled);
+  return compiled;
 }
 
 interface ClassesOptions {
@@ -108,47 +105,65 @@ interface ClassesOptions {
   readonly exempt: number | undefined;
 }
 
+interface Class {
+  readonly members: number[];
+  readonly rows: ClassRows;
+}
+
 /** Identities that differ from their scope, by what is decided of them. */
 class Classes {
   readonly #options: ClassesOptions;
-  readonly #groups = new Map<Hits | 'exempt' | 'beyond the budget', { members: number[]; rows: ClassRows }>();
+  readonly #byHits = new Map<Hits | 'exempt', Class>();
+  readonly #byRows = new Map<string, Class>();
+  readonly #beyond: Class = { members: [], rows: [] };
 
   constructor(options: ClassesOptions) {
     this.#options = options;
   }
 
   *add(ids: readonly number[]): Steps<void> {
-    const { identities, hitsOf, painter, budget, scopes, fallback, exempt } = this.#options;
+    const { identities, hitsOf, painter, scopes, fallback, exempt } = this.#options;
     let steps = 0;
     for (const id of ids) {
       if (++steps % STEP === 0) yield;
       const hits = hitsOf.of(identities.get(id) ?? { id });
       if (hits !== undefined && hits === scopes[scopeOf(id)]) continue;
-      const known = hits && this.#groups.get(id === exempt ? 'exempt' : hits);
+      const name = id === exempt ? 'exempt' : hits;
+      const known = hits && name && this.#byHits.get(name);
       if (known !== undefined) {
         known.members.push(id);
         continue;
       }
       const rows = painter.rows(hits ?? {}, id, id === exempt ? OPEN : fallback);
-      const name = budget.spent || hits === undefined ? 'beyond the budget' : id === exempt ? 'exempt' : hits;
-      const others = this.#groups.get(name);
-      if (others === undefined) this.#groups.set(name, { members: [id], rows });
-      else others.members.push(id);
+      const found = hits === undefined ? this.#beyond : this.#of(rows);
+      if (name !== undefined && found !== this.#beyond) this.#byHits.set(name, found);
+      found.members.push(id);
       if (rows.length >= STEP) yield;
     }
   }
 
   /** How many have no rows, as there is no room for them. */
   get beyond(): number {
-    return this.#groups.get('beyond the budget')?.members.length ?? 0;
+    return this.#beyond.members.length;
   }
 
   /** By their first members, which ascend. */
   sorted(): CompiledDirection['classes'] {
-    const classes = Array.from(this.#groups.values(), ({ members, rows }) => {
-      return { members: members.sort(compareNumber), rows };
-    });
+    const classes = [...this.#byRows.values(), this.#beyond].filter(({ members }) => members.length > 0);
+    for (const { members } of classes) members.sort(compareNumber);
     return classes.sort((a, b) => (a.members[0] ?? 0) - (b.members[0] ?? 0));
+  }
+
+  #of(rows: ClassRows): Class {
+    const { budget } = this.#options;
+    if (budget.spent) return this.#beyond;
+    const text = textOf(rows);
+    const known = this.#byRows.get(text);
+    if (known !== undefined) return known;
+    if (!budget.takeRows(rows)) return this.#beyond;
+    const made = { members: [], rows };
+    this.#byRows.set(text, made);
+    return made;
   }
 }
 

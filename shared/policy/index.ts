@@ -8,6 +8,7 @@ export * from './membership.ts';
 export * from './oracle.ts';
 export * from './parse.ts';
 export { portNamesOf } from './port-names.ts';
+export * from './recompile.ts';
 export * from './resolve.ts';
 export { type ShapeProblem, shapeProblem } from './resolved-shape.ts';
 export { MOST_ROWS, rowsIn } from './row-budget.ts';

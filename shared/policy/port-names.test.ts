@@ -131,8 +131,8 @@ describe('a port name on egress', () => {
 
   it('splits classes only where numbers differ for a rule that hits', () => {
     const compiled = compile(input([toDb, rule(2, { peers: [{ peerSet: 'web' }] })]));
-    const members = compiled.egress.classes.map((one) => one.members).filter((ids) => ids.some((id) => id >= 256));
-    expect(members).toEqual([[300], [301], [302], [400]]);
+    const members = compiled.egress.classes.map((one) => one.members.filter((id) => id >= 256));
+    expect(members.filter((ids) => ids.length > 0)).toEqual([[302], [300], [301], [400]]);
   });
 
   it('is asked of the peers once, however many rules use it, and makes few classes of many identities', () => {

@@ -11,6 +11,13 @@ export const MOST_ROWS = 65_000;
 /** How often rules and what tells peers apart (sets and CIDRs that hold them) may meet: some ten nanoseconds each. */
 const MOST_LOOKS = 1_000_000;
 
+/** What compiling a direction took of its budget. It is no part of what the direction says. */
+interface Price {
+  readonly rows: number;
+  readonly looks: number;
+}
+const PRICES = new WeakMap<CompiledDirection, Price>();
+
 function countOf(rows: ClassRows): number {
   let count = Math.max(1, rows.length);
   for (const { from, to } of rows) if (from !== to) count += portPrefixes(from, to).length - 1;
@@ -18,8 +25,11 @@ function countOf(rows: ClassRows): number {
 }
 
 /** What the rows of a direction count for; at most the budget. */
-export function rowsIn({ enforced, scope, classes }: CompiledDirection): number {
+export function rowsIn(direction: CompiledDirection): number {
+  const { enforced, scope, classes } = direction;
   if (!enforced) return 0;
+  const price = PRICES.get(direction);
+  if (price !== undefined && direction.excess === undefined) return price.rows;
   let count = countOf(scope.unknown) + countOf(scope.pod) + countOf(scope.world);
   for (const { rows } of classes) count += countOf(rows);
   return count;
@@ -57,6 +67,24 @@ export class RowBudget {
 
   takeLooks(count: number): void {
     this.#looks += count;
+  }
+
+  /** Counts what the direction took when it was compiled; returns whether that is known, and room is left. */
+  resume(compiled: CompiledDirection): boolean {
+    const price = PRICES.get(compiled);
+    this.#rows += price?.rows ?? 0;
+    this.#looks += price?.looks ?? 0;
+    return price !== undefined && !this.spent;
+  }
+
+  /** A class is no more. */
+  giveBack(rows: ClassRows): void {
+    this.#rows -= countOf(rows);
+  }
+
+  /** Keeps in mind what the direction took. */
+  paysFor(compiled: CompiledDirection): void {
+    PRICES.set(compiled, { rows: this.#rows, looks: this.#looks });
   }
 
   /** What is said of those who are denied because of it; undefined: nobody is. */

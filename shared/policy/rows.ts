@@ -34,6 +34,29 @@ export const OPEN: Painting = LAST_PORT.map(([protocol, to]) => [
   { protocol, from: 0, to, verdict: 'allow', cookie: 0 },
 ]);
 
+/** Equal texts = equal decisions, and the same rules that make them. */
+export function textOf(rows: ClassRows): string {
+  return rows.map(({ protocol, from, to, verdict, cookie }) => `${protocol}/${from}-${to}${verdict}${cookie}`).join();
+}
+
+/** Whether their texts are equal. */
+export function sameRows(a: ClassRows, b: ClassRows): boolean {
+  return (
+    a.length === b.length &&
+    a.every((one, index) => {
+      const other = b[index];
+      return (
+        one === other ||
+        (one.protocol === other?.protocol &&
+          one.from === other.from &&
+          one.to === other.to &&
+          one.verdict === other.verdict &&
+          one.cookie === other.cookie)
+      );
+    })
+  );
+}
+
 /** What the rule decides where no other does. */
 export function rowsOfRule({ verdict, cookie, ports }: NumberedRule): CompiledRow[] {
   if (ports === undefined) return LAST_PORT.map(([protocol, to]) => ({ protocol, from: 0, to, verdict, cookie }));

@@ -6,7 +6,7 @@ import { entityHas, outsidePrefix } from './membership.ts';
 import { compareNumber } from './order.ts';
 import type { PeerNames } from './peer-names.ts';
 import type { RowBudget } from './row-budget.ts';
-import type { CompileInput, Entity, PeerIdentity, ResolvedRule, SelectorHash, Steps } from './types.ts';
+import type { Entity, PeerIdentity, PeerSetView, ResolvedRule, SelectorHash, Steps } from './types.ts';
 
 /** Peers and members that a step looks at: some ten microseconds. */
 const STEP = 64;
@@ -57,8 +57,8 @@ export class RuleHits {
     this.#budget = budget;
   }
 
-  /** To be done before anything is asked. */
-  *index(peerSets: CompileInput['peerSets']): Steps<void> {
+  /** To be done before anything is asked. `membersOf`: undefined when the set is not known. */
+  *index(membersOf: PeerSetView['identities']): Steps<void> {
     const sets = new Map<SelectorHash, number>();
     let steps = 0;
     for (const [index, rule] of this.#rules.entries()) {
@@ -75,7 +75,7 @@ export class RuleHits {
             this.#setRules[known]?.push(index);
             continue;
           }
-          const members = peerSets.identities(peer.peerSet);
+          const members = membersOf(peer.peerSet);
           if (members === undefined) throw new UnknownPeerSetError(peer.peerSet, rule.path);
           const number = this.#setRules.push([index]) - 1;
           sets.set(peer.peerSet, number);

@@ -1,0 +1,34 @@
+/** What the rules of one direction are compiled with, be it anew or for a few identities. */
+import { ClassPainter } from './class-painter.ts';
+import { PeerNames } from './peer-names.ts';
+import { NO_PORT_NAMES, ownNumbers } from './port-names.ts';
+import type { RowBudget } from './row-budget.ts';
+import { BLANK, OPEN, type Painting } from './rows.ts';
+import { RuleHits } from './rule-hits.ts';
+import type { CompileInput, Direction, ResolvedRule } from './types.ts';
+
+export interface DirectionTools {
+  /** To be indexed before anything is asked. */
+  readonly hitsOf: RuleHits;
+  readonly painter: ClassPainter;
+  /** What is decided where no rule hits. */
+  readonly fallback: Painting;
+}
+
+export function rulesOf(direction: Direction, { rules }: Pick<CompileInput, 'rules'>): ResolvedRule[] {
+  return rules.filter((rule) => rule.direction === direction);
+}
+
+export function toolsOf(
+  direction: Direction,
+  { mode, portNames = NO_PORT_NAMES }: Pick<CompileInput, 'mode' | 'portNames'>,
+  rules: readonly ResolvedRule[],
+  budget: RowBudget,
+): DirectionTools {
+  const peerNames = new PeerNames(direction === 'egress' ? rules : [], portNames);
+  return {
+    hitsOf: new RuleHits(rules, peerNames, budget),
+    painter: new ClassPainter(rules, budget, direction === 'ingress' ? ownNumbers(portNames) : peerNames),
+    fallback: mode === 'always' || rules.some((rule) => rule.defaultDeny) ? BLANK : OPEN,
+  };
+}

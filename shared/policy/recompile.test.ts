@@ -1,0 +1,157 @@
+import { describe, expect, it } from '@jest/globals';
+import fc from 'fast-check';
+import { type CompiledPolicy, type CompileInput, compile, type RecompileInput, recompileSteps } from './index.ts';
+
+const SETS = ['a', 'b', 'c'] as const;
+type Sets = Readonly<Record<string, ReadonlySet<number>>>;
+
+function recompile(before: CompiledPolicy, input: RecompileInput): CompiledPolicy | undefined {
+  const steps = recompileSteps(before, input);
+  for (;;) {
+    const { done, value } = steps.next();
+    if (done === true) return value;
+  }
+}
+
+function inputs(base: Omit<CompileInput, 'peerSets'>, sets: Sets, changed: Iterable<number>): RecompileInput {
+  return {
+    ...base,
+    peerSets: { identities: (hash) => sets[hash] && [...sets[hash]].sort((a, b) => a - b) },
+    changed: new Set(changed),
+    isMember: (hash, id) => sets[hash]?.has(id),
+  };
+}
+
+const pod = fc.integer({ min: 300, max: 306 });
+const members = fc.record({ a: fc.uniqueArray(pod), b: fc.uniqueArray(pod), c: fc.uniqueArray(pod) });
+const setsArbitrary = members.map(
+  (record): Sets => Object.fromEntries(Object.entries(record).map(([name, ids]) => [name, new Set(ids)])),
+);
+const port = fc.record({ protocol: fc.constantFrom('TCP' as const, 'UDP' as const), from: fc.nat(3) });
+const peer = fc.oneof(
+  { weight: 4, arbitrary: fc.constantFrom(...SETS).map((peerSet) => ({ peerSet })) },
+  fc.constantFrom('all' as const, 'cluster' as const, 'world' as const, 'host' as const).map((entity) => ({ entity })),
+  fc.constantFrom('10.0.0.0/8', '10.1.0.0/16').map((cidr) => ({ cidr })),
+);
+const rulesArbitrary = fc
+  .array(
+    fc.record(
+      {
+        direction: fc.constantFrom('ingress' as const, 'egress' as const),
+        verdict: fc.constantFrom('allow' as const, 'allow' as const, 'deny' as const),
+        defaultDeny: fc.boolean(),
+        peers: fc.array(peer, { maxLength: 3 }),
+        ports: fc.array(
+          port.map((each) => ({ ...each, to: each.from + 1 })),
+          { minLength: 1, maxLength: 2 },
+        ),
+      },
+      { requiredKeys: ['direction', 'verdict', 'defaultDeny'] },
+    ),
+    { minLength: 1, maxLength: 6 },
+  )
+  .map((rules) => rules.map((rule, at) => ({ ...rule, subject: 's', cookie: 1 + (at % 3), path: `r${at}` })));
+const baseArbitrary = fc.record({
+  rules: rulesArbitrary,
+  mode: fc.constantFrom('default' as const, 'always' as const),
+  identities: fc.subarray([
+    { id: 0x01000001, cidr: '10.0.0.0/8' },
+    { id: 0x01000002, cidr: '10.1.0.0/16' },
+    { id: 6, kubeApiserver: true },
+  ]),
+});
+
+describe('a policy that is compiled for the identities that changed', () => {
+  it('is what it is compiled to anew, change by change, and shares the classes that stay', () => {
+    let shared = 0;
+    fc.assert(
+      fc.property(baseArbitrary, setsArbitrary, fc.array(setsArbitrary, { maxLength: 5 }), (base, first, rest) => {
+        let sets = first;
+        let compiled = compile(inputs(base, sets, []));
+        for (const next of rest) {
+          const changed = new Set<number>();
+          for (const name of SETS)
+            for (const id of (sets[name] ?? new Set<number>()).symmetricDifference(next[name] ?? new Set<number>()))
+              changed.add(id);
+          const input = inputs(base, next, changed);
+          const after = recompile(compiled, input);
+          expect(after).toEqual(compile(input));
+          for (const direction of ['ingress', 'egress'] as const) {
+            const had = new Map(compiled[direction].classes.map((one) => [one.members.join(), one]));
+            for (const one of after?.[direction].classes ?? []) {
+              const known = had.get(one.members.join());
+              if (known === undefined || one.members.some((id) => changed.has(id))) continue;
+              expect(one).toBe(known);
+              shared += 1;
+            }
+          }
+          compiled = after ?? compiled;
+          sets = next;
+        }
+      }),
+      { numRuns: 400 },
+    );
+    expect(shared).toBeGreaterThan(0);
+  });
+
+  const rule = (fields: object) => ({
+    subject: 's',
+    direction: 'ingress' as const,
+    verdict: 'allow' as const,
+    defaultDeny: true,
+    cookie: 1,
+    path: 'r',
+    ...fields,
+  });
+  const base = { rules: [rule({ peers: [{ peerSet: 'a' }] })], mode: 'default' as const, identities: [] };
+  const none: Sets = { a: new Set(), b: new Set(), c: new Set() };
+  const some: Sets = { ...none, a: new Set([300]) };
+
+  it('is compiled anew where more than pods’ membership may count', () => {
+    const before = compile(inputs(base, none, []));
+    expect(recompile(before, inputs(base, some, [300]))).toEqual(compile(inputs(base, some, [300])));
+    const many = Array.from({ length: 257 }, (_, at) => 300 + at);
+    expect(recompile(before, inputs(base, { ...none, a: new Set(many) }, many))).toBeUndefined();
+    expect(recompile(before, inputs(base, some, [300, 6]))).toBeUndefined();
+    expect(recompile(before, inputs(base, some, [0x01000001]))).toBeUndefined();
+    const flagged = { ...base, identities: [{ id: 300, kubeApiserver: true }] };
+    expect(recompile(before, inputs(flagged, some, [300]))).toBeUndefined();
+    const named = rule({ direction: 'egress', ports: [{ protocol: 'TCP', name: 'web' }] });
+    const naming = { ...base, rules: [...base.rules, named] };
+    expect(recompile(compile(inputs(naming, none, [])), inputs(naming, some, [300]))).toBeUndefined();
+    // Whoever has not compiled it does not know what it took.
+    expect(recompile(structuredClone(before), inputs(base, some, [300]))).toBeUndefined();
+  });
+
+  it('is compiled anew where rows may go beyond the budget, and comes back from there', () => {
+    const rules = SETS.map((peerSet, at) => {
+      return rule({ peers: [{ peerSet }], cookie: 1 + at, ports: [{ protocol: 'TCP', from: at, to: at }] });
+    });
+    // Each scope takes one row, the host six, who else is reserved one, and each set's members one.
+    const tight = { ...base, rules, mostRows: 12 };
+    const two: Sets = { ...none, a: new Set([300]), b: new Set([301]) };
+    const three: Sets = { ...two, c: new Set([302]) };
+    const full = compile(inputs(tight, two, []));
+    expect(full.ingress.excess).toBeUndefined();
+    const over = compile(inputs(tight, three, [302]));
+    expect(over.ingress.excess).toMatchObject({ denied: 1 });
+    expect(recompile(full, inputs(tight, three, [302]))).toBeUndefined();
+    expect(recompile(over, inputs(tight, two, [302]))).toBeUndefined();
+    // Room that one class leaves is another's, time and again.
+    let compiled = full;
+    for (let time = 0; time < 20; time++) {
+      const sets = { ...none, a: new Set([300]), [SETS[1 + (time % 2)] ?? '']: new Set([301]) };
+      const input = inputs(tight, sets, [301]);
+      const after = recompile(compiled, input) ?? compile(input);
+      expect(after).toEqual(compile(input));
+      expect(after.ingress.excess).toBeUndefined();
+      compiled = after;
+    }
+  });
+
+  it('fails as it does anew when a set is not known', () => {
+    const before = compile(inputs(base, none, []));
+    expect(() => recompile(before, inputs(base, {}, [300]))).toThrow('a');
+    expect(() => compile(inputs(base, {}, [300]))).toThrow('a');
+  });
+});

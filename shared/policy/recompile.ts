@@ -1,0 +1,140 @@
+/** A compiled policy with a few identities in other peer sets than before: their classes change, all others are the same objects. */
+import { includesSorted, scopeOf } from '@weir/identity';
+import { rulesOf, toolsOf } from './direction-tools.ts';
+import { compareNumber } from './order.ts';
+import { portNamesOf } from './port-names.ts';
+import { MOST_ROWS, RowBudget } from './row-budget.ts';
+import { sameRows } from './rows.ts';
+import type { Hits } from './rule-hits.ts';
+import type {
+  ClassRows,
+  CompiledDirection,
+  CompiledPolicy,
+  CompileInput,
+  Direction,
+  SelectorHash,
+  Steps,
+} from './types.ts';
+
+/** More than so many identities, or identities times classes, are not much less work than compiling anew. */
+const MOST_CHANGED = 256;
+const MOST_COMPARED = 65_536;
+
+type Classes = CompiledDirection['classes'];
+
+export interface RecompileInput extends CompileInput {
+  /** Identities that have joined or left peer sets. Of all others, and of everything else in the input, nothing has changed. */
+  readonly changed: ReadonlySet<number>;
+  /** Whether the identity is in the set now; undefined when the set is not known. */
+  isMember(hash: SelectorHash, identity: number): boolean | undefined;
+}
+
+/**
+ * What `compile` returns for the input, by what it returned before; undefined when that takes compiling anew: other identities than
+ * pods', port names that mean what each peer says, a budget that is spent or may be, many identities. Linear in the identities that
+ * changed times the peers of the rules, and in the classes.
+ * @throws UnknownPeerSetError
+ */
+export function* recompileSteps(before: CompiledPolicy, input: RecompileInput): Steps<CompiledPolicy | undefined> {
+  const { changed } = input;
+  if (changed.size > MOST_CHANGED || input.mode === 'never') return undefined;
+  for (const id of changed) if (scopeOf(id) !== 'pod') return undefined;
+  for (const { id } of input.identities) if (changed.has(id)) return undefined;
+  if (portNamesOf(input.rules).egress.length > 0) return undefined;
+  yield;
+  const ingress = yield* recompileDirection('ingress', before.ingress, input);
+  const egress = ingress && (yield* recompileDirection('egress', before.egress, input));
+  return ingress && egress && { ingress, egress };
+}
+
+function* recompileDirection(
+  direction: Direction,
+  before: CompiledDirection,
+  input: RecompileInput,
+): Steps<CompiledDirection | undefined> {
+  if (!before.enforced) return before;
+  const rules = rulesOf(direction, input);
+  const budget = new RowBudget(direction, rules, input.mostRows ?? MOST_ROWS);
+  if (before.excess !== undefined || !budget.resume(before)) return undefined;
+  const { hitsOf, painter, fallback } = toolsOf(direction, input, rules, budget);
+  const ids = [...input.changed].sort(compareNumber);
+  if (ids.length * before.classes.length > MOST_COMPARED) return undefined;
+  yield* hitsOf.index((hash) => {
+    const members: number[] = [];
+    for (const id of ids) {
+      const member = input.isMember(hash, id);
+      if (member === undefined) return undefined;
+      if (member) members.push(id);
+    }
+    return members;
+  });
+  yield;
+  const plain = hitsOf.scope('pod');
+  const rowsOf = new Map<Hits, ClassRows>();
+  const wanted = new Map<number, ClassRows>();
+  for (const id of ids) {
+    const hits = hitsOf.of({ id });
+    if (hits === undefined) return undefined;
+    if (hits === plain) continue;
+    const rows = rowsOf.get(hits) ?? painter.rows(hits, id, fallback);
+    rowsOf.set(hits, rows);
+    wanted.set(id, rows);
+    yield;
+  }
+  if (budget.spent) return undefined;
+  const classes = yield* moved(before.classes, ids, wanted, budget);
+  if (budget.spent) return undefined;
+  const after = classes === before.classes ? before : { ...before, classes };
+  budget.paysFor(after);
+  return after;
+}
+
+/** The classes with each of the identities where its rows are, or in none. */
+function* moved(
+  classes: Classes,
+  ids: readonly number[],
+  wanted: ReadonlyMap<number, ClassRows>,
+  budget: RowBudget,
+): Steps<Classes> {
+  const at = new Map<ClassRows, number>();
+  const joining = new Map<number, number[]>();
+  const rowsAt: ClassRows[] = classes.map(({ rows }) => rows);
+  for (const [id, rows] of wanted) {
+    let index = at.get(rows) ?? rowsAt.findIndex((known) => sameRows(known, rows));
+    if (index === -1) {
+      index = rowsAt.push(rows) - 1;
+      budget.takeRows(rows);
+    }
+    at.set(rows, index);
+    const members = joining.get(index);
+    if (members === undefined) joining.set(index, [id]);
+    else members.push(id);
+    yield;
+  }
+  const after: Classes[number][] = [];
+  let edited = false;
+  for (const [index, rows] of rowsAt.entries()) {
+    const known = classes[index];
+    const had = known?.members ?? [];
+    const joins = joining.get(index) ?? [];
+    const leaves = ids.filter((id) => includesSorted(had, id));
+    if (known !== undefined && sameList(leaves, joins)) {
+      after.push(known);
+      continue;
+    }
+    edited = true;
+    const gone = new Set(leaves);
+    const members = had
+      .filter((id) => !gone.has(id))
+      .concat(joins)
+      .sort(compareNumber);
+    if (members.length === 0) budget.giveBack(rows);
+    else after.push({ members, rows });
+    yield;
+  }
+  return edited ? after.sort((a, b) => (a.members[0] ?? 0) - (b.members[0] ?? 0)) : classes;
+}
+
+function sameList(a: readonly number[], b: readonly number[]): boolean {
+  return a.length === b.length && a.every((id, index) => id === b[index]);
+}
