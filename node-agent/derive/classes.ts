@@ -1,6 +1,6 @@
 import { scopeOf } from '@weir/identity';
 import type { CompiledPolicy, Direction, Steps } from '@weir/policy';
-import type { SlotContent, SlotRow } from '../tables.ts';
+import type { PerDirection, SlotContent, SlotRow } from '../tables.ts';
 import { GRACE_MS } from './grace.ts';
 import { allowedKey, blocksOf, both, DIRECTIONS, rowsKey } from './rows.ts';
 
@@ -48,35 +48,73 @@ export function adoptNumbers(
   return { ingress: one('ingress'), egress: one('egress') };
 }
 
-/** The numbers that the classes have next, and from them identity -> number of each direction. `now`: milliseconds. */
+/** What a slot's classes were, and the numbers that its identities had. */
+export type Assigned = Pick<SlotRow, 'compiled' | 'classes'>;
+
+/** Of each direction, identities that have another number than before. */
+export type Moved = PerDirection<readonly number[]>;
+
+/**
+ * The numbers that the classes have next, and from them identity -> number of each direction. `before`: what `numbers` were given to; classes
+ * that are the same objects there are not looked at. `now`: milliseconds.
+ */
 export function* assignNumbers(
   numbers: ClassNumbers,
   compiled: CompiledPolicy,
   now: number,
-): Steps<{ readonly numbers: ClassNumbers; readonly classes: ClassMaps }> {
-  const ingress = yield* assign(numbers.ingress, compiled.ingress, now);
-  const egress = yield* assign(numbers.egress, compiled.egress, now);
+  before?: Assigned,
+): Steps<{ readonly numbers: ClassNumbers; readonly classes: ClassMaps; readonly moved: Moved }> {
+  const one = (direction: Direction) => {
+    const had = before && { made: before.compiled[direction].classes, classes: before.classes[direction] };
+    return assign(numbers[direction], compiled[direction], now, had);
+  };
+  const ingress = yield* one('ingress');
+  const egress = yield* one('egress');
   return {
     numbers: { ingress: ingress.numbers, egress: egress.numbers },
     classes: { ingress: ingress.classes, egress: egress.classes },
+    moved: { ingress: ingress.moved, egress: egress.moved },
   };
 }
+
+type Made = CompiledPolicy[Direction]['classes'];
+interface Had {
+  readonly made: Made;
+  readonly classes: ReadonlyMap<number, number>;
+}
+const NOTHING: Had = { made: [], classes: new Map() };
 
 function* assign(
   numbers: DirectionNumbers,
   { enforced, classes: made }: CompiledPolicy[Direction],
   now: number,
-): Steps<{ readonly numbers: DirectionNumbers; readonly classes: ReadonlyMap<number, number> }> {
-  const classes = new Map<number, number>();
-  if (!enforced) return { numbers, classes };
+  had = NOTHING,
+): Steps<{
+  readonly numbers: DirectionNumbers;
+  readonly classes: ReadonlyMap<number, number>;
+  readonly moved: readonly number[];
+}> {
+  if (!enforced) return { numbers, classes: new Map(), moved: [...had.classes.keys()] };
+  const [stay, last] = [new Set(had.made), new Set(made)];
+  const fresh = made.filter((one) => !stay.has(one));
+  const gone = had.made.filter((one) => !last.has(one));
   const retired = new Map<number, number>();
   for (const [number, since] of numbers.retired) if (now - since < REUSE_MS) retired.set(number, since);
   const used = new Set([...numbers.byRows.values(), ...retired.keys()]);
-  const byRows = new Map<string, number>();
+  const classes = new Map(gone.length === had.made.length ? [] : had.classes);
+  const touched = new Set<number>();
+  let steps = 0;
+  for (const { members } of gone)
+    for (const member of members) {
+      classes.delete(member);
+      touched.add(member);
+      if (++steps % STEP === 0) yield;
+    }
+  const named = new Map<string, number>();
   let candidate = FIRST_CLASS;
-  for (const { members, rows } of made) {
+  for (const { members, rows } of fresh) {
     const key = rowsKey(rows);
-    let number = numbers.byRows.get(key) ?? byRows.get(key);
+    let number = numbers.byRows.get(key) ?? named.get(key);
     if (number === undefined) {
       while (used.has(candidate)) candidate += 1;
       if (candidate > LAST_CLASS)
@@ -84,15 +122,21 @@ function* assign(
       number = candidate;
       used.add(number);
     }
-    byRows.set(key, number);
+    named.set(key, number);
     for (const member of members) {
       classes.set(member, number);
-      if (classes.size % STEP === 0) yield;
+      touched.add(member);
+      if (++steps % STEP === 0) yield;
     }
   }
-  const kept = new Set(byRows.values());
-  for (const number of numbers.byRows.values()) if (!kept.has(number)) retired.set(number, now);
-  return { numbers: { byRows, retired }, classes };
+  const kept = new Set(made.map(({ members }) => classes.get(members[0] ?? 0)));
+  const byRows = new Map<string, number>();
+  for (const [key, number] of numbers.byRows)
+    if (kept.has(number)) byRows.set(key, number);
+    else retired.set(number, now);
+  for (const [key, number] of named) byRows.set(key, number);
+  const moved = Array.from(touched).filter((id) => classes.get(id) !== had.classes.get(id));
+  return { numbers: { byRows, retired }, classes, moved };
 }
 
 /** Class of an identity as the datapath finds it. */

@@ -4,7 +4,7 @@
  * while its successor is incomplete). `#listen` says where each input row goes, `plan` in which order it is concluded from.
  */
 
-import { LOCAL_ENDPOINT_BASE, RESERVED } from '@weir/identity';
+import { includesSorted, LOCAL_ENDPOINT_BASE, RESERVED } from '@weir/identity';
 import { type LabelMap, matches } from '@weir/labels';
 import {
   type Direction,
@@ -129,6 +129,7 @@ export class Model {
     this.#slots = new Slots({
       db,
       members: (hash) => this.members(hash),
+      isMember: (hash, id) => this.#isMember(hash, id),
       namingChanged: (hash) => {
         policies.namingChanged(hash);
         this.#peerSets.setChanged(hash);
@@ -292,7 +293,7 @@ export class Model {
     await this.#inForce.settleSubjects(this.#subjects());
     this.#slots.portNamesChanged(await this.#portNames.settle());
     const use = await this.#shapes.settle();
-    for (const hash of await this.#peerSets.settle()) this.#slots.peerSetChanged(hash);
+    for (const [hash, ids] of await this.#peerSets.settle()) this.#slots.peerSetChanged(hash, ids);
     if (localChanged) this.#slots.allChanged();
     if (this.#cidrsChanged) this.#slots.identitiesChanged();
     const { slots, slotsGone, reframed } = await this.#shapes.compile(use);
@@ -375,6 +376,15 @@ export class Model {
     for (const { identity, labels } of this.#local.localLabels())
       if (matches(row.selector, labels)) local.push(identity);
     return local.length === 0 ? members : [...members, ...local];
+  }
+
+  /** Whether `members` has the identity. */
+  #isMember(hash: SelectorHash, id: number): boolean | undefined {
+    const row = this.policies.view(hash);
+    const members = this.#peerSets.members(hash);
+    if (row === undefined || members === undefined) return undefined;
+    const local = this.localIdentity(id);
+    return local === undefined ? includesSorted(members, id) : matches(row.selector, local.labels);
   }
 
   /** Policies in force that name the identity as a peer: by a set of pods, or by an entity of the cluster. */

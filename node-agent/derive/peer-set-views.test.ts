@@ -67,7 +67,7 @@ class Lab {
     this.views.setChanged(hash);
   }
 
-  settle(): Promise<ReadonlySet<string>> {
+  settle(): ReturnType<PeerSetViews['settle']> {
     while (this.inputs.pull(2));
     return this.views.settle();
   }
@@ -119,6 +119,7 @@ describe('the members of a peer set', () => {
       fc.record({ set: fc.nat(SELECTORS.length - 1), list: fc.option(fc.subarray(IDS), { freq: 4, nil: undefined }) }),
       fc.record({ set: fc.nat(SELECTORS.length - 1), named: fc.boolean() }),
     );
+    let someTold = false;
     await fc.assert(
       fc.asyncProperty(fc.array(fc.array(step, { maxLength: 6 }), { maxLength: 12, size: 'max' }), async (rounds) => {
         const lab = new Lab();
@@ -140,13 +141,21 @@ describe('the members of a peer set', () => {
               if (JSON.stringify(members) === JSON.stringify(row.identities)) expect(members).toBe(row.identities);
             }
           }
-          for (const [hash, members] of after)
-            expect(changed.has(hash)).toBe(JSON.stringify(members) !== JSON.stringify(before.get(hash)));
+          for (const [hash, members] of after) {
+            const had = before.get(hash);
+            expect(changed.has(hash)).toBe(JSON.stringify(members) !== JSON.stringify(had));
+            const told = changed.get(hash);
+            if (told === undefined) continue;
+            const apart = new Set(members).symmetricDifference(new Set(had));
+            expect([hash, [...apart].filter((id) => !told.has(id))]).toEqual([hash, []]);
+            someTold ||= apart.size > 0;
+          }
           before = after;
         }
       }),
       { numRuns: 200 },
     );
+    expect(someTold).toBe(true);
   });
 
   it('are looked for among the identities of its namespace only', async () => {
@@ -161,7 +170,7 @@ describe('the members of a peer set', () => {
     lab.looked.clear();
     lab.name('s', true);
     lab.set('s', { requirements: [{ key: NAMESPACE_LABEL, operator: 'In', values: ['n1'] }] }, [256]);
-    expect([...(await lab.settle())]).toEqual(['s']);
+    expect([...(await lab.settle())]).toEqual([['s', undefined]]);
     expect([...lab.looked]).toEqual([256, 258]);
     expect(lab.views.members('s')).toEqual([256, 258]);
   });

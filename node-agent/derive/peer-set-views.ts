@@ -131,15 +131,20 @@ export class PeerSetViews {
     return released;
   }
 
-  /** Takes in what has changed; returns the sets whose members have. */
-  async settle(): Promise<ReadonlySet<SelectorHash>> {
+  /** Takes in what has changed; returns the sets whose members have: who joined or left, undefined for a set that is new. */
+  async settle(): Promise<ReadonlyMap<SelectorHash, ReadonlySet<number> | undefined>> {
     const { policies, named, pace } = this.#options;
     await this.#hold();
-    const changed = new Set<SelectorHash>();
+    const changed = new Map<SelectorHash, ReadonlySet<number> | undefined>();
     const put = (before: View | undefined, after: View): void => {
       if (before === after) return;
+      const { hash } = after.row;
       this.#views.set(after);
-      if (before === undefined || !sameList(before.members, after.members)) changed.add(after.row.hash);
+      if (before === undefined) changed.set(hash, undefined);
+      else if (before.members !== after.members && !(changed.has(hash) && changed.get(hash) === undefined)) {
+        const ids = new Set(difference(before.members, after.members));
+        if (ids.size > 0) changed.set(hash, ids.union(changed.get(hash) ?? NOBODY));
+      }
     };
     for (const hash of this.#dirtySets) {
       const row = named(hash) ? policies.view(hash) : undefined;
@@ -247,6 +252,7 @@ export class PeerSetViews {
 }
 
 const ANY = '';
+const NOBODY: ReadonlySet<number> = new Set();
 
 /** What labels must have to fulfil the selector: keys of `wantedOf`, one of which they have then. Few labels have them. */
 function wantedBy({ requirements }: LabelSelector): Key[] {

@@ -62,11 +62,13 @@ export function allowedKey(rows: ClassRows): string {
   return ranges.map(({ protocol, from, to }) => `${protocol}/${from}-${to}`).join(' ');
 }
 
-/** Everything of a compiled policy that a membership change cannot alter: a difference needs a new slot. */
-export function frameKey(compiled: CompiledPolicy): string {
-  return DIRECTIONS.map((direction) => {
-    const { enforced, scope } = compiled[direction];
-    if (!enforced) return 'open';
-    return [scope.unknown, scope.pod, scope.world].map(rowsKey).join('|');
-  }).join(' || ');
+/** Whether everything is equal that a membership change cannot alter: a difference needs a new slot. */
+export function sameScopes(a: CompiledPolicy, b: CompiledPolicy): boolean {
+  return DIRECTIONS.every((direction) => {
+    const [one, other] = [a[direction], b[direction]];
+    if (!one.enforced || !other.enforced) return one.enforced === other.enforced;
+    const same = (scope: keyof typeof one.scope): boolean =>
+      one.scope[scope] === other.scope[scope] || rowsKey(one.scope[scope]) === rowsKey(other.scope[scope]);
+    return same('unknown') && same('pod') && same('world');
+  });
 }

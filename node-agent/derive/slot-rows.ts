@@ -1,8 +1,8 @@
 /** What the row of a slot may become while endpoints point at it, and what a slot found in the kernel means. */
 import { isLocalCidr } from '@weir/identity';
 import type { CompiledPolicy, Direction, Steps } from '@weir/policy';
-import type { SlotRow } from '../tables.ts';
-import { assignNumbers, type ClassMaps, type ClassNumbers, classOf, STEP } from './classes.ts';
+import type { PerDirection, SlotRow } from '../tables.ts';
+import { assignNumbers, type ClassMaps, type ClassNumbers, classOf, type Moved, STEP } from './classes.ts';
 import { DIRECTIONS, rowsKey } from './rows.ts';
 
 /** What a slot found in the kernel means. */
@@ -54,43 +54,31 @@ export function* withNewCidrs({ row, numbers }: Numbered, compiled: CompiledPoli
   const ingress = one('ingress');
   yield;
   const extended: CompiledPolicy = { ingress, egress: one('egress') };
-  const next = yield* assignNumbers(numbers, extended, now);
-  if (yield* sameClasses(row.classes, next.classes)) return { row, numbers: next.numbers };
+  const next = yield* assignNumbers(numbers, extended, now, row);
+  if (nobody(next.moved)) return { row, numbers: next.numbers };
   return { row: { ...row, compiled: extended, classes: next.classes }, numbers: next.numbers };
 }
 
-/** Whether some address is decided otherwise. */
+export function nobody({ ingress, egress }: Moved): boolean {
+  return ingress.length === 0 && egress.length === 0;
+}
+
+/** Whether some address is decided otherwise. `moved`: identities whose numbers may differ. */
 export function* differs(
   before: ClassMaps,
   after: ClassMaps,
+  moved: PerDirection<Iterable<number>>,
   addressed: (identity: number) => boolean,
 ): Steps<boolean> {
   let steps = 0;
   for (const direction of DIRECTIONS) {
-    const a = before[direction];
-    const b = after[direction];
-    for (const [id] of a) {
+    const [a, b] = [before[direction], after[direction]];
+    for (const id of moved[direction]) {
       if (classOf(a, id) !== classOf(b, id) && addressed(id)) return true;
-      if (++steps % STEP === 0) yield;
-    }
-    for (const [id] of b) {
-      if (!a.has(id) && classOf(a, id) !== classOf(b, id) && addressed(id)) return true;
       if (++steps % STEP === 0) yield;
     }
   }
   return false;
-}
-
-export function* sameClasses(a: ClassMaps, b: ClassMaps): Steps<boolean> {
-  let steps = 0;
-  for (const direction of DIRECTIONS) {
-    if (a[direction].size !== b[direction].size) return false;
-    for (const [id, number] of a[direction]) {
-      if (b[direction].get(id) !== number) return false;
-      if (++steps % STEP === 0) yield;
-    }
-  }
-  return true;
 }
 
 /** Whether the same is said of peers that are denied because their rows do not fit. */

@@ -1,22 +1,25 @@
 import { isLocalCidr } from '@weir/identity';
 import {
   type CompiledPolicy,
+  type CompileInput,
   compileSteps,
   type PeerIdentity,
   type PortNames,
   portNamesOf,
+  type RecompileInput,
+  recompileSteps,
   type SelectorHash,
   type Steps,
 } from '@weir/policy';
 import { type Key, keys, type StateDB } from '@weir/statedb';
 import { IdsExhaustedError } from '../errors.ts';
-import type { SlotRow } from '../tables.ts';
-import { adoptNumbers, assignNumbers, type ClassNumbers, NO_NUMBERS, STEP } from './classes.ts';
+import type { PerDirection, SlotRow } from '../tables.ts';
+import { adoptNumbers, assignNumbers, type ClassMaps, type ClassNumbers, NO_NUMBERS, STEP } from './classes.ts';
 import type { Pace } from './pace.ts';
 import { portNameKey } from './peer-port-names.ts';
 import { cidrsOf } from './policies.ts';
 import { limited, type Needs, NO_NEEDS, needsOf, type Shared } from './row-shares.ts';
-import { frameKey } from './rows.ts';
+import { both, sameScopes } from './rows.ts';
 import type { Shape } from './shape.ts';
 import {
   differs,
@@ -24,7 +27,7 @@ import {
   type Leaving,
   mayStay,
   type Numbered,
-  sameClasses,
+  nobody,
   sameExcess,
   sameFrame,
   withNewCidrs,
@@ -42,6 +45,8 @@ const LAST_SLOT = 4095;
 export interface SlotWorld {
   readonly db: StateDB;
   members(hash: SelectorHash): Iterable<number> | undefined;
+  /** Whether the identity is among them. */
+  isMember(hash: SelectorHash, identity: number): boolean | undefined;
   /** Called when a shape begins or ceases to name a peer set. */
   namingChanged(hash: SelectorHash): void;
   identities(): Iterable<PeerIdentity>;
@@ -72,6 +77,8 @@ interface ShapeRow {
   readonly portNames: ReadonlySet<string>;
   /** Its slot, once it has compiled. */
   readonly row?: SlotRow;
+  /** What it was compiled to last. `row` has that, or what it had before endpoints left it. */
+  readonly compiled?: CompiledPolicy;
   readonly numbers: ClassNumbers;
   /** As it was compiled last. */
   readonly needs: Needs;
@@ -88,6 +95,8 @@ interface SlotNumber {
   readonly found?: KernelSlot;
 }
 
+const NOBODY: ReadonlySet<number> = new Set();
+
 const slotKey = (slot: number): Key => keys.uint(slot, 16);
 
 /** Slots by shape. */
@@ -95,7 +104,8 @@ export class Slots {
   readonly #world: SlotWorld;
   readonly #shapes: Rows<string, ShapeRow>;
   readonly #numbers: Rows<number, SlotNumber>;
-  readonly #dirty = new Set<string>();
+  /** Shapes to compile, each with the identities that its peer sets have won or lost; `anything`: more than that may have changed. */
+  readonly #dirty = new Map<string, ReadonlySet<number> | 'anything'>();
 
   constructor(world: SlotWorld) {
     this.#world = world;
@@ -135,7 +145,7 @@ export class Slots {
     if (user !== undefined) return;
     this.#numbers.delete(slot);
     for (const { shape, failure } of this.#shapes.list('failing', ''))
-      if (failure?.error instanceof IdsExhaustedError) this.#dirty.add(shape.key);
+      if (failure?.error instanceof IdsExhaustedError) this.#dirty.set(shape.key, 'anything');
   }
 
   /** The shape is in use. */
@@ -152,7 +162,7 @@ export class Slots {
     const portNames = new Set(portNamesOf(shape.rules).egress.map((port) => portNameKey(port.protocol, port.name)));
     this.#shapes.set({ shape, hashes, namesIdentities, portNames, numbers: NO_NUMBERS, needs: NO_NEEDS, held: false });
     for (const hash of hashes) this.#world.namingChanged(hash);
-    this.#dirty.add(shape.key);
+    this.#dirty.set(shape.key, 'anything');
   }
 
   /** Shapes that are not among those in use. */
@@ -193,9 +203,9 @@ export class Slots {
     return user !== undefined;
   }
 
-  /** Other identities are members of the set. */
-  peerSetChanged(hash: SelectorHash): void {
-    this.#touch(this.#shapes.list('peerSet', hash));
+  /** These identities have joined or left the set; undefined: all may have. */
+  peerSetChanged(hash: SelectorHash, ids: ReadonlySet<number> | undefined): void {
+    this.#touch(this.#shapes.list('peerSet', hash), ids ?? 'anything');
   }
 
   /** Local CIDR identities, or what is known of the host, changed. */
@@ -216,7 +226,7 @@ export class Slots {
 
   /** These shapes have been compiled: they are to be put into their slots. */
   compiled(shapes: Iterable<string>): void {
-    for (const shape of shapes) this.#dirty.add(shape);
+    for (const shape of shapes) if (!this.#dirty.has(shape)) this.#dirty.set(shape, NOBODY);
   }
 
   allChanged(): void {
@@ -253,7 +263,7 @@ export class Slots {
   /** Shapes to compile: what they mean has changed, or they could not be compiled long ago. */
   dirtyShapes(): ReadonlySet<string> {
     const now = this.#world.now();
-    const due = new Set(this.#dirty);
+    const due = new Set(this.#dirty.keys());
     for (const { shape, failure } of this.#shapes.list('failing', ''))
       if (failure !== undefined && failure.retryAt <= now) due.add(shape.key);
     return due;
@@ -263,7 +273,7 @@ export class Slots {
   async compile(key: string, most: number): Promise<CompiledPolicy | undefined> {
     const entry = this.#shapes.get(key);
     try {
-      return entry && (await this.#compile(entry, most));
+      return entry && (await this.#compile(entry, most, this.#dirty.get(key)));
     } catch {
       // `refresh` fails with the same, and tells it.
       return undefined;
@@ -276,15 +286,16 @@ export class Slots {
    * cannot be compiled, the shape keeps the row that it had. Makes breaks: no slot may be given out, and nothing that was concluded may change, meanwhile.
    */
   async refresh(key: string, candidates: Iterable<number>, left: Leaving = 'none', made?: Shared): Promise<Refreshed> {
+    const changed = this.#dirty.get(key);
     this.#dirty.delete(key);
     const entry = this.#shapes.get(key);
     if (entry === undefined) return { rows: [] };
     const { pace } = this.#world;
     try {
       const { most } = made?.needs ?? entry.needs;
-      const compiled = made?.compiled ?? (await this.#compile(entry, most));
+      const compiled = made?.compiled ?? (await this.#compile(entry, most, changed));
       const needs = made?.needs ?? needsOf(compiled, most);
-      return await pace.run(this.#place({ ...entry, needs }, compiled, candidates, left));
+      return await pace.run(this.#place({ ...entry, needs, compiled }, compiled, candidates, left));
     } catch (error) {
       const failure = error instanceof Error ? error : new Error(String(error));
       this.#shapes.set({ ...entry, failure: { error: failure, retryAt: this.#world.now() + RETRY_MS } });
@@ -292,8 +303,14 @@ export class Slots {
     }
   }
 
-  #compile({ shape, namesIdentities }: ShapeRow, mostRows: number): Promise<CompiledPolicy> {
-    const steps = compileSteps({
+  /** `changed`: identities that its peer sets have won or lost since it was compiled, if nothing else has changed. */
+  async #compile(
+    { shape, namesIdentities, compiled, failure }: ShapeRow,
+    mostRows: number,
+    changed: ReadonlySet<number> | 'anything' = NOBODY,
+  ): Promise<CompiledPolicy> {
+    const { pace } = this.#world;
+    const input: CompileInput = {
       rules: shape.rules,
       peerSets: { identities: (hash) => this.#world.members(hash) },
       // Rules that name peer sets alone tell no address outside from another: there may be very many.
@@ -305,8 +322,13 @@ export class Slots {
         peers: this.#world.peerPorts,
       },
       mostRows,
-    });
-    return this.#world.pace.run(steps);
+    };
+    if (compiled !== undefined && failure === undefined && changed !== 'anything') {
+      const isMember: RecompileInput['isMember'] = (hash, id) => this.#world.isMember(hash, id);
+      const recompiled = await pace.run(recompileSteps(compiled, { ...input, changed, isMember }));
+      if (recompiled !== undefined) return recompiled;
+    }
+    return pace.run(compileSteps(input));
   }
 
   *#place(entry: ShapeRow, compiled: CompiledPolicy, candidates: Iterable<number>, leaving: Leaving): Steps<Refreshed> {
@@ -319,7 +341,8 @@ export class Slots {
         if (known === undefined || !sameFrame(known, compiled)) continue;
         const { numbers, classes } = yield* assignNumbers(adoptNumbers(known.rows, now), compiled, now);
         // Epoch 1 tells endpoints that had this slot already: something differs from what the kernel decided.
-        const epoch = yield* this.#differs(known.classes, classes);
+        const either = both((direction) => new Set([...known.classes[direction].keys(), ...classes[direction].keys()]));
+        const epoch = yield* this.#differs(known.classes, classes, either);
         // Addresses in a CIDR that has no number in the kernel yet are judged by that of what is around it, which must stay as it is till then.
         if (epoch === 1 && (yield* this.#cidrsCome())) continue;
         this.#numbers.set({ slot });
@@ -329,15 +352,15 @@ export class Slots {
     }
     const had: Numbered = { row: before, numbers: entry.numbers };
     if (leaving === 'all') return this.#put(entry, yield* withNewCidrs(had, compiled, now));
-    const reframed = frameKey(before.compiled) !== frameKey(compiled);
+    const reframed = !sameScopes(before.compiled, compiled);
     if (!reframed && (yield* mayStay(before, compiled, leaving))) {
-      const { numbers, classes } = yield* assignNumbers(entry.numbers, compiled, now);
-      if (yield* sameClasses(before.classes, classes)) {
+      const { numbers, classes, moved } = yield* assignNumbers(entry.numbers, compiled, now, before);
+      if (nobody(moved)) {
         // A peer may be denied for another reason than before.
         const row = sameExcess(before.compiled, compiled) ? before : { ...before, compiled };
         return this.#put(entry, { row, numbers });
       }
-      const epoch = before.epoch + (yield* this.#differs(before.classes, classes));
+      const epoch = before.epoch + (yield* this.#differs(before.classes, classes, moved));
       return this.#put(entry, { row: { ...before, compiled, classes, epoch }, numbers });
     }
     const old = (yield* withNewCidrs(had, compiled, now)).row;
@@ -365,8 +388,8 @@ export class Slots {
   }
 
   /** 1 when some address is decided otherwise. */
-  *#differs(before: SlotRow['classes'], after: SlotRow['classes']): Steps<0 | 1> {
-    return (yield* differs(before, after, (identity) => this.#world.addressed(identity))) ? 1 : 0;
+  *#differs(before: ClassMaps, after: ClassMaps, moved: PerDirection<Iterable<number>>): Steps<0 | 1> {
+    return (yield* differs(before, after, moved, (identity) => this.#world.addressed(identity))) ? 1 : 0;
   }
 
   /** Whether there is a CIDR whose number no address has: none yet, unless the prefix is somebody's of whom more is known. */
@@ -379,7 +402,10 @@ export class Slots {
     return false;
   }
 
-  #touch(rows: Iterable<ShapeRow>): void {
-    for (const { shape } of rows) this.#dirty.add(shape.key);
+  #touch(rows: Iterable<ShapeRow>, ids: ReadonlySet<number> | 'anything' = 'anything'): void {
+    for (const { shape } of rows) {
+      const known = this.#dirty.get(shape.key) ?? NOBODY;
+      this.#dirty.set(shape.key, known === 'anything' || ids === 'anything' ? 'anything' : known.union(ids));
+    }
   }
 }
