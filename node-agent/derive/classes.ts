@@ -2,6 +2,7 @@ import { scopeOf } from '@weir/identity';
 import type { CompiledPolicy, Direction, Steps } from '@weir/policy';
 import type { PerDirection, SlotContent, SlotRow } from '../tables.ts';
 import { GRACE_MS } from './grace.ts';
+import { patched } from './patched-map.ts';
 import { allowedKey, blocksOf, both, DIRECTIONS, rowsKey } from './rows.ts';
 
 /** First class number that is no scope class (datapath contract). */
@@ -101,13 +102,11 @@ function* assign(
   const retired = new Map<number, number>();
   for (const [number, since] of numbers.retired) if (now - since < REUSE_MS) retired.set(number, since);
   const used = new Set([...numbers.byRows.values(), ...retired.keys()]);
-  const classes = new Map(gone.length === had.made.length ? [] : had.classes);
-  const touched = new Set<number>();
+  const changes = new Map<number, number | undefined>();
   let steps = 0;
   for (const { members } of gone)
     for (const member of members) {
-      classes.delete(member);
-      touched.add(member);
+      changes.set(member, undefined);
       if (++steps % STEP === 0) yield;
     }
   const named = new Map<string, number>();
@@ -124,18 +123,23 @@ function* assign(
     }
     named.set(key, number);
     for (const member of members) {
-      classes.set(member, number);
-      touched.add(member);
+      changes.set(member, number);
       if (++steps % STEP === 0) yield;
     }
   }
+  const moved: number[] = [];
+  for (const [member, number] of changes) {
+    if (had.classes.get(member) === number) changes.delete(member);
+    else moved.push(member);
+    if (++steps % STEP === 0) yield;
+  }
+  const classes = patched(had.classes, changes);
   const kept = new Set(made.map(({ members }) => classes.get(members[0] ?? 0)));
   const byRows = new Map<string, number>();
   for (const [key, number] of numbers.byRows)
     if (kept.has(number)) byRows.set(key, number);
     else retired.set(number, now);
   for (const [key, number] of named) byRows.set(key, number);
-  const moved = Array.from(touched).filter((id) => classes.get(id) !== had.classes.get(id));
   return { numbers: { byRows, retired }, classes, moved };
 }
 

@@ -10,7 +10,8 @@
  *                                                    each of this node's endpoints
  *   peer-port-names   which number each identity gives a port name
  *   peer-set-views    who is in each peer set that rules in use name: labels say so, lists only where labels are not known
- *   shape, slots, slot-rows, classes, rows, endpoint-shapes    what an endpoint's rules come to; the slot that holds it
+ *   shape, slots, slot-rows, classes, rows, endpoint-shapes    what an endpoint's rules come to; the slot that holds it,
+ *                                                              brought up to date for the identities that changed (patched-map)
  *   ipcache, prefixes, addresses    the identity of each address
  *   endpoint-states   what each endpoint enforces, at which revision
  *   plan              what a round is to carry out

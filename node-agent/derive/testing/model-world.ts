@@ -18,6 +18,7 @@ import type {
 import { Model } from '../model.ts';
 import { LocalNumbers } from '../numbers.ts';
 import type { Plan } from '../plan.ts';
+import { DIRECTIONS, rowsKey } from '../rows.ts';
 
 export const APPS = ['a', 'b', 'c'] as const;
 
@@ -79,7 +80,10 @@ export class World {
     while (this.model.pull(100));
     this.#before = [...this.model.states()];
     const plan = await this.model.plan();
-    for (const row of plan.slots) this.slots.set(row.slot, row);
+    for (const row of plan.slots) {
+      for (const direction of DIRECTIONS) assertNumbered(row, direction);
+      this.slots.set(row.slot, row);
+    }
     for (const row of plan.ipcache) this.ipcache.set(row.prefix, row);
     for (const prefix of plan.ipcacheGone) this.ipcache.delete(prefix);
     for (const row of [...plan.endpoints, ...this.model.bump(plan.afterGone)]) this.states.set(row.id, row);
@@ -177,6 +181,22 @@ export class World {
     };
     this.db.write([this.tables.remoteEndpoints], (txn) => txn.upsert(this.tables.remoteEndpoints, row));
   }
+}
+
+/** Each member of a class has its number, nobody else has one, and equal numbers mean equal rows. */
+function assertNumbered({ compiled, classes }: SlotRow, direction: (typeof DIRECTIONS)[number]): void {
+  const rows = new Map<number, string>();
+  let members = 0;
+  for (const one of compiled[direction].classes) {
+    const number = classes[direction].get(one.members[0] ?? 0);
+    assert.ok(number !== undefined && one.members.every((id) => classes[direction].get(id) === number));
+    members += one.members.length;
+    const key = rowsKey(one.rows);
+    assert.equal(rows.get(number) ?? key, key);
+    rows.set(number, key);
+  }
+  assert.equal(classes[direction].size, members);
+  assert.equal(new Set(rows.values()).size, rows.size);
 }
 
 export function rule(subject: string, peer: string | { cidr: string } | undefined, cookie: number): ResolvedRule {
