@@ -232,7 +232,7 @@ export class EndpointShapes {
       needs: (key) => slots.needs(key),
       failing: (key) => slots.failure(key) !== undefined,
       compile: async (key, most) => {
-        await pace.breathe();
+        if (pace.due()) await pace.breathe();
         return slots.compile(key, most);
       },
     });
@@ -243,7 +243,7 @@ export class EndpointShapes {
   async #refresh(shapes: readonly string[], users: Wanted, out: Compiling): Promise<void> {
     const { slots, pace } = this.#options;
     for (const key of shapes) {
-      await pace.breathe();
+      if (pace.due()) await pace.breathe();
       const candidates = new Set<number>();
       for (const id of users.get(key) ?? []) {
         const kernel = this.kernel(id);

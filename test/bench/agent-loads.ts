@@ -29,7 +29,7 @@ const PEER_SETS = 100;
 const LOCAL = 256;
 const REMOTE = 1024;
 /** Changes of each kind, but that a kind that takes longer than BUDGET_MS in all is cut short. */
-const REPETITIONS = 40;
+const REPETITIONS = 200;
 const LEAST = 5;
 const BUDGET_MS = 8_000;
 /** Changes taken in before others may run, as the agent does. */
