@@ -58,8 +58,9 @@ export class InForce {
   async settle(dirtyHashes: Iterable<SelectorHash>): Promise<void> {
     const { policies, pace } = this.#options;
     for (const [uid, before, after] of policies.settle()) {
-      for (const { row } of [before, after].filter((each) => each !== undefined))
-        for (const cidr of cidrsOf(row)) this.#dirtyCidrs.add(cidr);
+      // What a policy names before and after is named.
+      const cidrs = (inUse: InUse | undefined): Set<string> => new Set(inUse && cidrsOf(inUse.row));
+      for (const cidr of cidrs(before).symmetricDifference(cidrs(after))) this.#dirtyCidrs.add(cidr);
       this.#select(uid, after);
       if (pace.due()) await pace.breathe();
     }
