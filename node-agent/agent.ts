@@ -32,7 +32,7 @@ export class Agent {
   /** Builds the parts, and starts none. @throws PartListError */
   static async build(options: AgentOptions): Promise<Agent> {
     const { config, command, log } = options;
-    const db = createStateDB();
+    const db = createStateDB({ countSnapshots: true });
     const table = partsTable(db);
     const maps = mapsOf(options.parts);
     let parts: Parts | undefined;

@@ -77,7 +77,7 @@ class KernelCore implements Core {
 
   constructor(options: CoreOptions) {
     this.#options = options;
-    this.db = options.db ?? createStateDB();
+    this.db = options.db ?? createStateDB({ countSnapshots: true });
     this.tables = createTables(this.db);
     this.#numbers = new LocalNumbers(this.db);
     this.#inputs = inputTables(this.tables);

@@ -17,7 +17,7 @@ export interface TermOptions {
 }
 
 export class Term {
-  readonly db: StateDB = createStateDB();
+  readonly db: StateDB = createStateDB({ countSnapshots: true });
   readonly registry: Registry;
   readonly #options: TermOptions;
   readonly #rows: Table<PartRow>;

@@ -1,5 +1,5 @@
 import { parsePrefix, prefixContains } from '@weir/net';
-import type { StateDB } from '@weir/statedb';
+import { query, type StateDB } from '@weir/statedb';
 import type { Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
 import type { EndpointRow, RemoteEndpointRow } from '../tables.ts';
@@ -89,14 +89,18 @@ export class RemoteEndpoints {
   /** This node's addresses or pod networks have changed: it may be another node's pods that are its own now. */
   ownNodeChanged(): void {
     const { inputs, tables } = this.#options;
-    for (const row of inputs.said.all(tables.remoteEndpoints)) this.endpointChanged(row);
+    inputs.said.visit(query.all(tables.remoteEndpoints), (row) => {
+      this.endpointChanged(row);
+    });
   }
 
   /** The identity has changed: so may pods of which the slice says it, and those that keep it. */
   identityChanged(identity: number): void {
     const { inputs, tables } = this.#options;
     const key = tableKey.identity(identity);
-    for (const row of inputs.said.list(tables.remoteEndpoints, 'identity', key)) this.endpointChanged(row);
+    inputs.said.visit(query.list(tables.remoteEndpoints, 'identity', key), (row) => {
+      this.endpointChanged(row);
+    });
     for (const believed of this.#believed.list('identity', key)) this.#dirty.add(believed.key);
   }
 

@@ -12,7 +12,17 @@ import {
   namespaceOf,
   type Requirement,
 } from '@weir/labels';
-import { type AnyTable, type Key, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
+import {
+  type AnyTable,
+  type Key,
+  keys,
+  type Query,
+  query,
+  type Reader,
+  type StateDB,
+  type Table,
+  type WriteTxn,
+} from '@weir/statedb';
 import { identityKey, isIndexed, type KnownIdentity, labelKey } from './known-identities.ts';
 import { Marks } from './marks.ts';
 
@@ -159,11 +169,14 @@ export class SelectorIndex {
   #evaluate(reader: Reader, selector: LabelSelector): readonly number[] {
     const found: number[] = [];
     let ascending = true;
-    for (const { row } of this.#candidates(reader, selector)) {
-      if (!matches(selector, row.labels)) continue;
-      ascending &&= row.id > (found.at(-1) ?? -1);
+    let last = -1;
+    const judge = ({ row }: KnownIdentity): undefined => {
+      if (!matches(selector, row.labels)) return;
+      ascending &&= row.id > last;
+      last = row.id;
       found.push(row.id);
-    }
+    };
+    for (const candidates of this.#candidates(selector)) reader.visit(candidates, judge);
     return ascending ? found : [...new Set(found)].sort((a, b) => a - b);
   }
 
@@ -187,19 +200,18 @@ export class SelectorIndex {
     return found;
   }
 
-  /** Every identity that the selector may match; perhaps more than once. */
-  *#candidates(reader: Reader, selector: LabelSelector): Generator<KnownIdentity> {
+  /** What finds every identity that the selector may match; perhaps more than once. */
+  #candidates(selector: LabelSelector): readonly Query<KnownIdentity>[] {
     const { namespaces, asked } = scopeOf(selector);
     if (asked === undefined) {
-      if (namespaces === undefined) yield* reader.all(this.#identities);
-      for (const namespace of namespaces ?? []) yield* reader.list(this.#identities, 'namespace', namespace);
-      return;
+      if (namespaces === undefined) return [query.all(this.#identities)];
+      return namespaces.map((namespace) => query.list(this.#identities, 'namespace', namespace));
     }
-    for (const value of asked.values) {
-      for (const namespace of namespaces ?? [undefined]) {
-        yield* reader.prefix(this.#identities, labelKey(asked.key, value, namespace), 'label');
-      }
-    }
+    return asked.values.flatMap((value) =>
+      (namespaces ?? [undefined]).map((namespace) =>
+        query.prefix(this.#identities, labelKey(asked.key, value, namespace), 'label'),
+      ),
+    );
   }
 }
 

@@ -319,6 +319,7 @@ const CASES = new Map<abstract new (...args: never[]) => Error, readonly [string
       'ERR_STATEDB_SNAPSHOT_DISPOSED',
       {
         'a read': disposed((snapshot, table) => snapshot.get(table, 'kept')),
+        'a visit': disposed((snapshot, table) => snapshot.visit({ table, kind: 'all' }, () => undefined)),
         'a scan': disposed((snapshot, table) => snapshot.lookup(table, 'net', keys.address([1]))),
         'a watch': disposed((snapshot, table) => snapshot.watch({ table, kind: 'all' })),
         'an iterator': reading((snapshot, table) => {

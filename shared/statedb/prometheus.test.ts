@@ -5,7 +5,7 @@ import { registerMetrics } from './prometheus.ts';
 
 describe('registerMetrics()', () => {
   it('shows tables, streams, markers, and a forgotten snapshot', async () => {
-    const db = createStateDB();
+    const db = createStateDB({ countSnapshots: true });
     const pods = db.table<{ name: string }>({ name: 'pods', key: ({ name }) => name });
     const registry = new Registry();
     registerMetrics(db, registry, 'test');
@@ -32,5 +32,14 @@ describe('registerMetrics()', () => {
     slow.next();
     forgotten[Symbol.dispose]();
     expect(await value('test_open_snapshots')).toEqual([[{}, 0]]);
+  });
+
+  it('has no number of snapshots where they are not counted', () => {
+    const registry = new Registry();
+    const db = createStateDB();
+    registerMetrics(db, registry, 'test');
+    using _open = db.read();
+    expect(db.stats().snapshots).toBeUndefined();
+    expect(registry.getSingleMetric('test_open_snapshots')).toBeUndefined();
   });
 });

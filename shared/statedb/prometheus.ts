@@ -2,17 +2,22 @@
 import { Counter, Gauge, type Registry } from 'prom-client';
 import type { StateDB, TableInfo } from './types.ts';
 
-/** Registers the metrics; their names begin with `prefix`. A snapshot or stream that was forgotten shows as one that stays. */
+/**
+ * Registers the metrics; their names begin with `prefix`. A stream that was forgotten shows as one that stays, and so does a snapshot where
+ * they are counted (`countSnapshots`).
+ */
 export function registerMetrics(db: StateDB, registry: Registry, prefix = 'statedb'): void {
   const registers = [registry];
-  new Gauge({
-    name: `${prefix}_open_snapshots`,
-    help: 'Snapshots taken and not disposed.',
-    registers,
-    collect() {
-      this.set(db.stats().snapshots);
-    },
-  });
+  if (db.stats().snapshots !== undefined) {
+    new Gauge({
+      name: `${prefix}_open_snapshots`,
+      help: 'Snapshots taken and not disposed.',
+      registers,
+      collect() {
+        this.set(db.stats().snapshots ?? 0);
+      },
+    });
+  }
   new Counter({
     name: `${prefix}_watches_fired_total`,
     help: 'Watches fired by commits.',

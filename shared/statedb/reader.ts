@@ -3,7 +3,7 @@ import { Entry } from './entry.ts';
 import { InvalidKeyError, InvalidTableSpecError, SnapshotDisposedError } from './errors.ts';
 import type { Posting, Root } from './indexes.ts';
 import { storeOf, type TableStore } from './table.ts';
-import { Cursor, find, type Tree } from './tree.ts';
+import { Cursor, find, type Tree, under, type Visitor, walk } from './tree.ts';
 import { covered, covering, longest, type Trie } from './trie.ts';
 import type { Answer, Key, Query, Revision, Snapshot, Table, Versioned } from './types.ts';
 import { type Edits, EMPTY, type View } from './view.ts';
@@ -15,13 +15,20 @@ export interface SnapshotOwner {
   readonly edits: Edits;
   /** The content of all tables after the last commit. */
   readonly views: Views<View<unknown>>;
-  closed(leak: Leak | undefined): void;
 }
 
-/** What is known of a snapshot that nobody may lose. */
-export interface Leak {
-  readonly what: string;
+/** What is released when a snapshot is disposed. */
+export interface Held {
   release(): void;
+}
+
+/** The number of snapshots that are not disposed. */
+export class OpenSnapshots implements Held {
+  count = 0;
+
+  release(): void {
+    this.count--;
+  }
 }
 
 /**
@@ -30,19 +37,19 @@ export interface Leak {
  */
 export class SnapshotReader implements Snapshot {
   readonly #db: SnapshotOwner;
-  readonly #leak: Leak | undefined;
+  readonly #held: Held | undefined;
   #views: Views<View<unknown>> | undefined;
 
-  constructor(db: SnapshotOwner, leak?: Leak) {
+  constructor(db: SnapshotOwner, held?: Held) {
     this.#db = db;
-    this.#leak = leak;
+    this.#held = held;
     this.#views = db.views;
   }
 
   [Symbol.dispose](): void {
     if (this.#views === undefined) return;
     this.#views = undefined;
-    this.#db.closed(this.#leak);
+    this.#held?.release();
   }
 
   watch<T>(query: Query<T>): Answer<T> {
@@ -109,10 +116,7 @@ export class SnapshotReader implements Snapshot {
   }
 
   list<T>(table: Table<T>, index: string, key: Key): IterableIterator<T> {
-    const store = this.storeOf(table);
-    const view = this.stableView(store);
-    const number = store.indexNumber(index, view);
-    return this.#entries(store.index(number).find(view.indexes[number], checked(key)));
+    return this.#entries(this.#listed(table, index, key));
   }
 
   prefix<T>(table: Table<T>, prefix: Key, index?: string): IterableIterator<T> {
@@ -163,6 +167,34 @@ export class SnapshotReader implements Snapshot {
       default:
         return this[query.kind](table, query.index, query.key);
     }
+  }
+
+  visit<T>(query: Query<T>, visitor: (row: T) => false | undefined): void {
+    // As an iterator does that is asked for more when there is none.
+    if (this.#show(query, visitor)) this.check();
+  }
+
+  /** Returns false when the visitor did. */
+  #show<T>(query: Query<T>, visitor: (row: T) => false | undefined): boolean {
+    const { kind, table } = query;
+    if (kind === 'all') return walk(this.stableView(this.storeOf(table)).rows, new Visit(this, visitor));
+    if (kind === 'list') return walk(this.#listed(table, query.index, query.key), new Visit(this, visitor));
+    if (kind !== 'prefix') {
+      for (const row of this.select(query)) if (visitor(row) === false) return false;
+      return true;
+    }
+    const store = this.storeOf(table);
+    const view = this.stableView(store);
+    if (query.index === undefined) return walk(under(view.rows, checked(query.key)), new Visit(this, visitor));
+    const postings = under(ordered(store, view, query.index), checked(query.key));
+    return walk(postings, new VisitOnce(this, visitor));
+  }
+
+  #listed<T>(table: Table<T>, index: string, key: Key): Tree<Entry<T>> | undefined {
+    const store = this.storeOf(table);
+    const view = this.stableView(store);
+    const number = store.indexNumber(index, view);
+    return store.index(number).find(view.indexes[number], checked(key));
   }
 
   #prefixes<T>(table: Table<T>, index: string): Trie<Tree<Entry<T>>> | undefined {
@@ -220,6 +252,43 @@ function* entriesOf<T>(cursor: Cursor<Posting<T>>, to: Key | undefined): Generat
 
 function* valuesOf<V>(nodes: Iterable<{ readonly value: V }>): Generator<V> {
   for (const { value } of nodes) yield value;
+}
+
+/** Shows rows to a visitor. */
+class Visit<T> implements Visitor<Entry<T>> {
+  readonly #reader: SnapshotReader;
+  readonly #visitor: (row: T) => false | undefined;
+
+  constructor(reader: SnapshotReader, visitor: (row: T) => false | undefined) {
+    this.#reader = reader;
+    this.#visitor = visitor;
+  }
+
+  leaf(entry: Entry<T>): boolean {
+    this.#reader.check();
+    const visitor = this.#visitor;
+    return visitor(entry.row) !== false;
+  }
+}
+
+/** Shows the rows of index keys, each row once. */
+class VisitOnce<T> implements Visitor<Posting<T>> {
+  readonly #rows: Visit<T>;
+  readonly #seen = new Set<Key>();
+
+  constructor(reader: SnapshotReader, visitor: (row: T) => false | undefined) {
+    this.#rows = new Visit(reader, visitor);
+  }
+
+  leaf({ entries }: Posting<T>): boolean {
+    return walk(entries, { leaf: (entry) => this.#entry(entry) });
+  }
+
+  #entry(entry: Entry<T>): boolean {
+    if (this.#seen.has(entry.key)) return true;
+    this.#seen.add(entry.key);
+    return this.#rows.leaf(entry);
+  }
 }
 
 /** Iterates rows without a generator's cost. */

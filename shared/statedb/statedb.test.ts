@@ -1,7 +1,14 @@
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { describe, expect, it } from '@jest/globals';
-import { createStateDB, InitialiserError, query, StreamDisposedError, TableNotInTransactionError } from './index.ts';
+import {
+  createStateDB,
+  InitialiserError,
+  query,
+  SnapshotDisposedError,
+  StreamDisposedError,
+  TableNotInTransactionError,
+} from './index.ts';
 
 interface Pod {
   readonly name: string;
@@ -130,6 +137,40 @@ describe('streams and snapshots', () => {
     expect(watch.fired).toBe(true);
     expect(stream.next()).toEqual([]);
     expect(stream.revision).toBe(2);
+  });
+
+  it('visits as an iterator does: not after disposal, and only what was there', () => {
+    const { db, pods } = setUp();
+    const put = (...names: string[]): void => {
+      db.write([pods], (txn) => {
+        for (const name of names) txn.upsert(pods, { name, node: 'n1' });
+      });
+    };
+    put('a', 'b', 'c');
+    for (const [query, at] of [
+      [{ table: pods, kind: 'all' }, 'b'],
+      [{ table: pods, kind: 'all' }, 'c'],
+      [{ table: pods, kind: 'prefix', key: '' }, 'b'],
+      [{ table: pods, kind: 'range', from: '' }, 'b'],
+    ] as const) {
+      const snapshot = db.read();
+      const seen: string[] = [];
+      const visit = (): void =>
+        snapshot.visit(query, ({ name }) => {
+          seen.push(name);
+          if (name === at) snapshot[Symbol.dispose]();
+        });
+      expect(visit).toThrow(SnapshotDisposedError);
+      expect(seen.at(-1)).toBe(at);
+    }
+    const seen: string[] = [];
+    db.write([pods], (txn) => {
+      txn.visit({ table: pods, kind: 'all' }, ({ name }) => {
+        txn.upsert(pods, { name: `${name}${name}`, node: 'n1' });
+        seen.push(name);
+      });
+    });
+    expect(seen).toEqual(['a', 'b', 'c']);
   });
 
   it('finds snapshots and streams that were lost undisposed, and lets go of what they held', async () => {

@@ -332,7 +332,12 @@ export class TableStore<T> {
   commit(): View<T> {
     const draft = this.#draft;
     if (draft === undefined) return this.#committed;
-    for (const entry of this.#changes) if (!isGone(entry)) this.history.commit(entry);
+    const changes = this.#changes;
+    // No iterator: until it is optimised it makes an object a step, and what is young when the collector comes is what it stops for.
+    for (let i = 0; i < changes.length; i++) {
+      const entry = changes[i] as Entry<T>;
+      if (!isGone(entry)) this.history.commit(entry);
+    }
     this.#committed = draft;
     this.abort();
     return draft;

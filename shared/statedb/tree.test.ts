@@ -1,7 +1,7 @@
 /** Random trees against a sorted list of keys: thin and crowded branches, keys that end early, units beyond a byte. */
 import { describe, expect, it } from '@jest/globals';
 import fc from 'fast-check';
-import { Cursor, find, put, remove, type Tree } from './tree.ts';
+import { Cursor, find, put, remove, type Tree, under, walk } from './tree.ts';
 
 interface Held {
   readonly at: -1;
@@ -24,6 +24,19 @@ const step = fc.record({ key, remove: fc.boolean(), write: fc.boolean() });
 function keysOf(cursor: Cursor<Held>): string[] {
   const found: string[] = [];
   for (let leaf = cursor.next(); leaf !== undefined; leaf = cursor.next()) found.push(leaf.key);
+  return found;
+}
+
+/** The keys that a walk shows until `last` of them have been seen. */
+function shown(tree: Tree<Held> | undefined, last = Number.POSITIVE_INFINITY): string[] {
+  const found: string[] = [];
+  const whole = walk(tree, {
+    leaf: ({ key: seen }) => {
+      found.push(seen);
+      return found.length < last;
+    },
+  });
+  expect(whole).toBe(found.length < last);
   return found;
 }
 
@@ -55,10 +68,14 @@ describe('a tree', () => {
           const check = (): void => {
             const all = sorted();
             expect(keysOf(Cursor.all(tree))).toEqual(all);
+            expect(shown(tree)).toEqual(all);
+            expect(shown(tree, 3)).toEqual(all.slice(0, 3));
             for (const probe of probes) {
               expect(find(tree, probe)?.value).toBe(model.get(probe));
               expect(keysOf(Cursor.from(tree, probe))).toEqual(all.filter((at) => at >= probe));
-              expect(keysOf(Cursor.prefix(tree, probe))).toEqual(all.filter((at) => at.startsWith(probe)));
+              const within = all.filter((at) => at.startsWith(probe));
+              expect(keysOf(Cursor.prefix(tree, probe))).toEqual(within);
+              expect(shown(under(tree, probe))).toEqual(within);
             }
           };
           check();
@@ -84,5 +101,13 @@ describe('a tree', () => {
       ),
       { numRuns: 60 },
     );
+  });
+
+  it('of keys that begin with each other is walked to any depth', () => {
+    const keys = Array.from({ length: 2000 }, (_, length) => 'k'.repeat(length));
+    let tree: Tree<Held> | undefined;
+    for (const [value, at] of keys.entries()) tree = put<Held>(tree, { at: -1, key: at, value }, 1);
+    expect(shown(tree)).toEqual(keys);
+    expect(shown(tree, 300)).toEqual(keys.slice(0, 300));
   });
 });

@@ -186,8 +186,8 @@ function addChild<L extends Leaf>(branch: Branch<L>, slot: number, leaf: L): voi
 function insertPair<L extends Leaf>(branch: Branch<L>, code: number, leaf: L): void {
   const { slots } = branch;
   const at = ~slotOf(branch, code) - 1;
-  // Exactly as long as needed: push() and splice() would leave room for more.
-  branch.slots = [...slots.slice(0, at), code, leaf, ...slots.slice(at)];
+  // In one step, and exactly as long as needed: push(), splice() and a literal with spreads leave room for more.
+  branch.slots = slots.toSpliced(at, 0, code, leaf);
 }
 
 function places<L extends Leaf>(): Slots<L> {
@@ -274,11 +274,51 @@ export function remove<L extends Leaf>(tree: Tree<L> | undefined, key: Key, edit
 function dropChild<L extends Leaf>(branch: Branch<L>, slot: number): void {
   branch.size--;
   if (branch.kind === SEARCH) {
-    branch.slots = branch.slots.filter((_, i) => i !== slot && i !== slot - 1);
+    branch.slots = branch.slots.toSpliced(slot - 1, 2);
     return;
   }
   branch.slots[slot] = undefined;
   if (branch.kind === UPPER && branch.size < CROWDED / 2) toSearch(branch);
+}
+
+/** The part of the tree whose keys start with `prefix`. */
+export function under<L extends Leaf>(tree: Tree<L> | undefined, prefix: Key): Tree<L> | undefined {
+  let node = tree;
+  while (node !== undefined && node.at >= 0 && node.at < prefix.length) {
+    const slot = slotOf(node as Branch<L>, prefix.charCodeAt(node.at));
+    node = slot < 0 ? undefined : ((node as Branch<L>).slots[slot] as Tree<L>);
+  }
+  return node !== undefined && first(node).key.startsWith(prefix) ? node : undefined;
+}
+
+/** What is shown leaves; one that answers false ends it. */
+export interface Visitor<L extends Leaf> {
+  leaf(leaf: L): boolean;
+}
+
+/** Deeper than this a walk keeps its way on the heap: keys that begin with each other make a branch for each unit. */
+const DEEP = 100;
+
+/** Shows the leaves in key order until `visitor` answers false; returns false then. */
+export function walk<L extends Leaf>(tree: Tree<L> | undefined, visitor: Visitor<L>): boolean {
+  return tree === undefined || descend(tree, visitor, 0);
+}
+
+function descend<L extends Leaf>(tree: Tree<L>, visitor: Visitor<L>, depth: number): boolean {
+  if (tree.at < 0) return visitor.leaf(tree as L);
+  if (depth > DEEP) {
+    const cursor = Cursor.all(tree);
+    for (let leaf = cursor.next(); leaf !== undefined; leaf = cursor.next()) if (!visitor.leaf(leaf)) return false;
+    return true;
+  }
+  const { slots, kind } = tree as Branch<L>;
+  const step = kind === SEARCH ? 2 : 1;
+  for (let slot = step - 1; slot < slots.length; slot += step) {
+    const child = slots[slot] as Tree<L> | undefined;
+    if (child === undefined) continue;
+    if (!(child.at < 0 ? visitor.leaf(child as L) : descend(child, visitor, depth + 1))) return false;
+  }
+  return true;
 }
 
 /** Walks leaves in key order. */
@@ -298,12 +338,7 @@ export class Cursor<L extends Leaf> {
 
   /** Over the leaves whose keys start with `prefix`. */
   static prefix<L extends Leaf>(tree: Tree<L> | undefined, prefix: Key): Cursor<L> {
-    let node = tree;
-    while (node !== undefined && node.at >= 0 && node.at < prefix.length) {
-      const slot = slotOf(node as Branch<L>, prefix.charCodeAt(node.at));
-      node = slot < 0 ? undefined : ((node as Branch<L>).slots[slot] as Tree<L>);
-    }
-    return Cursor.all(node !== undefined && first(node).key.startsWith(prefix) ? node : undefined);
+    return Cursor.all(under(tree, prefix));
   }
 
   /** Before the first leaf whose key is >= `from`. */

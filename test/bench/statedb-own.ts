@@ -4,7 +4,7 @@
  */
 import { type Cases, printCase } from './statedb-measure.ts';
 import { pauses } from './statedb-pauses.ts';
-import { followChanges, getPrefixes, iterate, lookUp, openRead, propagate } from './statedb-reads.ts';
+import { followChanges, getPrefixes, iterate, lookUp, openRead, propagate, visit } from './statedb-reads.ts';
 import { idleStreams, keyWatches, openSnapshots, otherTables } from './statedb-scale.ts';
 import { loadAscending, loadShuffled, writeMany, writeOne, writePrefixes, writeTagged } from './statedb-writes.ts';
 
@@ -17,6 +17,7 @@ const CASES: Cases = {
   read: openRead,
   lookup: lookUp,
   iterate,
+  visit,
   changes: followChanges,
   'lpm-get': getPrefixes,
   propagation: propagate,

@@ -1,6 +1,6 @@
 /** Workloads that read and follow, as in peers/statedb/reads.go. */
 import { setImmediate as turn } from 'node:timers/promises';
-import { createStateDB, keys, type StateDB, type Table } from '@weir/statedb';
+import { createStateDB, keys, query, type StateDB, type Table } from '@weir/statedb';
 import { quantile } from './report.ts';
 import { collect, type Measured, median, nsPerUnit, RUNS } from './statedb-measure.ts';
 import {
@@ -16,8 +16,14 @@ import {
 
 export async function* openRead(): AsyncGenerator<Measured> {
   const { db } = plainTable('plain', undefined, [byTag]);
-  yield await nsPerUnit('read', 'ns', 1, (count) => {
-    for (let round = 0; round < count; round++) db.read()[Symbol.dispose]();
+  // Four a turn, as in the peer's program: a turn of an empty loop takes longer than a read transaction.
+  yield await nsPerUnit('read', 'ns', 4, (count) => {
+    for (let round = 0; round < count; round++) {
+      db.read()[Symbol.dispose]();
+      db.read()[Symbol.dispose]();
+      db.read()[Symbol.dispose]();
+      db.read()[Symbol.dispose]();
+    }
   });
 }
 
@@ -40,6 +46,23 @@ export async function* iterate(): AsyncGenerator<Measured> {
   fill(db, table, rows);
   yield await nsPerUnit('iterate', 'ns/row', rows, (count) => {
     for (let round = 0; round < count; round++) expectRows('iterate', iterateOnce(db, table), rows);
+  });
+}
+
+/** What the peer's `All` does, which calls its loop's body for each row. */
+export async function* visit(): AsyncGenerator<Measured> {
+  const rows = 100_000;
+  const { db, table } = plainTable();
+  fill(db, table, rows);
+  yield await nsPerUnit('visit', 'ns/row', rows, (count) => {
+    for (let round = 0; round < count; round++) {
+      using snapshot = db.read();
+      let next = 0;
+      snapshot.visit(query.all(table), (row) => {
+        if (row.id !== next++) throw new Error('rows out of order');
+      });
+      expectRows('visit', next, rows);
+    }
   });
 }
 

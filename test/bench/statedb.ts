@@ -18,7 +18,8 @@ const CASES: readonly Case[] = [
   single('write-100-lpm', 'write of 100 rows with longest-prefix indexes', 3053),
   single('read', 'read transaction', 0.6),
   single('lookup', 'random lookup in 1,000 rows', 46),
-  single('iterate', 'iteration over 100,000 rows', 11),
+  single('iterate', 'iteration over 100,000 rows, by an iterator', 11),
+  single('visit', 'iteration over 100,000 rows, by a visitor', 11),
   single('changes', 'insert, observe, delete, observe', 1290),
   single('lpm-get', 'longest-prefix get in 10,000 rows', 464),
   {

@@ -145,12 +145,14 @@ const NOT_OURS = new Set(['Timeout', 'ReusedHandle', 'NodeTransport', 'Registry'
 const ROWS = /^(new )?(Draft|Marker|Entry)\b|^TableStore\.#committed\./;
 
 function sizes(operator: Operator): Kept {
-  const { watchesFired: _, ...stats } = operator.db.stats();
+  const { watchesFired: _, snapshots, ...stats } = operator.db.stats();
+  if (snapshots === undefined) throw new Error('snapshots are not counted');
   const timers = process.getActiveResourcesInfo().filter((kind) => kind === 'Timeout').length;
   const all = Object.entries(kept({ operator }, NOT_OURS));
   return {
     ...Object.fromEntries(operator.db.tables().map(({ name, rows }) => [`table ${name}`, rows])),
     ...stats,
+    snapshots,
     timers,
     ...Object.fromEntries(all.filter(([name]) => !ROWS.test(name))),
     // They are often half of an object.

@@ -273,6 +273,9 @@ export class Model {
       const wanted = this.answer(query);
       expect([query, [...reader.select(query)]]).toEqual([query, wanted]);
       expect([...byName(reader, query)]).toEqual(wanted);
+      expect(visited(reader, query)).toEqual(wanted);
+      const some = wanted.slice(0, 2);
+      expect(visited(reader, query, some.length)).toEqual(some);
       if (query.kind !== 'get') continue;
       const there = this.rows.get(query.key);
       expect(reader.getVersioned(table, query.key)?.revision).toBe(there?.revision);
@@ -298,6 +301,16 @@ export class Model {
     this.rows.delete(key);
     this.revision++;
   }
+}
+
+/** The same by a visitor, which ends it at the row of this number. */
+function visited(reader: Reader, query: Query<Row>, last?: number): Row[] {
+  const rows: Row[] = [];
+  reader.visit(query, (row) => {
+    rows.push(row);
+    return rows.length === last ? false : undefined;
+  });
+  return rows;
 }
 
 /** The same by the operation of the query's name. */

@@ -20,6 +20,7 @@
 //	read           | plain + tags, empty | a read transaction, opened (and closed where there is such)      | ns
 //	lookup         | plain, ids 0..999   | a read transaction, 1,000 gets by prepared keys, shuffled        | ns/row
 //	iterate        | plain, ids 0..99999 | a read transaction, all rows in order of id, each id checked     | ns/row
+//	visit          |                     | the same, where there are two ways to iterate                    | ns/row
 //	changes        | plain               | store ids 0..999, take them from the change stream, delete all,  |
 //	               |                     | take the deletes; the stream's watch is awaited in between       | ns/row
 //	lpm-get        | lpm, ids 0..9999    | 10,000 longest-prefix gets by prepared whole addresses           | ns/row
@@ -57,7 +58,8 @@ var cases = []struct {
 	{"write-100-lpm", writePrefixes},
 	{"read", openRead},
 	{"lookup", lookUp},
-	{"iterate", iterate},
+	{"iterate", func() { iterate("iterate") }},
+	{"visit", func() { iterate("visit") }},
 	{"changes", followChanges},
 	{"lpm-get", getPrefixes},
 	{"propagation", propagate},
