@@ -12,6 +12,7 @@ import type {
   CompiledPolicy,
   CompileInput,
   Direction,
+  ResolvedRule,
   SelectorHash,
   Steps,
 } from './types.ts';
@@ -22,8 +23,11 @@ const MOST_COMPARED = 65_536;
 
 type Classes = CompiledDirection['classes'];
 
-export interface RecompileInput extends CompileInput {
-  /** Identities that have joined or left peer sets. Of all others, and of everything else in the input, nothing has changed. */
+export interface RecompileInput extends Omit<CompileInput, 'identities' | 'peerSets'> {
+  /**
+   * Identities that have joined or left peer sets, and that `identities` of `CompileInput` does not list. Of all others, and of everything else
+   * in the input, nothing has changed.
+   */
   readonly changed: ReadonlySet<number>;
   /** Whether the identity is in the set now; undefined when the set is not known. */
   isMember(hash: SelectorHash, identity: number): boolean | undefined;
@@ -39,7 +43,6 @@ export function* recompileSteps(before: CompiledPolicy, input: RecompileInput): 
   const { changed } = input;
   if (changed.size > MOST_CHANGED || input.mode === 'never') return undefined;
   for (const id of changed) if (scopeOf(id) !== 'pod') return undefined;
-  for (const { id } of input.identities) if (changed.has(id)) return undefined;
   if (portNamesOf(input.rules).egress.length > 0) return undefined;
   yield;
   const ingress = yield* recompileDirection('ingress', before.ingress, input);
@@ -53,7 +56,7 @@ function* recompileDirection(
   input: RecompileInput,
 ): Steps<CompiledDirection | undefined> {
   if (!before.enforced) return before;
-  const rules = rulesOf(direction, input);
+  const rules = rulesOf(direction, input).map(forPods);
   const budget = new RowBudget(direction, rules, input.mostRows ?? MOST_ROWS);
   if (before.excess !== undefined || !budget.resume(before)) return undefined;
   const { hitsOf, painter, fallback } = toolsOf(direction, input, rules, budget);
@@ -87,6 +90,11 @@ function* recompileDirection(
   const after = classes === before.classes ? before : { ...before, classes };
   budget.paysFor(after);
   return after;
+}
+
+/** No pod is in a CIDR, and there may be very many. */
+function forPods(rule: ResolvedRule): ResolvedRule {
+  return rule.peers === undefined ? rule : { ...rule, peers: rule.peers.filter((peer) => !('cidr' in peer)) };
 }
 
 /** The classes with each of the identities where its rows are, or in none. */
