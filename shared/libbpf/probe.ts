@@ -6,6 +6,7 @@ import { libbpfFunction } from './native.ts';
 import { hasTcx } from './tcx.ts';
 import type { CreateMapOptions } from './types.ts';
 
+/** Something that the kernel can do, or cannot. */
 export interface Feature {
   readonly feature: string;
   readonly ok: boolean;

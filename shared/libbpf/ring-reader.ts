@@ -2,6 +2,7 @@ import { ArgumentError } from './errors.ts';
 import { RingConsumer, type RingCounts } from './ring.ts';
 import type { BpfMap, RingHandler } from './types.ts';
 
+/** Which ring is read, and who is told what was in it. */
 export interface RingBufferReaderOptions {
   readonly map: BpfMap;
   readonly handler: RingHandler;

@@ -6,6 +6,7 @@
  * closed by `close()` or `using`, exactly once. All calls are synchronous: the system call is the cost (about 0.5 us).
  */
 
+/** Types of maps that can be made (`enum bpf_map_type` in linux/bpf.h). */
 export type MapType =
   | 'hash'
   | 'array'
@@ -18,6 +19,7 @@ export type MapType =
   | 'ringbuf'
   | 'prog_array';
 
+/** What the kernel says of a map (`struct bpf_map_info`); sizes in bytes. */
 export interface MapInfo {
   readonly id: number;
   readonly name: string;
@@ -28,6 +30,7 @@ export interface MapInfo {
   readonly flags: number;
 }
 
+/** A map to make. Sizes in bytes. */
 export interface CreateMapOptions {
   readonly name: string;
   readonly type: MapType;
@@ -80,6 +83,7 @@ export interface BpfMap extends Disposable {
   close(): void;
 }
 
+/** What the kernel says of a program (`struct bpf_prog_info`). */
 export interface ProgramInfo {
   readonly id: number;
   readonly name: string;
@@ -87,6 +91,7 @@ export interface ProgramInfo {
   readonly type: number;
 }
 
+/** What a program is run on (BPF_PROG_TEST_RUN). */
 export interface TestRunOptions {
   /** The packet, from the Ethernet header for tc programs. */
   readonly data: Uint8Array;
@@ -96,6 +101,7 @@ export interface TestRunOptions {
   readonly repeat?: number;
 }
 
+/** What the program did to it. */
 export interface TestRunResult {
   /** The program's return value (for tc: TC_ACT_*). */
   readonly returnValue: number;
@@ -105,6 +111,7 @@ export interface TestRunResult {
   readonly context: Uint8Array | undefined;
 }
 
+/** A program that the kernel has taken. Disposing of it closes its file descriptor; what is attached or pinned stays. */
 export interface BpfProgram extends Disposable {
   readonly fd: number;
   readonly name: string;
@@ -114,6 +121,7 @@ export interface BpfProgram extends Disposable {
   close(): void;
 }
 
+/** What is changed of an object file before the kernel is given it. */
 export interface LoadOptions {
   /** Initial contents of `.rodata` variables by section-relative bytes: replaces the whole section when given. */
   readonly rodata?: Uint8Array;
@@ -132,8 +140,10 @@ export interface BpfObject extends Disposable {
   close(): void;
 }
 
+/** Packets that the interface receives, or those that it sends. */
 export type TcDirection = 'ingress' | 'egress';
 
+/** Where a tc program is attached. */
 export interface AttachOptions {
   /** Interface index in the network namespace of the calling thread. */
   readonly ifindex: number;

@@ -1,5 +1,6 @@
 /** When what failed is tried again: exponential backoff with full jitter. Imports nothing, so that whoever retries may use it. */
 
+/** How long to wait after a failure, and after each further one. */
 export interface BackoffOptions {
   /** Milliseconds: the longest delay after the first failure. */
   readonly minMs: number;

@@ -1,5 +1,6 @@
 /** Errors of the reconciler. Each names the cause, the value and the fix; match on `code` or on the class. */
 
+/** What every error of this package extends. `code` is `ERR_RECONCILER_…`. */
 export abstract class ReconcilerError extends Error {
   abstract readonly code: string;
   override get name(): string {

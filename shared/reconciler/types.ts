@@ -38,6 +38,7 @@ export interface Operations<T> {
   deleteBatch?(batch: readonly BatchItem<T>[], signal: AbortSignal): void | Promise<void>;
 }
 
+/** A row of a batch, which the target may refuse by itself. */
 export interface BatchItem<T> {
   readonly row: T;
   readonly revision: Revision;
@@ -45,6 +46,7 @@ export interface BatchItem<T> {
   fail(error: unknown): void;
 }
 
+/** What is known of a row at the target. */
 export type RowStatus =
   /** The target has not been asked for this revision yet, or has not answered. */
   | { readonly kind: 'pending'; readonly revision: Revision }
@@ -88,6 +90,7 @@ export interface Progress<T> {
   readonly failing: readonly Failure<T>[];
 }
 
+/** When waiting ends without an answer. */
 export interface WaitOptions {
   /** Answer with what is reached after this many milliseconds. Default: wait without end. */
   readonly timeoutMs?: number | undefined;
@@ -95,6 +98,7 @@ export interface WaitOptions {
   readonly signal?: AbortSignal | undefined;
 }
 
+/** What the target is asked for: to take a row, to drop one, or to drop whatever is not in the table. */
 export type OperationKind = 'update' | 'delete' | 'prune';
 
 /** Totals since creation. A refreshed row counts as an update. */
@@ -122,6 +126,7 @@ export interface ReconcilerMetrics {
   readonly failing: number;
 }
 
+/** What is reconciled with what, and how fast. */
 export interface ReconcilerOptions<T> {
   /** In messages, reports and change streams. Not empty. */
   readonly name: string;
@@ -172,6 +177,7 @@ export interface ReconcilerOptions<T> {
   readonly random?: () => number;
 }
 
+/** Brings a target to what a table says, and keeps it there. */
 export interface Reconciler<T> {
   readonly name: string;
   /** Starts the loop: rounds run as changes arrive. Throws `ReconcilerStoppedError` after `stop()`. */
@@ -236,6 +242,7 @@ export interface FailureRow {
   readonly nextRetryAt: number;
 }
 
+/** The tables in which reconcilers report, and where they are. */
 export interface ReportTables {
   readonly db: StateDB;
   readonly health: Table<HealthRow, never>;

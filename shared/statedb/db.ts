@@ -32,6 +32,7 @@ import { Edits, type View } from './view.ts';
 import { Views } from './views.ts';
 import { WatchNode } from './watch.ts';
 
+/** Options of `createStateDB`. */
 export interface StateDBOptions {
   /** Freeze every stored row deeply, so that a change in place throws. For tests: it costs a walk over each row. */
   readonly freeze?: boolean;

@@ -105,6 +105,7 @@ export function afterPrefix(prefix: Key): Key | undefined {
   return prefix.slice(0, end - 1) + String.fromCharCode(prefix.charCodeAt(end - 1) + 1);
 }
 
+/** Makes keys whose order is that of the values: keys of several parts, integers, addresses and prefixes. */
 export const keys = {
   /** A signed integer of `bits` bits (default 64); negative numbers sort before positive ones. Throws `InvalidKeyError`. */
   int(value: number | bigint, bits: IntegerBits = 64): Key {

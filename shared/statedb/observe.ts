@@ -5,6 +5,7 @@ import type { Change, StateDB, Table } from './types.ts';
 
 const BATCH = 1000;
 
+/** How `observe` follows a table. */
 export interface ObserveOptions {
   /** Completes the observable. */
   readonly signal?: AbortSignal;

@@ -1,6 +1,7 @@
 /** Queries as data: for watches, `waitFor` and derivations. */
 import type { Key, Query, Table } from './types.ts';
 
+/** Makes queries as data, for `select`, `visit` and `watch`. Each takes what the reader's method of its name takes. */
 export const query = {
   all: <T>(table: Table<T>): Query<T> => ({ table, kind: 'all' }),
   get: <T>(table: Table<T>, key: Key): Query<T> => ({ table, kind: 'get', key }),

@@ -38,6 +38,7 @@ export interface IndexSpec<T, Name extends string = string> {
 /** What a printed table shows: a heading and how to find its cell in a row. */
 export type Columns<T> = Readonly<Record<string, (row: T) => unknown>>;
 
+/** How a table keeps its rows. */
 export interface TableSpec<T, Index extends string = string> {
   readonly name: string;
   /** The unique primary key of a row. Pure; two rows with the same key are the same row. */
@@ -58,6 +59,7 @@ export interface Table<T, Index extends string = string> {
   readonly spec: TableSpec<T, Index>;
 }
 
+/** A table of whatever rows, for those who do not look into them. */
 // biome-ignore lint/suspicious/noExplicitAny: rows of unrelated tables have no common type; only names are used.
 export type AnyTable = Table<any>;
 
@@ -183,6 +185,7 @@ export interface ChangeStream<T> extends Disposable {
   readonly revision: Revision;
 }
 
+/** Where a change stream begins, and what it is called. */
 export interface ChangesOptions {
   /**
    * Starts after this revision; 0 (default) replays the whole table first. To hand a stream on, give its `revision` and keep
@@ -196,6 +199,7 @@ export interface ChangesOptions {
 /** Must be called once its source has delivered the table's first complete state. */
 export type InitDone = (txn: WriteTxn) => void;
 
+/** A change stream that is open. */
 export interface StreamInfo {
   readonly name: string;
   readonly revision: Revision;
@@ -203,6 +207,7 @@ export interface StreamInfo {
   readonly lag: number;
 }
 
+/** A table as it is after the last commit. */
 export interface TableInfo {
   readonly table: AnyTable;
   readonly name: string;
@@ -230,6 +235,7 @@ export interface StateDBStats {
   readonly watchesFired: number;
 }
 
+/** Tables in memory. A write is one atomic, synchronous transaction over the tables that it names; readers see the last commit. */
 export interface StateDB {
   /** Registers a table. Throws `DuplicateTableError`, `InvalidTableSpecError`, and within a write `ReentrantWriteError`. */
   table<T, I extends string = string>(spec: TableSpec<T, I>): Table<T, I>;

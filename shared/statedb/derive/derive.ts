@@ -20,6 +20,7 @@ import { DerivationDisposedError, DeriveInputError } from './errors.ts';
 import { Outputs, type Refusal } from './outputs.ts';
 import { type DeriveReader, type Read, Reads } from './reads.ts';
 
+/** What a derived table is made of. */
 export interface DeriveOptions<In, Out> {
   /** Names the derivation's stream and the initialiser of `into`. */
   readonly name: string;
@@ -45,6 +46,7 @@ export interface DeriveFailure {
   readonly error: unknown;
 }
 
+/** A derived table at work. Disposing of it ends it, and leaves the rows of `into` as they are. */
 export interface Derivation extends Disposable {
   readonly name: string;
   /** Brings `into` up to date now, in one go; also when stopped. Throws `ReentrantWriteError` within a transaction. */

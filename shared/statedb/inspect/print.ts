@@ -1,6 +1,7 @@
 /** A table as aligned text, for people. */
 import type { Columns, Reader, Table } from '../types.ts';
 
+/** What `printTable` shows of the rows. */
 export interface PrintOptions<T> {
   /** Default: the table's own, else the top-level properties of the rows printed, in the order they are met. */
   readonly columns?: Columns<T>;

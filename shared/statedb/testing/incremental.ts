@@ -19,6 +19,7 @@ export interface World<Step> {
   dispose?(): void | Promise<void>;
 }
 
+/** What `checkIncremental` holds to: after any steps, what was derived by increments is what is derived anew. */
 export interface IncrementalCheck<Step> {
   readonly step: fc.Arbitrary<Step>;
   /** A new world, sharing nothing with any other. */
