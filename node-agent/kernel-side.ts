@@ -44,6 +44,8 @@ const FOLLOWED_MS = 50;
 /** Without a follower events are thrown away: often enough that 11 CPUs at the programs' rate limit do not fill the ring. */
 const UNFOLLOWED_MS = 250;
 
+const now = (): number => performance.now();
+
 /** Lets timers, sockets and other callers of this process run. */
 export const breathe = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
@@ -116,11 +118,10 @@ export class KernelSide {
   }
 
   private constructor(options: KernelSideOptions, pinned: PinnedDatapath) {
-    const { core, db, tables, model, numbers } = options;
-    const { bpfRoot, log } = core;
+    const { core, db, tables, model } = options;
+    const { bpfRoot } = core;
     this.#options = options;
     this.#pinned = pinned;
-    const now = (): number => performance.now();
     this.#slots = new SlotStore({ ...pinned.maps, db, now, breathe });
     this.mark = new RoundMark(pinned.maps.settings);
     const inNode = nodeScope(core);
@@ -131,7 +132,23 @@ export class KernelSide {
     );
     this.#conntrack = new Conntrack(pinned.maps.ct4, breathe);
     this.#ipcache = new IpcacheStore(db, pinned.maps.ipcache);
-    this.writer = new PlanWriter({
+    this.writer = this.#createWriter();
+    this.sync = this.#createSyncLoop();
+    this.audit = this.#createAudit();
+    this.inspector = new MapInspector({
+      root: bpfRoot,
+      maps: pinned.maps,
+      more: pinned.more,
+      endpoints: pinned.endpoints,
+      slots: this.#slots,
+      counts: () => ({ ipcache: model.ipcacheSize(), ct4: this.#ctEntries }),
+    });
+    this.#ring = this.#createRing();
+  }
+
+  #createWriter(): PlanWriter {
+    const { core, db, tables, model, numbers, saveNumbers } = this.#options;
+    return new PlanWriter({
       db,
       tables,
       model,
@@ -148,26 +165,35 @@ export class KernelSide {
         const leftMs = since + QUIESCE_MS - now();
         return leftMs <= 0 ? Promise.resolve() : new Promise((resolve) => setTimeout(resolve, leftMs));
       },
-      saveNumbers: options.saveNumbers,
-      onAdopted: () => pinned.commitPins(),
-      log,
+      saveNumbers,
+      onAdopted: () => this.#pinned.commitPins(),
+      log: core.log,
     });
-    this.sync = new SyncLoop({
+  }
+
+  #createSyncLoop(): SyncLoop {
+    const { core, model, strays, imported, complete, policyRevision, onRound } = this.#options;
+    return new SyncLoop({
       model,
       prepare: () => {
-        options.strays.sync();
-        options.imported.sync();
+        strays.sync();
+        imported.sync();
       },
       writer: this.writer,
       slots: this.#slots,
       breathe,
       now,
-      log,
-      complete: options.complete,
-      policyRevision: options.policyRevision,
-      onRound: options.onRound,
+      log: core.log,
+      complete,
+      policyRevision,
+      onRound,
     });
-    this.audit = new Audit({
+  }
+
+  #createAudit(): Audit {
+    const { core, db, tables, marks, lock, strays, onMended, onRound } = this.#options;
+    const pinned = this.#pinned;
+    return new Audit({
       db,
       tables,
       writer: this.writer,
@@ -194,29 +220,25 @@ export class KernelSide {
       pinned: {
         unpinned: () => [
           ...pinned.unpinned(),
-          ...options.marks.filter(({ kept }) => !kept).map(({ name }) => name),
-          ...(options.lock.lost ? ['its lock'] : []),
+          ...marks.filter(({ kept }) => !kept).map(({ name }) => name),
+          ...(lock.lost ? ['its lock'] : []),
         ],
         repin: () => {
           pinned.repin();
-          for (const mark of options.marks) mark.keep();
-          if (options.lock.lost) options.lock.acquire();
+          for (const mark of marks) mark.keep();
+          if (lock.lost) lock.acquire();
         },
       },
-      guardReturned: async () => this.#guard(await options.strays.returned()),
-      onGone: (id) => options.strays.gone(id, this.endpoints.isAway(id)),
-      onMended: options.onMended,
-      onFaults: options.onRound,
-      log,
+      guardReturned: async () => this.#guard(await strays.returned()),
+      onGone: (id) => strays.gone(id, this.endpoints.isAway(id)),
+      onMended,
+      onFaults: onRound,
+      log: core.log,
     });
-    this.inspector = new MapInspector({
-      root: bpfRoot,
-      maps: pinned.maps,
-      more: pinned.more,
-      endpoints: pinned.endpoints,
-      slots: this.#slots,
-      counts: () => ({ ipcache: model.ipcacheSize(), ct4: this.#ctEntries }),
-    });
+  }
+
+  #createRing(): RingBufferReader {
+    const { core, db, tables, model, events } = this.#options;
     const names = new FlowNames({
       model,
       bootOffset,
@@ -224,14 +246,14 @@ export class KernelSide {
       services: tables.services,
       enforced: (endpoint) => this.endpoints.held(endpoint)?.policies ?? {},
     });
-    this.#ring = new RingBufferReader({
-      map: pinned.maps.events,
+    return new RingBufferReader({
+      map: this.#pinned.maps.events,
       handler: (record) => {
-        if (options.events.observed) options.events.next(names.event(decodeEvent(record)));
+        if (events.observed) events.next(names.event(decodeEvent(record)));
       },
       onError: (error) => {
         this.ringError = String(error);
-        log.error({ error: this.ringError }, 'reading drop events failed');
+        core.log.error({ error: this.ringError }, 'reading drop events failed');
       },
     });
   }

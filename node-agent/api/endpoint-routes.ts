@@ -34,8 +34,6 @@ function podOf(body: unknown): object {
 }
 
 export function endpointRoutes(app: FastifyInstance, options: ApiOptions): void {
-  const { core } = options;
-
   app.get('/endpoint', async (request, reply) => {
     const labels = [...queryList(request.query, 'labels'), ...stringList(request.body, 'the body (labels)')];
     const found = endpointViews(options).filter((view) =>
@@ -62,45 +60,7 @@ export function endpointRoutes(app: FastifyInstance, options: ApiOptions): void 
   app.put<IdParams>('/endpoint/:id', { config: { audit: added } }, async (request, reply) => {
     const ref = parseEndpointRef(request.params.id);
     const wanted = parseEndpointRequest(request.body, ref);
-    const [existing] = endpointViews(
-      options,
-      (row) =>
-        (wanted.id !== 0 && row.id === wanted.id) ||
-        row.ipv4 === wanted.ipv4 ||
-        row.interfaceName === wanted.interfaceName ||
-        ((ref.prefix !== 'cilium-local' || ref.value !== '0') && matchesRef(row, ref)),
-    );
-    if (existing !== undefined) {
-      const { id, ipv4, interfaceName } = existing.row;
-      throw new ConflictError(
-        `endpoint ${id} (${ipv4}, ${interfaceName}) exists already; DELETE /v1/endpoint/${id} first`,
-      );
-    }
-    const ifindex = wanted.ifindex ?? (await interfaceIndex(options, wanted.interfaceName));
-    const id = wanted.id || core.allocateEndpointId();
-    try {
-      await core.upsertEndpoint(
-        {
-          id,
-          ifindex,
-          interfaceName: wanted.interfaceName,
-          ipv4: wanted.ipv4,
-          createdAt: new Date().toISOString(),
-          ...(wanted.mac === undefined ? {} : { mac: wanted.mac }),
-          ...(wanted.hostMac === undefined ? {} : { hostMac: wanted.hostMac }),
-          ...(wanted.containerId === undefined ? {} : { containerId: wanted.containerId }),
-          ...(wanted.containerInterface === undefined ? {} : { containerInterface: wanted.containerInterface }),
-          ...(wanted.pod === undefined ? {} : { pod: wanted.pod }),
-          ...(wanted.labels === undefined ? {} : { labels: wanted.labels }),
-        },
-        { timeoutMs: ENFORCE_TIMEOUT_MS },
-      );
-    } catch (error) {
-      await core.deleteEndpoint(id);
-      throw new HttpError(500, `endpoint ${id} could not be enforced and was removed again: ${messageOf(error)}`, {
-        cause: error,
-      });
-    }
+    const id = await add(options, ref, wanted);
     return sendJson(reply, 201, requireEndpoint(options, String(id)).read()());
   });
 
@@ -121,6 +81,55 @@ export function endpointRoutes(app: FastifyInstance, options: ApiOptions): void 
   app.get<IdParams>('/endpoint/:id/log', (request, reply) =>
     sendJson(reply, 200, endpointLog(requireEndpoint(options, request.params.id).status)),
   );
+}
+
+/** Returns its id, once the kernel enforces it. */
+async function add(
+  options: ApiOptions,
+  ref: ReturnType<typeof parseEndpointRef>,
+  wanted: ReturnType<typeof parseEndpointRequest>,
+): Promise<number> {
+  const { core } = options;
+  const [existing] = endpointViews(
+    options,
+    (row) =>
+      (wanted.id !== 0 && row.id === wanted.id) ||
+      row.ipv4 === wanted.ipv4 ||
+      row.interfaceName === wanted.interfaceName ||
+      ((ref.prefix !== 'cilium-local' || ref.value !== '0') && matchesRef(row, ref)),
+  );
+  if (existing !== undefined) {
+    const { id, ipv4, interfaceName } = existing.row;
+    throw new ConflictError(
+      `endpoint ${id} (${ipv4}, ${interfaceName}) exists already; DELETE /v1/endpoint/${id} first`,
+    );
+  }
+  const ifindex = wanted.ifindex ?? (await interfaceIndex(options, wanted.interfaceName));
+  const id = wanted.id || core.allocateEndpointId();
+  try {
+    await core.upsertEndpoint(
+      {
+        id,
+        ifindex,
+        interfaceName: wanted.interfaceName,
+        ipv4: wanted.ipv4,
+        createdAt: new Date().toISOString(),
+        ...(wanted.mac === undefined ? {} : { mac: wanted.mac }),
+        ...(wanted.hostMac === undefined ? {} : { hostMac: wanted.hostMac }),
+        ...(wanted.containerId === undefined ? {} : { containerId: wanted.containerId }),
+        ...(wanted.containerInterface === undefined ? {} : { containerInterface: wanted.containerInterface }),
+        ...(wanted.pod === undefined ? {} : { pod: wanted.pod }),
+        ...(wanted.labels === undefined ? {} : { labels: wanted.labels }),
+      },
+      { timeoutMs: ENFORCE_TIMEOUT_MS },
+    );
+  } catch (error) {
+    await core.deleteEndpoint(id);
+    throw new HttpError(500, `endpoint ${id} could not be enforced and was removed again: ${messageOf(error)}`, {
+      cause: error,
+    });
+  }
+  return id;
 }
 
 async function remove(options: ApiOptions, id: number): Promise<void> {

@@ -55,11 +55,18 @@ export function createMetrics(options: MetricsOptions): Registry {
       for (const { part, count: times } of core.repairs()) this.inc({ part }, times);
     },
   });
-  const comparisons = (
-    name: string,
-    help: string,
-    value: (row: ReturnType<Core['comparisons']>[number]) => number,
-  ): void => {
+  comparisons(core, registers);
+  new Gauge({
+    name: 'weir_agent_build_info',
+    help: 'Always 1; the labels say what runs.',
+    labelNames: ['version', 'node_version'],
+    registers,
+  }).set({ version: options.version, node_version: process.versions.node }, 1);
+  return registry;
+}
+
+function comparisons(core: Core, registers: Registry[]): void {
+  const gauge = (name: string, help: string, value: (row: ReturnType<Core['comparisons']>[number]) => number): void => {
     new Gauge({
       name,
       help,
@@ -71,23 +78,16 @@ export function createMetrics(options: MetricsOptions): Registry {
       },
     });
   };
-  comparisons(
+  gauge(
     'weir_agent_comparison_timestamp_seconds',
     'When what maps hold was last compared completely with what was written into them, by part, as Unix time.',
     ({ at }) => Date.parse(at) / 1000,
   );
-  comparisons(
+  gauge(
     'weir_agent_comparison_duration_seconds',
     'How long the last complete comparison of what maps hold took, its rests included, by part.',
     ({ seconds }) => seconds,
   );
-  new Gauge({
-    name: 'weir_agent_build_info',
-    help: 'Always 1; the labels say what runs.',
-    labelNames: ['version', 'node_version'],
-    registers,
-  }).set({ version: options.version, node_version: process.versions.node }, 1);
-  return registry;
 }
 
 function packets(core: Core, registers: Registry[]): void {

@@ -98,6 +98,10 @@ export function policyRoutes(app: FastifyInstance, options: ApiOptions, stopping
   app.get('/policy/selectors', (_request, reply) => sendJson(reply, 200, selectors(options)));
   app.get('/policy/subject-selectors', (_request, reply) => sendJson(reply, 200, selectors(options)));
 
+  waitRoute(app, options, stopping);
+}
+
+function waitRoute(app: FastifyInstance, { core }: ApiOptions, stopping: AbortSignal): void {
   app.get('/policy/wait', async (request, reply) => {
     const text = queryString(request.query, 'revision');
     const revision = text === undefined ? core.policyRevision() : Number(text);

@@ -30,6 +30,38 @@ export function statusRoutes(app: FastifyInstance, options: ApiOptions): void {
     return sendJson(reply, status.cilium.state === 'Ok' ? 200 : 503, status);
   });
 
+  identityRoutes(app, options);
+  mapRoutes(app, options);
+
+  app.get('/config', (_request, reply) => sendJson(reply, 200, configuration(options)));
+
+  app.get('/cluster/nodes', (_request, reply) => {
+    using snapshot = core.db.read();
+    const nodes = [...snapshot.all(core.tables.nodes)].map((node) => ({
+      name: node.name,
+      'primary-address': {
+        ipv4: { enabled: true, ip: node.addresses[0] ?? '', 'alloc-range': node.podCidrs[0] ?? '' },
+      },
+      'secondary-addresses': node.addresses.slice(1).map((ip) => ({ enabled: true, ip })),
+      'kube-apiserver': node.kubeApiserver,
+    }));
+    return sendJson(reply, 200, { self: options.nodeName, 'nodes-added': nodes, 'nodes-removed': [] });
+  });
+
+  app.get('/metrics', (_request, reply) =>
+    sendJson(
+      reply,
+      200,
+      core.metrics().flatMap(({ reason, direction, packets, bytes }) => [
+        { name: 'weir_datapath_packets_total', value: Number(packets), labels: { reason, direction } },
+        { name: 'weir_datapath_bytes_total', value: Number(bytes), labels: { reason, direction } },
+      ]),
+    ),
+  );
+}
+
+/** Identities, and the addresses that have them. */
+function identityRoutes(app: FastifyInstance, { core }: ApiOptions): void {
   app.get('/identity', (_request, reply) => {
     using snapshot = core.db.read();
     const rows = [...snapshot.all(core.tables.identities), ...core.localIdentities()].sort((a, b) => a.id - b.id);
@@ -90,7 +122,9 @@ export function statusRoutes(app: FastifyInstance, options: ApiOptions): void {
       })),
     );
   });
+}
 
+function mapRoutes(app: FastifyInstance, { core }: ApiOptions): void {
   app.get('/map', (_request, reply) => sendJson(reply, 200, { maps: core.maps() }));
 
   app.get<{ Params: { name: string } }>('/map/:name', (request, reply) => {
@@ -107,50 +141,26 @@ export function statusRoutes(app: FastifyInstance, options: ApiOptions): void {
       throw error;
     }
   });
+}
 
-  app.get('/config', (_request, reply) =>
-    sendJson(reply, 200, {
-      spec: {
+function configuration(options: ApiOptions): object {
+  return {
+    spec: {
+      options: options.agent.settings(),
+      'policy-enforcement': options.agent.settings()[POLICY_ENFORCEMENT] ?? '',
+    },
+    status: {
+      immutable: {},
+      realized: {
         options: options.agent.settings(),
         'policy-enforcement': options.agent.settings()[POLICY_ENFORCEMENT] ?? '',
       },
-      status: {
-        immutable: {},
-        realized: {
-          options: options.agent.settings(),
-          'policy-enforcement': options.agent.settings()[POLICY_ENFORCEMENT] ?? '',
-        },
-        nodeMonitor: { cpus: 0, npages: 0 },
-        'ipam-mode': options.kubernetes ? 'kubernetes' : 'static',
-        datapathMode: 'veth',
-        addressing: { ipv4: { enabled: true, 'alloc-range': options.podCidrs()[0] ?? '' }, ipv6: { enabled: false } },
-      },
-    }),
-  );
-
-  app.get('/cluster/nodes', (_request, reply) => {
-    using snapshot = core.db.read();
-    const nodes = [...snapshot.all(core.tables.nodes)].map((node) => ({
-      name: node.name,
-      'primary-address': {
-        ipv4: { enabled: true, ip: node.addresses[0] ?? '', 'alloc-range': node.podCidrs[0] ?? '' },
-      },
-      'secondary-addresses': node.addresses.slice(1).map((ip) => ({ enabled: true, ip })),
-      'kube-apiserver': node.kubeApiserver,
-    }));
-    return sendJson(reply, 200, { self: options.nodeName, 'nodes-added': nodes, 'nodes-removed': [] });
-  });
-
-  app.get('/metrics', (_request, reply) =>
-    sendJson(
-      reply,
-      200,
-      core.metrics().flatMap(({ reason, direction, packets, bytes }) => [
-        { name: 'weir_datapath_packets_total', value: Number(packets), labels: { reason, direction } },
-        { name: 'weir_datapath_bytes_total', value: Number(bytes), labels: { reason, direction } },
-      ]),
-    ),
-  );
+      nodeMonitor: { cpus: 0, npages: 0 },
+      'ipam-mode': options.kubernetes ? 'kubernetes' : 'static',
+      datapathMode: 'veth',
+      addressing: { ipv4: { enabled: true, 'alloc-range': options.podCidrs()[0] ?? '' }, ipv6: { enabled: false } },
+    },
+  };
 }
 
 /** All that `weir status` shows. */

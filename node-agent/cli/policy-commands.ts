@@ -24,6 +24,15 @@ export function addPolicyCommands(program: Command, context: CliContext): void {
     .description('Policies on this node, rules imported over the socket, and checks of policy files');
   addPolicyStatusCommand(policy, context);
 
+  addImport(policy, context);
+  addGet(policy, context);
+  addDelete(policy, context);
+  addWait(policy, context);
+  addValidate(policy, context);
+  addSelectors(policy, context);
+}
+
+function addImport(policy: Command, context: CliContext): void {
   policy
     .command('import')
     .description('Imports bare rules from a JSON or YAML file ("-" for stdin); all or nothing')
@@ -46,7 +55,9 @@ export function addPolicyCommands(program: Command, context: CliContext): void {
       const answer = await context.client(command).send<PolicyModel>('PUT', `/policy?${query.toString()}`, rules);
       printRevision(context, command, answer);
     });
+}
 
+function addGet(policy: Command, context: CliContext): void {
   policy
     .command('get')
     .description('Imported rules, as JSON')
@@ -58,7 +69,9 @@ export function addPolicyCommands(program: Command, context: CliContext): void {
         return printJson(context, { revision: answer.revision, policy: JSON.parse(answer.policy) as unknown });
       context.out.write(`${answer.policy}\nRevision: ${answer.revision}\n`);
     });
+}
 
+function addDelete(policy: Command, context: CliContext): void {
   policy
     .command('delete')
     .description('Deletes the imported rules that carry all the labels')
@@ -70,7 +83,9 @@ export function addPolicyCommands(program: Command, context: CliContext): void {
         throw new UsageError('give the labels of the rules to delete, or --all');
       printRevision(context, command, await context.client(command).send<PolicyModel>('DELETE', '/policy', labels));
     });
+}
 
+function addWait(policy: Command, context: CliContext): void {
   policy
     .command('wait')
     .description(
@@ -99,7 +114,9 @@ export function addPolicyCommands(program: Command, context: CliContext): void {
       else context.out.write(`Revision: ${answer.revision}\n`);
       if (answer.failing.length > 0) throw new CliError(`not in the kernel for: ${answer.failing.join('; ')}`);
     });
+}
 
+function addValidate(policy: Command, context: CliContext): void {
   policy
     .command('validate')
     .description(
@@ -125,7 +142,9 @@ export function addPolicyCommands(program: Command, context: CliContext): void {
       }
       if (results.some((result) => !result.valid)) context.setExitCode(1);
     });
+}
 
+function addSelectors(policy: Command, context: CliContext): void {
   policy
     .command('selectors')
     .description('Selectors in use, and the identities they match')

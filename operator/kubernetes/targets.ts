@@ -42,14 +42,14 @@ export interface TargetsOptions {
 }
 
 export function createTargets({ db, client, onDrift, onWrite }: TargetsOptions): Targets {
+  const shared = { db, client, onWrite };
   const drift = (target: TargetName) => (key: string) => onDrift(target, key);
   const status = <T extends CiliumPolicyObject | ResolvedPolicyWithStatus>(
     resource: Resource<T>,
     keyOf: (key: string) => string | undefined,
   ): ObjectTarget<T> =>
     new ObjectTarget<T>({
-      db,
-      client,
+      ...shared,
       resource,
       content: content.status,
       subresource: 'status',
@@ -57,20 +57,17 @@ export function createTargets({ db, client, onDrift, onWrite }: TargetsOptions):
         ...answer,
         ...(wanted.status === undefined ? {} : { status: wanted.status }),
       }),
-      onWrite,
       onDrift: (key) => {
         const policy = keyOf(key);
         if (policy !== undefined) onDrift('statuses', policy);
       },
     });
   const resolved = new ObjectTarget<ResolvedPolicyObject>({
-    db,
-    client,
+    ...shared,
     resource: resources.ResolvedPolicy,
     content: content.resolved,
     readable: readable.resolved,
     indexes: [{ name: 'peer-set', keys: ({ object }) => hashesOf(object.spec.rules) }],
-    onWrite,
     onDrift: drift('resolved'),
   });
   const networkPolicyOf = (name: string): string | undefined => {
@@ -79,37 +76,26 @@ export function createTargets({ db, client, onDrift, onWrite }: TargetsOptions):
   };
   return {
     identities: new ObjectTarget({
-      db,
-      client,
+      ...shared,
       resource: resources.CiliumIdentity,
       content: content.identity,
       readable: readable.identity,
-      onWrite,
       onDrift: drift('identities'),
     }),
     peerSets: new ObjectTarget({
-      db,
-      client,
+      ...shared,
       resource: resources.PeerSet,
       content: content.peerSet,
       readable: readable.peerSet,
-      onWrite,
       onDrift: drift('peerSets'),
     }),
     resolved,
     slices: new ObjectTarget({
-      db,
-      client,
+      ...shared,
       resource: resources.CiliumEndpointSlice,
       content: content.slice,
       readable: readable.slice,
-      indexes: [
-        {
-          name: 'identity',
-          keys: ({ object }) => new Set((object.endpoints ?? []).map(({ identity }) => String(identity))),
-        },
-      ],
-      onWrite,
+      indexes: [{ name: 'identity', keys: ({ object }) => identitiesOf(object) }],
       onDrift: drift('slices'),
     }),
     statuses: {
@@ -118,6 +104,11 @@ export function createTargets({ db, client, onDrift, onWrite }: TargetsOptions):
     },
     resolvedStatuses: status<ResolvedPolicyWithStatus>(resources.ResolvedPolicy, networkPolicyOf),
   };
+}
+
+/** Numbers that the slice names; as somebody else may have written it. */
+function identitiesOf({ endpoints = [] }: Partial<CiliumEndpointSlice>): ReadonlySet<string> {
+  return new Set(endpoints.map(({ identity }) => String(identity)));
 }
 
 /** What the API holds, for a model that starts. In the order of keys, so that a start is repeatable; identities, oldest first. */

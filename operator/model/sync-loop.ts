@@ -122,29 +122,7 @@ export class SyncLoop {
       }
       const held = adopted();
       model.round((txn) => model.adopt(txn, held));
-      inputs.push(
-        this.#input(
-          tables.namespaces,
-          (txn, { name }) => model.namespaceChanged(txn, name),
-          () => {},
-        ),
-        { take: (txn) => model.placeNext(txn), onPending: () => () => {}, dispose: () => {} },
-        this.#fair(policies, tables.policies, (txn, { row, deleted }) => {
-          if (deleted) model.deletePolicy(txn, row.key);
-          else model.setPolicy(txn, row);
-        }),
-        this.#input(tables.nodes, model.setNode.bind(model), model.deleteNode.bind(model)),
-        this.#input(tables.reports, model.setReport.bind(model), (txn, { node }) => model.deleteReport(txn, node)),
-        this.#input(
-          tables.resolvedVersions,
-          (txn, { uid }) => model.resolvedWritten(txn, uid),
-          (txn, { uid }) => model.resolvedWritten(txn, uid),
-        ),
-        this.#fair(pods, tables.pods, (txn, { row, deleted }) => {
-          if (deleted) model.deletePod(txn, row.key);
-          else model.setPod(txn, row);
-        }),
-      );
+      inputs.push(...this.#inputs(policies, pods));
       while (!signal.aborted) {
         this.#poked = false;
         const missing = this.#options.missingKinds();
@@ -174,6 +152,34 @@ export class SyncLoop {
       for (const input of inputs) input.dispose();
       this.#calm.resolve();
     }
+  }
+
+  /** In the order in which they are taken in. */
+  #inputs(policies: FairQueue<PolicyRow>, pods: FairQueue<PodRow>): Input[] {
+    const { tables, model } = this.#options;
+    return [
+      this.#input(
+        tables.namespaces,
+        (txn, { name }) => model.namespaceChanged(txn, name),
+        () => {},
+      ),
+      { take: (txn) => model.placeNext(txn), onPending: () => () => {}, dispose: () => {} },
+      this.#fair(policies, tables.policies, (txn, { row, deleted }) => {
+        if (deleted) model.deletePolicy(txn, row.key);
+        else model.setPolicy(txn, row);
+      }),
+      this.#input(tables.nodes, model.setNode.bind(model), model.deleteNode.bind(model)),
+      this.#input(tables.reports, model.setReport.bind(model), (txn, { node }) => model.deleteReport(txn, node)),
+      this.#input(
+        tables.resolvedVersions,
+        (txn, { uid }) => model.resolvedWritten(txn, uid),
+        (txn, { uid }) => model.resolvedWritten(txn, uid),
+      ),
+      this.#fair(pods, tables.pods, (txn, { row, deleted }) => {
+        if (deleted) model.deletePod(txn, row.key);
+        else model.setPod(txn, row);
+      }),
+    ];
   }
 
   #rest(): void {
