@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from '@jest/globals';
 import type { FencingClient, KubeClient } from '@weir/kube';
+import { createStateDB } from '@weir/statedb';
 import { pino } from 'pino';
 import { Agent } from '../../node-agent/agent.ts';
 import { createMetrics } from '../../node-agent/api/metrics.ts';
@@ -27,7 +28,7 @@ async function registered(): Promise<Map<string, readonly string[]>> {
     AGENT_PARTS,
   );
   if (!('config' in parsed)) throw new Error('printed');
-  const agent = createMetrics({ core: {} as Core, version: '0.0.0' });
+  const agent = createMetrics({ core: { db: createStateDB({ countSnapshots: true }) } as Core, version: '0.0.0' });
   (await Agent.build({ ...parsed, command: 'run', log: quiet, parts: AGENT_PARTS })).view.metrics(agent);
   await rm(folder, { recursive: true });
   const operator = await createOperator({
