@@ -158,6 +158,25 @@ describe('the members of a peer set', () => {
     expect(someTold).toBe(true);
   });
 
+  it('are told as those who joined or left, unless the set is new or selects by other labels', async () => {
+    const lab = new Lab();
+    const select = (app: string): LabelSelector => ({
+      requirements: [{ key: 'k8s:app', operator: 'In', values: [app] }],
+    });
+    const told = async () => [...(await lab.settle())].map(([hash, ids]) => [hash, ids && [...ids]]);
+    lab.name('s', true);
+    lab.set('s', select('a'), []);
+    expect(await told()).toEqual([['s', undefined]]);
+    lab.identity(256, { 'k8s:app': 'a' });
+    lab.identity(257, { 'k8s:app': 'b' });
+    expect(await told()).toEqual([['s', [256]]]);
+    lab.identity(256, { 'k8s:app': 'b' });
+    expect(await told()).toEqual([['s', [256]]]);
+    // Members here are equal, and this node's own label sets, which are in no list, may not be.
+    lab.set('s', select('c'), []);
+    expect(await told()).toEqual([['s', undefined]]);
+  });
+
   it('are looked for among the identities of its namespace only', async () => {
     const lab = new Lab();
     for (const [id, namespace] of [

@@ -140,7 +140,9 @@ export class PeerSetViews {
       if (before === after) return;
       const { hash } = after.row;
       this.#views.set(after);
-      if (before === undefined) changed.set(hash, undefined);
+      // This node's own label sets are members by the selector, and in no list.
+      if (before === undefined || !isDeepStrictEqual(before.row.selector, after.row.selector))
+        changed.set(hash, undefined);
       else if (before.members !== after.members && !(changed.has(hash) && changed.get(hash) === undefined)) {
         const ids = new Set(difference(before.members, after.members));
         if (ids.size > 0) changed.set(hash, ids.union(changed.get(hash) ?? NOBODY));
