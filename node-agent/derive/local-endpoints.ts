@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import { LOCAL_ENDPOINT_BASE } from '@weir/identity';
-import { labelsKey } from '@weir/labels';
+import { type LabelMap, labelsKey } from '@weir/labels';
 import { keys, query, type StateDB } from '@weir/statedb';
 import type { Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
@@ -162,10 +162,13 @@ export class LocalEndpoints {
   }
 
   /**
-   * Settles endpoint identities; whether the set of this node's own label sets changed. Readers see all of the old conclusions
-   * or all of the new ones.
+   * Settles endpoint identities; returns the label sets of this node's own that came into use or went out of it, by number. Readers see
+   * all of the old conclusions or all of the new ones.
    */
-  async settle(changed: { readonly identities: boolean; readonly policies: boolean }): Promise<boolean> {
+  async settle(changed: {
+    readonly identities: boolean;
+    readonly policies: boolean;
+  }): Promise<ReadonlyMap<number, LabelMap>> {
     const { inputs, tables, ipcache, portNames, pace } = this.#options;
     this.#spread(changed);
     const concluded: { id: number; before: EndpointIdentity | undefined; info: EndpointIdentity | undefined }[] = [];
@@ -176,7 +179,12 @@ export class LocalEndpoints {
       concluded.push({ id, before, info: info && keeping(before, info) });
       if (pace.due()) await pace.breathe();
     }
-    const labelsBefore = this.#localIds();
+    const concerned = new Map<number, LabelMap>();
+    for (const { before, info } of concluded)
+      for (const one of [before, info])
+        if (one && one.identity >= LOCAL_ENDPOINT_BASE) concerned.set(one.identity, one.labels);
+    const inUse = (): Set<number> => new Set(concerned.keys().filter((id) => this.localLabelsOf(id) !== undefined));
+    const had = inUse();
     this.#infos.write((txn) => {
       for (const { id, before, info } of concluded) {
         if (info === before) continue;
@@ -191,7 +199,8 @@ export class LocalEndpoints {
         ipcache.setLocal(id, info?.row.ipv4, info?.identity ?? 0);
     }
     this.#dirty.clear();
-    return labelsBefore.symmetricDifference(this.#localIds()).size > 0;
+    const apart = had.symmetricDifference(inUse());
+    return new Map(concerned.entries().filter(([id]) => apart.has(id)));
   }
 
   /** Marks the endpoints that changed pods, namespaces, identities and policies touch. */
@@ -209,10 +218,6 @@ export class LocalEndpoints {
     if (changed.policies) for (const { row, ready } of this.#infos.values()) if (!ready) this.endpointChanged(row);
     this.#podsChanged.clear();
     this.#namespacesChanged.clear();
-  }
-
-  #localIds(): Set<number> {
-    return new Set(Iterator.from(this.localLabels()).map(({ identity }) => identity));
   }
 }
 

@@ -1,9 +1,10 @@
 /** Identities that join and leave peer sets: the slots that name these are compiled for them alone. */
 import { expect, it } from '@jest/globals';
+import { LOCAL_ENDPOINT_BASE } from '@weir/identity';
 import type { ResolvedRule } from '@weir/policy';
 import fc from 'fast-check';
 import { tableKey } from '../create-tables.ts';
-import { APPS, copy, rule, World } from './testing/model-world.ts';
+import { APPS, copy, podLabels, rule, World } from './testing/model-world.ts';
 
 const IDS = Array.from({ length: 8 }, (_, at) => 256 + at);
 /** App, and version where there is one. */
@@ -77,4 +78,23 @@ it('is concluded step by step as at once, and leaves every class alone that nobo
     { numRuns: 50 },
   );
   expect(same).toBeGreaterThan(50);
+});
+
+it("compiles a label set of this node's own that comes or goes alone: classes of other peers stay", async () => {
+  const one = world();
+  one.identity(301, 'c');
+  while ((await one.plan()).again);
+  const classesOf = () => [...one.slots.values()].flatMap(({ compiled }) => compiled.ingress.classes);
+  const before = classesOf();
+  expect(before.some(({ members }) => members.includes(301))).toBe(true);
+  one.endpoint(2, { labels: podLabels('b') });
+  while ((await one.plan()).again);
+  const own = Array.from(one.model.localIdentities()).find(({ id }) => id >= LOCAL_ENDPOINT_BASE);
+  const joined = classesOf();
+  expect(joined.filter(({ members }) => members.includes(own?.id ?? 0))).toHaveLength(1);
+  expect(before.every((known) => joined.includes(known))).toBe(true);
+  one.dropEndpoint(2);
+  while ((await one.plan()).again);
+  expect(classesOf()).toEqual(before);
+  expect(before.every((known) => classesOf().includes(known))).toBe(true);
 });

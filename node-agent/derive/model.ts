@@ -294,7 +294,8 @@ export class Model {
     this.#slots.portNamesChanged(await this.#portNames.settle());
     const use = await this.#shapes.settle();
     for (const [hash, ids] of await this.#peerSets.settle()) this.#slots.peerSetChanged(hash, ids);
-    if (localChanged) this.#slots.allChanged();
+    for (const [id, labels] of localChanged)
+      for (const hash of this.#peerSets.setsOf(id, labels)) this.#slots.peerSetChanged(hash, new Set([id]));
     if (this.#cidrsChanged) this.#slots.identitiesChanged();
     const { slots, slotsGone, reframed } = await this.#shapes.compile(use);
     const [leaving] = this.#ipcache.leaving();

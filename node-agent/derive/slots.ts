@@ -229,10 +229,6 @@ export class Slots {
     for (const shape of shapes) if (!this.#dirty.has(shape)) this.#dirty.set(shape, NOBODY);
   }
 
-  allChanged(): void {
-    this.#touch(this.#shapes.values());
-  }
-
   row(shape: string): SlotRow | undefined {
     return this.#shapes.get(shape)?.row;
   }
