@@ -377,3 +377,41 @@ it('what somebody took away of an endpoint fails its policies; where none can be
     'p EnforcementRemoved: endpoint 1: policy slot 4: gone',
   );
 });
+
+it('a policy of which an endpoint waits for its turn has the generation that all have; others are acknowledged', async () => {
+  const world = new World('default', false, 'self', 0);
+  const { db, tables, model } = world;
+  const report = new RealisedReport({ db, tables, model, policyMode: 'default', now: () => 0, wallClock: () => 0 });
+  world.namespace();
+  for (const [at, version] of ['v1', 'v2', 'v3'].entries()) {
+    const id = at + 1;
+    world.identity(256 + id, 'a', version);
+    world.pod(version, 'a', [], version);
+    world.endpoint(id, { pod: { namespace: 'ns', name: version, uid: `u-${version}` } });
+    const selector = { requirements: [{ key: 'k8s:version', operator: 'In' as const, values: [version] }] };
+    const row = { hash: `hash-${version}`, selector, identities: [256 + id], origin: 'cluster' as const };
+    db.write([tables.peerSets], (txn) => txn.upsert(tables.peerSets, row));
+    world.policy(version, 1, [rule(version, undefined, id)]);
+  }
+  world.peerSet('a', [257, 258, 259]);
+  const said = async (): Promise<unknown> => {
+    const { again } = await world.plan();
+    const held = new Map(world.states);
+    using snapshot = db.read();
+    const reached = snapshot.revision(tables.policies);
+    report.take({ ...SOURCES, sync: { reached, broken: undefined }, endpoints: { held: (id) => held.get(id) } });
+    const { policies, failures, acknowledged, revision } = report.read();
+    const counts = Array.from(policies, ([uid, { generation, endpoints }]) => `${uid} ${generation} at ${endpoints}`);
+    return { again, counts, failures, behind: revision - acknowledged > 0 };
+  };
+  while ((await world.plan()).again);
+  await said();
+  world.policy('all', 1, [rule('a', undefined, 9)]);
+  world.policy('v1', 2, [rule('v1', undefined, 7)]);
+  world.policy('v3', 2, [rule('v3', undefined, 8)]);
+  const rest = { failures: [], again: true, behind: true };
+  expect(await said()).toEqual({ ...rest, counts: ['all 0 at 3', 'v1 2 at 1', 'v2 1 at 1', 'v3 1 at 1'] });
+  expect(await said()).toEqual({ ...rest, counts: ['all 0 at 3', 'v1 2 at 1', 'v2 1 at 1', 'v3 1 at 1'] });
+  const all = ['all 1 at 3', 'v1 2 at 1', 'v2 1 at 1', 'v3 2 at 1'];
+  expect(await said()).toEqual({ failures: [], again: false, behind: false, counts: all });
+});

@@ -279,11 +279,15 @@ export class RealisedReport {
   }
 
   *#judged({ writer, endpoints }: RealisedSources): Generator<CountedEndpoint> {
+    const { model } = this.#options;
     const failing = failingOf(writer);
-    for (const { id, policies } of this.#options.model.states()) {
+    const selecting = this.#selecting();
+    for (const { id, policies } of model.states()) {
       // No packet can come from or go to an interface that is gone.
       if (failing.get(id) instanceof InterfaceGoneError) continue;
-      yield { id, wanted: policies, held: endpoints.held(id)?.policies ?? NONE };
+      // Until its policies are compiled, its state is of those before.
+      const wanted = model.waits(id) ? selecting(id) : policies;
+      yield { id, wanted, held: endpoints.held(id)?.policies ?? NONE };
     }
   }
 

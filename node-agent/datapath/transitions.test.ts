@@ -144,8 +144,9 @@ function steps(changes: number): fc.Arbitrary<Step[]> {
 }
 
 /** Plays the trace; throws where a verdict is neither the old nor the new one. */
-async function play(trace: readonly Step[]): Promise<void> {
+async function play(trace: readonly Step[], work?: number): Promise<void> {
   const node = new Node();
+  node.work = work;
   const history = start();
   let agent = await Agent.start(node, history);
   await agent.round();
@@ -216,7 +217,17 @@ function named(verdicts: ReadonlyMap<number, readonly boolean[]>): string[] {
 
 describe('a transition of the kernel', () => {
   it('gives every packet the old verdict or the new one, whatever changes and wherever the agent dies', async () => {
-    await fc.assert(fc.asyncProperty(steps(1), play), { numRuns: 40, endOnFailure: true });
+    await fc.assert(
+      fc.asyncProperty(steps(1), (trace) => play(trace)),
+      { numRuns: 40, endOnFailure: true },
+    );
+  });
+
+  it('gives the old verdict or the new one, too, where each plan compiles one shape of a namespace at most', async () => {
+    await fc.assert(
+      fc.asyncProperty(steps(1), (trace) => play(trace, 0)),
+      { numRuns: 40, endOnFailure: true },
+    );
   });
 
   /** The changes one after another, dying at each operation of the last. */

@@ -12,9 +12,14 @@ import type { Leaving } from './slot-rows.ts';
 import type { Slots } from './slots.ts';
 import { Rows, type RowsView } from './working.ts';
 
+const WAITS =
+  "its policy is not compiled yet: there is more to compile for its namespace's endpoints than one plan takes";
+
 export interface EndpointShapesOptions {
   readonly db: StateDB;
   readonly core: Pick<CoreOptions, 'policyMode' | 'allowLocalhost'>;
+  /** As in `ShareOptions`. */
+  readonly work?: number | undefined;
   readonly inForce: InForce;
   readonly slots: Slots;
   readonly infos: Pick<RowsView<number, EndpointIdentity>, 'get' | 'has' | 'values'>;
@@ -30,6 +35,8 @@ export interface CompiledShapes {
   readonly slotsGone: number[];
   /** Some shape moves to a slot that judges unknown peers otherwise, because of port names. */
   readonly reframed: boolean;
+  /** Some shapes are to be compiled by the next plan. */
+  readonly waiting: boolean;
 }
 
 /** A compile under way, and which endpoints point at each slot. */
@@ -53,12 +60,14 @@ interface EndpointShape {
   readonly id: number;
   /**
    * The shape that it has, and the one that it should have. Once a plan is concluded they differ only while the latter cannot be
-   * compiled: then the former is the one in force before, or denies all where nothing was.
+   * compiled, or waits for the next plan: then the former is the one in force before, or denies all where nothing was.
    */
   readonly shape?: string | undefined;
   readonly wanted?: string | undefined;
   /** What `wanted` was concluded from. */
   readonly from?: ShapedFrom;
+  /** For so many plans it has waited for the shape that it should have. */
+  readonly waited?: number;
   /** It was enforced before this start. */
   readonly found: boolean;
   /** As the kernel had it, until the first plan is concluded. */
@@ -130,9 +139,20 @@ export class EndpointShapes {
     return this.#failureOf(this.#rows.get(id)?.wanted);
   }
 
-  /** Whether the shape that the endpoint has (it may not be the one wanted) could not be compiled. */
+  /** Whether the endpoint's policy has not been compiled yet, as the last plan had enough to do for its namespace. */
+  waits(id: number): boolean {
+    const wanted = this.#rows.get(id)?.wanted;
+    return wanted !== undefined && this.#options.slots.waits(wanted);
+  }
+
+  /** Why the endpoint has not got its policy's shape. */
+  lacks(id: number): string | undefined {
+    return this.failure(id)?.message ?? (this.waits(id) ? WAITS : undefined);
+  }
+
+  /** Whether the shape that the endpoint has (it may not be the one wanted) is not compiled. */
   stuck(id: number): boolean {
-    return this.#failureOf(this.#rows.get(id)?.shape) !== undefined;
+    return this.#uncompiled(this.#rows.get(id)?.shape);
   }
 
   /** Whether the endpoint is closed for want of its policy. */
@@ -141,7 +161,7 @@ export class EndpointShapes {
     return row?.shape === DENY_ALL.key && row.wanted !== DENY_ALL.key;
   }
 
-  /** Whether what was in force before stays, as the endpoint's policy could not be compiled. */
+  /** Whether what was in force before stays, as the endpoint's policy is not compiled. */
   held(id: number): boolean {
     const row = this.#rows.get(id);
     return row?.shape !== row?.wanted && row?.shape !== DENY_ALL.key;
@@ -183,14 +203,21 @@ export class EndpointShapes {
     return users;
   }
 
-  /** Compiles what changed, and gives each endpoint its shape. A shape that fails keeps the slot that it had. */
-  async compile(users: Wanted): Promise<CompiledShapes> {
+  /**
+   * Compiles what changed, and gives each endpoint its shape. A shape that fails keeps the slot that it had. `first`: nothing is concluded yet, and
+   * no shape waits for a later plan.
+   */
+  async compile(users: Wanted, first: boolean): Promise<CompiledShapes> {
     const { infos, slots } = this.#options;
-    const made = await this.#compileByShare(users);
+    const made = await this.#compileByShare(users, first);
     const out: Compiling = { slots: [], slotsGone: [], reframed: false, pointing: this.#pointing(), made };
     const left = this.#leavers();
     const refresh = (which: (key: string) => boolean): Promise<void> =>
-      this.#refresh([...slots.dirtyShapes()].filter(which), users, out);
+      this.#refresh(
+        [...slots.dirtyShapes()].filter((key) => which(key) && !slots.waits(key)),
+        users,
+        out,
+      );
     // Who leaves a shape is certain once the shapes that they go to have compiled, or have failed to.
     await refresh((key) => users.has(key) && !left.has(key));
     await refresh((key) => users.has(key));
@@ -204,7 +231,9 @@ export class EndpointShapes {
     for (const id of ids) {
       const row = this.#rows.get(id);
       const shape = this.#next(row);
-      if (row !== undefined && shape !== row.shape) changed.push({ ...row, shape });
+      const waited = this.waits(id) ? (row?.waited ?? 0) + 1 : 0;
+      if (row !== undefined && (shape !== row.shape || waited !== (row.waited ?? 0)))
+        changed.push({ ...row, shape, waited });
       if (shape === undefined) continue;
       used.add(shape);
       if (shape !== row?.wanted) held.add(shape);
@@ -215,19 +244,16 @@ export class EndpointShapes {
       const slot = slots.drop(key);
       if (slot !== undefined) out.slotsGone.push(slot);
     }
-    return { slots: out.slots, slotsGone: out.slotsGone, reframed: out.reframed };
+    return { slots: out.slots, slotsGone: out.slotsGone, reframed: out.reframed, waiting: slots.waiting };
   }
 
   /** Compiles what is dirty of what is wanted, and what has another share of its namespace's rows than before. */
-  async #compileByShare(users: Wanted): Promise<ReadonlyMap<string, Shared>> {
-    const { infos, slots, pace } = this.#options;
+  async #compileByShare(users: Wanted, first: boolean): Promise<ReadonlyMap<string, Shared>> {
+    const { slots, pace, work } = this.#options;
     const dirty = slots.dirtyShapes();
-    if (dirty.size === 0 && !slots.limited) return new Map();
-    const namespaces = new Map<string, ReadonlySet<string>>();
-    for (const [key, ids] of users)
-      namespaces.set(key, new Set(ids.map((id) => infos.get(id)?.row.pod?.namespace ?? '')));
-    const made = await compileByShare({
-      users: namespaces,
+    if (dirty.size === 0 && !slots.limited && !slots.waiting) return new Map();
+    const { made, waiting } = await compileByShare({
+      users: this.#namespaces(users),
       dirty,
       needs: (key) => slots.needs(key),
       failing: (key) => slots.failure(key) !== undefined,
@@ -235,9 +261,29 @@ export class EndpointShapes {
         if (pace.due()) await pace.breathe();
         return slots.compile(key, most);
       },
+      rules: (key) => slots.rules(key),
+      // What is in force follows its peers before addresses do. Who is nobody, or nobody any more, is closed at once.
+      mayWait: (key) => key !== DENY_ALL.key && slots.row(key) === undefined,
+      work: first ? Infinity : work,
     });
+    slots.putOff(waiting);
     slots.compiled(made.keys());
     return made;
+  }
+
+  /** By shape, the namespaces of its endpoints. The shape for which one of them has waited longest comes first. */
+  #namespaces(users: Wanted): ReadonlyMap<string, ReadonlySet<string>> {
+    const { infos, slots } = this.#options;
+    const out = new Map<string, ReadonlySet<string>>();
+    for (const [key, ids] of users) out.set(key, new Set(ids.map((id) => infos.get(id)?.row.pod?.namespace ?? '')));
+    if (!slots.waiting) return out;
+    const waited = new Map<string, number>();
+    for (const [key, ids] of users)
+      waited.set(
+        key,
+        ids.reduce((most, id) => Math.max(most, this.#rows.get(id)?.waited ?? 0), 0),
+      );
+    return new Map([...out].sort(([a], [b]) => (waited.get(b) ?? 0) - (waited.get(a) ?? 0)));
   }
 
   async #refresh(shapes: readonly string[], users: Wanted, out: Compiling): Promise<void> {
@@ -274,13 +320,17 @@ export class EndpointShapes {
     return shapeOf(rules, mode, allowLocalhost, info.namedPorts);
   }
 
+  #uncompiled(shape: string | undefined): boolean {
+    return this.#failureOf(shape) !== undefined || (shape !== undefined && this.#options.slots.waits(shape));
+  }
+
   #failureOf(shape: string | undefined): Error | undefined {
     return shape === undefined ? undefined : this.#options.slots.failure(shape);
   }
 
   /** The shape that the endpoint is to have, by what has compiled so far. */
   #next(row: EndpointShape | undefined): string | undefined {
-    if (row === undefined || this.#failureOf(row.wanted) === undefined) return row?.wanted;
+    if (row === undefined || !this.#uncompiled(row.wanted)) return row?.wanted;
     if (this.#options.states.has(row.id)) return row.shape;
     // What the kernel was found to enforce stays. Without anything in force it is closed until its policy compiles.
     return row.found ? row.wanted : DENY_ALL.key;

@@ -133,7 +133,7 @@ export class EndpointStates {
     const enforced = slotRow
       ? { ingress: slotRow.compiled.ingress.enforced, egress: slotRow.compiled.egress.enforced }
       : OPEN;
-    const reason = closed || shapes.held(id) ? shapes.failure(id)?.message : info.reason;
+    const reason = closed || shapes.held(id) ? shapes.lacks(id) : info.reason;
     return {
       id,
       ifindex: info.row.ifindex,

@@ -2,7 +2,6 @@ import { type LabelMap, labelsKey, matches } from '@weir/labels';
 import type { ResolvedRule, SelectorHash } from '@weir/policy';
 import { type Key, keys, query, type StateDB } from '@weir/statedb';
 import { tableKey } from '../create-tables.ts';
-import type { PeerSetRow } from '../tables.ts';
 import type { IpcacheDeriver } from './ipcache.ts';
 import type { Pace } from './pace.ts';
 import { cidrsOf, type InUse, type Policies } from './policies.ts';
@@ -97,7 +96,7 @@ export class InForce {
       const subject = { identity, labels };
       const selected: Selection[] = [];
       for (const inUse of policies.allInUse()) {
-        const indexes = indexesFor(subject, this.#setsOf(inUse));
+        const indexes = this.#selected(inUse, subject);
         if (indexes.length > 0) selected.push({ identity, uid: inUse.row.uid, indexes });
         if (pace.due()) await pace.breathe();
       }
@@ -145,10 +144,9 @@ export class InForce {
   /** Finds the subjects that the policy selects, after its rules or what they select by have changed. */
   #select(uid: string, inUse: InUse | undefined): void {
     const [subjects, selections] = [this.#subjects.table, this.#selections.table];
-    const sets = this.#setsOf(inUse);
     this.#options.db.write([subjects, selections], (txn) => {
       for (const subject of [...txn.all(subjects)]) {
-        const indexes = indexesFor(subject, sets);
+        const indexes = inUse === undefined ? [] : this.#selected(inUse, subject);
         const selection = { identity: subject.identity, uid, indexes };
         if (indexes.length > 0) txn.upsert(selections, selection);
         else if (txn.delete(selections, keyOf(selection)) === undefined) continue;
@@ -157,9 +155,17 @@ export class InForce {
     });
   }
 
-  /** The set that each rule selects by. */
-  #setsOf(inUse: InUse | undefined): readonly (PeerSetRow | undefined)[] {
-    return inUse?.row.rules.map(({ subject }) => this.#options.policies.view(subject)) ?? [];
+  /** Indexes of the policy's rules that select the subject. Its labels say so, whatever the sets list. */
+  #selected({ subjects }: InUse, { labels }: Subject): number[] {
+    const found: number[] = [];
+    let sets = 0;
+    for (const [hash, indexes] of subjects) {
+      const set = this.#options.policies.view(hash);
+      if (set === undefined || !matches(set.selector, labels)) continue;
+      for (const index of indexes) found.push(index);
+      sets += 1;
+    }
+    return sets > 1 ? found.sort((a, b) => a - b) : found;
   }
 }
 
@@ -170,12 +176,4 @@ function keyOf({ identity, uid }: SelectionKey): Key {
 /** What the keys of an identity's selections begin with. */
 function ofIdentity(identity: number): Key {
   return keys.join(keys.uint(identity, 32));
-}
-
-/** Of the sets, those that the subject is in. Its labels say so, whatever the sets list. */
-function indexesFor({ labels }: Subject, sets: readonly (PeerSetRow | undefined)[]): number[] {
-  const indexes: number[] = [];
-  for (const [index, set] of sets.entries())
-    if (set !== undefined && matches(set.selector, labels)) indexes.push(index);
-  return indexes;
 }

@@ -48,6 +48,8 @@ export interface ModelOptions {
   readonly now: () => number;
   /** Lets other work of the process run; called between steps of a few milliseconds. */
   readonly breathe: () => Promise<void>;
+  /** Work of one plan for one namespace, as in `ShareOptions`. */
+  readonly work?: number;
 }
 
 interface AtStart extends Pick<KernelState, 'interrupted' | 'unread'> {
@@ -144,7 +146,7 @@ export class Model {
     const { infos } = this.#local;
     this.#states = concludedStates(db);
     const shared = { infos, states: this.#states, inForce: this.#inForce, pace };
-    this.#shapes = new EndpointShapes({ ...shared, db, core, slots: this.#slots });
+    this.#shapes = new EndpointShapes({ ...shared, db, core, work: options.work, slots: this.#slots });
     this.#endpointStates = new EndpointStates({ ...shared, shapes: this.#shapes, policies, numbers });
     const finding = { ipcache, addresses: this.#addresses, shapes: this.#shapes, local: this.#local };
     this.#withdrawals = new Withdrawals({ ...told, ...finding, enforcing: core.policyMode !== 'never', pace, now });
@@ -297,7 +299,10 @@ export class Model {
     for (const [id, labels] of localChanged)
       for (const hash of this.#peerSets.setsOf(id, labels)) this.#slots.peerSetChanged(hash, new Set([id]));
     if (this.#cidrsChanged) this.#slots.identitiesChanged();
-    const { slots, slotsGone, reframed } = await this.#shapes.compile(use);
+    const { slots, slotsGone, reframed, waiting } = await this.#shapes.compile(
+      use,
+      this.#atStart.get('') !== undefined,
+    );
     const [leaving] = this.#ipcache.leaving();
     const renumbered = this.#peerSets.renumbered();
     const wait = reframed || renumbered.size > 0 ? renumbered.union(this.#portNames.hold()) : NONE;
@@ -308,7 +313,7 @@ export class Model {
       this.#atStart.get('')?.interrupted === true,
     );
     const endpointsGone = this.#endpointStates.tidy();
-    const again = leaving !== undefined || reframed || released || this.#portNamesLeave();
+    const again = leaving !== undefined || reframed || waiting || released || this.#portNamesLeave();
     this.#dirtyHashes.clear();
     this.#dirtyIdentities.clear();
     this.#cidrsChanged = leaving !== undefined;
@@ -438,6 +443,11 @@ export class Model {
   /** Why the endpoint's policy could not be compiled; what the kernel holds for it is left as it is. */
   failure(endpoint: number): Error | undefined {
     return this.#shapes.failure(endpoint);
+  }
+
+  /** Whether the endpoint's policy is to be compiled by the next plan; until then the one before stays, or nothing passes. */
+  waits(endpoint: number): boolean {
+    return this.#shapes.waits(endpoint);
   }
 
   /** The directions in which the endpoint denies peers, as their rows do not fit into its slot. */

@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
 import { type LabelMap, matches, NAMESPACE_LABEL } from '@weir/labels';
 import type { ResolvedRule, SelectorHash } from '@weir/policy';
@@ -14,6 +14,8 @@ export interface InUse {
   readonly row: PolicyRow;
   /** Content hash of each rule, by index. */
   readonly ruleKeys: readonly string[];
+  /** Indexes of its rules, ascending, by the set that selects their subjects: nearly always one set for all. */
+  readonly subjects: ReadonlyMap<SelectorHash, readonly number[]>;
 }
 
 /** Why a policy's newest generation is not in use. */
@@ -50,8 +52,18 @@ function* peersOf({ rules }: PolicyRow): Generator<string> {
     }
 }
 
+function inUseOf(row: PolicyRow): InUse {
+  const subjects = new Map<SelectorHash, number[]>();
+  for (const [index, { subject }] of row.rules.entries()) {
+    const indexes = subjects.get(subject);
+    if (indexes) indexes.push(index);
+    else subjects.set(subject, [index]);
+  }
+  return { row, ruleKeys: row.rules.map(ruleKey), subjects };
+}
+
 function ruleKey(rule: ResolvedRule): string {
-  return createHash('sha256').update(JSON.stringify(rule)).digest('base64');
+  return hash('sha256', JSON.stringify(rule), 'base64');
 }
 
 /**
@@ -194,7 +206,7 @@ export class Policies {
       }
       this.#missing.delete(uid);
       if (before?.row === row) continue;
-      const after: InUse = { row, ruleKeys: row.rules.map(ruleKey) };
+      const after = inUseOf(row);
       this.#inForce.set(after);
       if (before) this.#tidy(before);
       yield [uid, before, after];

@@ -91,8 +91,8 @@ function set(world: World, version: string): void {
   );
 }
 
-function peers(): World {
-  const world = basic();
+function peers(work?: number): World {
+  const world = basic(work);
   for (let at = 0; at < 40; at++) {
     set(world, `p${at}`);
     world.identity(1000 + at, 'c', `p${at}`);
@@ -142,8 +142,8 @@ describe('many policies of one namespace', () => {
     expect(excess?.message).toContain('its share of those that its namespace has on a node');
   });
 
-  it('have all their rows again once there is room, and the same is concluded as a fresh model at each step', async () => {
-    const grown = peers();
+  it('have all their rows again once there is room; each plan changes one share, and all come to what a fresh model does', async () => {
+    const grown = peers(0);
     const fresh = async (ids: readonly number[]): Promise<World> => {
       const world = peers();
       for (const id of ids) pod(world, id, PORTS);
@@ -161,6 +161,19 @@ describe('many policies of one namespace', () => {
     await settle(grown);
     expect(outcome(grown).limited).toEqual([]);
     expect(grown.conclusion()).toEqual((await fresh(rest)).conclusion());
+  });
+
+  it('wait for the next plan with most of what they have to write, and get no more than all may have', async () => {
+    const world = peers();
+    for (const id of LARGE) pod(world, id, PORTS);
+    for (let again = true; again; ) {
+      const plan = await world.plan();
+      again = plan.again;
+      const rows = plan.slots.map(({ compiled }) => rowsIn(compiled.ingress) + rowsIn(compiled.egress));
+      expect(rows.length).toBeLessThan(LARGE.length);
+      expect(outcome(world).rows).toBeLessThan(2 * NAMESPACE_ROWS);
+    }
+    expect(outcome(world)).toMatchObject({ limited: LARGE });
   });
 
   it('take nothing from another namespace', async () => {

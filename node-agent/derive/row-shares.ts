@@ -5,6 +5,7 @@
  */
 import { type CompiledPolicy, MOST_ROWS, rowsIn } from '@weir/policy';
 import { DIRECTIONS } from './rows.ts';
+import { WorkBudget } from './work-budget.ts';
 
 /** Rows of all slots of a namespace's endpoints on a node, both directions: some 140 MB of the agent, 2 s to compile on a busy core. */
 export const NAMESPACE_ROWS = 4 * MOST_ROWS;
@@ -38,7 +39,8 @@ export function limited({ rows, most }: Needs): boolean {
  * of those above it alone: whoever knows no more than that comes to the same share, whatever was compiled before.
  */
 export function shareOf(needs: readonly number[], total = NAMESPACE_ROWS): number {
-  if (needs.length * MOST_ROWS <= total) return MOST_ROWS;
+  // What is above a share counts for twice the share, which is less than twice the need.
+  if (needs.reduce((rows, need) => rows + Math.min(2 * need, MOST_ROWS), 0) <= total) return MOST_ROWS;
   let share = MOST_ROWS >> HALVINGS;
   for (let halvings = HALVINGS - 1; halvings >= 0; halvings -= 1) {
     const next = MOST_ROWS >> halvings;
@@ -50,7 +52,7 @@ export function shareOf(needs: readonly number[], total = NAMESPACE_ROWS): numbe
 }
 
 export interface ShareOptions {
-  /** By shape: the namespaces of the endpoints that are to have it. */
+  /** By shape: the namespaces of the endpoints that are to have it. Who comes first has its turn first. */
   readonly users: ReadonlyMap<string, ReadonlySet<string>>;
   readonly dirty: ReadonlySet<string>;
   /** Of a shape that is not dirty, or cannot be compiled. */
@@ -59,6 +61,12 @@ export interface ShareOptions {
   failing(shape: string): boolean;
   /** undefined: it cannot be compiled. */
   compile(shape: string, most: number): Promise<CompiledPolicy | undefined>;
+  /** How many rules it has. */
+  rules(shape: string): number;
+  /** Whether the dirty shape may be compiled by a later plan. */
+  mayWait(shape: string): boolean;
+  /** Work of the plan for shapes that may wait, and as much again for changed shares, by namespace. undefined: the default; Infinity: nothing waits. */
+  readonly work?: number | undefined;
 }
 
 /** A shape as it was compiled with the share that it has. */
@@ -67,50 +75,118 @@ export interface Shared {
   readonly needs: Needs;
 }
 
+export interface SharedOut {
+  readonly made: ReadonlyMap<string, Shared>;
+  /** Shapes that wait for a later plan: they are dirty still, or have another share than they are to have. */
+  readonly waiting: ReadonlySet<string>;
+}
+
 /**
  * Compiles the dirty shapes, and those that have another share now, each with its share: the largest of the namespaces that use it. Those of which
- * the needs are not known begin with what fits in any case, and are compiled again while there is more room.
+ * the needs are not known begin with what fits in any case, and are compiled again while there is more room. What may wait does so once its
+ * namespaces have had their part of this plan; until then it takes nothing of a share.
  */
-export async function compileByShare(options: ShareOptions): Promise<ReadonlyMap<string, Shared>> {
-  const { users, dirty } = options;
-  const out = new Map<string, Shared>();
-  const needs = new Map<string, Needs>();
-  for (const shape of users.keys()) needs.set(shape, dirty.has(shape) ? UNKNOWN : options.needs(shape));
-  const failed = new Set(users.keys().filter((shape) => !dirty.has(shape) && options.failing(shape)));
-  for (;;) {
-    const shares = sharesOf(users, needs);
-    const off = [...needs].filter(([shape, { rows, most }]) => {
-      const share = shares.get(shape) ?? MOST_ROWS;
-      return most !== share && !failed.has(shape) && rows.some((count) => count > share);
-    });
-    const unknown = off.filter(([shape]) => dirty.has(shape));
-    // Until the needs of dirty ones are known, the share of the others is too small.
-    const due = unknown.length > 0 ? unknown : off;
-    if (due.length === 0) return out;
-    for (const [shape] of due) {
-      const most = shares.get(shape) ?? MOST_ROWS;
-      const compiled = await options.compile(shape, most);
-      if (compiled === undefined) failed.add(shape);
-      else out.set(shape, { compiled, needs: needsOf(compiled, most) });
-      needs.set(shape, out.get(shape)?.needs ?? options.needs(shape));
+export function compileByShare(options: ShareOptions): Promise<SharedOut> {
+  return new Sharing(options).run();
+}
+
+/** Shares being given out. */
+class Sharing {
+  readonly #options: ShareOptions;
+  readonly #made = new Map<string, Shared>();
+  /** Of those that have had their turn, or need none. */
+  readonly #needs = new Map<string, Needs>();
+  readonly #failed: Set<string>;
+  /** In the order of their turns. */
+  readonly #waiting: Set<string>;
+  readonly #turns: WorkBudget;
+  readonly #changes: WorkBudget;
+
+  constructor(options: ShareOptions) {
+    this.#options = options;
+    const { users, dirty, work } = options;
+    this.#waiting = new Set(users.keys().filter((shape) => dirty.has(shape) && options.mayWait(shape)));
+    for (const shape of users.keys())
+      if (!this.#waiting.has(shape)) this.#needs.set(shape, dirty.has(shape) ? UNKNOWN : options.needs(shape));
+    this.#failed = new Set(users.keys().filter((shape) => !dirty.has(shape) && options.failing(shape)));
+    this.#turns = new WorkBudget(work);
+    this.#changes = new WorkBudget(work);
+  }
+
+  async run(): Promise<SharedOut> {
+    const { dirty } = this.#options;
+    for (;;) {
+      const shares = sharesOf(this.#options.users, this.#needs);
+      const off = this.#off(shares);
+      const unknown = off.filter((shape) => dirty.has(shape));
+      // Until the needs of dirty ones are known, the share of the others is too small.
+      const due = unknown.length > 0 ? unknown : off.filter((shape) => this.#allows(this.#changes, shape));
+      if (due.length === 0 && !this.#admit()) return { made: this.#made, waiting: this.#waiting.union(new Set(off)) };
+      for (const shape of due) {
+        if (!dirty.has(shape) && !this.#allows(this.#changes, shape)) continue;
+        await this.#compile(shape, shares.get(shape) ?? MOST_ROWS);
+      }
     }
+  }
+
+  /** Shapes that have another share than they are to have, and are not content with either. */
+  #off(shares: ReadonlyMap<string, number>): string[] {
+    const out: string[] = [];
+    for (const [shape, { rows, most }] of this.#needs) {
+      const share = shares.get(shape) ?? MOST_ROWS;
+      if (most !== share && !this.#failed.has(shape) && rows.some((count) => count > share)) out.push(shape);
+    }
+    return out;
+  }
+
+  /** One more of each namespace has its turn; whether there is any. */
+  #admit(): boolean {
+    const busy = new Set<string>();
+    for (const shape of this.#waiting) {
+      const namespaces = this.#namespaces(shape);
+      if (!busy.isDisjointFrom(namespaces) || !this.#allows(this.#turns, shape)) continue;
+      for (const namespace of namespaces) busy.add(namespace);
+      this.#waiting.delete(shape);
+      this.#needs.set(shape, UNKNOWN);
+    }
+    return busy.size > 0;
+  }
+
+  async #compile(shape: string, most: number): Promise<void> {
+    const options = this.#options;
+    const compiled = await options.compile(shape, most);
+    if (compiled === undefined) this.#failed.add(shape);
+    else this.#made.set(shape, { compiled, needs: needsOf(compiled, most) });
+    this.#needs.set(shape, this.#made.get(shape)?.needs ?? options.needs(shape));
+    const rows = compiled === undefined ? 0 : rowsIn(compiled.ingress) + rowsIn(compiled.egress);
+    const budget = options.dirty.has(shape) ? this.#turns : this.#changes;
+    const urgent = options.dirty.has(shape) && !options.mayWait(shape);
+    if (!urgent) budget.spend(this.#namespaces(shape), { rules: options.rules(shape), rows });
+  }
+
+  #allows(budget: WorkBudget, shape: string): boolean {
+    return budget.allows(this.#namespaces(shape));
+  }
+
+  #namespaces(shape: string): ReadonlySet<string> {
+    return this.#options.users.get(shape) ?? new Set();
   }
 }
 
 /** By shape. */
 function sharesOf(users: ShareOptions['users'], needs: ReadonlyMap<string, Needs>): ReadonlyMap<string, number> {
   const ofNamespace = new Map<string, number[]>();
-  for (const [shape, namespaces] of users)
-    for (const namespace of namespaces) {
+  for (const [shape, { rows }] of needs)
+    for (const namespace of users.get(shape) ?? []) {
       const all = ofNamespace.get(namespace) ?? [];
       ofNamespace.set(namespace, all);
-      all.push(...(needs.get(shape)?.rows ?? []));
+      all.push(...rows);
     }
   const shares = new Map(Array.from(ofNamespace, ([namespace, rows]) => [namespace, shareOf(rows)]));
   return new Map(
-    Array.from(users, ([shape, namespaces]) => [
+    Array.from(needs.keys(), (shape) => [
       shape,
-      Math.max(...Array.from(namespaces, (namespace) => shares.get(namespace) ?? MOST_ROWS)),
+      Math.max(...Array.from(users.get(shape) ?? [], (namespace) => shares.get(namespace) ?? MOST_ROWS)),
     ]),
   );
 }

@@ -84,8 +84,10 @@ interface ShapeRow {
   readonly needs: Needs;
   /** Why it could not be compiled when that was last tried, and when that is tried again though no input changes. */
   readonly failure?: { readonly error: Error; readonly retryAt: number };
-  /** It stays in force at some endpoint, in place of a shape that cannot be compiled. */
+  /** It stays in force at some endpoint, in place of a shape that cannot be compiled, or has not been yet. */
   readonly held: boolean;
+  /** It is to be compiled by the next plan: the last had enough to do for its namespaces. */
+  readonly putOff: boolean;
 }
 
 /** A slot number that is not free. */
@@ -121,6 +123,7 @@ export class Slots {
           { name: 'slot', keys: ({ row }) => (row === undefined ? [] : [slotKey(row.slot)]) },
           { name: 'held', keys: ({ held }) => (held ? [''] : []) },
           { name: 'heldCidr', keys: ({ held, shape }) => (held ? new Set(cidrsOf(shape)) : []) },
+          { name: 'putOff', keys: ({ putOff }) => (putOff ? [''] : []) },
           { name: 'limited', keys: ({ needs }) => (limited(needs) ? [''] : []) },
           { name: 'failing', keys: ({ failure }) => (failure === undefined ? [] : ['']) },
         ],
@@ -160,7 +163,8 @@ export class Slots {
       }
     }
     const portNames = new Set(portNamesOf(shape.rules).egress.map((port) => portNameKey(port.protocol, port.name)));
-    this.#shapes.set({ shape, hashes, namesIdentities, portNames, numbers: NO_NUMBERS, needs: NO_NEEDS, held: false });
+    const fresh = { numbers: NO_NUMBERS, needs: NO_NEEDS, held: false, putOff: false };
+    this.#shapes.set({ shape, hashes, namesIdentities, portNames, ...fresh });
     for (const hash of hashes) this.#world.namingChanged(hash);
     this.#dirty.set(shape.key, 'anything');
   }
@@ -172,15 +176,35 @@ export class Slots {
 
   /** These shapes, and no others, stay in force in place of others. Returns the CIDRs of those of which that is new, or no longer so. */
   hold(shapes: ReadonlySet<string>): string[] {
-    const cidrs: string[] = [];
-    const held = Array.from(this.#shapes.list('held', ''), ({ shape }) => shape.key);
-    for (const key of shapes.symmetricDifference(new Set(held))) {
+    return this.#mark('held', shapes).flatMap(({ shape }) => cidrsOf(shape));
+  }
+
+  /** These shapes, and no others, wait for the next plan. */
+  putOff(shapes: ReadonlySet<string>): void {
+    this.#mark('putOff', shapes);
+  }
+
+  /** Those that wait for the next plan, though they may be in force already, with another share. */
+  get waiting(): boolean {
+    const [some] = this.#shapes.list('putOff', '');
+    return some !== undefined;
+  }
+
+  /** Whether the shape has not been compiled yet, as it waits for the next plan. */
+  waits(key: string): boolean {
+    const row = this.#shapes.get(key);
+    return row?.putOff === true && row.row === undefined;
+  }
+
+  #mark(as: 'held' | 'putOff', shapes: ReadonlySet<string>): ShapeRow[] {
+    const marked = new Set(Array.from(this.#shapes.list(as, ''), ({ shape }) => shape.key));
+    const changed: ShapeRow[] = [];
+    for (const key of shapes.symmetricDifference(marked)) {
       const row = this.#shapes.get(key);
-      if (row === undefined) continue;
-      this.#shapes.set({ ...row, held: !row.held });
-      cidrs.push(...cidrsOf(row.shape));
+      if (row !== undefined) changed.push({ ...row, [as]: !row[as] });
     }
-    return cidrs;
+    for (const row of changed) this.#shapes.set(row);
+    return changed;
   }
 
   /** Whether a shape that stays in force in place of another names the CIDR. */
@@ -231,6 +255,11 @@ export class Slots {
 
   row(shape: string): SlotRow | undefined {
     return this.#shapes.get(shape)?.row;
+  }
+
+  /** How many rules the shape has. */
+  rules(shape: string): number {
+    return this.#shapes.get(shape)?.shape.rules.length ?? 0;
   }
 
   /** Rows that the shape needs, as it was compiled last. */

@@ -46,6 +46,8 @@ export class Node {
   numbers: NumbersState = { cidrs: {}, labels: {}, revisions: 0 };
   readonly links = new Set<number>();
   now = 0;
+  /** Work of a plan for one namespace; undefined: the default. */
+  work: number | undefined;
   /** Verdicts that each endpoint may give now, by id: those of the settled states on both sides of the transition. */
   readonly log: { endpoint: number; verdicts: boolean[]; operation: string }[] = [];
   readonly problems: string[] = [];
@@ -221,6 +223,7 @@ export class Agent {
       numbers,
       now: () => node.now,
       breathe,
+      ...(node.work === undefined ? {} : { work: node.work }),
     });
     this.#model = model;
     const slots = new SlotStore({

@@ -51,12 +51,13 @@ export class World {
   #clock = 0;
   #before: readonly EndpointStateRow[] = [];
 
-  /** `eager`: the clock runs so fast that a plan takes every break that it may take. */
-  constructor(mode: 'default' | 'always' | 'never' = 'default', eager = false, nodeName = 'self') {
+  /** `eager`: the clock runs so fast that a plan takes every break that it may take. `work`: of one plan for one namespace. */
+  constructor(mode: 'default' | 'always' | 'never' = 'default', eager = false, nodeName = 'self', work?: number) {
     this.model = new Model({
       db: this.db,
       tables: this.tables,
       core: { nodeName, clusterName: 'default', policyMode: mode, allowLocalhost: true },
+      ...(work === undefined ? {} : { work }),
       numbers: this.numbers,
       now: () => {
         if (eager) this.#clock += 10;
@@ -224,8 +225,8 @@ export function byName(verdict: 'allow' | 'deny', direction: 'ingress' | 'egress
   return { ...rest, ...(peer === undefined ? {} : { peers: peers ?? [] }), verdict, direction, ports };
 }
 
-export function basic(): World {
-  const world = new World();
+export function basic(work?: number): World {
+  const world = new World('default', false, 'self', work);
   world.namespace();
   world.pod('web', 'a');
   world.endpoint(1, { pod: { namespace: 'ns', name: 'web', uid: 'u-web' } });

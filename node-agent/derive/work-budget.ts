@@ -1,0 +1,30 @@
+/** Work of one plan for one namespace that may wait for the next: rows that are made, and rules that are read at the price of so many rows. */
+const PLAN_WORK = 16_000;
+const RULE_WORK = 4;
+
+/**
+ * How much of the work that may wait one plan does for each namespace: others' changes, which the next plan takes in, wait no longer than that. It
+ * is counted in work, not in time, so that what a plan concludes does not depend on how fast the node is. What is begun is done: each namespace
+ * gets on by one piece at least.
+ */
+export class WorkBudget {
+  readonly #most: number;
+  readonly #spent = new Map<string, number>();
+
+  constructor(most = PLAN_WORK) {
+    this.#most = most;
+  }
+
+  /** Whether one of the namespaces may have something done. */
+  allows(namespaces: ReadonlySet<string>): boolean {
+    return namespaces.values().some((namespace) => {
+      const spent = this.#spent.get(namespace);
+      return spent === undefined || spent < this.#most;
+    });
+  }
+
+  spend(namespaces: Iterable<string>, { rules, rows }: { readonly rules: number; readonly rows: number }): void {
+    const work = rows + rules * RULE_WORK;
+    for (const namespace of namespaces) this.#spent.set(namespace, (this.#spent.get(namespace) ?? 0) + work);
+  }
+}
