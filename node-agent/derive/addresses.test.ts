@@ -175,9 +175,10 @@ describe('the addresses', () => {
 
   it('outside have a number of their own, but for those of pod networks', async () => {
     const { ipcache, addresses } = setUp();
-    for (const text of ['10.1.0.0/16', '10.1.2.0/24', '192.0.2.0/24']) ipcache.setRuleCidr(text, true);
-    const numbered = [...ipcache.cidrIdentities()];
-    expect(numbered.map(({ cidr: of }) => of)).toEqual(['10.1.0.0/16', '10.1.2.0/24', '192.0.2.0/24']);
+    const prefixes = ['10.1.0.0/16', '10.1.2.0/24', '192.0.2.0/24'];
+    for (const prefix of prefixes) ipcache.setRuleCidr(prefix, true);
+    const numbered = prefixes.map((prefix) => ipcache.cidrPeer(prefix));
+    expect(numbered.map((peer) => peer?.cidr)).toEqual(prefixes);
     await addresses.settle(new Set());
 
     ipcache.setNode({ name: 'a', addresses: [], podCidrs: ['10.1.2.0/23'], kubeApiserver: false }, 'a');

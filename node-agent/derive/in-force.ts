@@ -31,8 +31,6 @@ export interface InForceOptions {
   readonly pace: Pace;
   /** Whether a shape that stays in force, though policies say otherwise by now, names the CIDR. */
   readonly holdsCidr: (cidr: string) => boolean;
-  /** Called when a rule in force begins or ceases to name a CIDR. */
-  readonly cidrsChanged: () => void;
 }
 
 /** Which rules in force select which identities of this node's pods, and which CIDRs they name. */
@@ -63,7 +61,6 @@ export class InForce {
       this.#select(uid, after);
       if (pace.due()) await pace.breathe();
     }
-    if (this.#dirtyCidrs.size > 0) this.#options.cidrsChanged();
     for (const cidr of this.#dirtyCidrs) {
       this.#dirtyCidrs.delete(cidr);
       this.cidrsNamed([cidr]);

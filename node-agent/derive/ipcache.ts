@@ -1,5 +1,6 @@
 import { keys, query, type StateDB } from '@weir/statedb';
 import type { ApiserverAddressRow, IpcacheRow, IpcacheSource, NodeRow, RemoteEndpointRow } from '../tables.ts';
+import type { CidrPeer } from './cidr-peers.ts';
 import type { LocalNumbers } from './numbers.ts';
 import { hostPrefix, prefixKey, prefixOrNone } from './prefixes.ts';
 import { Rows } from './working.ts';
@@ -149,18 +150,19 @@ export class IpcacheDeriver {
   }
 
   /**
-   * Local CIDR identities that rules or API server addresses need, with what the policy engine wants to know of them. Those on
-   * their way out count too: until their address is gone from the kernel, packets are judged by them.
+   * What the policy engine wants to know of the prefix's own identity; undefined: it has none. One that nothing needs any more counts until
+   * `dirty` is looked at: till then packets are judged by it.
    */
-  *cidrIdentities(): Generator<{ readonly id: number; readonly cidr: string; readonly kubeApiserver: boolean }> {
+  cidrPeer(prefix: string): CidrPeer | undefined {
     const { numbers } = this.#inputs;
-    let last: string | undefined;
-    // Claims of one prefix follow one another, an API server's first.
-    for (const { prefix, source } of this.#claims.select(query.prefix(this.#claims.table, '', 'numbered'))) {
-      if (prefix !== last) yield { id: numbers.cidr(prefix), cidr: prefix, kubeApiserver: source === 'apiserver' };
-      last = prefix;
+    // An API server's claim comes first.
+    const [claim] = this.#claims.list('numbered', prefix);
+    if (claim === undefined) {
+      const id = this.dirty.has(prefix) ? numbers.numberOf(prefix) : undefined;
+      return id === undefined ? undefined : { id, cidr: prefix };
     }
-    for (const [id, cidr] of this.leaving()) yield { id, cidr, kubeApiserver: false };
+    const id = numbers.cidr(prefix);
+    return claim.source === 'apiserver' ? { id, cidr: prefix, kubeApiserver: true } : { id, cidr: prefix };
   }
 
   /** CIDR identities that nothing needs any more, and whose address is still to be taken away. */

@@ -19,6 +19,7 @@ import type { StateDB } from '@weir/statedb';
 import type { CoreOptions, Tables } from '../core.ts';
 import type { EndpointStateRow, KernelEndpoint, NodeRow, PolicyRow } from '../tables.ts';
 import { Addresses } from './addresses.ts';
+import { CidrPeers } from './cidr-peers.ts';
 import { EndpointShapes } from './endpoint-shapes.ts';
 import { concludedStates, EndpointStates } from './endpoint-states.ts';
 import { type EndpointIdentity, Identities } from './identities.ts';
@@ -70,6 +71,7 @@ export class Model {
   readonly #inputs: Inputs;
   readonly #ipcache: IpcacheDeriver;
   readonly #addresses: Addresses;
+  readonly #cidrPeers: CidrPeers;
   readonly #local: LocalEndpoints;
   readonly #remote: RemoteEndpoints;
   readonly #unconnected: UnconnectedPods;
@@ -87,7 +89,7 @@ export class Model {
   // What has changed since the last plan.
   readonly #dirtyIdentities = new Set<number>();
   readonly #dirtyHashes = new Set<SelectorHash>();
-  #cidrsChanged = false;
+  #hostChanged = false;
   #ownNodeChanged = false;
 
   constructor(options: ModelOptions) {
@@ -105,6 +107,7 @@ export class Model {
     const ipcache = new IpcacheDeriver({ db, nodeName: core.nodeName, numbers });
     this.#ipcache = ipcache;
     this.#addresses = new Addresses({ db, ipcache, pace });
+    this.#cidrPeers = new CidrPeers({ db, ipcache, pace });
     this.#portNames = new PeerPortNames(db, pace);
     const placing = { ...told, identities: this.identities, ipcache, portNames: this.#portNames, pace };
     const found = (id: number): KernelEndpoint | undefined => {
@@ -122,11 +125,8 @@ export class Model {
     });
     this.#remote = new RemoteEndpoints({ ...placing, nodeName: core.nodeName });
     this.#unconnected = new UnconnectedPods({ ...told, identities: this.identities });
-    const cidrsChanged = (): void => {
-      this.#cidrsChanged = true;
-    };
     const holdsCidr = (cidr: string): boolean => this.#slots.holdsCidr(cidr);
-    this.#inForce = new InForce({ db, policies, ipcache, pace, holdsCidr, cidrsChanged });
+    this.#inForce = new InForce({ db, policies, ipcache, pace, holdsCidr });
     const addressed = (identity: number): boolean => this.addressed(identity);
     this.#slots = new Slots({
       db,
@@ -137,6 +137,7 @@ export class Model {
         this.#peerSets.setChanged(hash);
       },
       identities: () => this.#peerIdentities(),
+      cidrPeers: this.#cidrPeers.rows,
       peerPorts: this.#portNames.peers,
       addressed,
       pace,
@@ -178,7 +179,6 @@ export class Model {
     inputs.on(tables.namespaces, (row) => this.#local.namespaceChanged(row));
     inputs.on(tables.apiserverAddresses, (row, deleted) => {
       this.#ipcache.setApiserver(deleted ? undefined : row, row.address);
-      this.#cidrsChanged = true;
       this.#withdrawals.addressesChanged([row.address]);
     });
     inputs.on(tables.endpoints, (row, deleted) => {
@@ -193,7 +193,7 @@ export class Model {
     this.#withdrawals.nodeChanged(row);
     if (row.name !== this.#options.core.nodeName) return;
     this.#ownNodeChanged = true;
-    if ((!deleted && row.kubeApiserver) !== this.#hostIsApiserver()) this.#cidrsChanged = true;
+    if ((!deleted && row.kubeApiserver) !== this.#hostIsApiserver()) this.#hostChanged = true;
   }
 
   /** Takes over what the kernel holds; before the first plan. */
@@ -298,12 +298,14 @@ export class Model {
     for (const [hash, ids] of await this.#peerSets.settle()) this.#slots.peerSetChanged(hash, ids);
     for (const [id, labels] of localChanged)
       for (const hash of this.#peerSets.setsOf(id, labels)) this.#slots.peerSetChanged(hash, new Set([id]));
-    if (this.#cidrsChanged) this.#slots.identitiesChanged();
+    this.#slots.identitiesChanged(await this.#cidrPeers.settle());
+    if (this.#hostChanged) this.#slots.hostChanged();
+    this.#hostChanged = false;
     const { slots, slotsGone, reframed, waiting } = await this.#shapes.compile(
       use,
       this.#atStart.get('') !== undefined,
     );
-    const [leaving] = this.#ipcache.leaving();
+    const leaving = this.#cidrPeers.leave();
     const renumbered = this.#peerSets.renumbered();
     const wait = reframed || renumbered.size > 0 ? renumbered.union(this.#portNames.hold()) : NONE;
     const addresses = await this.#addresses.settle(wait);
@@ -313,10 +315,9 @@ export class Model {
       this.#atStart.get('')?.interrupted === true,
     );
     const endpointsGone = this.#endpointStates.tidy();
-    const again = leaving !== undefined || reframed || waiting || released || this.#portNamesLeave();
+    const again = leaving || reframed || waiting || released || this.#portNamesLeave();
     this.#dirtyHashes.clear();
     this.#dirtyIdentities.clear();
-    this.#cidrsChanged = leaving !== undefined;
     this.#atStart.delete('');
     this.#shapes.tidy();
     this.#withdrawals.end();
@@ -335,7 +336,6 @@ export class Model {
    */
   keepAddresses(kept: Iterable<readonly [prefix: string, identity: number]>): void {
     this.#addresses.adopt(kept);
-    this.#cidrsChanged = false;
   }
 
   /** The kernel knows nobody at these addresses: the next plan has them again. */
@@ -518,8 +518,6 @@ export class Model {
 
   *#peerIdentities(): Generator<PeerIdentity> {
     for (const id of RESERVED.keys()) yield id === 1 && this.#hostIsApiserver() ? { id, kubeApiserver: true } : { id };
-    for (const { id, cidr, kubeApiserver } of this.#ipcache.cidrIdentities()) {
-      yield kubeApiserver ? { id, cidr, kubeApiserver } : { id, cidr };
-    }
+    yield* this.#cidrPeers.rows.values();
   }
 }

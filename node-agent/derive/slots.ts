@@ -1,4 +1,3 @@
-import { isLocalCidr } from '@weir/identity';
 import {
   type CompiledPolicy,
   type CompileInput,
@@ -14,6 +13,7 @@ import {
 import { type Key, keys, type StateDB } from '@weir/statedb';
 import { IdsExhaustedError } from '../errors.ts';
 import type { PerDirection, SlotRow } from '../tables.ts';
+import type { CidrPeer } from './cidr-peers.ts';
 import { adoptNumbers, assignNumbers, type ClassMaps, type ClassNumbers, NO_NUMBERS, STEP } from './classes.ts';
 import type { Pace } from './pace.ts';
 import { portNameKey } from './peer-port-names.ts';
@@ -32,7 +32,7 @@ import {
   sameFrame,
   withNewCidrs,
 } from './slot-rows.ts';
-import { Rows } from './working.ts';
+import { Rows, type RowsView } from './working.ts';
 
 /**
  * What a failed compile costs may be seconds, and without another input only time can help: class numbers that are given out
@@ -49,7 +49,9 @@ export interface SlotWorld {
   isMember(hash: SelectorHash, identity: number): boolean | undefined;
   /** Called when a shape begins or ceases to name a peer set. */
   namingChanged(hash: SelectorHash): void;
+  /** Reserved identities, and those of CIDRs. */
   identities(): Iterable<PeerIdentity>;
+  readonly cidrPeers: Pick<RowsView<number, CidrPeer>, 'get' | 'values'>;
   /** Numbers that peers give port names. */
   readonly peerPorts: PortNames['peers'];
   /** Whether some address has the identity. */
@@ -106,7 +108,7 @@ export class Slots {
   readonly #world: SlotWorld;
   readonly #shapes: Rows<string, ShapeRow>;
   readonly #numbers: Rows<number, SlotNumber>;
-  /** Shapes to compile, each with the identities that its peer sets have won or lost; `anything`: more than that may have changed. */
+  /** Shapes to compile, each with the identities that its peer sets have won or lost, and CIDRs' that are others; `anything`: more than that may have changed. */
   readonly #dirty = new Map<string, ReadonlySet<number> | 'anything'>();
 
   constructor(world: SlotWorld) {
@@ -232,8 +234,13 @@ export class Slots {
     this.#touch(this.#shapes.list('peerSet', hash), ids ?? 'anything');
   }
 
-  /** Local CIDR identities, or what is known of the host, changed. */
-  identitiesChanged(): void {
+  /** These CIDR identities came, went, or mean something else. */
+  identitiesChanged(ids: ReadonlySet<number>): void {
+    if (ids.size > 0) this.#touch(this.#shapes.list('namesIdentities', ''), ids);
+  }
+
+  /** Another thing is known of the host. */
+  hostChanged(): void {
     this.#touch(this.#shapes.list('namesIdentities', ''));
   }
 
@@ -328,7 +335,7 @@ export class Slots {
     }
   }
 
-  /** `changed`: identities that its peer sets have won or lost since it was compiled, if nothing else has changed. */
+  /** `changed`: identities that its peer sets have won or lost since it was compiled, and CIDRs' that are others, if nothing else has changed. */
   async #compile(
     { shape, namesIdentities, compiled, failure }: ShapeRow,
     mostRows: number,
@@ -350,7 +357,8 @@ export class Slots {
     };
     if (compiled !== undefined && failure === undefined && changed !== 'anything') {
       const isMember: RecompileInput['isMember'] = (hash, id) => this.#world.isMember(hash, id);
-      const recompiled = await pace.run(recompileSteps(compiled, { ...input, changed, isMember }));
+      const cidrPeer: RecompileInput['cidrPeer'] = (id) => this.#world.cidrPeers.get(id);
+      const recompiled = await pace.run(recompileSteps(compiled, { ...input, changed, isMember, cidrPeer }));
       if (recompiled !== undefined) return recompiled;
     }
     return pace.run(compileSteps(input));
@@ -420,8 +428,8 @@ export class Slots {
   /** Whether there is a CIDR whose number no address has: none yet, unless the prefix is somebody's of whom more is known. */
   *#cidrsCome(): Steps<boolean> {
     let steps = 0;
-    for (const { id } of this.#world.identities()) {
-      if (isLocalCidr(id) && !this.#world.addressed(id)) return true;
+    for (const { id } of this.#world.cidrPeers.values()) {
+      if (!this.#world.addressed(id)) return true;
       if (++steps % STEP === 0) yield;
     }
     return false;

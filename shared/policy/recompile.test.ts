@@ -23,6 +23,7 @@ function inputs(
     peerSets: { identities: (hash) => sets[hash] && [...sets[hash]].sort((a, b) => a - b) },
     changed: new Set(changed),
     isMember: (hash, id) => sets[hash]?.has(id),
+    cidrPeer: (id) => Array.from(base.identities).find((peer) => peer.id === id),
   };
 }
 
@@ -34,8 +35,11 @@ const setsArbitrary = members.map(
 const port = fc.record({ protocol: fc.constantFrom('TCP' as const, 'UDP' as const), from: fc.nat(3) });
 const peer = fc.oneof(
   { weight: 4, arbitrary: fc.constantFrom(...SETS).map((peerSet) => ({ peerSet })) },
-  fc.constantFrom('all' as const, 'cluster' as const, 'world' as const, 'host' as const).map((entity) => ({ entity })),
-  fc.constantFrom('10.0.0.0/8', '10.1.0.0/16').map((cidr) => ({ cidr })),
+  fc
+    .constantFrom('all' as const, 'cluster' as const, 'world' as const, 'host' as const, 'kube-apiserver' as const)
+    .map((entity) => ({ entity })),
+  { weight: 2, arbitrary: fc.constantFrom('10.0.0.0/8', '10.1.0.0/16', '10.1.2.0/24').map((cidr) => ({ cidr })) },
+  fc.constantFrom('10.1.0.0/16', '10.1.2.3/32').map((except) => ({ cidr: '10.0.0.0/8', except: [except] })),
 );
 const rulesArbitrary = fc
   .array(
@@ -58,39 +62,51 @@ const rulesArbitrary = fc
 const baseArbitrary = fc.record({
   rules: rulesArbitrary,
   mode: fc.constantFrom('default' as const, 'always' as const),
-  identities: fc.subarray([
-    { id: 0x01000001, cidr: '10.0.0.0/8' },
-    { id: 0x01000002, cidr: '10.1.0.0/16' },
-    { id: 6, kubeApiserver: true },
-  ]),
+  nodes: fc.subarray([{ id: 6, kubeApiserver: true }]),
 });
+/** CIDRs that have identities, each with its API server or not. A number may stand for another CIDR later. */
+const cidrsArbitrary = fc.array(
+  fc.record({
+    id: fc.integer({ min: 0x01000001, max: 0x01000003 }),
+    cidr: fc.constantFrom('10.0.0.0/8', '10.1.0.0/16', '10.1.2.0/24', '10.1.2.3/32', '192.0.2.1/32'),
+    kubeApiserver: fc.boolean(),
+  }),
+  { maxLength: 4 },
+);
+const stateArbitrary = fc.record({ sets: setsArbitrary, cidrs: cidrsArbitrary });
 
 describe('a policy that is compiled for the identities that changed', () => {
   it('is what it is compiled to anew, change by change, and shares the classes that stay', () => {
     let shared = 0;
     fc.assert(
-      fc.property(baseArbitrary, setsArbitrary, fc.array(setsArbitrary, { maxLength: 5 }), (base, first, rest) => {
-        let sets = first;
-        let compiled = compile(inputs(base, sets, []));
+      fc.property(baseArbitrary, stateArbitrary, fc.array(stateArbitrary, { maxLength: 5 }), (base, first, rest) => {
+        const known = ({ cidrs }: typeof first) => new Map(cidrs.map((peer) => [peer.id, peer]));
+        const given = (state: typeof first) => ({ ...base, identities: [...base.nodes, ...known(state).values()] });
+        let state = first;
+        let compiled = compile(inputs(given(first), first.sets, []));
         for (const next of rest) {
           const changed = new Set<number>();
-          for (const name of SETS)
-            for (const id of (sets[name] ?? new Set<number>()).symmetricDifference(next[name] ?? new Set<number>()))
-              changed.add(id);
-          const input = inputs(base, next, changed);
+          for (const name of SETS) {
+            const [had, has] = [state, next].map(({ sets }) => sets[name] ?? new Set<number>());
+            for (const id of had?.symmetricDifference(has ?? had) ?? []) changed.add(id);
+          }
+          const [before, now] = [known(state), known(next)];
+          for (const id of new Set([...before.keys(), ...now.keys()]))
+            if (JSON.stringify(before.get(id)) !== JSON.stringify(now.get(id))) changed.add(id);
+          const input = inputs(given(next), next.sets, changed);
           const after = recompile(compiled, input);
           expect(after).toEqual(compile(input));
           for (const direction of ['ingress', 'egress'] as const) {
             const had = new Map(compiled[direction].classes.map((one) => [one.members.join(), one]));
             for (const one of after?.[direction].classes ?? []) {
-              const known = had.get(one.members.join());
-              if (known === undefined || one.members.some((id) => changed.has(id))) continue;
-              expect(one).toBe(known);
+              const same = had.get(one.members.join());
+              if (same === undefined || one.members.some((id) => changed.has(id))) continue;
+              expect(one).toBe(same);
               shared += 1;
             }
           }
           compiled = after ?? compiled;
-          sets = next;
+          state = next;
         }
       }),
       { numRuns: 400 },
@@ -111,13 +127,12 @@ describe('a policy that is compiled for the identities that changed', () => {
   const none: Sets = { a: new Set(), b: new Set(), c: new Set() };
   const some: Sets = { ...none, a: new Set([300]) };
 
-  it('is compiled anew where more than pods’ membership may count', () => {
+  it('is compiled anew where more may count than pods’ membership and CIDRs', () => {
     const before = compile(inputs(base, none, []));
     expect(recompile(before, inputs(base, some, [300]))).toEqual(compile(inputs(base, some, [300])));
     const many = Array.from({ length: 257 }, (_, at) => 300 + at);
     expect(recompile(before, inputs(base, { ...none, a: new Set(many) }, many))).toBeUndefined();
     expect(recompile(before, inputs(base, some, [300, 6]))).toBeUndefined();
-    expect(recompile(before, inputs(base, some, [0x01000001]))).toBeUndefined();
     const named = rule({ direction: 'egress', ports: [{ protocol: 'TCP', name: 'web' }] });
     const naming = { ...base, rules: [...base.rules, named] };
     expect(recompile(compile(inputs(naming, none, [])), inputs(naming, some, [300]))).toBeUndefined();

@@ -1,5 +1,5 @@
-/** A compiled policy with a few identities in other peer sets than before: their classes change, all others are the same objects. */
-import { includesSorted, scopeOf } from '@weir/identity';
+/** A compiled policy with a few identities that are others than before, or in other peer sets: their classes change, all others are the same objects. */
+import { includesSorted, isLocalCidr, scopeOf } from '@weir/identity';
 import { rulesOf, toolsOf } from './direction-tools.ts';
 import { compareNumber } from './order.ts';
 import { portNamesOf } from './port-names.ts';
@@ -12,6 +12,7 @@ import type {
   CompiledPolicy,
   CompileInput,
   Direction,
+  PeerIdentity,
   ResolvedRule,
   SelectorHash,
   Steps,
@@ -25,24 +26,26 @@ type Classes = CompiledDirection['classes'];
 
 export interface RecompileInput extends Omit<CompileInput, 'identities' | 'peerSets'> {
   /**
-   * Identities that have joined or left peer sets, and that `identities` of `CompileInput` does not list. Of all others, and of everything else
-   * in the input, nothing has changed.
+   * Identities of pods that have joined or left peer sets, and of CIDRs that `identities` of `CompileInput` has now and had not, or had otherwise.
+   * Of all others, and of everything else in the input, nothing has changed.
    */
   readonly changed: ReadonlySet<number>;
   /** Whether the identity is in the set now; undefined when the set is not known. */
   isMember(hash: SelectorHash, identity: number): boolean | undefined;
+  /** What `identities` has of the CIDR's identity; undefined: it does not have it. */
+  cidrPeer(identity: number): PeerIdentity | undefined;
 }
 
 /**
  * What `compile` returns for the input, by what it returned before; undefined when that takes compiling anew: other identities than
- * pods', port names that mean what each peer says, a budget that is spent or may be, many identities. Linear in the identities that
+ * of pods and CIDRs, port names that mean what each peer says, a budget that is spent or may be, many identities. Linear in the identities that
  * changed times the peers of the rules, and in the classes.
  * @throws UnknownPeerSetError
  */
 export function* recompileSteps(before: CompiledPolicy, input: RecompileInput): Steps<CompiledPolicy | undefined> {
   const { changed } = input;
   if (changed.size > MOST_CHANGED || input.mode === 'never') return undefined;
-  for (const id of changed) if (scopeOf(id) !== 'pod') return undefined;
+  for (const id of changed) if (scopeOf(id) !== 'pod' && !isLocalCidr(id)) return undefined;
   if (portNamesOf(input.rules).egress.length > 0) return undefined;
   yield;
   const ingress = yield* recompileDirection('ingress', before.ingress, input);
@@ -56,11 +59,12 @@ function* recompileDirection(
   input: RecompileInput,
 ): Steps<CompiledDirection | undefined> {
   if (!before.enforced) return before;
-  const rules = rulesOf(direction, input).map(forPods);
+  const ids = [...input.changed].sort(compareNumber);
+  const all = rulesOf(direction, input);
+  const rules = ids.some(isLocalCidr) ? all : all.map(forPods);
   const budget = new RowBudget(direction, rules, input.mostRows ?? MOST_ROWS);
   if (before.excess !== undefined || !budget.resume(before)) return undefined;
   const { hitsOf, painter, fallback } = toolsOf(direction, input, rules, budget);
-  const ids = [...input.changed].sort(compareNumber);
   if (ids.length * before.classes.length > MOST_COMPARED) return undefined;
   yield* hitsOf.index((hash) => {
     const members: number[] = [];
@@ -72,13 +76,15 @@ function* recompileDirection(
     return members;
   });
   yield;
-  const plain = hitsOf.scope('pod');
+  const plain = { pod: hitsOf.scope('pod'), world: hitsOf.scope('world') };
   const rowsOf = new Map<Hits, ClassRows>();
   const wanted = new Map<number, ClassRows>();
   for (const id of ids) {
-    const hits = hitsOf.of({ id });
+    const identity = isLocalCidr(id) ? input.cidrPeer(id) : { id };
+    if (identity === undefined) continue;
+    const hits = hitsOf.of(identity);
     if (hits === undefined) return undefined;
-    if (hits === plain) continue;
+    if (hits === plain[isLocalCidr(id) ? 'world' : 'pod']) continue;
     const rows = rowsOf.get(hits) ?? painter.rows(hits, id, fallback);
     rowsOf.set(hits, rows);
     wanted.set(id, rows);

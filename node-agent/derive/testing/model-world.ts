@@ -87,6 +87,7 @@ export class World {
     }
     for (const row of plan.ipcache) this.ipcache.set(row.prefix, row);
     for (const prefix of plan.ipcacheGone) this.ipcache.delete(prefix);
+    this.model.forgetCidrs(plan.ipcacheGone);
     for (const row of [...plan.endpoints, ...this.model.bump(plan.afterGone)]) this.states.set(row.id, row);
     for (const id of plan.endpointsGone) this.states.delete(id);
     for (const slot of plan.slotsGone) {

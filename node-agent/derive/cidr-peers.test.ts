@@ -1,0 +1,114 @@
+/** CIDRs that policies begin and cease to name: the slots of others, which name some too, are compiled for these alone. */
+import { expect, it } from '@jest/globals';
+import type { ResolvedRule } from '@weir/policy';
+import fc from 'fast-check';
+import { classOf, rowsByClass } from './classes.ts';
+import { copy, rule, World } from './testing/model-world.ts';
+
+const OUTSIDE = { cidr: '198.51.0.0/16', except: ['198.51.100.0/24'] };
+/** No compiler takes it. */
+const BAD: ResolvedRule = { ...rule('b', 'b', 9), ports: [{ protocol: 'TCP', from: 9, to: 5 }] };
+
+const egress = (app: string, cookie: number, ...peers: NonNullable<ResolvedRule['peers']>): ResolvedRule => ({
+  ...rule(app, undefined, cookie),
+  direction: 'egress',
+  peers,
+});
+
+/** Endpoint 1, of app a, may reach what is outside; endpoint 2, of app b, has policies that change. */
+function world(): World {
+  const made = new World();
+  made.namespace();
+  for (const [at, app] of ['a', 'b'].entries()) {
+    made.peerSet(app, [256 + at]);
+    made.identity(256 + at, app);
+    made.pod(app, app);
+    made.endpoint(1 + at, { pod: { namespace: 'ns', name: app, uid: `u-${app}` } });
+  }
+  made.policy('a', 1, [
+    egress('a', 1, OUTSIDE),
+    { ...egress('a', 2, { entity: 'kube-apiserver' }), verdict: 'deny' },
+    { ...egress('a', 3, { entity: 'world' }), verdict: 'deny', ports: [{ protocol: 'TCP', from: 25, to: 25 }] },
+  ]);
+  return made;
+}
+
+async function settle(of: World): Promise<void> {
+  while ((await of.plan()).again);
+}
+
+function apiserver({ db, tables }: World, address: string, is: boolean): void {
+  db.write([tables.apiserverAddresses], (txn) => {
+    if (is) txn.upsert(tables.apiserverAddresses, { address });
+    else txn.delete(tables.apiserverAddresses, address);
+  });
+}
+
+/** What endpoint 1 may do with an address of the prefix, at port 80. */
+function verdict(of: World, prefix: string): string {
+  const slot = of.slots.get(of.states.get(1)?.slot ?? 0);
+  if (slot === undefined) return 'open';
+  const identity = of.ipcache.get(prefix)?.identity ?? 0;
+  const rows = rowsByClass(slot, 'egress').get(classOf(slot.classes.egress, identity)) ?? [];
+  return rows.find(({ protocol, from, to }) => protocol === 6 && from <= 80 && 80 <= to)?.verdict ?? 'none';
+}
+
+it('of others that name no such address stay as they are, and the others learn it alone', async () => {
+  const one = world();
+  await settle(one);
+  const egressOf = () => one.slots.get(one.states.get(1)?.slot ?? 0)?.compiled.egress.classes ?? [];
+  const before = egressOf();
+  one.policy('b', 1, [egress('b', 7, { cidr: '203.0.113.0/24' })]);
+  await settle(one);
+  expect(egressOf().every((known, at) => known === before[at])).toBe(true);
+  one.policy('b', 2, [egress('b', 7, { cidr: '198.51.7.0/24' }, { cidr: '198.51.100.7/32' })]);
+  await settle(one);
+  expect(['198.51.7.0/24', '198.51.100.7/32', '198.51.0.0/16'].map((prefix) => verdict(one, prefix))).toEqual([
+    'allow',
+    'none',
+    'allow',
+  ]);
+  // Who is the API server, and who is outside otherwise than by the world's rules, are the same objects.
+  expect(egressOf().filter((known) => before.includes(known)).length).toBeGreaterThan(0);
+  one.db.write([one.tables.policies], (txn) => txn.delete(one.tables.policies, 'b'));
+  await settle(one);
+  expect(egressOf()).toEqual(before);
+});
+
+it('come and go, of rules and of API servers, and the same is concluded as at once', async () => {
+  const prefixes = ['198.51.7.0/24', '198.51.100.7/32', '198.51.0.0/16', '203.0.113.9/32', '203.0.113.0/24'];
+  const step = fc.record({
+    cidrs: fc.subarray(prefixes),
+    except: fc.subarray(prefixes, { maxLength: 1 }),
+    bad: fc.boolean(),
+    servers: fc.subarray(['198.51.100.7', '203.0.113.9', '198.51.7.1']),
+    plans: fc.integer({ min: 0, max: 2 }),
+  });
+  await fc.assert(
+    fc.asyncProperty(fc.array(step, { maxLength: 8 }), async (steps) => {
+      const grown = world();
+      await settle(grown);
+      for (const [at, { cidrs, except, bad, servers, plans }] of steps.entries()) {
+        const peers = cidrs.map((cidr) => ({ cidr, except }));
+        grown.policy('b', 1 + at, [egress('b', 7, ...peers), ...(bad ? [BAD] : [])]);
+        for (const address of ['198.51.100.7', '203.0.113.9', '198.51.7.1'])
+          apiserver(grown, address, servers.includes(address));
+        for (let plan = 0; plan < plans; plan += 1) await grown.plan();
+      }
+      const last = steps.at(-1);
+      if (last?.bad) grown.policy('b', 99, [egress('b', 7, ...last.cidrs.map((cidr) => ({ cidr })))]);
+      await settle(grown);
+      const fresh = new World();
+      fresh.numbers.adopt(grown.numbers.state());
+      copy(grown, fresh);
+      await settle(fresh);
+      expect(grown.conclusion()).toEqual(fresh.conclusion());
+      // Every number that has gone is in no slot.
+      const known = new Set([...grown.numbers.cidrs()].map(([, id]) => id));
+      for (const { compiled } of grown.slots.values())
+        for (const { members } of compiled.egress.classes)
+          for (const id of members) if (id >= 0x01000000 && id < 0x02000000) expect(known).toContain(id);
+    }),
+    { numRuns: 100 },
+  );
+});

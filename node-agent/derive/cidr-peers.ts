@@ -1,0 +1,74 @@
+import type { PeerIdentity } from '@weir/policy';
+import { keys, type StateDB } from '@weir/statedb';
+import type { IpcacheDeriver } from './ipcache.ts';
+import type { Pace } from './pace.ts';
+import { Rows, type RowsView } from './working.ts';
+
+export interface CidrPeersOptions {
+  readonly db: StateDB;
+  readonly ipcache: Pick<IpcacheDeriver, 'cidrPeer' | 'leaving' | 'dirty'>;
+  readonly pace: Pace;
+}
+
+/** A CIDR's identity, as slots tell it apart. */
+export interface CidrPeer extends PeerIdentity {
+  readonly cidr: string;
+}
+
+/**
+ * The CIDR identities that slots tell apart, as of the plan under way: those that rules or API servers' addresses need, and those on their way
+ * out, by which packets are judged until their address is gone from the kernel.
+ */
+export class CidrPeers {
+  readonly #options: CidrPeersOptions;
+  readonly #rows: Rows<number, CidrPeer>;
+  /** On their way out in the last plan. */
+  readonly #left = new Set<string>();
+
+  constructor(options: CidrPeersOptions) {
+    this.#options = options;
+    this.#rows = new Rows<number, CidrPeer>(
+      options.db,
+      {
+        name: 'cidrPeers',
+        key: ({ id }) => keys.uint(id, 32),
+        indexes: [{ name: 'cidr', unique: true, keys: ({ cidr }) => [cidr] }],
+      },
+      (id) => keys.uint(id, 32),
+    );
+  }
+
+  get rows(): RowsView<number, CidrPeer> {
+    return this.#rows;
+  }
+
+  /** Looks at the prefixes whose claims have changed; returns the identities that came, went, or mean something else. */
+  async settle(): Promise<ReadonlySet<number>> {
+    const { ipcache, pace } = this.#options;
+    const changed = new Set<number>();
+    const gone: CidrPeer[] = [];
+    const found: CidrPeer[] = [];
+    for (const prefix of this.#left.union(ipcache.dirty)) {
+      if (pace.due()) await pace.breathe();
+      const [before] = this.#rows.list('cidr', prefix);
+      const peer = ipcache.cidrPeer(prefix);
+      if (before?.id === peer?.id && before?.kubeApiserver === peer?.kubeApiserver) continue;
+      if (before !== undefined) gone.push(before);
+      if (peer !== undefined) found.push(peer);
+    }
+    this.#left.clear();
+    const { table, keyOf } = this.#rows;
+    this.#rows.write((txn) => {
+      for (const { id } of gone) txn.delete(table, keyOf(id));
+      for (const peer of found) txn.upsert(table, peer);
+    });
+    for (const { id } of [...gone, ...found]) changed.add(id);
+    return changed;
+  }
+
+  /** To be called once nothing more claims, or ceases to, in the plan under way: those on their way out are gone with the next. Whether there are any. */
+  leave(): boolean {
+    for (const [, prefix] of this.#options.ipcache.leaving()) this.#left.add(prefix);
+    return this.#left.size > 0;
+  }
+}
