@@ -22,7 +22,7 @@ function node(policyMode: 'default' | 'never' = 'default'): {
   report: RealisedReport;
   failures: (atMs: number) => Promise<readonly object[]>;
 } {
-  const world = new World(policyMode);
+  const world = new World({ policyMode });
   let now = 0;
   const { db, tables, model } = world;
   const report = new RealisedReport({ db, tables, model, policyMode, now: () => now, wallClock: () => now });
@@ -379,7 +379,7 @@ it('what somebody took away of an endpoint fails its policies; where none can be
 });
 
 it('a policy of which an endpoint waits for its turn has the generation that all have; others are acknowledged', async () => {
-  const world = new World('default', false, 'self', 0);
+  const world = new World({ work: 0 });
   const { db, tables, model } = world;
   const report = new RealisedReport({ db, tables, model, policyMode: 'default', now: () => 0, wallClock: () => 0 });
   world.namespace();

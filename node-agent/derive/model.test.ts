@@ -1,7 +1,8 @@
 import { describe, expect, it } from '@jest/globals';
 import fc from 'fast-check';
 import { tableKey } from '../create-tables.ts';
-import { APPS, basic, byName, copy, rule, World, web } from './testing/model-world.ts';
+import { change, furnish, take } from './testing/model-changes.ts';
+import { basic, copy, rule, World } from './testing/model-world.ts';
 
 describe('model', () => {
   it('denies both directions of a pod without identity, and opens it when no policy selects it', async () => {
@@ -262,132 +263,15 @@ describe('model', () => {
   });
 
   it('concludes step by step what a fresh model concludes at once', async () => {
-    const app = fc.constantFrom(...APPS);
-    const ports = fc.array(fc.constantFrom(web(80), web(81), { ...web(53), protocol: 'UDP' as const }), {
-      maxLength: 2,
-    });
-    const step = fc.oneof(
-      fc.record({
-        kind: fc.constant('policy-by-name' as const),
-        uid: fc.constantFrom('p', 'q'),
-        verdict: fc.constantFrom('allow' as const, 'deny' as const),
-        direction: fc.constantFrom('ingress' as const, 'egress' as const),
-        peer: fc.option(app, { nil: undefined }),
-      }),
-      fc.record({
-        kind: fc.constant('policy' as const),
-        uid: fc.constantFrom('p', 'q'),
-        subject: app,
-        peer: fc.oneof(app, fc.constantFrom({ cidr: '10.0.0.0/8' }, { cidr: '10.9.9.0/24' })),
-      }),
-      fc.record({ kind: fc.constant('drop-policy' as const), uid: fc.constantFrom('p', 'q') }),
-      fc.record({ kind: fc.constant('peer-set' as const), app, members: fc.subarray([256, 257, 258]) }),
-      fc.record({ kind: fc.constant('drop-peer-set' as const), app }),
-      fc.record({ kind: fc.constant('identity' as const), index: fc.nat(2), app }),
-      fc.record({ kind: fc.constant('drop-identity' as const), index: fc.nat(2) }),
-      fc.record({
-        kind: fc.constant('remote' as const),
-        name: fc.constantFrom('r', 's'),
-        host: fc.nat(3),
-        index: fc.nat(2),
-        ports,
-      }),
-      fc.record({ kind: fc.constant('drop-remote' as const), name: fc.constantFrom('r', 's') }),
-      fc.record({ kind: fc.constant('pod-endpoint' as const), id: fc.integer({ min: 1, max: 2 }), app, ports }),
-      fc.record({ kind: fc.constant('label-endpoint' as const), id: fc.integer({ min: 1, max: 2 }), app }),
-      fc.record({ kind: fc.constant('drop-endpoint' as const), id: fc.integer({ min: 1, max: 2 }) }),
-      fc.record({
-        kind: fc.constant('node' as const),
-        name: fc.constantFrom('self', 'n2'),
-        cidr: fc.boolean(),
-        apiserver: fc.boolean(),
-        // Of pods, and of API servers.
-        reported: fc.subarray(['10.9.9.0', '10.9.9.1']),
-      }),
-      fc.record({ kind: fc.constant('apiserver' as const), host: fc.nat(3) }),
-    );
-    type Step = typeof step extends fc.Arbitrary<infer S> ? S : never;
-    let generation = 0;
-    const take = (world: World, change: Step): void => {
-      const { db, tables } = world;
-      switch (change.kind) {
-        case 'policy':
-          generation += 1;
-          world.policy(change.uid, generation, [rule(change.subject, change.peer, 1 + (generation % 3))]);
-          break;
-        case 'policy-by-name':
-          generation += 1;
-          world.policy(change.uid, generation, [
-            byName(change.verdict, change.direction, change.peer),
-            { ...rule('a', 'c', 9), direction: change.direction },
-          ]);
-          break;
-        case 'drop-policy':
-          db.write([tables.policies], (txn) => txn.delete(tables.policies, change.uid));
-          break;
-        case 'peer-set':
-          world.peerSet(change.app, change.members);
-          break;
-        case 'drop-peer-set':
-          db.write([tables.peerSets], (txn) => txn.delete(tables.peerSets, `hash-${change.app}`));
-          break;
-        case 'identity':
-          world.identity(256 + change.index, change.app);
-          break;
-        case 'drop-identity':
-          db.write([tables.identities], (txn) => txn.delete(tables.identities, tableKey.identity(256 + change.index)));
-          break;
-        case 'remote':
-          world.remote(change.name, `10.9.9.${change.host}`, 256 + change.index, change.ports);
-          break;
-        case 'drop-remote':
-          db.write([tables.remoteEndpoints], (txn) => txn.delete(tables.remoteEndpoints, `ns/${change.name}`));
-          break;
-        case 'pod-endpoint':
-          world.namespace();
-          world.pod(`w${change.id}`, change.app, change.ports);
-          world.endpoint(change.id, { pod: { namespace: 'ns', name: `w${change.id}` } });
-          break;
-        case 'label-endpoint':
-          world.endpoint(change.id, { labels: { 'k8s:app': change.app } });
-          break;
-        case 'drop-endpoint':
-          db.write([tables.endpoints], (txn) => txn.delete(tables.endpoints, tableKey.endpoint(change.id)));
-          break;
-        case 'node':
-          db.write([tables.nodes], (txn) =>
-            txn.upsert(tables.nodes, {
-              name: change.name,
-              addresses: [change.name === 'self' ? '192.0.2.1' : '192.0.2.2', ...change.reported],
-              podCidrs: change.cidr ? ['10.9.0.0/16'] : [],
-              kubeApiserver: change.apiserver,
-            }),
-          );
-          break;
-        case 'apiserver':
-          db.write([tables.apiserverAddresses], (txn) =>
-            txn.upsert(tables.apiserverAddresses, { address: `10.9.9.${change.host}` }),
-          );
-          break;
-      }
-    };
-    // So that rules are in force at an endpoint from the beginning, be it by its own port names.
-    const furniture: readonly Step[] = [
-      ...APPS.map((named, index) => ({ kind: 'identity' as const, index, app: named })),
-      ...APPS.map((named, index) => ({ kind: 'peer-set' as const, app: named, members: [256 + index] })),
-      { kind: 'policy-by-name', uid: 'p', verdict: 'allow', direction: 'ingress', peer: 'b' },
-      { kind: 'pod-endpoint', id: 1, app: 'a', ports: [web(80)] },
-    ];
     let compared = 0;
     let breaths = 0;
     await fc.assert(
-      fc.asyncProperty(fc.array(step, { minLength: 1, maxLength: 25 }), fc.boolean(), async (steps, furnished) => {
-        const world = new World();
-        if (furnished) for (const change of furniture) take(world, change);
-        const history: Step[] = [];
-        for (const change of steps) {
-          take(world, change);
-          history.push(change);
+      fc.asyncProperty(fc.array(change, { minLength: 1, maxLength: 25 }), fc.nat(3), async (steps, kind) => {
+        const [furnished, turns] = [kind % 2 === 1, kind >= 2];
+        const world = new World(turns ? { work: 0 } : {});
+        if (furnished) furnish(world);
+        for (const each of steps) {
+          take(world, each);
           while ((await world.plan()).again);
           // What stays in force from before is history by design, not a conclusion from the tables.
           const held = [...world.states.keys()].some((id) => {
@@ -395,7 +279,7 @@ describe('model', () => {
             return info?.ready === true && info.reason !== undefined;
           });
           if (held || [...world.model.missing()].length > 0) continue;
-          const fresh = new World('default', true);
+          const fresh = new World({ eager: true });
           fresh.numbers.adopt(world.numbers.state());
           copy(world, fresh);
           while ((await fresh.plan()).again);

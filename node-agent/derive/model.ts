@@ -32,6 +32,7 @@ import { Pace } from './pace.ts';
 import { PeerPortNames } from './peer-port-names.ts';
 import { PeerSetViews } from './peer-set-views.ts';
 import type { KernelState, Plan, Withdrawal } from './plan.ts';
+import { conclude, type Marks, NOTHING_CONCLUDED, noMarks, type Parts, type Step } from './plan-steps.ts';
 import { type InUse, type Missing, Policies } from './policies.ts';
 import { RemoteEndpoints } from './remote-endpoints.ts';
 import { DIRECTIONS } from './rows.ts';
@@ -51,6 +52,8 @@ export interface ModelOptions {
   readonly breathe: () => Promise<void>;
   /** Work of one plan for one namespace, as in `ShareOptions`. */
   readonly work?: number;
+  /** Called before each step of a plan, and after the last. */
+  readonly onStep?: (step: Step | undefined) => void;
 }
 
 interface AtStart extends Pick<KernelState, 'interrupted' | 'unread'> {
@@ -61,7 +64,6 @@ interface AtStart extends Pick<KernelState, 'interrupted' | 'unread'> {
 /** Entities that an address inside the cluster belongs to, and none outside. */
 const CLUSTER_ENTITIES = ['cluster', 'host', 'remote-node', 'kube-apiserver'] as const satisfies readonly Entity[];
 const NOTHING: ReadonlyMap<SelectorHash, PolicyRow> = new Map();
-const NONE: ReadonlySet<number> = new Set();
 
 export class Model {
   readonly policies: Policies;
@@ -86,11 +88,8 @@ export class Model {
   /** What was found at start, until the first plan is concluded. */
   readonly #atStart: Rows<'', AtStart>;
 
-  // What has changed since the last plan.
-  readonly #dirtyIdentities = new Set<number>();
-  readonly #dirtyHashes = new Set<SelectorHash>();
-  #hostChanged = false;
-  #ownNodeChanged = false;
+  readonly #parts: Parts;
+  #marks: Marks = noMarks();
 
   constructor(options: ModelOptions) {
     const { db, tables, core, numbers, now } = options;
@@ -151,7 +150,26 @@ export class Model {
     this.#endpointStates = new EndpointStates({ ...shared, shapes: this.#shapes, policies, numbers });
     const finding = { ipcache, addresses: this.#addresses, shapes: this.#shapes, local: this.#local };
     this.#withdrawals = new Withdrawals({ ...told, ...finding, enforcing: core.policyMode !== 'never', pace, now });
+    this.#parts = this.#concluding();
     this.#listen(tables);
+  }
+
+  #concluding(): Parts {
+    return {
+      inForce: this.#inForce,
+      remote: this.#remote,
+      local: this.#local,
+      portNames: this.#portNames,
+      shapes: this.#shapes,
+      peerSets: this.#peerSets,
+      cidrPeers: this.#cidrPeers,
+      slots: this.#slots,
+      addresses: this.#addresses,
+      endpointStates: this.#endpointStates,
+      withdrawals: this.#withdrawals,
+      pace: this.#pace,
+      subjects: () => this.#subjects(),
+    };
   }
 
   /** Where each input row goes. */
@@ -159,13 +177,13 @@ export class Model {
     const inputs = this.#inputs;
     inputs.on(tables.policies, ({ uid }) => this.policies.policyChanged(uid));
     inputs.on(tables.peerSets, (row, deleted) => {
-      if (this.policies.peerSetChanged(row, deleted)) this.#dirtyHashes.add(row.hash);
+      if (this.policies.peerSetChanged(row, deleted)) this.#marks.hashes.add(row.hash);
       this.#peerSets.setChanged(row.hash);
     });
     inputs.on(tables.identities, ({ id }) => {
       if (id >= LOCAL_ENDPOINT_BASE) return;
       this.#peerSets.identityChanged(id);
-      this.#dirtyIdentities.add(id);
+      this.#marks.identities.add(id);
     });
     inputs.on(tables.remoteEndpoints, (row) => {
       this.#withdrawals.endpointChanged(row);
@@ -192,8 +210,8 @@ export class Model {
     this.#ipcache.setNode(deleted ? undefined : row, row.name);
     this.#withdrawals.nodeChanged(row);
     if (row.name !== this.#options.core.nodeName) return;
-    this.#ownNodeChanged = true;
-    if ((!deleted && row.kubeApiserver) !== this.#hostIsApiserver()) this.#hostChanged = true;
+    this.#marks.ownNode = true;
+    if ((!deleted && row.kubeApiserver) !== this.#hostIsApiserver()) this.#marks.host = true;
   }
 
   /** Takes over what the kernel holds; before the first plan. */
@@ -279,50 +297,18 @@ export class Model {
     this.#atStart.delete('');
   }
 
-  /** Concludes what must change. Its rows count as current from then on. */
+  /** Concludes what must change, by the steps of `plan-steps.ts`. Its rows count as current from then on. */
   async plan(): Promise<Plan> {
     this.#pace.restart();
-    const changed = { identities: this.#dirtyIdentities.size > 0, policies: this.policies.pending };
-    await this.#inForce.settle(this.#dirtyHashes);
-    for (const id of this.#dirtyIdentities) {
-      this.#remote.identityChanged(id);
-      if (this.#pace.due()) await this.#pace.breathe();
-    }
-    if (this.#ownNodeChanged) this.#remote.ownNodeChanged();
-    this.#ownNodeChanged = false;
-    await this.#remote.settle();
-    const localChanged = await this.#local.settle(changed);
-    await this.#inForce.settleSubjects(this.#subjects());
-    this.#slots.portNamesChanged(await this.#portNames.settle());
-    const use = await this.#shapes.settle();
-    for (const [hash, ids] of await this.#peerSets.settle()) this.#slots.peerSetChanged(hash, ids);
-    for (const [id, labels] of localChanged)
-      for (const hash of this.#peerSets.setsOf(id, labels)) this.#slots.peerSetChanged(hash, new Set([id]));
-    this.#slots.identitiesChanged(await this.#cidrPeers.settle());
-    if (this.#hostChanged) this.#slots.hostChanged();
-    this.#hostChanged = false;
-    const { slots, slotsGone, reframed, waiting } = await this.#shapes.compile(
-      use,
-      this.#atStart.get('') !== undefined,
+    const first = this.#atStart.get('');
+    const plan = await conclude(
+      { marks: this.#marks, policies: this.policies.pending, first, ...NOTHING_CONCLUDED },
+      this.#parts,
+      this.#options.onStep,
     );
-    const leaving = this.#cidrPeers.leave();
-    const renumbered = this.#peerSets.renumbered();
-    const wait = reframed || renumbered.size > 0 ? renumbered.union(this.#portNames.hold()) : NONE;
-    const addresses = await this.#addresses.settle(wait);
-    const released = await this.#peerSets.release();
-    const { endpoints, afterGone } = await this.#endpointStates.settle(
-      addresses,
-      this.#atStart.get('')?.interrupted === true,
-    );
-    const endpointsGone = this.#endpointStates.tidy();
-    const again = leaving || reframed || waiting || released || this.#portNamesLeave();
-    this.#dirtyHashes.clear();
-    this.#dirtyIdentities.clear();
+    this.#marks = noMarks();
     this.#atStart.delete('');
-    this.#shapes.tidy();
-    this.#withdrawals.end();
-    const { upserts: ipcache, deletes: ipcacheGone, from: moved } = addresses;
-    return { slots, ipcache, moved, endpoints, ipcacheGone, afterGone, endpointsGone, slotsGone, again };
+    return plan;
   }
 
   /** New revisions for endpoints whose decisions may differ. */
@@ -508,12 +494,6 @@ export class Model {
   #hostIsApiserver(): boolean {
     const { tables, core } = this.#options;
     return this.#inputs.said.get(tables.nodes, core.nodeName)?.kubeApiserver === true;
-  }
-
-  /** Whether rules are judged by port names of pods whose addresses this plan takes away. */
-  #portNamesLeave(): boolean {
-    for (const name of this.#portNames.leaving()) if (this.#slots.usesPortName(name)) return true;
-    return false;
   }
 
   *#peerIdentities(): Generator<PeerIdentity> {

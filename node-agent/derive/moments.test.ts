@@ -4,7 +4,7 @@ import { basic, copy, rule, World } from './testing/model-world.ts';
 
 /** The same inputs in a world whose plans take every break that they may take. */
 function eager(from: World): World {
-  const world = new World('default', true);
+  const world = new World({ eager: true });
   copy(from, world);
   return world;
 }

@@ -6,7 +6,7 @@ import fc from 'fast-check';
 import { copy, podLabels, rule, World } from './testing/model-world.ts';
 
 /** Each plan compiles one shape of a namespace, and no more. */
-const worldOfTurns = (): World => new World('default', false, 'self', 0);
+const worldOfTurns = (): World => new World({ work: 0 });
 
 /** Endpoint `id`, of a pod with a version of its own, which policies can select. */
 function pod(world: World, id: number, namespace = 'ns'): void {

@@ -382,7 +382,7 @@ it('pods of a node that joined are not outside of the cluster', async () => {
 });
 
 it('nothing is closed where policies are not enforced', async () => {
-  world = new World('never');
+  world = new World({ policyMode: 'never' });
   world.namespace();
   world.identity(256, 'a');
   world.identity(257, 'b');

@@ -62,7 +62,7 @@ export class FuzzNode {
     const { name, client } = options;
     this.#options = options;
     this.name = name;
-    this.world = new World('default', false, name);
+    this.world = new World({ nodeName: name });
     this.#core = new FakeCore(this.world.db, this.world.tables);
     const daemonSet = { namespace: 'kube-system', name: 'weir-agent' };
     this.#mark = new UninstallMark(this.#core.db, daemonSet);

@@ -15,7 +15,7 @@ import type {
   RemoteEndpointRow,
   SlotRow,
 } from '../../tables.ts';
-import { Model } from '../model.ts';
+import { Model, type ModelOptions } from '../model.ts';
 import { LocalNumbers } from '../numbers.ts';
 import type { Plan } from '../plan.ts';
 import { DIRECTIONS, rowsKey } from '../rows.ts';
@@ -35,10 +35,20 @@ export function podLabels(app: string, version?: string): Record<string, string>
   };
 }
 
+export interface WorldOptions {
+  readonly policyMode?: ModelOptions['core']['policyMode'];
+  /** The clock runs so fast that a plan takes every break that it may take. */
+  readonly eager?: boolean;
+  readonly nodeName?: string;
+  readonly db?: StateDB;
+  readonly work?: ModelOptions['work'];
+  readonly onStep?: ModelOptions['onStep'];
+}
+
 export class World {
-  readonly db: StateDB = createStateDB({ freeze: true });
-  readonly tables: Tables = createTables(this.db);
-  readonly numbers = new LocalNumbers(this.db);
+  readonly db: StateDB;
+  readonly tables: Tables;
+  readonly numbers: LocalNumbers;
   readonly model: Model;
   readonly states = new Map<number, EndpointStateRow>();
   readonly slots = new Map<number, SlotRow>();
@@ -51,13 +61,17 @@ export class World {
   #clock = 0;
   #before: readonly EndpointStateRow[] = [];
 
-  /** `eager`: the clock runs so fast that a plan takes every break that it may take. `work`: of one plan for one namespace. */
-  constructor(mode: 'default' | 'always' | 'never' = 'default', eager = false, nodeName = 'self', work?: number) {
+  constructor(options: WorldOptions = {}) {
+    const { policyMode = 'default', eager = false, nodeName = 'self', work, onStep } = options;
+    this.db = options.db ?? createStateDB({ freeze: true });
+    this.tables = createTables(this.db);
+    this.numbers = new LocalNumbers(this.db);
     this.model = new Model({
       db: this.db,
       tables: this.tables,
-      core: { nodeName, clusterName: 'default', policyMode: mode, allowLocalhost: true },
+      core: { nodeName, clusterName: 'default', policyMode, allowLocalhost: true },
       ...(work === undefined ? {} : { work }),
+      ...(onStep === undefined ? {} : { onStep }),
       numbers: this.numbers,
       now: () => {
         if (eager) this.#clock += 10;
@@ -227,7 +241,7 @@ export function byName(verdict: 'allow' | 'deny', direction: 'ingress' | 'egress
 }
 
 export function basic(work?: number): World {
-  const world = new World('default', false, 'self', work);
+  const world = new World(work === undefined ? {} : { work });
   world.namespace();
   world.pod('web', 'a');
   world.endpoint(1, { pod: { namespace: 'ns', name: 'web', uid: 'u-web' } });

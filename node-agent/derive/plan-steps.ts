@@ -1,0 +1,290 @@
+/**
+ * How a plan is concluded: its steps, each with the working tables that it reads and those that it writes. A step reads what the steps before it have
+ * written. Where a later step writes the table, what is there is as the plan before left it: `asBefore` says why that is right.
+ * `plan-steps.test.ts` holds the lists to what is read and written while inputs change at random.
+ */
+import type { LabelMap } from '@weir/labels';
+import type { SelectorHash } from '@weir/policy';
+import type { AddressChanges, Addresses } from './addresses.ts';
+import type { CidrPeers } from './cidr-peers.ts';
+import type { CompiledShapes, EndpointShapes, Wanted } from './endpoint-shapes.ts';
+import type { EndpointStates } from './endpoint-states.ts';
+import type { InForce, Subject } from './in-force.ts';
+import type { LocalEndpoints } from './local-endpoints.ts';
+import type { Pace } from './pace.ts';
+import type { PeerPortNames } from './peer-port-names.ts';
+import type { PeerSetViews } from './peer-set-views.ts';
+import type { Plan } from './plan.ts';
+import type { RemoteEndpoints } from './remote-endpoints.ts';
+import type { Slots } from './slots.ts';
+import type { Withdrawals } from './withdrawals.ts';
+
+/** What inputs have changed since the last plan, as far as it is no mark of one part alone. */
+export interface Marks {
+  readonly identities: Set<number>;
+  /** Peer sets that select by other labels. */
+  readonly hashes: Set<SelectorHash>;
+  /** This node's own row. */
+  ownNode: boolean;
+  /** Whether the host is an API server's. */
+  host: boolean;
+}
+
+/** Who concludes. */
+export interface Parts {
+  readonly inForce: InForce;
+  readonly remote: RemoteEndpoints;
+  readonly local: LocalEndpoints;
+  readonly portNames: PeerPortNames;
+  readonly shapes: EndpointShapes;
+  readonly peerSets: PeerSetViews;
+  readonly cidrPeers: CidrPeers;
+  readonly slots: Slots;
+  readonly addresses: Addresses;
+  readonly endpointStates: EndpointStates;
+  readonly withdrawals: Withdrawals;
+  readonly pace: Pace;
+  /** What this node's pods are selected by, after `local`. */
+  subjects(): Iterable<Subject>;
+}
+
+/** A plan as far as it is concluded. */
+export interface Draft {
+  readonly marks: Marks;
+  /** Policies have changed. */
+  readonly policies: boolean;
+  /** It is the first after a start. `interrupted`: revisions found in the kernel do not tell of all that has changed. */
+  readonly first: { readonly interrupted: boolean } | undefined;
+  localLabels: ReadonlyMap<number, LabelMap>;
+  wanted: Wanted;
+  shapes: CompiledShapes;
+  addresses: AddressChanges;
+  endpoints: Pick<Plan, 'endpoints' | 'afterGone' | 'endpointsGone'>;
+  again: boolean;
+}
+
+export const NOTHING_CONCLUDED: Omit<Draft, 'marks' | 'policies' | 'first'> = {
+  localLabels: new Map(),
+  wanted: new Map(),
+  shapes: { slots: [], slotsGone: [], reframed: false, waiting: false },
+  addresses: { upserts: [], deletes: [], from: new Map(), moved: [], movedByDelete: [] },
+  endpoints: { endpoints: [], afterGone: [], endpointsGone: [] },
+  again: false,
+};
+
+export function noMarks(): Marks {
+  return { identities: new Set(), hashes: new Set(), ownNode: false, host: false };
+}
+
+export interface Step {
+  readonly name: string;
+  /** Of the tables that some step writes. */
+  readonly reads: readonly string[];
+  /** Tables that a later step writes, and not this one. */
+  readonly asBefore?: Readonly<Record<string, string>>;
+  readonly writes: readonly string[];
+  run(draft: Draft, parts: Parts): Promise<void> | void;
+}
+
+const NOBODY: ReadonlySet<number> = new Set();
+
+export const STEPS: readonly Step[] = [
+  {
+    name: 'rules in force',
+    reads: ['addressClaims', 'missingPolicies', 'retainedPeerSets', 'rulesInForce', 'shapes', 'subjects'],
+    asBefore: {
+      shapes: 'a set that the cluster has dropped stays while a slot is compiled from it',
+    },
+    writes: ['addressClaims', 'missingPolicies', 'retainedPeerSets', 'rulesInForce', 'selections', 'subjects'],
+    async run({ marks }, { inForce }) {
+      await inForce.settle(marks.hashes);
+    },
+  },
+  {
+    name: 'remote endpoints',
+    reads: ['addressClaims', 'believedEndpoints', 'portNameClaims'],
+    writes: ['addressClaims', 'believedEndpoints', 'portNameClaims'],
+    async run({ marks }, { remote, pace }) {
+      for (const id of marks.identities) {
+        remote.identityChanged(id);
+        if (pace.due()) await pace.breathe();
+      }
+      if (marks.ownNode) remote.ownNodeChanged();
+      await remote.settle();
+    },
+  },
+  {
+    name: 'local endpoints',
+    reads: [
+      'addressClaims',
+      'endpointShapes',
+      'localIdentities',
+      'localNumbers',
+      'missingPolicies',
+      'portNameClaims',
+      'retainedPeerSets',
+      'rulesInForce',
+    ],
+    asBefore: {
+      endpointShapes: 'what was found in the kernel counts until the first plan is concluded',
+      retainedPeerSets: 'the slots forget only sets that no policy names',
+    },
+    writes: ['addressClaims', 'localIdentities', 'localNumbers', 'portNameClaims'],
+    async run(draft, { local }) {
+      const { marks, policies } = draft;
+      draft.localLabels = await local.settle({ identities: marks.identities.size > 0, policies });
+    },
+  },
+  {
+    name: 'subjects',
+    reads: ['localIdentities', 'retainedPeerSets', 'rulesInForce', 'selections', 'subjects'],
+    asBefore: {
+      retainedPeerSets: 'the slots forget only sets that no policy names',
+    },
+    writes: ['selections', 'subjects'],
+    async run(_, { inForce, subjects }) {
+      await inForce.settleSubjects(subjects());
+    },
+  },
+  {
+    name: 'port names',
+    reads: ['peerPortNumbers', 'portNameClaims', 'shapes'],
+    asBefore: {
+      shapes: 'shapes that come with this plan are compiled in any case',
+    },
+    writes: ['peerPortNumbers', 'portNameClaims'],
+    async run(_, { portNames, slots }) {
+      slots.portNamesChanged(await portNames.settle());
+    },
+  },
+  {
+    name: 'wanted shapes',
+    reads: [
+      'endpointShapes',
+      'localIdentities',
+      'retainedPeerSets',
+      'rulesInForce',
+      'selections',
+      'shapes',
+      'subjects',
+    ],
+    asBefore: {
+      retainedPeerSets: 'the slots forget only sets that no policy names',
+    },
+    writes: ['endpointShapes', 'shapes'],
+    async run(draft, { shapes }) {
+      draft.wanted = await shapes.settle();
+    },
+  },
+  {
+    name: 'members of peer sets',
+    reads: ['addresses', 'heldIdentities', 'peerSetViews', 'retainedPeerSets', 'shapes'],
+    asBefore: {
+      addresses: 'an identity that gets other labels is what it was for as long as an address has it',
+      retainedPeerSets: 'the slots forget only sets that no policy names',
+      shapes: 'nothing is compiled from what the slots drop',
+    },
+    writes: ['heldIdentities', 'peerSetViews'],
+    async run({ localLabels }, { peerSets, slots }) {
+      for (const [hash, ids] of await peerSets.settle()) slots.peerSetChanged(hash, ids);
+      for (const [id, labels] of localLabels)
+        for (const hash of peerSets.setsOf(id, labels)) slots.peerSetChanged(hash, new Set([id]));
+    },
+  },
+  {
+    name: 'identities of CIDRs',
+    reads: ['addressClaims', 'cidrPeers', 'localNumbers', 'shapes'],
+    asBefore: {
+      addressClaims: 'what a slot in force needs no longer is on its way out, and gone with the next plan',
+      shapes: 'nothing is compiled from what the slots drop',
+    },
+    writes: ['cidrPeers', 'localNumbers'],
+    async run({ marks }, { cidrPeers, slots }) {
+      slots.identitiesChanged(await cidrPeers.settle());
+      if (marks.host) slots.hostChanged();
+    },
+  },
+  {
+    name: 'slots',
+    reads: [
+      'addressClaims',
+      'addresses',
+      'cidrPeers',
+      'concludedStates',
+      'endpointShapes',
+      'localIdentities',
+      'peerPortNumbers',
+      'peerSetViews',
+      'retainedPeerSets',
+      'rulesInForce',
+      'shapes',
+      'slotNumbers',
+    ],
+    asBefore: {
+      addresses: 'slots must know who comes before an address does',
+      concludedStates: 'a slot stays as it is for endpoints that leave it',
+    },
+    writes: ['addressClaims', 'endpointShapes', 'retainedPeerSets', 'shapes', 'slotNumbers'],
+    async run(draft, { shapes }) {
+      draft.shapes = await shapes.compile(draft.wanted, draft.first !== undefined);
+      draft.again ||= draft.shapes.reframed || draft.shapes.waiting;
+    },
+  },
+  {
+    name: 'addresses',
+    reads: ['addressClaims', 'addresses', 'heldIdentities', 'localNumbers', 'portNameClaims'],
+    asBefore: {
+      heldIdentities: 'an identity is released once no address has it',
+    },
+    writes: ['addresses', 'portNameClaims'],
+    async run(draft, { cidrPeers, peerSets, portNames, addresses }) {
+      const { reframed } = draft.shapes;
+      if (cidrPeers.leave()) draft.again = true;
+      const renumbered = peerSets.renumbered();
+      const wait = reframed || renumbered.size > 0 ? renumbered.union(portNames.hold()) : NOBODY;
+      draft.addresses = await addresses.settle(wait);
+    },
+  },
+  {
+    name: 'identities that were held',
+    reads: ['addresses', 'heldIdentities'],
+    writes: ['heldIdentities'],
+    async run(draft, { peerSets }) {
+      if (await peerSets.release()) draft.again = true;
+    },
+  },
+  {
+    name: 'endpoints',
+    reads: ['concludedStates', 'endpointShapes', 'localIdentities', 'rulesInForce', 'selections', 'shapes', 'subjects'],
+    asBefore: {
+      endpointShapes: 'who is gone has no state',
+    },
+    writes: ['concludedStates'],
+    async run(draft, { endpointStates }) {
+      const states = await endpointStates.settle(draft.addresses, draft.first?.interrupted === true);
+      draft.endpoints = { ...states, endpointsGone: endpointStates.tidy() };
+    },
+  },
+  {
+    name: 'what is over',
+    reads: ['endpointShapes', 'localIdentities', 'portNameClaims', 'shapes'],
+    writes: ['endpointShapes', 'withdrawals', 'withdrawnAddresses'],
+    run(draft, { portNames, slots, shapes, withdrawals }) {
+      if (portNames.leaving().some((name) => slots.usesPortName(name))) draft.again = true;
+      shapes.tidy();
+      withdrawals.end();
+    },
+  },
+];
+
+/** Concludes what must change. */
+export async function conclude(draft: Draft, parts: Parts, onStep?: (step: Step | undefined) => void): Promise<Plan> {
+  for (const step of STEPS) {
+    onStep?.(step);
+    await step.run(draft, parts);
+  }
+  onStep?.(undefined);
+  const { addresses, shapes, endpoints, again } = draft;
+  const { upserts: ipcache, deletes: ipcacheGone, from: moved } = addresses;
+  return { slots: shapes.slots, ipcache, moved, ...endpoints, ipcacheGone, slotsGone: shapes.slotsGone, again };
+}
