@@ -1,6 +1,5 @@
-import type { PeerIdentity } from '@weir/policy';
 import { keys, type StateDB } from '@weir/statedb';
-import type { IpcacheDeriver } from './ipcache.ts';
+import type { CidrPeer, IpcacheDeriver } from './ipcache.ts';
 import type { Pace } from './pace.ts';
 import { Rows, type RowsView } from './working.ts';
 
@@ -8,11 +7,6 @@ export interface CidrPeersOptions {
   readonly db: StateDB;
   readonly ipcache: Pick<IpcacheDeriver, 'cidrPeer' | 'leaving' | 'dirty'>;
   readonly pace: Pace;
-}
-
-/** A CIDR's identity, as slots tell it apart. */
-export interface CidrPeer extends PeerIdentity {
-  readonly cidr: string;
 }
 
 /**

@@ -1,6 +1,6 @@
+import type { PeerIdentity } from '@weir/policy';
 import { keys, query, type StateDB } from '@weir/statedb';
 import type { ApiserverAddressRow, IpcacheRow, IpcacheSource, NodeRow, RemoteEndpointRow } from '../tables.ts';
-import type { CidrPeer } from './cidr-peers.ts';
 import type { LocalNumbers } from './numbers.ts';
 import { hostPrefix, prefixKey, prefixOrNone } from './prefixes.ts';
 import { Rows } from './working.ts';
@@ -37,6 +37,11 @@ interface Claim {
   readonly node?: string;
 }
 type ClaimKey = Pick<Claim, 'prefix' | 'rank' | 'owner'>;
+
+/** The identity of a CIDR, as slots tell it apart. */
+export interface CidrPeer extends PeerIdentity {
+  readonly cidr: string;
+}
 
 export interface IpcacheInputs {
   readonly db: StateDB;

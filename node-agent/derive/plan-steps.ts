@@ -45,7 +45,7 @@ export interface Parts {
   readonly withdrawals: Withdrawals;
   readonly pace: Pace;
   /** What this node's pods are selected by, after `local`. */
-  subjects(): Iterable<Subject>;
+  readonly subjects: () => Iterable<Subject>;
 }
 
 /** A plan as far as it is concluded. */

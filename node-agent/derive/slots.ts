@@ -13,8 +13,8 @@ import {
 import { type Key, keys, type StateDB } from '@weir/statedb';
 import { IdsExhaustedError } from '../errors.ts';
 import type { PerDirection, SlotRow } from '../tables.ts';
-import type { CidrPeer } from './cidr-peers.ts';
 import { adoptNumbers, assignNumbers, type ClassMaps, type ClassNumbers, NO_NUMBERS, STEP } from './classes.ts';
+import type { CidrPeer } from './ipcache.ts';
 import type { Pace } from './pace.ts';
 import { portNameKey } from './peer-port-names.ts';
 import { cidrsOf } from './policies.ts';
