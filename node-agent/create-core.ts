@@ -24,7 +24,7 @@ import { breathe, KernelSide, nodeScope } from './kernel-side.ts';
 import { PendingInputs } from './pending-inputs.ts';
 import type { Loaded } from './persist.ts';
 import { PodEvents } from './pod-events.ts';
-import { RealisedReport } from './realised.ts';
+import { RealisedReport } from './realised/report.ts';
 import { removeDatapath } from './remove-datapath.ts';
 import { StateFiles } from './state-files.ts';
 import { Strays } from './strays.ts';

@@ -1,5 +1,5 @@
 import type { Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
-import { tableKey } from './create-tables.ts';
+import { tableKey } from '../create-tables.ts';
 import type { Generations } from './policy-failures.ts';
 
 const NONE: Generations = {};

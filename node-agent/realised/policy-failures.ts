@@ -1,8 +1,13 @@
 import { type Key, keys } from '@weir/statedb';
-import type { Realised } from './core.ts';
+import type { Realised } from '../core.ts';
+import type { PolicyRow } from '../tables.ts';
 
 /** Generation by uid. */
 export type Generations = Readonly<Record<string, number>>;
+
+export function generationsOf(policies: Iterable<Pick<PolicyRow, 'uid' | 'generation'>>): Generations {
+  return Object.fromEntries(Array.from(policies, ({ uid, generation }) => [uid, generation]));
+}
 
 /** Key: all of it. */
 export type PolicyFailure = Realised['failures'][number];

@@ -1,7 +1,7 @@
 /** Policies and pods as failures of policies name them. */
 import type { ResolvedRule } from '@weir/policy';
-import type { InUse } from './derive/index.ts';
-import type { PolicyRow } from './tables.ts';
+import type { InUse } from '../derive/index.ts';
+import type { PolicyRow } from '../tables.ts';
 
 /** Pods, or policies, that a failure names. */
 const MOST_NAMES = 3;

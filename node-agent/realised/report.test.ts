@@ -1,9 +1,10 @@
 /** Pods of the node that Weir did not connect: which policies say so, and when. */
 import { describe, expect, it } from '@jest/globals';
 import type { ResolvedRule } from '@weir/policy';
-import { tableKey } from './create-tables.ts';
-import { rule, World } from './derive/testing/model-world.ts';
-import { RealisedReport, type RealisedSources } from './realised.ts';
+import { tableKey } from '../create-tables.ts';
+import { rule, World } from '../derive/testing/model-world.ts';
+import { RealisedReport } from './report.ts';
+import type { RealisedSources } from './sources.ts';
 
 const SOURCES: RealisedSources = {
   sync: { reached: 0, broken: undefined },

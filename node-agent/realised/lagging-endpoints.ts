@@ -1,15 +1,8 @@
 import type { Table, WriteTxn } from '@weir/statedb';
-import { tableKey } from './create-tables.ts';
-import type { EndpointStore, PlanWriter, SyncLoop } from './datapath/index.ts';
-import type { Model } from './derive/index.ts';
-import type { LaggingEndpointRow } from './tables.ts';
-
-/** Of what is wanted, what the kernel acknowledged and what it refuses. */
-export interface Acknowledgements {
-  readonly sync: Pick<SyncLoop, 'broken'>;
-  readonly writer: Pick<PlanWriter, 'slots' | 'endpoints' | 'ipcache'>;
-  readonly endpoints: Pick<EndpointStore, 'held'>;
-}
+import { tableKey } from '../create-tables.ts';
+import type { Model } from '../derive/index.ts';
+import type { LaggingEndpointRow } from '../tables.ts';
+import { type Acknowledgements, refusedAddresses, refusedSlots } from './sources.ts';
 
 /** Endpoints that the kernel does not have as they are wanted, or whose policies are not compiled. */
 export function laggingEndpoints(model: Model, { sync, writer, endpoints }: Acknowledgements): Set<number> {
@@ -37,14 +30,4 @@ export function putLagging(
   for (const id of lagging)
     if (!txn.has(table, tableKey.endpoint(id)))
       txn.insert(table, { id, revision: endpoints.held(id) === undefined ? 0 : before });
-}
-
-/** Slots that the kernel does not take, each with the error. */
-export function refusedSlots({ slots }: Pick<PlanWriter, 'slots'>): Map<number, Error> {
-  return new Map(slots.failing().flatMap(({ row, deleted, error }) => (deleted ? [] : [[row.slot, error]])));
-}
-
-/** Addresses that the kernel does not take. */
-export function refusedAddresses({ ipcache }: Pick<PlanWriter, 'ipcache'>) {
-  return ipcache.failing().filter(({ deleted }) => !deleted);
 }

@@ -1,0 +1,114 @@
+/** What policies suffer from before the kernel has them: by what this node makes of their rules. */
+import type { Direction, Excess, ResolvedRule } from '@weir/policy';
+import type { CoreOptions } from '../core.ts';
+import type { InUse, Missing, Model } from '../derive/index.ts';
+import { mostRules } from './failure-text.ts';
+import { type Fault, type Generations, generationsOf } from './policy-failures.ts';
+
+/**
+ * How long a policy may wait for its PeerSets before that is a failure: they are other objects and come a moment later. Until then all of
+ * what was read since waits with it; afterwards the node says of this policy what it has instead, and goes on.
+ */
+const MISSING_AFTER_MS = 5_000;
+const NONE: Generations = {};
+const ENFORCEMENT_OFF =
+  'no policy is enforced on this node, as its agent runs with `--policy-enforcement never` (`policyEnforcement` of the chart)';
+
+export interface ModelFaultsOptions {
+  readonly policyMode: CoreOptions['policyMode'];
+  /** Milliseconds, as `Missing.sinceMs`. */
+  readonly at: number;
+}
+
+export function* modelFaults(model: Model, { policyMode, at }: ModelFaultsOptions): Generator<Fault> {
+  yield* off(model, policyMode);
+  yield* uncompiled(model);
+  yield* tooManyRows(model);
+  yield* unresolved(model, at);
+}
+
+/** Whether the policy has waited so long for its PeerSets that this is a failure. */
+export function lasts({ sinceMs }: Missing, now: number): boolean {
+  return now - sinceMs >= MISSING_AFTER_MS;
+}
+
+/** The policies that select an endpoint: one object for all endpoints of one identity. */
+export function policiesSelecting(model: Model): (endpoint: number) => Generations {
+  const known = new Map<number, Generations>();
+  return (endpoint) => {
+    const info = model.info(endpoint);
+    if (info === undefined || !info.ready) return NONE;
+    const policies = known.get(info.identity) ?? generationsOf(model.policiesOf(endpoint));
+    known.set(info.identity, policies);
+    return policies;
+  };
+}
+
+/** The kernel has acknowledged endpoints that it lets everything through of. */
+function* off(model: Model, policyMode: CoreOptions['policyMode']): Generator<Fault> {
+  if (policyMode !== 'never') return;
+  const of: Record<string, number> = {};
+  for (const { policies } of model.states()) Object.assign(of, policies);
+  yield { of, reason: 'EnforcementOff', message: ENFORCEMENT_OFF };
+}
+
+/** Policies that cannot be compiled. */
+function* uncompiled(model: Model): Generator<Fault> {
+  const selecting = policiesSelecting(model);
+  for (const id of model.endpoints()) {
+    const error = model.failure(id);
+    if (error === undefined) continue;
+    const stays =
+      model.state(id)?.state === 'not-ready' ? 'nothing passes until then' : 'the policy before stays enforced';
+    yield { of: selecting(id), reason: 'CompileFailed', message: `endpoint ${id}: ${error.message}; ${stays}` };
+  }
+}
+
+/** Peers are denied, as the rules of their endpoint come to more rows than a slot has room for. */
+function* tooManyRows(model: Model): Generator<Fault> {
+  const known = new Map<string, { readonly of: Generations; readonly by: string }>();
+  for (const id of model.endpoints()) {
+    for (const [direction, excess] of model.excesses(id)) {
+      const key = `${direction} ${model.info(id)?.identity}`;
+      const selecting = known.get(key) ?? selectingBy(model.selecting(id), direction);
+      known.set(key, selecting);
+      const text = `endpoint ${id}, selected by ${selecting.by}: ${excess.message}; what does not fit is denied: ${peersText(excess)}`;
+      yield { of: selecting.of, reason: 'RowBudgetExceeded', message: text };
+    }
+  }
+}
+
+/** The policies that select an endpoint by rules of the direction; those with the most rules are named. */
+function selectingBy(
+  selecting: Iterable<readonly [InUse, ResolvedRule]>,
+  direction: Direction,
+): { readonly of: Generations; readonly by: string } {
+  const rules = [...selecting].filter(([, rule]) => rule.direction === direction);
+  return { of: generationsOf(rules.map(([{ row }]) => row)), by: mostRules(rules) };
+}
+
+const SCOPES = {
+  unknown: 'peers of whom nothing is known',
+  pod: 'pods that no rule tells apart',
+  world: 'addresses outside that no rule tells apart',
+} as const;
+
+/** By powers of ten, so that one more makes no new text. */
+function peersText({ denied, scopes }: Excess): string {
+  const least = 10 ** Math.floor(Math.log10(denied));
+  const identities = denied === 0 ? [] : [`at least ${least} ${least === 1 ? 'identity' : 'identities'} of peers`];
+  return [...scopes.map((scope) => SCOPES[scope]), ...identities].join(', ');
+}
+
+function unresolved(model: Model, now: number): Fault[] {
+  return [...model.missing()]
+    .filter((missing) => lasts(missing, now))
+    .map(({ hashes, ...policy }) => {
+      const more = hashes.length > 3 ? ` and ${hashes.length - 3} more` : '';
+      return {
+        of: generationsOf([policy]),
+        reason: 'PeerSetMissing',
+        message: `PeerSets ${hashes.slice(0, 3).join(', ')}${more} have not come from the operator; the generation before stays enforced`,
+      };
+    });
+}
