@@ -29,16 +29,22 @@ export function parsePrefix(text: string, options: { readonly requireLength?: bo
       `has the prefix length ${JSON.stringify(length)}: write a decimal number 0..${full} without leading zeros (no mask)`,
     );
   }
-  return maskPrefix(address.family, address.bytes, Number(length));
+  clearFrom(address.bytes, Number(length));
+  return { family: address.family, bytes: address.bytes, bits: Number(length) };
 }
 
 /** The prefix of `bits` bits that holds the address. */
 export function maskPrefix(family: Family, address: Uint8Array, bits: number): Prefix {
   const bytes = address.slice();
-  const whole = bits >> 3;
-  bytes.fill(0, Math.ceil(bits / 8));
-  if (whole < bytes.length) bytes[whole] = (bytes[whole] ?? 0) & (0xff00 >> (bits & 7));
+  clearFrom(bytes, bits);
   return { family, bytes, bits };
+}
+
+/** Clears all bits but the first `bits`. */
+function clearFrom(bytes: Uint8Array, bits: number): void {
+  const whole = bits >> 3;
+  if (whole < bytes.length) bytes[whole] = (bytes[whole] ?? 0) & (0xff00 >> (bits & 7));
+  for (let index = whole + 1; index < bytes.length; index += 1) bytes[index] = 0;
 }
 
 export function formatPrefix(prefix: Prefix): string {

@@ -1,6 +1,5 @@
-import { RESERVED_ID, scopeOf } from '@weir/identity';
-import type { Prefix } from '@weir/net';
-import { CidrIndex } from './cidr-peers.ts';
+import { isLocalCidr, RESERVED_ID, scopeOf } from '@weir/identity';
+import { CidrIndex, type Region } from './cidr-peers.ts';
 import { UnknownPeerSetError } from './errors.ts';
 import { entityHas, outsidePrefix } from './membership.ts';
 import { compareNumber } from './order.ts';
@@ -10,6 +9,8 @@ import type { Entity, PeerIdentity, PeerSetView, ResolvedRule, SelectorHash, Ste
 
 /** Peers and members that a step looks at: some ten microseconds. */
 const STEP = 64;
+
+const NONE: readonly number[] = [];
 
 /** Of the pods and outside addresses of which nothing else is known. */
 const SCOPE_ENTITIES = { pod: ['all', 'cluster'], world: ['all', 'world'] } as const satisfies Record<string, Entity[]>;
@@ -45,7 +46,10 @@ export class RuleHits {
   readonly #commons = new Map<string, CommonHits>();
   /** By the text of their rules. */
   readonly #sameRules = new Map<string, CommonHits>();
-  readonly #regions = new Map<string, readonly number[]>();
+  readonly #regions = new Map<Region, number>();
+  /** Of those whom the region alone tells from others with the same entities. */
+  readonly #ofRegions = new Map<CommonHits, Map<Region | undefined, Hits>>();
+  readonly #ofCidrs = new Map<string, CommonHits>();
   /** By all that may tell peers apart. */
   readonly #known = new Map<CommonHits, Map<string, Hits>>();
   /** By the rules and what their port names stand for. */
@@ -102,21 +106,20 @@ export class RuleHits {
   /** Undefined: there were too many to look at before. */
   of(identity: PeerIdentity): Hits | undefined {
     const { id } = identity;
-    const plainPod = scopeOf(id) === 'pod' && identity.kubeApiserver !== true;
-    const common = plainPod ? this.#ofEntities(SCOPE_ENTITIES.pod) : this.#common(identity);
-    const sets = this.#setsOf.get(id) ?? [];
+    const common = this.#common(identity);
+    const sets = this.#setsOf.get(id) ?? NONE;
     const prefix = this.#cidrRule.length === 0 ? undefined : outsidePrefix(identity);
     const region = prefix === undefined ? undefined : this.#cidrs.regionOf(prefix);
+    const signature = this.#names.signature(id);
+    // There may be very many of those that are outside.
+    if (sets.length === 0 && signature === '') return this.#ofRegion(region, common);
     const known = within(this.#known, common);
-    const key = `${sets.join()}|${region ?? ''}|${this.#names.signature(id)}`;
+    const key = `${sets.join()}|${region === undefined ? '' : this.#numberOf(region)}|${signature}`;
     const cached = known.get(key);
     if (cached !== undefined || this.#budget.lookedEnough) return cached;
-    const outside = prefix === undefined || region === undefined ? [] : this.#ofRegion(region, prefix);
+    const outside = region === undefined ? [] : this.#rulesOf(region);
     const found = outside.concat(...sets.map((set) => this.#setRules[set] ?? []));
-    this.#budget.takeLooks(found.length);
-    const own = unique(found.filter((index) => !common.has.has(index)));
-    const look = (count: number): void => this.#budget.takeLooks(count);
-    const hits = this.#same(common, own, this.#names.text(id, [new Set(own), common.has], look));
+    const hits = this.#found(id, found, common);
     known.set(key, hits);
     return hits;
   }
@@ -141,14 +144,26 @@ export class RuleHits {
   }
 
   #common(identity: PeerIdentity): CommonHits {
-    return this.#ofEntities([...this.#byEntity.keys()].filter((entity) => entityHas(entity, identity)));
+    const { id, cidr, kubeApiserver = false } = identity;
+    if (scopeOf(id) === 'pod' && !kubeApiserver) return this.#ofEntities(SCOPE_ENTITIES.pod);
+    const find = (): CommonHits =>
+      this.#ofEntities([...this.#byEntity.keys()].filter((entity) => entityHas(entity, identity)));
+    if (!isLocalCidr(id)) return find();
+    // Entities tell CIDRs apart by no more than that.
+    const kind = `${cidr?.includes(':')} ${kubeApiserver}`;
+    const known = this.#ofCidrs.get(kind) ?? find();
+    this.#ofCidrs.set(kind, known);
+    return known;
   }
 
   #ofEntities(entities: readonly Entity[]): CommonHits {
     const key = entities.join();
     const known = this.#commons.get(key);
     if (known !== undefined) return known;
-    const rules = unique([...this.#anyPeer, ...entities.flatMap((entity) => this.#byEntity.get(entity) ?? [])]);
+    const rules: readonly number[] = unique([
+      ...this.#anyPeer,
+      ...entities.flatMap((entity) => this.#byEntity.get(entity) ?? []),
+    ]);
     const text = rules.join();
     const common = this.#sameRules.get(text) ?? { rules, has: new Set(rules) };
     this.#sameRules.set(text, common);
@@ -156,14 +171,33 @@ export class RuleHits {
     return common;
   }
 
-  /** Rules whose CIDRs hold the region's prefixes. */
-  #ofRegion(region: string, prefix: Prefix): readonly number[] {
-    const known = this.#regions.get(region);
-    if (known !== undefined) return known;
-    const peers = this.#cidrs.peersOf(prefix, (count) => this.#budget.takeLooks(count));
-    const rules = unique(peers.map((peer) => this.#cidrRule[peer] ?? -1));
-    this.#regions.set(region, rules);
-    return rules;
+  #ofRegion(region: Region | undefined, common: CommonHits): Hits | undefined {
+    const known = within(this.#ofRegions, common);
+    const cached = known.get(region);
+    if (cached !== undefined || this.#budget.lookedEnough) return cached;
+    const hits = this.#found(undefined, region === undefined ? NONE : this.#rulesOf(region), common);
+    known.set(region, hits);
+    return hits;
+  }
+
+  /** `id`: gives port names numbers, perhaps. */
+  #found(id: number | undefined, rules: readonly number[], common: CommonHits): Hits {
+    const look = (count: number): void => this.#budget.takeLooks(count);
+    look(rules.length);
+    const own = unique(rules.filter((index) => !common.has.has(index)));
+    return this.#same(common, own, id === undefined ? '' : this.#names.text(id, [new Set(own), common.has], look));
+  }
+
+  #numberOf(region: Region): number {
+    const number = this.#regions.get(region) ?? this.#regions.size;
+    this.#regions.set(region, number);
+    return number;
+  }
+
+  /** Rules whose CIDRs hold the region. */
+  #rulesOf(region: Region): readonly number[] {
+    const peers = this.#cidrs.peersOf(region, (count) => this.#budget.takeLooks(count));
+    return unique(peers.map((peer) => this.#cidrRule[peer] ?? -1));
   }
 
   #same(common: CommonHits, own: readonly number[], names: string): Hits {
@@ -175,8 +209,8 @@ export class RuleHits {
   }
 }
 
-function within<K, T>(maps: Map<K, Map<string, T>>, key: K): Map<string, T> {
-  const known = maps.get(key) ?? new Map<string, T>();
+function within<K, N, T>(maps: Map<K, Map<N, T>>, key: K): Map<N, T> {
+  const known = maps.get(key) ?? new Map<N, T>();
   maps.set(key, known);
   return known;
 }
@@ -187,6 +221,7 @@ function append<K>(map: Map<K, number[]>, name: K, value: number): void {
   else if (values.at(-1) !== value) values.push(value);
 }
 
-function unique(values: readonly number[]): number[] {
+function unique(values: readonly number[]): readonly number[] {
+  if (values.length < 2) return values;
   return [...new Set(values)].sort(compareNumber);
 }
