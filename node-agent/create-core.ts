@@ -222,7 +222,7 @@ class KernelCore implements Core {
     const pending = this.#pendingInputs();
     const awaited =
       this.#model.info(endpoint.id)?.reason ??
-      this.#model.failure(endpoint.id)?.message ??
+      this.#model.lacks(endpoint.id) ??
       (pending.length > 0 ? `these inputs are not complete yet: ${pending.join(', ')}` : undefined);
     const why = cause?.message ?? awaited ?? 'the kernel has not acknowledged it yet';
     const waits = cause === undefined && awaited !== undefined;

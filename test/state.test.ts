@@ -27,6 +27,7 @@ const EXCEPTIONS: Readonly<Record<string, Reason>> = {
   'node-agent/datapath/sync-loop.ts #bodies': 'in flight',
   'node-agent/derive/addresses.ts #pairs': 'in flight',
   'node-agent/derive/cidr-peers.ts #left': 'marks',
+  'node-agent/derive/model.ts #sets': 'in flight',
   'node-agent/derive/in-force.ts #dirtyCidrs': 'marks',
   'node-agent/derive/inputs.ts #streams': 'handles',
   'node-agent/derive/ipcache.ts dirty': 'marks',

@@ -18,7 +18,7 @@ export interface AttachmentsOptions {
 const ENFORCED: ReadonlySet<EndpointWord> = new Set(['ready', 'regenerating', 'waiting-to-regenerate']);
 
 const AWAITED =
-  'kubelet tries again by itself; for long: does weir-operator run, and does the API server answer this node?';
+  'kubelet tries again by itself; if that goes on: the message says what is awaited; what comes from the cluster needs weir-operator to run and the API server to answer this node';
 
 function notEnforced(cause: unknown): CniError {
   return cause instanceof EndpointNotReadyError && cause.waits

@@ -10,6 +10,7 @@ function world(of: {
   readonly carryOut?: () => Promise<void>;
   readonly dueAt?: (plans: number) => number | undefined;
   readonly again?: (plans: number) => boolean;
+  readonly waiting?: (plans: number) => boolean;
   readonly prepare?: () => void;
   readonly onPending?: (callback: () => void) => () => void;
 }) {
@@ -19,7 +20,7 @@ function world(of: {
     awaited: () => new Map(),
     plan: async () => {
       state.plans += 1;
-      return { again: of.again?.(state.plans) ?? false };
+      return { again: of.again?.(state.plans) ?? false, waiting: of.waiting?.(state.plans) ?? false };
     },
     onPending: of.onPending ?? (() => () => undefined),
     failing: false,
@@ -154,6 +155,15 @@ it.each([
   loop.schedule();
   await loop.idle();
   expect(state.plans).toBe(plans);
+  await loop.stop();
+});
+
+it('endpoints that wait for their turn have it at once, though the kernel refuses something', async () => {
+  const { loop, state, writer } = world({ again: () => true, waiting: (count) => count < 4 });
+  Object.assign(writer, { keeps: true, unfinished: true });
+  loop.schedule();
+  await loop.idle();
+  expect(state.plans).toBe(4);
   await loop.stop();
 });
 

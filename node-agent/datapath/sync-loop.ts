@@ -180,7 +180,7 @@ export class SyncLoop {
     await this.#carryOut(plan);
     // What was kept is due after a while: the kernel refuses something.
     const { keeps, unfinished } = this.#options.writer;
-    if (plan.again && !(keeps && unfinished)) this.#due = true;
+    if (plan.waiting || (plan.again && !(keeps && unfinished))) this.#due = true;
     this.reached = reached;
   }
 

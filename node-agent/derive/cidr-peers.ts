@@ -9,6 +9,13 @@ export interface CidrPeersOptions {
   readonly pace: Pace;
 }
 
+/** Identities that came, went, or mean something else. */
+export interface ChangedCidrs {
+  readonly all: ReadonlySet<number>;
+  /** That are or were an API server's. */
+  readonly servers: ReadonlySet<number>;
+}
+
 /**
  * The CIDR identities that slots tell apart, as of the plan under way: those that rules or API servers' addresses need, and those on their way
  * out, by which packets are judged until their address is gone from the kernel.
@@ -26,7 +33,10 @@ export class CidrPeers {
       {
         name: 'cidrPeers',
         key: ({ id }) => keys.uint(id, 32),
-        indexes: [{ name: 'cidr', unique: true, keys: ({ cidr }) => [cidr] }],
+        indexes: [
+          { name: 'cidr', unique: true, keys: ({ cidr }) => [cidr] },
+          { name: 'apiserver', keys: ({ kubeApiserver }) => (kubeApiserver === true ? [''] : []) },
+        ],
       },
       (id) => keys.uint(id, 32),
     );
@@ -36,10 +46,14 @@ export class CidrPeers {
     return this.#rows;
   }
 
-  /** Looks at the prefixes whose claims have changed; returns the identities that came, went, or mean something else. */
-  async settle(): Promise<ReadonlySet<number>> {
+  /** Those of API servers' addresses. */
+  servers(): Iterable<CidrPeer> {
+    return this.#rows.list('apiserver', '');
+  }
+
+  /** Looks at the prefixes whose claims have changed. */
+  async settle(): Promise<ChangedCidrs> {
     const { ipcache, pace } = this.#options;
-    const changed = new Set<number>();
     const gone: CidrPeer[] = [];
     const found: CidrPeer[] = [];
     for (const prefix of this.#left.union(ipcache.dirty)) {
@@ -56,8 +70,9 @@ export class CidrPeers {
       for (const { id } of gone) txn.delete(table, keyOf(id));
       for (const peer of found) txn.upsert(table, peer);
     });
-    for (const { id } of [...gone, ...found]) changed.add(id);
-    return changed;
+    const changed = [...gone, ...found];
+    const ids = (peers: readonly CidrPeer[]): ReadonlySet<number> => new Set(peers.map(({ id }) => id));
+    return { all: ids(changed), servers: ids(changed.filter(({ kubeApiserver }) => kubeApiserver === true)) };
   }
 
   /** To be called once nothing more claims, or ceases to, in the plan under way: those on their way out are gone with the next. Whether there are any. */

@@ -4,7 +4,7 @@
  * while its successor is incomplete). `#listen` says where each input row goes, `plan` in which order it is concluded from.
  */
 
-import { includesSorted, LOCAL_ENDPOINT_BASE, RESERVED } from '@weir/identity';
+import { LOCAL_ENDPOINT_BASE, RESERVED } from '@weir/identity';
 import { type LabelMap, matches } from '@weir/labels';
 import {
   type Direction,
@@ -90,6 +90,8 @@ export class Model {
 
   readonly #parts: Parts;
   #marks: Marks = noMarks();
+  /** Of the plan under way: sets by their members, as far as somebody asked. */
+  readonly #sets = new Map<number, ReadonlySet<SelectorHash>>();
 
   constructor(options: ModelOptions) {
     const { db, tables, core, numbers, now } = options;
@@ -130,12 +132,12 @@ export class Model {
     this.#slots = new Slots({
       db,
       members: (hash) => this.members(hash),
-      isMember: (hash, id) => this.#isMember(hash, id),
+      setsOf: (id) => this.#setsOf(id),
       namingChanged: (hash) => {
         policies.namingChanged(hash);
         this.#peerSets.setChanged(hash);
       },
-      identities: () => this.#peerIdentities(),
+      identities: (tells) => this.#peerIdentities(tells),
       cidrPeers: this.#cidrPeers.rows,
       peerPorts: this.#portNames.peers,
       addressed,
@@ -307,6 +309,7 @@ export class Model {
       this.#options.onStep,
     );
     this.#marks = noMarks();
+    this.#sets.clear();
     this.#atStart.delete('');
     return plan;
   }
@@ -370,13 +373,11 @@ export class Model {
     return local.length === 0 ? members : [...members, ...local];
   }
 
-  /** Whether `members` has the identity. */
-  #isMember(hash: SelectorHash, id: number): boolean | undefined {
-    const row = this.policies.view(hash);
-    const members = this.#peerSets.members(hash);
-    if (row === undefined || members === undefined) return undefined;
-    const local = this.localIdentity(id);
-    return local === undefined ? includesSorted(members, id) : matches(row.selector, local.labels);
+  /** Sets that have the identity among their `members`. */
+  #setsOf(id: number): ReadonlySet<SelectorHash> {
+    const known = this.#sets.get(id) ?? new Set(this.#peerSets.setsOf(id, this.localIdentity(id)?.labels));
+    this.#sets.set(id, known);
+    return known;
   }
 
   /** Policies in force that name the identity as a peer: by a set of pods, or by an entity of the cluster. */
@@ -429,6 +430,11 @@ export class Model {
   /** Why the endpoint's policy could not be compiled; what the kernel holds for it is left as it is. */
   failure(endpoint: number): Error | undefined {
     return this.#shapes.failure(endpoint);
+  }
+
+  /** Why the endpoint has not got what its policies say: they cannot be compiled, or wait for their turn. */
+  lacks(endpoint: number): string | undefined {
+    return this.#shapes.lacks(endpoint);
   }
 
   /** Whether the endpoint's policy is to be compiled by the next plan; until then the one before stays, or nothing passes. */
@@ -496,8 +502,8 @@ export class Model {
     return this.#inputs.said.get(tables.nodes, core.nodeName)?.kubeApiserver === true;
   }
 
-  *#peerIdentities(): Generator<PeerIdentity> {
+  *#peerIdentities(tells: 'CIDRs' | 'entities'): Generator<PeerIdentity> {
     for (const id of RESERVED.keys()) yield id === 1 && this.#hostIsApiserver() ? { id, kubeApiserver: true } : { id };
-    yield* this.#cidrPeers.rows.values();
+    yield* tells === 'CIDRs' ? this.#cidrPeers.rows.values() : this.#cidrPeers.servers();
   }
 }

@@ -200,7 +200,7 @@ export const STEPS: readonly Step[] = [
     },
     writes: ['cidrPeers', 'localNumbers'],
     async run({ marks }, { cidrPeers, slots }) {
-      slots.identitiesChanged(await cidrPeers.settle());
+      slots.cidrsChanged(await cidrPeers.settle());
       if (marks.host) slots.hostChanged();
     },
   },
@@ -212,6 +212,7 @@ export const STEPS: readonly Step[] = [
       'cidrPeers',
       'concludedStates',
       'endpointShapes',
+      'heldIdentities',
       'localIdentities',
       'peerPortNumbers',
       'peerSetViews',
@@ -223,6 +224,7 @@ export const STEPS: readonly Step[] = [
     asBefore: {
       addresses: 'slots must know who comes before an address does',
       concludedStates: 'a slot stays as it is for endpoints that leave it',
+      heldIdentities: 'an identity is released once no address has it',
     },
     writes: ['addressClaims', 'endpointShapes', 'retainedPeerSets', 'shapes', 'slotNumbers'],
     async run(draft, { shapes }) {
@@ -285,6 +287,7 @@ export async function conclude(draft: Draft, parts: Parts, onStep?: (step: Step 
   }
   onStep?.(undefined);
   const { addresses, shapes, endpoints, again } = draft;
+  const { slots, slotsGone, waiting } = shapes;
   const { upserts: ipcache, deletes: ipcacheGone, from: moved } = addresses;
-  return { slots: shapes.slots, ipcache, moved, ...endpoints, ipcacheGone, slotsGone: shapes.slotsGone, again };
+  return { slots, ipcache, moved, ...endpoints, ipcacheGone, slotsGone, again, waiting };
 }

@@ -25,8 +25,10 @@ export interface Plan {
   readonly afterGone: readonly number[];
   readonly endpointsGone: readonly number[];
   readonly slotsGone: readonly number[];
-  /** Another plan has something to tidy up. */
+  /** Another plan has something to tidy up, or what waits for its turn. */
   readonly again: boolean;
+  /** Endpoints wait for their turn: the next plan goes on, whatever the kernel refuses meanwhile. */
+  readonly waiting: boolean;
 }
 
 /** What is taken back of what was found in the kernel, or given back, before the first plan. */

@@ -3,9 +3,9 @@
  * this, who may make pods and policies in one namespace could fill the agent's memory with many that fit, and have every edit of others wait
  * while they are compiled. What slots need beyond their share is denied, as beyond the row budget; a namespace whose slots need less loses nothing.
  */
-import { type CompiledPolicy, MOST_ROWS, rowsIn } from '@weir/policy';
+import { type CompiledPolicy, MOST_ROWS, rowsIn, workOf } from '@weir/policy';
 import { DIRECTIONS } from './rows.ts';
-import { WorkBudget } from './work-budget.ts';
+import { RULE_WORK, WorkBudget } from './work-budget.ts';
 
 /** Rows of all slots of a namespace's endpoints on a node, both directions: some 140 MB of the agent, 2 s to compile on a busy core. */
 export const NAMESPACE_ROWS = 4 * MOST_ROWS;
@@ -65,7 +65,10 @@ export interface ShareOptions {
   rules(shape: string): number;
   /** Whether the dirty shape may be compiled by a later plan. */
   mayWait(shape: string): boolean;
-  /** Work of the plan for shapes that may wait, and as much again for changed shares, by namespace. undefined: the default; Infinity: nothing waits. */
+  /**
+   * Most work of one plan for each namespace: so much for shapes that may wait, and as much again for shapes in force whose share changes.
+   * undefined: the default; Infinity: nothing waits.
+   */
   readonly work?: number | undefined;
 }
 
@@ -158,10 +161,11 @@ class Sharing {
     if (compiled === undefined) this.#failed.add(shape);
     else this.#made.set(shape, { compiled, needs: needsOf(compiled, most) });
     this.#needs.set(shape, this.#made.get(shape)?.needs ?? options.needs(shape));
-    const rows = compiled === undefined ? 0 : rowsIn(compiled.ingress) + rowsIn(compiled.egress);
     const budget = options.dirty.has(shape) ? this.#turns : this.#changes;
     const urgent = options.dirty.has(shape) && !options.mayWait(shape);
-    if (!urgent) budget.spend(this.#namespaces(shape), { rules: options.rules(shape), rows });
+    if (urgent) return;
+    const work = compiled === undefined ? 0 : workOf(compiled.ingress) + workOf(compiled.egress);
+    budget.spend(this.#namespaces(shape), work + options.rules(shape) * RULE_WORK);
   }
 
   #allows(budget: WorkBudget, shape: string): boolean {

@@ -13,6 +13,7 @@ import {
 import { type Key, keys, type StateDB } from '@weir/statedb';
 import { IdsExhaustedError } from '../errors.ts';
 import type { PerDirection, SlotRow } from '../tables.ts';
+import type { ChangedCidrs } from './cidr-peers.ts';
 import { adoptNumbers, assignNumbers, type ClassMaps, type ClassNumbers, NO_NUMBERS, STEP } from './classes.ts';
 import type { CidrPeer } from './ipcache.ts';
 import type { Pace } from './pace.ts';
@@ -45,12 +46,12 @@ const LAST_SLOT = 4095;
 export interface SlotWorld {
   readonly db: StateDB;
   members(hash: SelectorHash): Iterable<number> | undefined;
-  /** Whether the identity is among them. */
-  isMember(hash: SelectorHash, identity: number): boolean | undefined;
+  /** The sets that the identity is among the members of. */
+  readonly setsOf: (identity: number) => Iterable<SelectorHash>;
   /** Called when a shape begins or ceases to name a peer set. */
   namingChanged(hash: SelectorHash): void;
-  /** Reserved identities, and those of CIDRs. */
-  identities(): Iterable<PeerIdentity>;
+  /** Reserved identities, and those of CIDRs that such rules tell apart. */
+  identities(tells: 'CIDRs' | 'entities'): Iterable<PeerIdentity>;
   readonly cidrPeers: Pick<RowsView<number, CidrPeer>, 'get' | 'values'>;
   /** Numbers that peers give port names. */
   readonly peerPorts: PortNames['peers'];
@@ -74,7 +75,8 @@ interface ShapeRow {
   readonly shape: Shape;
   /** PeerSets that its rules name as peers. */
   readonly hashes: ReadonlySet<SelectorHash>;
-  readonly namesIdentities: boolean;
+  /** Of which other identities than those of its peer sets its rules tell apart; undefined: of none. */
+  readonly tells: 'CIDRs' | 'entities' | undefined;
   /** Port names that mean what each peer says. */
   readonly portNames: ReadonlySet<string>;
   /** Its slot, once it has compiled. */
@@ -90,6 +92,16 @@ interface ShapeRow {
   readonly held: boolean;
   /** It is to be compiled by the next plan: the last had enough to do for its namespaces. */
   readonly putOff: boolean;
+}
+
+/** Entities that tell addresses outside by their family, as CIDRs do. */
+const FAMILIES: ReadonlySet<string> = new Set(['world-ipv4', 'world-ipv6']);
+
+/** All other entities tell of those outside only who is an API server. */
+function tellsApart({ rules }: Shape): ShapeRow['tells'] {
+  const peers = rules.flatMap(({ peers: named }) => named ?? []);
+  if (peers.some((peer) => 'cidr' in peer || ('entity' in peer && FAMILIES.has(peer.entity)))) return 'CIDRs';
+  return peers.some((peer) => 'entity' in peer) ? 'entities' : undefined;
 }
 
 /** A slot number that is not free. */
@@ -120,7 +132,7 @@ export class Slots {
         key: ({ shape }) => shape.key,
         indexes: [
           { name: 'peerSet', keys: ({ hashes }) => hashes },
-          { name: 'namesIdentities', keys: ({ namesIdentities }) => (namesIdentities ? [''] : []) },
+          { name: 'tells', keys: ({ tells }) => (tells === undefined ? [] : [tells]) },
           { name: 'portName', keys: ({ portNames }) => portNames },
           { name: 'slot', keys: ({ row }) => (row === undefined ? [] : [slotKey(row.slot)]) },
           { name: 'held', keys: ({ held }) => (held ? [''] : []) },
@@ -157,16 +169,11 @@ export class Slots {
   need(shape: Shape): void {
     if (this.#shapes.has(shape.key)) return;
     const hashes = new Set<SelectorHash>();
-    let namesIdentities = false;
-    for (const rule of shape.rules) {
-      for (const peer of rule.peers ?? []) {
-        if ('peerSet' in peer) hashes.add(peer.peerSet);
-        else namesIdentities = true;
-      }
-    }
+    for (const { peers } of shape.rules)
+      for (const peer of peers ?? []) if ('peerSet' in peer) hashes.add(peer.peerSet);
     const portNames = new Set(portNamesOf(shape.rules).egress.map((port) => portNameKey(port.protocol, port.name)));
     const fresh = { numbers: NO_NUMBERS, needs: NO_NEEDS, held: false, putOff: false };
-    this.#shapes.set({ shape, hashes, namesIdentities, portNames, ...fresh });
+    this.#shapes.set({ shape, hashes, tells: tellsApart(shape), portNames, ...fresh });
     for (const hash of hashes) this.#world.namingChanged(hash);
     this.#dirty.set(shape.key, 'anything');
   }
@@ -234,14 +241,15 @@ export class Slots {
     this.#touch(this.#shapes.list('peerSet', hash), ids ?? 'anything');
   }
 
-  /** These CIDR identities came, went, or mean something else. */
-  identitiesChanged(ids: ReadonlySet<number>): void {
-    if (ids.size > 0) this.#touch(this.#shapes.list('namesIdentities', ''), ids);
+  /** What rules name by CIDRs, or by entities, has changed. */
+  cidrsChanged({ all, servers }: ChangedCidrs): void {
+    if (all.size > 0) this.#touch(this.#shapes.list('tells', 'CIDRs'), all);
+    if (servers.size > 0) this.#touch(this.#shapes.list('tells', 'entities'), servers);
   }
 
   /** Another thing is known of the host. */
   hostChanged(): void {
-    this.#touch(this.#shapes.list('namesIdentities', ''));
+    for (const tells of ['CIDRs', 'entities']) this.#touch(this.#shapes.list('tells', tells));
   }
 
   /** Peers give these port names other numbers. */
@@ -337,7 +345,7 @@ export class Slots {
 
   /** `changed`: identities that its peer sets have won or lost since it was compiled, and CIDRs' that are others, if nothing else has changed. */
   async #compile(
-    { shape, namesIdentities, compiled, failure }: ShapeRow,
+    { shape, tells, compiled, failure }: ShapeRow,
     mostRows: number,
     changed: ReadonlySet<number> | 'anything' = NOBODY,
   ): Promise<CompiledPolicy> {
@@ -345,8 +353,8 @@ export class Slots {
     const input: CompileInput = {
       rules: shape.rules,
       peerSets: { identities: (hash) => this.#world.members(hash) },
-      // Rules that name peer sets alone tell no address outside from another: there may be very many.
-      identities: namesIdentities ? this.#world.identities() : [],
+      // Of addresses outside there may be very many.
+      identities: tells === undefined ? [] : this.#world.identities(tells),
       mode: shape.mode,
       allowLocalhost: shape.allowLocalhost,
       portNames: {
@@ -356,9 +364,9 @@ export class Slots {
       mostRows,
     };
     if (compiled !== undefined && failure === undefined && changed !== 'anything') {
-      const isMember: RecompileInput['isMember'] = (hash, id) => this.#world.isMember(hash, id);
+      const { setsOf } = this.#world;
       const cidrPeer: RecompileInput['cidrPeer'] = (id) => this.#world.cidrPeers.get(id);
-      const recompiled = await pace.run(recompileSteps(compiled, { ...input, changed, isMember, cidrPeer }));
+      const recompiled = await pace.run(recompileSteps(compiled, { ...input, changed, setsOf, cidrPeer }));
       if (recompiled !== undefined) return recompiled;
     }
     return pace.run(compileSteps(input));

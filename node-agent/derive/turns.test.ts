@@ -3,6 +3,7 @@ import { describe, expect, it } from '@jest/globals';
 import { labelsKey } from '@weir/labels';
 import type { ResolvedRule } from '@weir/policy';
 import fc from 'fast-check';
+import { classOf, FIRST_CLASS } from './classes.ts';
 import { copy, podLabels, rule, World } from './testing/model-world.ts';
 
 /** Each plan compiles one shape of a namespace, and no more. */
@@ -103,6 +104,30 @@ describe('shapes that no plan has compiled', () => {
     });
     await world.plan();
     expect(world.states.get(3)).toMatchObject({ state: 'waiting-for-identity', enforced: { ingress: true } });
+  });
+
+  it('wait, but slots in force do not: each knows a peer before its address comes', async () => {
+    const world = worldOfTurns();
+    const denied: ResolvedRule = { ...rule('a', 'b', 7), verdict: 'deny' };
+    const open: ResolvedRule = { ...rule('a', undefined, 8), peers: [{ entity: 'all' }] };
+    for (const id of [1, 2, 3]) pod(world, id);
+    for (const id of [1, 2, 3]) {
+      const own = { ports: [{ protocol: 'TCP' as const, from: id, to: 9 }] };
+      world.policy(
+        `p${id}`,
+        1,
+        [denied, { ...open, ...own }].map((each) => ({ ...each, subject: `hash-v${id}` })),
+      );
+    }
+    world.peerSet('b', []);
+    await settle(world);
+    world.identity(400, 'b');
+    world.remote('bad', '10.9.9.9', 400);
+    await world.plan();
+    expect(world.ipcache.get('10.9.9.9/32')?.identity).toBe(400);
+    const slots = [1, 2, 3].map((id) => world.slots.get(world.states.get(id)?.slot ?? 0));
+    expect(new Set(slots).size).toBe(3);
+    for (const slot of slots) expect(slot && classOf(slot.classes.ingress, 400)).toBeGreaterThanOrEqual(FIRST_CLASS);
   });
 
   it('are compiled by the first plan, all of them', async () => {

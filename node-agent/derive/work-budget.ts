@@ -1,11 +1,12 @@
-/** Work of one plan for one namespace that may wait for the next: rows that are made, and rules that are read at the price of so many rows. */
+/** What one plan does for one namespace before the rest waits for the next plan, in rows (`workOf` of `@weir/policy`). */
 const PLAN_WORK = 16_000;
-const RULE_WORK = 4;
+/** Reading a rule costs as much as so many rows. */
+export const RULE_WORK = 4;
 
 /**
- * How much of the work that may wait one plan does for each namespace: others' changes, which the next plan takes in, wait no longer than that. It
- * is counted in work, not in time, so that what a plan concludes does not depend on how fast the node is. What is begun is done: each namespace
- * gets on by one piece at least.
+ * How much of the work that may wait one plan does for each namespace: others' changes, which the next plan takes in, wait no longer than that, but
+ * for shapes in force, which are never put off. It is counted in work, not in time, so that what a plan concludes does not depend on how fast the
+ * node is. What is begun is done: each namespace gets on by one piece at least.
  */
 export class WorkBudget {
   readonly #most: number;
@@ -23,8 +24,7 @@ export class WorkBudget {
     });
   }
 
-  spend(namespaces: Iterable<string>, { rules, rows }: { readonly rules: number; readonly rows: number }): void {
-    const work = rows + rules * RULE_WORK;
+  spend(namespaces: Iterable<string>, work: number): void {
     for (const namespace of namespaces) this.#spent.set(namespace, (this.#spent.get(namespace) ?? 0) + work);
   }
 }

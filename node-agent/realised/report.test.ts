@@ -379,6 +379,41 @@ it('what somebody took away of an endpoint fails its policies; where none can be
   );
 });
 
+it('a policy is not said of an endpoint that was found enforced and has nothing compiled yet, as it waits for its turn', async () => {
+  const world = new World({ work: 0 });
+  const { db, tables, model } = world;
+  const report = new RealisedReport({ db, tables, model, policyMode: 'default', now: () => 0, wallClock: () => 0 });
+  const enforced = { ingress: true, egress: false };
+  const endpoint = { id: 3, ifindex: 103, ipv4: '10.0.0.3', identity: 259, slot: 5, revision: 3, enforced };
+  model.adopt({ endpoints: [endpoint], slots: new Map(), ipcache: [], interrupted: false });
+  world.namespace();
+  const versions = ['v1', 'v2', 'v3'];
+  for (const [at, version] of versions.entries()) {
+    world.identity(257 + at, 'a', version);
+    world.pod(version, 'a', [], version);
+    world.endpoint(1 + at, { pod: { namespace: 'ns', name: version, uid: `u-${version}` } });
+    const selector = { requirements: [{ key: 'k8s:version', operator: 'In' as const, values: [version] }] };
+    const row = { hash: `hash-${version}`, selector, identities: [257 + at], origin: 'cluster' as const };
+    db.write([tables.peerSets], (txn) => txn.upsert(tables.peerSets, row));
+    world.policy(version, 1, [rule(version, undefined, 1 + at)]);
+  }
+  world.peerSet('a', [257, 258, 259]);
+  world.policy('all', 1, [rule('a', undefined, 9)]);
+  world.policy('v3', 1, [{ ...rule('v3', undefined, 3), ports: [{ protocol: 'TCP', from: 9, to: 5 }] }]);
+  const said = async (): Promise<unknown> => {
+    await world.plan();
+    report.take({ ...SOURCES, endpoints: { held: (id) => world.states.get(id) } });
+    const { policies, failures } = report.read();
+    return [policies.get('all')?.generation, failures.map(({ reason }) => reason)];
+  };
+  expect(await said()).toEqual([1, ['CompileFailed', 'CompileFailed']]);
+  world.policy('all', 2, [rule('a', undefined, 8)]);
+  world.policy('v3', 2, [rule('v3', undefined, 3)]);
+  expect(await said()).toEqual([0, []]);
+  expect(await said()).toEqual([0, []]);
+  expect([await said(), model.waits(3)]).toEqual([[2, []], false]);
+});
+
 it('a policy of which an endpoint waits for its turn has the generation that all have; others are acknowledged', async () => {
   const world = new World({ work: 0 });
   const { db, tables, model } = world;

@@ -198,5 +198,8 @@ export class RealisedReport {
       const wanted = model.waits(id) ? selecting(id) : policies;
       yield { id, wanted, held: endpoints.held(id)?.policies ?? NONE };
     }
+    // One that was found enforced has no state before its policies have compiled for the first time.
+    for (const id of model.endpoints())
+      if (model.state(id) === undefined && model.waits(id)) yield { id, wanted: selecting(id), held: NONE };
   }
 }

@@ -11,7 +11,17 @@ export function nodeAddresses({ status }: KubeNode): string[] {
   return [...new Set(addresses)];
 }
 
-/** Where the node's pods get their addresses. The API server lets nobody change them once they are set. */
+/** Bits that the pod CIDR of one node has at least: whoever claims more addresses than that claims those of others. */
+const LEAST_BITS = { v4: 8, v6: 16 } as const;
+
+/**
+ * Where the node's pods get their addresses. The API server lets nobody change them once they are set. A range that no node can have does not
+ * count: before Kubernetes 1.30 a kubelet can set the CIDR of a node that has none.
+ */
 export function nodePodCidrs({ spec }: KubeNode): readonly string[] {
-  return textsIn(spec?.podCIDRs === undefined ? [spec?.podCIDR] : itemsOf(spec.podCIDRs));
+  const cidrs = textsIn(spec?.podCIDRs === undefined ? [spec?.podCIDR] : itemsOf(spec.podCIDRs));
+  return cidrs.filter((text) => {
+    const bits = Number(text.split('/')[1] ?? '128');
+    return !(bits < LEAST_BITS[text.includes(':') ? 'v6' : 'v4']);
+  });
 }

@@ -122,7 +122,8 @@ class Classes {
   }
 
   *add(ids: readonly number[]): Steps<void> {
-    const { identities, hitsOf, painter, scopes, fallback, exempt } = this.#options;
+    const { identities, hitsOf, painter, budget, scopes, fallback, exempt } = this.#options;
+    budget.takeSteps(ids.length);
     let steps = 0;
     for (const id of ids) {
       if (++steps % STEP === 0) yield;

@@ -11,6 +11,6 @@ export { portNamesOf } from './port-names.ts';
 export * from './recompile.ts';
 export * from './resolve.ts';
 export { type ShapeProblem, shapeProblem } from './resolved-shape.ts';
-export { MOST_ROWS, rowsIn } from './row-budget.ts';
+export { MOST_ROWS, rowsIn, workOf } from './row-budget.ts';
 export * from './service-addresses.ts';
 export * from './types.ts';

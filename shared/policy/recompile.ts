@@ -30,8 +30,8 @@ export interface RecompileInput extends Omit<CompileInput, 'identities' | 'peerS
    * Of all others, and of everything else in the input, nothing has changed.
    */
   readonly changed: ReadonlySet<number>;
-  /** Whether the identity is in the set now; undefined when the set is not known. */
-  isMember(hash: SelectorHash, identity: number): boolean | undefined;
+  /** The sets that the pod's identity is in now. All sets that the rules name are known, as they were when it was compiled. */
+  setsOf(identity: number): Iterable<SelectorHash>;
   /** What `identities` has of the CIDR's identity; undefined: it does not have it. */
   cidrPeer(identity: number): PeerIdentity | undefined;
 }
@@ -39,8 +39,7 @@ export interface RecompileInput extends Omit<CompileInput, 'identities' | 'peerS
 /**
  * What `compile` returns for the input, by what it returned before; undefined when that takes compiling anew: other identities than
  * of pods and CIDRs, port names that mean what each peer says, a budget that is spent or may be, many identities. Linear in the identities that
- * changed times the peers of the rules, and in the classes.
- * @throws UnknownPeerSetError
+ * changed times the sets that they are in, in the peers of the rules, and in the classes.
  */
 export function* recompileSteps(before: CompiledPolicy, input: RecompileInput): Steps<CompiledPolicy | undefined> {
   const { changed } = input;
@@ -66,15 +65,8 @@ function* recompileDirection(
   if (before.excess !== undefined || !budget.resume(before)) return undefined;
   const { hitsOf, painter, fallback } = toolsOf(direction, input, rules, budget);
   if (ids.length * before.classes.length > MOST_COMPARED) return undefined;
-  yield* hitsOf.index((hash) => {
-    const members: number[] = [];
-    for (const id of ids) {
-      const member = input.isMember(hash, id);
-      if (member === undefined) return undefined;
-      if (member) members.push(id);
-    }
-    return members;
-  });
+  const members = membersOf(ids, input);
+  yield* hitsOf.index((hash) => members.get(hash) ?? []);
   yield;
   const plain = { pod: hitsOf.scope('pod'), world: hitsOf.scope('world') };
   const rowsOf = new Map<Hits, ClassRows>();
@@ -96,6 +88,23 @@ function* recompileDirection(
   const after = classes === before.classes ? before : { ...before, classes };
   budget.paysFor(after);
   return after;
+}
+
+/** Of the identities, those that are in each set. */
+function membersOf(
+  ids: readonly number[],
+  { setsOf }: Pick<RecompileInput, 'setsOf'>,
+): ReadonlyMap<SelectorHash, number[]> {
+  const members = new Map<SelectorHash, number[]>();
+  for (const id of ids) {
+    if (isLocalCidr(id)) continue;
+    for (const hash of setsOf(id)) {
+      const known = members.get(hash);
+      if (known === undefined) members.set(hash, [id]);
+      else known.push(id);
+    }
+  }
+  return members;
 }
 
 /** No pod is in a CIDR, and there may be very many. */
@@ -138,15 +147,24 @@ function* moved(
     }
     edited = true;
     const gone = new Set(leaves);
-    const members = had
-      .filter((id) => !gone.has(id))
-      .concat(joins)
-      .sort(compareNumber);
+    const members = merged(gone.size === 0 ? had : had.filter((id) => !gone.has(id)), joins);
     if (members.length === 0) budget.giveBack(rows);
     else after.push({ members, rows });
     yield;
   }
   return edited ? after.sort((a, b) => (a.members[0] ?? 0) - (b.members[0] ?? 0)) : classes;
+}
+
+/** Both ascend, and have no identity in common. */
+function merged(a: readonly number[], b: readonly number[]): readonly number[] {
+  if (b.length === 0) return a;
+  const out: number[] = [];
+  let at = 0;
+  for (const id of a) {
+    for (let next = b[at]; next !== undefined && next < id; next = b[++at]) out.push(next);
+    out.push(id);
+  }
+  return at === b.length ? out : out.concat(b.slice(at));
 }
 
 function sameList(a: readonly number[], b: readonly number[]): boolean {

@@ -11,10 +11,13 @@ export const MOST_ROWS = 65_000;
 /** How often rules and what tells peers apart (sets and CIDRs that hold them) may meet: some ten nanoseconds each. */
 const MOST_LOOKS = 1_000_000;
 
+const STEPS_A_ROW = 16;
+
 /** What compiling a direction took of its budget. It is no part of what the direction says. */
 interface Price {
   readonly rows: number;
   readonly looks: number;
+  readonly steps: number;
 }
 const PRICES = new WeakMap<CompiledDirection, Price>();
 
@@ -35,12 +38,22 @@ export function rowsIn(direction: CompiledDirection): number {
   return count;
 }
 
+/**
+ * What it took to compile the direction, in rows: those that were made, and peers, members and identities that were looked at, of which so many take
+ * the time of one.
+ */
+export function workOf(direction: CompiledDirection): number {
+  const { looks = 0, steps = 0 } = PRICES.get(direction) ?? {};
+  return rowsIn(direction) + Math.floor((looks + steps) / STEPS_A_ROW);
+}
+
 export class RowBudget {
   readonly #direction: Direction;
   readonly #rules: readonly ResolvedRule[];
   readonly #most: number;
   #rows = 0;
   #looks = 0;
+  #steps = 0;
 
   constructor(direction: Direction, rules: readonly ResolvedRule[], most: number) {
     this.#direction = direction;
@@ -69,6 +82,11 @@ export class RowBudget {
     this.#looks += count;
   }
 
+  /** Counts what was looked at and has no limit here: members of peer sets, and identities. */
+  takeSteps(count: number): void {
+    this.#steps += count;
+  }
+
   /** Counts what the direction took when it was compiled; returns whether that is known, and room is left. */
   resume(compiled: CompiledDirection): boolean {
     const price = PRICES.get(compiled);
@@ -84,7 +102,7 @@ export class RowBudget {
 
   /** Keeps in mind what the direction took. */
   paysFor(compiled: CompiledDirection): void {
-    PRICES.set(compiled, { rows: this.#rows, looks: this.#looks });
+    PRICES.set(compiled, { rows: this.#rows, looks: this.#looks, steps: this.#steps });
   }
 
   /** What is said of those who are denied because of it; undefined: nobody is. */

@@ -90,6 +90,7 @@ export class RuleHits {
         }
       }
     }
+    this.#budget.takeSteps(steps);
   }
 
   /** Every identity that may differ from its scope, ascending. */
