@@ -43,6 +43,7 @@ const EXCEPTIONS: Readonly<Record<string, Reason>> = {
   'node-agent/derive/row-shares.ts #failed': 'in flight',
   'node-agent/derive/row-shares.ts #made': 'in flight',
   'node-agent/derive/row-shares.ts #needs': 'in flight',
+  'node-agent/derive/row-shares.ts #pending': 'in flight',
   'node-agent/derive/row-shares.ts #waiting': 'in flight',
   'node-agent/derive/slots.ts #dirty': 'marks',
   'node-agent/derive/withdrawals.ts #dirty': 'marks',

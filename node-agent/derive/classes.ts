@@ -104,15 +104,17 @@ function* assign(
   const used = new Set([...numbers.byRows.values(), ...retired.keys()]);
   const changes = new Map<number, number | undefined>();
   let steps = 0;
-  for (const { members } of gone)
-    for (const member of members) {
+  const successors = succeeding(gone, fresh);
+  for (const one of gone)
+    for (const member of without(one, successors.get(one))) {
       changes.set(member, undefined);
       if (++steps % STEP === 0) yield;
     }
   const named = new Map<string, number>();
   let candidate = FIRST_CLASS;
-  for (const { members, rows } of fresh) {
-    const key = rowsKey(rows);
+  const predecessors = new Map(Array.from(successors, ([before, after]) => [after, before]));
+  for (const one of fresh) {
+    const key = rowsKey(one.rows);
     let number = numbers.byRows.get(key) ?? named.get(key);
     if (number === undefined) {
       while (used.has(candidate)) candidate += 1;
@@ -122,7 +124,7 @@ function* assign(
       used.add(number);
     }
     named.set(key, number);
-    for (const member of members) {
+    for (const member of without(one, predecessors.get(one))) {
       changes.set(member, number);
       if (++steps % STEP === 0) yield;
     }
@@ -141,6 +143,29 @@ function* assign(
     else retired.set(number, now);
   for (const [key, number] of named) byRows.set(key, number);
   return { numbers: { byRows, retired }, classes, moved };
+}
+
+/** Of classes that are gone, those of which there is a fresh one with the same rows: it has their number, and most of their members. */
+function succeeding(gone: Made, fresh: Made): ReadonlyMap<Made[number], Made[number]> {
+  const byRows = new Map(gone.map((one) => [rowsKey(one.rows), one]));
+  return new Map(
+    fresh.flatMap((one) => {
+      const before = byRows.get(rowsKey(one.rows));
+      return before === undefined ? [] : [[before, one]];
+    }),
+  );
+}
+
+/** Members of the one class, in ascending order, that the other has not. */
+function without({ members }: Made[number], other: Made[number] | undefined): readonly number[] {
+  if (other === undefined) return members;
+  const out: number[] = [];
+  let at = 0;
+  for (const member of members) {
+    while ((other.members[at] ?? Infinity) < member) at += 1;
+    if (other.members[at] !== member) out.push(member);
+  }
+  return out;
 }
 
 /** Class of an identity as the datapath finds it. */

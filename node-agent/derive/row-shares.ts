@@ -55,7 +55,7 @@ export interface ShareOptions {
   /** By shape: the namespaces of the endpoints that are to have it. Who comes first has its turn first. */
   readonly users: ReadonlyMap<string, ReadonlySet<string>>;
   readonly dirty: ReadonlySet<string>;
-  /** Of a shape that is not dirty, or cannot be compiled. */
+  /** As it was compiled last. */
   needs(shape: string): Needs;
   /** Whether it could not be compiled when that was last tried. Its needs are then those of what stays in force. */
   failing(shape: string): boolean;
@@ -85,9 +85,10 @@ export interface SharedOut {
 }
 
 /**
- * Compiles the dirty shapes, and those that have another share now, each with its share: the largest of the namespaces that use it. Those of which
- * the needs are not known begin with what fits in any case, and are compiled again while there is more room. What may wait does so once its
- * namespaces have had their part of this plan; until then it takes nothing of a share.
+ * Compiles the dirty shapes, and those that have another share now, each with its share: the largest of the namespaces that use it. What is in force
+ * is taken to need what it did until it is compiled. What is new begins with what fits in any case, and is compiled again while there is more room;
+ * once its namespaces have had their part of this plan it waits, and takes nothing of a share. Whichever way it is come to, there is one set of
+ * shares with which nothing is left to compile: `shareOf` asks only who is above a share, and what those below it need.
  */
 export function compileByShare(options: ShareOptions): Promise<SharedOut> {
   return new Sharing(options).run();
@@ -100,6 +101,8 @@ class Sharing {
   /** Of those that have had their turn, or need none. */
   readonly #needs = new Map<string, Needs>();
   readonly #failed: Set<string>;
+  /** Dirty, and not compiled yet. */
+  readonly #pending: Set<string>;
   /** In the order of their turns. */
   readonly #waiting: Set<string>;
   readonly #turns: WorkBudget;
@@ -109,8 +112,9 @@ class Sharing {
     this.#options = options;
     const { users, dirty, work } = options;
     this.#waiting = new Set(users.keys().filter((shape) => dirty.has(shape) && options.mayWait(shape)));
-    for (const shape of users.keys())
-      if (!this.#waiting.has(shape)) this.#needs.set(shape, dirty.has(shape) ? UNKNOWN : options.needs(shape));
+    const others = new Set(users.keys()).difference(this.#waiting);
+    for (const shape of others) this.#needs.set(shape, options.needs(shape));
+    this.#pending = others.intersection(dirty);
     this.#failed = new Set(users.keys().filter((shape) => !dirty.has(shape) && options.failing(shape)));
     this.#turns = new WorkBudget(work);
     this.#changes = new WorkBudget(work);
@@ -121,9 +125,9 @@ class Sharing {
     for (;;) {
       const shares = sharesOf(this.#options.users, this.#needs);
       const off = this.#off(shares);
-      const unknown = off.filter((shape) => dirty.has(shape));
-      // Until the needs of dirty ones are known, the share of the others is too small.
-      const due = unknown.length > 0 ? unknown : off.filter((shape) => this.#allows(this.#changes, shape));
+      const urgent = [...this.#pending.union(new Set(off.filter((shape) => dirty.has(shape))))];
+      // Until the needs of dirty ones are known, the share of the others is another.
+      const due = urgent.length > 0 ? urgent : off.filter((shape) => this.#allows(this.#changes, shape));
       if (due.length === 0 && !this.#admit()) return { made: this.#made, waiting: this.#waiting.union(new Set(off)) };
       for (const shape of due) {
         if (!dirty.has(shape) && !this.#allows(this.#changes, shape)) continue;
@@ -151,6 +155,7 @@ class Sharing {
       for (const namespace of namespaces) busy.add(namespace);
       this.#waiting.delete(shape);
       this.#needs.set(shape, UNKNOWN);
+      this.#pending.add(shape);
     }
     return busy.size > 0;
   }
@@ -158,6 +163,7 @@ class Sharing {
   async #compile(shape: string, most: number): Promise<void> {
     const options = this.#options;
     const compiled = await options.compile(shape, most);
+    this.#pending.delete(shape);
     if (compiled === undefined) this.#failed.add(shape);
     else this.#made.set(shape, { compiled, needs: needsOf(compiled, most) });
     this.#needs.set(shape, this.#made.get(shape)?.needs ?? options.needs(shape));
