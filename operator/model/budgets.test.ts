@@ -196,6 +196,37 @@ describe('a policy that costs more than one may', () => {
     expect(world.desired.peerSets.size).toBe(3);
   });
 
+  it('looks, where selectors ask for no label by its value; few are asked of those that do', () => {
+    // Each selector asks for its namespace, too.
+    const nobody = (count: number, name: string, asked: object = {}) => ({
+      endpointSelector: {},
+      ingress: [
+        {
+          fromEndpoints: Array.from({ length: count }, (_, n) => ({
+            ...asked,
+            matchExpressions: ['app', `${name}${n}`].map((key) => ({ key, operator: 'Exists' })),
+          })),
+        },
+      ],
+    });
+    const world = new World({ matchesPerPolicy: 4 }).pods('x', 'y', 'z').start();
+    world
+      .cnp('a/p', nobody(3, 'p'))
+      .cnp('a/q', nobody(4, 'q'))
+      .cnp('a/r', nobody(20, 'r', { matchLabels: { app: 'u' } }));
+    expect(world.inForce).toEqual(['cnp-a.p 1', 'cnp-a.r 1']);
+    const { conditions, message } = world.status('cnp/a/q');
+    expect(conditions).toEqual(REFUSED);
+    expect(message).toContain('takes more than 32 looks');
+    expect(message).toContain('--matches-per-policy');
+    for (const app of ['y', 'z']) world.model.deletePod(`a/${app}`);
+    expect(world.inForce).toHaveLength(2);
+    clock.now += 1_500;
+    // The number that was given last is kept.
+    world.model.collect();
+    expect(world.inForce).toEqual(['cnp-a.p 1', 'cnp-a.q 1', 'cnp-a.r 1']);
+  });
+
   it('by default each of the limits can be reached: as many rules as one may have, with a selector each, are no more bytes than one may have', () => {
     const world = new World(DEFAULT_LIMITS).start();
     const { rulesPerPolicy, selectorsPerPolicy } = DEFAULT_LIMITS;

@@ -1,6 +1,7 @@
 /**
  * How many identities policies may match: each selector lists all that it matches, in the operator, in the API and on the nodes, so that
- * what selectors cost is their number times that of the identities.
+ * what selectors cost is their number times that of the identities. To find them is work, too: so many requirements of selectors may be asked of
+ * identities for each match that a policy may have.
  *
  * Guarantees: what a namespace's policies match is known at any time, without a look at them: a set that changes counts for each namespace
  * that names it, as often as its policies do. Who is in force stays there, however many identities come.
@@ -34,6 +35,9 @@ export interface Counted {
   readonly matches: number;
   readonly problem: PolicyProblem | undefined;
 }
+
+/** Eight million of them take a second; where a selector asks for a label by its value, few identities are asked. */
+const LOOKS_A_MATCH = 8;
 
 /** What a message calls a match. */
 const MATCHES = 'matches (identities of its selectors, summed)';
@@ -84,11 +88,21 @@ export class MatchBudget {
     const most = Math.min(this.#perPolicy, namespace === undefined ? Number.POSITIVE_INFINITY : this.#perNamespace);
     let matches = 0;
     if (most === Number.POSITIVE_INFINITY) return { matches, problem: undefined };
+    let looks = this.#perPolicy * LOOKS_A_MATCH;
+    let problem: PolicyProblem | undefined;
     for (const [hash, selector] of selectors) {
-      matches += this.#sets.sizeOf(txn, hash, selector);
+      const found = this.#sets.sizeOf(txn, hash, selector, looks);
+      if (found === undefined) {
+        problem = this.#tooManyLooks();
+        // As who matches too much, it is read again when there are fewer identities.
+        matches = this.#perPolicy + 1;
+        break;
+      }
+      matches += found.size;
+      looks -= found.looks;
       if (matches > most) break;
     }
-    const problem = this.#problem(txn, namespace, before, matches);
+    problem ??= this.#problem(txn, namespace, before, matches);
     // What will not be added needs no place.
     if (problem !== undefined) this.#sets.forgetEvaluated(txn);
     return { matches, problem };
@@ -139,6 +153,13 @@ export class MatchBudget {
       txn.delete(this.#recounts, next.key);
       yield next.key;
     }
+  }
+
+  #tooManyLooks(): PolicyProblem {
+    const most = this.#perPolicy * LOOKS_A_MATCH;
+    return excess(
+      `to find what the policy's selectors match takes more than ${most} looks (their requirements times the identities that they are asked of), and one may take ${most}: have each selector ask for a label by its value, split the policy, or raise --matches-per-policy (value operator.limits.matchesPerPolicy), of which it is ${LOOKS_A_MATCH} times`,
+    );
   }
 
   #problem(reader: Reader, namespace: string | undefined, before: number, matches: number): PolicyProblem | undefined {

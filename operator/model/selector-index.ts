@@ -103,17 +103,28 @@ export class SelectorIndex {
   add(txn: WriteTxn, hash: string, selector: LabelSelector): void {
     if (txn.has(this.#selectors, hash)) return;
     txn.insert(this.#selectors, { hash, selector });
-    this.#put(txn, hash, this.#evaluated.get(txn)?.get(hash) ?? this.#evaluate(txn, selector));
+    this.#put(txn, hash, this.#evaluated.get(txn)?.get(hash) ?? this.#evaluate(txn, selector)?.members ?? []);
   }
 
-  /** How many members the set has, or would have: evaluates its selector, whose answer `add` uses, until `forgetEvaluated`. */
-  sizeOf(txn: WriteTxn, hash: string, selector: LabelSelector): number {
-    if (txn.has(this.#selectors, hash)) return this.size(txn, hash);
+  /**
+   * How many members the set has, or would have: evaluates its selector, whose answer `add` uses, until `forgetEvaluated`. `looks`: requirements
+   * that were asked of identities for it. Undefined: that would take more than `mostLooks`.
+   */
+  sizeOf(
+    txn: WriteTxn,
+    hash: string,
+    selector: LabelSelector,
+    mostLooks = Number.POSITIVE_INFINITY,
+  ): { readonly size: number; readonly looks: number } | undefined {
+    if (txn.has(this.#selectors, hash)) return { size: this.size(txn, hash), looks: 0 };
     const evaluated = this.#evaluated.get(txn) ?? new Map<string, readonly number[]>();
     this.#evaluated.set(txn, evaluated);
-    const members = evaluated.get(hash) ?? this.#evaluate(txn, selector);
-    evaluated.set(hash, members);
-    return members.length;
+    const known = evaluated.get(hash);
+    if (known !== undefined) return { size: known.length, looks: 0 };
+    const found = this.#evaluate(txn, selector, mostLooks);
+    if (found === undefined) return undefined;
+    evaluated.set(hash, found.members);
+    return { size: found.members.length, looks: found.looks };
   }
 
   /** To be called before identities change. */
@@ -165,19 +176,28 @@ export class SelectorIndex {
     return reader.get(this.#members, hash)?.identities ?? [];
   }
 
-  /** Ascending. */
-  #evaluate(reader: Reader, selector: LabelSelector): readonly number[] {
+  /** Members ascend. Undefined: it takes more than `mostLooks`. */
+  #evaluate(
+    reader: Reader,
+    selector: LabelSelector,
+    mostLooks = Number.POSITIVE_INFINITY,
+  ): { readonly members: readonly number[]; readonly looks: number } | undefined {
     const found: number[] = [];
+    const each = Math.max(1, selector.requirements.length);
+    let looks = 0;
     let ascending = true;
     let last = -1;
-    const judge = ({ row }: KnownIdentity): undefined => {
+    const judge = ({ row }: KnownIdentity): false | undefined => {
+      looks += each;
+      if (looks > mostLooks) return false;
       if (!matches(selector, row.labels)) return;
       ascending &&= row.id > last;
       last = row.id;
       found.push(row.id);
     };
     for (const candidates of this.#candidates(selector)) reader.visit(candidates, judge);
-    return ascending ? found : [...new Set(found)].sort((a, b) => a - b);
+    if (looks > mostLooks) return undefined;
+    return { members: ascending ? found : [...new Set(found)].sort((a, b) => a - b), looks };
   }
 
   #put(txn: WriteTxn, hash: string, identities: readonly number[]): void {

@@ -5,7 +5,15 @@ import type { LabelMap, LabelSelector, Requirement } from './types.ts';
  * requirement needs one label that satisfies it, a negative one needs that none violates it. No requirement: true.
  */
 export function matches(selector: LabelSelector, labels: LabelMap): boolean {
-  return selector.requirements.every((requirement) => holds(requirement, labels));
+  const { requirements } = selector;
+  // What asks for something is rarely fulfilled.
+  for (const requirement of requirements) if (asks(requirement) && !holds(requirement, labels)) return false;
+  for (const requirement of requirements) if (!asks(requirement) && !holds(requirement, labels)) return false;
+  return true;
+}
+
+function asks({ operator }: Requirement): boolean {
+  return operator === 'In' || operator === 'Exists';
 }
 
 function holds({ key, operator, values }: Requirement, labels: LabelMap): boolean {
@@ -27,12 +35,34 @@ function some(key: string, labels: LabelMap, test: (value: string) => boolean): 
     return value !== undefined && test(value);
   }
   const bare = key.slice('any:'.length);
-  for (const name in labels) {
-    const value = labels[name];
-    if (value === undefined || name.length <= bare.length || !name.endsWith(bare)) continue;
-    if (name.indexOf(':') === name.length - bare.length - 1 && test(value)) return true;
+  for (const source of sourcesOf(labels)) {
+    const name = source + bare;
+    const value = Object.hasOwn(labels, name) ? labels[name] : undefined;
+    if (value !== undefined && test(value)) return true;
   }
   return false;
+}
+
+/** Sources of the labels, each once and with its colon. Labels are many, sources few; the labels do not change. */
+const SOURCES = new WeakMap<LabelMap, readonly string[]>();
+/** Those that labels have in common, as one object. */
+const SAME_SOURCES = new Map<string, readonly string[]>();
+/** Sets of sources that are remembered: in a cluster there are two or three. */
+const MOST_SETS = 100;
+
+function sourcesOf(labels: LabelMap): readonly string[] {
+  const known = SOURCES.get(labels);
+  if (known !== undefined) return known;
+  const found = new Set<string>();
+  for (const name of Object.keys(labels)) {
+    const colon = name.indexOf(':');
+    if (colon !== -1) found.add(name.slice(0, colon + 1));
+  }
+  const text = [...found].join();
+  const sources = SAME_SOURCES.get(text) ?? [...found];
+  if (SAME_SOURCES.size < MOST_SETS) SAME_SOURCES.set(text, sources);
+  SOURCES.set(labels, sources);
+  return sources;
 }
 
 /** Whether something that claims to be a selector has the shape of one. */
