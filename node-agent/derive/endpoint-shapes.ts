@@ -1,4 +1,3 @@
-import { portNamesOf, type ResolvedRule } from '@weir/policy';
 import { keys, type StateDB } from '@weir/statedb';
 import type { CoreOptions } from '../core.ts';
 import type { EndpointStateRow, KernelEndpoint, SlotRow } from '../tables.ts';
@@ -194,7 +193,10 @@ export class EndpointShapes {
       if (list) list.push(id);
       else users.set(wanted, [id]);
     }
-    for (const { shape } of concluded) if (shape !== undefined) slots.need(shape);
+    for (const { shape } of concluded) {
+      if (shape !== undefined) slots.need(shape);
+      if (pace.due()) await pace.breathe();
+    }
     this.#put(
       concluded.map(({ id, shape, from }) => {
         return { ...(this.#rows.get(id) ?? { id, found: false }), wanted: shape?.key, from };
@@ -311,13 +313,12 @@ export class EndpointShapes {
     const { policyMode, allowLocalhost } = this.#options.core;
     if (policyMode === 'never') return undefined;
     if (!info.ready) return DENY_ALL;
-    const rules: (readonly [string, ResolvedRule])[] = [];
-    for (const [, rule, key] of this.#options.inForce.rules(info.identity)) rules.push([key, rule]);
+    const groups = Array.from(this.#options.inForce.groups(info.identity), ([, group]) => group);
     // Of a pod that nobody knows it is not known either which ports it gives names.
     const unnamed = info.row.found !== undefined && info.row.pod === undefined;
-    if (unnamed && portNamesOf(rules.map(([, rule]) => rule)).ingress.length > 0) return DENY_ALL;
+    if (unnamed && groups.some(({ ownNames }) => ownNames.length > 0)) return DENY_ALL;
     const mode = 'reserved:init' in info.labels ? 'always' : policyMode;
-    return shapeOf(rules, mode, allowLocalhost, info.namedPorts);
+    return shapeOf(groups, mode, allowLocalhost, info.namedPorts);
   }
 
   #uncompiled(shape: string | undefined): boolean {

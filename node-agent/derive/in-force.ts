@@ -1,10 +1,11 @@
 import { type LabelMap, labelsKey, matches } from '@weir/labels';
-import type { ResolvedRule, SelectorHash } from '@weir/policy';
+import type { SelectorHash } from '@weir/policy';
 import { type Key, keys, query, type StateDB } from '@weir/statedb';
 import { tableKey } from '../create-tables.ts';
 import type { IpcacheDeriver } from './ipcache.ts';
 import type { Pace } from './pace.ts';
 import { cidrsOf, type InUse, type Policies } from './policies.ts';
+import type { RuleGroup } from './rule-groups.ts';
 import { Rows } from './working.ts';
 
 /** An identity of this node's pods. In the table it is another object whenever the rules in force that select it may be others. */
@@ -20,8 +21,8 @@ interface SelectionKey {
 
 /** A policy of which some rules select a subject. */
 interface Selection extends SelectionKey {
-  /** Of the rules that select it. */
-  readonly indexes: readonly number[];
+  /** Of the rules that select it: subjects of their groups. */
+  readonly groups: readonly SelectorHash[];
 }
 
 export interface InForceOptions {
@@ -56,7 +57,7 @@ export class InForce {
     const { policies, pace } = this.#options;
     for (const [uid, before, after] of policies.settle()) {
       // What a policy names before and after is named.
-      const cidrs = (inUse: InUse | undefined): Set<string> => new Set(inUse && cidrsOf(inUse.row));
+      const cidrs = (inUse: InUse | undefined): Set<string> => new Set(inUse && cidrsOf(inUse.row.rules));
       for (const cidr of cidrs(before).symmetricDifference(cidrs(after))) this.#dirtyCidrs.add(cidr);
       this.#select(uid, after);
       if (pace.due()) await pace.breathe();
@@ -93,8 +94,8 @@ export class InForce {
       const subject = { identity, labels };
       const selected: Selection[] = [];
       for (const inUse of policies.allInUse()) {
-        const indexes = this.#selected(inUse, subject);
-        if (indexes.length > 0) selected.push({ identity, uid: inUse.row.uid, indexes });
+        const groups = this.#selected(inUse, subject);
+        if (groups.length > 0) selected.push({ identity, uid: inUse.row.uid, groups });
         if (pace.due()) await pace.breathe();
       }
       db.write([subjects, selections], (txn) => {
@@ -122,15 +123,11 @@ export class InForce {
     for (const { uid } of this.#of(identity)) yield uid;
   }
 
-  /** Rules that select the identity, each with its policy and its content hash. */
-  *rules(identity: number): Generator<readonly [InUse, ResolvedRule, ruleKey: string]> {
-    for (const { uid, indexes } of this.#of(identity)) {
+  /** Rules that select the identity, by groups, each with its policy. */
+  *groups(identity: number): Generator<readonly [InUse, RuleGroup]> {
+    for (const { uid, groups } of this.#of(identity)) {
       const inUse = this.#options.policies.inUse(uid);
-      for (const index of indexes) {
-        const rule = inUse?.row.rules[index];
-        const key = inUse?.ruleKeys[index];
-        if (inUse && rule && key !== undefined) yield [inUse, rule, key];
-      }
+      for (const group of inUse?.groups ?? []) if (inUse && groups.includes(group.subject)) yield [inUse, group];
     }
   }
 
@@ -143,26 +140,21 @@ export class InForce {
     const [subjects, selections] = [this.#subjects.table, this.#selections.table];
     this.#options.db.write([subjects, selections], (txn) => {
       for (const subject of [...txn.all(subjects)]) {
-        const indexes = inUse === undefined ? [] : this.#selected(inUse, subject);
-        const selection = { identity: subject.identity, uid, indexes };
-        if (indexes.length > 0) txn.upsert(selections, selection);
+        const groups = inUse === undefined ? [] : this.#selected(inUse, subject);
+        const selection = { identity: subject.identity, uid, groups };
+        if (groups.length > 0) txn.upsert(selections, selection);
         else if (txn.delete(selections, keyOf(selection)) === undefined) continue;
         txn.upsert(subjects, { ...subject });
       }
     });
   }
 
-  /** Indexes of the policy's rules that select the subject. Its labels say so, whatever the sets list. */
-  #selected({ subjects }: InUse, { labels }: Subject): number[] {
-    const found: number[] = [];
-    let sets = 0;
-    for (const [hash, indexes] of subjects) {
-      const set = this.#options.policies.view(hash);
-      if (set === undefined || !matches(set.selector, labels)) continue;
-      for (const index of indexes) found.push(index);
-      sets += 1;
-    }
-    return sets > 1 ? found.sort((a, b) => a - b) : found;
+  /** Subjects of the policy's groups that select this one. Its labels say so, whatever the sets list. */
+  #selected({ groups }: InUse, { labels }: Subject): readonly SelectorHash[] {
+    return groups.flatMap(({ subject }) => {
+      const set = this.#options.policies.view(subject);
+      return set !== undefined && matches(set.selector, labels) ? [subject] : [];
+    });
   }
 }
 

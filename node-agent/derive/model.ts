@@ -36,6 +36,7 @@ import { conclude, type Marks, NOTHING_CONCLUDED, noMarks, type Parts, type Step
 import { type InUse, type Missing, Policies } from './policies.ts';
 import { RemoteEndpoints } from './remote-endpoints.ts';
 import { DIRECTIONS } from './rows.ts';
+import type { Tells } from './rule-groups.ts';
 import { Slots } from './slots.ts';
 import { type UnconnectedPod, UnconnectedPods } from './unconnected-pods.ts';
 import { Withdrawals } from './withdrawals.ts';
@@ -478,7 +479,7 @@ export class Model {
     readonly [UnconnectedPod, readonly { readonly uid: string; readonly generation: number }[]]
   > {
     for (const one of this.#unconnected.values())
-      yield [one, [...new Set(Array.from(this.#inForce.rules(one.identity), ([{ row }]) => row))]];
+      yield [one, [...new Set(Array.from(this.#inForce.groups(one.identity), ([{ row }]) => row))]];
   }
 
   *#subjects(): Generator<Subject> {
@@ -494,7 +495,7 @@ export class Model {
   *selecting(endpoint: number): Generator<readonly [InUse, ResolvedRule]> {
     const info = this.#local.infos.get(endpoint);
     if (info === undefined || !info.ready) return;
-    for (const [inUse, rule] of this.#inForce.rules(info.identity)) yield [inUse, rule];
+    for (const [inUse, { rules }] of this.#inForce.groups(info.identity)) for (const rule of rules) yield [inUse, rule];
   }
 
   #hostIsApiserver(): boolean {
@@ -502,7 +503,7 @@ export class Model {
     return this.#inputs.said.get(tables.nodes, core.nodeName)?.kubeApiserver === true;
   }
 
-  *#peerIdentities(tells: 'CIDRs' | 'entities'): Generator<PeerIdentity> {
+  *#peerIdentities(tells: NonNullable<Tells>): Generator<PeerIdentity> {
     for (const id of RESERVED.keys()) yield id === 1 && this.#hostIsApiserver() ? { id, kubeApiserver: true } : { id };
     yield* tells === 'CIDRs' ? this.#cidrPeers.rows.values() : this.#cidrPeers.servers();
   }

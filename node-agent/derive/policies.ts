@@ -1,4 +1,3 @@
-import { hash } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
 import { type LabelMap, matches, NAMESPACE_LABEL } from '@weir/labels';
 import type { ResolvedRule, SelectorHash } from '@weir/policy';
@@ -7,15 +6,13 @@ import type { Tables } from '../core.ts';
 import { peerSetsOf } from '../create-tables.ts';
 import type { PeerSetRow, PolicyRow } from '../tables.ts';
 import type { Inputs } from './inputs.ts';
+import { groupsOf, type RuleGroup } from './rule-groups.ts';
 import { Rows } from './working.ts';
 
 /** A policy in force, with what is needed of it again and again. */
 export interface InUse {
   readonly row: PolicyRow;
-  /** Content hash of each rule, by index. */
-  readonly ruleKeys: readonly string[];
-  /** Indexes of its rules, ascending, by the set that selects their subjects: nearly always one set for all. */
-  readonly subjects: ReadonlyMap<SelectorHash, readonly number[]>;
+  readonly groups: readonly RuleGroup[];
 }
 
 /** Why a policy's newest generation is not in use. */
@@ -37,7 +34,7 @@ export interface PoliciesOptions {
 }
 
 /** Every CIDR and except that rules name. */
-export function cidrsOf({ rules }: Pick<PolicyRow, 'rules'>): string[] {
+export function cidrsOf(rules: readonly ResolvedRule[]): string[] {
   return rules.flatMap(({ peers }) =>
     (peers ?? []).flatMap((peer) => ('cidr' in peer ? [peer.cidr, ...(peer.except ?? [])] : [])),
   );
@@ -50,20 +47,6 @@ function* peersOf({ rules }: PolicyRow): Generator<string> {
       if ('peerSet' in peer) yield peer.peerSet;
       else if ('entity' in peer) yield peer.entity;
     }
-}
-
-function inUseOf(row: PolicyRow): InUse {
-  const subjects = new Map<SelectorHash, number[]>();
-  for (const [index, { subject }] of row.rules.entries()) {
-    const indexes = subjects.get(subject);
-    if (indexes) indexes.push(index);
-    else subjects.set(subject, [index]);
-  }
-  return { row, ruleKeys: row.rules.map(ruleKey), subjects };
-}
-
-function ruleKey(rule: ResolvedRule): string {
-  return hash('sha256', JSON.stringify(rule), 'base64');
 }
 
 /**
@@ -83,7 +66,7 @@ export class Policies {
     const { db } = options;
     const indexes = [
       { name: 'peerSet', keys: ({ row }: InUse) => peerSetsOf(row) },
-      { name: 'cidr', keys: ({ row }: InUse) => cidrsOf(row) },
+      { name: 'cidr', keys: ({ row }: InUse) => cidrsOf(row.rules) },
       { name: 'peer', keys: ({ row }: InUse) => new Set(peersOf(row)) },
     ];
     this.#inForce = new Rows(db, { name: 'rulesInForce', key: ({ row }) => row.uid, indexes }, (uid) => uid);
@@ -206,7 +189,7 @@ export class Policies {
       }
       this.#missing.delete(uid);
       if (before?.row === row) continue;
-      const after = inUseOf(row);
+      const after: InUse = { row, groups: groupsOf(row.rules) };
       this.#inForce.set(after);
       if (before) this.#tidy(before);
       yield [uid, before, after];

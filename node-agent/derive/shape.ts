@@ -1,12 +1,13 @@
 import { createHash } from 'node:crypto';
-import { type CompileInput, portNamesOf, type ResolvedRule } from '@weir/policy';
+import type { CompileInput, ResolvedRule } from '@weir/policy';
 import type { ContainerPort } from '../tables.ts';
 import { portNameKey } from './peer-port-names.ts';
+import type { RuleGroup } from './rule-groups.ts';
 
 /** Rules that decide alike for all endpoints which they select. */
 export interface Shape {
   readonly key: string;
-  readonly rules: readonly ResolvedRule[];
+  readonly groups: readonly RuleGroup[];
   readonly mode: CompileInput['mode'];
   readonly allowLocalhost: boolean;
   /** Numbers that the endpoints themselves give the port names of the ingress rules. */
@@ -16,30 +17,32 @@ export interface Shape {
 /** The shape of an endpoint without identity: both directions denied. */
 export const DENY_ALL: Shape = {
   key: 'deny-all',
-  rules: [],
+  groups: [],
   mode: 'always',
   allowLocalhost: false,
   ownPorts: new Map(),
 };
 
+export function rulesOf({ groups }: Shape): readonly ResolvedRule[] {
+  return groups.flatMap(({ rules }) => rules);
+}
+
 export function shapeOf(
-  rules: readonly (readonly [key: string, rule: ResolvedRule])[],
+  groups: readonly RuleGroup[],
   mode: CompileInput['mode'],
   allowLocalhost: boolean,
   namedPorts: readonly ContainerPort[],
 ): Shape | undefined {
-  if (mode === 'never' || (mode === 'default' && rules.length === 0)) return undefined;
-  const sorted = [...rules].sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
+  if (mode === 'never' || (mode === 'default' && groups.length === 0)) return undefined;
+  const sorted = [...groups].sort(({ key: a }, { key: b }) => (a < b ? -1 : a > b ? 1 : 0));
   const hash = createHash('sha256').update(mode);
-  for (const [key] of sorted) hash.update(key);
-  const shaped = sorted.map(([, rule]) => rule);
+  for (const { key } of sorted) hash.update(key);
   const ownPorts = new Map<string, number>();
-  for (const { protocol, name } of portNamesOf(shaped).ingress) {
+  for (const { protocol, name } of sorted.flatMap(({ ownNames }) => ownNames)) {
     // Of containers that give one name to several ports the first counts, as where Kubernetes looks a name up.
     const number = namedPorts.find((each) => each.name === name && each.protocol === protocol)?.port;
-    if (number === undefined) continue;
-    ownPorts.set(portNameKey(protocol, name), number);
-    hash.update(` ${protocol}/${name}=${number}`);
+    if (number !== undefined) ownPorts.set(portNameKey(protocol, name), number);
   }
-  return { key: hash.digest('hex'), rules: shaped, mode, allowLocalhost, ownPorts };
+  for (const [name, number] of ownPorts) hash.update(` ${name}=${number}`);
+  return { key: hash.digest('hex'), groups: sorted, mode, allowLocalhost, ownPorts };
 }

@@ -4,7 +4,6 @@ import {
   compileSteps,
   type PeerIdentity,
   type PortNames,
-  portNamesOf,
   type RecompileInput,
   recompileSteps,
   type SelectorHash,
@@ -21,7 +20,8 @@ import { portNameKey } from './peer-port-names.ts';
 import { cidrsOf } from './policies.ts';
 import { limited, type Needs, NO_NEEDS, needsOf, type Shared } from './row-shares.ts';
 import { both, sameScopes } from './rows.ts';
-import type { Shape } from './shape.ts';
+import type { Tells } from './rule-groups.ts';
+import { rulesOf, type Shape } from './shape.ts';
 import {
   differs,
   type KernelSlot,
@@ -51,7 +51,7 @@ export interface SlotWorld {
   /** Called when a shape begins or ceases to name a peer set. */
   namingChanged(hash: SelectorHash): void;
   /** Reserved identities, and those of CIDRs that such rules tell apart. */
-  identities(tells: 'CIDRs' | 'entities'): Iterable<PeerIdentity>;
+  identities(tells: NonNullable<Tells>): Iterable<PeerIdentity>;
   readonly cidrPeers: Pick<RowsView<number, CidrPeer>, 'get' | 'values'>;
   /** Numbers that peers give port names. */
   readonly peerPorts: PortNames['peers'];
@@ -75,8 +75,7 @@ interface ShapeRow {
   readonly shape: Shape;
   /** PeerSets that its rules name as peers. */
   readonly hashes: ReadonlySet<SelectorHash>;
-  /** Of which other identities than those of its peer sets its rules tell apart; undefined: of none. */
-  readonly tells: 'CIDRs' | 'entities' | undefined;
+  readonly tells: Tells;
   /** Port names that mean what each peer says. */
   readonly portNames: ReadonlySet<string>;
   /** Its slot, once it has compiled. */
@@ -92,16 +91,6 @@ interface ShapeRow {
   readonly held: boolean;
   /** It is to be compiled by the next plan: the last had enough to do for its namespaces. */
   readonly putOff: boolean;
-}
-
-/** Entities that tell addresses outside by their family, as CIDRs do. */
-const FAMILIES: ReadonlySet<string> = new Set(['world-ipv4', 'world-ipv6']);
-
-/** All other entities tell of those outside only who is an API server. */
-function tellsApart({ rules }: Shape): ShapeRow['tells'] {
-  const peers = rules.flatMap(({ peers: named }) => named ?? []);
-  if (peers.some((peer) => 'cidr' in peer || ('entity' in peer && FAMILIES.has(peer.entity)))) return 'CIDRs';
-  return peers.some((peer) => 'entity' in peer) ? 'entities' : undefined;
 }
 
 /** A slot number that is not free. */
@@ -136,7 +125,7 @@ export class Slots {
           { name: 'portName', keys: ({ portNames }) => portNames },
           { name: 'slot', keys: ({ row }) => (row === undefined ? [] : [slotKey(row.slot)]) },
           { name: 'held', keys: ({ held }) => (held ? [''] : []) },
-          { name: 'heldCidr', keys: ({ held, shape }) => (held ? new Set(cidrsOf(shape)) : []) },
+          { name: 'heldCidr', keys: ({ held, shape }) => (held ? new Set(cidrsOf(rulesOf(shape))) : []) },
           { name: 'putOff', keys: ({ putOff }) => (putOff ? [''] : []) },
           { name: 'limited', keys: ({ needs }) => (limited(needs) ? [''] : []) },
           { name: 'failing', keys: ({ failure }) => (failure === undefined ? [] : ['']) },
@@ -168,12 +157,13 @@ export class Slots {
   /** The shape is in use. */
   need(shape: Shape): void {
     if (this.#shapes.has(shape.key)) return;
-    const hashes = new Set<SelectorHash>();
-    for (const { peers } of shape.rules)
-      for (const peer of peers ?? []) if ('peerSet' in peer) hashes.add(peer.peerSet);
-    const portNames = new Set(portNamesOf(shape.rules).egress.map((port) => portNameKey(port.protocol, port.name)));
+    const { groups } = shape;
+    const hashes = new Set(groups.flatMap(({ peerSets }) => [...peerSets]));
+    const portNames = new Set(groups.flatMap(({ peerNames }) => [...peerNames]));
+    const told = new Set(groups.map(({ tells }) => tells));
+    const tells = told.has('CIDRs') ? 'CIDRs' : told.has('entities') ? 'entities' : undefined;
     const fresh = { numbers: NO_NUMBERS, needs: NO_NEEDS, held: false, putOff: false };
-    this.#shapes.set({ shape, hashes, tells: tellsApart(shape), portNames, ...fresh });
+    this.#shapes.set({ shape, hashes, tells, portNames, ...fresh });
     for (const hash of hashes) this.#world.namingChanged(hash);
     this.#dirty.set(shape.key, 'anything');
   }
@@ -185,7 +175,7 @@ export class Slots {
 
   /** These shapes, and no others, stay in force in place of others. Returns the CIDRs of those of which that is new, or no longer so. */
   hold(shapes: ReadonlySet<string>): string[] {
-    return this.#mark('held', shapes).flatMap(({ shape }) => cidrsOf(shape));
+    return this.#mark('held', shapes).flatMap(({ shape }) => cidrsOf(rulesOf(shape)));
   }
 
   /** These shapes, and no others, wait for the next plan. */
@@ -274,7 +264,7 @@ export class Slots {
 
   /** How many rules the shape has. */
   rules(shape: string): number {
-    return this.#shapes.get(shape)?.shape.rules.length ?? 0;
+    return this.#shapes.get(shape)?.shape.groups.reduce((sum, { rules }) => sum + rules.length, 0) ?? 0;
   }
 
   /** Rows that the shape needs, as it was compiled last. */
@@ -351,7 +341,7 @@ export class Slots {
   ): Promise<CompiledPolicy> {
     const { pace } = this.#world;
     const input: CompileInput = {
-      rules: shape.rules,
+      rules: rulesOf(shape),
       peerSets: { identities: (hash) => this.#world.members(hash) },
       // Of addresses outside there may be very many.
       identities: tells === undefined ? [] : this.#world.identities(tells),
