@@ -163,7 +163,7 @@ export interface Realised {
   readonly settled: number;
   /** Policy inputs up to here are in the kernel at every endpoint. */
   readonly acknowledged: number;
-  /** Every change of a ResolvedPolicy up to this resourceVersion is in the kernel, but for `failures`; undefined: none was read yet. */
+  /** Every change of a ResolvedPolicy up to this resourceVersion is in the kernel, but for what `policies` and `failures` say; undefined: none was read yet. */
   readonly policyVersion?: string | undefined;
   /** Policies that select a local endpoint, and those that have waited long for their PeerSets, by uid. */
   readonly policies: ReadonlyMap<string, RealisedPolicy>;

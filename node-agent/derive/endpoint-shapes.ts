@@ -141,7 +141,7 @@ export class EndpointShapes {
   /** Whether the endpoint's policy has not been compiled yet, as the last plan had enough to do for its namespace. */
   waits(id: number): boolean {
     const wanted = this.#rows.get(id)?.wanted;
-    return wanted !== undefined && this.#options.slots.waits(wanted);
+    return wanted !== undefined && this.#options.slots.awaitsFirstCompile(wanted);
   }
 
   /** Why the endpoint has not got its policy's shape. */
@@ -216,7 +216,7 @@ export class EndpointShapes {
     const left = this.#leavers();
     const refresh = (which: (key: string) => boolean): Promise<void> =>
       this.#refresh(
-        [...slots.dirtyShapes()].filter((key) => which(key) && !slots.waits(key)),
+        [...slots.dirtyShapes()].filter((key) => which(key) && !slots.awaitsFirstCompile(key)),
         users,
         out,
       );
@@ -246,14 +246,14 @@ export class EndpointShapes {
       const slot = slots.drop(key);
       if (slot !== undefined) out.slotsGone.push(slot);
     }
-    return { slots: out.slots, slotsGone: out.slotsGone, reframed: out.reframed, waiting: slots.waiting };
+    return { slots: out.slots, slotsGone: out.slotsGone, reframed: out.reframed, waiting: slots.hasPutOff };
   }
 
   /** Compiles what is dirty of what is wanted, and what has another share of its namespace's rows than before. */
   async #compileByShare(users: Wanted, first: boolean): Promise<ReadonlyMap<string, Shared>> {
     const { slots, pace, work } = this.#options;
     const dirty = slots.dirtyShapes();
-    if (dirty.size === 0 && !slots.limited && !slots.waiting) return new Map();
+    if (dirty.size === 0 && !slots.limited && !slots.hasPutOff) return new Map();
     const { made, waiting } = await compileByShare({
       users: this.#namespaces(users),
       dirty,
@@ -278,7 +278,7 @@ export class EndpointShapes {
     const { infos, slots } = this.#options;
     const out = new Map<string, ReadonlySet<string>>();
     for (const [key, ids] of users) out.set(key, new Set(ids.map((id) => infos.get(id)?.row.pod?.namespace ?? '')));
-    if (!slots.waiting) return out;
+    if (!slots.hasPutOff) return out;
     const waited = new Map<string, number>();
     for (const [key, ids] of users)
       waited.set(
@@ -322,7 +322,9 @@ export class EndpointShapes {
   }
 
   #uncompiled(shape: string | undefined): boolean {
-    return this.#failureOf(shape) !== undefined || (shape !== undefined && this.#options.slots.waits(shape));
+    return (
+      this.#failureOf(shape) !== undefined || (shape !== undefined && this.#options.slots.awaitsFirstCompile(shape))
+    );
   }
 
   #failureOf(shape: string | undefined): Error | undefined {

@@ -183,14 +183,14 @@ export class Slots {
     this.#mark('putOff', shapes);
   }
 
-  /** Those that wait for the next plan, though they may be in force already, with another share. */
-  get waiting(): boolean {
+  /** Whether some shape is left to the next plan: to be compiled, or to get another share. */
+  get hasPutOff(): boolean {
     const [some] = this.#shapes.list('putOff', '');
     return some !== undefined;
   }
 
-  /** Whether the shape has not been compiled yet, as it waits for the next plan. */
-  waits(key: string): boolean {
+  /** Whether the shape is left to the next plan, and has not been compiled yet. */
+  awaitsFirstCompile(key: string): boolean {
     const row = this.#shapes.get(key);
     return row?.putOff === true && row.row === undefined;
   }

@@ -271,6 +271,24 @@ describe('the policies of a namespace', () => {
       expect(message).toContain(word);
   });
 
+  it('are so many at most, of all kinds together', () => {
+    world = new World({ policiesPerNamespace: 2 }).start();
+    world
+      .cnp('a/one', peers(1))
+      .set(knp('a/two', { podSelector: {} }), 'NetworkPolicy')
+      .cnp('a/three', peers(1))
+      .cnp('b/one', peers(1));
+    world.set(ccnp('q', peers(1)), 'CiliumClusterwideNetworkPolicy');
+    expect(world.inForce).toEqual(['ccnp-q 1', 'cnp-a.one 1', 'cnp-b.one 1', 'knp-a.two 1']);
+    const { conditions, message } = world.status('cnp/a/three');
+    expect(conditions).toEqual(REFUSED);
+    expect(message).toContain('namespace "a" has 2 other policies in force, and may have 2');
+    world.cnp('a/one', peers(2));
+    expect(world.inForce).toContain('cnp-a.one 2');
+    world.model.deletePolicy('knp/a/two');
+    expect(world.inForce).toContain('cnp-a.three 1');
+  });
+
   it('take in who was refused as soon as another leaves room', () => {
     world.cnp('a/four', peers(1));
     expect(world.inForce).toEqual(['cnp-a.four 1', 'cnp-a.one 1', 'cnp-a.two 1', 'cnp-b.one 1']);
@@ -451,6 +469,7 @@ it('whatever the trace: budgets hold, nobody is refused who could be taken in, a
     selectorsPerPolicy: 2,
     rulesPerPolicy: 1,
     bytesPerPolicy: 450,
+    policiesPerNamespace: 3,
     selectorsPerNamespace: 4,
     bytesPerNamespace: 900,
     cidrsPerNamespace: 2,
@@ -487,6 +506,9 @@ it('whatever the trace: budgets hold, nobody is refused who could be taken in, a
           );
           named.set(name, (named.get(name) ?? 0) + cidrs.length);
         }
+        const policies = Map.groupBy(world.desired.resolved.values(), ({ source }) => source.namespace);
+        for (const [where, all] of policies)
+          if (where !== undefined) expect(all.length).toBeLessThanOrEqual(limits.policiesPerNamespace);
         for (const count of named.values()) expect(count).toBeLessThanOrEqual(limits.cidrsPerNamespace);
         for (const bytes of used.values()) expect(bytes).toBeLessThanOrEqual(limits.bytesPerNamespace);
         expect(matchUsage(world)).toEqual(matched);

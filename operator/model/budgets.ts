@@ -23,6 +23,8 @@ export interface PolicyLimits {
   readonly rulesPerPolicy: number;
   /** Bytes of the rules of one ResolvedPolicy. An object of more than 1,500,000 does not fit into etcd. */
   readonly bytesPerPolicy: number;
+  /** Policies of one namespace. Each node reports on each that selects pods there, and its report is one object. */
+  readonly policiesPerNamespace: number;
   /** Selectors of the policies of one namespace together, each policy's counted by itself. */
   readonly selectorsPerNamespace: number;
   /** Bytes of the rules of the ResolvedPolicies of one namespace. */
@@ -39,6 +41,7 @@ export const NO_LIMITS: PolicyLimits = {
   selectorsPerPolicy: 0,
   rulesPerPolicy: 0,
   bytesPerPolicy: 0,
+  policiesPerNamespace: 0,
   selectorsPerNamespace: 0,
   bytesPerNamespace: 0,
   cidrsPerNamespace: 0,
@@ -48,12 +51,13 @@ export const NO_LIMITS: PolicyLimits = {
 
 /** What rules in force cost. */
 export interface Needs {
+  readonly policies: number;
   readonly selectors: number;
   readonly bytes: number;
   readonly cidrs: number;
 }
 
-export const NOTHING: Needs = { selectors: 0, bytes: 0, cidrs: 0 };
+export const NOTHING: Needs = { policies: 0, selectors: 0, bytes: 0, cidrs: 0 };
 
 /** What the policies of a namespace cost. */
 interface Usage extends Needs {
@@ -108,7 +112,15 @@ export class Budgets {
   /** Why a policy that costs `before` may not cost `needs` beside the others of its namespace; undefined: it may. Says nothing of what those cost. */
   ofNamespace(txn: WriteTxn, namespace: string | undefined, before: Needs, needs: Needs): PolicyProblem | undefined {
     if (namespace === undefined || this.fits(txn, namespace, before, needs)) return undefined;
-    const { selectorsPerNamespace, bytesPerNamespace, cidrsPerNamespace } = this.#limits;
+    const { policiesPerNamespace, selectorsPerNamespace, bytesPerNamespace, cidrsPerNamespace } = this.#limits;
+    const { policies } = this.#with(txn, namespace, before, needs);
+    if (isOver(policies, policiesPerNamespace)) {
+      return {
+        code: 'BudgetExceeded',
+        path: '$',
+        message: `namespace ${JSON.stringify(namespace)} has ${policiesPerNamespace} other policies in force, and may have ${policiesPerNamespace}: remove some, put rules with one endpointSelector into one policy (field specs), or raise --policies-per-namespace (value operator.limits.policiesPerNamespace)`,
+      };
+    }
     return {
       code: 'BudgetExceeded',
       path: '$',
@@ -118,9 +130,10 @@ export class Budgets {
 
   /** Whether a policy that costs `before` may cost `needs` beside the others of its namespace. */
   fits(txn: WriteTxn, namespace: string, before: Needs, needs: Needs): boolean {
-    const { selectorsPerNamespace, bytesPerNamespace, cidrsPerNamespace } = this.#limits;
-    const { selectors, bytes, cidrs } = this.#with(txn, namespace, before, needs);
+    const { policiesPerNamespace, selectorsPerNamespace, bytesPerNamespace, cidrsPerNamespace } = this.#limits;
+    const { policies, selectors, bytes, cidrs } = this.#with(txn, namespace, before, needs);
     return (
+      !isOver(policies, policiesPerNamespace) &&
       !isOver(selectors, selectorsPerNamespace) &&
       !isOver(bytes, bytesPerNamespace) &&
       !isOver(cidrs, cidrsPerNamespace)
@@ -154,6 +167,7 @@ export class Budgets {
     const known = txn.get(this.#usage, namespace) ?? NOTHING;
     return {
       namespace,
+      policies: known.policies + after.policies - before.policies,
       selectors: known.selectors + after.selectors - before.selectors,
       bytes: known.bytes + after.bytes - before.bytes,
       cidrs: known.cidrs + after.cidrs - before.cidrs,
@@ -176,12 +190,17 @@ export function needsOf(rules: readonly ResolvedRule[], selectors: Iterable<Labe
   let cidrs = 0;
   for (const { peers } of rules)
     for (const peer of peers ?? []) if ('cidr' in peer) cidrs += 1 + (peer.except?.length ?? 0);
-  return { selectors: count, bytes: Buffer.byteLength(JSON.stringify(rules)), cidrs };
+  return { policies: 1, selectors: count, bytes: Buffer.byteLength(JSON.stringify(rules)), cidrs };
 }
 
 /** Whether `needs` are no more than `other`, in everything. */
 export function covers(other: Needs, needs: Needs): boolean {
-  return needs.selectors <= other.selectors && needs.bytes <= other.bytes && needs.cidrs <= other.cidrs;
+  return (
+    needs.policies <= other.policies &&
+    needs.selectors <= other.selectors &&
+    needs.bytes <= other.bytes &&
+    needs.cidrs <= other.cidrs
+  );
 }
 
 function isOver(need: number, most: number): boolean {

@@ -27,6 +27,7 @@ export const limitFlags = {
     'rules of one policy: elements of ingress, egress and denies',
   ),
   bytesPerPolicy: limit('bytesPerPolicy', 'bytes-per-policy', 'bytes of the rules of one policy once it is resolved'),
+  policiesPerNamespace: limit('policiesPerNamespace', 'policies-per-namespace', 'policies of one namespace'),
   selectorsPerNamespace: limit(
     'selectorsPerNamespace',
     'selectors-per-namespace',

@@ -383,6 +383,7 @@ function subjectsOf(resolved: ResolvedRow | undefined): ReadonlySet<string> {
 function total(all: readonly Enforced[]): Needs {
   return all.reduce(
     (sum, { needs }) => ({
+      policies: sum.policies + needs.policies,
       selectors: sum.selectors + needs.selectors,
       bytes: sum.bytes + needs.bytes,
       cidrs: sum.cidrs + needs.cidrs,
