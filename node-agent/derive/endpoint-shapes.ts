@@ -59,12 +59,15 @@ interface EndpointShape {
   readonly id: number;
   /**
    * The shape that it has, and the one that it should have. Once a plan is concluded they differ only while the latter cannot be
-   * compiled, or waits for the next plan: then the former is the one in force before, or denies all where nothing was.
+   * compiled, or waits for the next plan: then the former is the one in force before, or denies all where nothing was, or where the endpoint is not
+   * who it was.
    */
   readonly shape?: string | undefined;
   readonly wanted?: string | undefined;
   /** What `wanted` was concluded from. */
   readonly from?: ShapedFrom;
+  /** What `shape` was, when it was wanted last. */
+  readonly holder?: ShapedFrom | undefined;
   /** For so many plans it has waited for the shape that it should have. */
   readonly waited?: number;
   /** It was enforced before this start. */
@@ -199,7 +202,9 @@ export class EndpointShapes {
     }
     this.#put(
       concluded.map(({ id, shape, from }) => {
-        return { ...(this.#rows.get(id) ?? { id, found: false }), wanted: shape?.key, from };
+        const before = this.#rows.get(id) ?? { id, found: false };
+        const holder = before.shape === before.wanted ? before.from : before.holder;
+        return { ...before, wanted: shape?.key, from, holder };
       }),
     );
     return users;
@@ -334,7 +339,8 @@ export class EndpointShapes {
   /** The shape that the endpoint is to have, by what has compiled so far. */
   #next(row: EndpointShape | undefined): string | undefined {
     if (row === undefined || !this.#uncompiled(row.wanted)) return row?.wanted;
-    if (this.#options.states.has(row.id)) return row.shape;
+    // Rules of whom it was are not for whom it is: others judge it by its identity already.
+    if (this.#options.states.has(row.id)) return isSame(row.holder, row.from) ? row.shape : DENY_ALL.key;
     // What the kernel was found to enforce stays. Without anything in force it is closed until its policy compiles.
     return row.found ? row.wanted : DENY_ALL.key;
   }
@@ -382,4 +388,11 @@ export class EndpointShapes {
       for (const row of rows) txn.upsert(this.#rows.table, row);
     });
   }
+}
+
+/** Whether the endpoint is the same pod, with the same identity. */
+function isSame(before: ShapedFrom | undefined, now: ShapedFrom | undefined): boolean {
+  if (before === undefined || now === undefined) return false;
+  const [had, has] = [before.info, now.info];
+  return had.identity === has.identity && had.row.ifindex === has.row.ifindex && had.row.pod?.uid === has.row.pod?.uid;
 }

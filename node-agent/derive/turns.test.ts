@@ -130,6 +130,33 @@ describe('shapes that no plan has compiled', () => {
     for (const slot of slots) expect(slot && classOf(slot.classes.ingress, 400)).toBeGreaterThanOrEqual(FIRST_CLASS);
   });
 
+  it('close a pod that waits with another identity: nobody may be judged by the one as sender and by the other as receiver', async () => {
+    const world = worldOfTurns();
+    for (const id of [1, 2, 3]) pod(world, id);
+    for (const id of [1, 2, 3]) policy(world, id, 1);
+    await settle(world);
+    // The rules of the next are not compiled yet when the pod gets its labels.
+    for (const id of [1, 2]) policy(world, id, 2);
+    policy(world, 4, 1);
+    const { identities, localPods, peerSets } = world.tables;
+    world.db.write([identities, localPods, peerSets], (txn) => {
+      const labels = podLabels('a', 'v4');
+      txn.upsert(identities, { id: 304, labels, labelsKey: labelsKey(labels) });
+      const own = { namespace: 'ns', name: 'pod-3', uid: 'u-pod-3', labels: { app: 'a', version: 'v4' } };
+      txn.upsert(localPods, { ...own, serviceAccount: '', namedPorts: [], addresses: ['10.0.0.3'] });
+      const selector = { requirements: [{ key: 'k8s:version', operator: 'In' as const, values: ['v4'] }] };
+      txn.upsert(peerSets, { hash: 'hash-v4', selector, identities: [], origin: 'cluster' });
+    });
+    await world.plan();
+    expect([world.model.waits(3), world.ipcache.get('10.0.0.3/32')?.identity]).toEqual([true, 304]);
+    const closed = { state: 'not-ready', enforced: { ingress: true, egress: true }, policies: {} };
+    expect(world.states.get(3)).toMatchObject(closed);
+    const slot = world.slots.get(world.states.get(3)?.slot ?? 0);
+    expect(slot?.compiled.ingress.classes.flatMap(({ rows }) => rows)).toEqual([]);
+    await settle(world);
+    expect(world.states.get(3)).toMatchObject({ state: 'ready', policies: { p4: 1 } });
+  });
+
   it('are compiled by the first plan, all of them', async () => {
     const world = worldOfTurns();
     world.model.adopt({ endpoints: [], slots: new Map(), ipcache: new Map(), interrupted: false });
