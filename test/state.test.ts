@@ -41,6 +41,7 @@ const EXCEPTIONS: Readonly<Record<string, Reason>> = {
   'node-agent/derive/policies.ts #dirty': 'marks',
   'node-agent/derive/remote-endpoints.ts #dirty': 'marks',
   'node-agent/derive/row-shares.ts #failed': 'in flight',
+  'node-agent/derive/row-shares.ts #keptFor': 'in flight',
   'node-agent/derive/row-shares.ts #made': 'in flight',
   'node-agent/derive/row-shares.ts #needs': 'in flight',
   'node-agent/derive/row-shares.ts #pending': 'in flight',

@@ -5,7 +5,7 @@ import { closedOf, openedOf } from './closed-endpoint.ts';
 import type { EndpointIdentity } from './identities.ts';
 import type { InForce, Subject } from './in-force.ts';
 import type { Pace } from './pace.ts';
-import { compileByShare, type Shared } from './row-shares.ts';
+import { compileByShare, type Kept, type Shared } from './row-shares.ts';
 import { DENY_ALL, type Shape, shapeOf } from './shape.ts';
 import type { Leaving } from './slot-rows.ts';
 import type { Slots } from './slots.ts';
@@ -261,6 +261,7 @@ export class EndpointShapes {
     if (dirty.size === 0 && !slots.limited && !slots.hasPutOff) return new Map();
     const { made, waiting } = await compileByShare({
       users: this.#namespaces(users),
+      kept: this.#kept(),
       dirty,
       needs: (key) => slots.needs(key),
       failing: (key) => slots.failure(key) !== undefined,
@@ -291,6 +292,20 @@ export class EndpointShapes {
         ids.reduce((most, id) => Math.max(most, this.#rows.get(id)?.waited ?? 0), 0),
       );
     return new Map([...out].sort(([a], [b]) => (waited.get(b) ?? 0) - (waited.get(a) ?? 0)));
+  }
+
+  /** By the shape that they are to have: the shapes that endpoints keep until then, and the namespaces of these. */
+  #kept(): ReadonlyMap<string, Kept> {
+    const { infos, states } = this.#options;
+    const out = new Map<string, Map<string, Set<string>>>();
+    for (const { id, shape, wanted, holder, from } of this.#rows.values()) {
+      if (shape === undefined || wanted === undefined || shape === wanted || shape === DENY_ALL.key) continue;
+      if (!states.has(id) || !isSame(holder, from)) continue;
+      const kept = out.get(wanted) ?? new Map<string, Set<string>>();
+      const namespaces = kept.get(shape) ?? new Set();
+      out.set(wanted, kept.set(shape, namespaces.add(infos.get(id)?.row.pod?.namespace ?? '')));
+    }
+    return out;
   }
 
   async #refresh(shapes: readonly string[], users: Wanted, out: Compiling): Promise<void> {

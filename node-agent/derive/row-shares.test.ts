@@ -176,6 +176,25 @@ describe('many policies of one namespace', () => {
     expect(outcome(world)).toMatchObject({ limited: LARGE });
   });
 
+  it('count with what pods keep until their turn: edits without end add no rows', async () => {
+    const world = peers();
+    for (const id of LARGE) pod(world, id, PORTS);
+    await settle(world);
+    for (let edit = 1; edit < 8; edit += 1) {
+      // One port more for all of them: every shape is another, and most of them wait.
+      const everybody = {
+        peers: [{ entity: 'all' as const }],
+        ports: [{ protocol: 'TCP' as const, from: edit, to: edit }],
+      };
+      world.policy('common', edit, [{ ...rule('a', undefined, 9), ...everybody }]);
+      const { again } = await world.plan();
+      expect(again).toBe(true);
+      expect(outcome(world).rows).toBeLessThanOrEqual(1.1 * NAMESPACE_ROWS);
+    }
+    await settle(world);
+    expect(outcome(world).rows).toBeLessThanOrEqual(NAMESPACE_ROWS);
+  });
+
   it('take nothing from another namespace', async () => {
     const world = peers();
     for (const id of LARGE) pod(world, id, PORTS);

@@ -51,9 +51,14 @@ export function shareOf(needs: readonly number[], total = NAMESPACE_ROWS): numbe
   return share;
 }
 
+/** Namespaces of the endpoints that keep each shape. */
+export type Kept = ReadonlyMap<string, ReadonlySet<string>>;
+
 export interface ShareOptions {
   /** By shape: the namespaces of the endpoints that are to have it. Who comes first has its turn first. */
   readonly users: ReadonlyMap<string, ReadonlySet<string>>;
+  /** By a shape that some endpoint is to have: shapes that these endpoints keep for as long as it is not compiled. */
+  readonly kept: ReadonlyMap<string, Kept>;
   readonly dirty: ReadonlySet<string>;
   /** As it was compiled last. */
   needs(shape: string): Needs;
@@ -86,7 +91,7 @@ export interface SharedOut {
 
 /**
  * Compiles the dirty shapes, and those that have another share now, each with its share: the largest of the namespaces that use it. What is in force
- * is taken to need what it did until it is compiled. What is new begins with what fits in any case, and is compiled again while there is more room;
+ * is taken to need what it did until it is compiled, also where it is kept by endpoints that are to have another. What is new begins with what fits in any case, and is compiled again while there is more room;
  * once its namespaces have had their part of this plan it waits, and takes nothing of a share. Whichever way it is come to, there is one set of
  * shares with which nothing is left to compile: `shareOf` asks only who is above a share, and what those below it need.
  */
@@ -98,13 +103,15 @@ export function compileByShare(options: ShareOptions): Promise<SharedOut> {
 class Sharing {
   readonly #options: ShareOptions;
   readonly #made = new Map<string, Shared>();
-  /** Of those that have had their turn, or need none. */
+  /** Of those that have had their turn, or need none, and of those that are kept. */
   readonly #needs = new Map<string, Needs>();
   readonly #failed: Set<string>;
   /** Dirty, and not compiled yet. */
   readonly #pending: Set<string>;
   /** In the order of their turns. */
   readonly #waiting: Set<string>;
+  /** By a shape that is kept: those for which it is. */
+  readonly #keptFor = new Map<string, Set<string>>();
   readonly #turns: WorkBudget;
   readonly #changes: WorkBudget;
 
@@ -116,6 +123,7 @@ class Sharing {
     for (const shape of others) this.#needs.set(shape, options.needs(shape));
     this.#pending = others.intersection(dirty);
     this.#failed = new Set(users.keys().filter((shape) => !dirty.has(shape) && options.failing(shape)));
+    for (const shape of this.#waiting.union(this.#failed)) this.#keep(shape);
     this.#turns = new WorkBudget(work);
     this.#changes = new WorkBudget(work);
   }
@@ -123,7 +131,7 @@ class Sharing {
   async run(): Promise<SharedOut> {
     const { dirty } = this.#options;
     for (;;) {
-      const shares = sharesOf(this.#options.users, this.#needs);
+      const shares = sharesOf((shape) => this.#namespaces(shape), this.#needs);
       const off = this.#off(shares);
       const urgent = [...this.#pending.union(new Set(off.filter((shape) => dirty.has(shape))))];
       // Until the needs of dirty ones are known, the share of the others is another.
@@ -154,6 +162,7 @@ class Sharing {
       if (!busy.isDisjointFrom(namespaces) || !this.#allows(this.#turns, shape)) continue;
       for (const namespace of namespaces) busy.add(namespace);
       this.#waiting.delete(shape);
+      this.#letGo(shape);
       this.#needs.set(shape, UNKNOWN);
       this.#pending.add(shape);
     }
@@ -164,8 +173,10 @@ class Sharing {
     const options = this.#options;
     const compiled = await options.compile(shape, most);
     this.#pending.delete(shape);
-    if (compiled === undefined) this.#failed.add(shape);
-    else this.#made.set(shape, { compiled, needs: needsOf(compiled, most) });
+    if (compiled === undefined) {
+      this.#failed.add(shape);
+      this.#keep(shape);
+    } else this.#made.set(shape, { compiled, needs: needsOf(compiled, most) });
     this.#needs.set(shape, this.#made.get(shape)?.needs ?? options.needs(shape));
     const budget = options.dirty.has(shape) ? this.#turns : this.#changes;
     const urgent = options.dirty.has(shape) && !options.mayWait(shape);
@@ -178,13 +189,36 @@ class Sharing {
     return budget.allows(this.#namespaces(shape));
   }
 
+  /** What endpoints keep in place of the shape counts. */
+  #keep(shape: string): void {
+    for (const kept of this.#options.kept.get(shape)?.keys() ?? []) {
+      const others = this.#keptFor.get(kept) ?? new Set();
+      this.#keptFor.set(kept, others.add(shape));
+      if (!this.#needs.has(kept)) this.#needs.set(kept, this.#options.needs(kept));
+    }
+  }
+
+  #letGo(shape: string): void {
+    for (const kept of this.#options.kept.get(shape)?.keys() ?? []) {
+      const others = this.#keptFor.get(kept);
+      others?.delete(shape);
+      if (others?.size === 0 && !this.#options.users.has(kept)) this.#needs.delete(kept);
+    }
+  }
+
   #namespaces(shape: string): ReadonlySet<string> {
-    return this.#options.users.get(shape) ?? new Set();
+    const { users, kept } = this.#options;
+    const keeping = [...(this.#keptFor.get(shape) ?? [])].flatMap((each) => [...(kept.get(each)?.get(shape) ?? [])]);
+    return new Set([...(users.get(shape) ?? []), ...keeping]);
   }
 }
 
 /** By shape. */
-function sharesOf(users: ShareOptions['users'], needs: ReadonlyMap<string, Needs>): ReadonlyMap<string, number> {
+function sharesOf(
+  namespacesOf: (shape: string) => ReadonlySet<string>,
+  needs: ReadonlyMap<string, Needs>,
+): ReadonlyMap<string, number> {
+  const users = new Map(Array.from(needs.keys(), (shape) => [shape, namespacesOf(shape)]));
   const ofNamespace = new Map<string, number[]>();
   for (const [shape, { rows }] of needs)
     for (const namespace of users.get(shape) ?? []) {

@@ -49,6 +49,7 @@ describe('the work of compiling', () => {
   async function turns(more: Partial<ShareOptions>, policy = compiled(1)): Promise<readonly string[]> {
     const shapes = ['s1', 's2', 's3', 's4'];
     const { made } = await compileByShare({
+      kept: new Map(),
       users: new Map([...shapes, 'urgent'].map((shape) => [shape, of('a')])),
       dirty: of(...shapes, 'urgent'),
       needs: () => ({ rows: [1, 0], most: MOST_ROWS }),
