@@ -354,8 +354,11 @@ export class EndpointShapes {
   /** The shape that the endpoint is to have, by what has compiled so far. */
   #next(row: EndpointShape | undefined): string | undefined {
     if (row === undefined || !this.#uncompiled(row.wanted)) return row?.wanted;
-    // Rules of whom it was are not for whom it is: others judge it by its identity already.
-    if (this.#options.states.has(row.id)) return isSame(row.holder, row.from) ? row.shape : DENY_ALL.key;
+    if (this.#options.states.has(row.id)) {
+      // Rules of whom it was are not for whom it is: others judge it by its identity already.
+      const stays = row.shape === row.wanted || isSame(row.holder, row.from);
+      return stays ? row.shape : DENY_ALL.key;
+    }
     // What the kernel was found to enforce stays. Without anything in force it is closed until its policy compiles.
     return row.found ? row.wanted : DENY_ALL.key;
   }

@@ -1,6 +1,7 @@
 /** What stays in force while the policies that are to follow it cannot be compiled. */
 import { describe, expect, it } from '@jest/globals';
 import type { ResolvedRule } from '@weir/policy';
+import { createStateDB } from '@weir/statedb';
 import { classOf, rowsByClass } from './classes.ts';
 import { basic, rule, type World } from './testing/model-world.ts';
 
@@ -138,6 +139,30 @@ describe('while a policy cannot be compiled', () => {
     expect(world.model.dueAt()).toBe(60_000);
     world.pass(60_000);
     expect([world.model.failing, await compiles(), world.model.failing]).toEqual([true, true, false]);
+  });
+
+  it('an endpoint keeps its slot, too, where the policy compiled before and does not any more', async () => {
+    // Nothing but the compiler reads the rule.
+    const world = basic({ db: createStateDB() });
+    let broken = false;
+    const fragile = {
+      ...rule('a', 'b', 7),
+      get ports() {
+        if (broken) throw new Error('no ports');
+        return [{ protocol: 'TCP' as const, from: 80, to: 80 }];
+      },
+    };
+    world.identity(257, 'b');
+    world.policy('p', 1, [fragile]);
+    await settle(world);
+    const before = world.states.get(1);
+    broken = true;
+    world.identity(400, 'b', 'v2');
+    world.remote('more', '10.9.9.8', 400);
+    await settle(world);
+    expect(world.model.failure(1)?.message).toBe('no ports');
+    expect(world.states.get(1)).toMatchObject({ state: 'ready', slot: before?.slot, policies: { p: 1 } });
+    expect(verdict(world, 257)).toBe('allow');
   });
 
   it('only an endpoint that was found in the kernel is left as it is', async () => {

@@ -5,7 +5,7 @@ import { MOST_ROWS, type ResolvedRule, rowsIn } from '@weir/policy';
 import fc from 'fast-check';
 import { tableKey } from '../create-tables.ts';
 import { NAMESPACE_ROWS, shareOf } from './row-shares.ts';
-import { basic, podLabels, rule, type World } from './testing/model-world.ts';
+import { basic, podLabels, rule, type World, type WorldOptions } from './testing/model-world.ts';
 
 const UNKNOWN = Infinity;
 
@@ -91,8 +91,8 @@ function set(world: World, version: string): void {
   );
 }
 
-function peers(work?: number): World {
-  const world = basic(work);
+function peers(options: WorldOptions = {}): World {
+  const world = basic(options);
   for (let at = 0; at < 40; at++) {
     set(world, `p${at}`);
     world.identity(1000 + at, 'c', `p${at}`);
@@ -143,7 +143,7 @@ describe('many policies of one namespace', () => {
   });
 
   it('have all their rows again once there is room; each plan changes one share, and all come to what a fresh model does', async () => {
-    const grown = peers(0);
+    const grown = peers({ work: 0 });
     const fresh = async (ids: readonly number[]): Promise<World> => {
       const world = peers();
       for (const id of ids) pod(world, id, PORTS);

@@ -240,8 +240,8 @@ export function byName(verdict: 'allow' | 'deny', direction: 'ingress' | 'egress
   return { ...rest, ...(peer === undefined ? {} : { peers: peers ?? [] }), verdict, direction, ports };
 }
 
-export function basic(work?: number): World {
-  const world = new World(work === undefined ? {} : { work });
+export function basic(options: WorldOptions = {}): World {
+  const world = new World(options);
   world.namespace();
   world.pod('web', 'a');
   world.endpoint(1, { pod: { namespace: 'ns', name: 'web', uid: 'u-web' } });
