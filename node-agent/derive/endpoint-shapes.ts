@@ -66,7 +66,7 @@ interface EndpointShape {
   readonly wanted?: string | undefined;
   /** What `wanted` was concluded from. */
   readonly from?: ShapedFrom;
-  /** What `shape` was, when it was wanted last. */
+  /** What `shape` was wanted for last, while it is not. */
   readonly holder?: ShapedFrom | undefined;
   /** For so many plans it has waited for the shape that it should have. */
   readonly waited?: number;
@@ -238,9 +238,12 @@ export class EndpointShapes {
     for (const id of ids) {
       const row = this.#rows.get(id);
       const shape = this.#next(row);
-      const waited = this.waits(id) ? (row?.waited ?? 0) + 1 : 0;
-      if (row !== undefined && (shape !== row.shape || waited !== (row.waited ?? 0)))
-        changed.push({ ...row, shape, waited });
+      if (row !== undefined) {
+        const waited = this.waits(id) ? (row.waited ?? 0) + 1 : 0;
+        const holder = shape === row.wanted ? undefined : row.holder;
+        if (shape !== row.shape || waited !== (row.waited ?? 0) || holder !== row.holder)
+          changed.push({ ...row, shape, waited, holder });
+      }
       if (shape === undefined) continue;
       used.add(shape);
       if (shape !== row?.wanted) held.add(shape);
