@@ -1,5 +1,4 @@
 import { join } from 'node:path';
-import { SETTINGS } from '@weir/bpf';
 import { messageOf } from '@weir/process/errors';
 import { type AnyTable, createStateDB, type InitDone, type StateDB } from '@weir/statedb';
 import type { BpfMap } from 'libbpf-ts';
@@ -7,7 +6,7 @@ import { Observable, Subject } from 'rxjs';
 import type { Core, CoreOptions, FlowEvent, ImportedRule, Realised, Tables } from './core.ts';
 import { AwaitedSets, healthOf, incompleteText, RULES_UNKNOWN } from './core-health.ts';
 import { createTables, IMPORTED, inputTables, tableKey } from './create-tables.ts';
-import { liveLinks, NetnsMark, RootLock, RulesMark } from './datapath/index.ts';
+import { BesidePins, liveLinks, NetnsMark, RootLock, RulesMark } from './datapath/index.ts';
 import { ImportedRules, LocalNumbers, Model } from './derive/index.ts';
 import { endpointsCheck, labelsCheck } from './endpoint-checks.ts';
 import { checkEndpoint, LAST_ENDPOINT, outdated } from './endpoint-rows.ts';
@@ -139,26 +138,29 @@ class KernelCore implements Core {
         db: this.db,
         tables: this.tables,
         model: this.#model,
-        marks: [netns, this.#rulesMark.mark, ...this.files.marks()],
-        lock,
+        besidePins: new BesidePins(lock, [netns, this.#rulesMark.mark, ...this.files.marks()]),
         imported: this.#imported,
         numbers: this.#numbers,
         events: this.#events,
         saveNumbers: () => this.files.save('numbers'),
         strays: this.#strays,
-        complete: () => this.#pendingInputs().length === 0,
-        policyRevision: () => this.policyRevision(),
-        onRound: () => this.#onRound(),
-        onMended: (what) =>
-          new PodEvents(this).warnNode(
-            this.#options.nodeName,
-            'EnforcementRemoved',
-            `somebody removed what enforces policies on this node; found and put back: ${what}`,
-          ),
-        onLook: () => {
-          lock.look();
-          void this.files.look();
-          new PodEvents(this).tellHeld();
+        inputs: {
+          complete: () => this.#pendingInputs().length === 0,
+          policyRevision: () => this.policyRevision(),
+        },
+        on: {
+          round: () => this.#onRound(),
+          mended: (what) =>
+            new PodEvents(this).warnNode(
+              this.#options.nodeName,
+              'EnforcementRemoved',
+              `somebody removed what enforces policies on this node; found and put back: ${what}`,
+            ),
+          look: () => {
+            lock.look();
+            void this.files.look();
+            new PodEvents(this).tellHeld();
+          },
         },
       });
       this.#running = { lock, side };
@@ -325,7 +327,7 @@ class KernelCore implements Core {
 
   setVerbose(on: boolean): void {
     if (this.#removed) return;
-    this.#need('change the event level').mark.change(on ? SETTINGS.allowEvents : 0);
+    this.#need('change the event level').setVerbose(on);
   }
 
   reconcilers(): ReturnType<Core['reconcilers']> {

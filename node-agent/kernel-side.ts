@@ -1,4 +1,4 @@
-import { decodeEvent } from '@weir/bpf';
+import { decodeEvent, SETTINGS } from '@weir/bpf';
 import { delay } from '@weir/process/delay';
 import { messageOf } from '@weir/process/errors';
 import type { StateDB } from '@weir/statedb';
@@ -10,20 +10,22 @@ import {
   AddressAudit,
   Audit,
   auditRounds,
+  type BesidePins,
+  type Clock,
   ClsactLinks,
   Conntrack,
   EndpointStore,
   type InNode,
   IpcacheStore,
+  type KernelStores,
   Links,
-  type Mark,
   PinnedDatapath,
   PlanWriter,
-  type RootLock,
   RoundMark,
   SlotAudit,
   SlotStore,
   SyncLoop,
+  type SyncLoopOptions,
 } from './datapath/index.ts';
 import { type ImportedRules, type LocalNumbers, type Model, Pace } from './derive/index.ts';
 import { InterfaceGoneError } from './errors.ts';
@@ -49,35 +51,42 @@ const now = (): number => performance.now();
 /** Lets timers, sockets and other callers of this process run. */
 export const breathe = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
+const clock: Clock = {
+  now,
+  breathe,
+  quiesce: (since) => {
+    const leftMs = since + QUIESCE_MS - now();
+    return leftMs <= 0 ? Promise.resolve() : new Promise((resolve) => setTimeout(resolve, leftMs));
+  },
+};
+
 export interface KernelSideOptions {
   readonly core: CoreOptions;
   readonly db: StateDB;
   readonly tables: Tables;
   readonly model: Model;
-  /** Of which network namespace the pins are, and which files belong to them. */
-  readonly marks: readonly Mark[];
-  readonly lock: RootLock;
+  /** Of which network namespace the pins are, which files belong to them, and who may write them. */
+  readonly besidePins: BesidePins;
   readonly imported: ImportedRules;
   readonly numbers: LocalNumbers;
   readonly events: Subject<FlowEvent>;
   readonly saveNumbers: () => Promise<boolean>;
   readonly strays: Strays;
-  /** Whether every input table is complete: before that the kernel is not touched. */
-  readonly complete: () => boolean;
-  readonly policyRevision: () => number;
-  /** After every round, and from time to time without one. */
-  readonly onRound: () => void;
-  /** What somebody had taken away of what is enforced is there again, in words. */
-  readonly onMended: (what: string) => void;
-  /** As often as is looked at what is enforced. */
-  readonly onLook: () => void;
+  readonly inputs: Pick<SyncLoopOptions, 'complete' | 'policyRevision'>;
+  readonly on: {
+    /** After every round, and from time to time without one. */
+    readonly round: () => void;
+    /** What somebody had taken away of what is enforced is there again, in words. */
+    readonly mended: (what: string) => void;
+    /** As often as is looked at what is enforced. */
+    readonly look: () => void;
+  };
 }
 
 /** All that is open while a core runs: pinned maps and programs, what writes them, and what reads them. */
 export class KernelSide {
   readonly sync: SyncLoop;
   readonly writer: PlanWriter;
-  readonly mark: RoundMark;
   readonly inspector: MapInspector;
   readonly endpoints: EndpointStore;
   readonly audit: Audit;
@@ -85,8 +94,7 @@ export class KernelSide {
   ringError: string | undefined;
   readonly #options: KernelSideOptions;
   readonly #pinned: PinnedDatapath;
-  readonly #slots: SlotStore;
-  readonly #ipcache: IpcacheStore;
+  readonly #stores: KernelStores;
   readonly #conntrack: Conntrack;
   readonly #ring: RingBufferReader;
   readonly #stop = new AbortController();
@@ -105,7 +113,7 @@ export class KernelSide {
       ...(maps === undefined ? {} : { more: maps }),
     });
     try {
-      for (const mark of options.marks) mark.keep();
+      options.besidePins.repin();
       if (pinned.replaced.length > 0)
         log.info({ maps: pinned.replaced }, 'maps of another size or layout are replaced beside the old ones');
       const side = new KernelSide(options, pinned);
@@ -122,8 +130,7 @@ export class KernelSide {
     const { bpfRoot } = core;
     this.#options = options;
     this.#pinned = pinned;
-    this.#slots = new SlotStore({ ...pinned.maps, db, now, breathe });
-    this.mark = new RoundMark(pinned.maps.settings);
+    const slots = new SlotStore({ ...pinned.maps, db, now, breathe });
     const inNode = nodeScope(core);
     const attachment = core.attachment ?? (hasTcx() ? 'tcx' : 'clsact');
     const links = attachment === 'tcx' ? new Links(bpfRoot, pinned, inNode) : new ClsactLinks(bpfRoot, pinned, inNode);
@@ -131,7 +138,14 @@ export class KernelSide {
       this.writer.rows.slotReady(slot),
     );
     this.#conntrack = new Conntrack(pinned.maps.ct4, breathe);
-    this.#ipcache = new IpcacheStore(db, pinned.maps.ipcache);
+    this.#stores = {
+      slots,
+      ipcache: new IpcacheStore(db, pinned.maps.ipcache),
+      endpoints: this.endpoints,
+      conntrack: this.#conntrack,
+      mark: new RoundMark(pinned.maps.settings),
+      clearFlows: () => this.#clearFlows(),
+    };
     this.writer = this.#createWriter();
     this.sync = this.#createSyncLoop();
     this.audit = this.#createAudit();
@@ -140,7 +154,7 @@ export class KernelSide {
       maps: pinned.maps,
       more: pinned.more,
       endpoints: pinned.endpoints,
-      slots: this.#slots,
+      slots,
       counts: () => ({ ipcache: model.ipcacheSize(), ct4: this.#ctEntries }),
     });
     this.#ring = this.#createRing();
@@ -153,18 +167,8 @@ export class KernelSide {
       tables,
       model,
       numbers,
-      slots: this.#slots,
-      ipcache: this.#ipcache,
-      endpoints: this.endpoints,
-      conntrack: this.#conntrack,
-      clearFlows: () => this.#clearFlows(),
-      mark: this.mark,
-      breathe,
-      now,
-      quiesce: (since) => {
-        const leftMs = since + QUIESCE_MS - now();
-        return leftMs <= 0 ? Promise.resolve() : new Promise((resolve) => setTimeout(resolve, leftMs));
-      },
+      kernel: this.#stores,
+      clock,
       saveNumbers,
       onAdopted: () => this.#pinned.commitPins(),
       log: core.log,
@@ -172,7 +176,7 @@ export class KernelSide {
   }
 
   #createSyncLoop(): SyncLoop {
-    const { core, model, strays, imported, complete, policyRevision, onRound } = this.#options;
+    const { core, model, strays, imported, inputs, on } = this.#options;
     return new SyncLoop({
       model,
       prepare: () => {
@@ -180,59 +184,51 @@ export class KernelSide {
         imported.sync();
       },
       writer: this.writer,
-      slots: this.#slots,
-      breathe,
-      now,
+      slots: this.#stores.slots,
+      clock,
       log: core.log,
-      complete,
-      policyRevision,
-      onRound,
+      ...inputs,
+      onRound: on.round,
     });
   }
 
   #createAudit(): Audit {
-    const { core, db, tables, marks, lock, strays, onMended, onRound } = this.#options;
+    const { core, db, tables, besidePins, strays, on } = this.#options;
+    const { slots, ipcache } = this.#stores;
     const pinned = this.#pinned;
     return new Audit({
       db,
       tables,
       writer: this.writer,
-      endpoints: this.endpoints,
-      slots: this.#slots,
-      ipcache: this.#ipcache,
+      kernel: this.#stores,
       contents: {
         address: new AddressAudit({
           db,
           tables,
-          ipcache: this.#ipcache,
+          ipcache,
           settled: (prefix) => this.writer.rows.addressSettled(prefix),
           pace: new Pace(now, breathe),
         }),
         slot: new SlotAudit({
-          slots: this.#slots,
+          slots,
           settled: (slot) => this.writer.rows.slotSettled(slot),
           pace: new Pace(now, breathe),
         }),
       },
-      now,
-      pace: new Pace(now, breathe),
-      clearFlows: () => this.#clearFlows(),
+      clock,
       pinned: {
-        unpinned: () => [
-          ...pinned.unpinned(),
-          ...marks.filter(({ kept }) => !kept).map(({ name }) => name),
-          ...(lock.lost ? ['its lock'] : []),
-        ],
+        unpinned: () => [...pinned.unpinned(), ...besidePins.unpinned()],
         repin: () => {
           pinned.repin();
-          for (const mark of marks) mark.keep();
-          if (lock.lost) lock.acquire();
+          besidePins.repin();
         },
       },
-      guardReturned: async () => this.#guard(await strays.returned()),
-      onGone: (id) => strays.gone(id, this.endpoints.isAway(id)),
-      onMended,
-      onFaults: onRound,
+      interfaces: {
+        guardReturned: async () => this.#guard(await strays.returned()),
+        gone: (id) => strays.gone(id, this.endpoints.isAway(id)),
+      },
+      onMended: on.mended,
+      onFaults: on.round,
       log: core.log,
     });
   }
@@ -261,13 +257,14 @@ export class KernelSide {
   async #adopt(): Promise<void> {
     const { model, strays, db, tables, core } = this.#options;
     const { made, replaced } = this.#pinned;
+    const stores = this.#stores;
     // Where the map was replaced, on purpose, connections go on.
     const kernel = this.endpoints.adopt(made.includes('ct4') && !replaced.includes('ct4'));
     const attached = this.endpoints.attached();
     await strays.take({ kernel, hooked: this.endpoints.hooked(), pinned: this.endpoints.pinned() });
     await strays.returned();
-    const ipcache = await this.#ipcache.adopt(breathe);
-    const removed = [...this.#pinned.endpoints.removed.map(String), ...this.#ipcache.removed];
+    const ipcache = await stores.ipcache.adopt(breathe);
+    const removed = [...this.#pinned.endpoints.removed.map(String), ...stores.ipcache.removed];
     if (removed.length > 0)
       core.log.warn(
         { elements: removed.slice(0, TOLD), more: Math.max(0, removed.length - TOLD) },
@@ -280,10 +277,10 @@ export class KernelSide {
     await this.#guard(bare, made.includes('endpoint_array') && !replaced.includes('endpoint_array') ? 'info' : 'warn');
     model.adopt({
       endpoints: kernel,
-      slots: await this.#slots.adopt(),
+      slots: await stores.slots.adopt(),
       ipcache,
       // A new map of settings does not tell.
-      interrupted: this.mark.set || made.includes('settings'),
+      interrupted: stores.mark.set || made.includes('settings'),
       unread: this.#pinned.endpointsUnread,
     });
   }
@@ -344,9 +341,14 @@ export class KernelSide {
     return this.#pinned.more.find(({ spec }) => spec.name === name)?.map;
   }
 
+  /** Whether programs tell of allowed flows, too. */
+  setVerbose(on: boolean): void {
+    this.#stores.mark.change(on ? SETTINGS.allowEvents : 0);
+  }
+
   /** What the kernel holds of a policy slot. */
   slot(slot: number): SlotContent | undefined {
-    return this.#slots.content(slot);
+    return this.#stores.slots.content(slot);
   }
 
   /** Everything pinned stays and goes on enforcing. */
@@ -355,16 +357,16 @@ export class KernelSide {
     await this.sync.stop();
     await Promise.all([this.#collecting, this.#auditing, this.#releasing]);
     this.#ring.close();
-    this.#slots.close();
+    this.#stores.slots.close();
     this.#pinned.close();
   }
 
   #audit(): Promise<void> {
-    const { core, onLook } = this.#options;
+    const { core, on } = this.#options;
     return auditRounds({
       auditMs: core.auditMs,
       look: async () => {
-        onLook();
+        on.look();
         await this.audit.look();
       },
       step: (part) => this.audit.step(part),
@@ -389,14 +391,14 @@ export class KernelSide {
 
   async #collect(): Promise<void> {
     const { signal } = this.#stop;
-    const { onRound, core } = this.#options;
+    const { on, core } = this.#options;
     while (!signal.aborted) {
       await delay(COLLECT_MS, signal, { ref: false });
       if (signal.aborted) return;
       // Missing PeerSets become failures by the passing of time. A round under way has concluded what the kernel does not have yet, and tells
       // when it ends.
       try {
-        if (!this.sync.busy) onRound();
+        if (!this.sync.busy) on.round();
         const { entries, deleted } = await this.#conntrack.collect(signal);
         this.#ctEntries = entries - deleted;
       } catch (error) {

@@ -2,7 +2,6 @@
 import { describe, expect, it } from '@jest/globals';
 import { createStateDB } from '@weir/statedb';
 import { createTables } from '../create-tables.ts';
-import { Pace } from '../derive/contract.ts';
 import type { EndpointStateRow, IpcacheRow } from '../tables.ts';
 import { recordingLogger } from '../testing/fake-core.ts';
 import { Audit, type AuditOptions, restAfter } from './audit.ts';
@@ -71,43 +70,43 @@ function world(
         state.renewed.push({ endpoints: [...endpoints], faults: audit.faults().map(({ of }) => of) });
       },
     },
-    endpoints: {
-      look: () => {
-        if (state.unseen) throw new Error('EMFILE');
-        return state.looks;
+    kernel: {
+      endpoints: {
+        look: () => {
+          if (state.unseen) throw new Error('EMFILE');
+          return state.looks;
+        },
+        mend: (id: number) => {
+          state.order.push(`mend ${id}`);
+          if (state.broken) throw new Error('its owner insists');
+        },
+        doubt: (id: number) => void state.order.push(`doubt ${id}`),
+      } as unknown as AuditOptions['kernel']['endpoints'],
+      slots: {
+        mend: async (number: number) => {
+          state.order.push(`mend ${number}`);
+          state.mends.push(String(number));
+          if (state.broken) throw new Error('no memory');
+        },
+      } as unknown as AuditOptions['kernel']['slots'],
+      ipcache: {
+        updateAll: (rows: readonly IpcacheRow[]) =>
+          void state.order.push(`mend ${rows.map(({ prefix }) => prefix).join()}`),
+      } as unknown as AuditOptions['kernel']['ipcache'],
+      clearFlows: async () => {
+        state.order.push('clear');
+        if (state.unclear) throw new Error('ENOMEM');
       },
-      mend: (id: number) => {
-        state.order.push(`mend ${id}`);
-        if (state.broken) throw new Error('its owner insists');
-      },
-      doubt: (id: number) => void state.order.push(`doubt ${id}`),
-    } as unknown as AuditOptions['endpoints'],
-    slots: {
-      mend: async (number: number) => {
-        state.order.push(`mend ${number}`);
-        state.mends.push(String(number));
-        if (state.broken) throw new Error('no memory');
-      },
-    } as unknown as AuditOptions['slots'],
-    ipcache: {
-      updateAll: (rows: readonly IpcacheRow[]) =>
-        void state.order.push(`mend ${rows.map(({ prefix }) => prefix).join()}`),
-    } as unknown as AuditOptions['ipcache'],
+    },
     contents: { address: of.address ?? NOTHING, slot },
-    now: () => 0,
-    pace: new Pace(
-      () => 0,
-      async () => undefined,
-    ),
+    clock: { now: () => 0, breathe: async () => undefined },
     pinned: { unpinned: () => [], repin: () => undefined },
-    clearFlows: async () => {
-      state.order.push('clear');
-      if (state.unclear) throw new Error('ENOMEM');
+    interfaces: {
+      guardReturned: async () => {
+        if (state.forkless) throw new Error('spawn ip EAGAIN');
+      },
+      gone: () => undefined,
     },
-    guardReturned: async () => {
-      if (state.forkless) throw new Error('spawn ip EAGAIN');
-    },
-    onGone: () => undefined,
     onMended: (what) => state.told.push(what),
     onFaults: () => {
       state.faultsTold += 1;

@@ -8,15 +8,13 @@ import { messageOf } from '@weir/process/errors';
 import type { StateDB, Table } from '@weir/statedb';
 import type { Logger, Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
-import type { Pace } from '../derive/contract.ts';
+import { Pace } from '../derive/contract.ts';
 import type { EnforcementFault, IpcacheRow } from '../tables.ts';
 import type { ContentAudit, Difference, Step } from './content-audit.ts';
-import type { EndpointStore } from './endpoint-store.ts';
-import type { IpcacheStore } from './ipcache-store.ts';
 import type { KernelRows } from './kernel-rows.ts';
+import type { Clock, KernelStores } from './kernel-stores.ts';
 import type { PinnedDatapath } from './pins.ts';
 import { EVERY, type PlanWriter } from './plan-writer.ts';
-import type { SlotStore } from './slot-store.ts';
 
 /** What maps hold, which is compared in turns of many steps. */
 export type Content = 'address' | 'slot';
@@ -82,21 +80,16 @@ export interface AuditOptions {
   readonly writer: Pick<PlanWriter, 'adopted' | 'beginRepair' | 'endRepair'> & {
     readonly rows: Pick<KernelRows, 'unacknowledged' | 'slotSettled' | 'addressSettled'>;
   };
-  readonly endpoints: EndpointStore;
-  readonly slots: SlotStore;
-  readonly ipcache: IpcacheStore;
+  readonly kernel: Pick<KernelStores, 'slots' | 'ipcache' | 'endpoints' | 'clearFlows'>;
   readonly contents: Readonly<Record<Content, ContentAudit>>;
-  /** Milliseconds; any clock that only grows. */
-  readonly now: () => number;
-  /** Of this alone. */
-  readonly pace: Pace;
+  readonly clock: Pick<Clock, 'now' | 'breathe'>;
   readonly pinned: Pick<PinnedDatapath, 'unpinned' | 'repin'>;
-  /** Deletes flows that may have begun with an answer to what nobody judged. */
-  readonly clearFlows: () => Promise<void>;
-  /** Gives interfaces that were gone, and are there again, their programs. */
-  readonly guardReturned: () => Promise<void>;
-  /** The endpoint's interface is gone. */
-  readonly onGone: (endpoint: number) => void;
+  readonly interfaces: {
+    /** Gives those that were gone, and are there again, their programs. */
+    guardReturned(): Promise<void>;
+    /** The endpoint's is gone. */
+    gone(endpoint: number): void;
+  };
   /** What somebody had taken away is there again, in words: once for each look or turn. */
   readonly onMended: (what: string) => void;
   /** Faults have come or gone. */
@@ -114,14 +107,16 @@ export interface AuditOptions {
  */
 export class Audit {
   readonly #options: AuditOptions;
+  readonly #pace: Pace;
   readonly #faults: Table<Fault>;
   readonly #repairs: Table<Repairs>;
   readonly #turns: Table<Turn>;
   readonly #turn: Record<Content, TurnUnderWay | undefined> = { address: undefined, slot: undefined };
 
   constructor(options: AuditOptions) {
-    const { db, tables } = options;
+    const { db, tables, clock } = options;
     this.#options = options;
+    this.#pace = new Pace(clock.now, clock.breathe);
     this.#faults = tables.enforcementFaults;
     this.#repairs = db.table<Repairs>({ name: 'enforcementRepairs', key: ({ part }) => part });
     this.#turns = db.table<Turn>({ name: 'enforcementTurns', key: ({ part }) => part });
@@ -129,9 +124,9 @@ export class Audit {
 
   /** Looks, says what is missing, and puts it back. */
   async look(): Promise<void> {
-    const { contents, guardReturned } = this.#options;
+    const { contents, interfaces } = this.#options;
     const found = [
-      ...(await this.#examined('endpoint', () => guardReturned().then(() => []))),
+      ...(await this.#examined('endpoint', () => interfaces.guardReturned().then(() => []))),
       ...(await this.#examined('endpoint', () => this.#endpoints())),
       ...(await this.#examined('pins', () => this.#pins())),
     ];
@@ -153,10 +148,10 @@ export class Audit {
 
   /** Compares the next of what maps hold, and puts back what is missing. */
   async step(part: Content): Promise<StepResult> {
-    const { db, contents, writer, now } = this.#options;
+    const { db, contents, writer, clock } = this.#options;
     // Until then the kernel may hold what was found.
     if (!writer.adopted) return 'ended';
-    let turn = this.#turn[part] ?? { began: now(), left: 0, warned: false, mended: 0, first: [] };
+    let turn = this.#turn[part] ?? { began: clock.now(), left: 0, warned: false, mended: 0, first: [] };
     let step: Step | undefined;
     const found = await this.#examined(part, async () => {
       step = await contents[part].step();
@@ -178,7 +173,7 @@ export class Audit {
     this.#turn[part] = undefined;
     if (turn.mended > 0) this.#options.onMended(someOf(turn.first, turn.mended));
     if (step !== undefined) {
-      const seconds = (now() - turn.began) / 1000;
+      const seconds = (clock.now() - turn.began) / 1000;
       db.write([this.#turns], (txn) =>
         txn.upsert(this.#turns, { part, at: new Date().toISOString(), seconds, left: turn.left }),
       );
@@ -216,7 +211,7 @@ export class Audit {
    */
   async #settle(found: readonly Fault[], over: readonly Fault[]): Promise<readonly Fault[]> {
     if (found.length + over.length === 0) return [];
-    const { writer, endpoints } = this.#options;
+    const { writer, kernel } = this.#options;
     const fresh = new Set(found.filter((fault) => this.#known(fault) === undefined));
     this.#put([...fresh], []);
     writer.beginRepair();
@@ -224,7 +219,7 @@ export class Audit {
     // What had let packets through unjudged went by itself, as another's program does whose owner takes it away; or it may have, before
     // something else was put back.
     const stood = found.filter((fault) => !fresh.has(fault));
-    for (const id of new Set(endpointsOf([...over, ...without(stood, left)]))) endpoints.doubt(id);
+    for (const id of new Set(endpointsOf([...over, ...without(stood, left)]))) kernel.endpoints.doubt(id);
     left.push(...without(await this.#uncleared([...found, ...over]), left));
     const mended = without(found, left);
     const past = without(over, left);
@@ -244,7 +239,7 @@ export class Audit {
     const endpoints = faults.filter(isEndpoint);
     if (endpoints.length === 0) return [];
     try {
-      await this.#options.clearFlows();
+      await this.#options.kernel.clearFlows();
       return [];
     } catch (error) {
       return endpoints.map((fault) => this.#refused(fault, `its flows cannot be deleted: ${messageOf(error)}`));
@@ -364,9 +359,9 @@ export class Audit {
   }
 
   #endpoints(): Fault[] {
-    const { endpoints, onGone } = this.#options;
-    const looks = endpoints.look();
-    for (const { id, gone } of looks) if (gone) onGone(id);
+    const { kernel, interfaces } = this.#options;
+    const looks = kernel.endpoints.look();
+    for (const { id, gone } of looks) if (gone) interfaces.gone(id);
     return looks
       .filter(({ gone, faults }) => !gone && faults.length > 0)
       .map(({ id, faults }) => ({ part: 'endpoint', of: String(id), problem: faults.join(', ') }));
@@ -382,7 +377,7 @@ export class Audit {
 
   /** Puts them back, with breaks; returns those that are left. */
   async #mend(faults: readonly Fault[]): Promise<Fault[]> {
-    const { pace } = this.#options;
+    const pace = this.#pace;
     const left: Fault[] = [];
     pace.restart();
     for (const batch of batches(faults)) {
@@ -413,7 +408,8 @@ export class Audit {
   }
 
   async #putBack(batch: readonly Fault[]): Promise<void> {
-    const { db, tables, endpoints, slots, ipcache, pinned } = this.#options;
+    const { db, tables, kernel, pinned } = this.#options;
+    const { endpoints, slots, ipcache } = kernel;
     const addresses: IpcacheRow[] = [];
     using snapshot = db.read();
     for (const { part, of } of batch) {

@@ -6,11 +6,9 @@ import type { Logger, Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
 import { InterfaceGoneError, OrderError } from '../errors.ts';
 import type { EndpointStateRow, IpcacheRow, SlotRow } from '../tables.ts';
-import type { EndpointStore } from './endpoint-store.ts';
-import type { IpcacheStore } from './ipcache-store.ts';
+import type { KernelStores } from './kernel-stores.ts';
 import type { Numbers, Planner } from './planner.ts';
 import type { RefusedCidrs } from './refused-cidrs.ts';
-import type { SlotStore } from './slot-store.ts';
 
 /** Retries of a row from one line of the log to the next: about half a minute. */
 const TELL_EVERY = 20;
@@ -20,9 +18,7 @@ export interface KernelRowsOptions {
   readonly tables: Pick<Tables, 'slots' | 'ipcache' | 'endpointStates' | 'kernelReconcilers' | 'kernelFailures'>;
   readonly model: Pick<Planner, 'addressed'>;
   readonly numbers: Pick<Numbers, 'revision'>;
-  readonly slots: SlotStore;
-  readonly ipcache: IpcacheStore;
-  readonly endpoints: EndpointStore;
+  readonly kernel: Pick<KernelStores, 'slots' | 'ipcache' | 'endpoints'>;
   readonly refusedCidrs: RefusedCidrs;
   /** Nothing wants the slot any more. */
   readonly retire: (slot: number) => void;
@@ -39,8 +35,8 @@ export class KernelRows {
   readonly endpoints: Reconciler<EndpointStateRow>;
 
   constructor(options: KernelRowsOptions) {
-    const { db, tables, model, numbers, slots, ipcache, endpoints, refusedCidrs, retire, isKept, moving, log } =
-      options;
+    const { db, tables, model, numbers, kernel, refusedCidrs, retire, isKept, moving, log } = options;
+    const { slots, ipcache, endpoints } = kernel;
     const report = { db, health: tables.kernelReconcilers, failures: tables.kernelFailures };
     const retry = { db, report, minBackoffMs: 50, maxBackoffMs: 2000 };
     const onError =

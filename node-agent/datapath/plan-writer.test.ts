@@ -74,73 +74,81 @@ function world() {
       disturbed: () => order.push('disturbed'),
     },
     numbers: { dirty: false, revision: () => 7 },
-    slots: {
-      apply: async (row: SlotRow) => take(`slot ${row.slot}`),
-      content: () => undefined,
-      classes: (_: number, identity: number) => `${identity}`,
-      decisions: (number: number, identity: number) => decisions(number, identity),
-      forget: async (identities: ReadonlySet<number>) => void forgotten.push([[...identities], [...order]]),
-      trim: async () => [],
-      slots: () => [],
-      has: () => true,
-      retire: () => undefined,
-    },
-    ipcache: {
-      updateAll: (rows: readonly IpcacheRow[]) => {
-        for (const { prefix, identity } of rows) {
-          take(prefix);
-          given.push(identity);
-        }
+    kernel: {
+      slots: {
+        apply: async (row: SlotRow) => take(`slot ${row.slot}`),
+        content: () => undefined,
+        classes: (_: number, identity: number) => `${identity}`,
+        decisions: (number: number, identity: number) => decisions(number, identity),
+        forget: async (identities: ReadonlySet<number>) => void forgotten.push([[...identities], [...order]]),
+        trim: async () => [],
+        slots: () => [],
+        has: () => true,
+        retire: () => undefined,
       },
-      identityOf: () => undefined,
-      delete: (prefix: string) => {
-        order.push(`delete ${prefix}`);
-        return true;
+      ipcache: {
+        updateAll: (rows: readonly IpcacheRow[]) => {
+          for (const { prefix, identity } of rows) {
+            take(prefix);
+            given.push(identity);
+          }
+        },
+        identityOf: () => undefined,
+        delete: (prefix: string) => {
+          order.push(`delete ${prefix}`);
+          return true;
+        },
+        forget: () => undefined,
       },
-      forget: () => undefined,
-    },
-    endpoints: {
-      update: (row: EndpointStateRow) => {
-        take(`word ${row.id}`);
-        words.set(row.id, row);
+      endpoints: {
+        update: (row: EndpointStateRow) => {
+          take(`word ${row.id}`);
+          words.set(row.id, row);
+        },
+        word: (id: number) => words.get(id),
+        editedFound: () => edited,
+        doubt: (id: number) => order.push(`doubt ${id}`),
+        delete: (id: number, { everywhere }: { readonly everywhere: boolean }) =>
+          void order.push(`remove ${id}${everywhere ? '' : ' here'}`),
+        renew: (_: unknown, { closed, reopened }: Record<'closed' | 'reopened', ReadonlySet<number>>) =>
+          take(
+            `renew, closing ${[...closed].join() || 'none'}${reopened.size === 0 ? '' : `, reopening ${[...reopened].join()}`}`,
+          ),
+        strays: () => [],
+        uses: () => false,
       },
-      word: (id: number) => words.get(id),
-      editedFound: () => edited,
-      doubt: (id: number) => order.push(`doubt ${id}`),
-      delete: (id: number, { everywhere }: { readonly everywhere: boolean }) =>
-        void order.push(`remove ${id}${everywhere ? '' : ' here'}`),
-      renew: (_: unknown, { closed, reopened }: Record<'closed' | 'reopened', ReadonlySet<number>>) =>
-        take(
-          `renew, closing ${[...closed].join() || 'none'}${reopened.size === 0 ? '' : `, reopening ${[...reopened].join()}`}`,
-        ),
-      strays: () => [],
-      uses: () => false,
-    },
-    conntrack: {
-      purge: async (ids: ReadonlySet<number>) => {
-        take(`purge ${[...ids].join()}`);
-        await flows;
-        order.push('purged');
-        return { entries: 0, deleted: 0 };
+      conntrack: {
+        purge: async (ids: ReadonlySet<number>) => {
+          take(`purge ${[...ids].join()}`);
+          await flows;
+          order.push('purged');
+          return { entries: 0, deleted: 0 };
+        },
       },
-    },
-    mark: {
-      begin: () => {
-        marked = true;
+      mark: {
+        begin: () => {
+          marked = true;
+        },
+        end: () => order.push('end'),
       },
-      end: () => order.push('end'),
     },
   };
   const writer = new PlanWriter({
     db,
     tables,
-    ...fakes,
-    clearFlows: async () => {
-      if (refused.has('flows')) throw new Error('flows stay');
+    model: fakes.model,
+    numbers: fakes.numbers,
+    kernel: {
+      ...fakes.kernel,
+      clearFlows: async () => {
+        if (refused.has('flows')) throw new Error('flows stay');
+      },
     },
-    breathe: async () => undefined,
-    now: () => 0,
-    quiesce: async () => void order.push('quiesce'),
+    clock: {
+      now: () => 0,
+      breathe: async () => undefined,
+      quiesce: async () => void order.push('quiesce'),
+    },
     saveNumbers: async () => true,
     onAdopted: () => undefined,
     log: quiet,

@@ -6,16 +6,13 @@ import { contentOf, Pace, type Plan, type Withdrawal } from '../derive/contract.
 import { InterfaceGoneError, OrderError } from '../errors.ts';
 import type { EndpointStateRow, IpcacheRow } from '../tables.ts';
 import { addressOrder } from './address-order.ts';
-import type { Conntrack } from './conntrack.ts';
 import type { EndpointStore } from './endpoint-store.ts';
 import { announceCidrs, cidrMoves } from './found-slots.ts';
 import { heldAddresses } from './held-addresses.ts';
-import type { IpcacheStore } from './ipcache-store.ts';
 import { KernelRows } from './kernel-rows.ts';
+import type { Clock, KernelStores } from './kernel-stores.ts';
 import type { Numbers, Planner } from './planner.ts';
 import { RefusedCidrs } from './refused-cidrs.ts';
-import type { RoundMark } from './round-mark.ts';
-import type { SlotStore } from './slot-store.ts';
 
 const STEP = 1000;
 /** In the place of an endpoint's id, which none has: all of them. */
@@ -26,18 +23,8 @@ export interface PlanWriterOptions {
   readonly tables: Tables;
   readonly model: Planner;
   readonly numbers: Numbers;
-  readonly slots: SlotStore;
-  readonly ipcache: IpcacheStore;
-  readonly endpoints: EndpointStore;
-  readonly conntrack: Pick<Conntrack, 'purge'>;
-  /** Deletes flows that may have begun with an answer to what nobody judged. */
-  readonly clearFlows: () => Promise<void>;
-  readonly mark: RoundMark;
-  readonly breathe: () => Promise<void>;
-  /** Milliseconds; any clock that only grows. */
-  readonly now: () => number;
-  /** Returns once no packet runs any more that ran at `since`, by `now`. */
-  readonly quiesce: (since: number) => Promise<void>;
+  readonly kernel: KernelStores;
+  readonly clock: Clock;
   /** Has them outlive this agent; what the kernel holds tells most of them, so that nothing waits for it. */
   readonly saveNumbers: () => Promise<boolean>;
   /** The kernel holds all that is wanted, for the first time. */
@@ -90,10 +77,11 @@ export class PlanWriter {
   readonly #refusedCidrs: RefusedCidrs;
 
   constructor(options: PlanWriterOptions) {
+    const { db, tables, model, kernel, clock } = options;
+    const { slots, ipcache, endpoints } = kernel;
     this.#options = options;
-    this.#pace = new Pace(options.now, options.breathe);
-    this.#moved = options.now();
-    const { db, tables, model, slots, ipcache, endpoints } = options;
+    this.#pace = new Pace(clock.now, clock.breathe);
+    this.#moved = clock.now();
     this.#afterwards = db.table<Afterwards>({ name: 'afterwards', key: afterwardsKey });
     this.#refusedCidrs = new RefusedCidrs({
       db,
@@ -108,7 +96,7 @@ export class PlanWriter {
       retire: (slot) => this.#retire(slot),
       isKept: (id) => this.#isKept(id),
       moving: () => {
-        this.#moved = options.now();
+        this.#moved = clock.now();
       },
     });
     this.slots = this.rows.slots;
@@ -137,7 +125,7 @@ export class PlanWriter {
     // The plan says who they are.
     for (const what of ['close', 'reopen'] as const) this.#done(what, this.#due(what));
     this.#failedPurge();
-    if (changesAnything(plan)) this.#options.mark.begin();
+    if (changesAnything(plan)) this.#options.kernel.mark.begin();
     if (!this.#carried) this.#judgeEditedAnew();
     await this.#saveNumbers();
     await this.#grow(plan, signal);
@@ -151,10 +139,10 @@ export class PlanWriter {
 
   /** Takes back what was found and is not true any more; what could not be done is done in a later call. The mark stays until a plan was carried out. */
   async withdraw({ addresses, endpoints, reopened, renew }: Withdrawal): Promise<void> {
-    const { db, tables, mark } = this.#options;
+    const { db, tables, kernel } = this.#options;
     if (addresses.length + endpoints.length + reopened.length > 0) {
       this.#tellWithdrawal(addresses.length, { closed: endpoints, reopened });
-      mark.begin();
+      kernel.mark.begin();
     }
     this.#done('reopen', endpoints);
     this.#later('close', endpoints);
@@ -172,7 +160,7 @@ export class PlanWriter {
 
   /** Elements that somebody has edited since they were found are written over by the first plan: flows that they let through are not to stay. */
   #judgeEditedAnew(): void {
-    const { endpoints } = this.#options;
+    const { endpoints } = this.#options.kernel;
     const edited = endpoints.editedFound();
     for (const id of edited) endpoints.doubt(id);
     this.#later('bump', edited);
@@ -180,11 +168,11 @@ export class PlanWriter {
 
   /** New revisions for what is as it was found, where some are due. */
   async #renew(): Promise<void> {
-    const { endpoints, numbers } = this.#options;
+    const { kernel, numbers } = this.#options;
     const due = this.#due('bump');
     if (due.length === 0) return;
     const [closing, reopening] = [this.#due('close'), this.#due('reopen')];
-    endpoints.renew(() => numbers.revision(), { closed: new Set(closing), reopened: new Set(reopening) });
+    kernel.endpoints.renew(() => numbers.revision(), { closed: new Set(closing), reopened: new Set(reopening) });
     await this.#saveNumbers();
     this.#done('close', closing);
     this.#done('reopen', reopening);
@@ -201,7 +189,7 @@ export class PlanWriter {
 
   /** Nothing is under way any more, if that is so. */
   #endMark(): void {
-    if (this.#carried && !this.#carrying && !this.#repairing && !this.unfinished) this.#options.mark.end();
+    if (this.#carried && !this.#carrying && !this.#repairing && !this.unfinished) this.#options.kernel.mark.end();
   }
 
   /**
@@ -210,7 +198,7 @@ export class PlanWriter {
    */
   beginRepair(): void {
     this.#repairing = true;
-    this.#options.mark.begin();
+    this.#options.kernel.mark.begin();
   }
 
   /** It is as it was. The endpoints' flows that were allowed meanwhile are to be judged again: they get new revisions. */
@@ -238,7 +226,7 @@ export class PlanWriter {
 
   /** Everything that adds or moves. */
   async #grow(plan: Plan, signal: AbortSignal): Promise<void> {
-    const { db, tables, slots } = this.#options;
+    const { db, tables, kernel } = this.#options;
     db.write([tables.slots], (txn) => {
       for (const row of plan.slots) txn.upsert(tables.slots, row);
     });
@@ -247,16 +235,16 @@ export class PlanWriter {
     const ipcache = await this.#knowable(plan.ipcache);
     // Those whose words the kernel has refused leave their slots now, too.
     const states = [...this.#refusedStates(), ...plan.endpoints];
-    if (ipcache.length > 0) await slots.forget(new Set(ipcache.map(({ identity }) => identity)));
+    if (ipcache.length > 0) await kernel.slots.forget(new Set(ipcache.map(({ identity }) => identity)));
     const cidrs = cidrMoves(plan);
     if (cidrs.length > 0 || !this.#refusedCidrs.none)
-      await announceCidrs(() => [...this.#refusedCidrs.moves(), ...cidrs], this.#options);
+      await announceCidrs(() => [...this.#refusedCidrs.moves(), ...cidrs], { db, tables, ...kernel });
     const order = addressOrder(
       { ...plan, ipcache, endpoints: states },
       {
-        word: (id) => this.#options.endpoints.word(id),
-        classes: (slot, identity) => slots.classes(slot, identity),
-        decisions: (slot, identity) => slots.decisions(slot, identity),
+        word: (id) => kernel.endpoints.word(id),
+        classes: (slot, identity) => kernel.slots.classes(slot, identity),
+        decisions: (slot, identity) => kernel.slots.decisions(slot, identity),
       },
     );
     const { first, last } = await this.#pace.run(order);
@@ -278,7 +266,7 @@ export class PlanWriter {
       await this.#writeAddresses(await this.#knowable(last));
       if (await this.#bump()) await this.endpoints.reconcile();
     }
-    await this.#options.clearFlows();
+    await this.#options.kernel.clearFlows();
   }
 
   /** The rows, but with unknown addresses where the kernel, which refuses a slot, would let through what it is to drop: the next plan has them again. */
@@ -294,7 +282,8 @@ export class PlanWriter {
       this.#refusedCidrs.withhold([]);
       return ipcache;
     }
-    const { model, endpoints, slots } = this.#options;
+    const { model, kernel } = this.#options;
+    const { endpoints, slots } = kernel;
     const held = await this.#pace.run(
       heldAddresses(rows, {
         refused: new Map(refused.map((row) => [row.slot, contentOf(row)])),
@@ -337,12 +326,13 @@ export class PlanWriter {
     const since = this.#moved;
     if (since === undefined) return;
     this.#moved = undefined;
-    await this.#options.quiesce(since);
+    await this.#options.clock.quiesce(since);
   }
 
   /** Everything that goes, now that nothing points at it. */
   async #shrink(plan: Plan): Promise<void> {
-    const { db, tables, model, ipcache, slots } = this.#options;
+    const { db, tables, model, kernel } = this.#options;
+    const { ipcache, slots } = kernel;
     const kept = this.#stillNamed(plan.ipcacheGone);
     const gone = plan.ipcacheGone.filter((prefix) => !kept.has(prefix));
     this.#keeps = kept.size > 0;
@@ -394,7 +384,7 @@ export class PlanWriter {
     for (;;) {
       const due = this.#due('purge');
       if (due.length === 0) break;
-      await this.#options.conntrack.purge(new Set(due), signal);
+      await this.#options.kernel.conntrack.purge(new Set(due), signal);
       // It may have stopped early.
       if (signal.aborted) return;
       this.#done('purge', due);
@@ -418,13 +408,13 @@ export class PlanWriter {
    * or a node is does not depend on rules.
    */
   #stillNamed(prefixes: readonly string[]): Map<string, number> {
-    const { db, tables, ipcache } = this.#options;
+    const { db, tables, kernel } = this.#options;
     const named = new Map<string, number>();
     const refused = this.endpoints.failing().some(({ error }) => !(error instanceof InterfaceGoneError));
     if (!refused && this.slots.failing().length === 0) return named;
     using snapshot = db.read();
     for (const prefix of prefixes) {
-      const identity = snapshot.get(tables.ipcache, prefix)?.identity ?? ipcache.identityOf(prefix);
+      const identity = snapshot.get(tables.ipcache, prefix)?.identity ?? kernel.ipcache.identityOf(prefix);
       if (identity !== undefined && isLocalCidr(identity)) named.set(prefix, identity);
     }
     return named;
@@ -435,7 +425,8 @@ export class PlanWriter {
    * is in the kernel. Not while an endpoint stays as it was found: it runs the programs and has the slot that were found with it.
    */
   #finishAdoption(): void {
-    const { db, tables, endpoints, slots, model, ipcache, log, onAdopted } = this.#options;
+    const { db, tables, kernel, model, log, onAdopted } = this.#options;
+    const { endpoints, slots, ipcache } = kernel;
     if (this.endpoints.failing().length + this.slots.failing().length > 0 || model.unconcluded) return;
     using snapshot = db.read();
     const counts = (id: number): boolean => {
@@ -464,7 +455,8 @@ export class PlanWriter {
   }
 
   #retire(slot: number): void {
-    const { endpoints, slots, model } = this.#options;
+    const { model, kernel } = this.#options;
+    const { endpoints, slots } = kernel;
     if (endpoints.uses(slot)) throw new OrderError(`policy slot ${slot} is still in use by an endpoint`);
     if (slots.has(slot)) slots.retire(slot);
     else model.slotReleased(slot);
@@ -489,11 +481,11 @@ export class PlanWriter {
     if (refused.length === 0) return;
     const still = new Set(this.slots.failing().map(({ key }) => key));
     const taken = new Set(refused.flatMap(({ row, key }) => (still.has(key) ? [] : [row.slot])));
-    const { model, endpoints } = this.#options;
+    const { model, kernel } = this.#options;
     this.#later(
       'bump',
       Iterator.from(model.states()).flatMap(({ id, slot }) =>
-        taken.has(slot) || taken.has(endpoints.word(id)?.slot ?? 0) ? [id] : [],
+        taken.has(slot) || taken.has(kernel.endpoints.word(id)?.slot ?? 0) ? [id] : [],
       ),
     );
   }
@@ -536,7 +528,7 @@ export class PlanWriter {
 
   async #inSteps<T>(items: readonly T[], body: (step: readonly T[]) => void): Promise<void> {
     for (let from = 0; from < items.length; from += STEP) {
-      if (from > 0) await this.#options.breathe();
+      if (from > 0) await this.#options.clock.breathe();
       body(items.slice(from, from + STEP));
     }
   }

@@ -1,5 +1,6 @@
 import type { Logger } from '../core.ts';
 import type { Plan } from '../derive/contract.ts';
+import type { Clock } from './kernel-stores.ts';
 import type { PlanWriter } from './plan-writer.ts';
 import type { Planner } from './planner.ts';
 import type { SlotStore } from './slot-store.ts';
@@ -15,9 +16,7 @@ export interface SyncLoopOptions {
   readonly prepare: () => void;
   readonly writer: PlanWriter;
   readonly slots: Pick<SlotStore, 'trimDue'>;
-  readonly breathe: () => Promise<void>;
-  /** Milliseconds; any clock that only grows. */
-  readonly now: () => number;
+  readonly clock: Pick<Clock, 'now' | 'breathe'>;
   /** Whether every input table is complete: before that nothing is put in force, and only what is certainly not true any more is taken back. */
   readonly complete: () => boolean;
   readonly policyRevision: () => number;
@@ -43,7 +42,7 @@ export class SyncLoop {
   readonly #bodies: (() => Promise<void>)[] = [];
   #off: () => void = () => undefined;
   #timer: NodeJS.Timeout | undefined;
-  /** When that is over, by `now`. */
+  /** When that is over, by the clock. */
   #wakes = Infinity;
   #plan: Plan | undefined;
 
@@ -139,16 +138,17 @@ export class SyncLoop {
 
   /** Has the next round begin with a change, or with what becomes due by the passing of time. */
   #await(): void {
-    const { model, writer, slots, now } = this.#options;
+    const { model, writer, slots, clock } = this.#options;
+    const now = clock.now();
     this.#off();
     // A round that broke may have left inputs that are pending at once: round would follow round, and nothing else would run.
     this.#off = this.broken === undefined ? model.onPending(() => this.schedule()) : () => undefined;
     const failing = writer.unfinished || model.failing || this.broken !== undefined;
     const due = Math.min(slots.trimDue() ?? Infinity, model.dueAt() ?? Infinity);
-    const wait = failing ? Math.max(RETRY_MS, this.#rowsInMs() ?? 0) : Math.max(1, due - now());
-    if (now() + wait >= this.#wakes) return;
+    const wait = failing ? Math.max(RETRY_MS, this.#rowsInMs() ?? 0) : Math.max(1, due - now);
+    if (now + wait >= this.#wakes) return;
     clearTimeout(this.#timer);
-    this.#wakes = now() + wait;
+    this.#wakes = now + wait;
     this.#timer = setTimeout(() => this.schedule(), wait);
     // Trimming and the passing of time are no reason to live on.
     if (!failing) this.#timer.unref();
@@ -161,11 +161,11 @@ export class SyncLoop {
   }
 
   async #round(): Promise<void> {
-    const { model, breathe, prepare, complete, policyRevision } = this.#options;
+    const { model, clock, prepare, complete, policyRevision } = this.#options;
     prepare();
     let reached = policyRevision();
     while (model.pull(PULL)) {
-      await breathe();
+      await clock.breathe();
       reached = policyRevision();
     }
     if (!complete() || model.awaited().size > 0) {

@@ -252,26 +252,27 @@ export class Agent {
       (slot) => this.#writer.rows.slotReady(slot),
     );
     const mark = new RoundMark(maps.settings);
+    const clock = { now: () => node.now, breathe, quiesce: async () => node.quiet() };
     this.#writer = new PlanWriter({
-      clearFlows: async () => undefined,
       db: this.db,
       tables: this.tables,
       model,
       numbers,
-      slots,
-      ipcache,
-      endpoints,
-      conntrack: {
-        purge: async (ids) => {
-          recorder.before('purge');
-          node.purge(ids);
-          return { entries: 0, deleted: 0 };
+      kernel: {
+        slots,
+        ipcache,
+        endpoints,
+        conntrack: {
+          purge: async (ids) => {
+            recorder.before('purge');
+            node.purge(ids);
+            return { entries: 0, deleted: 0 };
+          },
         },
+        mark,
+        clearFlows: async () => undefined,
       },
-      mark,
-      breathe,
-      now: () => node.now,
-      quiesce: async () => node.quiet(),
+      clock,
       saveNumbers: async () => {
         if (this.#left > 0) node.numbers = numbers.state();
         return true;
@@ -284,8 +285,7 @@ export class Agent {
       prepare: () => undefined,
       writer: this.#writer,
       slots,
-      breathe,
-      now: () => node.now,
+      clock,
       complete: () => true,
       policyRevision: () => 0,
       onRound: () => undefined,
