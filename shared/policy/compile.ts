@@ -1,12 +1,10 @@
 import { RESERVED, RESERVED_ID, scopeOf } from '@weir/identity';
 import type { ClassPainter } from './class-painter.ts';
-import { rulesOf, toolsOf } from './direction-tools.ts';
-import { InvalidResolvedRuleError } from './errors.ts';
+import { checkRule, rulesOf, toolsOf } from './direction-tools.ts';
 import { compareNumber } from './order.ts';
-import { isNamed } from './port-names.ts';
 import { MOST_ROWS, RowBudget } from './row-budget.ts';
 import { OPEN, type Painting, textOf } from './rows.ts';
-import type { Hits, RuleHits } from './rule-hits.ts';
+import { type Hits, type RuleHits, unknownPeer } from './rule-hits.ts';
 import type {
   ClassRows,
   CompiledDirection,
@@ -15,7 +13,6 @@ import type {
   Direction,
   Excess,
   PeerIdentity,
-  ResolvedRule,
   Steps,
 } from './types.ts';
 
@@ -81,7 +78,7 @@ function* compileDirection(
     beyond.push(name);
     return [];
   };
-  const unknown = scopeRows('unknown', { own: hitsOf.unknown() });
+  const unknown = scopeRows('unknown', { own: unknownPeer(rules) });
   // Where not everything fits, kubelet's probes come before pods of which nobody knows who they are.
   yield* classes.add(candidates.filter((id) => scopeOf(id) === 'reserved'));
   const scope = { unknown, pod: scopeRows('pod', scopes.pod), world: scopeRows('world', scopes.world) };
@@ -165,25 +162,5 @@ class Classes {
     const made = { members: [], rows };
     this.#byRows.set(text, made);
     return made;
-  }
-}
-
-function checkRule(rule: ResolvedRule): void {
-  if (!Number.isInteger(rule.cookie) || rule.cookie < 1 || rule.cookie > 0xffffffff) {
-    throw new InvalidResolvedRuleError(rule.path, `the cookie ${rule.cookie} is not in 1..4294967295`);
-  }
-  for (const port of rule.ports ?? []) {
-    const { protocol } = port;
-    if (isNamed(port)) {
-      if (port.name === '' || !['TCP', 'UDP', 'SCTP'].includes(protocol)) {
-        throw new InvalidResolvedRuleError(rule.path, `${protocol} ${JSON.stringify(port.name)} is no port name`);
-      }
-      continue;
-    }
-    const { from, to } = port;
-    const ports = Number.isInteger(from) && Number.isInteger(to) && from >= 0 && from <= to && to <= 0xffff;
-    if (!ports || !['TCP', 'UDP', 'SCTP'].includes(protocol)) {
-      throw new InvalidResolvedRuleError(rule.path, `${protocol} ${from}..${to} is no interval of ports`);
-    }
   }
 }

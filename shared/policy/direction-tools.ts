@@ -1,7 +1,8 @@
 /** What the rules of one direction are compiled with, be it anew or for a few identities. */
 import { ClassPainter } from './class-painter.ts';
+import { InvalidResolvedRuleError } from './errors.ts';
 import { PeerNames } from './peer-names.ts';
-import { NO_PORT_NAMES, ownNumbers } from './port-names.ts';
+import { isNamed, NO_PORT_NAMES, ownNumbers } from './port-names.ts';
 import type { RowBudget } from './row-budget.ts';
 import { BLANK, OPEN, type Painting } from './rows.ts';
 import { RuleHits } from './rule-hits.ts';
@@ -31,4 +32,25 @@ export function toolsOf(
     painter: new ClassPainter(rules, budget, direction === 'ingress' ? ownNumbers(portNames) : peerNames),
     fallback: mode === 'always' || rules.some((rule) => rule.defaultDeny) ? BLANK : OPEN,
   };
+}
+
+/** @throws InvalidResolvedRuleError */
+export function checkRule(rule: ResolvedRule): void {
+  if (!Number.isInteger(rule.cookie) || rule.cookie < 1 || rule.cookie > 0xffffffff) {
+    throw new InvalidResolvedRuleError(rule.path, `the cookie ${rule.cookie} is not in 1..4294967295`);
+  }
+  for (const port of rule.ports ?? []) {
+    const { protocol } = port;
+    if (isNamed(port)) {
+      if (port.name === '' || !['TCP', 'UDP', 'SCTP'].includes(protocol)) {
+        throw new InvalidResolvedRuleError(rule.path, `${protocol} ${JSON.stringify(port.name)} is no port name`);
+      }
+      continue;
+    }
+    const { from, to } = port;
+    const ports = Number.isInteger(from) && Number.isInteger(to) && from >= 0 && from <= to && to <= 0xffff;
+    if (!ports || !['TCP', 'UDP', 'SCTP'].includes(protocol)) {
+      throw new InvalidResolvedRuleError(rule.path, `${protocol} ${from}..${to} is no interval of ports`);
+    }
+  }
 }

@@ -1,6 +1,14 @@
 import { describe, expect, it } from '@jest/globals';
+import { parsePrefix, prefixContains } from '@weir/net';
 import fc from 'fast-check';
-import { type CompiledPolicy, type CompileInput, compile, type RecompileInput, recompileSteps } from './index.ts';
+import {
+  type CompiledPolicy,
+  type CompileInput,
+  changesOf,
+  compile,
+  type RecompileInput,
+  recompileSteps,
+} from './index.ts';
 
 const SETS = ['a', 'b', 'c'] as const;
 type Sets = Readonly<Record<string, ReadonlySet<number>>>;
@@ -114,6 +122,57 @@ describe('a policy that is compiled for the identities that changed', () => {
     expect(shared).toBeGreaterThan(0);
   });
 
+  it('is what other rules are compiled to, where few are concerned', () => {
+    const edits = fc.array(fc.record({ at: fc.nat(6), rules: rulesArbitrary }), { minLength: 1, maxLength: 5 });
+    const ofPeers = fc.record({ at: fc.nat(6), peers: fc.array(peer, { maxLength: 3 }) });
+    let taken = 0;
+    fc.assert(
+      fc.property(
+        baseArbitrary,
+        stateArbitrary,
+        edits,
+        fc.array(ofPeers, { maxLength: 5 }),
+        (base, state, anew, peers) => {
+          const cidrs = new Map(state.cidrs.map((one) => [one.id, one]));
+          const given = { ...base, identities: [...base.nodes, ...cidrs.values()] };
+          const steps = [
+            ...anew.map(({ at, rules }) => (before: typeof base.rules) => [...before.slice(at), ...rules.slice(0, 1)]),
+            ...peers.map(
+              (edit) => (before: typeof base.rules) =>
+                before.map((one, at) => (at === edit.at ? { ...one, peers: edit.peers } : one)),
+            ),
+          ];
+          let { rules } = base;
+          let compiled = compile(inputs(given, state.sets, []));
+          for (const step of steps) {
+            const next = step(rules);
+            const changes = changesOf(rules, next);
+            let fresh = compile(inputs({ ...given, rules: next }, state.sets, []));
+            if (changes !== undefined) {
+              const within = ({ cidr }: { readonly cidr: string }): boolean =>
+                [...changes.cidrs].some((outer) => prefixContains(parsePrefix(outer), parsePrefix(cidr)));
+              const concerned = [
+                ...[...changes.peerSets].flatMap((hash) => [...(state.sets[hash] ?? [])]),
+                ...[...cidrs.values()].filter(within).map(({ id }) => id),
+              ];
+              const input = { ...inputs({ ...given, rules: next }, state.sets, concerned), rulesBefore: rules };
+              const after = recompile(compiled, input);
+              if (after !== undefined) {
+                expect(after).toEqual(fresh);
+                taken += 1;
+                fresh = after;
+              }
+            }
+            compiled = fresh;
+            rules = next;
+          }
+        },
+      ),
+      { numRuns: 400 },
+    );
+    expect(taken).toBeGreaterThan(100);
+  });
+
   const rule = (fields: object) => ({
     subject: 's',
     direction: 'ingress' as const,
@@ -130,7 +189,7 @@ describe('a policy that is compiled for the identities that changed', () => {
   it('is compiled anew where more may count than pods’ membership and CIDRs', () => {
     const before = compile(inputs(base, none, []));
     expect(recompile(before, inputs(base, some, [300]))).toEqual(compile(inputs(base, some, [300])));
-    const many = Array.from({ length: 257 }, (_, at) => 300 + at);
+    const many = Array.from({ length: 1025 }, (_, at) => 300 + at);
     expect(recompile(before, inputs(base, { ...none, a: new Set(many) }, many))).toBeUndefined();
     expect(recompile(before, inputs(base, some, [300, 6]))).toBeUndefined();
     const named = rule({ direction: 'egress', ports: [{ protocol: 'TCP', name: 'web' }] });

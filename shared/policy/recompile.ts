@@ -1,11 +1,14 @@
-/** A compiled policy with a few identities that are others than before, or in other peer sets: their classes change, all others are the same objects. */
-import { includesSorted, isLocalCidr, scopeOf } from '@weir/identity';
-import { rulesOf, toolsOf } from './direction-tools.ts';
+/**
+ * A compiled policy with a few identities that are others than before, in other peer sets, or selected by other rules: their classes change, all
+ * others are the same objects.
+ */
+import { includesSorted, isLocalCidr, RESERVED_ID, scopeOf } from '@weir/identity';
+import { checkRule, type DirectionTools, rulesOf, toolsOf } from './direction-tools.ts';
 import { compareNumber } from './order.ts';
 import { portNamesOf } from './port-names.ts';
 import { MOST_ROWS, RowBudget } from './row-budget.ts';
 import { sameRows } from './rows.ts';
-import type { Hits } from './rule-hits.ts';
+import { type Hits, unknownPeer } from './rule-hits.ts';
 import type {
   ClassRows,
   CompiledDirection,
@@ -19,17 +22,20 @@ import type {
 } from './types.ts';
 
 /** More than so many identities, or identities times classes, are not much less work than compiling anew. */
-const MOST_CHANGED = 256;
+const MOST_CHANGED = 1024;
 const MOST_COMPARED = 65_536;
 
 type Classes = CompiledDirection['classes'];
 
 export interface RecompileInput extends Omit<CompileInput, 'identities' | 'peerSets'> {
   /**
-   * Identities of pods that have joined or left peer sets, and of CIDRs that `identities` of `CompileInput` has now and had not, or had otherwise.
-   * Of all others, and of everything else in the input, nothing has changed.
+   * Identities of pods that have joined or left peer sets, and of CIDRs that `identities` of `CompileInput` has now and had not, or had otherwise;
+   * where rules have changed, all of those that these concern, too (`changesOf`). Of all others, and of everything else in the input, nothing has
+   * changed.
    */
   readonly changed: ReadonlySet<number>;
+  /** The rules that it was compiled from. Default: those that it is now. */
+  readonly rulesBefore?: readonly ResolvedRule[];
   /** The sets that the pod's identity is in now. All sets that the rules name are known, as they were when it was compiled. */
   setsOf(identity: number): Iterable<SelectorHash>;
   /** What `identities` has of the CIDR's identity; undefined: it does not have it. */
@@ -38,14 +44,16 @@ export interface RecompileInput extends Omit<CompileInput, 'identities' | 'peerS
 
 /**
  * What `compile` returns for the input, by what it returned before; undefined when that takes compiling anew: other identities than
- * of pods and CIDRs, port names that mean what each peer says, a budget that is spent or may be, many identities. Linear in the identities that
- * changed times the sets that they are in, in the peers of the rules, and in the classes.
+ * of pods and CIDRs, port names that mean what each peer says, a direction or a default deny that came or went, a budget that is spent or may be, many
+ * identities. Linear in the identities that changed times the sets that they are in, in the peers of the rules, and in the classes.
+ * @throws InvalidResolvedRuleError where rules have changed
  */
 export function* recompileSteps(before: CompiledPolicy, input: RecompileInput): Steps<CompiledPolicy | undefined> {
-  const { changed } = input;
+  const { changed, rulesBefore = input.rules } = input;
   if (changed.size > MOST_CHANGED || input.mode === 'never') return undefined;
+  if (rulesBefore !== input.rules) for (const rule of input.rules) checkRule(rule);
   for (const id of changed) if (scopeOf(id) !== 'pod' && !isLocalCidr(id)) return undefined;
-  if (portNamesOf(input.rules).egress.length > 0) return undefined;
+  if (portNamesOf(input.rules).egress.length + portNamesOf(rulesBefore).egress.length > 0) return undefined;
   yield;
   const ingress = yield* recompileDirection('ingress', before.ingress, input);
   const egress = ingress && (yield* recompileDirection('egress', before.egress, input));
@@ -57,13 +65,17 @@ function* recompileDirection(
   before: CompiledDirection,
   input: RecompileInput,
 ): Steps<CompiledDirection | undefined> {
+  const all = rulesOf(direction, input);
+  const had = input.rulesBefore === undefined ? all : rulesOf(direction, { rules: input.rulesBefore });
+  if ((all.length === 0) !== (had.length === 0) || all.some(deniesByDefault) !== had.some(deniesByDefault))
+    return undefined;
   if (!before.enforced) return before;
   const ids = [...input.changed].sort(compareNumber);
-  const all = rulesOf(direction, input);
   const rules = ids.some(isLocalCidr) ? all : all.map(forPods);
   const budget = new RowBudget(direction, rules, input.mostRows ?? MOST_ROWS);
   if (before.excess !== undefined || !budget.resume(before)) return undefined;
-  const { hitsOf, painter, fallback } = toolsOf(direction, input, rules, budget);
+  const tools = toolsOf(direction, input, rules, budget);
+  const { hitsOf, painter, fallback } = tools;
   if (ids.length * before.classes.length > MOST_COMPARED) return undefined;
   const members = membersOf(ids, input);
   yield* hitsOf.index((hash) => members.get(hash) ?? []);
@@ -84,10 +96,29 @@ function* recompileDirection(
   }
   if (budget.spent) return undefined;
   const classes = yield* moved(before.classes, ids, wanted, budget);
+  const scope = input.rulesBefore === undefined ? before.scope : scopeOver(before.scope, all, tools, budget);
   if (budget.spent) return undefined;
-  const after = classes === before.classes ? before : { ...before, classes };
+  const after = classes === before.classes && scope === before.scope ? before : { ...before, scope, classes };
   budget.paysFor(after);
   return after;
+}
+
+function deniesByDefault({ defaultDeny }: ResolvedRule): boolean {
+  return defaultDeny;
+}
+
+/** Rules of sets and CIDRs say of whom nothing else is known only what is denied an unknown peer. */
+function scopeOver(
+  before: CompiledDirection['scope'],
+  rules: readonly ResolvedRule[],
+  { painter, fallback }: DirectionTools,
+  budget: RowBudget,
+): CompiledDirection['scope'] {
+  const unknown = painter.rows({ own: unknownPeer(rules) }, RESERVED_ID.unknown, fallback);
+  if (sameRows(before.unknown, unknown)) return before;
+  budget.giveBack(before.unknown);
+  budget.takeRows(unknown);
+  return { ...before, unknown };
 }
 
 /** Of the identities, those that are in each set. */

@@ -130,20 +130,6 @@ export class RuleHits {
     return this.#same(this.#ofEntities(SCOPE_ENTITIES[name]), [], '');
   }
 
-  /** What applies to an unknown peer: allows of any peer only, and every deny that selects anyone at all. */
-  unknown(): number[] {
-    return [...this.#rules.keys()].filter((index) => {
-      const rule = this.#rules[index];
-      if (rule === undefined) return false;
-      if (rule.peers === undefined) return true;
-      return rule.peers.some((peer) =>
-        rule.verdict === 'allow'
-          ? 'entity' in peer && peer.entity === 'all'
-          : !('entity' in peer && peer.entity === 'none'),
-      );
-    });
-  }
-
   #common(identity: PeerIdentity): CommonHits {
     const { id, cidr, kubeApiserver = false } = identity;
     if (scopeOf(id) === 'pod' && !kubeApiserver) return this.#ofEntities(SCOPE_ENTITIES.pod);
@@ -208,6 +194,18 @@ export class RuleHits {
     distinct.set(text, hits);
     return hits;
   }
+}
+
+/** Rules that apply to an unknown peer, by index: allows of any peer only, and every deny that selects anyone at all. */
+export function unknownPeer(rules: readonly ResolvedRule[]): number[] {
+  return rules.flatMap(({ verdict, peers }, index) => {
+    const applies =
+      peers === undefined ||
+      peers.some((peer) =>
+        verdict === 'allow' ? 'entity' in peer && peer.entity === 'all' : !('entity' in peer && peer.entity === 'none'),
+      );
+    return applies ? [index] : [];
+  });
 }
 
 function within<K, N, T>(maps: Map<K, Map<N, T>>, key: K): Map<N, T> {
