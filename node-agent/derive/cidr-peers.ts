@@ -1,6 +1,7 @@
-import { keys, type StateDB } from '@weir/statedb';
+import { keys, query, type StateDB } from '@weir/statedb';
 import type { CidrPeer, IpcacheDeriver } from './ipcache.ts';
 import type { Pace } from './pace.ts';
+import { prefixKey } from './prefixes.ts';
 import { Rows, type RowsView } from './working.ts';
 
 export interface CidrPeersOptions {
@@ -34,7 +35,7 @@ export class CidrPeers {
         name: 'cidrPeers',
         key: ({ id }) => keys.uint(id, 32),
         indexes: [
-          { name: 'cidr', unique: true, keys: ({ cidr }) => [cidr] },
+          { name: 'prefix', kind: 'lpm', unique: true, keys: ({ cidr }) => [prefixKey(cidr)] },
           { name: 'apiserver', keys: ({ kubeApiserver }) => (kubeApiserver === true ? [''] : []) },
         ],
       },
@@ -51,6 +52,11 @@ export class CidrPeers {
     return this.#rows.list('apiserver', '');
   }
 
+  /** Those of the prefix, and of what is within it. */
+  within(prefix: string): Iterable<CidrPeer> {
+    return this.#rows.select(query.covered(this.#rows.table, 'prefix', prefixKey(prefix)));
+  }
+
   /** Looks at the prefixes whose claims have changed. */
   async settle(): Promise<ChangedCidrs> {
     const { ipcache, pace } = this.#options;
@@ -58,7 +64,7 @@ export class CidrPeers {
     const found: CidrPeer[] = [];
     for (const prefix of this.#left.union(ipcache.dirty)) {
       if (pace.due()) await pace.breathe();
-      const [before] = this.#rows.list('cidr', prefix);
+      const [before] = this.#rows.list('prefix', prefixKey(prefix));
       const peer = ipcache.cidrPeer(prefix);
       if (before?.id === peer?.id && before?.kubeApiserver === peer?.kubeApiserver) continue;
       if (before !== undefined) gone.push(before);

@@ -270,7 +270,8 @@ export class EndpointShapes {
       failing: (key) => slots.failure(key) !== undefined,
       compile: async (key, most) => {
         if (pace.due()) await pace.breathe();
-        return slots.compile(key, most);
+        // What an endpoint has is often the same but for one policy.
+        return slots.compile(key, most, this.#rows.get(users.get(key)?.[0] ?? 0)?.shape);
       },
       rules: (key) => slots.rules(key),
       // What is in force follows its peers before addresses do. Who is nobody, or nobody any more, is closed at once.

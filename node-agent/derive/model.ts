@@ -140,6 +140,7 @@ export class Model {
       },
       identities: (tells) => this.#peerIdentities(tells),
       cidrPeers: this.#cidrPeers.rows,
+      cidrPeersWithin: (prefix) => this.#cidrPeers.within(prefix),
       peerPorts: this.#portNames.peers,
       addressed,
       pace,

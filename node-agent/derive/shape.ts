@@ -27,6 +27,16 @@ export function rulesOf({ groups }: Shape): readonly ResolvedRule[] {
   return groups.flatMap(({ rules }) => rules);
 }
 
+/** Whether the same rules would mean the same in both. */
+export function sameButRules(a: Shape, b: Shape): boolean {
+  return (
+    a.mode === b.mode &&
+    a.allowLocalhost === b.allowLocalhost &&
+    a.ownPorts.size === b.ownPorts.size &&
+    a.ownPorts.entries().every(([name, number]) => b.ownPorts.get(name) === number)
+  );
+}
+
 export function shapeOf(
   groups: readonly RuleGroup[],
   mode: CompileInput['mode'],

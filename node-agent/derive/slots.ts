@@ -1,7 +1,9 @@
 import {
   type CompiledPolicy,
   type CompileInput,
+  changesOf,
   compileSteps,
+  MOST_CHANGED,
   type PeerIdentity,
   type PortNames,
   type RecompileInput,
@@ -21,7 +23,7 @@ import { cidrsOf } from './policies.ts';
 import { limited, type Needs, NO_NEEDS, needsOf, type Shared } from './row-shares.ts';
 import { both, sameScopes } from './rows.ts';
 import type { Tells } from './rule-groups.ts';
-import { rulesOf, type Shape } from './shape.ts';
+import { rulesOf, type Shape, sameButRules } from './shape.ts';
 import {
   differs,
   type KernelSlot,
@@ -53,6 +55,8 @@ export interface SlotWorld {
   /** Reserved identities, and those of CIDRs that such rules tell apart. */
   identities(tells: NonNullable<Tells>): Iterable<PeerIdentity>;
   readonly cidrPeers: Pick<RowsView<number, CidrPeer>, 'get' | 'values'>;
+  /** Those of a prefix, and of what is within it. */
+  cidrPeersWithin(prefix: string): Iterable<CidrPeer>;
   /** Numbers that peers give port names. */
   readonly peerPorts: PortNames['peers'];
   /** Whether some address has the identity. */
@@ -68,6 +72,11 @@ export interface Refreshed {
   readonly left?: number;
   /** It judges unknown peers or whole scopes otherwise than before: peers gave port names other numbers. */
   readonly reframed?: boolean;
+}
+
+/** What was compiled before, and for whom that may hold no more. */
+interface Recompiled extends Pick<RecompileInput, 'changed'> {
+  readonly compiled: CompiledPolicy;
 }
 
 /** A shape in use. */
@@ -299,11 +308,14 @@ export class Slots {
     return due;
   }
 
-  /** Compiles the shape with at most so many rows a direction; undefined when that fails. Makes breaks, as `refresh` does. */
-  async compile(key: string, most: number): Promise<CompiledPolicy | undefined> {
+  /**
+   * Compiles the shape with at most so many rows a direction; undefined when that fails. `like`: a shape that may differ from it little, and has
+   * been compiled. Makes breaks, as `refresh` does.
+   */
+  async compile(key: string, most: number, like?: string): Promise<CompiledPolicy | undefined> {
     const entry = this.#shapes.get(key);
     try {
-      return entry && (await this.#compile(entry, most, this.#dirty.get(key)));
+      return entry && (await this.#compile(entry, most, this.#dirty.get(key), like));
     } catch {
       // `refresh` fails with the same, and tells it.
       return undefined;
@@ -338,6 +350,7 @@ export class Slots {
     { shape, tells, compiled, failure }: ShapeRow,
     mostRows: number,
     changed: ReadonlySet<number> | 'anything' = NOBODY,
+    like?: string,
   ): Promise<CompiledPolicy> {
     const { pace } = this.#world;
     const input: CompileInput = {
@@ -353,13 +366,36 @@ export class Slots {
       },
       mostRows,
     };
-    if (compiled !== undefined && failure === undefined && changed !== 'anything') {
+    const own =
+      compiled !== undefined && failure === undefined && changed !== 'anything' ? { compiled, changed } : undefined;
+    const before = own ?? this.#sibling(shape, like);
+    if (before !== undefined) {
       const { setsOf } = this.#world;
       const cidrPeer: RecompileInput['cidrPeer'] = (id) => this.#world.cidrPeers.get(id);
-      const recompiled = await pace.run(recompileSteps(compiled, { ...input, changed, setsOf, cidrPeer }));
+      const recompiled = await pace.run(recompileSteps(before.compiled, { ...input, ...before, setsOf, cidrPeer }));
       if (recompiled !== undefined) return recompiled;
     }
     return pace.run(compileSteps(input));
+  }
+
+  /** What another shape was compiled to, and whom the difference concerns; undefined where these are many, or it is more than rules. */
+  #sibling(shape: Shape, key = shape.key): (Recompiled & Pick<RecompileInput, 'rulesBefore'>) | undefined {
+    const other = this.#shapes.get(key);
+    const known = this.#dirty.get(key) ?? NOBODY;
+    if (other?.compiled === undefined || other.failure !== undefined || known === 'anything') return undefined;
+    if (!sameButRules(other.shape, shape)) return undefined;
+    const rulesBefore = rulesOf(other.shape);
+    const changes = changesOf(rulesBefore, rulesOf(shape));
+    if (changes === undefined) return undefined;
+    const changed = new Set(known);
+    for (const hash of changes.peerSets) {
+      const members = this.#world.members(hash);
+      if (members === undefined) return undefined;
+      for (const id of members) if (changed.add(id).size > MOST_CHANGED) return undefined;
+    }
+    for (const cidr of changes.cidrs)
+      for (const { id } of this.#world.cidrPeersWithin(cidr)) if (changed.add(id).size > MOST_CHANGED) return undefined;
+    return { compiled: other.compiled, changed, rulesBefore };
   }
 
   *#place(entry: ShapeRow, compiled: CompiledPolicy, candidates: Iterable<number>, leaving: Leaving): Steps<Refreshed> {

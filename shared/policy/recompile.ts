@@ -22,7 +22,7 @@ import type {
 } from './types.ts';
 
 /** More than so many identities, or identities times classes, are not much less work than compiling anew. */
-const MOST_CHANGED = 1024;
+export const MOST_CHANGED = 1024;
 const MOST_COMPARED = 65_536;
 
 type Classes = CompiledDirection['classes'];

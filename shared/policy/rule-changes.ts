@@ -1,4 +1,5 @@
 /** Whom an edit of rules concerns, where that is a few. */
+import { compareText } from '@weir/labels';
 import type { PeerRef, ResolvedRule, SelectorHash } from './types.ts';
 
 /** Members of the sets, and addresses within the CIDRs. */
@@ -25,7 +26,7 @@ export function changesOf(before: readonly ResolvedRule[], after: readonly Resol
 }
 
 function allButPeers({ peers: _, ...rule }: ResolvedRule): string {
-  return JSON.stringify(Object.entries(rule).sort());
+  return JSON.stringify(Object.entries(rule).sort(([a], [b]) => compareText(a, b)));
 }
 
 /** Notes what is among the one and not among the other; false where that tells of others than members of sets and addresses in CIDRs. */
