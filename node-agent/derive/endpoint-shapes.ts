@@ -249,7 +249,7 @@ export class EndpointShapes {
       if (shape !== row?.wanted) held.add(shape);
     }
     this.#put(changed);
-    this.#options.inForce.cidrsNamed(slots.hold(held));
+    await this.#options.inForce.cidrsNamed(slots.hold(held));
     for (const key of slots.unneeded(used)) {
       const slot = slots.drop(key);
       if (slot !== undefined) out.slotsGone.push(slot);

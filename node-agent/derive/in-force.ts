@@ -64,8 +64,7 @@ export class InForce {
     }
     for (const cidr of this.#dirtyCidrs) {
       this.#dirtyCidrs.delete(cidr);
-      this.cidrsNamed([cidr]);
-      if (pace.due()) await pace.breathe();
+      await this.cidrsNamed([cidr]);
     }
     for (const hash of dirtyHashes) {
       for (const inUse of policies.inUseNaming(hash)) {
@@ -76,9 +75,12 @@ export class InForce {
   }
 
   /** Has the CIDRs numbers of their own if and only if something in force names them. */
-  cidrsNamed(cidrs: Iterable<string>): void {
-    const { policies, ipcache, holdsCidr } = this.#options;
-    for (const cidr of cidrs) ipcache.setRuleCidr(cidr, policies.namesCidr(cidr) || holdsCidr(cidr));
+  async cidrsNamed(cidrs: Iterable<string>): Promise<void> {
+    const { policies, ipcache, holdsCidr, pace } = this.#options;
+    for (const cidr of cidrs) {
+      ipcache.setRuleCidr(cidr, policies.namesCidr(cidr) || holdsCidr(cidr));
+      if (pace.due()) await pace.breathe();
+    }
   }
 
   /** Brings the identities that are looked at up to date with `wanted`, which may repeat themselves. */

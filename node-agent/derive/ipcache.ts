@@ -151,6 +151,7 @@ export class IpcacheDeriver {
     // What is no prefix holds no address.
     if (prefix === undefined || prefix.endsWith('/0')) return;
     const owner = `cidr ${prefix}`;
+    if (this.#claims.has({ prefix, rank: RANK.cidr, owner }) === named) return;
     this.#own(owner, named ? [{ prefix, owner, rank: RANK.cidr, source: 'cidr', identity: undefined }] : []);
   }
 

@@ -91,8 +91,9 @@ const NOBODY: ReadonlySet<number> = new Set();
 export const STEPS: readonly Step[] = [
   {
     name: 'rules in force',
-    reads: ['addressClaims', 'missingPolicies', 'retainedPeerSets', 'rulesInForce', 'shapes', 'subjects'],
+    reads: ['addressClaims', 'heldGroups', 'missingPolicies', 'retainedPeerSets', 'rulesInForce', 'shapes', 'subjects'],
     asBefore: {
+      heldGroups: 'what stays in force is known once shapes are compiled',
       shapes: 'a set that the cluster has dropped stays while a slot is compiled from it',
     },
     writes: ['addressClaims', 'missingPolicies', 'retainedPeerSets', 'rulesInForce', 'selections', 'subjects'],
@@ -212,6 +213,7 @@ export const STEPS: readonly Step[] = [
       'cidrPeers',
       'concludedStates',
       'endpointShapes',
+      'heldGroups',
       'heldIdentities',
       'localIdentities',
       'peerPortNumbers',
@@ -226,7 +228,7 @@ export const STEPS: readonly Step[] = [
       concludedStates: 'a slot stays as it is for endpoints that leave it',
       heldIdentities: 'an identity is released once no address has it',
     },
-    writes: ['addressClaims', 'endpointShapes', 'retainedPeerSets', 'shapes', 'slotNumbers'],
+    writes: ['addressClaims', 'endpointShapes', 'heldGroups', 'retainedPeerSets', 'shapes', 'slotNumbers'],
     async run(draft, { shapes }) {
       draft.shapes = await shapes.compile(draft.wanted, draft.first !== undefined);
       draft.again ||= draft.shapes.reframed || draft.shapes.waiting;

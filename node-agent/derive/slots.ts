@@ -22,7 +22,7 @@ import { portNameKey } from './peer-port-names.ts';
 import { cidrsOf } from './policies.ts';
 import { limited, type Needs, NO_NEEDS, needsOf, type Shared } from './row-shares.ts';
 import { both, sameScopes } from './rows.ts';
-import type { Tells } from './rule-groups.ts';
+import type { RuleGroup, Tells } from './rule-groups.ts';
 import { rulesOf, type Shape, sameButRules } from './shape.ts';
 import {
   differs,
@@ -117,6 +117,8 @@ const slotKey = (slot: number): Key => keys.uint(slot, 16);
 export class Slots {
   readonly #world: SlotWorld;
   readonly #shapes: Rows<string, ShapeRow>;
+  /** Groups of shapes that stay in force in place of others, if they name CIDRs. */
+  readonly #heldGroups: Rows<string, RuleGroup>;
   readonly #numbers: Rows<number, SlotNumber>;
   /** Shapes to compile, each with the identities that its peer sets have won or lost, and CIDRs' that are others; `anything`: more than that may have changed. */
   readonly #dirty = new Map<string, ReadonlySet<number> | 'anything'>();
@@ -134,11 +136,20 @@ export class Slots {
           { name: 'portName', keys: ({ portNames }) => portNames },
           { name: 'slot', keys: ({ row }) => (row === undefined ? [] : [slotKey(row.slot)]) },
           { name: 'held', keys: ({ held }) => (held ? [''] : []) },
-          { name: 'heldCidr', keys: ({ held, shape }) => (held ? new Set(cidrsOf(rulesOf(shape))) : []) },
+          { name: 'heldGroup', keys: ({ held, shape }) => (held ? shape.groups.map(({ key }) => key) : []) },
           { name: 'putOff', keys: ({ putOff }) => (putOff ? [''] : []) },
           { name: 'limited', keys: ({ needs }) => (limited(needs) ? [''] : []) },
           { name: 'failing', keys: ({ failure }) => (failure === undefined ? [] : ['']) },
         ],
+      },
+      (key) => key,
+    );
+    this.#heldGroups = new Rows<string, RuleGroup>(
+      world.db,
+      {
+        name: 'heldGroups',
+        key: ({ key }) => key,
+        indexes: [{ name: 'cidr', keys: ({ rules }) => cidrsOf(rules) }],
       },
       (key) => key,
     );
@@ -183,8 +194,18 @@ export class Slots {
   }
 
   /** These shapes, and no others, stay in force in place of others. Returns the CIDRs of those of which that is new, or no longer so. */
-  hold(shapes: ReadonlySet<string>): string[] {
-    return this.#mark('held', shapes).flatMap(({ shape }) => cidrsOf(rulesOf(shape)));
+  hold(shapes: ReadonlySet<string>): ReadonlySet<string> {
+    const changed = this.#mark('held', shapes).flatMap(({ shape }) => shape.groups);
+    const cidrs = new Set<string>();
+    for (const [key, group] of new Map(changed.map((each) => [each.key, each]))) {
+      if (group.tells !== 'CIDRs') continue;
+      const [user] = this.#shapes.list('heldGroup', key);
+      if ((user !== undefined) === this.#heldGroups.has(key)) continue;
+      if (user === undefined) this.#heldGroups.delete(key);
+      else this.#heldGroups.set(group);
+      for (const cidr of cidrsOf(group.rules)) cidrs.add(cidr);
+    }
+    return cidrs;
   }
 
   /** These shapes, and no others, wait for the next plan. */
@@ -217,7 +238,7 @@ export class Slots {
 
   /** Whether a shape that stays in force in place of another names the CIDR. */
   holdsCidr(cidr: string): boolean {
-    const [some] = this.#shapes.list('heldCidr', cidr);
+    const [some] = this.#heldGroups.list('cidr', cidr);
     return some !== undefined;
   }
 
