@@ -1,6 +1,6 @@
 /**
  * State is in tables, and nowhere beside them: whatever a later decision depends on can be printed, dumped, watched and counted.
- * A collection that a class or module keeps is one of the exceptions below, each for one of three reasons.
+ * A collection that a class or module keeps is one of the exceptions below, each for one of four reasons.
  */
 import { globSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -14,7 +14,9 @@ type Reason =
   /** Descriptors, timers, streams, callbacks, parts that run. */
   | 'handles'
   /** Between a request and its answer. */
-  | 'in flight';
+  | 'in flight'
+  /** What follows from an object that never changes. */
+  | 'memo';
 
 const EXCEPTIONS: Readonly<Record<string, Reason>> = {
   'node-agent/api/context.ts #held': 'in flight',
@@ -29,6 +31,7 @@ const EXCEPTIONS: Readonly<Record<string, Reason>> = {
   'node-agent/derive/cidr-peers.ts #left': 'marks',
   'node-agent/derive/model.ts #sets': 'in flight',
   'node-agent/derive/in-force.ts #dirtyCidrs': 'marks',
+  'node-agent/derive/in-force.ts POLICIES_OF': 'memo',
   'node-agent/derive/inputs.ts #streams': 'handles',
   'node-agent/derive/ipcache.ts dirty': 'marks',
   'node-agent/derive/local-endpoints.ts #dirty': 'marks',
@@ -41,6 +44,7 @@ const EXCEPTIONS: Readonly<Record<string, Reason>> = {
   'node-agent/derive/policies.ts #dirty': 'marks',
   'node-agent/derive/remote-endpoints.ts #dirty': 'marks',
   'node-agent/derive/row-shares.ts #failed': 'in flight',
+  'node-agent/derive/row-shares.ts #failures': 'in flight',
   'node-agent/derive/row-shares.ts #keptFor': 'in flight',
   'node-agent/derive/row-shares.ts #made': 'in flight',
   'node-agent/derive/row-shares.ts #needs': 'in flight',

@@ -45,7 +45,7 @@ interface Compiling {
   reframed: boolean;
   readonly pointing: ReadonlyMap<number, readonly number[]>;
   /** What shapes were compiled to, with the rows that their namespaces leave them. */
-  readonly made: ReadonlyMap<string, Shared>;
+  readonly made: ReadonlyMap<string, Shared | Error>;
 }
 
 /** What the shape of an endpoint follows from: it is another one only if one of these is another object. */
@@ -70,8 +70,8 @@ interface EndpointShape {
   readonly holder?: ShapedFrom | undefined;
   /** For so many plans it has waited for the shape that it should have. */
   readonly waited?: number;
-  /** It was enforced before this start. */
-  readonly found: boolean;
+  /** The identity that it was enforced with before this start. */
+  readonly found?: number | undefined;
   /** As the kernel had it, until the first plan is concluded. */
   readonly kernel?: KernelEndpoint | undefined;
 }
@@ -95,7 +95,7 @@ export class EndpointShapes {
   }
 
   adopt(kernel: KernelEndpoint): void {
-    this.#rows.set({ id: kernel.id, found: true, kernel });
+    this.#rows.set({ id: kernel.id, found: kernel.identity, kernel });
   }
 
   /** What was found in the kernel of the endpoint, until the first plan is concluded. */
@@ -202,7 +202,7 @@ export class EndpointShapes {
     }
     this.#put(
       concluded.map(({ id, shape, from }) => {
-        const before = this.#rows.get(id) ?? { id, found: false };
+        const before = this.#rows.get(id) ?? { id };
         const holder = before.shape === before.wanted ? before.from : before.holder;
         return { ...before, wanted: shape?.key, from, holder };
       }),
@@ -258,11 +258,11 @@ export class EndpointShapes {
   }
 
   /** Compiles what is dirty of what is wanted, and what has another share of its namespace's rows than before. */
-  async #compileByShare(users: Wanted, first: boolean): Promise<ReadonlyMap<string, Shared>> {
+  async #compileByShare(users: Wanted, first: boolean): Promise<ReadonlyMap<string, Shared | Error>> {
     const { slots, pace, work } = this.#options;
     const dirty = slots.dirtyShapes();
     if (dirty.size === 0 && !slots.limited && !slots.hasPutOff) return new Map();
-    const { made, waiting } = await compileByShare({
+    const { made, failed, waiting } = await compileByShare({
       users: this.#namespaces(users),
       kept: this.#kept(),
       dirty,
@@ -280,7 +280,7 @@ export class EndpointShapes {
     });
     slots.putOff(waiting);
     slots.compiled(made.keys());
-    return made;
+    return new Map<string, Shared | Error>([...failed, ...made]);
   }
 
   /** By shape, the namespaces of its endpoints. The shape for which one of them has waited longest comes first. */
@@ -363,8 +363,8 @@ export class EndpointShapes {
       const stays = row.shape === row.wanted || isSame(row.holder, row.from);
       return stays ? row.shape : DENY_ALL.key;
     }
-    // What the kernel was found to enforce stays. Without anything in force it is closed until its policy compiles.
-    return row.found ? row.wanted : DENY_ALL.key;
+    // What the kernel was found to enforce stays for whom it was. Without anything in force it is closed until its policy compiles.
+    return row.found !== undefined && row.found === row.from?.info.identity ? row.wanted : DENY_ALL.key;
   }
 
   /** Shapes that some endpoint should leave. */

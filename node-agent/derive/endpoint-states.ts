@@ -4,16 +4,13 @@ import type { AddressChanges } from './addresses.ts';
 import { distinguisher } from './classes.ts';
 import type { EndpointShapes } from './endpoint-shapes.ts';
 import type { EndpointIdentity } from './identities.ts';
-import type { InForce, Subject } from './in-force.ts';
+import { type InForce, type Judging, NO_POLICIES, type Subject } from './in-force.ts';
 import type { LocalNumbers } from './numbers.ts';
 import type { Pace } from './pace.ts';
 import type { Policies } from './policies.ts';
 import { Rows, type RowsView } from './working.ts';
 
 const OPEN = { ingress: false, egress: false } as const;
-
-type Judging = EndpointStateRow['policies'];
-const NOTHING: Judging = {};
 
 /** What an endpoint is to enforce. */
 export interface ConcludedState {
@@ -159,22 +156,11 @@ export class EndpointStates {
     if (before !== undefined && shapes.held(row.id))
       return { policies: before.state.policies, subject: before.subject };
     const subject = ready && !shapes.closed(row.id) ? inForce.subject(identity) : undefined;
-    if (subject === undefined) return { policies: NOTHING, subject };
+    if (subject === undefined) return { policies: NO_POLICIES, subject };
     const known = before?.subject === subject ? before.state.policies : shared.get(subject);
-    const policies = known ?? this.#selecting(subject, before?.state.policies);
+    const policies = known ?? asBefore(before?.state.policies, inForce.policiesOf(subject));
     shared.set(subject, policies);
     return { policies, subject };
-  }
-
-  /** As the same object while it is the same. */
-  #selecting({ identity }: Subject, before: Judging | undefined): Judging {
-    const { inForce, policies } = this.#options;
-    const found: Record<string, number> = {};
-    for (const uid of [...inForce.uids(identity)].sort()) {
-      const generation = policies.inUse(uid)?.row.generation;
-      if (generation !== undefined) found[uid] = generation;
-    }
-    return before !== undefined && JSON.stringify(before) === JSON.stringify(found) ? before : found;
   }
 
   /** The revision that it had (or that the kernel has) while no decision can differ, else a new one. */
@@ -227,4 +213,9 @@ function sameState(a: EndpointStateRow, b: EndpointStateRow): boolean {
     a.labels === b.labels &&
     (a.policies === b.policies || JSON.stringify(a.policies) === JSON.stringify(b.policies))
   );
+}
+
+/** As the same object while it is the same. */
+function asBefore(before: Judging | undefined, found: Judging): Judging {
+  return before !== undefined && JSON.stringify(before) === JSON.stringify(found) ? before : found;
 }

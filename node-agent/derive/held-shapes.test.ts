@@ -182,4 +182,62 @@ describe('while a policy cannot be compiled', () => {
     await settle(found);
     expect([found.states.get(1)?.slot, found.model.unconcluded]).toEqual([0, false]);
   });
+
+  it('an endpoint that was found enforced keeps that as who it was, and is closed as another', async () => {
+    const world = basic();
+    world.peerSet('c', []);
+    const word = { slot: 5, revision: 3, enforced: { ingress: true, egress: false } };
+    const found = { id: 1, ifindex: 101, ipv4: '10.0.0.1', identity: 256, ...word };
+    world.model.adopt({ endpoints: [found], slots: new Map(), ipcache: [['10.0.0.1/32', 256]], interrupted: false });
+    world.policy('q', 1, [BAD, { ...BAD, subject: 'hash-c' }]);
+    await settle(world);
+    expect(world.states.get(1)).toBeUndefined();
+    world.identity(300, 'c');
+    world.pod('web', 'c');
+    await settle(world);
+    // Others judge it by the new number already.
+    expect(world.ipcache.get('10.0.0.1/32')?.identity).toBe(300);
+    expect(world.states.get(1)).toMatchObject({ state: 'not-ready', enforced: { ingress: true, egress: true } });
+    expect(verdict(world, 257)).toBe('none');
+  });
+
+  it('it is compiled once a plan', async () => {
+    const world = basic({ db: createStateDB() });
+    let [tries, broken] = [0, false];
+    const fragile: ResolvedRule = {
+      ...rule('a', 'b', 7),
+      get ports() {
+        if (!broken) return [];
+        tries += 1;
+        throw new Error('no ports');
+      },
+    };
+    world.policy('p', 1, [fragile]);
+    await settle(world);
+    broken = true;
+    world.identity(400, 'b', 'v2');
+    await world.plan();
+    expect([tries, world.model.failure(1)?.message]).toEqual([1, 'no ports']);
+  });
+
+  it('CIDRs that stay named are not claimed anew', async () => {
+    const world = basic();
+    world.policy('p', 1, [{ ...open, peers: ['198.51.100.0/24', '203.0.113.0/24'].map((cidr) => ({ cidr })) }]);
+    await settle(world);
+    const claims = () => world.db.tables().find(({ name }) => name === 'addressClaims')?.revision;
+    const before = claims();
+    world.policy('q', 1, [BAD]);
+    await settle(world);
+    world.policy('q', 2, []);
+    await settle(world);
+    expect(claims()).toBe(before);
+    // What only rules that stay in force name keeps its number until they go.
+    world.policy('q', 3, [BAD]);
+    world.policy('p', 2, [open]);
+    await settle(world);
+    expect(world.ipcache.has('203.0.113.0/24')).toBe(true);
+    world.policy('q', 4, []);
+    await settle(world);
+    expect(world.ipcache.has('203.0.113.0/24')).toBe(false);
+  });
 });

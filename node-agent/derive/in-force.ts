@@ -2,6 +2,7 @@ import { type LabelMap, labelsKey, matches } from '@weir/labels';
 import type { SelectorHash } from '@weir/policy';
 import { type Key, keys, query, type StateDB } from '@weir/statedb';
 import { tableKey } from '../create-tables.ts';
+import type { EndpointStateRow } from '../tables.ts';
 import type { IpcacheDeriver } from './ipcache.ts';
 import type { Pace } from './pace.ts';
 import { cidrsOf, type InUse, type Policies } from './policies.ts';
@@ -18,6 +19,12 @@ interface SelectionKey {
   readonly identity: number;
   readonly uid: string;
 }
+
+/** Generations of policies, by uid. */
+export type Judging = EndpointStateRow['policies'];
+export const NO_POLICIES: Judging = {};
+/** A subject stands for the rules that select it: what was found of it holds. */
+const POLICIES_OF = new WeakMap<Subject, Judging>();
 
 /** A policy of which some rules select a subject. */
 interface Selection extends SelectionKey {
@@ -120,9 +127,17 @@ export class InForce {
     return this.#subjects.get(identity);
   }
 
-  /** Policies of which some rule selects the identity. */
-  *uids(identity: number): Generator<string> {
-    for (const { uid } of this.#of(identity)) yield uid;
+  /** Generations of the policies of which some rule selects the identity, by uid: the same object for the same subject. */
+  policiesOf(subject: Subject): Judging {
+    const known = POLICIES_OF.get(subject);
+    if (known !== undefined) return known;
+    const found: Record<string, number> = {};
+    for (const { uid } of this.#of(subject.identity)) {
+      const generation = this.#options.policies.inUse(uid)?.row.generation;
+      if (generation !== undefined) found[uid] = generation;
+    }
+    POLICIES_OF.set(subject, found);
+    return found;
   }
 
   /** Rules that select the identity, by groups, each with its policy. */

@@ -213,7 +213,7 @@ describe('model', () => {
     await world.plan();
     expect(world.states.get(1)).toEqual({ ...before, reason: world.model.failure(1)?.message });
     expect(world.model.failure(1)).toBeInstanceOf(Error);
-    expect(world.model.policiesOf(1)).toMatchObject([{ uid: 'p', generation: 2 }]);
+    expect(world.model.policiesOf(1)).toMatchObject({ p: 2 });
     world.policy('p', 3, [rule('a', 'b', 8)]);
     await world.plan();
     expect(world.model.failure(1)).toBeUndefined();

@@ -23,7 +23,7 @@ import { CidrPeers } from './cidr-peers.ts';
 import { EndpointShapes } from './endpoint-shapes.ts';
 import { concludedStates, EndpointStates } from './endpoint-states.ts';
 import { type EndpointIdentity, Identities } from './identities.ts';
-import { InForce, type Subject } from './in-force.ts';
+import { InForce, type Judging, NO_POLICIES, type Subject } from './in-force.ts';
 import { Inputs } from './inputs.ts';
 import { IpcacheDeriver } from './ipcache.ts';
 import { LocalEndpoints } from './local-endpoints.ts';
@@ -463,9 +463,11 @@ export class Model {
     return this.#slots.retryAt() <= this.#options.now();
   }
 
-  /** Policies of which some rule selects the endpoint. */
-  policiesOf(endpoint: number): { readonly uid: string; readonly generation: number }[] {
-    return [...new Set([...this.selecting(endpoint)].map(([{ row }]) => row))];
+  /** Policies of which some rule selects the endpoint: one object for all endpoints of one identity. */
+  policiesOf(endpoint: number): Judging {
+    const info = this.#local.infos.get(endpoint);
+    const subject = info?.ready === true ? this.#inForce.subject(info.identity) : undefined;
+    return subject === undefined ? NO_POLICIES : this.#inForce.policiesOf(subject);
   }
 
   /** Endpoints that have no identity, or not that of their labels, as of the last plan. */

@@ -186,8 +186,11 @@ export const STEPS: readonly Step[] = [
       shapes: 'nothing is compiled from what the slots drop',
     },
     writes: ['heldIdentities', 'peerSetViews'],
-    async run({ localLabels }, { peerSets, slots }) {
-      for (const [hash, ids] of await peerSets.settle()) slots.peerSetChanged(hash, ids);
+    async run({ localLabels }, { peerSets, slots, pace }) {
+      for (const [hash, ids] of await peerSets.settle()) {
+        slots.peerSetChanged(hash, ids);
+        if (pace.due()) await pace.breathe();
+      }
       for (const [id, labels] of localLabels)
         for (const hash of peerSets.setsOf(id, labels)) slots.peerSetChanged(hash, new Set([id]));
     },

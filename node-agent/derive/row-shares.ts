@@ -64,8 +64,8 @@ export interface ShareOptions {
   needs(shape: string): Needs;
   /** Whether it could not be compiled when that was last tried. Its needs are then those of what stays in force. */
   failing(shape: string): boolean;
-  /** undefined: it cannot be compiled. */
-  compile(shape: string, most: number): Promise<CompiledPolicy | undefined>;
+  /** Or returns why it cannot be compiled. */
+  compile(shape: string, most: number): Promise<CompiledPolicy | Error>;
   /** How many rules it has. */
   rules(shape: string): number;
   /** Whether the dirty shape may be compiled by a later plan. */
@@ -85,6 +85,8 @@ export interface Shared {
 
 export interface SharedOut {
   readonly made: ReadonlyMap<string, Shared>;
+  /** Why others could not be compiled. */
+  readonly failed: ReadonlyMap<string, Error>;
   /** Shapes that wait for a later plan: they are dirty still, or have another share than they are to have. */
   readonly waiting: ReadonlySet<string>;
 }
@@ -103,6 +105,7 @@ export function compileByShare(options: ShareOptions): Promise<SharedOut> {
 class Sharing {
   readonly #options: ShareOptions;
   readonly #made = new Map<string, Shared>();
+  readonly #failures = new Map<string, Error>();
   /** Of those that have had their turn, or need none, and of those that are kept. */
   readonly #needs = new Map<string, Needs>();
   readonly #failed: Set<string>;
@@ -136,7 +139,9 @@ class Sharing {
       const urgent = [...this.#pending.union(new Set(off.filter((shape) => dirty.has(shape))))];
       // Until the needs of dirty ones are known, the share of the others is another.
       const due = urgent.length > 0 ? urgent : off.filter((shape) => this.#allows(this.#changes, shape));
-      if (due.length === 0 && !this.#admit()) return { made: this.#made, waiting: this.#waiting.union(new Set(off)) };
+      if (due.length === 0 && !this.#admit()) {
+        return { made: this.#made, failed: this.#failures, waiting: this.#waiting.union(new Set(off)) };
+      }
       for (const shape of due) {
         if (!dirty.has(shape) && !this.#allows(this.#changes, shape)) continue;
         await this.#compile(shape, shares.get(shape) ?? MOST_ROWS);
@@ -173,7 +178,8 @@ class Sharing {
     const options = this.#options;
     const compiled = await options.compile(shape, most);
     this.#pending.delete(shape);
-    if (compiled === undefined) {
+    if (compiled instanceof Error) {
+      this.#failures.set(shape, compiled);
       this.#failed.add(shape);
       this.#keep(shape);
     } else this.#made.set(shape, { compiled, needs: needsOf(compiled, most) });
@@ -181,7 +187,7 @@ class Sharing {
     const budget = options.dirty.has(shape) ? this.#turns : this.#changes;
     const urgent = options.dirty.has(shape) && !options.mayWait(shape);
     if (urgent) return;
-    const work = compiled === undefined ? 0 : workOf(compiled.ingress) + workOf(compiled.egress);
+    const work = compiled instanceof Error ? 0 : workOf(compiled.ingress) + workOf(compiled.egress);
     budget.spend(this.#namespaces(shape), work + options.rules(shape) * RULE_WORK);
   }
 

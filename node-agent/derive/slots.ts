@@ -121,7 +121,7 @@ export class Slots {
   readonly #heldGroups: Rows<string, RuleGroup>;
   readonly #numbers: Rows<number, SlotNumber>;
   /** Shapes to compile, each with the identities that its peer sets have won or lost, and CIDRs' that are others; `anything`: more than that may have changed. */
-  readonly #dirty = new Map<string, ReadonlySet<number> | 'anything'>();
+  readonly #dirty = new Map<string, Set<number> | 'anything'>();
 
   constructor(world: SlotWorld) {
     this.#world = world;
@@ -285,7 +285,7 @@ export class Slots {
 
   /** These shapes have been compiled: they are to be put into their slots. */
   compiled(shapes: Iterable<string>): void {
-    for (const shape of shapes) if (!this.#dirty.has(shape)) this.#dirty.set(shape, NOBODY);
+    for (const shape of shapes) if (!this.#dirty.has(shape)) this.#dirty.set(shape, new Set());
   }
 
   row(shape: string): SlotRow | undefined {
@@ -330,38 +330,43 @@ export class Slots {
   }
 
   /**
-   * Compiles the shape with at most so many rows a direction; undefined when that fails. `like`: a shape that may differ from it little, and has
+   * Compiles the shape with at most so many rows a direction, or returns why that fails. `like`: a shape that may differ from it little, and has
    * been compiled. Makes breaks, as `refresh` does.
    */
-  async compile(key: string, most: number, like?: string): Promise<CompiledPolicy | undefined> {
+  async compile(key: string, most: number, like?: string): Promise<CompiledPolicy | Error> {
     const entry = this.#shapes.get(key);
+    if (entry === undefined) return new Error(`shape ${key} is not in use`);
     try {
-      return entry && (await this.#compile(entry, most, this.#dirty.get(key), like));
-    } catch {
-      // `refresh` fails with the same, and tells it.
-      return undefined;
+      return await this.#compile(entry, most, this.#dirty.get(key), like);
+    } catch (error) {
+      return asError(error);
     }
   }
 
   /**
-   * Puts one shape into its slot. `made`: what it was compiled to; without, it is compiled with the room that it had. `candidates`: kernel slots that
+   * Puts one shape into its slot. `made`: what it was compiled to, or why it was not; without, it is compiled with the room that it had. `candidates`: kernel slots that
    * endpoints of this shape have. `left`: endpoints that point at its slot go elsewhere, all of them or some; for them it stays as it was. When it
    * cannot be compiled, the shape keeps the row that it had. Makes breaks: no slot may be given out, and nothing that was concluded may change, meanwhile.
    */
-  async refresh(key: string, candidates: Iterable<number>, left: Leaving = 'none', made?: Shared): Promise<Refreshed> {
+  async refresh(
+    key: string,
+    candidates: Iterable<number>,
+    left: Leaving = 'none',
+    made?: Shared | Error,
+  ): Promise<Refreshed> {
     const changed = this.#dirty.get(key);
     this.#dirty.delete(key);
     const entry = this.#shapes.get(key);
     if (entry === undefined) return { rows: [] };
     const { pace } = this.#world;
     try {
+      if (made instanceof Error) throw made;
       const { most } = made?.needs ?? entry.needs;
       const compiled = made?.compiled ?? (await this.#compile(entry, most, changed));
       const needs = made?.needs ?? needsOf(compiled, most);
       return await pace.run(this.#place({ ...entry, needs, compiled }, compiled, candidates, left));
     } catch (error) {
-      const failure = error instanceof Error ? error : new Error(String(error));
-      this.#shapes.set({ ...entry, failure: { error: failure, retryAt: this.#world.now() + RETRY_MS } });
+      this.#shapes.set({ ...entry, failure: { error: asError(error), retryAt: this.#world.now() + RETRY_MS } });
       return { rows: [] };
     }
   }
@@ -492,8 +497,19 @@ export class Slots {
 
   #touch(rows: Iterable<ShapeRow>, ids: ReadonlySet<number> | 'anything' = 'anything'): void {
     for (const { shape } of rows) {
-      const known = this.#dirty.get(shape.key) ?? NOBODY;
-      this.#dirty.set(shape.key, known === 'anything' || ids === 'anything' ? 'anything' : known.union(ids));
+      const known = this.#dirty.get(shape.key) ?? new Set<number>();
+      this.#dirty.set(shape.key, ids === 'anything' ? ids : withMore(known, ids));
     }
   }
+}
+
+/** `known` with the others: more than a shape is compiled for alone are everybody. */
+function withMore(known: Set<number> | 'anything', ids: ReadonlySet<number>): Set<number> | 'anything' {
+  if (known === 'anything') return known;
+  for (const id of ids) if (known.add(id).size > MOST_CHANGED) return 'anything';
+  return known;
+}
+
+function asError(error: unknown): Error {
+  return error instanceof Error ? error : new Error(String(error));
 }

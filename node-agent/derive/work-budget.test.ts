@@ -70,6 +70,8 @@ describe('the work of compiling', () => {
     expect(await turns({ rules: () => 126 })).toHaveLength(2);
     expect(await turns({}, compiled(1, 64_000))).toHaveLength(1);
     // One that fails has been read.
-    expect(await turns({ compile: async () => undefined, rules: () => 10_000 })).toHaveLength(0);
+    expect(await turns({ compile: async () => new Error('no compiler takes it'), rules: () => 10_000 })).toHaveLength(
+      0,
+    );
   });
 });

@@ -3,7 +3,6 @@ import { faultAt } from '../datapath/index.ts';
 import type { InUse, Model } from '../derive/index.ts';
 import { InterfaceGoneError } from '../errors.ts';
 import type { IpcacheRow } from '../tables.ts';
-import { policiesSelecting } from './model-faults.ts';
 import type { Fault, Generations } from './policy-failures.ts';
 import {
   type Acknowledgements,
@@ -96,9 +95,8 @@ function* removed(model: Model, { audit }: RealisedSources): Generator<Fault> {
 function* broken(model: Model, { sync, endpoints }: Acknowledgements): Generator<Fault> {
   if (sync.broken === undefined) return;
   const text = sync.broken instanceof Error ? sync.broken.message : 'for an unknown reason';
-  const selecting = policiesSelecting(model);
   for (const id of model.endpoints()) {
     const but = endpoints.held(id)?.policies ?? NONE;
-    yield { of: selecting(id), but, reason: 'RoundFailed', message: `endpoint ${id}: ${text}` };
+    yield { of: model.policiesOf(id), but, reason: 'RoundFailed', message: `endpoint ${id}: ${text}` };
   }
 }

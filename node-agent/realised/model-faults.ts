@@ -10,7 +10,6 @@ import { type Fault, type Generations, generationsOf } from './policy-failures.t
  * what was read since waits with it; afterwards the node says of this policy what it has instead, and goes on.
  */
 const MISSING_AFTER_MS = 5_000;
-const NONE: Generations = {};
 const ENFORCEMENT_OFF =
   'no policy is enforced on this node, as its agent runs with `--policy-enforcement never` (`policyEnforcement` of the chart)';
 
@@ -32,18 +31,6 @@ export function lasts({ sinceMs }: Missing, now: number): boolean {
   return now - sinceMs >= MISSING_AFTER_MS;
 }
 
-/** The policies that select an endpoint: one object for all endpoints of one identity. */
-export function policiesSelecting(model: Model): (endpoint: number) => Generations {
-  const known = new Map<number, Generations>();
-  return (endpoint) => {
-    const info = model.info(endpoint);
-    if (info === undefined || !info.ready) return NONE;
-    const policies = known.get(info.identity) ?? generationsOf(model.policiesOf(endpoint));
-    known.set(info.identity, policies);
-    return policies;
-  };
-}
-
 /** The kernel has acknowledged endpoints that it lets everything through of. */
 function* off(model: Model, policyMode: CoreOptions['policyMode']): Generator<Fault> {
   if (policyMode !== 'never') return;
@@ -54,13 +41,12 @@ function* off(model: Model, policyMode: CoreOptions['policyMode']): Generator<Fa
 
 /** Policies that cannot be compiled. */
 function* uncompiled(model: Model): Generator<Fault> {
-  const selecting = policiesSelecting(model);
   for (const id of model.endpoints()) {
     const error = model.failure(id);
     if (error === undefined) continue;
     const stays =
       model.state(id)?.state === 'not-ready' ? 'nothing passes until then' : 'the policy before stays enforced';
-    yield { of: selecting(id), reason: 'CompileFailed', message: `endpoint ${id}: ${error.message}; ${stays}` };
+    yield { of: model.policiesOf(id), reason: 'CompileFailed', message: `endpoint ${id}: ${error.message}; ${stays}` };
   }
 }
 

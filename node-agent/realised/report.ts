@@ -6,7 +6,7 @@ import { keyOf } from './failure-text.ts';
 import { earlierReport, heldBackFaults } from './held-back.ts';
 import { kernelFaults } from './kernel-faults.ts';
 import { laggingEndpoints, putLagging } from './lagging-endpoints.ts';
-import { lasts, modelFaults, policiesSelecting } from './model-faults.ts';
+import { lasts, modelFaults } from './model-faults.ts';
 import { type CountedEndpoint, PolicyCounts } from './policy-counts.ts';
 import { failureKey, failuresOf, type Generations, type PolicyFailure } from './policy-failures.ts';
 import { type RealisedSources, refusedEndpoints } from './sources.ts';
@@ -190,16 +190,15 @@ export class RealisedReport {
   *#judged({ writer, endpoints }: RealisedSources): Generator<CountedEndpoint> {
     const { model } = this.#options;
     const failing = refusedEndpoints(writer);
-    const selecting = policiesSelecting(model);
     for (const { id, policies } of model.states()) {
       // No packet can come from or go to an interface that is gone.
       if (failing.get(id) instanceof InterfaceGoneError) continue;
       // Until its policies are compiled, its state is of those before.
-      const wanted = model.waits(id) ? selecting(id) : policies;
+      const wanted = model.waits(id) ? model.policiesOf(id) : policies;
       yield { id, wanted, held: endpoints.held(id)?.policies ?? NONE };
     }
     // One that was found enforced has no state before its policies have compiled for the first time.
     for (const id of model.endpoints())
-      if (model.state(id) === undefined && model.waits(id)) yield { id, wanted: selecting(id), held: NONE };
+      if (model.state(id) === undefined && model.waits(id)) yield { id, wanted: model.policiesOf(id), held: NONE };
   }
 }
