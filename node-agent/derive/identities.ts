@@ -23,6 +23,12 @@ const RESERVED_LAST = 99;
  * begins anew may miss a pod for a moment.
  */
 export const DELETED_GRACE_MS = 5_000;
+/**
+ * How long a pod that has waited for an identity of its new labels, and is in no slice, is judged as before, in milliseconds: the operator takes
+ * it out of its slice when it refuses the labels one, as there are too many of them or of its namespace's identities.
+ */
+export const REFUSED_GRACE_MS = 2_000;
+const NOT_NUMBERED = 'the operator has not given its labels an identity yet';
 const NOBODY = 'nobody knows whose interface this is';
 const INIT_LABELS: LabelMap = { 'reserved:init': '' };
 const INIT = 5;
@@ -41,6 +47,8 @@ export interface EndpointIdentity {
   readonly deletedAt?: number;
   /** Since when its labels have waited for an identity of the cluster, by the same clock. */
   readonly unnumberedSince?: number;
+  /** Since when, while they have, no slice has had the pod. */
+  readonly unlistedSince?: number | undefined;
   /** Since when it has had no identity, by the same clock. */
   readonly closedSince?: number;
 }
@@ -87,6 +95,8 @@ export interface EndpointContext {
   /** The pods of this node, as of a complete list. */
   pod(key: string): LocalPodRow | undefined;
   namespace(name: string): NamespaceRow | undefined;
+  /** Whether the operator has the endpoint's pod in a slice, as far as is known. */
+  listed(row: EndpointRow): boolean;
   /** Milliseconds; any clock that only grows. */
   now(): number;
 }
@@ -160,7 +170,8 @@ function foundAs(row: EndpointRow, context: EndpointContext): EndpointIdentity |
  * of the agent in the middle of one leaves a gap. One that was not ready also waits until every policy that may select it is in force
  * here: a policy that cannot be judged yet must not count as none.
  *
- * A pod that is deleted keeps its identity for a grace time; then it is nobody, whatever runs on in its sandbox.
+ * A pod that is deleted keeps its identity for a grace time; then it is nobody, whatever runs on in its sandbox. So is one that the operator
+ * refuses an identity of its new labels: rules select by those, and would never reach it.
  */
 export function endpointIdentity(
   row: EndpointRow,
@@ -183,7 +194,7 @@ export function endpointIdentity(
     before.row.ipv4 === row.ipv4;
   const waiting = (reason: string, labels: LabelMap = {}): EndpointIdentity => {
     if (!same || renumbered(before, context.identities)) return closed(reason, labels);
-    const { deletedAt: _, unnumberedSince: __, ...kept } = before;
+    const { deletedAt: _, unnumberedSince: __, unlistedSince: ___, ...kept } = before;
     return { ...kept, row, reason };
   };
   const ready = (identity: number, what: Saying): EndpointIdentity => {
@@ -207,8 +218,11 @@ export function endpointIdentity(
   const cluster = context.identities.byLabels(key);
   if (cluster !== undefined) return ready(cluster, saying);
   if (row.pod !== undefined) {
-    const unnumberedSince = last?.unnumberedSince ?? context.now();
-    return { ...waiting('the operator has not given its labels an identity yet', labels), unnumberedSince };
+    const now = context.now();
+    const unnumberedSince = last?.unnumberedSince ?? now;
+    const unlistedSince = context.listed(row) ? undefined : (last?.unlistedSince ?? now);
+    const refused = unlistedSince !== undefined && now - unlistedSince >= REFUSED_GRACE_MS;
+    return { ...(refused ? closed : waiting)(NOT_NUMBERED, labels), unnumberedSince, unlistedSince };
   }
   return ready(context.numbers.labels(key), saying);
 }

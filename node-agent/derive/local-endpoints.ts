@@ -12,6 +12,7 @@ import {
   endpointIdentity,
   endpointSaying,
   podless,
+  REFUSED_GRACE_MS,
 } from './identities.ts';
 import type { Inputs } from './inputs.ts';
 import type { IpcacheDeriver } from './ipcache.ts';
@@ -51,6 +52,7 @@ export class LocalEndpoints {
       now,
       pod: (key) => inputs.said.get(tables.localPods, key),
       namespace: (name) => inputs.said.get(tables.namespaces, name),
+      listed: (row) => this.#listed(row),
     };
     this.#infos = new Rows<number, EndpointIdentity>(
       db,
@@ -62,8 +64,7 @@ export class LocalEndpoints {
           // Those that lose their identity by the passing of time.
           {
             name: 'closes',
-            keys: ({ ready, deletedAt }) =>
-              ready && deletedAt !== undefined ? [keys.int(Math.ceil(deletedAt + DELETED_GRACE_MS))] : [],
+            keys: (info) => (info.ready ? closesAt(info).map((at) => keys.int(at)) : []),
           },
         ],
       },
@@ -101,6 +102,13 @@ export class LocalEndpoints {
     this.#podsChanged.add(tableKey.pod(namespace, name));
   }
 
+  /** A slice that has a pod of this node, or had it, has changed. */
+  sliceChanged({ namespace, name }: RemoteEndpointRow): void {
+    const { inputs, tables } = this.#options;
+    for (const row of inputs.said.list(tables.endpoints, 'pod', tableKey.pod(namespace, name)))
+      this.endpointChanged(row);
+  }
+
   namespaceChanged({ name }: NamespaceRow): void {
     this.#namespacesChanged.add(name);
   }
@@ -132,6 +140,17 @@ export class LocalEndpoints {
     return slice?.podUid !== undefined && slice.podUid === pod.uid && slice.identity === identity;
   }
 
+  /** Pods without an address are in no slice. */
+  #listed({ pod }: EndpointRow): boolean {
+    const { inputs, tables } = this.#options;
+    const { said } = inputs;
+    if (pod === undefined || !said.initialised(tables.remoteEndpoints)) return true;
+    const key = tableKey.pod(pod.namespace, pod.name);
+    if (said.get(tables.localPods, key)?.addresses.length === 0) return true;
+    const slice = said.get(tables.remoteEndpoints, key);
+    return slice !== undefined && (slice.podUid === undefined || pod.uid === undefined || slice.podUid === pod.uid);
+  }
+
   /** Numbers of its pod's labels; undefined: its labels, or a number of theirs, are not known. */
   #identityOf(row: EndpointRow): readonly number[] | undefined {
     const { inputs, tables } = this.#options;
@@ -158,7 +177,7 @@ export class LocalEndpoints {
   /** When an endpoint is to be settled though nothing changes: milliseconds, by the clock that was given. */
   dueAt(): number | undefined {
     const [first] = this.#infos.select(query.prefix(this.#infos.table, '', 'closes'));
-    return first?.deletedAt === undefined ? undefined : Math.ceil(first.deletedAt + DELETED_GRACE_MS);
+    return first && closesAt(first)[0];
   }
 
   /**
@@ -219,6 +238,12 @@ export class LocalEndpoints {
     this.#podsChanged.clear();
     this.#namespacesChanged.clear();
   }
+}
+
+/** When the endpoint loses its identity by the passing of time, if it does: milliseconds. */
+function closesAt({ deletedAt, unlistedSince }: EndpointIdentity): number[] {
+  if (deletedAt !== undefined) return [Math.ceil(deletedAt + DELETED_GRACE_MS)];
+  return unlistedSince === undefined ? [] : [Math.ceil(unlistedSince + REFUSED_GRACE_MS)];
 }
 
 /** What is concluded, as the objects of before as far as they say the same: whoever reads it sees at once that nothing has changed. */

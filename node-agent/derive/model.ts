@@ -191,6 +191,7 @@ export class Model {
     });
     inputs.on(tables.remoteEndpoints, (row) => {
       this.#withdrawals.endpointChanged(row);
+      this.#local.sliceChanged(row);
       this.#remote.endpointChanged(row);
     });
     inputs.on(tables.nodes, (row, deleted) => this.#onNode(row, deleted));

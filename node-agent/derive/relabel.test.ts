@@ -3,6 +3,7 @@ import { describe, expect, it } from '@jest/globals';
 import fc from 'fast-check';
 import { tableKey } from '../create-tables.ts';
 import { classOf, FIRST_CLASS } from './classes.ts';
+import { REFUSED_GRACE_MS } from './identities.ts';
 import { basic, byName, rule, type World, web } from './testing/model-world.ts';
 
 const ADDRESS = '10.9.9.1';
@@ -291,4 +292,63 @@ describe('whatever the order in which watches deliver', () => {
       expect(gaps).toBeGreaterThan(150);
     },
   );
+});
+
+describe('a pod of this node whose new labels the operator refuses an identity', () => {
+  /** Endpoint 1 is in a slice, and has been relabelled. */
+  async function relabelled(): Promise<World> {
+    const world = basic();
+    world.pod('web', 'a', [], undefined, ['10.0.0.1']);
+    world.remote('web', '10.0.0.1', 256, [], 'u-web');
+    await world.plan();
+    world.pod('web', 'a', [], 'next', ['10.0.0.1']);
+    await world.plan();
+    expect(world.states.get(1)).toMatchObject({ state: 'ready', identity: 256 });
+    return world;
+  }
+  const unlist = ({ db, tables }: World): void =>
+    db.write([tables.remoteEndpoints], (txn) => void txn.delete(tables.remoteEndpoints, tableKey.pod('ns', 'web')));
+
+  it('is judged as before while its slice has it: the operator has not looked yet', async () => {
+    const world = await relabelled();
+    expect(world.model.dueAt()).toBeUndefined();
+    world.pass(3_600_000);
+    world.endpoint(1, { pod: { namespace: 'ns', name: 'web', uid: 'u-web' } });
+    await world.plan();
+    expect(world.states.get(1)).toMatchObject({ state: 'ready', identity: 256 });
+    expect(judgedAs(world, '10.0.0.1')).toBe(256);
+  });
+
+  it('is closed once no slice has it: no policy that selects it by the new labels would reach it', async () => {
+    const world = await relabelled();
+    unlist(world);
+    await world.plan();
+    expect(world.states.get(1)).toMatchObject({ state: 'ready', identity: 256 });
+    expect(world.model.dueAt()).toBe(REFUSED_GRACE_MS);
+    world.pass(REFUSED_GRACE_MS);
+    await world.plan();
+    expect(world.states.get(1)).toMatchObject({
+      state: 'waiting-for-identity',
+      identity: 0,
+      enforced: { ingress: true, egress: true },
+      reason: expect.stringContaining('identity'),
+    });
+    expect(judgedAs(world, '10.0.0.1')).toBe(0);
+    expect(world.model.dueAt()).toBeUndefined();
+    world.identity(300, 'a', 'next');
+    await world.plan();
+    expect(world.states.get(1)).toMatchObject({ state: 'ready', identity: 300 });
+  });
+
+  it('goes on where a slice has it again in time', async () => {
+    const world = await relabelled();
+    unlist(world);
+    await world.plan();
+    world.pass(REFUSED_GRACE_MS - 1);
+    world.remote('web', '10.0.0.1', 256, [], 'u-web');
+    await world.plan();
+    world.pass(REFUSED_GRACE_MS);
+    await world.plan();
+    expect(world.states.get(1)).toMatchObject({ state: 'ready', identity: 256 });
+  });
 });
