@@ -283,19 +283,24 @@ export class EndpointShapes {
     return new Map<string, Shared | Error>([...failed, ...made]);
   }
 
-  /** By shape, the namespaces of its endpoints. The shape for which one of them has waited longest comes first. */
+  /**
+   * By shape, the namespaces of its endpoints. A shape by which one of them gets other rules of the cluster's policies comes first: who edits
+   * policies of a namespace without end keeps an administrator's from nobody. Then comes that for which one of them has waited longest.
+   */
   #namespaces(users: Wanted): ReadonlyMap<string, ReadonlySet<string>> {
     const { infos, slots } = this.#options;
-    const out = new Map<string, ReadonlySet<string>>();
-    for (const [key, ids] of users) out.set(key, new Set(ids.map((id) => infos.get(id)?.row.pod?.namespace ?? '')));
-    if (!slots.hasPutOff) return out;
-    const waited = new Map<string, number>();
-    for (const [key, ids] of users)
-      waited.set(
+    const turns = Array.from(users, ([key, ids]) => {
+      const rows = ids.map((id) => this.#rows.get(id));
+      const clusterwide = slots.clusterwide(key);
+      return {
         key,
-        ids.reduce((most, id) => Math.max(most, this.#rows.get(id)?.waited ?? 0), 0),
-      );
-    return new Map([...out].sort(([a], [b]) => (waited.get(b) ?? 0) - (waited.get(a) ?? 0)));
+        namespaces: new Set(ids.map((id) => infos.get(id)?.row.pod?.namespace ?? '')),
+        first: rows.some((row) => slots.clusterwide(row?.shape ?? '') !== clusterwide),
+        waited: rows.reduce((most, row) => Math.max(most, row?.waited ?? 0), 0),
+      };
+    });
+    turns.sort((a, b) => Number(b.first) - Number(a.first) || b.waited - a.waited);
+    return new Map(turns.map(({ key, namespaces }) => [key, namespaces]));
   }
 
   /** By the shape that they are to have: the shapes that endpoints keep until then, and the namespaces of these. */

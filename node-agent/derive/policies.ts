@@ -189,7 +189,7 @@ export class Policies {
       }
       this.#missing.delete(uid);
       if (before?.row === row) continue;
-      const after: InUse = { row, groups: groupsOf(row.rules) };
+      const after: InUse = { row, groups: groupsOf(row) };
       this.#inForce.set(after);
       if (before) this.#tidy(before);
       yield [uid, before, after];

@@ -1,5 +1,6 @@
 import { hash } from 'node:crypto';
 import { type NamedPort, portNamesOf, type ResolvedRule, type SelectorHash } from '@weir/policy';
+import type { PolicyRow } from '../tables.ts';
 import { portNameKey } from './peer-port-names.ts';
 
 /** Which other identities than those of peer sets rules tell apart: those of CIDRs, or of these only API servers'. Undefined: none. */
@@ -13,6 +14,8 @@ export interface RuleGroup {
   /** Hash of their content. */
   readonly key: string;
   readonly subject: SelectorHash;
+  /** It is of a policy of the cluster, which tenants cannot write. */
+  readonly clusterwide: boolean;
   readonly rules: readonly ResolvedRule[];
   /** Peer sets that they name. */
   readonly peerSets: ReadonlySet<SelectorHash>;
@@ -24,7 +27,7 @@ export interface RuleGroup {
 }
 
 /** Nearly always one. */
-export function groupsOf(rules: readonly ResolvedRule[]): readonly RuleGroup[] {
+export function groupsOf({ rules, kind }: Pick<PolicyRow, 'rules' | 'kind'>): readonly RuleGroup[] {
   return Array.from(
     Map.groupBy(rules, ({ subject }) => subject),
     ([subject, own]) => {
@@ -32,6 +35,7 @@ export function groupsOf(rules: readonly ResolvedRule[]): readonly RuleGroup[] {
       return {
         key: hash('sha256', JSON.stringify(own), 'base64'),
         subject,
+        clusterwide: kind === 'CiliumClusterwideNetworkPolicy',
         rules: own,
         ...namedBy(own),
         ownNames: names.ingress,

@@ -292,6 +292,11 @@ export class Slots {
     return this.#shapes.get(shape)?.row;
   }
 
+  /** `clusterwide` of the shape. */
+  clusterwide(shape: string): string {
+    return this.#shapes.get(shape)?.shape.clusterwide ?? '';
+  }
+
   /** How many rules the shape has. */
   rules(shape: string): number {
     return this.#shapes.get(shape)?.shape.groups.reduce((sum, { rules }) => sum + rules.length, 0) ?? 0;

@@ -47,6 +47,31 @@ const generations = (world: World, ...ids: readonly number[]): (number | undefin
   });
 
 describe('shapes that no plan has compiled', () => {
+  it('are first those by which an administrator’s policies change, whatever the namespace’s own edits', async () => {
+    const world = worldOfTurns();
+    for (const id of [1, 2, 3, 4]) pod(world, id);
+    for (const id of [1, 2, 3, 4]) policy(world, id, 1);
+    await settle(world);
+    for (const id of [1, 2, 3, 4]) policy(world, id, 2);
+    await world.plan();
+    const { tables, db } = world;
+    const lock: ResolvedRule = {
+      ...rule('a', undefined, 99),
+      subject: 'hash-v4',
+      verdict: 'deny',
+      peers: [{ entity: 'all' }],
+    };
+    const kind = 'CiliumClusterwideNetworkPolicy';
+    db.write([tables.policies], (txn) =>
+      txn.upsert(tables.policies, { uid: 'lock', kind, name: 'lock', generation: 1, rules: [lock] }),
+    );
+    await world.plan();
+    expect(world.states.get(4)?.policies).toEqual({ lock: 1, p4: 2 });
+    expect(generations(world, 1, 2, 3).filter((generation) => generation === 1)).toHaveLength(2);
+    await settle(world);
+    expect(generations(world, 1, 2, 3)).toEqual([2, 2, 2]);
+  });
+
   it('have one turn a namespace and plan; what was in force stays till then, and what had nothing is closed', async () => {
     const world = worldOfTurns();
     for (const id of [1, 2, 3]) pod(world, id);

@@ -36,7 +36,8 @@ describe('the work of compiling', () => {
     expect(workOf(compiled(400).ingress)).toBeGreaterThan(1.5 * workOf(compiled(200).ingress));
     const [few, many] = [compiled(1, 10), compiled(1, 64_000)].map(({ ingress }) => ingress);
     expect(many?.classes.length).toBe(few?.classes.length);
-    expect(many && workOf(many)).toBeGreaterThan(4000);
+    // Each is written.
+    expect(many && workOf(many)).toBeGreaterThan(32_000);
     expect(few && workOf(few)).toBeLessThan(100);
     // The same members in many sets.
     const peers = Array.from({ length: 400 }, (_, at) => ({ peerSet: `set-${at}` }));

@@ -39,7 +39,7 @@ export const modelPart = definePart({
         totals.error('identity');
         log.error(
           { namespace, pod, error: error.message },
-          'pods of a namespace wait for an identity: until then nobody knows them, and no policy lets them in',
+          'pods of a namespace wait for an identity: until then they are closed on their nodes, and nobody else knows them',
         );
       },
       onPodCidrOverlap: (overlap) => {

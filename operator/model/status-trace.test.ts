@@ -455,7 +455,7 @@ describe('status, whatever happens', () => {
     cluster.speak('n1');
     expect(cluster.settle()).toBe('False/Progressing/2');
     expect(cluster.status?.conditions[2]?.message).toBe(
-      'The policy selects no pod that runs. 1 node that may enforce an earlier generation has not caught up with generation 2 yet: n2.',
+      'The policy selects no running pod that has an identity. 1 node that may enforce an earlier generation has not caught up with generation 2 yet: n2.',
     );
     // Nobody hosts what it selects, and one is waited for.
     expect(cluster.status?.summary.nodes).toBe('0/1');

@@ -210,7 +210,7 @@ function progress(
   }
   const nobody =
     input.endpoints === 0
-      ? 'The policy selects no pod that runs.'
+      ? 'The policy selects no running pod that has an identity.'
       : 'No live node hosts a pod that the policy selects.';
   if (nodes.length === 0 && !input.written) {
     const message = `${nobody} Generation ${generation} has not been handed to the nodes yet.${down}`;

@@ -12,6 +12,8 @@ export const MOST_ROWS = 65_000;
 const MOST_LOOKS = 1_000_000;
 
 const STEPS_A_ROW = 16;
+/** Members of classes, each of which is an element of the kernel's map, that take the time of a row. */
+const MEMBERS_A_ROW = 2;
 
 /** What compiling a direction took of its budget. It is no part of what the direction says. */
 interface Price {
@@ -39,12 +41,13 @@ export function rowsIn(direction: CompiledDirection): number {
 }
 
 /**
- * What it took to compile the direction, in rows: those that were made, and peers, members and identities that were looked at, of which so many take
- * the time of one.
+ * What it takes to compile the direction and to write it into the kernel, in rows: those that there are, members of classes, and peers, members and
+ * identities that were looked at; of the latter so many take the time of one.
  */
 export function workOf(direction: CompiledDirection): number {
   const { looks = 0, steps = 0 } = PRICES.get(direction) ?? {};
-  return rowsIn(direction) + Math.floor((looks + steps) / STEPS_A_ROW);
+  const members = direction.classes.reduce((sum, one) => sum + one.members.length, 0);
+  return rowsIn(direction) + Math.floor(members / MEMBERS_A_ROW + (looks + steps) / STEPS_A_ROW);
 }
 
 export class RowBudget {
