@@ -8,6 +8,8 @@ import { allowedKey, blocksOf, both, DIRECTIONS, rowsKey } from './rows.ts';
 /** First class number that is no scope class (datapath contract). */
 export const FIRST_CLASS = 16;
 const LAST_CLASS = 0xffff;
+/** How many there are. */
+export const CLASS_NUMBERS = LAST_CLASS - FIRST_CLASS + 1;
 /** Identities that a step looks at: some ten microseconds. */
 export const STEP = 256;
 /** The kernel keeps the rows of a number for GRACE_MS and takes them away in the round after that. */
@@ -118,8 +120,7 @@ function* assign(
     let number = numbers.byRows.get(key) ?? named.get(key);
     if (number === undefined) {
       while (used.has(candidate)) candidate += 1;
-      if (candidate > LAST_CLASS)
-        throw new RangeError(`a policy makes more than ${LAST_CLASS - FIRST_CLASS + 1} classes`);
+      if (candidate > LAST_CLASS) throw new RangeError(`a policy makes more than ${CLASS_NUMBERS} classes`);
       number = candidate;
       used.add(number);
     }

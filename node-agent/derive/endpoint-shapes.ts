@@ -270,8 +270,7 @@ export class EndpointShapes {
       failing: (key) => slots.failure(key) !== undefined,
       compile: async (key, most) => {
         if (pace.due()) await pace.breathe();
-        // What an endpoint has is often the same but for one policy.
-        return slots.compile(key, most, this.#rows.get(users.get(key)?.[0] ?? 0)?.shape);
+        return slots.compile(key, most, this.#like(key, users));
       },
       rules: (key) => slots.rules(key),
       // What is in force follows its peers before addresses do. Who is nobody, or nobody any more, is closed at once.
@@ -326,16 +325,22 @@ export class EndpointShapes {
         const kernel = this.kernel(id);
         if (kernel && kernel.slot !== 0 && !this.#leftAtStart(kernel.slot, key)) candidates.add(kernel.slot);
       }
-      const refreshed = await slots.refresh(
-        key,
-        candidates,
-        this.#leaving(key, users, out.pointing),
-        out.made.get(key),
-      );
+      const made = out.made.get(key);
+      const like = this.#like(key, users);
+      const refreshed = await slots.refresh(key, candidates, {
+        left: this.#leaving(key, users, out.pointing),
+        ...(made === undefined ? {} : { made }),
+        ...(like === undefined ? {} : { like }),
+      });
       out.slots.push(...refreshed.rows);
       if (refreshed.reframed) out.reframed = true;
       if (refreshed.left !== undefined) out.slotsGone.push(refreshed.left);
     }
+  }
+
+  /** What an endpoint that wants the shape has: often the same but for one policy. */
+  #like(key: string, users: Wanted): string | undefined {
+    return this.#rows.get(users.get(key)?.[0] ?? 0)?.shape;
   }
 
   #shape(info: EndpointIdentity): Shape | undefined {

@@ -1,4 +1,5 @@
 import {
+  type CompiledDirection,
   type CompiledPolicy,
   type CompileInput,
   changesOf,
@@ -15,13 +16,21 @@ import { type Key, keys, type StateDB } from '@weir/statedb';
 import { IdsExhaustedError } from '../errors.ts';
 import type { PerDirection, SlotRow } from '../tables.ts';
 import type { ChangedCidrs } from './cidr-peers.ts';
-import { adoptNumbers, assignNumbers, type ClassMaps, type ClassNumbers, NO_NUMBERS, STEP } from './classes.ts';
+import {
+  adoptNumbers,
+  assignNumbers,
+  CLASS_NUMBERS,
+  type ClassMaps,
+  type ClassNumbers,
+  NO_NUMBERS,
+  STEP,
+} from './classes.ts';
 import type { CidrPeer } from './ipcache.ts';
 import type { Pace } from './pace.ts';
 import { portNameKey } from './peer-port-names.ts';
 import { cidrsOf } from './policies.ts';
 import { limited, type Needs, NO_NEEDS, needsOf, type Shared } from './row-shares.ts';
-import { both, sameScopes } from './rows.ts';
+import { both, DIRECTIONS, sameScopes } from './rows.ts';
 import type { RuleGroup, Tells } from './rule-groups.ts';
 import { rulesOf, type Shape, sameButRules } from './shape.ts';
 import {
@@ -351,13 +360,17 @@ export class Slots {
   /**
    * Puts one shape into its slot. `made`: what it was compiled to, or why it was not; without, it is compiled with the room that it had. `candidates`: kernel slots that
    * endpoints of this shape have. `left`: endpoints that point at its slot go elsewhere, all of them or some; for them it stays as it was. When it
-   * cannot be compiled, the shape keeps the row that it had. Makes breaks: no slot may be given out, and nothing that was concluded may change, meanwhile.
+   * cannot be compiled, the shape keeps the row that it had. `like`: as in `compile`. Makes breaks: no slot may be given out, and nothing that was
+   * concluded may change, meanwhile.
    */
   async refresh(
     key: string,
     candidates: Iterable<number>,
-    left: Leaving = 'none',
-    made?: Shared | Error,
+    {
+      left = 'none',
+      made,
+      like,
+    }: { readonly left?: Leaving; readonly made?: Shared | Error; readonly like?: string } = {},
   ): Promise<Refreshed> {
     const changed = this.#dirty.get(key);
     this.#dirty.delete(key);
@@ -369,7 +382,7 @@ export class Slots {
       const { most } = made?.needs ?? entry.needs;
       const compiled = made?.compiled ?? (await this.#compile(entry, most, changed));
       const needs = made?.needs ?? needsOf(compiled, most);
-      return await pace.run(this.#place({ ...entry, needs, compiled }, compiled, candidates, left));
+      return await pace.run(this.#place({ ...entry, needs, compiled }, compiled, candidates, { left, like }));
     } catch (error) {
       this.#shapes.set({ ...entry, failure: { error: asError(error), retryAt: this.#world.now() + RETRY_MS } });
       return { rows: [] };
@@ -429,7 +442,12 @@ export class Slots {
     return { compiled: other.compiled, changed, rulesBefore };
   }
 
-  *#place(entry: ShapeRow, compiled: CompiledPolicy, candidates: Iterable<number>, leaving: Leaving): Steps<Refreshed> {
+  *#place(
+    entry: ShapeRow,
+    compiled: CompiledPolicy,
+    candidates: Iterable<number>,
+    { left: leaving, like }: { readonly left: Leaving; readonly like: string | undefined },
+  ): Steps<Refreshed> {
     const shape = entry.shape.key;
     const now = this.#world.now();
     const { row: before } = entry;
@@ -446,7 +464,7 @@ export class Slots {
         this.#numbers.set({ slot });
         return this.#put(entry, { row: { slot, shape, compiled, classes, epoch }, numbers });
       }
-      return this.#put(entry, yield* this.#newSlot(shape, compiled, now));
+      return this.#put(entry, yield* this.#newSlot(shape, compiled, now, like));
     }
     const had: Numbered = { row: before, numbers: entry.numbers };
     if (leaving === 'all') return this.#put(entry, yield* withNewCidrs(had, compiled, now));
@@ -473,8 +491,14 @@ export class Slots {
   }
 
   /** The lowest free one: a slot that was emptied lately still has its maps in the kernel. */
-  *#newSlot(shape: string, compiled: CompiledPolicy, now: number): Steps<Numbered> {
-    const { numbers, classes } = yield* assignNumbers(NO_NUMBERS, compiled, now);
+  *#newSlot(shape: string, compiled: CompiledPolicy, now: number, like = shape): Steps<Numbered> {
+    // With the numbers of a slot that differs little, what identities have in common is in memory once. Its own it has retired none of.
+    const { row, numbers: theirs = NO_NUMBERS } = this.#shapes.get(like) ?? {};
+    const given =
+      row !== undefined && DIRECTIONS.every((direction) => alike(row.compiled[direction], compiled[direction]))
+        ? yield* assignNumbers(unretired(theirs), compiled, now, row)
+        : yield* assignNumbers(NO_NUMBERS, compiled, now);
+    const [classes, numbers] = [given.classes, unretired(given.numbers)];
     let free = 1;
     for (const { slot } of this.#numbers.values()) {
       if (slot !== free) break;
@@ -517,4 +541,18 @@ function withMore(known: Set<number> | 'anything', ids: ReadonlySet<number>): Se
 
 function asError(error: unknown): Error {
   return error instanceof Error ? error : new Error(String(error));
+}
+
+/** As of a slot that nothing has read yet. */
+function unretired(numbers: ClassNumbers): ClassNumbers {
+  return both((direction) => ({ byRows: numbers[direction].byRows, retired: new Map() }));
+}
+
+/** Whether most identities are in classes that both have, and there are numbers for the others of both. */
+function alike(a: CompiledDirection, b: CompiledDirection): boolean {
+  if (a.classes.length + b.classes.length > CLASS_NUMBERS) return false;
+  const known = new Set(a.classes);
+  const counts = { same: 0, other: 0 };
+  for (const one of b.classes) counts[known.has(one) ? 'same' : 'other'] += one.members.length;
+  return counts.same >= counts.other;
 }
