@@ -5,7 +5,7 @@ import { tableKey } from '../create-tables.ts';
 import type { EndpointStateRow } from '../tables.ts';
 import type { IpcacheDeriver } from './ipcache.ts';
 import type { Pace } from './pace.ts';
-import { cidrsOf, type InUse, type Policies } from './policies.ts';
+import type { InUse, Policies } from './policies.ts';
 import type { RuleGroup } from './rule-groups.ts';
 import { Rows } from './working.ts';
 
@@ -62,10 +62,8 @@ export class InForce {
   /** Brings into force what is complete. `dirtyHashes`: PeerSets whose selectors changed. */
   async settle(dirtyHashes: Iterable<SelectorHash>): Promise<void> {
     const { policies, pace } = this.#options;
-    for (const [uid, before, after] of policies.settle()) {
-      // What a policy names before and after is named.
-      const cidrs = (inUse: InUse | undefined): Set<string> => new Set(inUse && cidrsOf(inUse.row.rules));
-      for (const cidr of cidrs(before).symmetricDifference(cidrs(after))) this.#dirtyCidrs.add(cidr);
+    for (const { uid, after, cidrs } of policies.settle()) {
+      for (const cidr of cidrs) this.#dirtyCidrs.add(cidr);
       this.#select(uid, after);
       if (pace.due()) await pace.breathe();
     }

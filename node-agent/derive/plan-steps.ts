@@ -91,12 +91,29 @@ const NOBODY: ReadonlySet<number> = new Set();
 export const STEPS: readonly Step[] = [
   {
     name: 'rules in force',
-    reads: ['addressClaims', 'heldGroups', 'missingPolicies', 'retainedPeerSets', 'rulesInForce', 'shapes', 'subjects'],
+    reads: [
+      'addressClaims',
+      'heldGroups',
+      'missingPolicies',
+      'namedCidrs',
+      'retainedPeerSets',
+      'rulesInForce',
+      'shapes',
+      'subjects',
+    ],
     asBefore: {
       heldGroups: 'what stays in force is known once shapes are compiled',
       shapes: 'a set that the cluster has dropped stays while a slot is compiled from it',
     },
-    writes: ['addressClaims', 'missingPolicies', 'retainedPeerSets', 'rulesInForce', 'selections', 'subjects'],
+    writes: [
+      'addressClaims',
+      'missingPolicies',
+      'namedCidrs',
+      'retainedPeerSets',
+      'rulesInForce',
+      'selections',
+      'subjects',
+    ],
     async run({ marks }, { inForce }) {
       await inForce.settle(marks.hashes);
     },
@@ -219,6 +236,7 @@ export const STEPS: readonly Step[] = [
       'heldGroups',
       'heldIdentities',
       'localIdentities',
+      'namedCidrs',
       'peerPortNumbers',
       'peerSetViews',
       'retainedPeerSets',

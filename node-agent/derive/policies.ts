@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { type LabelMap, matches, NAMESPACE_LABEL } from '@weir/labels';
 import type { ResolvedRule, SelectorHash } from '@weir/policy';
-import type { StateDB } from '@weir/statedb';
+import { type Key, keys, query, type StateDB } from '@weir/statedb';
 import type { Tables } from '../core.ts';
 import { peerSetsOf } from '../create-tables.ts';
 import type { PeerSetRow, PolicyRow } from '../tables.ts';
@@ -13,6 +13,19 @@ import { Rows } from './working.ts';
 export interface InUse {
   readonly row: PolicyRow;
   readonly groups: readonly RuleGroup[];
+}
+
+/** A CIDR (or except) that a policy in force names. */
+interface NamedCidr {
+  readonly cidr: string;
+  readonly uid: string;
+}
+
+/** A policy whose rules in force have changed, and the CIDRs that only one of the two names. */
+export interface Settled {
+  readonly uid: string;
+  readonly after: InUse | undefined;
+  readonly cidrs: ReadonlySet<string>;
 }
 
 /** Why a policy's newest generation is not in use. */
@@ -56,6 +69,8 @@ function* peersOf({ rules }: PolicyRow): Generator<string> {
 export class Policies {
   readonly #options: PoliciesOptions;
   readonly #inForce: Rows<string, InUse>;
+  /** By CIDR, policies in force that name it: a policy may name very many, of which an edit changes few. */
+  readonly #cidrs: Rows<NamedCidr, NamedCidr>;
   /** Sets that policies in force and slots name, as they were when the cluster dropped them. */
   readonly #retained: Rows<SelectorHash, PeerSetRow>;
   readonly #missing: Rows<string, Missing>;
@@ -66,10 +81,10 @@ export class Policies {
     const { db } = options;
     const indexes = [
       { name: 'peerSet', keys: ({ row }: InUse) => peerSetsOf(row) },
-      { name: 'cidr', keys: ({ row }: InUse) => cidrsOf(row.rules) },
       { name: 'peer', keys: ({ row }: InUse) => new Set(peersOf(row)) },
     ];
     this.#inForce = new Rows(db, { name: 'rulesInForce', key: ({ row }) => row.uid, indexes }, (uid) => uid);
+    this.#cidrs = new Rows(db, { name: 'namedCidrs', key: namedCidrKey }, namedCidrKey);
     this.#retained = new Rows(db, { name: 'retainedPeerSets', key: ({ hash }) => hash }, (hash) => hash);
     this.#missing = new Rows(db, { name: 'missingPolicies', key: ({ uid }) => uid }, (uid) => uid);
   }
@@ -143,13 +158,16 @@ export class Policies {
   }
 
   /** Policies in force that name the CIDR, or except it. */
-  inUseWithCidr(cidr: string): Iterable<InUse> {
-    return this.#inForce.list('cidr', cidr);
+  *inUseWithCidr(cidr: string): Generator<InUse> {
+    for (const { uid } of this.#cidrs.select(query.prefix(this.#cidrs.table, keys.join(cidr)))) {
+      const inUse = this.#inForce.get(uid);
+      if (inUse !== undefined) yield inUse;
+    }
   }
 
   /** Whether a policy in force names the CIDR. */
   namesCidr(cidr: string): boolean {
-    const [some] = this.inUseWithCidr(cidr);
+    const [some] = this.#cidrs.select(query.prefix(this.#cidrs.table, keys.join(cidr)));
     return some !== undefined;
   }
 
@@ -167,7 +185,7 @@ export class Policies {
   }
 
   /** Brings what is in force up to date; yields each policy whose rules in force changed. */
-  *settle(): Generator<readonly [uid: string, before: InUse | undefined, after: InUse | undefined]> {
+  *settle(): Generator<Settled> {
     const { inputs, tables, now } = this.#options;
     for (const uid of this.#dirty) {
       this.#dirty.delete(uid);
@@ -178,7 +196,7 @@ export class Policies {
         if (!before) continue;
         this.#inForce.delete(uid);
         this.#tidy(before);
-        yield [uid, before, undefined];
+        yield { uid, after: undefined, cidrs: this.#nameCidrs(uid, before, undefined) };
         continue;
       }
       const absent = [...peerSetsOf(row)].filter((hash) => !this.present(hash)).sort();
@@ -192,8 +210,21 @@ export class Policies {
       const after: InUse = { row, groups: groupsOf(row) };
       this.#inForce.set(after);
       if (before) this.#tidy(before);
-      yield [uid, before, after];
+      yield { uid, after, cidrs: this.#nameCidrs(uid, before, after) };
     }
+  }
+
+  #nameCidrs(uid: string, before: InUse | undefined, after: InUse | undefined): ReadonlySet<string> {
+    const [had, has] = [new Set(before && cidrsOf(before.row.rules)), new Set(after && cidrsOf(after.row.rules))];
+    const changed = had.symmetricDifference(has);
+    this.#cidrs.write((txn) => {
+      for (const cidr of changed) {
+        const row = { cidr, uid };
+        if (has.has(cidr)) txn.insert(this.#cidrs.table, row);
+        else txn.delete(this.#cidrs.table, namedCidrKey(row));
+      }
+    });
+    return changed;
   }
 
   /** A slot may have ceased to name the set: what nothing in force names need not be kept. */
@@ -209,4 +240,8 @@ export class Policies {
     const [some] = this.#inForce.list('peerSet', hash);
     return some !== undefined || this.#options.compiled(hash);
   }
+}
+
+function namedCidrKey({ cidr, uid }: NamedCidr): Key {
+  return keys.join(cidr, uid);
 }

@@ -423,7 +423,8 @@ export class Slots {
   }
 
   /** What another shape was compiled to, and whom the difference concerns; undefined where these are many, or it is more than rules. */
-  #sibling(shape: Shape, key = shape.key): (Recompiled & Pick<RecompileInput, 'rulesBefore'>) | undefined {
+  #sibling(shape: Shape, key: string | undefined): (Recompiled & Pick<RecompileInput, 'rulesBefore'>) | undefined {
+    if (key === undefined || key === shape.key) return undefined;
     const other = this.#shapes.get(key);
     const known = this.#dirty.get(key) ?? NOBODY;
     if (other?.compiled === undefined || other.failure !== undefined || known === 'anything') return undefined;
