@@ -6,6 +6,7 @@ import { classOf, rowsByClass } from './classes.ts';
 import { copy, rule, World } from './testing/model-world.ts';
 
 const OUTSIDE = { cidr: '198.51.0.0/16', except: ['198.51.100.0/24'] };
+const HOST = '192.0.2.1';
 /** No compiler takes it. */
 const BAD: ResolvedRule = { ...rule('b', 'b', 9), ports: [{ protocol: 'TCP', from: 9, to: 5 }] };
 
@@ -15,11 +16,14 @@ const egress = (app: string, cookie: number, ...peers: NonNullable<ResolvedRule[
   peers,
 });
 
-/** Endpoint 1, of app a, may reach what is outside; endpoint 2, of app b, has policies that change. */
+/**
+ * Endpoint 1, of app a, may reach what is outside; endpoint 2, of app b, has policies that change; endpoint 3, of app c, may reach API servers alone,
+ * and no rule of it names a CIDR.
+ */
 function world(): World {
   const made = new World();
   made.namespace();
-  for (const [at, app] of ['a', 'b'].entries()) {
+  for (const [at, app] of ['a', 'b', 'c'].entries()) {
     made.peerSet(app, [256 + at]);
     made.identity(256 + at, app);
     made.pod(app, app);
@@ -30,6 +34,7 @@ function world(): World {
     { ...egress('a', 2, { entity: 'kube-apiserver' }), verdict: 'deny' },
     { ...egress('a', 3, { entity: 'world' }), verdict: 'deny', ports: [{ protocol: 'TCP', from: 25, to: 25 }] },
   ]);
+  made.policy('c', 1, [egress('c', 4, { entity: 'kube-apiserver' })]);
   return made;
 }
 
@@ -44,9 +49,15 @@ function apiserver({ db, tables }: World, address: string, is: boolean): void {
   });
 }
 
-/** What endpoint 1 may do with an address of the prefix, at port 80. */
-function verdict(of: World, prefix: string): string {
-  const slot = of.slots.get(of.states.get(1)?.slot ?? 0);
+/** Whether this node is an API server's. */
+function hostServes({ db, tables }: World, kubeApiserver: boolean): void {
+  const self = { name: 'self', addresses: [HOST], podCidrs: [], kubeApiserver };
+  db.write([tables.nodes], (txn) => txn.upsert(tables.nodes, self));
+}
+
+/** What the endpoint may do with an address of the prefix, at port 80. */
+function verdict(of: World, prefix: string, endpoint = 1): string {
+  const slot = of.slots.get(of.states.get(endpoint)?.slot ?? 0);
   if (slot === undefined) return 'open';
   const identity = of.ipcache.get(prefix)?.identity ?? 0;
   const rows = rowsByClass(slot, 'egress').get(classOf(slot.classes.egress, identity)) ?? [];
@@ -75,6 +86,34 @@ it('of others that name no such address stay as they are, and the others learn i
   expect(egressOf()).toEqual(before);
 });
 
+it('of API servers are closed to whom only these are open once they are no such server, though a policy names them', async () => {
+  const one = world();
+  one.policy('b', 1, [egress('b', 7, { cidr: '198.51.100.7/32' })]);
+  for (const [is, expected] of [
+    [true, 'allow'],
+    [false, 'none'],
+  ] as const) {
+    apiserver(one, '198.51.100.7', is);
+    await settle(one);
+    expect(one.ipcache.get('198.51.100.7/32')?.identity).toBeGreaterThan(0);
+    expect(verdict(one, '198.51.100.7/32', 3)).toBe(expected);
+  }
+});
+
+it('are not all that serves the API: the host is open to whom only API servers are for as long as it is one', async () => {
+  const one = world();
+  for (const [is, expected] of [
+    [true, 'allow'],
+    [false, 'none'],
+    [true, 'allow'],
+  ] as const) {
+    hostServes(one, is);
+    await settle(one);
+    expect(one.ipcache.get(`${HOST}/32`)?.identity).toBe(1);
+    expect(verdict(one, `${HOST}/32`, 3)).toBe(expected);
+  }
+});
+
 it('come and go, of rules and of API servers, and the same is concluded as at once', async () => {
   const prefixes = ['198.51.7.0/24', '198.51.100.7/32', '198.51.0.0/16', '203.0.113.9/32', '203.0.113.0/24'];
   const step = fc.record({
@@ -82,17 +121,19 @@ it('come and go, of rules and of API servers, and the same is concluded as at on
     except: fc.subarray(prefixes, { maxLength: 1 }),
     bad: fc.boolean(),
     servers: fc.subarray(['198.51.100.7', '203.0.113.9', '198.51.7.1']),
+    host: fc.boolean(),
     plans: fc.integer({ min: 0, max: 2 }),
   });
   await fc.assert(
     fc.asyncProperty(fc.array(step, { maxLength: 8 }), async (steps) => {
       const grown = world();
       await settle(grown);
-      for (const [at, { cidrs, except, bad, servers, plans }] of steps.entries()) {
+      for (const [at, { cidrs, except, bad, servers, host, plans }] of steps.entries()) {
         const peers = cidrs.map((cidr) => ({ cidr, except }));
         grown.policy('b', 1 + at, [egress('b', 7, ...peers), ...(bad ? [BAD] : [])]);
         for (const address of ['198.51.100.7', '203.0.113.9', '198.51.7.1'])
           apiserver(grown, address, servers.includes(address));
+        hostServes(grown, host);
         for (let plan = 0; plan < plans; plan += 1) await grown.plan();
       }
       const last = steps.at(-1);
