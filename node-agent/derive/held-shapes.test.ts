@@ -12,10 +12,10 @@ const deny = (peer: string | { cidr: string }): ResolvedRule => ({ ...rule('a', 
 const open: ResolvedRule = { ...rule('a', undefined, 8), peers: [{ entity: 'all' }] };
 
 /** What the slot that the kernel has for the endpoint makes of the identity. */
-function verdict(world: World, identity: number): string | undefined {
+function verdict(world: World, identity: number, direction: 'ingress' | 'egress' = 'ingress'): string | undefined {
   const slot = world.slots.get(world.states.get(1)?.slot ?? 0);
   if (slot === undefined) return undefined;
-  const [row] = rowsByClass(slot, 'ingress').get(classOf(slot.classes.ingress, identity)) ?? [];
+  const [row] = rowsByClass(slot, direction).get(classOf(slot.classes[direction], identity)) ?? [];
   return row?.verdict ?? 'none';
 }
 
@@ -49,6 +49,27 @@ describe('while a policy cannot be compiled', () => {
     expect([verdict(world, 257), verdict(world, 400)]).toEqual(['deny', 'deny']);
     expect(world.states.get(1)).toMatchObject({ slot: before?.slot, policies: { p: 1 } });
     expect(world.states.get(1)?.revision).toBeGreaterThan(before?.revision ?? 0);
+  });
+
+  it('the slot in force learns that the host begins to serve the API, and ceases, and the peers that come with that', async () => {
+    const toServers = {
+      ...rule('a', undefined, 6),
+      direction: 'egress' as const,
+      peers: [{ entity: 'kube-apiserver' as const }],
+    };
+    const world = await held([open, deny('b'), toServers]);
+    for (const [serves, peer, expected] of [
+      [true, 400, 'allow'],
+      [false, 401, 'none'],
+    ] as const) {
+      world.identity(peer, 'b', `v${peer}`);
+      world.remote(`bad-${peer}`, `10.9.9.${peer - 300}`, peer);
+      const self = { name: 'self', addresses: ['192.0.2.1'], podCidrs: [], kubeApiserver: serves };
+      world.db.write([world.tables.nodes], (txn) => txn.upsert(world.tables.nodes, self));
+      await settle(world);
+      expect(world.model.failure(1)).toBeInstanceOf(Error);
+      expect([verdict(world, peer), verdict(world, 1, 'egress')]).toEqual(['deny', expected]);
+    }
   });
 
   it('a peer that comes with the policy is judged by the slot in force, too', async () => {
