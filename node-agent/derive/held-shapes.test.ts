@@ -186,6 +186,37 @@ describe('while a policy cannot be compiled', () => {
     expect(verdict(world, 257)).toBe('allow');
   });
 
+  it.each<readonly [string, (world: World) => void]>([
+    ['interface', (world) => world.endpoint(1, { ifindex: 201, pod: { namespace: 'ns', name: 'web', uid: 'u-web' } })],
+    [
+      'pod of its name',
+      (world) => {
+        const { localPods } = world.tables;
+        const pod = { namespace: 'ns', name: 'web', uid: 'u-next', labels: { app: 'a' }, addresses: [] };
+        world.db.write([localPods], (txn) => txn.upsert(localPods, { ...pod, serviceAccount: '', namedPorts: [] }));
+        world.endpoint(1, { pod: { namespace: 'ns', name: 'web', uid: 'u-next' } });
+      },
+    ],
+  ])(
+    'another %s has nothing of the slot in force, though its identity is the same: it is closed',
+    async (_, replace) => {
+      const closed = { state: 'not-ready', identity: 256, enforced: { ingress: true, egress: true }, policies: {} };
+      const later = await held([open]);
+      replace(later);
+      await settle(later);
+      const atOnce = basic();
+      atOnce.policy('p', 1, [open]);
+      await settle(atOnce);
+      replace(atOnce);
+      atOnce.policy('q', 1, [BAD]);
+      await settle(atOnce);
+      for (const world of [later, atOnce]) {
+        expect(world.states.get(1)).toMatchObject(closed);
+        expect([verdict(world, 257), world.slots.size]).toEqual(['none', 1]);
+      }
+    },
+  );
+
   it('only an endpoint that was found in the kernel is left as it is', async () => {
     const closed = basic();
     closed.policy('q', 1, [BAD]);
