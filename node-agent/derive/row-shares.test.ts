@@ -205,3 +205,75 @@ describe('many policies of one namespace', () => {
     expect(compiled && rowsIn(compiled.ingress)).toBeGreaterThan(40 * PORTS);
   });
 });
+
+describe('where four policies of one namespace have all their rows, and five have not', () => {
+  const FULL = 1350;
+  const FOUR = [11, 12, 13, 14];
+  const FIVE = [...FOUR, 15];
+  /** No compiler takes it. */
+  const BAD: ResolvedRule = { ...rule('a', undefined, 9999), ports: [{ protocol: 'TCP', from: 9, to: 5 }] };
+
+  /** Each plan does all that there is to do. */
+  async function pods(ids: readonly number[]): Promise<World> {
+    const world = peers({ work: Infinity });
+    for (const id of ids) pod(world, id, FULL);
+    await settle(world);
+    expect(outcome(world).limited).toEqual(ids.length > 4 ? ids : []);
+    return world;
+  }
+
+  function breakPolicy(world: World, id: number): void {
+    world.policy(`policy-${id}`, 2, [{ ...BAD, subject: `hash-v${id}` }]);
+  }
+
+  it('an edit of one takes nothing from the others: what it replaces does not count beside it', async () => {
+    const world = await pods(FOUR);
+    world.policy('policy-14', 2, square('v14', FULL - 1));
+    for (let again = true; again; ) {
+      ({ again } = await world.plan());
+      expect(outcome(world).limited).toEqual([]);
+    }
+    expect(world.states.get(14)).toMatchObject({ policies: { 'policy-14': 2 } });
+  });
+
+  it('what one pod leaves counts for as long as another has it', async () => {
+    const world = await pods(FOUR);
+    const { peerSets, policies } = world.tables;
+    const either = { requirements: [{ key: 'k8s:version', operator: 'In' as const, values: ['v14', 'v15'] }] };
+    pod(world, 15, 0);
+    world.db.write([peerSets, policies], (txn) => {
+      txn.upsert(peerSets, { hash: 'hash-v14', selector: either, identities: [], origin: 'cluster' });
+      txn.delete(policies, 'policy-15');
+    });
+    await settle(world);
+    expect(world.states.get(15)?.slot).toBe(world.states.get(14)?.slot);
+    expect(outcome(world).limited).toEqual([]);
+    world.policy('policy-15', 1, square('v15', 1));
+    await settle(world);
+    expect(outcome(world).limited).toEqual(FIVE);
+    expect(outcome(world).rows).toBeLessThanOrEqual(NAMESPACE_ROWS);
+  });
+
+  it.each(['with', 'before'])(
+    'rows that a pod keeps count, where its policy ceases to compile %s the fifth',
+    async (when) => {
+      const world = await pods(FOUR);
+      breakPolicy(world, 14);
+      if (when === 'before') await settle(world);
+      pod(world, 15, FULL);
+      await settle(world);
+      expect(world.states.get(14)).toMatchObject({ state: 'ready', policies: { 'policy-14': 1 } });
+      expect(outcome(world).limited).toEqual(FIVE);
+      expect(outcome(world).rows).toBeLessThanOrEqual(NAMESPACE_ROWS);
+    },
+  );
+
+  it('rows of a pod that another follows, and may not keep them, do not count: the others have them', async () => {
+    const world = await pods(FIVE);
+    world.endpoint(15, { ifindex: 215, pod: { namespace: 'ns', name: 'pod-15' } });
+    breakPolicy(world, 15);
+    await settle(world);
+    expect(world.states.get(15)).toMatchObject({ state: 'not-ready', policies: {} });
+    expect(outcome(world).limited).toEqual([]);
+  });
+});
