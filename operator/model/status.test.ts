@@ -110,6 +110,11 @@ describe('foldStatus', () => {
     expect(message).toMatch(
       /^spec\.ingress\[0\]: x+; spec\.ingress\[1\]: x+; .* \(and 31 more\); generation 3 stays enforced$/,
     );
+    // As `parsePolicy` tells of 5,000: the last of them stands for those that are not told.
+    const counted = [...many, { ...problems[0], path: '$', message: '4960 more problems are not shown', count: 4960 }];
+    expect(foldStatus(input({ problems: counted })).conditions[0]?.message).toMatch(
+      /; .* \(and 499\d more\); generation 3/,
+    );
     const [long] = foldStatus(
       input({ problems: [{ ...problems[0], message: 'x'.repeat(2000) }, problems[1]] }),
     ).conditions;

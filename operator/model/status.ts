@@ -108,7 +108,10 @@ function validity(input: StatusInput, refused: Refusal | undefined): Verdict {
   const consequence = refused === undefined ? '' : `; ${enforced(input)}`;
   const room = LONGEST_MESSAGE - consequence.length;
   const said = fitting(
-    problems.map(({ path, message }) => (refused === 'BudgetExceeded' ? message : `${path}: ${message}`)),
+    problems.map(({ path, message, count }) => ({
+      text: refused === 'BudgetExceeded' ? message : `${path}: ${message}`,
+      count,
+    })),
     room,
   );
   const left = Math.max(0, room - said.length - '. '.length - WARNING.length);
@@ -116,32 +119,41 @@ function validity(input: StatusInput, refused: Refusal | undefined): Verdict {
   return { status: 'False', reason: code, message: `${said}${consequence}${warning}` };
 }
 
-/** As many of the texts as there is room for, at least a part of the first, and how many there are beside them. */
-function fitting(texts: readonly string[], room = LONGEST_MESSAGE): string {
+/** What is said of problems, and how many they are. */
+interface Saying {
+  readonly text: string;
+  /** Default 1. */
+  readonly count: number | undefined;
+}
+
+/** As many of the texts as there is room for, at least a part of the first, and how many problems there are beside them. */
+function fitting(sayings: readonly Saying[], room = LONGEST_MESSAGE): string {
   const more = (count: number): string => (count === 0 ? '' : ` (and ${count} more)`);
   let said = '';
-  for (const [index, text] of texts.entries()) {
+  let left = sayings.reduce((sum, { count = 1 }) => sum + count, 0);
+  for (const [index, { text, count = 1 }] of sayings.entries()) {
     const longer = index === 0 ? text : `${said}; ${text}`;
-    const left = texts.length - index - 1;
-    if (longer.length + more(left).length > room) {
-      if (index > 0) return `${said}${more(left + 1)}`;
-      return `${oneLine(text, Math.max(1, room - more(left).length))}${more(left)}`;
+    const after = left - count;
+    if (longer.length + more(after).length > room) {
+      if (index > 0) return `${said}${more(left)}`;
+      return `${oneLine(text, Math.max(1, room - more(after).length))}${more(after)}`;
     }
     said = longer;
+    left = after;
   }
   return said;
 }
 
 /** Warnings, each text once, with the places that it is about. */
-function warningsOf(problems: readonly PolicyProblem[]): string[] {
-  const paths = new Map<string, string[]>();
-  for (const { code, path, message } of problems) {
-    if (code !== 'Warning') continue;
-    const places = paths.get(message);
-    if (places === undefined) paths.set(message, [path]);
-    else places.push(path);
-  }
-  return [...paths].map(([message, places]) => `${some(places)}: ${message}`);
+function warningsOf(problems: readonly PolicyProblem[]): Saying[] {
+  const alike = Map.groupBy(
+    problems.filter(({ code }) => code === 'Warning'),
+    ({ message }) => message,
+  );
+  return Array.from(alike, ([message, warnings]) => ({
+    text: `${some(warnings.map(({ path }) => path))}: ${message}`,
+    count: warnings.reduce((sum, { count = 1 }) => sum + count, 0),
+  }));
 }
 
 function enforced(input: StatusInput): string {

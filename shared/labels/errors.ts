@@ -9,6 +9,8 @@ export interface LabelProblem {
   /** JSON path of the offending value. */
   readonly path: string;
   readonly message: string;
+  /** Problems that this one stands for: the last one of many does for those that are not told. Absent: 1. */
+  readonly count?: number;
 }
 
 /**

@@ -35,7 +35,7 @@ class SelectorReader {
 
   problems(path: string): LabelProblem[] {
     if (this.#more === 0) return this.#problems;
-    return [...this.#problems, { path, message: `${this.#more} more problems are not shown` }];
+    return [...this.#problems, { path, message: `${this.#more} more problems are not shown`, count: this.#more }];
   }
 
   selector(json: unknown, path: string): Requirement[] {

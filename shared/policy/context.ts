@@ -34,7 +34,7 @@ export function readSelector(
     return parseSelector(json, path, options);
   } catch (error) {
     if (!(error instanceof SelectorError)) throw error;
-    for (const problem of error.problems) problems.invalid(problem.path, problem.message);
+    for (const problem of error.problems) problems.invalid(problem.path, problem.message, problem.count);
     return undefined;
   }
 }

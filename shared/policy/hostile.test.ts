@@ -86,12 +86,24 @@ it('says how many problems it does not show, and takes each for what it is', () 
   expect(problems.at(-1)).toEqual({
     code: 'InvalidSpec',
     path: '$',
-    message: expect.stringMatching(/^\d+ more problems are not shown$/),
+    message: '156 more problems are not shown',
+    count: 156,
   });
   const warned = Array.from({ length: 100 }, () => ({ matchLabels: { 'pod-template-hash': 'x' } }));
   const only = { endpointSelector: {}, ingress: [{ fromEndpoints: [...warned, 5] }] };
   const read = parsePolicy({ ...CILIUM, spec: only, specs: undefined }, 'CiliumNetworkPolicy');
   expect([read.rules, read.problems.some(({ code }) => code === 'InvalidSpec')]).toEqual([[], true]);
+});
+
+it('counts what is wrong with a selector in full, however much of it the selector tells', () => {
+  const wide = Object.fromEntries(Array.from({ length: 200 }, (_, at) => [`k${at}`, 1]));
+  const read = (selectors: number) => {
+    const fromEndpoints = Array.from({ length: selectors }, () => ({ matchLabels: wide }));
+    const spec = { endpointSelector: {}, ingress: [{ fromEndpoints }] };
+    return parsePolicy({ ...CILIUM, spec, specs: undefined }, 'CiliumNetworkPolicy').problems;
+  };
+  const counts = [1, 2].map((selectors) => read(selectors).reduce((sum, { count = 1 }) => sum + count, 0));
+  expect(counts).toEqual([200, 400]);
 });
 
 it('what is nested too deep is named by its place', () => {

@@ -10,6 +10,13 @@ const LONGEST_PATH = 300;
 const LONGEST_NAME = 120;
 const LONGEST_MESSAGE = 500;
 
+const NONE: Readonly<Record<PolicyProblem['code'], number>> = {
+  InvalidSpec: 0,
+  BudgetExceeded: 0,
+  UnsupportedField: 0,
+  Warning: 0,
+};
+
 /** A text, or how to make it where it is told. */
 type Text = string | (() => string);
 
@@ -19,20 +26,16 @@ type Text = string | (() => string);
  */
 export class Problems {
   readonly #told: PolicyProblem[] = [];
-  readonly #counts: Record<PolicyProblem['code'], number> = {
-    InvalidSpec: 0,
-    BudgetExceeded: 0,
-    UnsupportedField: 0,
-    Warning: 0,
-  };
+  readonly #counts = { ...NONE };
+  readonly #untold = { ...NONE };
 
   get list(): readonly PolicyProblem[] {
     const codes = Object.keys(this.#counts) as PolicyProblem['code'][];
     return [
       ...this.#told,
       ...codes.flatMap((code) => {
-        const more = this.#counts[code] - MOST;
-        return more > 0 ? [{ code, path: '$', message: `${more} more problems are not shown` }] : [];
+        const count = this.#untold[code];
+        return count > 0 ? [{ code, path: '$', message: `${count} more problems are not shown`, count }] : [];
       }),
     ];
   }
@@ -42,8 +45,9 @@ export class Problems {
     return Object.values(this.#counts).reduce((sum, each) => sum + each, 0);
   }
 
-  invalid(path: Text, message: Text): void {
-    this.#add('InvalidSpec', path, message);
+  /** @param count as in `PolicyProblem` */
+  invalid(path: Text, message: Text, count = 1): void {
+    this.#add('InvalidSpec', path, message, count);
   }
 
   unsupported(path: Text, message: Text): void {
@@ -58,13 +62,18 @@ export class Problems {
     return this.#counts.InvalidSpec > 0;
   }
 
-  #add(code: PolicyProblem['code'], path: Text, message: Text): void {
-    this.#counts[code] += 1;
-    if (this.#counts[code] > MOST) return;
+  #add(code: PolicyProblem['code'], path: Text, message: Text, count = 1): void {
+    const before = this.#counts[code];
+    this.#counts[code] += count;
+    if (before >= MOST) {
+      this.#untold[code] += count;
+      return;
+    }
     this.#told.push({
       code,
       path: clipped(textIn(path), LONGEST_PATH),
       message: clipped(textIn(message), LONGEST_MESSAGE),
+      ...(count === 1 ? {} : { count }),
     });
   }
 }

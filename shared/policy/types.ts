@@ -43,6 +43,8 @@ export interface PolicyProblem {
   readonly path: string;
   /** One sentence: what is wrong with the value (quoted), and how to mend it. */
   readonly message: string;
+  /** Problems that this one stands for: the last one of many does for those that are not told. Absent: 1. */
+  readonly count?: number;
 }
 
 /** All ports of a protocol are 0..65535. For a single port, from = to. */
