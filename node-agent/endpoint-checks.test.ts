@@ -98,7 +98,9 @@ describe('endpoints without an identity', () => {
     world.pass(1_000);
     world.endpoint(2, { pod: { namespace: 'ns', name: 'late', uid: 'u-late' } });
     await world.plan();
-    expect(said(5_999)).toEqual([true, undefined, none]);
+    const fresh =
+      'waiting for an identity, for less than 5 s so far: endpoint 2 (pod ns/late is not known on this node yet)';
+    expect(said(5_999)).toEqual([true, undefined, fresh]);
     const late = 'without an identity: endpoint 2 (for 5 s: pod ns/late is not known on this node yet)';
     expect(said(6_000)).toEqual([true, true, late]);
     // What is concluded anew is since when it was.
@@ -125,8 +127,9 @@ describe('labels that the operator gives no identity', () => {
     world.pod('web', 'a', [], 'next');
     await world.plan();
     expect([said(5_999), said(6_000)]).toEqual([
-      none,
-      'the operator has given the labels of pod ns/web (endpoint 1, for 5 s, judged by its former labels) no identity: see that it runs',
+      'waiting for an identity, for less than 5 s so far: endpoint 1 (the operator has not given its labels an identity yet)',
+      'no identity has been given to the labels of pod ns/web (endpoint 1, for 5 s, judged by its former labels): ' +
+        "Event NoIdentity of a pod says why, such as that its namespace's identities are all in use or that it has too many labels; where there is none, see that the operator runs",
     ]);
     expect(world.states.get(1)).toMatchObject({ state: 'ready', identity: 256, reason: expect.any(String) });
     world.pass(1_000);
@@ -137,7 +140,7 @@ describe('labels that the operator gives no identity', () => {
     await world.plan();
     expect(said(8_000)).toContain('for 7 s');
     expect(said(8_000)).toContain('(endpoint 2, for 6 s, closed)');
-    expect(said(8_000)).toContain('and 1 more no identity');
+    expect(said(8_000)).toContain('and 1 more: Event NoIdentity');
     world.identity(300, 'a', 'next');
     await world.plan();
     expect(said(60_000)).toBe(none);

@@ -11,6 +11,9 @@ import type { EndpointRow } from './tables.ts';
 const PATIENCE_MS = 5_000;
 /** Endpoints that a check names. */
 const TOLD = 3;
+const WHY_UNNUMBERED =
+  "Event NoIdentity of a pod says why, such as that its namespace's identities are all in use or that it has too many labels; where there is none, " +
+  'see that the operator runs';
 
 export interface EndpointsCheckOptions {
   readonly db: StateDB;
@@ -95,10 +98,11 @@ export interface LabelsCheckSources {
 /** Whether every endpoint has the identity of its labels. */
 export function labelsCheck({ waiting, now, concluding }: LabelsCheckSources): HealthCheck {
   const name = 'labels';
-  const lasting = Array.from(waiting, (info) => {
+  const all = Array.from(waiting, (info) => {
     const { unnumberedSince, closedSince } = info;
     return { info, seconds: Math.floor((now - (unnumberedSince ?? closedSince ?? now)) / 1000) };
-  }).filter(({ seconds }) => seconds * 1000 >= PATIENCE_MS);
+  });
+  const lasting = all.filter(({ seconds }) => seconds * 1000 >= PATIENCE_MS);
   const [unnumbered, nameless] = [
     lasting.filter(({ info }) => info.unnumberedSince !== undefined),
     lasting.filter(({ info }) => info.unnumberedSince === undefined),
@@ -108,26 +112,39 @@ export function labelsCheck({ waiting, now, concluding }: LabelsCheckSources): H
     ...(unnumbered.length === 0
       ? []
       : [
-          `the operator has given the labels of ${unnumbered.length === 1 ? 'pod' : 'pods'} ${told(unnumbered.map(unnumberedText))} no identity: see that it runs`,
+          `no identity has been given to the labels of ${unnumbered.length === 1 ? 'pod' : 'pods'} ${told(unnumbered.map(unnumberedText))}: ${WHY_UNNUMBERED}`,
         ]),
     ...(nameless.length === 0 ? [] : [`without an identity: ${told(nameless.map(namelessText))}`]),
   ];
-  if (wrong.length === 0) return { name, ok: true, message: 'the labels of every endpoint have an identity' };
-  return { name, ok: true, warning: true, message: wrong.join('; ') };
+  if (wrong.length > 0) return { name, ok: true, warning: true, message: wrong.join('; ') };
+  const message =
+    all.length === 0
+      ? 'the labels of every endpoint have an identity'
+      : `waiting for an identity, for less than ${PATIENCE_MS / 1000} s so far: ${told(all.map(briefText))}`;
+  return { name, ok: true, message };
 }
 
-interface Lasting {
+/** An endpoint that waits for an identity, and for how long, in whole seconds. */
+interface Waiting {
   readonly info: EndpointIdentity;
   readonly seconds: number;
 }
 
-function unnumberedText({ info: { row, ready }, seconds }: Lasting): string {
+function unnumberedText({ info: { row, ready }, seconds }: Waiting): string {
   const how = ready ? 'judged by its former labels' : 'closed';
   return `${row.pod?.namespace}/${row.pod?.name} (endpoint ${row.id}, for ${seconds} s, ${how})`;
 }
 
-function namelessText({ info: { row, reason = 'nobody knows its labels' }, seconds }: Lasting): string {
-  return `endpoint ${row.id} (for ${seconds} s: ${reason})`;
+function namelessText({ info, seconds }: Waiting): string {
+  return `endpoint ${info.row.id} (for ${seconds} s: ${reasonOf(info)})`;
+}
+
+function briefText({ info }: Waiting): string {
+  return `endpoint ${info.row.id} (${reasonOf(info)})`;
+}
+
+function reasonOf({ reason = 'nobody knows its labels' }: EndpointIdentity): string {
+  return reason;
 }
 
 function told(texts: readonly string[]): string {
