@@ -91,6 +91,22 @@ describe('command line', () => {
     expect(() => parse(arg)).toThrow();
   });
 
+  it.each([
+    ['--bytes-per-policy=1500001', /from 0 to 1500000, as an object of the API server holds no more; 0: no limit/],
+    ['--bytes-per-policy=99999999', /from 0 to 1500000, as an object of the API server holds no more; 0: no limit/],
+    ['--rules-per-policy=10000000000', /from 0 to 999999999; 0: no limit/],
+    ['--rules-per-policy=12345678901234567890', /from 0 to 999999999; 0: no limit/],
+  ])('refuses %s, and says the range', (arg, range) => {
+    expect(() => parse(arg)).toThrow(range);
+  });
+
+  it('takes the greatest value of each range', () => {
+    expect(parse('--bytes-per-policy=1500000', '--rules-per-policy=999999999')).toMatchObject({
+      bytesPerPolicy: 1_500_000,
+      rulesPerPolicy: 999_999_999,
+    });
+  });
+
   it('uninstall has flags of its own', () => {
     expect(parse('uninstall')).toEqual({
       command: 'uninstall',

@@ -3,6 +3,16 @@ import { InvalidArgumentError } from 'commander';
 import { DEFAULT_LIMITS, type Limits } from '../limits.ts';
 import { IDENTITIES } from './identity-book.ts';
 
+/** As in the chart's schema. */
+const MOST = 999_999_999;
+const MOST_BYTES = 1_500_000;
+
+/** Greatest value of a flag, and the end of the sentence that says it. */
+interface Range {
+  readonly most: number;
+  readonly why: string;
+}
+
 /** A flag for each limit. */
 export const limitFlags = {
   identitiesPerNamespace: limit(
@@ -26,7 +36,10 @@ export const limitFlags = {
     'rules-per-policy',
     'rules of one policy: elements of ingress, egress and denies',
   ),
-  bytesPerPolicy: limit('bytesPerPolicy', 'bytes-per-policy', 'bytes of the rules of one policy once it is resolved'),
+  bytesPerPolicy: limit('bytesPerPolicy', 'bytes-per-policy', 'bytes of the rules of one policy once it is resolved', {
+    most: MOST_BYTES,
+    why: ', as an object of the API server holds no more',
+  }),
   policiesPerNamespace: limit('policiesPerNamespace', 'policies-per-namespace', 'policies of one namespace'),
   selectorsPerNamespace: limit(
     'selectorsPerNamespace',
@@ -55,14 +68,16 @@ export const limitFlags = {
   ),
 } satisfies Record<keyof Limits, Flag<number>>;
 
-function limit(name: keyof Limits, option: string, what: string): Flag<number> {
+function limit(
+  name: keyof Limits,
+  option: string,
+  what: string,
+  { most, why }: Range = { most: MOST, why: '' },
+): Flag<number> {
   return flag<number>(`--${option} <count>`, `most ${what}; 0: no limit`)
     .default(DEFAULT_LIMITS[name])
-    .argParser(count);
-}
-
-/** Throws InvalidArgumentError. */
-function count(text: string): number {
-  if (!/^[0-9]{1,9}$/.test(text)) throw new InvalidArgumentError('Write a whole number; 0: no limit.');
-  return Number(text);
+    .argParser((text) => {
+      if (/^[0-9]+$/.test(text) && Number(text) <= most) return Number(text);
+      throw new InvalidArgumentError(`Write a whole number from 0 to ${most}${why}; 0: no limit.`);
+    });
 }
