@@ -50,6 +50,18 @@ class Cluster {
     this.model.setPod(podRow(pod(where, { app }, { node: 'home', ip: addressOf(where) })));
   }
 
+  get events() {
+    using snapshot = this.model.db.read();
+    return [...snapshot.all(this.model.tables.events)];
+  }
+
+  /** Pods, each with the uid that its Event is about and how often it was told. */
+  get told(): string[] {
+    return this.events.map(({ row: { about, count } }) =>
+      [about.key, about.uid, count].filter((part) => part !== '').join(' '),
+    );
+  }
+
   get shown(): string[] {
     drain(this.model, this.desired);
     const appOf = (id: number): string | undefined => this.desired.identities.get(String(id))?.labels['k8s:app'];
@@ -135,11 +147,9 @@ describe('a namespace all of whose numbers are in use', () => {
     expect(told).toEqual([
       'tenant: tenant/p3: all 2 identities that namespace "tenant" may have are in use: give its pods fewer distinct label sets, or raise --identities-per-namespace (value operator.limits.identitiesPerNamespace)',
     ]);
-    using snapshot = cluster.model.db.read();
-    const events = [...snapshot.all(cluster.model.tables.events)];
-    expect(events.map(({ row: { about, type, reason } }) => `${about.kind} ${about.key}: ${type} ${reason}`)).toEqual([
-      'Pod tenant/p3: Warning NoIdentity',
-    ]);
+    expect(
+      cluster.events.map(({ row: { about, type, reason } }) => `${about.kind} ${about.key}: ${type} ${reason}`),
+    ).toEqual(['p3', 'p4', 'p5'].map((name) => `Pod tenant/${name}: Warning NoIdentity`));
     // One that is relabelled leaves its number to who waits, all of whose label set have it then.
     cluster.model.deletePod('tenant/p1');
     expect(cluster.shown).toEqual(['tenant/p2 a2', 'tenant/p3 a3', 'tenant/p5 a3', 'victim/p web']);
@@ -161,6 +171,64 @@ describe('a namespace all of whose numbers are in use', () => {
     now += 60_000;
     cluster.pod('tenant/p2', 'a2');
     expect(told).toHaveLength(2);
+  });
+
+  it('tells a pod that runs and is relabelled, too; a pod that waits for another reason; and one that is another pod', () => {
+    const cluster = new Cluster(1_000, 2).start();
+    for (const [name, app] of [
+      ['p1', 'a1'],
+      ['p2', 'a2'],
+      ['p3', 'a2'],
+      ['p4', 'a4'],
+    ] as const)
+      cluster.pod(`tenant/${name}`, app);
+    cluster.pod('tenant/p3', 'a3');
+    expect(cluster.told).toEqual(['tenant/p3 1', 'tenant/p4 1']);
+    const many = Object.fromEntries(Array.from({ length: 129 }, (_, at) => [`l${at}`, '']));
+    cluster.model.setPod(podRow(pod('tenant/p3', many, { node: 'home', ip: addressOf('tenant/p3') })));
+    drain(cluster.model, cluster.desired);
+    expect(cluster.told).toEqual(['tenant/p3 2', 'tenant/p4 1']);
+    expect(cluster.events[0]?.row.message).toMatch(/131 labels, of at most 128/);
+    cluster.model.deletePod('tenant/p4');
+    cluster.model.setPod(podRow(pod('tenant/p4', { app: 'a4' }, { node: 'home', ip: '10.9.9.9', uid: 'other' })));
+    drain(cluster.model, cluster.desired);
+    expect(cluster.told).toEqual(['tenant/p3 2', 'tenant/p4 other 1']);
+  });
+
+  it('tells a hundred pods a minute, and the others when unused identities are collected; keeps nothing of who waits no more', () => {
+    const cluster = new Cluster(1_000, 1).start();
+    cluster.pod('tenant/p', 'a');
+    for (let n = 0; n < 150; n += 1) cluster.set(`tenant/p${n}`, `a${n}`);
+    drain(cluster.model, cluster.desired);
+    cluster.pod('victim/p', 'a');
+    cluster.pod('victim/q', 'b');
+    const count = (namespace: string): number => cluster.told.filter((line) => line.startsWith(namespace)).length;
+    const collect = (): number[] => {
+      cluster.model.collect();
+      drain(cluster.model, cluster.desired);
+      return [count('tenant'), count('victim')];
+    };
+    expect([count('tenant'), count('victim')]).toEqual([100, 1]);
+    expect(collect()).toEqual([100, 1]);
+    now += 60_000;
+    expect(collect()).toEqual([150, 1]);
+    for (let n = 0; n < 150; n += 1) cluster.model.deletePod(`tenant/p${n}`);
+    expect(collect()).toEqual([0, 1]);
+  });
+
+  it('tells a pod that still waits again before the API server has forgotten it', () => {
+    const cluster = new Cluster(1_000, 1).start();
+    cluster.pod('tenant/p', 'a');
+    cluster.pod('tenant/q', 'b');
+    const [first] = cluster.events.map(({ row }) => row.first);
+    for (let minutes = 0; minutes < 65; minutes += 5) {
+      now += 300_000;
+      cluster.model.collect();
+      drain(cluster.model, cluster.desired);
+    }
+    expect(cluster.events.map(({ row }) => [row.count, row.first === first, row.last > row.first])).toEqual([
+      [3, true, true],
+    ]);
   });
 
   it('takes none from others when nobody has more than it may and the whole range is in use: who waits then gets the next', () => {

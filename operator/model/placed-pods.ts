@@ -36,7 +36,6 @@ export function createPlacedPods(db: StateDB): Table<PlacedPod> {
         name: 'waiting',
         keys: ({ waiting }) => (waiting === undefined ? [] : [keys.join(waiting.because.account)]),
       },
-      { name: 'waiting-in', keys: ({ row, waiting }) => (waiting === undefined ? [] : [waitingGroup(row)]) },
       { name: 'waiting-for', keys: ({ waiting }) => (waiting === undefined ? [] : [waiting.labels]) },
     ],
   });

@@ -1,24 +1,32 @@
 /**
- * Tells of pods that wait for a number: by an Event on the first of a namespace, and to whoever listens. Mirror pods are told of by themselves: a node
- * could hide by them that others wait.
+ * Tells of pods that wait for a number: by an Event on each, and to whoever listens of the first of a namespace in a minute. Mirror pods are told of by
+ * themselves: a node could hide by them that others wait.
  */
 import { type AnyTable, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import type { NoIdentityError } from '../errors.ts';
 import { type Desired, show } from '../tables.ts';
 import { oneLine } from '../texts.ts';
-import type { EventRow } from '../types.ts';
+import type { EventRow, PodRow } from '../types.ts';
 import { secondsOf } from './events.ts';
 import { Marks } from './marks.ts';
 import { type PlacedPod, waitingGroup } from './placed-pods.ts';
 
-/** Milliseconds between two times that one group's lack is told. */
-const LACKS_MS = 60_000;
+/** Milliseconds of a group's window, and in which no pod is told the same twice. */
+const WINDOW_MS = 60_000;
+/** Pods of a group that are told in a window. The others are when unused identities are collected next. */
+const MOST_TOLD = 100;
+/** Milliseconds after which a pod that still waits is told again: API servers forget Events after an hour. */
+const AGAIN_MS = 30 * 60_000;
+/** As the keys of these Events begin. */
+const EVENTS = keys.join('pods');
 
-/** A group (`waitingGroup`) of which it was told that pods wait. */
-interface ToldLack {
+/** A group (`waitingGroup`) of which pods were told. */
+interface Window {
   readonly group: string;
-  /** Milliseconds. */
-  readonly toldAt: number;
+  /** Milliseconds since the epoch. */
+  readonly since: number;
+  /** How many. */
+  readonly told: number;
 }
 
 export interface WaitingPodsOptions {
@@ -31,50 +39,58 @@ export interface WaitingPodsOptions {
 
 export class WaitingPods {
   readonly #options: WaitingPodsOptions;
-  readonly #told: Table<ToldLack>;
-  /** Groups in which pods have begun to wait, where none waited. */
-  readonly #lacking = new Marks<string>();
+  readonly #windows: Table<Window>;
+  /** Pods that are to be told, where they still wait. */
+  readonly #untold = new Marks<string>();
 
   constructor(db: StateDB, options: WaitingPodsOptions) {
     this.#options = options;
-    this.#told = db.table<ToldLack>({ name: 'told-identity-lacks', key: ({ group }) => group });
+    this.#windows = db.table<Window>({ name: 'told-identity-lacks', key: ({ group }) => group });
   }
 
   get tables(): readonly AnyTable[] {
-    return [this.#told];
+    return [this.#windows];
   }
 
-  /** To be called before the pod is stored as it is now. */
-  begins(txn: WriteTxn, before: PlacedPod | undefined, after: PlacedPod): void {
-    if (after.waiting === undefined || before?.waiting !== undefined) return;
-    const group = waitingGroup(after.row);
-    if (this.#firstOf(txn, group) === undefined) this.#lacking.add(txn, group);
+  /** Notes a pod that begins to wait, or waits for another reason than before. */
+  begins(txn: WriteTxn, before: PlacedPod | undefined, { row, waiting }: PlacedPod): void {
+    if (waiting === undefined) return;
+    const same = before?.row.uid === row.uid && before.waiting?.because.message === waiting.because.message;
+    if (!same) this.#untold.add(txn, row.key);
   }
 
   /** All that wait are told of anew. Returns the accounts that they wait for. */
   all(txn: WriteTxn): Set<string> {
     const accounts = new Set<string>();
     for (const { row, waiting } of txn.prefix(this.#options.pods, '', 'waiting')) {
-      this.#lacking.add(txn, waitingGroup(row));
+      this.#untold.add(txn, row.key);
       if (waiting !== undefined) accounts.add(waiting.because.account);
     }
     return accounts;
   }
 
   tell(txn: WriteTxn): void {
-    for (const group of this.#lacking.take(txn)) {
-      const first = this.#firstOf(txn, group);
-      if (first?.waiting !== undefined) this.#tell(txn, group, first, first.waiting.because);
+    for (const key of this.#untold.take(txn)) {
+      const pod = txn.get(this.#options.pods, key);
+      if (pod?.waiting !== undefined) this.#tell(txn, pod.row, pod.waiting.because);
     }
   }
 
-  /** Forgets what was told long ago. */
+  /** Forgets what was told of pods that wait no more. Those that do are to be told, or told again: first who was not told yet. */
   collect(txn: WriteTxn, now: number): void {
-    for (const { group, toldAt } of txn.all(this.#told)) {
-      if (now - toldAt < LACKS_MS) continue;
-      txn.delete(this.#told, group);
-      txn.delete(this.#options.events, eventKey(group));
+    const { pods, events } = this.#options;
+    for (const { group, since } of txn.all(this.#windows)) if (isOver(since, now)) txn.delete(this.#windows, group);
+    for (const { row } of txn.prefix(events, EVENTS)) {
+      const pod = txn.get(pods, row.about.key);
+      if (pod?.waiting === undefined || pod.row.uid !== row.about.uid) txn.delete(events, row.key);
     }
+    const again: string[] = [];
+    for (const { row } of txn.prefix(pods, '', 'waiting')) {
+      const told = txn.get(events, eventKey(row))?.row;
+      if (told === undefined) this.#untold.add(txn, row.key);
+      else if (now - Date.parse(told.last) >= AGAIN_MS) again.push(row.key);
+    }
+    for (const key of again) this.#untold.add(txn, key);
   }
 
   count(reader: Reader): number {
@@ -83,38 +99,52 @@ export class WaitingPods {
     return count;
   }
 
-  #firstOf(reader: Reader, group: string): PlacedPod | undefined {
-    const [first] = reader.list(this.#options.pods, 'waiting-in', group);
-    return first;
-  }
-
-  #tell(
-    txn: WriteTxn,
-    group: string,
-    { row: { key: pod, namespace, name, uid } }: PlacedPod,
-    because: NoIdentityError,
-  ) {
-    const { onNoIdentity, events } = this.#options;
+  #tell(txn: WriteTxn, row: PodRow, because: NoIdentityError): void {
+    const { events } = this.#options;
+    const { key: pod, namespace, name, uid } = row;
     const now = this.#options.now();
-    const last = txn.get(this.#told, group)?.toldAt;
-    // A clock that was set back silences nobody for long.
-    if (last !== undefined && last <= now && now - last < LACKS_MS) return;
-    txn.upsert(this.#told, { group, toldAt: now });
-    onNoIdentity?.(namespace, pod, because);
+    const key = eventKey(row);
+    const shown = txn.get(events, key)?.row;
+    const before = shown?.about.uid === uid ? shown : undefined;
+    const message = oneLine(because.message);
+    if (before?.message === message && !isOver(Date.parse(before.last), now)) return;
+    if (!this.#admits(txn, row, because)) return;
     const at = secondsOf(now);
     show(txn, events, {
-      key: eventKey(group),
-      about: { key: pod, kind: 'Pod', namespace, name, uid },
-      type: 'Warning',
-      reason: 'NoIdentity',
-      message: oneLine(because.message),
-      count: 1,
-      first: at,
+      ...{
+        key,
+        about: { key: pod, kind: 'Pod', namespace, name, uid },
+        type: 'Warning',
+        reason: 'NoIdentity',
+        message,
+      },
+      count: (before?.count ?? 0) + 1,
+      first: before?.first ?? at,
       last: at,
     });
   }
+
+  /** Whether one more pod of the group may be told now. */
+  #admits(txn: WriteTxn, row: PodRow, because: NoIdentityError): boolean {
+    const now = this.#options.now();
+    const group = waitingGroup(row);
+    const window = txn.get(this.#windows, group);
+    if (window === undefined || isOver(window.since, now)) {
+      txn.upsert(this.#windows, { group, since: now, told: 1 });
+      this.#options.onNoIdentity?.(row.namespace, row.key, because);
+      return true;
+    }
+    if (window.told >= MOST_TOLD) return false;
+    txn.upsert(this.#windows, { ...window, told: window.told + 1 });
+    return true;
+  }
 }
 
-function eventKey(group: string): string {
-  return keys.join('pods', group);
+/** A clock that was set back silences nobody for long. */
+function isOver(since: number, now: number): boolean {
+  return now < since || now - since >= WINDOW_MS;
+}
+
+function eventKey({ key }: PodRow): string {
+  return keys.join('pods', key);
 }
