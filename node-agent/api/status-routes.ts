@@ -263,7 +263,10 @@ export function agentStatus({ core, agent }: Pick<ApiOptions, 'core' | 'agent'>)
       state: 'Warning',
       msg: `waiting for the first complete list of ${waiting.map((table) => table.name).join(', ')}`,
     };
-  return { state: 'Ok', msg: ['OK', ...outside.map(({ message }) => message)].join('; ') };
+  return {
+    state: 'Ok',
+    msg: outside.length === 0 ? 'it does its work' : outside.map(({ message }) => message).join('; '),
+  };
 }
 
 function statusOf({ vital, read }: PartCondition): Status {

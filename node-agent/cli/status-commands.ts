@@ -44,7 +44,7 @@ export function addStatusCommands(program: Command, context: CliContext, version
 function statusText(status: StatusResponse): string {
   const { weir } = status;
   return formatFields([
-    ['Agent', `${status.cilium.state}   ${agentText(status)}`],
+    ['Agent', `${agentWord(status)}   ${agentText(status)}`],
     ['Version', weir.version],
     ['Node', `${weir.node} (cluster ${weir.clusterName})`],
     ['Kubernetes', `${status.kubernetes.state}   ${status.kubernetes.msg}`],
@@ -77,6 +77,12 @@ function partsText({ weir }: StatusResponse): string {
 function checkWord({ ok, warning }: StatusResponse['weir']['checks'][number]): string {
   if (!ok) return 'FAILED';
   return warning === true ? 'warning' : 'ok';
+}
+
+/** What is wrong outside of an agent that does its work is a warning. */
+function agentWord({ cilium, kubernetes, weir }: StatusResponse): StatusResponse['cilium']['state'] {
+  const warned = [kubernetes, ...weir.conditions].some(({ state }) => state === 'Warning');
+  return cilium.state === 'Ok' && warned ? 'Warning' : cilium.state;
 }
 
 /** What checks say is printed with each. */

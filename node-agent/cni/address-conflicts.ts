@@ -1,9 +1,9 @@
 import { messageOf } from '@weir/process/errors';
-import type { Table } from '@weir/statedb';
+import type { Reader, Table } from '@weir/statedb';
 import type { Core, Logger } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
 import type { PodEvents, PodRef } from '../pod-events.ts';
-import type { EndpointRow } from '../tables.ts';
+import type { EndpointRow, LocalPodRow } from '../tables.ts';
 import { addressNumber, holds } from './kernel-addresses.ts';
 import type { Network, NodeAddress } from './types.ts';
 
@@ -86,13 +86,12 @@ export class AddressConflicts {
     for (const endpoint of snapshot.all(core.tables.endpoints)) {
       // Found without an address: nobody can have it too.
       if (endpoint.ipv4 === '') continue;
-      const others = [...this.#otherPods(endpoint), ...inKernel(endpoint, kernel)];
-      if (others.length === 0) continue;
-      const who =
-        endpoint.pod === undefined ? `endpoint ${endpoint.id}` : `${endpoint.pod.namespace}/${endpoint.pod.name}`;
-      const message = `address ${endpoint.ipv4} of ${who} is somebody else's too: ${others.map(({ what }) => what).join(', ')}`;
+      const others = [...this.#otherPods(snapshot, endpoint)];
+      const places = inKernel(endpoint, kernel);
+      if (others.length + places.length === 0) continue;
+      const message = this.#messageOf(snapshot, endpoint, others, places);
       found.set(endpoint.ipv4, { address: endpoint.ipv4, message });
-      this.#set({ address: endpoint.ipv4, message }, [endpoint.pod, ...others.map(({ pod }) => pod)]);
+      this.#set({ address: endpoint.ipv4, message }, [endpoint.pod, ...others]);
     }
     for (const row of snapshot.all(this.#table))
       if (!found.has(row.address) && !this.#stillRefused(row, kernel)) this.#end(row.address);
@@ -106,14 +105,47 @@ export class AddressConflicts {
       : { ok: false, message: messages.join('; ') };
   }
 
-  *#otherPods({ ipv4, pod }: EndpointRow): Generator<{ readonly what: string; readonly pod?: PodRef }> {
-    const { db, tables } = this.#options.core;
-    using snapshot = db.read();
-    for (const other of snapshot.list(tables.localPods, 'address', ipv4)) {
+  /** Other pods of this node that have the endpoint's address by their status. */
+  *#otherPods(reader: Reader, { ipv4, pod }: EndpointRow): Generator<LocalPodRow> {
+    for (const other of reader.list(this.#options.core.tables.localPods, 'address', ipv4)) {
       const same = other.namespace === pod?.namespace && other.name === pod.name;
-      if (!same || (pod.uid !== undefined && pod.uid !== other.uid))
-        yield { what: `pod ${tableKey.pod(other.namespace, other.name)} by its status`, pod: other };
+      if (!same || (pod.uid !== undefined && pod.uid !== other.uid)) yield other;
     }
+  }
+
+  /**
+   * Who has the address beside the endpoint, and what follows. Here it stays the endpoint's, whoever claims it.
+   *
+   * @param places where else on the node it is, in words
+   */
+  #messageOf(
+    reader: Reader,
+    { id, ipv4, pod }: EndpointRow,
+    others: readonly PodRef[],
+    places: readonly string[],
+  ): string {
+    const who = pod === undefined ? `endpoint ${id}` : nameOf(pod);
+    const what = [
+      ...(others.length === 0
+        ? []
+        : [`is claimed by ${others.map(nameOf).join(', ')}, too; ${this.#rulingOn(reader, ipv4, who)}`]),
+      ...(places.length === 0
+        ? []
+        : [`is elsewhere on the node, too (${places.join(', ')}): packets to it may not reach ${who}`]),
+    ];
+    return `address ${ipv4} of ${who} ${what.join('; it ')}`;
+  }
+
+  /** Whose an address is that pods of this node claim: the slices say it to other nodes. */
+  #rulingOn(reader: Reader, address: string, who: string): string {
+    const { remoteEndpoints } = this.#options.core.tables;
+    if (!reader.initialised(remoteEndpoints)) return 'whose it is to other nodes is not known yet';
+    const owners = Array.from(reader.list(remoteEndpoints, 'address', address), nameOf);
+    const [owner] = owners;
+    if (owner === undefined)
+      return "other nodes take it for nobody's until one pod alone claims it: delete the other one";
+    if (owners.includes(who)) return `${who} had it first and keeps it`;
+    return `other nodes take it for ${owner}'s, and what ${who} sends for that pod's: delete the one that should not have it`;
   }
 
   /** Until the pod has another address, or whoever had this one has not. */
@@ -141,13 +173,14 @@ export class AddressConflicts {
   }
 }
 
-/** Routes of the one address to other interfaces, and interfaces that have it. */
-function inKernel(
-  { ipv4, interfaceName }: EndpointRow,
-  kernel: readonly NodeAddress[],
-): { readonly what: string; readonly pod?: PodRef }[] {
+/** Routes of the one address to other interfaces, and interfaces that have it, in words. */
+function inKernel({ ipv4, interfaceName }: EndpointRow, kernel: readonly NodeAddress[]): string[] {
   const at = addressNumber(ipv4);
   return kernel
     .filter(({ first, last, device }) => first === at && last === at && device !== interfaceName)
-    .map(({ what }) => ({ what }));
+    .map(({ what }) => what);
+}
+
+function nameOf({ namespace, name }: PodRef): string {
+  return tableKey.pod(namespace, name);
 }

@@ -335,7 +335,8 @@ describe('addresses that others have', () => {
       expect(service.addresses()).toEqual({
         ok: false,
         message:
-          "address 10.55.0.2 of default/app is somebody else's too: pod default/bridged by its status, route to 10.55.0.2 by up0",
+          "address 10.55.0.2 of default/app is claimed by default/bridged, too; other nodes take it for nobody's until one pod alone claims it: " +
+          'delete the other one; it is elsewhere on the node, too (route to 10.55.0.2 by up0): packets to it may not reach default/app',
       });
       using snapshot = core.db.read();
       expect([...snapshot.all(core.tables.podEvents)]).toMatchObject([
@@ -350,6 +351,36 @@ describe('addresses that others have', () => {
     expect(service.addresses().ok).toBe(true);
   });
 
+  it('say who keeps one that two claim, as the slices give it to a pod', async () => {
+    await request('ADD', { ...one(), CNI_ARGS: args });
+    put([
+      { name: 'app', uid: 'u-app', address: '10.55.0.2' },
+      { name: 'forged', uid: 'u-forged', address: '10.55.0.2' },
+    ]);
+    const said = async (owner?: string): Promise<string> => {
+      if (owner !== undefined) claim(owner, `u-${owner}`, '10.55.0.2');
+      await service.auditAddresses();
+      const { ok, message } = service.addresses();
+      expect(ok).toBe(false);
+      if (owner !== undefined)
+        core.db.write([core.tables.remoteEndpoints], (txn) =>
+          txn.delete(core.tables.remoteEndpoints, `default/${owner}`),
+        );
+      return message;
+    };
+    const claimed = 'address 10.55.0.2 of default/app is claimed by default/forged, too; ';
+    expect(await said('app')).toBe(`${claimed}default/app had it first and keeps it`);
+    expect(await said('forged')).toBe(
+      `${claimed}other nodes take it for default/forged's, and what default/app sends for that pod's: delete the one that should not have it`,
+    );
+    expect(await said()).toBe(
+      `${claimed}other nodes take it for nobody's until one pod alone claims it: delete the other one`,
+    );
+    const done = core.db.initialiser(core.tables.remoteEndpoints, 'kubernetes');
+    expect(await said()).toBe(`${claimed}whose it is to other nodes is not known yet`);
+    core.db.write([core.tables.remoteEndpoints], done);
+  });
+
   it('are not compared when an endpoint was found without one, and those of others are told all the same', async () => {
     await request('ADD', { ...one(), CNI_ARGS: args });
     core.db.write([core.tables.endpoints], (txn) =>
@@ -361,7 +392,7 @@ describe('addresses that others have', () => {
     await service.auditAddresses();
     expect(service.addresses()).toEqual({
       ok: false,
-      message: "address 10.55.0.2 of default/app is somebody else's too: pod default/bridged by its status",
+      message: expect.stringMatching(/^address 10.55.0.2 of default\/app is claimed by default\/bridged, too; /),
     });
     await core.deleteEndpoint(9);
   });

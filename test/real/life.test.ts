@@ -337,7 +337,7 @@ describe('the life of an installation on a real Kubernetes', () => {
     expect(await route('add')).toMatchObject({ code: 0 });
     const problem = (status: string) => eventually(nodeProblem, (now) => now.startsWith(status));
     expect(await problem('True')).toMatch(
-      new RegExp(`^True AddressConflict .*address ${address} of default/friend is somebody else's too: route`),
+      new RegExp(`^True AddressConflict .*address ${address} of default/friend is elsewhere on the node, too \\(route`),
     );
     const events = await cluster.kubectl(['get', 'events', '--field-selector', 'reason=AddressConflict']);
     expect(events).toContain('pod/friend ');
