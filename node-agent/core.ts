@@ -175,6 +175,9 @@ export interface Realised {
   }[];
 }
 
+/** Reason of a failure that is none: another generation is enforced, and the one that is wanted comes by itself. */
+export const COMPILE_PENDING = 'CompilePending';
+
 /** Why nothing new is put in force. */
 export interface Held {
   /** `ImportedRulesUnknown`: somebody must say which there are. `InputsIncomplete`: something has not come for half a minute. */

@@ -451,3 +451,51 @@ it('a policy of which an endpoint waits for its turn has the generation that all
   const all = ['all 1 at 3', 'v1 2 at 1', 'v2 1 at 1', 'v3 2 at 1'];
   expect(await said()).toEqual({ failures: [], again: false, behind: false, counts: all });
 });
+
+it('a policy of which an endpoint has waited for its turn for 5 s says so once, in the same words, until none does any more', async () => {
+  const world = new World({ work: 0 });
+  const { db, tables, model } = world;
+  let now = 0;
+  const report = new RealisedReport({ db, tables, model, policyMode: 'default', now: () => now, wallClock: () => now });
+  world.namespace();
+  const ids = [1, 2, 3, 4, 5];
+  for (const id of ids) {
+    const version = `v${id}`;
+    world.identity(256 + id, 'a', version);
+    world.pod(version, 'a', [], version);
+    world.endpoint(id, { pod: { namespace: 'ns', name: version, uid: `u-${version}` } });
+    const selector = { requirements: [{ key: 'k8s:version', operator: 'In' as const, values: [version] }] };
+    const row = { hash: `hash-${version}`, selector, identities: [256 + id], origin: 'cluster' as const };
+    db.write([tables.peerSets], (txn) => txn.upsert(tables.peerSets, row));
+    world.policy(version, 1, [rule(version, undefined, id)]);
+  }
+  world.peerSet(
+    'a',
+    ids.map((id) => 256 + id),
+  );
+  let changes = 0;
+  const said = async (at: number): Promise<string[]> => {
+    now = at;
+    await world.plan();
+    const sync = { reached: 1, broken: undefined };
+    if (report.take({ ...SOURCES, sync, endpoints: { held: (id) => world.states.get(id) } })) changes += 1;
+    return report.read().failures.map(({ uid, generation, reason }) => `${uid} ${generation} ${reason}`);
+  };
+  while ((await world.plan()).again);
+  await said(0);
+  world.policy('all', 1, [rule('a', undefined, 9)]);
+  world.policy('v5', 2, [rule('v5', undefined, 8)]);
+  expect(await said(1_000)).toEqual([]);
+  expect(await said(5_999)).toEqual([]);
+  expect(await said(6_000)).toEqual(['all 1 CompilePending', 'v5 2 CompilePending']);
+  expect(report.read().failures[0]?.message).toBe(
+    "endpoints wait for their turn, as there is more to compile for their namespace's endpoints than one plan takes; until then what was enforced before stays, and nothing passes where nothing was",
+  );
+  const before = changes;
+  const more = await said(7_000);
+  expect([more, changes]).toEqual([['all 1 CompilePending', 'v5 2 CompilePending'], before]);
+  expect(await said(8_000)).toEqual([]);
+  world.policy('all', 2, [rule('a', undefined, 10)]);
+  // A wait that begins anew is another one.
+  expect(await said(20_000)).toEqual([]);
+});

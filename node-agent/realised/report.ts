@@ -11,6 +11,7 @@ import { type CountedEndpoint, PolicyCounts } from './policy-counts.ts';
 import { failureKey, failuresOf, type Generations, type PolicyFailure } from './policy-failures.ts';
 import { type RealisedSources, refusedEndpoints } from './sources.ts';
 import { UnconnectedFaults } from './unconnected-faults.ts';
+import { WaitingFaults } from './waiting-faults.ts';
 
 const NONE: Generations = {};
 /** Key: `uid`. Index `waiting`: those that no endpoint has. */
@@ -55,6 +56,7 @@ export class RealisedReport {
   readonly #failures: Table<PolicyFailure>;
   readonly #reached: Table<Reached>;
   readonly #unconnected: UnconnectedFaults;
+  readonly #waits: WaitingFaults;
 
   constructor(options: RealisedOptions) {
     const { db } = options;
@@ -68,6 +70,7 @@ export class RealisedReport {
     this.#failures = db.table<PolicyFailure>({ name: 'policyFailures', key: failureKey });
     this.#reached = db.table<Reached>({ name: 'reached', key: (row) => row.what });
     this.#unconnected = new UnconnectedFaults(options);
+    this.#waits = new WaitingFaults(options);
   }
 
   read(): Realised {
@@ -106,6 +109,7 @@ export class RealisedReport {
       ...modelFaults(model, { policyMode, at }),
       ...kernelFaults(model, sources),
       ...this.#unconnected.settle(),
+      ...this.#waits.settle(sources),
       ...(held === undefined ? [] : heldBackFaults(this.#options, held)),
     ]);
     const lagging = laggingEndpoints(model, sources);

@@ -1,0 +1,72 @@
+import type { StateDB, Table } from '@weir/statedb';
+import { COMPILE_PENDING } from '../core.ts';
+import { tableKey } from '../create-tables.ts';
+import type { Model } from '../derive/index.ts';
+import { policiesSelecting } from './model-faults.ts';
+import type { Fault, Generations } from './policy-failures.ts';
+import type { Acknowledgements } from './sources.ts';
+
+/** How long an endpoint may wait for its turn until its policies say so, in milliseconds: most wait for the next plan only. */
+const WAITING_AFTER_MS = 5_000;
+/** Without a number: one that changes with each plan would be written with each. */
+const MESSAGE =
+  "endpoints wait for their turn, as there is more to compile for their namespace's endpoints than one plan takes; until then what was enforced " +
+  'before stays, and nothing passes where nothing was';
+const NONE: Generations = {};
+
+/** An endpoint whose policies are to be compiled by a later plan. Key: `id`. */
+interface WaitingEndpoint {
+  readonly id: number;
+  /** Milliseconds. */
+  readonly since: number;
+}
+
+export interface WaitingFaultsOptions {
+  readonly db: StateDB;
+  readonly model: Model;
+  /** Milliseconds; any clock that only grows. */
+  readonly now: () => number;
+}
+
+/** Policies that endpoints lack which wait for their turn, once that lasts: table `waitingEndpoints`. */
+export class WaitingFaults {
+  readonly #options: WaitingFaultsOptions;
+  readonly #table: Table<WaitingEndpoint>;
+
+  constructor(options: WaitingFaultsOptions) {
+    this.#options = options;
+    this.#table = options.db.table<WaitingEndpoint>({
+      name: 'waitingEndpoints',
+      key: ({ id }) => tableKey.endpoint(id),
+    });
+  }
+
+  /** One fault for all policies of which such an endpoint lacks the generation in force. */
+  settle({ endpoints }: Pick<Acknowledgements, 'endpoints'>): Fault[] {
+    const selecting = policiesSelecting(this.#options.model);
+    const of: Record<string, number> = {};
+    const seen = new Map<Generations, Set<Generations>>();
+    for (const id of this.#lasting()) {
+      const [wanted, held] = [selecting(id), endpoints.held(id)?.policies ?? NONE];
+      // Endpoints of one identity have the same objects.
+      const before = seen.get(wanted) ?? new Set();
+      if (before.has(held)) continue;
+      seen.set(wanted, before.add(held));
+      for (const [uid, generation] of Object.entries(wanted)) if (held[uid] !== generation) of[uid] = generation;
+    }
+    return seen.size === 0 ? [] : [{ of, reason: COMPILE_PENDING, message: MESSAGE }];
+  }
+
+  /** Endpoints that have waited for long. */
+  #lasting(): number[] {
+    const { model, db, now } = this.#options;
+    const at = now();
+    const waiting = new Set([...model.endpoints()].filter((id) => model.waits(id)));
+    return db.write([this.#table], (txn) => {
+      for (const { id } of txn.all(this.#table)) if (!waiting.has(id)) txn.delete(this.#table, tableKey.endpoint(id));
+      for (const id of waiting)
+        if (!txn.has(this.#table, tableKey.endpoint(id))) txn.insert(this.#table, { id, since: at });
+      return Array.from(txn.all(this.#table)).flatMap(({ id, since }) => (at - since >= WAITING_AFTER_MS ? [id] : []));
+    });
+  }
+}
