@@ -2,7 +2,6 @@ import type { StateDB, Table } from '@weir/statedb';
 import { COMPILE_PENDING } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
 import type { Model } from '../derive/index.ts';
-import { policiesSelecting } from './model-faults.ts';
 import type { Fault, Generations } from './policy-failures.ts';
 import type { Acknowledgements } from './sources.ts';
 
@@ -43,11 +42,10 @@ export class WaitingFaults {
 
   /** One fault for all policies of which such an endpoint lacks the generation in force. */
   settle({ endpoints }: Pick<Acknowledgements, 'endpoints'>): Fault[] {
-    const selecting = policiesSelecting(this.#options.model);
     const of: Record<string, number> = {};
     const seen = new Map<Generations, Set<Generations>>();
     for (const id of this.#lasting()) {
-      const [wanted, held] = [selecting(id), endpoints.held(id)?.policies ?? NONE];
+      const [wanted, held] = [this.#options.model.policiesOf(id), endpoints.held(id)?.policies ?? NONE];
       // Endpoints of one identity have the same objects.
       const before = seen.get(wanted) ?? new Set();
       if (before.has(held)) continue;

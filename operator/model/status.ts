@@ -13,6 +13,8 @@ export const WARNING = 'Warning: ';
 const LONGEST_REASON = 128;
 /** A node's reason that is nothing the node can mend: pods there were connected by another plugin, or lost their interface. */
 export const NOT_CONNECTED = 'PodNotConnected';
+/** A node's reason that is no failure: its pods wait for this generation, which comes by itself. */
+const COMPILE_PENDING = 'CompilePending';
 
 export interface StatusInput {
   readonly generation: number;
@@ -197,13 +199,14 @@ function progress(
     return { status: 'False', reason: refused, message };
   }
   const down = input.down.length === 0 ? '' : ` Down, and not waited for: ${some(input.down)}.`;
-  const [first] = failures;
+  const first = failures.find(({ reason }) => reason !== COMPILE_PENDING) ?? failures[0];
   if (first !== undefined) {
     const others = failures.length === 1 ? '' : ` (and ${failures.length - 1} more)`;
-    const unconnected = failures.every(({ reason }) => reason === NOT_CONNECTED);
+    const all = (only: string): boolean => failures.every(({ reason }) => reason === only);
+    const milder = all(COMPILE_PENDING) ? 'Progressing' : all(NOT_CONNECTED) ? NOT_CONNECTED : undefined;
     return {
       status: 'False',
-      reason: unconnected ? NOT_CONNECTED : 'NodeFailed',
+      reason: milder ?? 'NodeFailed',
       message: `${first.node}: ${first.reason}: ${first.message}${others}`,
     };
   }
