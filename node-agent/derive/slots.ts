@@ -1,17 +1,4 @@
-import {
-  type CompiledDirection,
-  type CompiledPolicy,
-  type CompileInput,
-  changesOf,
-  compileSteps,
-  MOST_CHANGED,
-  type PeerIdentity,
-  type PortNames,
-  type RecompileInput,
-  recompileSteps,
-  type SelectorHash,
-  type Steps,
-} from '@weir/policy';
+import { type CompiledDirection, type CompiledPolicy, MOST_CHANGED, type SelectorHash, type Steps } from '@weir/policy';
 import { type Key, keys, type StateDB } from '@weir/statedb';
 import { IdsExhaustedError } from '../errors.ts';
 import type { PerDirection, SlotRow } from '../tables.ts';
@@ -25,14 +12,12 @@ import {
   NO_NUMBERS,
   STEP,
 } from './classes.ts';
-import type { CidrPeer } from './ipcache.ts';
-import type { Pace } from './pace.ts';
-import { portNameKey } from './peer-port-names.ts';
-import { cidrsOf } from './policies.ts';
+import { HeldGroups } from './held-groups.ts';
 import { limited, type Needs, NO_NEEDS, needsOf, type Shared } from './row-shares.ts';
 import { both, DIRECTIONS, sameScopes } from './rows.ts';
-import type { RuleGroup, Tells } from './rule-groups.ts';
-import { rulesOf, type Shape, sameButRules } from './shape.ts';
+import type { Tells } from './rule-groups.ts';
+import type { Shape } from './shape.ts';
+import { type Recompiled, ShapeCompiler, type ShapeCompilerOptions } from './shape-compiler.ts';
 import {
   differs,
   type KernelSlot,
@@ -44,7 +29,7 @@ import {
   sameFrame,
   withNewCidrs,
 } from './slot-rows.ts';
-import { Rows, type RowsView } from './working.ts';
+import { Rows } from './working.ts';
 
 /**
  * What a failed compile costs may be seconds, and without another input only time can help: class numbers that are given out
@@ -54,23 +39,12 @@ const RETRY_MS = 60_000;
 /** Highest slot number; 0 is "no policy". */
 const LAST_SLOT = 4095;
 
-export interface SlotWorld {
+export interface SlotWorld extends ShapeCompilerOptions {
   readonly db: StateDB;
-  members(hash: SelectorHash): Iterable<number> | undefined;
-  /** The sets that the identity is among the members of. */
-  readonly setsOf: (identity: number) => Iterable<SelectorHash>;
   /** Called when a shape begins or ceases to name a peer set. */
   namingChanged(hash: SelectorHash): void;
-  /** Reserved identities, and those of CIDRs that such rules tell apart. */
-  identities(tells: NonNullable<Tells>): Iterable<PeerIdentity>;
-  readonly cidrPeers: Pick<RowsView<number, CidrPeer>, 'get' | 'values'>;
-  /** Those of a prefix, and of what is within it. */
-  cidrPeersWithin(prefix: string): Iterable<CidrPeer>;
-  /** Numbers that peers give port names. */
-  readonly peerPorts: PortNames['peers'];
   /** Whether some address has the identity. */
   addressed(identity: number): boolean;
-  readonly pace: Pace;
   /** Milliseconds; any clock that only grows. */
   readonly now: () => number;
 }
@@ -81,11 +55,6 @@ export interface Refreshed {
   readonly left?: number;
   /** It judges unknown peers or whole scopes otherwise than before: peers gave port names other numbers. */
   readonly reframed?: boolean;
-}
-
-/** What was compiled before, and for whom that may hold no more. */
-interface Recompiled extends Pick<RecompileInput, 'changed'> {
-  readonly compiled: CompiledPolicy;
 }
 
 /** A shape in use. */
@@ -125,15 +94,16 @@ const slotKey = (slot: number): Key => keys.uint(slot, 16);
 /** Slots by shape. */
 export class Slots {
   readonly #world: SlotWorld;
+  readonly #compiler: ShapeCompiler;
   readonly #shapes: Rows<string, ShapeRow>;
-  /** Groups of shapes that stay in force in place of others, if they name CIDRs. */
-  readonly #heldGroups: Rows<string, RuleGroup>;
+  readonly #heldGroups: HeldGroups;
   readonly #numbers: Rows<number, SlotNumber>;
   /** Shapes to compile, each with the identities that its peer sets have won or lost, and CIDRs' that are others; `anything`: more than that may have changed. */
   readonly #dirty = new Map<string, Set<number> | 'anything'>();
 
   constructor(world: SlotWorld) {
     this.#world = world;
+    this.#compiler = new ShapeCompiler(world);
     this.#shapes = new Rows<string, ShapeRow>(
       world.db,
       {
@@ -153,15 +123,7 @@ export class Slots {
       },
       (key) => key,
     );
-    this.#heldGroups = new Rows<string, RuleGroup>(
-      world.db,
-      {
-        name: 'heldGroups',
-        key: ({ key }) => key,
-        indexes: [{ name: 'cidr', keys: ({ rules }) => cidrsOf(rules) }],
-      },
-      (key) => key,
-    );
+    this.#heldGroups = new HeldGroups(world.db);
     this.#numbers = new Rows<number, SlotNumber>(
       world.db,
       { name: 'slotNumbers', key: ({ slot }) => slotKey(slot) },
@@ -204,17 +166,12 @@ export class Slots {
 
   /** These shapes, and no others, stay in force in place of others. Returns the CIDRs of those of which that is new, or no longer so. */
   hold(shapes: ReadonlySet<string>): ReadonlySet<string> {
-    const changed = this.#mark('held', shapes).flatMap(({ shape }) => shape.groups);
-    const cidrs = new Set<string>();
-    for (const [key, group] of new Map(changed.map((each) => [each.key, each]))) {
-      if (group.tells !== 'CIDRs') continue;
+    const groups = this.#mark('held', shapes).flatMap(({ shape }) => shape.groups);
+    const held = (key: string): boolean => {
       const [user] = this.#shapes.list('heldGroup', key);
-      if ((user !== undefined) === this.#heldGroups.has(key)) continue;
-      if (user === undefined) this.#heldGroups.delete(key);
-      else this.#heldGroups.set(group);
-      for (const cidr of cidrsOf(group.rules)) cidrs.add(cidr);
-    }
-    return cidrs;
+      return user !== undefined;
+    };
+    return this.#heldGroups.settle(new Map(groups.map((group) => [group.key, group])).values(), held);
   }
 
   /** These shapes, and no others, wait for the next plan. */
@@ -247,8 +204,7 @@ export class Slots {
 
   /** Whether a shape that stays in force in place of another names the CIDR. */
   holdsCidr(cidr: string): boolean {
-    const [some] = this.#heldGroups.list('cidr', cidr);
-    return some !== undefined;
+    return this.#heldGroups.names(cidr);
   }
 
   /** Forgets a shape; returns its slot number. */
@@ -390,57 +346,24 @@ export class Slots {
   }
 
   /** `changed`: identities that its peer sets have won or lost since it was compiled, and CIDRs' that are others, if nothing else has changed. */
-  async #compile(
+  #compile(
     { shape, tells, compiled, failure }: ShapeRow,
     mostRows: number,
     changed: ReadonlySet<number> | 'anything' = NOBODY,
     like?: string,
   ): Promise<CompiledPolicy> {
-    const { pace } = this.#world;
-    const input: CompileInput = {
-      rules: rulesOf(shape),
-      peerSets: { identities: (hash) => this.#world.members(hash) },
-      // Of addresses outside there may be very many.
-      identities: tells === undefined ? [] : this.#world.identities(tells),
-      mode: shape.mode,
-      allowLocalhost: shape.allowLocalhost,
-      portNames: {
-        own: (name, protocol) => shape.ownPorts.get(portNameKey(protocol, name)),
-        peers: this.#world.peerPorts,
-      },
-      mostRows,
-    };
     const own =
       compiled !== undefined && failure === undefined && changed !== 'anything' ? { compiled, changed } : undefined;
-    const before = own ?? this.#sibling(shape, like);
-    if (before !== undefined) {
-      const { setsOf } = this.#world;
-      const cidrPeer: RecompileInput['cidrPeer'] = (id) => this.#world.cidrPeers.get(id);
-      const recompiled = await pace.run(recompileSteps(before.compiled, { ...input, ...before, setsOf, cidrPeer }));
-      if (recompiled !== undefined) return recompiled;
-    }
-    return pace.run(compileSteps(input));
+    return this.#compiler.compile(shape, tells, mostRows, own ?? this.#sibling(shape, like));
   }
 
-  /** What another shape was compiled to, and whom the difference concerns; undefined where these are many, or it is more than rules. */
-  #sibling(shape: Shape, key: string | undefined): (Recompiled & Pick<RecompileInput, 'rulesBefore'>) | undefined {
+  /** What another shape was compiled to, and whom the difference concerns. */
+  #sibling(shape: Shape, key: string | undefined): Recompiled | undefined {
     if (key === undefined || key === shape.key) return undefined;
     const other = this.#shapes.get(key);
-    const known = this.#dirty.get(key) ?? NOBODY;
-    if (other?.compiled === undefined || other.failure !== undefined || known === 'anything') return undefined;
-    if (!sameButRules(other.shape, shape)) return undefined;
-    const rulesBefore = rulesOf(other.shape);
-    const changes = changesOf(rulesBefore, rulesOf(shape));
-    if (changes === undefined) return undefined;
-    const changed = new Set(known);
-    for (const hash of changes.peerSets) {
-      const members = this.#world.members(hash);
-      if (members === undefined) return undefined;
-      for (const id of members) if (changed.add(id).size > MOST_CHANGED) return undefined;
-    }
-    for (const cidr of changes.cidrs)
-      for (const { id } of this.#world.cidrPeersWithin(cidr)) if (changed.add(id).size > MOST_CHANGED) return undefined;
-    return { compiled: other.compiled, changed, rulesBefore };
+    const changed = this.#dirty.get(key) ?? NOBODY;
+    if (other?.compiled === undefined || other.failure !== undefined || changed === 'anything') return undefined;
+    return this.#compiler.differing({ shape: other.shape, compiled: other.compiled, changed }, shape);
   }
 
   *#place(
