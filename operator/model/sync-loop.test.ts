@@ -45,6 +45,11 @@ class World {
     this.#put(this.tables.policies, rows);
   }
 
+  /** The node tells another state, `edit`, of itself. */
+  report(name: string, edit: number): void {
+    this.#put(this.tables.nodes, [nodeRow(node(name, 'True', { podCIDRs: [`10.0.${edit % 256}.0/24`] }))]);
+  }
+
   /** How many policies of the namespace are resolved when that one is: looked at in the commit that brings it. */
   async resolvedBefore(name: string, of: string): Promise<number> {
     const { db, tables } = this;
@@ -111,6 +116,32 @@ it('a namespace that edits its policies by the thousand does not delay an edit o
   await world.syncLoop.calm();
   using snapshot = world.db.read();
   expect(snapshot.count(world.tables.resolved)).toBe(3_001);
+});
+
+it('starts while a policy and a node are edited without end, with all that was there, and takes their edits in afterwards', async () => {
+  // Each change has a round of its own.
+  let passed = 0;
+  world = new World(() => (passed += SHARE_MS));
+  world.put(policy('other/p', 'web'), policy('tenant/p', 'a0'));
+  world.syncLoop.start();
+  let edits = 0;
+  while (!world.syncLoop.started && edits < 1_000) {
+    edits += 1;
+    world.put(policy('tenant/p', `a${edits}`, 1 + edits));
+    world.report('n1', edits);
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  expect(edits).toBeLessThan(100);
+  {
+    using snapshot = world.db.read();
+    expect(Array.from(snapshot.all(world.tables.resolved), ({ row }) => row.name)).toEqual([
+      'cnp-other.p',
+      'cnp-tenant.p',
+    ]);
+  }
+  await world.syncLoop.calm();
+  using snapshot = world.db.read();
+  expect(snapshot.get(world.tables.resolved, 'cnp-tenant.p')?.row.source.generation).toBe(1 + edits);
 });
 
 it('of a policy that is edited while it waits the last edit counts, and so does its deletion', async () => {

@@ -2,16 +2,17 @@
  * Drives the model: changes of the input tables in, in rounds, each of which puts what follows into the desired tables.
  *
  * Guarantees: the first round starts when every input table is complete, and the desired tables are initialised when all
- * of that has been taken in, so that nothing is written or pruned before; a round takes changes in for SHARE_MS, but
- * at least one, and then yields to other work, such as the renewal of the lease; the inputs take turns, so that none waits for
+ * that they hold then has been taken in, so that nothing is written or pruned before; what changes meanwhile waits, so that no edits,
+ * however many, delay that; a round takes changes in for SHARE_MS, but at least one, and then yields to other work, such as the renewal of the lease; the inputs take turns, so that none waits for
  * another whose changes take long, and so do the namespaces of policies and of pods: one with many delays another's by one of its own, and
  * so does one whose labels change, since its pods follow one by one, and a node's kubelet with its mirrors of static pods. A kind of policies that cannot be read does not hold the rest up: what is enforced of it stays (Model.completion).
  */
-import type { Change, ChangeStream, StateDB, Table, WriteTxn } from '@weir/statedb';
+import type { Change, ChangeStream, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
 import type { Desired, Tables } from '../tables.ts';
 import type { Adopted, PodRow, PolicyObjectKind, PolicyRow } from '../types.ts';
 import { FairQueue } from './fair-queue.ts';
 import type { Model } from './model.ts';
+import type { Step } from './steps.ts';
 import { machineStopwatch, type Stopwatch, timeShare } from './time-share.ts';
 
 /** Changes that are put in their turns at once. */
@@ -32,9 +33,14 @@ export interface SyncLoopOptions {
   readonly stopwatch?: Stopwatch;
 }
 
+/** Takes something into the model; false: there is nothing. */
+type Take = (txn: WriteTxn) => boolean;
+
 interface Input {
-  /** Takes the next change into the model; false: there is none. */
-  take(txn: WriteTxn): boolean;
+  /** Takes the next row of those that were there at the start. */
+  readonly takePresent: Take;
+  /** Takes the next change since. */
+  readonly take: Take;
   /** Calls back when something is pending; returns how to take that back. */
   onPending(callback: () => void): () => void;
   dispose(): void;
@@ -122,22 +128,25 @@ export class SyncLoop {
       }
       const held = adopted();
       model.round((txn) => model.adopt(txn, held));
-      inputs.push(...this.#inputs(policies, pods));
+      {
+        using present = db.read();
+        inputs.push(...this.#inputs(present, policies, pods));
+        await this.#begin(inputs);
+      }
       while (!signal.aborted) {
         this.#poked = false;
         const missing = this.#options.missingKinds();
         const collecting = performance.now() >= collectAt;
         let taken = false;
         const next = model.round((txn) => {
-          taken = this.#take(txn, inputs);
+          taken = this.#take(
+            txn,
+            inputs.map(({ take }) => take),
+          );
           if (!taken) this.#lookAtKinds(txn, missing);
           if (collecting) model.collect(txn);
         }, queues);
         if (collecting) collectAt = performance.now() + collectIntervalMs;
-        if (!taken && !this.started) {
-          await this.#complete(missing);
-          continue;
-        }
         if (taken || next.more) await new Promise((resolve) => setImmediate(resolve));
         else {
           if (next.dueInMs === undefined) this.#rest();
@@ -154,31 +163,42 @@ export class SyncLoop {
     }
   }
 
-  /** In the order in which they are taken in. */
-  #inputs(policies: FairQueue<PolicyRow>, pods: FairQueue<PodRow>): Input[] {
+  /** In the order in which they are taken in. `present` is now, and stays open until all of it has been taken. */
+  #inputs(present: Reader, policies: FairQueue<PolicyRow>, pods: FairQueue<PodRow>): Input[] {
     const { tables, model } = this.#options;
+    const placeNext: Take = (txn) => model.placeNext(txn);
     return [
       this.#input(
+        present,
         tables.namespaces,
         (txn, { name }) => model.namespaceChanged(txn, name),
         () => {},
       ),
-      { take: (txn) => model.placeNext(txn), onPending: () => () => {}, dispose: () => {} },
-      this.#fair(policies, tables.policies, (txn, { row, deleted }) => {
-        if (deleted) model.deletePolicy(txn, row.key);
-        else model.setPolicy(txn, row);
-      }),
-      this.#input(tables.nodes, model.setNode.bind(model), model.deleteNode.bind(model)),
-      this.#input(tables.reports, model.setReport.bind(model), (txn, { node }) => model.deleteReport(txn, node)),
+      { takePresent: placeNext, take: placeNext, onPending: () => () => {}, dispose: () => {} },
       this.#input(
+        present,
+        tables.policies,
+        (txn, row) => model.setPolicy(txn, row),
+        (txn, { key }) => model.deletePolicy(txn, key),
+        policies,
+      ),
+      this.#input(present, tables.nodes, model.setNode.bind(model), model.deleteNode.bind(model)),
+      this.#input(present, tables.reports, model.setReport.bind(model), (txn, { node }) =>
+        model.deleteReport(txn, node),
+      ),
+      this.#input(
+        present,
         tables.resolvedVersions,
         (txn, { uid }) => model.resolvedWritten(txn, uid),
         (txn, { uid }) => model.resolvedWritten(txn, uid),
       ),
-      this.#fair(pods, tables.pods, (txn, { row, deleted }) => {
-        if (deleted) model.deletePod(txn, row.key);
-        else model.setPod(txn, row);
-      }),
+      this.#input(
+        present,
+        tables.pods,
+        (txn, row) => model.setPod(txn, row),
+        (txn, { key }) => model.deletePod(txn, key),
+        pods,
+      ),
     ];
   }
 
@@ -193,35 +213,45 @@ export class SyncLoop {
     this.#calm = Promise.withResolvers();
   }
 
-  /** Takes changes in while there is time, at least one; false: there is none. */
-  #take(txn: WriteTxn, inputs: readonly Input[]): boolean {
+  /** Takes in while there is time, in turns, at least once; false: there is nothing. */
+  #take(txn: WriteTxn, takes: readonly Take[]): boolean {
     const hasTime = timeShare(this.#options.stopwatch ?? machineStopwatch);
     let taken = false;
     let empty = 0;
-    while (empty < inputs.length && !(taken && empty === 0 && !hasTime())) {
-      this.#turn = (this.#turn + 1) % inputs.length;
-      empty = inputs[this.#turn]?.take(txn) === true ? 0 : empty + 1;
+    while (empty < takes.length && !(taken && empty === 0 && !hasTime())) {
+      this.#turn = (this.#turn + 1) % takes.length;
+      empty = takes[this.#turn]?.(txn) === true ? 0 : empty + 1;
       taken ||= empty === 0;
     }
     return taken;
   }
 
-  /** All inputs have been taken in, for the first time. Changes that come meanwhile wait. */
-  async #complete(missing: ReadonlySet<PolicyObjectKind>): Promise<void> {
-    const { db, model, stopwatch = machineStopwatch } = this.#options;
+  /** Takes in what the tables hold now, and shows what follows. Changes that come meanwhile wait. */
+  async #begin(inputs: readonly Input[]): Promise<void> {
+    const { db, model, missingKinds, stopwatch = machineStopwatch } = this.#options;
+    // As it is now: policies of a kind that can be read from now on are among the changes that wait.
+    const missing = missingKinds();
+    const takes = inputs.map(({ takePresent }) => takePresent);
+    const rounds = async (work: (txn: WriteTxn) => boolean): Promise<void> => {
+      for (let more = true; more && !this.#stop.signal.aborted; ) {
+        model.round((txn) => {
+          more = work(txn);
+        });
+        await new Promise((resolve) => setImmediate(resolve));
+      }
+    };
+    await rounds((txn) => this.#take(txn, takes));
     using before = db.read();
     const steps = model.completion(before, missing);
-    for (let more = true; more && !this.#stop.signal.aborted; ) {
-      model.round((txn) => {
-        const hasTime = timeShare(stopwatch);
-        do {
-          const { value: step } = steps.next();
-          step?.(txn);
-          more = step !== undefined;
-        } while (more && hasTime());
-      });
-      await new Promise((resolve) => setImmediate(resolve));
-    }
+    await rounds((txn) => {
+      const hasTime = timeShare(stopwatch);
+      let step: Step | undefined;
+      do {
+        step = steps.next().value;
+        step?.(txn);
+      } while (step !== undefined && hasTime());
+      return step !== undefined;
+    });
   }
 
   /** All inputs have been taken in. */
@@ -230,31 +260,35 @@ export class SyncLoop {
     for (const kind of model.keptKinds(txn)) if (!missing.has(kind)) model.kindKnown(txn, kind);
   }
 
-  #input<T>(table: Table<T>, set: (txn: WriteTxn, row: T) => void, remove: (txn: WriteTxn, row: T) => void): Input {
-    const stream = this.#options.db.changes(table, { name: 'sync-loop' });
+  /** `queue`: changes are taken one of each owner in turn. */
+  #input<T>(
+    present: Reader,
+    table: Table<T>,
+    set: (txn: WriteTxn, row: T) => void,
+    remove: (txn: WriteTxn, row: T) => void,
+    queue?: FairQueue<T>,
+  ): Input {
+    const rows = present.all(table);
+    const stream = this.#options.db.changes(table, { name: 'sync-loop', from: present.revision(table) });
+    // Should the round fail it is pulled again.
+    const next = (txn: WriteTxn): Change<T> | undefined => {
+      if (queue === undefined) return stream.next(1)[0];
+      for (const change of stream.next(QUEUED)) queue.put(txn, change);
+      return queue.take(txn);
+    };
     return {
       ...inputOf(stream),
+      takePresent(txn) {
+        const { value: row, done } = rows.next();
+        if (done !== true) set(txn, row);
+        return done !== true;
+      },
       take(txn) {
-        // Should the round fail it is pulled again.
-        const [change] = stream.next(1);
+        const change = next(txn);
         if (change === undefined) return false;
         if (change.deleted) remove(txn, change.row);
         else set(txn, change.row);
         return true;
-      },
-    };
-  }
-
-  /** As `#input`, one change of each owner in turn. */
-  #fair<T>(queue: FairQueue<T>, table: Table<T>, take: (txn: WriteTxn, change: Change<T>) => void): Input {
-    const stream = this.#options.db.changes(table, { name: 'sync-loop' });
-    return {
-      ...inputOf(stream),
-      take(txn) {
-        for (const change of stream.next(QUEUED)) queue.put(txn, change);
-        const change = queue.take(txn);
-        if (change !== undefined) take(txn, change);
-        return change !== undefined;
       },
     };
   }
