@@ -115,7 +115,12 @@ describe('parseSelector', () => {
 const requirementArbitrary: fc.Arbitrary<Requirement> = fc.record({
   key: fc.constantFrom('any:app', 'k8s:app', 'any:host', 'reserved:host', 'any:p'),
   operator: fc.constantFrom('In' as const, 'NotIn' as const, 'Exists' as const, 'DoesNotExist' as const),
-  values: fc.array(fc.constantFrom('', 'a', 'b', 'c'), { minLength: 1, maxLength: 3 }),
+  values: fc
+    .tuple(
+      fc.array(fc.constantFrom('', 'a', 'b', 'c'), { minLength: 1, maxLength: 3 }),
+      fc.constantFrom(0, 5, 6, 7, 50),
+    )
+    .map(([values, others]) => [...values, ...Array.from({ length: others }, (_, n) => `v${n}`)]),
 });
 const labelsArbitrary = fc.dictionary(
   fc.constantFrom('k8s:app', 'cni:app', 'k8s:host', 'reserved:host', 'k8s:x/app', 'k8s:app.p'),
@@ -134,6 +139,22 @@ describe('matches', () => {
     expect(
       matches(parseSelector({ matchExpressions: [{ key: 'a', operator: 'NotIn', values: ['x'] }] }, 's'), {}),
     ).toBe(true);
+  });
+
+  it('looks at each value once, however many label sets are asked', () => {
+    let looks = 0;
+    const values = new Proxy(
+      Array.from({ length: 1_000 }, (_, n) => `v${n}`),
+      {
+        get: (list, name) => {
+          looks += 1;
+          return Reflect.get(list, name) as unknown;
+        },
+      },
+    );
+    const selector = { requirements: [{ key: 'k8s:app', operator: 'NotIn' as const, values }] };
+    for (let n = 0; n < 1_000; n += 1) expect(matches(selector, { 'k8s:app': `v${n * 2}` })).toBe(n >= 500);
+    expect(looks).toBeLessThan(10_000);
   });
 
   it('equals a plain model', () => {

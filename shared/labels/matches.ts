@@ -16,17 +16,33 @@ function asks({ operator }: Requirement): boolean {
   return operator === 'In' || operator === 'Exists';
 }
 
-function holds({ key, operator, values }: Requirement, labels: LabelMap): boolean {
+function holds(requirement: Requirement, labels: LabelMap): boolean {
+  const { key, operator } = requirement;
   switch (operator) {
     case 'In':
-      return some(key, labels, (value) => values.includes(value));
+      return some(key, labels, (value) => lists(requirement, value));
     case 'NotIn':
-      return !some(key, labels, (value) => values.includes(value));
+      return !some(key, labels, (value) => lists(requirement, value));
     case 'Exists':
       return some(key, labels, () => true);
     case 'DoesNotExist':
       return !some(key, labels, () => true);
   }
+}
+
+/** Values of requirements that list many, for looks that cost the same however many these are: a requirement is asked of very many labels. */
+const VALUES = new WeakMap<Requirement, ReadonlySet<string>>();
+/** Values that are compared one by one: a set of so few takes more memory, and saves no time. */
+const FEW_VALUES = 8;
+
+function lists(requirement: Requirement, value: string): boolean {
+  const known = VALUES.get(requirement);
+  if (known !== undefined) return known.has(value);
+  const { values } = requirement;
+  if (values.length <= FEW_VALUES) return values.includes(value);
+  const set = new Set(values);
+  VALUES.set(requirement, set);
+  return set.has(value);
 }
 
 function some(key: string, labels: LabelMap, test: (value: string) => boolean): boolean {
