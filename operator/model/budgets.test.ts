@@ -139,6 +139,43 @@ describe('a policy that costs more than one may', () => {
       'needs 17 selectors',
     ],
     [
+      'selectors that look everywhere, but for what nearly every pod has',
+      { selectorsPerPolicy: 16 },
+      {
+        endpointSelector: {},
+        ingress: [
+          {
+            fromEndpoints: [
+              {
+                matchLabels: { 'io.cilium.k8s.policy.serviceaccount': 'default' },
+                matchExpressions: [{ key: 'io.kubernetes.pod.namespace', operator: 'Exists' }],
+              },
+            ],
+          },
+        ],
+      },
+      'needs 17 selectors',
+    ],
+    [
+      'selectors that look into many namespaces',
+      { selectorsPerPolicy: 4 },
+      {
+        endpointSelector: {},
+        ingress: [
+          {
+            fromEndpoints: [
+              {
+                matchExpressions: [
+                  { key: 'k8s:io.kubernetes.pod.namespace', operator: 'In', values: ['a', 'b', 'c', 'd'] },
+                ],
+              },
+            ],
+          },
+        ],
+      },
+      'needs 5 selectors',
+    ],
+    [
       'rules',
       { rulesPerPolicy: 10 },
       { endpointSelector: {}, ingress: Array(6).fill({}), egressDeny: Array(5).fill({}) },
@@ -209,15 +246,15 @@ describe('a policy that costs more than one may', () => {
         },
       ],
     });
-    const world = new World({ matchesPerPolicy: 4 }).pods('x', 'y', 'z').start();
+    const world = new World({ matchesPerPolicy: 8 }).pods('x', 'y', 'z').start();
     world
-      .cnp('a/p', nobody(3, 'p'))
-      .cnp('a/q', nobody(4, 'q'))
+      .cnp('a/p', nobody(5, 'p'))
+      .cnp('a/q', nobody(7, 'q'))
       .cnp('a/r', nobody(20, 'r', { matchLabels: { app: 'u' } }));
     expect(world.inForce).toEqual(['cnp-a.p 1', 'cnp-a.r 1']);
     const { conditions, message } = world.status('cnp/a/q');
     expect(conditions).toEqual(REFUSED);
-    expect(message).toContain('takes more than 32 looks');
+    expect(message).toContain('takes more than 64 looks');
     expect(message).toContain('--matches-per-policy');
     for (const app of ['y', 'z']) world.model.deletePod(`a/${app}`);
     expect(world.inForce).toHaveLength(2);

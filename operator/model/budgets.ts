@@ -10,13 +10,13 @@ import type { LabelSelector } from '@weir/labels';
 import { demandOf, type PolicyProblem, type ResolvedRule } from '@weir/policy';
 import type { AnyTable, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
 import type { PolicyRow } from '../types.ts';
-import { looksEverywhere } from './selector-index.ts';
+import { breadthOf } from './selector-index.ts';
 
 /** 0: no limit. */
 export interface PolicyLimits {
   /**
-   * Distinct selectors of one policy. One of more than 10 requirements and values counts as one for each 10 begun; one that names no
-   * namespace and asks for no value of a label, as 16.
+   * Distinct selectors of one policy. One of more than 10 requirements and values counts as one for each 10 begun; and that once for each
+   * namespace that it names, 16 times at most and where it names none, unless it asks for a value of a label other than the service account.
    */
   readonly selectorsPerPolicy: number;
   /** Rules of one policy: elements of its ingress, egress and denies. */
@@ -66,7 +66,7 @@ interface Usage extends Needs {
 
 /** Requirements and values that count as one selector. */
 const TERMS_OF_ONE = 10;
-/** As what a selector counts that names no namespace and asks for no label: as many identities has the cluster for each of a namespace. */
+/** As how many a selector counts at most for the namespaces that it looks into: as many identities has the cluster for each of a namespace. */
 const EVERYWHERE = 16;
 
 /** Policies of the namespace cost less than when those that it could not afford were looked at last. */
@@ -185,7 +185,7 @@ export function needsOf(rules: readonly ResolvedRule[], selectors: Iterable<Labe
   let count = 0;
   for (const selector of selectors) {
     const terms = selector.requirements.reduce((sum, { values }) => sum + 1 + values.length, 0);
-    count += Math.max(1, Math.ceil(terms / TERMS_OF_ONE)) * (looksEverywhere(selector) ? EVERYWHERE : 1);
+    count += Math.max(1, Math.ceil(terms / TERMS_OF_ONE)) * breadthOf(selector, EVERYWHERE);
   }
   let cidrs = 0;
   for (const { peers } of rules)

@@ -82,6 +82,12 @@ export class FairQueue<T> {
     }
   }
 
+  /** Queues a change that was taken, and is not done with: it is its owner's next. */
+  putBack(txn: WriteTxn, change: Change<T>): void {
+    const { table, ownerOf } = this.#options;
+    txn.insert(this.#waiting, { key: table.spec.key(change.row), owner: ownerOf(change.row), since: 0, change });
+  }
+
   #first(reader: Reader): Owner | undefined {
     const [first] = reader.prefix(this.#owners, '', 'turn');
     return first;

@@ -1,4 +1,4 @@
-import { CLUSTER_KEY, type LabelMap, labelsKey, NAMESPACE_KEY, namespaceOf } from '@weir/labels';
+import { CLUSTER_KEY, type LabelMap, labelsKey, NAMESPACE_KEY, namespaceOf, SERVICE_ACCOUNT_KEY } from '@weir/labels';
 import { type Key, keys, type StateDB, type Table } from '@weir/statedb';
 import type { IdentityRow } from '../types.ts';
 import { accountNames, type Payer } from './identity-accounts.ts';
@@ -50,6 +50,11 @@ export function labelKey(key: string, value: string, namespace?: string): Key {
 /** Whether the index tells apart by this key: what all identities have, or the namespace says, is not in it. */
 export function isIndexed(key: string): boolean {
   return !EVERYWHERE.has(key.slice(key.indexOf(':') + 1));
+}
+
+/** Whether few identities have a label of this key and one value: nearly every pod has the service account `default`. */
+export function isNarrow(key: string): boolean {
+  return isIndexed(key) && key.slice(key.indexOf(':') + 1) !== SERVICE_ACCOUNT_KEY;
 }
 
 const EVERYWHERE: ReadonlySet<string> = new Set([NAMESPACE_KEY, CLUSTER_KEY]);

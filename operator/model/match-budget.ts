@@ -9,6 +9,7 @@
 import type { LabelSelector } from '@weir/labels';
 import type { PolicyProblem } from '@weir/policy';
 import { type AnyTable, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
+import type { PolicyRow } from '../types.ts';
 import type { PolicyLimits } from './budgets.ts';
 import type { SelectorIndex } from './selector-index.ts';
 
@@ -34,23 +35,27 @@ interface Recount {
 export interface Counted {
   readonly matches: number;
   readonly problem: PolicyProblem | undefined;
+  /** Time was over. */
+  readonly unfinished?: boolean;
 }
 
 /** Eight million of them take a second; where a selector asks for a label by its value, few identities are asked. */
 const LOOKS_A_MATCH = 8;
 
+export type CountedSets = Pick<SelectorIndex, 'size' | 'isKnown' | 'sizeOf' | 'keepEvaluated' | 'forgetEvaluated'>;
+
 /** What a message calls a match. */
 const MATCHES = 'matches (identities of its selectors, summed)';
 
 export class MatchBudget {
-  readonly #sets: Pick<SelectorIndex, 'size' | 'sizeOf' | 'forgetEvaluated'>;
+  readonly #sets: CountedSets;
   readonly #perPolicy: number;
   readonly #perNamespace: number;
   readonly #uses: Table<Use>;
   readonly #usage: Table<Usage>;
   readonly #recounts: Table<Recount>;
 
-  constructor(db: StateDB, sets: Pick<SelectorIndex, 'size' | 'sizeOf' | 'forgetEvaluated'>, limits: PolicyLimits) {
+  constructor(db: StateDB, sets: CountedSets, limits: PolicyLimits) {
     this.#sets = sets;
     this.#perPolicy = limits.matchesPerPolicy || Number.POSITIVE_INFINITY;
     this.#perNamespace = limits.matchesPerNamespace || Number.POSITIVE_INFINITY;
@@ -78,20 +83,31 @@ export class MatchBudget {
     return matches <= this.#perPolicy && this.#fitsNamespace(reader, namespace, before, matches);
   }
 
-  /** Counts what a policy would match, whose rules in force match `before`. Selectors are evaluated until it is too much. */
+  /**
+   * Counts what a policy would match, whose rules in force match `before`. Selectors are evaluated until it is too much, or time is over, at
+   * least one of those that have not been: it is to be called again then, perhaps in another transaction.
+   */
   count(
     txn: WriteTxn,
-    namespace: string | undefined,
+    { key, namespace }: Pick<PolicyRow, 'key' | 'namespace'>,
     before: number,
     selectors: ReadonlyMap<string, LabelSelector>,
+    hasTime: () => boolean,
   ): Counted {
     const most = Math.min(this.#perPolicy, namespace === undefined ? Number.POSITIVE_INFINITY : this.#perNamespace);
     let matches = 0;
     if (most === Number.POSITIVE_INFINITY) return { matches, problem: undefined };
     let looks = this.#perPolicy * LOOKS_A_MATCH;
     let problem: PolicyProblem | undefined;
+    let evaluated = false;
     for (const [hash, selector] of selectors) {
-      const found = this.#sets.sizeOf(txn, hash, selector, looks);
+      const isNew = !this.#sets.isKnown(txn, key, hash);
+      if (isNew && evaluated && !hasTime()) {
+        this.#sets.keepEvaluated(txn, key);
+        return { matches, problem, unfinished: true };
+      }
+      evaluated ||= isNew;
+      const found = this.#sets.sizeOf(txn, key, hash, selector, looks);
       if (found === undefined) {
         problem = this.#tooManyLooks();
         // As who matches too much, it is read again when there are fewer identities.
@@ -104,7 +120,7 @@ export class MatchBudget {
     }
     problem ??= this.#problem(txn, namespace, before, matches);
     // What will not be added needs no place.
-    if (problem !== undefined) this.#sets.forgetEvaluated(txn);
+    if (problem !== undefined) this.#sets.forgetEvaluated(txn, key);
     return { matches, problem };
   }
 
@@ -158,7 +174,7 @@ export class MatchBudget {
   #tooManyLooks(): PolicyProblem {
     const most = this.#perPolicy * LOOKS_A_MATCH;
     return excess(
-      `to find what the policy's selectors match takes more than ${most} looks (their requirements times the identities that they are asked of), and one may take ${most}: have each selector ask for a label by its value, split the policy, or raise --matches-per-policy (value operator.limits.matchesPerPolicy), of which it is ${LOOKS_A_MATCH} times`,
+      `to find what the policy's selectors match takes more than ${most} looks (their requirements times the identities that they are asked of, and their values), and one may take ${most}: have each selector ask for a label by its value, split the policy, or raise --matches-per-policy (value operator.limits.matchesPerPolicy), of which it is ${LOOKS_A_MATCH} times`,
     );
   }
 

@@ -193,19 +193,23 @@ export class Model {
     this.#pods.deletePod(txn, key);
   }
 
-  setPolicy(txn: WriteTxn, row: PolicyRow): void {
+  /** False: there was no time to find all that its selectors match. It is to be set again then, which goes on; until that nothing has changed. */
+  setPolicy(txn: WriteTxn, row: PolicyRow): boolean {
     const known = this.#policies.get(txn, row.key)?.row;
-    if (known?.uid === row.uid && known.generation === row.generation) return;
-    this.#setPolicy(txn, row);
+    if (known?.uid === row.uid && known.generation === row.generation) return true;
+    return this.#setPolicy(txn, row, timeShare(this.#options.stopwatch ?? machineStopwatch));
   }
 
-  #setPolicy(txn: WriteTxn, row: PolicyRow): void {
+  #setPolicy(txn: WriteTxn, row: PolicyRow, hasTime: () => boolean): boolean {
     const known = this.#policies.get(txn, row.key);
-    const { before, after } = this.#policies.set(txn, row);
+    const set = this.#policies.set(txn, row, hasTime);
+    if (set === undefined) return false;
+    const { before, after } = set;
     this.#replacePolicy(txn, row, before, after);
     if (known === undefined && txn.has(this.#keptKinds, row.kind)) this.#statuses.found(txn, after);
     if (known !== undefined) this.#hosts.release(txn, known.subjects);
-    this.#sets.forgetEvaluated(txn);
+    this.#sets.forgetEvaluated(txn, row.key);
+    return true;
   }
 
   /** The API server holds a policy's rules as they were resolved, or not any more. */
@@ -215,6 +219,7 @@ export class Model {
 
   deletePolicy(txn: WriteTxn, key: string): void {
     const before = this.#policies.delete(txn, key);
+    this.#sets.forgetEvaluated(txn, key);
     if (before === undefined) return;
     this.#replacePolicy(txn, before.row, [before], undefined);
     this.#hosts.release(txn, before.subjects);
@@ -285,7 +290,7 @@ export class Model {
     before: readonly Enforced[],
     after: PolicyEntry | undefined,
   ): void {
-    for (const [hash, selector] of after?.selectors ?? []) this.#sets.add(txn, hash, selector);
+    for (const [hash, selector] of after?.selectors ?? []) this.#sets.add(txn, key, hash, selector);
     for (const { selectors } of before) this.#release(txn, selectors.keys());
     this.#showResolved(txn, resolvedName(kind, namespace, name), after?.resolved);
     this.#statuses.mark(txn, key);
@@ -299,7 +304,7 @@ export class Model {
       return;
     }
     for (const [hash, selector] of selectors) {
-      this.#sets.add(txn, hash, selector);
+      this.#sets.add(txn, resolved.name, hash, selector);
       showPeerSet(txn, tables.peerSets, this.#sets, hash);
     }
     show(txn, tables.resolved, resolved);
@@ -332,7 +337,7 @@ export class Model {
     if (!this.#policies.hasFallen(txn)) return;
     const hasTime = timeShare(this.#options.stopwatch ?? machineStopwatch);
     for (const row of this.#policies.affordable(txn)) {
-      this.#setPolicy(txn, row);
+      this.#setPolicy(txn, row, () => true);
       if (!hasTime()) return;
     }
   }

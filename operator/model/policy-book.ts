@@ -7,8 +7,7 @@ import type { Adopted, PolicyObjectKind, PolicyRow, ResolvedRow } from '../types
 import { askedBy, namedPorts, portNameKey } from './asked-names.ts';
 import { Budgets, covers, type Needs, NO_LIMITS, NOTHING, needsOf, type PolicyLimits } from './budgets.ts';
 import { CookieBook, elementName } from './cookies.ts';
-import { MatchBudget } from './match-budget.ts';
-import type { SelectorIndex } from './selector-index.ts';
+import { type CountedSets, MatchBudget } from './match-budget.ts';
 
 /** Rules in force, and what they need. */
 export interface Enforced {
@@ -37,6 +36,17 @@ interface Wanting extends Needs {
   readonly matches: number | undefined;
 }
 
+type Parsed = Pick<ReturnType<typeof parsePolicy>, 'rules' | 'problems'>;
+
+/** What a policy takes the place of. */
+interface Replaced {
+  /** What stays in force when this generation cannot be. */
+  readonly earlier: Enforced;
+  readonly cost: Needs;
+  /** Identities that it matches, summed. */
+  readonly matched: number;
+}
+
 /** How a policy is read. */
 type Reading = Pick<PolicyEntry, 'problems' | 'wanting'> & { readonly enforced: Enforced };
 
@@ -53,12 +63,9 @@ export class PolicyBook {
   readonly #cookies: CookieBook;
   readonly #budgets: Budgets;
   readonly #matches: MatchBudget;
+  readonly #parsed = new WeakMap<PolicyRow, Parsed>();
 
-  constructor(
-    db: StateDB,
-    sets: Pick<SelectorIndex, 'size' | 'sizeOf' | 'forgetEvaluated'>,
-    limits: PolicyLimits = NO_LIMITS,
-  ) {
+  constructor(db: StateDB, sets: CountedSets, limits: PolicyLimits = NO_LIMITS) {
     this.#budgets = new Budgets(db, limits);
     this.#matches = new MatchBudget(db, sets, limits);
     const selector: IndexSpec<Enforced> = { name: 'selector', keys: ({ selectors }) => selectors.keys() };
@@ -236,18 +243,30 @@ export class PolicyBook {
     return false;
   }
 
-  /** Reads a policy. Returns its entry, and what that takes the place of. */
-  set(txn: WriteTxn, row: PolicyRow): { readonly before: readonly Enforced[]; readonly after: PolicyEntry } {
+  /**
+   * Reads a policy. Returns its entry, and what that takes the place of; undefined: time was over while its matches were counted, and nothing
+   * has changed. To be called again then, which goes on.
+   */
+  set(
+    txn: WriteTxn,
+    row: PolicyRow,
+    hasTime: () => boolean,
+  ): { readonly before: readonly Enforced[]; readonly after: PolicyEntry } | undefined {
     const before = this.get(txn, row.key);
-    const adopted = txn.delete(this.#adopted, resolvedName(row.kind, row.namespace, row.name));
-    const earlier = this.#earlier(txn, row, before, adopted);
+    const name = resolvedName(row.kind, row.namespace, row.name);
+    const adopted = txn.get(this.#adopted, name);
+    const earlier = earlierOf(row, before, adopted);
     const gone = [before, adopted].filter((old) => old !== undefined);
     const cost = total(gone);
     const matched = this.#matches.sum(txn, before?.selectors.keys() ?? []) + (adopted?.matches ?? 0);
-    const { problems, wanting, enforced } = this.#read(txn, row, earlier ?? NEVER, cost, matched);
+    const reading = this.#read(txn, row, { earlier: earlier ?? NEVER, cost, matched }, hasTime);
+    if (reading === undefined) return undefined;
+    this.#parsed.delete(row);
+    const { problems, wanting, enforced } = reading;
     const { resolved, selectors, needs } = enforced;
     const after = { row, problems, wanting, resolved, selectors, needs, subjects: subjectsOf(resolved) };
-    for (const old of [before?.resolved, earlier?.resolved]) {
+    txn.delete(this.#adopted, name);
+    for (const old of [before?.resolved, adopted?.resolved]) {
       if (old !== undefined) this.#releaseCookies(txn, old, after.resolved);
     }
     txn.upsert(this.#entries, after);
@@ -275,11 +294,13 @@ export class PolicyBook {
     return this.#matches.fits(txn, namespace, this.#matches.sum(txn, selectors.keys()), wanting.matches);
   }
 
-  /**
-   * `earlier`: what stays in force when this generation cannot be; `cost`: of what it takes the place of, and how many identities that
-   * matches (`matched`).
-   */
-  #read(txn: WriteTxn, row: PolicyRow, earlier: Enforced, cost: Needs, matched: number): Reading {
+  /** Undefined: time was over. */
+  #read(
+    txn: WriteTxn,
+    row: PolicyRow,
+    { earlier, cost, matched }: Replaced,
+    hasTime: () => boolean,
+  ): Reading | undefined {
     const refused = (problems: readonly PolicyProblem[], wanting?: Wanting): Reading => ({
       problems,
       wanting,
@@ -287,25 +308,32 @@ export class PolicyBook {
     });
     const tooMuch = this.#budgets.ofText(row);
     if (tooMuch !== undefined) return refused([tooMuch]);
-    const { rules, problems: found } = parsePolicy(row.object, row.kind);
-    const problems = [...found, ...serviceWarnings(rules)];
+    const { rules, problems } = this.#parse(row);
     if (problems.some(({ code }) => code === 'InvalidSpec')) return refused(problems);
     const enforced = this.#resolve(txn, row, rules, earlier);
-    const { needs } = enforced;
+    const { needs, selectors } = enforced;
     const alone = this.#budgets.ofPolicy(needs);
     // First come keeps: what is in force, or is no more than that.
     const inForce = earlier.resolved?.source.generation === row.generation;
     const kept = inForce || covers(earlier.needs, needs);
-    const beside = kept ? undefined : this.#budgets.ofNamespace(txn, row.namespace, cost, needs);
-    const before = alone ?? beside;
+    const before = alone ?? (kept ? undefined : this.#budgets.ofNamespace(txn, row.namespace, cost, needs));
     const counted =
-      before === undefined && !inForce
-        ? this.#matches.count(txn, row.namespace, matched, enforced.selectors)
-        : undefined;
+      before === undefined && !inForce ? this.#matches.count(txn, row, matched, selectors, hasTime) : undefined;
     const excess = before ?? counted?.problem;
-    if (excess === undefined) return { problems, wanting: undefined, enforced };
+    if (excess === undefined && counted?.unfinished !== true) return { problems, wanting: undefined, enforced };
     this.#releaseCookies(txn, enforced.resolved, earlier.resolved);
+    if (excess === undefined) return undefined;
     return refused([...problems, excess], alone === undefined ? { ...needs, matches: counted?.matches } : undefined);
+  }
+
+  /** Remembers the answer until the policy has been read to the end. */
+  #parse(row: PolicyRow): Parsed {
+    const known = this.#parsed.get(row);
+    if (known !== undefined) return known;
+    const { rules, problems } = parsePolicy(row.object, row.kind);
+    const parsed = { rules, problems: [...problems, ...serviceWarnings(rules)] };
+    this.#parsed.set(row, parsed);
+    return parsed;
   }
 
   #resolve(
@@ -330,19 +358,6 @@ export class PolicyBook {
     };
   }
 
-  /** What was enforced until now of the same object (not of another one of the same name). */
-  #earlier(
-    txn: WriteTxn,
-    row: PolicyRow,
-    before: PolicyEntry | undefined,
-    adopted: AdoptedPolicy | undefined,
-  ): Enforced | undefined {
-    const earlier = before?.resolved === undefined ? adopted : before;
-    if (earlier?.resolved?.source.uid === row.uid) return earlier;
-    if (adopted !== undefined) this.#releaseCookies(txn, adopted.resolved, undefined);
-    return undefined;
-  }
-
   #keysIn(reader: Reader, index: string, key: Key): Iterable<string> {
     return keysOf(reader.list(this.#entries, index, key));
   }
@@ -353,6 +368,16 @@ export class PolicyBook {
       if (!still.has(rule.cookie)) this.#cookies.release(txn, rule.cookie, nameOf(old.source.uid, rule));
     }
   }
+}
+
+/** What was enforced until now of the same object (not of another one of the same name). */
+function earlierOf(
+  { uid }: PolicyRow,
+  before: PolicyEntry | undefined,
+  adopted: AdoptedPolicy | undefined,
+): Enforced | undefined {
+  const earlier = before?.resolved === undefined ? adopted : before;
+  return earlier?.resolved?.source.uid === uid ? earlier : undefined;
 }
 
 /** One text for each combination of subjects. Hashes are hexadecimal digits of one length. */

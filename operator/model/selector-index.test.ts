@@ -46,10 +46,12 @@ const selector = fc
 
 type Step =
   | { readonly id: number; readonly labels: LabelMap | undefined }
-  | { readonly selector: LabelSelector; readonly there: boolean };
+  | { readonly selector: LabelSelector; readonly there: boolean }
+  | { readonly evaluated: LabelSelector };
 const step: fc.Arbitrary<Step> = fc.oneof(
   fc.record({ id: fc.integer({ min: 256, max: 262 }), labels: fc.option(labels, { nil: undefined }) }),
   fc.record({ selector, there: fc.boolean() }),
+  fc.record({ evaluated: selector }),
 );
 
 it('a set has exactly the identities that its selector matches, whatever comes first', () => {
@@ -62,9 +64,12 @@ it('a set has exactly the identities that its selector matches, whatever comes f
       const selectors = new Map<string, LabelSelector>();
       db.write([known, ...index.tables], (txn) => {
         for (const each of steps) {
-          if ('selector' in each) {
+          if ('evaluated' in each) {
+            index.sizeOf(txn, 'policy', selectorHash(each.evaluated), each.evaluated);
+            index.keepEvaluated(txn, 'policy');
+          } else if ('selector' in each) {
             const hash = selectorHash(each.selector);
-            if (each.there) index.add(txn, hash, each.selector);
+            if (each.there) index.add(txn, 'policy', hash, each.selector);
             else index.remove(txn, hash);
             if (each.there) selectors.set(hash, each.selector);
             else selectors.delete(hash);

@@ -23,7 +23,7 @@ import {
   type Table,
   type WriteTxn,
 } from '@weir/statedb';
-import { identityKey, isIndexed, type KnownIdentity, labelKey } from './known-identities.ts';
+import { identityKey, isIndexed, isNarrow, type KnownIdentity, labelKey } from './known-identities.ts';
 import { Marks } from './marks.ts';
 
 interface SelectorRow {
@@ -35,6 +35,17 @@ interface Members {
   readonly hash: string;
   /** Ascending. */
   readonly identities: readonly number[];
+}
+
+/** What a selector matches that is in no set yet. */
+interface Evaluated extends SelectorRow, Members {
+  /** What it took to find that (`sizeOf`). */
+  readonly looks: number;
+}
+
+/** The same, kept for later transactions: the policy `policy` has more selectors than one had time for. */
+interface Kept extends Evaluated {
+  readonly policy: string;
 }
 
 /** Where identities that a selector may match can be looked up. */
@@ -56,8 +67,9 @@ export class SelectorIndex {
   readonly #members: Table<Members>;
   /** Hashes whose members or existence changed. */
   readonly #changed = new Marks<string>();
-  /** Members of sets that may be added in this transaction. */
-  readonly #evaluated = new WeakMap<WriteTxn, Map<string, readonly number[]>>();
+  /** Sets that may be added in this transaction. */
+  readonly #evaluated = new WeakMap<WriteTxn, Map<string, Evaluated>>();
+  readonly #kept: Table<Kept>;
   readonly #onResize: (txn: WriteTxn, hash: string, by: number) => void;
 
   /** `onResize`: a set has so many members more, or fewer. */
@@ -74,62 +86,82 @@ export class SelectorIndex {
       indexes: [{ name: 'wants', keys: ({ selector }) => wantsOf(selector) }],
     });
     this.#members = db.table<Members>({ name: 'set-members', key: ({ hash }) => hash });
+    this.#kept = db.table<Kept>({
+      name: 'evaluated-sets',
+      key: ({ policy, hash }) => keys.join(policy, hash),
+      indexes: [{ name: 'wants', keys: ({ selector }) => wantsOf(selector) }],
+    });
   }
 
   get tables(): readonly AnyTable[] {
-    return [this.#selectors, this.#members];
+    return [this.#selectors, this.#members, this.#kept];
   }
 
   /** Adds an identity to the sets that match it. */
   addIdentity(txn: WriteTxn, identity: number, labels: LabelMap): void {
-    for (const hash of this.#matching(txn, labels)) {
+    for (const { hash } of this.#matching(txn, this.#selectors, labels)) {
       const members = this.#of(txn, hash);
-      const at = placeOf(members, identity);
-      if (members[at] === identity) continue;
-      this.#put(txn, hash, [...members.slice(0, at), identity, ...members.slice(at)]);
+      const after = withMember(members, identity);
+      if (after !== members) this.#put(txn, hash, after);
     }
+    for (const kept of this.#matching(txn, this.#kept, labels))
+      txn.upsert(this.#kept, { ...kept, identities: withMember(kept.identities, identity) });
   }
 
   /** Takes an identity, which had these labels, out of the sets that match it. */
   removeIdentity(txn: WriteTxn, identity: number, labels: LabelMap): void {
-    for (const hash of this.#matching(txn, labels)) {
+    for (const { hash } of this.#matching(txn, this.#selectors, labels)) {
       const members = this.#of(txn, hash);
-      const at = placeOf(members, identity);
-      if (members[at] === identity) this.#put(txn, hash, members.toSpliced(at, 1));
+      const after = withoutMember(members, identity);
+      if (after !== members) this.#put(txn, hash, after);
     }
+    for (const kept of this.#matching(txn, this.#kept, labels))
+      txn.upsert(this.#kept, { ...kept, identities: withoutMember(kept.identities, identity) });
   }
 
-  /** Adds a set, unless it is there. */
-  add(txn: WriteTxn, hash: string, selector: LabelSelector): void {
+  /** Adds a set that a policy names, unless it is there. */
+  add(txn: WriteTxn, policy: string, hash: string, selector: LabelSelector): void {
     if (txn.has(this.#selectors, hash)) return;
     txn.insert(this.#selectors, { hash, selector });
-    this.#put(txn, hash, this.#evaluated.get(txn)?.get(hash) ?? this.#evaluate(txn, selector)?.members ?? []);
+    const known = this.#known(txn, policy, hash)?.identities;
+    this.#put(txn, hash, known ?? this.#evaluate(txn, hash, selector)?.identities ?? []);
+  }
+
+  /** Whether `sizeOf` knows the answer without evaluating the selector. */
+  isKnown(txn: WriteTxn, policy: string, hash: string): boolean {
+    return txn.has(this.#selectors, hash) || this.#known(txn, policy, hash) !== undefined;
   }
 
   /**
-   * How many members the set has, or would have: evaluates its selector, whose answer `add` uses, until `forgetEvaluated`. `looks`: requirements
-   * that were asked of identities for it. Undefined: that would take more than `mostLooks`.
+   * How many members a set that the policy names has, or would have: evaluates its selector, whose answer `add` uses, until `forgetEvaluated`.
+   * `looks`: its values, and its requirements as often as they were asked of an identity; none of a set that is there. Undefined: that would
+   * take more than `mostLooks`.
    */
   sizeOf(
     txn: WriteTxn,
+    policy: string,
     hash: string,
     selector: LabelSelector,
     mostLooks = Number.POSITIVE_INFINITY,
   ): { readonly size: number; readonly looks: number } | undefined {
     if (txn.has(this.#selectors, hash)) return { size: this.size(txn, hash), looks: 0 };
-    const evaluated = this.#evaluated.get(txn) ?? new Map<string, readonly number[]>();
-    this.#evaluated.set(txn, evaluated);
-    const known = evaluated.get(hash);
-    if (known !== undefined) return { size: known.length, looks: 0 };
-    const found = this.#evaluate(txn, selector, mostLooks);
+    const found = this.#known(txn, policy, hash) ?? this.#evaluate(txn, hash, selector, mostLooks);
     if (found === undefined) return undefined;
-    evaluated.set(hash, found.members);
-    return { size: found.members.length, looks: found.looks };
+    const evaluated = this.#evaluated.get(txn) ?? new Map<string, Evaluated>();
+    this.#evaluated.set(txn, evaluated.set(hash, found));
+    return { size: found.identities.length, looks: found.looks };
   }
 
-  /** To be called before identities change. */
-  forgetEvaluated(txn: WriteTxn): void {
+  /** Keeps what has been evaluated for a policy: `sizeOf` and `add` find it in later transactions, with identities that come and go meanwhile. */
+  keepEvaluated(txn: WriteTxn, policy: string): void {
+    for (const evaluated of this.#evaluated.get(txn)?.values() ?? []) txn.upsert(this.#kept, { ...evaluated, policy });
     this.#evaluated.delete(txn);
+  }
+
+  /** To be called before identities change, unless `keepEvaluated` is. */
+  forgetEvaluated(txn: WriteTxn, policy: string): void {
+    this.#evaluated.delete(txn);
+    for (const { hash } of txn.prefix(this.#kept, keys.join(policy))) txn.delete(this.#kept, keys.join(policy, hash));
   }
 
   /** Of a set that is there; 0: it is not. */
@@ -164,7 +196,8 @@ export class SelectorIndex {
   /** The sets of an identity that is known. */
   *setsOf(reader: Reader, identity: number): Generator<string> {
     const known = reader.get(this.#identities, identityKey(identity));
-    if (known !== undefined) yield* this.#matching(reader, known.row.labels);
+    if (known !== undefined)
+      for (const { hash } of this.#matching(reader, this.#selectors, known.row.labels)) yield hash;
   }
 
   /** Hashes that changed in this transaction since the last call. */
@@ -176,15 +209,20 @@ export class SelectorIndex {
     return reader.get(this.#members, hash)?.identities ?? [];
   }
 
-  /** Members ascend. Undefined: it takes more than `mostLooks`. */
+  #known(txn: WriteTxn, policy: string, hash: string): Evaluated | undefined {
+    return this.#evaluated.get(txn)?.get(hash) ?? txn.get(this.#kept, keys.join(policy, hash));
+  }
+
+  /** Undefined: it takes more than `mostLooks`. */
   #evaluate(
     reader: Reader,
+    hash: string,
     selector: LabelSelector,
     mostLooks = Number.POSITIVE_INFINITY,
-  ): { readonly members: readonly number[]; readonly looks: number } | undefined {
+  ): Evaluated | undefined {
     const found: number[] = [];
     const each = Math.max(1, selector.requirements.length);
-    let looks = 0;
+    let looks = selector.requirements.reduce((sum, { values }) => sum + values.length, 0);
     let ascending = true;
     let last = -1;
     const judge = ({ row }: KnownIdentity): false | undefined => {
@@ -195,9 +233,13 @@ export class SelectorIndex {
       last = row.id;
       found.push(row.id);
     };
-    for (const candidates of this.#candidates(selector)) reader.visit(candidates, judge);
+    for (const candidates of this.#candidates(selector)) {
+      if (looks > mostLooks) return undefined;
+      reader.visit(candidates, judge);
+    }
     if (looks > mostLooks) return undefined;
-    return { members: ascending ? found : [...new Set(found)].sort((a, b) => a - b), looks };
+    const identities = ascending ? found : [...new Set(found)].sort((a, b) => a - b);
+    return { hash, selector, identities, looks };
   }
 
   #put(txn: WriteTxn, hash: string, identities: readonly number[]): void {
@@ -207,14 +249,13 @@ export class SelectorIndex {
     this.#changed.add(txn, hash);
   }
 
-  /** Every set that matches the labels, once. */
-  #matching(reader: Reader, labels: LabelMap): ReadonlySet<string> {
-    const found = new Set<string>();
+  /** Every row whose selector matches the labels, once. */
+  #matching<T extends SelectorRow>(reader: Reader, table: Table<T>, labels: LabelMap): ReadonlySet<T> {
+    const found = new Set<T>();
+    if (reader.count(table) === 0) return found;
     for (const namespace of [ANYWHERE, namespaceOf(labels)]) {
       for (const key of [wantKey(namespace), ...labelWants(labels, namespace)]) {
-        for (const { hash, selector } of reader.list(this.#selectors, 'wants', key)) {
-          if (matches(selector, labels)) found.add(hash);
-        }
+        for (const row of reader.list(table, 'wants', key)) if (matches(row.selector, labels)) found.add(row);
       }
     }
     return found;
@@ -235,20 +276,20 @@ export class SelectorIndex {
   }
 }
 
-/** Whether a selector must be evaluated for every identity of the cluster: it names no namespace, and asks for no label. */
-export function looksEverywhere(selector: LabelSelector): boolean {
+/** Of how many namespaces all identities may have to be asked, at least 1 and at most `most`: 1 where few of them have the label that it asks for. */
+export function breadthOf(selector: LabelSelector, most: number): number {
   const { namespaces, asked } = scopeOf(selector);
-  return namespaces === undefined && asked === undefined;
+  return asked !== undefined && isNarrow(asked.key) ? 1 : Math.max(1, Math.min(most, namespaces?.length ?? most));
 }
 
 function scopeOf({ requirements }: LabelSelector): Scope {
   const named = requirements.find(({ key, operator }) => key === NAMESPACE_LABEL && operator === 'In')?.values;
   const namespaces = named !== undefined && named.length <= MOST_PLACES ? named : undefined;
   const most = MOST_PLACES / (namespaces?.length ?? 1);
-  const asked = requirements.find(
+  const askable = requirements.filter(
     ({ key, operator, values }) => operator === 'In' && values.length <= most && isIndexed(key),
   );
-  return { namespaces, asked };
+  return { namespaces, asked: askable.find(({ key }) => isNarrow(key)) ?? askable[0] };
 }
 
 /** By what an identity finds the selector: a namespace, and a label where it asks for one. */
@@ -269,6 +310,18 @@ function labelWants(labels: LabelMap, namespace: string): Key[] {
 
 function wantKey(namespace: string, label: Key = ''): Key {
   return keys.join(namespace, label);
+}
+
+/** The ascending list with the number; itself where it has it. */
+function withMember(list: readonly number[], value: number): readonly number[] {
+  const at = placeOf(list, value);
+  return list[at] === value ? list : [...list.slice(0, at), value, ...list.slice(at)];
+}
+
+/** The ascending list without the number; itself where it has it not. */
+function withoutMember(list: readonly number[], value: number): readonly number[] {
+  const at = placeOf(list, value);
+  return list[at] === value ? list.toSpliced(at, 1) : list;
 }
 
 /** Where a number is in an ascending list, or would be. */

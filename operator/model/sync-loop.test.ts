@@ -4,6 +4,7 @@ import { namespaceRow, nodeRow, podRow, policyRow } from '../kubernetes/rows.ts'
 import { createTables } from '../tables.ts';
 import { cnp, namespace, node, pod } from '../testing.ts';
 import type { PodRow, PolicyRow } from '../types.ts';
+import { NO_LIMITS, type PolicyLimits } from './budgets.ts';
 import { Model } from './model.ts';
 import { SyncLoop } from './sync-loop.ts';
 import { machineStopwatch, SHARE_MS, type Stopwatch } from './time-share.ts';
@@ -17,12 +18,20 @@ class World {
   readonly errors: Error[] = [];
   readonly syncLoop: SyncLoop;
 
-  constructor(stopwatch: Stopwatch = machineStopwatch) {
+  constructor(stopwatch: Stopwatch = machineStopwatch, policyLimits: PolicyLimits = NO_LIMITS) {
     const { db, tables } = this;
     this.syncLoop = new SyncLoop({
       db,
       tables,
-      model: new Model({ db, tables, cluster: 'default', identityGraceMs: 1_000, now: () => 1_700_000_000_000 }),
+      model: new Model({
+        db,
+        tables,
+        cluster: 'default',
+        identityGraceMs: 1_000,
+        now: () => 1_700_000_000_000,
+        policyLimits,
+        stopwatch,
+      }),
       adopted: () => nothing,
       missingKinds: () => new Set(),
       collectIntervalMs: 1_000_000,
@@ -142,6 +151,33 @@ it('starts while a policy and a node are edited without end, with all that was t
   await world.syncLoop.calm();
   using snapshot = world.db.read();
   expect(snapshot.get(world.tables.resolved, 'cnp-tenant.p')?.row.source.generation).toBe(1 + edits);
+});
+
+it('a policy whose selectors take long to evaluate lets another namespace have its turn, and knows the pods of meanwhile', async () => {
+  // Each selector takes all the time of a round.
+  let passed = 0;
+  world = new World(() => (passed += SHARE_MS), { ...NO_LIMITS, matchesPerPolicy: 1_000, matchesPerNamespace: 1_000 });
+  world.syncLoop.start();
+  await world.syncLoop.calm();
+  const app = (n: number): PodRow => podRow(pod(`tenant/p${n}`, { app: `a${n}` }, { ip: `10.0.0.${n}`, node: 'n1' }));
+  world.putPods(...[0, 1, 2].map(app));
+  await world.syncLoop.calm();
+  const none = (n: number): object => ({ matchExpressions: [{ key: 'app', operator: 'NotIn', values: [`none${n}`] }] });
+  const wide = cnp('tenant/wide', {
+    endpointSelector: {},
+    ingress: [{ fromEndpoints: Array.from({ length: 50 }, (_, n) => none(n)) }],
+  });
+  const resolved = world.resolvedBefore('cnp-victim.p', 'tenant');
+  world.put(policyRow({ ...wide, metadata: { ...wide.metadata, uid: 'wide', generation: 1 } }, 'CiliumNetworkPolicy'));
+  world.put(policy('victim/p', 'web'));
+  expect(await resolved).toBe(0);
+  world.putPods(app(3));
+  world.db.write([world.tables.pods], (txn) => txn.delete(world.tables.pods, 'tenant/p0'));
+  await world.syncLoop.calm();
+  using snapshot = world.db.read();
+  expect(snapshot.has(world.tables.resolved, 'cnp-tenant.wide')).toBe(true);
+  const sizes = Array.from(snapshot.all(world.tables.peerSets), ({ row }) => row.identities.length);
+  expect(sizes.filter((size) => size === 4)).toHaveLength(51);
 });
 
 it('of a policy that is edited while it waits the last edit counts, and so does its deletion', async () => {

@@ -260,15 +260,16 @@ export class SyncLoop {
     for (const kind of model.keptKinds(txn)) if (!missing.has(kind)) model.kindKnown(txn, kind);
   }
 
-  /** `queue`: changes are taken one of each owner in turn. */
+  /** `set`: false when it has to be called again. `queue`: changes are taken one of each owner in turn. */
   #input<T>(
     present: Reader,
     table: Table<T>,
-    set: (txn: WriteTxn, row: T) => void,
+    set: (txn: WriteTxn, row: T) => unknown,
     remove: (txn: WriteTxn, row: T) => void,
     queue?: FairQueue<T>,
   ): Input {
     const rows = present.all(table);
+    let row = rows.next();
     const stream = this.#options.db.changes(table, { name: 'sync-loop', from: present.revision(table) });
     // Should the round fail it is pulled again.
     const next = (txn: WriteTxn): Change<T> | undefined => {
@@ -279,15 +280,15 @@ export class SyncLoop {
     return {
       ...inputOf(stream),
       takePresent(txn) {
-        const { value: row, done } = rows.next();
-        if (done !== true) set(txn, row);
-        return done !== true;
+        if (row.done === true) return false;
+        if (set(txn, row.value) !== false) row = rows.next();
+        return true;
       },
       take(txn) {
         const change = next(txn);
         if (change === undefined) return false;
         if (change.deleted) remove(txn, change.row);
-        else set(txn, change.row);
+        else if (set(txn, change.row) === false) queue?.putBack(txn, change);
         return true;
       },
     };

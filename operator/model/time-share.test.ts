@@ -31,9 +31,9 @@ class WatchedModel extends Model {
     super.setPod(txn, row);
   }
 
-  override setPolicy(txn: WriteTxn, row: PolicyRow): void {
+  override setPolicy(txn: WriteTxn, row: PolicyRow): boolean {
     this.rounds.at(-1)?.push('policy');
-    super.setPolicy(txn, row);
+    return super.setPolicy(txn, row);
   }
 }
 
