@@ -319,11 +319,44 @@ describe('the policies of a namespace', () => {
     expect(world.inForce).toEqual(['ccnp-q 1', 'cnp-a.one 1', 'cnp-b.one 1', 'knp-a.two 1']);
     const { conditions, message } = world.status('cnp/a/three');
     expect(conditions).toEqual(REFUSED);
-    expect(message).toContain('namespace "a" has 2 other policies in force, and may have 2');
+    expect(message).toContain(
+      'namespace "a" has 2 other policies, refused ones too, and may have 2, so that this one is not read',
+    );
     world.cnp('a/one', peers(2));
     expect(world.inForce).toContain('cnp-a.one 2');
     world.model.deletePolicy('knp/a/two');
     expect(world.inForce).toContain('cnp-a.three 1');
+  });
+
+  it('are so many at most with those that are refused: one more is not read until another leaves it its place', () => {
+    world = new World({ policiesPerNamespace: 2, rulesPerPolicy: 1 }).start();
+    const rules = (count: number): object => ({ endpointSelector: {}, ingress: Array(count).fill({}) });
+    world
+      .cnp('a/large', rules(2))
+      .cnp('a/invalid', { endpointSelector: 1 })
+      .cnp('a/one', rules(1))
+      .cnp('a/two', rules(2));
+    world.cnp('b/one', rules(1));
+    expect(world.inForce).toEqual(['cnp-b.one 1']);
+    expect(world.status('cnp/a/large').message).toContain('needs 2 rules');
+    for (const key of ['cnp/a/one', 'cnp/a/two']) {
+      expect(world.status(key).conditions).toEqual(REFUSED);
+      expect(world.status(key).message).toContain('namespace "a" has 2 other policies');
+    }
+    world.cnp('a/two', rules(3)).cnp('a/large', rules(4));
+    expect(world.status('cnp/a/two').message).toContain('namespace "a" has 2 other policies');
+    expect(world.status('cnp/a/large').message).toContain('needs 4 rules');
+    world.model.deletePolicy('cnp/a/two');
+    world.model.deletePolicy('cnp/a/large');
+    expect(world.inForce).toEqual(['cnp-a.one 1', 'cnp-b.one 1']);
+    world.cnp('a/three', rules(1)).cnp('a/invalid', rules(1));
+    expect(world.inForce).toEqual(['cnp-a.invalid 2', 'cnp-a.one 1', 'cnp-b.one 1']);
+    const next = new World({ policiesPerNamespace: 2, rulesPerPolicy: 1 });
+    next.model.adopt(world.desired.adopted());
+    for (const row of policiesOf(world).toReversed()) next.load(row);
+    next.start();
+    expect(next.inForce).toEqual(['cnp-a.invalid 2', 'cnp-a.one 1', 'cnp-b.one 1']);
+    expect(next.desired.plain()).toEqual(world.desired.plain());
   });
 
   it('take in who was refused as soon as another leaves room', () => {
@@ -353,7 +386,7 @@ describe('the policies of a namespace', () => {
     for (let round = 1; round <= 9; round += 1) {
       asked = 0;
       slow.desired.apply(slow.model.flush());
-      expect([slow.desired.resolved.size, slow.model.more]).toEqual([round, true]);
+      expect([slow.desired.resolved.size, slow.model.more]).toEqual([round, round < 9]);
     }
     expect(slow.inForce).toHaveLength(9);
   });
@@ -486,6 +519,81 @@ describe('what the policies of a namespace match', () => {
   });
 });
 
+describe('a policy that matched too much', () => {
+  /** Writes to the policies that have been read. */
+  const readings = ({ model }: World): number | undefined =>
+    model.db.tables().find(({ name }) => name === 'parsed-policies')?.revision;
+  const forget = (world: World, ...apps: readonly string[]): void => {
+    for (const app of apps) world.model.deletePod(`a/${app}`);
+    drain(world.model, world.desired);
+    clock.now += 1_500;
+    // The number that was given last is kept.
+    world.pods('last');
+    world.model.collect();
+  };
+
+  it('is read again only where an identity has been forgotten since', () => {
+    const world = new World({ matchesPerPolicy: 10 }).pods('x', 'y', 'z').start().cnp('a/p', broad(3));
+    expect(world.inForce).toEqual([]);
+    const before = readings(world);
+    world.pods('more');
+    for (let n = 0; n < 3; n += 1) world.model.collect();
+    drain(world.model, world.desired);
+    expect(readings(world)).toBe(before);
+    forget(world, 'x', 'y', 'more');
+    expect(world.inForce).toEqual(['cnp-a.p 1']);
+    const after = readings(world);
+    forget(world, 'z');
+    drain(world.model, world.desired);
+    expect(readings(world)).toBe(after);
+  });
+
+  it('waits for no more than a selector of each other namespace when it is read again', () => {
+    let passed = 0;
+    // Each selector takes all the time of a round.
+    const stopwatch = (): number => (passed += SHARE_MS);
+    const world = new World({ matchesPerPolicy: 100 }, { stopwatch });
+    world.model.setNamespace(namespaceRow(namespace('b')));
+    world.pods(...Array.from({ length: 12 }, (_, n) => `x${n}`)).start();
+    for (const app of ['y', 'z']) world.model.setPod(podRow(pod(`b/${app}`, { app })));
+    for (let n = 0; n < 20; n += 1) world.cnp(`a/p${n}`, broad(20, n * 100));
+    world.cnp('b/p', broad(70));
+    drain(world.model, world.desired);
+    expect(world.inForce).toEqual([]);
+    world.model.deletePod('b/y');
+    drain(world.model, world.desired);
+    forget(world);
+    let rounds = 0;
+    for (; !world.desired.resolved.has('cnp-b.p') && rounds < 1_000; rounds += 1)
+      world.desired.apply(world.model.flush());
+    expect(rounds).toBeGreaterThan(70);
+    expect(rounds).toBeLessThan(150);
+    expect(world.inForce).toEqual(['cnp-b.p 1']);
+  });
+
+  it('keeps nobody waiting when the operator starts: the next ones of its namespace are read after that', () => {
+    const limits = { matchesPerPolicy: 10 };
+    const world = new World(limits).pods('x', 'y', 'z').start();
+    world
+      .cnp('a/one', broad(2))
+      .cnp('a/p', broad(3))
+      .cnp('a/q', broad(3, 10))
+      .cnp('a/r', broad(2, 20))
+      .cnp('b/r', broad(2));
+    expect(world.inForce).toEqual(['cnp-a.one 1', 'cnp-a.r 1', 'cnp-b.r 1']);
+    world.desired.resolved.delete('cnp-a.r');
+    const next = new World(limits, { stopwatch: () => (clock.now += SHARE_MS) });
+    next.model.adopt(world.desired.adopted());
+    for (const row of policiesOf(world)) next.load(row);
+    next.pods('x', 'y', 'z').start();
+    next.desired.apply(next.model.flush());
+    expect([...next.desired.resolved.keys()].sort()).toEqual(['cnp-a.one', 'cnp-b.r']);
+    expect(next.status('cnp/a/p').message).toContain('needs more than 10 matches');
+    expect(next.inForce).toEqual(['cnp-a.one 1', 'cnp-a.r 1', 'cnp-b.r 1']);
+    expect(next.status('cnp/a/q').message).toContain('needs more than 10 matches');
+  });
+});
+
 function policiesOf(world: World): PolicyRow[] {
   using snapshot = world.model.db.read();
   return [...snapshot.all(world.model.tables.policies)];
@@ -506,7 +614,7 @@ it('whatever the trace: budgets hold, nobody is refused who could be taken in, a
     selectorsPerPolicy: 2,
     rulesPerPolicy: 1,
     bytesPerPolicy: 450,
-    policiesPerNamespace: 3,
+    policiesPerNamespace: 100,
     selectorsPerNamespace: 4,
     bytesPerNamespace: 900,
     cidrsPerNamespace: 2,

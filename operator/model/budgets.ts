@@ -2,7 +2,8 @@
  * What policies may cost: one alone, and those of a namespace together. Each selector is an object in the API, evaluated for every
  * identity that it may match, and each rule one more that agents compile; whoever may write policies in one namespace writes them for all.
  *
- * Guarantees: what is in force counts, and nothing else. First come keeps: what an earlier run resolved counts from the start, and what is
+ * Guarantees: what is in force counts, and nothing else, except that a namespace has only so many policies in all: each is read, and perhaps
+ * again and again, because it may be in force one day. First come keeps: what an earlier run resolved counts from the start, and what is
  * in force already, or needs no more than that, is never refused for its namespace's budget. Policies without a namespace are an
  * administrator's: they have no budget together.
  */
@@ -23,7 +24,7 @@ export interface PolicyLimits {
   readonly rulesPerPolicy: number;
   /** Bytes of the rules of one ResolvedPolicy. An object of more than 1,500,000 does not fit into etcd. */
   readonly bytesPerPolicy: number;
-  /** Policies of one namespace. Each node reports on each that selects pods there, and its report is one object. */
+  /** Policies of one namespace, refused ones too. Each node reports on each that selects pods there, and its report is one object. */
   readonly policiesPerNamespace: number;
   /** Selectors of the policies of one namespace together, each policy's counted by itself. */
   readonly selectorsPerNamespace: number;
@@ -51,6 +52,7 @@ export const NO_LIMITS: PolicyLimits = {
 
 /** What rules in force cost. */
 export interface Needs {
+  /** 1: it is one of the policies that its namespace may have, in force or not. */
   readonly policies: number;
   readonly selectors: number;
   readonly bytes: number;
@@ -109,18 +111,27 @@ export class Budgets {
     return this.#tooManySelectors(selectors, selectorsPerPolicy);
   }
 
+  /** How many policies more the namespace may have. */
+  placesLeft(reader: Reader, namespace: string): number {
+    const most = this.#limits.policiesPerNamespace || Number.POSITIVE_INFINITY;
+    return Math.max(0, most - (reader.get(this.#usage, namespace)?.policies ?? 0));
+  }
+
+  /** Why the namespace may not have the policy beside its others, whatever it says; undefined: it may. */
+  ofPlace(reader: Reader, namespace: string | undefined): PolicyProblem | undefined {
+    if (namespace === undefined || this.placesLeft(reader, namespace) > 0) return undefined;
+    const { policiesPerNamespace } = this.#limits;
+    return {
+      code: 'BudgetExceeded',
+      path: '$',
+      message: `namespace ${JSON.stringify(namespace)} has ${policiesPerNamespace} other policies, refused ones too, and may have ${policiesPerNamespace}, so that this one is not read: remove some, put rules with one endpointSelector into one policy (field specs), or raise --policies-per-namespace (value operator.limits.policiesPerNamespace)`,
+    };
+  }
+
   /** Why a policy that costs `before` may not cost `needs` beside the others of its namespace; undefined: it may. Says nothing of what those cost. */
   ofNamespace(txn: WriteTxn, namespace: string | undefined, before: Needs, needs: Needs): PolicyProblem | undefined {
     if (namespace === undefined || this.fits(txn, namespace, before, needs)) return undefined;
-    const { policiesPerNamespace, selectorsPerNamespace, bytesPerNamespace, cidrsPerNamespace } = this.#limits;
-    const { policies } = this.#with(txn, namespace, before, needs);
-    if (isOver(policies, policiesPerNamespace)) {
-      return {
-        code: 'BudgetExceeded',
-        path: '$',
-        message: `namespace ${JSON.stringify(namespace)} has ${policiesPerNamespace} other policies in force, and may have ${policiesPerNamespace}: remove some, put rules with one endpointSelector into one policy (field specs), or raise --policies-per-namespace (value operator.limits.policiesPerNamespace)`,
-      };
-    }
+    const { selectorsPerNamespace, bytesPerNamespace, cidrsPerNamespace } = this.#limits;
     return {
       code: 'BudgetExceeded',
       path: '$',
@@ -130,17 +141,16 @@ export class Budgets {
 
   /** Whether a policy that costs `before` may cost `needs` beside the others of its namespace. */
   fits(txn: WriteTxn, namespace: string, before: Needs, needs: Needs): boolean {
-    const { policiesPerNamespace, selectorsPerNamespace, bytesPerNamespace, cidrsPerNamespace } = this.#limits;
-    const { policies, selectors, bytes, cidrs } = this.#with(txn, namespace, before, needs);
+    const { selectorsPerNamespace, bytesPerNamespace, cidrsPerNamespace } = this.#limits;
+    const { selectors, bytes, cidrs } = this.#with(txn, namespace, before, needs);
     return (
-      !isOver(policies, policiesPerNamespace) &&
       !isOver(selectors, selectorsPerNamespace) &&
       !isOver(bytes, bytesPerNamespace) &&
       !isOver(cidrs, cidrsPerNamespace)
     );
   }
 
-  /** Rules have come into force, or another's have gone. */
+  /** Rules have come into force, or a policy has its place, or another's have gone. */
   charge(txn: WriteTxn, namespace: string | undefined, before: Needs, after: Needs): void {
     if (namespace === undefined) return;
     const usage = this.#with(txn, namespace, before, after);

@@ -19,8 +19,7 @@ it('whatever the trace: of each row the last change is taken, once; those of one
   fc.assert(
     fc.property(fc.array(action, { maxLength: 150, size: 'max' }), (trace) => {
       const db = createStateDB({ freeze: true });
-      const table = db.table<Row>({ name: 'rows', key: ({ key }) => key });
-      const queue = new FairQueue<Row>(db, { table, ownerOf: ({ owner }) => owner });
+      const queue = new FairQueue<Row>(db, { name: 'rows', keyOf: ({ key }) => key, ownerOf: ({ owner }) => owner });
       /** What waits, in the order in which it came; and what has been taken of each owner since. */
       const waiting = new Map<string, Row & { readonly since: Record<string, number> }>();
       let revision = 0;

@@ -2,7 +2,16 @@
  * Changes that wait to be taken in. Those of one owner are taken one after another, those of several in turns: who brings ten thousand waits
  * for ten thousand, who brings one for one of each of the others, or two of those whose turn was not over.
  */
-import { type AnyTable, type Change, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
+import {
+  type AnyTable,
+  type Change,
+  type Key,
+  keys,
+  type Reader,
+  type StateDB,
+  type Table,
+  type WriteTxn,
+} from '@weir/statedb';
 
 interface Waiting<T> {
   readonly key: string;
@@ -21,8 +30,10 @@ interface Owner {
 }
 
 export interface FairQueueOptions<T> {
-  /** Whose changes are queued; names the queue's tables. */
-  readonly table: Table<T>;
+  /** Of the queue's tables. */
+  readonly name: string;
+  /** A row's own. */
+  readonly keyOf: (row: T) => Key;
   readonly ownerOf: (row: T) => string;
 }
 
@@ -33,7 +44,7 @@ export class FairQueue<T> {
 
   constructor(db: StateDB, options: FairQueueOptions<T>) {
     this.#options = options;
-    const { name } = options.table;
+    const { name } = options;
     this.#waiting = db.table<Waiting<T>>({
       name: `queued-${name}`,
       key: ({ key }) => key,
@@ -52,8 +63,8 @@ export class FairQueue<T> {
 
   /** Queues a change. Of a row that waits already the last change counts, in the place of the first. */
   put(txn: WriteTxn, change: Change<T>): void {
-    const { table, ownerOf } = this.#options;
-    const key = table.spec.key(change.row);
+    const { keyOf, ownerOf } = this.#options;
+    const key = keyOf(change.row);
     const there = txn.get(this.#waiting, key);
     if (there !== undefined) {
       txn.upsert(this.#waiting, { ...there, change });
@@ -63,6 +74,15 @@ export class FairQueue<T> {
     const { turn } = txn.get(this.#owners, owner) ?? this.#first(txn) ?? { turn: 0 };
     txn.insert(this.#waiting, { key, owner, since: change.revision, change });
     txn.upsert(this.#owners, { owner, turn });
+  }
+
+  /** Whether the row of this key waits. */
+  has(reader: Reader, key: Key): boolean {
+    return reader.has(this.#waiting, key);
+  }
+
+  isEmpty(reader: Reader): boolean {
+    return reader.count(this.#waiting) === 0;
   }
 
   /** The next change, which waits no more. */
@@ -84,8 +104,8 @@ export class FairQueue<T> {
 
   /** Queues a change that was taken, and is not done with: it is its owner's next. */
   putBack(txn: WriteTxn, change: Change<T>): void {
-    const { table, ownerOf } = this.#options;
-    txn.insert(this.#waiting, { key: table.spec.key(change.row), owner: ownerOf(change.row), since: 0, change });
+    const { keyOf, ownerOf } = this.#options;
+    txn.insert(this.#waiting, { key: keyOf(change.row), owner: ownerOf(change.row), since: 0, change });
   }
 
   #first(reader: Reader): Owner | undefined {

@@ -40,7 +40,11 @@ export const limitFlags = {
     most: MOST_BYTES,
     why: ', as an object of the API server holds no more',
   }),
-  policiesPerNamespace: limit('policiesPerNamespace', 'policies-per-namespace', 'policies of one namespace'),
+  policiesPerNamespace: limit(
+    'policiesPerNamespace',
+    'policies-per-namespace',
+    'policies of one namespace, refused ones too',
+  ),
   selectorsPerNamespace: limit(
     'selectorsPerNamespace',
     'selectors-per-namespace',

@@ -26,11 +26,6 @@ interface Usage {
   readonly matches: number;
 }
 
-/** A policy whose matches are to be counted again. */
-interface Recount {
-  readonly key: string;
-}
-
 /** What a policy would match, counted until it is too much for one; why it may not, or undefined. */
 export interface Counted {
   readonly matches: number;
@@ -42,7 +37,10 @@ export interface Counted {
 /** Eight million of them take a second; where a selector asks for a label by its value, few identities are asked. */
 const LOOKS_A_MATCH = 8;
 
-export type CountedSets = Pick<SelectorIndex, 'size' | 'isKnown' | 'sizeOf' | 'keepEvaluated' | 'forgetEvaluated'>;
+export type CountedSets = Pick<
+  SelectorIndex,
+  'size' | 'isKnown' | 'sizeOf' | 'keepEvaluated' | 'forgetEvaluated' | 'takeRemoved'
+>;
 
 /** What a message calls a match. */
 const MATCHES = 'matches (identities of its selectors, summed)';
@@ -53,7 +51,6 @@ export class MatchBudget {
   readonly #perNamespace: number;
   readonly #uses: Table<Use>;
   readonly #usage: Table<Usage>;
-  readonly #recounts: Table<Recount>;
 
   constructor(db: StateDB, sets: CountedSets, limits: PolicyLimits) {
     this.#sets = sets;
@@ -64,11 +61,10 @@ export class MatchBudget {
       key: ({ hash, namespace }) => keys.join(hash, namespace),
     });
     this.#usage = db.table<Usage>({ name: 'match-usage', key: ({ namespace }) => namespace });
-    this.#recounts = db.table<Recount>({ name: 'match-recounts', key: ({ key }) => key });
   }
 
   get tables(): readonly AnyTable[] {
-    return [this.#uses, this.#usage, this.#recounts];
+    return [this.#uses, this.#usage];
   }
 
   /** Members of these sets, summed; one that is not there has none. */
@@ -152,23 +148,11 @@ export class MatchBudget {
       this.charge(txn, namespace, by * policies);
   }
 
-  /** Notes that the policy is to be read again. */
-  recount(txn: WriteTxn, key: string): void {
-    txn.upsert(this.#recounts, { key });
-  }
-
-  hasRecounts(reader: Reader): boolean {
-    return reader.count(this.#recounts) > 0;
-  }
-
-  /** Policies that `recount` noted; each is forgotten when it is taken. */
-  *recounts(txn: WriteTxn): Generator<string> {
-    for (;;) {
-      const [next] = txn.all(this.#recounts);
-      if (next === undefined) return;
-      txn.delete(this.#recounts, next.key);
-      yield next.key;
-    }
+  /** Why a policy is not counted before the first state is shown. */
+  later(namespace: string): PolicyProblem {
+    return excess(
+      `what the policy's selectors match is found out later, in turn: another policy of namespace ${JSON.stringify(namespace)} matches more than it may, and the operator has just started`,
+    );
   }
 
   #tooManyLooks(): PolicyProblem {

@@ -3,7 +3,7 @@
  *
  * Guarantees:
  * - Whatever the order and grouping of the changes, the desired state is that of a model that starts from scratch with
- *   the same inputs and adopts what this one had written.
+ *   the same inputs and adopts what this one had written; but for which policies have no place in a namespace of too many.
  * - A round is one transaction: readers see all that follows from its changes or nothing, and a throw leaves nothing.
  * - The desired tables are empty until `completion`, and initialised by its last step.
  * - No change costs policies x pods: a selector is evaluated against identities when it is new, an identity against
@@ -202,7 +202,7 @@ export class Model {
 
   #setPolicy(txn: WriteTxn, row: PolicyRow, hasTime: () => boolean): boolean {
     const known = this.#policies.get(txn, row.key);
-    const set = this.#policies.set(txn, row, hasTime);
+    const set = this.#policies.set(txn, row, { hasTime, starting: !this.isComplete(txn) });
     if (set === undefined) return false;
     const { before, after } = set;
     this.#replacePolicy(txn, row, before, after);
@@ -263,7 +263,7 @@ export class Model {
   /** As `round` told, with time that has passed since. */
   later(reader: Reader): Later {
     return {
-      more: this.#statuses.more(reader) || (this.isComplete(reader) && this.#policies.hasFallen(reader)),
+      more: this.#statuses.more(reader) || (this.isComplete(reader) && this.#policies.hasAgain(reader)),
       dueInMs: this.#statuses.dueInMs(reader),
       eventDueInMs: this.#statuses.eventDueInMs(reader),
     };
@@ -332,18 +332,19 @@ export class Model {
     else show(txn, resolved, row);
   }
 
-  /** Policies that their namespace could not afford, and now can, as many as there is time for. */
-  #setAffordable(txn: WriteTxn): void {
-    if (!this.#policies.hasFallen(txn)) return;
+  /** Policies that were refused, and perhaps are not now, as many as there is time for. */
+  #setAgain(txn: WriteTxn): void {
+    if (!this.#policies.hasAgain(txn)) return;
     const hasTime = timeShare(this.#options.stopwatch ?? machineStopwatch);
-    for (const row of this.#policies.affordable(txn)) {
-      this.#setPolicy(txn, row, () => true);
-      if (!hasTime()) return;
-    }
+    do {
+      const row = this.#policies.nextAgain(txn);
+      if (row === undefined) return;
+      if (!this.#setPolicy(txn, row, hasTime)) this.#policies.goOn(txn, row);
+    } while (hasTime());
   }
 
   #showChanged(txn: WriteTxn): void {
-    this.#setAffordable(txn);
+    this.#setAgain(txn);
     const changed = new Set(this.#sets.takeChanged(txn));
     for (const hash of changed) showPeerSet(txn, this.#options.tables.peerSets, this.#sets, hash);
     for (const identity of this.#recounted.take(txn)) {

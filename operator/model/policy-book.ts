@@ -1,12 +1,23 @@
 /** Policies, read and resolved, and what stays enforced of those that cannot be read, or cost more than they may. */
 import type { LabelSelector } from '@weir/labels';
 import { type PolicyProblem, parsePolicy, type ResolvedRule, type Rule, resolve, serviceWarnings } from '@weir/policy';
-import type { AnyTable, IndexSpec, Key, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
+import {
+  type AnyTable,
+  type Change,
+  type IndexSpec,
+  type Key,
+  keys,
+  type Reader,
+  type StateDB,
+  type Table,
+  type WriteTxn,
+} from '@weir/statedb';
 import { hashesOf, resolvedName } from '../names.ts';
 import type { Adopted, PolicyObjectKind, PolicyRow, ResolvedRow } from '../types.ts';
 import { askedBy, namedPorts, portNameKey } from './asked-names.ts';
 import { Budgets, covers, type Needs, NO_LIMITS, NOTHING, needsOf, type PolicyLimits } from './budgets.ts';
 import { CookieBook, elementName } from './cookies.ts';
+import { FairQueue } from './fair-queue.ts';
 import { type CountedSets, MatchBudget } from './match-budget.ts';
 
 /** Rules in force, and what they need. */
@@ -36,6 +47,14 @@ interface Wanting extends Needs {
   readonly matches: number | undefined;
 }
 
+/** A refused policy that is to be read again. */
+interface Again {
+  readonly key: string;
+  readonly namespace: string;
+  /** Whatever is known of what it would cost, as that may be less by now. */
+  readonly anyway: boolean;
+}
+
 type Parsed = Pick<ReturnType<typeof parsePolicy>, 'rules' | 'problems'>;
 
 /** What a policy takes the place of. */
@@ -48,7 +67,18 @@ interface Replaced {
 }
 
 /** How a policy is read. */
-type Reading = Pick<PolicyEntry, 'problems' | 'wanting'> & { readonly enforced: Enforced };
+type Reading = Pick<PolicyEntry, 'problems' | 'wanting'> & {
+  readonly enforced: Enforced;
+  /** Default true: it is one of the policies that its namespace may have. */
+  readonly placed?: boolean;
+};
+
+/** How much a policy may take now. */
+export interface Pace {
+  readonly hasTime: () => boolean;
+  /** Everybody waits for the first state. */
+  readonly starting: boolean;
+}
 
 /** What an earlier run resolved, of a policy that has not been set yet. */
 export interface AdoptedPolicy extends Enforced {
@@ -63,9 +93,17 @@ export class PolicyBook {
   readonly #cookies: CookieBook;
   readonly #budgets: Budgets;
   readonly #matches: MatchBudget;
+  readonly #sets: CountedSets;
+  readonly #again: FairQueue<Again>;
   readonly #parsed = new WeakMap<PolicyRow, Parsed>();
 
   constructor(db: StateDB, sets: CountedSets, limits: PolicyLimits = NO_LIMITS) {
+    this.#sets = sets;
+    this.#again = new FairQueue(db, {
+      name: 'policies-again',
+      keyOf: ({ key }) => key,
+      ownerOf: ({ namespace }) => namespace,
+    });
     this.#budgets = new Budgets(db, limits);
     this.#matches = new MatchBudget(db, sets, limits);
     const selector: IndexSpec<Enforced> = { name: 'selector', keys: ({ selectors }) => selectors.keys() };
@@ -80,7 +118,11 @@ export class PolicyBook {
           keys: ({ problems }) => (problems.some(({ code }) => code === 'BudgetExceeded') ? [''] : []),
         },
         { name: 'wanting', keys: ({ row, wanting }) => (wanting === undefined ? [] : [row.namespace ?? '']) },
-        { name: 'too-many-matches', keys: ({ wanting }) => (wanting?.matches === undefined ? [] : ['']) },
+        {
+          name: 'too-many-matches',
+          keys: ({ row, wanting }) => (wanting?.matches === undefined ? [] : [keys.join(row.namespace ?? '')]),
+        },
+        { name: 'no-place', keys: ({ row, needs }) => (needs.policies === 0 ? [row.namespace ?? ''] : []) },
         { name: 'subject', keys: ({ subjects }) => subjects },
         { name: 'subjects', keys: ({ subjects }) => (subjects.size === 0 ? [] : [subjectsKey(subjects)]) },
         {
@@ -103,7 +145,8 @@ export class PolicyBook {
   }
 
   get tables(): readonly AnyTable[] {
-    return [this.#entries, this.#adopted, ...this.#cookies.tables, ...this.#budgets.tables, ...this.#matches.tables];
+    const books = [this.#cookies, this.#budgets, this.#matches, this.#again];
+    return [this.#entries, this.#adopted, ...books.flatMap((book): readonly AnyTable[] => book.tables)];
   }
 
   /** Takes over what an earlier run resolved: its cookies, and its rules in case the policies cannot be read now. */
@@ -159,38 +202,35 @@ export class PolicyBook {
     return adopted;
   }
 
-  /** Whether `affordable` has something to look at. */
-  hasFallen(reader: Reader): boolean {
-    return this.#budgets.fallen(reader) !== undefined || this.#matches.hasRecounts(reader);
+  /** Whether refused policies wait to be read again. */
+  hasAgain(reader: Reader): boolean {
+    return this.#budgets.fallen(reader) !== undefined || !this.#again.isEmpty(reader);
   }
 
   /**
-   * Policies that were refused for the budget of their namespace, and would not be now, and those whose matches are to be counted again.
-   * Each is to be set before the next is taken; who takes no more finds the rest the next time.
+   * The next policy that was refused, and perhaps would not be now, in turns of the namespaces. It waits no more: who has no time to set it to
+   * the end says `goOn`.
    */
-  *affordable(txn: WriteTxn): Generator<PolicyRow> {
-    for (const key of this.#matches.recounts(txn)) {
-      const entry = this.get(txn, key);
-      if (entry?.wanting !== undefined) yield entry.row;
+  nextAgain(txn: WriteTxn): PolicyRow | undefined {
+    this.#queueAffordable(txn);
+    for (let next = this.#again.take(txn); next !== undefined; next = this.#again.take(txn)) {
+      const entry = this.get(txn, next.row.key);
+      const isRefused = entry?.wanting !== undefined || entry?.needs.policies === 0;
+      if (isRefused && (next.row.anyway || this.#canAfford(txn, entry))) return entry.row;
     }
-    for (;;) {
-      const namespace = this.#budgets.fallen(txn);
-      if (namespace === undefined) return;
-      this.#budgets.lookedAt(txn, namespace);
-      let over = false;
-      try {
-        for (const entry of txn.list(this.#entries, 'wanting', namespace))
-          if (this.#canAfford(txn, entry)) yield entry.row;
-        over = true;
-      } finally {
-        if (!over) this.#budgets.markFallen(txn, namespace);
-      }
-    }
+    return undefined;
   }
 
-  /** Has the matches of policies that matched too much counted again, since there may be fewer identities. */
+  /** Its namespace's next turn goes on with this policy. */
+  goOn(txn: WriteTxn, { key, namespace = '' }: PolicyRow): void {
+    this.#again.putBack(txn, again(key, namespace, true));
+  }
+
+  /** Has policies that matched too much read again, if an identity has been removed since the last call. */
   recount(txn: WriteTxn): void {
-    for (const { row } of txn.list(this.#entries, 'too-many-matches', '')) this.#matches.recount(txn, row.key);
+    if (!this.#sets.takeRemoved(txn)) return;
+    for (const { row } of txn.prefix(this.#entries, '', 'too-many-matches'))
+      this.#readAgain(txn, row.key, row.namespace ?? '', true);
   }
 
   /** A set has so many members more, or fewer. */
@@ -250,7 +290,7 @@ export class PolicyBook {
   set(
     txn: WriteTxn,
     row: PolicyRow,
-    hasTime: () => boolean,
+    pace: Pace,
   ): { readonly before: readonly Enforced[]; readonly after: PolicyEntry } | undefined {
     const before = this.get(txn, row.key);
     const name = resolvedName(row.kind, row.namespace, row.name);
@@ -259,11 +299,12 @@ export class PolicyBook {
     const gone = [before, adopted].filter((old) => old !== undefined);
     const cost = total(gone);
     const matched = this.#matches.sum(txn, before?.selectors.keys() ?? []) + (adopted?.matches ?? 0);
-    const reading = this.#read(txn, row, { earlier: earlier ?? NEVER, cost, matched }, hasTime);
+    const reading = this.#read(txn, row, { earlier: earlier ?? NEVER, cost, matched }, pace);
     if (reading === undefined) return undefined;
     this.#parsed.delete(row);
-    const { problems, wanting, enforced } = reading;
-    const { resolved, selectors, needs } = enforced;
+    const { problems, wanting, enforced, placed = true } = reading;
+    const { resolved, selectors } = enforced;
+    const needs = { ...enforced.needs, policies: placed ? 1 : 0 };
     const after = { row, problems, wanting, resolved, selectors, needs, subjects: subjectsOf(resolved) };
     txn.delete(this.#adopted, name);
     for (const old of [before?.resolved, adopted?.resolved]) {
@@ -287,9 +328,29 @@ export class PolicyBook {
     return entry;
   }
 
+  /** Of namespaces whose policies cost less than before: policies that may be had now. */
+  #queueAffordable(txn: WriteTxn): void {
+    for (let namespace = this.#budgets.fallen(txn); namespace !== undefined; namespace = this.#budgets.fallen(txn)) {
+      this.#budgets.lookedAt(txn, namespace);
+      for (const entry of txn.list(this.#entries, 'wanting', namespace))
+        if (this.#canAfford(txn, entry)) this.#readAgain(txn, entry.row.key, namespace, false);
+      let places = this.#budgets.placesLeft(txn, namespace);
+      for (const { row } of txn.list(this.#entries, 'no-place', namespace)) {
+        if (places <= 0) break;
+        places -= 1;
+        this.#readAgain(txn, row.key, namespace, false);
+      }
+    }
+  }
+
+  #readAgain(txn: WriteTxn, key: string, namespace: string, anyway: boolean): void {
+    if (anyway || !this.#again.has(txn, key)) this.#again.put(txn, again(key, namespace, anyway));
+  }
+
   /** Whether what was refused for the budget of its namespace may be had now, as far as is known without reading it. */
   #canAfford(txn: WriteTxn, { row: { namespace }, wanting, needs, selectors }: PolicyEntry): boolean {
-    if (wanting === undefined || !this.#budgets.fits(txn, namespace ?? '', needs, wanting)) return false;
+    if (wanting === undefined) return this.#budgets.ofPlace(txn, namespace) === undefined;
+    if (!this.#budgets.fits(txn, namespace ?? '', needs, wanting)) return false;
     if (wanting.matches === undefined) return true;
     return this.#matches.fits(txn, namespace, this.#matches.sum(txn, selectors.keys()), wanting.matches);
   }
@@ -299,13 +360,15 @@ export class PolicyBook {
     txn: WriteTxn,
     row: PolicyRow,
     { earlier, cost, matched }: Replaced,
-    hasTime: () => boolean,
+    { hasTime, starting }: Pace,
   ): Reading | undefined {
     const refused = (problems: readonly PolicyProblem[], wanting?: Wanting): Reading => ({
       problems,
       wanting,
       enforced: earlier,
     });
+    const noPlace = cost.policies > 0 ? undefined : this.#budgets.ofPlace(txn, row.namespace);
+    if (noPlace !== undefined) return { ...refused([noPlace]), placed: false };
     const tooMuch = this.#budgets.ofText(row);
     if (tooMuch !== undefined) return refused([tooMuch]);
     const { rules, problems } = this.#parse(row);
@@ -316,7 +379,8 @@ export class PolicyBook {
     // First come keeps: what is in force, or is no more than that.
     const inForce = earlier.resolved?.source.generation === row.generation;
     const kept = inForce || covers(earlier.needs, needs);
-    const before = alone ?? (kept ? undefined : this.#budgets.ofNamespace(txn, row.namespace, cost, needs));
+    const uncounted = alone ?? (kept ? undefined : this.#budgets.ofNamespace(txn, row.namespace, cost, needs));
+    const before = uncounted ?? (starting && !inForce ? this.#later(txn, row) : undefined);
     const counted =
       before === undefined && !inForce ? this.#matches.count(txn, row, matched, selectors, hasTime) : undefined;
     const excess = before ?? counted?.problem;
@@ -324,6 +388,18 @@ export class PolicyBook {
     this.#releaseCookies(txn, enforced.resolved, earlier.resolved);
     if (excess === undefined) return undefined;
     return refused([...problems, excess], alone === undefined ? { ...needs, matches: counted?.matches } : undefined);
+  }
+
+  /**
+   * Why a policy is not counted at the start, which would keep everybody waiting: one of its namespace was counted, and refused. It is read again
+   * after the start. Undefined: it is counted.
+   */
+  #later(txn: WriteTxn, { key, namespace }: PolicyRow): PolicyProblem | undefined {
+    if (namespace === undefined) return undefined;
+    const [refused] = txn.list(this.#entries, 'too-many-matches', keys.join(namespace));
+    if (refused === undefined || refused.row.key === key) return undefined;
+    this.#readAgain(txn, key, namespace, true);
+    return this.#matches.later(namespace);
   }
 
   /** Remembers the answer until the policy has been read to the end. */
@@ -378,6 +454,10 @@ function earlierOf(
 ): Enforced | undefined {
   const earlier = before?.resolved === undefined ? adopted : before;
   return earlier?.resolved?.source.uid === uid ? earlier : undefined;
+}
+
+function again(key: string, namespace: string, anyway: boolean): Change<Again> {
+  return { row: { key, namespace, anyway }, revision: 1, deleted: false };
 }
 
 /** One text for each combination of subjects. Hashes are hexadecimal digits of one length. */

@@ -48,6 +48,11 @@ interface Kept extends Evaluated {
   readonly policy: string;
 }
 
+/** Identities have been removed. One row, or none. */
+interface Removed {
+  readonly last: number;
+}
+
 /** Where identities that a selector may match can be looked up. */
 interface Scope {
   /** undefined: any. */
@@ -70,6 +75,7 @@ export class SelectorIndex {
   /** Sets that may be added in this transaction. */
   readonly #evaluated = new WeakMap<WriteTxn, Map<string, Evaluated>>();
   readonly #kept: Table<Kept>;
+  readonly #removed: Table<Removed>;
   readonly #onResize: (txn: WriteTxn, hash: string, by: number) => void;
 
   /** `onResize`: a set has so many members more, or fewer. */
@@ -91,10 +97,11 @@ export class SelectorIndex {
       key: ({ policy, hash }) => keys.join(policy, hash),
       indexes: [{ name: 'wants', keys: ({ selector }) => wantsOf(selector) }],
     });
+    this.#removed = db.table<Removed>({ name: 'removed-identities', key: () => '' });
   }
 
   get tables(): readonly AnyTable[] {
-    return [this.#selectors, this.#members, this.#kept];
+    return [this.#selectors, this.#members, this.#kept, this.#removed];
   }
 
   /** Adds an identity to the sets that match it. */
@@ -110,6 +117,7 @@ export class SelectorIndex {
 
   /** Takes an identity, which had these labels, out of the sets that match it. */
   removeIdentity(txn: WriteTxn, identity: number, labels: LabelMap): void {
+    txn.upsert(this.#removed, { last: identity });
     for (const { hash } of this.#matching(txn, this.#selectors, labels)) {
       const members = this.#of(txn, hash);
       const after = withoutMember(members, identity);
@@ -162,6 +170,11 @@ export class SelectorIndex {
   forgetEvaluated(txn: WriteTxn, policy: string): void {
     this.#evaluated.delete(txn);
     for (const { hash } of txn.prefix(this.#kept, keys.join(policy))) txn.delete(this.#kept, keys.join(policy, hash));
+  }
+
+  /** Whether an identity has been removed since the last call: otherwise no selector matches less. */
+  takeRemoved(txn: WriteTxn): boolean {
+    return txn.delete(this.#removed, '') !== undefined;
   }
 
   /** Of a set that is there; 0: it is not. */

@@ -109,10 +109,11 @@ export class SyncLoop {
     const signal = this.#stop.signal;
     const inputs: Input[] = [];
     const policies = new FairQueue<PolicyRow>(db, {
-      table: tables.policies,
+      name: 'policies',
+      keyOf: ({ key }) => key,
       ownerOf: ({ namespace = '' }) => namespace,
     });
-    const pods = new FairQueue<PodRow>(db, { table: tables.pods, ownerOf: makerOf });
+    const pods = new FairQueue<PodRow>(db, { name: 'pods', keyOf: ({ key }) => key, ownerOf: makerOf });
     const queues = [...policies.tables, ...pods.tables];
     let collectAt = performance.now() + collectIntervalMs;
     try {
