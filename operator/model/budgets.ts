@@ -66,6 +66,18 @@ interface Usage extends Needs {
   readonly namespace: string;
 }
 
+/** What the policies of a namespace share. */
+const SHARED = [
+  { need: 'selectors', of: 'selectors', option: '--selectors-per-namespace', value: 'selectorsPerNamespace' },
+  { need: 'cidrs', of: 'CIDRs (exceptions are such)', option: '--cidrs-per-namespace', value: 'cidrsPerNamespace' },
+  {
+    need: 'bytes',
+    of: 'bytes once it is resolved',
+    option: '--bytes-per-namespace',
+    value: 'bytesPerNamespace',
+  },
+] as const;
+
 /** Requirements and values that count as one selector. */
 const TERMS_OF_ONE = 10;
 /** As how many a selector counts at most for the namespaces that it looks into: as many identities has the cluster for each of a namespace. */
@@ -128,26 +140,29 @@ export class Budgets {
     };
   }
 
-  /** Why a policy that costs `before` may not cost `needs` beside the others of its namespace; undefined: it may. Says nothing of what those cost. */
+  /**
+   * Why a policy that costs `before` may not cost `needs` beside the others of its namespace; undefined: it may. What those cost is told as of
+   * now: it changes, and the policy is not read again until they leave enough.
+   */
   ofNamespace(txn: WriteTxn, namespace: string | undefined, before: Needs, needs: Needs): PolicyProblem | undefined {
-    if (namespace === undefined || this.fits(txn, namespace, before, needs)) return undefined;
-    const { selectorsPerNamespace, bytesPerNamespace, cidrsPerNamespace } = this.#limits;
-    return {
-      code: 'BudgetExceeded',
-      path: '$',
-      message: `the policy needs ${needs.selectors} selectors, ${needs.cidrs} CIDRs (exceptions are such) and ${needs.bytes} bytes once it is resolved, which the other policies of namespace ${JSON.stringify(namespace)} do not leave of the ${selectorsPerNamespace || 'unlimited'} selectors, ${cidrsPerNamespace || 'unlimited'} CIDRs and ${bytesPerNamespace || 'unlimited'} bytes that all of them may have: remove some, or raise --selectors-per-namespace, --cidrs-per-namespace or --bytes-per-namespace (values operator.limits.selectorsPerNamespace, cidrsPerNamespace, bytesPerNamespace)`,
-    };
+    if (namespace === undefined) return undefined;
+    const others = this.#with(txn, namespace, before, NOTHING);
+    const where = `namespace ${JSON.stringify(namespace)}`;
+    const texts = SHARED.flatMap(({ need, of, option, value }) => {
+      const most = this.#limits[value];
+      if (!isOver(others[need] + needs[need], most)) return [];
+      const raise = `or raise ${option} (value operator.limits.${value})`;
+      if (isOver(needs[need], most))
+        return `the policy needs ${needs[need]} ${of}, and all policies of ${where} together may have ${most}: let it need fewer, ${raise}`;
+      return `the policy needs ${needs[need]} ${of}, and when it was read the other policies of ${where} had ${others[need]} of the ${most} that all of them may have: remove some, ${raise}`;
+    });
+    return texts.length === 0 ? undefined : { code: 'BudgetExceeded', path: '$', message: texts.join('; ') };
   }
 
   /** Whether a policy that costs `before` may cost `needs` beside the others of its namespace. */
   fits(txn: WriteTxn, namespace: string, before: Needs, needs: Needs): boolean {
-    const { selectorsPerNamespace, bytesPerNamespace, cidrsPerNamespace } = this.#limits;
-    const { selectors, bytes, cidrs } = this.#with(txn, namespace, before, needs);
-    return (
-      !isOver(selectors, selectorsPerNamespace) &&
-      !isOver(bytes, bytesPerNamespace) &&
-      !isOver(cidrs, cidrsPerNamespace)
-    );
+    const usage = this.#with(txn, namespace, before, needs);
+    return SHARED.every(({ need, value }) => !isOver(usage[need], this.#limits[value]));
   }
 
   /** Rules have come into force, or a policy has its place, or another's have gone. */
