@@ -187,6 +187,15 @@ describe('a policy that costs more than one may', () => {
       { endpointSelector: {}, ingress: Array(10).fill({}) },
       'bytes once it is resolved, and one may need 1000: split it, or raise --bytes-per-policy (value operator.limits.bytesPerPolicy)',
     ],
+    [
+      'bytes of a selector',
+      { bytesPerPolicy: 1_000 },
+      {
+        endpointSelector: { matchLabels: Object.fromEntries(Array.from({ length: 20 }, (_, n) => [`label${n}`, 'x'])) },
+        ingress: [{}],
+      },
+      'bytes for one of its selectors, and one may need 1000: split it, or raise --bytes-per-policy (value operator.limits.bytesPerPolicy)',
+    ],
   ])(
     '%s: the last generation that did not stays in force, and its status says what it needs',
     (_, limits, spec, words) => {
@@ -301,6 +310,22 @@ describe('the policies of a namespace', () => {
     expect(message).toBe(
       'the policy needs 4 selectors, and when it was read the other policies of namespace "a" had 8 of the 10 that all of them may have: remove some, or raise --selectors-per-namespace (value operator.limits.selectorsPerNamespace); nothing of this policy is enforced',
     );
+  });
+
+  it('have a budget of bytes, which their selectors use, too', () => {
+    world = new World({ bytesPerNamespace: 1_600 }).start();
+    const long = (name: string): object => ({
+      endpointSelector: { matchLabels: { [name.repeat(50)]: 'x'.repeat(60) } },
+      ingress: Array(2).fill({}),
+    });
+    world.cnp('a/one', long('a')).cnp('a/two', long('b')).cnp('a/three', long('c'));
+    expect(world.inForce).toEqual(['cnp-a.one 1', 'cnp-a.two 1']);
+    expect(world.status('cnp/a/three').conditions).toEqual(REFUSED);
+    const bytes = (row: unknown): number => JSON.stringify(row).length;
+    const rules = [...world.desired.resolved.values()].reduce((sum, row) => sum + bytes(row.rules), 0);
+    const selectors = [...world.desired.peerSets.values()].reduce((sum, row) => sum + bytes(row.selector), 0);
+    expect(rules).toBeLessThan(1_000);
+    expect(world.status('cnp/a/three').message).toContain(`had ${rules + selectors} of the 1600 that`);
   });
 
   it('are so many at most, of all kinds together', () => {
@@ -616,7 +641,7 @@ it('whatever the trace: budgets hold, nobody is refused who could be taken in, a
     bytesPerPolicy: 450,
     policiesPerNamespace: 100,
     selectorsPerNamespace: 4,
-    bytesPerNamespace: 900,
+    bytesPerNamespace: 1_500,
     cidrsPerNamespace: 2,
     matchesPerPolicy: 3,
     matchesPerNamespace: 4,
@@ -645,7 +670,9 @@ it('whatever the trace: budgets hold, nobody is refused who could be taken in, a
           expect(bytes).toBeLessThanOrEqual(limits.bytesPerPolicy);
           const name = source.namespace ?? '';
           if (name === '') continue;
-          used.set(name, (used.get(name) ?? 0) + bytes);
+          const selectors = new Map([...world.desired.peerSets.values()].map(({ hash, selector }) => [hash, selector]));
+          const ofSelectors = [...hashesOf(rules)].map((hash) => JSON.stringify(selectors.get(hash)).length);
+          used.set(name, (used.get(name) ?? 0) + bytes + ofSelectors.reduce((sum, size) => sum + size, 0));
           const cidrs = rules.flatMap(({ peers }) =>
             (peers ?? []).flatMap((peer) => ('cidr' in peer ? [peer.cidr, ...(peer.except ?? [])] : [])),
           );

@@ -22,13 +22,13 @@ export interface PolicyLimits {
   readonly selectorsPerPolicy: number;
   /** Rules of one policy: elements of its ingress, egress and denies. */
   readonly rulesPerPolicy: number;
-  /** Bytes of the rules of one ResolvedPolicy. An object of more than 1,500,000 does not fit into etcd. */
+  /** Bytes of the rules of one ResolvedPolicy, and of each selector, which a PeerSet repeats. An object of more than 1,500,000 does not fit into etcd. */
   readonly bytesPerPolicy: number;
   /** Policies of one namespace, refused ones too. Each node reports on each that selects pods there, and its report is one object. */
   readonly policiesPerNamespace: number;
   /** Selectors of the policies of one namespace together, each policy's counted by itself. */
   readonly selectorsPerNamespace: number;
-  /** Bytes of the rules of the ResolvedPolicies of one namespace. */
+  /** Bytes of the rules of the ResolvedPolicies of one namespace, and of their selectors, each once for each policy that has it. */
   readonly bytesPerNamespace: number;
   /** CIDRs that the policies of one namespace name, exceptions too, as often as they name them. Each is an entry of a node's table of addresses. */
   readonly cidrsPerNamespace: number;
@@ -50,8 +50,8 @@ export const NO_LIMITS: PolicyLimits = {
   matchesPerNamespace: 0,
 };
 
-/** What rules in force cost. */
-export interface Needs {
+/** What rules in force cost their namespace. */
+interface Cost {
   /** 1: it is one of the policies that its namespace may have, in force or not. */
   readonly policies: number;
   readonly selectors: number;
@@ -59,10 +59,17 @@ export interface Needs {
   readonly cidrs: number;
 }
 
-export const NOTHING: Needs = { policies: 0, selectors: 0, bytes: 0, cidrs: 0 };
+/** What rules in force cost. */
+export interface Needs extends Cost {
+  /** Bytes of the largest object of either kind: of the rules, and of a selector. */
+  readonly rulesBytes: number;
+  readonly selectorBytes: number;
+}
+
+export const NOTHING: Needs = { policies: 0, selectors: 0, bytes: 0, cidrs: 0, rulesBytes: 0, selectorBytes: 0 };
 
 /** What the policies of a namespace cost. */
-interface Usage extends Needs {
+interface Usage extends Cost {
   readonly namespace: string;
 }
 
@@ -72,7 +79,7 @@ const SHARED = [
   { need: 'cidrs', of: 'CIDRs (exceptions are such)', option: '--cidrs-per-namespace', value: 'cidrsPerNamespace' },
   {
     need: 'bytes',
-    of: 'bytes once it is resolved',
+    of: 'bytes (of rules once they are resolved, and of selectors)',
     option: '--bytes-per-namespace',
     value: 'bytesPerNamespace',
   },
@@ -115,11 +122,12 @@ export class Budgets {
   }
 
   /** Why one policy may not cost that much; undefined: it may. */
-  ofPolicy({ selectors, bytes }: Needs): PolicyProblem | undefined {
+  ofPolicy({ selectors, rulesBytes, selectorBytes }: Needs): PolicyProblem | undefined {
     const { selectorsPerPolicy, bytesPerPolicy } = this.#limits;
-    if (isOver(bytes, bytesPerPolicy)) {
-      return excess(`${bytes} bytes once it is resolved`, `${bytesPerPolicy}`, '--bytes-per-policy', 'bytesPerPolicy');
-    }
+    const tooLarge = (need: string): PolicyProblem =>
+      excess(need, `${bytesPerPolicy}`, '--bytes-per-policy', 'bytesPerPolicy');
+    if (isOver(rulesBytes, bytesPerPolicy)) return tooLarge(`${rulesBytes} bytes once it is resolved`);
+    if (isOver(selectorBytes, bytesPerPolicy)) return tooLarge(`${selectorBytes} bytes for one of its selectors`);
     return this.#tooManySelectors(selectors, selectorsPerPolicy);
   }
 
@@ -160,13 +168,13 @@ export class Budgets {
   }
 
   /** Whether a policy that costs `before` may cost `needs` beside the others of its namespace. */
-  fits(txn: WriteTxn, namespace: string, before: Needs, needs: Needs): boolean {
+  fits(txn: WriteTxn, namespace: string, before: Cost, needs: Cost): boolean {
     const usage = this.#with(txn, namespace, before, needs);
     return SHARED.every(({ need, value }) => !isOver(usage[need], this.#limits[value]));
   }
 
   /** Rules have come into force, or a policy has its place, or another's have gone. */
-  charge(txn: WriteTxn, namespace: string | undefined, before: Needs, after: Needs): void {
+  charge(txn: WriteTxn, namespace: string | undefined, before: Cost, after: Cost): void {
     if (namespace === undefined) return;
     const usage = this.#with(txn, namespace, before, after);
     if (covers(NOTHING, usage)) txn.delete(this.#usage, namespace);
@@ -188,7 +196,7 @@ export class Budgets {
     txn.delete(this.#fallen, namespace);
   }
 
-  #with(txn: WriteTxn, namespace: string, before: Needs, after: Needs): Usage {
+  #with(txn: WriteTxn, namespace: string, before: Cost, after: Cost): Usage {
     const known = txn.get(this.#usage, namespace) ?? NOTHING;
     return {
       namespace,
@@ -207,19 +215,28 @@ export class Budgets {
 
 /** What rules cost. */
 export function needsOf(rules: readonly ResolvedRule[], selectors: Iterable<LabelSelector>): Needs {
-  let count = 0;
+  const rulesBytes = bytesOf(rules);
+  let [count, bytes, selectorBytes] = [0, rulesBytes, 0];
   for (const selector of selectors) {
+    const size = bytesOf(selector);
+    bytes += size;
+    selectorBytes = Math.max(selectorBytes, size);
     const terms = selector.requirements.reduce((sum, { values }) => sum + 1 + values.length, 0);
     count += Math.max(1, Math.ceil(terms / TERMS_OF_ONE)) * breadthOf(selector, EVERYWHERE);
   }
   let cidrs = 0;
   for (const { peers } of rules)
     for (const peer of peers ?? []) if ('cidr' in peer) cidrs += 1 + (peer.except?.length ?? 0);
-  return { policies: 1, selectors: count, bytes: Buffer.byteLength(JSON.stringify(rules)), cidrs };
+  return { policies: 1, selectors: count, bytes, cidrs, rulesBytes, selectorBytes };
+}
+
+/** As it is written to the API. */
+function bytesOf(json: object): number {
+  return Buffer.byteLength(JSON.stringify(json));
 }
 
 /** Whether `needs` are no more than `other`, in everything. */
-export function covers(other: Needs, needs: Needs): boolean {
+export function covers(other: Cost, needs: Cost): boolean {
   return (
     needs.policies <= other.policies &&
     needs.selectors <= other.selectors &&

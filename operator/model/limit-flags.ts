@@ -36,10 +36,12 @@ export const limitFlags = {
     'rules-per-policy',
     'rules of one policy: elements of ingress, egress and denies',
   ),
-  bytesPerPolicy: limit('bytesPerPolicy', 'bytes-per-policy', 'bytes of the rules of one policy once it is resolved', {
-    most: MOST_BYTES,
-    why: ', as an object of the API server holds no more',
-  }),
+  bytesPerPolicy: limit(
+    'bytesPerPolicy',
+    'bytes-per-policy',
+    'bytes of the rules of one policy once it is resolved, and of each of its selectors',
+    { most: MOST_BYTES, why: ', as an object of the API server holds no more' },
+  ),
   policiesPerNamespace: limit(
     'policiesPerNamespace',
     'policies-per-namespace',
@@ -53,7 +55,7 @@ export const limitFlags = {
   bytesPerNamespace: limit(
     'bytesPerNamespace',
     'bytes-per-namespace',
-    'bytes of the resolved rules of the policies of one namespace',
+    'bytes of the resolved rules and of the selectors of the policies of one namespace',
   ),
   cidrsPerNamespace: limit(
     'cidrsPerNamespace',

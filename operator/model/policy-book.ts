@@ -485,9 +485,11 @@ function subjectsOf(resolved: ResolvedRow | undefined): ReadonlySet<string> {
   return new Set(resolved?.rules.map((rule) => rule.subject));
 }
 
+/** What they cost their namespace. */
 function total(all: readonly Enforced[]): Needs {
   return all.reduce(
     (sum, { needs }) => ({
+      ...NOTHING,
       policies: sum.policies + needs.policies,
       selectors: sum.selectors + needs.selectors,
       bytes: sum.bytes + needs.bytes,
