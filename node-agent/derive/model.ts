@@ -32,7 +32,7 @@ import { Pace } from './pace.ts';
 import { PeerPortNames } from './peer-port-names.ts';
 import { PeerSetViews } from './peer-set-views.ts';
 import type { KernelState, Plan, Withdrawal } from './plan.ts';
-import { conclude, type Marks, NOTHING_CONCLUDED, noMarks, type Parts, type Step } from './plan-steps.ts';
+import { conclude, type Derivers, type Marks, NOTHING_CONCLUDED, noMarks, type Step } from './plan-steps.ts';
 import { type InUse, type Missing, Policies } from './policies.ts';
 import { RemoteEndpoints } from './remote-endpoints.ts';
 import { DIRECTIONS } from './rows.ts';
@@ -89,7 +89,7 @@ export class Model {
   /** What was found at start, until the first plan is concluded. */
   readonly #atStart: Rows<'', AtStart>;
 
-  readonly #parts: Parts;
+  readonly #derivers: Derivers;
   #marks: Marks = noMarks();
   /** Of the plan under way: sets by their members, as far as somebody asked. */
   readonly #sets = new Map<number, ReadonlySet<SelectorHash>>();
@@ -154,11 +154,11 @@ export class Model {
     this.#endpointStates = new EndpointStates({ ...shared, shapes: this.#shapes, policies, numbers });
     const finding = { ipcache, addresses: this.#addresses, shapes: this.#shapes, local: this.#local };
     this.#withdrawals = new Withdrawals({ ...told, ...finding, enforcing: core.policyMode !== 'never', pace, now });
-    this.#parts = this.#concluding();
+    this.#derivers = this.#concluding();
     this.#listen(tables);
   }
 
-  #concluding(): Parts {
+  #concluding(): Derivers {
     return {
       inForce: this.#inForce,
       remote: this.#remote,
@@ -308,7 +308,7 @@ export class Model {
     const first = this.#atStart.get('');
     const plan = await conclude(
       { marks: this.#marks, policies: this.policies.pending, first, ...NOTHING_CONCLUDED },
-      this.#parts,
+      this.#derivers,
       this.#options.onStep,
     );
     this.#marks = noMarks();

@@ -31,7 +31,7 @@ export interface Marks {
 }
 
 /** Who concludes. */
-export interface Parts {
+export interface Derivers {
   readonly inForce: InForce;
   readonly remote: RemoteEndpoints;
   readonly local: LocalEndpoints;
@@ -83,7 +83,7 @@ export interface Step {
   /** Tables that a later step writes, and not this one. */
   readonly asBefore?: Readonly<Record<string, string>>;
   readonly writes: readonly string[];
-  run(draft: Draft, parts: Parts): Promise<void> | void;
+  run(draft: Draft, derivers: Derivers): Promise<void> | void;
 }
 
 const NOBODY: ReadonlySet<number> = new Set();
@@ -303,10 +303,14 @@ export const STEPS: readonly Step[] = [
 ];
 
 /** Concludes what must change. */
-export async function conclude(draft: Draft, parts: Parts, onStep?: (step: Step | undefined) => void): Promise<Plan> {
+export async function conclude(
+  draft: Draft,
+  derivers: Derivers,
+  onStep?: (step: Step | undefined) => void,
+): Promise<Plan> {
   for (const step of STEPS) {
     onStep?.(step);
-    await step.run(draft, parts);
+    await step.run(draft, derivers);
   }
   onStep?.(undefined);
   const { addresses, shapes, endpoints, again } = draft;
