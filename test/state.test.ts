@@ -50,6 +50,7 @@ const EXCEPTIONS: Readonly<Record<string, Reason>> = {
   'node-agent/derive/row-shares.ts #needs': 'in flight',
   'node-agent/derive/row-shares.ts #pending': 'in flight',
   'node-agent/derive/row-shares.ts #waiting': 'in flight',
+  'node-agent/derive/shape-compiler.ts LAST_CHANGES': 'memo',
   'node-agent/derive/slots.ts #dirty': 'marks',
   'node-agent/derive/withdrawals.ts #dirty': 'marks',
   'node-agent/derive/work-budget.ts #spent': 'in flight',

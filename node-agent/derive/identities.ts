@@ -24,10 +24,12 @@ const RESERVED_LAST = 99;
  */
 export const DELETED_GRACE_MS = 5_000;
 /**
- * How long a pod that has waited for an identity of its new labels, and is in no slice, is judged as before, in milliseconds: the operator takes
+ * How long a pod that waits for an identity of its new labels, and is in no slice any more, is judged as before, in milliseconds: the operator takes
  * it out of its slice when it refuses the labels one, as there are too many of them or of its namespace's identities.
  */
 export const REFUSED_GRACE_MS = 2_000;
+/** The same of a pod that no slice has had: perhaps nobody leads the operators. */
+export const UNLISTED_GRACE_MS = 30_000;
 const NOT_NUMBERED = 'the operator has not given its labels an identity yet';
 const NOBODY = 'nobody knows whose interface this is';
 const INIT_LABELS: LabelMap = { 'reserved:init': '' };
@@ -49,6 +51,8 @@ export interface EndpointIdentity {
   readonly unnumberedSince?: number;
   /** Since when, while they have, no slice has had the pod. */
   readonly unlistedSince?: number | undefined;
+  /** Whether a slice has had the pod. */
+  readonly listed?: boolean;
   /** Since when it has had no identity, by the same clock. */
   readonly closedSince?: number;
 }
@@ -178,6 +182,23 @@ export function endpointIdentity(
   last: EndpointIdentity | undefined,
   context: EndpointContext,
 ): EndpointIdentity {
+  const info = concluded(row, last, context);
+  return row.pod === undefined ? info : { ...info, listed: wasListed(row, last, context) };
+}
+
+/** Whether a slice has the endpoint's pod, or had it. */
+function wasListed(row: EndpointRow, last: EndpointIdentity | undefined, context: EndpointContext): boolean {
+  return context.listed(row) || (last?.listed === true && last.row.pod?.uid === row.pod?.uid);
+}
+
+/** When the endpoint loses its identity by the passing of time, if it does: milliseconds. */
+export function closesAt(info: Pick<EndpointIdentity, 'deletedAt' | 'unlistedSince' | 'listed'>): number | undefined {
+  if (info.deletedAt !== undefined) return Math.ceil(info.deletedAt + DELETED_GRACE_MS);
+  if (info.unlistedSince === undefined) return undefined;
+  return Math.ceil(info.unlistedSince + (info.listed === true ? REFUSED_GRACE_MS : UNLISTED_GRACE_MS));
+}
+
+function concluded(row: EndpointRow, last: EndpointIdentity | undefined, context: EndpointContext): EndpointIdentity {
   const closed = (reason: string, labels: LabelMap = {}): EndpointIdentity => ({
     ...{ row, labels, reason },
     ...{ identity: 0, namedPorts: [], ready: false },
@@ -221,8 +242,14 @@ export function endpointIdentity(
     const now = context.now();
     const unnumberedSince = last?.unnumberedSince ?? now;
     const unlistedSince = context.listed(row) ? undefined : (last?.unlistedSince ?? now);
-    const refused = unlistedSince !== undefined && now - unlistedSince >= REFUSED_GRACE_MS;
-    return { ...(refused ? closed : waiting)(NOT_NUMBERED, labels), unnumberedSince, unlistedSince };
+    const kept = {
+      ...waiting(NOT_NUMBERED, labels),
+      unnumberedSince,
+      unlistedSince,
+      listed: wasListed(row, last, context),
+    };
+    const at = closesAt(kept);
+    return at === undefined || now < at ? kept : { ...kept, ...closed(NOT_NUMBERED, labels) };
   }
   return ready(context.numbers.labels(key), saying);
 }

@@ -6,13 +6,12 @@ import type { Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
 import type { EndpointRow, LocalPodRow, NamespaceRow, RemoteEndpointRow } from '../tables.ts';
 import {
-  DELETED_GRACE_MS,
+  closesAt,
   type EndpointContext,
   type EndpointIdentity,
   endpointIdentity,
   endpointSaying,
   podless,
-  REFUSED_GRACE_MS,
 } from './identities.ts';
 import type { Inputs } from './inputs.ts';
 import type { IpcacheDeriver } from './ipcache.ts';
@@ -64,7 +63,10 @@ export class LocalEndpoints {
           // Those that lose their identity by the passing of time.
           {
             name: 'closes',
-            keys: (info) => (info.ready ? closesAt(info).map((at) => keys.int(at)) : []),
+            keys: (info) => {
+              const at = info.ready ? closesAt(info) : undefined;
+              return at === undefined ? [] : [keys.int(at)];
+            },
           },
         ],
       },
@@ -140,14 +142,12 @@ export class LocalEndpoints {
     return slice?.podUid !== undefined && slice.podUid === pod.uid && slice.identity === identity;
   }
 
-  /** Pods without an address are in no slice. */
+  /** Whether a slice has the endpoint's pod, as far as is known. */
   #listed({ pod }: EndpointRow): boolean {
     const { inputs, tables } = this.#options;
     const { said } = inputs;
     if (pod === undefined || !said.initialised(tables.remoteEndpoints)) return true;
-    const key = tableKey.pod(pod.namespace, pod.name);
-    if (said.get(tables.localPods, key)?.addresses.length === 0) return true;
-    const slice = said.get(tables.remoteEndpoints, key);
+    const slice = said.get(tables.remoteEndpoints, tableKey.pod(pod.namespace, pod.name));
     return slice !== undefined && (slice.podUid === undefined || pod.uid === undefined || slice.podUid === pod.uid);
   }
 
@@ -177,7 +177,7 @@ export class LocalEndpoints {
   /** When an endpoint is to be settled though nothing changes: milliseconds, by the clock that was given. */
   dueAt(): number | undefined {
     const [first] = this.#infos.select(query.prefix(this.#infos.table, '', 'closes'));
-    return first && closesAt(first)[0];
+    return first && closesAt(first);
   }
 
   /**
@@ -238,12 +238,6 @@ export class LocalEndpoints {
     this.#podsChanged.clear();
     this.#namespacesChanged.clear();
   }
-}
-
-/** When the endpoint loses its identity by the passing of time, if it does: milliseconds. */
-function closesAt({ deletedAt, unlistedSince }: EndpointIdentity): number[] {
-  if (deletedAt !== undefined) return [Math.ceil(deletedAt + DELETED_GRACE_MS)];
-  return unlistedSince === undefined ? [] : [Math.ceil(unlistedSince + REFUSED_GRACE_MS)];
 }
 
 /** What is concluded, as the objects of before as far as they say the same: whoever reads it sees at once that nothing has changed. */

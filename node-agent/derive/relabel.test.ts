@@ -3,7 +3,7 @@ import { describe, expect, it } from '@jest/globals';
 import fc from 'fast-check';
 import { tableKey } from '../create-tables.ts';
 import { classOf, FIRST_CLASS } from './classes.ts';
-import { REFUSED_GRACE_MS } from './identities.ts';
+import { REFUSED_GRACE_MS, UNLISTED_GRACE_MS } from './identities.ts';
 import { basic, byName, rule, type World, web } from './testing/model-world.ts';
 
 const ADDRESS = '10.9.9.1';
@@ -338,6 +338,28 @@ describe('a pod of this node whose new labels the operator refuses an identity',
     world.identity(300, 'a', 'next');
     await world.plan();
     expect(world.states.get(1)).toMatchObject({ state: 'ready', identity: 300 });
+  });
+
+  it('is closed, too, where its status has lost the address; and later where no slice has ever had it', async () => {
+    const world = await relabelled();
+    world.pod('web', 'a', [], 'next', []);
+    unlist(world);
+    await world.plan();
+    world.pass(REFUSED_GRACE_MS);
+    await world.plan();
+    expect(world.states.get(1)).toMatchObject({ state: 'waiting-for-identity', identity: 0 });
+
+    const fresh = basic();
+    await fresh.plan();
+    fresh.pod('web', 'a', [], 'next');
+    await fresh.plan();
+    expect(fresh.model.dueAt()).toBe(UNLISTED_GRACE_MS);
+    fresh.pass(UNLISTED_GRACE_MS - 1);
+    await fresh.plan();
+    expect(fresh.states.get(1)).toMatchObject({ state: 'ready', identity: 256 });
+    fresh.pass(1);
+    await fresh.plan();
+    expect(fresh.states.get(1)).toMatchObject({ state: 'waiting-for-identity', identity: 0 });
   });
 
   it('goes on where a slice has it again in time', async () => {

@@ -9,13 +9,14 @@ import {
   type PortNames,
   type RecompileInput,
   type ResolvedRule,
+  type RuleChanges,
   recompileSteps,
   type SelectorHash,
 } from '@weir/policy';
 import type { CidrPeer } from './ipcache.ts';
 import type { Pace } from './pace.ts';
 import { portNameKey } from './peer-port-names.ts';
-import type { Tells } from './rule-groups.ts';
+import type { RuleGroup, Tells } from './rule-groups.ts';
 import { rulesOf, type Shape, sameButRules } from './shape.ts';
 import type { RowsView } from './working.ts';
 
@@ -72,12 +73,11 @@ export class ShapeCompiler {
     return pace.run(compileSteps(input));
   }
 
-  /** `before`, of another shape, with all whom the difference concerns; undefined where these are many, or it is more than rules. */
-  differing(before: Recompiled & { readonly shape: Shape }, after: Shape): Recompiled | undefined {
+  /** `before`, of another shape, with all whom the difference concerns; undefined where these are many, or it is more than rules. Makes breaks. */
+  async differing(before: Recompiled & { readonly shape: Shape }, after: Shape): Promise<Recompiled | undefined> {
     const { members, cidrPeersWithin } = this.#options;
     if (!sameButRules(before.shape, after)) return undefined;
-    const rulesBefore = rulesOf(before.shape);
-    const changes = changesOf(rulesBefore, rulesOf(after));
+    const changes = await this.#changes(before.shape, after);
     if (changes === undefined) return undefined;
     const changed = new Set(before.changed);
     for (const hash of changes.peerSets) {
@@ -87,6 +87,39 @@ export class ShapeCompiler {
     }
     for (const cidr of changes.cidrs)
       for (const { id } of cidrPeersWithin(cidr)) if (changed.add(id).size > MOST_CHANGED) return undefined;
-    return { compiled: before.compiled, changed, rulesBefore };
+    return { compiled: before.compiled, changed, rulesBefore: rulesOf(before.shape) };
   }
+
+  /** Whom the groups concern that only one of the shapes has. An edit of a policy is the same for all whom it selects. */
+  async #changes(before: Shape, after: Shape): Promise<RuleChanges | undefined> {
+    const keysOf = ({ groups }: Shape): ReadonlySet<string> => new Set(groups.map(({ key }) => key));
+    const [had, has] = [keysOf(before), keysOf(after)];
+    const gone = before.groups.filter(({ key }) => !has.has(key));
+    const come = after.groups.filter(({ key }) => !had.has(key));
+    const key = come[0] ?? gone[0];
+    const last = key && LAST_CHANGES.get(key);
+    if (last !== undefined && areOf(last.gone, gone) && areOf(last.come, come)) return last.changes;
+    const rules = (groups: readonly RuleGroup[]) => groups.flatMap((group) => group.rules);
+    const changes = await this.#options.pace.run(changesOf(rules(gone), rules(come)));
+    if (key !== undefined) LAST_CHANGES.set(key, { gone: refs(gone), come: refs(come), changes });
+    return changes;
+  }
+}
+
+interface Changes {
+  /** Nobody keeps rules for having compared them. */
+  readonly gone: readonly WeakRef<RuleGroup>[];
+  readonly come: readonly WeakRef<RuleGroup>[];
+  readonly changes: RuleChanges | undefined;
+}
+
+/** What was found last of the difference by a group. */
+const LAST_CHANGES = new WeakMap<RuleGroup, Changes>();
+
+function refs(groups: readonly RuleGroup[]): readonly WeakRef<RuleGroup>[] {
+  return groups.map((group) => new WeakRef(group));
+}
+
+function areOf(known: readonly WeakRef<RuleGroup>[], groups: readonly RuleGroup[]): boolean {
+  return known.length === groups.length && groups.every((group, index) => group === known[index]?.deref());
 }

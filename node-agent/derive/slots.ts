@@ -346,7 +346,7 @@ export class Slots {
   }
 
   /** `changed`: identities that its peer sets have won or lost since it was compiled, and CIDRs' that are others, if nothing else has changed. */
-  #compile(
+  async #compile(
     { shape, tells, compiled, failure }: ShapeRow,
     mostRows: number,
     changed: ReadonlySet<number> | 'anything' = NOBODY,
@@ -354,11 +354,11 @@ export class Slots {
   ): Promise<CompiledPolicy> {
     const own =
       compiled !== undefined && failure === undefined && changed !== 'anything' ? { compiled, changed } : undefined;
-    return this.#compiler.compile(shape, tells, mostRows, own ?? this.#sibling(shape, like));
+    return this.#compiler.compile(shape, tells, mostRows, own ?? (await this.#sibling(shape, like)));
   }
 
   /** What another shape was compiled to, and whom the difference concerns. */
-  #sibling(shape: Shape, key: string | undefined): Recompiled | undefined {
+  async #sibling(shape: Shape, key: string | undefined): Promise<Recompiled | undefined> {
     if (key === undefined || key === shape.key) return undefined;
     const other = this.#shapes.get(key);
     const changed = this.#dirty.get(key) ?? NOBODY;

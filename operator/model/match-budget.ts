@@ -137,9 +137,14 @@ export class MatchBudget {
   /** The namespace's policies match so many more, or fewer. */
   charge(txn: WriteTxn, namespace: string | undefined, by: number): void {
     if (namespace === undefined || by === 0) return;
-    const matches = this.#used(txn, namespace) + by;
+    const matches = this.used(txn, namespace) + by;
     if (matches === 0) txn.delete(this.#usage, namespace);
     else txn.upsert(this.#usage, { namespace, matches });
+  }
+
+  /** What the policies of the namespace match, summed. Sets that are not there yet count once they are. */
+  used(reader: Reader, namespace: string | undefined): number {
+    return namespace === undefined ? 0 : (reader.get(this.#usage, namespace)?.matches ?? 0);
   }
 
   /** A set has so many members more, or fewer. */
@@ -177,11 +182,7 @@ export class MatchBudget {
   #fitsNamespace(reader: Reader, namespace: string | undefined, before: number, matches: number): boolean {
     // Each may shrink.
     if (namespace === undefined || matches <= before) return true;
-    return this.#used(reader, namespace) - before + matches <= this.#perNamespace;
-  }
-
-  #used(reader: Reader, namespace: string): number {
-    return reader.get(this.#usage, namespace)?.matches ?? 0;
+    return this.used(reader, namespace) - before + matches <= this.#perNamespace;
   }
 }
 

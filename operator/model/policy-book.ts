@@ -312,9 +312,12 @@ export class PolicyBook {
     }
     txn.upsert(this.#entries, after);
     this.#budgets.charge(txn, row.namespace, cost, after.needs);
+    const used = this.#matches.used(txn, row.namespace);
     this.#matches.charge(txn, row.namespace, -(adopted?.matches ?? 0));
     this.#matches.use(txn, row.namespace, before?.selectors.keys() ?? [], -1);
     this.#matches.use(txn, row.namespace, after.selectors.keys(), 1);
+    if (row.namespace !== undefined && this.#matches.used(txn, row.namespace) < used)
+      this.#budgets.markFallen(txn, row.namespace);
     return { before: gone, after };
   }
 

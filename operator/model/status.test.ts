@@ -76,6 +76,8 @@ describe('foldStatus', () => {
     expect(waiting.conditions[2]?.message).toBe('n2: CompilePending: why');
     const both = foldStatus(input({ reported: () => of('CompilePending', 'KernelRefused') }));
     expect(both.conditions[2]).toMatchObject({ reason: 'NodeFailed', message: 'n1: KernelRefused: why (and 3 more)' });
+    const unconnected = foldStatus(input({ reported: () => of('CompilePending', 'PodNotConnected') }));
+    expect(unconnected.conditions[2]).toMatchObject({ reason: 'PodNotConnected' });
   });
 
   it('valid with warnings: each text once, with its places', () => {

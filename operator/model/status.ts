@@ -199,14 +199,14 @@ function progress(
     return { status: 'False', reason: refused, message };
   }
   const down = input.down.length === 0 ? '' : ` Down, and not waited for: ${some(input.down)}.`;
-  const first = failures.find(({ reason }) => reason !== COMPILE_PENDING) ?? failures[0];
+  const real = failures.filter(({ reason }) => reason !== COMPILE_PENDING);
+  const first = real[0] ?? failures[0];
   if (first !== undefined) {
     const others = failures.length === 1 ? '' : ` (and ${failures.length - 1} more)`;
-    const all = (only: string): boolean => failures.every(({ reason }) => reason === only);
-    const milder = all(COMPILE_PENDING) ? 'Progressing' : all(NOT_CONNECTED) ? NOT_CONNECTED : undefined;
+    const unconnected = real.every(({ reason }) => reason === NOT_CONNECTED) ? NOT_CONNECTED : 'NodeFailed';
     return {
       status: 'False',
-      reason: milder ?? 'NodeFailed',
+      reason: real.length === 0 ? 'Progressing' : unconnected,
       message: `${first.node}: ${first.reason}: ${first.message}${others}`,
     };
   }

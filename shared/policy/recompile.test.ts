@@ -8,13 +8,18 @@ import {
   compile,
   type RecompileInput,
   recompileSteps,
+  rowsIn,
+  type Steps,
 } from './index.ts';
 
 const SETS = ['a', 'b', 'c'] as const;
 type Sets = Readonly<Record<string, ReadonlySet<number>>>;
 
 function recompile(before: CompiledPolicy, input: RecompileInput): CompiledPolicy | undefined {
-  const steps = recompileSteps(before, input);
+  return run(recompileSteps(before, input));
+}
+
+function run<T>(steps: Steps<T>): T {
   for (;;) {
     const { done, value } = steps.next();
     if (done === true) return value;
@@ -146,7 +151,7 @@ describe('a policy that is compiled for the identities that changed', () => {
           let compiled = compile(inputs(given, state.sets, []));
           for (const step of steps) {
             const next = step(rules);
-            const changes = changesOf(rules, next);
+            const changes = run(changesOf(rules, next));
             let fresh = compile(inputs({ ...given, rules: next }, state.sets, []));
             if (changes !== undefined) {
               const within = ({ cidr }: { readonly cidr: string }): boolean =>
@@ -169,6 +174,35 @@ describe('a policy that is compiled for the identities that changed', () => {
         },
       ),
       { numRuns: 400 },
+    );
+    expect(taken).toBeGreaterThan(100);
+  });
+
+  it('goes beyond no budget by rules that change, nor counts rows otherwise than anew', () => {
+    let taken = 0;
+    fc.assert(
+      fc.property(
+        baseArbitrary,
+        setsArbitrary,
+        rulesArbitrary,
+        fc.integer({ min: 5, max: 40 }),
+        (base, sets, more, mostRows) => {
+          const given = { ...base, identities: base.nodes, mostRows };
+          const before = compile(inputs(given, sets, []));
+          const next = { ...given, rules: [...base.rules, ...more] };
+          const changes = run(changesOf(base.rules, next.rules));
+          if (changes === undefined) return;
+          const concerned = [...changes.peerSets].flatMap((hash) => [...(sets[hash] ?? [])]);
+          const fresh = compile(inputs(next, sets, []));
+          const after = recompile(before, { ...inputs(next, sets, concerned), rulesBefore: base.rules });
+          if (after === undefined) return;
+          taken += 1;
+          expect(after).toEqual(fresh);
+          for (const direction of ['ingress', 'egress'] as const)
+            expect(rowsIn(after[direction])).toBe(rowsIn(fresh[direction]));
+        },
+      ),
+      { numRuns: 2000 },
     );
     expect(taken).toBeGreaterThan(100);
   });

@@ -96,6 +96,7 @@ function* recompileDirection(
   }
   if (budget.spent) return undefined;
   const classes = yield* moved(before.classes, ids, wanted, budget);
+  if (budget.spent) return undefined;
   const scope = input.rulesBefore === undefined ? before.scope : scopeOver(before.scope, all, tools, budget);
   if (budget.spent) return undefined;
   const after = classes === before.classes && scope === before.scope ? before : { ...before, scope, classes };

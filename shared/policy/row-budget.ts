@@ -55,6 +55,7 @@ export class RowBudget {
   readonly #rules: readonly ResolvedRule[];
   readonly #most: number;
   #rows = 0;
+  #full = false;
   #looks = 0;
   #steps = 0;
 
@@ -66,7 +67,7 @@ export class RowBudget {
 
   /** Whether no more rows fit. Once true, it stays so: whether a class fits does not depend on the size of those after it. */
   get spent(): boolean {
-    return this.#rows > this.#most || this.lookedEnough;
+    return this.#full || this.lookedEnough;
   }
 
   /** Whether nothing more is looked at. */
@@ -78,6 +79,8 @@ export class RowBudget {
   takeRows(rows: ClassRows): boolean {
     if (this.spent) return false;
     this.#rows += countOf(rows);
+    // Rows that are given back make no room for who came too late.
+    this.#full ||= this.#rows > this.#most;
     return !this.spent;
   }
 
@@ -94,6 +97,7 @@ export class RowBudget {
   resume(compiled: CompiledDirection): boolean {
     const price = PRICES.get(compiled);
     this.#rows += price?.rows ?? 0;
+    this.#full ||= this.#rows > this.#most;
     this.#looks += price?.looks ?? 0;
     return price !== undefined && !this.spent;
   }

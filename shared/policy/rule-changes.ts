@@ -1,6 +1,8 @@
 /** Whom an edit of rules concerns, where that is a few. */
-import { compareText } from '@weir/labels';
-import type { PeerRef, ResolvedRule, SelectorHash } from './types.ts';
+import type { PeerRef, ResolvedRule, SelectorHash, Steps } from './types.ts';
+
+/** Rules and peers that a step looks at: some ten microseconds. */
+const STEP = 64;
 
 /** Members of the sets, and addresses within the CIDRs. */
 export interface RuleChanges {
@@ -8,40 +10,66 @@ export interface RuleChanges {
   readonly cidrs: ReadonlySet<string>;
 }
 
+interface Noted {
+  readonly peerSets: Set<SelectorHash>;
+  readonly cidrs: Set<string>;
+}
+
 /**
- * Whom rules that are new, gone or edited concern; undefined: it may be everybody. Linear in the rules, and in the peers of those that are not the
- * same objects. Rules may come in any order.
+ * Whom rules that are new, gone or edited concern; undefined: it may be everybody. Linear in the rules and their peers. Rules may come in any
+ * order.
  */
-export function changesOf(before: readonly ResolvedRule[], after: readonly ResolvedRule[]): RuleChanges | undefined {
-  const [had, has] = [new Set(before), new Set(after)];
-  const changes = { peerSets: new Set<SelectorHash>(), cidrs: new Set<string>() };
-  const come = Map.groupBy(has.difference(had), allButPeers);
-  for (const old of had.difference(has)) {
-    // Of rules that differ in their peers alone, those that they have in common are not concerned.
-    const same = come.get(allButPeers(old))?.pop();
-    if (!note(changes, old.peers, same === undefined ? [] : same.peers)) return undefined;
+export function* changesOf(
+  before: readonly ResolvedRule[],
+  after: readonly ResolvedRule[],
+): Steps<RuleChanges | undefined> {
+  const changes: Noted = { peerSets: new Set(), cidrs: new Set() };
+  const come = new Map<string, ResolvedRule[]>();
+  let steps = 0;
+  for (const rule of after) {
+    const key = allButPeers(rule);
+    const same = come.get(key);
+    if (same === undefined) come.set(key, [rule]);
+    else same.push(rule);
+    if (++steps % STEP === 0) yield;
   }
-  for (const fresh of come.values()) for (const { peers } of fresh) if (!note(changes, [], peers)) return undefined;
+  for (const rule of before) {
+    // Of rules that differ in their peers alone, those that they have in common are not concerned.
+    const same = come.get(allButPeers(rule))?.pop();
+    if (!(yield* note(changes, rule.peers, same === undefined ? [] : same.peers))) return undefined;
+    if (++steps % STEP === 0) yield;
+  }
+  for (const fresh of come.values())
+    for (const { peers } of fresh) {
+      if (!(yield* note(changes, [], peers))) return undefined;
+      if (++steps % STEP === 0) yield;
+    }
   return changes;
 }
 
-function allButPeers({ peers: _, ...rule }: ResolvedRule): string {
-  return JSON.stringify(Object.entries(rule).sort(([a], [b]) => compareText(a, b)));
+function allButPeers(rule: ResolvedRule): string {
+  const { peers: _, subject, direction, verdict, ports, defaultDeny, cookie, path, log, ...others } = rule;
+  // A field that is added has to be compared.
+  others satisfies Record<string, never>;
+  return JSON.stringify([subject, direction, verdict, ports, defaultDeny, cookie, path, log]);
 }
 
 /** Notes what is among the one and not among the other; false where that tells of others than members of sets and addresses in CIDRs. */
-function note(
-  changes: { readonly peerSets: Set<SelectorHash>; readonly cidrs: Set<string> },
+function* note(
+  changes: Noted,
   before: readonly PeerRef[] | undefined,
   after: readonly PeerRef[] | undefined,
-): boolean {
+): Steps<boolean> {
   if (before === undefined || after === undefined) return before === after;
-  const [had, has] = [byText(before), byText(after)];
+  if (before.length === 1 && after.length === 1 && textOf(before[0]) === textOf(after[0])) return true;
+  const [had, has] = [yield* byText(before), yield* byText(after)];
+  let steps = 0;
   for (const [some, others] of [
     [had, has],
     [has, had],
   ] as const)
     for (const [text, peer] of some) {
+      if (++steps % STEP === 0) yield;
       if (others.has(text)) continue;
       if ('entity' in peer) return false;
       if ('peerSet' in peer) changes.peerSets.add(peer.peerSet);
@@ -52,11 +80,18 @@ function note(
   return true;
 }
 
-function byText(peers: readonly PeerRef[]): ReadonlyMap<string, PeerRef> {
-  return new Map(peers.map((peer) => [textOf(peer), peer]));
+function* byText(peers: readonly PeerRef[]): Steps<ReadonlyMap<string, PeerRef>> {
+  const found = new Map<string, PeerRef>();
+  let steps = 0;
+  for (const peer of peers) {
+    found.set(textOf(peer), peer);
+    if (++steps % STEP === 0) yield;
+  }
+  return found;
 }
 
-function textOf(peer: PeerRef): string {
+function textOf(peer: PeerRef | undefined): string {
+  if (peer === undefined) return '';
   if ('peerSet' in peer) return `set ${peer.peerSet}`;
   if ('entity' in peer) return `entity ${peer.entity}`;
   return peer.except === undefined || peer.except.length === 0 ? peer.cidr : `${peer.cidr} ${peer.except.join()}`;
