@@ -1,7 +1,7 @@
 /** A pod that was deleted by force, whose sandbox runs on: its endpoint stays until kubelet's DEL, its rights do not. */
 import { describe, expect, it } from '@jest/globals';
 import { tableKey } from '../create-tables.ts';
-import { DELETED_GRACE_MS } from './identities.ts';
+import { DELETED_GRACE_MS, UNLISTED_GRACE_MS } from './identities.ts';
 import { basic, rule, type World } from './testing/model-world.ts';
 
 const ADDRESS = '10.0.0.1/32';
@@ -75,7 +75,7 @@ describe('a pod that is deleted while its endpoint stays', () => {
     await world.plan();
     world.pod('web', 'a', [], 'next');
     await world.plan();
-    expect(world.model.dueAt()).toBeUndefined();
+    expect(world.model.dueAt()).toBe(UNLISTED_GRACE_MS);
     world.pass(DELETED_GRACE_MS);
     await world.plan();
     expect(world.states.get(1)).toMatchObject({ state: 'ready', identity: 256 });

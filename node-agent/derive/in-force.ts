@@ -9,6 +9,9 @@ import type { InUse, Policies } from './policies.ts';
 import type { RuleGroup } from './rule-groups.ts';
 import { Rows } from './working.ts';
 
+/** CIDRs that are noted at once: some milliseconds. */
+const SLICE = 500;
+
 /** An identity of this node's pods. In the table it is another object whenever the rules in force that select it may be others. */
 export interface Subject {
   readonly identity: number;
@@ -62,8 +65,12 @@ export class InForce {
   /** Brings into force what is complete. `dirtyHashes`: PeerSets whose selectors changed. */
   async settle(dirtyHashes: Iterable<SelectorHash>): Promise<void> {
     const { policies, pace } = this.#options;
-    for (const { uid, after, cidrs } of policies.settle()) {
-      for (const cidr of cidrs) this.#dirtyCidrs.add(cidr);
+    for (const { uid, after, cidrs, named } of policies.settle()) {
+      for (const slice of slices(cidrs)) {
+        policies.nameCidrs(uid, slice, named);
+        for (const cidr of slice) this.#dirtyCidrs.add(cidr);
+        if (pace.due()) await pace.breathe();
+      }
       this.#select(uid, after);
       if (pace.due()) await pace.breathe();
     }
@@ -180,4 +187,14 @@ function keyOf({ identity, uid }: SelectionKey): Key {
 /** What the keys of an identity's selections begin with. */
 function ofIdentity(identity: number): Key {
   return keys.join(keys.uint(identity, 32));
+}
+
+function* slices(cidrs: Iterable<string>): Generator<readonly string[]> {
+  let slice: string[] = [];
+  for (const cidr of cidrs) {
+    if (slice.push(cidr) < SLICE) continue;
+    yield slice;
+    slice = [];
+  }
+  if (slice.length > 0) yield slice;
 }

@@ -26,6 +26,8 @@ export interface Settled {
   readonly uid: string;
   readonly after: InUse | undefined;
   readonly cidrs: ReadonlySet<string>;
+  /** Those that are named now. */
+  readonly named: ReadonlySet<string>;
 }
 
 /** Why a policy's newest generation is not in use. */
@@ -196,7 +198,7 @@ export class Policies {
         if (!before) continue;
         this.#inForce.delete(uid);
         this.#tidy(before);
-        yield { uid, after: undefined, cidrs: this.#nameCidrs(uid, before, undefined) };
+        yield { uid, after: undefined, ...changedCidrs(before, undefined) };
         continue;
       }
       const absent = [...peerSetsOf(row)].filter((hash) => !this.present(hash)).sort();
@@ -210,21 +212,19 @@ export class Policies {
       const after: InUse = { row, groups: groupsOf(row) };
       this.#inForce.set(after);
       if (before) this.#tidy(before);
-      yield { uid, after, cidrs: this.#nameCidrs(uid, before, after) };
+      yield { uid, after, ...changedCidrs(before, after) };
     }
   }
 
-  #nameCidrs(uid: string, before: InUse | undefined, after: InUse | undefined): ReadonlySet<string> {
-    const [had, has] = [new Set(before && cidrsOf(before.row.rules)), new Set(after && cidrsOf(after.row.rules))];
-    const changed = had.symmetricDifference(has);
+  /** The policy names these CIDRs, or does no longer. Of `settle` all are to be told before somebody asks. */
+  nameCidrs(uid: string, cidrs: Iterable<string>, named: ReadonlySet<string>): void {
     this.#cidrs.write((txn) => {
-      for (const cidr of changed) {
+      for (const cidr of cidrs) {
         const row = { cidr, uid };
-        if (has.has(cidr)) txn.insert(this.#cidrs.table, row);
+        if (named.has(cidr)) txn.upsert(this.#cidrs.table, row);
         else txn.delete(this.#cidrs.table, namedCidrKey(row));
       }
     });
-    return changed;
   }
 
   /** A slot may have ceased to name the set: what nothing in force names need not be kept. */
@@ -244,4 +244,9 @@ export class Policies {
 
 function namedCidrKey({ cidr, uid }: NamedCidr): Key {
   return keys.join(cidr, uid);
+}
+
+function changedCidrs(before: InUse | undefined, after: InUse | undefined): Pick<Settled, 'cidrs' | 'named'> {
+  const [had, named] = [before, after].map((inUse) => new Set(inUse && cidrsOf(inUse.row.rules)));
+  return { cidrs: had?.symmetricDifference(named ?? had) ?? new Set(), named: named ?? new Set() };
 }

@@ -12,6 +12,8 @@ const MESSAGE =
   "endpoints wait for their turn, as there is more to compile for their namespace's endpoints than one plan takes; until then what was enforced " +
   'before stays, and nothing passes where nothing was';
 const NONE: Generations = {};
+/** Policies that wait are named up to so many. */
+const MOST_NAMED = 1000;
 
 /** An endpoint whose policies are to be compiled by a later plan. Key: `id`. */
 interface WaitingEndpoint {
@@ -40,19 +42,20 @@ export class WaitingFaults {
     });
   }
 
-  /** One fault for all policies of which such an endpoint lacks the generation in force. */
+  /** One fault for the policies of which such an endpoint lacks the generation in force: so many that are named first, as a report is one object. */
   settle({ endpoints }: Pick<Acknowledgements, 'endpoints'>): Fault[] {
     const of: Record<string, number> = {};
-    const seen = new Map<Generations, Set<Generations>>();
-    for (const id of this.#lasting()) {
-      const [wanted, held] = [this.#options.model.policiesOf(id), endpoints.held(id)?.policies ?? NONE];
-      // Endpoints of one identity have the same objects.
-      const before = seen.get(wanted) ?? new Set();
-      if (before.has(held)) continue;
-      seen.set(wanted, before.add(held));
-      for (const [uid, generation] of Object.entries(wanted)) if (held[uid] !== generation) of[uid] = generation;
-    }
-    return seen.size === 0 ? [] : [{ of, reason: COMPILE_PENDING, message: MESSAGE }];
+    let left = MOST_NAMED;
+    for (const id of this.#lasting())
+      for (const [uid, generation] of lacking(
+        this.#options.model.policiesOf(id),
+        endpoints.held(id)?.policies ?? NONE,
+      )) {
+        if (left === 0) break;
+        if (of[uid] === undefined) left -= 1;
+        of[uid] = generation;
+      }
+    return left === MOST_NAMED ? [] : [{ of, reason: COMPILE_PENDING, message: MESSAGE }];
   }
 
   /** Endpoints that have waited for long. */
@@ -67,4 +70,24 @@ export class WaitingFaults {
       return Array.from(txn.all(this.#table)).flatMap(({ id, since }) => (at - since >= WAITING_AFTER_MS ? [id] : []));
     });
   }
+}
+
+type Lacking = readonly (readonly [uid: string, generation: number])[];
+
+/** By what is wanted and what is held, neither of which changes: both are the same objects from round to round. */
+const LACKING = new WeakMap<Generations, WeakMap<Generations, Lacking>>();
+
+/** The first policies of which the one has another generation than the other. */
+function lacking(wanted: Generations, held: Generations): Lacking {
+  const known = LACKING.get(wanted) ?? new WeakMap<Generations, Lacking>();
+  LACKING.set(wanted, known);
+  const before = known.get(held);
+  if (before !== undefined) return before;
+  const found: (readonly [string, number])[] = [];
+  for (const [uid, generation] of Object.entries(wanted)) {
+    if (found.length === MOST_NAMED) break;
+    if (held[uid] !== generation) found.push([uid, generation]);
+  }
+  known.set(held, found);
+  return found;
 }

@@ -523,6 +523,13 @@ describe('what the policies of a namespace match', () => {
     expect(world.inForce).toEqual(['cnp-a.one 2', 'cnp-a.three 1', 'cnp-b.one 1']);
   });
 
+  it('leaves room, too, when another matches less and needs no less of anything else', () => {
+    expect(world.inForce).not.toContain('cnp-a.three 1');
+    const nobody = Array.from({ length: 2 }, (_, n) => ({ matchLabels: { app: `of-this-name-there-is-nobody-${n}` } }));
+    world.cnp('a/one', { endpointSelector: { matchLabels: { app: 'x' } }, ingress: [{ fromEndpoints: nobody }] });
+    expect(world.inForce).toContain('cnp-a.three 1');
+  });
+
   it('grows with identities, which refuses no policy in force, nor one that shrinks, but new ones', () => {
     world.pods('more', 'and', 'again');
     expect(world.inForce).toEqual(['cnp-a.one 1', 'cnp-a.two 1', 'cnp-b.one 1']);
@@ -594,6 +601,33 @@ describe('a policy that matched too much', () => {
     expect(rounds).toBeGreaterThan(70);
     expect(rounds).toBeLessThan(150);
     expect(world.inForce).toEqual(['cnp-b.p 1']);
+  });
+
+  it('leaves nothing behind when it goes, or is another, while it is counted', () => {
+    let passed = 0;
+    const world = new World({ matchesPerPolicy: 100 }, { stopwatch: () => (passed += SHARE_MS) });
+    world.pods(...Array.from({ length: 12 }, (_, n) => `x${n}`)).start();
+    for (const n of [0, 1]) world.cnp(`a/p${n}`, broad(20, n * 100));
+    drain(world.model, world.desired);
+    const kept = (): number | undefined => world.model.db.tables().find(({ name }) => name === 'evaluated-sets')?.rows;
+    expect(kept()).toBe(0);
+    const begin = (): void => {
+      world.model.deletePod('a/x0');
+      forget(world);
+      for (let n = 0; n < 3; n += 1) world.desired.apply(world.model.flush());
+      expect(kept()).toBeGreaterThan(0);
+    };
+    begin();
+    world.cnp('a/p0', broad(1)).cnp('a/p1', broad(1));
+    drain(world.model, world.desired);
+    expect(kept()).toBe(0);
+    for (const n of [0, 1]) world.cnp(`a/p${n}`, broad(20, n * 100));
+    drain(world.model, world.desired);
+    world.pods('x0', 'later');
+    begin();
+    for (const n of [0, 1]) world.model.deletePolicy(`cnp/a/p${n}`);
+    drain(world.model, world.desired);
+    expect(kept()).toBe(0);
   });
 
   it('keeps nobody waiting when the operator starts: the next ones of its namespace are read after that', () => {
