@@ -1,9 +1,17 @@
 import { expect, it } from '@jest/globals';
-import type { ClassRows, CompiledDirection, CompiledRow, Direction } from '@weir/policy';
+import type { ClassRows, CompiledDirection, CompiledPolicy, CompiledRow, Steps } from '@weir/policy';
 import fc from 'fast-check';
-import type { SlotRow } from '../tables.ts';
-import { assignNumbers, classOf, distinguisher, NO_NUMBERS } from './classes.ts';
-import { DIRECTIONS } from './rows.ts';
+import {
+  assignNumbers,
+  CLASS_NUMBERS,
+  type ClassNumbers,
+  classOf,
+  distinguisher,
+  FIRST_CLASS,
+  NO_NUMBERS,
+} from './classes.ts';
+import { both, DIRECTIONS } from './rows.ts';
+import { type Numbered, withNewCidrs, withoutChanged } from './slot-rows.ts';
 
 const PROTOCOLS = [0, 1, 6, 17] as const;
 const PORTS = 4;
@@ -65,15 +73,34 @@ function passes(
   return own.find((row) => row.protocol === protocol && row.from <= port && port <= row.to)?.verdict === 'allow';
 }
 
+function run<T>(steps: Steps<T>): T {
+  for (;;) {
+    const step = steps.next();
+    if (step.done) return step.value;
+  }
+}
+
+function slotOf(compiled: CompiledPolicy): Numbered {
+  const { numbers, classes } = run(assignNumbers(NO_NUMBERS, compiled, 0));
+  return { row: { slot: 1, shape: 's', compiled, classes, epoch: 0 }, numbers };
+}
+
+/** All class numbers that nobody has are at rest. */
+function usedUp(numbers: ClassNumbers): ClassNumbers {
+  return both((each) => {
+    const { byRows } = numbers[each];
+    const inUse = new Set(byRows.values());
+    const all = Array.from({ length: CLASS_NUMBERS }, (_, at) => FIRST_CLASS + at).filter((n) => !inUse.has(n));
+    return { byRows, retired: new Map(all.map((n) => [n, { key: `of ${n}`, since: 0 }])) };
+  });
+}
+
 it('two identities are distinguished where some packet of theirs is decided otherwise, and nowhere else', () => {
   const seen = { alike: 0, other: 0 };
   fc.assert(
     fc.property(direction, direction, (ingress, egress) => {
-      const compiled: Readonly<Record<Direction, CompiledDirection>> = { ingress, egress };
-      const steps = assignNumbers(NO_NUMBERS, compiled, 0);
-      let step = steps.next();
-      while (!step.done) step = steps.next();
-      const slot: SlotRow = { slot: 1, shape: 's', compiled, classes: step.value.classes, epoch: 0 };
+      const compiled: CompiledPolicy = { ingress, egress };
+      const slot = slotOf(compiled).row;
       const distinguishes = distinguisher(slot);
       for (const a of IDENTITIES)
         for (const b of IDENTITIES) {
@@ -96,4 +123,84 @@ it('two identities are distinguished where some packet of theirs is decided othe
   // Classes of different numbers, both ways.
   expect(seen.alike).toBeGreaterThan(100);
   expect(seen.other).toBeGreaterThan(100);
+});
+
+/** What a packet meets in the slot. */
+function met({ compiled, classes }: Numbered['row'], each: 'ingress' | 'egress', peer: number): CompiledDirection {
+  const of = classOf(classes[each], peer);
+  const scope = compiled[each].scope;
+  const rowsOf = new Map<number, ClassRows>([
+    [0, scope.unknown],
+    [1, scope.pod],
+    [2, scope.world],
+  ]);
+  for (const { members, rows: made } of compiled[each].classes)
+    rowsOf.set(classes[each].get(members[0] ?? -1) ?? -1, made);
+  return { ...compiled[each], classes: [{ members: [peer], rows: rowsOf.get(of) ?? [] }] };
+}
+
+it('a slot that cannot follow lets nobody through whom it and its successor do not both let through, and needs no numbers for that', () => {
+  const seen = { closed: 0, open: 0 };
+  fc.assert(
+    fc.property(direction, direction, (before, after) => {
+      const had = slotOf({ ingress: before, egress: before });
+      const compiled = { ingress: after, egress: { ...after, enforced: true } };
+      const kept = run(withoutChanged({ ...had, numbers: usedUp(had.numbers) }, compiled, 1));
+      for (const each of DIRECTIONS)
+        for (const peer of IDENTITIES) {
+          const named = [before, after].some(({ classes }) => classes.some(({ members }) => members.includes(peer)));
+          const now = met(kept.row, each, peer);
+          for (const protocol of PROTOCOLS)
+            for (let port = 0; port <= PORTS; port += 1) {
+              const [was, is] = [passes(before, peer, protocol, port), passes(now, peer, protocol, port)];
+              if (!before.enforced || !named) expect(is).toBe(was);
+              else if (is) expect([was, passes(compiled[each], peer, protocol, port)]).toEqual([true, true]);
+              seen[is ? 'open' : 'closed'] += Number(was);
+            }
+        }
+    }),
+    { numRuns: 30 },
+  );
+  expect(seen.closed).toBeGreaterThan(100);
+  expect(seen.open).toBeGreaterThan(100);
+});
+
+it('a CIDR that comes into a slot without numbers for it is denied there', () => {
+  const CIDR = 0x01000001;
+  const allow = (port: number): ClassRows => [{ protocol: 6, from: port, to: port, verdict: 'allow', cookie: 1 }];
+  const scope = { unknown: [], pod: [], world: allow(80) };
+  const open: CompiledDirection = { enforced: true, scope, classes: [] };
+  const had = slotOf({ ingress: open, egress: open });
+  const more = { ...open, classes: [{ members: [CIDR], rows: [...allow(80), ...allow(81)] }] };
+  const room = run(withNewCidrs(had, { ingress: more, egress: more }, 1)).row;
+  const full = run(withNewCidrs({ ...had, numbers: usedUp(had.numbers) }, { ingress: more, egress: more }, 1)).row;
+  for (const each of DIRECTIONS) {
+    expect(passes(met(room, each, CIDR), CIDR, 6, 81)).toBe(true);
+    expect(passes(met(full, each, CIDR), CIDR, 6, 80)).toBe(false);
+  }
+});
+
+it('a number at rest is given to the rows that it had at once, and to others later', () => {
+  const one = (port: number): CompiledPolicy => {
+    const rows: ClassRows = [{ protocol: 6, from: port, to: port, verdict: 'allow', cookie: 1 }];
+    return both(() => ({
+      enforced: true,
+      scope: { unknown: [], pod: [], world: [] },
+      classes: [{ members: [300], rows }],
+    }));
+  };
+  let numbers = NO_NUMBERS;
+  const given: (number | undefined)[] = [];
+  for (const [now, port] of [
+    [0, 80],
+    [1, 81],
+    [2, 80],
+    [3, 82],
+    [10_000, 83],
+  ] as const) {
+    const next = run(assignNumbers(numbers, one(port), now));
+    numbers = next.numbers;
+    given.push(next.classes.ingress.get(300));
+  }
+  expect(given).toEqual([16, 17, 16, 18, 16]);
 });

@@ -1,5 +1,6 @@
 import { scopeOf } from '@weir/identity';
 import type { CompiledPolicy, Direction, Steps } from '@weir/policy';
+import { IdsExhaustedError } from '../errors.ts';
 import type { PerDirection, SlotContent, SlotRow } from '../tables.ts';
 import { GRACE_MS } from './grace.ts';
 import { patched } from './patched-map.ts';
@@ -8,8 +9,10 @@ import { allowedKey, blocksOf, both, DIRECTIONS, rowsKey } from './rows.ts';
 /** First class number that is no scope class (datapath contract). */
 export const FIRST_CLASS = 16;
 const LAST_CLASS = 0xffff;
-/** How many there are. */
+/** How many there are. A slot in use has no more classes than rows, which are fewer. */
 export const CLASS_NUMBERS = LAST_CLASS - FIRST_CLASS + 1;
+/** Peers of whom nothing passes: a number of no scope class, that never has rows. So there is always one for them. */
+const CLOSED_CLASS = 3;
 /** Identities that a step looks at: some ten microseconds. */
 export const STEP = 256;
 /** The kernel keeps the rows of a number for GRACE_MS and takes them away in the round after that. */
@@ -20,14 +23,21 @@ export type ClassMaps = SlotRow['classes'];
 interface DirectionNumbers {
   /** Number of each class in use, by its rows key. */
   readonly byRows: ReadonlyMap<string, number>;
-  /** Numbers that were in use, and until when (milliseconds). */
-  readonly retired: ReadonlyMap<number, number>;
+  readonly retired: ReadonlyMap<number, Retired>;
+}
+
+/** A number that was in use. */
+interface Retired {
+  /** Of the rows that packets may still read. */
+  readonly key: string;
+  /** Until when it was: milliseconds. */
+  readonly since: number;
 }
 
 /**
  * The numbers of one slot's classes. A number stands for its rows: it is kept only by a class with the same rows, so that no row
  * of a number in use is ever rewritten, and moving an identity from one number to another is one atomic change of decision. A
- * number that was in use is given to other rows only after REUSE_MS: packets may still read its old ones.
+ * number that was in use is given to other rows only after REUSE_MS, as packets may still read its old ones, and to the same rows at any time.
  */
 export type ClassNumbers = Readonly<Record<Direction, DirectionNumbers>>;
 
@@ -41,9 +51,9 @@ export function adoptNumbers(
 ): ClassNumbers {
   const one = (direction: Direction): DirectionNumbers => {
     const byRows = new Map<string, number>();
-    const retired = new Map<number, number>();
+    const retired = new Map<number, Retired>();
     for (const [number, key] of rows[direction]) {
-      if (byRows.has(key)) retired.set(number, now);
+      if (byRows.has(key)) retired.set(number, { key, since: now });
       else byRows.set(key, number);
     }
     return { byRows, retired };
@@ -60,6 +70,8 @@ export type Moved = PerDirection<readonly number[]>;
 /**
  * The numbers that the classes have next, and from them identity -> number of each direction. `before`: what `numbers` were given to; classes
  * that are the same objects there are not looked at. `now`: milliseconds.
+ *
+ * @throws IdsExhaustedError: too many numbers were in use within REUSE_MS; never where none was before
  */
 export function* assignNumbers(
   numbers: ClassNumbers,
@@ -101,8 +113,13 @@ function* assign(
   const [stay, last] = [new Set(had.made), new Set(made)];
   const fresh = made.filter((one) => !stay.has(one));
   const gone = had.made.filter((one) => !last.has(one));
-  const retired = new Map<number, number>();
-  for (const [number, since] of numbers.retired) if (now - since < REUSE_MS) retired.set(number, since);
+  const retired = new Map<number, Retired>();
+  const resting = new Map<string, number>([['', CLOSED_CLASS]]);
+  for (const [number, was] of numbers.retired) {
+    if (now - was.since >= REUSE_MS) continue;
+    retired.set(number, was);
+    resting.set(was.key, number);
+  }
   const used = new Set([...numbers.byRows.values(), ...retired.keys()]);
   const changes = new Map<number, number | undefined>();
   let steps = 0;
@@ -117,13 +134,14 @@ function* assign(
   const predecessors = new Map(Array.from(successors, ([before, after]) => [after, before]));
   for (const one of fresh) {
     const key = rowsKey(one.rows);
-    let number = numbers.byRows.get(key) ?? named.get(key);
+    let number = numbers.byRows.get(key) ?? named.get(key) ?? resting.get(key);
     if (number === undefined) {
       while (used.has(candidate)) candidate += 1;
-      if (candidate > LAST_CLASS) throw new RangeError(`a policy makes more than ${CLASS_NUMBERS} classes`);
+      if (candidate > LAST_CLASS) throw new IdsExhaustedError('class numbers of a slot', CLASS_NUMBERS);
       number = candidate;
       used.add(number);
     }
+    retired.delete(number);
     named.set(key, number);
     for (const member of without(one, predecessors.get(one))) {
       changes.set(member, number);
@@ -141,7 +159,7 @@ function* assign(
   const byRows = new Map<string, number>();
   for (const [key, number] of numbers.byRows)
     if (kept.has(number)) byRows.set(key, number);
-    else retired.set(number, now);
+    else retired.set(number, { key, since: now });
   for (const [key, number] of named) byRows.set(key, number);
   return { numbers: { byRows, retired }, classes, moved };
 }

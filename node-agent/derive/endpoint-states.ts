@@ -76,10 +76,11 @@ export class EndpointStates {
       const { moved: affected, movedByDelete } = affects(row);
       const before = states.get(id);
       if (shapes.stuck(id)) {
-        // What is in force stays; without anything in force there is nothing to write, and the endpoint is not ready.
-        if (before && affected) {
+        // What is in force stays, or less of it; without anything in force there is nothing to write, and the endpoint is not ready.
+        const epoch = row?.epoch ?? 0;
+        if (before && (affected || before.epoch !== epoch)) {
           const state = { ...before.state, revision: numbers.revision() };
-          concluded.push({ ...before, state });
+          concluded.push({ ...before, state, epoch });
           endpoints.push(state);
         }
       } else {

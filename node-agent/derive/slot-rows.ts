@@ -1,9 +1,10 @@
 /** What the row of a slot may become while endpoints point at it, and what a slot found in the kernel means. */
 import { isLocalCidr } from '@weir/identity';
-import type { CompiledPolicy, Direction, Steps } from '@weir/policy';
+import type { CompiledDirection, CompiledPolicy, Direction, Steps } from '@weir/policy';
+import { IdsExhaustedError } from '../errors.ts';
 import type { PerDirection, SlotRow } from '../tables.ts';
 import { assignNumbers, type ClassMaps, type ClassNumbers, classOf, type Moved, STEP } from './classes.ts';
-import { DIRECTIONS, rowsKey } from './rows.ts';
+import { allowedKey, DIRECTIONS, rowsKey } from './rows.ts';
 
 /** What a slot found in the kernel means. */
 export interface KernelSlot {
@@ -40,10 +41,11 @@ export function* mayStay(before: SlotRow, compiled: CompiledPolicy, leaving: Lea
 }
 
 /**
- * The slot as it was, but for addresses outside that get a number of their own: they mean there what they meant before. The same
- * row when there are none.
+ * The slot as it was, but for addresses outside that get a number of their own: they mean there what they meant before, or are
+ * denied where class numbers are used up. The same row when there are none.
  */
-export function* withNewCidrs({ row, numbers }: Numbered, compiled: CompiledPolicy, now: number): Steps<Numbered> {
+export function* withNewCidrs(had: Numbered, compiled: CompiledPolicy, now: number): Steps<Numbered> {
+  const { row } = had;
   const one = (direction: Direction): CompiledPolicy[Direction] => {
     const added = compiled[direction].classes.flatMap(({ members, rows }) => {
       const fresh = members.filter((id) => isLocalCidr(id) && !row.classes[direction].has(id));
@@ -54,12 +56,71 @@ export function* withNewCidrs({ row, numbers }: Numbered, compiled: CompiledPoli
   const ingress = one('ingress');
   yield;
   const extended: CompiledPolicy = { ingress, egress: one('egress') };
-  const next = yield* assignNumbers(numbers, extended, now, row);
-  if (nobody(next.moved)) return { row, numbers: next.numbers };
-  return { row: { ...row, compiled: extended, classes: next.classes }, numbers: next.numbers };
+  return (yield* numbered(had, extended, now)) ?? (yield* withoutChanged(had, extended, now));
 }
 
-export function nobody({ ingress, egress }: Moved): boolean {
+/** The slot with other classes in the same scope; undefined when there are no numbers for them until some have rested. */
+export function* numbered(
+  { row, numbers }: Numbered,
+  compiled: CompiledPolicy,
+  now: number,
+): Steps<(Numbered & { readonly moved: Moved }) | undefined> {
+  try {
+    const next = yield* assignNumbers(numbers, compiled, now, row);
+    // A peer may be denied for another reason than before.
+    const same = nobody(next.moved) && sameExcess(row.compiled, compiled);
+    return { ...next, row: same ? row : { ...row, compiled, classes: next.classes } };
+  } catch (error) {
+    if (error instanceof IdsExhaustedError) return undefined;
+    throw error;
+  }
+}
+
+/** The slot as it was, but that it denies peers of whom it would allow something else by `compiled`. It has room for that. */
+export function* withoutChanged({ row, numbers }: Numbered, compiled: CompiledPolicy, now: number): Steps<Numbered> {
+  const ingress = closedTo(row.compiled.ingress, compiled.ingress);
+  yield;
+  const remaining: CompiledPolicy = { ingress, egress: closedTo(row.compiled.egress, compiled.egress) };
+  const next = yield* assignNumbers(numbers, remaining, now, row);
+  return nobody(next.moved)
+    ? { row, numbers: next.numbers }
+    : { row: { ...row, compiled: remaining, classes: next.classes }, numbers: next.numbers };
+}
+
+function closedTo(before: CompiledDirection, after: CompiledDirection): CompiledDirection {
+  if (!before.enforced) return before;
+  const known = allowedOf(before);
+  const wanted = allowedOf(after);
+  const closed = [...new Set([...known.own.keys(), ...wanted.own.keys()])]
+    .filter((id) => known.of(id) !== wanted.of(id))
+    .sort((a, b) => a - b);
+  if (closed.length === 0) return before;
+  const gone = new Set(closed);
+  const classes = before.classes.flatMap((one) => {
+    const members = one.members.filter((id) => !gone.has(id));
+    if (members.length === one.members.length) return [one];
+    return members.length === 0 ? [] : [{ ...one, members }];
+  });
+  return { ...before, classes: [...classes, { members: closed, rows: [] }] };
+}
+
+/** What is allowed each identity: by its own class, and in all. */
+function allowedOf({ enforced, classes, scope }: CompiledDirection): {
+  readonly own: ReadonlyMap<number, string>;
+  readonly of: (identity: number) => string;
+} {
+  const own = new Map<number, string>();
+  for (const { members, rows } of classes) {
+    const allowed = allowedKey(rows);
+    for (const id of members) own.set(id, allowed);
+  }
+  const scopes = [scope.unknown, scope.pod, scope.world].map(allowedKey);
+  // An open direction allows what no key says.
+  const of = (id: number): string => (enforced ? (own.get(id) ?? scopes[classOf(new Map(), id)] ?? '') : 'all');
+  return { own, of };
+}
+
+function nobody({ ingress, egress }: Moved): boolean {
   return ingress.length === 0 && egress.length === 0;
 }
 
@@ -82,7 +143,7 @@ export function* differs(
 }
 
 /** Whether the same is said of peers that are denied because their rows do not fit. */
-export function sameExcess(a: CompiledPolicy, b: CompiledPolicy): boolean {
+function sameExcess(a: CompiledPolicy, b: CompiledPolicy): boolean {
   return DIRECTIONS.every((direction) => {
     const [one, other] = [a[direction].excess, b[direction].excess];
     return (

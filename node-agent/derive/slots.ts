@@ -24,17 +24,14 @@ import {
   type Leaving,
   mayStay,
   type Numbered,
-  nobody,
-  sameExcess,
+  numbered,
   sameFrame,
   withNewCidrs,
+  withoutChanged,
 } from './slot-rows.ts';
 import { Rows } from './working.ts';
 
-/**
- * What a failed compile costs may be seconds, and without another input only time can help: class numbers that are given out
- * again. Milliseconds.
- */
+/** What a failed compile costs may be seconds. Without another input, or a slot that is free again, only time can help. Milliseconds. */
 const RETRY_MS = 60_000;
 /** Highest slot number; 0 is "no policy". */
 const LAST_SLOT = 4095;
@@ -316,7 +313,8 @@ export class Slots {
   /**
    * Puts one shape into its slot. `made`: what it was compiled to, or why it was not; without, it is compiled with the room that it had. `candidates`: kernel slots that
    * endpoints of this shape have. `left`: endpoints that point at its slot go elsewhere, all of them or some; for them it stays as it was. When it
-   * cannot be compiled, the shape keeps the row that it had. `like`: as in `compile`. Makes breaks: no slot may be given out, and nothing that was
+   * cannot be compiled, the shape keeps the row that it had; when there is no slot for it, that row without peers of whom it should allow something
+   * else. `like`: as in `compile`. Makes breaks: no slot may be given out, and nothing that was
    * concluded may change, meanwhile.
    */
   async refresh(
@@ -333,16 +331,29 @@ export class Slots {
     const entry = this.#shapes.get(key);
     if (entry === undefined) return { rows: [] };
     const { pace } = this.#world;
+    let compiled: CompiledPolicy | undefined;
     try {
       if (made instanceof Error) throw made;
       const { most } = made?.needs ?? entry.needs;
-      const compiled = made?.compiled ?? (await this.#compile(entry, most, changed));
+      compiled = made?.compiled ?? (await this.#compile(entry, most, changed));
       const needs = made?.needs ?? needsOf(compiled, most);
       return await pace.run(this.#place({ ...entry, needs, compiled }, compiled, candidates, { left, like }));
     } catch (error) {
-      this.#shapes.set({ ...entry, failure: { error: asError(error), retryAt: this.#world.now() + RETRY_MS } });
-      return { rows: [] };
+      const failing = { ...entry, failure: { error: asError(error), retryAt: this.#world.now() + RETRY_MS } };
+      const kept = compiled === undefined ? undefined : await pace.run(this.#kept(entry, compiled));
+      this.#shapes.set({ ...failing, ...kept });
+      return { rows: kept === undefined || kept.row === entry.row ? [] : [kept.row] };
     }
+  }
+
+  /** What a shape has while there is no slot for what it was compiled to. */
+  *#kept({ row, numbers }: ShapeRow, compiled: CompiledPolicy): Steps<Numbered | undefined> {
+    if (row === undefined) return undefined;
+    const kept = yield* withoutChanged({ row, numbers }, compiled, this.#world.now());
+    if (kept.row === row) return kept;
+    const epoch =
+      row.epoch + (yield* this.#differs(row.classes, kept.row.classes, everybody(row.classes, kept.row.classes)));
+    return { ...kept, row: { ...kept.row, epoch } };
   }
 
   /** `changed`: identities that its peer sets have won or lost since it was compiled, and CIDRs' that are others, if nothing else has changed. */
@@ -381,8 +392,7 @@ export class Slots {
         if (known === undefined || !sameFrame(known, compiled)) continue;
         const { numbers, classes } = yield* assignNumbers(adoptNumbers(known.rows, now), compiled, now);
         // Epoch 1 tells endpoints that had this slot already: something differs from what the kernel decided.
-        const either = both((direction) => new Set([...known.classes[direction].keys(), ...classes[direction].keys()]));
-        const epoch = yield* this.#differs(known.classes, classes, either);
+        const epoch = yield* this.#differs(known.classes, classes, everybody(known.classes, classes));
         // Addresses in a CIDR that has no number in the kernel yet are judged by that of what is around it, which must stay as it is till then.
         if (epoch === 1 && (yield* this.#cidrsCome())) continue;
         this.#numbers.set({ slot });
@@ -394,14 +404,12 @@ export class Slots {
     if (leaving === 'all') return this.#put(entry, yield* withNewCidrs(had, compiled, now));
     const reframed = !sameScopes(before.compiled, compiled);
     if (!reframed && (yield* mayStay(before, compiled, leaving))) {
-      const { numbers, classes, moved } = yield* assignNumbers(entry.numbers, compiled, now, before);
-      if (nobody(moved)) {
-        // A peer may be denied for another reason than before.
-        const row = sameExcess(before.compiled, compiled) ? before : { ...before, compiled };
-        return this.#put(entry, { row, numbers });
+      const edited = yield* numbered(had, compiled, now);
+      if (edited !== undefined) {
+        const { row, numbers, moved } = edited;
+        const epoch = before.epoch + (yield* this.#differs(before.classes, row.classes, moved));
+        return this.#put(entry, { row: epoch === row.epoch ? row : { ...row, epoch }, numbers });
       }
-      const epoch = before.epoch + (yield* this.#differs(before.classes, classes, moved));
-      return this.#put(entry, { row: { ...before, compiled, classes, epoch }, numbers });
     }
     const old = (yield* withNewCidrs(had, compiled, now)).row;
     const { rows } = this.#put(entry, yield* this.#newSlot(shape, compiled, now));
@@ -461,6 +469,11 @@ function withMore(known: Set<number> | 'anything', ids: ReadonlySet<number>): Se
   if (known === 'anything') return known;
   for (const id of ids) if (known.add(id).size > MOST_CHANGED) return 'anything';
   return known;
+}
+
+/** Identities that have an element in either. */
+function everybody(a: ClassMaps, b: ClassMaps): PerDirection<ReadonlySet<number>> {
+  return both((direction) => new Set([...a[direction].keys(), ...b[direction].keys()]));
 }
 
 function asError(error: unknown): Error {

@@ -39,6 +39,8 @@ export interface WorldOptions {
   readonly policyMode?: ModelOptions['core']['policyMode'];
   /** The clock runs so fast that a plan takes every break that it may take. */
   readonly eager?: boolean;
+  /** The kernel does not free slots that are gone. */
+  readonly keepsSlots?: boolean;
   readonly nodeName?: string;
   readonly db?: StateDB;
   readonly work?: ModelOptions['work'];
@@ -59,10 +61,12 @@ export class World {
   /** What others do in each of them. */
   meanwhile: () => void = () => undefined;
   #clock = 0;
+  readonly #keepsSlots: boolean;
   #before: readonly EndpointStateRow[] = [];
 
   constructor(options: WorldOptions = {}) {
     const { policyMode = 'default', eager = false, nodeName = 'self', work, onStep } = options;
+    this.#keepsSlots = options.keepsSlots === true;
     this.db = options.db ?? createStateDB({ freeze: true });
     this.tables = createTables(this.db);
     this.numbers = new LocalNumbers(this.db);
@@ -106,7 +110,7 @@ export class World {
     for (const id of plan.endpointsGone) this.states.delete(id);
     for (const slot of plan.slotsGone) {
       this.slots.delete(slot);
-      this.model.slotReleased(slot);
+      if (!this.#keepsSlots) this.model.slotReleased(slot);
     }
     return plan;
   }
