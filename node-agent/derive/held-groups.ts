@@ -1,5 +1,5 @@
+import { cidrsOf } from '@weir/policy';
 import type { StateDB } from '@weir/statedb';
-import { cidrsOf } from './policies.ts';
 import type { RuleGroup } from './rule-groups.ts';
 import { Rows } from './working.ts';
 

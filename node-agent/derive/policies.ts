@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import { type LabelMap, matches, NAMESPACE_LABEL } from '@weir/labels';
-import type { ResolvedRule, SelectorHash } from '@weir/policy';
+import { type ChangedCidrs, changedCidrs, type ResolvedRule, type SelectorHash } from '@weir/policy';
 import { type Key, keys, query, type StateDB } from '@weir/statedb';
 import type { Tables } from '../core.ts';
 import { peerSetsOf } from '../create-tables.ts';
@@ -22,12 +22,9 @@ interface NamedCidr {
 }
 
 /** A policy whose rules in force have changed, and the CIDRs that only one of the two names. */
-export interface Settled {
+export interface Settled extends ChangedCidrs {
   readonly uid: string;
   readonly after: InUse | undefined;
-  readonly cidrs: ReadonlySet<string>;
-  /** Those that are named now. */
-  readonly named: ReadonlySet<string>;
 }
 
 /** Why a policy's newest generation is not in use. */
@@ -46,13 +43,6 @@ export interface PoliciesOptions {
   readonly compiled: (hash: SelectorHash) => boolean;
   /** Milliseconds; any clock that only grows. */
   readonly now: () => number;
-}
-
-/** Every CIDR and except that rules name. */
-export function cidrsOf(rules: readonly ResolvedRule[]): string[] {
-  return rules.flatMap(({ peers }) =>
-    (peers ?? []).flatMap((peer) => ('cidr' in peer ? [peer.cidr, ...(peer.except ?? [])] : [])),
-  );
 }
 
 /** Hashes of sets and names of entities that rules name as peers. */
@@ -198,7 +188,7 @@ export class Policies {
         if (!before) continue;
         this.#inForce.delete(uid);
         this.#tidy(before);
-        yield { uid, after: undefined, ...changedCidrs(before, undefined) };
+        yield { uid, after: undefined, ...changedCidrs(before.row.rules, []) };
         continue;
       }
       const absent = [...peerSetsOf(row)].filter((hash) => !this.present(hash)).sort();
@@ -212,7 +202,7 @@ export class Policies {
       const after: InUse = { row, groups: groupsOf(row) };
       this.#inForce.set(after);
       if (before) this.#tidy(before);
-      yield { uid, after, ...changedCidrs(before, after) };
+      yield { uid, after, ...changedCidrs(before?.row.rules ?? [], row.rules) };
     }
   }
 
@@ -244,9 +234,4 @@ export class Policies {
 
 function namedCidrKey({ cidr, uid }: NamedCidr): Key {
   return keys.join(cidr, uid);
-}
-
-function changedCidrs(before: InUse | undefined, after: InUse | undefined): Pick<Settled, 'cidrs' | 'named'> {
-  const [had, named] = [before, after].map((inUse) => new Set(inUse && cidrsOf(inUse.row.rules)));
-  return { cidrs: had?.symmetricDifference(named ?? had) ?? new Set(), named: named ?? new Set() };
 }

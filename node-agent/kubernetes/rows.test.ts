@@ -40,6 +40,7 @@ describe('what only an administrator writes, in a shape that nothing can be deri
     ['peers', { peers: {} }],
     ['peers', { peers: [{ cidr: 'x' }] }],
     ['peers', { peers: [{ cidr: '10.0.0.0/8', except: ['x'] }] }],
+    ['peers', { peers: [{ cidr: '10.1.2.3/8' }] }],
     ['peers', { peers: [{ peerSet: 'h', entity: 'all' }] }],
     ['ports', { ports: 5 }],
     ['ports', { ports: [null] }],

@@ -12,6 +12,6 @@ export * from './recompile.ts';
 export * from './resolve.ts';
 export { type ShapeProblem, shapeProblem } from './resolved-shape.ts';
 export { MOST_ROWS, rowsIn, workOf } from './row-budget.ts';
-export { changesOf, type RuleChanges } from './rule-changes.ts';
+export * from './rule-changes.ts';
 export * from './service-addresses.ts';
 export * from './types.ts';

@@ -3,6 +3,7 @@
  * others are the same objects.
  */
 import { includesSorted, isLocalCidr, RESERVED_ID, scopeOf } from '@weir/identity';
+import { formatPrefix, maskPrefix, parsePrefix } from '@weir/net';
 import { checkRule, type DirectionTools, rulesOf, toolsOf } from './direction-tools.ts';
 import { compareNumber } from './order.ts';
 import { portNamesOf } from './port-names.ts';
@@ -24,6 +25,8 @@ import type {
 /** More than so many identities, or identities times classes, are not much less work than compiling anew. */
 export const MOST_CHANGED = 1024;
 const MOST_COMPARED = 65_536;
+/** Prefixes that hold so many CIDRs are found faster than an index of all that rules name is made. */
+const MOST_HELD = 64;
 
 type Classes = CompiledDirection['classes'];
 
@@ -71,7 +74,7 @@ function* recompileDirection(
     return undefined;
   if (!before.enforced) return before;
   const ids = [...input.changed].sort(compareNumber);
-  const rules = ids.some(isLocalCidr) ? all : all.map(forPods);
+  const rules = concerning(all, ids, input);
   const budget = new RowBudget(direction, rules, input.mostRows ?? MOST_ROWS);
   if (before.excess !== undefined || !budget.resume(before)) return undefined;
   const tools = toolsOf(direction, input, rules, budget);
@@ -139,9 +142,21 @@ function membersOf(
   return members;
 }
 
-/** No pod is in a CIDR, and there may be very many. */
-function forPods(rule: ResolvedRule): ResolvedRule {
-  return rule.peers === undefined ? rule : { ...rule, peers: rule.peers.filter((peer) => !('cidr' in peer)) };
+/** The rules without CIDRs that hold none of the identities: there may be very many, and no pod is in one. */
+function concerning(
+  rules: readonly ResolvedRule[],
+  ids: readonly number[],
+  { cidrPeer }: Pick<RecompileInput, 'cidrPeer'>,
+): readonly ResolvedRule[] {
+  const cidrs = ids.filter(isLocalCidr).flatMap((id) => cidrPeer(id)?.cidr ?? []);
+  if (cidrs.length > MOST_HELD) return rules;
+  const holding = new Set<string>();
+  for (const { family, bytes, bits } of cidrs.map((cidr) => parsePrefix(cidr)))
+    for (let length = 0; length <= bits; length += 1) holding.add(formatPrefix(maskPrefix(family, bytes, length)));
+  return rules.map((rule) => {
+    if (rule.peers === undefined) return rule;
+    return { ...rule, peers: rule.peers.filter((peer) => !('cidr' in peer) || holding.has(peer.cidr)) };
+  });
 }
 
 /** The classes with each of the identities where its rows are, or in none. */

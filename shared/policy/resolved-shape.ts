@@ -1,5 +1,5 @@
 /** Whether something that claims to be a resolved rule has the shape of one. Names that a later release may add to (entities, protocols) pass. */
-import { parsePrefix } from '@weir/net';
+import { canonicalPrefix } from '@weir/net';
 import type { ResolvedRule } from './types.ts';
 
 /** A field of the wrong shape. */
@@ -28,7 +28,7 @@ export function shapeProblem(rule: unknown): ShapeProblem | undefined {
   if (!Number.isSafeInteger(rule.cookie)) return problem('cookie', 'a whole number');
   if (!isText(rule.path)) return problem('path', 'a text');
   if (!isText(rule.log ?? '')) return problem('log', 'a text');
-  if (!isListOf(rule.peers, isPeer)) return problem('peers', 'PeerSets, prefixes and entities');
+  if (!isListOf(rule.peers, isPeer)) return problem('peers', 'PeerSets, canonical prefixes and entities');
   if (!isListOf(rule.ports, isPort)) return problem('ports', 'port ranges and names');
   return undefined;
 }
@@ -55,8 +55,7 @@ function isListOf(list: unknown, is: (item: Fields) => boolean): boolean {
 
 function isPrefix(text: unknown): boolean {
   try {
-    parsePrefix(text as string);
-    return true;
+    return canonicalPrefix(text as string) === text;
   } catch {
     return false;
   }

@@ -1,4 +1,4 @@
-/** Whom an edit of rules concerns, where that is a few. */
+/** Whom an edit of rules concerns, where that is a few. Most of a list of peers is as it was: only what is between its ends that are is looked at closely. */
 import type { PeerRef, ResolvedRule, SelectorHash, Steps } from './types.ts';
 
 /** Rules and peers that a step looks at: some ten microseconds. */
@@ -8,6 +8,13 @@ const STEP = 64;
 export interface RuleChanges {
   readonly peerSets: ReadonlySet<SelectorHash>;
   readonly cidrs: ReadonlySet<string>;
+}
+
+/** CIDRs and exceptions that only one of two lists of rules names. */
+export interface ChangedCidrs {
+  readonly cidrs: ReadonlySet<string>;
+  /** Those that are named now. */
+  readonly named: ReadonlySet<string>;
 }
 
 interface Noted {
@@ -47,6 +54,21 @@ export function* changesOf(
   return changes;
 }
 
+/** Every CIDR and except that rules name. */
+export function cidrsOf(rules: readonly ResolvedRule[]): string[] {
+  return rules.flatMap(({ peers }) =>
+    (peers ?? []).flatMap((peer) => ('cidr' in peer ? [peer.cidr, ...(peer.except ?? [])] : [])),
+  );
+}
+
+export function changedCidrs(before: readonly ResolvedRule[], after: readonly ResolvedRule[]): ChangedCidrs {
+  const [had, has] = [cidrsOf(before), cidrsOf(after)];
+  const looked = new Set(between(had, has, Object.is).flat());
+  const among = (all: readonly string[]): ReadonlySet<string> => new Set(all.filter((cidr) => looked.has(cidr)));
+  const named = among(has);
+  return { cidrs: among(had).symmetricDifference(named), named };
+}
+
 function allButPeers(rule: ResolvedRule): string {
   const { peers: _, subject, direction, verdict, ports, defaultDeny, cookie, path, log, ...others } = rule;
   // A field that is added has to be compared.
@@ -61,8 +83,9 @@ function* note(
   after: readonly PeerRef[] | undefined,
 ): Steps<boolean> {
   if (before === undefined || after === undefined) return before === after;
-  if (before.length === 1 && after.length === 1 && textOf(before[0]) === textOf(after[0])) return true;
-  const [had, has] = [yield* byText(before), yield* byText(after)];
+  const [some, others] = between(before, after, samePeer);
+  yield;
+  const [had, has] = [yield* byText(some), yield* byText(others)];
   let steps = 0;
   for (const [some, others] of [
     [had, has],
@@ -80,6 +103,27 @@ function* note(
   return true;
 }
 
+/** The two lists without what both begin and both end with. */
+function between<T>(a: readonly T[], b: readonly T[], same: (a: T, b: T) => boolean): readonly [T[], T[]] {
+  const [mostA, mostB] = [a.length, b.length];
+  const alike = (atA: number, atB: number): boolean => same(a[atA] as T, b[atB] as T);
+  let begin = 0;
+  while (begin < mostA && begin < mostB && alike(begin, begin)) begin += 1;
+  let end = 0;
+  while (end < mostA - begin && end < mostB - begin && alike(mostA - 1 - end, mostB - 1 - end)) end += 1;
+  return [a.slice(begin, mostA - end), b.slice(begin, mostB - end)];
+}
+
+function samePeer(a: PeerRef, b: PeerRef): boolean {
+  if ('peerSet' in a) return 'peerSet' in b && a.peerSet === b.peerSet;
+  if ('entity' in a) return 'entity' in b && a.entity === b.entity;
+  return 'cidr' in b && a.cidr === b.cidr && sameList(a.except ?? [], b.except ?? []);
+}
+
+function sameList(a: readonly string[], b: readonly string[]): boolean {
+  return a.length === b.length && a.every((text, at) => text === b[at]);
+}
+
 function* byText(peers: readonly PeerRef[]): Steps<ReadonlyMap<string, PeerRef>> {
   const found = new Map<string, PeerRef>();
   let steps = 0;
@@ -90,8 +134,7 @@ function* byText(peers: readonly PeerRef[]): Steps<ReadonlyMap<string, PeerRef>>
   return found;
 }
 
-function textOf(peer: PeerRef | undefined): string {
-  if (peer === undefined) return '';
+function textOf(peer: PeerRef): string {
   if ('peerSet' in peer) return `set ${peer.peerSet}`;
   if ('entity' in peer) return `entity ${peer.entity}`;
   return peer.except === undefined || peer.except.length === 0 ? peer.cidr : `${peer.cidr} ${peer.except.join()}`;

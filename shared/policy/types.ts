@@ -124,6 +124,7 @@ export type SelectorHash = string;
 
 export type PeerRef =
   | { readonly peerSet: SelectorHash }
+  /** Both canonical, as `formatPrefix` writes them. */
   | { readonly cidr: string; readonly except?: readonly string[] }
   | { readonly entity: Entity };
 
