@@ -32,7 +32,7 @@ let log: ReturnType<typeof recordingLogger>;
 
 async function start(more: Partial<CoreOptions> = {}): Promise<void> {
   log = recordingLogger();
-  core = createCore(lab.options({ auditMs: 20, log, ...more }));
+  core = createCore(lab.options({ log, ...more, kernel: { auditMs: 20, ...more.kernel } }));
   await core.start();
   await core.upsertEndpoint(client.endpoint(1, { 'k8s:app': 'client' }));
   await core.upsertEndpoint(server.endpoint(2, { 'k8s:app': 'server' }));
@@ -218,7 +218,7 @@ describe('what is taken away', () => {
 
     // The next agent knows.
     await core.stop();
-    core = createCore(lab.options({ auditMs: 20, log }));
+    core = createCore(lab.options({ kernel: { auditMs: 20 }, log }));
     await core.start();
     await core.waitPolicyRevision(core.policyRevision());
     const again = dropped();
@@ -430,7 +430,7 @@ describe('what is taken away', () => {
     await until(() => repairs('address') > 0 && check('enforcement')?.ok === true && !there());
     await core.stop();
     put();
-    core = createCore(lab.options({ auditMs: 20, log }));
+    core = createCore(lab.options({ kernel: { auditMs: 20 }, log }));
     await core.start();
     await core.waitPolicyRevision(core.policyRevision());
     expect(there()).toBe(false);
@@ -447,7 +447,7 @@ describe('what is taken away', () => {
   ] as const)(
     "a program is said in the pod's direction, which is not the hook's, by %s",
     async (attachment, detach) => {
-      await start({ attachment });
+      await start({ kernel: { attachment } });
       detach();
       await until(() => repairs('endpoint') > 0 && check('enforcement')?.ok === true);
       expect(check('enforcement')?.message).toContain(
@@ -457,7 +457,7 @@ describe('what is taken away', () => {
   );
 
   it('a clsact filter, or the whole qdisc, is put back', async () => {
-    await start({ attachment: 'clsact' });
+    await start({ kernel: { attachment: 'clsact' } });
     tc('filter', 'del', 'dev', server.interfaceName, 'egress');
     await until(() => repairs('endpoint') > 0 && check('enforcement')?.ok === true);
     expect(await client.reaches(server)).toBe(false);
@@ -489,7 +489,7 @@ describe('what is taken away', () => {
   it('is put back before the inputs are complete, too', async () => {
     await start();
     await core.stop();
-    core = createCore(lab.options({ auditMs: 20, kubernetes: true }));
+    core = createCore(lab.options({ kernel: { auditMs: 20 }, kubernetes: true }));
     const done = core.db.initialiser(core.tables.policies, 'reflector');
     await core.start();
     rmSync(join(lab.root, 'links'), { recursive: true });
@@ -513,7 +513,7 @@ describe("another's program before ours that cannot be overtaken yet", () => {
       inNetns(lab.netns, () =>
         attachTcx(rivals.program('rival_goes_on'), { ifindex: server.ifindex, direction: 'ingress', place: 'first' }),
       );
-      core = createCore(lab.options({ auditMs: 20, kubernetes: true }));
+      core = createCore(lab.options({ kernel: { auditMs: 20 }, kubernetes: true }));
       core.db.initialiser(core.tables.policies, 'reflector');
       await core.start();
       await until(() => check('enforcement')?.message.includes("another version's") === true);
@@ -560,7 +560,7 @@ describe('an interface that goes away without a word', () => {
     await core.stop();
     ip('link', 'del', client.interfaceName);
     for (let starts = 0; starts < 2; starts += 1) {
-      core = createCore(lab.options({ auditMs: 20, log }));
+      core = createCore(lab.options({ kernel: { auditMs: 20 }, log }));
       tell(core);
       await core.start();
       expect(check('endpoints')?.message).toContain(`endpoint 1 (${client.interfaceName}, pod ns/web) is gone`);
@@ -574,7 +574,7 @@ describe('an interface that goes away without a word', () => {
   it.each(['tcx', 'clsact'] as const)(
     'takes its endpoint out of the kernel and leaves the agent ready, by %s',
     async (attachment) => {
-      await start({ attachment });
+      await start({ kernel: { attachment } });
       ip('link', 'del', client.interfaceName);
       await until(() => core.mapEntries('endpoints').length === 1);
       await until(() => core.health().ok);

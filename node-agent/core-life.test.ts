@@ -238,7 +238,7 @@ describe('removal', () => {
   });
 
   it('takes filters away though no mark of them is left', async () => {
-    const core = await enforcing('nobody', { attachment: 'clsact' });
+    const core = await enforcing('nobody', { kernel: { attachment: 'clsact' } });
     await core.stop();
     using metrics = openPinnedMap(join(lab.root, 'metrics'));
     rmSync(lab.root, { recursive: true });

@@ -68,10 +68,12 @@ function coreOptions({ config, db, agent, log }: AgentContext<CoreConfig>): Core
     policyMode: config.policyEnforcement,
     allowLocalhost: config.allowLocalhost,
     kubernetes: config.kubernetes,
-    ...(datapathObject === undefined ? {} : { datapathObject }),
-    ...(ctEntries === undefined ? {} : { ctEntries }),
     db,
-    maps: agent.maps(),
+    kernel: {
+      ...(datapathObject === undefined ? {} : { datapathObject }),
+      ...(ctEntries === undefined ? {} : { ctEntries }),
+      maps: agent.maps(),
+    },
     log,
   };
 }

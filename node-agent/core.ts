@@ -40,24 +40,30 @@ export interface CoreOptions {
   readonly bpfRoot: string;
   /** Survives restarts: endpoints, imported rules, CIDR identity numbers. Default /var/run/weir/state. */
   readonly stateDir: string;
-  /** Compiled datapath object; built from source when absent. */
-  readonly datapathObject?: string;
   readonly policyMode: 'default' | 'always' | 'never';
   readonly allowLocalhost: boolean;
   /** Without Kubernetes every input table but `endpoints` and imported rules is complete (empty) at once. */
   readonly kubernetes: boolean;
-  readonly ctEntries?: number;
   /** Where the tables are made. Default: a database of its own. */
   readonly db?: StateDB;
+  /** Network namespace of the node (`/proc/1/ns/net`), when the agent runs in another. Default: its own. */
+  readonly nodeNetns?: string;
+  readonly kernel?: KernelOptions;
+  readonly log: Logger;
+}
+
+/** What is in the kernel, beside what policies say. */
+export interface KernelOptions {
+  /** Compiled datapath object; built from source when absent. */
+  readonly datapathObject?: string;
+  /** Room of the map of connections. */
+  readonly ctEntries?: number;
   /** Maps that other parts of the agent keep beside those of the datapath: pinned, looked after and shown as these. */
   readonly maps?: readonly MapSpec[];
   /** How programs get onto interfaces. Default: tcx links where the kernel has them (6.6), else clsact filters. */
   readonly attachment?: 'tcx' | 'clsact';
-  /** Network namespace of the node (`/proc/1/ns/net`), when the agent runs in another. Default: its own. */
-  readonly nodeNetns?: string;
   /** How often the kernel is compared with what it acknowledged, in milliseconds. Default 5000. */
   readonly auditMs?: number;
-  readonly log: Logger;
 }
 
 export interface Logger {
@@ -271,7 +277,7 @@ export interface Core {
     readonly maxEntries: number;
     readonly path: string;
   }[];
-  /** One of `CoreOptions.maps`, open from start() to stop(). Throws `UnknownMapError`. */
+  /** One of `KernelOptions.maps`, open from start() to stop(). Throws `UnknownMapError`. */
   map(name: string): BpfMap;
   /** A map's entries, decoded to readable objects; of policy maps, those of one slot. Throws `UnknownMapError`, `MapTooLargeError`. */
   mapEntries(name: string, slot?: number): readonly { readonly key: object; readonly value: object }[];

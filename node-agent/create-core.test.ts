@@ -242,7 +242,7 @@ describe('core on the kernel', () => {
     await enforce([allow('client')]);
     const old = ids();
     await core.stop();
-    core = await started({ ctEntries: 8192 });
+    core = await started({ kernel: { ctEntries: 8192 } });
     await core.waitPolicyRevision(core.policyRevision());
     expect(ids()).not.toEqual(old);
     expect(core.maps().find(({ name }) => name === 'ct4')?.maxEntries).toBe(8192);
@@ -252,7 +252,7 @@ describe('core on the kernel', () => {
     expect(await client.reaches(server)).toBe(false);
     const kept = ids();
     await core.stop();
-    core = await started({ ctEntries: 8192 });
+    core = await started({ kernel: { ctEntries: 8192 } });
     await core.waitPolicyRevision(core.policyRevision());
     expect(ids()).toEqual(kept);
   });
@@ -283,7 +283,7 @@ describe('core on the kernel', () => {
 
   it('is refused a second agent though its root was removed and made anew', async () => {
     await core.stop();
-    core = await started({ auditMs: 20 });
+    core = await started({ kernel: { auditMs: 20 } });
     rmSync(lab.root, { recursive: true });
     await eventually(
       async () => core.repairs(),
@@ -321,7 +321,7 @@ describe('core on the kernel', () => {
   it('enforces by clsact filters where there are no tcx links, adopts them, and takes them away', async () => {
     await core.stop();
     rmSync(lab.root, { recursive: true });
-    core = await started({ attachment: 'clsact' });
+    core = await started({ kernel: { attachment: 'clsact' } });
     await enforce([allow('nobody')]);
     expect(await client.reaches(server)).toBe(false);
     const filters = (pod: LabPod): (number | undefined)[] =>
@@ -334,7 +334,7 @@ describe('core on the kernel', () => {
     expect(kept.every((id) => id !== undefined)).toBe(true);
     await core.stop();
     expect(await client.reaches(server)).toBe(false);
-    core = await started({ attachment: 'clsact' });
+    core = await started({ kernel: { attachment: 'clsact' } });
     await core.waitPolicyRevision(core.policyRevision());
     expect(filters(server)).toEqual(kept);
     expect(await client.reaches(server)).toBe(false);

@@ -345,7 +345,7 @@ class KernelCore implements Core {
     if (map === undefined)
       throw new UnknownMapError(
         name,
-        (this.#options.maps ?? []).map((spec) => spec.name),
+        (this.#options.kernel?.maps ?? []).map((spec) => spec.name),
       );
     return map;
   }

@@ -105,7 +105,8 @@ export class KernelSide {
 
   /** Opens (or makes) the pins, and tells the model what they hold. Nothing is changed yet. */
   static async open(options: KernelSideOptions): Promise<KernelSide> {
-    const { bpfRoot: root, datapathObject: object, ctEntries, maps, log } = options.core;
+    const { bpfRoot: root, kernel = {}, log } = options.core;
+    const { datapathObject: object, ctEntries, maps } = kernel;
     const pinned = PinnedDatapath.open({
       root,
       ...(object === undefined ? {} : { object }),
@@ -132,7 +133,7 @@ export class KernelSide {
     this.#pinned = pinned;
     const slots = new SlotStore({ ...pinned.maps, db, now, breathe });
     const inNode = nodeScope(core);
-    const attachment = core.attachment ?? (hasTcx() ? 'tcx' : 'clsact');
+    const attachment = core.kernel?.attachment ?? (hasTcx() ? 'tcx' : 'clsact');
     const links = attachment === 'tcx' ? new Links(bpfRoot, pinned, inNode) : new ClsactLinks(bpfRoot, pinned, inNode);
     this.endpoints = new EndpointStore({ db, tables }, pinned.endpoints, links, (slot) =>
       this.writer.rows.slotReady(slot),
@@ -364,7 +365,7 @@ export class KernelSide {
   #audit(): Promise<void> {
     const { core, on } = this.#options;
     return auditRounds({
-      auditMs: core.auditMs,
+      auditMs: core.kernel?.auditMs,
       look: async () => {
         on.look();
         await this.audit.look();

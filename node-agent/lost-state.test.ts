@@ -81,10 +81,10 @@ describe('a state file that is lost', () => {
   it.each(['tcx', 'clsact'] as const)(
     'endpoints: they are taken from the kernel with their labels, by %s',
     async (attachment) => {
-      await (await enforcing('nobody', { attachment })).stop();
+      await (await enforcing('nobody', { kernel: { attachment } })).stop();
       rmSync(path('endpoints.json'));
       const log = recordingLogger();
-      const core = await started({ attachment, log });
+      const core = await started({ kernel: { attachment }, log });
       await core.waitPolicyRevision(core.policyRevision());
       expect(await client.reaches(server)).toBe(false);
       expect([attached(client.ifindex), attached(server.ifindex)]).toEqual([2, 2]);
@@ -244,7 +244,7 @@ describe('an interface that cannot be given its programs when an agent starts', 
     spoil();
     const friend = await lab.pod('x');
     const log = recordingLogger();
-    const core = createCore(lab.options({ auditMs: 20, kubernetes: true, log }));
+    const core = createCore(lab.options({ kernel: { auditMs: 20 }, kubernetes: true, log }));
     cores.push(core);
     core.db.initialiser(core.tables.policies, 'reflector');
     await core.start();
@@ -269,7 +269,7 @@ describe('an interface that cannot be given its programs when an agent starts', 
     await (await enforcing('nobody')).stop();
     spoil();
     for (const map of ['endpoint_array', 'endpoints']) rmSync(join(lab.root, map));
-    const core = createCore(lab.options({ auditMs: 20, kubernetes: true }));
+    const core = createCore(lab.options({ kernel: { auditMs: 20 }, kubernetes: true }));
     cores.push(core);
     core.db.initialiser(core.tables.policies, 'reflector');
     await core.start();
@@ -317,7 +317,7 @@ describe('the map of connections', () => {
 
 describe('a state folder that is removed under a running agent', () => {
   it('is there again, with all that it had', async () => {
-    const core = await enforcing('nobody', { auditMs: 20 });
+    const core = await enforcing('nobody', { kernel: { auditMs: 20 } });
     await core.files.saved();
     const before = readdirSync(lab.state).sort();
     rmSync(lab.state, { recursive: true });
@@ -338,7 +338,7 @@ describe('a state folder that is removed under a running agent', () => {
 describe('rules whose mark cannot be made', () => {
   it('are in force and on disk all the same, it is said, and the audit makes the mark once it can be', async () => {
     const log = recordingLogger();
-    const core = await enforcing('nobody', { log, auditMs: 20 });
+    const core = await enforcing('nobody', { kernel: { auditMs: 20 }, log });
     await core.files.saved();
     const marks = join(lab.root, 'rules');
     const before = readdirSync(marks);
@@ -444,7 +444,7 @@ describe('a state file that is older than what the kernel enforces', () => {
     '%s, with the stamps removed under the agent before: they are said, put back and decide',
     async (file) => {
       const log = recordingLogger();
-      const core = await enforcing('client', { auditMs: 20, log });
+      const core = await enforcing('client', { kernel: { auditMs: 20 }, log });
       await core.files.saved();
       const putBack = backup([file]);
       if (file === 'rules.json') await replaceRules(core, 'nobody');

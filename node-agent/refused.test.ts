@@ -19,7 +19,7 @@ beforeEach(async () => {
   lab = new Lab();
   server = await lab.pod('s');
   peer = await lab.pod('p');
-  core = createCore(lab.options({ auditMs: 20 }));
+  core = createCore(lab.options({ kernel: { auditMs: 20 } }));
   await core.start();
   await core.upsertEndpoint(server.endpoint(2, { 'k8s:app': 'server' }));
 });

@@ -36,7 +36,7 @@ const links: TcLink[] = [];
 
 function made(more: Partial<CoreOptions> = {}): Core {
   log = recordingLogger();
-  const core = createCore(lab.options({ auditMs: 20, log, ...more }));
+  const core = createCore(lab.options({ log, ...more, kernel: { auditMs: 20, ...more.kernel } }));
   cores.push(core);
   return core;
 }
@@ -232,7 +232,7 @@ describe("another's program before this agent's", () => {
   });
 
   it('is overtaken by clsact, where one of equal priority that is younger comes first', async () => {
-    const core = await enforcing('nobody', { attachment: 'clsact' });
+    const core = await enforcing('nobody', { kernel: { attachment: 'clsact' } });
     const where = { ifindex: server.ifindex, direction: 'egress' } as const;
     const program = rivals.program('rival_ends').info().id;
     inNetns(lab.netns, () => attachClsact(rivals.program('rival_ends'), where, { priority: 1, handle: 1 }));
@@ -245,7 +245,7 @@ describe("another's program before this agent's", () => {
   });
 
   it('and cannot be overtaken lets no connection in that goes on after it', async () => {
-    const core = await enforcing('nobody', { attachment: 'clsact' });
+    const core = await enforcing('nobody', { kernel: { attachment: 'clsact' } });
     // tcx programs run before every filter.
     const other = rival('rival_ends', 'egress');
     await until(() => check(core, 'enforcement')?.ok === false);
@@ -271,14 +271,14 @@ describe('a filter that an agent left which died while it moved its own to the f
     ['beside its own', false],
     ['in the place of its own', true],
   ])('goes once its own is there, and lets nothing through: %s', async (_, alone) => {
-    await (await enforcing('nobody', { attachment: 'clsact' })).stop();
+    await (await enforcing('nobody', { kernel: { attachment: 'clsact' } })).stop();
     const where = { ifindex: server.ifindex, direction: 'egress' } as const;
     using older = loadObject(buildDatapath().objectPath);
     inNetns(lab.netns, () => {
       attachClsact(older.program(PROGRAMS.toPod), where, INTERIM).close();
       if (alone) detachClsact(where, { priority: 1, handle: 0x77656972 });
     });
-    const core = await again({ attachment: 'clsact' });
+    const core = await again({ kernel: { attachment: 'clsact' } });
     expect(handles()).toEqual(['77656972']);
     expect(await client.reaches(server)).toBe(false);
     expect(await server.reaches(client)).toBe(true);
@@ -303,7 +303,7 @@ describe.each(['tcx', 'clsact'] as const)("another's program in the place of thi
   const rival = (): BpfProgram => rivals.program('rival_ends');
   /** An agent that goes by what it finds: its inputs are not complete. */
   const incomplete = async (): Promise<Core> => {
-    const core = made({ attachment, kubernetes: true });
+    const core = made({ kernel: { attachment }, kubernetes: true });
     core.db.initialiser(core.tables.policies, 'reflector');
     await core.start();
     return core;
@@ -311,7 +311,7 @@ describe.each(['tcx', 'clsact'] as const)("another's program in the place of thi
 
   it('lets no connection in that goes on after it', async () => {
     // No look comes before the edit.
-    const core = await enforcing('nobody', { attachment, auditMs: 3_600_000 });
+    const core = await enforcing('nobody', { kernel: { attachment, auditMs: 3_600_000 } });
     replace(rival);
     await dialled();
     core.importRules([{ endpointSelector: { matchLabels: { app: 'server' } }, ingress: [{ fromEndpoints: [{}] }] }]);
@@ -324,7 +324,7 @@ describe.each(['tcx', 'clsact'] as const)("another's program in the place of thi
   });
 
   it('is replaced when an agent starts, and in each look, though its inputs are not complete', async () => {
-    await (await enforcing('nobody', { attachment })).stop();
+    await (await enforcing('nobody', { kernel: { attachment } })).stop();
     replace(rival);
     await dialled();
     const core = await incomplete();
@@ -337,7 +337,7 @@ describe.each(['tcx', 'clsact'] as const)("another's program in the place of thi
   });
 
   it('is none where it is of another version of this agent: it goes on until the inputs are complete', async () => {
-    await (await enforcing('nobody', { attachment })).stop();
+    await (await enforcing('nobody', { kernel: { attachment } })).stop();
     using older = loadObject(buildDatapath().objectPath);
     const named = (hook: 'ingress' | 'egress') => older.program(hook === 'ingress' ? PROGRAMS.fromPod : PROGRAMS.toPod);
     replace(named);
@@ -351,7 +351,7 @@ describe.each(['tcx', 'clsact'] as const)("another's program in the place of thi
     expect(runs()).toEqual([named('egress').info().id]);
     expect(log.lines.filter(({ level }) => level === 'warn')).toEqual([]);
     await first.stop();
-    const second = await again({ attachment });
+    const second = await again({ kernel: { attachment } });
     expect(runs()).not.toEqual([named('egress').info().id]);
     expect(await client.reaches(server)).toBe(false);
     expect(await server.reaches(client)).toBe(true);
@@ -400,7 +400,7 @@ describe('a pin of a link', () => {
     ],
   ])('that %s does not keep its endpoint from being removed, and opens no other', async (_, spoil) => {
     // No look comes before the removal.
-    const core = await enforcing('nobody', { auditMs: 3_600_000 });
+    const core = await enforcing('nobody', { kernel: { auditMs: 3_600_000 } });
     spoil();
     expect(await core.deleteEndpoint(2)).toBe(true);
     expect([...chain(server, 'ingress'), ...chain(server, 'egress')]).toEqual([]);
@@ -459,7 +459,7 @@ describe('a link that is not of its pin', () => {
     'is detached where its endpoint has moved to another interface, by %s',
     async (attachment) => {
       const other = await lab.pod('o');
-      const core = await enforcing('nobody', { attachment });
+      const core = await enforcing('nobody', { kernel: { attachment } });
       const programs = (pod: LabPod): number =>
         inNetns(lab.netns, () =>
           (['ingress', 'egress'] as const).flatMap((hook) => [
@@ -488,7 +488,7 @@ it('folders in the place of what an agent tidies away keep it neither from start
 });
 
 it('something in the mark of its filters does not keep an endpoint from being removed, by clsact', async () => {
-  const core = await enforcing('nobody', { attachment: 'clsact' });
+  const core = await enforcing('nobody', { kernel: { attachment: 'clsact' } });
   const [mark = ''] = pins().filter((name) => name.startsWith('2-clsact-'));
   mkdirSync(join(pin(mark), 'x'));
   expect(await core.deleteEndpoint(2)).toBe(true);
@@ -600,17 +600,17 @@ describe('another network namespace', () => {
   ] as const)(
     'an agent that is started there refuses, and takes nothing away: %s, pins %s',
     async (attachment, kind) => {
-      await (await enforcing('nobody', { attachment })).stop();
+      await (await enforcing('nobody', { kernel: { attachment } })).stop();
       const state = readFileSync(join(lab.state, 'endpoints.json'), 'utf8');
       if (kind === 'of a version that did not note it') rmSync(join(lab.root, 'netns'), { recursive: true });
-      const core = made({ attachment, ...wrong() });
+      const core = made({ kernel: { attachment }, ...wrong() });
       await expect(core.start()).rejects.toThrow(NetnsMismatchError);
       await expect(core.start()).rejects.toThrow(/network namespace \d+.*hostNetwork/s);
       await expect(core.remove()).rejects.toThrow(NetnsMismatchError);
       expect([attached(client), attached(server)]).toEqual([2, 2]);
       expect(readFileSync(join(lab.state, 'endpoints.json'), 'utf8')).toBe(state);
       expect(await client.reaches(server)).toBe(false);
-      const right = await again({ attachment });
+      const right = await again({ kernel: { attachment } });
       expect(right.health().ok).toBe(true);
       expect(readdirSync(join(lab.root, 'netns'))).toHaveLength(1);
       expect(await client.reaches(server)).toBe(false);

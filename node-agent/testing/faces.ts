@@ -56,7 +56,7 @@ export class Faces {
 
   private constructor(lab: Lab, server: LabPod) {
     this.#server = server;
-    this.core = createCore(lab.options({ auditMs: 20 }));
+    this.core = createCore(lab.options({ kernel: { auditMs: 20 } }));
     const { core } = this;
     this.#socket = join(lab.state, 'weir.sock');
     this.#api = new ApiServer({

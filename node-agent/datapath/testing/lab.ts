@@ -240,10 +240,10 @@ export class Lab {
       policyMode: 'default',
       allowLocalhost: true,
       kubernetes: false,
-      ctEntries: 4096,
       nodeNetns: this.netns,
       log: silent,
       ...more,
+      kernel: { ctEntries: 4096, ...more.kernel },
     };
   }
 
