@@ -131,7 +131,7 @@ export class KernelSide {
     const { bpfRoot } = core;
     this.#options = options;
     this.#pinned = pinned;
-    const slots = new SlotStore({ ...pinned.maps, db, now, breathe });
+    const slots = new SlotStore({ ...pinned.maps, ...clock, db });
     const inNode = nodeScope(core);
     const attachment = core.kernel?.attachment ?? (hasTcx() ? 'tcx' : 'clsact');
     const links = attachment === 'tcx' ? new Links(bpfRoot, pinned, inNode) : new ClsactLinks(bpfRoot, pinned, inNode);

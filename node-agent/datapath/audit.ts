@@ -10,9 +10,10 @@ import type { Logger, Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
 import { Pace } from '../derive/contract.ts';
 import type { EnforcementFault, IpcacheRow } from '../tables.ts';
+import type { Clock } from './clock.ts';
 import type { ContentAudit, Difference, Step } from './content-audit.ts';
 import type { KernelRows } from './kernel-rows.ts';
-import type { Clock, KernelStores } from './kernel-stores.ts';
+import type { KernelStores } from './kernel-stores.ts';
 import type { PinnedDatapath } from './pins.ts';
 import { EVERY, type PlanWriter } from './plan-writer.ts';
 

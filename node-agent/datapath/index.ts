@@ -5,13 +5,14 @@
 export { Audit, faultAt, faultText, type Part, problemText, type Turn, UNSEEN } from './audit.ts';
 export { auditRounds } from './audit-rounds.ts';
 export { BesidePins } from './beside-pins.ts';
+export type { Clock } from './clock.ts';
 export { ClsactLinks } from './clsact-links.ts';
 export { Conntrack, type SweepResult } from './conntrack.ts';
 export { AddressAudit, SlotAudit } from './content-audit.ts';
 export { EndpointMap, type EndpointTable } from './endpoint-map.ts';
 export { EndpointStore } from './endpoint-store.ts';
 export { IpcacheStore } from './ipcache-store.ts';
-export type { Clock, KernelStores } from './kernel-stores.ts';
+export type { KernelStores } from './kernel-stores.ts';
 export { type Hooked, type InNode, type LinkLook, Links, type LinkTable, liveLinks } from './links.ts';
 export { RootLock } from './lock.ts';
 export { type Mark, MarkFolder } from './mark-folder.ts';

@@ -14,12 +14,3 @@ export interface KernelStores {
   /** Deletes flows that may have begun with an answer to what nobody judged. */
   readonly clearFlows: () => Promise<void>;
 }
-
-export interface Clock {
-  /** Milliseconds; it only grows. */
-  readonly now: () => number;
-  /** Lets the rest of the process run. */
-  readonly breathe: () => Promise<void>;
-  /** Returns once no packet runs any more that ran at `since`, by `now`. */
-  readonly quiesce: (since: number) => Promise<void>;
-}

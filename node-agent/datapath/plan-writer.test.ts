@@ -59,6 +59,7 @@ function world() {
       },
       keepAddresses: (kept: Iterable<readonly [string, number]>) =>
         order.push(`keep ${[...kept].map(([prefix]) => prefix).join()}`),
+      slotOutgrown: () => undefined,
       slotReleased: () => undefined,
       unconcluded: false,
       states: () => [state(1), state(2)],

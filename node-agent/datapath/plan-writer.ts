@@ -6,11 +6,12 @@ import { contentOf, Pace, type Plan, type Withdrawal } from '../derive/contract.
 import { InterfaceGoneError, OrderError } from '../errors.ts';
 import type { EndpointStateRow, IpcacheRow } from '../tables.ts';
 import { addressOrder } from './address-order.ts';
+import type { Clock } from './clock.ts';
 import type { EndpointStore } from './endpoint-store.ts';
 import { announceCidrs, cidrMoves } from './found-slots.ts';
 import { heldAddresses } from './held-addresses.ts';
 import { KernelRows } from './kernel-rows.ts';
-import type { Clock, KernelStores } from './kernel-stores.ts';
+import type { KernelStores } from './kernel-stores.ts';
 import type { Numbers, Planner } from './planner.ts';
 import { RefusedCidrs } from './refused-cidrs.ts';
 
@@ -65,6 +66,7 @@ export class PlanWriter {
   /** A plan was carried out: until then the mark may be of the agent before. */
   #carried = false;
   #keeps = false;
+  #holds = false;
   /** That something was withdrawn is logged. */
   #withdrew = false;
   /** Something that others edited is being put back. */
@@ -119,9 +121,15 @@ export class PlanWriter {
     return this.#keeps;
   }
 
+  /** Whether addresses of the last plan were held back, as the kernel would let through what it is to drop: the next plan has them again. */
+  get holds(): boolean {
+    return this.#holds;
+  }
+
   /** Every step is idempotent: a plan that broke off is carried out again from its start. */
   async carryOut(plan: Plan, signal: AbortSignal): Promise<void> {
     this.#carrying = true;
+    this.#holds = false;
     // The plan says who they are.
     for (const what of ['close', 'reopen'] as const) this.#done(what, this.#due(what));
     this.#failedPurge();
@@ -297,6 +305,7 @@ export class PlanWriter {
     const cidrs = doubtful.filter(({ identity }) => isLocalCidr(identity));
     const pods = doubtful.filter(({ identity }) => !isLocalCidr(identity));
     this.#refusedCidrs.withhold(cidrs);
+    this.#holds ||= pods.length > 0;
     model.holdAddresses(pods.map(({ prefix }) => prefix));
     const others = ipcache.filter((row) => !held.has(row.prefix) || isLocalCidr(row.identity));
     return [...others, ...pods.map((row) => ({ ...row, identity: 0 }))];
@@ -478,8 +487,11 @@ export class PlanWriter {
   async #reconcileSlots(): Promise<void> {
     const refused = this.slots.failing();
     await this.slots.reconcile();
+    const failing = this.slots.failing();
+    for (const { row, deleted, error } of failing)
+      if (!deleted && error instanceof OrderError) this.#options.model.slotOutgrown(row.slot);
     if (refused.length === 0) return;
-    const still = new Set(this.slots.failing().map(({ key }) => key));
+    const still = new Set(failing.map(({ key }) => key));
     const taken = new Set(refused.flatMap(({ row, key }) => (still.has(key) ? [] : [row.slot])));
     const { model, kernel } = this.#options;
     this.#later(

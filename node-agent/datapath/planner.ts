@@ -39,6 +39,8 @@ export interface Planner {
   holdAddresses(prefixes: Iterable<string>): void;
   /** The kernel has dropped these CIDRs: their numbers may be given out again. */
   forgetCidrs(prefixes: Iterable<string>): void;
+  /** The slot in the kernel cannot become what the last plan says of it: the next has another one. */
+  slotOutgrown(slot: number): void;
   /** The kernel has nothing of the slot any more. */
   slotReleased(slot: number): void;
 }

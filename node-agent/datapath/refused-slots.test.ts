@@ -1,6 +1,8 @@
 /** A kernel that has no room for a change of a slot: nothing passes meanwhile that neither the rules before nor the new ones let through. */
 import { afterEach, describe, expect, it } from '@jest/globals';
+import { labelsKey } from '@weir/labels';
 import type { ResolvedRule } from '@weir/policy';
+import { tableKey } from '../create-tables.ts';
 import { Agent, hashOf, type Input, input, Node, PROBES, REMOTE, start } from './testing/transition-world.ts';
 
 const rule = (more: Partial<ResolvedRule>, cookie: number): ResolvedRule => ({
@@ -85,6 +87,99 @@ async function refused(
   };
   return { node, agent, relax, meanwhile, give, settled, passed, goes };
 }
+
+/** Four peers, each in its own of four sets that a rule each allows a port: which peers there are, each with its own class. */
+describe('while peers of a class come and go', () => {
+  const ports = [80, 443] as const;
+  const members = new Map<string, Set<number>>();
+  /** The identity is in the sets of these ports alone, and of those who are denied. */
+  const peer = (id: number, opens: readonly number[], denied = false): Input => {
+    const sets = new Map<string, boolean>([
+      ...ports.map((port) => [`s${port}`, opens.includes(port)] as const),
+      ['sd', denied],
+    ]);
+    return (tables, db) => {
+      const labels: Record<string, string> = {
+        'k8s:io.cilium.k8s.policy.cluster': 'default',
+        'k8s:io.kubernetes.pod.namespace': 'ns',
+        'k8s:app': `x${id}`,
+      };
+      for (const [set, is] of sets) {
+        const ids = members.get(set) ?? new Set();
+        members.set(set, ids);
+        if (is) ids.add(id);
+        else ids.delete(id);
+        if (is) labels[`k8s:${set}`] = '1';
+        const selector = { requirements: [{ key: `k8s:${set}`, operator: 'In' as const, values: ['1'] }] };
+        const row = { hash: `hash-${set}`, selector, identities: [...ids], origin: 'cluster' as const };
+        db.write([tables.peerSets], (txn) => txn.upsert(tables.peerSets, row));
+      }
+      const key = tableKey.identity(id);
+      db.write([tables.identities], (txn) => {
+        if (opens.length === 0 && !denied) txn.delete(tables.identities, key);
+        else txn.upsert(tables.identities, { id, labels, labelsKey: labelsKey(labels) });
+      });
+    };
+  };
+  const tcp = (port: number) => [{ protocol: 'TCP' as const, from: port, to: port }];
+  const rules = [
+    ...ports.map((port, at) => rule({ peers: [{ peerSet: `hash-s${port}` }], ports: tcp(port) }, 10 + at)),
+    rule({ verdict: 'deny', peers: [{ peerSet: 'hash-sd' }] }, 3),
+    rule({ peers: [{ entity: 'all' }], ports: [{ protocol: 'UDP', from: 53, to: 53 }] }, 4),
+  ];
+  const opened = (node: Node, to: string): number[] =>
+    PROBES.flatMap(({ direction, peer: of, port }, index) =>
+      direction === 'egress' && of === to && node.verdicts().get(1)?.[index] ? [port] : [],
+    );
+  const begin = async (): Promise<{
+    node: Node;
+    agent: Agent;
+    after: (ms: number, ...inputs: Input[]) => Promise<void>;
+  }> => {
+    members.clear();
+    const node = new Node();
+    const first = [peer(401, [80]), peer(402, [443]), input.remote(0, 401), input.remote(1, 402)];
+    const agent = await Agent.start(node, [...start(), ...first, input.policy('p', 1, rules)]);
+    agents.push(agent);
+    await agent.round();
+    const after = async (ms: number, ...inputs: Input[]): Promise<void> => {
+      node.now += ms;
+      // The clock of retries is another.
+      if (agent.failing.length > 0) await new Promise((resolve) => setTimeout(resolve, 150));
+      agent.apply(inputs);
+      await agent.round();
+    };
+    await after(5000);
+    await after(5000);
+    return { node, agent, after };
+  };
+
+  it('a class number is given to others though nothing was trimmed meanwhile, as plans were long', async () => {
+    const { node, agent, after } = await begin();
+    await after(100, input.remote(0, undefined), peer(401, []), peer(403, [80, 443]), input.remote(0, 403));
+    await after(2500, peer(404, [80], true), input.remote(2, 404));
+    expect(agent.failing).toEqual([]);
+    expect(REMOTE.map((to) => opened(node, to))).toEqual([[80, 443, 53], [443, 53], []]);
+    expect(node.problems).toEqual([]);
+  });
+
+  it('a slot that was refused until its numbers were given to others is followed by another', async () => {
+    const { node, agent, after } = await begin();
+    node.refuses = (operation) => /weir_classes|policy_classes/.test(operation);
+    await after(100, input.remote(0, undefined), peer(401, []), peer(403, [80, 443]));
+    await after(2500);
+    await after(2500, peer(404, [80], true));
+    expect(agent.failing).not.toEqual([]);
+    node.refuses = () => false;
+    await after(100, input.remote(2, 404));
+    for (let round = 0; round < 10 && agent.failing.length > 0; round += 1) await after(1000);
+    await after(3000, input.remote(0, 403));
+    await after(3000);
+    expect(agent.failing).toEqual([]);
+    expect(REMOTE.map((to) => opened(node, to))).toEqual([[80, 443, 53], [443, 53], []]);
+    expect(node.problems).toEqual([]);
+  });
+});
 
 describe('while the kernel takes no element of a slot', () => {
   const relabel = [input.peerSet('b', [301, 311]), input.identity(311, 'b'), input.remote(2, 311)];

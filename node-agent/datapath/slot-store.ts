@@ -6,6 +6,7 @@ import { tableKey } from '../create-tables.ts';
 import { blocksKey, both, contentOf, DIRECTIONS, GRACE_MS, type KernelSlot, Pace } from '../derive/contract.ts';
 import { OrderError, SlotFullError } from '../errors.ts';
 import type { PerDirection, SlotContent, SlotRow, VerdictBlock } from '../tables.ts';
+import type { Clock } from './clock.ts';
 import {
   classEntry,
   classesOf,
@@ -27,6 +28,8 @@ interface Held extends SlotMaps {
   readonly rows: PerDirection<Map<number, readonly VerdictBlock[]>>;
   /** Grows with each write. */
   changes: number;
+  /** When an element was written or deleted last. */
+  movedAt: number;
 }
 
 /** `changed`: the slot was written while it was compared, which tells nothing. */
@@ -56,14 +59,10 @@ interface RetiredSlot {
   readonly emptied: boolean;
 }
 
-export interface SlotStoreOptions {
+export interface SlotStoreOptions extends Clock {
   readonly db: StateDB;
   readonly policy_classes: BpfMap;
   readonly policy_verdicts: BpfMap;
-  /** Milliseconds; any clock that only grows. */
-  readonly now: () => number;
-  /** Lets other work of the process run; called between steps of a few milliseconds. */
-  readonly breathe: () => Promise<void>;
   /** Makes the inner maps of a slot. Default: in the kernel. */
   readonly create?: (sizes: { readonly classes: number; readonly verdicts: number }) => SlotMaps;
   /** The least that a slot has room for. Default 256 elements and 1024 rows. */
@@ -129,7 +128,15 @@ export class SlotStore {
         if (verdicts) this.#outer.verdicts.delete(key);
         continue;
       }
-      const held = { slot, classes, verdicts, changes: 0, ...(await this.#pace.run(readSlot(classes, verdicts))) };
+      const [changes, movedAt] = [0, this.#options.now()];
+      const held = {
+        slot,
+        classes,
+        verdicts,
+        changes,
+        movedAt,
+        ...(await this.#pace.run(readSlot(classes, verdicts))),
+      };
       this.#held.set(slot, held);
       out.set(slot, meaning(held));
     }
@@ -148,6 +155,8 @@ export class SlotStore {
   /**
    * Brings a slot to a row, but for what a packet may still look at (`trim`). `stays` tells whether an address has the
    * identity after this round: of such an identity the element goes at once, as that is the change of its decision.
+   *
+   * @throws OrderError where a class is to have other rows, and an identity that is to be known has that class still: another slot is to follow
    */
   apply(row: SlotRow, stays: (identity: number) => boolean): Promise<void> {
     const applied = this.#alone.then(() => this.#apply(row, stays));
@@ -161,14 +170,11 @@ export class SlotStore {
     this.#want(row.slot, wanted);
     let held = this.#held.get(row.slot);
     if (held === undefined || !roomFor(held, wanted)) held = await this.#build(row.slot, wanted, held);
+    await this.#vacate(held, wanted);
     for (const direction of DIRECTIONS) {
       for (const [number, blocks] of wanted.rows[direction]) {
         await this.#breakIfDue();
-        const old = held.rows[direction].get(number);
-        if (old !== undefined && blocksKey(old) === blocksKey(blocks)) continue;
-        if (old !== undefined)
-          throw new OrderError(`slot ${row.slot}: class ${number} still has other rows, which a packet may be reading`);
-        this.#writeRows(held, direction, number, blocks);
+        if (!held.rows[direction].has(number)) this.#writeRows(held, direction, number, blocks);
       }
     }
     for (const direction of DIRECTIONS) {
@@ -182,6 +188,35 @@ export class SlotStore {
       await this.#inSteps(unwanted, (step) => this.#deleteElements(held, direction, step));
     }
     this.#db.write([this.#trimmed], (txn) => txn.upsert(this.#trimmed, { slot: row.slot, wanted }));
+  }
+
+  /** Deletes rows that are to be others, once no packet reads them, and elements of their classes that nothing wants. */
+  async #vacate(held: Held, wanted: SlotContent): Promise<void> {
+    const others: (readonly [direction: Direction, numbers: ReadonlySet<number>])[] = [];
+    for (const direction of DIRECTIONS) {
+      const numbers = new Set<number>();
+      for (const [number, blocks] of wanted.rows[direction]) {
+        await this.#breakIfDue();
+        const old = held.rows[direction].get(number);
+        if (old !== undefined && blocksKey(old) !== blocksKey(blocks)) numbers.add(number);
+      }
+      if (numbers.size > 0) others.push([direction, numbers]);
+    }
+    if (others.length === 0) return;
+    for (const [direction, numbers] of others) {
+      const members = [...held.elements[direction]].filter(([, number]) => numbers.has(number));
+      const known = members.find(([identity]) => wanted.elements[direction].has(identity));
+      if (known !== undefined)
+        throw new OrderError(`slot ${held.slot}: identity ${known[0]} still has class ${known[1]}`);
+      const unwanted = members.map(([identity]) => identity);
+      await this.#inSteps(unwanted, (step) => this.#deleteElements(held, direction, step));
+    }
+    await this.#options.quiesce(held.movedAt);
+    for (const [direction, numbers] of others)
+      for (const number of numbers) {
+        await this.#breakIfDue();
+        this.#deleteRows(held, direction, number);
+      }
   }
 
   /** Addresses are about to get these identities: elements that nothing wants must not decide about them. */
@@ -474,6 +509,7 @@ export class SlotStore {
 
   #writeElement(held: Held, direction: Direction, identity: number, number: number): void {
     held.changes += 1;
+    held.movedAt = this.#options.now();
     held.classes.update(...classEntry(direction, identity, number));
     held.elements[direction].set(identity, number);
   }
@@ -481,6 +517,7 @@ export class SlotStore {
   #deleteElements(held: Held, direction: Direction, identities: readonly number[]): void {
     if (identities.length === 0) return;
     held.changes += 1;
+    held.movedAt = this.#options.now();
     held.classes.deleteBatch(
       identities.map((identity) => classKey.encode({ identity, direction: DIRECTION[direction] })),
     );
@@ -541,7 +578,8 @@ export class SlotStore {
       throwFirst(refused);
     }
     // Each map says the same as the one that it replaces, if any: what is written is true of either.
-    const held = { slot, ...keepPlaced(maps, old, refused), elements, rows, changes: 0 };
+    const movedAt = old?.movedAt ?? this.#options.now();
+    const held = { slot, ...keepPlaced(maps, old, refused), elements, rows, changes: 0, movedAt };
     this.#held.set(slot, held);
     throwFirst(refused);
     return held;

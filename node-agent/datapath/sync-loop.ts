@@ -1,6 +1,6 @@
 import type { Logger } from '../core.ts';
 import type { Plan } from '../derive/contract.ts';
-import type { Clock } from './kernel-stores.ts';
+import type { Clock } from './clock.ts';
 import type { PlanWriter } from './plan-writer.ts';
 import type { Planner } from './planner.ts';
 import type { SlotStore } from './slot-store.ts';
@@ -178,9 +178,9 @@ export class SyncLoop {
     const plan = await model.plan();
     this.#plan = plan;
     await this.#carryOut(plan);
-    // What was kept is due after a while: the kernel refuses something.
-    const { keeps, unfinished } = this.#options.writer;
-    if (plan.waiting || (plan.again && !(keeps && unfinished))) this.#due = true;
+    // What was kept or held back is due after a while, when the kernel refuses something, and else at once.
+    const { keeps, holds, unfinished } = this.#options.writer;
+    if (plan.waiting || (holds && !unfinished) || (plan.again && !(keeps && unfinished))) this.#due = true;
     this.reached = reached;
   }
 

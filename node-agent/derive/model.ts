@@ -335,6 +335,10 @@ export class Model {
     for (const prefix of prefixes) this.#addresses.put(prefix, 0);
   }
 
+  slotOutgrown(slot: number): void {
+    this.#slots.outgrown(slot);
+  }
+
   slotReleased(slot: number): void {
     this.#slots.release(slot);
   }

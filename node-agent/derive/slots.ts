@@ -73,6 +73,8 @@ interface ShapeRow {
   readonly failure?: { readonly error: Error; readonly retryAt: number };
   /** It stays in force at some endpoint, in place of a shape that cannot be compiled, or has not been yet. */
   readonly held: boolean;
+  /** The kernel cannot edit its slot any more. */
+  readonly outgrown?: boolean;
   /** It is to be compiled by the next plan: the last had enough to do for its namespaces. */
   readonly putOff: boolean;
 }
@@ -131,6 +133,14 @@ export class Slots {
   /** Slots found in the kernel; each may be taken over by the shape that means the same. */
   adopt(slots: ReadonlyMap<number, KernelSlot>): void {
     for (const [slot, found] of slots) this.#numbers.set({ slot, found });
+  }
+
+  /** The kernel's slot cannot become what it is to be: its shape is to get another one. */
+  outgrown(slot: number): void {
+    const [user] = this.#shapes.list('slot', slotKey(slot));
+    if (user === undefined) return;
+    this.#shapes.set({ ...user, outgrown: true });
+    this.compiled([user.shape.key]);
   }
 
   /** The kernel no longer has the slot: its number may be given out again. */
@@ -245,7 +255,7 @@ export class Slots {
     return user !== undefined;
   }
 
-  /** These shapes have been compiled: they are to be put into their slots. */
+  /** These shapes are to be put into their slots, whether what they mean has changed or not. */
   compiled(shapes: Iterable<string>): void {
     for (const shape of shapes) if (!this.#dirty.has(shape)) this.#dirty.set(shape, new Set());
   }
@@ -403,7 +413,7 @@ export class Slots {
     const had: Numbered = { row: before, numbers: entry.numbers };
     if (leaving === 'all') return this.#put(entry, yield* withNewCidrs(had, compiled, now));
     const reframed = !sameScopes(before.compiled, compiled);
-    if (!reframed && (yield* mayStay(before, compiled, leaving))) {
+    if (!reframed && entry.outgrown !== true && (yield* mayStay(before, compiled, leaving))) {
       const edited = yield* numbered(had, compiled, now);
       if (edited !== undefined) {
         const { row, numbers, moved } = edited;
@@ -417,7 +427,7 @@ export class Slots {
   }
 
   /** The shape has compiled. */
-  #put({ failure: _, ...entry }: ShapeRow, { row, numbers }: Numbered): Refreshed {
+  #put({ failure: _, outgrown: __, ...entry }: ShapeRow, { row, numbers }: Numbered): Refreshed {
     this.#shapes.set({ ...entry, row, numbers });
     return { rows: row === entry.row ? [] : [row] };
   }

@@ -4,6 +4,7 @@ import type { ClassRows } from '@weir/policy';
 import { createStateDB, type StateDB } from '@weir/statedb';
 import { type BpfMap, createMap } from 'libbpf-ts';
 import type { SlotRow } from '../../tables.ts';
+import type { Clock } from '../clock.ts';
 import { SlotStore } from '../slot-store.ts';
 
 export interface SlotLab extends Disposable {
@@ -13,7 +14,7 @@ export interface SlotLab extends Disposable {
   readonly policy_verdicts: BpfMap;
 }
 
-export function slotLab(options: { readonly now: () => number; readonly breathe: () => Promise<void> }): SlotLab {
+export function slotLab(options: Pick<Clock, 'now' | 'breathe'>): SlotLab {
   const { classes, verdicts } = slotMapOptions({ classes: 1, verdicts: 1 });
   const outer = (name: 'policy_classes' | 'policy_verdicts', of: typeof classes): BpfMap => {
     using inner = createMap(of);
@@ -24,7 +25,7 @@ export function slotLab(options: { readonly now: () => number; readonly breathe:
     policy_verdicts: outer('policy_verdicts', verdicts),
   };
   const db = createStateDB({ freeze: true });
-  const slots = new SlotStore({ ...maps, ...options, db });
+  const slots = new SlotStore({ ...maps, ...options, quiesce: async () => undefined, db });
   return {
     ...maps,
     db,

@@ -226,11 +226,11 @@ export class Agent {
       ...(node.work === undefined ? {} : { work: node.work }),
     });
     this.#model = model;
+    const clock = { now: () => node.now, breathe, quiesce: async () => node.quiet() };
     const slots = new SlotStore({
       ...maps,
+      ...clock,
       db: this.db,
-      now: () => node.now,
-      breathe,
       create: recordedSlot(recorder),
       least: { classes: 16, verdicts: 64 },
     });
@@ -252,7 +252,6 @@ export class Agent {
       (slot) => this.#writer.rows.slotReady(slot),
     );
     const mark = new RoundMark(maps.settings);
-    const clock = { now: () => node.now, breathe, quiesce: async () => node.quiet() };
     this.#writer = new PlanWriter({
       db: this.db,
       tables: this.tables,
