@@ -141,7 +141,7 @@ export class Model {
       identities: (tells) => this.#peerIdentities(tells),
       cidrPeers: this.#cidrPeers.rows,
       cidrPeersWithin: (prefix) => this.#cidrPeers.within(prefix),
-      peerPorts: this.#portNames.peers,
+      peerPorts: this.#portNames,
       addressed,
       pace,
       now,

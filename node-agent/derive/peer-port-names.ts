@@ -63,7 +63,11 @@ export class PeerPortNames {
     );
     this.#numbers = new Rows<Omit<GivenNumber, 'pods'>, GivenNumber>(
       db,
-      { name: 'peerPortNumbers', key: numberKey },
+      {
+        name: 'peerPortNumbers',
+        key: numberKey,
+        indexes: [{ name: 'number', keys: ({ name, port }) => [keys.join(name, keys.uint(port, 16))] }],
+      },
       numberKey,
     );
   }
@@ -77,9 +81,9 @@ export class PeerPortNames {
     this.#dirty.add(owner);
   }
 
-  /** A plan begins: takes in what has changed. Returns the names that may mean something else now. */
-  async settle(): Promise<Set<string>> {
-    const changed = new Set<string>();
+  /** A plan begins: takes in what has changed. Returns the names that may mean something else now, each with the identities of which it may. */
+  async settle(): Promise<ReadonlyMap<string, ReadonlySet<number>>> {
+    const changed: Changed = new Map();
     this.#arrived.clear();
     for (const { owner } of this.#claims.list('leaving', LEAVES)) {
       this.#change(owner, (txn, claims) => {
@@ -120,6 +124,26 @@ export class PeerPortNames {
       for (const { ports } of leaving) for (const { protocol, name } of ports) yield portNameKey(protocol, name);
   }
 
+  readonly of: NonNullable<PortNames['of']> = (identity, name, protocol) => {
+    const key = keys.join(portNameKey(protocol, name), tableKey.identity(identity));
+    return Array.from(this.#numbers.select(query.prefix(this.#numbers.table, key)), ({ port }) => port);
+  };
+
+  readonly every: NonNullable<PortNames['every']> = (name, protocol) => {
+    const key = portNameKey(protocol, name);
+    const found: number[] = [];
+    const from = (port: number): GivenNumber | undefined => {
+      const [next] = this.#numbers.select(
+        query.lowerBound(this.#numbers.table, keys.join(key, keys.uint(port, 16)), 'number'),
+      );
+      return next?.name === key ? next : undefined;
+    };
+    // Very many identities may give the name one number.
+    for (let next = from(0); next !== undefined; next = next.port === 0xffff ? undefined : from(next.port + 1))
+      found.push(next.port);
+    return found;
+  };
+
   readonly peers: PortNames['peers'] = (name, protocol) => {
     const peers = new Map<number, number[]>();
     const key = keys.join(portNameKey(protocol, name));
@@ -145,7 +169,7 @@ export class PeerPortNames {
     });
   }
 
-  #count(txn: WriteTxn, { identity, ports }: Claim, by: 1 | -1, changed: Set<string>): void {
+  #count(txn: WriteTxn, { identity, ports }: Claim, by: 1 | -1, changed: Changed): void {
     const { table } = this.#numbers;
     for (const { protocol, name: portName, port } of ports) {
       const name = portNameKey(protocol, portName);
@@ -154,10 +178,13 @@ export class PeerPortNames {
       const pods = before + by;
       if (pods === 0) txn.delete(table, numberKey(key));
       else txn.upsert(table, { ...key, pods });
-      if (pods === 0 || before === 0) changed.add(name);
+      if (pods === 0 || before === 0) changed.set(name, (changed.get(name) ?? new Set()).add(identity));
     }
   }
 }
+
+/** By name, identities that give it another number than before. */
+type Changed = Map<string, Set<number>>;
 
 const NOTHING: Omit<Claims, 'owner'> = { wanted: undefined, counted: undefined, leaving: [], held: false };
 /** Index key of all claims of which something leaves. */

@@ -30,7 +30,7 @@ export interface ShapeCompilerOptions {
   /** Those of a prefix, and of what is within it. */
   readonly cidrPeersWithin: (prefix: string) => Iterable<CidrPeer>;
   /** Numbers that peers give port names. */
-  readonly peerPorts: PortNames['peers'];
+  readonly peerPorts: Omit<Required<PortNames>, 'own'>;
   readonly pace: Pace;
 }
 
@@ -61,7 +61,9 @@ export class ShapeCompiler {
       allowLocalhost: shape.allowLocalhost,
       portNames: {
         own: (name, protocol) => shape.ownPorts.get(portNameKey(protocol, name)),
-        peers: peerPorts,
+        peers: peerPorts.peers,
+        of: peerPorts.of,
+        every: peerPorts.every,
       },
       mostRows,
     };

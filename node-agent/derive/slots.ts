@@ -97,7 +97,10 @@ export class Slots {
   readonly #shapes: Rows<string, ShapeRow>;
   readonly #heldGroups: HeldGroups;
   readonly #numbers: Rows<number, SlotNumber>;
-  /** Shapes to compile, each with the identities that its peer sets have won or lost, and CIDRs' that are others; `anything`: more than that may have changed. */
+  /**
+   * Shapes to compile, each with the identities that its peer sets have won or lost, or that give port names other numbers, and CIDRs' that are others; `anything`: more than
+   * that may have changed.
+   */
   readonly #dirty = new Map<string, Set<number> | 'anything'>();
 
   constructor(world: SlotWorld) {
@@ -244,9 +247,9 @@ export class Slots {
     for (const tells of ['CIDRs', 'entities']) this.#touch(this.#shapes.list('tells', tells));
   }
 
-  /** Peers give these port names other numbers. */
-  portNamesChanged(names: ReadonlySet<string>): void {
-    for (const name of names) this.#touch(this.#shapes.list('portName', name));
+  /** Identities give these port names other numbers. */
+  portNamesChanged(names: ReadonlyMap<string, ReadonlySet<number>>): void {
+    for (const [name, ids] of names) this.#touch(this.#shapes.list('portName', name), ids);
   }
 
   /** Whether a shape in use asks what peers mean by the port name. */

@@ -42,6 +42,7 @@ export class PeerNames {
     this.#names = {
       own: () => undefined,
       peers: (name, protocol) => answers.get(namedPortKey({ name, protocol })) ?? new Map(),
+      ...(names.every === undefined ? {} : { every: (name, protocol) => names.every?.(name, protocol) ?? [] }),
     };
   }
 

@@ -80,15 +80,34 @@ export function ownNumbers(names: PortNames): NumbersOf {
  */
 export function peerNumbers(names: PortNames, identity: number, verdict: Verdict): NumbersOf {
   return ({ name, protocol }) => {
-    const known = names.peers(name, protocol);
-    if (identity === RESERVED_ID.unknown) return verdict === 'allow' ? [] : everyNumber(known);
-    const numbers = known.get(identity) ?? [];
+    if (identity === RESERVED_ID.unknown) return verdict === 'allow' ? [] : everyNumber(names, name, protocol);
+    const numbers = names.peers(name, protocol).get(identity) ?? [];
     return verdict === 'allow' && numbers.length !== 1 ? [] : numbers;
   };
 }
 
-function everyNumber(known: ReadonlyMap<number, readonly number[]>): number[] {
-  const numbers = new Set<number>();
-  for (const [id, own] of known) if (id !== RESERVED_ID.unknown) for (const number of own) numbers.add(number);
+function everyNumber(names: PortNames, name: string, protocol: PortProtocol): number[] {
+  const numbers = new Set(names.every?.(name, protocol));
+  if (names.every === undefined)
+    for (const [id, own] of names.peers(name, protocol))
+      if (id !== RESERVED_ID.unknown) for (const number of own) numbers.add(number);
   return [...numbers].sort(compareNumber);
+}
+
+/** The names as these identities give them, and all numbers, as anybody may give them. */
+export function namesOf(identities: Iterable<number>, names: PortNames): PortNames {
+  const ids = [...identities];
+  const numbersOf = (id: number, name: string, protocol: PortProtocol): readonly number[] =>
+    names.of === undefined ? (names.peers(name, protocol).get(id) ?? []) : names.of(id, name, protocol);
+  return {
+    ...names,
+    peers: (name, protocol) =>
+      new Map(
+        ids.flatMap((id) => {
+          const numbers = numbersOf(id, name, protocol);
+          return numbers.length === 0 ? [] : [[id, numbers] as const];
+        }),
+      ),
+    every: (name, protocol) => everyNumber(names, name, protocol),
+  };
 }

@@ -7,6 +7,7 @@ import {
   changesOf,
   compile,
   type RecompileInput,
+  type RulePort,
   recompileSteps,
   rowsIn,
   type Steps,
@@ -54,29 +55,32 @@ const peer = fc.oneof(
   { weight: 2, arbitrary: fc.constantFrom('10.0.0.0/8', '10.1.0.0/16', '10.1.2.0/24').map((cidr) => ({ cidr })) },
   fc.constantFrom('10.1.0.0/16', '10.1.2.3/32').map((except) => ({ cidr: '10.0.0.0/8', except: [except] })),
 );
-const rulesArbitrary = fc
-  .array(
-    fc.record(
-      {
-        direction: fc.constantFrom('ingress' as const, 'egress' as const),
-        verdict: fc.constantFrom('allow' as const, 'allow' as const, 'deny' as const),
-        defaultDeny: fc.boolean(),
-        peers: fc.array(peer, { maxLength: 3 }),
-        ports: fc.array(
-          port.map((each) => ({ ...each, to: each.from + 1 })),
-          { minLength: 1, maxLength: 2 },
-        ),
-      },
-      { requiredKeys: ['direction', 'verdict', 'defaultDeny'] },
-    ),
-    { minLength: 1, maxLength: 6 },
-  )
-  .map((rules) => rules.map((rule, at) => ({ ...rule, subject: 's', cookie: 1 + (at % 3), path: `r${at}` })));
-const baseArbitrary = fc.record({
-  rules: rulesArbitrary,
-  mode: fc.constantFrom('default' as const, 'always' as const),
-  nodes: fc.subarray([{ id: 6, kubeApiserver: true }]),
-});
+const numbers = port.map((each) => ({ ...each, to: each.from + 1 }));
+const named = fc.constantFrom('TCP' as const, 'UDP' as const).map((protocol) => ({ protocol, name: 'web' }));
+const rulesOver = (ports: fc.Arbitrary<RulePort>) =>
+  fc
+    .array(
+      fc.record(
+        {
+          direction: fc.constantFrom('ingress' as const, 'egress' as const),
+          verdict: fc.constantFrom('allow' as const, 'allow' as const, 'deny' as const),
+          defaultDeny: fc.boolean(),
+          peers: fc.array(peer, { maxLength: 3 }),
+          ports: fc.array(ports, { minLength: 1, maxLength: 2 }),
+        },
+        { requiredKeys: ['direction', 'verdict', 'defaultDeny'] },
+      ),
+      { minLength: 1, maxLength: 6 },
+    )
+    .map((rules) => rules.map((rule, at) => ({ ...rule, subject: 's', cookie: 1 + (at % 3), path: `r${at}` })));
+const rulesArbitrary = rulesOver(numbers);
+const baseOver = (rules: typeof rulesArbitrary) =>
+  fc.record({
+    rules,
+    mode: fc.constantFrom('default' as const, 'always' as const),
+    nodes: fc.subarray([{ id: 6, kubeApiserver: true }]),
+  });
+const baseArbitrary = baseOver(rulesArbitrary);
 /** CIDRs that have identities, each with its API server or not. A number may stand for another CIDR later. */
 const cidrsArbitrary = fc.array(
   fc.record({
@@ -86,42 +90,72 @@ const cidrsArbitrary = fc.array(
   }),
   { maxLength: 4 },
 );
-const stateArbitrary = fc.record({ sets: setsArbitrary, cidrs: cidrsArbitrary });
+/** Numbers that identities give the port name. */
+const namesArbitrary = fc
+  .array(fc.record({ id: pod, protocol: fc.constantFrom('TCP' as const, 'UDP' as const), number: fc.nat(3) }), {
+    maxLength: 4,
+  })
+  .map((given) =>
+    Map.groupBy(given, ({ protocol }) => protocol)
+      .entries()
+      .map(([protocol, own]) => {
+        const of = Map.groupBy(own, ({ id }) => id).entries();
+        return [
+          protocol,
+          new Map(of.map(([id, all]) => [id, [...new Set(all.map(({ number }) => number))].sort()])),
+        ] as const;
+      }),
+  )
+  .map((entries): ReadonlyMap<string, ReadonlyMap<number, readonly number[]>> => new Map(entries));
+const stateArbitrary = fc.record({ sets: setsArbitrary, cidrs: cidrsArbitrary, names: namesArbitrary });
 
 describe('a policy that is compiled for the identities that changed', () => {
   it('is what it is compiled to anew, change by change, and shares the classes that stay', () => {
     let shared = 0;
     fc.assert(
-      fc.property(baseArbitrary, stateArbitrary, fc.array(stateArbitrary, { maxLength: 5 }), (base, first, rest) => {
-        const known = ({ cidrs }: typeof first) => new Map(cidrs.map((peer) => [peer.id, peer]));
-        const given = (state: typeof first) => ({ ...base, identities: [...base.nodes, ...known(state).values()] });
-        let state = first;
-        let compiled = compile(inputs(given(first), first.sets, []));
-        for (const next of rest) {
-          const changed = new Set<number>();
-          for (const name of SETS) {
-            const [had, has] = [state, next].map(({ sets }) => sets[name] ?? new Set<number>());
-            for (const id of had?.symmetricDifference(has ?? had) ?? []) changed.add(id);
-          }
-          const [before, now] = [known(state), known(next)];
-          for (const id of new Set([...before.keys(), ...now.keys()]))
-            if (JSON.stringify(before.get(id)) !== JSON.stringify(now.get(id))) changed.add(id);
-          const input = inputs(given(next), next.sets, changed);
-          const after = recompile(compiled, input);
-          expect(after).toEqual(compile(input));
-          for (const direction of ['ingress', 'egress'] as const) {
-            const had = new Map(compiled[direction].classes.map((one) => [one.members.join(), one]));
-            for (const one of after?.[direction].classes ?? []) {
-              const same = had.get(one.members.join());
-              if (same === undefined || one.members.some((id) => changed.has(id))) continue;
-              expect(one).toBe(same);
-              shared += 1;
+      fc.property(
+        baseOver(rulesOver(fc.oneof(numbers, named))),
+        stateArbitrary,
+        fc.array(stateArbitrary, { maxLength: 5 }),
+        (base, first, rest) => {
+          const known = ({ cidrs }: typeof first) => new Map(cidrs.map((peer) => [peer.id, peer]));
+          const given = (state: typeof first) => ({
+            ...base,
+            identities: [...base.nodes, ...known(state).values()],
+            portNames: { own: () => 2, peers: (_: string, protocol: string) => state.names.get(protocol) ?? new Map() },
+          });
+          let state = first;
+          let compiled = compile(inputs(given(first), first.sets, []));
+          for (const next of rest) {
+            const changed = new Set<number>();
+            for (const name of SETS) {
+              const [had, has] = [state, next].map(({ sets }) => sets[name] ?? new Set<number>());
+              for (const id of had?.symmetricDifference(has ?? had) ?? []) changed.add(id);
             }
+            for (const protocol of ['TCP', 'UDP'])
+              for (let id = 300; id <= 306; id += 1)
+                if (state.names.get(protocol)?.get(id)?.join() !== next.names.get(protocol)?.get(id)?.join())
+                  changed.add(id);
+            const [before, now] = [known(state), known(next)];
+            for (const id of new Set([...before.keys(), ...now.keys()]))
+              if (JSON.stringify(before.get(id)) !== JSON.stringify(now.get(id))) changed.add(id);
+            const input = inputs(given(next), next.sets, changed);
+            const after = recompile(compiled, input);
+            expect(after).toEqual(compile(input));
+            for (const direction of ['ingress', 'egress'] as const) {
+              const had = new Map(compiled[direction].classes.map((one) => [one.members.join(), one]));
+              for (const one of after?.[direction].classes ?? []) {
+                const same = had.get(one.members.join());
+                if (same === undefined || one.members.some((id) => changed.has(id))) continue;
+                expect(one).toBe(same);
+                shared += 1;
+              }
+            }
+            compiled = after ?? compiled;
+            state = next;
           }
-          compiled = after ?? compiled;
-          state = next;
-        }
-      }),
+        },
+      ),
       { numRuns: 400 },
     );
     expect(shared).toBeGreaterThan(0);
@@ -226,9 +260,11 @@ describe('a policy that is compiled for the identities that changed', () => {
     const many = Array.from({ length: 1025 }, (_, at) => 300 + at);
     expect(recompile(before, inputs(base, { ...none, a: new Set(many) }, many))).toBeUndefined();
     expect(recompile(before, inputs(base, some, [300, 6]))).toBeUndefined();
-    const named = rule({ direction: 'egress', ports: [{ protocol: 'TCP', name: 'web' }] });
-    const naming = { ...base, rules: [...base.rules, named] };
-    expect(recompile(compile(inputs(naming, none, [])), inputs(naming, some, [300]))).toBeUndefined();
+    const byName = rule({ direction: 'egress', ports: [{ protocol: 'TCP', name: 'web' }] });
+    const naming = { ...base, rules: [...base.rules, byName] };
+    const compiled = compile(inputs(naming, none, []));
+    expect(recompile(compiled, inputs(naming, some, [300]))).toEqual(compile(inputs(naming, some, [300])));
+    expect(recompile(compiled, { ...inputs(naming, some, [300]), rulesBefore: base.rules })).toBeUndefined();
     // Whoever has not compiled it does not know what it took.
     expect(recompile(structuredClone(before), inputs(base, some, [300]))).toBeUndefined();
   });

@@ -6,7 +6,7 @@ import { includesSorted, isLocalCidr, RESERVED_ID, scopeOf } from '@weir/identit
 import { formatPrefix, maskPrefix, parsePrefix } from '@weir/net';
 import { checkRule, type DirectionTools, rulesOf, toolsOf } from './direction-tools.ts';
 import { compareNumber } from './order.ts';
-import { portNamesOf } from './port-names.ts';
+import { NO_PORT_NAMES, namesOf, portNamesOf } from './port-names.ts';
 import { MOST_ROWS, RowBudget } from './row-budget.ts';
 import { sameRows } from './rows.ts';
 import { type Hits, unknownPeer } from './rule-hits.ts';
@@ -32,8 +32,8 @@ type Classes = CompiledDirection['classes'];
 
 export interface RecompileInput extends Omit<CompileInput, 'identities' | 'peerSets'> {
   /**
-   * Identities of pods that have joined or left peer sets, and of CIDRs that `identities` of `CompileInput` has now and had not, or had otherwise;
-   * where rules have changed, all of those that these concern, too (`changesOf`). Of all others, and of everything else in the input, nothing has
+   * Identities of pods that have joined or left peer sets or give port names other numbers, and of CIDRs that `identities` of `CompileInput` has now
+   * and had not, or had otherwise; where rules have changed, all of those that these concern, too (`changesOf`). Of all others, and of everything else in the input, nothing has
    * changed.
    */
   readonly changed: ReadonlySet<number>;
@@ -47,7 +47,7 @@ export interface RecompileInput extends Omit<CompileInput, 'identities' | 'peerS
 
 /**
  * What `compile` returns for the input, by what it returned before; undefined when that takes compiling anew: other identities than
- * of pods and CIDRs, port names that mean what each peer says, a direction or a default deny that came or went, a budget that is spent or may be, many
+ * of pods and CIDRs, rules that have changed with port names that mean what each peer says, a direction or a default deny that came or went, a budget that is spent or may be, many
  * identities. Linear in the identities that changed times the sets that they are in, in the peers of the rules, and in the classes.
  * @throws InvalidResolvedRuleError where rules have changed
  */
@@ -56,7 +56,8 @@ export function* recompileSteps(before: CompiledPolicy, input: RecompileInput): 
   if (changed.size > MOST_CHANGED || input.mode === 'never') return undefined;
   if (rulesBefore !== input.rules) for (const rule of input.rules) checkRule(rule);
   for (const id of changed) if (scopeOf(id) !== 'pod' && !isLocalCidr(id)) return undefined;
-  if (portNamesOf(input.rules).egress.length + portNamesOf(rulesBefore).egress.length > 0) return undefined;
+  const named = portNamesOf(input.rules).egress.length > 0;
+  if (rulesBefore !== input.rules && (named || portNamesOf(rulesBefore).egress.length > 0)) return undefined;
   yield;
   const ingress = yield* recompileDirection('ingress', before.ingress, input);
   const egress = ingress && (yield* recompileDirection('egress', before.egress, input));
@@ -77,7 +78,8 @@ function* recompileDirection(
   const rules = concerning(all, ids, input);
   const budget = new RowBudget(direction, rules, input.mostRows ?? MOST_ROWS);
   if (before.excess !== undefined || !budget.resume(before)) return undefined;
-  const tools = toolsOf(direction, input, rules, budget);
+  const portNames = namesOf(ids, input.portNames ?? NO_PORT_NAMES);
+  const tools = toolsOf(direction, { ...input, portNames }, rules, budget);
   const { hitsOf, painter, fallback } = tools;
   if (ids.length * before.classes.length > MOST_COMPARED) return undefined;
   const members = membersOf(ids, input);
@@ -100,7 +102,8 @@ function* recompileDirection(
   if (budget.spent) return undefined;
   const classes = yield* moved(before.classes, ids, wanted, budget);
   if (budget.spent) return undefined;
-  const scope = input.rulesBefore === undefined ? before.scope : scopeOver(before.scope, all, tools, budget);
+  const named = direction === 'egress' && portNamesOf(all).egress.length > 0;
+  const scope = input.rulesBefore === undefined && !named ? before.scope : scopeOver(before.scope, all, tools, budget);
   if (budget.spent) return undefined;
   const after = classes === before.classes && scope === before.scope ? before : { ...before, scope, classes };
   budget.paysFor(after);
@@ -111,7 +114,7 @@ function deniesByDefault({ defaultDeny }: ResolvedRule): boolean {
   return defaultDeny;
 }
 
-/** Rules of sets and CIDRs say of whom nothing else is known only what is denied an unknown peer. */
+/** Rules of sets and CIDRs, and port names, say of whom nothing else is known only what is denied an unknown peer. */
 function scopeOver(
   before: CompiledDirection['scope'],
   rules: readonly ResolvedRule[],

@@ -73,6 +73,10 @@ export interface PortNames {
   own(name: string, protocol: PortProtocol): number | undefined;
   /** Identity -> every number that an endpoint of that identity gives the name, ascending. */
   peers(name: string, protocol: PortProtocol): ReadonlyMap<number, readonly number[]>;
+  /** What `peers` has of one identity. Default: by `peers`. */
+  of?(identity: number, name: string, protocol: PortProtocol): readonly number[];
+  /** Every number in `peers`, each once. Default: by `peers`. */
+  every?(name: string, protocol: PortProtocol): Iterable<number>;
 }
 
 export interface CidrPeer {
