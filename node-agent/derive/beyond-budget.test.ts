@@ -3,7 +3,7 @@ import { expect, it } from '@jest/globals';
 import type { ResolvedRule } from '@weir/policy';
 import { tableKey } from '../create-tables.ts';
 import { classOf, rowsByClass } from './classes.ts';
-import { basic, rule, type World } from './testing/model-world.ts';
+import { basic, rule, type World, type WorldOptions } from './testing/model-world.ts';
 
 /** Rules for everybody. So many classes of peers beside them fit: 65,000 rows. */
 const PORTS = 1000;
@@ -28,8 +28,8 @@ function peer(world: World, at: number, id = 300 + at): void {
   world.remote(`peer-${at}`, `10.9.9.${at}`, id);
 }
 
-async function start(peers: number): Promise<World> {
-  const world = basic();
+async function start(peers: number, options: WorldOptions = {}): Promise<World> {
+  const world = basic(options);
   world.db.write([world.tables.peerSets], (txn) => {
     for (let at = 0; at <= FIT; at++) {
       const selector = { requirements: [{ key: 'k8s:version', operator: 'In' as const, values: [`v${at}`] }] };
@@ -43,12 +43,16 @@ async function start(peers: number): Promise<World> {
 }
 
 async function settle(world: World): Promise<void> {
-  while ((await world.plan()).again);
+  for (let plan = await world.plan(); plan.again || plan.waiting; ) plan = await world.plan();
 }
 
 /** How many rows the slot of endpoint 1 has for the identity, and what it is told of ports. */
 function rowsOf(world: World, identity: number): number | undefined {
-  const slot = world.slots.get(world.states.get(1)?.slot ?? 0);
+  return rowsIn(world, world.states.get(1)?.slot ?? 0, identity);
+}
+
+function rowsIn(world: World, number: number, identity: number): number | undefined {
+  const slot = world.slots.get(number);
   return slot && rowsByClass(slot, 'ingress').get(classOf(slot.classes.ingress, identity))?.length;
 }
 
@@ -115,4 +119,34 @@ it('is told of a peer that was denied already, as no rule let it through, and no
     denied.push([...world.model.excesses(1)].map(([, excess]) => excess.denied));
   }
   expect(denied).toEqual([[], [1], []]);
+});
+
+it('slots that are beyond their budget take a new peer in turn, and are closed to it until then', async () => {
+  const world = await start(FIT + 1, { work: 0 });
+  world.pod('other', 'a', [], 'other');
+  world.identity(290, 'a', 'other');
+  world.endpoint(2, { pod: { namespace: 'ns', name: 'other', uid: 'u-other' } });
+  world.policy('own', 1, [{ ...deny, subject: 'hash-a2', cookie: 9001 }]);
+  const selector = { requirements: [{ key: 'k8s:version', operator: 'In' as const, values: ['other'] }] };
+  world.db.write([world.tables.peerSets], (txn) =>
+    txn.upsert(world.tables.peerSets, { hash: 'hash-a2', selector, identities: [], origin: 'cluster' }),
+  );
+  await settle(world);
+  const slots = [1, 2].map((id) => world.states.get(id)?.slot ?? 0);
+  expect(new Set(slots).size).toBe(2);
+  const revisions = [1, 2].map((id) => world.states.get(id)?.revision ?? 0);
+  // Of a class that has room in both.
+  peer(world, 200, 250);
+  world.identity(250, 'b', 'v0');
+  const seen: (readonly (number | undefined)[])[] = [];
+  for (let waiting = true; waiting; ) {
+    ({ waiting } = await world.plan());
+    seen.push(slots.map((slot) => rowsIn(world, slot, 250)));
+    const judgedAnew = [1, 2].map((id, at) => (world.states.get(id)?.revision ?? 0) > (revisions[at] ?? 0));
+    expect(judgedAnew).toEqual([true, true]);
+  }
+  expect(seen.map((rows) => rows.toSorted((a, b) => (a ?? 0) - (b ?? 0)))).toEqual([
+    [0, 1001],
+    [1001, 1001],
+  ]);
 });

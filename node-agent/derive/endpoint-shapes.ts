@@ -141,10 +141,10 @@ export class EndpointShapes {
     return this.#failureOf(this.#rows.get(id)?.wanted);
   }
 
-  /** Whether the endpoint's policy has not been compiled yet, as the last plan had enough to do for its namespace. */
+  /** Whether the endpoint's policy is to be compiled by the next plan, as the last had enough to do for its namespace. */
   waits(id: number): boolean {
     const wanted = this.#rows.get(id)?.wanted;
-    return wanted !== undefined && this.#options.slots.awaitsFirstCompile(wanted);
+    return wanted !== undefined && this.#options.slots.awaitsCompile(wanted);
   }
 
   /** Why the endpoint has not got its policy's shape. */
@@ -273,8 +273,8 @@ export class EndpointShapes {
         return slots.compile(key, most, this.#like(key, users));
       },
       rules: (key) => slots.rules(key),
-      // What is in force follows its peers before addresses do. Who is nobody, or nobody any more, is closed at once.
-      mayWait: (key) => key !== DENY_ALL.key && slots.row(key) === undefined,
+      // What is in force follows its peers before addresses do, or is closed to them. Who is nobody, or nobody any more, is closed at once.
+      mayWait: (key) => key !== DENY_ALL.key && slots.mayWait(key),
       work: first ? Infinity : work,
     });
     slots.putOff(waiting);

@@ -123,7 +123,11 @@ class Sharing {
     const { users, dirty, work } = options;
     this.#waiting = new Set(users.keys().filter((shape) => dirty.has(shape) && options.mayWait(shape)));
     const others = new Set(users.keys()).difference(this.#waiting);
-    for (const shape of others) this.#needs.set(shape, options.needs(shape));
+    for (const shape of users.keys()) {
+      const needs = options.needs(shape);
+      // What waits and is in force counts as what it was compiled to last.
+      if (others.has(shape) || needs !== NO_NEEDS) this.#needs.set(shape, needs);
+    }
     this.#pending = others.intersection(dirty);
     this.#failed = new Set(users.keys().filter((shape) => !dirty.has(shape) && options.failing(shape)));
     for (const shape of this.#waiting.union(this.#failed)) this.#keep(shape);
@@ -154,7 +158,8 @@ class Sharing {
     const out: string[] = [];
     for (const [shape, { rows, most }] of this.#needs) {
       const share = shares.get(shape) ?? MOST_ROWS;
-      if (most !== share && !this.#failed.has(shape) && rows.some((count) => count > share)) out.push(shape);
+      if (this.#failed.has(shape) || this.#waiting.has(shape)) continue;
+      if (most !== share && rows.some((count) => count > share)) out.push(shape);
     }
     return out;
   }
@@ -168,7 +173,7 @@ class Sharing {
       for (const namespace of namespaces) busy.add(namespace);
       this.#waiting.delete(shape);
       this.#letGo(shape);
-      this.#needs.set(shape, UNKNOWN);
+      if (!this.#needs.has(shape)) this.#needs.set(shape, UNKNOWN);
       this.#pending.add(shape);
     }
     return busy.size > 0;

@@ -1,5 +1,5 @@
 /** What the row of a slot may become while endpoints point at it, and what a slot found in the kernel means. */
-import { isLocalCidr } from '@weir/identity';
+import { includesSorted, isLocalCidr } from '@weir/identity';
 import type { CompiledDirection, CompiledPolicy, Direction, Steps } from '@weir/policy';
 import { IdsExhaustedError } from '../errors.ts';
 import type { PerDirection, SlotRow } from '../tables.ts';
@@ -22,6 +22,11 @@ export type Leaving = 'none' | 'some' | 'all';
 export interface Numbered {
   readonly row: SlotRow;
   readonly numbers: ClassNumbers;
+}
+
+/** An edit of a slot in place. */
+export interface Edited extends Numbered {
+  readonly moved: Moved;
 }
 
 /** Whether the slot may be edited in place: nobody leaves it, or there is nothing to edit. */
@@ -64,7 +69,7 @@ export function* numbered(
   { row, numbers }: Numbered,
   compiled: CompiledPolicy,
   now: number,
-): Steps<(Numbered & { readonly moved: Moved }) | undefined> {
+): Steps<Edited | undefined> {
   try {
     const next = yield* assignNumbers(numbers, compiled, now, row);
     // A peer may be denied for another reason than before.
@@ -77,31 +82,42 @@ export function* numbered(
 }
 
 /** The slot as it was, but that it denies peers of whom it would allow something else by `compiled`. It has room for that. */
-export function* withoutChanged({ row, numbers }: Numbered, compiled: CompiledPolicy, now: number): Steps<Numbered> {
-  const ingress = closedTo(row.compiled.ingress, compiled.ingress);
+export function* withoutChanged(had: Numbered, compiled: CompiledPolicy, now: number): Steps<Edited> {
+  const ingress = allowedOtherwise(had.row.compiled.ingress, compiled.ingress);
   yield;
-  const remaining: CompiledPolicy = { ingress, egress: closedTo(row.compiled.egress, compiled.egress) };
-  const next = yield* assignNumbers(numbers, remaining, now, row);
-  return nobody(next.moved)
-    ? { row, numbers: next.numbers }
-    : { row: { ...row, compiled: remaining, classes: next.classes }, numbers: next.numbers };
+  const egress = allowedOtherwise(had.row.compiled.egress, compiled.egress);
+  return yield* withoutPeers(had, { ingress, egress }, now);
 }
 
-function closedTo(before: CompiledDirection, after: CompiledDirection): CompiledDirection {
-  if (!before.enforced) return before;
-  const known = allowedOf(before);
-  const wanted = allowedOf(after);
-  const closed = [...new Set([...known.own.keys(), ...wanted.own.keys()])]
-    .filter((id) => known.of(id) !== wanted.of(id))
-    .sort((a, b) => a - b);
-  if (closed.length === 0) return before;
-  const gone = new Set(closed);
+/** The slot as it was, but that it denies these peers. It has room for that. */
+export function* withoutPeers(
+  { row, numbers }: Numbered,
+  peers: PerDirection<ReadonlySet<number>>,
+  now: number,
+): Steps<Edited> {
+  const ingress = closedTo(row.compiled.ingress, peers.ingress);
+  yield;
+  const remaining: CompiledPolicy = { ingress, egress: closedTo(row.compiled.egress, peers.egress) };
+  const next = yield* assignNumbers(numbers, remaining, now, row);
+  return { ...next, row: nobody(next.moved) ? row : { ...row, compiled: remaining, classes: next.classes } };
+}
+
+function closedTo(before: CompiledDirection, peers: ReadonlySet<number>): CompiledDirection {
+  if (!before.enforced || peers.size === 0) return before;
   const classes = before.classes.flatMap((one) => {
-    const members = one.members.filter((id) => !gone.has(id));
-    if (members.length === one.members.length) return [one];
+    if (!peers.values().some((id) => includesSorted(one.members, id))) return [one];
+    const members = one.members.filter((id) => !peers.has(id));
     return members.length === 0 ? [] : [{ ...one, members }];
   });
-  return { ...before, classes: [...classes, { members: closed, rows: [] }] };
+  return { ...before, classes: [...classes, { members: [...peers].sort((a, b) => a - b), rows: [] }] };
+}
+
+function allowedOtherwise(before: CompiledDirection, after: CompiledDirection): ReadonlySet<number> {
+  const known = allowedOf(before);
+  const wanted = allowedOf(after);
+  const ids = new Set([...known.own.keys(), ...wanted.own.keys()]);
+  for (const id of ids) if (known.of(id) === wanted.of(id)) ids.delete(id);
+  return ids;
 }
 
 /** What is allowed each identity: by its own class, and in all. */

@@ -1,40 +1,28 @@
-import { type CompiledDirection, type CompiledPolicy, MOST_CHANGED, type SelectorHash, type Steps } from '@weir/policy';
-import { type Key, keys, type StateDB } from '@weir/statedb';
+import { type CompiledPolicy, isSmallChange, MOST_CHANGED, type SelectorHash, type Steps } from '@weir/policy';
+import type { StateDB } from '@weir/statedb';
 import { IdsExhaustedError } from '../errors.ts';
-import type { PerDirection, SlotRow } from '../tables.ts';
+import type { SlotRow } from '../tables.ts';
 import type { ChangedCidrs } from './cidr-peers.ts';
-import {
-  adoptNumbers,
-  assignNumbers,
-  CLASS_NUMBERS,
-  type ClassMaps,
-  type ClassNumbers,
-  NO_NUMBERS,
-  STEP,
-} from './classes.ts';
+import { type ClassNumbers, NO_NUMBERS } from './classes.ts';
 import { HeldGroups } from './held-groups.ts';
 import { limited, type Needs, NO_NEEDS, needsOf, type Shared } from './row-shares.ts';
-import { both, DIRECTIONS, sameScopes } from './rows.ts';
+import { both } from './rows.ts';
 import type { Tells } from './rule-groups.ts';
 import type { Shape } from './shape.ts';
 import { type Recompiled, ShapeCompiler, type ShapeCompilerOptions } from './shape-compiler.ts';
+import { type Placed, SlotPlaces, slotKey } from './slot-places.ts';
 import {
-  differs,
+  type Edited,
   type KernelSlot,
   type Leaving,
-  mayStay,
   type Numbered,
-  numbered,
-  sameFrame,
-  withNewCidrs,
   withoutChanged,
+  withoutPeers,
 } from './slot-rows.ts';
 import { Rows } from './working.ts';
 
 /** What a failed compile costs may be seconds. Without another input, or a slot that is free again, only time can help. Milliseconds. */
 const RETRY_MS = 60_000;
-/** Highest slot number; 0 is "no policy". */
-const LAST_SLOT = 4095;
 
 export interface SlotWorld extends ShapeCompilerOptions {
   readonly db: StateDB;
@@ -79,16 +67,7 @@ interface ShapeRow {
   readonly putOff: boolean;
 }
 
-/** A slot number that is not free. */
-interface SlotNumber {
-  readonly slot: number;
-  /** What the kernel held there at the start, until a shape takes it over. */
-  readonly found?: KernelSlot;
-}
-
 const NOBODY: ReadonlySet<number> = new Set();
-
-const slotKey = (slot: number): Key => keys.uint(slot, 16);
 
 /** Slots by shape. */
 export class Slots {
@@ -96,7 +75,7 @@ export class Slots {
   readonly #compiler: ShapeCompiler;
   readonly #shapes: Rows<string, ShapeRow>;
   readonly #heldGroups: HeldGroups;
-  readonly #numbers: Rows<number, SlotNumber>;
+  readonly #places: SlotPlaces;
   /**
    * Shapes to compile, each with the identities that its peer sets have won or lost, or that give port names other numbers, and CIDRs' that are others; `anything`: more than
    * that may have changed.
@@ -126,16 +105,12 @@ export class Slots {
       (key) => key,
     );
     this.#heldGroups = new HeldGroups(world.db);
-    this.#numbers = new Rows<number, SlotNumber>(
-      world.db,
-      { name: 'slotNumbers', key: ({ slot }) => slotKey(slot) },
-      slotKey,
-    );
+    this.#places = new SlotPlaces(world);
   }
 
   /** Slots found in the kernel; each may be taken over by the shape that means the same. */
   adopt(slots: ReadonlyMap<number, KernelSlot>): void {
-    for (const [slot, found] of slots) this.#numbers.set({ slot, found });
+    this.#places.adopt(slots);
   }
 
   /** The kernel's slot cannot become what it is to be: its shape is to get another one. */
@@ -150,7 +125,7 @@ export class Slots {
   release(slot: number): void {
     const [user] = this.#shapes.list('slot', slotKey(slot));
     if (user !== undefined) return;
-    this.#numbers.delete(slot);
+    this.#places.release(slot);
     for (const { shape, failure } of this.#shapes.list('failing', ''))
       if (failure?.error instanceof IdsExhaustedError) this.#dirty.set(shape.key, 'anything');
   }
@@ -199,6 +174,24 @@ export class Slots {
   awaitsFirstCompile(key: string): boolean {
     const row = this.#shapes.get(key);
     return row?.putOff === true && row.row === undefined;
+  }
+
+  /** Whether the shape is to be compiled by the next plan, be it for the first time. */
+  awaitsCompile(key: string): boolean {
+    return this.#dirty.has(key) && this.#shapes.get(key)?.putOff === true;
+  }
+
+  /**
+   * Whether a plan may leave the shape to the next: nothing of it is in force, or compiling it is much work and it is known to whom its slot must be
+   * closed until then.
+   */
+  mayWait(key: string): boolean {
+    const entry = this.#shapes.get(key);
+    if (entry?.row === undefined) return true;
+    const changed = this.#dirty.get(key) ?? NOBODY;
+    const { compiled, failure } = entry;
+    if (compiled === undefined || failure !== undefined || changed === 'anything') return false;
+    return !isSmallChange(compiled, changed);
   }
 
   #mark(as: 'held' | 'putOff', shapes: ReadonlySet<string>): ShapeRow[] {
@@ -327,7 +320,7 @@ export class Slots {
    * Puts one shape into its slot. `made`: what it was compiled to, or why it was not; without, it is compiled with the room that it had. `candidates`: kernel slots that
    * endpoints of this shape have. `left`: endpoints that point at its slot go elsewhere, all of them or some; for them it stays as it was. When it
    * cannot be compiled, the shape keeps the row that it had; when there is no slot for it, that row without peers of whom it should allow something
-   * else. `like`: as in `compile`. Makes breaks: no slot may be given out, and nothing that was
+   * else; and when it is left to the next plan, that row without peers that have changed. `like`: as in `compile`. Makes breaks: no slot may be given out, and nothing that was
    * concluded may change, meanwhile.
    */
   async refresh(
@@ -339,34 +332,62 @@ export class Slots {
       like,
     }: { readonly left?: Leaving; readonly made?: Shared | Error; readonly like?: string } = {},
   ): Promise<Refreshed> {
-    const changed = this.#dirty.get(key);
-    this.#dirty.delete(key);
-    const entry = this.#shapes.get(key);
-    if (entry === undefined) return { rows: [] };
     const { pace } = this.#world;
+    const changed = this.#dirty.get(key);
+    const entry = this.#shapes.get(key);
+    if (entry?.row !== undefined && entry.putOff && made === undefined && changed instanceof Set) {
+      const { row, numbers } = entry;
+      const peers = both(() => changed);
+      return this.#keep(entry, row, withoutPeers({ row, numbers }, peers, this.#world.now()));
+    }
+    this.#dirty.delete(key);
+    if (entry === undefined) return { rows: [] };
     let compiled: CompiledPolicy | undefined;
     try {
       if (made instanceof Error) throw made;
       const { most } = made?.needs ?? entry.needs;
       compiled = made?.compiled ?? (await this.#compile(entry, most, changed));
       const needs = made?.needs ?? needsOf(compiled, most);
-      return await pace.run(this.#place({ ...entry, needs, compiled }, compiled, candidates, { left, like }));
+      const outgrown = entry.outgrown === true;
+      const similar = this.#numbered(this.#shapes.get(like ?? ''));
+      const placing = {
+        shape: key,
+        compiled,
+        before: this.#numbered(entry),
+        candidates,
+        leaving: left,
+        outgrown,
+        like: similar,
+      };
+      return this.#placed({ ...entry, needs, compiled }, await pace.run(this.#places.place(placing)));
     } catch (error) {
       const failing = { ...entry, failure: { error: asError(error), retryAt: this.#world.now() + RETRY_MS } };
-      const kept = compiled === undefined ? undefined : await pace.run(this.#kept(entry, compiled));
-      this.#shapes.set({ ...failing, ...kept });
-      return { rows: kept === undefined || kept.row === entry.row ? [] : [kept.row] };
+      this.#shapes.set(failing);
+      if (compiled === undefined || entry.row === undefined) return { rows: [] };
+      const { row, numbers } = entry;
+      return this.#keep(failing, row, withoutChanged({ row, numbers }, compiled, this.#world.now()));
     }
   }
 
-  /** What a shape has while there is no slot for what it was compiled to. */
-  *#kept({ row, numbers }: ShapeRow, compiled: CompiledPolicy): Steps<Numbered | undefined> {
-    if (row === undefined) return undefined;
-    const kept = yield* withoutChanged({ row, numbers }, compiled, this.#world.now());
-    if (kept.row === row) return kept;
-    const epoch =
-      row.epoch + (yield* this.#differs(row.classes, kept.row.classes, everybody(row.classes, kept.row.classes)));
-    return { ...kept, row: { ...kept.row, epoch } };
+  /** The shape has compiled. */
+  #placed({ failure: _, outgrown: __, ...entry }: ShapeRow, { row, numbers, left, reframed }: Placed): Refreshed {
+    this.#shapes.set({ ...entry, row, numbers });
+    const changed = [left ?? row, row].filter((each, at, all) => each !== entry.row && all.indexOf(each) === at);
+    if (left === undefined) return { rows: changed };
+    return { rows: changed, left: left.slot, reframed: reframed === true };
+  }
+
+  #numbered(entry: ShapeRow | undefined): Numbered | undefined {
+    return entry?.row && { row: entry.row, numbers: entry.numbers };
+  }
+
+  /** The shape goes on with less, as its slot cannot become what it is to be, or waits for that. */
+  async #keep(entry: ShapeRow, row: SlotRow, less: Steps<Edited>): Promise<Refreshed> {
+    const { pace } = this.#world;
+    const kept = await pace.run(less);
+    const after = await pace.run(this.#places.edited(row, kept));
+    this.#shapes.set({ ...entry, row: after, numbers: kept.numbers });
+    return { rows: after === row ? [] : [after] };
   }
 
   /** `changed`: identities that its peer sets have won or lost since it was compiled, and CIDRs' that are others, if nothing else has changed. */
@@ -390,85 +411,6 @@ export class Slots {
     return this.#compiler.differing({ shape: other.shape, compiled: other.compiled, changed }, shape);
   }
 
-  *#place(
-    entry: ShapeRow,
-    compiled: CompiledPolicy,
-    candidates: Iterable<number>,
-    { left: leaving, like }: { readonly left: Leaving; readonly like: string | undefined },
-  ): Steps<Refreshed> {
-    const shape = entry.shape.key;
-    const now = this.#world.now();
-    const { row: before } = entry;
-    if (before === undefined) {
-      for (const slot of candidates) {
-        const known = this.#numbers.get(slot)?.found;
-        if (known === undefined || !sameFrame(known, compiled)) continue;
-        const { numbers, classes } = yield* assignNumbers(adoptNumbers(known.rows, now), compiled, now);
-        // Epoch 1 tells endpoints that had this slot already: something differs from what the kernel decided.
-        const epoch = yield* this.#differs(known.classes, classes, everybody(known.classes, classes));
-        // Addresses in a CIDR that has no number in the kernel yet are judged by that of what is around it, which must stay as it is till then.
-        if (epoch === 1 && (yield* this.#cidrsCome())) continue;
-        this.#numbers.set({ slot });
-        return this.#put(entry, { row: { slot, shape, compiled, classes, epoch }, numbers });
-      }
-      return this.#put(entry, yield* this.#newSlot(shape, compiled, now, like));
-    }
-    const had: Numbered = { row: before, numbers: entry.numbers };
-    if (leaving === 'all') return this.#put(entry, yield* withNewCidrs(had, compiled, now));
-    const reframed = !sameScopes(before.compiled, compiled);
-    if (!reframed && entry.outgrown !== true && (yield* mayStay(before, compiled, leaving))) {
-      const edited = yield* numbered(had, compiled, now);
-      if (edited !== undefined) {
-        const { row, numbers, moved } = edited;
-        const epoch = before.epoch + (yield* this.#differs(before.classes, row.classes, moved));
-        return this.#put(entry, { row: epoch === row.epoch ? row : { ...row, epoch }, numbers });
-      }
-    }
-    const old = (yield* withNewCidrs(had, compiled, now)).row;
-    const { rows } = this.#put(entry, yield* this.#newSlot(shape, compiled, now));
-    return { rows: old === before ? rows : [old, ...rows], left: before.slot, reframed };
-  }
-
-  /** The shape has compiled. */
-  #put({ failure: _, outgrown: __, ...entry }: ShapeRow, { row, numbers }: Numbered): Refreshed {
-    this.#shapes.set({ ...entry, row, numbers });
-    return { rows: row === entry.row ? [] : [row] };
-  }
-
-  /** The lowest free one: a slot that was emptied lately still has its maps in the kernel. */
-  *#newSlot(shape: string, compiled: CompiledPolicy, now: number, like = shape): Steps<Numbered> {
-    // With the numbers of a slot that differs little, what identities have in common is in memory once. Its own it has retired none of.
-    const { row, numbers: theirs = NO_NUMBERS } = this.#shapes.get(like) ?? {};
-    const given =
-      row !== undefined && DIRECTIONS.every((direction) => alike(row.compiled[direction], compiled[direction]))
-        ? yield* assignNumbers(unretired(theirs), compiled, now, row)
-        : yield* assignNumbers(NO_NUMBERS, compiled, now);
-    const [classes, numbers] = [given.classes, unretired(given.numbers)];
-    let free = 1;
-    for (const { slot } of this.#numbers.values()) {
-      if (slot !== free) break;
-      free += 1;
-    }
-    if (free > LAST_SLOT) throw new IdsExhaustedError('policy slots', LAST_SLOT);
-    this.#numbers.set({ slot: free });
-    return { row: { slot: free, shape, compiled, classes, epoch: 0 }, numbers };
-  }
-
-  /** 1 when some address is decided otherwise. */
-  *#differs(before: ClassMaps, after: ClassMaps, moved: PerDirection<Iterable<number>>): Steps<0 | 1> {
-    return (yield* differs(before, after, moved, (identity) => this.#world.addressed(identity))) ? 1 : 0;
-  }
-
-  /** Whether there is a CIDR whose number no address has: none yet, unless the prefix is somebody's of whom more is known. */
-  *#cidrsCome(): Steps<boolean> {
-    let steps = 0;
-    for (const { id } of this.#world.cidrPeers.values()) {
-      if (!this.#world.addressed(id)) return true;
-      if (++steps % STEP === 0) yield;
-    }
-    return false;
-  }
-
   #touch(rows: Iterable<ShapeRow>, ids: ReadonlySet<number> | 'anything' = 'anything'): void {
     for (const { shape } of rows) {
       const known = this.#dirty.get(shape.key) ?? new Set<number>();
@@ -484,25 +426,6 @@ function withMore(known: Set<number> | 'anything', ids: ReadonlySet<number>): Se
   return known;
 }
 
-/** Identities that have an element in either. */
-function everybody(a: ClassMaps, b: ClassMaps): PerDirection<ReadonlySet<number>> {
-  return both((direction) => new Set([...a[direction].keys(), ...b[direction].keys()]));
-}
-
 function asError(error: unknown): Error {
   return error instanceof Error ? error : new Error(String(error));
-}
-
-/** As of a slot that nothing has read yet. */
-function unretired(numbers: ClassNumbers): ClassNumbers {
-  return both((direction) => ({ byRows: numbers[direction].byRows, retired: new Map() }));
-}
-
-/** Whether most identities are in classes that both have, and there are numbers for the others of both. */
-function alike(a: CompiledDirection, b: CompiledDirection): boolean {
-  if (a.classes.length + b.classes.length > CLASS_NUMBERS) return false;
-  const known = new Set(a.classes);
-  const counts = { same: 0, other: 0 };
-  for (const one of b.classes) counts[known.has(one) ? 'same' : 'other'] += one.members.length;
-  return counts.same >= counts.other;
 }

@@ -489,7 +489,7 @@ it('a policy of which an endpoint has waited for its turn for 5 s says so once, 
   expect(await said(5_999)).toEqual([]);
   expect(await said(6_000)).toEqual(['all 1 CompilePending', 'v5 2 CompilePending']);
   expect(report.read().failures[0]?.message).toBe(
-    "endpoints wait for their turn, as there is more to compile for their namespace's endpoints than one plan takes; until then what was enforced before stays, and nothing passes where nothing was",
+    "endpoints wait for their turn, as there is more to compile for their namespace's endpoints than one plan takes; until then what was enforced before stays, nothing passes where nothing was, and peers that are new may be denied",
   );
   const before = changes;
   const more = await said(7_000);

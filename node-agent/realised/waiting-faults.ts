@@ -10,7 +10,7 @@ const WAITING_AFTER_MS = 5_000;
 /** Without a number: one that changes with each plan would be written with each. */
 const MESSAGE =
   "endpoints wait for their turn, as there is more to compile for their namespace's endpoints than one plan takes; until then what was enforced " +
-  'before stays, and nothing passes where nothing was';
+  'before stays, nothing passes where nothing was, and peers that are new may be denied';
 const NONE: Generations = {};
 /** Policies that wait are named up to so many. */
 const MOST_NAMED = 1000;
@@ -46,15 +46,16 @@ export class WaitingFaults {
   settle({ endpoints }: Pick<Acknowledgements, 'endpoints'>): Fault[] {
     const of: Record<string, number> = {};
     let left = MOST_NAMED;
-    for (const id of this.#lasting())
-      for (const [uid, generation] of lacking(
-        this.#options.model.policiesOf(id),
-        endpoints.held(id)?.policies ?? NONE,
-      )) {
+    for (const id of this.#lasting()) {
+      const wanted = this.#options.model.policiesOf(id);
+      const lacks = lacking(wanted, endpoints.held(id)?.policies ?? NONE);
+      // Where none is lacking, all are in force but for peers that are new.
+      for (const [uid, generation] of lacks.length > 0 ? lacks : Object.entries(wanted)) {
         if (left === 0) break;
         if (of[uid] === undefined) left -= 1;
         of[uid] = generation;
       }
+    }
     return left === MOST_NAMED ? [] : [{ of, reason: COMPILE_PENDING, message: MESSAGE }];
   }
 

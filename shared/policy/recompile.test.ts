@@ -102,7 +102,7 @@ const namesArbitrary = fc
         const of = Map.groupBy(own, ({ id }) => id).entries();
         return [
           protocol,
-          new Map(of.map(([id, all]) => [id, [...new Set(all.map(({ number }) => number))].sort()])),
+          new Map(of.map(([id, all]) => [id, [...new Set(all.map(({ number }) => number))].sort((a, b) => a - b)])),
         ] as const;
       }),
   )

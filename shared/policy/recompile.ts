@@ -45,6 +45,16 @@ export interface RecompileInput extends Omit<CompileInput, 'identities' | 'peerS
   cidrPeer(identity: number): PeerIdentity | undefined;
 }
 
+/** Whether a change of so few identities may be taken in without compiling anew, as far as what was compiled before tells. */
+export function isSmallChange(before: CompiledPolicy, changed: ReadonlySet<number>): boolean {
+  return (
+    changed.size <= MOST_CHANGED &&
+    [before.ingress, before.egress].every(
+      ({ excess, classes }) => excess === undefined && changed.size * classes.length <= MOST_COMPARED,
+    )
+  );
+}
+
 /**
  * What `compile` returns for the input, by what it returned before; undefined when that takes compiling anew: other identities than
  * of pods and CIDRs, rules that have changed with port names that mean what each peer says, a direction or a default deny that came or went, a budget that is spent or may be, many
@@ -53,7 +63,7 @@ export interface RecompileInput extends Omit<CompileInput, 'identities' | 'peerS
  */
 export function* recompileSteps(before: CompiledPolicy, input: RecompileInput): Steps<CompiledPolicy | undefined> {
   const { changed, rulesBefore = input.rules } = input;
-  if (changed.size > MOST_CHANGED || input.mode === 'never') return undefined;
+  if (!isSmallChange(before, changed) || input.mode === 'never') return undefined;
   if (rulesBefore !== input.rules) for (const rule of input.rules) checkRule(rule);
   for (const id of changed) if (scopeOf(id) !== 'pod' && !isLocalCidr(id)) return undefined;
   const named = portNamesOf(input.rules).egress.length > 0;
@@ -77,11 +87,10 @@ function* recompileDirection(
   const ids = [...input.changed].sort(compareNumber);
   const rules = concerning(all, ids, input);
   const budget = new RowBudget(direction, rules, input.mostRows ?? MOST_ROWS);
-  if (before.excess !== undefined || !budget.resume(before)) return undefined;
+  if (!budget.resume(before)) return undefined;
   const portNames = namesOf(ids, input.portNames ?? NO_PORT_NAMES);
   const tools = toolsOf(direction, { ...input, portNames }, rules, budget);
   const { hitsOf, painter, fallback } = tools;
-  if (ids.length * before.classes.length > MOST_COMPARED) return undefined;
   const members = membersOf(ids, input);
   yield* hitsOf.index((hash) => members.get(hash) ?? []);
   yield;
