@@ -60,9 +60,9 @@ static __always_inline __u32 ct_timeout(__u8 protocol, __u64 word, __u32 flags)
 
 /*
  * `word` gets the entry's word. An entry seen within this stamp is alive; otherwise the clock decides, and the entry is
- * stamped. The difference is signed: another CPU may already have written a later tick.
+ * stamped if the packet is one of its flow (`own`). The difference is signed: another CPU may already have written a later tick.
  */
-static __always_inline enum ct_status ct_check(struct ct_value *e, __u8 protocol, __u64 current, __u32 stamp, __u64 *word)
+static __always_inline enum ct_status ct_look(struct ct_value *e, __u8 protocol, __u64 current, __u32 stamp, bool own, __u64 *word)
 {
 	__u64 found = READ_ONCE(e->word);
 
@@ -74,8 +74,10 @@ static __always_inline enum ct_status ct_check(struct ct_value *e, __u8 protocol
 
 		if ((__s32)(now - READ_ONCE(e->last_seen)) > (__s32)ct_timeout(protocol, found, READ_ONCE(e->flags)))
 			return CT_MISS;
-		WRITE_ONCE(e->last_seen, now);
-		WRITE_ONCE(e->stamp, stamp);
+		if (own) {
+			WRITE_ONCE(e->last_seen, now);
+			WRITE_ONCE(e->stamp, stamp);
+		}
 	}
 	return likely(found == current) ? CT_CURRENT : CT_UNDECIDED;
 }

@@ -357,9 +357,91 @@ describe('3. fragments', () => {
 describe('3. ICMP errors', () => {
   const quote = ipv4({ src: POD, dst: FRIEND, protocol: 6, payload: tcp({ sport: 40_000, dport: 80 }) });
 
-  it('always lets path MTU discovery through', () => {
-    expect(path.judge('ingress', into(1, icmpError(3, 4, quote), STRANGER))).toBe('forwarded');
-    expect(path.judge('egress', out(1, icmpError(3, 4, quote), STRANGER))).toBe('forwarded');
+  const received = ipv4({ src: FRIEND, dst: POD, protocol: 6, payload: tcp({ sport: 80, dport: 40_000 }) });
+  const ERRORS = [
+    [3, 4],
+    [3, 1],
+    [4, 0],
+    [11, 0],
+    [12, 0],
+  ] as const;
+
+  it.each(ERRORS)('pass only when they quote a known flow, also path MTU discovery: type %i, code %i', (type, code) => {
+    const theirs = into(1, icmpError(type, code, quote), STRANGER);
+    const ours = out(1, icmpError(type, code, received));
+    const empty = icmp({ type, code, payload: new Uint8Array(1000) });
+    for (const unknown of [theirs, into(1, empty)]) expect(path.judge('ingress', unknown)).toBe('policy');
+    for (const unknown of [ours, out(1, empty)]) expect(path.judge('egress', unknown)).toBe('policy');
+    expect(path.judge('egress', tcpOut(80))).toBe('forwarded');
+    expect(path.judge('ingress', theirs)).toBe('forwarded');
+    expect(path.judge('egress', ours)).toBe('forwarded');
+    expect(path.judge('ingress', into(1, empty))).toBe('policy');
+    expect(path.flows()).toBe(1);
+  });
+
+  it.each(ERRORS)('pass as any packet does where nothing is enforced: type %i, code %i', (type, code) => {
+    setUp(0);
+    expect(path.judge('ingress', into(1, icmpError(type, code, quote), STRANGER))).toBe('forwarded');
+    expect(path.judge('egress', out(1, icmpError(type, code, received), STRANGER))).toBe('forwarded');
+    expect(path.flows()).toBe(0);
+  });
+
+  it('quote within the datagram: what pads the frame behind it is not read', () => {
+    expect(path.judge('egress', tcpOut(80))).toBe('forwarded');
+    const tail = (length: number) =>
+      concat(into(1, icmp({ type: 3, code: 4, payload: quote.slice(0, length) }), STRANGER), quote.slice(length));
+    for (let length = 0; length < 28; length++)
+      expect([length, path.judge('ingress', tail(length))]).toEqual([length, 'policy']);
+    expect(path.judge('ingress', tail(28))).toBe('forwarded');
+    const options = ipv4({ src: POD, dst: FRIEND, protocol: 6, options: new Uint8Array(8), payload: quote.slice(20) });
+    for (const [length, outcome] of [
+      [35, 'policy'],
+      [36, 'forwarded'],
+    ] as const) {
+      const error = icmp({ type: 3, code: 4, payload: options.slice(0, length) });
+      expect(path.judge('ingress', concat(into(1, error, STRANGER), options.slice(length)))).toBe(outcome);
+    }
+  });
+
+  it('keep no flow alive, allowed or denied', () => {
+    const ports = { sport: 40_000, dport: 53 };
+    const flow = path.flow('egress', PROTOCOL.udp, POD, ports.sport, FRIEND, ports.dport);
+    const error = into(
+      1,
+      icmpError(3, 4, ipv4({ src: POD, dst: FRIEND, protocol: 17, payload: udp(ports) })),
+      STRANGER,
+    );
+    for (const [slot, outcome, lifetime] of [
+      [0, 'forwarded', 60],
+      [1, 'policy', 300],
+    ] as const) {
+      setUp(ENFORCED);
+      expect(path.judge('egress', out(17, udp(ports)))).toBe('forwarded');
+      path.slot(1, [], []);
+      path.endpoint({ flags: ENFORCED, revision: 2, slot });
+      expect(path.judge('egress', out(17, udp(ports)))).toBe(outcome);
+      flow.age(lifetime - 10);
+      const { lastSeen, stamp } = flow.get() ?? {};
+      expect(path.judge('ingress', error)).toBe(outcome);
+      expect(flow.get()).toMatchObject({ lastSeen, stamp, denied: slot === 1 });
+      // The policy allows it again.
+      path.endpoint({ flags: ENFORCED, revision: 3 });
+      flow.age(20);
+      expect(path.judge('ingress', error)).toBe('policy');
+    }
+  });
+
+  it('are lost where the table was full for their flow', () => {
+    using small = new TestDatapath({ ctEntries: 1 });
+    small.endpoint({ flags: ENDPOINT_FLAGS.ingressEnforced });
+    small.slot(0, [], []);
+    const sent = Array.from({ length: 64 }, (_, at) => ({ sport: 40_000, dport: at + 1 })).map((ports) => ({
+      outcome: small.judge('egress', tcpOut(ports.dport)),
+      error: into(1, icmpError(3, 4, ipv4({ src: POD, dst: FRIEND, protocol: 6, payload: tcp(ports) }))),
+    }));
+    for (const { outcome, error } of sent)
+      expect(small.judge('ingress', error)).toBe(outcome === 'forwarded' ? 'forwarded' : 'unknown-identity');
+    expect(new Set(sent.map(({ outcome }) => outcome))).toEqual(new Set(['forwarded', 'ct-full+forwarded']));
   });
 
   it('passes errors about a known flow, from any router, both ways', () => {
@@ -370,7 +452,6 @@ describe('3. ICMP errors', () => {
     expect(path.judge('ingress', into(1, icmpError(11, 0, quote), STRANGER))).toBe('forwarded');
     expect(path.judge('ingress', into(1, icmpError(5, 0, quote), STRANGER))).toBe('policy');
     // About the reply that the pod received.
-    const received = ipv4({ src: FRIEND, dst: POD, protocol: 6, payload: tcp({ sport: 80, dport: 40_000 }) });
     expect(path.judge('egress', out(1, icmpError(3, 3, received)))).toBe('forwarded');
     expect(path.judge('egress', out(1, icmpError(3, 3, received), STRANGER))).toBe('policy');
   });

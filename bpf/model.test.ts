@@ -5,8 +5,8 @@ import fc from 'fast-check';
 import { type Direction, ENDPOINT_FLAGS } from './constants.ts';
 import { ctValue } from './flows.ts';
 import { type ClassRow, TestDatapath, type VerdictRow } from './testing/datapath.ts';
-import { bits, Model, type ModelPacket } from './testing/model.ts';
-import { ethernet, icmp, ipv4, tcp, udp } from './testing/packets.ts';
+import { bits, Model, type ModelError, type ModelPacket } from './testing/model.ts';
+import { ethernet, icmp, icmpError, ipv4, tcp, udp } from './testing/packets.ts';
 
 const POD = '10.0.0.1';
 const PEERS = new Map([
@@ -59,6 +59,19 @@ const packet: fc.Arbitrary<ModelPacket> = fc
     peerPort,
     bits: rest.protocol === 'tcp' ? tcpFlags : rest.protocol === 'icmp' ? (reply ? 0 : 8) : 0,
   }));
+const error: fc.Arbitrary<ModelError> = fc
+  .record({
+    // The quoted packet travelled the other way.
+    about: packet,
+    router: fc.constantFrom(...ADDRESSES),
+    type: fc.constantFrom(3, 3, 4, 11, 12),
+  })
+  .map(({ about, router, type }) => ({
+    direction: about.direction === 'egress' ? 'ingress' : 'egress',
+    peer: about.direction === 'egress' ? router : about.peer,
+    type,
+    about,
+  }));
 const policy = fc.record({
   flags: fc.integer({ min: 0, max: 3 }),
   pickup: fc.boolean(),
@@ -69,16 +82,22 @@ const policy = fc.record({
     maxLength: 16,
   }),
 });
-const story = fc.array(fc.record({ policy, packets: fc.array(packet, { maxLength: 25 }) }), {
-  minLength: 1,
-  maxLength: 4,
-});
+const story = fc.array(
+  fc.record({
+    policy,
+    packets: fc.array(fc.oneof({ weight: 4, arbitrary: packet }, { weight: 1, arbitrary: error }), { maxLength: 30 }),
+  }),
+  {
+    minLength: 1,
+    maxLength: 4,
+  },
+);
 
 function masked(row: VerdictRow): number {
   return Math.floor((row.port ?? 0) / 2 ** (16 - bits(row)));
 }
 
-function frame(p: ModelPacket): Uint8Array {
+function datagram(p: ModelPacket): Uint8Array {
   const sent = p.direction === 'egress';
   const ports = { sport: sent ? p.podPort : p.peerPort, dport: sent ? p.peerPort : p.podPort };
   const [protocol, payload] =
@@ -87,7 +106,13 @@ function frame(p: ModelPacket): Uint8Array {
       : p.protocol === 'udp'
         ? ([17, udp(ports)] as const)
         : ([1, icmp({ type: p.bits, id: p.podPort })] as const);
-  return ethernet(ipv4({ src: sent ? POD : p.peer, dst: sent ? p.peer : POD, protocol, payload }));
+  return ipv4({ src: sent ? POD : p.peer, dst: sent ? p.peer : POD, protocol, payload });
+}
+
+function frame(p: ModelPacket | ModelError): Uint8Array {
+  if (!('about' in p)) return ethernet(datagram(p));
+  const [src, dst] = p.direction === 'egress' ? [POD, p.peer] : [p.peer, POD];
+  return ethernet(ipv4({ src, dst, protocol: 1, payload: icmpError(p.type, 4, datagram(p.about)) }));
 }
 
 const path = new TestDatapath();
@@ -97,6 +122,7 @@ describe('the kernel judges as the model does', () => {
   it('over random policies, revisions and packets', () => {
     for (const [address, identity] of PEERS) path.identity(address, identity);
     const seen = new Map<string, number>();
+    const errors = new Set<string>();
     let denied = 0;
     fc.assert(
       fc.property(story, (chapters) => {
@@ -117,7 +143,8 @@ describe('the kernel judges as the model does', () => {
           for (const each of packets) {
             const outcome = path.judge(each.direction, frame(each));
             seen.set(outcome, (seen.get(outcome) ?? 0) + 1);
-            expect([each, outcome]).toEqual([each, model.judge(each)]);
+            expect([each, outcome]).toEqual([each, 'about' in each ? model.judgeError(each) : model.judge(each)]);
+            if ('about' in each) errors.add(outcome);
           }
           const flows = [...path.map('ct4').entries()].map(([, value]) => ctValue.decode(value));
           expect(flows).toHaveLength(model.flows);
@@ -127,7 +154,9 @@ describe('the kernel judges as the model does', () => {
       }),
       { numRuns: 80 },
     );
-    expect([...seen.keys()].sort()).toEqual(['forwarded', 'policy', 'policy-denied', 'unknown-identity']);
+    const outcomes = ['forwarded', 'policy', 'policy-denied', 'unknown-identity'];
+    expect([...seen.keys()].sort()).toEqual(outcomes);
+    expect([...errors].sort()).toEqual(outcomes);
     expect(denied).toBeGreaterThan(0);
   });
 });

@@ -10,7 +10,6 @@
 #define ICMP_SOURCE_QUENCH 4
 #define ICMP_TIME_EXCEEDED 11
 #define ICMP_PARAMETERPROB 12
-#define ICMP_FRAG_NEEDED 4 /* a code of ICMP_DEST_UNREACH */
 #define ARPHRD_ETHER 1
 
 /* Which conntrack lookups make sense: an echo request is never a reply, an echo reply never opens a flow. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * ICMP errors. The quoted packet travelled the other way, to or from this endpoint; it is looked up as what it was: a
- * packet of a flow or a reply of one. An error about a denied flow is judged on its own. The error must go to the quoted packet's sender.
+ * ICMP errors, path MTU discovery among them. The quoted packet travelled the other way, to or from this endpoint; it is looked up
+ * as what it was: a packet of a flow or a reply of one. The error must go to the quoted packet's sender, and anybody on the way may
+ * send it, so that it keeps no flow alive. An error about a flow that is denied, or not known, is judged on its own.
  */
 #ifndef WEIR_RELATED_H
 #define WEIR_RELATED_H
@@ -10,21 +11,26 @@
 
 #define QUOTE_OFFSET 8
 
-/* Reads the quoted packet into `key`, oriented as it was sent; false when it names no flow. */
+/*
+ * Reads the quoted packet into `key`, oriented as it was sent; false when it names no flow. Only what lies within the error's own
+ * total length is a quote: its receiver does not see what pads the frame.
+ */
 static __always_inline bool quoted_flow(struct __sk_buff *skb, const struct packet *p, struct ct_key *key)
 {
-	__u32 at = ETH_HLEN;
+	__u32 at = ETH_HLEN, end;
 	struct iphdr ip;
-	__u8 first, l4[8];
+	__u8 l4[8];
 
-	if (bpf_skb_load_bytes(skb, at, &first, 1))
-		return false;
-	at += (first & 0xf) * 4 + QUOTE_OFFSET;
 	if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)))
+		return false;
+	end = at + bpf_ntohs(ip.tot_len);
+	at += ip.ihl * 4 + QUOTE_OFFSET;
+	if (at + sizeof(ip) > end || bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)))
 		return false;
 	if (ip.version != 4 || ip.ihl < 5 || (bpf_ntohs(ip.frag_off) & IP_OFFSET_MASK) || ip.saddr != p->key.dst)
 		return false;
-	if (bpf_skb_load_bytes(skb, at + ip.ihl * 4, l4, sizeof(l4)))
+	at += ip.ihl * 4;
+	if (at + sizeof(l4) > end || bpf_skb_load_bytes(skb, at, l4, sizeof(l4)))
 		return false;
 
 	key->addresses = (__u64)ip.daddr << 32 | ip.saddr;
@@ -50,8 +56,8 @@ static __always_inline bool quoted_flow(struct __sk_buff *skb, const struct pack
 	return true;
 }
 
-/* Whether `flow` is known and allowed by the policy of this packet's revision. */
-static __noinline bool flow_allowed(const struct packet *p, const struct ct_key *flow)
+/* Whether `flow` is known and allowed by the policy of this packet's revision. `own`: the packet is one of that flow, and keeps it alive. */
+static __noinline bool flow_allowed(const struct packet *p, const struct ct_key *flow, bool own)
 {
 	struct ct_value *e = bpf_map_lookup_elem(&ct4, flow);
 	__u64 current = ct_tag(flow) | WORD_REVISION(p->ep.word);
@@ -60,7 +66,7 @@ static __noinline bool flow_allowed(const struct packet *p, const struct ct_key 
 
 	if (!e)
 		return false;
-	switch (ct_check(e, flow->protocol, current, now_stamp(), &seen)) {
+	switch (ct_look(e, flow->protocol, current, now_stamp(), own, &seen)) {
 	case CT_CURRENT:
 		return true;
 	case CT_UNDECIDED:
@@ -78,12 +84,12 @@ static __noinline bool icmp_error_related(struct __sk_buff *skb, const struct pa
 
 	if (!quoted_flow(skb, p, &quoted))
 		return false;
-	if (flow_allowed(p, &quoted))
+	if (flow_allowed(p, &quoted, false))
 		return true;
 	if (quoted.protocol == IPPROTO_ICMP)
 		return false;
 	quoted = flow_reversed(&quoted);
-	return flow_allowed(p, &quoted);
+	return flow_allowed(p, &quoted, false);
 }
 
 #endif

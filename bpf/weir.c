@@ -13,8 +13,8 @@
  * - A conntrack entry speeds up or extends (to replies and ICMP errors) a decision; it never replaces one: an entry of
  *   another revision means that its flow is decided again. A flow that the policy no longer allows is cut in the direction
  *   that denies it, whatever its other side sends, and for as long as anything of it is sent: see "denied" below.
- * - When the conntrack table is full, a packet that the policy allows passes untracked, and its replies are judged on
- *   their own. Nothing becomes wider.
+ * - When the conntrack table is full, a packet that the policy allows passes untracked, and its replies, and ICMP errors
+ *   about it, are judged on their own. Nothing becomes wider.
  *
  * User space owes this: a slot is complete before a word names it; after the last word that names it is gone, it stays
  * in place for one RCU grace period before it is emptied or reused; a word's revision grows whenever anything that a
@@ -26,7 +26,7 @@
  *   - a packet of its initiator is dropped, for the reason that the present policy gives;
  *   - a packet of its responder is judged by its own direction as if it stood alone, and when allowed passes without an
  *     entry, so that nothing of the denied flow becomes a reply. A bare SYN stands alone: it opens a connection;
- *   - an ICMP error about it is judged by its own direction;
+ *   - an ICMP error about it is judged by its own direction, as one about no known flow is;
  *   - when the policy allows it again, the next packet of either side revives it.
  *
  * Limit: a TCP connection first seen in its middle belongs to the side whose packet came first (but not to a SYN-ACK or
@@ -150,7 +150,7 @@ static __always_inline enum state track(const struct packet *p, __u32 bytes, str
 		e = bpf_map_lookup_elem(&ct4, &key);
 		if (e) {
 			t->current = ct_tag(&key) | WORD_REVISION(p->ep.word);
-			status = ct_check(e, p->key.rest >> 48, t->current, stamp, &t->seen);
+			status = ct_look(e, p->key.rest >> 48, t->current, stamp, true, &t->seen);
 			if (status != CT_MISS) {
 				if (unlikely(tcp_opens(p->tcp_flags)) && ct_closing(READ_ONCE(e->flags)))
 					return STATE_NEW;
@@ -166,7 +166,7 @@ static __always_inline enum state track(const struct packet *p, __u32 bytes, str
 		e = bpf_map_lookup_elem(&ct4, &key);
 		if (e) {
 			t->current = ct_tag(&key) | WORD_REVISION(p->ep.word);
-			status = ct_check(e, p->key.rest >> 48, t->current, stamp, &t->seen);
+			status = ct_look(e, p->key.rest >> 48, t->current, stamp, true, &t->seen);
 			if (status != CT_MISS) {
 				__u32 flags = READ_ONCE(e->flags);
 
@@ -193,7 +193,7 @@ static __noinline int settle(struct __sk_buff *skb, const struct packet *p, enum
 	if (state == STATE_REPLY_UNDECIDED)
 		return judge_new(skb, p, tcp_opens(p->tcp_flags));
 	/* Both sides may have opened the same tuple: then this still is a reply. */
-	if ((p->track & TRACK_REPLY) && !tcp_opens(p->tcp_flags) && flow_allowed(p, &p->reply))
+	if ((p->track & TRACK_REPLY) && !tcp_opens(p->tcp_flags) && flow_allowed(p, &p->reply, true))
 		return pass(skb, p->direction & 1);
 	return drop(skb, p, &d);
 }
@@ -232,9 +232,6 @@ static __always_inline int judge(struct __sk_buff *skb, const __u32 direction)
 	if (unlikely(reason != REASON_NONE))
 		goto dropped;
 	if (unlikely(!p.track && !p.later_fragment && icmp_error(p.icmp_type))) {
-		/* Path MTU discovery works whatever the policy says. */
-		if (p.icmp_type == ICMP_DEST_UNREACH && p.icmp_code == ICMP_FRAG_NEEDED)
-			return pass(skb, direction);
 		slow = p;
 		if (icmp_error_related(skb, &slow))
 			return pass(skb, direction);

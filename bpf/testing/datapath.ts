@@ -238,7 +238,7 @@ export class Flow {
     const value = this.get();
     if (value === undefined) throw new Error('no such flow');
     const lastSeen = (value.lastSeen - Math.ceil((seconds * 1e9) / 2 ** 30)) >>> 0;
-    this.#map.update(this.#key, ctValue.encode({ ...value, lastSeen, stamp: value.stamp ^ 1 }));
+    this.#map.update(this.#key, ctValue.encode({ ...value, lastSeen, stamp: (value.stamp - 1) >>> 0 }));
   }
 
   delete(): boolean {

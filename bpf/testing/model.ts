@@ -1,5 +1,5 @@
 /**
- * The judging of single TCP, UDP and ICMP query packets, restated plainly for property tests: no bytes, no maps, no
+ * The judging of single TCP, UDP and ICMP packets, restated plainly for property tests: no bytes, no maps, no
  * prefixes; one flow table of objects. Time stands still in it: nothing expires.
  */
 import type { Direction } from '../constants.ts';
@@ -14,6 +14,17 @@ export interface ModelPacket {
   readonly peerPort: number;
   /** TCP flags; ICMP type (8 or 0). */
   readonly bits: number;
+}
+
+/** An ICMP error. */
+export interface ModelError {
+  readonly direction: Direction;
+  /** Who sends it to the pod, or gets it from the pod. */
+  readonly peer: string;
+  /** ICMP type: 3, 4, 11 or 12. */
+  readonly type: number;
+  /** The quoted packet; its direction is the other one, and on egress its peer is the error's. */
+  readonly about: ModelPacket;
 }
 
 interface ModelFlow {
@@ -104,6 +115,17 @@ export class Model {
       mark(flow, packet, false);
     }
     return reason;
+  }
+
+  /** Passes when the present policy allows a flow that the quoted packet is of; else as the policy says of ICMP itself. */
+  judgeError({ direction, peer, type, about }: ModelError): string {
+    const icmp = about.protocol === 'icmp';
+    const openers = icmp ? [about.bits === 8 ? about.direction : direction] : [about.direction, direction];
+    for (const opener of openers) {
+      const flow = this.#flows.get(name(about, opener));
+      if (flow !== undefined && this.#present(flow) === 'forwarded') return 'forwarded';
+    }
+    return this.#decide({ direction, protocol: 'icmp', peer, podPort: 0, peerPort: 0, bits: type });
   }
 
   /** What the present policy makes of a known flow; remembered, as long as it stays denied or the policy the same. */

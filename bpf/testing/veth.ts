@@ -92,6 +92,23 @@ export class Peer {
   }
 }
 
+/** Sends frames as they are (AF_PACKET): a line names the interface's index and the frame in hex; answers "sent", or "refused" where a program drops it on its way out. */
+export const RAW_SENDER = `
+import { createInterface } from 'node:readline';
+import koffi from 'koffi';
+const AF_PACKET = 17, SOCK_RAW = 3;
+const libc = koffi.load('libc.so.6');
+const socket = libc.func('int socket(int domain, int type, int protocol)')(AF_PACKET, SOCK_RAW, 0);
+const sendto = libc.func('long sendto(int fd, void *frame, size_t length, int flags, void *address, uint32_t addressLength)');
+createInterface({ input: process.stdin }).on('line', (line) => {
+  const [ifindex, hex] = line.split(' ');
+  const frame = Buffer.from(hex, 'hex'), address = Buffer.alloc(20);
+  address.writeUInt16LE(AF_PACKET);
+  address.writeInt32LE(Number(ifindex), 4);
+  console.log(sendto(socket, frame, frame.length, 0, address, address.length) === frame.length ? 'sent' : 'refused');
+});
+`;
+
 /** Echoes UDP 7777 and TCP 7778. */
 export const ECHO_SERVER = `
 import { createSocket } from 'node:dgram';
