@@ -443,7 +443,7 @@ spec: {endpointSelector: {}, ingress: [{bogus: 1}]}
       [{ valid: false, reason: 'UnsupportedField' }],
     );
     expect((await weir(['policy', 'validate', '-'], '{')).err).toMatch(
-      /^weir: standard input is neither YAML nor JSON: /,
+      /^weir: standard input cannot be read as YAML or JSON: /,
     );
     const knp = {
       apiVersion: 'networking.k8s.io/v1',
@@ -462,7 +462,7 @@ spec: {endpointSelector: {}, ingress: [{bogus: 1}]}
     });
     expect(await weir(['policy', 'validate', '-'], '{ [')).toMatchObject({
       code: 1,
-      err: expect.stringContaining('neither YAML nor JSON'),
+      err: expect.stringContaining('cannot be read as YAML or JSON'),
     });
     expect(await weir(['policy', 'validate', join(folder, 'none')])).toMatchObject({
       code: 1,
