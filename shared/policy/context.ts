@@ -42,6 +42,11 @@ export function readSelector(
 /** Sources whose labels come from pods and namespaces. */
 const POD_SOURCES = ['k8s:', 'any:'];
 
+/** Whether a selector's key may be of a label that pods have, by its source. */
+export function isOfPods(key: string): boolean {
+  return POD_SOURCES.some((source) => key.startsWith(source));
+}
+
 /** Warns of keys of which no identity has a label (spec section 7): Cilium has such a selector select nothing, silently. */
 export function warnOfUnseenLabels({ requirements }: LabelSelector, path: string, problems: Problems): void {
   for (const { key } of requirements) {

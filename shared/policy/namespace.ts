@@ -6,7 +6,7 @@ import {
   NAMESPACE_LABEL_PREFIX,
   type Requirement,
 } from '@weir/labels';
-import { consequence, type ElementContext, type RuleScope } from './context.ts';
+import { consequence, type ElementContext, isOfPods, type RuleScope } from './context.ts';
 import { type Problems, show } from './problems.ts';
 import type { Entity, RulePeer } from './types.ts';
 
@@ -35,6 +35,11 @@ export function subjectSelector(
   scope: RuleScope,
   problems: Problems,
 ): LabelSelector | undefined {
+  warnOfSources(
+    selector.requirements.filter((requirement) => !mayBeReserved(requirement, scope)),
+    path,
+    problems,
+  );
   if (scope.kind !== 'CiliumNetworkPolicy') return selector;
   const contradicting = selector.requirements.find(
     (requirement) => NAMESPACE_KEYS.includes(requirement.key) && !admits(requirement, scope.namespace),
@@ -46,7 +51,35 @@ export function subjectSelector(
     );
     return undefined;
   }
+  warnOfOtherNamespaces(selector, scope.namespace, path, problems);
   return withRequirement(selector, { key: POD_NAMESPACE, operator: 'In', values: [scope.namespace] });
+}
+
+/** Whether a requirement of the subject is of a reserved label, and right: excluded, or of pods that are not known yet, which have no namespace. */
+function mayBeReserved(requirement: Requirement, scope: RuleScope): boolean {
+  if (!requirement.key.startsWith('reserved:')) return false;
+  return !isPositive(requirement) || (requirement.key === 'reserved:init' && scope.kind !== 'CiliumNetworkPolicy');
+}
+
+/** Warns of keys of which no pod has a label, as their source is another than that of pods' labels. */
+function warnOfSources(requirements: readonly Requirement[], path: string, problems: Problems): void {
+  for (const { key } of requirements) {
+    if (isOfPods(key)) continue;
+    problems.warn(
+      path,
+      `pods have labels of source k8s only: what asks for ${show(key)} selects none of them, what excludes it excludes none; name a label of theirs`,
+    );
+  }
+}
+
+function warnOfOtherNamespaces({ requirements }: LabelSelector, own: string, path: string, problems: Problems): void {
+  for (const { key, operator, values } of requirements) {
+    if (!NAMESPACE_KEYS.includes(key) || operator !== 'In' || values.length === 1) continue;
+    problems.warn(
+      path,
+      `a CiliumNetworkPolicy selects pods of its own namespace only, and none of ${show(values.filter((value) => value !== own))}: write a policy in each, or a CiliumClusterwideNetworkPolicy`,
+    );
+  }
 }
 
 function admits({ operator, values }: Requirement, namespace: string): boolean {
@@ -73,6 +106,7 @@ export function peerSelector(
     );
     return 'unsupported';
   }
+  warnOfSources(requirements, path, problems);
   if (context.scope.kind === 'BareRules') return barePeer(selector, path, context, problems);
 
   const namespaced = requirements.filter(({ key }) => isNamespaceKey(key));

@@ -1,4 +1,5 @@
 import { consequence, type ElementContext, readSelector, warnOfUnseenLabels } from './context.ts';
+import { warnOfIPv6 } from './ipv6-peers.ts';
 import { peerSelector } from './namespace.ts';
 import { type CidrSetItem, parseBareCidr, parseCidrSetItem } from './parse-cidr.ts';
 import { parsePorts } from './parse-ports.ts';
@@ -40,6 +41,7 @@ export function parseElement(json: unknown, context: ElementContext, problems: P
   checkFields(json, [...l3, `${prefix}Requires`, 'toPorts', 'icmps', 'authentication'], path, problems);
 
   const l3Peers = parseL3(json, l3, prefix, context, problems);
+  warnOfIPv6({ ...context, peers: l3Peers.peers }, problems);
   const { filled, explicitEmpty } = l3Peers;
   const requires = member(json, `${prefix}Requires`);
   const required = requires !== undefined && requires !== null;

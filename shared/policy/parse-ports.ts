@@ -97,6 +97,12 @@ function parsePort(
     return problems.count > before ? [] : protocols.map((protocol) => ({ protocol, name: port }));
   }
   if (port === undefined || problems.count > before) return [];
+  if (endPort !== undefined && endPort !== 0 && endPort < port) {
+    problems.warn(
+      `${path}.endPort`,
+      `${endPort} is less than port ${port}, and the rule is about port ${port} alone: write the lower number as port, or remove endPort`,
+    );
+  }
   const to = port === 0 && !endPort ? 0xffff : Math.max(port, endPort ?? 0);
   return protocols.map((protocol) => ({ protocol, from: port, to }));
 }

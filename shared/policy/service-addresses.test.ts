@@ -59,7 +59,6 @@ describe('serviceWarnings', () => {
       },
       [0, 1, 2].map((index) => `spec.egress[${index}] ${WIDE}`),
     ],
-    ['allow of IPv6', { egress: [{ toCIDR: ['fd00::/8'] }] }, []],
     [
       'allow with exceptions',
       { egress: [{ toCIDRSet: [{ cidr: '10.0.0.0/8', except: ['10.1.0.0/16'] }] }] },

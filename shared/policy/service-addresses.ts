@@ -1,4 +1,5 @@
 import { type Prefix, parsePrefix, prefixContains } from '@weir/net';
+import { isIPv6 } from './ipv6-peers.ts';
 import type { PolicyProblem, Rule, RuleElement, RulePeer } from './types.ts';
 
 const WORLDS: ReadonlySet<string> = new Set(['world', 'world-ipv4']);
@@ -31,7 +32,7 @@ export function serviceWarnings(rules: readonly Rule[]): PolicyProblem[] {
 /** @param open whether the rule allows Services' addresses by something else */
 function warning(element: RuleElement, open: boolean): string | undefined {
   const { direction, verdict, peers, ports } = element;
-  if (peers !== 'any' && peers.every(isNobody)) return undefined;
+  if (peers !== 'any' && peers.every((peer) => isNobody(peer) || isIPv6(peer))) return undefined;
   if (direction === 'ingress') {
     if (verdict === 'allow') return undefined;
     return 'does not hold for what comes through a NodePort or LoadBalancer Service: its node masquerades it, and a node reaches its pods whatever policies say; set externalTrafficPolicy Local on Services of these pods';
