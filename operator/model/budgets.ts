@@ -61,12 +61,22 @@ interface Cost {
 
 /** What rules in force cost. */
 export interface Needs extends Cost {
+  /** Selectors, each counted once: `selectors` may count one several times. */
+  readonly distinctSelectors: number;
   /** Bytes of the largest object of either kind: of the rules, and of a selector. */
   readonly rulesBytes: number;
   readonly selectorBytes: number;
 }
 
-export const NOTHING: Needs = { policies: 0, selectors: 0, bytes: 0, cidrs: 0, rulesBytes: 0, selectorBytes: 0 };
+export const NOTHING: Needs = {
+  policies: 0,
+  selectors: 0,
+  distinctSelectors: 0,
+  bytes: 0,
+  cidrs: 0,
+  rulesBytes: 0,
+  selectorBytes: 0,
+};
 
 /** What the policies of a namespace cost. */
 interface Usage extends Cost {
@@ -75,11 +85,16 @@ interface Usage extends Cost {
 
 /** What the policies of a namespace share. */
 const SHARED = [
-  { need: 'selectors', of: 'selectors', option: '--selectors-per-namespace', value: 'selectorsPerNamespace' },
-  { need: 'cidrs', of: 'CIDRs (exceptions are such)', option: '--cidrs-per-namespace', value: 'cidrsPerNamespace' },
+  { need: 'selectors', textOf: selectorsText, option: '--selectors-per-namespace', value: 'selectorsPerNamespace' },
+  {
+    need: 'cidrs',
+    textOf: ({ cidrs }: Needs) => `${cidrs} CIDRs (exceptions are such)`,
+    option: '--cidrs-per-namespace',
+    value: 'cidrsPerNamespace',
+  },
   {
     need: 'bytes',
-    of: 'bytes (of rules once they are resolved, and of selectors)',
+    textOf: ({ bytes }: Needs) => `${bytes} bytes (of rules once they are resolved, and of selectors)`,
     option: '--bytes-per-namespace',
     value: 'bytesPerNamespace',
   },
@@ -118,17 +133,18 @@ export class Budgets {
     if (isOver(rules, rulesPerPolicy)) {
       return excess(`${rules} rules`, `${rulesPerPolicy}`, '--rules-per-policy', 'rulesPerPolicy');
     }
-    return this.#tooManySelectors(selectors, selectorsPerPolicy);
+    return this.#tooManySelectors({ selectors, distinctSelectors: selectors });
   }
 
   /** Why one policy may not cost that much; undefined: it may. */
-  ofPolicy({ selectors, rulesBytes, selectorBytes }: Needs): PolicyProblem | undefined {
-    const { selectorsPerPolicy, bytesPerPolicy } = this.#limits;
+  ofPolicy(needs: Needs): PolicyProblem | undefined {
+    const { bytesPerPolicy } = this.#limits;
+    const { rulesBytes, selectorBytes } = needs;
     const tooLarge = (need: string): PolicyProblem =>
       excess(need, `${bytesPerPolicy}`, '--bytes-per-policy', 'bytesPerPolicy');
     if (isOver(rulesBytes, bytesPerPolicy)) return tooLarge(`${rulesBytes} bytes once it is resolved`);
     if (isOver(selectorBytes, bytesPerPolicy)) return tooLarge(`${selectorBytes} bytes for one of its selectors`);
-    return this.#tooManySelectors(selectors, selectorsPerPolicy);
+    return this.#tooManySelectors(needs);
   }
 
   /** How many policies more the namespace may have. */
@@ -156,13 +172,13 @@ export class Budgets {
     if (namespace === undefined) return undefined;
     const others = this.#with(txn, namespace, before, NOTHING);
     const where = `namespace ${JSON.stringify(namespace)}`;
-    const texts = SHARED.flatMap(({ need, of, option, value }) => {
+    const texts = SHARED.flatMap(({ need, textOf, option, value }) => {
       const most = this.#limits[value];
       if (!isOver(others[need] + needs[need], most)) return [];
       const raise = `or raise ${option} (value operator.limits.${value})`;
       if (isOver(needs[need], most))
-        return `the policy needs ${needs[need]} ${of}, and all policies of ${where} together may have ${most}: let it need fewer, ${raise}`;
-      return `the policy needs ${needs[need]} ${of}, and when it was read the other policies of ${where} had ${others[need]} of the ${most} that all of them may have: remove some, ${raise}`;
+        return `the policy needs ${textOf(needs)}, and all policies of ${where} together may have ${most}: let it need fewer, ${raise}`;
+      return `the policy needs ${textOf(needs)}, and when it was read the other policies of ${where} had ${others[need]} of the ${most} that all of them may have: remove some, ${raise}`;
     });
     return texts.length === 0 ? undefined : { code: 'BudgetExceeded', path: '$', message: texts.join('; ') };
   }
@@ -207,17 +223,26 @@ export class Budgets {
     };
   }
 
-  #tooManySelectors(selectors: number, most: number): PolicyProblem | undefined {
-    if (!isOver(selectors, most)) return undefined;
-    return excess(`${selectors} selectors`, `${most}`, '--selectors-per-policy', 'selectorsPerPolicy');
+  #tooManySelectors(needs: Selectors): PolicyProblem | undefined {
+    const { selectorsPerPolicy } = this.#limits;
+    if (!isOver(needs.selectors, selectorsPerPolicy)) return undefined;
+    return excess(selectorsText(needs), `${selectorsPerPolicy}`, '--selectors-per-policy', 'selectorsPerPolicy');
   }
+}
+
+type Selectors = Pick<Needs, 'selectors' | 'distinctSelectors'>;
+
+function selectorsText({ selectors, distinctSelectors }: Selectors): string {
+  if (selectors === distinctSelectors) return `${selectors} selectors`;
+  return `${selectors} selectors (it has ${distinctSelectors}: one counts once for each ${TERMS_OF_ONE} requirements and values, and that once for each namespace that it looks into)`;
 }
 
 /** What rules cost. */
 export function needsOf(rules: readonly ResolvedRule[], selectors: Iterable<LabelSelector>): Needs {
   const rulesBytes = bytesOf(rules);
-  let [count, bytes, selectorBytes] = [0, rulesBytes, 0];
+  let [count, distinctSelectors, bytes, selectorBytes] = [0, 0, rulesBytes, 0];
   for (const selector of selectors) {
+    distinctSelectors += 1;
     const size = bytesOf(selector);
     bytes += size;
     selectorBytes = Math.max(selectorBytes, size);
@@ -227,7 +252,7 @@ export function needsOf(rules: readonly ResolvedRule[], selectors: Iterable<Labe
   let cidrs = 0;
   for (const { peers } of rules)
     for (const peer of peers ?? []) if ('cidr' in peer) cidrs += 1 + (peer.except?.length ?? 0);
-  return { policies: 1, selectors: count, bytes, cidrs, rulesBytes, selectorBytes };
+  return { policies: 1, selectors: count, distinctSelectors, bytes, cidrs, rulesBytes, selectorBytes };
 }
 
 /** As it is written to the API. */

@@ -30,7 +30,11 @@ export const limitFlags = {
     'mirror-identities-per-node',
     'identities that only mirror pods of one node have, in all namespaces',
   ),
-  selectorsPerPolicy: limit('selectorsPerPolicy', 'selectors-per-policy', 'distinct selectors of one policy'),
+  selectorsPerPolicy: limit(
+    'selectorsPerPolicy',
+    'selectors-per-policy',
+    'distinct selectors of one policy (one counts once for each 10 requirements and values, and that once for each namespace that it looks into: 16 times if in all, unless it asks for a label by its value)',
+  ),
   rulesPerPolicy: limit(
     'rulesPerPolicy',
     'rules-per-policy',
@@ -50,7 +54,7 @@ export const limitFlags = {
   selectorsPerNamespace: limit(
     'selectorsPerNamespace',
     'selectors-per-namespace',
-    'selectors of the policies of one namespace',
+    'selectors of the policies of one namespace, counted as those of one policy',
   ),
   bytesPerNamespace: limit(
     'bytesPerNamespace',
