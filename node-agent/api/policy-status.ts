@@ -32,7 +32,10 @@ export function parsePolicyRef(text: string): PolicyRef {
   )?.kind;
   if (kind === undefined) {
     const known = KINDS.map(({ kind: name, short }) => `${name} (${short.join(' or ')})`).join(', ');
-    throw new BadRequestError(`policy "${text}": "${word}" is no kind; use one of ${known}`);
+    const place = rest.length === 0 ? 'NAMESPACE/' : '';
+    const example = `cnp/${rest.length === 0 ? 'default/' : ''}${text}`;
+    const form = rest.length < 2 ? `write KIND/${place}${text}, such as ${example}; ` : '';
+    throw new BadRequestError(`policy "${text}": "${word}" is no kind; ${form}KIND is one of ${known}`);
   }
   const namespaced = kind === 'CiliumNetworkPolicy' || kind === 'NetworkPolicy';
   const name = rest.at(-1);

@@ -381,8 +381,14 @@ describe('weir', () => {
         [
           'pod/default/x',
           2,
-          '"pod" is no kind; use one of CiliumNetworkPolicy (cnp), CiliumClusterwideNetworkPolicy (ccnp), NetworkPolicy (netpol or knp), ',
+          '"pod" is no kind; KIND is one of CiliumNetworkPolicy (cnp), CiliumClusterwideNetworkPolicy (ccnp), NetworkPolicy (netpol or knp), ',
         ],
+        [
+          'default/good',
+          2,
+          '"default" is no kind; write KIND/default/good, such as cnp/default/good; KIND is one of CiliumNetworkPolicy',
+        ],
+        ['good', 2, '"good" is no kind; write KIND/NAMESPACE/good, such as cnp/default/good; KIND is one of'],
         ['ccnp/default/none', 2, 'is named CiliumClusterwideNetworkPolicy/NAME'],
       ] as const)
         expect(await weir(['policy', 'status', ref])).toMatchObject({ code, err: expect.stringContaining(message) });

@@ -24,6 +24,8 @@ export const ENTITIES: readonly Entity[] = [
 
 /** L3 members that are enforced, and those that are not yet. Each is prefixed by `from` or `to`. */
 const SUPPORTED_L3 = ['Endpoints', 'CIDR', 'CIDRSet', 'Entities'];
+/** Members that a deny does not take. */
+const NO_DENY = ['toFQDNs', 'authentication'];
 const EXPLICIT_EMPTY_L3 = [...SUPPORTED_L3, 'Nodes'];
 
 /** Parses one element of a direction list (spec 1.2, 2.5). Undefined when it is not readable at all. */
@@ -38,7 +40,10 @@ export function parseElement(json: unknown, context: ElementContext, problems: P
     ...[...SUPPORTED_L3, 'Nodes', 'Groups'].map((name) => prefix + name),
     ...(direction === 'egress' ? ['toServices', 'toFQDNs'] : []),
   ];
-  checkFields(json, [...l3, `${prefix}Requires`, 'toPorts', 'icmps', 'authentication'], path, problems);
+  const fields = [...l3, 'toPorts', 'icmps', 'authentication'];
+  const noDeny = verdict === 'deny' ? fields.filter((field) => NO_DENY.includes(field)) : [];
+  const taken = fields.filter((field) => !noDeny.includes(field));
+  checkFields(json, taken, path, problems, [...noDeny, `${prefix}Requires`]);
 
   const l3Peers = parseL3(json, l3, prefix, context, problems);
   warnOfIPv6({ ...context, peers: l3Peers.peers }, problems);
@@ -48,7 +53,7 @@ export function parseElement(json: unknown, context: ElementContext, problems: P
   if (required)
     problems.unsupported(
       `${path}.${prefix}Requires`,
-      `${prefix}Requires was removed from the language; ${consequence(verdict)}`,
+      `${prefix}Requires was removed from the language: write its labels into each selector of ${prefix}Endpoints; ${consequence(verdict)}`,
     );
   const peersUnsupported = l3Peers.unsupported || required;
 

@@ -22,12 +22,12 @@ export function parsePorts(
       problems.invalid(path, `${show(item)} is not a port rule: write {ports: [{port: "80", protocol: TCP}]}`);
       return;
     }
-    const known = ['ports', ...(context.verdict === 'allow' ? L7_FIELDS : ['rules'])];
-    if (context.verdict === 'deny' && (member(item, 'rules') ?? null) !== null) {
+    const allows = context.verdict === 'allow';
+    if (!allows && (member(item, 'rules') ?? null) !== null) {
       problems.invalid(`${path}.rules`, 'a deny takes no L7 rules, it denies whole ports: remove rules');
     }
-    checkFields(item, known, path, problems);
-    if (context.verdict === 'allow' && refuseL7(item, path, problems)) unsupported = true;
+    checkFields(item, allows ? ['ports', ...L7_FIELDS] : ['ports'], path, problems, allows ? [] : ['rules']);
+    if (allows && refuseL7(item, path, problems)) unsupported = true;
     const ports = listOf(item, 'ports', path, problems) ?? [];
     if (ports.length > MAX_PORTS) {
       problems.invalid(

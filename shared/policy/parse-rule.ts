@@ -15,9 +15,9 @@ import {
 } from './problems.ts';
 import type { Direction, Rule, RuleElement, Verdict } from './types.ts';
 
+/** And `nodeSelector`, of cluster-wide policies. */
 const RULE_FIELDS = [
   'endpointSelector',
-  'nodeSelector',
   'ingress',
   'ingressDeny',
   'egress',
@@ -46,7 +46,8 @@ export function parseRule(json: unknown, path: string, scope: RuleScope, problem
     problems.invalid(path, `${show(json)} is not a rule: write an object with endpointSelector and ingress or egress`);
     return undefined;
   }
-  checkFields(json, RULE_FIELDS, path, problems);
+  if (scope.kind === 'CiliumNetworkPolicy') checkFields(json, RULE_FIELDS, path, problems, ['nodeSelector']);
+  else checkFields(json, [...RULE_FIELDS, 'nodeSelector'], path, problems);
   const subject = parseSubject(json, path, scope, problems);
 
   const elements: RuleElement[] = [];

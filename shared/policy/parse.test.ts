@@ -546,3 +546,30 @@ describe('any JSON', () => {
     );
   });
 });
+
+describe('the fields that a message proposes', () => {
+  const proposed = ({ problems }: ParseResult) => problems.map(({ message }) => message);
+
+  it('are those that are taken there', () => {
+    const [rule] = proposed(cnp({ endpointSelector: WEB, ingress: [{}], bogus: 1 }));
+    expect(rule).toMatch(/: the fields here are endpointSelector, ingress, /);
+    const [element] = proposed(ingress({ bogus: 1 }));
+    expect(element).not.toContain('fromRequires');
+    const denied = proposed(cnp({ endpointSelector: WEB, egressDeny: [{ bogus: 1, toPorts: [{ bogus: 1 }] }] }));
+    expect(denied).toHaveLength(2);
+    expect(denied.join()).not.toMatch(/toFQDNs|authentication|rules/);
+  });
+
+  it('are nodes, too, in a cluster-wide policy', () => {
+    const spec = { endpointSelector: WEB, ingress: [{}], bogus: 1 };
+    const result = parsePolicy({ metadata: { name: 'p' }, spec }, 'CiliumClusterwideNetworkPolicy');
+    expect(proposed(result)[0]).toContain('nodeSelector');
+  });
+
+  it('what is refused there is told once, by its own reason', () => {
+    expect(proposed(cnp({ endpointSelector: WEB, nodeSelector: {}, ingress: [{}] })).join()).not.toContain('unknown');
+    expect(proposed(ingress({ fromRequires: [{}] }))).toEqual([
+      'fromRequires was removed from the language: write its labels into each selector of fromEndpoints; until then this element allows nothing',
+    ]);
+  });
+});

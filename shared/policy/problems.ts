@@ -102,10 +102,19 @@ export function childPath(path: string, field: string): string {
   return path === '' ? field : `${path}.${field}`;
 }
 
-/** Reports each field that is not among `known`, with the nearest known name. */
-export function checkFields(object: Json, known: readonly string[], path: string, problems: Problems): void {
+/**
+ * Reports each field that is not among `known`, with the nearest known name.
+ * @param refused fields that the caller reports by themselves: not unknown, and nobody is told to write them
+ */
+export function checkFields(
+  object: Json,
+  known: readonly string[],
+  path: string,
+  problems: Problems,
+  refused: readonly string[] = [],
+): void {
   for (const field of Object.keys(object)) {
-    if (known.includes(field)) continue;
+    if (known.includes(field) || refused.includes(field)) continue;
     problems.invalid(
       () => childPath(path, field),
       () => {
