@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from '@jest/globals';
@@ -30,4 +30,16 @@ it('a program that ends by itself is told, one that is ended is not', async () =
     await program[how]();
   }
   expect(ends).toEqual(['exit code 3', 'SIGKILL']);
+});
+
+it('ctrl-C at the terminal reaches the cluster, which stops its programs: none is in its process group', async () => {
+  const program = new Program({ name: 'p', command: 'sleep', args: ['1000'], logFile: join(folder, 'log') });
+  try {
+    await new Promise((resolve) => program.child.once('spawn', resolve));
+    // Process group and session: fields 5 and 6.
+    const fields = readFileSync(`/proc/${program.pid}/stat`, 'utf8').split(' ');
+    expect(fields.slice(4, 6)).toEqual([String(program.pid), String(program.pid)]);
+  } finally {
+    await program.stop();
+  }
 });

@@ -17,8 +17,6 @@ export interface ProgramOptions {
   readonly logFile: string;
   /** With an IPC channel (`send`, `onMessage`). */
   readonly ipc?: boolean;
-  /** In a session of its own: ctrl-C at the terminal is the cluster's to handle, not the program's. */
-  readonly detached?: boolean;
   /** It has ended, and neither `stop` nor `kill9` was called. */
   readonly onEnd?: (how: string) => void;
 }
@@ -40,7 +38,8 @@ export class Program {
     const [command = '', ...args] = options.netns === undefined ? die : ['nsenter', `--net=${options.netns}`, ...die];
     this.child = spawn(command, args, {
       env: { ...process.env, ...options.env },
-      detached: options.detached === true,
+      // In a session of its own: ctrl-C at the terminal is the cluster's to handle, not the program's.
+      detached: true,
       stdio: options.ipc === true ? ['ignore', 'pipe', 'pipe', 'ipc'] : ['ignore', 'pipe', 'pipe'],
     });
     for (const stream of [this.child.stdout, this.child.stderr]) {

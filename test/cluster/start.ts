@@ -71,7 +71,7 @@ async function main(): Promise<void> {
   console.log(`
 A cluster of ${nodes} ${nodes === 1 ? 'node' : 'nodes'} runs on this machine. Three pods run: app1 and app2 on node-1, app3 on node-${nodes}.
 There is no scheduler and no controller: a Deployment makes no pods, and a pod needs spec.nodeName:
-  kubectl run NAME --image any --overrides '{"spec":{"nodeName":"node-1"}}'
+  kubectl run my-pod --image any --overrides '{"spec":{"nodeName":"node-1"}}'
 kubectl: ${kubectlPath()}
 
   export KUBECONFIG=${cluster.kubeconfig}

@@ -54,7 +54,6 @@ export class Traffic {
       logFile,
       env: { PATH: TOOL_PATH },
       ipc: true,
-      detached: true,
     });
     this.#program.child.on('message', (report: TrafficReport) => this.#receive(report));
   }

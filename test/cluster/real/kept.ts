@@ -25,7 +25,7 @@ export class Kept {
   }
 
   #start(): Program {
-    const program = new Program({ ...this.#options, detached: true });
+    const program = new Program(this.#options);
     const again = () => {
       this.#ended += 1;
       if (this.#stopped || this.#ended > GIVE_UP_AFTER) return;

@@ -112,7 +112,6 @@ export class RealNode implements TestNode {
         NODE_PROXY: proxy === undefined ? '' : '1',
       },
       logFile: join(logDir, `${this.name}.log`),
-      detached: true,
     });
     this.#outer = outer;
     if (outer.pid !== undefined) records.set(`${this.name} (parent of process 1)`, outer.pid);
