@@ -4,7 +4,7 @@
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { createWriteStream, type WriteStream } from 'node:fs';
+import { createWriteStream, openSync, type WriteStream } from 'node:fs';
 
 export interface ProgramOptions {
   readonly name: string;
@@ -32,7 +32,8 @@ export class Program {
 
   constructor(options: ProgramOptions) {
     this.name = options.name;
-    this.#log = createWriteStream(options.logFile, { flags: 'a' });
+    // Opened at once: its folder may be gone as soon as the program has ended.
+    this.#log = createWriteStream(options.logFile, { fd: openSync(options.logFile, 'a') });
     const die = ['setpriv', '--pdeathsig', 'KILL', options.command, ...options.args];
     // nsenter and not `ip netns exec`: the latter mounts a new /sys and hides the pinned maps.
     const [command = '', ...args] = options.netns === undefined ? die : ['nsenter', `--net=${options.netns}`, ...die];
