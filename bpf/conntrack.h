@@ -8,6 +8,12 @@
  * every packet that finds it has the flow decided again. It dies after 300 s without a packet of either side, because TCP
  * waits up to 120 s between two retransmissions. A flow that was denied from the start has no entry.
  *
+ * Of TCP only a bare SYN says who opens a connection: nothing else begins a flow. Other protocols do not say it. So an entry whose time
+ * is over is remembered for 300 s more: a packet of its responder then begins no flow of its own, as its initiator's packets would be
+ * replies of that one, whatever the policy says of them. It is judged by its own direction, and the memory lasts as long as such packets
+ * come. A TCP connection that was answered and not closed is remembered for five days: a packet of its initiator goes on with it, when
+ * the present policy allows the flow.
+ *
  * A revision never undoes what a newer one stored.
  *
  * Entries are preallocated and may be given to another flow while a reader holds one. The word (denied, tag, revision) is
@@ -31,6 +37,7 @@ enum ct_status {
 	CT_MISS,
 	CT_CURRENT, /* this revision allowed the flow */
 	CT_UNDECIDED, /* it did not, or denies it: the flow must be decided again */
+	CT_EXPIRED, /* its time is over, and it is remembered */
 };
 
 static __always_inline __u64 ct_tag(const struct ct_key *key)
@@ -46,8 +53,11 @@ static __always_inline bool ct_closing(__u32 flags)
 	return (flags & CT_RESET) || (flags & (CT_FIN_FORWARD | CT_FIN_REPLY)) == (CT_FIN_FORWARD | CT_FIN_REPLY);
 }
 
+/* How long an entry counts after its last packet. */
 static __always_inline __u32 ct_timeout(__u8 protocol, __u64 word, __u32 flags)
 {
+	if (flags & CT_OVER)
+		return 0;
 	if (word & CT_DENIED)
 		return TICKS(300);
 	if (protocol == IPPROTO_TCP) {
@@ -56,6 +66,22 @@ static __always_inline __u32 ct_timeout(__u8 protocol, __u64 word, __u32 flags)
 		return flags & CT_REPLIED ? TICKS(21600) : TICKS(60);
 	}
 	return protocol == IPPROTO_UDP && (flags & CT_REPLIED) ? TICKS(180) : TICKS(60);
+}
+
+/* How long it is remembered after that. */
+static __always_inline __u32 ct_memory(__u8 protocol, __u64 word, __u32 flags)
+{
+	if (protocol != IPPROTO_TCP)
+		return word & CT_DENIED && !(flags & CT_OVER) ? 0 : TICKS(300);
+	return (word & CT_DENIED) || ct_closing(flags) || !(flags & CT_REPLIED) ? 0 : TICKS(432000 - 21600);
+}
+
+/* A packet of the responder has met an entry that is remembered: it stays over, for as long as such packets come. */
+static __always_inline void ct_remember(struct ct_value *e)
+{
+	if (!(READ_ONCE(e->flags) & CT_OVER))
+		__sync_fetch_and_or(&e->flags, CT_OVER);
+	WRITE_ONCE(e->last_seen, now_ticks());
 }
 
 /*
@@ -70,10 +96,11 @@ static __always_inline enum ct_status ct_look(struct ct_value *e, __u8 protocol,
 	if (unlikely((found ^ current) << 1 >> 33))
 		return CT_MISS;
 	if (unlikely(READ_ONCE(e->stamp) != stamp)) {
-		__u32 now = now_ticks();
+		__u32 now = now_ticks(), flags = READ_ONCE(e->flags), timeout = ct_timeout(protocol, found, flags);
+		__s32 idle = (__s32)(now - READ_ONCE(e->last_seen));
 
-		if ((__s32)(now - READ_ONCE(e->last_seen)) > (__s32)ct_timeout(protocol, found, READ_ONCE(e->flags)))
-			return CT_MISS;
+		if ((flags & CT_OVER) || idle > (__s32)timeout)
+			return idle > (__s32)(timeout + ct_memory(protocol, found, flags)) ? CT_MISS : CT_EXPIRED;
 		if (own) {
 			WRITE_ONCE(e->last_seen, now);
 			WRITE_ONCE(e->stamp, stamp);
@@ -103,21 +130,10 @@ static __always_inline void ct_touch(struct ct_value *e, __u8 tcp_flags, bool re
 	e->bytes += bytes;
 }
 
-/* A reset or finished connection whose tuple is used again. */
+/* Opens a connection. A reset or finished one, or one whose time is over, may have had the same tuple. */
 static __always_inline bool tcp_opens(__u8 tcp_flags)
 {
 	return (tcp_flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_SYN;
-}
-
-/*
- * Whether a packet without an entry may begin one when it is allowed. One that can only answer or end a connection does
- * not. One of a connection's middle does where connections are picked up: the packet does not say who opened it.
- */
-static __always_inline bool tcp_begins(__u8 tcp_flags, bool pickup)
-{
-	if (tcp_flags & TCP_RST)
-		return false;
-	return tcp_flags & TCP_SYN ? !(tcp_flags & TCP_ACK) : pickup;
 }
 
 /*
@@ -132,15 +148,21 @@ static __always_inline void ct_settle(struct ct_value *e, __u64 seen, __u64 curr
 		__sync_val_compare_and_swap(&e->word, seen, allowed ? current : current | CT_DENIED);
 }
 
+/* A flow that goes on though its time was over. */
+static __always_inline void ct_revive(struct ct_value *e)
+{
+	WRITE_ONCE(e->last_seen, now_ticks());
+	WRITE_ONCE(e->stamp, now_stamp());
+}
+
 /* False when the table is full. */
 static __always_inline bool ct_create(const struct ct_key *key, __u64 current, __u8 tcp_flags, __u32 cookie, __u32 bytes)
 {
-	bool picked_up = key->protocol == IPPROTO_TCP && !(tcp_flags & TCP_SYN);
 	struct ct_value v = {
 		.word = current,
 		.last_seen = now_ticks(),
 		.stamp = now_stamp(),
-		.flags = ct_flags_of(tcp_flags, false) | (picked_up ? CT_PICKED_UP : 0),
+		.flags = ct_flags_of(tcp_flags, false),
 		.cookie = cookie,
 		.packets = 1,
 		.bytes = bytes,

@@ -5,7 +5,7 @@ export type Direction = keyof typeof DIRECTION;
 
 export const VERDICT = { allow: 1, deny: 2 } as const;
 
-export const ENDPOINT_FLAGS = { ingressEnforced: 1, egressEnforced: 2, noSourceCheck: 4, noPickup: 8 } as const;
+export const ENDPOINT_FLAGS = { ingressEnforced: 1, egressEnforced: 2, noSourceCheck: 4 } as const;
 
 /** First class number that a policy compiler may use; the last is 65535. Below: 0 unknown, 1 cluster, 2 world; the rest is reserved. */
 export const FIRST_CLASS = 16;
@@ -19,7 +19,7 @@ export const SETTINGS = { allowEvents: 1 } as const;
 export const EVENT_KIND = { drop: 1, allow: 2 } as const;
 
 /** Conntrack flags. */
-export const CT_FLAGS = { replied: 1, finForward: 2, finReply: 4, reset: 8, pickedUp: 16 } as const;
+export const CT_FLAGS = { replied: 1, finForward: 2, finReply: 4, reset: 8, over: 32 } as const;
 
 export interface Reason {
   readonly number: number;

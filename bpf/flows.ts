@@ -105,24 +105,38 @@ function ticksOf(seconds: number): number {
   return Number((BigInt(seconds) * 1_000_000_000n) / TICK_NS);
 }
 
+type Aging = Pick<CtValue, 'flags' | 'denied'>;
+
+function isClosing(flags: number): boolean {
+  const finished = CT_FLAGS.finForward | CT_FLAGS.finReply;
+  return (flags & CT_FLAGS.reset) !== 0 || (flags & finished) === finished;
+}
+
 /**
- * Idle time in ticks after which an entry is dead, as in conntrack.h. A denied flow is remembered longer than TCP waits
- * between two retransmissions (120 s), whatever its protocol and state.
+ * Idle time in ticks after which an entry's time is over, as in conntrack.h. A denied flow counts for longer than TCP waits between two
+ * retransmissions (120 s), whatever its protocol and state.
  */
-export function ctTimeoutTicks(protocol: number, flags: number, denied = false): number {
+export function ctTimeoutTicks(protocol: number, { flags, denied }: Aging): number {
+  if ((flags & CT_FLAGS.over) !== 0) return 0;
   if (denied) return ticksOf(300);
   const replied = (flags & CT_FLAGS.replied) !== 0;
-  if (protocol === PROTOCOL.tcp) {
-    const finished = CT_FLAGS.finForward | CT_FLAGS.finReply;
-    if ((flags & CT_FLAGS.reset) !== 0 || (flags & finished) === finished) return ticksOf(10);
-    return ticksOf(replied ? 21_600 : 60);
-  }
+  if (protocol === PROTOCOL.tcp) return ticksOf(isClosing(flags) ? 10 : replied ? 21_600 : 60);
   return ticksOf(protocol === PROTOCOL.udp && replied ? 180 : 60);
 }
 
-/** Whether the kernel would treat the entry as absent at that instant: garbage that may be deleted. */
-export function ctExpired(key: CtKey, value: CtValue, monotonicNs: bigint): boolean {
-  return ((ticksAt(monotonicNs) - value.lastSeen) | 0) > ctTimeoutTicks(key.protocol, value.flags, value.denied);
+/** For how many ticks more the kernel remembers it, so that nothing of it begins a flow of the other side. */
+export function ctMemoryTicks(protocol: number, { flags, denied }: Aging): number {
+  if (protocol !== PROTOCOL.tcp) return denied && (flags & CT_FLAGS.over) === 0 ? 0 : ticksOf(300);
+  const established = (flags & CT_FLAGS.replied) !== 0 && !denied && !isClosing(flags);
+  return established ? ticksOf(432_000 - 21_600) : 0;
+}
+
+/** How far an entry is at that instant. Expired: its time is over, and the kernel remembers it. Gone: the kernel treats it as absent. */
+export function ctAge(key: CtKey, value: CtValue, monotonicNs: bigint): 'live' | 'expired' | 'gone' {
+  const idle = (ticksAt(monotonicNs) - value.lastSeen) | 0;
+  const timeout = ctTimeoutTicks(key.protocol, value);
+  if (idle <= timeout && (value.flags & CT_FLAGS.over) === 0) return 'live';
+  return idle <= timeout + ctMemoryTicks(key.protocol, value) ? 'expired' : 'gone';
 }
 
 export interface MetricsKey {

@@ -25,7 +25,7 @@ export { DatapathBuildError, LayoutError } from './errors.ts';
 export {
   type CtKey,
   type CtValue,
-  ctExpired,
+  ctAge,
   ctKey,
   ctTimeoutTicks,
   ctValue,

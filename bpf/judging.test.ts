@@ -596,34 +596,47 @@ describe('4. conntrack', () => {
     expect(answer()).toBe('policy');
   });
 
-  it('picks a TCP connection up in its middle, except where some may have begun unjudged', () => {
-    expect(path.judge('egress', tcpOut(80, ack))).toBe('forwarded');
-    expect(path.judge('ingress', tcpBack(80, ack))).toBe('forwarded');
-    expect(flow().get()?.flags).toBe(CT_FLAGS.replied | CT_FLAGS.pickedUp);
-    path.map('ct4').deleteBatch([...path.map('ct4').keys()]);
-
-    path.endpoint({ flags: ENFORCED | ENDPOINT_FLAGS.noPickup });
-    expect(path.judge('egress', tcpOut(80, ack))).toBe('forwarded');
-    expect(flow().get()).toBeUndefined();
-    expect(path.judge('ingress', tcpBack(80, ack))).toBe('policy');
-    // What nobody doubts goes on: connections from their SYN, and flows that are known.
+  it('begins no TCP connection but by its SYN: nothing else says who opened it', () => {
+    for (const flags of [ack, fin | ack, syn | ack, rst]) {
+      expect(path.judge('egress', tcpOut(80, flags))).toBe('forwarded');
+      expect(path.flows()).toBe(0);
+      expect(path.judge('ingress', tcpBack(80, flags))).toBe('policy');
+    }
     expect(path.judge('egress', tcpOut(80))).toBe('forwarded');
     expect(path.judge('ingress', tcpBack(80))).toBe('forwarded');
     expect(flow().get()?.flags).toBe(CT_FLAGS.replied);
-    expect(path.judge('egress', out(17, udp({ sport: 40_000, dport: 53 })))).toBe('forwarded');
-    expect(path.judge('ingress', into(17, udp({ sport: 53, dport: 40_000 })))).toBe('forwarded');
+  });
+
+  it('goes on with a TCP connection that was silent for long when its initiator does, and the policy allows it', () => {
+    path.judge('egress', tcpOut(80));
+    path.judge('ingress', tcpBack(80));
+    flow().age(100_000);
+    expect(path.judge('ingress', tcpBack(80, ack))).toBe('policy');
+    expect(path.judge('egress', tcpOut(80, ack))).toBe('forwarded');
+    expect(path.judge('ingress', tcpBack(80, ack))).toBe('forwarded');
+    path.slot(1, [], []);
+    path.endpoint({ flags: ENFORCED, revision: 2, slot: 1 });
+    flow().age(100_000);
+    expect(path.judge('egress', tcpOut(80, ack))).toBe('policy');
+    expect(path.judge('ingress', tcpBack(80, ack))).toBe('policy');
+    path.endpoint({ flags: ENFORCED, revision: 3 });
+    path.judge('egress', tcpOut(80));
+    path.judge('ingress', tcpBack(80));
+    flow().age(433_000);
+    expect(path.judge('egress', tcpOut(80, ack))).toBe('forwarded');
+    expect(path.judge('ingress', tcpBack(80, ack))).toBe('policy');
   });
 
   it('in quarantine begins no flow but of a SYN, and remembers nothing', () => {
     const query = () => path.judge('egress', out(17, udp({ sport: 40_000, dport: 53 })));
     const answer = () => path.judge('ingress', into(17, udp({ sport: 53, dport: 40_000 })));
-    path.endpoint({ flags: ENFORCED | ENDPOINT_FLAGS.noPickup, quarantine: true });
+    path.endpoint({ flags: ENFORCED, quarantine: true });
     expect([query(), answer(), query(), answer()]).toEqual(['forwarded', 'policy', 'forwarded', 'policy']);
     expect([...path.map('ct4').keys()]).toEqual([]);
     expect(path.judge('egress', tcpOut(80))).toBe('forwarded');
     expect(path.judge('ingress', tcpBack(80))).toBe('forwarded');
     // Conversations of the pod's own go on when it is over, from the same port too.
-    path.endpoint({ flags: ENFORCED | ENDPOINT_FLAGS.noPickup });
+    path.endpoint({ flags: ENFORCED });
     expect([query(), answer()]).toEqual(['forwarded', 'forwarded']);
   });
 
@@ -676,7 +689,7 @@ describe('4. packets that can only answer', () => {
     path.endpoint({ flags: ENDPOINT_FLAGS.ingressEnforced, revision: 2 });
     expect(path.judge('ingress', tcpBack(443, ack))).toBe('policy');
     expect(path.judge('egress', tcpOut(443, ack))).toBe('forwarded');
-    expect(path.judge('ingress', tcpBack(443, ack))).toBe('forwarded');
+    expect(path.judge('ingress', tcpBack(443, ack))).toBe('policy');
   });
 });
 
@@ -803,7 +816,40 @@ describe('4. denied flows', () => {
     expect(path.judge('ingress', each.theirs)).toBe('policy-denied');
     expect(((flow.get()?.lastSeen ?? 0) - Number(process.hrtime.bigint() / 2n ** 30n)) | 0).toBeLessThan(-270);
     expect(path.judge('egress', each.ours)).toBe('forwarded');
-    expect(path.flows()).toBe(2);
+    // Of TCP it takes a SYN to open a connection of the pod's own.
+    expect(path.flows()).toBe(each.name === 'TCP' ? 1 : 2);
+  });
+
+  it('do not come back as the pod’s own by a forged reset: its next packet opens nothing', () => {
+    const [each] = protocols;
+    establish(each);
+    expect(path.judge('ingress', into(6, tcp({ sport: 50_000, dport: 80, flags: rst })))).toBe('forwarded');
+    theirFlow(each.number).age(15);
+    for (const slot of [ALLOWING, DENYING]) {
+      enforce(slot);
+      expect(path.judge('egress', each.ours)).toBe('forwarded');
+      expect(path.flow('egress', each.number, POD, 80, FRIEND, 50_000).get()).toBeUndefined();
+      expect(path.judge('ingress', each.theirs)).toBe(slot === ALLOWING ? 'forwarded' : 'policy-denied');
+    }
+  });
+
+  it('do not come back as the pod’s own after silence, for as long as the pod goes on sending', () => {
+    const [, each] = protocols;
+    establish(each);
+    theirFlow(each.number).age(200);
+    for (let round = 0; round < 5; round += 1) {
+      enforce(round === 0 ? ALLOWING : DENYING);
+      expect(path.judge('egress', each.ours)).toBe('forwarded');
+      expect(path.flows()).toBe(1);
+      theirFlow(each.number).age(250);
+    }
+    expect(path.judge('ingress', each.theirs)).toBe('policy-denied');
+    // It is theirs again once the policy allows it.
+    enforce(ALLOWING);
+    expect(path.judge('ingress', each.theirs)).toBe('forwarded');
+    expect(path.flows()).toBe(1);
+    enforce(DENYING);
+    expect(path.judge('ingress', each.theirs)).toBe('policy-denied');
   });
 
   it('outlive their connection’s own timeout, reset or not', () => {

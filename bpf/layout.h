@@ -15,8 +15,7 @@
 #define ENDPOINT_INGRESS_ENFORCED 1
 #define ENDPOINT_EGRESS_ENFORCED 2
 #define ENDPOINT_NO_SOURCE_CHECK 4
-/* A TCP connection is not picked up in its middle: packets of the endpoint were not judged for a while, or its flows were lost. */
-#define ENDPOINT_NO_PICKUP 8
+/* 8 was in use. */
 
 /*
  * The policy of an endpoint in one aligned 64-bit word, so that a packet sees the old or the new policy, never a mix:
@@ -145,12 +144,12 @@ struct ct_value {
 
 #define CT_DENIED (1ULL << 63)
 
-/* Flags. PICKED_UP: the first packet seen of a TCP connection was one of its middle. */
+/* Flags; 16 was in use. OVER: its time is over, and its responder has sent since. */
 #define CT_REPLIED 1
 #define CT_FIN_FORWARD 2
 #define CT_FIN_REPLY 4
 #define CT_RESET 8
-#define CT_PICKED_UP 16
+#define CT_OVER 32
 
 struct fragment_key {
 	__be32 src;

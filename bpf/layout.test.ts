@@ -8,7 +8,7 @@ import fc from 'fast-check';
 
 import { buildDatapath } from './build.ts';
 import { DatapathBuildError, LayoutError } from './errors.ts';
-import { ctExpired, ctKey, ctValue, decodeEvent, EVENT_SIZE, metricsEntry, TICK_NS } from './flows.ts';
+import { ctAge, ctKey, ctValue, decodeEvent, EVENT_SIZE, metricsEntry, TICK_NS } from './flows.ts';
 import { classKey, classValue, endpointValue, ipcacheKey, ipcacheValue, verdictKey, verdictValue } from './layout.ts';
 import { MAPS } from './maps.ts';
 import { TestDatapath } from './testing/datapath.ts';
@@ -76,23 +76,22 @@ describe('codecs', () => {
     expect(() => ctKey.decode(new Uint8Array(15))).toThrow('expected 16 bytes');
   });
 
-  it('know when the kernel considers a flow dead', () => {
+  it('know when a flow’s time is over for the kernel, and when it is forgotten', () => {
     const key = ctKey.decode(new Uint8Array(16));
     const value = { ...ctValue.decode(new Uint8Array(40)), lastSeen: 1000 };
     const at = (seconds: bigint) => 1000n * TICK_NS + seconds * 1_000_000_000n;
-    expect(ctExpired(key, value, at(-5n))).toBe(false);
-    expect(ctExpired({ ...key, protocol: 6 }, value, at(55n))).toBe(false);
-    expect(ctExpired({ ...key, protocol: 6 }, value, at(65n))).toBe(true);
-    expect(ctExpired({ ...key, protocol: 6 }, { ...value, flags: 1 }, at(21_000n))).toBe(false);
-    expect(ctExpired({ ...key, protocol: 6 }, { ...value, flags: 9 }, at(15n))).toBe(true);
-    expect(ctExpired({ ...key, protocol: 17 }, { ...value, flags: 1 }, at(170n))).toBe(false);
-    expect(ctExpired({ ...key, protocol: 17 }, value, at(65n))).toBe(true);
-    for (const protocol of [6, 17, 1]) {
-      for (const flags of [0, 1, 6, 9]) {
-        expect(ctExpired({ ...key, protocol }, { ...value, flags, denied: true }, at(295n))).toBe(false);
-        expect(ctExpired({ ...key, protocol }, { ...value, flags, denied: true }, at(305n))).toBe(true);
-      }
-    }
+    const ages = (protocol: number, fields: Partial<typeof value>, ...seconds: bigint[]): string[] =>
+      seconds.map((each) => ctAge({ ...key, protocol }, { ...value, ...fields }, at(each)));
+    expect(ages(0, {}, -5n)).toEqual(['live']);
+    expect(ages(6, {}, 55n, 65n)).toEqual(['live', 'gone']);
+    expect(ages(6, { flags: 1 }, 21_000n, 22_000n, 431_000n, 433_000n)).toEqual(['live', 'expired', 'expired', 'gone']);
+    expect(ages(6, { flags: 9 }, 5n, 15n)).toEqual(['live', 'gone']);
+    expect(ages(17, { flags: 1 }, 170n, 190n, 470n, 490n)).toEqual(['live', 'expired', 'expired', 'gone']);
+    expect(ages(17, {}, 55n, 65n, 350n, 370n)).toEqual(['live', 'expired', 'expired', 'gone']);
+    expect(ages(17, { flags: 33 }, 0n, 295n, 305n)).toEqual(['expired', 'expired', 'gone']);
+    for (const protocol of [6, 17, 1])
+      for (const flags of [0, 1, 6, 9])
+        expect(ages(protocol, { flags, denied: true }, 295n, 305n)).toEqual(['live', 'gone']);
   });
 });
 

@@ -29,11 +29,13 @@
  *   - an ICMP error about it is judged by its own direction, as one about no known flow is;
  *   - when the policy allows it again, the next packet of either side revives it.
  *
- * Limit: a TCP connection first seen in its middle belongs to the side whose packet came first (but not to a SYN-ACK or
- * a reset), because nothing in the packet says who opened it. Both programs are attached before a pod starts. An endpoint
- * whose programs or flows somebody took away has ENDPOINT_NO_PICKUP: such a packet is then judged by its own direction and
- * begins no flow, because the connection may be one that nobody judged, or that was cut. Other protocols do not show who
- * began: for some seconds such an endpoint is in quarantine (layout.h).
+ * Who opened. A packet of a TCP connection that has no entry is judged by its own direction and begins no flow, unless it is a bare
+ * SYN: nothing in it says who opened the connection, which may be one that was cut. Other protocols do not show who began: what an
+ * entry remembers says it (conntrack.h), and for some seconds an endpoint whose programs or flows somebody took away is in quarantine
+ * (layout.h).
+ *
+ * Limit: a flow that is not TCP and whose both sides were silent for longer than its entry lasts and is remembered (360 s, or 480 s once
+ * it was answered) belongs to the side that sends first; so does one that was let through while the table was full.
  *
  * Order of judging: endpoint, L3, lengths, source, fragments, ICMP errors, conntrack, policy.
  */
@@ -78,9 +80,7 @@ static __always_inline bool begins(const struct packet *p)
 {
 	if (!(p->track & TRACK_CREATE))
 		return false;
-	if (p->key.protocol != IPPROTO_TCP)
-		return !p->ep.quarantine;
-	return tcp_begins(p->tcp_flags, !(WORD_FLAGS(p->ep.word) & ENDPOINT_NO_PICKUP));
+	return p->key.protocol == IPPROTO_TCP ? tcp_opens(p->tcp_flags) : !p->ep.quarantine;
 }
 
 /* The packet is judged by its own direction; when it is allowed and `opens`, it gets an entry. */
@@ -107,6 +107,7 @@ enum state {
 	STATE_CURRENT, /* of a flow that this revision allowed */
 	STATE_UNDECIDED, /* of a flow that is denied or was decided by another revision */
 	STATE_REPLY_UNDECIDED, /* a reply of such a flow */
+	STATE_ALONE, /* judged as it stands, and begins nothing: its flow is over */
 	STATE_NEW,
 };
 
@@ -128,15 +129,17 @@ static __noinline bool judge_tracked(struct __sk_buff *skb, const struct packet 
 	e = bpf_map_lookup_elem(&ct4, flow);
 	if (e) {
 		ct_settle(e, t->seen, t->current, allowed);
-		if (allowed)
+		if (allowed) {
+			ct_revive(e);
 			ct_touch(e, p->tcp_flags, reply, skb->len);
+		}
 	}
 	return allowed;
 }
 
 /*
- * A bare SYN on a finished flow opens a new one. A bare SYN from the responder is its own flow too, except while the
- * flow is unanswered: a simultaneous open. (tcp_flags are 0 for other protocols and later fragments.)
+ * A bare SYN on a finished flow, or on one whose time is over, opens a new one. A bare SYN from the responder is its own flow too,
+ * except while the flow is unanswered: a simultaneous open. (tcp_flags are 0 for other protocols and later fragments.)
  */
 static __always_inline enum state track(const struct packet *p, __u32 bytes, struct tracked *t)
 {
@@ -151,7 +154,10 @@ static __always_inline enum state track(const struct packet *p, __u32 bytes, str
 		if (e) {
 			t->current = ct_tag(&key) | WORD_REVISION(p->ep.word);
 			status = ct_look(e, p->key.rest >> 48, t->current, stamp, true, &t->seen);
-			if (status != CT_MISS) {
+			/* Of other protocols a flow whose time is over begins anew. */
+			if (unlikely(status == CT_EXPIRED) && p->key.protocol == IPPROTO_TCP)
+				return tcp_opens(p->tcp_flags) ? STATE_NEW : STATE_UNDECIDED;
+			if (status == CT_CURRENT || status == CT_UNDECIDED) {
 				if (unlikely(tcp_opens(p->tcp_flags)) && ct_closing(READ_ONCE(e->flags)))
 					return STATE_NEW;
 				if (unlikely(status == CT_UNDECIDED))
@@ -167,6 +173,13 @@ static __always_inline enum state track(const struct packet *p, __u32 bytes, str
 		if (e) {
 			t->current = ct_tag(&key) | WORD_REVISION(p->ep.word);
 			status = ct_look(e, p->key.rest >> 48, t->current, stamp, true, &t->seen);
+			if (unlikely(status == CT_EXPIRED)) {
+				if (tcp_opens(p->tcp_flags))
+					return STATE_NEW;
+				if (p->key.protocol != IPPROTO_TCP)
+					ct_remember(e);
+				return STATE_ALONE;
+			}
 			if (status != CT_MISS) {
 				__u32 flags = READ_ONCE(e->flags);
 
@@ -186,8 +199,8 @@ static __noinline int settle(struct __sk_buff *skb, const struct packet *p, enum
 {
 	struct decision d = {};
 
-	if (state == STATE_NEW)
-		return judge_new(skb, p, true);
+	if (state == STATE_NEW || state == STATE_ALONE)
+		return judge_new(skb, p, state == STATE_NEW);
 	if (judge_tracked(skb, p, t, state == STATE_REPLY_UNDECIDED, &d))
 		return pass(skb, p->direction & 1);
 	if (state == STATE_REPLY_UNDECIDED)

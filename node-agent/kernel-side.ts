@@ -288,7 +288,7 @@ export class KernelSide {
 
   /**
    * While only one of an endpoint's programs ran, its answers to what came unjudged began flows: as replies to those, it would go on. Once both
-   * run, and no connection is picked up in its middle any more, they are gone for good.
+   * run they are gone for good.
    */
   async #clearFlows(): Promise<void> {
     const doubted = this.endpoints.doubted();

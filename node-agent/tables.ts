@@ -264,12 +264,7 @@ export interface KernelEndpointRow {
   readonly id: number;
   readonly ifindex: number;
   readonly slot: number;
-  /**
-   * Packets have passed its interface unjudged, or its flows were lost, so that nobody knows who opened its connections: one that is first seen
-   * in its middle begins no flow any more. The kernel's element says so too, so that the next agent knows.
-   */
-  readonly noPickup: boolean;
-  /** Its flows are still to be gone through for that reason. */
+  /** Packets have passed its interface unjudged, or its flows were lost, so that nobody knows who began its flows: they are still to be gone through. */
   readonly doubted: boolean;
   /** Since when it is in quarantine for that reason (layout.h), in milliseconds of a clock that only grows. */
   readonly quarantined?: number;

@@ -204,6 +204,16 @@ export class TestDatapath implements Disposable {
     return new Flow(this.map('ct4'), key);
   }
 
+  /** Moves the last packet of all flows into the past, by conntrack ticks. */
+  age(ticks: number): void {
+    const map = this.map('ct4');
+    for (const [key, bytes] of [...map.entries()]) {
+      const value = ctValue.decode(bytes);
+      const lastSeen = (value.lastSeen - ticks) >>> 0;
+      map.update(key, ctValue.encode({ ...value, lastSeen, stamp: (value.stamp - 1) >>> 0 }));
+    }
+  }
+
   flows(): number {
     return [...this.map('ct4').keys()].length;
   }

@@ -1,6 +1,6 @@
 /**
  * The judging of single TCP, UDP and ICMP packets, restated plainly for property tests: no bytes, no maps, no
- * prefixes; one flow table of objects. Time stands still in it: nothing expires.
+ * prefixes; one flow table of objects, with time.
  */
 import type { Direction } from '../constants.ts';
 import type { ClassRow, VerdictRow } from './datapath.ts';
@@ -35,6 +35,10 @@ interface ModelFlow {
   finForward: boolean;
   finReply: boolean;
   reset: boolean;
+  /** Ticks since its last packet. */
+  idle: number;
+  /** Its time is over, and its responder has sent since. */
+  over: boolean;
 }
 
 export class Model {
@@ -42,7 +46,6 @@ export class Model {
   readonly #flows = new Map<string, ModelFlow>();
   #revision = 1;
   #enforced: ReadonlySet<Direction> = new Set();
-  #pickup = true;
   #quarantine = false;
   #classes: readonly ClassRow[] = [];
   #verdicts: readonly VerdictRow[] = [];
@@ -65,56 +68,72 @@ export class Model {
     enforced: ReadonlySet<Direction>,
     classes: readonly ClassRow[],
     verdicts: readonly VerdictRow[],
-    pickup: boolean,
     quarantine: boolean,
   ): void {
     this.#revision = revision;
     this.#enforced = enforced;
-    this.#pickup = pickup;
     this.#quarantine = quarantine;
     this.#classes = classes;
     this.#verdicts = verdicts;
   }
 
+  /** Time passes, in conntrack ticks (layout.h). */
+  age(ticks: number): void {
+    for (const flow of this.#flows.values()) flow.idle += ticks;
+  }
+
   judge(packet: ModelPacket): string {
-    const opens = packet.protocol === 'tcp' && (packet.bits & 0b10110) === 0b00010;
+    const tcp = packet.protocol === 'tcp';
+    const opens = tcp && (packet.bits & 0b10110) === 0b00010;
     const echoReply = packet.protocol === 'icmp' && packet.bits === 0;
-    const own = this.#flows.get(name(packet, packet.direction));
-    const other: Direction = packet.direction === 'egress' ? 'ingress' : 'egress';
-    const theirs = this.#flows.get(name(packet, other));
     const query = packet.protocol === 'icmp' && packet.bits === 8;
-    if (own !== undefined && !echoReply && !(opens && closing(own))) {
-      const reason = this.#present(own);
-      if (reason === 'forwarded') return this.#seen(own, packet, false);
-      // Both sides may have opened the same ports.
-      if (theirs === undefined || query || opens) return reason;
-      return this.#present(theirs) === 'forwarded' ? 'forwarded' : reason;
+    const own = echoReply ? undefined : this.#find(packet, packet.direction);
+    const other: Direction = packet.direction === 'egress' ? 'ingress' : 'egress';
+    const theirs = query ? undefined : this.#find(packet, other);
+    // Of other protocols a flow whose time is over begins anew.
+    const known = own !== undefined && (tcp || isLive(own));
+    if (own !== undefined && known) {
+      const anew = opens && (!isLive(own) || closing(own));
+      if (isLive(own)) own.idle = 0;
+      return anew ? this.#begin(packet) : this.#goOn(own, packet, theirs);
     }
-    // The kernel looks at the own flow's state before it looks for the other side's: a reopening never gets here.
-    const reopens = own !== undefined && !echoReply;
-    let standsAlone = false;
-    if (theirs !== undefined && !query && !reopens && !(opens && (theirs.replied || closing(theirs)))) {
+    if (theirs !== undefined && isLive(theirs)) {
+      theirs.idle = 0;
+      if (opens && (theirs.replied || closing(theirs))) return this.#begin(packet);
       if (this.#present(theirs) === 'forwarded') return this.#seen(theirs, packet, true);
-      standsAlone = !opens;
+      return opens ? this.#begin(packet) : this.#decide(packet);
     }
+    if (theirs !== undefined && !tcp) Object.assign(theirs, { over: true, idle: 0 });
+    return echoReply || (theirs !== undefined && !opens) || (tcp && !opens)
+      ? this.#decide(packet)
+      : this.#begin(packet);
+  }
+
+  /** A packet of the initiator, of which there may be a flow of the other side, too. */
+  #goOn(own: ModelFlow, packet: ModelPacket, theirs: ModelFlow | undefined): string {
+    const reason = this.#present(own);
+    if (reason === 'forwarded') return this.#seen(own, packet, false);
+    const opens = packet.protocol === 'tcp' && (packet.bits & 2) !== 0 && (packet.bits & 20) === 0;
+    if (theirs === undefined || opens || !isLive(theirs)) return reason;
+    theirs.idle = 0;
+    return this.#present(theirs) === 'forwarded' ? 'forwarded' : reason;
+  }
+
+  /** What begins a flow when it is allowed. */
+  #begin(packet: ModelPacket): string {
     const reason = this.#decide(packet);
-    const middle = packet.protocol === 'tcp' && !opens;
-    const answers = middle && ((packet.bits & 4) !== 0 || (packet.bits & 2) !== 0 || !this.#pickup);
-    const unclear = this.#quarantine && packet.protocol !== 'tcp';
-    if (reason === 'forwarded' && !answers && !unclear && !echoReply && !standsAlone) {
-      const flow = {
-        opener: packet,
-        revision: this.#revision,
-        denied: false,
-        replied: false,
-        finForward: false,
-        finReply: false,
-        reset: false,
-      };
-      this.#flows.set(name(packet, packet.direction), flow);
-      mark(flow, packet, false);
-    }
+    if (reason !== 'forwarded' || (this.#quarantine && packet.protocol !== 'tcp')) return reason;
+    const state = { denied: false, replied: false, finForward: false, finReply: false, reset: false, over: false };
+    const flow = { opener: packet, revision: this.#revision, idle: 0, ...state };
+    this.#flows.set(name(packet, packet.direction), flow);
+    mark(flow, packet, false);
     return reason;
+  }
+
+  /** A flow that the kernel knows, or remembers. */
+  #find(packet: ModelPacket, opener: Direction): ModelFlow | undefined {
+    const flow = this.#flows.get(name(packet, opener));
+    return flow !== undefined && flow.idle <= timeout(flow) + memory(flow) ? flow : undefined;
   }
 
   /** Passes when the present policy allows a flow that the quoted packet is of; else as the policy says of ICMP itself. */
@@ -122,8 +141,8 @@ export class Model {
     const icmp = about.protocol === 'icmp';
     const openers = icmp ? [about.bits === 8 ? about.direction : direction] : [about.direction, direction];
     for (const opener of openers) {
-      const flow = this.#flows.get(name(about, opener));
-      if (flow !== undefined && this.#present(flow) === 'forwarded') return 'forwarded';
+      const flow = this.#find(about, opener);
+      if (flow !== undefined && isLive(flow) && this.#present(flow) === 'forwarded') return 'forwarded';
     }
     return this.#decide({ direction, protocol: 'icmp', peer, podPort: 0, peerPort: 0, bits: type });
   }
@@ -138,6 +157,7 @@ export class Model {
   }
 
   #seen(flow: ModelFlow, packet: ModelPacket, reply: boolean): string {
+    flow.idle = 0;
     mark(flow, packet, reply);
     return 'forwarded';
   }
@@ -187,6 +207,28 @@ function mark(flow: ModelFlow, packet: ModelPacket, reply: boolean): void {
 
 function closing(flow: ModelFlow): boolean {
   return flow.reset || (flow.finForward && flow.finReply);
+}
+
+function ticks(seconds: number): number {
+  return Math.floor((seconds * 1e9) / 2 ** 30);
+}
+
+function timeout(flow: ModelFlow): number {
+  const { protocol } = flow.opener;
+  if (flow.over) return 0;
+  if (flow.denied) return ticks(300);
+  if (protocol === 'tcp') return ticks(closing(flow) ? 10 : flow.replied ? 21_600 : 60);
+  return ticks(protocol === 'udp' && flow.replied ? 180 : 60);
+}
+
+function memory(flow: ModelFlow): number {
+  if (flow.opener.protocol !== 'tcp') return flow.denied && !flow.over ? 0 : ticks(300);
+  return flow.replied && !flow.denied && !closing(flow) ? ticks(432_000 - 21_600) : 0;
+}
+
+/** Whether its time is not over. */
+function isLive(flow: ModelFlow): boolean {
+  return !flow.over && flow.idle <= timeout(flow);
 }
 
 function scope(identity: number): number {

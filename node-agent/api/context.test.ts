@@ -36,7 +36,7 @@ function agent(): { readonly options: ApiOptions; readonly expanded: () => numbe
       };
       const held: EndpointStateRow = { ...common, ...more };
       txn.insert(tables.endpoints, { ...common, interfaceName: `lxc${id}`, createdAt: '2026-01-01T00:00:00Z' });
-      txn.insert(tables.kernelEndpoints, { id, ifindex: id, slot: SLOT, noPickup: false, doubted: false, held });
+      txn.insert(tables.kernelEndpoints, { id, ifindex: id, slot: SLOT, doubted: false, held });
     }
   });
   const core: Partial<Core> = {

@@ -1,4 +1,4 @@
-import { CT_FLAGS, ctExpired, ctKey, ctValue, PROTOCOL } from '@weir/bpf';
+import { ctAge, ctKey, ctValue, PROTOCOL } from '@weir/bpf';
 import type { BpfMap } from 'libbpf-ts';
 
 const STEP = 512;
@@ -12,17 +12,23 @@ export interface SweepResult {
 export class Conntrack {
   readonly #map: BpfMap;
   readonly #breathe: () => Promise<void>;
+  /** Entries that the last collection left. */
+  #left = 0;
 
   constructor(map: BpfMap, breathe: () => Promise<void>) {
     this.#map = map;
     this.#breathe = breathe;
   }
 
-  /** Deletes expired entries. Stops early when `signal` is aborted. */
+  /** Deletes entries that are gone and, while the table is more than half full, those that are only remembered. Stops early when `signal` is aborted. */
   async collect(signal: AbortSignal): Promise<SweepResult> {
-    return await this.#sweep(signal, (key, value) =>
-      ctExpired(ctKey.decode(key), ctValue.decode(value), process.hrtime.bigint()),
-    );
+    const pressed = this.#left > this.#map.info.maxEntries / 2;
+    const result = await this.#sweep(signal, (key, value) => {
+      const age = ctAge(ctKey.decode(key), ctValue.decode(value), process.hrtime.bigint());
+      return age === 'gone' || (pressed && age === 'expired');
+    });
+    this.#left = result.entries - result.deleted;
+    return result;
   }
 
   /** Deletes every flow of the endpoints, so that the next ones with their ids start without. */
@@ -31,15 +37,14 @@ export class Conntrack {
   }
 
   /**
-   * Deletes the endpoints' flows whose first packet may have been an answer: all but TCP connections that were seen from their SYN. Denied
-   * ones stay: they keep answers from beginning a flow.
+   * Deletes the endpoints' flows whose first packet may have been an answer: all but TCP connections, which begin with their SYN. Denied ones stay:
+   * they keep answers from beginning a flow.
    */
   async doubt(endpoints: ReadonlySet<number>, signal: AbortSignal): Promise<SweepResult> {
     return await this.#sweep(signal, (key, bytes) => {
       const { endpoint, protocol } = ctKey.decode(key);
       if (!endpoints.has(endpoint)) return false;
-      const { denied, flags } = ctValue.decode(bytes);
-      return !denied && (protocol !== PROTOCOL.tcp || (flags & CT_FLAGS.pickedUp) !== 0);
+      return protocol !== PROTOCOL.tcp && !ctValue.decode(bytes).denied;
     });
   }
 

@@ -115,7 +115,7 @@ describe('an endpoint that moves to another interface', () => {
     expect(world.elements()).toEqual([]);
   });
 
-  it('takes no connection up in its middle where it was found without programs there', () => {
+  it('is in doubt where it was found without programs there', () => {
     const store = world.agent();
     store.update(state(1, 7));
     world.bare.add(8);
@@ -138,14 +138,14 @@ describe('an endpoint that moves to another interface', () => {
 });
 
 const ELEMENT = { revision: 1, slot: 1, flags: 0, ipv4: new Uint8Array(4), identity: 300, id: 1 };
-const ALL = ENDPOINT_FLAGS.ingressEnforced | ENDPOINT_FLAGS.egressEnforced | ENDPOINT_FLAGS.noPickup;
+const ALL = ENDPOINT_FLAGS.ingressEnforced | ENDPOINT_FLAGS.egressEnforced;
 
 describe('an endpoint in doubt', () => {
   const element = () => world.elements().map(({ ifindex, flags, quarantine }) => [ifindex, flags, quarantine]);
   /** Longer than a quarantine lasts. */
   const LONG = 60_000;
 
-  it('is in quarantine until its flows were gone through, and takes no connection up in its middle ever after', () => {
+  it('is in quarantine until its flows were gone through', () => {
     const store = world.agent();
     store.update(state(1));
     store.doubt(1);
@@ -189,7 +189,7 @@ describe('an endpoint in doubt', () => {
     store.update(state(1, 7));
     store.doubt(1);
     store.update(state(1, 8));
-    expect(element()).toEqual([[8, ALL & ~ENDPOINT_FLAGS.noPickup, false]]);
+    expect(element()).toEqual([[8, ALL, false]]);
     expect(store.doubted()).toEqual(new Set());
   });
 });
@@ -257,8 +257,7 @@ describe('endpoints that are as they were found', () => {
         revision: 41,
         slot: 0,
         identity: 0,
-        // That nobody knows who opened its connections stays known.
-        flags: ENDPOINT_FLAGS.ingressEnforced | ENDPOINT_FLAGS.egressEnforced | ENDPOINT_FLAGS.noPickup,
+        flags: ENDPOINT_FLAGS.ingressEnforced | ENDPOINT_FLAGS.egressEnforced,
       },
       { ...second, revision: 42 },
     ]);
@@ -301,7 +300,7 @@ describe('an element that somebody edits while the endpoint is as it was found',
     expect(store.look()[0]?.faults).toEqual(['its element in the endpoint map is another']);
     expect(store.editedFound()).toEqual([1]);
     store.mend(1);
-    expect(world.elements()).toEqual([{ ...found, flags: found.flags | ENDPOINT_FLAGS.noPickup, quarantine: true }]);
+    expect(world.elements()).toEqual([{ ...found, quarantine: true }]);
     expect([...store.doubted()]).toEqual([1]);
     store.undoubt([1]);
     expect([store.look()[0]?.faults, store.editedFound()]).toEqual([[], []]);

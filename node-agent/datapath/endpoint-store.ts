@@ -58,10 +58,9 @@ export class EndpointStore {
           egress: (flags & ENDPOINT_FLAGS.egressEnforced) !== 0,
         },
       };
-      const noPickup = (flags & ENDPOINT_FLAGS.noPickup) !== 0;
       // The agent before may have ended between the element and the flows.
       const { quarantine: doubted = false } = value;
-      rows.set(id, { id, ifindex, slot, noPickup, doubted, ...(doubted ? { quarantined: this.#now() } : {}), found });
+      rows.set(id, { id, ifindex, slot, doubted, ...(doubted ? { quarantined: this.#now() } : {}), found });
     }
     this.#db.write([this.#table], (txn) => {
       for (const row of rows.values()) txn.upsert(this.#table, row);
@@ -187,7 +186,7 @@ export class EndpointStore {
     }
   }
 
-  /** Nobody knows any more who opened its connections: its element says so from now on, and its flows are to be gone through. */
+  /** Nobody knows any more who began its flows: it is in quarantine, and they are to be gone through. */
   doubt(id: number): void {
     const row = this.#row(id);
     if (row === undefined) return;
@@ -195,17 +194,13 @@ export class EndpointStore {
     const bytes = this.#map.lookup(key);
     if (bytes !== undefined) {
       const value = endpointValue.decode(bytes);
-      if (value.id === id)
-        this.#map.update(
-          key,
-          endpointValue.encode({ ...value, flags: value.flags | ENDPOINT_FLAGS.noPickup, quarantine: true }),
-        );
+      if (value.id === id) this.#map.update(key, endpointValue.encode({ ...value, quarantine: true }));
     }
     this.#put({ ...row, ...this.#inDoubt() });
   }
 
   #inDoubt() {
-    return { noPickup: true, doubted: true, quarantined: this.#now() } as const;
+    return { doubted: true, quarantined: this.#now() } as const;
   }
 
   /** Endpoints whose flows may have begun with an answer to what nobody judged. */
@@ -425,16 +420,13 @@ function flagsOf({ ingress, egress }: EndpointStateRow['enforced']): number {
 }
 
 /** Of an endpoint whose programs were there before it was. */
-const NEW = { noPickup: false, doubted: false } as const;
+const NEW: Pick<KernelEndpointRow, 'doubted' | 'quarantined'> = { doubted: false };
 
-function elementOf(
-  row: KernelEndpoint,
-  { noPickup, quarantined }: Pick<KernelEndpointRow, 'noPickup' | 'quarantined'>,
-): Uint8Array {
+function elementOf(row: KernelEndpoint, { quarantined }: Pick<KernelEndpointRow, 'quarantined'>): Uint8Array {
   return endpointValue.encode({
     revision: row.revision,
     slot: row.slot,
-    flags: flagsOf(row.enforced) | (noPickup ? ENDPOINT_FLAGS.noPickup : 0),
+    flags: flagsOf(row.enforced),
     ifindex: row.ifindex,
     // Without an address no source is the endpoint's own.
     ipv4: parseAddress(row.ipv4 === '' ? '0.0.0.0' : row.ipv4).bytes,

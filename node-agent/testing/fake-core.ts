@@ -100,14 +100,14 @@ export class FakeCore implements Core {
     const { id, ifindex, slot } = state;
     this.db.write([endpointStates, kernelEndpoints], (txn) => {
       txn.upsert(endpointStates, state);
-      txn.upsert(kernelEndpoints, { id, ifindex, slot, noPickup: false, doubted: false, held: state, written: state });
+      txn.upsert(kernelEndpoints, { id, ifindex, slot, doubted: false, held: state, written: state });
     });
   }
 
   /** It was found in the kernel at start. */
   adopt(found: KernelEndpoint): void {
     const { id, ifindex, slot } = found;
-    const row = { id, ifindex, slot, noPickup: false, doubted: false, found };
+    const row = { id, ifindex, slot, doubted: false, found };
     this.db.write([this.tables.kernelEndpoints], (txn) => txn.upsert(this.tables.kernelEndpoints, row));
   }
 
