@@ -50,6 +50,11 @@ const REASONS: readonly Reason[] = [
   reason(9, 'unknown-identity', 'The peer has no identity and no policy rule allows unknown peers.'),
   reason(10, 'no-policy', 'The compiled policy of the endpoint is missing in the kernel.'),
   reason(11, 'not-a-router', 'The pod sent a router advertisement or a redirect over IPv6, and a pod is no router.'),
+  reason(
+    12,
+    'neighbour-discovery',
+    'Of IPv6 neighbour discovery a pod sends its node plain neighbour solicitations and advertisements, and this is none.',
+  ),
   reason(32, 'forwarded', 'The packet passed.', false),
   reason(33, 'ct-full', 'The connection table is full; an allowed packet passed untracked.', false),
   reason(34, 'event-lost', 'An event was not reported: rate limit or full buffer.', false),

@@ -18,6 +18,8 @@ import {
   ip4,
   ipv4,
   ipv6,
+  type NeighbourFields,
+  neighbour,
   sctp,
   TCP_FLAGS,
   tcp,
@@ -173,35 +175,33 @@ describe('2. layer 3', () => {
     return ethernet(ipv6({ src: address, dst: address, nextHeader, hopLimit, payload }), ETHERTYPE.ipv6);
   };
 
-  it('passes neighbour discovery, and other IPv6 only where nothing is enforced', () => {
+  it('passes IPv6 only where nothing is enforced', () => {
     for (const direction of ['egress', 'ingress'] as const) {
-      expect(path.judge(direction, v6(58, 135))).toBe('forwarded');
-      expect(path.judge(direction, v6(58, 136))).toBe('forwarded');
-      expect(path.judge(direction, v6(58, 135, 64))).toBe('ipv6-unsupported');
       expect(path.judge(direction, v6(58, 128))).toBe('ipv6-unsupported');
       expect(path.judge(direction, v6(0, 135, 64))).toBe('ipv6-unsupported');
       expect(path.judge(direction, v6(6, 0))).toBe('ipv6-unsupported');
     }
     path.endpoint({ flags: 0 });
-    expect(path.judge('egress', v6(6, 0))).toBe('forwarded');
-    expect(path.judge('ingress', v6(6, 0))).toBe('forwarded');
+    for (const direction of ['egress', 'ingress'] as const) {
+      expect(path.judge(direction, v6(58, 128))).toBe('forwarded');
+      expect(path.judge(direction, v6(6, 0))).toBe('forwarded');
+    }
   });
 
   it('lets no pod speak as a router, enforced or not: its node would take routes and addresses from it', () => {
     for (const flags of [0, ENFORCED]) {
       path.endpoint({ flags });
-      for (const type of [134, 137]) {
-        expect(path.judge('egress', v6(58, type))).toBe('not-a-router');
-        expect(path.judge('ingress', v6(58, type))).toBe('forwarded');
-        // A receiver does not believe what came over a router.
-        expect(path.judge('egress', v6(58, type, 64))).toBe(flags === 0 ? 'forwarded' : 'ipv6-unsupported');
+      for (const hopLimit of [255, 64]) {
+        for (const type of [134, 137]) expect(path.judge('egress', v6(58, type, hopLimit))).toBe('not-a-router');
+        expect(path.judge('egress', v6(58, 133, hopLimit))).toBe('neighbour-discovery');
       }
       for (const extension of [0, 43, 44, 51, 60, 135]) {
         expect(path.judge('egress', v6(extension, 58))).toBe('not-a-router');
         expect(path.judge('egress', v6(extension, 58, 64))).toBe(flags === 0 ? 'forwarded' : 'ipv6-unsupported');
       }
-      for (const type of [133, 135, 136]) expect(path.judge('egress', v6(58, type))).toBe('forwarded');
       expect(path.judge('egress', v6(17, 0))).toBe(flags === 0 ? 'forwarded' : 'ipv6-unsupported');
+      for (const type of [133, 134, 137])
+        expect(path.judge('ingress', v6(58, type))).toBe(flags === 0 ? 'forwarded' : 'ipv6-unsupported');
     }
     expect(path.judge('egress', v6(58, 135, 255, 0))).toBe('invalid-packet');
   });
@@ -224,6 +224,112 @@ describe('2. layer 3', () => {
       expect(path.judge('egress', frame)).toBe('unknown-l3');
       expect(path.judge('ingress', frame)).toBe('forwarded');
     }
+  });
+});
+
+describe('2. neighbour discovery', () => {
+  const [SOURCE_LINK, TARGET_LINK, NONCE] = [1, 2, 14] as const;
+  const solicit = { type: 135, src: 'fe80::2', dst: 'ff02::1:ff00:1', options: [SOURCE_LINK] } as const;
+  const probe = { ...solicit, dst: 'fe80::1' } as const;
+  const detect = { ...solicit, src: '::', options: [NONCE] } as const;
+  const answer = { type: 136, src: 'fe80::2', dst: 'fe80::1', options: [TARGET_LINK] } as const;
+  const announce = { ...answer, dst: 'ff02::1' } as const;
+  const frame = (fields: NeighbourFields, behind = 0) => ethernet(neighbour(fields), ETHERTYPE.ipv6, behind);
+  const both = (flags: number, outcomes: (direction: 'ingress' | 'egress') => void) => {
+    path.endpoint({ flags });
+    for (const direction of ['ingress', 'egress'] as const) outcomes(direction);
+  };
+
+  it('works between a pod and its node, enforced or not: resolution, unreachability, duplicate addresses', () => {
+    for (const flags of [0, ENFORCED])
+      both(flags, (direction) => {
+        for (const each of [solicit, probe, detect, answer, announce]) {
+          expect(path.judge(direction, frame(each))).toBe('forwarded');
+          expect(path.judge(direction, frame({ ...each, options: [] }))).toBe('forwarded');
+        }
+        expect(path.judge(direction, frame({ ...solicit, options: [SOURCE_LINK, NONCE] }))).toBe('forwarded');
+      });
+  });
+
+  it('carries no more than it needs, and nothing behind it', () => {
+    const beyond: readonly (readonly [NeighbourFields, number?])[] = [
+      [{ ...solicit, options: [SOURCE_LINK, NONCE, NONCE] }],
+      [{ ...solicit, options: [TARGET_LINK] }],
+      [{ ...solicit, options: [99] }],
+      [{ ...detect, options: [SOURCE_LINK] }],
+      [{ ...detect, options: [NONCE, SOURCE_LINK] }],
+      [{ ...answer, options: [TARGET_LINK, TARGET_LINK] }],
+      [{ ...answer, options: [SOURCE_LINK] }],
+      [{ ...answer, options: [NONCE] }],
+      ...[1, 7, 8, 9, 16, 1000].map((bytes) => [{ ...solicit, extra: new Uint8Array(bytes) }] as const),
+      // An option that says it is longer than 8 bytes, or has no length.
+      [{ ...solicit, options: [], extra: Uint8Array.of(NONCE, 2, ...new Uint8Array(14)) }],
+      [{ ...solicit, options: [], extra: Uint8Array.of(NONCE, 0, ...new Uint8Array(6)) }],
+      [{ ...solicit, payloadLength: 31 }],
+      [{ ...solicit, payloadLength: 33 }],
+      [{ ...solicit, payloadLength: 0 }],
+      [solicit, 1],
+      [solicit, 8],
+      [solicit, 1000],
+      [{ ...solicit, code: 1 }],
+      [{ ...answer, code: 1 }],
+      [{ ...solicit, hopLimit: 254 }],
+      [{ ...answer, hopLimit: 0 }],
+    ];
+    for (const flags of [0, ENFORCED])
+      both(flags, (direction) => {
+        const open = flags === 0 ? 'forwarded' : 'ipv6-unsupported';
+        for (const [fields, behind] of beyond)
+          expect([fields, behind, path.judge(direction, frame(fields, behind))]).toEqual([
+            fields,
+            behind,
+            direction === 'egress' ? 'neighbour-discovery' : open,
+          ]);
+      });
+    for (let length = 1; length < 64 - 40; length++)
+      expect(path.judge('egress', frame(solicit).slice(0, 14 + 40 + length))).toBe('neighbour-discovery');
+  });
+
+  it('goes to its own link alone', () => {
+    const elsewhere = [
+      '2001:db8::1',
+      'fd00::1',
+      'fec0::1',
+      'ff02::2',
+      'ff02::16',
+      'ff05::1',
+      'ff0e::1',
+      'ff02::1:fe00:1',
+      'ff02::1:0:1',
+      '::',
+      '::1',
+    ];
+    for (const flags of [0, ENFORCED]) {
+      path.endpoint({ flags });
+      for (const each of [solicit, answer])
+        for (const dst of elsewhere)
+          expect([dst, path.judge('egress', frame({ ...each, dst }))]).toEqual([dst, 'neighbour-discovery']);
+      // Of all nodes nobody asks; to who may have an address nobody answers.
+      expect(path.judge('egress', frame({ ...solicit, dst: 'ff02::1' }))).toBe('neighbour-discovery');
+      expect(path.judge('egress', frame({ ...answer, dst: 'ff02::1:ff00:1' }))).toBe('neighbour-discovery');
+    }
+  });
+
+  it('comes from a link-local address, or where a pod may send all IPv6 from any of its own', () => {
+    for (const flags of [0, ENFORCED]) {
+      path.endpoint({ flags });
+      for (const each of [solicit, probe, answer, announce]) {
+        for (const src of ['2001:db8::2', 'fd00::2', '::2'])
+          expect(path.judge('egress', frame({ ...each, src }))).toBe(flags === 0 ? 'forwarded' : 'neighbour-discovery');
+        expect(path.judge('egress', frame({ ...each, src: 'ff02::1' }))).toBe('neighbour-discovery');
+      }
+      // Who has no address asks whether one is free, and nothing else.
+      for (const each of [probe, { ...detect, dst: 'fe80::1' }, answer, announce])
+        expect(path.judge('egress', frame({ ...each, src: '::' }))).toBe('neighbour-discovery');
+    }
+    // The node asks for, and answers to, whatever address a pod has.
+    expect(path.judge('ingress', frame({ ...probe, dst: 'fd00::2' }))).toBe('forwarded');
+    expect(path.judge('ingress', frame({ ...answer, src: 'fe80::1', dst: 'fd00::2' }))).toBe('forwarded');
   });
 });
 

@@ -11,16 +11,12 @@
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 
+#include "discovery.h"
 #include "fragments.h"
 #include "packet.h"
 
 /* Ethernet, the longest IPv4 header, and the fixed part of TCP. */
 #define HEADER_BYTES (ETH_HLEN + 60 + 20)
-
-/* Neighbour discovery (RFC 4861, 4). */
-#define ND_ROUTER_SOLICITATION 133
-#define ND_ROUTER_ADVERTISEMENT 134
-#define ND_REDIRECT 137
 
 struct arp_ipv4 {
 	__be16 hardware;
@@ -213,62 +209,72 @@ static __always_inline __u32 parse_ipv4(struct __sk_buff *skb, struct packet *p)
 	return REASON_NONE;
 }
 
-/*
- * Whether a pod speaks as a router: a router advertisement or a redirect, from which its node would take routes, addresses and
- * name servers. Receivers take these with a hop limit of 255 only (RFC 4861, 6.1.2 and 8.1), also behind extension headers:
- * with that limit none may stand before what is looked at.
- */
-static __always_inline bool speaks_as_router(const struct ipv6hdr *ip, __u8 icmp_type)
+static __always_inline __u32 judge_arp(struct __sk_buff *skb, const struct packet *p)
 {
-	if (ip->hop_limit != 255)
-		return false;
-	if (ip->nexthdr == IPPROTO_ICMPV6)
-		return icmp_type == ND_ROUTER_ADVERTISEMENT || icmp_type == ND_REDIRECT;
-	return ip->nexthdr != IPPROTO_TCP && ip->nexthdr != IPPROTO_UDP && ip->nexthdr != IPPROTO_SCTP;
+	struct arp_ipv4 arp;
+	__be32 sender;
+
+	if (p->direction == WEIR_INGRESS)
+		return REASON_NONE;
+	if (bpf_skb_load_bytes(skb, ETH_HLEN, &arp, sizeof(arp)) || arp.hardware != bpf_htons(ARPHRD_ETHER) ||
+	    arp.protocol != bpf_htons(ETH_P_IP) || arp.hardware_length != 6 || arp.protocol_length != 4)
+		return REASON_INVALID_PACKET;
+	__builtin_memcpy(&sender, arp.sender_ip, 4);
+	if (sender && sender != p->ep.ipv4 && !(WORD_FLAGS(p->ep.word) & ENDPOINT_NO_SOURCE_CHECK))
+		return REASON_INVALID_SOURCE;
+	return REASON_NONE;
 }
 
 /*
- * Anything but IPv4. ARP and IPv6 neighbour discovery pass; what is not understood passes only to a pod whose ingress
- * is not enforced.
+ * Whether extension headers may hide neighbour discovery: none of it is taken with another hop limit, and with this one no header
+ * may stand before what is looked at.
+ */
+static __always_inline bool may_hide_discovery(const struct ipv6hdr *ip)
+{
+	return ip->hop_limit == ND_HOP_LIMIT && ip->nexthdr != IPPROTO_ICMPV6 && ip->nexthdr != IPPROTO_TCP &&
+	       ip->nexthdr != IPPROTO_UDP && ip->nexthdr != IPPROTO_SCTP;
+}
+
+/*
+ * A pod receives neighbour solicitations and advertisements, which only its node can send it, and no router advertisement where
+ * its ingress is enforced: its node sends none, it configures pods itself.
+ */
+static __always_inline __u32 judge_ipv6(struct __sk_buff *skb, struct packet *p, bool enforced)
+{
+	struct ipv6hdr ip;
+	__u8 type = 0;
+
+	if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)) || ip.version != 6)
+		return REASON_INVALID_PACKET;
+	p->family = 6;
+	p->key.protocol = ip.nexthdr;
+	if (ip.nexthdr == IPPROTO_ICMPV6 && bpf_skb_load_bytes(skb, ETH_HLEN + sizeof(ip), &type, 1))
+		return REASON_INVALID_PACKET;
+	p->icmp_type = type;
+	if (p->direction == WEIR_EGRESS) {
+		if (may_hide_discovery(&ip))
+			return REASON_NOT_A_ROUTER;
+		if (type >= ND_ROUTER_SOLICITATION && type <= ND_REDIRECT)
+			return nd_from_pod(skb, &ip, type, enforced);
+	} else if (nd_plain(skb, &ip)) {
+		return REASON_NONE;
+	}
+	return enforced ? REASON_IPV6_UNSUPPORTED : REASON_NONE;
+}
+
+/*
+ * Anything but IPv4. ARP and what a pod and its node need of IPv6 neighbour discovery pass; what is not understood passes only to
+ * a pod whose ingress is not enforced.
  */
 static __noinline __u32 judge_other_l3(struct __sk_buff *skb, struct packet *p)
 {
 	bool enforced = endpoint_enforces(&p->ep, p->direction & 1);
 
-	if (skb->vlan_present)
-		return enforced || p->direction == WEIR_EGRESS ? REASON_UNKNOWN_L3 : REASON_NONE;
-	if (p->ethertype == bpf_htons(ETH_P_ARP)) {
-		struct arp_ipv4 arp;
-		__be32 sender;
-
-		if (p->direction == WEIR_INGRESS)
-			return REASON_NONE;
-		if (bpf_skb_load_bytes(skb, ETH_HLEN, &arp, sizeof(arp)) || arp.hardware != bpf_htons(ARPHRD_ETHER) ||
-		    arp.protocol != bpf_htons(ETH_P_IP) || arp.hardware_length != 6 || arp.protocol_length != 4)
-			return REASON_INVALID_PACKET;
-		__builtin_memcpy(&sender, arp.sender_ip, 4);
-		if (sender && sender != p->ep.ipv4 && !(WORD_FLAGS(p->ep.word) & ENDPOINT_NO_SOURCE_CHECK))
-			return REASON_INVALID_SOURCE;
-		return REASON_NONE;
-	}
-	if (p->ethertype == bpf_htons(ETH_P_IPV6)) {
-		struct ipv6hdr ip;
-		__u8 type = 0;
-
-		if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)) || ip.version != 6)
-			return REASON_INVALID_PACKET;
-		p->family = 6;
-		p->key.protocol = ip.nexthdr;
-		if (ip.nexthdr == IPPROTO_ICMPV6 && bpf_skb_load_bytes(skb, ETH_HLEN + sizeof(ip), &type, 1))
-			return REASON_INVALID_PACKET;
-		p->icmp_type = type;
-		if (p->direction == WEIR_EGRESS && speaks_as_router(&ip, type))
-			return REASON_NOT_A_ROUTER;
-		/* Neighbour discovery is never forwarded: its hop limit is 255 and nothing stands before it. */
-		if (ip.nexthdr == IPPROTO_ICMPV6 && ip.hop_limit == 255 && type >= ND_ROUTER_SOLICITATION &&
-		    type <= ND_REDIRECT)
-			return REASON_NONE;
-		return enforced ? REASON_IPV6_UNSUPPORTED : REASON_NONE;
+	if (!skb->vlan_present) {
+		if (p->ethertype == bpf_htons(ETH_P_ARP))
+			return judge_arp(skb, p);
+		if (p->ethertype == bpf_htons(ETH_P_IPV6))
+			return judge_ipv6(skb, p, enforced);
 	}
 	return enforced || p->direction == WEIR_EGRESS ? REASON_UNKNOWN_L3 : REASON_NONE;
 }

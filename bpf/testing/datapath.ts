@@ -183,6 +183,7 @@ export class TestDatapath implements Disposable {
       'unknown-identity',
       'no-policy',
       'not-a-router',
+      'neighbour-discovery',
       'forwarded',
       'ct-full',
       'event-lost',

@@ -149,21 +149,59 @@ export function arp(f: { readonly sender: string; readonly target: string; reado
   );
 }
 
+/** The 16 bytes of an IPv6 address. */
+export function ip6(text: string): Uint8Array {
+  const [head = '', tail] = text.split('::');
+  const words = (part: string) => (part === '' ? [] : part.split(':').map((word) => Number.parseInt(word, 16)));
+  const [first, last] = [words(head), words(tail ?? '')];
+  const gap = tail === undefined ? 0 : 8 - first.length - last.length;
+  return concat(...[...first, ...Array<number>(gap).fill(0), ...last].map(be16));
+}
+
 export interface Ipv6Fields {
   readonly src: Uint8Array;
   readonly dst: Uint8Array;
   readonly nextHeader: number;
   readonly payload: Uint8Array;
   readonly hopLimit?: number;
+  /** Lie: length of the payload. */
+  readonly payloadLength?: number;
 }
 
 export function ipv6(f: Ipv6Fields): Uint8Array {
   const header = new Uint8Array(40);
   header[0] = 0x60;
-  new DataView(header.buffer).setUint16(4, f.payload.length);
+  new DataView(header.buffer).setUint16(4, f.payloadLength ?? f.payload.length);
   header[6] = f.nextHeader;
   header[7] = f.hopLimit ?? 255;
   header.set(f.src, 8);
   header.set(f.dst, 24);
   return concat(header, f.payload);
+}
+
+export interface NeighbourFields {
+  /** ICMPv6 type: 135 solicitation, 136 advertisement. */
+  readonly type: number;
+  readonly src: string;
+  readonly dst: string;
+  /** Default: fe80::1. */
+  readonly target?: string;
+  /** Types of the options that follow, each of 8 bytes: 1 source link address, 2 target link address, 14 nonce. */
+  readonly options?: readonly number[];
+  /** What lies behind them in the IPv6 payload. */
+  readonly extra?: Uint8Array;
+  readonly code?: number;
+  readonly hopLimit?: number;
+  readonly payloadLength?: number;
+}
+
+/** A packet of IPv6 neighbour discovery with its checksum. */
+export function neighbour(f: NeighbourFields): Uint8Array {
+  const options = (f.options ?? []).map((type) => Uint8Array.of(type, 1, 2, 0, 0, 0, 0, 1));
+  const head = Uint8Array.of(f.type, f.code ?? 0, 0, 0, 0, 0, 0, 0);
+  const payload = concat(head, ip6(f.target ?? 'fe80::1'), ...options, f.extra ?? new Uint8Array(0));
+  const [src, dst] = [ip6(f.src), ip6(f.dst)];
+  const pseudo = concat(src, dst, Uint8Array.of(0, 0), be16(payload.length), Uint8Array.of(0, 0, 0, 58));
+  new DataView(payload.buffer).setUint16(2, checksum(concat(pseudo, payload)));
+  return ipv6({ ...f, src, dst, nextHeader: 58, payload });
 }

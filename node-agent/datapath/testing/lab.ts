@@ -40,8 +40,8 @@ export function dropsOf(root: string): bigint {
 export function dropsIn(map: BpfMap): bigint {
   let drops = 0n;
   for (const { number, name, drop } of DROP_REASONS.values()) {
-    // Pods ask for IPv6 routers by themselves.
-    if (!drop || name === 'ipv6-unsupported') continue;
+    // Pods ask for IPv6 routers and multicast groups by themselves.
+    if (!drop || name === 'ipv6-unsupported' || name === 'neighbour-discovery') continue;
     for (const direction of [0, 1]) {
       const value = map.lookup(metricsKey.encode({ reason: number, direction }));
       if (value !== undefined) drops += sumMetrics(value).packets;
