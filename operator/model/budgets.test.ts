@@ -630,6 +630,23 @@ describe('a policy that matched too much', () => {
     expect(kept()).toBe(0);
   });
 
+  it('stays as it was when the operator starts and the next generation takes long, until that has been counted', () => {
+    const limits = { matchesPerPolicy: 100 };
+    const world = new World(limits).pods('x', 'y', 'z').start().cnp('a/p', broad(2));
+    expect(world.inForce).toEqual(['cnp-a.p 1']);
+    const adopted = world.desired.adopted();
+    world.cnp('a/p', broad(5, 10)).cnp('a/q', broad(5, 20));
+    let passed = 0;
+    const next = new World(limits, { stopwatch: () => (passed += SHARE_MS) });
+    next.model.adopt(adopted);
+    for (const row of policiesOf(world)) next.load(row);
+    next.pods('x', 'y', 'z').start();
+    next.desired.apply(next.model.flush());
+    expect(Array.from(next.desired.resolved.values(), ({ source }) => source.generation)).toEqual([1]);
+    expect(next.inForce).toEqual(['cnp-a.p 2', 'cnp-a.q 1']);
+    expect(next.desired.peerSets.size).toBe(11);
+  });
+
   it('keeps nobody waiting when the operator starts: the next ones of its namespace are read after that', () => {
     const limits = { matchesPerPolicy: 10 };
     const world = new World(limits).pods('x', 'y', 'z').start();

@@ -16,7 +16,7 @@ import {
 interface Waiting<T> {
   readonly key: string;
   readonly owner: string;
-  /** Revision of the first of the row's changes that wait: its place among the owner's. */
+  /** Revision of the earliest of the row's changes that wait: its place among the owner's. */
   readonly since: number;
   /** The last of them. */
   readonly change: Change<T>;
@@ -61,13 +61,13 @@ export class FairQueue<T> {
     return [this.#waiting, this.#owners];
   }
 
-  /** Queues a change. Of a row that waits already the last change counts, in the place of the first. */
+  /** Queues a change. Of a row that waits already the last change counts, in the place of the earliest. */
   put(txn: WriteTxn, change: Change<T>): void {
     const { keyOf, ownerOf } = this.#options;
     const key = keyOf(change.row);
     const there = txn.get(this.#waiting, key);
     if (there !== undefined) {
-      txn.upsert(this.#waiting, { ...there, change });
+      txn.upsert(this.#waiting, { ...there, since: Math.min(there.since, change.revision), change });
       return;
     }
     const owner = ownerOf(change.row);

@@ -26,21 +26,42 @@ interface Usage {
   readonly matches: number;
 }
 
+/** How far a policy has been counted. */
+export interface Progress {
+  /** So many of its selectors, in their order. */
+  readonly selectors: number;
+  /** What those matched when each was evaluated. */
+  readonly matches: number;
+  /** What that took, of what it may take (`LOOKS_A_MATCH`). */
+  readonly looks: number;
+}
+
+export const NOT_COUNTED: Progress = { selectors: 0, matches: 0, looks: 0 };
+
+/** What a policy is counted by. */
+export interface Countable extends Pick<PolicyRow, 'key' | 'namespace'> {
+  readonly selectors: ReadonlyMap<string, LabelSelector>;
+  /** What its rules in force match. */
+  readonly before: () => number;
+}
+
 /** What a policy would match, counted until it is too much for one; why it may not, or undefined. */
 export interface Counted {
   readonly matches: number;
   readonly problem: PolicyProblem | undefined;
-  /** Time was over. */
-  readonly unfinished?: boolean;
+  /** Time was over here. */
+  readonly unfinished?: Progress;
+}
+
+/** How far selectors have been evaluated, and why no further. */
+interface Evaluated extends Progress {
+  readonly end: 'all' | 'time' | 'looks' | 'matches';
 }
 
 /** Eight million of them take a second; where a selector asks for a label by its value, few identities are asked. */
 const LOOKS_A_MATCH = 8;
 
-export type CountedSets = Pick<
-  SelectorIndex,
-  'size' | 'isKnown' | 'sizeOf' | 'keepEvaluated' | 'forgetEvaluated' | 'takeRemoved'
->;
+export type CountedSets = Pick<SelectorIndex, 'size' | 'knownSize' | 'sizeOf' | 'forgetEvaluated' | 'takeRemoved'>;
 
 /** What a message calls a match. */
 const MATCHES = 'matches (identities of its selectors, summed)';
@@ -80,44 +101,27 @@ export class MatchBudget {
   }
 
   /**
-   * Counts what a policy would match, whose rules in force match `before`. Selectors are evaluated until it is too much, or time is over, at
-   * least one of those that have not been: it is to be called again then, perhaps in another transaction.
+   * Counts what a policy would match, from where it was `unfinished` on. Selectors are evaluated until it is too much, or time is over, at least
+   * one of those that have not been: it is to be called again then, perhaps in another transaction.
    */
-  count(
-    txn: WriteTxn,
-    { key, namespace }: Pick<PolicyRow, 'key' | 'namespace'>,
-    before: number,
-    selectors: ReadonlyMap<string, LabelSelector>,
-    hasTime: () => boolean,
-  ): Counted {
-    const most = Math.min(this.#perPolicy, namespace === undefined ? Number.POSITIVE_INFINITY : this.#perNamespace);
-    let matches = 0;
-    if (most === Number.POSITIVE_INFINITY) return { matches, problem: undefined };
-    let looks = this.#perPolicy * LOOKS_A_MATCH;
-    let problem: PolicyProblem | undefined;
-    let evaluated = false;
-    for (const [hash, selector] of selectors) {
-      const isNew = !this.#sets.isKnown(txn, key, hash);
-      if (isNew && evaluated && !hasTime()) {
-        this.#sets.keepEvaluated(txn, key);
-        return { matches, problem, unfinished: true };
-      }
-      evaluated ||= isNew;
-      const found = this.#sets.sizeOf(txn, key, hash, selector, looks);
-      if (found === undefined) {
-        problem = this.#tooManyLooks();
-        // As who matches too much, it is read again when there are fewer identities.
-        matches = this.#perPolicy + 1;
-        break;
-      }
-      matches += found.size;
-      looks -= found.looks;
-      if (matches > most) break;
+  count(txn: WriteTxn, policy: Countable, from: Progress, hasTime: () => boolean): Counted {
+    const most = Math.min(
+      this.#perPolicy,
+      policy.namespace === undefined ? Number.POSITIVE_INFINITY : this.#perNamespace,
+    );
+    if (most === Number.POSITIVE_INFINITY) return { matches: 0, problem: undefined };
+    let counted = this.#evaluate(txn, policy, from, most, hasTime);
+    if (from !== NOT_COUNTED && (counted.end === 'all' || counted.end === 'matches')) {
+      // Identities, and sets of other policies, have come or gone since they were counted.
+      const now = this.#recount(txn, policy, counted);
+      counted = this.#evaluate(txn, policy, now, most, hasTime);
     }
-    problem ??= this.#problem(txn, namespace, before, matches);
-    // What will not be added needs no place.
-    if (problem !== undefined) this.#sets.forgetEvaluated(txn, key);
-    return { matches, problem };
+    const { end, selectors, matches, looks } = counted;
+    if (end === 'time') return { matches, problem: undefined, unfinished: { selectors, matches, looks } };
+    const problem =
+      end === 'looks' ? this.#tooManyLooks() : this.#problem(txn, policy.namespace, policy.before(), matches);
+    // As who matches too much, who takes too many looks is read again when there are fewer identities.
+    return { matches: end === 'looks' ? this.#perPolicy + 1 : matches, problem };
   }
 
   /** A policy of the namespace names these sets now (`by` 1), or does not any more (-1). */
@@ -153,11 +157,39 @@ export class MatchBudget {
       this.charge(txn, namespace, by * policies);
   }
 
-  /** Why a policy is not counted before the first state is shown. */
-  later(namespace: string): PolicyProblem {
-    return excess(
-      `what the policy's selectors match is found out later, in turn: another policy of namespace ${JSON.stringify(namespace)} matches more than it may, and the operator has just started`,
-    );
+  #evaluate(
+    txn: WriteTxn,
+    { key, selectors }: Countable,
+    from: Progress,
+    most: number,
+    hasTime: () => boolean,
+  ): Evaluated {
+    let { selectors: at, matches, looks } = from;
+    let evaluated = false;
+    for (const [hash, selector] of selectors.entries().drop(at)) {
+      if (matches > most) return { selectors: at, matches, looks, end: 'matches' };
+      const isNew = this.#sets.knownSize(txn, key, hash) === undefined;
+      if (isNew && evaluated && !hasTime()) return { selectors: at, matches, looks, end: 'time' };
+      evaluated ||= isNew;
+      const found = this.#sets.sizeOf(txn, key, hash, selector, this.#perPolicy * LOOKS_A_MATCH - looks);
+      if (found === undefined) return { selectors: at, matches, looks, end: 'looks' };
+      at += 1;
+      matches += found.size;
+      looks += found.looks;
+    }
+    return { selectors: at, matches, looks, end: 'all' };
+  }
+
+  /** The same progress as of now: up to the first selector that is not known any more. */
+  #recount(reader: Reader, { key, selectors }: Countable, { selectors: counted, looks }: Progress): Progress {
+    let [at, matches] = [0, 0];
+    for (const hash of selectors.keys().take(counted)) {
+      const size = this.#sets.knownSize(reader, key, hash);
+      if (size === undefined) break;
+      at += 1;
+      matches += size;
+    }
+    return { selectors: at, matches, looks };
   }
 
   #tooManyLooks(): PolicyProblem {

@@ -19,14 +19,14 @@ import { createKnownIdentities } from './known-identities.ts';
 import { Marks } from './marks.ts';
 import { showPeerSet } from './peer-sets.ts';
 import { PodBook, type PodBookOptions } from './pod-book.ts';
-import { type AdoptedPolicy, type Enforced, PolicyBook, type PolicyEntry } from './policy-book.ts';
+import { type AdoptedPolicy, type Enforced, type Pace, PolicyBook, type PolicyEntry } from './policy-book.ts';
 import { PortNames } from './port-names.ts';
 import { SelectorIndex } from './selector-index.ts';
 import { StatusBoard } from './status-board.ts';
 import { statusTables } from './status-tables.ts';
 import type { Step } from './steps.ts';
 import { SubjectHosts } from './subject-hosts.ts';
-import { machineStopwatch, type Stopwatch, timeShare } from './time-share.ts';
+import { laterShare, machineStopwatch, type Stopwatch, timeShare } from './time-share.ts';
 
 export interface ModelOptions extends PodBookOptions {
   readonly db: StateDB;
@@ -193,23 +193,23 @@ export class Model {
     this.#pods.deletePod(txn, key);
   }
 
-  /** False: there was no time to find all that its selectors match. It is to be set again then, which goes on; until that nothing has changed. */
-  setPolicy(txn: WriteTxn, row: PolicyRow): boolean {
+  /** Where there is no time to find all that its selectors match, that goes on in later rounds, once the first state is complete. */
+  setPolicy(txn: WriteTxn, row: PolicyRow): void {
     const known = this.#policies.get(txn, row.key)?.row;
-    if (known?.uid === row.uid && known.generation === row.generation) return true;
-    return this.#setPolicy(txn, row, timeShare(this.#options.stopwatch ?? machineStopwatch));
+    if (known?.uid === row.uid && known.generation === row.generation) return;
+    const when = this.isComplete(txn) ? 'change' : 'first';
+    this.#setPolicy(txn, row, { hasTime: laterShare(this.#options.stopwatch ?? machineStopwatch), when });
   }
 
-  #setPolicy(txn: WriteTxn, row: PolicyRow, hasTime: () => boolean): boolean {
+  #setPolicy(txn: WriteTxn, row: PolicyRow, pace: Pace): void {
     const known = this.#policies.get(txn, row.key);
-    const set = this.#policies.set(txn, row, { hasTime, starting: !this.isComplete(txn) });
-    if (set === undefined) return false;
+    const set = this.#policies.set(txn, row, pace);
+    if (set === undefined) return;
     const { before, after } = set;
     this.#replacePolicy(txn, row, before, after);
     if (known === undefined && txn.has(this.#keptKinds, row.kind)) this.#statuses.found(txn, after);
     if (known !== undefined) this.#hosts.release(txn, known.subjects);
-    this.#sets.forgetEvaluated(txn, row.key);
-    return true;
+    if (!after.waits) this.#sets.forgetEvaluated(txn, row.key);
   }
 
   /** The API server holds a policy's rules as they were resolved, or not any more. */
@@ -219,7 +219,6 @@ export class Model {
 
   deletePolicy(txn: WriteTxn, key: string): void {
     const before = this.#policies.delete(txn, key);
-    this.#sets.forgetEvaluated(txn, key);
     if (before === undefined) return;
     this.#replacePolicy(txn, before.row, [before], undefined);
     this.#hosts.release(txn, before.subjects);
@@ -332,14 +331,14 @@ export class Model {
     else show(txn, resolved, row);
   }
 
-  /** Policies that were refused, and perhaps are not now, as many as there is time for. */
+  /** Policies that wait, or were refused and perhaps are not now, as many as there is time for. */
   #setAgain(txn: WriteTxn): void {
     if (!this.#policies.hasAgain(txn)) return;
     const hasTime = timeShare(this.#options.stopwatch ?? machineStopwatch);
     do {
       const row = this.#policies.nextAgain(txn);
       if (row === undefined) return;
-      if (!this.#setPolicy(txn, row, hasTime)) this.#policies.goOn(txn, row);
+      this.#setPolicy(txn, row, { hasTime, when: 'again' });
     } while (hasTime());
   }
 

@@ -18,7 +18,7 @@ import { askedBy, namedPorts, portNameKey } from './asked-names.ts';
 import { Budgets, covers, type Needs, NO_LIMITS, NOTHING, needsOf, type PolicyLimits } from './budgets.ts';
 import { CookieBook, elementName } from './cookies.ts';
 import { FairQueue } from './fair-queue.ts';
-import { type CountedSets, MatchBudget } from './match-budget.ts';
+import { type CountedSets, MatchBudget, NOT_COUNTED, type Progress } from './match-budget.ts';
 
 /** Rules in force, and what they need. */
 export interface Enforced {
@@ -38,8 +38,10 @@ export interface PolicyEntry extends Enforced {
   /** What is enforced: this generation, or an older one of the same uid. */
   readonly resolved: ResolvedRow | undefined;
   readonly subjects: ReadonlySet<string>;
-  /** What this generation would cost, which cannot be afforded now; undefined: it can, or never could be. */
+  /** What this generation would cost, which cannot be afforded now; undefined: it can, or never could be, or nobody knows yet. */
   readonly wanting: Wanting | undefined;
+  /** This generation has not been read to the end: it waits for its turn (`nextAgain`). */
+  readonly waits: boolean;
 }
 
 interface Wanting extends Needs {
@@ -47,7 +49,7 @@ interface Wanting extends Needs {
   readonly matches: number | undefined;
 }
 
-/** A refused policy that is to be read again. */
+/** A policy that waits, or was refused and is to be read again. */
 interface Again {
   readonly key: string;
   readonly namespace: string;
@@ -55,7 +57,15 @@ interface Again {
   readonly anyway: boolean;
 }
 
-type Parsed = Pick<ReturnType<typeof parsePolicy>, 'rules' | 'problems'>;
+/** A generation of a policy that has been resolved, and is being counted: over several rounds, if it takes that long. */
+interface UnderWay extends Pick<PolicyRow, 'key' | 'uid' | 'generation'> {
+  readonly problems: readonly PolicyProblem[];
+  /** As it will be if it can be afforded. It has its cookies already. */
+  readonly resolved: ResolvedRow;
+  readonly selectors: Enforced['selectors'];
+  readonly needs: Needs;
+  readonly progress: Progress;
+}
 
 /** What a policy takes the place of. */
 interface Replaced {
@@ -63,7 +73,7 @@ interface Replaced {
   readonly earlier: Enforced;
   readonly cost: Needs;
   /** Identities that it matches, summed. */
-  readonly matched: number;
+  readonly matched: () => number;
 }
 
 /** How a policy is read. */
@@ -71,14 +81,27 @@ type Reading = Pick<PolicyEntry, 'problems' | 'wanting'> & {
   readonly enforced: Enforced;
   /** Default true: it is one of the policies that its namespace may have. */
   readonly placed?: boolean;
+  readonly waits?: boolean;
 };
 
-/** How much a policy may take now. */
+/** When a policy is read. */
 export interface Pace {
+  /** Whether selectors may still be evaluated. */
   readonly hasTime: () => boolean;
-  /** Everybody waits for the first state. */
-  readonly starting: boolean;
+  /** `first`: everybody waits for the first state. `change`: the policy has changed. `again`: `nextAgain` said so. */
+  readonly when: 'first' | 'change' | 'again';
 }
+
+/** Said of a policy that waits when the first state is shown. */
+const NOT_YET: PolicyProblem = {
+  code: 'BudgetExceeded',
+  path: '$',
+  message:
+    'the operator has just started, and finds out in turn what the selectors of policies match that are new or have been edited since',
+};
+
+/** Place of refused policies among those of their namespace that are to be read: after those that wait. */
+const LAST = Number.MAX_SAFE_INTEGER;
 
 /** What an earlier run resolved, of a policy that has not been set yet. */
 export interface AdoptedPolicy extends Enforced {
@@ -95,7 +118,7 @@ export class PolicyBook {
   readonly #matches: MatchBudget;
   readonly #sets: CountedSets;
   readonly #again: FairQueue<Again>;
-  readonly #parsed = new WeakMap<PolicyRow, Parsed>();
+  readonly #underWay: Table<UnderWay>;
 
   constructor(db: StateDB, sets: CountedSets, limits: PolicyLimits = NO_LIMITS) {
     this.#sets = sets;
@@ -117,6 +140,7 @@ export class PolicyBook {
           name: 'over-budget',
           keys: ({ problems }) => (problems.some(({ code }) => code === 'BudgetExceeded') ? [''] : []),
         },
+        { name: 'waits', keys: ({ row, waits }) => (waits ? [row.namespace ?? ''] : []) },
         { name: 'wanting', keys: ({ row, wanting }) => (wanting === undefined ? [] : [row.namespace ?? '']) },
         {
           name: 'too-many-matches',
@@ -141,12 +165,13 @@ export class PolicyBook {
       key: ({ resolved }) => resolved.name,
       indexes: [selector, { name: 'kind', keys: ({ resolved }) => [resolved.source.kind] }],
     });
+    this.#underWay = db.table<UnderWay>({ name: 'policies-under-way', key: ({ key }) => key });
     this.#cookies = new CookieBook(db);
   }
 
   get tables(): readonly AnyTable[] {
     const books = [this.#cookies, this.#budgets, this.#matches, this.#again];
-    return [this.#entries, this.#adopted, ...books.flatMap((book): readonly AnyTable[] => book.tables)];
+    return [this.#entries, this.#adopted, this.#underWay, ...books.flatMap((book): readonly AnyTable[] => book.tables)];
   }
 
   /** Takes over what an earlier run resolved: its cookies, and its rules in case the policies cannot be read now. */
@@ -202,28 +227,21 @@ export class PolicyBook {
     return adopted;
   }
 
-  /** Whether refused policies wait to be read again. */
+  /** Whether policies wait to be read, or to be read again. */
   hasAgain(reader: Reader): boolean {
     return this.#budgets.fallen(reader) !== undefined || !this.#again.isEmpty(reader);
   }
 
-  /**
-   * The next policy that was refused, and perhaps would not be now, in turns of the namespaces. It waits no more: who has no time to set it to
-   * the end says `goOn`.
-   */
+  /** The next policy that waits, or was refused and perhaps would not be now, in turns of the namespaces. To be given to `set`. */
   nextAgain(txn: WriteTxn): PolicyRow | undefined {
     this.#queueAffordable(txn);
     for (let next = this.#again.take(txn); next !== undefined; next = this.#again.take(txn)) {
       const entry = this.get(txn, next.row.key);
+      if (entry?.waits === true) return entry.row;
       const isRefused = entry?.wanting !== undefined || entry?.needs.policies === 0;
       if (isRefused && (next.row.anyway || this.#canAfford(txn, entry))) return entry.row;
     }
     return undefined;
-  }
-
-  /** Its namespace's next turn goes on with this policy. */
-  goOn(txn: WriteTxn, { key, namespace = '' }: PolicyRow): void {
-    this.#again.putBack(txn, again(key, namespace, true));
   }
 
   /** Has policies that matched too much read again, if an identity has been removed since the last call. */
@@ -284,8 +302,8 @@ export class PolicyBook {
   }
 
   /**
-   * Reads a policy. Returns its entry, and what that takes the place of; undefined: time was over while its matches were counted, and nothing
-   * has changed. To be called again then, which goes on.
+   * Reads a policy. Returns its entry, and what that takes the place of; undefined: it is still being counted, and nothing has changed. Who has
+   * not been counted to the end is told by `nextAgain`.
    */
   set(
     txn: WriteTxn,
@@ -298,14 +316,19 @@ export class PolicyBook {
     const earlier = earlierOf(row, before, adopted);
     const gone = [before, adopted].filter((old) => old !== undefined);
     const cost = total(gone);
-    const matched = this.#matches.sum(txn, before?.selectors.keys() ?? []) + (adopted?.matches ?? 0);
+    const matched = (): number => this.#matches.sum(txn, before?.selectors.keys() ?? []) + (adopted?.matches ?? 0);
+    const known = txn.get(this.#underWay, row.key);
+    if (known !== undefined && !isSame(known, row)) this.#abandon(txn, known, (before ?? adopted)?.resolved);
     const reading = this.#read(txn, row, { earlier: earlier ?? NEVER, cost, matched }, pace);
-    if (reading === undefined) return undefined;
-    this.#parsed.delete(row);
-    const { problems, wanting, enforced, placed = true } = reading;
+    const { problems, wanting, enforced, placed = true, waits = false } = reading;
+    if (waits && pace.when === 'again') {
+      this.#again.putBack(txn, again(row.key, row.namespace, true));
+      return undefined;
+    }
+    if (waits) this.#again.put(txn, again(row.key, row.namespace, true, txn.revision(this.#entries)));
     const { resolved, selectors } = enforced;
     const needs = { ...enforced.needs, policies: placed ? 1 : 0 };
-    const after = { row, problems, wanting, resolved, selectors, needs, subjects: subjectsOf(resolved) };
+    const after = { row, problems, wanting, waits, resolved, selectors, needs, subjects: subjectsOf(resolved) };
     txn.delete(this.#adopted, name);
     for (const old of [before?.resolved, adopted?.resolved]) {
       if (old !== undefined) this.#releaseCookies(txn, old, after.resolved);
@@ -322,7 +345,8 @@ export class PolicyBook {
   }
 
   delete(txn: WriteTxn, key: string): PolicyEntry | undefined {
-    const entry = txn.delete(this.#entries, key);
+    const [entry, underWay] = [txn.delete(this.#entries, key), txn.get(this.#underWay, key)];
+    if (underWay !== undefined) this.#abandon(txn, underWay, undefined);
     if (entry?.resolved !== undefined) this.#releaseCookies(txn, entry.resolved, undefined);
     if (entry !== undefined) {
       this.#budgets.charge(txn, entry.row.namespace, entry.needs, NOTHING);
@@ -347,7 +371,7 @@ export class PolicyBook {
   }
 
   #readAgain(txn: WriteTxn, key: string, namespace: string, anyway: boolean): void {
-    if (anyway || !this.#again.has(txn, key)) this.#again.put(txn, again(key, namespace, anyway));
+    if (anyway || !this.#again.has(txn, key)) this.#again.put(txn, again(key, namespace, anyway, LAST));
   }
 
   /** Whether what was refused for the budget of its namespace may be had now, as far as is known without reading it. */
@@ -358,61 +382,81 @@ export class PolicyBook {
     return this.#matches.fits(txn, namespace, this.#matches.sum(txn, selectors.keys()), wanting.matches);
   }
 
-  /** Undefined: time was over. */
-  #read(
-    txn: WriteTxn,
-    row: PolicyRow,
-    { earlier, cost, matched }: Replaced,
-    { hasTime, starting }: Pace,
-  ): Reading | undefined {
-    const refused = (problems: readonly PolicyProblem[], wanting?: Wanting): Reading => ({
+  #read(txn: WriteTxn, row: PolicyRow, replaced: Replaced, pace: Pace): Reading {
+    const { earlier, cost } = replaced;
+    const known = txn.get(this.#underWay, row.key);
+    if (known !== undefined) return this.#count(txn, row, known, replaced, pace);
+    const refused = (problems: readonly PolicyProblem[]): Reading => ({
       problems,
-      wanting,
+      wanting: undefined,
       enforced: earlier,
     });
     const noPlace = cost.policies > 0 ? undefined : this.#budgets.ofPlace(txn, row.namespace);
     if (noPlace !== undefined) return { ...refused([noPlace]), placed: false };
     const tooMuch = this.#budgets.ofText(row);
     if (tooMuch !== undefined) return refused([tooMuch]);
-    const { rules, problems } = this.#parse(row);
+    if (!isInForce(row, earlier) && this.#isBusy(txn, row, pace)) return this.#waiting(earlier, pace);
+    const parsed = parsePolicy(row.object, row.kind);
+    const problems = [...parsed.problems, ...serviceWarnings(parsed.rules)];
     if (problems.some(({ code }) => code === 'InvalidSpec')) return refused(problems);
-    const enforced = this.#resolve(txn, row, rules, earlier);
-    const { needs, selectors } = enforced;
+    const { key, uid, generation } = row;
+    const resolved = this.#resolve(txn, row, parsed.rules, earlier);
+    return this.#count(
+      txn,
+      row,
+      { key, uid, generation, problems, ...resolved, progress: NOT_COUNTED },
+      replaced,
+      pace,
+    );
+  }
+
+  /** Finds out whether what has been resolved can be afforded, as far as there is time. */
+  #count(txn: WriteTxn, row: PolicyRow, underWay: UnderWay, { earlier, cost, matched }: Replaced, pace: Pace): Reading {
+    const { problems, resolved, selectors, needs, progress } = underWay;
     const alone = this.#budgets.ofPolicy(needs);
     // First come keeps: what is in force, or is no more than that.
-    const inForce = earlier.resolved?.source.generation === row.generation;
+    const inForce = isInForce(row, earlier);
     const kept = inForce || covers(earlier.needs, needs);
     const uncounted = alone ?? (kept ? undefined : this.#budgets.ofNamespace(txn, row.namespace, cost, needs));
-    const before = uncounted ?? (starting && !inForce ? this.#later(txn, row) : undefined);
     const counted =
-      before === undefined && !inForce ? this.#matches.count(txn, row, matched, selectors, hasTime) : undefined;
-    const excess = before ?? counted?.problem;
-    if (excess === undefined && counted?.unfinished !== true) return { problems, wanting: undefined, enforced };
-    this.#releaseCookies(txn, enforced.resolved, earlier.resolved);
-    if (excess === undefined) return undefined;
-    return refused([...problems, excess], alone === undefined ? { ...needs, matches: counted?.matches } : undefined);
+      uncounted === undefined && !inForce
+        ? this.#matches.count(txn, { ...row, selectors, before: matched }, progress, pace.hasTime)
+        : undefined;
+    if (counted?.unfinished !== undefined) {
+      txn.upsert(this.#underWay, { ...underWay, progress: counted.unfinished });
+      return this.#waiting(earlier, pace);
+    }
+    const excess = uncounted ?? counted?.problem;
+    if (excess === undefined) {
+      txn.delete(this.#underWay, row.key);
+      return { problems, wanting: undefined, enforced: { resolved, selectors, needs } };
+    }
+    this.#abandon(txn, underWay, earlier.resolved);
+    const wanting = alone === undefined ? { ...needs, matches: counted?.matches } : undefined;
+    return { problems: [...problems, excess], wanting, enforced: earlier };
   }
 
   /**
-   * Why a policy is not counted at the start, which would keep everybody waiting: one of its namespace was counted, and refused. It is read again
-   * after the start. Undefined: it is counted.
+   * Whether a policy has to wait for others of its namespace, unread: only one of them is under way at a time, and before the first state is
+   * shown no more of them are read once one has been refused.
    */
-  #later(txn: WriteTxn, { key, namespace }: PolicyRow): PolicyProblem | undefined {
-    if (namespace === undefined) return undefined;
-    const [refused] = txn.list(this.#entries, 'too-many-matches', keys.join(namespace));
-    if (refused === undefined || refused.row.key === key) return undefined;
-    this.#readAgain(txn, key, namespace, true);
-    return this.#matches.later(namespace);
+  #isBusy(reader: Reader, { key, namespace = '' }: PolicyRow, { when }: Pace): boolean {
+    if (when === 'again') return false;
+    for (const index of when === 'first' ? ['waits', 'wanting'] : ['waits'])
+      for (const { row } of reader.list(this.#entries, index, namespace)) if (row.key !== key) return true;
+    return false;
   }
 
-  /** Remembers the answer until the policy has been read to the end. */
-  #parse(row: PolicyRow): Parsed {
-    const known = this.#parsed.get(row);
-    if (known !== undefined) return known;
-    const { rules, problems } = parsePolicy(row.object, row.kind);
-    const parsed = { rules, problems: [...problems, ...serviceWarnings(rules)] };
-    this.#parsed.set(row, parsed);
-    return parsed;
+  /** At the start it is told: what was written while nobody led may wait for long. */
+  #waiting(earlier: Enforced, { when }: Pace): Reading {
+    return { problems: when === 'first' ? [NOT_YET] : [], wanting: undefined, enforced: earlier, waits: true };
+  }
+
+  /** Forgets a policy that is under way, with its lists, and its cookies but for those of `inForce`. */
+  #abandon(txn: WriteTxn, { key, resolved }: UnderWay, inForce: ResolvedRow | undefined): void {
+    txn.delete(this.#underWay, key);
+    this.#sets.forgetEvaluated(txn, key);
+    this.#releaseCookies(txn, resolved, inForce);
   }
 
   #resolve(
@@ -459,8 +503,16 @@ function earlierOf(
   return earlier?.resolved?.source.uid === uid ? earlier : undefined;
 }
 
-function again(key: string, namespace: string, anyway: boolean): Change<Again> {
-  return { row: { key, namespace, anyway }, revision: 1, deleted: false };
+function isSame(a: Pick<PolicyRow, 'uid' | 'generation'>, b: Pick<PolicyRow, 'uid' | 'generation'>): boolean {
+  return a.uid === b.uid && a.generation === b.generation;
+}
+
+function isInForce({ generation }: PolicyRow, { resolved }: Enforced): boolean {
+  return resolved?.source.generation === generation;
+}
+
+function again(key: string, namespace = '', anyway = false, revision = 0): Change<Again> {
+  return { row: { key, namespace, anyway }, revision, deleted: false };
 }
 
 /** One text for each combination of subjects. Hashes are hexadecimal digits of one length. */

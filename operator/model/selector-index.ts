@@ -38,13 +38,14 @@ interface Members {
 }
 
 /** What a selector matches that is in no set yet. */
-interface Evaluated extends SelectorRow, Members {
+interface Found {
+  readonly identities: readonly number[];
   /** What it took to find that (`sizeOf`). */
   readonly looks: number;
 }
 
-/** The same, kept for later transactions: the policy `policy` has more selectors than one had time for. */
-interface Kept extends Evaluated {
+/** The same, of a policy that is being counted. Identities that come and go meanwhile do so here, too. */
+interface Evaluated extends SelectorRow, Members {
   readonly policy: string;
 }
 
@@ -72,9 +73,7 @@ export class SelectorIndex {
   readonly #members: Table<Members>;
   /** Hashes whose members or existence changed. */
   readonly #changed = new Marks<string>();
-  /** Sets that may be added in this transaction. */
-  readonly #evaluated = new WeakMap<WriteTxn, Map<string, Evaluated>>();
-  readonly #kept: Table<Kept>;
+  readonly #evaluated: Table<Evaluated>;
   readonly #removed: Table<Removed>;
   readonly #onResize: (txn: WriteTxn, hash: string, by: number) => void;
 
@@ -92,7 +91,7 @@ export class SelectorIndex {
       indexes: [{ name: 'wants', keys: ({ selector }) => wantsOf(selector) }],
     });
     this.#members = db.table<Members>({ name: 'set-members', key: ({ hash }) => hash });
-    this.#kept = db.table<Kept>({
+    this.#evaluated = db.table<Evaluated>({
       name: 'evaluated-sets',
       key: ({ policy, hash }) => keys.join(policy, hash),
       indexes: [{ name: 'wants', keys: ({ selector }) => wantsOf(selector) }],
@@ -101,7 +100,7 @@ export class SelectorIndex {
   }
 
   get tables(): readonly AnyTable[] {
-    return [this.#selectors, this.#members, this.#kept, this.#removed];
+    return [this.#selectors, this.#members, this.#evaluated, this.#removed];
   }
 
   /** Adds an identity to the sets that match it. */
@@ -111,8 +110,8 @@ export class SelectorIndex {
       const after = withMember(members, identity);
       if (after !== members) this.#put(txn, hash, after);
     }
-    for (const kept of this.#matching(txn, this.#kept, labels))
-      txn.upsert(this.#kept, { ...kept, identities: withMember(kept.identities, identity) });
+    for (const row of this.#matching(txn, this.#evaluated, labels))
+      txn.upsert(this.#evaluated, { ...row, identities: withMember(row.identities, identity) });
   }
 
   /** Takes an identity, which had these labels, out of the sets that match it. */
@@ -123,27 +122,28 @@ export class SelectorIndex {
       const after = withoutMember(members, identity);
       if (after !== members) this.#put(txn, hash, after);
     }
-    for (const kept of this.#matching(txn, this.#kept, labels))
-      txn.upsert(this.#kept, { ...kept, identities: withoutMember(kept.identities, identity) });
+    for (const row of this.#matching(txn, this.#evaluated, labels))
+      txn.upsert(this.#evaluated, { ...row, identities: withoutMember(row.identities, identity) });
   }
 
   /** Adds a set that a policy names, unless it is there. */
   add(txn: WriteTxn, policy: string, hash: string, selector: LabelSelector): void {
     if (txn.has(this.#selectors, hash)) return;
     txn.insert(this.#selectors, { hash, selector });
-    const known = this.#known(txn, policy, hash)?.identities;
-    this.#put(txn, hash, known ?? this.#evaluate(txn, hash, selector)?.identities ?? []);
+    const known = txn.get(this.#evaluated, keys.join(policy, hash)) ?? this.#evaluate(txn, selector);
+    this.#put(txn, hash, known?.identities ?? []);
   }
 
-  /** Whether `sizeOf` knows the answer without evaluating the selector. */
-  isKnown(txn: WriteTxn, policy: string, hash: string): boolean {
-    return txn.has(this.#selectors, hash) || this.#known(txn, policy, hash) !== undefined;
+  /** Of a set that is there, or that `sizeOf` has evaluated for the policy; undefined: neither. */
+  knownSize(reader: Reader, policy: string, hash: string): number | undefined {
+    const known = reader.get(this.#members, hash) ?? reader.get(this.#evaluated, keys.join(policy, hash));
+    return known?.identities.length;
   }
 
   /**
-   * How many members a set that the policy names has, or would have: evaluates its selector, whose answer `add` uses, until `forgetEvaluated`.
-   * `looks`: its values, and its requirements as often as they were asked of an identity; none of a set that is there. Undefined: that would
-   * take more than `mostLooks`.
+   * How many members a set that the policy names has, or would have: evaluates its selector, whose answer `add` uses, in this transaction or
+   * a later one, until `forgetEvaluated`. `looks`: its values, and its requirements as often as they were asked of an identity; none of a set
+   * whose members are known. Undefined: that would take more than `mostLooks`.
    */
   sizeOf(
     txn: WriteTxn,
@@ -152,24 +152,19 @@ export class SelectorIndex {
     selector: LabelSelector,
     mostLooks = Number.POSITIVE_INFINITY,
   ): { readonly size: number; readonly looks: number } | undefined {
-    if (txn.has(this.#selectors, hash)) return { size: this.size(txn, hash), looks: 0 };
-    const found = this.#known(txn, policy, hash) ?? this.#evaluate(txn, hash, selector, mostLooks);
+    const size = this.knownSize(txn, policy, hash);
+    if (size !== undefined) return { size, looks: 0 };
+    const found = this.#evaluate(txn, selector, mostLooks);
     if (found === undefined) return undefined;
-    const evaluated = this.#evaluated.get(txn) ?? new Map<string, Evaluated>();
-    this.#evaluated.set(txn, evaluated.set(hash, found));
-    return { size: found.identities.length, looks: found.looks };
+    const { identities, looks } = found;
+    txn.insert(this.#evaluated, { policy, hash, selector, identities });
+    return { size: identities.length, looks };
   }
 
-  /** Keeps what has been evaluated for a policy: `sizeOf` and `add` find it in later transactions, with identities that come and go meanwhile. */
-  keepEvaluated(txn: WriteTxn, policy: string): void {
-    for (const evaluated of this.#evaluated.get(txn)?.values() ?? []) txn.upsert(this.#kept, { ...evaluated, policy });
-    this.#evaluated.delete(txn);
-  }
-
-  /** To be called before identities change, unless `keepEvaluated` is. */
+  /** Forgets what has been evaluated for a policy. */
   forgetEvaluated(txn: WriteTxn, policy: string): void {
-    this.#evaluated.delete(txn);
-    for (const { hash } of txn.prefix(this.#kept, keys.join(policy))) txn.delete(this.#kept, keys.join(policy, hash));
+    for (const { hash } of txn.prefix(this.#evaluated, keys.join(policy)))
+      txn.delete(this.#evaluated, keys.join(policy, hash));
   }
 
   /** Whether an identity has been removed since the last call: otherwise no selector matches less. */
@@ -222,17 +217,8 @@ export class SelectorIndex {
     return reader.get(this.#members, hash)?.identities ?? [];
   }
 
-  #known(txn: WriteTxn, policy: string, hash: string): Evaluated | undefined {
-    return this.#evaluated.get(txn)?.get(hash) ?? txn.get(this.#kept, keys.join(policy, hash));
-  }
-
   /** Undefined: it takes more than `mostLooks`. */
-  #evaluate(
-    reader: Reader,
-    hash: string,
-    selector: LabelSelector,
-    mostLooks = Number.POSITIVE_INFINITY,
-  ): Evaluated | undefined {
+  #evaluate(reader: Reader, selector: LabelSelector, mostLooks = Number.POSITIVE_INFINITY): Found | undefined {
     const found: number[] = [];
     const each = Math.max(1, selector.requirements.length);
     let looks = selector.requirements.reduce((sum, { values }) => sum + values.length, 0);
@@ -252,7 +238,7 @@ export class SelectorIndex {
     }
     if (looks > mostLooks) return undefined;
     const identities = ascending ? found : [...new Set(found)].sort((a, b) => a - b);
-    return { hash, selector, identities, looks };
+    return { identities, looks };
   }
 
   #put(txn: WriteTxn, hash: string, identities: readonly number[]): void {

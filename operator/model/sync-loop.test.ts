@@ -74,6 +74,13 @@ class World {
     return await promise;
   }
 
+  /** A table's. */
+  of(name: string): { readonly rows: number; readonly revision: number } {
+    const info = this.db.tables().find((table) => table.name === name);
+    if (info === undefined) throw new Error(`there is no table ${name}`);
+    return info;
+  }
+
   /** Pods of a namespace that slices name, by their identities' labels. */
   placed(of: string): { readonly identity: number; readonly labels: Readonly<Record<string, string>> }[] {
     using snapshot = this.db.read();
@@ -107,6 +114,19 @@ const policy = (where: string, app: string, generation = 1): PolicyRow => {
   const object = cnp(where, { endpointSelector: {}, ingress: [{ fromEndpoints: [{ matchLabels: { app } }] }] });
   return policyRow({ ...object, metadata: { ...object.metadata, uid: where, generation } }, 'CiliumNetworkPolicy');
 };
+
+/** A policy of as many selectors that ask every pod of the namespace. */
+const wide = (where: string, count: number, generation = 1): PolicyRow => {
+  const none = (n: number): object => ({
+    matchExpressions: [{ key: 'app', operator: 'NotIn', values: [`none${generation}-${n}`] }],
+  });
+  const fromEndpoints = Array.from({ length: count }, (_, n) => none(n));
+  const object = cnp(where, { endpointSelector: {}, ingress: [{ fromEndpoints }] });
+  return policyRow({ ...object, metadata: { ...object.metadata, uid: where, generation } }, 'CiliumNetworkPolicy');
+};
+
+const app = (namespace: string, n: number): PodRow =>
+  podRow(pod(`${namespace}/p${n}`, { app: `a${n}` }, { ip: `10.0.${namespace.charCodeAt(0)}.${n}`, node: 'n1' }));
 
 let world: World;
 afterEach(async () => {
@@ -153,31 +173,90 @@ it('starts while a policy and a node are edited without end, with all that was t
   expect(snapshot.get(world.tables.resolved, 'cnp-tenant.p')?.row.source.generation).toBe(1 + edits);
 });
 
-it('a policy whose selectors take long to evaluate lets another namespace have its turn, and knows the pods of meanwhile', async () => {
-  // Each selector takes all the time of a round.
-  let passed = 0;
-  world = new World(() => (passed += SHARE_MS), { ...NO_LIMITS, matchesPerPolicy: 1_000, matchesPerNamespace: 1_000 });
-  world.syncLoop.start();
-  await world.syncLoop.calm();
-  const app = (n: number): PodRow => podRow(pod(`tenant/p${n}`, { app: `a${n}` }, { ip: `10.0.0.${n}`, node: 'n1' }));
-  world.putPods(...[0, 1, 2].map(app));
-  await world.syncLoop.calm();
-  const none = (n: number): object => ({ matchExpressions: [{ key: 'app', operator: 'NotIn', values: [`none${n}`] }] });
-  const wide = cnp('tenant/wide', {
-    endpointSelector: {},
-    ingress: [{ fromEndpoints: Array.from({ length: 50 }, (_, n) => none(n)) }],
+describe('a policy whose selectors take long to evaluate', () => {
+  beforeEach(() => {
+    // Each selector takes all the time of a round.
+    let passed = 0;
+    const limits = { ...NO_LIMITS, matchesPerPolicy: 1_000, matchesPerNamespace: 1_000 };
+    world = new World(() => (passed += SHARE_MS), limits);
+    world.putPods(...[0, 1, 2].map((n) => app('tenant', n)));
   });
-  const resolved = world.resolvedBefore('cnp-victim.p', 'tenant');
-  world.put(policyRow({ ...wide, metadata: { ...wide.metadata, uid: 'wide', generation: 1 } }, 'CiliumNetworkPolicy'));
-  world.put(policy('victim/p', 'web'));
-  expect(await resolved).toBe(0);
-  world.putPods(app(3));
-  world.db.write([world.tables.pods], (txn) => txn.delete(world.tables.pods, 'tenant/p0'));
-  await world.syncLoop.calm();
-  using snapshot = world.db.read();
-  expect(snapshot.has(world.tables.resolved, 'cnp-tenant.wide')).toBe(true);
-  const sizes = Array.from(snapshot.all(world.tables.peerSets), ({ row }) => row.identities.length);
-  expect(sizes.filter((size) => size === 4)).toHaveLength(51);
+
+  const start = async (): Promise<void> => {
+    world.syncLoop.start();
+    await world.syncLoop.calm();
+  };
+
+  it('lets another namespace have its turn, and knows the pods of meanwhile', async () => {
+    await start();
+    const resolved = world.resolvedBefore('cnp-victim.p', 'tenant');
+    world.put(wide('tenant/wide', 50));
+    world.put(policy('victim/p', 'web'));
+    expect(await resolved).toBe(0);
+    world.putPods(app('tenant', 3));
+    world.db.write([world.tables.pods], (txn) => txn.delete(world.tables.pods, 'tenant/p0'));
+    await world.syncLoop.calm();
+    using snapshot = world.db.read();
+    expect(snapshot.has(world.tables.resolved, 'cnp-tenant.wide')).toBe(true);
+    const sizes = Array.from(snapshot.all(world.tables.peerSets), ({ row }) => row.identities.length);
+    expect(sizes.filter((size) => size === 4)).toHaveLength(51);
+  });
+
+  it('is resolved once, and takes no time of what else changes', async () => {
+    await start();
+    world.put(wide('tenant/wide', 100));
+    while (world.of('parsed-policies').rows === 0) await new Promise((resolve) => setImmediate(resolve));
+    const cookies = world.of('cookies');
+    expect(cookies.rows).toBe(1);
+    world.putPods(...Array.from({ length: 40 }, (_, n) => app('victim', n)));
+    await world.db.waitFor(query.all(world.tables.slices), () => world.placed('victim').length === 40);
+    // A pod a round, and a selector.
+    expect(world.of('evaluated-sets').rows).toBeGreaterThan(35);
+    expect(world.of('evaluated-sets').rows).toBeLessThan(50);
+    await world.syncLoop.calm();
+    using snapshot = world.db.read();
+    expect(snapshot.has(world.tables.resolved, 'cnp-tenant.wide')).toBe(true);
+    expect(world.of('cookies').revision).toBe(cookies.revision);
+  });
+
+  it('leaves nothing of its earlier generations behind while it is edited, and the last one counts', async () => {
+    await start();
+    for (let generation = 1; generation <= 20; generation += 1) {
+      world.put(wide('tenant/wide', 20, generation));
+      for (let rounds = 0; rounds < 15; rounds += 1) await new Promise((resolve) => setImmediate(resolve));
+      expect(world.of('evaluated-sets').rows).toBeLessThanOrEqual(21);
+      expect(world.of('policies-under-way').rows).toBeLessThanOrEqual(1);
+    }
+    await world.syncLoop.calm();
+    using snapshot = world.db.read();
+    expect(snapshot.get(world.tables.resolved, 'cnp-tenant.wide')?.row.source.generation).toBe(20);
+    for (const name of ['evaluated-sets', 'policies-under-way']) expect(world.of(name).rows).toBe(0);
+    expect(world.of('cookies').rows).toBe(1);
+  });
+
+  it('is the only one of its namespace that is held in the meantime', async () => {
+    await start();
+    world.put(...Array.from({ length: 10 }, (_, n) => wide(`tenant/w${n}`, 10)));
+    let most = 0;
+    while (world.of('desired-resolved-policies').rows < 10) {
+      most = Math.max(most, world.of('policies-under-way').rows);
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    expect(most).toBe(1);
+  });
+
+  it('is counted after the first state when it is new, in each namespace', async () => {
+    world.put(wide('tenant/wide', 20), wide('other/wide', 20), wide('victim/p', 0));
+    world.syncLoop.start();
+    while (!world.syncLoop.started) await new Promise((resolve) => setImmediate(resolve));
+    const resolved = (): string[] => {
+      using snapshot = world.db.read();
+      return Array.from(snapshot.all(world.tables.resolved), ({ row }) => row.name);
+    };
+    expect(resolved()).toEqual(['cnp-victim.p']);
+    await world.syncLoop.calm();
+    expect(resolved()).toEqual(['cnp-other.wide', 'cnp-tenant.wide', 'cnp-victim.p']);
+  });
 });
 
 it('of a policy that is edited while it waits the last edit counts, and so does its deletion', async () => {

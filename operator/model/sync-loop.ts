@@ -261,11 +261,11 @@ export class SyncLoop {
     for (const kind of model.keptKinds(txn)) if (!missing.has(kind)) model.kindKnown(txn, kind);
   }
 
-  /** `set`: false when it has to be called again. `queue`: changes are taken one of each owner in turn. */
+  /** `queue`: changes are taken one of each owner in turn. */
   #input<T>(
     present: Reader,
     table: Table<T>,
-    set: (txn: WriteTxn, row: T) => unknown,
+    set: (txn: WriteTxn, row: T) => void,
     remove: (txn: WriteTxn, row: T) => void,
     queue?: FairQueue<T>,
   ): Input {
@@ -282,14 +282,15 @@ export class SyncLoop {
       ...inputOf(stream),
       takePresent(txn) {
         if (row.done === true) return false;
-        if (set(txn, row.value) !== false) row = rows.next();
+        set(txn, row.value);
+        row = rows.next();
         return true;
       },
       take(txn) {
         const change = next(txn);
         if (change === undefined) return false;
         if (change.deleted) remove(txn, change.row);
-        else if (set(txn, change.row) === false) queue?.putBack(txn, change);
+        else set(txn, change.row);
         return true;
       },
     };

@@ -31,9 +31,9 @@ class WatchedModel extends Model {
     super.setPod(txn, row);
   }
 
-  override setPolicy(txn: WriteTxn, row: PolicyRow): boolean {
+  override setPolicy(txn: WriteTxn, row: PolicyRow): void {
     this.rounds.at(-1)?.push('policy');
-    return super.setPolicy(txn, row);
+    super.setPolicy(txn, row);
   }
 }
 

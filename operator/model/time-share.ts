@@ -11,3 +11,12 @@ export function timeShare(stopwatch: Stopwatch): () => boolean {
   const end = stopwatch() + SHARE_MS;
   return () => stopwatch() < end;
 }
+
+/** The same, of a share that begins when it is asked for the first time. */
+export function laterShare(stopwatch: Stopwatch): () => boolean {
+  let hasTime: (() => boolean) | undefined;
+  return () => {
+    hasTime ??= timeShare(stopwatch);
+    return hasTime();
+  };
+}

@@ -79,9 +79,7 @@ export class TestModel {
   }
 
   setPolicy(row: PolicyRow): void {
-    this.#set(this.tables.policies, row, (txn) => {
-      while (!this.#model.setPolicy(txn, row));
-    });
+    this.#set(this.tables.policies, row, (txn) => this.#model.setPolicy(txn, row));
   }
 
   deletePolicy(key: string): void {
