@@ -603,6 +603,26 @@ describe('a policy that matched too much', () => {
     expect(world.inForce).toEqual(['cnp-b.p 1']);
   });
 
+  it('and takes ten times its share of a round has none in the nine rounds after that', () => {
+    let [passed, step] = [0, 0];
+    const world = new World({ matchesPerPolicy: 100 }, { stopwatch: () => (passed += step) });
+    const evaluated = (): number => world.model.db.tables().find(({ name }) => name === 'evaluated-sets')?.rows ?? 0;
+    world.pods(...Array.from({ length: 12 }, (_, n) => `x${n}`)).start();
+    world.cnp('a/p', broad(20));
+    forget(world, 'x0');
+    world.model.collect();
+    // The stopwatch is looked at three times: at the beginning, and after a selector.
+    step = 5.5 * SHARE_MS;
+    const seen: number[] = [];
+    for (let round = 0; round < 22; round += 1) {
+      world.model.flush();
+      seen.push(evaluated());
+    }
+    expect(seen.slice(0, 10)).toEqual(Array(10).fill(1));
+    expect(seen.slice(10, 20)).toEqual(Array(10).fill(2));
+    expect(seen.slice(20)).toEqual([3, 3]);
+  });
+
   it('leaves nothing behind when it goes, or is another, while it is counted', () => {
     let passed = 0;
     const world = new World({ matchesPerPolicy: 100 }, { stopwatch: () => (passed += SHARE_MS) });

@@ -85,10 +85,17 @@ export class WaitingPods {
       if (pod?.waiting === undefined || pod.row.uid !== row.about.uid) txn.delete(events, row.key);
     }
     const again: string[] = [];
+    const untold = new Map<string, number>();
     for (const { row } of txn.prefix(pods, '', 'waiting')) {
+      const group = waitingGroup(row);
+      const before = untold.get(group) ?? 0;
+      // No window has room for more.
+      if (before >= MOST_TOLD) continue;
       const told = txn.get(events, eventKey(row))?.row;
-      if (told === undefined) this.#untold.add(txn, row.key);
-      else if (now - Date.parse(told.last) >= AGAIN_MS) again.push(row.key);
+      if (told === undefined) {
+        this.#untold.add(txn, row.key);
+        untold.set(group, before + 1);
+      } else if (now - Date.parse(told.last) >= AGAIN_MS) again.push(row.key);
     }
     for (const key of again) this.#untold.add(txn, key);
   }
