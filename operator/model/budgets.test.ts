@@ -663,8 +663,23 @@ describe('a policy that matched too much', () => {
     next.pods('x', 'y', 'z').start();
     next.desired.apply(next.model.flush());
     expect(Array.from(next.desired.resolved.values(), ({ source }) => source.generation)).toEqual([1]);
+    const [first] = next.desired.statuses.values();
+    expect(first?.status.conditions[0]?.message).toContain('the operator has just started');
     expect(next.inForce).toEqual(['cnp-a.p 2', 'cnp-a.q 1']);
     expect(next.desired.peerSets.size).toBe(11);
+    // Later nothing is said against one that is being counted.
+    next.cnp('a/r', broad(5, 30));
+    next.desired.apply(next.model.flush());
+    const conditions = next.desired.statuses.get('cnp/a/r')?.status.conditions ?? [];
+    expect(conditions.map(({ status, reason }) => `${status} ${reason}`)).toEqual([
+      'True Valid',
+      'True Resolved',
+      'False Progressing',
+      'False Progressing',
+    ]);
+    expect(next.desired.resolved.has('cnp-a.r')).toBe(false);
+    next.model.deletePolicy('cnp/a/r');
+    expect(next.inForce).toEqual(['cnp-a.p 2', 'cnp-a.q 1']);
   });
 
   it('keeps nobody waiting when the operator starts: the next ones of its namespace are read after that', () => {
