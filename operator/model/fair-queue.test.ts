@@ -59,3 +59,20 @@ it('whatever the trace: of each row the last change is taken, once; those of one
     { numRuns: 300 },
   );
 });
+
+it('a row that waits, and is queued again for an earlier place, has that', () => {
+  const db = createStateDB({ freeze: true });
+  const queue = new FairQueue<Row>(db, { name: 'rows', keyOf: ({ key }) => key, ownerOf: ({ owner }) => owner });
+  db.write(queue.tables, (txn) => {
+    const put = (key: string, revision: number): void =>
+      queue.put(txn, { row: { key, owner: 'a', version: revision }, revision, deleted: false });
+    put('x', Number.MAX_SAFE_INTEGER);
+    put('y', 5);
+    put('x', 3);
+    put('y', 9);
+    expect(['first', 'second'].map(() => queue.take(txn)?.row)).toEqual([
+      { key: 'x', owner: 'a', version: 3 },
+      { key: 'y', owner: 'a', version: 9 },
+    ]);
+  });
+});
