@@ -21,6 +21,7 @@ import { call } from '../node-agent/testing/request.ts';
 import { HealthServer } from '../operator/health.ts';
 import { eventObject } from '../operator/kubernetes/objects.ts';
 import { newsOf } from '../operator/model/events.ts';
+import { NONE_MISSING } from '../operator/model/name-search.ts';
 import { foldStatus, type StatusInput } from '../operator/model/status.ts';
 
 /** What does something to a terminal or to its reader: C0, DEL, C1, directions, zero width, other lines, tags, and half a character. */
@@ -80,7 +81,7 @@ const status = (more: Partial<StatusInput>) =>
     written: true,
     lagging: [],
     endpoints: 1,
-    missingNames: [],
+    missingNames: NONE_MISSING,
     reported: () => ({ generation: 1, failures: [] }),
     previous: undefined,
     now: '2026-01-01T00:00:00Z',
@@ -133,7 +134,9 @@ it('what a node says of itself is in conditions and failures as text', () => {
     status({ nodes: [EVIL], reported: () => ({ generation: 2, failures }) }),
     status({ nodes: [EVIL], down: [EVIL] }),
     status({ lagging: [EVIL] }),
-    status({ missingNames: [{ path: EVIL, name: EVIL, protocols: ['TCP'], asked: 'peers' }] }),
+    status({
+      missingNames: { first: { path: EVIL, name: EVIL, protocols: ['TCP'], asked: 'peers' }, count: 1, unasked: 0 },
+    }),
   ]) {
     for (const { message, reason } of folded.conditions) {
       expectLine(message);

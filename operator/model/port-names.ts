@@ -3,13 +3,26 @@
  *
  * Ingress asks the selected pods for the name, egress the peers. Where no pod is there to ask, nothing is missing. A pod
  * that comes or goes wakes only the policies that ask its identity for names, and only when it is the first or last.
+ *
+ * What was found for a policy is kept until pods change. They may do so while it is looked for: then it is told as it is, and looked for again,
+ * so that no one who changes pods all the time delays it for ever.
  */
-import type { NamedPort, ResolvedRule } from '@weir/policy';
+import type { ResolvedRule } from '@weir/policy';
 import { type AnyTable, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import type { PodPort } from '../types.ts';
-import { askedBy, namedPorts, portNameKey } from './asked-names.ts';
+import { portNameKey } from './asked-names.ts';
 import type { Census } from './census.ts';
 import { identityKey } from './known-identities.ts';
+import {
+  type Answer,
+  goOn,
+  type MissingNames,
+  type NameSearch,
+  NONE_MISSING,
+  namesPorts,
+  type Pods,
+  searchFor,
+} from './name-search.ts';
 import type { PolicyBook } from './policy-book.ts';
 import type { SelectorIndex } from './selector-index.ts';
 
@@ -18,18 +31,6 @@ export interface Namer {
   readonly identity: number;
   readonly ports: readonly PodPort[];
 }
-
-/** A name that no asked pod knows. */
-export interface MissingName {
-  readonly path: string;
-  readonly name: string;
-  /** As the rule says: `TCP`, or several. */
-  readonly protocols: readonly string[];
-  /** Who was asked. */
-  readonly asked: 'selected pods' | 'peers';
-}
-
-type Answer = 'found' | 'nobody' | 'missing';
 
 /** An identity that gives ports a name (`TCP/http`), with the number of its pods that do. */
 interface Giver {
@@ -48,16 +49,18 @@ export class PortNames {
   readonly #sources: PortNamesSources;
   readonly #onChange: (txn: WriteTxn, policy: string) => void;
   readonly #givers: Table<Giver>;
+  readonly #searches: Table<NameSearch>;
 
   /** `onChange`: the answer for this policy may have changed. */
   constructor(db: StateDB, sources: PortNamesSources, onChange: (txn: WriteTxn, policy: string) => void) {
     this.#sources = sources;
     this.#onChange = onChange;
     this.#givers = db.table<Giver>({ name: 'named-ports', key: ({ name, identity }) => giverKey(name, identity) });
+    this.#searches = db.table<NameSearch>({ name: 'port-name-searches', key: ({ policy }) => policy });
   }
 
   get tables(): readonly AnyTable[] {
-    return [this.#givers];
+    return [this.#givers, this.#searches];
   }
 
   move(txn: WriteTxn, before: Namer | undefined, after: Namer | undefined): void {
@@ -74,55 +77,71 @@ export class PortNames {
     if (census.places(txn) <= 1) this.#wake(txn, policies.askingEveryone(txn));
   }
 
-  /** Names in `rules` that nobody who was asked knows. */
-  missing(reader: Reader, rules: readonly ResolvedRule[]): MissingName[] {
-    const answers = new Map<string, { answer: Answer; readonly missing: MissingName }>();
-    for (const rule of rules) {
-      for (const port of namedPorts(rule)) {
-        const { path, direction } = rule;
-        const key = `${path} ${direction} ${port.name}`;
-        const answer = this.#answer(reader, rule, port);
-        const known = answers.get(key);
-        if (known === undefined) {
-          const asked = direction === 'ingress' ? 'selected pods' : 'peers';
-          answers.set(key, { answer, missing: { path, name: port.name, protocols: [port.protocol], asked } });
-          continue;
-        }
-        const protocols = [...new Set([...known.missing.protocols, port.protocol])];
-        answers.set(key, { answer: better(known.answer, answer), missing: { ...known.missing, protocols } });
-      }
+  /**
+   * What a piece more of the search for a policy's names finds, until pods change or its rules do; undefined: it is not at its end, and is to be
+   * called again.
+   */
+  missing(txn: WriteTxn, policy: string, rules: readonly ResolvedRule[]): MissingNames | undefined {
+    const known = txn.get(this.#searches, policy);
+    if (!namesPorts(rules)) {
+      if (known !== undefined) this.forget(txn, policy);
+      return NONE_MISSING;
     }
-    return [...answers.values()].filter(({ answer }) => answer === 'missing').map(({ missing }) => missing);
+    const holds = known?.rules === rules && (known.at !== undefined || !known.stale);
+    const before = holds ? known : searchFor(policy, rules);
+    if (before.at === undefined) return before.found;
+    const after = goOn(before, this.#pods(txn));
+    txn.upsert(this.#searches, after);
+    return after.at === undefined ? after.found : undefined;
   }
 
-  #answer(reader: Reader, rule: ResolvedRule, port: NamedPort): Answer {
+  /** Whether the search has begun, and is not at its end. */
+  isSearching(reader: Reader, policy: string): boolean {
+    return reader.get(this.#searches, policy)?.at !== undefined;
+  }
+
+  /** Whether pods have changed since the search began: what it has found may be another thing by now. */
+  isStale(reader: Reader, policy: string): boolean {
+    return reader.get(this.#searches, policy)?.stale === true;
+  }
+
+  forget(txn: WriteTxn, policy: string): void {
+    txn.delete(this.#searches, policy);
+  }
+
+  #pods(reader: Reader): Pods {
+    const { census } = this.#sources;
+    return {
+      anybodyGives: (name) => this.#giversOf(reader, name).next().done !== true,
+      gives: (hash, name) => this.#gives(reader, hash, name),
+      isInhabited: (hash) => this.#isInhabited(reader, hash),
+      anybody: () => census.places(reader) > 0,
+    };
+  }
+
+  #isInhabited(reader: Reader, hash: string): Answer {
     const { sets, census } = this.#sources;
-    const { hashes, everyone } = askedBy(rule);
-    const name = portNameKey(port);
-    if (everyone) {
-      for (const _ of this.#giversOf(reader, name)) return 'found';
-      return census.places(reader) === 0 ? 'nobody' : 'missing';
+    let looks = 0;
+    for (const id of sets.members(reader, hash)) {
+      looks += 1;
+      if (census.has(reader, id)) return { is: true, looks };
     }
-    // Nobody is meant, or only addresses and nodes, which give no port a name.
-    if (hashes.length === 0) return rule.peers?.length === 0 ? 'nobody' : 'missing';
-    if (hashes.some((hash) => this.#isGivenBy(reader, name, hash))) return 'found';
-    for (const hash of hashes) {
-      for (const id of sets.members(reader, hash)) if (census.has(reader, id)) return 'missing';
-    }
-    return 'nobody';
+    return { is: false, looks };
   }
 
-  /** Whether a member of the set gives the name: walks both, and is done at the end of the shorter one. */
-  #isGivenBy(reader: Reader, name: string, hash: string): boolean {
+  /** Walks the members of the set and the givers of the name, and is done at the end of the shorter ones. */
+  #gives(reader: Reader, hash: string, name: string): Answer {
     const { sets } = this.#sources;
     const givers = this.#giversOf(reader, name);
+    let looks = 0;
     for (const id of sets.members(reader, hash)) {
-      if (reader.has(this.#givers, giverKey(name, id))) return true;
+      looks += 1;
+      if (reader.has(this.#givers, giverKey(name, id))) return { is: true, looks };
       const { value: giver, done } = givers.next();
-      if (done === true) return false;
-      if (sets.has(reader, hash, giver.identity)) return true;
+      if (done === true) break;
+      if (sets.has(reader, hash, giver.identity)) return { is: true, looks };
     }
-    return false;
+    return { is: false, looks };
   }
 
   #giversOf(reader: Reader, name: string): IterableIterator<Giver, undefined> {
@@ -143,15 +162,14 @@ export class PortNames {
   }
 
   #wake(txn: WriteTxn, policies: Iterable<string>): void {
-    for (const policy of policies) this.#onChange(txn, policy);
+    for (const policy of policies) {
+      const search = txn.get(this.#searches, policy);
+      if (search?.stale === false) txn.upsert(this.#searches, { ...search, stale: true });
+      this.#onChange(txn, policy);
+    }
   }
 }
 
 function giverKey(name: string, identity: number): string {
   return keys.join(name, identityKey(identity));
-}
-
-function better(a: Answer, b: Answer): Answer {
-  if (a === 'found' || b === 'found') return 'found';
-  return a === 'missing' || b === 'missing' ? 'missing' : 'nobody';
 }

@@ -21,6 +21,9 @@ export interface StatusSources extends ProgressSources {
   readonly portNames: PortNames;
 }
 
+/** There was no time to find all that a status is made of. */
+const UNFINISHED = Symbol('unfinished');
+
 type BoardTables = Pick<Tables, 'nodes' | 'resolvedVersions' | 'statuses' | 'events'> & StatusTables;
 
 export interface StatusBoardOptions {
@@ -129,7 +132,9 @@ export class StatusBoard {
     for (const mark of txn.prefix(statusMarks, '', 'turn')) {
       const row = this.#row(txn, mark.key, seconds);
       if (row === undefined) this.#drop(txn, mark.key);
+      else if (row === UNFINISHED) this.#putLast(txn, mark);
       else this.#show(txn, mark, row, now);
+      if (this.#sources.portNames.isStale(txn, mark.key)) this.mark(txn, mark.key);
       if (!hasTime()) break;
     }
     this.#events.tellDue(txn, now);
@@ -143,6 +148,12 @@ export class StatusBoard {
     txn.upsert(statusMarks, { key, turn, dueAt: there?.dueAt, touched: touched || there?.touched === true });
   }
 
+  /** Others take their turns before it goes on. */
+  #putLast(txn: WriteTxn, mark: StatusMark): void {
+    const { statusMarks } = this.#tables;
+    txn.upsert(statusMarks, { ...mark, turn: txn.revision(statusMarks) });
+  }
+
   #drop(txn: WriteTxn, key: string): void {
     const { statusMarks, shownStatuses, statuses } = this.#tables;
     txn.delete(statusMarks, key);
@@ -150,6 +161,7 @@ export class StatusBoard {
     txn.delete(statuses, key);
     this.#events.forget(txn, key);
     this.#progress.forget(txn, key);
+    this.#sources.portNames.forget(txn, key);
   }
 
   #show(txn: WriteTxn, { touched }: StatusMark, row: StatusRow, now: number): void {
@@ -174,9 +186,17 @@ export class StatusBoard {
     show(txn, statuses, row, touched);
   }
 
-  #row(txn: WriteTxn, key: string, now: string): StatusRow | undefined {
-    const entry = this.#sources.policies.get(txn, key);
+  #row(txn: WriteTxn, key: string, now: string): StatusRow | typeof UNFINISHED | undefined {
+    const { policies, portNames } = this.#sources;
+    const entry = policies.get(txn, key);
     if (entry === undefined) return undefined;
+    const goesOn = portNames.isSearching(txn, key);
+    const missingNames = portNames.missing(txn, key, entry.resolved?.rules ?? []);
+    if (missingNames === undefined) {
+      // Nodes whose pods may be gone before the search is at its end are noted.
+      if (!goesOn) this.#progress.of(txn, entry);
+      return UNFINISHED;
+    }
     const { kind, namespace, name, uid, generation } = entry.row;
     const { live, ...awaited } = this.#progress.of(txn, entry);
     const shown = txn.get(this.#tables.shownStatuses, key);
@@ -187,7 +207,7 @@ export class StatusBoard {
       rules: entry.resolved?.rules.length ?? 0,
       ...awaited,
       nodes: live,
-      missingNames: this.#sources.portNames.missing(txn, entry.resolved?.rules ?? []),
+      missingNames,
       previous: shown?.uid === uid ? shown.status : undefined,
       now,
     });

@@ -1,4 +1,5 @@
 import { describe, expect, it } from '@jest/globals';
+import { NONE_MISSING } from './name-search.ts';
 import { foldStatus, type StatusInput } from './status.ts';
 
 const quiet = { generation: 3, failures: [] };
@@ -12,7 +13,7 @@ const input = (more: Partial<StatusInput> = {}): StatusInput => ({
   written: true,
   lagging: [],
   endpoints: 5,
-  missingNames: [],
+  missingNames: NONE_MISSING,
   reported: () => quiet,
   previous: undefined,
   now: '2026-01-01T00:00:00Z',

@@ -3,7 +3,7 @@ import type { Condition, PolicyStatus } from '@weir/kube';
 import { compareText } from '@weir/labels';
 import type { PolicyProblem } from '@weir/policy';
 import { LONGEST_MESSAGE, oneLine } from '../texts.ts';
-import type { MissingName } from './port-names.ts';
+import type { MissingNames } from './name-search.ts';
 
 const MOST_FAILURES = 5;
 const MOST_NODES = 3;
@@ -34,7 +34,7 @@ export interface StatusInput {
   /** Selected pods that have an address. */
   readonly endpoints: number;
   /** Port names that stand for nothing. */
-  readonly missingNames: readonly MissingName[];
+  readonly missingNames: MissingNames;
   /** What a node reports of this policy. */
   readonly reported: (node: string) => {
     readonly generation: number | undefined;
@@ -167,20 +167,25 @@ function enforced(input: StatusInput): string {
 function references(input: StatusInput, refused: Refusal | undefined): Verdict {
   if (refused === 'InvalidSpec') return { status: 'Unknown', reason: 'Invalid', message: 'The policy cannot be read.' };
   if (refused !== undefined) return { status: 'Unknown', reason: refused, message: 'The policy is not resolved.' };
-  const [first, ...others] = input.missingNames;
+  const { first, count, unasked } = input.missingNames;
+  const unlooked =
+    unasked === 0
+      ? ''
+      : `; ${unasked} port names were not looked for, as they are too many for so many selected pods or peers: split the policy`;
   if (first === undefined) {
-    return { status: 'True', reason: 'Resolved', message: 'Everything that the policy names is resolved.' };
+    const message = unasked === 0 ? 'Everything that the policy names is resolved.' : `Nothing is missing${unlooked}`;
+    return { status: 'True', reason: 'Resolved', message };
   }
   const { path, name, protocols, asked } = first;
   const lacks =
     asked === 'selected pods'
       ? 'no pod that the policy selects has a container port of this name'
       : 'no peer of the rule has a container port of this name';
-  const more = others.length === 0 ? '' : ` (and ${others.length} more)`;
+  const more = count === 1 ? '' : ` (and ${count - 1} more)`;
   return {
     status: 'False',
     reason: 'PortNameNotFound',
-    message: `${path}: port name "${name}" (${protocols.join(', ')}): ${lacks}; until one has, it matches no port${more}`,
+    message: `${path}: port name "${name}" (${protocols.join(', ')}): ${lacks}; until one has, it matches no port${more}${unlooked}`,
   };
 }
 
