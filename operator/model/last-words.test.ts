@@ -2,6 +2,9 @@ import { describe, expect, it } from '@jest/globals';
 import type { Condition } from '@weir/kube';
 import { namespaceRow, nodeReportRow, nodeRow, podRow, policyRow } from '../kubernetes/rows.ts';
 import { cnp, namespace, node, pod, report } from '../testing.ts';
+import type { NodeReportRow } from '../types.ts';
+import { withLastWords } from './last-words.ts';
+import type { CountedReport } from './status-tables.ts';
 import { TestModel } from './testing/test-model.ts';
 
 const KEY = 'cnp/a/web';
@@ -127,6 +130,34 @@ describe('what a node said last', () => {
       expect(world.programmed).toMatchObject({ status: 'False', reason: 'Progressing' });
       expect(world.programmed?.message).toContain('n1 (had 1 when its report was deleted)');
     }
+  });
+
+  it('is no more for each report that names other policies', () => {
+    const words = (uids: readonly string[], policyVersion?: string): NodeReportRow =>
+      nodeReportRow(
+        report('n', {
+          policies: Object.fromEntries(
+            uids.map((uid) => [uid, { policy: `cnp/a/${uid}`, generation: 1, endpoints: 1 }]),
+          ),
+          failures: uids.map((uid) => ({ uid, generation: 1, reason: 'KernelRefused', message: 'full' })),
+          ...(policyVersion === undefined ? {} : { policyVersion }),
+        }),
+      );
+    let counted: CountedReport = { ...words(['u', 'v'], '1'), lost: true };
+    for (let n = 0; n < 5; n += 1) {
+      counted = withLastWords(words([`a${n}`, `b${n}`, 'v']), counted);
+      const named = ['a', 'b'].map((name) => `${name}${n}`);
+      for (const said of [counted.generations, counted.policyKeys, counted.failures])
+        expect(Object.keys(said).sort()).toEqual([...named, 'u', 'v']);
+      expect(Object.keys(counted.said ?? {}).sort()).toEqual([...named, 'v']);
+    }
+  });
+
+  it('is what reports since have said of it, until one says how far the node is', () => {
+    const world = edited();
+    world.say('n1', { has: 2 });
+    world.say('n1', { other: true });
+    expect(world.programmed).toMatchObject({ status: 'True', reason: 'Programmed', observedGeneration: 2 });
   });
 
   it('holds with what failed', () => {

@@ -56,6 +56,8 @@ export interface CountedReport extends NodeReportRow {
   readonly lost?: true;
   /** Of these policies, by uid, a report speaks that came after it. */
   readonly said?: Readonly<Partial<Record<string, true>>>;
+  /** The last report that said how far the node is, where those after it do not: its words count until they are taken back. */
+  readonly base?: NodeReportRow;
 }
 
 /** Of which policies a node speaks: that stays while it only says other things of them. */
