@@ -131,6 +131,30 @@ it('a failure whose policy, reason or message is missing says nothing', () => {
   expect(nodeReportRow(report('n1', { failures })).failures).toEqual({ victim: FAILURES });
 });
 
+it('a report of more policies or failures than a node can have is refused by name', () => {
+  const policies = (count: number): NodePolicyStatus['status']['policies'] =>
+    Object.fromEntries(
+      Array.from({ length: count }, (_, n) => [`u${n}`, { policy: 'cnp/a/b', generation: 1, endpoints: 1 }]),
+    );
+  const failures = (count: number): typeof FAILURES =>
+    Array.from({ length: count }, (_, n) => ({
+      uid: `u${n}`,
+      generation: 1,
+      reason: 'KernelRefused',
+      message: 'full',
+    }));
+  const row = nodeReportRow(report('n1', { policies: policies(20_000), failures: failures(20_000) }));
+  expect([row.generations, row.policyKeys, row.failures].map((said) => Object.keys(said).length)).toEqual([
+    20_000, 20_000, 20_000,
+  ]);
+  expect(() => nodeReportRow(report('n1', { policies: policies(20_001) }))).toThrow(
+    /^status\.policies .* 20001 entries/,
+  );
+  expect(() => nodeReportRow(report('n1', { failures: failures(20_001) }))).toThrow(
+    /^status\.failures .* 20001 entries/,
+  );
+});
+
 /** What the operator writes, and another hand changed since: it is adopted at the next start, or is overwritten. */
 const WRITTEN: readonly (readonly [string, KubeObject, (object: never) => boolean, (object: never) => unknown])[] = [
   [

@@ -3,6 +3,7 @@ import {
   type KubeNode,
   type KubeObject,
   MIRROR_POD_ANNOTATION,
+  MOST_REPORTED,
   type Namespace,
   type NodePolicyStatus,
   nodeAddresses,
@@ -118,10 +119,23 @@ export function resolvedVersionRow({ metadata, spec }: ResolvedPolicyObject): Re
   return { name, uid: uid ?? '', generation: generation ?? 0, version: resourceVersion };
 }
 
-/** A node can leave out, or make up, whatever it likes: what says nothing counts as not said. */
+/**
+ * A node can leave out, or make up, whatever it likes: what says nothing counts as not said.
+ * @throws RangeError when it says more than a node can have: the CRD refuses that, unless it is of an earlier version
+ */
 export function nodeReportRow(object: NodePolicyStatus): NodeReportRow {
   const { policies, failures, policyVersion }: Partial<NodePolicyStatus['status']> = object.status ?? {};
-  const said = Object.entries(isMap(policies) ? policies : {}).filter(([, policy]) => isMap(policy));
+  const said: Readonly<Record<string, unknown>> = isMap(policies) ? policies : {};
+  const uids = boundedReport('policies', Object.keys(said));
+  const generations: Record<string, number> = Object.create(null) as Record<string, number>;
+  const policyKeys: Record<string, string> = Object.create(null) as Record<string, string>;
+  for (const uid of uids) {
+    const policy = said[uid];
+    if (!isMap(policy)) continue;
+    if (Number.isInteger(policy.generation)) generations[uid] = policy.generation as number;
+    const key = textOf(policy.policy);
+    if (key !== undefined) policyKeys[uid] = key;
+  }
   const owners = objectsIn(
     object.metadata.ownerReferences as readonly { readonly kind?: string; readonly uid?: string }[],
   );
@@ -129,14 +143,17 @@ export function nodeReportRow(object: NodePolicyStatus): NodeReportRow {
     node: object.metadata.name,
     nodeUid: textOf(owners.find((owner) => owner.kind === 'Node')?.uid),
     policyVersion: textOf(policyVersion),
-    generations: Object.fromEntries(
-      said.flatMap(([uid, { generation }]) => (Number.isInteger(generation) ? [[uid, generation]] : [])),
-    ),
-    policyKeys: Object.fromEntries(
-      said.flatMap(([uid, { policy }]) => (textOf(policy) === undefined ? [] : [[uid, policy ?? '']])),
-    ),
-    failures: Object.groupBy(objectsIn(failures).filter(isFailure), ({ uid }) => uid),
+    generations,
+    policyKeys,
+    failures: Object.groupBy(boundedReport('failures', objectsIn(failures)).filter(isFailure), ({ uid }) => uid),
   };
+}
+
+function boundedReport<T>(what: string, list: readonly T[]): readonly T[] {
+  if (list.length <= MOST_REPORTED) return list;
+  throw new RangeError(
+    `status.${what} of this node's report has ${list.length} entries, and may have ${MOST_REPORTED}`,
+  );
 }
 
 function isMap(value: unknown): value is Readonly<Record<string, unknown>> {

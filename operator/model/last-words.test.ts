@@ -156,6 +156,7 @@ describe('what a node said last', () => {
   it('is what reports since have said of it, until one says how far the node is', () => {
     const world = edited();
     world.say('n1', { has: 2 });
+    world.model.flush();
     world.say('n1', { other: true });
     expect(world.programmed).toMatchObject({ status: 'True', reason: 'Programmed', observedGeneration: 2 });
   });

@@ -21,6 +21,7 @@ import { resolvedName } from '../names.ts';
 import type { Tables } from '../tables.ts';
 import type { NodeReportRow, NodeRow, ReportedFailure } from '../types.ts';
 import { withLastWords } from './last-words.ts';
+import { MentionBook } from './mentions.ts';
 import type { PolicyBook, PolicyEntry } from './policy-book.ts';
 import {
   type CatchUp,
@@ -63,6 +64,14 @@ export interface Awaited {
   readonly reported: (node: string) => Reported;
 }
 
+/** What is counted of a node before and after it has reported, or its report was deleted. */
+export interface ReportChange {
+  readonly before: CountedReport | undefined;
+  readonly after: CountedReport | undefined;
+  /** Uids of policies that one of them speaks of. */
+  readonly uids: ReadonlySet<string>;
+}
+
 /** A node, and what this very node reports, not one of the same name before it. */
 interface Host {
   readonly node: NodeRow | undefined;
@@ -72,16 +81,19 @@ interface Host {
 export class NodeProgress {
   readonly #sources: ProgressSources;
   readonly #tables: ProgressTables;
+  readonly #mentions: MentionBook;
 
   constructor(sources: ProgressSources, tables: ProgressTables) {
     this.#sources = sources;
     this.#tables = tables;
+    this.#mentions = new MentionBook(sources.policies, tables);
   }
 
   /** The nodes that the policy waits for now. Notes those that host a selected pod and have not reported it: later rounds need them. */
   of(txn: WriteTxn, entry: PolicyEntry): Awaited {
     const { key, uid, generation } = entry.row;
     const { mentions, holdovers } = this.#tables;
+    this.#mentions.acquaint(txn, entry);
     const found = new Map<string, Host>();
     const host = (name: string): Host => {
       const known = found.get(name) ?? this.#host(txn, name);
@@ -133,8 +145,10 @@ export class NodeProgress {
    * The policy was there before this leader. What an earlier one did not call programmed may be enforced, as it was before, by any node
    * that has not caught up: which of them hosted a selected pod is not known any more.
    */
-  found(txn: WriteTxn, { row: { key, uid, generation } }: PolicyEntry): void {
+  found(txn: WriteTxn, entry: PolicyEntry): void {
     const { shownStatuses, holdovers } = this.#tables;
+    const { key, uid, generation } = entry.row;
+    this.#mentions.isFirst(txn, entry);
     const shown = txn.get(shownStatuses, key);
     const programmed = shown?.status.conditions?.find(({ type }) => type === 'Programmed');
     const done = programmed?.status === 'True' && programmed.observedGeneration === generation;
@@ -145,30 +159,21 @@ export class NodeProgress {
    * The node has reported: what is counted of it before and after. An agent that has just begun does not say how far the node is until it
    * knows: of what it does not name yet the kernel may enforce what the node said last.
    */
-  reportSaid(
-    txn: WriteTxn,
-    row: NodeReportRow,
-  ): { readonly before: CountedReport | undefined; readonly after: CountedReport } {
-    const { countedReports } = this.#tables;
-    const before = txn.get(countedReports, row.node);
+  reportSaid(txn: WriteTxn, row: NodeReportRow): ReportChange {
+    const before = txn.get(this.#tables.countedReports, row.node);
     const begins = row.policyVersion === undefined && (before?.policyVersion !== undefined || before?.lost === true);
     const after = begins && before.nodeUid === row.nodeUid ? withLastWords(row, before) : row;
-    this.#count(txn, row.node, after);
-    return { before, after };
+    return { before, after, uids: this.#mentions.count(txn, row.node, after) };
   }
 
   /** The report is gone: what is counted of the node before and after. */
-  reportLost(
-    txn: WriteTxn,
-    name: string,
-  ): { readonly before: CountedReport | undefined; readonly after: CountedReport | undefined } {
+  reportLost(txn: WriteTxn, name: string): ReportChange {
     const { countedReports, nodes } = this.#tables;
     const before = txn.get(countedReports, name);
     const uid = txn.get(nodes, name)?.uid;
     const lives = uid !== undefined && (before?.nodeUid ?? uid) === uid;
     const after: CountedReport | undefined = before && lives ? { ...before, nodeUid: uid, lost: true } : undefined;
-    this.#count(txn, name, after);
-    return { before, after };
+    return { before, after, uids: this.#mentions.count(txn, name, after) };
   }
 
   /**
@@ -178,10 +183,11 @@ export class NodeProgress {
   nodeChanged(txn: WriteTxn, name: string): Set<string> {
     const { countedReports, nodes } = this.#tables;
     const report = txn.get(countedReports, name);
-    if (report?.lost === true && txn.get(nodes, name)?.uid !== report.nodeUid) this.#count(txn, name, undefined);
+    const forgets = report?.lost === true && txn.get(nodes, name)?.uid !== report.nodeUid;
+    const uids = forgets ? this.#mentions.count(txn, name, undefined) : this.#mentions.of(txn, name);
     return new Set([
       ...this.#waitingFor(txn, name, report),
-      ...this.#reportedBy(txn, report, undefined),
+      ...this.#reportedBy(txn, { before: report, after: undefined, uids }),
       ...this.#sources.hosts.policiesOn(txn, name),
     ]);
   }
@@ -190,11 +196,23 @@ export class NodeProgress {
     const { holdovers, catchUps } = this.#tables;
     for (const row of txn.prefix(holdovers, keys.join(key))) txn.delete(holdovers, holdovers.spec.key(row));
     txn.delete(catchUps, key);
+    this.#mentions.forget(txn, key);
+  }
+
+  /** Whether something is kept of the reports for policies that are gone. */
+  hasGone(reader: Reader): boolean {
+    return this.#mentions.hasGone(reader);
+  }
+
+  /** Forgets a part of that; false: there is none. */
+  forgetNext(txn: WriteTxn): boolean {
+    return this.#mentions.forgetNext(txn);
   }
 
   /** Keys of the policies whose status may be another one now that a node's report has changed. */
-  reportChanged(txn: WriteTxn, before: CountedReport | undefined, after: CountedReport | undefined): Set<string> {
-    const changed = new Set(this.#reportedBy(txn, before, after));
+  reportChanged(txn: WriteTxn, change: ReportChange): Set<string> {
+    const { before, after } = change;
+    const changed = new Set(this.#reportedBy(txn, change));
     const [was, is] = [before?.policyVersion, after?.policyVersion];
     if (was === is && before?.nodeUid === after?.nodeUid) return changed;
     const grown =
@@ -208,22 +226,12 @@ export class NodeProgress {
     return changed;
   }
 
-  #count(txn: WriteTxn, node: string, report: CountedReport | undefined): void {
-    const { countedReports, mentions } = this.#tables;
-    if (report === undefined) {
-      txn.delete(countedReports, node);
-      txn.delete(mentions, node);
-      return;
-    }
-    const { generations, policyKeys } = report;
-    txn.upsert(countedReports, report);
-    txn.upsert(mentions, { node, uids: Object.keys(generations), policyKeys });
-  }
-
   /** Keys of the policies of which another thing is reported. */
-  *#reportedBy(reader: Reader, before: CountedReport | undefined, after: CountedReport | undefined): Generator<string> {
+  *#reportedBy(reader: Reader, { before, after, uids }: ReportChange): Generator<string> {
     const { policies } = this.#sources;
-    for (const uid of changedUids(before, after)) {
+    const renewed = before?.nodeUid !== after?.nodeUid || before?.lost !== after?.lost;
+    for (const uid of uids) {
+      if (!renewed && saysTheSame(before, after, uid)) continue;
       const named = new Set([policies.keyOfUid(reader, uid), before?.policyKeys[uid], after?.policyKeys[uid]]);
       for (const key of named) if (key !== undefined && policies.get(reader, key) !== undefined) yield key;
     }
@@ -351,20 +359,13 @@ export class NodeProgress {
   }
 }
 
-/** Uids of policies of which another thing is reported. */
-function changedUids(before: CountedReport | undefined, after: CountedReport | undefined): Set<string> {
-  const renewed = before?.nodeUid !== after?.nodeUid || before?.lost !== after?.lost;
-  const uids = new Set<string>();
-  for (const said of ['generations', 'policyKeys'] as const) {
-    for (const uid of [before, after].flatMap((row) => Object.keys(row?.[said] ?? {}))) {
-      if (renewed || before?.[said][uid] !== after?.[said][uid]) uids.add(uid);
-    }
-  }
-  const failing = new Set([before, after].flatMap((row) => Object.keys(row?.failures ?? {})));
-  for (const uid of failing) {
-    if (renewed || !isDeepStrictEqual(before?.failures[uid], after?.failures[uid])) uids.add(uid);
-  }
-  return uids;
+/** Whether both reports say the same of a policy. */
+function saysTheSame(a: CountedReport | undefined, b: CountedReport | undefined, uid: string): boolean {
+  return (
+    a?.generations[uid] === b?.generations[uid] &&
+    a?.policyKeys[uid] === b?.policyKeys[uid] &&
+    isDeepStrictEqual(a?.failures[uid], b?.failures[uid])
+  );
 }
 
 /** The mark that any node may enforce something earlier. */

@@ -10,9 +10,10 @@ import type { Reader, WriteTxn } from '@weir/statedb';
 import { show, type Tables } from '../tables.ts';
 import type { NodeReportRow, StatusRow } from '../types.ts';
 import { EventBook, secondsOf } from './events.ts';
-import { NodeProgress, type ProgressSources } from './node-progress.ts';
+import { NodeProgress, type ProgressSources, type ReportChange } from './node-progress.ts';
 import type { PolicyEntry } from './policy-book.ts';
 import type { PortNames } from './port-names.ts';
+import { ReportTurns } from './report-turns.ts';
 import { foldStatus } from './status.ts';
 import { type CountedReport, due, dueInMs, type StatusMark, type StatusTables } from './status-tables.ts';
 import { type Stopwatch, timeShare } from './time-share.ts';
@@ -41,6 +42,7 @@ export class StatusBoard {
   readonly #options: StatusBoardOptions;
   readonly #events: EventBook;
   readonly #progress: NodeProgress;
+  readonly #reports: ReportTurns;
 
   constructor(sources: StatusSources, tables: BoardTables, options: StatusBoardOptions) {
     this.#sources = sources;
@@ -48,6 +50,7 @@ export class StatusBoard {
     this.#options = options;
     this.#events = new EventBook(tables);
     this.#progress = new NodeProgress(sources, tables);
+    this.#reports = new ReportTurns(tables.reportTurns, options);
   }
 
   /** Takes over what the API holds of a policy. */
@@ -95,20 +98,19 @@ export class StatusBoard {
     for (const key of this.#progress.nodeChanged(txn, name)) this.mark(txn, key);
   }
 
+  /** The node has reported: that is counted in a flush. */
   setReport(txn: WriteTxn, row: NodeReportRow): void {
-    const { before, after } = this.#progress.reportSaid(txn, row);
-    this.#reportChanged(txn, before, after);
+    this.#reports.put(txn, row);
   }
 
   deleteReport(txn: WriteTxn, node: string): void {
-    const { before, after } = this.#progress.reportLost(txn, node);
-    this.#reportChanged(txn, before, after);
+    if (!this.#reports.remove(txn, node)) this.#reportLost(txn, node);
   }
 
   /** There was no time for some changes in the last flush. */
   more(reader: Reader): boolean {
     const [first] = reader.prefix(this.#tables.statusMarks, '', 'turn');
-    return first !== undefined;
+    return first !== undefined || this.#reports.dueInMs(reader) === 0 || this.#progress.hasGone(reader);
   }
 
   /** Milliseconds until an Event that was held back is due; undefined: none was. */
@@ -119,11 +121,38 @@ export class StatusBoard {
   /** Milliseconds until a status that was held back is due; undefined: none was. */
   dueInMs(reader: Reader): number | undefined {
     const { now, intervalMs } = this.#options;
-    return dueInMs(reader, this.#tables.statusMarks, now(), intervalMs);
+    const statuses = dueInMs(reader, this.#tables.statusMarks, now(), intervalMs);
+    const reports = this.#reports.dueInMs(reader);
+    return statuses === undefined || reports === undefined ? (statuses ?? reports) : Math.min(statuses, reports);
   }
 
-  /** Puts what is to be shown now into the desired tables; of the statuses, as many as there is time for. */
+  /**
+   * Counts reports, and puts what is to be shown now into the desired tables; of the reports and the statuses, as many as there is time for.
+   * While a node's first report waits no status is shown, which it may belie: another leader may have shown the right one.
+   */
   flush(txn: WriteTxn): void {
+    this.#countReports(txn);
+    if (!this.#reports.hasFirst(txn)) this.#showStatuses(txn);
+    this.#events.tellDue(txn, this.#options.now());
+  }
+
+  #countReports(txn: WriteTxn): void {
+    const hasTime = timeShare(this.#options.stopwatch);
+    for (const { row, gone } of this.#reports.take(txn)) {
+      this.#reportChanged(txn, this.#progress.reportSaid(txn, row));
+      if (gone) this.#reportLost(txn, row.node);
+      if (!hasTime()) return;
+    }
+    while (this.#progress.forgetNext(txn) && hasTime());
+  }
+
+  #reportLost(txn: WriteTxn, node: string): void {
+    const change = this.#progress.reportLost(txn, node);
+    this.#reportChanged(txn, change);
+    if (change.after === undefined) this.#reports.forget(txn, node);
+  }
+
+  #showStatuses(txn: WriteTxn): void {
     const { statusMarks } = this.#tables;
     const now = this.#options.now();
     const seconds = secondsOf(now);
@@ -137,7 +166,6 @@ export class StatusBoard {
       if (this.#sources.portNames.isStale(txn, mark.key)) this.mark(txn, mark.key);
       if (!hasTime()) break;
     }
-    this.#events.tellDue(txn, now);
   }
 
   #mark(txn: WriteTxn, key: string, touched: boolean): void {
@@ -215,15 +243,15 @@ export class StatusBoard {
   }
 
   /** Every node reports, and a fold may look at every node: of a status that is held back, reports wait until it is due. */
-  #reportChanged(txn: WriteTxn, before: CountedReport | undefined, after: CountedReport | undefined): void {
-    for (const key of this.#progress.reportChanged(txn, before, after)) {
+  #reportChanged(txn: WriteTxn, change: ReportChange): void {
+    for (const key of this.#progress.reportChanged(txn, change)) {
       const heldBack = txn.get(this.#tables.statusMarks, key)?.dueAt !== undefined;
-      if (!heldBack || this.#silenced(txn, key, before, after)) this.mark(txn, key);
+      if (!heldBack || this.#silenced(txn, key, change)) this.mark(txn, key);
     }
   }
 
   /** The node says nothing of the policy any more: a fold notes whether it hosts a selected pod, which may go before the status is due. */
-  #silenced(reader: Reader, key: string, before: CountedReport | undefined, after: CountedReport | undefined): boolean {
+  #silenced(reader: Reader, key: string, { before, after }: ReportChange): boolean {
     const uid = this.#sources.policies.get(reader, key)?.row.uid ?? '';
     const said = (report: CountedReport | undefined): boolean => report?.generations[uid] !== undefined;
     return said(before) && (!said(after) || before?.nodeUid !== after?.nodeUid);

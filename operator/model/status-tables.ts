@@ -60,12 +60,37 @@ export interface CountedReport extends NodeReportRow {
   readonly base?: NodeReportRow;
 }
 
-/** Of which policies a node speaks: that stays while it only says other things of them. */
+/**
+ * Of which policies a node speaks: that stays while it only says other things of them. Only of those that exist: a node can make up as many as an
+ * object of the API has room for.
+ */
 export interface Mentions {
   readonly node: string;
-  /** Of those that it says a generation of. */
+  /** Of those that it says a generation or a failure of. */
   readonly uids: readonly string[];
+  /** Up to two uids of a key: whether the node says another than one of them is known by those. */
   readonly policyKeys: NodeReportRow['policyKeys'];
+  /** The same of keys that no policy has, until one does: uids by key. */
+  readonly strangers: ReadonlyMap<string, readonly string[]>;
+}
+
+/** What a node reports, until it is counted: at most once an interval. */
+export interface ReportTurn extends Timed {
+  readonly node: string;
+  /** undefined: what it has said last is counted. */
+  readonly waiting: NodeReportRow | undefined;
+  /** What waits has been deleted since. */
+  readonly gone: boolean;
+  /** undefined: never. */
+  readonly countedAt: number | undefined;
+}
+
+/** A policy for which the reports that came before it have been looked through. */
+export interface Acquainted {
+  readonly uid: string;
+  readonly key: string;
+  /** It does not exist any more: what is kept of the reports for it is to be forgotten. */
+  readonly gone: boolean;
 }
 
 export interface StatusTables {
@@ -79,6 +104,8 @@ export interface StatusTables {
   readonly countedReports: Table<CountedReport>;
   /** Who reports a policy, for each of the counted reports: most say the same as the one before, and the indexes stay. */
   readonly mentions: Table<Mentions>;
+  readonly reportTurns: Table<ReportTurn>;
+  readonly acquainted: Table<Acquainted>;
   readonly holdovers: Table<Holdover>;
   readonly catchUps: Table<CatchUp>;
 }
@@ -121,10 +148,30 @@ export function statusTables(db: StateDB): StatusTables {
       equals: isDeepStrictEqual,
       indexes: [
         { name: 'uid', keys: ({ uids }) => uids },
+        { name: 'strangers', keys: ({ strangers }) => (strangers.size === 0 ? [] : ['']) },
         {
           name: 'policy',
           keys: ({ policyKeys }) => Object.entries(policyKeys).map(([uid, key]) => keys.join(key, uid)),
         },
+      ],
+    }),
+    reportTurns: db.table<ReportTurn>({
+      name: 'reports-to-count',
+      key: (row) => row.node,
+      indexes: [
+        dueAt,
+        {
+          name: 'first',
+          keys: ({ waiting, countedAt }) => (waiting !== undefined && countedAt === undefined ? [''] : []),
+        },
+      ],
+    }),
+    acquainted: db.table<Acquainted>({
+      name: 'policies-looked-for-in-reports',
+      key: ({ uid }) => uid,
+      indexes: [
+        { name: 'key', keys: ({ key }) => [key] },
+        { name: 'gone', keys: ({ gone }) => (gone ? [''] : []) },
       ],
     }),
     holdovers: db.table<Holdover>({

@@ -153,6 +153,12 @@ export interface NodePolicy {
   readonly at?: number;
 }
 
+/**
+ * Policies that one NodePolicyStatus may name, and failures. Real ones, of which each takes 110 bytes at least, are no more than 14,000 in an
+ * object that etcd takes: what is more a node has made up, to keep the operator busy.
+ */
+export const MOST_REPORTED = 20_000;
+
 /** weir.dev/v1alpha1 NodePolicyStatus, cluster; name = node name; written by that node's agent, at most once a second. */
 export interface NodePolicyStatus extends KubeObject {
   readonly status: {

@@ -79,6 +79,12 @@ describe('CRDs', () => {
     }
   });
 
+  it('hold a node to as many policies and failures as it can have', () => {
+    const { policies, failures } = schemaOf('NodePolicyStatus').properties?.status?.properties ?? {};
+    expect(policies).toMatchObject({ maxProperties: 20_000 });
+    expect(failures).toMatchObject({ maxItems: 20_000 });
+  });
+
   it('print what a user wants to know first', () => {
     const cnp = all.find((crd) => crd.spec.names.kind === 'CiliumNetworkPolicy');
     expect(cnp?.spec.names.shortNames).toEqual(['cnp', 'ciliumnp']);

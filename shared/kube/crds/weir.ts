@@ -1,4 +1,5 @@
 /** CRDs of group weir.dev: what the operator and the node agents tell each other. */
+import { MOST_REPORTED } from '../types.ts';
 import { policyStatusSchema } from './rule.ts';
 import { crd, fields, flag, list, map, text, whole } from './schema.ts';
 
@@ -136,24 +137,30 @@ export const weirCrds = (): object[] => [
     description: 'What one node has in its kernel. Written by the agent of that node.',
     properties: {
       status: fields({
-        policies: map(
-          fields({
-            policy: text('Which policy: cnp/namespace/name, knp/namespace/name or ccnp/name.'),
-            generation: whole('Generation in the kernel.'),
-            endpoints: whole('Pods of the node that it selects.'),
-            at: whole('Milliseconds since the epoch, by the clock of the node: when its kernel had this generation.'),
-          }),
-          'By uid of the policy.',
-        ),
-        failures: list(
-          fields({
-            uid: text('Policy.'),
-            generation: whole('Generation that failed.'),
-            reason: text(),
-            message: text(),
-          }),
-          'What the node could not do.',
-        ),
+        policies: {
+          ...map(
+            fields({
+              policy: text('Which policy: cnp/namespace/name, knp/namespace/name or ccnp/name.'),
+              generation: whole('Generation in the kernel.'),
+              endpoints: whole('Pods of the node that it selects.'),
+              at: whole('Milliseconds since the epoch, by the clock of the node: when its kernel had this generation.'),
+            }),
+            'By uid of the policy.',
+          ),
+          maxProperties: MOST_REPORTED,
+        },
+        failures: {
+          ...list(
+            fields({
+              uid: text('Policy.'),
+              generation: whole('Generation that failed.'),
+              reason: text(),
+              message: text(),
+            }),
+            'What the node could not do.',
+          ),
+          maxItems: MOST_REPORTED,
+        },
         revision: whole('Policy revision of the agent that every endpoint of the node has in its kernel.'),
         policyVersion: text(
           'The resourceVersion up to which every change of a ResolvedPolicy is in the kernel, but for `failures`; also of those that select no pod of the node.',
