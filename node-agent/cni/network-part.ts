@@ -9,7 +9,7 @@ export const podNetworkPart = definePart({
   name: 'pod-network',
   needs: { core: corePart },
   flags: {
-    procSys: flag<string>('--proc-sys <dir>', "the node's /proc/sys, writable (only net/ipv4 is needed)")
+    procSys: flag<string>('--proc-sys <dir>', "the node's /proc/sys, writable (only net is needed)")
       .default('/proc/sys')
       .argParser(path),
   },

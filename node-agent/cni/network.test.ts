@@ -1,19 +1,27 @@
 /** What the node's own side is found to be, on a real namespace with two uplinks. */
 
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
+import { inNetns } from 'libbpf-ts';
 import { type RunCommand, runCommand } from '../host/command.ts';
-import { TestNamespaces } from '../testing/netns.ts';
+import type { setSetting } from '../host/setting.ts';
+import { settingsOf, TestNamespaces } from '../testing/netns.ts';
+import { vethName } from './names.ts';
 import { PodNetwork } from './network.ts';
+import type { PairSpec } from './types.ts';
 
 const namespaces = new TestNamespaces('weir-net');
 let inNode: RunCommand;
+let node: string;
+let pod: string;
 
 beforeAll(async () => {
-  const path = await namespaces.add('node');
-  inNode = (command, args, input) => runCommand('nsenter', [`--net=${path}`, command, ...args], input);
+  node = await namespaces.add('node');
+  pod = await namespaces.add('pod');
+  inNode = (command, args, input) => runCommand('nsenter', [`--net=${node}`, command, ...args], input);
   await inNode(
     'ip',
     ['-batch', '-'],
@@ -54,10 +62,10 @@ describe('prepareNode', () => {
   it('writes only when forwarding is off, and says how to mend a refusal', async () => {
     const procSys = await mkdtemp(join(tmpdir(), 'weir-sys-'));
     try {
-      const network = new PodNetwork({ procSys });
+      const network = new PodNetwork({ run: inNode, procSys });
       await expect(network.prepareNode()).rejects.toThrow(
         new RegExp(
-          `\\(${procSys}/net/ipv4/ip_forward\\): ENOENT.*on the node, or name its writable /proc/sys by --proc-sys`,
+          `\\(${procSys}/net/ipv4/ip_forward\\): ENOENT.*on the node, or name the node's writable /proc/sys by --proc-sys`,
         ),
       );
       await mkdir(join(procSys, 'net/ipv4'), { recursive: true });
@@ -71,5 +79,59 @@ describe('prepareNode', () => {
     } finally {
       await rm(procSys, { recursive: true });
     }
+  });
+});
+
+describe('the node’s end of a pair', () => {
+  const spec: PairSpec = {
+    hostName: vethName({ containerId: 'one', ifname: 'eth0' }),
+    podName: 'eth0',
+    hostMac: '02:00:00:00:00:01',
+    podMac: '02:00:00:00:00:02',
+    netns: '',
+    ipv4: '10.55.0.2',
+    mtu: 1500,
+  };
+  const NAMES = ['ipv6/*/accept_ra', 'ipv6/*/accept_redirects', 'ipv4/*/accept_redirects', 'ipv4/*/send_redirects'];
+  const path = (name: string, of: string) => `/proc/sys/net/${name.replace('*', `conf/${of}`)}`;
+  const values = (of: string) => inNetns(node, () => NAMES.map((name) => readFileSync(path(name, of), 'utf8').trim()));
+  const turn = (of: string, value: string) =>
+    inNetns(node, () => {
+      for (const name of NAMES) writeFileSync(path(name, of), value);
+    });
+  const network = () => new PodNetwork({ run: inNode, set: settingsOf(node) });
+  beforeEach(() => turn('default', '1'));
+  afterEach(() => network().removeLink(spec.hostName));
+
+  it('takes no routes from the pod and sends it none, whatever the node has by default', async () => {
+    await network().createPair({ ...spec, netns: pod });
+    expect(values(spec.hostName)).toEqual(['0', '0', '0', '0']);
+    expect(values('default')).toEqual(['1', '1', '1', '1']);
+  });
+
+  it('is so after a start, too, when an earlier version made it', async () => {
+    await network().createPair({ ...spec, netns: pod });
+    turn(spec.hostName, '1');
+    await network().prepareNode();
+    expect(values(spec.hostName)).toEqual(['0', '0', '0', '0']);
+  });
+
+  it('may have lost its IPv6', async () => {
+    await network().createPair({ ...spec, netns: pod });
+    turn(spec.hostName, '1');
+    await inNode('ip', ['link', 'set', 'dev', spec.hostName, 'mtu', '1200']);
+    expect(inNetns(node, () => existsSync(path('ipv6/*', spec.hostName)))).toBe(false);
+    await network().prepareNode();
+    expect(inNetns(node, () => readFileSync(path('ipv4/*/accept_redirects', spec.hostName), 'utf8'))).toBe('0\n');
+  });
+
+  it('is refused where its settings cannot be written, and the fix is named', async () => {
+    const readOnly: typeof setSetting = (name, value) => {
+      if (name.endsWith('accept_ra')) throw Object.assign(new Error('EROFS: read-only file system'), { code: 'EROFS' });
+      return settingsOf(node)(name, value);
+    };
+    await expect(new PodNetwork({ run: inNode, set: readOnly }).createPair({ ...spec, netns: pod })).rejects.toThrow(
+      /cannot turn off .*\/accept_ra: EROFS.*; name the node's writable \/proc\/sys by --proc-sys/,
+    );
   });
 });

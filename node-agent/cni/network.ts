@@ -1,9 +1,10 @@
-import { readFile, stat, writeFile } from 'node:fs/promises';
+import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { canonicalPrefix } from '@weir/net';
-import { messageOf } from '@weir/process/errors';
+import { codeOf, messageOf } from '@weir/process/errors';
 import { CommandError, type RunCommand, runCommand } from '../host/command.ts';
 import { batchLines, ipBatch } from '../host/ip.ts';
+import { setSetting } from '../host/setting.ts';
 import { VETH_PATTERN } from '../host/veth.ts';
 import { AddressConflictError, CNI_CODE, CniError } from './errors.ts';
 import { describeRoute, type LinkJson, nodeAddresses, type RouteJson } from './kernel-addresses.ts';
@@ -13,6 +14,9 @@ import type { Network, NodeAddress, PairSpec } from './types.ts';
 const ABSENT = /Cannot find device|does not exist|No such device/;
 const EXISTS = /File exists/;
 const DEFAULT_MTU = 1500;
+const WRITABLE = "name the node's writable /proc/sys by --proc-sys (a container's own is read-only)";
+/** Settings of the node's end of a pair that are off: no pod gives its node a route or an address, and none is sent another way. */
+const OFF = ['ipv6/*/accept_ra', 'ipv6/*/accept_redirects', 'ipv4/*/accept_redirects', 'ipv4/*/send_redirects'];
 
 /**
  * Pod interfaces by iproute2. A pod's two ends never need ARP or a bridge: each side has a permanent neighbour entry for the other,
@@ -21,6 +25,7 @@ const DEFAULT_MTU = 1500;
 export class PodNetwork implements Network {
   readonly #run: RunCommand;
   readonly #procSys: string;
+  readonly #set: typeof setSetting;
   readonly #nodeAddress: () => string | undefined;
 
   constructor(
@@ -28,36 +33,53 @@ export class PodNetwork implements Network {
       readonly run?: RunCommand;
       /** Where the node's /proc/sys can be written. Default /proc/sys. */
       readonly procSys?: string;
+      /** How a setting is written there. */
+      readonly set?: typeof setSetting;
       /** The Node's InternalIP; undefined while unknown. */
       readonly nodeAddress?: () => string | undefined;
     } = {},
   ) {
     this.#run = options.run ?? runCommand;
     this.#procSys = options.procSys ?? '/proc/sys';
+    this.#set = options.set ?? setSetting;
     this.#nodeAddress = options.nodeAddress ?? (() => undefined);
   }
 
   async prepareNode(): Promise<void> {
     await this.forward();
+    // Pairs of an earlier version, and what somebody set meanwhile.
+    for (const name of await this.hostLinks()) this.#harden(name);
   }
 
   /** Turns IPv4 forwarding on; whether it was off. @throws CniError when it is off and cannot be turned on */
   async forward(): Promise<boolean> {
     const path = join(this.#procSys, 'net/ipv4/ip_forward');
     try {
-      // Written only when it must be: in most clusters the node has been set up so, and /proc/sys may be read-only.
-      if ((await readFile(path, 'utf8')).trim() === '1') return false;
-      await writeFile(path, '1');
-      return true;
+      return this.#set(path, '1');
     } catch (error) {
       // The agent does not start without: its last line is all that is read.
       throw new CniError(
         CNI_CODE.network,
-        `cannot turn on IPv4 forwarding (${path}): ${messageOf(error)}; run "sysctl -w net.ipv4.ip_forward=1" on the node, or name ` +
-          "its writable /proc/sys by --proc-sys (a container's own is read-only)",
+        `cannot turn on IPv4 forwarding (${path}): ${messageOf(error)}; run "sysctl -w net.ipv4.ip_forward=1" on the node, or ${WRITABLE}`,
         '',
         { cause: error },
       );
+    }
+  }
+
+  /** @throws CniError when a setting is on and cannot be turned off */
+  #harden(hostName: string): void {
+    for (const name of OFF) {
+      const path = join(this.#procSys, 'net', name.replace('*', `conf/${hostName}`));
+      try {
+        this.#set(path, '0');
+      } catch (error) {
+        // The interface is gone, or has no IPv6, as where its MTU is below 1280.
+        if (codeOf(error) === 'ENOENT') continue;
+        throw new CniError(CNI_CODE.network, `cannot turn off ${path}: ${messageOf(error)}; ${WRITABLE}`, '', {
+          cause: error,
+        });
+      }
     }
   }
 
@@ -111,6 +133,8 @@ export class PodNetwork implements Network {
     const ifindex = links[0]?.ifindex;
     if (ifindex === undefined)
       throw new CniError(CNI_CODE.network, `interface ${spec.hostName} is gone right after it was made`);
+    // Nothing has come in: the pod's end is still down.
+    this.#harden(spec.hostName);
     return ifindex;
   }
 

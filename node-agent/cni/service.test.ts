@@ -10,7 +10,7 @@ import { EndpointNotReadyError } from '../errors.ts';
 import { type RunCommand, runCommand } from '../host/command.ts';
 import { StateFiles } from '../state-files.ts';
 import { FakeCore, quiet, recordingLogger } from '../testing/fake-core.ts';
-import { TestNamespaces } from '../testing/netns.ts';
+import { settingsOf, TestNamespaces } from '../testing/netns.ts';
 import { REST_MS } from './address-leases.ts';
 import { vethName } from './names.ts';
 import { PodNetwork } from './network.ts';
@@ -27,6 +27,8 @@ let service: CniService;
 /** The node's side is run inside the node's namespace: as the agent is, but for this process. */
 const inNode: RunCommand = (command, args, input) =>
   command === 'ip' ? runCommand('nsenter', [`--net=${node}`, 'ip', ...args], input) : runCommand(command, args, input);
+
+const nodeNetwork = (run = inNode): PodNetwork => new PodNetwork({ run, set: settingsOf(node) });
 
 beforeAll(async () => {
   [node, pod1, pod2] = (await Promise.all([
@@ -53,7 +55,7 @@ afterEach(async () => {
 });
 
 function newService(options: Partial<CniServiceOptions> = {}, of = core): CniService {
-  const network = new PodNetwork({ run: inNode });
+  const network = nodeNetwork();
   return new CniService({ core: of, network, podCidr: () => '10.55.0.0/29', log: quiet, firstHere: true, ...options });
 }
 
@@ -67,7 +69,7 @@ const one = () => ({ CNI_CONTAINERID: 'one', CNI_NETNS: pod1 });
 const two = () => ({ CNI_CONTAINERID: 'two', CNI_NETNS: pod2 });
 
 async function links(): Promise<readonly string[]> {
-  return await new PodNetwork({ run: inNode }).hostLinks();
+  return await nodeNetwork().hostLinks();
 }
 
 /** An address that answers one byte on a port, in a namespace. */
@@ -234,7 +236,7 @@ describe('addresses that others have', () => {
     const before = await route();
     expect(await request('ADD', two())).toMatchObject({ ok: true, body: { ips: [{ address: '10.55.0.3/32' }] } });
     expect(await route()).toBe(before);
-    await new PodNetwork({ run: inNode }).removeLink(vethName({ containerId: 'one', ifname: 'eth0' }));
+    await nodeNetwork().removeLink(vethName({ containerId: 'one', ifname: 'eth0' }));
   });
 
   const put = (pods: readonly { name: string; uid: string; address: string }[]): void =>
@@ -294,7 +296,7 @@ describe('addresses that others have', () => {
       return await inNode(command, args, input);
     };
     core = new FakeCore();
-    service = newService({ network: new PodNetwork({ run: racing }) });
+    service = newService({ network: nodeNetwork(racing) });
     put([{ name: 'app', uid: 'u-app', address: '10.55.0.77' }]);
     const message = "address 10.55.0.2 is somebody else's: the node has a route to 10.55.0.2 by up0";
     try {
@@ -410,7 +412,7 @@ describe('addresses that others have', () => {
       ok: false,
       body: { code: 11, msg: 'which addresses are free is not known yet: localPods (kubernetes) not complete' },
     });
-    await new PodNetwork({ run: inNode }).removeLink(vethName({ containerId: 'one', ifname: 'eth0' }));
+    await nodeNetwork().removeLink(vethName({ containerId: 'one', ifname: 'eth0' }));
   });
 });
 
@@ -550,7 +552,7 @@ describe('CHECK and GC', () => {
   });
 
   it('takes nothing from a pod that is attached while it looks for orphans', async () => {
-    const network = new PodNetwork({ run: inNode });
+    const network = nodeNetwork();
     const list = network.hostLinks.bind(network);
     const made = Promise.withResolvers<void>();
     core = new FakeCore();
@@ -570,7 +572,7 @@ describe('CHECK and GC', () => {
   });
 
   it('takes nothing from a pod that is attached anew while others are removed', async () => {
-    const network = new PodNetwork({ run: inNode });
+    const network = nodeNetwork();
     const remove = network.removeLink.bind(network);
     core = new FakeCore();
     service = newService({ network });

@@ -77,7 +77,7 @@ export interface PairSpec {
 
 /** The node's side of the network, as the CNI logic needs it. Only `PodNetwork` runs commands. */
 export interface Network {
-  /** Node-wide settings (forwarding). Idempotent. */
+  /** Settings of the node (forwarding) and of the pairs that it has. Idempotent. */
   prepareNode(): Promise<void>;
   /** MTU and IPv4 address of the interface that leads out of the node. */
   uplink(): Promise<{ readonly mtu: number; readonly address?: string }>;

@@ -1,4 +1,11 @@
+import { inNetns } from 'libbpf-ts';
 import { runCommand } from '../host/command.ts';
+import { setSetting } from '../host/setting.ts';
+
+/** Writes settings of a network namespace that this process is not in. */
+export function settingsOf(netns: string): typeof setSetting {
+  return (path, value) => inNetns(netns, () => setSetting(path, value));
+}
 
 /** Network namespaces of one test file, named after it and this process; `dispose` removes them. */
 export class TestNamespaces {

@@ -18,7 +18,7 @@ import type { Removal } from '../parts/contract.ts';
 import { NodeRouting, removeRoutes } from '../routing/index.ts';
 import { routingRemoval } from '../routing/part.ts';
 import { quiet, recordingLogger } from '../testing/fake-core.ts';
-import { TestNamespaces } from '../testing/netns.ts';
+import { settingsOf, TestNamespaces } from '../testing/netns.ts';
 import { cleanup, removeFromNode, Uninstall } from './index.ts';
 
 const PODS = ['client', 'server', 'stranger'] as const;
@@ -107,7 +107,7 @@ describe('uninstall', () => {
     );
     core = createCore(lab.options());
     await core.start();
-    network = new PodNetwork({ run: inNode });
+    network = new PodNetwork({ run: inNode, set: settingsOf(lab.netns) });
     cni = new CniService({ core, network, podCidr: () => '10.88.0.0/24', log: quiet });
     // Nodes are put in by the test: there is no Kubernetes here.
     routing = new NodeRouting({

@@ -77,7 +77,7 @@ describe('pods of the chart', () => {
       ['/sys/fs/bpf', '/sys/fs/bpf', 'HostToContainer'],
       ['/var/run/weir', '/var/run/weir', undefined],
       ['/var/run/netns', '/var/run/netns', 'HostToContainer'],
-      ['/proc/sys/net/ipv4', '/host/proc/sys/net/ipv4', undefined],
+      ['/proc/sys/net', '/host/proc/sys/net', undefined],
       ['/opt/cni/bin', '/opt/cni/bin', undefined],
       ['/etc/cni/net.d', '/etc/cni/net.d', undefined],
     ]);
