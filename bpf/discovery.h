@@ -79,7 +79,7 @@ static __always_inline bool nd_option_needed(__u8 type, bool unspecified, __u8 o
 static __always_inline bool nd_plain(struct __sk_buff *skb, const struct ipv6hdr *ip)
 {
 	bool unspecified = address_unspecified(&ip->saddr);
-	__u32 payload = bpf_ntohs(ip->payload_len), options, at;
+	__u32 payload = bpf_ntohs(ip->payload_len), allowed, options, at;
 	struct nd_message message;
 	__u8 option[2];
 
@@ -87,16 +87,21 @@ static __always_inline bool nd_plain(struct __sk_buff *skb, const struct ipv6hdr
 	    payload != skb->len - ETH_HLEN - sizeof(*ip) ||
 	    bpf_skb_load_bytes(skb, ETH_HLEN + sizeof(*ip), &message, sizeof(message)) || message.code)
 		return false;
+	if (message.type == ND_NEIGHBOUR_SOLICITATION)
+		allowed = 2 * ND_OPTION_BYTES;
+	else if (message.type == ND_NEIGHBOUR_ADVERTISEMENT)
+		allowed = ND_OPTION_BYTES;
+	else
+		return false;
 	options = payload - sizeof(message);
-	if (message.type == ND_NEIGHBOUR_SOLICITATION ? options > 2 * ND_OPTION_BYTES :
-							 message.type != ND_NEIGHBOUR_ADVERTISEMENT || options > ND_OPTION_BYTES)
+	if (options > allowed || options % ND_OPTION_BYTES)
 		return false;
 #pragma unroll
 	for (at = 0; at < 2 * ND_OPTION_BYTES; at += ND_OPTION_BYTES)
 		if (at < options && (bpf_skb_load_bytes(skb, ND_OPTIONS_OFFSET + at, option, sizeof(option)) ||
 				     option[1] != 1 || !nd_option_needed(message.type, unspecified, option[0])))
 			return false;
-	return options % ND_OPTION_BYTES == 0;
+	return true;
 }
 
 /*
