@@ -56,8 +56,6 @@ static __always_inline bool ct_closing(__u32 flags)
 /* How long an entry counts after its last packet. */
 static __always_inline __u32 ct_timeout(__u8 protocol, __u64 word, __u32 flags)
 {
-	if (flags & CT_OVER)
-		return 0;
 	if (word & CT_DENIED)
 		return TICKS(300);
 	if (protocol == IPPROTO_TCP) {
@@ -68,15 +66,16 @@ static __always_inline __u32 ct_timeout(__u8 protocol, __u64 word, __u32 flags)
 	return protocol == IPPROTO_UDP && (flags & CT_REPLIED) ? TICKS(180) : TICKS(60);
 }
 
-/* How long it is remembered after that. */
+/* How long it is remembered, from its last packet on. What is not TCP is so for as long whether it was denied meanwhile or not. */
 static __always_inline __u32 ct_memory(__u8 protocol, __u64 word, __u32 flags)
 {
 	if (protocol != IPPROTO_TCP)
-		return word & CT_DENIED && !(flags & CT_OVER) ? 0 : TICKS(300);
-	return (word & CT_DENIED) || ct_closing(flags) || !(flags & CT_REPLIED) ? 0 : TICKS(432000 - 21600);
+		return TICKS(300) + ct_timeout(protocol, 0, flags);
+	return (word & CT_DENIED) || ct_closing(flags) || !(flags & CT_REPLIED) ? ct_timeout(protocol, word, flags) :
+										  TICKS(432000);
 }
 
-/* A packet of the responder has met an entry that is remembered: it stays over, for as long as such packets come. */
+/* A packet that goes on with nothing has met an entry whose time is over: it stays over, and is remembered for as long as such packets come. */
 static __always_inline void ct_remember(struct ct_value *e)
 {
 	if (!(READ_ONCE(e->flags) & CT_OVER))
@@ -96,11 +95,12 @@ static __always_inline enum ct_status ct_look(struct ct_value *e, __u8 protocol,
 	if (unlikely((found ^ current) << 1 >> 33))
 		return CT_MISS;
 	if (unlikely(READ_ONCE(e->stamp) != stamp)) {
-		__u32 now = now_ticks(), flags = READ_ONCE(e->flags), timeout = ct_timeout(protocol, found, flags);
+		__u32 now = now_ticks(), flags = READ_ONCE(e->flags);
 		__s32 idle = (__s32)(now - READ_ONCE(e->last_seen));
 
-		if ((flags & CT_OVER) || idle > (__s32)timeout)
-			return idle > (__s32)(timeout + ct_memory(protocol, found, flags)) ? CT_MISS : CT_EXPIRED;
+		/* Of a TCP entry the flag is a late write of another flow's. */
+		if (idle > (__s32)ct_timeout(protocol, found, flags) || ((flags & CT_OVER) && protocol != IPPROTO_TCP))
+			return idle > (__s32)ct_memory(protocol, found, flags) ? CT_MISS : CT_EXPIRED;
 		if (own) {
 			WRITE_ONCE(e->last_seen, now);
 			WRITE_ONCE(e->stamp, stamp);

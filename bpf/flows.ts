@@ -117,26 +117,25 @@ function isClosing(flags: number): boolean {
  * retransmissions (120 s), whatever its protocol and state.
  */
 export function ctTimeoutTicks(protocol: number, { flags, denied }: Aging): number {
-  if ((flags & CT_FLAGS.over) !== 0) return 0;
   if (denied) return ticksOf(300);
   const replied = (flags & CT_FLAGS.replied) !== 0;
   if (protocol === PROTOCOL.tcp) return ticksOf(isClosing(flags) ? 10 : replied ? 21_600 : 60);
   return ticksOf(protocol === PROTOCOL.udp && replied ? 180 : 60);
 }
 
-/** For how many ticks more the kernel remembers it, so that nothing of it begins a flow of the other side. */
+/** Idle time in ticks for which the kernel remembers it, so that nothing of it begins a flow of the other side. */
 export function ctMemoryTicks(protocol: number, { flags, denied }: Aging): number {
-  if (protocol !== PROTOCOL.tcp) return denied && (flags & CT_FLAGS.over) === 0 ? 0 : ticksOf(300);
+  if (protocol !== PROTOCOL.tcp) return ticksOf(300) + ctTimeoutTicks(protocol, { flags, denied: false });
   const established = (flags & CT_FLAGS.replied) !== 0 && !denied && !isClosing(flags);
-  return established ? ticksOf(432_000 - 21_600) : 0;
+  return established ? ticksOf(432_000) : ctTimeoutTicks(protocol, { flags, denied });
 }
 
 /** How far an entry is at that instant. Expired: its time is over, and the kernel remembers it. Gone: the kernel treats it as absent. */
 export function ctAge(key: CtKey, value: CtValue, monotonicNs: bigint): 'live' | 'expired' | 'gone' {
   const idle = (ticksAt(monotonicNs) - value.lastSeen) | 0;
-  const timeout = ctTimeoutTicks(key.protocol, value);
-  if (idle <= timeout && (value.flags & CT_FLAGS.over) === 0) return 'live';
-  return idle <= timeout + ctMemoryTicks(key.protocol, value) ? 'expired' : 'gone';
+  const over = (value.flags & CT_FLAGS.over) !== 0 && key.protocol !== PROTOCOL.tcp;
+  if (idle <= ctTimeoutTicks(key.protocol, value) && !over) return 'live';
+  return idle <= ctMemoryTicks(key.protocol, value) ? 'expired' : 'gone';
 }
 
 export interface MetricsKey {

@@ -920,9 +920,11 @@ describe('4. denied flows', () => {
     }
     flow.age(305);
     expect(path.judge('ingress', each.theirs)).toBe('policy-denied');
-    expect(((flow.get()?.lastSeen ?? 0) - Number(process.hrtime.bigint() / 2n ** 30n)) | 0).toBeLessThan(-270);
     expect(path.judge('egress', each.ours)).toBe('forwarded');
-    // Of TCP it takes a SYN to open a connection of the pod's own.
+    // Of TCP it takes a SYN to open a connection of the pod's own; others are remembered for longer.
+    expect(path.flows()).toBe(1);
+    flow.age(490);
+    expect(path.judge('egress', each.ours)).toBe('forwarded');
     expect(path.flows()).toBe(each.name === 'TCP' ? 1 : 2);
   });
 
@@ -937,6 +939,49 @@ describe('4. denied flows', () => {
       expect(path.flow('egress', each.number, POD, 80, FRIEND, 50_000).get()).toBeUndefined();
       expect(path.judge('ingress', each.theirs)).toBe(slot === ALLOWING ? 'forwarded' : 'policy-denied');
     }
+  });
+
+  it.each([
+    ['that was reset', () => path.judge('ingress', into(6, tcp({ sport: 50_000, dport: 80, flags: rst })))],
+    ['that is established', () => undefined],
+    ['that was silent for long', () => path.flow('egress', PROTOCOL.tcp, POD, 80, FRIEND, 50_000).age(25_000)],
+  ])('do not go on as replies of a connection of the pod’s own of before, %s', (_, end) => {
+    const [each] = protocols;
+    establish(each);
+    path.map('ct4').deleteBatch([...path.map('ct4').keys()]);
+    expect(path.judge('egress', out(6, tcp({ sport: 80, dport: 50_000, flags: syn })))).toBe('forwarded');
+    expect(path.judge('ingress', into(6, tcp({ sport: 50_000, dport: 80, flags: syn | ack })))).toBe('forwarded');
+    end();
+    expect(path.judge('ingress', each.opening)).toBe('forwarded');
+    expect(path.flows()).toBe(1);
+    expect(path.judge('egress', each.answer)).toBe('forwarded');
+    expect(path.judge('ingress', each.theirs)).toBe('forwarded');
+    enforce(DENYING);
+    for (let round = 0; round < 3; round += 1) {
+      expect(path.judge('ingress', each.theirs)).toBe('policy-denied');
+      expect(path.judge('egress', each.ours)).toBe('forwarded');
+    }
+  });
+
+  it('are remembered as long as they would have been, and longer while their initiator is refused', () => {
+    const [, each] = protocols;
+    establish(each);
+    enforce(DENYING);
+    expect(path.judge('ingress', each.theirs)).toBe('policy-denied');
+    theirFlow(each.number).age(470);
+    expect(path.judge('egress', each.ours)).toBe('forwarded');
+    expect(path.judge('ingress', each.theirs)).toBe('policy-denied');
+    setUp(0);
+    establish(each);
+    theirFlow(each.number).age(185);
+    enforce(DENYING);
+    for (let round = 0; round < 4; round += 1) {
+      expect(path.judge('ingress', each.theirs)).toBe('policy-denied');
+      theirFlow(each.number).age(200);
+    }
+    expect(path.judge('egress', each.ours)).toBe('forwarded');
+    expect(path.flows()).toBe(1);
+    expect(path.judge('ingress', each.theirs)).toBe('policy-denied');
   });
 
   it('do not come back as the pod’s own after silence, for as long as the pod goes on sending', () => {
@@ -977,7 +1022,8 @@ describe('4. denied flows', () => {
     expect(path.judge('egress', each.ours)).toBe('forwarded');
     expect(path.judge('ingress', each.theirs)).toBe('policy-denied');
     expect(path.judge('egress', out(6, tcp({ sport: 80, dport: 50_000, flags: syn })))).toBe('forwarded');
-    expect(path.flows()).toBe(2);
+    expect(theirFlow(each.number).get()).toBeUndefined();
+    expect(path.flows()).toBe(1);
     expect(path.judge('ingress', into(6, tcp({ sport: 50_000, dport: 80, flags: syn | ack })))).toBe('forwarded');
     expect(path.judge('ingress', into(6, tcp({ sport: 50_000, dport: 80, flags: syn })))).toBe('policy-denied');
   });

@@ -34,8 +34,8 @@
  * entry remembers says it (conntrack.h), and for some seconds an endpoint whose programs or flows somebody took away is in quarantine
  * (layout.h).
  *
- * Limit: a flow that is not TCP and whose both sides were silent for longer than its entry lasts and is remembered (360 s, or 480 s once
- * it was answered) belongs to the side that sends first; so does one that was let through while the table was full.
+ * Limit: a flow that is not TCP and whose both sides were silent for longer than it is remembered (360 s, UDP 480 s once it was
+ * answered) belongs to the side that sends first; so does one that was let through while the table was full.
  *
  * Order of judging: endpoint, L3, lengths, source, fragments, ICMP errors, conntrack, policy.
  */
@@ -96,6 +96,9 @@ static __noinline int judge_new(struct __sk_buff *skb, const struct packet *p, b
 		if (!ct_create(&p->key, ct_tag(&p->key) | WORD_REVISION(p->ep.word), p->tcp_flags, d.cookie,
 			       skb->len))
 			metric_count(REASON_CT_FULL, direction, skb->len);
+		else if (p->key.protocol == IPPROTO_TCP)
+			/* A connection that the other side opened before ends with it: its packets are replies of this one. */
+			bpf_map_delete_elem(&ct4, &p->reply);
 		if (unlikely(allow_events()))
 			event_emit(skb, p, &d, EVENT_ALLOW);
 	}
@@ -114,6 +117,7 @@ enum state {
 struct tracked {
 	__u64 seen; /* word of the entry found */
 	__u64 current; /* what the word must be for this revision */
+	bool over; /* STATE_NEW: there is an entry of the packet's own flow, whose time is over */
 };
 
 /* Decides the flow that the packet belongs to (`reply`: as its responder's) and stores that; true when it is allowed. */
@@ -155,8 +159,11 @@ static __always_inline enum state track(const struct packet *p, __u32 bytes, str
 			t->current = ct_tag(&key) | WORD_REVISION(p->ep.word);
 			status = ct_look(e, p->key.rest >> 48, t->current, stamp, true, &t->seen);
 			/* Of other protocols a flow whose time is over begins anew. */
-			if (unlikely(status == CT_EXPIRED) && p->key.protocol == IPPROTO_TCP)
-				return tcp_opens(p->tcp_flags) ? STATE_NEW : STATE_UNDECIDED;
+			if (unlikely(status == CT_EXPIRED)) {
+				if (p->key.protocol == IPPROTO_TCP)
+					return tcp_opens(p->tcp_flags) ? STATE_NEW : STATE_UNDECIDED;
+				t->over = true;
+			}
 			if (status == CT_CURRENT || status == CT_UNDECIDED) {
 				if (unlikely(tcp_opens(p->tcp_flags)) && ct_closing(READ_ONCE(e->flags)))
 					return STATE_NEW;
@@ -199,8 +206,17 @@ static __noinline int settle(struct __sk_buff *skb, const struct packet *p, enum
 {
 	struct decision d = {};
 
-	if (state == STATE_NEW || state == STATE_ALONE)
-		return judge_new(skb, p, state == STATE_NEW);
+	if (state == STATE_NEW || state == STATE_ALONE) {
+		int verdict = judge_new(skb, p, state == STATE_NEW);
+
+		if (verdict == TC_ACT_SHOT && t->over) {
+			struct ct_value *e = bpf_map_lookup_elem(&ct4, &p->key);
+
+			if (e)
+				ct_remember(e);
+		}
+		return verdict;
+	}
 	if (judge_tracked(skb, p, t, state == STATE_REPLY_UNDECIDED, &d))
 		return pass(skb, p->direction & 1);
 	if (state == STATE_REPLY_UNDECIDED)

@@ -122,10 +122,14 @@ export class Model {
   /** What begins a flow when it is allowed. */
   #begin(packet: ModelPacket): string {
     const reason = this.#decide(packet);
+    if (reason !== 'forwarded' && packet.protocol !== 'tcp')
+      Object.assign(this.#find(packet, packet.direction) ?? {}, { over: true, idle: 0 });
     if (reason !== 'forwarded' || (this.#quarantine && packet.protocol !== 'tcp')) return reason;
     const state = { denied: false, replied: false, finForward: false, finReply: false, reset: false, over: false };
     const flow = { opener: packet, revision: this.#revision, idle: 0, ...state };
     this.#flows.set(name(packet, packet.direction), flow);
+    if (packet.protocol === 'tcp')
+      this.#flows.delete(name(packet, packet.direction === 'egress' ? 'ingress' : 'egress'));
     mark(flow, packet, false);
     return reason;
   }
@@ -133,7 +137,7 @@ export class Model {
   /** A flow that the kernel knows, or remembers. */
   #find(packet: ModelPacket, opener: Direction): ModelFlow | undefined {
     const flow = this.#flows.get(name(packet, opener));
-    return flow !== undefined && flow.idle <= timeout(flow) + memory(flow) ? flow : undefined;
+    return flow !== undefined && flow.idle <= memory(flow) ? flow : undefined;
   }
 
   /** Passes when the present policy allows a flow that the quoted packet is of; else as the policy says of ICMP itself. */
@@ -215,15 +219,14 @@ function ticks(seconds: number): number {
 
 function timeout(flow: ModelFlow): number {
   const { protocol } = flow.opener;
-  if (flow.over) return 0;
   if (flow.denied) return ticks(300);
   if (protocol === 'tcp') return ticks(closing(flow) ? 10 : flow.replied ? 21_600 : 60);
   return ticks(protocol === 'udp' && flow.replied ? 180 : 60);
 }
 
 function memory(flow: ModelFlow): number {
-  if (flow.opener.protocol !== 'tcp') return flow.denied && !flow.over ? 0 : ticks(300);
-  return flow.replied && !flow.denied && !closing(flow) ? ticks(432_000 - 21_600) : 0;
+  if (flow.opener.protocol !== 'tcp') return ticks(300) + timeout({ ...flow, denied: false });
+  return flow.replied && !flow.denied && !closing(flow) ? ticks(432_000) : timeout(flow);
 }
 
 /** Whether its time is not over. */

@@ -7,15 +7,15 @@ const map = createMap({ ...MAPS.ct4, name: 'ct4', maxEntries: 16 });
 afterEach(() => map.close());
 
 /** A flow of its own port, whose last packet was so many seconds ago. */
-function flow(sport: number, protocol: number, flags: number, seconds: number): void {
+function flow(sport: number, protocol: number, flags: number, seconds: number, endpoint = 1): void {
   const address = Uint8Array.of(10, 0, 0, 1);
-  const key = { src: address, dst: address, sport, dport: 53, endpoint: 1, protocol, direction: 0 };
+  const key = { src: address, dst: address, sport, dport: 53, endpoint, protocol, direction: 0 };
   const lastSeen = Number(((process.hrtime.bigint() - BigInt(seconds) * 1_000_000_000n) >> 30n) & 0xffff_ffffn);
   const value = { ...ctValue.decode(new Uint8Array(ctValue.size)), lastSeen, flags };
   map.update(ctKey.encode(key), ctValue.encode(value));
 }
 
-it('collects flows that are gone, and those that are only remembered while the table is more than half full', async () => {
+it('collects flows that are gone and, while the table is more than half full, those that are only remembered of who has most', async () => {
   const conntrack = new Conntrack(map, async () => undefined);
   const { signal } = new AbortController();
   const ports = (): number[] => Array.from(map.keys(), (key) => ctKey.decode(key).sport).sort((a, b) => a - b);
@@ -27,7 +27,8 @@ it('collects flows that are gone, and those that are only remembered while the t
   expect(await conntrack.collect(signal)).toEqual({ entries: 5, deleted: 2 });
   expect(ports()).toEqual([1, 3, 5]);
   for (let port = 10; port < 16; port += 1) flow(port, PROTOCOL.tcp, CT_FLAGS.replied, 100);
-  expect(await conntrack.collect(signal)).toEqual({ entries: 9, deleted: 0 });
-  expect(await conntrack.collect(signal)).toEqual({ entries: 9, deleted: 2 });
-  expect(ports()).toEqual([5, 10, 11, 12, 13, 14, 15]);
+  flow(20, PROTOCOL.udp, 0, 100, 2);
+  expect(await conntrack.collect(signal)).toEqual({ entries: 10, deleted: 0 });
+  expect(await conntrack.collect(signal)).toEqual({ entries: 10, deleted: 2 });
+  expect(ports()).toEqual([5, 10, 11, 12, 13, 14, 15, 20]);
 });

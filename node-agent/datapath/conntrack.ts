@@ -12,23 +12,37 @@ export interface SweepResult {
 export class Conntrack {
   readonly #map: BpfMap;
   readonly #breathe: () => Promise<void>;
-  /** Entries that the last collection left. */
-  #left = 0;
+  /** Entries of each endpoint that the last collection left. */
+  #left: ReadonlyMap<number, number> = new Map();
 
   constructor(map: BpfMap, breathe: () => Promise<void>) {
     this.#map = map;
     this.#breathe = breathe;
   }
 
-  /** Deletes entries that are gone and, while the table is more than half full, those that are only remembered. Stops early when `signal` is aborted. */
+  /**
+   * Deletes entries that are gone and, while the table is more than half full, those that are only remembered of the endpoints that have more than
+   * their share of that half. Stops early when `signal` is aborted.
+   */
   async collect(signal: AbortSignal): Promise<SweepResult> {
-    const pressed = this.#left > this.#map.info.maxEntries / 2;
-    const result = await this.#sweep(signal, (key, value) => {
-      const age = ctAge(ctKey.decode(key), ctValue.decode(value), process.hrtime.bigint());
-      return age === 'gone' || (pressed && age === 'expired');
+    const pressed = this.#pressed();
+    const left = new Map<number, number>();
+    const result = await this.#sweep(signal, (keyBytes, value) => {
+      const key = ctKey.decode(keyBytes);
+      const age = ctAge(key, ctValue.decode(value), process.hrtime.bigint());
+      const dead = age === 'gone' || (age === 'expired' && pressed.has(key.endpoint));
+      if (!dead) left.set(key.endpoint, (left.get(key.endpoint) ?? 0) + 1);
+      return dead;
     });
-    this.#left = result.entries - result.deleted;
+    this.#left = left;
     return result;
+  }
+
+  #pressed(): ReadonlySet<number> {
+    const half = this.#map.info.maxEntries / 2;
+    const total = this.#left.values().reduce((sum, count) => sum + count, 0);
+    if (total <= half) return new Set();
+    return new Set(this.#left.keys().filter((endpoint) => (this.#left.get(endpoint) ?? 0) > half / this.#left.size));
   }
 
   /** Deletes every flow of the endpoints, so that the next ones with their ids start without. */
