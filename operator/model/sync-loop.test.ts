@@ -308,6 +308,41 @@ describe('pods', () => {
     expect(world.placed('victim')).toHaveLength(MANY + 1);
   });
 
+  it('that say they are mirrors, each on another node, made up or not, do not delay a pod of another namespace either', async () => {
+    for (let n = 0; n < MANY; n += 2) world.report(`m${n}`, n);
+    await world.syncLoop.calm();
+    const before = world.atFirstPodOf('victim', () => world.placed('tenant').length);
+    world.putPods(...podsOf('tenant').map((row, n) => ({ ...row, mirrorOf: `m${n}` })), podOf('victim', 0));
+    expect(await before).toBeLessThanOrEqual(6);
+    await world.syncLoop.calm();
+    expect(world.placed('tenant')).toHaveLength(MANY);
+  });
+
+  it('mirrors that a kubelet makes in one namespace do not delay one that it makes in another by more than a few of them', async () => {
+    const before = world.atFirstPodOf('victim', () => world.placed('tenant').length);
+    world.putPods(...[...podsOf('tenant'), podOf('victim', 0)].map((row) => ({ ...row, mirrorOf: 'n1' })));
+    expect(await before).toBeLessThanOrEqual(3);
+    await world.syncLoop.calm();
+    expect(world.placed('tenant')).toHaveLength(MANY);
+  });
+
+  it('of which one becomes a mirror, or ceases to be one, while it waits, are as they were last', async () => {
+    const [pod0, pod1] = [podOf('tenant', 0), podOf('tenant', 1)];
+    const mirrorOf = 'n1';
+    world.putPods(...podsOf('victim'), ...podsOf('tenant'), pod0, { ...pod1, mirrorOf });
+    await world.db.waitFor(query.all(world.tables.slices), () => world.placed('victim').length > 0);
+    const last = [{ ...podOf('tenant', 0, 'last'), mirrorOf }, podOf('tenant', 1, 'last')];
+    world.putPods(...last);
+    await world.syncLoop.calm();
+    expect(world.placed('tenant').filter(({ labels }) => labels['k8s:app'] === 'last')).toHaveLength(2);
+    world.putPods({ ...pod0, mirrorOf: 'none' }, { ...pod1, mirrorOf });
+    world.db.write([world.tables.pods], (txn) => {
+      for (const { key } of last) txn.delete(world.tables.pods, key);
+    });
+    await world.syncLoop.calm();
+    expect(world.placed('tenant')).toHaveLength(MANY - 2);
+  });
+
   it('of a namespace whose labels change do not delay a pod of another, nor the pods of another such namespace', async () => {
     world.putPods(...podsOf('tenant'), ...podsOf('other'));
     await world.syncLoop.calm();

@@ -5,13 +5,14 @@
  * that they hold then has been taken in, so that nothing is written or pruned before; what changes meanwhile waits, so that no edits,
  * however many, delay that; a round takes changes in for SHARE_MS, but at least one, and then yields to other work, such as the renewal of the lease; the inputs take turns, so that none waits for
  * another whose changes take long, and so do the namespaces of policies and of pods: one with many delays another's by one of its own, and
- * so does one whose labels change, since its pods follow one by one, and a node's kubelet with its mirrors of static pods. A kind of policies that cannot be read does not hold the rest up: what is enforced of it stays (Model.completion).
+ * so does one whose labels change, since its pods follow one by one, and all mirrors of static pods together (PodTurns). A kind of policies that cannot be read does not hold the rest up: what is enforced of it stays (Model.completion).
  */
 import type { Change, ChangeStream, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
 import type { Desired, Tables } from '../tables.ts';
-import type { Adopted, PodRow, PolicyObjectKind, PolicyRow } from '../types.ts';
+import type { Adopted, PolicyObjectKind, PolicyRow } from '../types.ts';
 import { FairQueue } from './fair-queue.ts';
 import type { Model } from './model.ts';
+import { PodTurns } from './pod-turns.ts';
 import type { Step } from './steps.ts';
 import { machineStopwatch, type Stopwatch, timeShare } from './time-share.ts';
 
@@ -35,6 +36,13 @@ export interface SyncLoopOptions {
 
 /** Takes something into the model; false: there is nothing. */
 type Take = (txn: WriteTxn) => boolean;
+
+/** Changes that wait. */
+interface Turns<T> {
+  put(txn: WriteTxn, change: Change<T>): void;
+  /** undefined: none waits. */
+  take(txn: WriteTxn): Change<T> | undefined;
+}
 
 interface Input {
   /** Takes the next row of those that were there at the start. */
@@ -113,7 +121,7 @@ export class SyncLoop {
       keyOf: ({ key }) => key,
       ownerOf: ({ namespace = '' }) => namespace,
     });
-    const pods = new FairQueue<PodRow>(db, { name: 'pods', keyOf: ({ key }) => key, ownerOf: makerOf });
+    const pods = new PodTurns(db, tables.nodes);
     const queues = [...policies.tables, ...pods.tables];
     let collectAt = performance.now() + collectIntervalMs;
     try {
@@ -165,7 +173,7 @@ export class SyncLoop {
   }
 
   /** In the order in which they are taken in. `present` is now, and stays open until all of it has been taken. */
-  #inputs(present: Reader, policies: FairQueue<PolicyRow>, pods: FairQueue<PodRow>): Input[] {
+  #inputs(present: Reader, policies: FairQueue<PolicyRow>, pods: PodTurns): Input[] {
     const { tables, model } = this.#options;
     const placeNext: Take = (txn) => model.placeNext(txn);
     return [
@@ -267,7 +275,7 @@ export class SyncLoop {
     table: Table<T>,
     set: (txn: WriteTxn, row: T) => void,
     remove: (txn: WriteTxn, row: T) => void,
-    queue?: FairQueue<T>,
+    queue?: Turns<T>,
   ): Input {
     const rows = present.all(table);
     let row = rows.next();
@@ -319,11 +327,6 @@ export class SyncLoop {
       }
     });
   }
-}
-
-/** In whose turns a pod is taken in: its namespace's, or, of a mirror, its node's, whose kubelet makes them in any namespace. */
-function makerOf({ namespace, mirrorOf }: PodRow): string {
-  return mirrorOf === undefined ? namespace : `node/${mirrorOf}`;
 }
 
 function inputOf<T>(stream: ChangeStream<T>): Pick<Input, 'onPending' | 'dispose'> {
