@@ -18,6 +18,12 @@ export function policyKey(kind: PolicyObjectKind, namespace: string | undefined,
   return `${PREFIX[kind]}/${where}${name}`;
 }
 
+/** Namespace in a key that `policyKey` made; '': there is none. */
+export function namespaceOfKey(key: string): string {
+  const [, namespace = '', name] = key.split('/');
+  return name === undefined ? '' : namespace;
+}
+
 /**
  * `cnp-<namespace>.<name>`, `knp-<namespace>.<name>` or `ccnp-<name>`. A name that would be too long is `cnp.<its beginning>-<SHA-256>`:
  * no other policy's, whatever it is called.

@@ -362,6 +362,36 @@ describe('StatusBoard', () => {
     expect(world.programmed()).toEqual(uids);
   });
 
+  it('folds the statuses of namespaces in turns: one whose policies are all woken delays none of another', () => {
+    const world = new World(uids, 0);
+    const { model } = world;
+    const shown = (namespace: string): string[] => {
+      using snapshot = model.db.read();
+      const rows = Array.from(snapshot.all(model.tables.statuses), ({ row }) => row);
+      return rows.filter((row) => row.namespace === namespace).map(({ uid }) => uid);
+    };
+    model.setReport(world.report(Object.fromEntries(uids.map((uid) => [uid, 1]))));
+    model.flush();
+    expect(world.programmed().length).toBeLessThan(MANY - FIT);
+    const object = cnp('b/p', { endpointSelector: {}, ingress: [{}] });
+    model.setPolicy(policyRow({ ...object, metadata: { ...object.metadata, uid: 'b' } }, 'CiliumNetworkPolicy'));
+    model.flush();
+    expect(shown('b')).toEqual(['b']);
+    expect(world.programmed().length).toBeLessThan(MANY);
+    // So it is with what goes.
+    for (const uid of uids) model.deletePolicy(`cnp/a/${uid}`);
+    model.flush();
+    expect(shown('a').length).toBeGreaterThan(0);
+    model.deletePolicy('cnp/b/p');
+    model.flush();
+    expect(shown('b')).toEqual([]);
+    while (model.more) model.flush();
+    const owners = (): number | undefined =>
+      model.db.tables().find(({ name }) => name === 'statuses-to-fold-owners')?.rows;
+    model.flush();
+    expect(owners()).toBe(0);
+  });
+
   it('a clock that was set back holds nothing back for long', () => {
     const world = new World(['u'], INTERVAL);
     world.now -= 3_600_000;

@@ -2,7 +2,7 @@
  * The statuses of all policies: folded when what they depend on changed, shown at most once an interval each.
  *
  * Guarantees: the first change after a while is shown at once, every later one when the interval since the last write is
- * over; what would say nothing new is not shown; what another hand changed in the API is put right, in the same measure.
+ * over; what would say nothing new is not shown; what another hand changed in the API is put right, in the same measure. Namespaces take turns.
  */
 import { isDeepStrictEqual } from 'node:util';
 import type { PolicyStatus } from '@weir/kube';
@@ -16,6 +16,7 @@ import type { PortNames } from './port-names.ts';
 import { ReportTurns } from './report-turns.ts';
 import { foldStatus } from './status.ts';
 import { type CountedReport, due, dueInMs, type StatusMark, type StatusTables } from './status-tables.ts';
+import { StatusTurns } from './status-turns.ts';
 import { type Stopwatch, timeShare } from './time-share.ts';
 
 export interface StatusSources extends ProgressSources {
@@ -43,6 +44,7 @@ export class StatusBoard {
   readonly #events: EventBook;
   readonly #progress: NodeProgress;
   readonly #reports: ReportTurns;
+  readonly #turns: StatusTurns;
 
   constructor(sources: StatusSources, tables: BoardTables, options: StatusBoardOptions) {
     this.#sources = sources;
@@ -51,6 +53,7 @@ export class StatusBoard {
     this.#events = new EventBook(tables);
     this.#progress = new NodeProgress(sources, tables);
     this.#reports = new ReportTurns(tables.reportTurns, options);
+    this.#turns = new StatusTurns(tables);
   }
 
   /** Takes over what the API holds of a policy. */
@@ -72,7 +75,7 @@ export class StatusBoard {
 
   /** What the policy's status depends on may have changed. */
   mark(txn: WriteTxn, key: string): void {
-    this.#mark(txn, key, false);
+    this.#turns.put(txn, key, false);
   }
 
   /** The same, for who knows the policy by its uid. */
@@ -83,7 +86,7 @@ export class StatusBoard {
 
   /** The API holds another status than the one that was written. */
   touch(txn: WriteTxn, key: string): void {
-    if (this.#sources.policies.get(txn, key) !== undefined) this.#mark(txn, key, true);
+    if (this.#sources.policies.get(txn, key) !== undefined) this.#turns.put(txn, key, true);
   }
 
   /** The API has taken a status just now: a write that was retried is one too. */
@@ -109,8 +112,7 @@ export class StatusBoard {
 
   /** There was no time for some changes in the last flush. */
   more(reader: Reader): boolean {
-    const [first] = reader.prefix(this.#tables.statusMarks, '', 'turn');
-    return first !== undefined || this.#reports.dueInMs(reader) === 0 || this.#progress.hasGone(reader);
+    return !this.#turns.isEmpty(reader) || this.#reports.dueInMs(reader) === 0 || this.#progress.hasGone(reader);
   }
 
   /** Milliseconds until an Event that was held back is due; undefined: none was. */
@@ -158,28 +160,16 @@ export class StatusBoard {
     const seconds = secondsOf(now);
     for (const { key } of due(txn, statusMarks, now, this.#options.intervalMs)) this.mark(txn, key);
     const hasTime = timeShare(this.#options.stopwatch);
-    for (const mark of txn.prefix(statusMarks, '', 'turn')) {
+    // What is not at its end goes on in the next flush.
+    const later: StatusMark[] = [];
+    for (let mark = this.#turns.next(txn); mark !== undefined; mark = hasTime() ? this.#turns.next(txn) : undefined) {
       const row = this.#row(txn, mark.key, seconds);
       if (row === undefined) this.#drop(txn, mark.key);
-      else if (row === UNFINISHED) this.#putLast(txn, mark);
+      else if (row === UNFINISHED) later.push(this.#turns.hold(txn, mark));
       else this.#show(txn, mark, row, now);
-      if (this.#sources.portNames.isStale(txn, mark.key)) this.mark(txn, mark.key);
-      if (!hasTime()) break;
+      if (this.#sources.portNames.isStale(txn, mark.key)) later.push({ ...mark, touched: false });
     }
-  }
-
-  #mark(txn: WriteTxn, key: string, touched: boolean): void {
-    const { statusMarks } = this.#tables;
-    const there = txn.get(statusMarks, key);
-    if (there?.turn !== undefined && (there.touched || !touched)) return;
-    const turn = there?.turn ?? txn.revision(statusMarks);
-    txn.upsert(statusMarks, { key, turn, dueAt: there?.dueAt, touched: touched || there?.touched === true });
-  }
-
-  /** Others take their turns before it goes on. */
-  #putLast(txn: WriteTxn, mark: StatusMark): void {
-    const { statusMarks } = this.#tables;
-    txn.upsert(statusMarks, { ...mark, turn: txn.revision(statusMarks) });
+    for (const { key, touched } of later) this.#turns.put(txn, key, touched);
   }
 
   #drop(txn: WriteTxn, key: string): void {
@@ -192,7 +182,7 @@ export class StatusBoard {
     this.#sources.portNames.forget(txn, key);
   }
 
-  #show(txn: WriteTxn, { touched }: StatusMark, row: StatusRow, now: number): void {
+  #show(txn: WriteTxn, { namespace, touched }: StatusMark, row: StatusRow, now: number): void {
     const { statusMarks, shownStatuses, statuses } = this.#tables;
     const { key, uid, status } = row;
     const shown = txn.get(shownStatuses, key);
@@ -205,7 +195,7 @@ export class StatusBoard {
       if (shown.shownAt > now) txn.upsert(shownStatuses, { ...shown, shownAt: now });
       const dueAt = Math.min(shown.shownAt, now) + this.#options.intervalMs;
       if (dueAt > now) {
-        txn.upsert(statusMarks, { key, turn: undefined, dueAt, touched });
+        txn.upsert(statusMarks, { key, namespace, turn: undefined, dueAt, touched });
         return;
       }
     }

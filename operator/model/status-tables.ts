@@ -12,10 +12,19 @@ interface Timed {
 /** A policy whose status must be looked at: in its turn, or when it is due. */
 export interface StatusMark extends Timed {
   readonly key: string;
-  /** Marks are taken in this order, so that none waits for ever; undefined: it is only due. */
+  /** The policy's; '': it has none. */
+  readonly namespace: string;
+  /** Marks of a namespace are taken in this order, so that none waits for ever; undefined: it is only due. */
   readonly turn: number | undefined;
   /** The object is not as it was left: written again even if the status is the same. */
   readonly touched: boolean;
+}
+
+/** A namespace of which statuses are to be folded. One that has none any more keeps its turn until it is over. */
+export interface StatusOwner {
+  readonly namespace: string;
+  /** The next. In each turn a namespace has one status folded. */
+  readonly turn: number;
 }
 
 /** A status that was shown, or found in the API at the start. */
@@ -95,6 +104,7 @@ export interface Acquainted {
 
 export interface StatusTables {
   readonly statusMarks: Table<StatusMark>;
+  readonly statusOwners: Table<StatusOwner>;
   readonly shownStatuses: Table<ShownStatus>;
   readonly toldEvents: Table<ToldEvent>;
   /**
@@ -110,17 +120,34 @@ export interface StatusTables {
   readonly catchUps: Table<CatchUp>;
 }
 
+function statusTurnTables(db: StateDB, dueAt: IndexSpec<Timed>): Pick<StatusTables, 'statusMarks' | 'statusOwners'> {
+  return {
+    statusMarks: db.table<StatusMark>({
+      name: 'statuses-to-fold',
+      key: (row) => row.key,
+      indexes: [
+        dueAt,
+        {
+          name: 'turn',
+          keys: ({ namespace, turn }) => (turn === undefined ? [] : [keys.join(namespace, keys.uint(turn))]),
+        },
+      ],
+    }),
+    statusOwners: db.table<StatusOwner>({
+      name: 'statuses-to-fold-owners',
+      key: ({ namespace }) => namespace,
+      indexes: [{ name: 'turn', keys: ({ turn }) => [keys.uint(turn)] }],
+    }),
+  };
+}
+
 export function statusTables(db: StateDB): StatusTables {
   const dueAt: IndexSpec<Timed> = {
     name: 'due',
     keys: (row) => (row.dueAt === undefined ? [] : [keys.int(Math.ceil(row.dueAt))]),
   };
   return {
-    statusMarks: db.table<StatusMark>({
-      name: 'statuses-to-fold',
-      key: (row) => row.key,
-      indexes: [dueAt, { name: 'turn', keys: ({ turn }) => (turn === undefined ? [] : [keys.uint(turn)]) }],
-    }),
+    ...statusTurnTables(db, dueAt),
     shownStatuses: db.table<ShownStatus>({ name: 'shown-statuses', key: (row) => row.key }),
     toldEvents: db.table<ToldEvent>({
       name: 'told-events',
