@@ -206,7 +206,7 @@ describe('StatusBoard', () => {
       model.flush();
       return written() - before;
     };
-    expect(writes({ a: 1, b: 1 })).toBe(1);
+    expect(writes({ a: 1, b: 1 })).toBe(2);
     expect(writes({ a: 1, b: 2 })).toBe(0);
     const policyVersion = '7';
     expect(writes({ a: 1, b: 2 }, { policyVersion })).toBe(0);

@@ -112,7 +112,7 @@ export class StatusBoard {
 
   /** There was no time for some changes in the last flush. */
   more(reader: Reader): boolean {
-    return !this.#turns.isEmpty(reader) || this.#reports.dueInMs(reader) === 0 || this.#progress.hasGone(reader);
+    return !this.#turns.isEmpty(reader) || this.#reports.dueInMs(reader) === 0;
   }
 
   /** Milliseconds until an Event that was held back is due; undefined: none was. */
@@ -145,7 +145,6 @@ export class StatusBoard {
       if (gone) this.#reportLost(txn, row.node);
       if (!hasTime()) return;
     }
-    while (this.#progress.forgetNext(txn) && hasTime());
   }
 
   #reportLost(txn: WriteTxn, node: string): void {

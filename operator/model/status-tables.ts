@@ -1,5 +1,4 @@
 /** What the statuses and Events of policies are made from, and when each may go out. */
-import { isDeepStrictEqual } from 'node:util';
 import type { PolicyStatus } from '@weir/kube';
 import { type IndexSpec, type Key, keys, type Reader, type StateDB, type Table } from '@weir/statedb';
 import type { EventRow, NodeReportRow } from '../types.ts';
@@ -69,18 +68,22 @@ export interface CountedReport extends NodeReportRow {
   readonly base?: NodeReportRow;
 }
 
-/**
- * Of which policies a node speaks: that stays while it only says other things of them. Only of those that exist: a node can make up as many as an
- * object of the API has room for.
- */
-export interface Mentions {
+/** What a node says of one policy: that stays while it only says other things of it. */
+export interface Mention {
   readonly node: string;
-  /** Of those that it says a generation or a failure of. */
-  readonly uids: readonly string[];
-  /** Up to two uids of a key: whether the node says another than one of them is known by those. */
-  readonly policyKeys: NodeReportRow['policyKeys'];
-  /** The same of keys that no policy has, until one does: uids by key. */
-  readonly strangers: ReadonlyMap<string, readonly string[]>;
+  /** That it names; of the policy's key perhaps not the uid that the policy has. */
+  readonly uid: string;
+  /** It says a generation or a failure of the policy that has or had this uid. */
+  readonly says: boolean;
+  /** The policy's, if it says that. Up to two uids of a key: whether the node says another than one of them is known by those. */
+  readonly key: string | undefined;
+}
+
+/** Keys that a node names and that no policy had when its report was counted. */
+export interface Strangers {
+  readonly node: string;
+  /** Up to two of each key. */
+  readonly uids: ReadonlyMap<string, readonly string[]>;
 }
 
 /** What a node reports, until it is counted: at most once an interval. */
@@ -98,8 +101,6 @@ export interface ReportTurn extends Timed {
 export interface Acquainted {
   readonly uid: string;
   readonly key: string;
-  /** It does not exist any more: what is kept of the reports for it is to be forgotten. */
-  readonly gone: boolean;
 }
 
 export interface StatusTables {
@@ -112,8 +113,9 @@ export interface StatusTables {
    * a report that was deleted stays.
    */
   readonly countedReports: Table<CountedReport>;
-  /** Who reports a policy, for each of the counted reports: most say the same as the one before, and the indexes stay. */
-  readonly mentions: Table<Mentions>;
+  /** Who reports a policy: most reports say the same as the one before, and nothing changes. */
+  readonly mentions: Table<Mention>;
+  readonly strangers: Table<Strangers>;
   readonly reportTurns: Table<ReportTurn>;
   readonly acquainted: Table<Acquainted>;
   readonly holdovers: Table<Holdover>;
@@ -169,19 +171,15 @@ export function statusTables(db: StateDB): StatusTables {
         },
       ],
     }),
-    mentions: db.table<Mentions>({
+    mentions: db.table<Mention>({
       name: 'reported-policies',
-      key: (row) => row.node,
-      equals: isDeepStrictEqual,
+      key: ({ node, uid }) => keys.join(node, uid),
       indexes: [
-        { name: 'uid', keys: ({ uids }) => uids },
-        { name: 'strangers', keys: ({ strangers }) => (strangers.size === 0 ? [] : ['']) },
-        {
-          name: 'policy',
-          keys: ({ policyKeys }) => Object.entries(policyKeys).map(([uid, key]) => keys.join(key, uid)),
-        },
+        { name: 'uid', keys: ({ uid, says }) => (says ? [uid] : []) },
+        { name: 'policy', keys: ({ uid, key }) => (key === undefined ? [] : [keys.join(key, uid)]) },
       ],
     }),
+    strangers: db.table<Strangers>({ name: 'reported-unknown-policies', key: ({ node }) => node }),
     reportTurns: db.table<ReportTurn>({
       name: 'reports-to-count',
       key: (row) => row.node,
@@ -196,10 +194,7 @@ export function statusTables(db: StateDB): StatusTables {
     acquainted: db.table<Acquainted>({
       name: 'policies-looked-for-in-reports',
       key: ({ uid }) => uid,
-      indexes: [
-        { name: 'key', keys: ({ key }) => [key] },
-        { name: 'gone', keys: ({ gone }) => (gone ? [''] : []) },
-      ],
+      indexes: [{ name: 'key', keys: ({ key }) => [key] }],
     }),
     holdovers: db.table<Holdover>({
       name: 'holdovers',
