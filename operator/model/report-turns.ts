@@ -21,30 +21,35 @@ export class ReportTurns {
 
   /** The node has reported. */
   put(txn: WriteTxn, row: NodeReportRow): void {
-    this.#wait(txn, row, false);
+    const { lost = false, gone = false } = txn.get(this.#turns, row.node) ?? {};
+    this.#wait(txn, row.node, { lost: lost || gone, waiting: row, gone: false });
   }
 
-  /** The node's report is gone. False: nothing of it waits to be counted, and what was counted is to be taken back now. */
-  remove(txn: WriteTxn, node: string): boolean {
-    const waiting = txn.get(this.#turns, node)?.waiting;
-    if (waiting === undefined) return false;
-    this.#wait(txn, waiting, true);
-    return true;
+  /** The node's report is gone: that is counted in its turn, after what waits of it. */
+  remove(txn: WriteTxn, node: string): void {
+    const { lost = false, waiting } = txn.get(this.#turns, node) ?? {};
+    this.#wait(txn, node, { lost, waiting, gone: true });
   }
 
   /** What is to be counted now. Each that is taken counts as counted. */
-  *take(txn: WriteTxn): Generator<{ readonly row: NodeReportRow; readonly gone: boolean }> {
+  *take(txn: WriteTxn): Generator<ReportTurn> {
     const { now, intervalMs } = this.#options;
     for (const turn of due(txn, this.#turns, now(), intervalMs)) {
-      if (turn.waiting === undefined) continue;
-      txn.upsert(this.#turns, { ...turn, waiting: undefined, gone: false, dueAt: undefined, countedAt: now() });
-      yield { row: turn.waiting, gone: turn.gone };
+      const { node, waiting, gone } = turn;
+      if (waiting === undefined && !gone) txn.delete(this.#turns, node);
+      else {
+        const counted = { lost: false, waiting: undefined, gone: false };
+        txn.upsert(this.#turns, { node, ...counted, dueAt: undefined, countedAt: now() });
+        yield turn;
+      }
     }
   }
 
-  /** Nothing is counted of the node any more. */
+  /** Nothing is counted of the node any more: that it was counted is forgotten after the interval, in which it may report again. */
   forget(txn: WriteTxn, node: string): void {
-    if (txn.get(this.#turns, node)?.waiting === undefined) txn.delete(this.#turns, node);
+    const there = txn.get(this.#turns, node);
+    if (there?.countedAt !== undefined && there.dueAt === undefined)
+      txn.upsert(this.#turns, { ...there, dueAt: there.countedAt + this.#options.intervalMs });
   }
 
   /** A node has reported of which nothing was ever counted. */
@@ -59,11 +64,11 @@ export class ReportTurns {
     return dueInMs(reader, this.#turns, now(), intervalMs);
   }
 
-  #wait(txn: WriteTxn, waiting: NodeReportRow, gone: boolean): void {
+  #wait(txn: WriteTxn, node: string, what: Pick<ReportTurn, 'lost' | 'waiting' | 'gone'>): void {
     const now = this.#options.now();
-    const { dueAt, countedAt } = txn.get(this.#turns, waiting.node) ?? {};
+    const { dueAt, countedAt } = txn.get(this.#turns, node) ?? {};
     // A clock that was set back holds nothing back for long.
     const next = countedAt === undefined ? now : Math.max(now, Math.min(countedAt, now) + this.#options.intervalMs);
-    txn.upsert(this.#turns, { node: waiting.node, waiting, gone, dueAt: dueAt ?? next, countedAt });
+    txn.upsert(this.#turns, { node, ...what, dueAt: dueAt ?? next, countedAt });
   }
 }

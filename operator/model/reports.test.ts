@@ -1,7 +1,8 @@
-import { describe, expect, it } from '@jest/globals';
+import { describe, expect, it, jest } from '@jest/globals';
 import type { Condition, NodePolicyStatus } from '@weir/kube';
 import { namespaceRow, nodeReportRow, nodeRow, podRow, policyRow } from '../kubernetes/rows.ts';
 import { cnp, namespace, node, pod, report } from '../testing.ts';
+import { MentionBook } from './mentions.ts';
 import { TestModel } from './testing/test-model.ts';
 import { SHARE_MS } from './time-share.ts';
 
@@ -32,9 +33,9 @@ class World {
     );
   }
 
-  say(name: string, policies: NodePolicyStatus['status']['policies'], version = '200'): void {
+  say(name: string, policies: NodePolicyStatus['status']['policies'], { version = '200', owner = name } = {}): void {
     const object = report(name, { policies, policyVersion: version });
-    const ownerReferences = [{ apiVersion: 'v1', kind: 'Node', name, uid: name }];
+    const ownerReferences = [{ apiVersion: 'v1', kind: 'Node', name, uid: owner }];
     this.model.setReport(nodeReportRow({ ...object, metadata: { ...object.metadata, ownerReferences } }));
   }
 
@@ -110,8 +111,28 @@ describe('the reports of a node', () => {
     expect(world.programmed?.status).toBe('True');
     world.model.deleteNode('n1');
     world.model.deleteReport('n1');
-    world.model.flush();
-    expect(world.model.db.tables().find(({ name }) => name === 'reports-to-count')?.rows).toBe(0);
+    for (let i = 0; i < 2; i += 1) {
+      world.now += INTERVAL;
+      world.model.flush();
+    }
+    for (const table of ['counted-reports', 'reports-to-count'])
+      expect(world.model.db.tables().find(({ name }) => name === table)?.rows).toBe(0);
+    expect(world.model.dueInMs).toBeUndefined();
+  });
+
+  it('are counted once an interval though somebody deletes each, and it is of no Node', () => {
+    const world = started();
+    const counts = jest.spyOn(MentionBook.prototype, 'count');
+    for (let i = 0; i < 40; i += 1) {
+      world.say('n1', { u: { policy: 'cnp/a/p', generation: i % 2, endpoints: 1 } }, { owner: 'none' });
+      world.model.flush();
+      world.model.deleteReport('n1');
+      world.model.flush();
+      world.now += INTERVAL / 10;
+    }
+    // What it said, and that this is gone.
+    expect(counts.mock.calls.length).toBeLessThanOrEqual(2 * 5);
+    counts.mockRestore();
   });
 });
 

@@ -15,7 +15,14 @@ import type { PolicyEntry } from './policy-book.ts';
 import type { PortNames } from './port-names.ts';
 import { ReportTurns } from './report-turns.ts';
 import { foldStatus } from './status.ts';
-import { type CountedReport, due, dueInMs, type StatusMark, type StatusTables } from './status-tables.ts';
+import {
+  type CountedReport,
+  due,
+  dueInMs,
+  type ReportTurn,
+  type StatusMark,
+  type StatusTables,
+} from './status-tables.ts';
 import { StatusTurns } from './status-turns.ts';
 import { type Stopwatch, timeShare } from './time-share.ts';
 
@@ -106,8 +113,9 @@ export class StatusBoard {
     this.#reports.put(txn, row);
   }
 
+  /** The same of its deletion. */
   deleteReport(txn: WriteTxn, node: string): void {
-    if (!this.#reports.remove(txn, node)) this.#reportLost(txn, node);
+    this.#reports.remove(txn, node);
   }
 
   /** There was no time for some changes in the last flush. */
@@ -140,17 +148,22 @@ export class StatusBoard {
 
   #countReports(txn: WriteTxn): void {
     const hasTime = timeShare(this.#options.stopwatch);
-    for (const { row, gone } of this.#reports.take(txn)) {
-      this.#reportChanged(txn, this.#progress.reportSaid(txn, row));
-      if (gone) this.#reportLost(txn, row.node);
+    for (const turn of this.#reports.take(txn)) {
+      this.#countReport(txn, turn);
       if (!hasTime()) return;
     }
   }
 
-  #reportLost(txn: WriteTxn, node: string): void {
-    const change = this.#progress.reportLost(txn, node);
-    this.#reportChanged(txn, change);
-    if (change.after === undefined) this.#reports.forget(txn, node);
+  #countReport(txn: WriteTxn, { node, lost, waiting, gone }: ReportTurn): void {
+    let counted: CountedReport | undefined;
+    const count = (change: ReportChange): void => {
+      this.#reportChanged(txn, change);
+      counted = change.after;
+    };
+    if (lost) count(this.#progress.reportLost(txn, node));
+    if (waiting !== undefined) count(this.#progress.reportSaid(txn, waiting));
+    if (gone) count(this.#progress.reportLost(txn, node));
+    if (counted === undefined) this.#reports.forget(txn, node);
   }
 
   #showStatuses(txn: WriteTxn): void {

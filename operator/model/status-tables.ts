@@ -86,12 +86,14 @@ export interface Strangers {
   readonly uids: ReadonlyMap<string, readonly string[]>;
 }
 
-/** What a node reports, until it is counted: at most once an interval. */
+/** What a node reports, until it is counted: at most once an interval. With nothing that waits it is forgotten when it is due. */
 export interface ReportTurn extends Timed {
   readonly node: string;
+  /** A report has been deleted before what waits. */
+  readonly lost: boolean;
   /** undefined: what it has said last is counted. */
   readonly waiting: NodeReportRow | undefined;
-  /** What waits has been deleted since. */
+  /** The report has been deleted, after what waits. */
   readonly gone: boolean;
   /** undefined: never. */
   readonly countedAt: number | undefined;
