@@ -5,6 +5,7 @@ import type { PolicyObjectKind } from '../types.ts';
 import { Census } from './census.ts';
 import { PIECE_LOOKS } from './name-search.ts';
 import { SelectorIndex } from './selector-index.ts';
+import { StatusBoard } from './status-board.ts';
 import { TestModel } from './testing/test-model.ts';
 
 const http = [{ name: 'http', containerPort: 8080 }];
@@ -64,6 +65,22 @@ const EGRESS = {
 };
 
 describe('port names', () => {
+  it('a pod that begins or ceases to give many wakes a policy that names them once', () => {
+    const world = new World();
+    const names = Array.from({ length: 10 }, (_, n) => `n${n}`);
+    const ports = [{ ports: names.map((port) => ({ port, protocol: 'TCP' })) }];
+    world.policy({ endpointSelector: { matchLabels: { app: 'web' } }, ingress: [{ toPorts: ports }] });
+    world.pod('a/web', 'web');
+    expect(world.refs).toMatch(/^False PortNameNotFound/);
+    const marks = jest.spyOn(StatusBoard.prototype, 'mark');
+    world.pod('a/web', 'web', { ports: names.map((name, n) => ({ name, containerPort: 8_000 + n })) });
+    expect(world.refs).toMatch(/^True Resolved/);
+    world.pod('a/web', 'web');
+    expect(world.refs).toMatch(/^False PortNameNotFound/);
+    expect(marks.mock.calls.length).toBe(2);
+    marks.mockRestore();
+  });
+
   it('ingress: the selected pods are asked, and one that brings the name is enough', () => {
     const world = new World();
     world.policy(INGRESS);

@@ -65,9 +65,12 @@ export class PortNames {
 
   move(txn: WriteTxn, before: Namer | undefined, after: Namer | undefined): void {
     if (before?.identity === after?.identity && before?.ports === after?.ports) return;
-    // First the new: what both have is not missed in between.
-    this.#count(txn, after, 1);
-    this.#count(txn, before, -1);
+    // First the new: what both have is not missed in between. Many policies may name all of them, and each is woken once.
+    const names = [...this.#count(txn, after, 1), ...this.#count(txn, before, -1)];
+    const policies = new Set<string>();
+    for (const name of names)
+      for (const policy of this.#sources.policies.usingPortName(txn, name)) policies.add(policy);
+    this.#wake(txn, policies);
   }
 
   /** The first pod of an identity has come, or the last has gone. */
@@ -148,17 +151,19 @@ export class PortNames {
     return reader.prefix(this.#givers, keys.join(name));
   }
 
-  #count(txn: WriteTxn, namer: Namer | undefined, by: 1 | -1): void {
-    if (namer === undefined) return;
-    const { identity } = namer;
-    for (const port of namer.ports) {
+  /** Returns the names that the identity has begun or ceased to give. */
+  #count(txn: WriteTxn, namer: Namer | undefined, by: 1 | -1): string[] {
+    const changed: string[] = [];
+    const { identity = 0, ports = [] } = namer ?? {};
+    for (const port of ports) {
       const name = portNameKey(port);
       const before = txn.get(this.#givers, giverKey(name, identity))?.pods ?? 0;
       const pods = before + by;
       if (pods === 0) txn.delete(this.#givers, giverKey(name, identity));
       else txn.upsert(this.#givers, { name, identity, pods });
-      if (before === 0 || pods === 0) this.#wake(txn, this.#sources.policies.usingPortName(txn, name));
+      if (before === 0 || pods === 0) changed.push(name);
     }
+    return changed;
   }
 
   #wake(txn: WriteTxn, policies: Iterable<string>): void {
