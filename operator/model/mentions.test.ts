@@ -120,21 +120,34 @@ describe('of a report is kept', () => {
     expect(spent(20_000)).toBeLessThan(10 * small + 50);
   });
 
-  it('what it says of a policy that is gone, for another of its name', () => {
+  it('nothing of a policy that is gone, until there is another of its name', () => {
     for (const node of ['n', 'm']) say(node, { p: 'cnp/a/p', q: 'cnp/a/q' });
     for (const key of existing.keys()) write((txn) => book.acquaint(txn, entry(key)));
     existing.delete('cnp/a/p');
     write((txn) => book.forget(txn, 'cnp/a/p'));
-    say('m', { p: 'cnp/a/p' });
+    while (write((txn) => book.forgetNext(txn)));
+    expect(kept('n')).toEqual({ mentions: [says('q', 'cnp/a/q')], strangers: ['cnp/a/p'] });
     existing.set('cnp/a/p', 'new');
     write((txn) => book.acquaint(txn, entry('cnp/a/p')));
-    const ofP = says('p', 'cnp/a/p');
-    expect(kept('n').mentions).toEqual([ofP, says('q', 'cnp/a/q')]);
-    expect(kept('m').mentions).toEqual([ofP]);
-    // Until the nodes do not name it.
-    say('m', {});
-    expect(kept('m').mentions).toEqual([]);
+    expect(kept('m').mentions).toEqual([isSaidToBe('cnp/a/p', 'p'), says('q', 'cnp/a/q')]);
     using snapshot = db.read();
-    expect(Array.from(snapshot.all(tables.acquainted), ({ uid }) => uid)).toEqual(['new', 'q']);
+    expect(book.hasGone(snapshot)).toBe(false);
+  });
+
+  it('nothing of policies that are gone, forgotten in pieces', () => {
+    const gone = Array.from({ length: 700 }, (_, n) => [`u${n}`, `cnp/a/${n}`] as const);
+    for (const [uid, key] of gone) existing.set(key, uid);
+    say('n', Object.fromEntries(gone));
+    for (const [, key] of gone) {
+      write((txn) => book.acquaint(txn, entry(key)));
+      existing.delete(key);
+      write((txn) => book.forget(txn, key));
+    }
+    let pieces = 0;
+    while (write((txn) => book.forgetNext(txn))) pieces += 1;
+    // Each is said of a uid, and of a key.
+    expect(pieces).toBe((2 * gone.length) / 200 + 1);
+    expect(kept('n').mentions).toEqual([]);
+    expect(kept('n').strangers.toSorted()).toEqual(gone.map(([, key]) => key).toSorted());
   });
 });

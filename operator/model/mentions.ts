@@ -1,13 +1,13 @@
-/**
- * Of which policies the nodes' reports speak: found in as much time as what a report says anew takes. Policies that a report names before they
- * exist are not among them: a node can make up as many as it may name. Those that have gone are, as long as it names them.
- */
+/** Of which policies the nodes' reports speak: found in as much time as what a report says anew takes, and kept only of policies that exist. */
 import { keys, query, type Reader, type WriteTxn } from '@weir/statedb';
 import type { PolicyBook, PolicyEntry } from './policy-book.ts';
 import type { CountedReport, Mention, StatusTables } from './status-tables.ts';
 
 /** Uids of one policy key that are kept of a report: with two, one is another than the policy's own. */
 const UIDS_OF_KEY = 2;
+
+/** Mentions that are forgotten in one piece. */
+const PIECE = 200;
 
 type Tables = Pick<StatusTables, 'mentions' | 'strangers' | 'countedReports' | 'acquainted'>;
 
@@ -48,15 +48,15 @@ export class MentionBook {
   /** The policy is known before any report is. */
   isFirst(txn: WriteTxn, { row: { key, uid } }: PolicyEntry): void {
     const { acquainted, countedReports } = this.#tables;
-    if (txn.count(countedReports) === 0) txn.upsert(acquainted, { uid, key });
+    if (txn.count(countedReports) === 0) txn.upsert(acquainted, { uid, key, gone: false });
   }
 
   /** Notes the reports that speak of a policy and were counted before it was known. */
   acquaint(txn: WriteTxn, { row: { key, uid } }: PolicyEntry): void {
     const { acquainted, countedReports, strangers } = this.#tables;
-    if (txn.has(acquainted, uid)) return;
+    if (txn.get(acquainted, uid)?.gone === false) return;
     this.forget(txn, key);
-    txn.upsert(acquainted, { uid, key });
+    txn.upsert(acquainted, { uid, key, gone: false });
     for (const { node, uids } of txn.all(strangers))
       for (const other of uids.get(key) ?? []) this.#note(txn, node, other, { key });
     const naming: string[] = [];
@@ -70,7 +70,49 @@ export class MentionBook {
   /** The policy of this key is gone, or another has taken its place. */
   forget(txn: WriteTxn, key: string): void {
     const { acquainted } = this.#tables;
-    for (const { uid } of [...txn.list(acquainted, 'key', key)]) txn.delete(acquainted, uid);
+    for (const row of [...txn.list(acquainted, 'key', key)])
+      if (!row.gone) txn.upsert(acquainted, { ...row, gone: true });
+  }
+
+  /** Whether something is kept of policies that are gone. */
+  hasGone(reader: Reader): boolean {
+    for (const _ of reader.list(this.#tables.acquainted, 'gone', '')) return true;
+    return false;
+  }
+
+  /** Forgets some mentions of policies that are gone. False: there is none. */
+  forgetNext(txn: WriteTxn): boolean {
+    const { acquainted, mentions } = this.#tables;
+    const unknown: Mention[] = [];
+    let left = PIECE;
+    let found = false;
+    for (const { uid, key } of txn.list(acquainted, 'gone', '')) {
+      found = true;
+      for (const { node } of Iterator.from(txn.list(mentions, 'uid', uid)).take(left)) {
+        this.#note(txn, node, uid, { says: false });
+        left -= 1;
+      }
+      const keyed = this.#policies.get(txn, key) === undefined ? txn.prefix(mentions, keys.join(key), 'policy') : [];
+      for (const mention of Iterator.from(keyed).take(left)) {
+        this.#note(txn, mention.node, mention.uid, { key: undefined });
+        unknown.push(mention);
+        left -= 1;
+      }
+      if (left === 0) break;
+      txn.delete(acquainted, uid);
+    }
+    this.#estrange(txn, unknown);
+    return found;
+  }
+
+  /** No policy has the keys of these any more. */
+  #estrange(txn: WriteTxn, unknown: readonly Mention[]): void {
+    const { strangers } = this.#tables;
+    for (const [node, mentions] of Map.groupBy(unknown, (mention) => mention.node)) {
+      const uids = new Map(txn.get(strangers, node)?.uids);
+      for (const { uid, key = '' } of mentions) uids.set(key, [...new Set([...(uids.get(key) ?? []), uid])]);
+      txn.upsert(strangers, { node, uids });
+    }
   }
 
   #of(reader: Reader, node: string): Iterable<Mention> {
@@ -80,7 +122,9 @@ export class MentionBook {
   #note(txn: WriteTxn, node: string, uid: string, change: Partial<Mention>): void {
     const { mentions } = this.#tables;
     const before = txn.get(mentions, keys.join(node, uid)) ?? { node, uid, says: false, key: undefined };
-    txn.upsert(mentions, { ...before, ...change });
+    const after = { ...before, ...change };
+    if (after.says || after.key !== undefined) txn.upsert(mentions, after);
+    else txn.delete(mentions, keys.join(node, uid));
   }
 
   /** What the report says of policies, by uid. Asks those only for what it says anew. Notes of which keys there is none. */

@@ -199,6 +199,16 @@ export class NodeProgress {
     this.#mentions.forget(txn, key);
   }
 
+  /** Whether something is kept of the reports for policies that are gone. */
+  hasGone(reader: Reader): boolean {
+    return this.#mentions.hasGone(reader);
+  }
+
+  /** Forgets a part of that; false: there is none. */
+  forgetNext(txn: WriteTxn): boolean {
+    return this.#mentions.forgetNext(txn);
+  }
+
   /** Keys of the policies whose status may be another one now that a node's report has changed. */
   reportChanged(txn: WriteTxn, change: ReportChange): Set<string> {
     const { before, after } = change;

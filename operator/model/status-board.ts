@@ -120,7 +120,7 @@ export class StatusBoard {
 
   /** There was no time for some changes in the last flush. */
   more(reader: Reader): boolean {
-    return !this.#turns.isEmpty(reader) || this.#reports.dueInMs(reader) === 0;
+    return !this.#turns.isEmpty(reader) || this.#reports.dueInMs(reader) === 0 || this.#progress.hasGone(reader);
   }
 
   /** Milliseconds until an Event that was held back is due; undefined: none was. */
@@ -152,6 +152,7 @@ export class StatusBoard {
       this.#countReport(txn, turn);
       if (!hasTime()) return;
     }
+    while (this.#progress.forgetNext(txn) && hasTime());
   }
 
   #countReport(txn: WriteTxn, { node, lost, waiting, gone }: ReportTurn): void {

@@ -73,13 +73,13 @@ export interface Mention {
   readonly node: string;
   /** That it names; of the policy's key perhaps not the uid that the policy has. */
   readonly uid: string;
-  /** It says a generation or a failure of the policy that has or had this uid. */
+  /** It says a generation or a failure of the policy that has this uid. */
   readonly says: boolean;
   /** The policy's, if it says that. Up to two uids of a key: whether the node says another than one of them is known by those. */
   readonly key: string | undefined;
 }
 
-/** Keys that a node names and that no policy had when its report was counted. */
+/** Keys that a node names and that no policy had when its report was counted, or when the last one was forgotten. */
 export interface Strangers {
   readonly node: string;
   /** Up to two of each key. */
@@ -103,6 +103,8 @@ export interface ReportTurn extends Timed {
 export interface Acquainted {
   readonly uid: string;
   readonly key: string;
+  /** It does not exist any more: what is kept of the reports for it is to be forgotten. */
+  readonly gone: boolean;
 }
 
 export interface StatusTables {
@@ -196,7 +198,10 @@ export function statusTables(db: StateDB): StatusTables {
     acquainted: db.table<Acquainted>({
       name: 'policies-looked-for-in-reports',
       key: ({ uid }) => uid,
-      indexes: [{ name: 'key', keys: ({ key }) => [key] }],
+      indexes: [
+        { name: 'key', keys: ({ key }) => [key] },
+        { name: 'gone', keys: ({ gone }) => (gone ? [''] : []) },
+      ],
     }),
     holdovers: db.table<Holdover>({
       name: 'holdovers',
