@@ -95,20 +95,29 @@ export function* withoutPeers(
   peers: PerDirection<ReadonlySet<number>>,
   now: number,
 ): Steps<Edited> {
-  const ingress = closedTo(row.compiled.ingress, peers.ingress);
-  yield;
-  const remaining: CompiledPolicy = { ingress, egress: closedTo(row.compiled.egress, peers.egress) };
+  const ingress = yield* closedTo(row.compiled.ingress, peers.ingress);
+  const remaining: CompiledPolicy = { ingress, egress: yield* closedTo(row.compiled.egress, peers.egress) };
   const next = yield* assignNumbers(numbers, remaining, now, row);
   return { ...next, row: nobody(next.moved) ? row : { ...row, compiled: remaining, classes: next.classes } };
 }
 
-function closedTo(before: CompiledDirection, peers: ReadonlySet<number>): CompiledDirection {
+function* closedTo(before: CompiledDirection, peers: ReadonlySet<number>): Steps<CompiledDirection> {
   if (!before.enforced || peers.size === 0) return before;
-  const classes = before.classes.flatMap((one) => {
-    if (!peers.values().some((id) => includesSorted(one.members, id))) return [one];
-    const members = one.members.filter((id) => !peers.has(id));
-    return members.length === 0 ? [] : [{ ...one, members }];
-  });
+  const classes: CompiledDirection['classes'][number][] = [];
+  // Nobody is in two classes: once all are found, no more are looked for.
+  let left = peers.size;
+  let steps = 0;
+  for (const one of before.classes) {
+    if (++steps % STEP === 0) yield;
+    const few = one.members.length < peers.size;
+    const has = few
+      ? one.members.some((id) => peers.has(id))
+      : left > 0 && peers.values().some((id) => includesSorted(one.members, id));
+    const members = has ? one.members.filter((id) => !peers.has(id)) : one.members;
+    left -= one.members.length - members.length;
+    if (members.length === one.members.length) classes.push(one);
+    else if (members.length > 0) classes.push({ ...one, members });
+  }
   return { ...before, classes: [...classes, { members: [...peers].sort((a, b) => a - b), rows: [] }] };
 }
 
