@@ -21,14 +21,21 @@ export class ReportTurns {
 
   /** The node has reported. */
   put(txn: WriteTxn, row: NodeReportRow): void {
-    const { lost = false, gone = false } = txn.get(this.#turns, row.node) ?? {};
-    this.#wait(txn, row.node, { lost: lost || gone, waiting: row, gone: false });
+    const { word, lost = false, waiting, gone = false } = txn.get(this.#turns, row.node) ?? {};
+    const begins = row.policyVersion === undefined;
+    const said = waiting?.policyVersion !== undefined;
+    this.#wait(txn, row.node, {
+      word: begins ? (said ? waiting : word) : undefined,
+      lost: gone || (lost && !said),
+      waiting: row,
+      gone: false,
+    });
   }
 
   /** The node's report is gone: that is counted in its turn, after what waits of it. */
   remove(txn: WriteTxn, node: string): void {
-    const { lost = false, waiting } = txn.get(this.#turns, node) ?? {};
-    this.#wait(txn, node, { lost, waiting, gone: true });
+    const { word, lost = false, waiting } = txn.get(this.#turns, node) ?? {};
+    this.#wait(txn, node, { word, lost, waiting, gone: true });
   }
 
   /** What is to be counted now. Each that is taken counts as counted. */
@@ -38,7 +45,7 @@ export class ReportTurns {
       const { node, waiting, gone } = turn;
       if (waiting === undefined && !gone) txn.delete(this.#turns, node);
       else {
-        const counted = { lost: false, waiting: undefined, gone: false };
+        const counted = { word: undefined, lost: false, waiting: undefined, gone: false };
         txn.upsert(this.#turns, { node, ...counted, dueAt: undefined, countedAt: now() });
         yield turn;
       }
@@ -64,7 +71,7 @@ export class ReportTurns {
     return dueInMs(reader, this.#turns, now(), intervalMs);
   }
 
-  #wait(txn: WriteTxn, node: string, what: Pick<ReportTurn, 'lost' | 'waiting' | 'gone'>): void {
+  #wait(txn: WriteTxn, node: string, what: Pick<ReportTurn, 'word' | 'lost' | 'waiting' | 'gone'>): void {
     const now = this.#options.now();
     const { dueAt, countedAt } = txn.get(this.#turns, node) ?? {};
     // A clock that was set back holds nothing back for long.

@@ -153,3 +153,22 @@ it('no status is shown at the start before all reports are counted', () => {
   } while (world.model.more);
   expect(world.shown?.status).toBe('True');
 });
+
+it('a failure that waits to be counted is a node’s last word, where its agent begins anew before', () => {
+  const world = new World({ statusIntervalMs: INTERVAL });
+  world.edit(1);
+  world.model.flush();
+  world.has('n1', 1);
+  world.model.flush();
+  world.now += INTERVAL / 2;
+  const ownerReferences = [{ apiVersion: 'v1', kind: 'Node', name: 'n1', uid: 'n1' }];
+  const failures = [{ uid: 'u', generation: 1, reason: 'KernelRefused', message: 'full' }];
+  const failing = report('n1', { policies: {}, failures, policyVersion: '201' });
+  const begun = report('n1', { policies: {} });
+  for (const object of [failing, begun]) {
+    world.model.setReport(nodeReportRow({ ...object, metadata: { ...object.metadata, ownerReferences } }));
+    world.model.flush();
+  }
+  world.now += 5 * INTERVAL;
+  expect(world.programmed?.reason).toBe('NodeFailed');
+});

@@ -155,12 +155,13 @@ export class StatusBoard {
     while (this.#progress.forgetNext(txn) && hasTime());
   }
 
-  #countReport(txn: WriteTxn, { node, lost, waiting, gone }: ReportTurn): void {
+  #countReport(txn: WriteTxn, { node, word, lost, waiting, gone }: ReportTurn): void {
     let counted: CountedReport | undefined;
     const count = (change: ReportChange): void => {
       this.#reportChanged(txn, change);
       counted = change.after;
     };
+    if (word !== undefined) count(this.#progress.reportSaid(txn, word));
     if (lost) count(this.#progress.reportLost(txn, node));
     if (waiting !== undefined) count(this.#progress.reportSaid(txn, waiting));
     if (gone) count(this.#progress.reportLost(txn, node));

@@ -89,7 +89,9 @@ export interface Strangers {
 /** What a node reports, until it is counted: at most once an interval. With nothing that waits it is forgotten when it is due. */
 export interface ReportTurn extends Timed {
   readonly node: string;
-  /** A report has been deleted before what waits. */
+  /** The last report that said how far the node is, where what waits does not say it: its agent has begun anew. */
+  readonly word: NodeReportRow | undefined;
+  /** A report has been deleted after that, and before what waits. */
   readonly lost: boolean;
   /** undefined: what it has said last is counted. */
   readonly waiting: NodeReportRow | undefined;
