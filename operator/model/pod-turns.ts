@@ -55,7 +55,9 @@ export class PodTurns {
     const { row, revision } = next;
     if (row !== MIRRORS) return { ...next, row };
     const mirror = this.#mirrors.take(txn);
-    if (!this.#mirrors.isEmpty(txn)) this.#putMirrors(txn, revision);
+    // Where nobody waits no turn is kept: to be asked once more, the queue forgets them.
+    if (this.#mirrors.isEmpty(txn)) this.#mirrors.take(txn);
+    else this.#putMirrors(txn, revision);
     return mirror;
   }
 
