@@ -55,7 +55,13 @@ export function createTables(db: StateDB): Tables {
       key: ({ name }) => name,
       indexes: [{ name: 'place', keys: ({ place }) => [keys.uint(place, 8)] }],
     }),
-    policies: input<PolicyRow>('policies', (row) => row.key),
+    // Of one generation the API server holds one specification: to compare what may be a megabyte would take a tenth of a second.
+    policies: db.table<PolicyRow, never>({
+      name: 'policies',
+      key: (row) => row.key,
+      equals: (a, b) =>
+        a.uid === b.uid && a.generation === b.generation && (a.generation > 0 || isDeepStrictEqual(a, b)),
+    }),
     namespaces: input<NamespaceRow>('namespaces', (row) => row.name),
     pods: input<PodRow>('pods', (row) => row.key),
     nodes: input<NodeRow>('nodes', (row) => row.name),

@@ -74,6 +74,7 @@ const status = (more: Partial<StatusInput>) =>
   foldStatus({
     generation: 2,
     problems: [],
+    waits: false,
     enforcedGeneration: 1,
     rules: 1,
     nodes: [],

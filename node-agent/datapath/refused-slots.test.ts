@@ -88,7 +88,7 @@ async function refused(
   return { node, agent, relax, meanwhile, give, settled, passed, goes };
 }
 
-/** Four peers, each in its own of four sets that a rule each allows a port: which peers there are, each with its own class. */
+/** Peers by the ports that rules allow their sets, and whether another denies them: each combination is a class. */
 describe('while peers of a class come and go', () => {
   const ports = [80, 443] as const;
   const members = new Map<string, Set<number>>();
@@ -163,7 +163,7 @@ describe('while peers of a class come and go', () => {
     expect(node.problems).toEqual([]);
   });
 
-  it('a slot that was refused until its numbers were given to others is followed by another', async () => {
+  it('a slot that was refused until its numbers were given to others takes all of it once it may', async () => {
     const { node, agent, after } = await begin();
     node.refuses = (operation) => /weir_classes|policy_classes/.test(operation);
     await after(100, input.remote(0, undefined), peer(401, []), peer(403, [80, 443]));
@@ -177,6 +177,30 @@ describe('while peers of a class come and go', () => {
     await after(3000);
     expect(agent.failing).toEqual([]);
     expect(REMOTE.map((to) => opened(node, to))).toEqual([[80, 443, 53], [443, 53], []]);
+    expect(node.problems).toEqual([]);
+  });
+
+  it('a slot in which somebody has the class still that others are to have is followed by another, which is edited as any', async () => {
+    const { node, agent, after } = await begin();
+    const slot = (): string | undefined => node.placing().slots.get(1);
+    const before = slot();
+    node.refuses = (operation) => /weir_classes|policy_classes/.test(operation);
+    // The number of 402's class is given to 404's, while the kernel has 402 there still.
+    await after(100, peer(402, [80]));
+    await after(2500);
+    await after(2500, peer(404, [80], true), input.remote(2, 404));
+    expect(agent.failing).not.toEqual([]);
+    expect(opened(node, REMOTE[2])).toEqual([]);
+    node.refuses = () => false;
+    for (let round = 0; round < 10 && agent.failing.length > 0; round += 1) await after(1000);
+    await after(3000);
+    expect(agent.failing).toEqual([]);
+    const followed = slot();
+    expect(followed).not.toBe(before);
+    expect(REMOTE.map((to) => opened(node, to))).toEqual([[80, 53], [80, 53], []]);
+    await after(3000, peer(405, [443]), input.remote(0, 405));
+    expect(slot()).toBe(followed);
+    expect(opened(node, REMOTE[0])).toEqual([443, 53]);
     expect(node.problems).toEqual([]);
   });
 });

@@ -104,7 +104,7 @@ describe('a policy that costs more than one may', () => {
       'selectors',
       { selectorsPerPolicy: 10 },
       peers(11),
-      'needs 11 selectors, and one may need 10: split it, or raise --selectors-per-policy (value operator.limits.selectorsPerPolicy)',
+      'needs 12 selectors, and one may need 10: split it, or raise --selectors-per-policy (value operator.limits.selectorsPerPolicy)',
     ],
     ['selectors, with the subjects', { selectorsPerPolicy: 10 }, peers(10), 'needs 11 selectors'],
     [
@@ -180,6 +180,12 @@ describe('a policy that costs more than one may', () => {
       { rulesPerPolicy: 10 },
       { endpointSelector: {}, ingress: Array(6).fill({}), egressDeny: Array(5).fill({}) },
       'needs 11 rules, and one may need 10: split it, or raise --rules-per-policy (value operator.limits.rulesPerPolicy)',
+    ],
+    [
+      'entries',
+      { entriesPerPolicy: 20 },
+      { endpointSelector: {}, ingress: [{ fromEndpoints: Array(20).fill({}) }] },
+      'needs 21 entries in its lists (peers, ports, values, CIDRs), and one may need 20: split it, or raise --entries-per-policy (value operator.limits.entriesPerPolicy)',
     ],
     [
       'bytes',
@@ -551,6 +557,11 @@ describe('what the policies of a namespace match', () => {
   });
 });
 
+/** Policies that wait to be read, or to be read again. */
+function waiting({ model }: World): number | undefined {
+  return model.db.tables().find(({ name }) => name === 'queued-policies-again')?.rows;
+}
+
 describe('a policy that matched too much', () => {
   /** Writes to the policies that have been read. */
   const readings = ({ model }: World): number | undefined =>
@@ -650,6 +661,44 @@ describe('a policy that matched too much', () => {
     expect(kept()).toBe(0);
   });
 
+  it('and is edited without end keeps no other of its namespace from being read', () => {
+    let passed = 0;
+    const world = new World({ matchesPerPolicy: 100 }, { stopwatch: () => (passed += SHARE_MS) });
+    world.pods('x', 'y', 'z').start();
+    world.desired.apply(world.model.flush());
+    world.cnp('a/edited', broad(20));
+    world.cnp('a/admin', broad(1, 100));
+    for (let round = 0; round < 20 && !world.desired.resolved.has('cnp-a.admin'); round += 1) {
+      world.desired.apply(world.model.flush());
+      world.cnp('a/edited', broad(20, 200 + round));
+    }
+    expect(Array.from(world.desired.resolved.keys())).toEqual(['cnp-a.admin']);
+    expect(waiting(world)).toBe(1);
+    world.model.deletePolicy('cnp/a/edited');
+    world.desired.apply(world.model.flush());
+    expect(waiting(world)).toBe(0);
+    expect(world.inForce).toEqual(['cnp-a.admin 1']);
+  });
+
+  it.each([
+    ['invalid', { endpointSelector: 1 }],
+    ['too large for itself', { endpointSelector: {}, ingress: Array(20).fill({}) }],
+  ])('or is %s: the operator does not read all others of its namespace before it shows the first state', (_, spec) => {
+    const limits = { matchesPerPolicy: 100, bytesPerPolicy: 2_000 };
+    const world = new World(limits).pods('x', 'y', 'z').start();
+    for (let n = 0; n < 5; n += 1) world.cnp(`a/bad${n}`, spec);
+    world.cnp('b/good', broad(1));
+    let passed = 0;
+    const next = new World(limits, { stopwatch: () => (passed += SHARE_MS) });
+    for (const row of policiesOf(world)) next.load(row);
+    next.pods('x', 'y', 'z').start();
+    next.desired.apply(next.model.flush());
+    // One was read before, and one in this round.
+    expect(waiting(next)).toBeGreaterThanOrEqual(3);
+    expect(next.inForce).toEqual(['cnp-b.good 1']);
+    expect(waiting(next)).toBe(0);
+  });
+
   it('stays as it was when the operator starts and the next generation takes long, until that has been counted', () => {
     const limits = { matchesPerPolicy: 100 };
     const world = new World(limits).pods('x', 'y', 'z').start().cnp('a/p', broad(2));
@@ -664,18 +713,18 @@ describe('a policy that matched too much', () => {
     next.desired.apply(next.model.flush());
     expect(Array.from(next.desired.resolved.values(), ({ source }) => source.generation)).toEqual([1]);
     const [first] = next.desired.statuses.values();
-    expect(first?.status.conditions[0]?.message).toContain('the operator has just started');
+    expect(first?.status.conditions[0]?.message).toContain('waits for its turn to be read');
     expect(next.inForce).toEqual(['cnp-a.p 2', 'cnp-a.q 1']);
     expect(next.desired.peerSets.size).toBe(11);
-    // Later nothing is said against one that is being counted.
+    // Later the same is said of one that is being counted.
     next.cnp('a/r', broad(5, 30));
     next.desired.apply(next.model.flush());
     const conditions = next.desired.statuses.get('cnp/a/r')?.status.conditions ?? [];
     expect(conditions.map(({ status, reason }) => `${status} ${reason}`)).toEqual([
-      'True Valid',
-      'True Resolved',
+      'Unknown Waiting',
+      'Unknown Waiting',
       'False Progressing',
-      'False Progressing',
+      'False Waiting',
     ]);
     expect(next.desired.resolved.has('cnp-a.r')).toBe(false);
     next.model.deletePolicy('cnp/a/r');
@@ -724,6 +773,7 @@ it('whatever the trace: budgets hold, nobody is refused who could be taken in, a
   const limits: PolicyLimits = {
     selectorsPerPolicy: 2,
     rulesPerPolicy: 1,
+    entriesPerPolicy: 0,
     bytesPerPolicy: 450,
     policiesPerNamespace: 100,
     selectorsPerNamespace: 4,

@@ -22,6 +22,8 @@ export interface PolicyLimits {
   readonly selectorsPerPolicy: number;
   /** Rules of one policy: elements of its ingress, egress and denies. */
   readonly rulesPerPolicy: number;
+  /** Entries of all lists of one policy, those that repeat others too: peers, ports, values, CIDRs, rules. To read them is one piece. */
+  readonly entriesPerPolicy: number;
   /** Bytes of the rules of one ResolvedPolicy, and of each selector, which a PeerSet repeats. An object of more than 1,500,000 does not fit into etcd. */
   readonly bytesPerPolicy: number;
   /** Policies of one namespace, refused ones too. Each node reports on each that selects pods there, and its report is one object. */
@@ -41,6 +43,7 @@ export interface PolicyLimits {
 export const NO_LIMITS: PolicyLimits = {
   selectorsPerPolicy: 0,
   rulesPerPolicy: 0,
+  entriesPerPolicy: 0,
   bytesPerPolicy: 0,
   policiesPerNamespace: 0,
   selectorsPerNamespace: 0,
@@ -127,11 +130,15 @@ export class Budgets {
 
   /** Why the policy is not read at all; undefined: it is. */
   ofText({ object, kind }: PolicyRow): PolicyProblem | undefined {
-    const { selectorsPerPolicy, rulesPerPolicy } = this.#limits;
-    if (selectorsPerPolicy === 0 && rulesPerPolicy === 0) return undefined;
-    const { selectors, rules } = demandOf(object, kind);
+    const { selectorsPerPolicy, rulesPerPolicy, entriesPerPolicy } = this.#limits;
+    if (selectorsPerPolicy === 0 && rulesPerPolicy === 0 && entriesPerPolicy === 0) return undefined;
+    const { selectors, rules, entries } = demandOf(object, kind);
     if (isOver(rules, rulesPerPolicy)) {
       return excess(`${rules} rules`, `${rulesPerPolicy}`, '--rules-per-policy', 'rulesPerPolicy');
+    }
+    if (isOver(entries, entriesPerPolicy)) {
+      const needs = `${entries} entries in its lists (peers, ports, values, CIDRs)`;
+      return excess(needs, `${entriesPerPolicy}`, '--entries-per-policy', 'entriesPerPolicy');
     }
     return this.#tooManySelectors({ selectors, distinctSelectors: selectors });
   }

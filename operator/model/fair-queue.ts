@@ -76,6 +76,11 @@ export class FairQueue<T> {
     txn.upsert(this.#owners, { owner, turn });
   }
 
+  /** The row of this key waits no more. */
+  remove(txn: WriteTxn, key: Key): void {
+    txn.delete(this.#waiting, key);
+  }
+
   /** Whether the row of this key waits. */
   has(reader: Reader, key: Key): boolean {
     return reader.has(this.#waiting, key);

@@ -40,6 +40,11 @@ export const limitFlags = {
     'rules-per-policy',
     'rules of one policy: elements of ingress, egress and denies',
   ),
+  entriesPerPolicy: limit(
+    'entriesPerPolicy',
+    'entries-per-policy',
+    'entries of all lists of one policy, those that repeat others too: peers, ports, values, CIDRs, rules',
+  ),
   bytesPerPolicy: limit(
     'bytesPerPolicy',
     'bytes-per-policy',

@@ -335,9 +335,8 @@ export class Model {
 
   /** Policies that wait, or were refused and perhaps are not now, as many as there is time for: a share a round, on average. */
   #setAgain(txn: WriteTxn): void {
-    if (!this.#policies.hasAgain(txn)) return;
     this.#overdrawnMs = Math.max(0, this.#overdrawnMs - SHARE_MS);
-    if (this.#overdrawnMs > 0) return;
+    if (this.#overdrawnMs > 0 || !this.#policies.hasAgain(txn)) return;
     const { stopwatch = machineStopwatch } = this.#options;
     let now = stopwatch();
     const end = now + SHARE_MS;

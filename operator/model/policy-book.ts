@@ -92,13 +92,8 @@ export interface Pace {
   readonly when: 'first' | 'change' | 'again';
 }
 
-/** Said of a policy that waits when the first state is shown. */
-const NOT_YET: PolicyProblem = {
-  code: 'BudgetExceeded',
-  path: '$',
-  message:
-    'the operator has just started, and finds out in turn what the selectors of policies match that are new or have been edited since',
-};
+/** What keeps a policy from being enforced as a whole. */
+const REFUSALS: ReadonlySet<PolicyProblem['code']> = new Set(['InvalidSpec', 'BudgetExceeded']);
 
 /** Place of refused policies among those of their namespace that are to be read: after those that wait. */
 const LAST = Number.MAX_SAFE_INTEGER;
@@ -139,6 +134,10 @@ export class PolicyBook {
         {
           name: 'over-budget',
           keys: ({ problems }) => (problems.some(({ code }) => code === 'BudgetExceeded') ? [''] : []),
+        },
+        {
+          name: 'refused',
+          keys: ({ row, problems }) => (problems.some(({ code }) => REFUSALS.has(code)) ? [row.namespace ?? ''] : []),
         },
         { name: 'waits', keys: ({ row, waits }) => (waits ? [row.namespace ?? ''] : []) },
         { name: 'wanting', keys: ({ row, wanting }) => (wanting === undefined ? [] : [row.namespace ?? '']) },
@@ -318,7 +317,11 @@ export class PolicyBook {
     const cost = total(gone);
     const matched = (): number => this.#matches.sum(txn, before?.selectors.keys() ?? []) + (adopted?.matches ?? 0);
     const known = txn.get(this.#underWay, row.key);
-    if (known !== undefined && !isSame(known, row)) this.#abandon(txn, known, (before ?? adopted)?.resolved);
+    if (known !== undefined && !isSame(known, row)) {
+      this.#abandon(txn, known, (before ?? adopted)?.resolved);
+      // It begins anew, and behind those that wait: who edits it without end keeps nobody else's from being read.
+      this.#again.remove(txn, row.key);
+    }
     const reading = this.#read(txn, row, { earlier: earlier ?? NEVER, cost, matched }, pace);
     const { problems, wanting, enforced, placed = true, waits = false } = reading;
     if (waits && pace.when === 'again') {
@@ -347,6 +350,7 @@ export class PolicyBook {
   delete(txn: WriteTxn, key: string): PolicyEntry | undefined {
     const [entry, underWay] = [txn.delete(this.#entries, key), txn.get(this.#underWay, key)];
     if (underWay !== undefined) this.#abandon(txn, underWay, undefined);
+    this.#again.remove(txn, key);
     if (entry?.resolved !== undefined) this.#releaseCookies(txn, entry.resolved, undefined);
     if (entry !== undefined) {
       this.#budgets.charge(txn, entry.row.namespace, entry.needs, NOTHING);
@@ -395,7 +399,7 @@ export class PolicyBook {
     if (noPlace !== undefined) return { ...refused([noPlace]), placed: false };
     const tooMuch = this.#budgets.ofText(row);
     if (tooMuch !== undefined) return refused([tooMuch]);
-    if (!isInForce(row, earlier) && this.#isBusy(txn, row, pace)) return this.#waiting(earlier, pace);
+    if (!isInForce(row, earlier) && this.#isBusy(txn, row, pace)) return waiting(earlier);
     const parsed = parsePolicy(row.object, row.kind);
     const problems = [...parsed.problems, ...serviceWarnings(parsed.rules)];
     if (problems.some(({ code }) => code === 'InvalidSpec')) return refused(problems);
@@ -424,7 +428,7 @@ export class PolicyBook {
         : undefined;
     if (counted?.unfinished !== undefined) {
       txn.upsert(this.#underWay, { ...underWay, progress: counted.unfinished });
-      return this.#waiting(earlier, pace);
+      return waiting(earlier);
     }
     const excess = uncounted ?? counted?.problem;
     if (excess === undefined) {
@@ -442,14 +446,9 @@ export class PolicyBook {
    */
   #isBusy(reader: Reader, { key, namespace = '' }: PolicyRow, { when }: Pace): boolean {
     if (when === 'again') return false;
-    for (const index of when === 'first' ? ['waits', 'wanting'] : ['waits'])
+    for (const index of when === 'first' ? ['waits', 'refused'] : ['waits'])
       for (const { row } of reader.list(this.#entries, index, namespace)) if (row.key !== key) return true;
     return false;
-  }
-
-  /** At the start it is told: what was written while nobody led may wait for long. */
-  #waiting(earlier: Enforced, { when }: Pace): Reading {
-    return { problems: when === 'first' ? [NOT_YET] : [], wanting: undefined, enforced: earlier, waits: true };
   }
 
   /** Forgets a policy that is under way, with its lists, and its cookies but for those of `inForce`. */
@@ -501,6 +500,10 @@ function earlierOf(
 ): Enforced | undefined {
   const earlier = before?.resolved === undefined ? adopted : before;
   return earlier?.resolved?.source.uid === uid ? earlier : undefined;
+}
+
+function waiting(earlier: Enforced): Reading {
+  return { problems: [], wanting: undefined, enforced: earlier, waits: true };
 }
 
 function isSame(a: Pick<PolicyRow, 'uid' | 'generation'>, b: Pick<PolicyRow, 'uid' | 'generation'>): boolean {

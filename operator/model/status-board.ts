@@ -235,6 +235,7 @@ export class StatusBoard {
     const status = foldStatus({
       generation,
       problems: entry.problems,
+      waits: entry.waits,
       enforcedGeneration: entry.resolved?.source.generation,
       rules: entry.resolved?.rules.length ?? 0,
       ...awaited,

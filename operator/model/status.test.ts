@@ -6,6 +6,7 @@ const quiet = { generation: 3, failures: [] };
 const input = (more: Partial<StatusInput> = {}): StatusInput => ({
   generation: 3,
   problems: [],
+  waits: false,
   enforcedGeneration: 3,
   rules: 2,
   nodes: ['n1', 'n2'],
@@ -169,5 +170,16 @@ describe('foldStatus', () => {
       Programmed: '2026-01-02T00:00:00Z',
       Ready: '2026-01-02T00:00:00Z',
     });
+  });
+
+  it('says of what has not been read that it waits, and what stays in force', () => {
+    const [valid, refs, programmed, ready] = foldStatus(
+      input({ waits: true, generation: 4, enforcedGeneration: 3 }),
+    ).conditions;
+    expect(valid).toMatchObject({ status: 'Unknown', reason: 'Waiting' });
+    expect(valid?.message).toMatch(/^Generation 4 waits for its turn to be read, .*: generation 3 stays enforced\.$/);
+    expect(refs).toMatchObject({ status: 'Unknown', reason: 'Waiting' });
+    expect(programmed).toMatchObject({ status: 'False', reason: 'Progressing' });
+    expect(ready).toMatchObject({ status: 'False', reason: 'Waiting' });
   });
 });

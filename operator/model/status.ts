@@ -16,9 +16,14 @@ export const NOT_CONNECTED = 'PodNotConnected';
 /** A node's reason that is no failure: its pods wait for this generation, which comes by itself. */
 const COMPILE_PENDING = 'CompilePending';
 
+/** Reason of conditions of a policy that is still to be read. */
+const WAITING = 'Waiting';
+
 export interface StatusInput {
   readonly generation: number;
   readonly problems: readonly PolicyProblem[];
+  /** It has not been read to the end yet. */
+  readonly waits: boolean;
   /** Generation that the ResolvedPolicy holds; undefined: there is none. */
   readonly enforcedGeneration: number | undefined;
   /** Rule elements in the ResolvedPolicy. */
@@ -98,6 +103,10 @@ export function foldStatus(input: StatusInput): PolicyStatus {
 }
 
 function validity(input: StatusInput, refused: Refusal | undefined): Verdict {
+  if (input.waits) {
+    const message = `Generation ${input.generation} waits for its turn to be read, after others of its namespace: ${enforced(input)}.`;
+    return { status: 'Unknown', reason: WAITING, message };
+  }
   const code = refused ?? 'UnsupportedField';
   const problems = input.problems.filter((problem) => problem.code === code);
   const warnings = refused === undefined ? warningsOf(input.problems) : [];
@@ -166,6 +175,7 @@ function enforced(input: StatusInput): string {
 
 function references(input: StatusInput, refused: Refusal | undefined): Verdict {
   if (refused === 'InvalidSpec') return { status: 'Unknown', reason: 'Invalid', message: 'The policy cannot be read.' };
+  if (input.waits) return { status: 'Unknown', reason: WAITING, message: 'The policy has not been read to the end.' };
   if (refused !== undefined) return { status: 'Unknown', reason: refused, message: 'The policy is not resolved.' };
   const { first, count, unasked } = input.missingNames;
   const unlooked =

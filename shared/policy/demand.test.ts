@@ -16,9 +16,9 @@ describe('what a policy asks for', () => {
       egress: [{ toEndpoints: [app('z')] }, { toCIDR: ['10.0.0.0/8'] }],
       egressDeny: [{ toEntities: ['world'] }],
     };
-    expect(demandOf(cnp({ spec: rule }), 'CiliumNetworkPolicy')).toEqual({ selectors: 3, rules: 6 });
+    expect(demandOf(cnp({ spec: rule }), 'CiliumNetworkPolicy')).toEqual({ selectors: 4, rules: 6, entries: 12 });
     const twice = { spec: rule, specs: [rule, { ...rule, egress: [{ toEndpoints: [app('w')] }] }] };
-    expect(demandOf(cnp(twice), 'CiliumClusterwideNetworkPolicy')).toEqual({ selectors: 4, rules: 17 });
+    expect(demandOf(cnp(twice), 'CiliumClusterwideNetworkPolicy')).toEqual({ selectors: 5, rules: 17, entries: 36 });
   });
 
   it('of a NetworkPolicy, too: addresses are no selectors', () => {
@@ -27,7 +27,7 @@ describe('what a policy asks for', () => {
       ingress: [{ from: [{ podSelector: app('x') }, { namespaceSelector: {} }, { ipBlock: { cidr: '10.0.0.0/8' } }] }],
       egress: [{ to: [{ podSelector: app('x') }] }, {}],
     };
-    expect(demandOf(cnp({ spec }), 'NetworkPolicy')).toEqual({ selectors: 2, rules: 3 });
+    expect(demandOf(cnp({ spec }), 'NetworkPolicy')).toEqual({ selectors: 3, rules: 3, entries: 7 });
   });
 
   it('never is less than what is read of it', () => {
@@ -67,6 +67,6 @@ describe('what a policy asks for', () => {
     let deep: unknown = 1;
     for (let depth = 0; depth < 50_000; depth += 1) deep = [deep];
     const spec = { ingress: [{ from: [{ podSelector: deep }], fromEndpoints: [deep] }] };
-    for (const kind of KINDS) expect(demandOf({ spec }, kind)).toEqual({ selectors: 0, rules: 0 });
+    for (const kind of KINDS) expect(demandOf({ spec }, kind)).toEqual({ selectors: 0, rules: 0, entries: 0 });
   });
 });

@@ -7,9 +7,14 @@ import { ELEMENT_LISTS } from './parse-rule.ts';
 import { isObject, type Json, member } from './problems.ts';
 import type { PolicyKind } from './types.ts';
 
+/** Fields that select the pods that a rule is about. */
+const SUBJECTS = ['endpointSelector', 'podSelector'] as const;
+
 export interface Demand {
-  /** Distinct selectors of peers, as they are written. */
+  /** Distinct selectors of subjects and peers, as they are written. */
   readonly selectors: number;
+  /** Entries of all lists, those that repeat others too: peers, ports, values, CIDRs, rules. */
+  readonly entries: number;
   /** Elements of `ingress`, `egress` and their denies, of all rules. */
   readonly rules: number;
 }
@@ -18,10 +23,14 @@ export interface Demand {
 export function demandOf(object: unknown, kind: Exclude<PolicyKind, 'BareRules'>): Demand {
   const selectors = new Set<string>();
   let rules = 0;
-  if (!isObject(object) || depthIn(object) !== undefined) return { selectors: 0, rules };
+  if (!isObject(object) || depthIn(object) !== undefined) return { selectors: 0, entries: 0, rules };
   const peersOf = kind === 'NetworkPolicy' ? networkSelectors : endpointSelectors;
   for (const rule of [member(object, 'spec'), ...itemsOf(object, 'specs')]) {
     if (!isObject(rule)) continue;
+    for (const field of SUBJECTS) {
+      const subject = member(rule, field);
+      if (subject !== undefined) selectors.add(JSON.stringify(subject));
+    }
     for (const { field, direction } of ELEMENT_LISTS) {
       const elements = itemsOf(rule, field);
       rules += elements.length;
@@ -31,7 +40,18 @@ export function demandOf(object: unknown, kind: Exclude<PolicyKind, 'BareRules'>
       }
     }
   }
-  return { selectors: selectors.size, rules };
+  return { selectors: selectors.size, entries: entriesIn([member(object, 'spec'), member(object, 'specs')]), rules };
+}
+
+/** Of all lists within the value, which is of bounded depth. */
+function entriesIn(values: readonly unknown[]): number {
+  let entries = 0;
+  for (const value of values) {
+    if (typeof value !== 'object' || value === null) continue;
+    if (Array.isArray(value)) entries += value.length + entriesIn(value);
+    else entries += entriesIn(Object.values(value));
+  }
+  return entries;
 }
 
 function endpointSelectors(element: Json, direction: 'ingress' | 'egress'): readonly unknown[] {

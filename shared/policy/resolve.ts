@@ -12,10 +12,12 @@ export interface ResolveOptions {
  */
 export function resolve(rules: readonly Rule[], options: ResolveOptions): Resolution {
   const selectors = new Map<SelectorHash, LabelSelector>();
-  const hashes = new Map<LabelSelector, SelectorHash>();
+  // By text: a policy may repeat a selector very often.
+  const hashes = new Map<string, SelectorHash>();
   const name = (selector: LabelSelector): SelectorHash => {
-    const hash = hashes.get(selector) ?? selectorHash(selector);
-    hashes.set(selector, hash);
+    const text = JSON.stringify(selector);
+    const hash = hashes.get(text) ?? selectorHash(selector);
+    hashes.set(text, hash);
     selectors.set(hash, selector);
     return hash;
   };

@@ -200,7 +200,7 @@ describe('a tenant that asks for more than its share', () => {
       await world.client.create(resources.CiliumNetworkPolicy, cnp(`tenant/${name}`, peers(9)));
     await eventually(async () => {
       expect(await validOf('p')).toMatch(
-        /^False BudgetExceeded 2: the policy needs 5000 selectors, and one may need 10: .*; generation 1 stays enforced$/,
+        /^False BudgetExceeded 2: the policy needs 5001 selectors, and one may need 10: .*; generation 1 stays enforced$/,
       );
       for (const name of ['q', 'r'])
         expect(await validOf(name)).toMatch(
