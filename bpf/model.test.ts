@@ -24,7 +24,7 @@ const classRow: fc.Arbitrary<ClassRow> = fc.record({
   direction,
   class: fc.constantFrom(16, 17),
 });
-const verdictRow: fc.Arbitrary<VerdictRow> = fc.record({
+const anyRow: fc.Arbitrary<VerdictRow> = fc.record({
   class: fc.constantFrom(0, 1, 2, 16, 17),
   direction,
   protocol: fc.constantFrom('tcp' as const, 'udp' as const, 'icmp' as const),
@@ -32,6 +32,16 @@ const verdictRow: fc.Arbitrary<VerdictRow> = fc.record({
   portBits: fc.constantFrom(0, 9, 12, 13, 16),
   verdict: fc.constantFrom('allow' as const, 'allow' as const, 'deny' as const),
 });
+/** ICMP errors are few, and so are rows of their types: one row in four is of all types. */
+const allOfIcmp: fc.Arbitrary<VerdictRow> = fc.record({
+  class: fc.constantFrom(0, 1, 2),
+  direction,
+  protocol: fc.constant('icmp' as const),
+  port: fc.constant(0),
+  portBits: fc.constant(0),
+  verdict: fc.constantFrom('allow' as const, 'deny' as const),
+});
+const verdictRow = fc.oneof({ weight: 3, arbitrary: anyRow }, { weight: 1, arbitrary: allOfIcmp });
 /** Most packets are of few flows, so that these live through several policies. */
 const ports = fc.oneof(
   { weight: 3, arbitrary: fc.constant({ peer: '10.0.0.2', podPort: 80, peerPort: 80 }) },
@@ -87,8 +97,8 @@ const story = fc.array(
   fc.record({
     policy,
     packets: fc.array(
-      fc.oneof({ weight: 8, arbitrary: packet }, { weight: 2, arbitrary: error }, { weight: 1, arbitrary: idle }),
-      { maxLength: 30 },
+      fc.oneof({ weight: 8, arbitrary: packet }, { weight: 3, arbitrary: error }, { weight: 1, arbitrary: idle }),
+      { minLength: 8, maxLength: 30 },
     ),
   }),
   {
