@@ -12,6 +12,7 @@ import {
   type Table,
   type WriteTxn,
 } from '@weir/statedb';
+import { type TurnOwner, Turns, turnTable } from './turns.ts';
 
 interface Waiting<T> {
   readonly key: string;
@@ -20,13 +21,6 @@ interface Waiting<T> {
   readonly since: number;
   /** The last of them. */
   readonly change: Change<T>;
-}
-
-/** Who takes part in the turns. In each turn an owner is taken from at most once. */
-interface Owner {
-  readonly owner: string;
-  /** The next. Who has nothing more keeps it until it is over: who comes again has no other. */
-  readonly turn: number;
 }
 
 export interface FairQueueOptions<T> {
@@ -40,7 +34,8 @@ export interface FairQueueOptions<T> {
 export class FairQueue<T> {
   readonly #options: FairQueueOptions<T>;
   readonly #waiting: Table<Waiting<T>>;
-  readonly #owners: Table<Owner>;
+  readonly #owners: Table<TurnOwner>;
+  readonly #turns: Turns;
 
   constructor(db: StateDB, options: FairQueueOptions<T>) {
     this.#options = options;
@@ -50,11 +45,8 @@ export class FairQueue<T> {
       key: ({ key }) => key,
       indexes: [{ name: 'place', keys: ({ owner, since }) => [keys.join(owner, keys.uint(since))] }],
     });
-    this.#owners = db.table<Owner>({
-      name: `queued-${name}-owners`,
-      key: ({ owner }) => owner,
-      indexes: [{ name: 'turn', keys: ({ turn }) => [keys.uint(turn)] }],
-    });
+    this.#owners = turnTable(db, `queued-${name}-owners`);
+    this.#turns = new Turns(this.#owners);
   }
 
   get tables(): readonly AnyTable[] {
@@ -71,9 +63,8 @@ export class FairQueue<T> {
       return;
     }
     const owner = ownerOf(change.row);
-    const { turn } = txn.get(this.#owners, owner) ?? this.#first(txn) ?? { turn: 0 };
     txn.insert(this.#waiting, { key, owner, since: change.revision, change });
-    txn.upsert(this.#owners, { owner, turn });
+    this.#turns.join(txn, owner);
   }
 
   /** The row of this key waits no more. */
@@ -92,29 +83,17 @@ export class FairQueue<T> {
 
   /** The next change, which waits no more. */
   take(txn: WriteTxn): Change<T> | undefined {
-    for (;;) {
-      const first = this.#first(txn);
-      if (first === undefined) return undefined;
-      const { owner, turn } = first;
-      const [next] = txn.prefix(this.#waiting, keys.join(owner), 'place');
-      if (next === undefined) {
-        txn.delete(this.#owners, owner);
-        continue;
-      }
-      txn.delete(this.#waiting, next.key);
-      txn.upsert(this.#owners, { owner, turn: turn + 1 });
-      return next.change;
-    }
+    const next = this.#turns.next(txn, (owner) => {
+      const [first] = txn.prefix(this.#waiting, keys.join(owner), 'place');
+      return first;
+    });
+    if (next !== undefined) txn.delete(this.#waiting, next.key);
+    return next?.change;
   }
 
   /** Queues a change that was taken, and is not done with: it is its owner's next. */
   putBack(txn: WriteTxn, change: Change<T>): void {
     const { keyOf, ownerOf } = this.#options;
     txn.insert(this.#waiting, { key: keyOf(change.row), owner: ownerOf(change.row), since: 0, change });
-  }
-
-  #first(reader: Reader): Owner | undefined {
-    const [first] = reader.prefix(this.#owners, '', 'turn');
-    return first;
   }
 }

@@ -102,7 +102,10 @@ describe('the reports of a node', () => {
     expect(world.model.dueInMs).toBeUndefined();
   });
 
-  it('count with their last words when they are deleted before', () => {
+  it.each([
+    ['the Node goes', false],
+    ['the Node and what it has reported since go', true],
+  ])('count with their last words when they are deleted before, and are forgotten when %s', (_, again) => {
     const world = started();
     world.has('n1', 1);
     world.model.flush();
@@ -110,7 +113,7 @@ describe('the reports of a node', () => {
     world.now += INTERVAL;
     expect(world.programmed?.status).toBe('True');
     world.model.deleteNode('n1');
-    world.model.deleteReport('n1');
+    if (again) world.model.deleteReport('n1');
     for (let i = 0; i < 2; i += 1) {
       world.now += INTERVAL;
       world.model.flush();

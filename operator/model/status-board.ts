@@ -106,6 +106,7 @@ export class StatusBoard {
   /** The node has come, changed or gone. */
   nodeChanged(txn: WriteTxn, name: string): void {
     for (const key of this.#progress.nodeChanged(txn, name)) this.mark(txn, key);
+    if (!txn.has(this.#tables.countedReports, name)) this.#reports.forget(txn, name);
   }
 
   /** The node has reported: that is counted in a flush. */

@@ -2,6 +2,7 @@
 import type { PolicyStatus } from '@weir/kube';
 import { type IndexSpec, type Key, keys, type Reader, type StateDB, type Table } from '@weir/statedb';
 import type { EventRow, NodeReportRow } from '../types.ts';
+import { type TurnOwner, turnTable } from './turns.ts';
 
 /** Something that waits for a time, in milliseconds since the epoch; undefined: it does not. */
 interface Timed {
@@ -17,13 +18,6 @@ export interface StatusMark extends Timed {
   readonly turn: number | undefined;
   /** The object is not as it was left: written again even if the status is the same. */
   readonly touched: boolean;
-}
-
-/** A namespace of which statuses are to be folded. One that has none any more keeps its turn until it is over. */
-export interface StatusOwner {
-  readonly namespace: string;
-  /** The next. In each turn a namespace has one status folded. */
-  readonly turn: number;
 }
 
 /** A status that was shown, or found in the API at the start. */
@@ -111,7 +105,8 @@ export interface Acquainted {
 
 export interface StatusTables {
   readonly statusMarks: Table<StatusMark>;
-  readonly statusOwners: Table<StatusOwner>;
+  /** Namespaces of which statuses are to be folded. */
+  readonly statusOwners: Table<TurnOwner>;
   readonly shownStatuses: Table<ShownStatus>;
   readonly toldEvents: Table<ToldEvent>;
   /**
@@ -141,11 +136,7 @@ function statusTurnTables(db: StateDB, dueAt: IndexSpec<Timed>): Pick<StatusTabl
         },
       ],
     }),
-    statusOwners: db.table<StatusOwner>({
-      name: 'statuses-to-fold-owners',
-      key: ({ namespace }) => namespace,
-      indexes: [{ name: 'turn', keys: ({ turn }) => [keys.uint(turn)] }],
-    }),
+    statusOwners: turnTable(db, 'statuses-to-fold-owners'),
   };
 }
 
