@@ -7,6 +7,7 @@ import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { messageOf } from '@weir/process/errors';
+import { kernelNames } from 'libbpf-ts';
 import { DatapathBuildError } from './errors.ts';
 
 const SOURCES = import.meta.dirname;
@@ -27,11 +28,17 @@ const FLAGS = [
 
 const MULTIARCH: Readonly<Record<string, string>> = { x64: 'x86_64-linux-gnu', arm64: 'aarch64-linux-gnu' };
 
+/** How programs read fields of the kernel's own packet (offload.h): `direct` from Linux 6.2 on; `calls` on any, each read by a call. */
+export const SKB_ACCESS = ['direct', 'calls'] as const;
+export type SkbAccess = (typeof SKB_ACCESS)[number];
+
 export interface BuildOptions {
   /** Where the object goes. Default: `.cache/bpf/weir-HASH.o` beside the source tree. */
   readonly out?: string;
-  /** A ready object (as shipped in an image): nothing is compiled. */
+  /** A ready object (as shipped in an image) with `direct` access, that with `calls` beside it: nothing is compiled. */
   readonly prebuilt?: string;
+  /** Default: what the running kernel can. */
+  readonly access?: SkbAccess;
   /** The compiler. Default `clang`. */
   readonly clang?: string;
 }
@@ -44,12 +51,13 @@ export interface BuiltDatapath {
 
 /** Throws DatapathBuildError when clang or a header is missing, or the prebuilt object is. */
 export function buildDatapath(options: BuildOptions = {}): BuiltDatapath {
-  if (options.prebuilt !== undefined) return prebuilt(options.prebuilt);
+  const access = options.access ?? (kernelNames('bpf_cast_to_kern_ctx') ? 'direct' : 'calls');
+  if (options.prebuilt !== undefined) return prebuilt(objectFor(access, options.prebuilt));
   const clang = options.clang ?? 'clang';
   const version = compilerVersion(clang);
-  const flags = [...FLAGS, ...includes()];
+  const flags = [...FLAGS, ...(access === 'calls' ? ['-DWEIR_SKB_BY_CALLS'] : []), ...includes()];
   const hash = sourceHash([version, ...flags]);
-  const objectPath = options.out ?? join(dirname(SOURCES), '.cache', 'bpf', `weir-${hash}.o`);
+  const objectPath = options.out ?? objectFor(access, join(dirname(SOURCES), '.cache', 'bpf', `weir-${hash}.o`));
   if (options.out === undefined && existsSync(objectPath)) return { objectPath, hash };
 
   mkdirSync(dirname(objectPath), { recursive: true });
@@ -62,6 +70,11 @@ export function buildDatapath(options: BuildOptions = {}): BuiltDatapath {
     throw compileError(error);
   }
   return { objectPath, hash };
+}
+
+/** The object with an access, by the path of that with either: `weir.o`, `weir.calls.o`. */
+export function objectFor(access: SkbAccess, path: string): string {
+  return path.replace(/(\.calls)?\.o$/, access === 'calls' ? '.calls.o' : '.o');
 }
 
 function prebuilt(path: string): BuiltDatapath {

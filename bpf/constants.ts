@@ -55,6 +55,11 @@ const REASONS: readonly Reason[] = [
     'neighbour-discovery',
     'Of IPv6 neighbour discovery a pod sends its node plain neighbour solicitations and advertisements, and this is none.',
   ),
+  reason(
+    13,
+    'misplaced-checksum',
+    "The packet's checksum is left to be completed later, and would be written over what was judged, such as its ports.",
+  ),
   reason(32, 'forwarded', 'The packet passed.', false),
   reason(33, 'ct-full', 'The connection table is full; an allowed packet passed untracked.', false),
   reason(34, 'event-lost', 'An event was not reported: rate limit or full buffer.', false),

@@ -4,7 +4,14 @@
  * Guarantees: codecs are exact inverses of the C layouts (the compiler asserts sizes and offsets); encoders refuse what
  * does not fit. This folder makes no decision and keeps no state. The contract of the packet path is at the top of weir.c.
  */
-export { type BuildOptions, type BuiltDatapath, buildDatapath } from './build.ts';
+export {
+  type BuildOptions,
+  type BuiltDatapath,
+  buildDatapath,
+  objectFor,
+  SKB_ACCESS,
+  type SkbAccess,
+} from './build.ts';
 export type { Codec } from './codec.ts';
 export {
   CT_FLAGS,

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { afterAll, describe, expect, it } from '@jest/globals';
 import fc from 'fast-check';
 
-import { buildDatapath } from './build.ts';
+import { buildDatapath, objectFor, SKB_ACCESS } from './build.ts';
 import { DatapathBuildError, LayoutError } from './errors.ts';
 import { ctAge, ctKey, ctValue, decodeEvent, EVENT_SIZE, metricsEntry, TICK_NS } from './flows.ts';
 import { classKey, classValue, endpointValue, ipcacheKey, ipcacheValue, verdictKey, verdictValue } from './layout.ts';
@@ -188,7 +188,19 @@ describe('the build', () => {
     const out = join(scratch, 'weir.o');
     expect(buildDatapath({ out })).toEqual({ objectPath: out, hash: first.hash });
     expect(readFileSync(out).subarray(0, 4).toString('latin1')).toBe('\x7fELF');
-    expect(buildDatapath({ prebuilt: out }).objectPath).toBe(out);
+    expect(buildDatapath({ prebuilt: out, access: 'direct' }).objectPath).toBe(out);
+  });
+
+  it('takes the prebuilt object that the kernel can load', () => {
+    const [direct, calls] = SKB_ACCESS.map((access) => objectFor(access, join(scratch, 'both.o')));
+    expect([direct, calls]).toEqual([join(scratch, 'both.o'), join(scratch, 'both.calls.o')]);
+    for (const access of SKB_ACCESS) {
+      const path = objectFor(access, join(scratch, 'both.o'));
+      expect(() => buildDatapath({ prebuilt: join(scratch, 'both.o'), access })).toThrow(`${path} does not exist`);
+      buildDatapath({ out: path, access });
+      for (const prebuilt of [direct, calls])
+        expect(buildDatapath({ prebuilt: prebuilt ?? '', access }).objectPath).toBe(path);
+    }
   });
 
   it('says what to install', () => {

@@ -10,6 +10,7 @@
  * - A packet is judged by one policy revision: the endpoint's word is read once and everything follows from it.
  * - What cannot be parsed, attributed to an endpoint, or decided is dropped, with a reason that is counted and, up to a
  *   rate, reported as an event.
+ * - A packet is delivered as it was judged: one whose checksum is left to be written over what is judged is dropped (offload.h).
  * - A conntrack entry speeds up or extends (to replies and ICMP errors) a decision; it never replaces one: an entry of
  *   another revision means that its flow is decided again. A flow that the policy no longer allows is cut in the direction
  *   that denies it, whatever its other side sends, and for as long as anything of it is sent: see "denied" below.
@@ -37,7 +38,7 @@
  * Limit: a flow that is not TCP and whose both sides were silent for longer than it is remembered (360 s, UDP 480 s once it was
  * answered) belongs to the side that sends first; so does one that was let through while the table was full.
  *
- * Order of judging: endpoint, L3, lengths, source, fragments, ICMP errors, conntrack, policy.
+ * Order of judging: endpoint, checksum offload, L3, lengths, source, fragments, ICMP errors, conntrack, policy.
  */
 #include "common.h"
 #include "conntrack.h"
@@ -47,6 +48,7 @@
 #include "layout.h"
 #include "maps.h"
 #include "metrics.h"
+#include "offload.h"
 #include "packet.h"
 #include "parse.h"
 #include "policy.h"
@@ -246,6 +248,9 @@ static __always_inline int judge(struct __sk_buff *skb, const __u32 direction)
 		data = (void *)(long)skb->data;
 		end = (void *)(long)skb->data_end;
 	}
+	reason = REASON_MISPLACED_CHECKSUM;
+	if (unlikely(!offload_harmless(skb)))
+		goto dropped;
 	reason = REASON_INVALID_PACKET;
 	if (unlikely(data + ETH_HLEN > end))
 		goto dropped;

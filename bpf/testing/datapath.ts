@@ -184,6 +184,7 @@ export class TestDatapath implements Disposable {
       'no-policy',
       'not-a-router',
       'neighbour-discovery',
+      'misplaced-checksum',
       'forwarded',
       'ct-full',
       'event-lost',

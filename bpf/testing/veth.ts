@@ -92,19 +92,33 @@ export class Peer {
   }
 }
 
-/** Sends frames as they are (AF_PACKET): a line names the interface's index and the frame in hex; answers "sent", or "refused" where a program drops it on its way out. */
+/**
+ * Sends frames as they are (AF_PACKET): a line names the interface's index and the frame in hex, and where the frame's checksum is left to
+ * the kernel: the bytes into the frame from which on it is made, and how far behind that it is written. Answers "sent", or "refused" where
+ * a program drops it on its way out.
+ */
 export const RAW_SENDER = `
 import { createInterface } from 'node:readline';
 import koffi from 'koffi';
-const AF_PACKET = 17, SOCK_RAW = 3;
+const AF_PACKET = 17, SOCK_RAW = 3, SOL_PACKET = 263, PACKET_VNET_HDR = 15, NEEDS_CSUM = 1;
 const libc = koffi.load('libc.so.6');
-const socket = libc.func('int socket(int domain, int type, int protocol)')(AF_PACKET, SOCK_RAW, 0);
+const openSocket = libc.func('int socket(int domain, int type, int protocol)');
+const setOption = libc.func('int setsockopt(int fd, int level, int name, void *value, uint32_t length)');
 const sendto = libc.func('long sendto(int fd, void *frame, size_t length, int flags, void *address, uint32_t addressLength)');
+const plain = openSocket(AF_PACKET, SOCK_RAW, 0), offloading = openSocket(AF_PACKET, SOCK_RAW, 0);
+if (setOption(offloading, SOL_PACKET, PACKET_VNET_HDR, Buffer.of(1, 0, 0, 0), 4) !== 0) throw new Error('no PACKET_VNET_HDR');
 createInterface({ input: process.stdin }).on('line', (line) => {
-  const [ifindex, hex] = line.split(' ');
-  const frame = Buffer.from(hex, 'hex'), address = Buffer.alloc(20);
+  const [ifindex, hex, start, offset] = line.split(' ');
+  const header = Buffer.alloc(start === undefined ? 0 : 10), address = Buffer.alloc(20);
+  if (start !== undefined) {
+    header[0] = NEEDS_CSUM;
+    header.writeUInt16LE(Number(start), 6);
+    header.writeUInt16LE(Number(offset), 8);
+  }
+  const frame = Buffer.concat([header, Buffer.from(hex, 'hex')]);
   address.writeUInt16LE(AF_PACKET);
   address.writeInt32LE(Number(ifindex), 4);
+  const socket = start === undefined ? plain : offloading;
   console.log(sendto(socket, frame, frame.length, 0, address, address.length) === frame.length ? 'sent' : 'refused');
 });
 `;

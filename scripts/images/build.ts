@@ -15,7 +15,7 @@ import {
   rmSync,
 } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { buildDatapath } from '@weir/bpf';
+import { buildDatapath, SKB_ACCESS } from '@weir/bpf';
 import { buildCni } from '@weir/node-agent/cni/build.ts';
 import { tarFolder, writeImage } from './archive.ts';
 import { type ImageName, imageSpec, ROOT } from './catalog.ts';
@@ -122,7 +122,8 @@ async function imageKey(name: ImageName): Promise<string> {
   addNative(hash, 'base');
   addNative(hash, name);
   if (name === 'node-agent')
-    for (const compiled of [buildDatapath().objectPath, await buildCni()]) hash.update(readFileSync(compiled));
+    for (const compiled of [...SKB_ACCESS.map((access) => buildDatapath({ access }).objectPath), await buildCni()])
+      hash.update(readFileSync(compiled));
   return short(hash);
 }
 

@@ -20,7 +20,7 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { buildDatapath } from '@weir/bpf';
+import { buildDatapath, objectFor, SKB_ACCESS } from '@weir/bpf';
 import { buildCni } from '@weir/node-agent/cni/build.ts';
 import { bundleAgent, bundleOperator, bundlePod } from '../bundle.ts';
 import { type ImageName, imageSpec, ROOT } from './catalog.ts';
@@ -103,7 +103,8 @@ export async function programLayer(name: ImageName, out: string): Promise<void> 
       break;
     case 'node-agent':
       await bundleAgent(app);
-      copyFileSync(buildDatapath().objectPath, join(app, 'weir.o'));
+      for (const access of SKB_ACCESS)
+        copyFileSync(buildDatapath({ access }).objectPath, objectFor(access, join(app, 'weir.o')));
       copyFileSync(await buildCni(), join(app, 'weir-cni'));
       for (const file of koffiFiles()) {
         mkdirSync(dirname(join(app, file)), { recursive: true });

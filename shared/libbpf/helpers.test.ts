@@ -3,7 +3,7 @@ import { describe, expect, it } from '@jest/globals';
 import { parsePossible, possibleCpus } from './cpus.ts';
 import { BpfError, errnoName, LibraryMissingError, verifierExcerpt } from './errors.ts';
 import { percpu } from './percpu.ts';
-import { probe } from './probe.ts';
+import { kernelNames, probe } from './probe.ts';
 
 describe('possible CPUs', () => {
   it('reads the kernel list', () => {
@@ -63,5 +63,9 @@ describe('probe', () => {
       expect(byName[name]).toEqual({ feature: name, ok: true, fix: '' });
     }
     for (const { ok, fix } of features) expect(fix === '').toBe(ok);
+  });
+
+  it('finds what the kernel names, whole names only', () => {
+    expect(['sk_buff', 'sk_buf', 'k_buff'].map(kernelNames)).toEqual([true, false, false]);
   });
 });

@@ -21,7 +21,7 @@ export { createMemoryMap } from './memory-map.ts';
 export { inNetns, interfaceName, netnsCookie } from './netns.ts';
 export { loadObject } from './object.ts';
 export { percpu } from './percpu.ts';
-export { type Feature, probe } from './probe.ts';
+export { type Feature, kernelNames, probe } from './probe.ts';
 export { openPinnedProgram, programName, SK_BUFF_SIZE, type SkbFields, skbContext } from './program.ts';
 export type { RingCounts } from './ring.ts';
 export { RingBufferReader, type RingBufferReaderOptions } from './ring-reader.ts';

@@ -1,10 +1,13 @@
-import { existsSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { isBpffs } from './bpffs.ts';
 import { mapFlags } from './constants.ts';
 import { createMap } from './map.ts';
 import { libbpfFunction } from './native.ts';
 import { hasTcx } from './tcx.ts';
 import type { CreateMapOptions } from './types.ts';
+
+/** The types and functions of the running kernel. */
+const KERNEL_BTF = '/sys/kernel/btf/vmlinux';
 
 /** Something that the kernel can do, or cannot. */
 export interface Feature {
@@ -42,10 +45,15 @@ export function probe(options: { readonly bpffs?: string } = {}): Feature[] {
     ),
     check(
       'BTF',
-      () => existsSync('/sys/kernel/btf/vmlinux'),
+      () => existsSync(KERNEL_BTF),
       'the kernel was built without CONFIG_DEBUG_INFO_BTF: only programs that relocate by it need it',
     ),
   ];
+}
+
+/** Whether the kernel's BTF has a name, such as that of a function for programs (kfunc); false where it has no BTF. Reads some megabytes. */
+export function kernelNames(name: string): boolean {
+  return existsSync(KERNEL_BTF) && readFileSync(KERNEL_BTF).includes(`\0${name}\0`);
 }
 
 function check(feature: string, test: () => boolean, fix: string): Feature {
