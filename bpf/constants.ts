@@ -42,7 +42,11 @@ const REASONS: readonly Reason[] = [
     'The packet is shorter than its headers claim, its headers contradict each other, or a pod sends it to a loopback address.',
   ),
   reason(3, 'invalid-source', "The source address is not the endpoint's own."),
-  reason(4, 'fragment-without-first', 'A later fragment came without its first, so its ports are unknown.'),
+  reason(
+    4,
+    'fragment-without-first',
+    'A later fragment came before its first, or its first did not pass: its ports are unknown.',
+  ),
   reason(5, 'unknown-l3', 'The frame is neither IPv4, IPv6 nor ARP, or carries a VLAN tag.'),
   reason(6, 'ipv6-unsupported', 'IPv6 cannot be judged, and this direction is enforced.'),
   reason(7, 'policy-denied', 'A policy rule denies the flow.'),

@@ -424,8 +424,35 @@ describe('3. fragments', () => {
     expect(path.judge('egress', piece(24, true, new Uint8Array(8)))).toBe('forwarded');
     expect(path.judge('egress', piece(32, false, new Uint8Array(1)))).toBe('forwarded');
     expect(path.judge('egress', piece(24, false, new Uint8Array(8), 17, 10))).toBe('fragment-without-first');
-    expect(path.judge('egress', first(54, 11))).toBe('policy');
-    expect(path.judge('egress', piece(24, false, new Uint8Array(8), 17, 11))).toBe('policy');
+  });
+
+  it('remembers a first fragment only once it has passed', () => {
+    expect(path.judge('egress', first(54))).toBe('policy');
+    expect([...path.map('frags').keys()]).toEqual([]);
+    expect(path.judge('egress', piece(24, false, new Uint8Array(8)))).toBe('fragment-without-first');
+  });
+
+  it('passes a later one that overtakes its first where nothing is enforced, with no entry', () => {
+    path.endpoint({ flags: ENDPOINT_FLAGS.ingressEnforced });
+    expect(path.judge('egress', piece(24, false, new Uint8Array(8)))).toBe('forwarded');
+    path.endpoint({ flags: ENDPOINT_FLAGS.egressEnforced });
+    expect(path.judge('egress', piece(24, false, new Uint8Array(8)))).toBe('fragment-without-first');
+    expect([...path.map('ct4').keys(), ...path.map('frags').keys()]).toEqual([]);
+  });
+
+  it('remembers a hundred datagrams under way at once', () => {
+    const ids = Array.from({ length: 100 }, (_, index) => 65_500 + index).map((id) => id & 0xffff);
+    for (const id of ids) expect(path.judge('egress', first(53, id))).toBe('forwarded');
+    for (const id of ids) expect(path.judge('egress', piece(24, false, new Uint8Array(8), 17, id))).toBe('forwarded');
+  });
+
+  it('of one endpoint no other’s are forgotten, however many there are', () => {
+    expect(path.judge('egress', first(53))).toBe('forwarded');
+    path.endpoint({ id: 77, flags: ENDPOINT_FLAGS.egressEnforced });
+    for (let id = 0; id < 20_000; id += 1) path.run('egress', first(53, id));
+    path.endpoint({ flags: ENDPOINT_FLAGS.egressEnforced });
+    expect(path.judge('egress', piece(24, false, new Uint8Array(8)))).toBe('forwarded');
+    expect([...path.map('frags').keys()].length).toBeLessThanOrEqual(33);
   });
 
   it('drops fragments that could rewrite a header, or hold too little of it', () => {
@@ -456,7 +483,7 @@ describe('3. fragments', () => {
     expect(path.judge('egress', piece(0, true, icmp({ type: 13, id: 5, payload: new Uint8Array(8) }), 1, 4))).toBe(
       'policy',
     );
-    expect(path.judge('egress', piece(16, false, new Uint8Array(8), 1, 4))).toBe('policy');
+    expect(path.judge('egress', piece(16, false, new Uint8Array(8), 1, 4))).toBe('fragment-without-first');
   });
 });
 

@@ -151,21 +151,30 @@ struct ct_value {
 #define CT_RESET 8
 #define CT_OVER 32
 
+/* An endpoint's budget of datagrams of which later fragments are awaited: so many sets of so many, for each direction. */
+#define FRAGMENT_SETS 32
+#define FRAGMENT_WAYS 4
+
 struct fragment_key {
+	__u16 endpoint;
+	__u8 direction;
+	__u8 set;
+};
+
+/* seen: ticks as above. For ICMP: sport = identifier, dport = type. */
+struct fragmented {
 	__be32 src;
 	__be32 dst;
 	__be16 id;
 	__u8 protocol;
-	__u8 direction;
-	__u16 endpoint;
-	__u16 pad;
-};
-
-/* seen: ticks as above. For ICMP: sport = identifier, dport = type. */
-struct fragment_value {
+	__u8 pad;
 	__be16 sport;
 	__be16 dport;
 	__u32 seen;
+};
+
+struct fragment_value {
+	struct fragmented ways[FRAGMENT_WAYS];
 };
 
 struct metric {
@@ -239,8 +248,8 @@ _Static_assert(sizeof(struct verdict_key) == 12, "verdict_key");
 _Static_assert(sizeof(struct verdict_value) == 8, "verdict_value");
 _Static_assert(sizeof(struct ct_key) == 16, "ct_key");
 _Static_assert(sizeof(struct ct_value) == 40, "ct_value");
-_Static_assert(sizeof(struct fragment_key) == 16, "fragment_key");
-_Static_assert(sizeof(struct fragment_value) == 8, "fragment_value");
+_Static_assert(sizeof(struct fragment_key) == 4, "fragment_key");
+_Static_assert(sizeof(struct fragment_value) == 80, "fragment_value");
 _Static_assert(sizeof(struct event) == 80, "event");
 
 #endif

@@ -73,7 +73,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 8192);
+	__uint(max_entries, 16384); /* whole budgets of 256 endpoints */
 	__type(key, struct fragment_key);
 	__type(value, struct fragment_value);
 } frags SEC(".maps");

@@ -29,7 +29,9 @@ struct packet {
 	__u8 icmp_type;
 	__u8 icmp_code;
 	__u8 track;
+	bool first_fragment; /* of several */
 	bool later_fragment;
+	__be16 fragment_id;
 };
 
 #endif

@@ -150,10 +150,13 @@ static __always_inline __u32 parse_ipv4(struct __sk_buff *skb, struct packet *p)
 		if (offset < l4_header_bytes(protocol) || offset + payload + header > 65535)
 			return REASON_INVALID_PACKET;
 		key = p->key;
-		if (!fragment_recall(&key, ip->id))
-			return REASON_FRAGMENT_WITHOUT_FIRST;
-		p->key.rest = key.rest;
 		p->later_fragment = true;
+		if (!fragment_recall(&key, ip->id)) {
+			p->track = 0;
+			/* It may have overtaken its first. */
+			return endpoint_enforces(&p->ep, p->direction) ? REASON_FRAGMENT_WITHOUT_FIRST : REASON_NONE;
+		}
+		p->key.rest = key.rest;
 		if (protocol == IPPROTO_ICMP) {
 			p->icmp_type = bpf_ntohs(key.dport);
 			packet_orient_icmp(p);
@@ -203,8 +206,8 @@ static __always_inline __u32 parse_ipv4(struct __sk_buff *skb, struct packet *p)
 	else
 		packet_orient(p);
 	if (unlikely(fragment & IP_MORE_FRAGMENTS)) {
-		key = p->key;
-		fragment_remember(&key, ip->id);
+		p->first_fragment = true;
+		p->fragment_id = ip->id;
 	}
 	return REASON_NONE;
 }

@@ -236,6 +236,7 @@ static __always_inline int judge(struct __sk_buff *skb, const __u32 direction)
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	struct tracked t = {}, found;
 	enum state state;
+	int verdict;
 
 	if (unlikely(!endpoint_find(skb->ifindex, &p.ep))) {
 		reason = REASON_NO_ENDPOINT;
@@ -267,16 +268,21 @@ static __always_inline int judge(struct __sk_buff *skb, const __u32 direction)
 		goto dropped;
 	if (unlikely(!p.track && !p.later_fragment && icmp_error(p.icmp_type))) {
 		slow = p;
-		if (icmp_error_related(skb, &slow))
+		if (icmp_error_related(skb, &slow)) {
+			fragment_passed(&slow);
 			return pass(skb, direction);
+		}
 	}
 
 	state = track(&p, length, &t);
-	if (likely(state == STATE_CURRENT))
+	if (likely(state == STATE_CURRENT && !p.first_fragment))
 		return pass(skb, direction);
 	slow = p;
 	found = t;
-	return settle(skb, &slow, state, &found);
+	verdict = state == STATE_CURRENT ? pass(skb, direction) : settle(skb, &slow, state, &found);
+	if (verdict != TC_ACT_SHOT)
+		fragment_passed(&slow);
+	return verdict;
 
 dropped:
 	slow = p;
