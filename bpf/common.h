@@ -17,6 +17,9 @@
 #define READ_ONCE(x) (*(const volatile typeof(x) *)&(x))
 #define WRITE_ONCE(x, v) (*(volatile typeof(x) *)&(x) = (v))
 
+/* In every network namespace. */
+#define LOOPBACK_IFINDEX 1
+
 /* Ticks of 2^30 ns (1.07 s): a shift in the fast path instead of a division. */
 #define TICK_SHIFT 30
 #define TICKS(seconds) ((__u32)((seconds) * 1000000000ULL >> TICK_SHIFT))

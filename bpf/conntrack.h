@@ -45,7 +45,7 @@ static __always_inline __u64 ct_tag(const struct ct_key *key)
 	__u64 mixed = (key->addresses ^ 0x9e3779b97f4a7c15ULL) * 0xff51afd7ed558ccdULL;
 
 	mixed = (mixed ^ (mixed >> 32) ^ key->rest) * 0xc4ceb9fe1a85ec53ULL;
-	return (mixed & ~CT_DENIED) >> 32 << 32;
+	return (mixed & ~(CT_DENIED | CT_LOCAL)) >> 32 << 32;
 }
 
 static __always_inline bool ct_closing(__u32 flags)
@@ -83,6 +83,12 @@ static __always_inline void ct_remember(struct ct_value *e)
 	WRITE_ONCE(e->last_seen, now_ticks());
 }
 
+/* What the word of a flow's entry must be for this revision. */
+static __always_inline __u64 ct_current(const struct ct_key *flow, __u64 endpoint_word, bool local)
+{
+	return ct_tag(flow) | WORD_REVISION(endpoint_word) | (local ? CT_LOCAL : 0);
+}
+
 /*
  * `word` gets the entry's word. An entry seen within this stamp is alive; otherwise the clock decides, and the entry is
  * stamped if the packet is one of its flow (`own`). The difference is signed: another CPU may already have written a later tick.
@@ -92,7 +98,7 @@ static __always_inline enum ct_status ct_look(struct ct_value *e, __u8 protocol,
 	__u64 found = READ_ONCE(e->word);
 
 	*word = found;
-	if (unlikely((found ^ current) << 1 >> 33))
+	if (unlikely((found ^ current) << 2 >> 34))
 		return CT_MISS;
 	if (unlikely(READ_ONCE(e->stamp) != stamp)) {
 		__u32 now = now_ticks(), flags = READ_ONCE(e->flags);

@@ -45,7 +45,9 @@ export interface CtValue {
   readonly revision: number;
   /** A flow that the policy stopped allowing: remembered so that packets of its other side do not open it again. */
   readonly denied: boolean;
-  /** 31 bits, made of the key by the kernel program (layout.h); user space does not create entries. */
+  /** The node itself opened the flow, to the endpoint. */
+  readonly local: boolean;
+  /** 30 bits, made of the key by the kernel program (layout.h); user space does not create entries. */
   readonly tag: number;
   /** Ticks of 2^30 ns of CLOCK_MONOTONIC, modulo 2^32. */
   readonly lastSeen: number;
@@ -60,7 +62,8 @@ export interface CtValue {
 }
 
 const DENIED_BIT = 0x8000_0000;
-const TAG_MASK = 0x7fff_ffff;
+const LOCAL_BIT = 0x4000_0000;
+const TAG_MASK = 0x3fff_ffff;
 
 export const ctValue: Codec<CtValue> = {
   size: 40,
@@ -68,7 +71,7 @@ export const ctValue: Codec<CtValue> = {
     if (value.tag > TAG_MASK) throw new LayoutError('ct4 value', 'tag', `${value.tag}`, `an integer in 0..${TAG_MASK}`);
     return new Writer('ct4 value', 40)
       .u32(0, value.revision, 'revision')
-      .u32(4, value.denied ? value.tag + DENIED_BIT : value.tag, 'tag')
+      .u32(4, value.tag + (value.denied ? DENIED_BIT : 0) + (value.local ? LOCAL_BIT : 0), 'tag')
       .u32(8, value.lastSeen, 'lastSeen')
       .u32(12, value.flags, 'flags')
       .u32(16, value.cookie, 'cookie')
@@ -82,6 +85,7 @@ export const ctValue: Codec<CtValue> = {
     return {
       revision: view.getUint32(0, true),
       denied: tag >= DENIED_BIT,
+      local: (tag & LOCAL_BIT) !== 0,
       tag: tag & TAG_MASK,
       lastSeen: view.getUint32(8, true),
       flags: view.getUint32(12, true),

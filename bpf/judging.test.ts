@@ -412,6 +412,59 @@ describe('3. IPv4', () => {
   });
 });
 
+describe('3. who sends to a pod', () => {
+  const NODE = '10.0.0.9';
+  const [LOCAL, LOOPBACK] = [0, 1];
+  const into = (src: string, flags: number = syn) =>
+    ethernet(ipv4({ src, dst: POD, protocol: 6, payload: tcp({ sport: 50_000, dport: 8080, flags }) }));
+  const answer = (dst: string) =>
+    ethernet(ipv4({ src: POD, dst, protocol: 6, payload: tcp({ sport: 8080, dport: 50_000, flags: syn | ack }) }));
+  /** Port 8080 is open to the node, and to world where that is said. Nothing goes out. */
+  function policy(slot: number, revision: number, world: boolean): void {
+    const open = { direction: 'ingress', protocol: 'tcp', port: 8080, verdict: 'allow' } as const;
+    path.slot(
+      slot,
+      [
+        { identity: 1, direction: 'ingress', class: 20 },
+        { identity: 2, direction: 'ingress', class: 21 },
+      ],
+      [{ class: 20, ...open }, ...(world ? [{ class: 21, ...open }] : [])],
+    );
+    path.endpoint({ slot, revision, flags: ENFORCED });
+  }
+  beforeEach(() => {
+    path.identity(NODE, 1);
+    policy(2, 2, false);
+  });
+
+  it('the node, whichever of its addresses its packet has', () => {
+    for (const source of [NODE, STRANGER, '198.51.100.7'])
+      for (const from of [LOCAL, LOOPBACK]) expect(path.judge('ingress', into(source), from)).toBe('forwarded');
+  });
+
+  it('with an address of the node and brought by an interface: nobody knows, so no more than world', () => {
+    expect(path.judge('ingress', into(NODE))).toBe('policy');
+    policy(3, 3, true);
+    expect(path.judge('ingress', into(NODE))).toBe('forwarded');
+    expect(path.judge('egress', answer(NODE))).toBe('forwarded');
+    // Whoever opened it: a policy without world cuts it, and one without the node's own does not.
+    policy(2, 4, false);
+    expect(path.judge('egress', answer(NODE))).toBe('policy');
+    expect(path.judge('ingress', into(NODE, ack))).toBe('policy');
+  });
+
+  it('the node’s connection goes on at another revision, by its answers too, and nobody else rides on it', () => {
+    expect(path.judge('ingress', into(NODE), LOCAL)).toBe('forwarded');
+    expect(path.judge('ingress', into(NODE, ack))).toBe('policy');
+    for (const revision of [2, 3, 4]) {
+      policy(2, revision, false);
+      if (revision === 3) expect(path.judge('ingress', into(NODE, ack))).toBe('policy');
+      expect(path.judge('ingress', into(NODE, ack), LOCAL)).toBe('forwarded');
+      expect(path.judge('egress', answer(NODE))).toBe('forwarded');
+    }
+  });
+});
+
 describe('3. fragments', () => {
   const piece = (offset: number, more: boolean, payload: Uint8Array, protocol = 17, id = 9) =>
     ethernet(ipv4({ src: POD, dst: FRIEND, protocol, payload, offset, moreFragments: more, id }));

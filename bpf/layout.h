@@ -126,8 +126,9 @@ struct ct_key {
 };
 
 /*
- * word: bits 0..31 the policy revision that decided the flow, 32..62 a tag made of the key, so that an entry that was
- * given to another flow is recognised, and a compare-and-swap never decides another flow; 63: that revision denies it.
+ * word: bits 0..31 the policy revision that decided the flow, 32..61 a tag made of the key, so that an entry that was
+ * given to another flow is recognised, and a compare-and-swap never decides another flow; 62: the node itself opened the flow to the
+ * pod (packet.h, local); 63: that revision denies it.
  * last_seen: ticks of 2^30 ns of CLOCK_MONOTONIC, written when `stamp` (units of 128 jiffies) changes: while it does not,
  * the flow is alive without asking the clock. Counters count both directions and may lose a packet when two CPUs
  * carry one flow at the same instant.
@@ -142,6 +143,7 @@ struct ct_value {
 	__u64 bytes;
 };
 
+#define CT_LOCAL (1ULL << 62)
 #define CT_DENIED (1ULL << 63)
 
 /* Flags; 16 was in use. OVER: its time is over, and its responder has sent since. */

@@ -51,10 +51,11 @@ describe('codecs', () => {
     const ports = { sport: u16, dport: u16, endpoint: u16 };
     check(ctKey, fc.record({ src: address, dst: address, ...ports, protocol: u8, direction: u8 }));
     const counters = { packets: u64, bytes: u64 };
-    const tag = fc.integer({ min: 0, max: 0x7fff_ffff });
+    const tag = fc.integer({ min: 0, max: 0x3fff_ffff });
     const flow = {
       revision: u32,
       denied: fc.boolean(),
+      local: fc.boolean(),
       tag,
       lastSeen: u32,
       flags: u32,

@@ -44,7 +44,7 @@ export const MAPS = {
   ipcache: shape('lpm_trie', 24, 12, 512_000, { flags: mapFlags.NO_PREALLOC }),
   policy_classes: shape('array_of_maps', 4, 4, 4096),
   policy_verdicts: shape('array_of_maps', 4, 4, 4096),
-  ct4: shape('hash', 16, 40, 262_144),
+  ct4: shape('hash', 16, 40, 262_144, { version: 2 }),
   frags: shape('lru_hash', 4, 80, 16_384, { version: 2 }),
   events: shape('ringbuf', 0, 0, 1 << 20),
   event_budgets: shape('percpu_array', 4, 16, 1),

@@ -4,7 +4,7 @@ import fc from 'fast-check';
 
 import { type Direction, ENDPOINT_FLAGS } from './constants.ts';
 import { ctValue } from './flows.ts';
-import { type ClassRow, TestDatapath, type VerdictRow } from './testing/datapath.ts';
+import { type ClassRow, OUTSIDE_IFINDEX, TestDatapath, type VerdictRow } from './testing/datapath.ts';
 import { bits, Model, type ModelError, type ModelPacket } from './testing/model.ts';
 import { ethernet, icmp, icmpError, ipv4, tcp, udp } from './testing/packets.ts';
 
@@ -61,9 +61,11 @@ const packet: fc.Arbitrary<ModelPacket> = fc
     ports,
     tcpFlags: fc.constantFrom(2, 2, 18, 16, 17, 4, 20),
     reply: fc.boolean(),
+    local: fc.constantFrom(false, false, false, true),
   })
-  .map(({ tcpFlags, reply, ports: { peer, podPort, peerPort }, ...rest }) => ({
+  .map(({ tcpFlags, reply, local, ports: { peer, podPort, peerPort }, ...rest }) => ({
     ...rest,
+    local: local && rest.direction === 'ingress',
     peer,
     podPort,
     peerPort,
@@ -75,9 +77,11 @@ const error: fc.Arbitrary<ModelError> = fc
     about: packet,
     router: fc.constantFrom(...ADDRESSES),
     type: fc.constantFrom(3, 3, 4, 11, 12),
+    local: fc.boolean(),
   })
-  .map(({ about, router, type }) => ({
+  .map(({ about, router, type, local }) => ({
     direction: about.direction === 'egress' ? 'ingress' : 'egress',
+    local: local && about.direction === 'egress',
     peer: about.direction === 'egress' ? router : about.peer,
     type,
     about,
@@ -160,7 +164,7 @@ describe('the kernel judges as the model does', () => {
               model.age(each.ticks);
               continue;
             }
-            const outcome = path.judge(each.direction, frame(each));
+            const outcome = path.judge(each.direction, frame(each), each.local ? 0 : OUTSIDE_IFINDEX);
             seen.set(outcome, (seen.get(outcome) ?? 0) + 1);
             expect([each, outcome]).toEqual([each, 'about' in each ? model.judgeError(each) : model.judge(each)]);
             if ('about' in each) errors.add(outcome);

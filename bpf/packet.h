@@ -29,6 +29,11 @@ struct packet {
 	__u8 icmp_type;
 	__u8 icmp_code;
 	__u8 track;
+	/*
+	 * To a pod: the node itself sends it, as no interface has brought it. A pod that reaches itself through a Service counts as that: such
+	 * packets are masqueraded, and a pod always reaches itself.
+	 */
+	bool local;
 	bool first_fragment; /* of several */
 	bool later_fragment;
 	__be16 fragment_id;

@@ -13,6 +13,9 @@ struct decision {
 	__u32 identity; /* of the peer; 0 when unknown or not looked up */
 };
 
+#define IDENTITY_HOST 1
+#define IDENTITY_WORLD 2
+
 static __always_inline __u32 identity_of(__be32 address)
 {
 	struct ipcache_key key = {};
@@ -33,7 +36,7 @@ static __always_inline __u16 scope_class(__u32 identity)
 {
 	if ((identity >= 100 && identity <= 65535) || identity >> 24 == 3)
 		return CLASS_CLUSTER;
-	if (identity == 2 || identity == 9 || identity == 10 || identity >> 24 == 1)
+	if (identity == IDENTITY_WORLD || identity == 9 || identity == 10 || identity >> 24 == 1)
 		return CLASS_WORLD;
 	return CLASS_UNKNOWN;
 }
@@ -73,10 +76,26 @@ static __always_inline __u8 decided_protocol(__u8 protocol)
 }
 
 /*
+ * The peer of a flow. What the node itself sends to a pod is the host's, whichever of the node's addresses it has. What an interface has
+ * brought with an address of this node is masqueraded, as by kube-proxy for a NodePort: its sender is not known, and is no more than world.
+ */
+static __always_inline __u32 peer_of(const struct ct_key *flow, __u32 direction, bool local)
+{
+	__u32 identity;
+
+	if (direction == WEIR_EGRESS)
+		return identity_of(flow->dst);
+	if (local)
+		return IDENTITY_HOST;
+	identity = identity_of(flow->src);
+	return identity == IDENTITY_HOST ? IDENTITY_WORLD : identity;
+}
+
+/*
  * Decides `flow` (initiator to responder) in its own direction by the policy of `word`. Anything that is missing drops.
  * A row with a proxy port is not an allow: there is no proxy to hand the flow to.
  */
-static __noinline void decide(__u64 word, const struct ct_key *flow, struct decision *d)
+static __noinline void decide(__u64 word, const struct ct_key *flow, bool local, struct decision *d)
 {
 	__u32 direction = flow->direction & 1;
 	__u32 slot = WORD_SLOT(word);
@@ -90,7 +109,7 @@ static __noinline void decide(__u64 word, const struct ct_key *flow, struct deci
 	if (!(WORD_FLAGS(word) & (ENDPOINT_INGRESS_ENFORCED << direction)))
 		return;
 
-	d->identity = identity_of(direction == WEIR_EGRESS ? flow->dst : flow->src);
+	d->identity = peer_of(flow, direction, local);
 	classes = bpf_map_lookup_elem(&policy_classes, &slot);
 	verdicts = bpf_map_lookup_elem(&policy_verdicts, &slot);
 	if (!classes || !verdicts) {

@@ -60,17 +60,18 @@ static __always_inline bool quoted_flow(struct __sk_buff *skb, const struct pack
 static __noinline bool flow_allowed(const struct packet *p, const struct ct_key *flow, bool own)
 {
 	struct ct_value *e = bpf_map_lookup_elem(&ct4, flow);
-	__u64 current = ct_tag(flow) | WORD_REVISION(p->ep.word);
+	__u64 current, seen;
 	struct decision d;
-	__u64 seen;
 
 	if (!e)
 		return false;
+	/* Its opener's packet is not at hand: the entry says who that is. */
+	current = ct_current(flow, p->ep.word, READ_ONCE(e->word) & CT_LOCAL);
 	switch (ct_look(e, flow->protocol, current, now_stamp(), own, &seen)) {
 	case CT_CURRENT:
 		return true;
 	case CT_UNDECIDED:
-		decide(p->ep.word, flow, &d);
+		decide(p->ep.word, flow, current & CT_LOCAL, &d);
 		ct_settle(e, seen, current, d.reason == REASON_NONE);
 		return d.reason == REASON_NONE;
 	default:

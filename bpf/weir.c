@@ -11,6 +11,7 @@
  * - What cannot be parsed, attributed to an endpoint, or decided is dropped, with a reason that is counted and, up to a
  *   rate, reported as an event.
  * - A packet is delivered as it was judged: one whose checksum is left to be written over what is judged is dropped (offload.h).
+ * - To a pod, only what the node itself sends is the host's; what was masqueraded with the node's address is no more than world (policy.h).
  * - A conntrack entry speeds up or extends (to replies and ICMP errors) a decision; it never replaces one: an entry of
  *   another revision means that its flow is decided again. A flow that the policy no longer allows is cut in the direction
  *   that denies it, whatever its other side sends, and for as long as anything of it is sent: see "denied" below.
@@ -91,11 +92,11 @@ static __noinline int judge_new(struct __sk_buff *skb, const struct packet *p, b
 	__u32 direction = p->direction & 1;
 	struct decision d = {};
 
-	decide(p->ep.word, &p->key, &d);
+	decide(p->ep.word, &p->key, p->local, &d);
 	if (d.reason != REASON_NONE)
 		return drop(skb, p, &d);
 	if (opens && begins(p)) {
-		if (!ct_create(&p->key, ct_tag(&p->key) | WORD_REVISION(p->ep.word), p->tcp_flags, d.cookie,
+		if (!ct_create(&p->key, ct_current(&p->key, p->ep.word, p->local), p->tcp_flags, d.cookie,
 			       skb->len))
 			metric_count(REASON_CT_FULL, direction, skb->len);
 		else if (p->key.protocol == IPPROTO_TCP)
@@ -130,7 +131,7 @@ static __noinline bool judge_tracked(struct __sk_buff *skb, const struct packet 
 	bool allowed;
 	struct ct_value *e;
 
-	decide(p->ep.word, flow, d);
+	decide(p->ep.word, flow, t->current & CT_LOCAL, d);
 	allowed = d->reason == REASON_NONE;
 	e = bpf_map_lookup_elem(&ct4, flow);
 	if (e) {
@@ -158,7 +159,7 @@ static __always_inline enum state track(const struct packet *p, __u32 bytes, str
 		key = p->key;
 		e = bpf_map_lookup_elem(&ct4, &key);
 		if (e) {
-			t->current = ct_tag(&key) | WORD_REVISION(p->ep.word);
+			t->current = ct_current(&key, p->ep.word, p->local);
 			status = ct_look(e, p->key.rest >> 48, t->current, stamp, true, &t->seen);
 			/* Of other protocols a flow whose time is over begins anew. */
 			if (unlikely(status == CT_EXPIRED)) {
@@ -180,7 +181,8 @@ static __always_inline enum state track(const struct packet *p, __u32 bytes, str
 		key = p->reply;
 		e = bpf_map_lookup_elem(&ct4, &key);
 		if (e) {
-			t->current = ct_tag(&key) | WORD_REVISION(p->ep.word);
+			/* The entry says who opened the flow. */
+			t->current = ct_current(&key, p->ep.word, READ_ONCE(e->word) & CT_LOCAL);
 			status = ct_look(e, p->key.rest >> 48, t->current, stamp, true, &t->seen);
 			if (unlikely(status == CT_EXPIRED)) {
 				if (tcp_opens(p->tcp_flags))
@@ -229,6 +231,13 @@ static __noinline int settle(struct __sk_buff *skb, const struct packet *p, enum
 	return drop(skb, p, &d);
 }
 
+static __always_inline bool is_local(struct __sk_buff *skb)
+{
+	__u32 from = skb->ingress_ifindex;
+
+	return from <= LOOPBACK_IFINDEX || from == skb->ifindex;
+}
+
 static __always_inline int judge(struct __sk_buff *skb, const __u32 direction)
 {
 	struct packet p = {.direction = direction}, slow;
@@ -263,6 +272,7 @@ static __always_inline int judge(struct __sk_buff *skb, const __u32 direction)
 	}
 
 	p.family = 4;
+	p.local = direction == WEIR_INGRESS && is_local(skb);
 	reason = parse_ipv4(skb, &p);
 	if (unlikely(reason != REASON_NONE))
 		goto dropped;

@@ -115,8 +115,8 @@ describe('an upgrade to another layout of equal size', () => {
       expect([name, now[name] !== old[name]]).toEqual([name, JUDGING.includes(name)]);
     }
     expect(readdirSync(join(lab.root, 'layouts')).sort()).toEqual(
-      Object.values(now)
-        .map((id) => `${id}-1`)
+      Object.entries(MAPS)
+        .map(([name, { version }]) => `${now[name]}-${version}`)
         .sort(),
     );
     await replaceRules(next, 'nobody');

@@ -68,6 +68,8 @@ export interface TestDatapathOptions {
 
 /** The test device: loopback, which exists in every network namespace. */
 export const TEST_IFINDEX = 1;
+/** The interface that has brought what pods receive. 0: none has, the node itself sends it. */
+export const OUTSIDE_IFINDEX = 4095;
 
 export class TestDatapath implements Disposable {
   readonly object: BpfObject;
@@ -137,22 +139,28 @@ export class TestDatapath implements Disposable {
   }
 
   /** Runs the program of a direction once on the test device. */
-  run(direction: Direction, frame: Uint8Array): Outcome {
-    return this.runMany(direction, frame, 1).outcome;
+  run(direction: Direction, frame: Uint8Array, from?: number): Outcome {
+    return this.runMany(direction, frame, 1, from).outcome;
   }
 
-  runMany(direction: Direction, frame: Uint8Array, repeat: number): { outcome: Outcome; ns: number } {
+  runMany(
+    direction: Direction,
+    frame: Uint8Array,
+    repeat: number,
+    from = OUTSIDE_IFINDEX,
+  ): { outcome: Outcome; ns: number } {
     const program = this.object.program(direction === 'egress' ? PROGRAMS.fromPod : PROGRAMS.toPod);
-    const result = program.testRun({ data: frame, repeat, context: skbContext({ ifindex: TEST_IFINDEX }) });
+    const context = skbContext({ ifindex: TEST_IFINDEX, ingressIfindex: direction === 'ingress' ? from : 0 });
+    const result = program.testRun({ data: frame, repeat, context });
     if (result.returnValue !== PASSED && result.returnValue !== TC_ACT_SHOT)
       throw new Error(`TC action ${result.returnValue}`);
     return { outcome: result.returnValue === PASSED ? 'pass' : 'drop', ns: result.durationNs };
   }
 
   /** Like run, and names the outcome: 'forwarded' or the drop reason, from the metrics. */
-  judge(direction: Direction, frame: Uint8Array): string {
+  judge(direction: Direction, frame: Uint8Array, from?: number): string {
     const before = this.counts(direction);
-    const outcome = this.run(direction, frame);
+    const outcome = this.run(direction, frame, from);
     const grown = [...this.counts(direction)].filter(([reason, count]) => count !== before.get(reason));
     const names = grown.map(([reason]) => reason).filter((name) => name !== 'event-lost');
     if (outcome === 'pass' ? !names.includes('forwarded') : names.length !== 1 || names[0] === 'forwarded') {

@@ -14,6 +14,8 @@ export interface ModelPacket {
   readonly peerPort: number;
   /** TCP flags; ICMP type (8 or 0). */
   readonly bits: number;
+  /** To the pod: the node itself sends it. */
+  readonly local: boolean;
 }
 
 /** An ICMP error. */
@@ -23,12 +25,15 @@ export interface ModelError {
   readonly peer: string;
   /** ICMP type: 3, 4, 11 or 12. */
   readonly type: number;
+  readonly local: boolean;
   /** The quoted packet; its direction is the other one, and on egress its peer is the error's. */
   readonly about: ModelPacket;
 }
 
 interface ModelFlow {
   readonly opener: ModelPacket;
+  /** Of the packet that was allowed last. */
+  local: boolean;
   revision: number;
   denied: boolean;
   replied: boolean;
@@ -111,7 +116,7 @@ export class Model {
 
   /** A packet of the initiator, of which there may be a flow of the other side, too. */
   #goOn(own: ModelFlow, packet: ModelPacket, theirs: ModelFlow | undefined): string {
-    const reason = this.#present(own);
+    const reason = this.#present(own, packet.local);
     if (reason === 'forwarded') return this.#seen(own, packet, false);
     const opens = packet.protocol === 'tcp' && (packet.bits & 2) !== 0 && (packet.bits & 20) === 0;
     if (theirs === undefined || opens || !isLive(theirs)) return reason;
@@ -126,7 +131,7 @@ export class Model {
       Object.assign(this.#find(packet, packet.direction) ?? {}, { over: true, idle: 0 });
     if (reason !== 'forwarded' || (this.#quarantine && packet.protocol !== 'tcp')) return reason;
     const state = { denied: false, replied: false, finForward: false, finReply: false, reset: false, over: false };
-    const flow = { opener: packet, revision: this.#revision, idle: 0, ...state };
+    const flow = { opener: packet, local: packet.local, revision: this.#revision, idle: 0, ...state };
     this.#flows.set(name(packet, packet.direction), flow);
     if (packet.protocol === 'tcp')
       this.#flows.delete(name(packet, packet.direction === 'egress' ? 'ingress' : 'egress'));
@@ -141,22 +146,25 @@ export class Model {
   }
 
   /** Passes when the present policy allows a flow that the quoted packet is of; else as the policy says of ICMP itself. */
-  judgeError({ direction, peer, type, about }: ModelError): string {
+  judgeError({ direction, peer, type, local, about }: ModelError): string {
     const icmp = about.protocol === 'icmp';
     const openers = icmp ? [about.bits === 8 ? about.direction : direction] : [about.direction, direction];
     for (const opener of openers) {
       const flow = this.#find(about, opener);
       if (flow !== undefined && isLive(flow) && this.#present(flow) === 'forwarded') return 'forwarded';
     }
-    return this.#decide({ direction, protocol: 'icmp', peer, podPort: 0, peerPort: 0, bits: type });
+    return this.#decide({ direction, protocol: 'icmp', peer, podPort: 0, peerPort: 0, bits: type, local });
   }
 
-  /** What the present policy makes of a known flow; remembered, as long as it stays denied or the policy the same. */
-  #present(flow: ModelFlow): string {
-    if (flow.revision === this.#revision && !flow.denied) return 'forwarded';
-    const reason = this.#decide(flow.opener);
-    flow.revision = this.#revision;
-    flow.denied = reason !== 'forwarded';
+  /**
+   * What the present policy makes of a known flow, of which a packet is at hand that the node itself sends, or does not; remembered, as long
+   * as it stays denied or the policy the same.
+   */
+  #present(flow: ModelFlow, local = flow.local): string {
+    if (flow.revision === this.#revision && !flow.denied && flow.local === local) return 'forwarded';
+    const reason = this.#decide({ ...flow.opener, local });
+    const denied = reason !== 'forwarded';
+    if (flow.revision !== this.#revision || !denied) Object.assign(flow, { revision: this.#revision, denied, local });
     return reason;
   }
 
@@ -166,9 +174,15 @@ export class Model {
     return 'forwarded';
   }
 
+  #peer({ direction, peer, local }: ModelPacket): number {
+    const identity = this.#identities.get(peer) ?? 0;
+    if (direction === 'egress') return identity;
+    return local ? 1 : identity === 1 ? 2 : identity;
+  }
+
   #decide(packet: ModelPacket): string {
     if (!this.#enforced.has(packet.direction)) return 'forwarded';
-    const identity = this.#identities.get(packet.peer) ?? 0;
+    const identity = this.#peer(packet);
     const named = this.#classes.find((row) => row.identity === identity && row.direction === packet.direction);
     const wanted = named?.class ?? scope(identity);
     const port =

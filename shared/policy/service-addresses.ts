@@ -14,8 +14,8 @@ const PRIVATE = ['10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16', '100.64.0.0/10
  * leaves the pod, before kube-proxy translates it. Takes the rules that `parsePolicy` returned. Goes when Services are translated before
  * they are judged.
  *
- * The other way round, what comes through a NodePort or a LoadBalancer comes from a node, which masquerades it: a deny does not see who
- * sent it.
+ * The other way round, what comes through a NodePort or a LoadBalancer is masqueraded by the node that takes it in: a deny does not see
+ * who sent it.
  *
  * @returns at most one warning for each element
  */
@@ -35,7 +35,7 @@ function warning(element: RuleElement, open: boolean): string | undefined {
   if (peers !== 'any' && peers.every((peer) => isNobody(peer) || isIPv6(peer))) return undefined;
   if (direction === 'ingress') {
     if (verdict === 'allow') return undefined;
-    return 'does not hold for what comes through a NodePort or LoadBalancer Service: its node masquerades it, and a node reaches its pods whatever policies say; set externalTrafficPolicy Local on Services of these pods';
+    return 'does not hold for what comes through a NodePort or LoadBalancer Service: the node that takes it in masquerades it, so that it counts as world, or as remote-node on another node; set externalTrafficPolicy Local on Services of these pods';
   }
   if (verdict === 'deny') {
     if (ports === 'any' && includesWorld(peers)) return undefined;

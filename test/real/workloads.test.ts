@@ -95,6 +95,32 @@ describe('workloads under policies on a real Kubernetes with kube-proxy', () => 
     expect(await who(service, 53, 'udp')).toEqual(['client', 'client-far']);
   });
 
+  it('a NodePort, which kube-proxy masquerades: world, and not the node itself; a pod reaches itself through its Service', async () => {
+    await cluster.createPods([{ name: 'shown', labels: { app: 'shown' }, node: 1, tcp: [80] }]);
+    await cluster.applyObjects([
+      {
+        apiVersion: 'v1',
+        kind: 'Service',
+        metadata: { name: 'shown', namespace: 'default' },
+        spec: { type: 'NodePort', selector: { app: 'shown' }, ports: [{ port: 8000, targetPort: 80 }] },
+      },
+    ]);
+    const of = (path: string) => cluster.kubectl(['get', 'service', 'shown', '-o', `jsonpath=${path}`]);
+    const port = Number(await of('{.spec.ports[0].nodePort}'));
+    const node = await cluster.kubectl(['get', 'pod', 'shown', '-o', 'jsonpath={.status.hostIP}']);
+    const all = (list: readonly string[]): boolean => list.join() === everyClient.join();
+    expect(await eventually(() => who(node, port), all)).toEqual(everyClient);
+    const itself = async () => cluster.probe('shown', await of('{.spec.clusterIP}'), { port: 8000, timeoutMs: 1500 });
+    await cluster.applyObjects([only('shown', [{}])]);
+    await cluster.programmed('cnp/only-shown');
+    expect(await who(node, port)).toEqual([]);
+    expect(await itself()).toBe('reached');
+    await cluster.applyObjects([only('shown', [{ fromEntities: ['world'] }])]);
+    await cluster.programmed('cnp/only-shown');
+    expect(await who(node, port)).toEqual(everyClient);
+    await cluster.kubectl(['delete', 'service/shown', 'pod/shown']);
+  });
+
   it("kubelet's probes pass under default deny, also of a pod that starts under it", async () => {
     await cluster.applyObjects([
       policy('shut', { endpointSelector: {}, ingress: [{}] }),
