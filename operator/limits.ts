@@ -1,4 +1,5 @@
 /** What one tenant may use, so that others have enough. */
+import { DEFAULT_POLICY_LIMITS } from '@weir/policy';
 import type { PolicyLimits } from './model/budgets.ts';
 
 /** 0: no limit. */
@@ -21,14 +22,10 @@ export const DEFAULT_LIMITS: Limits = {
   identitiesPerNamespace: 4_096,
   mirrorIdentitiesPerNodeAndNamespace: 64,
   mirrorIdentitiesPerNode: 256,
-  selectorsPerPolicy: 2_000,
-  rulesPerPolicy: 5_000,
-  entriesPerPolicy: 50_000,
-  bytesPerPolicy: 1_400_000,
+  ...DEFAULT_POLICY_LIMITS,
   policiesPerNamespace: 1_000,
   selectorsPerNamespace: 10_000,
   bytesPerNamespace: 16_777_216,
-  cidrsPerNamespace: 40_000,
   matchesPerPolicy: 500_000,
   matchesPerNamespace: 2_000_000,
 };

@@ -401,6 +401,42 @@ describe('weir', () => {
     }
   });
 
+  it('validates by the limits that the operator has of one policy', async () => {
+    const validated = async (spec: object, kind = 'CiliumNetworkPolicy') => {
+      const object = { apiVersion: 'cilium.io/v2', kind, metadata: { name: 'p' }, spec };
+      const { code, out } = await weir(['policy', 'validate', '-'], JSON.stringify(object));
+      return [code, out.replaceAll('\n', '|')];
+    };
+    const list = <T>(length: number, of: (at: number) => T): T[] => Array.from({ length }, (_, at) => of(at));
+    const app = (at: number) => ({ matchLabels: { app: `a${at}` } });
+    const cidrs = list(41_000, (at) => `10.${at >> 16}.${(at >> 8) & 255}.${at & 255}/32`);
+    const beyond = (needs: string) => [
+      1,
+      expect.stringMatching(`Beyond the limits, .*BudgetExceeded \\$: the policy needs ${needs}`),
+    ];
+    const endpointSelector = {};
+    expect(await validated({ endpointSelector, ingress: list(5_001, () => ({})) })).toEqual(
+      beyond('5001 rules, and one may need 5000'),
+    );
+    expect(await validated({ endpointSelector, ingress: [{ fromEndpoints: list(2_000, app) }] })).toEqual(
+      beyond('2001 selectors, and one may need 2000: .*--selectors-per-policy'),
+    );
+    expect(await validated({ endpointSelector, ingress: [{ fromEndpoints: list(1_000, app) }] })).toEqual([
+      0,
+      'CiliumNetworkPolicy default/p: Valid, 1 rule|',
+    ]);
+    const ingress = [{ fromCIDR: cidrs }];
+    expect(await validated({ endpointSelector, ingress })).toEqual(beyond('41000 CIDRs .*--cidrs-per-namespace'));
+    expect((await validated({ endpointSelector, ingress }, 'CiliumClusterwideNetworkPolicy'))[0]).toBe(0);
+    const ports = (most: number) => [{ ports: list(most, (at) => ({ port: `${10_000 + 2 * at}`, protocol: 'TCP' })) }];
+    expect(await validated({ endpointSelector, ingress: list(2_000, () => ({ toPorts: ports(30) })) })).toEqual(
+      beyond('.* entries in its lists .*--entries-per-policy'),
+    );
+    expect(await validated({ endpointSelector, ingress: list(4_000, () => ({ toPorts: ports(10) })) })).toEqual(
+      beyond('.* bytes once it is resolved, .*--bytes-per-policy'),
+    );
+  });
+
   it('validates files without an agent', async () => {
     const file = join(folder, 'policies.yaml');
     await writeFile(

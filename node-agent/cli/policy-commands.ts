@@ -15,6 +15,7 @@ import { type Validation, validateDocuments } from './validate.ts';
 const WORDS: Readonly<Record<Validation['reason'], string>> = {
   Valid: 'Valid',
   InvalidSpec: 'Invalid',
+  BudgetExceeded: 'Beyond the limits',
   UnsupportedField: 'Unsupported',
 };
 
@@ -121,7 +122,7 @@ function addValidate(policy: Command, context: CliContext): void {
     .command('validate')
     .description(
       'Checks a file without an agent: CNP, CCNP, NetworkPolicy (also a list of them) or bare rules, in YAML or JSON; exit code 1 when one is ' +
-        'invalid, or has an element that is not supported (read fail-closed)',
+        'invalid, has an element that is not supported (read fail-closed), or needs more by itself than the operator’s default limits allow',
     )
     .argument('<file>', '"-" for stdin')
     .option('-n, --namespace <name>', 'namespace of a CiliumNetworkPolicy or NetworkPolicy that names none', 'default')

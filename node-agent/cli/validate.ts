@@ -1,40 +1,54 @@
 import {
+  DEFAULT_POLICY_LIMITS,
+  demandProblem,
+  excessProblem,
+  isOver,
   type ParseResult,
   type PolicyProblem,
   parseBareRules,
   parsePolicy,
+  type ResolvedRule,
   resolve,
   serviceWarnings,
+  sizeOf,
 } from '@weir/policy';
 import { clipped } from '@weir/process/printable';
 import type { PolicyDocument } from './documents.ts';
+
+const KINDS = ['CiliumNetworkPolicy', 'CiliumClusterwideNetworkPolicy', 'NetworkPolicy'] as const;
 
 export interface Validation {
   readonly name: string;
   /** As condition `Valid` has it: false when some problem rejects the policy, and when some element is not enforced as it is written. */
   readonly valid: boolean;
   /** The condition's reason. */
-  readonly reason: 'Valid' | 'InvalidSpec' | 'UnsupportedField';
+  readonly reason: 'Valid' | 'InvalidSpec' | 'BudgetExceeded' | 'UnsupportedField';
   /** Elements, as RULES of the policy's status counts them. */
   readonly rules: number;
   readonly problems: readonly PolicyProblem[];
 }
 
 /**
- * Judges each document as the operator, or an import, would. Pure.
+ * Judges each document as the operator, or an import, would: by itself, with the operator's default limits. Selectors are counted as they are
+ * written, and what they match, or other policies of the namespace leave, nobody knows without a cluster. Pure.
  *
  * @param namespace where a CiliumNetworkPolicy or NetworkPolicy that names none would be applied, as with kubectl
  */
 export function validateDocuments(documents: readonly PolicyDocument[], namespace = 'default'): readonly Validation[] {
   return documents.map(({ name, value: written }) => {
     const value = inNamespace(written, namespace);
-    const { rules, problems } = parseAny(value);
+    const kind = kindOf(value);
+    const demand = kind === undefined ? undefined : demandProblem(value, kind, DEFAULT_POLICY_LIMITS);
+    const { rules, problems: found } = demand === undefined ? parseAny(value) : { rules: [], problems: [demand] };
+    const resolved = resolve(rules, { cookieOf: () => 0 }).rules;
+    const size = kind === undefined ? undefined : sizeProblem(resolved, kind !== 'CiliumClusterwideNetworkPolicy');
+    const problems = size === undefined ? found : [...found, size];
     const reason = reasonOf(problems);
     return {
       name: title(value) ?? name,
       valid: reason === 'Valid',
       reason,
-      rules: resolve(rules, { cookieOf: () => 0 }).rules.length,
+      rules: resolved.length,
       problems: [...problems, ...serviceWarnings(rules)],
     };
   });
@@ -42,13 +56,35 @@ export function validateDocuments(documents: readonly PolicyDocument[], namespac
 
 function reasonOf(problems: readonly PolicyProblem[]): Validation['reason'] {
   const has = (code: PolicyProblem['code']): boolean => problems.some((problem) => problem.code === code);
-  return has('InvalidSpec') ? 'InvalidSpec' : has('UnsupportedField') ? 'UnsupportedField' : 'Valid';
+  const reasons = ['InvalidSpec', 'BudgetExceeded', 'UnsupportedField'] as const;
+  return reasons.find(has) ?? 'Valid';
+}
+
+type Kind = (typeof KINDS)[number];
+
+/** Undefined: bare rules, or nothing that is known. */
+function kindOf(value: unknown): Kind | undefined {
+  return KINDS.find((kind) => typeof value === 'object' && value !== null && 'kind' in value && value.kind === kind);
+}
+
+/** What rules are too large for, once they are resolved. */
+function sizeProblem(rules: readonly ResolvedRule[], hasNamespace: boolean): PolicyProblem | undefined {
+  const { bytesPerPolicy, cidrsPerNamespace } = DEFAULT_POLICY_LIMITS;
+  const { bytes, cidrs } = sizeOf(rules);
+  if (isOver(bytes, bytesPerPolicy))
+    return excessProblem(`${bytes} bytes once it is resolved`, bytesPerPolicy, 'bytesPerPolicy');
+  if (!hasNamespace || !isOver(cidrs, cidrsPerNamespace)) return undefined;
+  return {
+    code: 'BudgetExceeded',
+    path: '$',
+    message: `the policy needs ${cidrs} CIDRs (exceptions are such), and all policies of its namespace together may have ${cidrsPerNamespace}: let it need fewer, or raise --cidrs-per-namespace (value operator.limits.cidrsPerNamespace)`,
+  };
 }
 
 function parseAny(value: unknown): ParseResult {
+  const known = kindOf(value);
+  if (known !== undefined) return parsePolicy(value, known);
   const kind = typeof value === 'object' && value !== null && 'kind' in value ? value.kind : undefined;
-  if (kind === 'CiliumNetworkPolicy' || kind === 'CiliumClusterwideNetworkPolicy' || kind === 'NetworkPolicy')
-    return parsePolicy(value, kind);
   if (kind === undefined) return parseBareRules(value);
   return {
     rules: [],

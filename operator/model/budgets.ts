@@ -8,22 +8,28 @@
  * administrator's: they have no budget together.
  */
 import type { LabelSelector } from '@weir/labels';
-import { demandOf, type PolicyProblem, type ResolvedRule } from '@weir/policy';
+import {
+  bytesOf,
+  type DemandLimits,
+  demandProblem,
+  excessProblem,
+  isOver,
+  type PolicyProblem,
+  type ResolvedRule,
+  type SizeLimits,
+  sizeOf,
+} from '@weir/policy';
 import type { AnyTable, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
 import type { PolicyRow } from '../types.ts';
 import { breadthOf } from './selector-index.ts';
 
 /** 0: no limit. */
-export interface PolicyLimits {
+export interface PolicyLimits extends DemandLimits, SizeLimits {
   /**
    * Distinct selectors of one policy. One of more than 10 requirements and values counts as one for each 10 begun; and that once for each
    * namespace that it names, 16 times at most and where it names none, unless it asks for a value of a label other than the service account.
    */
   readonly selectorsPerPolicy: number;
-  /** Rules of one policy: elements of its ingress, egress and denies. */
-  readonly rulesPerPolicy: number;
-  /** Entries of all lists of one policy, those that repeat others too: peers, ports, values, CIDRs, rules. To read them is one piece. */
-  readonly entriesPerPolicy: number;
   /** Bytes of the rules of one ResolvedPolicy, and of each selector, which a PeerSet repeats. An object of more than 1,500,000 does not fit into etcd. */
   readonly bytesPerPolicy: number;
   /** Policies of one namespace, refused ones too. Each node reports on each that selects pods there, and its report is one object. */
@@ -32,8 +38,6 @@ export interface PolicyLimits {
   readonly selectorsPerNamespace: number;
   /** Bytes of the rules of the ResolvedPolicies of one namespace, and of their selectors, each once for each policy that has it. */
   readonly bytesPerNamespace: number;
-  /** CIDRs that the policies of one namespace name, exceptions too, as often as they name them. Each is an entry of a node's table of addresses. */
-  readonly cidrsPerNamespace: number;
   /** Identities that the selectors of one policy match, summed over its selectors, when it is read. */
   readonly matchesPerPolicy: number;
   /** The same of the policies of one namespace together. What identities that come later add is counted, and refuses no policy in force. */
@@ -130,25 +134,14 @@ export class Budgets {
 
   /** Why the policy is not read at all; undefined: it is. */
   ofText({ object, kind }: PolicyRow): PolicyProblem | undefined {
-    const { selectorsPerPolicy, rulesPerPolicy, entriesPerPolicy } = this.#limits;
-    if (selectorsPerPolicy === 0 && rulesPerPolicy === 0 && entriesPerPolicy === 0) return undefined;
-    const { selectors, rules, entries } = demandOf(object, kind);
-    if (isOver(rules, rulesPerPolicy)) {
-      return excess(`${rules} rules`, `${rulesPerPolicy}`, '--rules-per-policy', 'rulesPerPolicy');
-    }
-    if (isOver(entries, entriesPerPolicy)) {
-      const needs = `${entries} entries in its lists (peers, ports, values, CIDRs)`;
-      return excess(needs, `${entriesPerPolicy}`, '--entries-per-policy', 'entriesPerPolicy');
-    }
-    return this.#tooManySelectors({ selectors, distinctSelectors: selectors });
+    return demandProblem(object, kind, this.#limits);
   }
 
   /** Why one policy may not cost that much; undefined: it may. */
   ofPolicy(needs: Needs): PolicyProblem | undefined {
     const { bytesPerPolicy } = this.#limits;
     const { rulesBytes, selectorBytes } = needs;
-    const tooLarge = (need: string): PolicyProblem =>
-      excess(need, `${bytesPerPolicy}`, '--bytes-per-policy', 'bytesPerPolicy');
+    const tooLarge = (need: string): PolicyProblem => excessProblem(need, bytesPerPolicy, 'bytesPerPolicy');
     if (isOver(rulesBytes, bytesPerPolicy)) return tooLarge(`${rulesBytes} bytes once it is resolved`);
     if (isOver(selectorBytes, bytesPerPolicy)) return tooLarge(`${selectorBytes} bytes for one of its selectors`);
     return this.#tooManySelectors(needs);
@@ -233,7 +226,7 @@ export class Budgets {
   #tooManySelectors(needs: Selectors): PolicyProblem | undefined {
     const { selectorsPerPolicy } = this.#limits;
     if (!isOver(needs.selectors, selectorsPerPolicy)) return undefined;
-    return excess(selectorsText(needs), `${selectorsPerPolicy}`, '--selectors-per-policy', 'selectorsPerPolicy');
+    return excessProblem(selectorsText(needs), selectorsPerPolicy, 'selectorsPerPolicy');
   }
 }
 
@@ -246,7 +239,7 @@ function selectorsText({ selectors, distinctSelectors }: Selectors): string {
 
 /** What rules cost. */
 export function needsOf(rules: readonly ResolvedRule[], selectors: Iterable<LabelSelector>): Needs {
-  const rulesBytes = bytesOf(rules);
+  const { bytes: rulesBytes, cidrs } = sizeOf(rules);
   let [count, distinctSelectors, bytes, selectorBytes] = [0, 0, rulesBytes, 0];
   for (const selector of selectors) {
     distinctSelectors += 1;
@@ -256,15 +249,7 @@ export function needsOf(rules: readonly ResolvedRule[], selectors: Iterable<Labe
     const terms = selector.requirements.reduce((sum, { values }) => sum + 1 + values.length, 0);
     count += Math.max(1, Math.ceil(terms / TERMS_OF_ONE)) * breadthOf(selector, EVERYWHERE);
   }
-  let cidrs = 0;
-  for (const { peers } of rules)
-    for (const peer of peers ?? []) if ('cidr' in peer) cidrs += 1 + (peer.except?.length ?? 0);
   return { policies: 1, selectors: count, distinctSelectors, bytes, cidrs, rulesBytes, selectorBytes };
-}
-
-/** As it is written to the API. */
-function bytesOf(json: object): number {
-  return Buffer.byteLength(JSON.stringify(json));
 }
 
 /** Whether `needs` are no more than `other`, in everything. */
@@ -275,16 +260,4 @@ export function covers(other: Cost, needs: Cost): boolean {
     needs.bytes <= other.bytes &&
     needs.cidrs <= other.cidrs
   );
-}
-
-function isOver(need: number, most: number): boolean {
-  return most > 0 && need > most;
-}
-
-function excess(need: string, most: string, option: string, value: string): PolicyProblem {
-  return {
-    code: 'BudgetExceeded',
-    path: '$',
-    message: `the policy needs ${need}, and one may need ${most}: split it, or raise ${option} (value operator.limits.${value})`,
-  };
 }

@@ -19,8 +19,8 @@ export interface ElementContext {
 /** What an unsupported part does to its element; ends a message. */
 export function consequence(verdict: Verdict): string {
   return verdict === 'allow'
-    ? 'until then this element allows nothing'
-    : 'until then this element denies every peer or port that it might mean';
+    ? 'until then the element that it stands in allows nothing, its other peers and ports included'
+    : 'until then the element that it stands in denies every peer or port that it might mean';
 }
 
 /** `parseSelector` with its errors reported. */

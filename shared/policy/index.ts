@@ -7,6 +7,16 @@ export * from './explain.ts';
 export * from './membership.ts';
 export * from './oracle.ts';
 export * from './parse.ts';
+export {
+  bytesOf,
+  DEFAULT_POLICY_LIMITS,
+  type DemandLimits,
+  demandProblem,
+  excessProblem,
+  isOver,
+  type SizeLimits,
+  sizeOf,
+} from './policy-limits.ts';
 export { portNamesOf } from './port-names.ts';
 export * from './recompile.ts';
 export * from './resolve.ts';

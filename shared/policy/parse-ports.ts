@@ -154,7 +154,7 @@ function parseNumber(json: Json, path: string, problems: Problems): number | str
   if (isPortName(value)) return value.toLowerCase();
   const hint = /^\d+\s*[-:,]/.test(value)
     ? 'write the last port of a range as endPort'
-    : 'write a decimal number in quotes';
+    : 'write a decimal number in quotes, or a name of at most 15 letters, digits and single hyphens';
   problems.invalid(where, `${show(value)} is neither a port number nor a port name: ${hint}`);
   return undefined;
 }

@@ -569,7 +569,7 @@ describe('the fields that a message proposes', () => {
   it('what is refused there is told once, by its own reason', () => {
     expect(proposed(cnp({ endpointSelector: WEB, nodeSelector: {}, ingress: [{}] })).join()).not.toContain('unknown');
     expect(proposed(ingress({ fromRequires: [{}] }))).toEqual([
-      'fromRequires was removed from the language: write its labels into each selector of fromEndpoints; until then this element allows nothing',
+      'fromRequires was removed from the language: write its labels into each selector of fromEndpoints; until then the element that it stands in allows nothing, its other peers and ports included',
     ]);
   });
 });
