@@ -7,7 +7,7 @@
  * mirror pods of all nodes have an account, too.
  */
 import { type AnyTable, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
-import { NoIdentityError } from '../errors.ts';
+import { NoIdentityError, RANGE_ACCOUNT } from '../errors.ts';
 
 /** The node whose mirror pods pay; undefined: the namespace does. */
 export type Payer = string | undefined;
@@ -79,6 +79,19 @@ export class IdentityAccounts {
     return this.#accounts(txn, namespace, payer)[0]?.lack();
   }
 
+  /** Why `payer` has no other number in the namespace for now: pods wait for such, in an account of the namespace alone, and are to have them first. */
+  awaited(
+    txn: WriteTxn,
+    namespace: string,
+    payer: Payer,
+    isAwaited: (account: string) => boolean,
+  ): NoIdentityError | undefined {
+    const ofNamespace = this.#accounts(txn, namespace, payer).filter(
+      ({ name }) => sharesOfAccount(name).namespace !== undefined,
+    );
+    return ofNamespace.find(({ name }) => isAwaited(name))?.lack();
+  }
+
   /** Whether the namespace has more numbers than it may. */
   isOver(reader: Reader, namespace: string): boolean {
     const held = reader.get(this.#holdings, `${NAMESPACE}${namespace}`)?.identities ?? 0;
@@ -119,6 +132,18 @@ export function accountNames(namespace: string, payer: Payer): readonly string[]
   return payer === undefined
     ? [`${NAMESPACE}${namespace}`]
     : [`pair ${namespace} ${payer}`, `node ${payer}`, `mirrors ${namespace}`];
+}
+
+/** Whether pods of one namespace alone count in the account, or wait for it, and whether mirror pods alone do; `namespace` undefined: pods of many may. */
+export function sharesOfAccount(account: string): {
+  readonly namespace: string | undefined;
+  readonly isOfMirrors: boolean;
+} {
+  const [kind, namespace] = account.split(' ');
+  return {
+    namespace: kind === 'node' || account === RANGE_ACCOUNT ? undefined : namespace,
+    isOfMirrors: kind !== 'namespace' && account !== RANGE_ACCOUNT,
+  };
 }
 
 /** The namespace that the account is of; undefined: it is of mirror pods. */

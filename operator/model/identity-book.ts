@@ -101,9 +101,15 @@ export class IdentityBook {
 
   /**
    * The number of a label set, for a pod that has it from now on and `payer` pays for; allocated when there is none.
-   * Throws NoIdentityError when there is no number that could be given.
+   * Throws NoIdentityError when there is no number that could be given, or pods that wait for one in an account of the
+   * namespace (`isAwaited`) are to have it first.
    */
-  use(txn: WriteTxn, labels: LabelMap, payer?: Payer): { readonly id: number; readonly allocated: boolean } {
+  use(
+    txn: WriteTxn,
+    labels: LabelMap,
+    payer?: Payer,
+    isAwaited: (account: string) => boolean = () => false,
+  ): { readonly id: number; readonly allocated: boolean } {
     const excess = labelExcess(labels);
     if (excess !== undefined) throw NoIdentityError.labels(excess);
     // The lowest wins.
@@ -116,7 +122,9 @@ export class IdentityBook {
     const namespace = namespaceOf(labels);
     // What nodes pay is not known before all pods have been seen: a mirror pod with new labels waits until then.
     const isUnknown = payer !== undefined && !this.isShown(txn);
-    const lack = isUnknown ? this.#accounts.lack(txn, namespace, payer) : this.#makeRoom(txn, namespace, payer);
+    const lack = isUnknown
+      ? this.#accounts.lack(txn, namespace, payer)
+      : (this.#accounts.awaited(txn, namespace, payer, isAwaited) ?? this.#makeRoom(txn, namespace, payer));
     if (lack !== undefined) throw lack;
     this.#makeRange(txn);
     const id = unusedIdentity(this.#range, this.#next(txn), (other) => txn.has(this.#known, identityKey(other)));

@@ -11,6 +11,7 @@ import type { KnownIdentity } from './known-identities.ts';
 import type { PlacedPod } from './placed-pods.ts';
 import { TestModel } from './testing/test-model.ts';
 import { Desired, drain } from './testing/trace.ts';
+import { SHARE_MS, type Stopwatch } from './time-share.ts';
 
 const PAIR = 2;
 const NODE = 6;
@@ -36,7 +37,7 @@ class Cluster {
   readonly model: TestModel;
   readonly desired = new Desired();
 
-  constructor(numbers = 1_000, perNamespace = NAMESPACE) {
+  constructor(numbers = 1_000, perNamespace = NAMESPACE, stopwatch: Stopwatch = () => 0) {
     this.model = new TestModel({
       cluster: 'default',
       identityGraceMs: 1_800_000,
@@ -45,6 +46,7 @@ class Cluster {
       mirrorIdentitiesPerNode: NODE,
       identityRange: { first: 256, last: 255 + numbers },
       now: () => now,
+      stopwatch,
       onNoIdentity: (...[where, who, { message }]) => told.push(`${where}: ${who}: ${message}`),
     });
     for (const name of NAMESPACES) this.model.setNamespace(namespaceRow(namespace(name)));
@@ -239,18 +241,21 @@ const act = fc.record({
   app: fc.nat(5),
   on: fc.constantFrom(undefined, undefined, ...NODES),
   gone: fc.boolean(),
-  flush: fc.boolean(),
+  /** Rounds after it. */
+  rounds: fc.constantFrom('none', 'one', 'all'),
 });
 
 it('whatever the trace: accounts are as counted anew, none holds more than it may, each payer has a pod, and nobody waits in vain', () => {
   fc.assert(
-    fc.property(fc.array(act, { maxLength: 60, size: 'max' }), (trace) => {
-      const cluster = new Cluster(12).start();
-      for (const { ns, name, app, on, gone, flush } of trace) {
+    fc.property(fc.array(act, { maxLength: 60, size: 'max' }), fc.constantFrom(0, SHARE_MS), (trace, pieceMs) => {
+      let passed = 0;
+      const cluster = new Cluster(12, NAMESPACE, () => (passed += pieceMs)).start();
+      for (const { ns, name, app, on, gone, rounds } of trace) {
         const where = `${ns}/p${name}`;
         if (gone) cluster.model.deletePod(where);
         else cluster.put(where, `a${app}`, on);
-        if (flush) {
+        if (rounds === 'one') cluster.desired.apply(cluster.model.flush());
+        if (rounds === 'all') {
           drain(cluster.model, cluster.desired);
           check(cluster);
         }
@@ -258,7 +263,7 @@ it('whatever the trace: accounts are as counted anew, none holds more than it ma
       drain(cluster.model, cluster.desired);
       check(cluster);
     }),
-    { numRuns: 150 },
+    { numRuns: 300 },
   );
 });
 

@@ -26,7 +26,7 @@ import { StatusBoard } from './status-board.ts';
 import { statusTables } from './status-tables.ts';
 import type { Step } from './steps.ts';
 import { SubjectHosts } from './subject-hosts.ts';
-import { laterShare, machineStopwatch, SHARE_MS, type Stopwatch } from './time-share.ts';
+import { laterShare, machineStopwatch, RoundShare, type Stopwatch } from './time-share.ts';
 
 export interface ModelOptions extends PodBookOptions {
   readonly db: StateDB;
@@ -48,7 +48,7 @@ interface KeptKind {
 
 /** What is left for later rounds. */
 export interface Later {
-  /** There was no time for some changes. */
+  /** There was no time for something. */
   readonly more: boolean;
   /** Milliseconds until a status that was held back is due; undefined: none was. */
   readonly dueInMs: number | undefined;
@@ -71,12 +71,16 @@ export class Model {
   readonly #derived: readonly InitDone[];
   /** Identities whose pods have come, gone or moved. */
   readonly #recounted = new Marks<number>();
-  /** Milliseconds that `#setAgain` has taken of later rounds: to read a policy takes up to 0.1 s, in one piece. */
-  #overdrawnMs = 0;
+  /** For pods that wait: one that 10,000 selectors match takes 25 ms. */
+  readonly #waitingShare: RoundShare;
+  /** For `#setAgain`: to read a policy takes up to 0.1 s, in one piece. */
+  readonly #againShare: RoundShare;
 
   constructor(options: ModelOptions) {
     const { db, tables, now, statusIntervalMs: intervalMs = 0, stopwatch = machineStopwatch } = options;
     this.#options = options;
+    this.#waitingShare = new RoundShare(stopwatch);
+    this.#againShare = new RoundShare(stopwatch);
     const knownIdentities = createKnownIdentities(db);
     const sets = new SelectorIndex(db, knownIdentities, (txn, hash, by) => this.#policies.resized(txn, hash, by));
     const policies = new PolicyBook(db, sets, options.policyLimits);
@@ -108,14 +112,14 @@ export class Model {
   }
 
   /**
-   * Takes changes in by `fn`, and puts what follows from them into the desired tables; of the policies that can be afforded again, and of
-   * the statuses, as many as there is time for. `fn` may write `others`, too.
+   * Takes changes in by `fn`, and puts what follows from them into the desired tables; of the pods that wait, of the policies that can be
+   * afforded again, and of the statuses, as many as there is time for. `fn` may write `others`, too.
    */
   round(fn: (txn: WriteTxn) => void, others: readonly AnyTable[] = []): Later {
     return this.#options.db.write([...this.#written, ...others], (txn) => {
       fn(txn);
       const complete = this.isComplete(txn);
-      if (complete) this.#pods.serveWaiting(txn);
+      if (complete) this.#serveWaiting(txn);
       this.#pods.settle(txn, !complete);
       if (complete) this.#showChanged(txn);
       return this.later(txn);
@@ -264,7 +268,9 @@ export class Model {
   /** As `round` told, with time that has passed since. */
   later(reader: Reader): Later {
     return {
-      more: this.#statuses.more(reader) || (this.isComplete(reader) && this.#policies.hasAgain(reader)),
+      more:
+        this.#statuses.more(reader) ||
+        (this.isComplete(reader) && (this.#policies.hasAgain(reader) || this.#pods.hasToServe(reader))),
       dueInMs: this.#statuses.dueInMs(reader),
       eventDueInMs: this.#statuses.eventDueInMs(reader),
     };
@@ -335,21 +341,18 @@ export class Model {
 
   /** Policies that wait, or were refused and perhaps are not now, as many as there is time for: a share a round, on average. */
   #setAgain(txn: WriteTxn): void {
-    this.#overdrawnMs = Math.max(0, this.#overdrawnMs - SHARE_MS);
-    if (this.#overdrawnMs > 0 || !this.#policies.hasAgain(txn)) return;
-    const { stopwatch = machineStopwatch } = this.#options;
-    let now = stopwatch();
-    const end = now + SHARE_MS;
-    const hasTime = (): boolean => {
-      now = stopwatch();
-      return now < end;
-    };
-    do {
+    this.#againShare.spend(this.#policies.hasAgain(txn), (hasTime) => {
       const row = this.#policies.nextAgain(txn);
-      if (row === undefined) return;
-      this.#setPolicy(txn, row, { hasTime, when: 'again' });
-    } while (hasTime());
-    this.#overdrawnMs = now - end;
+      if (row !== undefined) this.#setPolicy(txn, row, { hasTime, when: 'again' });
+      return row !== undefined;
+    });
+  }
+
+  /** Pods that wait for a number and may have one now, as many as there is time for: a share a round, on average. */
+  #serveWaiting(txn: WriteTxn): void {
+    this.#pods.queueWaiting(txn);
+    this.#waitingShare.spend(this.#pods.hasToServe(txn), () => this.#pods.serveNext(txn));
+    this.#pods.tellWaiting(txn);
   }
 
   #showChanged(txn: WriteTxn): void {

@@ -34,7 +34,7 @@ export function createPlacedPods(db: StateDB): Table<PlacedPod> {
       { name: 'node', keys: ({ row }) => (row.node === undefined ? [] : [row.node]) },
       {
         name: 'waiting',
-        keys: ({ waiting }) => (waiting === undefined ? [] : [keys.join(waiting.because.account)]),
+        keys: ({ row, waiting }) => (waiting === undefined ? [] : [keys.join(waiting.because.account, row.namespace)]),
       },
       { name: 'waiting-for', keys: ({ waiting }) => (waiting === undefined ? [] : [waiting.labels]) },
     ],

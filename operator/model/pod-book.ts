@@ -7,8 +7,8 @@
  */
 import { isDeepStrictEqual } from 'node:util';
 import { labelsKey, podIdentityLabels } from '@weir/labels';
-import { type AnyTable, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
-import { NoIdentityError, RANGE_ACCOUNT } from '../errors.ts';
+import type { AnyTable, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
+import { NoIdentityError } from '../errors.ts';
 import type { Tables } from '../tables.ts';
 import type { Adopted, NodeRow, PodRow, SlicedPod } from '../types.ts';
 import { AddressClaims, type RefusedAddress } from './address-claims.ts';
@@ -25,6 +25,7 @@ import type { SelectorIndex } from './selector-index.ts';
 import { SlicePacker } from './slices.ts';
 import type { Step } from './steps.ts';
 import { WaitingPods } from './waiting-pods.ts';
+import { WaitingTurns } from './waiting-turns.ts';
 
 export interface PodBookOptions {
   readonly cluster: string;
@@ -75,6 +76,7 @@ export class PodBook {
   readonly #freed = new Marks<string>();
   /** Label sets (`labelsKey`) that have a number now. */
   readonly #given = new Marks<string>();
+  readonly #turns: WaitingTurns;
 
   constructor(db: StateDB, sources: PodBookSources, options: PodBookOptions) {
     this.#sources = sources;
@@ -86,6 +88,7 @@ export class PodBook {
       now: options.now,
       onNoIdentity: options.onNoIdentity,
     });
+    this.#turns = new WaitingTurns(db, this.#pods);
     const { identityRange: range, identitiesPerNamespace: perNamespace = 0 } = options;
     const { mirrorIdentitiesPerNodeAndNamespace: perPair = 0, mirrorIdentitiesPerNode: perNode = 0 } = options;
     this.#identities = new IdentityBook(db, sources.knownIdentities, sources.tables.identities, {
@@ -106,7 +109,8 @@ export class PodBook {
   }
 
   get tables(): readonly AnyTable[] {
-    const books = [this.#identities, this.#waiting, this.#slices, this.#relabelled, this.#networks, this.#addresses];
+    const waiting = [this.#waiting, this.#turns];
+    const books = [this.#identities, ...waiting, this.#slices, this.#relabelled, this.#networks, this.#addresses];
     return [this.#pods, ...books.flatMap(({ tables }) => tables)];
   }
 
@@ -197,20 +201,33 @@ export class PodBook {
     this.#waiting.collect(txn, now);
   }
 
-  /** Gives the numbers that this transaction has made free to pods that wait for one. To be called once everything is shown, and before `settle`. */
-  serveWaiting(txn: WriteTxn): void {
-    // A pod that gets a number may leave one that another waits for.
-    for (let more = true; more; ) {
-      const [given, freed] = [[...this.#given.take(txn)], [...this.#freed.take(txn)]];
-      more = given.length > 0 || freed.length > 0;
-      for (const labels of given) this.#serve(txn, txn.list(this.#pods, 'waiting-for', labels));
+  /** Those who wait for the numbers that this transaction has made free, or given, are to be placed by `serveNext`. To be called once everything is shown. */
+  queueWaiting(txn: WriteTxn): void {
+    for (let freed = [...this.#freed.take(txn)]; freed.length > 0; freed = [...this.#freed.take(txn)]) {
       for (const account of freed) {
         this.#payers.freed(txn, account);
-        this.#serve(txn, txn.list(this.#pods, 'waiting', keys.join(account)));
+        this.#turns.freed(txn, account);
       }
-      if (freed.length > 0) this.#serve(txn, txn.list(this.#pods, 'waiting', keys.join(RANGE_ACCOUNT)));
     }
-    this.#waiting.tell(txn);
+    for (const labels of this.#given.take(txn)) this.#turns.given(txn, labels);
+  }
+
+  /** Whether `serveNext` has something to do. */
+  hasToServe(reader: Reader): boolean {
+    return !this.#turns.isEmpty(reader);
+  }
+
+  /** Places the next pod that waits, and may have a number now; false: there is none. To be called before `settle`. */
+  serveNext(txn: WriteTxn): boolean {
+    const served = this.#turns.serve(txn, (pod) => this.#place(txn, pod.row, pod, 'its turn'));
+    // A pod that gets a number may leave one that another waits for.
+    this.queueWaiting(txn);
+    return served;
+  }
+
+  /** Tells of pods that wait, once none more is served in this transaction. */
+  tellWaiting(txn: WriteTxn): void {
+    this.#waiting.tell(txn, (account) => this.#turns.has(txn, account));
   }
 
   /** Pods that wait for a number. */
@@ -235,8 +252,8 @@ export class PodBook {
     yield* this.#slices.showAll(reader);
   }
 
-  #place(txn: WriteTxn, row: PodRow, before: PlacedPod | undefined): void {
-    const after = { row, ...this.#identityOf(txn, row, before) };
+  #place(txn: WriteTxn, row: PodRow, before: PlacedPod | undefined, turn?: 'its turn'): void {
+    const after = { row, ...this.#identityOf(txn, row, before, turn) };
     this.#replace(txn, before, after);
     this.#settle(txn, before, after);
   }
@@ -249,16 +266,6 @@ export class PodBook {
 
   #settle(txn: WriteTxn, before: PlacedPod | undefined, after: PlacedPod | undefined): void {
     for (const id of new Set([before?.identity, after?.identity])) if (id !== undefined) this.#settlePayer(txn, id);
-  }
-
-  /** Places pods that wait, in their order, until one finds no number for the same reason again: none after it would. */
-  #serve(txn: WriteTxn, pods: Iterable<PlacedPod>): void {
-    for (const { row } of pods) {
-      const pod = txn.get(this.#pods, row.key);
-      if (pod?.waiting === undefined) continue;
-      this.#place(txn, pod.row, pod);
-      if (txn.get(this.#pods, row.key)?.waiting?.because.account === pod.waiting.because.account) return;
-    }
   }
 
   /** Tells everybody who counts pods. */
@@ -315,7 +322,12 @@ export class PodBook {
       yield* reader.covered(this.#pods, 'address', addressKey(address));
   }
 
-  #identityOf(txn: WriteTxn, row: PodRow, before: PlacedPod | undefined): Pick<PlacedPod, 'identity' | 'waiting'> {
+  #identityOf(
+    txn: WriteTxn,
+    row: PodRow,
+    before: PlacedPod | undefined,
+    turn?: 'its turn',
+  ): Pick<PlacedPod, 'identity' | 'waiting'> {
     if (row.hostNetwork || row.finished) return { identity: undefined, waiting: undefined };
     const namespace = txn.get(this.#sources.tables.namespaces, row.namespace);
     // Without the namespace's labels the identity would be a wrong one: a new pod waits, unknown to the nodes. Those of a
@@ -330,7 +342,8 @@ export class PodBook {
     });
     try {
       if (row.portExcess !== undefined) throw NoIdentityError.ports(row.portExcess);
-      const { id, allocated } = this.#identities.use(txn, labels, row.mirrorOf);
+      const isAwaited = (account: string): boolean => turn === undefined && this.#turns.has(txn, account);
+      const { id, allocated } = this.#identities.use(txn, labels, row.mirrorOf, isAwaited);
       if (allocated) {
         this.#sources.sets.addIdentity(txn, id, labels);
         this.#given.add(txn, labelsKey(labels));

@@ -69,10 +69,12 @@ export class WaitingPods {
     return accounts;
   }
 
-  tell(txn: WriteTxn): void {
+  /** `isServed`: pods that wait for the account may have a number in a moment. Who has none then is told when unused identities are collected next. */
+  tell(txn: WriteTxn, isServed: (account: string) => boolean): void {
     for (const key of this.#untold.take(txn)) {
       const pod = txn.get(this.#options.pods, key);
-      if (pod?.waiting !== undefined) this.#tell(txn, pod.row, pod.waiting.because);
+      if (pod?.waiting === undefined || isServed(pod.waiting.because.account)) continue;
+      this.#tell(txn, pod.row, pod.waiting.because);
     }
   }
 
