@@ -29,7 +29,7 @@
  */
 import type { PolicyStatus, ResolvedPolicyObject, SliceEndpoint } from '@weir/kube';
 import type { LabelMap, LabelSelector } from '@weir/labels';
-import type { PolicyKind, ResolvedRule } from '@weir/policy';
+import type { Demand, PolicyKind, ResolvedRule } from '@weir/policy';
 
 export type PolicyObjectKind = Exclude<PolicyKind, 'BareRules'>;
 
@@ -41,7 +41,9 @@ export interface PolicyRow {
   readonly name: string;
   readonly uid: string;
   readonly generation: number;
-  /** The API object, with name and namespace alone of its metadata. */
+  /** What the policy asks for, as it is written. */
+  readonly demand: Demand;
+  /** The API object, with name and namespace alone of its metadata; without its rules where they ask for more than one policy may. */
   readonly object: object;
 }
 

@@ -1,5 +1,6 @@
 import {
   DEFAULT_POLICY_LIMITS,
+  demandOf,
   demandProblem,
   excessProblem,
   isOver,
@@ -38,7 +39,7 @@ export function validateDocuments(documents: readonly PolicyDocument[], namespac
   return documents.map(({ name, value: written }) => {
     const value = inNamespace(written, namespace);
     const kind = kindOf(value);
-    const demand = kind === undefined ? undefined : demandProblem(value, kind, DEFAULT_POLICY_LIMITS);
+    const demand = kind === undefined ? undefined : demandProblem(demandOf(value, kind), DEFAULT_POLICY_LIMITS);
     const { rules, problems: found } = demand === undefined ? parseAny(value) : { rules: [], problems: [demand] };
     const resolved = resolve(rules, { cookieOf: () => 0 }).rules;
     const size = kind === undefined ? undefined : sizeProblem(resolved, kind !== 'CiliumClusterwideNetworkPolicy');

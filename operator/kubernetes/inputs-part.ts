@@ -1,5 +1,6 @@
 import { failuresPart } from '../failures-part.ts';
 import { leasePart } from '../lease-part.ts';
+import { modelPart } from '../model/model-part.ts';
 import { syncLoopPart } from '../model/sync-loop-part.ts';
 import { definePart } from '../parts/contract.ts';
 import { tablesPart } from '../tables-part.ts';
@@ -16,6 +17,7 @@ export const inputsPart = definePart({
     lease: leasePart,
     targets: targetsPart,
     tenantLog: tenantLogPart,
+    model: modelPart,
     syncLoop: syncLoopPart,
     totals: totalsPart,
     failures: failuresPart,
@@ -24,12 +26,13 @@ export const inputsPart = definePart({
   settings: { staleMs: 60_000 },
   startWithinMs: Infinity,
   stopWithinMs: Infinity,
-  build: ({ tables, lease, targets, tenantLog, syncLoop, totals, failures }, { config, db, log }) => {
+  build: ({ tables, lease, targets, tenantLog, model, syncLoop, totals, failures }, { config, db, log }) => {
     const inputs = new Inputs({
       client: lease.client,
       db,
       tables,
       targets,
+      policyLimits: model.policyLimits,
       onError: (error, fields) =>
         failures.failed({
           component: 'reflector',

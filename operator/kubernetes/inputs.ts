@@ -7,21 +7,33 @@
 import {
   ApiError,
   apiVersionOf,
+  type CiliumPolicyObject,
   createReflector,
   type KubeClient,
   type KubeObject,
   type Reflector,
+  type ReflectorOptions,
   type ReflectorSink,
   type Resource,
   resources,
 } from '@weir/kube';
+import type { DemandLimits } from '@weir/policy';
 import type { InitDone, StateDB, Table } from '@weir/statedb';
 import { policyKey } from '../names.ts';
 import type { Tables } from '../tables.ts';
 import type { InputSource, PolicyObjectKind } from '../types.ts';
 import type { ResolvedPolicyWithStatus } from './objects.ts';
 import { fanOut, type TableSink, tableSink } from './reflect.ts';
-import { namespaceRow, nodeReportRow, nodeRow, podKey, podRow, policyRow, resolvedVersionRow } from './rows.ts';
+import {
+  countedPolicy,
+  namespaceRow,
+  nodeReportRow,
+  nodeRow,
+  podKey,
+  podRow,
+  policyRow,
+  resolvedVersionRow,
+} from './rows.ts';
 import { readable } from './shapes.ts';
 import type { CiliumKind, Targets } from './targets.ts';
 
@@ -30,6 +42,8 @@ export interface InputsOptions {
   readonly db: StateDB;
   readonly tables: Tables;
   readonly targets: Targets;
+  /** What one policy may ask for: of one that asks for more no rules are kept. */
+  readonly policyLimits: DemandLimits;
   /** A list or watch failed, and is tried again. */
   readonly onError: (error: Error, context: { readonly resource: string; readonly retryInMs: number }) => void;
   /** An object cannot be read; all others are. */
@@ -37,6 +51,15 @@ export interface InputsOptions {
   /** A kind that the rest does not wait for cannot be read (`because`), or can be again (undefined). */
   readonly onMissing: (kind: PolicyObjectKind, because: string | undefined) => void;
 }
+
+/** How a kind is read. */
+interface Reading<T extends KubeObject> extends Pick<ReflectorOptions<T>, 'pageSize' | 'trim'> {
+  /** Told of failures before the first complete list. */
+  readonly unreadable?: (error: Error) => void;
+}
+
+/** All of a page is in memory at once, and a policy takes up to 30 MB. */
+const POLICIES_OF_A_PAGE = 10;
 
 export class Inputs {
   readonly #options: InputsOptions;
@@ -102,7 +125,11 @@ export class Inputs {
 
   #reflectPolicies(kind: CiliumKind): Promise<void> {
     // First the status that is known, then the row that may make a new one.
-    return this.#reflect(resources[kind], fanOut(this.#options.targets.statuses[kind], this.#policySink(kind)));
+    return this.#reflect(
+      resources[kind],
+      fanOut<CiliumPolicyObject>(this.#options.targets.statuses[kind], this.#policySink(kind)),
+      this.#policyReading(kind),
+    );
   }
 
   #reflectNetworkPolicies(): Promise<void> {
@@ -120,15 +147,30 @@ export class Inputs {
           if (this.#note(plural, { missing: undefined }).missing !== undefined) onMissing(kind, undefined);
         },
       },
-      (error) => {
-        if (!(error instanceof ApiError && (error.forbidden || error.notFound))) return;
-        if (this.#note(plural, { missing: kind }).missing !== undefined) return;
-        sink.withoutIt();
-        onMissing(kind, error.message);
-        without.resolve();
+      {
+        ...this.#policyReading(kind),
+        unreadable: (error) => {
+          if (!(error instanceof ApiError && (error.forbidden || error.notFound))) return;
+          if (this.#note(plural, { missing: kind }).missing !== undefined) return;
+          sink.withoutIt();
+          onMissing(kind, error.message);
+          without.resolve();
+        },
       },
     );
     return Promise.race([synced, without.promise]);
+  }
+
+  /** How policies are read: whoever writes them writes large ones. */
+  #policyReading(kind: PolicyObjectKind): Reading<KubeObject> {
+    const { db, tables, policyLimits } = this.#options;
+    const trim = (object: KubeObject): KubeObject => {
+      using snapshot = db.read();
+      const { namespace, name } = object.metadata;
+      const known = snapshot.get(tables.policies, policyKey(kind, namespace, name));
+      return countedPolicy(object, kind, policyLimits, known);
+    };
+    return { pageSize: POLICIES_OF_A_PAGE, trim };
   }
 
   #policySink(kind: PolicyObjectKind): TableSink<KubeObject> {
@@ -152,16 +194,16 @@ export class Inputs {
     return tableSink({ db, table, name, row, key, mine, onBad: (object, error) => onBad(name, object, error) });
   }
 
-  /** `unreadable`: told of failures before the first complete list. */
   #reflect<T extends KubeObject>(
     resource: Resource<T>,
     sink: ReflectorSink<T>,
-    unreadable?: (error: Error) => void,
+    { unreadable, ...reading }: Reading<T> = {},
   ): Promise<void> {
     const { client, onError } = this.#options;
     const synced = Promise.withResolvers<void>();
     this.#note(resource.plural, {});
     const reflector = createReflector({
+      ...reading,
       client,
       resource,
       sink: {

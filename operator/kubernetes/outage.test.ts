@@ -3,6 +3,7 @@ import { afterEach, beforeEach, describe, expect, it, jest } from '@jest/globals
 import { type ApiError, type KubeClient, type KubeObject, ServerPulse } from '@weir/kube';
 import { createStateDB } from '@weir/statedb';
 import { Asked, OUTAGES, seeded } from '../../shared/kube/testing/outages.ts';
+import { NO_LIMITS } from '../model/budgets.ts';
 import { createTables, show } from '../tables.ts';
 import { Inputs } from './inputs.ts';
 import { createTargets } from './targets.ts';
@@ -98,7 +99,8 @@ beforeEach(() => {
   const { client } = server;
   const nothing = (): undefined => undefined;
   const targets = createTargets({ db, client, onDrift: nothing, onWrite: nothing });
-  inputs = new Inputs({ client, db, tables, targets, onError: nothing, onBad: nothing, onMissing: nothing });
+  const told = { onError: nothing, onBad: nothing, onMissing: nothing };
+  inputs = new Inputs({ client, db, tables, targets, policyLimits: NO_LIMITS, ...told });
   writers = new Writers({ client, db, tables, targets, onWrite: nothing, onStatus: nothing, onError: nothing });
 });
 afterEach(async () => {

@@ -10,12 +10,15 @@ import {
   nodePodCidrs,
   objectsIn,
   type Pod,
+  type PolicyStatus,
   podPorts,
   type ResolvedPolicyObject,
   textMapOf,
   textOf,
   textsIn,
+  withoutManagedFields,
 } from '@weir/kube';
+import { type Demand, type DemandLimits, demandOf, demandProblem } from '@weir/policy';
 import { policyKey } from '../names.ts';
 import type {
   NamespaceRow,
@@ -30,9 +33,35 @@ import type {
 } from '../types.ts';
 import { canonicalAddress, canonicalCidr } from './addresses.ts';
 
-export function policyRow(object: KubeObject, kind: PolicyObjectKind): PolicyRow {
+/** A policy of which it is known what it asks for. */
+export interface CountedPolicy extends KubeObject {
+  readonly status?: PolicyStatus;
+  readonly demand?: Demand;
+}
+
+/**
+ * What is kept of a policy: of one that asks for more than it may what it asks for, and none of its rules, which nobody reads. 1.4 MB of JSON take up
+ * to 30 MB.
+ * @param known its row, where there is one: one generation is counted once
+ */
+export function countedPolicy(
+  object: CountedPolicy,
+  kind: PolicyObjectKind,
+  limits: DemandLimits,
+  known: PolicyRow | undefined,
+): CountedPolicy {
+  const { apiVersion, kind: objectKind, metadata, status } = object;
+  const { uid = '', generation = 0 } = metadata;
+  const isKnown = known?.uid === uid && known.generation === generation;
+  const demand = isKnown ? known.demand : demandOf(object, kind);
+  if (demandProblem(demand, limits) === undefined) return { ...withoutManagedFields(object), demand };
+  const rest = { apiVersion, kind: objectKind, metadata, ...(status === undefined ? {} : { status }) };
+  return { ...withoutManagedFields(rest), demand };
+}
+
+export function policyRow(object: CountedPolicy, kind: PolicyObjectKind): PolicyRow {
   const { name, namespace, uid = '', generation = 0 } = object.metadata;
-  const { status: _status, metadata: _metadata, ...rest } = object as KubeObject & { readonly status?: unknown };
+  const { status: _status, metadata: _metadata, demand = demandOf(object, kind), ...rest } = object;
   return {
     key: policyKey(kind, namespace, name),
     kind,
@@ -40,6 +69,7 @@ export function policyRow(object: KubeObject, kind: PolicyObjectKind): PolicyRow
     name,
     uid,
     generation,
+    demand,
     object: { ...rest, metadata: { name, ...(namespace === undefined ? {} : { namespace }) } },
   };
 }

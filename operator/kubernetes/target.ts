@@ -25,6 +25,8 @@ export interface TargetOptions<T extends KubeObject> {
   /** What says whether an object is as desired. */
   readonly content: (object: T) => unknown;
   readonly subresource?: 'status';
+  /** What is kept of an object: at least its name, namespace and uid, and its content. Default: all of it. */
+  readonly kept?: (object: T) => T;
   /** Whether the object is as we write them. One that is not counts as absent, and is overwritten, or removed. Default: it is. */
   readonly readable?: (object: T) => boolean;
   /** For `has`. */
@@ -178,7 +180,7 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
       this.#writing.delete(key);
     }
     const version = versionOf(answer.metadata.resourceVersion);
-    answer = withoutManagedFields(answer);
+    answer = this.#kept(withoutManagedFields(answer));
     this.#learn((txn) => {
       const meanwhile = txn.get(this.#held, key);
       // Nobody else tells of it where it came and went between two lists.
@@ -213,6 +215,11 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
     this.#acknowledged(key);
   }
 
+  #kept(object: T): T {
+    const { kept } = this.#options;
+    return kept === undefined ? object : kept(object);
+  }
+
   #send(key: string, object: T): void {
     const { db, content, indexes = [] } = this.#options;
     if (indexes.length === 0) return;
@@ -236,10 +243,10 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
     if (before !== undefined && version <= before.version) return false;
     const { content, readable } = this.#options;
     if (readable?.(item) === false) {
-      txn.upsert(this.#held, { object: item, version, unreadable: true });
+      txn.upsert(this.#held, { object: this.#kept(item), version, unreadable: true });
       return true;
     }
-    txn.upsert(this.#held, { object: item, version });
+    txn.upsert(this.#held, { object: this.#kept(item), version });
     const now = content(item);
     if (before !== undefined && before.unreadable !== true && isDeepStrictEqual(content(before.object), now))
       return false;

@@ -4,7 +4,9 @@ import {
   type CiliumIdentity,
   type CiliumPolicyObject,
   type KubeClient,
+  type KubeObject,
   type PeerSet,
+  type PolicyStatus,
   type ResolvedPolicyObject,
   type Resource,
   resources,
@@ -47,12 +49,14 @@ export function createTargets({ db, client, onDrift, onWrite }: TargetsOptions):
   const status = <T extends CiliumPolicyObject | ResolvedPolicyWithStatus>(
     resource: Resource<T>,
     keyOf: (key: string) => string | undefined,
+    kept: (object: T) => T,
   ): ObjectTarget<T> =>
     new ObjectTarget<T>({
       ...shared,
       resource,
       content: content.status,
       subresource: 'status',
+      kept,
       replacement: (answer, wanted) => ({
         ...answer,
         ...(wanted.status === undefined ? {} : { status: wanted.status }),
@@ -99,11 +103,27 @@ export function createTargets({ db, client, onDrift, onWrite }: TargetsOptions):
       onDrift: drift('slices'),
     }),
     statuses: {
-      CiliumNetworkPolicy: status(resources.CiliumNetworkPolicy, (key) => `cnp/${key}`),
-      CiliumClusterwideNetworkPolicy: status(resources.CiliumClusterwideNetworkPolicy, (key) => `ccnp/${key}`),
+      CiliumNetworkPolicy: status(resources.CiliumNetworkPolicy, (key) => `cnp/${key}`, statusAlone),
+      CiliumClusterwideNetworkPolicy: status(
+        resources.CiliumClusterwideNetworkPolicy,
+        (key) => `ccnp/${key}`,
+        statusAlone,
+      ),
     },
-    resolvedStatuses: status<ResolvedPolicyWithStatus>(resources.ResolvedPolicy, networkPolicyOf),
+    resolvedStatuses: status<ResolvedPolicyWithStatus>(resources.ResolvedPolicy, networkPolicyOf, statusAndSource),
   };
+}
+
+/** Tenants' rules are kept once, in table `policies`. */
+function statusAlone<T extends KubeObject & { readonly status?: PolicyStatus }>(object: T): T {
+  const { apiVersion, kind, metadata, status } = object;
+  const { name, namespace, uid } = metadata;
+  const given = { ...(namespace === undefined ? {} : { namespace }), ...(uid === undefined ? {} : { uid }) };
+  return { apiVersion, kind, metadata: { name, ...given }, ...(status === undefined ? {} : { status }) } as T;
+}
+
+function statusAndSource({ spec, ...object }: ResolvedPolicyWithStatus): ResolvedPolicyWithStatus {
+  return { ...statusAlone(object), ...(spec === undefined ? {} : { spec: { source: spec.source, rules: [] } }) };
 }
 
 /** Numbers that the slice names; as somebody else may have written it. */

@@ -133,8 +133,8 @@ export class Budgets {
   }
 
   /** Why the policy is not read at all; undefined: it is. */
-  ofText({ object, kind }: PolicyRow): PolicyProblem | undefined {
-    return demandProblem(object, kind, this.#limits);
+  ofText({ demand }: PolicyRow): PolicyProblem | undefined {
+    return demandProblem(demand, this.#limits);
   }
 
   /** Why one policy may not cost that much; undefined: it may. */

@@ -17,6 +17,8 @@ import { reachesVersion } from './resource-version.ts';
 import type { KubeObject, Reflector, ReflectorOptions } from './types.ts';
 
 const PAGE = 500;
+/** Milliseconds for which objects of a page are reduced at once. */
+const PIECE_MS = 10;
 /** A watch that the server accepted, and that lived shorter than this without an event, failed: a server that closes at once is not asked in a loop. */
 const SHORT_WATCH_MS = 1_000;
 /** API servers send a bookmark a minute where nothing else happens (k8s.io/apiserver, cacher: bookmarkFrequency); half of one more for delays. */
@@ -105,18 +107,18 @@ class ListWatch<T extends KubeObject> implements Reflector {
   }
 
   async #list(): Promise<void> {
-    const { client, resource, list } = this.#options;
+    const { client, resource, list, pageSize = PAGE } = this.#options;
     const items: T[] = [];
     let continueToken: string | undefined;
     let version = '';
     do {
       const page = await client.listPage(resource, {
         ...list,
-        limit: PAGE,
+        limit: pageSize,
         signal: this.#stop.signal,
         ...(continueToken === undefined ? {} : { continueToken }),
       });
-      for (const item of page.items) items.push(this.#trim(item));
+      for await (const item of this.#trimmed(page.items)) items.push(item);
       version = page.resourceVersion;
       continueToken = page.continueToken;
     } while (continueToken !== undefined && !this.#stop.signal.aborted);
@@ -185,6 +187,17 @@ class ListWatch<T extends KubeObject> implements Reflector {
     }
     if (!works && !signal.aborted) {
       throw new ApiError(`watch ${resource.plural}: closed at once`, { status: 0, reason: 'Closed' });
+    }
+  }
+
+  /** With a pause after each PIECE_MS: nobody knows how large objects are. */
+  async *#trimmed(page: readonly T[]): AsyncGenerator<T> {
+    let end = performance.now() + PIECE_MS;
+    for (const item of page) {
+      yield this.#trim(item);
+      if (performance.now() < end) continue;
+      await new Promise((resolve) => setImmediate(resolve));
+      end = performance.now() + PIECE_MS;
     }
   }
 

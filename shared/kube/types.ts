@@ -406,7 +406,9 @@ export interface ReflectorOptions<T extends KubeObject> {
   readonly resource: Resource<T>;
   readonly sink: ReflectorSink<T>;
   readonly list?: Omit<ListOptions, 'signal'>;
-  /** Reduces an object to what is kept in memory. */
+  /** Objects of one page of a list, which is in memory as a whole. Default: 500. */
+  readonly pageSize?: number;
+  /** Reduces an object to what is kept in memory. Default: takes away its managed fields. */
   readonly trim?: (object: T) => T;
   readonly onError?: (error: Error, context: { readonly resource: string; readonly retryInMs: number }) => void;
   /** Called after each list, after each event of a watch (bookmarks too), and when a watch without any has lasted for a second. Must not throw. */

@@ -2,8 +2,8 @@
  * What one policy may ask for by itself, counted before it is read and once it is resolved. The operator refuses what asks for more; who writes
  * policies can know it without a cluster. 0: no limit.
  */
-import { demandOf } from './demand.ts';
-import type { PolicyKind, PolicyProblem, ResolvedRule } from './types.ts';
+import type { Demand } from './demand.ts';
+import type { PolicyProblem, ResolvedRule } from './types.ts';
 
 /** Of what is written. */
 export interface DemandLimits {
@@ -52,15 +52,9 @@ export function bytesOf(json: object): number {
   return Buffer.byteLength(JSON.stringify(json));
 }
 
-/** Why the policy is not read at all; undefined: it is. */
-export function demandProblem(
-  object: unknown,
-  kind: Exclude<PolicyKind, 'BareRules'>,
-  limits: DemandLimits,
-): PolicyProblem | undefined {
+/** Why a policy that asks for that much is not read at all; undefined: it is. */
+export function demandProblem({ selectors, rules, entries }: Demand, limits: DemandLimits): PolicyProblem | undefined {
   const { selectorsPerPolicy, rulesPerPolicy, entriesPerPolicy } = limits;
-  if (selectorsPerPolicy === 0 && rulesPerPolicy === 0 && entriesPerPolicy === 0) return undefined;
-  const { selectors, rules, entries } = demandOf(object, kind);
   if (isOver(rules, rulesPerPolicy)) return excessProblem(`${rules} rules`, rulesPerPolicy, 'rulesPerPolicy');
   if (isOver(entries, entriesPerPolicy)) {
     const needs = `${entries} entries in its lists (peers, ports, values, CIDRs)`;
