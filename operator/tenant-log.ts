@@ -1,8 +1,8 @@
 /**
- * Lines of the log that whoever may write objects in one namespace causes, as often as they like. Of each kind of lines a namespace has ten a
- * minute; how many more there were is told when the minute is over. So one tenant neither fills the log nor hides what is said of others.
+ * Lines of the log that whoever may write objects in one namespace, or of one node, causes, as often as they like. Of each kind of lines each has
+ * ten a minute; how many more there were is told when the minute is over. So one tenant neither fills the log nor hides what is said of others.
  */
-import type { KubeObject } from '@weir/kube';
+import { type KubeObject, MOST_NODE_ADDRESSES } from '@weir/kube';
 import { messageOf } from '@weir/process/errors';
 import { LineLimit } from '@weir/process/line-limit';
 import type { Logger } from 'pino';
@@ -20,15 +20,26 @@ export class TenantLog {
   readonly #log: Logger;
   readonly #addresses: LineLimit;
   readonly #objects: LineLimit;
+  readonly #nodes: LineLimit;
 
   constructor(log: Logger) {
     this.#log = log;
-    const limit = (message: string): LineLimit =>
-      new LineLimit({ onLeftOut: (namespace, leftOut) => log.warn({ namespace, leftOut }, message) });
+    const limit = (message: string, key = 'namespace'): LineLimit =>
+      new LineLimit({ onLeftOut: (of, leftOut) => log.warn({ [key]: of, leftOut }, message) });
     this.#addresses = limit(
       'more addresses that pods of a namespace claim do not count; these are no lines of the log',
     );
     this.#objects = limit('more objects of a namespace cannot be read; these are no lines of the log');
+    this.#nodes = limit('a node has reported too many addresses more often; these are no lines of the log', 'node');
+  }
+
+  /** A kubelet reports them as often as it likes. */
+  nodeAddressesLeftOut(node: string, reported: number): void {
+    if (!this.#nodes.admits(node)) return;
+    this.#log.warn(
+      { node, reported, counted: MOST_NODE_ADDRESSES },
+      'a node reports more addresses of its own than count: the first do, internal ones before external ones; see who has the credentials of its kubelet',
+    );
   }
 
   addressRefused({ address, pod, reason, others }: RefusedAddress): void {
@@ -50,5 +61,6 @@ export class TenantLog {
   stop(): void {
     this.#addresses.stop();
     this.#objects.stop();
+    this.#nodes.stop();
   }
 }

@@ -92,8 +92,10 @@ export interface NodeRow {
   readonly live: boolean;
   /** RFC 3339, in seconds, from the API server. */
   readonly created: string;
-  /** That it reports of itself, canonical; its kubelet writes them. */
+  /** That it reports of itself, canonical, as many as count; its kubelet writes them. */
   readonly addresses: readonly string[];
+  /** How many it reports. */
+  readonly reportedAddresses: number;
   /** Of its pods, canonical; never changed once they are set. */
   readonly podCidrs: readonly string[];
 }

@@ -167,5 +167,5 @@ function apiserversOf(slice: EndpointSlice): ApiserverSlice {
 
 function nodeFacts(node: KubeNode): NodeFacts {
   const { name, creationTimestamp: created = '' } = node.metadata;
-  return { name, created, addresses: nodeAddresses(node), podCidrs: nodePodCidrs(node) };
+  return { name, created, addresses: nodeAddresses(node).addresses, podCidrs: nodePodCidrs(node) };
 }

@@ -130,12 +130,14 @@ function firstOfEachName(ports: readonly PodPort[]): PodPort[] {
 export function nodeRow(node: KubeNode): NodeRow {
   const ready = objectsIn(node.status?.conditions).find((condition) => condition.type === 'Ready');
   const { name, uid = '', creationTimestamp: created = '' } = node.metadata;
+  const { addresses, reported } = nodeAddresses(node);
   return {
     name,
     uid,
     live: ready === undefined || ready.status === 'True',
     created,
-    addresses: nodeAddresses(node).flatMap(canonicalAddress),
+    addresses: addresses.flatMap(canonicalAddress),
+    reportedAddresses: reported,
     podCidrs: nodePodCidrs(node).flatMap(canonicalCidr),
   };
 }

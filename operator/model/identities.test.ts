@@ -12,12 +12,14 @@ type NodeMore = Parameters<typeof node>[2] & object;
 class Cluster {
   readonly refused: string[] = [];
   readonly overlaps: string[] = [];
+  readonly leftOut: string[] = [];
   readonly model = new TestModel({
     cluster: 'default',
     identityGraceMs: 0,
     now: () => 1_700_000_000_000,
     onAddressRefused: ({ address, pod, reason, others }) =>
       this.refused.push([pod, address, reason, ...others].join(' ')),
+    onNodeAddressesLeftOut: (name, reported) => this.leftOut.push(`${name} ${reported}`),
     onPodCidrOverlap: ({ node: name, oldest }) => this.overlaps.push(`${name} over ${oldest}`),
   });
   readonly #desired = new Desired();
@@ -235,4 +237,21 @@ describe('identities as cluster life asks for them', () => {
     expect(cluster.refused).toEqual([]);
     expect(cluster.model.flush().identities).toEqual([]);
   });
+});
+
+it('of a node that reports very many addresses the first 64 count, which is told once; a change of them concerns their pods alone', () => {
+  const cluster = new Cluster({ n1: undefined });
+  const report = (network: number, count: number): void =>
+    cluster.node('n2', { addresses: Array.from({ length: count }, (_, n) => `10.${network}.${n >> 8}.${n & 255}`) });
+  cluster.pod('a/p', 'p', { ip: '10.1.0.5' });
+  cluster.pod('a/q', 'q', { ip: '10.1.0.200' });
+  expect(Object.keys(cluster.addresses)).toEqual(['10.1.0.5', '10.1.0.200']);
+  report(1, 20_000);
+  expect(Object.keys(cluster.addresses)).toEqual(['10.1.0.200']);
+  report(2, 20_000);
+  expect(Object.keys(cluster.addresses).sort()).toEqual(['10.1.0.200', '10.1.0.5']);
+  report(2, 64);
+  report(2, 65);
+  cluster.model.flush();
+  expect(cluster.leftOut).toEqual(['n2 20000', 'n2 65']);
 });

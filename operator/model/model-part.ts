@@ -49,6 +49,10 @@ export const modelPart = definePart({
           'pod CIDRs of nodes overlap: the oldest node has what they share; delete the one that is wrong, and see who registered it',
         );
       },
+      onNodeAddressesLeftOut: (node, reported) => {
+        totals.error('address');
+        tenantLog.nodeAddressesLeftOut(node, reported);
+      },
       onAddressRefused: (refused) => {
         totals.error('address');
         tenantLog.addressRefused(refused);

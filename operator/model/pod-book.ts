@@ -6,6 +6,7 @@
  * (address-claims.ts).
  */
 import { isDeepStrictEqual } from 'node:util';
+import { MOST_NODE_ADDRESSES } from '@weir/kube';
 import { labelsKey, podIdentityLabels } from '@weir/labels';
 import type { AnyTable, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
 import { NoIdentityError } from '../errors.ts';
@@ -45,6 +46,8 @@ export interface PodBookOptions {
   readonly onNoIdentity?: (namespace: string, pod: string, error: NoIdentityError) => void;
   /** An address that a pod claims, and that does not count: once, until the reason changes. */
   readonly onAddressRefused?: (refused: RefusedAddress) => void;
+  /** A node begins to report more of its own addresses than count. */
+  readonly onNodeAddressesLeftOut?: (node: string, reported: number) => void;
   /** A node has come whose pod CIDRs overlap those of others; at the start, nodes with those of an older one. */
   readonly onPodCidrOverlap?: (overlap: PodCidrOverlap) => void;
 }
@@ -163,6 +166,8 @@ export class PodBook {
   setNode(txn: WriteTxn, name: string, after: NodeRow | undefined): NodeRow | undefined {
     const before = after === undefined ? this.#networks.delete(txn, name) : this.#networks.set(txn, after);
     for (const pod of this.#podsBy(txn, before, after)) this.#claim(txn, pod);
+    if (after !== undefined && reportsTooMany(after) && !(before !== undefined && reportsTooMany(before)))
+      this.#options.onNodeAddressesLeftOut?.(after.name, after.reportedAddresses);
     const loading = !txn.initialised(this.#sources.tables.slices);
     if (after !== undefined && !loading && !isDeepStrictEqual(before?.podCidrs, after.podCidrs)) {
       const overlap = this.#networks.overlap(txn, after);
@@ -317,8 +322,8 @@ export class PodBook {
         for (const cidr of node.podCidrs) yield* reader.covered(this.#pods, 'address', cidrKey(cidr));
       }
     }
-    const [had, has] = [before?.addresses ?? [], after?.addresses ?? []];
-    for (const address of [...had.filter((one) => !has.includes(one)), ...has.filter((one) => !had.includes(one))])
+    const [had, has] = [new Set(before?.addresses), new Set(after?.addresses)];
+    for (const address of had.symmetricDifference(has))
       yield* reader.covered(this.#pods, 'address', addressKey(address));
   }
 
@@ -380,6 +385,10 @@ function endpointOf(row: PodRow, identity: number, addresses: readonly string[])
     ...(row.namedPorts.length === 0 ? {} : { 'named-ports': row.namedPorts }),
     ...(row.uid === '' ? {} : { uid: row.uid }),
   };
+}
+
+function reportsTooMany({ reportedAddresses }: NodeRow): boolean {
+  return reportedAddresses > MOST_NODE_ADDRESSES;
 }
 
 /** Of a mark. */

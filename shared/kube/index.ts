@@ -2,7 +2,7 @@ export { createKubeClient, type KubeClientOptions, REQUEST_TIMEOUT_MS } from './
 export { crds, crdYaml } from './crds/index.ts';
 export { ApiError, KubeConfigError, KubeError, LeadershipLostError } from './errors.ts';
 export { LeaderElector, type LeaderElectorOptions } from './leader.ts';
-export { nodeAddresses, nodePodCidrs } from './node-facts.ts';
+export { MOST_NODE_ADDRESSES, type NodeAddresses, nodeAddresses, nodePodCidrs } from './node-facts.ts';
 export { Outage, UNREACHED_FIX } from './outage.ts';
 export { type NamedContainerPort, namedPort, PORT_EXCESS_FIX, podPorts } from './pod-ports.ts';
 export { ServerPulse } from './pulse.ts';

@@ -1,5 +1,5 @@
 import { expect, it } from '@jest/globals';
-import { nodePodCidrs } from './node-facts.ts';
+import { MOST_NODE_ADDRESSES, nodeAddresses, nodePodCidrs } from './node-facts.ts';
 import type { KubeNode } from './types.ts';
 
 it('counts pod CIDRs that one node can have', () => {
@@ -9,4 +9,31 @@ it('counts pod CIDRs that one node can have', () => {
   expect(said({ podCIDRs: ['0.0.0.0/0', '128.0.0.0/1', '64.0.0.0/7', '::/0', '2000::/3'] })).toEqual([]);
   // What is no CIDR is for others to say.
   expect(said({ podCIDRs: ['nonsense'] })).toEqual(['nonsense']);
+});
+
+it('counts the first addresses that a node reports, internal ones before external ones, each once, and says how many there are', () => {
+  const said = (addresses: readonly (readonly [type: string, address: string])[]) =>
+    nodeAddresses({
+      apiVersion: 'v1',
+      kind: 'Node',
+      metadata: { name: 'a' },
+      status: { addresses: addresses.map(([type, address]) => ({ type, address })) },
+    });
+  expect(
+    said([
+      ['ExternalIP', '1.2.3.4'],
+      ['Hostname', 'a'],
+      ['InternalIP', '10.0.0.1'],
+      ['InternalIP', '10.0.0.1'],
+    ]),
+  ).toEqual({
+    addresses: ['10.0.0.1', '1.2.3.4'],
+    reported: 2,
+  });
+  const internal = Array.from({ length: MOST_NODE_ADDRESSES - 1 }, (_, n) => ['InternalIP', `10.0.1.${n}`] as const);
+  const external = Array.from({ length: 20_000 }, (_, n) => ['ExternalIP', `1.2.${n >> 8}.${n & 255}`] as const);
+  const { addresses, reported } = said([...external, ...internal]);
+  expect(reported).toBe(internal.length + external.length);
+  expect(addresses).toHaveLength(MOST_NODE_ADDRESSES);
+  expect(addresses.slice(-2)).toEqual([internal.at(-1)?.[1], '1.2.0.0']);
 });

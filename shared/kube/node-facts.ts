@@ -2,13 +2,24 @@
 import { itemsOf, textsIn } from './shapes.ts';
 import type { KubeNode } from './types.ts';
 
-/** Addresses that the node reports of itself, InternalIP before ExternalIP, each once. Its kubelet writes them. */
-export function nodeAddresses({ status }: KubeNode): string[] {
+/** Addresses of one node that count at most. A node has a handful; a kubelet that was taken over reports 20,000, and others each time. */
+export const MOST_NODE_ADDRESSES = 64;
+
+export interface NodeAddresses {
+  /** InternalIP before ExternalIP, each once: the first MOST_NODE_ADDRESSES. */
+  readonly addresses: readonly string[];
+  /** How many the node reports. */
+  readonly reported: number;
+}
+
+/** What the node reports of its own addresses. Its kubelet writes them. */
+export function nodeAddresses({ status }: KubeNode): NodeAddresses {
   const all = itemsOf(status?.addresses);
-  const addresses = ['InternalIP', 'ExternalIP'].flatMap((type) =>
+  const listed = ['InternalIP', 'ExternalIP'].flatMap((type) =>
     textsIn(all.filter((entry) => entry?.type === type).map((entry) => entry?.address)),
   );
-  return [...new Set(addresses)];
+  const addresses = [...new Set(listed)];
+  return { addresses: addresses.slice(0, MOST_NODE_ADDRESSES), reported: addresses.length };
 }
 
 /** Bits that the pod CIDR of one node has at least: whoever claims more addresses than that claims those of others. */
