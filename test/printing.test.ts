@@ -136,7 +136,7 @@ it('what a node says of itself is in conditions and failures as text', () => {
     status({ nodes: [EVIL], down: [EVIL] }),
     status({ lagging: [EVIL] }),
     status({
-      missingNames: { first: { path: EVIL, name: EVIL, protocols: ['TCP'], asked: 'peers' }, count: 1, unasked: 0 },
+      missingNames: { first: [{ path: EVIL, name: EVIL, protocols: ['TCP'], asked: 'peers' }], count: 1, unasked: 0 },
     }),
   ]) {
     for (const { message, reason } of folded.conditions) {

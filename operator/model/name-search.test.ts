@@ -49,7 +49,10 @@ describe('a search for port names', () => {
     const { search, pieces } = finish(searchFor('p', rules), pods(given, new Set(['nobody'])));
     expect(pieces).toBeGreaterThan(2);
     expect(search.found).toEqual({
-      first: { path: 'spec.egress[0]', name: 'n1', protocols: ['TCP', 'UDP'], asked: 'peers' },
+      first: [
+        ...['n1', 'n2', 'n4', 'n6'].map((name) => ({ path: 'spec.egress[0]', name })),
+        { path: 'spec.egress[2]', name: 'n0' },
+      ].map((one) => ({ ...one, protocols: ['TCP', 'UDP'], asked: 'peers' })),
       count: 4 + 5,
       unasked: 0,
     });

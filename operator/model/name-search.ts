@@ -14,14 +14,18 @@ export interface MissingName {
 
 /** What was found of all names of a policy. A name counts once in each rule. */
 export interface MissingNames {
-  readonly first: MissingName | undefined;
+  /** The first MOST_NAMED that are missing, in the order of the rules. */
+  readonly first: readonly MissingName[];
   /** How many are missing. */
   readonly count: number;
   /** How many were not looked for, because that would take too long. */
   readonly unasked: number;
 }
 
-export const NONE_MISSING: MissingNames = { first: undefined, count: 0, unasked: 0 };
+export const NONE_MISSING: MissingNames = { first: [], count: 0, unasked: 0 };
+
+/** Names that a status names. */
+const MOST_NAMED = 5;
 
 /** Looks of one piece. Each takes about a microsecond. */
 export const PIECE_LOOKS = 4_000;
@@ -183,8 +187,8 @@ class Piece {
   }
 
   #miss(name: MissingName): void {
-    const { first = name, count, unasked } = this.#found;
-    this.#found = { first, count: count + 1, unasked };
+    const { first, count, unasked } = this.#found;
+    this.#found = { first: first.length < MOST_NAMED ? [...first, name] : first, count: count + 1, unasked };
   }
 
   #isSpent(): boolean {

@@ -172,6 +172,28 @@ describe('foldStatus', () => {
     });
   });
 
+  it('names the first five port names that nobody has, each with its place, and says how many more there are and what follows', () => {
+    const name = (n: number, asked: 'peers' | 'selected pods' = 'peers') => ({
+      ...{ path: `spec.egress[${n}]`, name: `p${n}`, protocols: ['TCP'], asked },
+    });
+    const message = (missingNames: StatusInput['missingNames']): string | undefined =>
+      foldStatus(input({ missingNames })).conditions[1]?.message;
+    const lack = (n: number): string =>
+      `spec.egress[${n}]: port name "p${n}" (TCP): no peer of the rule has a container port of this name`;
+    expect(message({ first: [name(0)], count: 1, unasked: 0 })).toBe(`${lack(0)}; until one has, it matches no port`);
+    const first = [0, 1, 2, 3, 4].map((n) => name(n));
+    const all = [0, 1, 2, 3, 4].map(lack).join('; ');
+    expect(message({ first, count: 5, unasked: 0 })).toBe(`${all}; until one has, such a name matches no port`);
+    expect(message({ first, count: 40, unasked: 7 })).toMatch(
+      /p4" .* \(and 35 more\); until one has, such a name matches no port; 7 port names were not looked for, .*: split the policy$/,
+    );
+    // The end is said however long the names are.
+    const long = [{ ...name(0), path: 'x'.repeat(2_000) }, name(1, 'selected pods')];
+    expect(message({ first: long, count: 9, unasked: 0 })).toMatch(
+      / \(and 8 more\); until one has, such a name matches no port$/,
+    );
+  });
+
   it('says of what has not been read that it waits, and what stays in force', () => {
     const [valid, refs, programmed, ready] = foldStatus(
       input({ waits: true, generation: 4, enforcedGeneration: 3 }),

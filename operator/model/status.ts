@@ -3,7 +3,7 @@ import type { Condition, PolicyStatus } from '@weir/kube';
 import { compareText } from '@weir/labels';
 import type { PolicyProblem } from '@weir/policy';
 import { LONGEST_MESSAGE, oneLine } from '../texts.ts';
-import type { MissingNames } from './name-search.ts';
+import type { MissingName, MissingNames } from './name-search.ts';
 
 const MOST_FAILURES = 5;
 const MOST_NODES = 3;
@@ -137,11 +137,14 @@ interface Saying {
   readonly count: number | undefined;
 }
 
-/** As many of the texts as there is room for, at least a part of the first, and how many problems there are beside them. */
-function fitting(sayings: readonly Saying[], room = LONGEST_MESSAGE): string {
+/**
+ * As many of the texts as there is room for, at least a part of the first, and how many problems there are beside them.
+ * @param unsaid problems that have no text
+ */
+function fitting(sayings: readonly Saying[], room = LONGEST_MESSAGE, unsaid = 0): string {
   const more = (count: number): string => (count === 0 ? '' : ` (and ${count} more)`);
   let said = '';
-  let left = sayings.reduce((sum, { count = 1 }) => sum + count, 0);
+  let left = sayings.reduce((sum, { count = 1 }) => sum + count, unsaid);
   for (const [index, { text, count = 1 }] of sayings.entries()) {
     const longer = index === 0 ? text : `${said}; ${text}`;
     const after = left - count;
@@ -152,7 +155,7 @@ function fitting(sayings: readonly Saying[], room = LONGEST_MESSAGE): string {
     said = longer;
     left = after;
   }
-  return said;
+  return `${said}${more(left)}`;
 }
 
 /** Warnings, each text once, with the places that it is about. */
@@ -182,21 +185,19 @@ function references(input: StatusInput, refused: Refusal | undefined): Verdict {
     unasked === 0
       ? ''
       : `; ${unasked} port names were not looked for, as they are too many for so many selected pods or peers: split the policy`;
-  if (first === undefined) {
+  if (count === 0) {
     const message = unasked === 0 ? 'Everything that the policy names is resolved.' : `Nothing is missing${unlooked}`;
     return { status: 'True', reason: 'Resolved', message };
   }
-  const { path, name, protocols, asked } = first;
-  const lacks =
-    asked === 'selected pods'
-      ? 'no pod that the policy selects has a container port of this name'
-      : 'no peer of the rule has a container port of this name';
-  const more = count === 1 ? '' : ` (and ${count - 1} more)`;
-  return {
-    status: 'False',
-    reason: 'PortNameNotFound',
-    message: `${path}: port name "${name}" (${protocols.join(', ')}): ${lacks}; until one has, it matches no port${more}${unlooked}`,
-  };
+  const consequence = `; until one has, ${count === 1 ? 'it' : 'such a name'} matches no port${unlooked}`;
+  const said = fitting(first.map(missing), LONGEST_MESSAGE - consequence.length, count - first.length);
+  return { status: 'False', reason: 'PortNameNotFound', message: `${said}${consequence}` };
+}
+
+function missing({ path, name, protocols, asked }: MissingName): Saying {
+  const who = asked === 'selected pods' ? 'no pod that the policy selects' : 'no peer of the rule';
+  const text = `${path}: port name "${name}" (${protocols.join(', ')}): ${who} has a container port of this name`;
+  return { text, count: undefined };
 }
 
 function progress(
