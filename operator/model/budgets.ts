@@ -21,7 +21,7 @@ import {
 } from '@weir/policy';
 import type { AnyTable, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
 import type { PolicyRow } from '../types.ts';
-import { breadthOf } from './selector-index.ts';
+import { breadthOf } from './selector-wants.ts';
 
 /** 0: no limit. */
 export interface PolicyLimits extends DemandLimits, SizeLimits {

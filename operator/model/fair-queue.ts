@@ -77,8 +77,25 @@ export class FairQueue<T> {
     return reader.has(this.#waiting, key);
   }
 
+  /** The row of this key as it waits. */
+  get(reader: Reader, key: Key): T | undefined {
+    return reader.get(this.#waiting, key)?.change.row;
+  }
+
   isEmpty(reader: Reader): boolean {
-    return reader.count(this.#waiting) === 0;
+    return this.waits(reader) === 0;
+  }
+
+  /** How many rows wait. */
+  waits(reader: Reader): number {
+    return reader.count(this.#waiting);
+  }
+
+  /** Rows that wait: of one owner, in their order, or all. */
+  *waiting(reader: Reader, owner?: string): Generator<T> {
+    const rows =
+      owner === undefined ? reader.all(this.#waiting) : reader.prefix(this.#waiting, keys.join(owner), 'place');
+    for (const { change } of rows) yield change.row;
   }
 
   /** The next change, which waits no more. */

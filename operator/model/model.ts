@@ -16,7 +16,6 @@ import type { Adopted, NodeReportRow, NodeRow, PodRow, PolicyObjectKind, PolicyR
 import { NO_LIMITS, type PolicyLimits } from './budgets.ts';
 import { Census } from './census.ts';
 import { createKnownIdentities } from './known-identities.ts';
-import { Marks } from './marks.ts';
 import { showPeerSet } from './peer-sets.ts';
 import { PodBook, type PodBookOptions } from './pod-book.ts';
 import { type AdoptedPolicy, type Enforced, type Pace, PolicyBook, type PolicyEntry } from './policy-book.ts';
@@ -69,8 +68,6 @@ export class Model {
   /** What a round may write. */
   readonly #written: readonly AnyTable[];
   readonly #derived: readonly InitDone[];
-  /** Identities whose pods have come, gone or moved. */
-  readonly #recounted = new Marks<number>();
   /** For pods that wait: one that 10,000 selectors match takes 25 ms. */
   readonly #waitingShare: RoundShare;
   /** For `#setAgain`: to read a policy takes up to 0.1 s, in one piece. */
@@ -82,13 +79,13 @@ export class Model {
     this.#waitingShare = new RoundShare(stopwatch);
     this.#againShare = new RoundShare(stopwatch);
     const knownIdentities = createKnownIdentities(db);
-    const sets = new SelectorIndex(db, knownIdentities, (txn, hash, by) => this.#policies.resized(txn, hash, by));
+    const sets = new SelectorIndex(db, knownIdentities, {
+      onResize: (txn, hash, by) => this.#policies.resized(txn, hash, by),
+      onMoved: (txn, hash) => this.#portNames.moved(txn, hash),
+    });
     const policies = new PolicyBook(db, sets, options.policyLimits);
     const census = new Census(db, {
-      onChange: (txn, resident, by) => {
-        this.#recounted.add(txn, resident.identity);
-        this.#hosts.move(txn, resident, by);
-      },
+      onChange: (txn, resident, by) => this.#hosts.move(txn, resident, by),
       onPresence: (txn, identity) => this.#portNames.presence(txn, identity),
     });
     const portNames = new PortNames(db, { sets, policies, census }, (txn, key) => this.#statuses.mark(txn, key));
@@ -116,8 +113,8 @@ export class Model {
   }
 
   /**
-   * Takes changes in by `fn`, and puts what follows from them into the desired tables; of the pods that wait, of the policies that can be
-   * afforded again, and of the statuses, as many as there is time for. `fn` may write `others`, too.
+   * Takes changes in by `fn`, and puts what follows from them into the desired tables; of the pods that wait, of the sets that identities come to, of
+   * the policies that can be afforded again, and of the statuses, as many as there is time for. `fn` may write `others`, too.
    */
   round(fn: (txn: WriteTxn) => void, others: readonly AnyTable[] = []): Later {
     return this.#options.db.write([...this.#written, ...others], (txn) => {
@@ -153,6 +150,11 @@ export class Model {
     yield (txn) => {
       for (const entry of this.#policies.all(txn)) this.#statuses.found(txn, entry);
     };
+    for (let more = true; more; ) {
+      yield (txn) => {
+        more = this.#sets.lookNext(txn);
+      };
+    }
     for (const hash of this.#sets.hashes(reader)) yield (txn) => showPeerSet(txn, peerSets, this.#sets, hash);
     for (const entry of this.#policies.all(reader)) {
       const row = entry.resolved;
@@ -272,9 +274,7 @@ export class Model {
   /** As `round` told, with time that has passed since. */
   later(reader: Reader): Later {
     return {
-      more:
-        this.#statuses.more(reader) ||
-        (this.isComplete(reader) && (this.#policies.hasAgain(reader) || this.#pods.hasToServe(reader))),
+      more: this.#statuses.more(reader) || (this.isComplete(reader) && this.#hasMore(reader)),
       dueInMs: this.#statuses.dueInMs(reader),
       eventDueInMs: this.#statuses.eventDueInMs(reader),
     };
@@ -359,16 +359,28 @@ export class Model {
     this.#pods.tellWaiting(txn);
   }
 
+  #hasMore(reader: Reader): boolean {
+    return this.#policies.hasAgain(reader) || this.#sets.hasLooks(reader) || this.#pods.hasToServe(reader);
+  }
+
+  /** Identities come to sets and leave them, as many as there is time for. */
+  #moveIdentities(txn: WriteTxn): void {
+    const hasTime = laterShare(this.#options.stopwatch ?? machineStopwatch);
+    while (this.#sets.lookNext(txn)) {
+      this.#showSets(txn);
+      if (!hasTime()) return;
+    }
+  }
+
+  #showSets(txn: WriteTxn): void {
+    for (const hash of this.#sets.takeChanged(txn)) showPeerSet(txn, this.#options.tables.peerSets, this.#sets, hash);
+  }
+
   #showChanged(txn: WriteTxn): void {
+    this.#moveIdentities(txn);
     this.#setAgain(txn);
-    const changed = new Set(this.#sets.takeChanged(txn));
-    for (const hash of changed) showPeerSet(txn, this.#options.tables.peerSets, this.#sets, hash);
-    for (const identity of this.#recounted.take(txn)) {
-      for (const hash of this.#sets.setsOf(txn, identity)) changed.add(hash);
-    }
-    for (const hash of changed) {
-      for (const key of this.#policies.withSubject(txn, hash)) this.#statuses.mark(txn, key);
-    }
+    this.#showSets(txn);
+    for (const key of this.#hosts.takeMoved(txn)) this.#statuses.mark(txn, key);
     this.#pods.showChanged(txn);
     this.#statuses.flush(txn);
   }

@@ -2,7 +2,8 @@
  * Which port names of a policy stand for nothing (ResolvedRefs, reason PortNameNotFound).
  *
  * Ingress asks the selected pods for the name, egress the peers. Where no pod is there to ask, nothing is missing. A pod
- * that comes or goes wakes only the policies that ask its identity for names, and only when it is the first or last.
+ * that comes or goes wakes only the policies that ask its identity for names, and only when it is the first or last: as the identity comes to the
+ * sets that are asked, or when they are looked at for it (SelectorIndex). Until then they do without it.
  *
  * What was found for a policy is kept until pods change. They may do so while it is looked for: then it is told as it is, and looked for again,
  * so that no one who changes pods all the time delays it for ever.
@@ -76,8 +77,13 @@ export class PortNames {
   /** The first pod of an identity has come, or the last has gone. */
   presence(txn: WriteTxn, identity: number): void {
     const { sets, policies, census } = this.#sources;
-    for (const hash of sets.setsOf(txn, identity)) this.#wake(txn, policies.asking(txn, hash));
+    sets.presence(txn, identity);
     if (census.places(txn) <= 1) this.#wake(txn, policies.askingEveryone(txn));
+  }
+
+  /** The members of this set, or their pods, are others. */
+  moved(txn: WriteTxn, hash: string): void {
+    this.#wake(txn, this.#sources.policies.asking(txn, hash));
   }
 
   /**

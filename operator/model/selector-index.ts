@@ -2,19 +2,15 @@
  * Which identities each selector matches. A selector is evaluated when it is new, an identity when it is new; each only where both may
  * agree: within the namespaces that the selector names, when it names any, and where it asks for a label, with identities that have it.
  *
+ * A selector's set is right at once. An identity comes to sets that are there, and goes, as there is time for: piece by piece, in turns of the
+ * identities' namespaces, since anybody may write any number of selectors that match everybody's pods. First come the sets that are of
+ * its own namespace alone. Nobody is let in or kept out by that: nodes judge an identity by the selectors and its labels (peer-set-views.ts).
+ *
  * A set is one row, so that what many selectors match of many identities costs some bytes for each pair, and no row.
  */
-import {
-  type LabelMap,
-  type LabelSelector,
-  matches,
-  NAMESPACE_LABEL,
-  namespaceOf,
-  type Requirement,
-} from '@weir/labels';
+import { type LabelMap, type LabelSelector, labelsKey, matches, namespaceOf } from '@weir/labels';
 import {
   type AnyTable,
-  type Key,
   keys,
   type Query,
   query,
@@ -23,13 +19,10 @@ import {
   type Table,
   type WriteTxn,
 } from '@weir/statedb';
-import { identityKey, isIndexed, isNarrow, type KnownIdentity, labelKey } from './known-identities.ts';
+import { FairQueue } from './fair-queue.ts';
+import { identityKey, type KnownIdentity, labelKey } from './known-identities.ts';
 import { Marks } from './marks.ts';
-
-interface SelectorRow {
-  readonly hash: string;
-  readonly selector: LabelSelector;
-}
+import { bucketOf, type SelectorRow, scopeOf, WANTS, wanting, wantsOfLabels } from './selector-wants.ts';
 
 interface Members {
   readonly hash: string;
@@ -54,18 +47,36 @@ interface Removed {
   readonly last: number;
 }
 
-/** Where identities that a selector may match can be looked up. */
-interface Scope {
-  /** undefined: any. */
-  readonly namespaces: readonly string[] | undefined;
-  /** What only identities that have a label fulfil. */
-  readonly asked: Requirement | undefined;
+/** A look at all selectors that match the labels of an identity that has come, or is gone, or whose pods have. */
+interface Look {
+  readonly identity: number;
+  readonly labels: LabelMap;
+  /** Its first pod has come or its last has gone: whoever asks its sets is told. */
+  readonly presence: boolean;
+  /** Where it goes on. */
+  readonly at: Place;
 }
 
-/** Places that are looked up one by one: namespaces, values of a label, or pairs of them. */
-const MOST_PLACES = 100;
-/** No namespace has this name. */
-const ANYWHERE = '*';
+interface Place {
+  /** Of the selectors that are being counted, and then of the others: number of what they want (`wantsOfLabels`), from 0 on. */
+  readonly want: number;
+  /** Of those that want that. '': the first. */
+  readonly bucket: string;
+}
+
+const BEGIN: Place = { want: 0, bucket: '' };
+/** What a piece of a look costs, in selectors that are looked at: a set that changes is one for each so many members more. Some milliseconds. */
+const PIECE = 100;
+const MEMBERS_OF_ONE = 100;
+/** Looks of a namespace that may wait: who has more pays for one before another comes. */
+const MOST_WAITING = 1_000;
+
+export interface SelectorIndexOptions {
+  /** A set has so many members more, or fewer. */
+  readonly onResize?: (txn: WriteTxn, hash: string, by: number) => void;
+  /** An identity has come to the set, or pods of one that is in it have come or gone. */
+  readonly onMoved?: (txn: WriteTxn, hash: string) => void;
+}
 
 export class SelectorIndex {
   readonly #identities: Table<KnownIdentity>;
@@ -75,55 +86,63 @@ export class SelectorIndex {
   readonly #changed = new Marks<string>();
   readonly #evaluated: Table<Evaluated>;
   readonly #removed: Table<Removed>;
-  readonly #onResize: (txn: WriteTxn, hash: string, by: number) => void;
+  readonly #looks: FairQueue<Look>;
+  readonly #options: SelectorIndexOptions;
 
-  /** `onResize`: a set has so many members more, or fewer. */
-  constructor(
-    db: StateDB,
-    identities: Table<KnownIdentity>,
-    onResize: (txn: WriteTxn, hash: string, by: number) => void = () => {},
-  ) {
+  constructor(db: StateDB, identities: Table<KnownIdentity>, options: SelectorIndexOptions = {}) {
     this.#identities = identities;
-    this.#onResize = onResize;
-    this.#selectors = db.table<SelectorRow>({
-      name: 'selectors',
-      key: ({ hash }) => hash,
-      indexes: [{ name: 'wants', keys: ({ selector }) => wantsOf(selector) }],
-    });
+    this.#options = options;
+    this.#selectors = db.table<SelectorRow>({ name: 'selectors', key: ({ hash }) => hash, indexes: [WANTS] });
     this.#members = db.table<Members>({ name: 'set-members', key: ({ hash }) => hash });
     this.#evaluated = db.table<Evaluated>({
       name: 'evaluated-sets',
       key: ({ policy, hash }) => keys.join(policy, hash),
-      indexes: [{ name: 'wants', keys: ({ selector }) => wantsOf(selector) }],
+      indexes: [WANTS],
     });
     this.#removed = db.table<Removed>({ name: 'removed-identities', key: () => '' });
+    this.#looks = new FairQueue(db, {
+      name: 'set-looks',
+      keyOf: ({ identity }) => identityKey(identity),
+      ownerOf: ({ labels }) => namespaceOf(labels),
+    });
   }
 
   get tables(): readonly AnyTable[] {
-    return [this.#selectors, this.#members, this.#evaluated, this.#removed];
+    return [this.#selectors, this.#members, this.#evaluated, this.#removed, ...this.#looks.tables];
   }
 
-  /** Adds an identity to the sets that match it. */
+  /** An identity is known now: `lookNext` adds it to the sets that match it. */
   addIdentity(txn: WriteTxn, identity: number, labels: LabelMap): void {
-    for (const { hash } of this.#matching(txn, this.#selectors, labels)) {
-      const members = this.#of(txn, hash);
-      const after = withMember(members, identity);
-      if (after !== members) this.#put(txn, hash, after);
-    }
-    for (const row of this.#matching(txn, this.#evaluated, labels))
-      txn.upsert(this.#evaluated, { ...row, identities: withMember(row.identities, identity) });
+    const before = this.#looks.get(txn, identityKey(identity));
+    // Under other labels it is gone: no list has it for both.
+    if (before !== undefined && labelsKey(before.labels) !== labelsKey(labels)) this.#finish(txn, before);
+    this.#look(txn, identity, labels, false);
   }
 
-  /** Takes an identity, which had these labels, out of the sets that match it. */
+  /** An identity, which had these labels, is not known any more: `lookNext` takes it out of the sets that match it. */
   removeIdentity(txn: WriteTxn, identity: number, labels: LabelMap): void {
     txn.upsert(this.#removed, { last: identity });
-    for (const { hash } of this.#matching(txn, this.#selectors, labels)) {
-      const members = this.#of(txn, hash);
-      const after = withoutMember(members, identity);
-      if (after !== members) this.#put(txn, hash, after);
-    }
-    for (const row of this.#matching(txn, this.#evaluated, labels))
-      txn.upsert(this.#evaluated, { ...row, identities: withoutMember(row.identities, identity) });
+    this.#look(txn, identity, labels, false);
+  }
+
+  /** The first pod of an identity that is known has come, or its last has gone: `lookNext` tells of its sets. */
+  presence(txn: WriteTxn, identity: number): void {
+    const labels = this.labels(txn, identity);
+    if (labels !== undefined) this.#look(txn, identity, labels, true);
+  }
+
+  /** Whether there is something for `lookNext`. */
+  hasLooks(reader: Reader): boolean {
+    return !this.#looks.isEmpty(reader);
+  }
+
+  /** Sees to some more of the sets that identities come to or leave, `piece` of them; false: that has been done. */
+  lookNext(txn: WriteTxn, piece = PIECE): boolean {
+    const next = this.#looks.take(txn);
+    if (next === undefined) return false;
+    const at = this.#lookOn(txn, next.row, piece);
+    if (at !== undefined) this.#looks.putBack(txn, { ...next, row: { ...next.row, at } });
+    return true;
   }
 
   /** Adds a set that a policy names, unless it is there. */
@@ -191,9 +210,20 @@ export class SelectorIndex {
     for (const { hash } of reader.all(this.#selectors)) yield hash;
   }
 
-  /** Ascending. */
+  /** Those that have come to the set and have not left it. Ascending. */
   members(reader: Reader, hash: string): readonly number[] {
     return this.#of(reader, hash);
+  }
+
+  /** All that the set's selector matches, also those that have not come to it yet; and those that have not left it. Some of them twice. */
+  *matched(reader: Reader, hash: string): Generator<number> {
+    yield* this.#of(reader, hash);
+    const selector = this.selector(reader, hash);
+    if (selector === undefined || !this.hasLooks(reader)) return;
+    const { namespaces } = scopeOf(selector);
+    for (const owner of namespaces ?? [undefined])
+      for (const { identity, labels } of this.#looks.waiting(reader, owner))
+        if (matches(selector, labels)) yield identity;
   }
 
   has(reader: Reader, hash: string, identity: number): boolean {
@@ -201,11 +231,9 @@ export class SelectorIndex {
     return members[placeOf(members, identity)] === identity;
   }
 
-  /** The sets of an identity that is known. */
-  *setsOf(reader: Reader, identity: number): Generator<string> {
-    const known = reader.get(this.#identities, identityKey(identity));
-    if (known !== undefined)
-      for (const { hash } of this.#matching(reader, this.#selectors, known.row.labels)) yield hash;
+  /** Of an identity that is known. */
+  labels(reader: Reader, identity: number): LabelMap | undefined {
+    return reader.get(this.#identities, identityKey(identity))?.row.labels;
   }
 
   /** Hashes that changed in this transaction since the last call. */
@@ -244,20 +272,70 @@ export class SelectorIndex {
   #put(txn: WriteTxn, hash: string, identities: readonly number[]): void {
     const by = identities.length - this.size(txn, hash);
     txn.upsert(this.#members, { hash, identities });
-    if (by !== 0) this.#onResize(txn, hash, by);
+    if (by !== 0) this.#options.onResize?.(txn, hash, by);
     this.#changed.add(txn, hash);
   }
 
-  /** Every row whose selector matches the labels, once. */
-  #matching<T extends SelectorRow>(reader: Reader, table: Table<T>, labels: LabelMap): ReadonlySet<T> {
-    const found = new Set<T>();
-    if (reader.count(table) === 0) return found;
-    for (const namespace of [ANYWHERE, namespaceOf(labels)]) {
-      for (const key of [wantKey(namespace), ...labelWants(labels, namespace)]) {
-        for (const row of reader.list(table, 'wants', key)) if (matches(row.selector, labels)) found.add(row);
+  #look(txn: WriteTxn, identity: number, labels: LabelMap, presence: boolean): void {
+    if (txn.count(this.#selectors) === 0 && txn.count(this.#evaluated) === 0) return;
+    const before = this.#looks.get(txn, identityKey(identity));
+    if (before === undefined) this.#payBacklog(txn, namespaceOf(labels));
+    const row = { identity, labels, presence: presence || before?.presence === true, at: BEGIN };
+    this.#looks.put(txn, { row, revision: txn.revision(this.#identities), deleted: false });
+  }
+
+  /** Who makes identities come and go faster than there is time for waits for what they cost. */
+  #payBacklog(txn: WriteTxn, namespace: string): void {
+    if (this.#looks.waits(txn) < MOST_WAITING) return;
+    const [first, ...rest] = this.#looks.waiting(txn, namespace).take(MOST_WAITING);
+    if (first !== undefined && rest.length + 1 === MOST_WAITING) this.#finish(txn, first);
+  }
+
+  #finish(txn: WriteTxn, look: Look): void {
+    this.#looks.remove(txn, identityKey(look.identity));
+    this.#lookOn(txn, look, Number.POSITIVE_INFINITY);
+  }
+
+  /** Goes on with a look, up to the end of a bucket beyond `most`. Returns where to go on; undefined: at its end. */
+  #lookOn(txn: WriteTxn, look: Look, most: number): Place | undefined {
+    const { labels, at } = look;
+    const wants = wantsOfLabels(labels);
+    const known = this.labels(txn, look.identity);
+    const edit = known !== undefined && labelsKey(known) === labelsKey(labels) ? withMember : withoutMember;
+    let cost = 0;
+    // First those that are being counted: one that goes from there into a set has the identity, or is met again.
+    for (let [want, from] = [at.want, at.bucket]; want < 2 * wants.length; [want, from] = [want + 1, '']) {
+      const key = wants[want % wants.length] ?? '';
+      const rows: Iterable<SelectorRow | Evaluated> =
+        want < wants.length ? wanting(txn, this.#evaluated, key, from) : wanting(txn, this.#selectors, key, from);
+      let last = '';
+      for (const row of rows) {
+        const bucket = bucketOf(row.hash);
+        if (bucket !== last && cost >= most) return { want, bucket };
+        last = bucket;
+        cost += 1;
+        if (!matches(row.selector, labels)) continue;
+        cost += 'policy' in row ? this.#editEvaluated(txn, row, look, edit) : this.#editSet(txn, row, look, edit);
       }
     }
-    return found;
+    if (edit === withoutMember && at !== BEGIN) txn.upsert(this.#removed, { last: look.identity });
+    return undefined;
+  }
+
+  #editEvaluated(txn: WriteTxn, row: Evaluated, { identity }: Look, edit: Edit): number {
+    const identities = edit(row.identities, identity);
+    if (identities === row.identities) return 0;
+    txn.upsert(this.#evaluated, { ...row, identities });
+    return costOf(identities);
+  }
+
+  #editSet(txn: WriteTxn, { hash }: SelectorRow, { identity, presence }: Look, edit: Edit): number {
+    const members = this.#of(txn, hash);
+    const after = edit(members, identity);
+    const changed = after !== members;
+    if (changed) this.#put(txn, hash, after);
+    if (presence || (changed && edit === withMember)) this.#options.onMoved?.(txn, hash);
+    return changed ? costOf(after) : 0;
   }
 
   /** What finds every identity that the selector may match; perhaps more than once. */
@@ -275,40 +353,11 @@ export class SelectorIndex {
   }
 }
 
-/** Of how many namespaces all identities may have to be asked, at least 1 and at most `most`: 1 where few of them have the label that it asks for. */
-export function breadthOf(selector: LabelSelector, most: number): number {
-  const { namespaces, asked } = scopeOf(selector);
-  return asked !== undefined && isNarrow(asked.key) ? 1 : Math.max(1, Math.min(most, namespaces?.length ?? most));
-}
+type Edit = (list: readonly number[], value: number) => readonly number[];
 
-function scopeOf({ requirements }: LabelSelector): Scope {
-  const named = requirements.find(({ key, operator }) => key === NAMESPACE_LABEL && operator === 'In')?.values;
-  const namespaces = named !== undefined && named.length <= MOST_PLACES ? named : undefined;
-  const most = MOST_PLACES / (namespaces?.length ?? 1);
-  const askable = requirements.filter(
-    ({ key, operator, values }) => operator === 'In' && values.length <= most && isIndexed(key),
-  );
-  return { namespaces, asked: askable.find(({ key }) => isNarrow(key)) ?? askable[0] };
-}
-
-/** By what an identity finds the selector: a namespace, and a label where it asks for one. */
-function wantsOf(selector: LabelSelector): Key[] {
-  const { namespaces = [ANYWHERE], asked } = scopeOf(selector);
-  return namespaces.flatMap((namespace) =>
-    asked === undefined
-      ? [wantKey(namespace)]
-      : asked.values.map((value) => wantKey(namespace, labelKey(asked.key, value))),
-  );
-}
-
-function labelWants(labels: LabelMap, namespace: string): Key[] {
-  return Object.entries(labels).flatMap(([key, value]) =>
-    isIndexed(key) ? [wantKey(namespace, labelKey(key, value))] : [],
-  );
-}
-
-function wantKey(namespace: string, label: Key = ''): Key {
-  return keys.join(namespace, label);
+/** What it costs to write a list, in selectors that are looked at. */
+function costOf(identities: readonly number[]): number {
+  return 1 + identities.length / MEMBERS_OF_ONE;
 }
 
 /** The ascending list with the number; itself where it has it. */

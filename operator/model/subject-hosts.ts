@@ -3,15 +3,18 @@
  *
  * Guarantees: counted when a policy's status asks first, kept from then on with each pod that comes, goes or moves, and
  * forgotten with the last policy of these subjects. So a fold costs the nodes that host a selected pod, not the identities
- * that are selected, and policies that select the same pods share one count.
+ * that are selected, and policies that select the same pods share one count. A pod that comes or goes is matched against the selectors that are
+ * counted, whoever has listed it by now; however many others there are, it costs nothing.
  *
- * Relies on the other books: an identity joins its sets before its first pod has an address, and leaves them after its last
- * one has gone; what a selector matches never changes.
+ * Relies on the other books: an identity is known before its first pod has an address, and until its last one has gone; what a selector
+ * matches never changes.
  */
 import { type AnyTable, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import type { Census, Count, Resident } from './census.ts';
+import { Marks } from './marks.ts';
 import { type PolicyBook, subjectsKey } from './policy-book.ts';
 import type { SelectorIndex } from './selector-index.ts';
+import { matching, type SelectorRow, WANTS } from './selector-wants.ts';
 
 type Subjects = ReadonlySet<string>;
 
@@ -38,6 +41,10 @@ export class SubjectHosts {
   /** Those that are counted. */
   readonly #groups: Table<Group>;
   readonly #hosted: Table<Hosted>;
+  /** Of their subjects. */
+  readonly #selectors: Table<SelectorRow>;
+  /** Groups of which pods have come, gone or moved. */
+  readonly #moved = new Marks<string>();
 
   constructor(db: StateDB, sources: SubjectHostsSources) {
     this.#sources = sources;
@@ -51,10 +58,11 @@ export class SubjectHosts {
       key: hostedKey,
       indexes: [{ name: 'node', keys: ({ node }) => [node] }],
     });
+    this.#selectors = db.table<SelectorRow>({ name: 'counted-selectors', key: ({ hash }) => hash, indexes: [WANTS] });
   }
 
   get tables(): readonly AnyTable[] {
-    return [this.#groups, this.#hosted];
+    return [this.#groups, this.#hosted, this.#selectors];
   }
 
   /** By node: pods that are members of at least one of the subjects. */
@@ -70,6 +78,11 @@ export class SubjectHosts {
       yield* this.#sources.policies.withSubjects(reader, group);
   }
 
+  /** Keys of the policies whose status has asked, and of whose pods some have come, gone or moved in this transaction since the last call. */
+  *takeMoved(txn: WriteTxn): Generator<string> {
+    for (const group of this.#moved.take(txn)) yield* this.#sources.policies.withSubjects(txn, group);
+  }
+
   /** A pod has come (`by` 1) or gone (-1); the census has counted it. */
   move(txn: WriteTxn, { identity, node, leaving }: Resident, by: 1 | -1): void {
     if (node === undefined || txn.count(this.#groups) === 0) return;
@@ -79,6 +92,7 @@ export class SubjectHosts {
       const count = leaving ? { ...known, leaving: known.leaving + by } : { ...known, staying: known.staying + by };
       if (count.staying + count.leaving === 0) txn.delete(this.#hosted, hostedKey(count));
       else txn.upsert(this.#hosted, count);
+      this.#moved.add(txn, group);
     }
   }
 
@@ -88,13 +102,14 @@ export class SubjectHosts {
     if (!txn.has(this.#groups, id)) return;
     for (const _ of this.#sources.policies.withSubjects(txn, id)) return;
     txn.delete(this.#groups, id);
+    for (const hash of subjects) if (this.#groupsBy(txn, hash).next().done === true) txn.delete(this.#selectors, hash);
     for (const hosted of this.#hostedIn(txn, id)) txn.delete(this.#hosted, hostedKey(hosted));
   }
 
   #count(txn: WriteTxn, group: Group): void {
     const { sets, census } = this.#sources;
     const identities = new Set<number>();
-    for (const hash of group.subjects) for (const identity of sets.members(txn, hash)) identities.add(identity);
+    for (const hash of group.subjects) for (const identity of sets.matched(txn, hash)) identities.add(identity);
     const counts = new Map<string, { staying: number; leaving: number }>();
     for (const identity of identities) {
       for (const [node, { staying, leaving }] of census.of(txn, identity)) {
@@ -105,15 +120,23 @@ export class SubjectHosts {
       }
     }
     txn.insert(this.#groups, group);
+    for (const hash of group.subjects) {
+      const selector = sets.selector(txn, hash);
+      if (selector !== undefined && !txn.has(this.#selectors, hash)) txn.insert(this.#selectors, { hash, selector });
+    }
     for (const [node, count] of counts) txn.insert(this.#hosted, { group: group.id, node, ...count });
   }
 
   #groupsOf(reader: Reader, identity: number): Set<string> {
     const groups = new Set<string>();
-    for (const hash of this.#sources.sets.setsOf(reader, identity)) {
-      for (const { id } of reader.list(this.#groups, 'set', hash)) groups.add(id);
-    }
+    const labels = this.#sources.sets.labels(reader, identity);
+    for (const { hash } of labels === undefined ? [] : matching(reader, this.#selectors, labels))
+      for (const { id } of this.#groupsBy(reader, hash)) groups.add(id);
     return groups;
+  }
+
+  #groupsBy(reader: Reader, hash: string): IterableIterator<Group> {
+    return reader.list(this.#groups, 'set', hash);
   }
 
   #hostedIn(reader: Reader, group: string): Iterable<Hosted> {

@@ -3,7 +3,10 @@ export type Stopwatch = () => number;
 
 export const machineStopwatch: Stopwatch = () => performance.now();
 
-/** Milliseconds of computing for each of the four parts of a round: changes, pods that wait and policies that can be afforded again are taken in, statuses folded. */
+/**
+ * Milliseconds of computing for each of the five parts of a round: changes, pods that wait and policies that can be afforded again are taken in,
+ * identities come to sets, statuses are folded.
+ */
 export const SHARE_MS = 10;
 
 /** A share that begins now: whether some of it is left. To be asked after each piece of work, so that at least one gets done. */
