@@ -1,4 +1,4 @@
-import { AddressError } from './errors.ts';
+import { AddressError, Unreadable } from './errors.ts';
 import type { Family } from './types.ts';
 
 const DOT = 0x2e;
@@ -15,14 +15,27 @@ export interface Address {
  * @throws AddressError
  */
 export function parseAddress(text: string): Address {
-  if (typeof text !== 'string' || text === '') {
-    throw new AddressError(String(text), 'is not an IP address: write one such as 10.1.2.3 or 2001:db8::1');
-  }
-  return text.includes(':') ? { family: 6, bytes: parseV6(text) } : { family: 4, bytes: parseV4(text, text) };
+  const read = readAddress(text);
+  if (read instanceof Unreadable) throw read.error;
+  return read;
 }
 
-function parseV4(text: string, whole: string): Uint8Array {
-  return plainV4(text) ?? checkedV4(text, whole);
+/** The same, without a throw. */
+export function readAddress(text: string): Address | Unreadable {
+  if (typeof text !== 'string' || text === '')
+    return unreadable(String(text), 'is not an IP address: write one such as 10.1.2.3 or 2001:db8::1');
+  const family = text.includes(':') ? 6 : 4;
+  const bytes = family === 6 ? readV6(text) : readV4(text, text);
+  return bytes instanceof Unreadable ? bytes : { family, bytes };
+}
+
+function unreadable(text: string, reason: string): Unreadable {
+  return new Unreadable(AddressError, text, reason);
+}
+
+/** @param whole what a problem names */
+function readV4(text: string, whole: string): Uint8Array | Unreadable {
+  return plainV4(text) ?? unreadable(whole, problemOfV4(text));
 }
 
 /** What is written as it should be: lists of CIDRs are long. */
@@ -52,55 +65,28 @@ function plainV4(text: string): Uint8Array | undefined {
   return bytes;
 }
 
-/** @throws AddressError, which says what is wrong */
-function checkedV4(text: string, whole: string): Uint8Array {
+/** What is wrong with a text that `plainV4` does not read. */
+function problemOfV4(text: string): string {
   const parts = text.split('.');
-  if (parts.length !== 4) {
-    throw new AddressError(whole, 'is not an IPv4 address: write four decimal numbers such as 10.1.2.3');
-  }
-  const bytes = new Uint8Array(4);
-  parts.forEach((part, index) => {
-    if (!/^\d{1,3}$/.test(part)) {
-      throw new AddressError(whole, `is not an IPv4 address: ${JSON.stringify(part)} is not a number 0..255`);
-    }
-    if (part.length > 1 && part.startsWith('0')) {
-      throw new AddressError(
-        whole,
-        `has a leading zero in ${JSON.stringify(part)}: write ${Number(part)} (leading zeros are read as octal by some)`,
-      );
-    }
-    const value = Number(part);
-    if (value > 255) throw new AddressError(whole, `has ${value} where 0..255 is allowed`);
-    bytes[index] = value;
-  });
-  return bytes;
+  if (parts.length !== 4) return 'is not an IPv4 address: write four decimal numbers such as 10.1.2.3';
+  const part = parts.find((one) => !/^(0|[1-9]\d{0,2})$/.test(one) || Number(one) > 255) ?? '';
+  if (!/^\d{1,3}$/.test(part)) return `is not an IPv4 address: ${JSON.stringify(part)} is not a number 0..255`;
+  if (part.length > 1 && part.startsWith('0'))
+    return `has a leading zero in ${JSON.stringify(part)}: write ${Number(part)} (leading zeros are read as octal by some)`;
+  return `has ${Number(part)} where 0..255 is allowed`;
 }
 
-function parseV6(text: string): Uint8Array {
-  const bad = (reason: string) => new AddressError(text, `is not an IPv6 address: ${reason}`);
-  if (text.includes('%')) throw bad('a zone is not allowed, remove the % part');
+function readV6(text: string): Uint8Array | Unreadable {
+  const bad = (reason: string): Unreadable => unreadable(text, `is not an IPv6 address: ${reason}`);
+  if (text.includes('%')) return bad('a zone is not allowed, remove the % part');
   const halves = text.split('::');
-  if (halves.length > 2) throw bad('"::" may be written once');
-  const expand = (half: string, last: boolean): number[] => {
-    if (half === '') return [];
-    const groups: number[] = [];
-    const parts = half.split(':');
-    parts.forEach((part, index) => {
-      if (part.includes('.')) {
-        if (!last || index !== parts.length - 1) throw bad('a dotted IPv4 part is allowed at the end only');
-        const v4 = parseV4(part, text);
-        groups.push(((v4[0] ?? 0) << 8) | (v4[1] ?? 0), ((v4[2] ?? 0) << 8) | (v4[3] ?? 0));
-        return;
-      }
-      if (!/^[0-9a-fA-F]{1,4}$/.test(part)) throw bad(`${JSON.stringify(part)} is not a group of 1 to 4 hex digits`);
-      groups.push(Number.parseInt(part, 16));
-    });
-    return groups;
-  };
-  const head = expand(halves[0] ?? '', halves.length === 1);
-  const tail = halves.length === 2 ? expand(halves[1] ?? '', true) : [];
+  if (halves.length > 2) return bad('"::" may be written once');
+  const head = groupsOf(halves[0] ?? '', halves.length === 1, text, bad);
+  if (head instanceof Unreadable) return head;
+  const tail = halves.length === 2 ? groupsOf(halves[1] ?? '', true, text, bad) : [];
+  if (tail instanceof Unreadable) return tail;
   const given = head.length + tail.length;
-  if (halves.length === 1 ? given !== 8 : given > 7) throw bad(`it must have 8 groups, or "::" for the missing ones`);
+  if (halves.length === 1 ? given !== 8 : given > 7) return bad(`it must have 8 groups, or "::" for the missing ones`);
   const groups = [...head, ...Array.from({ length: 8 - given }, () => 0), ...tail];
   const bytes = new Uint8Array(16);
   groups.forEach((group, index) => {
@@ -108,6 +94,32 @@ function parseV6(text: string): Uint8Array {
     bytes[index * 2 + 1] = group & 0xff;
   });
   return bytes;
+}
+
+/**
+ * The numbers of one side of `::`.
+ * @param last no other side follows: it may end in a dotted IPv4 address
+ * @param whole what a problem names
+ */
+function groupsOf(
+  side: string,
+  last: boolean,
+  whole: string,
+  bad: (reason: string) => Unreadable,
+): number[] | Unreadable {
+  if (side === '') return [];
+  const groups: number[] = [];
+  const parts = side.split(':');
+  for (const [index, part] of parts.entries()) {
+    if (part.includes('.')) {
+      if (!last || index !== parts.length - 1) return bad('a dotted IPv4 part is allowed at the end only');
+      const v4 = readV4(part, whole);
+      if (v4 instanceof Unreadable) return v4;
+      groups.push(((v4[0] ?? 0) << 8) | (v4[1] ?? 0), ((v4[2] ?? 0) << 8) | (v4[3] ?? 0));
+    } else if (/^[0-9a-fA-F]{1,4}$/.test(part)) groups.push(Number.parseInt(part, 16));
+    else return bad(`${JSON.stringify(part)} is not a group of 1 to 4 hex digits`);
+  }
+  return groups;
 }
 
 /** Canonical text: dotted decimal, or RFC 5952 (lower case, longest run of zeros as `::`). */

@@ -5,8 +5,7 @@ export abstract class NetError extends Error {
   readonly value: string;
 
   constructor(value: string, reason: string) {
-    const text = JSON.stringify(value);
-    super(`${text.length > 80 ? `${text.slice(0, 77)}...` : text} ${reason}`);
+    super(messageOf(value, reason));
     this.name = new.target.name;
     this.value = value;
   }
@@ -34,4 +33,31 @@ export class PrefixError extends NetError {
  */
 export class PortError extends NetError {
   readonly code = 'ERR_WEIR_PORT';
+}
+
+/** What a text is not, for who reads thousands of them: an error costs 5 to 10 us, for its stack. */
+export class Unreadable {
+  readonly #type: typeof AddressError | typeof PrefixError;
+  readonly #value: string;
+  readonly #reason: string;
+
+  constructor(type: typeof AddressError | typeof PrefixError, value: string, reason: string) {
+    this.#type = type;
+    this.#value = value;
+    this.#reason = reason;
+  }
+
+  /** That of the error. */
+  get message(): string {
+    return messageOf(this.#value, this.#reason);
+  }
+
+  get error(): NetError {
+    return new this.#type(this.#value, this.#reason);
+  }
+}
+
+function messageOf(value: string, reason: string): string {
+  const text = JSON.stringify(value);
+  return `${text.length > 80 ? `${text.slice(0, 77)}...` : text} ${reason}`;
 }

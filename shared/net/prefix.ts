@@ -1,6 +1,11 @@
-import { formatAddress, parseAddress } from './address.ts';
-import { PrefixError } from './errors.ts';
+import { formatAddress, readAddress } from './address.ts';
+import { PrefixError, Unreadable } from './errors.ts';
 import type { Family, Prefix } from './types.ts';
+
+export interface PrefixOptions {
+  /** A bare address is refused. */
+  readonly requireLength?: boolean;
+}
 
 /** 32 or 128. */
 export function addressBits(family: Family): number {
@@ -12,25 +17,33 @@ export function addressBits(family: Family): number {
  * unless `requireLength`.
  * @throws PrefixError, or AddressError for its address
  */
-export function parsePrefix(text: string, options: { readonly requireLength?: boolean } = {}): Prefix {
+export function parsePrefix(text: string, options: PrefixOptions = {}): Prefix {
+  const read = readPrefix(text, options);
+  if (read instanceof Unreadable) throw read.error;
+  return read;
+}
+
+/** The same, without a throw. */
+export function readPrefix(text: string, { requireLength = false }: PrefixOptions = {}): Prefix | Unreadable {
   const slash = typeof text === 'string' ? text.indexOf('/') : -1;
-  const address = parseAddress(slash < 0 ? text : text.slice(0, slash));
-  const full = addressBits(address.family);
+  const address = readAddress(slash < 0 ? text : text.slice(0, slash));
+  if (address instanceof Unreadable) return address;
+  const { family, bytes } = address;
+  const full = addressBits(family);
   if (slash < 0) {
-    if (options.requireLength) {
-      throw new PrefixError(text, `has no prefix length: write ${text}/${full} for the single address`);
-    }
-    return { family: address.family, bytes: address.bytes, bits: full };
+    if (!requireLength) return { family, bytes, bits: full };
+    return new Unreadable(PrefixError, text, `has no prefix length: write ${text}/${full} for the single address`);
   }
   const length = text.slice(slash + 1);
   if (!/^(0|[1-9]\d{0,2})$/.test(length) || Number(length) > full) {
-    throw new PrefixError(
+    return new Unreadable(
+      PrefixError,
       text,
       `has the prefix length ${JSON.stringify(length)}: write a decimal number 0..${full} without leading zeros (no mask)`,
     );
   }
-  clearFrom(address.bytes, Number(length));
-  return { family: address.family, bytes: address.bytes, bits: Number(length) };
+  clearFrom(bytes, Number(length));
+  return { family, bytes, bits: Number(length) };
 }
 
 /** The prefix of `bits` bits that holds the address. */

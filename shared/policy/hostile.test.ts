@@ -1,6 +1,7 @@
 /** Policies that somebody wrote to hurt: as deep and as wide as an API server takes, in every field. */
 
 import { describe, expect, it } from '@jest/globals';
+import { AddressError, PrefixError } from '@weir/net';
 import { nested, pathsIn, withAt } from '../../test/hostile.ts';
 import { parsePolicy } from './parse.ts';
 
@@ -93,6 +94,32 @@ it('says how many problems it does not show, and takes each for what it is', () 
   const only = { endpointSelector: {}, ingress: [{ fromEndpoints: [...warned, 5] }] };
   const read = parsePolicy({ ...CILIUM, spec: only, specs: undefined }, 'CiliumNetworkPolicy');
   expect([read.rules, read.problems.some(({ code }) => code === 'InvalidSpec')]).toEqual([[], true]);
+});
+
+it('makes no error, with a stack of calls, of each CIDR that is none', () => {
+  let made = 0;
+  const names = [AddressError, PrefixError].map((type) => {
+    const { name } = type;
+    // An error asks its class for its name.
+    const get = (): string => {
+      made += 1;
+      return name;
+    };
+    Object.defineProperty(type, 'name', { configurable: true, get });
+    return () => Object.defineProperty(type, 'name', { configurable: true, value: name });
+  });
+  try {
+    const bad = ['x', '1.2.3', '1.2.3.4/33', '::g/1', '10.0.0.0'];
+    const many = Array.from({ length: 100 }, () => bad).flat();
+    const except = [{ cidr: '10.0.0.0/8', except: many }];
+    const spec = { endpointSelector: {}, egress: [{ toCIDR: many }, { toCIDRSet: except }] };
+    const { problems } = parsePolicy({ ...CILIUM, spec, specs: undefined }, 'CiliumNetworkPolicy');
+    // Of toCIDR an address without a length is right.
+    expect(problems.reduce((sum, { count = 1 }) => sum + count, 0)).toBe(900);
+    expect(made).toBe(0);
+  } finally {
+    for (const restore of names) restore();
+  }
 });
 
 it('counts what is wrong with a selector in full, however much of it the selector tells', () => {

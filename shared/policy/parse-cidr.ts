@@ -1,12 +1,11 @@
 import {
-  type Address,
   comparePrefixes,
   formatPrefix,
   isV4Mapped,
-  NetError,
   type Prefix,
-  parsePrefix,
   prefixContains,
+  readPrefix,
+  Unreadable,
 } from '@weir/net';
 import { consequence } from './context.ts';
 import { checkFields, isObject, type Json, listOf, member, type Problems, show, textOf } from './problems.ts';
@@ -17,7 +16,7 @@ export type CidrSetItem = CidrPeer | 'unsupported' | undefined;
 
 /** An item of fromCIDR or toCIDR: a prefix, or a bare address for one address. */
 export function parseBareCidr(item: unknown, path: string, problems: Problems): CidrPeer | undefined {
-  const prefix = readPrefix(item, path, false, problems);
+  const prefix = prefixOf(item, path, false, problems);
   return prefix === undefined ? undefined : { cidr: formatPrefix(prefix), except: [] };
 }
 
@@ -64,11 +63,11 @@ export function parseCidrSetItem(item: unknown, path: string, verdict: Verdict, 
 
 /** `{cidr, except}`: exceptions must lie inside. Undefined when reported. */
 export function parseCidrWithExcept(item: Json, path: string, problems: Problems): CidrPeer | undefined {
-  const outer = readPrefix(member(item, 'cidr'), `${path}.cidr`, true, problems);
+  const outer = prefixOf(member(item, 'cidr'), `${path}.cidr`, true, problems);
   const excepts: Prefix[] = [];
   (listOf(item, 'except', path, problems) ?? []).forEach((text, index) => {
     const where = `${path}.except[${index}]`;
-    const inner = readPrefix(text, where, true, problems);
+    const inner = prefixOf(text, where, true, problems);
     if (inner === undefined || outer === undefined) return;
     if (prefixContains(outer, inner)) excepts.push(inner);
     else
@@ -81,22 +80,17 @@ export function parseCidrWithExcept(item: Json, path: string, problems: Problems
   return { cidr: formatPrefix(outer), except: [...new Set(excepts.sort(comparePrefixes).map(formatPrefix))] };
 }
 
-function readPrefix(item: unknown, path: string, requireLength: boolean, problems: Problems): Prefix | undefined {
+function prefixOf(item: unknown, path: string, requireLength: boolean, problems: Problems): Prefix | undefined {
   if (typeof item !== 'string') {
     problems.invalid(path, `${show(item)} is not a CIDR: write a text such as "10.0.0.0/8"`);
     return undefined;
   }
-  try {
-    const prefix = parsePrefix(item, { requireLength });
-    const address: Address = prefix;
-    if (prefix.bits >= 96 && isV4Mapped(address)) {
-      problems.invalid(path, `${show(item)} is IPv4 written as IPv6 and would match nothing: write the IPv4 prefix`);
-      return undefined;
-    }
-    return prefix;
-  } catch (error) {
-    if (!(error instanceof NetError)) throw error;
-    problems.invalid(path, error.message);
+  const prefix = readPrefix(item, { requireLength });
+  if (prefix instanceof Unreadable) {
+    problems.invalid(path, () => prefix.message);
     return undefined;
   }
+  if (prefix.bits < 96 || !isV4Mapped(prefix)) return prefix;
+  problems.invalid(path, `${show(item)} is IPv4 written as IPv6 and would match nothing: write the IPv4 prefix`);
+  return undefined;
 }
