@@ -6,7 +6,7 @@ import type { LabelSelector, Requirement } from './types.ts';
 export function canonicalSelector(selector: LabelSelector): LabelSelector {
   const byText = new Map<string, Requirement>();
   for (const { key, operator, values } of selector.requirements) {
-    const requirement = { key, operator, values: [...new Set(values)].sort(compareText) };
+    const requirement = { key, operator, values: values.length < 2 ? values : [...new Set(values)].sort(compareText) };
     byText.set(JSON.stringify([key, operator, requirement.values]), requirement);
   }
   const sorted = [...byText.entries()].sort(([a], [b]) => compareText(a, b));

@@ -14,21 +14,28 @@ export interface SelectorKeyOptions {
  * @throws LabelError when the key is no Kubernetes label key.
  */
 export function parseSelectorKey(text: string, options: SelectorKeyOptions = {}): string {
+  const { key, reason } = readSelectorKey(text, options);
+  if (key === undefined) throw new LabelError(text, reason);
+  return key;
+}
+
+/** The same, without a throw. `reason`: what is wrong with the text. */
+export function readSelectorKey(
+  text: string,
+  options: SelectorKeyOptions = {},
+): { readonly key: string; readonly reason?: undefined } | { readonly key?: undefined; readonly reason: string } {
   const colon = text.indexOf(':');
   if (options.keys === 'kubernetes') {
-    if (colon >= 0)
-      throw new LabelError(text, 'has a ":": a Kubernetes selector takes plain label keys, remove the source');
-    checkKey(text, text);
-    return `k8s:${text}`;
+    if (colon >= 0) return { reason: 'has a ":": a Kubernetes selector takes plain label keys, remove the source' };
+    return readKey(text, 'k8s');
   }
   const source = text.slice(0, Math.max(colon, 0));
   const key = text.slice(colon + 1);
-  if (key.includes(':')) throw new LabelError(text, 'has a ":" after the source: write source:key, such as k8s:app');
+  if (key.includes(':')) return { reason: 'has a ":" after the source: write source:key, such as k8s:app' };
   if (source !== '' && !SOURCE.test(source)) {
-    throw new LabelError(text, `has the source ${quote(source)}: write one such as k8s, reserved or any`);
+    return { reason: `has the source ${quote(source)}: write one such as k8s, reserved or any` };
   }
-  checkKey(key, text);
-  return `${source === '' || source === 'unspec' ? 'any' : source}:${key}`;
+  return readKey(key, source === '' || source === 'unspec' ? 'any' : source);
 }
 
 /** Why the text is no Kubernetes label value; undefined when it is one. */
@@ -38,22 +45,20 @@ export function labelValueProblem(value: string): string | undefined {
   return 'is no label value: use letters, digits, "-", "_" and ".", with a letter or digit at both ends';
 }
 
-function checkKey(key: string, whole: string): void {
+function readKey(key: string, source: string): ReturnType<typeof readSelectorKey> {
   const slashes = key.split('/');
-  if (slashes.length > 2) throw new LabelError(whole, 'has two "/": a label key is name or prefix/name');
+  if (slashes.length > 2) return { reason: 'has two "/": a label key is name or prefix/name' };
   const name = slashes.at(-1) ?? '';
   const prefix = slashes.length === 2 ? slashes[0] : undefined;
-  if (name === '') throw new LabelError(whole, 'has no name: a label key is name or prefix/name');
+  if (name === '') return { reason: 'has no name: a label key is name or prefix/name' };
   if (!NAME.test(name)) {
-    throw new LabelError(
-      whole,
-      'is no label key: the name is at most 63 letters, digits, "-", "_" and ".", with a letter or digit at both ends',
-    );
+    return {
+      reason:
+        'is no label key: the name is at most 63 letters, digits, "-", "_" and ".", with a letter or digit at both ends',
+    };
   }
   if (prefix !== undefined && (prefix.length > 253 || !PREFIX.test(prefix))) {
-    throw new LabelError(
-      whole,
-      'is no label key: the part before "/" must be a lower-case DNS name of at most 253 characters',
-    );
+    return { reason: 'is no label key: the part before "/" must be a lower-case DNS name of at most 253 characters' };
   }
+  return { key: `${source}:${key}` };
 }

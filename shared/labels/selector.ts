@@ -1,6 +1,6 @@
 import { canonicalSelector } from './canonical.ts';
 import { type LabelProblem, quote, SelectorError } from './errors.ts';
-import { labelValueProblem, parseSelectorKey, type SelectorKeyOptions } from './selector-key.ts';
+import { labelValueProblem, readSelectorKey, type SelectorKeyOptions } from './selector-key.ts';
 import type { LabelSelector, Operator, Requirement } from './types.ts';
 
 export type SelectorOptions = SelectorKeyOptions;
@@ -16,11 +16,21 @@ const OPERATORS: readonly Operator[] = ['In', 'NotIn', 'Exists', 'DoesNotExist']
  * @throws SelectorError with the problems found, at most MOST and how many more
  */
 export function parseSelector(json: unknown, path: string, options: SelectorOptions = {}): LabelSelector {
+  const { selector, problems } = readSelector(json, path, options);
+  if (selector === undefined) throw new SelectorError(problems);
+  return selector;
+}
+
+/** The same, without a throw. `selector`: undefined when there are problems. */
+export function readSelector(
+  json: unknown,
+  path: string,
+  options: SelectorOptions = {},
+): { readonly selector: LabelSelector | undefined; readonly problems: readonly LabelProblem[] } {
   const reader = new SelectorReader(options);
   const requirements = reader.selector(json, path);
   const problems = reader.problems(path);
-  if (problems.length > 0) throw new SelectorError(problems);
-  return canonicalSelector({ requirements });
+  return { selector: problems.length > 0 ? undefined : canonicalSelector({ requirements }), problems };
 }
 
 /** Reads what it can, and notes what is wrong with the rest. */
@@ -108,12 +118,9 @@ class SelectorReader {
   }
 
   #key(text: string, path: string): string | undefined {
-    try {
-      return parseSelectorKey(text, this.#options);
-    } catch (error) {
-      this.#report(path, error instanceof Error ? error.message : String(error));
-      return undefined;
-    }
+    const { key, reason } = readSelectorKey(text, this.#options);
+    if (reason !== undefined) this.#report(path, `${quote(text)} ${reason}`);
+    return key;
   }
 
   #value(text: unknown, path: string): string | undefined {

@@ -110,9 +110,11 @@ function groupsOf(
   if (side === '') return [];
   const groups: number[] = [];
   const parts = side.split(':');
-  for (const [index, part] of parts.entries()) {
+  const end = parts.length - 1;
+  for (let index = 0; index <= end; index += 1) {
+    const part = parts[index] ?? '';
     if (part.includes('.')) {
-      if (!last || index !== parts.length - 1) return bad('a dotted IPv4 part is allowed at the end only');
+      if (!last || index !== end) return bad('a dotted IPv4 part is allowed at the end only');
       const v4 = readV4(part, whole);
       if (v4 instanceof Unreadable) return v4;
       groups.push(((v4[0] ?? 0) << 8) | (v4[1] ?? 0), ((v4[2] ?? 0) << 8) | (v4[3] ?? 0));

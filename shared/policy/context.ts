@@ -1,6 +1,6 @@
-import { isIdentityLabel, type LabelSelector, parseSelector, SelectorError, type SelectorOptions } from '@weir/labels';
+import { isIdentityLabel, type LabelSelector, readSelector as read, type SelectorOptions } from '@weir/labels';
 import { type Problems, show } from './problems.ts';
-import type { Direction, Verdict } from './types.ts';
+import type { Direction, RulePeer, Verdict } from './types.ts';
 
 /** Where a rule comes from: decides what is injected into its selectors (spec 2.3, 2.4). */
 export type RuleScope =
@@ -14,7 +14,11 @@ export interface ElementContext {
   readonly direction: Direction;
   readonly verdict: Verdict;
   readonly scope: RuleScope;
+  readonly peers: PeersByText;
 }
+
+/** Of one policy: what its selectors of peers have been read as, by their JSON. */
+export type PeersByText = Map<string, RulePeer>;
 
 /** What an unsupported part does to its element; ends a message. */
 export function consequence(verdict: Verdict): string {
@@ -23,20 +27,16 @@ export function consequence(verdict: Verdict): string {
     : 'until then the element that it stands in denies every peer or port that it might mean';
 }
 
-/** `parseSelector` with its errors reported. */
+/** `parseSelector` with its problems reported. */
 export function readSelector(
   json: unknown,
   path: string,
   problems: Problems,
   options: SelectorOptions = {},
 ): LabelSelector | undefined {
-  try {
-    return parseSelector(json, path, options);
-  } catch (error) {
-    if (!(error instanceof SelectorError)) throw error;
-    for (const problem of error.problems) problems.invalid(problem.path, problem.message, problem.count);
-    return undefined;
-  }
+  const { selector, problems: found } = read(json, path, options);
+  for (const problem of found) problems.invalid(problem.path, problem.message, problem.count);
+  return selector;
 }
 
 /** Sources whose labels come from pods and namespaces. */

@@ -1,6 +1,7 @@
 /** Policies that somebody wrote to hurt: as deep and as wide as an API server takes, in every field. */
 
 import { describe, expect, it } from '@jest/globals';
+import { LabelError, SelectorError } from '@weir/labels';
 import { AddressError, PrefixError } from '@weir/net';
 import { nested, pathsIn, withAt } from '../../test/hostile.ts';
 import { parsePolicy } from './parse.ts';
@@ -96,30 +97,46 @@ it('says how many problems it does not show, and takes each for what it is', () 
   expect([read.rules, read.problems.some(({ code }) => code === 'InvalidSpec')]).toEqual([[], true]);
 });
 
-it('makes no error, with a stack of calls, of each CIDR that is none', () => {
+/** How many errors `fn` makes that say what is wrong with a text or a selector. */
+function errorsMadeBy(fn: () => void): number {
+  const types = [AddressError, PrefixError, LabelError, SelectorError];
   let made = 0;
-  const names = [AddressError, PrefixError].map((type) => {
-    const { name } = type;
-    // An error asks its class for its name.
-    const get = (): string => {
-      made += 1;
-      return name;
-    };
-    Object.defineProperty(type, 'name', { configurable: true, get });
-    return () => Object.defineProperty(type, 'name', { configurable: true, value: name });
-  });
+  // A new one sets its name.
+  const set = (): void => {
+    made += 1;
+  };
+  for (const { prototype } of types) Object.defineProperty(prototype, 'name', { configurable: true, set });
   try {
-    const bad = ['x', '1.2.3', '1.2.3.4/33', '::g/1', '10.0.0.0'];
-    const many = Array.from({ length: 100 }, () => bad).flat();
-    const except = [{ cidr: '10.0.0.0/8', except: many }];
-    const spec = { endpointSelector: {}, egress: [{ toCIDR: many }, { toCIDRSet: except }] };
-    const { problems } = parsePolicy({ ...CILIUM, spec, specs: undefined }, 'CiliumNetworkPolicy');
-    // Of toCIDR an address without a length is right.
-    expect(problems.reduce((sum, { count = 1 }) => sum + count, 0)).toBe(900);
-    expect(made).toBe(0);
+    fn();
   } finally {
-    for (const restore of names) restore();
+    for (const { prototype } of types) Reflect.deleteProperty(prototype, 'name');
   }
+  return made;
+}
+
+it('makes no error, with a stack of calls, of each CIDR and of each selector that is none', () => {
+  expect(errorsMadeBy(() => void new LabelError('x', 'is none'))).toBe(1);
+  const bad = ['x', '1.2.3', '1.2.3.4/33', '::g/1', '10.0.0.0'];
+  const many = Array.from({ length: 100 }, () => bad).flat();
+  const selectors = Array.from({ length: 100 }, (_, n) => ({ matchLabels: { [`a b${n}`]: 'x', 'a/b/c': 'x' } }));
+  const egress = [{ toCIDR: many }, { toCIDRSet: [{ cidr: '10.0.0.0/8', except: many }] }, { toEndpoints: selectors }];
+  const read = () =>
+    parsePolicy({ ...CILIUM, spec: { endpointSelector: {}, egress }, specs: undefined }, 'CiliumNetworkPolicy');
+  // Of toCIDR an address without a length is right.
+  expect(read().problems.reduce((sum, { count = 1 }) => sum + count, 0)).toBe(1_100);
+  expect(errorsMadeBy(read)).toBe(0);
+});
+
+it('reads a selector that it repeats once, and says what is wrong with it, or may surprise, of each', () => {
+  const peers = Array.from({ length: 10 }, () => ({ matchLabels: { a: 'b' } }));
+  const odd = Array.from({ length: 3 }, () => ({ matchLabels: { 'pod-template-hash': 'x' } }));
+  const spec = { endpointSelector: {}, ingress: [{ fromEndpoints: peers }, { fromEndpoints: [...peers, ...odd] }] };
+  const { problems, rules } = parsePolicy({ ...CILIUM, spec, specs: [spec] }, 'CiliumNetworkPolicy');
+  const read = rules.flatMap(({ elements }) => elements.flatMap(({ peers: found }) => (found === 'any' ? [] : found)));
+  expect([read.length, new Set(read).size]).toEqual([46, 1 + 6]);
+  expect(problems.map(({ path }) => path)).toEqual(
+    ['spec', 'specs[0]'].flatMap((where) => [10, 11, 12].map((n) => `${where}.ingress[1].fromEndpoints[${n}]`)),
+  );
 });
 
 it('counts what is wrong with a selector in full, however much of it the selector tells', () => {

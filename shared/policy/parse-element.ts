@@ -151,10 +151,7 @@ function parsePeer(
         problems.invalid(path, 'null would select every pod in scope: write {} if that is meant');
         return undefined;
       }
-      const selector = readSelector(item, path, problems);
-      if (selector === undefined) return undefined;
-      warnOfUnseenLabels(selector, path, problems);
-      return peerSelector(selector, path, context, problems);
+      return parseEndpoints(item, path, context, problems);
     }
     case 'CIDR':
       return cidrPeer(parseBareCidr(item, path, problems));
@@ -163,6 +160,25 @@ function parsePeer(
     default:
       return parseEntity(item, path, problems);
   }
+}
+
+/** A selector that the policy repeats, as its author may 50,000 times, is read once, unless there is something to say of each. */
+function parseEndpoints(
+  item: unknown,
+  path: string,
+  context: ElementContext,
+  problems: Problems,
+): RulePeer | 'unsupported' | undefined {
+  const text = JSON.stringify(item);
+  const known = context.peers.get(text);
+  if (known !== undefined) return known;
+  const before = problems.count;
+  const selector = readSelector(item, path, problems);
+  if (selector === undefined) return undefined;
+  warnOfUnseenLabels(selector, path, problems);
+  const peer = peerSelector(selector, path, context, problems);
+  if (peer !== undefined && peer !== 'unsupported' && problems.count === before) context.peers.set(text, peer);
+  return peer;
 }
 
 function cidrPeer(item: CidrSetItem): RulePeer | 'unsupported' | undefined {

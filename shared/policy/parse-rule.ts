@@ -1,5 +1,5 @@
 import { compareText, type LabelSelector, parseLabel } from '@weir/labels';
-import { type RuleScope, readSelector, warnOfUnseenLabels } from './context.ts';
+import { type PeersByText, type RuleScope, readSelector, warnOfUnseenLabels } from './context.ts';
 import { subjectSelector } from './namespace.ts';
 import { parseElement } from './parse-element.ts';
 import {
@@ -41,7 +41,13 @@ export const ELEMENT_LISTS: readonly {
 ];
 
 /** Parses one rule. Undefined when there is nothing to enforce: it is not readable, or it selects nodes (host firewall off). */
-export function parseRule(json: unknown, path: string, scope: RuleScope, problems: Problems): Rule | undefined {
+export function parseRule(
+  json: unknown,
+  path: string,
+  scope: RuleScope,
+  peers: PeersByText,
+  problems: Problems,
+): Rule | undefined {
   if (!isObject(json)) {
     problems.invalid(path, `${show(json)} is not a rule: write an object with endpointSelector and ingress or egress`);
     return undefined;
@@ -56,7 +62,11 @@ export function parseRule(json: unknown, path: string, scope: RuleScope, problem
     const items = listOf(json, field, path, problems) ?? [];
     count += items.length;
     items.forEach((item, index) => {
-      const element = parseElement(item, { path: `${path}.${field}[${index}]`, direction, verdict, scope }, problems);
+      const element = parseElement(
+        item,
+        { path: `${path}.${field}[${index}]`, direction, verdict, scope, peers },
+        problems,
+      );
       if (element !== undefined) elements.push(element);
     });
   }

@@ -4,7 +4,7 @@
  */
 
 import { DEEPEST, depthIn } from '@weir/process/depth';
-import type { RuleScope } from './context.ts';
+import type { PeersByText, RuleScope } from './context.ts';
 import { parseNetworkPolicySpec } from './parse-network-policy.ts';
 import { parseRule } from './parse-rule.ts';
 import { checkFields, childPath, isObject, type Json, member, Problems, show } from './problems.ts';
@@ -30,8 +30,9 @@ export function parsePolicy(object: unknown, kind: Exclude<PolicyKind, 'BareRule
   const scope = scopeOfObject(object, kind, problems);
 
   const rules: Rule[] = [];
+  const peers: PeersByText = new Map();
   const read = (json: unknown, path: string) => {
-    const rule = parseRule(json, path, scope, problems);
+    const rule = parseRule(json, path, scope, peers, problems);
     if (rule !== undefined) rules.push(rule);
   };
   const spec = member(object, 'spec');
@@ -79,8 +80,9 @@ export function parseBareRules(json: unknown): ParseResult {
   }
   if (json.length === 0) problems.invalid('$', 'the list holds no rule: write at least one');
   const rules: Rule[] = [];
+  const peers: PeersByText = new Map();
   json.forEach((item: unknown, index) => {
-    const rule = parseRule(item, `[${index}]`, { kind: 'BareRules' }, problems);
+    const rule = parseRule(item, `[${index}]`, { kind: 'BareRules' }, peers, problems);
     if (rule !== undefined) rules.push(rule);
   });
   return { rules: problems.hasInvalid ? [] : rules, problems: problems.list };

@@ -12,12 +12,14 @@ export interface ResolveOptions {
  */
 export function resolve(rules: readonly Rule[], options: ResolveOptions): Resolution {
   const selectors = new Map<SelectorHash, LabelSelector>();
-  // By text: a policy may repeat a selector very often.
-  const hashes = new Map<string, SelectorHash>();
+  // A policy may repeat a selector very often: most are the same object then, all have the same text.
+  const hashes = new Map<LabelSelector | string, SelectorHash>();
   const name = (selector: LabelSelector): SelectorHash => {
+    const known = hashes.get(selector);
+    if (known !== undefined) return known;
     const text = JSON.stringify(selector);
     const hash = hashes.get(text) ?? selectorHash(selector);
-    hashes.set(text, hash);
+    hashes.set(selector, hash).set(text, hash);
     selectors.set(hash, selector);
     return hash;
   };
