@@ -591,6 +591,18 @@ describe('a policy that matched too much', () => {
     expect(readings(world)).toBe(after);
   });
 
+  it('is read again at the next collection where identities had not left its sets when it was counted', () => {
+    const world = new World({ matchesPerPolicy: 10 }).pods('x', 'y', 'z').start().cnp('a/p', broad(2));
+    world.pods('more');
+    expect(world.inForce).toEqual(['cnp-a.p 1']);
+    forget(world, 'more', 'x');
+    // In the round in which they are forgotten.
+    world.cnp('a/q', broad(2));
+    expect(world.inForce).toEqual(['cnp-a.p 1']);
+    world.model.collect();
+    expect(world.inForce).toEqual(['cnp-a.p 1', 'cnp-a.q 1']);
+  });
+
   it('waits for no more than a selector of each other namespace when it is read again', () => {
     let passed = 0;
     // Each selector takes all the time of a round.

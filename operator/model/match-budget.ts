@@ -61,7 +61,10 @@ interface Evaluated extends Progress {
 /** Eight million of them take a second; where a selector asks for a label by its value, few identities are asked. */
 const LOOKS_A_MATCH = 8;
 
-export type CountedSets = Pick<SelectorIndex, 'size' | 'knownSize' | 'sizeOf' | 'forgetEvaluated' | 'takeRemoved'>;
+export type CountedSets = Pick<
+  SelectorIndex,
+  'size' | 'knownSize' | 'sizeOf' | 'forgetEvaluated' | 'refused' | 'takeFewer'
+>;
 
 /** What a message calls a match. */
 const MATCHES = 'matches (identities of its selectors, summed)';
@@ -120,6 +123,7 @@ export class MatchBudget {
     if (end === 'time') return { matches, problem: undefined, unfinished: { selectors, matches, looks } };
     const problem =
       end === 'looks' ? this.#tooManyLooks() : this.#problem(txn, policy.namespace, policy.before(), matches);
+    if (problem !== undefined) this.#sets.refused(txn);
     // As who matches too much, who takes too many looks is read again when there are fewer identities.
     return { matches: end === 'looks' ? this.#perPolicy + 1 : matches, problem };
   }

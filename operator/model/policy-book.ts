@@ -243,9 +243,9 @@ export class PolicyBook {
     return undefined;
   }
 
-  /** Has policies that matched too much read again, if an identity has been removed since the last call. */
+  /** Has policies that matched too much read again, if selectors may match less than at the last call. */
   recount(txn: WriteTxn): void {
-    if (!this.#sets.takeRemoved(txn)) return;
+    if (!this.#sets.takeFewer(txn)) return;
     for (const { row } of txn.prefix(this.#entries, '', 'too-many-matches'))
       this.#readAgain(txn, row.key, row.namespace ?? '', true);
   }

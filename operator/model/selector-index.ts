@@ -42,10 +42,12 @@ interface Evaluated extends SelectorRow, Members {
   readonly policy: string;
 }
 
-/** Identities have been removed. One row, or none. */
-interface Removed {
-  readonly last: number;
+/** Selectors may match less than what policies were refused for. One row, or none. */
+interface Fewer {
+  readonly identities: true;
 }
+
+const FEWER: Fewer = { identities: true };
 
 /** A look at all selectors that match the labels of an identity that has come, or is gone, or whose pods have. */
 interface Look {
@@ -85,7 +87,7 @@ export class SelectorIndex {
   /** Hashes whose members or existence changed. */
   readonly #changed = new Marks<string>();
   readonly #evaluated: Table<Evaluated>;
-  readonly #removed: Table<Removed>;
+  readonly #fewer: Table<Fewer>;
   readonly #looks: FairQueue<Look>;
   readonly #options: SelectorIndexOptions;
 
@@ -99,7 +101,7 @@ export class SelectorIndex {
       key: ({ policy, hash }) => keys.join(policy, hash),
       indexes: [WANTS],
     });
-    this.#removed = db.table<Removed>({ name: 'removed-identities', key: () => '' });
+    this.#fewer = db.table<Fewer>({ name: 'fewer-identities', key: () => '' });
     this.#looks = new FairQueue(db, {
       name: 'set-looks',
       keyOf: ({ identity }) => identityKey(identity),
@@ -108,7 +110,7 @@ export class SelectorIndex {
   }
 
   get tables(): readonly AnyTable[] {
-    return [this.#selectors, this.#members, this.#evaluated, this.#removed, ...this.#looks.tables];
+    return [this.#selectors, this.#members, this.#evaluated, this.#fewer, ...this.#looks.tables];
   }
 
   /** An identity is known now: `lookNext` adds it to the sets that match it. */
@@ -121,7 +123,7 @@ export class SelectorIndex {
 
   /** An identity, which had these labels, is not known any more: `lookNext` takes it out of the sets that match it. */
   removeIdentity(txn: WriteTxn, identity: number, labels: LabelMap): void {
-    txn.upsert(this.#removed, { last: identity });
+    txn.upsert(this.#fewer, FEWER);
     this.#look(txn, identity, labels, false);
   }
 
@@ -186,9 +188,14 @@ export class SelectorIndex {
       txn.delete(this.#evaluated, keys.join(policy, hash));
   }
 
-  /** Whether an identity has been removed since the last call: otherwise no selector matches less. */
-  takeRemoved(txn: WriteTxn): boolean {
-    return txn.delete(this.#removed, '') !== undefined;
+  /** A policy is refused for what sets match now: where identities have not left theirs yet, they may soon match less. */
+  refused(txn: WriteTxn): void {
+    if (this.hasLooks(txn)) txn.upsert(this.#fewer, FEWER);
+  }
+
+  /** Whether selectors may match less than at the last call: an identity has been removed, or had not left its sets. */
+  takeFewer(txn: WriteTxn): boolean {
+    return txn.delete(this.#fewer, '') !== undefined;
   }
 
   /** Of a set that is there; 0: it is not. */
@@ -318,7 +325,6 @@ export class SelectorIndex {
         cost += 'policy' in row ? this.#editEvaluated(txn, row, look, edit) : this.#editSet(txn, row, look, edit);
       }
     }
-    if (edit === withoutMember && at !== BEGIN) txn.upsert(this.#removed, { last: look.identity });
     return undefined;
   }
 
