@@ -29,6 +29,7 @@ import {
 const POD = '10.0.0.1';
 const FRIEND = '10.0.0.2';
 const STRANGER = '10.0.0.3';
+const ROUTER = '192.0.2.9';
 const ENFORCED = ENDPOINT_FLAGS.ingressEnforced | ENDPOINT_FLAGS.egressEnforced;
 const { syn, ack, fin, rst } = TCP_FLAGS;
 
@@ -40,6 +41,7 @@ function setUp(flags: number): void {
   path.endpoint({ flags });
   path.identity(FRIEND, 2000);
   path.identity(STRANGER, 2001);
+  path.identity(ROUTER, 2);
   path.slot(
     0,
     [
@@ -553,7 +555,7 @@ describe('3. ICMP errors', () => {
   ] as const;
 
   it.each(ERRORS)('pass only when they quote a known flow, also path MTU discovery: type %i, code %i', (type, code) => {
-    const theirs = into(1, icmpError(type, code, quote), STRANGER);
+    const theirs = into(1, icmpError(type, code, quote), ROUTER);
     const ours = out(1, icmpError(type, code, received));
     const empty = icmp({ type, code, payload: new Uint8Array(1000) });
     for (const unknown of [theirs, into(1, empty)]) expect(path.judge('ingress', unknown)).toBe('policy');
@@ -567,7 +569,7 @@ describe('3. ICMP errors', () => {
 
   it.each(ERRORS)('pass as any packet does where nothing is enforced: type %i, code %i', (type, code) => {
     setUp(0);
-    expect(path.judge('ingress', into(1, icmpError(type, code, quote), STRANGER))).toBe('forwarded');
+    expect(path.judge('ingress', into(1, icmpError(type, code, quote), ROUTER))).toBe('forwarded');
     expect(path.judge('egress', out(1, icmpError(type, code, received), STRANGER))).toBe('forwarded');
     expect(path.flows()).toBe(0);
   });
@@ -575,7 +577,7 @@ describe('3. ICMP errors', () => {
   it('quote within the datagram: what pads the frame behind it is not read', () => {
     expect(path.judge('egress', tcpOut(80))).toBe('forwarded');
     const tail = (length: number) =>
-      concat(into(1, icmp({ type: 3, code: 4, payload: quote.slice(0, length) }), STRANGER), quote.slice(length));
+      concat(into(1, icmp({ type: 3, code: 4, payload: quote.slice(0, length) }), ROUTER), quote.slice(length));
     for (let length = 0; length < 28; length++)
       expect([length, path.judge('ingress', tail(length))]).toEqual([length, 'policy']);
     expect(path.judge('ingress', tail(28))).toBe('forwarded');
@@ -585,18 +587,14 @@ describe('3. ICMP errors', () => {
       [36, 'forwarded'],
     ] as const) {
       const error = icmp({ type: 3, code: 4, payload: options.slice(0, length) });
-      expect(path.judge('ingress', concat(into(1, error, STRANGER), options.slice(length)))).toBe(outcome);
+      expect(path.judge('ingress', concat(into(1, error, ROUTER), options.slice(length)))).toBe(outcome);
     }
   });
 
   it('keep no flow alive, allowed or denied', () => {
     const ports = { sport: 40_000, dport: 53 };
     const flow = path.flow('egress', PROTOCOL.udp, POD, ports.sport, FRIEND, ports.dport);
-    const error = into(
-      1,
-      icmpError(3, 4, ipv4({ src: POD, dst: FRIEND, protocol: 17, payload: udp(ports) })),
-      STRANGER,
-    );
+    const error = into(1, icmpError(3, 4, ipv4({ src: POD, dst: FRIEND, protocol: 17, payload: udp(ports) })), ROUTER);
     for (const [slot, outcome, lifetime] of [
       [0, 'forwarded', 60],
       [1, 'policy', 300],
@@ -631,27 +629,89 @@ describe('3. ICMP errors', () => {
   });
 
   it('passes errors about a known flow, from any router, both ways', () => {
-    const error = into(1, icmpError(3, 1, quote), STRANGER);
+    const error = into(1, icmpError(3, 1, quote), ROUTER);
     expect(path.judge('ingress', error)).toBe('policy');
     expect(path.judge('egress', tcpOut(80))).toBe('forwarded');
     expect(path.judge('ingress', error)).toBe('forwarded');
-    expect(path.judge('ingress', into(1, icmpError(11, 0, quote), STRANGER))).toBe('forwarded');
-    expect(path.judge('ingress', into(1, icmpError(5, 0, quote), STRANGER))).toBe('policy');
+    expect(path.judge('ingress', into(1, icmpError(11, 0, quote), ROUTER))).toBe('forwarded');
+    expect(path.judge('ingress', into(1, icmpError(5, 0, quote), ROUTER))).toBe('policy');
     // About the reply that the pod received.
     expect(path.judge('egress', out(1, icmpError(3, 3, received)))).toBe('forwarded');
     expect(path.judge('egress', out(1, icmpError(3, 3, received), STRANGER))).toBe('policy');
   });
 
+  it.each([
+    ['a pod', 2001, 'policy'],
+    ['a pod whose identity is its node’s own', 0x0300_0001, 'policy'],
+    ['an unknown address', 0, 'unknown-identity'],
+    ['the world', 2, 'forwarded'],
+    ['a CIDR', 0x0100_0001, 'forwarded'],
+    ['a node', 6, 'forwarded'],
+    ['an API server', 7, 'forwarded'],
+    ['a host whose address is masqueraded', 1, 'forwarded'],
+  ] as const)('about a flow with somebody else, from %s (identity %i): %s', (_, identity, outcome) => {
+    const asked = ipv4({ src: POD, dst: FRIEND, protocol: 17, payload: udp({ sport: 40_000, dport: 53 }) });
+    const ping = ipv4({ src: POD, dst: FRIEND, protocol: 1, payload: icmp({ type: 8, id: 77 }) });
+    path.identity(STRANGER, identity);
+    for (const quoted of [asked, ping]) {
+      expect(path.judge('egress', ethernet(quoted))).toBe('forwarded');
+      for (const [type, code] of ERRORS) {
+        const error = icmpError(type, code, quoted);
+        expect(path.judge('ingress', into(1, error, STRANGER))).toBe(outcome);
+        expect(path.judge('ingress', into(1, error))).toBe('forwarded');
+        // What the node itself sends is its own, whoever has the address.
+        expect(path.judge('ingress', into(1, error, STRANGER), 0)).toBe('forwarded');
+      }
+    }
+  });
+
+  it('about a flow with somebody else, from a pod, pass where a rule allows its ICMP', () => {
+    path.slot(
+      1,
+      [{ identity: 2001, direction: 'ingress', class: 17 }],
+      [
+        { class: 17, direction: 'ingress', protocol: 'icmp', port: 3, verdict: 'allow' },
+        { class: 17, direction: 'ingress', protocol: 'icmp', port: 11, verdict: 'deny' },
+      ],
+    );
+    expect(path.judge('egress', tcpOut(80))).toBe('forwarded');
+    path.endpoint({ flags: ENFORCED, slot: 1 });
+    expect(path.judge('ingress', into(1, icmpError(3, 3, quote), STRANGER))).toBe('forwarded');
+    expect(path.judge('ingress', into(1, icmpError(11, 0, quote), STRANGER))).toBe('policy-denied');
+    expect(path.judge('ingress', into(1, icmpError(11, 0, quote), ROUTER))).toBe('forwarded');
+  });
+
+  it.each([
+    ['without options', new Uint8Array(0)],
+    ['with options', new Uint8Array(40)],
+  ])('carry 576 bytes of ICMP, both ways, %s', (_, options) => {
+    const error = (about: Uint8Array, length: number) =>
+      icmp({ type: 3, code: 4, payload: concat(about, new Uint8Array(length - 8 - about.length).fill(0x41)) });
+    const theirs = (length: number) =>
+      ethernet(ipv4({ src: ROUTER, dst: POD, protocol: 1, options, payload: error(quote, length) }));
+    const ours = (length: number) =>
+      ethernet(ipv4({ src: POD, dst: FRIEND, protocol: 1, options, payload: error(received, length) }));
+    expect(path.judge('egress', tcpOut(80))).toBe('forwarded');
+    for (const [length, outcome] of [
+      [576, 'forwarded'],
+      [577, 'policy'],
+      [1480, 'policy'],
+    ] as const) {
+      expect([length, path.judge('ingress', theirs(length))]).toEqual([length, outcome]);
+      expect([length, path.judge('egress', ours(length))]).toEqual([length, outcome]);
+    }
+  });
+
   it('does not believe a quote that names no flow, lies about its sender, or is short', () => {
     expect(path.judge('egress', tcpOut(80))).toBe('forwarded');
     const other = ipv4({ src: POD, dst: FRIEND, protocol: 6, payload: tcp({ sport: 40_001, dport: 80 }) });
-    expect(path.judge('ingress', into(1, icmpError(3, 1, other), STRANGER))).toBe('policy');
+    expect(path.judge('ingress', into(1, icmpError(3, 1, other), ROUTER))).toBe('policy');
     const foreign = ipv4({ src: FRIEND, dst: POD, protocol: 6, payload: tcp({ sport: 80, dport: 40_000 }) });
-    expect(path.judge('ingress', into(1, icmpError(3, 1, foreign), STRANGER))).toBe('policy');
+    expect(path.judge('ingress', into(1, icmpError(3, 1, foreign), ROUTER))).toBe('policy');
     const short = icmp({ type: 3, code: 1, payload: quote.slice(0, 27) });
-    expect(path.judge('ingress', into(1, short, STRANGER))).toBe('policy');
+    expect(path.judge('ingress', into(1, short, ROUTER))).toBe('policy');
     const fragment = ipv4({ src: POD, dst: FRIEND, protocol: 6, offset: 24, payload: quote.slice(20) });
-    expect(path.judge('ingress', into(1, icmpError(3, 1, fragment), STRANGER))).toBe('policy');
+    expect(path.judge('ingress', into(1, icmpError(3, 1, fragment), ROUTER))).toBe('policy');
   });
 
   it('judges a related error by the flow’s present policy', () => {
@@ -659,11 +719,11 @@ describe('3. ICMP errors', () => {
     path.slot(1, [], []);
     path.endpoint({ flags: ENFORCED, revision: 2, slot: 1 });
     for (let again = 0; again < 2; again++) {
-      expect(path.judge('ingress', into(1, icmpError(3, 1, quote), STRANGER))).toBe('policy');
+      expect(path.judge('ingress', into(1, icmpError(3, 1, quote), ROUTER))).toBe('policy');
       expect(path.flow('egress', PROTOCOL.tcp, POD, 40_000, FRIEND, 80).get()).toMatchObject({ denied: true });
     }
     path.endpoint({ flags: ENFORCED, revision: 3 });
-    expect(path.judge('ingress', into(1, icmpError(3, 1, quote), STRANGER))).toBe('forwarded');
+    expect(path.judge('ingress', into(1, icmpError(3, 1, quote), ROUTER))).toBe('forwarded');
     expect(path.flow('egress', PROTOCOL.tcp, POD, 40_000, FRIEND, 80).get()).toMatchObject({
       denied: false,
       revision: 3,
@@ -672,9 +732,9 @@ describe('3. ICMP errors', () => {
 
   it('relates errors about pings', () => {
     const ping = ipv4({ src: POD, dst: FRIEND, protocol: 1, payload: icmp({ type: 8, id: 77 }) });
-    expect(path.judge('ingress', into(1, icmpError(11, 0, ping), STRANGER))).toBe('policy');
+    expect(path.judge('ingress', into(1, icmpError(11, 0, ping), ROUTER))).toBe('policy');
     expect(path.judge('egress', ethernet(ping))).toBe('forwarded');
-    expect(path.judge('ingress', into(1, icmpError(11, 0, ping), STRANGER))).toBe('forwarded');
+    expect(path.judge('ingress', into(1, icmpError(11, 0, ping), ROUTER))).toBe('forwarded');
   });
 });
 

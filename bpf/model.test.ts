@@ -6,7 +6,7 @@ import { type Direction, ENDPOINT_FLAGS } from './constants.ts';
 import { ctValue } from './flows.ts';
 import { type ClassRow, OUTSIDE_IFINDEX, TestDatapath, type VerdictRow } from './testing/datapath.ts';
 import { bits, Model, type ModelError, type ModelPacket } from './testing/model.ts';
-import { ethernet, icmp, icmpError, ipv4, tcp, udp } from './testing/packets.ts';
+import { concat, ethernet, icmp, ipv4, tcp, udp } from './testing/packets.ts';
 
 const POD = '10.0.0.1';
 const PEERS = new Map([
@@ -42,9 +42,10 @@ const allOfIcmp: fc.Arbitrary<VerdictRow> = fc.record({
   verdict: fc.constantFrom('allow' as const, 'deny' as const),
 });
 const verdictRow = fc.oneof({ weight: 3, arbitrary: anyRow }, { weight: 1, arbitrary: allOfIcmp });
+const BUSY = { peer: '10.0.0.2', podPort: 80, peerPort: 80 };
 /** Most packets are of few flows, so that these live through several policies. */
 const ports = fc.oneof(
-  { weight: 3, arbitrary: fc.constant({ peer: '10.0.0.2', podPort: 80, peerPort: 80 }) },
+  { weight: 3, arbitrary: fc.constant(BUSY) },
   {
     weight: 2,
     arbitrary: fc.record({
@@ -73,17 +74,22 @@ const packet: fc.Arbitrary<ModelPacket> = fc
   }));
 const error: fc.Arbitrary<ModelError> = fc
   .record({
-    // The quoted packet travelled the other way.
-    about: packet,
+    // The quoted packet travelled the other way. Most were sent by the pod in the flow that most packets are of.
+    about: fc.oneof(
+      packet,
+      packet.map((sent) => ({ ...sent, direction: 'egress' as const, local: false, ...BUSY })),
+    ),
     router: fc.constantFrom(...ADDRESSES),
     type: fc.constantFrom(3, 3, 4, 11, 12),
+    bytes: fc.constantFrom(36, 36, 576, 577),
     local: fc.boolean(),
   })
-  .map(({ about, router, type, local }) => ({
+  .map(({ about, router, type, bytes, local }) => ({
     direction: about.direction === 'egress' ? 'ingress' : 'egress',
     local: local && about.direction === 'egress',
     peer: about.direction === 'egress' ? router : about.peer,
     type,
+    bytes,
     about,
   }));
 /** So many conntrack ticks pass. No sum of few of them is near a time after which the kernel judges otherwise. */
@@ -130,7 +136,9 @@ function datagram(p: ModelPacket): Uint8Array {
 function frame(p: ModelPacket | ModelError): Uint8Array {
   if (!('about' in p)) return ethernet(datagram(p));
   const [src, dst] = p.direction === 'egress' ? [POD, p.peer] : [p.peer, POD];
-  return ethernet(ipv4({ src, dst, protocol: 1, payload: icmpError(p.type, 4, datagram(p.about)) }));
+  const quoted = datagram(p.about).slice(0, 28);
+  const payload = icmp({ type: p.type, code: 4, payload: concat(quoted, new Uint8Array(p.bytes - 8 - quoted.length)) });
+  return ethernet(ipv4({ src, dst, protocol: 1, payload }));
 }
 
 const path = new TestDatapath();
@@ -141,6 +149,8 @@ describe('the kernel judges as the model does', () => {
     for (const [address, identity] of PEERS) path.identity(address, identity);
     const seen = new Map<string, number>();
     const errors = new Set<string>();
+    const long = new Set<string>();
+    let strangers = 0;
     let denied = 0;
     fc.assert(
       fc.property(story, (chapters) => {
@@ -167,19 +177,22 @@ describe('the kernel judges as the model does', () => {
             const outcome = path.judge(each.direction, frame(each), each.local ? 0 : OUTSIDE_IFINDEX);
             seen.set(outcome, (seen.get(outcome) ?? 0) + 1);
             expect([each, outcome]).toEqual([each, 'about' in each ? model.judgeError(each) : model.judge(each)]);
-            if ('about' in each) errors.add(outcome);
+            if ('about' in each) (each.bytes > 576 ? long : errors).add(outcome);
           }
           const flows = [...path.map('ct4').entries()].map(([, value]) => ctValue.decode(value));
           expect(flows).toHaveLength(model.flows);
           expect(flows.filter((flow) => flow.denied)).toHaveLength(model.denied);
           denied += model.denied;
         });
+        strangers += model.strangers;
       }),
       { numRuns: 80 },
     );
     const outcomes = ['forwarded', 'policy', 'policy-denied', 'unknown-identity'];
     expect([...seen.keys()].sort()).toEqual(outcomes);
     expect([...errors].sort()).toEqual(outcomes);
+    expect([...long].sort()).toEqual(outcomes);
+    expect(strangers).toBeGreaterThan(0);
     expect(denied).toBeGreaterThan(0);
   });
 });

@@ -9,6 +9,9 @@ import { ethernet, icmp, icmpError, ipv4, udp } from './testing/packets.ts';
 import { NODE_ADDRESS, type Peer, POD_ADDRESS, RAW_SENDER, sleep, VethPair } from './testing/veth.ts';
 
 const FAR = '10.78.0.2';
+/** Another pod, and a router outside of pods. */
+const STRANGER = '10.78.0.3';
+const ROUTER = '10.78.0.4';
 const PATH_MTU = 1300;
 const PORT = 7792;
 /** Of the far host: prints how many bytes a connection brought once it ends. */
@@ -58,10 +61,11 @@ async function send(
   from: { readonly ifindex: number },
   to: { readonly mac: Uint8Array },
   packet: Uint8Array,
+  times = FRAMES,
 ): Promise<void> {
   const frame = ethernet(packet);
   frame.set(to.mac);
-  for (let sent = 0; sent < FRAMES; sent++) await sender.ask(`${from.ifindex} ${Buffer.from(frame).toString('hex')}`);
+  for (let sent = 0; sent < times; sent++) await sender.ask(`${from.ifindex} ${Buffer.from(frame).toString('hex')}`);
 }
 
 beforeAll(() => {
@@ -76,13 +80,22 @@ beforeAll(() => {
   ip('-n', far, 'route', 'add', POD_ADDRESS, 'via', NODE_ADDRESS, 'dev', 'eth0');
   // The far host takes packets of 1500 bytes and says so; the way to it does not.
   ip('-n', pair.node, 'route', 'add', FAR, 'dev', 'far0', 'mtu', 'lock', `${PATH_MTU}`);
+  for (const sender of [STRANGER, ROUTER]) ip('-n', pair.node, 'route', 'add', sender, 'dev', 'far0');
   ip('-n', pair.pod, 'route', 'add', 'default', 'via', NODE_ADDRESS);
   ip('netns', 'exec', pair.node, 'sh', '-c', 'echo 1 > /proc/sys/net/ipv4/ip_forward');
   path.identity(FAR, 2000);
+  path.identity(STRANGER, 2001);
+  path.identity(ROUTER, 2);
   path.slot(
     0,
     [{ identity: 2000, direction: 'egress', class: 16 }],
-    [{ class: 16, direction: 'egress', protocol: 'tcp', port: PORT, verdict: 'allow' }],
+    (['tcp', 'udp'] as const).map((protocol) => ({
+      class: 16,
+      direction: 'egress',
+      protocol,
+      port: PORT,
+      verdict: 'allow',
+    })),
   );
   const flags = ENDPOINT_FLAGS.ingressEnforced | ENDPOINT_FLAGS.egressEnforced;
   path.endpoint({ ifindex: pair.ifindex, ipv4: POD_ADDRESS, flags });
@@ -124,4 +137,45 @@ it('carries nothing in or out without a connection, and nothing in about one tha
   expect([received(pair.pod), received(pair.node)]).toEqual(before);
   expect(path.count('unknown-identity', 'egress')).toBe(2n * BigInt(FRAMES));
   expect(path.count('policy', 'ingress')).toBe(2n * BigInt(FRAMES));
+});
+
+it('is told by the other end and by routers, in 576 bytes, and by no other pod', async () => {
+  const inPod = pair.start(pair.pod, RAW_SENDER);
+  const inFar = pair.start(far, RAW_SENDER);
+  const ports = { sport: 1, dport: PORT };
+  const asked = ipv4({
+    src: POD_ADDRESS,
+    dst: FAR,
+    protocol: 17,
+    payload: udp({ ...ports, payload: new Uint8Array(1200) }),
+  });
+  const error = (src: string, bytes: number) =>
+    ipv4({
+      src,
+      dst: POD_ADDRESS,
+      protocol: 1,
+      payload: icmp({ type: 3, code: 4, payload: asked.slice(0, bytes - 8) }),
+    });
+  const tell = (src: string, bytes: number) =>
+    send(inFar, device(far, 'eth0'), device(pair.node, 'far0'), error(src, bytes));
+  const before = received(pair.pod);
+  const dropped = path.count('policy', 'ingress');
+  const judged = () => path.count('policy', 'ingress') + path.count('forwarded', 'ingress');
+  await send(inPod, device(pair.pod, 'eth0'), device(pair.node, 'host0'), asked, 1);
+  // Nobody listens there, and Linux quotes as much as it may.
+  while (received(pair.pod) === before) await sleep(5);
+  const from = judged();
+  for (const [src, bytes] of [
+    [STRANGER, 36],
+    [STRANGER, 1200],
+    [FAR, 577],
+    [ROUTER, 577],
+  ] as const)
+    await tell(src, bytes);
+  while (judged() < from + 4n * BigInt(FRAMES)) await sleep(5);
+  expect(received(pair.pod)).toBe(before + 1);
+  await tell(FAR, 576);
+  await tell(ROUTER, 576);
+  while (received(pair.pod) < before + 1 + 2 * FRAMES) await sleep(5);
+  expect(path.count('policy', 'ingress')).toBe(dropped + 4n * BigInt(FRAMES));
 });

@@ -1,21 +1,44 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * ICMP errors, path MTU discovery among them. The quoted packet travelled the other way, to or from this endpoint; it is looked up
- * as what it was: a packet of a flow or a reply of one. The error must go to the quoted packet's sender, and anybody on the way may
- * send it, so that it keeps no flow alive. An error about a flow that is denied, or not known, is judged on its own.
+ * as what it was: a packet of a flow or a reply of one. The error must go to the quoted packet's sender, and any router on the way may
+ * send it, so that it keeps no flow alive. A pod is on the way of its own flows alone. An error about a flow that is denied, not known, or
+ * not the sending pod's, is judged on its own.
  */
 #ifndef WEIR_RELATED_H
 #define WEIR_RELATED_H
 
 #include "parse.h"
+#include "policy.h"
 
 #define QUOTE_OFFSET 8
 
 /*
- * Reads the quoted packet into `key`, oriented as it was sent; false when it names no flow. Only what lies within the error's own
- * total length is a quote: its receiver does not see what pads the frame.
+ * An error carries no more than this (RFC 1812, 4.3.2.3), so that it brings little of its sender's own. Linux counts the IP header, too
+ * (__icmp_send in net/ipv4/icmp.c); the RFC can be read otherwise, and a router that does so is heard.
  */
-static __always_inline bool quoted_flow(struct __sk_buff *skb, const struct packet *p, struct ct_key *key)
+#define ICMP_ERROR_BYTES 576
+
+/*
+ * Whether the packet's sender may tell of a flow with `other_end`: as that end, or as a router. A pod is none; nor is an address whose
+ * identity is not known, which is one of a pod network and never more allowed than a known pod.
+ */
+static __always_inline bool on_the_way(const struct packet *p, __be32 other_end)
+{
+	__u32 sender;
+
+	if (p->key.src == other_end)
+		return true;
+	sender = peer_of(&p->key, WEIR_INGRESS, p->local);
+	return sender && scope_class(sender) != CLASS_CLUSTER;
+}
+
+/*
+ * Reads the quoted packet into `key`, oriented as it was sent; false when it names no flow that the sender may tell of. Only what lies
+ * within the error's own total length is a quote: its receiver does not see what pads the frame. Not inline, so that its stack does not
+ * add to that of flow_allowed.
+ */
+static __noinline bool quoted_flow(struct __sk_buff *skb, const struct packet *p, struct ct_key *key)
 {
 	__u32 at = ETH_HLEN, end;
 	struct iphdr ip;
@@ -24,10 +47,14 @@ static __always_inline bool quoted_flow(struct __sk_buff *skb, const struct pack
 	if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)))
 		return false;
 	end = at + bpf_ntohs(ip.tot_len);
-	at += ip.ihl * 4 + QUOTE_OFFSET;
+	at += ip.ihl * 4;
+	if (end - at > ICMP_ERROR_BYTES)
+		return false;
+	at += QUOTE_OFFSET;
 	if (at + sizeof(ip) > end || bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)))
 		return false;
-	if (ip.version != 4 || ip.ihl < 5 || (bpf_ntohs(ip.frag_off) & IP_OFFSET_MASK) || ip.saddr != p->key.dst)
+	if (ip.version != 4 || ip.ihl < 5 || (bpf_ntohs(ip.frag_off) & IP_OFFSET_MASK) || ip.saddr != p->key.dst ||
+	    !on_the_way(p, ip.daddr))
 		return false;
 	at += ip.ihl * 4;
 	if (at + sizeof(l4) > end || bpf_skb_load_bytes(skb, at, l4, sizeof(l4)))

@@ -28,7 +28,7 @@
  *   - a packet of its initiator is dropped, for the reason that the present policy gives;
  *   - a packet of its responder is judged by its own direction as if it stood alone, and when allowed passes without an
  *     entry, so that nothing of the denied flow becomes a reply. A bare SYN stands alone: it opens a connection;
- *   - an ICMP error about it is judged by its own direction, as one about no known flow is;
+ *   - an ICMP error about it is judged by its own direction, as one about no known flow, or by a pod about a flow of others, is;
  *   - when the policy allows it again, the next packet of either side revives it.
  *
  * Who opened. A packet of a TCP connection that has no entry is judged by its own direction and begins no flow, unless it is a bare

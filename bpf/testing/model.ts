@@ -26,6 +26,8 @@ export interface ModelError {
   /** ICMP type: 3, 4, 11 or 12. */
   readonly type: number;
   readonly local: boolean;
+  /** Bytes of ICMP, the quoted ones among them. */
+  readonly bytes: number;
   /** The quoted packet; its direction is the other one, and on egress its peer is the error's. */
   readonly about: ModelPacket;
 }
@@ -49,6 +51,7 @@ interface ModelFlow {
 export class Model {
   readonly #identities: ReadonlyMap<string, number>;
   readonly #flows = new Map<string, ModelFlow>();
+  #strangers = 0;
   #revision = 1;
   #enforced: ReadonlySet<Direction> = new Set();
   #quarantine = false;
@@ -66,6 +69,11 @@ export class Model {
   /** How many flows are known and denied. */
   get denied(): number {
     return [...this.#flows.values()].filter((flow) => flow.denied).length;
+  }
+
+  /** How many errors a pod has sent about flows of others that are alive. */
+  get strangers(): number {
+    return this.#strangers;
   }
 
   policy(
@@ -145,15 +153,23 @@ export class Model {
     return flow !== undefined && flow.idle <= memory(flow) ? flow : undefined;
   }
 
-  /** Passes when the present policy allows a flow that the quoted packet is of; else as the policy says of ICMP itself. */
-  judgeError({ direction, peer, type, local, about }: ModelError): string {
+  /**
+   * Passes when the present policy allows a flow that the quoted packet is of, unless the error is long or comes from a pod, or from nobody
+   * knows whom, that is no end of that flow; else as the policy says of ICMP itself.
+   */
+  judgeError({ direction, peer, type, local, bytes, about }: ModelError): string {
+    const packet = { direction, protocol: 'icmp', peer, podPort: 0, peerPort: 0, bits: type, local } as const;
     const icmp = about.protocol === 'icmp';
     const openers = icmp ? [about.bits === 8 ? about.direction : direction] : [about.direction, direction];
-    for (const opener of openers) {
-      const flow = this.#find(about, opener);
-      if (flow !== undefined && isLive(flow) && this.#present(flow) === 'forwarded') return 'forwarded';
-    }
-    return this.#decide({ direction, protocol: 'icmp', peer, podPort: 0, peerPort: 0, bits: type, local });
+    const flows = openers
+      .map((opener) => this.#find(about, opener))
+      .filter((flow) => flow !== undefined && isLive(flow));
+    const sender = this.#peer(packet);
+    const stranger = direction === 'ingress' && peer !== about.peer && (sender === 0 || scope(sender) === 1);
+    if (stranger && flows.some((flow) => flow?.denied === false)) this.#strangers++;
+    const related = bytes <= 576 && !stranger;
+    if (related && flows.some((flow) => flow !== undefined && this.#present(flow) === 'forwarded')) return 'forwarded';
+    return this.#decide(packet);
   }
 
   /**
