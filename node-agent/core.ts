@@ -132,7 +132,10 @@ export interface FlowEvent {
 export interface FlowPeer {
   readonly address: string;
   readonly identity: number;
-  /** `namespace/name` when the address is a known pod; `host`, `world`, node name otherwise. */
+  /**
+   * `namespace/name` when the address is a known pod; `host`, `world`, node name otherwise. Of the source for reason `invalid-source`: the
+   * pod that sent the packet, whose address it is not.
+   */
   readonly name?: string;
   /** `namespace/name` of the Service whose own address it is. */
   readonly service?: string;

@@ -44,7 +44,9 @@ export class FlowNames {
   event(raw: DatapathEvent): FlowEvent {
     const direction = raw.direction === 0 ? 'ingress' : 'egress';
     const reason = raw.reasonName;
-    const sentence = DROP_REASONS.get(raw.reason)?.sentence ?? 'A policy allows the flow, or none is in force.';
+    const forged = reason === 'invalid-source';
+    const known = DROP_REASONS.get(raw.reason)?.sentence ?? 'A policy allows the flow, or none is in force.';
+    const sentence = forged ? `${known}${this.#claim(raw.src)}` : known;
     const policies = this.#policies(raw.endpoint, direction, raw.cookie, NO_MATCH.has(reason));
     const icmp = raw.protocol === 1 || raw.protocol === 58;
     return {
@@ -52,7 +54,7 @@ export class FlowNames {
       verdict: raw.kind === 'drop' ? 'dropped' : 'allowed',
       direction,
       endpoint: raw.endpoint,
-      source: this.#peer(raw.src, raw.srcIdentity),
+      source: forged ? this.#sender(raw) : this.#peer(raw.src, raw.srcIdentity),
       destination: this.#peer(raw.dst, raw.dstIdentity),
       protocol: PROTOCOLS[raw.protocol] ?? String(raw.protocol),
       ...(icmp ? { icmpType: raw.icmpType } : { sourcePort: raw.sport, destinationPort: raw.dport }),
@@ -66,16 +68,35 @@ export class FlowNames {
   #peer(bytes: Uint8Array, identity: number): FlowPeer {
     if (bytes.length === 0) return { address: '', identity };
     const address = formatAddress(bytes);
-    const name = this.#name(address, bytes.length === 4 ? 32 : 128, identity);
+    const name = this.#owner(bytes, identity) ?? reservedName(identity) ?? this.#model.prefixOf(identity);
     const service = this.#service(address);
-    const row = this.#model.identities.get(identity) ?? this.#model.localIdentity(identity);
     return {
       address,
       identity,
       ...(name === undefined ? {} : { name }),
       ...(service === undefined ? {} : { service }),
-      ...(row === undefined ? {} : { labels: formatLabels(row.labels) }),
+      ...this.#labels(identity),
     };
+  }
+
+  /** Who sent a packet whose source address is not its own: the endpoint, whoever has the address. Events of ARP have no identity. */
+  #sender({ src, endpoint, srcIdentity }: DatapathEvent): FlowPeer {
+    const identity = srcIdentity || (this.#model.info(endpoint)?.identity ?? 0);
+    const address = src.length === 0 ? '' : formatAddress(src);
+    return { address, identity, name: this.#local(endpoint), ...this.#labels(identity) };
+  }
+
+  /** Whose address it is that such a packet has, where that is known. */
+  #claim(src: Uint8Array): string {
+    if (src.length === 0) return '';
+    const service = this.#service(formatAddress(src));
+    const owner = this.#owner(src, 0) ?? (service === undefined ? undefined : `service ${service}`);
+    return owner === undefined ? '' : ` It is that of ${owner}.`;
+  }
+
+  #labels(identity: number): Pick<FlowPeer, 'labels'> {
+    const row = this.#model.identities.get(identity) ?? this.#model.localIdentity(identity);
+    return row === undefined ? {} : { labels: formatLabels(row.labels) };
   }
 
   /** Several Services may share an external address: the first by name. */
@@ -88,19 +109,20 @@ export class FlowNames {
     return name;
   }
 
-  #name(address: string, bits: number, identity: number): string | undefined {
-    const owner = this.#model.ownerOf(`${address}/${bits}`);
+  /** The pod or the node that an address is said to be of. */
+  #owner(bytes: Uint8Array, identity: number): string | undefined {
+    const owner = this.#model.ownerOf(`${formatAddress(bytes)}/${bytes.length * 8}`);
     const space = owner?.indexOf(' ') ?? -1;
-    if (owner !== undefined && space > 0) {
-      const [kind, name] = [owner.slice(0, space), owner.slice(space + 1)];
-      if (kind === 'remote') return name;
-      if (kind === 'node') return identity === 1 ? 'host' : name;
-      if (kind === 'local') {
-        const row = this.#model.info(Number(name))?.row;
-        return row?.pod ? `${row.pod.namespace}/${row.pod.name}` : `endpoint ${name}`;
-      }
-    }
-    return reservedName(identity) ?? this.#model.prefixOf(identity);
+    if (owner === undefined || space <= 0) return undefined;
+    const [kind, name] = [owner.slice(0, space), owner.slice(space + 1)];
+    if (kind === 'remote') return name;
+    if (kind === 'node') return identity === 1 ? 'host' : name;
+    return kind === 'local' ? this.#local(Number(name)) : undefined;
+  }
+
+  #local(endpoint: number): string {
+    const pod = this.#model.info(endpoint)?.row.pod;
+    return pod ? `${pod.namespace}/${pod.name}` : `endpoint ${endpoint}`;
   }
 
   #policies(endpoint: number, direction: 'ingress' | 'egress', cookie: number, noMatch: boolean): string[] {

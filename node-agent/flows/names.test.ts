@@ -1,0 +1,108 @@
+import { describe, expect, it } from '@jest/globals';
+import type { DatapathEvent } from '@weir/bpf';
+import { ip4 } from '@weir/bpf/testing';
+import { basic, type World } from '../derive/testing/model-world.ts';
+import { FlowNames } from './names.ts';
+
+/** Endpoint 1 is ns/web (identity 256, 10.0.0.1), endpoint 2 is ns/other (10.0.0.2); ns/far (10.1.0.9) is elsewhere. */
+async function cluster(): Promise<{ readonly world: World; readonly names: FlowNames }> {
+  const world = basic();
+  world.pod('other', 'b');
+  world.identity(257, 'b');
+  world.endpoint(2, { pod: { namespace: 'ns', name: 'other', uid: 'u-other' } });
+  world.remote('far', '10.1.0.9', 300);
+  const { db, model, tables } = world;
+  db.write([tables.nodes, tables.services], (txn) => {
+    txn.upsert(tables.nodes, { name: 'node-2', addresses: ['192.0.2.2'], podCidrs: [], kubeApiserver: false });
+    txn.upsert(tables.services, { namespace: 'ns', name: 'shop', addresses: ['10.96.0.7'] });
+  });
+  await world.plan();
+  return {
+    world,
+    names: new FlowNames({ model, bootOffset: () => 0n, db, services: tables.services, enforced: () => ({}) }),
+  };
+}
+
+/** Endpoint 1 sends from `src`. */
+function forged(src: string, fields: Partial<DatapathEvent> = {}): DatapathEvent {
+  return {
+    timeNs: 0n,
+    kind: 'drop',
+    direction: 1,
+    reason: 3,
+    reasonName: 'invalid-source',
+    protocol: 17,
+    endpoint: 1,
+    family: 4,
+    src: ip4(src),
+    dst: ip4('10.1.0.9'),
+    sport: 0,
+    dport: 0,
+    ethertype: 0x0800,
+    icmpType: 0,
+    icmpCode: 0,
+    tcpFlags: 0,
+    ifindex: 101,
+    srcIdentity: 256,
+    dstIdentity: 300,
+    cookie: 0,
+    length: 60,
+    revision: 1,
+    ...fields,
+  };
+}
+
+describe('a packet whose source address is not the endpoint’s own', () => {
+  it.each([
+    ['another pod of the node', '10.0.0.2', ' It is that of ns/other.'],
+    ['a pod elsewhere', '10.1.0.9', ' It is that of ns/far.'],
+    ['a node', '192.0.2.2', ' It is that of node-2.'],
+    ['a Service', '10.96.0.7', ' It is that of service ns/shop.'],
+    ['nobody who is known', '203.0.113.1', ''],
+  ])('is named after the pod that sent it, and says whose address it has: that of %s', async (_, src, claim) => {
+    const { names } = await cluster();
+    expect(names.event(forged(src))).toMatchObject({
+      endpoint: 1,
+      reason: 'invalid-source',
+      source: { address: src, identity: 256, name: 'ns/web', labels: expect.arrayContaining(['k8s:app=a']) },
+      destination: { address: '10.1.0.9', identity: 300, name: 'ns/far' },
+      message: `The source address is not the endpoint's own.${claim}`,
+    });
+    expect(names.event(forged(src)).source).not.toHaveProperty('service');
+  });
+
+  it('by ARP has no address in the event, and is named after who sent it all the same', async () => {
+    const { names } = await cluster();
+    const none = new Uint8Array(0);
+    const arp = forged('10.0.0.2', {
+      family: 0,
+      src: none,
+      dst: none,
+      ethertype: 0x0806,
+      srcIdentity: 0,
+      dstIdentity: 0,
+      protocol: 0,
+    });
+    expect(names.event(arp)).toMatchObject({
+      source: { address: '', identity: 256, name: 'ns/web' },
+      destination: { address: '', identity: 0 },
+      message: "The source address is not the endpoint's own.",
+    });
+  });
+
+  it('of an endpoint that is gone is named after its number', async () => {
+    const { world, names } = await cluster();
+    world.dropEndpoint(1);
+    await world.plan();
+    expect(names.event(forged('10.0.0.2'))).toMatchObject({
+      source: { identity: 256, name: 'endpoint 1' },
+      message: "The source address is not the endpoint's own. It is that of ns/other.",
+    });
+  });
+});
+
+it('names the owner of the address where the source is the sender’s own', async () => {
+  const { names } = await cluster();
+  const event = names.event(forged('10.0.0.1', { reason: 8, reasonName: 'policy' }));
+  expect(event.source).toMatchObject({ address: '10.0.0.1', identity: 256, name: 'ns/web' });
+});
