@@ -1,10 +1,10 @@
 /** What the slots of one namespace's endpoints may come to on a node, together. */
 import { describe, expect, it } from '@jest/globals';
 import { labelsKey } from '@weir/labels';
-import { MOST_ROWS, type ResolvedRule, rowsIn } from '@weir/policy';
+import { type CompiledDirection, MOST_ROWS, type ResolvedRule, rowsIn } from '@weir/policy';
 import fc from 'fast-check';
 import { tableKey } from '../create-tables.ts';
-import { NAMESPACE_ROWS, shareOf } from './row-shares.ts';
+import { compileByShare, NAMESPACE_ROWS, type Needs, NO_NEEDS, shareOf } from './row-shares.ts';
 import { basic, podLabels, rule, type World, type WorldOptions } from './testing/model-world.ts';
 
 const UNKNOWN = Infinity;
@@ -41,6 +41,66 @@ describe('the share of a direction', () => {
         expect(shareOf(fewer)).toBeLessThanOrEqual(shareOf(all));
       }),
     );
+  });
+});
+
+describe('the order of compiling by share', () => {
+  /** Each shape needs so many rows in each direction: two fit with all of them, three with half of what one may have at most. */
+  const NEED = 40_000;
+  const HALF = MOST_ROWS / 2;
+  const IN_FORCE: Needs = { rows: [NEED, NEED], most: MOST_ROWS };
+  const row = { protocol: 6, from: 1, to: 1, verdict: 'allow', cookie: 1 } as const;
+  const excess = { message: '', denied: 1, scopes: [] };
+
+  function directionOf(most: number): CompiledDirection {
+    const scope = { unknown: Array.from({ length: Math.min(NEED, most) }, () => row), pod: [], world: [] };
+    return { enforced: true, scope, classes: [], ...(NEED > most ? { excess } : {}) };
+  }
+
+  /** Compiles shapes of one namespace, all dirty; returns the share that each was compiled with, one after the other, and which wait. */
+  async function compiled(
+    shapes: Readonly<Record<string, { readonly needs: Needs; readonly waits: boolean }>>,
+    work: number,
+  ): Promise<{ readonly order: readonly (readonly [string, number])[]; readonly waiting: readonly string[] }> {
+    const order: [string, number][] = [];
+    const { waiting } = await compileByShare({
+      users: new Map(Object.keys(shapes).map((shape) => [shape, new Set(['ns'])])),
+      kept: new Map(),
+      dirty: new Set(Object.keys(shapes)),
+      needs: (shape) => shapes[shape]?.needs ?? NO_NEEDS,
+      failing: () => false,
+      compile: (shape, most) => {
+        order.push([shape, most]);
+        return Promise.resolve({ ingress: directionOf(most), egress: directionOf(most) });
+      },
+      rules: () => 1,
+      mayWait: (shape) => shapes[shape]?.waits === true,
+      work,
+    });
+    return { order, waiting: [...waiting] };
+  }
+
+  it('what is new counts as needing everything until it is compiled: it begins with what fits in any case', async () => {
+    const fresh = { needs: NO_NEEDS, waits: true };
+    expect((await compiled({ a: fresh, b: fresh, c: fresh }, Infinity)).order).toEqual([
+      ['a', MOST_ROWS],
+      ['b', MOST_ROWS],
+      ['c', HALF],
+      ['a', HALF],
+      ['b', HALF],
+    ]);
+  });
+
+  it('what is in force and waits for its turn counts with what it has, and is not compiled before its turn for having another share', async () => {
+    const held = { needs: IN_FORCE, waits: true };
+    expect(await compiled({ a: held, b: held, urgent: { needs: NO_NEEDS, waits: false } }, 0)).toEqual({
+      order: [
+        ['urgent', MOST_ROWS],
+        ['urgent', HALF],
+        ['a', HALF],
+      ],
+      waiting: ['b'],
+    });
   });
 });
 
