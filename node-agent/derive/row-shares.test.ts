@@ -218,6 +218,9 @@ describe('many policies of one namespace', () => {
     expect(grown.conclusion()).toEqual((await fresh(LARGE)).conclusion());
     const rest = LARGE.slice(0, 4);
     for (const id of LARGE.slice(4)) gone(grown, id);
+    // More rows are to come; every policy is compiled.
+    expect((await grown.plan()).again).toBe(true);
+    expect(rest.filter((id) => grown.model.waits(id))).toEqual([]);
     await settle(grown);
     expect(outcome(grown).limited).toEqual([]);
     expect(grown.conclusion()).toEqual((await fresh(rest)).conclusion());

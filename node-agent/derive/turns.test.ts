@@ -103,6 +103,15 @@ describe('shapes that no plan has compiled', () => {
     expect(world.conclusion()).toEqual(fresh.conclusion());
   });
 
+  it('wait only when a plan has left them to the next: one that is to be written into another slot is compiled', async () => {
+    const world = worldOfTurns();
+    pod(world, 1);
+    policy(world, 1, 1);
+    await settle(world);
+    world.model.slotOutgrown(world.states.get(1)?.slot ?? 0);
+    expect([world.model.waits(1), world.model.lacks(1)]).toEqual([false, undefined]);
+  });
+
   it('have their turns in the order in which they came to wait, whatever policies others of the namespace go on getting', async () => {
     const world = worldOfTurns();
     const ids = [1, 2, 3, 4, 5];
