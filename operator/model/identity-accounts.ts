@@ -79,7 +79,7 @@ export class IdentityAccounts {
     return this.#accounts(txn, namespace, payer)[0]?.lack();
   }
 
-  /** Why `payer` has no other number in the namespace for now: pods wait for such, in an account of the namespace alone, and are to have them first. */
+  /** Why `payer` is not given a number though there may be one: pods of the namespace wait for it, and come first. */
   awaited(
     txn: WriteTxn,
     namespace: string,
@@ -87,7 +87,7 @@ export class IdentityAccounts {
     isAwaited: (account: string) => boolean,
   ): NoIdentityError | undefined {
     const ofNamespace = this.#accounts(txn, namespace, payer).filter(
-      ({ name }) => sharesOfAccount(name).namespace !== undefined,
+      ({ name }) => ownerOfAccount(name).namespace !== undefined,
     );
     return ofNamespace.find(({ name }) => isAwaited(name))?.lack();
   }
@@ -134,8 +134,11 @@ export function accountNames(namespace: string, payer: Payer): readonly string[]
     : [`pair ${namespace} ${payer}`, `node ${payer}`, `mirrors ${namespace}`];
 }
 
-/** Whether pods of one namespace alone count in the account, or wait for it, and whether mirror pods alone do; `namespace` undefined: pods of many may. */
-export function sharesOfAccount(account: string): {
+/**
+ * Whose pods count in the account, or wait for it. `namespace`: those of that one alone; undefined: pods of many may. `isOfMirrors`: mirror pods
+ * alone.
+ */
+export function ownerOfAccount(account: string): {
   readonly namespace: string | undefined;
   readonly isOfMirrors: boolean;
 } {
@@ -146,7 +149,8 @@ export function sharesOfAccount(account: string): {
   };
 }
 
-/** The namespace that the account is of; undefined: it is of mirror pods. */
+/** The namespace whose quota the account is; undefined: it is of mirror pods, or of all. */
 export function namespaceOfAccount(account: string): string | undefined {
-  return account.startsWith(NAMESPACE) ? account.slice(NAMESPACE.length) : undefined;
+  const { namespace, isOfMirrors } = ownerOfAccount(account);
+  return isOfMirrors ? undefined : namespace;
 }

@@ -6,7 +6,7 @@
  */
 import { type AnyTable, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import { RANGE_ACCOUNT } from '../errors.ts';
-import { sharesOfAccount } from './identity-accounts.ts';
+import { ownerOfAccount } from './identity-accounts.ts';
 import type { PlacedPod } from './placed-pods.ts';
 import { type TurnOwner, Turns, turnTable } from './turns.ts';
 
@@ -107,7 +107,7 @@ function lineKey({ index, of }: Pick<Line, 'index' | 'of'>): string {
 
 /** Whose turns pods have that wait for an account. Nobody but a namespace has a name without a slash. */
 function ownerOf(account: string): string {
-  const { namespace, isOfMirrors } = sharesOfAccount(account);
+  const { namespace, isOfMirrors } = ownerOfAccount(account);
   if (namespace === undefined) return `/${account}`;
   return isOfMirrors ? `/mirrors ${namespace}` : namespace;
 }
