@@ -82,7 +82,7 @@ export class NoIdentityError extends OperatorError {
   static labels(excess: string): NoIdentityError {
     return new NoIdentityError(
       '',
-      `the pod and its namespace have ${excess}: remove labels, or move them to annotations`,
+      `the pod and its namespace have ${excess}, with those of its cluster, namespace and service account: remove labels, or move them to annotations`,
     );
   }
 

@@ -287,7 +287,14 @@ describe('commands', () => {
   });
 
   it('flags named in the text are those of agent, operator, weir, helm or Kubernetes', async () => {
-    const foreign = ['--allocate-node-cidrs', '--cluster-cidr', '--take-ownership', '--no-hooks', '--all'];
+    const foreign = [
+      '--allocate-node-cidrs',
+      '--cluster-cidr',
+      '--take-ownership',
+      '--no-hooks',
+      '--all',
+      '--server-side',
+    ];
     const known = [
       await help(process.execPath, [join(ROOT, 'node-agent/main.ts'), '--help']),
       await help(process.execPath, [join(ROOT, 'operator/main.ts'), '--help']),

@@ -122,7 +122,8 @@ function addValidate(policy: Command, context: CliContext): void {
     .command('validate')
     .description(
       'Checks a file without an agent: CNP, CCNP, NetworkPolicy (also a list of them) or bare rules, in YAML or JSON; exit code 1 when one is ' +
-        'invalid, has an element that is not supported (read fail-closed), or needs more by itself than the operator’s default limits allow',
+        'invalid, has an element that is not supported (read fail-closed), or needs more by itself than the operator’s default limits allow, ' +
+        'which bare rules do not have. Only a cluster knows what selectors match, and whether pods have the ports that are named',
     )
     .argument('<file>', '"-" for stdin')
     .option('-n, --namespace <name>', 'namespace of a CiliumNetworkPolicy or NetworkPolicy that names none', 'default')

@@ -1,17 +1,18 @@
 import {
+  cidrsText,
   DEFAULT_POLICY_LIMITS,
   demandOf,
   demandProblem,
-  excessProblem,
   isOver,
+  needsProblem,
   type ParseResult,
   type PolicyProblem,
   parseBareRules,
   parsePolicy,
-  type ResolvedRule,
+  policyNeeds,
+  type Resolution,
   resolve,
   serviceWarnings,
-  sizeOf,
 } from '@weir/policy';
 import { clipped } from '@weir/process/printable';
 import type { PolicyDocument } from './documents.ts';
@@ -30,8 +31,8 @@ export interface Validation {
 }
 
 /**
- * Judges each document as the operator, or an import, would: by itself, with the operator's default limits. Selectors are counted as they are
- * written, and what they match, or other policies of the namespace leave, nobody knows without a cluster. Pure.
+ * Judges each document as the operator, or an import, would: by itself, with the operator's default limits. What selectors match, whether
+ * pods have the ports that are named, and what other policies of the namespace leave, nobody knows without a cluster. Pure.
  *
  * @param namespace where a CiliumNetworkPolicy or NetworkPolicy that names none would be applied, as with kubectl
  */
@@ -41,7 +42,7 @@ export function validateDocuments(documents: readonly PolicyDocument[], namespac
     const kind = kindOf(value);
     const demand = kind === undefined ? undefined : demandProblem(demandOf(value, kind), DEFAULT_POLICY_LIMITS);
     const { rules, problems: found } = demand === undefined ? parseAny(value) : { rules: [], problems: [demand] };
-    const resolved = resolve(rules, { cookieOf: () => 0 }).rules;
+    const resolved = resolve(rules, { cookieOf: () => 0 });
     const size = kind === undefined ? undefined : sizeProblem(resolved, kind !== 'CiliumClusterwideNetworkPolicy');
     const problems = size === undefined ? found : [...found, size];
     const reason = reasonOf(problems);
@@ -49,7 +50,7 @@ export function validateDocuments(documents: readonly PolicyDocument[], namespac
       name: title(value) ?? name,
       valid: reason === 'Valid',
       reason,
-      rules: resolved.length,
+      rules: resolved.rules.length,
       problems: [...problems, ...serviceWarnings(rules)],
     };
   });
@@ -68,17 +69,16 @@ function kindOf(value: unknown): Kind | undefined {
   return KINDS.find((kind) => typeof value === 'object' && value !== null && 'kind' in value && value.kind === kind);
 }
 
-/** What rules are too large for, once they are resolved. */
-function sizeProblem(rules: readonly ResolvedRule[], hasNamespace: boolean): PolicyProblem | undefined {
-  const { bytesPerPolicy, cidrsPerNamespace } = DEFAULT_POLICY_LIMITS;
-  const { bytes, cidrs } = sizeOf(rules);
-  if (isOver(bytes, bytesPerPolicy))
-    return excessProblem(`${bytes} bytes once it is resolved`, bytesPerPolicy, 'bytesPerPolicy');
-  if (!hasNamespace || !isOver(cidrs, cidrsPerNamespace)) return undefined;
+/** What a policy is too large for, once it is resolved. */
+function sizeProblem({ rules, selectors }: Resolution, hasNamespace: boolean): PolicyProblem | undefined {
+  const { cidrsPerNamespace } = DEFAULT_POLICY_LIMITS;
+  const needs = policyNeeds(rules, selectors.values());
+  const problem = needsProblem(needs, DEFAULT_POLICY_LIMITS);
+  if (problem !== undefined || !hasNamespace || !isOver(needs.cidrs, cidrsPerNamespace)) return problem;
   return {
     code: 'BudgetExceeded',
     path: '$',
-    message: `the policy needs ${cidrs} CIDRs (exceptions are such), and all policies of its namespace together may have ${cidrsPerNamespace}: let it need fewer, or raise --cidrs-per-namespace (value operator.limits.cidrsPerNamespace)`,
+    message: `the policy needs ${cidrsText(needs)}, and all policies of its namespace together may have ${cidrsPerNamespace}: let it need fewer, or raise --cidrs-per-namespace (value operator.limits.cidrsPerNamespace)`,
   };
 }
 

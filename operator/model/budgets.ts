@@ -9,19 +9,20 @@
  */
 import type { LabelSelector } from '@weir/labels';
 import {
-  bytesOf,
+  cidrsText,
   type DemandLimits,
   demandProblem,
-  excessProblem,
   isOver,
+  needsProblem,
+  type PolicyNeeds,
   type PolicyProblem,
+  policyNeeds,
   type ResolvedRule,
   type SizeLimits,
-  sizeOf,
+  selectorsText,
 } from '@weir/policy';
 import type { AnyTable, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
 import type { PolicyRow } from '../types.ts';
-import { breadthOf } from './selector-wants.ts';
 
 /** 0: no limit. */
 export interface PolicyLimits extends DemandLimits, SizeLimits {
@@ -67,13 +68,7 @@ interface Cost {
 }
 
 /** What rules in force cost. */
-export interface Needs extends Cost {
-  /** Selectors, each counted once: `selectors` may count one several times. */
-  readonly distinctSelectors: number;
-  /** Bytes of the largest object of either kind: of the rules, and of a selector. */
-  readonly rulesBytes: number;
-  readonly selectorBytes: number;
-}
+export interface Needs extends Cost, PolicyNeeds {}
 
 export const NOTHING: Needs = {
   policies: 0,
@@ -95,7 +90,7 @@ const SHARED = [
   { need: 'selectors', textOf: selectorsText, option: '--selectors-per-namespace', value: 'selectorsPerNamespace' },
   {
     need: 'cidrs',
-    textOf: ({ cidrs }: Needs) => `${cidrs} CIDRs (exceptions are such)`,
+    textOf: cidrsText,
     option: '--cidrs-per-namespace',
     value: 'cidrsPerNamespace',
   },
@@ -106,11 +101,6 @@ const SHARED = [
     value: 'bytesPerNamespace',
   },
 ] as const;
-
-/** Requirements and values that count as one selector. */
-const TERMS_OF_ONE = 10;
-/** As how many a selector counts at most for the namespaces that it looks into: as many identities has the cluster for each of a namespace. */
-const EVERYWHERE = 16;
 
 /** Policies of the namespace cost less than when those that it could not afford were looked at last. */
 interface Fallen {
@@ -139,12 +129,7 @@ export class Budgets {
 
   /** Why one policy may not cost that much; undefined: it may. */
   ofPolicy(needs: Needs): PolicyProblem | undefined {
-    const { bytesPerPolicy } = this.#limits;
-    const { rulesBytes, selectorBytes } = needs;
-    const tooLarge = (need: string): PolicyProblem => excessProblem(need, bytesPerPolicy, 'bytesPerPolicy');
-    if (isOver(rulesBytes, bytesPerPolicy)) return tooLarge(`${rulesBytes} bytes once it is resolved`);
-    if (isOver(selectorBytes, bytesPerPolicy)) return tooLarge(`${selectorBytes} bytes for one of its selectors`);
-    return this.#tooManySelectors(needs);
+    return needsProblem(needs, this.#limits);
   }
 
   /** How many policies more the namespace may have. */
@@ -222,34 +207,11 @@ export class Budgets {
       cidrs: known.cidrs + after.cidrs - before.cidrs,
     };
   }
-
-  #tooManySelectors(needs: Selectors): PolicyProblem | undefined {
-    const { selectorsPerPolicy } = this.#limits;
-    if (!isOver(needs.selectors, selectorsPerPolicy)) return undefined;
-    return excessProblem(selectorsText(needs), selectorsPerPolicy, 'selectorsPerPolicy');
-  }
-}
-
-type Selectors = Pick<Needs, 'selectors' | 'distinctSelectors'>;
-
-function selectorsText({ selectors, distinctSelectors }: Selectors): string {
-  if (selectors === distinctSelectors) return `${selectors} selectors`;
-  return `${selectors} selectors (it has ${distinctSelectors}: one counts once for each ${TERMS_OF_ONE} requirements and values, and that once for each namespace that it looks into)`;
 }
 
 /** What rules cost. */
 export function needsOf(rules: readonly ResolvedRule[], selectors: Iterable<LabelSelector>): Needs {
-  const { bytes: rulesBytes, cidrs } = sizeOf(rules);
-  let [count, distinctSelectors, bytes, selectorBytes] = [0, 0, rulesBytes, 0];
-  for (const selector of selectors) {
-    distinctSelectors += 1;
-    const size = bytesOf(selector);
-    bytes += size;
-    selectorBytes = Math.max(selectorBytes, size);
-    const terms = selector.requirements.reduce((sum, { values }) => sum + 1 + values.length, 0);
-    count += Math.max(1, Math.ceil(terms / TERMS_OF_ONE)) * breadthOf(selector, EVERYWHERE);
-  }
-  return { policies: 1, selectors: count, distinctSelectors, bytes, cidrs, rulesBytes, selectorBytes };
+  return { policies: 1, ...policyNeeds(rules, selectors) };
 }
 
 /** Whether `needs` are no more than `other`, in everything. */

@@ -273,9 +273,9 @@ describe('a pod with more labels than an identity may have', () => {
     set(labels);
     const [line = ''] = told;
     expect(line).toMatch(
-      /^tenant: tenant\/large: the pod and its namespace have .*: remove labels, or move them to annotations$/,
+      /^tenant: tenant\/large: the pod and its namespace have .*, with those of its cluster, namespace and service account: remove labels, or move them to annotations$/,
     );
-    expect(line.replace(/^.*? have /, '').replace(/: remove.*$/, '')).toEqual(
+    expect(line.replace(/^.*? have /, '').replace(/, with those of.*$/, '')).toEqual(
       typeof excess === 'string' ? excess : expect.stringMatching(excess),
     );
     expect(cluster.shown).toEqual(['victim/a a']);

@@ -1,4 +1,4 @@
-import { CLUSTER_KEY, type LabelMap, labelsKey, NAMESPACE_KEY, namespaceOf, SERVICE_ACCOUNT_KEY } from '@weir/labels';
+import { isDistinctive, type LabelMap, labelsKey, namespaceOf } from '@weir/labels';
 import { type Key, keys, type StateDB, type Table } from '@weir/statedb';
 import type { IdentityRow } from '../types.ts';
 import { accountNames, type Payer } from './identity-accounts.ts';
@@ -47,21 +47,11 @@ export function labelKey(key: string, value: string, namespace?: string): Key {
   return namespace === undefined ? keys.join(bare, value) : keys.join(bare, value, namespace);
 }
 
-/** Whether the index tells apart by this key: what all identities have, or the namespace says, is not in it. */
-export function isIndexed(key: string): boolean {
-  return !EVERYWHERE.has(key.slice(key.indexOf(':') + 1));
-}
-
-/** Whether few identities have a label of this key and one value: nearly every pod has the service account `default`. */
-export function isNarrow(key: string): boolean {
-  return isIndexed(key) && key.slice(key.indexOf(':') + 1) !== SERVICE_ACCOUNT_KEY;
-}
-
-const EVERYWHERE: ReadonlySet<string> = new Set([NAMESPACE_KEY, CLUSTER_KEY]);
-
 function labelKeys(labels: LabelMap): Key[] {
   const namespace = namespaceOf(labels);
-  return Object.entries(labels).flatMap(([key, value]) => (isIndexed(key) ? [labelKey(key, value, namespace)] : []));
+  return Object.entries(labels).flatMap(([key, value]) =>
+    isDistinctive(key) ? [labelKey(key, value, namespace)] : [],
+  );
 }
 
 function timeKeys(ms: number | undefined): Key[] {

@@ -8,7 +8,7 @@
  *
  * A set is one row, so that what many selectors match of many identities costs some bytes for each pair, and no row.
  */
-import { type LabelMap, type LabelSelector, labelsKey, matches, namespaceOf } from '@weir/labels';
+import { type LabelMap, type LabelSelector, labelsKey, matches, namespaceOf, selectorScope } from '@weir/labels';
 import {
   type AnyTable,
   keys,
@@ -22,7 +22,7 @@ import {
 import { FairQueue } from './fair-queue.ts';
 import { identityKey, type KnownIdentity, labelKey } from './known-identities.ts';
 import { Marks } from './marks.ts';
-import { bucketOf, type SelectorRow, scopeOf, WANTS, wanting, wantsOfLabels } from './selector-wants.ts';
+import { bucketOf, type SelectorRow, WANTS, wanting, wantsOfLabels } from './selector-wants.ts';
 
 interface Members {
   readonly hash: string;
@@ -227,7 +227,7 @@ export class SelectorIndex {
     yield* this.#of(reader, hash);
     const selector = this.selector(reader, hash);
     if (selector === undefined || !this.hasLooks(reader)) return;
-    const { namespaces } = scopeOf(selector);
+    const { namespaces } = selectorScope(selector);
     for (const owner of namespaces ?? [undefined])
       for (const { identity, labels } of this.#looks.waiting(reader, owner))
         if (matches(selector, labels)) yield identity;
@@ -346,7 +346,7 @@ export class SelectorIndex {
 
   /** What finds every identity that the selector may match; perhaps more than once. */
   #candidates(selector: LabelSelector): readonly Query<KnownIdentity>[] {
-    const { namespaces, asked } = scopeOf(selector);
+    const { namespaces, asked } = selectorScope(selector);
     if (asked === undefined) {
       if (namespaces === undefined) return [query.all(this.#identities)];
       return namespaces.map((namespace) => query.list(this.#identities, 'namespace', namespace));

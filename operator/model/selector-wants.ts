@@ -1,30 +1,13 @@
 /** By what an identity finds the selectors that may match it: its namespace, and a label where they ask for one. */
-import {
-  type LabelMap,
-  type LabelSelector,
-  matches,
-  NAMESPACE_LABEL,
-  namespaceOf,
-  type Requirement,
-} from '@weir/labels';
+import { isDistinctive, type LabelMap, type LabelSelector, matches, namespaceOf, selectorScope } from '@weir/labels';
 import { afterPrefix, type IndexSpec, type Key, keys, type Reader, type Table } from '@weir/statedb';
-import { isIndexed, isNarrow, labelKey } from './known-identities.ts';
+import { labelKey } from './known-identities.ts';
 
 export interface SelectorRow {
   readonly hash: string;
   readonly selector: LabelSelector;
 }
 
-/** Where identities that a selector may match can be looked up. */
-export interface Scope {
-  /** undefined: any. */
-  readonly namespaces: readonly string[] | undefined;
-  /** What only identities that have a label fulfil. */
-  readonly asked: Requirement | undefined;
-}
-
-/** Places that are looked up one by one: namespaces, values of a label, or pairs of them. */
-const MOST_PLACES = 100;
 /** No namespace has this name. */
 const ANYWHERE = '*';
 /** Digits by which hashes are in 256 buckets: who looks at all selectors that want the same can go on at the next bucket. */
@@ -36,28 +19,12 @@ export const WANTS: IndexSpec<SelectorRow> = {
   keys: ({ hash, selector }) => wantsOf(selector).map((want) => `${want}${bucketOf(hash)}`),
 };
 
-export function scopeOf({ requirements }: LabelSelector): Scope {
-  const named = requirements.find(({ key, operator }) => key === NAMESPACE_LABEL && operator === 'In')?.values;
-  const namespaces = named !== undefined && named.length <= MOST_PLACES ? named : undefined;
-  const most = MOST_PLACES / (namespaces?.length ?? 1);
-  const askable = requirements.filter(
-    ({ key, operator, values }) => operator === 'In' && values.length <= most && isIndexed(key),
-  );
-  return { namespaces, asked: askable.find(({ key }) => isNarrow(key)) ?? askable[0] };
-}
-
-/** Of how many namespaces all identities may have to be asked, at least 1 and at most `most`: 1 where few of them have the label that it asks for. */
-export function breadthOf(selector: LabelSelector, most: number): number {
-  const { namespaces, asked } = scopeOf(selector);
-  return asked !== undefined && isNarrow(asked.key) ? 1 : Math.max(1, Math.min(most, namespaces?.length ?? most));
-}
-
 /** What labels want: each selector that may match them wants one of that. First what only selectors of their own namespace want. */
 export function wantsOfLabels(labels: LabelMap): readonly Key[] {
   const wants = [namespaceOf(labels), ANYWHERE].flatMap((namespace) => [
     wantKey(namespace),
     ...Object.entries(labels).flatMap(([key, value]) =>
-      isIndexed(key) ? [wantKey(namespace, labelKey(key, value))] : [],
+      isDistinctive(key) ? [wantKey(namespace, labelKey(key, value))] : [],
     ),
   ]);
   // A label of one key and value may come from two sources.
@@ -89,7 +56,7 @@ export function bucketOf(hash: string): string {
 }
 
 function wantsOf(selector: LabelSelector): Key[] {
-  const { namespaces = [ANYWHERE], asked } = scopeOf(selector);
+  const { namespaces = [ANYWHERE], asked } = selectorScope(selector);
   return namespaces.flatMap((namespace) =>
     asked === undefined
       ? [wantKey(namespace)]

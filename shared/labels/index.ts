@@ -6,4 +6,5 @@ export * from './label-limits.ts';
 export * from './matches.ts';
 export * from './selector.ts';
 export * from './selector-key.ts';
+export * from './selector-scope.ts';
 export * from './types.ts';

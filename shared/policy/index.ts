@@ -8,14 +8,16 @@ export * from './membership.ts';
 export * from './oracle.ts';
 export * from './parse.ts';
 export {
-  bytesOf,
+  cidrsText,
   DEFAULT_POLICY_LIMITS,
   type DemandLimits,
   demandProblem,
-  excessProblem,
   isOver,
+  needsProblem,
+  type PolicyNeeds,
+  policyNeeds,
   type SizeLimits,
-  sizeOf,
+  selectorsText,
 } from './policy-limits.ts';
 export { portNamesOf } from './port-names.ts';
 export * from './recompile.ts';
