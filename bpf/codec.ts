@@ -34,6 +34,11 @@ export class Writer {
     return this;
   }
 
+  be32(at: number, value: number, field: string): this {
+    this.#view.setUint32(at, this.#check(value, 0xffff_ffff, field), false);
+    return this;
+  }
+
   u32(at: number, value: number, field: string): this {
     this.#view.setUint32(at, this.#check(value, 0xffff_ffff, field), true);
     return this;

@@ -14,6 +14,10 @@
  * come. A TCP connection that was answered and not closed is remembered for five days: a packet of its initiator goes on with it, when
  * the present policy allows the flow.
  *
+ * A TCP connection lives for hours only once its initiator has acknowledged the answer. A reset that a pod receives ends it only where its sequence number
+ * is the one that the pod waits for, as the pod takes no other (RFC 5961, 3.2): who does not see the connection could end it for
+ * Weir alone, and the two sides, which ignore the reset, would hang once they were silent for a while.
+ *
  * A revision never undoes what a newer one stored.
  *
  * Entries are preallocated and may be given to another flow while a reader holds one. The word (denied, tag, revision) is
@@ -23,10 +27,12 @@
 #ifndef WEIR_CONNTRACK_H
 #define WEIR_CONNTRACK_H
 
+#include <linux/errno.h>
 #include <linux/in.h>
 
 #include "common.h"
 #include "maps.h"
+#include "packet.h"
 
 #define TCP_FIN 0x01
 #define TCP_SYN 0x02
@@ -40,12 +46,20 @@ enum ct_status {
 	CT_EXPIRED, /* its time is over, and it is remembered */
 };
 
+/* The tag of a word (layout.h): bits 32..61. */
+#define CT_TAG(word) ((word) << 2 >> 34)
+
 static __always_inline __u64 ct_tag(const struct ct_key *key)
 {
 	__u64 mixed = (key->addresses ^ 0x9e3779b97f4a7c15ULL) * 0xff51afd7ed558ccdULL;
 
 	mixed = (mixed ^ (mixed >> 32) ^ key->rest) * 0xc4ceb9fe1a85ec53ULL;
 	return (mixed & ~(CT_DENIED | CT_LOCAL)) >> 32 << 32;
+}
+
+static __always_inline bool ct_established(__u32 flags)
+{
+	return (flags & (CT_REPLIED | CT_ACKED)) == (CT_REPLIED | CT_ACKED);
 }
 
 static __always_inline bool ct_closing(__u32 flags)
@@ -61,7 +75,7 @@ static __always_inline __u32 ct_timeout(__u8 protocol, __u64 word, __u32 flags)
 	if (protocol == IPPROTO_TCP) {
 		if (ct_closing(flags))
 			return TICKS(10);
-		return flags & CT_REPLIED ? TICKS(21600) : TICKS(60);
+		return ct_established(flags) ? TICKS(21600) : TICKS(60);
 	}
 	return protocol == IPPROTO_UDP && (flags & CT_REPLIED) ? TICKS(180) : TICKS(60);
 }
@@ -71,8 +85,8 @@ static __always_inline __u32 ct_memory(__u8 protocol, __u64 word, __u32 flags)
 {
 	if (protocol != IPPROTO_TCP)
 		return TICKS(300) + ct_timeout(protocol, 0, flags);
-	return (word & CT_DENIED) || ct_closing(flags) || !(flags & CT_REPLIED) ? ct_timeout(protocol, word, flags) :
-										  TICKS(432000);
+	return (word & CT_DENIED) || ct_closing(flags) || !ct_established(flags) ? ct_timeout(protocol, word, flags) :
+										 TICKS(432000);
 }
 
 /* A packet that goes on with nothing has met an entry whose time is over: it stays over, and is remembered for as long as such packets come. */
@@ -98,7 +112,7 @@ static __always_inline enum ct_status ct_look(struct ct_value *e, __u8 protocol,
 	__u64 found = READ_ONCE(e->word);
 
 	*word = found;
-	if (unlikely((found ^ current) << 2 >> 34))
+	if (unlikely(CT_TAG(found ^ current)))
 		return CT_MISS;
 	if (unlikely(READ_ONCE(e->stamp) != stamp)) {
 		__u32 now = now_ticks(), flags = READ_ONCE(e->flags);
@@ -115,23 +129,28 @@ static __always_inline enum ct_status ct_look(struct ct_value *e, __u8 protocol,
 	return likely(found == current) ? CT_CURRENT : CT_UNDECIDED;
 }
 
-static __always_inline __u32 ct_flags_of(__u8 tcp_flags, bool reply)
+/* What a packet of the flow says of its state, beside what is stored. */
+static __always_inline __u32 ct_flags_of(const struct ct_value *e, const struct packet *p, bool reply)
 {
 	__u32 flags = reply ? CT_REPLIED : 0;
 
-	if (tcp_flags & TCP_FIN)
+	if (!reply && (p->tcp_flags & TCP_ACK))
+		flags |= CT_ACKED;
+	if (p->tcp_flags & TCP_FIN)
 		flags |= reply ? CT_FIN_REPLY : CT_FIN_FORWARD;
-	if (tcp_flags & TCP_RST)
+	if (unlikely(p->tcp_flags & TCP_RST) && (p->direction == WEIR_EGRESS || p->tcp_number == READ_ONCE(e->acked)))
 		flags |= CT_RESET;
 	return flags;
 }
 
-static __always_inline void ct_touch(struct ct_value *e, __u8 tcp_flags, bool reply, __u32 bytes)
+static __always_inline void ct_touch(struct ct_value *e, const struct packet *p, bool reply, __u32 bytes)
 {
-	__u32 flags = ct_flags_of(tcp_flags, reply);
+	__u32 flags = ct_flags_of(e, p, reply);
 
 	if (unlikely(flags & ~READ_ONCE(e->flags)))
 		__sync_fetch_and_or(&e->flags, flags);
+	if (p->direction == WEIR_EGRESS && (p->tcp_flags & TCP_ACK))
+		WRITE_ONCE(e->acked, p->tcp_number);
 	e->packets += 1;
 	e->bytes += bytes;
 }
@@ -161,20 +180,104 @@ static __always_inline void ct_revive(struct ct_value *e)
 	WRITE_ONCE(e->stamp, now_stamp());
 }
 
-/* False when the table is full. */
-static __always_inline bool ct_create(const struct ct_key *key, __u64 current, __u8 tcp_flags, __u32 cookie, __u32 bytes)
+/* What one endpoint has of the table, and may have. */
+static __always_inline struct ct_share *ct_share_of(const struct packet *p)
 {
+	__u32 key = p->ep.id & (CT_SHARES - 1);
+
+	return bpf_map_lookup_elem(&ct_shares, &key);
+}
+
+/*
+ * User space collects what is over. Where it has not for a minute, a packet for which there is no room does, at most once a minute: it looks at the whole
+ * table, some 25 ms for 262,144 flows. Without that a node whose agent is gone would fill up for good.
+ */
+#define COLLECTED_SECONDS 60
+/* A handshake that has been silent for longer makes room. */
+#define HANDSHAKE_SECONDS 5
+
+static long ct_collect_one(void *map, struct ct_key *key, struct ct_value *e, __u32 *now)
+{
+	__u64 word = READ_ONCE(e->word);
+	__u32 flags = READ_ONCE(e->flags), id = key->endpoint & (CT_SHARES - 1);
+	__s32 idle = (__s32)(*now - READ_ONCE(e->last_seen));
+	bool half_open = key->protocol == IPPROTO_TCP && !(word & CT_DENIED) && !ct_established(flags);
+	struct ct_share *share;
+	struct ct_key flow;
+
+	if (idle <= (__s32)ct_memory(key->protocol, word, flags) && !(half_open && idle > (__s32)TICKS(HANDSHAKE_SECONDS)))
+		return 0;
+	flow = *key;
+	share = bpf_map_lookup_elem(&ct_shares, &id);
+	if (bpf_map_delete_elem(&ct4, &flow) == 0 && share)
+		__sync_fetch_and_add(&share->flows, -1);
+	return 0;
+}
+
+/* Whether there may be more room than before. */
+static __noinline bool ct_collect(void)
+{
+	__u32 setting = SETTING_COLLECTED, now = now_ticks(), before;
+	__u32 *collected = bpf_map_lookup_elem(&settings, &setting);
+
+	if (!collected)
+		return false;
+	before = READ_ONCE(*collected);
+	if (now - before < TICKS(COLLECTED_SECONDS) || __sync_val_compare_and_swap(collected, before, now) != before)
+		return false;
+	bpf_for_each_map_elem(&ct4, ct_collect_one, &now, 0);
+	return true;
+}
+
+static __always_inline __u32 ct_store(struct ct_share *share, const struct ct_key *key, const struct ct_value *v)
+{
+	__u32 most = READ_ONCE(share->most), refused = REASON_CT_SHARE;
+
+	if (!most || READ_ONCE(share->flows) < (__s32)most) {
+		long error = bpf_map_update_elem(&ct4, key, v, BPF_NOEXIST);
+
+		if (!error) {
+			__sync_fetch_and_add(&share->flows, 1);
+			return REASON_NONE;
+		}
+		if (error != -EEXIST)
+			return REASON_CT_FULL;
+		refused = REASON_CT_FULL;
+	}
+	/* One that is counted already begins anew. */
+	return bpf_map_update_elem(&ct4, key, v, BPF_EXIST) ? refused : REASON_NONE;
+}
+
+/*
+ * Begins a flow. Of TCP the packet is a bare SYN, which says nothing of the flow's state. Returns why it cannot be stored: the table is full, or
+ * the endpoint has as much of it as it may.
+ */
+static __noinline __u32 ct_create(const struct packet *p, __u64 current, __u32 cookie, __u32 bytes)
+{
+	struct ct_share *share = ct_share_of(p);
 	struct ct_value v = {
 		.word = current,
 		.last_seen = now_ticks(),
 		.stamp = now_stamp(),
-		.flags = ct_flags_of(tcp_flags, false),
 		.cookie = cookie,
 		.packets = 1,
 		.bytes = bytes,
 	};
+	__u32 refused;
 
-	return bpf_map_update_elem(&ct4, key, &v, BPF_ANY) == 0;
+	if (!share)
+		return REASON_CT_SHARE;
+	refused = ct_store(share, &p->key, &v);
+	return likely(refused == REASON_NONE) || !ct_collect() ? refused : ct_store(share, &p->key, &v);
+}
+
+/* The flow is none any more. */
+static __noinline void ct_delete(const struct packet *p, const struct ct_key *flow)
+{
+	struct ct_share *share = ct_share_of(p);
+
+	if (bpf_map_delete_elem(&ct4, flow) == 0 && share)
+		__sync_fetch_and_add(&share->flows, -1);
 }
 
 #endif

@@ -19,7 +19,7 @@ export const SETTINGS = { allowEvents: 1 } as const;
 export const EVENT_KIND = { drop: 1, allow: 2 } as const;
 
 /** Conntrack flags. */
-export const CT_FLAGS = { replied: 1, finForward: 2, finReply: 4, reset: 8, over: 32 } as const;
+export const CT_FLAGS = { replied: 1, finForward: 2, finReply: 4, reset: 8, acked: 16, over: 32 } as const;
 
 export interface Reason {
   readonly number: number;
@@ -66,6 +66,12 @@ const REASONS: readonly Reason[] = [
   ),
   reason(32, 'forwarded', 'The packet passed.', false),
   reason(33, 'ct-full', 'The connection table is full; an allowed packet passed untracked.', false),
+  reason(
+    35,
+    'ct-share',
+    'The endpoint has its whole share of the connection table; an allowed packet passed untracked.',
+    false,
+  ),
   reason(34, 'event-lost', 'An event was not reported: rate limit or full buffer.', false),
 ];
 

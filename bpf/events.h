@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Events to user space, at most EVENT_RATE a second per CPU; what is suppressed is counted. */
+/*
+ * Events to user space. An endpoint may have a few a second that nobody else uses up, so that a flood of one pod does not hide what happens to others; beyond
+ * these all share a budget. Both are of each CPU. What is suppressed is counted.
+ */
 #ifndef WEIR_EVENTS_H
 #define WEIR_EVENTS_H
 
@@ -10,25 +13,25 @@
 #include "packet.h"
 #include "policy.h"
 
-#define EVENT_RATE 2000
-#define EVENT_BURST 500
-#define NS_PER_EVENT (1000000000ULL / EVENT_RATE)
+/* Events a second, and those that may come at once. */
+#define SHARED_RATE 2000
+#define SHARED_BURST 500
+#define OWN_RATE 20
+#define OWN_BURST 20
+#define NS_PER_SECOND 1000000000ULL
 
-static __always_inline bool event_affordable(void)
+static __always_inline bool event_spend(__u32 key, __u64 now, __u64 rate, __u64 burst)
 {
-	__u64 now = bpf_ktime_get_coarse_ns();
-	struct event_budget *b;
-	__u64 elapsed;
-	__u32 zero = 0;
+	struct event_budget *b = bpf_map_lookup_elem(&event_budgets, &key);
+	__u64 elapsed, ns_per_event = NS_PER_SECOND / rate;
 
-	b = bpf_map_lookup_elem(&event_budgets, &zero);
 	if (!b)
 		return false;
 	elapsed = now - b->refilled_ns;
-	if (elapsed >= NS_PER_EVENT) {
-		__u64 earned = elapsed >= EVENT_BURST * NS_PER_EVENT ? EVENT_BURST : elapsed / NS_PER_EVENT;
+	if (elapsed >= ns_per_event) {
+		__u64 earned = elapsed >= burst * ns_per_event ? burst : elapsed / ns_per_event;
 
-		b->tokens = b->tokens + earned > EVENT_BURST ? EVENT_BURST : b->tokens + earned;
+		b->tokens = b->tokens + earned > burst ? burst : b->tokens + earned;
 		b->refilled_ns = now;
 	}
 	if (!b->tokens)
@@ -37,13 +40,22 @@ static __always_inline bool event_affordable(void)
 	return true;
 }
 
+static __always_inline bool event_affordable(__u16 endpoint)
+{
+	__u64 now = bpf_ktime_get_coarse_ns();
+
+	/* Ids follow one another: of one node's endpoints few have to share. */
+	return event_spend(endpoint & (EVENT_BUDGETS - 1), now, OWN_RATE, OWN_BURST) ||
+	       event_spend(EVENT_BUDGETS, now, SHARED_RATE, SHARED_BURST);
+}
+
 static __noinline void event_emit(struct __sk_buff *skb, const struct packet *p, const struct decision *d, __u8 kind)
 {
 	__u32 direction = p->direction & 1;
 	struct event *e;
 	__u32 peer;
 
-	if (!event_affordable())
+	if (!event_affordable(p->ep.id))
 		goto lost;
 	e = bpf_ringbuf_reserve(&events, sizeof(*e), 0);
 	if (!e)

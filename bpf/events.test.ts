@@ -9,6 +9,7 @@ import { settingsKey, settingsValue } from './layout.ts';
 import { TEST_IFINDEX, TestDatapath } from './testing/datapath.ts';
 import { ETHERTYPE, ethernet, icmp, ip4, ipv4, ipv6, tcp } from './testing/packets.ts';
 
+const ENFORCED = ENDPOINT_FLAGS.ingressEnforced | ENDPOINT_FLAGS.egressEnforced;
 const path = new TestDatapath();
 const reader = new RingBufferReader({
   map: path.map('events'),
@@ -30,7 +31,7 @@ const out = (dport: number) =>
   ethernet(ipv4({ src: '10.0.0.1', dst: '10.0.0.2', protocol: 6, payload: tcp({ sport: 40_000, dport }) }));
 
 beforeAll(() => {
-  path.endpoint({ flags: ENDPOINT_FLAGS.ingressEnforced | ENDPOINT_FLAGS.egressEnforced, revision: 42 });
+  path.endpoint({ flags: ENFORCED, revision: 42 });
   path.identity('10.0.0.2', 2000);
   path.slot(
     0,
@@ -117,6 +118,17 @@ describe('events', () => {
     path.run('egress', out(80));
     path.run('egress', out(80));
     expect(taken()).toMatchObject([{ kind: 'allow', reasonName: 'allowed', cookie: 11, dport: 80 }]);
+  });
+
+  it('of one endpoint are not hidden by a flood of others', () => {
+    path.runMany('egress', out(81), 5000);
+    expect(taken().length).toBeLessThan(5000);
+    for (const id of [8, 9]) {
+      path.endpoint({ flags: ENFORCED, revision: 42, id });
+      for (let packet = 0; packet < 5; packet += 1) path.run('egress', out(81));
+      expect(taken().map(({ endpoint }) => endpoint)).toEqual([id, id, id, id, id]);
+    }
+    path.endpoint({ flags: ENFORCED, revision: 42 });
   });
 
   it('are limited, and what is suppressed is counted', () => {

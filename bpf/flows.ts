@@ -59,6 +59,8 @@ export interface CtValue {
   readonly cookie: number;
   readonly packets: bigint;
   readonly bytes: bigint;
+  /** Of TCP the acknowledgment number that the pod has sent last. */
+  readonly acked: number;
 }
 
 const DENIED_BIT = 0x8000_0000;
@@ -66,10 +68,10 @@ const LOCAL_BIT = 0x4000_0000;
 const TAG_MASK = 0x3fff_ffff;
 
 export const ctValue: Codec<CtValue> = {
-  size: 40,
+  size: 48,
   encode(value) {
     if (value.tag > TAG_MASK) throw new LayoutError('ct4 value', 'tag', `${value.tag}`, `an integer in 0..${TAG_MASK}`);
-    return new Writer('ct4 value', 40)
+    return new Writer('ct4 value', 48)
       .u32(0, value.revision, 'revision')
       .u32(4, value.tag + (value.denied ? DENIED_BIT : 0) + (value.local ? LOCAL_BIT : 0), 'tag')
       .u32(8, value.lastSeen, 'lastSeen')
@@ -77,10 +79,11 @@ export const ctValue: Codec<CtValue> = {
       .u32(16, value.cookie, 'cookie')
       .u32(20, value.stamp, 'stamp')
       .u64(24, value.packets, 'packets')
-      .u64(32, value.bytes, 'bytes').bytes;
+      .u64(32, value.bytes, 'bytes')
+      .be32(40, value.acked, 'acked').bytes;
   },
   decode(bytes) {
-    const view = reader('ct4 value', bytes, 40);
+    const view = reader('ct4 value', bytes, 48);
     const tag = view.getUint32(4, true);
     return {
       revision: view.getUint32(0, true),
@@ -93,7 +96,25 @@ export const ctValue: Codec<CtValue> = {
       stamp: view.getUint32(20, true),
       packets: view.getBigUint64(24, true),
       bytes: view.getBigUint64(32, true),
+      acked: view.getUint32(40),
     };
+  },
+};
+
+/** An endpoint's share of `ct4`. */
+export interface CtShare {
+  /** As the programs count them. */
+  readonly flows: number;
+  /** As many as it may have; 0: no limit. */
+  readonly most: number;
+}
+
+export const ctShare: Codec<CtShare> = {
+  size: 8,
+  encode: ({ flows, most }) => new Writer('ct_shares value', 8).u32(0, flows >>> 0, 'flows').u32(4, most, 'most').bytes,
+  decode(bytes) {
+    const view = reader('ct_shares value', bytes, 8);
+    return { flows: view.getInt32(0, true), most: view.getUint32(4, true) };
   },
 };
 
@@ -116,22 +137,28 @@ function isClosing(flags: number): boolean {
   return (flags & CT_FLAGS.reset) !== 0 || (flags & finished) === finished;
 }
 
+/** Of TCP: it was answered, and its initiator has acknowledged that. */
+function isEstablished(flags: number): boolean {
+  const both = CT_FLAGS.replied | CT_FLAGS.acked;
+  return (flags & both) === both;
+}
+
 /**
  * Idle time in ticks after which an entry's time is over, as in conntrack.h. A denied flow counts for longer than TCP waits between two
  * retransmissions (120 s), whatever its protocol and state.
  */
 export function ctTimeoutTicks(protocol: number, { flags, denied }: Aging): number {
   if (denied) return ticksOf(300);
-  const replied = (flags & CT_FLAGS.replied) !== 0;
-  if (protocol === PROTOCOL.tcp) return ticksOf(isClosing(flags) ? 10 : replied ? 21_600 : 60);
-  return ticksOf(protocol === PROTOCOL.udp && replied ? 180 : 60);
+  if (protocol === PROTOCOL.tcp) return ticksOf(isClosing(flags) ? 10 : isEstablished(flags) ? 21_600 : 60);
+  return ticksOf(protocol === PROTOCOL.udp && (flags & CT_FLAGS.replied) !== 0 ? 180 : 60);
 }
 
 /** Idle time in ticks for which the kernel remembers it, so that nothing of it begins a flow of the other side. */
 export function ctMemoryTicks(protocol: number, { flags, denied }: Aging): number {
   if (protocol !== PROTOCOL.tcp) return ticksOf(300) + ctTimeoutTicks(protocol, { flags, denied: false });
-  const established = (flags & CT_FLAGS.replied) !== 0 && !denied && !isClosing(flags);
-  return established ? ticksOf(432_000) : ctTimeoutTicks(protocol, { flags, denied });
+  return isEstablished(flags) && !denied && !isClosing(flags)
+    ? ticksOf(432_000)
+    : ctTimeoutTicks(protocol, { flags, denied });
 }
 
 /** How far an entry is at that instant. Expired: its time is over, and the kernel remembers it. Gone: the kernel treats it as absent. */
@@ -140,6 +167,14 @@ export function ctAge(key: CtKey, value: CtValue, monotonicNs: bigint): 'live' |
   const over = (value.flags & CT_FLAGS.over) !== 0 && key.protocol !== PROTOCOL.tcp;
   if (idle <= ctTimeoutTicks(key.protocol, value) && !over) return 'live';
   return idle <= ctMemoryTicks(key.protocol, value) ? 'expired' : 'gone';
+}
+
+/**
+ * A TCP connection whose handshake has not been completed. It can be forgotten without harm: nothing but a SYN begins a connection, so that the
+ * answer of its responder opens none of the other side.
+ */
+export function isHalfOpen({ protocol }: Pick<CtKey, 'protocol'>, { flags, denied }: Aging): boolean {
+  return protocol === PROTOCOL.tcp && !denied && !isEstablished(flags);
 }
 
 export interface MetricsKey {

@@ -5,7 +5,16 @@ import { inNetns, skbContext } from 'libbpf-ts';
 
 import { CT_FLAGS, ENDPOINT_FLAGS, PROTOCOL } from './constants.ts';
 import { ENDPOINT_CELLS } from './endpoint-cells.ts';
-import { type EndpointValue, endpointKey, endpointValue, slotKey } from './layout.ts';
+import { ctShare, ticksAt } from './flows.ts';
+import {
+  ctShareKey,
+  type EndpointValue,
+  endpointKey,
+  endpointValue,
+  settingsKey,
+  settingsValue,
+  slotKey,
+} from './layout.ts';
 import { PROGRAMS } from './maps.ts';
 import { PASSED, TEST_IFINDEX, TestDatapath } from './testing/datapath.ts';
 import {
@@ -808,11 +817,17 @@ describe('4. conntrack', () => {
 
   it('forgets idle flows: half-open 60 s, established 6 h, closed 10 s, UDP 60 s or 180 s', () => {
     const reply = () => path.judge('ingress', tcpBack(80, ack));
+    const connect = () =>
+      [tcpOut(80), tcpBack(80), tcpOut(80, ack)].map((each, at) => path.judge(at === 1 ? 'ingress' : 'egress', each));
     path.judge('egress', tcpOut(80));
     flow().age(65);
     expect(reply()).toBe('policy');
     path.judge('egress', tcpOut(80));
-    reply();
+    path.judge('ingress', tcpBack(80));
+    // It is answered, and its initiator has not said that it has seen that.
+    flow().age(65);
+    expect(reply()).toBe('policy');
+    connect();
     flow().age(21_500);
     expect(reply()).toBe('forwarded');
     flow().age(21_700);
@@ -856,6 +871,7 @@ describe('4. conntrack', () => {
   it('goes on with a TCP connection that was silent for long when its initiator does, and the policy allows it', () => {
     path.judge('egress', tcpOut(80));
     path.judge('ingress', tcpBack(80));
+    path.judge('egress', tcpOut(80, ack));
     flow().age(100_000);
     expect(path.judge('ingress', tcpBack(80, ack))).toBe('policy');
     expect(path.judge('egress', tcpOut(80, ack))).toBe('forwarded');
@@ -868,6 +884,7 @@ describe('4. conntrack', () => {
     path.endpoint({ flags: ENFORCED, revision: 3 });
     path.judge('egress', tcpOut(80));
     path.judge('ingress', tcpBack(80));
+    path.judge('egress', tcpOut(80, ack));
     flow().age(433_000);
     expect(path.judge('egress', tcpOut(80, ack))).toBe('forwarded');
     expect(path.judge('ingress', tcpBack(80, ack))).toBe('policy');
@@ -884,6 +901,45 @@ describe('4. conntrack', () => {
     // Conversations of the pod's own go on when it is over, from the same port too.
     path.endpoint({ flags: ENFORCED });
     expect([query(), answer()]).toEqual(['forwarded', 'forwarded']);
+  });
+
+  describe.each(['egress', 'ingress'] as const)('a reset in a connection that was opened on %s', (opener) => {
+    const [ours, theirs] = opener === 'egress' ? [40_000, 80] : [80, 40_000];
+    const connection = () =>
+      opener === 'egress'
+        ? path.flow(opener, PROTOCOL.tcp, POD, ours, FRIEND, theirs)
+        : path.flow(opener, PROTOCOL.tcp, FRIEND, theirs, POD, ours);
+    /** The pod's own numbers begin at 500, the other side's at 1000. */
+    const send = (flags: number, number: number): string =>
+      path.judge('egress', out(6, tcp({ sport: ours, dport: theirs, flags, seq: 501, ack: number })));
+    const receive = (flags: number, number: number): string =>
+      path.judge('ingress', into(6, tcp({ sport: theirs, dport: ours, flags, seq: number, ack: 501 })));
+    const isReset = (): boolean => ((connection().get()?.flags ?? 0) & CT_FLAGS.reset) !== 0;
+    beforeEach(() => {
+      setUp(0);
+      // It is opened, and the other side sends ten bytes.
+      const opened =
+        opener === 'egress'
+          ? [send(syn, 0), receive(syn | ack, 1000), send(ack, 1001)]
+          : [receive(syn, 1000), send(syn | ack, 1001), receive(ack, 1001)];
+      expect([...opened, receive(ack, 1001), send(ack, 1011)]).toEqual(Array(5).fill('forwarded'));
+    });
+
+    it('that the pod does not take ends nothing', () => {
+      for (const number of [0, 501, 1001, 1010, 1012, 0xffff_ffff])
+        for (const flags of [rst, rst | ack]) expect([receive(flags, number), isReset()]).toEqual(['forwarded', false]);
+      connection().age(21_000);
+      receive(ack, 1011);
+      expect(connection().get()?.packets).toBe(18n);
+    });
+
+    it('that the pod takes ends it', () => {
+      expect([receive(rst, 1011), isReset()]).toEqual(['forwarded', true]);
+    });
+
+    it('that the pod sends ends it', () => {
+      expect([send(rst, 0), isReset()]).toEqual(['forwarded', true]);
+    });
   });
 
   it('judges a SYN on a closing flow as a new one', () => {
@@ -922,6 +978,87 @@ describe('4. conntrack', () => {
     }
     expect(full).not.toBe('');
     expect(small.judge('ingress', tcpBack(Number(full)))).toBe('unknown-identity');
+  });
+});
+
+describe('4. an endpoint’s share of the connection table', () => {
+  const FULL = 'ct-share+forwarded';
+  const shareOf = (id: number) => {
+    const bytes = path.map('ct_shares').lookup(ctShareKey.encode(id % 4096)) ?? new Uint8Array(8);
+    return ctShare.decode(bytes);
+  };
+  const allow = (id: number, most: number): void =>
+    path.map('ct_shares').update(ctShareKey.encode(id % 4096), ctShare.encode({ flows: 0, most }));
+  const others = 4096 + 8;
+  beforeEach(() => {
+    setUp(ENDPOINT_FLAGS.ingressEnforced);
+    for (const id of [7, others]) allow(id, 3);
+  });
+  afterAll(() => {
+    for (const id of [7, others]) allow(id, 0);
+  });
+  const flood = (ports: readonly number[]) => ports.map((port) => path.judge('egress', tcpOut(port)));
+
+  it('is all that it gets: what goes beyond passes untracked, and no other endpoint has less', () => {
+    expect(flood([1, 2, 3, 4, 5])).toEqual(['forwarded', 'forwarded', 'forwarded', FULL, FULL]);
+    expect([path.flows(), shareOf(7)]).toEqual([3, { flows: 3, most: 3 }]);
+    expect([path.judge('ingress', tcpBack(3)), path.judge('ingress', tcpBack(4))]).toEqual(['forwarded', 'policy']);
+    path.endpoint({ flags: ENDPOINT_FLAGS.ingressEnforced, id: others });
+    expect(flood([1, 2, 3, 4])).toEqual(['forwarded', 'forwarded', 'forwarded', FULL]);
+  });
+
+  it('does not keep a flow that it has from beginning anew', () => {
+    flood([1, 2, 3]);
+    for (const port of [1, 2]) path.judge('egress', tcpOut(port, rst));
+    expect(flood([1, 2, 4])).toEqual(['forwarded', 'forwarded', FULL]);
+    expect(shareOf(7).flows).toBe(3);
+  });
+
+  describe('while nobody collects what is over', () => {
+    const collectedAt = (tick: number): void =>
+      path.map('settings').update(settingsKey.encode(1), settingsValue.encode(tick >>> 0));
+    const now = (): number => ticksAt(process.hrtime.bigint());
+    const udpOut = (port: number) => path.judge('egress', out(17, udp({ sport: 40_000, dport: port })));
+    const silent = (seconds: number): void => path.age(Math.floor((seconds * 1e9) / 2 ** 30));
+    afterAll(() => collectedAt(now()));
+
+    it('has room again once flows are over, and for handshakes that came to nothing', () => {
+      collectedAt(now() - 70);
+      expect([...flood([1, 2]), udpOut(53), ...flood([3])]).toEqual(['forwarded', 'forwarded', 'forwarded', FULL]);
+      // Once a minute.
+      silent(10);
+      expect(flood([4])).toEqual([FULL]);
+      collectedAt(now() - 70);
+      expect(flood([4, 5, 6])).toEqual(['forwarded', 'forwarded', FULL]);
+      expect([path.flows(), shareOf(7).flows]).toEqual([3, 3]);
+      // A datagram is remembered for 360 s.
+      collectedAt(now() - 70);
+      silent(370);
+      expect(flood([7, 8, 9, 10])).toEqual(['forwarded', 'forwarded', 'forwarded', FULL]);
+    });
+
+    it('keeps connections, denied flows, and all that is not over', () => {
+      path.judge('egress', tcpOut(80));
+      path.judge('ingress', tcpBack(80));
+      path.judge('egress', tcpOut(80, ack));
+      udpOut(53);
+      path.judge('ingress', into(6, tcp({ sport: 50_000, dport: 80, flags: syn })));
+      path.slot(1, [], []);
+      path.endpoint({ flags: ENDPOINT_FLAGS.ingressEnforced, revision: 2, slot: 1 });
+      expect(path.judge('ingress', into(6, tcp({ sport: 50_000, dport: 80, flags: ack })))).toBe('policy');
+      silent(200);
+      collectedAt(now() - 70);
+      expect(flood([1])).toEqual([FULL]);
+      expect(path.flows()).toBe(3);
+    });
+  });
+
+  it('is given back by a connection that its other end opens anew', () => {
+    setUp(0);
+    flood([1, 2]);
+    path.judge('egress', tcpOut(1, rst));
+    expect(path.judge('ingress', tcpBack(1, syn))).toBe('forwarded');
+    expect([path.flows(), shareOf(7).flows]).toEqual([2, 2]);
   });
 });
 

@@ -55,16 +55,21 @@ struct ipcache_key {
 	__u32 prefixlen;
 	__u8 family;
 	__u8 pad[3];
-	__u8 addr[16];
+	union {
+		__u8 addr[16];
+		__be32 v4;
+	};
 };
 
 #define IPCACHE_V4_BITS (32 + 32)
 #define IPCACHE_V6_BITS (32 + 128)
 
+/* bits: those of the prefix that the element is of. */
 struct ipcache_value {
 	__u32 identity;
 	__be32 node;
-	__u32 flags;
+	__u8 bits;
+	__u8 pad[3];
 };
 
 struct class_key {
@@ -132,6 +137,7 @@ struct ct_key {
  * last_seen: ticks of 2^30 ns of CLOCK_MONOTONIC, written when `stamp` (units of 128 jiffies) changes: while it does not,
  * the flow is alive without asking the clock. Counters count both directions and may lose a packet when two CPUs
  * carry one flow at the same instant.
+ * acked: of TCP the acknowledgment number that the pod has sent last: the sequence number that it waits for.
  */
 struct ct_value {
 	__u64 word;
@@ -141,17 +147,32 @@ struct ct_value {
 	__u32 stamp;
 	__u64 packets;
 	__u64 bytes;
+	__be32 acked;
+	__u8 pad[4];
 };
 
 #define CT_LOCAL (1ULL << 62)
 #define CT_DENIED (1ULL << 63)
 
-/* Flags; 16 was in use. OVER: its time is over, and its responder has sent since. */
+/* Flags. OVER: its time is over, and its responder has sent since. ACKED: its initiator has sent an ACK, as it does once it is answered. */
 #define CT_REPLIED 1
 #define CT_FIN_FORWARD 2
 #define CT_FIN_REPLY 4
 #define CT_RESET 8
+#define CT_ACKED 16
 #define CT_OVER 32
+
+/* Counted by the last bits of endpoints' ids; a power of two. */
+#define CT_SHARES 4096
+
+/*
+ * flows: of one endpoint in ct4, as the programs count them; user space corrects that by what it has counted, and takes away what it has deleted.
+ * most: as many as it may have; 0: no limit.
+ */
+struct ct_share {
+	__s32 flows;
+	__u32 most;
+};
 
 /* An endpoint's budget of datagrams of which later fragments are awaited: so many sets of so many, for each direction. */
 #define FRAGMENT_SETS 32
@@ -212,6 +233,9 @@ struct event {
 	__u8 dst[16];
 };
 
+/* Endpoints' token buckets of events; a power of two. */
+#define EVENT_BUDGETS 1024
+
 /* Per-CPU token bucket of events. */
 struct event_budget {
 	__u64 refilled_ns;
@@ -237,6 +261,7 @@ enum reason {
 	REASON_FORWARDED = 32,
 	REASON_CT_FULL = 33,
 	REASON_EVENT_LOST = 34,
+	REASON_CT_SHARE = 35,
 	REASON_LIMIT = 64,
 };
 
@@ -249,7 +274,8 @@ _Static_assert(sizeof(struct class_value) == 8, "class_value");
 _Static_assert(sizeof(struct verdict_key) == 12, "verdict_key");
 _Static_assert(sizeof(struct verdict_value) == 8, "verdict_value");
 _Static_assert(sizeof(struct ct_key) == 16, "ct_key");
-_Static_assert(sizeof(struct ct_value) == 40, "ct_value");
+_Static_assert(sizeof(struct ct_value) == 48, "ct_value");
+_Static_assert(sizeof(struct ct_share) == 8, "ct_share");
 _Static_assert(sizeof(struct fragment_key) == 4, "fragment_key");
 _Static_assert(sizeof(struct fragment_value) == 80, "fragment_value");
 _Static_assert(sizeof(struct event) == 80, "event");

@@ -8,7 +8,7 @@ import fc from 'fast-check';
 
 import { buildDatapath, objectFor, SKB_ACCESS } from './build.ts';
 import { DatapathBuildError, LayoutError } from './errors.ts';
-import { ctAge, ctKey, ctValue, decodeEvent, EVENT_SIZE, metricsEntry, TICK_NS } from './flows.ts';
+import { ctAge, ctKey, ctShare, ctValue, decodeEvent, EVENT_SIZE, metricsEntry, TICK_NS } from './flows.ts';
 import { classKey, classValue, endpointValue, ipcacheKey, ipcacheValue, verdictKey, verdictValue } from './layout.ts';
 import { MAPS } from './maps.ts';
 import { TestDatapath } from './testing/datapath.ts';
@@ -42,7 +42,7 @@ describe('codecs', () => {
     const endpoint = { revision: u32, slot: u16, flags: fc.integer({ min: 0, max: 15 }), ifindex: u32, ipv4: address };
     check(endpointValue, fc.record({ ...endpoint, identity: u32, id: u16, quarantine: fc.boolean(), ipv6: long }));
     check(ipcacheKey, fc.record({ address: fc.oneof(address, long), bits: fc.integer({ min: 0, max: 32 }) }));
-    check(ipcacheValue, fc.record({ identity: u32, node: address, flags: u32 }));
+    check(ipcacheValue, fc.record({ identity: u32, node: address, bits: u8 }));
     check(classKey, fc.record({ identity: u32, direction: fc.integer({ min: 0, max: 1 }) }));
     check(classValue, fc.record({ class: u16, identity: u32, direction: fc.integer({ min: 0, max: 1 }) }));
     const portBits = fc.integer({ min: 0, max: 16 });
@@ -61,10 +61,12 @@ describe('codecs', () => {
       flags: u32,
       cookie: u32,
       stamp: u32,
+      acked: u32,
       ...counters,
     };
     check(ctValue, fc.record(flow));
     check(metricsEntry, fc.record(counters));
+    check(ctShare, fc.record({ flows: fc.integer({ min: -(2 ** 31), max: 2 ** 31 - 1 }), most: u32 }));
   });
 
   it('refuse what does not fit', () => {
@@ -79,19 +81,25 @@ describe('codecs', () => {
 
   it('know when a flow’s time is over for the kernel, and when it is forgotten', () => {
     const key = ctKey.decode(new Uint8Array(16));
-    const value = { ...ctValue.decode(new Uint8Array(40)), lastSeen: 1000 };
+    const value = { ...ctValue.decode(new Uint8Array(48)), lastSeen: 1000 };
     const at = (seconds: bigint) => 1000n * TICK_NS + seconds * 1_000_000_000n;
     const ages = (protocol: number, fields: Partial<typeof value>, ...seconds: bigint[]): string[] =>
       seconds.map((each) => ctAge({ ...key, protocol }, { ...value, ...fields }, at(each)));
     expect(ages(0, {}, -5n)).toEqual(['live']);
     expect(ages(6, {}, 55n, 65n)).toEqual(['live', 'gone']);
-    expect(ages(6, { flags: 1 }, 21_000n, 22_000n, 431_000n, 433_000n)).toEqual(['live', 'expired', 'expired', 'gone']);
-    expect(ages(6, { flags: 9 }, 5n, 15n)).toEqual(['live', 'gone']);
+    expect(ages(6, { flags: 1 }, 55n, 65n)).toEqual(['live', 'gone']);
+    expect(ages(6, { flags: 17 }, 21_000n, 22_000n, 431_000n, 433_000n)).toEqual([
+      'live',
+      'expired',
+      'expired',
+      'gone',
+    ]);
+    expect(ages(6, { flags: 25 }, 5n, 15n)).toEqual(['live', 'gone']);
     expect(ages(17, { flags: 1 }, 170n, 190n, 470n, 490n)).toEqual(['live', 'expired', 'expired', 'gone']);
     expect(ages(17, {}, 55n, 65n, 350n, 370n)).toEqual(['live', 'expired', 'expired', 'gone']);
     expect(ages(17, { flags: 33 }, 0n, 470n, 490n)).toEqual(['expired', 'expired', 'gone']);
-    expect(ages(6, { flags: 33 }, 0n)).toEqual(['live']);
-    for (const flags of [0, 1, 6, 9]) {
+    expect(ages(6, { flags: 49 }, 0n)).toEqual(['live']);
+    for (const flags of [0, 1, 6, 9, 17]) {
       expect(ages(6, { flags, denied: true }, 295n, 305n)).toEqual(['live', 'gone']);
       expect(ages(1, { flags, denied: true }, 295n, 305n, 350n, 370n)).toEqual(['live', 'expired', 'expired', 'gone']);
     }
@@ -122,7 +130,8 @@ describe('the object', () => {
       ipcache_key: 24,
       ipcache_value: 12,
       ct_key: 16,
-      ct_value: 40,
+      ct_value: 48,
+      ct_share: 8,
       event: EVENT_SIZE,
     };
     for (const [name, size] of Object.entries(sizes)) {

@@ -34,7 +34,9 @@ function u32Codec(what: string): Codec<number> {
 export const endpointKey = u32Codec('endpoints key');
 /** Slot number. */
 export const slotKey = u32Codec('slot key');
-/** `settings` value: bits of SETTINGS. Its key is `settingsKey.encode(0)`. */
+/** The last bits of an endpoint's id, of as many as `ct_shares` has elements. */
+export const ctShareKey = u32Codec('ct_shares key');
+/** `settings` value. Key 0: bits of SETTINGS; key 1: the conntrack tick at which connections were last collected. */
 export const settingsKey = u32Codec('settings key');
 export const settingsValue = u32Codec('settings value');
 
@@ -104,7 +106,8 @@ export interface IpcacheValue {
   readonly identity: number;
   /** Address of the node that the peer lives on, 4 bytes; 0.0.0.0 = this node or none. Default: none. */
   readonly node?: Uint8Array;
-  readonly flags?: number;
+  /** Of the prefix that the element is of: 0..32 or 0..128. */
+  readonly bits: number;
 }
 
 export const ipcacheValue: Codec<IpcacheValue> = {
@@ -113,10 +116,10 @@ export const ipcacheValue: Codec<IpcacheValue> = {
     new Writer('ipcache value', 12)
       .u32(0, value.identity, 'identity')
       .raw(4, value.node ?? new Uint8Array(4), 4, 'node')
-      .u32(8, value.flags ?? 0, 'flags').bytes,
+      .u8(8, value.bits, 'bits').bytes,
   decode(bytes) {
     const view = reader('ipcache value', bytes, 12);
-    return { identity: view.getUint32(0, true), node: bytes.slice(4, 8), flags: view.getUint32(8, true) };
+    return { identity: view.getUint32(0, true), node: bytes.slice(4, 8), bits: view.getUint8(8) };
   },
 };
 

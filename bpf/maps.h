@@ -72,6 +72,14 @@ struct {
 } ct4 SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, CT_SHARES);
+	__type(key, __u32);
+	__type(value, struct ct_share);
+} ct_shares SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384); /* whole budgets of 256 endpoints */
 	__type(key, struct fragment_key);
@@ -83,9 +91,10 @@ struct {
 	__uint(max_entries, 1 << 20);
 } events SEC(".maps");
 
+/* Those of endpoints, by the last bits of their ids, then the one that all share. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, EVENT_BUDGETS + 1);
 	__type(key, __u32);
 	__type(value, struct event_budget);
 } event_budgets SEC(".maps");
@@ -97,14 +106,15 @@ struct {
 	__type(value, struct metric);
 } metrics SEC(".maps");
 
-/* Key 0: bit 0 = events for allowed new flows. */
+/* Key 0: bit 0 = events for allowed new flows. Key 1: the tick at which connections were last collected. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, 2);
 	__type(key, __u32);
 	__type(value, __u32);
 } settings SEC(".maps");
 
+#define SETTING_COLLECTED 1
 #define SETTING_ALLOW_EVENTS 1
 
 #endif

@@ -41,15 +41,16 @@ function shape(
 export const MAPS = {
   endpoint_array: shape('array', 4, 40, 4096, { flags: mapFlags.MMAPABLE }),
   endpoints: shape('hash', 4, 40, 4096, { flags: mapFlags.NO_PREALLOC }),
-  ipcache: shape('lpm_trie', 24, 12, 512_000, { flags: mapFlags.NO_PREALLOC }),
+  ipcache: shape('lpm_trie', 24, 12, 512_000, { flags: mapFlags.NO_PREALLOC, version: 2 }),
   policy_classes: shape('array_of_maps', 4, 4, 4096),
   policy_verdicts: shape('array_of_maps', 4, 4, 4096),
-  ct4: shape('hash', 16, 40, 262_144, { version: 2 }),
+  ct4: shape('hash', 16, 48, 262_144, { version: 3 }),
+  ct_shares: shape('array', 4, 8, 4096, { flags: mapFlags.MMAPABLE }),
   frags: shape('lru_hash', 4, 80, 16_384, { version: 2 }),
   events: shape('ringbuf', 0, 0, 1 << 20),
-  event_budgets: shape('percpu_array', 4, 16, 1),
+  event_budgets: shape('percpu_array', 4, 16, 1025, { version: 2 }),
   metrics: shape('percpu_array', 4, 16, 128),
-  settings: shape('array', 4, 4, 1),
+  settings: shape('array', 4, 4, 2, { version: 2 }),
 } as const satisfies Readonly<Record<string, MapShape>>;
 
 export type MapName = keyof typeof MAPS;

@@ -43,6 +43,10 @@ beforeAll(() => {
     const [name, value] = setting.split('=');
     ip('netns', 'exec', pair.node, 'sh', '-c', `echo ${value} > /proc/sys/net/ipv4/${name}`);
   }
+  // Nothing but the datagrams is counted: the node asks for no neighbour.
+  ip('netns', 'exec', pair.node, 'sh', '-c', 'echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6');
+  const [{ address }] = JSON.parse(ip('-n', pair.pod, '-j', 'link', 'show', 'dev', 'eth0')) as [{ address: string }];
+  ip('-n', pair.node, 'neighbour', 'replace', POD_ADDRESS, 'lladdr', address, 'dev', 'host0', 'nud', 'permanent');
   path.identity(NODE_ADDRESS, HOST);
   inNetns(pair.nodePath, () => {
     const { ifindex } = pair;

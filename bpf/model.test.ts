@@ -20,7 +20,7 @@ const PORTS = [0, 1, 79, 80, 81, 88, 95, 96, 443, 65_535];
 
 const direction = fc.constantFrom<Direction>('ingress', 'egress');
 const classRow: fc.Arbitrary<ClassRow> = fc.record({
-  identity: fc.constantFrom(0, ...PEERS.values()),
+  identity: fc.constantFrom(0, 2, ...PEERS.values()),
   direction,
   class: fc.constantFrom(16, 17),
 });
@@ -63,13 +63,14 @@ const packet: fc.Arbitrary<ModelPacket> = fc
     tcpFlags: fc.constantFrom(2, 2, 18, 16, 17, 4, 20),
     reply: fc.boolean(),
     local: fc.constantFrom(false, false, false, true),
+    number: fc.constantFrom(0, 1, 0xffff_0000),
   })
   .map(({ tcpFlags, reply, local, ports: { peer, podPort, peerPort }, ...rest }) => ({
     ...rest,
     local: local && rest.direction === 'ingress',
     peer,
     podPort,
-    peerPort,
+    peerPort: rest.protocol === 'icmp' ? 8 : peerPort,
     bits: rest.protocol === 'tcp' ? tcpFlags : rest.protocol === 'icmp' ? (reply ? 0 : 8) : 0,
   }));
 const error: fc.Arbitrary<ModelError> = fc
@@ -77,7 +78,10 @@ const error: fc.Arbitrary<ModelError> = fc
     // The quoted packet travelled the other way. Most were sent by the pod in the flow that most packets are of.
     about: fc.oneof(
       packet,
-      packet.map((sent) => ({ ...sent, direction: 'egress' as const, local: false, ...BUSY })),
+      packet.map((sent) => {
+        const peerPort = sent.protocol === 'icmp' ? 8 : BUSY.peerPort;
+        return { ...sent, direction: 'egress' as const, local: false, ...BUSY, peerPort };
+      }),
     ),
     router: fc.constantFrom(...ADDRESSES),
     type: fc.constantFrom(3, 3, 4, 11, 12),
@@ -126,7 +130,10 @@ function datagram(p: ModelPacket): Uint8Array {
   const ports = { sport: sent ? p.podPort : p.peerPort, dport: sent ? p.peerPort : p.podPort };
   const [protocol, payload] =
     p.protocol === 'tcp'
-      ? ([6, tcp({ ...ports, flags: p.bits })] as const)
+      ? ([
+          6,
+          tcp({ ...ports, flags: p.bits, ...(sent ? { seq: 7, ack: p.number } : { seq: p.number, ack: 7 }) }),
+        ] as const)
       : p.protocol === 'udp'
         ? ([17, udp(ports)] as const)
         : ([1, icmp({ type: p.bits, id: p.podPort })] as const);

@@ -18,6 +18,22 @@
 #define TRACK_CREATE 4
 #define TRACK_ALL 7
 
+/* The two words of a ct_key, made whole so that they stay in registers. Ports come later, in the lower half of the second. */
+static __always_inline __u64 ct_addresses(__be32 src, __be32 dst)
+{
+	return (__u64)dst << 32 | src;
+}
+
+static __always_inline __u64 ct_rest(__u16 endpoint, __u8 protocol, __u8 direction)
+{
+	return (__u64)endpoint << 32 | (__u64)protocol << 48 | (__u64)direction << 56;
+}
+
+static __always_inline __u8 ct_protocol(__u64 rest)
+{
+	return rest >> 48;
+}
+
 struct packet {
 	struct endpoint ep;
 	struct ct_key key; /* source to destination, as if this packet opened the flow */
@@ -33,10 +49,12 @@ struct packet {
 	 * To a pod: the node itself sends it, as no interface has brought it. A pod that reaches itself through a Service counts as that: such
 	 * packets are masqueraded, and a pod always reaches itself.
 	 */
-	bool local;
-	bool first_fragment; /* of several */
-	bool later_fragment;
+	bool local : 1;
+	bool first_fragment : 1; /* of several */
+	bool later_fragment : 1;
 	__be16 fragment_id;
+	/* Of TCP. Of what a pod sends the acknowledgment number, of what it receives the sequence number. */
+	__be32 tcp_number;
 };
 
 #endif

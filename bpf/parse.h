@@ -133,8 +133,8 @@ static __always_inline __u32 parse_ipv4(struct __sk_buff *skb, struct packet *p)
 		return REASON_INVALID_PACKET;
 	payload = total - header;
 	protocol = ip->protocol;
-	p->key.addresses = (__u64)ip->daddr << 32 | ip->saddr;
-	p->key.rest = (__u64)p->ep.id << 32 | (__u64)protocol << 48 | (__u64)p->direction << 56;
+	p->key.addresses = ct_addresses(ip->saddr, ip->daddr);
+	p->key.rest = ct_rest(p->ep.id, protocol, p->direction);
 	if (p->direction == WEIR_EGRESS && unlikely(ip->saddr != p->ep.ipv4) &&
 	    !(WORD_FLAGS(p->ep.word) & ENDPOINT_NO_SOURCE_CHECK))
 		return REASON_INVALID_SOURCE;
@@ -178,6 +178,7 @@ static __always_inline __u32 parse_ipv4(struct __sk_buff *skb, struct packet *p)
 		if (unlikely(length < 20 || (length > payload && !(fragment & IP_MORE_FRAGMENTS))))
 			return REASON_INVALID_PACKET;
 		p->tcp_flags = l4[13];
+		p->tcp_number = *(__be32 *)(l4 + (p->direction == WEIR_EGRESS ? 8 : 4));
 		p->key.rest |= *(__u32 *)l4;
 		break;
 	}

@@ -25,11 +25,13 @@
  */
 static __always_inline bool on_the_way(const struct packet *p, __be32 other_end)
 {
+	struct ipcache_key source = {};
 	__u32 sender;
 
 	if (p->key.src == other_end)
 		return true;
-	sender = peer_of(&p->key, WEIR_INGRESS, p->local);
+	address_key(&source, p->key.src);
+	sender = peer_of(&source, WEIR_INGRESS, p->local);
 	return sender && scope_class(sender) != CLASS_CLUSTER;
 }
 
@@ -60,8 +62,8 @@ static __noinline bool quoted_flow(struct __sk_buff *skb, const struct packet *p
 	if (at + sizeof(l4) > end || bpf_skb_load_bytes(skb, at, l4, sizeof(l4)))
 		return false;
 
-	key->addresses = (__u64)ip.daddr << 32 | ip.saddr;
-	key->rest = (__u64)p->ep.id << 32 | (__u64)ip.protocol << 48 | (__u64)((p->direction & 1) ^ 1) << 56;
+	key->addresses = ct_addresses(ip.saddr, ip.daddr);
+	key->rest = ct_rest(p->ep.id, ip.protocol, (p->direction & 1) ^ 1);
 	if (ip.protocol == IPPROTO_ICMP) {
 		int query = icmp_query(l4[0]);
 
@@ -83,18 +85,24 @@ static __noinline bool quoted_flow(struct __sk_buff *skb, const struct packet *p
 	return true;
 }
 
+/* ct_look, not inline: flow_allowed has no stack to spare (bpf/testing/stack.ts). `word`: as ct_look's. */
+static __noinline enum ct_status look(struct ct_value *e, const struct ct_key *flow, __u64 current, bool own, __u64 *word)
+{
+	return e && word ? ct_look(e, flow->protocol, current, now_stamp(), own, word) : CT_MISS;
+}
+
 /* Whether `flow` is known and allowed by the policy of this packet's revision. `own`: the packet is one of that flow, and keeps it alive. */
 static __noinline bool flow_allowed(const struct packet *p, const struct ct_key *flow, bool own)
 {
 	struct ct_value *e = bpf_map_lookup_elem(&ct4, flow);
 	__u64 current, seen;
-	struct decision d;
+	struct decision d = {};
 
 	if (!e)
 		return false;
 	/* Its opener's packet is not at hand: the entry says who that is. */
 	current = ct_current(flow, p->ep.word, READ_ONCE(e->word) & CT_LOCAL);
-	switch (ct_look(e, flow->protocol, current, now_stamp(), own, &seen)) {
+	switch (look(e, flow, current, own, &seen)) {
 	case CT_CURRENT:
 		return true;
 	case CT_UNDECIDED:

@@ -3,10 +3,11 @@ import { execFileSync } from 'node:child_process';
 import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { attachTc, inNetns, type TcLink } from 'libbpf-ts';
 
-import { ENDPOINT_FLAGS } from './constants.ts';
+import { CT_FLAGS, ENDPOINT_FLAGS } from './constants.ts';
 import { ctKey, ctValue } from './flows.ts';
 import { PROGRAMS } from './maps.ts';
 import { TestDatapath, type VerdictRow } from './testing/datapath.ts';
+import { checksum, concat, ethernet, ip4, ipv4, TCP_FLAGS, tcp } from './testing/packets.ts';
 import {
   CHATTER_IN_NODE,
   CHATTER_IN_POD,
@@ -15,6 +16,7 @@ import {
   NODE_ADDRESS,
   type Peer,
   POD_ADDRESS,
+  RAW_SENDER,
   sleep,
   VethPair,
 } from './testing/veth.ts';
@@ -118,6 +120,58 @@ describe('ordinary traffic', () => {
       expect(path.count('invalid-packet', direction)).toBe(0n);
       expect(path.count('fragment-without-first', direction)).toBe(0n);
     }
+  });
+});
+
+describe('a connection of the pod, of which a reset arrives that only looks like its other end’s', () => {
+  const { rst } = TCP_FLAGS;
+  const deviceOf = (namespace: string, device: string): { readonly ifindex: number; readonly address: string } => {
+    const text = execFileSync('ip', ['-n', namespace, '-j', 'link', 'show', 'dev', device], { encoding: 'utf8' });
+    const [link] = JSON.parse(text) as [{ ifindex: number; address: string }];
+    return link;
+  };
+  const reset = (port: number, seq: number): string => {
+    const payload = tcp({ sport: 7778, dport: port, flags: rst, seq });
+    const [src, dst] = [ip4(NODE_ADDRESS), ip4(POD_ADDRESS)];
+    const pseudo = concat(src, dst, Uint8Array.of(0, 6, 0, payload.length));
+    new DataView(payload.buffer).setUint16(16, checksum(concat(pseudo, payload)));
+    const frame = ethernet(ipv4({ src: NODE_ADDRESS, dst: POD_ADDRESS, protocol: 6, payload }));
+    frame.set(
+      deviceOf(pair.pod, 'eth0')
+        .address.split(':')
+        .map((byte) => Number.parseInt(byte, 16)),
+    );
+    return Buffer.from(frame).toString('hex');
+  };
+
+  it('goes on after a silence, as the pod does not take it; the reset that the pod takes ends it', async () => {
+    flip(NARROW);
+    const ports = (): ReadonlySet<number> =>
+      new Set(Array.from(path.map('ct4').keys(), (key) => ctKey.decode(key).sport));
+    const before = ports();
+    const own = pair.start(pair.pod, ECHO_CLIENT);
+    const said = async (text: string): Promise<void> => {
+      await own.ask(`say ${text}`);
+      await until(async () => (await own.ask(`heard? ${text}`)) === 'heard');
+    };
+    await said('one');
+    const [port = 0] = ports().difference(before);
+    const connection = path.flow('egress', 6, POD_ADDRESS, port, NODE_ADDRESS, 7778);
+    const raw = pair.start(pair.node, RAW_SENDER);
+    const { ifindex } = deviceOf(pair.node, 'host0');
+    // What the pod waits for, by conntrack.
+    const next = connection.get()?.acked ?? 0;
+    for (const seq of [next - 1, next + 1, next + 1000, next ^ 0x8000_0000])
+      expect(await raw.ask(`${ifindex} ${reset(port, seq >>> 0)}`)).toBe('sent');
+    connection.age(300);
+    await said('two');
+    const acked = connection.get()?.acked ?? 0;
+    expect(acked - next).toBe('two'.length);
+    expect(await raw.ask(`${ifindex} ${reset(port, acked)}`)).toBe('sent');
+    await until(() => ((connection.get()?.flags ?? 0) & CT_FLAGS.reset) !== 0);
+    await own.ask('say three');
+    expect(await own.ask('heard? three')).toBe('silence');
+    await Promise.all([own.stop(), raw.stop()]);
   });
 });
 

@@ -15,7 +15,7 @@
  * - A conntrack entry speeds up or extends (to replies and ICMP errors) a decision; it never replaces one: an entry of
  *   another revision means that its flow is decided again. A flow that the policy no longer allows is cut in the direction
  *   that denies it, whatever its other side sends, and for as long as anything of it is sent: see "denied" below.
- * - When the conntrack table is full, a packet that the policy allows passes untracked, and its replies, and ICMP errors
+ * - When the conntrack table is full, or the endpoint has its share of it, a packet that the policy allows passes untracked, and its replies, and ICMP errors
  *   about it, are judged on their own. Nothing becomes wider.
  *
  * User space owes this: a slot is complete before a word names it; after the last word that names it is gone, it stays
@@ -96,12 +96,13 @@ static __noinline int judge_new(struct __sk_buff *skb, const struct packet *p, b
 	if (d.reason != REASON_NONE)
 		return drop(skb, p, &d);
 	if (opens && begins(p)) {
-		if (!ct_create(&p->key, ct_current(&p->key, p->ep.word, p->local), p->tcp_flags, d.cookie,
-			       skb->len))
-			metric_count(REASON_CT_FULL, direction, skb->len);
+		__u32 untracked = ct_create(p, ct_current(&p->key, p->ep.word, p->local), d.cookie, skb->len);
+
+		if (untracked != REASON_NONE)
+			metric_count(untracked & (REASON_LIMIT - 1), direction, skb->len);
 		else if (p->key.protocol == IPPROTO_TCP)
 			/* A connection that the other side opened before ends with it: its packets are replies of this one. */
-			bpf_map_delete_elem(&ct4, &p->reply);
+			ct_delete(p, &p->reply);
 		if (unlikely(allow_events()))
 			event_emit(skb, p, &d, EVENT_ALLOW);
 	}
@@ -138,7 +139,7 @@ static __noinline bool judge_tracked(struct __sk_buff *skb, const struct packet 
 		ct_settle(e, t->seen, t->current, allowed);
 		if (allowed) {
 			ct_revive(e);
-			ct_touch(e, p->tcp_flags, reply, skb->len);
+			ct_touch(e, p, reply, skb->len);
 		}
 	}
 	return allowed;
@@ -160,7 +161,7 @@ static __always_inline enum state track(const struct packet *p, __u32 bytes, str
 		e = bpf_map_lookup_elem(&ct4, &key);
 		if (e) {
 			t->current = ct_current(&key, p->ep.word, p->local);
-			status = ct_look(e, p->key.rest >> 48, t->current, stamp, true, &t->seen);
+			status = ct_look(e, ct_protocol(p->key.rest), t->current, stamp, true, &t->seen);
 			/* Of other protocols a flow whose time is over begins anew. */
 			if (unlikely(status == CT_EXPIRED)) {
 				if (p->key.protocol == IPPROTO_TCP)
@@ -172,7 +173,7 @@ static __always_inline enum state track(const struct packet *p, __u32 bytes, str
 					return STATE_NEW;
 				if (unlikely(status == CT_UNDECIDED))
 					return STATE_UNDECIDED;
-				ct_touch(e, p->tcp_flags, false, bytes);
+				ct_touch(e, p, false, bytes);
 				return STATE_CURRENT;
 			}
 		}
@@ -183,7 +184,7 @@ static __always_inline enum state track(const struct packet *p, __u32 bytes, str
 		if (e) {
 			/* The entry says who opened the flow. */
 			t->current = ct_current(&key, p->ep.word, READ_ONCE(e->word) & CT_LOCAL);
-			status = ct_look(e, p->key.rest >> 48, t->current, stamp, true, &t->seen);
+			status = ct_look(e, ct_protocol(p->key.rest), t->current, stamp, true, &t->seen);
 			if (unlikely(status == CT_EXPIRED)) {
 				if (tcp_opens(p->tcp_flags))
 					return STATE_NEW;
@@ -198,7 +199,7 @@ static __always_inline enum state track(const struct packet *p, __u32 bytes, str
 					return STATE_NEW;
 				if (unlikely(status == CT_UNDECIDED))
 					return STATE_REPLY_UNDECIDED;
-				ct_touch(e, p->tcp_flags, true, bytes);
+				ct_touch(e, p, true, bytes);
 				return STATE_CURRENT;
 			}
 		}

@@ -401,6 +401,29 @@ describe('what is taken away', () => {
     expect(core.repairs()).toEqual([]);
   });
 
+  it('everything is compared at once when somebody asks, and put back', async () => {
+    // By itself it would not look for an hour.
+    await start({ kernel: { auditMs: 3_600_000 } });
+    expect(await core.verify()).toMatchObject({ mended: [], faults: [], left: 0 });
+    expect(core.comparisons().map(({ part }) => part)).toEqual(['address', 'slot']);
+    const key = prefixKey('198.51.100.7/32');
+    const add = (): void => inMap('ipcache', (map) => map.update(key, ipcacheValue.encode({ identity: 2, bits: 32 })));
+    add();
+    rmSync(join(lab.root, 'ipcache'));
+    const { mended, faults } = await core.verify();
+    expect(mended.map(({ part, count }) => [part, count])).toEqual([
+      ['address', 1],
+      ['pins', 1],
+    ]);
+    expect(faults).toEqual([]);
+    expect(inMap('ipcache', (map) => map.delete(key))).toBe(false);
+    add();
+    // Two that ask at once.
+    const both = await Promise.all([core.verify(), core.verify()]);
+    expect(both.map((one) => one.mended.map(({ part }) => part))).toEqual([['address'], ['address']]);
+    expect(await core.verify()).toMatchObject({ mended: [], faults: [] });
+  });
+
   it('an address that nobody gave is removed', async () => {
     await start();
     const key = prefixKey('198.51.100.7/32');
@@ -424,7 +447,7 @@ describe('what is taken away', () => {
     const key = new Uint8Array(24);
     new DataView(key.buffer).setUint32(0, bits, true);
     key.set(bytes, 4);
-    const put = () => inMap('ipcache', (map) => map.update(key, ipcacheValue.encode({ identity: 2 })));
+    const put = () => inMap('ipcache', (map) => map.update(key, ipcacheValue.encode({ identity: 2, bits: 0 })));
     const there = () => inMap('ipcache', (map) => [...map.keys()].some((each) => Buffer.compare(each, key) === 0));
     put();
     await until(() => repairs('address') > 0 && check('enforcement')?.ok === true && !there());

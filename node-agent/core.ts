@@ -215,6 +215,21 @@ export interface AgentFiles {
   unsaved(name: 'rules'): string | undefined;
 }
 
+/** What `Core.verify` found. */
+export interface Verification {
+  readonly seconds: number;
+  /** What was not as it was made, and is put back. `last`: in words. */
+  readonly mended: readonly {
+    readonly part: EnforcementFault['part'];
+    readonly count: number;
+    readonly last: string;
+  }[];
+  /** What cannot be put back, or not be looked at, in words. */
+  readonly faults: readonly string[];
+  /** Entries that were not compared, as the kernel had not taken them. */
+  readonly left: number;
+}
+
 export interface Core {
   readonly db: StateDB;
   readonly tables: Tables;
@@ -270,6 +285,11 @@ export interface Core {
   repairs(): readonly { readonly part: string; readonly count: number }[];
   /** When all that maps hold was last compared with what was written into them, by kind of content, and how long that turn took. */
   comparisons(): readonly { readonly part: string; readonly at: string; readonly seconds: number }[];
+  /**
+   * Looks at programs, links and pins and compares all that maps hold with what was written into them; what is not as it was made is put back.
+   * Throws `VerifyLaterError`.
+   */
+  verify(): Promise<Verification>;
   /** Also emit events for allowed new flows. */
   setVerbose(on: boolean): void;
 

@@ -8,7 +8,7 @@ import { AwaitedSets, healthOf, incompleteText, RULES_UNKNOWN } from './core-hea
 import { createTables, IMPORTED, inputTables, tableKey } from './create-tables.ts';
 import { BesidePins, liveLinks, NetnsMark, RootLock, RulesMark } from './datapath/index.ts';
 import { ImportedRules, LocalNumbers, Model } from './derive/index.ts';
-import { endpointsCheck, labelsCheck } from './endpoint-checks.ts';
+import { connectionsCheck, endpointsCheck, labelsCheck } from './endpoint-checks.ts';
 import { checkEndpoint, LAST_ENDPOINT, outdated } from './endpoint-rows.ts';
 import {
   EndpointNotReadyError,
@@ -354,6 +354,10 @@ class KernelCore implements Core {
     return this.#need('read a map').inspector.entries(name, slot);
   }
 
+  verify(): ReturnType<Core['verify']> {
+    return this.#need('verify maps').verify();
+  }
+
   repairs(): ReturnType<Core['repairs']> {
     return this.#running?.side.audit.repairs() ?? [];
   }
@@ -378,6 +382,7 @@ class KernelCore implements Core {
       withdrawn: this.#model.withdrawn(),
       more: [
         endpointsCheck({ db: this.db, tables: this.tables, policyMode, wallClock: Date.now }),
+        connectionsCheck(this, this.#running?.side.spentShares() ?? []),
         labelsCheck({
           waiting: this.#model.unidentified(),
           now: performance.now(),

@@ -3,7 +3,7 @@ import { beforeEach, describe, expect, it } from '@jest/globals';
 import type { CoreOptions } from './core.ts';
 import { tableKey } from './create-tables.ts';
 import { basic } from './derive/testing/model-world.ts';
-import { endpointsCheck, labelsCheck } from './endpoint-checks.ts';
+import { connectionsCheck, endpointsCheck, labelsCheck } from './endpoint-checks.ts';
 import type { EndpointRow, EndpointStateRow, KernelEndpoint } from './tables.ts';
 import { FakeCore } from './testing/fake-core.ts';
 
@@ -16,6 +16,19 @@ const ROW: EndpointRow = {
   ipv4: '10.0.0.1',
   createdAt: new Date(STARTED).toISOString(),
 };
+
+it('names endpoints that have as many connections as they may, as long as there are such endpoints', () => {
+  const core = new FakeCore();
+  core.db.write([core.tables.endpoints], (txn) => txn.upsert(core.tables.endpoints, { ...ROW, pod: WEB }));
+  expect(connectionsCheck(core, [])).toMatchObject({
+    ok: true,
+    message: 'every endpoint has room in the table of connections',
+  });
+  expect(connectionsCheck(core, [2]).warning).toBeUndefined();
+  const spent = connectionsCheck(core, [2, 1]);
+  expect([spent.ok, spent.warning]).toEqual([true, true]);
+  expect(spent.message).toMatch(/^endpoint 1 \(weir1, pod ns\/web\) has its whole share of the table of connections: /);
+});
 
 describe('whose endpoints are', () => {
   let core: FakeCore;

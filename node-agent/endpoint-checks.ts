@@ -62,6 +62,21 @@ export function endpointsCheck({ db, tables, policyMode, wallClock }: EndpointsC
   };
 }
 
+/** Whether an endpoint has as many connections as it may: `spent`, by id. */
+export function connectionsCheck(
+  { db, tables }: Pick<EndpointsCheckOptions, 'db' | 'tables'>,
+  spent: readonly number[],
+): HealthCheck {
+  const name = 'connections';
+  using snapshot = db.read();
+  const rows = spent.flatMap((id) => snapshot.get(tables.endpoints, tableKey.endpoint(id)) ?? []);
+  if (rows.length === 0) return { name, ok: true, message: 'every endpoint has room in the table of connections' };
+  const message =
+    `${named(rows)} has its whole share of the table of connections: what it begins beyond that passes untracked, and the answers are judged ` +
+    'by themselves; see `--ct-entries`';
+  return { name, ok: true, warning: true, message };
+}
+
 /** The cluster does not have the pod that the endpoint was made for. */
 function podUnknown(reader: Reader, tables: Pick<Tables, 'localPods'>, { pod }: EndpointRow): boolean {
   if (pod === undefined) return false;

@@ -91,6 +91,19 @@ export class NotStartedError extends CoreError {
 }
 
 /**
+ * What maps hold cannot be compared with what is wanted before the agent has put its first plan in force.
+ * @fix Wait until `weir status` says that the agent has all its inputs, then try again.
+ */
+export class VerifyLaterError extends CoreError {
+  constructor() {
+    super(
+      'ERR_WEIR_VERIFY_LATER',
+      'the agent has put nothing in force since it started: what maps hold cannot be compared yet',
+    );
+  }
+}
+
+/**
  * There is no map of this name.
  * @fix Use a name that `weir map list` prints.
  */

@@ -1,11 +1,11 @@
-import { decodeEvent, SETTINGS } from '@weir/bpf';
+import { decodeEvent, SETTINGS, settingsKey, settingsValue } from '@weir/bpf';
 import { delay } from '@weir/process/delay';
 import { messageOf } from '@weir/process/errors';
 import type { StateDB } from '@weir/statedb';
 import { type BpfMap, hasTcx, inNetns, RingBufferReader } from 'libbpf-ts';
 import type { Subject } from 'rxjs';
 import { bootOffset } from './boot-clock.ts';
-import type { CoreOptions, FlowEvent, Tables } from './core.ts';
+import type { CoreOptions, FlowEvent, Tables, Verification } from './core.ts';
 import {
   AddressAudit,
   Audit,
@@ -26,6 +26,7 @@ import {
   SlotStore,
   SyncLoop,
   type SyncLoopOptions,
+  verify,
 } from './datapath/index.ts';
 import { type ImportedRules, type LocalNumbers, type Model, Pace } from './derive/index.ts';
 import { InterfaceGoneError } from './errors.ts';
@@ -131,14 +132,19 @@ export class KernelSide {
     const { bpfRoot } = core;
     this.#options = options;
     this.#pinned = pinned;
-    const slots = new SlotStore({ ...pinned.maps, ...clock, db });
+    const slots = new SlotStore({ ...pinned.maps, ...clock, db, prefixOf: (identity) => model.prefixOf(identity) });
     const inNode = nodeScope(core);
     const attachment = core.kernel?.attachment ?? (hasTcx() ? 'tcx' : 'clsact');
     const links = attachment === 'tcx' ? new Links(bpfRoot, pinned, inNode) : new ClsactLinks(bpfRoot, pinned, inNode);
     this.endpoints = new EndpointStore({ db, tables }, pinned.endpoints, links, (slot) =>
       this.writer.rows.slotReady(slot),
     );
-    this.#conntrack = new Conntrack(pinned.maps.ct4, breathe);
+    this.#conntrack = new Conntrack({
+      map: pinned.maps.ct4,
+      shares: pinned.ctShares,
+      collected: (tick) => pinned.maps.settings.update(settingsKey.encode(1), settingsValue.encode(tick)),
+      breathe,
+    });
     this.#stores = {
       slots,
       ipcache: new IpcacheStore(db, pinned.maps.ipcache),
@@ -360,6 +366,20 @@ export class KernelSide {
     this.#ring.close();
     this.#stores.slots.close();
     this.#pinned.close();
+  }
+
+  /** Endpoints that have as many connections as they may. */
+  spentShares(): readonly number[] {
+    return this.#conntrack.spent();
+  }
+
+  /** See `Core`. */
+  verify(): Promise<Verification> {
+    return verify({
+      audit: this.audit,
+      exclusively: (job) => this.sync.exclusively(job),
+      signal: this.#stop.signal,
+    });
   }
 
   #audit(): Promise<void> {

@@ -34,6 +34,8 @@ it.each(['policy_classes', 'policy_verdicts'])(
     expect(() => inspector(10_001).entries(name)).toThrow(MapTooLargeError);
     expect(() => inspector(10_001).entries(name)).toThrow(`weir map get ${name} --slot`);
     expect(inspector(10_001).entries(name, 2)).toHaveLength(10_001);
+    const one = `read slot 2 by \`bpftool map dump id ID\`, with the ID that \`bpftool map dump pinned /pins/${name}\` has for key 2`;
+    expect(() => inspector(20_001).entries(name, 2)).toThrow(one);
     expect(inspector(2).entries(name, 3)).toEqual([]);
   },
 );

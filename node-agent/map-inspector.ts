@@ -1,6 +1,8 @@
 import { join } from 'node:path';
 import {
   ctKey,
+  ctShare,
+  ctShareKey,
   ctValue,
   DROP_REASONS,
   endpointKey,
@@ -73,8 +75,8 @@ export class MapInspector {
    * @throws UnknownMapError, MapTooLargeError
    */
   entries(name: string, slot?: number): Entries {
-    if (name === 'policy_classes') return this.#boundedSlots(name, classesOf(this.#slots(slot)));
-    if (name === 'policy_verdicts') return this.#boundedSlots(name, verdictsOf(this.#slots(slot)));
+    if (name === 'policy_classes') return this.#boundedSlots(name, slot, classesOf(this.#slots(slot)));
+    if (name === 'policy_verdicts') return this.#boundedSlots(name, slot, verdictsOf(this.#slots(slot)));
     const known = Object.hasOwn(this.#readers, name) ? this.#readers[name as Exclude<MapName, SlotMap>] : undefined;
     return known === undefined ? this.#ofParts(name) : known();
   }
@@ -89,7 +91,8 @@ export class MapInspector {
     ipcache: () =>
       this.#read('ipcache').map(([key, value]) => {
         const { address, bits } = ipcacheKey.decode(key);
-        return { key: { prefix: `${formatAddress(address)}/${bits}` }, value: addresses(ipcacheValue.decode(value)) };
+        const { identity, node } = ipcacheValue.decode(value);
+        return { key: { prefix: `${formatAddress(address)}/${bits}` }, value: addresses({ identity, node }) };
       }),
     ct4: () =>
       this.#read('ct4').map(([key, value]) => {
@@ -99,6 +102,10 @@ export class MapInspector {
           value: { ...rest, packets: String(packets), bytes: String(bytes) },
         };
       }),
+    ct_shares: () =>
+      this.#read('ct_shares')
+        .map(([key, value]) => ({ key: { share: ctShareKey.decode(key) }, value: ctShare.decode(value) }))
+        .filter(({ value }) => value.flows !== 0),
     metrics: () =>
       this.metrics().map(({ reason, direction, packets, bytes }) => ({
         key: { reason, direction },
@@ -119,10 +126,12 @@ export class MapInspector {
       { key: { map: 'events' }, value: { about: 'a ring buffer, read by the agent: see `weir monitor`' } },
     ],
     event_budgets: () =>
-      this.#read('event_budgets').map(([key, value]) => ({
-        key: { index: Buffer.from(key).readUInt32LE(0) },
-        value: { about: 'events that each CPU may still send', bytes: Buffer.from(value).toString('hex') },
-      })),
+      this.#read('event_budgets')
+        .filter(([, value]) => value.some((byte) => byte !== 0))
+        .map(([key, value]) => ({
+          key: { index: Buffer.from(key).readUInt32LE(0) },
+          value: { about: 'events that each CPU may still send', bytes: Buffer.from(value).toString('hex') },
+        })),
   };
 
   #ofParts(name: string): Entries {
@@ -162,11 +171,15 @@ export class MapInspector {
     for (const each of this.#options.slots.dump()) if (slot === undefined || each.slot === slot) yield each;
   }
 
-  #boundedSlots(name: SlotMap, entries: Iterable<Entries[number]>): Entries {
-    const one = `one slot alone by \`weir map get ${name} --slot NUMBER\``;
+  #boundedSlots(name: SlotMap, slot: number | undefined, entries: Iterable<Entries[number]>): Entries {
+    const map = `\`bpftool map dump id ID\``;
     // Of a map of maps bpftool tells the ids of those inside.
-    const inside = `a slot that is larger by \`bpftool map dump id ID\`, with the ID that \`${this.#dumpOf(name)}\` has for it`;
-    return this.#bounded(entries, `${one}; ${inside}`);
+    const id = `the ID that \`${this.#dumpOf(name)}\` has for`;
+    const otherwise =
+      slot === undefined
+        ? `one slot alone by \`weir map get ${name} --slot NUMBER\`, and a larger one by ${map}, with ${id} it`
+        : `slot ${slot} by ${map}, with ${id} key ${slot}`;
+    return this.#bounded(entries, otherwise);
   }
 
   #dumpOf(name: string): string {

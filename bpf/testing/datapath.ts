@@ -128,7 +128,10 @@ export class TestDatapath implements Disposable {
   }
 
   identity(address: string, identity: number, bits = 32): void {
-    this.map('ipcache').update(ipcacheKey.encode({ address: ip4(address), bits }), ipcacheValue.encode({ identity }));
+    this.map('ipcache').update(
+      ipcacheKey.encode({ address: ip4(address), bits }),
+      ipcacheValue.encode({ identity, bits }),
+    );
   }
 
   /** Fills a new pair of inner maps, then puts it into the slot. */
@@ -195,6 +198,7 @@ export class TestDatapath implements Disposable {
       'misplaced-checksum',
       'forwarded',
       'ct-full',
+      'ct-share',
       'event-lost',
     ];
     return new Map(names.map((name) => [name, this.count(name, direction)]));

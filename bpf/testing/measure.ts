@@ -20,6 +20,10 @@ export interface Costs {
   readonly deniedPort: number;
   /** New flow allowed while the conntrack table is full: decided and not stored. */
   readonly newUntracked: number;
+  /** New flow to an address in so many CIDRs, nested, of which the policy names none. */
+  readonly unnamed1: number;
+  readonly unnamed8: number;
+  readonly unnamed32: number;
 }
 
 const ROUNDS = 7;
@@ -27,6 +31,8 @@ const RUNS = 300_000;
 const POD = '10.0.0.1';
 const PEER = '10.0.0.2';
 const STRANGER = '10.0.0.3';
+/** Each in so many CIDRs of others. */
+const UNNAMED = { 1: '192.0.2.1', 8: '198.51.100.1', 32: '96.0.113.1' } as const;
 
 function frame(src: string, dst: string, sport: number, dport: number, flags: number): Uint8Array {
   return ethernet(ipv4({ src, dst, protocol: 6, payload: tcp({ sport, dport, flags, payload: new Uint8Array(10) }) }));
@@ -41,6 +47,9 @@ function prepared(peers: number, ctEntries: number): TestDatapath {
   path.endpoint({ flags: ENDPOINT_FLAGS.egressEnforced | ENDPOINT_FLAGS.ingressEnforced });
   path.identity(PEER, 0x0100_0000);
   path.identity(STRANGER, 2000);
+  for (const [count, address] of Object.entries(UNNAMED))
+    for (let at = 0; at < Number(count); at += 1)
+      path.identity(address, 0x0180_0000 + 64 * Number(count) + at, 32 - at);
   const classes = Array.from({ length: peers }, (_, at) => ({
     identity: 0x0100_0000 + at,
     direction: 'egress' as const,
@@ -68,6 +77,9 @@ export function measure(peers: number): Costs {
     deniedPeer: egress(frame(POD, STRANGER, 1000, 80, TCP_FLAGS.syn)),
     deniedPort: egress(frame(POD, PEER, 1000, 443, TCP_FLAGS.syn)),
     newUntracked: best(() => full.runMany('egress', frame(POD, PEER, 1000, 200, TCP_FLAGS.syn), RUNS).ns),
+    unnamed1: egress(frame(POD, UNNAMED[1], 1000, 80, TCP_FLAGS.syn)),
+    unnamed8: egress(frame(POD, UNNAMED[8], 1000, 80, TCP_FLAGS.syn)),
+    unnamed32: egress(frame(POD, UNNAMED[32], 1000, 80, TCP_FLAGS.syn)),
   };
 }
 

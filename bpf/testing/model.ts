@@ -7,15 +7,20 @@ import type { ClassRow, VerdictRow } from './datapath.ts';
 
 export interface ModelPacket {
   readonly direction: Direction;
-  readonly protocol: 'tcp' | 'udp' | 'icmp';
+  readonly protocol: 'tcp' | 'udp' | 'sctp' | 'icmp' | 'other';
   readonly peer: string;
-  /** The pod's and the peer's port; ICMP: echo identifier in podPort, and peerPort unused. */
+  /**
+   * The pod's and the peer's port. ICMP queries and answers: the identifier in podPort, the query's type in peerPort. Others: the number of the protocol in
+   * podPort, and 0.
+   */
   readonly podPort: number;
   readonly peerPort: number;
-  /** TCP flags; ICMP type (8 or 0). */
+  /** TCP flags; ICMP type. */
   readonly bits: number;
   /** To the pod: the node itself sends it. */
   readonly local: boolean;
+  /** Of TCP: the acknowledgment number of what the pod sends, the sequence number of what it receives. */
+  readonly number: number;
 }
 
 /** An ICMP error. */
@@ -42,6 +47,10 @@ interface ModelFlow {
   finForward: boolean;
   finReply: boolean;
   reset: boolean;
+  /** Its initiator has sent an ACK. */
+  acked: boolean;
+  /** The acknowledgment number that the pod has sent last. */
+  waitsFor: number;
   /** Ticks since its last packet. */
   idle: number;
   /** Its time is over, and its responder has sent since. */
@@ -95,12 +104,13 @@ export class Model {
     for (const flow of this.#flows.values()) flow.idle += ticks;
   }
 
-  judge(packet: ModelPacket): string {
+  /** @param begins false: it begins no flow, as a later fragment */
+  judge(packet: ModelPacket, begins = true): string {
     const tcp = packet.protocol === 'tcp';
     const opens = tcp && (packet.bits & 0b10110) === 0b00010;
-    const echoReply = packet.protocol === 'icmp' && packet.bits === 0;
-    const query = packet.protocol === 'icmp' && packet.bits === 8;
-    const own = echoReply ? undefined : this.#find(packet, packet.direction);
+    const answer = packet.protocol === 'icmp' && packet.bits !== packet.peerPort;
+    const query = packet.protocol === 'icmp' && packet.bits === packet.peerPort;
+    const own = answer ? undefined : this.#find(packet, packet.direction);
     const other: Direction = packet.direction === 'egress' ? 'ingress' : 'egress';
     const theirs = query ? undefined : this.#find(packet, other);
     // Of other protocols a flow whose time is over begins anew.
@@ -117,9 +127,14 @@ export class Model {
       return opens ? this.#begin(packet) : this.#decide(packet);
     }
     if (theirs !== undefined && !tcp) Object.assign(theirs, { over: true, idle: 0 });
-    return echoReply || (theirs !== undefined && !opens) || (tcp && !opens)
+    return !begins || answer || (theirs !== undefined && !opens) || (tcp && !opens)
       ? this.#decide(packet)
       : this.#begin(packet);
+  }
+
+  /** As the policy says of the packet's own direction, whatever is known of flows. */
+  alone(packet: ModelPacket): string {
+    return this.#decide(packet);
   }
 
   /** A packet of the initiator, of which there may be a flow of the other side, too. */
@@ -138,12 +153,12 @@ export class Model {
     if (reason !== 'forwarded' && packet.protocol !== 'tcp')
       Object.assign(this.#find(packet, packet.direction) ?? {}, { over: true, idle: 0 });
     if (reason !== 'forwarded' || (this.#quarantine && packet.protocol !== 'tcp')) return reason;
-    const state = { denied: false, replied: false, finForward: false, finReply: false, reset: false, over: false };
+    const closed = { finForward: false, finReply: false, reset: false };
+    const state = { denied: false, replied: false, acked: false, waitsFor: 0, over: false, ...closed };
     const flow = { opener: packet, local: packet.local, revision: this.#revision, idle: 0, ...state };
     this.#flows.set(name(packet, packet.direction), flow);
     if (packet.protocol === 'tcp')
       this.#flows.delete(name(packet, packet.direction === 'egress' ? 'ingress' : 'egress'));
-    mark(flow, packet, false);
     return reason;
   }
 
@@ -158,9 +173,18 @@ export class Model {
    * knows whom, that is no end of that flow; else as the policy says of ICMP itself.
    */
   judgeError({ direction, peer, type, local, bytes, about }: ModelError): string {
-    const packet = { direction, protocol: 'icmp', peer, podPort: 0, peerPort: 0, bits: type, local } as const;
+    const packet = {
+      direction,
+      protocol: 'icmp',
+      peer,
+      podPort: 0,
+      peerPort: 0,
+      bits: type,
+      local,
+      number: 0,
+    } as const;
     const icmp = about.protocol === 'icmp';
-    const openers = icmp ? [about.bits === 8 ? about.direction : direction] : [about.direction, direction];
+    const openers = icmp ? [about.bits === about.peerPort ? about.direction : direction] : [about.direction, direction];
     const flows = openers
       .map((opener) => this.#find(about, opener))
       .filter((flow) => flow !== undefined && isLive(flow));
@@ -199,10 +223,13 @@ export class Model {
   #decide(packet: ModelPacket): string {
     if (!this.#enforced.has(packet.direction)) return 'forwarded';
     const identity = this.#peer(packet);
-    const named = this.#classes.find((row) => row.identity === identity && row.direction === packet.direction);
-    const wanted = named?.class ?? scope(identity);
-    const port =
-      packet.protocol === 'icmp' ? packet.bits : packet.direction === 'egress' ? packet.peerPort : packet.podPort;
+    // Around a CIDR there is the world, and no other CIDR (see address-class.test.ts for these).
+    const around = Math.floor(identity / 2 ** 24) === 1 ? [identity, 2] : [identity];
+    const named = around.map((each) =>
+      this.#classes.find((row) => row.identity === each && row.direction === packet.direction),
+    );
+    const wanted = named.find((row) => row !== undefined)?.class ?? scope(identity);
+    const port = portOf(packet);
     const hits = this.#verdicts.filter(
       (row) =>
         row.class === wanted &&
@@ -220,13 +247,13 @@ export class Model {
 }
 
 function name(packet: ModelPacket, opener: Direction): string {
-  return [
-    opener,
-    packet.protocol,
-    packet.peer,
-    packet.podPort,
-    packet.protocol === 'icmp' ? 0 : packet.peerPort,
-  ].join();
+  return [opener, packet.protocol, packet.peer, packet.podPort, packet.peerPort].join();
+}
+
+function portOf({ protocol, bits, direction, peerPort, podPort }: ModelPacket): number {
+  if (protocol === 'icmp') return bits;
+  if (protocol === 'other') return 0;
+  return direction === 'egress' ? peerPort : podPort;
 }
 
 function mark(flow: ModelFlow, packet: ModelPacket, reply: boolean): void {
@@ -236,7 +263,15 @@ function mark(flow: ModelFlow, packet: ModelPacket, reply: boolean): void {
     if (reply) flow.finReply = true;
     else flow.finForward = true;
   }
-  if ((packet.bits & 4) !== 0) flow.reset = true;
+  const sent = packet.direction === 'egress';
+  if ((packet.bits & 4) !== 0 && (sent || packet.number === flow.waitsFor)) flow.reset = true;
+  if ((packet.bits & 16) === 0) return;
+  if (!reply) flow.acked = true;
+  if (sent) flow.waitsFor = packet.number;
+}
+
+function established(flow: ModelFlow): boolean {
+  return flow.replied && flow.acked;
 }
 
 function closing(flow: ModelFlow): boolean {
@@ -250,13 +285,13 @@ function ticks(seconds: number): number {
 function timeout(flow: ModelFlow): number {
   const { protocol } = flow.opener;
   if (flow.denied) return ticks(300);
-  if (protocol === 'tcp') return ticks(closing(flow) ? 10 : flow.replied ? 21_600 : 60);
+  if (protocol === 'tcp') return ticks(closing(flow) ? 10 : established(flow) ? 21_600 : 60);
   return ticks(protocol === 'udp' && flow.replied ? 180 : 60);
 }
 
 function memory(flow: ModelFlow): number {
   if (flow.opener.protocol !== 'tcp') return ticks(300) + timeout({ ...flow, denied: false });
-  return flow.replied && !flow.denied && !closing(flow) ? ticks(432_000) : timeout(flow);
+  return established(flow) && !flow.denied && !closing(flow) ? ticks(432_000) : timeout(flow);
 }
 
 /** Whether its time is not over. */

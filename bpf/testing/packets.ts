@@ -79,6 +79,9 @@ export interface TcpFields {
   readonly dport: number;
   /** Bits of TCP_FLAGS. Default SYN. */
   readonly flags?: number;
+  /** Sequence and acknowledgment number. Default 0. */
+  readonly seq?: number;
+  readonly ack?: number;
   readonly payload?: Uint8Array;
   /** Lie: header length in 32-bit words. Default 5. */
   readonly dataOffset?: number;
@@ -89,6 +92,8 @@ export function tcp(f: TcpFields): Uint8Array {
   const view = new DataView(out.buffer);
   view.setUint16(0, f.sport);
   view.setUint16(2, f.dport);
+  view.setUint32(4, f.seq ?? 0);
+  view.setUint32(8, f.ack ?? 0);
   out[12] = (f.dataOffset ?? 5) << 4;
   out[13] = f.flags ?? TCP_FLAGS.syn;
   view.setUint16(14, 65_535);

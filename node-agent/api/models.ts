@@ -4,7 +4,7 @@
 import type { PolicyStatus } from '@weir/kube';
 import type { PartRow } from '@weir/process/parts';
 import type { StreamInfo, TableInfo } from '@weir/statedb';
-import type { HealthCheck } from '../core.ts';
+import type { HealthCheck, Verification } from '../core.ts';
 
 export type { FlowEvent, FlowPeer } from '../core.ts';
 
@@ -165,3 +165,6 @@ export interface StatusResponse {
 export interface TableModel extends Omit<TableInfo, 'table' | 'streams'> {
   readonly streams: readonly Pick<StreamInfo, 'name' | 'lag'>[];
 }
+
+/** What a comparison of all that is enforced found. */
+export type VerificationModel = Verification;

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { eventually } from '../../test/eventually.ts';
 import type { FlowEvent } from '../core.ts';
+import { MapTooLargeError } from '../errors.ts';
 import type { ServiceRow } from '../tables.ts';
 import { apiServer } from '../testing/api-server.ts';
 import { FakeCore, recordingLogger } from '../testing/fake-core.ts';
@@ -357,6 +358,15 @@ describe('the rest', () => {
     );
     // What is not logged has no id to look for.
     expect((await call(socket, 'GET', '/nothing')).requestId).toBeUndefined();
+  });
+
+  it('refuses a map that is too large for an answer as no fault of its own', async () => {
+    core.mapEntries = () => {
+      throw new MapTooLargeError(20_000, 'it otherwise');
+    };
+    const { status, body } = await call(socket, 'GET', '/map/endpoints');
+    expect([status, body]).toEqual([422, expect.stringContaining('read it otherwise')]);
+    expect(log.lines.filter(({ level }) => level === 'error')).toEqual([]);
   });
 
   it('streams flow events, verbose only while somebody wants allowed flows', async () => {

@@ -10,7 +10,7 @@ import type { EndpointStatus } from '../endpoint-status.ts';
 import type { Condition, PartCondition } from '../parts/contract.ts';
 import type { EndpointRow } from '../tables.ts';
 import { endpointStatuses } from './context.ts';
-import { BadRequestError, NotFoundError } from './errors.ts';
+import { BadRequestError, HttpError, NotFoundError } from './errors.ts';
 import { queryString } from './input.ts';
 import { sendJson } from './json.ts';
 import { identityModel } from './labels.ts';
@@ -127,6 +127,15 @@ function identityRoutes(app: FastifyInstance, { core }: ApiOptions): void {
 function mapRoutes(app: FastifyInstance, { core }: ApiOptions): void {
   app.get('/map', (_request, reply) => sendJson(reply, 200, { maps: core.maps() }));
 
+  app.post('/map/verify', { config: { audit: () => ({ action: 'verify maps' }) } }, async (_request, reply) => {
+    try {
+      return sendJson(reply, 200, await core.verify());
+    } catch (error) {
+      if (codeOf(error) === 'ERR_WEIR_VERIFY_LATER') throw new HttpError(503, messageOf(error), { cause: error });
+      throw error;
+    }
+  });
+
   app.get<{ Params: { name: string } }>('/map/:name', (request, reply) => {
     const { name } = request.params;
     const maps = core.maps();
@@ -138,6 +147,7 @@ function mapRoutes(app: FastifyInstance, { core }: ApiOptions): void {
     } catch (error) {
       if (codeOf(error) === 'ERR_WEIR_UNKNOWN_MAP')
         throw new NotFoundError(`map "${name}" has no entries to show: ${messageOf(error)}`);
+      if (codeOf(error) === 'ERR_WEIR_MAP_TOO_LARGE') throw new HttpError(422, messageOf(error), { cause: error });
       throw error;
     }
   });

@@ -9,6 +9,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from '@jest/glo
 import { eventually } from '../../test/eventually.ts';
 import { ApiServer } from '../api/server.ts';
 import type { FlowEvent, Realised } from '../core.ts';
+import { VerifyLaterError } from '../errors.ts';
 import type { EndpointStateRow, EnforcementFault, PolicyRow } from '../tables.ts';
 import { agentView } from '../testing/agent-view.ts';
 import { FakeCore, quiet } from '../testing/fake-core.ts';
@@ -241,6 +242,32 @@ describe('weir', () => {
     });
     expect((await weir(['map', 'list'])).out).toContain('endpoints  hash  1        4096  /sys/fs/bpf/fake/endpoints');
     expect((await weir(['map', 'get', 'endpoints'])).out).toBe('KEY        VALUE\nifindex=7  id=1 identity=1001\n');
+  });
+
+  it('says what a comparison of the maps found, and ends with 1 where something differed', async () => {
+    const compared = 'Programs, links, pins and what maps hold were compared in 0.5 s';
+    expect(await weir(['map', 'verify'])).toEqual({ code: 0, out: `All is as it was made. ${compared}\n`, err: '' });
+    core.verification = {
+      seconds: 0.5,
+      mended: [{ part: 'slot', count: 2, last: 'policy slot 3: lost an element' }],
+      faults: ['pins: not pinned: ct4'],
+      left: 7,
+    };
+    expect(await weir(['map', 'verify'])).toEqual({
+      code: 1,
+      out:
+        'put back: slot, 2 times, the last: policy slot 3: lost an element\n' +
+        'NOT AS IT WAS MADE: pins: not pinned: ct4\n' +
+        `${compared}, but for 7 entries that the kernel had not taken\n`,
+      err: '',
+    });
+    const json = await weir(['map', 'verify', '-o', 'json']);
+    expect([json.code, JSON.parse(json.out)]).toEqual([1, core.verification]);
+    core.verify = () => Promise.reject(new VerifyLaterError());
+    expect(await weir(['map', 'verify'])).toMatchObject({
+      code: 1,
+      err: expect.stringContaining('the agent has put nothing in force since it started'),
+    });
   });
 
   it('shows the tables of the agent', async () => {

@@ -28,8 +28,8 @@ export class AgentClient {
   }
 
   /** What may take any time to answer. @throws TimeOver, too, when that is the signal's reason: ask something else before */
-  async await<T>(path: string): Promise<T> {
-    return (await this.#answer('GET', path, undefined, [], this.#signal)) as T;
+  async await<T>(path: string, method: 'GET' | 'POST' = 'GET'): Promise<T> {
+    return (await this.#answer(method, path, undefined, [], this.#signal)) as T;
   }
 
   /** The agent's status: it has one when it is not healthy, too (503). */

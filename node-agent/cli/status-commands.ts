@@ -1,5 +1,6 @@
 import type { Command } from 'commander';
-import type { EndpointModel, IdentityModel, StatusResponse } from '../api/models.ts';
+import type { EndpointModel, IdentityModel, StatusResponse, VerificationModel } from '../api/models.ts';
+
 import { type CliContext, printJson } from './context.ts';
 import { AgentError, UsageError } from './errors.ts';
 import { formatFields, formatLabelCell, formatTable } from './table.ts';
@@ -189,6 +190,20 @@ export function addMapCommands(program: Command, context: CliContext): void {
       );
     });
   map
+    .command('verify')
+    .description(
+      'Compare all that is enforced with what was put in force, and put back what differs; exit code 1 when something did',
+    )
+    .action(async (_options, command: Command) => {
+      const client = context.client(command);
+      // An agent that is there may take its time.
+      await client.get('/map');
+      const found = await client.await<VerificationModel>('/map/verify', 'POST');
+      if (context.json(command)) printJson(context, found);
+      else context.out.write(verificationText(found));
+      if (found.mended.length + found.faults.length > 0) context.setExitCode(1);
+    });
+  map
     .command('get')
     .description('Entries of one map')
     .argument('<name>', 'its name')
@@ -204,6 +219,17 @@ export function addMapCommands(program: Command, context: CliContext): void {
         ),
       );
     });
+}
+
+function verificationText({ seconds, mended, faults, left }: VerificationModel): string {
+  const looked = `Programs, links, pins and what maps hold were compared in ${seconds.toFixed(1)} s`;
+  const but = left === 0 ? '' : `, but for ${left} entries that the kernel had not taken`;
+  if (mended.length + faults.length === 0) return `All is as it was made. ${looked}${but}\n`;
+  const lines = [
+    ...mended.map(({ part, count, last }) => `put back: ${part}, ${count} times, the last: ${last}`),
+    ...faults.map((fault) => `NOT AS IT WAS MADE: ${fault}`),
+  ];
+  return [...lines, `${looked}${but}`].map((text) => `${text}\n`).join('');
 }
 
 function words(entry: object): string {

@@ -131,7 +131,7 @@ export class Audit {
       ...(await this.#examined('endpoint', () => this.#endpoints())),
       ...(await this.#examined('pins', () => this.#pins())),
     ];
-    if (this.#options.writer.adopted)
+    if (this.canCompare)
       for (const part of CONTENTS)
         found.push(...(await this.#examined(part, async () => faultsOf(part, await contents[part].nearest()))));
     const seen = new Set(found.map(tableKey.fault));
@@ -151,7 +151,7 @@ export class Audit {
   async step(part: Content): Promise<StepResult> {
     const { db, contents, writer, clock } = this.#options;
     // Until then the kernel may hold what was found.
-    if (!writer.adopted) return 'ended';
+    if (!this.canCompare) return 'ended';
     let turn = this.#turn[part] ?? { began: clock.now(), left: 0, warned: false, mended: 0, first: [] };
     let step: Step | undefined;
     const found = await this.#examined(part, async () => {
@@ -180,6 +180,16 @@ export class Audit {
       );
     }
     return 'ended';
+  }
+
+  /** Whether what maps hold can be compared: before the first plan is in force nobody knows what it is to be. */
+  get canCompare(): boolean {
+    return this.#options.writer.adopted;
+  }
+
+  /** Whether a turn has begun, and not ended. */
+  isUnderWay(part: Content): boolean {
+    return this.#turn[part] !== undefined;
   }
 
   /** Whether the fault is of something that an edit has yet to reach: what it is to hold is not what it holds. */
@@ -297,8 +307,8 @@ export class Audit {
     return [...snapshot.all(this.#faults)];
   }
 
-  /** How often each part was put back. */
-  repairs(): readonly { readonly part: Part; readonly count: number }[] {
+  /** How often each part was put back, and what it was the last time, in words. */
+  repairs(): readonly Repairs[] {
     using snapshot = this.#options.db.read();
     return [...snapshot.all(this.#repairs)];
   }

@@ -1,53 +1,99 @@
-import { ctAge, ctKey, ctValue, PROTOCOL } from '@weir/bpf';
+import { ctAge, ctKey, ctValue, isHalfOpen, PROTOCOL, ticksAt } from '@weir/bpf';
 import type { BpfMap } from 'libbpf-ts';
+import type { CtShares } from './ct-shares.ts';
 
 const STEP = 512;
+/** Of the table an endpoint may have this part. While more than half of the table is in use, it may have no more than if all had the same. */
+const MOST_OF_ALL = 1 / 4;
+/** A handshake that has been silent for longer, in conntrack ticks of 1.07 s, makes room when there is none. */
+const HANDSHAKE_TICKS = 5;
 
 export interface SweepResult {
   readonly entries: number;
   readonly deleted: number;
 }
 
-/** Collects garbage in the connection table, in small steps. */
+export interface ConntrackOptions {
+  readonly map: BpfMap;
+  readonly shares: Pick<CtShares, 'counted' | 'correct' | 'clear' | 'allow' | 'isSpent'>;
+  /** The programs collect by themselves while they are not told for a minute. */
+  readonly collected: (tick: number) => void;
+  readonly breathe: () => Promise<void>;
+}
+
+/** Collects garbage in the connection table, in small steps, and shares the table out among endpoints. */
 export class Conntrack {
   readonly #map: BpfMap;
+  readonly #shares: ConntrackOptions['shares'];
+  readonly #collected: ConntrackOptions['collected'];
   readonly #breathe: () => Promise<void>;
   /** Entries of each endpoint that the last collection left. */
   #left: ReadonlyMap<number, number> = new Map();
 
-  constructor(map: BpfMap, breathe: () => Promise<void>) {
+  constructor({ map, shares, collected, breathe }: ConntrackOptions) {
     this.#map = map;
+    this.#shares = shares;
+    this.#collected = collected;
     this.#breathe = breathe;
+    shares.allow(Math.ceil(map.info.maxEntries * MOST_OF_ALL));
   }
 
   /**
-   * Deletes entries that are gone and, while the table is more than half full, those that are only remembered of the endpoints that have more than
-   * their share of that half. Stops early when `signal` is aborted.
+   * Deletes entries that are gone. While the table is more than half full, those that are only remembered go, too, of the endpoints that have more than
+   * their share of that half; and of these, and of endpoints that have all that they may, handshakes that nobody goes on with. Stops early when
+   * `signal` is aborted.
    */
   async collect(signal: AbortSignal): Promise<SweepResult> {
     const pressed = this.#pressed();
+    const spent = new Set(this.spent());
     const left = new Map<number, number>();
-    const result = await this.#sweep(signal, (keyBytes, value) => {
+    const before = this.#shares.counted();
+    const result = await this.#sweep(signal, (keyBytes, bytes) => {
       const key = ctKey.decode(keyBytes);
-      const age = ctAge(key, ctValue.decode(value), process.hrtime.bigint());
-      const dead = age === 'gone' || (age === 'expired' && pressed.has(key.endpoint));
+      const value = ctValue.decode(bytes);
+      const now = process.hrtime.bigint();
+      const age = ctAge(key, value, now);
+      const abandoned = isHalfOpen(key, value) && ((ticksAt(now) - value.lastSeen) | 0) > HANDSHAKE_TICKS;
+      const over = pressed.has(key.endpoint);
+      const dead = age === 'gone' || (age === 'expired' && over) || (abandoned && (over || spent.has(key.endpoint)));
       if (!dead) left.set(key.endpoint, (left.get(key.endpoint) ?? 0) + 1);
       return dead;
     });
+    if (signal.aborted) return result;
+    this.#collected(ticksAt(process.hrtime.bigint()));
     this.#left = left;
+    this.#shares.correct(before, left);
+    this.#shares.allow(this.#most());
     return result;
   }
 
-  #pressed(): ReadonlySet<number> {
-    const half = this.#map.info.maxEntries / 2;
+  /** Endpoints that have as many flows as they may: what else they begin passes untracked. */
+  spent(): readonly number[] {
+    return [...this.#left.keys().filter((endpoint) => this.#shares.isSpent(endpoint))];
+  }
+
+  #most(): number {
+    const { maxEntries } = this.#map.info;
+    const most = Math.ceil(maxEntries * MOST_OF_ALL);
+    return this.#isPressed() ? Math.min(most, Math.ceil(maxEntries / this.#left.size)) : most;
+  }
+
+  #isPressed(): boolean {
     const total = this.#left.values().reduce((sum, count) => sum + count, 0);
-    if (total <= half) return new Set();
-    return new Set(this.#left.keys().filter((endpoint) => (this.#left.get(endpoint) ?? 0) > half / this.#left.size));
+    return total > this.#map.info.maxEntries / 2;
+  }
+
+  #pressed(): ReadonlySet<number> {
+    if (!this.#isPressed()) return new Set();
+    const fair = this.#map.info.maxEntries / 2 / this.#left.size;
+    return new Set(this.#left.keys().filter((endpoint) => (this.#left.get(endpoint) ?? 0) > fair));
   }
 
   /** Deletes every flow of the endpoints, so that the next ones with their ids start without. */
   async purge(endpoints: ReadonlySet<number>, signal: AbortSignal): Promise<SweepResult> {
-    return await this.#sweep(signal, (key) => endpoints.has(ctKey.decode(key).endpoint));
+    const result = await this.#sweep(signal, (key) => endpoints.has(ctKey.decode(key).endpoint));
+    if (!signal.aborted) for (const endpoint of endpoints) this.#shares.clear(endpoint);
+    return result;
   }
 
   /**

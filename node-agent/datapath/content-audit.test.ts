@@ -73,8 +73,8 @@ describe('AddressAudit', () => {
     expect((await turn(audit)).found).toEqual([]);
     map.delete(key(address(0)));
     map.delete(key(address(ADDRESSES - 1)));
-    map.update(key(address(1500)), ipcacheValue.encode({ identity: 7 }));
-    map.update(key('198.51.100.0/24'), ipcacheValue.encode({ identity: 7 }));
+    map.update(key(address(1500)), ipcacheValue.encode({ identity: 7, bits: 32 }));
+    map.update(key('198.51.100.0/24'), ipcacheValue.encode({ identity: 7, bits: 24 }));
     const { found, steps } = await turn(audit);
     expect(found.map(({ of }) => of).sort()).toEqual(
       [address(0), address(1500), address(ADDRESSES - 1), '198.51.100.0/24'].sort(),
@@ -102,8 +102,8 @@ describe('AddressAudit', () => {
     const { map, audit, unsettled } = addresses();
     const stray = '198.51.100.0/24';
     map.delete(key(address(0)));
-    map.update(key(address(1500)), ipcacheValue.encode({ identity: 7 }));
-    map.update(key(stray), ipcacheValue.encode({ identity: 7 }));
+    map.update(key(address(1500)), ipcacheValue.encode({ identity: 7, bits: 32 }));
+    map.update(key(stray), ipcacheValue.encode({ identity: 7, bits: 32 }));
     map.delete(key(address(2)));
     for (const each of [address(0), address(1500), stray]) unsettled.add(each);
     expect((await turn(audit)).found.map(({ of }) => of)).toEqual([address(2)]);
@@ -119,7 +119,7 @@ describe('AddressAudit', () => {
       throw new Error('no answer');
     });
     map.delete(key(address(0)));
-    map.update(key(address(ADDRESSES - 1)), ipcacheValue.encode({ identity: 7 }));
+    map.update(key(address(ADDRESSES - 1)), ipcacheValue.encode({ identity: 7, bits: 32 }));
     await expect(turn(audit)).rejects.toThrow('no answer');
     holds.mockRestore();
     const found = (await turn(audit)).found.map(({ of }) => of);

@@ -134,8 +134,8 @@ export class AddressAudit implements ContentAudit {
 }
 
 /** Whether a listed element is the row's. What was changed since it was listed may not look so. */
-function says({ identity, node = NO_NODE, flags }: IpcacheValue, row: IpcacheRow): boolean {
-  return identity === row.identity && flags === 0 && formatAddress(node) === (row.node ?? NOWHERE);
+function says({ identity, node = NO_NODE, bits }: IpcacheValue, row: IpcacheRow): boolean {
+  return identity === row.identity && row.prefix.endsWith(`/${bits}`) && formatAddress(node) === (row.node ?? NOWHERE);
 }
 
 const NO_NODE = new Uint8Array(4);

@@ -1,12 +1,15 @@
 /**
- * Addresses that do not get their identities for as long as the kernel refuses a slot: pods' are unknown, CIDRs stay what is around them.
+ * Addresses of pods and nodes that do not get their identities for as long as the kernel refuses a slot: they are unknown.
  *
  * A refused slot goes on with what it had, and so does an endpoint that was to have it instead of another. Neither has an element of an identity that is
  * new to it: such a peer is judged as any pod is, past a deny that the rules before and the new ones have. Guarantee: no address gets an
  * identity of which the kernel may let through what is to be dropped. An unknown peer is dropped by every deny, and let through by allows of anybody only.
+ *
+ * CIDRs get theirs: a slot that does not name one judges its addresses as before.
  */
+import { isLocalCidr } from '@weir/identity';
 import type { Steps } from '@weir/policy';
-import { DIRECTIONS } from '../derive/contract.ts';
+import { type Around, DIRECTIONS } from '../derive/contract.ts';
 import type { EndpointStateRow, IpcacheRow, SlotContent } from '../tables.ts';
 import { opens } from './slot-content.ts';
 
@@ -23,6 +26,7 @@ export interface AtRefusal {
   readonly word: (endpoint: number) => Word | undefined;
   /** What the kernel has of a slot; undefined: nothing, so that nothing passes. */
   readonly content: (slot: number) => SlotContent | undefined;
+  readonly around: Around;
 }
 
 /** The prefixes of rows whose identities the kernel may let through though they are to be dropped. */
@@ -30,12 +34,16 @@ export function* heldAddresses(rows: readonly IpcacheRow[], at: AtRefusal): Step
   const pairs = [...pairsOf(at)];
   const known = new Map<number, boolean>();
   const held = new Set<string>();
+  const { around } = at;
   for (const { prefix, identity } of rows) {
+    if (isLocalCidr(identity)) continue;
     let open = known.get(identity);
     if (open === undefined) {
       yield;
       open = pairs.some(({ there, wanted, directions }) =>
-        directions.some((direction) => opens({ content: there, identity }, [{ content: wanted, identity }], direction)),
+        directions.some((direction) =>
+          opens({ content: there, identity, around }, [{ content: wanted, identity, around }], direction),
+        ),
       );
       known.set(identity, open);
     }

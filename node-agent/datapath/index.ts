@@ -26,3 +26,4 @@ export { RulesMark } from './rules-mark.ts';
 export type { SlotMaps } from './slot-parts.ts';
 export { SlotStore, type SlotStoreOptions } from './slot-store.ts';
 export { SyncLoop, type SyncLoopOptions } from './sync-loop.ts';
+export { verify } from './verification.ts';

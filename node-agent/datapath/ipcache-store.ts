@@ -98,9 +98,10 @@ export class IpcacheStore {
   }
 }
 
-function elementOf({ identity, node }: IpcacheRow): Uint8Array {
+function elementOf({ prefix, identity, node }: IpcacheRow): Uint8Array {
   const behind = node === undefined ? undefined : parseAddress(node);
-  return ipcacheValue.encode({ identity, ...(behind?.family === 4 ? { node: behind.bytes } : {}) });
+  const { bits } = parsePrefix(prefix);
+  return ipcacheValue.encode({ identity, bits, ...(behind?.family === 4 ? { node: behind.bytes } : {}) });
 }
 
 function keyOf(prefix: string): Uint8Array {

@@ -23,6 +23,7 @@ import {
   openPinnedProgram,
 } from 'libbpf-ts';
 import { PinRootError } from '../errors.ts';
+import { CtShares } from './ct-shares.ts';
 import { EndpointMap } from './endpoint-map.ts';
 import { LayoutMarks } from './layouts.ts';
 
@@ -93,7 +94,9 @@ export class PinnedDatapath {
   readonly replaced: readonly MapName[];
   /** Maps that this start made: nothing in them is from before. */
   readonly made: readonly MapName[];
+  readonly ctShares: CtShares;
   readonly #array: MappedArray;
+  readonly #shares: MappedArray;
   readonly #marks: LayoutMarks;
   /** What is pinned is what is open. */
   #committed: boolean;
@@ -124,6 +127,8 @@ export class PinnedDatapath {
     this.#committed = replaced.length === 0;
     this.#array = mapArray(maps.endpoint_array);
     this.endpoints = EndpointMap.open(this.#array.bytes, maps.endpoints);
+    this.#shares = mapArray(maps.ct_shares);
+    this.ctShares = new CtShares(this.#shares.bytes);
   }
 
   /** @throws BpfError, DatapathBuildError */
@@ -300,6 +305,7 @@ export class PinnedDatapath {
 
   close(): void {
     this.#array.close();
+    this.#shares.close();
     for (const map of Object.values(this.maps)) map.close();
     for (const { map } of this.more) map.close();
     for (const programs of [this, this.#spares]) {

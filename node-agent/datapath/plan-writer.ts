@@ -8,7 +8,6 @@ import type { EndpointStateRow, IpcacheRow } from '../tables.ts';
 import { addressOrder } from './address-order.ts';
 import type { Clock } from './clock.ts';
 import type { EndpointStore } from './endpoint-store.ts';
-import { announceCidrs, cidrMoves } from './found-slots.ts';
 import { heldAddresses } from './held-addresses.ts';
 import { KernelRows } from './kernel-rows.ts';
 import type { KernelStores } from './kernel-stores.ts';
@@ -89,7 +88,8 @@ export class PlanWriter {
       db,
       tables,
       content: (slot) => slots.content(slot),
-      around: (prefix) => ipcache.identityOf(prefix),
+      atPrefix: (prefix) => ipcache.identityOf(prefix),
+      around: (identity) => model.around(identity),
       words: () => wordsOf(model, endpoints),
     });
     this.rows = new KernelRows({
@@ -234,7 +234,7 @@ export class PlanWriter {
 
   /** Everything that adds or moves. */
   async #grow(plan: Plan, signal: AbortSignal): Promise<void> {
-    const { db, tables, kernel } = this.#options;
+    const { db, tables, kernel, model } = this.#options;
     db.write([tables.slots], (txn) => {
       for (const row of plan.slots) txn.upsert(tables.slots, row);
     });
@@ -244,15 +244,13 @@ export class PlanWriter {
     // Those whose words the kernel has refused leave their slots now, too.
     const states = [...this.#refusedStates(), ...plan.endpoints];
     if (ipcache.length > 0) await kernel.slots.forget(new Set(ipcache.map(({ identity }) => identity)));
-    const cidrs = cidrMoves(plan);
-    if (cidrs.length > 0 || !this.#refusedCidrs.none)
-      await announceCidrs(() => [...this.#refusedCidrs.moves(), ...cidrs], { db, tables, ...kernel });
+    const around = (identity: number): number => model.around(identity);
     const order = addressOrder(
       { ...plan, ipcache, endpoints: states },
       {
         word: (id) => kernel.endpoints.word(id),
-        classes: (slot, identity) => kernel.slots.classes(slot, identity),
-        decisions: (slot, identity) => kernel.slots.decisions(slot, identity),
+        classes: (slot, identity) => kernel.slots.classes(slot, identity, around),
+        decisions: (slot, identity) => kernel.slots.decisions(slot, identity, around),
       },
     );
     const { first, last } = await this.#pace.run(order);
@@ -285,11 +283,9 @@ export class PlanWriter {
       .failing()
       .flatMap(({ row, deleted }) => (deleted || planned.has(row.prefix) ? [] : [row]));
     const rows = [...ipcache, ...late];
+    this.#refusedCidrs.tidy();
     const waiting = new Set(this.#refusedStates().map(({ id }) => id));
-    if (refused.length + waiting.size === 0 || rows.length === 0) {
-      this.#refusedCidrs.withhold([]);
-      return ipcache;
-    }
+    if (refused.length + waiting.size === 0 || rows.length === 0) return ipcache;
     const { model, kernel } = this.#options;
     const { endpoints, slots } = kernel;
     const held = await this.#pace.run(
@@ -299,16 +295,13 @@ export class PlanWriter {
         waiting,
         word: (id) => endpoints.word(id),
         content: (slot) => slots.content(slot),
+        around: (identity) => model.around(identity),
       }),
     );
     const doubtful = rows.filter(({ prefix }) => held.has(prefix));
-    const cidrs = doubtful.filter(({ identity }) => isLocalCidr(identity));
-    const pods = doubtful.filter(({ identity }) => !isLocalCidr(identity));
-    this.#refusedCidrs.withhold(cidrs);
-    this.#holds ||= pods.length > 0;
-    model.holdAddresses(pods.map(({ prefix }) => prefix));
-    const others = ipcache.filter((row) => !held.has(row.prefix) || isLocalCidr(row.identity));
-    return [...others, ...pods.map((row) => ({ ...row, identity: 0 }))];
+    this.#holds ||= doubtful.length > 0;
+    model.holdAddresses(held);
+    return [...ipcache.filter(({ prefix }) => !held.has(prefix)), ...doubtful.map((row) => ({ ...row, identity: 0 }))];
   }
 
   #refusedStates(): readonly EndpointStateRow[] {
@@ -568,7 +561,7 @@ function changesAnything(plan: Plan): boolean {
   return [slots, ipcache, endpoints, ipcacheGone, afterGone, endpointsGone].some((part) => part.length > 0);
 }
 
-/** A CIDR's exceptions before it: a slot that was taken over in place knows what all of them are to mean. */
+/** A CIDR's exceptions before it: a slot that names both is to judge them by their own. */
 function longestFirst(rows: readonly IpcacheRow[]): readonly IpcacheRow[] {
   const bits = ({ prefix }: IpcacheRow): number => Number(prefix.slice(prefix.indexOf('/') + 1));
   return [...rows].sort((a, b) => bits(b) - bits(a));

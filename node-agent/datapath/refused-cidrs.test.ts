@@ -13,7 +13,8 @@ it('a CIDR that is given looks at the refused ones in it alone, however many oth
     db,
     tables: createTables(db),
     content: () => undefined,
-    around: (prefix) => {
+    around: () => 2,
+    atPrefix: (prefix) => {
       asked.push(prefix);
       return 2;
     },

@@ -1,16 +1,16 @@
 /**
- * CIDRs that have no number in the kernel though rules name them: it refuses them, or they are withheld, as a slot that it refuses would let through
- * what is to be dropped. Until they have, their addresses are judged as what is around them. Guarantee: no endpoint moves to rules that would let a packet
- * through by that which they drop and the ones before do, too; nor does what is around them get a number that would.
+ * CIDRs that rules name and of which the kernel does not take the number. Until it does, their addresses are judged as what is around them.
+ * Guarantee: no endpoint moves to rules that would let a packet through by that which they drop and the ones before do, too; nor does what is
+ * around them get a number that would.
  */
 import { isLocalCidr } from '@weir/identity';
 import type { Direction } from '@weir/policy';
-import type { StateDB, Table } from '@weir/statedb';
+import { keys, type StateDB, type Table } from '@weir/statedb';
 import type { Tables } from '../core.ts';
-import { DIRECTIONS, prefixKey } from '../derive/contract.ts';
+import { type Around, DIRECTIONS, prefixKey } from '../derive/contract.ts';
 import { OrderError } from '../errors.ts';
 import type { EndpointStateRow, IpcacheRow, SlotContent } from '../tables.ts';
-import { classesOf, opens } from './slot-content.ts';
+import { classesOf, type Judged, opens } from './slot-content.ts';
 
 type Word = Pick<EndpointStateRow, 'slot' | 'enforced'>;
 
@@ -18,7 +18,6 @@ type Word = Pick<EndpointStateRow, 'slot' | 'enforced'>;
 interface RefusedCidr {
   readonly prefix: string;
   readonly identity: number;
-  readonly withheld: boolean;
 }
 
 export interface RefusedCidrsOptions {
@@ -27,7 +26,9 @@ export interface RefusedCidrsOptions {
   /** What the kernel has of a slot. */
   readonly content: (slot: number) => SlotContent | undefined;
   /** The identity that the kernel has for the addresses of a prefix that it does not have. */
-  readonly around: (prefix: string) => number | undefined;
+  readonly atPrefix: (prefix: string) => number | undefined;
+  /** As the kernel is to have it. */
+  readonly around: Around;
   /** What the words of all endpoints say. */
   readonly words: () => Iterable<Word>;
 }
@@ -41,20 +42,20 @@ export class RefusedCidrs {
     this.#table = options.db.table<RefusedCidr>({
       name: 'refusedCidrs',
       key: ({ prefix }) => prefix,
-      indexes: [{ name: 'within', kind: 'lpm', keys: ({ prefix }) => [prefixKey(prefix)] }],
+      indexes: [
+        { name: 'within', kind: 'lpm', keys: ({ prefix }) => [prefixKey(prefix)] },
+        { name: 'identity', keys: ({ identity }) => [keys.uint(identity, 32)] },
+      ],
     });
   }
 
-  /** The kernel is not to be given these, and may be given all others. */
-  withhold(rows: readonly IpcacheRow[]): void {
+  /** Those that no rule names any more are refused no longer. */
+  tidy(): void {
     const { db, tables } = this.#options;
-    const prefixes = new Set(rows.map(({ prefix }) => prefix));
+    if (this.none) return;
     db.write([this.#table], (txn) => {
-      for (const row of txn.all(this.#table)) {
+      for (const row of txn.all(this.#table))
         if (!txn.has(tables.ipcache, row.prefix)) txn.delete(this.#table, row.prefix);
-        else if (row.withheld && !prefixes.has(row.prefix)) txn.upsert(this.#table, { ...row, withheld: false });
-      }
-      for (const { prefix, identity } of rows) txn.upsert(this.#table, { prefix, identity, withheld: true });
     });
   }
 
@@ -72,11 +73,10 @@ export class RefusedCidrs {
     using snapshot = db.read();
     const known = snapshot.get(this.#table, prefix);
     try {
-      this.#check(row, known, snapshot.covered(this.#table, 'within', prefixKey(prefix)));
+      this.#check(row, snapshot.covered(this.#table, 'within', prefixKey(prefix)));
       write();
     } catch (error) {
-      if (known?.identity !== identity)
-        db.write([this.#table], (txn) => txn.upsert(this.#table, { prefix, identity, withheld: false }));
+      if (known?.identity !== identity) db.write([this.#table], (txn) => txn.upsert(this.#table, { prefix, identity }));
       throw error;
     }
     if (known !== undefined) db.write([this.#table], (txn) => txn.delete(this.#table, prefix));
@@ -88,69 +88,94 @@ export class RefusedCidrs {
     return snapshot.count(this.#table) === 0;
   }
 
-  #check({ prefix, identity }: IpcacheRow, known: RefusedCidr | undefined, refused: Iterable<RefusedCidr>): void {
-    if (known?.withheld)
-      throw new OrderError(
-        `${prefix} waits for a policy slot that the kernel refuses: its addresses would pass a deny`,
-      );
+  #check({ prefix, identity }: IpcacheRow, refused: Iterable<RefusedCidr>): void {
+    const { content, around } = this.#options;
     const inside = Iterator.from(refused).filter((row) => row.prefix !== prefix);
     let words: readonly Opens[] | undefined;
     for (const inner of inside) {
-      words ??= Array.from(this.#options.words(), ({ slot, enforced }) => {
-        const content = this.#options.content(slot);
-        return opensOnce(content, [content, content], (direction) => enforced[direction]);
-      });
-      const around = this.#around(inner.prefix);
-      if (words.some((opens) => opens(identity, [around, inner.identity])))
+      words ??= Array.from(this.#options.words(), ({ slot, enforced }) =>
+        opensOnce((direction) => enforced[direction], content(slot), content(slot)),
+      );
+      const now = { identity: this.#atPrefix(inner.prefix), around: this.#inKernel };
+      if (words.some((opens) => opens({ identity, around: this.#inKernel }, now, { identity: inner.identity, around })))
         throw new OrderError(`${prefix} waits for ${inner.prefix}, which is in it: the kernel does not take that`);
     }
   }
 
-  /** From the identity that the kernel has for their addresses to their own. */
-  moves(): readonly (readonly [from: number, to: number])[] {
-    using snapshot = this.#options.db.read();
-    return Array.from(snapshot.all(this.#table), ({ prefix, identity }) => [this.#around(prefix), identity] as const);
-  }
-
   /** @throws OrderError where the endpoint would let through what its rules and those before drop */
   checkMove(before: Word | undefined, { id, slot, enforced }: EndpointStateRow): void {
-    if (before === undefined || before.slot === slot) return;
-    const { db, content } = this.#options;
-    using snapshot = db.read();
-    if (snapshot.count(this.#table) === 0) return;
+    if (before === undefined || before.slot === slot || this.none) return;
+    const { db, content, around } = this.#options;
     const [old, now] = [content(before.slot), content(slot)];
-    const opens = opensOnce(now, [now, old], (direction) => before.enforced[direction] && enforced[direction]);
-    for (const { prefix, identity } of snapshot.all(this.#table)) {
-      const around = this.#around(prefix);
-      if (opens(around, [identity, around]))
+    const opens = opensOnce((direction) => before.enforced[direction] && enforced[direction], now, now, old);
+    const check = (identity: number, there: number, prefix: string): void => {
+      const judged = { identity: there, around: this.#inKernel };
+      if (opens(judged, { identity, around }, judged))
         throw new OrderError(
           `endpoint ${id} keeps the rules before: the kernel does not take ${prefix}, which the new ones name`,
         );
-    }
+    };
+    using snapshot = db.read();
+    for (const { prefix, identity } of snapshot.all(this.#table)) check(identity, this.#atPrefix(prefix), prefix);
+    // What the rules before name, and the new ones know only as a part of what the kernel does not take.
+    for (const direction of DIRECTIONS)
+      for (const identity of old?.elements[direction].keys() ?? [])
+        if (isLocalCidr(identity)) {
+          const prefix = this.#refusedAround(identity);
+          if (prefix !== undefined) check(identity, identity, prefix);
+        }
   }
 
-  #around(prefix: string): number {
-    return this.#options.around(prefix) ?? 0;
+  /** The first around the CIDR that the kernel does not take; undefined where it does not take the CIDR itself. */
+  #refusedAround(identity: number): string | undefined {
+    if (this.#refused(identity) !== undefined) return undefined;
+    for (let at = identity; isLocalCidr(at); at = this.#options.around(at)) {
+      const refused = this.#refused(at);
+      if (refused !== undefined) return refused.prefix;
+    }
+    return undefined;
+  }
+
+  /** The identity around one in the kernel. */
+  readonly #inKernel: Around = (identity) => {
+    let around = this.#options.around(identity);
+    while (this.#refused(around) !== undefined) around = this.#options.around(around);
+    return around;
+  };
+
+  #refused(identity: number): RefusedCidr | undefined {
+    using snapshot = this.#options.db.read();
+    const [row] = snapshot.list(this.#table, 'identity', keys.uint(identity, 32));
+    return row;
+  }
+
+  #atPrefix(prefix: string): number {
+    return this.#options.atPrefix(prefix) ?? 0;
   }
 }
 
-/** Whether an identity may pass where others, each as another content judges it, may not. */
-type Opens = (identity: number, others: readonly number[]) => boolean;
+type Peer = Omit<Judged, 'content'>;
+/** Whether a peer may pass where others, each as another content judges it, may not. */
+type Opens = (peer: Peer, ...others: readonly Peer[]) => boolean;
 
-/** Identities of the same classes are looked at once. A slot that is not there lets nothing through, and is no measure. */
+/** Peers of the same classes are looked at once. A slot that is not there lets nothing through, and is no measure. */
 function opensOnce(
-  content: SlotContent | undefined,
-  contents: readonly (SlotContent | undefined)[],
   enforced: (direction: Direction) => boolean,
+  content: SlotContent | undefined,
+  ...contents: readonly (SlotContent | undefined)[]
 ): Opens {
   const known = new Map<string, boolean>();
   const directions = DIRECTIONS.filter(enforced);
-  return (identity, others) => {
-    const there = contents.every((each) => each !== undefined);
-    if (content === undefined || !there) return false;
-    const judged = contents.map((each, at) => ({ content: each, identity: others[at] ?? 0 }));
-    const key = [classesOf(content, identity), ...judged.map((one) => classesOf(one.content, one.identity))].join(' ');
-    const found = known.get(key) ?? directions.some((direction) => opens({ content, identity }, judged, direction));
+  const there = contents.filter((each) => each !== undefined);
+  if (content === undefined || there.length < contents.length) return () => false;
+  return (peer, ...others) => {
+    const one = { content, ...peer };
+    const judged = others.flatMap((other, at) => {
+      const of = there[at];
+      return of === undefined ? [] : [{ content: of, ...other }];
+    });
+    const key = [one, ...judged].map((each) => classesOf(each.content, each.identity, each.around)).join(' ');
+    const found = known.get(key) ?? directions.some((direction) => opens(one, judged, direction));
     known.set(key, found);
     return found;
   };

@@ -2,38 +2,26 @@
 import { classKey, classValue, DIRECTION, VERDICT, verdictKey, verdictValue } from '@weir/bpf';
 import type { Direction, Steps } from '@weir/policy';
 import type { BpfMap } from 'libbpf-ts';
-import { blocksKey, both, classOf, DIRECTIONS, FIRST_CLASS, type KernelSlot, rangesOf } from '../derive/contract.ts';
+import {
+  type Around,
+  blocksKey,
+  both,
+  classOf,
+  DIRECTIONS,
+  FIRST_CLASS,
+  type KernelSlot,
+  rangesOf,
+} from '../derive/contract.ts';
 import type { PerDirection, SlotContent, VerdictBlock } from '../tables.ts';
 
-export function classesOf({ elements }: Pick<SlotContent, 'elements'>, identity: number): string {
-  return DIRECTIONS.map((direction) => classOf(elements[direction], identity)).join();
-}
-
-/** Elements by which each identity is decided as another one is; none where it is so already. */
-export function elementsAlike(
-  { elements, rows }: SlotContent,
-  moves: Iterable<readonly [from: number, to: number]>,
-): PerDirection<ReadonlyMap<number, number>> {
-  return both((direction) => {
-    const meanings = new Map<number, string>();
-    const meant = (number: number): string => {
-      const known = meanings.get(number) ?? blocksKey(rows[direction].get(number) ?? []);
-      meanings.set(number, known);
-      return known;
-    };
-    const out = new Map<number, number>();
-    for (const [from, to] of moves) {
-      const [number, other] = [classOf(elements[direction], from), classOf(elements[direction], to)];
-      if (number !== other && meant(number) !== meant(other)) out.set(to, number);
-    }
-    return out;
-  });
+export function classesOf({ elements }: Pick<SlotContent, 'elements'>, identity: number, around: Around): string {
+  return DIRECTIONS.map((direction) => classOf(elements[direction], identity, around)).join();
 }
 
 /** Equal texts are equal decisions of every packet of the identity. */
-export function decisionsOf(content: SlotContent, identity: number): string {
+export function decisionsOf(content: SlotContent, identity: number, around: Around): string {
   return DIRECTIONS.map((direction) =>
-    rangesOfPeer(content, identity, direction)
+    rangesOfPeer({ content, identity, around }, direction)
       .map(({ protocol, from, to, deny }) => `${protocol}/${from}-${to}${deny ? '-' : '+'}`)
       .join(' '),
   ).join('|');
@@ -43,22 +31,19 @@ export function decisionsOf(content: SlotContent, identity: number): string {
 export interface Judged {
   readonly content: SlotContent;
   readonly identity: number;
+  readonly around: Around;
 }
 
 /** Whether some packet is let through by the one, and by none of the others. */
 export function opens(one: Judged, others: readonly Judged[], direction: Direction): boolean {
-  const allowed = ({ content, identity }: Judged): readonly PortRange[] =>
-    rangesOfPeer(content, identity, direction).filter(({ deny }) => !deny);
+  const allowed = (judged: Judged): readonly PortRange[] => rangesOfPeer(judged, direction).filter(({ deny }) => !deny);
   return others.reduce((left, other) => without(left, allowed(other)), allowed(one)).length > 0;
 }
 
 /** What is decided of an identity: no two of the ranges are of one protocol and port. */
-function rangesOfPeer(
-  { elements, rows }: SlotContent,
-  identity: number,
-  direction: Direction,
-): ReturnType<typeof rangesOf> {
-  const blocks = rows[direction].get(classOf(elements[direction], identity)) ?? [];
+function rangesOfPeer({ content, identity, around }: Judged, direction: Direction): ReturnType<typeof rangesOf> {
+  const { elements, rows } = content;
+  const blocks = rows[direction].get(classOf(elements[direction], identity, around)) ?? [];
   return rangesOf(blocks.map((block) => ({ ...block, cookie: 0 })));
 }
 

@@ -2,7 +2,7 @@
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { describe, expect, it, jest } from '@jest/globals';
-import { slotKey } from '@weir/bpf';
+import { classKey, createSlotMaps, slotKey } from '@weir/bpf';
 import { type ClassRows, MOST_ROWS } from '@weir/policy';
 import { GRACE_MS } from '../derive/contract.ts';
 import { type SlotLab, slotLab, slotRow } from './testing/slot-maps.ts';
@@ -42,6 +42,69 @@ function held(lab: SlotLab, slot: number): number {
   using map = lab.policy_classes.openInner(slotKey.encode(slot));
   return map === undefined ? 0 : [...map.keys()].length;
 }
+
+describe('CIDRs within one another', () => {
+  const [OUTER, MIDDLE, INNER] = [0x0100_0001, 0x0100_0002, 0x0100_0003];
+  const PREFIXES = new Map([
+    [OUTER, '198.0.0.0/8'],
+    [MIDDLE, '198.51.0.0/16'],
+    [INNER, '198.51.100.0/24'],
+  ]);
+
+  /** A slot that knows a pod, and the changes of CIDRs' elements, in order. */
+  async function slot() {
+    const changes: string[] = [];
+    const note = (what: string, key: Uint8Array): void => {
+      const { identity } = classKey.decode(key);
+      if (PREFIXES.has(identity)) changes.push(`${what} ${PREFIXES.get(identity)}`);
+    };
+    const lab = slotLab({
+      now: () => 0,
+      breathe: async () => undefined,
+      prefixOf: (identity) => PREFIXES.get(identity),
+      create(sizes) {
+        const maps = createSlotMaps(sizes);
+        const update = maps.classes.update.bind(maps.classes);
+        const deleteBatch = maps.classes.deleteBatch.bind(maps.classes);
+        jest.spyOn(maps.classes, 'update').mockImplementation((key, value, ...more) => {
+          note('add', key);
+          return update(key, value, ...more);
+        });
+        jest.spyOn(maps.classes, 'deleteBatch').mockImplementation((all) => {
+          for (const key of all) note('delete', key);
+          return deleteBatch(all);
+        });
+        return maps;
+      },
+    });
+    await lab.slots.apply(slotRow(1, [1000]), () => true);
+    return {
+      lab,
+      told: async (identities: readonly number[], stays = (_: number): boolean => true): Promise<readonly string[]> => {
+        await lab.slots.apply(slotRow(1, [1000, ...identities]), stays);
+        return changes.splice(0);
+      },
+    };
+  }
+
+  it('get their elements from the inside, and lose them from the outside', async () => {
+    const { lab, told } = await slot();
+    using _lab = lab;
+    expect(await told([MIDDLE, OUTER, INNER])).toEqual(['add 198.51.100.0/24', 'add 198.51.0.0/16', 'add 198.0.0.0/8']);
+    expect(await told([])).toEqual(['delete 198.0.0.0/8', 'delete 198.51.0.0/16', 'delete 198.51.100.0/24']);
+  });
+
+  it('lose them at once where one within them does, though no address will have them', async () => {
+    const { lab, told } = await slot();
+    using _lab = lab;
+    await told([MIDDLE, OUTER, INNER]);
+    expect(await told([MIDDLE], (identity) => identity === INNER)).toEqual([
+      'delete 198.0.0.0/8',
+      'delete 198.51.100.0/24',
+    ]);
+    expect(await told([], () => false)).toEqual([]);
+  });
+});
 
 describe('a large slot', () => {
   it('is made, trimmed and emptied with breaks', async () => {
@@ -170,44 +233,6 @@ function present(lab: SlotLab, slot: number): string[] {
     return map !== undefined;
   });
 }
-
-it('a slot judges new identities as those from which addresses go to them, without more elements than that takes, and grows for them', async () => {
-  const { lab } = world();
-  using _lab = lab;
-  const elements = (): [identity: number, number: number][] =>
-    [...(lab.slots.content(1)?.elements.ingress ?? [])].filter(([identity]) => !SMALL.includes(identity));
-  const [one = 0, other = 0] = SMALL;
-  const [outside, pod, cidr] = [2, 5000, 0x0100_0001];
-  await lab.slots.apply(slotRow(1, SMALL), () => true);
-  await lab.slots.follow(1, [
-    [one, cidr],
-    [other, cidr + 1],
-    [outside, cidr + 2],
-    // Its rows are those of the world: none.
-    [pod, cidr + 3],
-  ]);
-  expect(elements()).toEqual([
-    [cidr, 16],
-    [cidr + 1, 17],
-  ]);
-  // As before the moves, although the one before is among those that go elsewhere.
-  await lab.slots.follow(1, [
-    [other, cidr],
-    [cidr, cidr + 1],
-  ]);
-  expect(elements()).toEqual([
-    [cidr, 17],
-    [cidr + 1, 16],
-  ]);
-  await lab.slots.follow(
-    1,
-    Array.from({ length: 600 }, (_, n) => [one, cidr + n]),
-  );
-  expect([elements().length, elements().every(([, number]) => number === 16)]).toEqual([600, true]);
-  expect([held(lab, 1), await lab.slots.fault(1)]).toEqual([SMALL.length + 600, undefined]);
-  await lab.slots.follow(2, [[one, cidr]]);
-  expect(lab.slots.slots()).toEqual([1]);
-});
 
 describe.each(MAPS)('a slot whose map in %s the kernel refuses, and not the other', (map) => {
   const refusal = `setInnerAsync of ${map}: out of memory`;

@@ -1,9 +1,19 @@
 import { classKey, createSlotMaps, DIRECTION, slotKey } from '@weir/bpf';
+import { isLocalCidr, scopeOf } from '@weir/identity';
 import { type Direction, MOST_ROWS, type Steps } from '@weir/policy';
 import { keys, type StateDB, type Table } from '@weir/statedb';
 import type { BpfMap } from 'libbpf-ts';
 import { tableKey } from '../create-tables.ts';
-import { blocksKey, both, contentOf, DIRECTIONS, GRACE_MS, type KernelSlot, Pace } from '../derive/contract.ts';
+import {
+  type Around,
+  blocksKey,
+  both,
+  contentOf,
+  DIRECTIONS,
+  GRACE_MS,
+  type KernelSlot,
+  Pace,
+} from '../derive/contract.ts';
 import { OrderError, SlotFullError } from '../errors.ts';
 import type { PerDirection, SlotContent, SlotRow, VerdictBlock } from '../tables.ts';
 import type { Clock } from './clock.ts';
@@ -13,7 +23,6 @@ import {
   count,
   countBlocks,
   decisionsOf,
-  elementsAlike,
   meaning,
   readSlot,
   sameContent,
@@ -63,6 +72,8 @@ export interface SlotStoreOptions extends Clock {
   readonly db: StateDB;
   readonly policy_classes: BpfMap;
   readonly policy_verdicts: BpfMap;
+  /** What a CIDR's identity stands for; undefined where nobody knows. */
+  readonly prefixOf: (identity: number) => string | undefined;
   /** Makes the inner maps of a slot. Default: in the kernel. */
   readonly create?: (sizes: { readonly classes: number; readonly verdicts: number }) => SlotMaps;
   /** The least that a slot has room for. Default 256 elements and 1024 rows. */
@@ -84,6 +95,9 @@ const SPARE_MS = 3000;
  * The slots in the kernel. A change of one is made so that every packet in between meets the old or the new decision; what a
  * packet under way may still look at (rows of a class that it has read, a slot that its word named) stays for GRACE_MS:
  * tables `trimmedSlots`, `staleEntries` and `retiredSlots` say what has still to go.
+ *
+ * An address in a CIDR without an element is judged by the CIDR around it that has one. So of CIDRs those within others get their elements first, and lose them
+ * last: else an address would be judged by what is around it while that is still, or already, another one's.
  */
 export class SlotStore {
   readonly #options: SlotStoreOptions;
@@ -154,7 +168,7 @@ export class SlotStore {
 
   /**
    * Brings a slot to a row, but for what a packet may still look at (`trim`). `stays` tells whether an address has the
-   * identity after this round: of such an identity the element goes at once, as that is the change of its decision.
+   * identity after this round: of such an identity the element goes at once, as that is the change of its decision. So do those of CIDRs that may be around it.
    *
    * @throws OrderError where a class is to have other rows, and an identity that is to be known has that class still: another slot is to follow
    */
@@ -179,13 +193,24 @@ export class SlotStore {
     }
     for (const direction of DIRECTIONS) {
       const old = held.elements[direction];
+      const others: (readonly [identity: number, number: number])[] = [];
       for (const [identity, number] of wanted.elements[direction]) {
+        if (this.#pace.due()) await this.#pace.breathe();
+        if (old.get(identity) !== number) others.push([identity, number]);
+      }
+      const fresh = others.filter(([identity]) => isLocalCidr(identity) && !old.has(identity));
+      for (const [identity, number] of [...this.#byLength(fresh, ([id]) => id).toReversed(), ...others]) {
         if (this.#pace.due()) await this.#pace.breathe();
         if (old.get(identity) !== number) this.#writeElement(held, direction, identity, number);
       }
       await this.#breakIfDue();
-      const unwanted = [...old.keys()].filter((id) => !wanted.elements[direction].has(id) && stays(id));
-      await this.#inSteps(unwanted, (step) => this.#deleteElements(held, direction, step));
+      const unwanted = [...old.keys()].filter((id) => !wanted.elements[direction].has(id));
+      const now = unwanted.filter(stays);
+      await this.#deleteInOrder(
+        held,
+        direction,
+        now.some(isLocalCidr) ? [...now, ...unwanted.filter(isLocalCidr)] : now,
+      );
     }
     this.#db.write([this.#trimmed], (txn) => txn.upsert(this.#trimmed, { slot: row.slot, wanted }));
   }
@@ -209,7 +234,8 @@ export class SlotStore {
       if (known !== undefined)
         throw new OrderError(`slot ${held.slot}: identity ${known[0]} still has class ${known[1]}`);
       const unwanted = members.map(([identity]) => identity);
-      await this.#inSteps(unwanted, (step) => this.#deleteElements(held, direction, step));
+      if (unwanted.some(isLocalCidr)) unwanted.push(...this.#leavingCidrs(held, wanted, direction));
+      await this.#deleteInOrder(held, direction, unwanted);
     }
     await this.#options.quiesce(held.movedAt);
     for (const [direction, numbers] of others)
@@ -217,6 +243,20 @@ export class SlotStore {
         await this.#breakIfDue();
         this.#deleteRows(held, direction, number);
       }
+  }
+
+  /**
+   * CIDRs that are to have no element any more, where none is to get another one first.
+   * @throws OrderError where one is: addresses in them would be judged by what is around it, and are to be by it
+   */
+  #leavingCidrs(held: Held, wanted: SlotContent, direction: Direction): readonly number[] {
+    const old = held.elements[direction];
+    for (const [identity, number] of wanted.elements[direction])
+      if (scopeOf(identity) === 'world' && old.get(identity) !== number)
+        throw new OrderError(
+          `slot ${held.slot}: identity ${identity} is to have class ${number} before CIDRs in it go`,
+        );
+    return [...old.keys()].filter((id) => isLocalCidr(id) && !wanted.elements[direction].has(id));
   }
 
   /** Addresses are about to get these identities: elements that nothing wants must not decide about them. */
@@ -230,22 +270,6 @@ export class SlotStore {
           const there = held.elements[direction];
           const unwanted = [...identities].filter((id) => there.has(id) && !wanted.elements[direction].has(id));
           await this.#inSteps(unwanted, (step) => this.#deleteElements(held, direction, step));
-        }
-      }
-    });
-  }
-
-  /** Addresses are about to go from identities to others: the slot, whose rules nobody knows, judges them as it does now. */
-  follow(slot: number, moves: readonly (readonly [from: number, to: number])[]): Promise<void> {
-    return this.#whileAlone(async () => {
-      let held = this.#held.get(slot);
-      if (held === undefined) return;
-      const added: SlotContent = { elements: elementsAlike(held, moves), rows: both(() => new Map()) };
-      if (!roomFor(held, added)) held = await this.#build(slot, added, held);
-      for (const direction of DIRECTIONS) {
-        for (const [identity, number] of added.elements[direction]) {
-          await this.#breakIfDue();
-          this.#writeElement(held, direction, identity, number);
         }
       }
     });
@@ -386,15 +410,15 @@ export class SlotStore {
   }
 
   /** The numbers of the classes that the slot has an identity in: equal texts are equal decisions, of this slot. */
-  classes(slot: number, identity: number): string {
+  classes(slot: number, identity: number, around: Around): string {
     const held = this.#held.get(slot);
-    return held === undefined ? '' : classesOf(held, identity);
+    return held === undefined ? '' : classesOf(held, identity, around);
   }
 
   /** What the slot decides of an identity: equal texts are equal decisions for every packet, by whichever rules. */
-  decisions(slot: number, identity: number): string {
+  decisions(slot: number, identity: number, around: Around): string {
     const held = this.#held.get(slot);
-    return held === undefined ? '' : decisionsOf(held, identity);
+    return held === undefined ? '' : decisionsOf(held, identity, around);
   }
 
   /** Rows and elements of a slot, for people. */
@@ -470,10 +494,13 @@ export class SlotStore {
     for (const direction of DIRECTIONS) {
       const elements = held.elements[direction];
       const ids = [...elements.keys()].filter((identity) => !wanted.elements[direction].has(identity));
-      await this.#inSteps(ids, (step) => {
-        const due = this.#due({ slot, direction, part: 'elements' }, step, now);
-        this.#deleteElements(held, direction, due);
-      });
+      await this.#inSteps(
+        this.#byLength(ids, (id) => id),
+        (step) => {
+          const due = this.#due({ slot, direction, part: 'elements' }, step, now);
+          this.#deleteElements(held, direction, due);
+        },
+      );
       await this.#breakIfDue();
       const used = new Set(elements.values());
       const numbers = [...held.rows[direction].keys()].filter((number) => !wanted.rows[direction].has(number));
@@ -523,6 +550,24 @@ export class SlotStore {
     );
     for (const identity of identities) held.elements[direction].delete(identity);
     this.#fresh({ slot: held.slot, direction, part: 'elements' }, identities);
+  }
+
+  /** CIDRs around others before these. */
+  async #deleteInOrder(held: Held, direction: Direction, identities: readonly number[]): Promise<void> {
+    const each = this.#byLength([...new Set(identities)], (id) => id);
+    await this.#inSteps(each, (step) => this.#deleteElements(held, direction, step));
+  }
+
+  /** Those of shorter prefixes first. */
+  #byLength<T>(items: readonly T[], identityOf: (item: T) => number): readonly T[] {
+    if (items.length < 2) return items;
+    const lengths = new Map(items.map((item) => [item, this.#length(identityOf(item))]));
+    return items.toSorted((a, b) => (lengths.get(a) ?? 0) - (lengths.get(b) ?? 0));
+  }
+
+  #length(identity: number): number {
+    const prefix = isLocalCidr(identity) ? this.#options.prefixOf(identity) : undefined;
+    return prefix === undefined ? 0 : Number(prefix.slice(prefix.indexOf('/') + 1));
   }
 
   #writeRows(held: Held, direction: Direction, number: number, blocks: readonly VerdictBlock[]): void {

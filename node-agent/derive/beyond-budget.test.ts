@@ -3,6 +3,7 @@ import { expect, it } from '@jest/globals';
 import type { ResolvedRule } from '@weir/policy';
 import { tableKey } from '../create-tables.ts';
 import { classOf, rowsByClass } from './classes.ts';
+import { noneAround } from './testing/class-at.ts';
 import { basic, rule, type World, type WorldOptions } from './testing/model-world.ts';
 
 /** Rules for everybody. So many classes of peers beside them fit: 65,000 rows. */
@@ -53,7 +54,7 @@ function rowsOf(world: World, identity: number): number | undefined {
 
 function rowsIn(world: World, number: number, identity: number): number | undefined {
   const slot = world.slots.get(number);
-  return slot && rowsByClass(slot, 'ingress').get(classOf(slot.classes.ingress, identity))?.length;
+  return slot && rowsByClass(slot, 'ingress').get(classOf(slot.classes.ingress, identity, noneAround))?.length;
 }
 
 it('a peer for which rules in force have no room is denied, not judged as a pod that no rule names', async () => {

@@ -1,3 +1,5 @@
+import { RESERVED_ID } from '@weir/identity';
+import { maskPrefix, parsePrefix } from '@weir/net';
 import { keys, query, type StateDB } from '@weir/statedb';
 import type { CidrPeer, IpcacheDeriver } from './ipcache.ts';
 import type { Pace } from './pace.ts';
@@ -10,16 +12,12 @@ export interface CidrPeersOptions {
   readonly pace: Pace;
 }
 
-/** Identities that came, went, or mean something else. */
-export interface ChangedCidrs {
-  readonly all: ReadonlySet<number>;
-  /** That are or were an API server's. */
-  readonly servers: ReadonlySet<number>;
-}
+/** Where no CIDR is around an address. */
+const WORLD = { 4: RESERVED_ID.world, 6: RESERVED_ID['world-ipv6'] } as const;
 
 /**
- * The CIDR identities that slots tell apart, as of the plan under way: those that rules or API servers' addresses need, and those on their way
- * out, by which packets are judged until their address is gone from the kernel.
+ * The CIDR identities of the plan under way: those that rules or API servers' addresses need, and those on their way out, which addresses have
+ * until they are gone from the kernel. A slot names those of its own rules, and API servers'.
  */
 export class CidrPeers {
   readonly #options: CidrPeersOptions;
@@ -57,14 +55,30 @@ export class CidrPeers {
     return this.#rows.select(query.covered(this.#rows.table, 'prefix', prefixKey(prefix)));
   }
 
-  /** Looks at the prefixes whose claims have changed. */
-  async settle(): Promise<ChangedCidrs> {
+  /** The prefix's own. */
+  of(prefix: string): CidrPeer | undefined {
+    const [peer] = this.#rows.list('prefix', prefixKey(prefix));
+    return peer;
+  }
+
+  /** The identity that the addresses would have without this one: of the next shorter CIDR around it, or the world's. See `Around`. */
+  around(id: number): number {
+    const cidr = this.#rows.get(id)?.cidr;
+    if (cidr === undefined) return WORLD[4];
+    const { family, bytes, bits } = parsePrefix(cidr);
+    const shorter = keys.prefix(maskPrefix(family, bytes, bits - 1).bytes, bits - 1);
+    const [peer] = this.#rows.select(query.lookup(this.#rows.table, 'prefix', shorter));
+    return peer?.id ?? WORLD[family];
+  }
+
+  /** Looks at the prefixes whose claims have changed. Returns the identities that are or were an API server's. */
+  async settle(): Promise<ReadonlySet<number>> {
     const { ipcache, pace } = this.#options;
     const gone: CidrPeer[] = [];
     const found: CidrPeer[] = [];
     for (const prefix of this.#left.union(ipcache.dirty)) {
       if (pace.due()) await pace.breathe();
-      const [before] = this.#rows.list('prefix', prefixKey(prefix));
+      const before = this.of(prefix);
       const peer = ipcache.cidrPeer(prefix);
       if (before?.id === peer?.id && before?.kubeApiserver === peer?.kubeApiserver) continue;
       if (before !== undefined) gone.push(before);
@@ -76,9 +90,7 @@ export class CidrPeers {
       for (const { id } of gone) txn.delete(table, keyOf(id));
       for (const peer of found) txn.upsert(table, peer);
     });
-    const changed = [...gone, ...found];
-    const ids = (peers: readonly CidrPeer[]): ReadonlySet<number> => new Set(peers.map(({ id }) => id));
-    return { all: ids(changed), servers: ids(changed.filter(({ kubeApiserver }) => kubeApiserver === true)) };
+    return new Set([...gone, ...found].flatMap(({ id, kubeApiserver }) => (kubeApiserver === true ? [id] : [])));
   }
 
   /** To be called once nothing more claims, or ceases to, in the plan under way: those on their way out are gone with the next. Whether there are any. */

@@ -1,4 +1,4 @@
-import { scopeOf } from '@weir/identity';
+import { isLocalCidr, scopeOf } from '@weir/identity';
 import type { CompiledPolicy, Direction, Steps } from '@weir/policy';
 import { IdsExhaustedError } from '../errors.ts';
 import type { PerDirection, SlotContent, SlotRow } from '../tables.ts';
@@ -187,10 +187,17 @@ function without({ members }: Made[number], other: Made[number] | undefined): re
   return out;
 }
 
-/** Class of an identity as the datapath finds it. */
-export function classOf(classes: ReadonlyMap<number, number>, identity: number): number {
+/**
+ * The identity that a CIDR's addresses would have without it: of the next shorter CIDR around it, or the world's. Each call is nearer to the
+ * world.
+ */
+export type Around = (identity: number) => number;
+
+/** Class of an identity as the datapath finds it: of a CIDR that is not named, that of the longest one around it that is. */
+export function classOf(classes: ReadonlyMap<number, number>, identity: number, around: Around): number {
   const own = classes.get(identity);
   if (own !== undefined) return own;
+  if (isLocalCidr(identity)) return classOf(classes, around(identity), around);
   switch (scopeOf(identity)) {
     case 'pod':
       return 1;
@@ -205,7 +212,7 @@ export function classOf(classes: ReadonlyMap<number, number>, identity: number):
  * Returns whether the slot may let a packet of one identity through and not the same packet of the other. Which rule decides does not count: an
  * entry of conntrack goes on naming the rule that opened its flow. What the slot allows a class is looked up once.
  */
-export function distinguisher(slot: SlotRow): (a: number, b: number) => boolean {
+export function distinguisher(slot: SlotRow, around: Around): (a: number, b: number) => boolean {
   const directions = DIRECTIONS.filter((direction) => slot.compiled[direction].enforced).map((direction) => {
     const allowed = new Map<number, string | undefined>();
     let rows: ReturnType<typeof rowsByClass> | undefined;
@@ -221,7 +228,7 @@ export function distinguisher(slot: SlotRow): (a: number, b: number) => boolean 
   });
   return (a, b) =>
     directions.some(({ classes, allowedOf }) => {
-      const [one, other] = [classOf(classes, a), classOf(classes, b)];
+      const [one, other] = [classOf(classes, a, around), classOf(classes, b, around)];
       if (one === other) return false;
       const known = allowedOf(one);
       return known === undefined || known !== allowedOf(other);

@@ -2,7 +2,7 @@
  * What others than the core may use of derive/: what a round is to carry out, and how rows of the derived tables are read. Nothing here
  * knows the model.
  */
-export { classOf, contentOf, FIRST_CLASS, rowsByClass } from './classes.ts';
+export { type Around, classOf, contentOf, FIRST_CLASS, rowsByClass } from './classes.ts';
 export { closedOf, openedOf } from './closed-endpoint.ts';
 export { GRACE_MS } from './grace.ts';
 export { Pace } from './pace.ts';

@@ -1,13 +1,15 @@
+import { isLocalCidr, scopeOf } from '@weir/identity';
 import { keys, type StateDB } from '@weir/statedb';
 import type { EndpointRow, EndpointStateRow, SlotRow } from '../tables.ts';
 import type { AddressChanges } from './addresses.ts';
-import { distinguisher } from './classes.ts';
+import { type Around, distinguisher } from './classes.ts';
 import type { EndpointShapes } from './endpoint-shapes.ts';
 import type { EndpointIdentity } from './identities.ts';
 import { type InForce, type Judging, NO_POLICIES, type Subject } from './in-force.ts';
 import type { LocalNumbers } from './numbers.ts';
 import type { Pace } from './pace.ts';
 import type { Policies } from './policies.ts';
+import { DIRECTIONS } from './rows.ts';
 import { Rows, type RowsView } from './working.ts';
 
 const OPEN = { ingress: false, egress: false } as const;
@@ -36,6 +38,7 @@ export interface EndpointStatesOptions {
   readonly inForce: InForce;
   readonly policies: Policies;
   readonly numbers: LocalNumbers;
+  readonly around: Around;
   readonly pace: Pace;
 }
 
@@ -69,7 +72,7 @@ export class EndpointStates {
     const afterGone: number[] = [];
     const concluded: ConcludedState[] = [];
     const selecting = new Map<Subject, Judging>();
-    const affects = onceASlot(moves);
+    const affects = onceASlot(moves, this.#options.around);
     for (const info of infos.values()) {
       const { id } = info.row;
       const row = shapes.slotOf(id);
@@ -188,18 +191,56 @@ export class EndpointStates {
 }
 
 /** Whether addresses that move may have packets decided otherwise, by slot. Many endpoints share one. */
-function onceASlot(moves: Moves): (slot: SlotRow | undefined) => Readonly<Record<keyof Moves, boolean>> {
+function onceASlot(
+  { moved, movedByDelete }: Moves,
+  around: Around,
+): (slot: SlotRow | undefined) => Readonly<Record<keyof Moves, boolean>> {
+  const moves = { moved: new MovesBySlot(moved, around), movedByDelete: new MovesBySlot(movedByDelete, around) };
   const known = new Map<SlotRow, Readonly<Record<keyof Moves, boolean>>>();
   return (slot) => {
     if (slot === undefined) return { moved: false, movedByDelete: false };
     const found = known.get(slot);
     if (found !== undefined) return found;
-    const distinguishes = distinguisher(slot);
-    const some = (of: Moves[keyof Moves]): boolean => of.some(([a, b]) => distinguishes(a, b));
-    const made = { moved: some(moves.moved), movedByDelete: some(moves.movedByDelete) };
+    const made = { moved: moves.moved.concern(slot), movedByDelete: moves.movedByDelete.concern(slot) };
     known.set(slot, made);
     return made;
   };
+}
+
+type Move = Moves[keyof Moves][number];
+
+/** Of addresses outside a slot knows the CIDRs of its own rules: where others come and go, which may be very many, it decides as before. */
+class MovesBySlot {
+  readonly #around: Around;
+  readonly #others: readonly Move[];
+  readonly #outside: ReadonlyMap<number, readonly Move[]>;
+
+  constructor(moves: readonly Move[], around: Around) {
+    this.#around = around;
+    const isOutside = (move: Move): boolean => move.every((id) => scopeOf(id) === 'world');
+    this.#others = moves.filter((move) => !isOutside(move));
+    const byCidr = new Map<number, Move[]>();
+    for (const move of moves.filter(isOutside))
+      for (const id of move.filter(isLocalCidr)) {
+        const known = byCidr.get(id);
+        if (known === undefined) byCidr.set(id, [move]);
+        else known.push(move);
+      }
+    this.#outside = byCidr;
+  }
+
+  /** Whether they may have packets decided otherwise. */
+  concern(slot: SlotRow): boolean {
+    if (this.#others.length + this.#outside.size === 0) return false;
+    const distinguishes = distinguisher(slot, this.#around);
+    const differ = ([a, b]: Move): boolean => distinguishes(a, b);
+    if (this.#others.some(differ)) return true;
+    return DIRECTIONS.some((direction) => {
+      const named = slot.classes[direction];
+      const [fewer, has] = named.size < this.#outside.size ? [named, this.#outside] : [this.#outside, named];
+      return fewer.keys().some((id) => has.has(id) && this.#outside.get(id)?.some(differ) === true);
+    });
+  }
 }
 
 function sameState(a: EndpointStateRow, b: EndpointStateRow): boolean {

@@ -4,6 +4,7 @@ import type { ResolvedRule } from '@weir/policy';
 import { classOf, rowsByClass } from './classes.ts';
 import { both } from './rows.ts';
 import type { KernelSlot } from './slot-rows.ts';
+import { noneAround } from './testing/class-at.ts';
 import { basic, byName, rule, type World, web } from './testing/model-world.ts';
 
 const EVIL = 40_000;
@@ -23,7 +24,7 @@ function verdict(world: World, address: string, direction: 'ingress' | 'egress',
   const identity = world.ipcache.get(address)?.identity;
   const slot = world.slots.get(world.states.get(1)?.slot ?? 0);
   if (identity === undefined || slot === undefined) return undefined;
-  const rows = rowsByClass(slot, direction).get(classOf(slot.classes[direction], identity)) ?? [];
+  const rows = rowsByClass(slot, direction).get(classOf(slot.classes[direction], identity, noneAround)) ?? [];
   return rows.find(({ protocol, from, to }) => protocol === 6 && from <= port && port <= to)?.verdict ?? 'none';
 }
 

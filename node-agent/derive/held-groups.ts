@@ -19,8 +19,9 @@ export class HeldGroups {
   settle(changed: Iterable<RuleGroup>, held: (key: string) => boolean): ReadonlySet<string> {
     const cidrs = new Set<string>();
     for (const group of changed) {
-      const { key, tells, rules } = group;
-      if (tells !== 'CIDRs' || held(key) === this.#groups.has(key)) continue;
+      const { key, tellServers, rules } = group;
+      // Rules that tell none name no CIDR.
+      if (!tellServers || held(key) === this.#groups.has(key)) continue;
       if (held(key)) this.#groups.set(group);
       else this.#groups.delete(key);
       for (const cidr of cidrsOf(rules)) cidrs.add(cidr);

@@ -3,6 +3,7 @@ import { describe, expect, it } from '@jest/globals';
 import type { ResolvedRule } from '@weir/policy';
 import { createStateDB } from '@weir/statedb';
 import { classOf, rowsByClass } from './classes.ts';
+import { noneAround } from './testing/class-at.ts';
 import { basic, rule, type World } from './testing/model-world.ts';
 
 const HELD = 2;
@@ -15,7 +16,7 @@ const open: ResolvedRule = { ...rule('a', undefined, 8), peers: [{ entity: 'all'
 function verdict(world: World, identity: number, direction: 'ingress' | 'egress' = 'ingress'): string | undefined {
   const slot = world.slots.get(world.states.get(1)?.slot ?? 0);
   if (slot === undefined) return undefined;
-  const [row] = rowsByClass(slot, direction).get(classOf(slot.classes[direction], identity)) ?? [];
+  const [row] = rowsByClass(slot, direction).get(classOf(slot.classes[direction], identity, noneAround)) ?? [];
   return row?.verdict ?? 'none';
 }
 

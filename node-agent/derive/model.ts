@@ -36,7 +36,6 @@ import { conclude, type Derivers, type Marks, NOTHING_CONCLUDED, noMarks, type S
 import { type InUse, type Missing, Policies } from './policies.ts';
 import { RemoteEndpoints } from './remote-endpoints.ts';
 import { DIRECTIONS } from './rows.ts';
-import type { Tells } from './rule-groups.ts';
 import { Slots } from './slots.ts';
 import { type UnconnectedPod, UnconnectedPods } from './unconnected-pods.ts';
 import { Withdrawals } from './withdrawals.ts';
@@ -130,6 +129,7 @@ export class Model {
     const holdsCidr = (cidr: string): boolean => this.#slots.holdsCidr(cidr);
     this.#inForce = new InForce({ db, policies, ipcache, pace, holdsCidr });
     const addressed = (identity: number): boolean => this.addressed(identity);
+    const around = (identity: number): number => this.around(identity);
     this.#slots = new Slots({
       db,
       members: (hash) => this.members(hash),
@@ -138,11 +138,11 @@ export class Model {
         policies.namingChanged(hash);
         this.#peerSets.setChanged(hash);
       },
-      identities: (tells) => this.#peerIdentities(tells),
-      cidrPeers: this.#cidrPeers.rows,
-      cidrPeersWithin: (prefix) => this.#cidrPeers.within(prefix),
+      servers: () => this.#servers(),
+      cidrPeers: this.#cidrPeers,
       peerPorts: this.#portNames,
       addressed,
+      around,
       pace,
       now,
     });
@@ -151,7 +151,7 @@ export class Model {
     this.#states = concludedStates(db);
     const shared = { infos, states: this.#states, inForce: this.#inForce, pace };
     this.#shapes = new EndpointShapes({ ...shared, db, core, work: options.work, slots: this.#slots });
-    this.#endpointStates = new EndpointStates({ ...shared, shapes: this.#shapes, policies, numbers });
+    this.#endpointStates = new EndpointStates({ ...shared, shapes: this.#shapes, policies, numbers, around });
     const finding = { ipcache, addresses: this.#addresses, shapes: this.#shapes, local: this.#local };
     this.#withdrawals = new Withdrawals({ ...told, ...finding, enforcing: core.policyMode !== 'never', pace, now });
     this.#derivers = this.#concluding();
@@ -369,6 +369,11 @@ export class Model {
     return this.#addresses.has(identity);
   }
 
+  /** The identity that a CIDR's addresses would have without it. See `Around`. */
+  around(identity: number): number {
+    return this.#cidrPeers.around(identity);
+  }
+
   /** Members of a PeerSet that rules in use name as a peer: of the cluster, and this node's own label sets that its selector matches. */
   members(hash: SelectorHash): readonly number[] | undefined {
     const row = this.policies.view(hash);
@@ -511,8 +516,8 @@ export class Model {
     return this.#inputs.said.get(tables.nodes, core.nodeName)?.kubeApiserver === true;
   }
 
-  *#peerIdentities(tells: NonNullable<Tells>): Generator<PeerIdentity> {
+  *#servers(): Generator<PeerIdentity> {
     for (const id of RESERVED.keys()) yield id === 1 && this.#hostIsApiserver() ? { id, kubeApiserver: true } : { id };
-    yield* tells === 'CIDRs' ? this.#cidrPeers.rows.values() : this.#cidrPeers.servers();
+    yield* this.#cidrPeers.servers();
   }
 }

@@ -221,7 +221,7 @@ export const STEPS: readonly Step[] = [
     },
     writes: ['cidrPeers', 'localNumbers'],
     async run({ marks }, { cidrPeers, slots }) {
-      slots.cidrsChanged(await cidrPeers.settle());
+      slots.serversChanged(await cidrPeers.settle());
       if (marks.host) slots.hostChanged();
     },
   },
@@ -280,7 +280,16 @@ export const STEPS: readonly Step[] = [
   },
   {
     name: 'endpoints',
-    reads: ['concludedStates', 'endpointShapes', 'localIdentities', 'rulesInForce', 'selections', 'shapes', 'subjects'],
+    reads: [
+      'cidrPeers',
+      'concludedStates',
+      'endpointShapes',
+      'localIdentities',
+      'rulesInForce',
+      'selections',
+      'shapes',
+      'subjects',
+    ],
     asBefore: {
       endpointShapes: 'who is gone has no state',
     },

@@ -4,6 +4,7 @@ import fc from 'fast-check';
 import { tableKey } from '../create-tables.ts';
 import { classOf, FIRST_CLASS } from './classes.ts';
 import { REFUSED_GRACE_MS, UNLISTED_GRACE_MS } from './identities.ts';
+import { noneAround } from './testing/class-at.ts';
 import { basic, byName, rule, type World, web } from './testing/model-world.ts';
 
 const ADDRESS = '10.9.9.1';
@@ -27,7 +28,7 @@ function judgedAs(world: World, address = ADDRESS): number {
 function letIn(world: World, address: string): boolean {
   const slot = world.slots.get(world.states.get(1)?.slot ?? 0);
   if (slot === undefined) throw new Error('endpoint 1 has no policy');
-  return classOf(slot.classes.ingress, judgedAs(world, address)) >= FIRST_CLASS;
+  return classOf(slot.classes.ingress, judgedAs(world, address), noneAround) >= FIRST_CLASS;
 }
 
 describe('a pod of this node that is relabelled while its agent is down', () => {

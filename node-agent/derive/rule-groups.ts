@@ -3,9 +3,6 @@ import { type NamedPort, portNamesOf, type ResolvedRule, type SelectorHash } fro
 import type { PolicyRow } from '../tables.ts';
 import { portNameKey } from './peer-port-names.ts';
 
-/** Which other identities than those of peer sets rules tell apart: those of CIDRs, or of these only API servers'. Undefined: none. */
-export type Tells = 'CIDRs' | 'entities' | undefined;
-
 /**
  * The rules of a policy with one subject: whom one of them selects, all of them do. What slots want to know of them is found once, however many
  * endpoints they select.
@@ -19,7 +16,8 @@ export interface RuleGroup {
   readonly rules: readonly ResolvedRule[];
   /** Peer sets that they name. */
   readonly peerSets: ReadonlySet<SelectorHash>;
-  readonly tells: Tells;
+  /** They may tell the host and API servers from others: by entities, or by CIDRs. */
+  readonly tellServers: boolean;
   /** Port names that mean what the endpoint itself says. */
   readonly ownNames: readonly NamedPort[];
   /** Port names that mean what each peer says. */
@@ -45,17 +43,13 @@ export function groupsOf({ rules, kind }: Pick<PolicyRow, 'rules' | 'kind'>): re
   );
 }
 
-/** Entities that tell addresses outside by their family, as CIDRs do. All others tell of those only who is an API server. */
-const FAMILIES: ReadonlySet<string> = new Set(['world-ipv4', 'world-ipv6']);
-
-function namedBy(rules: readonly ResolvedRule[]): Pick<RuleGroup, 'peerSets' | 'tells'> {
+function namedBy(rules: readonly ResolvedRule[]): Pick<RuleGroup, 'peerSets' | 'tellServers'> {
   const peerSets = new Set<SelectorHash>();
-  let tells: Tells;
+  let tellServers = false;
   for (const { peers } of rules)
     for (const peer of peers ?? []) {
       if ('peerSet' in peer) peerSets.add(peer.peerSet);
-      else if ('cidr' in peer || FAMILIES.has(peer.entity)) tells = 'CIDRs';
-      else tells ??= 'entities';
+      else tellServers = true;
     }
-  return { peerSets, tells };
+  return { peerSets, tellServers };
 }

@@ -3,8 +3,10 @@ import {
   type CompiledPolicy,
   type CompileInput,
   changesOf,
+  cidrsOf,
   compileSteps,
   MOST_CHANGED,
+  namesCidr,
   type PeerIdentity,
   type PortNames,
   type RecompileInput,
@@ -13,22 +15,20 @@ import {
   recompileSteps,
   type SelectorHash,
 } from '@weir/policy';
+import type { CidrPeers } from './cidr-peers.ts';
 import type { CidrPeer } from './ipcache.ts';
 import type { Pace } from './pace.ts';
 import { portNameKey } from './peer-port-names.ts';
-import type { RuleGroup, Tells } from './rule-groups.ts';
+import type { RuleGroup } from './rule-groups.ts';
 import { rulesOf, type Shape, sameButRules } from './shape.ts';
-import type { RowsView } from './working.ts';
 
 export interface ShapeCompilerOptions {
   readonly members: (hash: SelectorHash) => Iterable<number> | undefined;
   /** The sets that the identity is among the members of. */
   readonly setsOf: (identity: number) => Iterable<SelectorHash>;
-  /** Reserved identities, and those of CIDRs that such rules tell apart. */
-  readonly identities: (tells: NonNullable<Tells>) => Iterable<PeerIdentity>;
-  readonly cidrPeers: Pick<RowsView<number, CidrPeer>, 'get' | 'values'>;
-  /** Those of a prefix, and of what is within it. */
-  readonly cidrPeersWithin: (prefix: string) => Iterable<CidrPeer>;
+  /** Reserved identities, and those of API servers. */
+  readonly servers: () => Iterable<PeerIdentity>;
+  readonly cidrPeers: Pick<CidrPeers, 'rows' | 'of' | 'within'>;
   /** Numbers that peers give port names. */
   readonly peerPorts: Omit<Required<PortNames>, 'own'>;
   readonly pace: Pace;
@@ -50,13 +50,15 @@ export class ShapeCompiler {
   }
 
   /** With at most so many rows a direction. Makes breaks. @throws what `compile` of `@weir/policy` throws */
-  async compile(shape: Shape, tells: Tells, mostRows: number, before?: Recompiled): Promise<CompiledPolicy> {
-    const { members, identities, peerPorts, setsOf, cidrPeers, pace } = this.#options;
-    const input: CompileInput = {
+  async compile(
+    { shape, tellsServers }: { readonly shape: Shape; readonly tellsServers: boolean },
+    mostRows: number,
+    before?: Recompiled,
+  ): Promise<CompiledPolicy> {
+    const { members, servers, peerPorts, setsOf, pace } = this.#options;
+    const input: Omit<CompileInput, 'identities'> = {
       rules: rulesOf(shape),
       peerSets: { identities: members },
-      // Of addresses outside there may be very many.
-      identities: tells === undefined ? [] : identities(tells),
       mode: shape.mode,
       allowLocalhost: shape.allowLocalhost,
       portNames: {
@@ -68,16 +70,35 @@ export class ShapeCompiler {
       mostRows,
     };
     if (before !== undefined) {
-      const cidrPeer: RecompileInput['cidrPeer'] = (id) => cidrPeers.get(id);
+      const isNamed = cidrTest(shape);
+      // Undefined: the shape's slot does not name the CIDR's identity.
+      const cidrPeer: RecompileInput['cidrPeer'] = (id) => {
+        const peer = this.#options.cidrPeers.rows.get(id);
+        return peer !== undefined && (peer.kubeApiserver === true || isNamed(peer.cidr)) ? peer : undefined;
+      };
       const recompiled = await pace.run(recompileSteps(before.compiled, { ...input, ...before, setsOf, cidrPeer }));
       if (recompiled !== undefined) return recompiled;
     }
-    return pace.run(compileSteps(input));
+    const identities = [...(tellsServers ? servers() : []), ...(await this.#cidrs(shape))];
+    return pace.run(compileSteps({ ...input, identities }));
+  }
+
+  /** What the shape's slot names of CIDRs: those of its rules. (API servers' are named in any case.) Makes breaks. */
+  async #cidrs({ groups }: Shape): Promise<readonly CidrPeer[]> {
+    const { cidrPeers, pace } = this.#options;
+    const peers: CidrPeer[] = [];
+    for (const { rules } of groups)
+      for (const cidr of new Set(cidrsOf(rules))) {
+        const peer = cidrPeers.of(cidr);
+        if (peer !== undefined) peers.push(peer);
+        if (pace.due()) await pace.breathe();
+      }
+    return peers;
   }
 
   /** `before`, of another shape, with all whom the difference concerns; undefined where these are many, or it is more than rules. Makes breaks. */
   async differing(before: Recompiled & { readonly shape: Shape }, after: Shape): Promise<Recompiled | undefined> {
-    const { members, cidrPeersWithin } = this.#options;
+    const { members, cidrPeers } = this.#options;
     if (!sameButRules(before.shape, after)) return undefined;
     const changes = await this.#changes(before.shape, after);
     if (changes === undefined) return undefined;
@@ -87,8 +108,15 @@ export class ShapeCompiler {
       if (ids === undefined) return undefined;
       for (const id of ids) if (changed.add(id).size > MOST_CHANGED) return undefined;
     }
+    const [wasNamed, isNamed] = [cidrTest(before.shape), cidrTest(after)];
+    let looks = 0;
     for (const cidr of changes.cidrs)
-      for (const { id } of cidrPeersWithin(cidr)) if (changed.add(id).size > MOST_CHANGED) return undefined;
+      for (const peer of cidrPeers.within(cidr)) {
+        // Most may be of others' rules.
+        if (++looks > MOST_LOOKS) return undefined;
+        const named = peer.cidr === cidr || peer.kubeApiserver === true || isNamed(peer.cidr) || wasNamed(peer.cidr);
+        if (named && changed.add(peer.id).size > MOST_CHANGED) return undefined;
+      }
     return { compiled: before.compiled, changed, rulesBefore: rulesOf(before.shape) };
   }
 
@@ -106,6 +134,22 @@ export class ShapeCompiler {
     if (key !== undefined) LAST_CHANGES.set(key, { gone: refs(gone), come: refs(come), changes });
     return changes;
   }
+}
+
+/** So many CIDRs are looked at in less time than a policy of as many is compiled. */
+const MOST_LOOKS = 4 * MOST_CHANGED;
+
+/** Questions for which a set of all CIDRs of a shape is not worth making. */
+const FEW = 8;
+
+/** Tells whether rules of the shape name a CIDR, as such or as an exception. */
+function cidrTest({ groups }: Shape): (cidr: string) => boolean {
+  let asked = 0;
+  let all: ReadonlySet<string> | undefined;
+  return (cidr) => {
+    if (++asked > FEW) all ??= new Set(groups.flatMap(({ rules }) => cidrsOf(rules)));
+    return all?.has(cidr) ?? groups.some(({ rules }) => namesCidr(rules, cidr));
+  };
 }
 
 interface Changes {

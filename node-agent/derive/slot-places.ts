@@ -1,8 +1,10 @@
+import { isLocalCidr } from '@weir/identity';
 import type { CompiledDirection, CompiledPolicy, Steps } from '@weir/policy';
 import { type Key, keys, type StateDB } from '@weir/statedb';
 import { IdsExhaustedError } from '../errors.ts';
 import type { PerDirection, SlotRow } from '../tables.ts';
 import {
+  type Around,
   adoptNumbers,
   assignNumbers,
   CLASS_NUMBERS,
@@ -11,7 +13,6 @@ import {
   NO_NUMBERS,
   STEP,
 } from './classes.ts';
-import type { CidrPeer } from './ipcache.ts';
 import { both, DIRECTIONS, sameScopes } from './rows.ts';
 import {
   differs,
@@ -22,16 +23,15 @@ import {
   type Numbered,
   numbered,
   sameFrame,
-  withNewCidrs,
 } from './slot-rows.ts';
-import { Rows, type RowsView } from './working.ts';
+import { Rows } from './working.ts';
 
 /** Highest slot number; 0 is "no policy". */
 const LAST_SLOT = 4095;
 
 export interface SlotPlacesOptions {
   readonly db: StateDB;
-  readonly cidrPeers: Pick<RowsView<number, CidrPeer>, 'values'>;
+  readonly around: Around;
   /** Whether some address has the identity. */
   addressed(identity: number): boolean;
   /** Milliseconds; any clock that only grows. */
@@ -93,14 +93,13 @@ export class SlotPlaces {
     const { compiled, before, leaving, outgrown } = placing;
     const now = this.#options.now();
     if (before === undefined) return (yield* this.#found(placing)) ?? (yield* this.#free(placing));
-    if (leaving === 'all') return yield* withNewCidrs(before, compiled, now);
+    if (leaving === 'all') return before;
     const reframed = !sameScopes(before.row.compiled, compiled);
     if (!reframed && !outgrown && (yield* mayStay(before.row, compiled, leaving))) {
       const edit = yield* numbered(before, compiled, now);
       if (edit !== undefined) return { row: yield* this.edited(before.row, edit), numbers: edit.numbers };
     }
-    const left = (yield* withNewCidrs(before, compiled, now)).row;
-    return { ...(yield* this.#free({ ...placing, like: before })), left, reframed };
+    return { ...(yield* this.#free({ ...placing, like: before })), left: before.row, reframed };
   }
 
   /** The edit's row, of a new epoch where it decides of an address otherwise. */
@@ -120,7 +119,7 @@ export class SlotPlaces {
       // Epoch 1 tells endpoints that had this slot already: something differs from what the kernel decided.
       const epoch = yield* this.#differs(known.classes, classes, either);
       // Addresses in a CIDR that has no number in the kernel yet are judged by that of what is around it, which must stay as it is till then.
-      if (epoch === 1 && (yield* this.#cidrsCome())) continue;
+      if (epoch === 1 && (yield* this.#cidrsCome(classes))) continue;
       this.#slots.set({ slot });
       return { row: { slot, shape, compiled, classes, epoch }, numbers };
     }
@@ -148,16 +147,17 @@ export class SlotPlaces {
 
   /** 1 when some address is decided otherwise. */
   *#differs(before: ClassMaps, after: ClassMaps, moved: PerDirection<Iterable<number>>): Steps<0 | 1> {
-    return (yield* differs(before, after, moved, (identity) => this.#options.addressed(identity))) ? 1 : 0;
+    return (yield* differs(before, after, moved, this.#options)) ? 1 : 0;
   }
 
-  /** Whether there is a CIDR whose number no address has: none yet, unless the prefix is somebody's of whom more is known. */
-  *#cidrsCome(): Steps<boolean> {
+  /** Whether they name a CIDR whose number no address has: none yet, unless the prefix is somebody's of whom more is known. */
+  *#cidrsCome(classes: ClassMaps): Steps<boolean> {
     let steps = 0;
-    for (const { id } of this.#options.cidrPeers.values()) {
-      if (!this.#options.addressed(id)) return true;
-      if (++steps % STEP === 0) yield;
-    }
+    for (const direction of DIRECTIONS)
+      for (const id of classes[direction].keys()) {
+        if (isLocalCidr(id) && !this.#options.addressed(id)) return true;
+        if (++steps % STEP === 0) yield;
+      }
     return false;
   }
 }

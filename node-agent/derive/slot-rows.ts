@@ -1,9 +1,9 @@
 /** What the row of a slot may become while endpoints point at it, and what a slot found in the kernel means. */
-import { includesSorted, isLocalCidr } from '@weir/identity';
+import { includesSorted, isLocalCidr, scopeOf } from '@weir/identity';
 import type { CompiledDirection, CompiledPolicy, Direction, Steps } from '@weir/policy';
 import { IdsExhaustedError } from '../errors.ts';
 import type { PerDirection, SlotRow } from '../tables.ts';
-import { assignNumbers, type ClassMaps, type ClassNumbers, classOf, type Moved, STEP } from './classes.ts';
+import { type Around, assignNumbers, type ClassMaps, type ClassNumbers, classOf, type Moved, STEP } from './classes.ts';
 import { allowedKey, DIRECTIONS, rowsKey } from './rows.ts';
 
 /** What a slot found in the kernel means. */
@@ -45,25 +45,6 @@ export function* mayStay(before: SlotRow, compiled: CompiledPolicy, leaving: Lea
   return true;
 }
 
-/**
- * The slot as it was, but for addresses outside that get a number of their own: they mean there what they meant before, or are
- * denied where class numbers are used up. The same row when there are none.
- */
-export function* withNewCidrs(had: Numbered, compiled: CompiledPolicy, now: number): Steps<Numbered> {
-  const { row } = had;
-  const one = (direction: Direction): CompiledPolicy[Direction] => {
-    const added = compiled[direction].classes.flatMap(({ members, rows }) => {
-      const fresh = members.filter((id) => isLocalCidr(id) && !row.classes[direction].has(id));
-      return fresh.length === 0 ? [] : [{ members: fresh, rows }];
-    });
-    return { ...row.compiled[direction], classes: [...row.compiled[direction].classes, ...added] };
-  };
-  const ingress = one('ingress');
-  yield;
-  const extended: CompiledPolicy = { ingress, egress: one('egress') };
-  return (yield* numbered(had, extended, now)) ?? (yield* withoutChanged(had, extended, now));
-}
-
 /** The slot with other classes in the same scope; undefined when there are no numbers for them until some have rested. */
 export function* numbered(
   { row, numbers }: Numbered,
@@ -82,10 +63,10 @@ export function* numbered(
 }
 
 /** The slot as it was, but that it denies peers of whom it would allow something else by `compiled`. It has room for that. */
-export function* withoutChanged(had: Numbered, compiled: CompiledPolicy, now: number): Steps<Edited> {
-  const ingress = allowedOtherwise(had.row.compiled.ingress, compiled.ingress);
+export function* withoutChanged(had: Numbered, compiled: CompiledPolicy, around: Around, now: number): Steps<Edited> {
+  const ingress = allowedOtherwise(had.row.compiled.ingress, compiled.ingress, around);
   yield;
-  const egress = allowedOtherwise(had.row.compiled.egress, compiled.egress);
+  const egress = allowedOtherwise(had.row.compiled.egress, compiled.egress, around);
   return yield* withoutPeers(had, { ingress, egress }, now);
 }
 
@@ -121,16 +102,19 @@ function* closedTo(before: CompiledDirection, peers: ReadonlySet<number>): Steps
   return { ...before, classes: [...classes, { members: [...peers].sort((a, b) => a - b), rows: [] }] };
 }
 
-function allowedOtherwise(before: CompiledDirection, after: CompiledDirection): ReadonlySet<number> {
-  const known = allowedOf(before);
-  const wanted = allowedOf(after);
+function allowedOtherwise(before: CompiledDirection, after: CompiledDirection, around: Around): ReadonlySet<number> {
+  const known = allowedOf(before, around);
+  const wanted = allowedOf(after, around);
   const ids = new Set([...known.own.keys(), ...wanted.own.keys()]);
   for (const id of ids) if (known.of(id) === wanted.of(id)) ids.delete(id);
   return ids;
 }
 
 /** What is allowed each identity: by its own class, and in all. */
-function allowedOf({ enforced, classes, scope }: CompiledDirection): {
+function allowedOf(
+  { enforced, classes, scope }: CompiledDirection,
+  around: Around,
+): {
   readonly own: ReadonlyMap<number, string>;
   readonly of: (identity: number) => string;
 } {
@@ -139,10 +123,15 @@ function allowedOf({ enforced, classes, scope }: CompiledDirection): {
     const allowed = allowedKey(rows);
     for (const id of members) own.set(id, allowed);
   }
-  const scopes = [scope.unknown, scope.pod, scope.world].map(allowedKey);
+  const scopes = {
+    unknown: allowedKey(scope.unknown),
+    reserved: allowedKey(scope.unknown),
+    pod: allowedKey(scope.pod),
+    world: allowedKey(scope.world),
+  };
+  const found = (id: number): string => own.get(id) ?? (isLocalCidr(id) ? found(around(id)) : scopes[scopeOf(id)]);
   // An open direction allows what no key says.
-  const of = (id: number): string => (enforced ? (own.get(id) ?? scopes[classOf(new Map(), id)] ?? '') : 'all');
-  return { own, of };
+  return { own, of: (id) => (enforced ? found(id) : 'all') };
 }
 
 function nobody({ ingress, egress }: Moved): boolean {
@@ -154,13 +143,13 @@ export function* differs(
   before: ClassMaps,
   after: ClassMaps,
   moved: PerDirection<Iterable<number>>,
-  addressed: (identity: number) => boolean,
+  { addressed, around }: { readonly addressed: (identity: number) => boolean; readonly around: Around },
 ): Steps<boolean> {
   let steps = 0;
   for (const direction of DIRECTIONS) {
     const [a, b] = [before[direction], after[direction]];
     for (const id of moved[direction]) {
-      if (classOf(a, id) !== classOf(b, id) && addressed(id)) return true;
+      if (classOf(a, id, around) !== classOf(b, id, around) && addressed(id)) return true;
       if (++steps % STEP === 0) yield;
     }
   }

@@ -2,12 +2,10 @@ import { type CompiledPolicy, isSmallChange, MOST_CHANGED, type SelectorHash, ty
 import type { StateDB } from '@weir/statedb';
 import { IdsExhaustedError } from '../errors.ts';
 import type { SlotRow } from '../tables.ts';
-import type { ChangedCidrs } from './cidr-peers.ts';
-import { type ClassNumbers, NO_NUMBERS } from './classes.ts';
+import { type Around, type ClassNumbers, NO_NUMBERS } from './classes.ts';
 import { HeldGroups } from './held-groups.ts';
 import { limited, type Needs, NO_NEEDS, needsOf, type Shared } from './row-shares.ts';
 import { both } from './rows.ts';
-import type { Tells } from './rule-groups.ts';
 import type { Shape } from './shape.ts';
 import { type Recompiled, ShapeCompiler, type ShapeCompilerOptions } from './shape-compiler.ts';
 import { type Placed, SlotPlaces, slotKey } from './slot-places.ts';
@@ -26,6 +24,7 @@ const RETRY_MS = 60_000;
 
 export interface SlotWorld extends ShapeCompilerOptions {
   readonly db: StateDB;
+  readonly around: Around;
   /** Called when a shape begins or ceases to name a peer set. */
   namingChanged(hash: SelectorHash): void;
   /** Whether some address has the identity. */
@@ -47,7 +46,7 @@ interface ShapeRow {
   readonly shape: Shape;
   /** PeerSets that its rules name as peers. */
   readonly hashes: ReadonlySet<SelectorHash>;
-  readonly tells: Tells;
+  readonly tellsServers: boolean;
   /** Port names that mean what each peer says. */
   readonly portNames: ReadonlySet<string>;
   /** Its slot, once it has compiled. */
@@ -77,7 +76,7 @@ export class Slots {
   readonly #heldGroups: HeldGroups;
   readonly #places: SlotPlaces;
   /**
-   * Shapes to compile, each with the identities that its peer sets have won or lost, or that give port names other numbers, and CIDRs' that are others; `anything`: more than
+   * Shapes to compile, each with the identities that its peer sets have won or lost, or that give port names other numbers, and API servers'; `anything`: more than
    * that may have changed.
    */
   readonly #dirty = new Map<string, Set<number> | 'anything'>();
@@ -92,7 +91,7 @@ export class Slots {
         key: ({ shape }) => shape.key,
         indexes: [
           { name: 'peerSet', keys: ({ hashes }) => hashes },
-          { name: 'tells', keys: ({ tells }) => (tells === undefined ? [] : [tells]) },
+          { name: 'tellsServers', keys: ({ tellsServers }) => (tellsServers ? [''] : []) },
           { name: 'portName', keys: ({ portNames }) => portNames },
           { name: 'slot', keys: ({ row }) => (row === undefined ? [] : [slotKey(row.slot)]) },
           { name: 'held', keys: ({ held }) => (held ? [''] : []) },
@@ -136,10 +135,9 @@ export class Slots {
     const { groups } = shape;
     const hashes = new Set(groups.flatMap(({ peerSets }) => [...peerSets]));
     const portNames = new Set(groups.flatMap(({ peerNames }) => [...peerNames]));
-    const told = new Set(groups.map(({ tells }) => tells));
-    const tells = told.has('CIDRs') ? 'CIDRs' : told.has('entities') ? 'entities' : undefined;
+    const tellsServers = groups.some(({ tellServers }) => tellServers);
     const fresh = { numbers: NO_NUMBERS, needs: NO_NEEDS, held: false, putOff: false };
-    this.#shapes.set({ shape, hashes, tells, portNames, ...fresh });
+    this.#shapes.set({ shape, hashes, tellsServers, portNames, ...fresh });
     for (const hash of hashes) this.#world.namingChanged(hash);
     this.#dirty.set(shape.key, 'anything');
   }
@@ -229,15 +227,14 @@ export class Slots {
     this.#touch(this.#shapes.list('peerSet', hash), ids ?? 'anything');
   }
 
-  /** What rules name by CIDRs, or by entities, has changed. */
-  cidrsChanged({ all, servers }: ChangedCidrs): void {
-    if (all.size > 0) this.#touch(this.#shapes.list('tells', 'CIDRs'), all);
-    if (servers.size > 0) this.#touch(this.#shapes.list('tells', 'entities'), servers);
+  /** These identities have become an API server's, or are one's no longer. */
+  serversChanged(ids: ReadonlySet<number>): void {
+    if (ids.size > 0) this.#touch(this.#shapes.list('tellsServers', ''), ids);
   }
 
   /** Another thing is known of the host. */
   hostChanged(): void {
-    for (const tells of ['CIDRs', 'entities']) this.#touch(this.#shapes.list('tells', tells));
+    this.#touch(this.#shapes.list('tellsServers', ''));
   }
 
   /** Identities give these port names other numbers. */
@@ -365,7 +362,8 @@ export class Slots {
       this.#shapes.set(failing);
       if (compiled === undefined || entry.row === undefined) return { rows: [] };
       const { row, numbers } = entry;
-      return this.#keep(failing, row, withoutChanged({ row, numbers }, compiled, this.#world.now()));
+      const { around, now } = this.#world;
+      return this.#keep(failing, row, withoutChanged({ row, numbers }, compiled, around, now()));
     }
   }
 
@@ -390,16 +388,16 @@ export class Slots {
     return { rows: after === row ? [] : [after] };
   }
 
-  /** `changed`: identities that its peer sets have won or lost since it was compiled, and CIDRs' that are others, if nothing else has changed. */
+  /** `changed`: identities that its peer sets have won or lost since it was compiled, and API servers', if nothing else has changed. */
   async #compile(
-    { shape, tells, compiled, failure }: ShapeRow,
+    { shape, tellsServers, compiled, failure }: ShapeRow,
     mostRows: number,
     changed: ReadonlySet<number> | 'anything' = NOBODY,
     like?: string,
   ): Promise<CompiledPolicy> {
     const own =
       compiled !== undefined && failure === undefined && changed !== 'anything' ? { compiled, changed } : undefined;
-    return this.#compiler.compile(shape, tells, mostRows, own ?? (await this.#sibling(shape, like)));
+    return this.#compiler.compile({ shape, tellsServers }, mostRows, own ?? (await this.#sibling(shape, like)));
   }
 
   /** What another shape was compiled to, and whom the difference concerns. */

@@ -3,7 +3,7 @@
  */
 import { createStateDB, type StateDB } from '@weir/statedb';
 import { Subject } from 'rxjs';
-import type { Core, FlowEvent, ImportedRule, Logger, Realised, Tables } from '../core.ts';
+import type { Core, FlowEvent, ImportedRule, Logger, Realised, Tables, Verification } from '../core.ts';
 import { createTables, tableKey } from '../create-tables.ts';
 import { UnknownMapError } from '../errors.ts';
 import type { EndpointRow, EndpointStateRow, IdentityRow, KernelEndpoint, SlotContent } from '../tables.ts';
@@ -46,6 +46,7 @@ export class FakeCore implements Core {
   readonly calls: string[] = [];
   verbose = false;
   healthy = true;
+  verification: Verification = { seconds: 0.5, mended: [], faults: [], left: 0 };
   failing: readonly string[] = [];
   started = false;
   #revision = 1;
@@ -214,6 +215,10 @@ export class FakeCore implements Core {
 
   repairs(): ReturnType<Core['repairs']> {
     return [{ part: 'endpoint', count: 2 }];
+  }
+
+  async verify(): ReturnType<Core['verify']> {
+    return this.verification;
   }
 
   comparisons(): ReturnType<Core['comparisons']> {

@@ -66,6 +66,8 @@ export interface NameSearch {
   readonly rules: readonly ResolvedRule[];
   /** undefined: it is at its end. */
   readonly at: Place | undefined;
+  /** What the rule asks in which it goes on: there may be very many names. */
+  readonly asking: Questions | undefined;
   /** Sets, by hash, of which is known whether a member has a pod. */
   readonly inhabited: ReadonlyMap<string, boolean>;
   readonly looks: number;
@@ -86,7 +88,16 @@ interface Questions extends Pick<MissingName, 'path' | 'asked'> {
 
 export function searchFor(policy: string, rules: readonly ResolvedRule[]): NameSearch {
   const at = { rule: 0, name: 0, set: 0 };
-  return { policy, rules, at, inhabited: new Map(), looks: 0, found: NONE_MISSING, stale: false };
+  return {
+    policy,
+    rules,
+    at,
+    asking: undefined,
+    inhabited: new Map(),
+    looks: 0,
+    found: NONE_MISSING,
+    stale: false,
+  };
 }
 
 /** Whether any rule names a port. */
@@ -106,6 +117,7 @@ class Piece {
   #at: Place;
   #looks = 0;
   #found: MissingNames;
+  #asking: Questions | undefined;
 
   constructor(before: NameSearch, pods: Pods) {
     this.#before = before;
@@ -113,6 +125,7 @@ class Piece {
     this.#inhabited = new Map(before.inhabited);
     this.#at = before.at ?? { rule: before.rules.length, name: 0, set: 0 };
     this.#found = before.found;
+    this.#asking = before.asking;
   }
 
   run(): NameSearch {
@@ -120,7 +133,9 @@ class Piece {
     for (; this.#at.rule < rules.length; this.#at = { rule: this.#at.rule + 1, name: 0, set: 0 }) {
       const rule = rules[this.#at.rule];
       if (rule === undefined || !namesPorts([rule])) continue;
-      if (!this.#askRule(questionsOf(rule))) return this.#pause();
+      this.#asking ??= questionsOf(rule);
+      if (!this.#askRule(this.#asking)) return this.#pause();
+      this.#asking = undefined;
     }
     return this.#end();
   }
@@ -198,7 +213,8 @@ class Piece {
   #pause(): NameSearch {
     const looks = this.#before.looks + this.#looks;
     if (looks < MOST_LOOKS) {
-      return { ...this.#before, at: this.#at, inhabited: this.#inhabited, looks, found: this.#found };
+      const asking = this.#asking;
+      return { ...this.#before, at: this.#at, asking, inhabited: this.#inhabited, looks, found: this.#found };
     }
     const { rule, name } = this.#at;
     const left = this.#before.rules.slice(rule).reduce((sum, { ports }) => sum + namesIn(ports).size, 0);
@@ -210,6 +226,7 @@ class Piece {
     return {
       ...this.#before,
       at: undefined,
+      asking: undefined,
       inhabited: new Map(),
       looks: this.#before.looks + this.#looks,
       found: this.#found,

@@ -26,6 +26,11 @@ export class CidrIndex {
     return this.#families[prefix.family].longest(prefix);
   }
 
+  /** Whether some CIDR or exception contains the prefix. */
+  isWithin(prefix: Prefix): boolean {
+    return this.regionOf(prefix) !== undefined;
+  }
+
   /**
    * The peers whose cidr contains the region and none of whose exceptions does. `look` is told, before they are compared, how many have such a
    * cidr or exception.

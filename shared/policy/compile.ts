@@ -25,7 +25,8 @@ const STEP = 64;
  * The rules that select one endpoint -> what its slot holds. Near-linear in members, peers, port ranges, the numbers of
  * port names, and rows, of which there is a budget: peers whose rows go beyond it are denied (`excess`), those with the highest identities first, scopes before them, reserved identities last. The order of rules, identities and members in the input does not matter.
  *
- * A CIDR identity that `identities` does not list is judged as the plain world: list it before the ipcache hands it out.
+ * `identities` lists the CIDRs that the rules name, and API servers'. The datapath judges an address in any other CIDR as the longest listed one around
+ * it, or as the world.
  * @throws UnknownPeerSetError, InvalidResolvedRuleError
  */
 export function compile(input: CompileInput): CompiledPolicy {
@@ -107,7 +108,7 @@ interface Class {
   readonly rows: ClassRows;
 }
 
-/** Identities that differ from their scope, by what is decided of them. */
+/** Identities of which their scope does not tell, by what is decided of them. */
 class Classes {
   readonly #options: ClassesOptions;
   readonly #byHits = new Map<Hits | 'exempt', Class>();
@@ -124,8 +125,9 @@ class Classes {
     let steps = 0;
     for (const id of ids) {
       if (++steps % STEP === 0) yield;
-      const hits = hitsOf.of(identities.get(id) ?? { id });
-      if (hits !== undefined && hits === scopes[scopeOf(id)]) continue;
+      const identity = identities.get(id) ?? { id };
+      const hits = hitsOf.of(identity);
+      if (hitsOf.isPlain(identity, hits, scopes[scopeOf(id)])) continue;
       const name = id === exempt ? 'exempt' : hits;
       const known = hits && name && this.#byHits.get(name);
       if (known !== undefined) {

@@ -102,7 +102,7 @@ function* recompileDirection(
     if (identity === undefined) continue;
     const hits = hitsOf.of(identity);
     if (hits === undefined) return undefined;
-    if (hits === plain[isLocalCidr(id) ? 'world' : 'pod']) continue;
+    if (hitsOf.isPlain(identity, hits, plain[isLocalCidr(id) ? 'world' : 'pod'])) continue;
     const rows = rowsOf.get(hits) ?? painter.rows(hits, id, fallback);
     rowsOf.set(hits, rows);
     wanted.set(id, rows);

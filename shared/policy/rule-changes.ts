@@ -56,9 +56,23 @@ export function* changesOf(
 
 /** Every CIDR and except that rules name. */
 export function cidrsOf(rules: readonly ResolvedRule[]): string[] {
-  return rules.flatMap(({ peers }) =>
-    (peers ?? []).flatMap((peer) => ('cidr' in peer ? [peer.cidr, ...(peer.except ?? [])] : [])),
-  );
+  const found: string[] = [];
+  for (const { peers = [] } of rules)
+    for (const peer of peers)
+      if ('cidr' in peer) {
+        found.push(peer.cidr);
+        // There may be very many peers: no arrays for each.
+        for (const cidr of peer.except ?? []) found.push(cidr);
+      }
+  return found;
+}
+
+/** Whether rules name the CIDR, as such or as an exception. */
+export function namesCidr(rules: readonly ResolvedRule[], cidr: string): boolean {
+  for (const { peers = [] } of rules)
+    for (const peer of peers)
+      if ('cidr' in peer && (peer.cidr === cidr || peer.except?.includes(cidr) === true)) return true;
+  return false;
 }
 
 export function changedCidrs(before: readonly ResolvedRule[], after: readonly ResolvedRule[]): ChangedCidrs {

@@ -1,4 +1,5 @@
 import { isLocalCidr, RESERVED_ID, scopeOf } from '@weir/identity';
+import { parsePrefix } from '@weir/net';
 import { CidrIndex, type Region } from './cidr-peers.ts';
 import { UnknownPeerSetError } from './errors.ts';
 import { entityHas, outsidePrefix } from './membership.ts';
@@ -123,6 +124,15 @@ export class RuleHits {
     const hits = this.#found(id, found, common);
     known.set(key, hits);
     return hits;
+  }
+
+  /**
+   * Whether these hits, which are those of the identity, follow from its scope alone. Of a CIDR they do not where a rule names a prefix around it:
+   * the datapath would take the class of that for it.
+   */
+  isPlain({ id, cidr }: PeerIdentity, hits: Hits | undefined, scope: Hits | undefined): boolean {
+    if (hits === undefined || hits !== scope) return false;
+    return !isLocalCidr(id) || cidr === undefined || !this.#cidrs.isWithin(parsePrefix(cidr));
   }
 
   /** What applies to a member of the scope of which nothing else is known. */

@@ -19,6 +19,8 @@ export interface AgentLoad {
   readonly identities: number;
   /** Of one policy that selects a pod of this node, each with an exception. */
   readonly cidrs: number;
+  /** Policies of one CIDR, each of another pod than that of the many. */
+  readonly besides: number;
   /** Of one policy that selects a pod of this node, for each of `portPeers` peer sets. */
   readonly ports: number;
   readonly portPeers: number;
@@ -51,6 +53,7 @@ export async function* measureLoad(load: AgentLoad): AsyncGenerator<Measured> {
     'policy edited here': (at) => node.policy(0, load, 2 + at),
     'policy edited elsewhere': (at) => node.policy(1, load, 2 + at),
     'CIDR more': (at) => node.cidrPolicy(load.cidrs + 1 + at, 2 + at),
+    ...(load.besides === 0 ? {} : { 'CIDR beside': (at) => node.besidePolicy(0, 2 + at) }),
   };
   for (const [name, change] of Object.entries(changes)) {
     const took: number[] = [];
@@ -117,6 +120,7 @@ class Node {
     }
     for (let at = 0; at < load.policies; at++) this.policy(at, load, 1);
     if (load.cidrs > 0) this.cidrPolicy(load.cidrs, 1);
+    for (let at = 0; at < load.besides; at++) this.besidePolicy(at, 1);
     if (load.ports > 0) this.#portPolicy(load);
   }
 
@@ -134,6 +138,12 @@ class Node {
       return { cidr: `${net}.0/24`, except: [`${net}.128/25`] };
     });
     this.#put('cidrs', generation, [{ ...rule('app-0', 1_000_000), peers }]);
+  }
+
+  /** Some of the many CIDRs are within its own. */
+  besidePolicy(at: number, generation: number): void {
+    const peers = [{ cidr: `20.${generation % 256}.0.0/16` }];
+    this.#put(`beside-${at}`, generation, [{ ...rule(`app-${1 + at}`, 2_000_000 + at), peers }]);
   }
 
   #portPolicy({ ports, portPeers }: AgentLoad): void {

@@ -16,12 +16,13 @@ const GOALS: Readonly<Record<string, number>> = {
   'policy edited here p99': 20,
   'policy edited elsewhere p99': 20,
   'CIDR more p99': 20,
+  'CIDR beside p99': 20,
   'longest block': 10,
 };
 const MEMORY_GOALS: Readonly<Record<string, number>> = { 'many policies': 300, identities: 500 };
 
 /** `WEIR_AGENT_CASES`: only these, with commas between them; `quick` is the smallest. */
-const DEFAULT_CASES = 'small,endpoints,policies,many policies,identities,cidrs,ports';
+const DEFAULT_CASES = 'small,endpoints,policies,many policies,identities,cidrs,cidrs beside,ports';
 
 export const agent: Suite = async function* () {
   const measure = own('agent-own.ts', NODE_FLAGS);

@@ -77,7 +77,7 @@ async function enforce(ends: Ends, datapath: TestDatapath): Promise<readonly TcL
   for (const { address, identity } of sides)
     datapath
       .map('ipcache')
-      .update(ipcacheKey.encode({ address: ip4(address), bits: 32 }), ipcacheValue.encode({ identity }));
+      .update(ipcacheKey.encode({ address: ip4(address), bits: 32 }), ipcacheValue.encode({ identity, bits: 32 }));
   const both = ['ingress', 'egress'] as const;
   datapath.slot(
     1,

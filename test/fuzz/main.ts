@@ -1,8 +1,14 @@
-/** `npm run fuzz -- objects --count N --seed S`: exit code 0 when nothing was found, 1 when something was, 2 for bad arguments. */
+/**
+ * `npm run fuzz -- objects --count N --seed S`, `npm run fuzz -- datapath --packets N --seed S`: exit code 0 when nothing was found, 1 when something
+ * was, 2 for bad arguments.
+ */
 import { parseArgs } from 'node:util';
+import { type FrameFuzzOptions, fuzzFrames, printFrames } from './datapath/run.ts';
 import { type FuzzOptions, fuzz, passed, print } from './index.ts';
 
-const USAGE = 'usage: npm run fuzz -- objects [--count N] [--seed S] [--shrink SECONDS] [--quiet]';
+const USAGE =
+  'usage: npm run fuzz -- objects [--count N] [--seed S] [--shrink SECONDS] [--quiet]\n' +
+  '       npm run fuzz -- datapath [--packets N] [--seed S] [--quiet]';
 
 /** Bad arguments. */
 class UsageError extends Error {}
@@ -14,16 +20,28 @@ function number(flag: string, text: string, from: number, to: number): number {
   return value;
 }
 
-function read(): Omit<FuzzOptions, 'signal'> {
+type Work =
+  | { readonly what: 'objects'; readonly options: Omit<FuzzOptions, 'signal'> }
+  | { readonly what: 'datapath'; readonly options: Omit<FrameFuzzOptions, 'signal'> };
+
+function read(): Work {
   const { values, positionals } = parsed();
-  if (positionals.length !== 1 || positionals[0] !== 'objects')
-    throw new UsageError(`"${positionals.join(' ')}" is nothing that can be fuzzed; there is: objects`);
-  const seed = values.seed ?? String(Math.floor(Math.random() * 2 ** 31));
-  return {
-    count: number('count', values.count, 1, 10_000_000),
-    seed: number('seed', seed, 0, 2 ** 31),
-    shrinkSeconds: number('shrink', values.shrink, 0, 100_000),
+  const [what] = positionals;
+  if (positionals.length !== 1 || (what !== 'objects' && what !== 'datapath'))
+    throw new UsageError(`"${positionals.join(' ')}" is nothing that can be fuzzed; there are: objects, datapath`);
+  const shared = {
+    seed: number('seed', values.seed ?? String(Math.floor(Math.random() * 2 ** 31)), 0, 2 ** 31),
     ...(values.quiet === true ? {} : { log: (line: string) => console.error(`${new Date().toISOString()} ${line}`) }),
+  };
+  if (what === 'datapath')
+    return { what, options: { ...shared, packets: number('packets', values.packets, 1, 1_000_000_000) } };
+  return {
+    what,
+    options: {
+      ...shared,
+      count: number('count', values.count, 1, 10_000_000),
+      shrinkSeconds: number('shrink', values.shrink, 0, 100_000),
+    },
   };
 }
 
@@ -33,6 +51,7 @@ function parsed() {
       allowPositionals: true,
       options: {
         count: { type: 'string', default: '1000' },
+        packets: { type: 'string', default: '100000' },
         seed: { type: 'string' },
         shrink: { type: 'string', default: '120' },
         quiet: { type: 'boolean' },
@@ -44,10 +63,15 @@ function parsed() {
 }
 
 async function main(): Promise<number> {
-  const options = read();
+  const { what, options } = read();
   console.error(`seed ${options.seed}`);
   const stop = new AbortController();
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => stop.abort());
+  if (what === 'datapath') {
+    const report = await fuzzFrames({ ...options, signal: stop.signal });
+    console.log(printFrames(report));
+    return report.findings.length === 0 ? 0 : 1;
+  }
   const report = await fuzz({ ...options, signal: stop.signal });
   console.log(print(report));
   return passed(report) ? 0 : 1;

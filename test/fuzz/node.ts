@@ -7,7 +7,8 @@ import { canonicalPrefix } from '@weir/net';
 import { type Direction, MOST_ROWS } from '@weir/policy';
 import type { RealisedPolicy } from '../../node-agent/core.ts';
 import { inputTables, tableKey } from '../../node-agent/create-tables.ts';
-import { classOf, rowsByClass } from '../../node-agent/derive/index.ts';
+import { rowsByClass } from '../../node-agent/derive/index.ts';
+import { classAt } from '../../node-agent/derive/testing/class-at.ts';
 import { World } from '../../node-agent/derive/testing/model-world.ts';
 import { Kubernetes } from '../../node-agent/kubernetes/index.ts';
 import type { EndpointStateRow, PolicyRow, SlotRow } from '../../node-agent/tables.ts';
@@ -228,7 +229,7 @@ export class FuzzNode {
     if (!enforced[direction]) return 'allow';
     const row = this.world.slots.get(slot);
     if (row === undefined) return 'deny';
-    const number = classOf(row.classes[direction], this.#identityOf(address));
+    const number = classAt(this.world.ipcache, row.classes[direction], `${address}/32`);
     const rows = rowsByClass(row, direction).get(number) ?? [];
     return rows.find(({ protocol, from, to }) => protocol === TCP && from <= port && port <= to)?.verdict ?? 'deny';
   }

@@ -2,8 +2,9 @@
 import type { CiliumEndpointSlice, CiliumIdentity, Namespace, PeerSet, Pod, ResolvedPolicyObject } from '@weir/kube';
 import type { Direction } from '@weir/policy';
 import type { Logger } from '../../node-agent/core.ts';
-import { classOf, type KernelSlot, type KernelState, rowsByClass } from '../../node-agent/derive/index.ts';
+import { type KernelSlot, type KernelState, rowsByClass } from '../../node-agent/derive/index.ts';
 import { rowsKey } from '../../node-agent/derive/rows.ts';
+import { classAt } from '../../node-agent/derive/testing/class-at.ts';
 import { World } from '../../node-agent/derive/testing/model-world.ts';
 import {
   endpointSliceParts,
@@ -140,7 +141,7 @@ export class LaggingAgent {
     if (!state.enforced[direction]) return true;
     const slot = slots.get(state.slot);
     if (slot === undefined) return false;
-    const number = classOf(slot.classes[direction], ipcache.get(`${peer}/32`)?.identity ?? 0);
+    const number = classAt(ipcache, slot.classes[direction], `${peer}/32`);
     const rows = rowsByClass(slot, direction).get(number) ?? [];
     return rows.find(({ protocol, from, to }) => protocol === TCP && from <= port && port <= to)?.verdict === 'allow';
   }

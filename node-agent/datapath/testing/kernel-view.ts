@@ -5,6 +5,7 @@ import {
   DIRECTION,
   ENDPOINT_FLAGS,
   endpointValue,
+  type IpcacheValue,
   ipcacheKey,
   ipcacheValue,
   slotKey,
@@ -12,9 +13,11 @@ import {
   verdictKey,
   verdictValue,
 } from '@weir/bpf';
+import { isLocalCidr, RESERVED_ID } from '@weir/identity';
 import { parseAddress } from '@weir/net';
 import type { Direction } from '@weir/policy';
 import { classOf } from '../../derive/contract.ts';
+import { noneAround } from '../../derive/testing/class-at.ts';
 import type { KernelMaps } from './recorded-map.ts';
 
 export interface Probe {
@@ -57,7 +60,7 @@ export class Instant {
     const { direction } = probe;
     const flag = direction === 'ingress' ? ENDPOINT_FLAGS.ingressEnforced : ENDPOINT_FLAGS.egressEnforced;
     if ((word.flags & flag) === 0) return { allowed: true };
-    const number = this.#class(word.slot, direction, this.identity(probe.peer));
+    const number = this.#class(word.slot, direction, probe.peer);
     if (number === undefined) return { allowed: false };
     const row = { slot: word.slot, direction, class: number };
     return { allowed: this.verdict(row, probe), row };
@@ -69,19 +72,36 @@ export class Instant {
   }
 
   identity(peer: string): number {
-    return this.#once(peer, () => {
-      const found = this.#maps.ipcache.lookup(ipcacheKey.encode({ address: parseAddress(peer).bytes, bits: 32 }));
-      return found === undefined ? 0 : ipcacheValue.decode(found).identity;
+    return this.#prefix(peer, 32)?.identity ?? 0;
+  }
+
+  /** The longest prefix of at most so many bits that holds the peer. */
+  #prefix(peer: string, bits: number): IpcacheValue | undefined {
+    return this.#once(`${peer} ${bits}`, () => {
+      const found = this.#maps.ipcache.lookup(ipcacheKey.encode({ address: parseAddress(peer).bytes, bits }));
+      return found && ipcacheValue.decode(found);
     });
   }
 
   /** Undefined: the slot is not there. */
-  #class(slot: number, direction: Direction, identity: number): number | undefined {
-    return this.#once(`${slot} ${direction} ${identity}`, () => {
+  #class(slot: number, direction: Direction, peer: string): number | undefined {
+    return this.#once(`${slot} ${direction} of ${peer}`, () => {
       const classes = this.#maps.policy_classes.openInner(slotKey.encode(slot));
       if (classes === undefined) return undefined;
-      const element = classes.lookup(classKey.encode({ identity, direction: DIRECTION[direction] }));
-      return element === undefined ? classOf(new Map(), identity) : classValue.decode(element).class;
+      const named = (identity: number): number | undefined =>
+        this.#once(`${slot} ${direction} ${identity}`, () => {
+          const element = classes.lookup(classKey.encode({ identity, direction: DIRECTION[direction] }));
+          return element && classValue.decode(element).class;
+        });
+      let identity = this.identity(peer);
+      // As class_of.
+      for (let bits: number | undefined = 32; isLocalCidr(identity) && named(identity) === undefined; ) {
+        const found: IpcacheValue | undefined = bits === undefined ? undefined : this.#prefix(peer, bits);
+        bits = found === undefined || found.bits === 0 ? undefined : found.bits - 1;
+        const around = found !== undefined && found.bits > 0 ? found.identity : RESERVED_ID.world;
+        if (isLocalCidr(around) || around === RESERVED_ID.world) identity = around;
+      }
+      return named(identity) ?? classOf(new Map(), identity, noneAround);
     });
   }
 

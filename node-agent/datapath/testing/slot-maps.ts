@@ -5,7 +5,7 @@ import { createStateDB, type StateDB } from '@weir/statedb';
 import { type BpfMap, createMap } from 'libbpf-ts';
 import type { SlotRow } from '../../tables.ts';
 import type { Clock } from '../clock.ts';
-import { SlotStore } from '../slot-store.ts';
+import { SlotStore, type SlotStoreOptions } from '../slot-store.ts';
 
 export interface SlotLab extends Disposable {
   readonly db: StateDB;
@@ -14,7 +14,9 @@ export interface SlotLab extends Disposable {
   readonly policy_verdicts: BpfMap;
 }
 
-export function slotLab(options: Pick<Clock, 'now' | 'breathe'>): SlotLab {
+export function slotLab(
+  options: Pick<Clock, 'now' | 'breathe'> & Partial<Pick<SlotStoreOptions, 'prefixOf' | 'create'>>,
+): SlotLab {
   const { classes, verdicts } = slotMapOptions({ classes: 1, verdicts: 1 });
   const outer = (name: 'policy_classes' | 'policy_verdicts', of: typeof classes): BpfMap => {
     using inner = createMap(of);
@@ -25,7 +27,7 @@ export function slotLab(options: Pick<Clock, 'now' | 'breathe'>): SlotLab {
     policy_verdicts: outer('policy_verdicts', verdicts),
   };
   const db = createStateDB({ freeze: true });
-  const slots = new SlotStore({ ...maps, ...options, quiesce: async () => undefined, db });
+  const slots = new SlotStore({ prefixOf: () => undefined, ...maps, ...options, quiesce: async () => undefined, db });
   return {
     ...maps,
     db,

@@ -231,6 +231,7 @@ export class Agent {
       ...maps,
       ...clock,
       db: this.db,
+      prefixOf: (identity) => model.prefixOf(identity),
       create: recordedSlot(recorder),
       least: { classes: 16, verdicts: 64 },
     });

@@ -255,6 +255,19 @@ export function basic(options: WorldOptions = {}): World {
   return world;
 }
 
+export async function settle(of: World): Promise<void> {
+  while ((await of.plan()).again);
+}
+
+/** A fresh agent that is told at once what the world has been told, and has concluded. */
+export async function freshLike(of: World): Promise<World> {
+  const fresh = new World();
+  fresh.numbers.adopt(of.numbers.state());
+  copy(of, fresh);
+  await settle(fresh);
+  return fresh;
+}
+
 /** Puts all input rows of one world into another. */
 export function copy(from: World, to: World): void {
   using snapshot = from.db.read();
