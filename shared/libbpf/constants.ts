@@ -69,6 +69,19 @@ export const updateFlags = { any: 0, noexist: 1, exist: 2 } as const;
 /** enum bpf_attach_type. */
 export const attachType = { ingress: 46, egress: 47 } as const;
 
+/** The same of cgroups: what a process of the cgroup does that runs the program. */
+export const cgroupAttachType = {
+  connect4: 10,
+  connect6: 11,
+  sendmsg4: 14,
+  sendmsg6: 15,
+  recvmsg4: 19,
+  recvmsg6: 20,
+  getpeername4: 29,
+  getpeername6: 30,
+  sockRelease: 34,
+} as const;
+
 /** BPF_F_BEFORE: before the relative of the call; without one, before all others. */
 export const BPF_F_BEFORE = 1 << 3;
 

@@ -1,5 +1,6 @@
 export { attachTc } from './attach.ts';
 export { ensureBpffs, isBpffs } from './bpffs.ts';
+export { attachCgroup, cgroupIdOf, openPinnedCgroupLink } from './cgroup.ts';
 export { attachClsact, type ClsactSlot, detachClsact, queryClsact } from './clsact.ts';
 export { mapFlags } from './constants.ts';
 export { possibleCpus } from './cpus.ts';

@@ -1,102 +1,27 @@
 import { constants } from 'node:os';
-import { openPin, pinFd } from './bpffs.ts';
+import { openPin } from './bpffs.ts';
 import { attachType, BPF_F_BEFORE, cmd } from './constants.ts';
 import { ArgumentError, BpfError } from './errors.ts';
-import { infoByFd, OwnedFd } from './fd.ts';
+import { KernelLink } from './link.ts';
 import { Attr } from './syscall.ts';
 import type { AttachOptions, BpfProgram, TcDirection, TcLink } from './types.ts';
 
-const LINK_INFO_SIZE = 64;
-/** enum bpf_link_type. */
-const LINK_TYPE_TCX = 11;
-
-interface TcxInfo {
-  readonly id: number;
-  readonly programId: number;
-  readonly ifindex: number;
-  readonly direction: TcDirection;
-}
-
-function readLink(fd: number, what: string): TcxInfo {
-  const info = infoByFd(fd, LINK_INFO_SIZE, what);
-  const type = info.readUInt32LE(0);
-  if (type !== LINK_TYPE_TCX) {
-    throw new BpfError({
-      operation: `use ${what}`,
-      errno: constants.errno.EINVAL,
-      fix: `it is a link of type ${type}, not a tcx link: unlink it if it is stale`,
-    });
-  }
-  const attach = info.readUInt32LE(20);
-  return {
-    id: info.readUInt32LE(4),
-    programId: info.readUInt32LE(8),
-    ifindex: info.readUInt32LE(16),
-    direction: attach === attachType.ingress ? 'ingress' : 'egress',
-  };
-}
-
 /** A tcx link. The attachment lives as long as this descriptor, another one of it, or a pin. */
-class TcxLink implements TcLink {
+class TcxLink extends KernelLink implements TcLink {
   readonly kind = 'tcx';
   readonly ifindex: number;
   readonly direction: TcDirection;
-  readonly #fd: OwnedFd;
-  readonly #what: string;
 
   /** Takes ownership of the descriptor. */
   constructor(fd: number, what: string) {
-    this.#what = what;
-    this.#fd = new OwnedFd(fd, what);
-    try {
-      const info = readLink(fd, what);
-      this.ifindex = info.ifindex;
-      this.direction = info.direction;
-    } catch (error) {
-      this.#fd.close();
-      throw error;
-    }
-  }
-
-  id(): number {
-    return readLink(this.#fd.value, this.#what).id;
-  }
-
-  programId(): number {
-    return readLink(this.#fd.value, this.#what).programId;
-  }
-
-  replace(program: BpfProgram): void {
-    new Attr()
-      .u32(0, this.#fd.value)
-      .u32(4, program.fd)
-      .call(
-        cmd.LINK_UPDATE,
-        `replace the program of ${this.#what} by "${program.name}"`,
-        'the interface may be gone (the link is then defunct: detach it), or the program is of another type',
-      );
-  }
-
-  pin(path: string): void {
-    pinFd(this.#fd.value, path, this.#what);
-  }
-
-  /** Ends the attachment even when the link is pinned; the pin then holds a link without effect, for the caller to unlink. */
-  detach(): void {
-    const result = new Attr().u32(0, this.#fd.value).try(cmd.LINK_DETACH);
-    // ENOLINK: the interface is gone, and the attachment with it.
-    if (result < 0 && -result !== constants.errno.ENOLINK) {
-      throw new BpfError({ operation: `detach ${this.#what}`, errno: -result });
-    }
-    this.close();
-  }
-
-  close(): void {
-    this.#fd.close();
-  }
-
-  [Symbol.dispose](): void {
-    this.close();
+    let ifindex = 0;
+    let attach = 0;
+    super(fd, what, 'tcx', (own) => {
+      ifindex = own.readUInt32LE(0);
+      attach = own.readUInt32LE(4);
+    });
+    this.ifindex = ifindex;
+    this.direction = attach === attachType.ingress ? 'ingress' : 'egress';
   }
 }
 

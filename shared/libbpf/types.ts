@@ -168,5 +168,32 @@ export interface TcLink extends Disposable {
   close(): void;
 }
 
+/** Which calls of a cgroup's processes run a program. 4 and 6: sockets of IPv4 and IPv6. */
+export type CgroupAttach =
+  | 'connect4'
+  | 'connect6'
+  | 'sendmsg4'
+  | 'sendmsg6'
+  | 'recvmsg4'
+  | 'recvmsg6'
+  | 'getpeername4'
+  | 'getpeername6'
+  | 'sockRelease';
+
+/** A program attached to a cgroup. It lives as long as a descriptor or pin of it, and ends with its cgroup. */
+export interface CgroupLink extends Disposable {
+  /** The kernel's number of the cgroup; 0 once it is gone. */
+  readonly cgroupId: bigint;
+  readonly attach: CgroupAttach;
+  id(): number;
+  /** The attached program's id, asked from the kernel. */
+  programId(): number;
+  /** Swaps the program atomically: every call runs the old or the new one. */
+  replace(program: BpfProgram): void;
+  pin(path: string): void;
+  detach(): void;
+  close(): void;
+}
+
 /** One record of a ring buffer; the bytes are a copy. */
 export type RingHandler = (record: Uint8Array) => void;
