@@ -1,11 +1,11 @@
 /**
- * Compiles the datapath with clang, once per content: the object's name holds a hash of the sources, the flags and the
- * compiler, and a finished object is never compiled again.
+ * Compiles BPF objects with clang, once per content: the object's name holds a hash of the sources, the flags and the
+ * compiler, and a finished object is never compiled again. The datapath is one; parts bring others, built with its headers.
  */
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { messageOf } from '@weir/process/errors';
 import { kernelNames } from 'libbpf-ts';
 import { DatapathBuildError } from './errors.ts';
@@ -33,7 +33,9 @@ export const SKB_ACCESS = ['direct', 'calls'] as const;
 export type SkbAccess = (typeof SKB_ACCESS)[number];
 
 export interface BuildOptions {
-  /** Where the object goes. Default: `.cache/bpf/weir-HASH.o` beside the source tree. */
+  /** The C file. Headers of its folder and of this one are found. Default: the datapath's, `weir.c`. */
+  readonly source?: string;
+  /** Where the object goes. Default: `.cache/bpf/NAME-HASH.o` beside the source tree, by the name of the source. */
   readonly out?: string;
   /** A ready object (as shipped in an image) with `direct` access, that with `calls` beside it: nothing is compiled. */
   readonly prebuilt?: string;
@@ -54,22 +56,29 @@ export function buildDatapath(options: BuildOptions = {}): BuiltDatapath {
   const access = options.access ?? (kernelNames('bpf_cast_to_kern_ctx') ? 'direct' : 'calls');
   if (options.prebuilt !== undefined) return prebuilt(objectFor(access, options.prebuilt));
   const clang = options.clang ?? 'clang';
+  const source = options.source ?? join(SOURCES, 'weir.c');
   const version = compilerVersion(clang);
   const flags = [...FLAGS, ...(access === 'calls' ? ['-DWEIR_SKB_BY_CALLS'] : []), ...includes()];
-  const hash = sourceHash([version, ...flags]);
-  const objectPath = options.out ?? objectFor(access, join(dirname(SOURCES), '.cache', 'bpf', `weir-${hash}.o`));
+  const hash = sourceHash(source, [version, ...flags]);
+  const file = `${basename(source, '.c')}-${hash}.o`;
+  const objectPath = options.out ?? objectFor(access, join(dirname(SOURCES), '.cache', 'bpf', file));
   if (options.out === undefined && existsSync(objectPath)) return { objectPath, hash };
 
   mkdirSync(dirname(objectPath), { recursive: true });
   const unfinished = `${objectPath}.${process.pid}.tmp`;
   try {
-    execFileSync(clang, [...flags, ...anywhere(), '-c', join(SOURCES, 'weir.c'), '-o', unfinished], { stdio: 'pipe' });
+    execFileSync(clang, [...flags, `-I${SOURCES}`, ...anywhere(), '-c', source, '-o', unfinished], { stdio: 'pipe' });
     renameSync(unfinished, objectPath);
   } catch (error) {
     rmSync(unfinished, { force: true });
     throw compileError(error);
   }
   return { objectPath, hash };
+}
+
+/** The object of a part, beside the datapath's: `weir.o`, `services.o`. */
+export function objectBeside(datapath: string, name: string): string {
+  return join(dirname(datapath), `${name}.o`);
 }
 
 /** The object with an access, by the path of that with either: `weir.o`, `weir.calls.o`. */
@@ -79,7 +88,10 @@ export function objectFor(access: SkbAccess, path: string): string {
 
 function prebuilt(path: string): BuiltDatapath {
   if (!existsSync(path)) {
-    throw new DatapathBuildError(`the prebuilt object ${path} does not exist`, 'Give the path of a compiled weir.o');
+    throw new DatapathBuildError(
+      `the prebuilt object ${path} does not exist`,
+      'Give the path of a compiled weir.o, with the objects of all parts beside it',
+    );
   }
   return { objectPath: path, hash: createHash('sha256').update(readFileSync(path)).digest('hex').slice(0, 20) };
 }
@@ -106,11 +118,12 @@ function anywhere(): string[] {
   return [`-ffile-prefix-map=${dirname(SOURCES)}/=/weir/`, '-fdebug-compilation-dir=/weir'];
 }
 
-function sourceHash(context: readonly string[]): string {
+function sourceHash(source: string, context: readonly string[]): string {
   const hash = createHash('sha256').update(context.join('\0'));
-  for (const name of readdirSync(SOURCES).sort()) {
-    if (name.endsWith('.h') || name === 'weir.c') {
-      hash.update(`\0${name}\0`).update(readFileSync(join(SOURCES, name)));
+  for (const folder of new Set([SOURCES, dirname(source)])) {
+    for (const name of readdirSync(folder).sort()) {
+      const file = join(folder, name);
+      if (name.endsWith('.h') || file === source) hash.update(`\0${name}\0`).update(readFileSync(file));
     }
   }
   return hash.digest('hex').slice(0, 20);

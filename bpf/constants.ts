@@ -64,6 +64,7 @@ const REASONS: readonly Reason[] = [
     'misplaced-checksum',
     "The packet's checksum is left to be completed later, and would be written over what was judged, such as its ports.",
   ),
+  reason(14, 'no-judge', 'A program that ran before judging could not go on with the one that judges.'),
   reason(32, 'forwarded', 'The packet passed.', false),
   reason(33, 'ct-full', 'The connection table is full; an allowed packet passed untracked.', false),
   reason(

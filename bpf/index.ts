@@ -8,6 +8,7 @@ export {
   type BuildOptions,
   type BuiltDatapath,
   buildDatapath,
+  objectBeside,
   objectFor,
   SKB_ACCESS,
   type SkbAccess,
@@ -80,5 +81,7 @@ export {
   type MapSpec,
   PROGRAMS,
   type SlotSizes,
+  STAGES,
   slotMapOptions,
 } from './maps.ts';
+export type { Hook, ObjectSource, ProgramObject } from './program-object.ts';

@@ -29,6 +29,12 @@
 #define WORD_GUARD(w) ((__u32)((w) >> 52))
 #define GUARD_OF(ifindex) (((ifindex) ^ (ifindex) >> 12) & 0xfff)
 
+/* Elements of `stages`. */
+#define STAGE_FROM_POD 0 /* before what a pod sends is judged */
+#define STAGE_TO_POD 1 /* after what a pod gets was judged, and may pass */
+#define STAGE_JUDGE_SENT 2 /* judges what a pod sends */
+#define STAGES 3
+
 #define ENDPOINT_CELLS 4096
 #define ENDPOINT_CELL(ifindex) ((ifindex) & (ENDPOINT_CELLS - 1))
 
@@ -257,6 +263,7 @@ enum reason {
 	REASON_NOT_A_ROUTER = 11,
 	REASON_NEIGHBOUR_DISCOVERY = 12,
 	REASON_MISPLACED_CHECKSUM = 13,
+	REASON_NO_JUDGE = 14,
 	/* counted, not drops */
 	REASON_FORWARDED = 32,
 	REASON_CT_FULL = 33,

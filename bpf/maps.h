@@ -114,6 +114,17 @@ struct {
 	__type(value, __u32);
 } settings SEC(".maps");
 
+/*
+ * Programs of parts, which run before what a pod sends is judged or after what it gets was (stage.h), and the program that judges, for the former to
+ * go on with. An empty element is a stage without a program.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, STAGES);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(__u32));
+} stages SEC(".maps");
+
 #define SETTING_COLLECTED 1
 #define SETTING_ALLOW_EVENTS 1
 

@@ -51,12 +51,21 @@ export const MAPS = {
   event_budgets: shape('percpu_array', 4, 16, 1025, { version: 2 }),
   metrics: shape('percpu_array', 4, 16, 128),
   settings: shape('array', 4, 4, 2, { version: 2 }),
+  stages: shape('prog_array', 4, 4, 3),
 } as const satisfies Readonly<Record<string, MapShape>>;
 
 export type MapName = keyof typeof MAPS;
 
 /** Names of the programs in the object. */
-export const PROGRAMS = { fromPod: 'weir_from_pod', toPod: 'weir_to_pod', pass: 'weir_pass' } as const;
+export const PROGRAMS = {
+  fromPod: 'weir_from_pod',
+  toPod: 'weir_to_pod',
+  judgeSent: 'weir_judge_sent',
+  pass: 'weir_pass',
+} as const;
+
+/** Elements of `stages` (layout.h): programs of parts at a pod's interface, and the one that those of `from-pod` go on with. */
+export const STAGES = { 'from-pod': 0, 'to-pod': 1, 'judge-sent': 2 } as const;
 
 /** How many rows each inner map must hold; at least 1 is made. */
 export interface SlotSizes {

@@ -239,12 +239,43 @@ static __always_inline bool is_local(struct __sk_buff *skb)
 	return from <= LOOPBACK_IFINDEX || from == skb->ifindex;
 }
 
+/*
+ * What does not fit onto the stack beside the frames of the calls below: the packet and what conntrack has of it, for all that is no plain packet of an
+ * established flow. No other packet of this CPU is judged meanwhile.
+ */
+struct scratch {
+	struct packet packet;
+	struct tracked tracked;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct scratch);
+} scratch SEC(".maps");
+
+/* `tracked`: undefined where conntrack was not asked. */
+static __always_inline struct scratch *put_aside(const struct packet *p, const struct tracked *t)
+{
+	__u32 zero = 0;
+	struct scratch *s = bpf_map_lookup_elem(&scratch, &zero);
+
+	if (s) {
+		s->packet = *p;
+		if (t)
+			s->tracked = *t;
+	}
+	return s;
+}
+
 static __always_inline int judge(struct __sk_buff *skb, const __u32 direction)
 {
-	struct packet p = {.direction = direction}, slow;
+	struct packet p = {.direction = direction};
 	__u32 length = skb->len, wanted = length < HEADER_BYTES ? length : HEADER_BYTES, reason;
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	struct tracked t = {}, found;
+	struct tracked t = {};
+	struct scratch *aside;
 	enum state state;
 	int verdict;
 
@@ -267,9 +298,11 @@ static __always_inline int judge(struct __sk_buff *skb, const __u32 direction)
 		goto dropped;
 	p.ethertype = ((struct ethhdr *)data)->h_proto;
 	if (unlikely(p.ethertype != bpf_htons(ETH_P_IP) || skb->vlan_present)) {
-		slow = p;
-		reason = judge_other_l3(skb, &slow);
-		return reason == REASON_NONE ? pass(skb, direction) : drop_for(skb, &slow, reason);
+		aside = put_aside(&p, NULL);
+		if (!aside)
+			return TC_ACT_SHOT;
+		reason = judge_other_l3(skb, &aside->packet);
+		return reason == REASON_NONE ? pass(skb, direction) : drop_for(skb, &aside->packet, reason);
 	}
 
 	p.family = 4;
@@ -278,9 +311,11 @@ static __always_inline int judge(struct __sk_buff *skb, const __u32 direction)
 	if (unlikely(reason != REASON_NONE))
 		goto dropped;
 	if (unlikely(!p.track && !p.later_fragment && icmp_error(p.icmp_type))) {
-		slow = p;
-		if (icmp_error_related(skb, &slow)) {
-			fragment_passed(&slow);
+		aside = put_aside(&p, NULL);
+		if (!aside)
+			return TC_ACT_SHOT;
+		if (icmp_error_related(skb, &aside->packet)) {
+			fragment_passed(&aside->packet);
 			return pass(skb, direction);
 		}
 	}
@@ -288,20 +323,29 @@ static __always_inline int judge(struct __sk_buff *skb, const __u32 direction)
 	state = track(&p, length, &t);
 	if (likely(state == STATE_CURRENT && !p.first_fragment))
 		return pass(skb, direction);
-	slow = p;
-	found = t;
-	verdict = state == STATE_CURRENT ? pass(skb, direction) : settle(skb, &slow, state, &found);
+	aside = put_aside(&p, &t);
+	if (!aside)
+		return TC_ACT_SHOT;
+	verdict = state == STATE_CURRENT ? pass(skb, direction) : settle(skb, &aside->packet, state, &aside->tracked);
 	if (verdict != TC_ACT_SHOT)
-		fragment_passed(&slow);
+		fragment_passed(&aside->packet);
 	return verdict;
 
 dropped:
-	slow = p;
-	return drop_for(skb, &slow, reason);
+	aside = put_aside(&p, NULL);
+	return aside ? drop_for(skb, &aside->packet, reason) : TC_ACT_SHOT;
 }
 
 SEC("tc")
 int weir_from_pod(struct __sk_buff *skb)
+{
+	/* Goes on where a part has a program here, which ends by weir_judge_sent. */
+	bpf_tail_call(skb, &stages, STAGE_FROM_POD);
+	return judge(skb, WEIR_EGRESS);
+}
+
+SEC("tc")
+int weir_judge_sent(struct __sk_buff *skb)
 {
 	return judge(skb, WEIR_EGRESS);
 }
@@ -309,7 +353,11 @@ int weir_from_pod(struct __sk_buff *skb)
 SEC("tc")
 int weir_to_pod(struct __sk_buff *skb)
 {
-	return judge(skb, WEIR_INGRESS);
+	int verdict = judge(skb, WEIR_INGRESS);
+
+	if (likely(verdict != TC_ACT_SHOT))
+		bpf_tail_call(skb, &stages, STAGE_TO_POD);
+	return verdict;
 }
 
 SEC("tc")

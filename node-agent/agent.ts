@@ -1,5 +1,5 @@
 /** The assembled agent: its parts (parts/contract.ts), and what they bring together. */
-import { MAPS, type MapSpec } from '@weir/bpf';
+import { MAPS, type MapSpec, type ObjectSource } from '@weir/bpf';
 import { PartListError, type PartRow, Parts } from '@weir/process/parts';
 import { createStateDB, keys, type StateDB, type Table } from '@weir/statedb';
 import type { BaseConfig } from './config/config.ts';
@@ -35,6 +35,7 @@ export class Agent {
     const db = createStateDB({ countSnapshots: true });
     const table = partsTable(db);
     const maps = mapsOf(options.parts);
+    const sources = objectsOf(options.parts);
     let parts: Parts | undefined;
     const view: AgentView = {
       ...viewOf(() => parts?.built ?? []),
@@ -43,13 +44,18 @@ export class Agent {
         return [...snapshot.prefix(table, '', 'order')];
       },
       maps: () => maps,
+      objects: () =>
+        sources.flatMap((source) => {
+          const hooks = (parts?.built ?? []).flatMap((part: AgentPart) => part.hooks?.[source.name] ?? []);
+          return hooks.length === 0 ? [] : [{ ...source, hooks }];
+        }),
     };
     const context: AgentContext = { config, command, db, log, agent: view };
     parts = await Parts.build(options.parts, context, {
       onChange: (row) => db.write([table], (txn) => txn.upsert(table, row)),
       onStopFailed: (part, err) => log.error({ part, err }, 'part did not stop cleanly'),
     });
-    checkNames(parts.built);
+    checkNames(parts.built, sources);
     return new Agent(options, parts, view);
   }
 
@@ -66,8 +72,11 @@ export class Agent {
   }
 }
 
-/** @throws PartListError where two parts have conditions, or settings, of one name */
-function checkNames(parts: readonly AgentPart[]): void {
+/** @throws PartListError where two parts have conditions, or settings, of one name, or one has programs of an object that no part brings */
+function checkNames(parts: readonly AgentPart[], objects: readonly ObjectSource[]): void {
+  for (const name of parts.flatMap(({ hooks = {} }) => Object.keys(hooks)))
+    if (!objects.some((object) => object.name === name))
+      throw new PartListError(`no part brings the BPF object "${name}" whose programs are to run: name it in objects`);
   const taken = new Set<string>();
   const names = parts.flatMap(({ conditions = [], settings = {} }) => [
     ...conditions.map(({ name }) => `conditions are called ${name}`),
@@ -104,4 +113,17 @@ function mapsOf(parts: readonly AnyAgentPart[]): readonly MapSpec[] {
     taken.add(name);
   }
   return maps;
+}
+
+/** @throws PartListError for a name that is taken, or that bpffs does not take */
+function objectsOf(parts: readonly AnyAgentPart[]): readonly ObjectSource[] {
+  const taken = new Set(['weir']);
+  const objects = parts.flatMap(({ objects = [] }) => objects);
+  for (const { name } of objects) {
+    if (!PIN.test(name))
+      throw new PartListError(`BPF object "${name}": use up to 15 lower-case letters, digits and underscores`);
+    if (taken.has(name)) throw new PartListError(`two BPF objects are called ${name}: give one another name`);
+    taken.add(name);
+  }
+  return objects;
 }

@@ -28,7 +28,11 @@ const flags = {
   ).argParser(ctEntries),
   datapathObject: flag<string | undefined>(
     '--datapath-object <file>',
-    'compiled datapath; built from source when absent',
+    'compiled datapath, with the objects of parts beside it; built from source when absent',
+  ).argParser(path),
+  cgroupRoot: flag<string | undefined>(
+    '--cgroup-root <dir>',
+    "the node's root cgroup of version 2, for programs at sockets; where one is mounted when absent",
   ).argParser(path),
 } satisfies Record<string, Flag<unknown>>;
 
@@ -59,7 +63,7 @@ export const corePart = definePart({
 });
 
 function coreOptions({ config, db, agent, log }: AgentContext<CoreConfig>): CoreOptions {
-  const { ctEntries, datapathObject } = config;
+  const { ctEntries, datapathObject, cgroupRoot } = config;
   return {
     nodeName: config.nodeName,
     clusterName: config.clusterName,
@@ -72,7 +76,9 @@ function coreOptions({ config, db, agent, log }: AgentContext<CoreConfig>): Core
     kernel: {
       ...(datapathObject === undefined ? {} : { datapathObject }),
       ...(ctEntries === undefined ? {} : { ctEntries }),
+      ...(cgroupRoot === undefined ? {} : { cgroupRoot }),
       maps: agent.maps(),
+      objects: () => agent.objects(),
     },
     log,
   };

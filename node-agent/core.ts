@@ -1,7 +1,7 @@
 /**
  * The agent's core as the API, CLI, CNI and Kubernetes glue see it. Built by `createCore` (derive/ and datapath/ behind it).
  */
-import type { MapSpec } from '@weir/bpf';
+import type { MapSpec, ProgramObject } from '@weir/bpf';
 import type { ParseResult } from '@weir/policy';
 import type { FailureRow, HealthRow, Reconciler } from '@weir/reconciler';
 import type { StateDB, Table } from '@weir/statedb';
@@ -60,6 +60,10 @@ export interface KernelOptions {
   readonly ctEntries?: number;
   /** Maps that other parts of the agent keep beside those of the datapath: pinned, looked after and shown as these. */
   readonly maps?: readonly MapSpec[];
+  /** Programs that other parts bring, in objects of their own. */
+  readonly objects?: () => readonly ProgramObject[];
+  /** The node's root cgroup of version 2. Default: where one is mounted. */
+  readonly cgroupRoot?: string;
   /** How programs get onto interfaces. Default: tcx links where the kernel has them (6.6), else clsact filters. */
   readonly attachment?: 'tcx' | 'clsact';
   /** How often the kernel is compared with what it acknowledged, in milliseconds. Default 5000. */

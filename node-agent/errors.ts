@@ -55,6 +55,29 @@ export class ImportedRulesError extends CoreError {
 }
 
 /**
+ * The BPF object of a part does not fit into the agent.
+ * @fix It is a mistake in the part that brings the object: correct what the message names.
+ */
+export class ProgramObjectError extends CoreError {
+  constructor(object: string, problem: string) {
+    super('ERR_WEIR_PROGRAM_OBJECT', `BPF object ${object} ${problem}`);
+  }
+}
+
+/**
+ * A program is to run at the sockets of the node, and the node's root cgroup of version 2 is not to be seen.
+ * @fix Mount it (`mount -t cgroup2 none /sys/fs/cgroup`), or name its folder by `--cgroup-root`.
+ */
+export class CgroupMissingError extends CoreError {
+  constructor(hook: string) {
+    super(
+      'ERR_WEIR_CGROUP_MISSING',
+      `${hook} has no cgroup to run for: mount a cgroup of version 2, or name its folder by --cgroup-root`,
+    );
+  }
+}
+
+/**
  * The folder for pins (`--bpf-root`) cannot be made.
  * @fix Choose a folder on a BPF filesystem, such as /sys/fs/bpf/weir (names without dots).
  */

@@ -19,6 +19,7 @@ import {
   IpcacheStore,
   type KernelStores,
   Links,
+  PartPrograms,
   PinnedDatapath,
   PlanWriter,
   RoundMark,
@@ -31,6 +32,7 @@ import {
 import { type ImportedRules, type LocalNumbers, type Model, Pace } from './derive/index.ts';
 import { InterfaceGoneError } from './errors.ts';
 import { FlowNames } from './flows/names.ts';
+import { rootCgroup } from './host/cgroup.ts';
 import { MapInspector } from './map-inspector.ts';
 import type { Strays } from './strays.ts';
 import type { EndpointRow, SlotContent } from './tables.ts';
@@ -95,6 +97,7 @@ export class KernelSide {
   ringError: string | undefined;
   readonly #options: KernelSideOptions;
   readonly #pinned: PinnedDatapath;
+  readonly #partPrograms: PartPrograms;
   readonly #stores: KernelStores;
   readonly #conntrack: Conntrack;
   readonly #ring: RingBufferReader;
@@ -118,20 +121,27 @@ export class KernelSide {
       options.besidePins.repin();
       if (pinned.replaced.length > 0)
         log.info({ maps: pinned.replaced }, 'maps of another size or layout are replaced beside the old ones');
-      const side = new KernelSide(options, pinned);
-      await side.#adopt();
-      return side;
+      const programs = openPartPrograms(options.core, pinned);
+      try {
+        const side = new KernelSide(options, pinned, programs);
+        await side.#adopt();
+        return side;
+      } catch (error) {
+        programs.close();
+        throw error;
+      }
     } catch (error) {
       pinned.close();
       throw error;
     }
   }
 
-  private constructor(options: KernelSideOptions, pinned: PinnedDatapath) {
+  private constructor(options: KernelSideOptions, pinned: PinnedDatapath, programs: PartPrograms) {
     const { core, db, tables, model } = options;
     const { bpfRoot } = core;
     this.#options = options;
     this.#pinned = pinned;
+    this.#partPrograms = programs;
     const slots = new SlotStore({ ...pinned.maps, ...clock, db, prefixOf: (identity) => model.prefixOf(identity) });
     const inNode = nodeScope(core);
     const attachment = core.kernel?.attachment ?? (hasTcx() ? 'tcx' : 'clsact');
@@ -224,9 +234,10 @@ export class KernelSide {
       },
       clock,
       pinned: {
-        unpinned: () => [...pinned.unpinned(), ...besidePins.unpinned()],
+        unpinned: () => [...pinned.unpinned(), ...besidePins.unpinned(), ...this.#partPrograms.unpinned()],
         repin: () => {
           pinned.repin();
+          this.#partPrograms.repin();
           besidePins.repin();
         },
       },
@@ -365,6 +376,7 @@ export class KernelSide {
     await Promise.all([this.#collecting, this.#auditing, this.#releasing]);
     this.#ring.close();
     this.#stores.slots.close();
+    this.#partPrograms.close();
     this.#pinned.close();
   }
 
@@ -427,6 +439,19 @@ export class KernelSide {
       }
     }
   }
+}
+
+/** Programs of other parts, with the maps that are pinned. */
+function openPartPrograms(core: CoreOptions, pinned: PinnedDatapath): PartPrograms {
+  const { objects, datapathObject, cgroupRoot = rootCgroup() } = core.kernel ?? {};
+  return PartPrograms.open({
+    root: core.bpfRoot,
+    objects: objects?.() ?? [],
+    maps: { ...pinned.maps, ...Object.fromEntries(pinned.more.map(({ spec, map }) => [spec.name, map])) },
+    ...(datapathObject === undefined ? {} : { datapathObject }),
+    cgroup: cgroupRoot,
+    inNode: nodeScope(core),
+  });
 }
 
 /** The node's network namespace. */

@@ -12,12 +12,13 @@ import {
   MAPS,
   type MapName,
   metricsKey,
+  STAGES,
   settingsKey,
   settingsValue,
   sumMetrics,
 } from '@weir/bpf';
 import { formatAddress } from '@weir/net';
-import type { BpfMap } from 'libbpf-ts';
+import { type BpfMap, programName } from 'libbpf-ts';
 import type { Core } from './core.ts';
 import type { EndpointMap, MoreMap, SlotStore } from './datapath/index.ts';
 import { MapTooLargeError, UnknownMapError } from './errors.ts';
@@ -116,6 +117,12 @@ export class MapInspector {
         key: { setting: settingsKey.decode(key) },
         value: { bits: settingsValue.decode(value) },
       })),
+    stages: () =>
+      this.#read('stages').map(([key, value]) => {
+        const [at = 0, id = 0] = [key, value].map((bytes) => Buffer.from(bytes).readUInt32LE(0));
+        const stage = Object.entries(STAGES).find(([, number]) => number === at)?.[0] ?? at;
+        return { key: { stage }, value: { program: programName(id) ?? 'unknown', id } };
+      }),
     frags: () =>
       this.#read('frags').map(([key, value]) => ({
         key: { bytes: Buffer.from(key).toString('hex') },

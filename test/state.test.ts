@@ -25,6 +25,8 @@ const EXCEPTIONS: Readonly<Record<string, Reason>> = {
   'node-agent/api/socket-guard.ts #later': 'handles',
   'node-agent/cni/service.ts #queues': 'in flight',
   'node-agent/datapath/content-audit.ts #seen': 'marks',
+  'node-agent/datapath/part-programs.ts #hooks': 'handles',
+  'node-agent/datapath/part-programs.ts #objects': 'handles',
   'node-agent/datapath/slot-store.ts #held': 'handles',
   'node-agent/datapath/sync-loop.ts #bodies': 'in flight',
   'node-agent/derive/addresses.ts #pairs': 'in flight',

@@ -17,6 +17,7 @@ export { type Hooked, type InNode, type LinkLook, Links, type LinkTable, liveLin
 export { RootLock } from './lock.ts';
 export { type Mark, MarkFolder } from './mark-folder.ts';
 export { NetnsMark } from './netns-mark.ts';
+export { PartPrograms } from './part-programs.ts';
 export { type DatapathOptions, FOLDERS, type MoreMap, NEXT, PinnedDatapath } from './pins.ts';
 export { PlanWriter, type PlanWriterOptions } from './plan-writer.ts';
 export type { Numbers, Planner } from './planner.ts';

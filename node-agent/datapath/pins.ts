@@ -13,6 +13,7 @@ import { makeFolderSync } from '@weir/process/folders';
 import {
   BpfError,
   type BpfMap,
+  type BpfObject,
   type BpfProgram,
   createMap,
   ensureBpffs,
@@ -26,6 +27,7 @@ import { PinRootError } from '../errors.ts';
 import { CtShares } from './ct-shares.ts';
 import { EndpointMap } from './endpoint-map.ts';
 import { LayoutMarks } from './layouts.ts';
+import { setStage, stageProgram } from './stages.ts';
 
 export interface DatapathOptions {
   readonly root: string;
@@ -50,15 +52,25 @@ export interface Programs {
 }
 
 /** Folders beside the pinned maps. */
-export const FOLDERS = ['layouts', 'links', 'netns', 'programs', 'rules', 'state'] as const;
+export const FOLDERS = ['hooks', 'layouts', 'links', 'netns', 'programs', 'rules', 'state'] as const;
 /** What the names of maps begin with that are about to take another's place; a bpf file system takes no dots in names. */
 export const NEXT = 'next_';
 const NAMES = Object.keys(MAPS) as MapName[];
+/** Programs that are kept open. */
+const OPEN = ['fromPod', 'toPod', 'judgeSent'] as const;
+type Opened = Readonly<Record<(typeof OPEN)[number], BpfProgram>>;
 /**
  * What a packet is judged by: an endpoint's word names a slot, a slot's classes name identities. One of them is never used with
  * another version's others.
  */
-const JUDGING: readonly MapName[] = ['endpoint_array', 'endpoints', 'ipcache', 'policy_classes', 'policy_verdicts'];
+const JUDGING: readonly MapName[] = [
+  'endpoint_array',
+  'endpoints',
+  'ipcache',
+  'policy_classes',
+  'policy_verdicts',
+  'stages',
+];
 
 /** Opens a pin, or undefined when nothing is pinned there. */
 export function whenPinned<T>(open: () => T): T | undefined {
@@ -90,6 +102,8 @@ export class PinnedDatapath {
   readonly endpoints: EndpointMap;
   readonly fromPod: BpfProgram;
   readonly toPod: BpfProgram;
+  /** What programs of parts that run before judging go on with. */
+  readonly #judgeSent: BpfProgram;
   /** Maps that are new beside an old one of the same name. */
   readonly replaced: readonly MapName[];
   /** Maps that this start made: nothing in them is from before. */
@@ -106,7 +120,7 @@ export class PinnedDatapath {
     root: string,
     built: BuiltDatapath,
     maps: Maps,
-    programs: { fromPod: BpfProgram; toPod: BpfProgram },
+    programs: Opened,
     changes: {
       readonly replaced: readonly MapName[];
       readonly made: readonly MapName[];
@@ -122,6 +136,8 @@ export class PinnedDatapath {
     this.maps = maps;
     this.fromPod = programs.fromPod;
     this.toPod = programs.toPod;
+    this.#judgeSent = programs.judgeSent;
+    setStage(maps.stages, 'judge-sent', programs.judgeSent);
     this.replaced = replaced;
     this.#marks = marks;
     this.#committed = replaced.length === 0;
@@ -162,12 +178,9 @@ export class PinnedDatapath {
     const pin = (program: string): string => join(root, 'programs', `${built.hash.slice(0, 16)}-${program}`);
     const complete = NAMES.every((name) => found[name] !== undefined);
     if (complete) {
-      const fromPod = pinnedProgram(pin(PROGRAMS.fromPod), PROGRAMS.fromPod);
-      const toPod = pinnedProgram(pin(PROGRAMS.toPod), PROGRAMS.toPod);
-      if (fromPod && toPod)
-        return new PinnedDatapath(root, built, found as Maps, { fromPod, toPod }, { replaced, made: [], more }, marks);
-      fromPod?.close();
-      toPod?.close();
+      const programs = pinnedPrograms(pin);
+      if (programs !== undefined)
+        return new PinnedDatapath(root, built, found as Maps, programs, { replaced, made: [], more }, marks);
     }
     const object = loadObject(built.objectPath, {
       reuseMaps: found as Record<string, BpfMap>,
@@ -185,20 +198,13 @@ export class PinnedDatapath {
       marks.mark(map, MAPS[name as MapName].version);
       map.pin(join(root, name));
     }
-    for (const [name, program] of Object.entries(object.programs)) {
-      if (name !== PROGRAMS.fromPod && name !== PROGRAMS.toPod) program.close();
-    }
-    const fromPod = object.program(PROGRAMS.fromPod);
-    const toPod = object.program(PROGRAMS.toPod);
+    const programs = programsOf(object);
     // A program's pin answers for all maps: it may only be there when all of them are pinned.
-    for (const [name, program] of [
-      [PROGRAMS.fromPod, fromPod],
-      [PROGRAMS.toPod, toPod],
-    ] as const) {
-      rmSync(pin(name), { recursive: true, force: true });
-      if (replaced.length === 0) program.pin(pin(name));
+    for (const program of Object.values(programs)) {
+      rmSync(pin(program.name), { recursive: true, force: true });
+      if (replaced.length === 0) program.pin(pin(program.name));
     }
-    return new PinnedDatapath(root, built, maps as Maps, { fromPod, toPod }, { replaced, made, more }, marks);
+    return new PinnedDatapath(root, built, maps as Maps, programs, { replaced, made, more }, marks);
   }
 
   /**
@@ -229,14 +235,19 @@ export class PinnedDatapath {
       maxEntries: { ct4: this.maps.ct4.info.maxEntries },
     });
     for (const map of Object.values(object.maps)) map.close();
-    for (const [name, program] of Object.entries(object.programs))
-      if (name !== PROGRAMS.fromPod && name !== PROGRAMS.toPod) program.close();
-    return { fromPod: object.program(PROGRAMS.fromPod), toPod: object.program(PROGRAMS.toPod) };
+    const { judgeSent, ...programs } = programsOf(object);
+    judgeSent.close();
+    return programs;
   }
 
   /** Maps and programs of this agent whose pin is not there, or holds something else. */
   unpinned(): string[] {
-    return this.#lost().map(({ path }) => basename(path));
+    const { stages } = this.maps;
+    const judges = stageProgram(stages, 'judge-sent') === this.#judgeSent.info().id;
+    return [
+      ...this.#lost().map(({ path }) => basename(path)),
+      ...(judges ? [] : ['program that judges what was sent']),
+    ];
   }
 
   /** Puts every pin back, on a bpf file system that is mounted anew where that is gone. */
@@ -244,6 +255,7 @@ export class PinnedDatapath {
     makeRoot(this.root);
     makeFolders(this.root);
     for (const pin of this.#lost()) this.#replace(pin);
+    setStage(this.maps.stages, 'judge-sent', this.#judgeSent);
   }
 
   #lost(): Pin[] {
@@ -284,7 +296,7 @@ export class PinnedDatapath {
   }
 
   #programPins(): Pin[] {
-    return [this.fromPod, this.toPod].map((program) => {
+    return [this.fromPod, this.toPod, this.#judgeSent].map((program) => {
       const path = join(this.root, 'programs', `${this.built.hash.slice(0, 16)}-${program.name}`);
       return {
         path,
@@ -308,6 +320,7 @@ export class PinnedDatapath {
     this.#shares.close();
     for (const map of Object.values(this.maps)) map.close();
     for (const { map } of this.more) map.close();
+    this.#judgeSent.close();
     for (const programs of [this, this.#spares]) {
       programs?.fromPod.close();
       programs?.toPod.close();
@@ -322,6 +335,28 @@ interface Pin {
   /** Id of what it holds. @throws where it holds nothing of the kind */
   readonly held: () => number;
   readonly pin: (path: string) => void;
+}
+
+/** Undefined where one of them is not pinned. */
+function pinnedPrograms(pin: (name: string) => string): Opened | undefined {
+  const found: Partial<Record<keyof Opened, BpfProgram>> = {};
+  for (const name of OPEN) {
+    const program = pinnedProgram(pin(PROGRAMS[name]), PROGRAMS[name]);
+    if (program === undefined) {
+      for (const other of Object.values(found)) other.close();
+      return undefined;
+    }
+    found[name] = program;
+  }
+  return found as Opened;
+}
+
+/** Closes the others. */
+function programsOf(object: BpfObject): Opened {
+  const { fromPod, toPod, judgeSent } = PROGRAMS;
+  const kept = { fromPod: object.program(fromPod), toPod: object.program(toPod), judgeSent: object.program(judgeSent) };
+  for (const program of Object.values(object.programs)) if (!Object.values(kept).includes(program)) program.close();
+  return kept;
 }
 
 /** What is pinned, where that is the program of the name: a pin that holds anything else is made again. */

@@ -5,6 +5,7 @@ import { openPinnedLink } from 'libbpf-ts';
 import { RemoveError } from '../errors.ts';
 import { MARKER, unfilter } from './clsact-links.ts';
 import { type InNode, OTHER_PIN, PIN } from './links.ts';
+import { detachPinned } from './part-programs.ts';
 import { whenPinned } from './pins.ts';
 
 export interface RemoveOptions {
@@ -37,6 +38,9 @@ export function removePinned({ root, inNode, interfaces }: RemoveOptions): void 
     const path = join(folder, file);
     if (PIN.test(file) || OTHER_PIN.test(file)) attempt(path, () => whenPinned(() => openPinnedLink(path))?.detach());
   }
+  const hooks = join(root, 'hooks');
+  for (const file of existsSync(hooks) ? readdirSync(hooks) : [])
+    attempt(join(hooks, file), () => detachPinned(join(hooks, file)));
   for (const ifindex of filtered) attempt(`the filters of interface ${ifindex}`, () => inNode(() => unfilter(ifindex)));
   if (failures.length === 0) attempt(root, () => removeFolder(root));
   const [first] = failures;

@@ -6,7 +6,7 @@
  * together what its parts bring, and names none of them: `list.ts` does. Commands of `weir` are listed in `cli/commands.ts`, as the
  * command is another program.
  */
-import type { MapSpec } from '@weir/bpf';
+import type { Hook, MapSpec, ObjectSource, ProgramObject } from '@weir/bpf';
 import type { KubeObject, ListOptions, ReflectorSink, Resource } from '@weir/kube';
 import type { ConfigOf, Flagged, Flags, FlagTraits } from '@weir/process/flags';
 import type { AnyPartSpec, DefinedPart, None, Part, PartDefinition, PartNeeds, PartRow } from '@weir/process/parts';
@@ -78,6 +78,8 @@ export interface AgentPart<Value = unknown> extends Part<Value> {
   /** Called once, before the API listens; `app` has the prefix /v1. */
   readonly routes?: (app: FastifyInstance) => void;
   readonly sources?: readonly Source[];
+  /** Where the programs of its objects run, by the object's name. One that is not here is not loaded. */
+  readonly hooks?: Readonly<Record<string, readonly Hook[]>>;
   /** What `GET /v1/config` shows of it, by names that no other part has. */
   readonly settings?: Readonly<Record<string, string>>;
   readonly removal?: Removal;
@@ -92,6 +94,7 @@ export interface AgentView {
   metrics(registry: Registry): void;
   routes(app: FastifyInstance): void;
   sources(): readonly Source[];
+  objects(): readonly ProgramObject[];
   settings(): Readonly<Record<string, string>>;
   removal(): readonly Removal[];
   /** How far each part has come, in the order of start: table `parts`. */
@@ -114,9 +117,11 @@ export interface AgentContext<Config = BaseConfig> {
 export interface AgentPartTraits<F extends Flags = Flags> extends FlagTraits<BaseConfig, F> {
   /** Pinned maps of its own, beside those of the datapath's object. */
   readonly maps?: readonly MapSpec[];
+  /** BPF objects of its own: images bring them compiled. */
+  readonly objects?: readonly ObjectSource[];
 }
 
-export type AnyAgentPart = AnyPartSpec & Flagged & Pick<AgentPartTraits, 'maps'>;
+export type AnyAgentPart = AnyPartSpec & Flagged & Pick<AgentPartTraits, 'maps' | 'objects'>;
 
 /** Gives a part's functions the types of what it needs and of its flags. */
 export function definePart<R extends AgentPart | undefined, Needs extends PartNeeds = None, F extends Flags = None>(

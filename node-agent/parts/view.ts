@@ -1,7 +1,7 @@
 import type { AgentPart, AgentView, Condition, PartCondition } from './contract.ts';
 
 /** What parts bring together, those that are there when it is asked for. */
-export function viewOf(all: () => readonly AgentPart[]): Omit<AgentView, 'parts' | 'maps'> {
+export function viewOf(all: () => readonly AgentPart[]): Omit<AgentView, 'parts' | 'maps' | 'objects'> {
   const conditions = (): readonly PartCondition[] => all().flatMap((part) => part.conditions ?? []);
   const idle = (): string | undefined => first(all(), (part) => part.idle?.());
   return {

@@ -15,11 +15,11 @@ import {
   rmSync,
 } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { buildDatapath, SKB_ACCESS } from '@weir/bpf';
 import { buildCni } from '@weir/node-agent/cni/build.ts';
 import { tarFolder, writeImage } from './archive.ts';
 import { type ImageName, imageSpec, ROOT } from './catalog.ts';
 import { nodeBinary } from './native.ts';
+import { compiledObjects } from './objects.ts';
 import { baseLayer, measure, nativeFiles, programLayer } from './rootfs.ts';
 
 export interface BuildOptions {
@@ -122,8 +122,7 @@ async function imageKey(name: ImageName): Promise<string> {
   addNative(hash, 'base');
   addNative(hash, name);
   if (name === 'node-agent')
-    for (const compiled of [...SKB_ACCESS.map((access) => buildDatapath({ access }).objectPath), await buildCni()])
-      hash.update(readFileSync(compiled));
+    for (const compiled of [...compiledObjects(), await buildCni()]) hash.update(readFileSync(compiled));
   return short(hash);
 }
 

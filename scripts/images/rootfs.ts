@@ -35,6 +35,7 @@ import {
   staticBusybox,
   strip,
 } from './native.ts';
+import { OBJECTS } from './objects.ts';
 
 /**
  * An image is larger, unpacked, than it may be.
@@ -104,7 +105,8 @@ export async function programLayer(name: ImageName, out: string): Promise<void> 
     case 'node-agent':
       await bundleAgent(app);
       for (const access of SKB_ACCESS)
-        copyFileSync(buildDatapath({ access }).objectPath, objectFor(access, join(app, 'weir.o')));
+        for (const { name, ...source } of OBJECTS)
+          copyFileSync(buildDatapath({ access, ...source }).objectPath, objectFor(access, join(app, `${name}.o`)));
       copyFileSync(await buildCni(), join(app, 'weir-cni'));
       for (const file of koffiFiles()) {
         mkdirSync(dirname(join(app, file)), { recursive: true });

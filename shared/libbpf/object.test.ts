@@ -68,6 +68,14 @@ describe('loadObject', () => {
     );
   });
 
+  it('shares maps that it has, whatever their room', () => {
+    using shared = createMap({ name: 'shared', type: 'hash', keySize: 4, valueSize: 8, maxEntries: 7 });
+    using object = loadObject(basic.path, { sharedMaps: { counters: shared, absent: shared } });
+    expect(object.map('counters').info.id).toBe(shared.info.id);
+    using wrong = createMap({ name: 'wrong', type: 'hash', keySize: 4, valueSize: 4, maxEntries: 64 });
+    expect(() => loadObject(basic.path, { sharedMaps: { counters: wrong } })).toThrow('its valueSize is 4');
+  });
+
   it('reuses a map of the same shape, refuses others', () => {
     const shape = { name: 'kept', type: 'hash', keySize: 4, valueSize: 8, maxEntries: 99 } as const;
     using kept = createMap(shape);

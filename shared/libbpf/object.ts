@@ -154,6 +154,13 @@ function configure(path: string, call: Functions, maps: Map<string, bigint>, opt
     if (result < 0) throw new BpfError({ operation: `set max_entries of map "${name}"`, errno: -result });
   }
   for (const [name, map] of Object.entries(options.reuseMaps ?? {})) reuse(call, name, find(name), map);
+  for (const [name, map] of Object.entries(options.sharedMaps ?? {})) {
+    const target = maps.get(name);
+    if (target === undefined) continue;
+    // Programs do not depend on how much room there is.
+    call.setMaxEntries(target, map.info.maxEntries);
+    reuse(call, name, target, map);
+  }
 }
 
 /** libbpf takes over whatever map it is given: a map of another shape would break the program's accesses silently. */

@@ -127,6 +127,8 @@ export interface LoadOptions {
   readonly rodata?: Uint8Array;
   /** Maps to reuse instead of creating, by the name in the object file; their type and sizes must match. */
   readonly reuseMaps?: Readonly<Record<string, BpfMap>>;
+  /** As `reuseMaps`, of any `maxEntries`; those that the object does not have are left out. */
+  readonly sharedMaps?: Readonly<Record<string, BpfMap>>;
   /** max_entries to set before load, by map name. */
   readonly maxEntries?: Readonly<Record<string, number>>;
 }

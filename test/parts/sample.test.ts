@@ -1,5 +1,5 @@
 /** A part brings all that it has in its own folder and a line in a list: the agent runs with one that nothing else knows of. */
-import { existsSync, mkdirSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
@@ -96,6 +96,16 @@ it('adds a table, a map, a route, a metric, a flag, a command and a row of statu
   expect(metrics).toMatch(/^weir_agent_samples 1$/m);
   expect(metrics).toMatch(/^weir_bpf_map_entries\{map="sample_counts"\} 1$/m);
 
+  // Its programs run.
+  expect(JSON.parse(await weir('-o', 'json', 'map', 'get', 'stages'))).toEqual(
+    [
+      ['from-pod', 'sample_from_pod'],
+      ['to-pod', 'sample_to_pod'],
+      ['judge-sent', 'weir_judge_sent'],
+    ].map(([stage, program]) => ({ key: { stage }, value: { program, id: expect.any(Number) } })),
+  );
+  expect(readdirSync(join(bpfRoot, 'hooks')).sort()).toEqual(['sample-sample_connect', 'sample-sample_uplink-1']);
+
   // Its pin is looked after as any other, and its map outlives the agent.
   const pin = join(bpfRoot, 'sample_counts');
   rmSync(pin);
@@ -134,6 +144,18 @@ it('may not take the name of a map, or of a folder, that is there', async () => 
     ['a.b', 'cannot be pinned'],
   ] as const)
     await expect(built([{ name: 'bad', maps: [{ ...map, name, describe }], build: () => ({}) }])).rejects.toThrow(why);
+});
+
+it('may not bring an object of another name, or run programs of an object that nobody brings', async () => {
+  const source = '/none.c';
+  for (const [objects, why] of [
+    [[{ name: 'weir', source }], 'two BPF objects are called weir'],
+    [[{ name: 'a.b', source }], 'use up to 15'],
+    [[], 'no part brings the BPF object "x"'],
+  ] as const)
+    await expect(
+      built([{ name: 'bad', objects, build: () => ({ hooks: { x: [{ at: 'to-pod', program: 'p' }] } }) }]),
+    ).rejects.toThrow(why);
 });
 
 it('may not give conditions or settings the names of others', async () => {

@@ -1,4 +1,5 @@
 /** A part that brings one of nearly everything, as somebody would write who has read only `node-agent/parts/contract.ts`. */
+import { join } from 'node:path';
 import type { MapSpec } from '@weir/bpf';
 import { flag } from '@weir/process/flags';
 import type { Command } from 'commander';
@@ -7,6 +8,9 @@ import { Gauge } from 'prom-client';
 import type { AddCommands } from '../../node-agent/cli/commands.ts';
 import { corePart } from '../../node-agent/core-part.ts';
 import { definePart } from '../../node-agent/parts/contract.ts';
+
+/** Index of the loopback interface. */
+const LOOPBACK = 1;
 
 /** Key: `name`. */
 interface Sample {
@@ -25,13 +29,20 @@ const counts: MapSpec = {
   describe: (key, value) => ({ key: { sample: u32(key) }, value: { size: u32(value) } }),
 };
 
+const addresses: MapSpec = {
+  ...counts,
+  name: 'sample_addrs',
+  describe: (key, value) => ({ key: { address: [...key].join('.') }, value: { address: [...value].join('.') } }),
+};
+
 export const samplePart = definePart({
   name: 'sample',
   needs: { core: corePart },
   flags: {
     sampleLimit: flag<number>('--sample-limit <number>', 'how many samples there may be').default(2).argParser(Number),
   },
-  maps: [counts],
+  maps: [counts, addresses],
+  objects: [{ name: 'sample', source: join(import.meta.dirname, 'sample.c') }],
   build: ({ core }, { config, db }) => {
     const samples = db.table<Sample>({ name: 'samples', key: ({ name }) => name });
     const count = (): number => {
@@ -68,6 +79,14 @@ export const samplePart = definePart({
             return reply.code(204).send();
           },
         );
+      },
+      hooks: {
+        sample: [
+          { at: 'from-pod', program: 'sample_from_pod' },
+          { at: 'to-pod', program: 'sample_to_pod' },
+          { at: 'cgroup', program: 'sample_connect', attach: 'connect4' },
+          { at: 'interfaces', program: 'sample_uplink', direction: 'ingress', interfaces: () => [LOOPBACK] },
+        ],
       },
       settings: { 'sample-limit': String(config.sampleLimit) },
       removal: { runtime: async () => ['the samples'] },

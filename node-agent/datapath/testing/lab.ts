@@ -95,11 +95,11 @@ export class LabPod {
 
   /**
    * Whether a datagram of a new flow is answered: waits until it is, or until the datapath has dropped a packet and both ends have read
-   * all that arrived. Throws when neither happens. `drops` says what was dropped where nothing is pinned.
+   * all that arrived. Throws when neither happens. `drops` says what was dropped where nothing is pinned; `address` is the other's, for this one.
    */
-  async reaches(other: LabPod, drops: () => bigint = this.#drops): Promise<boolean> {
+  async reaches(other: LabPod, drops: () => bigint = this.#drops, address: string = other.address): Promise<boolean> {
     const before = drops();
-    const question = await this.#call({ kind: 'ask', address: other.address });
+    const question = await this.#call({ kind: 'ask', address });
     const end = Date.now() + PATIENCE_MS;
     // The drop that was counted may be somebody else's: what is on its way gets the time of a few turns at both ends.
     for (let dropped = 0; dropped < 3; ) {
@@ -117,8 +117,8 @@ export class LabPod {
   }
 
   /** Opens a TCP connection, the one that `say` then uses at both ends; false when it is refused. */
-  async dial(other: LabPod): Promise<boolean> {
-    return (await this.#call({ kind: 'dial', address: other.address })) === true;
+  async dial(other: LabPod, address: string = other.address): Promise<boolean> {
+    return (await this.#call({ kind: 'dial', address })) === true;
   }
 
   /** Gives the kernel one byte for the connection with the other. */
@@ -175,6 +175,11 @@ export class LabPod {
       labels: { 'k8s:io.kubernetes.pod.namespace': 'default', ...labels },
       createdAt: '2026-01-01T00:00:00Z',
     };
+  }
+
+  get pid(): number {
+    if (this.#process.pid === undefined) throw new Error(`${this.name} has no process`);
+    return this.#process.pid;
   }
 
   kill(): void {

@@ -1,0 +1,150 @@
+/** Programs of a part on the real kernel: at pods' interfaces around judging, at sockets, at an interface of the node. */
+import { mkdirSync, readdirSync, readFileSync, rmdirSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, it } from '@jest/globals';
+import type { MapSpec, ProgramObject } from '@weir/bpf';
+import { type BpfMap, inNetns, listTcx, mapFlags, openPinnedMap } from 'libbpf-ts';
+import { eventually } from '../../test/eventually.ts';
+import type { Core } from '../core.ts';
+import { createCore } from '../create-core.ts';
+import { rootCgroup } from '../host/cgroup.ts';
+import { number, stageProgram } from './stages.ts';
+import { Lab, type LabPod } from './testing/lab.ts';
+
+const LOOPBACK = 1;
+const OTHER = '10.96.0.10';
+const addresses: MapSpec = {
+  name: 'sample_addrs',
+  type: 'hash',
+  keySize: 4,
+  valueSize: 4,
+  maxEntries: 16,
+  flags: mapFlags.NO_PREALLOC,
+  version: 1,
+  describe: (key, value) => ({ key: { address: [...key].join('.') }, value: { address: [...value].join('.') } }),
+};
+const object: ProgramObject = {
+  name: 'sample',
+  source: join(import.meta.dirname, '../../test/parts/sample.c'),
+  hooks: [
+    { at: 'from-pod', program: 'sample_from_pod' },
+    { at: 'to-pod', program: 'sample_to_pod' },
+    { at: 'cgroup', program: 'sample_connect', attach: 'connect4' },
+    { at: 'interfaces', program: 'sample_uplink', direction: 'ingress', interfaces: () => [LOOPBACK] },
+  ],
+};
+
+let lab: Lab;
+let core: Core;
+let client: LabPod;
+let server: LabPod;
+let cgroup = '';
+
+const bytes = (address: string): Uint8Array => Uint8Array.from(address.split('.'), Number);
+
+async function start(objects: readonly ProgramObject[]): Promise<void> {
+  core = createCore(
+    lab.options({ kernel: { maps: [addresses], objects: () => objects, cgroupRoot: cgroup, auditMs: 50 } }),
+  );
+  await core.start();
+}
+
+/** What the client may send: to the server's port, or to nobody. */
+async function allow(app: string): Promise<void> {
+  core.deleteRules([]);
+  const { revision, problems } = core.importRules([
+    {
+      endpointSelector: { matchLabels: { app: 'client' } },
+      egress: [{ toEndpoints: [{ matchLabels: { app } }] }],
+      labels: [{ key: 'name', value: 'test', source: 'unspec' }],
+    },
+  ]);
+  expect(problems).toEqual([]);
+  await core.waitPolicyRevision(revision);
+}
+
+const uplink = (): number[] => inNetns(lab.netns, () => listTcx(LOOPBACK, 'ingress').map(({ program }) => program));
+const stages = (): BpfMap => openPinnedMap(join(lab.root, 'stages'));
+const asksOther = (): Promise<boolean> => client.reaches(server, undefined, OTHER);
+
+beforeEach(async () => {
+  lab = new Lab();
+  const root = rootCgroup();
+  if (root === undefined) throw new Error('no cgroup of version 2 is mounted: mount -t cgroup2 none /sys/fs/cgroup');
+  cgroup = join(root, `wt${process.pid}-hooks`);
+  mkdirSync(cgroup);
+  client = await lab.pod('c');
+  server = await lab.pod('s');
+  writeFileSync(join(cgroup, 'cgroup.procs'), String(client.pid));
+  await start([object]);
+  await core.upsertEndpoint(client.endpoint(1, { 'k8s:app': 'client' }));
+  await core.upsertEndpoint(server.endpoint(2, { 'k8s:app': 'server' }));
+  core.map('sample_addrs').update(bytes(OTHER), bytes(server.address));
+  core.map('sample_addrs').update(bytes(server.address), bytes(OTHER));
+});
+afterEach(async () => {
+  await core.stop();
+  const root = rootCgroup() ?? '';
+  for (const pid of readFileSync(join(cgroup, 'cgroup.procs'), 'utf8').split('\n'))
+    if (pid !== '') writeFileSync(join(root, 'cgroup.procs'), pid);
+  lab.close();
+  rmdirSync(cgroup);
+});
+
+it('run before a packet is judged and after it was: policy sees the pod behind another address', async () => {
+  await allow('server');
+  expect(await asksOther()).toBe(true);
+  expect(await client.dial(server, OTHER)).toBe(true);
+  await allow('nobody');
+  expect(await asksOther()).toBe(false);
+  expect(uplink()).toHaveLength(1);
+});
+
+it('go on without an agent, and are adopted, replaced and taken away by the next', async () => {
+  await allow('server');
+  await core.stop();
+  expect(await asksOther()).toBe(true);
+  await start([object]);
+  expect(await asksOther()).toBe(true);
+  expect(readdirSync(join(lab.root, 'hooks')).sort()).toEqual([
+    'sample-sample_connect',
+    `sample-sample_uplink-${LOOPBACK}`,
+  ]);
+  await core.stop();
+  await start([]);
+  expect(readdirSync(join(lab.root, 'hooks'))).toEqual([]);
+  expect(uplink()).toEqual([]);
+  using map = stages();
+  expect([stageProgram(map, 'from-pod'), stageProgram(map, 'to-pod')]).toEqual([undefined, undefined]);
+  expect(await asksOther()).toBe(false);
+});
+
+it('are put back where somebody took them away', async () => {
+  await allow('server');
+  const [before] = uplink();
+  using map = stages();
+  map.delete(number(0));
+  for (const file of readdirSync(join(lab.root, 'hooks'))) rmSync(join(lab.root, 'hooks', file));
+  await eventually(
+    async () => uplink(),
+    (now) => now.length === 1 && now[0] === before,
+  );
+  await eventually(async () => stageProgram(map, 'from-pod') !== undefined, Boolean);
+  expect(await asksOther()).toBe(true);
+  expect(core.repairs().map(({ part }) => part)).toContain('pins');
+});
+
+it('drop what cannot go on to be judged', async () => {
+  await allow('server');
+  using map = stages();
+  map.delete(number(2));
+  expect(await asksOther()).toBe(false);
+  await eventually(asksOther, Boolean);
+});
+
+it('end when the node is cleaned up', async () => {
+  await core.remove();
+  expect(uplink()).toEqual([]);
+  expect(await client.dial(server)).toBe(true);
+  expect(await client.dial(server, OTHER)).toBe(false);
+});
