@@ -56,7 +56,7 @@ export const MAPS = {
 
 export type MapName = keyof typeof MAPS;
 
-/** Names of the programs in the object. */
+/** Names of the programs in the object. An agent knows the programs of every version by them: they must not change. */
 export const PROGRAMS = {
   fromPod: 'weir_from_pod',
   toPod: 'weir_to_pod',

@@ -44,7 +44,7 @@ const COLLECT_MS = 10_000;
 const RELEASE_MS = 500;
 /** So many elements are named in a line of the log. */
 const TOLD = 3;
-/** How soon events come to those who follow them. */
+/** How soon events come to those who follow them. The ring is polled: programs limit their events, and a thread would cost 20 MB. */
 const FOLLOWED_MS = 50;
 /** Without a follower events are thrown away: often enough that 11 CPUs at the programs' rate limit do not fill the ring. */
 const UNFOLLOWED_MS = 250;

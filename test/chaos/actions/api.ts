@@ -69,7 +69,7 @@ function oneWatch(random: Random): { readonly resource: string; readonly userAge
     : { userAgent: OPERATOR, resource: random.pick(OPERATOR_WATCHES) };
 }
 
-/** An address may belong to another pod after 30 s: a watch that is later than that knows the wrong one (ARCHITECTURE.md, gaps). */
+/** An address may belong to another pod after 30 s: a watch that is later than that knows the wrong one. */
 const LATE_MS = 20_000;
 
 function late(stage: Stage, name: string, mend: () => void): void {

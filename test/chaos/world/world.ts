@@ -2,7 +2,7 @@
  * What has been asked for, and what of it may be in force: the judge's side of a run. It knows nothing of the cluster, and does nothing.
  *
  * A version counts from just before it was asked for. It ends
- * - for a policy: when `Programmed` was seen to be True for a later generation (README, "Read a status");
+ * - for a policy: when `Programmed` was seen to be True for a later generation (docs/status.md);
  * - for everything: when all was calm (settle.ts): no fault, every status settled, every node's kernel up to date.
  * A new pod is also `unknown` until the next calm; so is one that changes, where an agent started that is not told all. An address never makes a pod out of another one: who had it before does not count.
  */
