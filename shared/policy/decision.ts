@@ -9,6 +9,7 @@ import type { Decision, Verdict } from './types.ts';
 export const ALLOW: Decision = { verdict: 'allow' };
 export const DENY: Decision = { verdict: 'deny' };
 
+/** A redirect beats an authentication, which is lost then: the listener must ask for it. */
 const RANK = { deny: 0, redirect: 1, authenticate: 2, allow: 3 } as const;
 
 /** Negative: `a` beats `b`. 0: they are the same. */
