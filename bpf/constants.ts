@@ -3,7 +3,8 @@
 export const DIRECTION = { ingress: 0, egress: 1 } as const;
 export type Direction = keyof typeof DIRECTION;
 
-export const VERDICT = { allow: 1, deny: 2 } as const;
+/** Programs let flows pass by `allow` alone. They have no proxy to redirect to, and know of no authentication. */
+export const VERDICT = { allow: 1, deny: 2, redirect: 3, authenticate: 4 } as const;
 
 export const ENDPOINT_FLAGS = { ingressEnforced: 1, egressEnforced: 2, noSourceCheck: 4 } as const;
 

@@ -1389,8 +1389,13 @@ describe('5. new flows', () => {
     }
   });
 
-  it('does not take a redirect for an allow', () => {
-    path.slot(2, [], [{ class: 1, direction: 'egress', protocol: 'tcp', verdict: 'allow', proxyPort: 15_000 }]);
+  it.each([
+    { verdict: 'allow', proxyPort: 15_000 },
+    { verdict: 'redirect', proxyPort: 15_000 },
+    { verdict: 'redirect' },
+    { verdict: 'authenticate' },
+  ] as const)('lets nothing pass by $verdict, to proxy port $proxyPort', (decision) => {
+    path.slot(2, [], [{ class: 1, direction: 'egress', protocol: 'tcp', ...decision }]);
     path.endpoint({ flags: ENFORCED, slot: 2 });
     expect(path.judge('egress', tcpOut(80))).toBe('policy');
   });

@@ -106,11 +106,14 @@ struct verdict_key {
 #define VERDICT_FULL_BITS 48
 #define VERDICT_ALLOW 1
 #define VERDICT_DENY 2
+/* Nothing passes by these: there is no proxy, and no authentication. */
+#define VERDICT_REDIRECT 3
+#define VERDICT_AUTHENTICATE 4
 #define PROTOCOL_OTHER 0
 
 struct verdict_value {
 	__u8 verdict;
-	__u8 flags;
+	__u8 priority; /* Of a redirect, for user space. */
 	__be16 proxy_port;
 	__u32 cookie;
 };

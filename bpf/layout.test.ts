@@ -47,7 +47,7 @@ describe('codecs', () => {
     check(classValue, fc.record({ class: u16, identity: u32, direction: fc.integer({ min: 0, max: 1 }) }));
     const portBits = fc.integer({ min: 0, max: 16 });
     check(verdictKey, fc.record({ class: u16, direction: u8, protocol: u8, port: u16, portBits }));
-    check(verdictValue, fc.record({ verdict: u8, flags: u8, proxyPort: u16, cookie: u32 }));
+    check(verdictValue, fc.record({ verdict: u8, priority: u8, proxyPort: u16, cookie: u32 }));
     const ports = { sport: u16, dport: u16, endpoint: u16 };
     check(ctKey, fc.record({ src: address, dst: address, ...ports, protocol: u8, direction: u8 }));
     const counters = { packets: u64, bytes: u64 };

@@ -201,9 +201,10 @@ export const verdictKey: Codec<VerdictKey> = {
 export interface VerdictValue {
   /** VERDICT. */
   readonly verdict: number;
-  readonly flags?: number;
-  /** Anything but 0 makes the datapath drop: it has no proxy to redirect to. */
+  /** Of a redirect: anything but 0 makes the datapath drop, whatever the verdict. */
   readonly proxyPort?: number;
+  /** Of a redirect, for user space alone: that of its listener. */
+  readonly priority?: number;
   readonly cookie?: number;
 }
 
@@ -212,14 +213,14 @@ export const verdictValue: Codec<VerdictValue> = {
   encode: (value) =>
     new Writer('verdict value', 8)
       .u8(0, value.verdict, 'verdict')
-      .u8(1, value.flags ?? 0, 'flags')
+      .u8(1, value.priority ?? 0, 'priority')
       .be16(2, value.proxyPort ?? 0, 'proxyPort')
       .u32(4, value.cookie ?? 0, 'cookie').bytes,
   decode(bytes) {
     const view = reader('verdict value', bytes, 8);
     return {
       verdict: view.getUint8(0),
-      flags: view.getUint8(1),
+      priority: view.getUint8(1),
       proxyPort: view.getUint16(2),
       cookie: view.getUint32(4, true),
     };

@@ -30,7 +30,11 @@ const anyRow: fc.Arbitrary<VerdictRow> = fc.record({
   protocol: fc.constantFrom('tcp' as const, 'udp' as const, 'icmp' as const),
   port: fc.constantFrom(0, 8, 80, 88, 443),
   portBits: fc.constantFrom(0, 9, 12, 13, 16),
-  verdict: fc.constantFrom('allow' as const, 'allow' as const, 'deny' as const),
+  verdict: fc.oneof(
+    { weight: 6, arbitrary: fc.constant('allow' as const) },
+    { weight: 3, arbitrary: fc.constant('deny' as const) },
+    { weight: 1, arbitrary: fc.constantFrom('redirect' as const, 'authenticate' as const) },
+  ),
 });
 /** ICMP errors are few, and so are rows of their types: one row in four is of all types. */
 const allOfIcmp: fc.Arbitrary<VerdictRow> = fc.record({

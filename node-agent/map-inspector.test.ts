@@ -4,7 +4,13 @@ import { MapInspector, type MapInspectorOptions } from './map-inspector.ts';
 
 /** Of two slots with so many rows, and so many identities, each. */
 function inspector(each: number): MapInspector {
-  const rows = Array.from({ length: each }, (_, port) => ({ protocol: 6, port, bits: 16, deny: false, cookie: 1 }));
+  const rows = Array.from({ length: each }, (_, port) => ({
+    protocol: 6,
+    port,
+    bits: 16,
+    verdict: 'allow' as const,
+    cookie: 1,
+  }));
   const elements = new Map(Array.from({ length: each }, (_, at) => [256 + at, 16]));
   const none = new Map<number, never>();
   const slot = {

@@ -218,10 +218,10 @@ function* verdictsOf(slots: Slots): Generator<Entries[number]> {
   for (const { slot, rows } of slots)
     for (const direction of DIRECTIONS)
       for (const [number, blocks] of rows[direction])
-        for (const { protocol, port, bits, deny, cookie } of blocks)
+        for (const { protocol, port, bits, cookie, ...decision } of blocks)
           yield {
             key: { slot, direction, class: number, protocol, port, portBits: bits },
-            value: { verdict: deny ? 'deny' : 'allow', cookie },
+            value: { ...decision, cookie },
           };
 }
 

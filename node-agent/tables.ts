@@ -4,7 +4,7 @@
  */
 import type { PolicyStatus } from '@weir/kube';
 import type { LabelMap, LabelSelector } from '@weir/labels';
-import type { CompiledPolicy, ResolvedRule, SelectorHash } from '@weir/policy';
+import type { CompiledPolicy, Decision, ResolvedRule, SelectorHash } from '@weir/policy';
 
 // ---- inputs ----
 
@@ -240,14 +240,13 @@ export interface KernelEndpoint {
 }
 
 /** Ports of a class, as the kernel's trie holds them, with one decision. */
-export interface VerdictBlock {
+export type VerdictBlock = Decision & {
   readonly protocol: number;
   readonly port: number;
   /** Leading bits of the port that are matched, 0..16. */
   readonly bits: number;
-  readonly deny: boolean;
   readonly cookie: number;
-}
+};
 
 export type PerDirection<T> = Readonly<Record<'ingress' | 'egress', T>>;
 

@@ -164,12 +164,30 @@ export class TestDatapath implements Disposable {
   judge(direction: Direction, frame: Uint8Array, from?: number): string {
     const before = this.counts(direction);
     const outcome = this.run(direction, frame, from);
-    const grown = [...this.counts(direction)].filter(([reason, count]) => count !== before.get(reason));
-    const names = grown.map(([reason]) => reason).filter((name) => name !== 'event-lost');
+    const names = [...this.#since(before, direction).keys()];
     if (outcome === 'pass' ? !names.includes('forwarded') : names.length !== 1 || names[0] === 'forwarded') {
       throw new Error(`outcome ${outcome} but counted ${names.join(', ') || 'nothing'}`);
     }
     return names.sort().join('+');
+  }
+
+  /** What `run` returns. @throws where one of the packets that it judges comes to something else than `outcome`, as `judge` names it */
+  expecting<T>(direction: Direction, outcome: string, packets: number, run: () => T): T {
+    const before = this.counts(direction);
+    const result = run();
+    const found = [...this.#since(before, direction)].map(([reason, count]) => `${count} ${reason}`);
+    const wanted = outcome.split('+').map((reason) => `${packets} ${reason}`);
+    if (found.sort().join() !== wanted.sort().join())
+      throw new Error(`expected ${wanted.join(', ')}, but counted ${found.join(', ') || 'nothing'}`);
+    return result;
+  }
+
+  /** How often each outcome was counted since. */
+  #since(before: ReadonlyMap<string, bigint>, direction: Direction): Map<string, bigint> {
+    const since = [...this.counts(direction)].map(
+      ([reason, count]) => [reason, count - (before.get(reason) ?? 0n)] as const,
+    );
+    return new Map(since.filter(([reason, count]) => count !== 0n && reason !== 'event-lost'));
   }
 
   count(reason: string, direction: Direction): bigint {

@@ -1,12 +1,12 @@
 /**
  * What a packet costs, by BPF_PROG_TEST_RUN (64-byte TCP): the best mean of several rounds, which is the one the least
- * disturbed. Compare ratios to `floor` (a program that passes everything), not nanoseconds of different machines.
+ * disturbed. Compare ratios to `floor` (a program that passes everything), not nanoseconds of different machines. Fails where a packet comes to
+ * something else than its row says.
  *
  *   node bpf/testing/measure.ts
  */
 import { skbContext } from 'libbpf-ts';
-
-import { ENDPOINT_FLAGS } from '../constants.ts';
+import { type Direction, ENDPOINT_FLAGS } from '../constants.ts';
 import { PROGRAMS } from '../maps.ts';
 import { TEST_IFINDEX, TestDatapath } from './datapath.ts';
 import { ethernet, ipv4, TCP_FLAGS, tcp } from './packets.ts';
@@ -42,6 +42,12 @@ function best(run: () => number): number {
   return Math.min(...Array.from({ length: ROUNDS }, run));
 }
 
+/** Of packets that all come to `outcome`, as `TestDatapath.judge` names it. */
+function cost(path: TestDatapath, direction: Direction, data: Uint8Array, outcome: string): number {
+  const run = (): number => best(() => path.runMany(direction, data, RUNS).ns);
+  return path.expecting(direction, outcome, ROUNDS * RUNS, run);
+}
+
 function prepared(peers: number, ctEntries: number): TestDatapath {
   const path = new TestDatapath({ ctEntries });
   path.endpoint({ flags: ENDPOINT_FLAGS.egressEnforced | ENDPOINT_FLAGS.ingressEnforced });
@@ -68,19 +74,24 @@ export function measure(peers: number): Costs {
   const opening = frame(POD, PEER, 1000, 80, TCP_FLAGS.syn);
   path.run('egress', opening);
   for (let port = 1; port < 64; port++) full.run('egress', frame(POD, PEER, 1000, port, TCP_FLAGS.syn));
-  const egress = (data: Uint8Array) => best(() => path.runMany('egress', data, RUNS).ns);
-  return {
+  const egress = (data: Uint8Array, outcome: string): number => cost(path, 'egress', data, outcome);
+  const unnamed = (address: string): number => egress(frame(POD, address, 1000, 80, TCP_FLAGS.syn), 'policy');
+  const costs = {
     peers,
     floor: best(() => pass.testRun({ data: opening, repeat: RUNS, context }).durationNs),
-    established: egress(frame(POD, PEER, 1000, 80, TCP_FLAGS.ack)),
-    reply: best(() => path.runMany('ingress', frame(PEER, POD, 80, 1000, TCP_FLAGS.ack), RUNS).ns),
-    deniedPeer: egress(frame(POD, STRANGER, 1000, 80, TCP_FLAGS.syn)),
-    deniedPort: egress(frame(POD, PEER, 1000, 443, TCP_FLAGS.syn)),
-    newUntracked: best(() => full.runMany('egress', frame(POD, PEER, 1000, 200, TCP_FLAGS.syn), RUNS).ns),
-    unnamed1: egress(frame(POD, UNNAMED[1], 1000, 80, TCP_FLAGS.syn)),
-    unnamed8: egress(frame(POD, UNNAMED[8], 1000, 80, TCP_FLAGS.syn)),
-    unnamed32: egress(frame(POD, UNNAMED[32], 1000, 80, TCP_FLAGS.syn)),
+    established: egress(frame(POD, PEER, 1000, 80, TCP_FLAGS.ack), 'forwarded'),
+    reply: cost(path, 'ingress', frame(PEER, POD, 80, 1000, TCP_FLAGS.ack), 'forwarded'),
+    deniedPeer: egress(frame(POD, STRANGER, 1000, 80, TCP_FLAGS.syn), 'policy'),
+    deniedPort: egress(frame(POD, PEER, 1000, 443, TCP_FLAGS.syn), 'policy'),
+    newUntracked: cost(full, 'egress', frame(POD, PEER, 1000, 200, TCP_FLAGS.syn), 'ct-full+forwarded'),
+    unnamed1: unnamed(UNNAMED[1]),
+    unnamed8: unnamed(UNNAMED[8]),
+    unnamed32: unnamed(UNNAMED[32]),
   };
+  const [flow, found] = [path.flow('egress', 6, POD, 1000, PEER, 80).get(), path.flows()];
+  if (found !== 1 || flow?.packets !== 1n + BigInt(2 * ROUNDS * RUNS))
+    throw new Error(`expected one flow with all packets of both sides, and found ${found}, this with ${flow?.packets}`);
+  return costs;
 }
 
 if (import.meta.main) console.table([1, 1000, 10_000].map(measure));

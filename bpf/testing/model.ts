@@ -242,7 +242,8 @@ export class Model {
       undefined,
     );
     if (best === undefined) return identity === 0 ? 'unknown-identity' : 'policy';
-    return best.verdict === 'deny' ? 'policy-denied' : 'forwarded';
+    if (best.verdict === 'allow') return 'forwarded';
+    return best.verdict === 'deny' ? 'policy-denied' : 'policy';
   }
 }
 

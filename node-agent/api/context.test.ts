@@ -3,7 +3,7 @@ import { expect, it } from '@jest/globals';
 import { createStateDB } from '@weir/statedb';
 import type { Core } from '../core.ts';
 import { createTables } from '../create-tables.ts';
-import type { EndpointStateRow, SlotContent } from '../tables.ts';
+import type { EndpointStateRow, SlotContent, VerdictBlock } from '../tables.ts';
 import { endpointTexts, endpointViews, requireEndpoint } from './context.ts';
 import { endpointHealth, endpointLabels, endpointLog } from './endpoint-model.ts';
 import type { ApiOptions } from './types.ts';
@@ -15,7 +15,7 @@ function agent(): { readonly options: ApiOptions; readonly expanded: () => numbe
   let expanded = 0;
   const db = createStateDB();
   const tables = createTables(db);
-  const block = { protocol: 6, port: 80, bits: 16, deny: false, cookie: 1 };
+  const block: VerdictBlock = { protocol: 6, port: 80, bits: 16, verdict: 'allow', cookie: 1 };
   const direction = new Map([[16, [block]]]);
   const content: SlotContent = {
     elements: { ingress: new Map([[300, 16]]), egress: new Map() },
@@ -51,7 +51,7 @@ function agent(): { readonly options: ApiOptions; readonly expanded: () => numbe
     },
   };
   // The kernel has another row from now on.
-  const blockAll = (): void => void direction.set(16, [{ ...block, deny: true }]);
+  const blockAll = (): void => void direction.set(16, [{ ...block, verdict: 'deny' }]);
   return { options: { core } as ApiOptions, expanded: () => expanded, block: blockAll };
 }
 

@@ -1,5 +1,5 @@
 import { formatLabels } from '@weir/labels';
-import type { Direction } from '@weir/policy';
+import type { Direction, Verdict } from '@weir/policy';
 import { rangesOf } from '../derive/contract.ts';
 import type { EndpointStatus, EndpointWord } from '../endpoint-status.ts';
 import type { ContainerPort, EndpointRow, EndpointStateRow, SlotContent } from '../tables.ts';
@@ -150,11 +150,10 @@ function endpointPolicy({ state, slot, policyRevision }: PolicySide): EndpointPo
 }
 
 /** Listed identities with at least one row of the verdict. */
-function identities(slot: SlotContent, direction: Direction, verdict: 'allow' | 'deny'): readonly number[] {
+function identities(slot: SlotContent, direction: Direction, verdict: Verdict): readonly number[] {
   const rows = slot.rows[direction];
   const classes = new Set<number>();
-  for (const [number, blocks] of rows)
-    if (blocks.some(({ deny }) => deny === (verdict === 'deny'))) classes.add(number);
+  for (const [number, blocks] of rows) if (blocks.some((block) => block.verdict === verdict)) classes.add(number);
   const found: number[] = [];
   for (const [identity, number] of slot.elements[direction]) if (classes.has(number)) found.push(identity);
   return found.sort((a, b) => a - b);
@@ -163,9 +162,9 @@ function identities(slot: SlotContent, direction: Direction, verdict: 'allow' | 
 function l4(slot: SlotContent, direction: Direction): readonly L4Rule[] {
   const rules = new Set<string>();
   for (const blocks of slot.rows[direction].values())
-    for (const { from, to, protocol, deny } of rangesOf(blocks)) {
+    for (const { from, to, protocol, cookie: _, ...decision } of rangesOf(blocks)) {
       const ports = from === to ? { port: from } : { port: from, 'end-port': to };
-      rules.add(JSON.stringify({ ...ports, protocol: PROTOCOLS[protocol], verdict: deny ? 'deny' : 'allow' }));
+      rules.add(JSON.stringify({ ...ports, protocol: PROTOCOLS[protocol], ...decision }));
     }
   return [...rules].sort().map((rule) => ({ rule, 'derived-from-rules': [] }));
 }

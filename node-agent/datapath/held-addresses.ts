@@ -11,7 +11,7 @@ import { isLocalCidr } from '@weir/identity';
 import type { Steps } from '@weir/policy';
 import { type Around, DIRECTIONS } from '../derive/contract.ts';
 import type { EndpointStateRow, IpcacheRow, SlotContent } from '../tables.ts';
-import { opens } from './slot-content.ts';
+import { opensPeer } from './slot-content.ts';
 
 type Word = Pick<EndpointStateRow, 'slot' | 'enforced'>;
 
@@ -42,7 +42,7 @@ export function* heldAddresses(rows: readonly IpcacheRow[], at: AtRefusal): Step
       yield;
       open = pairs.some(({ there, wanted, directions }) =>
         directions.some((direction) =>
-          opens({ content: there, identity, around }, [{ content: wanted, identity, around }], direction),
+          opensPeer({ content: there, identity, around }, [{ content: wanted, identity, around }], direction),
         ),
       );
       known.set(identity, open);

@@ -10,7 +10,7 @@ import type { Tables } from '../core.ts';
 import { type Around, DIRECTIONS, prefixKey } from '../derive/contract.ts';
 import { OrderError } from '../errors.ts';
 import type { EndpointStateRow, IpcacheRow, SlotContent } from '../tables.ts';
-import { classesOf, type Judged, opens } from './slot-content.ts';
+import { classesOf, type Judged, opensPeer } from './slot-content.ts';
 
 type Word = Pick<EndpointStateRow, 'slot' | 'enforced'>;
 
@@ -175,7 +175,7 @@ function opensOnce(
       return of === undefined ? [] : [{ content: of, ...other }];
     });
     const key = [one, ...judged].map((each) => classesOf(each.content, each.identity, each.around)).join(' ');
-    const found = known.get(key) ?? directions.some((direction) => opens(one, judged, direction));
+    const found = known.get(key) ?? directions.some((direction) => opensPeer(one, judged, direction));
     known.set(key, found);
     return found;
   };

@@ -1,6 +1,6 @@
 /** What a slot holds, between rows of the tables and entries of its two inner maps. */
-import { classKey, classValue, DIRECTION, VERDICT, verdictKey, verdictValue } from '@weir/bpf';
-import type { Direction, Steps } from '@weir/policy';
+import { classKey, classValue, DIRECTION, VERDICT, type VerdictValue, verdictKey, verdictValue } from '@weir/bpf';
+import { ALLOW, DENY, type Decision, type Direction, opens, type Steps } from '@weir/policy';
 import type { BpfMap } from 'libbpf-ts';
 import {
   type Around,
@@ -10,6 +10,9 @@ import {
   DIRECTIONS,
   FIRST_CLASS,
   type KernelSlot,
+  type PortDecision,
+  passing,
+  passingKey,
   rangesOf,
 } from '../derive/contract.ts';
 import type { PerDirection, SlotContent, VerdictBlock } from '../tables.ts';
@@ -20,11 +23,7 @@ export function classesOf({ elements }: Pick<SlotContent, 'elements'>, identity:
 
 /** Equal texts are equal decisions of every packet of the identity. */
 export function decisionsOf(content: SlotContent, identity: number, around: Around): string {
-  return DIRECTIONS.map((direction) =>
-    rangesOfPeer({ content, identity, around }, direction)
-      .map(({ protocol, from, to, deny }) => `${protocol}/${from}-${to}${deny ? '-' : '+'}`)
-      .join(' '),
-  ).join('|');
+  return DIRECTIONS.map((direction) => passingKey(rangesOfPeer({ content, identity, around }, direction))).join('|');
 }
 
 /** An identity, as a slot's content judges it. */
@@ -34,34 +33,28 @@ export interface Judged {
   readonly around: Around;
 }
 
-/** Whether some packet is let through by the one, and by none of the others. */
-export function opens(one: Judged, others: readonly Judged[], direction: Direction): boolean {
-  const allowed = (judged: Judged): readonly PortRange[] => rangesOfPeer(judged, direction).filter(({ deny }) => !deny);
-  return others.reduce((left, other) => without(left, allowed(other)), allowed(one)).length > 0;
+/** Whether some packet passes by the one, and by each of the others is denied or passes in a narrower or another way. */
+export function opensPeer(one: Judged, others: readonly Judged[], direction: Direction): boolean {
+  const ports = (judged: Judged): readonly PortDecision[] => passing(rangesOfPeer(judged, direction));
+  return others.reduce((left, other) => opened(left, ports(other)), ports(one)).length > 0;
 }
 
 /** What is decided of an identity: no two of the ranges are of one protocol and port. */
 function rangesOfPeer({ content, identity, around }: Judged, direction: Direction): ReturnType<typeof rangesOf> {
   const { elements, rows } = content;
-  const blocks = rows[direction].get(classOf(elements[direction], identity, around)) ?? [];
-  return rangesOf(blocks.map((block) => ({ ...block, cookie: 0 })));
+  return rangesOf(rows[direction].get(classOf(elements[direction], identity, around)) ?? []);
 }
 
-interface PortRange {
-  readonly protocol: number;
-  readonly from: number;
-  readonly to: number;
-}
-
-/** The parts of ranges that are in none of the others. */
-function without(ranges: readonly PortRange[], others: readonly PortRange[]): readonly PortRange[] {
+/** The parts of ranges that open what others decide of the same ports. */
+function opened(ranges: readonly PortDecision[], others: readonly PortDecision[]): readonly PortDecision[] {
   return others.reduce(
-    (left, { protocol, from, to }) =>
+    (left, other) =>
       left.flatMap((range) => {
-        if (range.protocol !== protocol || range.to < from || to < range.from) return [range];
+        const apart = range.protocol !== other.protocol || range.to < other.from || other.to < range.from;
+        if (apart || opens(range, other)) return [range];
         const [before, after] = [
-          { protocol, from: range.from, to: from - 1 },
-          { protocol, from: to + 1, to: range.to },
+          { ...range, to: other.from - 1 },
+          { ...range, from: other.to + 1 },
         ];
         return [before, after].filter((part) => part.from <= part.to);
       }),
@@ -93,8 +86,24 @@ export function verdictEntry(direction: Direction, number: number, block: Verdic
       port: block.port,
       portBits: block.bits,
     }),
-    verdictValue.encode({ verdict: block.deny ? VERDICT.deny : VERDICT.allow, cookie: block.cookie }),
+    verdictValue.encode({ ...decisionBytes(block), cookie: block.cookie }),
   ];
+}
+
+function decisionBytes(decision: Decision): Omit<VerdictValue, 'cookie'> {
+  const verdict = VERDICT[decision.verdict];
+  if (decision.verdict !== 'redirect') return { verdict };
+  const { port, priority } = decision.listener;
+  return { verdict, proxyPort: port, priority };
+}
+
+/** The kernel drops by a value that it does not know: so this is a deny. */
+function decisionIn({ verdict, proxyPort = 0, priority = 0 }: VerdictValue): Decision {
+  if (verdict === VERDICT.redirect && proxyPort !== 0)
+    return { verdict: 'redirect', listener: { port: proxyPort, priority } };
+  if (proxyPort !== 0) return DENY;
+  if (verdict === VERDICT.allow) return ALLOW;
+  return verdict === VERDICT.authenticate ? { verdict: 'authenticate' } : DENY;
 }
 
 /** What is in the maps, an element a step: nobody may write into them meanwhile. */
@@ -120,7 +129,7 @@ export function* readSlot(
       protocol: key.protocol,
       port: key.port,
       bits: key.portBits,
-      deny: value.verdict === VERDICT.deny,
+      ...decisionIn(value),
       cookie: value.cookie ?? 0,
     };
     const list = ofDirection.get(key.class);

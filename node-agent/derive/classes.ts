@@ -4,7 +4,7 @@ import { IdsExhaustedError } from '../errors.ts';
 import type { PerDirection, SlotContent, SlotRow } from '../tables.ts';
 import { GRACE_MS } from './grace.ts';
 import { patched } from './patched-map.ts';
-import { allowedKey, blocksOf, both, DIRECTIONS, rowsKey } from './rows.ts';
+import { blocksOf, both, DIRECTIONS, passingKey, rowsKey } from './rows.ts';
 
 /** First class number that is no scope class (datapath contract). */
 export const FIRST_CLASS = 16;
@@ -220,7 +220,7 @@ export function distinguisher(slot: SlotRow, around: Around): (a: number, b: num
       if (!allowed.has(number)) {
         rows ??= rowsByClass(slot, direction);
         const found = rows.get(number);
-        allowed.set(number, found && allowedKey(found));
+        allowed.set(number, found && passingKey(found));
       }
       return allowed.get(number);
     };

@@ -8,5 +8,5 @@ export { GRACE_MS } from './grace.ts';
 export { Pace } from './pace.ts';
 export type { KernelState, Plan, Withdrawal } from './plan.ts';
 export { hostPrefix, prefixKey, prefixOrNone } from './prefixes.ts';
-export { blocksKey, blocksOf, both, DIRECTIONS, rangesOf } from './rows.ts';
+export { blocksKey, blocksOf, both, DIRECTIONS, type PortDecision, passing, passingKey, rangesOf } from './rows.ts';
 export type { KernelSlot } from './slot-rows.ts';

@@ -1,12 +1,21 @@
 /** Rows of a class as the kernel's trie holds them: blocks of ports, each with one decision. */
 import { portPrefixes } from '@weir/net';
-import type { ClassRows, CompiledPolicy, Direction } from '@weir/policy';
+import {
+  type ClassRows,
+  type CompiledPolicy,
+  DENY,
+  type Decision,
+  type Direction,
+  decisionKey,
+  opens,
+  sameDecision,
+} from '@weir/policy';
 import type { PerDirection, VerdictBlock } from '../tables.ts';
 
-interface PortRange {
-  readonly from: number;
-  readonly to: number;
-}
+/** What is decided of ports, whichever rule decides. */
+export type PortDecision = Decision & { readonly protocol: number; readonly from: number; readonly to: number };
+
+type RuledPorts = PortDecision & Pick<VerdictBlock, 'cookie'>;
 
 export const DIRECTIONS: readonly Direction[] = ['ingress', 'egress'];
 
@@ -17,31 +26,45 @@ export function both<T>(of: (direction: Direction) => T): PerDirection<T> {
 /** The blocks of a class, ascending. */
 export function blocksOf(rows: ClassRows): VerdictBlock[] {
   const blocks: VerdictBlock[] = [];
-  for (const row of rows) {
-    for (const { port, bits } of portPrefixes(row.from, row.to)) {
-      blocks.push({ protocol: row.protocol, port, bits, deny: row.verdict === 'deny', cookie: row.cookie });
-    }
+  for (const { from, to, ...decided } of rows) {
+    for (const { port, bits } of portPrefixes(from, to)) blocks.push({ ...decided, port, bits });
   }
   return blocks;
 }
 
 /** The ports of each decision, ascending: the opposite of `blocksOf`. */
-export function rangesOf(blocks: readonly VerdictBlock[]): (Omit<VerdictBlock, 'port' | 'bits'> & PortRange)[] {
-  const ranges: (Omit<VerdictBlock, 'port' | 'bits'> & { from: number; to: number })[] = [];
-  for (const { port, bits, ...decision } of blocks.toSorted((a, b) => a.protocol - b.protocol || a.port - b.port)) {
-    const to = port + 2 ** (16 - bits) - 1;
-    const last = ranges.at(-1);
-    const goes = last !== undefined && last.to + 1 === port && last.protocol === decision.protocol;
-    if (goes && last.deny === decision.deny && last.cookie === decision.cookie) last.to = to;
-    else ranges.push({ ...decision, from: port, to });
+export function rangesOf(blocks: readonly VerdictBlock[]): RuledPorts[] {
+  const ranges = blocks.map(({ port, bits, ...decided }) => ({
+    ...decided,
+    from: port,
+    to: port + 2 ** (16 - bits) - 1,
+  }));
+  ranges.sort((a, b) => a.protocol - b.protocol || a.from - b.from);
+  return joined(ranges, (a, b) => a.cookie === b.cookie && sameDecision(a, b));
+}
+
+/** The ports by which something passes. */
+export function passing(ranges: readonly RuledPorts[]): PortDecision[] {
+  const passed = ranges.filter((range) => opens(range, DENY)).map(({ cookie: _, ...range }) => range);
+  return joined(passed, sameDecision);
+}
+
+/** Neighbours that are the same are one. Ranges ascend. */
+function joined<T extends PortDecision>(ranges: readonly T[], same: (a: T, b: T) => boolean): T[] {
+  const out: (T & { to: number })[] = [];
+  for (const range of ranges) {
+    const last = out.at(-1);
+    const next = last?.protocol === range.protocol && last.to + 1 === range.from;
+    if (next && same(last, range)) last.to = range.to;
+    else out.push({ ...range });
   }
-  return ranges;
+  return out;
 }
 
 /** Equal keys = equal decisions for every packet. */
 export function blocksKey(blocks: readonly VerdictBlock[]): string {
   return blocks
-    .map((block) => `${block.protocol}/${block.port}/${block.bits}${block.deny ? '-' : '+'}${block.cookie}`)
+    .map((block) => `${block.protocol}/${block.port}/${block.bits}=${block.cookie}${decisionKey(block)}`)
     .sort()
     .join(' ');
 }
@@ -50,16 +73,11 @@ export function rowsKey(rows: ClassRows): string {
   return blocksKey(blocksOf(rows));
 }
 
-/** Equal keys = the same packets are allowed, whichever rules allow them. */
-export function allowedKey(rows: ClassRows): string {
-  const ranges: { readonly protocol: number; readonly from: number; to: number }[] = [];
-  for (const { protocol, from, to, verdict } of rows) {
-    if (verdict !== 'allow') continue;
-    const last = ranges.at(-1);
-    if (last?.protocol === protocol && last.to + 1 === from) last.to = to;
-    else ranges.push({ protocol, from, to });
-  }
-  return ranges.map(({ protocol, from, to }) => `${protocol}/${from}-${to}`).join(' ');
+/** Equal keys = the same packets pass in the same way, whichever rules decide. */
+export function passingKey(ranges: readonly RuledPorts[]): string {
+  return passing(ranges)
+    .map((range) => `${range.protocol}/${range.from}-${range.to}${decisionKey(range)}`)
+    .join(' ');
 }
 
 /** Whether everything is equal that a membership change cannot alter: a difference needs a new slot. */

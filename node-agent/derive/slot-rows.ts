@@ -4,7 +4,7 @@ import type { CompiledDirection, CompiledPolicy, Direction, Steps } from '@weir/
 import { IdsExhaustedError } from '../errors.ts';
 import type { PerDirection, SlotRow } from '../tables.ts';
 import { type Around, assignNumbers, type ClassMaps, type ClassNumbers, classOf, type Moved, STEP } from './classes.ts';
-import { allowedKey, DIRECTIONS, rowsKey } from './rows.ts';
+import { DIRECTIONS, passingKey, rowsKey } from './rows.ts';
 
 /** What a slot found in the kernel means. */
 export interface KernelSlot {
@@ -120,14 +120,14 @@ function allowedOf(
 } {
   const own = new Map<number, string>();
   for (const { members, rows } of classes) {
-    const allowed = allowedKey(rows);
+    const allowed = passingKey(rows);
     for (const id of members) own.set(id, allowed);
   }
   const scopes = {
-    unknown: allowedKey(scope.unknown),
-    reserved: allowedKey(scope.unknown),
-    pod: allowedKey(scope.pod),
-    world: allowedKey(scope.world),
+    unknown: passingKey(scope.unknown),
+    reserved: passingKey(scope.unknown),
+    pod: passingKey(scope.pod),
+    world: passingKey(scope.world),
   };
   const found = (id: number): string => own.get(id) ?? (isLocalCidr(id) ? found(around(id)) : scopes[scopeOf(id)]);
   // An open direction allows what no key says.

@@ -1,3 +1,4 @@
+import { decisionOfRule } from './decision.ts';
 import type { PeerNames } from './peer-names.ts';
 import { isNamed, type NumbersOf, numbered } from './port-names.ts';
 import type { RowBudget } from './row-budget.ts';
@@ -76,7 +77,7 @@ export class ClassPainter {
     const { verdict, cookie } = rule;
     const numbersOf = typeof this.#names === 'function' ? this.#names : this.#names.numbersOf(identity, verdict);
     const ports = numbered(rule.ports, numbersOf);
-    const rows = rowsOfRule({ verdict, cookie, ...(ports === undefined ? {} : { ports }) });
+    const rows = rowsOfRule({ ...decisionOfRule(verdict), cookie, ...(ports === undefined ? {} : { ports }) });
     if (!this.#differs(index)) this.#ofRule.set(index, rows);
     return rows;
   }

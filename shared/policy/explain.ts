@@ -49,7 +49,7 @@ export function explain(input: Omit<CompileInput, 'identities'>, flow: ExplainFl
       (rule) => hitsPeer(rule, flow.peer, input.peerSets) && hitsPort(rule, flow, input.portNames ?? NO_PORT_NAMES),
     )
     .sort((a, b) => compareNumber(a.cookie, b.cookie));
-  const denies = hits.filter((rule) => rule.verdict === 'deny');
+  const denies = hits.filter((rule) => rule.verdict !== 'allow');
   const allows = hits.filter((rule) => rule.verdict === 'allow');
   const [deny] = denies;
   if (deny !== undefined) {
@@ -88,7 +88,7 @@ function hitsPeer(rule: ResolvedRule, peer: PeerIdentity, peerSets: CompileInput
   if (rule.peers === undefined) return true;
   if (peer.id === RESERVED_ID.unknown) {
     const selects = (entity: string) => (rule.verdict === 'allow' ? entity === 'all' : entity !== 'none');
-    return rule.peers.some((ref) => ('entity' in ref ? selects(ref.entity) : rule.verdict === 'deny'));
+    return rule.peers.some((ref) => ('entity' in ref ? selects(ref.entity) : rule.verdict !== 'allow'));
   }
   return rule.peers.some((ref) => membership(ref, peer, peerSets));
 }

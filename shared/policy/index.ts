@@ -1,4 +1,5 @@
 export * from './compile.ts';
+export * from './decision.ts';
 export * from './demand.ts';
 export * from './describe.ts';
 export * from './errors.ts';

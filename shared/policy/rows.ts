@@ -2,16 +2,16 @@
  * Rules that hit one peer -> disjoint port intervals, each with one decision (design section 4). What several peers have in common is painted
  * once: the rows of each class are painted over it, and those that stay as they were are the same objects.
  */
+import { ALLOW, compareRank, decisionKey, sameDecision } from './decision.ts';
 import { compareNumber } from './order.ts';
-import type { ClassRows, CompiledRow, PortRange, Verdict } from './types.ts';
+import type { ClassRows, CompiledRow, Decision, PortRange } from './types.ts';
 
 /** A rule whose port names are numbers by now. */
-export interface NumberedRule {
-  readonly verdict: Verdict;
+export type NumberedRule = Decision & {
   readonly cookie: number;
   /** Absent: every protocol and port. */
   readonly ports?: readonly PortRange[];
-}
+};
 
 const PORT_PROTOCOL = { TCP: 6, UDP: 17, SCTP: 132 } as const;
 /** Highest "port" of each protocol: for ICMP it is the type, for 0 (any other protocol) there is none. */
@@ -30,13 +30,11 @@ export type Painting = readonly ClassRows[];
 /** No row: everything drops. */
 export const BLANK: Painting = LAST_PORT.map(() => []);
 /** Everything is allowed, by no rule: where there is no default deny, and for the localhost rule. Every rule beats it. */
-export const OPEN: Painting = LAST_PORT.map(([protocol, to]) => [
-  { protocol, from: 0, to, verdict: 'allow', cookie: 0 },
-]);
+export const OPEN: Painting = LAST_PORT.map(([protocol, to]) => [{ protocol, from: 0, to, ...ALLOW, cookie: 0 }]);
 
 /** Equal texts = equal decisions, and the same rules that make them. */
 export function textOf(rows: ClassRows): string {
-  return rows.map(({ protocol, from, to, verdict, cookie }) => `${protocol}/${from}-${to}${verdict}${cookie}`).join();
+  return rows.map((row) => `${row.protocol}/${row.from}-${row.to}=${row.cookie}${decisionKey(row)}`).join();
 }
 
 /** Whether their texts are equal. */
@@ -47,24 +45,20 @@ export function sameRows(a: ClassRows, b: ClassRows): boolean {
       const other = b[index];
       return (
         one === other ||
-        (one.protocol === other?.protocol &&
-          one.from === other.from &&
-          one.to === other.to &&
-          one.verdict === other.verdict &&
-          one.cookie === other.cookie)
+        (one.protocol === other?.protocol && one.from === other.from && one.to === other.to && sameDecided(one, other))
       );
     })
   );
 }
 
 /** What the rule decides where no other does. */
-export function rowsOfRule({ verdict, cookie, ports }: NumberedRule): CompiledRow[] {
-  if (ports === undefined) return LAST_PORT.map(([protocol, to]) => ({ protocol, from: 0, to, verdict, cookie }));
-  return ports.map(({ protocol, from, to }) => ({ protocol: PORT_PROTOCOL[protocol], from, to, verdict, cookie }));
+export function rowsOfRule({ ports, ...decided }: NumberedRule): CompiledRow[] {
+  if (ports === undefined) return LAST_PORT.map(([protocol, to]) => ({ protocol, from: 0, to, ...decided }));
+  return ports.map(({ protocol, from, to }) => ({ protocol: PORT_PROTOCOL[protocol], from, to, ...decided }));
 }
 
 /**
- * What both decide together: a deny beats every allow, whatever its width; among equals the lowest cookie is named. Time is n log n in the
+ * What both decide together: by rank, whatever the width; among equals the lowest cookie is named. Time is n log n in the
  * rows that are added and those of `under` among them, of which `look` is told before; others are copied by reference.
  */
 export function paintOver(
@@ -96,17 +90,21 @@ export function rowsOf(painting: Painting): ClassRows {
   return painting.flat();
 }
 
-function compareRank(a: CompiledRow, b: CompiledRow): number {
-  if (a.verdict !== b.verdict) return a.verdict === 'deny' ? -1 : 1;
-  // 0, which is no rule's, comes last.
-  return ((a.cookie - 1) >>> 0) - ((b.cookie - 1) >>> 0);
+function sameDecided(a: CompiledRow, b: CompiledRow): boolean {
+  return a.cookie === b.cookie && sameDecision(a, b);
+}
+
+/** Negative: `a` beats `b`. */
+function compareRows(a: CompiledRow, b: CompiledRow): number {
+  // Cookie 0, which is no rule's, comes last.
+  return compareRank(a, b) || ((a.cookie - 1) >>> 0) - ((b.cookie - 1) >>> 0);
 }
 
 /** Each point gets the first row that covers it, by rank, of one at least. Neighbours with equal decisions are joined. */
 function paint(rows: readonly CompiledRow[], last: number): CompiledRow[] {
-  const first = rows.reduce((best, row) => (compareRank(row, best) < 0 ? row : best));
+  const first = rows.reduce((best, row) => (compareRows(row, best) < 0 ? row : best));
   if (rows.length === 1 || (first.from === 0 && first.to === last)) return [first];
-  const spans = rows.toSorted(compareRank);
+  const spans = rows.toSorted(compareRows);
   const starts = [...new Set(spans.flatMap(({ from, to }) => [from, to + 1]))].sort(compareNumber);
   const indexOf = new Map(starts.map((start, index) => [start, index]));
   const owner = Array.from<CompiledRow | undefined>({ length: starts.length });
@@ -133,11 +131,7 @@ function paint(rows: readonly CompiledRow[], last: number): CompiledRow[] {
     const from = starts[index] ?? 0;
     const to = (starts[index + 1] ?? 0) - 1;
     const before = painted.at(-1);
-    const joins =
-      before !== undefined &&
-      before.to === from - 1 &&
-      before.verdict === span.verdict &&
-      before.cookie === span.cookie;
+    const joins = before !== undefined && before.to === from - 1 && sameDecided(before, span);
     const begin = joins ? before.from : from;
     if (joins) painted.pop();
     painted.push(span.from === begin && span.to === to ? span : { ...span, from: begin, to });

@@ -13,7 +13,21 @@ import type { LabelSelector } from '@weir/labels';
 /** `NetworkPolicy` is the one of networking.k8s.io/v1. */
 export type PolicyKind = 'CiliumNetworkPolicy' | 'CiliumClusterwideNetworkPolicy' | 'NetworkPolicy' | 'BareRules';
 export type Direction = 'ingress' | 'egress';
+/** What a rule says. What is decided of a flow is a `Decision`. */
 export type Verdict = 'allow' | 'deny';
+
+/** Where redirected flows go. */
+export interface Listener {
+  /** Of the proxy, on the node: 1..65535. */
+  readonly port: number;
+  /** Among redirects the lowest wins (spec 5.1, item 3): 1..255. */
+  readonly priority: number;
+}
+
+/** What is decided of a flow; compared by decision.ts. `authenticate`: it passes when both ends have authenticated. */
+export type Decision =
+  | { readonly verdict: 'allow' | 'deny' | 'authenticate' }
+  | { readonly verdict: 'redirect'; readonly listener: Listener };
 export type PortProtocol = 'TCP' | 'UDP' | 'SCTP';
 
 /** Entities of spec 3.2. */
@@ -170,14 +184,13 @@ export interface PeerSetView {
 }
 
 /** One port interval's decision. Protocol 0 = any protocol not listed (port 0..0). For 1 and 58 the port is the ICMP type. */
-export interface CompiledRow {
+export type CompiledRow = Decision & {
   readonly protocol: 0 | 1 | 6 | 17 | 58 | 132;
   readonly from: number;
   readonly to: number;
-  readonly verdict: Verdict;
   /** Cookie of the deciding rule (the lowest among equals); 0 when none (allowed by absence of default deny, or the localhost rule). */
   readonly cookie: number;
-}
+};
 
 /** Rows of one class: disjoint, ascending by (protocol, from), neighbours with equal decisions merged. No row = no match = drop. */
 export type ClassRows = readonly CompiledRow[];

@@ -1,26 +1,33 @@
 /**
  * The price of one 64-byte TCP packet by BPF_PROG_TEST_RUN beside `return TC_ACT_OK`, the floor, measured by turns with it. Goals are
- * for a machine whose floor is 17 ns: figures are scaled to that, as the machine's speed drifts and differs.
+ * for a machine whose floor is 17 ns: figures are scaled to that, as the machine's speed drifts and differs. Fails where a packet comes to something
+ * else than its row says.
  */
-import { FIRST_CLASS, PROGRAMS } from '@weir/bpf';
-import { TEST_IFINDEX, TestDatapath } from '@weir/bpf/testing/datapath.ts';
-import { ethernet, ipv4, tcp } from '@weir/bpf/testing/packets.ts';
+import { ctValue, FIRST_CLASS, PROGRAMS } from '@weir/bpf';
+import { OUTSIDE_IFINDEX, TEST_IFINDEX, TestDatapath } from '@weir/bpf/testing/datapath.ts';
+import { ethernet, ipv4, TCP_FLAGS, tcp } from '@weir/bpf/testing/packets.ts';
 import { skbContext } from 'libbpf-ts';
-import { quantile } from './report.ts';
+import { type Figure, quantile } from './report.ts';
 import type { Suite } from './suite.ts';
 
 const PEER = '10.0.0.2';
 const OTHER = '10.0.0.3';
 const OWN = '10.0.0.1';
-const ROUNDS = 11;
-const REPEAT = 300_000;
-const FLOWS = 3000;
 const ENFORCED = 3;
 const FLOOR_NS = 17;
 
-const context = skbContext({ ifindex: TEST_IFINDEX });
-const frame = (sport: number, dport: number, src = PEER) =>
-  ethernet(ipv4({ src, dst: OWN, protocol: 6, payload: tcp({ sport, dport, flags: 0x02 }) }), undefined, 10);
+export interface Effort {
+  readonly rounds: number;
+  /** Packets of a round. */
+  readonly repeat: number;
+  /** New flows. */
+  readonly flows: number;
+}
+
+/** From outside the node. */
+const context = skbContext({ ifindex: TEST_IFINDEX, ingressIfindex: OUTSIDE_IFINDEX });
+const frame = (sport: number, dport: number, src = PEER, flags: number = TCP_FLAGS.syn) =>
+  ethernet(ipv4({ src, dst: OWN, protocol: 6, payload: tcp({ sport, dport, flags }) }), undefined, 10);
 
 /** One endpoint that admits TCP 80 from `peers` identities. */
 function scene(peers: number, ctEntries: number): TestDatapath {
@@ -42,59 +49,84 @@ function once(datapath: TestDatapath, program: string, data: Uint8Array, repeat:
   return datapath.object.program(program).testRun({ data, repeat, context }).durationNs;
 }
 
+/** What packets come to, as `TestDatapath.judge` names it, and what the connection table gains by them. */
+interface Outcome {
+  readonly outcome: string;
+  readonly flows: number;
+  readonly tracked: number;
+}
+
+/** Flows in the connection table, and packets of them. */
+export function connections(datapath: TestDatapath): Omit<Outcome, 'outcome'> {
+  const packets = [...datapath.map('ct4').entries()].map(([, bytes]) => Number(ctValue.decode(bytes).packets));
+  return { flows: packets.length, tracked: packets.reduce((sum, each) => sum + each, 0) };
+}
+
+/** What `run` returns. @throws where its packets come to something else */
+function expecting<T>(datapath: TestDatapath, packets: number, expected: Outcome, run: () => T): T {
+  const before = connections(datapath);
+  const result = datapath.expecting('ingress', expected.outcome, packets, run);
+  const after = connections(datapath);
+  const [flows, tracked] = [after.flows - before.flows, after.tracked - before.tracked];
+  if (flows !== expected.flows || tracked !== expected.tracked)
+    throw new Error(
+      `expected ${expected.flows} more flows with ${expected.tracked} packets, and found ${flows} with ${tracked}`,
+    );
+  return result;
+}
+
 /** Median over rounds of cost/floor, each taken in the same moment, as nanoseconds at a floor of 17. */
-function scaled(datapath: TestDatapath, data: Uint8Array): number {
-  const ratios = Array.from({ length: ROUNDS }, () => {
-    const floor = once(datapath, PROGRAMS.pass, data, REPEAT);
-    return once(datapath, PROGRAMS.toPod, data, REPEAT) / floor;
+function scaled(datapath: TestDatapath, data: Uint8Array, { rounds, repeat }: Effort): number {
+  const ratios = Array.from({ length: rounds }, () => {
+    const floor = once(datapath, PROGRAMS.pass, data, repeat);
+    return once(datapath, PROGRAMS.toPod, data, repeat) / floor;
   });
   return quantile(ratios, 0.5) * FLOOR_NS;
 }
 
 /** A new flow is new once only: single cold runs over many flows, less the cost of a single run of the floor program. */
-function newFlow(datapath: TestDatapath, floor: number): number {
+function newFlow(datapath: TestDatapath, floor: number, { flows }: Effort): number {
   const single = (program: string) =>
-    Array.from({ length: FLOWS }, (_, flow) => once(datapath, program, frame(1024 + flow, 80), 1));
+    Array.from({ length: flows }, (_, flow) => once(datapath, program, frame(1024 + flow, 80), 1));
   const timer = quantile(single(PROGRAMS.pass), 0.5);
   return ((quantile(single(PROGRAMS.toPod), 0.5) - timer) * FLOOR_NS) / floor;
 }
 
-export const packets: Suite = async function* () {
+export async function* packetCosts(effort: Effort): AsyncGenerator<Figure> {
   const unit = 'ns at a floor of 17';
+  const { rounds, repeat, flows } = effort;
+  const all = rounds * repeat;
   let floor = 0;
   for (const peers of [1, 1000, 10_000]) {
     using datapath = scene(peers, 65_536);
     if (floor === 0) {
       floor = quantile(
-        Array.from({ length: ROUNDS }, () => once(datapath, PROGRAMS.pass, frame(1, 80), REPEAT)),
+        Array.from({ length: rounds }, () => once(datapath, PROGRAMS.pass, frame(1, 80), repeat)),
         0.5,
       );
       yield { case: 'packet floor, return TC_ACT_OK, as it is here', value: floor, unit: 'ns' };
     }
     datapath.run('ingress', frame(1000, 80));
+    const known = { outcome: 'forwarded', flows: 0, tracked: all };
+    const denied = { outcome: 'policy', flows: 0, tracked: 0 };
     const cases = [
-      { name: 'established', data: frame(1000, 80), goal: 50 },
-      { name: 'denied, no match', data: frame(1000, 80, OTHER), goal: 200 },
-      { name: 'denied, peer matches, port does not', data: frame(1000, 81), goal: 200 },
+      { name: 'established', data: frame(1000, 80, PEER, TCP_FLAGS.ack), goal: 50, expected: known },
+      { name: 'denied, no match', data: frame(1000, 80, OTHER), goal: 200, expected: denied },
+      { name: 'denied, peer matches, port does not', data: frame(1000, 81), goal: 200, expected: denied },
     ];
-    for (const { name, data, goal } of cases) {
-      yield { case: `packet ${name}, ${peers} peers`, value: scaled(datapath, data), unit, goal, peer: FLOOR_NS };
+    for (const { name, data, goal, expected } of cases) {
+      const value = expecting(datapath, all, expected, () => scaled(datapath, data, effort));
+      yield { case: `packet ${name}, ${peers} peers`, value, unit, goal, peer: FLOOR_NS };
     }
-    yield {
-      case: `packet new flow, stored, ${peers} peers (cold)`,
-      value: newFlow(datapath, floor),
-      unit,
-      goal: 500,
-      peer: FLOOR_NS,
-    };
+    const stored = { outcome: 'forwarded', flows, tracked: flows };
+    const value = expecting(datapath, flows, stored, () => newFlow(datapath, floor, effort));
+    yield { case: `packet new flow, stored, ${peers} peers (cold)`, value, unit, goal: 500, peer: FLOOR_NS };
   }
   using full = scene(1000, 16);
   for (let flow = 0; flow < 64; flow += 1) full.run('ingress', frame(2000 + flow, 80));
-  yield {
-    case: 'packet new flow, connection table full',
-    value: scaled(full, frame(999, 80)),
-    unit,
-    goal: 500,
-    peer: FLOOR_NS,
-  };
-};
+  const untracked = { outcome: 'ct-full+forwarded', flows: 0, tracked: 0 };
+  const value = expecting(full, all, untracked, () => scaled(full, frame(999, 80), effort));
+  yield { case: 'packet new flow, connection table full', value, unit, goal: 500, peer: FLOOR_NS };
+}
+
+export const packets: Suite = () => packetCosts({ rounds: 11, repeat: 300_000, flows: 3000 });

@@ -1,6 +1,6 @@
 /**
  * UDP across two veth pairs through a routing namespace, packets per CPU second of the sender, with and without the datapath in the
- * same run and by turns, so that the machine's drift falls on both.
+ * same run and by turns, so that the machine's drift falls on both. Fails where the datapath does not let the packets through at both ends, as flows.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -11,6 +11,7 @@ import { ip4 } from '@weir/bpf/testing/packets.ts';
 import { attachTc, inNetns, type TcLink } from 'libbpf-ts';
 import { netnsPath } from '../cluster/fabric.ts';
 import { ipBatch, ROOT, run } from '../cluster/run.ts';
+import { connections } from './path-packets.ts';
 import { quantile } from './report.ts';
 import type { Suite } from './suite.ts';
 
@@ -96,8 +97,7 @@ async function enforce(ends: Ends, datapath: TestDatapath): Promise<readonly TcL
   return links;
 }
 
-/** Packets per second of the sender's CPU time. */
-async function flood(flooder: string, ends: Ends, ports: number): Promise<number> {
+async function flood(flooder: string, ends: Ends, ports: number): Promise<Flood> {
   const { stdout } = await run('nsenter', [
     `--net=${netnsPath(ends.a)}`,
     flooder,
@@ -107,7 +107,21 @@ async function flood(flooder: string, ends: Ends, ports: number): Promise<number
     String(ports),
   ]);
   const { packets, cpu_seconds } = JSON.parse(stdout) as { readonly packets: number; readonly cpu_seconds: number };
-  return packets / cpu_seconds;
+  return { packets, rate: packets / cpu_seconds };
+}
+
+interface Flood {
+  readonly packets: number;
+  /** Packets per second of the sender's CPU time. */
+  readonly rate: number;
+}
+
+/** Both ends know each flow, and each packet of it. The network between them may lose one in a hundred. */
+function check(datapath: TestDatapath, { packets }: Flood, ports: number): void {
+  const expected = { flows: 2 * Math.min(packets, ports), tracked: 2 * packets };
+  const { flows, tracked } = connections(datapath);
+  if (flows < 0.99 * expected.flows || tracked < 0.99 * expected.tracked)
+    throw new Error(`${expected.flows} flows with ${expected.tracked} packets are ${flows} with ${tracked}`);
 }
 
 export const throughput: Suite = async function* () {
@@ -129,8 +143,9 @@ export const throughput: Suite = async function* () {
         const links = await enforce(ends, datapath);
         const enforced = await flood(flooder, ends, ports);
         for (const link of links) link.detach();
-        bare.push(without);
-        ratios.push(enforced / without);
+        check(datapath, enforced, ports);
+        bare.push(without.rate);
+        ratios.push(enforced.rate / without.rate);
       }
       yield { case: `veth UDP, ${name}, no filter`, value: quantile(bare, 0.5), unit: 'packets/CPU-s' };
       yield {

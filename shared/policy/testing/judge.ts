@@ -1,7 +1,7 @@
 /** Runs one question through the oracle and through parse -> resolve -> compile -> evaluate. For tests. */
 import { matches } from '@weir/labels';
 import { compile } from '../compile.ts';
-import { type Decision, evaluate } from '../evaluate.ts';
+import { type Evaluation, evaluate } from '../evaluate.ts';
 import { type Explanation, explain } from '../explain.ts';
 import {
   type OracleEndpoint,
@@ -30,7 +30,7 @@ export interface Question {
 /** Answers of all three implementations; they must agree. */
 export interface Answers {
   readonly oracle: OracleVerdict;
-  readonly compiled: Decision;
+  readonly compiled: Evaluation;
   readonly explained: Explanation;
 }
 

@@ -131,7 +131,7 @@ function verdictRows(random: Random): VerdictRow[] {
       protocol,
       port,
       portBits: whole ? 0 : 16,
-      verdict: random.pick(['allow', 'allow', 'deny']),
+      verdict: random.pick(['allow', 'allow', 'allow', 'allow', 'deny', 'deny', 'redirect', 'authenticate']),
     };
     rows.set(`${row.class} ${row.direction} ${protocol} ${port} ${row.portBits}`, row);
   }
