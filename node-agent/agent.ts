@@ -6,7 +6,9 @@ import type { BaseConfig } from './config/config.ts';
 import { VERSION } from './config/version.ts';
 import type { Logger } from './core.ts';
 import { FOLDERS, NEXT } from './datapath/index.ts';
+import { FIRST_PART_KIND } from './flows/types.ts';
 import type { AgentContext, AgentPart, AgentView, AnyAgentPart } from './parts/contract.ts';
+import { AllKeptRunning } from './parts/kept-running.ts';
 import { viewOf } from './parts/view.ts';
 
 const PIN = /^[a-z][a-z0-9_]{0,14}$/;
@@ -21,11 +23,13 @@ export interface AgentOptions {
 export class Agent {
   readonly #options: AgentOptions;
   readonly #parts: Parts;
+  readonly #running: AllKeptRunning;
   readonly view: AgentView;
 
-  private constructor(options: AgentOptions, parts: Parts, view: AgentView) {
+  private constructor(options: AgentOptions, parts: Parts, running: AllKeptRunning, view: AgentView) {
     this.#options = options;
     this.#parts = parts;
+    this.#running = running;
     this.view = view;
   }
 
@@ -37,8 +41,13 @@ export class Agent {
     const maps = mapsOf(options.parts);
     const sources = objectsOf(options.parts);
     let parts: Parts | undefined;
+    let running: AllKeptRunning | undefined;
+    const built = (): readonly AgentPart[] => [
+      ...(parts?.built ?? []),
+      { conditions: running?.conditions() ?? [], metrics: (registry) => running?.metrics(registry) },
+    ];
     const view: AgentView = {
-      ...viewOf(() => parts?.built ?? []),
+      ...viewOf(built),
       parts: () => {
         using snapshot = db.read();
         return [...snapshot.prefix(table, '', 'order')];
@@ -55,30 +64,41 @@ export class Agent {
       onChange: (row) => db.write([table], (txn) => txn.upsert(table, row)),
       onStopFailed: (part, err) => log.error({ part, err }, 'part did not stop cleanly'),
     });
-    checkNames(parts.built, sources);
-    return new Agent(options, parts, view);
+    running = new AllKeptRunning(
+      parts.built.flatMap((part: AgentPart) => part.running ?? []),
+      log,
+    );
+    checkNames(built(), sources);
+    return new Agent(options, parts, running, view);
   }
 
   /** Rejects when a part does not start; those before it have been stopped again. */
   async start(): Promise<void> {
     const { config, log } = this.#options;
     if (!(await this.#parts.start())) return;
+    this.#running.start();
     log.info({ socket: config.socket, version: VERSION }, 'agent is running');
   }
 
   /** Stops every part; the first failure is thrown after all have been tried. What is in the kernel goes on enforcing. */
   async stop(): Promise<void> {
+    await this.#running.stop();
     await this.#parts.stop();
   }
 }
 
 /** @throws PartListError where two parts have conditions, or settings, of one name, or one has programs of an object that no part brings */
 function checkNames(parts: readonly AgentPart[], objects: readonly ObjectSource[]): void {
+  for (const { kind } of parts.flatMap(({ events = [] }) => events))
+    if (!Number.isInteger(kind) || kind < FIRST_PART_KIND || kind > 255)
+      throw new PartListError(`a kind of events is number ${kind}: use ${FIRST_PART_KIND} to 255`);
   for (const name of parts.flatMap(({ hooks = {} }) => Object.keys(hooks)))
     if (!objects.some((object) => object.name === name))
       throw new PartListError(`no part brings the BPF object "${name}" whose programs are to run: name it in objects`);
   const taken = new Set<string>();
-  const names = parts.flatMap(({ conditions = [], settings = {} }) => [
+  const names = parts.flatMap(({ conditions = [], settings = {}, events = [], addresses = [] }) => [
+    ...events.map(({ kind }) => `kinds of events are number ${kind}`),
+    ...addresses.map(({ name }) => `sources of addresses are called ${name}`),
     ...conditions.map(({ name }) => `conditions are called ${name}`),
     ...Object.keys(settings).map((name) => `settings are called ${name}`),
   ]);

@@ -24,7 +24,7 @@ export function incompleteText(pending: readonly string[]): string {
 }
 
 export interface HealthSources {
-  readonly side: Pick<KernelSide, 'writer' | 'sync' | 'ringError' | 'audit'> | undefined;
+  readonly side: Pick<KernelSide, 'writer' | 'sync' | 'audit'> | undefined;
   readonly removed: boolean;
   /** Inputs that are not complete, as text. */
   readonly pending: readonly string[];
@@ -46,11 +46,6 @@ export function healthOf(sources: HealthSources): ReturnType<Core['health']> {
     awaited.check(),
     kernel(side),
     ...(side === undefined ? [] : [side.audit.check()]),
-    {
-      name: 'events',
-      ok: side?.ringError === undefined,
-      message: side?.ringError ?? 'drop events are read',
-    },
     ...sources.more,
   ];
   return { ok: checks.every(({ ok }) => ok), checks };

@@ -78,8 +78,8 @@ function coreOptions({ config, db, agent, log }: AgentContext<CoreConfig>): Core
       ...(ctEntries === undefined ? {} : { ctEntries }),
       ...(cgroupRoot === undefined ? {} : { cgroupRoot }),
       maps: agent.maps(),
-      objects: () => agent.objects(),
     },
+    brought: () => ({ objects: agent.objects(), addresses: agent.addresses(), steps: agent.steps() }),
     log,
   };
 }

@@ -2,7 +2,8 @@
  * The agent's core as the API, CLI, CNI and Kubernetes glue see it. Built by `createCore` (derive/ and datapath/ behind it).
  */
 import type { MapSpec, ProgramObject } from '@weir/bpf';
-import type { ParseResult } from '@weir/policy';
+import type { LabelMap } from '@weir/labels';
+import type { ParseResult, ResolvedRule } from '@weir/policy';
 import type { FailureRow, HealthRow, Reconciler } from '@weir/reconciler';
 import type { StateDB, Table } from '@weir/statedb';
 import type { BpfMap } from 'libbpf-ts';
@@ -49,7 +50,45 @@ export interface CoreOptions {
   /** Network namespace of the node (`/proc/1/ns/net`), when the agent runs in another. Default: its own. */
   readonly nodeNetns?: string;
   readonly kernel?: KernelOptions;
+  /** What other parts of the agent bring; asked for at the start. */
+  readonly brought?: () => Brought;
   readonly log: Logger;
+}
+
+/** What parts bring that the core puts in force with its own. */
+export interface Brought {
+  /** Programs, in objects of their own. */
+  readonly objects?: readonly ProgramObject[];
+  readonly addresses?: readonly AddressSource[];
+  readonly steps?: readonly PlanStep[];
+}
+
+/** An address that a part knows. `identity` absent: the prefix gets a number of this node, as a CIDR of a rule does. */
+export interface AddressRow {
+  /** An address or CIDR of either family. */
+  readonly prefix: string;
+  readonly identity?: number;
+}
+
+/**
+ * Addresses of a part, for the ipcache. Nothing is put in force before the table is complete. Of several sources that know a prefix the first in the order
+ * of derive/ipcache.ts counts.
+ */
+export interface AddressSource<Row extends AddressRow = AddressRow> {
+  /** As column `source` of table `ipcache` says it. */
+  readonly name: string;
+  /** The source of the core that it comes after in that order. */
+  readonly after: 'local' | 'host' | 'remote-node' | 'endpoint' | 'apiserver' | 'pod-cidr' | 'cidr';
+  readonly table: Table<Row>;
+}
+
+/** Work of a part in each plan, between the steps of derive/plan-steps.ts. */
+export interface PlanStep {
+  readonly name: string;
+  /** Name of the step that it follows. */
+  readonly after: string;
+  /** Returns whether another plan has to follow. */
+  run(): boolean | Promise<boolean>;
 }
 
 /** What is in the kernel, beside what policies say. */
@@ -60,8 +99,6 @@ export interface KernelOptions {
   readonly ctEntries?: number;
   /** Maps that other parts of the agent keep beside those of the datapath: pinned, looked after and shown as these. */
   readonly maps?: readonly MapSpec[];
-  /** Programs that other parts bring, in objects of their own. */
-  readonly objects?: () => readonly ProgramObject[];
   /** The node's root cgroup of version 2. Default: where one is mounted. */
   readonly cgroupRoot?: string;
   /** How programs get onto interfaces. Default: tcx links where the kernel has them (6.6), else clsact filters. */
@@ -113,37 +150,16 @@ export interface Tables {
   readonly heldNodeEvents: Table<PodEventRow, never>;
 }
 
-/** A drop, or an allowed new flow, made readable. */
-export interface FlowEvent {
-  readonly time: string;
-  readonly verdict: 'dropped' | 'allowed';
-  readonly direction: 'ingress' | 'egress';
-  /** Endpoint that judged. */
-  readonly endpoint: number;
-  readonly source: FlowPeer;
-  readonly destination: FlowPeer;
-  readonly protocol: string;
-  readonly sourcePort?: number;
-  readonly destinationPort?: number;
-  readonly icmpType?: number;
-  /** `policy-denied`, `policy`, ... with the sentence that explains it. */
-  readonly reason: string;
-  readonly message: string;
-  /** The policy that decided: the deny rule's, or those whose default deny no rule lifted. `cnp default/l3-rule spec.ingress[0]`. */
-  readonly policies: readonly string[];
-  readonly revision: number;
-}
-export interface FlowPeer {
-  readonly address: string;
-  readonly identity: number;
-  /**
-   * `namespace/name` when the address is a known pod; `host`, `world`, node name otherwise. Of the source for reason `invalid-source`: the
-   * pod that sent the packet, whose address it is not.
-   */
-  readonly name?: string;
-  /** `namespace/name` of the Service whose own address it is. */
-  readonly service?: string;
-  readonly labels?: readonly string[];
+/** What names what the kernel reports by numbers. */
+export interface Naming {
+  labelsOf(identity: number): LabelMap | undefined;
+  /** The prefix that a local CIDR identity stands for. */
+  prefixOf(identity: number): string | undefined;
+  /** Who an address is said to be: `local 7`, `remote ns/pod`, `node name`, ... */
+  ownerOf(prefix: string): string | undefined;
+  endpoint(id: number): { readonly identity: number; readonly row: EndpointRow } | undefined;
+  /** Rules that the kernel judges the endpoint by, each with its policy. */
+  rulesOf(endpoint: number): Iterable<readonly [PolicyRow, ResolvedRule]>;
 }
 
 export interface RealisedPolicy {
@@ -282,7 +298,6 @@ export interface Core {
   realised(): Realised;
   /** Emits after every change of `realised()`. */
   readonly realisedChanges: Observable<Realised>;
-  readonly events: Observable<FlowEvent>;
   /** What drives the tables into the kernel; none before start(). */
   reconcilers(): readonly Pick<Reconciler<unknown>, 'name' | 'metrics'>[];
   /** How often each part of what is enforced was taken away by others and put back. */
@@ -294,7 +309,9 @@ export interface Core {
    * Throws `VerifyLaterError`.
    */
   verify(): Promise<Verification>;
-  /** Also emit events for allowed new flows. */
+  /** Names of what the kernel reports by numbers. */
+  readonly naming: Naming;
+  /** Programs tell of allowed new flows, too. */
   setVerbose(on: boolean): void;
 
   maps(): readonly {
@@ -304,7 +321,7 @@ export interface Core {
     readonly maxEntries: number;
     readonly path: string;
   }[];
-  /** One of `KernelOptions.maps`, open from start() to stop(). Throws `UnknownMapError`. */
+  /** A pinned map, of the datapath or of a part (`KernelOptions.maps`), open from start() to stop(). Throws `UnknownMapError`. */
   map(name: string): BpfMap;
   /** A map's entries, decoded to readable objects; of policy maps, those of one slot. Throws `UnknownMapError`, `MapTooLargeError`. */
   mapEntries(name: string, slot?: number): readonly { readonly key: object; readonly value: object }[];

@@ -6,10 +6,12 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { inNetns, openPinnedLink, openPinnedMap, queryClsact } from 'libbpf-ts';
 import { eventually } from '../test/eventually.ts';
-import type { Core, CoreOptions, FlowEvent } from './core.ts';
+import type { Core, CoreOptions } from './core.ts';
 import { createCore } from './create-core.ts';
-import { Lab, type LabPod } from './datapath/testing/lab.ts';
+import { Lab, type LabPod, silent } from './datapath/testing/lab.ts';
 import { AgentRunningError, InterfaceGoneError } from './errors.ts';
+import { Flows } from './flows/flows.ts';
+import type { FlowEvent } from './flows/types.ts';
 
 const MAPS = ['endpoints', 'ipcache', 'policy_classes', 'policy_verdicts', 'ct4'];
 
@@ -25,6 +27,7 @@ function allow(app: string, port = 7777): object {
 
 let lab: Lab;
 let core: Core;
+let flows: Flows;
 let client: LabPod;
 let server: LabPod;
 const cores: Core[] = [];
@@ -57,6 +60,13 @@ function ids(): unknown {
   return { maps, links };
 }
 
+function flowsOf(of: Core): Flows {
+  const { db, tables, naming } = of;
+  const made = new Flows({ db, services: tables.services, naming, map: () => of.map('events'), log: silent });
+  made.start();
+  return made;
+}
+
 /** The event of the first datagram that was dropped: the ring is read some time later. */
 async function eventOf(events: readonly FlowEvent[]): Promise<FlowEvent | undefined> {
   return await eventually(
@@ -69,6 +79,7 @@ describe('core on the kernel', () => {
   beforeEach(async () => {
     lab = new Lab();
     core = await started();
+    flows = flowsOf(core);
     client = await lab.pod('c');
     server = await lab.pod('s');
     await core.upsertEndpoint(client.endpoint(1, { 'k8s:app': 'client' }));
@@ -76,13 +87,14 @@ describe('core on the kernel', () => {
   });
 
   afterEach(async () => {
+    flows.stop();
     for (const each of cores.splice(0)) await each.stop();
     lab.close();
   });
 
   it('enforces a rule, says why it drops, and opens when the rule is gone', async () => {
     const events: FlowEvent[] = [];
-    core.events.subscribe((event) => events.push(event));
+    flows.events.subscribe((event) => events.push(event));
     expect(await client.reaches(server)).toBe(true);
     core.db.write([core.tables.services], (txn) =>
       txn.upsert(core.tables.services, { namespace: 'ns', name: 'external', addresses: [server.address] }),
@@ -114,14 +126,14 @@ describe('core on the kernel', () => {
   it('gives drops to those who follow at the time', async () => {
     await enforce([allow('nobody')]);
     const first: FlowEvent[] = [];
-    const following = core.events.subscribe((event) => first.push(event));
+    const following = flows.events.subscribe((event) => first.push(event));
     expect(await client.reaches(server)).toBe(false);
     await eventOf(first);
     following.unsubscribe();
     const before = [...first];
     expect(before).toContainEqual(expect.objectContaining({ protocol: 'UDP', endpoint: 2 }));
     const second: FlowEvent[] = [];
-    core.events.subscribe((event) => second.push(event));
+    flows.events.subscribe((event) => second.push(event));
     expect(await client.reaches(server)).toBe(false);
     expect(await eventOf(second)).toMatchObject({ endpoint: 2 });
     expect(first).toEqual(before);
@@ -129,7 +141,7 @@ describe('core on the kernel', () => {
 
   it('names the NetworkPolicy that no rule of which allows, as people call it', async () => {
     const events: FlowEvent[] = [];
-    core.events.subscribe((event) => events.push(event));
+    flows.events.subscribe((event) => events.push(event));
     const selector = { requirements: [{ key: 'k8s:app', operator: 'In' as const, values: ['server'] }] };
     const deny = { subject: 'hash-s', direction: 'ingress', verdict: 'allow', peers: [], defaultDeny: true } as const;
     core.db.write([core.tables.policies, core.tables.peerSets], (txn) => {

@@ -2,12 +2,12 @@ import { join } from 'node:path';
 import { messageOf } from '@weir/process/errors';
 import { type AnyTable, createStateDB, type InitDone, type StateDB } from '@weir/statedb';
 import type { BpfMap } from 'libbpf-ts';
-import { Observable, Subject } from 'rxjs';
-import type { Core, CoreOptions, FlowEvent, ImportedRule, Realised, Tables } from './core.ts';
+import { Subject } from 'rxjs';
+import type { Brought, Core, CoreOptions, ImportedRule, Naming, Realised, Tables } from './core.ts';
 import { AwaitedSets, healthOf, incompleteText, RULES_UNKNOWN } from './core-health.ts';
 import { createTables, IMPORTED, inputTables, tableKey } from './create-tables.ts';
 import { BesidePins, liveLinks, NetnsMark, RootLock, RulesMark } from './datapath/index.ts';
-import { ImportedRules, LocalNumbers, Model } from './derive/index.ts';
+import { ImportedRules, LocalNumbers, Model, namingOf } from './derive/index.ts';
 import { connectionsCheck, endpointsCheck, labelsCheck } from './endpoint-checks.ts';
 import { checkEndpoint, LAST_ENDPOINT, outdated } from './endpoint-rows.ts';
 import {
@@ -46,22 +46,13 @@ class KernelCore implements Core {
   readonly db: StateDB;
   readonly tables: Tables;
   readonly files: StateFiles;
-  readonly #events = new Subject<FlowEvent>();
-  /** The ring is read faster while somebody follows. */
-  readonly events = new Observable<FlowEvent>((follower) => {
-    const subscription = this.#events.subscribe((event) => follower.next(event));
-    this.#running?.side.followersChanged();
-    return () => {
-      subscription.unsubscribe();
-      this.#running?.side.followersChanged();
-    };
-  });
+  readonly naming: Naming;
   readonly realisedChanges = new Subject<Realised>();
   readonly #options: CoreOptions;
   readonly #numbers: LocalNumbers;
   readonly #model: Model;
   readonly #imported: ImportedRules;
-  readonly #inputs: readonly AnyTable[];
+  #inputs: readonly AnyTable[];
   readonly #awaited: AwaitedSets;
   readonly #pending: PendingInputs;
   readonly #restored: InitDone;
@@ -72,6 +63,7 @@ class KernelCore implements Core {
   readonly #waiters = new Waiters();
   #running: Running | undefined;
   #removed = false;
+  #taken = false;
   #nextId = 1;
 
   constructor(options: CoreOptions) {
@@ -91,6 +83,7 @@ class KernelCore implements Core {
       now,
       breathe,
     });
+    this.naming = namingOf(this.#model, (endpoint) => this.#running?.side.endpoints.held(endpoint)?.policies ?? {});
     this.#awaited = new AwaitedSets(this.db, () => this.#model.awaited(), now);
     this.#pending = new PendingInputs(this.db, () => this.#pendingInputs(), now);
     this.#report = new RealisedReport({
@@ -132,6 +125,7 @@ class KernelCore implements Core {
     try {
       const netns = new NetnsMark(bpfRoot, nodeScope(this.#options));
       netns.check();
+      this.#take(this.#options.brought?.() ?? {});
       await this.#restore();
       const side = await KernelSide.open({
         core: this.#options,
@@ -141,7 +135,6 @@ class KernelCore implements Core {
         besidePins: new BesidePins(lock, [netns, this.#rulesMark.mark, ...this.files.marks()]),
         imported: this.#imported,
         numbers: this.#numbers,
-        events: this.#events,
         saveNumbers: () => this.files.save('numbers'),
         strays: this.#strays,
         inputs: {
@@ -175,6 +168,14 @@ class KernelCore implements Core {
       lock.release();
       throw error;
     }
+  }
+
+  /** What parts bring. A second start takes it once. */
+  #take({ addresses = [], steps = [] }: Brought): void {
+    if (this.#taken) return;
+    this.#taken = true;
+    this.#model.extend({ addresses, steps });
+    this.#inputs = [...this.#inputs, ...addresses.map(({ table }) => table as AnyTable)];
   }
 
   async stop(): Promise<void> {

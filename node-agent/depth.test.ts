@@ -26,6 +26,7 @@ beforeAll(async () => {
   server = new ApiServer({
     socket,
     core: new FakeCore(),
+    flows: new FakeCore(),
     log: quiet,
     version: '1',
     nodeName: 'n1',

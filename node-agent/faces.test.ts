@@ -7,9 +7,9 @@ import { afterEach, beforeEach, describe, expect, it, jest } from '@jest/globals
 import { labelsKey } from '@weir/labels';
 import { eventually } from '../test/eventually.ts';
 import type { EndpointHealth } from './api/models.ts';
-import type { FlowEvent } from './core.ts';
 import { ClsactLinks, EndpointMap, IpcacheStore, Links, SlotStore } from './datapath/index.ts';
 import { Lab, type LabPod } from './datapath/testing/lab.ts';
+import type { FlowEvent } from './flows/types.ts';
 import type { IpcacheRow } from './tables.ts';
 import { Faces, labelsOf, policy, type Shown } from './testing/faces.ts';
 
@@ -245,7 +245,7 @@ it('a drop is put down to what the kernel judged by, and not to a policy that it
   await node.core.upsertEndpoint(node.endpoint());
   await settled(1);
   const drops: FlowEvent[] = [];
-  const following = node.core.events.subscribe((event) => drops.push(event));
+  const following = node.flows.events.subscribe((event) => drops.push(event));
   const relent = refuseWord();
   node.edit({ ...policy(1, 'other'), uid: 'q', name: 'q' });
   await node.when(({ state }) => state === 'not-ready');

@@ -1,11 +1,9 @@
-import { decodeEvent, SETTINGS, settingsKey, settingsValue } from '@weir/bpf';
+import { SETTINGS, settingsKey, settingsValue } from '@weir/bpf';
 import { delay } from '@weir/process/delay';
 import { messageOf } from '@weir/process/errors';
 import type { StateDB } from '@weir/statedb';
-import { type BpfMap, hasTcx, inNetns, RingBufferReader } from 'libbpf-ts';
-import type { Subject } from 'rxjs';
-import { bootOffset } from './boot-clock.ts';
-import type { CoreOptions, FlowEvent, Tables, Verification } from './core.ts';
+import { type BpfMap, hasTcx, inNetns } from 'libbpf-ts';
+import type { CoreOptions, Tables, Verification } from './core.ts';
 import {
   AddressAudit,
   Audit,
@@ -31,7 +29,6 @@ import {
 } from './datapath/index.ts';
 import { type ImportedRules, type LocalNumbers, type Model, Pace } from './derive/index.ts';
 import { InterfaceGoneError } from './errors.ts';
-import { FlowNames } from './flows/names.ts';
 import { rootCgroup } from './host/cgroup.ts';
 import { MapInspector } from './map-inspector.ts';
 import type { Strays } from './strays.ts';
@@ -44,10 +41,6 @@ const COLLECT_MS = 10_000;
 const RELEASE_MS = 500;
 /** So many elements are named in a line of the log. */
 const TOLD = 3;
-/** How soon events come to those who follow them. The ring is polled: programs limit their events, and a thread would cost 20 MB. */
-const FOLLOWED_MS = 50;
-/** Without a follower events are thrown away: often enough that 11 CPUs at the programs' rate limit do not fill the ring. */
-const UNFOLLOWED_MS = 250;
 
 const now = (): number => performance.now();
 
@@ -72,7 +65,6 @@ export interface KernelSideOptions {
   readonly besidePins: BesidePins;
   readonly imported: ImportedRules;
   readonly numbers: LocalNumbers;
-  readonly events: Subject<FlowEvent>;
   readonly saveNumbers: () => Promise<boolean>;
   readonly strays: Strays;
   readonly inputs: Pick<SyncLoopOptions, 'complete' | 'policyRevision'>;
@@ -93,14 +85,11 @@ export class KernelSide {
   readonly inspector: MapInspector;
   readonly endpoints: EndpointStore;
   readonly audit: Audit;
-  /** Why drop events are not read. */
-  ringError: string | undefined;
   readonly #options: KernelSideOptions;
   readonly #pinned: PinnedDatapath;
   readonly #partPrograms: PartPrograms;
   readonly #stores: KernelStores;
   readonly #conntrack: Conntrack;
-  readonly #ring: RingBufferReader;
   readonly #stop = new AbortController();
   #collecting: Promise<void> = Promise.resolve();
   #auditing: Promise<void> = Promise.resolve();
@@ -174,7 +163,6 @@ export class KernelSide {
       slots,
       counts: () => ({ ipcache: model.ipcacheSize(), ct4: this.#ctEntries }),
     });
-    this.#ring = this.#createRing();
   }
 
   #createWriter(): PlanWriter {
@@ -251,27 +239,6 @@ export class KernelSide {
     });
   }
 
-  #createRing(): RingBufferReader {
-    const { core, db, tables, model, events } = this.#options;
-    const names = new FlowNames({
-      model,
-      bootOffset,
-      db,
-      services: tables.services,
-      enforced: (endpoint) => this.endpoints.held(endpoint)?.policies ?? {},
-    });
-    return new RingBufferReader({
-      map: this.#pinned.maps.events,
-      handler: (record) => {
-        if (events.observed) events.next(names.event(decodeEvent(record)));
-      },
-      onError: (error) => {
-        this.ringError = String(error);
-        core.log.error({ error: this.ringError }, 'reading drop events failed');
-      },
-    });
-  }
-
   async #adopt(): Promise<void> {
     const { model, strays, db, tables, core } = this.#options;
     const { made, replaced } = this.#pinned;
@@ -341,22 +308,17 @@ export class KernelSide {
   }
 
   start(): void {
-    this.followersChanged();
-    this.#ring.start();
     this.#collecting = this.#collect();
     this.#auditing = this.#audit();
     this.#releasing = this.#release();
     this.sync.schedule();
   }
 
-  /** To be called when `events` gets or loses a follower. */
-  followersChanged(): void {
-    this.#ring.pace(this.#options.events.observed ? FOLLOWED_MS : UNFOLLOWED_MS);
-  }
-
-  /** A map that another part brought; undefined when none did. */
+  /** A pinned map; undefined for a name that none has. */
   map(name: string): BpfMap | undefined {
-    return this.#pinned.more.find(({ spec }) => spec.name === name)?.map;
+    const { maps, more } = this.#pinned;
+    const own = Object.hasOwn(maps, name) ? maps[name as keyof typeof maps] : undefined;
+    return own ?? more.find(({ spec }) => spec.name === name)?.map;
   }
 
   /** Whether programs tell of allowed flows, too. */
@@ -374,7 +336,6 @@ export class KernelSide {
     this.#stop.abort();
     await this.sync.stop();
     await Promise.all([this.#collecting, this.#auditing, this.#releasing]);
-    this.#ring.close();
     this.#stores.slots.close();
     this.#partPrograms.close();
     this.#pinned.close();
@@ -443,10 +404,10 @@ export class KernelSide {
 
 /** Programs of other parts, with the maps that are pinned. */
 function openPartPrograms(core: CoreOptions, pinned: PinnedDatapath): PartPrograms {
-  const { objects, datapathObject, cgroupRoot = rootCgroup() } = core.kernel ?? {};
+  const { datapathObject, cgroupRoot = rootCgroup() } = core.kernel ?? {};
   return PartPrograms.open({
     root: core.bpfRoot,
-    objects: objects?.() ?? [],
+    objects: core.brought?.().objects ?? [],
     maps: { ...pinned.maps, ...Object.fromEntries(pinned.more.map(({ spec, map }) => [spec.name, map])) },
     ...(datapathObject === undefined ? {} : { datapathObject }),
     cgroup: cgroupRoot,

@@ -183,15 +183,14 @@ export interface PodEventRow {
   readonly last: number;
 }
 
-export type IpcacheSource = 'host' | 'remote-node' | 'endpoint' | 'apiserver' | 'cidr' | 'pod-cidr' | 'world';
-
 /** One row per prefix; sources merged by precedence in the order above, an endpoint of this node before all. Key: `prefix` (canonical). */
 export interface IpcacheRow {
   readonly prefix: string;
   readonly identity: number;
   /** IPv4 of the node behind which the prefix is; absent for local and outside. */
   readonly node?: string;
-  readonly source: IpcacheSource;
+  /** `endpoint`, `host`, `remote-node`, `apiserver`, `pod-cidr`, `cidr`, `world`, or what a part calls its addresses. */
+  readonly source: string;
 }
 
 /** A compiled policy of one shape, and the kernel slot it has. Key: `slot` (1..4095; 0 = no policy). */

@@ -12,7 +12,7 @@ import { InterruptedError } from '../node-agent/cli/errors.ts';
 import { runCli } from '../node-agent/cli/program.ts';
 import { failureAnswer } from '../node-agent/cni/answers.ts';
 import { CNI_CODE, CniError } from '../node-agent/cni/errors.ts';
-import type { FlowEvent } from '../node-agent/core.ts';
+import type { FlowEvent } from '../node-agent/flows/types.ts';
 import { eventObject as podEventObject } from '../node-agent/kubernetes/pod-event-writer.ts';
 import type { EndpointRow, PolicyRow } from '../node-agent/tables.ts';
 import { agentView } from '../node-agent/testing/agent-view.ts';
@@ -204,6 +204,7 @@ describe('the agent', () => {
     server = new ApiServer({
       socket,
       core,
+      flows: core,
       log,
       version: '1',
       nodeName: EVIL,

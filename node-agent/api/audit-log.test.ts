@@ -47,6 +47,7 @@ beforeEach(async () => {
     socket,
     socketLookMs: 20,
     core,
+    flows: core,
     log,
     version: '0.0.1',
     nodeName: 'n1',

@@ -6,7 +6,7 @@ import type { PartRow } from '@weir/process/parts';
 import type { StreamInfo, TableInfo } from '@weir/statedb';
 import type { HealthCheck, Verification } from '../core.ts';
 
-export type { FlowEvent, FlowPeer } from '../core.ts';
+export type { FlowEvent, FlowPeer } from '../flows/types.ts';
 
 export interface EndpointChangeRequest {
   readonly id: number;

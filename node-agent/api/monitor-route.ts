@@ -1,6 +1,6 @@
 import type { FastifyInstance } from 'fastify';
 import { filter, merge, Observable, share } from 'rxjs';
-import type { FlowEvent } from '../core.ts';
+import type { EventKind, FlowEvent } from '../flows/types.ts';
 import { BadRequestError } from './errors.ts';
 import { follow } from './follow.ts';
 import { queryString } from './input.ts';
@@ -24,10 +24,10 @@ export class Monitor {
   }
 
   register(app: FastifyInstance): void {
-    const { core, log } = this.#options;
+    const { flows, agent, log } = this.#options;
     app.get('/monitor', (request, reply) => {
-      const wanted = filterOf(request.query);
-      const events = core.events.pipe(filter(wanted.matches));
+      const wanted = filterOf(request.query, agent.events());
+      const events = flows.events.pipe(filter(wanted.matches));
       reply.hijack();
       const follower = { follower: request.id };
       follow(reply.raw, wanted.verbose ? merge(events, this.#allowed) : events, {
@@ -44,17 +44,27 @@ export class Monitor {
   }
 }
 
-function filterOf(query: unknown): { readonly verbose: boolean; readonly matches: (event: FlowEvent) => boolean } {
+/** Verdicts of the datapath's events, as people ask for them. */
+const VERDICTS: readonly (readonly [type: string, verdict: string])[] = [
+  ['drop', 'dropped'],
+  ['allow', 'allowed'],
+];
+
+function filterOf(
+  query: unknown,
+  kinds: readonly EventKind[],
+): { readonly verbose: boolean; readonly matches: (event: FlowEvent) => boolean } {
   const type = queryString(query, 'type');
-  if (type !== undefined && type !== 'drop' && type !== 'allow')
-    throw new BadRequestError(`query parameter "type" is "${type}"; use drop or allow`);
+  const verdicts = new Map([...VERDICTS, ...kinds.map(({ verdict }) => [verdict, verdict] as const)]);
+  if (type !== undefined && !verdicts.has(type))
+    throw new BadRequestError(`query parameter "type" is "${type}"; use ${[...verdicts.keys()].join(' or ')}`);
   const endpoint = queryString(query, 'endpoint');
   if (endpoint !== undefined && !/^\d{1,5}$/.test(endpoint))
     throw new BadRequestError(`query parameter "endpoint" is "${endpoint}", not an endpoint number`);
   return {
-    verbose: type !== 'drop',
+    verbose: type === undefined || type === 'allow',
     matches: (event) =>
-      (type === undefined || (type === 'drop') === (event.verdict === 'dropped')) &&
+      (type === undefined || event.verdict === verdicts.get(type)) &&
       (endpoint === undefined || event.endpoint === Number(endpoint)),
   };
 }

@@ -2,6 +2,7 @@ import { podNetworkPart } from '../cni/network-part.ts';
 import { cniPart } from '../cni/part.ts';
 import { VERSION } from '../config/version.ts';
 import { corePart } from '../core-part.ts';
+import { flowsPart } from '../flows/part.ts';
 import { definePart } from '../parts/contract.ts';
 import { ApiServer } from './server.ts';
 import { claimSocketPath } from './socket.ts';
@@ -18,11 +19,12 @@ export const socketPart = definePart({
 /** The API on the socket. */
 export const apiPart = definePart({
   name: 'api',
-  needs: { core: corePart, network: podNetworkPart, cni: cniPart },
-  build: ({ core, network, cni: { service, podCidrs } }, { config, agent, log }) => {
+  needs: { core: corePart, flows: flowsPart, network: podNetworkPart, cni: cniPart },
+  build: ({ core, flows, network, cni: { service, podCidrs } }, { config, agent, log }) => {
     const { socket, nodeName, clusterName, kubernetes } = config;
     const api = new ApiServer({
       core,
+      flows,
       log,
       socket,
       version: VERSION,

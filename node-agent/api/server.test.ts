@@ -4,8 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { eventually } from '../../test/eventually.ts';
-import type { FlowEvent } from '../core.ts';
 import { MapTooLargeError } from '../errors.ts';
+import type { FlowEvent } from '../flows/types.ts';
 import type { ServiceRow } from '../tables.ts';
 import { apiServer } from '../testing/api-server.ts';
 import { FakeCore, recordingLogger } from '../testing/fake-core.ts';
@@ -335,13 +335,16 @@ describe('the rest', () => {
     expect((await call(socket, 'GET', `/identity/${0x01000002}`)).status).toBe(404);
   });
 
-  it('says of the monitor what the check of events says', async () => {
+  it('says of the monitor what condition "events" says', async () => {
     const monitor = async (): Promise<unknown> => (await call(socket, 'GET', '/healthz')).body;
     expect(await monitor()).toMatchObject({ nodeMonitor: { state: 'Disabled' } });
-    const message = 'the ring of events cannot be read';
-    core.health = () => ({ ok: false, checks: [{ name: 'events', ok: false, message }] });
-    expect(await monitor()).toMatchObject({ nodeMonitor: { state: 'Failure', msg: message } });
-    core.health = () => ({ ok: true, checks: [{ name: 'events', ok: true, message: 'read' }] });
+    let events = { ok: false, message: 'the ring of events cannot be read' };
+    await server.stop();
+    const agent = { conditions: [{ name: 'events', title: 'Flow events', read: () => events }] };
+    server = apiServer({ socket, core, log, agent });
+    await server.start();
+    expect(await monitor()).toMatchObject({ nodeMonitor: { state: 'Warning', msg: events.message } });
+    events = { ok: true, message: 'read' };
     expect(await monitor()).toMatchObject({ nodeMonitor: { state: 'Ok', msg: 'read' } });
   });
 

@@ -178,7 +178,7 @@ function statusResponse(options: ApiOptions): StatusResponse {
   const { core } = options;
   const health = core.health();
   const conditions = options.agent.conditions();
-  const events = health.checks.find(({ name }) => name === 'events');
+  const events = conditions.find(({ name }) => name === 'events');
   const kubernetes = conditions.find(({ name }) => name === 'kubernetes');
   const resting = options.resting?.();
   using snapshot = core.db.read();
@@ -188,10 +188,7 @@ function statusResponse(options: ApiOptions): StatusResponse {
     cilium: agentStatus(options),
     kubernetes:
       kubernetes === undefined ? { state: 'Disabled', msg: 'running without Kubernetes' } : statusOf(kubernetes),
-    nodeMonitor:
-      events === undefined
-        ? { state: 'Disabled', msg: 'no events are read' }
-        : { state: events.ok ? 'Ok' : 'Failure', msg: events.message },
+    nodeMonitor: events === undefined ? { state: 'Disabled', msg: 'no events are read' } : statusOf(events),
     ipam: {
       status: `${allocatedText(endpoints, options.podCidrs())}${resting === undefined ? '' : `; ${resting}`}`,
       ipv4: endpoints.map((endpoint) => endpoint.ipv4),

@@ -5,18 +5,20 @@
  * import changes nothing and names each problem's path. The socket is for root and its group only (mode 0660).
  */
 import type { Core, Logger } from '../core.ts';
+import type { Flows } from '../flows/flows.ts';
 import type { AgentView } from '../parts/contract.ts';
 import type { EndpointRow } from '../tables.ts';
 
 export interface ApiOptions {
   readonly core: Core;
+  readonly flows: Pick<Flows, 'events'>;
   readonly log: Logger;
   readonly version: string;
   readonly nodeName: string;
   readonly clusterName: string;
   readonly kubernetes: boolean;
   /** What the parts of the agent say of themselves, and the routes that they bring. */
-  readonly agent: Pick<AgentView, 'conditions' | 'idle' | 'parts' | 'routes' | 'settings'>;
+  readonly agent: Pick<AgentView, 'conditions' | 'events' | 'idle' | 'parts' | 'routes' | 'settings'>;
   /** Removes an endpoint that CNI made, with its interface; false when it is not one. */
   readonly detach: (endpoint: EndpointRow) => Promise<boolean>;
   readonly interfaceIndex: (name: string) => Promise<number>;

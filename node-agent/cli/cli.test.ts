@@ -8,8 +8,9 @@ import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
 import { eventually } from '../../test/eventually.ts';
 import { ApiServer } from '../api/server.ts';
-import type { FlowEvent, Realised } from '../core.ts';
+import type { Realised } from '../core.ts';
 import { VerifyLaterError } from '../errors.ts';
+import type { FlowEvent } from '../flows/types.ts';
 import type { EndpointStateRow, EnforcementFault, PolicyRow } from '../tables.ts';
 import { agentView } from '../testing/agent-view.ts';
 import { FakeCore, quiet } from '../testing/fake-core.ts';
@@ -32,6 +33,7 @@ beforeAll(async () => {
   server = new ApiServer({
     socket,
     core,
+    flows: core,
     log: quiet,
     version: '9.9.9',
     nodeName: 'n1',

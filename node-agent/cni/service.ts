@@ -1,8 +1,8 @@
 import { messageOf } from '@weir/process/errors';
 import type { AnyTable } from '@weir/statedb';
-import { bootClock } from '../boot-clock.ts';
 import type { Core, Logger } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
+import { bootClock } from '../host/boot-clock.ts';
 import { PodEvents, type PodRef } from '../pod-events.ts';
 import type { EndpointRow } from '../tables.ts';
 import { AddressConflicts } from './address-conflicts.ts';

@@ -27,6 +27,7 @@ beforeAll(async () => {
   server = new ApiServer({
     socket,
     core: new FakeCore(),
+    flows: new FakeCore(),
     log: quiet,
     version: '0',
     nodeName: 'n',

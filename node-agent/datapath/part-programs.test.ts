@@ -7,9 +7,11 @@ import { type BpfMap, inNetns, listTcx, mapFlags, openPinnedMap } from 'libbpf-t
 import { eventually } from '../../test/eventually.ts';
 import type { Core } from '../core.ts';
 import { createCore } from '../create-core.ts';
+import { Flows } from '../flows/flows.ts';
+import type { FlowEvent } from '../flows/types.ts';
 import { rootCgroup } from '../host/cgroup.ts';
 import { number, stageProgram } from './stages.ts';
-import { Lab, type LabPod } from './testing/lab.ts';
+import { Lab, type LabPod, silent } from './testing/lab.ts';
 
 const LOOPBACK = 1;
 const OTHER = '10.96.0.10';
@@ -44,7 +46,7 @@ const bytes = (address: string): Uint8Array => Uint8Array.from(address.split('.'
 
 async function start(objects: readonly ProgramObject[]): Promise<void> {
   core = createCore(
-    lab.options({ kernel: { maps: [addresses], objects: () => objects, cgroupRoot: cgroup, auditMs: 50 } }),
+    lab.options({ kernel: { maps: [addresses], cgroupRoot: cgroup, auditMs: 50 }, brought: () => ({ objects }) }),
   );
   await core.start();
 }
@@ -98,6 +100,42 @@ it('run before a packet is judged and after it was: policy sees the pod behind a
   await allow('nobody');
   expect(await asksOther()).toBe(false);
   expect(uplink()).toHaveLength(1);
+});
+
+it('send events of their own kind to those who follow', async () => {
+  await allow('server');
+  const seen: FlowEvent[] = [];
+  const flows = new Flows({
+    db: core.db,
+    services: core.tables.services,
+    naming: core.naming,
+    map: () => core.map('events'),
+    kinds: () => [
+      {
+        kind: 16,
+        verdict: 'readdressed',
+        decode: (record, names) => ({
+          ...{ time: names.time(0n), verdict: 'readdressed', direction: 'egress', endpoint: 0, protocol: 'UDP' },
+          ...{ source: names.peer(record.slice(12, 16), 0), destination: names.peer(bytes(server.address), 0) },
+          ...{ reason: 'sample', message: '', policies: [], revision: 0 },
+        }),
+      },
+    ],
+    log: silent,
+  });
+  flows.start();
+  const following = flows.events.subscribe((event) => seen.push(event));
+  expect(await asksOther()).toBe(true);
+  await eventually(
+    async () => seen,
+    (events) => events.some(({ verdict }) => verdict === 'readdressed'),
+  );
+  expect(seen.find(({ verdict }) => verdict === 'readdressed')).toMatchObject({
+    source: { address: OTHER },
+    destination: { address: server.address, name: 'endpoint 2' },
+  });
+  following.unsubscribe();
+  flows.stop();
 });
 
 it('go on without an agent, and are adopted, replaced and taken away by the next', async () => {

@@ -23,5 +23,6 @@ export * from './contract.ts';
 export type { EndpointIdentity } from './identities.ts';
 export { ImportedRules, type ImportOptions } from './imported.ts';
 export { Model, type ModelOptions } from './model.ts';
+export { namingOf } from './naming.ts';
 export { decodeNumbers, LocalNumbers, type NumbersState } from './numbers.ts';
 export type { InUse, Missing } from './policies.ts';

@@ -1,6 +1,8 @@
 import type { PeerIdentity } from '@weir/policy';
+import { PartListError } from '@weir/process/parts';
 import { keys, query, type StateDB } from '@weir/statedb';
-import type { ApiserverAddressRow, IpcacheRow, IpcacheSource, NodeRow, RemoteEndpointRow } from '../tables.ts';
+import type { AddressRow, AddressSource } from '../core.ts';
+import type { ApiserverAddressRow, IpcacheRow, NodeRow, RemoteEndpointRow } from '../tables.ts';
 import type { LocalNumbers } from './numbers.ts';
 import { hostPrefix, prefixKey, prefixOrNone } from './prefixes.ts';
 import { Rows } from './working.ts';
@@ -14,23 +16,26 @@ const KUBE_APISERVER = 7;
  * Lower wins. Of its own endpoints a node knows most, then of itself. A pod CIDR beats a CIDR of a rule: an address of the cluster that nobody
  * explained must not count as outside.
  */
-const RANK: Readonly<Record<IpcacheSource | 'local', number>> = {
+const RANK = {
   local: 0,
-  host: 1,
-  'remote-node': 2,
-  endpoint: 3,
-  apiserver: 4,
-  'pod-cidr': 5,
-  cidr: 6,
-  world: 7,
-};
+  host: 16,
+  'remote-node': 32,
+  endpoint: 48,
+  apiserver: 64,
+  'pod-cidr': 80,
+  cidr: 96,
+  world: 112,
+} as const;
+/** Ranks between two of them are those of parts' sources. */
+const BETWEEN = 15;
 
 /** What one row says of one prefix. */
 interface Claim {
   readonly prefix: string;
   /** Names the row that claims. */
   readonly owner: string;
-  readonly source: IpcacheSource;
+  /** A key of RANK, or the name of a part's source. */
+  readonly source: string;
   readonly rank: number;
   /** `undefined`: the local number of the prefix itself. */
   readonly identity: number | undefined;
@@ -143,6 +148,20 @@ export class IpcacheDeriver {
       owner,
       prefix === undefined ? [] : [{ prefix, owner, rank: RANK.apiserver, source: 'apiserver', identity: undefined }],
     );
+  }
+
+  /**
+   * Has the rows of parts' tables as claims. Returns what is to be told of each changed row.
+   * @throws PartListError for more sources than there are ranks
+   */
+  addSources(sources: readonly AddressSource[]): readonly ((row: AddressRow, deleted: boolean) => void)[] {
+    if (sources.length > BETWEEN) throw new PartListError(`parts bring more than ${BETWEEN} sources of addresses`);
+    return sources.map(({ name, after, table }, place) => (row, deleted) => {
+      const owner = `${name} ${table.spec.key(row)}`;
+      const prefix = deleted ? undefined : prefixOrNone(row.prefix);
+      const claim = { owner, rank: RANK[after] + 1 + place, source: name, identity: row.identity };
+      this.#own(owner, prefix === undefined ? [] : [{ prefix, ...claim }]);
+    });
   }
 
   /** A CIDR (or except) that a rule in use names. The whole of a family is the world and needs no number. */

@@ -16,7 +16,7 @@ import {
   type SelectorHash,
 } from '@weir/policy';
 import type { StateDB } from '@weir/statedb';
-import type { CoreOptions, Tables } from '../core.ts';
+import type { AddressSource, CoreOptions, PlanStep, Tables } from '../core.ts';
 import type { EndpointStateRow, KernelEndpoint, NodeRow, PolicyRow } from '../tables.ts';
 import { Addresses } from './addresses.ts';
 import { CidrPeers } from './cidr-peers.ts';
@@ -32,7 +32,16 @@ import { Pace } from './pace.ts';
 import { PeerPortNames } from './peer-port-names.ts';
 import { PeerSetViews } from './peer-set-views.ts';
 import type { KernelState, Plan, Withdrawal } from './plan.ts';
-import { conclude, type Derivers, type Marks, NOTHING_CONCLUDED, noMarks, type Step } from './plan-steps.ts';
+import {
+  conclude,
+  type Derivers,
+  type Marks,
+  NOTHING_CONCLUDED,
+  noMarks,
+  STEPS,
+  type Step,
+  stepsWith,
+} from './plan-steps.ts';
 import { type InUse, type Missing, Policies } from './policies.ts';
 import { RemoteEndpoints } from './remote-endpoints.ts';
 import { DIRECTIONS } from './rows.ts';
@@ -89,6 +98,7 @@ export class Model {
   readonly #atStart: Rows<'', AtStart>;
 
   readonly #derivers: Derivers;
+  #steps: readonly Step[] = STEPS;
   #marks: Marks = noMarks();
   /** Of the plan under way: sets by their members, as far as somebody asked. */
   readonly #sets = new Map<number, ReadonlySet<SelectorHash>>();
@@ -219,6 +229,20 @@ export class Model {
     if ((!deleted && row.kubeApiserver) !== this.#hostIsApiserver()) this.#marks.host = true;
   }
 
+  /** What parts bring; before the first plan. @throws PartListError */
+  extend({
+    addresses,
+    steps,
+  }: {
+    readonly addresses: readonly AddressSource[];
+    readonly steps: readonly PlanStep[];
+  }): void {
+    const tell = this.#ipcache.addSources(addresses);
+    for (const [place, { table }] of addresses.entries())
+      this.#inputs.on(table, (row, deleted) => tell[place]?.(row, deleted));
+    this.#steps = stepsWith(steps);
+  }
+
   /** Takes over what the kernel holds; before the first plan. */
   adopt(kernel: KernelState): void {
     const { interrupted, unread = false } = kernel;
@@ -309,6 +333,7 @@ export class Model {
     const plan = await conclude(
       { marks: this.#marks, policies: this.policies.pending, first, ...NOTHING_CONCLUDED },
       this.#derivers,
+      this.#steps,
       this.#options.onStep,
     );
     this.#marks = noMarks();

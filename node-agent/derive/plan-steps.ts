@@ -5,6 +5,8 @@
  */
 import type { LabelMap } from '@weir/labels';
 import type { SelectorHash } from '@weir/policy';
+import { PartListError } from '@weir/process/parts';
+import type { PlanStep } from '../core.ts';
 import type { AddressChanges, Addresses } from './addresses.ts';
 import type { CidrPeers } from './cidr-peers.ts';
 import type { CompiledShapes, EndpointShapes, Wanted } from './endpoint-shapes.ts';
@@ -311,13 +313,37 @@ export const STEPS: readonly Step[] = [
   },
 ];
 
+/** The steps, and those of parts, each after the one that it names. @throws PartListError for a name that none has */
+export function stepsWith(more: readonly PlanStep[]): readonly Step[] {
+  const steps = [...STEPS];
+  for (const part of more) {
+    const { name, after } = part;
+    const place = steps.findIndex((step) => step.name === after);
+    if (place < 0)
+      throw new PartListError(
+        `step "${name}" is to follow "${after}", which is none of ${STEPS.map((step) => step.name).join(', ')}`,
+      );
+    const step: Step = {
+      name,
+      reads: [],
+      writes: [],
+      async run(draft) {
+        draft.again = (await part.run()) || draft.again;
+      },
+    };
+    steps.splice(place + 1, 0, step);
+  }
+  return steps;
+}
+
 /** Concludes what must change. */
 export async function conclude(
   draft: Draft,
   derivers: Derivers,
+  steps: readonly Step[],
   onStep?: (step: Step | undefined) => void,
 ): Promise<Plan> {
-  for (const step of STEPS) {
+  for (const step of steps) {
     onStep?.(step);
     await step.run(draft, derivers);
   }

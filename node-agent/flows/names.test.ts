@@ -1,6 +1,7 @@
 import { describe, expect, it } from '@jest/globals';
 import type { DatapathEvent } from '@weir/bpf';
 import { ip4 } from '@weir/bpf/testing';
+import { namingOf } from '../derive/naming.ts';
 import { basic, type World } from '../derive/testing/model-world.ts';
 import { FlowNames } from './names.ts';
 
@@ -19,7 +20,12 @@ async function cluster(): Promise<{ readonly world: World; readonly names: FlowN
   await world.plan();
   return {
     world,
-    names: new FlowNames({ model, bootOffset: () => 0n, db, services: tables.services, enforced: () => ({}) }),
+    names: new FlowNames({
+      naming: namingOf(model, () => ({})),
+      bootOffset: () => 0n,
+      db,
+      services: tables.services,
+    }),
   };
 }
 

@@ -3,9 +3,9 @@ import { reservedName } from '@weir/identity';
 import { formatLabels } from '@weir/labels';
 import { formatAddress } from '@weir/net';
 import type { StateDB, Table } from '@weir/statedb';
-import type { FlowEvent, FlowPeer } from '../core.ts';
-import type { Model } from '../derive/index.ts';
+import type { Naming } from '../core.ts';
 import type { PolicyRow, ServiceRow } from '../tables.ts';
+import type { EventNames, FlowEvent, FlowPeer } from './types.ts';
 
 const PROTOCOLS: Readonly<Record<number, string>> = { 1: 'ICMP', 6: 'TCP', 17: 'UDP', 58: 'ICMPv6', 132: 'SCTP' };
 const KINDS: Readonly<Record<PolicyRow['kind'], string>> = {
@@ -18,27 +18,23 @@ const KINDS: Readonly<Record<PolicyRow['kind'], string>> = {
 const NO_MATCH: ReadonlySet<string> = new Set(['policy', 'unknown-identity']);
 
 /** Names what the kernel reports by numbers. */
-export class FlowNames {
-  readonly #model: Model;
+export class FlowNames implements EventNames {
+  readonly #naming: Naming;
   /** Wall clock less boot clock, in nanoseconds. */
   readonly #bootOffset: () => bigint;
   readonly #db: StateDB;
   readonly #services: Table<ServiceRow>;
-  readonly #enforced: (endpoint: number) => Readonly<Record<string, number>>;
 
   constructor(options: {
-    readonly model: Model;
+    readonly naming: Naming;
     readonly bootOffset: () => bigint;
     readonly db: StateDB;
     readonly services: Table<ServiceRow>;
-    /** Policies that the kernel judges the endpoint by: uid -> generation. */
-    readonly enforced: (endpoint: number) => Readonly<Record<string, number>>;
   }) {
-    this.#model = options.model;
+    this.#naming = options.naming;
     this.#bootOffset = options.bootOffset;
     this.#db = options.db;
     this.#services = options.services;
-    this.#enforced = options.enforced;
   }
 
   event(raw: DatapathEvent): FlowEvent {
@@ -50,12 +46,12 @@ export class FlowNames {
     const policies = this.#policies(raw.endpoint, direction, raw.cookie, NO_MATCH.has(reason));
     const icmp = raw.protocol === 1 || raw.protocol === 58;
     return {
-      time: new Date(Number((raw.timeNs + this.#bootOffset()) / 1_000_000n)).toISOString(),
+      time: this.time(raw.timeNs),
       verdict: raw.kind === 'drop' ? 'dropped' : 'allowed',
       direction,
       endpoint: raw.endpoint,
-      source: forged ? this.#sender(raw) : this.#peer(raw.src, raw.srcIdentity),
-      destination: this.#peer(raw.dst, raw.dstIdentity),
+      source: forged ? this.#sender(raw) : this.peer(raw.src, raw.srcIdentity),
+      destination: this.peer(raw.dst, raw.dstIdentity),
       protocol: PROTOCOLS[raw.protocol] ?? String(raw.protocol),
       ...(icmp ? { icmpType: raw.icmpType } : { sourcePort: raw.sport, destinationPort: raw.dport }),
       reason,
@@ -65,10 +61,14 @@ export class FlowNames {
     };
   }
 
-  #peer(bytes: Uint8Array, identity: number): FlowPeer {
+  time(bootNs: bigint): string {
+    return new Date(Number((bootNs + this.#bootOffset()) / 1_000_000n)).toISOString();
+  }
+
+  peer(bytes: Uint8Array, identity: number): FlowPeer {
     if (bytes.length === 0) return { address: '', identity };
     const address = formatAddress(bytes);
-    const name = this.#owner(bytes, identity) ?? reservedName(identity) ?? this.#model.prefixOf(identity);
+    const name = this.#owner(bytes, identity) ?? reservedName(identity) ?? this.#naming.prefixOf(identity);
     const service = this.#service(address);
     return {
       address,
@@ -81,7 +81,7 @@ export class FlowNames {
 
   /** Who sent a packet whose source address is not its own: the endpoint, whoever has the address. Events of ARP have no identity. */
   #sender({ src, endpoint, srcIdentity }: DatapathEvent): FlowPeer {
-    const identity = srcIdentity || (this.#model.info(endpoint)?.identity ?? 0);
+    const identity = srcIdentity || (this.#naming.endpoint(endpoint)?.identity ?? 0);
     const address = src.length === 0 ? '' : formatAddress(src);
     return { address, identity, name: this.#local(endpoint), ...this.#labels(identity) };
   }
@@ -95,8 +95,8 @@ export class FlowNames {
   }
 
   #labels(identity: number): Pick<FlowPeer, 'labels'> {
-    const row = this.#model.identities.get(identity) ?? this.#model.localIdentity(identity);
-    return row === undefined ? {} : { labels: formatLabels(row.labels) };
+    const labels = this.#naming.labelsOf(identity);
+    return labels === undefined ? {} : { labels: formatLabels(labels) };
   }
 
   /** Several Services may share an external address: the first by name. */
@@ -111,7 +111,7 @@ export class FlowNames {
 
   /** The pod or the node that an address is said to be of. */
   #owner(bytes: Uint8Array, identity: number): string | undefined {
-    const owner = this.#model.ownerOf(`${formatAddress(bytes)}/${bytes.length * 8}`);
+    const owner = this.#naming.ownerOf(`${formatAddress(bytes)}/${bytes.length * 8}`);
     const space = owner?.indexOf(' ') ?? -1;
     if (owner === undefined || space <= 0) return undefined;
     const [kind, name] = [owner.slice(0, space), owner.slice(space + 1)];
@@ -121,16 +121,14 @@ export class FlowNames {
   }
 
   #local(endpoint: number): string {
-    const pod = this.#model.info(endpoint)?.row.pod;
+    const pod = this.#naming.endpoint(endpoint)?.row.pod;
     return pod ? `${pod.namespace}/${pod.name}` : `endpoint ${endpoint}`;
   }
 
   #policies(endpoint: number, direction: 'ingress' | 'egress', cookie: number, noMatch: boolean): string[] {
     const out = new Set<string>();
-    const enforced = this.#enforced(endpoint);
-    for (const [{ row }, rule] of this.#model.selecting(endpoint)) {
-      // What the kernel has not taken has decided nothing.
-      if (rule.direction !== direction || enforced[row.uid] !== row.generation) continue;
+    for (const [row, rule] of this.#naming.rulesOf(endpoint)) {
+      if (rule.direction !== direction) continue;
       const name = `${KINDS[row.kind]} ${row.namespace === undefined ? '' : `${row.namespace}/`}${row.name}`;
       if (noMatch) {
         if (rule.defaultDeny) out.add(name);

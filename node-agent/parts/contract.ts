@@ -10,11 +10,13 @@ import type { Hook, MapSpec, ObjectSource, ProgramObject } from '@weir/bpf';
 import type { KubeObject, ListOptions, ReflectorSink, Resource } from '@weir/kube';
 import type { ConfigOf, Flagged, Flags, FlagTraits } from '@weir/process/flags';
 import type { AnyPartSpec, DefinedPart, None, Part, PartDefinition, PartNeeds, PartRow } from '@weir/process/parts';
+import type { Start } from '@weir/process/supervised';
 import type { StateDB } from '@weir/statedb';
 import type { FastifyInstance } from 'fastify';
 import type { Registry } from 'prom-client';
 import type { BaseConfig } from '../config/config.ts';
-import type { Logger } from '../core.ts';
+import type { AddressSource, Logger, PlanStep } from '../core.ts';
+import type { EventKind } from '../flows/types.ts';
 
 export interface Condition {
   readonly ok: boolean;
@@ -67,6 +69,11 @@ export interface Removal {
   network?(): Promise<readonly string[]>;
 }
 
+/** A child process or worker thread. While it does not run a row of `weir status` says why. */
+export interface KeptRunning extends Pick<PartCondition, 'name' | 'title' | 'vital' | 'reason'> {
+  readonly start: Start;
+}
+
 export interface AgentPart<Value = unknown> extends Part<Value> {
   readonly conditions?: readonly PartCondition[];
   /** What is wrong with the node, beside the conditions. */
@@ -80,6 +87,14 @@ export interface AgentPart<Value = unknown> extends Part<Value> {
   readonly sources?: readonly Source[];
   /** Where the programs of its objects run, by the object's name. One that is not here is not loaded. */
   readonly hooks?: Readonly<Record<string, readonly Hook[]>>;
+  /** Child processes and worker threads that are kept running from its start until its stop. */
+  readonly running?: readonly KeptRunning[];
+  /** Addresses of its own in the ipcache. */
+  readonly addresses?: readonly AddressSource[];
+  /** What it has concluded in each plan. */
+  readonly steps?: readonly PlanStep[];
+  /** Events of its own that its programs send. */
+  readonly events?: readonly EventKind[];
   /** What `GET /v1/config` shows of it, by names that no other part has. */
   readonly settings?: Readonly<Record<string, string>>;
   readonly removal?: Removal;
@@ -95,6 +110,9 @@ export interface AgentView {
   routes(app: FastifyInstance): void;
   sources(): readonly Source[];
   objects(): readonly ProgramObject[];
+  addresses(): readonly AddressSource[];
+  steps(): readonly PlanStep[];
+  events(): readonly EventKind[];
   settings(): Readonly<Record<string, string>>;
   removal(): readonly Removal[];
   /** How far each part has come, in the order of start: table `parts`. */

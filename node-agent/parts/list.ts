@@ -4,6 +4,7 @@ import { cniInstallationPart } from '../cni/installation-part.ts';
 import { podNetworkPart } from '../cni/network-part.ts';
 import { cniPart } from '../cni/part.ts';
 import { corePart } from '../core-part.ts';
+import { flowsPart } from '../flows/part.ts';
 import { kubernetesPart } from '../kubernetes/part.ts';
 import { routingPart } from '../routing/part.ts';
 import { uninstallPart } from '../uninstall/part.ts';
@@ -16,6 +17,7 @@ import type { AnyAgentPart } from './contract.ts';
 export const AGENT_PARTS: readonly AnyAgentPart[] = [
   socketPart,
   corePart,
+  flowsPart,
   kubernetesPart,
   podNetworkPart,
   cniPart,

@@ -24,6 +24,9 @@ export function viewOf(all: () => readonly AgentPart[]): Omit<AgentView, 'parts'
     routes: (app) => {
       for (const part of all()) part.routes?.(app);
     },
+    addresses: () => all().flatMap((part) => part.addresses ?? []),
+    steps: () => all().flatMap((part) => part.steps ?? []),
+    events: () => all().flatMap((part) => part.events ?? []),
     sources: () => all().flatMap((part) => part.sources ?? []),
     settings: () => Object.assign({}, ...all().map((part) => part.settings)),
     removal: () => all().flatMap(({ removal }) => (removal === undefined ? [] : [removal])),

@@ -12,6 +12,7 @@ import type { Network } from '../cni/types.ts';
 import type { Core } from '../core.ts';
 import { createCore } from '../create-core.ts';
 import { type Lab, type LabPod, silent } from '../datapath/testing/lab.ts';
+import { Flows } from '../flows/flows.ts';
 import { CiliumEndpointWriter } from '../kubernetes/cilium-endpoints.ts';
 import { Connection } from '../kubernetes/connection.ts';
 import type { EndpointRow, PolicyRow } from '../tables.ts';
@@ -49,6 +50,7 @@ export class Faces {
   /** Peer sets come to the end of their list. */
   complete = (): void => undefined;
   readonly #server: LabPod;
+  readonly flows: Flows;
   readonly #api: ApiServer;
   readonly #writer: CiliumEndpointWriter;
   readonly #socket: string;
@@ -58,10 +60,18 @@ export class Faces {
     this.#server = server;
     this.core = createCore(lab.options({ kernel: { auditMs: 20 } }));
     const { core } = this;
+    this.flows = new Flows({
+      db: core.db,
+      services: core.tables.services,
+      naming: core.naming,
+      map: () => core.map('events'),
+      log: silent,
+    });
     this.#socket = join(lab.state, 'weir.sock');
     this.#api = new ApiServer({
       socket: this.#socket,
       core,
+      flows: this.flows,
       log: silent,
       version: '1',
       nodeName: 'lab',
@@ -94,6 +104,7 @@ export class Faces {
     }
     faces.tell(app);
     await core.start();
+    faces.flows.start();
     faces.#writer.start();
     await faces.#api.start();
     return faces;
@@ -102,6 +113,7 @@ export class Faces {
   async stop(): Promise<void> {
     await this.#api.stop();
     await this.#writer.stop();
+    this.flows.stop();
     await this.core.stop();
   }
 

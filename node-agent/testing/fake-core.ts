@@ -3,9 +3,10 @@
  */
 import { createStateDB, type StateDB } from '@weir/statedb';
 import { Subject } from 'rxjs';
-import type { Core, FlowEvent, ImportedRule, Logger, Realised, Tables, Verification } from '../core.ts';
+import type { Core, ImportedRule, Logger, Naming, Realised, Tables, Verification } from '../core.ts';
 import { createTables, tableKey } from '../create-tables.ts';
 import { UnknownMapError } from '../errors.ts';
+import type { FlowEvent } from '../flows/types.ts';
 import type { EndpointRow, EndpointStateRow, IdentityRow, KernelEndpoint, SlotContent } from '../tables.ts';
 
 export const quiet: Logger = {
@@ -39,7 +40,15 @@ export class FakeCore implements Core {
   readonly db: StateDB;
   readonly tables: Tables;
   files: Core['files'] = FORGETFUL;
+  /** Those of its flows. */
   readonly events = new Subject<FlowEvent>();
+  readonly naming: Naming = {
+    labelsOf: () => undefined,
+    prefixOf: () => undefined,
+    ownerOf: () => undefined,
+    endpoint: () => undefined,
+    rulesOf: () => [],
+  };
   readonly realisedChanges = new Subject<Realised>();
   /** Called before an endpoint counts as enforced; a throw is the kernel's refusal. */
   beforeEnforce: (endpoint: EndpointRow) => void | Promise<void> = () => undefined;

@@ -94,7 +94,15 @@ it('adds a table, a map, a route, a metric, a flag, a command and a row of statu
     "fetch('http://127.0.0.1:9879/metrics').then(async (answer) => console.log(await answer.text()))",
   ]);
   expect(metrics).toMatch(/^weir_agent_samples 1$/m);
+  expect(metrics).toMatch(/^weir_agent_sample_plans [1-9]/m);
   expect(metrics).toMatch(/^weir_bpf_map_entries\{map="sample_counts"\} 1$/m);
+
+  // Its worker runs, its step was taken, and its addresses are in the ipcache.
+  await eventually(
+    () => weir('status'),
+    (text) => /^Sample worker: +Ok +runs$/m.test(text),
+  );
+  expect(await weir('table', 'get', 'ipcache')).toMatch(/203\.0\.113\.0\/24.*sample/);
 
   // Its programs run.
   expect(JSON.parse(await weir('-o', 'json', 'map', 'get', 'stages'))).toEqual(
@@ -156,6 +164,17 @@ it('may not bring an object of another name, or run programs of an object that n
     await expect(
       built([{ name: 'bad', objects, build: () => ({ hooks: { x: [{ at: 'to-pod', program: 'p' }] } }) }]),
     ).rejects.toThrow(why);
+});
+
+it('may not bring events, addresses or steps that clash or have no place', async () => {
+  const decode = (): never => {
+    throw new Error('not asked for');
+  };
+  for (const [more, why] of [
+    [{ events: [{ kind: 2, verdict: 'x', decode }] }, 'a kind of events is number 2: use 16 to 255'],
+    [{ events: [16, 16].map((kind) => ({ kind, verdict: 'x', decode })) }, 'two kinds of events are number 16'],
+  ] as const)
+    await expect(built([{ name: 'bad', build: () => more }])).rejects.toThrow(why);
 });
 
 it('may not give conditions or settings the names of others', async () => {

@@ -2,11 +2,14 @@
 import { join } from 'node:path';
 import type { MapSpec } from '@weir/bpf';
 import { flag } from '@weir/process/flags';
+import { worker } from '@weir/process/supervised';
 import type { Command } from 'commander';
 import { mapFlags } from 'libbpf-ts';
 import { Gauge } from 'prom-client';
 import type { AddCommands } from '../../node-agent/cli/commands.ts';
+import type { AddressRow } from '../../node-agent/core.ts';
 import { corePart } from '../../node-agent/core-part.ts';
+import type { EventNames, FlowEvent } from '../../node-agent/flows/types.ts';
 import { definePart } from '../../node-agent/parts/contract.ts';
 
 /** Index of the loopback interface. */
@@ -45,6 +48,9 @@ export const samplePart = definePart({
   objects: [{ name: 'sample', source: join(import.meta.dirname, 'sample.c') }],
   build: ({ core }, { config, db }) => {
     const samples = db.table<Sample>({ name: 'samples', key: ({ name }) => name });
+    const sites = db.table<AddressRow>({ name: 'sample-sites', key: ({ prefix }) => prefix });
+    db.write([sites], (txn) => txn.insert(sites, { prefix: '203.0.113.0/24' }));
+    let plans = 0;
     const count = (): number => {
       using snapshot = db.read();
       return snapshot.count(samples);
@@ -67,6 +73,14 @@ export const samplePart = definePart({
             this.set(count());
           },
         });
+        new Gauge({
+          name: 'weir_agent_sample_plans',
+          help: 'Plans that had the sample step.',
+          registers: [registry],
+          collect() {
+            this.set(plans);
+          },
+        });
       },
       routes: (app) => {
         app.put<{ Params: { name: string } }>(
@@ -80,6 +94,25 @@ export const samplePart = definePart({
           },
         );
       },
+      running: [
+        {
+          name: 'sample-worker',
+          title: 'Sample worker',
+          start: worker({ module: new URL('sample-worker.ts', import.meta.url) }),
+        },
+      ],
+      addresses: [{ name: 'sample', after: 'apiserver', table: sites }],
+      steps: [
+        {
+          name: 'samples',
+          after: 'rules in force',
+          run() {
+            plans += 1;
+            return false;
+          },
+        },
+      ],
+      events: [{ kind: 16, verdict: 'readdressed', decode: readdressed }],
       hooks: {
         sample: [
           { at: 'from-pod', program: 'sample_from_pod' },
@@ -93,6 +126,25 @@ export const samplePart = definePart({
     };
   },
 });
+
+/** A packet that was sent to the other address of a pod. */
+function readdressed(record: Uint8Array, names: EventNames): FlowEvent {
+  const view = Buffer.from(record);
+  const nobody = { address: '', identity: 0 };
+  return {
+    time: names.time(view.readBigUInt64LE(0)),
+    verdict: 'readdressed',
+    direction: 'egress',
+    endpoint: 0,
+    source: nobody,
+    destination: names.peer(record.subarray(12, 16), 0),
+    protocol: 'UDP',
+    reason: 'sample',
+    message: 'The packet was sent to another address of a pod.',
+    policies: [],
+    revision: 0,
+  };
+}
 
 export const addSampleCommand: AddCommands = (program, context) => {
   program
