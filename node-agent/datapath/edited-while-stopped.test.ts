@@ -2,6 +2,7 @@
 import { describe, expect, it } from '@jest/globals';
 import type { PeerRef, ResolvedRule } from '@weir/policy';
 import fc from 'fast-check';
+import { runs } from '../../test/runs.ts';
 import { words } from './testing/kernel-view.ts';
 import { Agent, hashOf, type Input, input, Node, PROBES, start } from './testing/transition-world.ts';
 
@@ -200,7 +201,7 @@ describe('a policy that is edited while no agent runs', () => {
 
   it('gives every packet a verdict of before or after, whatever the rules say and wherever the next agent dies', async () => {
     await fc.assert(fc.asyncProperty(rules, fc.array(edit, { minLength: 1, maxLength: 3 }), play), {
-      numRuns: 25,
+      numRuns: runs(25),
       endOnFailure: true,
     });
   });

@@ -2,6 +2,7 @@ import { describe, expect, it } from '@jest/globals';
 import { scopeOf } from '@weir/identity';
 import type { PeerRef, ResolvedRule } from '@weir/policy';
 import fc from 'fast-check';
+import { runs } from '../../test/runs.ts';
 import {
   Agent,
   APPS,
@@ -219,14 +220,14 @@ describe('a transition of the kernel', () => {
   it('gives every packet the old verdict or the new one, whatever changes and wherever the agent dies', async () => {
     await fc.assert(
       fc.asyncProperty(steps(1), (trace) => play(trace)),
-      { numRuns: 40, endOnFailure: true },
+      { numRuns: runs(40), endOnFailure: true },
     );
   });
 
   it('gives the old verdict or the new one, too, where each plan compiles one shape of a namespace at most', async () => {
     await fc.assert(
       fc.asyncProperty(steps(1), (trace) => play(trace, 0)),
-      { numRuns: 40, endOnFailure: true },
+      { numRuns: runs(40), endOnFailure: true },
     );
   });
 
