@@ -2,7 +2,7 @@ import { describe, expect, it } from '@jest/globals';
 import { scopeOf } from '@weir/identity';
 import type { PeerRef, ResolvedRule } from '@weir/policy';
 import fc from 'fast-check';
-import { runs } from '../../test/runs.ts';
+import { runs, sample } from '../../test/runs.ts';
 import {
   Agent,
   APPS,
@@ -231,9 +231,9 @@ describe('a transition of the kernel', () => {
     );
   });
 
-  /** The changes one after another, dying at each operation of the last. */
+  /** The changes one after another, dying at operations of the last: at each where CI is set. */
   async function everywhere(...changes: readonly Input[]): Promise<void> {
-    for (let crash = 0; crash < 25; crash += 1) await dying(crash, changes);
+    for (const crash of sample(Array.from({ length: 25 }, (_, at) => at))) await dying(crash, changes);
   }
   /** The changes one after another, dying at the operation of the last. */
   async function dying(crash: number | undefined, changes: readonly Input[]): Promise<void> {
@@ -291,7 +291,7 @@ describe('a transition of the kernel', () => {
         [input.remote(0, 301, web(80)), input.remote(0, undefined)],
       ];
       for (const trace of traces) {
-        for (const crash of [undefined, 0, 2, 4, 8]) await dying(crash, [policy, ...trace]);
+        for (const crash of sample([undefined, 0, 2, 4, 8])) await dying(crash, [policy, ...trace]);
       }
     }
   });
