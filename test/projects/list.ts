@@ -13,20 +13,20 @@ const ROOT = join(import.meta.dirname, '../..');
 export const PATTERNS: Readonly<Record<Exclude<Project, 'unit'>, readonly string[]>> = {
   /** What is handed out: packages, images, documents, the chart's rendering, and what lint holds. */
   release: [
-    'test/{api-reference,images,lint,package-readmes,packages,printing,readme,supply-chain}',
+    'test/{api-reference,chart,images,lint,package-readmes,packages,readme,supply-chain}',
     'test/{contributing,docs,errors}',
     'test/chart/*',
-    'test/cluster/conformance/*',
   ],
   /** An API server, or a whole cluster. `list.test.ts` compares this with what they import. */
   cluster: [
     'node-agent/agent',
     'shared/kube/{client,leader,reflector,scrape-access,secrecy}',
-    'test/{bad-input,chart}',
+    'test/bad-input',
     'test/{e2e,story}/*',
     'test/operator/!(limits)',
     'test/{chaos/chaos,fuzz/fuzz,memory/operator,parts/operator-sample}',
     'test/cluster/apiserver/!(strategic-merge|watch-model)',
+    'test/cluster/conformance/*',
   ],
   /** Programs, maps, interfaces, processes and sockets of this machine. */
   kernel: [
@@ -40,7 +40,7 @@ export const PATTERNS: Readonly<Record<Exclude<Project, 'unit'>, readonly string
     'shared/libbpf/*',
     'shared/kube/access',
     'shared/process/{memory,metrics-server}',
-    'test/{fuzz/datapath/datapath,memory/agent,parts/sample,seccomp/seccomp}',
+    'test/{printing,fuzz/datapath/datapath,memory/agent,parts/sample,seccomp/seccomp}',
     'test/cluster/{process,pod/pod}',
   ],
 };
