@@ -1,5 +1,6 @@
 /** Jest's environment for Node, which sees what the tests of a file use: it keeps each file in its project (`list.ts`). */
 import childProcess from 'node:child_process';
+import dgram from 'node:dgram';
 import { Module } from 'node:module';
 import net from 'node:net';
 import { relative } from 'node:path';
@@ -20,9 +21,12 @@ const WATCHED: readonly (readonly [
   does: string,
   when?: (first: unknown) => boolean,
 ])[] = [
-  [childProcess, ['spawn', 'spawnSync', 'exec', 'execSync', 'execFile', 'execFileSync', 'fork'], PROCESS],
+  // The first is of all that goes on beside: exec, execFile and fork come to it, promisified or not.
+  [childProcess.ChildProcess.prototype, ['spawn'], PROCESS],
+  [childProcess, ['spawnSync', 'execSync', 'execFileSync'], PROCESS],
   [net.Server.prototype, ['listen'], SOCKET],
   [net.Socket.prototype, ['connect'], SOCKET],
+  [dgram.Socket.prototype, ['bind', 'connect', 'send'], SOCKET],
   [Module, ['_load'], LIBBPF, (first) => /koffi[^/]*\.node$/.test(String(first))],
 ];
 
@@ -45,16 +49,15 @@ export default class ProjectEnvironment extends TestEnvironment {
 
   #watch(holder: object, name: string, does: string, when: (first: unknown) => boolean = () => true): void {
     const original = Reflect.get(holder, name) as Call;
-    const call = (first: unknown): void => {
-      if (!when(first)) return;
-      this.#used.add(does);
-      if (this.#unit)
-        throw new Error(`a unit test ${does}: give ${this.#file} another project in test/projects/list.ts`);
+    const apply = (target: Call, self: unknown, args: unknown[]): unknown => {
+      if (when(args[0])) {
+        this.#used.add(does);
+        if (this.#unit)
+          throw new Error(`a unit test ${does}: give ${this.#file} another project in test/projects/list.ts`);
+      }
+      return Reflect.apply(target, self, args);
     };
-    Reflect.set(holder, name, function (this: unknown, ...args: unknown[]): unknown {
-      call(args[0]);
-      return Reflect.apply(original, this, args);
-    });
+    Reflect.set(holder, name, new Proxy(original, { apply }));
     this.#restore.push(() => Reflect.set(holder, name, original));
   }
 
