@@ -11,8 +11,8 @@ export const project = {
 
 /** For all projects. */
 export const base = {
-  // On two cores, too: much of the time goes into waiting for packets that must not come.
-  maxWorkers: Math.max(2, availableParallelism() - 1),
+  // Three on two cores, too: much of the time goes into waiting for packets that must not come.
+  maxWorkers: Math.max(3, availableParallelism() - 1),
   // Tests wait for conditions, never for times: this only ends one that waits for ever. With both cores busy the longest take a minute.
   testTimeout: 240_000,
 };

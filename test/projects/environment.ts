@@ -33,13 +33,17 @@ const WATCHED: readonly (readonly [
 export default class ProjectEnvironment extends TestEnvironment {
   readonly #file: string;
   readonly #unit: boolean;
+  /** What is in `release` is there for what it is about. */
+  readonly #needs: boolean;
   readonly #used = new Set<string>();
   readonly #restore: (() => void)[] = [];
 
   constructor(config: JestEnvironmentConfig, context: EnvironmentContext) {
     super(config, context);
     this.#file = relative(config.projectConfig.rootDir, context.testPath);
-    this.#unit = config.projectConfig.displayName?.name === 'unit';
+    const project = config.projectConfig.displayName?.name;
+    this.#unit = project === 'unit';
+    this.#needs = project === 'kernel' || project === 'cluster';
   }
 
   override async setup(): Promise<void> {
@@ -63,7 +67,7 @@ export default class ProjectEnvironment extends TestEnvironment {
 
   /** After all tests of a file: one that needs nothing is a unit test. */
   handleTestEvent(event: Circus.Event, state: Circus.State): void {
-    if (event.name !== 'run_finish' || this.#unit || this.#used.size > 0 || state.testNamePattern) return;
+    if (event.name !== 'run_finish' || !this.#needs || this.#used.size > 0 || state.testNamePattern) return;
     throw new Error(
       `${this.#file} starts no process, opens no socket and calls no libbpf: it is a unit test (test/projects/list.ts)`,
     );

@@ -1,6 +1,6 @@
 /**
  * Which tests run when. A test file is `unit` unless a pattern here names it: a unit test starts no process, opens no socket and calls no
- * libbpf, and runs without root. `environment.ts` makes one that does any of that fail, and one of the others that does nothing of it.
+ * libbpf, and runs without root. `environment.ts` makes one that does any of that fail, and a test of `kernel` or `cluster` that does none of it.
  */
 import { globSync } from 'node:fs';
 import { join, matchesGlob } from 'node:path';
@@ -33,14 +33,14 @@ export const PATTERNS: Readonly<Record<Exclude<Project, 'unit'>, readonly string
     'bpf/*',
     'node-agent/{audit,core-life,create-core,depth,faces,lost-state,named-ports,refused,row-budget,state-files,strays,withdrawals}',
     'node-agent/{api,cli,routing,uninstall}/*',
-    'node-agent/cni/{failures,installation,network,service,shim}',
+    'node-agent/cni/{installation,network,service,shim}',
     'node-agent/datapath/{conntrack,content-audit,endpoint-map,links,lock,slot-store}',
     'node-agent/config/mount-bpffs',
     'operator/health',
     'shared/libbpf/*',
     'shared/kube/access',
     'shared/process/{memory,metrics-server}',
-    'test/{printing,fuzz/datapath/datapath,memory/agent,parts/sample,seccomp/seccomp}',
+    'test/{printing,fuzz/datapath/datapath,parts/sample,seccomp/seccomp}',
     'test/cluster/{process,pod/pod}',
   ],
 };
