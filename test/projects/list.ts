@@ -25,7 +25,7 @@ export const PATTERNS: Readonly<Record<Exclude<Project, 'unit'>, readonly string
     'test/{e2e,story}/*',
     'test/operator/!(limits)',
     'test/{chaos/chaos,fuzz/fuzz,memory/operator,parts/operator-sample}',
-    'test/cluster/apiserver/!(strategic-merge|watch-model)',
+    'test/cluster/apiserver/!(crd|strategic-merge|watch-model)',
     'test/cluster/conformance/*',
   ],
   /** Programs, maps, interfaces, processes and sockets of this machine. */
