@@ -1,5 +1,5 @@
 /**
- * `node scripts/bootstrap.mjs PURPOSE`: installs what is missing for `npm run demo`, `npm test` or `npm start`, says what and why,
+ * `node scripts/bootstrap.mjs PURPOSE`: installs what is missing for `npm run demo`, `npm test`, `npm run unit` or `npm start`, says what and why,
  * and does nothing when all is there. Exit code 1 with the fix when it cannot.
  */
 import { spawnSync } from 'node:child_process';
@@ -109,8 +109,13 @@ function mountBpffs() {
   );
 }
 
-requireMachine();
-installPackages(need.PACKAGES);
-installNodeModules();
-installKubectl();
-mountBpffs();
+if (purpose === 'unit') {
+  // Unit tests need npm packages alone: no root, no Debian packages, no kernel.
+  installNodeModules();
+} else {
+  requireMachine();
+  installPackages(need.PACKAGES);
+  installNodeModules();
+  installKubectl();
+  mountBpffs();
+}

@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
+import { COMPILE_CACHE } from '../../test/compile-cache.ts';
 import { eventually } from '../../test/eventually.ts';
 import { ApiServer } from '../api/server.ts';
 import type { Realised } from '../core.ts';
@@ -77,7 +78,7 @@ interface Result {
 }
 function weir(args: readonly string[], stdin = '', env: Readonly<Record<string, string>> = {}): Promise<Result> {
   return new Promise((resolve, reject) => {
-    const child = spawn(WEIR, args, { env: { ...process.env, WEIR_SOCKET: socket, ...env } });
+    const child = spawn(WEIR, args, { env: { ...process.env, ...COMPILE_CACHE, WEIR_SOCKET: socket, ...env } });
     let out = '';
     let err = '';
     child.stdout.setEncoding('utf8').on('data', (text: string) => {
@@ -644,7 +645,9 @@ spec: {endpointSelector: {}, ingress: [{bogus: 1}]}
       asked.resolve();
       return wait(revision, stop);
     };
-    const child = spawn(WEIR, ['policy', 'wait', '99999'], { env: { ...process.env, WEIR_SOCKET: socket } });
+    const child = spawn(WEIR, ['policy', 'wait', '99999'], {
+      env: { ...process.env, ...COMPILE_CACHE, WEIR_SOCKET: socket },
+    });
     const ended = new Promise((resolve) => child.on('close', resolve));
     let err = '';
     child.stderr.setEncoding('utf8').on('data', (text: string) => {

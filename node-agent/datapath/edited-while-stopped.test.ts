@@ -2,6 +2,7 @@
 import { describe, expect, it } from '@jest/globals';
 import type { PeerRef, ResolvedRule } from '@weir/policy';
 import fc from 'fast-check';
+import { runs, sample } from '../../test/runs.ts';
 import { words } from './testing/kernel-view.ts';
 import { Agent, hashOf, type Input, input, Node, PROBES, start } from './testing/transition-world.ts';
 
@@ -189,7 +190,7 @@ describe('a policy that is edited while no agent runs', () => {
   ];
 
   it.each(traces)('%s: no packet meets what neither of the two says', async (_, before, after) => {
-    for (let crash = 0; crash < 20; crash += 1) {
+    for (const crash of sample(Array.from({ length: 20 }, (_, at) => at))) {
       const lives = new Lives([input.policy('p', 1, before)]);
       await lives.live();
       const meanwhile = crash % 2 === 0 ? [] : [input.policy('p', 3, before)];
@@ -200,7 +201,7 @@ describe('a policy that is edited while no agent runs', () => {
 
   it('gives every packet a verdict of before or after, whatever the rules say and wherever the next agent dies', async () => {
     await fc.assert(fc.asyncProperty(rules, fc.array(edit, { minLength: 1, maxLength: 3 }), play), {
-      numRuns: 25,
+      numRuns: runs(25),
       endOnFailure: true,
     });
   });

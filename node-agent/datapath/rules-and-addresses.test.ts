@@ -2,6 +2,7 @@
 import { describe, expect, it } from '@jest/globals';
 import type { ResolvedRule } from '@weir/policy';
 import fc from 'fast-check';
+import { runs } from '../../test/runs.ts';
 import {
   Agent,
   APPS,
@@ -160,7 +161,7 @@ describe('a round in which rules change and pods get other labels', () => {
   it('lets nothing through that is not let through before it or after it', async () => {
     await fc.assert(
       fc.asyncProperty(rules, round, (before, change) => play(before, change)),
-      { numRuns: 25, endOnFailure: true },
+      { numRuns: runs(25), endOnFailure: true },
     );
   });
 });

@@ -2,6 +2,7 @@ import { describe, expect, it } from '@jest/globals';
 import { parsePrefix, prefixContains } from '@weir/net';
 import { createStateDB } from '@weir/statedb';
 import fc from 'fast-check';
+import { runs } from '../../test/runs.ts';
 import { Addresses } from './addresses.ts';
 import { IpcacheDeriver } from './ipcache.ts';
 import { LocalNumbers } from './numbers.ts';
@@ -122,7 +123,7 @@ describe('the addresses', () => {
         for (const [prefix, of] of kernel) expect(ipcache.row(prefix)?.identity).toBe(of);
         expect(ipcache.dirty.size).toBe(0);
       }),
-      { numRuns: 300 },
+      { numRuns: runs(300) },
     );
   });
 

@@ -1,13 +1,15 @@
 /** Rules that come to more rows than a slot has room for, as their peers come and go. */
 import { expect, it } from '@jest/globals';
-import type { ResolvedRule } from '@weir/policy';
+import { MOST_ROWS, type ResolvedRule } from '@weir/policy';
 import { tableKey } from '../create-tables.ts';
 import { classOf, rowsByClass } from './classes.ts';
 import { noneAround } from './testing/class-at.ts';
 import { basic, rule, type World, type WorldOptions } from './testing/model-world.ts';
 
-/** Rules for everybody. So many classes of peers beside them fit: 65,000 rows. */
-const PORTS = 1000;
+/** A tenth of what a direction may have. */
+const MOST = MOST_ROWS / 10;
+/** Rules for everybody. So many classes of peers beside them fit. */
+const PORTS = 100;
 const FIT = 58;
 
 const port = (at: number): ResolvedRule => ({
@@ -30,7 +32,7 @@ function peer(world: World, at: number, id = 300 + at): void {
 }
 
 async function start(peers: number, options: WorldOptions = {}): Promise<World> {
-  const world = basic(options);
+  const world = basic({ mostRows: MOST, ...options });
   world.db.write([world.tables.peerSets], (txn) => {
     for (let at = 0; at <= FIT; at++) {
       const selector = { requirements: [{ key: 'k8s:version', operator: 'In' as const, values: [`v${at}`] }] };
@@ -66,7 +68,12 @@ it('a peer for which rules in force have no room is denied, not judged as a pod 
   await settle(world);
   expect(world.model.failure(1)).toBeUndefined();
   expect([...world.model.excesses(1)]).toMatchObject([['ingress', { denied: 1 }]]);
-  expect([300, 300 + FIT - 1, 300 + FIT, 9999].map((id) => rowsOf(world, id))).toEqual([1001, 1001, 0, 1000]);
+  expect([300, 300 + FIT - 1, 300 + FIT, 9999].map((id) => rowsOf(world, id))).toEqual([
+    PORTS + 1,
+    PORTS + 1,
+    0,
+    PORTS,
+  ]);
   expect(world.states.get(1)).toMatchObject({ state: 'ready', slot: before?.slot, policies: { p: 1 } });
   expect(world.states.get(1)?.revision).toBeGreaterThan(before?.revision ?? 0);
 });
@@ -80,7 +87,7 @@ it('it has its rules once there is room', async () => {
   });
   await settle(world);
   expect([...world.model.excesses(1)]).toEqual([]);
-  expect(rowsOf(world, 300 + FIT)).toBe(1001);
+  expect(rowsOf(world, 300 + FIT)).toBe(PORTS + 1);
 });
 
 it('a number that is given to other labels is judged by these', async () => {
@@ -88,7 +95,7 @@ it('a number that is given to other labels is judged by these', async () => {
   peer(world, FIT, 301);
   world.identity(300 + FIT, 'b', 'v1');
   await settle(world);
-  expect([301, 300 + FIT].map((id) => rowsOf(world, id))).toEqual([1001, 0]);
+  expect([301, 300 + FIT].map((id) => rowsOf(world, id))).toEqual([PORTS + 1, 0]);
 });
 
 it('concludes the same as a fresh model', async () => {
@@ -100,11 +107,11 @@ it('concludes the same as a fresh model', async () => {
 });
 
 it('is told of a peer that was denied already, as no rule let it through, and no more once it fits', async () => {
-  const world = basic();
-  // 65,040 ports.
+  const world = basic({ mostRows: MOST });
+  // 6,540 ports.
   const large = Array.from({ length: 60 }, (_, at): ResolvedRule => {
     const protocol = (['TCP', 'UDP', 'SCTP'] as const)[at % 3] ?? 'TCP';
-    const ports = Array.from({ length: 1084 }, (_each, n) => 1 + 2 * (Math.floor(at / 3) * 1084 + n));
+    const ports = Array.from({ length: 109 }, (_each, n) => 1 + 2 * (Math.floor(at / 3) * 109 + n));
     return { ...rule('a', 'b', 1 + at), ports: ports.map((from) => ({ protocol, from, to: from })) };
   });
   // No pod gives the name a number.
@@ -147,7 +154,7 @@ it('slots that are beyond their budget take a new peer in turn, and are closed t
     expect(judgedAnew).toEqual([true, true]);
   }
   expect(seen.map((rows) => rows.toSorted((a, b) => (a ?? 0) - (b ?? 0)))).toEqual([
-    [0, 1001],
-    [1001, 1001],
+    [0, PORTS + 1],
+    [PORTS + 1, PORTS + 1],
   ]);
 });

@@ -3,6 +3,7 @@ import { expect, it } from '@jest/globals';
 import { parsePrefix, prefixContains } from '@weir/net';
 import type { ResolvedRule } from '@weir/policy';
 import fc from 'fast-check';
+import { runs } from '../../test/runs.ts';
 import { rowsByClass } from './classes.ts';
 import { classAt } from './testing/class-at.ts';
 import { freshLike, rule, settle, World } from './testing/model-world.ts';
@@ -144,6 +145,6 @@ it('come and go, of rules and of API servers, and the same is concluded as at on
         for (const { members } of compiled.egress.classes)
           for (const id of members) if (id >= 0x01000000 && id < 0x02000000) expect(known).toContain(id);
     }),
-    { numRuns: 100 },
+    { numRuns: runs(100) },
   );
 });

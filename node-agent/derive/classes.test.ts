@@ -2,6 +2,7 @@ import { expect, it } from '@jest/globals';
 import { isLocalCidr, RESERVED_ID } from '@weir/identity';
 import type { ClassRows, CompiledDirection, CompiledPolicy, CompiledRow, Steps } from '@weir/policy';
 import fc from 'fast-check';
+import { runs } from '../../test/runs.ts';
 import {
   assignNumbers,
   CLASS_NUMBERS,
@@ -133,11 +134,11 @@ it('two identities are distinguished where some packet of theirs is decided othe
           if (numbered) seen[otherwise ? 'other' : 'alike'] += 1;
         }
     }),
-    { numRuns: 200 },
+    { numRuns: runs(200) },
   );
   // Classes of different numbers, both ways.
-  expect(seen.alike).toBeGreaterThan(100);
-  expect(seen.other).toBeGreaterThan(100);
+  expect(seen.alike).toBeGreaterThan(runs(100));
+  expect(seen.other).toBeGreaterThan(runs(100));
 });
 
 /** What a packet meets in the slot. */
@@ -176,10 +177,10 @@ it('a slot that cannot follow lets nobody through whom it and its successor do n
             }
         }
     }),
-    { numRuns: 30 },
+    { numRuns: Math.max(10, runs(30)) },
   );
-  expect(seen.closed).toBeGreaterThan(100);
-  expect(seen.open).toBeGreaterThan(100);
+  expect(seen.closed).toBeGreaterThan(runs(100));
+  expect(seen.open).toBeGreaterThan(runs(100));
 });
 
 it('a number at rest is given to the rows that it had at once, and to others later', () => {

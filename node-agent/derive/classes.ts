@@ -78,10 +78,11 @@ export function* assignNumbers(
   compiled: CompiledPolicy,
   now: number,
   before?: Assigned,
+  count = CLASS_NUMBERS,
 ): Steps<{ readonly numbers: ClassNumbers; readonly classes: ClassMaps; readonly moved: Moved }> {
   const one = (direction: Direction) => {
     const had = before && { made: before.compiled[direction].classes, classes: before.classes[direction] };
-    return assign(numbers[direction], compiled[direction], now, had);
+    return assign(numbers[direction], compiled[direction], now, count, had);
   };
   const ingress = yield* one('ingress');
   const egress = yield* one('egress');
@@ -103,6 +104,7 @@ function* assign(
   numbers: DirectionNumbers,
   { enforced, classes: made }: CompiledPolicy[Direction],
   now: number,
+  count: number,
   had = NOTHING,
 ): Steps<{
   readonly numbers: DirectionNumbers;
@@ -137,7 +139,7 @@ function* assign(
     let number = numbers.byRows.get(key) ?? named.get(key) ?? resting.get(key);
     if (number === undefined) {
       while (used.has(candidate)) candidate += 1;
-      if (candidate > LAST_CLASS) throw new IdsExhaustedError('class numbers of a slot', CLASS_NUMBERS);
+      if (candidate >= FIRST_CLASS + count) throw new IdsExhaustedError('class numbers of a slot', count);
       number = candidate;
       used.add(number);
     }

@@ -4,6 +4,7 @@ import { isLocalCidr } from '@weir/identity';
 import { parsePrefix, prefixContains } from '@weir/net';
 import type { ResolvedRule } from '@weir/policy';
 import fc from 'fast-check';
+import { runs } from '../../test/runs.ts';
 import { APPS, freshLike, rule, settle, World } from './testing/model-world.ts';
 
 const PREFIXES = ['198.51.0.0/16', '198.51.7.0/24', '198.51.100.7/32', '203.0.113.0/24', '0.0.0.0/0'];
@@ -104,6 +105,6 @@ it('comes to what a fresh agent concludes, whatever else changes in the same pla
       await settle(grown);
       expect(grown.conclusion()).toEqual((await freshLike(grown)).conclusion());
     }),
-    { numRuns: 200 },
+    { numRuns: runs(200) },
   );
 });

@@ -19,6 +19,8 @@ export interface EndpointShapesOptions {
   readonly core: Pick<CoreOptions, 'policyMode' | 'allowLocalhost'>;
   /** As in `ShareOptions`. */
   readonly work?: number | undefined;
+  /** As in `ShareOptions`. */
+  readonly mostRows?: number | undefined;
   readonly inForce: InForce;
   readonly slots: Slots;
   readonly infos: Pick<RowsView<number, EndpointIdentity>, 'get' | 'has' | 'values'>;
@@ -259,7 +261,7 @@ export class EndpointShapes {
 
   /** Compiles what is dirty of what is wanted, and what has another share of its namespace's rows than before. */
   async #compileByShare(users: Wanted, first: boolean): Promise<ReadonlyMap<string, Shared | Error>> {
-    const { slots, pace, work } = this.#options;
+    const { slots, pace, work, mostRows } = this.#options;
     const dirty = slots.dirtyShapes();
     if (dirty.size === 0 && !slots.limited && !slots.hasPutOff) return new Map();
     const { made, failed, waiting } = await compileByShare({
@@ -276,6 +278,7 @@ export class EndpointShapes {
       // What is in force follows its peers before addresses do, or is closed to them. Who is nobody, or nobody any more, is closed at once.
       mayWait: (key) => key !== DENY_ALL.key && slots.mayWait(key),
       work: first ? Infinity : work,
+      mostRows,
     });
     slots.putOff(waiting);
     slots.compiled(made.keys());

@@ -3,6 +3,7 @@ import { expect, it } from '@jest/globals';
 import { LOCAL_ENDPOINT_BASE } from '@weir/identity';
 import type { ResolvedRule } from '@weir/policy';
 import fc from 'fast-check';
+import { runs } from '../../test/runs.ts';
 import { tableKey } from '../create-tables.ts';
 import { APPS, copy, podLabels, rule, World } from './testing/model-world.ts';
 
@@ -75,9 +76,9 @@ it('is concluded step by step as at once, and leaves every class alone that nobo
         }
       }
     }),
-    { numRuns: 50 },
+    { numRuns: runs(50) },
   );
-  expect(same).toBeGreaterThan(50);
+  expect(same).toBeGreaterThan(runs(50));
 });
 
 it("compiles a label set of this node's own that comes or goes alone: classes of other peers stay", async () => {

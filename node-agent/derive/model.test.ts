@@ -1,5 +1,6 @@
 import { describe, expect, it } from '@jest/globals';
 import fc from 'fast-check';
+import { runs } from '../../test/runs.ts';
 import { tableKey } from '../create-tables.ts';
 import { classAt } from './testing/class-at.ts';
 import { change, furnish, take } from './testing/model-changes.ts';
@@ -291,9 +292,9 @@ describe('model', () => {
           expect(world.conclusion()).toEqual(fresh.conclusion());
         }
       }),
-      { numRuns: 120 },
+      { numRuns: runs(120) },
     );
-    expect(compared).toBeGreaterThan(100);
+    expect(compared).toBeGreaterThan(runs(100));
     expect(breaths).toBeGreaterThan(compared);
   });
 });

@@ -61,6 +61,10 @@ export interface ModelOptions {
   readonly breathe: () => Promise<void>;
   /** Work of one plan for one namespace, as in `ShareOptions`. */
   readonly work?: number;
+  /** Rows that a direction of a slot may have at most, as in `ShareOptions`. */
+  readonly mostRows?: number;
+  /** Numbers that the classes of a slot may have, as in `SlotPlacesOptions`. */
+  readonly classNumbers?: number;
   /** Called before each step of a plan, and after the last. */
   readonly onStep?: (step: Step | undefined) => void;
 }
@@ -104,7 +108,7 @@ export class Model {
   readonly #sets = new Map<number, ReadonlySet<SelectorHash>>();
 
   constructor(options: ModelOptions) {
-    const { db, tables, core, numbers, now } = options;
+    const { db, tables, core, numbers, now, mostRows } = options;
     this.#options = options;
     const pace = new Pace(now, options.breathe);
     this.#pace = pace;
@@ -155,12 +159,14 @@ export class Model {
       around,
       pace,
       now,
+      mostRows,
+      classNumbers: options.classNumbers,
     });
     this.#peerSets = new PeerSetViews({ ...told, identities: this.identities, policies, named, addressed, pace });
     const { infos } = this.#local;
     this.#states = concludedStates(db);
     const shared = { infos, states: this.#states, inForce: this.#inForce, pace };
-    this.#shapes = new EndpointShapes({ ...shared, db, core, work: options.work, slots: this.#slots });
+    this.#shapes = new EndpointShapes({ ...shared, db, core, work: options.work, mostRows, slots: this.#slots });
     this.#endpointStates = new EndpointStates({ ...shared, shapes: this.#shapes, policies, numbers, around });
     const finding = { ipcache, addresses: this.#addresses, shapes: this.#shapes, local: this.#local };
     this.#withdrawals = new Withdrawals({ ...told, ...finding, enforcing: core.policyMode !== 'never', pace, now });

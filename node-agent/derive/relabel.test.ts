@@ -1,6 +1,7 @@
 /** A pod that is given other labels: what is told of it comes by several watches, each in its own time. */
 import { describe, expect, it } from '@jest/globals';
 import fc from 'fast-check';
+import { runs } from '../../test/runs.ts';
 import { tableKey } from '../create-tables.ts';
 import { classOf, FIRST_CLASS } from './classes.ts';
 import { REFUSED_GRACE_MS, UNLISTED_GRACE_MS } from './identities.ts';
@@ -288,9 +289,9 @@ describe('whatever the order in which watches deliver', () => {
             expect(letIn(world, address)).toBe(moves.at(-1)?.app !== 'x');
           },
         ),
-        { numRuns: 150 },
+        { numRuns: runs(150) },
       );
-      expect(gaps).toBeGreaterThan(150);
+      expect(gaps).toBeGreaterThan(runs(150));
     },
   );
 });

@@ -9,8 +9,6 @@ import { RULE_WORK, WorkBudget } from './work-budget.ts';
 
 /** Rows of all slots of a namespace's endpoints on a node, both directions: some 140 MB of the agent, 2 s to compile on a busy core. */
 export const NAMESPACE_ROWS = 4 * MOST_ROWS;
-/** Shares are MOST_ROWS halved so many times at most. */
-const HALVINGS = 15;
 
 /** Rows that the directions of a shape need, as it was compiled with at most `most` in each: Infinity where they did not fit. */
 export interface Needs {
@@ -30,20 +28,24 @@ export function needsOf(compiled: CompiledPolicy, most: number): Needs {
 }
 
 /** Whether rows were left out that a larger share would have room for. */
-export function limited({ rows, most }: Needs): boolean {
-  return most < MOST_ROWS && rows.includes(Infinity);
+export function limited({ rows, most }: Needs, mostRows = MOST_ROWS): boolean {
+  return most < mostRows && rows.includes(Infinity);
 }
 
 /**
- * The most rows that each direction may have so that all directions fit into `total`. It depends on the needs that are below it and on the number
- * of those above it alone: whoever knows no more than that comes to the same share, whatever was compiled before.
+ * The most rows that each direction may have so that all directions fit into what their namespace may have: four times `mostRows`. It depends on
+ * the needs that are below it and on the number of those above it alone: whoever knows no more than that comes to the same share, whatever was
+ * compiled before.
  */
-export function shareOf(needs: readonly number[], total = NAMESPACE_ROWS): number {
+export function shareOf(needs: readonly number[], mostRows = MOST_ROWS): number {
+  const total = (NAMESPACE_ROWS / MOST_ROWS) * mostRows;
   // What is above a share counts for twice the share, which is less than twice the need.
-  if (needs.reduce((rows, need) => rows + Math.min(2 * need, MOST_ROWS), 0) <= total) return MOST_ROWS;
-  let share = MOST_ROWS >> HALVINGS;
-  for (let halvings = HALVINGS - 1; halvings >= 0; halvings -= 1) {
-    const next = MOST_ROWS >> halvings;
+  if (needs.reduce((rows, need) => rows + Math.min(2 * need, mostRows), 0) <= total) return mostRows;
+  // A share is `mostRows` halved until one row is left, at most.
+  const most = 31 - Math.clz32(mostRows);
+  let share = mostRows >> most;
+  for (let halvings = most - 1; halvings >= 0; halvings -= 1) {
+    const next = mostRows >> halvings;
     const sum = needs.reduce((rows, need) => rows + (need <= share ? need : next), 0);
     if (sum > total) break;
     share = next;
@@ -75,6 +77,8 @@ export interface ShareOptions {
    * undefined: the default; Infinity: nothing waits.
    */
   readonly work?: number | undefined;
+  /** Rows that a direction may have at most; a namespace may have four times as many. Default MOST_ROWS. */
+  readonly mostRows?: number | undefined;
 }
 
 /** A shape as it was compiled with the share that it has. */
@@ -117,6 +121,7 @@ class Sharing {
   readonly #keptFor = new Map<string, Set<string>>();
   readonly #turns: WorkBudget;
   readonly #changes: WorkBudget;
+  readonly #mostRows: number;
 
   constructor(options: ShareOptions) {
     this.#options = options;
@@ -133,12 +138,13 @@ class Sharing {
     for (const shape of this.#waiting.union(this.#failed)) this.#keep(shape);
     this.#turns = new WorkBudget(work);
     this.#changes = new WorkBudget(work);
+    this.#mostRows = options.mostRows ?? MOST_ROWS;
   }
 
   async run(): Promise<SharedOut> {
     const { dirty } = this.#options;
     for (;;) {
-      const shares = sharesOf((shape) => this.#namespaces(shape), this.#needs);
+      const shares = sharesOf((shape) => this.#namespaces(shape), this.#needs, this.#mostRows);
       const off = this.#off(shares);
       const urgent = [...this.#pending.union(new Set(off.filter((shape) => dirty.has(shape))))];
       // Until the needs of dirty ones are known, the share of the others is another.
@@ -148,7 +154,7 @@ class Sharing {
       }
       for (const shape of due) {
         if (!dirty.has(shape) && !this.#allows(this.#changes, shape)) continue;
-        await this.#compile(shape, shares.get(shape) ?? MOST_ROWS);
+        await this.#compile(shape, shares.get(shape) ?? this.#mostRows);
       }
     }
   }
@@ -157,7 +163,7 @@ class Sharing {
   #off(shares: ReadonlyMap<string, number>): string[] {
     const out: string[] = [];
     for (const [shape, { rows, most }] of this.#needs) {
-      const share = shares.get(shape) ?? MOST_ROWS;
+      const share = shares.get(shape) ?? this.#mostRows;
       if (this.#failed.has(shape) || this.#waiting.has(shape)) continue;
       if (most !== share && rows.some((count) => count > share)) out.push(shape);
     }
@@ -228,6 +234,7 @@ class Sharing {
 function sharesOf(
   namespacesOf: (shape: string) => ReadonlySet<string>,
   needs: ReadonlyMap<string, Needs>,
+  mostRows: number,
 ): ReadonlyMap<string, number> {
   const users = new Map(Array.from(needs.keys(), (shape) => [shape, namespacesOf(shape)]));
   const ofNamespace = new Map<string, number[]>();
@@ -237,11 +244,11 @@ function sharesOf(
       ofNamespace.set(namespace, all);
       all.push(...rows);
     }
-  const shares = new Map(Array.from(ofNamespace, ([namespace, rows]) => [namespace, shareOf(rows)]));
+  const shares = new Map(Array.from(ofNamespace, ([namespace, rows]) => [namespace, shareOf(rows, mostRows)]));
   return new Map(
     Array.from(needs.keys(), (shape) => [
       shape,
-      Math.max(...Array.from(users.get(shape) ?? [], (namespace) => shares.get(namespace) ?? MOST_ROWS)),
+      Math.max(...Array.from(users.get(shape) ?? [], (namespace) => shares.get(namespace) ?? mostRows)),
     ]),
   );
 }

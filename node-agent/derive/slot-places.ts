@@ -36,6 +36,8 @@ export interface SlotPlacesOptions {
   addressed(identity: number): boolean;
   /** Milliseconds; any clock that only grows. */
   readonly now: () => number;
+  /** Numbers that the classes of a slot may have. Default CLASS_NUMBERS. */
+  readonly classNumbers?: number | undefined;
 }
 
 /** A slot number that is not free. */
@@ -71,9 +73,11 @@ export interface Placed extends Numbered {
 export class SlotPlaces {
   readonly #options: SlotPlacesOptions;
   readonly #slots: Rows<number, SlotNumber>;
+  readonly #classNumbers: number;
 
   constructor(options: SlotPlacesOptions) {
     this.#options = options;
+    this.#classNumbers = options.classNumbers ?? CLASS_NUMBERS;
     const spec = { name: 'slotNumbers', key: ({ slot }: SlotNumber) => slotKey(slot) };
     this.#slots = new Rows<number, SlotNumber>(options.db, spec, slotKey);
   }
@@ -96,7 +100,7 @@ export class SlotPlaces {
     if (leaving === 'all') return before;
     const reframed = !sameScopes(before.row.compiled, compiled);
     if (!reframed && !outgrown && (yield* mayStay(before.row, compiled, leaving))) {
-      const edit = yield* numbered(before, compiled, now);
+      const edit = yield* numbered(before, compiled, now, this.#classNumbers);
       if (edit !== undefined) return { row: yield* this.edited(before.row, edit), numbers: edit.numbers };
     }
     return { ...(yield* this.#free({ ...placing, like: before })), left: before.row, reframed };

@@ -50,9 +50,10 @@ export function* numbered(
   { row, numbers }: Numbered,
   compiled: CompiledPolicy,
   now: number,
+  classNumbers: number,
 ): Steps<Edited | undefined> {
   try {
-    const next = yield* assignNumbers(numbers, compiled, now, row);
+    const next = yield* assignNumbers(numbers, compiled, now, row, classNumbers);
     // A peer may be denied for another reason than before.
     const same = nobody(next.moved) && sameExcess(row.compiled, compiled);
     return { ...next, row: same ? row : { ...row, compiled, classes: next.classes } };

@@ -31,6 +31,10 @@ export interface SlotWorld extends ShapeCompilerOptions {
   addressed(identity: number): boolean;
   /** Milliseconds; any clock that only grows. */
   readonly now: () => number;
+  /** As in `ShareOptions`. */
+  readonly mostRows?: number | undefined;
+  /** As in `SlotPlacesOptions`. */
+  readonly classNumbers?: number | undefined;
 }
 
 /** What became of a shape: rows that changed, and the slot that it left when it had to move. */
@@ -97,7 +101,7 @@ export class Slots {
           { name: 'held', keys: ({ held }) => (held ? [''] : []) },
           { name: 'heldGroup', keys: ({ held, shape }) => (held ? shape.groups.map(({ key }) => key) : []) },
           { name: 'putOff', keys: ({ putOff }) => (putOff ? [''] : []) },
-          { name: 'limited', keys: ({ needs }) => (limited(needs) ? [''] : []) },
+          { name: 'limited', keys: ({ needs }) => (limited(needs, world.mostRows) ? [''] : []) },
           { name: 'failing', keys: ({ failure }) => (failure === undefined ? [] : ['']) },
         ],
       },

@@ -3,6 +3,7 @@ import { describe, expect, it } from '@jest/globals';
 import { labelsKey } from '@weir/labels';
 import type { ResolvedRule } from '@weir/policy';
 import fc from 'fast-check';
+import { runs } from '../../test/runs.ts';
 import { classOf, FIRST_CLASS } from './classes.ts';
 import { noneAround } from './testing/class-at.ts';
 import { copy, podLabels, rule, World } from './testing/model-world.ts';
@@ -219,7 +220,7 @@ describe('shapes that no plan has compiled', () => {
         await settle(fresh);
         expect(grown.conclusion()).toEqual(fresh.conclusion());
       }),
-      { numRuns: 60 },
+      { numRuns: runs(60) },
     );
   });
 });

@@ -2,6 +2,7 @@
 import { beforeEach, describe, expect, it } from '@jest/globals';
 import type { Table } from '@weir/statedb';
 import fc from 'fast-check';
+import { runs } from '../../test/runs.ts';
 import { namespaceRow, podRow, policyRow } from '../kubernetes/rows.ts';
 import { DEFAULT_LIMITS } from '../limits.ts';
 import { hashesOf } from '../names.ts';
@@ -850,6 +851,6 @@ it('whatever the trace: budgets hold, nobody is refused who could be taken in, a
       const plain = (desired: Desired): unknown => JSON.parse(JSON.stringify(desired.plain(), withoutOthers));
       expect(plain(again)).toEqual(plain(world.desired));
     }),
-    { numRuns: 300 },
+    { numRuns: runs(300) },
   );
 });

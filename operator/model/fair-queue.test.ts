@@ -1,6 +1,7 @@
 import { expect, it } from '@jest/globals';
 import { createStateDB } from '@weir/statedb';
 import fc from 'fast-check';
+import { runs } from '../../test/runs.ts';
 import { FairQueue } from './fair-queue.ts';
 
 interface Row {
@@ -56,7 +57,7 @@ it('whatever the trace: of each row the last change is taken, once; those of one
       while (waiting.size > 0) take();
       expect(db.write(queue.tables, (txn) => queue.take(txn))).toBeUndefined();
     }),
-    { numRuns: 300 },
+    { numRuns: runs(300) },
   );
 });
 

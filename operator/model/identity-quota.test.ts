@@ -2,6 +2,7 @@
 import { beforeEach, describe, expect, it } from '@jest/globals';
 import type { Table } from '@weir/statedb';
 import fc from 'fast-check';
+import { runs } from '../../test/runs.ts';
 import { namespaceRow, nodeRow, podRow } from '../kubernetes/rows.ts';
 import { namespace, node, pod } from '../testing.ts';
 import type { KnownIdentity } from './known-identities.ts';
@@ -365,6 +366,6 @@ it('whatever the trace: quotas hold, no pod waits that could have a number, and 
       for (const each of [cluster, fresh]) each.dropUnused();
       expect(fresh.desired.plain()).toEqual(cluster.desired.plain());
     }),
-    { numRuns: 200 },
+    { numRuns: runs(200) },
   );
 });

@@ -5,6 +5,7 @@
 import { beforeEach, describe, expect, it } from '@jest/globals';
 import type { Table } from '@weir/statedb';
 import fc from 'fast-check';
+import { runs } from '../../test/runs.ts';
 import { namespaceRow, nodeRow, podRow } from '../kubernetes/rows.ts';
 import { namespace, node, pod } from '../testing.ts';
 import type { KnownIdentity } from './known-identities.ts';
@@ -263,7 +264,7 @@ it('whatever the trace: accounts are as counted anew, none holds more than it ma
       drain(cluster.model, cluster.desired);
       check(cluster);
     }),
-    { numRuns: 300 },
+    { numRuns: runs(300) },
   );
 });
 

@@ -2,6 +2,7 @@ import { describe, expect, it } from '@jest/globals';
 import { type LabelMap, matches } from '@weir/labels';
 import { parsePrefix, prefixContains } from '@weir/net';
 import fc from 'fast-check';
+import { runs } from '../../test/runs.ts';
 import { namespaceRow, nodeReportRow, nodeRow, podRow, policyRow } from '../kubernetes/rows.ts';
 import { hashesOf } from '../names.ts';
 import { cnp, namespace, node, pod, report } from '../testing.ts';
@@ -60,7 +61,7 @@ describe('model', () => {
           expect(again.plain()).toEqual(desired.plain());
         },
       ),
-      { numRuns: 300 },
+      { numRuns: runs(300) },
     );
   });
 
@@ -97,7 +98,7 @@ describe('model', () => {
         const keys = [...labels.values()].map((map) => JSON.stringify(map));
         expect(new Set(keys).size).toBe(keys.length);
       }),
-      { numRuns: 300 },
+      { numRuns: runs(300) },
     );
   });
 

@@ -9,6 +9,7 @@ import {
 } from '@weir/labels';
 import { createStateDB } from '@weir/statedb';
 import fc from 'fast-check';
+import { runs } from '../../test/runs.ts';
 import { createKnownIdentities, identityKey } from './known-identities.ts';
 import { SelectorIndex } from './selector-index.ts';
 
@@ -105,7 +106,7 @@ it('a set has exactly the identities that its selector matches, whatever comes f
         }
       });
     }),
-    { numRuns: 300 },
+    { numRuns: runs(300) },
   );
 });
 

@@ -1,6 +1,7 @@
 import { describe, expect, it } from '@jest/globals';
 import type { PolicyStatus } from '@weir/kube';
 import fc from 'fast-check';
+import { runs } from '../../test/runs.ts';
 import { adoptedSlice, sliceObject } from '../kubernetes/objects.ts';
 import { namespaceRow, nodeReportRow, nodeRow, podRow, policyRow } from '../kubernetes/rows.ts';
 import { cnp, namespace, node, pod, report } from '../testing.ts';
@@ -400,10 +401,11 @@ describe('status, whatever happens', () => {
         }
         expect(cluster.shown).toHaveLength(count);
       }),
-      { numRuns: 400 },
+      { numRuns: runs(400) },
     );
-    expect(programmed).toBeGreaterThan(10);
-    expect(unmatched).toBeGreaterThan(10);
+    // So rare that a tenth of the runs may meet none.
+    if (runs(400) === 400) expect(programmed).toBeGreaterThan(10);
+    expect(unmatched).toBeGreaterThan(runs(10));
   });
 
   it('nodes that are down, joining, deleted, or that another one replaces', () => {

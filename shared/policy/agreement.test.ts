@@ -1,5 +1,6 @@
 import { describe, expect, it } from '@jest/globals';
 import fc from 'fast-check';
+import { runs } from '../../test/runs.ts';
 import {
   compile,
   evaluate,
@@ -73,7 +74,7 @@ describe('oracle, compiled policy and explanation', () => {
           }
         },
       ),
-      { numRuns: 200 },
+      { numRuns: runs(200) },
     );
     // Every way to decide must have come up, or the property proves less than it says.
     expect([...reasons].sort()).toEqual([
@@ -113,7 +114,7 @@ describe('oracle, compiled policy and explanation', () => {
           }
         }
       }),
-      { numRuns: 150 },
+      { numRuns: runs(150) },
     );
   });
 
@@ -138,7 +139,7 @@ describe('oracle, compiled policy and explanation', () => {
           }
         },
       ),
-      { numRuns: 120 },
+      { numRuns: runs(120) },
     );
   });
 });
@@ -216,7 +217,7 @@ describe('compile', () => {
           expect(compile(shuffled)).toEqual(compile(input));
         }
       }),
-      { numRuns: 100 },
+      { numRuns: runs(100) },
     );
   });
 
@@ -248,7 +249,7 @@ describe('compile', () => {
           }
         }
       }),
-      { numRuns: 100 },
+      { numRuns: runs(100) },
     );
   });
 

@@ -1,6 +1,7 @@
 import { describe, expect, it } from '@jest/globals';
 import { parsePrefix, prefixContains } from '@weir/net';
 import fc from 'fast-check';
+import { runs } from '../../test/runs.ts';
 import {
   type CompiledPolicy,
   type CompileInput,
@@ -156,7 +157,7 @@ describe('a policy that is compiled for the identities that changed', () => {
           }
         },
       ),
-      { numRuns: 400 },
+      { numRuns: runs(400) },
     );
     expect(shared).toBeGreaterThan(0);
   });
@@ -207,9 +208,9 @@ describe('a policy that is compiled for the identities that changed', () => {
           }
         },
       ),
-      { numRuns: 400 },
+      { numRuns: runs(400) },
     );
-    expect(taken).toBeGreaterThan(100);
+    expect(taken).toBeGreaterThan(runs(100));
   });
 
   it('goes beyond no budget by rules that change, nor counts rows otherwise than anew', () => {

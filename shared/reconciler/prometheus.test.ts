@@ -13,6 +13,9 @@ describe('registerMetrics()', () => {
         name,
         db,
         table,
+        // What fails is tried once within this test.
+        minBackoffMs: 600_000,
+        maxBackoffMs: 600_000,
         operations: {
           update: ({ id }) => {
             if (name === 'picky' && id === 'b') throw new Error('no');

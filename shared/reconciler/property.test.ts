@@ -5,6 +5,7 @@
  */
 import { describe, expect, it } from '@jest/globals';
 import fc from 'fast-check';
+import { runs } from '../../test/runs.ts';
 import { type BatchItem, BatchStoppedError, type Operations, type Progress, type Reconciler } from './index.ts';
 import { type ManualClock, type Row, settle, setUp } from './test-kit.ts';
 
@@ -274,7 +275,7 @@ describe('random traces', () => {
           expect(world.held()).toEqual({ snapshots: 0, streams: 0, deleteMarkers: 0 });
         },
       ),
-      { numRuns: 150 },
+      { numRuns: runs(150) },
     );
   });
 });

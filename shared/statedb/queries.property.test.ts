@@ -1,6 +1,7 @@
 /** Every query and every write on every kind of index against a plain model: in transactions, snapshots, iterators. */
 import { describe, expect, it } from '@jest/globals';
 import fc from 'fast-check';
+import { runs } from '../../test/runs.ts';
 import type { Query, Snapshot } from './index.ts';
 import { Model, operation, question, type Row, setUp } from './testing/model.ts';
 
@@ -99,7 +100,7 @@ describe('queries', () => {
           expect(db.stats().snapshots).toBe(0);
         },
       ),
-      { numRuns: 60 },
+      { numRuns: runs(60) },
     );
   });
 
@@ -128,7 +129,7 @@ describe('queries', () => {
           }
         },
       ),
-      { numRuns: 60 },
+      { numRuns: runs(60) },
     );
   });
 });

@@ -1,6 +1,7 @@
 /** Random trees against a sorted list of keys: thin and crowded branches, keys that end early, units beyond a byte. */
 import { describe, expect, it } from '@jest/globals';
 import fc from 'fast-check';
+import { runs } from '../../test/runs.ts';
 import { Cursor, find, put, remove, type Tree, under, walk } from './tree.ts';
 
 interface Held {
@@ -99,7 +100,7 @@ describe('a tree', () => {
           for (const old of olds) expect(keysOf(Cursor.all(old.tree))).toEqual(old.keys);
         },
       ),
-      { numRuns: 60 },
+      { numRuns: runs(60) },
     );
   });
 

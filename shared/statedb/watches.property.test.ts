@@ -1,6 +1,7 @@
 /** A watch fires on the commit that changes its answer, never else and never not: on every kind of query. */
 import { describe, expect, it } from '@jest/globals';
 import fc from 'fast-check';
+import { runs } from '../../test/runs.ts';
 import type { Query, Snapshot, Watch } from './index.ts';
 import { Model, operation, question, type Row, row, setUp } from './testing/model.ts';
 
@@ -109,9 +110,9 @@ describe('watches', () => {
           old?.snapshot[Symbol.dispose]();
         },
       ),
-      { numRuns: 120 },
+      { numRuns: runs(120) },
     );
-    expect(fired.rightly).toBeGreaterThan(500);
+    expect(fired.rightly).toBeGreaterThan(runs(500));
     expect(fired.spuriously).toBe(0);
   });
 

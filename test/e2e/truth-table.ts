@@ -94,6 +94,11 @@ export class TruthTable {
     return new TruthTable(cluster, new Map(addresses));
   }
 
+  /** Takes its namespaces away, with their pods. */
+  async clear(): Promise<void> {
+    await this.#cluster.kubectl(['delete', 'namespace', ...Object.keys(NAMESPACES), '--timeout=90s']);
+  }
+
   /** Applies the policies alone, tries every flow, and takes them away again. */
   async play(policies: readonly object[]): Promise<Truth> {
     this.#round += 1;

@@ -1,11 +1,12 @@
 /** Whatever a node enforces stays true of the world as it is, whichever watch lags and whichever write fails. */
 import { expect, it } from '@jest/globals';
 import fc from 'fast-check';
+import { runs } from '../runs.ts';
 import { deafStart, step } from './steps.ts';
 import { type Step, Story } from './story.ts';
 
 /** `WEIR_TRACES=5000 npm run jest -- test/lag` looks at more of them, `WEIR_SEED` at the ones that failed. */
-const TRACES = Number(process.env.WEIR_TRACES ?? 60);
+const TRACES = Number(process.env.WEIR_TRACES ?? runs(60));
 const SEED = process.env.WEIR_SEED;
 const LENGTH = 60;
 

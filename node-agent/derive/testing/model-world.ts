@@ -44,6 +44,8 @@ export interface WorldOptions {
   readonly nodeName?: string;
   readonly db?: StateDB;
   readonly work?: ModelOptions['work'];
+  readonly mostRows?: ModelOptions['mostRows'];
+  readonly classNumbers?: ModelOptions['classNumbers'];
   readonly onStep?: ModelOptions['onStep'];
 }
 
@@ -65,7 +67,7 @@ export class World {
   #before: readonly EndpointStateRow[] = [];
 
   constructor(options: WorldOptions = {}) {
-    const { policyMode = 'default', eager = false, nodeName = 'self', work, onStep } = options;
+    const { policyMode = 'default', eager = false, nodeName = 'self', work, mostRows, classNumbers, onStep } = options;
     this.#keepsSlots = options.keepsSlots === true;
     this.db = options.db ?? createStateDB({ freeze: true });
     this.tables = createTables(this.db);
@@ -75,6 +77,8 @@ export class World {
       tables: this.tables,
       core: { nodeName, clusterName: 'default', policyMode, allowLocalhost: true },
       ...(work === undefined ? {} : { work }),
+      ...(mostRows === undefined ? {} : { mostRows }),
+      ...(classNumbers === undefined ? {} : { classNumbers }),
       ...(onStep === undefined ? {} : { onStep }),
       numbers: this.numbers,
       now: () => {

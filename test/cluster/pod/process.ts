@@ -1,5 +1,6 @@
 /** A pod's program as a child of this process, in a network namespace. */
 import { join } from 'node:path';
+import { COMPILE_CACHE } from '../../compile-cache.ts';
 import { Program } from '../process.ts';
 import { ROOT } from '../run.ts';
 import { Conversation, type OpenStream, type PodControl } from './conversation.ts';
@@ -16,6 +17,7 @@ export class PodProcess implements PodControl {
       netns,
       command: process.execPath,
       args: ['--max-old-space-size=64', main],
+      env: COMPILE_CACHE,
       logFile,
       ipc: true,
     });
