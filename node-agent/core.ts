@@ -8,8 +8,8 @@ import type { FailureRow, HealthRow, Reconciler } from '@weir/reconciler';
 import type { StateDB, Table } from '@weir/statedb';
 import type { BpfMap } from 'libbpf-ts';
 import type { Observable } from 'rxjs';
-import type { AddressRecord } from './address-record.ts';
-import type { Loaded } from './persist.ts';
+import type { AddressRecord } from './state/address-record.ts';
+import type { Loaded } from './state/persist.ts';
 import type {
   ApiserverAddressRow,
   EarlierReportRow,

@@ -1,9 +1,9 @@
 import type { LabelMap } from '@weir/labels';
 import type { Reader } from '@weir/statedb';
+import { type EndpointStatus, endpointStatus } from '../core/endpoint-status.ts';
 import type { Core } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
 import { both, contentOf } from '../derive/contract.ts';
-import { type EndpointStatus, endpointStatus } from '../endpoint-status.ts';
 import type { EndpointRow, SlotContent, SlotRow } from '../tables.ts';
 import { type EndpointRef, matchesRef, parseEndpointRef } from './endpoint-id.ts';
 import { endpointModel, type PolicySide, SlotSummary } from './endpoint-model.ts';

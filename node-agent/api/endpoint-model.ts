@@ -1,7 +1,7 @@
 import { formatLabels } from '@weir/labels';
 import type { Direction, Verdict } from '@weir/policy';
+import type { EndpointStatus, EndpointWord } from '../core/endpoint-status.ts';
 import { rangesOf } from '../derive/contract.ts';
-import type { EndpointStatus, EndpointWord } from '../endpoint-status.ts';
 import type { ContainerPort, EndpointRow, EndpointStateRow, SlotContent } from '../tables.ts';
 import { identityModel } from './labels.ts';
 import type { EndpointHealth, EndpointModel, EndpointPolicy, HealthWord, L4Rule, PolicyEnabled } from './models.ts';

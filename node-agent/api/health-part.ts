@@ -4,7 +4,7 @@ import { MetricsServer } from '@weir/process/metrics-server';
 import { InvalidArgumentError } from 'commander';
 import { ConfigError } from '../config/errors.ts';
 import { VERSION } from '../config/version.ts';
-import { corePart } from '../core-part.ts';
+import { corePart } from '../core/part.ts';
 import { definePart } from '../parts/contract.ts';
 import { HealthServer } from './health-server.ts';
 import { createMetrics } from './metrics.ts';

@@ -1,7 +1,7 @@
 import { podNetworkPart } from '../cni/network-part.ts';
 import { cniPart } from '../cni/part.ts';
 import { VERSION } from '../config/version.ts';
-import { corePart } from '../core-part.ts';
+import { corePart } from '../core/part.ts';
 import { flowsPart } from '../flows/part.ts';
 import { definePart } from '../parts/contract.ts';
 import { ApiServer } from './server.ts';

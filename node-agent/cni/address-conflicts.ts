@@ -1,8 +1,8 @@
 import { messageOf } from '@weir/process/errors';
 import type { Reader, Table } from '@weir/statedb';
+import type { PodEvents, PodRef } from '../core/pod-events.ts';
 import type { Core, Logger } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
-import type { PodEvents, PodRef } from '../pod-events.ts';
 import type { EndpointRow, LocalPodRow } from '../tables.ts';
 import { addressNumber, holds } from './kernel-addresses.ts';
 import type { Network, NodeAddress } from './types.ts';

@@ -1,7 +1,7 @@
 import { type ChangeStream, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
-import type { AddressRecord, PodAddressRow } from '../address-record.ts';
 import type { AgentFiles, Logger } from '../core.ts';
-import type { Loaded } from '../persist.ts';
+import type { AddressRecord, PodAddressRow } from '../state/address-record.ts';
+import type { Loaded } from '../state/persist.ts';
 import type { EndpointRow } from '../tables.ts';
 
 /**

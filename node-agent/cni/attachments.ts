@@ -1,6 +1,6 @@
 import { messageOf } from '@weir/process/errors';
+import { type EndpointStatus, type EndpointWord, endpointStatus } from '../core/endpoint-status.ts';
 import type { Core, Logger } from '../core.ts';
-import { type EndpointStatus, type EndpointWord, endpointStatus } from '../endpoint-status.ts';
 import { EndpointNotReadyError } from '../errors.ts';
 import type { EndpointRow } from '../tables.ts';
 import { CNI_CODE, CniError, cniErrorOf } from './errors.ts';

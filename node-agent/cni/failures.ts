@@ -1,7 +1,7 @@
 import { keys, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
+import type { PodRef } from '../core/pod-events.ts';
 import type { Logger } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
-import type { PodRef } from '../pod-events.ts';
 import { CNI_CODE, type CniCode, type CniError } from './errors.ts';
 
 /** How often a failure that goes on is said to a person, in milliseconds. One that does not come again in this time is forgotten. */

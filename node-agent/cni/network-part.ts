@@ -1,6 +1,6 @@
 import { flag, path } from '@weir/process/flags';
-import { corePart } from '../core-part.ts';
-import { nodeAddress } from '../own-node.ts';
+import { nodeAddress } from '../core/own-node.ts';
+import { corePart } from '../core/part.ts';
 import { definePart } from '../parts/contract.ts';
 import { PodNetwork } from './network.ts';
 

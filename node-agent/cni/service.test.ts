@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
 import { EndpointNotReadyError } from '../errors.ts';
 import { type RunCommand, runCommand } from '../host/command.ts';
-import { StateFiles } from '../state-files.ts';
+import { StateFiles } from '../state/state-files.ts';
 import { FakeCore, quiet, recordingLogger } from '../testing/fake-core.ts';
 import { settingsOf, TestNamespaces } from '../testing/netns.ts';
 import { REST_MS } from './address-leases.ts';

@@ -1,9 +1,9 @@
 import { messageOf } from '@weir/process/errors';
 import type { AnyTable } from '@weir/statedb';
+import { PodEvents, type PodRef } from '../core/pod-events.ts';
 import type { Core, Logger } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
 import { bootClock } from '../host/boot-clock.ts';
-import { PodEvents, type PodRef } from '../pod-events.ts';
 import type { EndpointRow } from '../tables.ts';
 import { AddressConflicts } from './address-conflicts.ts';
 import { AddressLeases } from './address-leases.ts';

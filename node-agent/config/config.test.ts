@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it } from '@jest/globals';
-import { AGENT_PARTS } from '../parts/list.ts';
+import { AGENT_PARTS } from '../part-list.ts';
 import { type BaseConfig, parseConfig } from './config.ts';
 import { ConfigError } from './errors.ts';
 

@@ -19,8 +19,8 @@ import {
   type TcLink,
 } from 'libbpf-ts';
 import { eventually } from '../../test/eventually.ts';
+import { createCore } from '../core/create-core.ts';
 import type { Core, CoreOptions } from '../core.ts';
-import { createCore } from '../create-core.ts';
 import { NetnsMismatchError } from '../errors.ts';
 import { recordingLogger } from '../testing/fake-core.ts';
 import { dropsOf, Lab, type LabPod } from './testing/lab.ts';

@@ -6,7 +6,7 @@ import { makeFolder, makeFolderSync } from '@weir/process/folders';
 import { type FolderLock, lockFolder } from 'libbpf-ts';
 import type { Logger } from '../core.ts';
 import { AgentRunningError } from '../errors.ts';
-import { isGone } from '../persist.ts';
+import { isGone } from '../state/persist.ts';
 import { makeRoot } from './pins.ts';
 
 /**

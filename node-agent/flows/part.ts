@@ -1,4 +1,4 @@
-import { corePart } from '../core-part.ts';
+import { corePart } from '../core/part.ts';
 import { definePart } from '../parts/contract.ts';
 import { Flows } from './flows.ts';
 

@@ -3,9 +3,9 @@ import { ApiError, type CiliumEndpoint, type KubeClient, NODE_ANNOTATION, resour
 import { formatLabels } from '@weir/labels';
 import type { Reconciler } from '@weir/reconciler';
 import { type AnyTable, type Derivation, derive, type Key, type StateDB, type Table } from '@weir/statedb';
+import { type Acknowledged, type EndpointStatus, endpointStatus, STATUS_TABLES } from '../core/endpoint-status.ts';
 import type { Core, Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
-import { type Acknowledged, type EndpointStatus, endpointStatus, STATUS_TABLES } from '../endpoint-status.ts';
 import type { ContainerPort, EndpointRow } from '../tables.ts';
 import { apiReconciler } from './api-reconciler.ts';
 import type { Connection } from './connection.ts';

@@ -14,8 +14,8 @@ import {
 import { type AnyTable, createStateDB } from '@weir/statedb';
 import fc from 'fast-check';
 import { eventually } from '../../test/eventually.ts';
+import { PodEvents } from '../core/pod-events.ts';
 import { inputTables, tableKey } from '../create-tables.ts';
-import { PodEvents } from '../pod-events.ts';
 import type { RemoteEndpointRow } from '../tables.ts';
 import { FakeCore, quiet, recordingLogger } from '../testing/fake-core.ts';
 import { UninstallMark } from '../uninstall/mark.ts';

@@ -1,7 +1,7 @@
 import { createKubeClient } from '@weir/kube';
 import { Gauge } from 'prom-client';
 import { VERSION } from '../config/version.ts';
-import { corePart } from '../core-part.ts';
+import { corePart } from '../core/part.ts';
 import { definePart } from '../parts/contract.ts';
 import { Kubernetes } from './source.ts';
 

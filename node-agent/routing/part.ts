@@ -1,7 +1,7 @@
 import { flag } from '@weir/process/flags';
 import { Gauge, type Registry } from 'prom-client';
 import { podNetworkPart } from '../cni/network-part.ts';
-import { corePart } from '../core-part.ts';
+import { corePart } from '../core/part.ts';
 import { type RunCommand, runCommand } from '../host/command.ts';
 import { definePart, type Removal } from '../parts/contract.ts';
 import { removeRoutes } from './kernel.ts';

@@ -1,6 +1,6 @@
 /** BPF objects in the agent's image: the datapath's, and those of parts. */
 import { buildDatapath, SKB_ACCESS } from '@weir/bpf';
-import { AGENT_PARTS } from '../../node-agent/parts/list.ts';
+import { AGENT_PARTS } from '../../node-agent/part-list.ts';
 
 /** By name; without `source`: the datapath. */
 export const OBJECTS: readonly { readonly name: string; readonly source?: string }[] = [

@@ -2,8 +2,8 @@
 import { variableOf } from '@weir/process/flags';
 import type { Option } from 'commander';
 import { BASE_FLAGS, VARIABLES } from '../../node-agent/config/config.ts';
+import { AGENT_PARTS } from '../../node-agent/part-list.ts';
 import type { AnyAgentPart } from '../../node-agent/parts/contract.ts';
-import { AGENT_PARTS } from '../../node-agent/parts/list.ts';
 import { commands } from '../../operator/config.ts';
 import { OPERATOR_PARTS } from '../../operator/parts/list.ts';
 

@@ -84,7 +84,7 @@ export interface PartRow {
 
 /**
  * A list of parts cannot be started: two parts or two maps of one name, a need that is not in the list, or needs that form a circle.
- * @fix Correct the list (node-agent/parts/list.ts) or the part that the message names.
+ * @fix Correct the list (node-agent/part-list.ts) or the part that the message names.
  */
 export class PartListError extends Error {
   override readonly name = 'PartListError';

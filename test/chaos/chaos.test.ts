@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs';
 import { describe, expect, it } from '@jest/globals';
-import { STATE_FILES } from '@weir/node-agent';
+import { STATE_FILES } from '@weir/node-agent/state/state-files.ts';
 import { CLUSTERS, remains } from '../cluster/index.ts';
 import { eventually } from '../eventually.ts';
 import { action } from './actions/action.ts';

@@ -10,7 +10,7 @@ import { Agent } from '../../node-agent/agent.ts';
 import { createMetrics } from '../../node-agent/api/metrics.ts';
 import { parseConfig } from '../../node-agent/config/config.ts';
 import type { Core } from '../../node-agent/core.ts';
-import { AGENT_PARTS } from '../../node-agent/parts/list.ts';
+import { AGENT_PARTS } from '../../node-agent/part-list.ts';
 import { quiet } from '../../node-agent/testing/fake-core.ts';
 import { createOperator } from '../../operator/operator.ts';
 import { find, podSpec, type Rendered, render } from './render.ts';

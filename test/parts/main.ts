@@ -1,5 +1,5 @@
 /** The agent with one part more. */
-import { AGENT_PARTS } from '../../node-agent/parts/list.ts';
+import { AGENT_PARTS } from '../../node-agent/part-list.ts';
 import { runAgent } from '../../node-agent/run.ts';
 import { samplePart } from './sample.ts';
 

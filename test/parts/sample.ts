@@ -7,8 +7,8 @@ import type { Command } from 'commander';
 import { mapFlags } from 'libbpf-ts';
 import { Gauge } from 'prom-client';
 import type { AddCommands } from '../../node-agent/cli/commands.ts';
+import { corePart } from '../../node-agent/core/part.ts';
 import type { AddressRow } from '../../node-agent/core.ts';
-import { corePart } from '../../node-agent/core-part.ts';
 import type { EventNames, FlowEvent } from '../../node-agent/flows/types.ts';
 import { definePart } from '../../node-agent/parts/contract.ts';
 

@@ -3,8 +3,8 @@
  * it has caught up, and `changing` once the first of the rules that it was sent are stored and on their way into the kernel.
  */
 
+import { createCore } from '../../core/create-core.ts';
 import type { CoreOptions } from '../../core.ts';
-import { createCore } from '../../create-core.ts';
 import { silent } from './lab.ts';
 
 const options = JSON.parse(process.argv[2] ?? '{}') as Omit<CoreOptions, 'log'>;

@@ -2,7 +2,7 @@
 import { execFileSync } from 'node:child_process';
 import { existsSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { STATE_FILES } from '@weir/node-agent';
+import { STATE_FILES } from '@weir/node-agent/state/state-files.ts';
 import type { Random } from '../random.ts';
 import type { Stage } from '../stage.ts';
 import { type Action, action } from './action.ts';

@@ -1,0 +1,511 @@
+import { join } from 'node:path';
+import { messageOf } from '@weir/process/errors';
+import { type AnyTable, createStateDB, type InitDone, type StateDB } from '@weir/statedb';
+import type { BpfMap } from 'libbpf-ts';
+import { Subject } from 'rxjs';
+import type { Brought, Core, CoreOptions, ImportedRule, Naming, Realised, Tables } from '../core.ts';
+import { createTables, IMPORTED, inputTables, tableKey } from '../create-tables.ts';
+import { BesidePins, liveLinks, NetnsMark, RootLock, RulesMark } from '../datapath/index.ts';
+import { ImportedRules, LocalNumbers, Model, namingOf } from '../derive/index.ts';
+import {
+  EndpointNotReadyError,
+  IdsExhaustedError,
+  ImportedRulesError,
+  InterfaceGoneError,
+  NotStartedError,
+  UnknownMapError,
+} from '../errors.ts';
+import { nodeInterfaces } from '../host/interfaces.ts';
+import { RealisedReport } from '../realised/report.ts';
+import type { Loaded } from '../state/persist.ts';
+import { StateFiles } from '../state/state-files.ts';
+import type { EndpointRow, EndpointStateRow } from '../tables.ts';
+import { connectionsCheck, endpointsCheck, labelsCheck } from './endpoint-checks.ts';
+import { checkEndpoint, LAST_ENDPOINT, outdated } from './endpoint-rows.ts';
+import { AwaitedSets, healthOf, incompleteText, RULES_UNKNOWN } from './health.ts';
+import { breathe, KernelSide, nodeScope } from './kernel-side.ts';
+import { PendingInputs } from './pending-inputs.ts';
+import { PodEvents } from './pod-events.ts';
+import { removeDatapath } from './remove-datapath.ts';
+import { Strays } from './strays.ts';
+import { Waiters } from './waiters.ts';
+
+const UPSERT_TIMEOUT_MS = 10_000;
+
+/** The agent's core on the kernel. In Kubernetes, register initialisers on the input tables before `start()`. */
+export function createCore(options: CoreOptions): Core {
+  return new KernelCore(options);
+}
+
+interface Running {
+  readonly lock: RootLock;
+  readonly side: KernelSide;
+}
+
+class KernelCore implements Core {
+  readonly db: StateDB;
+  readonly tables: Tables;
+  readonly files: StateFiles;
+  readonly naming: Naming;
+  readonly realisedChanges = new Subject<Realised>();
+  readonly #options: CoreOptions;
+  readonly #numbers: LocalNumbers;
+  readonly #model: Model;
+  readonly #imported: ImportedRules;
+  #inputs: readonly AnyTable[];
+  readonly #awaited: AwaitedSets;
+  readonly #pending: PendingInputs;
+  readonly #restored: InitDone;
+  readonly #rulesMark: RulesMark;
+  readonly #rulesKnown: InitDone;
+  readonly #strays: Strays;
+  readonly #report: RealisedReport;
+  readonly #waiters = new Waiters();
+  #running: Running | undefined;
+  #removed = false;
+  #taken = false;
+  #nextId = 1;
+
+  constructor(options: CoreOptions) {
+    this.#options = options;
+    this.db = options.db ?? createStateDB({ countSnapshots: true });
+    this.tables = createTables(this.db);
+    this.#numbers = new LocalNumbers(this.db);
+    this.#inputs = inputTables(this.tables);
+    this.#restored = this.db.initialiser(this.tables.endpoints, 'state-folder');
+    this.#rulesKnown = this.db.initialiser(this.tables.policies, IMPORTED);
+    const now = (): number => performance.now();
+    this.#model = new Model({
+      db: this.db,
+      tables: this.tables,
+      core: options,
+      numbers: this.#numbers,
+      now,
+      breathe,
+    });
+    this.naming = namingOf(this.#model, (endpoint) => this.#running?.side.endpoints.held(endpoint)?.policies ?? {});
+    this.#awaited = new AwaitedSets(this.db, () => this.#model.awaited(), now);
+    this.#pending = new PendingInputs(this.db, () => this.#pendingInputs(), now);
+    this.#report = new RealisedReport({
+      db: this.db,
+      tables: this.tables,
+      model: this.#model,
+      policyMode: options.policyMode,
+      now,
+      wallClock: Date.now,
+    });
+    this.#imported = new ImportedRules(this.db, this.tables);
+    this.#rulesMark = new RulesMark(options.bpfRoot);
+    this.files = new StateFiles({
+      folder: options.stateDir,
+      root: options.bpfRoot,
+      node: options.nodeName,
+      db: this.db,
+      log: options.log,
+    });
+    this.files.provide('endpoints', () => this.#endpointRows());
+    this.files.provide('numbers', () => this.#numbers.state());
+    this.#strays = new Strays({
+      db: this.db,
+      tables: this.tables,
+      numbers: this.#numbers,
+      nodeNetns: options.nodeNetns,
+      log: options.log,
+      allocateId: () => this.allocateEndpointId(),
+      file: this.files.path('endpoints'),
+      save: () => void this.files.save('endpoints'),
+    });
+  }
+
+  async start(): Promise<void> {
+    if (this.#running) return;
+    const { bpfRoot, stateDir } = this.#options;
+    const lock = new RootLock(bpfRoot, stateDir, this.#options.log);
+    lock.acquire();
+    try {
+      const netns = new NetnsMark(bpfRoot, nodeScope(this.#options));
+      netns.check();
+      this.#take(this.#options.brought?.() ?? {});
+      await this.#restore();
+      const side = await KernelSide.open({
+        core: this.#options,
+        db: this.db,
+        tables: this.tables,
+        model: this.#model,
+        besidePins: new BesidePins(lock, [netns, this.#rulesMark.mark, ...this.files.marks()]),
+        imported: this.#imported,
+        numbers: this.#numbers,
+        saveNumbers: () => this.files.save('numbers'),
+        strays: this.#strays,
+        inputs: {
+          complete: () => this.#pendingInputs().length === 0,
+          policyRevision: () => this.policyRevision(),
+        },
+        on: {
+          round: () => this.#onRound(),
+          mended: (what) =>
+            new PodEvents(this).warnNode(
+              this.#options.nodeName,
+              'EnforcementRemoved',
+              `somebody removed what enforces policies on this node; found and put back: ${what}`,
+            ),
+          look: () => {
+            lock.look();
+            void this.files.look();
+            new PodEvents(this).tellHeld();
+          },
+        },
+      });
+      this.#running = { lock, side };
+      this.#restoreRules();
+      // A table may become complete without a changed row.
+      for (const table of this.#inputs) this.db.initialisedWatch(table).onFire(() => side.sync.schedule());
+      side.start();
+    } catch (error) {
+      const side = this.#running?.side;
+      this.#running = undefined;
+      await side?.stop();
+      lock.release();
+      throw error;
+    }
+  }
+
+  /** What parts bring. A second start takes it once. */
+  #take({ addresses = [], steps = [] }: Brought): void {
+    if (this.#taken) return;
+    this.#taken = true;
+    this.#model.extend({ addresses, steps });
+    this.#inputs = [...this.#inputs, ...addresses.map(({ table }) => table as AnyTable)];
+  }
+
+  async stop(): Promise<void> {
+    const running = this.#running;
+    if (running === undefined) return;
+    this.#running = undefined;
+    await running.side.stop();
+    await this.files.stop();
+    this.#model.dispose();
+    running.lock.release();
+    this.#waiters.close();
+  }
+
+  async remove(): Promise<void> {
+    // From here on there is nothing to list or count, and those who ask are answered so.
+    this.#removed = true;
+    await this.stop();
+    await removeDatapath(this.#options);
+  }
+
+  async upsertEndpoint(
+    endpoint: EndpointRow,
+    options: { readonly timeoutMs?: number } = {},
+  ): Promise<EndpointStateRow> {
+    this.#need('add an endpoint');
+    checkEndpoint(endpoint);
+    this.db.write([this.tables.endpoints], (txn) => txn.upsert(this.tables.endpoints, endpoint));
+    void this.files.save('endpoints');
+    const timeoutMs = options.timeoutMs ?? UPSERT_TIMEOUT_MS;
+    const key = tableKey.endpoint(endpoint.id);
+    const ready = (): EndpointStateRow | undefined => {
+      const side = this.#need('add an endpoint');
+      const held = side.endpoints.held(endpoint.id);
+      const status = side.writer.endpoints.status(key);
+      if (status?.kind === 'error' && status.error instanceof InterfaceGoneError) throw status.error;
+      if (this.#model.info(endpoint.id)?.row !== endpoint || held?.state !== 'ready' || status?.kind !== 'done')
+        return undefined;
+      return held === this.#model.state(endpoint.id) ? held : undefined;
+    };
+    const found = await this.#waiters.until(ready, AbortSignal.timeout(timeoutMs));
+    await this.files.saved();
+    if (found) return found;
+    const { writer, sync } = this.#running?.side ?? {};
+    const status = writer?.endpoints.status(key);
+    const broken = sync?.broken instanceof Error ? sync.broken : undefined;
+    const cause = status?.kind === 'error' ? status.error : broken;
+    const pending = this.#pendingInputs();
+    const awaited =
+      this.#model.info(endpoint.id)?.reason ??
+      this.#model.lacks(endpoint.id) ??
+      (pending.length > 0 ? `these inputs are not complete yet: ${pending.join(', ')}` : undefined);
+    const why = cause?.message ?? awaited ?? 'the kernel has not acknowledged it yet';
+    const waits = cause === undefined && awaited !== undefined;
+    throw new EndpointNotReadyError(endpoint.id, timeoutMs, why, { waits, cause });
+  }
+
+  async deleteEndpoint(id: number): Promise<boolean> {
+    const side = this.#need('delete an endpoint');
+    const row = this.db.write([this.tables.endpoints], (txn) =>
+      txn.delete(this.tables.endpoints, tableKey.endpoint(id)),
+    );
+    if (row === undefined) return false;
+    void this.files.save('endpoints');
+    // No round takes out of the kernel what was taken out when its interface went.
+    if (row.gone !== undefined) side.endpoints.delete(id, { everywhere: true });
+    const key = tableKey.endpoint(id);
+    const gone = (): true | undefined =>
+      this.#model.info(id) === undefined &&
+      side.endpoints.held(id) === undefined &&
+      side.writer.endpoints.status(key) === undefined
+        ? true
+        : undefined;
+    // Before the inputs are complete no round runs: the programs of a pod that is gone have nothing to enforce until then.
+    await this.#waiters.until(
+      () => (this.#pendingInputs().length > 0 ? true : gone()),
+      AbortSignal.timeout(UPSERT_TIMEOUT_MS),
+    );
+    await this.files.saved();
+    return true;
+  }
+
+  allocateEndpointId(): number {
+    using snapshot = this.db.read();
+    for (let tried = 0; tried < LAST_ENDPOINT; tried += 1) {
+      const id = this.#nextId;
+      this.#nextId = id === LAST_ENDPOINT ? 1 : id + 1;
+      if (!snapshot.has(this.tables.endpoints, tableKey.endpoint(id)) && this.#running?.side.endpoints.has(id) !== true)
+        return id;
+    }
+    throw new IdsExhaustedError('endpoint ids', LAST_ENDPOINT);
+  }
+
+  policyRevision(): number {
+    using snapshot = this.db.read();
+    return 1 + snapshot.revision(this.tables.policies) + snapshot.revision(this.tables.peerSets);
+  }
+
+  async waitPolicyRevision(
+    revision: number,
+    signal?: AbortSignal,
+  ): Promise<{ readonly revision: number; readonly failing: readonly string[] }> {
+    const side = this.#need('wait for a policy revision');
+    const reached = (): number | undefined => (side.sync.reached >= revision ? side.sync.reached : undefined);
+    const found = await this.#waiters.until(reached, signal);
+    if (found === undefined) {
+      signal?.throwIfAborted();
+      throw new NotStartedError('wait for a policy revision');
+    }
+    return { revision: found, failing: side.writer.rows.refusals() };
+  }
+
+  importRules(
+    json: unknown,
+    options: { readonly replace?: boolean; readonly replaceWithLabels?: readonly string[] } = {},
+  ): ReturnType<Core['importRules']> {
+    const problems = this.#imported.import(json, options);
+    if (!problems.some(({ code }) => code !== 'Warning')) this.#rulesChanged();
+    return { revision: this.policyRevision(), problems };
+  }
+
+  importedRules(labels: readonly string[] = []): readonly ImportedRule[] {
+    return this.#imported.list(labels);
+  }
+
+  deleteRules(labels: readonly string[]): { readonly revision: number; readonly deleted: number } {
+    const deleted = this.#imported.delete(labels);
+    // Where nobody knows which there are, only who deletes all says so: there are none.
+    if (deleted > 0 || (labels.length === 0 && this.#rulesAwaited())) this.#rulesChanged();
+    return { revision: this.policyRevision(), deleted };
+  }
+
+  kernelSlot(slot: number): ReturnType<Core['kernelSlot']> {
+    return this.#running?.side.slot(slot);
+  }
+
+  localIdentities(): ReturnType<Core['localIdentities']> {
+    return this.#model.localIdentities();
+  }
+
+  held(): ReturnType<Core['held']> {
+    const lasting = this.#running !== undefined && this.#pending.lasting();
+    if (this.#rulesAwaited()) return { reason: 'ImportedRulesUnknown', message: RULES_UNKNOWN, lasting };
+    if (!lasting) return undefined;
+    return { reason: 'InputsIncomplete', message: incompleteText(this.#pendingInputs()), lasting };
+  }
+
+  realised(): Realised {
+    return this.#report.read();
+  }
+
+  setVerbose(on: boolean): void {
+    if (this.#removed) return;
+    this.#need('change the event level').setVerbose(on);
+  }
+
+  reconcilers(): ReturnType<Core['reconcilers']> {
+    const writer = this.#running?.side.writer;
+    return writer === undefined ? [] : [writer.slots, writer.ipcache, writer.endpoints];
+  }
+
+  maps(): ReturnType<Core['maps']> {
+    if (this.#removed) return [];
+    return this.#need('list maps').inspector.maps();
+  }
+
+  map(name: string): BpfMap {
+    const map = this.#need('open a map').map(name);
+    if (map === undefined)
+      throw new UnknownMapError(
+        name,
+        (this.#options.kernel?.maps ?? []).map((spec) => spec.name),
+      );
+    return map;
+  }
+
+  mapEntries(name: string, slot?: number): ReturnType<Core['mapEntries']> {
+    return this.#need('read a map').inspector.entries(name, slot);
+  }
+
+  verify(): ReturnType<Core['verify']> {
+    return this.#need('verify maps').verify();
+  }
+
+  repairs(): ReturnType<Core['repairs']> {
+    return this.#running?.side.audit.repairs() ?? [];
+  }
+
+  comparisons(): ReturnType<Core['comparisons']> {
+    return this.#running?.side.audit.turns() ?? [];
+  }
+
+  metrics(): ReturnType<Core['metrics']> {
+    if (this.#removed) return [];
+    return this.#need('read metrics').inspector.metrics();
+  }
+
+  health(): ReturnType<Core['health']> {
+    const pending = this.#pending.look();
+    const { policyMode } = this.#options;
+    return healthOf({
+      side: this.#running?.side,
+      removed: this.#removed,
+      pending,
+      rulesAwaited: this.#rulesAwaited(),
+      withdrawn: this.#model.withdrawn(),
+      more: [
+        endpointsCheck({ db: this.db, tables: this.tables, policyMode, wallClock: Date.now }),
+        connectionsCheck(this, this.#running?.side.spentShares() ?? []),
+        labelsCheck({
+          waiting: this.#model.unidentified(),
+          now: performance.now(),
+          concluding: pending.length === 0 && !this.#rulesAwaited(),
+        }),
+        this.files.check(),
+      ],
+      awaited: this.#awaited,
+    });
+  }
+
+  #need(what: string): KernelSide {
+    if (this.#running === undefined) throw new NotStartedError(what);
+    return this.#running.side;
+  }
+
+  /** Inputs that are not complete; while there is one nothing is put in force. */
+  #pendingInputs(): string[] {
+    const tables = this.#inputs.flatMap((table) =>
+      this.db.pendingInitialisers(table).map((name) => `${table.name} (${name})`),
+    );
+    // While they are not listed it is not known which are missing.
+    if (this.db.pendingInitialisers(this.tables.peerSets).length > 0) return tables;
+    return this.#awaited.look().size === 0 ? tables : [...tables, 'peer sets that policies name'];
+  }
+
+  async #restore(): Promise<void> {
+    const { log, nodeNetns, bpfRoot } = this.#options;
+    const endpoints = contentOf(this.files.load('endpoints')) ?? [];
+    const numbers = contentOf(this.files.load('numbers'));
+    if (numbers !== undefined) this.#numbers.adopt(numbers);
+    const interfaces = endpoints.length === 0 ? new Map() : await nodeInterfaces(nodeNetns);
+    const { away } = liveLinks(bpfRoot, nodeScope(this.#options));
+    const kept = endpoints.flatMap((row) => {
+      const reason = outdated(row, interfaces);
+      // Where its programs are on it, wherever it is, it may come back. Else its pod, until it is deleted, is one that we connected.
+      if (!interfaces.has(row.interfaceName) && (row.pod !== undefined || away.has(row.id)))
+        return [{ ...row, gone: row.gone ?? new Date().toISOString() }];
+      if (reason !== undefined)
+        log.info({ endpoint: row.id, reason }, 'an endpoint of the state folder is none any more');
+      return reason === undefined ? [row] : [];
+    });
+    this.db.write([this.tables.endpoints], (txn) => {
+      for (const row of kept) {
+        txn.upsert(this.tables.endpoints, row);
+        this.#nextId = Math.max(this.#nextId, (row.id % LAST_ENDPOINT) + 1);
+      }
+      this.#restored(txn);
+    });
+    if (kept.length < endpoints.length) void this.files.save('endpoints');
+  }
+
+  /** Rules of which the file does not tell stay in force until somebody says which there are. */
+  #restoreRules(): void {
+    const { log } = this.#options;
+    const loaded = this.files.load('rules');
+    const rules = contentOf(loaded) ?? [];
+    const known = loaded === 'unreadable' ? this.#rulesMark.none : this.#rulesMark.allows(rules);
+    const [problem] =
+      known && rules.length > 0 ? this.#imported.import(rules).filter(({ code }) => code !== 'Warning') : [];
+    if (problem !== undefined) {
+      const said = `${problem.path}: ${problem.message}`;
+      this.files.refuse('rules', new ImportedRulesError(said));
+    }
+    if (known && problem === undefined) {
+      // From the first change on there is a mark of what was before it.
+      this.#rulesMark.begin(rules);
+      this.#rulesMark.settle(rules);
+      this.#rulesAre();
+    } else
+      log.warn(
+        { file: join(this.#options.stateDir, 'rules.json') },
+        'which rules were imported is not known; what is enforced stays until they are imported or deleted',
+      );
+  }
+
+  #rulesAwaited(): boolean {
+    return this.#running !== undefined && this.db.pendingInitialisers(this.tables.policies).includes(IMPORTED);
+  }
+
+  /** Their file is not touched before. */
+  #rulesAre(): void {
+    this.files.provide('rules', () => this.#rules());
+    this.db.write([this.tables.policies], (txn) => this.#rulesKnown(txn));
+  }
+
+  #rulesChanged(): void {
+    const rules = this.#rules();
+    if (this.#running === undefined) return;
+    this.#mark(() => this.#rulesMark.begin(rules));
+    this.#rulesAre();
+    void this.files.save('rules').then(() => this.#mark(() => this.#rulesMark.settle(rules)));
+  }
+
+  /** Rules that cannot be marked are in force and on disk all the same; the audit makes the mark once that can be done. */
+  #mark(change: () => void): void {
+    try {
+      change();
+    } catch (error) {
+      this.#options.log.warn({ error: messageOf(error) }, 'which imported rules are in force cannot be marked yet');
+    }
+  }
+
+  #rules(): readonly unknown[] {
+    return this.#imported.list().map(({ json }) => json);
+  }
+
+  #endpointRows(): readonly EndpointRow[] {
+    using snapshot = this.db.read();
+    return [...snapshot.all(this.tables.endpoints)];
+  }
+
+  #onRound(): void {
+    const running = this.#running;
+    if (running) {
+      this.#awaited.look();
+      if (this.#report.take(running.side, this.held())) this.realisedChanges.next(this.realised());
+    }
+    this.#waiters.look();
+  }
+}
+
+function contentOf<T>(loaded: Loaded<T>): T | undefined {
+  return typeof loaded === 'object' ? loaded.content : undefined;
+}

@@ -1,0 +1,48 @@
+import type { CoreOptions } from '../core.ts';
+import { NetnsMark, RootLock, removePinned } from '../datapath/index.ts';
+import { nodeInterfaces } from '../host/interfaces.ts';
+import { VETH_PATTERN } from '../host/veth.ts';
+import { removeStateFiles, stateFile } from '../state/state-files.ts';
+import { nodeScope } from './kernel-side.ts';
+
+export type RemoveDatapathOptions = Pick<CoreOptions, 'bpfRoot' | 'stateDir' | 'nodeName' | 'nodeNetns' | 'log'>;
+
+/**
+ * Removes what an agent has left in the kernel and in its state folder, from what is pinned alone; packets flow freely afterwards.
+ * Interfaces of pods, their addresses and routes stay. Succeeds when there is nothing.
+ * @throws AgentRunningError while an agent drives these maps; NetnsMismatchError in another network namespace; RemoveError naming what could not be removed
+ */
+export async function removeDatapath(options: RemoveDatapathOptions): Promise<void> {
+  const { bpfRoot, stateDir, nodeNetns, log } = options;
+  const lock = new RootLock(bpfRoot, stateDir, log);
+  lock.acquireExisting();
+  try {
+    const inNode = nodeScope(options);
+    new NetnsMark(bpfRoot, inNode).check();
+    const named = rememberedNames(options);
+    const interfaces = [...(await nodeInterfaces(nodeNetns)).values()];
+    removePinned({
+      root: bpfRoot,
+      inNode,
+      interfaces: interfaces
+        .filter(({ name }) => VETH_PATTERN.test(name) || named.has(name))
+        .map(({ ifindex }) => ifindex),
+    });
+    removeStateFiles(stateDir);
+    log.info({ bpfRoot, stateDir }, 'programs, links, maps and state are removed; nothing is enforced on this node');
+  } finally {
+    lock.release();
+  }
+}
+
+/** Names of the endpoints' interfaces, as far as the state folder tells. */
+function rememberedNames({ stateDir, nodeName, log }: RemoveDatapathOptions): ReadonlySet<string> {
+  try {
+    return new Set(
+      (stateFile(stateDir, nodeName, 'endpoints').read()?.content ?? []).map(({ interfaceName }) => interfaceName),
+    );
+  } catch (error) {
+    log.warn({ error: String(error) }, 'endpoints are not known by name; their interfaces are found by what is pinned');
+    return new Set();
+  }
+}

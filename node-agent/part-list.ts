@@ -1,0 +1,29 @@
+import { healthPart } from './api/health-part.ts';
+import { apiPart, socketPart } from './api/part.ts';
+import { cniInstallationPart } from './cni/installation-part.ts';
+import { podNetworkPart } from './cni/network-part.ts';
+import { cniPart } from './cni/part.ts';
+import { corePart } from './core/part.ts';
+import { flowsPart } from './flows/part.ts';
+import { kubernetesPart } from './kubernetes/part.ts';
+import type { AnyAgentPart } from './parts/contract.ts';
+import { routingPart } from './routing/part.ts';
+import { uninstallPart } from './uninstall/part.ts';
+
+/**
+ * The agent. The order counts where needs do not decide: the API listens only once the kernel side runs, and the CNI plugin is installed after the
+ * API. The kernel goes on enforcing while parts stop.
+ */
+export const AGENT_PARTS: readonly AnyAgentPart[] = [
+  socketPart,
+  corePart,
+  flowsPart,
+  kubernetesPart,
+  podNetworkPart,
+  cniPart,
+  routingPart,
+  apiPart,
+  healthPart,
+  cniInstallationPart,
+  uninstallPart,
+];
