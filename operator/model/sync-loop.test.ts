@@ -276,7 +276,7 @@ it('of a policy that is edited while it waits the last edit counts, and so does 
 });
 
 describe('pods', () => {
-  const MANY = 300;
+  const MANY = 150;
   const podOf = (where: string, n: number, app = `a${n}`): PodRow =>
     podRow(pod(`${where}/p${n}`, { app }, { ip: `10.${where.charCodeAt(0)}.${n >> 8}.${n & 255}`, node: 'n1' }));
   const podsOf = (where: string): PodRow[] => Array.from({ length: MANY }, (_, n) => podOf(where, n));
