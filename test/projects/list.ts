@@ -42,7 +42,7 @@ export const PATTERNS: Readonly<Record<Exclude<Project, 'unit'>, readonly string
     'shared/libbpf/!(memory-map)',
     'shared/kube/access',
     'shared/process/{memory,metrics-server,supervised}',
-    'test/{printing,fuzz/datapath/datapath,parts/sample,seccomp/seccomp}',
+    'test/{printing,bench/path-packets,fuzz/datapath/datapath,parts/sample,seccomp/seccomp}',
     'test/cluster/{process,pod/pod}',
   ],
 };
