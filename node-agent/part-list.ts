@@ -3,6 +3,7 @@ import { apiPart, socketPart } from './api/part.ts';
 import { cniInstallationPart } from './cni/installation-part.ts';
 import { podNetworkPart } from './cni/network-part.ts';
 import { cniPart } from './cni/part.ts';
+import { datapathPart } from './core/datapath-part.ts';
 import { corePart } from './core/part.ts';
 import { flowsPart } from './flows/part.ts';
 import { kubernetesPart } from './kubernetes/part.ts';
@@ -16,6 +17,7 @@ import { uninstallPart } from './uninstall/part.ts';
  */
 export const AGENT_PARTS: readonly AnyAgentPart[] = [
   socketPart,
+  datapathPart,
   corePart,
   flowsPart,
   kubernetesPart,

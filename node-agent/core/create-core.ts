@@ -1,11 +1,12 @@
 import { join } from 'node:path';
+import type { ProgramObject } from '@weir/bpf';
 import { messageOf } from '@weir/process/errors';
 import { type AnyTable, createStateDB, type InitDone, type StateDB } from '@weir/statedb';
 import type { BpfMap } from 'libbpf-ts';
 import { Subject } from 'rxjs';
 import type { Brought, Core, CoreOptions, ImportedRule, Naming, Realised, Tables } from '../core.ts';
 import { createTables, IMPORTED, inputTables, tableKey } from '../create-tables.ts';
-import { BesidePins, liveLinks, NetnsMark, RootLock, RulesMark } from '../datapath/index.ts';
+import { BesidePins, Datapath, liveLinks, RulesMark } from '../datapath/index.ts';
 import { ImportedRules, LocalNumbers, Model, namingOf } from '../derive/index.ts';
 import {
   EndpointNotReadyError,
@@ -13,7 +14,6 @@ import {
   ImportedRulesError,
   InterfaceGoneError,
   NotStartedError,
-  UnknownMapError,
 } from '../errors.ts';
 import { nodeInterfaces } from '../host/interfaces.ts';
 import { RealisedReport } from '../realised/report.ts';
@@ -23,7 +23,7 @@ import type { EndpointRow, EndpointStateRow } from '../tables.ts';
 import { connectionsCheck, endpointsCheck, labelsCheck } from './endpoint-checks.ts';
 import { checkEndpoint, LAST_ENDPOINT, outdated } from './endpoint-rows.ts';
 import { AwaitedSets, healthOf, incompleteText, RULES_UNKNOWN } from './health.ts';
-import { breathe, KernelSide, nodeScope } from './kernel-side.ts';
+import { breathe, KernelSide } from './kernel-side.ts';
 import { PendingInputs } from './pending-inputs.ts';
 import { PodEvents } from './pod-events.ts';
 import { removeDatapath } from './remove-datapath.ts';
@@ -32,14 +32,12 @@ import { Waiters } from './waiters.ts';
 
 const UPSERT_TIMEOUT_MS = 10_000;
 
-/** The agent's core on the kernel. In Kubernetes, register initialisers on the input tables before `start()`. */
-export function createCore(options: CoreOptions): Core {
-  return new KernelCore(options);
-}
-
-interface Running {
-  readonly lock: RootLock;
-  readonly side: KernelSide;
+/**
+ * The agent's core on the kernel. In Kubernetes, register initialisers on the input tables before `start()`.
+ * @param datapath started before the core and stopped after it; without one the core has its own
+ */
+export function createCore(options: CoreOptions, datapath?: Datapath): Core {
+  return new KernelCore(options, datapath);
 }
 
 class KernelCore implements Core {
@@ -49,6 +47,9 @@ class KernelCore implements Core {
   readonly naming: Naming;
   readonly realisedChanges = new Subject<Realised>();
   readonly #options: CoreOptions;
+  readonly #datapath: Datapath;
+  /** Nobody else starts and stops the datapath. */
+  readonly #own: boolean;
   readonly #numbers: LocalNumbers;
   readonly #model: Model;
   readonly #imported: ImportedRules;
@@ -61,13 +62,16 @@ class KernelCore implements Core {
   readonly #strays: Strays;
   readonly #report: RealisedReport;
   readonly #waiters = new Waiters();
-  #running: Running | undefined;
+  #side: KernelSide | undefined;
   #removed = false;
   #taken = false;
   #nextId = 1;
 
-  constructor(options: CoreOptions) {
+  constructor(options: CoreOptions, datapath?: Datapath) {
     this.#options = options;
+    this.#own = datapath === undefined;
+    const objects = (): readonly ProgramObject[] => options.brought?.().objects ?? [];
+    this.#datapath = datapath ?? new Datapath({ ...options, objects });
     this.db = options.db ?? createStateDB({ countSnapshots: true });
     this.tables = createTables(this.db);
     this.#numbers = new LocalNumbers(this.db);
@@ -83,7 +87,7 @@ class KernelCore implements Core {
       now,
       breathe,
     });
-    this.naming = namingOf(this.#model, (endpoint) => this.#running?.side.endpoints.held(endpoint)?.policies ?? {});
+    this.naming = namingOf(this.#model, (endpoint) => this.#side?.endpoints.held(endpoint)?.policies ?? {});
     this.#awaited = new AwaitedSets(this.db, () => this.#model.awaited(), now);
     this.#pending = new PendingInputs(this.db, () => this.#pendingInputs(), now);
     this.#report = new RealisedReport({
@@ -118,16 +122,15 @@ class KernelCore implements Core {
   }
 
   async start(): Promise<void> {
-    if (this.#running) return;
-    const { bpfRoot, stateDir } = this.#options;
-    const lock = new RootLock(bpfRoot, stateDir, this.#options.log);
-    lock.acquire();
+    if (this.#side) return;
+    if (this.#own) this.#datapath.start();
     try {
-      const netns = new NetnsMark(bpfRoot, nodeScope(this.#options));
-      netns.check();
+      const open = this.#datapath.open('start the core');
+      const { lock, netns } = open;
       this.#take(this.#options.brought?.() ?? {});
       await this.#restore();
       const side = await KernelSide.open({
+        open,
         core: this.#options,
         db: this.db,
         tables: this.tables,
@@ -156,16 +159,16 @@ class KernelCore implements Core {
           },
         },
       });
-      this.#running = { lock, side };
+      this.#side = side;
       this.#restoreRules();
       // A table may become complete without a changed row.
       for (const table of this.#inputs) this.db.initialisedWatch(table).onFire(() => side.sync.schedule());
       side.start();
     } catch (error) {
-      const side = this.#running?.side;
-      this.#running = undefined;
+      const side = this.#side;
+      this.#side = undefined;
       await side?.stop();
-      lock.release();
+      if (this.#own) this.#datapath.stop();
       throw error;
     }
   }
@@ -179,13 +182,13 @@ class KernelCore implements Core {
   }
 
   async stop(): Promise<void> {
-    const running = this.#running;
-    if (running === undefined) return;
-    this.#running = undefined;
-    await running.side.stop();
+    const side = this.#side;
+    if (side === undefined) return;
+    this.#side = undefined;
+    await side.stop();
     await this.files.stop();
     this.#model.dispose();
-    running.lock.release();
+    if (this.#own) this.#datapath.stop();
     this.#waiters.close();
   }
 
@@ -193,6 +196,7 @@ class KernelCore implements Core {
     // From here on there is nothing to list or count, and those who ask are answered so.
     this.#removed = true;
     await this.stop();
+    this.#datapath.stop();
     await removeDatapath(this.#options);
   }
 
@@ -218,7 +222,7 @@ class KernelCore implements Core {
     const found = await this.#waiters.until(ready, AbortSignal.timeout(timeoutMs));
     await this.files.saved();
     if (found) return found;
-    const { writer, sync } = this.#running?.side ?? {};
+    const { writer, sync } = this.#side ?? {};
     const status = writer?.endpoints.status(key);
     const broken = sync?.broken instanceof Error ? sync.broken : undefined;
     const cause = status?.kind === 'error' ? status.error : broken;
@@ -262,7 +266,7 @@ class KernelCore implements Core {
     for (let tried = 0; tried < LAST_ENDPOINT; tried += 1) {
       const id = this.#nextId;
       this.#nextId = id === LAST_ENDPOINT ? 1 : id + 1;
-      if (!snapshot.has(this.tables.endpoints, tableKey.endpoint(id)) && this.#running?.side.endpoints.has(id) !== true)
+      if (!snapshot.has(this.tables.endpoints, tableKey.endpoint(id)) && this.#side?.endpoints.has(id) !== true)
         return id;
     }
     throw new IdsExhaustedError('endpoint ids', LAST_ENDPOINT);
@@ -308,7 +312,7 @@ class KernelCore implements Core {
   }
 
   kernelSlot(slot: number): ReturnType<Core['kernelSlot']> {
-    return this.#running?.side.slot(slot);
+    return this.#side?.slot(slot);
   }
 
   localIdentities(): ReturnType<Core['localIdentities']> {
@@ -316,7 +320,7 @@ class KernelCore implements Core {
   }
 
   held(): ReturnType<Core['held']> {
-    const lasting = this.#running !== undefined && this.#pending.lasting();
+    const lasting = this.#side !== undefined && this.#pending.lasting();
     if (this.#rulesAwaited()) return { reason: 'ImportedRulesUnknown', message: RULES_UNKNOWN, lasting };
     if (!lasting) return undefined;
     return { reason: 'InputsIncomplete', message: incompleteText(this.#pendingInputs()), lasting };
@@ -332,7 +336,7 @@ class KernelCore implements Core {
   }
 
   reconcilers(): ReturnType<Core['reconcilers']> {
-    const writer = this.#running?.side.writer;
+    const writer = this.#side?.writer;
     return writer === undefined ? [] : [writer.slots, writer.ipcache, writer.endpoints];
   }
 
@@ -342,13 +346,7 @@ class KernelCore implements Core {
   }
 
   map(name: string): BpfMap {
-    const map = this.#need('open a map').map(name);
-    if (map === undefined)
-      throw new UnknownMapError(
-        name,
-        (this.#options.kernel?.maps ?? []).map((spec) => spec.name),
-      );
-    return map;
+    return this.#datapath.map(name);
   }
 
   mapEntries(name: string, slot?: number): ReturnType<Core['mapEntries']> {
@@ -360,11 +358,11 @@ class KernelCore implements Core {
   }
 
   repairs(): ReturnType<Core['repairs']> {
-    return this.#running?.side.audit.repairs() ?? [];
+    return this.#side?.audit.repairs() ?? [];
   }
 
   comparisons(): ReturnType<Core['comparisons']> {
-    return this.#running?.side.audit.turns() ?? [];
+    return this.#side?.audit.turns() ?? [];
   }
 
   metrics(): ReturnType<Core['metrics']> {
@@ -376,14 +374,14 @@ class KernelCore implements Core {
     const pending = this.#pending.look();
     const { policyMode } = this.#options;
     return healthOf({
-      side: this.#running?.side,
+      side: this.#side,
       removed: this.#removed,
       pending,
       rulesAwaited: this.#rulesAwaited(),
       withdrawn: this.#model.withdrawn(),
       more: [
         endpointsCheck({ db: this.db, tables: this.tables, policyMode, wallClock: Date.now }),
-        connectionsCheck(this, this.#running?.side.spentShares() ?? []),
+        connectionsCheck(this, this.#side?.spentShares() ?? []),
         labelsCheck({
           waiting: this.#model.unidentified(),
           now: performance.now(),
@@ -396,8 +394,8 @@ class KernelCore implements Core {
   }
 
   #need(what: string): KernelSide {
-    if (this.#running === undefined) throw new NotStartedError(what);
-    return this.#running.side;
+    if (this.#side === undefined) throw new NotStartedError(what);
+    return this.#side;
   }
 
   /** Inputs that are not complete; while there is one nothing is put in force. */
@@ -416,7 +414,7 @@ class KernelCore implements Core {
     const numbers = contentOf(this.files.load('numbers'));
     if (numbers !== undefined) this.#numbers.adopt(numbers);
     const interfaces = endpoints.length === 0 ? new Map() : await nodeInterfaces(nodeNetns);
-    const { away } = liveLinks(bpfRoot, nodeScope(this.#options));
+    const { away } = liveLinks(bpfRoot, this.#datapath.inNode);
     const kept = endpoints.flatMap((row) => {
       const reason = outdated(row, interfaces);
       // Where its programs are on it, wherever it is, it may come back. Else its pod, until it is deleted, is one that we connected.
@@ -461,7 +459,7 @@ class KernelCore implements Core {
   }
 
   #rulesAwaited(): boolean {
-    return this.#running !== undefined && this.db.pendingInitialisers(this.tables.policies).includes(IMPORTED);
+    return this.#side !== undefined && this.db.pendingInitialisers(this.tables.policies).includes(IMPORTED);
   }
 
   /** Their file is not touched before. */
@@ -472,7 +470,7 @@ class KernelCore implements Core {
 
   #rulesChanged(): void {
     const rules = this.#rules();
-    if (this.#running === undefined) return;
+    if (this.#side === undefined) return;
     this.#mark(() => this.#rulesMark.begin(rules));
     this.#rulesAre();
     void this.files.save('rules').then(() => this.#mark(() => this.#rulesMark.settle(rules)));
@@ -497,10 +495,10 @@ class KernelCore implements Core {
   }
 
   #onRound(): void {
-    const running = this.#running;
-    if (running) {
+    const side = this.#side;
+    if (side) {
       this.#awaited.look();
-      if (this.#report.take(running.side, this.held())) this.realisedChanges.next(this.realised());
+      if (this.#report.take(side, this.held())) this.realisedChanges.next(this.realised());
     }
     this.#waiters.look();
   }

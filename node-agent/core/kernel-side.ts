@@ -2,7 +2,7 @@ import { SETTINGS, settingsKey, settingsValue } from '@weir/bpf';
 import { delay } from '@weir/process/delay';
 import { messageOf } from '@weir/process/errors';
 import type { StateDB } from '@weir/statedb';
-import { type BpfMap, hasTcx, inNetns } from 'libbpf-ts';
+import { hasTcx } from 'libbpf-ts';
 import type { CoreOptions, Tables, Verification } from '../core.ts';
 import {
   AddressAudit,
@@ -13,12 +13,13 @@ import {
   ClsactLinks,
   Conntrack,
   EndpointStore,
-  type InNode,
   IpcacheStore,
   type KernelStores,
   Links,
-  PartPrograms,
-  PinnedDatapath,
+  nodeScope,
+  type OpenDatapath,
+  type PartPrograms,
+  type PinnedDatapath,
   PlanWriter,
   RoundMark,
   SlotAudit,
@@ -29,7 +30,6 @@ import {
 } from '../datapath/index.ts';
 import { type ImportedRules, type LocalNumbers, type Model, Pace } from '../derive/index.ts';
 import { InterfaceGoneError } from '../errors.ts';
-import { rootCgroup } from '../host/cgroup.ts';
 import type { EndpointRow, SlotContent } from '../tables.ts';
 import { MapInspector } from './map-inspector.ts';
 import type { Strays } from './strays.ts';
@@ -57,6 +57,7 @@ const clock: Clock = {
 };
 
 export interface KernelSideOptions {
+  readonly open: OpenDatapath;
   readonly core: CoreOptions;
   readonly db: StateDB;
   readonly tables: Tables;
@@ -96,36 +97,16 @@ export class KernelSide {
   #releasing: Promise<void> = Promise.resolve();
   #ctEntries = 0;
 
-  /** Opens (or makes) the pins, and tells the model what they hold. Nothing is changed yet. */
+  /** Tells the model what the pins hold. Nothing is changed yet. */
   static async open(options: KernelSideOptions): Promise<KernelSide> {
-    const { bpfRoot: root, kernel = {}, log } = options.core;
-    const { datapathObject: object, ctEntries, maps } = kernel;
-    const pinned = PinnedDatapath.open({
-      root,
-      ...(object === undefined ? {} : { object }),
-      ...(ctEntries === undefined ? {} : { ctEntries }),
-      ...(maps === undefined ? {} : { more: maps }),
-    });
-    try {
-      options.besidePins.repin();
-      if (pinned.replaced.length > 0)
-        log.info({ maps: pinned.replaced }, 'maps of another size or layout are replaced beside the old ones');
-      const programs = openPartPrograms(options.core, pinned);
-      try {
-        const side = new KernelSide(options, pinned, programs);
-        await side.#adopt();
-        return side;
-      } catch (error) {
-        programs.close();
-        throw error;
-      }
-    } catch (error) {
-      pinned.close();
-      throw error;
-    }
+    options.besidePins.repin();
+    const side = new KernelSide(options);
+    await side.#adopt();
+    return side;
   }
 
-  private constructor(options: KernelSideOptions, pinned: PinnedDatapath, programs: PartPrograms) {
+  private constructor(options: KernelSideOptions) {
+    const { pinned, programs } = options.open;
     const { core, db, tables, model } = options;
     const { bpfRoot } = core;
     this.#options = options;
@@ -314,13 +295,6 @@ export class KernelSide {
     this.sync.schedule();
   }
 
-  /** A pinned map; undefined for a name that none has. */
-  map(name: string): BpfMap | undefined {
-    const { maps, more } = this.#pinned;
-    const own = Object.hasOwn(maps, name) ? maps[name as keyof typeof maps] : undefined;
-    return own ?? more.find(({ spec }) => spec.name === name)?.map;
-  }
-
   /** Whether programs tell of allowed flows, too. */
   setVerbose(on: boolean): void {
     this.#stores.mark.change(on ? SETTINGS.allowEvents : 0);
@@ -337,8 +311,6 @@ export class KernelSide {
     await this.sync.stop();
     await Promise.all([this.#collecting, this.#auditing, this.#releasing]);
     this.#stores.slots.close();
-    this.#partPrograms.close();
-    this.#pinned.close();
   }
 
   /** Endpoints that have as many connections as they may. */
@@ -400,22 +372,4 @@ export class KernelSide {
       }
     }
   }
-}
-
-/** Programs of other parts, with the maps that are pinned. */
-function openPartPrograms(core: CoreOptions, pinned: PinnedDatapath): PartPrograms {
-  const { datapathObject, cgroupRoot = rootCgroup() } = core.kernel ?? {};
-  return PartPrograms.open({
-    root: core.bpfRoot,
-    objects: core.brought?.().objects ?? [],
-    maps: { ...pinned.maps, ...Object.fromEntries(pinned.more.map(({ spec, map }) => [spec.name, map])) },
-    ...(datapathObject === undefined ? {} : { datapathObject }),
-    cgroup: cgroupRoot,
-    inNode: nodeScope(core),
-  });
-}
-
-/** The node's network namespace. */
-export function nodeScope({ nodeNetns }: Pick<CoreOptions, 'nodeNetns'>): InNode {
-  return nodeNetns === undefined ? (body) => body() : (body) => inNetns(nodeNetns, body);
 }

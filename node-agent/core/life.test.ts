@@ -11,7 +11,7 @@ import { dropsIn, Lab, type LabPod } from '../datapath/testing/lab.ts';
 import { AgentRunningError } from '../errors.ts';
 import { createCore } from './create-core.ts';
 
-const JUDGING = ['endpoint_array', 'endpoints', 'ipcache', 'policy_classes', 'policy_verdicts'];
+const JUDGING = ['endpoint_array', 'endpoints', 'ipcache', 'policy_classes', 'policy_verdicts', 'stages'];
 
 let lab: Lab;
 let client: LabPod;

@@ -1,9 +1,8 @@
 import type { CoreOptions } from '../core.ts';
-import { NetnsMark, RootLock, removePinned } from '../datapath/index.ts';
+import { NetnsMark, nodeScope, RootLock, removePinned } from '../datapath/index.ts';
 import { nodeInterfaces } from '../host/interfaces.ts';
 import { VETH_PATTERN } from '../host/veth.ts';
 import { removeStateFiles, stateFile } from '../state/state-files.ts';
-import { nodeScope } from './kernel-side.ts';
 
 export type RemoveDatapathOptions = Pick<CoreOptions, 'bpfRoot' | 'stateDir' | 'nodeName' | 'nodeNetns' | 'log'>;
 

@@ -9,6 +9,7 @@ export type { Clock } from './clock.ts';
 export { ClsactLinks } from './clsact-links.ts';
 export { Conntrack, type SweepResult } from './conntrack.ts';
 export { AddressAudit, SlotAudit } from './content-audit.ts';
+export { Datapath, nodeScope, type OpenDatapath } from './datapath.ts';
 export { EndpointMap, type EndpointTable } from './endpoint-map.ts';
 export { EndpointStore } from './endpoint-store.ts';
 export { IpcacheStore } from './ipcache-store.ts';

@@ -1,3 +1,4 @@
+import { datapathPart } from '../core/datapath-part.ts';
 import { corePart } from '../core/part.ts';
 import { definePart } from '../parts/contract.ts';
 import { Flows } from './flows.ts';
@@ -5,14 +6,14 @@ import { Flows } from './flows.ts';
 /** Drops and new flows, for those who follow them (`weir monitor`). */
 export const flowsPart = definePart({
   name: 'flows',
-  needs: { core: corePart },
-  build: ({ core }, { agent, db, log }) => {
+  needs: { core: corePart, datapath: datapathPart },
+  build: ({ core, datapath }, { agent, db, log }) => {
     const { naming, tables } = core;
     const flows = new Flows({
       db,
       services: tables.services,
       naming,
-      map: () => core.map('events'),
+      map: () => datapath.map('events'),
       kinds: () => agent.events(),
       log,
     });

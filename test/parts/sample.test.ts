@@ -83,7 +83,7 @@ it('adds a table, a map, a route, a metric, a flag, a command and a row of statu
   expect(await weir('status')).toMatch(/^Samples: +Ok +0 of 1$/m);
   expect(await weir('sample', 'one', '7')).toBe('sample one is there\n');
   expect(await weir('status', '--verbose')).toMatch(/^Samples: +Warning +1 of 1$/m);
-  expect(await weir('status', '--verbose')).toMatch(/^sample +running +\S+ +core +- *$/m);
+  expect(await weir('status', '--verbose')).toMatch(/^sample +running +\S+ +datapath +- *$/m);
   expect(await weir('table', 'get', 'samples')).toContain('one');
   expect(JSON.parse(await weir('-o', 'json', 'map', 'get', 'sample_counts'))).toEqual([
     { key: { sample: 1 }, value: { size: 7 } },

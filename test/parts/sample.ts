@@ -7,7 +7,7 @@ import type { Command } from 'commander';
 import { mapFlags } from 'libbpf-ts';
 import { Gauge } from 'prom-client';
 import type { AddCommands } from '../../node-agent/cli/commands.ts';
-import { corePart } from '../../node-agent/core/part.ts';
+import { datapathPart } from '../../node-agent/core/datapath-part.ts';
 import type { AddressRow } from '../../node-agent/core.ts';
 import type { EventNames, FlowEvent } from '../../node-agent/flows/types.ts';
 import { definePart } from '../../node-agent/parts/contract.ts';
@@ -40,13 +40,13 @@ const addresses: MapSpec = {
 
 export const samplePart = definePart({
   name: 'sample',
-  needs: { core: corePart },
+  needs: { datapath: datapathPart },
   flags: {
     sampleLimit: flag<number>('--sample-limit <number>', 'how many samples there may be').default(2).argParser(Number),
   },
   maps: [counts, addresses],
   objects: [{ name: 'sample', source: join(import.meta.dirname, 'sample.c') }],
-  build: ({ core }, { config, db }) => {
+  build: ({ datapath }, { config, db }) => {
     const samples = db.table<Sample>({ name: 'samples', key: ({ name }) => name });
     const sites = db.table<AddressRow>({ name: 'sample-sites', key: ({ prefix }) => prefix });
     db.write([sites], (txn) => txn.insert(sites, { prefix: '203.0.113.0/24' }));
@@ -89,7 +89,7 @@ export const samplePart = definePart({
           async (request, reply) => {
             const row = { name: request.params.name, size: Number(request.body) };
             db.write([samples], (txn) => txn.upsert(samples, row));
-            core.map(counts.name).update(bytes(count()), bytes(row.size));
+            datapath.map(counts.name).update(bytes(count()), bytes(row.size));
             return reply.code(204).send();
           },
         );

@@ -1,0 +1,123 @@
+import type { MapSpec, ProgramObject } from '@weir/bpf';
+import { type BpfMap, inNetns } from 'libbpf-ts';
+import type { CoreOptions, KernelOptions, Logger } from '../core.ts';
+import { NotStartedError, UnknownMapError } from '../errors.ts';
+import { rootCgroup } from '../host/cgroup.ts';
+import type { InNode } from './links.ts';
+import { RootLock } from './lock.ts';
+import { NetnsMark } from './netns-mark.ts';
+import { PartPrograms } from './part-programs.ts';
+import { PinnedDatapath } from './pins.ts';
+
+export interface DatapathSettings {
+  readonly bpfRoot: string;
+  readonly stateDir: string;
+  /** Default: the namespace of this process. */
+  readonly nodeNetns?: string;
+  readonly kernel?: KernelOptions;
+  /** Programs of parts; asked for at the start. */
+  readonly objects?: () => readonly ProgramObject[];
+  readonly log: Logger;
+}
+
+/** What is open while it runs. */
+export interface OpenDatapath {
+  readonly lock: RootLock;
+  readonly netns: NetnsMark;
+  readonly pinned: PinnedDatapath;
+  readonly programs: PartPrograms;
+}
+
+/**
+ * The maps and programs of one node: locked, opened or made, and closed. Whoever writes the maps starts after it.
+ *
+ * Guarantees: of one node's pins there is one in all processes; what is pinned enforces before the start, while it runs, and after the stop.
+ */
+export class Datapath {
+  /** Runs something in the node's network namespace. */
+  readonly inNode: InNode;
+  readonly #settings: DatapathSettings;
+  #open: OpenDatapath | undefined;
+
+  constructor(settings: DatapathSettings) {
+    this.#settings = settings;
+    this.inNode = nodeScope(settings);
+  }
+
+  /** @throws AgentRunningError, NetnsMismatchError, PinRootError, BpfError, DatapathBuildError, ProgramObjectError, CgroupMissingError */
+  start(): void {
+    if (this.#open !== undefined) return;
+    const { bpfRoot, stateDir, log } = this.#settings;
+    const lock = new RootLock(bpfRoot, stateDir, log);
+    lock.acquire();
+    try {
+      const netns = new NetnsMark(bpfRoot, this.inNode);
+      netns.check();
+      this.#open = { lock, netns, ...this.#openPins() };
+    } catch (error) {
+      lock.release();
+      throw error;
+    }
+  }
+
+  #openPins(): Pick<OpenDatapath, 'pinned' | 'programs'> {
+    const { bpfRoot: root, kernel = {}, objects, log } = this.#settings;
+    const { datapathObject, ctEntries, maps = [], cgroupRoot = rootCgroup() } = kernel;
+    const pinned = PinnedDatapath.open({
+      root,
+      more: maps,
+      ...(datapathObject === undefined ? {} : { object: datapathObject }),
+      ...(ctEntries === undefined ? {} : { ctEntries }),
+    });
+    try {
+      if (pinned.replaced.length > 0)
+        log.info({ maps: pinned.replaced }, 'maps of another size or layout are replaced beside the old ones');
+      const programs = PartPrograms.open({
+        root,
+        objects: objects?.() ?? [],
+        maps: { ...pinned.maps, ...Object.fromEntries(pinned.more.map(({ spec, map }) => [spec.name, map])) },
+        ...(datapathObject === undefined ? {} : { datapathObject }),
+        cgroup: cgroupRoot,
+        inNode: this.inNode,
+      });
+      return { pinned, programs };
+    } catch (error) {
+      pinned.close();
+      throw error;
+    }
+  }
+
+  /** @throws NotStartedError */
+  open(what: string): OpenDatapath {
+    if (this.#open === undefined) throw new NotStartedError(what);
+    return this.#open;
+  }
+
+  /** A pinned map, of the datapath or of a part. @throws UnknownMapError, NotStartedError */
+  map(name: string): BpfMap {
+    const { maps, more } = this.open('open a map').pinned;
+    const own = Object.hasOwn(maps, name) ? maps[name as keyof typeof maps] : undefined;
+    const found = own ?? more.find(({ spec }) => spec.name === name)?.map;
+    if (found === undefined) throw new UnknownMapError(name, this.#names);
+    return found;
+  }
+
+  get #names(): string[] {
+    return (this.#settings.kernel?.maps ?? []).map((spec: MapSpec) => spec.name);
+  }
+
+  /** Everything pinned stays and goes on enforcing. */
+  stop(): void {
+    const open = this.#open;
+    if (open === undefined) return;
+    this.#open = undefined;
+    open.programs.close();
+    open.pinned.close();
+    open.lock.release();
+  }
+}
+
+/** The node's network namespace. */
+export function nodeScope({ nodeNetns }: Pick<CoreOptions, 'nodeNetns'>): InNode {
+  return nodeNetns === undefined ? (body) => body() : (body) => inNetns(nodeNetns, body);
+}
