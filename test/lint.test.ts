@@ -53,6 +53,7 @@ const REFUSED: readonly (readonly [file: string, ...imports: string[]])[] = [
   ['operator/types.ts', './model/status.ts'],
   ['operator/model/thing.ts', '../kubernetes/writers.ts', '../operator.ts'],
   ['operator/kubernetes/thing.ts', '../model/model.ts', '../operator.ts'],
+  ['operator/parts/thing.ts', '../part-list.ts', '../kubernetes/writers.ts', '../tables-part.ts'],
   ['operator/uninstall/thing.ts', '../operator.ts'],
 ];
 

@@ -3,7 +3,7 @@
  *
  * What it needs and how it starts and stops is said in `@weir/process/parts`. Beside that a part may bring flags, settings, metrics, reasons why
  * the operator is not ready or not well, and which of its failures are no line of the log; tables it makes by `context.db`. The operator puts
- * together what its parts bring, and names none of them: `list.ts` does.
+ * together what its parts bring, and names none of them: `part-list.ts` does.
  *
  * A part lives as long as the process, or for a term: from standing by until leadership is lost, or the process ends. Each term has parts, tables
  * and metrics of its own, made anew; they may need parts of the process, not the other way round.

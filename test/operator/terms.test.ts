@@ -5,8 +5,8 @@ import { pino } from 'pino';
 import { inputsPart } from '../../operator/kubernetes/inputs-part.ts';
 import { targetsPart } from '../../operator/kubernetes/targets-part.ts';
 import { createOperator, type Operator } from '../../operator/operator.ts';
+import { OPERATOR_PARTS } from '../../operator/part-list.ts';
 import { type AnyOperatorPart, definePart } from '../../operator/parts/contract.ts';
-import { OPERATOR_PARTS } from '../../operator/parts/list.ts';
 import { cnp } from '../../operator/testing.ts';
 import { createWorld, eventually, partsOf, type World } from './world.ts';
 

@@ -3,7 +3,7 @@ import { afterEach, expect, it } from '@jest/globals';
 import { runCommand } from '../../node-agent/host/command.ts';
 import { parseConfig } from '../../operator/config.ts';
 import type { Operator } from '../../operator/operator.ts';
-import { OPERATOR_PARTS } from '../../operator/parts/list.ts';
+import { OPERATOR_PARTS } from '../../operator/part-list.ts';
 import { createWorld, eventually, partsOf, type World } from '../operator/world.ts';
 import { operatorSamplePart } from './operator-sample.ts';
 
