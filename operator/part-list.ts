@@ -3,9 +3,13 @@ import { failuresPart } from './failures-part.ts';
 import { healthPart } from './health-part.ts';
 import { garbagePart } from './kubernetes/garbage-part.ts';
 import { inputsPart } from './kubernetes/inputs-part.ts';
+import { policiesPart } from './kubernetes/policies-part.ts';
+import { reportsPart } from './kubernetes/reports-part.ts';
 import { targetsPart } from './kubernetes/targets-part.ts';
+import { workloadsPart } from './kubernetes/workloads-part.ts';
 import { writersPart } from './kubernetes/writers-part.ts';
 import { leasePart } from './lease-part.ts';
+import { limitsPart } from './limits-part.ts';
 import { identityGcPart } from './model/identity-gc-part.ts';
 import { modelPart } from './model/model-part.ts';
 import { syncLoopPart } from './model/sync-loop-part.ts';
@@ -32,6 +36,10 @@ export const OPERATOR_PARTS = [
   targetsPart,
   writersPart,
   tenantLogPart,
+  limitsPart,
+  policiesPart,
+  workloadsPart,
+  reportsPart,
   modelPart,
   syncLoopPart,
   garbagePart,

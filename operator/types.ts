@@ -226,6 +226,6 @@ export interface InputSource {
   readonly synced: boolean;
   /** Why it could not be read last. */
   readonly error: string | undefined;
-  /** Policies that cannot be read, and that the rest does not wait for. */
-  readonly missing: PolicyObjectKind | undefined;
+  /** The kind of objects, where they cannot be read and the rest does not wait for them. */
+  readonly missing: string | undefined;
 }

@@ -6,7 +6,8 @@ import { Asked, OUTAGES, seeded } from '../../shared/kube/testing/outages.ts';
 import { NO_LIMITS } from '../model/budgets.ts';
 import { createTables, show } from '../tables.ts';
 import { Inputs } from './inputs.ts';
-import { createTargets } from './targets.ts';
+import { policySources, reportSources, workloadSources } from './sources.ts';
+import { createTargets, targetSources } from './targets.ts';
 import { Writers } from './writers.ts';
 
 /** The longest wait before the next try, and a turn of the event loop. */
@@ -99,8 +100,9 @@ beforeEach(() => {
   const { client } = server;
   const nothing = (): undefined => undefined;
   const targets = createTargets({ db, client, onDrift: nothing, onWrite: nothing });
-  const told = { onError: nothing, onBad: nothing, onMissing: nothing };
-  inputs = new Inputs({ client, db, tables, targets, policyLimits: NO_LIMITS, ...told });
+  const into = { db, tables, onBad: nothing, onMissing: nothing, limits: NO_LIMITS };
+  const sources = [...targetSources(targets), ...policySources(into), ...workloadSources(into), ...reportSources(into)];
+  inputs = new Inputs({ client, db, table: tables.inputSources, sources: () => sources, onError: nothing });
   writers = new Writers({ client, db, tables, targets, onWrite: nothing, onStatus: nothing, onError: nothing });
 });
 afterEach(async () => {

@@ -2,7 +2,7 @@ import { leasePart } from '../lease-part.ts';
 import { definePart } from '../parts/contract.ts';
 import { tablesPart } from '../tables-part.ts';
 import { totalsPart } from '../totals-part.ts';
-import { createTargets, type TargetName } from './targets.ts';
+import { createTargets, type TargetName, targetSources } from './targets.ts';
 
 /** An object that is not as it was left. */
 export interface Drift {
@@ -26,6 +26,7 @@ export const targetsPart = definePart({
       onWrite: (verb, resource) => totals.write(verb, resource),
     });
     return {
+      sources: targetSources(targets),
       provides: {
         ...targets,
         /** Tells of drifts. */

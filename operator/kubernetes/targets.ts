@@ -7,12 +7,14 @@ import {
   type KubeObject,
   type PeerSet,
   type PolicyStatus,
+  type ReflectorSink,
   type ResolvedPolicyObject,
   type Resource,
   resources,
 } from '@weir/kube';
 import type { StateDB } from '@weir/statedb';
 import { hashesOf, policyKey } from '../names.ts';
+import type { Source } from '../parts/contract.ts';
 import type { Adopted, PolicyObjectKind } from '../types.ts';
 import { adoptedIdentity, adoptedSlice, content, type ResolvedPolicyWithStatus } from './objects.ts';
 import { readable } from './shapes.ts';
@@ -124,6 +126,33 @@ function statusAlone<T extends KubeObject & { readonly status?: PolicyStatus }>(
 
 function statusAndSource({ spec, ...object }: ResolvedPolicyWithStatus): ResolvedPolicyWithStatus {
   return { ...statusAlone(object), ...(spec === undefined ? {} : { spec: { source: spec.source, rules: [] } }) };
+}
+
+/** What tells what the API holds, and who changed it. */
+export function targetSources(targets: Targets): readonly Source[] {
+  const { CiliumNetworkPolicy, CiliumClusterwideNetworkPolicy } = targets.statuses;
+  return [
+    { resource: resources.CiliumIdentity, sink: targets.identities },
+    { resource: resources.PeerSet, sink: targets.peerSets },
+    { resource: resources.ResolvedPolicy, sink: targets.resolved },
+    { resource: resources.ResolvedPolicy, sink: networkPoliciesOnly(targets.resolvedStatuses) },
+    { resource: resources.CiliumEndpointSlice, sink: targets.slices },
+    { resource: resources.CiliumNetworkPolicy, sink: CiliumNetworkPolicy },
+    { resource: resources.CiliumClusterwideNetworkPolicy, sink: CiliumClusterwideNetworkPolicy },
+  ];
+}
+
+function networkPoliciesOnly(sink: ReflectorSink<ResolvedPolicyWithStatus>): ReflectorSink<ResolvedPolicyWithStatus> {
+  const mine = (object: ResolvedPolicyWithStatus): boolean =>
+    readable.resolved(object) && object.spec?.source.kind === 'NetworkPolicy';
+  return {
+    replace: (items, version) => sink.replace(items.filter(mine), version),
+    upsert: (item) => {
+      if (mine(item)) sink.upsert(item);
+      else sink.delete(item);
+    },
+    delete: (item) => sink.delete(item),
+  };
 }
 
 /** Numbers that the slice names; as somebody else may have written it. */

@@ -1,4 +1,4 @@
-import { missingKinds } from '../kubernetes/input-sources.ts';
+import { missingKinds } from '../input-sources.ts';
 import { adopted, type TargetName } from '../kubernetes/targets.ts';
 import { targetsPart } from '../kubernetes/targets-part.ts';
 import { onceComplete } from '../once-complete.ts';

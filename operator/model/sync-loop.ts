@@ -25,7 +25,7 @@ export interface SyncLoopOptions {
   readonly model: Model;
   /** Read once, when the inputs are complete. */
   readonly adopted: () => Adopted;
-  /** Kinds of policies that cannot be read now; call `poke` when there are fewer. */
+  /** Kinds of policies that cannot be read now; table `input-sources` changes when there are fewer. */
   readonly missingKinds: () => ReadonlySet<PolicyObjectKind>;
   /** Milliseconds between collections of unused identities. */
   readonly collectIntervalMs: number;
@@ -103,11 +103,6 @@ export class SyncLoop {
   /** The same for the status of a policy, at most once an interval. */
   touchStatus(key: string): void {
     this.#options.model.touchStatus(key);
-    this.poke();
-  }
-
-  /** Something that is no input table has changed. */
-  poke(): void {
     this.#poked = true;
     this.#poke();
   }
@@ -207,6 +202,12 @@ export class SyncLoop {
         (txn, row) => model.setPod(txn, row),
         (txn, { key }) => model.deletePod(txn, key),
         pods,
+      ),
+      this.#input(
+        present,
+        tables.inputSources,
+        () => {},
+        () => {},
       ),
     ];
   }

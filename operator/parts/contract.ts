@@ -2,13 +2,13 @@
  * A part of the operator: one feature, in one folder, with all that it brings.
  *
  * What it needs and how it starts and stops is said in `@weir/process/parts`. Beside that a part may bring flags, settings, metrics, reasons why
- * the operator is not ready or not well, and which of its failures are no line of the log; tables it makes by `context.db`. The operator puts
- * together what its parts bring, and names none of them: `part-list.ts` does.
+ * the operator is not ready or not well, which of its failures are no line of the log, and what it reads; tables it makes by `context.db`. The
+ * operator puts together what its parts bring, and names none of them: `part-list.ts` does.
  *
  * A part lives as long as the process, or for a term: from standing by until leadership is lost, or the process ends. Each term has parts, tables
  * and metrics of its own, made anew; they may need parts of the process, not the other way round.
  */
-import type { FencingClient, KubeClient } from '@weir/kube';
+import type { FencingClient, KubeClient, KubeObject, ListOptions, ReflectorSink, Resource } from '@weir/kube';
 import type { ConfigOf, Flagged, Flags, FlagTraits } from '@weir/process/flags';
 import type { AnyPartSpec, DefinedPart, None, Part, PartDefinition, PartNeeds } from '@weir/process/parts';
 import type { StateDB } from '@weir/statedb';
@@ -27,6 +27,27 @@ export interface BaseConfig {
   readonly now: () => number;
 }
 
+/**
+ * Objects that the operator lists and watches for as long as a term lasts. Each kind is read once: its sources, in the order of the parts, see the
+ * same objects. `tableSink` (kubernetes/reflect.ts) keeps a table of them.
+ */
+export interface Source<T extends KubeObject = KubeObject> {
+  readonly resource: Resource<T>;
+  /** Makes the initialiser of its table when it is built. */
+  readonly sink: ReflectorSink<T>;
+  /** Which objects; the same for all sources of the kind. */
+  readonly list?: Omit<ListOptions, 'signal'>;
+  /** Objects of one page of a list. Of several sources the smallest counts. */
+  readonly pageSize?: number;
+  /** Reduces an object to what is kept in memory: no source of the kind sees the rest. */
+  trim?(object: T): T;
+  /** The rest does without the kind where it is not served or may not be read. Absent: the rest waits for it. */
+  readonly optional?: {
+    /** It cannot be read (`because`), or can be again (undefined). */
+    readonly missing: (because: string | undefined) => void;
+  };
+}
+
 export interface OperatorPart<Value = unknown> extends Part<Value> {
   /** Why it does not do its work yet, for /readyz; undefined: it does. The first in the order of start is told. */
   readonly unready?: () => string | undefined;
@@ -38,6 +59,8 @@ export interface OperatorPart<Value = unknown> extends Part<Value> {
   readonly expected?: (error: unknown) => boolean;
   /** Called once, before /metrics is served. */
   readonly metrics?: (registry: Registry) => void;
+  /** Of a part of a term. */
+  readonly sources?: readonly Source[];
 }
 
 /** What all parts bring together, those of the current term included. To be asked from a part's start on. */
@@ -46,6 +69,7 @@ export interface OperatorView {
   unhealthy(): string | undefined;
   expected(error: unknown): boolean;
   registry(): Registry;
+  sources(): readonly Source[];
 }
 
 export interface ProcessContext<Config = BaseConfig> {

@@ -36,7 +36,10 @@ const states = (operator: Operator) =>
   Object.fromEntries(partsOf(operator).map(({ name, state }): [string, string] => [name, state]));
 
 const PROCESS = ['totals', 'failures', 'health', 'identity-gc', 'election', 'preflight'];
-const TERM = ['tables', 'lease', 'targets', 'writers', 'tenant-log', 'model', 'sync-loop', 'garbage', 'inputs'];
+const TERM = [
+  ...['tables', 'lease', 'targets', 'writers', 'tenant-log', 'limits', 'policies', 'workloads', 'reports'],
+  ...['model', 'sync-loop', 'garbage', 'inputs'],
+];
 const all = (names: readonly string[], state: string) => Object.fromEntries(names.map((name) => [name, state]));
 
 describe('a term', () => {

@@ -1,13 +1,19 @@
 /** A part brings all that it has in its own folder and a line in a list: the operator runs with one that nothing else knows of. */
 import { afterEach, expect, it } from '@jest/globals';
+import type { KubeObject } from '@weir/kube';
 import { runCommand } from '../../node-agent/host/command.ts';
 import { parseConfig } from '../../operator/config.ts';
 import type { Operator } from '../../operator/operator.ts';
 import { OPERATOR_PARTS } from '../../operator/part-list.ts';
 import { createWorld, eventually, partsOf, type World } from '../operator/world.ts';
-import { operatorSamplePart } from './operator-sample.ts';
+import { configMaps, operatorSamplePart } from './operator-sample.ts';
 
 const PARTS = [...OPERATOR_PARTS, operatorSamplePart];
+const sample = (name: string, labels: Readonly<Record<string, string>>): KubeObject => ({
+  apiVersion: 'v1',
+  kind: 'ConfigMap',
+  metadata: { namespace: 'default', name, labels },
+});
 let world: World | undefined;
 afterEach(async () => {
   await world?.stop();
@@ -19,7 +25,7 @@ async function probe({ healthPort }: Operator, path: string): Promise<string> {
   return `${answer.status} ${await answer.text()}`;
 }
 
-it('adds a table, a metric, a flag and a reason why the operator is not ready, and is named by nothing else', async () => {
+it('adds a table, a metric, a flag, objects that it reads, and a reason why the operator is not ready, and is named by nothing else', async () => {
   world = await createWorld();
   const args = ['--no-leader-elect', '--health-address', '127.0.0.1:0'];
   const started = async (...more: readonly string[]): Promise<Operator> => {
@@ -32,7 +38,16 @@ it('adds a table, a metric, a flag and a reason why the operator is not ready, a
   await eventually(async () => expect(await probe(first, 'readyz')).toBe('200 ok\n'));
   expect(await probe(first, 'metrics')).toMatch(/^weir_operator_samples 1$/m);
   expect(first.db.tables()).toContainEqual(expect.objectContaining({ name: 'samples', rows: 1 }));
-  expect(partsOf(first).find(({ name }) => name === 'sample')).toMatchObject({ state: 'running', needs: ['tables'] });
+  expect(partsOf(first).find(({ name }) => name === 'sample')).toMatchObject({
+    state: 'running',
+    needs: ['tables', 'tenant-log'],
+  });
+  const rows = () => first.db.tables().find(({ name }) => name === 'samples')?.rows;
+  await world.client.create(configMaps, sample('other', {}));
+  await world.client.create(configMaps, sample('two', { 'weir.dev/sample': '' }));
+  await eventually(async () => expect(rows()).toBe(2));
+  await world.client.delete(configMaps, 'two', 'default');
+  await eventually(async () => expect(rows()).toBe(1));
   await first.stop();
 
   const second = await started('--sample-limit', '1');
