@@ -13,10 +13,10 @@ import type { Operator, OperatorOptions } from './contract.ts';
 import { healthPart } from './health-part.ts';
 import { writersPart } from './kubernetes/writers-part.ts';
 import { leasePart } from './lease-part.ts';
-import { syncLoopPart } from './model/sync-loop-part.ts';
 import { OPERATOR_PARTS } from './part-list.ts';
 import type { AnyOperatorPart, BaseConfig, OperatorPart, OperatorView, ProcessContext } from './parts/contract.ts';
 import { viewOf } from './parts/view.ts';
+import { syncLoopPart } from './sync-loop-part.ts';
 import { tablesPart } from './tables-part.ts';
 import { Term } from './term.ts';
 

@@ -7,7 +7,7 @@ import { messageOf } from '@weir/process/errors';
 import { LineLimit } from '@weir/process/line-limit';
 import type { Logger } from 'pino';
 import type { Totals } from './metrics.ts';
-import type { RefusedAddress } from './model/address-claims.ts';
+import type { RefusedAddress } from './types.ts';
 
 /** Why a pod does not get the address that its status says, and what to do. */
 const REFUSED: Readonly<Record<RefusedAddress['reason'], string>> = {

@@ -218,6 +218,17 @@ export interface AdoptedSlice {
   }[];
 }
 
+/** An address that a pod claims, and that does not count. */
+export interface RefusedAddress {
+  readonly address: string;
+  /** `namespace/name`. */
+  readonly pod: string;
+  /** `elsewhere`: pods of its node have no such address. `taken`: another pod had it first. `contested`: several claimed it at once. */
+  readonly reason: 'elsewhere' | 'taken' | 'contested';
+  /** Pods that have it, or claim it too: the first by name, at most 5. */
+  readonly others: readonly string[];
+}
+
 /** A kind of objects that is read. */
 export interface InputSource {
   readonly name: string;

@@ -3,7 +3,7 @@ import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { type KubeClient, type KubeObject, type Resource, resources } from '@weir/kube';
 import { createStateDB, type Table } from '@weir/statedb';
 import { eventually } from '../../test/eventually.ts';
-import { NO_LIMITS } from '../model/budgets.ts';
+import { NO_LIMITS } from '../limits.ts';
 import { TestModel } from '../model/testing/test-model.ts';
 import { createTables } from '../tables.ts';
 import { cnp, namespace } from '../testing.ts';

@@ -3,7 +3,7 @@ import { afterEach, beforeEach, describe, expect, it, jest } from '@jest/globals
 import { type ApiError, type KubeClient, type KubeObject, ServerPulse } from '@weir/kube';
 import { createStateDB } from '@weir/statedb';
 import { Asked, OUTAGES, seeded } from '../../shared/kube/testing/outages.ts';
-import { NO_LIMITS } from '../model/budgets.ts';
+import { NO_LIMITS } from '../limits.ts';
 import { createTables, show } from '../tables.ts';
 import { Inputs } from './inputs.ts';
 import { policySources, reportSources, workloadSources } from './sources.ts';

@@ -1,13 +1,12 @@
-import { missingKinds } from '../input-sources.ts';
-import { adopted, type TargetName } from '../kubernetes/targets.ts';
-import { targetsPart } from '../kubernetes/targets-part.ts';
-import { onceComplete } from '../once-complete.ts';
-import { definePart } from '../parts/contract.ts';
-
-import { tablesPart } from '../tables-part.ts';
-import { identityGcPart } from './identity-gc-part.ts';
+import { missingKinds } from './input-sources.ts';
+import { adopted, type TargetName } from './kubernetes/targets.ts';
+import { targetsPart } from './kubernetes/targets-part.ts';
+import { identityGcPart } from './model/identity-gc-part.ts';
+import { SyncLoop } from './model/sync-loop.ts';
 import { modelPart } from './model-part.ts';
-import { SyncLoop } from './sync-loop.ts';
+import { onceComplete } from './once-complete.ts';
+import { definePart } from './parts/contract.ts';
+import { tablesPart } from './tables-part.ts';
 
 /** From the input tables into the desired ones. */
 export const syncLoopPart = definePart({

@@ -1,14 +1,14 @@
 import type { Reader } from '@weir/statedb';
-import { writersPart } from '../kubernetes/writers-part.ts';
-import { limitsPart } from '../limits-part.ts';
-import { gauge } from '../metrics.ts';
-import { definePart } from '../parts/contract.ts';
-import { tablesPart } from '../tables-part.ts';
-import { tenantLogPart } from '../tenant-log-part.ts';
-import { totalsPart } from '../totals-part.ts';
-import { IDENTITIES } from './identity-book.ts';
-import { identityGcPart } from './identity-gc-part.ts';
-import { Model } from './model.ts';
+import { writersPart } from './kubernetes/writers-part.ts';
+import { IDENTITIES } from './limits.ts';
+import { limitsPart } from './limits-part.ts';
+import { gauge } from './metrics.ts';
+import { identityGcPart } from './model/identity-gc-part.ts';
+import { Model } from './model/model.ts';
+import { definePart } from './parts/contract.ts';
+import { tablesPart } from './tables-part.ts';
+import { tenantLogPart } from './tenant-log-part.ts';
+import { totalsPart } from './totals-part.ts';
 
 /** What follows from policies, pods and nodes. */
 export const modelPart = definePart({
