@@ -1,5 +1,5 @@
 import type { Reader } from '@weir/statedb';
-import { writersPart } from './kubernetes/writers-part.ts';
+import { targetsPart } from './kubernetes/targets-part.ts';
 import { IDENTITIES } from './limits.ts';
 import { limitsPart } from './limits-part.ts';
 import { gauge } from './metrics.ts';
@@ -19,11 +19,11 @@ export const modelPart = definePart({
     identityGc: identityGcPart,
     totals: totalsPart,
     tenantLog: tenantLogPart,
-    writers: writersPart,
+    targets: targetsPart,
   },
   // Between two writes of one policy's status; the first change after a while is written at once.
   settings: { statusIntervalMs: 1_000 },
-  build: ({ tables, limits, identityGc, totals, tenantLog, writers }, { config, db, log }) => {
+  build: ({ tables, limits, identityGc, totals, tenantLog, targets }, { config, db, log }) => {
     const model = new Model({
       db,
       tables,
@@ -52,7 +52,7 @@ export const modelPart = definePart({
       onNodeAddressesLeftOut: (node, reported) => tenantLog.nodeAddressesLeftOut(node, reported),
       onAddressRefused: (refused) => tenantLog.addressRefused(refused),
     });
-    writers.onStatus((key) => model.statusWritten(key));
+    targets.onStatus((key) => model.statusWritten(key));
     const read = (number: (reader: Reader) => number) => (): number => {
       using snapshot = db.read();
       return number(snapshot);

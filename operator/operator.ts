@@ -101,7 +101,7 @@ class Terms implements Operator {
   async settled(signal?: AbortSignal): Promise<ReadonlyMap<string, number>> {
     const { provided } = this.#now;
     await provided(syncLoopPart)?.calm();
-    return (await provided(writersPart)?.attempted(signal)) ?? new Map();
+    return (await provided(writersPart)?.settled(signal)) ?? new Map();
   }
 
   get #now(): Term {

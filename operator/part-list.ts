@@ -33,8 +33,8 @@ export const OPERATOR_PARTS = [
 
   tablesPart,
   leasePart,
-  targetsPart,
   writersPart,
+  targetsPart,
   tenantLogPart,
   limitsPart,
   policiesPart,

@@ -1,5 +1,5 @@
 import { missingKinds } from './input-sources.ts';
-import { adopted, type TargetName } from './kubernetes/targets.ts';
+import { adopted } from './kubernetes/targets.ts';
 import { targetsPart } from './kubernetes/targets-part.ts';
 import { identityGcPart } from './model/identity-gc-part.ts';
 import { SyncLoop } from './model/sync-loop.ts';
@@ -23,16 +23,8 @@ export const syncLoopPart = definePart({
       collectIntervalMs: identityGc.intervalMs,
       onError: fail,
     });
-    const { identities, peerSets, resolved, slices } = tables;
-    const touch: Readonly<Record<TargetName, (key: string) => void>> = {
-      identities: (key) => syncLoop.touch(identities, key),
-      peerSets: (key) => syncLoop.touch(peerSets, key),
-      resolved: (key) => syncLoop.touch(resolved, key),
-      slices: (key) => syncLoop.touch(slices, key),
-      statuses: (key) => syncLoop.touchStatus(key),
-    };
-    targets.onDrift(({ target, key }) => {
-      if (syncLoop.started) touch[target](key);
+    targets.onStatusDrift((policy) => {
+      if (syncLoop.started) syncLoop.touchStatus(policy);
     });
     const beginning = onceComplete(db, tables.inputSources, () => syncLoop.start(), fail);
     return {

@@ -77,7 +77,7 @@ beforeEach(() => {
   tables = createTables(db);
   const nothing = (): undefined => undefined;
   const { client } = server;
-  targets = createTargets({ db, client, onDrift: nothing, onWrite: nothing });
+  targets = createTargets({ db, client, tables, onStatusDrift: nothing, onWrite: nothing });
   const into = { db, tables, onBad: nothing, onMissing: nothing, limits: LIMITS };
   const sources = [...targetSources(targets), ...policySources(into), ...workloadSources(into), ...reportSources(into)];
   inputs = new Inputs({ client, db, table: tables.inputSources, sources: () => sources, onError: nothing });

@@ -9,6 +9,7 @@ import { Inputs } from './inputs.ts';
 import { policySources, reportSources, workloadSources } from './sources.ts';
 import { createTargets, targetSources } from './targets.ts';
 import { Writers } from './writers.ts';
+import { writtenKinds } from './written-kinds.ts';
 
 /** The longest wait before the next try, and a turn of the event loop. */
 const LONGEST_WAIT_MS = 5_001;
@@ -99,11 +100,18 @@ beforeEach(() => {
   tables = createTables(db);
   const { client } = server;
   const nothing = (): undefined => undefined;
-  const targets = createTargets({ db, client, onDrift: nothing, onWrite: nothing });
+  const shared = { db, client, tables, onWrite: nothing };
+  const targets = createTargets({ ...shared, onStatusDrift: nothing });
   const into = { db, tables, onBad: nothing, onMissing: nothing, limits: NO_LIMITS };
   const sources = [...targetSources(targets), ...policySources(into), ...workloadSources(into), ...reportSources(into)];
   inputs = new Inputs({ client, db, table: tables.inputSources, sources: () => sources, onError: nothing });
-  writers = new Writers({ client, db, tables, targets, onWrite: nothing, onStatus: nothing, onError: nothing });
+  const kinds = writtenKinds({
+    ...shared,
+    targets,
+    attempted: (...rows) => writers.attempted(...rows),
+    onStatus: nothing,
+  });
+  writers = new Writers({ client, db, kinds, onError: nothing });
 });
 afterEach(async () => {
   server.failure = undefined;

@@ -8,7 +8,7 @@
  * so does one whose labels change, since its pods follow one by one, and all mirrors of static pods together (PodTurns). A kind of policies that cannot be read does not hold the rest up: what is enforced of it stays (Model.completion).
  */
 import type { Change, ChangeStream, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
-import type { Desired, Tables } from '../tables.ts';
+import type { Tables } from '../tables.ts';
 import type { Adopted, PolicyObjectKind, PolicyRow } from '../types.ts';
 import { FairQueue } from './fair-queue.ts';
 import type { Model } from './model.ts';
@@ -92,15 +92,7 @@ export class SyncLoop {
     if (this.#pending) await this.#calm.promise;
   }
 
-  /** Looks at a desired object again, because it is not as it was left. */
-  touch<T>(table: Table<Desired<T>>, key: string): void {
-    this.#options.db.write([table], (txn) => {
-      const desired = txn.get(table, key);
-      if (desired !== undefined) txn.upsert(table, { row: desired.row, touch: desired.touch + 1 });
-    });
-  }
-
-  /** The same for the status of a policy, at most once an interval. */
+  /** Looks at the status of a policy again, because it is not as it was left: at most once an interval. */
   touchStatus(key: string): void {
     this.#options.model.touchStatus(key);
     this.#poked = true;

@@ -2,7 +2,7 @@
  * A part of the operator: one feature, in one folder, with all that it brings.
  *
  * What it needs and how it starts and stops is said in `@weir/process/parts`. Beside that a part may bring flags, settings, metrics, reasons why
- * the operator is not ready or not well, which of its failures are no line of the log, and what it reads; tables it makes by `context.db`. The
+ * the operator is not ready or not well, which of its failures are no line of the log, and what it reads and writes; tables it makes by `context.db`. The
  * operator puts together what its parts bring, and names none of them: `part-list.ts` does.
  *
  * A part lives as long as the process, or for a term: from standing by until leadership is lost, or the process ends. Each term has parts, tables
@@ -11,9 +11,10 @@
 import type { FencingClient, KubeClient, KubeObject, ListOptions, ReflectorSink, Resource } from '@weir/kube';
 import type { ConfigOf, Flagged, Flags, FlagTraits } from '@weir/process/flags';
 import type { AnyPartSpec, DefinedPart, None, Part, PartDefinition, PartNeeds } from '@weir/process/parts';
-import type { StateDB } from '@weir/statedb';
+import type { StateDB, Table } from '@weir/statedb';
 import type { Logger } from 'pino';
 import type { Registry } from 'prom-client';
+import type { Desired } from '../tables.ts';
 
 /** What every part may ask; each part has its own flags and settings beside. */
 export interface BaseConfig {
@@ -48,6 +49,27 @@ export interface Source<T extends KubeObject = KubeObject> {
   };
 }
 
+/**
+ * A table of what the API is to hold, and how its rows are written: a reconciler attempts each row that is new, and tries again what fails
+ * (kubernetes/writer.ts). Requests of a kind have few places, which owners take in turns. Nothing is pruned before the table is complete.
+ */
+export interface DesiredKind<T> {
+  /** Of its writer, unique: in the log, metrics, and what `settled` returns. */
+  readonly name: string;
+  readonly table: Table<Desired<T>>;
+  /** The namespace in whose turn the row is written; '' is that of what has none. */
+  readonly ownerOf: (row: T) => string;
+  /** Goes before the owner's other rows. */
+  readonly isUrgent?: (row: T) => boolean;
+  /** Waits for what must be there first (`attempted` of `writersPart`), and has no place meanwhile. Absent: the newest row is written, once there is a place. */
+  readonly ready?: (row: T) => Promise<void>;
+  readonly update: (row: T) => Promise<void>;
+  readonly delete: (row: T) => Promise<void>;
+  /** Removes what has none of these keys. */
+  readonly prune?: (keys: ReadonlySet<string>) => Promise<void>;
+  readonly roundsPerSecond?: number;
+}
+
 export interface OperatorPart<Value = unknown> extends Part<Value> {
   /** Why it does not do its work yet, for /readyz; undefined: it does. The first in the order of start is told. */
   readonly unready?: () => string | undefined;
@@ -59,8 +81,9 @@ export interface OperatorPart<Value = unknown> extends Part<Value> {
   readonly expected?: (error: unknown) => boolean;
   /** Called once, before /metrics is served. */
   readonly metrics?: (registry: Registry) => void;
-  /** Of a part of a term. */
+  /** Of a part of a term, as are desired tables. */
   readonly sources?: readonly Source[];
+  readonly desired?: readonly DesiredKind<never>[];
 }
 
 /** What all parts bring together, those of the current term included. To be asked from a part's start on. */
@@ -70,6 +93,7 @@ export interface OperatorView {
   expected(error: unknown): boolean;
   registry(): Registry;
   sources(): readonly Source[];
+  desired(): readonly DesiredKind<never>[];
 }
 
 export interface ProcessContext<Config = BaseConfig> {

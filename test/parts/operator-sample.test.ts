@@ -6,7 +6,7 @@ import { parseConfig } from '../../operator/config.ts';
 import type { Operator } from '../../operator/operator.ts';
 import { OPERATOR_PARTS } from '../../operator/part-list.ts';
 import { createWorld, eventually, partsOf, type World } from '../operator/world.ts';
-import { configMaps, operatorSamplePart } from './operator-sample.ts';
+import { configMaps, operatorSamplePart, secretOf, secrets } from './operator-sample.ts';
 
 const PARTS = [...OPERATOR_PARTS, operatorSamplePart];
 const sample = (name: string, labels: Readonly<Record<string, string>>): KubeObject => ({
@@ -14,6 +14,8 @@ const sample = (name: string, labels: Readonly<Record<string, string>>): KubeObj
   kind: 'ConfigMap',
   metadata: { namespace: 'default', name, labels },
 });
+const OURS = { 'weir.dev/sample': '' };
+const OTHER_HAND = { fieldManager: 'other', force: true };
 let world: World | undefined;
 afterEach(async () => {
   await world?.stop();
@@ -25,7 +27,7 @@ async function probe({ healthPort }: Operator, path: string): Promise<string> {
   return `${answer.status} ${await answer.text()}`;
 }
 
-it('adds a table, a metric, a flag, objects that it reads, and a reason why the operator is not ready, and is named by nothing else', async () => {
+it('adds a table, a metric, a flag and a reason why the operator is not ready, and is named by nothing else', async () => {
   world = await createWorld();
   const args = ['--no-leader-elect', '--health-address', '127.0.0.1:0'];
   const started = async (...more: readonly string[]): Promise<Operator> => {
@@ -40,19 +42,39 @@ it('adds a table, a metric, a flag, objects that it reads, and a reason why the 
   expect(first.db.tables()).toContainEqual(expect.objectContaining({ name: 'samples', rows: 1 }));
   expect(partsOf(first).find(({ name }) => name === 'sample')).toMatchObject({
     state: 'running',
-    needs: ['tables', 'tenant-log'],
+    needs: ['tables', 'targets', 'tenant-log'],
   });
-  const rows = () => first.db.tables().find(({ name }) => name === 'samples')?.rows;
-  await world.client.create(configMaps, sample('other', {}));
-  await world.client.create(configMaps, sample('two', { 'weir.dev/sample': '' }));
-  await eventually(async () => expect(rows()).toBe(2));
-  await world.client.delete(configMaps, 'two', 'default');
-  await eventually(async () => expect(rows()).toBe(1));
   await first.stop();
 
   const second = await started('--sample-limit', '1');
   expect(await probe(second, 'readyz')).toBe('503 1 samples of 1\n');
   expect(await probe(second, 'healthz')).toBe('200 ok\n');
+});
+
+it('reads objects, and writes others for them: again after another hand, and none that nobody asks for', async () => {
+  world = await createWorld();
+  const { client } = world;
+  const named = async (): Promise<readonly string[]> =>
+    (await client.list(secrets)).items.map(({ metadata: { name }, data }) => `${name} ${atob(data?.name ?? '')}`);
+  await client.create(secrets, { ...sample('left', OURS), kind: 'Secret' });
+  await client.create(secrets, { ...sample('foreign', {}), kind: 'Secret' });
+  await client.create(configMaps, sample('other', {}));
+  await client.create(configMaps, sample('two', OURS));
+  const operator = await world.operator({ parts: PARTS });
+  await eventually(async () => expect(await named()).toEqual(['foreign ', 'two two']));
+
+  await client.apply(
+    secrets,
+    { ...secretOf({ namespace: 'default', name: 'two' }), data: { name: btoa('x') } },
+    OTHER_HAND,
+  );
+  await eventually(async () => expect(await named()).toEqual(['foreign ', 'two two']));
+  await client.delete(secrets, 'two', 'default');
+  await eventually(async () => expect(await named()).toEqual(['foreign ', 'two two']));
+  expect(await operator.settled()).toEqual(new Map());
+
+  await client.delete(configMaps, 'two', 'default');
+  await eventually(async () => expect(await named()).toEqual(['foreign ']));
 });
 
 it('has its flag in --help', async () => {
