@@ -33,6 +33,8 @@ export interface Operator {
   readonly healthPort: number | undefined;
   /** Of metrics by TLS; undefined while nobody is listened to. */
   readonly metricsPort: number | undefined;
+  /** Undefined while nobody is listened to. */
+  readonly webhookPort: number | undefined;
   /** Of this term: another one after leadership was lost. */
   readonly db: StateDB;
   readonly registry: Registry;

@@ -19,6 +19,7 @@ import { viewOf } from './parts/view.ts';
 import { syncLoopPart } from './sync-loop-part.ts';
 import { tablesPart } from './tables-part.ts';
 import { Term } from './term.ts';
+import { webhooksPart } from './webhooks/webhooks-part.ts';
 
 export type { Operator, OperatorOptions } from './contract.ts';
 
@@ -76,6 +77,10 @@ class Terms implements Operator {
 
   get metricsPort(): number | undefined {
     return this.#now.provided(healthPart)?.metricsPort;
+  }
+
+  get webhookPort(): number | undefined {
+    return this.#now.provided(webhooksPart)?.port;
   }
 
   async start(): Promise<void> {

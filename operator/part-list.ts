@@ -18,6 +18,7 @@ import { syncLoopPart } from './sync-loop-part.ts';
 import { tablesPart } from './tables-part.ts';
 import { tenantLogPart } from './tenant-log-part.ts';
 import { totalsPart } from './totals-part.ts';
+import { webhooksPart } from './webhooks/webhooks-part.ts';
 
 /**
  * The operator. First what lives as long as the process, then what lives for a term. A term stops in the opposite order: first nothing is read any
@@ -27,6 +28,7 @@ export const OPERATOR_PARTS = [
   totalsPart,
   failuresPart,
   healthPart,
+  webhooksPart,
   identityGcPart,
   electionPart,
   preflightPart,

@@ -70,6 +70,7 @@ const REFUSED: readonly (readonly [file: string, ...imports: string[]])[] = [
   ['operator/kubernetes/thing-part.ts', '../model-part.ts', '../model/model.ts'],
   ['operator/parts/thing.ts', '../part-list.ts', '../kubernetes/writers.ts', '../tables-part.ts'],
   ['operator/uninstall/thing.ts', '../operator.ts'],
+  ['operator/webhooks/thing.ts', '../model/model.ts', '../kubernetes/targets-part.ts'],
 ];
 
 const ALLOWED: typeof REFUSED = [

@@ -2,7 +2,7 @@
  * A part of the operator: one feature, in one folder, with all that it brings.
  *
  * What it needs and how it starts and stops is said in `@weir/process/parts`. Beside that a part may bring flags, settings, metrics, reasons why
- * the operator is not ready or not well, which of its failures are no line of the log, and what it reads and writes; tables it makes by `context.db`. The
+ * the operator is not ready or not well, which of its failures are no line of the log, what it reads and writes, and webhooks; tables it makes by `context.db`. The
  * operator puts together what its parts bring, and names none of them: `part-list.ts` does.
  *
  * A part lives as long as the process, or for a term: from standing by until leadership is lost, or the process ends. Each term has parts, tables
@@ -70,6 +70,39 @@ export interface DesiredKind<T> {
   readonly roundsPerSecond?: number;
 }
 
+/** What the API server asks a webhook: `request` of an AdmissionReview of admission.k8s.io/v1. Whoever reaches the port may make it up. */
+export interface AdmissionRequest {
+  readonly uid: string;
+  /** CREATE, UPDATE, DELETE or CONNECT. */
+  readonly operation?: string;
+  readonly kind?: { readonly group: string; readonly version: string; readonly kind: string };
+  readonly namespace?: string;
+  readonly name?: string;
+  /** Absent, or null, of a DELETE. */
+  readonly object?: unknown;
+  /** Absent, or null, of a CREATE. */
+  readonly oldObject?: unknown;
+  readonly dryRun?: boolean;
+}
+
+export interface AdmissionAnswer {
+  readonly allowed: boolean;
+  /** Why it is not allowed. */
+  readonly message?: string;
+  /** Shown to whoever made the request, allowed or not; up to 256 characters each. */
+  readonly warnings?: readonly string[];
+}
+
+/**
+ * Answers for admission. All are served by one HTTPS server (webhooks/), on every replica, whether it leads or not. A review that throws, or takes
+ * too long, is a call that failed: the webhook's failurePolicy decides.
+ */
+export interface Webhook {
+  /** Begins with a slash; no other part has it. */
+  readonly path: string;
+  readonly review: (request: AdmissionRequest) => AdmissionAnswer | Promise<AdmissionAnswer>;
+}
+
 export interface OperatorPart<Value = unknown> extends Part<Value> {
   /** Why it does not do its work yet, for /readyz; undefined: it does. The first in the order of start is told. */
   readonly unready?: () => string | undefined;
@@ -84,6 +117,8 @@ export interface OperatorPart<Value = unknown> extends Part<Value> {
   /** Of a part of a term, as are desired tables. */
   readonly sources?: readonly Source[];
   readonly desired?: readonly DesiredKind<never>[];
+  /** The same whenever it is asked. */
+  readonly webhooks?: readonly Webhook[];
 }
 
 /** What all parts bring together, those of the current term included. To be asked from a part's start on. */
@@ -94,6 +129,7 @@ export interface OperatorView {
   registry(): Registry;
   sources(): readonly Source[];
   desired(): readonly DesiredKind<never>[];
+  webhooks(): readonly Webhook[];
 }
 
 export interface ProcessContext<Config = BaseConfig> {

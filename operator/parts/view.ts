@@ -22,5 +22,6 @@ export function viewOf(all: () => readonly OperatorPart[], registry: () => Regis
     registry,
     sources: () => all().flatMap(({ sources = [] }) => sources),
     desired: () => all().flatMap(({ desired = [] }) => desired),
+    webhooks: () => all().flatMap(({ webhooks = [] }) => webhooks),
   };
 }

@@ -35,7 +35,7 @@ const ready = async ({ healthPort }: Operator): Promise<string> =>
 const states = (operator: Operator) =>
   Object.fromEntries(partsOf(operator).map(({ name, state }): [string, string] => [name, state]));
 
-const PROCESS = ['totals', 'failures', 'health', 'identity-gc', 'election', 'preflight'];
+const PROCESS = ['totals', 'failures', 'health', 'webhooks', 'identity-gc', 'election', 'preflight'];
 const TERM = [
   ...['tables', 'lease', 'writers', 'targets', 'tenant-log', 'limits', 'policies', 'workloads', 'reports'],
   ...['model', 'sync-loop', 'garbage', 'inputs'],

@@ -1,10 +1,18 @@
 /** A part brings all that it has in its own folder and a line in a list: the operator runs with one that nothing else knows of. */
+import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import type { IncomingMessage } from 'node:http';
+import { request } from 'node:https';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { json } from 'node:stream/consumers';
 import { afterEach, expect, it } from '@jest/globals';
 import type { KubeObject } from '@weir/kube';
 import { runCommand } from '../../node-agent/host/command.ts';
 import { parseConfig } from '../../operator/config.ts';
 import type { Operator } from '../../operator/operator.ts';
 import { OPERATOR_PARTS } from '../../operator/part-list.ts';
+import { makeCertificate } from '../../shared/process/testing/certificates.ts';
 import { createWorld, eventually, partsOf, type World } from '../operator/world.ts';
 import { configMaps, operatorSamplePart, secretOf, secrets } from './operator-sample.ts';
 
@@ -75,6 +83,40 @@ it('reads objects, and writes others for them: again after another hand, and non
 
   await client.delete(configMaps, 'two', 'default');
   await eventually(async () => expect(await named()).toEqual(['foreign ']));
+});
+
+it('answers a webhook, on a server that is there because of it alone', async () => {
+  world = await createWorld();
+  const folder = await mkdtemp(join(tmpdir(), 'weir-sample-'));
+  const ca = await makeCertificate(folder);
+  const config = { webhookAddress: '127.0.0.1:0', webhookCertificates: folder };
+  const plain = await world.operator(config);
+  expect(plain.webhookPort).toBeUndefined();
+  await plain.stop();
+
+  const operator = await world.operator({ parts: PARTS, ...config });
+  const ask = async (name: string): Promise<unknown> => {
+    const sent = request({
+      host: '127.0.0.1',
+      port: operator.webhookPort,
+      servername: 'localhost',
+      ca,
+      agent: false,
+      path: '/samples',
+      method: 'POST',
+    });
+    const asked = { uid: 'u1', operation: 'CREATE', name };
+    sent.end(JSON.stringify({ apiVersion: 'admission.k8s.io/v1', kind: 'AdmissionReview', request: asked }));
+    const [answer] = (await once(sent, 'response')) as [IncomingMessage];
+    return ((await json(answer)) as { readonly response: unknown }).response;
+  };
+  expect(await ask('one')).toEqual({
+    uid: 'u1',
+    allowed: false,
+    status: { code: 403, message: 'one is there already' },
+  });
+  expect(await ask('two')).toEqual({ uid: 'u1', allowed: true, warnings: ['2 samples at most'] });
+  await rm(folder, { recursive: true });
 });
 
 it('has its flag in --help', async () => {

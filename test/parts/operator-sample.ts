@@ -88,6 +88,15 @@ export const operatorSamplePart = definePart({
         { resource: secrets, list: ours, sink: target },
       ],
       desired: [written],
+      webhooks: [
+        {
+          path: '/samples',
+          review: ({ name = '' }) =>
+            name === config.firstSample
+              ? { allowed: false, message: `${name} is there already` }
+              : { allowed: true, warnings: [`${config.sampleLimit} samples at most`] },
+        },
+      ],
       stop: () => derivation[Symbol.dispose](),
       start: () => db.write([samples], (txn) => void txn.upsert(samples, { name: config.firstSample })),
       unready: () => (count() < config.sampleLimit ? undefined : `${count()} samples of ${config.sampleLimit}`),
