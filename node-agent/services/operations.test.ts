@@ -84,7 +84,11 @@ describe('frontends in maps', () => {
           const db = createStateDB();
           const realised = realisedTables(db);
           adopt(db, realised, maps);
-          return { operations: new FrontendOperations({ db, realised, maps: watched(maps, () => seen(maps)) }), db, realised };
+          return {
+            operations: new FrontendOperations({ db, realised, maps: watched(maps, () => seen(maps)) }),
+            db,
+            realised,
+          };
         };
         let now = agent();
         for (const { service, backends, addresses, restart } of edits) {
