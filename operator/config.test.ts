@@ -2,7 +2,7 @@ import { describe, expect, it } from '@jest/globals';
 import { parseConfig, parseDuration, VERSION } from './config.ts';
 import { parseAddress } from './health.ts';
 import { DEFAULT_LIMITS } from './limits.ts';
-import { OPERATOR_PARTS } from './parts/list.ts';
+import { OPERATOR_PARTS } from './part-list.ts';
 
 const ENV = { POD_NAME: 'pod-x', POD_NAMESPACE: 'weir' };
 const parse = (...args: string[]) => parseConfig(args, ENV, OPERATOR_PARTS, { exit: false });

@@ -3,8 +3,8 @@ import type { FencingClient, KubeClient } from '@weir/kube';
 import type { StateDB } from '@weir/statedb';
 import type { Logger } from 'pino';
 import type { Registry } from 'prom-client';
+import type { OperatorConfig } from './part-list.ts';
 import type { AnyOperatorPart } from './parts/contract.ts';
-import type { OperatorConfig } from './parts/list.ts';
 
 export interface OperatorOptions {
   readonly client: KubeClient & FencingClient;

@@ -1,6 +1,43 @@
 /** What one tenant may use, so that others have enough. */
-import { DEFAULT_POLICY_LIMITS } from '@weir/policy';
-import type { PolicyLimits } from './model/budgets.ts';
+import { CLUSTER_FIRST, CLUSTER_LAST } from '@weir/identity';
+import { DEFAULT_POLICY_LIMITS, type DemandLimits, type SizeLimits } from '@weir/policy';
+
+/** Numbers that pods of the cluster can have. */
+export const IDENTITIES: number = CLUSTER_LAST - CLUSTER_FIRST + 1;
+
+/** 0: no limit. */
+export interface PolicyLimits extends DemandLimits, SizeLimits {
+  /**
+   * Distinct selectors of one policy. One of more than 10 requirements and values counts as one for each 10 begun; and that once for each
+   * namespace that it names, 16 times at most and where it names none, unless it asks for a value of a label other than the service account.
+   */
+  readonly selectorsPerPolicy: number;
+  /** Bytes of the rules of one ResolvedPolicy, and of each selector, which a PeerSet repeats. An object of more than 1,500,000 does not fit into etcd. */
+  readonly bytesPerPolicy: number;
+  /** Policies of one namespace, refused ones too. Each node reports on each that selects pods there, and its report is one object. */
+  readonly policiesPerNamespace: number;
+  /** Selectors of the policies of one namespace together, each policy's counted by itself. */
+  readonly selectorsPerNamespace: number;
+  /** Bytes of the rules of the ResolvedPolicies of one namespace, and of their selectors, each once for each policy that has it. */
+  readonly bytesPerNamespace: number;
+  /** Identities that the selectors of one policy match, summed over its selectors, when it is read. */
+  readonly matchesPerPolicy: number;
+  /** The same of the policies of one namespace together. What identities that come later add is counted, and refuses no policy in force. */
+  readonly matchesPerNamespace: number;
+}
+
+export const NO_LIMITS: PolicyLimits = {
+  selectorsPerPolicy: 0,
+  rulesPerPolicy: 0,
+  entriesPerPolicy: 0,
+  bytesPerPolicy: 0,
+  policiesPerNamespace: 0,
+  selectorsPerNamespace: 0,
+  bytesPerNamespace: 0,
+  cidrsPerNamespace: 0,
+  matchesPerPolicy: 0,
+  matchesPerNamespace: 0,
+};
 
 /** 0: no limit. */
 export interface Limits extends PolicyLimits {

@@ -13,10 +13,10 @@ import type { Operator, OperatorOptions } from './contract.ts';
 import { healthPart } from './health-part.ts';
 import { writersPart } from './kubernetes/writers-part.ts';
 import { leasePart } from './lease-part.ts';
-import { syncLoopPart } from './model/sync-loop-part.ts';
+import { OPERATOR_PARTS } from './part-list.ts';
 import type { AnyOperatorPart, BaseConfig, OperatorPart, OperatorView, ProcessContext } from './parts/contract.ts';
-import { OPERATOR_PARTS } from './parts/list.ts';
 import { viewOf } from './parts/view.ts';
+import { syncLoopPart } from './sync-loop-part.ts';
 import { tablesPart } from './tables-part.ts';
 import { Term } from './term.ts';
 
@@ -101,7 +101,7 @@ class Terms implements Operator {
   async settled(signal?: AbortSignal): Promise<ReadonlyMap<string, number>> {
     const { provided } = this.#now;
     await provided(syncLoopPart)?.calm();
-    return (await provided(writersPart)?.attempted(signal)) ?? new Map();
+    return (await provided(writersPart)?.settled(signal)) ?? new Map();
   }
 
   get #now(): Term {

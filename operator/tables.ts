@@ -88,3 +88,11 @@ export function show<T>(txn: WriteTxn, table: Table<Desired<T>>, row: T, again =
   const touch = txn.get(table, table.spec.key({ row, touch: 0 }))?.touch ?? 0;
   txn.upsert(table, { row, touch: again ? touch + 1 : touch });
 }
+
+/** What the API holds of this row must be looked at again. */
+export function touch<T>(db: StateDB, table: Table<Desired<T>>, key: string): void {
+  db.write([table], (txn) => {
+    const desired = txn.get(table, key);
+    if (desired !== undefined) txn.upsert(table, { row: desired.row, touch: desired.touch + 1 });
+  });
+}

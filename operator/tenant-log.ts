@@ -1,12 +1,13 @@
 /**
  * Lines of the log that whoever may write objects in one namespace, or of one node, causes, as often as they like. Of each kind of lines each has
- * ten a minute; how many more there were is told when the minute is over. So one tenant neither fills the log nor hides what is said of others.
+ * ten a minute; how many more there were is told when the minute is over; all are counted. So one tenant neither fills the log nor hides what is said of others.
  */
 import { type KubeObject, MOST_NODE_ADDRESSES } from '@weir/kube';
 import { messageOf } from '@weir/process/errors';
 import { LineLimit } from '@weir/process/line-limit';
 import type { Logger } from 'pino';
-import type { RefusedAddress } from './model/address-claims.ts';
+import type { Totals } from './metrics.ts';
+import type { RefusedAddress } from './types.ts';
 
 /** Why a pod does not get the address that its status says, and what to do. */
 const REFUSED: Readonly<Record<RefusedAddress['reason'], string>> = {
@@ -18,12 +19,14 @@ const REFUSED: Readonly<Record<RefusedAddress['reason'], string>> = {
 
 export class TenantLog {
   readonly #log: Logger;
+  readonly #totals: Pick<Totals, 'error'>;
   readonly #addresses: LineLimit;
   readonly #objects: LineLimit;
   readonly #nodes: LineLimit;
 
-  constructor(log: Logger) {
+  constructor(log: Logger, totals: Pick<Totals, 'error'>) {
     this.#log = log;
+    this.#totals = totals;
     const limit = (message: string, key = 'namespace'): LineLimit =>
       new LineLimit({ onLeftOut: (of, leftOut) => log.warn({ [key]: of, leftOut }, message) });
     this.#addresses = limit(
@@ -35,6 +38,7 @@ export class TenantLog {
 
   /** A kubelet reports them as often as it likes. */
   nodeAddressesLeftOut(node: string, reported: number): void {
+    this.#totals.error('address');
     if (!this.#nodes.admits(node)) return;
     this.#log.warn(
       { node, reported, counted: MOST_NODE_ADDRESSES },
@@ -43,6 +47,7 @@ export class TenantLog {
   }
 
   addressRefused({ address, pod, reason, others }: RefusedAddress): void {
+    this.#totals.error('address');
     const [namespace = ''] = pod.split('/');
     if (!this.#addresses.admits(namespace)) return;
     this.#log.warn({ address, pod, others, reason: REFUSED[reason] }, 'an address that a pod claims does not count');
@@ -50,6 +55,7 @@ export class TenantLog {
 
   /** Objects without a namespace are one key. */
   objectUnreadable(kind: string, { metadata: { namespace, name } }: KubeObject, error: unknown): void {
+    this.#totals.error('object');
     if (!this.#objects.admits(namespace ?? '')) return;
     this.#log.warn(
       { kind, namespace, name, error: messageOf(error) },

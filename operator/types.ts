@@ -218,6 +218,17 @@ export interface AdoptedSlice {
   }[];
 }
 
+/** An address that a pod claims, and that does not count. */
+export interface RefusedAddress {
+  readonly address: string;
+  /** `namespace/name`. */
+  readonly pod: string;
+  /** `elsewhere`: pods of its node have no such address. `taken`: another pod had it first. `contested`: several claimed it at once. */
+  readonly reason: 'elsewhere' | 'taken' | 'contested';
+  /** Pods that have it, or claim it too: the first by name, at most 5. */
+  readonly others: readonly string[];
+}
+
 /** A kind of objects that is read. */
 export interface InputSource {
   readonly name: string;
@@ -226,6 +237,6 @@ export interface InputSource {
   readonly synced: boolean;
   /** Why it could not be read last. */
   readonly error: string | undefined;
-  /** Policies that cannot be read, and that the rest does not wait for. */
-  readonly missing: PolicyObjectKind | undefined;
+  /** The kind of objects, where they cannot be read and the rest does not wait for them. */
+  readonly missing: string | undefined;
 }

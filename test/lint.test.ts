@@ -66,6 +66,9 @@ const REFUSED: readonly (readonly [file: string, ...imports: string[]])[] = [
   ['operator/types.ts', './model/status.ts'],
   ['operator/model/thing.ts', '../kubernetes/writers.ts', '../operator.ts'],
   ['operator/kubernetes/thing.ts', '../model/model.ts', '../operator.ts'],
+  ['operator/model/thing-part.ts', '../kubernetes/targets-part.ts', '../kubernetes/targets.ts'],
+  ['operator/kubernetes/thing-part.ts', '../model-part.ts', '../model/model.ts'],
+  ['operator/parts/thing.ts', '../part-list.ts', '../kubernetes/writers.ts', '../tables-part.ts'],
   ['operator/uninstall/thing.ts', '../operator.ts'],
 ];
 
@@ -86,6 +89,8 @@ const ALLOWED: typeof REFUSED = [
   ['node-agent/cli/thing.ts', '../api/models.ts'],
   ['node-agent/derive/thing.test.ts', '../datapath/index.ts'],
   ['operator/kubernetes/thing.ts', '../names.ts'],
+  ['operator/kubernetes/thing-part.ts', '../tables-part.ts', '../parts/contract.ts'],
+  ['operator/thing-part.ts', './model/model.ts', './kubernetes/targets-part.ts'],
 ];
 
 test.each([

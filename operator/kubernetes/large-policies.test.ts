@@ -3,15 +3,16 @@ import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { type KubeClient, type KubeObject, type Resource, resources } from '@weir/kube';
 import { createStateDB, type Table } from '@weir/statedb';
 import { eventually } from '../../test/eventually.ts';
-import { NO_LIMITS } from '../model/budgets.ts';
+import { NO_LIMITS } from '../limits.ts';
 import { TestModel } from '../model/testing/test-model.ts';
 import { createTables } from '../tables.ts';
 import { cnp, namespace } from '../testing.ts';
 import type { PolicyRow } from '../types.ts';
 import { Inputs } from './inputs.ts';
 import { namespaceRow, policyRow } from './rows.ts';
+import { policySources, reportSources, workloadSources } from './sources.ts';
 import type { Held } from './target.ts';
-import { createTargets } from './targets.ts';
+import { createTargets, targetSources } from './targets.ts';
 
 const LIMITS = { ...NO_LIMITS, rulesPerPolicy: 100, entriesPerPolicy: 1_000 };
 const RULES = 20_000;
@@ -76,9 +77,10 @@ beforeEach(() => {
   tables = createTables(db);
   const nothing = (): undefined => undefined;
   const { client } = server;
-  targets = createTargets({ db, client, onDrift: nothing, onWrite: nothing });
-  const told = { onError: nothing, onBad: nothing, onMissing: nothing };
-  inputs = new Inputs({ client, db, tables, targets, policyLimits: LIMITS, ...told });
+  targets = createTargets({ db, client, tables, onStatusDrift: nothing, onWrite: nothing });
+  const into = { db, tables, onBad: nothing, onMissing: nothing, limits: LIMITS };
+  const sources = [...targetSources(targets), ...policySources(into), ...workloadSources(into), ...reportSources(into)];
+  inputs = new Inputs({ client, db, table: tables.inputSources, sources: () => sources, onError: nothing });
 });
 afterEach(() => inputs.stop());
 

@@ -3,11 +3,13 @@ import { afterEach, beforeEach, describe, expect, it, jest } from '@jest/globals
 import { type ApiError, type KubeClient, type KubeObject, ServerPulse } from '@weir/kube';
 import { createStateDB } from '@weir/statedb';
 import { Asked, OUTAGES, seeded } from '../../shared/kube/testing/outages.ts';
-import { NO_LIMITS } from '../model/budgets.ts';
+import { NO_LIMITS } from '../limits.ts';
 import { createTables, show } from '../tables.ts';
 import { Inputs } from './inputs.ts';
-import { createTargets } from './targets.ts';
+import { policySources, reportSources, workloadSources } from './sources.ts';
+import { createTargets, targetSources } from './targets.ts';
 import { Writers } from './writers.ts';
+import { writtenKinds } from './written-kinds.ts';
 
 /** The longest wait before the next try, and a turn of the event loop. */
 const LONGEST_WAIT_MS = 5_001;
@@ -98,10 +100,18 @@ beforeEach(() => {
   tables = createTables(db);
   const { client } = server;
   const nothing = (): undefined => undefined;
-  const targets = createTargets({ db, client, onDrift: nothing, onWrite: nothing });
-  const told = { onError: nothing, onBad: nothing, onMissing: nothing };
-  inputs = new Inputs({ client, db, tables, targets, policyLimits: NO_LIMITS, ...told });
-  writers = new Writers({ client, db, tables, targets, onWrite: nothing, onStatus: nothing, onError: nothing });
+  const shared = { db, client, tables, onWrite: nothing };
+  const targets = createTargets({ ...shared, onStatusDrift: nothing });
+  const into = { db, tables, onBad: nothing, onMissing: nothing, limits: NO_LIMITS };
+  const sources = [...targetSources(targets), ...policySources(into), ...workloadSources(into), ...reportSources(into)];
+  inputs = new Inputs({ client, db, table: tables.inputSources, sources: () => sources, onError: nothing });
+  const kinds = writtenKinds({
+    ...shared,
+    targets,
+    attempted: (...rows) => writers.attempted(...rows),
+    onStatus: nothing,
+  });
+  writers = new Writers({ client, db, kinds, onError: nothing });
 });
 afterEach(async () => {
   server.failure = undefined;

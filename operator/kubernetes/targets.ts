@@ -7,16 +7,19 @@ import {
   type KubeObject,
   type PeerSet,
   type PolicyStatus,
+  type ReflectorSink,
   type ResolvedPolicyObject,
   type Resource,
   resources,
 } from '@weir/kube';
-import type { StateDB } from '@weir/statedb';
+import type { StateDB, Table } from '@weir/statedb';
 import { hashesOf, policyKey } from '../names.ts';
+import type { Source } from '../parts/contract.ts';
+import { type Desired, type Tables, touch } from '../tables.ts';
 import type { Adopted, PolicyObjectKind } from '../types.ts';
 import { adoptedIdentity, adoptedSlice, content, type ResolvedPolicyWithStatus } from './objects.ts';
 import { readable } from './shapes.ts';
-import { ObjectTarget } from './target.ts';
+import { ObjectTarget, type TargetOptions } from './target.ts';
 
 export interface Targets {
   readonly identities: ObjectTarget<CiliumIdentity>;
@@ -33,19 +36,26 @@ export interface Targets {
 /** Policies that have a status of their own. */
 export type CiliumKind = Exclude<PolicyObjectKind, 'NetworkPolicy'>;
 
-export type TargetName = 'identities' | 'peerSets' | 'resolved' | 'slices' | 'statuses';
-
 export interface TargetsOptions {
   readonly db: StateDB;
   readonly client: Pick<KubeClient, 'apply' | 'replace' | 'delete'>;
-  /** Key of the desired row whose object changed by another hand. */
-  readonly onDrift: (target: TargetName, key: string) => void;
+  readonly tables: Pick<Tables, 'identities' | 'peerSets' | 'resolved' | 'slices'>;
+  /** Another hand has changed the status of this policy. */
+  readonly onStatusDrift: (policy: string) => void;
   readonly onWrite: (verb: 'apply' | 'update' | 'delete', resource: string) => void;
 }
 
-export function createTargets({ db, client, onDrift, onWrite }: TargetsOptions): Targets {
+/** Whoever brings a desired table makes its target: a row whose object another hand has changed is looked at again. */
+export function targetOf<T extends KubeObject>(
+  { db, client, onWrite }: Pick<TargetsOptions, 'db' | 'client' | 'onWrite'>,
+  table: Table<Desired<never>>,
+  options: Omit<TargetOptions<T>, 'db' | 'client' | 'onWrite' | 'onDrift'>,
+): ObjectTarget<T> {
+  return new ObjectTarget<T>({ ...options, db, client, onWrite, onDrift: (key) => touch(db, table, key) });
+}
+
+export function createTargets({ db, client, tables, onStatusDrift, onWrite }: TargetsOptions): Targets {
   const shared = { db, client, onWrite };
-  const drift = (target: TargetName) => (key: string) => onDrift(target, key);
   const status = <T extends CiliumPolicyObject | ResolvedPolicyWithStatus>(
     resource: Resource<T>,
     keyOf: (key: string) => string | undefined,
@@ -63,44 +73,36 @@ export function createTargets({ db, client, onDrift, onWrite }: TargetsOptions):
       }),
       onDrift: (key) => {
         const policy = keyOf(key);
-        if (policy !== undefined) onDrift('statuses', policy);
+        if (policy !== undefined) onStatusDrift(policy);
       },
     });
-  const resolved = new ObjectTarget<ResolvedPolicyObject>({
-    ...shared,
+  const resolved = targetOf<ResolvedPolicyObject>(shared, tables.resolved, {
     resource: resources.ResolvedPolicy,
     content: content.resolved,
     readable: readable.resolved,
     indexes: [{ name: 'peer-set', keys: ({ object }) => hashesOf(object.spec.rules) }],
-    onDrift: drift('resolved'),
   });
   const networkPolicyOf = (name: string): string | undefined => {
     const source = resolved.get(name)?.spec.source;
     return source?.kind === 'NetworkPolicy' ? policyKey(source.kind, source.namespace, source.name) : undefined;
   };
   return {
-    identities: new ObjectTarget({
-      ...shared,
+    identities: targetOf(shared, tables.identities, {
       resource: resources.CiliumIdentity,
       content: content.identity,
       readable: readable.identity,
-      onDrift: drift('identities'),
     }),
-    peerSets: new ObjectTarget({
-      ...shared,
+    peerSets: targetOf(shared, tables.peerSets, {
       resource: resources.PeerSet,
       content: content.peerSet,
       readable: readable.peerSet,
-      onDrift: drift('peerSets'),
     }),
     resolved,
-    slices: new ObjectTarget({
-      ...shared,
+    slices: targetOf(shared, tables.slices, {
       resource: resources.CiliumEndpointSlice,
       content: content.slice,
       readable: readable.slice,
       indexes: [{ name: 'identity', keys: ({ object }) => identitiesOf(object) }],
-      onDrift: drift('slices'),
     }),
     statuses: {
       CiliumNetworkPolicy: status(resources.CiliumNetworkPolicy, (key) => `cnp/${key}`, statusAlone),
@@ -124,6 +126,33 @@ function statusAlone<T extends KubeObject & { readonly status?: PolicyStatus }>(
 
 function statusAndSource({ spec, ...object }: ResolvedPolicyWithStatus): ResolvedPolicyWithStatus {
   return { ...statusAlone(object), ...(spec === undefined ? {} : { spec: { source: spec.source, rules: [] } }) };
+}
+
+/** What tells what the API holds, and who changed it. */
+export function targetSources(targets: Targets): readonly Source[] {
+  const { CiliumNetworkPolicy, CiliumClusterwideNetworkPolicy } = targets.statuses;
+  return [
+    { resource: resources.CiliumIdentity, sink: targets.identities },
+    { resource: resources.PeerSet, sink: targets.peerSets },
+    { resource: resources.ResolvedPolicy, sink: targets.resolved },
+    { resource: resources.ResolvedPolicy, sink: networkPoliciesOnly(targets.resolvedStatuses) },
+    { resource: resources.CiliumEndpointSlice, sink: targets.slices },
+    { resource: resources.CiliumNetworkPolicy, sink: CiliumNetworkPolicy },
+    { resource: resources.CiliumClusterwideNetworkPolicy, sink: CiliumClusterwideNetworkPolicy },
+  ];
+}
+
+function networkPoliciesOnly(sink: ReflectorSink<ResolvedPolicyWithStatus>): ReflectorSink<ResolvedPolicyWithStatus> {
+  const mine = (object: ResolvedPolicyWithStatus): boolean =>
+    readable.resolved(object) && object.spec?.source.kind === 'NetworkPolicy';
+  return {
+    replace: (items, version) => sink.replace(items.filter(mine), version),
+    upsert: (item) => {
+      if (mine(item)) sink.upsert(item);
+      else sink.delete(item);
+    },
+    delete: (item) => sink.delete(item),
+  };
 }
 
 /** Numbers that the slice names; as somebody else may have written it. */

@@ -8,6 +8,7 @@ import { createTables, show } from '../tables.ts';
 import type { EventRow, IdentityRow, PeerSetRow, ResolvedRow, SliceRow, StatusRow } from '../types.ts';
 import { createTargets } from './targets.ts';
 import { Writers } from './writers.ts';
+import { writtenKinds } from './written-kinds.ts';
 
 /** As many requests are under way, and as many again have a place before the next turn. */
 const A_FEW = 2 * 8 + 2;
@@ -39,7 +40,8 @@ class Lab {
       delete: async ({ kind }, name) => this.#request(`delete ${kind}`, name),
     };
     const nothing = (): undefined => undefined;
-    const targets = createTargets({ db, client, onDrift: nothing, onWrite: nothing });
+    const shared = { db, client, tables, onWrite: nothing };
+    const targets = createTargets({ ...shared, onStatusDrift: nothing });
     for (const name of ['victim/p', ...Array.from({ length: MANY }, (_, n) => `tenant/p${n}`)]) {
       const [namespace = '', policy = ''] = name.split('/');
       const metadata = { namespace, name: policy, uid: name, resourceVersion: '1' };
@@ -49,13 +51,16 @@ class Lab {
         metadata,
       });
     }
-    this.#writers = new Writers({
-      client,
-      db,
-      tables,
+    const kinds = writtenKinds({
+      ...shared,
       targets,
-      onWrite: nothing,
+      attempted: (...rows) => this.#writers.attempted(...rows),
       onStatus: nothing,
+    });
+    this.#writers = new Writers({
+      client: {},
+      db,
+      kinds,
       onError: nothing,
     });
     this.#writers.start();
@@ -75,7 +80,7 @@ class Lab {
 
   /** Waits until all is written; a deletion that waits for another is tried again until it is made. */
   async settled(): Promise<void> {
-    while ((await this.#writers.attempted()).size > 0) await turn();
+    while ((await this.#writers.settled()).size > 0) await turn();
   }
 
   async stop(): Promise<void> {

@@ -5,6 +5,7 @@
 import { createReconciler, type Reconciler, type ReconcilerOptions } from '@weir/reconciler';
 import type { StateDB, Table } from '@weir/statedb';
 import { DependencyError } from '../errors.ts';
+import type { DesiredKind } from '../parts/contract.ts';
 import type { Desired } from '../tables.ts';
 import { Attempts } from './attempts.ts';
 import { Places } from './places.ts';
@@ -21,24 +22,9 @@ const LAST_RETRY_MS = 5_000;
  */
 const STOP_GRACE_MS = 1_500;
 
-export interface Part<T> {
-  /** The namespace in whose turn the row is written; '' is that of what has none. */
-  readonly ownerOf: (row: T) => string;
-  /** Goes before the owner's other rows. */
-  readonly isUrgent?: (row: T) => boolean;
-  /** Waits for what must be there first. Absent: the newest row is written, once there is a place. */
-  readonly ready?: (row: T) => Promise<void>;
-  readonly update: (row: T) => Promise<void>;
-  readonly delete: (row: T) => Promise<void>;
-  readonly prune?: (keys: ReadonlySet<string>) => Promise<void>;
-  readonly roundsPerSecond?: number;
-}
-
 export interface WriterOptions<T> {
-  readonly name: string;
   readonly db: StateDB;
-  readonly table: Table<Desired<T>>;
-  readonly part: Part<T>;
+  readonly kind: DesiredKind<T>;
   /** Default: the machine's clock, random delays of retries, and STOP_GRACE_MS. */
   readonly timing?: Pick<ReconcilerOptions<unknown>, 'clock' | 'random' | 'stopGraceMs'> | undefined;
   /** `failingMs`: milliseconds since the first attempt that failed, with none since that succeeded. */
@@ -53,12 +39,12 @@ export class Writer<T> {
 
   constructor(options: WriterOptions<T>) {
     this.#options = options;
-    const { name, db, table, part, timing, onError } = options;
-    const { prune } = part;
+    const { db, kind, timing, onError } = options;
+    const { name, table, prune } = kind;
     const newest = async (old: T): Promise<void> => {
       const row = this.#row(table.spec.key({ row: old, touch: 0 }));
       // One that has gone meanwhile is deleted next.
-      if (row !== undefined) await part.update(row);
+      if (row !== undefined) await kind.update(row);
     };
     this.reconciler = createReconciler<Desired<T>>({
       stopGraceMs: STOP_GRACE_MS,
@@ -70,10 +56,10 @@ export class Writer<T> {
       concurrency: Number.MAX_SAFE_INTEGER,
       maxBackoffMs: LAST_RETRY_MS,
       pruneIntervalMs: PRUNE_INTERVAL_MS,
-      ...(part.roundsPerSecond === undefined ? {} : { roundsPerSecond: part.roundsPerSecond }),
+      ...(kind.roundsPerSecond === undefined ? {} : { roundsPerSecond: kind.roundsPerSecond }),
       operations: {
-        update: (desired) => this.#write(desired, part.ready, part.ready === undefined ? newest : part.update),
-        delete: (desired) => this.#write(desired, undefined, part.delete),
+        update: (desired) => this.#write(desired, kind.ready, kind.ready === undefined ? newest : kind.update),
+        delete: (desired) => this.#write(desired, undefined, kind.delete),
         ...(prune === undefined
           ? {}
           : { prune: (rows: Iterable<Desired<T>>) => prune(new Set([...rows].map((row) => table.spec.key(row)))) }),
@@ -82,6 +68,10 @@ export class Writer<T> {
       onPruneError: (error, ...how) => onError(name, 'prune', error, ...how),
     });
     this.#attempts = new Attempts(this.reconciler, timing?.clock);
+  }
+
+  get table(): Table<Desired<T>> {
+    return this.#options.kind.table;
   }
 
   /** Waits until everything that is desired now has been attempted; how many rows still fail. */
@@ -103,14 +93,14 @@ export class Writer<T> {
 
   /** Finishes the requests that have been made. */
   async stop(): Promise<void> {
-    const why = new DependencyError(`the term of this operator ends before its ${this.#options.name} are written`);
+    const why = new DependencyError(`the term of this operator ends before its ${this.#options.kind.name} are written`);
     this.#places.close(why);
     this.#attempts.close(why);
     await this.reconciler.stop();
   }
 
   /** One function, as what it keeps is kept for each row that waits. */
-  async #write(desired: Desired<T>, ready: Part<T>['ready'], request: (row: T) => Promise<void>): Promise<void> {
+  async #write(desired: Desired<T>, ready: DesiredKind<T>['ready'], request: (row: T) => Promise<void>): Promise<void> {
     const entry = this.#entry(desired);
     try {
       await ready?.(desired.row);
@@ -126,9 +116,9 @@ export class Writer<T> {
   }
 
   #entry(desired: Desired<T>): { readonly key: string; readonly owner: string; readonly urgent: boolean } {
-    const { table, part } = this.#options;
+    const { kind } = this.#options;
     const { row } = desired;
-    return { key: table.spec.key(desired), owner: part.ownerOf(row), urgent: part.isUrgent?.(row) ?? false };
+    return { key: kind.table.spec.key(desired), owner: kind.ownerOf(row), urgent: kind.isUrgent?.(row) ?? false };
   }
 
   #isPending(key: string): boolean {
@@ -137,11 +127,11 @@ export class Writer<T> {
 
   #revision(): number {
     using snapshot = this.#options.db.read();
-    return snapshot.revision(this.#options.table);
+    return snapshot.revision(this.table);
   }
 
   #row(key: string): T | undefined {
     using snapshot = this.#options.db.read();
-    return snapshot.get(this.#options.table, key)?.row;
+    return snapshot.get(this.table, key)?.row;
   }
 }

@@ -12,6 +12,7 @@ import { peerSetObject, resolvedObject } from './objects.ts';
 import { createTargets } from './targets.ts';
 import { isOrdinaryWait } from './waits.ts';
 import { Writers } from './writers.ts';
+import { writtenKinds } from './written-kinds.ts';
 
 type Fate = 'ok' | 'lost';
 
@@ -43,7 +44,8 @@ class Lab {
         }),
     };
     const [db, tables, nothing] = [this.#db, this.#tables, () => undefined];
-    const targets = createTargets({ db, client, onDrift: nothing, onWrite: nothing });
+    const shared = { db, client, tables, onWrite: nothing };
+    const targets = createTargets({ ...shared, onStatusDrift: nothing });
     targets.peerSets.replace(
       left.sets.map((row) => this.#put('PeerSet', peerSetObject(row))),
       '1',
@@ -52,15 +54,18 @@ class Lab {
       left.policies.map((row) => this.#put('ResolvedPolicy', resolvedObject(row))),
       '1',
     );
-    this.#writers = new Writers({
-      client,
-      db,
-      tables,
+    const kinds = writtenKinds({
+      ...shared,
       targets,
+      attempted: (...rows) => this.#writers.attempted(...rows),
+      onStatus: nothing,
+    });
+    this.#writers = new Writers({
+      client: {},
+      db,
+      kinds,
       // Every request is answered in the end.
       timing: { clock: impatient(), random: () => 0.5, stopGraceMs: 10_000 },
-      onWrite: nothing,
-      onStatus: nothing,
       onError: (_writer, _key, error, _retries, failingMs) => this.failures.push({ error, failingMs }),
     });
     this.#writers.start();

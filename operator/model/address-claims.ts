@@ -15,6 +15,7 @@
  */
 import { isDeepStrictEqual } from 'node:util';
 import type { AnyTable, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
+import type { RefusedAddress } from '../types.ts';
 import { claimsOf, type PlacedPod } from './placed-pods.ts';
 import type { Place, PodNetworks } from './pod-networks.ts';
 
@@ -31,17 +32,6 @@ interface Owner {
   readonly adopted: boolean;
   /** Adopted, and the pod does not claim it yet. */
   readonly awaited: boolean;
-}
-
-/** A claim that does not count. */
-export interface RefusedAddress {
-  readonly address: string;
-  /** `namespace/name`. */
-  readonly pod: string;
-  /** `elsewhere`: pods of its node have no such address. `taken`: another pod had it first. `contested`: several claimed it at once. */
-  readonly reason: 'elsewhere' | 'taken' | 'contested';
-  /** Pods that have it, or claim it too: the first by name, at most 5. */
-  readonly others: readonly string[];
 }
 
 interface Claim {

@@ -19,8 +19,6 @@ import type { Step } from './steps.ts';
 
 /** All numbers that pods of the cluster can have. */
 const CLUSTER_RANGE: IdentityRange = { first: CLUSTER_FIRST, last: CLUSTER_LAST };
-/** How many they are. */
-export const IDENTITIES: number = CLUSTER_LAST - CLUSTER_FIRST + 1;
 /** Share of the range beyond which unused numbers are not kept for whoever may come back. */
 const NEARLY_ALL = 0.9;
 

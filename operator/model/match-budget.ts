@@ -9,8 +9,8 @@
 import type { LabelSelector } from '@weir/labels';
 import type { PolicyProblem } from '@weir/policy';
 import { type AnyTable, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
+import type { PolicyLimits } from '../limits.ts';
 import type { PolicyRow } from '../types.ts';
-import type { PolicyLimits } from './budgets.ts';
 import type { SelectorIndex } from './selector-index.ts';
 
 /** A set that policies of a namespace name. */

@@ -10,10 +10,10 @@
  *   selectors when it is new.
  */
 import type { AnyTable, InitDone, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
+import type { PolicyLimits } from '../limits.ts';
 import { resolvedName } from '../names.ts';
 import { show, type Tables } from '../tables.ts';
 import type { Adopted, NodeReportRow, NodeRow, PodRow, PolicyObjectKind, PolicyRow, ResolvedRow } from '../types.ts';
-import { NO_LIMITS, type PolicyLimits } from './budgets.ts';
 import { Census } from './census.ts';
 import { createKnownIdentities } from './known-identities.ts';
 import { showPeerSet } from './peer-sets.ts';
@@ -106,10 +106,6 @@ export class Model {
       (book): readonly AnyTable[] => book.tables,
     );
     this.#written = [...desired, this.#keptKinds, ...books, ...Object.values(forStatuses)];
-  }
-
-  get policyLimits(): PolicyLimits {
-    return this.#options.policyLimits ?? NO_LIMITS;
   }
 
   /**

@@ -4,6 +4,7 @@ import { createStateDB } from '@weir/statedb';
 import { identityObject } from '../kubernetes/objects.ts';
 import { namespaceRow, podRow } from '../kubernetes/rows.ts';
 import { adopted, createTargets } from '../kubernetes/targets.ts';
+import { createTables } from '../tables.ts';
 import { namespace, pod } from '../testing.ts';
 import type { IdentityRow } from '../types.ts';
 import { TestModel } from './testing/test-model.ts';
@@ -66,7 +67,9 @@ class Leaders {
       delete: refused,
     };
     const nothing = (): void => undefined;
-    const targets = createTargets({ db: createStateDB(), client, onDrift: nothing, onWrite: nothing });
+    const db = createStateDB();
+    const told = { onStatusDrift: nothing, onWrite: nothing };
+    const targets = createTargets({ db, client, tables: createTables(db), ...told });
     targets.identities.replace([...this.#api.values()], `${this.#seconds}`);
     const model = new TestModel({ cluster: 'default', identityGraceMs: 0, now: () => 0 });
     const pods = named.map((identity) => ({ name: `p${identity}`, identity, addresses: [] }));

@@ -12,10 +12,11 @@ import {
   type Table,
   type WriteTxn,
 } from '@weir/statedb';
+import { NO_LIMITS, type PolicyLimits } from '../limits.ts';
 import { hashesOf, resolvedName } from '../names.ts';
 import type { Adopted, PolicyObjectKind, PolicyRow, ResolvedRow } from '../types.ts';
 import { askedBy, namedPorts, portNameKey } from './asked-names.ts';
-import { Budgets, covers, type Needs, NO_LIMITS, NOTHING, needsOf, type PolicyLimits } from './budgets.ts';
+import { Budgets, covers, type Needs, NOTHING, needsOf } from './budgets.ts';
 import { CookieBook, elementName } from './cookies.ts';
 import { FairQueue } from './fair-queue.ts';
 import { type CountedSets, MatchBudget, NOT_COUNTED, type Progress } from './match-budget.ts';

@@ -1,10 +1,10 @@
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { createStateDB, query, type Table } from '@weir/statedb';
 import { namespaceRow, nodeRow, podRow, policyRow } from '../kubernetes/rows.ts';
+import { NO_LIMITS, type PolicyLimits } from '../limits.ts';
 import { createTables } from '../tables.ts';
 import { cnp, namespace, node, pod } from '../testing.ts';
 import type { PodRow, PolicyRow } from '../types.ts';
-import { NO_LIMITS, type PolicyLimits } from './budgets.ts';
 import { Model } from './model.ts';
 import { SyncLoop } from './sync-loop.ts';
 import { machineStopwatch, SHARE_MS, type Stopwatch } from './time-share.ts';

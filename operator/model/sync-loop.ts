@@ -8,7 +8,7 @@
  * so does one whose labels change, since its pods follow one by one, and all mirrors of static pods together (PodTurns). A kind of policies that cannot be read does not hold the rest up: what is enforced of it stays (Model.completion).
  */
 import type { Change, ChangeStream, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
-import type { Desired, Tables } from '../tables.ts';
+import type { Tables } from '../tables.ts';
 import type { Adopted, PolicyObjectKind, PolicyRow } from '../types.ts';
 import { FairQueue } from './fair-queue.ts';
 import type { Model } from './model.ts';
@@ -25,7 +25,7 @@ export interface SyncLoopOptions {
   readonly model: Model;
   /** Read once, when the inputs are complete. */
   readonly adopted: () => Adopted;
-  /** Kinds of policies that cannot be read now; call `poke` when there are fewer. */
+  /** Kinds of policies that cannot be read now; table `input-sources` changes when there are fewer. */
   readonly missingKinds: () => ReadonlySet<PolicyObjectKind>;
   /** Milliseconds between collections of unused identities. */
   readonly collectIntervalMs: number;
@@ -92,22 +92,9 @@ export class SyncLoop {
     if (this.#pending) await this.#calm.promise;
   }
 
-  /** Looks at a desired object again, because it is not as it was left. */
-  touch<T>(table: Table<Desired<T>>, key: string): void {
-    this.#options.db.write([table], (txn) => {
-      const desired = txn.get(table, key);
-      if (desired !== undefined) txn.upsert(table, { row: desired.row, touch: desired.touch + 1 });
-    });
-  }
-
-  /** The same for the status of a policy, at most once an interval. */
+  /** Looks at the status of a policy again, because it is not as it was left: at most once an interval. */
   touchStatus(key: string): void {
     this.#options.model.touchStatus(key);
-    this.poke();
-  }
-
-  /** Something that is no input table has changed. */
-  poke(): void {
     this.#poked = true;
     this.#poke();
   }
@@ -207,6 +194,12 @@ export class SyncLoop {
         (txn, row) => model.setPod(txn, row),
         (txn, { key }) => model.deletePod(txn, key),
         pods,
+      ),
+      this.#input(
+        present,
+        tables.inputSources,
+        () => {},
+        () => {},
       ),
     ];
   }

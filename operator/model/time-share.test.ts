@@ -1,10 +1,10 @@
 import { describe, expect, it } from '@jest/globals';
 import { type AnyTable, createStateDB, type Table, type WriteTxn } from '@weir/statedb';
 import { namespaceRow, nodeReportRow, nodeRow, podRow, policyRow } from '../kubernetes/rows.ts';
+import { NO_LIMITS } from '../limits.ts';
 import { createTables, type Desired, type Tables } from '../tables.ts';
 import { cnp, knp, namespace, node, pod, report } from '../testing.ts';
 import type { Adopted, PodRow, PolicyObjectKind, PolicyRow } from '../types.ts';
-import { NO_LIMITS } from './budgets.ts';
 import { type Later, Model, type ModelOptions } from './model.ts';
 import { SyncLoop } from './sync-loop.ts';
 import { SHARE_MS, type Stopwatch } from './time-share.ts';

@@ -2,18 +2,19 @@
  * A part of the operator: one feature, in one folder, with all that it brings.
  *
  * What it needs and how it starts and stops is said in `@weir/process/parts`. Beside that a part may bring flags, settings, metrics, reasons why
- * the operator is not ready or not well, and which of its failures are no line of the log; tables it makes by `context.db`. The operator puts
- * together what its parts bring, and names none of them: `list.ts` does.
+ * the operator is not ready or not well, which of its failures are no line of the log, and what it reads and writes; tables it makes by `context.db`. The
+ * operator puts together what its parts bring, and names none of them: `part-list.ts` does.
  *
  * A part lives as long as the process, or for a term: from standing by until leadership is lost, or the process ends. Each term has parts, tables
  * and metrics of its own, made anew; they may need parts of the process, not the other way round.
  */
-import type { FencingClient, KubeClient } from '@weir/kube';
+import type { FencingClient, KubeClient, KubeObject, ListOptions, ReflectorSink, Resource } from '@weir/kube';
 import type { ConfigOf, Flagged, Flags, FlagTraits } from '@weir/process/flags';
 import type { AnyPartSpec, DefinedPart, None, Part, PartDefinition, PartNeeds } from '@weir/process/parts';
-import type { StateDB } from '@weir/statedb';
+import type { StateDB, Table } from '@weir/statedb';
 import type { Logger } from 'pino';
 import type { Registry } from 'prom-client';
+import type { Desired } from '../tables.ts';
 
 /** What every part may ask; each part has its own flags and settings beside. */
 export interface BaseConfig {
@@ -27,6 +28,48 @@ export interface BaseConfig {
   readonly now: () => number;
 }
 
+/**
+ * Objects that the operator lists and watches for as long as a term lasts. Each kind is read once: its sources, in the order of the parts, see the
+ * same objects. `tableSink` (kubernetes/reflect.ts) keeps a table of them.
+ */
+export interface Source<T extends KubeObject = KubeObject> {
+  readonly resource: Resource<T>;
+  /** Makes the initialiser of its table when it is built. */
+  readonly sink: ReflectorSink<T>;
+  /** Which objects; the same for all sources of the kind. */
+  readonly list?: Omit<ListOptions, 'signal'>;
+  /** Objects of one page of a list. Of several sources the smallest counts. */
+  readonly pageSize?: number;
+  /** Reduces an object to what is kept in memory: no source of the kind sees the rest. */
+  trim?(object: T): T;
+  /** The rest does without the kind where it is not served or may not be read. Absent: the rest waits for it. */
+  readonly optional?: {
+    /** It cannot be read (`because`), or can be again (undefined). */
+    readonly missing: (because: string | undefined) => void;
+  };
+}
+
+/**
+ * A table of what the API is to hold, and how its rows are written: a reconciler attempts each row that is new, and tries again what fails
+ * (kubernetes/writer.ts). Requests of a kind have few places, which owners take in turns. Nothing is pruned before the table is complete.
+ */
+export interface DesiredKind<T> {
+  /** Of its writer, unique: in the log, metrics, and what `settled` returns. */
+  readonly name: string;
+  readonly table: Table<Desired<T>>;
+  /** The namespace in whose turn the row is written; '' is that of what has none. */
+  readonly ownerOf: (row: T) => string;
+  /** Goes before the owner's other rows. */
+  readonly isUrgent?: (row: T) => boolean;
+  /** Waits for what must be there first (`attempted` of `writersPart`), and has no place meanwhile. Absent: the newest row is written, once there is a place. */
+  readonly ready?: (row: T) => Promise<void>;
+  readonly update: (row: T) => Promise<void>;
+  readonly delete: (row: T) => Promise<void>;
+  /** Removes what has none of these keys. */
+  readonly prune?: (keys: ReadonlySet<string>) => Promise<void>;
+  readonly roundsPerSecond?: number;
+}
+
 export interface OperatorPart<Value = unknown> extends Part<Value> {
   /** Why it does not do its work yet, for /readyz; undefined: it does. The first in the order of start is told. */
   readonly unready?: () => string | undefined;
@@ -38,6 +81,9 @@ export interface OperatorPart<Value = unknown> extends Part<Value> {
   readonly expected?: (error: unknown) => boolean;
   /** Called once, before /metrics is served. */
   readonly metrics?: (registry: Registry) => void;
+  /** Of a part of a term, as are desired tables. */
+  readonly sources?: readonly Source[];
+  readonly desired?: readonly DesiredKind<never>[];
 }
 
 /** What all parts bring together, those of the current term included. To be asked from a part's start on. */
@@ -46,6 +92,8 @@ export interface OperatorView {
   unhealthy(): string | undefined;
   expected(error: unknown): boolean;
   registry(): Registry;
+  sources(): readonly Source[];
+  desired(): readonly DesiredKind<never>[];
 }
 
 export interface ProcessContext<Config = BaseConfig> {

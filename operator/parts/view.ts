@@ -20,5 +20,7 @@ export function viewOf(all: () => readonly OperatorPart[], registry: () => Regis
     },
     expected: (error) => all().some((part) => part.expected?.(error) === true),
     registry,
+    sources: () => all().flatMap(({ sources = [] }) => sources),
+    desired: () => all().flatMap(({ desired = [] }) => desired),
   };
 }

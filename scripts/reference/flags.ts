@@ -5,7 +5,7 @@ import { BASE_FLAGS, VARIABLES } from '../../node-agent/config/config.ts';
 import { AGENT_PARTS } from '../../node-agent/part-list.ts';
 import type { AnyAgentPart } from '../../node-agent/parts/contract.ts';
 import { commands } from '../../operator/config.ts';
-import { OPERATOR_PARTS } from '../../operator/parts/list.ts';
+import { OPERATOR_PARTS } from '../../operator/part-list.ts';
 
 /** The whole page, for an agent of these parts. */
 export function flagsPage(parts: readonly AnyAgentPart[] = AGENT_PARTS): string {

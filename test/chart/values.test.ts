@@ -5,7 +5,7 @@ import { describe, expect, it } from '@jest/globals';
 import { load } from 'js-yaml';
 import { parseConfig } from '../../operator/config.ts';
 import { DEFAULT_LIMITS } from '../../operator/limits.ts';
-import { OPERATOR_PARTS } from '../../operator/parts/list.ts';
+import { OPERATOR_PARTS } from '../../operator/part-list.ts';
 import { attempt, ROOT } from '../cluster/run.ts';
 import { CHART, find, podSpec, render } from './render.ts';
 

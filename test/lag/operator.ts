@@ -3,10 +3,11 @@ import type { CiliumPolicyObject, KubeNode, KubeObject, Namespace, Pod, Reflecto
 import type { Clock } from '@weir/reconciler';
 import { createStateDB, type Table, type WriteTxn } from '@weir/statedb';
 import { namespaceRow, nodeRow, podRow, policyRow } from '../../operator/kubernetes/rows.ts';
-import { adopted, createTargets, type TargetName, type Targets } from '../../operator/kubernetes/targets.ts';
+import { adopted, createTargets, type Targets } from '../../operator/kubernetes/targets.ts';
 import { Writers } from '../../operator/kubernetes/writers.ts';
+import { writtenKinds } from '../../operator/kubernetes/written-kinds.ts';
 import { Model } from '../../operator/model/model.ts';
-import { createTables, type Desired, type Tables } from '../../operator/tables.ts';
+import { createTables, type Tables } from '../../operator/tables.ts';
 import type { Api, Watch } from './api.ts';
 
 /** Milliseconds an identity is kept that no pod has. */
@@ -25,12 +26,9 @@ export class LaggingOperator {
 
   constructor(api: Api, clock: Clock) {
     this.#tables = createTables(this.#db);
-    this.#targets = createTargets({
-      db: this.#db,
-      client: api.client,
-      onDrift: (target, key) => this.#touch(target, key),
-      onWrite: () => undefined,
-    });
+    const nothing = (): undefined => undefined;
+    const shared = { db: this.#db, client: api.client, tables: this.#tables, onWrite: nothing };
+    this.#targets = createTargets({ ...shared, onStatusDrift: nothing });
     this.#model = new Model({
       db: this.#db,
       tables: this.#tables,
@@ -38,15 +36,13 @@ export class LaggingOperator {
       identityGraceMs: IDENTITY_GRACE_MS,
       now: () => clock.now(),
     });
+    const attempted: Writers['attempted'] = (...rows) => this.#writers.attempted(...rows);
     this.#writers = new Writers({
-      client: api.client,
+      client: {},
       db: this.#db,
-      tables: this.#tables,
-      targets: this.#targets,
+      kinds: writtenKinds({ ...shared, targets: this.#targets, attempted, onStatus: nothing }),
       timing: { clock, random: () => 0.5 },
-      onWrite: () => undefined,
-      onStatus: () => undefined,
-      onError: () => undefined,
+      onError: nothing,
     });
     const { namespaces, nodes, policies, pods } = this.#tables;
     const model = this.#model;
@@ -119,16 +115,6 @@ export class LaggingOperator {
   /** It writes nothing any more; requests that wait must have been answered. */
   async stop(): Promise<void> {
     await this.#writers.stop();
-  }
-
-  /** As the sync loop does it. */
-  #touch(target: TargetName, key: string): void {
-    if (target === 'statuses') return;
-    const table = this.#tables[target] as Table<Desired<unknown>>;
-    this.#db.write([table], (txn) => {
-      const desired = txn.get(table, key);
-      if (desired !== undefined) txn.upsert(table, { row: desired.row, touch: desired.touch + 1 });
-    });
   }
 
   #sink<T extends KubeObject, R>(

@@ -1,12 +1,12 @@
 /** Terms of leadership: each is one run of the parts of a term, and may be stopped at any point. */
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
-import { createKubeClient, resources } from '@weir/kube';
+import { createKubeClient, type KubeObject, type Resource, resources } from '@weir/kube';
 import { pino } from 'pino';
 import { inputsPart } from '../../operator/kubernetes/inputs-part.ts';
 import { targetsPart } from '../../operator/kubernetes/targets-part.ts';
 import { createOperator, type Operator } from '../../operator/operator.ts';
+import { OPERATOR_PARTS } from '../../operator/part-list.ts';
 import { type AnyOperatorPart, definePart } from '../../operator/parts/contract.ts';
-import { OPERATOR_PARTS } from '../../operator/parts/list.ts';
 import { cnp } from '../../operator/testing.ts';
 import { createWorld, eventually, partsOf, type World } from './world.ts';
 
@@ -36,7 +36,10 @@ const states = (operator: Operator) =>
   Object.fromEntries(partsOf(operator).map(({ name, state }): [string, string] => [name, state]));
 
 const PROCESS = ['totals', 'failures', 'health', 'identity-gc', 'election', 'preflight'];
-const TERM = ['tables', 'lease', 'targets', 'writers', 'tenant-log', 'model', 'sync-loop', 'garbage', 'inputs'];
+const TERM = [
+  ...['tables', 'lease', 'writers', 'targets', 'tenant-log', 'limits', 'policies', 'workloads', 'reports'],
+  ...['model', 'sync-loop', 'garbage', 'inputs'],
+];
 const all = (names: readonly string[], state: string) => Object.fromEntries(names.map((name) => [name, state]));
 
 describe('a term', () => {
@@ -56,7 +59,7 @@ describe('a term', () => {
     const standby = await world.operator(electing('two'));
     await eventually(async () => expect(await ready(standby)).toBe('ok\n'));
     expect(states(standby)).toMatchObject({ preflight: 'running', lease: 'starting', writers: 'waiting' });
-    expect(partsOf(standby).find(({ name }) => name === 'writers')?.waitsFor).toEqual(['lease', 'targets']);
+    expect(partsOf(standby).find(({ name }) => name === 'writers')?.waitsFor).toEqual(['lease']);
     await standby.stop();
     expect(states(standby)).toMatchObject({ lease: 'stopped', writers: 'waiting', inputs: 'waiting' });
     expect(await holder()).toBe('one');
@@ -183,21 +186,36 @@ describe('a stop', () => {
   });
 });
 
-it('more than one part hears of drifts', async () => {
+it('more than one part hears of a status that another hand has changed, and of its write', async () => {
   const heard: string[] = [];
   const listener = definePart({
     name: 'listener',
     needs: { targets: targetsPart },
     build: ({ targets }) => {
-      targets.onDrift(({ target }) => heard.push(target));
+      targets.onStatusDrift((policy) => heard.push(`changed ${policy}`));
+      targets.onStatus((policy) => heard.push(`written ${policy}`));
       return {};
     },
   });
   const operator = await world.operator({ parts: [...OPERATOR_PARTS, listener] });
+  const policy = cnp('default/web', RULE);
+  await world.client.create(resources.CiliumNetworkPolicy, policy);
+  await world.settle(operator);
+  heard.length = 0;
+  const { apiVersion, kind, metadata } = policy;
+  const status = { observedGeneration: 99, conditions: [] } as never;
+  const other = { fieldManager: 'other', force: true, subresource: 'status' } as const;
+  await world.client.apply(resources.CiliumNetworkPolicy, { apiVersion, kind, metadata, status }, other);
+  await eventually(async () => expect(heard.join()).toMatch(/^changed cnp\/default\/web.*,written cnp\/default\/web$/));
+});
+
+it('an object that another hand has removed is written again', async () => {
+  const operator = await world.operator();
   await world.client.create(resources.CiliumNetworkPolicy, cnp('default/web', RULE));
   await world.settle(operator);
-  const [set] = (await world.client.list(resources.PeerSet)).items;
-  await world.client.delete(resources.PeerSet, set?.metadata.name ?? '');
-  await eventually(async () => expect((await world.client.list(resources.PeerSet)).items).toHaveLength(1));
-  expect(heard).toContain('peerSets');
+  for (const kind of [resources.PeerSet, resources.ResolvedPolicy] as readonly Resource<KubeObject>[]) {
+    const { items } = await world.client.list(kind);
+    for (const { metadata } of items) await world.client.delete(kind, metadata.name);
+    await eventually(async () => expect((await world.client.list(kind)).items).toHaveLength(items.length));
+  }
 });

@@ -17,7 +17,7 @@ import type { PartRow } from '@weir/process/parts';
 import type { Table } from '@weir/statedb';
 import { pino } from 'pino';
 import { createOperator, type Operator, type OperatorOptions } from '../../operator/operator.ts';
-import type { OperatorConfig } from '../../operator/parts/list.ts';
+import type { OperatorConfig } from '../../operator/part-list.ts';
 import { type ApiServer, createApiServer } from '../cluster/apiserver/index.ts';
 
 /** How an operator is configured, and who it is told to. */

@@ -1,5 +1,5 @@
 /** The operator with one part more. */
-import { OPERATOR_PARTS } from '../../operator/parts/list.ts';
+import { OPERATOR_PARTS } from '../../operator/part-list.ts';
 import { runOperator } from '../../operator/run.ts';
 import { operatorSamplePart } from './operator-sample.ts';
 

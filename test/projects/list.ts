@@ -35,7 +35,7 @@ export const PATTERNS: Readonly<Record<Exclude<Project, 'unit'>, readonly string
     'node-agent/state/state-files',
     'node-agent/services/sockets',
     'node-agent/{cli/cli,routing/routing,uninstall/uninstall}',
-    'node-agent/api/!(context|follow)',
+    'node-agent/api/!(context|endpoint-model|follow)',
     'node-agent/cni/{installation,network,service,shim}',
     'node-agent/datapath/{conntrack,content-audit,endpoint-map,links,lock,part-programs,slot-store}',
     'node-agent/config/mount-bpffs',

@@ -1,38 +1,38 @@
 import type { Reader } from '@weir/statedb';
-import { writersPart } from '../kubernetes/writers-part.ts';
-import { gauge } from '../metrics.ts';
-import { definePart } from '../parts/contract.ts';
-import { tablesPart } from '../tables-part.ts';
-import { tenantLogPart } from '../tenant-log-part.ts';
-import { totalsPart } from '../totals-part.ts';
-import { IDENTITIES } from './identity-book.ts';
-import { identityGcPart } from './identity-gc-part.ts';
-import { limitFlags } from './limit-flags.ts';
-import { Model } from './model.ts';
+import { targetsPart } from './kubernetes/targets-part.ts';
+import { IDENTITIES } from './limits.ts';
+import { limitsPart } from './limits-part.ts';
+import { gauge } from './metrics.ts';
+import { identityGcPart } from './model/identity-gc-part.ts';
+import { Model } from './model/model.ts';
+import { definePart } from './parts/contract.ts';
+import { tablesPart } from './tables-part.ts';
+import { tenantLogPart } from './tenant-log-part.ts';
+import { totalsPart } from './totals-part.ts';
 
 /** What follows from policies, pods and nodes. */
 export const modelPart = definePart({
   name: 'model',
   needs: {
     tables: tablesPart,
+    limits: limitsPart,
     identityGc: identityGcPart,
     totals: totalsPart,
     tenantLog: tenantLogPart,
-    writers: writersPart,
+    targets: targetsPart,
   },
-  flags: limitFlags,
   // Between two writes of one policy's status; the first change after a while is written at once.
   settings: { statusIntervalMs: 1_000 },
-  build: ({ tables, identityGc, totals, tenantLog, writers }, { config, db, log }) => {
+  build: ({ tables, limits, identityGc, totals, tenantLog, targets }, { config, db, log }) => {
     const model = new Model({
       db,
       tables,
       cluster: config.clusterName,
       identityGraceMs: identityGc.graceMs,
-      identitiesPerNamespace: config.identitiesPerNamespace,
-      mirrorIdentitiesPerNodeAndNamespace: config.mirrorIdentitiesPerNodeAndNamespace,
-      mirrorIdentitiesPerNode: config.mirrorIdentitiesPerNode,
-      policyLimits: config,
+      identitiesPerNamespace: limits.identitiesPerNamespace,
+      mirrorIdentitiesPerNodeAndNamespace: limits.mirrorIdentitiesPerNodeAndNamespace,
+      mirrorIdentitiesPerNode: limits.mirrorIdentitiesPerNode,
+      policyLimits: limits,
       now: config.now,
       statusIntervalMs: config.statusIntervalMs,
       onNoIdentity: (namespace, pod, error) => {
@@ -49,16 +49,10 @@ export const modelPart = definePart({
           'pod CIDRs of nodes overlap: the oldest node has what they share; delete the one that is wrong, and see who registered it',
         );
       },
-      onNodeAddressesLeftOut: (node, reported) => {
-        totals.error('address');
-        tenantLog.nodeAddressesLeftOut(node, reported);
-      },
-      onAddressRefused: (refused) => {
-        totals.error('address');
-        tenantLog.addressRefused(refused);
-      },
+      onNodeAddressesLeftOut: (node, reported) => tenantLog.nodeAddressesLeftOut(node, reported),
+      onAddressRefused: (refused) => tenantLog.addressRefused(refused),
     });
-    writers.onStatus((key) => model.statusWritten(key));
+    targets.onStatus((key) => model.statusWritten(key));
     const read = (number: (reader: Reader) => number) => (): number => {
       using snapshot = db.read();
       return number(snapshot);

@@ -1,7 +1,6 @@
 import { type Flag, flag } from '@weir/process/flags';
 import { InvalidArgumentError } from 'commander';
-import { DEFAULT_LIMITS, type Limits } from '../limits.ts';
-import { IDENTITIES } from './identity-book.ts';
+import { DEFAULT_LIMITS, IDENTITIES, type Limits } from './limits.ts';
 
 /** As in the chart's schema. */
 const MOST = 999_999_999;
