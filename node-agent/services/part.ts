@@ -1,4 +1,5 @@
 import { resources } from '@weir/kube';
+import { flag } from '@weir/process/flags';
 import { datapathPart } from '../core/datapath-part.ts';
 import { definePart } from '../parts/contract.ts';
 import { last, TableSink } from '../parts/table-sink.ts';
@@ -11,9 +12,18 @@ import { Services } from './services.ts';
 export const servicesPart = definePart({
   name: 'services',
   needs: { datapath: datapathPart },
+  flags: {
+    services: flag<'off' | 'sockets'>(
+      '--services <mode>',
+      'sockets: processes that connect or send to a Service reach a backend, and policy judges that; off: kube-proxy translates',
+    )
+      .choices(['off', 'sockets'])
+      .default('off'),
+  },
   maps: SERVICE_MAPS,
   objects: [SOURCE],
-  build: ({ datapath }, { db, log }) => {
+  build: ({ datapath }, { config, db, log }) => {
+    if (config.services === 'off') return undefined;
     const services = new Services({ db, map: (name) => datapath.map(name), log });
     const { objects, slices } = services.tables;
     return {
@@ -28,6 +38,7 @@ export const servicesPart = definePart({
           sink: new TableSink({ db, log, table: slices, parts: sliceParts, merge: last }),
         },
       ],
+      settings: { services: config.services },
       hooks: { services: HOOKS },
       start: () => services.start(),
       stop: () => services.stop(),
