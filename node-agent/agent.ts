@@ -1,5 +1,5 @@
 /** The assembled agent: its parts (parts/contract.ts), and what they bring together. */
-import { MAPS, type MapSpec, type ObjectSource } from '@weir/bpf';
+import { MAPS, type ObjectSource } from '@weir/bpf';
 import { PartListError, type PartRow, Parts } from '@weir/process/parts';
 import { createStateDB, keys, type StateDB, type Table } from '@weir/statedb';
 import type { BaseConfig } from './config/config.ts';
@@ -38,7 +38,7 @@ export class Agent {
     const { config, command, log } = options;
     const db = createStateDB({ countSnapshots: true });
     const table = partsTable(db);
-    const maps = mapsOf(options.parts);
+    checkMaps(options.parts);
     const sources = objectsOf(options.parts);
     let parts: Parts | undefined;
     let running: AllKeptRunning | undefined;
@@ -52,7 +52,10 @@ export class Agent {
         using snapshot = db.read();
         return [...snapshot.prefix(table, '', 'order')];
       },
-      maps: () => maps,
+      maps: () => {
+        const off = new Set((parts?.rows() ?? []).flatMap(({ name, state }) => (state === 'off' ? [name] : [])));
+        return options.parts.filter(({ name }) => !off.has(name)).flatMap(({ maps = [] }) => maps);
+      },
       objects: () =>
         sources.flatMap((source) => {
           const hooks = (parts?.built ?? []).flatMap((part: AgentPart) => part.hooks?.[source.name] ?? []);
@@ -118,7 +121,7 @@ function partsTable(db: StateDB): Table<PartRow> {
 }
 
 /** @throws PartListError for a name that is taken, or that bpffs does not take */
-function mapsOf(parts: readonly AnyAgentPart[]): readonly MapSpec[] {
+function checkMaps(parts: readonly AnyAgentPart[]): void {
   const taken = new Set(Object.keys(MAPS));
   const folders: readonly string[] = FOLDERS;
   const maps = parts.flatMap(({ maps = [] }) => maps);
@@ -132,7 +135,6 @@ function mapsOf(parts: readonly AnyAgentPart[]): readonly MapSpec[] {
     if (taken.has(name)) throw new PartListError(`two maps are called ${name}: give one another name`);
     taken.add(name);
   }
-  return maps;
 }
 
 /** @throws PartListError for a name that is taken, or that bpffs does not take */

@@ -9,6 +9,7 @@ import { flowsPart } from './flows/part.ts';
 import { kubernetesPart } from './kubernetes/part.ts';
 import type { AnyAgentPart } from './parts/contract.ts';
 import { routingPart } from './routing/part.ts';
+import { servicesPart } from './services/part.ts';
 import { uninstallPart } from './uninstall/part.ts';
 
 /**
@@ -19,6 +20,7 @@ export const AGENT_PARTS: readonly AnyAgentPart[] = [
   socketPart,
   datapathPart,
   corePart,
+  servicesPart,
   flowsPart,
   kubernetesPart,
   podNetworkPart,

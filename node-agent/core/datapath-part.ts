@@ -29,11 +29,11 @@ export const datapathPart = definePart({
       bpfRoot,
       stateDir,
       kernel: {
-        maps: agent.maps(),
         ...(datapathObject === undefined ? {} : { datapathObject }),
         ...(ctEntries === undefined ? {} : { ctEntries }),
         ...(cgroupRoot === undefined ? {} : { cgroupRoot }),
       },
+      maps: () => agent.maps(),
       objects: () => agent.objects(),
       log,
     });

@@ -15,6 +15,8 @@ export interface DatapathSettings {
   /** Default: the namespace of this process. */
   readonly nodeNetns?: string;
   readonly kernel?: KernelOptions;
+  /** Maps of parts, beside those of `kernel`; asked for at the start. */
+  readonly maps?: () => readonly MapSpec[];
   /** Programs of parts; asked for at the start. */
   readonly objects?: () => readonly ProgramObject[];
   readonly log: Logger;
@@ -62,10 +64,10 @@ export class Datapath {
 
   #openPins(): Pick<OpenDatapath, 'pinned' | 'programs'> {
     const { bpfRoot: root, kernel = {}, objects, log } = this.#settings;
-    const { datapathObject, ctEntries, maps = [], cgroupRoot = rootCgroup() } = kernel;
+    const { datapathObject, ctEntries, cgroupRoot = rootCgroup() } = kernel;
     const pinned = PinnedDatapath.open({
       root,
-      more: maps,
+      more: this.#more(),
       ...(datapathObject === undefined ? {} : { object: datapathObject }),
       ...(ctEntries === undefined ? {} : { ctEntries }),
     });
@@ -98,12 +100,17 @@ export class Datapath {
     const { maps, more } = this.open('open a map').pinned;
     const own = Object.hasOwn(maps, name) ? maps[name as keyof typeof maps] : undefined;
     const found = own ?? more.find(({ spec }) => spec.name === name)?.map;
-    if (found === undefined) throw new UnknownMapError(name, this.#names);
+    if (found === undefined)
+      throw new UnknownMapError(
+        name,
+        more.map(({ spec }) => spec.name),
+      );
     return found;
   }
 
-  get #names(): string[] {
-    return (this.#settings.kernel?.maps ?? []).map((spec: MapSpec) => spec.name);
+  #more(): readonly MapSpec[] {
+    const { kernel = {}, maps } = this.#settings;
+    return [...(kernel.maps ?? []), ...(maps?.() ?? [])];
   }
 
   /** Everything pinned stays and goes on enforcing. */

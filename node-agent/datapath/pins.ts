@@ -219,8 +219,17 @@ export class PinnedDatapath {
     for (const file of readdirSync(join(this.root, 'programs'))) {
       if (!file.startsWith(mine)) rmSync(join(this.root, 'programs', file), { recursive: true });
     }
+    this.#removeUnknown();
     this.#marks.keep([...Object.values(this.maps), ...this.more.map(({ map }) => map)]);
     this.endpoints.settle();
+  }
+
+  /** Maps of another version's, or of parts that are no more. */
+  #removeUnknown(): void {
+    const known = new Set<string>([...NAMES, ...this.more.map(({ spec }) => spec.name)]);
+    for (const file of readdirSync(this.root, { withFileTypes: true }))
+      if (!file.isDirectory() && !known.has(file.name) && !file.name.startsWith(NEXT))
+        rmSync(join(this.root, file.name));
   }
 
   /** The programs once more, with the same maps. Loaded when first asked for. */

@@ -16,6 +16,7 @@ import fc from 'fast-check';
 import { eventually } from '../../test/eventually.ts';
 import { PodEvents } from '../core/pod-events.ts';
 import { inputTables, tableKey } from '../create-tables.ts';
+import { last, TableSink } from '../parts/table-sink.ts';
 import type { RemoteEndpointRow } from '../tables.ts';
 import { FakeCore, quiet, recordingLogger } from '../testing/fake-core.ts';
 import { UninstallMark } from '../uninstall/mark.ts';
@@ -34,7 +35,6 @@ import {
   policyStatusParts,
 } from './rows.ts';
 import { Kubernetes } from './source.ts';
-import { last, TableSink } from './table-sink.ts';
 import { FakeClient } from './testing/fake-client.ts';
 
 let core: FakeCore;

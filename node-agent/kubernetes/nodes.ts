@@ -20,8 +20,8 @@ import {
   type StateDB,
   type Table,
 } from '@weir/statedb';
+import { objectKey } from '../parts/table-sink.ts';
 import type { ApiserverAddressRow, NodeRow } from '../tables.ts';
-import { objectKey } from './table-sink.ts';
 
 /** What is read of a node, and no more: nodes report their images and conditions again and again. */
 interface NodeFacts extends Omit<NodeRow, 'kubeApiserver'> {

@@ -15,6 +15,7 @@ import { messageOf } from '@weir/process/errors';
 import type { Subscription } from 'rxjs';
 import type { Core, Logger } from '../core.ts';
 import type { Source } from '../parts/contract.ts';
+import { last, TableSink } from '../parts/table-sink.ts';
 import type { PeerSetRow } from '../tables.ts';
 import { CiliumEndpointWriter } from './cilium-endpoints.ts';
 import { Connection } from './connection.ts';
@@ -36,7 +37,6 @@ import {
   policyStatusParts,
   serviceParts,
 } from './rows.ts';
-import { last, TableSink } from './table-sink.ts';
 
 export interface KubernetesOptions {
   readonly core: Core;

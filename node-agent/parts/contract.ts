@@ -117,7 +117,7 @@ export interface AgentView {
   removal(): readonly Removal[];
   /** How far each part has come, in the order of start: table `parts`. */
   parts(): readonly PartRow[];
-  /** These may be asked for at any time. */
+  /** Of parts that are not off. */
   maps(): readonly MapSpec[];
 }
 

@@ -20,7 +20,6 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { buildDatapath, objectFor, SKB_ACCESS } from '@weir/bpf';
 import { buildCni } from '@weir/node-agent/cni/build.ts';
 import { bundleAgent, bundleOperator, bundlePod } from '../bundle.ts';
 import { type ImageName, imageSpec, ROOT } from './catalog.ts';
@@ -35,7 +34,7 @@ import {
   staticBusybox,
   strip,
 } from './native.ts';
-import { OBJECTS } from './objects.ts';
+import { placeObjects } from './objects.ts';
 
 /**
  * An image is larger, unpacked, than it may be.
@@ -104,9 +103,7 @@ export async function programLayer(name: ImageName, out: string): Promise<void> 
       break;
     case 'node-agent':
       await bundleAgent(app);
-      for (const access of SKB_ACCESS)
-        for (const { name, ...source } of OBJECTS)
-          copyFileSync(buildDatapath({ access, ...source }).objectPath, objectFor(access, join(app, `${name}.o`)));
+      placeObjects(app);
       copyFileSync(await buildCni(), join(app, 'weir-cni'));
       for (const file of koffiFiles()) {
         mkdirSync(dirname(join(app, file)), { recursive: true });

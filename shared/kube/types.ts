@@ -208,7 +208,20 @@ export interface Pod extends KubeObject {
 }
 export interface Namespace extends KubeObject {}
 export interface Service extends KubeObject {
-  readonly spec?: { readonly clusterIPs?: readonly string[]; readonly externalIPs?: readonly string[] };
+  readonly spec?: {
+    readonly type?: string;
+    readonly clusterIPs?: readonly string[];
+    readonly externalIPs?: readonly string[];
+    readonly ports?: readonly {
+      readonly name?: string;
+      readonly protocol?: string;
+      readonly port: number;
+      readonly nodePort?: number;
+    }[];
+    readonly sessionAffinity?: string;
+    readonly sessionAffinityConfig?: { readonly clientIP?: { readonly timeoutSeconds?: number } };
+    readonly publishNotReadyAddresses?: boolean;
+  };
   readonly status?: { readonly loadBalancer?: { readonly ingress?: readonly { readonly ip?: string }[] } };
 }
 export interface KubeNode extends KubeObject {

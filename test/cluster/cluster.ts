@@ -8,18 +8,19 @@
 import { writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:net';
 import { join } from 'node:path';
-import { buildDatapath } from '@weir/bpf';
+
 import { crds } from '@weir/kube';
 import { buildCni } from '@weir/node-agent/cni/build.ts';
 import { inNetns } from 'libbpf-ts';
 import { customAlphabet } from 'nanoid';
 import { bundlePrograms } from '../../scripts/bundle.ts';
 import { NODE_ENV, OPERATOR_FLAGS } from '../../scripts/images/catalog.ts';
+import { placeObjects } from '../../scripts/images/objects.ts';
 import { type ApiServer, createApiServer } from './apiserver/index.ts';
 import { Fabric, NODE_NET, netnsPath } from './fabric.ts';
 import { Kubectl } from './kubectl.ts';
 import { Kubelet, type Sandbox } from './kubelet.ts';
-import { bpfRootOf, claim, prefixOf, remains, remove, sweep } from './leftovers.ts';
+import { bpfRootOf, cgroupOf, claim, prefixOf, remains, remove, sweep } from './leftovers.ts';
 import { ClusterNode } from './node.ts';
 import { PodProcess } from './pod/process.ts';
 import type { ProbeResult } from './pod/protocol.ts';
@@ -107,6 +108,7 @@ export class Cluster implements TestCluster {
     const inNode = join(folder, 'node-kubeconfig');
     writeFileSync(inNode, api.kubeconfig(API_IN_NODE), { mode: 0o600 });
     this.#fabric = new Fabric(prefixOf(id));
+    const datapath = placeObjects(join(folder, 'objects'));
     this.nodes = Array.from({ length: options.nodes ?? 2 }, (_, index) => {
       const name = `node-${index + 1}`;
       return new ClusterNode({
@@ -116,10 +118,11 @@ export class Cluster implements TestCluster {
         podCidr: `10.244.${index + 1}.0/${options.podPrefix ?? 24}`,
         folder: join(folder, name),
         bpfRoot: bpfRootOf(id, name),
+        cgroup: cgroupOf(id, name),
         kubeconfig: inNode,
         clusterName: this.name,
         logDir: this.logDir,
-        agentArgs: ['--datapath-object', buildDatapath().objectPath, ...(options.agentArgs ?? [])],
+        agentArgs: ['--datapath-object', datapath, ...(options.agentArgs ?? [])],
         program: join(programs, 'agent.mjs'),
         ...(options.onLog === undefined ? {} : { onLog: options.onLog }),
         ...(options.stateDiskBytes === undefined ? {} : { stateDiskBytes: options.stateDiskBytes }),
@@ -334,7 +337,8 @@ export class Cluster implements TestCluster {
         process: this.#process(name, this.#fabric.outside),
       };
     const node = this.nodes.find((each) => each.name === name);
-    if (node !== undefined) return { name, address: node.address, process: this.#process(name, node.netns) };
+    if (node !== undefined)
+      return { name, address: node.address, process: this.#process(name, node.netns, node.cgroup) };
     const { address, process } = this.sandbox(name);
     if (address === undefined || process === undefined) throw new Error(`pod ${name} is not running`);
     return { name, address, process };
@@ -344,10 +348,11 @@ export class Cluster implements TestCluster {
     return probeBetween(this, from, to, options);
   }
 
-  #process(name: string, netns: string): PodProcess {
+  /** @param cgroup absent for who is outside */
+  #process(name: string, netns: string, cgroup?: string): PodProcess {
     const found = this.#hosts.get(name);
     if (found?.program.running === true) return found;
-    const made = new PodProcess(name, netnsPath(netns), join(this.logDir, `host-${name}.log`));
+    const made = new PodProcess(name, netnsPath(netns), join(this.logDir, `host-${name}.log`), cgroup);
     this.#hosts.set(name, made);
     return made;
   }

@@ -14,6 +14,8 @@ import { attempt, run } from './run.ts';
 export interface KubeletNode {
   readonly name: string;
   readonly netns: string;
+  /** Folder of the cgroup that its processes are in. */
+  readonly cgroup: string;
   readonly address: string;
   readonly socket: string;
 }
@@ -161,7 +163,12 @@ export class Kubelet {
       await run('ip', ['netns', 'add', netns]);
       await run('nsenter', [`--net=${netnsPath(netns)}`, 'ip', 'link', 'set', 'lo', 'up']);
       sandbox.address = await this.#add(sandbox, pod);
-      const process = new PodProcess(key, netnsPath(netns), join(this.#options.logDir, `pod-${pod.metadata.name}.log`));
+      const process = new PodProcess(
+        key,
+        netnsPath(netns),
+        join(this.#options.logDir, `pod-${pod.metadata.name}.log`),
+        node.cgroup,
+      );
       sandbox.process = process;
       await process.serve(pod.metadata.name, ports(pod, 'TCP'), ports(pod, 'UDP'));
       await this.#report(pod, node, sandbox.address);

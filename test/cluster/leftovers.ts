@@ -15,6 +15,15 @@ const BPF = '/sys/fs/bpf';
 export const prefixOf = (id: string): string => `weir-${id}`;
 export const bpfRootOf = (id: string, node: string): string => join(BPF, `${prefixOf(id)}-${node}`);
 
+/** The cgroup that is a node's root. */
+export const cgroupOf = (id: string, node: string): string => join(rootCgroup(), `${prefixOf(id)}-${node}`);
+
+function rootCgroup(): string {
+  const root = /^\S+ (\S+) cgroup2 /m.exec(readFileSync('/proc/mounts', 'utf8'))?.[1];
+  if (root === undefined) throw new Error('no cgroup of version 2 is mounted: mount -t cgroup2 none /sys/fs/cgroup');
+  return root;
+}
+
 /** Claims the folder of a new cluster. */
 export function claim(id: string): string {
   // Complete before it has its name: another cluster that starts meanwhile never sees a folder without an owner.
@@ -46,6 +55,8 @@ export async function remove(id: string): Promise<void> {
   if (existsSync(BPF))
     for (const name of readdirSync(BPF))
       if (name.startsWith(prefix)) rmSync(join(BPF, name), { recursive: true, force: true });
+  for (const name of readdirSync(rootCgroup()))
+    if (name.startsWith(prefix)) await attempt('rmdir', [join(rootCgroup(), name)]);
   const folder = join(CLUSTERS, id);
   const mounts = readFileSync('/proc/mounts', 'utf8').split('\n');
   for (const mount of mounts.map((line) => line.split(' ')[1] ?? '').filter((path) => path.startsWith(`${folder}/`)))

@@ -16,6 +16,8 @@ export interface ClusterNodeOptions {
   readonly podCidr: string;
   readonly folder: string;
   readonly bpfRoot: string;
+  /** Folder of the cgroup that is this node's root. */
+  readonly cgroup: string;
   readonly kubeconfig: string;
   readonly clusterName: string;
   readonly logDir: string;
@@ -35,6 +37,7 @@ export class ClusterNode implements KubeletNode, TestNode {
   readonly podCidr: string;
   readonly socket: string;
   readonly bpfRoot: string;
+  readonly cgroup: string;
   readonly stateDir: string;
   readonly #options: ClusterNodeOptions;
   #agent: Program | undefined;
@@ -46,9 +49,11 @@ export class ClusterNode implements KubeletNode, TestNode {
     this.address = options.address;
     this.podCidr = options.podCidr;
     this.bpfRoot = options.bpfRoot;
+    this.cgroup = options.cgroup;
     this.socket = join(options.folder, 'weir.sock');
     this.stateDir = join(options.folder, 'state');
     mkdirSync(options.folder, { recursive: true });
+    mkdirSync(options.cgroup, { recursive: true });
   }
 
   get agent(): Program {
@@ -72,6 +77,8 @@ export class ClusterNode implements KubeletNode, TestNode {
       this.socket,
       '--bpf-root',
       o.bpfRoot,
+      '--cgroup-root',
+      o.cgroup,
       '--state-dir',
       this.stateDir,
       ...o.agentArgs,
@@ -85,6 +92,7 @@ export class ClusterNode implements KubeletNode, TestNode {
       name: `agent ${this.name}`,
       onEnd: (how) => this.#options.onLog?.(`the agent of ${this.name} has ended (${how}); its log: ${logFile}`),
       netns: netnsPath(this.netns),
+      cgroup: this.cgroup,
       command: process.execPath,
       args: this.agentCommand(),
       logFile,

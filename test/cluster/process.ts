@@ -5,11 +5,14 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createWriteStream, openSync, type WriteStream } from 'node:fs';
+import { join } from 'node:path';
 
 export interface ProgramOptions {
   readonly name: string;
   /** Path of the network namespace to run in; the caller's own when absent. */
   readonly netns?: string;
+  /** Folder of the cgroup to run in; the caller's own when absent. */
+  readonly cgroup?: string;
   readonly command: string;
   readonly args: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
@@ -34,7 +37,11 @@ export class Program {
     this.name = options.name;
     // Opened at once: its folder may be gone as soon as the program has ended.
     this.#log = createWriteStream(options.logFile, { fd: openSync(options.logFile, 'a') });
-    const die = ['setpriv', '--pdeathsig', 'KILL', options.command, ...options.args];
+    const into =
+      options.cgroup === undefined
+        ? []
+        : ['sh', '-c', 'echo $$ > "$0" && exec "$@"', join(options.cgroup, 'cgroup.procs')];
+    const die = [...into, 'setpriv', '--pdeathsig', 'KILL', options.command, ...options.args];
     // nsenter and not `ip netns exec`: the latter mounts a new /sys and hides the pinned maps.
     const [command = '', ...args] = options.netns === undefined ? die : ['nsenter', `--net=${options.netns}`, ...die];
     this.child = spawn(command, args, {

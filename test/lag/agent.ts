@@ -16,7 +16,7 @@ import {
   podParts,
   policyParts,
 } from '../../node-agent/kubernetes/rows.ts';
-import { last, TableSink } from '../../node-agent/kubernetes/table-sink.ts';
+import { last, TableSink } from '../../node-agent/parts/table-sink.ts';
 import type { EndpointStateRow, SlotRow } from '../../node-agent/tables.ts';
 import type { Api, Watch } from './api.ts';
 

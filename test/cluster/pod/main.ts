@@ -100,7 +100,11 @@ function probeUdp(target: ProbeTarget): Promise<ProbeResult> {
       finish(error.code === 'ECONNREFUSED' ? 'refused' : 'dropped'),
     );
     socket.bind(target.sourcePort ?? 0, target.sourceAddress ?? '0.0.0.0', () =>
-      socket.connect(target.port, target.address, () => socket.send('probe')),
+      // A Service without backends is refused at the call.
+      socket.connect(target.port, target.address, (error?: NodeJS.ErrnoException) => {
+        if (error === undefined || error === null) socket.send('probe');
+        else finish(error.code === 'ECONNREFUSED' ? 'refused' : 'dropped');
+      }),
     );
   });
 }

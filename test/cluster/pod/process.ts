@@ -10,11 +10,13 @@ export class PodProcess implements PodControl {
   readonly program: Program;
   readonly #conversation: Conversation;
 
-  constructor(name: string, netns: string, logFile: string) {
+  /** @param cgroup folder of the node's; absent for who is on no node */
+  constructor(name: string, netns: string, logFile: string, cgroup?: string) {
     const main = join(ROOT, 'test/cluster/pod/main.ts');
     this.program = new Program({
       name,
       netns,
+      ...(cgroup === undefined ? {} : { cgroup }),
       command: process.execPath,
       args: ['--max-old-space-size=64', main],
       env: COMPILE_CACHE,

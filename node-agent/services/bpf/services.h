@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Services: frontends, their backends, and what was translated. The bytes shared with user space; ../layout.ts is the other half. Host byte order
+ * unless a field says __be. An address takes 16 bytes in either family: IPv4 as ::ffff:a.b.c.d.
+ *
+ * A frontend names its service by number, and the service's slots 0 .. count-1 name backends. User space writes so that whoever finds a frontend finds a
+ * backend: a backend before the slots that name it, a slot before the count that covers it; and takes away in the opposite order.
+ */
+#ifndef WEIR_SERVICES_H
+#define WEIR_SERVICES_H
+
+#include "common.h"
+
+struct svc_address {
+	__u32 words[4]; /* __be */
+};
+
+/* SCOPE_LOCAL: for clients that get only backends of this node. */
+#define SCOPE_CLUSTER 0
+#define SCOPE_LOCAL 1
+
+struct svc_frontend_key {
+	struct svc_address address;
+	__be16 port;
+	__u8 protocol;
+	__u8 scope;
+};
+
+/* No backend takes new connections: what is sent there is refused. */
+#define SVC_AFFINITY 1 /* a client stays with its backend */
+
+struct svc_frontend {
+	__u32 service;
+	__u32 count; /* of backends */
+	__u32 flags;
+	__u32 affinity_seconds;
+};
+
+struct svc_slot_key {
+	__u32 service;
+	__u32 index;
+};
+
+struct svc_backend {
+	struct svc_address address;
+	__be16 port;
+	__u8 protocol;
+	__u8 flags;
+};
+
+/* A client of a service with affinity: the address of a packet's sender, or the network namespace of a socket. */
+struct svc_client_key {
+	__u32 service;
+	__u32 pad;
+	struct svc_address client;
+};
+
+struct svc_client {
+	__u32 backend;
+	__u32 last_seen; /* ticks */
+};
+
+/* A socket's peer as it was translated, for the way back. */
+struct svc_socket_key {
+	__u64 cookie;
+	struct svc_address backend;
+	__be16 port;
+	__u8 protocol;
+	__u8 pad[5];
+};
+
+struct svc_original {
+	struct svc_address address;
+	__be16 port;
+	__u16 pad;
+	__u32 service;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, struct svc_frontend_key);
+	__type(value, struct svc_frontend);
+} svc_frontends SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 524288);
+	__type(key, struct svc_slot_key);
+	__type(value, __u32); /* backend */
+} svc_slots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 262144);
+	__type(key, __u32);
+	__type(value, struct svc_backend);
+} svc_backends SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct svc_client_key);
+	__type(value, struct svc_client);
+} svc_clients SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 131072);
+	__type(key, struct svc_socket_key);
+	__type(value, struct svc_original);
+} svc_sockets SEC(".maps");
+
+_Static_assert(sizeof(struct svc_frontend_key) == 20, "svc_frontend_key");
+_Static_assert(sizeof(struct svc_frontend) == 16, "svc_frontend");
+_Static_assert(sizeof(struct svc_backend) == 20, "svc_backend");
+_Static_assert(sizeof(struct svc_client_key) == 24, "svc_client_key");
+_Static_assert(sizeof(struct svc_socket_key) == 32, "svc_socket_key");
+_Static_assert(sizeof(struct svc_original) == 24, "svc_original");
+
+static __always_inline bool same_address(const struct svc_address *a, const struct svc_address *b)
+{
+	return a->words[0] == b->words[0] && a->words[1] == b->words[1] && a->words[2] == b->words[2] &&
+	       a->words[3] == b->words[3];
+}
+
+static __always_inline void address_v4(struct svc_address *to, __be32 address)
+{
+	to->words[0] = 0;
+	to->words[1] = 0;
+	to->words[2] = bpf_htonl(0xffff);
+	to->words[3] = address;
+}
+
+static __always_inline bool is_v4(const struct svc_address *address)
+{
+	return !address->words[0] && !address->words[1] && address->words[2] == bpf_htonl(0xffff);
+}
+
+/*
+ * A backend of the frontend for a client; NULL where it has none. `seed` spreads clients. With affinity the client's last backend, while that is one of
+ * its backends still and the time is not over.
+ */
+static __always_inline struct svc_backend *pick_backend(const struct svc_frontend *frontend,
+							 const struct svc_address *client, __u32 seed)
+{
+	struct svc_client_key who = {.service = frontend->service, .client = *client};
+	struct svc_slot_key slot = {.service = frontend->service};
+	__u32 count = READ_ONCE(frontend->count), now = now_ticks();
+	struct svc_client chosen = {.last_seen = now};
+	struct svc_backend *backend;
+	__u32 *id;
+
+	if (!count)
+		return NULL;
+	if (frontend->flags & SVC_AFFINITY) {
+		struct svc_client *last = bpf_map_lookup_elem(&svc_clients, &who);
+
+		if (last && now - last->last_seen <= TICKS(1) * frontend->affinity_seconds) {
+			backend = bpf_map_lookup_elem(&svc_backends, &last->backend);
+			if (backend) {
+				last->last_seen = now;
+				return backend;
+			}
+		}
+	}
+	slot.index = seed % count;
+	id = bpf_map_lookup_elem(&svc_slots, &slot);
+	if (!id)
+		return NULL;
+	chosen.backend = *id;
+	backend = bpf_map_lookup_elem(&svc_backends, &chosen.backend);
+	if (backend && (frontend->flags & SVC_AFFINITY))
+		bpf_map_update_elem(&svc_clients, &who, &chosen, BPF_ANY);
+	return backend;
+}
+
+#endif

@@ -1,0 +1,31 @@
+/** The pinned maps of Services (bpf/services.h), and how people read them. */
+import type { MapSpec } from '@weir/bpf';
+import { mapFlags } from 'libbpf-ts';
+import { backendValue, frontendKey, frontendValue, number, slotKey } from './layout.ts';
+
+const hash = { type: 'hash', flags: mapFlags.NO_PREALLOC, version: 1 } as const;
+const lru = { type: 'lru_hash', flags: 0, version: 1 } as const;
+const hex = (bytes: Uint8Array): object => ({ bytes: Buffer.from(bytes).toString('hex') });
+
+export const SERVICE_MAPS = [
+  {
+    ...{ ...hash, name: 'svc_frontends', keySize: 20, valueSize: 16, maxEntries: 65_536 },
+    describe: (key, value) => ({ key: frontendKey.decode(key), value: frontendValue.decode(value) }),
+  },
+  {
+    ...{ ...hash, name: 'svc_slots', keySize: 8, valueSize: 4, maxEntries: 524_288 },
+    describe: (key, value) => ({ key: slotKey.decode(key), value: { backend: number.decode(value) } }),
+  },
+  {
+    ...{ ...hash, name: 'svc_backends', keySize: 4, valueSize: 20, maxEntries: 262_144 },
+    describe: (key, value) => ({ key: { backend: number.decode(key) }, value: backendValue.decode(value) }),
+  },
+  {
+    ...{ ...lru, name: 'svc_clients', keySize: 24, valueSize: 8, maxEntries: 65_536 },
+    describe: (key, value) => ({ key: hex(key), value: hex(value) }),
+  },
+  {
+    ...{ ...lru, name: 'svc_sockets', keySize: 32, valueSize: 24, maxEntries: 131_072 },
+    describe: (key, value) => ({ key: hex(key), value: hex(value) }),
+  },
+] as const satisfies readonly MapSpec[];

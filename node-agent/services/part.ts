@@ -1,0 +1,62 @@
+import { resources } from '@weir/kube';
+import { flag } from '@weir/process/flags';
+import { datapathPart } from '../core/datapath-part.ts';
+import { definePart } from '../parts/contract.ts';
+import { last, TableSink } from '../parts/table-sink.ts';
+import { SERVICE_MAPS } from './maps.ts';
+import { HOOKS, SOURCE } from './programs.ts';
+import { serviceObjectParts, sliceParts } from './rows.ts';
+import { Services } from './services.ts';
+
+/** Services: their addresses are translated to backends before policy judges. */
+export const servicesPart = definePart({
+  name: 'services',
+  needs: { datapath: datapathPart },
+  flags: {
+    services: flag<'off' | 'sockets'>(
+      '--services <mode>',
+      'sockets: processes that connect or send to a Service reach a backend, and policy judges that; off: kube-proxy translates',
+    )
+      .choices(['off', 'sockets'])
+      .default('off'),
+  },
+  maps: SERVICE_MAPS,
+  objects: [SOURCE],
+  build: ({ datapath }, { config, db, log }) => {
+    if (config.services === 'off') return undefined;
+    const services = new Services({ db, map: (name) => datapath.map(name), log });
+    const { objects, slices } = services.tables;
+    return {
+      provides: services,
+      sources: [
+        {
+          resource: resources.Service,
+          sink: new TableSink({ db, log, table: objects, parts: serviceObjectParts, merge: last }),
+        },
+        {
+          resource: resources.EndpointSlice,
+          sink: new TableSink({ db, log, table: slices, parts: sliceParts, merge: last }),
+        },
+      ],
+      settings: { services: config.services },
+      hooks: { services: HOOKS },
+      start: () => services.start(),
+      stop: () => services.stop(),
+      conditions: [
+        {
+          name: 'services',
+          title: 'Services',
+          reason: 'ServicesFailing',
+          read: () => {
+            const [first, ...more] = services.failing();
+            if (first === undefined) return { ok: true, message: 'the kernel has all frontends' };
+            return {
+              ok: false,
+              message: `${first.service}: ${first.message}${more.length > 0 ? ` (and ${more.length} more)` : ''}`,
+            };
+          },
+        },
+      ],
+    };
+  },
+});

@@ -1,0 +1,16 @@
+/** The programs of Services, and where they run. */
+import { join } from 'node:path';
+import type { Hook, ObjectSource } from '@weir/bpf';
+
+export const SOURCE: ObjectSource = { name: 'services', source: join(import.meta.dirname, 'bpf/services.c') };
+
+export const HOOKS: readonly Hook[] = [
+  { at: 'cgroup', program: 'svc_connect4', attach: 'connect4' },
+  { at: 'cgroup', program: 'svc_connect6', attach: 'connect6' },
+  { at: 'cgroup', program: 'svc_sendmsg4', attach: 'sendmsg4' },
+  { at: 'cgroup', program: 'svc_sendmsg6', attach: 'sendmsg6' },
+  { at: 'cgroup', program: 'svc_recvmsg4', attach: 'recvmsg4' },
+  { at: 'cgroup', program: 'svc_recvmsg6', attach: 'recvmsg6' },
+  { at: 'cgroup', program: 'svc_peername4', attach: 'getpeername4' },
+  { at: 'cgroup', program: 'svc_peername6', attach: 'getpeername6' },
+];

@@ -1,0 +1,71 @@
+/** Services from `kubectl apply` to packets: policy judges the pod behind a Service's address. */
+import { afterAll, beforeAll, expect, it } from '@jest/globals';
+import { Cluster } from '../cluster/index.ts';
+import { eventually } from '../eventually.ts';
+
+const DNS = '10.96.0.10';
+
+function service(name: string, address: string, port: number, protocol: 'TCP' | 'UDP'): object {
+  return {
+    apiVersion: 'v1',
+    kind: 'Service',
+    metadata: { name },
+    spec: { clusterIP: address, clusterIPs: [address], ports: [{ port, protocol }] },
+  };
+}
+
+function slice(name: string, addresses: readonly string[], port: number, protocol: 'TCP' | 'UDP'): object {
+  return {
+    apiVersion: 'discovery.k8s.io/v1',
+    kind: 'EndpointSlice',
+    metadata: { name: `${name}-1`, labels: { 'kubernetes.io/service-name': name } },
+    addressType: 'IPv4',
+    endpoints: addresses.map((address) => ({ addresses: [address], conditions: { ready: true } })),
+    ports: [{ port, protocol }],
+  };
+}
+
+const policy = {
+  apiVersion: 'cilium.io/v2',
+  kind: 'CiliumNetworkPolicy',
+  metadata: { name: 'dns-only', namespace: 'default' },
+  spec: {
+    endpointSelector: { matchLabels: { app: 'client' } },
+    egress: [
+      {
+        toEndpoints: [{ matchLabels: { 'k8s-app': 'kube-dns' } }],
+        toPorts: [{ ports: [{ port: '53', protocol: 'UDP' }] }],
+      },
+    ],
+  },
+};
+
+let cluster: Cluster;
+beforeAll(async () => {
+  cluster = await Cluster.start({ agentArgs: ['--services', 'sockets'] });
+  await cluster.createPods([
+    { name: 'client', labels: { app: 'client' }, node: 1 },
+    { name: 'dns', labels: { 'k8s-app': 'kube-dns' }, node: 2, udp: [53] },
+    { name: 'web', labels: { app: 'web' }, node: 2, udp: [53] },
+  ]);
+});
+afterAll(() => cluster?.stop());
+
+const address = async (pod: string): Promise<string> => (await cluster.host(pod)).address;
+const asks = (): Promise<string> => cluster.probe('client', DNS, { port: 53, protocol: 'udp' });
+
+it('"allow DNS to kube-dns" works by the Service, and holds for whoever is behind it', async () => {
+  await cluster.applyObjects([
+    service('kube-dns', DNS, 53, 'UDP'),
+    slice('kube-dns', [await address('dns')], 53, 'UDP'),
+  ]);
+  await eventually(asks, (result) => result === 'reached');
+  await cluster.applyObjects([policy]);
+  await cluster.programmed('cnp/dns-only');
+  expect(await asks()).toBe('reached');
+  expect(await cluster.probe('client', 'web', { port: 53, protocol: 'udp' })).toBe('dropped');
+  await cluster.applyObjects([slice('kube-dns', [await address('web')], 53, 'UDP')]);
+  await eventually(asks, (result) => result === 'dropped');
+  await cluster.applyObjects([slice('kube-dns', [], 53, 'UDP')]);
+  await eventually(asks, (result) => result === 'refused');
+});
