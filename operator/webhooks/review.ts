@@ -2,9 +2,14 @@
 import { withoutDepths } from '@weir/process/depth';
 import type { AdmissionAnswer, AdmissionRequest } from '../parts/contract.ts';
 
-/** No review comes of it: an HTTP status, and a sentence for whoever asked. */
+/**
+ * A request to the operator's webhook server cannot be answered with a review.
+ * @fix Send an AdmissionReview of admission.k8s.io/v1 as a POST; the message says what is wrong with the request.
+ */
 export class ReviewError extends Error {
   override readonly name = 'ReviewError';
+  readonly code = 'ERR_WEIR_REVIEW';
+  /** Of the HTTP answer. */
   readonly status: number;
 
   constructor(status: number, message: string, cause?: unknown) {

@@ -39,7 +39,7 @@ export const PATTERNS: Readonly<Record<Exclude<Project, 'unit'>, readonly string
     'node-agent/cni/{installation,network,service,shim}',
     'node-agent/datapath/{conntrack,content-audit,endpoint-map,links,lock,part-programs,slot-store}',
     'node-agent/config/mount-bpffs',
-    'operator/health',
+    'operator/{health,webhooks/server}',
     'shared/libbpf/!(memory-map)',
     'shared/kube/access',
     'shared/process/{memory,metrics-server,supervised}',
