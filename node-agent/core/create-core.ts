@@ -20,7 +20,7 @@ import { RealisedReport } from '../realised/report.ts';
 import type { Loaded } from '../state/persist.ts';
 import { StateFiles } from '../state/state-files.ts';
 import type { EndpointRow, EndpointStateRow } from '../tables.ts';
-import { connectionsCheck, endpointsCheck, labelsCheck } from './endpoint-checks.ts';
+import { connectionsCheck, endpointsCheck, labelsCheck, stepsCheck } from './endpoint-checks.ts';
 import { checkEndpoint, LAST_ENDPOINT, outdated } from './endpoint-rows.ts';
 import { AwaitedSets, healthOf, incompleteText, RULES_UNKNOWN } from './health.ts';
 import { breathe, KernelSide } from './kernel-side.ts';
@@ -388,6 +388,7 @@ class KernelCore implements Core {
           concluding: pending.length === 0 && !this.#rulesAwaited(),
         }),
         this.files.check(),
+        stepsCheck(this.#model.failedSteps()),
       ],
       awaited: this.#awaited,
     });

@@ -171,3 +171,10 @@ function told(texts: readonly string[]): string {
 function lasts(ms: number): boolean {
   return ms < 0 || ms >= PATIENCE_MS;
 }
+
+/** Steps of parts in the last plan. */
+export function stepsCheck(failed: readonly { readonly name: string; readonly message: string }[]): HealthCheck {
+  const [first] = failed;
+  const message = first === undefined ? 'no step of a plan fails' : `step ${first.name} fails: ${first.message}`;
+  return { name: 'steps', ok: first === undefined, message };
+}

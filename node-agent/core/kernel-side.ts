@@ -206,8 +206,8 @@ export class KernelSide {
         unpinned: () => [...pinned.unpinned(), ...besidePins.unpinned(), ...this.#partPrograms.unpinned()],
         repin: () => {
           pinned.repin();
-          this.#partPrograms.repin();
           besidePins.repin();
+          this.#partPrograms.repin();
         },
       },
       interfaces: {
@@ -327,12 +327,25 @@ export class KernelSide {
     });
   }
 
+  /** Interfaces of the node come and go. */
+  #follow(): void {
+    try {
+      this.#partPrograms.follow();
+    } catch (error) {
+      this.#options.core.log.error(
+        { error: messageOf(error) },
+        'a program cannot be attached to an interface of the node',
+      );
+    }
+  }
+
   #audit(): Promise<void> {
     const { core, on } = this.#options;
     return auditRounds({
       auditMs: core.kernel?.auditMs,
       look: async () => {
         on.look();
+        this.#follow();
         await this.audit.look();
       },
       step: (part) => this.audit.step(part),

@@ -165,7 +165,7 @@ describe('an upgrade to another layout of equal size', () => {
     await next.start();
     await next.waitPolicyRevision(next.policyRevision());
     const now = mapIds();
-    expect(Object.keys(MAPS).filter((name) => now[name] !== old[name])).toEqual(['metrics']);
+    expect(Object.keys(MAPS).filter((name) => now[name] !== old[name])).toEqual(['metrics', 'stages']);
     expect(await client.reaches(server)).toBe(false);
   });
 });

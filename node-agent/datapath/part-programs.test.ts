@@ -32,7 +32,7 @@ const object: ProgramObject = {
     { at: 'from-pod', program: 'sample_from_pod' },
     { at: 'to-pod', program: 'sample_to_pod' },
     { at: 'cgroup', program: 'sample_connect', attach: 'connect4' },
-    { at: 'interfaces', program: 'sample_uplink', direction: 'ingress', interfaces: () => [LOOPBACK] },
+    { at: 'interfaces', program: 'sample_uplink', direction: 'ingress', interfaces: () => interfaces },
   ],
 };
 
@@ -41,6 +41,7 @@ let core: Core;
 let client: LabPod;
 let server: LabPod;
 let cgroup = '';
+let interfaces: readonly number[] = [];
 
 const bytes = (address: string): Uint8Array => Uint8Array.from(address.split('.'), Number);
 
@@ -70,6 +71,7 @@ const stages = (): BpfMap => openPinnedMap(join(lab.root, 'stages'));
 const asksOther = (): Promise<boolean> => client.reaches(server, undefined, OTHER);
 
 beforeEach(async () => {
+  interfaces = [LOOPBACK];
   lab = new Lab();
   const root = rootCgroup();
   if (root === undefined) throw new Error('no cgroup of version 2 is mounted: mount -t cgroup2 none /sys/fs/cgroup');
@@ -145,8 +147,8 @@ it('go on without an agent, and are adopted, replaced and taken away by the next
   await start([object]);
   expect(await asksOther()).toBe(true);
   expect(readdirSync(join(lab.root, 'hooks')).sort()).toEqual([
-    'sample-sample_connect',
-    `sample-sample_uplink-${LOOPBACK}`,
+    'sample-sample_connect-connect4',
+    `sample-sample_uplink-ingress-${LOOPBACK}`,
   ]);
   await core.stop();
   await start([]);
@@ -170,6 +172,40 @@ it('are put back where somebody took them away', async () => {
   await eventually(async () => stageProgram(map, 'from-pod') !== undefined, Boolean);
   expect(await asksOther()).toBe(true);
   expect(core.repairs().map(({ part }) => part)).toContain('pins');
+});
+
+it('follow interfaces of the node as they come and go, and nobody is blamed for that', async () => {
+  const pin = (at: number): string => `sample-sample_uplink-ingress-${at}`;
+  const pins = async (): Promise<string[]> => readdirSync(join(lab.root, 'hooks')).sort();
+  interfaces = [LOOPBACK, client.ifindex];
+  await eventually(pins, (all) => all.includes(pin(client.ifindex)));
+  interfaces = [client.ifindex, 4_000_000];
+  await eventually(pins, (all) => !all.includes(pin(LOOPBACK)));
+  expect(await pins()).toEqual(['sample-sample_connect-connect4', pin(client.ifindex)]);
+  expect(core.repairs()).toEqual([]);
+  expect(core.health().ok).toBe(true);
+  // One that is not there keeps no agent from starting.
+  await core.stop();
+  await start([object]);
+});
+
+it('may not have one program at one hook twice, and leave nothing at a hook that is another kind now', async () => {
+  const uplink = object.hooks.filter(({ at }) => at === 'interfaces');
+  await core.stop();
+  await expect(start([{ ...object, hooks: [...uplink, ...uplink] }])).rejects.toThrow('at one hook twice');
+  await start([{ ...object, hooks: [{ at: 'to-pod', program: 'sample_uplink' }] }]);
+  expect(readdirSync(join(lab.root, 'hooks'))).toEqual([]);
+});
+
+it('keep what runs where another cannot be attached', async () => {
+  await core.stop();
+  const wrong: ProgramObject = {
+    ...object,
+    hooks: object.hooks.map((hook) => (hook.at === 'cgroup' ? { ...hook, attach: 'connect6' } : hook)),
+  };
+  await expect(start([wrong])).rejects.toThrow('EINVAL');
+  expect(readdirSync(join(lab.root, 'hooks'))).toContain('sample-sample_connect-connect4');
+  await start([object]);
 });
 
 it('drop what cannot go on to be judged', async () => {

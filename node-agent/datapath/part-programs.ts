@@ -5,12 +5,13 @@
  * Guarantees: a hook runs its program from `open` on, beyond the agent's life, and until an agent starts whose parts bring it no more; a new
  * version takes its place at once, with no call or packet in between that runs none. `repin` puts back what others took away.
  */
-import { mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { mkdirSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { buildDatapath, type Hook, objectBeside, type ProgramObject, STAGES } from '@weir/bpf';
 import {
   attachCgroup,
   attachTcx,
+  BpfError,
   type BpfMap,
   type BpfObject,
   type BpfProgram,
@@ -24,6 +25,7 @@ import {
 } from 'libbpf-ts';
 import { CgroupMissingError, ProgramObjectError } from '../errors.ts';
 import type { InNode } from './links.ts';
+import { NEXT } from './pins.ts';
 import { number, setStage, stageProgram } from './stages.ts';
 
 export interface PartProgramsOptions {
@@ -60,6 +62,7 @@ export class PartPrograms {
     try {
       for (const object of options.objects) programs.#load(object);
       programs.repin();
+      programs.follow();
       programs.#prune();
       return programs;
     } catch (error) {
@@ -78,42 +81,68 @@ export class PartPrograms {
       const taken = this.#hooks.find((other) => isStage(hook) && other.at === hook.at);
       if (taken !== undefined)
         throw new ProgramObjectError(name, `wants stage ${hook.at}, which object ${taken.object} has already`);
-      this.#hooks.push({ ...hook, object: name, loaded: loaded.program(hook.program) });
+      const attached = { ...hook, object: name, loaded: loaded.program(hook.program) };
+      if (!isStage(hook) && this.#hooks.some((other) => !isStage(other) && this.#pin(other) === this.#pin(attached)))
+        throw new ProgramObjectError(name, `has program ${hook.program} at one hook twice`);
+      this.#hooks.push(attached);
     }
   }
 
-  /** Hooks that do not run their program, in words. */
+  /** Hooks that ran their program and do not any more, in words. */
   unpinned(): string[] {
     return this.#hooks.flatMap((hook) => {
       try {
-        return this.#missing(hook);
+        return this.#lost(hook);
       } catch {
         return [titleOf(hook)];
       }
     });
   }
 
-  /** Has every hook run its program. @throws BpfError, CgroupMissingError */
+  /** Has every hook run its program that ran it, tries each, and throws the first failure. @throws BpfError, CgroupMissingError */
   repin(): void {
     mkdirSync(this.#folder, { recursive: true, mode: 0o700 });
-    for (const hook of this.#hooks) {
+    this.#each((hook) => {
       if (isStage(hook)) setStage(this.#stages, hook.at, hook.loaded);
       else if (hook.at === 'cgroup') this.#attachCgroup(hook);
-      else this.#attachInterfaces(hook);
-    }
+      else for (const ifindex of this.#pinnedInterfaces(hook)) this.#attachInterface(hook, ifindex);
+    });
   }
 
-  #missing(hook: Attached): string[] {
+  /** Runs programs at interfaces that have come, and ends those at interfaces that are not asked for any more. @throws BpfError */
+  follow(): void {
+    this.#each((hook) => {
+      if (hook.at !== 'interfaces') return;
+      const wanted = new Set(hook.interfaces());
+      for (const ifindex of this.#pinnedInterfaces(hook))
+        if (!wanted.has(ifindex)) this.#detach(`${this.#pin(hook)}-${ifindex}`);
+      for (const ifindex of wanted) this.#attachInterface(hook, ifindex);
+    });
+  }
+
+  #each(body: (hook: Attached) => void): void {
+    const failures: unknown[] = [];
+    for (const hook of this.#hooks) {
+      try {
+        body(hook);
+      } catch (error) {
+        failures.push(error);
+      }
+    }
+    if (failures.length > 0) throw failures[0];
+  }
+
+  #lost(hook: Attached): string[] {
     const id = hook.loaded.info().id;
     if (isStage(hook)) return stageProgram(this.#stages, hook.at) === id ? [] : [titleOf(hook)];
     if (hook.at === 'cgroup') {
       using link = opened(this.#pin(hook), openPinnedCgroupLink);
       return link !== undefined && this.#isOurs(link, hook) && link.programId() === id ? [] : [titleOf(hook)];
     }
-    const wanted = new Set(hook.interfaces());
-    const strays = this.#pinnedInterfaces(hook).filter((ifindex) => !wanted.has(ifindex));
-    const bare = [...wanted].filter((ifindex) => !this.#runs(ifindex, hook, id));
-    return [...bare, ...strays].map((ifindex) => `${titleOf(hook)} at interface ${ifindex}`);
+    // One whose pin is gone is attached anew by `follow`, as one that has come.
+    return this.#pinnedInterfaces(hook)
+      .filter((ifindex) => this.#isThere(ifindex, hook) && !this.#runs(ifindex, hook, id))
+      .map((ifindex) => `${titleOf(hook)} at interface ${ifindex}`);
   }
 
   #attachCgroup(hook: Attached & { readonly at: 'cgroup' }): void {
@@ -125,10 +154,9 @@ export class PartPrograms {
       if (found.programId() !== hook.loaded.info().id) found.replace(hook.loaded);
       return;
     }
-    found?.detach();
-    rmSync(pin, { recursive: true, force: true });
     using link = attachCgroup(hook.loaded, cgroup, hook.attach);
-    link.pin(pin);
+    this.#takePlace(link, pin);
+    found?.detach();
   }
 
   #isOurs(link: CgroupLink, hook: Attached & { readonly at: 'cgroup' }): boolean {
@@ -136,24 +164,47 @@ export class PartPrograms {
     return cgroup !== undefined && link.attach === hook.attach && link.cgroupId === cgroupIdOf(cgroup);
   }
 
-  #attachInterfaces(hook: Attached & { readonly at: 'interfaces' }): void {
-    const wanted = new Set(hook.interfaces());
-    const id = hook.loaded.info().id;
-    for (const ifindex of this.#pinnedInterfaces(hook))
-      if (!wanted.has(ifindex)) this.#detach(`${this.#pin(hook)}-${ifindex}`);
-    for (const ifindex of wanted) {
-      if (this.#runs(ifindex, hook, id)) continue;
-      const pin = `${this.#pin(hook)}-${ifindex}`;
-      using found = opened(pin, openPinnedLink);
-      if (found?.ifindex === ifindex && found.direction === hook.direction) {
-        found.replace(hook.loaded);
-        continue;
-      }
-      found?.detach();
-      rmSync(pin, { recursive: true, force: true });
-      using link = this.#options.inNode(() => attachTcx(hook.loaded, { ifindex, direction: hook.direction }));
-      link.pin(pin);
+  /** An interface that has gone meanwhile is none. */
+  #attachInterface(hook: Attached & { readonly at: 'interfaces' }, ifindex: number): void {
+    if (!this.#isThere(ifindex, hook) || this.#runs(ifindex, hook, hook.loaded.info().id)) return;
+    const pin = `${this.#pin(hook)}-${ifindex}`;
+    using found = opened(pin, openPinnedLink);
+    if (found?.ifindex === ifindex && found.direction === hook.direction && this.#isHere(found)) {
+      found.replace(hook.loaded);
+      return;
     }
+    try {
+      using link = this.#options.inNode(() => attachTcx(hook.loaded, { ifindex, direction: hook.direction }));
+      this.#takePlace(link, pin);
+    } catch (error) {
+      if (!isGone(error)) throw error;
+    }
+    found?.detach();
+  }
+
+  /** Whatever is pinned there: the new link has its name at once. */
+  #takePlace(link: TcLink | CgroupLink, pin: string): void {
+    const next = join(this.#folder, `${NEXT}${basename(pin)}`);
+    rmSync(next, { recursive: true, force: true });
+    link.pin(next);
+    if (statSync(pin, { throwIfNoEntry: false })?.isDirectory()) rmSync(pin, { recursive: true });
+    renameSync(next, pin);
+  }
+
+  #isThere(ifindex: number, { direction }: Attached & { readonly at: 'interfaces' }): boolean {
+    try {
+      this.#options.inNode(() => listTcx(ifindex, direction));
+      return true;
+    } catch (error) {
+      if (isGone(error)) return false;
+      throw error;
+    }
+  }
+
+  /** Whether the link's interface is in the node's network namespace. */
+  #isHere(link: TcLink): boolean {
+    const id = link.id();
+    return this.#options.inNode(() => listTcx(link.ifindex, link.direction)).some((entry) => entry.link === id);
   }
 
   /** Whether the interface runs the program, by the link that is pinned. */
@@ -177,10 +228,13 @@ export class PartPrograms {
   #prune(): void {
     for (const stage of STAGE_NAMES)
       if (!this.#hooks.some(({ at }) => at === stage)) this.#stages.delete(number(STAGES[stage]));
-    const kept = this.#hooks.map((hook) => basename(this.#pin(hook)));
-    for (const file of readdirSync(this.#folder))
-      if (!kept.some((pin) => file === pin || new RegExp(`^${pin}-\\d+$`).test(file)))
-        this.#detach(join(this.#folder, file));
+    const wanted = (file: string): boolean =>
+      this.#hooks.some((hook) => {
+        const pin = basename(this.#pin(hook));
+        if (hook.at === 'cgroup') return file === pin;
+        return hook.at === 'interfaces' && file.startsWith(`${pin}-`) && /^\d+$/.test(file.slice(pin.length + 1));
+      });
+    for (const file of readdirSync(this.#folder)) if (!wanted(file)) this.#detach(join(this.#folder, file));
   }
 
   #detach(pin: string): void {
@@ -188,8 +242,10 @@ export class PartPrograms {
     rmSync(pin, { recursive: true, force: true });
   }
 
-  #pin({ object, program }: Attached): string {
-    return join(this.#folder, `${object}-${program}`);
+  /** Of a cgroup hook; of an interface's, with its index behind it. */
+  #pin(hook: Attached): string {
+    const place = hook.at === 'cgroup' ? hook.attach : hook.at === 'interfaces' ? hook.direction : hook.at;
+    return join(this.#folder, `${hook.object}-${hook.program}-${place}`);
   }
 
   get #stages(): BpfMap {
@@ -219,11 +275,17 @@ function titleOf(hook: Hook & { readonly object: string }): string {
   return `program ${hook.program} of ${hook.object} at ${place}`;
 }
 
-/** Undefined where nothing of the kind is pinned. */
+/** Undefined where nothing of the kind is pinned. @throws BpfError where what is pinned cannot be opened */
 function opened<T>(pin: string, open: (path: string) => T): T | undefined {
   try {
     return open(pin);
-  } catch {
-    return undefined;
+  } catch (error) {
+    if (error instanceof BpfError && ['ENOENT', 'EINVAL', 'EACCES', 'ENOTDIR'].includes(error.errnoName))
+      return undefined;
+    throw error;
   }
+}
+
+function isGone(error: unknown): boolean {
+  return error instanceof BpfError && error.errnoName === 'ENODEV';
 }

@@ -175,6 +175,12 @@ export class PinnedDatapath {
         replaced.push(name);
       }
     }
+    // What programs hand on to others belongs to one set of maps: where one of them is new, so is `stages`.
+    if (found.stages !== undefined && NAMES.some((name) => found[name] === undefined)) {
+      found.stages.close();
+      delete found.stages;
+      replaced.push('stages');
+    }
     const pin = (program: string): string => join(root, 'programs', `${built.hash.slice(0, 16)}-${program}`);
     const complete = NAMES.every((name) => found[name] !== undefined);
     if (complete) {

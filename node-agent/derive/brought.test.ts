@@ -35,8 +35,30 @@ it('a step is taken in each plan, after the one that it names, and may ask for a
   again = false;
   await world.plan();
   expect((await world.plan()).again).toBe(false);
-  const names = stepsWith([{ name: 'mine', after: 'addresses', run: () => false }]).map(({ name }) => name);
+  const names = stepsWith([{ name: 'mine', after: 'addresses', run: () => false }], () => undefined).map(
+    ({ name }) => name,
+  );
   expect(names.filter((name) => name !== 'mine')).toEqual(STEPS.map(({ name }) => name));
   expect(names.indexOf('mine')).toBe(names.indexOf('addresses') + 1);
-  expect(() => stepsWith([{ name: 'mine', after: 'nothing', run: () => false }])).toThrow(PartListError);
+  expect(() => stepsWith([{ name: 'mine', after: 'nothing', run: () => false }], () => undefined)).toThrow(
+    PartListError,
+  );
+});
+
+it('a step that throws costs no plan what the others have concluded, is named, and is tried again', async () => {
+  const world = basic();
+  const { model } = world;
+  let broken = true;
+  const run = (): boolean => {
+    if (broken) throw new Error('no luck');
+    return false;
+  };
+  model.extend({ addresses: [], steps: [{ name: 'mine', after: 'endpoints', run }] });
+  const { endpoints } = await world.plan();
+  expect(endpoints.map(({ id }) => id)).toEqual([1]);
+  expect(model.failedSteps()).toEqual([{ name: 'mine', message: 'no luck' }]);
+  expect(model.dueAt()).toBeGreaterThan(0);
+  broken = false;
+  await world.plan();
+  expect(model.failedSteps()).toEqual([]);
 });

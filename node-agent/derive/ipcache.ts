@@ -156,8 +156,11 @@ export class IpcacheDeriver {
    */
   addSources(sources: readonly AddressSource[]): readonly ((row: AddressRow, deleted: boolean) => void)[] {
     if (sources.length > BETWEEN) throw new PartListError(`parts bring more than ${BETWEEN} sources of addresses`);
+    for (const { name } of sources)
+      if (Object.hasOwn(RANK, name))
+        throw new PartListError(`a source of addresses is called "${name}", as one of the core: give it another name`);
     return sources.map(({ name, after, table }, place) => (row, deleted) => {
-      const owner = `${name} ${table.spec.key(row)}`;
+      const owner = `part ${name} ${table.spec.key(row)}`;
       const prefix = deleted ? undefined : prefixOrNone(row.prefix);
       const claim = { owner, rank: RANK[after] + 1 + place, source: name, identity: row.identity };
       this.#own(owner, prefix === undefined ? [] : [{ prefix, ...claim }]);

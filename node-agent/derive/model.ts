@@ -15,6 +15,7 @@ import {
   type ResolvedRule,
   type SelectorHash,
 } from '@weir/policy';
+import { messageOf } from '@weir/process/errors';
 import type { StateDB } from '@weir/statedb';
 import type { AddressSource, CoreOptions, PlanStep, Tables } from '../core.ts';
 import type { EndpointStateRow, KernelEndpoint, NodeRow, PolicyRow } from '../tables.ts';
@@ -69,6 +70,16 @@ export interface ModelOptions {
   readonly onStep?: (step: Step | undefined) => void;
 }
 
+/** How soon a part's step that failed is tried again, in milliseconds. */
+const RETRY_STEP_MS = 1000;
+
+/** A step of a part whose last run failed. */
+interface FailedStep {
+  readonly name: string;
+  readonly message: string;
+  readonly retryAt: number;
+}
+
 interface AtStart extends Pick<KernelState, 'interrupted' | 'unread'> {
   /** A round of the agent before broke off, and endpoints have no new revisions since. */
   readonly stale: boolean;
@@ -77,6 +88,13 @@ interface AtStart extends Pick<KernelState, 'interrupted' | 'unread'> {
 /** Entities that an address inside the cluster belongs to, and none outside. */
 const CLUSTER_ENTITIES = ['cluster', 'host', 'remote-node', 'kube-apiserver'] as const satisfies readonly Entity[];
 const NOTHING: ReadonlyMap<SelectorHash, PolicyRow> = new Map();
+
+function ownRows(db: StateDB): [atStart: Rows<'', AtStart>, failedSteps: Rows<string, FailedStep>] {
+  return [
+    new Rows(db, { name: 'foundAtStart', key: () => '' }, () => ''),
+    new Rows(db, { name: 'failedSteps', key: ({ name }) => name }, (name) => name),
+  ];
+}
 
 export class Model {
   readonly policies: Policies;
@@ -103,6 +121,7 @@ export class Model {
 
   readonly #derivers: Derivers;
   #steps: readonly Step[] = STEPS;
+  readonly #failedSteps: Rows<string, FailedStep>;
   #marks: Marks = noMarks();
   /** Of the plan under way: sets by their members, as far as somebody asked. */
   readonly #sets = new Map<number, ReadonlySet<SelectorHash>>();
@@ -114,7 +133,7 @@ export class Model {
     this.#pace = pace;
     this.#inputs = new Inputs(db);
     const told = { db, tables, inputs: this.#inputs };
-    this.#atStart = new Rows(db, { name: 'foundAtStart', key: () => '' }, () => '');
+    [this.#atStart, this.#failedSteps] = ownRows(db);
     const named = (hash: SelectorHash): boolean => this.#slots.names(hash);
     const policies = new Policies({ ...told, compiled: named, now });
     this.policies = policies;
@@ -246,7 +265,10 @@ export class Model {
     const tell = this.#ipcache.addSources(addresses);
     for (const [place, { table }] of addresses.entries())
       this.#inputs.on(table, (row, deleted) => tell[place]?.(row, deleted));
-    this.#steps = stepsWith(steps);
+    this.#steps = stepsWith(steps, (name, error) => {
+      if (error === undefined) this.#failedSteps.delete(name);
+      else this.#failedSteps.set({ name, message: messageOf(error), retryAt: this.#options.now() + RETRY_STEP_MS });
+    });
   }
 
   /** Takes over what the kernel holds; before the first plan. */
@@ -301,6 +323,11 @@ export class Model {
   /** The kernel has what `withdraw` returned last. */
   withdrawalDone(): void {
     this.#withdrawals.done();
+  }
+
+  /** Steps of parts that failed in the last plan, and why. */
+  failedSteps(): { readonly name: string; readonly message: string }[] {
+    return Array.from(this.#failedSteps.values(), ({ name, message }) => ({ name, message }));
   }
 
   /** How much is taken back in the kernel, until the first plan. */
@@ -387,7 +414,13 @@ export class Model {
 
   /** When there is something to conclude though no input changes, by the clock that was given; undefined: not before an input does. */
   dueAt(): number | undefined {
-    const due = Math.min(this.#local.dueAt() ?? Infinity, this.#slots.retryAt(), this.#withdrawals.dueAt() ?? Infinity);
+    const steps = this.#failedSteps.values().map(({ retryAt }) => retryAt);
+    const due = Math.min(
+      this.#local.dueAt() ?? Infinity,
+      this.#slots.retryAt(),
+      this.#withdrawals.dueAt() ?? Infinity,
+      ...steps,
+    );
     return due === Infinity ? undefined : due;
   }
 

@@ -313,8 +313,12 @@ export const STEPS: readonly Step[] = [
   },
 ];
 
-/** The steps, and those of parts, each after the one that it names. @throws PartListError for a name that none has */
-export function stepsWith(more: readonly PlanStep[]): readonly Step[] {
+/**
+ * The steps, and those of parts, each after the one that it names.
+ * @param onEnd told of each step of a part that has ended, and with which error
+ * @throws PartListError for a name that none has
+ */
+export function stepsWith(more: readonly PlanStep[], onEnd: (name: string, error?: unknown) => void): readonly Step[] {
   const steps = [...STEPS];
   for (const part of more) {
     const { name, after } = part;
@@ -328,7 +332,13 @@ export function stepsWith(more: readonly PlanStep[]): readonly Step[] {
       reads: [],
       writes: [],
       async run(draft) {
-        draft.again = (await part.run()) || draft.again;
+        // What the steps before it have concluded must not be lost with it.
+        try {
+          draft.again = (await part.run()) || draft.again;
+          onEnd(name);
+        } catch (error) {
+          onEnd(name, error);
+        }
       },
     };
     steps.splice(place + 1, 0, step);

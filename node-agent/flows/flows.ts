@@ -4,6 +4,7 @@
  * Guarantee: without a follower records are thrown away and nothing is made readable.
  */
 import { decodeEvent } from '@weir/bpf';
+import { messageOf } from '@weir/process/errors';
 import type { StateDB, Table } from '@weir/statedb';
 import { type BpfMap, RingBufferReader } from 'libbpf-ts';
 import { Observable, Subject } from 'rxjs';
@@ -66,7 +67,11 @@ export class Flows {
       handler: (record) => {
         if (!this.#subject.observed) return;
         const decoder = decoders.get(record[KIND_AT] ?? 0);
-        this.#subject.next(decoder?.decode(record, this.#names) ?? this.#names.event(decodeEvent(record)));
+        try {
+          this.#subject.next(decoder?.decode(record, this.#names) ?? this.#names.event(decodeEvent(record)));
+        } catch (error) {
+          log.error({ kind: record[KIND_AT], error: messageOf(error) }, 'an event cannot be read, and is left out');
+        }
       },
       onError: (error) => {
         this.#error = String(error);

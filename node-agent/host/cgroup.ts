@@ -1,6 +1,20 @@
 import { readFileSync } from 'node:fs';
+import { cgroupIdOf } from 'libbpf-ts';
 
-/** The folder of the root cgroup of version 2, as far as this process sees it; undefined where none is mounted. */
-export function rootCgroup(mounts: string = readFileSync('/proc/self/mounts', 'utf8')): string | undefined {
-  return /^\S+ (\S+) cgroup2 /m.exec(mounts)?.[1];
+/** The kernel's number of the root cgroup. */
+const ROOT = 1n;
+
+/**
+ * The folder of the node's root cgroup of version 2; undefined where this process does not see it. In a container with a cgroup namespace of its own the
+ * cgroup that is mounted is the container's.
+ */
+export function rootCgroup(): string | undefined {
+  for (const [, folder = ''] of readFileSync('/proc/self/mounts', 'utf8').matchAll(/^\S+ (\S+) cgroup2 /gm)) {
+    try {
+      if (cgroupIdOf(folder) === ROOT) return folder;
+    } catch {
+      // Not to be seen from here.
+    }
+  }
+  return undefined;
 }

@@ -41,16 +41,42 @@ export function child({ command, args = [], env = {}, onLine }: ChildOptions): S
   return () => {
     const { promise, resolve } = Promise.withResolvers<string>();
     const started = spawn(command, args, { env: { ...process.env, ...env }, stdio: ['ignore', 'inherit', 'pipe'] });
-    let rest = '';
-    started.stderr.setEncoding('utf8').on('data', (text: string) => {
-      const lines = `${rest}${text}`.split('\n');
-      rest = lines.pop() ?? '';
-      for (const line of lines) onLine?.(line);
+    // Without a process there is no standard error, and nothing else tells that it has ended.
+    started.on('error', (error) => {
+      if (started.pid === undefined) resolve(messageOf(error));
     });
-    started.once('error', (error) => resolve(messageOf(error)));
+    const lines = new Lines(onLine ?? (() => undefined));
+    started.stderr?.setEncoding('utf8').on('data', (text: string) => lines.add(text));
+    started.stderr?.once('close', () => lines.end());
     started.once('exit', (code, signal) => resolve(code === null ? `signal ${signal}` : `exit code ${code}`));
     return { ended: promise, stop: () => void started.kill('SIGTERM'), kill: () => void started.kill('SIGKILL') };
   };
+}
+
+/** The longest line that is told whole, in characters. */
+const LONGEST_LINE = 4096;
+
+/** Text in pieces to lines. */
+class Lines {
+  readonly #onLine: (line: string) => void;
+  #rest = '';
+
+  constructor(onLine: (line: string) => void) {
+    this.#onLine = onLine;
+  }
+
+  add(text: string): void {
+    const lines = `${this.#rest}${text}`.split('\n');
+    this.#rest = lines.pop() ?? '';
+    for (const line of lines) this.#onLine(line);
+    if (this.#rest.length > LONGEST_LINE) this.end();
+  }
+
+  /** What has no end yet is a line. */
+  end(): void {
+    if (this.#rest !== '') this.#onLine(this.#rest);
+    this.#rest = '';
+  }
 }
 
 export interface WorkerOptions {
@@ -67,9 +93,17 @@ export function worker({ module, data, onStart }: WorkerOptions): Start {
   return () => {
     const { promise, resolve } = Promise.withResolvers<string>();
     const started = new Worker(module, { workerData: data });
-    started.once('error', (error) => resolve(messageOf(error)));
-    started.once('exit', (code) => resolve(`exit code ${code}`));
-    onStart?.(started);
+    let thrown: string | undefined;
+    started.on('error', (error) => {
+      thrown = messageOf(error);
+    });
+    started.once('exit', (code) => resolve(thrown ?? `exit code ${code}`));
+    try {
+      onStart?.(started);
+    } catch (error) {
+      thrown = messageOf(error);
+      void started.terminate();
+    }
     return { ended: promise, stop: () => started.postMessage('stop'), kill: () => void started.terminate() };
   };
 }

@@ -112,7 +112,10 @@ it('adds a table, a map, a route, a metric, a flag, a command and a row of statu
       ['judge-sent', 'weir_judge_sent'],
     ].map(([stage, program]) => ({ key: { stage }, value: { program, id: expect.any(Number) } })),
   );
-  expect(readdirSync(join(bpfRoot, 'hooks')).sort()).toEqual(['sample-sample_connect', 'sample-sample_uplink-1']);
+  expect(readdirSync(join(bpfRoot, 'hooks')).sort()).toEqual([
+    'sample-sample_connect-connect4',
+    'sample-sample_uplink-ingress-1',
+  ]);
 
   // Its pin is looked after as any other, and its map outlives the agent.
   const pin = join(bpfRoot, 'sample_counts');
