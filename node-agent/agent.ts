@@ -92,9 +92,14 @@ export class Agent {
 
 /** @throws PartListError where two parts have conditions, or settings, of one name, or one has programs of an object that no part brings */
 function checkNames(parts: readonly AgentPart[], objects: readonly ObjectSource[]): void {
-  for (const { kind } of parts.flatMap(({ events = [] }) => events))
+  for (const { kind, verdict } of parts.flatMap(({ events = [] }) => events)) {
+    if (verdict === 'dropped' || verdict === 'allowed')
+      throw new PartListError(
+        `events of kind ${kind} have the verdict "${verdict}", which is the datapath's: use another word`,
+      );
     if (!Number.isInteger(kind) || kind < FIRST_PART_KIND || kind > 255)
       throw new PartListError(`a kind of events is number ${kind}: use ${FIRST_PART_KIND} to 255`);
+  }
   for (const name of parts.flatMap(({ hooks = {} }) => Object.keys(hooks)))
     if (!objects.some((object) => object.name === name))
       throw new PartListError(`no part brings the BPF object "${name}" whose programs are to run: name it in objects`);

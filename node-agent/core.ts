@@ -87,7 +87,7 @@ export interface PlanStep {
   readonly name: string;
   /** Name of the step that it follows. */
   readonly after: string;
-  /** Returns whether another plan has to follow. */
+  /** Returns whether another plan has to follow. The plan waits for it, for at most 10 s; what it throws is told, and it is tried again. */
   run(): boolean | Promise<boolean>;
 }
 

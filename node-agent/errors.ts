@@ -69,10 +69,11 @@ export class ProgramObjectError extends CoreError {
  * @fix Mount it (`mount -t cgroup2 none /sys/fs/cgroup`), or name its folder by `--cgroup-root`.
  */
 export class CgroupMissingError extends CoreError {
-  constructor(hook: string) {
+  constructor(hook: string, folder: string | undefined) {
+    const what = folder === undefined ? '' : `: ${folder} is no cgroup`;
     super(
       'ERR_WEIR_CGROUP_MISSING',
-      `${hook} has no cgroup to run for: mount a cgroup of version 2, or name its folder by --cgroup-root`,
+      `${hook} has no cgroup to run for${what}: mount a cgroup of version 2, or name its folder by --cgroup-root`,
     );
   }
 }

@@ -588,7 +588,6 @@ spec: {endpointSelector: {}, ingress: [{bogus: 1}]}
     [['nope'], 'unknown command'],
     [['-o', 'xml', 'status'], 'Allowed choices are text, json'],
     [['policy', 'wait', 'x'], 'not a whole number'],
-    [['monitor', '--type', 'x'], 'Allowed choices are drop, allow'],
     [['endpoint', 'get'], "missing required argument 'id'"],
     [['help', 'policy', 'weight'], 'there is no command "policy weight"'],
   ])('exits with 2 for wrong arguments: %j', async (args, message) => {

@@ -19,7 +19,7 @@ export function addMonitorCommand(program: Command, context: CliContext): void {
     .description(
       'Drops, and allowed new flows, as they happen, until ctrl-C (exit code 130) or for a time (0); 1 when the agent ends or has not answered',
     )
-    .addOption(new Option('-t, --type <type>', 'only these').choices(['drop', 'allow']))
+    .addOption(new Option('-t, --type <type>', "only these: drop, allow, or the verdict of a part's events"))
     .option('-e, --endpoint <id>', 'only those that this endpoint judged', endpointNumber)
     .option('--json', 'one JSON object a line')
     .option('--timeout <time>', 'follow for this time, as 30s, 5m; default: until it is ended', parseDuration)

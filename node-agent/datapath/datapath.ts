@@ -82,6 +82,8 @@ export class Datapath {
         cgroup: cgroupRoot,
         inNode: this.inNode,
       });
+      const made = pinned.pinMore();
+      if (made.length > 0) log.info({ maps: made }, 'maps of parts are new');
       return { pinned, programs };
     } catch (error) {
       pinned.close();

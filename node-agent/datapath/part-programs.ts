@@ -5,9 +5,10 @@
  * Guarantees: a hook runs its program from `open` on, beyond the agent's life, and until an agent starts whose parts bring it no more; a new
  * version takes its place at once, with no call or packet in between that runs none. `repin` puts back what others took away.
  */
-import { mkdirSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { buildDatapath, type Hook, objectBeside, type ProgramObject, STAGES } from '@weir/bpf';
+import { messageOf } from '@weir/process/errors';
 import {
   attachCgroup,
   attachTcx,
@@ -22,6 +23,7 @@ import {
   openPinnedCgroupLink,
   openPinnedLink,
   type TcLink,
+  VerifierError,
 } from 'libbpf-ts';
 import { CgroupMissingError, ProgramObjectError } from '../errors.ts';
 import type { InNode } from './links.ts';
@@ -75,7 +77,9 @@ export class PartPrograms {
     const { datapathObject, maps } = this.#options;
     const { name, source } = object;
     const prebuilt = datapathObject === undefined ? {} : { prebuilt: objectBeside(datapathObject, name) };
-    const loaded = loadObject(buildDatapath({ source, ...prebuilt }).objectPath, { sharedMaps: maps });
+    const loaded = readyObject(name, () =>
+      loadObject(buildDatapath({ source, ...prebuilt }).objectPath, { sharedMaps: maps }),
+    );
     this.#objects.push(loaded);
     for (const hook of object.hooks) {
       const taken = this.#hooks.find((other) => isStage(hook) && other.at === hook.at);
@@ -147,7 +151,8 @@ export class PartPrograms {
 
   #attachCgroup(hook: Attached & { readonly at: 'cgroup' }): void {
     const { cgroup } = this.#options;
-    if (cgroup === undefined) throw new CgroupMissingError(titleOf(hook));
+    if (cgroup === undefined || !existsSync(join(cgroup, 'cgroup.procs')))
+      throw new CgroupMissingError(titleOf(hook), cgroup);
     const pin = this.#pin(hook);
     using found = opened(pin, openPinnedCgroupLink);
     if (found !== undefined && this.#isOurs(found, hook)) {
@@ -268,6 +273,19 @@ export function detachPinned(pin: string): void {
 
 function isStage(hook: Hook): hook is Hook & { readonly at: (typeof STAGE_NAMES)[number] } {
   return hook.at === 'from-pod' || hook.at === 'to-pod';
+}
+
+/** @throws ProgramObjectError that names the object, VerifierError as it is */
+function readyObject(name: string, load: () => BpfObject): BpfObject {
+  try {
+    return load();
+  } catch (error) {
+    if (error instanceof VerifierError) throw error;
+    throw new ProgramObjectError(
+      name,
+      `cannot be built or loaded with the maps that parts declare: ${messageOf(error)}`,
+    );
+  }
 }
 
 function titleOf(hook: Hook & { readonly object: string }): string {

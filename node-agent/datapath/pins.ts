@@ -41,6 +41,8 @@ export interface DatapathOptions {
 export interface MoreMap {
   readonly spec: MapSpec;
   readonly map: BpfMap;
+  /** It was made by this start, and has no pin before `pinMore`. */
+  readonly isNew: boolean;
 }
 
 export type Maps = Readonly<Record<MapName, BpfMap>>;
@@ -157,7 +159,7 @@ export class PinnedDatapath {
     const found: Partial<Record<MapName, BpfMap>> = {};
     const replaced: MapName[] = [];
     const marks = new LayoutMarks(root);
-    const more = (options.more ?? []).map((spec) => ({ spec, map: openMore(root, spec, marks) }));
+    const more = (options.more ?? []).map((spec) => openMore(root, spec, marks));
     for (const name of NAMES) {
       const map = whenPinned(() => openPinnedMap(join(root, name)));
       if (map === undefined) continue;
@@ -228,6 +230,13 @@ export class PinnedDatapath {
     this.#removeUnknown();
     this.#marks.keep([...Object.values(this.maps), ...this.more.map(({ map }) => map)]);
     this.endpoints.settle();
+  }
+
+  /** New maps of parts take their names, once the programs that read them are loaded: what was there is gone then. Returns their names. */
+  pinMore(): string[] {
+    const made = this.more.filter(({ isNew }) => isNew);
+    for (const { spec, map } of made) this.#replace(this.#mapPin(spec.name, map, spec.version));
+    return made.map(({ spec }) => spec.name);
   }
 
   /** Maps of another version's, or of parts that are no more. */
@@ -407,19 +416,14 @@ function bpffsOf(root: string): string {
   return `${root}/`.startsWith('/sys/fs/bpf/') ? '/sys/fs/bpf' : root;
 }
 
-/** What is pinned, where it fits; else a new one in its place, whatever that is: no packet is judged by it. */
-function openMore(root: string, spec: MapSpec, marks: LayoutMarks): BpfMap {
+/** What is pinned, where it fits; else a new one, without a pin. */
+function openMore(root: string, spec: MapSpec, marks: LayoutMarks): MoreMap {
   const { name, type, keySize, valueSize, maxEntries, flags, version } = spec;
-  const path = join(root, name);
-  const found = pinnedMap(path);
-  if (found !== undefined && fits(found, spec) && marks.versionOf(found) === version) return found;
+  const found = pinnedMap(join(root, name));
+  if (found !== undefined && fits(found, spec) && marks.versionOf(found) === version)
+    return { spec, map: found, isNew: false };
   found?.close();
-  const map = createMap({ name, type, keySize, valueSize, maxEntries, flags });
-  replacePin(root, path, (to) => {
-    marks.mark(map, version);
-    map.pin(to);
-  });
-  return map;
+  return { spec, map: createMap({ name, type, keySize, valueSize, maxEntries, flags }), isNew: true };
 }
 
 /** Undefined where nothing is pinned, or something else than a map is there. */

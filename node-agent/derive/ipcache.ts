@@ -54,6 +54,11 @@ export interface IpcacheInputs {
   readonly numbers: LocalNumbers;
 }
 
+/** Whether the kernel has room for the number. */
+function isIdentity(value: number): boolean {
+  return Number.isInteger(value) && value >= 0 && value <= 0xffff_ffff;
+}
+
 /** Best claim first. Among equals the owner's name decides, so that the answer does not depend on the order of arrival. */
 function claimKey({ prefix, rank, owner }: ClaimKey): string {
   return keys.join(prefix, keys.uint(rank, 8), owner);
@@ -156,12 +161,18 @@ export class IpcacheDeriver {
    */
   addSources(sources: readonly AddressSource[]): readonly ((row: AddressRow, deleted: boolean) => void)[] {
     if (sources.length > BETWEEN) throw new PartListError(`parts bring more than ${BETWEEN} sources of addresses`);
+    for (const { name, after } of sources)
+      if (!Object.hasOwn(RANK, after))
+        throw new PartListError(
+          `source "${name}" of addresses is to come after "${after}", which is none of ${Object.keys(RANK).join(', ')}`,
+        );
     for (const { name } of sources)
       if (Object.hasOwn(RANK, name))
         throw new PartListError(`a source of addresses is called "${name}", as one of the core: give it another name`);
     return sources.map(({ name, after, table }, place) => (row, deleted) => {
       const owner = `part ${name} ${table.spec.key(row)}`;
-      const prefix = deleted ? undefined : prefixOrNone(row.prefix);
+      const usable = row.identity === undefined || isIdentity(row.identity);
+      const prefix = deleted || !usable ? undefined : prefixOrNone(row.prefix);
       const claim = { owner, rank: RANK[after] + 1 + place, source: name, identity: row.identity };
       this.#own(owner, prefix === undefined ? [] : [{ prefix, ...claim }]);
     });

@@ -313,6 +313,20 @@ export const STEPS: readonly Step[] = [
   },
 ];
 
+/** A plan waits so long for a step of a part, in milliseconds. */
+const STEP_MS = 10_000;
+
+async function within(run: boolean | Promise<boolean>): Promise<boolean> {
+  if (!(run instanceof Promise)) return run;
+  const { promise, reject } = Promise.withResolvers<never>();
+  const timer = setTimeout(() => reject(new Error(`it has not ended within ${STEP_MS / 1000} s`)), STEP_MS);
+  try {
+    return await Promise.race([run, promise]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
 /**
  * The steps, and those of parts, each after the one that it names.
  * @param onEnd told of each step of a part that has ended, and with which error
@@ -322,6 +336,8 @@ export function stepsWith(more: readonly PlanStep[], onEnd: (name: string, error
   const steps = [...STEPS];
   for (const part of more) {
     const { name, after } = part;
+    if (steps.some((step) => step.name === name))
+      throw new PartListError(`two steps are called "${name}": give one another name`);
     const place = steps.findIndex((step) => step.name === after);
     if (place < 0)
       throw new PartListError(
@@ -334,7 +350,7 @@ export function stepsWith(more: readonly PlanStep[], onEnd: (name: string, error
       async run(draft) {
         // What the steps before it have concluded must not be lost with it.
         try {
-          draft.again = (await part.run()) || draft.again;
+          draft.again = (await within(part.run())) || draft.again;
           onEnd(name);
         } catch (error) {
           onEnd(name, error);

@@ -1,8 +1,9 @@
+import { messageOf } from '@weir/process/errors';
 import type { AgentPart, AgentView, Condition, PartCondition } from './contract.ts';
 
 /** What parts bring together, those that are there when it is asked for. */
 export function viewOf(all: () => readonly AgentPart[]): Omit<AgentView, 'parts' | 'maps' | 'objects'> {
-  const conditions = (): readonly PartCondition[] => all().flatMap((part) => part.conditions ?? []);
+  const conditions = (): readonly PartCondition[] => all().flatMap((part) => (part.conditions ?? []).map(readable));
   const idle = (): string | undefined => first(all(), (part) => part.idle?.());
   return {
     conditions,
@@ -30,6 +31,20 @@ export function viewOf(all: () => readonly AgentPart[]): Omit<AgentView, 'parts'
     sources: () => all().flatMap((part) => part.sources ?? []),
     settings: () => Object.assign({}, ...all().map((part) => part.settings)),
     removal: () => all().flatMap(({ removal }) => (removal === undefined ? [] : [removal])),
+  };
+}
+
+/** What cannot be read is not ok, and says why: the others are read all the same. */
+function readable(condition: PartCondition): PartCondition {
+  return {
+    ...condition,
+    read: () => {
+      try {
+        return condition.read();
+      } catch (error) {
+        return { ok: false, message: `cannot be read: ${messageOf(error)}` };
+      }
+    },
   };
 }
 
