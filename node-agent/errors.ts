@@ -55,6 +55,16 @@ export class ImportedRulesError extends CoreError {
 }
 
 /**
+ * A plan of what to put in force broke off by an unexpected error. The agent ends, and begins anew with all that it knows.
+ * @fix What the kernel enforces stays meanwhile. Where it happens again, report the error with its stack, which the log has.
+ */
+export class PlanLostError extends CoreError {
+  constructor(cause: unknown) {
+    super('ERR_WEIR_PLAN_LOST', `a plan broke off: ${messageOf(cause)}`, cause);
+  }
+}
+
+/**
  * The BPF object of a part does not fit into the agent.
  * @fix It is a mistake in the part that brings the object: correct what the message names.
  */

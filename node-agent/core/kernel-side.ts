@@ -175,6 +175,7 @@ export class KernelSide {
       log: core.log,
       ...inputs,
       onRound: on.round,
+      onLost: core.onLost,
     });
   }
 

@@ -58,6 +58,11 @@ function coreOptions({ config, db, agent, log }: AgentContext<CoreConfig>): Core
     allowLocalhost: config.allowLocalhost,
     kubernetes: config.kubernetes,
     db,
+    // Nobody catches it: the process ends, and its successor knows all that it has concluded anew.
+    onLost: (error) =>
+      setImmediate(() => {
+        throw error;
+      }),
     brought: () => ({ addresses: agent.addresses(), steps: agent.steps() }),
     log,
   };

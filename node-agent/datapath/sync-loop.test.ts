@@ -13,6 +13,7 @@ function world(of: {
   readonly waiting?: (plans: number) => boolean;
   readonly prepare?: () => void;
   readonly onPending?: (callback: () => void) => () => void;
+  readonly onLost?: (error: Error) => void;
 }) {
   const state = { plans: 0, onRound: (): void => undefined };
   const model = {
@@ -42,6 +43,7 @@ function world(of: {
     complete: () => true,
     policyRevision: () => 1,
     onRound: () => state.onRound(),
+    onLost: of.onLost,
     log: quiet,
   } as unknown as ConstructorParameters<typeof SyncLoop>[0]);
   return { loop, state, writer };
@@ -74,6 +76,25 @@ it('goes on after a report that throws, and says so', async () => {
   loop.schedule();
   await loop.idle();
   expect([state.plans, loop.broken]).toEqual([2, undefined]);
+  await loop.stop();
+});
+
+it('concludes nothing more once a plan broke, and says so to who can begin anew', async () => {
+  const lost: Error[] = [];
+  const { loop, state } = world({
+    again: () => {
+      throw new Error('no plan');
+    },
+    onLost: (error) => lost.push(error),
+  });
+  for (const round of [1, 2]) {
+    loop.schedule();
+    await eventually(
+      async () => String(loop.broken),
+      (broken) => broken.includes('a plan broke off: no plan'),
+    );
+    expect([round, state.plans, loop.reached, lost.length]).toEqual([round, 1, 0, 1]);
+  }
   await loop.stop();
 });
 

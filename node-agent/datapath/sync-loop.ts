@@ -1,5 +1,6 @@
 import type { Logger } from '../core.ts';
 import type { Plan } from '../derive/contract.ts';
+import { PlanLostError } from '../errors.ts';
 import type { Clock } from './clock.ts';
 import type { PlanWriter } from './plan-writer.ts';
 import type { Planner } from './planner.ts';
@@ -21,6 +22,8 @@ export interface SyncLoopOptions {
   readonly complete: () => boolean;
   readonly policyRevision: () => number;
   readonly onRound: () => void;
+  /** A plan broke: nothing is put in force any more. The agent is to begin anew. */
+  readonly onLost?: ((error: Error) => void) | undefined;
   readonly log: Logger;
 }
 
@@ -45,6 +48,8 @@ export class SyncLoop {
   /** When that is over, by the clock. */
   #wakes = Infinity;
   #plan: Plan | undefined;
+  /** Why nothing is concluded any more. */
+  #lost: PlanLostError | undefined;
 
   constructor(options: SyncLoopOptions) {
     this.#options = options;
@@ -162,6 +167,7 @@ export class SyncLoop {
 
   async #round(): Promise<void> {
     const { model, clock, prepare, complete, policyRevision } = this.#options;
+    if (this.#lost !== undefined) throw this.#lost;
     prepare();
     let reached = policyRevision();
     while (model.pull(PULL)) {
@@ -175,13 +181,27 @@ export class SyncLoop {
     }
     // A plan that broke off goes first, from its start.
     if (this.#plan) await this.#carryOut(this.#plan);
-    const plan = await model.plan();
+    const plan = await this.#conclude();
     this.#plan = plan;
     await this.#carryOut(plan);
     // What was kept or held back is due after a while, when the kernel refuses something, and else at once.
     const { keeps, holds, unfinished } = this.#options.writer;
     if (plan.waiting || (holds && !unfinished) || (plan.again && !(keeps && unfinished))) this.#due = true;
     this.reached = reached;
+  }
+
+  /** A plan that breaks takes with it what its first steps have concluded: only an agent that begins anew concludes it again. */
+  async #conclude(): Promise<Plan> {
+    try {
+      return await this.#options.model.plan();
+    } catch (error) {
+      if (!this.#stop.signal.aborted) {
+        this.#lost = new PlanLostError(error);
+        this.#options.onLost?.(this.#lost);
+        throw this.#lost;
+      }
+      throw error;
+    }
   }
 
   async #carryOut(plan: Plan): Promise<void> {
