@@ -1,5 +1,5 @@
 /** Programs of a part on the real kernel: at pods' interfaces around judging, at sockets, at an interface of the node. */
-import { mkdirSync, readdirSync, readFileSync, rmdirSync, rmSync, writeFileSync } from 'node:fs';
+import { readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from '@jest/globals';
 import type { MapSpec, ProgramObject } from '@weir/bpf';
@@ -9,7 +9,6 @@ import { createCore } from '../core/create-core.ts';
 import type { Core } from '../core.ts';
 import { Flows } from '../flows/flows.ts';
 import type { FlowEvent } from '../flows/types.ts';
-import { rootCgroup } from '../host/cgroup.ts';
 import { number, stageProgram } from './stages.ts';
 import { Lab, type LabPod, silent } from './testing/lab.ts';
 
@@ -73,13 +72,9 @@ const asksOther = (): Promise<boolean> => client.reaches(server, undefined, OTHE
 beforeEach(async () => {
   interfaces = [LOOPBACK];
   lab = new Lab();
-  const root = rootCgroup();
-  if (root === undefined) throw new Error('no cgroup of version 2 is mounted: mount -t cgroup2 none /sys/fs/cgroup');
-  cgroup = join(root, `wt${process.pid}-hooks`);
-  mkdirSync(cgroup);
   client = await lab.pod('c');
   server = await lab.pod('s');
-  writeFileSync(join(cgroup, 'cgroup.procs'), String(client.pid));
+  cgroup = lab.cgroup(client);
   await start([object]);
   await core.upsertEndpoint(client.endpoint(1, { 'k8s:app': 'client' }));
   await core.upsertEndpoint(server.endpoint(2, { 'k8s:app': 'server' }));
@@ -88,11 +83,7 @@ beforeEach(async () => {
 });
 afterEach(async () => {
   await core.stop();
-  const root = rootCgroup() ?? '';
-  for (const pid of readFileSync(join(cgroup, 'cgroup.procs'), 'utf8').split('\n'))
-    if (pid !== '') writeFileSync(join(root, 'cgroup.procs'), pid);
   lab.close();
-  rmdirSync(cgroup);
 });
 
 it('run before a packet is judged and after it was: policy sees the pod behind another address', async () => {

@@ -265,10 +265,16 @@ export class PartPrograms {
   }
 }
 
-/** Ends an attachment by its pin, of whichever kind. */
+/** Ends an attachment by its pin, of whichever kind. One that this version does not know ends later, with its pin. */
 export function detachPinned(pin: string): void {
-  const link: TcLink | CgroupLink | undefined = opened(pin, openPinnedCgroupLink) ?? opened(pin, openPinnedLink);
-  link?.detach();
+  for (const open of [openPinnedCgroupLink, openPinnedLink]) {
+    try {
+      open(pin).detach();
+      return;
+    } catch {
+      // Of the other kind, or nothing.
+    }
+  }
 }
 
 function isStage(hook: Hook): hook is Hook & { readonly at: (typeof STAGE_NAMES)[number] } {

@@ -1,13 +1,10 @@
 /** Services at the sockets of pods, on the real kernel. */
-import { mkdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from '@jest/globals';
 import { eventually } from '../../test/eventually.ts';
 import { createCore } from '../core/create-core.ts';
 import type { Core } from '../core.ts';
 import { Datapath } from '../datapath/index.ts';
 import { Lab, type LabPod, silent } from '../datapath/testing/lab.ts';
-import { rootCgroup } from '../host/cgroup.ts';
 import { SERVICE_MAPS } from './maps.ts';
 import { HOOKS, SOURCE } from './programs.ts';
 import { Services } from './services.ts';
@@ -78,14 +75,10 @@ const dials = (): Promise<boolean> => client.dial(server, SERVICE);
 
 beforeEach(async () => {
   lab = new Lab();
-  const root = rootCgroup();
-  if (root === undefined) throw new Error('no cgroup of version 2 is mounted: mount -t cgroup2 none /sys/fs/cgroup');
-  cgroup = join(root, `wt${process.pid}-services`);
-  mkdirSync(cgroup);
   client = await lab.pod('c');
   server = await lab.pod('s');
   other = await lab.pod('o');
-  writeFileSync(join(cgroup, 'cgroup.procs'), String(client.pid));
+  cgroup = lab.cgroup(client);
   await start();
   await core.upsertEndpoint(client.endpoint(1, { 'k8s:app': 'client' }));
   await core.upsertEndpoint(server.endpoint(2, { 'k8s:app': 'server' }));
@@ -93,11 +86,7 @@ beforeEach(async () => {
 });
 afterEach(async () => {
   await stop();
-  const root = rootCgroup() ?? '';
-  for (const pid of readFileSync(join(cgroup, 'cgroup.procs'), 'utf8').split('\n'))
-    if (pid !== '') writeFileSync(join(root, 'cgroup.procs'), pid);
   lab.close();
-  rmdirSync(cgroup);
 });
 
 it('policy judges the backend that a client reaches by a Service', async () => {

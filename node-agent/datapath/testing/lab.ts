@@ -1,6 +1,6 @@
 /** A node and its pods as network namespaces, for tests on the real kernel. */
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
-import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -8,6 +8,7 @@ import { DROP_REASONS, metricsKey, sumMetrics } from '@weir/bpf';
 import { type BpfMap, openPinnedMap } from 'libbpf-ts';
 import type { Core, CoreOptions, Logger } from '../../core.ts';
 import { tableKey } from '../../create-tables.ts';
+import { rootCgroup } from '../../host/cgroup.ts';
 import type { EndpointRow, KernelEndpoint } from '../../tables.ts';
 
 export const silent: Logger = {
@@ -201,6 +202,7 @@ export class Lab {
   readonly node: string;
   readonly root: string;
   readonly state: string;
+  #cgroup: { readonly root: string; readonly folder: string } | undefined;
   readonly #pods: LabPod[] = [];
   readonly #namespaces: string[] = [];
 
@@ -252,12 +254,31 @@ export class Lab {
     };
   }
 
+  /** A cgroup that only these pods' processes are in: its folder. */
+  cgroup(...pods: readonly LabPod[]): string {
+    const root = rootCgroup();
+    if (root === undefined) throw new Error('no cgroup of version 2 is mounted: mount -t cgroup2 none /sys/fs/cgroup');
+    this.#cgroup ??= { root, folder: join(root, this.prefix) };
+    mkdirSync(this.#cgroup.folder, { recursive: true });
+    for (const { pid } of pods) writeFileSync(join(this.#cgroup.folder, 'cgroup.procs'), String(pid));
+    return this.#cgroup.folder;
+  }
+
+  #leaveCgroup(): void {
+    if (this.#cgroup === undefined) return;
+    const { root, folder } = this.#cgroup;
+    for (const pid of readFileSync(join(folder, 'cgroup.procs'), 'utf8').split('\n'))
+      if (pid !== '') writeFileSync(join(root, 'cgroup.procs'), pid);
+    rmdirSync(folder);
+  }
+
   /** Removes an interface as the kernel does when a pod's namespace ends. */
   unplug(pod: LabPod): void {
     ip('-n', this.node, 'link', 'del', pod.interfaceName);
   }
 
   close(): void {
+    this.#leaveCgroup();
     for (const pod of this.#pods) pod.kill();
     for (const namespace of this.#namespaces) ip('netns', 'del', namespace);
     rmSync(this.root, { recursive: true, force: true });

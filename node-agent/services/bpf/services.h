@@ -26,12 +26,11 @@ struct svc_frontend_key {
 	__u8 scope;
 };
 
-/* No backend takes new connections: what is sent there is refused. */
 #define SVC_AFFINITY 1 /* a client stays with its backend */
 
 struct svc_frontend {
 	__u32 service;
-	__u32 count; /* of backends */
+	__u32 count; /* of backends; 0: what is sent there is refused */
 	__u32 flags;
 	__u32 affinity_seconds;
 };
@@ -121,23 +120,12 @@ _Static_assert(sizeof(struct svc_client_key) == 24, "svc_client_key");
 _Static_assert(sizeof(struct svc_socket_key) == 32, "svc_socket_key");
 _Static_assert(sizeof(struct svc_original) == 24, "svc_original");
 
-static __always_inline bool same_address(const struct svc_address *a, const struct svc_address *b)
-{
-	return a->words[0] == b->words[0] && a->words[1] == b->words[1] && a->words[2] == b->words[2] &&
-	       a->words[3] == b->words[3];
-}
-
 static __always_inline void address_v4(struct svc_address *to, __be32 address)
 {
 	to->words[0] = 0;
 	to->words[1] = 0;
 	to->words[2] = bpf_htonl(0xffff);
 	to->words[3] = address;
-}
-
-static __always_inline bool is_v4(const struct svc_address *address)
-{
-	return !address->words[0] && !address->words[1] && address->words[2] == bpf_htonl(0xffff);
 }
 
 /*
@@ -169,6 +157,11 @@ static __always_inline struct svc_backend *pick_backend(const struct svc_fronten
 	}
 	slot.index = seed % count;
 	id = bpf_map_lookup_elem(&svc_slots, &slot);
+	if (!id && slot.index) {
+		/* The count that was read is over: the first slot lasts as long as there is one. */
+		slot.index = 0;
+		id = bpf_map_lookup_elem(&svc_slots, &slot);
+	}
 	if (!id)
 		return NULL;
 	chosen.backend = *id;

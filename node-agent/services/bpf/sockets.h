@@ -6,34 +6,21 @@
 #ifndef WEIR_SOCKETS_H
 #define WEIR_SOCKETS_H
 
-#include <linux/in.h>
-#include <linux/in6.h>
-
 #include "services.h"
 
 #define GO_ON 1
 #define REFUSED 0
 #define ECONNREFUSED 111
 
-/* Families and types of sockets, as <sys/socket.h> has them. */
-#define SOCK_STREAM 1
-#define SOCK_DGRAM 2
-
-static __always_inline __u8 protocol_of(const struct bpf_sock_addr *ctx)
-{
-	return ctx->protocol;
-}
-
-/* A process asks for `peer`. True: it is a frontend, and `peer` and `port` are a backend's now. */
 enum translation {
 	NO_SERVICE,
-	TRANSLATED,
+	TRANSLATED, /* peer and port are a backend's now */
 	NO_BACKEND,
 };
 
 static __always_inline enum translation translate(struct bpf_sock_addr *ctx, struct svc_address *peer, __be16 *port)
 {
-	struct svc_frontend_key key = {.address = *peer, .port = *port, .protocol = protocol_of(ctx)};
+	struct svc_frontend_key key = {.address = *peer, .port = *port, .protocol = ctx->protocol};
 	struct svc_original original = {.address = *peer, .port = *port};
 	struct svc_frontend *frontend = bpf_map_lookup_elem(&svc_frontends, &key);
 	struct svc_socket_key socket = {};
@@ -68,7 +55,7 @@ static __always_inline struct svc_original *original_of(struct bpf_sock_addr *ct
 		.cookie = bpf_get_socket_cookie(ctx),
 		.backend = *peer,
 		.port = port,
-		.protocol = protocol_of(ctx),
+		.protocol = ctx->protocol,
 	};
 
 	return bpf_map_lookup_elem(&svc_sockets, &key);
