@@ -500,14 +500,12 @@ spec: {endpointSelector: {}, ingress: [{bogus: 1}]}
     expect(both.out).toMatch(
       /^CiliumNetworkPolicy default\/bad: Invalid\n {2}InvalidSpec spec\.ingress\[0\]\.bogus: /m,
     );
-    const escaped = JSON.stringify([
-      { endpointSelector: {}, egressDeny: [{ toEndpoints: [{ matchLabels: { a: 'b' } }] }] },
+    const dropped = JSON.stringify([
+      { endpointSelector: {}, egressDeny: [{ toCIDR: ['fd00::/8'] }], enableDefaultDeny: { egress: false } },
     ]);
-    expect(await weir(['policy', 'validate', '-'], escaped)).toMatchObject({
+    expect(await weir(['policy', 'validate', '-'], dropped)).toMatchObject({
       code: 0,
-      out: expect.stringMatching(
-        /^standard input: Valid, 1 rule\n {2}Warning \[0\]\.egressDeny\[0\]: does not hold for what is reached through a Service/,
-      ),
+      out: expect.stringMatching(/^standard input: Valid, 1 rule\n {2}Warning \[0\]\.egressDeny\[0\]: all IPv6 /),
     });
     expect(await weir(['policy', 'validate', '-'], RULES)).toMatchObject({
       code: 0,

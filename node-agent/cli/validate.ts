@@ -12,7 +12,6 @@ import {
   policyNeeds,
   type Resolution,
   resolve,
-  serviceWarnings,
 } from '@weir/policy';
 import { clipped } from '@weir/process/printable';
 import type { PolicyDocument } from './documents.ts';
@@ -51,7 +50,7 @@ export function validateDocuments(documents: readonly PolicyDocument[], namespac
       valid: reason === 'Valid',
       reason,
       rules: resolved.rules.length,
-      problems: [...problems, ...serviceWarnings(rules)],
+      problems,
     };
   });
 }

@@ -20,7 +20,7 @@ export const datapathPart = definePart({
     ).argParser(path),
     cgroupRoot: flag<string | undefined>(
       '--cgroup-root <dir>',
-      "the node's root cgroup of version 2, for programs at sockets; where one is mounted when absent",
+      "the node's root cgroup of version 2, or the folder of all hierarchies, for programs at sockets; where one is mounted when absent",
     ).argParser(path),
   },
   build: (_given, { config, agent, log }) => {

@@ -2,7 +2,7 @@ import type { MapSpec, ProgramObject } from '@weir/bpf';
 import { type BpfMap, inNetns } from 'libbpf-ts';
 import type { CoreOptions, KernelOptions, Logger } from '../core.ts';
 import { NotStartedError, UnknownMapError } from '../errors.ts';
-import { rootCgroup } from '../host/cgroup.ts';
+import { cgroupAt, mountedCgroup } from '../host/cgroup.ts';
 import type { InNode } from './links.ts';
 import { RootLock } from './lock.ts';
 import { NetnsMark } from './netns-mark.ts';
@@ -38,12 +38,16 @@ export interface OpenDatapath {
 export class Datapath {
   /** Runs something in the node's network namespace. */
   readonly inNode: InNode;
+  /** The node's root cgroup of version 2; undefined where there is none. */
+  readonly cgroup: string | undefined;
   readonly #settings: DatapathSettings;
   #open: OpenDatapath | undefined;
 
   constructor(settings: DatapathSettings) {
     this.#settings = settings;
     this.inNode = nodeScope(settings);
+    const { cgroupRoot } = settings.kernel ?? {};
+    this.cgroup = cgroupRoot === undefined ? mountedCgroup() : cgroupAt(cgroupRoot);
   }
 
   /** @throws AgentRunningError, NetnsMismatchError, PinRootError, BpfError, DatapathBuildError, ProgramObjectError, CgroupMissingError */
@@ -64,7 +68,7 @@ export class Datapath {
 
   #openPins(): Pick<OpenDatapath, 'pinned' | 'programs'> {
     const { bpfRoot: root, kernel = {}, objects, log } = this.#settings;
-    const { datapathObject, ctEntries, cgroupRoot = rootCgroup() } = kernel;
+    const { datapathObject, ctEntries } = kernel;
     const pinned = PinnedDatapath.open({
       root,
       more: this.#more(),
@@ -79,7 +83,7 @@ export class Datapath {
         objects: objects?.() ?? [],
         maps: { ...pinned.maps, ...Object.fromEntries(pinned.more.map(({ spec, map }) => [spec.name, map])) },
         ...(datapathObject === undefined ? {} : { datapathObject }),
-        cgroup: cgroupRoot,
+        cgroup: this.cgroup,
         inNode: this.inNode,
       });
       const made = pinned.pinMore();

@@ -4,7 +4,7 @@ import { datapathPart } from '../core/datapath-part.ts';
 import { definePart } from '../parts/contract.ts';
 import { last, TableSink } from '../parts/table-sink.ts';
 import { SERVICE_MAPS } from './maps.ts';
-import { HOOKS, SOURCE } from './programs.ts';
+import { SOCKET_HOOKS, SOURCE } from './programs.ts';
 import { serviceObjectParts, sliceParts } from './rows.ts';
 import { Services } from './services.ts';
 
@@ -13,12 +13,12 @@ export const servicesPart = definePart({
   name: 'services',
   needs: { datapath: datapathPart },
   flags: {
-    services: flag<'off' | 'sockets'>(
-      '--services <mode>',
-      'sockets: processes that connect or send to a Service reach a backend, and policy judges that; off: kube-proxy translates',
+    services: flag<'on' | 'off'>(
+      '--services <on|off>',
+      'on: what pods and the node send to a Service goes to a backend, and policy judges that; off: kube-proxy translates',
     )
-      .choices(['off', 'sockets'])
-      .default('off'),
+      .choices(['on', 'off'])
+      .default('on'),
   },
   maps: SERVICE_MAPS,
   objects: [SOURCE],
@@ -39,7 +39,7 @@ export const servicesPart = definePart({
         },
       ],
       settings: { services: config.services },
-      hooks: { services: HOOKS },
+      hooks: { services: datapath.cgroup === undefined ? [] : SOCKET_HOOKS },
       start: () => services.start(),
       stop: () => services.stop(),
       conditions: [

@@ -4,7 +4,8 @@ import type { Hook, ObjectSource } from '@weir/bpf';
 
 export const SOURCE: ObjectSource = { name: 'services', source: join(import.meta.dirname, 'bpf/services.c') };
 
-export const HOOKS: readonly Hook[] = [
+/** Need the node's root cgroup. */
+export const SOCKET_HOOKS: readonly Hook[] = [
   { at: 'cgroup', program: 'svc_connect4', attach: 'connect4' },
   { at: 'cgroup', program: 'svc_connect6', attach: 'connect6' },
   { at: 'cgroup', program: 'svc_sendmsg4', attach: 'sendmsg4' },

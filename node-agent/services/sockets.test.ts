@@ -6,7 +6,7 @@ import type { Core } from '../core.ts';
 import { Datapath } from '../datapath/index.ts';
 import { Lab, type LabPod, silent } from '../datapath/testing/lab.ts';
 import { SERVICE_MAPS } from './maps.ts';
-import { HOOKS, SOURCE } from './programs.ts';
+import { SOCKET_HOOKS, SOURCE } from './programs.ts';
 import { Services } from './services.ts';
 import type { SliceEndpoint } from './types.ts';
 
@@ -26,7 +26,7 @@ async function start(): Promise<void> {
   datapath = new Datapath({
     ...options,
     kernel: { ...options.kernel, maps: SERVICE_MAPS, cgroupRoot: cgroup },
-    objects: () => [{ ...SOURCE, hooks: HOOKS }],
+    objects: () => [{ ...SOURCE, hooks: SOCKET_HOOKS }],
   });
   datapath.start();
   core = createCore(options, datapath);

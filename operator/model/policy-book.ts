@@ -1,6 +1,6 @@
 /** Policies, read and resolved, and what stays enforced of those that cannot be read, or cost more than they may. */
 import type { LabelSelector } from '@weir/labels';
-import { type PolicyProblem, parsePolicy, type ResolvedRule, type Rule, resolve, serviceWarnings } from '@weir/policy';
+import { type PolicyProblem, parsePolicy, type ResolvedRule, type Rule, resolve } from '@weir/policy';
 import {
   type AnyTable,
   type Change,
@@ -402,7 +402,7 @@ export class PolicyBook {
     if (tooMuch !== undefined) return refused([tooMuch]);
     if (!isInForce(row, earlier) && this.#isBusy(txn, row, pace)) return waiting(earlier);
     const parsed = parsePolicy(row.object, row.kind);
-    const problems = [...parsed.problems, ...serviceWarnings(parsed.rules)];
+    const { problems } = parsed;
     if (problems.some(({ code }) => code === 'InvalidSpec')) return refused(problems);
     const { key, uid, generation } = row;
     const resolved = this.#resolve(txn, row, parsed.rules, earlier);

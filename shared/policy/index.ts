@@ -26,5 +26,4 @@ export * from './resolve.ts';
 export { type ShapeProblem, shapeProblem } from './resolved-shape.ts';
 export { MOST_ROWS, rowsIn, workOf } from './row-budget.ts';
 export * from './rule-changes.ts';
-export * from './service-addresses.ts';
 export * from './types.ts';

@@ -1,14 +1,13 @@
-/** What is valid and does not do what it seems to say: `Warning`. Labels of no identity are in parse.test.ts, Services in service-addresses.test.ts. */
+/** What is valid and does not do what it seems to say: `Warning`. Labels of no identity are in parse.test.ts. */
 import { describe, expect, it } from '@jest/globals';
 import { parsePolicy } from './parse.ts';
-import { serviceWarnings } from './service-addresses.ts';
 import type { PolicyKind } from './types.ts';
 
 function warned(spec: object, kind: Exclude<PolicyKind, 'BareRules'> = 'CiliumNetworkPolicy'): string[] {
   const metadata = { name: 'p', ...(kind === 'CiliumClusterwideNetworkPolicy' ? {} : { namespace: 't1' }) };
   const { rules, problems } = parsePolicy({ metadata, spec }, kind);
   expect(rules).toHaveLength(1);
-  return [...problems, ...serviceWarnings(rules)].map(({ code, path, message }) => `${code} ${path}: ${message}`);
+  return problems.map(({ code, path, message }) => `${code} ${path}: ${message}`);
 }
 const web = { endpointSelector: { matchLabels: { app: 'web' } } };
 const DROPPED = 'the selected pods is dropped, as they have rules for';
@@ -36,7 +35,7 @@ describe('IPv6', () => {
       [`Warning spec.ingress[0]: all IPv6 to ${DROPPED} ingress: nothing is allowed by world-ipv6`],
     ],
     [
-      'a deny, and nothing about Services',
+      'a deny',
       { egressDeny: [{ toCIDR: ['fd00::/8'] }], enableDefaultDeny: { egress: false } },
       [`Warning spec.egressDeny[0]: all IPv6 from ${DROPPED} egress, not only fd00::/8`],
     ],

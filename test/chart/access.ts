@@ -85,11 +85,8 @@ function agent(): Access[] {
     of('nodes/status', ['patch'], 'condition WeirProblem of its own node; not before Kubernetes 1.30'),
     of('pods', WATCH, "its node's pods: labels, ports, addresses, uid"),
     of('namespaces', WATCH, 'labels of namespaces are part of identities'),
-    of('services', WATCH, 'names of the Services whose addresses events show'),
-    of('endpointslices.discovery.k8s.io', WATCH, 'where the API servers are', {
-      namespace: 'default',
-      names: ['kubernetes'],
-    }),
+    of('services', WATCH, 'frontends of Services, and their names in events'),
+    of('endpointslices.discovery.k8s.io', WATCH, 'backends of Services; where the API servers are'),
     of('ciliumidentities.cilium.io', WATCH, 'identities'),
     of('ciliumendpointslices.cilium.io', WATCH, "identities of other nodes' pods"),
     of('resolvedpolicies.weir.dev', WATCH, 'the policies that it enforces'),

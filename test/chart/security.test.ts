@@ -78,9 +78,13 @@ describe('pods of the chart', () => {
       ['/var/run/weir', '/var/run/weir', undefined],
       ['/var/run/netns', '/var/run/netns', 'HostToContainer'],
       ['/proc/sys/net', '/host/proc/sys/net', undefined],
+      ['/sys/fs/cgroup', '/host/cgroup', 'HostToContainer'],
       ['/opt/cni/bin', '/opt/cni/bin', undefined],
       ['/etc/cni/net.d', '/etc/cni/net.d', undefined],
     ]);
+    expect(agent.containers[0]?.volumeMounts).toContainEqual(
+      expect.objectContaining({ name: 'cgroup', readOnly: true }),
+    );
     expect(agent.initContainers?.[0]?.volumeMounts).toEqual([
       { name: 'host-proc', mountPath: '/host/proc', readOnly: true },
       { name: 'bpffs', mountPath: '/sys/fs/bpf', mountPropagation: 'HostToContainer' },
@@ -91,7 +95,7 @@ describe('pods of the chart', () => {
     for (const flags of [
       [],
       ['--set', 'cni.install=false,agent.mountBpffs=false'],
-      ['--set', 'metrics.secure.enabled=true'],
+      ['--set', 'metrics.secure.enabled=true,services.enabled=false'],
     ]) {
       for (const [, spec] of pods(await render(flags))) {
         const mounts = new Set(containers(spec).flatMap((each) => (each.volumeMounts ?? []).map(({ name }) => name)));

@@ -42,7 +42,7 @@ const policy = {
 
 let cluster: Cluster;
 beforeAll(async () => {
-  cluster = await Cluster.start({ agentArgs: ['--services', 'sockets'] });
+  cluster = await Cluster.start();
   await cluster.createPods([
     { name: 'client', labels: { app: 'client' }, node: 1 },
     { name: 'dns', labels: { 'k8s-app': 'kube-dns' }, node: 2, udp: [53] },

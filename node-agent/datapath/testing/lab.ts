@@ -8,7 +8,7 @@ import { DROP_REASONS, metricsKey, sumMetrics } from '@weir/bpf';
 import { type BpfMap, openPinnedMap } from 'libbpf-ts';
 import type { Core, CoreOptions, Logger } from '../../core.ts';
 import { tableKey } from '../../create-tables.ts';
-import { rootCgroup } from '../../host/cgroup.ts';
+import { mountedCgroup } from '../../host/cgroup.ts';
 import type { EndpointRow, KernelEndpoint } from '../../tables.ts';
 
 export const silent: Logger = {
@@ -256,7 +256,7 @@ export class Lab {
 
   /** A cgroup that only these pods' processes are in: its folder. */
   cgroup(...pods: readonly LabPod[]): string {
-    const root = rootCgroup();
+    const root = mountedCgroup();
     if (root === undefined) throw new Error('no cgroup of version 2 is mounted: mount -t cgroup2 none /sys/fs/cgroup');
     this.#cgroup ??= { root, folder: join(root, this.prefix) };
     mkdirSync(this.#cgroup.folder, { recursive: true });

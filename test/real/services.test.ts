@@ -1,0 +1,87 @@
+/** Services on a real Kubernetes without kube-proxy: Weir alone translates them, and policies judge the pods behind them. */
+import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
+import type { RealCluster } from '../cluster/real/index.ts';
+import { eventually } from '../eventually.ts';
+import { weirCluster } from './weir.ts';
+
+const service = (name: string, spec: object) => ({
+  apiVersion: 'v1',
+  kind: 'Service',
+  metadata: { name, namespace: 'default' },
+  spec: { selector: { app: name }, ...spec },
+});
+const egress = (name: string, spec: object) => ({
+  apiVersion: 'cilium.io/v2',
+  kind: 'CiliumNetworkPolicy',
+  metadata: { name, namespace: 'default' },
+  spec: { endpointSelector: { matchLabels: { app: 'client' } }, ...spec },
+});
+
+describe('Services on a real Kubernetes without kube-proxy', () => {
+  let cluster: RealCluster;
+  beforeAll(async () => {
+    cluster = await weirCluster();
+    await cluster.createPods([
+      { name: 'client', labels: { app: 'client' }, node: 1 },
+      { name: 'web-1', labels: { app: 'web' }, node: 1, tcp: [80], udp: [53] },
+      { name: 'web-2', labels: { app: 'web' }, node: 2, tcp: [80], udp: [53] },
+      { name: 'other', labels: { app: 'other' }, node: 2, tcp: [80] },
+    ]);
+    await cluster.applyObjects([
+      service('web', {
+        ports: [
+          { name: 'http', port: 8000, targetPort: 80 },
+          { name: 'names', port: 53, targetPort: 53, protocol: 'UDP' },
+        ],
+      }),
+      service('other', { ports: [{ port: 8000, targetPort: 80 }] }),
+      service('nobody', { ports: [{ port: 8000, targetPort: 80 }] }),
+    ]);
+  }, 240_000);
+  afterAll(() => cluster?.stop(), 60_000);
+
+  const addressOf = (name: string, namespace = 'default') =>
+    cluster.kubectl(['get', 'service', name, '-n', namespace, '-o', 'jsonpath={.spec.clusterIP}']);
+  const asks = async (from: string, name: string, port = 8000, protocol: 'tcp' | 'udp' = 'tcp') =>
+    cluster.probe(from, await addressOf(name), { port, protocol, timeoutMs: 1500 });
+
+  it('reaches Services by TCP and UDP from pods; refuses one without endpoints', async () => {
+    expect(
+      await eventually(
+        () => asks('client', 'web'),
+        (answer) => answer === 'reached',
+      ),
+    ).toBe('reached');
+    expect(await asks('client', 'web', 53, 'udp')).toBe('reached');
+    expect(await asks('web-1', 'web')).toBe('reached');
+    expect(await asks('client', 'nobody')).toBe('refused');
+  });
+
+  it('judges the pods behind a Service: an allow allows, a deny denies', async () => {
+    await cluster.applyObjects([egress('web-only', { egress: [{ toEndpoints: [{ matchLabels: { app: 'web' } }] }] })]);
+    await cluster.programmed('cnp/web-only');
+    expect(await asks('client', 'web')).toBe('reached');
+    expect(await asks('client', 'other')).toBe('dropped');
+    await cluster.kubectl(['delete', 'cnp', 'web-only']);
+    await cluster.applyObjects([
+      egress('not-other', {
+        egress: [{ toEntities: ['all'] }],
+        egressDeny: [{ toEndpoints: [{ matchLabels: { app: 'other' } }] }],
+      }),
+    ]);
+    await cluster.programmed('cnp/not-other');
+    expect(await asks('client', 'web')).toBe('reached');
+    expect(await asks('client', 'other')).toBe('dropped');
+    await cluster.kubectl(['delete', 'cnp', 'not-other']);
+  });
+
+  it('follows what becomes of the pods', async () => {
+    await cluster.kubectl(['delete', 'pod', 'other', '--grace-period=0', '--force']);
+    expect(
+      await eventually(
+        () => asks('client', 'other'),
+        (answer) => answer === 'refused',
+      ),
+    ).toBe('refused');
+  });
+});
