@@ -104,6 +104,7 @@ export interface NodeRow {
   readonly podCidrs: readonly string[];
   /** An API server is at one of its addresses. */
   readonly kubeApiserver: boolean;
+  readonly zone?: string;
 }
 
 /** A pod scheduled to this node. Key: `namespace/name`. Index `address`. */

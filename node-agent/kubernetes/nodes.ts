@@ -7,6 +7,7 @@ import {
   nodeAddresses,
   nodePodCidrs,
   type ReflectorSink,
+  textOf,
   textsIn,
 } from '@weir/kube';
 import { parsePrefix } from '@weir/net';
@@ -166,6 +167,8 @@ function apiserversOf(slice: EndpointSlice): ApiserverSlice {
 }
 
 function nodeFacts(node: KubeNode): NodeFacts {
-  const { name, creationTimestamp: created = '' } = node.metadata;
-  return { name, created, addresses: nodeAddresses(node).addresses, podCidrs: nodePodCidrs(node) };
+  const { name, creationTimestamp: created = '', labels } = node.metadata;
+  const zone = textOf(labels?.['topology.kubernetes.io/zone']);
+  const facts = { name, created, addresses: nodeAddresses(node).addresses, podCidrs: nodePodCidrs(node) };
+  return zone === undefined ? facts : { ...facts, zone };
 }

@@ -1,66 +1,62 @@
-import { parseAddress } from '@weir/net';
 import { keys } from '@weir/statedb';
-import type { Backend, EndpointSliceRow, Frontend, ServiceObjectRow, ServicePort, SliceEndpoint } from './types.ts';
+import { familyOf } from './addresses.ts';
+import { type Candidate, candidatesOf, chosen, type Place } from './backends.ts';
+import { type Claim, claimsOf } from './claims.ts';
+import type { EndpointSliceRow, Frontend, FrontendKind, Scope, ServiceObjectRow, ServicePort } from './types.ts';
 
 /** Primary key of a frontend; all of one Service have the prefix `keys.join(service)`. */
-export function frontendRowKey({
-  service,
-  portName,
-  protocol,
-  port,
-  family,
-}: Pick<Frontend, 'service' | 'portName' | 'protocol' | 'port' | 'family'>): string {
-  return keys.join(service, portName, protocol, String(port), String(family));
+export function frontendRowKey(
+  row: Pick<Frontend, 'service' | 'portName' | 'protocol' | 'port' | 'family' | 'kind' | 'scope'>,
+): string {
+  const { service, portName, protocol, port, family, kind, scope } = row;
+  return keys.join(service, portName, protocol, String(port), String(family), kind, scope);
 }
 
-/** What a Service and its slices come to: a frontend for each port and family. */
-export function frontendsOf(object: ServiceObjectRow, slices: readonly EndpointSliceRow[]): Frontend[] {
-  const { namespace, name, clusterAddresses, ports, affinitySeconds, publishNotReady } = object;
-  const service = `${namespace}/${name}`;
-  return ([4, 6] as const).flatMap((family) => {
-    const addresses = clusterAddresses.filter((address) => familyOf(address) === family);
-    if (addresses.length === 0) return [];
-    return ports.map((port) => ({
-      service,
-      portName: port.name,
-      protocol: port.protocol,
-      family,
-      port: port.port,
-      addresses,
-      ...(affinitySeconds === undefined ? {} : { affinitySeconds }),
-      backends: backendsOf(port, slices, family, publishNotReady),
-    }));
-  });
-}
-
-/** Who answers: those that are ready or, where none is, those that still serve while they end. */
-function backendsOf(
-  { name, protocol }: ServicePort,
+/** What a Service and its slices come to on the node of `place`. `taken`: another Service has this address and port. */
+export function frontendsOf(
+  object: ServiceObjectRow,
   slices: readonly EndpointSliceRow[],
-  family: 4 | 6,
-  publishNotReady: boolean,
-): Backend[] {
-  const of = (usable: (endpoint: SliceEndpoint) => boolean): Backend[] => {
-    const found = new Map<string, Backend>();
-    for (const slice of slices) {
-      const port = slice.ports.find((each) => each.name === name && each.protocol === protocol)?.port;
-      if (port === undefined) continue;
-      for (const endpoint of slice.endpoints) {
-        if (!usable(endpoint)) continue;
-        for (const address of endpoint.addresses)
-          if (familyOf(address) === family) found.set(`${address} ${port}`, { address, port });
-      }
-    }
-    return [...found.entries()].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, backend]) => backend);
-  };
-  const ready = of((endpoint) => endpoint.ready || publishNotReady);
-  return ready.length > 0 ? ready : of(({ serving, terminating }) => serving && terminating);
+  place: Place,
+  taken: (claim: Claim) => boolean = () => false,
+): Frontend[] {
+  const claims = claimsOf(object).filter((claim) => !taken(claim));
+  return object.ports.flatMap((port) =>
+    ([4, 6] as const).flatMap((family) => {
+      const own = claims.filter((claim) => claim.of === port && familyOf(claim.address) === family);
+      if (own.length === 0) return [];
+      const candidates = candidatesOf(port, slices, family);
+      return [...Map.groupBy(own, ({ kind }) => kind)].flatMap(([kind, those]) =>
+        scopesOf(object, kind).map((scope) => frontend(object, port, those, scope, family, candidates, place)),
+      );
+    }),
+  );
 }
 
-function familyOf(address: string): 4 | 6 | undefined {
-  try {
-    return parseAddress(address).family;
-  } catch {
-    return undefined;
-  }
+function scopesOf({ externalPolicy }: ServiceObjectRow, kind: FrontendKind): readonly Scope[] {
+  return kind !== 'ClusterIP' && externalPolicy === 'Local' ? ['cluster', 'local'] : ['cluster'];
+}
+
+function frontend(
+  object: ServiceObjectRow,
+  port: ServicePort,
+  claims: readonly Claim[],
+  scope: Scope,
+  family: 4 | 6,
+  candidates: readonly Candidate[],
+  place: Place,
+): Frontend {
+  const { namespace, name, affinitySeconds, internalPolicy = 'Cluster', externalPolicy = 'Cluster' } = object;
+  const { kind = 'ClusterIP', port: number = port.port } = claims[0] ?? {};
+  const local = scope === 'local' || (kind === 'ClusterIP' && internalPolicy === 'Local');
+  const { backends, elsewhere } = chosen(candidates, place, { local, publishNotReady: object.publishNotReady });
+  const ranges = kind === 'LoadBalancer' ? object.sourceRanges : undefined;
+  return {
+    ...{ service: `${namespace}/${name}`, portName: port.name, protocol: port.protocol, family, kind, scope },
+    ...{ port: number, addresses: claims.map(({ address }) => address) },
+    ...(affinitySeconds === undefined ? {} : { affinitySeconds }),
+    ...{ internalPolicy, externalPolicy },
+    ...(ranges === undefined ? {} : { sourceRanges: ranges.filter((range) => familyOf(range) === family) }),
+    ...(elsewhere ? { elsewhere } : {}),
+    backends,
+  };
 }

@@ -1,16 +1,20 @@
 /** Keys and values of the maps of bpf/services.h. */
 import type { Codec } from '@weir/bpf';
-import { formatAddress, parseAddress } from '@weir/net';
-import type { Protocol } from './types.ts';
+import { formatAddress, parseAddress, parsePrefix } from '@weir/net';
+import type { Protocol, Scope } from './types.ts';
 
 const PROTOCOLS: Readonly<Record<Protocol, number>> = { TCP: 6, UDP: 17, SCTP: 132 };
 /** The first 12 bytes of an IPv4 address in a map. */
 const MAPPED = Uint8Array.of(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff);
 
-export interface FrontendKey {
+export interface BackendValue {
   readonly address: string;
   readonly port: number;
   readonly protocol: Protocol;
+}
+
+export interface FrontendKey extends BackendValue {
+  readonly scope: Scope;
 }
 
 export interface FrontendValue {
@@ -18,6 +22,14 @@ export interface FrontendValue {
   readonly count: number;
   /** 0: no affinity. */
   readonly affinitySeconds: number;
+  /** Reached from outside of the cluster, too. */
+  readonly external: boolean;
+  /** From there by the frontend of scope `local`. */
+  readonly localExternal: boolean;
+  /** Only for who is in `svc_sources`. */
+  readonly sources: boolean;
+  /** Other nodes have backends. */
+  readonly elsewhere: boolean;
 }
 
 export interface SlotKey {
@@ -25,7 +37,21 @@ export interface SlotKey {
   readonly index: number;
 }
 
-const AFFINITY = 1;
+/** An address in the trie of sources, or a prefix. */
+export interface SourceKey {
+  readonly service: number;
+  readonly cidr: string;
+}
+
+export interface NodeFlags {
+  readonly self: boolean;
+  readonly loopback: boolean;
+}
+
+const FLAGS = { affinity: 1, external: 2, localExternal: 4, sources: 8, elsewhere: 16 } as const;
+const NODE_FLAGS = { self: 1, loopback: 2 } as const;
+/** Of a key of the trie before its address. */
+const SERVICE_BITS = 32;
 
 function view(bytes: Uint8Array, size: number): DataView {
   if (bytes.length !== size) throw new RangeError(`${bytes.length} bytes instead of ${size}`);
@@ -48,41 +74,98 @@ function protocolOf(number: number): Protocol {
   throw new RangeError(`protocol ${number} is none of a Service`);
 }
 
-/** Address, port and protocol: of a frontend's key, and of a backend. */
-export const frontendKey: Codec<FrontendKey> = {
-  size: 20,
-  encode({ address, port, protocol }) {
-    const bytes = new Uint8Array(20);
-    putAddress(bytes, 0, address);
-    new DataView(bytes.buffer).setUint16(16, port);
-    bytes[18] = PROTOCOLS[protocol];
-    return bytes;
-  },
-  decode(bytes) {
-    const at = view(bytes, 20);
-    return { address: addressAt(bytes, 0), port: at.getUint16(16), protocol: protocolOf(at.getUint8(18)) };
-  },
-};
+function addressCodec<T extends BackendValue>(rest: (scope: Scope) => object): Codec<T> {
+  return {
+    size: 20,
+    encode(value) {
+      const { address, port, protocol } = value;
+      const bytes = new Uint8Array(20);
+      putAddress(bytes, 0, address);
+      bytes[16] = port >> 8;
+      bytes[17] = port & 0xff;
+      bytes[18] = PROTOCOLS[protocol];
+      if ('scope' in value && value.scope === 'local') bytes[19] = 1;
+      return bytes;
+    },
+    decode(bytes) {
+      const at = view(bytes, 20);
+      const address = addressAt(bytes, 0);
+      const scope = at.getUint8(19) === 1 ? 'local' : 'cluster';
+      return { address, port: at.getUint16(16), protocol: protocolOf(at.getUint8(18)), ...rest(scope) } as T;
+    },
+  };
+}
 
-export const backendValue = frontendKey;
+export const frontendKey: Codec<FrontendKey> = addressCodec((scope) => ({ scope }));
+export const backendValue: Codec<BackendValue> = addressCodec(() => ({}));
 
 export const frontendValue: Codec<FrontendValue> = {
   size: 16,
-  encode({ service, count, affinitySeconds }) {
+  encode({ service, count, affinitySeconds, external, localExternal, sources, elsewhere }) {
     const at = new DataView(new ArrayBuffer(16));
+    const flags =
+      (affinitySeconds > 0 ? FLAGS.affinity : 0) |
+      (external ? FLAGS.external : 0) |
+      (localExternal ? FLAGS.localExternal : 0) |
+      (sources ? FLAGS.sources : 0) |
+      (elsewhere ? FLAGS.elsewhere : 0);
     at.setUint32(0, service, true);
     at.setUint32(4, count, true);
-    at.setUint32(8, affinitySeconds > 0 ? AFFINITY : 0, true);
+    at.setUint32(8, flags, true);
     at.setUint32(12, affinitySeconds, true);
     return new Uint8Array(at.buffer);
   },
   decode(bytes) {
     const at = view(bytes, 16);
+    const flags = at.getUint32(8, true);
     return {
       service: at.getUint32(0, true),
       count: at.getUint32(4, true),
       affinitySeconds: at.getUint32(12, true),
+      external: (flags & FLAGS.external) !== 0,
+      localExternal: (flags & FLAGS.localExternal) !== 0,
+      sources: (flags & FLAGS.sources) !== 0,
+      elsewhere: (flags & FLAGS.elsewhere) !== 0,
     };
+  },
+};
+
+export const sourceKey: Codec<SourceKey> = {
+  size: 24,
+  encode({ service, cidr }) {
+    const { family, bytes: address, bits } = parsePrefix(cidr);
+    const bytes = new Uint8Array(24);
+    const at = new DataView(bytes.buffer);
+    at.setUint32(0, SERVICE_BITS + bits + (family === 4 ? 96 : 0), true);
+    at.setUint32(4, service, true);
+    if (family === 4) bytes.set(MAPPED, 8);
+    bytes.set(address, 24 - address.length);
+    return bytes;
+  },
+  decode(bytes) {
+    const at = view(bytes, 24);
+    const address = addressAt(bytes, 8);
+    const bits = at.getUint32(0, true) - SERVICE_BITS;
+    return { service: at.getUint32(4, true), cidr: `${address}/${address.includes(':') ? bits : bits - 96}` };
+  },
+};
+
+export const addressKey: Codec<string> = {
+  size: 16,
+  encode(address) {
+    const bytes = new Uint8Array(16);
+    putAddress(bytes, 0, address);
+    return bytes;
+  },
+  decode: (bytes) => addressAt(bytes, 0),
+};
+
+export const nodeFlags: Codec<NodeFlags> = {
+  size: 4,
+  encode: ({ self, loopback }) => number.encode((self ? NODE_FLAGS.self : 0) | (loopback ? NODE_FLAGS.loopback : 0)),
+  decode(bytes) {
+    const flags = number.decode(bytes);
+    return { self: (flags & NODE_FLAGS.self) !== 0, loopback: (flags & NODE_FLAGS.loopback) !== 0 };
   },
 };
 
@@ -97,6 +180,20 @@ export const slotKey: Codec<SlotKey> = {
   decode(bytes) {
     const at = view(bytes, 8);
     return { service: at.getUint32(0, true), index: at.getUint32(4, true) };
+  },
+};
+
+export interface MemberKey {
+  readonly service: number;
+  readonly backend: number;
+}
+
+export const memberKey: Codec<MemberKey> = {
+  size: 8,
+  encode: ({ service, backend }) => slotKey.encode({ service, index: backend }),
+  decode(bytes) {
+    const { service, index } = slotKey.decode(bytes);
+    return { service, backend: index };
   },
 };
 

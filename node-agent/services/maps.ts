@@ -1,7 +1,17 @@
 /** The pinned maps of Services (bpf/services.h), and how people read them. */
 import type { MapSpec } from '@weir/bpf';
 import { mapFlags } from 'libbpf-ts';
-import { backendValue, frontendKey, frontendValue, number, slotKey } from './layout.ts';
+import {
+  addressKey,
+  backendValue,
+  frontendKey,
+  frontendValue,
+  memberKey,
+  nodeFlags,
+  number,
+  slotKey,
+  sourceKey,
+} from './layout.ts';
 
 const hash = { type: 'hash', flags: mapFlags.NO_PREALLOC, version: 1 } as const;
 const lru = { type: 'lru_hash', flags: 0, version: 1 } as const;
@@ -19,6 +29,18 @@ export const SERVICE_MAPS = [
   {
     ...{ ...hash, name: 'svc_backends', keySize: 4, valueSize: 20, maxEntries: 262_144 },
     describe: (key, value) => ({ key: { backend: number.decode(key) }, value: backendValue.decode(value) }),
+  },
+  {
+    ...{ ...hash, name: 'svc_members', keySize: 8, valueSize: 4, maxEntries: 262_144 },
+    describe: (key) => ({ key: memberKey.decode(key), value: {} }),
+  },
+  {
+    ...{ ...hash, type: 'lpm_trie', name: 'svc_sources', keySize: 24, valueSize: 4, maxEntries: 65_536 },
+    describe: (key) => ({ key: sourceKey.decode(key), value: {} }),
+  },
+  {
+    ...{ ...hash, name: 'svc_nodes', keySize: 16, valueSize: 4, maxEntries: 65_536 },
+    describe: (key, value) => ({ key: { address: addressKey.decode(key) }, value: nodeFlags.decode(value) }),
   },
   {
     ...{ ...lru, name: 'svc_clients', keySize: 24, valueSize: 8, maxEntries: 65_536 },

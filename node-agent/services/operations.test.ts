@@ -10,7 +10,13 @@ import type { Frontend } from './types.ts';
 function createMaps(): ServiceMaps {
   const map = (name: string, keySize: number, valueSize: number) =>
     createMemoryMap({ name, type: 'hash', keySize, valueSize, maxEntries: 1024, flags: 1 });
-  return { frontends: map('f', 20, 16), slots: map('s', 8, 4), backends: map('b', 4, 20) };
+  const sources = createMemoryMap({
+    ...{ name: 't', type: 'lpm_trie', keySize: 24, valueSize: 4, maxEntries: 64, flags: 1 },
+  });
+  return {
+    ...{ frontends: map('f', 20, 16), slots: map('s', 8, 4), backends: map('b', 4, 20), members: map('m', 8, 4) },
+    sources,
+  };
 }
 
 /** What a client would find: for each frontend its backends, by address; throws where one is missing. */
@@ -57,10 +63,14 @@ function watched(maps: ServiceMaps, look: () => void): ServiceMaps {
         };
       },
     });
-  return { frontends: watch(maps.frontends), slots: watch(maps.slots), backends: watch(maps.backends) };
+  return {
+    ...{ frontends: watch(maps.frontends), slots: watch(maps.slots), backends: watch(maps.backends) },
+    ...{ members: watch(maps.members), sources: watch(maps.sources) },
+  };
 }
 
 const backend = fc.record({
+  state: fc.constant('active' as const),
   address: fc.constantFrom('10.0.0.1', '10.0.0.2', '10.0.0.3', '10.0.0.4', '10.0.0.5'),
   port: fc.constantFrom(80, 8080),
 });
@@ -104,6 +114,7 @@ describe('frontends in maps', () => {
             const place = ['ns/a', 'ns/b', 'ns/c'].indexOf(service);
             const row: Frontend = {
               ...{ service, portName: '', protocol: 'TCP', family: 4, port: 80, backends },
+              ...{ kind: 'ClusterIP', scope: 'cluster', internalPolicy: 'Cluster', externalPolicy: 'Cluster' },
               addresses: Array.from({ length: addresses }, (_, at) => `10.96.${place}.${at + 1}`),
             };
             rows.set(service, row);

@@ -1,12 +1,30 @@
-import type { Operations } from '@weir/reconciler';
+import type { BatchItem, Operations } from '@weir/reconciler';
 import { keys, type StateDB, type WriteTxn } from '@weir/statedb';
 import { frontendRowKey } from './frontends.ts';
-import { backendValue, type FrontendKey, frontendKey, frontendValue, number, slotKey } from './layout.ts';
-import { nameOf, type RealisedService, type RealisedTables, type ServiceMaps } from './realised.ts';
+import {
+  type BackendValue,
+  backendValue,
+  type FrontendKey,
+  frontendKey,
+  frontendValue,
+  memberKey,
+  number,
+  slotKey,
+  sourceKey,
+} from './layout.ts';
+import {
+  backendName,
+  backendsOf,
+  frontendName,
+  type RealisedService,
+  type RealisedTables,
+  type ServiceMaps,
+  UNUSED,
+} from './realised.ts';
 import type { Frontend } from './types.ts';
 
-/** Numbers of services and backends begin here; 0 is none. */
-const FIRST = 1;
+const NOTHING = { slots: [], frontends: [], members: [], sources: [] } as const;
+const PRESENT = number.encode(1);
 
 export interface FrontendOperationsOptions {
   readonly db: StateDB;
@@ -15,9 +33,22 @@ export interface FrontendOperationsOptions {
   readonly realised: RealisedTables;
 }
 
+/** One service from what the maps have to what they are to have. */
+interface Plan {
+  readonly row?: Frontend;
+  readonly before: RealisedService;
+  readonly wanted: RealisedService;
+  /** Frontends that other services had. */
+  readonly taken: readonly { readonly key: FrontendKey; readonly from: number }[];
+}
+
+/** A number and what it stands for, not in the map yet. */
+type NewBackend = readonly [id: number, backend: BackendValue];
+
 /**
- * Frontends into the maps. Of each write the order keeps every packet's frontend with a backend: new backends, slots, the count; then what is no more, the
- * other way round. A write that fails is made again whole: what was written before the failure is in the tables.
+ * Frontends into the maps. Of each write the order keeps every packet's frontend with a backend: new backends, members, sources, slots, then the frontend
+ * with its count; then what is no more, the other way round. The tables say what is written before it is; when a write fails they say what may be in the
+ * maps, and the next attempt writes all of it. A service that has no frontend yet then leaves nothing behind.
  */
 export class FrontendOperations implements Operations<Frontend> {
   readonly #options: FrontendOperationsOptions;
@@ -27,143 +58,282 @@ export class FrontendOperations implements Operations<Frontend> {
   }
 
   update(row: Frontend): void {
-    const service = this.#serviceOf(row);
-    const ids = row.backends.map(({ address, port }) => this.#backend({ address, port, protocol: row.protocol }));
-    const slots = placed(service.slots, ids);
-    const frontends = row.addresses.map((address) => ({ address, port: row.port, protocol: row.protocol }));
-    const { affinitySeconds = 0 } = row;
-    this.#writeSlots(service, slots);
-    const wanted = { ...service, slots, frontends, affinitySeconds, row: frontendRowKey(row) };
-    this.#writeFrontends(service, wanted);
-    this.#put(service, wanted);
-    this.#trim(service, slots.length);
+    this.#updateAll([row]);
+  }
+
+  updateBatch(batch: readonly BatchItem<Frontend>[]): void {
+    this.#updateAll(batch.map(({ row }) => row));
   }
 
   delete(row: Frontend): void {
-    const service = this.#find(frontendRowKey(row));
-    if (service !== undefined) this.#remove(service);
+    this.#removeAll(this.#servicesOf([row]));
+  }
+
+  deleteBatch(batch: readonly BatchItem<Frontend>[]): void {
+    this.#removeAll(this.#servicesOf(batch.map(({ row }) => row)));
   }
 
   prune(rows: Iterable<Frontend>): void {
     const wanted = new Set(Array.from(rows, frontendRowKey));
     using snapshot = this.#options.db.read();
-    for (const service of snapshot.all(this.#options.realised.services))
-      if (service.row === undefined || !wanted.has(service.row)) this.#remove(service);
+    const all = [...snapshot.all(this.#options.realised.services)];
+    this.#removeAll(all.filter(({ row }) => row === undefined || !wanted.has(row)));
   }
 
-  /** The service of the row: its own, one that was found with one of its addresses, or a new one. */
-  #serviceOf(row: Frontend): RealisedService {
+  #servicesOf(rows: readonly Frontend[]): RealisedService[] {
     const { db, realised } = this.#options;
-    const own = this.#find(frontendRowKey(row));
-    if (own !== undefined) return own;
     using snapshot = db.read();
-    for (const address of row.addresses) {
-      const name = nameOf({ address, port: row.port, protocol: row.protocol });
-      const [found] = snapshot.list(realised.services, 'frontend', name);
+    return rows.flatMap((row) => [...snapshot.list(realised.services, 'row', frontendRowKey(row))]);
+  }
+
+  #updateAll(rows: readonly Frontend[]): void {
+    const { db, realised } = this.#options;
+    const backends: NewBackend[] = [];
+    let plans: Plan[] = [];
+    db.write([realised.services, realised.backends], (txn) => {
+      plans = rows.map((row) => this.#plan(txn, row, backends));
+    });
+    try {
+      this.#carryOut(plans, backends);
+    } catch (error) {
+      this.#clear(plans.filter(({ before, taken }) => before.frontends.length === 0 && taken.length === 0));
+      throw error;
+    }
+  }
+
+  /** What is of no use, and may be what a full map has no place for. */
+  #clear(plans: readonly Plan[]): void {
+    try {
+      this.#removeAll(this.#servicesOf(plans.flatMap(({ row }) => row ?? [])));
+    } catch {
+      // The next attempt removes it.
+    }
+  }
+
+  #removeAll(services: readonly RealisedService[]): void {
+    const { db, realised } = this.#options;
+    const plans = services.map((before) => {
+      const { unsure: _, ...rest } = before;
+      return { before, wanted: { ...rest, ...NOTHING }, taken: [] };
+    });
+    db.write([realised.services, realised.backends], (txn) => {
+      for (const { before, wanted } of plans) {
+        txn.delete(realised.services, keys.uint(before.id));
+        this.#count(txn, before, wanted);
+      }
+    });
+    this.#carryOut(plans, []);
+  }
+
+  #plan(txn: WriteTxn, row: Frontend, backends: NewBackend[]): Plan {
+    const { services } = this.#options.realised;
+    const { protocol, port, scope, sourceRanges = [] } = row;
+    const frontends = row.addresses.map((address) => ({ address, port, protocol, scope }));
+    const before = this.#serviceOf(txn, row, frontends);
+    const ids = row.backends.map((each) =>
+      this.#backend(txn, { address: each.address, port: each.port, protocol }, backends),
+    );
+    const slots = placed(before.slots, ids);
+    const members = row.affinitySeconds === undefined ? [] : slots;
+    const taken = frontends.flatMap((key) => this.#take(txn, key, before.id));
+    const { id } = before;
+    const wanted = { id, row: frontendRowKey(row), slots, frontends, members, sources: sourceRanges };
+    txn.upsert(services, wanted);
+    this.#count(txn, before, wanted);
+    return { row, before, wanted, taken };
+  }
+
+  /** The service of the row: its own, one that was found with one of its frontends, or a new one. */
+  #serviceOf(txn: WriteTxn, row: Frontend, frontends: readonly FrontendKey[]): RealisedService {
+    const { services } = this.#options.realised;
+    const [own] = txn.list(services, 'row', frontendRowKey(row));
+    if (own !== undefined) return own;
+    for (const key of frontends) {
+      const [found] = txn.list(services, 'frontend', frontendName(key));
       if (found !== undefined && found.row === undefined) return found;
     }
-    const id = freeId((each) => snapshot.has(realised.services, keys.uint(each)), snapshot.count(realised.services));
-    return { id, slots: [], frontends: [], affinitySeconds: 0 };
+    const id = freeId((each) => txn.has(services, keys.uint(each)), txn.count(services));
+    return { id, ...NOTHING };
   }
 
-  #find(row: string): RealisedService | undefined {
-    using snapshot = this.#options.db.read();
-    const [found] = snapshot.list(this.#options.realised.services, 'row', row);
-    return found;
-  }
-
-  /** The backend's number; in the map from here on. */
-  #backend(backend: FrontendKey): number {
-    const { db, maps, realised } = this.#options;
-    const name = nameOf(backend);
-    using snapshot = db.read();
-    const [known] = snapshot.list(realised.backends, 'name', name);
-    if (known !== undefined) return known.id;
-    const id = freeId((each) => snapshot.has(realised.backends, keys.uint(each)), snapshot.count(realised.backends));
-    maps.backends.update(number.encode(id), backendValue.encode(backend));
-    db.write([realised.backends], (txn) => txn.insert(realised.backends, { id, name, uses: 0 }));
+  /** The backend's number; among `backends` where the map may lack it. */
+  #backend(txn: WriteTxn, backend: BackendValue, backends: NewBackend[]): number {
+    const table = this.#options.realised.backends;
+    const name = backendName(backend);
+    const [known] = txn.list(table, 'name', name);
+    if (known !== undefined) {
+      if (known.pending) {
+        const { pending: _, ...written } = known;
+        txn.upsert(table, written);
+        backends.push([known.id, backend]);
+      }
+      return known.id;
+    }
+    const id = freeId((each) => txn.has(table, keys.uint(each)), txn.count(table));
+    txn.insert(table, { id, name, uses: 0 });
+    backends.push([id, backend]);
     return id;
   }
 
-  #writeSlots({ id, slots: before }: RealisedService, slots: readonly number[]): void {
-    const changed = slots.flatMap((backend, index) =>
-      before[index] === backend ? [] : [[slotKey.encode({ service: id, index }), number.encode(backend)] as const],
-    );
-    this.#options.maps.slots.updateBatch(changed);
+  /** Another service has it no more. */
+  #take(txn: WriteTxn, key: FrontendKey, to: number): Plan['taken'] {
+    const { services } = this.#options.realised;
+    const [other] = txn.list(services, 'frontend', frontendName(key));
+    if (other === undefined || other.id === to) return [];
+    const frontends = other.frontends.filter((each) => frontendName(each) !== frontendName(key));
+    txn.upsert(services, { ...other, frontends });
+    return [{ key, from: other.id }];
   }
 
-  #writeFrontends(before: RealisedService, wanted: RealisedService): void {
-    const { frontends } = this.#options.maps;
-    const { id: service, affinitySeconds, slots } = wanted;
-    const value = frontendValue.encode({ service, count: slots.length, affinitySeconds });
-    for (const key of wanted.frontends) frontends.update(frontendKey.encode(key), value);
-    const names = new Set(wanted.frontends.map(nameOf));
-    for (const key of before.frontends) if (!names.has(nameOf(key))) frontends.delete(frontendKey.encode(key));
+  #count(txn: WriteTxn, before: RealisedService, now: RealisedService): void {
+    const table = this.#options.realised.backends;
+    const old = backendsOf(before);
+    const add = (id: number, by: number): void => {
+      const row = txn.get(table, keys.uint(id));
+      if (row !== undefined) txn.upsert(table, { ...row, uses: row.uses + by });
+    };
+    const named = backendsOf(now);
+    for (const id of named) if (!old.has(id)) add(id, 1);
+    for (const id of old) if (!named.has(id)) add(id, -1);
   }
 
-  /** Takes away slots beyond the count, and backends that no slot names any more. */
-  #trim({ id: service, slots }: RealisedService, count: number): void {
+  #carryOut(plans: readonly Plan[], backends: readonly NewBackend[]): void {
     const { maps } = this.#options;
-    const over = slots.slice(count).map((_, at) => slotKey.encode({ service, index: count + at }));
-    maps.slots.deleteBatch(over);
-    this.#dropUnused(new Set(slots));
+    try {
+      maps.backends.updateBatch(backends.map(([id, value]) => [number.encode(id), backendValue.encode(value)]));
+      maps.members.updateBatch(plans.flatMap(newMembers));
+      maps.sources.updateBatch(plans.flatMap(newSources));
+      maps.slots.updateBatch(plans.flatMap(changedSlots));
+      maps.frontends.updateBatch(plans.flatMap(frontendEntries));
+      maps.frontends.deleteBatch(plans.flatMap(oldFrontends));
+      maps.slots.deleteBatch(plans.flatMap(oldSlots));
+      maps.sources.deleteBatch(plans.flatMap(oldSources));
+      maps.members.deleteBatch(plans.flatMap(oldMembers));
+    } catch (error) {
+      this.#undo(plans, backends);
+      throw error;
+    }
+    this.#dropUnused();
   }
 
-  #dropUnused(ids: Iterable<number>): void {
-    const { db, maps, realised } = this.#options;
-    const unused = Array.from(ids).filter((id) => {
-      using snapshot = db.read();
-      return snapshot.get(realised.backends, keys.uint(id))?.uses === 0;
+  /** The tables say what may be in the maps. */
+  #undo(plans: readonly Plan[], backends: readonly NewBackend[]): void {
+    const { db, realised } = this.#options;
+    db.write([realised.services, realised.backends], (txn) => {
+      for (const [id] of backends) {
+        const row = txn.get(realised.backends, keys.uint(id));
+        if (row !== undefined) txn.upsert(realised.backends, { ...row, pending: true });
+      }
+      for (const { before, wanted, taken } of plans) {
+        const given = new Set(taken.map(({ key }) => frontendName(key)));
+        const mine = wanted.frontends.filter((key) => !given.has(frontendName(key)));
+        const both: RealisedService = {
+          ...wanted,
+          slots: [...wanted.slots, ...before.slots.slice(wanted.slots.length)],
+          frontends: union(before.frontends, mine, frontendName),
+          members: [...new Set([...before.members, ...wanted.members])],
+          sources: [...new Set([...before.sources, ...wanted.sources])],
+          unsure: [...new Set([...before.slots, ...(before.unsure ?? [])])],
+        };
+        txn.upsert(realised.services, both);
+        this.#count(txn, wanted, both);
+        for (const { key, from } of taken) {
+          const other = txn.get(realised.services, keys.uint(from));
+          if (other !== undefined)
+            txn.upsert(realised.services, { ...other, frontends: union(other.frontends, [key], frontendName) });
+        }
+      }
     });
+  }
+
+  #dropUnused(): void {
+    const { db, maps, realised } = this.#options;
+    using snapshot = db.read();
+    const unused = Array.from(snapshot.list(realised.backends, 'unused', UNUSED), ({ id }) => id);
+    if (unused.length === 0) return;
     maps.backends.deleteBatch(unused.map((id) => number.encode(id)));
     db.write([realised.backends], (txn) => {
       for (const id of unused) txn.delete(realised.backends, keys.uint(id));
     });
   }
+}
 
-  #remove(service: RealisedService): void {
-    const nothing = { ...service, slots: [], frontends: [] };
-    this.#writeFrontends(service, nothing);
-    const { db, realised } = this.#options;
-    db.write([realised.services, realised.backends], (txn) => {
-      txn.delete(realised.services, keys.uint(service.id));
-      this.#count(txn, service.slots, []);
-    });
-    this.#trim(service, 0);
-  }
+type Entry = readonly [Uint8Array, Uint8Array];
 
-  #put(before: RealisedService, wanted: RealisedService): void {
-    const { db, realised } = this.#options;
-    db.write([realised.services, realised.backends], (txn) => {
-      txn.upsert(realised.services, wanted);
-      this.#count(txn, before.slots, wanted.slots);
-    });
-  }
+function newMembers({ before, wanted }: Plan): Entry[] {
+  const there = new Set(before.unsure ? [] : before.members);
+  const missing = wanted.members.filter((backend) => !there.has(backend));
+  return missing.map((backend) => [memberKey.encode({ service: wanted.id, backend }), PRESENT]);
+}
 
-  #count(txn: WriteTxn, before: readonly number[], now: readonly number[]): void {
-    const { backends } = this.#options.realised;
-    const change = new Map<number, number>();
-    for (const id of before) change.set(id, (change.get(id) ?? 0) - 1);
-    for (const id of now) change.set(id, (change.get(id) ?? 0) + 1);
-    for (const [id, by] of change) {
-      const row = txn.get(backends, keys.uint(id));
-      if (row !== undefined && by !== 0) txn.upsert(backends, { ...row, uses: row.uses + by });
-    }
-  }
+function newSources({ before, wanted }: Plan): Entry[] {
+  const there = new Set(before.unsure ? [] : before.sources);
+  const missing = wanted.sources.filter((cidr) => !there.has(cidr));
+  return missing.map((cidr) => [sourceKey.encode({ service: wanted.id, cidr }), PRESENT]);
+}
+
+function changedSlots({ before, wanted }: Plan): Entry[] {
+  return wanted.slots.flatMap((backend, index) =>
+    before.slots[index] === backend && !before.unsure
+      ? []
+      : [[slotKey.encode({ service: wanted.id, index }), number.encode(backend)] as const],
+  );
+}
+
+function frontendEntries({ row, wanted }: Plan): Entry[] {
+  if (row === undefined) return [];
+  const value = frontendValue.encode({
+    service: wanted.id,
+    count: wanted.slots.length,
+    affinitySeconds: row.affinitySeconds ?? 0,
+    external: row.kind !== 'ClusterIP',
+    localExternal: row.kind !== 'ClusterIP' && row.externalPolicy === 'Local',
+    sources: row.sourceRanges !== undefined,
+    elsewhere: row.elsewhere === true,
+  });
+  return wanted.frontends.map((key) => [frontendKey.encode(key), value]);
+}
+
+function oldFrontends({ before, wanted }: Plan): Uint8Array[] {
+  const there = new Set(wanted.frontends.map(frontendName));
+  return before.frontends.filter((key) => !there.has(frontendName(key))).map((key) => frontendKey.encode(key));
+}
+
+function oldSlots({ before, wanted }: Plan): Uint8Array[] {
+  const { length } = wanted.slots;
+  return before.slots.slice(length).map((_, at) => slotKey.encode({ service: wanted.id, index: length + at }));
+}
+
+function oldSources({ before, wanted }: Plan): Uint8Array[] {
+  const there = new Set(wanted.sources);
+  const old = before.sources.filter((cidr) => !there.has(cidr));
+  return old.map((cidr) => sourceKey.encode({ service: wanted.id, cidr }));
+}
+
+function oldMembers({ before, wanted }: Plan): Uint8Array[] {
+  const there = new Set(wanted.members);
+  const old = before.members.filter((backend) => !there.has(backend));
+  return old.map((backend) => memberKey.encode({ service: wanted.id, backend }));
+}
+
+function union<T>(a: readonly T[], b: readonly T[], name: (each: T) => string): T[] {
+  return [...new Map([...a, ...b].map((each) => [name(each), each])).values()];
 }
 
 /** The wanted backends in slots, each where it is already as far as that lies below the new count. */
 export function placed(before: readonly number[], wanted: readonly number[]): number[] {
   const left = new Set(wanted);
-  const slots: (number | undefined)[] = Array.from({ length: wanted.length }, (_, index) => {
+  const slots: (number | undefined)[] = Array.from({ length: left.size }, (_, index) => {
     const id = before[index];
     return id !== undefined && left.delete(id) ? id : undefined;
   });
-  const [...rest] = left;
-  return slots.map((id) => id ?? rest.shift() ?? 0);
+  const rest = left.values();
+  return slots.map((id) => id ?? rest.next().value ?? 0);
 }
 
-/** The smallest number that is free, looked for from `near` on: most are taken in order. */
-function freeId(taken: (id: number) => boolean, near: number): number {
-  for (let id = FIRST + near; ; id += 1) if (!taken(id)) return id;
+/** A number that is free: the next one as long as none was given back, then any. */
+function freeId(taken: (id: number) => boolean, count: number): number {
+  for (let id = count + 1; ; id = 1 + Math.floor(Math.random() * MOST)) if (!taken(id)) return id;
 }
+
+const MOST = 0xffff_fffe;

@@ -1,6 +1,7 @@
 import { resources } from '@weir/kube';
 import { flag } from '@weir/process/flags';
 import { datapathPart } from '../core/datapath-part.ts';
+import { corePart } from '../core/part.ts';
 import { definePart } from '../parts/contract.ts';
 import { last, TableSink } from '../parts/table-sink.ts';
 import { SERVICE_MAPS } from './maps.ts';
@@ -11,7 +12,7 @@ import { Services } from './services.ts';
 /** Services: their addresses are translated to backends before policy judges. */
 export const servicesPart = definePart({
   name: 'services',
-  needs: { datapath: datapathPart },
+  needs: { datapath: datapathPart, core: corePart },
   flags: {
     services: flag<'on' | 'off'>(
       '--services <on|off>',
@@ -22,9 +23,15 @@ export const servicesPart = definePart({
   },
   maps: SERVICE_MAPS,
   objects: [SOURCE],
-  build: ({ datapath }, { config, db, log }) => {
+  build: ({ datapath, core }, { config, db, log }) => {
     if (config.services === 'off') return undefined;
-    const services = new Services({ db, map: (name) => datapath.map(name), log });
+    const services = new Services({
+      db,
+      map: (name) => datapath.map(name),
+      nodes: core.tables.nodes,
+      nodeName: config.nodeName,
+      log,
+    });
     const { objects, slices } = services.tables;
     return {
       provides: services,

@@ -4,22 +4,31 @@ import { createReconciler, type Reconciler } from '@weir/reconciler';
 import { type Derivation, derive, type StateDB, type Table } from '@weir/statedb';
 import type { BpfMap } from 'libbpf-ts';
 import type { Logger } from '../core.ts';
+import type { NodeRow } from '../tables.ts';
+import { claimKey, claimsOf, yields } from './claims.ts';
 import { frontendRowKey, frontendsOf } from './frontends.ts';
+import { deriveNodeAddresses, interfaceAddresses, NodeAddressOperations } from './node-addresses.ts';
 import { FrontendOperations } from './operations.ts';
 import { adopt, type RealisedTables, realisedTables } from './realised.ts';
-import type { EndpointSliceRow, Frontend, ServiceObjectRow } from './types.ts';
+import type { EndpointSliceRow, Frontend, NodeAddressRow, OwnAddressRow, ServiceObjectRow } from './types.ts';
+
+/** How often the addresses of this node's interfaces are read, in milliseconds. */
+const LOOK_MS = 10_000;
 
 export interface ServiceTables {
-  readonly objects: Table<ServiceObjectRow>;
+  readonly objects: Table<ServiceObjectRow, 'claim'>;
   readonly slices: Table<EndpointSliceRow, 'service'>;
   readonly frontends: Table<Frontend>;
+  readonly ownAddresses: Table<OwnAddressRow>;
+  readonly nodeAddresses: Table<NodeAddressRow>;
 }
 
 export function serviceTables(db: StateDB): ServiceTables {
   return {
-    objects: db.table<ServiceObjectRow>({
+    objects: db.table<ServiceObjectRow, 'claim'>({
       name: 'serviceObjects',
       key: ({ namespace, name }) => `${namespace}/${name}`,
+      indexes: [{ name: 'claim', keys: (row) => claimsOf(row).map(claimKey) }],
       equals: isDeepStrictEqual,
     }),
     slices: db.table<EndpointSliceRow, 'service'>({
@@ -29,12 +38,43 @@ export function serviceTables(db: StateDB): ServiceTables {
       equals: isDeepStrictEqual,
     }),
     frontends: db.table({ name: 'frontends', key: frontendRowKey }),
+    ownAddresses: db.table({ name: 'ownAddresses', key: ({ address }) => address }),
+    nodeAddresses: db.table({ name: 'nodeAddresses', key: ({ address }) => address }),
   };
+}
+
+/** Keeps `frontends` what Services, slices and nodes come to. */
+export function deriveFrontends(
+  db: StateDB,
+  { objects, slices, frontends }: ServiceTables,
+  nodes: Table<NodeRow>,
+  node: string,
+): Derivation {
+  return derive(db, {
+    name: 'frontends',
+    into: frontends,
+    inputs: [objects, slices, nodes],
+    fn: (object, read) => {
+      const zone = read.get(nodes, node)?.zone;
+      const own = read.list(slices, 'service', `${object.namespace}/${object.name}`);
+      return frontendsOf(object, [...own], { node, ...(zone === undefined ? {} : { zone }) }, (claim) =>
+        [...read.list(objects, 'claim', claimKey(claim))].some(
+          (other) =>
+            (other.namespace !== object.namespace || other.name !== object.name) && yields(claim, object, other),
+        ),
+      );
+    },
+    equals: isDeepStrictEqual,
+  });
 }
 
 export interface ServicesOptions {
   readonly db: StateDB;
   readonly map: (name: string) => BpfMap;
+  readonly nodes: Table<NodeRow>;
+  readonly nodeName: string;
+  /** Default: the process's own. */
+  readonly nodeNetns?: string;
   readonly log: Logger;
 }
 
@@ -43,8 +83,10 @@ export class Services {
   readonly tables: ServiceTables;
   readonly #options: ServicesOptions;
   readonly #realised: RealisedTables;
-  #derivation: Derivation | undefined;
+  #derived: readonly Derivation[] = [];
   #reconciler: Reconciler<Frontend> | undefined;
+  #nodes: Reconciler<NodeAddressRow> | undefined;
+  #looks: NodeJS.Timeout | undefined;
 
   constructor(options: ServicesOptions) {
     this.#options = options;
@@ -53,18 +95,22 @@ export class Services {
   }
 
   start(): void {
-    const { db, map, log } = this.#options;
-    const { objects, slices, frontends } = this.tables;
-    const maps = { frontends: map('svc_frontends'), slots: map('svc_slots'), backends: map('svc_backends') };
+    const { db, map, nodes, nodeName, log } = this.#options;
+    const { frontends, ownAddresses, nodeAddresses } = this.tables;
+    const maps = {
+      frontends: map('svc_frontends'),
+      slots: map('svc_slots'),
+      backends: map('svc_backends'),
+      members: map('svc_members'),
+      sources: map('svc_sources'),
+    };
     adopt(db, this.#realised, maps);
-    this.#derivation = derive(db, {
-      name: 'frontends',
-      into: frontends,
-      inputs: [objects, slices],
-      fn: (object, read) =>
-        frontendsOf(object, [...read.list(slices, 'service', `${object.namespace}/${object.name}`)]),
-      equals: isDeepStrictEqual,
-    });
+    this.#look();
+    this.#looks = setInterval(() => this.#look(), LOOK_MS).unref();
+    this.#derived = [
+      deriveFrontends(db, this.tables, nodes, nodeName),
+      deriveNodeAddresses(db, nodes, ownAddresses, nodeAddresses, nodeName),
+    ];
     this.#reconciler = createReconciler<Frontend>({
       name: 'services',
       db,
@@ -76,7 +122,16 @@ export class Services {
           'a Service is not in the kernel; it is tried again',
         ),
     });
+    this.#nodes = createReconciler<NodeAddressRow>({
+      name: 'service-nodes',
+      db,
+      table: nodeAddresses,
+      operations: new NodeAddressOperations(map('svc_nodes')),
+      onError: ({ address }, error) =>
+        log.error({ address, error: messageOf(error) }, 'an address of a node is not in the kernel; it is tried again'),
+    });
     this.#reconciler.start();
+    this.#nodes.start();
   }
 
   /** Frontends that the kernel does not have as wanted, with why. */
@@ -90,15 +145,26 @@ export class Services {
   /** Resolves once the kernel has, or refuses, what the tables say now. */
   async settled(): Promise<void> {
     const { db } = this.#options;
-    // The derivation follows the commit of its inputs.
-    await new Promise((resolve) => setImmediate(resolve));
+    for (const derivation of this.#derived) derivation.flush();
     using snapshot = db.read();
     await this.#reconciler?.waitUntil(snapshot.revision(this.tables.frontends));
+    await this.#nodes?.waitUntil(snapshot.revision(this.tables.nodeAddresses));
   }
 
   /** What is in the kernel goes on. */
   async stop(): Promise<void> {
-    await this.#reconciler?.stop();
-    this.#derivation?.[Symbol.dispose]();
+    clearInterval(this.#looks);
+    await Promise.all([this.#reconciler?.stop(), this.#nodes?.stop()]);
+    for (const derivation of this.#derived) derivation[Symbol.dispose]();
+  }
+
+  #look(): void {
+    const { db, nodeNetns } = this.#options;
+    const { ownAddresses: table } = this.tables;
+    const there = new Set(interfaceAddresses(nodeNetns));
+    db.write([table], (txn) => {
+      for (const { address } of txn.all(table)) if (!there.has(address)) txn.delete(table, address);
+      for (const address of there) if (!txn.has(table, address)) txn.insert(table, { address });
+    });
   }
 }

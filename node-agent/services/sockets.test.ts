@@ -30,7 +30,14 @@ async function start(): Promise<void> {
   });
   datapath.start();
   core = createCore(options, datapath);
-  services = new Services({ db: core.db, map: (name) => datapath.map(name), log: silent });
+  services = new Services({
+    db: core.db,
+    map: (name) => datapath.map(name),
+    nodes: core.tables.nodes,
+    nodeName: 'lab',
+    nodeNetns: lab.netns,
+    log: silent,
+  });
   services.start();
   await core.start();
 }

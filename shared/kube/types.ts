@@ -221,8 +221,14 @@ export interface Service extends KubeObject {
     readonly sessionAffinity?: string;
     readonly sessionAffinityConfig?: { readonly clientIP?: { readonly timeoutSeconds?: number } };
     readonly publishNotReadyAddresses?: boolean;
+    readonly internalTrafficPolicy?: string;
+    readonly externalTrafficPolicy?: string;
+    readonly healthCheckNodePort?: number;
+    readonly loadBalancerSourceRanges?: readonly string[];
   };
-  readonly status?: { readonly loadBalancer?: { readonly ingress?: readonly { readonly ip?: string }[] } };
+  readonly status?: {
+    readonly loadBalancer?: { readonly ingress?: readonly { readonly ip?: string; readonly ipMode?: string }[] };
+  };
 }
 export interface KubeNode extends KubeObject {
   readonly spec?: { readonly podCIDR?: string; readonly podCIDRs?: readonly string[] };
@@ -372,6 +378,10 @@ export interface EndpointSlice extends KubeObject {
     readonly addresses: readonly string[];
     readonly conditions?: { readonly ready?: boolean; readonly serving?: boolean; readonly terminating?: boolean };
     readonly nodeName?: string;
+    readonly hints?: {
+      readonly forZones?: readonly { readonly name: string }[];
+      readonly forNodes?: readonly { readonly name: string }[];
+    };
     readonly targetRef?: { readonly kind?: string; readonly namespace?: string; readonly name?: string };
   }[];
   readonly ports?: readonly { readonly name?: string; readonly port?: number; readonly protocol?: string }[];

@@ -20,15 +20,20 @@ enum translation {
 
 static __always_inline enum translation translate(struct bpf_sock_addr *ctx, struct svc_address *peer, __be16 *port)
 {
-	struct svc_frontend_key key = {.address = *peer, .port = *port, .protocol = ctx->protocol};
 	struct svc_original original = {.address = *peer, .port = *port};
-	struct svc_frontend *frontend = bpf_map_lookup_elem(&svc_frontends, &key);
+	__u8 protocol = ctx->protocol;
 	struct svc_socket_key socket = {};
 	struct svc_address client = {};
+	struct svc_frontend *frontend;
 	struct svc_backend *backend;
 	__u64 netns;
+	__u32 node;
 
-	if (!frontend)
+	frontend = find_frontend(peer, *port, protocol, SCOPE_CLUSTER, &node);
+	/* Who sends is known only at the interface. */
+	if (!frontend || frontend->flags & SVC_SOURCES)
+		return NO_SERVICE;
+	if (node & SVC_NODE_LOOPBACK && bpf_get_netns_cookie(ctx) != bpf_get_netns_cookie(NULL))
 		return NO_SERVICE;
 	netns = bpf_get_netns_cookie(ctx);
 	client.words[0] = netns;
@@ -40,7 +45,7 @@ static __always_inline enum translation translate(struct bpf_sock_addr *ctx, str
 	socket.cookie = bpf_get_socket_cookie(ctx);
 	socket.backend = backend->address;
 	socket.port = backend->port;
-	socket.protocol = key.protocol;
+	socket.protocol = protocol;
 	bpf_map_update_elem(&svc_sockets, &socket, &original, BPF_ANY);
 	*peer = backend->address;
 	*port = backend->port;
