@@ -5,6 +5,7 @@ import { garbagePart } from './kubernetes/garbage-part.ts';
 import { inputsPart } from './kubernetes/inputs-part.ts';
 import { policiesPart } from './kubernetes/policies-part.ts';
 import { reportsPart } from './kubernetes/reports-part.ts';
+import { servicesPart } from './kubernetes/services-part.ts';
 import { targetsPart } from './kubernetes/targets-part.ts';
 import { workloadsPart } from './kubernetes/workloads-part.ts';
 import { writersPart } from './kubernetes/writers-part.ts';
@@ -41,6 +42,7 @@ export const OPERATOR_PARTS = [
   limitsPart,
   policiesPart,
   workloadsPart,
+  servicesPart,
   reportsPart,
   modelPart,
   syncLoopPart,

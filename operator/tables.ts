@@ -1,5 +1,6 @@
 /** The operator's tables. A write that changes nothing is not a change. */
 import { isDeepStrictEqual } from 'node:util';
+import type { ServicePeers } from '@weir/policy';
 import { type IndexSpec, keys, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import { hashesOf } from './names.ts';
 import type {
@@ -14,6 +15,8 @@ import type {
   PolicyRow,
   ResolvedRow,
   ResolvedVersionRow,
+  ServiceRow,
+  ServiceSliceRow,
   SliceRow,
   StatusRow,
 } from './types.ts';
@@ -31,6 +34,10 @@ export interface Tables {
   readonly namespaces: Table<NamespaceRow, never>;
   readonly pods: Table<PodRow, never>;
   readonly nodes: Table<NodeRow, never>;
+  readonly services: Table<ServiceRow, never>;
+  readonly serviceSlices: Table<ServiceSliceRow, 'service'>;
+  /** Derived from these two (kubernetes/services-part.ts): what `toServices` may mean. Key: `namespace/name`. */
+  readonly servicePeers: Table<ServicePeers, 'name'>;
   readonly reports: Table<NodeReportRow, never>;
   readonly resolvedVersions: Table<ResolvedVersionRow, never>;
   readonly identities: Table<Desired<IdentityRow>, never>;
@@ -65,6 +72,19 @@ export function createTables(db: StateDB): Tables {
     namespaces: input<NamespaceRow>('namespaces', (row) => row.name),
     pods: input<PodRow>('pods', (row) => row.key),
     nodes: input<NodeRow>('nodes', (row) => row.name),
+    services: input<ServiceRow>('services', (row) => row.key),
+    serviceSlices: db.table<ServiceSliceRow, 'service'>({
+      name: 'service-slices',
+      key: (row) => row.key,
+      indexes: [{ name: 'service', keys: ({ service }) => [service] }],
+      equals: isDeepStrictEqual,
+    }),
+    servicePeers: db.table<ServicePeers, 'name'>({
+      name: 'service-peers',
+      key: ({ namespace, name }) => `${namespace}/${name}`,
+      indexes: [{ name: 'name', keys: ({ name }) => [name] }],
+      equals: isDeepStrictEqual,
+    }),
     reports: input<NodeReportRow>('node-reports', (row) => row.node),
     // A later version of the same generation differs in what nobody waits for: the first one stays.
     resolvedVersions: db.table({

@@ -53,6 +53,27 @@ export interface NamespaceRow {
   readonly labels: Readonly<Record<string, string>>;
 }
 
+/** Input: a Service. Key: `namespace/name`. */
+export interface ServiceRow {
+  readonly key: string;
+  readonly namespace: string;
+  readonly name: string;
+  readonly labels: Readonly<Record<string, string>>;
+  /** Empty where it selects no pods. */
+  readonly selector: Readonly<Record<string, string>>;
+  /** It is a name of DNS. */
+  readonly external: boolean;
+}
+
+/** Input: an EndpointSlice of a Service. Key: `namespace/name`. */
+export interface ServiceSliceRow {
+  readonly key: string;
+  /** Key of its Service. */
+  readonly service: string;
+  /** Canonical, in order, each once; ready or not. */
+  readonly addresses: readonly string[];
+}
+
 /** A port of a pod that has a name. */
 export interface PodPort {
   readonly name: string;

@@ -82,6 +82,7 @@ const status = (more: Partial<StatusInput>) =>
     written: true,
     lagging: [],
     endpoints: 1,
+    missingServices: [],
     missingNames: NONE_MISSING,
     reported: () => ({ generation: 1, failures: [] }),
     previous: undefined,

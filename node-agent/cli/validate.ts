@@ -88,6 +88,7 @@ function parseAny(value: unknown): ParseResult {
   if (kind === undefined) return parseBareRules(value);
   return {
     rules: [],
+    services: [],
     problems: [
       {
         code: 'InvalidSpec',

@@ -1,5 +1,6 @@
 /** Rows of the input tables, from API objects: only what the derivation reads, so that other changes wake nobody. */
 import {
+  type EndpointSlice,
   type KubeNode,
   type KubeObject,
   MIRROR_POD_ANNOTATION,
@@ -13,6 +14,7 @@ import {
   type PolicyStatus,
   podPorts,
   type ResolvedPolicyObject,
+  type Service,
   textMapOf,
   textOf,
   textsIn,
@@ -30,6 +32,8 @@ import type {
   PolicyRow,
   ReportedFailure,
   ResolvedVersionRow,
+  ServiceRow,
+  ServiceSliceRow,
 } from '../types.ts';
 import { canonicalAddress, canonicalCidr } from './addresses.ts';
 
@@ -76,6 +80,31 @@ export function policyRow(object: CountedPolicy, kind: PolicyObjectKind): Policy
 
 export function namespaceRow(object: Namespace): NamespaceRow {
   return { name: object.metadata.name, labels: textMapOf(object.metadata.labels) };
+}
+
+/** The label by which an EndpointSlice names its Service. */
+const SERVICE_NAME = 'kubernetes.io/service-name';
+
+export function serviceRow(object: Service): ServiceRow {
+  const { name, namespace = '', labels } = object.metadata;
+  return {
+    key: podKey(object),
+    namespace,
+    name,
+    labels: textMapOf(labels),
+    selector: textMapOf(object.spec?.selector),
+    external: object.spec?.type === 'ExternalName',
+  };
+}
+
+export function serviceSliceRow(object: EndpointSlice): ServiceSliceRow {
+  const { namespace = '', labels } = object.metadata;
+  const addresses = objectsIn(object.endpoints).flatMap(({ addresses: some }) => textsIn(some ?? []));
+  return {
+    key: podKey(object),
+    service: `${namespace}/${textMapOf(labels)[SERVICE_NAME] ?? ''}`,
+    addresses: [...new Set(addresses.flatMap(canonicalAddress))].sort(),
+  };
 }
 
 export function podKey({ metadata: { namespace = '', name } }: KubeObject): string {

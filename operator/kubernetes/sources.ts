@@ -16,6 +16,8 @@ import {
   podRow,
   policyRow,
   resolvedVersionRow,
+  serviceRow,
+  serviceSliceRow,
 } from './rows.ts';
 
 export interface SourcesOptions {
@@ -41,6 +43,16 @@ export function workloadSources(options: SourcesOptions): readonly Source[] {
     source(options, resources.Namespace, { table: namespaces, name: 'namespaces', row: namespaceRow, key: nameOf }),
     source(options, resources.Pod, { table: pods, name: 'pods', row: podRow, key: podKey }),
     source(options, resources.KubeNode, { table: nodes, name: 'nodes', row: nodeRow, key: nameOf }),
+  ];
+}
+
+/** Services, and who answers for them. */
+export function serviceSources(options: SourcesOptions): readonly Source[] {
+  const { services, serviceSlices } = options.tables;
+  const slices = { table: serviceSlices, name: 'service-slices', row: serviceSliceRow, key: podKey };
+  return [
+    source(options, resources.Service, { table: services, name: 'services', row: serviceRow, key: podKey }),
+    source(options, resources.EndpointSlice, slices),
   ];
 }
 

@@ -9,6 +9,7 @@
  * - No change costs policies x pods: a selector is evaluated against identities when it is new, an identity against
  *   selectors when it is new.
  */
+import type { ServicePeers } from '@weir/policy';
 import type { AnyTable, InitDone, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
 import type { PolicyLimits } from '../limits.ts';
 import { resolvedName } from '../names.ts';
@@ -21,6 +22,7 @@ import { PodBook, type PodBookOptions } from './pod-book.ts';
 import { type AdoptedPolicy, type Enforced, type Pace, PolicyBook, type PolicyEntry } from './policy-book.ts';
 import { PortNames } from './port-names.ts';
 import { SelectorIndex } from './selector-index.ts';
+import { servicesIn } from './service-needs.ts';
 import { StatusBoard } from './status-board.ts';
 import { statusTables } from './status-tables.ts';
 import type { Step } from './steps.ts';
@@ -83,7 +85,7 @@ export class Model {
       onResize: (txn, hash, by) => this.#policies.resized(txn, hash, by),
       onMoved: (txn, hash) => this.#portNames.moved(txn, hash),
     });
-    const policies = new PolicyBook(db, sets, options.policyLimits);
+    const policies = new PolicyBook(db, sets, (reader) => servicesIn(reader, tables), options.policyLimits);
     const census = new Census(db, {
       onChange: (txn, resident, by) => this.#hosts.move(txn, resident, by),
       onPresence: (txn, identity) => this.#portNames.presence(txn, identity),
@@ -230,6 +232,11 @@ export class Model {
     if (before === undefined) return;
     this.#replacePolicy(txn, before.row, [before], undefined);
     this.#hosts.release(txn, before.subjects);
+  }
+
+  /** What a Service stands for has changed, or it is gone. */
+  serviceChanged(txn: WriteTxn, service: ServicePeers): void {
+    this.#policies.serviceChanged(txn, service);
   }
 
   setNode(txn: WriteTxn, row: NodeRow): void {

@@ -1,6 +1,16 @@
 /** Policies, read and resolved, and what stays enforced of those that cannot be read, or cost more than they may. */
+import { isDeepStrictEqual } from 'node:util';
 import type { LabelSelector } from '@weir/labels';
-import { type PolicyProblem, parsePolicy, type ResolvedRule, type Rule, resolve } from '@weir/policy';
+import {
+  type PolicyProblem,
+  parsePolicy,
+  type ResolvedRule,
+  type Rule,
+  resolve,
+  type ServicePeers,
+  type ServiceRef,
+  type ServiceView,
+} from '@weir/policy';
 import {
   type AnyTable,
   type Change,
@@ -20,6 +30,7 @@ import { Budgets, covers, type Needs, NOTHING, needsOf } from './budgets.ts';
 import { CookieBook, elementName } from './cookies.ts';
 import { FairQueue } from './fair-queue.ts';
 import { type CountedSets, MatchBudget, NOT_COUNTED, type Progress } from './match-budget.ts';
+import { dependents, type NamesServices, SERVICE_INDEX } from './service-needs.ts';
 
 /** Rules in force, and what they need. */
 export interface Enforced {
@@ -33,7 +44,7 @@ export interface Enforced {
 /** What is enforced of a policy that never could be. */
 const NEVER: Enforced = { resolved: undefined, selectors: new Map<string, LabelSelector>(), needs: NOTHING };
 
-export interface PolicyEntry extends Enforced {
+export interface PolicyEntry extends Enforced, NamesServices {
   readonly row: PolicyRow;
   readonly problems: readonly PolicyProblem[];
   /** What is enforced: this generation, or an older one of the same uid. */
@@ -56,10 +67,12 @@ interface Again {
   readonly namespace: string;
   /** Whatever is known of what it would cost, as that may be less by now. */
   readonly anyway: boolean;
+  /** Services that it names are not what they were when it was read. */
+  readonly stale: boolean;
 }
 
 /** A generation of a policy that has been resolved, and is being counted: over several rounds, if it takes that long. */
-interface UnderWay extends Pick<PolicyRow, 'key' | 'uid' | 'generation'> {
+interface UnderWay extends Pick<PolicyRow, 'key' | 'uid' | 'generation'>, NamesServices {
   readonly problems: readonly PolicyProblem[];
   /** As it will be if it can be afforded. It has its cookies already. */
   readonly resolved: ResolvedRow;
@@ -83,6 +96,8 @@ type Reading = Pick<PolicyEntry, 'problems' | 'wanting'> & {
   /** Default true: it is one of the policies that its namespace may have. */
   readonly placed?: boolean;
   readonly waits?: boolean;
+  /** Default: none. */
+  readonly services?: readonly ServiceRef[];
 };
 
 /** When a policy is read. */
@@ -115,9 +130,16 @@ export class PolicyBook {
   readonly #sets: CountedSets;
   readonly #again: FairQueue<Again>;
   readonly #underWay: Table<UnderWay>;
+  readonly #servicesIn: (reader: Reader) => ServiceView;
 
-  constructor(db: StateDB, sets: CountedSets, limits: PolicyLimits = NO_LIMITS) {
+  constructor(
+    db: StateDB,
+    sets: CountedSets,
+    servicesIn: (reader: Reader) => ServiceView,
+    limits: PolicyLimits = NO_LIMITS,
+  ) {
     this.#sets = sets;
+    this.#servicesIn = servicesIn;
     this.#again = new FairQueue(db, {
       name: 'policies-again',
       keyOf: ({ key }) => key,
@@ -131,6 +153,7 @@ export class PolicyBook {
       key: ({ row }) => row.key,
       indexes: [
         selector,
+        SERVICE_INDEX,
         { name: 'uid', keys: ({ row }) => [row.uid] },
         {
           name: 'over-budget',
@@ -165,7 +188,11 @@ export class PolicyBook {
       key: ({ resolved }) => resolved.name,
       indexes: [selector, { name: 'kind', keys: ({ resolved }) => [resolved.source.kind] }],
     });
-    this.#underWay = db.table<UnderWay>({ name: 'policies-under-way', key: ({ key }) => key });
+    this.#underWay = db.table<UnderWay>({
+      name: 'policies-under-way',
+      key: ({ key }) => key,
+      indexes: [SERVICE_INDEX],
+    });
     this.#cookies = new CookieBook(db);
   }
 
@@ -237,7 +264,7 @@ export class PolicyBook {
     this.#queueAffordable(txn);
     for (let next = this.#again.take(txn); next !== undefined; next = this.#again.take(txn)) {
       const entry = this.get(txn, next.row.key);
-      if (entry?.waits === true) return entry.row;
+      if (entry?.waits === true || (entry !== undefined && next.row.stale)) return entry.row;
       const isRefused = entry?.wanting !== undefined || entry?.needs.policies === 0;
       if (isRefused && (next.row.anyway || this.#canAfford(txn, entry))) return entry.row;
     }
@@ -249,6 +276,18 @@ export class PolicyBook {
     if (!this.#sets.takeFewer(txn)) return;
     for (const { row } of txn.prefix(this.#entries, '', 'too-many-matches'))
       this.#readAgain(txn, row.key, row.namespace ?? '', true);
+  }
+
+  /** A Service is another than it was, or gone: policies that name it are read again. */
+  serviceChanged(txn: WriteTxn, service: ServicePeers): void {
+    for (const underWay of [...dependents(txn, this.#underWay, service)]) {
+      const { resolved } = this.get(txn, underWay.key) ?? NEVER;
+      this.#abandon(txn, underWay, resolved);
+    }
+    for (const { row } of [...dependents(txn, this.#entries, service)]) {
+      const { anyway = false } = this.#again.get(txn, row.key) ?? {};
+      this.#again.put(txn, again(row.key, row.namespace, anyway, txn.revision(this.#entries), true));
+    }
   }
 
   /** A set has so many members more, or fewer. */
@@ -324,15 +363,16 @@ export class PolicyBook {
       this.#again.remove(txn, row.key);
     }
     const reading = this.#read(txn, row, { earlier: earlier ?? NEVER, cost, matched }, pace);
-    const { problems, wanting, enforced, placed = true, waits = false } = reading;
+    const { problems, wanting, enforced, placed = true, waits = false, services = [] } = reading;
     if (waits && pace.when === 'again') {
-      this.#again.putBack(txn, again(row.key, row.namespace, true));
+      this.#again.putBack(txn, again(row.key, row.namespace, true, 0, before?.waits === false));
       return undefined;
     }
     if (waits) this.#again.put(txn, again(row.key, row.namespace, true, txn.revision(this.#entries)));
     const { resolved, selectors } = enforced;
     const needs = { ...enforced.needs, policies: placed ? 1 : 0 };
-    const after = { row, problems, wanting, waits, resolved, selectors, needs, subjects: subjectsOf(resolved) };
+    const subjects = subjectsOf(resolved);
+    const after = { row, problems, services, wanting, waits, resolved, selectors, needs, subjects };
     txn.delete(this.#adopted, name);
     for (const old of [before?.resolved, adopted?.resolved]) {
       if (old !== undefined) this.#releaseCookies(txn, old, after.resolved);
@@ -376,7 +416,8 @@ export class PolicyBook {
   }
 
   #readAgain(txn: WriteTxn, key: string, namespace: string, anyway: boolean): void {
-    if (anyway || !this.#again.has(txn, key)) this.#again.put(txn, again(key, namespace, anyway, LAST));
+    const known = this.#again.get(txn, key);
+    if (anyway || known === undefined) this.#again.put(txn, again(key, namespace, anyway, LAST, known?.stale));
   }
 
   /** Whether what was refused for the budget of its namespace may be had now, as far as is known without reading it. */
@@ -401,15 +442,15 @@ export class PolicyBook {
     const tooMuch = this.#budgets.ofText(row);
     if (tooMuch !== undefined) return refused([tooMuch]);
     if (!isInForce(row, earlier) && this.#isBusy(txn, row, pace)) return waiting(earlier);
-    const parsed = parsePolicy(row.object, row.kind);
-    const { problems } = parsed;
-    if (problems.some(({ code }) => code === 'InvalidSpec')) return refused(problems);
+    const parsed = parsePolicy(row.object, row.kind, this.#servicesIn(txn));
+    const { problems, services } = parsed;
+    if (problems.some(({ code }) => REFUSALS.has(code))) return { ...refused(problems), services };
     const { key, uid, generation } = row;
     const resolved = this.#resolve(txn, row, parsed.rules, earlier);
     return this.#count(
       txn,
       row,
-      { key, uid, generation, problems, ...resolved, progress: NOT_COUNTED },
+      { key, uid, generation, problems, services, ...resolved, progress: NOT_COUNTED },
       replaced,
       pace,
     );
@@ -417,10 +458,10 @@ export class PolicyBook {
 
   /** Finds out whether what has been resolved can be afforded, as far as there is time. */
   #count(txn: WriteTxn, row: PolicyRow, underWay: UnderWay, { earlier, cost, matched }: Replaced, pace: Pace): Reading {
-    const { problems, resolved, selectors, needs, progress } = underWay;
+    const { problems, services, resolved, selectors, needs, progress } = underWay;
     const alone = this.#budgets.ofPolicy(needs);
     // First come keeps: what is in force, or is no more than that.
-    const inForce = isInForce(row, earlier);
+    const inForce = isInForce(row, earlier) && (services.length === 0 || isSameRules(resolved, earlier.resolved));
     const kept = inForce || covers(earlier.needs, needs);
     const uncounted = alone ?? (kept ? undefined : this.#budgets.ofNamespace(txn, row.namespace, cost, needs));
     const counted =
@@ -434,11 +475,11 @@ export class PolicyBook {
     const excess = uncounted ?? counted?.problem;
     if (excess === undefined) {
       txn.delete(this.#underWay, row.key);
-      return { problems, wanting: undefined, enforced: { resolved, selectors, needs } };
+      return { problems, services, wanting: undefined, enforced: { resolved, selectors, needs } };
     }
     this.#abandon(txn, underWay, earlier.resolved);
     const wanting = alone === undefined ? { ...needs, matches: counted?.matches } : undefined;
-    return { problems: [...problems, excess], wanting, enforced: earlier };
+    return { problems: [...problems, excess], services, wanting, enforced: earlier };
   }
 
   /**
@@ -515,8 +556,13 @@ function isInForce({ generation }: PolicyRow, { resolved }: Enforced): boolean {
   return resolved?.source.generation === generation;
 }
 
-function again(key: string, namespace = '', anyway = false, revision = 0): Change<Again> {
-  return { row: { key, namespace, anyway }, revision, deleted: false };
+/** Services may be others than when the earlier rules of this generation were resolved. */
+function isSameRules(resolved: ResolvedRow, earlier: ResolvedRow | undefined): boolean {
+  return isDeepStrictEqual(resolved.rules, earlier?.rules);
+}
+
+function again(key: string, namespace = '', anyway = false, revision = 0, stale = false): Change<Again> {
+  return { row: { key, namespace, anyway, stale }, revision, deleted: false };
 }
 
 /** One text for each combination of subjects. Hashes are hexadecimal digits of one length. */

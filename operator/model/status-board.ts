@@ -242,6 +242,7 @@ export class StatusBoard {
       ...awaited,
       nodes: live,
       missingNames,
+      missingServices: entry.services.filter(({ found }) => found.length === 0),
       previous: shown?.uid === uid ? shown.status : undefined,
       now,
     });

@@ -15,6 +15,7 @@ const input = (more: Partial<StatusInput> = {}): StatusInput => ({
   lagging: [],
   endpoints: 5,
   missingNames: NONE_MISSING,
+  missingServices: [],
   reported: () => quiet,
   previous: undefined,
   now: '2026-01-01T00:00:00Z',

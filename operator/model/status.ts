@@ -1,7 +1,7 @@
 /** The status of a policy, folded from what was read and what the nodes report. Pure (design section 7). */
 import type { Condition, PolicyStatus } from '@weir/kube';
 import { compareText } from '@weir/labels';
-import type { PolicyProblem } from '@weir/policy';
+import type { PolicyProblem, ServiceRef } from '@weir/policy';
 import { LONGEST_MESSAGE, oneLine } from '../texts.ts';
 import type { MissingName, MissingNames } from './name-search.ts';
 
@@ -40,6 +40,8 @@ export interface StatusInput {
   readonly endpoints: number;
   /** Port names that stand for nothing. */
   readonly missingNames: MissingNames;
+  /** References that no Service fulfils. */
+  readonly missingServices: readonly ServiceRef[];
   /** What a node reports of this policy. */
   readonly reported: (node: string) => {
     readonly generation: number | undefined;
@@ -185,6 +187,12 @@ function references(input: StatusInput, refused: Refusal | undefined): Verdict {
     unasked === 0
       ? ''
       : `; ${unasked} port names were not looked for, as they are too many for so many selected pods or peers: split the policy`;
+  if (input.missingServices.length > 0) {
+    const names = count === 0 ? '' : `; port names that no container port has: ${count}`;
+    const consequence = `; until there is one, nobody is meant${names}${unlooked}`;
+    const said = fitting(input.missingServices.map(missingService), LONGEST_MESSAGE - consequence.length);
+    return { status: 'False', reason: 'ServiceNotFound', message: `${said}${consequence}` };
+  }
   if (count === 0) {
     const message = unasked === 0 ? 'Everything that the policy names is resolved.' : `Nothing is missing${unlooked}`;
     return { status: 'True', reason: 'Resolved', message };
@@ -192,6 +200,12 @@ function references(input: StatusInput, refused: Refusal | undefined): Verdict {
   const consequence = `; until one has, ${count === 1 ? 'it' : 'such a name'} matches no port${unlooked}`;
   const said = fitting(first.map(missing), LONGEST_MESSAGE - consequence.length, count - first.length);
   return { status: 'False', reason: 'PortNameNotFound', message: `${said}${consequence}` };
+}
+
+function missingService({ path, name, namespace }: ServiceRef): Saying {
+  const what = name === undefined ? 'no Service that the selector selects' : `no Service ${JSON.stringify(name)}`;
+  const where = namespace === undefined ? 'in any namespace' : `in namespace ${JSON.stringify(namespace)}`;
+  return { text: `${path}: there is ${what} ${where}`, count: undefined };
 }
 
 function missing({ path, name, protocols, asked }: MissingName): Saying {

@@ -7,6 +7,7 @@
  * another whose changes take long, and so do the namespaces of policies and of pods: one with many delays another's by one of its own, and
  * so does one whose labels change, since its pods follow one by one, and all mirrors of static pods together (PodTurns). A kind of policies that cannot be read does not hold the rest up: what is enforced of it stays (Model.completion).
  */
+import type { ServicePeers } from '@weir/policy';
 import type { Change, ChangeStream, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
 import type { Tables } from '../tables.ts';
 import type { Adopted, PolicyObjectKind, PolicyRow } from '../types.ts';
@@ -108,8 +109,13 @@ export class SyncLoop {
       keyOf: ({ key }) => key,
       ownerOf: ({ namespace = '' }) => namespace,
     });
+    const services = new FairQueue<ServicePeers>(db, {
+      name: 'services',
+      keyOf: tables.servicePeers.spec.key,
+      ownerOf: ({ namespace }) => namespace,
+    });
     const pods = new PodTurns(db, tables.nodes);
-    const queues = [...policies.tables, ...pods.tables];
+    const queues = [...policies.tables, ...services.tables, ...pods.tables];
     let collectAt = performance.now() + collectIntervalMs;
     try {
       for (const table of [
@@ -117,6 +123,7 @@ export class SyncLoop {
         tables.namespaces,
         tables.pods,
         tables.nodes,
+        tables.servicePeers,
         tables.reports,
         tables.resolvedVersions,
       ]) {
@@ -126,7 +133,7 @@ export class SyncLoop {
       model.round((txn) => model.adopt(txn, held));
       {
         using present = db.read();
-        inputs.push(...this.#inputs(present, policies, pods));
+        inputs.push(...this.#inputs(present, policies, services, pods));
         await this.#begin(inputs);
       }
       while (!signal.aborted) {
@@ -160,9 +167,10 @@ export class SyncLoop {
   }
 
   /** In the order in which they are taken in. `present` is now, and stays open until all of it has been taken. */
-  #inputs(present: Reader, policies: FairQueue<PolicyRow>, pods: PodTurns): Input[] {
+  #inputs(present: Reader, policies: FairQueue<PolicyRow>, services: FairQueue<ServicePeers>, pods: PodTurns): Input[] {
     const { tables, model } = this.#options;
     const placeNext: Take = (txn) => model.placeNext(txn);
+    const serviceChanged = model.serviceChanged.bind(model);
     return [
       this.#input(
         present,
@@ -178,6 +186,11 @@ export class SyncLoop {
         (txn, { key }) => model.deletePolicy(txn, key),
         policies,
       ),
+      {
+        ...this.#input(present, tables.servicePeers, serviceChanged, serviceChanged, services),
+        // Policies are read by what is there.
+        takePresent: () => false,
+      },
       this.#input(present, tables.nodes, model.setNode.bind(model), model.deleteNode.bind(model)),
       this.#input(present, tables.reports, model.setReport.bind(model), (txn, { node }) =>
         model.deleteReport(txn, node),

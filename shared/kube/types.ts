@@ -210,6 +210,7 @@ export interface Namespace extends KubeObject {}
 export interface Service extends KubeObject {
   readonly spec?: {
     readonly type?: string;
+    readonly selector?: Readonly<Record<string, string>>;
     readonly clusterIPs?: readonly string[];
     readonly externalIPs?: readonly string[];
     readonly ports?: readonly {

@@ -95,7 +95,6 @@ describe('peers that are looked up elsewhere and come to nobody', () => {
   const everywhere = (verdict: string) => TARGETS.map((target) => `web -> ${target} tcp/443: ${verdict}`);
   const LOOKED_UP: readonly (readonly [string, object])[] = [
     ['toGroups', { toGroups: [{ aws: { securityGroupsIds: ['sg-none'] } }] }],
-    ['toServices', { toServices: [{ k8sService: { serviceName: 'none', namespace: 'a' } }] }],
     ['a CIDR group', { toCIDRSet: [{ cidrGroupRef: 'none' }] }],
     ['toNodes', { toNodes: [{ matchLabels: { none: 'none' } }] }],
   ];

@@ -1,5 +1,6 @@
 import { isIdentityLabel, type LabelSelector, readSelector as read, type SelectorOptions } from '@weir/labels';
 import { type Problems, show } from './problems.ts';
+import type { ServiceReader } from './services.ts';
 import type { Direction, RulePeer, Verdict } from './types.ts';
 
 /** Where a rule comes from: decides what is injected into its selectors (spec 2.3, 2.4). */
@@ -14,11 +15,15 @@ export interface ElementContext {
   readonly direction: Direction;
   readonly verdict: Verdict;
   readonly scope: RuleScope;
-  readonly peers: PeersByText;
+  readonly known: Known;
 }
 
-/** Of one policy: what its selectors of peers have been read as, by their JSON. */
-export type PeersByText = Map<string, RulePeer>;
+/** Of one policy. */
+export interface Known {
+  /** What its selectors of peers have been read as, by their JSON. */
+  readonly peers: Map<string, RulePeer>;
+  readonly services: ServiceReader;
+}
 
 /** What an unsupported part does to its element; ends a message. */
 export function consequence(verdict: Verdict): string {

@@ -32,7 +32,7 @@ const CILIUM = {
     labels: [{ key: 'a', value: 'b', source: 'c' }],
     enableDefaultDeny: { ingress: true },
     ingress: [{ ...PEERS, toPorts: PORTS, icmps: [{ fields: [{ type: 8 }] }], authentication: { mode: 'required' } }],
-    egress: [{ toServices: [{}], toFQDNs: [{ matchName: 'a' }] }],
+    egress: [{ toServices: [{ k8sService: { serviceName: 's', namespace: 'a' } }], toFQDNs: [{ matchName: 'a' }] }],
     ingressDeny: [{ fromCIDR: ['192.0.2.1/32'] }],
   },
   specs: [{ endpointSelector: {} }],

@@ -26,4 +26,5 @@ export * from './resolve.ts';
 export { type ShapeProblem, shapeProblem } from './resolved-shape.ts';
 export { MOST_ROWS, rowsIn, workOf } from './row-budget.ts';
 export * from './rule-changes.ts';
+export { selectsService, serviceView } from './services.ts';
 export * from './types.ts';

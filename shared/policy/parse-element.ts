@@ -118,6 +118,12 @@ function parseL3(
       continue;
     }
     filled.push(field);
+    if (name === 'Services' && context.scope.kind !== 'BareRules') {
+      const { services } = context.known;
+      for (const [index, item] of items.entries())
+        for (const peer of services.read(item, context, `${where}[${index}]`, problems)) peers.push(peer);
+      continue;
+    }
     if (!SUPPORTED_L3.includes(name)) {
       unsupported = true;
       problems.unsupported(where, `${field} is not supported by Weir yet; ${consequence(verdict)}`);
@@ -170,14 +176,14 @@ function parseEndpoints(
   problems: Problems,
 ): RulePeer | 'unsupported' | undefined {
   const text = JSON.stringify(item);
-  const known = context.peers.get(text);
+  const known = context.known.peers.get(text);
   if (known !== undefined) return known;
   const before = problems.count;
   const selector = readSelector(item, path, problems);
   if (selector === undefined) return undefined;
   warnOfUnseenLabels(selector, path, problems);
   const peer = peerSelector(selector, path, context, problems);
-  if (peer !== undefined && peer !== 'unsupported' && problems.count === before) context.peers.set(text, peer);
+  if (peer !== undefined && peer !== 'unsupported' && problems.count === before) context.known.peers.set(text, peer);
   return peer;
 }
 

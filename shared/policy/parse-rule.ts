@@ -1,5 +1,5 @@
 import { compareText, type LabelSelector, parseLabel } from '@weir/labels';
-import { type PeersByText, type RuleScope, readSelector, warnOfUnseenLabels } from './context.ts';
+import { type Known, type RuleScope, readSelector, warnOfUnseenLabels } from './context.ts';
 import { subjectSelector } from './namespace.ts';
 import { parseElement } from './parse-element.ts';
 import {
@@ -45,7 +45,7 @@ export function parseRule(
   json: unknown,
   path: string,
   scope: RuleScope,
-  peers: PeersByText,
+  known: Known,
   problems: Problems,
 ): Rule | undefined {
   if (!isObject(json)) {
@@ -64,7 +64,7 @@ export function parseRule(
     items.forEach((item, index) => {
       const element = parseElement(
         item,
-        { path: `${path}.${field}[${index}]`, direction, verdict, scope, peers },
+        { path: `${path}.${field}[${index}]`, direction, verdict, scope, known },
         problems,
       );
       if (element !== undefined) elements.push(element);

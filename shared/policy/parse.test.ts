@@ -334,7 +334,6 @@ describe('what is not supported', () => {
   const l7 = (member: Json) => ({ toPorts: [{ ports: [{ port: '80', protocol: 'TCP' }], ...member }] });
   const cases: [string, Json, string][] = [
     ['egress', { toFQDNs: [{ matchName: 'x.org' }] }, 'toFQDNs'],
-    ['egress', { toServices: [{}], ...ports }, 'toServices'],
     ['egress', { toGroups: [{ aws: {} }], ...ports }, 'toGroups'],
     ['egress', { toNodes: [{}] }, 'toNodes'],
     ['ingress', { fromNodes: [{}], ...ports }, 'fromNodes'],

@@ -4,11 +4,12 @@
  */
 
 import { DEEPEST, depthIn } from '@weir/process/depth';
-import type { PeersByText, RuleScope } from './context.ts';
+import type { Known, RuleScope } from './context.ts';
 import { parseNetworkPolicySpec } from './parse-network-policy.ts';
 import { parseRule } from './parse-rule.ts';
 import { checkFields, childPath, isObject, type Json, member, Problems, show } from './problems.ts';
-import type { ParseResult, PolicyKind, Rule } from './types.ts';
+import { NO_SERVICES, ServiceReader } from './services.ts';
+import type { ParseResult, PolicyKind, Rule, ServiceView } from './types.ts';
 
 const OBJECT_FIELDS = ['apiVersion', 'kind', 'metadata', 'spec', 'specs', 'status'];
 
@@ -16,13 +17,19 @@ const OBJECT_FIELDS = ['apiVersion', 'kind', 'metadata', 'spec', 'specs', 'statu
  * Parses a CiliumNetworkPolicy, CiliumClusterwideNetworkPolicy or NetworkPolicy, the whole Kubernetes object. `spec` and `specs`
  * (not in a NetworkPolicy) may both be set; the policy is their union. `kind` is what it must be; the object's own `kind` may be
  * absent, as in lists. The annotation `policy.cilium.io/name` is not looked at: a policy goes by the name of its object.
+ * @param services those that `toServices` may mean. Default: none
  */
-export function parsePolicy(object: unknown, kind: Exclude<PolicyKind, 'BareRules'>): ParseResult {
+export function parsePolicy(
+  object: unknown,
+  kind: Exclude<PolicyKind, 'BareRules'>,
+  services: ServiceView = NO_SERVICES,
+): ParseResult {
   const problems = new Problems();
-  if (isTooDeep(object, problems)) return { rules: [], problems: problems.list };
+  const nothing = (): ParseResult => ({ rules: [], problems: problems.list, services: [] });
+  if (isTooDeep(object, problems)) return nothing();
   if (!isObject(object)) {
     problems.invalid('$', `${show(object)} is not a policy: write an object with metadata and spec`);
-    return { rules: [], problems: problems.list };
+    return nothing();
   }
   if (kind === 'NetworkPolicy') return parseNetworkPolicy(object, problems);
   checkFields(object, OBJECT_FIELDS, '', problems);
@@ -30,9 +37,9 @@ export function parsePolicy(object: unknown, kind: Exclude<PolicyKind, 'BareRule
   const scope = scopeOfObject(object, kind, problems);
 
   const rules: Rule[] = [];
-  const peers: PeersByText = new Map();
+  const known = knownOf(services);
   const read = (json: unknown, path: string) => {
-    const rule = parseRule(json, path, scope, peers, problems);
+    const rule = parseRule(json, path, scope, known, problems);
     if (rule !== undefined) rules.push(rule);
   };
   const spec = member(object, 'spec');
@@ -50,7 +57,11 @@ export function parsePolicy(object: unknown, kind: Exclude<PolicyKind, 'BareRule
   } else if (!hasSpec) {
     problems.invalid('spec', 'the policy has neither spec nor specs: write a rule under spec');
   }
-  return { rules: problems.hasInvalid ? [] : rules, problems: problems.list };
+  return { rules: problems.hasInvalid ? [] : rules, problems: problems.list, services: known.services.refs };
+}
+
+function knownOf(services: ServiceView): Known {
+  return { peers: new Map(), services: new ServiceReader(services) };
 }
 
 function parseNetworkPolicy(object: Json, problems: Problems): ParseResult {
@@ -64,7 +75,7 @@ function parseNetworkPolicy(object: Json, problems: Problems): ParseResult {
   checkHeader(object, kind, problems);
   const namespace = namespaceOf(object, kind, problems);
   const rule = parseNetworkPolicySpec(member(object, 'spec'), 'spec', namespace, problems);
-  return { rules: problems.hasInvalid || rule === undefined ? [] : [rule], problems: problems.list };
+  return { rules: problems.hasInvalid || rule === undefined ? [] : [rule], problems: problems.list, services: [] };
 }
 
 /**
@@ -73,19 +84,19 @@ function parseNetworkPolicy(object: Json, problems: Problems): ParseResult {
  */
 export function parseBareRules(json: unknown): ParseResult {
   const problems = new Problems();
-  if (isTooDeep(json, problems)) return { rules: [], problems: problems.list };
+  if (isTooDeep(json, problems)) return { rules: [], problems: problems.list, services: [] };
   if (!Array.isArray(json)) {
     problems.invalid('$', `${show(json)} is not a list of rules: write [ {endpointSelector: ..., ingress: ...} ]`);
-    return { rules: [], problems: problems.list };
+    return { rules: [], problems: problems.list, services: [] };
   }
   if (json.length === 0) problems.invalid('$', 'the list holds no rule: write at least one');
   const rules: Rule[] = [];
-  const peers: PeersByText = new Map();
+  const known = knownOf(NO_SERVICES);
   json.forEach((item: unknown, index) => {
-    const rule = parseRule(item, `[${index}]`, { kind: 'BareRules' }, peers, problems);
+    const rule = parseRule(item, `[${index}]`, { kind: 'BareRules' }, known, problems);
     if (rule !== undefined) rules.push(rule);
   });
-  return { rules: problems.hasInvalid ? [] : rules, problems: problems.list };
+  return { rules: problems.hasInvalid ? [] : rules, problems: problems.list, services: [] };
 }
 
 /** Nothing of it is looked at then: to print or compare it may take more than the stack. */

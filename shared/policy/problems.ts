@@ -50,6 +50,10 @@ export class Problems {
     this.#add('InvalidSpec', path, message, count);
   }
 
+  excess(path: Text, message: Text): void {
+    this.#add('BudgetExceeded', path, message);
+  }
+
   unsupported(path: Text, message: Text): void {
     this.#add('UnsupportedField', path, message);
   }

@@ -135,6 +135,40 @@ export interface ParseResult {
   /** Empty when an `InvalidSpec` problem is present. With only `UnsupportedField`: the fail-closed reading. */
   readonly rules: readonly Rule[];
   readonly problems: readonly PolicyProblem[];
+  /** What `toServices` names. The rules are as of the Services that were found: they must be read anew when one of these changes. */
+  readonly services: readonly ServiceRef[];
+}
+
+/** What peers a Service stands for. */
+export interface ServicePeers {
+  readonly namespace: string;
+  readonly name: string;
+  readonly labels: Readonly<Record<string, string>>;
+  /** Labels of its pods, at least one, in its namespace; absent: it selects none by itself. */
+  readonly selector?: Readonly<Record<string, string>>;
+  /** Where it has no selector: those of its EndpointSlices, canonical. */
+  readonly addresses: readonly string[];
+}
+
+/** Services that there are. */
+export interface ServiceView {
+  get(namespace: string, name: string): ServicePeers | undefined;
+  /** Of this name, in any namespace. */
+  named(name: string): Iterable<ServicePeers>;
+  /** Of a namespace, or all. */
+  all(namespace?: string): Iterable<ServicePeers>;
+}
+
+/** An item of `toServices`: a Service by name, or those that a selector selects. */
+export interface ServiceRef {
+  /** `spec.egress[0].toServices[0]`. */
+  readonly path: string;
+  /** Absent: any. */
+  readonly namespace?: string;
+  readonly name?: string;
+  readonly selector?: LabelSelector;
+  /** `namespace/name` of each Service that it stands for. */
+  readonly found: readonly string[];
 }
 
 /** Hash of a canonical selector: 20 hex digits. Names a PeerSet. */

@@ -5,6 +5,8 @@
  */
 import { podIdentityLabels } from '@weir/labels';
 import type { OracleEndpoint, OracleWorld } from './oracle.ts';
+import { serviceView } from './services.ts';
+import type { ServiceView } from './types.ts';
 
 type Json = Readonly<Record<string, unknown>>;
 
@@ -67,6 +69,26 @@ export const WORKED_WORLD: OracleWorld = {
     { name: 'n3', addresses: ['10.9.0.3'], kubeApiserver: true },
   ],
 };
+
+/** `outside` has no selector: its EndpointSlices name an address outside, a pod and a node. */
+export const WORKED_SERVICES: ServiceView = serviceView([
+  { namespace: 'a', name: 'svc1', labels: { tier: 'data' }, selector: { app: 'db' }, addresses: [] },
+  { namespace: 'b', name: 'svc1', labels: { tier: 'front' }, selector: { app: 'api' }, addresses: [] },
+  { namespace: 'a', name: 'none', labels: { tier: 'data' }, addresses: [] },
+  {
+    namespace: 'a',
+    name: 'outside',
+    labels: {},
+    addresses: ['203.0.113.9', '10.244.0.7', '10.9.0.2', '127.0.0.1', '2001:db8::9'],
+  },
+  {
+    namespace: 'a',
+    name: 'one-of-set',
+    labels: {},
+    selector: { app: 'db', 'apps.kubernetes.io/pod-index': '0' },
+    addresses: [],
+  },
+]);
 
 /** Short names of flows. `web` is a/web. */
 export const WORKED_ADDRESSES: Readonly<Record<string, string>> = {
@@ -682,8 +704,14 @@ export const WORKED_VERDICTS: readonly WorkedRow[] = [
         egress: [{ toServices: [{ k8sService: { serviceName: 'svc1', namespace: 'a' } }], ...ports(port('5432')) }],
       }),
     ],
-    refused: unsupported('spec.egress[0].toServices'),
-    flows: ['web -> X tcp/5432: deny'],
+    flows: [
+      'web -> db tcp/5432: allow',
+      'web -> db2 tcp/5432: allow',
+      'web -> db tcp/80: deny',
+      'web -> api tcp/5432: deny',
+      'web -> b/api tcp/5432: deny',
+      'web -> X tcp/5432: deny',
+    ],
   },
   {
     row: 69,
@@ -783,7 +811,6 @@ export const WORKED_VERDICTS: readonly WorkedRow[] = [
     objects: [
       web({ egress: [{ toServices: [{ k8sService: { serviceName: 'gone', namespace: 'a' } }], ...tcp('80') }] }),
     ],
-    refused: unsupported('spec.egress[0].toServices'),
     flows: ['web -> X tcp/80: deny', 'web -> api tcp/80: deny', 'web -> X tcp/81: deny'],
   },
   {

@@ -48,6 +48,8 @@ function operator(): Access[] {
     ),
     of('nodes', ['get', ...WATCH], 'which nodes are alive; before a report goes, whether its node is gone'),
     of('namespaces', WATCH, 'labels of namespaces are part of identities'),
+    of('services', WATCH, 'toServices: which pods a Service selects'),
+    of('endpointslices.discovery.k8s.io', WATCH, 'toServices: addresses of a Service that selects no pods'),
     of('events', ['create', 'patch'], 'events on policies: errors and, for NetworkPolicy, success'),
     of('daemonsets.apps', ['list'], 'preflight: whether Cilium runs here'),
     of('deployments.apps', ['list'], 'preflight: whether Cilium runs here'),

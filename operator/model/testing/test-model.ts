@@ -2,6 +2,7 @@
  * Test helper: a model on tables of its own. Changes go into the input tables at once, and into the model with the next
  * round, as the sync loop does it; a round tells what it changed in the desired tables.
  */
+import type { ServicePeers } from '@weir/policy';
 import { createStateDB, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import { createTables, type Desired, type Tables } from '../../tables.ts';
 import type {
@@ -88,6 +89,16 @@ export class TestModel {
 
   setNode(row: NodeRow): void {
     this.#set(this.tables.nodes, row, (txn) => this.#model.setNode(txn, row));
+  }
+
+  setService(row: ServicePeers): void {
+    this.#set(this.tables.servicePeers, row, (txn) => this.#model.serviceChanged(txn, row));
+  }
+
+  deleteService(key: string): void {
+    using snapshot = this.db.read();
+    const row = snapshot.get(this.tables.servicePeers, key);
+    if (row !== undefined) this.#delete(this.tables.servicePeers, key, (txn) => this.#model.serviceChanged(txn, row));
   }
 
   deleteNode(name: string): void {

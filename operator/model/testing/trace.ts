@@ -1,4 +1,5 @@
 /** Test helper: random traces of changes for a model, the inputs that they lead to, and what the model shows. */
+import type { ServicePeers } from '@weir/policy';
 import fc from 'fast-check';
 import { adoptedSlice, sliceObject } from '../../kubernetes/objects.ts';
 import { namespaceRow, nodeReportRow, nodeRow, podRow, policyRow } from '../../kubernetes/rows.ts';
@@ -74,6 +75,7 @@ export class Inputs {
   readonly namespaces = new Map<string, ReturnType<typeof namespaceRow>>();
   readonly pods = new Map<string, PodRow>();
   readonly policies = new Map<string, PolicyRow>();
+  readonly services = new Map<string, ServicePeers>();
   readonly nodes = new Map<string, ReturnType<typeof nodeRow>>();
   readonly reports = new Map<string, ReturnType<typeof nodeReportRow>>();
 
@@ -86,6 +88,7 @@ export class Inputs {
       }
     };
     each(this.namespaces, (row) => model.setNamespace(row));
+    each(this.services, (row) => model.setService(row));
     each(this.policies, (row) => model.setPolicy(row));
     each(this.reports, (row) => model.setReport(row));
     each(this.pods, (row) => model.setPod(row));
@@ -131,6 +134,18 @@ const SPECS: readonly object[] = [
     egress: [{ toEndpoints: [{ matchLabels: { app: 'y' } }], toPorts: [{ ports: [{ port: 'dns' }] }] }],
   },
   { endpointSelector: {}, egress: [{ toPorts: [{ ports: [{ port: 'http', protocol: 'TCP' }] }] }] },
+  {
+    endpointSelector: { matchLabels: { app: 'x' } },
+    egress: [
+      { toServices: [{ k8sService: { serviceName: 's0', namespace: 'a' } }] },
+      { toServices: [{ k8sService: { serviceName: 's1' } }], toPorts: [{ ports: [{ port: '80' }] }] },
+    ],
+    egressDeny: [{ toServices: [{ k8sServiceSelector: { selector: { matchLabels: { tier: 't1' } } } }] }],
+  },
+  {
+    endpointSelector: {},
+    egress: [{ toServices: [{ k8sServiceSelector: { selector: {}, namespace: 'b' } }] }],
+  },
   // Invalid, and unsupported.
   { endpointSelector: {}, ingress: [{ fromCIDR: ['nonsense'] }] },
   {
@@ -178,6 +193,36 @@ const nodeStep: fc.Arbitrary<Step> = fc
         const row = nodeRow(node(name, ready, { ...rest, ...(podCIDRs === undefined ? {} : { podCIDRs }) }));
         inputs.nodes.set(name, row);
         model.setNode(row);
+      },
+  );
+
+/** Services that select pods, or have addresses; some come without what they had, some go. */
+const serviceStep: fc.Arbitrary<Step> = fc
+  .record({
+    namespace: fc.constantFrom(...NAMESPACES),
+    name: fc.constantFrom('s0', 's1'),
+    tier: fc.constantFrom('t0', 't1'),
+    app: fc.constantFrom('x', 'y', undefined),
+    addresses: fc.subarray(['10.1.0.1', '192.0.2.1', '2001:db8::1']),
+    gone: fc.integer({ min: 0, max: 3 }).map((n) => n === 0),
+  })
+  .map(
+    ({ namespace: ns, name, tier, app, addresses, gone }): Step =>
+      (model, inputs) => {
+        const key = `${ns}/${name}`;
+        if (gone) {
+          inputs.services.delete(key);
+          model.deleteService(key);
+          return;
+        }
+        const row = {
+          namespace: ns,
+          name,
+          labels: { tier },
+          ...(app === undefined ? { addresses } : { selector: { app }, addresses: [] }),
+        };
+        inputs.services.set(key, row);
+        model.setService(row);
       },
   );
 
@@ -271,6 +316,7 @@ export const step: fc.Arbitrary<Step> = fc.oneof(
       },
   ),
   ...Array.from({ length: 2 }, () => nodeStep),
+  ...Array.from({ length: 2 }, () => serviceStep),
   fc.record({ name: fc.constantFrom('n1', 'n2'), fail: fc.boolean() }).map(
     ({ name, fail }): Step =>
       (model, inputs) => {

@@ -3,7 +3,7 @@ import { evaluate } from '../evaluate.ts';
 import { type OraclePeer, oracleVerdict, peerAt } from '../oracle.ts';
 import { parsePolicy } from '../parse.ts';
 import type { ParseResult, Rule } from '../types.ts';
-import { WORKED_ADDRESSES, WORKED_WORLD } from '../worked-verdicts.ts';
+import { WORKED_ADDRESSES, WORKED_SERVICES, WORKED_WORLD } from '../worked-verdicts.ts';
 import { Judge, type JudgeOptions } from './judge.ts';
 
 const PROTOCOLS: Record<string, number> = { tcp: 6, udp: 17, sctp: 132, icmp: 1, gre: 47 };
@@ -13,9 +13,13 @@ const KINDS = ['CiliumNetworkPolicy', 'CiliumClusterwideNetworkPolicy', 'Network
 /** Rules and problems of whole Kubernetes objects, each read as the kind that it says. */
 export function parseObjects(objects: readonly Readonly<Record<string, unknown>>[]): ParseResult {
   const results = objects.map((object) =>
-    parsePolicy(object, KINDS.find((kind) => kind === object.kind) ?? 'CiliumNetworkPolicy'),
+    parsePolicy(object, KINDS.find((kind) => kind === object.kind) ?? 'CiliumNetworkPolicy', WORKED_SERVICES),
   );
-  return { rules: results.flatMap(({ rules }) => rules), problems: results.flatMap(({ problems }) => problems) };
+  return {
+    rules: results.flatMap(({ rules }) => rules),
+    problems: results.flatMap(({ problems }) => problems),
+    services: results.flatMap(({ services }) => services),
+  };
 }
 
 /** The peer of a flow, and the number that the datapath would know it by when it is not the one of its address. */
