@@ -36,7 +36,7 @@ export interface Tables {
   readonly nodes: Table<NodeRow, never>;
   readonly services: Table<ServiceRow, never>;
   readonly serviceSlices: Table<ServiceSliceRow, 'service'>;
-  /** Derived from these two (kubernetes/services-part.ts): what `toServices` may mean. Key: `namespace/name`. */
+  /** Derived from these two (kubernetes/service-peers.ts): what `toServices` may mean. Key: `namespace/name`. */
   readonly servicePeers: Table<ServicePeers, 'name'>;
   readonly reports: Table<NodeReportRow, never>;
   readonly resolvedVersions: Table<ResolvedVersionRow, never>;

@@ -1,6 +1,5 @@
 import { isIdentityLabel, type LabelSelector, readSelector as read, type SelectorOptions } from '@weir/labels';
 import { type Problems, show } from './problems.ts';
-import type { ServiceReader } from './services.ts';
 import type { Direction, RulePeer, Verdict } from './types.ts';
 
 /** Where a rule comes from: decides what is injected into its selectors (spec 2.3, 2.4). */
@@ -22,7 +21,10 @@ export interface ElementContext {
 export interface Known {
   /** What its selectors of peers have been read as, by their JSON. */
   readonly peers: Map<string, RulePeer>;
-  readonly services: ServiceReader;
+  readonly services: {
+    /** Peers of an item of `toServices`. */
+    read(item: unknown, context: ElementContext, path: string, problems: Problems): readonly RulePeer[];
+  };
 }
 
 /** What an unsupported part does to its element; ends a message. */

@@ -60,7 +60,7 @@ export function parsePolicy(
   return { rules: problems.hasInvalid ? [] : rules, problems: problems.list, services: known.services.refs };
 }
 
-function knownOf(services: ServiceView): Known {
+function knownOf(services: ServiceView): Known & { readonly services: ServiceReader } {
   return { peers: new Map(), services: new ServiceReader(services) };
 }
 

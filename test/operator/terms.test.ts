@@ -37,7 +37,7 @@ const states = (operator: Operator) =>
 
 const PROCESS = ['totals', 'failures', 'health', 'webhooks', 'identity-gc', 'election', 'preflight'];
 const TERM = [
-  ...['tables', 'lease', 'writers', 'targets', 'tenant-log', 'limits', 'policies', 'workloads', 'reports'],
+  ...['tables', 'lease', 'writers', 'targets', 'tenant-log', 'limits', 'policies', 'workloads', 'services', 'reports'],
   ...['model', 'sync-loop', 'garbage', 'inputs'],
 ];
 const all = (names: readonly string[], state: string) => Object.fromEntries(names.map((name) => [name, state]));
