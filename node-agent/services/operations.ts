@@ -96,15 +96,21 @@ export class FrontendOperations implements Operations<Frontend> {
     try {
       this.#carryOut(plans, backends);
     } catch (error) {
-      this.#clear(plans.filter(({ before, taken }) => before.frontends.length === 0 && taken.length === 0));
+      this.#clear(plans.filter(({ before }) => before.row === undefined && before.frontends.length === 0));
       throw error;
     }
+    this.#dropUnused();
   }
 
-  /** What is of no use, and may be what a full map has no place for. */
+  /** What is of no use, and may be what a full map has no place for; but for frontends that are, or were, another's. */
   #clear(plans: readonly Plan[]): void {
+    const { db, realised } = this.#options;
+    const services = this.#servicesOf(plans.flatMap(({ row }) => row ?? []));
+    using snapshot = db.read();
+    const isAlone = (key: FrontendKey): boolean =>
+      [...snapshot.list(realised.services, 'frontend', frontendName(key))].length === 1;
     try {
-      this.#removeAll(this.#servicesOf(plans.flatMap(({ row }) => row ?? [])));
+      this.#removeAll(services.filter(({ frontends }) => frontends.every(isAlone)));
     } catch {
       // The next attempt removes it.
     }
@@ -123,6 +129,7 @@ export class FrontendOperations implements Operations<Frontend> {
       }
     });
     this.#carryOut(plans, []);
+    this.#dropUnused();
   }
 
   #plan(txn: WriteTxn, row: Frontend, backends: NewBackend[]): Plan {
@@ -178,11 +185,12 @@ export class FrontendOperations implements Operations<Frontend> {
   /** Another service has it no more. */
   #take(txn: WriteTxn, key: FrontendKey, to: number): Plan['taken'] {
     const { services } = this.#options.realised;
-    const [other] = txn.list(services, 'frontend', frontendName(key));
-    if (other === undefined || other.id === to) return [];
-    const frontends = other.frontends.filter((each) => frontendName(each) !== frontendName(key));
-    txn.upsert(services, { ...other, frontends });
-    return [{ key, from: other.id }];
+    const others = [...txn.list(services, 'frontend', frontendName(key))].filter(({ id }) => id !== to);
+    for (const other of others) {
+      const frontends = other.frontends.filter((each) => frontendName(each) !== frontendName(key));
+      txn.upsert(services, { ...other, frontends });
+    }
+    return others.map(({ id: from }) => ({ key, from }));
   }
 
   #count(txn: WriteTxn, before: RealisedService, now: RealisedService): void {
@@ -205,7 +213,7 @@ export class FrontendOperations implements Operations<Frontend> {
       maps.sources.updateBatch(plans.flatMap(newSources));
       maps.slots.updateBatch(plans.flatMap(changedSlots));
       maps.frontends.updateBatch(plans.flatMap(frontendEntries));
-      maps.frontends.deleteBatch(plans.flatMap(oldFrontends));
+      maps.frontends.deleteBatch(this.#oldFrontends(plans));
       maps.slots.deleteBatch(plans.flatMap(oldSlots));
       maps.sources.deleteBatch(plans.flatMap(oldSources));
       maps.members.deleteBatch(plans.flatMap(oldMembers));
@@ -213,7 +221,19 @@ export class FrontendOperations implements Operations<Frontend> {
       this.#undo(plans, backends);
       throw error;
     }
-    this.#dropUnused();
+  }
+
+  /** But for those that others have now: they are written. */
+  #oldFrontends(plans: readonly Plan[]): Uint8Array[] {
+    const { db, realised } = this.#options;
+    using snapshot = db.read();
+    const isTaken = (key: FrontendKey): boolean =>
+      [...snapshot.list(realised.services, 'frontend', frontendName(key))].some(({ unsure }) => unsure === undefined);
+    return plans.flatMap(({ before, wanted }) => {
+      const there = new Set(wanted.frontends.map(frontendName));
+      const old = before.frontends.filter((key) => !there.has(frontendName(key)));
+      return old.filter((key) => !isTaken(key)).map((key) => frontendKey.encode(key));
+    });
   }
 
   /** The tables say what may be in the maps. */
@@ -224,25 +244,24 @@ export class FrontendOperations implements Operations<Frontend> {
         const row = txn.get(realised.backends, keys.uint(id));
         if (row !== undefined) txn.upsert(realised.backends, { ...row, pending: true });
       }
-      for (const { before, wanted, taken } of plans) {
-        const given = new Set(taken.map(({ key }) => frontendName(key)));
-        const mine = wanted.frontends.filter((key) => !given.has(frontendName(key)));
+      for (const { before, wanted } of plans) {
         const both: RealisedService = {
           ...wanted,
           slots: [...wanted.slots, ...before.slots.slice(wanted.slots.length)],
-          frontends: union(before.frontends, mine, frontendName),
+          frontends: union(before.frontends, wanted.frontends, frontendName),
           members: [...new Set([...before.members, ...wanted.members])],
           sources: [...new Set([...before.sources, ...wanted.sources])],
           unsure: [...new Set([...before.slots, ...(before.unsure ?? [])])],
         };
         txn.upsert(realised.services, both);
         this.#count(txn, wanted, both);
+      }
+      for (const { taken } of plans)
         for (const { key, from } of taken) {
           const other = txn.get(realised.services, keys.uint(from));
           if (other !== undefined)
             txn.upsert(realised.services, { ...other, frontends: union(other.frontends, [key], frontendName) });
         }
-      }
     });
   }
 
@@ -292,11 +311,6 @@ function frontendEntries({ row, wanted }: Plan): Entry[] {
     elsewhere: row.elsewhere === true,
   });
   return wanted.frontends.map((key) => [frontendKey.encode(key), value]);
-}
-
-function oldFrontends({ before, wanted }: Plan): Uint8Array[] {
-  const there = new Set(wanted.frontends.map(frontendName));
-  return before.frontends.filter((key) => !there.has(frontendName(key))).map((key) => frontendKey.encode(key));
 }
 
 function oldSlots({ before, wanted }: Plan): Uint8Array[] {

@@ -20,7 +20,7 @@ export interface RealisedService {
   readonly row?: string;
   /** Backends in the order of the slots; more than the count covers where a write was cut short. */
   readonly slots: readonly number[];
-  /** Frontends that name it. */
+  /** Frontends that name it, or may: two have one after a failed write, until it is made again. */
   readonly frontends: readonly FrontendKey[];
   /** Backends in `svc_members`. */
   readonly members: readonly number[];
@@ -76,7 +76,7 @@ export function realisedTables(db: StateDB): RealisedTables {
       key: ({ id }) => keys.uint(id),
       indexes: [
         { name: 'row', unique: true, keys: ({ row }) => (row === undefined ? [] : [row]) },
-        { name: 'frontend', unique: true, keys: ({ frontends }) => frontends.map(frontendName) },
+        { name: 'frontend', keys: ({ frontends }) => frontends.map(frontendName) },
       ],
     }),
     backends: db.table({
