@@ -66,6 +66,15 @@ const REASONS: readonly Reason[] = [
     "The packet's checksum is left to be completed later, and would be written over what was judged, such as its ports.",
   ),
   reason(14, 'no-judge', 'A program that ran before judging could not go on with the one that judges.'),
+  reason(20, 'nat-full', 'The table of translated flows is full, and the packet would leave with an address of a pod.'),
+  reason(21, 'nat-share', 'The endpoint has its whole share of translated flows.'),
+  reason(22, 'nat-port', 'No port of the node is free for a flow to that address and port.'),
+  reason(23, 'nat-address', "The interface that leads to the packet's destination has no address of the node."),
+  reason(
+    24,
+    'nat-unknown',
+    'An ICMP error about no known flow would leave with an address of a pod, or headers that cannot be translated.',
+  ),
   reason(32, 'forwarded', 'The packet passed.', false),
   reason(33, 'ct-full', 'The connection table is full; an allowed packet passed untracked.', false),
   reason(

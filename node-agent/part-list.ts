@@ -7,6 +7,7 @@ import { datapathPart } from './core/datapath-part.ts';
 import { corePart } from './core/part.ts';
 import { flowsPart } from './flows/part.ts';
 import { kubernetesPart } from './kubernetes/part.ts';
+import { masqueradePart } from './masquerade/part.ts';
 import type { AnyAgentPart } from './parts/contract.ts';
 import { routingPart } from './routing/part.ts';
 import { servicesPart } from './services/part.ts';
@@ -21,6 +22,7 @@ export const AGENT_PARTS: readonly AnyAgentPart[] = [
   datapathPart,
   corePart,
   servicesPart,
+  masqueradePart,
   flowsPart,
   kubernetesPart,
   podNetworkPart,

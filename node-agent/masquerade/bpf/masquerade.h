@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * What pods send to addresses outside of the cluster leaves with an address of the node; what answers it comes back to them. Policy has judged it at the
+ * pod's interface, on the pod's own address. The bytes shared with user space: ../maps.ts is the other half.
+ */
+#ifndef WEIR_MASQUERADE_H
+#define WEIR_MASQUERADE_H
+
+#include "metrics.h"
+#include "rewrite.h"
+
+/* Addresses that pods reach with their own: those of the cluster, and others that the configuration names. */
+struct masq_prefix {
+	__u32 prefixlen;
+	struct nat_address address;
+};
+
+/* Of one of the node's interfaces: IPv4, IPv6; all 0 where it has none of that family. */
+struct masq_addresses {
+	struct nat_address of[2];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, struct masq_prefix);
+	__type(value, __u32);
+} masq_excluded SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1024);
+	__type(key, __u32); /* index of the interface */
+	__type(value, struct masq_addresses);
+} masq_uplinks SEC(".maps");
+
+_Static_assert(sizeof(struct masq_prefix) == 20, "masq_prefix");
+_Static_assert(sizeof(struct masq_addresses) == 32, "masq_addresses");
+
+static __always_inline int drop_packet(struct __sk_buff *skb, __u32 reason)
+{
+	metric_count(reason & (REASON_LIMIT - 1), WEIR_EGRESS, skb->len);
+	return TC_ACT_SHOT;
+}
+
+static __always_inline bool excluded(const struct nat_address *to)
+{
+	struct masq_prefix key = {.prefixlen = 128, .address = *to};
+
+	return bpf_map_lookup_elem(&masq_excluded, &key);
+}
+
+static __always_inline bool is_own(const struct endpoint *ep, const struct nat_packet *p, const struct masq_addresses *node)
+{
+	if (WORD_FLAGS(ep->word) & ENDPOINT_NO_SOURCE_CHECK || p->v6)
+		return !nat_address_same(&p->tuple.src, &node->of[p->v6 & 1]);
+	return p->tuple.src.words[3] == ep->ipv4;
+}
+
+/* Whether it belongs to a flow that somebody outside opened to the pod's own address: such a flow is known by that. */
+static __noinline bool answers_outside(const struct nat_packet *p, const struct endpoint *ep)
+{
+	const struct nat_tuple *t = &p->tuple;
+	__be16 dport = t->query ? bpf_htons(8) : t->sport;
+	struct ct_value *e;
+	struct ct_key key;
+	__u64 seen;
+
+	if (p->v6 || t->query == NAT_QUESTION)
+		return false;
+	key.addresses = ct_addresses(t->dst.words[3], t->src.words[3]);
+	key.rest = ct_rest(ep->id, t->protocol, WEIR_INGRESS) | (__u32)dport << 16 | t->dport;
+	e = bpf_map_lookup_elem(&ct4, &key);
+	if (!e)
+		return false;
+	switch (ct_look(e, t->protocol, ct_current(&key, ep->word, READ_ONCE(e->word) & CT_LOCAL), now_stamp(), false, &seen)) {
+	case CT_CURRENT:
+	case CT_UNDECIDED:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* A packet of a known flow becomes what it must. False: it is of none. A pod's flow has its packets on their way out, and answers on their way in. */
+static __always_inline bool translate_known(struct __sk_buff *skb, struct nat_packet *p, bool in, int *verdict)
+{
+	struct nat_flow *f;
+	bool reply;
+
+	if (p->unknown)
+		return false;
+	f = nat_find(&p->tuple, &p->to, &reply);
+	/* Others' flows are of those outside. */
+	if (!f || !f->owner || reply != in)
+		return false;
+	/* An error keeps no flow alive: any router sends it. */
+	if (!p->quote)
+		nat_touch(f, reply, p->tcp_flags);
+	if (p->first_fragment)
+		remember_ports(p);
+	*verdict = rewrite(skb, p) ? TC_ACT_UNSPEC : TC_ACT_SHOT;
+	return true;
+}
+
+/*
+ * The node itself sends it. Where a pod's flow has the port that a socket of the node has taken since, the socket has it from now on. Of TCP the first
+ * packet says that.
+ */
+static __always_inline void yield_port(struct nat_packet *p)
+{
+	struct nat_scratch *s = nat_aside();
+	struct nat_tuple *of;
+
+	if (!s || p->unknown || (p->protocol == IPPROTO_TCP && !tcp_opens(p->tcp_flags)))
+		return;
+	nat_reverse(&p->tuple, &s->reply);
+	of = bpf_map_lookup_elem(&nat_replies, &s->reply);
+	if (!of)
+		return;
+	s->key = *of;
+	nat_forget(&s->key, &s->found);
+}
+
+static __always_inline int masquerade_new(struct __sk_buff *skb, struct nat_packet *p, const struct endpoint *ep,
+					  const struct masq_addresses *node)
+{
+	struct nat_scratch *s = nat_aside();
+	__u32 reason;
+
+	if (!s)
+		return drop_packet(skb, REASON_NAT_FULL);
+	s->flow.from = p->tuple;
+	s->flow.to = p->tuple;
+	s->flow.to.src = node->of[p->v6 & 1];
+	s->flow.owner = ep->id;
+	if (!s->flow.to.src.words[3])
+		return drop_packet(skb, REASON_NAT_ADDRESS);
+	reason = nat_begin(skb, nat_has_ports(p->protocol, p->tuple.query));
+	if (reason != REASON_NONE)
+		return drop_packet(skb, reason);
+	p->to = s->flow.to;
+	return rewrite(skb, p) ? TC_ACT_UNSPEC : TC_ACT_SHOT;
+}
+
+static __always_inline int masquerade_out(struct __sk_buff *skb)
+{
+	__u32 from = skb->ingress_ifindex, to = skb->ifindex;
+	struct masq_addresses *node;
+	struct nat_packet *p;
+	struct endpoint ep;
+	int verdict;
+
+	p = read_packet(skb);
+	if (!p)
+		return TC_ACT_UNSPEC;
+	if (from <= LOOPBACK_IFINDEX && !p->quote) {
+		yield_port(p);
+		return TC_ACT_UNSPEC;
+	}
+	if (excluded(&p->dst))
+		return TC_ACT_UNSPEC;
+	if (translate_known(skb, p, false, &verdict))
+		return verdict;
+	node = bpf_map_lookup_elem(&masq_uplinks, &to);
+	if (!node || !endpoint_find(from, &ep) || !is_own(&ep, p, node))
+		return TC_ACT_UNSPEC;
+	if (p->unknown)
+		return drop_packet(skb, p->later_fragment ? REASON_FRAGMENT_WITHOUT_FIRST : REASON_NAT_UNKNOWN);
+	if (p->first_fragment)
+		remember_ports(p);
+	if (answers_outside(p, &ep))
+		return TC_ACT_UNSPEC;
+	/* An answer, or an error, about nothing that is known. */
+	if (p->quote || p->tuple.query == NAT_ANSWER)
+		return drop_packet(skb, REASON_NAT_UNKNOWN);
+	return masquerade_new(skb, p, &ep, node);
+}
+
+static __always_inline int masquerade_in(struct __sk_buff *skb)
+{
+	struct nat_packet *p = read_packet(skb);
+	int verdict;
+
+	return p && translate_known(skb, p, true, &verdict) ? verdict : TC_ACT_UNSPEC;
+}
+
+#endif

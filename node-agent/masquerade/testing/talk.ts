@@ -1,0 +1,95 @@
+/** Processes of a test that talk: each says who it was that spoke to it. */
+
+/** Answers UDP 7777 and TCP 7778 of either family with the address and port that it sees, datagrams at the length in which they came. */
+export const LISTENER = `
+import { createSocket } from 'node:dgram';
+import { createServer } from 'node:net';
+const udp = createSocket('udp6');
+const plain = (address) => address.replace('::ffff:', '');
+udp.on('message', (text, from) => udp.send((plain(from.address) + ' ' + from.port).padEnd(text.length), from.port, from.address));
+udp.bind(7777, '::', () => {
+  const tcp = createServer((socket) => {
+    socket.on('error', () => socket.destroy());
+    socket.on('data', () => socket.write(plain(socket.remoteAddress) + ' ' + socket.remotePort + '\\n'));
+  });
+  tcp.listen(7778, '::', () => console.log('ready'));
+});
+`;
+
+/**
+ * "udp ADDRESS SIZE [PORT [TO]]": a datagram of that size, from that port; "tcp ADDRESS [PORT [TO]]": a connection, or a word on the one that is open;
+ * "ping ADDRESS ID": an echo; "listen PORT": a socket for datagrams. Prints what comes back, the name of an error, or "nothing" after two seconds.
+ */
+export const TALKER = `
+import { createSocket } from 'node:dgram';
+import { connect } from 'node:net';
+import { createInterface } from 'node:readline';
+import koffi from 'koffi';
+const libc = koffi.load('libc.so.6');
+const openSocket = libc.func('int socket(int domain, int type, int protocol)');
+const sendto = libc.func('long sendto(int fd, void *data, size_t length, int flags, void *address, uint32_t addressLength)');
+const recv = libc.func('long recv(int fd, _Out_ void *data, size_t length, int flags)');
+const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+const sockets = new Map(), streams = new Map();
+const late = (resolve) => setTimeout(() => resolve('nothing'), 2000).unref();
+function udp(address, size, port = '0', to = '7777') {
+  return new Promise((resolve) => {
+    const key = address + port;
+    let socket = sockets.get(key);
+    if (socket === undefined) {
+      socket = createSocket(address.includes(':') ? 'udp6' : 'udp4');
+      if (port !== '0') sockets.set(key, socket);
+    }
+    socket.removeAllListeners();
+    socket.on('message', (text) => resolve(String(text).trim() + (text.length > 60 ? ' ' + text.length : '')));
+    socket.on('error', (error) => { sockets.delete(key); resolve(error.code); });
+    const send = () => socket.send(Buffer.alloc(Number(size), 'x'), Number(to), address, (error) => { if (error) resolve(error.code); });
+    let bound = true;
+    try { socket.address(); } catch { bound = false; }
+    if (bound) send(); else socket.bind(Number(port), send);
+    late(resolve);
+  });
+}
+function tcp(address, port = '0', to = '7778') {
+  return new Promise((resolve) => {
+    const key = address + port;
+    let stream = streams.get(key);
+    if (stream === undefined) {
+      stream = connect({ host: address, port: Number(to), ...(port === '0' ? {} : { localPort: Number(port) }) });
+      if (port !== '0') streams.set(key, stream);
+    }
+    stream.removeAllListeners('data');
+    stream.on('data', (text) => resolve(String(text).trim()));
+    stream.on('error', (error) => { streams.delete(key); resolve(error.code); });
+    stream.write('?');
+    late(resolve);
+  });
+}
+async function ping(address, id) {
+  const fd = openSocket(2, 3 | 0o4000, 1);
+  const echo = Buffer.from([8, 0, 0, 0, Number(id) >> 8, Number(id) & 255, 0, 1]);
+  let sum = 0;
+  for (let at = 0; at < 8; at += 2) sum += echo.readUInt16BE(at);
+  sum = (sum & 0xffff) + (sum >> 16);
+  echo.writeUInt16BE(~sum & 0xffff, 2);
+  const to = Buffer.alloc(16);
+  to.writeUInt16LE(2);
+  address.split('.').forEach((byte, at) => { to[4 + at] = Number(byte); });
+  sendto(fd, echo, 8, 0, to, 16);
+  for (let at = 0; at < 200; at++) {
+    const got = Buffer.alloc(200), length = recv(fd, got, 200, 0);
+    if (length >= 28 && got[20] === 0 && got.readUInt16BE(24) === Number(id)) return 'echo from ' + [...got.subarray(12, 16)].join('.');
+    if (length >= 28 && got[20] === 3 && got.readUInt16BE(28 + 24) === Number(id)) return 'unreachable';
+    await sleep(10);
+  }
+  return 'nothing';
+}
+function listen(port) {
+  return new Promise((resolve) => createSocket('udp4').on('error', (error) => resolve(error.code)).bind(Number(port), () => resolve('listens')));
+}
+const verbs = { udp, tcp, ping, listen };
+for await (const line of createInterface({ input: process.stdin })) {
+  const [verb, ...rest] = line.split(' ');
+  console.log(await verbs[verb](...rest));
+}
+`;

@@ -1,0 +1,140 @@
+/** A node with two pods and a machine outside of the cluster, which knows no route to pods. */
+import { execFileSync, spawn } from 'node:child_process';
+import { DROP_REASONS, metricsKey, sumMetrics } from '@weir/bpf';
+import { Peer } from '@weir/bpf/testing';
+import type { BpfMap } from 'libbpf-ts';
+import { eventually } from '../../../test/eventually.ts';
+import { createCore } from '../../core/create-core.ts';
+import type { Core } from '../../core.ts';
+import { Datapath } from '../../datapath/index.ts';
+import { Lab, type LabPod, silent } from '../../datapath/testing/lab.ts';
+import { MASQUERADE_MAPS } from '../maps.ts';
+import { Masquerade } from '../masquerade.ts';
+import { hooksAt, SOURCE } from '../programs.ts';
+import { LISTENER, TALKER } from './talk.ts';
+
+export const NODE = '198.51.100.1';
+export const NODE6 = '2001:db8:1::1';
+export const OUTSIDE = '198.51.100.2';
+export const OUTSIDE6 = '2001:db8:1::2';
+
+export function ip(...args: readonly string[]): string {
+  return execFileSync('ip', args, { encoding: 'utf8', stdio: 'pipe' });
+}
+
+export class World {
+  readonly lab = new Lab();
+  readonly #peers: Peer[] = [];
+  pods: LabPod[] = [];
+  core: Core | undefined;
+  datapath: Datapath | undefined;
+  masquerade: Masquerade | undefined;
+
+  get outside(): string {
+    return `${this.lab.prefix}x`;
+  }
+
+  namespaceOf(pod: LabPod): string {
+    return `${this.lab.prefix}${pod.name}`;
+  }
+
+  async start(): Promise<void> {
+    const { lab, outside } = this;
+    for (const name of ['a', 'b']) this.pods.push(await lab.pod(name));
+    ip('netns', 'add', outside);
+    ip('-n', lab.node, 'link', 'add', 'up0', 'type', 'veth', 'peer', 'name', 'eth0', 'netns', outside);
+    for (const [namespace, device, address, address6] of [
+      [lab.node, 'up0', NODE, NODE6],
+      [outside, 'eth0', OUTSIDE, OUTSIDE6],
+    ] as const) {
+      ip('-n', namespace, 'address', 'add', `${address}/24`, 'dev', device);
+      ip('-n', namespace, 'address', 'add', `${address6}/64`, 'dev', device, 'nodad');
+      ip('-n', namespace, 'link', 'set', device, 'up');
+      ip('-n', namespace, 'link', 'set', 'lo', 'up');
+    }
+    await this.run();
+    const listener = this.#peer(outside, LISTENER);
+    await listener.line();
+  }
+
+  /** Starts an agent's share of it, which masquerades. */
+  async run(configFile?: string): Promise<void> {
+    const { lab } = this;
+    const options = lab.options();
+    const datapath = new Datapath({
+      ...options,
+      kernel: { ...options.kernel, maps: MASQUERADE_MAPS, auditMs: 50 },
+      objects: () => [{ ...SOURCE, hooks: hooksAt(() => masquerade.interfaces()) }],
+    });
+    const core = createCore({ ...options, kernel: { ...options.kernel, auditMs: 50 } }, datapath);
+    const masquerade = new Masquerade({
+      ...{ db: core.db, nodeName: 'lab', tables: core.tables, log: silent, inNode: datapath.inNode, lookMs: 20 },
+      map: (name) => datapath.map(name),
+      ...(configFile === undefined ? {} : { configFile }),
+    });
+    datapath.start();
+    await core.start();
+    await masquerade.start();
+    Object.assign(this, { datapath, core, masquerade });
+    for (const [at, pod] of this.pods.entries())
+      await core.upsertEndpoint(pod.endpoint(at + 1, { 'k8s:app': pod.name }));
+    await eventually(
+      async () => masquerade.status().message,
+      (message) => message === `at up0 ${NODE} ${NODE6}`,
+    );
+    await eventually(
+      async () => [...this.map('masq_uplinks').keys()].length,
+      (uplinks) => uplinks === 1,
+    );
+    await eventually(
+      async () => this.hooks(),
+      (hooks) => hooks === 2,
+    );
+  }
+
+  /** Programs at the uplink. */
+  hooks(): number {
+    const shown = execFileSync('ls', [`${this.lab.root}/hooks`], { encoding: 'utf8' });
+    const [{ ifindex }] = JSON.parse(ip('-n', this.lab.node, '-j', 'link', 'show', 'dev', 'up0')) as [
+      { ifindex: number },
+    ];
+    return shown.split('\n').filter((file) => file.endsWith(`-${ifindex}`)).length;
+  }
+
+  async halt(): Promise<void> {
+    await this.masquerade?.stop();
+    await this.core?.stop();
+    this.datapath?.stop();
+    this.masquerade = undefined;
+  }
+
+  map(name: string): BpfMap {
+    if (this.datapath === undefined) throw new Error('the agent does not run');
+    return this.datapath.map(name);
+  }
+
+  /** Packets that were dropped for a reason. */
+  dropped(name: string): bigint {
+    const reason = [...DROP_REASONS.values()].find((each) => each.name === name)?.number ?? 0;
+    const value = this.map('metrics').lookup(metricsKey.encode({ reason, direction: 1 }));
+    return value === undefined ? 0n : sumMetrics(value).packets;
+  }
+
+  talker(namespace: string): Peer {
+    return this.#peer(namespace, TALKER);
+  }
+
+  #peer(namespace: string, script: string): Peer {
+    const args = ['netns', 'exec', namespace, process.execPath, '--input-type=module', '-e', script];
+    const peer = new Peer(spawn('ip', args, { stdio: ['pipe', 'pipe', 'inherit'] }));
+    this.#peers.push(peer);
+    return peer;
+  }
+
+  async close(): Promise<void> {
+    await this.halt();
+    for (const peer of this.#peers) await peer.stop();
+    ip('netns', 'delete', this.outside);
+    this.lab.close();
+  }
+}
