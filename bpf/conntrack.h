@@ -252,7 +252,7 @@ static __always_inline __u32 ct_store(struct ct_share *share, const struct ct_ke
  * Begins a flow. Of TCP the packet is a bare SYN, which says nothing of the flow's state. Returns why it cannot be stored: the table is full, or
  * the endpoint has as much of it as it may.
  */
-static __noinline __u32 ct_create(const struct packet *p, __u64 current, __u32 cookie, __u32 bytes)
+static __noinline __maybe_unused __u32 ct_create(const struct packet *p, __u64 current, __u32 cookie, __u32 bytes)
 {
 	struct ct_share *share = ct_share_of(p);
 	struct ct_value v = {
@@ -272,7 +272,7 @@ static __noinline __u32 ct_create(const struct packet *p, __u64 current, __u32 c
 }
 
 /* The flow is none any more. */
-static __noinline void ct_delete(const struct packet *p, const struct ct_key *flow)
+static __noinline __maybe_unused void ct_delete(const struct packet *p, const struct ct_key *flow)
 {
 	struct ct_share *share = ct_share_of(p);
 

@@ -270,7 +270,7 @@ static __always_inline __u32 judge_ipv6(struct __sk_buff *skb, struct packet *p,
  * Anything but IPv4. ARP and what a pod and its node need of IPv6 neighbour discovery pass; what is not understood passes only to
  * a pod whose ingress is not enforced.
  */
-static __noinline __u32 judge_other_l3(struct __sk_buff *skb, struct packet *p)
+static __noinline __maybe_unused __u32 judge_other_l3(struct __sk_buff *skb, struct packet *p)
 {
 	bool enforced = endpoint_enforces(&p->ep, p->direction & 1);
 

@@ -54,6 +54,7 @@
 #include "parse.h"
 #include "policy.h"
 #include "related.h"
+#include "stage.h"
 
 char _license[] SEC("license") = "Dual BSD/GPL";
 
@@ -269,7 +270,8 @@ static __always_inline struct scratch *put_aside(const struct packet *p, const s
 	return s;
 }
 
-static __always_inline int judge(struct __sk_buff *skb, const __u32 direction)
+/* `drop`: what a program before this one says of the packet (stage.h). */
+static __always_inline int judge(struct __sk_buff *skb, const __u32 direction, __u32 drop)
 {
 	struct packet p = {.direction = direction};
 	__u32 length = skb->len, wanted = length < HEADER_BYTES ? length : HEADER_BYTES, reason;
@@ -310,6 +312,10 @@ static __always_inline int judge(struct __sk_buff *skb, const __u32 direction)
 	reason = parse_ipv4(skb, &p);
 	if (unlikely(reason != REASON_NONE))
 		goto dropped;
+	if (unlikely(drop) && ((drop & SENT_DROP_ALWAYS) || endpoint_enforces(&p.ep, direction))) {
+		reason = drop & (REASON_LIMIT - 1);
+		goto dropped;
+	}
 	if (unlikely(!p.track && !p.later_fragment && icmp_error(p.icmp_type))) {
 		aside = put_aside(&p, NULL);
 		if (!aside)
@@ -341,19 +347,19 @@ int weir_from_pod(struct __sk_buff *skb)
 {
 	/* Goes on where a part has a program here, which ends by weir_judge_sent. */
 	bpf_tail_call(skb, &stages, STAGE_FROM_POD);
-	return judge(skb, WEIR_EGRESS);
+	return judge(skb, WEIR_EGRESS, REASON_NONE);
 }
 
 SEC("tc")
 int weir_judge_sent(struct __sk_buff *skb)
 {
-	return judge(skb, WEIR_EGRESS);
+	return judge(skb, WEIR_EGRESS, skb->cb[0]);
 }
 
 SEC("tc")
 int weir_to_pod(struct __sk_buff *skb)
 {
-	int verdict = judge(skb, WEIR_INGRESS);
+	int verdict = judge(skb, WEIR_INGRESS, REASON_NONE);
 
 	if (likely(verdict != TC_ACT_SHOT))
 		bpf_tail_call(skb, &stages, STAGE_TO_POD);

@@ -43,7 +43,15 @@ export const SERVICE_MAPS = [
     describe: (key, value) => ({ key: { address: addressKey.decode(key) }, value: nodeFlags.decode(value) }),
   },
   {
+    ...{ ...hash, name: 'svc_addresses', keySize: 16, valueSize: 4, maxEntries: 65_536 },
+    describe: (key) => ({ key: { address: addressKey.decode(key) }, value: {} }),
+  },
+  {
     ...{ ...lru, name: 'svc_clients', keySize: 24, valueSize: 8, maxEntries: 65_536 },
+    describe: (key, value) => ({ key: hex(key), value: hex(value) }),
+  },
+  {
+    ...{ ...lru, name: 'svc_flows', keySize: 8, valueSize: 192, maxEntries: 16_384 },
     describe: (key, value) => ({ key: hex(key), value: hex(value) }),
   },
   {

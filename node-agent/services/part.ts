@@ -5,7 +5,7 @@ import { corePart } from '../core/part.ts';
 import { definePart } from '../parts/contract.ts';
 import { last, TableSink } from '../parts/table-sink.ts';
 import { SERVICE_MAPS } from './maps.ts';
-import { SOCKET_HOOKS, SOURCE } from './programs.ts';
+import { POD_HOOKS, SOCKET_HOOKS, SOURCE } from './programs.ts';
 import { serviceObjectParts, sliceParts } from './rows.ts';
 import { Services } from './services.ts';
 
@@ -46,7 +46,7 @@ export const servicesPart = definePart({
         },
       ],
       settings: { services: config.services },
-      hooks: { services: datapath.cgroup === undefined ? [] : SOCKET_HOOKS },
+      hooks: { services: [...POD_HOOKS, ...(datapath.cgroup === undefined ? [] : SOCKET_HOOKS)] },
       start: () => services.start(),
       stop: () => services.stop(),
       conditions: [

@@ -4,6 +4,12 @@ import type { Hook, ObjectSource } from '@weir/bpf';
 
 export const SOURCE: ObjectSource = { name: 'services', source: join(import.meta.dirname, 'bpf/services.c') };
 
+/** At pods' interfaces. */
+export const POD_HOOKS: readonly Hook[] = [
+  { at: 'from-pod', program: 'svc_from_pod' },
+  { at: 'to-pod', program: 'svc_to_pod' },
+];
+
 /** Need the node's root cgroup. */
 export const SOCKET_HOOKS: readonly Hook[] = [
   { at: 'cgroup', program: 'svc_connect4', attach: 'connect4' },

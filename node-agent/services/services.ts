@@ -10,7 +10,15 @@ import { frontendRowKey, frontendsOf } from './frontends.ts';
 import { deriveNodeAddresses, interfaceAddresses, NodeAddressOperations } from './node-addresses.ts';
 import { FrontendOperations } from './operations.ts';
 import { adopt, type RealisedTables, realisedTables } from './realised.ts';
-import type { EndpointSliceRow, Frontend, NodeAddressRow, OwnAddressRow, ServiceObjectRow } from './types.ts';
+import { deriveServiceAddresses, ServiceAddressOperations } from './service-addresses.ts';
+import type {
+  EndpointSliceRow,
+  Frontend,
+  NodeAddressRow,
+  OwnAddressRow,
+  ServiceAddressRow,
+  ServiceObjectRow,
+} from './types.ts';
 
 /** How often the addresses of this node's interfaces are read, in milliseconds. */
 const LOOK_MS = 10_000;
@@ -21,6 +29,7 @@ export interface ServiceTables {
   readonly frontends: Table<Frontend>;
   readonly ownAddresses: Table<OwnAddressRow>;
   readonly nodeAddresses: Table<NodeAddressRow>;
+  readonly serviceAddresses: Table<ServiceAddressRow>;
 }
 
 export function serviceTables(db: StateDB): ServiceTables {
@@ -40,6 +49,7 @@ export function serviceTables(db: StateDB): ServiceTables {
     frontends: db.table({ name: 'frontends', key: frontendRowKey }),
     ownAddresses: db.table({ name: 'ownAddresses', key: ({ address }) => address }),
     nodeAddresses: db.table({ name: 'nodeAddresses', key: ({ address }) => address }),
+    serviceAddresses: db.table({ name: 'serviceAddresses', key: ({ address }) => address }),
   };
 }
 
@@ -86,6 +96,7 @@ export class Services {
   #derived: readonly Derivation[] = [];
   #reconciler: Reconciler<Frontend> | undefined;
   #nodes: Reconciler<NodeAddressRow> | undefined;
+  #addresses: Reconciler<ServiceAddressRow> | undefined;
   #looks: NodeJS.Timeout | undefined;
 
   constructor(options: ServicesOptions) {
@@ -96,7 +107,7 @@ export class Services {
 
   start(): void {
     const { db, map, nodes, nodeName, log } = this.#options;
-    const { frontends, ownAddresses, nodeAddresses } = this.tables;
+    const { objects, frontends, ownAddresses, nodeAddresses, serviceAddresses } = this.tables;
     const maps = {
       frontends: map('svc_frontends'),
       slots: map('svc_slots'),
@@ -110,6 +121,7 @@ export class Services {
     this.#derived = [
       deriveFrontends(db, this.tables, nodes, nodeName),
       deriveNodeAddresses(db, nodes, ownAddresses, nodeAddresses, nodeName),
+      deriveServiceAddresses(db, objects, serviceAddresses),
     ];
     this.#reconciler = createReconciler<Frontend>({
       name: 'services',
@@ -130,8 +142,18 @@ export class Services {
       onError: ({ address }, error) =>
         log.error({ address, error: messageOf(error) }, 'an address of a node is not in the kernel; it is tried again'),
     });
-    this.#reconciler.start();
-    this.#nodes.start();
+    this.#addresses = createReconciler<ServiceAddressRow>({
+      name: 'service-addresses',
+      db,
+      table: serviceAddresses,
+      operations: new ServiceAddressOperations(map('svc_addresses')),
+      onError: ({ address }, error) =>
+        log.error(
+          { address, error: messageOf(error) },
+          'an address of a Service is not in the kernel; it is tried again',
+        ),
+    });
+    for (const reconciler of this.#reconcilers()) reconciler.start();
   }
 
   /** Frontends that the kernel does not have as wanted, with why. */
@@ -149,13 +171,18 @@ export class Services {
     using snapshot = db.read();
     await this.#reconciler?.waitUntil(snapshot.revision(this.tables.frontends));
     await this.#nodes?.waitUntil(snapshot.revision(this.tables.nodeAddresses));
+    await this.#addresses?.waitUntil(snapshot.revision(this.tables.serviceAddresses));
   }
 
   /** What is in the kernel goes on. */
   async stop(): Promise<void> {
     clearInterval(this.#looks);
-    await Promise.all([this.#reconciler?.stop(), this.#nodes?.stop()]);
+    await Promise.all(this.#reconcilers().map((each) => each.stop()));
     for (const derivation of this.#derived) derivation[Symbol.dispose]();
+  }
+
+  #reconcilers(): { start(): void; stop(): Promise<void> }[] {
+    return [this.#reconciler, this.#nodes, this.#addresses].flatMap((each) => (each === undefined ? [] : [each]));
   }
 
   #look(): void {

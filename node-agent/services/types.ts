@@ -115,6 +115,11 @@ export interface NodeAddressRow {
   readonly loopback?: true;
 }
 
+/** A cluster IP. Key: `address`. */
+export interface ServiceAddressRow {
+  readonly address: string;
+}
+
 /** An address of an interface of this node. Key: `address`. */
 export interface OwnAddressRow {
   readonly address: string;

@@ -117,6 +117,11 @@ export class LabPod {
     return false;
   }
 
+  /** What comes of one datagram of a connected socket. */
+  async talk(address: string, port: number, bytes = 4): Promise<'answered' | 'refused' | 'silent'> {
+    return (await this.#call({ kind: 'talk', address, port, bytes })) as 'answered' | 'refused' | 'silent';
+  }
+
   /** Opens a TCP connection, the one that `say` then uses at both ends; false when it is refused. */
   async dial(other: LabPod, address: string = other.address): Promise<boolean> {
     return (await this.#call({ kind: 'dial', address })) === true;

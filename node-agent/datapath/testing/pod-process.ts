@@ -4,9 +4,18 @@ import { createServer, connect as openTcp, type Socket as TcpSocket } from 'node
 import { setImmediate as turn } from 'node:timers/promises';
 
 const PORT = 7777;
+/** Of one question and its answer, in milliseconds. */
+const TALK_MS = 1500;
 
 type Command =
   | { readonly id: number; readonly kind: 'ask' | 'dial' | 'write'; readonly address: string }
+  | {
+      readonly id: number;
+      readonly kind: 'talk';
+      readonly address: string;
+      readonly port: number;
+      readonly bytes: number;
+    }
   | { readonly id: number; readonly kind: 'say'; readonly to: string }
   | { readonly id: number; readonly kind: 'answered' | 'forget'; readonly question: number }
   | { readonly id: number; readonly kind: 'stream'; readonly address: string; readonly everyMs: number }
@@ -93,6 +102,22 @@ function forget(number: number): void {
   questions.delete(number);
 }
 
+/** One datagram from a connected socket, and what comes of it: the kernel gives it nothing but what comes from the address that it sends to. */
+function talk(address: string, port: number, bytes: number): Promise<'answered' | 'refused' | 'silent'> {
+  return new Promise((resolve) => {
+    const socket = createSocket('udp4');
+    const done = (outcome: 'answered' | 'refused' | 'silent'): void => {
+      clearTimeout(patience);
+      socket.close();
+      resolve(outcome);
+    };
+    const patience = setTimeout(() => done('silent'), TALK_MS);
+    socket.on('message', ({ length }) => done(length === bytes ? 'answered' : 'silent'));
+    socket.on('error', () => done('refused'));
+    socket.connect(port, address, () => socket.send(Buffer.alloc(bytes, 'x')));
+  });
+}
+
 /** Datagrams of one flow until it is ended; the numbers of those that were not answered. */
 class Stream {
   readonly #socket = createSocket('udp4');
@@ -133,6 +158,9 @@ process.on('message', (command: Command) => {
   switch (command.kind) {
     case 'ask':
       void ask(command.address).then(answer);
+      break;
+    case 'talk':
+      void talk(command.address, command.port, command.bytes).then(answer);
       break;
     case 'dial':
       void dial(command.address).then(answer);

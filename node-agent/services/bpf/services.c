@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* The programs of part `services`. */
 #include "sockets.h"
+#include "veth.h"
 
 char _license[] SEC("license") = "Dual BSD/GPL";
 
@@ -50,4 +51,16 @@ SEC("cgroup/getpeername6")
 int svc_peername6(struct bpf_sock_addr *ctx)
 {
 	return back6(ctx);
+}
+
+SEC("tc")
+int svc_from_pod(struct __sk_buff *skb)
+{
+	return from_pod(skb);
+}
+
+SEC("tc")
+int svc_to_pod(struct __sk_buff *skb)
+{
+	return to_pod(skb);
 }

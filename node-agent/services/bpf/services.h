@@ -145,6 +145,15 @@ struct {
 	__type(value, __u32); /* SVC_NODE_... */
 } svc_nodes SEC(".maps");
 
+/* Cluster IPs: what cannot be translated there is not the world's. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, struct svc_address);
+	__type(value, __u32); /* 1 */
+} svc_addresses SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
@@ -233,10 +242,10 @@ static __always_inline __u32 affinity_ticks(__u32 seconds)
 
 /*
  * A backend of the frontend for a client; NULL where it has none. `seed` spreads clients. With affinity the client's last backend, while that is one of
- * its backends still and the time is not over.
+ * its backends still and the time is not over. `picked`: its number.
  */
 static __always_inline struct svc_backend *pick_backend(const struct svc_frontend *frontend,
-							 const struct svc_address *client, __u32 seed)
+							 const struct svc_address *client, __u32 seed, __u32 *picked)
 {
 	struct svc_client_key who = {.service = frontend->service, .client = *client};
 	struct svc_slot_key slot = {.service = frontend->service};
@@ -256,6 +265,7 @@ static __always_inline struct svc_backend *pick_backend(const struct svc_fronten
 			backend = bpf_map_lookup_elem(&svc_backends, &member.backend);
 			if (backend && bpf_map_lookup_elem(&svc_members, &member)) {
 				last->last_seen = now;
+				*picked = member.backend;
 				return backend;
 			}
 		}
@@ -270,6 +280,7 @@ static __always_inline struct svc_backend *pick_backend(const struct svc_fronten
 	if (!id)
 		return NULL;
 	chosen.backend = *id;
+	*picked = chosen.backend;
 	backend = bpf_map_lookup_elem(&svc_backends, &chosen.backend);
 	if (backend && (frontend->flags & SVC_AFFINITY))
 		bpf_map_update_elem(&svc_clients, &who, &chosen, BPF_ANY);

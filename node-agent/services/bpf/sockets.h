@@ -27,7 +27,7 @@ static __always_inline enum translation translate(struct bpf_sock_addr *ctx, str
 	struct svc_frontend *frontend;
 	struct svc_backend *backend;
 	__u64 netns;
-	__u32 node;
+	__u32 node, picked;
 
 	frontend = find_frontend(peer, *port, protocol, SCOPE_CLUSTER, &node);
 	/* Who sends is known only at the interface. */
@@ -38,7 +38,7 @@ static __always_inline enum translation translate(struct bpf_sock_addr *ctx, str
 	netns = bpf_get_netns_cookie(ctx);
 	client.words[0] = netns;
 	client.words[1] = netns >> 32;
-	backend = pick_backend(frontend, &client, bpf_get_prandom_u32());
+	backend = pick_backend(frontend, &client, bpf_get_prandom_u32(), &picked);
 	if (!backend)
 		return NO_BACKEND;
 	original.service = frontend->service;

@@ -3,7 +3,10 @@ import { DROP_REASONS } from '@weir/bpf';
 import { fuzzFrames, printFrames } from './run.ts';
 
 /** What no frame here can bring about. */
-const ELSEWHERE = ['no-endpoint', 'no-judge', 'no-policy', 'misplaced-checksum', 'ct-full', 'ct-share', 'event-lost'];
+const ELSEWHERE = [
+  ...['no-endpoint', 'no-judge', 'no-policy', 'misplaced-checksum', 'ct-full', 'ct-share', 'event-lost'],
+  ...['no-backend', 'no-service'],
+];
 
 it('some thousands of frames: the kernel judges each as the oracle does', async () => {
   const report = await fuzzFrames({ packets: 5000, seed: 7 });
