@@ -420,6 +420,8 @@ static __noinline __u32 nat_begin(struct __sk_buff *skb, bool any_port)
 	s->flow.last_seen = now_ticks();
 	s->flow.flags = 0;
 	error = bpf_map_update_elem(&nat_flows, &s->flow.from, &s->flow, BPF_NOEXIST);
+	if (error && error != -EEXIST && nat_collect())
+		error = bpf_map_update_elem(&nat_flows, &s->flow.from, &s->flow, BPF_NOEXIST);
 	if (!error) {
 		nat_count(s->flow.owner, 1);
 		return REASON_NONE;

@@ -2,4 +2,4 @@
 export * from './datapath.ts';
 export { Model, type ModelPacket } from './model.ts';
 export * from './packets.ts';
-export { NODE_ADDRESS, Peer, POD_ADDRESS, VethPair } from './veth.ts';
+export { NODE_ADDRESS, Peer, POD_ADDRESS, RAW_SENDER, VethPair } from './veth.ts';

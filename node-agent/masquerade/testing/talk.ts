@@ -18,7 +18,7 @@ udp.bind(7777, '::', () => {
 
 /**
  * "udp ADDRESS SIZE [PORT [TO]]": a datagram of that size, from that port; "tcp ADDRESS [PORT [TO]]": a connection, or a word on the one that is open;
- * "ping ADDRESS ID": an echo; "listen PORT": a socket for datagrams. Prints what comes back, the name of an error, or "nothing" after two seconds.
+ * "ping ADDRESS ID": an echo; "listen PORT": a socket for datagrams; "close PORT": of those that sent. Prints what comes back, the name of an error, or "nothing" after two seconds.
  */
 export const TALKER = `
 import { createSocket } from 'node:dgram';
@@ -34,19 +34,15 @@ const sockets = new Map(), streams = new Map();
 const late = (resolve) => setTimeout(() => resolve('nothing'), 2000).unref();
 function udp(address, size, port = '0', to = '7777') {
   return new Promise((resolve) => {
-    const key = address + port;
-    let socket = sockets.get(key);
-    if (socket === undefined) {
-      socket = createSocket(address.includes(':') ? 'udp6' : 'udp4');
-      if (port !== '0') sockets.set(key, socket);
-    }
-    socket.removeAllListeners();
+    const key = address + port + to;
+    const known = sockets.get(key);
+    const socket = known ?? createSocket(address.includes(':') ? 'udp6' : 'udp4');
+    const send = () => socket.send(Buffer.alloc(Number(size), 'x'), (error) => { if (error) resolve(error.code); });
+    sockets.set(key, socket);
+    socket.removeAllListeners('message').removeAllListeners('error');
     socket.on('message', (text) => resolve(String(text).trim() + (text.length > 60 ? ' ' + text.length : '')));
-    socket.on('error', (error) => { sockets.delete(key); resolve(error.code); });
-    const send = () => socket.send(Buffer.alloc(Number(size), 'x'), Number(to), address, (error) => { if (error) resolve(error.code); });
-    let bound = true;
-    try { socket.address(); } catch { bound = false; }
-    if (bound) send(); else socket.bind(Number(port), send);
+    socket.on('error', (error) => { sockets.delete(key); socket.close(); resolve(error.code); });
+    if (known) send(); else socket.bind(Number(port), () => socket.connect(Number(to), address, (error) => error ? resolve(error.code) : send()));
     late(resolve);
   });
 }
@@ -87,9 +83,33 @@ async function ping(address, id) {
 function listen(port) {
   return new Promise((resolve) => createSocket('udp4').on('error', (error) => resolve(error.code)).bind(Number(port), () => resolve('listens')));
 }
-const verbs = { udp, tcp, ping, listen };
+function close(port) {
+  for (const [key, socket] of sockets) if (socket.address().port === Number(port)) { sockets.delete(key); socket.close(); }
+  return 'closed';
+}
+const verbs = { udp, tcp, ping, listen, close };
 for await (const line of createInterface({ input: process.stdin })) {
   const [verb, ...rest] = line.split(' ');
   console.log(await verbs[verb](...rest));
+}
+`;
+
+/** Prints, when asked, the source addresses of IPv4 packets that have come since the last time. */
+export const WATCHER = `
+import { createInterface } from 'node:readline';
+import koffi from 'koffi';
+const libc = koffi.load('libc.so.6');
+const openSocket = libc.func('int socket(int domain, int type, int protocol)');
+const recv = libc.func('long recv(int fd, _Out_ void *data, size_t length, int flags)');
+const fd = openSocket(17, 3 | 0o4000, 0x0300);
+console.log('ready');
+for await (const _ of createInterface({ input: process.stdin })) {
+  const seen = new Set();
+  for (;;) {
+    const frame = Buffer.alloc(2000), length = recv(fd, frame, 2000, 0);
+    if (length < 0) break;
+    if (frame.readUInt16BE(12) === 0x800) seen.add([...frame.subarray(26, 30)].join('.'));
+  }
+  console.log([...seen].sort().join(' '));
 }
 `;

@@ -11,7 +11,7 @@ import { Lab, type LabPod, silent } from '../../datapath/testing/lab.ts';
 import { MASQUERADE_MAPS } from '../maps.ts';
 import { Masquerade } from '../masquerade.ts';
 import { hooksAt, SOURCE } from '../programs.ts';
-import { LISTENER, TALKER } from './talk.ts';
+import { LISTENER, TALKER, WATCHER } from './talk.ts';
 
 export const NODE = '198.51.100.1';
 export const NODE6 = '2001:db8:1::1';
@@ -41,6 +41,7 @@ export class World {
   async start(): Promise<void> {
     const { lab, outside } = this;
     for (const name of ['a', 'b']) this.pods.push(await lab.pod(name));
+    this.#dualStack();
     ip('netns', 'add', outside);
     ip('-n', lab.node, 'link', 'add', 'up0', 'type', 'veth', 'peer', 'name', 'eth0', 'netns', outside);
     for (const [namespace, device, address, address6] of [
@@ -55,6 +56,18 @@ export class World {
     await this.run();
     const listener = this.#peer(outside, LISTENER);
     await listener.line();
+  }
+
+  /** Addresses of IPv6 beside those of the lab. */
+  #dualStack(): void {
+    const { lab } = this;
+    execFileSync('nsenter', [`--net=${lab.netns}`, 'sysctl', '-qw', 'net.ipv6.conf.all.forwarding=1']);
+    for (const [at, pod] of this.pods.entries()) {
+      const prefix = `fd00:88:${at + 1}::`;
+      ip('-n', lab.node, 'address', 'add', `${prefix}1/64`, 'dev', pod.interfaceName, 'nodad');
+      ip('-n', this.namespaceOf(pod), 'address', 'add', `${prefix}2/64`, 'dev', 'eth0', 'nodad');
+      ip('-n', this.namespaceOf(pod), 'route', 'add', 'default', 'via', `${prefix}1`);
+    }
   }
 
   /** Starts an agent's share of it, which masquerades. */
@@ -76,8 +89,10 @@ export class World {
     await core.start();
     await masquerade.start();
     Object.assign(this, { datapath, core, masquerade });
-    for (const [at, pod] of this.pods.entries())
-      await core.upsertEndpoint(pod.endpoint(at + 1, { 'k8s:app': pod.name }));
+    // A later agent finds them in the state folder.
+    if (configFile === undefined)
+      for (const [at, pod] of this.pods.entries())
+        await core.upsertEndpoint(pod.endpoint(at + 1, { 'k8s:app': pod.name }));
     await eventually(
       async () => masquerade.status().message,
       (message) => message === `at up0 ${NODE} ${NODE6}`,
@@ -122,6 +137,17 @@ export class World {
 
   talker(namespace: string): Peer {
     return this.#peer(namespace, TALKER);
+  }
+
+  async watcher(): Promise<Peer> {
+    const watcher = this.#peer(this.outside, WATCHER);
+    await watcher.line();
+    return watcher;
+  }
+
+  /** Runs a script of bpf/testing in a namespace. */
+  peer(namespace: string, script: string): Peer {
+    return this.#peer(namespace, script);
   }
 
   #peer(namespace: string, script: string): Peer {
