@@ -49,7 +49,7 @@ export interface NodeFlags {
 }
 
 const FLAGS = { affinity: 1, external: 2, localExternal: 4, sources: 8, elsewhere: 16 } as const;
-const NODE_FLAGS = { self: 1, loopback: 2 } as const;
+const NODE_FLAGS = { self: 1, other: 2, loopback: 4 } as const;
 /** Of a key of the trie before its address. */
 const SERVICE_BITS = 32;
 
@@ -162,7 +162,8 @@ export const addressKey: Codec<string> = {
 
 export const nodeFlags: Codec<NodeFlags> = {
   size: 4,
-  encode: ({ self, loopback }) => number.encode((self ? NODE_FLAGS.self : 0) | (loopback ? NODE_FLAGS.loopback : 0)),
+  encode: ({ self, loopback }) =>
+    number.encode((self ? NODE_FLAGS.self : NODE_FLAGS.other) | (loopback ? NODE_FLAGS.loopback : 0)),
   decode(bytes) {
     const flags = number.decode(bytes);
     return { self: (flags & NODE_FLAGS.self) !== 0, loopback: (flags & NODE_FLAGS.loopback) !== 0 };

@@ -260,7 +260,7 @@ export class Lab {
   }
 
   /** A cgroup that only these pods' processes are in: its folder. */
-  cgroup(...pods: readonly LabPod[]): string {
+  cgroup(...pods: readonly { readonly pid: number }[]): string {
     const root = mountedCgroup();
     if (root === undefined) throw new Error('no cgroup of version 2 is mounted: mount -t cgroup2 none /sys/fs/cgroup');
     this.#cgroup ??= { root, folder: join(root, this.prefix) };

@@ -78,7 +78,8 @@ struct svc_source {
 };
 
 #define SVC_NODE_SELF 1 /* an address of this node */
-#define SVC_NODE_LOOPBACK 2 /* in the network namespace of the node alone */
+#define SVC_NODE_OTHER 2 /* of another one */
+#define SVC_NODE_LOOPBACK 4 /* in the network namespace of the node alone */
 
 /* A socket's peer as it was translated, for the way back. */
 struct svc_socket_key {
