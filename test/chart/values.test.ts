@@ -59,7 +59,7 @@ function comments(): Map<string, string> {
   let words: string[] = [];
   for (const line of text.split('\n')) {
     const comment = /^ *# (.*)$/.exec(line);
-    const key = /^( *)([A-Za-z]+):/.exec(line);
+    const key = /^( *)(\w+):/.exec(line);
     if (comment) words.push(comment[1] ?? '');
     else if (key) {
       path.length = (key[1] ?? '').length / 2;

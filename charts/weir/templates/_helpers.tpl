@@ -179,3 +179,11 @@ runAsGroup: 65532
 seccompProfile:
   type: RuntimeDefault
 {{- end }}
+
+{{/* The mode of masquerading that agents are given. */}}
+{{- define "weir.masquerade" -}}
+{{- if eq .Values.masquerade "always" -}}on
+{{- else if and (eq .Values.masquerade "auto") (eq .Values.routing "direct") -}}auto
+{{- else -}}off
+{{- end -}}
+{{- end -}}
