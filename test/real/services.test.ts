@@ -75,6 +75,15 @@ describe('Services on a real Kubernetes without kube-proxy', () => {
     await cluster.kubectl(['delete', 'cnp', 'not-other']);
   });
 
+  it("the node's own processes reach Services", async () => {
+    const connect = `exec 3<>/dev/tcp/${await addressOf('web')}/8000 && echo connected`;
+    const script = `echo 0 >/sys/fs/cgroup/unified/cgroup.procs && ${connect}`;
+    for (const node of [1, 2]) {
+      const { code, stdout, stderr } = await cluster.enter(node, ['bash', '-c', script]);
+      expect(`${code} ${stdout}${stderr}`).toBe('0 connected\n');
+    }
+  });
+
   it('follows what becomes of the pods', async () => {
     await cluster.kubectl(['delete', 'pod', 'other', '--grace-period=0', '--force']);
     expect(

@@ -128,8 +128,8 @@ export class LabPod {
   }
 
   /** Gives the kernel one byte for the connection with the other. */
-  async say(other: LabPod): Promise<void> {
-    if ((await this.#call({ kind: 'say', to: other.address })) !== true)
+  async say(other: LabPod, address: string = other.address): Promise<void> {
+    if ((await this.#call({ kind: 'say', to: address })) !== true)
       throw new Error(`${this.name} has no connection with ${other.name}`);
   }
 
@@ -153,9 +153,9 @@ export class LabPod {
     return (await this.#call({ kind: 'letters' })) as number;
   }
 
-  async startStream(other: LabPod): Promise<void> {
+  async startStream(other: LabPod, address: string = other.address): Promise<void> {
     this.#streamsTo = other;
-    await this.#call({ kind: 'stream', address: other.address, everyMs: 2 });
+    await this.#call({ kind: 'stream', address, everyMs: 2 });
   }
 
   /** Ends the stream, once each datagram is answered or nothing has changed for a few turns at both ends. */

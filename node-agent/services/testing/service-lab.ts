@@ -25,12 +25,11 @@ export class ServiceLab {
   #datapath: Datapath | undefined;
   #services: Services | undefined;
   readonly #hooks: readonly Hook[];
-  readonly #cgroup: string | undefined;
+  /** Of the pods whose sockets hooks see; to be set before the start. */
+  cgroup: string | undefined;
 
-  /** @param cgroup of the pods whose sockets hooks see */
-  constructor(hooks: readonly Hook[], cgroup?: string) {
+  constructor(hooks: readonly Hook[]) {
     this.#hooks = hooks;
-    this.#cgroup = cgroup;
   }
 
   get core(): Core {
@@ -47,7 +46,7 @@ export class ServiceLab {
 
   async start(): Promise<void> {
     const options = this.lab.options();
-    const cgroupRoot = this.#cgroup;
+    const cgroupRoot = this.cgroup;
     this.#datapath = new Datapath({
       ...options,
       kernel: { ...options.kernel, maps: SERVICE_MAPS, ...(cgroupRoot === undefined ? {} : { cgroupRoot }) },

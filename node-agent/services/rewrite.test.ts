@@ -1,0 +1,154 @@
+/** Frames as they leave the programs at a pod's interface: addresses, ports and every checksum, for whatever a pod or its peer sends. */
+import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
+import { buildDatapath, STAGES } from '@weir/bpf';
+import {
+  ethernet,
+  icmpError,
+  ip4,
+  ipv4,
+  PASSED,
+  TCP_FLAGS,
+  TEST_IFINDEX,
+  TestDatapath,
+  tcp,
+  udp,
+} from '@weir/bpf/testing';
+import fc from 'fast-check';
+import { type BpfObject, loadObject, skbContext } from 'libbpf-ts';
+import { runs } from '../../test/runs.ts';
+import { backendValue, frontendKey, frontendValue, number, slotKey } from './layout.ts';
+import { SOURCE } from './programs.ts';
+import { checksummed, readdressed } from './testing/checksums.ts';
+
+const POD = '10.0.0.1';
+const SERVICE = '10.96.0.10';
+const BACKEND = '10.1.2.3';
+const ROUTER = '10.9.9.9';
+const [SERVICE_PORT, BACKEND_PORT] = [80, 8080];
+const PROTOCOLS = { TCP: 6, UDP: 17 } as const;
+type Protocol = keyof typeof PROTOCOLS;
+
+const path = new TestDatapath();
+let object: BpfObject;
+
+beforeAll(() => {
+  object = loadObject(buildDatapath({ source: SOURCE.source }).objectPath, { sharedMaps: path.object.maps });
+  const judge = path.object.program('weir_judge_sent');
+  path.map('stages').update(number.encode(STAGES['judge-sent']), number.encode(judge.fd));
+  path.endpoint({ ipv4: POD });
+  for (const [id, protocol] of (['TCP', 'UDP'] as const).entries()) {
+    const service = {
+      service: id + 1,
+      count: 1,
+      affinitySeconds: 0,
+      external: false,
+      localExternal: false,
+      sources: false,
+      elsewhere: false,
+    };
+    object
+      .map('svc_backends')
+      .update(number.encode(id + 1), backendValue.encode({ address: BACKEND, port: BACKEND_PORT, protocol }));
+    object.map('svc_slots').update(slotKey.encode({ service: id + 1, index: 0 }), number.encode(id + 1));
+    object
+      .map('svc_frontends')
+      .update(
+        frontendKey.encode({ address: SERVICE, port: SERVICE_PORT, protocol, scope: 'cluster' }),
+        frontendValue.encode(service),
+      );
+  }
+});
+afterAll(() => {
+  object?.close();
+  path[Symbol.dispose]();
+});
+
+function run(program: string, frame: Uint8Array): Uint8Array {
+  const { returnValue, data } = object
+    .program(program)
+    .testRun({ data: frame, context: skbContext({ ifindex: TEST_IFINDEX, ingressIfindex: 0 }) });
+  expect(returnValue).toBe(PASSED);
+  return data;
+}
+const sent = (packet: Uint8Array): Uint8Array => run('svc_from_pod', ethernet(packet));
+const received = (packet: Uint8Array): Uint8Array => run('svc_to_pod', ethernet(packet));
+
+interface End {
+  readonly address: string;
+  readonly port: number;
+}
+const service: End = { address: SERVICE, port: SERVICE_PORT };
+const backend: End = { address: BACKEND, port: BACKEND_PORT };
+const client = (port: number): End => ({ address: POD, port });
+
+function packet(
+  protocol: Protocol,
+  from: End,
+  to: End,
+  payload: Uint8Array,
+  flags: number = TCP_FLAGS.syn,
+  options = new Uint8Array(0),
+): Uint8Array {
+  const ports = { sport: from.port, dport: to.port, payload };
+  const segment = protocol === 'TCP' ? tcp({ ...ports, flags }) : udp(ports);
+  return checksummed(
+    ipv4({ src: from.address, dst: to.address, protocol: PROTOCOLS[protocol], payload: segment, options }),
+  );
+}
+
+const protocols = fc.constantFrom<Protocol>('TCP', 'UDP');
+const ports = fc.integer({ min: 1, max: 65_535 });
+const payloads = fc.uint8Array({ maxLength: 1200 });
+/** No-operations. */
+const options = fc.integer({ min: 0, max: 10 }).map((words) => new Uint8Array(words * 4).fill(1));
+
+describe('a frame', () => {
+  it('to a Service leaves as one to its backend, and what the backend answers comes from the Service', () => {
+    fc.assert(
+      fc.property(protocols, ports, payloads, payloads, options, (protocol, port, question, answer, padding) => {
+        expect(sent(packet(protocol, client(port), service, question, TCP_FLAGS.syn, padding))).toEqual(
+          ethernet(packet(protocol, client(port), backend, question, TCP_FLAGS.syn, padding)),
+        );
+        expect(received(packet(protocol, backend, client(port), answer, TCP_FLAGS.ack, padding))).toEqual(
+          ethernet(packet(protocol, service, client(port), answer, TCP_FLAGS.ack, padding)),
+        );
+      }),
+      { numRuns: runs(200) },
+    );
+  });
+
+  it('of anything else stays as it is, both ways', () => {
+    const other = fc.record({ address: fc.constantFrom(BACKEND, ROUTER), port: ports });
+    fc.assert(
+      fc.property(protocols, ports, other, payloads, (protocol, port, end, payload) => {
+        const out = packet(protocol, client(port), end, payload);
+        expect(sent(out)).toEqual(ethernet(out));
+        const back = packet(protocol, end, client(port), payload);
+        expect(received(back)).toEqual(ethernet(back));
+      }),
+      { numRuns: runs(200) },
+    );
+  });
+
+  it('with an ICMP error quotes what the receiver knows', () => {
+    const errors = fc.constantFrom([3, 3], [3, 4], [11, 0]);
+    const senders = fc.constantFrom(BACKEND, ROUTER);
+    fc.assert(
+      fc.property(protocols, ports, errors, senders, (protocol, port, [type = 0, code = 0], from) => {
+        const nothing = new Uint8Array(0);
+        const error = (src: string, dst: string, quoted: Uint8Array): Uint8Array =>
+          ethernet(ipv4({ src, dst, protocol: 1, payload: icmpError(type, code, quoted) }));
+        sent(packet(protocol, client(port), service, nothing));
+        const out = packet(protocol, client(port), backend, nothing);
+        expect(run('svc_to_pod', error(from, POD, out))).toEqual(
+          error(from === BACKEND ? SERVICE : from, POD, readdressed(out, 'destination', ip4(SERVICE), SERVICE_PORT)),
+        );
+        const back = packet(protocol, service, client(port), nothing);
+        expect(run('svc_from_pod', error(POD, SERVICE, back))).toEqual(
+          error(POD, BACKEND, readdressed(back, 'source', ip4(BACKEND), BACKEND_PORT)),
+        );
+      }),
+      { numRuns: runs(200) },
+    );
+  });
+});
