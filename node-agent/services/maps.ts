@@ -1,6 +1,7 @@
 /** The pinned maps of Services (bpf/services.h), and how people read them. */
 import type { MapSpec } from '@weir/bpf';
 import { mapFlags } from 'libbpf-ts';
+import { FILTER_WORDS } from './filter.ts';
 import {
   addressKey,
   backendValue,
@@ -14,6 +15,7 @@ import {
 } from './layout.ts';
 
 const hash = { type: 'hash', flags: mapFlags.NO_PREALLOC, version: 1 } as const;
+const array = { type: 'array', flags: 0, version: 1 } as const;
 const lru = { type: 'lru_hash', flags: 0, version: 1 } as const;
 const hex = (bytes: Uint8Array): object => ({ bytes: Buffer.from(bytes).toString('hex') });
 
@@ -49,6 +51,14 @@ export const SERVICE_MAPS = [
   {
     ...{ ...lru, name: 'svc_clients', keySize: 24, valueSize: 8, maxEntries: 65_536 },
     describe: (key, value) => ({ key: hex(key), value: hex(value) }),
+  },
+  {
+    ...{ ...array, name: 'svc_filter', keySize: 4, valueSize: 8, maxEntries: FILTER_WORDS },
+    describe: (key, value) => ({ key: { word: number.decode(key) }, value: hex(value) }),
+  },
+  {
+    ...{ ...array, name: 'svc_flowing', keySize: 4, valueSize: 1, maxEntries: 4096 },
+    describe: (key, value) => ({ key: { interface: number.decode(key) }, value: { flowing: value[0] !== 0 } }),
   },
   {
     ...{ ...lru, name: 'svc_flows', keySize: 8, valueSize: 192, maxEntries: 16_384 },

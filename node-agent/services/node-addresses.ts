@@ -5,6 +5,7 @@ import { type Derivation, derive, type StateDB, type Table } from '@weir/statedb
 import { type BpfMap, inNetns } from 'libbpf-ts';
 import type { NodeRow } from '../tables.ts';
 import { ordinary } from './addresses.ts';
+import { letThrough } from './filter.ts';
 import { addressKey, nodeFlags } from './layout.ts';
 import type { NodeAddressRow, OwnAddressRow } from './types.ts';
 
@@ -42,13 +43,16 @@ export function deriveNodeAddresses(
 
 export class NodeAddressOperations implements Operations<NodeAddressRow> {
   readonly #map: BpfMap;
+  readonly #filter: BpfMap;
 
-  constructor(map: BpfMap) {
+  constructor(map: BpfMap, filter: BpfMap) {
     this.#map = map;
+    this.#filter = filter;
   }
 
   update({ address, self, loopback }: NodeAddressRow): void {
     const flags = nodeFlags.encode({ self: self === true, loopback: loopback === true });
+    letThrough(this.#filter, address);
     this.#map.update(addressKey.encode(address), flags);
   }
 

@@ -16,6 +16,7 @@ import {
 import fc from 'fast-check';
 import { type BpfObject, loadObject, skbContext } from 'libbpf-ts';
 import { runs } from '../../test/runs.ts';
+import { letThrough } from './filter.ts';
 import { backendValue, frontendKey, frontendValue, number, slotKey } from './layout.ts';
 import { SOURCE } from './programs.ts';
 import { checksummed, readdressed } from './testing/checksums.ts';
@@ -36,6 +37,7 @@ beforeAll(() => {
   const judge = path.object.program('weir_judge_sent');
   path.map('stages').update(number.encode(STAGES['judge-sent']), number.encode(judge.fd));
   path.endpoint({ ipv4: POD });
+  letThrough(object.map('svc_filter'), SERVICE);
   for (const [id, protocol] of (['TCP', 'UDP'] as const).entries()) {
     const service = {
       service: id + 1,

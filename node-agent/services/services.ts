@@ -138,7 +138,7 @@ export class Services {
       name: 'service-nodes',
       db,
       table: nodeAddresses,
-      operations: new NodeAddressOperations(map('svc_nodes')),
+      operations: new NodeAddressOperations(map('svc_nodes'), map('svc_filter')),
       onError: ({ address }, error) =>
         log.error({ address, error: messageOf(error) }, 'an address of a node is not in the kernel; it is tried again'),
     });
@@ -146,7 +146,7 @@ export class Services {
       name: 'service-addresses',
       db,
       table: serviceAddresses,
-      operations: new ServiceAddressOperations(map('svc_addresses')),
+      operations: new ServiceAddressOperations(map('svc_addresses'), map('svc_filter')),
       onError: ({ address }, error) =>
         log.error(
           { address, error: messageOf(error) },

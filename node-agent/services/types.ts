@@ -115,9 +115,11 @@ export interface NodeAddressRow {
   readonly loopback?: true;
 }
 
-/** A cluster IP. Key: `address`. */
+/** An address of Services. Key: `address`. */
 export interface ServiceAddressRow {
   readonly address: string;
+  /** Nothing but Services is reached there. */
+  readonly cluster?: true;
 }
 
 /** An address of an interface of this node. Key: `address`. */

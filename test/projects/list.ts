@@ -34,6 +34,7 @@ export const PATTERNS: Readonly<Record<Exclude<Project, 'unit'>, readonly string
     'node-agent/core/{audit,life,create-core,depth,faces,lost-state,named-ports,refused,row-budget,strays,withdrawals}',
     'node-agent/state/state-files',
     'node-agent/services/{churn,kinds,rewrite,sockets,veth}',
+    'node-agent/masquerade/masquerade',
     'node-agent/{cli/cli,routing/routing,uninstall/uninstall}',
     'node-agent/api/!(context|endpoint-model|follow)',
     'node-agent/cni/{installation,network,service,shim}',

@@ -43,6 +43,24 @@ struct {
 	__type(value, struct svc_flow_set);
 } svc_flows SEC(".maps");
 
+/* By the last bits of a pod's interface: whether it, or another with the same bits, has had flows. Most pods have none, as hooks see their sockets. */
+#define SVC_FLOWING 4096
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SVC_FLOWING);
+	__type(key, __u32);
+	__type(value, __u8);
+} svc_flowing SEC(".maps");
+
+static __always_inline bool has_flows(__u32 ifindex)
+{
+	__u32 bits = ifindex % SVC_FLOWING;
+	__u8 *flowing = bpf_map_lookup_elem(&svc_flowing, &bits);
+
+	return flowing && READ_ONCE(*flowing);
+}
+
 _Static_assert(sizeof(struct svc_flow) == 24, "svc_flow");
 
 static __always_inline struct svc_flow_set *flow_set(__u32 ifindex, __be16 pod_port)
@@ -102,7 +120,10 @@ static __noinline int flow_remember(__u32 ifindex, const struct svc_flow *flow)
 	set = bpf_map_lookup_elem(&svc_flows, &key);
 	if (!set) {
 		struct svc_flow_set empty = {};
+		__u32 bits = ifindex % SVC_FLOWING;
+		__u8 yes = 1;
 
+		bpf_map_update_elem(&svc_flowing, &bits, &yes, BPF_ANY);
 		bpf_map_update_elem(&svc_flows, &key, &empty, BPF_NOEXIST);
 		set = bpf_map_lookup_elem(&svc_flows, &key);
 		if (!set)

@@ -146,6 +146,19 @@ struct {
 	__type(value, __u32); /* SVC_NODE_... */
 } svc_nodes SEC(".maps");
 
+/*
+ * A bit for each value of `address_hash` that some IPv4 address of a Service or a node has or had: most packets are found to go to none of them without a
+ * look-up by address.
+ */
+#define SVC_FILTER_WORDS 1024
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SVC_FILTER_WORDS);
+	__type(key, __u32);
+	__type(value, __u64);
+} svc_filter SEC(".maps");
+
 /* Cluster IPs: what cannot be translated there is not the world's. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -184,6 +197,22 @@ static __always_inline void address_v4(struct svc_address *to, __be32 address)
 	to->words[1] = 0;
 	to->words[2] = bpf_htonl(0xffff);
 	to->words[3] = address;
+}
+
+static __always_inline __u32 address_hash(__be32 address)
+{
+	__u32 bits = bpf_ntohl(address);
+
+	return (bits ^ bits >> 16) & (SVC_FILTER_WORDS * 64 - 1);
+}
+
+/* False: the address is no Service's and no node's. */
+static __always_inline bool maybe_service(__be32 address)
+{
+	__u32 hash = address_hash(address), word = hash / 64;
+	__u64 *bits = bpf_map_lookup_elem(&svc_filter, &word);
+
+	return bits && (READ_ONCE(*bits) >> hash % 64 & 1);
 }
 
 static __always_inline bool is_v4(const struct svc_address *address)

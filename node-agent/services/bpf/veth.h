@@ -204,6 +204,8 @@ static __always_inline enum sent send_translated(struct __sk_buff *skb)
 		return send_answer_back(skb, &p);
 	if (p.protocol == IPPROTO_ICMP && icmp_error(p.icmp_type))
 		return send_error(skb, &p);
+	if (likely(!maybe_service(p.dst)))
+		return SENT_ON;
 	if (unlikely(p.later_fragment) && recall_ports(skb, &p, WEIR_EGRESS))
 		return send_fragment(skb, &p);
 	address_v4(&to, p.dst);
@@ -276,15 +278,13 @@ static __always_inline int to_pod(struct __sk_buff *skb)
 {
 	struct l4 p = {};
 
-	if (!read_l4(skb, &p))
+	if (likely(!has_flows(skb->ifindex)) || !read_l4(skb, &p))
 		return TC_ACT_UNSPEC;
 	if (p.protocol == IPPROTO_ICMP && icmp_error(p.icmp_type))
 		return receive_error(skb, &p);
 	if (!has_ports(p.protocol))
 		return TC_ACT_UNSPEC;
 	if (unlikely(p.later_fragment) && !recall_ports(skb, &p, WEIR_INGRESS))
-		return TC_ACT_UNSPEC;
-	if (likely(!flow_set(skb->ifindex, p.dport)))
 		return TC_ACT_UNSPEC;
 	return receive_answer(skb, &p);
 }
