@@ -67,19 +67,19 @@ function wanted(rows: Iterable<Frontend>): Record<string, Seen> {
 
 /** Calls `look` after each write of a map; the write at which `fails` says so is done in part, or not at all. */
 function watched(maps: ServiceMaps, look: () => void, fails: () => 'no' | 'before' | 'within'): ServiceMaps {
-  const writes = ['updateBatch', 'deleteBatch'];
+  const writes = ['updateBatch', 'updateRows', 'deleteBatch'];
   const watch = <T extends object>(map: T): T =>
     new Proxy(map, {
       get(target, name) {
         const value: unknown = Reflect.get(target, name, target);
         if (typeof value !== 'function') return value;
         return (...args: unknown[]) => {
-          const list = args[0];
+          const [list, ...rest] = args;
           if (!writes.includes(String(name)) || !Array.isArray(list)) return value.apply(target, args) as unknown;
           const how = list.length === 0 ? 'no' : fails();
           // One by one: somebody may look at any time.
           for (const each of how === 'no' ? list : how === 'within' ? list.slice(0, list.length / 2) : []) {
-            value.call(target, [each]);
+            value.call(target, [each], ...rest);
             look();
           }
           if (how !== 'no') throw new Error('no space');

@@ -1,17 +1,20 @@
 import type { BatchItem, Operations } from '@weir/reconciler';
 import { keys, type StateDB, type WriteTxn } from '@weir/statedb';
-import { frontendRowKey } from './frontends.ts';
 import {
-  type BackendValue,
-  backendValue,
-  type FrontendKey,
-  frontendKey,
-  frontendValue,
-  memberKey,
-  number,
-  slotKey,
-  sourceKey,
-} from './layout.ts';
+  changedSlots,
+  encodeBackend,
+  encodeSlot,
+  frontendEntries,
+  type NewBackend,
+  newMembers,
+  newSources,
+  oldMembers,
+  oldSlots,
+  oldSources,
+  type Plan,
+} from './entries.ts';
+import { frontendRowKey } from './frontends.ts';
+import { type BackendValue, type FrontendKey, frontendKey, number } from './layout.ts';
 import {
   backendName,
   backendsOf,
@@ -24,7 +27,6 @@ import {
 import type { Frontend } from './types.ts';
 
 const NOTHING = { slots: [], frontends: [], members: [], sources: [] } as const;
-const PRESENT = number.encode(1);
 
 export interface FrontendOperationsOptions {
   readonly db: StateDB;
@@ -32,18 +34,6 @@ export interface FrontendOperationsOptions {
   /** What `adopt` has read. */
   readonly realised: RealisedTables;
 }
-
-/** One service from what the maps have to what they are to have. */
-interface Plan {
-  readonly row?: Frontend;
-  readonly before: RealisedService;
-  readonly wanted: RealisedService;
-  /** Frontends that other services had. */
-  readonly taken: readonly { readonly key: FrontendKey; readonly from: number }[];
-}
-
-/** A number and what it stands for, not in the map yet. */
-type NewBackend = readonly [id: number, backend: BackendValue];
 
 /**
  * Frontends into the maps. Of each write the order keeps every packet's frontend with a backend: new backends, members, sources, slots, then the frontend
@@ -137,8 +127,9 @@ export class FrontendOperations implements Operations<Frontend> {
     const { protocol, port, scope, sourceRanges = [] } = row;
     const frontends = row.addresses.map((address) => ({ address, port, protocol, scope }));
     const before = this.#serviceOf(txn, row, frontends);
+    const fresh = new Set<number>();
     const ids = row.backends.map((each) =>
-      this.#backend(txn, { address: each.address, port: each.port, protocol }, backends),
+      this.#backend(txn, { address: each.address, port: each.port, protocol }, backends, fresh),
     );
     const slots = placed(before.slots, ids);
     const members = row.affinitySeconds === undefined ? [] : slots;
@@ -146,7 +137,7 @@ export class FrontendOperations implements Operations<Frontend> {
     const { id } = before;
     const wanted = { id, row: frontendRowKey(row), slots, frontends, members, sources: sourceRanges };
     txn.upsert(services, wanted);
-    this.#count(txn, before, wanted);
+    this.#count(txn, before, wanted, fresh);
     return { row, before, wanted, taken };
   }
 
@@ -163,8 +154,8 @@ export class FrontendOperations implements Operations<Frontend> {
     return { id, ...NOTHING };
   }
 
-  /** The backend's number; among `backends` where the map may lack it. */
-  #backend(txn: WriteTxn, backend: BackendValue, backends: NewBackend[]): number {
+  /** The backend's number; among `backends` where the map may lack it, and `fresh` where it is counted already. */
+  #backend(txn: WriteTxn, backend: BackendValue, backends: NewBackend[], fresh: Set<number>): number {
     const table = this.#options.realised.backends;
     const name = backendName(backend);
     const [known] = txn.list(table, 'name', name);
@@ -177,7 +168,8 @@ export class FrontendOperations implements Operations<Frontend> {
       return known.id;
     }
     const id = freeId((each) => txn.has(table, keys.uint(each)), txn.count(table));
-    txn.insert(table, { id, name, uses: 0 });
+    txn.insert(table, { id, name, uses: 1 });
+    fresh.add(id);
     backends.push([id, backend]);
     return id;
   }
@@ -193,7 +185,7 @@ export class FrontendOperations implements Operations<Frontend> {
     return others.map(({ id: from }) => ({ key, from }));
   }
 
-  #count(txn: WriteTxn, before: RealisedService, now: RealisedService): void {
+  #count(txn: WriteTxn, before: RealisedService, now: RealisedService, counted?: ReadonlySet<number>): void {
     const table = this.#options.realised.backends;
     const old = backendsOf(before);
     const add = (id: number, by: number): void => {
@@ -201,17 +193,17 @@ export class FrontendOperations implements Operations<Frontend> {
       if (row !== undefined) txn.upsert(table, { ...row, uses: row.uses + by });
     };
     const named = backendsOf(now);
-    for (const id of named) if (!old.has(id)) add(id, 1);
+    for (const id of named) if (!old.has(id) && counted?.has(id) !== true) add(id, 1);
     for (const id of old) if (!named.has(id)) add(id, -1);
   }
 
   #carryOut(plans: readonly Plan[], backends: readonly NewBackend[]): void {
     const { maps } = this.#options;
     try {
-      maps.backends.updateBatch(backends.map(([id, value]) => [number.encode(id), backendValue.encode(value)]));
+      maps.backends.updateRows(backends, encodeBackend);
       maps.members.updateBatch(plans.flatMap(newMembers));
       maps.sources.updateBatch(plans.flatMap(newSources));
-      maps.slots.updateBatch(plans.flatMap(changedSlots));
+      maps.slots.updateRows(plans.flatMap(changedSlots), encodeSlot);
       maps.frontends.updateBatch(plans.flatMap(frontendEntries));
       maps.frontends.deleteBatch(this.#oldFrontends(plans));
       maps.slots.deleteBatch(plans.flatMap(oldSlots));
@@ -275,59 +267,6 @@ export class FrontendOperations implements Operations<Frontend> {
       for (const id of unused) txn.delete(realised.backends, keys.uint(id));
     });
   }
-}
-
-type Entry = readonly [Uint8Array, Uint8Array];
-
-function newMembers({ before, wanted }: Plan): Entry[] {
-  const there = new Set(before.unsure ? [] : before.members);
-  const missing = wanted.members.filter((backend) => !there.has(backend));
-  return missing.map((backend) => [memberKey.encode({ service: wanted.id, backend }), PRESENT]);
-}
-
-function newSources({ before, wanted }: Plan): Entry[] {
-  const there = new Set(before.unsure ? [] : before.sources);
-  const missing = wanted.sources.filter((cidr) => !there.has(cidr));
-  return missing.map((cidr) => [sourceKey.encode({ service: wanted.id, cidr }), PRESENT]);
-}
-
-function changedSlots({ before, wanted }: Plan): Entry[] {
-  return wanted.slots.flatMap((backend, index) =>
-    before.slots[index] === backend && !before.unsure
-      ? []
-      : [[slotKey.encode({ service: wanted.id, index }), number.encode(backend)] as const],
-  );
-}
-
-function frontendEntries({ row, wanted }: Plan): Entry[] {
-  if (row === undefined) return [];
-  const value = frontendValue.encode({
-    service: wanted.id,
-    count: wanted.slots.length,
-    affinitySeconds: row.affinitySeconds ?? 0,
-    external: row.kind !== 'ClusterIP',
-    localExternal: row.kind !== 'ClusterIP' && row.externalPolicy === 'Local',
-    sources: row.sourceRanges !== undefined,
-    elsewhere: row.elsewhere === true,
-  });
-  return wanted.frontends.map((key) => [frontendKey.encode(key), value]);
-}
-
-function oldSlots({ before, wanted }: Plan): Uint8Array[] {
-  const { length } = wanted.slots;
-  return before.slots.slice(length).map((_, at) => slotKey.encode({ service: wanted.id, index: length + at }));
-}
-
-function oldSources({ before, wanted }: Plan): Uint8Array[] {
-  const there = new Set(wanted.sources);
-  const old = before.sources.filter((cidr) => !there.has(cidr));
-  return old.map((cidr) => sourceKey.encode({ service: wanted.id, cidr }));
-}
-
-function oldMembers({ before, wanted }: Plan): Uint8Array[] {
-  const there = new Set(wanted.members);
-  const old = before.members.filter((backend) => !there.has(backend));
-  return old.map((backend) => memberKey.encode({ service: wanted.id, backend }));
 }
 
 function union<T>(a: readonly T[], b: readonly T[], name: (each: T) => string): T[] {

@@ -6,11 +6,12 @@ import { path } from './path.ts';
 import { real } from './real.ts';
 import { reconciler } from './reconciler.ts';
 import { print, type Row, row } from './report.ts';
+import { services } from './services.ts';
 import { soak } from './soak.ts';
 import { statedb } from './statedb.ts';
 import type { Suite } from './suite.ts';
 
-const SUITES: Readonly<Record<string, Suite>> = { path, real, statedb, reconciler, agent, soak };
+const SUITES: Readonly<Record<string, Suite>> = { path, real, statedb, reconciler, agent, services, soak };
 
 const USAGE = `usage: npm run bench -- SUITE [--json FILE]\nsuites: ${Object.keys(SUITES).join(', ')}`;
 

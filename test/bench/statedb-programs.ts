@@ -15,7 +15,7 @@ export type Measure = (name: string) => Promise<readonly Measured[]>;
 
 /** By a program of ours in this folder, with node's own flags added. */
 export function own(
-  program: 'statedb-own.ts' | 'reconciler-own.ts' | 'agent-own.ts',
+  program: 'statedb-own.ts' | 'reconciler-own.ts' | 'agent-own.ts' | 'services-own.ts',
   flags: readonly string[] = [],
 ): Measure {
   const path = fileURLToPath(new URL(program, import.meta.url));
