@@ -52,6 +52,19 @@ ingress:
     },
   ]),
 
+  /** app3 sends to app2 alone. */
+  toApp2: cnp(
+    'to-app2',
+    `
+endpointSelector:
+  matchLabels:
+    id: app3
+egress:
+- toEndpoints:
+  - matchLabels:
+      id: app2`,
+  ),
+
   /** app1 accepts from app3 always; from app2 and from outside as told. */
   traffic: ({ app2, outside }: { readonly app2: boolean; readonly outside: boolean }): string =>
     cnp(

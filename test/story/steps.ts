@@ -1,5 +1,5 @@
 /**
- * The story: ten steps from "no policy" and back to it. Each says what it does, checks with real packets who reaches whom, and
+ * The story: eleven steps from "no policy" and back to it. Each says what it does, checks with real packets who reaches whom, and
  * shows the policies' status. The demo plays it for people, `story.test.ts` for the test suite.
  */
 import { writeFileSync } from 'node:fs';
@@ -7,6 +7,8 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { eventually } from '../eventually.ts';
 import { policy } from './policies.ts';
+import { playServices } from './services.ts';
+import { settled } from './settled.ts';
 import type { Destination, Stage } from './stage.ts';
 
 export interface Step {
@@ -160,8 +162,9 @@ export const STEPS: readonly Step[] = [
       await settled(stage);
     },
   },
+  { title: '7. Services: policy judges who answers', play: playServices },
   {
-    title: '7. Default deny both ways, then entities',
+    title: '8. Default deny both ways, then entities',
     play: async (stage) => {
       const nodes = await Promise.all(['node-1', 'node-2'].map((name) => stage.cluster.host(name)));
       for (const node of nodes) await node.process.serve(node.name, [9000], []);
@@ -199,7 +202,7 @@ export const STEPS: readonly Step[] = [
     },
   },
   {
-    title: '8. A new pod is enforced before its first packet',
+    title: '9. A new pod is enforced before its first packet',
     play: async (stage) => {
       const { cluster } = stage;
       await cluster.createPods([{ name: 'scout', labels: { id: 'scout' }, node: 2, tcp: [80] }]);
@@ -244,7 +247,7 @@ export const STEPS: readonly Step[] = [
     },
   },
   {
-    title: '9. A broken policy says where, and what stays enforced',
+    title: '10. A broken policy says where, and what stays enforced',
     play: async (stage) => {
       stage.say((await stage.cluster.apply(policy.broken)).trim());
       await stage.cluster.kubectl(['wait', '--for=condition=Valid=false', '--timeout=60s', 'cnp/deny-all']);
@@ -271,7 +274,7 @@ export const STEPS: readonly Step[] = [
     },
   },
   {
-    title: '10. All deleted: everything reaches everything; nothing is left in the kernel',
+    title: '11. All deleted: everything reaches everything; nothing is left in the kernel',
     play: async (stage) => {
       await stage.kubectl('delete', 'cnp', '--all');
       await settled(stage);
@@ -287,24 +290,6 @@ export const STEPS: readonly Step[] = [
     },
   },
 ];
-
-/** Waits until no node reports a policy that the API no longer has: a deleted policy has no condition to wait for. */
-async function settled(stage: Stage): Promise<void> {
-  const end = Date.now() + 60_000;
-  for (;;) {
-    const uids = (await stage.cluster.kubectl(['get', 'cnp', '-o', 'jsonpath={.items[*].metadata.uid}'])).split(' ');
-    const reported = (await stage.cluster.kubectl(['get', 'nodepolicystatuses', '-o', 'json'])) || '{}';
-    const items = (
-      JSON.parse(reported) as {
-        readonly items: readonly { readonly status?: { readonly policies?: Readonly<Record<string, unknown>> } }[];
-      }
-    ).items;
-    const gone = items.flatMap((item) => Object.keys(item.status?.policies ?? {})).filter((uid) => !uids.includes(uid));
-    if (gone.length === 0) return;
-    if (Date.now() > end) throw new Error(`nodes still report deleted policies after 60 s: ${gone.join(', ')}`);
-    await sleep(50);
-  }
-}
 
 /**
  * Waits, at most a minute, until a node has no policy slot any more. A slot that no endpoint names stays for a grace time, as a packet may
