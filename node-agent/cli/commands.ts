@@ -2,6 +2,7 @@ import type { Command } from 'commander';
 import type { CliContext } from './context.ts';
 import { addMonitorCommand } from './monitor-command.ts';
 import { addPolicyCommands } from './policy-commands.ts';
+import { addServiceCommands } from './service-commands.ts';
 import { addEndpointCommands, addIdentityCommands, addMapCommands, addStatusCommands } from './status-commands.ts';
 import { addTableCommands } from './table-commands.ts';
 
@@ -16,5 +17,6 @@ export const COMMANDS: readonly AddCommands[] = [
   addMonitorCommand,
   addMapCommands,
   addIdentityCommands,
+  addServiceCommands,
   addTableCommands,
 ];

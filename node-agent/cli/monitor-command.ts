@@ -72,6 +72,10 @@ function peerText(peer: FlowPeer, port: number | undefined): string {
       : peer.address.includes(':')
         ? `[${peer.address}]:${port}`
         : `${peer.address}:${port}`;
-  const names = [peer.name, peer.service === undefined ? undefined : `service ${peer.service}`];
+  const names = [
+    peer.name,
+    peer.service === undefined ? undefined : `service ${peer.service}`,
+    peer.backendOf === undefined ? undefined : `backend of ${peer.backendOf.join(' and ')}`,
+  ];
   return `${address} (${[...names, `identity ${peer.identity}`].filter((name) => name !== undefined).join(', ')})`;
 }

@@ -12,7 +12,7 @@ import type { Logger, Naming } from '../core.ts';
 import { bootOffset } from '../host/boot-clock.ts';
 import type { ServiceRow } from '../tables.ts';
 import { FlowNames } from './names.ts';
-import type { EventKind, FlowEvent } from './types.ts';
+import type { EventKind, FlowEvent, PeerNaming } from './types.ts';
 
 /** How soon events come to those who follow them. The ring is polled: programs limit their events, and a thread would cost 20 MB. */
 const FOLLOWED_MS = 50;
@@ -27,6 +27,8 @@ export interface FlowsOptions {
   readonly naming: Naming;
   /** Map `events`; asked for at the start. */
   readonly map: () => BpfMap;
+  /** What parts know of the ends of flows. */
+  readonly peerNamings?: () => readonly PeerNaming[];
   /** Events of parts; asked for at the start. */
   readonly kinds?: () => readonly EventKind[];
   readonly log: Logger;

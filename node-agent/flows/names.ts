@@ -5,7 +5,7 @@ import { formatAddress } from '@weir/net';
 import type { StateDB, Table } from '@weir/statedb';
 import type { Naming } from '../core.ts';
 import type { PolicyRow, ServiceRow } from '../tables.ts';
-import type { EventNames, FlowEvent, FlowPeer } from './types.ts';
+import type { EventNames, FlowEvent, FlowPeer, PeerNaming } from './types.ts';
 
 const PROTOCOLS: Readonly<Record<number, string>> = { 1: 'ICMP', 6: 'TCP', 17: 'UDP', 58: 'ICMPv6', 132: 'SCTP' };
 const KINDS: Readonly<Record<PolicyRow['kind'], string>> = {
@@ -24,17 +24,20 @@ export class FlowNames implements EventNames {
   readonly #bootOffset: () => bigint;
   readonly #db: StateDB;
   readonly #services: Table<ServiceRow>;
+  readonly #namings: () => readonly PeerNaming[];
 
   constructor(options: {
     readonly naming: Naming;
     readonly bootOffset: () => bigint;
     readonly db: StateDB;
     readonly services: Table<ServiceRow>;
+    readonly peerNamings?: () => readonly PeerNaming[];
   }) {
     this.#naming = options.naming;
     this.#bootOffset = options.bootOffset;
     this.#db = options.db;
     this.#services = options.services;
+    this.#namings = options.peerNamings ?? (() => []);
   }
 
   event(raw: DatapathEvent): FlowEvent {
@@ -50,8 +53,8 @@ export class FlowNames implements EventNames {
       verdict: raw.kind === 'drop' ? 'dropped' : 'allowed',
       direction,
       endpoint: raw.endpoint,
-      source: forged ? this.#sender(raw) : this.peer(raw.src, raw.srcIdentity),
-      destination: this.peer(raw.dst, raw.dstIdentity),
+      source: forged ? this.#sender(raw) : this.#end(raw.src, raw.srcIdentity, raw.sport, raw.protocol),
+      destination: this.#end(raw.dst, raw.dstIdentity, raw.dport, raw.protocol),
       protocol: PROTOCOLS[raw.protocol] ?? String(raw.protocol),
       ...(icmp ? { icmpType: raw.icmpType } : { sourcePort: raw.sport, destinationPort: raw.dport }),
       reason,
@@ -63,6 +66,13 @@ export class FlowNames implements EventNames {
 
   time(bootNs: bigint): string {
     return new Date(Number((bootNs + this.#bootOffset()) / 1_000_000n)).toISOString();
+  }
+
+  #end(bytes: Uint8Array, identity: number, port: number, protocol: number): FlowPeer {
+    const peer = this.peer(bytes, identity);
+    if (port === 0) return peer;
+    const backendOf = this.#namings().flatMap((naming) => naming.backendOf(peer.address, port, protocol));
+    return backendOf.length === 0 ? peer : { ...peer, backendOf };
   }
 
   peer(bytes: Uint8Array, identity: number): FlowPeer {

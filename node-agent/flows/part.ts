@@ -15,6 +15,7 @@ export const flowsPart = definePart({
       naming,
       map: () => datapath.map('events'),
       kinds: () => agent.events(),
+      peerNamings: () => agent.peerNamings(),
       log,
     });
     return {

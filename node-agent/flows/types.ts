@@ -30,6 +30,8 @@ export interface FlowPeer {
   readonly name?: string;
   /** `namespace/name` of the Service whose own address it is. */
   readonly service?: string;
+  /** `namespace/name` of each Service that the address and port are a backend of. */
+  readonly backendOf?: readonly string[];
   readonly labels?: readonly string[];
 }
 
@@ -38,6 +40,12 @@ export interface EventNames {
   peer(address: Uint8Array, identity: number): FlowPeer;
   /** Wall clock, ISO 8601. @param bootNs CLOCK_BOOTTIME */
   time(bootNs: bigint): string;
+}
+
+/** What a part knows of the ends of a flow. */
+export interface PeerNaming {
+  /** `namespace/name` of each Service that this is a backend of. @param protocol its number */
+  backendOf(address: string, port: number, protocol: number): readonly string[];
 }
 
 /** Kinds of events from here on are those of parts. */

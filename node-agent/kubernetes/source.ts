@@ -9,6 +9,7 @@ import {
   type ReflectorSink,
   type Resource,
   resources,
+  type Service,
   withoutManagedFields,
 } from '@weir/kube';
 import { messageOf } from '@weir/process/errors';
@@ -60,7 +61,9 @@ export class Kubernetes {
   readonly #nodes: NodeTables;
   /** Handles: what lists and watches each kind, by the kind's name, with a number from the second of a kind on. */
   readonly #reflectors = new Map<string, Reflector>();
-  readonly #services: Reflector;
+  readonly #serviceNames: ReflectorSink<Service>;
+  /** Where no part lists Services. */
+  #services: Reflector | undefined;
   readonly #endpointWriter: CiliumEndpointWriter;
   readonly #statusWriter: NodePolicyStatusWriter;
   readonly #eventWriter: PodEventWriter;
@@ -112,11 +115,7 @@ export class Kubernetes {
         new PolicyVersions(core),
       ),
     );
-    this.#services = this.#optional(
-      resources.Service,
-      new TableSink({ db, log, table: tables.services, parts: serviceParts, merge: last }),
-      'Services cannot be read: events do not name them. The ClusterRole weir-agent must allow list and watch of services',
-    );
+    this.#serviceNames = new TableSink({ db, log, table: tables.services, parts: serviceParts, merge: last });
     this.#sources = sources ?? (() => []);
     const connection = this.#connection;
     this.#endpointWriter = new CiliumEndpointWriter({ core, client, nodeName, connection });
@@ -127,9 +126,18 @@ export class Kubernetes {
   }
 
   start(): void {
-    for (const { resource, sink, list } of this.#sources()) this.#reflect(resource, sink, list);
+    for (const { resource, sink, list } of this.#sources()) {
+      if (resource.plural === resources.Service.plural) this.#reflect(resources.Service, all(sink, this.#serviceNames));
+      else this.#reflect(resource, sink, list);
+    }
+    if (!this.#reflectors.has(resources.Service.plural))
+      this.#services = this.#optional(
+        resources.Service,
+        this.#serviceNames,
+        'Services cannot be read: events do not name them. The ClusterRole weir-agent must allow list and watch of services',
+      );
     for (const reflector of this.#reflectors.values()) reflector.start();
-    this.#services.start();
+    this.#services?.start();
     this.#endpointWriter.start();
     this.#statusWriter.start();
     this.#recoveries = this.#client.pulse?.recoveries.subscribe(() => {
@@ -146,7 +154,7 @@ export class Kubernetes {
     await Promise.all([
       this.#endpointWriter.stop(),
       this.#statusWriter.stop(),
-      this.#services.stop(),
+      this.#services?.stop(),
       this.#eventWriter.stop(),
       this.#conditionWriter?.stop(),
       ...Array.from(this.#reflectors.values(), (reflector) => reflector.stop()),

@@ -184,6 +184,41 @@ export const slotKey: Codec<SlotKey> = {
   },
 };
 
+/** A client of a service with affinity. */
+export interface ClientKey {
+  readonly service: number;
+  /** Address of a packet's sender. */
+  readonly client?: string;
+  /** Network namespace of a socket, by the kernel's number for it. */
+  readonly netns?: string;
+}
+
+const CLIENT_SIZE = 24;
+
+/** For people: entries of svc_clients are the programs' own. */
+export function describeClient(key: Uint8Array, value: Uint8Array): { key: ClientKey; value: object } {
+  const at = view(key, CLIENT_SIZE);
+  const service = at.getUint32(0, true);
+  // A namespace's number is in the first half, and nothing in the second: as no address is.
+  const isNetns = at.getUint32(16) === 0 && at.getUint32(20) === 0;
+  const client = isNetns ? { netns: String(at.getBigUint64(8, true)) } : { client: addressAt(key, 8) };
+  return { key: { service, ...client }, value: { backend: view(value, 8).getUint32(0, true) } };
+}
+
+/** For people: entries of svc_sockets are the programs' own. */
+export function describeSocket(key: Uint8Array, value: Uint8Array): { key: object; value: object } {
+  const [from, to] = [view(key, 32), view(value, 24)];
+  return {
+    key: {
+      cookie: String(from.getBigUint64(0, true)),
+      backend: addressAt(key, 8),
+      port: from.getUint16(24),
+      protocol: protocolOf(from.getUint8(26)),
+    },
+    value: { address: addressAt(value, 0), port: to.getUint16(16), service: to.getUint32(20, true) },
+  };
+}
+
 export interface MemberKey {
   readonly service: number;
   readonly backend: number;

@@ -5,6 +5,8 @@ import { FILTER_WORDS } from './filter.ts';
 import {
   addressKey,
   backendValue,
+  describeClient,
+  describeSocket,
   frontendKey,
   frontendValue,
   memberKey,
@@ -17,7 +19,6 @@ import {
 const hash = { type: 'hash', flags: mapFlags.NO_PREALLOC, version: 1 } as const;
 const array = { type: 'array', flags: 0, version: 1 } as const;
 const lru = { type: 'lru_hash', flags: 0, version: 1 } as const;
-const hex = (bytes: Uint8Array): object => ({ bytes: Buffer.from(bytes).toString('hex') });
 
 export const SERVICE_MAPS = [
   {
@@ -50,7 +51,7 @@ export const SERVICE_MAPS = [
   },
   {
     ...{ ...lru, name: 'svc_clients', keySize: 24, valueSize: 8, maxEntries: 65_536 },
-    describe: (key, value) => ({ key: hex(key), value: hex(value) }),
+    describe: describeClient,
   },
   {
     ...{ ...array, name: 'svc_filter', keySize: 4, valueSize: 8, maxEntries: FILTER_WORDS },
@@ -66,6 +67,6 @@ export const SERVICE_MAPS = [
   },
   {
     ...{ ...lru, name: 'svc_sockets', keySize: 32, valueSize: 24, maxEntries: 131_072 },
-    describe: (key, value) => ({ key: hex(key), value: hex(value) }),
+    describe: describeSocket,
   },
 ] as const satisfies readonly MapSpec[];

@@ -4,7 +4,10 @@ import { datapathPart } from '../core/datapath-part.ts';
 import { corePart } from '../core/part.ts';
 import { definePart } from '../parts/contract.ts';
 import { last, TableSink } from '../parts/table-sink.ts';
+import { BackendNames } from './backend-names.ts';
+import { serviceRoutes } from './faces.ts';
 import { SERVICE_MAPS } from './maps.ts';
+import { serviceMetrics } from './metrics.ts';
 import { POD_HOOKS, SOCKET_HOOKS, SOURCE } from './programs.ts';
 import { serviceObjectParts, sliceParts } from './rows.ts';
 import { Services } from './services.ts';
@@ -45,6 +48,9 @@ export const servicesPart = definePart({
           sink: new TableSink({ db, log, table: slices, parts: sliceParts, merge: last }),
         },
       ],
+      routes: (app) => serviceRoutes(app, services.faces),
+      metrics: (registry) => serviceMetrics(services.faces, registry),
+      peerNaming: new BackendNames(services.faces),
       settings: { services: config.services },
       hooks: { services: [...POD_HOOKS, ...(datapath.cgroup === undefined ? [] : SOCKET_HOOKS)] },
       start: () => services.start(),
@@ -55,12 +61,11 @@ export const servicesPart = definePart({
           title: 'Services',
           reason: 'ServicesFailing',
           read: () => {
-            const [first, ...more] = services.failing();
+            const failures = services.failures();
+            const [first] = failures.values();
             if (first === undefined) return { ok: true, message: 'the kernel has all frontends' };
-            return {
-              ok: false,
-              message: `${first.service}: ${first.message}${more.length > 0 ? ` (and ${more.length} more)` : ''}`,
-            };
+            const more = failures.size > 1 ? ` (and ${failures.size - 1} more; see weir service list)` : '';
+            return { ok: false, message: `${first.service}: ${first.message}${more}` };
           },
         },
       ],

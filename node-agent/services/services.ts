@@ -6,6 +6,7 @@ import type { BpfMap } from 'libbpf-ts';
 import type { Logger } from '../core.ts';
 import type { NodeRow } from '../tables.ts';
 import { claimKey, claimsOf, yields } from './claims.ts';
+import type { FaceSources, FrontendFailure } from './faces.ts';
 import { frontendRowKey, frontendsOf } from './frontends.ts';
 import { deriveNodeAddresses, interfaceAddresses, NodeAddressOperations } from './node-addresses.ts';
 import { FrontendOperations } from './operations.ts';
@@ -92,7 +93,7 @@ export interface ServicesOptions {
 export class Services {
   readonly tables: ServiceTables;
   readonly #options: ServicesOptions;
-  readonly #realised: RealisedTables;
+  readonly realised: RealisedTables;
   #derived: readonly Derivation[] = [];
   #reconciler: Reconciler<Frontend> | undefined;
   #nodes: Reconciler<NodeAddressRow> | undefined;
@@ -102,7 +103,7 @@ export class Services {
   constructor(options: ServicesOptions) {
     this.#options = options;
     this.tables = serviceTables(options.db);
-    this.#realised = realisedTables(options.db);
+    this.realised = realisedTables(options.db);
   }
 
   start(): void {
@@ -115,7 +116,7 @@ export class Services {
       members: map('svc_members'),
       sources: map('svc_sources'),
     };
-    adopt(db, this.#realised, maps);
+    adopt(db, this.realised, maps);
     this.#look();
     this.#looks = setInterval(() => this.#look(), LOOK_MS).unref();
     this.#derived = [
@@ -127,7 +128,7 @@ export class Services {
       name: 'services',
       db,
       table: frontends,
-      operations: new FrontendOperations({ db, maps, realised: this.#realised }),
+      operations: new FrontendOperations({ db, maps, realised: this.realised }),
       onError: ({ service, portName }, error) =>
         log.error(
           { service, port: portName, error: messageOf(error) },
@@ -156,12 +157,19 @@ export class Services {
     for (const reconciler of this.#reconcilers()) reconciler.start();
   }
 
-  /** Frontends that the kernel does not have as wanted, with why. */
-  failing(): readonly { readonly service: string; readonly message: string }[] {
-    return (this.#reconciler?.failing() ?? []).map(({ row, error }) => ({
-      service: row.service,
-      message: messageOf(error),
-    }));
+  /** What people see of Services. */
+  get faces(): FaceSources {
+    const { db } = this.#options;
+    const { frontends } = this.tables;
+    return { read: () => db.read(), frontends, realised: this.realised, failures: () => this.failures() };
+  }
+
+  /** Frontends that the kernel does not have as wanted, by the key of their row, with why. */
+  failures(): ReadonlyMap<string, FrontendFailure> {
+    const failing = this.#reconciler?.failing() ?? [];
+    return new Map(
+      failing.map(({ row, error }) => [frontendRowKey(row), { service: row.service, message: messageOf(error) }]),
+    );
   }
 
   /** Resolves once the kernel has, or refuses, what the tables say now. */

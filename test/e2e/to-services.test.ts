@@ -1,5 +1,6 @@
 /** `toServices` from `kubectl apply` to packets. */
 import { afterAll, beforeAll, expect, it } from '@jest/globals';
+import type { ServiceModel } from '../../node-agent/services/models.ts';
 import { Cluster } from '../cluster/index.ts';
 import { eventually } from '../eventually.ts';
 
@@ -84,4 +85,32 @@ it('reaches the pods that a Service selects, through it and beside it, and follo
   await cluster.applyObjects([service({ app: 'other' })]);
   await eventually(() => probes(ADDRESS), both('reached'));
   expect(await probes('db')).toEqual(['dropped', 'dropped']);
+});
+
+it('shows Services, their backends and who was behind one in `weir`', async () => {
+  const node = cluster.node(1);
+  const { stdout } = await node.weir(['service', 'list']);
+  const { address } = await cluster.host('other');
+  expect(stdout).toMatch(
+    new RegExp(`^\\d+ +default/db +ClusterIP +${ADDRESS}:${PORT}/TCP +- +${address}:${PORT} +ok$`, 'm'),
+  );
+  const { stdout: json } = await node.weir(['service', 'get', 'default/db']);
+  const [model] = JSON.parse(json) as readonly ServiceModel[];
+  expect(model?.status.realized?.['backend-addresses']).toEqual([{ ip: address, port: PORT, protocol: 'tcp' }]);
+  expect((await node.weir(['service', 'get', `${model?.spec.id}`])).code).toBe(0);
+  expect((await node.weir(['service', 'get', 'default/none'])).code).toBe(2);
+
+  await cluster.applyObjects([
+    policy('by-name', 'by-name', { k8sService: { serviceName: 'gone', namespace: 'default' } }),
+  ]);
+  await eventually(
+    () => cluster.probe('by-name', ADDRESS, { port: PORT, protocol: 'tcp' }),
+    (result) => result === 'dropped',
+  );
+  let isFollowing = true;
+  const following = node.weir(['monitor', '--type', 'drop', '--timeout', '5s']).finally(() => {
+    isFollowing = false;
+  });
+  while (isFollowing) await cluster.probe('by-name', ADDRESS, { port: PORT, protocol: 'tcp' });
+  expect((await following).stdout).toContain(`-> ${address}:${PORT} (default/other, backend of default/db, identity`);
 });
