@@ -7,6 +7,7 @@ import type { StreamInfo, TableInfo } from '@weir/statedb';
 import type { HealthCheck, Verification } from '../core.ts';
 
 export type { FlowEvent, FlowPeer } from '../flows/types.ts';
+export type { ServiceAddressModel, ServiceBackendModel, ServiceModel, ServiceSpecModel } from './service-models.ts';
 
 export interface EndpointChangeRequest {
   readonly id: number;

@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import type { ServiceAddressModel, ServiceBackendModel, ServiceModel } from '../services/models.ts';
+import type { ServiceAddressModel, ServiceBackendModel, ServiceModel } from '../api/models.ts';
 import { type CliContext, printJson } from './context.ts';
 import { UsageError } from './errors.ts';
 import { formatTable } from './table.ts';

@@ -1,5 +1,4 @@
 import type { Reader } from '@weir/statedb';
-import type { PeerNaming } from '../flows/types.ts';
 import type { FaceSources } from './faces.ts';
 import { backendName } from './realised.ts';
 import type { Protocol } from './types.ts';
@@ -12,14 +11,18 @@ const REST = 20;
  * Which Services the kernel has a backend for, for events: those that are followed alone ask. Which of several Services a client has used is not
  * said. It is made anew when the kernel has something else, but for a twentieth of the time at most: of 100,000 backends it may be a second old.
  */
-export class BackendNames implements PeerNaming {
+export class BackendNames {
   readonly #sources: FaceSources;
   #services: ReadonlyMap<string, readonly string[]> = new Map();
   #revision = -1;
   #restsUntil = 0;
 
-  constructor(sources: FaceSources) {
+  readonly #now: () => number;
+
+  /** @param now milliseconds of a clock that only goes on */
+  constructor(sources: FaceSources, now = (): number => performance.now()) {
     this.#sources = sources;
+    this.#now = now;
   }
 
   backendOf(address: string, port: number, protocolNumber: number): readonly string[] {
@@ -32,11 +35,11 @@ export class BackendNames implements PeerNaming {
   #update(): void {
     using snapshot = this.#sources.read();
     const revision = snapshot.revision(this.#sources.realised.services);
-    const now = performance.now();
+    const now = this.#now();
     if (revision === this.#revision || now < this.#restsUntil) return;
     this.#services = servicesByBackend(snapshot, this.#sources);
     this.#revision = revision;
-    const after = performance.now();
+    const after = this.#now();
     this.#restsUntil = after + (after - now) * REST;
   }
 }

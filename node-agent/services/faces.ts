@@ -3,8 +3,8 @@ import { keys, type Reader, type Table } from '@weir/statedb';
 import type { FastifyInstance } from 'fastify';
 import { NotFoundError } from '../api/errors.ts';
 import { sendJson } from '../api/json.ts';
+import type { ServiceAddressModel, ServiceBackendModel, ServiceModel } from '../api/models.ts';
 import { frontendRowKey } from './frontends.ts';
-import type { ServiceAddressModel, ServiceBackendModel, ServiceModel } from './models.ts';
 import type { RealisedService, RealisedTables } from './realised.ts';
 import type { Frontend, Protocol, Scope } from './types.ts';
 

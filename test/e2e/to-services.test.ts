@@ -1,6 +1,6 @@
 /** `toServices` from `kubectl apply` to packets. */
 import { afterAll, beforeAll, expect, it } from '@jest/globals';
-import type { ServiceModel } from '../../node-agent/services/models.ts';
+import type { ServiceModel } from '../../node-agent/api/models.ts';
 import { Cluster } from '../cluster/index.ts';
 import { eventually } from '../eventually.ts';
 

@@ -1,6 +1,4 @@
 /** `GET /v1/service`: Cilium's names (`Service` of its API), as far as Weir fills them, and Weir's own, marked so. */
-import type { FrontendKind, TrafficPolicy } from './types.ts';
-
 export interface ServiceAddressModel {
   readonly ip: string;
   readonly port: number;
@@ -26,13 +24,13 @@ export interface ServiceSpecModel {
   readonly 'frontend-addresses': readonly ServiceAddressModel[];
   readonly 'backend-addresses': readonly ServiceBackendModel[];
   readonly flags: {
-    readonly type: FrontendKind;
+    readonly type: 'ClusterIP' | 'NodePort' | 'ExternalIP' | 'LoadBalancer';
     readonly namespace: string;
     readonly name: string;
     /** Weir: of the Service; empty where it has no name. */
     readonly 'port-name': string;
-    readonly intTrafficPolicy: TrafficPolicy;
-    readonly extTrafficPolicy: TrafficPolicy;
+    readonly intTrafficPolicy: 'Cluster' | 'Local';
+    readonly extTrafficPolicy: 'Cluster' | 'Local';
     /** Weir: seconds for which a client stays with a backend; 0: each connection by itself. */
     readonly 'affinity-seconds': number;
     /** Weir: who may use it; absent: everybody. */
