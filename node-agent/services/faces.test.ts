@@ -149,6 +149,12 @@ it('maps of the programs alone are printed in words', () => {
     key: { service: 7, client: '10.0.0.1' },
     value: { backend: 9 },
   });
+  const flows = new Uint8Array(192);
+  flows.set([10, 96, 0, 10, 10, 0, 0, 1, 0, 53, 0x14, 0xe9, 0x9c, 0x40, 17], 24);
+  expect(describe('svc_flows', Uint8Array.of(3, 0, 0, 0, 5, 0, 0, 0), flows)).toEqual({
+    key: { ifindex: 3, set: 5 },
+    value: { flows: [{ protocol: 'UDP', port: 40_000, frontend: '10.96.0.10:53', backend: '10.0.0.1:5353' }] },
+  });
   const socket = new Uint8Array(32);
   socket[0] = 5;
   socket.set(address('fd00::1'), 8);

@@ -205,6 +205,22 @@ export function describeClient(key: Uint8Array, value: Uint8Array): { key: Clien
   return { key: { service, ...client }, value: { backend: view(value, 8).getUint32(0, true) } };
 }
 
+const FLOW_SIZE = 24;
+
+/** For people: entries of svc_flows (bpf/flows.h) are the programs' own. */
+export function describeFlows(key: Uint8Array, value: Uint8Array): { key: object; value: object } {
+  const from = view(key, 8);
+  const flows = [];
+  for (let start = 0; start + FLOW_SIZE <= value.length; start += FLOW_SIZE) {
+    const at = view(value.subarray(start, start + FLOW_SIZE), FLOW_SIZE);
+    if (at.getUint8(14) === 0) continue;
+    const address = (offset: number): string => formatAddress(value.slice(start + offset, start + offset + 4));
+    const [port, frontend] = [at.getUint16(12), `${address(0)}:${at.getUint16(8)}`];
+    flows.push({ protocol: protocolOf(at.getUint8(14)), port, frontend, backend: `${address(4)}:${at.getUint16(10)}` });
+  }
+  return { key: { ifindex: from.getUint32(0, true), set: from.getUint32(4, true) }, value: { flows } };
+}
+
 /** For people: entries of svc_sockets are the programs' own. */
 export function describeSocket(key: Uint8Array, value: Uint8Array): { key: object; value: object } {
   const [from, to] = [view(key, 32), view(value, 24)];

@@ -6,6 +6,7 @@ import {
   addressKey,
   backendValue,
   describeClient,
+  describeFlows,
   describeSocket,
   frontendKey,
   frontendValue,
@@ -63,7 +64,7 @@ export const SERVICE_MAPS = [
   },
   {
     ...{ ...lru, name: 'svc_flows', keySize: 8, valueSize: 192, maxEntries: 16_384 },
-    describe: (key, value) => ({ key: hex(key), value: hex(value) }),
+    describe: describeFlows,
   },
   {
     ...{ ...lru, name: 'svc_sockets', keySize: 32, valueSize: 24, maxEntries: 131_072 },
