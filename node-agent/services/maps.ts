@@ -56,7 +56,10 @@ export const SERVICE_MAPS = [
   },
   {
     ...{ ...array, name: 'svc_filter', keySize: 4, valueSize: 8, maxEntries: FILTER_WORDS },
-    describe: (key, value) => ({ key: { word: number.decode(key) }, value: hex(value) }),
+    describe: (key, value) => ({
+      key: { word: number.decode(key) },
+      value: { bits: Buffer.from(value).toString('hex') },
+    }),
   },
   {
     ...{ ...array, name: 'svc_flowing', keySize: 4, valueSize: 1, maxEntries: 4096 },
