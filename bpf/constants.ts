@@ -68,6 +68,7 @@ const REASONS: readonly Reason[] = [
   reason(14, 'no-judge', 'A program that ran before judging could not go on with the one that judges.'),
   reason(15, 'no-backend', 'The Service has no endpoint for this client.'),
   reason(16, 'no-service', 'The packet goes to an address of a Service, and could not be translated to an endpoint.'),
+  reason(19, 'source-range', "The client is in none of the Service's source ranges."),
   reason(20, 'nat-full', 'The table of translated flows is full, and the packet would leave with an address of a pod.'),
   reason(21, 'nat-share', 'The endpoint has its whole share of translated flows.'),
   reason(22, 'nat-port', 'No port of the node is free for a flow to that address and port.'),

@@ -4,7 +4,7 @@
  * are translated; `nat_replies` finds a flow by what the answers say before they are.
  *
  * Guarantees: of two flows no answers are alike; no flow takes a port that a socket of the node has, and one that a socket takes later gives it up; a flow
- * is over after its time without a packet, whether an agent runs or not; one owner has NAT_SHARE flows at most.
+ * is over after its time without a packet, whether an agent runs or not; an owner has its share of flows at most.
  */
 #ifndef WEIR_NAT_H
 #define WEIR_NAT_H
@@ -14,7 +14,8 @@
 #include "conntrack.h"
 
 #define NAT_FLOWS 262144
-#define NAT_SHARE (NAT_FLOWS / 8)
+#define NAT_SHARE (NAT_FLOWS / 8) /* of a pod */
+#define NAT_OUTSIDE_SHARE (NAT_FLOWS / 2) /* of those outside together */
 #define NAT_OWNERS 4096 /* endpoints, by the last bits of their ids; 0: those outside */
 /* Ports that flows get: above those of NodePorts, where they are as Kubernetes has them. */
 #define NAT_FIRST_PORT 32768
@@ -45,6 +46,7 @@ struct nat_tuple {
 #define NAT_FIN_FORWARD 4
 #define NAT_FIN_REPLY 8
 #define NAT_RESET 16
+#define NAT_INWARD 32 /* from outside to a Service, before it leaves the node again where its backend is elsewhere */
 
 struct nat_flow {
 	struct nat_tuple from; /* repeats the key: an element may become another flow's under a reader */
@@ -196,7 +198,7 @@ static __always_inline bool nat_may_have_more(__u32 owner)
 	__u32 key = owner & (NAT_OWNERS - 1);
 	__s32 *flows = bpf_map_lookup_elem(&nat_owners, &key);
 
-	return flows && READ_ONCE(*flows) < NAT_SHARE;
+	return flows && READ_ONCE(*flows) < (owner ? NAT_SHARE : NAT_OUTSIDE_SHARE);
 }
 
 /* Removes a flow by a copy of its key, which may be over by now. */
@@ -358,7 +360,8 @@ static __noinline enum nat_claim nat_claim(struct __sk_buff *skb)
 	if (!s)
 		return NAT_FULL;
 	nat_reverse(&s->flow.to, &s->reply);
-	if (nat_has_socket(skb, &s->reply))
+	/* What answers those outside is no node's: its destination is theirs. */
+	if (!(s->flow.flags & NAT_INWARD) && nat_has_socket(skb, &s->reply))
 		return NAT_TAKEN;
 	error = bpf_map_update_elem(&nat_replies, &s->reply, &s->flow.from, BPF_NOEXIST);
 	if (!error)
@@ -388,7 +391,7 @@ static __always_inline bool nat_has_ports(__u8 protocol, __u8 query)
 }
 
 /*
- * Begins s->flow: its `from`, `to` and `owner` are set, and of `to` the source port may become another, but for protocols whose ports cannot be written
+ * Begins s->flow: its `from`, `to`, `flags` and `owner` are set, and of `to` the source port may become another, but for protocols whose ports cannot be written
  * (`any_port` is false). Returns why it cannot.
  */
 static __noinline __u32 nat_begin(struct __sk_buff *skb, bool any_port)
@@ -418,7 +421,6 @@ static __noinline __u32 nat_begin(struct __sk_buff *skb, bool any_port)
 	if (claimed == NAT_TAKEN)
 		return REASON_NAT_PORT;
 	s->flow.last_seen = now_ticks();
-	s->flow.flags = 0;
 	error = bpf_map_update_elem(&nat_flows, &s->flow.from, &s->flow, BPF_NOEXIST);
 	if (error && error != -EEXIST && nat_collect())
 		error = bpf_map_update_elem(&nat_flows, &s->flow.from, &s->flow, BPF_NOEXIST);

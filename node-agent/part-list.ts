@@ -10,8 +10,10 @@ import { kubernetesPart } from './kubernetes/part.ts';
 import { masqueradePart } from './masquerade/part.ts';
 import type { AnyAgentPart } from './parts/contract.ts';
 import { routingPart } from './routing/part.ts';
+import { servicesOutsidePart } from './services/outside-part.ts';
 import { servicesPart } from './services/part.ts';
 import { uninstallPart } from './uninstall/part.ts';
+import { uplinksPart } from './uplinks/part.ts';
 
 /**
  * The agent. The order counts where needs do not decide: the API listens only once the kernel side runs, and the CNI plugin is installed after the
@@ -21,7 +23,9 @@ export const AGENT_PARTS: readonly AnyAgentPart[] = [
   socketPart,
   datapathPart,
   corePart,
+  uplinksPart,
   servicesPart,
+  servicesOutsidePart,
   masqueradePart,
   flowsPart,
   kubernetesPart,

@@ -24,6 +24,16 @@ export class MasqueradeConfigError extends CoreError {
   }
 }
 
+/**
+ * Packets cannot be masqueraded by this kernel.
+ * @fix Run Linux 6.6 or newer, or start the agent with `--masquerade auto` or `off`.
+ */
+export class MasqueradeKernelError extends CoreError {
+  constructor() {
+    super('ERR_WEIR_MASQUERADE_KERNEL', '--masquerade on needs Linux 6.6 or newer: use auto, or off');
+  }
+}
+
 export const DEFAULT_CONFIG: MasqueradeConfig = {
   nonMasqueradeCidrs: PRIVATE,
   linkLocal: false,

@@ -1,102 +1,26 @@
-/** The pinned maps of bpf/nat.h and bpf/masquerade.h, and how people read them. */
+/** The pinned maps of bpf/masquerade.h, and how people read them. */
 import type { MapSpec } from '@weir/bpf';
-import { formatAddress, parseAddress, parsePrefix } from '@weir/net';
+import { parsePrefix } from '@weir/net';
 import { mapFlags } from 'libbpf-ts';
-import type { UplinkRow } from './types.ts';
+import { addressAt, putAddress, uplinkMap } from '../uplinks/part.ts';
 
-const NAT_FLOWS = 262_144;
-/** The first 12 bytes of an IPv4 address in a map. */
-const MAPPED = Uint8Array.of(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff);
-const hash = { type: 'hash', flags: mapFlags.NO_PREALLOC, version: 1 } as const;
-
-/** Of translated flows. */
-export const NAT_MAPS = [
-  {
-    ...{ ...hash, name: 'nat_flows', keySize: 40, valueSize: 92, maxEntries: NAT_FLOWS },
-    describe: (key, value) => ({
-      key: tuple(key),
-      value: { becomes: tuple(value.subarray(40, 80)), endpoint: u32(value, 88) },
-    }),
-  },
-  {
-    ...{ ...hash, name: 'nat_replies', keySize: 40, valueSize: 40, maxEntries: NAT_FLOWS },
-    describe: (key, value) => ({ key: tuple(key), value: { of: tuple(value) } }),
-  },
-  {
-    ...{ type: 'array', flags: 0, version: 1, name: 'nat_owners', keySize: 4, valueSize: 4, maxEntries: 4097 },
-    describe: (key, value) => ({ key: { endpoint: u32(key, 0) }, value: { flows: u32(value, 0) } }),
-  },
-  {
-    ...{ type: 'lru_hash', flags: 0, version: 1, name: 'nat_fragments', keySize: 40, valueSize: 8, maxEntries: 16_384 },
-    describe: (key, value) => ({
-      key: { source: address(key, 0), destination: address(key, 16), id: u32(key, 32), protocol: u32(key, 36) },
-      value: { sourcePort: port(value, 0), destinationPort: port(value, 2) },
-    }),
-  },
-] as const satisfies readonly MapSpec[];
-
-export const MASQUERADE_MAPS = [
-  ...NAT_MAPS,
+export const MASQUERADE_MAPS: readonly MapSpec[] = [
   {
     ...{ type: 'lpm_trie', flags: mapFlags.NO_PREALLOC, version: 1 },
     ...{ name: 'masq_excluded', keySize: 20, valueSize: 4, maxEntries: 65_536 },
-    describe: (key) => ({ key: { address: address(key, 4), bits: u32(key, 0) }, value: {} }),
-  },
-  {
-    ...{ ...hash, name: 'masq_uplinks', keySize: 4, valueSize: 32, maxEntries: 1024 },
-    describe: (key, value) => ({
-      key: { ifindex: u32(key, 0) },
-      value: { ipv4: address(value, 0), ipv6: address(value, 16) },
+    describe: (key) => ({
+      key: { address: addressAt(key, 4), bits: new DataView(key.buffer, key.byteOffset).getUint32(0, true) },
+      value: {},
     }),
   },
-] as const satisfies readonly MapSpec[];
-
-function view(bytes: Uint8Array): DataView {
-  return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-}
-
-function u32(bytes: Uint8Array, at: number): number {
-  return view(bytes).getUint32(at, true);
-}
-
-function port(bytes: Uint8Array, at: number): number {
-  return view(bytes).getUint16(at);
-}
-
-function address(bytes: Uint8Array, at: number): string {
-  const mapped = MAPPED.every((byte, index) => bytes[at + index] === byte);
-  return formatAddress(bytes.slice(mapped ? at + 12 : at, at + 16));
-}
-
-function tuple(bytes: Uint8Array): object {
-  return {
-    source: address(bytes, 0),
-    destination: address(bytes, 16),
-    sourcePort: port(bytes, 32),
-    destinationPort: port(bytes, 34),
-    protocol: view(bytes).getUint8(36),
-  };
-}
-
-function put(bytes: Uint8Array, at: number, raw: Uint8Array): void {
-  if (raw.length === 4) bytes.set(MAPPED, at);
-  bytes.set(raw, at + 16 - raw.length);
-}
+  uplinkMap('masq_uplinks'),
+];
 
 /** Key of `masq_excluded`. */
 export function prefixKey(text: string): Uint8Array {
   const { family, bytes: raw, bits } = parsePrefix(text);
   const bytes = new Uint8Array(20);
-  view(bytes).setUint32(0, family === 4 ? 96 + bits : bits, true);
-  put(bytes, 4, raw);
+  new DataView(bytes.buffer).setUint32(0, family === 4 ? 96 + bits : bits, true);
+  putAddress(bytes, 4, raw);
   return bytes;
-}
-
-/** Of `masq_uplinks`. */
-export function uplinkEntry({ ifindex, ipv4, ipv6 }: UplinkRow): readonly [key: Uint8Array, value: Uint8Array] {
-  const [key, value] = [new Uint8Array(4), new Uint8Array(32)];
-  view(key).setUint32(0, ifindex, true);
-  if (ipv4 !== undefined) put(value, 0, parseAddress(ipv4).bytes);
-  if (ipv6 !== undefined) put(value, 16, parseAddress(ipv6).bytes);
-  return [key, value];
 }

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { ethernet, icmp, ipv4, type Peer, RAW_SENDER, udp } from '@weir/bpf/testing';
 import { eventually } from '../../test/eventually.ts';
-import { ip, NODE, NODE6, OUTSIDE, OUTSIDE6, World } from './testing/world.ts';
+import { ip, NODE, NODE6, OUTSIDE, OUTSIDE6, World } from '../uplinks/testing/world.ts';
 
 /** Of the first endpoint, in nat_owners. */
 const OWNER = Uint8Array.of(1, 0, 0, 0);

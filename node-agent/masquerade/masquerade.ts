@@ -1,29 +1,24 @@
-import { execFile, execFileSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
-import { isDeepStrictEqual, promisify } from 'node:util';
+import { isDeepStrictEqual } from 'node:util';
 import { canonicalPrefix } from '@weir/net';
 import { messageOf } from '@weir/process/errors';
 import { createReconciler, type Reconciler } from '@weir/reconciler';
-import { type Derivation, derive, type InitDone, keys, type StateDB, type Table } from '@weir/statedb';
+import { type Derivation, derive, type InitDone, type StateDB, type Table } from '@weir/statedb';
 import type { BpfMap } from 'libbpf-ts';
 import type { Core, Logger } from '../core.ts';
+import type { UplinkRow, Uplinks } from '../uplinks/part.ts';
 import { DEFAULT_CONFIG, excludedBy, MasqueradeConfigError, parseConfig } from './config.ts';
-import { uplinksOf } from './interfaces.ts';
-import { prefixKey, uplinkEntry } from './maps.ts';
-import type { ExcludedRow, UplinkRow } from './types.ts';
+import { prefixKey } from './maps.ts';
+import type { ExcludedRow } from './types.ts';
 
-/** How soon a change of the file or of an interface counts. */
+/** How soon a change of the file counts. */
 const LOOK_MS = 5000;
-const IP = ['ip', ['-json', 'address', 'show']] as const;
-const run = promisify(execFile);
 
 export interface MasqueradeOptions {
   readonly db: StateDB;
-  readonly nodeName: string;
-  readonly tables: Pick<Core['tables'], 'nodes' | 'endpoints'>;
+  readonly nodes: Core['tables']['nodes'];
+  readonly uplinks: Uplinks;
   readonly map: (name: string) => BpfMap;
-  /** Runs something in the node's network namespace. */
-  readonly inNode: <T>(body: () => T) => T;
   /** Of ip-masq-agent's format; where it is not there the defaults count. */
   readonly configFile?: string;
   readonly log: Logger;
@@ -35,7 +30,6 @@ export class Masquerade {
   readonly #options: MasqueradeOptions;
   readonly #configured: Table<ExcludedRow>;
   readonly #cluster: Table<ExcludedRow>;
-  readonly #uplinks: Table<UplinkRow>;
   #configDone: InitDone | undefined;
   #derivation: Derivation | undefined;
   #excludedReconcilers: readonly Reconciler<ExcludedRow>[] = [];
@@ -51,26 +45,11 @@ export class Masquerade {
     const excluded = (name: string): Table<ExcludedRow> => db.table({ name, key: ({ prefix }) => prefix });
     this.#configured = excluded('masqueradeExcluded');
     this.#cluster = excluded('masqueradeCluster');
-    this.#uplinks = db.table<UplinkRow>({
-      name: 'uplinks',
-      key: ({ ifindex }) => keys.uint(ifindex),
-      equals: isDeepStrictEqual,
-    });
     this.#configDone = db.initialiser(this.#configured, 'config');
   }
 
-  /** Indexes of the uplinks. Before the first look they are asked for at once, so that those of an earlier agent stay in place. */
-  interfaces(): readonly number[] {
-    const { db, inNode } = this.#options;
-    using snapshot = db.read();
-    if (snapshot.count(this.#uplinks) === 0) this.#take(inNode(() => execFileSync(...IP, { encoding: 'utf8' })));
-    using now = db.read();
-    return Array.from(now.all(this.#uplinks), ({ ifindex }) => ifindex);
-  }
-
   async start(): Promise<void> {
-    const { db, tables, map, lookMs = LOOK_MS } = this.#options;
-    const { nodes } = tables;
+    const { db, nodes, uplinks, map, lookMs = LOOK_MS } = this.#options;
     this.#derivation = derive(db, {
       name: 'masquerade-cluster',
       into: this.#cluster,
@@ -84,7 +63,7 @@ export class Masquerade {
       this.#excludes('masquerade-configured', this.#configured, this.#cluster, excluded),
       this.#excludes('masquerade-cluster', this.#cluster, this.#configured, excluded),
     ];
-    this.#uplinkReconciler = this.#writesTo(map('masq_uplinks'));
+    this.#uplinkReconciler = uplinks.writesTo('masquerade-uplinks', db, map('masq_uplinks'));
     for (const reconciler of this.#excludedReconcilers) reconciler.start();
     await this.#look();
     this.#timer = setInterval(() => {
@@ -109,23 +88,15 @@ export class Masquerade {
     const problem = this.#problem ?? failing?.error.message;
     if (problem !== undefined) return { ok: false, message: problem };
     if (!this.#writesUplinks) return { ok: true, message: 'waits for the addresses of the cluster' };
-    using snapshot = this.#options.db.read();
-    const names = Array.from(snapshot.all(this.#uplinks), ({ name, ipv4, ipv6 }) =>
-      [name, ipv4, ipv6].filter((text) => text !== undefined).join(' '),
-    );
-    if (names.length === 0) return { ok: false, message: 'no Ethernet interface of the node has an address' };
-    return { ok: true, message: `at ${names.join(', ')}` };
+    return { ok: true, message: 'at all uplinks' };
   }
 
   async #look(): Promise<void> {
-    const { inNode, log } = this.#options;
+    const { log } = this.#options;
     const before = this.#problem;
     try {
       this.#problem = undefined;
       this.#readConfig();
-      // The child is in the namespace from its start; what waits for it need not be.
-      const { printed } = inNode(() => ({ printed: run(...IP, { maxBuffer: 64 << 20 }) }));
-      this.#take((await printed).stdout);
       await this.#whenExcludedStartUplinks();
     } catch (error) {
       this.#problem = messageOf(error);
@@ -145,20 +116,6 @@ export class Masquerade {
       for (const prefix of wanted) if (!txn.has(this.#configured, prefix)) txn.insert(this.#configured, { prefix });
       this.#configDone?.(txn);
       this.#configDone = undefined;
-    });
-  }
-
-  #take(printed: string): void {
-    const { db, tables, nodeName } = this.#options;
-    using snapshot = db.read();
-    const isPods = (ifindex: number): boolean =>
-      [...snapshot.list(tables.endpoints, 'ifindex', keys.uint(ifindex))].length > 0;
-    const rows = uplinksOf(printed, isPods, snapshot.get(tables.nodes, nodeName)?.addresses ?? []);
-    const wanted = new Set(rows.map(({ ifindex }) => ifindex));
-    db.write([this.#uplinks], (txn) => {
-      for (const { ifindex } of txn.all(this.#uplinks))
-        if (!wanted.has(ifindex)) txn.delete(this.#uplinks, keys.uint(ifindex));
-      for (const row of rows) txn.upsert(this.#uplinks, row);
     });
   }
 
@@ -198,25 +155,6 @@ export class Masquerade {
       },
       onError: ({ prefix }, error) =>
         log.error({ prefix, error: messageOf(error) }, 'addresses that are not masqueraded are not in the kernel'),
-    });
-  }
-
-  #writesTo(map: BpfMap): Reconciler<UplinkRow> {
-    const { db, log } = this.#options;
-    return createReconciler<UplinkRow>({
-      name: 'masquerade-uplinks',
-      db,
-      table: this.#uplinks,
-      operations: {
-        update: (row) => map.update(...uplinkEntry(row)),
-        delete: (row) => void map.delete(uplinkEntry(row)[0]),
-        prune: (rows) => {
-          const wanted = new Set(Array.from(rows, (row) => hex(uplinkEntry(row)[0])));
-          for (const key of map.keys()) if (!wanted.has(hex(key))) map.delete(key);
-        },
-      },
-      onError: ({ name }, error) =>
-        log.error({ interface: name, error: messageOf(error) }, 'an interface does not masquerade'),
     });
   }
 }

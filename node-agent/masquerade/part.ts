@@ -1,8 +1,9 @@
 import { flag, path } from '@weir/process/flags';
-import { kernelNames } from 'libbpf-ts';
 import { datapathPart } from '../core/datapath-part.ts';
 import { corePart } from '../core/part.ts';
 import { definePart } from '../parts/contract.ts';
+import { uplinksPart } from '../uplinks/part.ts';
+import { MasqueradeKernelError } from './config.ts';
 import { MASQUERADE_MAPS } from './maps.ts';
 import { Masquerade } from './masquerade.ts';
 import { hooksAt, SOURCE } from './programs.ts';
@@ -10,7 +11,7 @@ import { hooksAt, SOURCE } from './programs.ts';
 /** What pods send out of the cluster leaves with the node's address. */
 export const masqueradePart = definePart({
   name: 'masquerade',
-  needs: { datapath: datapathPart, core: corePart },
+  needs: { datapath: datapathPart, core: corePart, uplinks: uplinksPart },
   flags: {
     masquerade: flag<'off' | 'on' | 'auto'>(
       '--masquerade <mode>',
@@ -25,18 +26,21 @@ export const masqueradePart = definePart({
   },
   maps: MASQUERADE_MAPS,
   objects: [SOURCE],
-  build: ({ datapath, core }, { config, db, log }) => {
-    const { masquerade: mode, masqueradeConfig: configFile, nodeName } = config;
-    if (mode === 'off' || (mode === 'auto' && !canAttach())) return undefined;
+  build: ({ datapath, core, uplinks }, { config, db, log }) => {
+    const { masquerade: mode, masqueradeConfig: configFile } = config;
+    if (mode === 'off') return undefined;
+    if (uplinks === undefined) {
+      if (mode === 'auto') return undefined;
+      throw new MasqueradeKernelError();
+    }
     const masquerade = new Masquerade({
-      ...{ db, nodeName, log, tables: core.tables },
+      ...{ db, log, uplinks, nodes: core.tables.nodes },
       map: (name) => datapath.map(name),
-      inNode: datapath.inNode,
       ...(configFile === undefined ? {} : { configFile }),
     });
     return {
       settings: { masquerade: mode },
-      hooks: { masquerade: hooksAt(() => masquerade.interfaces()) },
+      hooks: { masquerade: hooksAt(() => uplinks.interfaces()) },
       start: () => masquerade.start(),
       stop: () => masquerade.stop(),
       conditions: [
@@ -45,8 +49,3 @@ export const masqueradePart = definePart({
     };
   },
 });
-
-/** tcx is Linux 6.6. */
-function canAttach(): boolean {
-  return kernelNames('tcx_prog_attach');
-}

@@ -13,15 +13,6 @@ export interface ExcludedRow {
   readonly prefix: string;
 }
 
-/** An interface of the node that leads out. Key: `ifindex`. */
-export interface UplinkRow {
-  readonly ifindex: number;
-  readonly name: string;
-  /** What is sent there leaves with these. */
-  readonly ipv4?: string;
-  readonly ipv6?: string;
-}
-
 /** As ip-masq-agent's. */
 export interface MasqueradeConfig {
   /** Canonical. */

@@ -21,3 +21,13 @@ export const SOCKET_HOOKS: readonly Hook[] = [
   { at: 'cgroup', program: 'svc_peername4', attach: 'getpeername4' },
   { at: 'cgroup', program: 'svc_peername6', attach: 'getpeername6' },
 ];
+
+export const UPLINK_SOURCE: ObjectSource = { name: 'svc_uplink', source: join(import.meta.dirname, 'bpf/uplink.c') };
+
+/** At the node's interfaces that lead out. */
+export function uplinkHooks(interfaces: () => readonly number[]): readonly Hook[] {
+  return [
+    { at: 'interfaces', program: 'svc_from_outside', direction: 'ingress', interfaces },
+    { at: 'interfaces', program: 'svc_to_outside', direction: 'egress', interfaces },
+  ];
+}

@@ -6,8 +6,7 @@
 #ifndef WEIR_MASQUERADE_H
 #define WEIR_MASQUERADE_H
 
-#include "metrics.h"
-#include "rewrite.h"
+#include "nat-packet.h"
 
 /* Addresses that pods reach with their own: those of the cluster, and others that the configuration names. */
 struct masq_prefix {
@@ -38,12 +37,6 @@ struct {
 
 _Static_assert(sizeof(struct masq_prefix) == 20, "masq_prefix");
 _Static_assert(sizeof(struct masq_addresses) == 32, "masq_addresses");
-
-static __always_inline int drop_packet(struct __sk_buff *skb, __u32 reason)
-{
-	metric_count(reason & (REASON_LIMIT - 1), WEIR_EGRESS, skb->len);
-	return TC_ACT_SHOT;
-}
 
 static __always_inline bool excluded(const struct nat_address *to)
 {
@@ -84,65 +77,21 @@ static __noinline bool answers_outside(const struct nat_packet *p, const struct 
 	}
 }
 
-/* A packet of a known flow becomes what it must. False: it is of none. A pod's flow has its packets on their way out, and answers on their way in. */
-static __always_inline bool translate_known(struct __sk_buff *skb, struct nat_packet *p, bool in, int *verdict)
-{
-	struct nat_flow *f;
-	bool reply;
-
-	if (p->unknown)
-		return false;
-	f = nat_find(&p->tuple, &p->to, &reply);
-	/* Others' flows are of those outside. */
-	if (!f || !f->owner || reply != in)
-		return false;
-	/* An error keeps no flow alive: any router sends it. */
-	if (!p->quote)
-		nat_touch(f, reply, p->tcp_flags);
-	if (p->first_fragment)
-		remember_ports(p);
-	*verdict = rewrite(skb, p) ? TC_ACT_UNSPEC : TC_ACT_SHOT;
-	return true;
-}
-
-/*
- * The node itself sends it. Where a pod's flow has the port that a socket of the node has taken since, the socket has it from now on. Of TCP the first
- * packet says that.
- */
-static __always_inline void yield_port(struct nat_packet *p)
-{
-	struct nat_scratch *s = nat_aside();
-	struct nat_tuple *of;
-
-	if (!s || p->unknown || (p->protocol == IPPROTO_TCP && !tcp_opens(p->tcp_flags)))
-		return;
-	nat_reverse(&p->tuple, &s->reply);
-	of = bpf_map_lookup_elem(&nat_replies, &s->reply);
-	if (!of)
-		return;
-	s->key = *of;
-	nat_forget(&s->key, &s->found);
-}
-
 static __always_inline int masquerade_new(struct __sk_buff *skb, struct nat_packet *p, const struct endpoint *ep,
 					  const struct masq_addresses *node)
 {
 	struct nat_scratch *s = nat_aside();
-	__u32 reason;
 
 	if (!s)
-		return drop_packet(skb, REASON_NAT_FULL);
+		return nat_drop(skb, REASON_NAT_FULL, WEIR_EGRESS);
 	s->flow.from = p->tuple;
 	s->flow.to = p->tuple;
 	s->flow.to.src = node->of[p->v6 & 1];
 	s->flow.owner = ep->id;
+	s->flow.flags = 0;
 	if (!s->flow.to.src.words[3])
-		return drop_packet(skb, REASON_NAT_ADDRESS);
-	reason = nat_begin(skb, nat_has_ports(p->protocol, p->tuple.query));
-	if (reason != REASON_NONE)
-		return drop_packet(skb, reason);
-	p->to = s->flow.to;
-	return rewrite(skb, p) ? TC_ACT_UNSPEC : TC_ACT_SHOT;
+		return nat_drop(skb, REASON_NAT_ADDRESS, WEIR_EGRESS);
+	return nat_open(skb, p, nat_has_ports(p->protocol, p->tuple.query), WEIR_EGRESS);
 }
 
 static __always_inline int masquerade_out(struct __sk_buff *skb)
@@ -151,7 +100,6 @@ static __always_inline int masquerade_out(struct __sk_buff *skb)
 	struct masq_addresses *node;
 	struct nat_packet *p;
 	struct endpoint ep;
-	int verdict;
 
 	p = read_packet(skb);
 	if (!p)
@@ -162,29 +110,34 @@ static __always_inline int masquerade_out(struct __sk_buff *skb)
 	}
 	if (excluded(&p->dst))
 		return TC_ACT_UNSPEC;
-	if (translate_known(skb, p, false, &verdict))
-		return verdict;
+	switch (nat_known(skb, p, false, false)) {
+	case NAT_UNKNOWN:
+		break;
+	case NAT_BROKEN:
+		return TC_ACT_SHOT;
+	default:
+		return TC_ACT_UNSPEC;
+	}
 	node = bpf_map_lookup_elem(&masq_uplinks, &to);
 	if (!node || !endpoint_find(from, &ep) || !is_own(&ep, p, node))
 		return TC_ACT_UNSPEC;
 	if (p->unknown)
-		return drop_packet(skb, p->later_fragment ? REASON_FRAGMENT_WITHOUT_FIRST : REASON_NAT_UNKNOWN);
+		return nat_drop(skb, p->later_fragment ? REASON_FRAGMENT_WITHOUT_FIRST : REASON_NAT_UNKNOWN, WEIR_EGRESS);
 	if (p->first_fragment)
 		remember_ports(p);
 	if (answers_outside(p, &ep))
 		return TC_ACT_UNSPEC;
 	/* An answer, or an error, about nothing that is known. */
 	if (p->quote || p->tuple.query == NAT_ANSWER)
-		return drop_packet(skb, REASON_NAT_UNKNOWN);
+		return nat_drop(skb, REASON_NAT_UNKNOWN, WEIR_EGRESS);
 	return masquerade_new(skb, p, &ep, node);
 }
 
 static __always_inline int masquerade_in(struct __sk_buff *skb)
 {
 	struct nat_packet *p = read_packet(skb);
-	int verdict;
 
-	return p && translate_known(skb, p, true, &verdict) ? verdict : TC_ACT_UNSPEC;
+	return p && nat_known(skb, p, true, false) == NAT_BROKEN ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 }
 
 #endif

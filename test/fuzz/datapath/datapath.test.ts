@@ -4,7 +4,16 @@ import { fuzzFrames, printFrames } from './run.ts';
 
 /** What no frame here can bring about. */
 const ELSEWHERE = [
-  ...['no-endpoint', 'no-judge', 'no-policy', 'misplaced-checksum', 'ct-full', 'ct-share', 'event-lost'],
+  ...[
+    'no-endpoint',
+    'source-range',
+    'no-judge',
+    'no-policy',
+    'misplaced-checksum',
+    'ct-full',
+    'ct-share',
+    'event-lost',
+  ],
   ...['no-backend', 'no-service'],
 ];
 

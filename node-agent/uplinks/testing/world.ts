@@ -1,4 +1,4 @@
-/** A node with two pods and a machine outside of the cluster, which knows no route to pods. */
+/** A node with two pods and a machine outside of the cluster, which knows no route to pods. The node masquerades, and has Services. */
 import { execFileSync, spawn } from 'node:child_process';
 import { DROP_REASONS, metricsKey, sumMetrics } from '@weir/bpf';
 import { Peer } from '@weir/bpf/testing';
@@ -8,10 +8,15 @@ import { createCore } from '../../core/create-core.ts';
 import type { Core } from '../../core.ts';
 import { Datapath } from '../../datapath/index.ts';
 import { Lab, type LabPod, silent } from '../../datapath/testing/lab.ts';
-import { MASQUERADE_MAPS } from '../maps.ts';
-import { Masquerade } from '../masquerade.ts';
-import { hooksAt, SOURCE } from '../programs.ts';
-import { LISTENER, TALKER, WATCHER } from './talk.ts';
+import { MASQUERADE_MAPS } from '../../masquerade/maps.ts';
+import { Masquerade } from '../../masquerade/masquerade.ts';
+import { hooksAt, SOURCE as MASQUERADE } from '../../masquerade/programs.ts';
+import { SERVICE_MAPS } from '../../services/maps.ts';
+import { UPLINK_SOURCE, uplinkHooks } from '../../services/programs.ts';
+import { Services } from '../../services/services.ts';
+import { UPLINK_MAPS } from '../maps.ts';
+import { Uplinks } from '../uplinks.ts';
+import { listener, TALKER, WATCHER } from './talk.ts';
 
 export const NODE = '198.51.100.1';
 export const NODE6 = '2001:db8:1::1';
@@ -29,6 +34,8 @@ export class World {
   core: Core | undefined;
   datapath: Datapath | undefined;
   masquerade: Masquerade | undefined;
+  services: Services | undefined;
+  uplinks: Uplinks | undefined;
 
   get outside(): string {
     return `${this.lab.prefix}x`;
@@ -41,6 +48,8 @@ export class World {
   async start(): Promise<void> {
     const { lab, outside } = this;
     for (const name of ['a', 'b']) this.pods.push(await lab.pod(name));
+    // Errors come as often as tests ask for them.
+    execFileSync('nsenter', [`--net=${lab.netns}`, 'sysctl', '-qw', 'net.ipv4.icmp_ratelimit=0']);
     this.#dualStack();
     ip('netns', 'add', outside);
     ip('-n', lab.node, 'link', 'add', 'up0', 'type', 'veth', 'peer', 'name', 'eth0', 'netns', outside);
@@ -54,8 +63,7 @@ export class World {
       ip('-n', namespace, 'link', 'set', 'lo', 'up');
     }
     await this.run();
-    const listener = this.#peer(outside, LISTENER);
-    await listener.line();
+    await this.listen(outside, 7777, 7778);
   }
 
   /** Addresses of IPv6 beside those of the lab. */
@@ -76,34 +84,43 @@ export class World {
     const options = lab.options();
     const datapath = new Datapath({
       ...options,
-      kernel: { ...options.kernel, maps: MASQUERADE_MAPS, auditMs: 50 },
-      objects: () => [{ ...SOURCE, hooks: hooksAt(() => masquerade.interfaces()) }],
+      kernel: { ...options.kernel, maps: [...MASQUERADE_MAPS, ...SERVICE_MAPS, ...UPLINK_MAPS], auditMs: 50 },
+      objects: () => [
+        { ...UPLINK_SOURCE, hooks: uplinkHooks(() => uplinks.interfaces()) },
+        { ...MASQUERADE, hooks: hooksAt(() => uplinks.interfaces()) },
+      ],
     });
     const core = createCore({ ...options, kernel: { ...options.kernel, auditMs: 50 } }, datapath);
+    const { db } = core;
+    const map = (name: string): BpfMap => datapath.map(name);
+    const common = { db, map, log: silent, nodeName: 'lab', lookMs: 20 };
+    const uplinks = new Uplinks({ ...common, tables: core.tables, inNode: datapath.inNode });
     const masquerade = new Masquerade({
-      ...{ db: core.db, nodeName: 'lab', tables: core.tables, log: silent, inNode: datapath.inNode, lookMs: 20 },
-      map: (name) => datapath.map(name),
+      ...{ ...common, uplinks, nodes: core.tables.nodes },
       ...(configFile === undefined ? {} : { configFile }),
+    });
+    const services = new Services({ ...common, nodes: core.tables.nodes, nodeNetns: lab.netns });
+    db.write([core.tables.nodes], (txn) => {
+      txn.upsert(core.tables.nodes, { name: 'lab', addresses: [NODE, NODE6], podCidrs: [], kubeApiserver: false });
     });
     datapath.start();
     await core.start();
+    await uplinks.start();
+    services.start();
     await masquerade.start();
-    Object.assign(this, { datapath, core, masquerade });
+    Object.assign(this, { datapath, core, masquerade, services, uplinks });
     // A later agent finds them in the state folder.
     if (configFile === undefined)
       for (const [at, pod] of this.pods.entries())
         await core.upsertEndpoint(pod.endpoint(at + 1, { 'k8s:app': pod.name }));
-    await eventually(
-      async () => masquerade.status().message,
-      (message) => message === `at up0 ${NODE} ${NODE6}`,
-    );
-    await eventually(
-      async () => [...this.map('masq_uplinks').keys()].length,
-      (uplinks) => uplinks === 1,
-    );
+    for (const name of ['masq_uplinks', 'node_uplinks'])
+      await eventually(
+        async () => [...map(name).keys()].length,
+        (count) => count === 1,
+      );
     await eventually(
       async () => this.hooks(),
-      (hooks) => hooks === 2,
+      (hooks) => hooks === 4,
     );
   }
 
@@ -117,7 +134,9 @@ export class World {
   }
 
   async halt(): Promise<void> {
+    await this.services?.stop();
     await this.masquerade?.stop();
+    await this.uplinks?.stop();
     await this.core?.stop();
     this.datapath?.stop();
     this.masquerade = undefined;
@@ -128,11 +147,16 @@ export class World {
     return this.datapath.map(name);
   }
 
-  /** Packets that were dropped for a reason. */
-  dropped(name: string): bigint {
+  /** Packets that were dropped for a reason; direction 1: what pods sent. */
+  dropped(name: string, direction = 1): bigint {
     const reason = [...DROP_REASONS.values()].find((each) => each.name === name)?.number ?? 0;
-    const value = this.map('metrics').lookup(metricsKey.encode({ reason, direction: 1 }));
+    const value = this.map('metrics').lookup(metricsKey.encode({ reason, direction }));
     return value === undefined ? 0n : sumMetrics(value).packets;
+  }
+
+  /** Somebody listens there: UDP, TCP. */
+  async listen(namespace: string, udp: number, tcp: number, address?: string): Promise<void> {
+    await this.#peer(namespace, listener(udp, tcp, address)).line();
   }
 
   talker(namespace: string): Peer {

@@ -1,18 +1,18 @@
 /** Processes of a test that talk: each says who it was that spoke to it. */
 
-/** Answers UDP 7777 and TCP 7778 of either family with the address and port that it sees, datagrams at the length in which they came. */
-export const LISTENER = `
+/** Answers at a port by UDP and at one by TCP, at an address or at all, with the address and port that it sees, datagrams at the length in which they came. */
+export const listener = (udp: number, tcp: number, address = '::'): string => `
 import { createSocket } from 'node:dgram';
 import { createServer } from 'node:net';
-const udp = createSocket('udp6');
+const udp = createSocket('${address.includes(':') ? 'udp6' : 'udp4'}');
 const plain = (address) => address.replace('::ffff:', '');
 udp.on('message', (text, from) => udp.send((plain(from.address) + ' ' + from.port).padEnd(text.length), from.port, from.address));
-udp.bind(7777, '::', () => {
+udp.bind(${udp}, '${address}', () => {
   const tcp = createServer((socket) => {
     socket.on('error', () => socket.destroy());
     socket.on('data', () => socket.write(plain(socket.remoteAddress) + ' ' + socket.remotePort + '\\n'));
   });
-  tcp.listen(7778, '::', () => console.log('ready'));
+  tcp.listen(${tcp}, '${address}', () => console.log('ready'));
 });
 `;
 

@@ -3,9 +3,10 @@
  * From a packet to its tuple, and back: addresses and ports are written, with all checksums that cover them, and in an ICMP error those of the packet that
  * it quotes, too. An error goes with the packets that answer what it quotes: its tuple is theirs.
  */
-#ifndef WEIR_REWRITE_H
-#define WEIR_REWRITE_H
+#ifndef WEIR_NAT_PACKET_H
+#define WEIR_NAT_PACKET_H
 
+#include "metrics.h"
 #include "nat.h"
 #include "offload.h"
 
@@ -360,6 +361,77 @@ static __noinline bool rewrite(struct __sk_buff *skb, struct nat_packet *p)
 	    !write_ports(skb, p->l4, checksum_at(p->l4, p->protocol), p->protocol, &p->tuple, &p->to))
 		return false;
 	return write_address(skb, p, &p->src, &p->to.src, true) && write_address(skb, p, &p->dst, &p->to.dst, false);
+}
+
+enum nat_known {
+	NAT_UNKNOWN,
+	NAT_TRANSLATED,
+	NAT_BROKEN, /* half written: must not go on */
+	NAT_OTHERS, /* of a flow that another program translates */
+};
+
+/*
+ * A packet of a known flow becomes what it must. `in`: it comes from outside. `outsiders`: flows of clients outside are meant, else those of pods. Each
+ * flow has its packets in one direction, and its answers in the other.
+ */
+static __always_inline enum nat_known nat_known(struct __sk_buff *skb, struct nat_packet *p, bool in, bool outsiders)
+{
+	struct nat_flow *f;
+	bool reply, inward;
+
+	if (p->unknown)
+		return NAT_UNKNOWN;
+	f = nat_find(&p->tuple, &p->to, &reply);
+	if (!f)
+		return NAT_UNKNOWN;
+	if (!f->owner != outsiders)
+		return NAT_OTHERS;
+	inward = READ_ONCE(f->flags) & NAT_INWARD;
+	if ((reply == in) == inward)
+		return NAT_UNKNOWN;
+	/* An error keeps no flow alive: any router sends it. */
+	if (!p->quote)
+		nat_touch(f, reply, p->tcp_flags);
+	if (p->first_fragment)
+		remember_ports(p);
+	return rewrite(skb, p) ? NAT_TRANSLATED : NAT_BROKEN;
+}
+
+/*
+ * The node itself sends it. Where a flow has the port that a socket of the node has taken since, the socket has it from now on. Of TCP the first packet
+ * says that.
+ */
+static __always_inline void yield_port(struct nat_packet *p)
+{
+	struct nat_scratch *s = nat_aside();
+	struct nat_tuple *of;
+
+	if (!s || p->unknown || (p->protocol == IPPROTO_TCP && !tcp_opens(p->tcp_flags)))
+		return;
+	nat_reverse(&p->tuple, &s->reply);
+	of = bpf_map_lookup_elem(&nat_replies, &s->reply);
+	if (!of)
+		return;
+	s->key = *of;
+	nat_forget(&s->key, &s->found);
+}
+
+static __always_inline int nat_drop(struct __sk_buff *skb, __u32 reason, __u32 direction)
+{
+	metric_count(reason & (REASON_LIMIT - 1), direction, skb->len);
+	return TC_ACT_SHOT;
+}
+
+/* Begins s->flow with this packet. */
+static __always_inline int nat_open(struct __sk_buff *skb, struct nat_packet *p, bool any_port, __u32 direction)
+{
+	struct nat_scratch *s = nat_aside();
+	__u32 reason = nat_begin(skb, any_port);
+
+	if (!s || reason != REASON_NONE)
+		return nat_drop(skb, reason, direction);
+	p->to = s->flow.to;
+	return rewrite(skb, p) ? TC_ACT_UNSPEC : TC_ACT_SHOT;
 }
 
 #endif
