@@ -272,6 +272,7 @@ describe('commands', () => {
         'pod',
         'events',
         'lease',
+        'services',
         'endpointslices',
         'daemonsets',
         'daemonset',

@@ -37,6 +37,8 @@ function agent(...more: readonly string[]): AgentProcess {
   const args = [
     ...['--node-name', 'n1', '--bpf-root', bpfRoot, '--socket', join(folder, 'sock'), '--ct-entries', '1024'],
     ...['--state-dir', join(folder, 'state'), '--no-kubernetes', '--pod-cidr', '10.86.0.0/24', '--routing', 'none'],
+    // A stage has one program, which is the sample's here.
+    ...['--services', 'off'],
     ...[
       '--cni-conf-dir',
       join(folder, 'net.d'),
