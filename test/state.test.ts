@@ -58,6 +58,7 @@ const EXCEPTIONS: Readonly<Record<string, Reason>> = {
   'node-agent/derive/work-budget.ts #spent': 'in flight',
   'node-agent/kubernetes/connection.ts #timers': 'handles',
   'node-agent/kubernetes/source.ts #reflectors': 'handles',
+  'node-agent/services/health.ts #running': 'handles',
   'operator/kubernetes/attempts.ts #waiting': 'handles',
   'operator/kubernetes/inputs.ts #reflectors': 'handles',
   'operator/kubernetes/places.ts #asked': 'in flight',

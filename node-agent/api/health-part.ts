@@ -1,19 +1,14 @@
 import { createKubeClient, ScrapeAccess } from '@weir/kube';
 import { flag, path } from '@weir/process/flags';
 import { MetricsServer } from '@weir/process/metrics-server';
-import { InvalidArgumentError } from 'commander';
 import { ConfigError } from '../config/errors.ts';
+import { type HostPort, hostPort } from '../config/host-port.ts';
 import { VERSION } from '../config/version.ts';
 import { corePart } from '../core/part.ts';
 import { definePart } from '../parts/contract.ts';
 import { HealthServer } from './health-server.ts';
 import { createMetrics } from './metrics.ts';
 import { agentStatus } from './status-routes.ts';
-
-interface HostPort {
-  readonly host: string;
-  readonly port: number;
-}
 
 /** How long a question about a scraper may take, in milliseconds. */
 const REVIEW_MS = 5000;
@@ -93,11 +88,3 @@ export const healthPart = definePart({
     };
   },
 });
-
-function hostPort(text: string): HostPort {
-  const match = /^(?:\[([0-9a-f:.]+)\]|([^:[\]]*)):(\d{1,5})$/i.exec(text);
-  const port = Number(match?.[3]);
-  if (match === null || port > 65535)
-    throw new InvalidArgumentError('It must be HOST:PORT, such as 127.0.0.1:9879 or [::1]:9879.');
-  return { host: match[1] ?? (match[2] || '0.0.0.0'), port };
-}

@@ -1,11 +1,13 @@
 import { resources } from '@weir/kube';
 import { flag } from '@weir/process/flags';
+import { type HostPort, hostPort } from '../config/host-port.ts';
 import { datapathPart } from '../core/datapath-part.ts';
 import { corePart } from '../core/part.ts';
 import { definePart } from '../parts/contract.ts';
 import { last, TableSink } from '../parts/table-sink.ts';
 import { BackendNames } from './backend-names.ts';
 import { serviceRoutes } from './faces.ts';
+import { ServiceHealth } from './health.ts';
 import { SERVICE_MAPS } from './maps.ts';
 import { serviceMetrics } from './metrics.ts';
 import { POD_HOOKS, SOCKET_HOOKS, SOURCE } from './programs.ts';
@@ -23,6 +25,10 @@ export const servicesPart = definePart({
     )
       .choices(['on', 'off'])
       .default('on'),
+    servicesHealthz: flag<HostPort | undefined>(
+      '--services-healthz <host:port>',
+      'serve /healthz there as kube-proxy does, for load balancers; where kube-proxy does not run, usually :10256',
+    ).argParser(hostPort),
   },
   maps: SERVICE_MAPS,
   objects: [SOURCE],
@@ -36,6 +42,11 @@ export const servicesPart = definePart({
       log,
     });
     const { objects, slices } = services.tables;
+    const { nodeName, servicesHealthz: healthz } = config;
+    const health = new ServiceHealth({
+      ...{ db, tables: services.tables, nodeName, log, translates: () => services.complete() },
+      ...(healthz === undefined ? {} : { healthz }),
+    });
     return {
       provides: services,
       sources: [
@@ -53,8 +64,14 @@ export const servicesPart = definePart({
       peerNaming: new BackendNames(services.faces),
       settings: { services: config.services },
       hooks: { services: [...POD_HOOKS, ...(datapath.cgroup === undefined ? [] : SOCKET_HOOKS)] },
-      start: () => services.start(),
-      stop: () => services.stop(),
+      start: () => {
+        services.start();
+        health.start();
+      },
+      stop: async () => {
+        await health.stop();
+        await services.stop();
+      },
       conditions: [
         {
           name: 'services',
@@ -66,6 +83,15 @@ export const servicesPart = definePart({
             if (first === undefined) return { ok: true, message: 'the kernel has all frontends' };
             const more = failures.size > 1 ? ` (and ${failures.size - 1} more; see weir service list)` : '';
             return { ok: false, message: `${first.service}: ${first.message}${more}` };
+          },
+        },
+        {
+          name: 'services-health',
+          title: 'Health for load balancers',
+          read: () => {
+            const [first] = health.failing();
+            if (first === undefined) return { ok: true, message: 'served' };
+            return { ok: false, message: `${first.name}: ${first.message}` };
           },
         },
       ],

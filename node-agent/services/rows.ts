@@ -39,9 +39,14 @@ export function serviceObjectParts({ metadata, spec = {}, status }: Service): Re
     publishNotReady: spec.publishNotReadyAddresses === true,
     ...(spec.internalTrafficPolicy === 'Local' ? { internalPolicy: 'Local' } : {}),
     ...(spec.externalTrafficPolicy === 'Local' ? { externalPolicy: 'Local' } : {}),
-    ...(isPort(spec.healthCheckNodePort) ? { healthPort: spec.healthCheckNodePort } : {}),
+    ...(asksForHealth(spec) && isPort(spec.healthCheckNodePort) ? { healthPort: spec.healthCheckNodePort } : {}),
   };
   return new Map([[`${namespace}/${name}`, row]]);
+}
+
+/** Load balancers ask each node only where the backends of other nodes do not serve. */
+function asksForHealth({ type, externalTrafficPolicy }: NonNullable<Service['spec']>): boolean {
+  return type === 'LoadBalancer' && externalTrafficPolicy === 'Local';
 }
 
 function portOf(each: NonNullable<NonNullable<Service['spec']>['ports']>[number]): ServicePort[] {

@@ -172,6 +172,12 @@ export class Services {
     );
   }
 
+  /** Whether all Services are known. */
+  complete(): boolean {
+    using snapshot = this.#options.db.read();
+    return snapshot.initialised(this.tables.frontends);
+  }
+
   /** Resolves once the kernel has, or refuses, what the tables say now. */
   async settled(): Promise<void> {
     const { db } = this.#options;
