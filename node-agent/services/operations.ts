@@ -289,4 +289,5 @@ function freeId(taken: (id: number) => boolean, count: number): number {
   for (let id = count + 1; ; id = 1 + Math.floor(Math.random() * MOST)) if (!taken(id)) return id;
 }
 
-const MOST = 0xffff_fffe;
+/** Nine digits, as people type them. */
+const MOST = 999_999_999;
