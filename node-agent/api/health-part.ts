@@ -1,8 +1,7 @@
 import { createKubeClient, ScrapeAccess } from '@weir/kube';
-import { flag, path } from '@weir/process/flags';
+import { flag, type HostPort, hostPort, path } from '@weir/process/flags';
 import { MetricsServer } from '@weir/process/metrics-server';
 import { ConfigError } from '../config/errors.ts';
-import { type HostPort, hostPort } from '../config/host-port.ts';
 import { VERSION } from '../config/version.ts';
 import { corePart } from '../core/part.ts';
 import { definePart } from '../parts/contract.ts';

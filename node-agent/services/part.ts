@@ -1,6 +1,5 @@
 import { resources } from '@weir/kube';
-import { flag } from '@weir/process/flags';
-import { type HostPort, hostPort } from '../config/host-port.ts';
+import { flag, type HostPort, hostPort } from '@weir/process/flags';
 import { datapathPart } from '../core/datapath-part.ts';
 import { corePart } from '../core/part.ts';
 import { definePart } from '../parts/contract.ts';
