@@ -54,6 +54,7 @@ struct nat_flow {
 	__u32 last_seen; /* ticks */
 	__u32 flags;
 	__u32 owner;
+	__u32 backend; /* of a Service's client: the number of the backend; else 0 */
 };
 
 struct nat_fragment_key {
@@ -104,7 +105,7 @@ struct {
 } nat_fragments SEC(".maps");
 
 _Static_assert(sizeof(struct nat_tuple) == 40, "nat_tuple");
-_Static_assert(sizeof(struct nat_flow) == 92, "nat_flow");
+_Static_assert(sizeof(struct nat_flow) == 96, "nat_flow");
 _Static_assert(sizeof(struct nat_fragment_key) == 40, "nat_fragment_key");
 
 static __always_inline void nat_v4(struct nat_address *to, __be32 address)

@@ -160,6 +160,44 @@ describe('weir-agent', () => {
     expect(await second.ended('SIGTERM')).toBe(0);
   });
 
+  it('has pods reach who knows only the node, while it masquerades', async () => {
+    const outside = await namespaces.add('outside');
+    await runCommand('nsenter', [
+      `--net=${node}`,
+      'ip',
+      'link',
+      'add',
+      'up0',
+      'type',
+      'veth',
+      'peer',
+      'eth0',
+      'netns',
+      outside,
+    ]);
+    for (const [netns, device, address] of [
+      [node, 'up0', '198.51.100.1/24'],
+      [outside, 'eth0', '198.51.100.2/24'],
+    ] as const) {
+      await runCommand('nsenter', [`--net=${netns}`, 'ip', 'address', 'add', address, 'dev', device]);
+      await runCommand('nsenter', [`--net=${netns}`, 'ip', 'link', 'set', device, 'up']);
+    }
+    const server = new LabPod('outside', '198.51.100.2', 0, '', basename(outside), () => dropsOf(bpfRoot));
+    pods.push(server);
+    await server.ready();
+    const first = await startAgent([...ALONE, '--masquerade', 'on']);
+    const client = await pod('c1');
+    expect(await client.dial(server)).toBe(true);
+    expect(await client.reaches(server)).toBe(true);
+    expect(await first.ended('SIGTERM')).toBe(0);
+    expect(await client.reaches(server)).toBe(true);
+    const second = await startAgent();
+    const hooks = await readdir(join(bpfRoot, 'hooks'));
+    expect(hooks.filter((file) => file.startsWith('masquerade'))).toEqual([]);
+    expect(hooks.filter((file) => file.startsWith('svc_uplink'))).toHaveLength(2);
+    expect(await second.ended('SIGTERM')).toBe(0);
+  });
+
   it('removes itself when its DaemonSet is marked, says so once, and ends in good order', async () => {
     const { api, ...cluster } = await kubernetes();
     try {

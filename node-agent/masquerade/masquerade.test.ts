@@ -6,7 +6,7 @@ import { ethernet, icmp, ipv4, type Peer, RAW_SENDER, udp } from '@weir/bpf/test
 import { eventually } from '../../test/eventually.ts';
 import { ip, NODE, NODE6, OUTSIDE, OUTSIDE6, World } from '../uplinks/testing/world.ts';
 
-/** Of the first endpoint, in nat_owners. */
+/** The first endpoint, in nat_owners. */
 const OWNER = Uint8Array.of(1, 0, 0, 0);
 const SHARE = 32_768;
 const FLOWS = 262_144;
@@ -157,7 +157,7 @@ describe('limits', () => {
     const flows = world.map('nat_flows');
     const fill = (seen: number): void => {
       const entries = Array.from({ length: FLOWS }, (_, at): readonly [Uint8Array, Uint8Array] => {
-        const [key, value] = [new Uint8Array(40), new Uint8Array(92)];
+        const [key, value] = [new Uint8Array(40), new Uint8Array(96)];
         key.set(u32(at));
         key[36] = 17;
         value.set(key);
@@ -173,6 +173,9 @@ describe('limits', () => {
       }
     };
     const watcher = await world.watcher();
+    // What is over would make room.
+    for (const key of [...flows.keys()]) flows.delete(key);
+    for (const owner of [1, 2]) world.map('nat_owners').update(u32(owner), u32(0));
     fill(ticks() + 1000);
     const dropped = world.dropped('nat-full');
     expect(await a.ask(`udp ${OUTSIDE} 10 40030`)).toBe('nothing');

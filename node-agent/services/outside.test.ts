@@ -174,6 +174,33 @@ describe('clients', () => {
     expect((await backends()).size).toBe(1);
   });
 
+  it('get another backend at the next datagram when theirs goes', async () => {
+    await told({ near: [pod] });
+    const port = fresh();
+    const ask = (): Promise<string> => client.ask(`udp ${NODE} 10 ${port} ${NODE_PORT}`);
+    expect(await ask()).toBe(`${OUTSIDE} ${port}`);
+    await told({ near: [pod], far: [FAR] });
+    expect(await ask()).toBe(`${OUTSIDE} ${port}`);
+    await told({ far: [FAR] });
+    expect(await ask()).toMatch(OF_NODE);
+  });
+
+  it('have half of the flows at most, and take none from pods', async () => {
+    await told({ near: [pod] });
+    const owners = world.map('nat_owners');
+    const [outside, half] = [new Uint8Array(4), new Uint8Array(Uint32Array.of(131_072).buffer)];
+    const before = owners.lookup(outside) ?? new Uint8Array(4);
+    owners.update(outside, half);
+    const dropped = world.dropped('nat-share', 0);
+    expect(await udp()).toBe('nothing');
+    expect(world.dropped('nat-share', 0)).toBe(dropped + 1n);
+    const [a] = world.pods;
+    const talker = world.talker(a === undefined ? '' : world.namespaceOf(a));
+    expect(await talker.ask(`udp ${OUTSIDE} 10 40001`)).toBe(`${NODE} 40001`);
+    owners.update(outside, before);
+    expect(await udp()).toBe(seen());
+  });
+
   it('are refused where the Service has no backend', async () => {
     await told({});
     expect(await udp()).toBe('ECONNREFUSED');
@@ -190,6 +217,15 @@ describe('clients', () => {
     expect(world.dropped('source-range', 0)).toBe(dropped + 1n);
     await told({ near: [pod] }, { balancerAddresses: [BALANCER], sourceRanges: [`${OUTSIDE}/32`] });
     expect(await udp(BALANCER, 80)).toBe(seen());
+  });
+
+  it('reach the node’s own programs, whatever address of it a Service names', async () => {
+    const node = world.talker(world.lab.node);
+    const ports = [{ name: 'udp', protocol: 'UDP', port: 40_100 } as const];
+    await told({ near: [pod] }, { ports, externalAddresses: [NODE] });
+    expect(await udp(NODE, 40_100)).toBe(seen());
+    expect(await node.ask('listen 40100')).toBe('listens');
+    expect(await udp(NODE, 40_100)).toBe('nothing');
   });
 
   it('do not reach cluster addresses, nor ports of nodes at other addresses', async () => {

@@ -9,10 +9,10 @@ const NAT_FLOWS = 262_144;
 const MAPPED = Uint8Array.of(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff);
 const hash = { type: 'hash', flags: mapFlags.NO_PREALLOC, version: 1 } as const;
 
-/** Of translated flows. */
+/** Of translated flows. Their versions change together: counters belong to flows. */
 export const NAT_MAPS = [
   {
-    ...{ ...hash, name: 'nat_flows', keySize: 40, valueSize: 92, maxEntries: NAT_FLOWS },
+    ...{ ...hash, name: 'nat_flows', keySize: 40, valueSize: 96, maxEntries: NAT_FLOWS },
     describe: (key, value) => ({
       key: tuple(key),
       value: { becomes: tuple(value.subarray(40, 80)), endpoint: u32(value, 88) },

@@ -89,6 +89,7 @@ static __always_inline int masquerade_new(struct __sk_buff *skb, struct nat_pack
 	s->flow.to.src = node->of[p->v6 & 1];
 	s->flow.owner = ep->id;
 	s->flow.flags = 0;
+	s->flow.backend = 0;
 	if (!s->flow.to.src.words[3])
 		return nat_drop(skb, REASON_NAT_ADDRESS, WEIR_EGRESS);
 	return nat_open(skb, p, nat_has_ports(p->protocol, p->tuple.query), WEIR_EGRESS);

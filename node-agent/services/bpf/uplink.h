@@ -52,6 +52,26 @@ static __always_inline struct svc_frontend *outside_frontend(const struct nat_pa
 						      frontend;
 }
 
+/* A datagram to a backend that is none any more begins a flow of its own: who sends it is not told that nobody gets it. */
+static __always_inline void leave_backend(const struct nat_packet *p, struct nat_scratch *s)
+{
+	const struct svc_backend *backend;
+	struct nat_flow *f;
+	__u32 id;
+
+	if (p->protocol != IPPROTO_UDP || p->unknown || p->quote)
+		return;
+	s->key = p->tuple;
+	f = bpf_map_lookup_elem(&nat_flows, &s->key);
+	if (!f || f->owner || !(READ_ONCE(f->flags) & NAT_INWARD))
+		return;
+	id = f->backend;
+	backend = bpf_map_lookup_elem(&svc_backends, &id);
+	if (!backend || backend->port != f->to.dport ||
+	    !nat_address_same((const struct nat_address *)&backend->address, &f->to.dst))
+		nat_forget(&s->key, &s->found);
+}
+
 static __always_inline int from_outside(struct __sk_buff *skb)
 {
 	struct nat_packet *p = read_packet(skb);
@@ -62,6 +82,7 @@ static __always_inline int from_outside(struct __sk_buff *skb)
 
 	if (!p || !s)
 		return TC_ACT_UNSPEC;
+	leave_backend(p, s);
 	switch (nat_known(skb, p, true, true)) {
 	case NAT_UNKNOWN:
 		break;
@@ -74,6 +95,9 @@ static __always_inline int from_outside(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC;
 	frontend = outside_frontend(p, &node);
 	if (!frontend)
+		return TC_ACT_UNSPEC;
+	/* Who may write Services may name an address of the node: what its own programs listen for stays theirs. */
+	if (!node && (node_flags(as_service(&p->dst)) & SVC_NODE_SELF) && nat_has_socket(skb, &p->tuple))
 		return TC_ACT_UNSPEC;
 	if (!source_allowed(frontend, as_service(&p->src)))
 		return nat_drop(skb, REASON_SOURCE_RANGE, WEIR_INGRESS);
@@ -90,6 +114,7 @@ static __always_inline int from_outside(struct __sk_buff *skb)
 	s->flow.to.dport = backend->port;
 	s->flow.owner = 0;
 	s->flow.flags = NAT_INWARD;
+	s->flow.backend = id;
 	if (p->first_fragment)
 		remember_ports(p);
 	return nat_open(skb, p, false, WEIR_INGRESS);
@@ -144,6 +169,7 @@ static __always_inline int to_outside(struct __sk_buff *skb)
 	s->flow.to.src = node->of[p->v6 & 1];
 	s->flow.owner = 0;
 	s->flow.flags = 0;
+	s->flow.backend = 0;
 	if (p->first_fragment)
 		remember_ports(p);
 	return nat_open(skb, p, true, WEIR_EGRESS);
