@@ -93,6 +93,18 @@ export const servicesPart = definePart({
             return { ok: false, message: `${first.name}: ${first.message}` };
           },
         },
+        {
+          name: 'service-sockets',
+          title: 'Service sockets',
+          read: () =>
+            datapath.cgroup === undefined
+              ? {
+                  ok: false,
+                  message:
+                    'the node has no root cgroup of version 2 (see --cgroup-root): Services of IPv4 are translated packet by packet, and from pods alone',
+                }
+              : { ok: true, message: `translated for all processes below ${datapath.cgroup}` },
+        },
       ],
     };
   },
