@@ -54,7 +54,7 @@ afterAll(() => cluster?.stop());
 const address = async (pod: string): Promise<string> => (await cluster.host(pod)).address;
 const asks = (): Promise<string> => cluster.probe('client', DNS, { port: 53, protocol: 'udp' });
 
-it('"allow DNS to kube-dns" works by the Service, and holds for whoever is behind it', async () => {
+it('an allow of DNS to kube-dns works by its Service, and holds for whoever is behind it', async () => {
   await cluster.applyObjects([
     service('kube-dns', DNS, 53, 'UDP'),
     slice('kube-dns', [await address('dns')], 53, 'UDP'),
