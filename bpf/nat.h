@@ -194,12 +194,17 @@ static __always_inline void nat_count(__u32 owner, __s32 by)
 		__sync_fetch_and_add(flows, by);
 }
 
-static __always_inline bool nat_may_have_more(__u32 owner)
+static __always_inline __s32 nat_flows_of(__u32 owner)
 {
 	__u32 key = owner & (NAT_OWNERS - 1);
 	__s32 *flows = bpf_map_lookup_elem(&nat_owners, &key);
 
-	return flows && READ_ONCE(*flows) < (owner ? NAT_SHARE : NAT_OUTSIDE_SHARE);
+	return flows ? READ_ONCE(*flows) : 0;
+}
+
+static __always_inline bool nat_may_have_more(__u32 owner)
+{
+	return nat_flows_of(owner) < (owner ? NAT_SHARE : NAT_OUTSIDE_SHARE);
 }
 
 /* Removes a flow by a copy of its key, which may be over by now. */

@@ -174,15 +174,21 @@ describe('clients', () => {
     expect((await backends()).size).toBe(1);
   });
 
-  it('get another backend at the next datagram when theirs goes', async () => {
+  it('get another backend when theirs goes, at the next datagram or connection', async () => {
     await told({ near: [pod] });
     const port = fresh();
     const ask = (): Promise<string> => client.ask(`udp ${NODE} 10 ${port} ${NODE_PORT}`);
     expect(await ask()).toBe(`${OUTSIDE} ${port}`);
     await told({ near: [pod], far: [FAR] });
     expect(await ask()).toBe(`${OUTSIDE} ${port}`);
+    const reused = fresh();
+    const dial = (): Promise<string> => client.ask(`tcp ${NODE} ${reused} ${NODE_PORT}`);
+    await told({ near: [pod] });
+    expect(await dial()).toBe(`${OUTSIDE} ${reused}`);
+    expect(await client.ask(`hangup ${reused}`)).toBe('closed');
     await told({ far: [FAR] });
     expect(await ask()).toMatch(OF_NODE);
+    expect(await dial()).toMatch(OF_NODE);
   });
 
   it('have half of the flows at most, and take none from pods', async () => {

@@ -52,14 +52,14 @@ static __always_inline struct svc_frontend *outside_frontend(const struct nat_pa
 						      frontend;
 }
 
-/* A datagram to a backend that is none any more begins a flow of its own: who sends it is not told that nobody gets it. */
+/* What opens a connection, or a datagram, whose flow has a backend that is none any more begins a flow of its own. */
 static __always_inline void leave_backend(const struct nat_packet *p, struct nat_scratch *s)
 {
 	const struct svc_backend *backend;
 	struct nat_flow *f;
 	__u32 id;
 
-	if (p->protocol != IPPROTO_UDP || p->unknown || p->quote)
+	if (p->unknown || p->quote || !(p->protocol == IPPROTO_UDP || tcp_opens(p->tcp_flags)))
 		return;
 	s->key = p->tuple;
 	f = bpf_map_lookup_elem(&nat_flows, &s->key);
@@ -82,14 +82,17 @@ static __always_inline int from_outside(struct __sk_buff *skb)
 
 	if (!p || !s)
 		return TC_ACT_UNSPEC;
-	leave_backend(p, s);
-	switch (nat_known(skb, p, true, true)) {
-	case NAT_UNKNOWN:
-		break;
-	case NAT_BROKEN:
-		return TC_ACT_SHOT;
-	default:
-		return TC_ACT_UNSPEC;
+	/* Most nodes take in nothing for Services. */
+	if (nat_flows_of(0) > 0) {
+		leave_backend(p, s);
+		switch (nat_known(skb, p, true, true)) {
+		case NAT_UNKNOWN:
+			break;
+		case NAT_BROKEN:
+			return TC_ACT_SHOT;
+		default:
+			return TC_ACT_UNSPEC;
+		}
 	}
 	if (!opens(p))
 		return TC_ACT_UNSPEC;
@@ -140,11 +143,14 @@ static __always_inline bool was_led_on(const struct nat_packet *p)
 
 static __always_inline int to_outside(struct __sk_buff *skb)
 {
-	struct nat_packet *p = read_packet(skb);
 	struct nat_scratch *s = nat_aside();
 	struct uplink_addresses *node;
 	__u32 to = skb->ifindex;
+	struct nat_packet *p;
 
+	if (nat_flows_of(0) <= 0)
+		return TC_ACT_UNSPEC;
+	p = read_packet(skb);
 	if (!p || !s)
 		return TC_ACT_UNSPEC;
 	if (skb->ingress_ifindex <= LOOPBACK_IFINDEX && !p->quote) {

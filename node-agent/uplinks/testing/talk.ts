@@ -18,7 +18,7 @@ udp.bind(${udp}, '${address}', () => {
 
 /**
  * "udp ADDRESS SIZE [PORT [TO]]": a datagram of that size, from that port; "tcp ADDRESS [PORT [TO]]": a connection, or a word on the one that is open;
- * "ping ADDRESS ID": an echo; "listen PORT": a socket for datagrams; "close PORT": of those that sent. Prints what comes back, the name of an error, or "nothing" after two seconds.
+ * "ping ADDRESS ID": an echo; "listen PORT": a socket for datagrams; "close PORT", "hangup PORT": ends those that talked from there. Prints what comes back, the name of an error, or "nothing" after two seconds.
  */
 export const TALKER = `
 import { createSocket } from 'node:dgram';
@@ -87,7 +87,13 @@ function close(port) {
   for (const [key, socket] of sockets) if (socket.address().port === Number(port)) { sockets.delete(key); socket.close(); }
   return 'closed';
 }
-const verbs = { udp, tcp, ping, listen, close };
+/** Ends the connections from a port at once, without TIME_WAIT. */
+function hangup(port) {
+  for (const [key, stream] of streams)
+    if (key.endsWith(port)) { streams.delete(key); stream.removeAllListeners('error').on('error', () => {}).resetAndDestroy(); }
+  return 'closed';
+}
+const verbs = { udp, tcp, ping, listen, close, hangup };
 for await (const line of createInterface({ input: process.stdin })) {
   const [verb, ...rest] = line.split(' ');
   console.log(await verbs[verb](...rest));
