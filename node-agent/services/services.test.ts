@@ -1,0 +1,216 @@
+import { afterEach, describe, expect, it } from '@jest/globals';
+import { createStateDB, type StateDB } from '@weir/statedb';
+import { checkIncremental } from '@weir/statedb/testing';
+import fc from 'fast-check';
+import { type BpfMap, createMemoryMap } from 'libbpf-ts';
+import { eventually } from '../../test/eventually.ts';
+import { createTables } from '../create-tables.ts';
+import { silent } from '../datapath/testing/lab.ts';
+import { claimKey, claimsOf } from './claims.ts';
+import { frontendRowKey, frontendsOf } from './frontends.ts';
+import { frontendKey, frontendValue } from './layout.ts';
+import { SERVICE_MAPS } from './maps.ts';
+import { deriveFrontends, Services, serviceTables } from './services.ts';
+import type { EndpointSliceRow, ServiceObjectRow } from './types.ts';
+
+const PORTS = [{ name: 'web', protocol: 'TCP', port: 80 }] as const;
+
+function object(name: string, address: string, more: Partial<ServiceObjectRow> = {}): ServiceObjectRow {
+  return { namespace: 'ns', name, clusterAddresses: [address], ports: [...PORTS], publishNotReady: false, ...more };
+}
+
+function slice(service: string, addresses: readonly string[]): EndpointSliceRow {
+  const state = { ready: true, serving: true, terminating: false };
+  const endpoints = addresses.map((address) => ({ addresses: [address], ...state }));
+  return { namespace: 'ns', name: service, service: `ns/${service}`, endpoints, ports: [{ ...PORTS[0], port: 8080 }] };
+}
+
+const addresses = (count: number, net: number): string[] =>
+  Array.from({ length: count }, (_, at) => `10.${net}.${at >> 8}.${at & 255}`);
+
+describe('frontends, derived', () => {
+  const address = fc.constantFrom('10.96.0.1', '10.96.0.2', '192.0.2.1', '192.0.2.2');
+  const step = fc.record({
+    name: fc.constantFrom('a', 'b', 'c'),
+    gone: fc.boolean(),
+    of: fc.constantFrom('object', 'slice', 'zone'),
+    created: fc.constantFrom('2026-01-01T00:00:00Z', '2026-01-02T00:00:00Z'),
+    clusterAddresses: fc.uniqueArray(address, { minLength: 1, maxLength: 1 }),
+    externalAddresses: fc.uniqueArray(address, { maxLength: 2 }),
+    balancerAddresses: fc.uniqueArray(address, { maxLength: 2 }),
+    nodePort: fc.option(fc.constantFrom(30_001, 30_002), { nil: undefined }),
+    zone: fc.option(fc.constantFrom('z1', 'z2'), { nil: undefined }),
+    endpoints: fc.uniqueArray(fc.constantFrom('10.0.0.1', '10.0.0.2', '10.0.0.3'), { maxLength: 3 }),
+  });
+  const order = ['ClusterIP', 'NodePort', 'LoadBalancer', 'ExternalIP'];
+
+  it('have each address and port once, for the Service that comes first, after any changes', async () => {
+    await checkIncremental({
+      step,
+      create() {
+        const db = createStateDB({ freeze: true });
+        const tables = serviceTables(db);
+        const { nodes } = createTables(db);
+        const { objects, slices, frontends } = tables;
+        const derivation = deriveFrontends(db, tables, nodes, 'n1');
+        return {
+          apply({ name, gone, of, endpoints, zone, nodePort, ...spec }) {
+            const ports = [{ ...PORTS[0], ...(nodePort === undefined ? {} : { nodePort }) }];
+            const hinted = endpoints.map((each, at) => ({
+              ...{ addresses: [each], ready: true, serving: true, terminating: false, zones: [at === 0 ? 'z1' : 'z2'] },
+            }));
+            db.write([objects, slices, nodes], (txn) => {
+              if (of === 'zone') {
+                const node = { name: 'n1', addresses: [], podCidrs: [], kubeApiserver: false };
+                txn.upsert(nodes, { ...node, ...(zone === undefined ? {} : { zone }) });
+              } else if (of === 'slice') {
+                if (gone) txn.delete(slices, `ns/${name}`);
+                else txn.upsert(slices, { ...slice(name, []), endpoints: hinted });
+              } else if (gone) txn.delete(objects, `ns/${name}`);
+              else txn.upsert(objects, { namespace: 'ns', name, ports, publishNotReady: false, ...spec });
+            });
+          },
+          incremental() {
+            derivation.flush();
+            using snapshot = db.read();
+            return [...snapshot.all(frontends)];
+          },
+          recompute() {
+            using snapshot = db.read();
+            const all = [...snapshot.all(objects)];
+            const claims = all.flatMap((each) =>
+              claimsOf(each).map((claim) => ({ claim, each, key: claimKey(claim) })),
+            );
+            const rank = ({ claim, each }: (typeof claims)[number]): string =>
+              `${order.indexOf(claim.kind)} ${each.created} ${each.name}`;
+            const firsts = new Map<string, string>();
+            for (const one of claims.toSorted((a, b) => (rank(a) < rank(b) ? -1 : 1)))
+              if (!firsts.has(one.key)) firsts.set(one.key, one.each.name);
+            const zone = snapshot.get(nodes, 'n1')?.zone;
+            const place = { node: 'n1', ...(zone === undefined ? {} : { zone }) };
+            const rows = all.flatMap((each) => {
+              const own = [...snapshot.list(slices, 'service', `ns/${each.name}`)];
+              return frontendsOf(each, own, place, (claim) => firsts.get(claimKey(claim)) !== each.name);
+            });
+            const places = rows.flatMap((row) => row.addresses.map((at) => `${at} ${row.port} ${row.scope}`));
+            expect(new Set(places).size).toBe(places.length);
+            return rows.toSorted((a, b) => (frontendRowKey(a) < frontendRowKey(b) ? -1 : 1));
+          },
+          dispose: () => derivation[Symbol.dispose](),
+        };
+      },
+    });
+  });
+});
+
+describe('services in maps', () => {
+  let running: Services[] = [];
+  afterEach(async () => {
+    for (const services of running) await services.stop();
+    running = [];
+  });
+
+  const createMaps = (most: number): Map<string, BpfMap> =>
+    new Map(
+      SERVICE_MAPS.map((spec) => [
+        spec.name,
+        createMemoryMap({ ...spec, maxEntries: spec.type === 'hash' ? most : spec.maxEntries }),
+      ]),
+    );
+
+  function start(maps: ReadonlyMap<string, BpfMap>): { db: StateDB; services: Services } {
+    const db = createStateDB();
+    const map = (name: string): BpfMap => {
+      const found = maps.get(name);
+      if (found === undefined) throw new Error(`no map ${name}`);
+      return found;
+    };
+    const services = new Services({ db, map, nodes: createTables(db).nodes, nodeName: 'n1', log: silent });
+    running.push(services);
+    services.start();
+    return { db, services };
+  }
+
+  function tell(
+    { db, services }: ReturnType<typeof start>,
+    rows: readonly [ServiceObjectRow, EndpointSliceRow][],
+  ): void {
+    const { objects, slices } = services.tables;
+    db.write([objects, slices], (txn) => {
+      for (const [one, its] of rows) {
+        txn.upsert(objects, one);
+        txn.upsert(slices, its);
+      }
+    });
+  }
+
+  const counts = (maps: ReadonlyMap<string, BpfMap>): Record<string, number> =>
+    Object.fromEntries(
+      Array.from(maps.get('svc_frontends')?.entries() ?? [], ([key, value]) => [
+        frontendKey.decode(key).address,
+        frontendValue.decode(value).count,
+      ]),
+    );
+  const dump = (maps: ReadonlyMap<string, BpfMap>): string[] =>
+    ['svc_frontends', 'svc_slots', 'svc_backends'].flatMap((name) =>
+      Array.from(maps.get(name)?.entries() ?? [], (entry) => `${name} ${entry.map((bytes) => [...bytes].join('.'))}`),
+    );
+
+  it("a tenant's Service that does not fit is named and takes nothing from others; it goes in once it fits", async () => {
+    const maps = createMaps(100);
+    const agent = start(maps);
+    tell(agent, [
+      [object('a', '10.96.0.1'), slice('a', addresses(3, 1))],
+      [object('evil', '10.96.0.2'), slice('evil', addresses(10_000, 2))],
+      [object('z', '10.96.0.3'), slice('z', addresses(5, 3))],
+    ]);
+    await agent.services.settled();
+    await eventually(
+      () => Promise.resolve(counts(maps)),
+      (found) => found['10.96.0.3'] === 5,
+    );
+    expect(counts(maps)).toEqual({ '10.96.0.1': 3, '10.96.0.3': 5 });
+    expect(Array.from(agent.services.failures().values(), ({ service }) => service)).toEqual(['ns/evil']);
+    expect([...(maps.get('svc_backends')?.keys() ?? [])]).toHaveLength(8);
+    tell(agent, [[object('evil', '10.96.0.2'), slice('evil', addresses(7, 2))]]);
+    await agent.services.settled();
+    expect(counts(maps)).toEqual({ '10.96.0.1': 3, '10.96.0.2': 7, '10.96.0.3': 5 });
+    expect(agent.services.failures().size).toBe(0);
+  });
+
+  it('a Service that grows beyond the map keeps the backends that it has', async () => {
+    const maps = createMaps(100);
+    const agent = start(maps);
+    tell(agent, [[object('a', '10.96.0.1'), slice('a', addresses(3, 1))]]);
+    await agent.services.settled();
+    tell(agent, [[object('a', '10.96.0.1'), slice('a', addresses(200, 1))]]);
+    await agent.services.settled();
+    expect(counts(maps)).toEqual({ '10.96.0.1': 3 });
+    expect(agent.services.failures().size).toBe(1);
+  });
+
+  it('the next agent finds all as it was, and takes away what went meanwhile', async () => {
+    const maps = createMaps(1000);
+    const rows: [ServiceObjectRow, EndpointSliceRow][] = Array.from({ length: 20 }, (_, at) => [
+      object(`s${at}`, `10.96.0.${at}`),
+      slice(`s${at}`, addresses(5, at)),
+    ]);
+    const first = start(maps);
+    tell(first, rows);
+    await first.services.settled();
+    await first.services.stop();
+    const before = dump(maps);
+    const second = start(maps);
+    tell(second, rows.toReversed());
+    await second.services.settled();
+    expect(dump(maps).sort()).toEqual(before.sort());
+    await second.services.stop();
+    const third = start(maps);
+    tell(third, rows.slice(0, 1));
+    await third.services.settled();
+    await eventually(
+      () => Promise.resolve(Object.keys(counts(maps))),
+      (found) => found.length === 1,
+    );
+  });
+});
