@@ -153,7 +153,10 @@ describe('services in maps', () => {
     );
   const dump = (maps: ReadonlyMap<string, BpfMap>): string[] =>
     ['svc_frontends', 'svc_slots', 'svc_backends'].flatMap((name) =>
-      Array.from(maps.get(name)?.entries() ?? [], (entry) => `${name} ${entry.map((bytes) => [...bytes].join('.'))}`),
+      Array.from(
+        maps.get(name)?.entries() ?? [],
+        (entry) => `${name} ${entry.map((bytes) => [...bytes].join('.')).join(' ')}`,
+      ),
     );
 
   it("a tenant's Service that does not fit is named and takes nothing from others; it goes in once it fits", async () => {
