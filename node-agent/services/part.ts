@@ -2,7 +2,7 @@ import { resources } from '@weir/kube';
 import { flag, type HostPort, hostPort } from '@weir/process/flags';
 import { datapathPart } from '../core/datapath-part.ts';
 import { corePart } from '../core/part.ts';
-import { definePart } from '../parts/contract.ts';
+import { definePart, type PartCondition } from '../parts/contract.ts';
 import { last, TableSink } from '../parts/table-sink.ts';
 import { BackendNames } from './backend-names.ts';
 import { serviceRoutes } from './faces.ts';
@@ -26,7 +26,7 @@ export const servicesPart = definePart({
       .default('on'),
     servicesHealthz: flag<HostPort | undefined>(
       '--services-healthz <host:port>',
-      'serve /healthz there as kube-proxy does, for load balancers; where kube-proxy does not run, usually :10256',
+      'kube-proxy does not run: answer load balancers as it does, at this address, usually :10256, and at healthCheckNodePorts of Services',
     ).argParser(hostPort),
   },
   maps: SERVICE_MAPS,
@@ -42,10 +42,14 @@ export const servicesPart = definePart({
     });
     const { objects, slices } = services.tables;
     const { nodeName, servicesHealthz: healthz } = config;
-    const health = new ServiceHealth({
-      ...{ db, tables: services.tables, nodeName, log, translates: () => services.complete() },
-      ...(healthz === undefined ? {} : { healthz }),
-    });
+    // Beside kube-proxy the ports are its own.
+    const health =
+      healthz === undefined
+        ? undefined
+        : new ServiceHealth({
+            ...{ db, tables: services.tables, nodeName, log, healthz },
+            translates: () => services.complete(),
+          });
     return {
       provides: services,
       sources: [
@@ -65,10 +69,10 @@ export const servicesPart = definePart({
       hooks: { services: [...POD_HOOKS, ...(datapath.cgroup === undefined ? [] : SOCKET_HOOKS)] },
       start: () => {
         services.start();
-        health.start();
+        health?.start();
       },
       stop: async () => {
-        await health.stop();
+        await health?.stop();
         await services.stop();
       },
       conditions: [
@@ -85,15 +89,6 @@ export const servicesPart = definePart({
           },
         },
         {
-          name: 'services-health',
-          title: 'Health for load balancers',
-          read: () => {
-            const [first] = health.failing();
-            if (first === undefined) return { ok: true, message: 'served' };
-            return { ok: false, message: `${first.name}: ${first.message}` };
-          },
-        },
-        {
           name: 'service-sockets',
           title: 'Service sockets',
           read: () =>
@@ -105,7 +100,20 @@ export const servicesPart = definePart({
                 }
               : { ok: true, message: `translated for all processes below ${datapath.cgroup}` },
         },
+        ...(health === undefined ? [] : [healthCondition(health)]),
       ],
     };
   },
 });
+
+function healthCondition(health: ServiceHealth): PartCondition {
+  return {
+    name: 'services-health',
+    title: 'Health for load balancers',
+    read: () => {
+      const [first] = health.failing();
+      if (first === undefined) return { ok: true, message: 'served' };
+      return { ok: false, message: `${first.name}: ${first.message}` };
+    },
+  };
+}

@@ -95,7 +95,7 @@ describe('pods of the chart', () => {
     for (const flags of [
       [],
       ['--set', 'cni.install=false,agent.mountBpffs=false'],
-      ['--set', 'metrics.secure.enabled=true,services.enabled=false'],
+      ['--set', 'metrics.secure.enabled=true'],
     ]) {
       for (const [, spec] of pods(await render(flags))) {
         const mounts = new Set(containers(spec).flatMap((each) => (each.volumeMounts ?? []).map(({ name }) => name)));

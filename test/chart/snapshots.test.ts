@@ -10,7 +10,7 @@ const UPDATE = 'UPDATE_SNAPSHOTS=1 npm run jest -- test/chart/snapshots.test.ts'
 
 const SETS: Readonly<Record<string, readonly string[]>> = {
   defaults: [],
-  'no-kube-proxy': ['--set', 'apiServer.host=192.0.2.1,apiServer.port=6443'],
+  'no-kube-proxy': ['--set', 'kubeProxyReplacement=true,apiServer.host=192.0.2.1,apiServer.port=6443'],
   monitoring: [
     '--set',
     'metrics.serviceMonitor.enabled=true,metrics.prometheusRule.enabled=true,metrics.dashboard.enabled=true',

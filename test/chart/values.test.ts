@@ -135,6 +135,7 @@ describe('the values of charts/weir', () => {
     ['agent.healthPort=10257', ['agent.healthPort is 10257', 'kube-controller-manager']],
     ['agent.healthPort=2380', ['agent.healthPort is 2380', 'etcd']],
     ['apiServer.port=8443', ['apiServer.port is 8443', 'apiServer.host']],
+    ['kubeProxyReplacement=true', ['kubeProxyReplacement is true', 'apiServer.host']],
   ])('%s is refused by name', async (setting, words) => {
     const { code, stderr } = await attempt('helm', ['template', 'weir', CHART, '--set', setting]);
     expect(code).not.toBe(0);

@@ -20,7 +20,7 @@ const egress = (name: string, spec: object) => ({
 describe('Services on a real Kubernetes without kube-proxy', () => {
   let cluster: RealCluster;
   beforeAll(async () => {
-    cluster = await weirCluster();
+    cluster = await weirCluster({ install: { kubeProxyReplacement: true } });
     await cluster.createPods([
       { name: 'client', labels: { app: 'client' }, node: 1 },
       { name: 'web-1', labels: { app: 'web' }, node: 1, tcp: [80], udp: [53] },
@@ -81,6 +81,14 @@ describe('Services on a real Kubernetes without kube-proxy', () => {
     for (const node of [1, 2]) {
       const { code, stdout, stderr } = await cluster.enter(node, ['bash', '-c', script]);
       expect(`${code} ${stdout}${stderr}`).toBe('0 connected\n');
+    }
+  });
+
+  it('answers load balancers as kube-proxy does', async () => {
+    const ask = "exec 3<>/dev/tcp/127.0.0.1/10256; printf 'GET /healthz HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3";
+    for (const node of [1, 2]) {
+      const { stdout } = await cluster.enter(node, ['bash', '-c', ask]);
+      expect(stdout).toMatch(/"nodeEligible": ?true/);
     }
   });
 
