@@ -13,6 +13,15 @@
 #define NEXTHDR_FRAGMENT 44
 #define ICMP_HEADER_BYTES 8
 
+/* Of a TCP header, from its fifth byte on. */
+struct tcp_numbers {
+	__be32 seq;
+	__be32 ack;
+	__u8 offset;
+	__u8 flags;
+	__u8 pad[2];
+};
+
 struct nat_packet {
 	struct nat_tuple tuple;
 	struct nat_address src; /* of the packet itself: of an error its sender */
@@ -23,8 +32,8 @@ struct nat_packet {
 	__u32 quote; /* the quoted IP header, of an error; else 0 */
 	__u32 quoted_l4;
 	__u32 fragment_id;
+	struct tcp_numbers tcp; /* 0 of other protocols */
 	__u8 protocol; /* of the packet itself */
-	__u8 tcp_flags;
 	__u8 v6; /* 0 or 1 */
 	bool first_fragment; /* of several */
 	bool later_fragment;
@@ -235,8 +244,10 @@ static __always_inline struct nat_packet *read_packet(struct __sk_buff *skb)
 		p->unknown = true;
 		return p;
 	}
-	if (p->protocol == IPPROTO_TCP && bpf_skb_load_bytes(skb, p->l4 + 13, &p->tcp_flags, 1))
-		p->tcp_flags = 0;
+	if (p->protocol == IPPROTO_TCP && bpf_skb_load_bytes(skb, p->l4 + 4, &p->tcp, offsetof(struct tcp_numbers, pad))) {
+		p->unknown = true;
+		return p;
+	}
 	if (p->protocol == IPPROTO_ICMPV6 && type >= 130 && type <= 137)
 		return NULL;
 	if (p->protocol == IPPROTO_ICMP && type == 5)
@@ -363,6 +374,30 @@ static __noinline bool rewrite(struct __sk_buff *skb, struct nat_packet *p)
 	return write_address(skb, p, &p->src, &p->to.src, true) && write_address(skb, p, &p->dst, &p->to.dst, false);
 }
 
+/* A packet of the flow. `in`: from outside. */
+static __always_inline void nat_touch(struct nat_flow *f, const struct nat_packet *p, bool reply, bool in)
+{
+	__u32 now = now_ticks(), before = READ_ONCE(f->flags), flags = before;
+	__u8 tcp_flags = p->tcp.flags;
+
+	if (reply)
+		flags |= NAT_REPLIED;
+	else if (before & NAT_REPLIED)
+		flags |= NAT_LASTING;
+	if (tcp_flags & TCP_FIN)
+		flags |= reply ? NAT_FIN_REPLY : NAT_FIN_FORWARD;
+	if ((tcp_flags & TCP_RST) && (!in || p->tcp.seq == READ_ONCE(f->acked)))
+		flags |= NAT_RESET;
+	if (!reply && tcp_opens(tcp_flags))
+		flags &= ~(NAT_RESET | NAT_FIN_FORWARD | NAT_FIN_REPLY);
+	if (flags != before)
+		WRITE_ONCE(f->flags, flags);
+	if (!in && (tcp_flags & TCP_ACK))
+		WRITE_ONCE(f->acked, p->tcp.ack);
+	if (READ_ONCE(f->last_seen) != now)
+		WRITE_ONCE(f->last_seen, now);
+}
+
 enum nat_known {
 	NAT_UNKNOWN,
 	NAT_TRANSLATED,
@@ -391,7 +426,7 @@ static __always_inline enum nat_known nat_known(struct __sk_buff *skb, struct na
 		return NAT_UNKNOWN;
 	/* An error keeps no flow alive: any router sends it. */
 	if (!p->quote)
-		nat_touch(f, reply, p->tcp_flags);
+		nat_touch(f, p, reply, in);
 	if (p->first_fragment)
 		remember_ports(p);
 	return rewrite(skb, p) ? NAT_TRANSLATED : NAT_BROKEN;
@@ -406,7 +441,7 @@ static __always_inline void yield_port(struct nat_packet *p)
 	struct nat_scratch *s = nat_aside();
 	struct nat_tuple *of;
 
-	if (!s || p->unknown || (p->protocol == IPPROTO_TCP && !tcp_opens(p->tcp_flags)))
+	if (!s || p->unknown || (p->protocol == IPPROTO_TCP && !tcp_opens(p->tcp.flags)))
 		return;
 	nat_reverse(&p->tuple, &s->reply);
 	of = bpf_map_lookup_elem(&nat_replies, &s->reply);

@@ -21,6 +21,8 @@
 #define NAT_FIRST_PORT 32768
 #define NAT_TRIES 16
 #define NAT_COLLECT_TICKS 1
+/* What nobody has answered for so long, and a handshake that is not done, makes room. */
+#define NAT_OPENING_TICKS TICKS(5)
 
 /* IPv4 as ::ffff:a.b.c.d. */
 struct nat_address {
@@ -55,6 +57,7 @@ struct nat_flow {
 	__u32 flags;
 	__u32 owner;
 	__u32 backend; /* of a Service's client: the number of the backend; else 0 */
+	__be32 acked; /* of TCP: the number that the side within waits for: a reset from outside with another is not taken there (RFC 5961) */
 };
 
 struct nat_fragment_key {
@@ -105,7 +108,7 @@ struct {
 } nat_fragments SEC(".maps");
 
 _Static_assert(sizeof(struct nat_tuple) == 40, "nat_tuple");
-_Static_assert(sizeof(struct nat_flow) == 96, "nat_flow");
+_Static_assert(sizeof(struct nat_flow) == 100, "nat_flow");
 _Static_assert(sizeof(struct nat_fragment_key) == 40, "nat_fragment_key");
 
 static __always_inline void nat_v4(struct nat_address *to, __be32 address)
@@ -233,8 +236,11 @@ static __noinline long nat_forget(struct nat_tuple *key, struct nat_tuple *reply
 static long nat_collect_one(void *map, struct nat_tuple *key, struct nat_flow *f, __u32 *now)
 {
 	struct nat_scratch *s = nat_aside();
+	__u32 flags = READ_ONCE(f->flags);
+	bool opening = !(flags & (key->protocol == IPPROTO_TCP ? NAT_LASTING : NAT_REPLIED));
+	__s32 idle = (__s32)(*now - READ_ONCE(f->last_seen));
 
-	if (!s || !nat_over(f, *now))
+	if (!s || !(nat_over(f, *now) || (opening && idle > (__s32)NAT_OPENING_TICKS)))
 		return 0;
 	s->found = *key;
 	nat_forget(&s->found, &s->reply);
@@ -294,27 +300,6 @@ static __noinline struct nat_flow *nat_find(const struct nat_tuple *t, struct na
 		return NULL;
 	}
 	return f;
-}
-
-/* A packet of the flow. */
-static __always_inline void nat_touch(struct nat_flow *f, bool reply, __u8 tcp_flags)
-{
-	__u32 now = now_ticks(), before = READ_ONCE(f->flags), flags = before;
-
-	if (reply)
-		flags |= NAT_REPLIED;
-	else if (before & NAT_REPLIED)
-		flags |= NAT_LASTING;
-	if (tcp_flags & TCP_FIN)
-		flags |= reply ? NAT_FIN_REPLY : NAT_FIN_FORWARD;
-	if (tcp_flags & TCP_RST)
-		flags |= NAT_RESET;
-	if (!reply && tcp_opens(tcp_flags))
-		flags &= ~(NAT_RESET | NAT_FIN_FORWARD | NAT_FIN_REPLY);
-	if (flags != before)
-		WRITE_ONCE(f->flags, flags);
-	if (READ_ONCE(f->last_seen) != now)
-		WRITE_ONCE(f->last_seen, now);
 }
 
 /* Whether a socket of the node gets what answers say. */
@@ -427,6 +412,7 @@ static __noinline __u32 nat_begin(struct __sk_buff *skb, bool any_port)
 	if (claimed == NAT_TAKEN)
 		return REASON_NAT_PORT;
 	s->flow.last_seen = now_ticks();
+	s->flow.acked = 0;
 	error = bpf_map_update_elem(&nat_flows, &s->flow.from, &s->flow, BPF_NOEXIST);
 	if (error && error != -EEXIST && nat_collect())
 		error = bpf_map_update_elem(&nat_flows, &s->flow.from, &s->flow, BPF_NOEXIST);

@@ -2,7 +2,7 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
-import { ethernet, icmp, ipv4, type Peer, RAW_SENDER, udp } from '@weir/bpf/testing';
+import { ethernet, icmp, ipv4, type Peer, RAW_SENDER, TCP_FLAGS, tcp, udp } from '@weir/bpf/testing';
 import { eventually } from '../../test/eventually.ts';
 import { ip, NODE, NODE6, OUTSIDE, OUTSIDE6, World } from '../uplinks/testing/world.ts';
 
@@ -10,13 +10,21 @@ import { ip, NODE, NODE6, OUTSIDE, OUTSIDE6, World } from '../uplinks/testing/wo
 const OWNER = Uint8Array.of(1, 0, 0, 0);
 const SHARE = 32_768;
 const FLOWS = 262_144;
-/** Where last_seen and the owner stand in a flow. */
-const [SEEN_AT, OWNER_AT] = [80, 88];
+/** Where last_seen, flags and the owner stand in a flow. */
+const [SEEN_AT, FLAGS_AT, OWNER_AT] = [80, 84, 88];
+const RESET = 16;
 
 let world: World;
 let a: Peer;
 let b: Peer;
 let node: Peer;
+
+/** The flags of the flow that has this source port. */
+function flagsOf(port: number): number {
+  for (const [key, value] of world.map('nat_flows').entries())
+    if (key[32] === port >> 8 && key[33] === (port & 255)) return value[FLAGS_AT] ?? 0;
+  return 0;
+}
 
 const u32 = (value: number): Uint8Array => new Uint8Array(Uint32Array.of(value).buffer);
 const ticks = (): number => Number(process.hrtime.bigint() >> 30n);
@@ -98,6 +106,26 @@ describe('errors', () => {
     expect(await a.ask('ping 203.0.113.1 79')).toBe('unreachable');
   });
 
+  it('a reset from outside ends a connection only where the pod takes it', async () => {
+    expect(await a.ask(`tcp ${OUTSIDE} 40015`)).toBe(`${NODE} 40015`);
+    const raw = world.peer(world.outside, RAW_SENDER);
+    const [far] = JSON.parse(ip('-n', world.outside, '-j', 'link', 'show', 'dev', 'eth0')) as [{ ifindex: number }];
+    const [up] = JSON.parse(ip('-n', world.lab.node, '-j', 'link', 'show', 'dev', 'up0')) as [{ address: string }];
+    const payload = tcp({ sport: 7778, dport: 40_015, flags: TCP_FLAGS.rst, seq: 12_345 });
+    const frame = ethernet(ipv4({ src: OUTSIDE, dst: NODE, protocol: 6, payload }));
+    frame.set(up.address.split(':').map((byte) => Number.parseInt(byte, 16)));
+    expect(await raw.ask(`${far.ifindex} ${Buffer.from(frame).toString('hex')}`)).toBe('sent');
+    expect(await a.ask(`tcp ${OUTSIDE} 40015`)).toBe(`${NODE} 40015`);
+    expect(flagsOf(40_015) & RESET).toBe(0);
+    expect(await a.ask('hangup 40015')).toBe('closed');
+    await eventually(
+      async () => flagsOf(40_015),
+      (flags) => (flags & RESET) !== 0,
+    );
+    expect(await a.ask(`tcp ${OUTSIDE} 40016 7999`)).toBe('ECONNREFUSED');
+    expect(flagsOf(40_016) & RESET).toBe(RESET);
+  });
+
   it('of a pod leave with the node’s address', async () => {
     const outside = world.talker(world.outside);
     // The outside's own port from which it then talks to the pod's, which is closed by then.
@@ -157,19 +185,17 @@ describe('limits', () => {
     const flows = world.map('nat_flows');
     const fill = (seen: number): void => {
       const entries = Array.from({ length: FLOWS }, (_, at): readonly [Uint8Array, Uint8Array] => {
-        const [key, value] = [new Uint8Array(40), new Uint8Array(96)];
+        const [key, value] = [new Uint8Array(40), new Uint8Array(100)];
         key.set(u32(at));
         key[36] = 17;
         value.set(key);
         value.set(u32(seen), SEEN_AT);
         return [key, value];
       });
-      for (const [key, value] of entries) {
-        try {
-          flows.update(key, value);
-        } catch {
-          break;
-        }
+      try {
+        flows.updateBatch(entries);
+      } catch {
+        // Until it is full.
       }
     };
     const watcher = await world.watcher();
@@ -181,7 +207,8 @@ describe('limits', () => {
     expect(await a.ask(`udp ${OUTSIDE} 10 40030`)).toBe('nothing');
     expect(world.dropped('nat-full')).toBeGreaterThan(dropped);
     expect(await watcher.ask('?')).not.toContain('10.88.');
-    fill(ticks() - 1000);
+    // Nobody has answered these.
+    fill(ticks() - 10);
     expect(await a.ask(`udp ${OUTSIDE} 10 40030`)).toBe(`${NODE} 40030`);
   });
 });

@@ -12,7 +12,7 @@ const hash = { type: 'hash', flags: mapFlags.NO_PREALLOC, version: 1 } as const;
 /** Of translated flows. Their versions change together: counters belong to flows. */
 export const NAT_MAPS = [
   {
-    ...{ ...hash, name: 'nat_flows', keySize: 40, valueSize: 96, maxEntries: NAT_FLOWS },
+    ...{ ...hash, name: 'nat_flows', keySize: 40, valueSize: 100, maxEntries: NAT_FLOWS },
     describe: (key, value) => ({
       key: tuple(key),
       value: { becomes: tuple(value.subarray(40, 80)), endpoint: u32(value, 88) },

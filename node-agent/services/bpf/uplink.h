@@ -35,7 +35,7 @@ static __always_inline bool opens(const struct nat_packet *p)
 {
 	if (p->unknown || p->quote || p->later_fragment)
 		return false;
-	return p->protocol == IPPROTO_UDP || (p->protocol == IPPROTO_TCP && tcp_opens(p->tcp_flags));
+	return p->protocol == IPPROTO_UDP || (p->protocol == IPPROTO_TCP && tcp_opens(p->tcp.flags));
 }
 
 /* The frontend for those outside at the packet's destination. `node`: as find_frontend's. */
@@ -59,7 +59,7 @@ static __always_inline void leave_backend(const struct nat_packet *p, struct nat
 	struct nat_flow *f;
 	__u32 id;
 
-	if (p->unknown || p->quote || !(p->protocol == IPPROTO_UDP || tcp_opens(p->tcp_flags)))
+	if (p->unknown || p->quote || !(p->protocol == IPPROTO_UDP || tcp_opens(p->tcp.flags)))
 		return;
 	s->key = p->tuple;
 	f = bpf_map_lookup_elem(&nat_flows, &s->key);
