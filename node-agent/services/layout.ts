@@ -221,16 +221,33 @@ export function describeFlows(key: Uint8Array, value: Uint8Array): { key: object
   return { key: { ifindex: from.getUint32(0, true), set: from.getUint32(4, true) }, value: { flows } };
 }
 
+/** A socket and its backend, as the programs write them into svc_sockets. */
+export interface SocketKey extends BackendValue {
+  readonly cookie: bigint;
+}
+
+const SOCKET_SIZE = 32;
+
+export function readSocketKey(key: Uint8Array): SocketKey {
+  const at = view(key, SOCKET_SIZE);
+  const port = at.getUint16(24);
+  return {
+    ...{ cookie: at.getBigUint64(0, true), address: addressAt(key, 8), port },
+    protocol: protocolOf(at.getUint8(26)),
+  };
+}
+
+/** Its port alone. */
+export function socketPort(key: Uint8Array): number {
+  return view(key, SOCKET_SIZE).getUint16(24);
+}
+
 /** For people: entries of svc_sockets are the programs' own. */
 export function describeSocket(key: Uint8Array, value: Uint8Array): { key: object; value: object } {
-  const [from, to] = [view(key, 32), view(value, 24)];
+  const { cookie, address: backend, port, protocol } = readSocketKey(key);
+  const to = view(value, 24);
   return {
-    key: {
-      cookie: String(from.getBigUint64(0, true)),
-      backend: addressAt(key, 8),
-      port: from.getUint16(24),
-      protocol: protocolOf(from.getUint8(26)),
-    },
+    key: { cookie: String(cookie), backend, port, protocol },
     value: { address: addressAt(value, 0), port: to.getUint16(16), service: to.getUint32(20, true) },
   };
 }

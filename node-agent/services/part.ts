@@ -5,6 +5,7 @@ import { corePart } from '../core/part.ts';
 import { definePart, type PartCondition } from '../parts/contract.ts';
 import { last, TableSink } from '../parts/table-sink.ts';
 import { BackendNames } from './backend-names.ts';
+import { type Closing, SocketCloser } from './closing.ts';
 import { serviceRoutes } from './faces.ts';
 import { ServiceHealth } from './health.ts';
 import { SERVICE_MAPS } from './maps.ts';
@@ -28,6 +29,12 @@ export const servicesPart = definePart({
       '--services-healthz <host:port>',
       'kube-proxy does not run: answer load balancers as it does, at this address, usually :10256, and at healthCheckNodePorts of Services',
     ).argParser(hostPort),
+    servicesCloseSockets: flag<Closing>(
+      '--services-close-sockets <off|udp|all>',
+      'sockets that are connected to a backend of a Service which is gone: udp: those of UDP are closed, so that their owners connect to another; all: those of TCP, too; off: none',
+    )
+      .choices(['off', 'udp', 'all'])
+      .default('udp'),
   },
   maps: SERVICE_MAPS,
   objects: [SOURCE],
@@ -50,6 +57,15 @@ export const servicesPart = definePart({
             ...{ db, tables: services.tables, nodeName, log, healthz },
             translates: () => services.complete(),
           });
+    const closing = config.servicesCloseSockets;
+    const closer =
+      closing === 'off'
+        ? undefined
+        : new SocketCloser({
+            ...{ db, log, closing, slices, endpoints: core.tables.endpoints },
+            sockets: () => datapath.map('svc_sockets'),
+            settled: () => services.settled(),
+          });
     return {
       provides: services,
       sources: [
@@ -70,41 +86,49 @@ export const servicesPart = definePart({
       start: () => {
         services.start();
         health?.start();
+        closer?.start();
       },
       stop: async () => {
+        await closer?.stop();
         await health?.stop();
         await services.stop();
       },
       conditions: [
-        {
-          name: 'services',
-          title: 'Services',
-          reason: 'ServicesFailing',
-          read: () => {
-            const failures = services.failures();
-            const [first] = failures.values();
-            if (first === undefined) return { ok: true, message: 'the kernel has all frontends' };
-            const more = failures.size > 1 ? ` (and ${failures.size - 1} more; see weir service list)` : '';
-            return { ok: false, message: `${first.service}: ${first.message}${more}` };
-          },
-        },
-        {
-          name: 'service-sockets',
-          title: 'Service sockets',
-          read: () =>
-            datapath.cgroup === undefined
-              ? {
-                  ok: false,
-                  message:
-                    'the node has no root cgroup of version 2 (see --cgroup-root): Services of IPv4 are translated packet by packet, and from pods alone',
-                }
-              : { ok: true, message: `translated for all processes below ${datapath.cgroup}` },
-        },
+        ...conditionsOf(services, datapath.cgroup),
         ...(health === undefined ? [] : [healthCondition(health)]),
       ],
     };
   },
 });
+
+function conditionsOf(services: Services, cgroup: string | undefined): PartCondition[] {
+  return [
+    {
+      name: 'services',
+      title: 'Services',
+      reason: 'ServicesFailing',
+      read: () => {
+        const failures = services.failures();
+        const [first] = failures.values();
+        if (first === undefined) return { ok: true, message: 'the kernel has all frontends' };
+        const more = failures.size > 1 ? ` (and ${failures.size - 1} more; see weir service list)` : '';
+        return { ok: false, message: `${first.service}: ${first.message}${more}` };
+      },
+    },
+    {
+      name: 'service-sockets',
+      title: 'Service sockets',
+      read: () =>
+        cgroup === undefined
+          ? {
+              ok: false,
+              message:
+                'the node has no root cgroup of version 2 (see --cgroup-root): Services of IPv4 are translated packet by packet, and from pods alone',
+            }
+          : { ok: true, message: `translated for all processes below ${cgroup}` },
+    },
+  ];
+}
 
 function healthCondition(health: ServiceHealth): PartCondition {
   return {

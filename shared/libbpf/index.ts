@@ -26,6 +26,7 @@ export { type Feature, kernelNames, probe } from './probe.ts';
 export { openPinnedProgram, programName, SK_BUFF_SIZE, type SkbFields, skbContext } from './program.ts';
 export type { RingCounts } from './ring.ts';
 export { RingBufferReader, type RingBufferReaderOptions } from './ring-reader.ts';
+export { closeSockets } from './socket-diag.ts';
 export { type SocketPeer, socketPeer } from './socket-peer.ts';
 export {
   attachTcx,

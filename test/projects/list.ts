@@ -33,7 +33,7 @@ export const PATTERNS: Readonly<Record<Exclude<Project, 'unit'>, readonly string
     'bpf/*',
     'node-agent/core/{audit,life,create-core,depth,faces,lost-state,named-ports,refused,row-budget,strays,withdrawals}',
     'node-agent/state/state-files',
-    'node-agent/services/{health,churn,kinds,outside,rewrite,sockets,veth}',
+    'node-agent/services/{health,churn,closing,kinds,outside,rewrite,sockets,veth}',
     'node-agent/masquerade/masquerade',
     'node-agent/{cli/cli,routing/routing,uninstall/uninstall}',
     'node-agent/api/!(context|endpoint-model|follow)',

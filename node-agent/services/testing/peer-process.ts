@@ -29,6 +29,8 @@ const codeOf = (error: unknown): string => (error as NodeJS.ErrnoException).code
 /** One question by a connection, which is kept if it has a name: the next question of this name uses it. */
 function askTcp({ address, port, keep }: Ask): Promise<Answer> {
   const old = keep === undefined ? undefined : held.get(keep);
+  // It ended when nobody asked.
+  if (old !== undefined && (old as Socket).destroyed) return Promise.resolve({ error: 'closed' });
   return new Promise((resolve) => {
     const socket = old === undefined ? openTcp(port, address) : (old as Socket);
     socket.removeAllListeners('error').removeAllListeners('data');

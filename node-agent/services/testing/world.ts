@@ -2,6 +2,7 @@
 import { execFileSync } from 'node:child_process';
 import type { EndpointSlice, Service } from '@weir/kube';
 import { createStateDB, type StateDB } from '@weir/statedb';
+import type { BpfMap } from 'libbpf-ts';
 import { createTables } from '../../create-tables.ts';
 import { Datapath } from '../../datapath/index.ts';
 import { Lab, silent } from '../../datapath/testing/lab.ts';
@@ -26,7 +27,9 @@ export class World {
   readonly node: Peer;
   /** In a pod, with IPv4. */
   pod!: Peer;
-  readonly #nodes = createTables(this.db).nodes;
+  readonly #tables = createTables(this.db);
+  readonly #nodes = this.#tables.nodes;
+  readonly endpoints = this.#tables.endpoints;
   readonly #datapath: Datapath;
   readonly #peers: Peer[] = [];
 
@@ -85,6 +88,10 @@ export class World {
       for (const slice of slices) for (const row of sliceParts(slice).values()) txn.upsert(endpoints, row);
     });
     await this.services.settled();
+  }
+
+  map(name: string): BpfMap {
+    return this.#datapath.map(name);
   }
 
   /** How many entries a map has. */
