@@ -84,6 +84,57 @@ describe('Services on a real Kubernetes without kube-proxy', () => {
     }
   });
 
+  describe('a NodePort', () => {
+    const ports: Record<string, number> = {};
+    const at = async (from: string, node: number, name: string) => {
+      const address = (await cluster.host(`node-${node}`)).address;
+      return cluster.probe(from, address, { port: ports[name] ?? 0, timeoutMs: 1500 });
+    };
+    beforeAll(async () => {
+      const of = (name: string, externalTrafficPolicy: string) =>
+        service(name, { type: 'NodePort', externalTrafficPolicy, selector: { app: 'near' }, ports: [{ port: 80 }] });
+      await cluster.createPods([{ name: 'near', labels: { app: 'near' }, node: 1, tcp: [80] }]);
+      await cluster.applyObjects([of('spread', 'Cluster'), of('local', 'Local')]);
+      for (const name of ['spread', 'local'])
+        ports[name] = Number(
+          await cluster.kubectl(['get', 'service', name, '-o', 'jsonpath={.spec.ports[0].nodePort}']),
+        );
+    });
+
+    it('is reached at every node, from pods and from outside, and at its own nodes alone with Local', async () => {
+      for (const from of ['client', 'outside'])
+        for (const node of [1, 2]) {
+          const answer = await eventually(
+            () => at(from, node, 'spread'),
+            (found) => found === 'reached',
+          );
+          expect([from, node, answer]).toEqual([from, node, 'reached']);
+        }
+      expect(await at('outside', 1, 'local')).toBe('reached');
+      expect(await at('outside', 2, 'local')).toBe('dropped');
+      expect(await at('client', 2, 'local')).toBe('reached');
+    });
+
+    it('shows the pod who asks, where its own node took that in', async () => {
+      const { address } = await cluster.host('outside');
+      const only = (name: string, cidr: string) => ({
+        apiVersion: 'cilium.io/v2',
+        kind: 'CiliumNetworkPolicy',
+        metadata: { name, namespace: 'default' },
+        spec: { endpointSelector: { matchLabels: { app: 'near' } }, ingress: [{ fromCIDR: [cidr] }] },
+      });
+      await cluster.applyObjects([only('who', `${address}/32`)]);
+      await cluster.programmed('cnp/who');
+      for (const name of ['spread', 'local']) expect([name, await at('outside', 1, name)]).toEqual([name, 'reached']);
+      // The other node sends with an address of its own.
+      expect(await at('outside', 2, 'spread')).toBe('dropped');
+      await cluster.applyObjects([only('who', '192.0.2.1/32')]);
+      await cluster.programmed('cnp/who');
+      for (const name of ['spread', 'local']) expect([name, await at('outside', 1, name)]).toEqual([name, 'dropped']);
+      await cluster.kubectl(['delete', 'cnp', 'who']);
+    });
+  });
+
   it('answers load balancers as kube-proxy does', async () => {
     const ask = "exec 3<>/dev/tcp/127.0.0.1/10256; printf 'GET /healthz HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3";
     for (const node of [1, 2]) {
