@@ -118,7 +118,7 @@ export class Services {
     };
     adopt(db, this.realised, maps);
     this.#look();
-    this.#looks = setInterval(() => this.#look(), LOOK_MS).unref();
+    this.#looks = setInterval(() => this.#lookAgain(), LOOK_MS).unref();
     this.#derived = [
       deriveFrontends(db, this.tables, nodes, nodeName),
       deriveNodeAddresses(db, nodes, ownAddresses, nodeAddresses, nodeName),
@@ -197,6 +197,15 @@ export class Services {
 
   #reconcilers(): { start(): void; stop(): Promise<void> }[] {
     return [this.#reconciler, this.#nodes, this.#addresses].flatMap((each) => (each === undefined ? [] : [each]));
+  }
+
+  /** What was read last stays while nothing can be read. */
+  #lookAgain(): void {
+    try {
+      this.#look();
+    } catch (error) {
+      this.#options.log.warn({ error: messageOf(error) }, "addresses of this node's interfaces cannot be read");
+    }
   }
 
   #look(): void {

@@ -69,3 +69,38 @@ it('an allow of DNS to kube-dns works by its Service, and holds for whoever is b
   await cluster.applyObjects([slice('kube-dns', [], 53, 'UDP')]);
   await eventually(asks, (result) => result === 'refused');
 });
+
+it('a node port, and who answers by traffic policies, follow the API from pod to packet', async () => {
+  const nodes = cluster.nodes.map((node) => node.address);
+  const ask = (to: string, port: number): Promise<string> => cluster.probe('client', to, { port, protocol: 'udp' });
+  const ports = [{ port: 53, protocol: 'UDP', nodePort: 30_053 }];
+  const of = (spec: object): object => {
+    const base = { clusterIP: '10.96.0.11', clusterIPs: ['10.96.0.11'], type: 'NodePort', ports };
+    return { ...service('ports', '10.96.0.11', 53, 'UDP'), spec: { ...base, ...spec } };
+  };
+  const [, second = ''] = cluster.nodes.map(({ name }) => name);
+  const its = (more: object): object => ({
+    ...slice('ports', [], 53, 'UDP'),
+    endpoints: [{ addresses: [dns], nodeName: second, conditions: { ready: true }, ...more }],
+  });
+  const dns = await address('dns');
+  await cluster.applyObjects([of({}), its({})]);
+  // Policy `dns-only` judges the pod behind the port of whatever node.
+  for (const node of nodes)
+    await eventually(
+      () => ask(node, 30_053),
+      (result) => result === 'reached',
+    );
+  // Backends of other nodes are none of the cluster address; node ports lead to them all the same.
+  await cluster.applyObjects([of({ internalTrafficPolicy: 'Local', externalTrafficPolicy: 'Local' })]);
+  await eventually(
+    () => ask('10.96.0.11', 53),
+    (result) => result === 'refused',
+  );
+  for (const node of nodes) expect(await ask(node, 30_053)).toBe('reached');
+  await cluster.applyObjects([of({}), its({ conditions: { ready: false, serving: true, terminating: true } })]);
+  await eventually(
+    () => ask('10.96.0.11', 53),
+    (result) => result === 'reached',
+  );
+});
