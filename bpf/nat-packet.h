@@ -213,6 +213,29 @@ static __always_inline bool read_l3_v6(struct __sk_buff *skb, struct nat_packet 
 	return true;
 }
 
+/* The header of an IPv4 packet without options that is no fragment, without a call; NULL for others. */
+static __always_inline struct iphdr *plain_ipv4(struct __sk_buff *skb)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	struct ethhdr *eth = data;
+	struct iphdr *ip = data + ETH_HLEN;
+
+	if ((void *)(ip + 1) > end || eth->h_proto != bpf_htons(ETH_P_IP) || *(__u8 *)ip != 0x45 ||
+	    (ip->frag_off & bpf_htons(IP_OFFSET_MASK | IP_MORE_FRAGMENTS)))
+		return NULL;
+	return ip;
+}
+
+/* Whether it goes on with a TCP connection: most packets do. False where that takes a closer look. */
+static __always_inline bool plainly_goes_on(struct __sk_buff *skb)
+{
+	void *end = (void *)(long)skb->data_end;
+	struct iphdr *ip = plain_ipv4(skb);
+	__u8 *l4 = (__u8 *)(ip + 1);
+
+	return ip && ip->protocol == IPPROTO_TCP && (void *)(l4 + 14) <= end && !tcp_opens(l4[13]);
+}
+
 /* Reads the frame; NULL: it is nothing that is translated. */
 static __always_inline struct nat_packet *read_packet(struct __sk_buff *skb)
 {

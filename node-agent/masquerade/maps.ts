@@ -8,9 +8,9 @@ export const MASQUERADE_MAPS: readonly MapSpec[] = [
   {
     ...{ type: 'lpm_trie', flags: mapFlags.NO_PREALLOC, version: 1 },
     ...{ name: 'masq_excluded', keySize: 20, valueSize: 4, maxEntries: 65_536 },
-    describe: (key) => ({
+    describe: (key, value) => ({
       key: { address: addressAt(key, 4), bits: new DataView(key.buffer, key.byteOffset).getUint32(0, true) },
-      value: {},
+      value: value[0] === 1 ? { pods: true } : {},
     }),
   },
   uplinkMap('masq_uplinks'),

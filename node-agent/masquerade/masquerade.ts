@@ -54,8 +54,14 @@ export class Masquerade {
       name: 'masquerade-cluster',
       into: this.#cluster,
       inputs: [nodes],
-      fn: ({ podCidrs, addresses }) =>
-        [...new Set([...podCidrs, ...addresses].flatMap(readable))].map((prefix) => ({ prefix })),
+      fn: ({ podCidrs, addresses }): ExcludedRow[] => {
+        const pods = new Set(podCidrs.flatMap(readable));
+        const others = addresses.flatMap(readable).filter((prefix) => !pods.has(prefix));
+        return [
+          ...Array.from(pods, (prefix): ExcludedRow => ({ prefix, pods: true })),
+          ...Array.from(new Set(others), (prefix) => ({ prefix })),
+        ];
+      },
       equals: isDeepStrictEqual,
     });
     const excluded = map('masq_excluded');
@@ -139,7 +145,7 @@ export class Masquerade {
       db,
       table,
       operations: {
-        update: ({ prefix }) => map.update(prefixKey(prefix), new Uint8Array(4)),
+        update: ({ prefix, pods }) => map.update(prefixKey(prefix), Uint8Array.of(pods === true ? 1 : 0, 0, 0, 0)),
         delete: ({ prefix }) => {
           using snapshot = db.read();
           if (!snapshot.has(other, prefix)) map.delete(prefixKey(prefix));

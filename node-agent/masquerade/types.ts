@@ -11,6 +11,8 @@
 export interface ExcludedRow {
   /** Canonical. */
   readonly prefix: string;
+  /** They are pods': nothing that is sent there is for the node. */
+  readonly pods?: true;
 }
 
 /** As ip-masq-agent's. */

@@ -193,17 +193,14 @@ describe('clients', () => {
 
   it('have half of the flows at most, and take none from pods', async () => {
     await told({ near: [pod] });
-    const owners = world.map('nat_owners');
-    const [outside, half] = [new Uint8Array(4), new Uint8Array(Uint32Array.of(131_072).buffer)];
-    const before = owners.lookup(outside) ?? new Uint8Array(4);
-    owners.update(outside, half);
+    world.addFlows(0, 131_072);
     const dropped = world.dropped('nat-share', 0);
     expect(await udp()).toBe('nothing');
     expect(world.dropped('nat-share', 0)).toBe(dropped + 1n);
     const [a] = world.pods;
     const talker = world.talker(a === undefined ? '' : world.namespaceOf(a));
     expect(await talker.ask(`udp ${OUTSIDE} 10 40001`)).toBe(`${NODE} 40001`);
-    owners.update(outside, before);
+    world.addFlows(0, -131_072);
     expect(await udp()).toBe(seen());
   });
 

@@ -8,6 +8,8 @@
 
 #include "nat-packet.h"
 
+#define MASQ_PODS 1
+
 /* Addresses that pods reach with their own: those of the cluster, and others that the configuration names. */
 struct masq_prefix {
 	__u32 prefixlen;
@@ -24,7 +26,7 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 65536);
 	__type(key, struct masq_prefix);
-	__type(value, __u32);
+	__type(value, __u32); /* MASQ_PODS, or 0 */
 } masq_excluded SEC(".maps");
 
 struct {
@@ -38,11 +40,23 @@ struct {
 _Static_assert(sizeof(struct masq_prefix) == 20, "masq_prefix");
 _Static_assert(sizeof(struct masq_addresses) == 32, "masq_addresses");
 
-static __always_inline bool excluded(const struct nat_address *to)
+static __always_inline __u32 *excluded(const struct nat_address *to)
 {
 	struct masq_prefix key = {.prefixlen = 128, .address = *to};
 
 	return bpf_map_lookup_elem(&masq_excluded, &key);
+}
+
+/* The same of the destination of a packet that needs no closer look. */
+static __always_inline __u32 *plainly_excluded(struct __sk_buff *skb)
+{
+	struct iphdr *ip = plain_ipv4(skb);
+	struct nat_address to;
+
+	if (!ip)
+		return NULL;
+	nat_v4(&to, ip->daddr);
+	return excluded(&to);
 }
 
 static __always_inline bool is_own(const struct endpoint *ep, const struct nat_packet *p, const struct masq_addresses *node)
@@ -102,6 +116,8 @@ static __always_inline int masquerade_out(struct __sk_buff *skb)
 	struct nat_packet *p;
 	struct endpoint ep;
 
+	if (from <= LOOPBACK_IFINDEX ? plainly_goes_on(skb) : !!plainly_excluded(skb))
+		return TC_ACT_UNSPEC;
 	p = read_packet(skb);
 	if (!p)
 		return TC_ACT_UNSPEC;
@@ -136,8 +152,13 @@ static __always_inline int masquerade_out(struct __sk_buff *skb)
 
 static __always_inline int masquerade_in(struct __sk_buff *skb)
 {
-	struct nat_packet *p = read_packet(skb);
+	__u32 *what = plainly_excluded(skb);
+	struct nat_packet *p;
 
+	/* Answers that are to be translated are sent to the node. */
+	if (what && *what == MASQ_PODS)
+		return TC_ACT_UNSPEC;
+	p = read_packet(skb);
 	return p && nat_known(skb, p, true, false) == NAT_BROKEN ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 }
 

@@ -74,16 +74,20 @@ static __always_inline void leave_backend(const struct nat_packet *p, struct nat
 
 static __always_inline int from_outside(struct __sk_buff *skb)
 {
-	struct nat_packet *p = read_packet(skb);
+	/* Most nodes take in nothing for Services. */
+	bool none = nat_flows_of(0) <= 0;
 	struct nat_scratch *s = nat_aside();
 	struct svc_frontend *frontend;
 	struct svc_backend *backend;
+	struct nat_packet *p;
 	__u32 node, id;
 
+	if (none && plainly_goes_on(skb))
+		return TC_ACT_UNSPEC;
+	p = read_packet(skb);
 	if (!p || !s)
 		return TC_ACT_UNSPEC;
-	/* Most nodes take in nothing for Services. */
-	if (nat_flows_of(0) > 0) {
+	if (!none) {
 		leave_backend(p, s);
 		switch (nat_known(skb, p, true, true)) {
 		case NAT_UNKNOWN:

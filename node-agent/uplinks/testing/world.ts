@@ -147,6 +147,14 @@ export class World {
     return this.datapath.map(name);
   }
 
+  /** As if an owner had more flows by so many. */
+  addFlows(owner: number, by: number): void {
+    const owners = this.map('nat_owners');
+    const key = new Uint8Array(Uint32Array.of(owner).buffer);
+    const [before = 0] = new Int32Array(Uint8Array.from(owners.lookup(key) ?? new Uint8Array(4)).buffer);
+    owners.update(key, new Uint8Array(Int32Array.of(before + by).buffer));
+  }
+
   /** Packets that were dropped for a reason; direction 1: what pods sent. */
   dropped(name: string, direction = 1): bigint {
     const reason = [...DROP_REASONS.values()].find((each) => each.name === name)?.number ?? 0;
