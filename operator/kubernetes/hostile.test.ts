@@ -1,11 +1,30 @@
 /** Objects as no API server validates them, in every field that is read: none ends the operator, and none changes what others have. */
 import { describe, expect, it } from '@jest/globals';
-import type { KubeNode, KubeObject, Namespace, NodePolicyStatus, Pod, ResolvedPolicyObject } from '@weir/kube';
+import type {
+  EndpointSlice,
+  KubeNode,
+  KubeObject,
+  Namespace,
+  NodePolicyStatus,
+  Pod,
+  ResolvedPolicyObject,
+  Service,
+} from '@weir/kube';
 import { nested, pathsIn, withAt } from '../../test/hostile.ts';
 import { TestModel } from '../model/testing/test-model.ts';
 import { cnp, namespace, node, pod, report } from '../testing.ts';
 import { adoptedIdentity, adoptedSlice, sliceObject } from './objects.ts';
-import { namespaceRow, nodeReportRow, nodeRow, podRow, policyRow, resolvedVersionRow } from './rows.ts';
+import {
+  namespaceRow,
+  nodeReportRow,
+  nodeRow,
+  podRow,
+  policyRow,
+  resolvedVersionRow,
+  serviceRow,
+  serviceSliceRow,
+} from './rows.ts';
+import { servicePeersOf } from './service-peers.ts';
 import { readable } from './shapes.ts';
 
 const HOSTILE: readonly (() => unknown)[] = [
@@ -60,6 +79,30 @@ const SAMPLES: readonly Sample[] = [
     put: (model, object: KubeNode) => model.setNode(nodeRow(object)),
   },
   {
+    kind: 'Service',
+    object: {
+      apiVersion: 'v1',
+      kind: 'Service',
+      metadata: { name: 's', namespace: 'tenant', labels: { tier: 'x' } },
+      spec: { type: 'ClusterIP', selector: { app: 'a' } },
+    } as Service,
+    put: (model, object: Service) => model.setService(servicePeersOf(serviceRow(object), () => [])),
+  },
+  {
+    kind: 'EndpointSlice',
+    object: {
+      apiVersion: 'discovery.k8s.io/v1',
+      kind: 'EndpointSlice',
+      metadata: { name: 's-1', namespace: 'tenant', labels: { 'kubernetes.io/service-name': 's' } },
+      addressType: 'IPv4',
+      endpoints: [{ addresses: ['192.0.2.1'] }],
+    } as EndpointSlice,
+    put: (model, object: EndpointSlice) => {
+      const bare = { metadata: { name: 's', namespace: 'tenant' } } as Service;
+      model.setService(servicePeersOf(serviceRow(bare), () => [serviceSliceRow(object)]));
+    },
+  },
+  {
     kind: 'NodePolicyStatus',
     object: {
       ...report('n2', { policies: POLICIES, failures: FAILURES, policyVersion: '7' }),
@@ -91,6 +134,19 @@ function world(): TestModel {
   const object = cnp('victim/p', { endpointSelector: { matchLabels: { app: 'web' } }, ingress: [{}] });
   const metadata = { ...object.metadata, uid: 'victim', generation: 1 };
   model.setPolicy(policyRow({ ...object, metadata }, 'CiliumNetworkPolicy'));
+  const named = cnp('tenant/services', {
+    endpointSelector: {},
+    egress: [
+      {
+        toServices: [
+          { k8sService: { serviceName: 's' } },
+          { k8sServiceSelector: { selector: { matchLabels: { tier: 'x' } } } },
+        ],
+      },
+    ],
+  });
+  const own = { ...named.metadata, uid: 'named', generation: 1 };
+  model.setPolicy(policyRow({ ...named, metadata: own }, 'CiliumNetworkPolicy'));
   model.setReport(nodeReportRow(report('n1', { policies: POLICIES })));
   model.flush();
   return model;
