@@ -9,6 +9,9 @@
 #include "offload.h"
 #include "services.h"
 
+/* Summed up by the device that has brought it. */
+#define CHECKSUM_COMPLETE 2
+
 /* Of an ICMP error, in bytes from its header on. */
 #define QUOTE_AT 8
 
@@ -99,33 +102,64 @@ static __always_inline bool read_l4(struct __sk_buff *skb, struct l4 *p)
 	return true;
 }
 
+/* What the one's complement sum of a packet gains by the change. */
+static __always_inline __u64 sum_of(const struct change *c, bool ports)
+{
+	__u64 by = (__u64)(__u32)~c->from + c->to;
+
+	return ports ? by + (__u16)~c->from_port + c->to_port : by;
+}
+
+static __always_inline __u32 folded_sum(__u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	return (__u32)sum + (__u32)(sum >> 32);
+}
+
+/* False: the checksum of its segment cannot be mended. */
+static __always_inline bool mend_checksum(struct __sk_buff *skb, const struct l4 *p, const struct change *c)
+{
+	__u32 sum = p->at + l4_checksum_offset(p->protocol), state = SKB_IP_SUMMED(kernel_skb(skb));
+	__u64 flags = p->protocol == IPPROTO_UDP ? BPF_F_MARK_MANGLED_0 : 0;
+
+	/* Of SCTP it covers ports and no address, and must be left for later where a port changes. */
+	if (p->protocol == IPPROTO_SCTP)
+		return state == CHECKSUM_PARTIAL || c->from_port == c->to_port;
+	/* What is left for later has the addresses summed up and the ports not. What a device has summed up has both, and the checksum. */
+	if (bpf_l4_csum_replace(skb, sum, 0, folded_sum(sum_of(c, state < CHECKSUM_COMPLETE)), flags | BPF_F_PSEUDO_HDR))
+		return false;
+	return state != CHECKSUM_COMPLETE || !bpf_l4_csum_replace(skb, sum, c->from_port, c->to_port, flags | 2);
+}
+
 /*
  * Writes another source (`source`) or destination, and port but for later fragments. Helpers keep the checksums right, whether they are written
  * already or left for later.
  */
 static __noinline int translate_packet(struct __sk_buff *skb, const struct l4 *p, const struct change *c, bool source)
 {
+	struct {
+		__be32 address;
+		__be16 sport;
+		__be16 dport;
+	} end;
 	__u32 address = ETH_HLEN + (source ? offsetof(struct iphdr, saddr) : offsetof(struct iphdr, daddr));
-	__u64 more;
-	__u32 sum;
 
 	if (!p || !c)
 		return -1;
-	if (bpf_l3_csum_replace(skb, ETH_HLEN + offsetof(struct iphdr, check), c->from, c->to, 4) ||
-	    bpf_skb_store_bytes(skb, address, &c->to, sizeof(c->to), 0))
+	if (bpf_l3_csum_replace(skb, ETH_HLEN + offsetof(struct iphdr, check), c->from, c->to, 4))
 		return -1;
 	if (p->later_fragment)
-		return 0;
-	sum = p->at + l4_checksum_offset(p->protocol);
-	more = p->protocol == IPPROTO_UDP ? BPF_F_MARK_MANGLED_0 : 0;
-	if (p->protocol == IPPROTO_SCTP) {
-		/* Its checksum covers ports, and is none that can be mended: it must be left for later. */
-		if (c->from_port != c->to_port && SKB_IP_SUMMED(kernel_skb(skb)) != CHECKSUM_PARTIAL)
-			return -1;
-	} else if (bpf_l4_csum_replace(skb, sum, c->from, c->to, BPF_F_PSEUDO_HDR | more | 4) ||
-		   (c->from_port != c->to_port && bpf_l4_csum_replace(skb, sum, c->from_port, c->to_port, more | 2))) {
+		return bpf_skb_store_bytes(skb, address, &c->to, sizeof(c->to), 0);
+	if (!mend_checksum(skb, p, c))
 		return -1;
-	}
+	end.address = c->to;
+	end.sport = p->sport;
+	end.dport = c->to_port;
+	/* Without options the ports come right behind the destination. */
+	if (!source && p->at == ETH_HLEN + sizeof(struct iphdr))
+		return bpf_skb_store_bytes(skb, address, &end, sizeof(end), 0);
+	if (bpf_skb_store_bytes(skb, address, &c->to, sizeof(c->to), 0))
+		return -1;
 	return bpf_skb_store_bytes(skb, p->at + (source ? 0 : 2), &c->to_port, sizeof(c->to_port), 0);
 }
 
