@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { ethernet, icmp, ipv4, type Peer, RAW_SENDER, TCP_FLAGS, tcp, udp } from '@weir/bpf/testing';
 import { eventually } from '../../test/eventually.ts';
-import { ip, NODE, NODE6, OUTSIDE, OUTSIDE6, World } from '../uplinks/testing/world.ts';
+import { ip, iptables, NODE, NODE6, OUTSIDE, OUTSIDE6, World } from '../uplinks/testing/world.ts';
 
 /** The first endpoint, in nat_owners. */
 const OWNER = Uint8Array.of(1, 0, 0, 0);
@@ -274,4 +274,15 @@ it('a connection that somebody outside opened to a pod’s own address keeps it'
   const outside = world.talker(world.outside);
   const [pod] = world.pods;
   expect(await outside.ask(`udp ${pod?.address} 10 40060`)).toBe('x'.repeat(10));
+});
+
+it('leaves alone what iptables has masqueraded', async () => {
+  ip('-n', world.outside, 'route', 'del', '10.88.0.0/16');
+  iptables(world.lab.node, '-t', 'nat', '-A', 'POSTROUTING', '-o', 'up0', '-s', '10.88.0.0/16', '-j', 'MASQUERADE');
+  // Of a known flow the first packet's way counts: these are new.
+  expect(await a.ask(`udp ${OUTSIDE} 4000 40070`)).toBe(`${NODE} 40070 4000`);
+  expect(await a.ask(`tcp ${OUTSIDE} 40071`)).toBe(`${NODE} 40071`);
+  const ports = Array.from(world.map('nat_flows').keys(), (key) => ((key[32] ?? 0) << 8) | (key[33] ?? 0));
+  expect(ports).not.toContain(40_070);
+  expect(ports).not.toContain(40_071);
 });

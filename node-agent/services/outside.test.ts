@@ -1,7 +1,7 @@
 /** Services for clients outside of the node, on the real kernel: backends are a pod of the node and a machine that stands for a pod of another node. */
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
 import type { Peer } from '@weir/bpf/testing';
-import { ip, NODE, NODE6, OUTSIDE, OUTSIDE6, World } from '../uplinks/testing/world.ts';
+import { ip, iptables, NODE, NODE6, OUTSIDE, OUTSIDE6, World } from '../uplinks/testing/world.ts';
 import type { ServiceObjectRow, SliceEndpoint } from './types.ts';
 
 const NODE_PORT = 30_080;
@@ -148,6 +148,15 @@ describe('a backend of another node', () => {
     await told({ far: [FAR], ports: NOBODY });
     expect(await udp()).toBe('ECONNREFUSED');
     expect(await tcp()).toBe('ECONNREFUSED');
+  });
+
+  it('is reached beside kube-proxy, which drops what belongs to no connection that it knows', async () => {
+    iptables(world.lab.node, '-A', 'FORWARD', '-m', 'conntrack', '--ctstate', 'INVALID', '-j', 'DROP');
+    await told({ far: [FAR] });
+    expect(await udp()).toMatch(OF_NODE);
+    expect(await tcp()).toMatch(OF_NODE);
+    await told({ near: [pod] });
+    expect(await tcp()).toBe(seen());
   });
 
   it('is none where the policy for outside is Local', async () => {

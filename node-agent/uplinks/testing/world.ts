@@ -27,6 +27,10 @@ export function ip(...args: readonly string[]): string {
   return execFileSync('ip', args, { encoding: 'utf8', stdio: 'pipe' });
 }
 
+export function iptables(namespace: string, ...args: readonly string[]): void {
+  execFileSync('ip', ['netns', 'exec', namespace, 'iptables', ...args], { stdio: 'pipe' });
+}
+
 export class World {
   readonly lab = new Lab();
   readonly #peers: Peer[] = [];
