@@ -11,7 +11,7 @@ import {
   slotKey,
   sourceKey,
 } from './layout.ts';
-import type { RealisedService } from './realised.ts';
+import { frontendName, type RealisedService } from './realised.ts';
 import type { Frontend } from './types.ts';
 
 const PRESENT = number.encode(1);
@@ -59,6 +59,7 @@ export const encodeSlot: EncodeRow<Slot> = ({ service, index, backend }, keyView
   keyView.setUint32(keyAt, service, true);
   keyView.setUint32(keyAt + 4, index, true);
   valueView.setUint32(valueAt, backend, true);
+  valueView.setUint32(valueAt + 4, service, true);
 };
 
 export const encodeBackend: EncodeRow<NewBackend> = ([id, backend], keyView, keyAt, valueView, valueAt) => {
@@ -66,18 +67,24 @@ export const encodeBackend: EncodeRow<NewBackend> = ([id, backend], keyView, key
   for (const [at, byte] of backendValue.encode(backend).entries()) valueView.setUint8(valueAt + at, byte);
 };
 
-export function frontendEntries({ row, wanted }: Plan): Entry[] {
-  if (row === undefined) return [];
-  const value = frontendValue.encode({
-    service: wanted.id,
-    count: wanted.slots.length,
-    affinitySeconds: row.affinitySeconds ?? 0,
-    external: row.kind !== 'ClusterIP',
-    localExternal: row.kind !== 'ClusterIP' && row.externalPolicy === 'Local',
+export function frontendValueOf(row: Frontend, service: number, count: number): Uint8Array {
+  const external = row.kind !== 'ClusterIP';
+  return frontendValue.encode({
+    ...{ service, count, affinitySeconds: row.affinitySeconds ?? 0, external },
+    localExternal: external && row.externalPolicy === 'Local',
     sources: row.sourceRanges !== undefined,
     elsewhere: row.elsewhere === true,
   });
-  return wanted.frontends.map((key) => [frontendKey.encode(key), value]);
+}
+
+/** Those that are there as they are to be are left alone: writing them would move them in the kernel. */
+export function frontendEntries({ before, wanted }: Plan): Entry[] {
+  const { value, frontends } = wanted;
+  if (value === undefined) return [];
+  const same = before.unsure === undefined && before.value === value;
+  const there = new Set(same ? before.frontends.map(frontendName) : []);
+  const bytes = Buffer.from(value, 'hex');
+  return frontends.flatMap((key) => (there.has(frontendName(key)) ? [] : [[frontendKey.encode(key), bytes] as const]));
 }
 
 export function oldSlots({ before, wanted }: Plan): Uint8Array[] {

@@ -27,7 +27,7 @@ beforeEach(() => {
     createMemoryMap({ name, type: 'hash', keySize, valueSize, maxEntries: 8, flags: 1 });
   const trie = { name: 't', type: 'lpm_trie', keySize: 24, valueSize: 4, maxEntries: 8, flags: 1 } as const;
   const maps = {
-    ...{ frontends: map('f', 20, 16), slots: map('s', 8, 4), backends: map('b', 4, 20), members: map('m', 8, 4) },
+    ...{ frontends: map('f', 20, 16), slots: map('s', 8, 8), backends: map('b', 4, 20), members: map('m', 8, 4) },
     sources: createMemoryMap(trie),
   };
   const { frontends } = serviceTables(db);

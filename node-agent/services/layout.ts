@@ -252,6 +252,21 @@ export function describeSocket(key: Uint8Array, value: Uint8Array): { key: objec
   };
 }
 
+export interface SlotValue {
+  readonly backend: number;
+  /** As in the key. */
+  readonly service: number;
+}
+
+export const slotValue: Codec<SlotValue> = {
+  size: 8,
+  encode: ({ backend, service }) => slotKey.encode({ service: backend, index: service }),
+  decode(bytes) {
+    const { service: backend, index: service } = slotKey.decode(bytes);
+    return { backend, service };
+  },
+};
+
 export interface MemberKey {
   readonly service: number;
   readonly backend: number;

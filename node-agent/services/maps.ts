@@ -14,6 +14,7 @@ import {
   nodeFlags,
   number,
   slotKey,
+  slotValue,
   sourceKey,
 } from './layout.ts';
 
@@ -27,8 +28,8 @@ export const SERVICE_MAPS = [
     describe: (key, value) => ({ key: frontendKey.decode(key), value: frontendValue.decode(value) }),
   },
   {
-    ...{ ...hash, name: 'svc_slots', keySize: 8, valueSize: 4, maxEntries: 524_288 },
-    describe: (key, value) => ({ key: slotKey.decode(key), value: { backend: number.decode(value) } }),
+    ...{ ...hash, name: 'svc_slots', keySize: 8, valueSize: 8, maxEntries: 524_288 },
+    describe: (key, value) => ({ key: slotKey.decode(key), value: { backend: slotValue.decode(value).backend } }),
   },
   {
     ...{ ...hash, name: 'svc_backends', keySize: 4, valueSize: 20, maxEntries: 262_144 },

@@ -5,6 +5,7 @@ import {
   encodeBackend,
   encodeSlot,
   frontendEntries,
+  frontendValueOf,
   type NewBackend,
   newMembers,
   newSources,
@@ -19,6 +20,7 @@ import {
   backendName,
   backendsOf,
   frontendName,
+  hexOf,
   type RealisedService,
   type RealisedTables,
   type ServiceMaps,
@@ -109,7 +111,7 @@ export class FrontendOperations implements Operations<Frontend> {
   #removeAll(services: readonly RealisedService[]): void {
     const { db, realised } = this.#options;
     const plans = services.map((before) => {
-      const { unsure: _, ...rest } = before;
+      const { unsure: _, value: __, ...rest } = before;
       return { before, wanted: { ...rest, ...NOTHING }, taken: [] };
     });
     db.write([realised.services, realised.backends], (txn) => {
@@ -135,7 +137,8 @@ export class FrontendOperations implements Operations<Frontend> {
     const members = row.affinitySeconds === undefined ? [] : slots;
     const taken = frontends.flatMap((key) => this.#take(txn, key, before.id));
     const { id } = before;
-    const wanted = { id, row: frontendRowKey(row), slots, frontends, members, sources: sourceRanges };
+    const value = hexOf(frontendValueOf(row, id, slots.length));
+    const wanted = { id, row: frontendRowKey(row), slots, frontends, value, members, sources: sourceRanges };
     txn.upsert(services, wanted);
     this.#count(txn, before, wanted, fresh);
     return { row, before, wanted, taken };
@@ -251,8 +254,10 @@ export class FrontendOperations implements Operations<Frontend> {
       for (const { taken } of plans)
         for (const { key, from } of taken) {
           const other = txn.get(realised.services, keys.uint(from));
-          if (other !== undefined)
-            txn.upsert(realised.services, { ...other, frontends: union(other.frontends, [key], frontendName) });
+          if (other === undefined) continue;
+          // Whose the key is in the map is not known.
+          const { value: _, ...rest } = other;
+          txn.upsert(realised.services, { ...rest, frontends: union(other.frontends, [key], frontendName) });
         }
     });
   }

@@ -10,6 +10,7 @@ import {
   memberKey,
   number,
   slotKey,
+  slotValue,
   sourceKey,
 } from './layout.ts';
 
@@ -22,6 +23,8 @@ export interface RealisedService {
   readonly slots: readonly number[];
   /** Frontends that name it, or may: two have one after a failed write, until it is made again. */
   readonly frontends: readonly FrontendKey[];
+  /** What all of them have, as hexadecimal bytes; absent: not known. */
+  readonly value?: string;
   /** Backends in `svc_members`. */
   readonly members: readonly number[];
   readonly sources: readonly string[];
@@ -54,6 +57,10 @@ export interface RealisedTables {
 
 /** The key of those that no service names, in index `unused`. */
 export const UNUSED = 'unused';
+
+export function hexOf(bytes: Uint8Array): string {
+  return Buffer.from(bytes).toString('hex');
+}
 
 export function backendName({ address, port, protocol }: BackendValue): string {
   return `${address} ${port} ${protocol}`;
@@ -92,6 +99,7 @@ export function realisedTables(db: StateDB): RealisedTables {
 
 interface Found {
   readonly id: number;
+  readonly values: Set<string>;
   readonly slots: number[];
   readonly frontends: FrontendKey[];
   readonly members: number[];
@@ -103,14 +111,15 @@ export function adopt(db: StateDB, tables: RealisedTables, maps: ServiceMaps): v
   const services = new Map<number, Found>();
   for (const [key, value] of maps.frontends.entries()) {
     const { service: id } = frontendValue.decode(value);
-    const found = services.get(id) ?? { id, slots: [], frontends: [], members: [], sources: [] };
+    const found = services.get(id) ?? { id, values: new Set(), slots: [], frontends: [], members: [], sources: [] };
     found.frontends.push(frontendKey.decode(key));
+    found.values.add(hexOf(value));
     services.set(id, found);
   }
   strays(maps.slots, (key, value) => {
     const { service, index } = slotKey.decode(key);
     const found = services.get(service);
-    if (found !== undefined) found.slots[index] = number.decode(value);
+    if (found !== undefined) found.slots[index] = slotValue.decode(value).backend;
     return found;
   });
   strays(maps.members, (key) => {
@@ -138,11 +147,13 @@ export function adopt(db: StateDB, tables: RealisedTables, maps: ServiceMaps): v
   });
   db.write([tables.services, tables.backends], (txn) => {
     for (const backend of backends.values()) txn.upsert(tables.backends, backend);
-    for (const found of services.values()) {
+    for (const { values, ...found } of services.values()) {
       // A hole, or a slot that names nothing: as after a failed write.
       const whole = Array.from(found.slots).every((id) => id !== undefined && txn.has(tables.backends, keys.uint(id)));
       const slots = Array.from(found.slots, (id) => id ?? 0);
-      txn.upsert(tables.services, { ...found, slots, ...(whole ? {} : { unsure: slots }) });
+      const [value, ...others] = values;
+      const known = value === undefined || others.length > 0 ? {} : { value };
+      txn.upsert(tables.services, { ...found, ...known, slots, ...(whole ? {} : { unsure: slots }) });
     }
   });
 }

@@ -17,7 +17,7 @@ import fc from 'fast-check';
 import { type BpfObject, loadObject, skbContext } from 'libbpf-ts';
 import { runs } from '../../test/runs.ts';
 import { letThrough } from './filter.ts';
-import { backendValue, frontendKey, frontendValue, number, slotKey } from './layout.ts';
+import { backendValue, frontendKey, frontendValue, number, slotKey, slotValue } from './layout.ts';
 import { SOURCE } from './programs.ts';
 import { checksummed, readdressed } from './testing/checksums.ts';
 
@@ -51,7 +51,9 @@ beforeAll(() => {
     object
       .map('svc_backends')
       .update(number.encode(id + 1), backendValue.encode({ address: BACKEND, port: BACKEND_PORT, protocol }));
-    object.map('svc_slots').update(slotKey.encode({ service: id + 1, index: 0 }), number.encode(id + 1));
+    object
+      .map('svc_slots')
+      .update(slotKey.encode({ service: id + 1, index: 0 }), slotValue.encode({ backend: id + 1, service: id + 1 }));
     object
       .map('svc_frontends')
       .update(

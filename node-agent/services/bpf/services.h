@@ -45,6 +45,12 @@ struct svc_slot_key {
 	__u32 index;
 };
 
+/* An element of a hash map may be another's by the time it is read: the service tells. */
+struct svc_slot {
+	__u32 backend;
+	__u32 service;
+};
+
 struct svc_backend {
 	struct svc_address address;
 	__be16 port;
@@ -110,7 +116,7 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 524288);
 	__type(key, struct svc_slot_key);
-	__type(value, __u32); /* backend */
+	__type(value, struct svc_slot);
 } svc_slots SEC(".maps");
 
 struct {
@@ -184,6 +190,7 @@ struct {
 
 _Static_assert(sizeof(struct svc_frontend_key) == 20, "svc_frontend_key");
 _Static_assert(sizeof(struct svc_frontend) == 16, "svc_frontend");
+_Static_assert(sizeof(struct svc_slot) == 8, "svc_slot");
 _Static_assert(sizeof(struct svc_backend) == 20, "svc_backend");
 _Static_assert(sizeof(struct svc_member) == 8, "svc_member");
 _Static_assert(sizeof(struct svc_source) == 24, "svc_source");
@@ -283,7 +290,7 @@ static __always_inline struct svc_backend *pick_backend(const struct svc_fronten
 	__u32 count = READ_ONCE(frontend->count), now = now_ticks();
 	struct svc_client chosen = {.last_seen = now};
 	struct svc_backend *backend;
-	__u32 *id;
+	struct svc_slot *found;
 
 	if (!count)
 		return NULL;
@@ -301,15 +308,17 @@ static __always_inline struct svc_backend *pick_backend(const struct svc_fronten
 		}
 	}
 	slot.index = seed % count;
-	id = bpf_map_lookup_elem(&svc_slots, &slot);
-	if (!id && slot.index) {
+	found = bpf_map_lookup_elem(&svc_slots, &slot);
+	if (!found && slot.index) {
 		/* The count that was read is over: the first slot lasts as long as there is one. */
 		slot.index = 0;
-		id = bpf_map_lookup_elem(&svc_slots, &slot);
+		found = bpf_map_lookup_elem(&svc_slots, &slot);
 	}
-	if (!id)
+	if (!found)
 		return NULL;
-	chosen.backend = *id;
+	chosen.backend = READ_ONCE(found->backend);
+	if (READ_ONCE(found->service) != slot.service)
+		return NULL;
 	*picked = chosen.backend;
 	backend = bpf_map_lookup_elem(&svc_backends, &chosen.backend);
 	if (backend && (frontend->flags & SVC_AFFINITY))
