@@ -4,9 +4,12 @@ import { ip4 } from '@weir/bpf/testing';
 import { namingOf } from '../derive/naming.ts';
 import { basic, type World } from '../derive/testing/model-world.ts';
 import { FlowNames } from './names.ts';
+import type { PeerNaming } from './types.ts';
 
 /** Endpoint 1 is ns/web (identity 256, 10.0.0.1), endpoint 2 is ns/other (10.0.0.2); ns/far (10.1.0.9) is elsewhere. */
-async function cluster(): Promise<{ readonly world: World; readonly names: FlowNames }> {
+async function cluster(
+  peerNamings: readonly PeerNaming[] = [],
+): Promise<{ readonly world: World; readonly names: FlowNames }> {
   const world = basic();
   world.pod('other', 'b');
   world.identity(257, 'b');
@@ -25,6 +28,7 @@ async function cluster(): Promise<{ readonly world: World; readonly names: FlowN
       bootOffset: () => 0n,
       db,
       services: tables.services,
+      peerNamings: () => peerNamings,
     }),
   };
 }
@@ -111,4 +115,28 @@ it('names the owner of the address where the source is the sender’s own', asyn
   const { names } = await cluster();
   const event = names.event(forged('10.0.0.1', { reason: 8, reasonName: 'policy' }));
   expect(event.source).toMatchObject({ address: '10.0.0.1', identity: 256, name: 'ns/web' });
+});
+
+it('says of either end which Services it is a backend of, by address, port and protocol', async () => {
+  const backends = new Map([['10.1.0.9 53 17', ['ns/dns', 'ns/other']]]);
+  const asked: string[] = [];
+  const { names } = await cluster([
+    {
+      backendOf: (address, port, protocol) => {
+        const key = `${address} ${port} ${protocol}`;
+        asked.push(key);
+        return backends.get(key) ?? [];
+      },
+    },
+  ]);
+  const policy = { reason: 1, reasonName: 'policy' };
+  const sent = names.event(forged('10.0.0.1', { ...policy, sport: 4000, dport: 53 }));
+  expect(sent.destination.backendOf).toEqual(['ns/dns', 'ns/other']);
+  expect(sent.source.backendOf).toBeUndefined();
+  const other = names.event(forged('10.0.0.1', { ...policy, sport: 4000, dport: 53, protocol: 6 }));
+  expect(other.destination.backendOf).toBeUndefined();
+  // What has no ports is nobody's backend.
+  asked.length = 0;
+  names.event(forged('10.0.0.1', { ...policy, protocol: 1 }));
+  expect(asked).toEqual([]);
 });
