@@ -6,7 +6,7 @@
 #ifndef WEIR_MASQUERADE_H
 #define WEIR_MASQUERADE_H
 
-#include "nat-packet.h"
+#include "nat-rewrite.h"
 
 #define MASQ_PODS 1
 

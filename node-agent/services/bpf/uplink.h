@@ -7,7 +7,7 @@
 #ifndef WEIR_SVC_UPLINK_H
 #define WEIR_SVC_UPLINK_H
 
-#include "nat-packet.h"
+#include "nat-rewrite.h"
 #include "services.h"
 
 /* Of one of the node's interfaces: IPv4, IPv6; all 0 where it has none of that family. */
