@@ -1,11 +1,15 @@
 /** Addresses of Services: cluster IPs into map `svc_addresses`, all into `svc_filter`. */
 import type { Operations } from '@weir/reconciler';
-import { type Derivation, derive, type StateDB, type Table } from '@weir/statedb';
+import { type Derivation, derive, keys, type StateDB, type Table } from '@weir/statedb';
 import type { BpfMap } from 'libbpf-ts';
 import { ordinary } from './addresses.ts';
 import { letThrough } from './filter.ts';
 import { addressKey, number } from './layout.ts';
 import type { ServiceAddressRow, ServiceObjectRow } from './types.ts';
+
+export function serviceAddressKey({ address, cluster }: ServiceAddressRow): string {
+  return keys.join(address, cluster === true ? 'cluster' : 'other');
+}
 
 export function deriveServiceAddresses(
   db: StateDB,
@@ -36,11 +40,10 @@ export class ServiceAddressOperations implements Operations<ServiceAddressRow> {
   update({ address, cluster }: ServiceAddressRow): void {
     letThrough(this.#filter, address);
     if (cluster === true) this.#map.update(addressKey.encode(address), number.encode(1));
-    else this.#map.delete(addressKey.encode(address));
   }
 
-  delete({ address }: ServiceAddressRow): void {
-    this.#map.delete(addressKey.encode(address));
+  delete({ address, cluster }: ServiceAddressRow): void {
+    if (cluster === true) this.#map.delete(addressKey.encode(address));
   }
 
   prune(rows: Iterable<ServiceAddressRow>): void {

@@ -8,7 +8,7 @@ import { createTables } from '../create-tables.ts';
 import { silent } from '../datapath/testing/lab.ts';
 import { claimKey, claimsOf } from './claims.ts';
 import { frontendRowKey, frontendsOf } from './frontends.ts';
-import { frontendKey, frontendValue } from './layout.ts';
+import { addressKey, frontendKey, frontendValue } from './layout.ts';
 import { SERVICE_MAPS } from './maps.ts';
 import { deriveFrontends, Services, serviceTables } from './services.ts';
 import type { EndpointSliceRow, ServiceObjectRow } from './types.ts';
@@ -170,7 +170,7 @@ describe('services in maps', () => {
     await agent.services.settled();
     await eventually(
       () => Promise.resolve(counts(maps)),
-      (found) => found['10.96.0.3'] === 5,
+      (found) => found['10.96.0.1'] === 3 && found['10.96.0.3'] === 5,
     );
     expect(counts(maps)).toEqual({ '10.96.0.1': 3, '10.96.0.3': 5 });
     expect(Array.from(agent.services.failures().values(), ({ service }) => service)).toEqual(['ns/evil']);
@@ -190,6 +190,23 @@ describe('services in maps', () => {
     await agent.services.settled();
     expect(counts(maps)).toEqual({ '10.96.0.1': 3 });
     expect(agent.services.failures().size).toBe(1);
+  });
+
+  it('an address stays a cluster address while others claim it as theirs, and when they cease to', async () => {
+    const maps = createMaps(100);
+    const agent = start(maps);
+    const evil = (externalAddresses: readonly string[]) => object('a', '10.96.0.1', { externalAddresses });
+    const known = (): string[] =>
+      Array.from(maps.get('svc_addresses')?.keys() ?? [], (key) => addressKey.decode(key)).sort();
+    tell(agent, [
+      [evil(['10.96.0.9', '192.0.2.1']), slice('a', [])],
+      [object('dns', '10.96.0.9'), slice('dns', [])],
+    ]);
+    await agent.services.settled();
+    expect(known()).toEqual(['10.96.0.1', '10.96.0.9']);
+    tell(agent, [[evil([]), slice('a', [])]]);
+    await agent.services.settled();
+    expect(known()).toEqual(['10.96.0.1', '10.96.0.9']);
   });
 
   it('the next agent finds all as it was, and takes away what went meanwhile', async () => {

@@ -11,7 +11,7 @@ import { frontendRowKey, frontendsOf } from './frontends.ts';
 import { deriveNodeAddresses, interfaceAddresses, NodeAddressOperations } from './node-addresses.ts';
 import { FrontendOperations } from './operations.ts';
 import { adopt, type RealisedTables, realisedTables } from './realised.ts';
-import { deriveServiceAddresses, ServiceAddressOperations } from './service-addresses.ts';
+import { deriveServiceAddresses, ServiceAddressOperations, serviceAddressKey } from './service-addresses.ts';
 import type {
   EndpointSliceRow,
   Frontend,
@@ -50,7 +50,7 @@ export function serviceTables(db: StateDB): ServiceTables {
     frontends: db.table({ name: 'frontends', key: frontendRowKey }),
     ownAddresses: db.table({ name: 'ownAddresses', key: ({ address }) => address }),
     nodeAddresses: db.table({ name: 'nodeAddresses', key: ({ address }) => address }),
-    serviceAddresses: db.table({ name: 'serviceAddresses', key: ({ address }) => address }),
+    serviceAddresses: db.table({ name: 'serviceAddresses', key: serviceAddressKey }),
   };
 }
 

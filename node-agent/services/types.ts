@@ -115,7 +115,7 @@ export interface NodeAddressRow {
   readonly loopback?: true;
 }
 
-/** An address of Services. Key: `address`. */
+/** An address of Services. Key: address and whether it is a cluster IP: others may claim one as theirs. */
 export interface ServiceAddressRow {
   readonly address: string;
   /** Nothing but Services is reached there. */
