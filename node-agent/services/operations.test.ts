@@ -75,6 +75,15 @@ function wanted(rows: Iterable<Frontend>): Record<string, Seen> {
   );
 }
 
+/** Which Service has each frontend. */
+function owners(rows: Iterable<Frontend>): Record<string, string> {
+  return Object.fromEntries(
+    Array.from(rows, ({ service, addresses, port, protocol }) =>
+      addresses.map((address) => [`${address}:${port}/${protocol}`, service] as const),
+    ).flat(),
+  );
+}
+
 /** Calls `look` after each write of a map; the write at which `fails` says so is done in part, or not at all. */
 function watched(maps: ServiceMaps, look: () => void, fails: () => 'no' | 'before' | 'within'): ServiceMaps {
   const writes = ['updateBatch', 'updateRows', 'deleteBatch'];
@@ -139,15 +148,19 @@ describe('frontends in maps', () => {
           fault = left === 0 ? undefined : [left - 1, how];
           return left === 0 ? how : 'no';
         };
+        let lasting: readonly string[] = [];
         const agent = () => {
           const db = createStateDB();
           const realised = realisedTables(db);
           adopt(db, realised, maps);
-          const options = { db, realised, maps: watched(maps, () => seen(maps), fails) };
+          const look = (): void => {
+            const found = seen(maps);
+            for (const key of lasting) if (found[key] === undefined) throw new Error(`${key} is gone`);
+          };
+          const options = { db, realised, maps: watched(maps, look, fails) };
           return { operations: new FrontendOperations(options), db, realised };
         };
         let now = agent();
-        let lasting: readonly string[] = [];
         /** As a reconciler does: again until it succeeds. */
         const insist = (faults: readonly (readonly [number, 'before' | 'within'])[], work: () => void): void => {
           for (const each of [...faults, undefined]) {
@@ -162,21 +175,22 @@ describe('frontends in maps', () => {
             }
           }
         };
-        const item = (each: Frontend) => ({ row: each, revision: 1, fail: () => undefined });
+        const fail = (error: unknown): void => {
+          throw error;
+        };
+        const item = (each: Frontend) => ({ row: each, revision: 1, fail });
         for (const { rows: changed, removes, restart, faults } of edits) {
           if (restart) now = agent();
-          const before = Object.keys(seen(maps));
+          const before = owners(rows.values());
           const gone = removes === undefined ? undefined : rows.get(removes);
           if (removes !== undefined) rows.delete(removes);
           const touched = new Set<string>();
-          const moved = new Set<string>(gone?.addresses);
           for (const { affinitySeconds, sourceRanges, ...each } of changed) {
             // An address has one row: whoever had it is written, too, before or after.
             for (const other of rows.values()) {
               const addresses = other.addresses.filter((address) => !each.addresses.some((mine) => mine === address));
               if (other.service === each.service || addresses.length === other.addresses.length) continue;
               rows.set(other.service, { ...other, addresses });
-              for (const address of other.addresses) if (!addresses.includes(address)) moved.add(address);
               touched.add(other.service);
             }
             rows.set(each.service, {
@@ -195,9 +209,11 @@ describe('frontends in maps', () => {
             });
             touched.add(each.service);
           }
-          const after = new Set(Object.keys(wanted(rows.values())));
-          // Whatever fails, a frontend that stays is there all the time, unless it goes from one row to another.
-          lasting = before.filter((key) => after.has(key) && !moved.has(key.split(':')[0] ?? ''));
+          const after = owners(rows.values());
+          // Whatever fails, a frontend that stays with its row is there all the time.
+          const stay = Object.keys(before).filter((key) => before[key] === after[key]);
+          // A new agent does not know which row the parts of a service go to when rows have changed places meanwhile.
+          lasting = restart && stay.length < Object.keys(before).length ? [] : stay;
           const batch = [...(restart ? rows.keys() : touched)].flatMap((service) => rows.get(service) ?? []);
           if (gone !== undefined && !rows.has(gone.service)) insist(faults, () => now.operations.delete(gone));
           insist(faults, () => now.operations.updateBatch(batch.map(item)));
@@ -210,6 +226,7 @@ describe('frontends in maps', () => {
           const sticky = [...rows.values()].filter(({ affinitySeconds = 0 }) => affinitySeconds > 0);
           expect([...maps.members.keys()].length).toBe(sticky.flatMap(({ backends }) => backends).length);
         }
+        lasting = [];
         insist([], () => now.operations.deleteBatch([...rows.values()].map(item)));
         now.operations.prune([]);
         expect(all(maps).map((map) => [...map.keys()].length)).toEqual([0, 0, 0, 0, 0]);

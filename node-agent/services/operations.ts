@@ -54,7 +54,7 @@ export class FrontendOperations implements Operations<Frontend> {
   }
 
   updateBatch(batch: readonly BatchItem<Frontend>[]): void {
-    this.#updateAll(batch.map(({ row }) => row));
+    inParts(batch, (rows) => this.#updateAll(rows));
   }
 
   delete(row: Frontend): void {
@@ -62,7 +62,7 @@ export class FrontendOperations implements Operations<Frontend> {
   }
 
   deleteBatch(batch: readonly BatchItem<Frontend>[]): void {
-    this.#removeAll(this.#servicesOf(batch.map(({ row }) => row)));
+    inParts(batch, (rows) => this.#removeAll(this.#servicesOf(rows)));
   }
 
   prune(rows: Iterable<Frontend>): void {
@@ -271,6 +271,17 @@ export class FrontendOperations implements Operations<Frontend> {
     db.write([realised.backends], (txn) => {
       for (const id of unused) txn.delete(realised.backends, keys.uint(id));
     });
+  }
+}
+
+/** Rows that the maps do not take keep nobody else waiting. */
+function inParts(batch: readonly BatchItem<Frontend>[], write: (rows: readonly Frontend[]) => void): void {
+  try {
+    write(batch.map(({ row }) => row));
+  } catch (error) {
+    const half = Math.ceil(batch.length / 2);
+    if (half === batch.length) batch[0]?.fail(error);
+    else for (const part of [batch.slice(0, half), batch.slice(half)]) inParts(part, write);
   }
 }
 
