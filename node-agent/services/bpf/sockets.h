@@ -6,6 +6,8 @@
 #ifndef WEIR_SOCKETS_H
 #define WEIR_SOCKETS_H
 
+#include <bpf/bpf_core_read.h>
+
 #include "services.h"
 
 #define GO_ON 1
@@ -66,9 +68,11 @@ static __always_inline struct svc_original *original_of(struct bpf_sock_addr *ct
 	return bpf_map_lookup_elem(&svc_sockets, &key);
 }
 
+/* Before Linux 5.18 the process is told EPERM: a call that a kernel does not have would keep the whole program out. */
 static __always_inline int refuse(void)
 {
-	bpf_set_retval(-ECONNREFUSED);
+	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_set_retval))
+		bpf_set_retval(-ECONNREFUSED);
 	return REFUSED;
 }
 
