@@ -230,12 +230,10 @@ static __noinline enum nat_claim nat_claim(struct __sk_buff *skb)
 	if (nat_same(&s->key, &s->flow.from))
 		return NAT_CLAIMED;
 	f = bpf_map_lookup_elem(&nat_flows, &s->key);
-	if (f && !nat_over(f, now_ticks()))
+	/* One that is not there is only beginning, on another CPU. */
+	if (!f || !nat_over(f, now_ticks()))
 		return NAT_TAKEN;
-	if (f)
-		nat_forget(&s->key, &s->found);
-	else
-		bpf_map_delete_elem(&nat_replies, &s->reply);
+	nat_forget(&s->key, &s->found);
 	return bpf_map_update_elem(&nat_replies, &s->reply, &s->flow.from, BPF_NOEXIST) ? NAT_TAKEN : NAT_CLAIMED;
 }
 

@@ -82,6 +82,19 @@ describe('ports', () => {
     );
   });
 
+  it('are not taken from a flow that is only beginning', async () => {
+    expect(await a.ask(`udp ${OUTSIDE} 10 40007`)).toBe(`${NODE} 40007`);
+    const flows = world.map('nat_flows');
+    const isMeant = (key: Uint8Array): boolean => key[32] === 40_007 >> 8 && key[33] === (40_007 & 255);
+    const [key, flow] = [...flows.entries()].find((entry) => isMeant(entry[0])) ?? [];
+    if (key === undefined || flow === undefined) throw new Error('no flow');
+    // Between the two writes of a new flow: its answers are claimed, and it is not there yet.
+    flows.delete(key);
+    expect(await b.ask(`udp ${OUTSIDE} 10 40007`)).not.toBe(`${NODE} 40007`);
+    flows.update(key, flow);
+    expect(await a.ask(`udp ${OUTSIDE} 10 40007`)).toBe(`${NODE} 40007`);
+  });
+
   it('of the node’s own sockets are no pod’s, nor of those that take them later', async () => {
     expect(await node.ask('listen 40003')).toBe('listens');
     expect(await a.ask(`udp ${OUTSIDE} 10 40003`)).not.toBe(`${NODE} 40003`);
