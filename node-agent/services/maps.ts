@@ -18,7 +18,8 @@ import {
   sourceKey,
 } from './layout.ts';
 
-const hash = { type: 'hash', flags: mapFlags.NO_PREALLOC, version: 1 } as const;
+/** Their versions change together: a frontend that is kept beside new, empty slots would refuse. */
+const hash = { type: 'hash', flags: mapFlags.NO_PREALLOC, version: 2 } as const;
 const array = { type: 'array', flags: 0, version: 1 } as const;
 const lru = { type: 'lru_hash', flags: 0, version: 1 } as const;
 
