@@ -23,8 +23,23 @@ export function claimKey({ address, port, protocol }: Pick<Claim, 'address' | 'p
   return keys.join(address, String(port), protocol);
 }
 
+/** Of rows that were asked for: each is asked once for every claim of every other that shares one. */
+const CLAIMS = new WeakMap<ServiceObjectRow, ReadonlyMap<string, Claim>>();
+
 /** Each address and port once, in the families of the Service. */
 export function claimsOf(object: ServiceObjectRow): Claim[] {
+  return [...claimsByKey(object).values()];
+}
+
+function claimsByKey(object: ServiceObjectRow): ReadonlyMap<string, Claim> {
+  const before = CLAIMS.get(object);
+  if (before !== undefined) return before;
+  const claims = readClaims(object);
+  CLAIMS.set(object, claims);
+  return claims;
+}
+
+function readClaims(object: ServiceObjectRow): ReadonlyMap<string, Claim> {
   const { clusterAddresses, externalAddresses = [], balancerAddresses = [], ports } = object;
   const claims = new Map<string, Claim>();
   const add = (claim: Claim): void => {
@@ -44,7 +59,7 @@ export function claimsOf(object: ServiceObjectRow): Claim[] {
     at('LoadBalancer', balancerAddresses);
     at('ExternalIP', externalAddresses);
   }
-  return [...claims.values()];
+  return claims;
 }
 
 /** Whether `other` has what both claim: by the kind of the claim, then the older one, then the first by name. */
@@ -53,7 +68,7 @@ export function yields(
   { namespace, name, created = '' }: ServiceObjectRow,
   other: ServiceObjectRow,
 ): boolean {
-  const theirs = claimsOf(other).find((each) => claimKey(each) === claimKey(claim));
+  const theirs = claimsByKey(other).get(claimKey(claim));
   if (theirs === undefined) return false;
   const by = ORDER.indexOf(theirs.kind) - ORDER.indexOf(claim.kind);
   if (by !== 0) return by < 0;

@@ -134,6 +134,27 @@ describe('node ports', () => {
     expect(await dial('127.0.0.1', 30_080, pod)).toEqual({ error: 'ECONNREFUSED' });
   });
 
+  it('are not at the unspecified address of a pod, which is its own loopback address', async () => {
+    await world.apply([web], slices([A, PODS[6][0]]));
+    expect((await tcp('0.0.0.0', 30_080, pod)).text).not.toBe(at(A));
+    expect(await dial('0.0.0.0', 30_080, pod)).toEqual({ error: 'ECONNREFUSED' });
+    expect((await tcp('::', 30_080, pod)).text).not.toBe(at(PODS[6][0]));
+  });
+
+  it('are no external address, whoever names an address of a node and the port', async () => {
+    const own = (['TCP', 'UDP'] as const).map((protocol) => ({ name: protocol.toLowerCase(), protocol, port: 30_080 }));
+    const externalIPs = [NODE_ADDRESSES[0], OTHER_NODE_ADDRESSES[0]];
+    const evil = service(
+      { clusterIPs: ['10.96.0.66'], externalIPs, ports: own },
+      { metadata: { name: 'evil', namespace: 'ns' } },
+    );
+    await world.apply([evil, web], [...slices([A]), ...slices([C], 'evil')]);
+    for (const address of externalIPs)
+      for (const ask of [tcp, dial]) expect(await ask(address, 30_080)).toMatchObject({ text: at(A) });
+    await world.apply([evil], slices([C], 'evil'));
+    expect(await tcp(externalIPs[0] ?? '', 30_080)).toMatchObject({ text: at(C) });
+  });
+
   it('go with the Service', async () => {
     await world.apply([], []);
     expect((await tcp(NODE_ADDRESSES[0], 30_080)).error).toBe('ECONNREFUSED');
@@ -185,6 +206,8 @@ describe('external addresses', () => {
     expect(await tcp(CLUSTER)).toMatchObject({ text: at(A) });
     expect(await tcp('10.96.0.66')).toMatchObject({ text: at(C) });
     expect((await tcp('127.0.0.1')).error).toBe('ECONNREFUSED');
+    // Both stay the cluster's own: what is not translated there is not the world's.
+    expect(world.size('svc_addresses')).toBe(2);
     await world.apply([evil], its);
     expect(await tcp(CLUSTER)).toMatchObject({ text: at(C) });
   });

@@ -1,6 +1,6 @@
 /** Frames as they leave the programs at a pod's interface: addresses, ports and every checksum, for whatever a pod or its peer sends. */
 import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
-import { buildDatapath, STAGES } from '@weir/bpf';
+import { buildDatapath, ENDPOINT_FLAGS, STAGES } from '@weir/bpf';
 import {
   ethernet,
   icmpError,
@@ -25,9 +25,14 @@ const POD = '10.0.0.1';
 const SERVICE = '10.96.0.10';
 const BACKEND = '10.1.2.3';
 const ROUTER = '10.9.9.9';
+/** Frontends of the TCP Service that are no cluster IPs. */
+const EXTERNAL = '192.0.2.9';
+const STICKY = '192.0.2.10';
 const [SERVICE_PORT, BACKEND_PORT] = [80, 8080];
 const PROTOCOLS = { TCP: 6, UDP: 17 } as const;
 type Protocol = keyof typeof PROTOCOLS;
+/** TC_ACT_SHOT */
+const DROPPED = 2;
 
 const path = new TestDatapath();
 let object: BpfObject;
@@ -154,5 +159,42 @@ describe('a frame', () => {
       }),
       { numRuns: runs(200) },
     );
+  });
+});
+
+describe('at an address that a Service claims', () => {
+  const claim = (address: string, affinitySeconds: number): void => {
+    letThrough(object.map('svc_filter'), address);
+    const flags = { external: true, localExternal: false, sources: false, elsewhere: false };
+    object
+      .map('svc_frontends')
+      .update(
+        frontendKey.encode({ address, port: SERVICE_PORT, protocol: 'TCP', scope: 'cluster' }),
+        frontendValue.encode({ service: 1, count: 1, affinitySeconds, ...flags }),
+      );
+  };
+
+  it('a client that is there already gets its answers from a pod whose egress is enforced', () => {
+    claim(EXTERNAL, 0);
+    path.slot(0, [], []);
+    path.endpoint({ ipv4: POD, flags: ENDPOINT_FLAGS.egressEnforced, revision: 2 });
+    const outside: End = { address: EXTERNAL, port: SERVICE_PORT };
+    const nothing = new Uint8Array(0);
+    expect(path.run('ingress', ethernet(packet('TCP', outside, client(8080), nothing)))).toBe('pass');
+    const answer = packet('TCP', client(8080), outside, nothing, TCP_FLAGS.syn | TCP_FLAGS.ack);
+    expect(sent(answer)).toEqual(ethernet(answer));
+    path.endpoint({ ipv4: POD, revision: 3 });
+  });
+
+  it('nobody is a client by a packet that has the address of another', () => {
+    claim(STICKY, 100);
+    const to: End = { address: STICKY, port: SERVICE_PORT };
+    const clients = (): number => [...object.map('svc_clients').keys()].length;
+    const forged = packet('TCP', { address: ROUTER, port: 40_000 }, to, new Uint8Array(0));
+    const context = skbContext({ ifindex: TEST_IFINDEX, ingressIfindex: 0 });
+    const { returnValue } = object.program('svc_from_pod').testRun({ data: ethernet(forged), context });
+    expect({ returnValue, clients: clients() }).toEqual({ returnValue: DROPPED, clients: 0 });
+    sent(packet('TCP', client(40_000), to, new Uint8Array(0)));
+    expect(clients()).toBe(1);
   });
 });

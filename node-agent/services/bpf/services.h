@@ -227,40 +227,45 @@ static __always_inline bool is_v4(const struct svc_address *address)
 	return !address->words[0] && !address->words[1] && address->words[2] == bpf_htonl(0xffff);
 }
 
-/* What svc_nodes has of an address; 0: it is no node's. Of 127.0.0.0/8, the node's own, one stands for all. */
+/* What svc_nodes has of an address; 0: it is no node's. Of 127.0.0.0/8, the node's own, one stands for all, and for 0.0.0.0, which leads there. */
 static __always_inline __u32 node_flags(const struct svc_address *address)
 {
 	struct svc_address key = *address;
 	__u32 *flags;
 
-	if (is_v4(&key) && (bpf_ntohl(key.words[3]) >> 24) == 127)
+	if (is_v4(&key) && ((bpf_ntohl(key.words[3]) >> 24) == 127 || !key.words[3]))
 		key.words[3] = bpf_htonl(0x7f000001);
 	flags = bpf_map_lookup_elem(&svc_nodes, &key);
 	return flags ? *flags : 0;
 }
 
+/* :: or 0.0.0.0: the loopback address of whoever sends there, and no key but of NodePorts. */
+static __always_inline bool is_unspecified(const struct svc_address *address)
+{
+	return !address->words[3] && !address->words[0] && !address->words[1] && (!address->words[2] || is_v4(address));
+}
+
 /*
  * The frontend at an address and port, NodePorts included. `node`: what svc_nodes has of the address where it is a NodePort, else 0. The second look-up of
- * most misses costs less than to look for the address among the nodes' first.
+ * most misses costs less than to look for the address among the nodes' first. A NodePort precedes an address that anybody may claim.
  */
 static __always_inline struct svc_frontend *find_frontend(const struct svc_address *address, __be16 port, __u8 protocol,
 							   __u8 scope, __u32 *node)
 {
 	struct svc_frontend_key key = {.address = *address, .port = port, .protocol = protocol, .scope = scope};
-	struct svc_frontend *frontend = bpf_map_lookup_elem(&svc_frontends, &key);
+	struct svc_frontend *frontend, *claimed = is_unspecified(address) ? NULL : bpf_map_lookup_elem(&svc_frontends, &key);
 
 	*node = 0;
-	if (frontend)
-		return frontend;
+	if (claimed && !(claimed->flags & SVC_EXTERNAL))
+		return claimed;
 	if (is_v4(address))
 		address_v4(&key.address, 0);
 	else
 		__builtin_memset(&key.address, 0, sizeof(key.address));
 	frontend = bpf_map_lookup_elem(&svc_frontends, &key);
-	if (!frontend)
-		return NULL;
-	*node = node_flags(address);
-	return *node ? frontend : NULL;
+	if (frontend)
+		*node = node_flags(address);
+	return *node ? frontend : claimed;
 }
 
 /* Whether a frontend's source ranges have the client, if it has any. */

@@ -92,6 +92,24 @@ static __always_inline bool flow_goes_on(const struct svc_flow *flow, const stru
 	return backend && backend->address.words[3] == flow->backend && backend->port == flow->backend_port;
 }
 
+/* What cannot be translated: of a cluster IP nobody's, else of whoever has the address. */
+static __always_inline enum sent untranslated(__be32 address)
+{
+	struct svc_address to;
+
+	address_v4(&to, address);
+	return bpf_map_lookup_elem(&svc_addresses, &to) ? SENT_UNTRANSLATED : SENT_ON;
+}
+
+/* False: the packet is dropped when it is judged, and is no client. */
+static __noinline bool is_own(struct __sk_buff *skb, const struct l4 *p)
+{
+	struct endpoint ep = {};
+
+	return p && endpoint_find(skb->ifindex, &ep) &&
+	       (p->src == ep.ipv4 || (WORD_FLAGS(ep.word) & ENDPOINT_NO_SOURCE_CHECK));
+}
+
 static __noinline enum sent send_to_service(struct __sk_buff *skb, const struct l4 *p, const struct svc_frontend *frontend)
 {
 	__u32 now = now_ticks();
@@ -110,7 +128,9 @@ static __noinline enum sent send_to_service(struct __sk_buff *skb, const struct 
 		return send_on(skb, p, &flow);
 	}
 	if (p->protocol == IPPROTO_TCP && !tcp_opens(p->tcp_flags))
-		return SENT_UNTRANSLATED;
+		return untranslated(p->dst);
+	if (!is_own(skb, p))
+		return SENT_ON;
 	address_v4(&client, p->src);
 	if (!source_allowed(frontend, &client))
 		return SENT_DROPPED;
@@ -213,7 +233,7 @@ static __always_inline enum sent send_translated(struct __sk_buff *skb)
 	/* A pod's own 127.0.0.1 is none of the node's. */
 	if (unlikely(frontend) && !(node & SVC_NODE_LOOPBACK))
 		return send_to_service(skb, &p, frontend);
-	return bpf_map_lookup_elem(&svc_addresses, &to) ? SENT_UNTRANSLATED : SENT_ON;
+	return untranslated(p.dst);
 }
 
 static __always_inline int from_pod(struct __sk_buff *skb)
