@@ -23,23 +23,8 @@ export function claimKey({ address, port, protocol }: Pick<Claim, 'address' | 'p
   return keys.join(address, String(port), protocol);
 }
 
-/** Of rows that were asked for: each is asked once for every claim of every other that shares one. */
-const CLAIMS = new WeakMap<ServiceObjectRow, ReadonlyMap<string, Claim>>();
-
 /** Each address and port once, in the families of the Service. */
 export function claimsOf(object: ServiceObjectRow): Claim[] {
-  return [...claimsByKey(object).values()];
-}
-
-function claimsByKey(object: ServiceObjectRow): ReadonlyMap<string, Claim> {
-  const before = CLAIMS.get(object);
-  if (before !== undefined) return before;
-  const claims = readClaims(object);
-  CLAIMS.set(object, claims);
-  return claims;
-}
-
-function readClaims(object: ServiceObjectRow): ReadonlyMap<string, Claim> {
   const { clusterAddresses, externalAddresses = [], balancerAddresses = [], ports } = object;
   const claims = new Map<string, Claim>();
   const add = (claim: Claim): void => {
@@ -59,20 +44,27 @@ function readClaims(object: ServiceObjectRow): ReadonlyMap<string, Claim> {
     at('LoadBalancer', balancerAddresses);
     at('ExternalIP', externalAddresses);
   }
-  return claims;
+  return [...claims.values()];
 }
 
-/** Whether `other` has what both claim: by the kind of the claim, then the older one, then the first by name. */
-export function yields(
-  claim: Claim,
-  { namespace, name, created = '' }: ServiceObjectRow,
-  other: ServiceObjectRow,
-): boolean {
-  const theirs = claimsByKey(other).get(claimKey(claim));
-  if (theirs === undefined) return false;
-  const by = ORDER.indexOf(theirs.kind) - ORDER.indexOf(claim.kind);
-  if (by !== 0) return by < 0;
-  const age = other.created ?? '';
-  if (age !== created) return age < created;
-  return `${other.namespace}/${other.name}` < `${namespace}/${name}`;
+/** Key: `rank`. Of those with one `key` the first has it. */
+export interface ClaimRow {
+  readonly rank: string;
+  /** As `claimKey` makes it. */
+  readonly key: string;
+  /** `namespace/name`. */
+  readonly service: string;
+}
+
+/** Who has an address and port. Key: `key`. */
+export type ClaimOwnerRow = Omit<ClaimRow, 'rank'>;
+
+/** By the kind of the claim, then the older Service first, then by name. */
+export function claimRows(object: ServiceObjectRow): ClaimRow[] {
+  const { namespace, name, created = '' } = object;
+  const service = `${namespace}/${name}`;
+  return claimsOf(object).map((claim) => {
+    const key = claimKey(claim);
+    return { rank: keys.join(key, String(ORDER.indexOf(claim.kind)), created, service), key, service };
+  });
 }

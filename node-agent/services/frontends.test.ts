@@ -1,7 +1,7 @@
 import { describe, expect, it } from '@jest/globals';
 import type { EndpointSlice, Service } from '@weir/kube';
 import type { Place } from './backends.ts';
-import { claimKey, claimsOf, yields } from './claims.ts';
+import { claimRows } from './claims.ts';
 import { frontendsOf } from './frontends.ts';
 import { serviceObjectParts, sliceParts } from './rows.ts';
 import type { Frontend, ServiceObjectRow } from './types.ts';
@@ -215,14 +215,13 @@ describe('an address that several Services claim', () => {
     if (found === undefined) throw new Error('no row');
     return found;
   };
-  const has = (a: ServiceObjectRow, b: ServiceObjectRow): string => {
-    const keys = new Set(claimsOf(b).map(claimKey));
-    const claim = claimsOf(a).find((each) => keys.has(claimKey(each)));
-    if (claim === undefined) throw new Error('they share none');
-    const back = claimsOf(b).find((each) => claimKey(each) === claimKey(claim));
-    const lost = yields(claim, a, b);
-    expect(back !== undefined && yields(back, b, a)).toBe(!lost);
-    return lost ? b.name : a.name;
+  const has = (a: ServiceObjectRow, b: ServiceObjectRow): string | undefined => {
+    const shared = new Set(claimRows(b).map(({ key }) => key));
+    const claims = [a, b].flatMap(claimRows).filter(({ key }) => shared.has(key));
+    const both = claims.filter(({ key, service: of }) =>
+      claims.some((each) => each.key === key && each.service !== of),
+    );
+    return both.toSorted((x, y) => (x.rank < y.rank ? -1 : 1))[0]?.service.split('/')[1];
   };
 
   it('is of the cluster address, whoever was first: no external address takes what goes to the cluster DNS', () => {

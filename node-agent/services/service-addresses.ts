@@ -13,7 +13,7 @@ export function serviceAddressKey({ address, cluster }: ServiceAddressRow): stri
 
 export function deriveServiceAddresses(
   db: StateDB,
-  objects: Table<ServiceObjectRow, 'claim'>,
+  objects: Table<ServiceObjectRow>,
   into: Table<ServiceAddressRow>,
 ): Derivation {
   return derive(db, {

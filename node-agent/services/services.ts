@@ -5,7 +5,7 @@ import { type Derivation, derive, type StateDB, type Table } from '@weir/statedb
 import type { BpfMap } from 'libbpf-ts';
 import type { Logger } from '../core.ts';
 import type { NodeRow } from '../tables.ts';
-import { claimKey, claimsOf, yields } from './claims.ts';
+import { type ClaimOwnerRow, type ClaimRow, claimKey, claimRows } from './claims.ts';
 import type { FaceSources, FrontendFailure } from './faces.ts';
 import { frontendRowKey, frontendsOf } from './frontends.ts';
 import { deriveNodeAddresses, interfaceAddresses, NodeAddressOperations } from './node-addresses.ts';
@@ -25,7 +25,9 @@ import type {
 const LOOK_MS = 10_000;
 
 export interface ServiceTables {
-  readonly objects: Table<ServiceObjectRow, 'claim'>;
+  readonly objects: Table<ServiceObjectRow>;
+  readonly claims: Table<ClaimRow>;
+  readonly claimOwners: Table<ClaimOwnerRow>;
   readonly slices: Table<EndpointSliceRow, 'service'>;
   readonly frontends: Table<Frontend>;
   readonly ownAddresses: Table<OwnAddressRow>;
@@ -35,10 +37,15 @@ export interface ServiceTables {
 
 export function serviceTables(db: StateDB): ServiceTables {
   return {
-    objects: db.table<ServiceObjectRow, 'claim'>({
+    objects: db.table<ServiceObjectRow>({
       name: 'serviceObjects',
       key: ({ namespace, name }) => `${namespace}/${name}`,
-      indexes: [{ name: 'claim', keys: (row) => claimsOf(row).map(claimKey) }],
+      equals: isDeepStrictEqual,
+    }),
+    claims: db.table<ClaimRow>({ name: 'serviceClaims', key: ({ rank }) => rank, equals: isDeepStrictEqual }),
+    claimOwners: db.table<ClaimOwnerRow>({
+      name: 'serviceClaimOwners',
+      key: ({ key }) => key,
       equals: isDeepStrictEqual,
     }),
     slices: db.table<EndpointSliceRow, 'service'>({
@@ -54,29 +61,39 @@ export function serviceTables(db: StateDB): ServiceTables {
   };
 }
 
-/** Keeps `frontends` what Services, slices and nodes come to. */
+/** Keeps `frontends` what Services, slices and nodes come to. In the order in which each follows from those before. */
 export function deriveFrontends(
   db: StateDB,
-  { objects, slices, frontends }: ServiceTables,
+  { objects, claims, claimOwners, slices, frontends }: ServiceTables,
   nodes: Table<NodeRow>,
   node: string,
-): Derivation {
-  return derive(db, {
-    name: 'frontends',
-    into: frontends,
-    inputs: [objects, slices, nodes],
-    fn: (object, read) => {
-      const zone = read.get(nodes, node)?.zone;
-      const own = read.list(slices, 'service', `${object.namespace}/${object.name}`);
-      return frontendsOf(object, [...own], { node, ...(zone === undefined ? {} : { zone }) }, (claim) =>
-        [...read.list(objects, 'claim', claimKey(claim))].some(
-          (other) =>
-            (other.namespace !== object.namespace || other.name !== object.name) && yields(claim, object, other),
-        ),
-      );
-    },
-    equals: isDeepStrictEqual,
-  });
+): readonly Derivation[] {
+  return [
+    derive(db, { name: 'service-claims', into: claims, inputs: [objects], fn: claimRows }),
+    // Of those with one key the first row of the driving table stands.
+    derive(db, {
+      name: 'service-claim-owners',
+      into: claimOwners,
+      inputs: [claims],
+      fn: ({ key, service }) => [{ key, service }],
+    }),
+    derive(db, {
+      name: 'frontends',
+      into: frontends,
+      inputs: [objects, claimOwners, slices, nodes],
+      fn: (object, read) => {
+        const zone = read.get(nodes, node)?.zone;
+        const name = `${object.namespace}/${object.name}`;
+        return frontendsOf(
+          object,
+          [...read.list(slices, 'service', name)],
+          { node, ...(zone === undefined ? {} : { zone }) },
+          (claim) => read.get(claimOwners, claimKey(claim))?.service !== name,
+        );
+      },
+      equals: isDeepStrictEqual,
+    }),
+  ];
 }
 
 export interface ServicesOptions {
@@ -120,7 +137,7 @@ export class Services {
     this.#look();
     this.#looks = setInterval(() => this.#lookAgain(), LOOK_MS).unref();
     this.#derived = [
-      deriveFrontends(db, this.tables, nodes, nodeName),
+      ...deriveFrontends(db, this.tables, nodes, nodeName),
       deriveNodeAddresses(db, nodes, ownAddresses, nodeAddresses, nodeName),
       deriveServiceAddresses(db, objects, serviceAddresses),
     ];

@@ -23,7 +23,7 @@ export interface ServicePort {
   readonly nodePort?: number;
 }
 
-/** A Service that has addresses of its own. Key: `namespace/name`. Index `claim`: see `claimsOf`. */
+/** A Service that has addresses of its own. Key: `namespace/name`. */
 export interface ServiceObjectRow {
   readonly namespace: string;
   readonly name: string;
