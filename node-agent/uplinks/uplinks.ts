@@ -12,6 +12,8 @@ import type { UplinkRow } from './types.ts';
 /** How soon a change of an interface counts. */
 const LOOK_MS = 5000;
 const IP = ['ip', ['-json', 'address', 'show']] as const;
+/** Of what `ip` prints: by itself Node.js takes 1 MiB, which some 7,000 addresses fill (kube-proxy with IPVS has one for each Service). */
+const MAX_BUFFER = 64 << 20;
 const run = promisify(execFile);
 
 export interface UplinksOptions {
@@ -47,7 +49,8 @@ export class Uplinks {
   interfaces(): readonly number[] {
     const { db, inNode } = this.#options;
     using before = db.read();
-    if (before.count(this.table) === 0) this.#take(inNode(() => execFileSync(...IP, { encoding: 'utf8' })));
+    if (before.count(this.table) === 0)
+      this.#take(inNode(() => execFileSync(...IP, { encoding: 'utf8', maxBuffer: MAX_BUFFER })));
     using snapshot = db.read();
     return Array.from(snapshot.all(this.table), ({ ifindex }) => ifindex);
   }
@@ -98,7 +101,7 @@ export class Uplinks {
     const { inNode, log } = this.#options;
     try {
       // The child is in the namespace from its start; what waits for it need not be.
-      const { printed } = inNode(() => ({ printed: run(...IP, { maxBuffer: 64 << 20 }) }));
+      const { printed } = inNode(() => ({ printed: run(...IP, { maxBuffer: MAX_BUFFER }) }));
       this.#take((await printed).stdout);
       this.#problem = undefined;
     } catch (error) {
