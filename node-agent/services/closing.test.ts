@@ -122,6 +122,41 @@ it('leaves alone whoever is connected to a backend that stays, is not ready or e
     expect(await ask(protocol, A, 8080)).toMatchObject({ text: `${A} 8080` });
 });
 
+it('holds nobody up while it looks at very many sockets', async () => {
+  const other = await World.start();
+  let turns = 0;
+  let seen = 0;
+  function* keys(): Generator<Uint8Array> {
+    for (; seen < 100_000; seen += 1) {
+      if (seen === 0)
+        setImmediate(function again() {
+          turns += 1;
+          if (seen < 100_000) setImmediate(again);
+        });
+      yield new Uint8Array(32);
+    }
+  }
+  const slow = new SocketCloser({
+    ...{ db: other.db, slices: other.services.tables.slices, endpoints: other.endpoints, closing: 'all' },
+    sockets: () => ({ keys }),
+    settled: () => other.services.settled(),
+    ...{ nodeNetns: other.lab.netns, log: silent },
+  });
+  slow.start();
+  try {
+    await other.apply([WEB], slices([A]));
+    await other.apply([WEB], slices([B]));
+    await eventually(
+      async () => seen,
+      (count) => count >= 100_000,
+    );
+    expect(turns).toBeGreaterThan(10);
+  } finally {
+    await slow.stop();
+    await other.stop();
+  }
+});
+
 it('closes those of pods, each in its own network namespace', async () => {
   const { db, endpoints, lab } = world;
   db.write([endpoints], (txn) => {

@@ -15,6 +15,8 @@ import { backendName } from './realised.ts';
 import type { EndpointSliceRow, Protocol } from './types.ts';
 
 const ENOENT = 2;
+/** Keys of svc_sockets that are read in one turn of the event loop: a few milliseconds. */
+const A_TURN = 4096;
 
 export type Closing = 'off' | 'udp' | 'all';
 
@@ -96,7 +98,7 @@ export class SocketCloser {
   /** One namespace after another, as each may take milliseconds; none where no socket is connected to what is gone. */
   async #close(gone: readonly EndpointTargetRow[]): Promise<void> {
     const { db, endpoints, nodeNetns, log } = this.#options;
-    const cookies = this.#cookies(gone);
+    const cookies = await this.#cookies(gone);
     if (cookies.size === 0) return;
     const pods = (): (string | undefined)[] => {
       using snapshot = db.read();
@@ -121,14 +123,22 @@ export class SocketCloser {
   }
 
   /** Of sockets that are connected to what is gone, and has not come back. */
-  #cookies(gone: readonly EndpointTargetRow[]): Cookies {
+  async #cookies(gone: readonly EndpointTargetRow[]): Promise<Cookies> {
     const { db, sockets } = this.#options;
-    using snapshot = db.read();
-    const left = gone.filter((target) => !snapshot.has(this.#targets, backendName(target)));
+    const left = gone.filter((target) => {
+      using snapshot = db.read();
+      return !snapshot.has(this.#targets, backendName(target));
+    });
     const names = new Set(left.map(backendName));
     const ports = new Set(left.map(({ port }) => port));
     const found = new Map<string, Set<bigint>>();
+    let read = 0;
     for (const key of names.size === 0 ? [] : sockets().keys()) {
+      read += 1;
+      if (read % A_TURN === 0) {
+        await turn();
+        if (this.#stop.signal.aborted) break;
+      }
       // Of most nothing else is read.
       if (!ports.has(socketPort(key))) continue;
       const { cookie, ...backend } = readSocketKey(key);
