@@ -101,20 +101,33 @@ export const servicesPart = definePart({
   },
 });
 
-function conditionsOf(services: Services, cgroup: string | undefined): PartCondition[] {
-  return [
-    {
-      name: 'services',
-      title: 'Services',
-      reason: 'ServicesFailing',
-      read: () => {
-        const failures = services.failures();
-        const [first] = failures.values();
-        if (first === undefined) return { ok: true, message: 'the kernel has all frontends' };
+export function servicesCondition(services: Services): PartCondition {
+  return {
+    name: 'services',
+    title: 'Services',
+    reason: 'ServicesFailing',
+    read: () => {
+      const failures = services.failures();
+      const [first] = failures.values();
+      if (first !== undefined) {
         const more = failures.size > 1 ? ` (and ${failures.size - 1} more; see weir service list)` : '';
         return { ok: false, message: `${first.service}: ${first.message}${more}` };
-      },
+      }
+      const [address, ...others] = services.failingAddresses();
+      if (address !== undefined) {
+        const more = others.length > 0 ? ` (and ${others.length} more)` : '';
+        return { ok: false, message: `address ${address.address}: ${address.message}${more}` };
+      }
+      if (!services.complete())
+        return { ok: true, message: 'waits for the API server; the kernel goes on with what it has' };
+      return { ok: true, message: 'the kernel has all frontends' };
     },
+  };
+}
+
+function conditionsOf(services: Services, cgroup: string | undefined): PartCondition[] {
+  return [
+    servicesCondition(services),
     {
       name: 'service-sockets',
       title: 'Service sockets',

@@ -10,6 +10,7 @@ import { claimKey, claimsOf } from './claims.ts';
 import { frontendRowKey, frontendsOf } from './frontends.ts';
 import { addressKey, frontendKey, frontendValue } from './layout.ts';
 import { SERVICE_MAPS } from './maps.ts';
+import { servicesCondition } from './part.ts';
 import { deriveFrontends, Services, serviceTables } from './services.ts';
 import type { EndpointSliceRow, ServiceObjectRow } from './types.ts';
 
@@ -232,6 +233,29 @@ describe('services in maps', () => {
     await agent.services.settled();
     expect(counts(maps)).toEqual({ '10.96.0.1': 3 });
     expect(agent.services.failures().size).toBe(1);
+  });
+
+  it('says that the kernel has all only once all are known and there, addresses of nodes among them', async () => {
+    const db = createStateDB();
+    const { nodes } = createTables(db);
+    const maps = createMaps(3);
+    const map = (name: string): BpfMap => maps.get(name) as BpfMap;
+    const services = new Services({ db, map, nodes, nodeName: 'n1', log: silent });
+    running.push(services);
+    const known = db.initialiser(services.tables.objects, 'api');
+    services.start();
+    await services.settled();
+    const read = () => servicesCondition(services).read();
+    expect(read()).toEqual({ ok: true, message: expect.stringContaining('waits for') });
+    db.write([services.tables.objects], known);
+    await services.settled();
+    expect(read()).toEqual({ ok: true, message: 'the kernel has all frontends' });
+    const others = addresses(5, 1);
+    db.write([nodes], (txn) => {
+      txn.upsert(nodes, { name: 'n2', addresses: others, podCidrs: [], kubeApiserver: false });
+    });
+    await services.settled();
+    expect(read()).toEqual({ ok: false, message: expect.stringMatching(/^address 10\.1\.0\.\d: .* \(and \d more\)/) });
   });
 
   it('an address stays a cluster address while others claim it as theirs, and when they cease to', async () => {

@@ -189,6 +189,12 @@ export class Services {
     );
   }
 
+  /** Addresses of Services and nodes that the kernel does not have, with why. */
+  failingAddresses(): readonly { readonly address: string; readonly message: string }[] {
+    const failing = [...(this.#nodes?.failing() ?? []), ...(this.#addresses?.failing() ?? [])];
+    return failing.map(({ row: { address }, error }) => ({ address, message: messageOf(error) }));
+  }
+
   /** Whether all Services are known. */
   complete(): boolean {
     using snapshot = this.#options.db.read();
