@@ -17,6 +17,7 @@ import type { EndpointSliceRow, Protocol } from './types.ts';
 const ENOENT = 2;
 /** Keys of svc_sockets that are read in one turn of the event loop: a few milliseconds. */
 const A_TURN = 4096;
+const MOST_TARGETS = 524_288;
 
 export type Closing = 'off' | 'udp' | 'all';
 
@@ -59,10 +60,16 @@ export class SocketCloser {
       name: 'endpointTargets',
       into: this.#targets,
       inputs: [slices],
-      fn: ({ endpoints, ports }) =>
-        endpoints.flatMap(({ addresses }) =>
+      fn: ({ endpoints, ports }) => {
+        // No node translates to so many: nothing is connected to them by a Service.
+        if (endpoints.length * ports.length > MOST_TARGETS)
+          throw new RangeError(`${endpoints.length} endpoints with ${ports.length} ports each`);
+        return endpoints.flatMap(({ addresses }) =>
           addresses.flatMap((address) => ports.map(({ port, protocol }) => ({ address, port, protocol }))),
-        ),
+        );
+      },
+      onError: ({ key: slice, error }) =>
+        this.#options.log.warn({ slice, error: messageOf(error) }, 'sockets to endpoints of this slice are not closed'),
     });
     this.#loop = this.#run();
   }

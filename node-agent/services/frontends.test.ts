@@ -209,6 +209,11 @@ describe('backends', () => {
   });
 });
 
+it('of the addresses of an endpoint the first counts', () => {
+  const [both] = sliceParts(slice([{ addresses: ['10.0.0.1', '10.0.0.2'] }])).values();
+  expect(both?.endpoints).toMatchObject([{ addresses: ['10.0.0.1'] }]);
+});
+
 describe('an address that several Services claim', () => {
   const object = (name: string, created: string, spec: Service['spec']): ServiceObjectRow => {
     const found = row(service(spec, { metadata: { name, namespace: 'ns', creationTimestamp: created } }));

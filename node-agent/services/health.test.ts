@@ -1,5 +1,6 @@
 /** Questions of load balancers, by HTTP. */
-import { createServer } from 'node:net';
+import { once } from 'node:events';
+import { connect, createServer } from 'node:net';
 import { afterEach, beforeEach, expect, it } from '@jest/globals';
 import type { EndpointSlice, Service } from '@weir/kube';
 import { createStateDB } from '@weir/statedb';
@@ -115,4 +116,16 @@ it('a port that somebody has is named, and the others are served', async () => {
   await apply(service({ healthCheckNodePort: healthz }), [at('10.0.0.1', 'n1')]);
   expect(health.failing()).toEqual([{ name: 'ns/web', message: expect.stringContaining('EADDRINUSE') }]);
   expect((await ask(healthz, '/healthz'))[0]).toBe(200);
+});
+
+it('answers beside those who open connections and ask nothing', async () => {
+  const idle = await Promise.all(
+    Array.from({ length: 200 }, async () => {
+      const socket = connect(healthz, HOST).on('error', () => undefined);
+      await once(socket, 'connect');
+      return socket;
+    }),
+  );
+  expect((await ask(healthz, '/healthz'))[0]).toBe(200);
+  for (const socket of idle) socket.destroy();
 });

@@ -1,5 +1,6 @@
 /** What load balancers ask of this node: whether a Service has backends here, and whether the node translates at all. As kube-proxy answers. */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
 import { isDeepStrictEqual } from 'node:util';
 import { messageOf } from '@weir/process/errors';
 import { createReconciler, type Operations, type Reconciler } from '@weir/reconciler';
@@ -122,6 +123,17 @@ export class ServiceHealth {
   }
 }
 
+/** Ends the oldest connection when there are more: whoever holds many keeps nobody from asking. */
+function limited(most: number): (socket: Socket) => void {
+  const open = new Set<Socket>();
+  return (socket) => {
+    open.add(socket);
+    socket.once('close', () => open.delete(socket));
+    const [oldest] = open;
+    if (open.size > most) oldest?.destroy();
+  };
+}
+
 interface HealthAnswer {
   readonly ok: boolean;
   readonly body: object;
@@ -142,7 +154,7 @@ class HealthServers implements Operations<HealthServerRow> {
     if (this.#running.get(name)?.at === at) return;
     await this.#end(name);
     const server = createServer((request, response) => this.#respond(name, request, response));
-    server.maxConnections = LIMITS.connections;
+    server.on('connection', limited(LIMITS.connections));
     server.requestTimeout = LIMITS.requestMs;
     server.headersTimeout = LIMITS.requestMs;
     await new Promise<void>((resolve, reject) => {

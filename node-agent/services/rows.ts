@@ -65,7 +65,8 @@ export function sliceParts(object: EndpointSlice): ReadonlyMap<string, EndpointS
     // As the API says: what is not told is true, but for ending.
     const { ready = true, terminating = false } = conditions;
     return {
-      addresses: ordinary(textsIn(itemsOf(addresses))),
+      // As the API says, only the first one means anything.
+      addresses: ordinary(textsIn(itemsOf(addresses)).slice(0, 1)),
       ready,
       serving: conditions.serving ?? ready,
       terminating,

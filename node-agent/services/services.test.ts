@@ -224,6 +224,21 @@ describe('services in maps', () => {
     expect(agent.services.failures().size).toBe(0);
   });
 
+  it('one that no node has room for is named without being worked out, and stays as it was', async () => {
+    const maps = createMaps(100);
+    const agent = start(maps);
+    const ports = Array.from({ length: 2000 }, (_, at) => ({ ...PORTS[0], name: `p${at}`, port: at + 1 }));
+    tell(agent, [[object('a', '10.96.0.1'), slice('a', addresses(3, 1))]]);
+    await agent.services.settled();
+    const huge = { ...slice('a', addresses(10_000, 1)), ports };
+    tell(agent, [[object('a', '10.96.0.1', { ports }), huge]]);
+    await agent.services.settled();
+    expect([...agent.services.failures().values()]).toEqual([
+      { service: 'ns/a', message: 'needs up to 20000000 slots (endpoints of each port) of the 524288 of a node' },
+    ]);
+    expect(counts(maps)).toEqual({ '10.96.0.1': 3 });
+  });
+
   it('a Service that grows beyond the map keeps the backends that it has', async () => {
     const maps = createMaps(100);
     const agent = start(maps);

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { messageOf } from '@weir/process/errors';
 import { createReconciler, type Reconciler } from '@weir/reconciler';
-import { type Derivation, derive, type StateDB, type Table } from '@weir/statedb';
+import { type Derivation, type DeriveFailure, derive, type StateDB, type Table } from '@weir/statedb';
 import type { BpfMap } from 'libbpf-ts';
 import type { Logger } from '../core.ts';
 import type { NodeRow } from '../tables.ts';
@@ -23,6 +23,8 @@ import type {
 
 /** How often the addresses of this node's interfaces are read, in milliseconds. */
 const LOOK_MS = 10_000;
+/** Of map `svc_slots`. */
+const MOST_SLOTS = 524_288;
 
 export interface ServiceTables {
   readonly objects: Table<ServiceObjectRow>;
@@ -67,6 +69,7 @@ export function deriveFrontends(
   { objects, claims, claimOwners, slices, frontends }: ServiceTables,
   nodes: Table<NodeRow>,
   node: string,
+  onError?: (failure: DeriveFailure) => void,
 ): readonly Derivation[] {
   return [
     derive(db, { name: 'service-claims', into: claims, inputs: [objects], fn: claimRows }),
@@ -84,16 +87,32 @@ export function deriveFrontends(
       fn: (object, read) => {
         const zone = read.get(nodes, node)?.zone;
         const name = `${object.namespace}/${object.name}`;
+        const own = [...read.list(slices, 'service', name)];
+        checkRoom(object, own);
         return frontendsOf(
           object,
-          [...read.list(slices, 'service', name)],
+          own,
           { node, ...(zone === undefined ? {} : { zone }) },
           (claim) => read.get(claimOwners, claimKey(claim))?.service !== name,
         );
       },
       equals: isDeepStrictEqual,
+      ...(onError === undefined ? {} : { onError }),
     }),
   ];
+}
+
+/** What no node's map has room for is not worked out: one slice with many ports would take an agent's memory. */
+function checkRoom(
+  { ports, externalAddresses, balancerAddresses }: ServiceObjectRow,
+  slices: EndpointSliceRow[],
+): void {
+  const addresses = slices.reduce((sum, { endpoints }) => sum + endpoints.length, 0);
+  const nodePorts = ports.filter(({ nodePort }) => nodePort !== undefined).length;
+  const others = [externalAddresses, balancerAddresses].filter((each) => each !== undefined).length;
+  const needed = addresses * (ports.length * (1 + others) + nodePorts);
+  if (needed > MOST_SLOTS)
+    throw new RangeError(`needs up to ${needed} slots (endpoints of each port) of the ${MOST_SLOTS} of a node`);
 }
 
 export interface ServicesOptions {
@@ -112,6 +131,7 @@ export class Services {
   readonly #options: ServicesOptions;
   readonly realised: RealisedTables;
   #derived: readonly Derivation[] = [];
+  #frontends: Derivation | undefined;
   #reconciler: Reconciler<Frontend> | undefined;
   #nodes: Reconciler<NodeAddressRow> | undefined;
   #addresses: Reconciler<ServiceAddressRow> | undefined;
@@ -136,8 +156,12 @@ export class Services {
     adopt(db, this.realised, maps);
     this.#look();
     this.#looks = setInterval(() => this.#lookAgain(), LOOK_MS).unref();
+    const derived = deriveFrontends(db, this.tables, nodes, nodeName, ({ key: service, error }) =>
+      log.error({ service, error: messageOf(error) }, 'a Service stays as it was'),
+    );
+    this.#frontends = derived.at(-1);
     this.#derived = [
-      ...deriveFrontends(db, this.tables, nodes, nodeName),
+      ...derived,
       deriveNodeAddresses(db, nodes, ownAddresses, nodeAddresses, nodeName),
       deriveServiceAddresses(db, objects, serviceAddresses),
     ];
@@ -181,12 +205,16 @@ export class Services {
     return { read: () => db.read(), frontends, realised: this.realised, failures: () => this.failures() };
   }
 
-  /** Frontends that the kernel does not have as wanted, by the key of their row, with why. */
+  /** Frontends that the kernel does not have as wanted, by the key of their row, or all of a Service by its own, with why. */
   failures(): ReadonlyMap<string, FrontendFailure> {
+    const refused = this.#frontends?.failing() ?? [];
     const failing = this.#reconciler?.failing() ?? [];
-    return new Map(
-      failing.map(({ row, error }) => [frontendRowKey(row), { service: row.service, message: messageOf(error) }]),
-    );
+    return new Map([
+      ...refused.map(({ key, error }) => [key, { service: key, message: messageOf(error) }] as const),
+      ...failing.map(
+        ({ row, error }) => [frontendRowKey(row), { service: row.service, message: messageOf(error) }] as const,
+      ),
+    ]);
   }
 
   /** Addresses of Services and nodes that the kernel does not have, with why. */
