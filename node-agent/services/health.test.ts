@@ -6,6 +6,7 @@ import type { EndpointSlice, Service } from '@weir/kube';
 import { createStateDB } from '@weir/statedb';
 import { silent } from '../datapath/testing/lab.ts';
 import { ServiceHealth } from './health.ts';
+import { healthCondition } from './part.ts';
 import { serviceObjectParts, sliceParts } from './rows.ts';
 import { type ServiceTables, serviceTables } from './services.ts';
 
@@ -98,6 +99,11 @@ it('fails while Services are not in the kernel', async () => {
   translates = true;
   expect((await ask(healthz, '/healthz')).slice(0, 2)).toMatchObject([200, { nodeEligible: true }]);
   expect(await ask(healthz, '/metrics')).toEqual([404, undefined, null]);
+});
+
+it('its condition says why a node whose kernel has no tcx does not serve', () => {
+  expect(healthCondition(health, true).read()).toEqual({ ok: true, message: 'served' });
+  expect(healthCondition(health, false).read()).toEqual({ ok: false, message: expect.stringContaining('Linux 6.6') });
 });
 
 it('follows the port, and ends with the Service or its policy', async () => {

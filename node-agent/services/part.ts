@@ -1,5 +1,6 @@
 import { resources } from '@weir/kube';
 import { flag, type HostPort, hostPort } from '@weir/process/flags';
+import { kernelNames } from 'libbpf-ts';
 import { datapathPart } from '../core/datapath-part.ts';
 import { corePart } from '../core/part.ts';
 import { definePart, type PartCondition } from '../parts/contract.ts';
@@ -49,13 +50,15 @@ export const servicesPart = definePart({
     });
     const { objects, slices } = services.tables;
     const { nodeName, servicesHealthz: healthz } = config;
+    // Part `services-outside` is on.
+    const outside = healthz !== undefined && kernelNames('tcx_prog_attach');
     // Beside kube-proxy the ports are its own.
     const health =
       healthz === undefined
         ? undefined
         : new ServiceHealth({
             ...{ db, tables: services.tables, nodeName, log, healthz },
-            translates: () => services.complete(),
+            translates: () => outside && services.complete(),
           });
     const closing = config.servicesCloseSockets;
     const closer =
@@ -95,7 +98,7 @@ export const servicesPart = definePart({
       },
       conditions: [
         ...conditionsOf(services, datapath.cgroup),
-        ...(health === undefined ? [] : [healthCondition(health)]),
+        ...(health === undefined ? [] : [healthCondition(health, outside)]),
       ],
     };
   },
@@ -143,12 +146,19 @@ function conditionsOf(services: Services, cgroup: string | undefined): PartCondi
   ];
 }
 
-function healthCondition(health: ServiceHealth): PartCondition {
+/** @param outside whether the kernel can have programs that translate for clients outside of the node */
+export function healthCondition(health: Pick<ServiceHealth, 'failing'>, outside: boolean): PartCondition {
   return {
     name: 'services-health',
     title: 'Health for load balancers',
     read: () => {
       const [first] = health.failing();
+      if (first === undefined && !outside)
+        return {
+          ok: false,
+          message:
+            'load balancers are told that this node does not serve: before Linux 6.6 only kube-proxy translates for clients outside of it',
+        };
       if (first === undefined) return { ok: true, message: 'served' };
       return { ok: false, message: `${first.name}: ${first.message}` };
     },
