@@ -20,12 +20,13 @@ export function addServiceCommands(program: Command, context: CliContext): void 
   service
     .command('get')
     .description('One frontend, or all of a Service, with what is wanted and what the kernel has')
-    .argument('<service>', 'its number, or NAMESPACE/NAME')
+    .argument('<service>', 'its number, or NAMESPACE/NAME, of one port alone NAMESPACE/NAME:PORT-NAME')
     .action(async (which: string, _options, command: Command) => {
       const client = context.client(command);
       if (/^\d+$/.test(which)) return printJson(context, await client.get<ServiceModel>(`/service/${which}`));
+      if (!which.includes('/')) throw new UsageError(`${JSON.stringify(which)} is no Service: write NAMESPACE/NAME`);
       const list = await client.get<readonly ServiceModel[]>('/service');
-      const own = list.filter(({ spec: { flags } }) => `${flags.namespace}/${flags.name}` === which);
+      const own = list.filter((model) => [serviceOf(model), portOf(model)].includes(which));
       if (own.length === 0)
         throw new UsageError(
           `no Service ${JSON.stringify(which)} is translated; \`weir service list\` shows those that are`,
@@ -42,13 +43,23 @@ function rowOf(model: ServiceModel): string[] {
   const seconds = flags['affinity-seconds'];
   return [
     spec.id === 0 ? '-' : String(spec.id),
-    `${flags.namespace}/${flags.name}${flags['port-name'] === '' ? '' : `:${flags['port-name']}`}`,
+    portOf(model),
     spec['frontend-address'].scope === 'external' ? `${flags.type} (from outside)` : flags.type,
     some(spec['frontend-addresses'].map(addressText)),
     seconds === 0 ? '-' : `${seconds} s`,
     some(spec['backend-addresses'].map(backendText)),
     kernelText(model),
   ];
+}
+
+function serviceOf({ spec: { flags } }: ServiceModel): string {
+  return `${flags.namespace}/${flags.name}`;
+}
+
+/** With the name of the port, where it has one. */
+function portOf(model: ServiceModel): string {
+  const port = model.spec.flags['port-name'];
+  return port === '' ? serviceOf(model) : `${serviceOf(model)}:${port}`;
 }
 
 /** Whether the kernel has what is wanted. */
