@@ -126,7 +126,11 @@ function parseL3(
     }
     if (!SUPPORTED_L3.includes(name)) {
       unsupported = true;
-      problems.unsupported(where, `${field} is not supported by Weir yet; ${consequence(verdict)}`);
+      const why =
+        name === 'Services'
+          ? 'is read in a CiliumNetworkPolicy alone, not in imported rules: use toEndpoints'
+          : 'is not supported by Weir yet';
+      problems.unsupported(where, `${field} ${why}; ${consequence(verdict)}`);
       continue;
     }
     for (const [index, item] of items.entries()) {

@@ -109,7 +109,11 @@ describe('toServices', () => {
   it('is not supported in bare rules, as an agent has no Services of the cluster to resolve them by', () => {
     const rule = { endpointSelector: {}, egress: [{ toServices: [named('svc1', 'a')] }] };
     expect(parseBareRules([rule]).problems).toEqual([
-      expect.objectContaining({ code: 'UnsupportedField', path: '[0].egress[0].toServices' }),
+      {
+        code: 'UnsupportedField',
+        path: '[0].egress[0].toServices',
+        message: expect.stringContaining('toServices is read in a CiliumNetworkPolicy alone, not in imported rules'),
+      },
     ]);
   });
 
