@@ -121,6 +121,7 @@ it('follows the port, and ends with the Service or its policy', async () => {
 it('a port that somebody has is named, and the others are served', async () => {
   await apply(service({ healthCheckNodePort: healthz }), [at('10.0.0.1', 'n1')]);
   expect(health.failing()).toEqual([{ name: 'ns/web', message: expect.stringContaining('EADDRINUSE') }]);
+  expect(healthCondition(health, true).read().message).toContain('end kube-proxy where it still runs');
   expect((await ask(healthz, '/healthz'))[0]).toBe(200);
 });
 

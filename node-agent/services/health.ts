@@ -82,14 +82,14 @@ export class ServiceHealth {
       table: this.#table,
       operations: this.#servers,
       onError: ({ name, port }, error) =>
-        log.error({ service: name, port, error: messageOf(error) }, 'health is not served; it is tried again'),
+        log.error({ service: name, port, error: whyNot(error) }, 'health is not served; it is tried again'),
     });
     this.#reconciler.start();
   }
 
   failing(): readonly { readonly name: string; readonly message: string }[] {
     const failing = this.#reconciler?.failing() ?? [];
-    return failing.map(({ row: { name }, error }) => ({ name, message: messageOf(error) }));
+    return failing.map(({ row: { name }, error }) => ({ name, message: whyNot(error) }));
   }
 
   async settled(): Promise<void> {
@@ -132,6 +132,13 @@ function limited(most: number): (socket: Socket) => void {
     const [oldest] = open;
     if (open.size > most) oldest?.destroy();
   };
+}
+
+function whyNot(error: unknown): string {
+  const message = messageOf(error);
+  return message.includes('EADDRINUSE')
+    ? `${message}: end kube-proxy where it still runs, or set kubeProxyReplacement to false`
+    : message;
 }
 
 interface HealthAnswer {
