@@ -136,6 +136,37 @@ const edit = fc.record({
 });
 
 describe('frontends in maps', () => {
+  it('a backend that was to be taken away, and perhaps was, is written for the next Service that names it', () => {
+    const maps = createMaps();
+    const db = createStateDB();
+    const realised = realisedTables(db);
+    adopt(db, realised, maps);
+    let fails = false;
+    const backends: typeof maps.backends = new Proxy(maps.backends, {
+      get: (map, name) => {
+        const value: unknown = Reflect.get(map, name, map);
+        if (typeof value !== 'function') return value;
+        return (...given: unknown[]): unknown => {
+          const result: unknown = Reflect.apply(value, map, given);
+          if (fails && name === 'deleteBatch') throw new Error('cut short');
+          return result;
+        };
+      },
+    });
+    const operations = new FrontendOperations({ db, realised, maps: { ...maps, backends } });
+    const row = (service: string, address: string, backend: string): Frontend => ({
+      ...{ service, portName: '', protocol: 'TCP', port: 80, family: 4, kind: 'ClusterIP', scope: 'cluster' },
+      ...{ addresses: [address], internalPolicy: 'Cluster', externalPolicy: 'Cluster' },
+      backends: [{ address: backend, port: 8080, state: 'active' }],
+    });
+    operations.update(row('ns/a', '10.96.0.1', '10.0.0.1'));
+    fails = true;
+    expect(() => operations.update(row('ns/a', '10.96.0.1', '10.0.0.2'))).toThrow('cut short');
+    fails = false;
+    operations.update(row('ns/b', '10.96.0.2', '10.0.0.1'));
+    expect(seen(maps)['10.96.0.2:80/TCP']?.backends).toEqual(['10.0.0.1:8080']);
+  });
+
   it('are what the rows say after any edits, restarts and failed writes, and have all their backends after each single write', () => {
     fc.assert(
       fc.property(fc.array(edit, { maxLength: 20 }), (edits) => {

@@ -267,7 +267,16 @@ export class FrontendOperations implements Operations<Frontend> {
     using snapshot = db.read();
     const unused = Array.from(snapshot.list(realised.backends, 'unused', UNUSED), ({ id }) => id);
     if (unused.length === 0) return;
-    maps.backends.deleteBatch(unused.map((id) => number.encode(id)));
+    try {
+      maps.backends.deleteBatch(unused.map((id) => number.encode(id)));
+    } catch (error) {
+      // Some of them may be gone.
+      db.write([realised.backends], (txn) => {
+        for (const row of [...txn.list(realised.backends, 'unused', UNUSED)])
+          txn.upsert(realised.backends, { ...row, pending: true });
+      });
+      throw error;
+    }
     db.write([realised.backends], (txn) => {
       for (const id of unused) txn.delete(realised.backends, keys.uint(id));
     });
