@@ -269,8 +269,11 @@ static __always_inline struct nat_packet *read_packet(struct __sk_buff *skb)
 	}
 	if (p->protocol == IPPROTO_ICMPV6 && type >= 130 && type <= 137)
 		return NULL;
-	if (p->protocol == IPPROTO_ICMP && type == 5)
-		return NULL;
+	/* A redirect is of one link. */
+	if (p->protocol == IPPROTO_ICMP && type == 5) {
+		p->unknown = true;
+		return p;
+	}
 	if (is_error(p->protocol, type) && !read_quote(skb, p))
 		p->unknown = true;
 	return p;

@@ -225,8 +225,8 @@ describe('limits', () => {
 });
 
 it('a pod with raw sockets lets no address of its own out', async () => {
-  const [pod] = world.pods;
-  if (pod === undefined) throw new Error('no pod');
+  const [pod, neighbour] = world.pods;
+  if (pod === undefined || neighbour === undefined) throw new Error('no pod');
   const namespace = world.namespaceOf(pod);
   const raw = world.peer(namespace, RAW_SENDER);
   const watcher = await world.watcher();
@@ -243,6 +243,17 @@ it('a pod with raw sockets lets no address of its own out', async () => {
   await send(1, icmp({ type: 0, code: 0, id: 5 }));
   await send(1, icmp({ type: 3, code: 3, payload: quoted }));
   await send(1, icmp({ type: 3, code: 3, payload: new Uint8Array(4) }));
+  await send(1, icmp({ type: 5, code: 1, payload: quoted }));
+  // Of a neighbour's packets: of a flow, of none, and of the node's own.
+  expect(await b.ask(`udp ${OUTSIDE} 10 40041`)).toBe(`${NODE} 40041`);
+  for (const [dst, dport] of [
+    [neighbour.address, 40_041],
+    [neighbour.address, 9],
+    [NODE, 40_041],
+  ] as const) {
+    const told = ipv4({ src: OUTSIDE, dst, protocol: 17, payload: udp({ sport: 7777, dport }) });
+    await send(1, icmp({ type: 3, code: 3, payload: told }));
+  }
   await send(1, icmp({ type: 13, code: 0, id: 5 }));
   await send(17, new Uint8Array(64), { offset: 800, id: 99 });
   await send(47, new Uint8Array(64));

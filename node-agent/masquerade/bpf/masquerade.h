@@ -91,6 +91,15 @@ static __noinline bool answers_outside(const struct nat_packet *p, const struct 
 	}
 }
 
+/* An error of a pod about packets of others, which it has no way to see. */
+static __noinline bool tells_of_others(const struct nat_packet *p, __u32 from)
+{
+	struct endpoint ep;
+
+	return p && p->quote && !p->v6 && endpoint_find(from, &ep) && !(WORD_FLAGS(ep.word) & ENDPOINT_NO_SOURCE_CHECK) &&
+	       p->src.words[3] == ep.ipv4 && p->tuple.src.words[3] != ep.ipv4;
+}
+
 static __always_inline int masquerade_new(struct __sk_buff *skb, struct nat_packet *p, const struct endpoint *ep,
 					  const struct masq_addresses *node)
 {
@@ -127,6 +136,9 @@ static __always_inline int masquerade_out(struct __sk_buff *skb)
 	}
 	if (excluded(&p->dst))
 		return TC_ACT_UNSPEC;
+	node = bpf_map_lookup_elem(&masq_uplinks, &to);
+	if (node && tells_of_others(p, from))
+		return nat_drop(skb, REASON_NAT_UNKNOWN, WEIR_EGRESS);
 	switch (nat_known(skb, p, false, false)) {
 	case NAT_UNKNOWN:
 		break;
@@ -135,7 +147,6 @@ static __always_inline int masquerade_out(struct __sk_buff *skb)
 	default:
 		return TC_ACT_UNSPEC;
 	}
-	node = bpf_map_lookup_elem(&masq_uplinks, &to);
 	if (!node || !endpoint_find(from, &ep) || !is_own(&ep, p, node))
 		return TC_ACT_UNSPEC;
 	if (p->unknown)
