@@ -11,6 +11,7 @@ const FAR6 = '2001:db8:1::3';
 /** Where pods, and those on other nodes, answer; and where nobody does. */
 const NEAR_PORTS = { TCP: 8778, UDP: 8777 };
 const FAR_PORTS = { TCP: 9778, UDP: 9777 };
+const NODE_PORTS = { TCP: 7778, UDP: 7777 };
 const NOBODY = { TCP: 9, UDP: 9 };
 const OF_NODE = /^198\.51\.100\.1 (3[2-9]|[456]\d)\d{3}$/;
 
@@ -96,6 +97,7 @@ beforeAll(async () => {
   pod = a.address;
   pod6 = 'fd00:88:1::2';
   await world.listen(world.namespaceOf(a), NEAR_PORTS.UDP, NEAR_PORTS.TCP);
+  await world.listen(world.lab.node, NODE_PORTS.UDP, NODE_PORTS.TCP);
   client = world.talker(world.outside);
   ip('-n', world.outside, 'address', 'add', `${FAR}/24`, 'dev', 'eth0');
   ip('-n', world.outside, 'address', 'add', `${FAR6}/64`, 'dev', 'eth0', 'nodad', 'preferred_lft', '0');
@@ -108,6 +110,16 @@ afterAll(async () => {
 beforeEach(() => allowFrom());
 
 describe('a backend of this node', () => {
+  it('may be the node itself, as those of pods in its network namespace are', async () => {
+    await told({ near: [NODE], ports: NODE_PORTS });
+    expect(await udp()).toBe(seen());
+    expect(await tcp()).toBe(seen());
+    expect(await udp(NODE, NODE_PORT, 4000)).toBe(`${seen()} 4000`);
+    // Beside it, its own ports are reached as they are.
+    expect(await udp(NODE, NODE_PORTS.UDP)).toBe(seen());
+    expect(await tcp(NODE, NODE_PORTS.TCP)).toBe(seen());
+  });
+
   it('sees the true client, by either protocol and family', async () => {
     await told({ near: [pod, pod6] });
     expect(await udp()).toBe(seen());

@@ -157,16 +157,17 @@ static __always_inline int to_outside(struct __sk_buff *skb)
 	p = read_packet(skb);
 	if (!p || !s)
 		return TC_ACT_UNSPEC;
-	if (skb->ingress_ifindex <= LOOPBACK_IFINDEX && !p->quote) {
-		yield_port(p);
-		return TC_ACT_UNSPEC;
-	}
+	/* The node itself may be the backend: what it answers is translated as a pod's answers are. */
 	switch (nat_known(skb, p, false, true)) {
 	case NAT_UNKNOWN:
 		break;
 	case NAT_BROKEN:
 		return TC_ACT_SHOT;
 	default:
+		return TC_ACT_UNSPEC;
+	}
+	if (skb->ingress_ifindex <= LOOPBACK_IFINDEX && !p->quote) {
+		yield_port(p);
 		return TC_ACT_UNSPEC;
 	}
 	if (p->unknown || p->quote || p->later_fragment || !was_led_on(p))
