@@ -126,6 +126,14 @@ describe('a frame', () => {
     );
   });
 
+  it('that opens a connection to a backend itself is answered by that, whatever its port was used for', () => {
+    const nothing = new Uint8Array(0);
+    sent(packet('TCP', client(41_000), service, nothing));
+    sent(packet('TCP', client(41_000), backend, nothing));
+    const answer = packet('TCP', backend, client(41_000), nothing, TCP_FLAGS.syn | TCP_FLAGS.ack);
+    expect(received(answer)).toEqual(ethernet(answer));
+  });
+
   it('of anything else stays as it is, both ways', () => {
     const other = fc.record({ address: fc.constantFrom(BACKEND, ROUTER), port: ports });
     fc.assert(

@@ -211,6 +211,19 @@ static __noinline enum sent send_error(struct __sk_buff *skb, const struct l4 *p
 	return SENT_ON;
 }
 
+/* A connection to a backend itself: what answers it is no Service's, though one from the same port was. */
+static __noinline int forget_flow(struct __sk_buff *skb, const struct l4 *p)
+{
+	struct svc_flow *flow;
+
+	if (!p || !has_flows(skb->ifindex))
+		return 0;
+	flow = flow_answered(skb->ifindex, p->protocol, p->sport, p->dst, p->dport);
+	if (flow)
+		flow->protocol = 0;
+	return 0;
+}
+
 static __always_inline enum sent send_translated(struct __sk_buff *skb)
 {
 	struct svc_frontend *frontend;
@@ -224,8 +237,11 @@ static __always_inline enum sent send_translated(struct __sk_buff *skb)
 		return send_answer_back(skb, &p);
 	if (p.protocol == IPPROTO_ICMP && icmp_error(p.icmp_type))
 		return send_error(skb, &p);
-	if (likely(!maybe_service(p.dst)))
+	if (likely(!maybe_service(p.dst))) {
+		if (unlikely(p.protocol == IPPROTO_TCP && tcp_opens(p.tcp_flags)))
+			forget_flow(skb, &p);
 		return SENT_ON;
+	}
 	if (unlikely(p.later_fragment) && recall_ports(skb, &p, WEIR_EGRESS))
 		return send_fragment(skb, &p);
 	address_v4(&to, p.dst);
@@ -233,6 +249,8 @@ static __always_inline enum sent send_translated(struct __sk_buff *skb)
 	/* A pod's own 127.0.0.1 is none of the node's. */
 	if (unlikely(frontend) && !(node & SVC_NODE_LOOPBACK))
 		return send_to_service(skb, &p, frontend);
+	if (p.protocol == IPPROTO_TCP && tcp_opens(p.tcp_flags))
+		forget_flow(skb, &p);
 	return untranslated(p.dst);
 }
 
