@@ -334,6 +334,7 @@ describe('commands', () => {
       '--no-hooks',
       '--all',
       '--server-side',
+      '--cleanup',
     ];
     const known = [
       await help(process.execPath, [join(ROOT, 'node-agent/main.ts'), '--help']),

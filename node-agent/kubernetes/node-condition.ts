@@ -28,6 +28,8 @@ export const WORST_FIRST = [
   'AddressConflict',
   'PluginNotInUse',
   'RoutesMissing',
+  'ServicesFailing',
+  'MasqueradeFailing',
 ];
 
 /** What is wrong now. */

@@ -1,7 +1,7 @@
 /** Who is reached at an address and port that several Services claim. */
 import { keys } from '@weir/statedb';
 import { familyOf } from './addresses.ts';
-import type { FrontendKind, Protocol, ServiceObjectRow, ServicePort } from './types.ts';
+import type { EndpointSliceRow, FrontendKind, Protocol, ServiceObjectRow, ServicePort } from './types.ts';
 
 /** NodePorts are reached at every address of a node. */
 export const EVERY_NODE = { 4: '0.0.0.0', 6: '::' } as const;
@@ -45,6 +45,20 @@ export function claimsOf(object: ServiceObjectRow): Claim[] {
     at('ExternalIP', externalAddresses);
   }
   return [...claims.values()];
+}
+
+/** Whether whoever may write a Service may claim it. */
+export function isAnybodys({ kind }: Claim): boolean {
+  return kind === 'LoadBalancer' || kind === 'ExternalIP';
+}
+
+/** Whether the slices have an endpoint at the claim's very address and port. */
+export function isAnsweredBy({ address, port, protocol }: Claim, slices: readonly EndpointSliceRow[]): boolean {
+  return slices.some(
+    ({ endpoints, ports }) =>
+      ports.some((each) => each.port === port && each.protocol === protocol) &&
+      endpoints.some(({ addresses }) => addresses.includes(address)),
+  );
 }
 
 /** Key: `rank`. Of those with one `key` the first has it. */

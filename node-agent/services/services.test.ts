@@ -49,6 +49,26 @@ describe('frontends, derived', () => {
     for (const each of derivations) each[Symbol.dispose]();
   });
 
+  it('leave the addresses of API servers to them', () => {
+    const db = createStateDB();
+    const tables = serviceTables(db);
+    const derivations = deriveFrontends(db, tables, createTables(db).nodes, 'n1');
+    const servers = slice('kubernetes', ['192.0.2.1']);
+    db.write([tables.objects, tables.slices], (txn) => {
+      txn.upsert(tables.slices, { ...servers, namespace: 'default', service: 'default/kubernetes' });
+      const ports = [...PORTS, { ...PORTS[0], name: 'api', port: 8080 }];
+      txn.upsert(tables.objects, object('s', '10.96.0.1', { ports, externalAddresses: ['192.0.2.1', '192.0.2.2'] }));
+    });
+    for (const each of derivations) each.flush();
+    using snapshot = db.read();
+    const external = [...snapshot.all(tables.frontends)].filter(({ kind }) => kind === 'ExternalIP');
+    expect(external.map(({ port, addresses: those }) => [port, ...those])).toEqual([
+      [8080, '192.0.2.2'],
+      [80, '192.0.2.1', '192.0.2.2'],
+    ]);
+    for (const each of derivations) each[Symbol.dispose]();
+  });
+
   const address = fc.constantFrom('10.96.0.1', '10.96.0.2', '192.0.2.1', '192.0.2.2');
   const step = fc.record({
     name: fc.constantFrom('a', 'b', 'c'),

@@ -5,7 +5,7 @@ import { type Derivation, type DeriveFailure, derive, type StateDB, type Table }
 import type { BpfMap } from 'libbpf-ts';
 import type { Logger } from '../core.ts';
 import type { NodeRow } from '../tables.ts';
-import { type ClaimOwnerRow, type ClaimRow, claimKey, claimRows } from './claims.ts';
+import { type ClaimOwnerRow, type ClaimRow, claimKey, claimRows, isAnsweredBy, isAnybodys } from './claims.ts';
 import type { FaceSources, FrontendFailure } from './faces.ts';
 import { frontendRowKey, frontendsOf } from './frontends.ts';
 import { deriveNodeAddresses, interfaceAddresses, NodeAddressOperations } from './node-addresses.ts';
@@ -63,6 +63,9 @@ export function serviceTables(db: StateDB): ServiceTables {
   };
 }
 
+/** The Service whose endpoints are the API servers: who took their addresses would keep nodes from learning that he does no more. */
+const API_SERVERS = 'default/kubernetes';
+
 /** Keeps `frontends` what Services, slices and nodes come to. In the order in which each follows from those before. */
 export function deriveFrontends(
   db: StateDB,
@@ -89,11 +92,15 @@ export function deriveFrontends(
         const name = `${object.namespace}/${object.name}`;
         const own = [...read.list(slices, 'service', name)];
         checkRoom(object, own);
+        let servers: readonly EndpointSliceRow[] | undefined;
+        const apiServers = () => (servers ??= [...read.list(slices, 'service', API_SERVERS)]);
         return frontendsOf(
           object,
           own,
           { node, ...(zone === undefined ? {} : { zone }) },
-          (claim) => read.get(claimOwners, claimKey(claim))?.service !== name,
+          (claim) =>
+            read.get(claimOwners, claimKey(claim))?.service !== name ||
+            (isAnybodys(claim) && isAnsweredBy(claim, apiServers())),
         );
       },
       equals: isDeepStrictEqual,
