@@ -95,7 +95,7 @@ describe('workloads under policies on a real Kubernetes with kube-proxy', () => 
     expect(await who(service, 53, 'udp')).toEqual(['client', 'client-far']);
   });
 
-  it('a NodePort, which kube-proxy masquerades: world, and not the node itself; a pod reaches itself through its Service', async () => {
+  it('a NodePort beside kube-proxy: who asks is judged, and outside is world; a pod reaches itself through its Service', async () => {
     await cluster.createPods([{ name: 'shown', labels: { app: 'shown' }, node: 1, tcp: [80] }]);
     await cluster.applyObjects([
       {
@@ -115,9 +115,16 @@ describe('workloads under policies on a real Kubernetes with kube-proxy', () => 
     await cluster.programmed('cnp/only-shown');
     expect(await who(node, port)).toEqual([]);
     expect(await itself()).toBe('reached');
+    const outside = async () => cluster.probe('outside', node, { port, timeoutMs: 1500 });
+    expect(await outside()).toBe('dropped');
     await cluster.applyObjects([only('shown', [{ fromEntities: ['world'] }])]);
     await cluster.programmed('cnp/only-shown');
-    expect(await who(node, port)).toEqual(everyClient);
+    expect(await outside()).toBe('reached');
+    expect(await who(node, port)).toEqual([]);
+    await cluster.applyObjects([only('shown', [{ fromEndpoints: [{ matchLabels: { app: 'client' } }] }])]);
+    await cluster.programmed('cnp/only-shown');
+    expect(await outside()).toBe('dropped');
+    expect(await who(node, port)).toEqual(['client', 'client-far']);
     await cluster.kubectl(['delete', 'service/shown', 'pod/shown']);
   });
 
