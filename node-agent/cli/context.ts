@@ -45,6 +45,6 @@ export function createContext(streams: {
   };
 }
 
-export function printJson(context: CliContext, value: unknown): void {
+export function printJson(context: Pick<CliContext, 'out'>, value: unknown): void {
   context.out.write(`${JSON.stringify(value, null, 2)}\n`);
 }

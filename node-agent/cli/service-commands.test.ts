@@ -2,7 +2,7 @@
 import { expect, it } from '@jest/globals';
 import { Command } from 'commander';
 import type { ServiceModel } from '../api/models.ts';
-import type { AgentClient } from './client.ts';
+import { AgentError } from './errors.ts';
 import { addServiceCommands } from './service-commands.ts';
 
 const model = (name: string, port: string): ServiceModel => {
@@ -17,12 +17,17 @@ const model = (name: string, port: string): ServiceModel => {
   };
 };
 
+const models = [model('web', 'http'), model('web', 'admin'), model('db', '')];
+
 async function weir(...args: string[]): Promise<string> {
+  return asked(async () => models, ...args);
+}
+
+async function asked(answer: () => Promise<unknown>, ...args: string[]): Promise<string> {
   let said = '';
   const program = new Command();
-  const get = () => Promise.resolve([model('web', 'http'), model('web', 'admin'), model('db', '')]);
   addServiceCommands(program, {
-    client: () => ({ get }) as unknown as AgentClient,
+    client: () => ({ get: async <T>() => (await answer()) as T }),
     out: { write: (text) => (said += text) },
     err: { write: () => undefined },
     json: () => false,
@@ -46,4 +51,10 @@ it('says how to name a Service', async () => {
     'no Service "ns/web:none" is translated; `weir service list`',
   );
   await expect(weir('get', 'web')).rejects.toThrow('"web" is no Service: write NAMESPACE/NAME');
+});
+
+it('says that Services are off', async () => {
+  const none = () => Promise.reject(new AgentError('no such path: GET /v1/service', 1, { status: 404 }));
+  await expect(asked(none, 'list')).rejects.toThrow('its agent runs with --services off');
+  await expect(asked(none, 'get', 'ns/web')).rejects.toThrow('its agent runs with --services off');
 });

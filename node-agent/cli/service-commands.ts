@@ -1,19 +1,24 @@
 import type { Command } from 'commander';
 import type { ServiceAddressModel, ServiceBackendModel, ServiceModel } from '../api/models.ts';
+import type { AgentClient } from './client.ts';
 import { type CliContext, printJson } from './context.ts';
-import { UsageError } from './errors.ts';
+import { AgentError, CliError, UsageError } from './errors.ts';
 import { formatTable } from './table.ts';
 
 /** Addresses of one cell. */
 const MOST = 3;
 
-export function addServiceCommands(program: Command, context: CliContext): void {
+export interface ServiceContext extends Omit<CliContext, 'client'> {
+  client(command: Command): Pick<AgentClient, 'get'>;
+}
+
+export function addServiceCommands(program: Command, context: ServiceContext): void {
   const service = program.command('service').description('Services that this node translates');
   service
     .command('list')
     .description('All frontends, with their backends')
     .action(async (_options, command: Command) => {
-      const list = await context.client(command).get<readonly ServiceModel[]>('/service');
+      const list = await listOf(context.client(command));
       if (context.json(command)) printJson(context, list);
       else context.out.write(formatTable(HEADING, list.map(rowOf)));
     });
@@ -25,7 +30,7 @@ export function addServiceCommands(program: Command, context: CliContext): void 
       const client = context.client(command);
       if (/^\d+$/.test(which)) return printJson(context, await client.get<ServiceModel>(`/service/${which}`));
       if (!which.includes('/')) throw new UsageError(`${JSON.stringify(which)} is no Service: write NAMESPACE/NAME`);
-      const list = await client.get<readonly ServiceModel[]>('/service');
+      const list = await listOf(client);
       const own = list.filter((model) => [serviceOf(model), portOf(model)].includes(which));
       if (own.length === 0)
         throw new UsageError(
@@ -33,6 +38,16 @@ export function addServiceCommands(program: Command, context: CliContext): void 
         );
       printJson(context, own);
     });
+}
+
+/** The agent has this path while it translates Services. */
+async function listOf(client: Pick<AgentClient, 'get'>): Promise<readonly ServiceModel[]> {
+  try {
+    return await client.get<readonly ServiceModel[]>('/service');
+  } catch (error) {
+    if (!(error instanceof AgentError) || error.status !== 404) throw error;
+    throw new CliError('this node translates no Services: its agent runs with --services off', 1, { cause: error });
+  }
 }
 
 const HEADING = ['ID', 'SERVICE', 'KIND', 'FRONTEND', 'AFFINITY', 'BACKENDS', 'KERNEL'];

@@ -152,7 +152,7 @@ export function healthCondition(health: Pick<ServiceHealth, 'failing'>, outside:
     name: 'services-health',
     title: 'Health for load balancers',
     read: () => {
-      const [first] = health.failing();
+      const [first, ...others] = health.failing();
       if (first === undefined && !outside)
         return {
           ok: false,
@@ -160,7 +160,8 @@ export function healthCondition(health: Pick<ServiceHealth, 'failing'>, outside:
             'load balancers are told that this node does not serve: before Linux 6.6 only kube-proxy translates for clients outside of it',
         };
       if (first === undefined) return { ok: true, message: 'served' };
-      return { ok: false, message: `${first.name}: ${first.message}` };
+      const more = others.length > 0 ? ` (and ${others.length} more)` : '';
+      return { ok: false, message: `${first.name}: ${first.message}${more}` };
     },
   };
 }
