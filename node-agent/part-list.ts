@@ -6,6 +6,7 @@ import { cniPart } from './cni/part.ts';
 import { datapathPart } from './core/datapath-part.ts';
 import { corePart } from './core/part.ts';
 import { flowsPart } from './flows/part.ts';
+import { heartbeatPart } from './heartbeat/part.ts';
 import { kubernetesPart } from './kubernetes/part.ts';
 import { masqueradePart } from './masquerade/part.ts';
 import type { AnyAgentPart } from './parts/contract.ts';
@@ -28,6 +29,7 @@ export const AGENT_PARTS: readonly AnyAgentPart[] = [
   servicesOutsidePart,
   masqueradePart,
   flowsPart,
+  heartbeatPart,
   kubernetesPart,
   podNetworkPart,
   cniPart,

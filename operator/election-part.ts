@@ -52,6 +52,6 @@ export const electionPart = defineProcessPart({
       ...(leaseNow === undefined ? {} : { now: leaseNow }),
     };
     // Without a lease this process leads at once.
-    return { provides: { namespace, lease: leaderElect ? lease : undefined } };
+    return { provides: { namespace, name, lease: leaderElect ? lease : undefined } };
   },
 });

@@ -1,6 +1,7 @@
 import { electionPart } from './election-part.ts';
 import { failuresPart } from './failures-part.ts';
 import { healthPart } from './health-part.ts';
+import { heartbeatPart } from './heartbeat/heartbeat-part.ts';
 import { garbagePart } from './kubernetes/garbage-part.ts';
 import { inputsPart } from './kubernetes/inputs-part.ts';
 import { policiesPart } from './kubernetes/policies-part.ts';
@@ -48,6 +49,7 @@ export const OPERATOR_PARTS = [
   syncLoopPart,
   garbagePart,
   inputsPart,
+  heartbeatPart,
 ] as const satisfies readonly AnyOperatorPart[];
 
 export type OperatorConfig = ConfigOfParts<typeof OPERATOR_PARTS>;

@@ -20,7 +20,7 @@ export interface BaseConfig {
 }
 
 /** Names of Kubernetes' objects. */
-export const NAME = /^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$/;
+const NAME = /^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$/;
 const COMMANDS = ['run', 'cleanup', 'mount-bpffs'] as const;
 export type AgentCommand = (typeof COMMANDS)[number];
 

@@ -25,6 +25,7 @@ export const WORST_FIRST = [
   'DatapathFailing',
   'InputsIncomplete',
   'ImportedRulesUnknown',
+  'NoOperatorLeads',
   'AddressConflict',
   'PluginNotInUse',
   'RoutesMissing',

@@ -1,6 +1,4 @@
-import { flag } from '@weir/process/flags';
-import { InvalidArgumentError } from 'commander';
-import { NAME } from '../config/config.ts';
+import { flag, type NamespacedName, namespacedName } from '@weir/process/flags';
 import { ConfigError } from '../config/errors.ts';
 import { kubernetesPart } from '../kubernetes/part.ts';
 import { definePart } from '../parts/contract.ts';
@@ -12,10 +10,10 @@ export const uninstallPart = definePart({
   name: 'uninstall',
   needs: { kubernetes: kubernetesPart },
   flags: {
-    daemonset: flag<{ readonly namespace: string; readonly name: string } | undefined>(
+    daemonset: flag<NamespacedName | undefined>(
       '--daemonset <namespace/name>',
       'the DaemonSet it runs in: its uninstall mark is obeyed',
-    ).argParser(daemonSet),
+    ).argParser(namespacedName('kube-system/weir-agent')),
   },
   checkFlags: (config) => {
     if (config.daemonset !== undefined && !config.kubernetes)
@@ -42,10 +40,3 @@ export const uninstallPart = definePart({
     };
   },
 });
-
-function daemonSet(text: string): { readonly namespace: string; readonly name: string } {
-  const [namespace = '', name = '', ...more] = text.split('/');
-  if (!NAME.test(namespace) || !NAME.test(name) || more.length > 0)
-    throw new InvalidArgumentError('It must be NAMESPACE/NAME, such as kube-system/weir-agent.');
-  return { namespace, name };
-}

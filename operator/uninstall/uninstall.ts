@@ -9,7 +9,14 @@
  * first one ended, and succeeds where nothing is left. Policies and CRDs stay, and so does what others made of the kinds
  * that Weir shares with Cilium.
  */
-import { type KubeClient, type KubeObject, type NodePolicyStatus, type Resource, resources } from '@weir/kube';
+import {
+  heartbeatName,
+  type KubeClient,
+  type KubeObject,
+  type NodePolicyStatus,
+  type Resource,
+  resources,
+} from '@weir/kube';
 import { delay } from '@weir/process/delay';
 import { UninstallError } from '../errors.ts';
 import { absentIsNothing, deleteDerived, withdrawStatuses } from './objects.ts';
@@ -60,7 +67,8 @@ class Uninstall {
     await this.#stopOperator();
     await this.#clearNodes();
     await deleteDerived(client, log);
-    await absentIsNothing(client.delete(resources.Lease, lease, namespace));
+    for (const name of [lease, heartbeatName(lease)])
+      await absentIsNothing(client.delete(resources.Lease, name, namespace));
     await withdrawStatuses(client, log, () => this.#left > 0);
     log('Weir is out of this cluster: policies and CustomResourceDefinitions stay');
   }

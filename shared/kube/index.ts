@@ -1,6 +1,7 @@
 export { createKubeClient, type KubeClientOptions, REQUEST_TIMEOUT_MS } from './client.ts';
 export { crds, crdYaml } from './crds/index.ts';
 export { ApiError, KubeConfigError, KubeError, LeadershipLostError } from './errors.ts';
+export { heartbeatName } from './heartbeat.ts';
 export { LeaderElector, type LeaderElectorOptions } from './leader.ts';
 export { MOST_NODE_ADDRESSES, type NodeAddresses, nodeAddresses, nodePodCidrs } from './node-facts.ts';
 export { Outage, UNREACHED_FIX } from './outage.ts';

@@ -41,6 +41,24 @@ export function flag<Value>(flags: string, description: string): Flag<Value> {
   return new Flag<Value>(flags, description);
 }
 
+/** Names of Kubernetes' objects. */
+const NAME = /^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$/;
+
+export interface NamespacedName {
+  readonly namespace: string;
+  readonly name: string;
+}
+
+/** Parses the name of an object in a namespace, `NAMESPACE/NAME`; `example` is one. */
+export function namespacedName(example: string): (text: string) => NamespacedName {
+  return (text) => {
+    const [namespace = '', name = '', ...more] = text.split('/');
+    if (!NAME.test(namespace) || !NAME.test(name) || more.length > 0)
+      throw new InvalidArgumentError(`It must be NAMESPACE/NAME, such as ${example}.`);
+    return { namespace, name };
+  };
+}
+
 /** The value of `--cluster-name`, which is part of every identity: what one program takes, the other must. */
 export function clusterName(text: string): string {
   if (!/^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$/.test(text))

@@ -71,6 +71,10 @@ function operator(): Access[] {
       namespace: 'release',
       names: ['weir-operator'],
     }),
+    of('leases.coordination.k8s.io', ['patch'], 'tells agents that it leads', {
+      namespace: 'release',
+      names: ['weir-operator-heartbeat'],
+    }),
   ];
 }
 
@@ -108,6 +112,10 @@ function agent(): Access[] {
       namespace: 'release',
       names: ['weir-agent'],
     }),
+    of('leases.coordination.k8s.io', WATCH, 'whether an operator leads', {
+      namespace: 'release',
+      names: ['weir-operator-heartbeat'],
+    }),
   ];
 }
 
@@ -124,9 +132,9 @@ function uninstall(): Access[] {
     of('deployments.apps', ['get', 'patch'], 'ends the operator', { ...release, names: ['weir-operator'] }),
     of('daemonsets.apps', ['get', 'patch'], 'tells agents to leave', { ...release, names: ['weir-agent'] }),
     of('pods', ['list'], 'whether an operator still runs', release),
-    of('leases.coordination.k8s.io', ['delete'], "the operator's lease, which helm does not know", {
+    of('leases.coordination.k8s.io', ['delete'], "the operator's leases, which helm does not know", {
       ...release,
-      names: ['weir-operator'],
+      names: ['weir-operator', 'weir-operator-heartbeat'],
     }),
     of('nodes', ['list'], 'which agents must have left: those of Ready nodes'),
     of('nodepolicystatuses.weir.dev', ['list', 'delete'], 'which agents have left; then removed'),

@@ -227,7 +227,9 @@ export class Cluster implements TestCluster {
       '--cluster-name',
       this.name,
       // One operator needs no election.
-      ...(several ? ['--leader-namespace', 'default'] : ['--no-leader-elect']),
+      '--leader-namespace',
+      'default',
+      ...(several ? [] : ['--no-leader-elect']),
       // Several clusters on one machine: any free port.
       '--health-address',
       '127.0.0.1:0',

@@ -81,6 +81,8 @@ export class ClusterNode implements KubeletNode, TestNode {
       o.cgroup,
       '--state-dir',
       this.stateDir,
+      '--operator-heartbeat',
+      'default/weir-operator-heartbeat',
       ...o.agentArgs,
     ];
   }
