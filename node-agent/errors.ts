@@ -12,7 +12,7 @@ export abstract class CoreError extends Error {
 }
 
 /**
- * A file of the state folder is torn, of another node, or older than what the kernel enforces.
+ * A file of the state folder is torn, or of another node.
  * @fix What the kernel enforces decides; the file is kept as `*.unreadable-TIME`, to look at or to delete. Imported rules must be imported
  * again.
  */

@@ -462,7 +462,7 @@ describe('DEL', () => {
       JSON.parse(await readFile(join(folder, 'addresses.json'), 'utf8')).content.rows;
     const agent = async (): Promise<void> => {
       core = new FakeCore();
-      core.files = new StateFiles({ folder, root: join(folder, 'pins'), node: 'node1', db: core.db, log: quiet });
+      core.files = new StateFiles({ folder, node: 'node1', db: core.db, log: quiet });
       service = newService({ podCidr: () => cidr, now: () => now });
       await service.start();
     };
@@ -505,8 +505,7 @@ describe('a state folder on a read-only disk', () => {
     await runCommand('mount', ['-t', 'tmpfs', 'tmpfs', state]);
     try {
       core = new FakeCore();
-      const root = join(folder, 'pins');
-      const mine = new StateFiles({ folder: state, root, node: 'node1', db: core.db, log: quiet });
+      const mine = new StateFiles({ folder: state, node: 'node1', db: core.db, log: quiet });
       core.files = mine;
       service = newService();
       await service.start();

@@ -250,7 +250,6 @@ describe('what is taken away', () => {
     ['a folder in the place of the pin of a program', 'pins', () => inPlaceOf(programPins()[0])],
     ['each of the two pins of programs, in the place of the other', 'pins', () => exchange(programPins())],
     ['the mark of the rules in force', 'pins', () => rmSync(join(lab.root, 'rules'), { recursive: true })],
-    ['the stamps of the state files', 'pins', () => rmSync(join(lab.root, 'state'), { recursive: true })],
     [
       'the element of an endpoint',
       'endpoint',

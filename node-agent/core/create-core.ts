@@ -102,7 +102,6 @@ class KernelCore implements Core {
     this.#rulesMark = new RulesMark(options.bpfRoot);
     this.files = new StateFiles({
       folder: options.stateDir,
-      root: options.bpfRoot,
       node: options.nodeName,
       db: this.db,
       log: options.log,
@@ -135,7 +134,7 @@ class KernelCore implements Core {
         db: this.db,
         tables: this.tables,
         model: this.#model,
-        besidePins: new BesidePins(lock, [netns, this.#rulesMark.mark, ...this.files.marks()]),
+        besidePins: new BesidePins(lock, [netns, this.#rulesMark.mark]),
         imported: this.#imported,
         numbers: this.#numbers,
         saveNumbers: () => this.files.save('numbers'),

@@ -37,9 +37,8 @@ export async function removeDatapath(options: RemoveDatapathOptions): Promise<vo
 /** Names of the endpoints' interfaces, as far as the state folder tells. */
 function rememberedNames({ stateDir, nodeName, log }: RemoveDatapathOptions): ReadonlySet<string> {
   try {
-    return new Set(
-      (stateFile(stateDir, nodeName, 'endpoints').read()?.content ?? []).map(({ interfaceName }) => interfaceName),
-    );
+    const loaded = stateFile(stateDir, nodeName, 'endpoints').read();
+    return new Set(loaded === 'absent' ? [] : loaded.content.map(({ interfaceName }) => interfaceName));
   } catch (error) {
     log.warn({ error: String(error) }, 'endpoints are not known by name; their interfaces are found by what is pinned');
     return new Set();

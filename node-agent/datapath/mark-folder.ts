@@ -21,7 +21,7 @@ export class MarkFolder implements Mark {
   readonly #folder: string;
   #names: readonly string[] | undefined;
 
-  constructor(root: string, name: (typeof FOLDERS)[number] | `state/${string}`) {
+  constructor(root: string, name: (typeof FOLDERS)[number]) {
     this.name = name;
     this.#folder = join(root, name);
   }

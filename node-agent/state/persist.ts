@@ -19,12 +19,6 @@ export interface StateFileOptions<T> {
   readonly decode: (json: unknown) => T;
 }
 
-/** What a file holds, and the stamp that it was written with; a file of an agent that wrote none has none. */
-export interface Saved<T> {
-  readonly content: T;
-  readonly stamp?: string | undefined;
-}
-
 /** What a file had at start. */
 export type Loaded<T> = { readonly content: T } | 'absent' | 'unreadable';
 
@@ -40,13 +34,13 @@ export class StateFile<T> {
     this.#decode = options.decode;
   }
 
-  /** Undefined when it is absent. @throws StateFileError when it is there and cannot be read back */
-  read(): Saved<T> | undefined {
+  /** @throws StateFileError when it is there and cannot be read back */
+  read(): Exclude<Loaded<T>, 'unreadable'> {
     let text: string;
     try {
       text = readWhole(this.path);
     } catch (error) {
-      if (codeOf(error) === 'ENOENT') return undefined;
+      if (codeOf(error) === 'ENOENT') return 'absent';
       if (error instanceof StateFileError) throw error;
       throw new StateFileError(this.path, 'cannot be read', error);
     }
@@ -73,9 +67,8 @@ export class StateFile<T> {
     if ('node' in document && document.node !== this.#node) {
       throw new StateFileError(this.path, `is of node ${JSON.stringify(document.node)}, this is ${this.#node}`);
     }
-    const stamp = 'stamp' in document && typeof document.stamp === 'string' ? { stamp: document.stamp } : {};
     try {
-      return { content: this.#decode(document.content), ...stamp };
+      return { content: this.#decode(document.content) };
     } catch (error) {
       throw new StateFileError(this.path, messageOf(error), error);
     }
@@ -94,9 +87,9 @@ export class StateFile<T> {
    * Temporary file, fsync, rename, fsync of the folder. One at a time. Rejects with StateSaveError: the file is as it was, or, where only
    * the folder's fsync failed, as it was or the new one after a crash.
    */
-  async save({ content, stamp }: Saved<T>): Promise<void> {
+  async save(content: T): Promise<void> {
     const temporary = `${this.path}.next`;
-    const text = JSON.stringify({ version: VERSION, node: this.#node, stamp, content });
+    const text = JSON.stringify({ version: VERSION, node: this.#node, content });
     try {
       const folder = dirname(this.path);
       await makeFolder(folder, 0o700);
@@ -108,6 +101,10 @@ export class StateFile<T> {
       await rm(temporary, { force: true }).catch(() => undefined);
       throw new StateSaveError(this.path, error);
     }
+  }
+
+  async remove(): Promise<void> {
+    await rm(this.path, { force: true });
   }
 }
 

@@ -19,7 +19,6 @@ function files(log = recordingLogger(), node = 'here', at = folder, callMs = 30_
   const endpoint = { id: 1, ifindex: 2, interfaceName: 'v', ipv4: '10.0.0.1', createdAt: '' };
   const subject = new StateFiles({
     folder: at,
-    root: join(folder, 'pins'),
     node,
     db: createStateDB({ freeze: true }),
     log,
@@ -81,13 +80,12 @@ describe('a state file', () => {
       writeFileSync(join(folder, file), bad);
       const found = files(log);
       expect(found.load(name)).toBe('unreadable');
-      const [kept = ''] = readdirSync(folder).filter((each) => each !== 'pins');
+      const [kept = ''] = readdirSync(folder);
       expect([kept.startsWith(`${file}.unreadable-`), readFileSync(join(folder, kept), 'utf8')]).toEqual([true, bad]);
       expect(log.lines.map(({ level }) => level)).toEqual(['error']);
       expect(found.check()).toMatchObject({ ok: true, message: expect.stringContaining(kept) });
       expect(await found.save(name)).toBe(true);
       expect(files().load(name)).toMatchObject({ content: expect.anything() });
-      rmSync(join(folder, 'pins'), { recursive: true, force: true });
       removeStateFiles(folder);
       expect(() => readdirSync(folder)).toThrow('ENOENT');
     },
@@ -126,53 +124,18 @@ describe('a state file of no use in a folder that is read-only', () => {
   });
 });
 
-describe('a state file of a time before', () => {
-  const STAMPED = ALL.filter(([name]) => name !== 'rules');
-
-  it.each(STAMPED)('is not believed, and is kept: %s', async (name, file) => {
-    const mine = files();
-    await mine.save(name);
-    const older = readFileSync(join(folder, file));
-    await mine.save(name);
-    writeFileSync(join(folder, file), older);
-    const log = recordingLogger();
-    const next = files(log);
-    expect(next.load(name)).toBe('unreadable');
-    expect(next.check().message).toContain(`${join(folder, file)} is older than what this node enforces`);
-    expect(log.lines.map(({ level }) => level)).toEqual(['error']);
-    expect(await next.save(name)).toBe(true);
-    expect(files().load(name)).toMatchObject({ content: expect.anything() });
-  });
-
-  it.each(STAMPED)('is not believed either when what came after it could not be written: %s', async (name, file) => {
+describe('a state file that cannot be brought up to date', () => {
+  it.each(ALL)('is none for the next agent: %s', async (name, file) => {
     const mine = files();
     await mine.save(name);
     mkdirSync(join(folder, `${file}.next`, 'x'), { recursive: true });
     expect(await mine.save(name)).toBe(false);
-    expect(files().load(name)).toBe('unreadable');
-  });
-
-  it.each(STAMPED)('is believed by one that comes after a crash before the next was written: %s', async (name, _) => {
-    const mine = files();
-    await mine.save(name);
-    const writing = mine.save(name);
+    expect(files().load(name)).toBe('absent');
+    await mine.look();
+    expect(mine.check().message).not.toContain('removed by somebody');
+    rmSync(join(folder, `${file}.next`), { recursive: true });
+    expect(await mine.save(name)).toBe(true);
     expect(files().load(name)).toMatchObject({ content: expect.anything() });
-    await writing;
-  });
-
-  it.each(STAMPED)('is believed where nothing is pinned, as after a boot: %s', async (name, file) => {
-    const mine = files();
-    await mine.save(name);
-    const older = readFileSync(join(folder, file));
-    await mine.save(name);
-    writeFileSync(join(folder, file), older);
-    rmSync(join(folder, 'pins'), { recursive: true });
-    const next = files();
-    expect(next.load(name)).toMatchObject({ content: expect.anything() });
-    // A crash before the first writing.
-    const writing = next.save(name);
-    expect(files().load(name)).toMatchObject({ content: expect.anything() });
-    await writing;
   });
 });
 
@@ -198,7 +161,7 @@ describe('a state file that somebody removes', () => {
       message: expect.stringContaining(`${join(folder, 'identities.json')} was removed by somebody`),
     });
     // What was never written is not missing.
-    expect(readdirSync(folder).filter((each) => each !== 'pins')).toEqual(['identities.json']);
+    expect(readdirSync(folder)).toEqual(['identities.json']);
   });
 
   it('and that cannot be written again is not called on disk', async () => {
@@ -277,14 +240,14 @@ describe('the writing of a state file', () => {
     ['ENOSPC', '/dev/full'],
     // Nothing is at its address 0.
     ['EIO', '/proc/self/mem'],
-  ])('that the disk refuses with %s leaves what was there, says why, and is tried again', async (code, device) => {
+  ])('that the disk refuses with %s leaves nothing, says why, and is tried again', async (code, device) => {
     const log = recordingLogger();
     const subject = files(log);
     await subject.save('rules');
     subject.provide('rules', () => [{ a: 2 }]);
     symlinkSync(device, join(folder, `${FILE}.next`));
     expect(await subject.save('rules')).toBe(false);
-    expect(onDisk()).toEqual([{ a: 1 }]);
+    expect(readdirSync(folder)).toEqual([]);
     expect(subject.check()).toMatchObject({
       ok: false,
       message: expect.stringMatching(new RegExp(`${FILE}.*${code}`)),
@@ -299,16 +262,15 @@ describe('the writing of a state file', () => {
     await subject.stop();
   });
 
-  it('that the disk takes a part of leaves what was there', async () => {
+  it('that the disk takes a part of leaves no part', async () => {
     execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=32k', 'tmpfs', folder]);
     try {
       const subject = files();
       await subject.save('rules');
       subject.provide('rules', () => [{ text: 'x'.repeat(60_000) }]);
       expect(await subject.save('rules')).toBe(false);
-      expect(onDisk()).toEqual([{ a: 1 }]);
       expect(subject.check().message).toContain('ENOSPC');
-      expect(readdirSync(folder)).toEqual([FILE]);
+      expect(readdirSync(folder)).toEqual([]);
       subject.provide('rules', () => [{ a: 2 }]);
       await subject.stop();
       expect(onDisk()).toEqual([{ a: 2 }]);
@@ -388,33 +350,6 @@ describe('a disk that does not answer', () => {
     await subject.saved();
     expect(files().load('numbers')).toMatchObject({ content: { revisions: 7 } });
     expect(log.lines.map(({ level }) => level)).toEqual(['warn', 'info']);
-  });
-
-  it('leaves a file believed that is there when the agent ends meanwhile', async () => {
-    answer();
-    await files().save('numbers');
-    const never = new Promise<void>(() => undefined);
-    save.mockImplementation(() => never);
-    const subject = files();
-    expect(await subject.save('numbers')).toBe(false);
-    expect(files().load('numbers')).toMatchObject({ content: { revisions: 7 } });
-  });
-
-  it('and answers when the agent has ended takes no word from the next one: its own file is out of date', async () => {
-    const subject = files();
-    expect(await subject.save('numbers')).toBe(false);
-    await subject.stop();
-    save.mockRestore();
-    const next = files();
-    next.provide('numbers', () => ({ cidrs: {}, labels: {}, revisions: 9 }));
-    expect(await next.save('numbers')).toBe(true);
-    answer();
-    await eventually(
-      async () => subject.check(),
-      ({ ok }) => ok,
-    );
-    expect(readFileSync(join(folder, 'identities.json'), 'utf8')).toContain('"revisions":7');
-    expect(files().load('numbers')).toBe('unreadable');
   });
 
   it('does not keep the agent from ending, and what waited is not written afterwards', async () => {

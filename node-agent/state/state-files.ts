@@ -4,13 +4,11 @@ import { messageOf } from '@weir/process/errors';
 import type { Draft, StateDB, Table } from '@weir/statedb';
 import { decodeEndpoints } from '../core/endpoint-rows.ts';
 import type { Logger } from '../core.ts';
-import type { Mark } from '../datapath/index.ts';
 import { decodeNumbers, type NumbersState } from '../derive/index.ts';
-import { StateFileError, StateSaveError } from '../errors.ts';
+import { StateSaveError } from '../errors.ts';
 import type { EndpointRow } from '../tables.ts';
 import { type AddressRecord, decodeAddresses } from './address-record.ts';
-import { isGone, type Loaded, objects, type Saved, StateFile, UNREADABLE } from './persist.ts';
-import { StateStamps } from './state-stamps.ts';
+import { isGone, type Loaded, objects, StateFile, UNREADABLE } from './persist.ts';
 
 /** How soon a file that could not be written is tried again, in milliseconds. */
 const RETRY_MS = 1000;
@@ -70,8 +68,6 @@ interface StateFileRow {
 
 export interface StateFilesOptions {
   readonly folder: string;
-  /** Where the pins are: what of the folder is older than those is not believed. */
-  readonly root: string;
   readonly node: string;
   readonly db: StateDB;
   readonly log: Logger;
@@ -82,12 +78,10 @@ export interface StateFilesOptions {
 /** One file, and how far it has been written. */
 interface Writing<T> {
   readonly file: StateFile<T>;
-  /** Of bare rules their own mark tells (`RulesMark`), whether or not they could be written. */
-  readonly stamps: StateStamps | undefined;
   /** What it is to hold now; undefined: nobody has said, and nothing is written. */
   content: (() => T) | undefined;
-  /** Something has changed since the last writing began: what the next one is stamped with. */
-  begun: Pick<Saved<T>, 'stamp'> | undefined;
+  /** Something has changed since the last writing began. */
+  changed: boolean;
   /** Since when something is to be written, or is being written: ISO 8601. */
   since: string | undefined;
   /** The last writing: resolves to whether it is on disk, however long that takes. */
@@ -95,8 +89,8 @@ interface Writing<T> {
 }
 
 /**
- * The files of the state folder. None is needed to enforce: what cannot be read, or is older than what the kernel enforces, is kept beside
- * under another name; what cannot be written is tried again until it can; what others remove is written again; and table `stateFiles` says
+ * The files of the state folder. None is needed to enforce: what cannot be read is kept beside under another name; what cannot be written is
+ * removed, as an old file is worse than none, and tried again until it can; what others remove is written again; and table `stateFiles` says
  * which and why. Changes that come while a file is written are written together, next. A disk that does not answer keeps nobody waiting.
  */
 export class StateFiles {
@@ -117,7 +111,7 @@ export class StateFiles {
     this.#table = options.db.table<StateFileRow>({ name: 'stateFiles', key: ({ name }) => name });
     this.#writings = {
       endpoints: this.#writing('endpoints'),
-      rules: { ...this.#writing('rules'), stamps: undefined },
+      rules: this.#writing('rules'),
       numbers: this.#writing('numbers'),
       addresses: this.#writing('addresses'),
     };
@@ -134,19 +128,13 @@ export class StateFiles {
 
   /** A file that is of no use is set aside, and said. Never throws. */
   load<N extends StateName>(name: N): Loaded<StateContents[N]> {
-    const { file, stamps } = this.#writings[name];
     try {
-      const saved = file.read();
-      if (saved === undefined) return 'absent';
-      if (stamps?.accepts(saved.stamp) === false)
-        throw new StateFileError(
-          file.path,
-          'is older than what this node enforces (put back, left by a full disk, or written by an earlier version of the agent that stamps no files)',
-        );
+      const loaded = this.#writings[name].file.read();
+      if (loaded === 'absent') return loaded;
       this.#note(name, (row) => {
         row.present = true;
       });
-      return { content: saved.content };
+      return loaded;
     } catch (error) {
       this.refuse(name, error);
       return 'unreadable';
@@ -182,8 +170,8 @@ export class StateFiles {
   save(name: StateName): Promise<boolean> {
     const writing = this.#writings[name];
     if (this.#stopped || writing.content === undefined) return Promise.resolve(false);
-    if (writing.begun === undefined) {
-      writing.begun = writing.stamps === undefined ? {} : { stamp: writing.stamps.begin() };
+    if (!writing.changed) {
+      writing.changed = true;
       writing.since ??= new Date().toISOString();
       writing.last = writing.last.then(() => this.#alone(() => this.#write(name)));
     }
@@ -213,11 +201,6 @@ export class StateFiles {
     } finally {
       this.#looking = false;
     }
-  }
-
-  /** Which files belong to what the kernel enforces. */
-  marks(): readonly Mark[] {
-    return NAMED.flatMap((name) => this.#writings[name].stamps?.mark ?? []);
   }
 
   /** In health's words. */
@@ -259,12 +242,11 @@ export class StateFiles {
   }
 
   #writing<N extends StateName>(name: N): Writing<StateContents[N]> {
-    const { folder, node, root } = this.#options;
+    const { folder, node } = this.#options;
     return {
       file: stateFile(folder, node, name),
-      stamps: new StateStamps(root, name),
       content: undefined,
-      begun: undefined,
+      changed: false,
       since: undefined,
       last: Promise.resolve(true),
     };
@@ -304,22 +286,22 @@ export class StateFiles {
 
   async #write<N extends StateName>(name: N): Promise<boolean> {
     const writing = this.#writings[name];
-    const { file, stamps, begun = {}, content } = writing;
+    const { file, content } = writing;
     // What changes from here on is for the next one.
-    writing.begun = undefined;
+    writing.changed = false;
     try {
       if (content === undefined || this.#ended) return false;
       this.#keepUnreadable(name);
-      await file.save({ content: content(), ...begun });
+      await file.save(content());
       this.#written(name);
       return true;
     } catch (error) {
       this.#refused(name, error instanceof StateSaveError ? error.reason : messageOf(error));
+      // The next agent would go by what is not true any more.
+      await file.remove().catch(() => undefined);
       return false;
     } finally {
-      writing.since = writing.begun === undefined ? undefined : new Date().toISOString();
-      // Afterwards the stamps are those of the next agent.
-      if (begun.stamp !== undefined && !this.#ended) stamps?.settle(begun.stamp, this.#writings[name].begun?.stamp);
+      writing.since = writing.changed ? new Date().toISOString() : undefined;
     }
   }
 
@@ -368,6 +350,7 @@ export class StateFiles {
         'a state file cannot be written',
       );
     this.#note(name, (row) => {
+      delete row.present;
       delete row.unanswered;
       row.unsaved = unsaved;
     });
