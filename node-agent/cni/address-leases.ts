@@ -3,10 +3,12 @@ import type { AgentFiles, Logger } from '../core.ts';
 import type { AddressRecord, PodAddressRow } from '../state/address-record.ts';
 import type { Loaded } from '../state/persist.ts';
 import type { EndpointRow } from '../tables.ts';
+import type { KnownAs } from './known-as.ts';
 
 /**
- * How long an address is given to nobody after it was given back, in milliseconds. Other nodes know a pod's address until their watch has
- * brought the slice without it; a watch that works is later than ours by seconds at most, and kubelet forgets a pod in that time too.
+ * How long an address is given to nobody after it was given back, in milliseconds, but to a pod that other nodes judge as they judged the one
+ * before. They know a pod's address until their watch has brought the slice without it; a watch that works is later than ours by seconds at
+ * most, and kubelet forgets a pod in that time too.
  */
 export const REST_MS = 30_000;
 
@@ -16,6 +18,7 @@ export interface AddressLeasesOptions {
   /** Boot clock in milliseconds: it goes on over restarts of the agent, and nobody sets it. */
   readonly now: () => number;
   readonly log: Logger;
+  readonly knownAs: Pick<KnownAs, 'address'>;
   /** Keep the leases over restarts. */
   readonly files: Pick<AgentFiles, 'provide' | 'load' | 'save'>;
 }
@@ -90,7 +93,7 @@ export class AddressLeases {
     this.#options.db.write([this.#table], (txn) => {
       for (const { row } of changes) {
         for (const { address, order } of txn.list(this.#table, 'endpoint', keys.uint(row.id)))
-          txn.upsert(this.#table, { address, order, freedAt: now });
+          txn.upsert(this.#table, { address, order, freedAt: now, ...this.#known(address) });
       }
       for (const { row, deleted } of changes) {
         // Of one that was found without an address nothing is known.
@@ -136,10 +139,21 @@ export class AddressLeases {
     return this.#now() < row.freedAt + REST_MS ? 'rest' : undefined;
   }
 
+  /** As what other nodes knew an address that rests. */
+  knownAs(address: string): string | undefined {
+    using snapshot = this.#options.db.read();
+    return snapshot.get(this.#table, address)?.knownAs;
+  }
+
   /** The last address given. */
   last(): string | undefined {
     using snapshot = this.#options.db.read();
     return this.#newest(snapshot)?.address;
+  }
+
+  #known(address: string): Pick<PodAddressRow, 'knownAs'> {
+    const knownAs = this.#options.knownAs.address(address);
+    return knownAs === undefined ? {} : { knownAs };
   }
 
   #now(): number {

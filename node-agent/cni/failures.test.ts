@@ -33,7 +33,7 @@ beforeEach(async () => {
     interfaceIndex: async () => 7,
   };
   const podCidr = (): string => '10.55.0.0/30';
-  service = new CniService({ core, network, podCidr, log, firstHere: true, now: () => now });
+  service = new CniService({ core, network, podCidr, log, clusterName: 'default', firstHere: true, now: () => now });
   await service.start();
 });
 afterEach(() => service.stop());

@@ -1,18 +1,20 @@
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { describe, expect, it } from '@jest/globals';
+import { beforeEach, describe, expect, it } from '@jest/globals';
 import { createStateDB, type StateDB } from '@weir/statedb';
 import fc from 'fast-check';
 import type { Tables } from '../core.ts';
 import { createTables, tableKey } from '../create-tables.ts';
 import type { AddressRecord } from '../state/address-record.ts';
 import { StateFiles } from '../state/state-files.ts';
+import type { ContainerPort } from '../tables.ts';
 import { quiet } from '../testing/fake-core.ts';
 import { AddressLeases, type AddressLeasesOptions, REST_MS } from './address-leases.ts';
 import { AddressesExhaustedError, AddressesRestingError, PodCidrError } from './errors.ts';
 import { Ipam, podRange } from './ipam.ts';
 import { addressNumber } from './kernel-addresses.ts';
+import { KnownAs } from './known-as.ts';
 import type { NodeAddress } from './types.ts';
 
 const CIDR = '10.9.8.0/28';
@@ -70,11 +72,11 @@ class Node {
     });
     this.leases.follow();
   }
-  slice(name: string, address: string | undefined, podUid?: string): void {
+  slice(name: string, address: string | undefined, podUid?: string, namedPorts: readonly ContainerPort[] = []): void {
     this.db.write([this.tables.remoteEndpoints], (txn) => {
       if (address === undefined) return void txn.delete(this.tables.remoteEndpoints, `ns/${name}`);
       txn.upsert(this.tables.remoteEndpoints, {
-        ...{ namespace: 'ns', name, addresses: [address], identity: 300, node: '', namedPorts: [] },
+        ...{ namespace: 'ns', name, addresses: [address], identity: 300, node: '', namedPorts },
         ...(podUid === undefined ? {} : { podUid }),
       });
     });
@@ -125,7 +127,15 @@ class Node {
       },
     };
     const { endpoints } = this.tables;
-    return new AddressLeases({ db: this.db, endpoints, now: () => this.now, log: quiet, files: files ?? memory });
+    const knownAs = new KnownAs({ db: this.db, tables: this.tables, clusterName: 'default' });
+    return new AddressLeases({
+      db: this.db,
+      endpoints,
+      now: () => this.now,
+      log: quiet,
+      knownAs,
+      files: files ?? memory,
+    });
   }
   #ipam(): Ipam {
     return new Ipam({ db: this.db, tables: this.tables, leases: this.leases, cidr: () => this.cidr });
@@ -188,6 +198,62 @@ describe('Ipam', () => {
       expect(got).toBe(`10.9.8.${address}`);
       node.ipam.release(got);
     }
+  });
+
+  describe('a pod that other nodes judge as the one before', () => {
+    const WEB = '300 http=80/TCP';
+    const web = (node: Node, name: string): string =>
+      node.ipam.allocate({ podUid: name, kernel: [...node.kernel.values()], knownAs: WEB });
+    let node: Node;
+    let used: string;
+    beforeEach(() => {
+      node = new Node('10.9.8.0/29');
+      used = node.add('old');
+      node.slice('old', used, 'old', [{ name: 'http', port: 80, protocol: 'TCP' }]);
+      for (let at = 3; at <= 6; at++) node.add(`p${at}`);
+    });
+
+    it('gets an address that rests, once no slice names it', () => {
+      node.remove(used);
+      expect(() => web(node, 'new')).toThrow('1 of other pods by CiliumEndpointSlices');
+      node.slice('old', undefined);
+      expect(() => node.add('other')).toThrow(AddressesRestingError);
+      expect(web(node, 'new')).toBe(used);
+    });
+
+    it('gets it after a restart of the agent, too', () => {
+      node.remove(used);
+      node.slice('old', undefined);
+      node.restart();
+      expect(web(node, 'new')).toBe(used);
+    });
+
+    it('gets one that has rested before one that rests', () => {
+      node.remove('10.9.8.6');
+      node.now += REST_MS;
+      node.remove(used);
+      node.slice('old', undefined);
+      expect(web(node, 'new')).toBe('10.9.8.6');
+    });
+
+    it.each([
+      ['another identity', 301, 80],
+      ['another port of a name', 300, 81],
+    ])('is none that has %s', (_what, identity, port) => {
+      node.remove(used);
+      node.slice('old', undefined);
+      const knownAs = `${identity} http=${port}/TCP`;
+      expect(() => node.ipam.allocate({ podUid: 'new', kernel: [], knownAs })).toThrow(AddressesRestingError);
+    });
+
+    it('waits where slices said two things of the address, or nothing', () => {
+      node.slice('twin', used, 'twin');
+      node.remove(used);
+      for (const name of ['old', 'twin']) node.slice(name, undefined);
+      expect(() => web(node, 'new')).toThrow(AddressesRestingError);
+      node.remove('10.9.8.3');
+      expect(() => web(node, 'new')).toThrow(AddressesRestingError);
+    });
   });
 
   it('says try later while the last addresses rest, and who has them when they never will be free', () => {

@@ -50,6 +50,8 @@ export interface Asked {
   readonly kernel: readonly NodeAddress[];
   /** The IPv4 address that the same container had until now: of its own it need not rest. Counts only while the pod CIDR has it. */
   readonly before?: string | undefined;
+  /** As what other nodes will know the pod: an address that they knew as the same need not rest. Absent: that is not known. */
+  readonly knownAs?: string | undefined;
 }
 
 export interface IpamOptions {
@@ -63,7 +65,8 @@ export interface IpamOptions {
 /**
  * Hands out the addresses of the node's pod CIDR in a circle: always the next one after the last that was given, so that an address comes
  * round again as late as it can. Not given is what anybody has: an endpoint, an ADD under way, another pod of this node by its status, another
- * pod by the slices, a route or an interface of the node, and what was given back less than `REST_MS` ago.
+ * pod by the slices, a route or an interface of the node, and what was given back less than `REST_MS` ago: a pod whose peers judge it as the one
+ * before gets that when nothing else is left.
  */
 export class Ipam {
   readonly #options: IpamOptions;
@@ -89,13 +92,20 @@ export class Ipam {
     }
     leases.follow();
     const counts = new Map<Reason, number>();
+    let resting: string | undefined;
     for (const address of this.#candidates(cidr, asked.before)) {
       const reason = this.#taken(address, asked);
       if (reason === undefined || (RESTING.includes(reason) && address === asked.before)) {
         leases.give(address);
         return address;
       }
+      if (reason === 'rest' && asked.knownAs !== undefined && leases.knownAs(address) === asked.knownAs)
+        resting ??= address;
       if (address !== asked.before) counts.set(reason, (counts.get(reason) ?? 0) + 1);
+    }
+    if (resting !== undefined) {
+      leases.give(resting);
+      return resting;
     }
     const { first, last } = podRange(cidr);
     const taken = [...counts].map(([reason, count]) => `${count} ${this.#because(reason)}`).join(', ');

@@ -36,6 +36,7 @@ export const cniPart = definePart({
       core,
       network,
       log,
+      clusterName: config.clusterName,
       kubernetes: config.kubernetes,
       podCidr: () => podCidrs().find((cidr) => !cidr.includes(':')),
       // Pins outlive agents, and no boot.

@@ -56,7 +56,15 @@ afterEach(async () => {
 
 function newService(options: Partial<CniServiceOptions> = {}, of = core): CniService {
   const network = nodeNetwork();
-  return new CniService({ core: of, network, podCidr: () => '10.55.0.0/29', log: quiet, firstHere: true, ...options });
+  const given = {
+    core: of,
+    network,
+    podCidr: () => '10.55.0.0/29',
+    log: quiet,
+    clusterName: 'default',
+    firstHere: true,
+  };
+  return new CniService({ ...given, ...options });
 }
 
 function request(command: string, env: Readonly<Record<string, string>> = {}, config: object = {}): Promise<CniAnswer> {

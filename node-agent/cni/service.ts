@@ -12,6 +12,7 @@ import { Attachments } from './attachments.ts';
 import { AddressConflictError, CNI_CODE, CniError, cniErrorOf } from './errors.ts';
 import { Failures } from './failures.ts';
 import { Ipam } from './ipam.ts';
+import { KnownAs } from './known-as.ts';
 import { macOf, vethName } from './names.ts';
 import { answerVersion, commandOf, parseCall } from './request.ts';
 import {
@@ -37,6 +38,8 @@ export interface CniServiceOptions {
   /** The node's pod CIDR; undefined while unknown. */
   readonly podCidr: () => string | undefined;
   readonly log: Logger;
+  /** Part of every identity. */
+  readonly clusterName: string;
   readonly enforceTimeoutMs?: number;
   /** Whether the agent is told of pods. Default true. */
   readonly kubernetes?: boolean;
@@ -58,6 +61,7 @@ export class CniService {
   readonly #firstHere: boolean;
   readonly #kubernetes: boolean;
   readonly #ipam: Ipam;
+  readonly #knownAs: KnownAs;
   readonly #events: PodEvents;
   readonly #conflicts: AddressConflicts;
   readonly #failures: Failures;
@@ -81,7 +85,8 @@ export class CniService {
     const { db, tables, files } = core;
     const now = options.now ?? bootClock;
     const { endpoints } = tables;
-    this.#leases = new AddressLeases({ db, endpoints, now, log, files });
+    this.#knownAs = new KnownAs({ db, tables, clusterName: options.clusterName });
+    this.#leases = new AddressLeases({ db, endpoints, now, log, files, knownAs: this.#knownAs });
     this.#ipam = new Ipam({ db, tables, leases: this.#leases, cidr: podCidr });
     this.#attachments = new Attachments({ core, network, log, ending: this.#ending.signal });
     this.#events = new PodEvents(core);
@@ -209,7 +214,8 @@ export class CniService {
     const pod = call.pod && { ...call.pod, uid: call.pod.uid ?? this.#podUid(call.pod) };
     const cidr = this.#ipam.cidr;
     const kernel = cidr === undefined ? [] : await this.#network.addressesWithin(cidr);
-    const ipv4 = this.#ipam.allocate({ podUid: pod?.uid, kernel, before });
+    const knownAs = pod === undefined ? undefined : this.#knownAs.pod(pod);
+    const ipv4 = this.#ipam.allocate({ podUid: pod?.uid, kernel, before, knownAs });
     try {
       const uplink = await this.#network.uplink();
       const pair: PairSpec = {

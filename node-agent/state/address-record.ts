@@ -12,6 +12,8 @@ export interface PodAddressRow {
   readonly endpoint?: number;
   /** When it was given back, by the boot clock in milliseconds; 0: nobody has seen it. Absent while it is in use. */
   readonly freedAt?: number;
+  /** As what other nodes knew it when it was given back (cni/known-as.ts). */
+  readonly knownAs?: string;
 }
 
 /** Of the addresses of this node's pods, what outlives an agent. */
@@ -31,12 +33,17 @@ export function decodeAddresses(json: unknown): AddressRecord {
     !('rows' in json)
   )
     throw new Error('has no rows and restsUntil');
-  const rows = objects(json.rows, 'addresses').map(({ address, order, endpoint, freedAt }): PodAddressRow => {
+  const rows = objects(json.rows, 'addresses').map(({ address, order, endpoint, freedAt, knownAs }): PodAddressRow => {
     if (typeof address !== 'string' || parseAddress(address).family !== 4)
       throw new Error(`has an address that is no IPv4 address: ${JSON.stringify(address)}`);
     // There is room for all that are given after it.
     if (!isCount(order) || order > LAST_ORDER) throw new Error(`has no order of ${address}`);
-    return { address, order, ...(isCount(endpoint) ? { endpoint } : {}), ...(isCount(freedAt) ? { freedAt } : {}) };
+    return {
+      ...{ address, order },
+      ...(isCount(endpoint) ? { endpoint } : {}),
+      ...(isCount(freedAt) ? { freedAt } : {}),
+      ...(typeof knownAs === 'string' ? { knownAs } : {}),
+    };
   });
   return { rows, restsUntil: json.restsUntil };
 }

@@ -109,4 +109,27 @@ describe('the address of a pod that has gone', () => {
     }
     for (const stream of [...denied, ...allowed]) await stream.close();
   });
+
+  it('is given at once to a pod that every peer judges as the one before: rolling updates in a row do not wait', async () => {
+    const roll = async (round: number): Promise<string> => {
+      await cluster.createPods([{ name: `web-${round}`, labels: { app: 'friend' }, node: 2 }]);
+      const { address } = await cluster.host(`web-${round}`);
+      const streamsOf = await streams(await process(`web-${round}`), PORTS.friend);
+      for (const stream of streamsOf) {
+        await eventually(
+          () => stream.report(),
+          ({ echoed }) => echoed > 0,
+        );
+        await stream.close();
+      }
+      await cluster.deletePod(`web-${round}`);
+      return address;
+    };
+    const began = Date.now();
+    // Node 2 has four addresses beside that of the server: from the fifth pod on each has one of a pod that has just gone.
+    const given: string[] = [];
+    for (let round = 1; round <= 9; round += 1) given.push(await roll(round));
+    expect(new Set(given).size).toBe(4);
+    expect(Date.now() - began).toBeLessThan(RESTED_MS);
+  });
 });
