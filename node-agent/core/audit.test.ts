@@ -249,7 +249,6 @@ describe('what is taken away', () => {
     ['the pins of programs', 'pins', () => rmSync(join(lab.root, 'programs'), { recursive: true })],
     ['a folder in the place of the pin of a program', 'pins', () => inPlaceOf(programPins()[0])],
     ['each of the two pins of programs, in the place of the other', 'pins', () => exchange(programPins())],
-    ['the mark of the rules in force', 'pins', () => rmSync(join(lab.root, 'rules'), { recursive: true })],
     [
       'the element of an endpoint',
       'endpoint',

@@ -1,12 +1,11 @@
 import { join } from 'node:path';
 import type { ProgramObject } from '@weir/bpf';
-import { messageOf } from '@weir/process/errors';
 import { type AnyTable, createStateDB, type InitDone, type StateDB } from '@weir/statedb';
 import type { BpfMap } from 'libbpf-ts';
 import { Subject } from 'rxjs';
 import type { Brought, Core, CoreOptions, ImportedRule, Naming, Realised, Tables } from '../core.ts';
 import { createTables, IMPORTED, inputTables, tableKey } from '../create-tables.ts';
-import { BesidePins, Datapath, liveLinks, RulesMark } from '../datapath/index.ts';
+import { BesidePins, Datapath, liveLinks } from '../datapath/index.ts';
 import { ImportedRules, LocalNumbers, Model, namingOf } from '../derive/index.ts';
 import {
   EndpointNotReadyError,
@@ -57,7 +56,6 @@ class KernelCore implements Core {
   readonly #awaited: AwaitedSets;
   readonly #pending: PendingInputs;
   readonly #restored: InitDone;
-  readonly #rulesMark: RulesMark;
   readonly #rulesKnown: InitDone;
   readonly #strays: Strays;
   readonly #report: RealisedReport;
@@ -99,7 +97,6 @@ class KernelCore implements Core {
       wallClock: Date.now,
     });
     this.#imported = new ImportedRules(this.db, this.tables);
-    this.#rulesMark = new RulesMark(options.bpfRoot);
     this.files = new StateFiles({
       folder: options.stateDir,
       node: options.nodeName,
@@ -134,7 +131,7 @@ class KernelCore implements Core {
         db: this.db,
         tables: this.tables,
         model: this.#model,
-        besidePins: new BesidePins(lock, [netns, this.#rulesMark.mark]),
+        besidePins: new BesidePins(lock, netns),
         imported: this.#imported,
         numbers: this.#numbers,
         saveNumbers: () => this.files.save('numbers'),
@@ -159,7 +156,7 @@ class KernelCore implements Core {
         },
       });
       this.#side = side;
-      this.#restoreRules();
+      this.#restoreRules(side.mark);
       // A table may become complete without a changed row.
       for (const table of this.#inputs) this.db.initialisedWatch(table).onFire(() => side.sync.schedule());
       side.start();
@@ -186,6 +183,7 @@ class KernelCore implements Core {
     this.#side = undefined;
     await side.stop();
     await this.files.stop();
+    if (!this.#rulesUnknown()) side.mark.noteRules(this.#rules());
     this.#model.dispose();
     if (this.#own) this.#datapath.stop();
     this.#waiters.close();
@@ -435,11 +433,11 @@ class KernelCore implements Core {
   }
 
   /** Rules of which the file does not tell stay in force until somebody says which there are. */
-  #restoreRules(): void {
+  #restoreRules(mark: KernelSide['mark']): void {
     const { log } = this.#options;
     const loaded = this.files.load('rules');
     const rules = contentOf(loaded) ?? [];
-    const known = loaded === 'unreadable' ? this.#rulesMark.none : this.#rulesMark.allows(rules);
+    const known = mark.hasRules(rules) ?? loaded !== 'unreadable';
     const [problem] =
       known && rules.length > 0 ? this.#imported.import(rules).filter(({ code }) => code !== 'Warning') : [];
     if (problem !== undefined) {
@@ -447,9 +445,7 @@ class KernelCore implements Core {
       this.files.refuse('rules', new ImportedRulesError(said));
     }
     if (known && problem === undefined) {
-      // From the first change on there is a mark of what was before it.
-      this.#rulesMark.begin(rules);
-      this.#rulesMark.settle(rules);
+      mark.noteRules(rules);
       this.#rulesAre();
     } else
       log.warn(
@@ -459,7 +455,11 @@ class KernelCore implements Core {
   }
 
   #rulesAwaited(): boolean {
-    return this.#side !== undefined && this.db.pendingInitialisers(this.tables.policies).includes(IMPORTED);
+    return this.#side !== undefined && this.#rulesUnknown();
+  }
+
+  #rulesUnknown(): boolean {
+    return this.db.pendingInitialisers(this.tables.policies).includes(IMPORTED);
   }
 
   /** Their file is not touched before. */
@@ -469,20 +469,10 @@ class KernelCore implements Core {
   }
 
   #rulesChanged(): void {
-    const rules = this.#rules();
     if (this.#side === undefined) return;
-    this.#mark(() => this.#rulesMark.begin(rules));
     this.#rulesAre();
-    void this.files.save('rules').then(() => this.#mark(() => this.#rulesMark.settle(rules)));
-  }
-
-  /** Rules that cannot be marked are in force and on disk all the same; the audit makes the mark once that can be done. */
-  #mark(change: () => void): void {
-    try {
-      change();
-    } catch (error) {
-      this.#options.log.warn({ error: messageOf(error) }, 'which imported rules are in force cannot be marked yet');
-    }
+    // Until they are in their file, or cannot be, an agent that dies may leave the rules before them.
+    void this.files.save('rules').then(() => this.#side?.mark.noteRules(this.#rules()));
   }
 
   #rules(): readonly unknown[] {

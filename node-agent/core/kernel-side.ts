@@ -86,6 +86,7 @@ export class KernelSide {
   readonly inspector: MapInspector;
   readonly endpoints: EndpointStore;
   readonly audit: Audit;
+  readonly mark: RoundMark;
   readonly #options: KernelSideOptions;
   readonly #pinned: PinnedDatapath;
   readonly #partPrograms: PartPrograms;
@@ -125,12 +126,13 @@ export class KernelSide {
       collected: (tick) => pinned.maps.settings.update(settingsKey.encode(1), settingsValue.encode(tick)),
       breathe,
     });
+    this.mark = new RoundMark(pinned.maps.settings);
     this.#stores = {
       slots,
       ipcache: new IpcacheStore(db, pinned.maps.ipcache),
       endpoints: this.endpoints,
       conntrack: this.#conntrack,
-      mark: new RoundMark(pinned.maps.settings),
+      mark: this.mark,
       clearFlows: () => this.#clearFlows(),
     };
     this.writer = this.#createWriter();

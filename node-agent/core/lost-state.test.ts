@@ -335,40 +335,6 @@ describe('a state folder that is removed under a running agent', () => {
   });
 });
 
-describe('rules whose mark cannot be made', () => {
-  it('are in force and on disk all the same, it is said, and the audit makes the mark once it can be', async () => {
-    const log = recordingLogger();
-    const core = await enforcing('nobody', { kernel: { auditMs: 20 }, log });
-    await core.files.saved();
-    const marks = join(lab.root, 'rules');
-    const before = readdirSync(marks);
-    execFileSync('mount', ['-t', 'tmpfs', '-o', 'ro', 'none', marks]);
-    try {
-      core.deleteRules([]);
-      const { revision } = core.importRules([from('client')]);
-      await core.waitPolicyRevision(revision);
-      expect(await client.reaches(server)).toBe(true);
-      await core.files.saved();
-    } finally {
-      execFileSync('umount', [marks]);
-    }
-    expect(readFileSync(path('rules.json'), 'utf8')).toContain('"value":"client"');
-    expect(log.lines).toContainEqual({
-      level: 'warn',
-      message: expect.stringContaining('which imported rules are in force cannot be marked'),
-      fields: { error: expect.stringContaining(marks) },
-    });
-    await eventually(
-      async () => readdirSync(marks),
-      (names) => names.length === 1 && !before.includes(names[0] ?? ''),
-    );
-    await core.stop();
-    const next = await started();
-    expect(next.importedRules()).toHaveLength(1);
-    expect(await client.reaches(server)).toBe(true);
-  });
-});
-
 describe('a state file that cannot be read', () => {
   // Every form of each file: state-files.test.ts.
   it.each([

@@ -1,24 +1,23 @@
 import type { RootLock } from './lock.ts';
-import type { Mark } from './mark-folder.ts';
+import type { NetnsMark } from './netns-mark.ts';
 import type { PinnedDatapath } from './pins.ts';
 
-/** What is in the folder of the pins beside them: marks, and the lock of who may write them. It is looked after as pins are. */
+/** What is in the folder of the pins beside them: of which network namespace they are, and the lock of who may write them. It is looked after as pins are. */
 export class BesidePins implements Pick<PinnedDatapath, 'unpinned' | 'repin'> {
   readonly #lock: RootLock;
-  readonly #marks: readonly Mark[];
+  readonly #netns: NetnsMark;
 
-  constructor(lock: RootLock, marks: readonly Mark[]) {
+  constructor(lock: RootLock, netns: NetnsMark) {
     this.#lock = lock;
-    this.#marks = marks;
+    this.#netns = netns;
   }
 
   unpinned(): string[] {
-    const marks = this.#marks.filter(({ kept }) => !kept).map(({ name }) => name);
-    return this.#lock.lost ? [...marks, 'its lock'] : marks;
+    return [...(this.#netns.kept ? [] : ['netns']), ...(this.#lock.lost ? ['its lock'] : [])];
   }
 
   repin(): void {
-    for (const mark of this.#marks) mark.keep();
+    this.#netns.keep();
     if (this.#lock.lost) this.#lock.acquire();
   }
 }

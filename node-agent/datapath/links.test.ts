@@ -530,14 +530,7 @@ describe('a pin that is gone when an agent starts', () => {
     const friend = await lab.pod('a');
     let core = await enforcing('friend');
     await core.upsertEndpoint(friend.endpoint(3, { 'k8s:app': 'friend' }));
-    const all = [
-      ...Object.keys(MAPS),
-      'programs',
-      'layouts',
-      'rules',
-      'netns',
-      ...pins().map((name) => `links/${name}`),
-    ];
+    const all = [...Object.keys(MAPS), 'programs', 'layouts', 'netns', ...pins().map((name) => `links/${name}`)];
     for (const file of all) {
       await core.stop();
       rmSync(join(lab.root, file), { recursive: true });

@@ -4,7 +4,6 @@ import { netnsCookie } from 'libbpf-ts';
 import { NetnsMismatchError } from '../errors.ts';
 import { filtered } from './clsact-links.ts';
 import { type InNode, liveLinks } from './links.ts';
-import type { Mark } from './mark-folder.ts';
 
 /**
  * Of which network namespace the pins' interfaces are: an empty folder `netns/COOKIE` beside the pins. Interface indexes mean nothing in
@@ -13,8 +12,7 @@ import type { Mark } from './mark-folder.ts';
  * Where the mark is missing (a version before it, or lost) or is of a namespace that may have ended, the links decide: each knows
  * whether its interface lives, and the chain of that interface whether it is here.
  */
-export class NetnsMark implements Mark {
-  readonly name = 'netns';
+export class NetnsMark {
   readonly #root: string;
   readonly #folder: string;
   readonly #inNode: InNode;

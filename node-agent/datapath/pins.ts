@@ -54,7 +54,7 @@ export interface Programs {
 }
 
 /** Folders beside the pinned maps. */
-export const FOLDERS = ['hooks', 'layouts', 'links', 'netns', 'programs', 'rules'] as const;
+export const FOLDERS = ['hooks', 'layouts', 'links', 'netns', 'programs'] as const;
 /** What the names of maps begin with that are about to take another's place; a bpf file system takes no dots in names. */
 export const NEXT = 'next_';
 const NAMES = Object.keys(MAPS) as MapName[];

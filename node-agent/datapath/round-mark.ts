@@ -1,38 +1,51 @@
+import { createHash } from 'node:crypto';
 import { settingsKey, settingsValue } from '@weir/bpf';
 import type { BpfMap } from 'libbpf-ts';
 
-/** The highest bit of setting 0; the programs do not look at it. */
+/** Bits of setting 0 that the programs do not look at. */
 const UNDER_WAY = 0x80000000;
+const RULES_SHIFT = 8;
+const RULES = 0x7fffff00;
 
-/**
- * A mark in the kernel that a round is changing it. Between a change of a slot or an address and the new revision of the
- * endpoints that it concerns, established flows are judged as before; an agent that dies there must not leave it so. The
- * mark tells the next one to give every endpoint a new revision.
- */
+/** What the agent notes in the kernel for its successor, in setting 0. */
 export class RoundMark {
-  readonly #settings: BpfMap;
+  readonly #settings: Pick<BpfMap, 'lookup' | 'update'>;
 
-  constructor(settings: BpfMap) {
+  constructor(settings: Pick<BpfMap, 'lookup' | 'update'>) {
     this.#settings = settings;
   }
 
+  /**
+   * Whether a round is changing the kernel. Between a change of a slot or an address and the new revision of the endpoints that it concerns,
+   * established flows are judged as before; an agent that dies there must not leave it so. The mark tells the next one to give every endpoint a
+   * new revision.
+   */
   get set(): boolean {
     return (this.#bits() & UNDER_WAY) !== 0;
   }
 
   begin(): void {
-    const bits = this.#bits();
-    if ((bits & UNDER_WAY) === 0) this.#write((bits | UNDER_WAY) >>> 0);
+    this.#put(UNDER_WAY, UNDER_WAY);
   }
 
   end(): void {
-    const bits = this.#bits();
-    if ((bits & UNDER_WAY) !== 0) this.#write(bits & ~UNDER_WAY);
+    this.#put(UNDER_WAY, 0);
   }
 
   /** Setting 0 as the programs see it. */
   change(bits: number): void {
-    this.#write(((this.#bits() & UNDER_WAY) | bits) >>> 0);
+    this.#put(~(UNDER_WAY | RULES), bits);
+  }
+
+  /** These rules, imported on this node, are enforced. Their file may be lost; that must not take them away. */
+  noteRules(rules: readonly unknown[]): void {
+    this.#put(RULES, digestOf(rules));
+  }
+
+  /** Whether these are the rules noted last; undefined: none were noted (another version's agent, a new boot). */
+  hasRules(rules: readonly unknown[]): boolean | undefined {
+    const noted = this.#bits() & RULES;
+    return noted === 0 ? undefined : noted === digestOf(rules);
   }
 
   #bits(): number {
@@ -40,7 +53,14 @@ export class RoundMark {
     return bytes === undefined ? 0 : settingsValue.decode(bytes);
   }
 
-  #write(bits: number): void {
-    this.#settings.update(settingsKey.encode(0), settingsValue.encode(bits));
+  #put(mask: number, bits: number): void {
+    const before = this.#bits();
+    const after = ((before & ~mask) | (bits & mask)) >>> 0;
+    if (after !== before) this.#settings.update(settingsKey.encode(0), settingsValue.encode(after));
   }
+}
+
+function digestOf(rules: readonly unknown[]): number {
+  const hash = createHash('sha256').update(JSON.stringify(rules)).digest().readUInt32BE(0) % (RULES >>> RULES_SHIFT);
+  return (hash + 1) << RULES_SHIFT;
 }

@@ -150,7 +150,6 @@ it('may not take the name of a map, or of a folder, that is there', async () => 
   for (const [name, why] of [
     ['ipcache', 'two maps are called ipcache'],
     ['links', 'a folder'],
-    ['rules', 'a folder'],
     ['netns', 'a folder'],
     ['next_a', 'under way'],
     ['a.b', 'cannot be pinned'],
