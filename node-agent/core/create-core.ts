@@ -359,7 +359,7 @@ class KernelCore implements Core {
   }
 
   comparisons(): ReturnType<Core['comparisons']> {
-    return this.#side?.audit.turns() ?? [];
+    return this.#side?.audit.passes() ?? [];
   }
 
   metrics(): ReturnType<Core['metrics']> {

@@ -346,13 +346,13 @@ export class KernelSide {
     const { core, on } = this.#options;
     return auditRounds({
       auditMs: core.kernel?.auditMs,
-      look: async () => {
-        on.look();
-        this.#follow();
-        await this.audit.look();
-      },
-      step: (part) => this.audit.step(part),
-      exclusively: (job) => this.sync.exclusively(job),
+      look: () =>
+        this.sync.exclusively(async () => {
+          on.look();
+          this.#follow();
+          await this.audit.look();
+        }),
+      compare: () => this.audit.compare((body) => this.sync.exclusively(body)),
       onError: (error) => core.log.error({ error: String(error) }, 'looking at what is enforced failed'),
       signal: this.#stop.signal,
     });

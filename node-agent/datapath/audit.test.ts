@@ -4,21 +4,24 @@ import { createStateDB } from '@weir/statedb';
 import { createTables } from '../create-tables.ts';
 import type { EndpointStateRow, IpcacheRow } from '../tables.ts';
 import { recordingLogger } from '../testing/fake-core.ts';
-import { Audit, type AuditOptions, restAfter } from './audit.ts';
-import type { ContentAudit, Difference, Step } from './content-audit.ts';
+import { Audit, type AuditOptions } from './audit.ts';
+import type { ContentAudit, Difference } from './content-audit.ts';
 import type { LinkLook } from './links.ts';
 import { EVERY } from './plan-writer.ts';
 
 const NOTHING: ContentAudit = {
   nearest: async () => [],
-  step: async () => ({ found: [], ended: true }),
+  async *pass() {},
   problem: async () => undefined,
 };
 
-/** An audit of one kind of content, whose steps find what `steps` says, one after another. */
+/** The differences that each piece of a pass finds. */
+type Pieces = readonly (readonly Difference[])[];
+
+/** An audit whose passes over slots find what `passes` says, one after another. */
 function world(
   of: {
-    readonly steps?: readonly Step[];
+    readonly passes?: readonly Pieces[];
     readonly nearest?: readonly Difference[];
     readonly address?: ContentAudit;
   } = {},
@@ -44,12 +47,18 @@ function world(
     /** The repairs' ends: what got new revisions, and the faults that there were then. */
     renewed: [] as { readonly endpoints: readonly number[]; readonly faults: readonly string[] }[],
     order: [] as string[],
+    pieces: 0,
     looks: [] as LinkLook[],
   };
-  const steps = [...(of.steps ?? [])];
+  const passes = [...(of.passes ?? [])];
   const slot: ContentAudit = {
     nearest: async () => of.nearest ?? [],
-    step: async () => steps.shift() ?? { found: [], ended: true },
+    async *pass() {
+      for (const piece of passes.shift() ?? []) {
+        state.pieces += 1;
+        yield piece;
+      }
+    },
     problem: async (slot) => (state.right.has(slot) ? undefined : `${slot} is wrong`),
   };
   const audit = new Audit({
@@ -114,16 +123,17 @@ function world(
     log,
   });
   const warnings = () => log.lines.filter(({ level }) => level === 'warn');
-  return { db, tables, audit, state, warnings };
+  const compare = (): Promise<void> => audit.compare((body) => body());
+  return { db, tables, audit, compare, state, warnings };
 }
 
 const wrong = (slot: number): Difference => ({ of: String(slot), problem: 'its content is another one' });
 
 describe('a slot that cannot be put back', () => {
   it('is tried again in each look, but for one that an edit has yet to reach', async () => {
-    const { audit, state } = world({ steps: [{ found: [wrong(1), wrong(2)], ended: true }] });
+    const { audit, state, compare } = world({ passes: [[[wrong(1), wrong(2)]]] });
     state.broken = true;
-    await audit.step('slot');
+    await compare();
     expect([state.mends, audit.faults().map(({ of }) => of)]).toEqual([
       ['1', '2'],
       ['1', '2'],
@@ -138,14 +148,14 @@ describe('a slot that cannot be put back', () => {
   });
 
   it('or was put back is named in status beside others, as many as three', async () => {
-    const { audit, state } = world({ steps: [{ found: [wrong(1), wrong(2), wrong(3), wrong(4)], ended: true }] });
+    const { audit, state, compare } = world({ passes: [[[wrong(1), wrong(2), wrong(3), wrong(4)]]] });
     state.broken = true;
-    await audit.step('slot');
+    await compare();
     const said = (slot: number): string =>
       `policy slot ${slot}: its content is another one; it cannot be put back: no memory`;
     expect(audit.check().message).toBe(`${said(1)}; ${said(2)}; ${said(3)} (and 1 more)`);
-    const mending = world({ steps: [{ found: [wrong(1), wrong(2), wrong(3), wrong(4)], ended: true }] });
-    await mending.audit.step('slot');
+    const mending = world({ passes: [[[wrong(1), wrong(2), wrong(3), wrong(4)]]] });
+    await mending.compare();
     const last = [1, 2, 3].map((slot) => `policy slot ${slot}: its content is another one`).join('; ');
     expect(mending.audit.check().message).toContain(`${last} (and 1 more)`);
   });
@@ -165,25 +175,18 @@ it('an endpoint that cannot be put back stays a fault while no endpoint can be l
   expect(faults()).toEqual(['5: its programs are not attached']);
 });
 
-describe('what a turn finds', () => {
-  const steps: readonly Step[] = [
-    { found: [], ended: false },
-    { found: [wrong(1), wrong(2)], ended: false },
-    { found: [wrong(3), wrong(4)], ended: false },
-    { found: [], ended: false },
-    { found: [wrong(5)], ended: true },
-  ];
+describe('what a pass finds', () => {
+  const pieces: Pieces = [[], [wrong(1), wrong(2)], [wrong(3), wrong(4)], [], [wrong(5)]];
 
-  it('is put back at once, without a rest while there is more, and told once', async () => {
-    const { audit, state, warnings } = world({ steps: [...steps, { found: [wrong(1)], ended: true }] });
-    const results: string[] = [];
-    for (const _ of steps) results.push(await audit.step('slot'));
-    expect(results).toEqual(['goes on', 'mended', 'mended', 'goes on', 'ended']);
-    expect([state.mends, audit.repairs(), audit.faults()]).toEqual([
-      ['1', '2', '3', '4', '5'],
-      [expect.objectContaining({ part: 'slot', count: 5 })],
-      [],
-    ]);
+  it('is put back at once, piece by piece between rounds, and told once', async () => {
+    const { audit, state, compare, warnings } = world({ passes: [pieces, [[wrong(1)]]] });
+    const mended: string[] = [];
+    await audit.compare(async (body) => {
+      await body();
+      mended.push(state.mends.join());
+    });
+    expect(mended).toEqual(expect.arrayContaining(['', '1,2', '1,2,3,4', '1,2,3,4,5']));
+    expect([audit.repairs(), audit.faults()]).toEqual([[expect.objectContaining({ part: 'slot', count: 5 })], []]);
     const text = (slot: number): string => `policy slot ${slot}: its content is another one`;
     expect(state.told).toEqual([`${[1, 2, 3].map(text).join('; ')} (and 2 more)`]);
     expect(warnings().map(({ fields }) => fields)).toEqual([
@@ -191,27 +194,44 @@ describe('what a turn finds', () => {
     ]);
     // Nothing of it was left to be told of.
     expect(state.faultsTold).toBe(0);
-    // The next turn tells anew.
-    expect(await audit.step('slot')).toBe('ended');
+    // The next pass tells anew.
+    await compare();
     expect([state.told.slice(1), warnings().length]).toEqual([[text(1)], 2]);
   });
 
-  it('is followed by no rest, and what is as it should be by one that leaves the node its CPU', () => {
-    expect([restAfter('mended', 4, 5000), restAfter('ended', 4, 5000)]).toEqual([0, 5000]);
-    expect(restAfter('goes on', 4, 5000)).toBeGreaterThan(390);
-  });
-
-  it('and cannot be put back is no reason to go on without a rest, and a fault until it is', async () => {
-    const { audit, state } = world({ steps });
+  it('and cannot be put back is a fault until it is', async () => {
+    const { audit, state, compare } = world({ passes: [pieces] });
     state.broken = true;
-    const results: string[] = [];
-    for (const _ of steps) results.push(await audit.step('slot'));
-    expect(results).toEqual(['goes on', 'goes on', 'goes on', 'goes on', 'ended']);
+    await compare();
     expect([audit.faults().map(({ of, error }) => [of, error]), state.told, state.faultsTold]).toEqual([
       ['1', '2', '3', '4', '5'].map((of) => [of, 'no memory']),
       [],
       3,
     ]);
+  });
+
+  it('is not looked for any more once the agent stops', async () => {
+    const { audit, state } = world({ passes: [pieces] });
+    await audit.compare(async () => undefined);
+    expect([state.pieces, audit.passes()]).toEqual([0, []]);
+  });
+
+  it('is unknown while a map cannot be read: that is a fault until the next pass', async () => {
+    let fails = true;
+    const address: ContentAudit = {
+      ...NOTHING,
+      async *pass() {
+        yield [];
+        if (fails) throw new Error('EMFILE');
+      },
+    };
+    const { audit, compare } = world({ address });
+    await compare();
+    expect(audit.faults()).toEqual([{ part: 'address', of: '?', problem: 'cannot be looked at: EMFILE' }]);
+    expect(audit.passes().map(({ part }) => part)).toEqual(['slot']);
+    fails = false;
+    await compare();
+    expect([audit.faults(), audit.passes().length]).toEqual([[], 2]);
   });
 });
 
@@ -230,21 +250,21 @@ describe('endpoints that judged by what somebody had edited', () => {
   });
 
   it('have a new revision, all that use a slot, before the fault counts as mended', async () => {
-    const { audit, state, db, tables } = world({ steps: [{ found: [wrong(1)], ended: true }] });
+    const { audit, state, db, tables, compare } = world({ passes: [[[wrong(1)]]] });
     db.write([tables.endpointStates], (txn) => {
       for (const row of [endpoint(11, 1), endpoint(12, 2), endpoint(13, 1)]) txn.insert(tables.endpointStates, row);
     });
-    await audit.step('slot');
+    await compare();
     expect(state.order).toEqual(['begin', 'mend 1', 'end']);
     expect(state.renewed).toEqual([{ endpoints: [11, 13], faults: ['1'] }]);
     expect(audit.faults()).toEqual([]);
   });
 
   it('have none while it cannot be put back, and one once it is as it should be by itself', async () => {
-    const { audit, state, db, tables } = world({ steps: [{ found: [wrong(1)], ended: true }] });
+    const { audit, state, db, tables, compare } = world({ passes: [[[wrong(1)]]] });
     db.write([tables.endpointStates], (txn) => txn.insert(tables.endpointStates, endpoint(11, 1)));
     state.broken = true;
-    await audit.step('slot');
+    await compare();
     expect(state.renewed).toEqual([{ endpoints: [], faults: ['1'] }]);
     state.settled.add('1');
     state.right.add('1');
@@ -308,12 +328,17 @@ describe('endpoints that judged by what somebody had edited', () => {
 
   it('are the one whose element it was, and all of them for an address', async () => {
     const of = '10.0.0.1/32';
-    const address: ContentAudit = { ...NOTHING, step: async () => ({ found: [{ of, problem: 'gone' }], ended: true }) };
-    const { audit, state, db, tables } = world({ address });
+    const address: ContentAudit = {
+      ...NOTHING,
+      async *pass() {
+        yield [{ of, problem: 'gone' }];
+      },
+    };
+    const { audit, state, db, tables, compare } = world({ address });
     db.write([tables.ipcache], (txn) => txn.insert(tables.ipcache, { prefix: of, identity: 300, source: 'endpoint' }));
     state.looks = [{ id: 7, gone: false, faults: ['its element in the endpoint map is another'], behind: [] }];
     await audit.look();
-    await audit.step('address');
+    await compare();
     expect(state.order).toEqual(['begin', 'mend 7', 'clear', 'end', 'begin', `mend ${of}`, 'end']);
     expect(state.renewed).toEqual([
       { endpoints: [7], faults: ['7'] },
@@ -324,28 +349,28 @@ describe('endpoints that judged by what somebody had edited', () => {
 
 describe('what maps hold', () => {
   it('is not compared while what was found at start may still be there', async () => {
-    const { audit, state } = world({ nearest: [wrong(1)], steps: [{ found: [wrong(2)], ended: true }] });
+    const { audit, state, compare } = world({ nearest: [wrong(1)], passes: [[[wrong(2)]]] });
     state.adopted = false;
     await audit.look();
-    expect([await audit.step('slot'), state.mends, audit.turns()]).toEqual(['ended', [], []]);
+    await compare();
+    expect([state.mends, audit.passes()]).toEqual([[], []]);
     state.adopted = true;
     await audit.look();
-    await audit.step('slot');
-    expect([state.mends, audit.turns().length]).toEqual([['1', '2'], 1]);
+    await compare();
+    expect([state.mends, audit.passes().length]).toEqual([['1', '2'], 2]);
   });
 
   it('is compared while the kernel refuses a part, and status tells of that part', async () => {
-    const steps: readonly Step[] = [
-      { found: [wrong(1)], ended: false },
-      { found: [], ended: true },
-    ];
-    const { audit, state } = world({ steps });
+    const { audit, state, compare } = world({ passes: [[[wrong(1)], []]] });
+    let bodies = 0;
     state.unacknowledged = 3;
-    await audit.step('slot');
-    state.unacknowledged = 0;
-    await audit.step('slot');
-    await audit.step('address');
-    expect([state.mends, audit.turns().map(({ part, left }) => [part, left])]).toEqual([
+    await audit.compare(async (body) => {
+      bodies += 1;
+      await body();
+      // Of addresses there is one, of slots the first piece sees them.
+      if (bodies === 2) state.unacknowledged = 0;
+    });
+    expect([state.mends, audit.passes().map(({ part, left }) => [part, left])]).toEqual([
       ['1'],
       [
         ['address', 0],
@@ -354,7 +379,7 @@ describe('what maps hold', () => {
     ]);
     const left = /what the kernel took into maps are as .*, but for 3 entries that the kernel had not taken/;
     expect(audit.check()).toMatchObject({ ok: true, message: expect.stringMatching(left) });
-    await audit.step('slot');
+    await compare();
     expect(audit.check().message).toMatch(/and maps are as they were made; .* compared completely at/);
   });
 });

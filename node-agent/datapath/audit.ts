@@ -1,26 +1,31 @@
 /**
- * Whether the kernel still has what it acknowledged. The words of this:
- * - look: every few seconds, over all that must not be missing for long: pins, programs, links, the nearest of what maps hold.
- * - step: a few milliseconds of comparing what maps hold. Turn: the steps in which every element of one kind was compared once.
- * - difference: an element that is not what was written. Fault: a difference, or something else that a look missed, until it is put back.
+ * Whether the kernel still has what it acknowledged. A look, every few seconds, is over all that must not be missing for long: pins, programs,
+ * links, the nearest of what maps hold. A pass compares everything that maps hold. A fault is what is wrong, until it is put back.
  */
 import { messageOf } from '@weir/process/errors';
 import type { StateDB, Table } from '@weir/statedb';
 import type { Logger, Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
-import { Pace } from '../derive/contract.ts';
-import type { EnforcementFault, IpcacheRow } from '../tables.ts';
 import type { Clock } from './clock.ts';
-import type { ContentAudit, Difference, Step } from './content-audit.ts';
+import type { ContentAudit } from './content-audit.ts';
+import {
+  type Content,
+  endpointsOf,
+  type Fault,
+  faultsOf,
+  faultText,
+  isEndpoint,
+  type Part,
+  someOf,
+  TOLD,
+  UNSEEN,
+  without,
+} from './faults.ts';
 import type { KernelRows } from './kernel-rows.ts';
 import type { KernelStores } from './kernel-stores.ts';
+import { Mender } from './mender.ts';
 import type { PinnedDatapath } from './pins.ts';
 import { EVERY, type PlanWriter } from './plan-writer.ts';
-
-/** What maps hold, which is compared in turns of many steps. */
-export type Content = 'address' | 'slot';
-type Fault = EnforcementFault;
-export type Part = Fault['part'];
 
 /** For how long the last repair is the first thing that is said, in milliseconds. */
 const RECENT_MS = 600_000;
@@ -34,46 +39,18 @@ interface Repairs {
   readonly last: string;
 }
 
-/** A turn, in which every element of one kind was compared that the kernel had acknowledged. Key: `part`. */
-export interface Turn {
+/** The last whole pass over one kind of content. Key: `part`. */
+export interface Pass {
   readonly part: Content;
   /** When it ended: ISO 8601. */
   readonly at: string;
   readonly seconds: number;
-  /** How many the kernel had not, which were left out. */
+  /** How many elements the kernel had not acknowledged, which were left out. */
   readonly left: number;
 }
 
-/** A turn that has not ended. */
-interface TurnUnderWay {
-  readonly began: number;
-  /** The most that were left out in one of its steps. */
-  readonly left: number;
-  /** Whether the log has a line of it. */
-  readonly warned: boolean;
-  /** How much was put back. */
-  readonly mended: number;
-  /** What was put back first, in words; at most TOLD. */
-  readonly first: readonly string[];
-}
-
-/**
- * After a step. `ended`: the next begins a turn, and may wait. `mended`: something was wrong and is put back; more of it may be in what comes
- * next, which must not wait.
- */
-export type StepResult = 'goes on' | 'mended' | 'ended';
-
-/**
- * What maps hold is compared in steps, each followed by a rest of so many times the CPU that it took: at most 1 % of a core for either kind
- * of content, while its turn is under way.
- */
-const REST = 99;
-
-/** For how long to rest after a step that took `cpuMs` of CPU, in milliseconds. `often`: how often is looked at what is enforced. */
-export function restAfter(result: StepResult, cpuMs: number, often: number): number {
-  if (result === 'ended') return often;
-  return result === 'mended' ? 0 : REST * cpuMs;
-}
+/** Runs a body beside no round; not at all once the agent stops. */
+type Exclusively = (body: () => Promise<void>) => Promise<void>;
 
 export interface AuditOptions {
   readonly db: StateDB;
@@ -91,7 +68,7 @@ export interface AuditOptions {
     /** The endpoint's is gone. */
     gone(endpoint: number): void;
   };
-  /** What somebody had taken away is there again, in words: once for each look or turn. */
+  /** What somebody had taken away is there again, in words: once for each look or pass. */
   readonly onMended: (what: string) => void;
   /** Faults have come or gone. */
   readonly onFaults: () => void;
@@ -103,24 +80,22 @@ export interface AuditOptions {
  * `enforcementFaults` until it is put back, which is tried at once and in each look.
  *
  * Each look is at every pin, at programs, links and element of every endpoint, at the addresses of this node's pods, and at each slot's
- * maps. What maps hold is compared in turns, beside the looks. Looks and steps are to be made between rounds: while one is under way, what is
- * wanted and what is there differ.
+ * maps. Looks, and the pieces of a pass, run between rounds: while a round is under way, what is wanted and what is there differ.
  */
 export class Audit {
   readonly #options: AuditOptions;
-  readonly #pace: Pace;
+  readonly #mender: Mender;
   readonly #faults: Table<Fault>;
   readonly #repairs: Table<Repairs>;
-  readonly #turns: Table<Turn>;
-  readonly #turn: Record<Content, TurnUnderWay | undefined> = { address: undefined, slot: undefined };
+  readonly #passes: Table<Pass>;
 
   constructor(options: AuditOptions) {
-    const { db, tables, clock } = options;
+    const { db, tables } = options;
     this.#options = options;
-    this.#pace = new Pace(clock.now, clock.breathe);
+    this.#mender = new Mender({ ...options, refused: (fault, error) => this.#refused(fault, error) });
     this.#faults = tables.enforcementFaults;
     this.#repairs = db.table<Repairs>({ name: 'enforcementRepairs', key: ({ part }) => part });
-    this.#turns = db.table<Turn>({ name: 'enforcementTurns', key: ({ part }) => part });
+    this.#passes = db.table<Pass>({ name: 'enforcementPasses', key: ({ part }) => part });
   }
 
   /** Looks, says what is missing, and puts it back. */
@@ -147,49 +122,44 @@ export class Audit {
     if (mended.length > 0) this.#options.onMended(someOf(mended.slice(0, TOLD).map(faultText), mended.length));
   }
 
-  /** Compares the next of what maps hold, and puts back what is missing. */
-  async step(part: Content): Promise<StepResult> {
+  /** Compares everything that maps hold, in pieces, and puts back what differs. */
+  async compare(exclusively: Exclusively): Promise<void> {
+    for (const part of CONTENTS) await this.#compare(part, exclusively);
+  }
+
+  async #compare(part: Content, exclusively: Exclusively): Promise<void> {
     const { db, contents, writer, clock } = this.#options;
-    // Until then the kernel may hold what was found.
-    if (!this.canCompare) return 'ended';
-    let turn = this.#turn[part] ?? { began: clock.now(), left: 0, warned: false, mended: 0, first: [] };
-    let step: Step | undefined;
-    const found = await this.#examined(part, async () => {
-      step = await contents[part].step();
-      return faultsOf(part, step.found);
-    });
-    const unseen = found.length === 0 ? this.#known({ part, of: UNSEEN }) : undefined;
-    // A map that somebody emptied is one thing to say.
-    const warned = turn.warned || this.#warn(found);
-    const mended = await this.#settle(found, unseen === undefined ? [] : [unseen]);
-    turn = {
-      ...turn,
-      left: Math.max(turn.left, writer.rows.unacknowledged(part)),
-      warned,
-      mended: turn.mended + mended.length,
-      first: [...turn.first, ...mended.slice(0, TOLD).map(faultText)].slice(0, TOLD),
-    };
-    this.#turn[part] = turn;
-    if (step?.ended === false) return mended.length > 0 ? 'mended' : 'goes on';
-    this.#turn[part] = undefined;
-    if (turn.mended > 0) this.#options.onMended(someOf(turn.first, turn.mended));
-    if (step !== undefined) {
-      const seconds = (clock.now() - turn.began) / 1000;
-      db.write([this.#turns], (txn) =>
-        txn.upsert(this.#turns, { part, at: new Date().toISOString(), seconds, left: turn.left }),
-      );
+    const began = clock.now();
+    const pieces = contents[part].pass();
+    const mended: Fault[] = [];
+    let [left, warned, whole] = [0, false, false];
+    for (let more = true; more; ) {
+      more = false;
+      await exclusively(async () => {
+        // Until then the kernel may hold what was found.
+        if (!this.canCompare) return;
+        const found = await this.#examined(part, async () => {
+          const { done, value } = await pieces.next();
+          more = done !== true;
+          whole = done === true;
+          return faultsOf(part, value ?? []);
+        });
+        const unseen = found.length === 0 ? this.#known({ part, of: UNSEEN }) : undefined;
+        // A map that somebody emptied is one line of the log.
+        if (!warned) warned = this.#warn(found);
+        mended.push(...(await this.#settle(found, unseen === undefined ? [] : [unseen])));
+        left = Math.max(left, writer.rows.unacknowledged(part));
+      });
     }
-    return 'ended';
+    if (mended.length > 0) this.#options.onMended(someOf(mended.slice(0, TOLD).map(faultText), mended.length));
+    if (!whole) return;
+    const seconds = (clock.now() - began) / 1000;
+    db.write([this.#passes], (txn) => txn.upsert(this.#passes, { part, at: new Date().toISOString(), seconds, left }));
   }
 
   /** Whether what maps hold can be compared: before the first plan is in force nobody knows what it is to be. */
   get canCompare(): boolean {
     return this.#options.writer.adopted;
-  }
-
-  /** Whether a turn has begun, and not ended. */
-  isUnderWay(part: Content): boolean {
-    return this.#turn[part] !== undefined;
   }
 
   /** Whether the fault is of something that an edit has yet to reach: what it is to hold is not what it holds. */
@@ -226,7 +196,7 @@ export class Audit {
     const fresh = new Set(found.filter((fault) => this.#known(fault) === undefined));
     this.#put([...fresh], []);
     writer.beginRepair();
-    const left = await this.#mend(found);
+    const left = await this.#mender.mend(found);
     // What had let packets through unjudged went by itself, as another's program does whose owner takes it away; or it may have, before
     // something else was put back.
     const stood = found.filter((fault) => !fresh.has(fault));
@@ -313,10 +283,10 @@ export class Audit {
     return [...snapshot.all(this.#repairs)];
   }
 
-  /** The last turn of each kind of content. */
-  turns(): readonly Turn[] {
+  /** The last whole pass over each kind of content. */
+  passes(): readonly Pass[] {
     using snapshot = this.#options.db.read();
-    return [...snapshot.all(this.#turns)];
+    return [...snapshot.all(this.#passes)];
   }
 
   /** In health's words. */
@@ -338,11 +308,11 @@ export class Audit {
       last === undefined
         ? ''
         : `; put back ${total} times, the last at ${last.at}${recent === '' ? `: ${last.last}` : ''}`;
-    const turns = this.turns();
-    const [oldest] = turns.map(({ at }) => at).sort();
-    const left = turns.reduce((sum, turn) => sum + turn.left, 0);
+    const passes = this.passes();
+    const [oldest] = passes.map(({ at }) => at).sort();
+    const left = passes.reduce((sum, pass) => sum + pass.left, 0);
     const whole =
-      oldest === undefined || turns.length < CONTENTS.length
+      oldest === undefined || passes.length < CONTENTS.length
         ? '; what maps hold was not compared completely yet'
         : left === 0
           ? `; what maps hold was last compared completely at ${oldest}`
@@ -378,127 +348,13 @@ export class Audit {
       .map(({ id, faults }) => ({ part: 'endpoint', of: String(id), problem: faults.join(', ') }));
   }
 
-  /** Whether a fault of an earlier look or step is still one. `unseen`: its part cannot be looked at now. */
+  /** Whether a fault of an earlier look or pass is still one. `unseen`: its part cannot be looked at now. */
   async #remains({ part, of }: Fault, unseen: boolean): Promise<boolean> {
     if (part === 'pins' || part === 'endpoint') return unseen && of !== UNSEEN;
-    // Only a step knows.
+    // Only a pass knows.
     if (of === UNSEEN) return true;
     return (await this.#options.contents[part].problem(of)) !== undefined;
-  }
-
-  /** Puts them back, with breaks; returns those that are left. */
-  async #mend(faults: readonly Fault[]): Promise<Fault[]> {
-    const pace = this.#pace;
-    const left: Fault[] = [];
-    pace.restart();
-    for (const batch of batches(faults)) {
-      left.push(...(await this.#mendBatch(batch)));
-      if (pace.due()) await pace.breathe();
-    }
-    return left;
-  }
-
-  async #mendBatch(batch: readonly Fault[]): Promise<Fault[]> {
-    const [fault, ...more] = batch;
-    if (fault === undefined) return [];
-    const { part, of } = fault;
-    // Whether it is as it should be is not known before it can be looked at again.
-    if (of === UNSEEN && part !== 'pins') return [...batch];
-    try {
-      await this.#putBack(batch);
-    } catch (error) {
-      if (more.length > 0) {
-        // Each by itself, to tell those that are refused.
-        const left: Fault[] = [];
-        for (const each of batch) left.push(...(await this.#mendBatch([each])));
-        return left;
-      }
-      return [this.#refused(fault, messageOf(error))];
-    }
-    return [];
-  }
-
-  async #putBack(batch: readonly Fault[]): Promise<void> {
-    const { db, tables, kernel, pinned } = this.#options;
-    const { endpoints, slots, ipcache } = kernel;
-    const addresses: IpcacheRow[] = [];
-    using snapshot = db.read();
-    for (const { part, of } of batch) {
-      if (part === 'pins') pinned.repin();
-      else if (part === 'endpoint') endpoints.mend(Number(of));
-      else if (part === 'slot') await slots.mend(Number(of));
-      else {
-        const row = snapshot.get(tables.ipcache, of);
-        if (row !== undefined) addresses.push(row);
-      }
-    }
-    if (addresses.length > 0) ipcache.updateAll(addresses);
   }
 }
 
 const CONTENTS: readonly Content[] = ['address', 'slot'];
-
-function faultsOf(part: Content, differences: readonly Difference[]): Fault[] {
-  return differences.map((difference) => ({ part, ...difference }));
-}
-
-/** So many faults are told in words, and then how many there are beside them. */
-const TOLD = 3;
-
-function someOf(first: readonly string[], all: number): string {
-  const more = all > first.length ? ` (and ${all - first.length} more)` : '';
-  return `${first.join('; ')}${more}`;
-}
-
-/** Addresses that are put back at once: about a millisecond. */
-const BATCH = 256;
-
-/** Addresses together, as many as BATCH; others each by itself. */
-function* batches(faults: readonly Fault[]): Generator<readonly Fault[]> {
-  const together = ({ part, of }: Fault): boolean => part === 'address' && of !== UNSEEN;
-  for (const fault of faults) if (!together(fault)) yield [fault];
-  const addresses = faults.filter(together);
-  for (let from = 0; from < addresses.length; from += BATCH) yield addresses.slice(from, from + BATCH);
-}
-
-/** As `of` of a fault: the part cannot be looked at. */
-export const UNSEEN = '?';
-
-/** Whether it is of one endpoint. */
-function isEndpoint({ part, of }: Fault): boolean {
-  return part === 'endpoint' && of !== UNSEEN;
-}
-
-function endpointsOf(faults: readonly Fault[]): number[] {
-  return faults.filter(isEndpoint).map(({ of }) => Number(of));
-}
-
-function without(faults: readonly Fault[], others: readonly Fault[]): Fault[] {
-  const taken = new Set(others.map(tableKey.fault));
-  return faults.filter((fault) => !taken.has(tableKey.fault(fault)));
-}
-
-const NAMES: Readonly<Record<Part, string>> = {
-  endpoint: 'endpoint',
-  pins: 'pins',
-  address: 'address',
-  slot: 'policy slot',
-};
-
-/** A fault in a sentence. */
-export function faultText(fault: Fault): string {
-  const { part, of } = fault;
-  return `${of === '' || of === UNSEEN ? NAMES[part] : `${NAMES[part]} ${of}`}: ${problemText(fault)}`;
-}
-
-/** What is wrong with it, without its name. */
-export function problemText({ problem, error }: Fault): string {
-  return error === undefined ? problem : `${problem}; it cannot be put back: ${error}`;
-}
-
-/** The fault in a sentence as that of one endpoint; undefined where it is another's alone. What cannot be looked at is a fault of all. */
-export function faultAt(endpoint: number, fault: Fault): string | undefined {
-  const { part, of } = fault;
-  if (part !== 'endpoint') return `endpoint ${endpoint}: ${faultText(fault)}`;
-  return of === UNSEEN || of === String(endpoint) ? `endpoint ${endpoint}: ${problemText(fault)}` : undefined;
-}

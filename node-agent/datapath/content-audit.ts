@@ -1,16 +1,9 @@
-/**
- * What maps hold, compared with what the kernel acknowledged of it, in steps that an edit hardly waits for: each is called between rounds, and a
- * turn of all of them sees every element once.
- */
-import type { IpcacheValue } from '@weir/bpf';
-import { formatAddress } from '@weir/net';
-import type { Steps } from '@weir/policy';
+/** What maps hold, compared with what the kernel acknowledged of it, in passes whose pieces are taken between rounds. */
 import type { StateDB } from '@weir/statedb';
 import type { Tables } from '../core.ts';
 import { hostPrefix, type Pace } from '../derive/contract.ts';
-import type { IpcacheRow } from '../tables.ts';
 import type { IpcacheStore } from './ipcache-store.ts';
-import type { Comparison, SlotStore } from './slot-store.ts';
+import type { SlotStore } from './slot-store.ts';
 
 /** What differs. `of`: a prefix, or the number of a slot. */
 export interface Difference {
@@ -18,18 +11,12 @@ export interface Difference {
   readonly problem: string;
 }
 
-/** What one step found, and whether it was the last of its turn. */
-export interface Step {
-  readonly found: readonly Difference[];
-  readonly ended: boolean;
-}
-
 /** One kind of content. */
 export interface ContentAudit {
   /** What must not be wrong for long, whole: the same things each time. */
   nearest(): Promise<readonly Difference[]>;
-  /** Goes on with the turn for as long as the pace allows without a break; at least one element. */
-  step(): Promise<Step>;
+  /** Compares every element once. Each piece takes a stretch of `Pace`, or one slot; rounds may run between two of them. */
+  pass(): AsyncGenerator<readonly Difference[], void>;
   /** Why the element is not what was written; undefined when it is. */
   problem(of: string): Promise<string | undefined>;
 }
@@ -43,15 +30,9 @@ export interface AddressAuditOptions {
   readonly pace: Pace;
 }
 
-/** The ipcache: first what the kernel has, listed, then what was not in that list. Nearest are the addresses of this node's pods. */
+/** The ipcache. Nearest are the addresses of this node's pods. */
 export class AddressAudit implements ContentAudit {
   readonly #options: AddressAuditOptions;
-  /** What the kernel has, until it has been listed. */
-  #listed: Generator<readonly [string, IpcacheValue]> | undefined;
-  /** Rows of which this turn's list has told. */
-  readonly #seen = new Set<IpcacheRow>();
-  /** The row that the next step begins with, once all was listed. */
-  #from: string | undefined;
 
   constructor(options: AddressAuditOptions) {
     this.#options = options;
@@ -64,61 +45,41 @@ export class AddressAudit implements ContentAudit {
     return prefixes.flatMap((prefix) => (prefix === undefined ? [] : this.#compared(prefix)));
   }
 
-  async step(): Promise<Step> {
+  async *pass(): AsyncGenerator<readonly Difference[], void> {
     const { pace } = this.#options;
-    const found: Difference[] = [];
     pace.restart();
-    try {
-      if (this.#from === undefined && !this.#list(found)) return { found, ended: false };
-      if (!this.#askForOthers(found)) return { found, ended: false };
-    } catch (error) {
-      this.#restart();
-      throw error;
+    let found: Difference[] = [];
+    for (const [prefix] of this.#options.ipcache.elements()) {
+      found.push(...this.#unwanted(prefix));
+      if (!pace.due()) continue;
+      yield found;
+      found = [];
+      pace.restart();
     }
-    this.#restart();
-    return { found, ended: true };
+    for (let from: string | undefined = ''; from !== undefined; pace.restart()) {
+      from = this.#compareFrom(from, found);
+      yield found;
+      found = [];
+    }
   }
 
-  #restart(): void {
-    this.#listed = undefined;
-    this.#from = undefined;
-    this.#seen.clear();
+  /** Takes away what nobody gave. It may have gone since it was listed: that it was there, the deletion tells. */
+  #unwanted(prefix: string): Difference[] {
+    const { db, tables, ipcache, settled } = this.#options;
+    using snapshot = db.read();
+    if (snapshot.has(tables.ipcache, prefix) || !settled(prefix) || !ipcache.delete(prefix)) return [];
+    return [{ of: prefix, problem: 'the kernel held an address that nobody gave it' }];
   }
 
-  /** Goes on listing; whether that is done. */
-  #list(found: Difference[]): boolean {
+  /** Compares rows until a break is due; returns the row to go on with, undefined at the end. */
+  #compareFrom(from: string, found: Difference[]): string | undefined {
     const { db, tables, ipcache, settled, pace } = this.#options;
     using snapshot = db.read();
-    this.#listed ??= ipcache.elements();
-    for (let next = this.#listed.next(); next.done !== true; next = this.#listed.next()) {
-      const [prefix, value] = next.value;
-      const row = snapshot.get(tables.ipcache, prefix);
-      if (row === undefined) {
-        // It may have gone since it was listed: to take it away tells. A lookup would find what is around it, too.
-        if (settled(prefix) && ipcache.delete(prefix))
-          found.push({ of: prefix, problem: 'the kernel held an address that nobody gave it' });
-      } else {
-        this.#seen.add(row);
-        if (!says(value, row) && !ipcache.holds(row) && settled(prefix)) found.push(lost(row));
-      }
-      if (pace.due()) return false;
+    for (const row of snapshot.lowerBound(tables.ipcache, from)) {
+      if (row.prefix !== from && pace.due()) return row.prefix;
+      if (!ipcache.holds(row) && settled(row.prefix)) found.push(lost(row));
     }
-    this.#from = '';
-    return true;
-  }
-
-  /** Goes on with rows that were not listed: they are gone, or have come since. Whether that is done. */
-  #askForOthers(found: Difference[]): boolean {
-    const { db, tables, ipcache, settled, pace } = this.#options;
-    using snapshot = db.read();
-    for (const row of snapshot.lowerBound(tables.ipcache, this.#from ?? '')) {
-      if (pace.due() && row.prefix !== this.#from) {
-        this.#from = row.prefix;
-        return false;
-      }
-      if (!this.#seen.has(row) && !ipcache.holds(row) && settled(row.prefix)) found.push(lost(row));
-    }
-    return true;
+    return undefined;
   }
 
   async problem(prefix: string): Promise<string | undefined> {
@@ -133,33 +94,21 @@ export class AddressAudit implements ContentAudit {
   }
 }
 
-/** Whether a listed element is the row's. What was changed since it was listed may not look so. */
-function says({ identity, node = NO_NODE, bits }: IpcacheValue, row: IpcacheRow): boolean {
-  return identity === row.identity && row.prefix.endsWith(`/${bits}`) && formatAddress(node) === (row.node ?? NOWHERE);
-}
-
-const NO_NODE = new Uint8Array(4);
-const NOWHERE = '0.0.0.0';
-
 function lost({ prefix, identity }: { readonly prefix: string; readonly identity: number }): Difference {
   return { of: prefix, problem: `the kernel does not hold identity ${identity}` };
 }
 
 export interface SlotAuditOptions {
-  readonly slots: Pick<SlotStore, 'numbers' | 'misplaced' | 'comparison' | 'fault'>;
+  readonly slots: Pick<SlotStore, 'numbers' | 'misplaced' | 'fault'>;
   /** Whether the kernel is to hold the slot as its newest row says: its last write was acknowledged. */
   readonly settled: (slot: number) => boolean;
   /** Of this alone. */
   readonly pace: Pace;
 }
 
-/** The policy slots. One that is written while it is compared is compared again, whole in one step. Nearest is that each slot's maps are in their place. */
+/** The policy slots. Nearest is that each slot's maps are in their place. */
 export class SlotAudit implements ContentAudit {
   readonly #options: SlotAuditOptions;
-  /** The slot whose comparison began last in this turn; 0: none. */
-  #slot = 0;
-  /** What is left to compare of it. */
-  #left: Steps<Comparison> | undefined;
 
   constructor(options: SlotAuditOptions) {
     this.#options = options;
@@ -177,44 +126,19 @@ export class SlotAudit implements ContentAudit {
     return found;
   }
 
-  async step(): Promise<Step> {
+  async *pass(): AsyncGenerator<readonly Difference[], void> {
     const { slots, settled, pace } = this.#options;
-    const found: Difference[] = [];
     pace.restart();
-    while (this.#begin()) {
-      const compared = this.#goOn();
-      if (compared === undefined) return { found, ended: false };
-      const problem = compared.changed ? await slots.fault(this.#slot) : compared.problem;
-      if (problem !== undefined && settled(this.#slot)) found.push({ of: String(this.#slot), problem });
-      if (pace.due()) return { found, ended: false };
+    let found: Difference[] = [];
+    for (const slot of slots.numbers()) {
+      const problem = await slots.fault(slot);
+      if (problem !== undefined && settled(slot)) found.push({ of: String(slot), problem });
+      if (!pace.due()) continue;
+      yield found;
+      found = [];
+      pace.restart();
     }
-    this.#slot = 0;
-    return { found, ended: true };
-  }
-
-  /** Begins with the next slot, unless one is under way; false: there is none. */
-  #begin(): boolean {
-    const { slots } = this.#options;
-    if (this.#left !== undefined) return true;
-    const after = slots.numbers().filter((number) => number > this.#slot);
-    if (after.length === 0) return false;
-    this.#slot = after.reduce((least, number) => Math.min(least, number));
-    this.#left = slots.comparison(this.#slot);
-    return true;
-  }
-
-  /** Undefined: a break is due before the slot's end. */
-  #goOn(): Comparison | undefined {
-    const left = this.#left;
-    this.#left = undefined;
-    for (let next = left?.next(); next !== undefined; next = left?.next()) {
-      if (next.done === true) return next.value;
-      if (this.#options.pace.due()) {
-        this.#left = left;
-        return undefined;
-      }
-    }
-    return undefined;
+    yield found;
   }
 
   async problem(slot: string): Promise<string | undefined> {

@@ -2,7 +2,7 @@
  * From derived rows to pinned maps and links. Knows nothing of policy: who does is a `Planner`. Guarantees: an operation that returned is in the kernel;
  * each is idempotent; what a crash leaves half-made is found and mended by `adopt`.
  */
-export { Audit, faultAt, faultText, type Part, problemText, type Turn, UNSEEN } from './audit.ts';
+export { Audit, type Pass } from './audit.ts';
 export { auditRounds } from './audit-rounds.ts';
 export { BesidePins } from './beside-pins.ts';
 export type { Clock } from './clock.ts';
@@ -12,6 +12,7 @@ export { AddressAudit, SlotAudit } from './content-audit.ts';
 export { Datapath, nodeScope, type OpenDatapath } from './datapath.ts';
 export { EndpointMap, type EndpointTable } from './endpoint-map.ts';
 export { EndpointStore } from './endpoint-store.ts';
+export { faultAt, faultText, type Part, problemText, UNSEEN } from './faults.ts';
 export { IpcacheStore } from './ipcache-store.ts';
 export type { KernelStores } from './kernel-stores.ts';
 export { type Hooked, type InNode, type LinkLook, Links, type LinkTable, liveLinks } from './links.ts';

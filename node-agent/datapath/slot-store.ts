@@ -35,14 +35,9 @@ interface Held extends SlotMaps {
   readonly slot: number;
   readonly elements: PerDirection<Map<number, number>>;
   readonly rows: PerDirection<Map<number, readonly VerdictBlock[]>>;
-  /** Grows with each write. */
-  changes: number;
   /** When an element was written or deleted last. */
   movedAt: number;
 }
-
-/** `changed`: the slot was written while it was compared, which tells nothing. */
-export type Comparison = { readonly changed: true } | { readonly changed: false; readonly problem: string | undefined };
 
 /** An identity's element or a class's rows that nothing wants. Key: all but `due`, which is an index. */
 interface StaleEntry {
@@ -142,12 +137,11 @@ export class SlotStore {
         if (verdicts) this.#outer.verdicts.delete(key);
         continue;
       }
-      const [changes, movedAt] = [0, this.#options.now()];
+      const movedAt = this.#options.now();
       const held = {
         slot,
         classes,
         verdicts,
-        changes,
         movedAt,
         ...(await this.#pace.run(readSlot(classes, verdicts))),
       };
@@ -376,18 +370,6 @@ export class SlotStore {
     return this.#whileAlone(() => this.#pace.run(this.#compare(slot)));
   }
 
-  /** As `fault`, in steps between which the slot may be written. */
-  *comparison(slot: number): Steps<Comparison> {
-    const held = this.#held.get(slot);
-    const changes = held?.changes;
-    const compare = this.#compare(slot);
-    for (let next = compare.next(); ; next = compare.next()) {
-      if (next.done === true) return { changed: false, problem: next.value };
-      yield;
-      if (this.#held.get(slot) !== held || held?.changes !== changes) return { changed: true };
-    }
-  }
-
   *#compare(slot: number): Steps<string | undefined> {
     const misplaced = this.misplaced(slot);
     const held = this.#held.get(slot);
@@ -535,7 +517,6 @@ export class SlotStore {
   }
 
   #writeElement(held: Held, direction: Direction, identity: number, number: number): void {
-    held.changes += 1;
     held.movedAt = this.#options.now();
     held.classes.update(...classEntry(direction, identity, number));
     held.elements[direction].set(identity, number);
@@ -543,7 +524,6 @@ export class SlotStore {
 
   #deleteElements(held: Held, direction: Direction, identities: readonly number[]): void {
     if (identities.length === 0) return;
-    held.changes += 1;
     held.movedAt = this.#options.now();
     held.classes.deleteBatch(
       identities.map((identity) => classKey.encode({ identity, direction: DIRECTION[direction] })),
@@ -572,7 +552,6 @@ export class SlotStore {
 
   #writeRows(held: Held, direction: Direction, number: number, blocks: readonly VerdictBlock[]): void {
     const entries = blocks.map((block) => verdictEntry(direction, number, block));
-    held.changes += 1;
     try {
       held.verdicts.updateBatch(entries);
     } catch (error) {
@@ -584,7 +563,6 @@ export class SlotStore {
 
   #deleteRows(held: Held, direction: Direction, number: number): void {
     const blocks = held.rows[direction].get(number) ?? [];
-    held.changes += 1;
     held.verdicts.deleteBatch(blocks.map((block) => verdictEntry(direction, number, block)[0]));
     held.rows[direction].delete(number);
     this.#fresh({ slot: held.slot, direction, part: 'rows' }, [number]);
@@ -624,7 +602,7 @@ export class SlotStore {
     }
     // Each map says the same as the one that it replaces, if any: what is written is true of either.
     const movedAt = old?.movedAt ?? this.#options.now();
-    const held = { slot, ...keepPlaced(maps, old, refused), elements, rows, changes: 0, movedAt };
+    const held = { slot, ...keepPlaced(maps, old, refused), elements, rows, movedAt };
     this.#held.set(slot, held);
     throwFirst(refused);
     return held;
