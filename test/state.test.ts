@@ -24,7 +24,6 @@ const EXCEPTIONS: Readonly<Record<string, Reason>> = {
   'node-agent/api/endpoint-model.ts #directions': 'in flight',
   'node-agent/api/socket-guard.ts #later': 'handles',
   'node-agent/cni/service.ts #queues': 'in flight',
-  'node-agent/datapath/content-audit.ts #seen': 'marks',
   'node-agent/datapath/part-programs.ts #hooks': 'handles',
   'node-agent/datapath/part-programs.ts #objects': 'handles',
   'node-agent/datapath/slot-store.ts #held': 'handles',
